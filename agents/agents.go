@@ -1,0 +1,31 @@
+// Package agents is the registry of this deployment: its agents and its tools. Every main of the repository is one line over it.
+// `countersign run agents/screenshots` runs one of them; copy a folder to begin your own.
+package agents
+
+import (
+	"embed"
+
+	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/builtin"
+)
+
+//go:embed */agent.yaml
+var files embed.FS
+
+// Registry holds the built-in tools and every agent of this folder. It panics at start-up where one of the files is broken.
+func Registry() *registry.Registry {
+	r := registry.Must(registry.New(tools()...))
+	if err := r.AddFS(files); err != nil {
+		panic(err)
+	}
+	return r
+}
+
+func tools() []tool.Tool {
+	builtins, err := builtin.PerRun()
+	if err != nil {
+		panic(err)
+	}
+	return builtins
+}

@@ -1,0 +1,215 @@
+package asl
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// jsonStore keeps records as JSON, as a real store does.
+type jsonStore struct {
+	MemoryStore
+	t *testing.T
+}
+
+func (s *jsonStore) Save(ctx context.Context, r Record) error {
+	data, err := json.Marshal(r)
+	require.NoError(s.t, err)
+	var back Record
+	require.NoError(s.t, json.Unmarshal(data, &back))
+	return s.MemoryStore.Save(ctx, back)
+}
+
+const twoWaits = `{"StartAt": "T", "States": {
+	"T": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": {"FunctionName": "t", "Payload.$": "$"}, "OutputPath": "$.Payload", "Next": "W"},
+	"W": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke.waitForTaskToken", "ResultPath": "$.w", "TimeoutSeconds": 100,
+		"Parameters": {"FunctionName": "f", "Payload": {"token.$": "$$.Task.Token", "retries.$": "$$.State.RetryCount", "entered.$": "$$.State.EnteredTime", "in.$": "$"}},
+		"Retry": [{"ErrorEquals": ["Custom"], "IntervalSeconds": 1}], "Next": "Z"},
+	"Z": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": {"FunctionName": "z", "Payload.$": "$"}, "OutputPath": "$.Payload", "End": true}}}`
+
+// crashRig has handlers that count, and tokens.
+type crashRig struct {
+	*rig
+	tokens  []string
+	handler func(ctx context.Context, in map[string]any) (any, error) // of f, after it noted the token
+	arn     string
+}
+
+func newCrashRig(t *testing.T) *crashRig {
+	r := &crashRig{rig: newRig(t, twoWaits)}
+	r.store = &jsonStore{t: t}
+	r.boot()
+	echo := func(_ context.Context, in map[string]any) (any, error) { return in, nil }
+	r.on("t", echo)
+	r.on("z", echo)
+	r.handler = echo
+	r.on("f", func(ctx context.Context, in map[string]any) (any, error) {
+		r.tokens = append(r.tokens, in["token"].(string))
+		return r.handler(ctx, in)
+	})
+	return r
+}
+
+// crash kills the process at a time and starts the next at another.
+func (r *crashRig) crash(down, up time.Duration) {
+	require.NoError(r.t, r.v.Sleep(bg, epoch.Add(down).Sub(r.v.Now())))
+	require.NoError(r.t, r.Close())
+	require.NoError(r.t, r.v.Sleep(bg, epoch.Add(up).Sub(r.v.Now())))
+	r.boot()
+	require.NoError(r.t, r.Resume(bg))
+	require.NoError(r.t, r.Resume(bg), "once more does no harm")
+}
+
+func TestParkedExecutionKeepsTokenAndDeadline(t *testing.T) {
+	r := newCrashRig(t)
+	r.run(func() {
+		r.arn = r.start("n", `{"a":1}`)
+		r.crash(10*time.Second, 50*time.Second)
+		before := r.describe(r.arn)
+		require.NoError(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`"ok"`)), "known at once")
+		d := r.settled(r.arn)
+		require.Equal(t, `{"a":1,"w":"ok"}`, string(d.Output))
+		require.Equal(t, epoch, d.StartDate)
+		require.Equal(t, before.Transitions+1, d.Transitions)
+	})
+	require.Equal(t, []string{"t@0", "f@0", "z@50"}, r.calls, "no handler is called again")
+}
+
+func TestParkedExecutionTimesOutWhenDue(t *testing.T) {
+	for name, up := range map[string]time.Duration{"before": 50 * time.Second, "behind": 200 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			r := newCrashRig(t)
+			r.run(func() {
+				r.arn = r.start("n", `{}`)
+				r.crash(10*time.Second, up)
+				d := r.settled(r.arn)
+				require.Equal(t, Timeout, d.Error)
+				require.Equal(t, max(100*time.Second, up), d.StopDate.Sub(epoch))
+			})
+		})
+	}
+}
+
+func TestInterruptedInvocationIsMadeAgainWithItsToken(t *testing.T) {
+	r := newCrashRig(t)
+	var inputs []any
+	r.handler = func(ctx context.Context, in map[string]any) (any, error) {
+		inputs = append(inputs, []any{in["retries"], in["entered"], in["in"]})
+		if len(inputs) == 1 {
+			return nil, named("Custom")
+		}
+		return nil, r.v.Sleep(ctx, 20*time.Second)
+	}
+	r.run(func() {
+		r.arn = r.start("n", `{"a":1}`)
+		r.crash(10*time.Second, 50*time.Second)
+		r.crash(60*time.Second, 61*time.Second)
+		r.sleep(25 * time.Second)
+		r.crash(87*time.Second, 88*time.Second) // it has returned by now
+		require.NoError(t, r.SendTaskSuccess(bg, r.tokens[1], []byte(`1`)))
+		require.Equal(t, Succeeded, r.settled(r.arn).Status)
+	})
+	require.Equal(t, []string{"t@0", "f@0", "f@1", "f@50", "f@61", "z@88"}, r.calls)
+	require.NotEqual(t, r.tokens[0], r.tokens[1])
+	require.Equal(t, []string{r.tokens[1], r.tokens[1]}, r.tokens[2:])
+	require.Equal(t, inputs[1], inputs[2])
+	require.Equal(t, float64(1), inputs[3].([]any)[0])
+}
+
+func TestAcknowledgedOutcomeSurvives(t *testing.T) {
+	for name, send := range map[string]func(r *crashRig) error{
+		"success": func(r *crashRig) error { return r.SendTaskSuccess(bg, r.tokens[0], []byte(`{"n": 1.50}`)) },
+		"failure": func(r *crashRig) error { return r.SendTaskFailure(bg, r.tokens[0], "Denied", "why") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newCrashRig(t)
+			r.on("z", func(ctx context.Context, in map[string]any) (any, error) { return in, r.v.Sleep(ctx, 5*time.Second) })
+			r.run(func() {
+				r.arn = r.start("n", `{}`)
+				r.sleep(time.Second)
+				r.v.Go(func() {
+					require.NoError(t, send(r))
+					r.Kill()
+				})
+				r.crash(2*time.Second, 3*time.Second)
+				require.Error(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`2`)))
+				d := r.settled(r.arn)
+				if name == "success" {
+					require.Equal(t, `{"w":{"n":1.5}}`, string(d.Output))
+					return
+				}
+				require.Equal(t, []string{"Denied", "why"}, []string{d.Error, d.Cause})
+			})
+		})
+	}
+}
+
+func TestInterruptedInvocationIsNotMadeBehindTheDeadline(t *testing.T) {
+	r := newCrashRig(t)
+	r.handler = func(ctx context.Context, _ map[string]any) (any, error) { return nil, r.v.Sleep(ctx, time.Hour) }
+	r.run(func() {
+		r.arn = r.start("n", `{}`)
+		r.crash(10*time.Second, 200*time.Second)
+		require.Equal(t, Timeout, r.settled(r.arn).Error)
+	})
+	require.Equal(t, []string{"t@0", "f@0"}, r.calls)
+}
+
+func TestOtherExecutionsStartAgain(t *testing.T) {
+	r := newCrashRig(t)
+	r.on("t", func(ctx context.Context, in map[string]any) (any, error) { return in, r.v.Sleep(ctx, 20*time.Second) })
+	r.run(func() {
+		r.arn = r.start("n", `{"a":1}`)
+		r.crash(10*time.Second, 15*time.Second)
+		r.sleep(30 * time.Second)
+		require.NoError(t, r.SendTaskSuccess(bg, r.tokens[0], []byte(`1`)))
+		require.Equal(t, `{"a":1,"w":1}`, string(r.settled(r.arn).Output))
+		again, err := r.Start(bg, "other", nil)
+		require.NoError(t, err)
+		r.crash(50*time.Second, 51*time.Second)
+		require.Equal(t, Succeeded, r.describe(r.arn).Status, "closed ones are known")
+		_, err = r.Start(bg, "n", []byte(`{"a":1}`))
+		isRefused(t, err, ExecutionAlreadyExists)
+		require.NoError(t, r.Stop(bg, again.ExecutionARN, "", ""))
+		r.crash(52*time.Second, 53*time.Second)
+		require.NoError(t, r.Redrive(bg, again.ExecutionARN))
+		r.sleep(time.Second)
+		require.Equal(t, Running, r.describe(again.ExecutionARN).Status)
+	})
+	require.Equal(t, []string{"t@0", "t@15", "f@35", "z@45", "t@45", "t@53"}, r.calls)
+}
+
+func TestChangedDefinitionStartsAgain(t *testing.T) {
+	r := newCrashRig(t)
+	r.run(func() {
+		r.arn = r.start("n", `{}`)
+		r.sleep(time.Second)
+		var err error
+		r.def, err = Parse([]byte(task(``)), nil)
+		require.NoError(t, err)
+		r.on("f", func(context.Context, map[string]any) (any, error) { return "new", nil })
+		r.crash(2*time.Second, 3*time.Second)
+		require.Contains(t, string(r.settled(r.arn).Output), `"new"`)
+	})
+}
+
+func TestResumeReportsBadRecords(t *testing.T) {
+	for name, bad := range map[string]Record{
+		"status": {Name: "n", Status: "LOST", Input: json.RawMessage(`{}`)},
+		"input":  {Name: "n", Status: Running, Input: json.RawMessage(`{`)},
+		"state":  {Name: "n", Status: Running, Input: json.RawMessage(`{}`), State: "T", StateInput: json.RawMessage(`{`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newCrashRig(t)
+			require.NoError(t, r.store.(*jsonStore).MemoryStore.Save(bg, bad))
+			r.run(func() {
+				require.Error(t, r.Resume(bg))
+				require.Empty(t, r.List(bg, ""))
+			})
+			require.ErrorIs(t, r.Resume(bg), ErrClosed)
+		})
+	}
+}

@@ -1,0 +1,136 @@
+// Command bench measures the embedded engine against its floor: the same bytes, one conditional durable insert an iteration, on the
+// same kind of store, in turn with the engine in the same run. docs/performance.md says what is measured and why.
+//
+// It prints one JSON line a measurement on standard output and a table for people on standard error. Times are medians of
+// interleaved rounds and are quoted as ratios; counts come from a wrapper that counts every request.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent/clock"
+)
+
+// measurement is one JSON line.
+type measurement struct {
+	Work        string  `json:"work"`
+	N           int     `json:"n"`
+	Store       string  `json:"store"`
+	Micros      float64 `json:"us_per_iter"`
+	Floor       float64 `json:"floor_us"`
+	Ratio       float64 `json:"ratio"`
+	Bytes       float64 `json:"bytes_per_iter"`
+	Writes      float64 `json:"writes_per_iter"`
+	Reads       float64 `json:"reads_per_iter"`
+	WCU         float64 `json:"wcu_per_iter"`
+	Transitions float64 `json:"transitions_per_iter"`
+}
+
+func main() {
+	rounds := flag.Int("rounds", 7, "interleaved rounds; the median counts")
+	dir := flag.String("dir", "", "where stores are made; empty = the system's place for temporary files")
+	flag.Parse()
+	if flag.NArg() > 0 || *rounds < 1 {
+		fmt.Fprintln(os.Stderr, "bench: want no arguments and -rounds of 1 or more")
+		os.Exit(2)
+	}
+	if err := run(context.Background(), os.Stdout, os.Stderr, *rounds, *dir); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// sizes are the lengths of W.
+var sizes = []int{10, 50, 200, 1000}
+
+func run(ctx context.Context, out, people io.Writer, rounds int, dir string) error {
+	b := &bench{clock: clock.System(), dir: dir}
+	var all []measurement
+	for _, n := range sizes {
+		m, err := b.interleaved(ctx, rounds, n)
+		if err != nil {
+			return err
+		}
+		all = append(all, m)
+	}
+	for _, work := range []func(context.Context) (measurement, error){b.parallel, b.wait} {
+		m, err := b.median(ctx, rounds, work)
+		if err != nil {
+			return err
+		}
+		all = append(all, m)
+	}
+	return report(out, people, all)
+}
+
+func report(out, people io.Writer, all []measurement) error {
+	lines := json.NewEncoder(out)
+	tw := tabwriter.NewWriter(people, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "work\tn\tus/iter\tfloor us\tratio\tbytes/iter\twrites\treads\tWCU\ttransitions\t")
+	for _, m := range all {
+		if err := lines.Encode(m); err != nil {
+			return err
+		}
+		fmt.Fprintf(tw, "%s\t%d\t%.0f\t%.0f\t%.2f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t\n",
+			m.Work, m.N, m.Micros, m.Floor, m.Ratio, m.Bytes, m.Writes, m.Reads, m.WCU, m.Transitions)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(people, "\nratio = us/iter to one floor write (W commits twice: 2 is the least possible, 3.0 the target); the delta is %d bytes of JSON an iteration.\n", deltaBytes)
+	return nil
+}
+
+// interleaved measures W(n) and its floor in turn, so that a machine that changes speed changes both.
+func (b *bench) interleaved(ctx context.Context, rounds, n int) (measurement, error) {
+	var ours, floors []time.Duration
+	var m measurement
+	for range rounds {
+		f, err := b.floor(ctx, n)
+		if err != nil {
+			return m, err
+		}
+		var took time.Duration
+		if m, took, err = b.iterations(ctx, n); err != nil {
+			return m, err
+		}
+		floors, ours = append(floors, f), append(ours, took)
+	}
+	m.Micros, m.Floor = micros(middle(ours))/float64(n), micros(middle(floors))/float64(n)
+	m.Ratio = m.Micros / m.Floor
+	return m, nil
+}
+
+// median measures a work with its own floor of one write.
+func (b *bench) median(ctx context.Context, rounds int, work func(context.Context) (measurement, error)) (measurement, error) {
+	var m measurement
+	var ours, floors []time.Duration
+	for range rounds {
+		f, err := b.floor(ctx, 20)
+		if err != nil {
+			return m, err
+		}
+		if m, err = work(ctx); err != nil {
+			return m, err
+		}
+		floors, ours = append(floors, f/20), append(ours, time.Duration(m.Micros*float64(time.Microsecond)))
+	}
+	m.Micros, m.Floor = micros(middle(ours)), micros(middle(floors))
+	m.Ratio = m.Micros / m.Floor
+	return m, nil
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+func middle(all []time.Duration) time.Duration {
+	slices.Sort(all)
+	return all[len(all)/2]
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/bolt"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/counting"
+	"github.com/countersign/countersign/pkg/agent/store/folder"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+// The sizes of an iteration's parts; together they make deltaBytes of JSON.
+const (
+	argsBytes   = 200
+	resultBytes = 2048
+	deltaBytes  = 2372
+)
+
+// bench makes a fresh store for every measurement.
+type bench struct {
+	clock clock.Clock
+	dir   string
+}
+
+// lab is one engine over a counted store.
+type lab struct {
+	*local.Machine
+	table *counting.Table
+	sink  *ended
+	bolt  *bolt.Table
+	dir   string
+}
+
+func (b *bench) open(m runtime.Model) (*lab, error) {
+	dir, err := os.MkdirTemp(b.dir, "bench-")
+	if err != nil {
+		return nil, err
+	}
+	db, err := bolt.Open(filepath.Join(dir, "store.db"), bolt.Options{})
+	if err != nil {
+		return nil, err
+	}
+	blobs, err := folder.Open(filepath.Join(dir, "blobs"))
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	l := &lab{table: counting.Wrap(db), bolt: db, dir: dir, sink: &ended{done: make(chan agent.AgentState, 1), parked: make(chan agent.AgentState, 1)}}
+	tools, err := tool.NewSet(work{"work.read", agent.EffectRead}, work{"work.pay", agent.EffectNonIdempotent})
+	if err != nil {
+		return nil, err
+	}
+	l.Machine, err = local.New(local.Config{
+		Table: l.table, Blobs: blobs, Model: m, Tools: tools, Agents: func(string) (*agent.Definition, bool) { return nil, false },
+		Clock: b.clock, IDs: ids.System(b.clock), Executions: local.NewExecutions(l.table), Sink: l.sink, Warm: 8,
+	})
+	return l, err
+}
+
+func (l *lab) close() error {
+	return errors.Join(l.Engine.Close(), l.bolt.Close(), os.RemoveAll(l.dir))
+}
+
+// ended tells when a run parks and ends.
+type ended struct {
+	done   chan agent.AgentState
+	parked chan agent.AgentState
+}
+
+func (e *ended) Committed(_ context.Context, _ agent.Entry, s *agent.AgentState) {
+	switch s.Status {
+	case agent.RunDone:
+		e.done <- *s
+	case agent.RunWaiting:
+		e.parked <- *s
+	}
+}
+
+// work is a tool whose result is of the benchmark's size at once.
+type work struct {
+	name   string
+	effect agent.Effect
+}
+
+func (w work) Spec() agent.ToolSpec {
+	return agent.ToolSpec{Name: w.name, Kind: agent.KindInternal, Effect: w.effect, Description: "Work.", Schema: json.RawMessage(`{"type":"object"}`)}
+}
+
+var resultText = strings.Repeat("r", resultBytes)
+
+func (w work) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
+	return agent.ToolResultData{Content: resultText}, nil
+}
+
+// replies is a model that answers at once: calls for so many inferences, then a text.
+type replies struct {
+	n, width int
+	tool     string
+}
+
+func (r replies) Generate(_ context.Context, req agent.Request) (agent.Reply, error) {
+	reply := agent.Reply{Model: "instant", Usage: agent.Usage{Input: 10, Output: 10}}
+	if req.Inference > int64(r.n) {
+		reply.Text = "Done."
+		return reply, nil
+	}
+	for i := range r.width {
+		args := fmt.Sprintf(`{"q":"%s"}`, strings.Repeat("a", argsBytes-8))
+		reply.Calls = append(reply.Calls, agent.ReplyCall{ID: fmt.Sprintf("toolu_%06d_%d", req.Inference, i), Name: r.tool, Input: json.RawMessage(args)})
+	}
+	return reply, nil
+}
+
+func definition(n int) (*agent.Definition, error) {
+	d, err := agent.PresetDefaults(agent.PresetCountersign)
+	if err != nil {
+		return nil, err
+	}
+	d.Name, d.System = "bench", "You work."
+	d.Model.Provider, d.Model.ID = "demo", "instant"
+	d.Limits.Interactions = n + 10
+	d.Tools = []agent.ToolSpec{work{"work.read", agent.EffectRead}.Spec(), work{"work.pay", agent.EffectNonIdempotent}.Spec()}
+	return &d, d.Check()
+}
+
+func (l *lab) start(ctx context.Context, n int) (agent.AgentState, error) {
+	d, err := definition(n)
+	if err != nil {
+		return agent.AgentState{}, err
+	}
+	return l.Starter.Start(ctx, runtime.Start{Tenant: local.Tenant, Agent: d, Message: []agent.UserBlock{{Block: agent.Text{Text: "Work."}}}})
+}
+
+// iterations is W(n).
+func (b *bench) iterations(ctx context.Context, n int) (m measurement, took time.Duration, err error) {
+	l, err := b.open(replies{n: n, width: 1, tool: "work_read"})
+	if err != nil {
+		return m, 0, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	began := b.clock.Now()
+	if _, err := l.start(ctx, n); err != nil {
+		return m, 0, err
+	}
+	end := <-l.sink.done
+	took = b.clock.Now().Sub(began)
+	if end.Reason != agent.ReasonNaturalEnd || end.Inferences != int64(n)+1 {
+		return m, 0, fmt.Errorf("W(%d) ended as %s after %d inferences", n, end.Reason, end.Inferences)
+	}
+	return counted(ctx, l, "W", n, l.table.Snapshot()), took, nil
+}
+
+// counted turns counts into a measurement for one iteration.
+func counted(ctx context.Context, l *lab, name string, n int, c counting.Counts) measurement {
+	per := func(v int64) float64 { return float64(v) / float64(n) }
+	transitions := 0
+	for _, x := range l.Engine.List(ctx, "") {
+		transitions += x.Transitions
+	}
+	return measurement{
+		Work: name, N: n, Store: "bolt", Bytes: per(int64(c.BytesWritten)), Writes: per(int64(c.Writes + c.Transactions)),
+		Reads: per(int64(c.Gets + c.Queries)), WCU: per(int64(c.WCU)), Transitions: per(int64(transitions)),
+	}
+}
+
+// floor is the same delta, one conditional durable insert an iteration and nothing else.
+func (b *bench) floor(ctx context.Context, n int) (took time.Duration, err error) {
+	dir, err := os.MkdirTemp(b.dir, "floor-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	t, err := bolt.Open(filepath.Join(dir, "store.db"), bolt.Options{})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	body := []byte(strings.Repeat("f", deltaBytes))
+	began := b.clock.Now()
+	for i := range n {
+		op := store.Op{Kind: store.Put, If: []store.Cond{{Op: store.ItemAbsent}},
+			Item: store.Item{Key: store.Key{PK: "T#default#RUN#floor", SK: fmt.Sprintf("J#%010d", i)}, Body: body}}
+		if err := t.Write(ctx, op); err != nil {
+			return 0, err
+		}
+	}
+	return b.clock.Now().Sub(began), nil
+}
+
+// parallel is W_par: one iteration of eight parallel calls, from the start to the end of the run.
+func (b *bench) parallel(ctx context.Context) (m measurement, err error) {
+	l, err := b.open(replies{n: 1, width: 8, tool: "work_read"})
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	began := b.clock.Now()
+	if _, err := l.start(ctx, 1); err != nil {
+		return m, err
+	}
+	<-l.sink.done
+	took := b.clock.Now().Sub(began)
+	m = counted(ctx, l, "W_par", 1, l.table.Snapshot())
+	m.Micros = micros(took)
+	return m, nil
+}
+
+// wait is W_wait: from the decision on a parked run to its end, warm.
+func (b *bench) wait(ctx context.Context) (m measurement, err error) {
+	l, err := b.open(replies{n: 1, width: 1, tool: "work_pay"})
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	s, err := l.start(ctx, 1)
+	if err != nil {
+		return m, err
+	}
+	parked := <-l.sink.parked
+	for {
+		h, err := l.Ports.Journal.Head(ctx, local.Tenant, s.Run)
+		if err != nil {
+			return m, err
+		}
+		if h.Token != "" {
+			break
+		}
+	}
+	before := l.table.Snapshot()
+	began := b.clock.Now()
+	_, err = l.Desk.Decide(ctx, approval.Request{
+		Tenant: local.Tenant, ID: parked.Waits()[0].Wait.Approval, Action: approval.Approve,
+		By: agent.Principal{ID: "user:local", Groups: []string{"group:operators"}},
+	})
+	if err != nil {
+		return m, err
+	}
+	<-l.sink.done
+	took := b.clock.Now().Sub(began)
+	m = counted(ctx, l, "W_wait", 1, l.table.Snapshot().Sub(before))
+	m.Micros = micros(took)
+	return m, nil
+}

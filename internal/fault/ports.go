@@ -1,0 +1,152 @@
+package fault
+
+import (
+	"context"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+// Table puts the injector before a table.
+func (in *Injector) Table(next store.Table) store.Table { return &table{in, next} }
+
+type table struct {
+	in   *Injector
+	next store.Table
+}
+
+func (t *table) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
+	err = t.in.through(ctx, "table.Get", k.SK, func() (err error) {
+		it, found, err = t.next.Get(ctx, k)
+		return err
+	})
+	return it, found, err
+}
+
+func (t *table) Query(ctx context.Context, r store.Range) (p store.Page, err error) {
+	err = t.in.through(ctx, "table.Query", r.From, func() (err error) {
+		p, err = t.next.Query(ctx, r)
+		return err
+	})
+	return p, err
+}
+
+func (t *table) Write(ctx context.Context, ops ...store.Op) error {
+	keys := make([]string, len(ops))
+	for i, op := range ops {
+		keys[i] = op.Item.SK
+	}
+	return t.in.through(ctx, "table.Write", strings.Join(keys, "+"), func() error { return t.next.Write(ctx, ops...) })
+}
+
+// Blobs puts the injector before blobs.
+func (in *Injector) Blobs(next store.Blobs) store.Blobs { return &blobs{in, next} }
+
+type blobs struct {
+	in   *Injector
+	next store.Blobs
+}
+
+func (b *blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
+	return b.in.through(ctx, "blobs.Put", digest, func() error { return b.next.Put(ctx, tenant, digest, data) })
+}
+
+func (b *blobs) Get(ctx context.Context, tenant, digest string) (data []byte, err error) {
+	err = b.in.through(ctx, "blobs.Get", digest, func() (err error) {
+		data, err = b.next.Get(ctx, tenant, digest)
+		return err
+	})
+	return data, err
+}
+
+// Model puts the injector before a model.
+func (in *Injector) Model(next runtime.Model) runtime.Model { return &model{in, next} }
+
+type model struct {
+	in   *Injector
+	next runtime.Model
+}
+
+func (m *model) Generate(ctx context.Context, r agent.Request) (reply agent.Reply, err error) {
+	err = m.in.through(ctx, "model.Generate", r.Model.ID, func() (err error) {
+		reply, err = m.next.Generate(ctx, r)
+		return err
+	})
+	return reply, err
+}
+
+// Waiter puts the injector before a waiter.
+func (in *Injector) Waiter(next runtime.Waiter) runtime.Waiter { return &waiter{in, next} }
+
+type waiter struct {
+	in   *Injector
+	next runtime.Waiter
+}
+
+func (w *waiter) Success(ctx context.Context, token string) error {
+	return w.in.through(ctx, "waiter.Success", "", func() error { return w.next.Success(ctx, token) })
+}
+
+func (w *waiter) Start(ctx context.Context, tenant, run, name string) error {
+	return w.in.through(ctx, "waiter.Start", name, func() error { return w.next.Start(ctx, tenant, run, name) })
+}
+
+func (w *waiter) Stop(ctx context.Context, name, cause string) error {
+	return w.in.through(ctx, "waiter.Stop", name, func() error { return w.next.Stop(ctx, name, cause) })
+}
+
+func (w *waiter) Status(ctx context.Context, name string) (s runtime.ExecutionStatus, err error) {
+	err = w.in.through(ctx, "waiter.Status", name, func() (err error) {
+		s, err = w.next.Status(ctx, name)
+		return err
+	})
+	return s, err
+}
+
+// Tools puts the injector before every tool of a source. One that can reconcile still can.
+func (in *Injector) Tools(next runtime.ToolSource) runtime.ToolSource { return &tools{in, next} }
+
+type tools struct {
+	in   *Injector
+	next runtime.ToolSource
+}
+
+func (s *tools) Lookup(original string) (tool.Tool, bool) {
+	t, ok := s.next.Lookup(original)
+	if !ok {
+		return nil, false
+	}
+	if r, ok := t.(tool.Reconciler); ok {
+		return &reconciler{entered{s.in, t}, r}, true
+	}
+	return &entered{s.in, t}, true
+}
+
+type entered struct {
+	in *Injector
+	tool.Tool
+}
+
+func (t *entered) Call(ctx context.Context, c tool.Call) (r agent.ToolResultData, err error) {
+	err = t.in.through(ctx, "tool.Call", c.ID, func() (err error) {
+		r, err = t.Tool.Call(ctx, c)
+		return err
+	})
+	return r, err
+}
+
+type reconciler struct {
+	entered
+	next tool.Reconciler
+}
+
+func (t *reconciler) Reconcile(ctx context.Context, c tool.Call) (o tool.Outcome, r agent.ToolResultData, err error) {
+	err = t.in.through(ctx, "tool.Reconcile", c.ID, func() (err error) {
+		o, r, err = t.next.Reconcile(ctx, c)
+		return err
+	})
+	return o, r, err
+}

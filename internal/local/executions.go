@@ -1,0 +1,73 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// Executions keeps the engine's records in a table: PK X#open or X#closed, SK the execution's name. Loading at start reads the
+// open ones and no more, so that it does not grow with what has been.
+type Executions struct{ table store.Table }
+
+const (
+	openExecutions   = "X#open"
+	closedExecutions = "X#closed"
+)
+
+// NewExecutions makes the records of an engine over t.
+func NewExecutions(t store.Table) *Executions { return &Executions{t} }
+
+// Save writes a record; a closed one moves.
+func (x *Executions) Save(ctx context.Context, r asl.Record) error {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("save execution %s: %w", r.Name, err)
+	}
+	pk := openExecutions
+	if r.Status.Terminal() {
+		pk = closedExecutions
+	}
+	if err := x.table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: store.Key{PK: pk, SK: r.Name}, Body: body}}); err != nil {
+		return fmt.Errorf("save execution %s: %w", r.Name, err)
+	}
+	return nil
+}
+
+// Load reads the records of executions that have not ended, and of all that have.
+func (x *Executions) Load(ctx context.Context) ([]asl.Record, error) {
+	byName := map[string]asl.Record{}
+	for _, pk := range []string{openExecutions, closedExecutions} { // what has ended hides what was open
+		if err := x.read(ctx, pk, byName); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]asl.Record, 0, len(byName))
+	for _, r := range byName {
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func (x *Executions) read(ctx context.Context, pk string, into map[string]asl.Record) error {
+	r := store.Range{PK: pk}
+	for {
+		p, err := x.table.Query(ctx, r)
+		if err != nil {
+			return fmt.Errorf("load executions: %w", err)
+		}
+		for _, it := range p.Items {
+			var rec asl.Record
+			if err := json.Unmarshal(it.Body, &rec); err != nil {
+				return fmt.Errorf("load execution %s: %w", it.SK, err)
+			}
+			into[rec.Name] = rec
+		}
+		if r.Cursor = p.Cursor; r.Cursor == "" {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/bolt"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store/folder"
+)
+
+// Tenant is the tenant of everything on a laptop.
+const Tenant = "default"
+
+// warmRuns is how many runs' folded states a laptop keeps.
+const warmRuns = 256
+
+// ErrInUse says that another process has the store; its socket serves what it holds.
+var ErrInUse = errors.New("another process has the store open")
+
+// Options of Open. Sink may be nil, everything else is required.
+type Options struct {
+	Dir      string
+	Registry *registry.Registry
+	Model    func(agent.ModelSpec) (runtime.Model, error) // makes a provider's adapter; called once for each distinct spec
+	Sink     runtime.EventSink
+	Clock    clock.Clock
+}
+
+// Home is an opened store directory with its engine. It is a development tool: production is Step Functions, Lambda and
+// DynamoDB.
+type Home struct {
+	*Machine
+	Dir   string
+	table *bolt.Table
+}
+
+// Open opens or makes the store directory. It starts nothing: see Machine.Resume. ErrInUse where another process has it.
+func Open(o Options) (*Home, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", o.Dir, err)
+	}
+	t, err := bolt.Open(filepath.Join(o.Dir, "store.db"), bolt.Options{})
+	if errors.Is(err, bolt.ErrLocked) {
+		return nil, fmt.Errorf("open store %s: %w", o.Dir, ErrInUse)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := o.machine(t)
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return &Home{Machine: m, Dir: o.Dir, table: t}, nil
+}
+
+func (o Options) machine(t *bolt.Table) (*Machine, error) {
+	blobs, err := folder.Open(filepath.Join(o.Dir, "blobs"))
+	if err != nil {
+		return nil, err
+	}
+	return New(Config{
+		Table: t, Blobs: blobs, Model: newModels(o.Model), Tools: o.Registry.Tools(), Agents: o.Registry.Agent,
+		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Warm: warmRuns,
+	})
+}
+
+// Socket is the path of the Unix socket on which whoever has the store serves it.
+func (h *Home) Socket() string { return SocketPath(h.Dir) }
+
+// SocketPath is the path of a store directory's socket.
+func SocketPath(dir string) string { return filepath.Join(dir, "engine.sock") }
+
+// Close ends what runs at a safe point and closes the store. Runs go on when it is opened again.
+func (h *Home) Close() error {
+	return errors.Join(h.Engine.Close(), h.table.Close())
+}

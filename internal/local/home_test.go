@@ -1,0 +1,130 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/standin"
+	"github.com/countersign/countersign/pkg/agent/tool/builtin"
+)
+
+// tidy is an agent like the demo's, over one folder.
+func tidy(t *testing.T, dir string) *agent.Definition {
+	t.Helper()
+	d, err := tidyDefinition(dir)
+	require.NoError(t, err)
+	return d
+}
+
+func tidyDefinition(dir string) (*agent.Definition, error) {
+	d, err := agent.PresetDefaults(agent.PresetCountersign)
+	if err != nil {
+		return nil, err
+	}
+	d.Name, d.System = "tidy", "You tidy."
+	d.Model.Provider, d.Model.ID = "demo", "stand-in"
+	d.Limits.Interactions = 60
+	tools, err := builtin.PerRun()
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range tools {
+		s := b.Spec()
+		s.Root = dir
+		d.Tools = append(d.Tools, s)
+	}
+	return &d, d.Check()
+}
+
+func notes(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("Team meeting\nTuesday"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "b.txt"), []byte("Shopping list\nmilk"), 0o600))
+	return dir
+}
+
+func open(t *testing.T, dir string) *Home {
+	t.Helper()
+	tools, err := builtin.PerRun()
+	require.NoError(t, err)
+	reg, err := registry.New(tools...)
+	require.NoError(t, err)
+	h, err := Open(Options{
+		Dir: dir, Registry: reg, Clock: clock.System(),
+		Model: func(agent.ModelSpec) (runtime.Model, error) { return standin.Model{}, nil },
+	})
+	require.NoError(t, err)
+	require.NoError(t, h.Resume(t.Context(), Tenant))
+	return h
+}
+
+// settled waits until the run is done, or parked on a request that nobody has decided.
+func settled(t *testing.T, h *Home, run string) agent.AgentState {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		head, err := h.Ports.Journal.Head(ctx, Tenant, run)
+		require.NoError(t, err)
+		if head.Status == agent.RunDone || head.Status == agent.RunWaiting && head.Token != "" {
+			l, err := h.Ports.Journal.Load(ctx, Tenant, run)
+			require.NoError(t, err)
+			if len(l.Inbox) == 0 {
+				return l.State
+			}
+		}
+		require.NoError(t, h.Ports.Clock.Sleep(ctx, time.Millisecond))
+	}
+}
+
+func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
+	home, dir := filepath.Join(t.TempDir(), "home"), notes(t)
+	h := open(t, home)
+	s, err := h.Starter.Start(t.Context(), runtime.Start{
+		Tenant: Tenant, Agent: tidy(t, dir), Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Tidy up."}}},
+	})
+	require.NoError(t, err)
+	waits := 0
+	for {
+		s = settled(t, h, s.Run)
+		if s.Status == agent.RunDone {
+			break
+		}
+		waits++
+		require.NoError(t, h.Close())
+		h = open(t, home)
+		_, err := h.Desk.Decide(t.Context(), approval.Request{
+			Tenant: Tenant, ID: s.Waits()[0].Wait.Approval, Action: approval.Approve,
+			By: agent.Principal{ID: "user:local", Groups: []string{"group:operators"}},
+		})
+		require.NoError(t, err)
+	}
+	require.Equal(t, 2, waits)
+	require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+	require.FileExists(t, filepath.Join(dir, "team_meeting.txt"))
+	require.FileExists(t, filepath.Join(dir, "shopping_list.txt"))
+	out, err := json.Marshal(s)
+	require.NoError(t, err)
+	t.Log(string(out))
+	require.NoError(t, h.Close())
+}
+
+func TestOpenRefusesAStoreInUse(t *testing.T) {
+	dir := t.TempDir()
+	h := open(t, dir)
+	_, err := Open(Options{Dir: dir, Registry: registry.Must(registry.New()), Clock: clock.System()})
+	require.ErrorIs(t, err, ErrInUse)
+	require.NoError(t, h.Close())
+}

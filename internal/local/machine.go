@@ -1,0 +1,193 @@
+// Package local runs the deployed state machine and the deployed handlers in one process: the engine of a laptop, and of scenarios.
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/modelretry"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/statemachine"
+)
+
+// IDs draws what is random.
+type IDs interface {
+	runtime.IDs
+	Token() string
+	Jitter(limit time.Duration) time.Duration
+}
+
+// Invoker calls a function of the state machine by its name: Step, Tool or Approve.
+type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
+
+// Config is what a Machine is made of. All but Sink, Wrap, Waiter and Warm are required.
+type Config struct {
+	Table      store.Table
+	Blobs      store.Blobs
+	Model      runtime.Model
+	Tools      runtime.ToolSource
+	Agents     func(name string) (*agent.Definition, bool)
+	Clock      clock.Clock
+	IDs        IDs
+	Executions asl.Store
+	Sink       runtime.EventSink
+	Warm       int                        // runs whose folded state is kept; 0 = none
+	Wrap       func(next Invoker) Invoker // nil = handlers are called directly
+	// Waiter stands between the use cases and the engine; nil = nothing does.
+	Waiter func(engine runtime.Waiter) runtime.Waiter
+}
+
+// Machine is the whole product in one process: engine, handlers, and what people do to runs. Safe for concurrent use.
+type Machine struct {
+	Engine      *asl.Engine
+	Ports       runtime.Ports
+	Definitions runtime.Definitions
+	Agents      func(name string) (*agent.Definition, bool)
+	Starter     *runtime.Starter
+	Waits       *runtime.Waits
+	Inputs      *runtime.Inputs
+	Canceller   *runtime.Canceller
+	Sweeper     *runtime.Sweeper
+	Desk        *approval.Desk
+}
+
+// The names under which the deployed definition knows its functions, as its placeholders are filled here.
+const (
+	stepFunction    = "step"
+	toolFunction    = "tool"
+	approveFunction = "approve"
+	machineARN      = "arn:aws:states:local:000000000000:stateMachine:countersign"
+	executionARN    = "arn:aws:states:local:000000000000:execution:countersign:"
+)
+
+// New makes a machine. It starts nothing: see Resume.
+func New(c Config) (*Machine, error) {
+	def, err := asl.Parse(statemachine.Agent, map[string]string{
+		"StepFunctionArn": stepFunction, "ToolFunctionArn": toolFunction, "ApproveFunctionArn": approveFunction,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load the state machine: %w", err)
+	}
+	m := &Machine{Agents: c.Agents}
+	m.Ports = runtime.Ports{
+		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink,
+		Model: modelretry.New(c.Model, c.Clock, c.IDs.Jitter),
+	}
+	m.Definitions = runtime.PinnedDefinitions(c.Blobs)
+	h := &lambdafn.Handlers{Definitions: m.Definitions, Agents: c.Agents}
+	invoke := Invoker(h.Invoke)
+	if c.Wrap != nil {
+		invoke = c.Wrap(invoke)
+	}
+	m.Engine, err = asl.New(asl.Config{
+		Definition: def, ARN: machineARN, Clock: c.Clock, Store: c.Executions, IDs: c.IDs.Token, Jitter: c.IDs.Jitter,
+		Invoke: func(ctx context.Context, function string, payload []byte, _ asl.Invocation) ([]byte, error) {
+			return invoke(ctx, function, payload)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the engine: %w", err)
+	}
+	m.Ports.Waiter = waiter{m.Engine}
+	if c.Waiter != nil {
+		m.Ports.Waiter = c.Waiter(m.Ports.Waiter)
+	}
+	h.Ports = m.Ports
+	m.useCases()
+	return m, nil
+}
+
+// useCases binds what people do to the ports.
+func (m *Machine) useCases() {
+	m.Starter = &runtime.Starter{Ports: m.Ports}
+	m.Waits = &runtime.Waits{Ports: m.Ports}
+	m.Inputs = &runtime.Inputs{Ports: m.Ports, Waits: m.Waits}
+	m.Canceller = &runtime.Canceller{Ports: m.Ports, Definitions: m.Definitions}
+	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions}
+	m.Desk = &approval.Desk{
+		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: runtime.Validate, Wake: m.Waits.Wake,
+	}
+}
+
+// Resume goes on with the executions on record and repairs every open run of the tenant that disagrees with its execution.
+func (m *Machine) Resume(ctx context.Context, tenant string) error {
+	if err := m.Engine.Resume(ctx); err != nil {
+		return fmt.Errorf("resume executions: %w", err)
+	}
+	for _, status := range []agent.RunStatus{agent.RunRunning, agent.RunWaiting} {
+		cursor := ""
+		for {
+			heads, next, err := m.Ports.Journal.List(ctx, tenant, status, 0, cursor)
+			if err != nil {
+				return err
+			}
+			for _, h := range heads {
+				if _, err := m.Sweeper.Repair(ctx, tenant, h.Run); err != nil {
+					return err
+				}
+			}
+			if cursor = next; cursor == "" {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// waiter drives the engine for package runtime.
+type waiter struct{ engine *asl.Engine }
+
+func (w waiter) Success(ctx context.Context, token string) error {
+	err := w.engine.SendTaskSuccess(ctx, token, []byte("{}"))
+	if refused(err, asl.TaskTimedOut) || refused(err, asl.TaskDoesNotExist) {
+		return runtime.ErrSettled
+	}
+	return err
+}
+
+func (w waiter) Start(ctx context.Context, tenant, run, name string) error {
+	input, err := json.Marshal(map[string]string{"tenant": tenant, "run": run})
+	if err != nil {
+		return err
+	}
+	if _, err = w.engine.Start(ctx, name, input); refused(err, asl.ExecutionAlreadyExists) {
+		return nil
+	}
+	return err
+}
+
+func (w waiter) Stop(ctx context.Context, name, cause string) error {
+	err := w.engine.Stop(ctx, executionARN+name, "Cancelled", cause)
+	if refused(err, asl.ExecutionDoesNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (w waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatus, error) {
+	d, err := w.engine.Describe(ctx, executionARN+name)
+	switch {
+	case refused(err, asl.ExecutionDoesNotExist):
+		return runtime.ExecutionNone, nil
+	case err != nil:
+		return "", err
+	case d.Status.Terminal():
+		return runtime.ExecutionEnded, nil
+	default:
+		return runtime.ExecutionRunning, nil
+	}
+}
+
+func refused(err error, name string) bool {
+	var e *asl.Error
+	return errors.As(err, &e) && e.Name == name
+}

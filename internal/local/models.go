@@ -1,0 +1,48 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+)
+
+// models routes a request to the adapter of the model it names: every run has its own, pinned with its definition.
+type models struct {
+	make func(agent.ModelSpec) (runtime.Model, error)
+	mu   sync.Mutex
+	made map[string]runtime.Model
+}
+
+func newModels(factory func(agent.ModelSpec) (runtime.Model, error)) *models {
+	return &models{make: factory, made: map[string]runtime.Model{}}
+}
+
+// Generate asks the request's own model. One that cannot be made is a failed call that no retry mends.
+func (m *models) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	adapter, err := m.adapter(r.Model)
+	if err != nil {
+		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(), Cause: err}
+	}
+	return adapter.Generate(ctx, r)
+}
+
+func (m *models) adapter(spec agent.ModelSpec) (runtime.Model, error) {
+	key, err := json.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", spec.ID, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a, ok := m.made[string(key)]; ok {
+		return a, nil
+	}
+	a, err := m.make(spec)
+	if err == nil {
+		m.made[string(key)] = a
+	}
+	return a, err
+}

@@ -1,0 +1,160 @@
+package scenario
+
+import (
+	"encoding/json"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
+	"github.com/countersign/countersign/pkg/agent/script"
+)
+
+// Scenario is an archive that was read without complaint. It does not change by being run and is safe for concurrent use.
+type Scenario struct {
+	Name    string // the archive's file name without directory and extension
+	Promise string // the text before the first file
+
+	archive string
+	agent   agent.Definition
+	start   start
+	tools   []canned
+	script  *script.Script
+	people  []line
+	want    want
+}
+
+// Load reads an archive. name is its file's, for messages. A non-nil error is agentfile.Problems: everything that is wrong, each
+// with the archive's line and the key.
+func Load(name string, data []byte) (*Scenario, error) {
+	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name}
+	var ps problems
+	var files map[string]section
+	s.Promise, files = open(name, data, &ps)
+	if ps.err() != nil {
+		return nil, ps.err()
+	}
+	s.loadAgent(files[agentFile], &ps)
+	s.loadTools(files, &ps)
+	s.start = loadStart(files[inputFile], &ps)
+	s.loadScript(files[modelFile], &ps)
+	s.people = loadPeople(files[peopleFile], &ps)
+	s.want = loadWant(files[wantFile], &ps)
+	if err := ps.err(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// loadAgent reads the definition. Its model may be missing or lack a provider: the script answers in any case.
+func (s *Scenario) loadAgent(f section, ps *problems) {
+	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true})
+	if take(err, ps) {
+		return
+	}
+	if d.Model.Provider == "" {
+		d.Model.Provider, d.Model.File = "script", modelFile
+	}
+	s.agent = d
+}
+
+// loadTools reads the canned tools and puts them into the definition. One that agent.yaml has, too, is laid over it in its place.
+func (s *Scenario) loadTools(files map[string]section, ps *problems) {
+	f, ok := files[toolsFile]
+	if ok {
+		s.readTools(f, ps)
+	}
+	if len(ps.found) > 0 {
+		return
+	}
+	for _, t := range s.agent.Tools {
+		if !slices.ContainsFunc(s.tools, func(c canned) bool { return c.spec.Name == t.Name }) {
+			ps.add(files[agentFile].problem(0, "tools", "got "+t.Name+", which "+toolsFile+" does not can"))
+		}
+	}
+	if err := s.agent.Check(); err != nil {
+		ps.add(f.problem(0, "", err.Error()))
+	}
+}
+
+func (s *Scenario) readTools(f section, ps *problems) {
+	known := func(name string) (agent.ToolSpec, bool) { return s.agent.Tool(name) }
+	list, err := agentfile.ParseTools(s.archive, f.padded(), agentfile.Options{Tools: known, AllowUnknownTools: true}, "results", "reconcile")
+	if take(err, ps) {
+		return
+	}
+	for _, t := range list {
+		c := loadCanned(s.archive, t, ps)
+		s.tools = append(s.tools, c)
+		i := slices.IndexFunc(s.agent.Tools, func(have agent.ToolSpec) bool { return have.Name == c.spec.Name })
+		if i < 0 {
+			s.agent.Tools = append(s.agent.Tools, c.spec)
+			continue
+		}
+		s.agent.Tools[i] = c.spec
+	}
+}
+
+func (s *Scenario) loadScript(f section, ps *problems) {
+	var err error
+	if s.script, err = script.Parse(s.archive, f.padded()); err != nil {
+		p := f.problem(0, "", err.Error())
+		ps.add(p)
+	}
+}
+
+// take adds the problems of an error and reports whether there were any.
+func take(err error, ps *problems) bool {
+	var found agentfile.Problems
+	if errors.As(err, &found) {
+		ps.add(found...)
+	}
+	return err != nil
+}
+
+// start is input.json: the body of POST /v1/runs without agent.
+type start struct {
+	message       []agent.UserBlock
+	input         json.RawMessage
+	key           string
+	subject       string
+	accessControl string
+}
+
+// defaultKey makes the run's id the same every time.
+const defaultKey = "scenario"
+
+func loadStart(f section, ps *problems) start {
+	var form struct {
+		Message       json.RawMessage `json:"message"`
+		Input         json.RawMessage `json:"input"`
+		Key           string          `json:"key"`
+		Continues     string          `json:"continues"`
+		Subject       string          `json:"subject"`
+		AccessControl string          `json:"accessControl"`
+	}
+	if p, bad := decode(f, f.data, 0, &form); bad {
+		ps.add(p)
+		return start{}
+	}
+	s := start{input: form.Input, key: form.Key, subject: form.Subject, accessControl: form.AccessControl}
+	if s.key == "" {
+		s.key = defaultKey
+	}
+	if form.Continues != "" {
+		ps.add(f.problem(f.at("continues"), "continues", "is not supported yet"))
+	}
+	if form.Message != nil {
+		var err error
+		if s.message, err = agent.ParseMessage(form.Message); err != nil {
+			ps.add(f.problem(f.at("message"), "message", err.Error()))
+			return s
+		}
+	}
+	if _, err := agent.StartMessages(s.message, s.input); err != nil {
+		ps.add(f.problem(0, "", err.Error()))
+	}
+	return s
+}

@@ -1,0 +1,141 @@
+package agentfile
+
+import (
+	"cmp"
+	"encoding/json"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// definition reads a whole file over its preset's values.
+func (r *reader) definition(f field) agent.Definition {
+	d := r.preset(f)
+	r.mapping(f, map[string]read{
+		"preset":          func(field) {}, // read first
+		"name":            r.text(&d.Name),
+		"version":         r.text(&d.Version),
+		"system":          r.text(&d.System),
+		"model":           r.model(&d.Model),
+		"tools":           r.tools(&d.Tools),
+		"permission":      r.permission(&d),
+		"limits":          r.limits(&d.Limits),
+		"batch":           enum(r, &d.Batch, []agent.BatchMode{agent.BatchAll, agent.BatchHighestPriority, agent.BatchFirst}),
+		"executor":        enum(r, &d.Executor, []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming}),
+		"resume":          enum(r, &d.Resume, []agent.ResumeMode{agent.ResumeEach, agent.ResumeAllAnswered}, "batch_all"),
+		"textBesideCalls": enum(r, &d.TextBesideCalls, []agent.TextBeside{agent.TextBesideKeep, agent.TextBesideDrop}),
+	})
+	return d
+}
+
+// preset is the base the file's keys are laid over. A preset that is refused leaves countersign's, so that the rest of the
+// file can still be read.
+func (r *reader) preset(f field) agent.Definition {
+	preset := agent.PresetCountersign
+	if p, ok := f.member("preset"); ok {
+		enum(r, &preset, []agent.Preset{agent.PresetCountersign, agent.PresetArvo}, "runner", "tirea", "cowork", "forge")(p)
+	}
+	d, err := agent.PresetDefaults(preset)
+	if err != nil {
+		r.add("preset", err.Error())
+	}
+	return d
+}
+
+func (r *reader) model(m *agent.ModelSpec) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"provider":    enum(r, &m.Provider, []string{"openai", "script", "demo"}, "bedrock"),
+			"id":          r.text(&m.ID),
+			"baseURL":     r.text(&m.BaseURL),
+			"file":        r.text(&m.File),
+			"maxTokens":   r.whole(&m.MaxTokens),
+			"temperature": r.temperature(&m.Temperature),
+			"retry":       r.retry(&m.Retry),
+		})
+	}
+}
+
+func (r *reader) retry(t *agent.Retry) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"attempts":   r.whole(&t.Attempts),
+			"backoff":    r.duration(&t.Backoff),
+			"maxBackoff": r.duration(&t.MaxBackoff),
+		})
+	}
+}
+
+func (r *reader) limits(l *agent.Limits) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"interactions": r.whole(&l.Interactions),
+			"onLimit":      enum(r, &l.OnLimit, []agent.OnLimit{agent.OnLimitError, agent.OnLimitStop}, "summarise"),
+		})
+	}
+}
+
+func (r *reader) permission(d *agent.Definition) read {
+	return func(f field) {
+		p, scope := &d.Permission, ""
+		r.mapping(f, map[string]read{
+			"mode":      enum(r, &p.Mode, []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry}, "advisory"),
+			"default":   enum(r, &p.Default, []agent.PermissionDefault{agent.DefaultByEffect, agent.DefaultAllow, agent.DefaultAsk, agent.DefaultDeny}),
+			"scope":     enum(r, &scope, []string{"call", "tool"}),
+			"approvers": r.texts(&p.Approvers),
+			"rules":     r.rules(&p.Rules),
+			"early":     enum(r, &d.Early, []agent.EarlyDecision{agent.EarlyKeep, agent.EarlyRefuse}),
+		})
+		r.scope(f.path, *d, scope)
+	}
+}
+
+// scope refuses decisions that would hold for a tool. Under block_and_retry nobody is asked yet, so it makes no difference;
+// with arvo's scope and the other mode it does, though the file may not say so.
+func (r *reader) scope(path string, d agent.Definition, written string) {
+	preset := "call"
+	if d.Preset == agent.PresetArvo {
+		preset = "tool"
+	}
+	if d.Permission.Mode == agent.ModeSuspendAndReplay && cmp.Or(written, preset) == "tool" {
+		r.add(join(path, "scope"), "got tool, which is not supported yet; want call")
+	}
+}
+
+func (r *reader) rules(dst *[]agent.Rule) read {
+	return func(f field) {
+		r.list(f, func(item field) {
+			var rule agent.Rule
+			r.mapping(item, map[string]read{
+				"tool":      r.text(&rule.Tool),
+				"when":      r.conditions(&rule.When),
+				"verdict":   enum(r, &rule.Verdict, []agent.Verdict{agent.VerdictAllow, agent.VerdictAsk, agent.VerdictDeny}),
+				"approvers": r.texts(&rule.Approvers),
+				"expires":   r.duration(&rule.Expires),
+				"note":      r.text(&rule.Note),
+			})
+			*dst = append(*dst, rule)
+		})
+	}
+}
+
+func (r *reader) conditions(dst *[]agent.Condition) read {
+	return func(f field) {
+		r.list(f, func(item field) {
+			var c agent.Condition
+			r.mapping(item, map[string]read{
+				"path": r.text(&c.Path),
+				"eq":   r.raw(&c.Eq), "ne": r.raw(&c.Ne),
+				"gt": r.raw(&c.Gt), "gte": r.raw(&c.Gte), "lt": r.raw(&c.Lt), "lte": r.raw(&c.Lte),
+				"in":      r.raws(&c.In),
+				"matches": r.text(&c.Matches),
+			})
+			*dst = append(*dst, c)
+		})
+	}
+}
+
+func (r *reader) raws(dst *[]json.RawMessage) read {
+	return func(f field) {
+		r.list(f, func(item field) { *dst = append(*dst, item.json()) })
+	}
+}

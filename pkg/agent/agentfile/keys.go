@@ -1,0 +1,169 @@
+package agentfile
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// inert is a key of the fixed form that nothing reads yet. It may be written with a value that is in force anyway.
+type inert struct {
+	inForce []string // as JSON; none = there is no such value
+	later   []string // words that will work one day, for a key whose values are words
+}
+
+// inertKeys holds every key of interfaces.md, section 2, that is not read, by path; [] stands for any index.
+//
+// In force is what the runtime does, not what a preset's table promises: no guards, no masking, no window, no truncation.
+// Values that only tune a feature which is off (analysis under text: final, xml under dialect: native, the orchestrator's
+// numbers) are in force at their defaults.
+var inertKeys = map[string]inert{
+	"model.fallbacks":  {inForce: []string{`[]`}},
+	"model.staticText": {inForce: []string{`""`}},
+	"model.dialect":    {inForce: []string{`"native"`}, later: []string{"xml"}},
+	"model.price":      {},
+
+	"mcp": {inForce: []string{`[]`}},
+
+	"permission.grants":           {inForce: []string{`"run"`}, later: []string{"once", "standing"}},
+	"permission.approvalTool":     {inForce: []string{`""`}},
+	"permission.rules[].quorum":   {inForce: []string{`1`}},
+	"permission.rules[].fourEyes": {inForce: []string{`false`}},
+	"permission.rules[].remind":   {},
+	"permission.rules[].escalate": {},
+	"limits.grace":                {inForce: []string{`0`}},
+	"limits.tokens":               {inForce: []string{`0`}},
+	"limits.usd":                  {inForce: []string{`0`}},
+	"wait":                        {inForce: []string{`"any_external"`}, later: []string{"all_suspended"}},
+	"text":                        {inForce: []string{`"final"`}, later: []string{"heuristic", "require_tool"}},
+	"dropped":                     {inForce: []string{`"silent"`}, later: []string{"notify"}},
+	"systemPrompt":                {inForce: []string{`"once"`}, later: []string{"every_inference"}},
+	"corrections":                 {inForce: []string{`"persist"`}, later: []string{"ephemeral"}},
+	"guards.duplicateCalls":       {inForce: []string{`false`}},
+	"guards.failedRounds":         {inForce: []string{`0`}},
+	"guards.toolFailures":         {inForce: []string{`0`}},
+	"analysis.incomplete":         {inForce: []string{`[]`}},
+	"analysis.completion":         {inForce: []string{`[]`}},
+	"analysis.deflection":         {inForce: []string{`[]`}},
+	"analysis.deflectionRetries":  {inForce: []string{`3`}},
+	"analysis.emptyReplies":       {inForce: []string{`2`}},
+	"analysis.trustGate":          {inForce: []string{`3`}},
+	"xml.missingServer":           {inForce: []string{`"error"`}, later: []string{"local"}},
+	"xml.breaker":                 {inForce: []string{`5`}},
+	"xml.disable":                 {inForce: []string{`[]`}},
+	"prompt.order":                {inForce: []string{`"seed"`}, later: []string{"code"}},
+	"prompt.sections":             {inForce: []string{`{}`}},
+	"context.mask":                {inForce: []string{`false`}},
+	"context.window":              {inForce: []string{`0`}},
+	"context.reserve":             {},
+	"context.evictBelow":          {},
+	"context.roundMinimum":        {},
+	"context.keep":                {},
+	"context.summaryTokens":       {},
+	"context.truncateResult":      {inForce: []string{`0`}},
+	"context.compressAfter":       {inForce: []string{`0`}},
+	"context.prune":               {inForce: []string{`0`}},
+	"output.format":               {inForce: []string{`"text"`}, later: []string{"json"}},
+	"output.schema":               {inForce: []string{`null`}},
+	"output.history":              {inForce: []string{`false`}},
+	"stop.rounds":                 {inForce: []string{`0`}},
+	"stop.timeout":                {inForce: []string{`"0s"`}},
+	"stop.tokens":                 {inForce: []string{`0`}},
+	"stop.consecutiveErrors":      {inForce: []string{`0`}},
+	"stop.onTool":                 {inForce: []string{`[]`}},
+	"stop.contains":               {inForce: []string{`""`}},
+	"stop.loopWindow":             {inForce: []string{`0`}},
+	"orchestrator.enabled":        {inForce: []string{`false`}},
+	"orchestrator.planner":        {},
+	"orchestrator.router":         {},
+	"orchestrator.topK":           {inForce: []string{`15`}},
+	"orchestrator.maxSteps":       {inForce: []string{`10`}},
+	"orchestrator.retries":        {inForce: []string{`3`}},
+	"prefilter.topK":              {inForce: []string{`0`}},
+}
+
+var index = regexp.MustCompile(`\[\d+\]`)
+
+// unread deals with a key that has no reader in its mapping.
+func (r *reader) unread(parent string, f field, readers map[string]read) {
+	pattern := index.ReplaceAllString(f.path, "[]")
+	if key, ok := inertKeys[pattern]; ok {
+		r.inert(f, key)
+		return
+	}
+	if len(inertChildren(pattern)) > 0 {
+		r.mapping(f, nil)
+		return
+	}
+	known := append(slices.Collect(maps.Keys(readers)), inertChildren(index.ReplaceAllString(parent, "[]"))...)
+	slices.Sort(known)
+	r.add(f.path, "got an unknown key, want one of "+strings.Join(slices.Compact(known), ", "))
+}
+
+// inertChildren names the keys of the table that are right in path.
+func inertChildren(path string) []string {
+	var names []string
+	for key := range inertKeys {
+		rest, ok := strings.CutPrefix(key, path)
+		if ok && path != "" {
+			rest, ok = strings.CutPrefix(rest, ".")
+		}
+		if name, _, _ := strings.Cut(rest, "."); ok && !strings.HasSuffix(name, "[]") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// inert accepts the value that is in force anyway and refuses every other.
+func (r *reader) inert(f field, key inert) {
+	if slices.ContainsFunc(key.inForce, f.equals) || r.told(f.path) {
+		return
+	}
+	if len(key.inForce) == 0 {
+		r.add(f.path, "not supported yet")
+		return
+	}
+	want := strings.Trim(key.inForce[0], `"`)
+	got := string(f.kind)
+	if key.later != nil || f.kind == kindNumber || f.kind == kindBool {
+		got = f.word()
+	}
+	if f.kind == kindOf(key.inForce[0]) && (key.later == nil || slices.Contains(key.later, f.node.text)) {
+		got += ", which is not supported yet;"
+	} else {
+		got += ","
+	}
+	r.add(f.path, fmt.Sprintf("got %s want %s", got, cmp.Or(want, `""`)))
+}
+
+// equals compares with a value of the table; numbers by value, so 0.0 is 0.
+func (n *node) equals(want string) bool {
+	if n.kind == kindNumber && kindOf(want) == kindNumber {
+		c, err := agent.CompareNumbers(n.text, want)
+		return err == nil && c == 0
+	}
+	return string(n.json()) == want
+}
+
+// kindOf tells the kind of a value of the table.
+func kindOf(json string) kind {
+	switch json[0] {
+	case '"':
+		return kindString
+	case '[':
+		return kindList
+	case '{':
+		return kindMapping
+	case 't', 'f':
+		return kindBool
+	case 'n':
+		return kindMapping // what is null now will be a mapping
+	}
+	return kindNumber
+}

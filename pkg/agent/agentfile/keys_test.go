@@ -1,0 +1,143 @@
+package agentfile
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// working holds, for every key that is read, a value that changes the definition.
+var working = map[string]string{
+	"name": "other", "version": `"9"`, "preset": "arvo", "system": "other",
+	"model.provider": "script", "model.id": "other", "model.baseURL": "http://x", "model.file": "f", "model.maxTokens": "7", "model.temperature": "0.5",
+	"model.retry.attempts": "9", "model.retry.backoff": "1ms", "model.retry.maxBackoff": "9s",
+	"tools[].name": "mail.send", "tools[].kind": "internal", "tools[].description": "other", "tools[].schema": "{type: object, title: x}",
+	"tools[].effect": "idempotent", "tools[].priority": "5", "tools[].timeout": "9s",
+	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "call", "permission.approvers": `["user:bo"]`, "permission.early": "keep",
+	"permission.rules[].tool": "other", "permission.rules[].verdict": "deny", "permission.rules[].approvers": `["user:bo"]`,
+	"permission.rules[].expires": "1h", "permission.rules[].note": "other", "permission.rules[].when[].path": "/other",
+	"permission.rules[].when[].eq": "1", "permission.rules[].when[].ne": "1", "permission.rules[].when[].gt": "1", "permission.rules[].when[].gte": "1",
+	"permission.rules[].when[].lt": "1", "permission.rules[].when[].lte": "1", "permission.rules[].when[].in": "[1]", "permission.rules[].when[].matches": "x",
+	"limits.interactions": "7", "limits.onLimit": "stop",
+	"batch": "first", "executor": "sequential", "resume": "all_answered", "textBesideCalls": "drop",
+}
+
+// Keys whose only working value is the one in force, so that reading them changes nothing.
+var oneValue = []string{"tools[].kind", "permission.scope"}
+
+// readKeys runs one of the keys through the reader and returns what it made and what it complained of.
+func readKeys(t *testing.T, path, value string) (agent.Definition, Problems) {
+	t.Helper()
+	r := newReader("agent.yaml", Options{AllowUnknownTools: true})
+	root, ok := r.tree([]byte(nested(path, value)))
+	require.True(t, ok, "%s: %v", path, r.problems)
+	return r.definition(root), r.problems
+}
+
+// around is the definition of a file in which there is only what path stands in.
+func around(t *testing.T, path string) agent.Definition {
+	t.Helper()
+	i := strings.LastIndex(path, ".")
+	if i < 0 {
+		d, _ := readKeys(t, "name", `""`)
+		return d
+	}
+	d, _ := readKeys(t, path[:i], "{}")
+	return d
+}
+
+// nested writes path: value as flow YAML.
+func nested(path, value string) string {
+	parts := strings.Split(path, ".")
+	for _, part := range slices.Backward(parts) {
+		name, isList := strings.CutSuffix(part, "[]")
+		if isList {
+			value = "[" + value + "]"
+		}
+		value = "{" + name + ": " + value + "}"
+	}
+	return value
+}
+
+func TestWorkingKeysAreRead(t *testing.T) {
+	for path, value := range working {
+		d, problems := readKeys(t, path, value)
+		require.Empty(t, problems, path)
+		base := around(t, path)
+		if !slices.Contains(oneValue, path) {
+			require.NotEqual(t, base, d, path)
+		} else {
+			require.Equal(t, base, d, path)
+		}
+	}
+}
+
+func TestInertKeys(t *testing.T) {
+	other := map[kind]string{
+		kindString: "zzz", kindNumber: "77", kindBool: "true", kindList: "[zzz]", kindMapping: "{zzz: 1}",
+	}
+	for path, key := range inertKeys {
+		base := around(t, path)
+		for _, value := range key.inForce {
+			d, problems := readKeys(t, path, value)
+			require.Empty(t, problems, path)
+			require.Equal(t, base, d, path)
+		}
+		for k, value := range other {
+			_, problems := readKeys(t, path, value)
+			require.Len(t, problems, 1, "%s: %s", path, value)
+			require.Equal(t, path, index.ReplaceAllString(problems[0].Key, "[]"))
+			if len(key.inForce) == 0 {
+				require.Equal(t, "not supported yet", problems[0].Text)
+			} else if k == kindOf(key.inForce[0]) && key.later == nil {
+				require.Contains(t, problems[0].Text, "which is not supported yet; want ")
+			}
+		}
+		for _, word := range key.later {
+			_, problems := readKeys(t, path, word)
+			require.Len(t, problems, 1)
+			require.Equal(t, "got "+word+", which is not supported yet; want "+strings.Trim(key.inForce[0], `"`), problems[0].Text)
+		}
+	}
+}
+
+// Values of working keys that are part of the fixed form and don't work yet.
+func TestLaterValues(t *testing.T) {
+	for path, values := range map[string][]string{
+		"preset":           {"runner", "tirea", "cowork", "forge"},
+		"model.provider":   {"bedrock"},
+		"tools[].kind":     {"mcp", "service", "lambda", "http", "agent"},
+		"permission.mode":  {"advisory"},
+		"permission.scope": {"tool"},
+		"limits.onLimit":   {"summarise"},
+		"resume":           {"batch_all"},
+	} {
+		for _, value := range values {
+			_, problems := readKeys(t, path, value)
+			require.Len(t, problems, 1, path)
+			require.Contains(t, problems[0].Text, "got "+value+", which is not supported yet; want ")
+		}
+	}
+}
+
+// Every key of interfaces.md, section 2, either works or is refused by name; testdata/fixed.txt lists them.
+func TestEveryFixedKeyIsKnown(t *testing.T) {
+	data, err := os.ReadFile("testdata/fixed.txt")
+	require.NoError(t, err)
+	fixed := strings.Fields(string(regexp.MustCompile(`(?m)#.*$`).ReplaceAll(data, nil)))
+	known := []string{}
+	for path := range working {
+		known = append(known, path)
+	}
+	for path := range inertKeys {
+		require.NotContains(t, working, path)
+		known = append(known, path)
+	}
+	require.ElementsMatch(t, fixed, known)
+}

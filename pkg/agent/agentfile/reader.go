@@ -1,0 +1,171 @@
+package agentfile
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// reader turns a tree into a definition and collects what is wrong on the way.
+type reader struct {
+	file     string
+	opt      Options
+	lines    map[string]int // by path
+	problems Problems
+}
+
+func newReader(file string, opt Options) *reader {
+	return &reader{file: file, opt: opt, lines: map[string]int{}}
+}
+
+// field is a value and where it stands.
+type field struct {
+	path string
+	*node
+}
+
+func (f field) item(i int) field { return field{fmt.Sprintf("%s[%d]", f.path, i), f.items[i]} }
+
+// member is the value of a key, if it is there.
+func (f field) member(key string) (field, bool) {
+	for _, m := range f.members {
+		if m.key == key {
+			return field{join(f.path, key), m.value}, true
+		}
+	}
+	return field{}, false
+}
+
+// read takes one field's value.
+type read = func(field)
+
+// mapping reads f's keys, each with its reader; the others are looked up in the table of keys.
+func (r *reader) mapping(f field, readers map[string]read) {
+	if f.kind != kindMapping {
+		r.wrong(f, "a mapping")
+		return
+	}
+	for _, m := range f.members {
+		child := field{join(f.path, m.key), m.value}
+		if take, ok := readers[m.key]; ok {
+			take(child)
+		} else {
+			r.unread(f.path, child, readers)
+		}
+	}
+}
+
+func (r *reader) list(f field, take read) {
+	if f.kind != kindList {
+		r.wrong(f, "a list")
+		return
+	}
+	for i := range f.items {
+		take(f.item(i))
+	}
+}
+
+// wrong says what f is, without its value, unless the tree has told already that it could not be read.
+func (r *reader) wrong(f field, want string) {
+	if !r.told(f.path) {
+		r.add(f.path, fmt.Sprintf("got %s, want %s", f.kind, want))
+	}
+}
+
+func (r *reader) text(dst *string) read {
+	return func(f field) {
+		if f.kind != kindString {
+			r.wrong(f, "a string in quotes") // YAML takes 3 for a number and, in a flow list, user:ana for a mapping
+			return
+		}
+		*dst = f.node.text
+	}
+}
+
+func (r *reader) texts(dst *[]string) read {
+	return func(f field) {
+		*dst = []string{}
+		if f.kind == kindList && len(f.items) == 0 {
+			r.add(f.path, "got an empty list, want at least one")
+		}
+		r.list(f, func(item field) {
+			var s string
+			r.text(&s)(item)
+			*dst = append(*dst, s)
+		})
+	}
+}
+
+func (r *reader) whole(dst *int) read {
+	return func(f field) {
+		n, err := strconv.Atoi(f.node.text)
+		if f.kind != kindNumber || err != nil {
+			r.wrong(f, "a whole number")
+			return
+		}
+		*dst = n
+	}
+}
+
+func (r *reader) temperature(dst **float64) read {
+	return func(f field) {
+		x, err := strconv.ParseFloat(f.node.text, 64)
+		if f.kind != kindNumber || err != nil {
+			r.wrong(f, "a number from 0 to 2")
+			return
+		}
+		*dst = &x
+	}
+}
+
+func (r *reader) duration(dst *time.Duration) read {
+	return func(f field) {
+		d, err := ParseDuration(f.node.text)
+		if f.kind != kindString || err != nil {
+			r.wrong(f, strings.TrimPrefix(errDuration.Error(), "want "))
+			return
+		}
+		*dst = d
+	}
+}
+
+func (r *reader) raw(dst *json.RawMessage) read { return func(f field) { *dst = f.json() } }
+
+// enum reads one of the words that work; later are words of the fixed form that don't yet.
+func enum[T ~string](r *reader, dst *T, works []T, later ...T) read {
+	return func(f field) {
+		got := T(f.node.text)
+		switch {
+		case f.kind != kindString:
+			r.wrong(f, either(works))
+		case slices.Contains(works, got):
+			*dst = got
+		case slices.Contains(later, got):
+			r.add(f.path, fmt.Sprintf("got %s, which is not supported yet; want %s", got, either(works)))
+		default:
+			r.add(f.path, fmt.Sprintf("got %s, want %s", f.word(), either(works)))
+		}
+	}
+}
+
+func either[T ~string](words []T) string {
+	ss := make([]string, len(words))
+	for i, w := range words {
+		ss[i] = string(w)
+	}
+	return strings.Join(ss, " or ")
+}
+
+var shortWord = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,40}$`)
+
+// word shows a scalar where a word of a small set is wanted; anything longer is not one and may be a secret.
+func (n *node) word() string {
+	if n.kind != kindMapping && n.kind != kindList && shortWord.MatchString(n.text) {
+		return n.text
+	}
+	return string(n.kind)
+}

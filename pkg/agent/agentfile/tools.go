@@ -1,0 +1,118 @@
+package agentfile
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// Tool is an entry of a list of tools that stands in a file of its own, with the keys the caller asked for.
+type Tool struct {
+	Spec  agent.ToolSpec
+	Key   string // its path in the file: [0]
+	Line  int
+	Extra map[string]Value // what is there of the extra keys, by key
+}
+
+// ParseTools reads a bare list of tools: entries as under agent.yaml's tools, each with the extra keys the caller gives a
+// meaning to. A non-nil error is Problems, sorted by line; the caller may add its own, with a Value's Line and Key.
+func ParseTools(name string, data []byte, opt Options, extra ...string) ([]Tool, error) {
+	r := newReader(name, opt)
+	root, ok := r.tree(data)
+	if !ok {
+		return nil, r.err()
+	}
+	var tools []Tool
+	r.list(root, func(item field) {
+		t := Tool{Key: item.path, Line: r.line(item.path), Extra: map[string]Value{}}
+		readers := map[string]read{}
+		for _, key := range extra {
+			readers[key] = func(f field) { t.Extra[key] = r.value(f) }
+		}
+		t.Spec = r.tool(item, readers)
+		tools = append(tools, t)
+	})
+	specs := make([]agent.ToolSpec, len(tools))
+	for i, t := range tools {
+		specs[i] = t.Spec
+	}
+	r.addChecked(agent.CheckTools(specs), "tools")
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return tools, nil
+}
+
+func (r *reader) tools(dst *[]agent.ToolSpec) read {
+	return func(f field) {
+		r.list(f, func(item field) { *dst = append(*dst, r.tool(item, map[string]read{})) })
+	}
+}
+
+// tool reads an entry with these readers and the usual ones, over what the code of that name says.
+func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
+	t, hasCode := r.base(f)
+	schema := r.raw(&t.Schema)
+	if hasCode {
+		schema = func(f field) { r.add(f.path, "got a schema, want none: it comes from the tool's code") }
+	}
+	kinds := []agent.ToolKind{agent.KindMCP, agent.KindService, agent.KindLambda, agent.KindHTTP, agent.KindAgent}
+	readers["name"] = r.text(&t.Name)
+	readers["kind"] = enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal}, kinds...)
+	readers["description"] = r.text(&t.Description)
+	readers["schema"] = schema
+	readers["effect"] = enum(r, &t.Effect, []agent.Effect{agent.EffectRead, agent.EffectIdempotent, agent.EffectNonIdempotent})
+	readers["priority"] = r.whole(&t.Priority)
+	readers["timeout"] = r.duration(&t.Timeout)
+	readers["root"] = r.root(&t.Root)
+	r.mapping(f, readers)
+	return t
+}
+
+// root reads the folder a tool is confined to: relative to the file's own folder, as an absolute path.
+func (r *reader) root(dst *string) read {
+	return func(f field) {
+		var dir string
+		r.text(&dir)(f)
+		switch {
+		case dir == "":
+		case r.opt.Dir == "": // not read from a folder: the tool will refuse to work in none
+		case filepath.IsAbs(dir):
+			*dst = filepath.Clean(dir)
+		default:
+			*dst = filepath.Join(r.opt.Dir, dir)
+		}
+	}
+}
+
+// base is what an entry is laid over: the tool that has code, or an empty one.
+func (r *reader) base(f field) (t agent.ToolSpec, hasCode bool) {
+	empty := agent.ToolSpec{Kind: agent.KindInternal, Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}
+	name, ok := f.member("name")
+	if !ok || name.kind != kindString {
+		return empty, false
+	}
+	if r.opt.Tools != nil {
+		if t, ok := r.opt.Tools(name.node.text); ok {
+			return t, true
+		}
+	}
+	if !r.opt.AllowUnknownTools {
+		r.add(name.path, fmt.Sprintf("unknown tool %s; known: %s", name.word(), r.knownTools()))
+	}
+	return empty, false
+}
+
+func (r *reader) knownTools() string {
+	names := make([]string, len(r.opt.Registered))
+	for i, t := range r.opt.Registered {
+		names[i] = t.Name
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}

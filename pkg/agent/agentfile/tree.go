@@ -1,0 +1,247 @@
+package agentfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// kind is what a value is; its text completes "got ...".
+type kind string
+
+const (
+	kindMapping kind = "a mapping"
+	kindList    kind = "a list"
+	kindString  kind = "a string"
+	kindNumber  kind = "a number"
+	kindBool    kind = "a boolean"
+	kindNull    kind = "nothing"
+)
+
+// node is a YAML value reduced to what JSON has.
+type node struct {
+	kind    kind
+	text    string // strings: the value; numbers: the digits as written; booleans: true or false
+	members []member
+	items   []*node
+}
+
+type member struct {
+	key   string
+	value *node
+}
+
+const (
+	maxBytes  = 1<<20 - 1
+	maxDepth  = 64
+	maxTokens = 100_000
+)
+
+// tree parses data. It reports false, and adds the problem, if there is no telling what the file says.
+func (r *reader) tree(data []byte) (field, bool) {
+	if problem := unreadable(data); problem != "" {
+		r.add("", problem)
+		return field{}, false
+	}
+	docs, ok := r.documents(string(bytes.TrimPrefix(data, []byte("\ufeff"))))
+	if !ok {
+		return field{}, false
+	}
+	if len(docs) > 1 {
+		r.tell(startOf(docs[1]), "", "got a second document, want one")
+		return field{}, false
+	}
+	var body ast.Node
+	if len(docs) == 1 {
+		body = docs[0].Body
+	}
+	return field{"", r.node("", body, maxDepth)}, true
+}
+
+func unreadable(data []byte) string {
+	switch {
+	case len(data) > maxBytes:
+		return fmt.Sprintf("got %d bytes, want less than 1 MiB", len(data))
+	case !utf8.Valid(data):
+		return "got bytes that are not UTF-8, want UTF-8"
+	case bytes.ContainsFunc(data, func(c rune) bool { return c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0x7f }):
+		return "got a control character, want it escaped in double quotes"
+	}
+	return ""
+}
+
+func (r *reader) documents(text string) ([]*ast.DocumentNode, bool) {
+	tokens := lexer.Tokenize(text)
+	if t := tooMuch(tokens); t != nil {
+		r.tell(t.Position.Line, "", "got too much in one file or line, or too deep, want less than 64 levels")
+		return nil, false
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		r.notYAML(err)
+		return nil, false
+	}
+	return file.Docs, true
+}
+
+// notYAML tells the parser's reason without the piece of the file it would show.
+func (r *reader) notYAML(err error) {
+	var s *yaml.SyntaxError
+	if !errors.As(err, &s) || s.Token == nil {
+		r.tell(1, "", "not YAML")
+		return
+	}
+	r.tell(s.Token.Position.Line, "", "not YAML: "+s.Message)
+}
+
+// tooMuch finds the token at which a file becomes too costly to parse: the parser recurses, and copies each value's path.
+func tooMuch(tokens token.Tokens) *token.Token {
+	flow, entries, line := 0, 0, 0
+	for i, t := range tokens {
+		if t.Position.Line != line {
+			entries, line = 0, t.Position.Line
+		}
+		switch t.Type {
+		case token.MappingStartType, token.SequenceStartType:
+			flow++
+		case token.MappingEndType, token.SequenceEndType:
+			flow--
+		case token.SequenceEntryType, token.MappingKeyType, token.TagType, token.AnchorType:
+			entries++
+		}
+		if flow > maxDepth || entries > maxDepth || i > maxTokens {
+			return t
+		}
+	}
+	return nil
+}
+
+// node converts n, which stands at path, and notes the lines of everything in it.
+func (r *reader) node(path string, n ast.Node, depth int) *node {
+	if depth == 0 {
+		r.add(path, "got too deep, want less than 64 levels")
+		return &node{kind: kindNull}
+	}
+	switch n := n.(type) {
+	case nil, *ast.NullNode:
+		return &node{kind: kindNull}
+	case *ast.MappingNode:
+		return r.mappingNode(path, n.Values, depth)
+	case *ast.MappingValueNode:
+		return r.mappingNode(path, []*ast.MappingValueNode{n}, depth)
+	case *ast.SequenceNode:
+		return r.listNode(path, n, depth)
+	case *ast.AnchorNode, *ast.AliasNode:
+		r.add(path, "got an anchor or alias, want the value itself (a text that starts with & or * needs quotes)")
+	case *ast.TagNode:
+		r.add(path, "got a tag, want a plain value")
+	case *ast.DirectiveNode:
+		r.add(path, "got a directive, want none")
+	default:
+		return r.scalarNode(path, n)
+	}
+	return &node{kind: kindNull}
+}
+
+func (r *reader) mappingNode(path string, values []*ast.MappingValueNode, depth int) *node {
+	n := &node{kind: kindMapping}
+	seen := map[string]int{}
+	for _, v := range values {
+		key, ok := r.key(path, v)
+		if !ok {
+			continue
+		}
+		line, at := lineOf(v.Key), join(path, key)
+		if first, twice := seen[key]; twice {
+			r.tell(line, at, fmt.Sprintf("got the key a second time, want it once (first in line %d)", first))
+			continue
+		}
+		seen[key], r.lines[at] = line, line
+		n.members = append(n.members, member{key, r.node(at, v.Value, depth-1)})
+	}
+	return n
+}
+
+func (r *reader) key(path string, v *ast.MappingValueNode) (string, bool) {
+	if k, ok := v.Key.(*ast.StringNode); ok {
+		if s := scalar(k); s.kind == kindString {
+			return s.text, true
+		}
+	}
+	r.tell(lineOf(v.Key), join(path, v.Key.GetToken().Value), "got a key that is not a string, want a string (quote it)")
+	return "", false
+}
+
+func (r *reader) listNode(path string, list *ast.SequenceNode, depth int) *node {
+	n := &node{kind: kindList}
+	for i, v := range list.Values {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		r.lines[at] = lineOf(v)
+		n.items = append(n.items, r.node(at, v, depth-1))
+	}
+	return n
+}
+
+func (r *reader) scalarNode(path string, n ast.Node) *node {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return scalar(n)
+	case *ast.LiteralNode:
+		return &node{kind: kindString, text: n.Value.Value}
+	case *ast.BoolNode:
+		return &node{kind: kindBool, text: strconv.FormatBool(n.Value)}
+	}
+	if t := n.GetToken(); t != nil && jsonNumber.MatchString(t.Value) {
+		return &node{kind: kindNumber, text: t.Value}
+	}
+	r.add(path, "got a number in a form JSON does not have, want decimal digits (or quotes, if it is a text)")
+	return &node{kind: kindNull}
+}
+
+var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
+
+// scalar tells numbers from strings, since the parser takes 1e3 and integers of more than 64 bits for strings.
+func scalar(n *ast.StringNode) *node {
+	if n.Token.Type == token.StringType && jsonNumber.MatchString(n.Value) {
+		return &node{kind: kindNumber, text: n.Value}
+	}
+	return &node{kind: kindString, text: n.Value}
+}
+
+// lineOf is the line a node starts in; a block mapping's own token is its first colon.
+func lineOf(n ast.Node) int {
+	if n == nil || n.GetToken() == nil {
+		return 1
+	}
+	return max(n.GetToken().Position.Line, 1)
+}
+
+// startOf is the line of a document's --- mark.
+func startOf(d *ast.DocumentNode) int {
+	if d.Start == nil {
+		return 1
+	}
+	return d.Start.Position.Line
+}
+
+var plainKey = regexp.MustCompile(`^[A-Za-z0-9_$-]{1,64}$`)
+
+// join appends a key to a path; a key that would not be told from the path around it is quoted, and cut if it is long.
+func join(path, key string) string {
+	switch {
+	case !plainKey.MatchString(key):
+		return fmt.Sprintf("%s[%.64q]", path, key)
+	case path == "":
+		return key
+	}
+	return path + "." + key
+}

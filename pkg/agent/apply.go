@@ -1,0 +1,376 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// entryHead is what an event needs to know of the entry it stands in.
+type entryHead struct {
+	seq    int64
+	event  int
+	writer string
+	time   time.Time
+}
+
+// ApplyError is a forbidden fact: it contradicts what is known of the run. The state is unchanged.
+type ApplyError struct {
+	Event   string
+	Call    string // empty where it concerns the run
+	Problem string
+}
+
+func (e *ApplyError) Error() string {
+	if e.Call != "" {
+		return fmt.Sprintf("apply %s to call %s: %s", e.Event, e.Call, e.Problem)
+	}
+	return fmt.Sprintf("apply %s: %s", e.Event, e.Problem)
+}
+
+// Apply is the only function that changes a run. It returns the state after e and leaves s as it was. A fact that is
+// already known changes nothing; a forbidden one is an *ApplyError.
+func Apply(s AgentState, e Event) (AgentState, error) {
+	if first, ok := e.(RunStarted); ok {
+		return s.started(first)
+	}
+	if s.Status == "" {
+		return s, &ApplyError{Event: EventType(e), Problem: "the run has not started"}
+	}
+	if slot := InboxSlot(e); slot != 0 {
+		if slot <= s.Drained {
+			return s, nil
+		}
+		if slot != s.Drained+1 {
+			return s, &ApplyError{Event: EventType(e), Problem: fmt.Sprintf("slot %d after %d", slot, s.Drained)}
+		}
+	}
+	before := s
+	err := s.apply(e)
+	if err != nil {
+		return before, err
+	}
+	if slot := InboxSlot(e); slot != 0 {
+		s.Drained = slot
+	}
+	return s, nil
+}
+
+// apply changes s, which is the caller's own copy; what it shares with other versions is never written in place.
+func (s *AgentState) apply(e Event) error {
+	if s.Status == RunDone {
+		return s.afterEnd(e)
+	}
+	switch e := e.(type) {
+	case InputReceived:
+		return s.inputReceived(e)
+	case Decided:
+		return s.decided(e)
+	case Answered:
+		return s.answered(e)
+	case LateResult:
+		return s.lateResult(e)
+	case Replied:
+		return s.replied(e)
+	case CallClaimed:
+		return s.claimed(e)
+	case CallFinished:
+		return s.finishedCall(e)
+	case CallSuspended:
+		return s.suspended(e)
+	case CallUnknown:
+		return s.unknown(e)
+	case CallCancelled:
+		return s.cancelledCall(e)
+	case Resumed:
+		return s.resumed()
+	case Parked:
+		return s.parked()
+	case HandedOver:
+		return s.handedOver(e)
+	case Finished:
+		return s.finished(e)
+	default:
+		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
+	}
+}
+
+// afterEnd: facts that were accepted or are repeated are known; anything else after the end is a broken journal.
+func (s *AgentState) afterEnd(e Event) error {
+	switch e := e.(type) {
+	case Finished:
+		if e.Reason == s.Reason {
+			return nil
+		}
+	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled:
+		if s.known(e) {
+			return nil
+		}
+	case Replied:
+		if e.Inference <= s.Inferences {
+			return nil
+		}
+	case HandedOver:
+		if e.Owner == s.Owner {
+			return nil
+		}
+	}
+	return &ApplyError{Event: EventType(e), Problem: "the run is done"}
+}
+
+// known reports whether a fact about a call was applied before the run ended.
+func (s *AgentState) known(e Event) bool {
+	id := callOf(e)
+	c, ok := s.Call(id)
+	return ok && c.Status.Terminal()
+}
+
+func (s AgentState) started(e RunStarted) (AgentState, error) {
+	if s.Status != "" {
+		if s.Tenant == e.Tenant && s.Run == e.Run && s.BodyDigest == e.BodyDigest {
+			return s, nil
+		}
+		return s, &ApplyError{Event: "run_started", Problem: "the run has started with something else"}
+	}
+	if e.Tenant == "" || e.Run == "" || e.Owner == "" || e.MaxInteractions < 0 {
+		return s, &ApplyError{Event: "run_started", Problem: "tenant, run and owner are required"}
+	}
+	if err := userMaySay("run_started", e.Messages); err != nil {
+		return s, err
+	}
+	n := AgentState{
+		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition, HooksVersion: e.HooksVersion,
+		Subject: e.Subject, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest,
+		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq,
+		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, head: s.head,
+	}
+	if err := n.moveRun(RunRunning, "run_started"); err != nil {
+		return s, err
+	}
+	for i, b := range e.Messages {
+		n.say(RoleUser, b.Block, 0, n.source(i))
+	}
+	return n, nil
+}
+
+func (s *AgentState) inputReceived(e InputReceived) error {
+	if err := s.awake("input_received"); err != nil {
+		return err
+	}
+	if e.Slot < 1 {
+		return &ApplyError{Event: "input_received", Problem: "without a slot a duplicate could not be told"}
+	}
+	if err := userMaySay("input_received", e.Blocks); err != nil {
+		return err
+	}
+	said := make([]queued, len(e.Blocks))
+	for i, b := range e.Blocks {
+		said[i] = queued{b.Block, s.source(i)}
+	}
+	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
+	s.unqueue()
+	return nil
+}
+
+// unqueue lets users be heard once no call owes a result: a turn's results stand directly behind its calls.
+func (s *AgentState) unqueue() {
+	if slices.ContainsFunc(s.Live, Call.Open) {
+		return
+	}
+	for _, q := range s.Queued {
+		s.say(RoleUser, q.block, 0, q.source)
+	}
+	s.Queued = nil
+}
+
+// userMaySay refuses what only the model or a tool says: a result a user made up would be a second one.
+func userMaySay(event string, blocks []UserBlock) error {
+	for _, b := range blocks {
+		switch b.Block.(type) {
+		case Text, Media:
+		default:
+			return &ApplyError{Event: event, Problem: fmt.Sprintf("a user does not say %T", b.Block)}
+		}
+	}
+	return nil
+}
+
+// awake refuses facts that only a woken attempt may add to a parked run (rule 7).
+func (s *AgentState) awake(event string) error {
+	if s.Status == RunWaiting {
+		return &ApplyError{Event: event, Problem: "the run waits and has not been resumed"}
+	}
+	return nil
+}
+
+// say appends one message that has been seen so often already.
+func (s *AgentState) say(r Role, b Block, seen int64, from Source) {
+	s.Messages = s.Messages.Append(Message{Role: r, Block: b, Base: seen - s.Inferences, Source: from})
+	if r == RoleUser {
+		s.Unseen++
+	}
+	if inBlob(b) {
+		s.BlobMessages++
+	}
+}
+
+func inBlob(b Block) bool {
+	switch b := b.(type) {
+	case ToolResult:
+		return b.Blob != ""
+	case Media:
+		return b.Blob != ""
+	default:
+		return false
+	}
+}
+
+func (s *AgentState) source(part int) Source {
+	return Source{Seq: s.head.seq, Event: s.head.event, Part: part}
+}
+
+// replied counts the inference, which raises every live message's seenCount by one, then adds the model's turn.
+func (s *AgentState) replied(e Replied) error {
+	if e.Inference <= s.Inferences {
+		return nil
+	}
+	if e.Inference != s.Inferences+1 {
+		return &ApplyError{Event: "replied", Problem: fmt.Sprintf("inference %d after %d", e.Inference, s.Inferences)}
+	}
+	if s.Status != RunRunning {
+		return &ApplyError{Event: "replied", Problem: "the run is " + string(s.Status)}
+	}
+	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
+		return &ApplyError{Event: "replied", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
+	}
+	s.Inferences++
+	s.Interactions.Current++
+	s.ModelCalls += int64(e.Requests)
+	s.Usage = s.Usage.Add(e.Usage)
+	s.ExecutionUnits += e.Units
+	s.Unseen = 0
+	if e.System != "" {
+		s.System = e.System
+	}
+	if e.Text != "" {
+		s.say(RoleAssistant, Text{Text: e.Text}, 1, s.source(0))
+	}
+	return s.askedFor(e)
+}
+
+// askedFor opens the reply's calls as the newest round.
+func (s *AgentState) askedFor(e Replied) error {
+	if len(e.Calls) == 0 {
+		return nil
+	}
+	for _, c := range s.Live {
+		s.Settled = s.Settled.Append(c)
+	}
+	s.Live = make([]Call, 0, len(e.Calls))
+	s.Round = Round{Inference: e.Inference}
+	for i, rc := range e.Calls {
+		if _, used := s.Call(rc.ID); used {
+			return &ApplyError{Event: "replied", Call: rc.ID, Problem: "the id is used already"}
+		}
+		s.say(RoleAssistant, ToolUse{ID: rc.ID, Name: rc.Name, Input: rc.Input}, 1, s.source(i+1))
+		c := rc.call(e.Inference)
+		if err := c.move("replied", StatusNew); err != nil {
+			return err
+		}
+		s.Live = append(s.Live, c)
+	}
+	return nil
+}
+
+func (rc RepliedCall) call(inference int64) Call {
+	c := Call{ID: rc.ID, Tool: rc.Tool, Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Inference: inference}
+	if c.Tool == "" {
+		c.Tool = rc.Name
+	}
+	if c.Effect == "" {
+		c.Effect = EffectNonIdempotent
+	}
+	return c
+}
+
+func (s *AgentState) resumed() error {
+	if s.Status == RunRunning {
+		return nil
+	}
+	return s.moveRun(RunRunning, "resumed")
+}
+
+func (s *AgentState) parked() error {
+	if s.Status == RunWaiting && s.WaitSeq == s.head.seq {
+		return nil
+	}
+	if len(s.Waits()) == 0 {
+		return &ApplyError{Event: "parked", Problem: "no call waits for anyone"}
+	}
+	return s.moveRun(RunWaiting, "parked")
+}
+
+// moveRun takes one arrow of the run's table.
+func (s *AgentState) moveRun(to RunStatus, event string) error {
+	if !runArrowAllowed(s.Status, to) {
+		return &ApplyError{Event: event, Problem: fmt.Sprintf("a run does not go from %q to %q", s.Status, to)}
+	}
+	s.Status, s.Reason, s.WaitSeq = to, "", 0
+	if to == RunWaiting {
+		s.Reason, s.WaitSeq = ReasonSuspended, s.head.seq
+	}
+	return nil
+}
+
+func (s *AgentState) handedOver(e HandedOver) error {
+	if e.Owner == s.Owner {
+		return nil
+	}
+	if e.Owner == "" {
+		return &ApplyError{Event: "handed_over", Problem: "no owner named"}
+	}
+	s.FormerOwner, s.Owner = s.Owner, e.Owner
+	s.Generation++
+	s.OwnedSince = s.head.seq
+	return nil
+}
+
+// finished ends the run and closes every call that is open, so that each has exactly one result.
+func (s *AgentState) finished(e Finished) error {
+	if e.Reason == "" || (e.Reason == ReasonError) != (e.Error != nil) {
+		return &ApplyError{Event: "finished", Problem: "a reason is required, and an error exactly where it is error"}
+	}
+	if e.Reason == ReasonNaturalEnd {
+		if err := s.nothingOwed(); err != nil {
+			return err
+		}
+	}
+	if err := s.moveRun(RunDone, "finished"); err != nil {
+		return err
+	}
+	for i, c := range s.Live {
+		if !c.Open() {
+			continue
+		}
+		if err := s.closeCall(c.ID, e, s.source(i+1)); err != nil {
+			return err
+		}
+	}
+	if e.Note != "" {
+		s.say(RoleUser, Text{Text: e.Note}, 0, s.source(0))
+	}
+	s.ModelCalls += int64(e.Requests)
+	s.Reason, s.Error, s.Output, s.EndedAt = e.Reason, e.Error, e.Output, s.head.time
+	return nil
+}
+
+// nothingOwed holds where the conversation may end by itself: every call has its result and the model has seen everything.
+func (s *AgentState) nothingOwed() error {
+	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
+		return &ApplyError{Event: "finished", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
+	}
+	if s.Unseen > 0 {
+		return &ApplyError{Event: "finished", Problem: "the model has not seen everything that was said"}
+	}
+	return nil
+}

@@ -1,0 +1,302 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+)
+
+// change replaces one open call by f of it, in a copy of the live calls. It returns false where the call is settled
+// already (the fact is known) and an error where the run has no such call.
+func (s *AgentState) change(id, event string, f func(*Call) error) (bool, error) {
+	i := slices.IndexFunc(s.Live, func(c Call) bool { return c.ID == id })
+	if i < 0 {
+		if _, settled := s.Settled.Find(id); settled {
+			return false, nil
+		}
+		return false, &ApplyError{Event: event, Call: id, Problem: "the run has no such call"}
+	}
+	if s.Live[i].Status.Terminal() {
+		return false, nil
+	}
+	if err := s.awake(event); err != nil {
+		return false, err
+	}
+	c := s.Live[i]
+	if err := f(&c); err != nil {
+		return false, err
+	}
+	s.Live = slices.Clone(s.Live)
+	s.Live[i] = c
+	s.flush()
+	s.unqueue()
+	return true, nil
+}
+
+// move takes arrows of the call's table, one after the other.
+func (c *Call) move(event string, path ...CallStatus) error {
+	for _, to := range path {
+		if !callArrowAllowed(c.Status, to) {
+			return &ApplyError{Event: event, Call: c.ID, Problem: fmt.Sprintf("a call does not go from %q to %q", c.Status, to)}
+		}
+		c.Status = to
+	}
+	if c.Status != StatusSuspended {
+		c.Wait = nil
+	}
+	if c.Status != StatusRunning {
+		c.Claim = ""
+	}
+	return nil
+}
+
+// settle ends a call with what the model will be told.
+func (s *AgentState) settle(c *Call, r Result, why CallReason, event string, path ...CallStatus) error {
+	if err := c.move(event, path...); err != nil {
+		return err
+	}
+	r.source = s.source(0)
+	c.Result, c.Reason = &r, why
+	return nil
+}
+
+func outcome(isError bool) CallStatus {
+	if isError {
+		return StatusFailed
+	}
+	return StatusSucceeded
+}
+
+func errorReason(isError bool, why CallReason) CallReason {
+	if !isError {
+		return ""
+	}
+	if why == "" {
+		return WhyToolError
+	}
+	return why
+}
+
+func (s *AgentState) claimed(e CallClaimed) error {
+	_, err := s.change(e.Call, "call_claimed", func(c *Call) error {
+		if c.Status == StatusRunning && c.Claim == s.head.writer {
+			return nil
+		}
+		if err := c.move("call_claimed", StatusRunning); err != nil {
+			return err
+		}
+		c.Claim = s.head.writer
+		c.Executions++
+		if c.Grant != nil {
+			g := *c.Grant
+			g.Consumed = true
+			c.Grant = &g
+		}
+		return nil
+	})
+	return err
+}
+
+// finishedCall stores a result. A call under a claim takes it from its claimant alone (rule 9).
+func (s *AgentState) finishedCall(e CallFinished) error {
+	_, err := s.change(e.Call, "call_finished", func(c *Call) error {
+		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
+		why := errorReason(e.IsError, e.Reason)
+		switch {
+		case c.Status == StatusRunning && c.Claim != s.head.writer:
+			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "another writer has the claim"}
+		case c.Status != StatusRunning && e.Ran && c.NeedsClaim():
+			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "it ran without a claim"}
+		case c.Status == StatusNew && e.Ran:
+			c.Executions++
+			return s.settle(c, r, why, "call_finished", StatusRunning, outcome(e.IsError))
+		case c.Status == StatusSuspended:
+			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "the call is suspended"}
+		default:
+			return s.settle(c, r, why, "call_finished", outcome(e.IsError))
+		}
+	})
+	return err
+}
+
+func (s *AgentState) suspended(e CallSuspended) error {
+	_, err := s.change(e.Call, "call_suspended", func(c *Call) error {
+		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval {
+			return nil
+		}
+		if c.Status == StatusRunning {
+			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "the call is running"}
+		}
+		if e.Approval == "" || e.Expires.IsZero() {
+			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "a wait needs a request that people see and an expiry"}
+		}
+		if err := c.move("call_suspended", StatusSuspended); err != nil {
+			return err
+		}
+		c.Asks++
+		c.Grant = nil
+		c.Wait = &Wait{For: ForApproval, Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires}
+		return nil
+	})
+	return err
+}
+
+func (s *AgentState) unknown(e CallUnknown) error {
+	_, err := s.change(e.Call, "call_unknown", func(c *Call) error {
+		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval {
+			return nil
+		}
+		if c.Status != StatusRunning {
+			return &ApplyError{Event: "call_unknown", Call: c.ID, Problem: "the call is " + string(c.Status)}
+		}
+		if e.Approval == "" || e.Expires.IsZero() {
+			return &ApplyError{Event: "call_unknown", Call: c.ID, Problem: "a wait needs a request that people see and an expiry"}
+		}
+		if err := c.move("call_unknown", StatusSuspended); err != nil {
+			return err
+		}
+		c.Asks++
+		c.Wait = &Wait{For: ForOutcome, Approval: e.Approval, Since: s.head.time, Expires: e.Expires}
+		return nil
+	})
+	return err
+}
+
+// decided applies a decision to the request it was made on; a decision on anything else has been overtaken and is ignored.
+func (s *AgentState) decided(e Decided) error {
+	c, ok := s.Call(e.Call)
+	if !ok || c.Status != StatusSuspended || c.Wait.For != ForApproval || c.Wait.Approval != e.Approval {
+		return nil
+	}
+	_, err := s.change(e.Call, "decided", func(c *Call) error {
+		if e.Action != ActionApprove {
+			why := WhyDenied
+			if e.Action == ActionCancel {
+				why = WhyCancelled
+			}
+			return s.settle(c, Result{Content: e.Text, IsError: true}, why, "decided", StatusCancelled)
+		}
+		expires := c.Wait.Expires
+		if err := c.move("decided", StatusResuming); err != nil {
+			return err
+		}
+		c.Grant = &Grant{Approval: e.Approval, Digest: e.Digest, By: e.By, Note: e.Note, Edited: e.Args != nil, Expires: expires}
+		if e.Args != nil {
+			c.Input = e.Args
+		}
+		return nil
+	})
+	return err
+}
+
+// answered settles an unknown outcome. An answer to anything else has been overtaken and is ignored.
+func (s *AgentState) answered(e Answered) error {
+	c, ok := s.Call(e.Call)
+	if !ok || c.Status != StatusSuspended || c.Wait.For != ForOutcome {
+		return nil
+	}
+	_, err := s.change(e.Call, "answered", func(c *Call) error {
+		if !e.Rerun {
+			r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError}
+			return s.settle(c, r, errorReason(e.IsError, ""), "answered", StatusResuming, outcome(e.IsError))
+		}
+		if e.NotRun && c.Executions > 0 {
+			c.Executions--
+		}
+		return c.move("answered", StatusResuming)
+	})
+	return err
+}
+
+// lateResult settles a call that is claimed or unknown; a settled call ignores it (rule 10).
+func (s *AgentState) lateResult(e LateResult) error {
+	c, ok := s.Call(e.Call)
+	if !ok {
+		return nil
+	}
+	var path []CallStatus
+	switch {
+	case c.Status == StatusRunning && c.Claim != "":
+		path = []CallStatus{outcome(e.IsError)}
+	case c.Status == StatusSuspended && c.Wait.For == ForOutcome:
+		path = []CallStatus{StatusResuming, outcome(e.IsError)}
+	default:
+		return nil
+	}
+	_, err := s.change(e.Call, "late_result", func(c *Call) error {
+		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
+		return s.settle(c, r, errorReason(e.IsError, ""), "late_result", path...)
+	})
+	return err
+}
+
+func (s *AgentState) cancelledCall(e CallCancelled) error {
+	_, err := s.change(e.Call, "call_cancelled", func(c *Call) error {
+		if c.Status != StatusSuspended {
+			return &ApplyError{Event: "call_cancelled", Call: c.ID, Problem: "the call is " + string(c.Status)}
+		}
+		return s.settle(c, Result{Content: e.Content, IsError: true}, e.Reason, "call_cancelled", StatusCancelled)
+	})
+	return err
+}
+
+// closeCall ends an open call because its run ends: one that was ever entered may have happened, the others have not. Several
+// results come from one event, so each says where it stands.
+func (s *AgentState) closeCall(id string, e Finished, at Source) error {
+	_, err := s.change(id, "finished", func(c *Call) error {
+		r, why := Result{Content: e.OpenText, IsError: true}, WhyCancelled
+		if c.Executions > 0 {
+			r.Content, why = e.UnknownText, WhyOutcomeUnknown
+		}
+		err := s.settle(c, r, why, "finished", StatusCancelled)
+		if err == nil {
+			c.Result.source = at
+		}
+		return err
+	})
+	return err
+}
+
+// flush moves results into the conversation: what is known when the round comes to rest, in request order, and what comes
+// later together once the last has come (semantics 6.1, any_external).
+func (s *AgentState) flush() {
+	settled, moving := 0, false
+	for _, c := range s.Live {
+		switch {
+		case c.Status.Terminal():
+			settled++
+		case c.Status != StatusSuspended:
+			moving = true
+		}
+	}
+	if moving || s.Round.Committed && settled < len(s.Live) {
+		return
+	}
+	s.Round.Committed = true
+	var live []Call
+	for i := range s.Live {
+		c := s.Live[i]
+		if c.Result == nil || c.Result.Shown {
+			continue
+		}
+		if live == nil {
+			live = slices.Clone(s.Live)
+		}
+		r := *c.Result
+		r.Shown = true
+		live[i].Result = &r
+		s.show(c.ID, r)
+	}
+	if live != nil {
+		s.Live = live
+	}
+}
+
+// show says a result, and after it what media the tool gave.
+func (s *AgentState) show(id string, r Result) {
+	s.say(RoleUser, ToolResult{ID: id, Content: r.Content, Blob: r.Blob, IsError: r.IsError}, 0, r.source)
+	for i, m := range r.Media {
+		from := r.source
+		from.Part = i + 1
+		s.say(RoleUser, m, 0, from)
+	}
+}

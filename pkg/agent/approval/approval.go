@@ -1,0 +1,101 @@
+// Package approval is the desk where people decide. A request is written in the very transaction that suspends its call (A19),
+// bound to the call by a digest (A6), decided once (A12), and used up by the claim that runs the call. One function authorises
+// every decision, whichever channel it came by (A9). The requirements are docs/approvals.md.
+//
+// Items live under PK T#tenant#APPROVAL#id, SK "A", and are listed in the index by tenant and status.
+package approval
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// Status is where a request stands. Pending alone can change, and only once.
+type Status string
+
+// The statuses.
+const (
+	Pending   Status = "pending"
+	Approved  Status = "approved"
+	Denied    Status = "denied"
+	Expired   Status = "expired"
+	Cancelled Status = "cancelled" // the call was called off, or its run ended
+	Voided    Status = "voided"    // it was overtaken: the call was settled without it
+)
+
+// Valid reports whether s is one of the statuses.
+func (s Status) Valid() bool {
+	return slices.Contains([]Status{Pending, Approved, Denied, Expired, Cancelled, Voided}, s)
+}
+
+// Kind is what is asked.
+type Kind string
+
+// May this call run; and what became of that call.
+const (
+	KindCall    Kind = "call"
+	KindOutcome Kind = "outcome"
+)
+
+// Approval is one request to people and what became of it.
+type Approval struct {
+	Tenant      string          `json:"-"`
+	ID          string          `json:"id"`
+	Run         string          `json:"run"`
+	Agent       string          `json:"agent"`
+	Kind        Kind            `json:"kind"`
+	Calls       []string        `json:"calls"`
+	Tools       []string        `json:"tools"` // original names
+	Args        json.RawMessage `json:"args"`  // the stored bytes, complete
+	Digest      string          `json:"digest,omitempty"`
+	Effect      agent.Effect    `json:"effect"`
+	Status      Status          `json:"status"`
+	Approvers   []string        `json:"approvers"` // nobody else may decide
+	Quorum      int             `json:"quorum"`
+	RuleNote    string          `json:"note,omitempty"`
+	RequestedAt time.Time       `json:"requestedAt"`
+	ExpiresAt   time.Time       `json:"expiresAt"`
+	Decisions   []Decision      `json:"decisions"`
+}
+
+// Call is the call the request is about.
+func (a Approval) Call() string { return a.Calls[0] }
+
+// Decision is one person's word, kept with the request.
+type Decision struct {
+	By     string          `json:"by"`
+	Action Action          `json:"action"`
+	At     time.Time       `json:"at"`
+	Note   string          `json:"note,omitempty"`
+	Args   json.RawMessage `json:"args,omitempty"` // an edit's
+}
+
+// Action is what a person can do with a request.
+type Action string
+
+// The actions. Edit approves with other arguments, as the editor's own (A8).
+const (
+	Approve Action = "approve"
+	Deny    Action = "deny"
+	Edit    Action = "edit"
+	Cancel  Action = "cancel" // call it off without judging it
+)
+
+// Valid reports whether a is one of the actions.
+func (a Action) Valid() bool { return a == Approve || a == Deny || a == Edit || a == Cancel }
+
+// ForCall is the request that the suspension of c asks, as the entry that suspends it writes it.
+func ForCall(s *agent.AgentState, c agent.Call, dec agent.Decision) Approval {
+	a := Approval{
+		Tenant: s.Tenant, ID: c.Wait.Approval, Run: s.Run, Agent: s.Agent, Kind: KindCall, Calls: []string{c.ID}, Tools: []string{c.Tool},
+		Args: c.Input, Digest: c.Wait.Digest, Effect: c.Effect, Status: Pending, Approvers: dec.Approvers, Quorum: 1, RuleNote: dec.Note,
+		RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []Decision{},
+	}
+	if c.Wait.For == agent.ForOutcome {
+		a.Kind = KindOutcome
+	}
+	return a
+}

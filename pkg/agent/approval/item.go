@@ -1,0 +1,117 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// ErrNotFound says that the tenant has no such request. It is the answer for another tenant's, too.
+var ErrNotFound = errors.New("no such approval")
+
+func key(tenant, id string) store.Key {
+	return store.Key{PK: "T#" + tenant + "#APPROVAL#" + id, SK: "A"}
+}
+
+func index(tenant string, s Status) string { return "T#" + tenant + "#APPROVALS#" + string(s) }
+
+func indexSort(a Approval) string { return fmt.Sprintf("%013d#%s", a.RequestedAt.UnixMilli(), a.ID) }
+
+// put is the whole item.
+func put(a Approval) (store.Op, error) {
+	body, err := agent.MarshalVerbatim(a)
+	if err != nil {
+		return store.Op{}, fmt.Errorf("marshal approval %s: %w", a.ID, err)
+	}
+	return store.Op{Kind: store.Put, Item: store.Item{
+		Key: key(a.Tenant, a.ID), Body: body, Index: index(a.Tenant, a.Status), IndexSort: indexSort(a),
+		Attrs: map[string]store.Value{
+			"status": store.Str(string(a.Status)), "digest": store.Str(orNone(a.Digest)), "expires": store.Num(a.ExpiresAt.UnixMilli()), "consumed": store.Num(0),
+		},
+	}}, nil
+}
+
+func orNone(digest string) string {
+	if digest == "" {
+		return "none"
+	}
+	return digest
+}
+
+// CreateOp writes a new request; it rides in the transaction of the entry that suspends its call (A19).
+func CreateOp(a Approval) (store.Op, error) {
+	op, err := put(a)
+	op.If = []store.Cond{{Op: store.ItemAbsent}}
+	return op, err
+}
+
+// CloseOp ends a pending request without a decision; it rides in the transaction of the entry that settles its call. It fails
+// where somebody decided first.
+func CloseOp(tenant string, w agent.Wait, as Status) store.Op {
+	return store.Op{Kind: store.Update,
+		Item: store.Item{
+			Key: key(tenant, w.Approval), Attrs: map[string]store.Value{"status": store.Str(string(as))},
+			Index: index(tenant, as), IndexSort: fmt.Sprintf("%013d#%s", w.Since.UnixMilli(), w.Approval),
+		},
+		If: []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}},
+	}
+}
+
+// ConsumeOp uses an approval up; it rides in the transaction of the claim (A6). It fails unless the approval is live and of that
+// very action.
+func ConsumeOp(tenant string, g agent.Grant, now time.Time) store.Op {
+	return store.Op{Kind: store.Update,
+		Item: store.Item{Key: key(tenant, g.Approval), Attrs: map[string]store.Value{"consumed": store.Num(1)}},
+		If: []store.Cond{
+			{Attr: "status", Op: store.Equal, Value: store.Str(string(Approved))},
+			{Attr: "digest", Op: store.Equal, Value: store.Str(g.Digest)},
+			{Attr: "consumed", Op: store.Equal, Value: store.Num(0)},
+			{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
+		},
+	}
+}
+
+// Get reads one request consistently.
+func Get(ctx context.Context, t store.Table, tenant, id string) (Approval, error) {
+	it, found, err := t.Get(ctx, key(tenant, id))
+	if err != nil {
+		return Approval{}, fmt.Errorf("read approval %s: %w", id, err)
+	}
+	if !found {
+		return Approval{}, fmt.Errorf("read approval %s: %w", id, ErrNotFound)
+	}
+	return read(tenant, it)
+}
+
+func read(tenant string, it store.Item) (Approval, error) {
+	var a Approval
+	if err := json.Unmarshal(it.Body, &a); err != nil {
+		return Approval{}, fmt.Errorf("read approval item %s: %w", it.PK, err)
+	}
+	a.Tenant, a.Status = tenant, Status(it.Attrs["status"].String())
+	return a, nil
+}
+
+// List pages through a tenant's requests of one status, oldest first. Limit 0 is 50. It may be late; no gate reads it.
+func List(ctx context.Context, t store.Table, tenant string, s Status, limit int, cursor string) (list []Approval, next string, err error) {
+	if limit == 0 {
+		limit = 50
+	}
+	p, err := t.Query(ctx, store.Range{PK: index(tenant, s), Index: true, Limit: limit, Cursor: cursor})
+	if err != nil {
+		return nil, "", fmt.Errorf("list %s approvals: %w", s, err)
+	}
+	for _, it := range p.Items {
+		a, err := read(tenant, it)
+		if err != nil {
+			return nil, "", err
+		}
+		list = append(list, a)
+	}
+	return list, p.Cursor, nil
+}

@@ -1,0 +1,13 @@
+//go:build !windows && !plan9 && !solaris && !aix && !android
+
+package bolt
+
+import (
+	"os"
+	"syscall"
+)
+
+// unlock gives up bbolt's lock on the file. Closing is not enough while bbolt has it mapped.
+func unlock(f *os.File) error {
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+}

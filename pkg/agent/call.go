@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"encoding/json"
+	"sync"
+	"time"
+)
+
+// Call is one tool call of a run.
+type Call struct {
+	ID         string
+	Tool       string // the original name; the model's where no tool has it
+	Name       string // the name the model used
+	Input      json.RawMessage
+	Effect     Effect
+	Inference  int64 // the inference that made it
+	Status     CallStatus
+	Reason     CallReason // set on failed and cancelled calls
+	Executions int        // how often the tool itself was entered, as far as is known
+
+	Claim  string // the writer that runs it, while Running under a claim
+	Asks   int    // how often a person was asked
+	Wait   *Wait  // while Suspended
+	Grant  *Grant // what lets it run, once approved
+	Result *Result
+}
+
+// CallReason says why a call failed or was cancelled.
+type CallReason string
+
+// The call reasons.
+const (
+	WhyDenied           CallReason = "denied"            // by a person, or by a rule (then failed)
+	WhyExpired          CallReason = "expired"           // nobody decided in time
+	WhyCancelled        CallReason = "cancelled"         // the call or the run was
+	WhyUnknownTool      CallReason = "unknown_tool"      //
+	WhyInvalidArguments CallReason = "invalid_arguments" //
+	WhyToolError        CallReason = "tool_error"        // the tool said so
+	WhyTimeout          CallReason = "timeout"           // a tool that may be repeated ran out of time
+	WhyVoided           CallReason = "voided"            // what was approved is not what would run
+	WhyOutcomeUnknown   CallReason = "outcome_unknown"   // the run ended while nobody could say what became of it
+)
+
+// WaitFor says whom a suspended call waits for.
+type WaitFor string
+
+// A person's countersignature, or somebody's word on what became of it.
+const (
+	ForApproval WaitFor = "approval"
+	ForOutcome  WaitFor = "outcome"
+)
+
+// Wait is what a suspended call waits for. Every wait expires.
+type Wait struct {
+	For      WaitFor
+	Approval string // id of the request people see
+	Digest   string // of the very action, for ForApproval
+	Since    time.Time
+	Expires  time.Time
+}
+
+// Grant is a recorded approval of the call.
+type Grant struct {
+	Approval string
+	Digest   string // of the action that was approved; after an edit, of the edited one
+	By       string
+	Note     string
+	Edited   bool // a person changed the arguments; Input holds theirs
+	Expires  time.Time
+	Consumed bool // a claim has used it up
+}
+
+// Result is what became of a settled call. Shown is set once it is in the conversation.
+type Result struct {
+	Content string
+	Blob    string
+	IsError bool
+	Media   []Media
+	Shown   bool
+	source  Source
+}
+
+// Open reports whether the call still owes the model a result.
+func (c Call) Open() bool { return !c.Status.Terminal() }
+
+// NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, or a person approved it.
+func (c Call) NeedsClaim() bool { return c.Effect == EffectNonIdempotent || c.Grant != nil }
+
+// CallLog is a persistent list of calls that finds them by id. The zero CallLog is empty.
+type CallLog struct {
+	log   Log[Call]
+	index *callIndex
+}
+
+// callIndex maps ids to positions for every version that shares it; a version believes only what its own list confirms.
+type callIndex struct {
+	mu  sync.Mutex
+	pos map[string]int
+}
+
+// Len is the number of calls.
+func (l CallLog) Len() int { return l.log.Len() }
+
+// All is a read-only view in order.
+func (l CallLog) All() []Call { return l.log.All() }
+
+// Find looks a call up by id.
+func (l CallLog) Find(id string) (Call, bool) {
+	if l.index == nil {
+		return Call{}, false
+	}
+	l.index.mu.Lock()
+	i, ok := l.index.pos[id]
+	l.index.mu.Unlock()
+	if ok && i < l.Len() && l.log.At(i).ID == id {
+		return l.log.At(i), true
+	}
+	return Call{}, false
+}
+
+// Append returns l with c at its end.
+func (l CallLog) Append(c Call) CallLog {
+	next := CallLog{log: l.log.Append(c), index: l.index}
+	if l.index == nil || next.log.back != l.log.back {
+		next.index = indexCalls(next.log.All())
+		return next
+	}
+	l.index.mu.Lock()
+	defer l.index.mu.Unlock()
+	l.index.pos[c.ID] = l.Len()
+	return next
+}
+
+func indexCalls(calls []Call) *callIndex {
+	ix := &callIndex{pos: make(map[string]int, 2*len(calls))}
+	for i, c := range calls {
+		ix.pos[c.ID] = i
+	}
+	return ix
+}

@@ -1,0 +1,219 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Problem is one thing that is wrong with a definition.
+type Problem struct {
+	Path string // as the keys of agent.yaml: permission.rules[0].when[1].gt
+	Text string // what is there, where it may be shown, and what is wanted
+}
+
+func (p Problem) Error() string { return p.Path + ": " + p.Text }
+
+// Problems is everything that is wrong with a definition, in the order of its keys.
+type Problems []Problem
+
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Check validates a resolved definition completely; a non-nil error is Problems. Nothing that is left of it can fail for a
+// reason that was known before the run.
+func (d *Definition) Check() error {
+	var c checker
+	c.definition(d)
+	c.modelChoice("model", d.Model)
+	return c.err()
+}
+
+// CheckWithoutModel is Check for a definition whose model's provider, id and file are still to be chosen.
+func (d *Definition) CheckWithoutModel() error {
+	var c checker
+	c.definition(d)
+	return c.err()
+}
+
+// CheckTools is Check for a list of tools alone.
+func CheckTools(tools []ToolSpec) error {
+	var c checker
+	c.tools(tools)
+	return c.err()
+}
+
+// checker collects problems.
+type checker struct{ problems Problems }
+
+func (c *checker) err() error {
+	if len(c.problems) == 0 {
+		return nil
+	}
+	return c.problems
+}
+
+func (c *checker) add(path, text string) { c.problems = append(c.problems, Problem{path, text}) }
+
+func (c *checker) that(ok bool, path, text string) {
+	if !ok {
+		c.add(path, text)
+	}
+}
+
+func oneOf[T ~string](c *checker, path string, got T, want ...T) {
+	if slices.Contains(want, got) {
+		return
+	}
+	names := make([]string, len(want))
+	for i, w := range want {
+		names[i] = string(w)
+	}
+	shown := "nothing"
+	if got != "" {
+		shown = fmt.Sprintf("%.40q", string(got))
+	}
+	c.add(path, fmt.Sprintf("got %s, want %s", shown, strings.Join(names, " or ")))
+}
+
+// form refuses free text of the wrong form without repeating it.
+func (c *checker) form(ok bool, path, got, want string) {
+	switch {
+	case ok:
+	case got == "":
+		c.add(path, "got nothing, want "+want)
+	default:
+		c.add(path, "got something else, want "+want)
+	}
+}
+
+func (c *checker) definition(d *Definition) {
+	c.form(ValidAgentName(d.Name), "name", d.Name, agentNamePattern.String())
+	oneOf(c, "preset", d.Preset, PresetCountersign, PresetArvo)
+	c.that(d.System != "", "system", "got nothing, want the agent's instructions")
+	if err := CheckSystem(d.System); err != nil {
+		c.add("system", err.Error())
+	}
+	c.modelSettings("model", d.Model)
+	c.tools(d.Tools)
+	c.permission("permission", d.Permission)
+	c.that(d.Limits.Interactions > 0, "limits.interactions", fmt.Sprintf("got %d, want more than zero", d.Limits.Interactions))
+	c.that(d.Limits.Grace >= 0, "limits.grace", fmt.Sprintf("got %d, want zero or more", d.Limits.Grace))
+	oneOf(c, "limits.onLimit", d.Limits.OnLimit, OnLimitError, OnLimitStop)
+	oneOf(c, "batch", d.Batch, BatchAll, BatchHighestPriority, BatchFirst)
+	oneOf(c, "executor", d.Executor, ExecutorSequential, ExecutorParallelBatch, ExecutorParallelStreaming)
+	oneOf(c, "wait", d.Wait, WaitAnyExternal)
+	oneOf(c, "resume", d.Resume, ResumeEach, ResumeAllAnswered)
+	oneOf(c, "textBesideCalls", d.TextBesideCalls, TextBesideKeep, TextBesideDrop)
+	oneOf(c, "permission.early", d.Early, EarlyKeep, EarlyRefuse)
+}
+
+func (c *checker) modelChoice(at string, m ModelSpec) {
+	switch m.Provider {
+	case "openai":
+		c.that(m.ID != "", at+".id", "got nothing, want the model's id")
+	case "script":
+		c.that(m.File != "", at+".file", "got nothing, want a file of replies")
+	case "":
+		c.add(at+".provider", "got nothing, want a model")
+	default:
+		oneOf(c, at+".provider", m.Provider, "openai", "script", "demo")
+	}
+}
+
+func (c *checker) modelSettings(at string, m ModelSpec) {
+	c.form(m.BaseURL == "" || validBaseURL(m.BaseURL), at+".baseURL", m.BaseURL, "an http or https URL without credentials, query or fragment")
+	c.that(m.MaxTokens >= 0, at+".maxTokens", fmt.Sprintf("got %d, want zero or more", m.MaxTokens))
+	c.that(m.Temperature == nil || *m.Temperature >= 0 && *m.Temperature <= 2, at+".temperature", "got something else, want 0 to 2")
+	c.that(m.Retry.Attempts > 0, at+".retry.attempts", fmt.Sprintf("got %d, want more than zero", m.Retry.Attempts))
+	c.that(m.Retry.Backoff >= 0, at+".retry.backoff", "got less than zero, want a duration")
+	c.that(m.Retry.MaxBackoff >= m.Retry.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
+}
+
+func validBaseURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
+		u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
+}
+
+var (
+	originalNamePattern = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+	modelNamePattern    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+)
+
+func (c *checker) tools(tools []ToolSpec) {
+	taken := map[string]string{} // model-facing name to original
+	for i, t := range tools {
+		at := fmt.Sprintf("tools[%d]", i)
+		c.tool(at, t)
+		first, ok := taken[t.ModelName()]
+		switch {
+		case !ok:
+			taken[t.ModelName()] = t.Name
+		case first == t.Name:
+			c.add(at+".name", "got a tool a second time, want each once")
+		default:
+			c.add(at+".name", fmt.Sprintf("%s and %s are both %s to the model, want different names", first, t.Name, t.ModelName()))
+		}
+	}
+}
+
+func (c *checker) tool(at string, t ToolSpec) {
+	switch {
+	case !originalNamePattern.MatchString(t.Name):
+		c.form(false, at+".name", t.Name, "dotted parts of letters, digits, _ and -")
+	case !modelNamePattern.MatchString(t.ModelName()):
+		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))
+	}
+	oneOf(c, at+".kind", t.Kind, KindInternal)
+	oneOf(c, at+".effect", t.Effect, EffectRead, EffectIdempotent, EffectNonIdempotent)
+	c.that(t.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
+	if err := checkSchema(t.Schema); err != nil {
+		c.add(at+".schema", err.Error())
+	}
+}
+
+// checkSchema wants a JSON Schema of an object that refers to nothing outside itself (R14).
+func checkSchema(raw json.RawMessage) error {
+	compact, err := CompactJSON(raw, JSONLimits{})
+	if err != nil {
+		return err
+	}
+	v, err := decodeNumbers(compact)
+	if err != nil {
+		return err
+	}
+	schema, ok := v.(map[string]any)
+	if !ok || schema["type"] != "object" {
+		return errors.New("want a JSON Schema with type: object")
+	}
+	if refersOutside(v) {
+		return errors.New("got a $ref to another document, want references that start with #")
+	}
+	return nil
+}
+
+func refersOutside(v any) bool {
+	switch v := v.(type) {
+	case []any:
+		return slices.ContainsFunc(v, refersOutside)
+	case map[string]any:
+		for key, child := range v {
+			target, ok := child.(string)
+			isRef := key == "$ref" || key == "$dynamicRef"
+			if isRef && ok && !strings.HasPrefix(target, "#") || refersOutside(child) {
+				return true
+			}
+		}
+	}
+	return false
+}

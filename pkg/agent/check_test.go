@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func validDefinition(t *testing.T, preset Preset) Definition {
+	t.Helper()
+	d, err := Definition{
+		Name: "refunds", Preset: preset, System: "You handle refunds.", Model: ModelSpec{Provider: "openai", ID: "m", BaseURL: "https://api.example.com/v1"},
+		Tools: []ToolSpec{{Name: "orders.get", Schema: rawJSON(`{"type":"object"}`)}},
+	}.Resolve()
+	require.NoError(t, err)
+	return d
+}
+
+func TestPresetsAreComplete(t *testing.T) {
+	for _, p := range []Preset{"", PresetCountersign, PresetArvo} {
+		d := validDefinition(t, p)
+		require.NoError(t, d.Check())
+	}
+	_, err := PresetDefaults("tirea")
+	require.EqualError(t, err, `preset "tirea": want countersign or arvo`)
+	_, err = Definition{Name: "x", Preset: "tirea"}.Resolve()
+	require.EqualError(t, err, `resolve definition "x": preset "tirea": want countersign or arvo`)
+}
+
+// The table of semantics.md, section 6, as one JSON a preset.
+func TestPresetValues(t *testing.T) {
+	for preset, want := range map[Preset]string{
+		PresetCountersign: `{"name":"","preset":"countersign","system":"","model":{"provider":"","retry":{"attempts":3,"backoff":250000000,"maxBackoff":2000000000}},
+			"permission":{"mode":"suspend_and_replay","default":"by_effect","approvers":["group:operators"],"expires":86400000000000},
+			"limits":{"interactions":25,"onLimit":"error"},"batch":"all","executor":"parallel_streaming","wait":"any_external","resume":"each","textBesideCalls":"keep","early":"refuse"}`,
+		PresetArvo: `{"name":"","preset":"arvo","system":"","model":{"provider":"","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000}},
+			"permission":{"mode":"block_and_retry","default":"allow","approvers":["group:operators"],"expires":86400000000000},
+			"limits":{"interactions":5,"onLimit":"error"},"batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered","textBesideCalls":"drop","early":"keep"}`,
+	} {
+		d, err := PresetDefaults(preset)
+		require.NoError(t, err)
+		got, err := json.Marshal(d)
+		require.NoError(t, err)
+		require.JSONEq(t, want, string(got))
+	}
+}
+
+func TestResolveKeepsWhatIsSet(t *testing.T) {
+	full, err := PresetDefaults(PresetArvo)
+	require.NoError(t, err)
+	full.Permission.Approvers = []string{}
+	full.Tools = []ToolSpec{{Name: "a", Kind: KindService, Effect: EffectRead}}
+	got, err := full.Resolve()
+	require.NoError(t, err)
+	require.Equal(t, full, got)
+
+	mine := []ToolSpec{{Name: "a"}}
+	got, err = Definition{Tools: mine, Limits: Limits{Interactions: 7}}.Resolve()
+	require.NoError(t, err)
+	require.Equal(t, 7, got.Limits.Interactions)
+	require.Equal(t, ToolSpec{Name: "a", Kind: KindInternal, Effect: EffectNonIdempotent}, got.Tools[0])
+	require.Empty(t, mine[0].Kind, "the argument is left alone")
+}
+
+func TestCheckRefuses(t *testing.T) {
+	tool := func(change func(*ToolSpec)) func(*Definition) { return func(d *Definition) { change(&d.Tools[0]) } }
+	schema := func(s string) func(*Definition) { return tool(func(t *ToolSpec) { t.Schema = rawJSON(s) }) }
+	temperature := func(x float64) func(*Definition) { return func(d *Definition) { d.Model.Temperature = &x } }
+	baseURL := func(u string) func(*Definition) { return func(d *Definition) { d.Model.BaseURL = u } }
+	const wantURL = "model.baseURL: got something else, want an http or https URL without credentials, query or fragment"
+	for _, tt := range []struct {
+		spoil func(*Definition)
+		want  string
+	}{
+		{func(d *Definition) { d.Name = "Refunds" }, "name: got something else, want ^[a-z][a-z0-9-]{0,39}$"},
+		{func(d *Definition) { d.Preset = "tirea" }, `preset: got "tirea", want countersign or arvo`},
+		{func(d *Definition) { d.System = "" }, "system: got nothing, want the agent's instructions"},
+		{func(d *Definition) { d.System = "{{.Now}}" }, "system: check system text: .Now does not exist; want one of .Agent, .Date, .Input, .Interactions, .Run, .Tools"},
+		{func(d *Definition) { d.Model.Provider = "" }, "model.provider: got nothing, want a model"},
+		{func(d *Definition) { d.Model.Provider = "bedrock" }, `model.provider: got "bedrock", want openai or script or demo`},
+		{func(d *Definition) { d.Model.ID = "" }, "model.id: got nothing, want the model's id"},
+		{func(d *Definition) { d.Model.Provider = "script" }, "model.file: got nothing, want a file of replies"},
+		{baseURL("ftp://x"), wantURL}, {baseURL("https://user:secret@x"), wantURL}, {baseURL("https://x?key=secret"), wantURL}, {baseURL("x"), wantURL}, {baseURL("https://x?"), wantURL}, {baseURL("%"), wantURL},
+		{func(d *Definition) { d.Model.MaxTokens = -1 }, "model.maxTokens: got -1, want zero or more"},
+		{temperature(math.NaN()), "model.temperature: got something else, want 0 to 2"}, {temperature(2.1), "model.temperature: got something else, want 0 to 2"}, {temperature(-1), "model.temperature: got something else, want 0 to 2"},
+		{func(d *Definition) { d.Model.Retry.Attempts = 0 }, "model.retry.attempts: got 0, want more than zero"},
+		{func(d *Definition) { d.Model.Retry.Backoff = -1 }, "model.retry.backoff: got less than zero, want a duration"},
+		{func(d *Definition) { d.Model.Retry.MaxBackoff = 1 }, "model.retry.maxBackoff: got less than backoff, want at least as much"},
+		{func(d *Definition) { d.Limits.Interactions = 0 }, "limits.interactions: got 0, want more than zero"},
+		{func(d *Definition) { d.Limits.Grace = -1 }, "limits.grace: got -1, want zero or more"},
+		{func(d *Definition) { d.Limits.OnLimit = "summarise" }, `limits.onLimit: got "summarise", want error or stop`},
+		{func(d *Definition) { d.Batch = "" }, `batch: got nothing, want all or highest_priority or first`},
+		{func(d *Definition) { d.Executor = "x" }, `executor: got "x", want sequential or parallel_batch_approval or parallel_streaming`},
+		{func(d *Definition) { d.Wait = "all_suspended" }, `wait: got "all_suspended", want any_external`},
+		{func(d *Definition) { d.Resume = "batch_all" }, `resume: got "batch_all", want each or all_answered`},
+		{func(d *Definition) { d.TextBesideCalls = "x" }, `textBesideCalls: got "x", want keep or drop`},
+		{func(d *Definition) { d.Early = "x" }, `permission.early: got "x", want keep or refuse`},
+		{func(d *Definition) { d.Permission.Approvers = nil }, "permission.approvers: got nobody, want at least one principal"},
+		{tool(func(t *ToolSpec) { t.Name = "a..b" }), "tools[0].name: got something else, want dotted parts of letters, digits, _ and -"},
+		{tool(func(t *ToolSpec) { t.Name = "" }), "tools[0].name: got nothing, want dotted parts of letters, digits, _ and -"},
+		{tool(func(t *ToolSpec) { t.Name = strings.Repeat("a.", 32) + "b" }), "tools[0].name: got 65 characters, want at most 64"},
+		{tool(func(t *ToolSpec) { t.Kind = KindMCP }), `tools[0].kind: got "mcp", want internal`},
+		{tool(func(t *ToolSpec) { t.Effect = "write" }), `tools[0].effect: got "write", want read or idempotent or non_idempotent`},
+		{tool(func(t *ToolSpec) { t.Timeout = -time.Second }), "tools[0].timeout: got less than zero, want a duration"},
+		{schema(``), "tools[0].schema: json at offset 0: want a JSON value"},
+		{schema(`{"type":"object","type":"object"}`), `tools[0].schema: json at offset 17, "/type": want each key once`},
+		{schema(`{"type":"string"}`), "tools[0].schema: want a JSON Schema with type: object"},
+		{schema(`[]`), "tools[0].schema: want a JSON Schema with type: object"},
+		{schema(`{}`), "tools[0].schema: want a JSON Schema with type: object"},
+		{schema(`{"type":"object","properties":{"a":{"anyOf":[{"$ref":"https://x/y"}]}}}`), "tools[0].schema: got a $ref to another document, want references that start with #"},
+		{func(d *Definition) {
+			d.Tools = append(d.Tools, ToolSpec{Name: "orders_get", Kind: KindInternal, Effect: EffectRead, Schema: rawJSON(`{"type":"object"}`)})
+		}, "tools[1].name: orders.get and orders_get are both orders_get to the model, want different names"},
+		{func(d *Definition) { d.Tools = append(d.Tools, d.Tools[0]) }, "tools[1].name: got a tool a second time, want each once"},
+	} {
+		d := validDefinition(t, PresetCountersign)
+		tt.spoil(&d)
+		require.EqualError(t, d.Check(), tt.want)
+	}
+}
+
+func TestCheckAccepts(t *testing.T) {
+	d := validDefinition(t, PresetCountersign)
+	d.Tools[0].Schema = rawJSON(`{"type":"object","$defs":{"a":{"type":"string"}},"properties":{"$ref":{"$ref":"#/$defs/a"}}}`)
+	d.Tools[0].Name = strings.Repeat("a.", 31) + "bc"
+	require.NoError(t, d.Check())
+	d.Model = ModelSpec{Retry: d.Model.Retry}
+	require.NoError(t, d.CheckWithoutModel())
+	require.Error(t, d.Check())
+	d.Model.Retry.Attempts = 0
+	require.Error(t, d.CheckWithoutModel())
+	require.NoError(t, CheckTools(d.Tools))
+	require.Error(t, CheckTools([]ToolSpec{{}}))
+}
+
+func TestCheckTellsEverything(t *testing.T) {
+	d := validDefinition(t, PresetCountersign)
+	d.Name, d.Batch, d.Model.ID = "", "", ""
+	var found Problems
+	require.ErrorAs(t, d.Check(), &found)
+	require.Len(t, found, 3)
+	require.Len(t, strings.Split(found.Error(), "\n"), 3)
+}

@@ -1,0 +1,338 @@
+package clock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	bg    = context.Background()
+)
+
+// trace records what happened when, in virtual seconds since epoch.
+type trace struct {
+	v     *Virtual
+	lines []string
+}
+
+func newTrace() *trace { return &trace{v: NewVirtual(epoch)} }
+
+func (tr *trace) add(format string, args ...any) {
+	at := tr.v.Now().Sub(epoch).Seconds()
+	tr.lines = append(tr.lines, fmt.Sprintf("%g ", at)+fmt.Sprintf(format, args...))
+}
+
+// sleeper is a task that says when it woke and how.
+func (tr *trace) sleeper(ctx context.Context, name string, d time.Duration) {
+	tr.v.Go(func() { tr.add("%s %v", name, tr.v.Sleep(ctx, d)) })
+}
+
+func (tr *trace) waiter(ctx context.Context, name string, s Signal, d time.Duration) {
+	tr.v.Go(func() { tr.add("%s %v", name, s.Wait(ctx, d)) })
+}
+
+func (tr *trace) run(t *testing.T, main func(), want ...string) {
+	t.Helper()
+	require.NoError(t, tr.v.Run(main))
+	require.Equal(t, want, tr.lines)
+}
+
+func TestTasksRunInTheOrderTheyBecameAble(t *testing.T) {
+	tr := newTrace()
+	tr.run(t, func() {
+		s := tr.v.NewSignal()
+		tr.waiter(bg, "w1", s, 0)
+		tr.waiter(bg, "w2", s, 0)
+		tr.sleeper(bg, "late", 3*time.Second)
+		tr.sleeper(bg, "early", time.Second)
+		tr.sleeper(bg, "tie", time.Second)
+		tr.add("main %v", tr.v.Sleep(bg, 2*time.Second))
+		s.Notify()
+		tr.v.Go(func() { tr.add("new") })
+		s.Notify()
+		_ = tr.v.Sleep(bg, time.Hour)
+	}, "1 early <nil>", "1 tie <nil>", "2 main <nil>", "2 w1 <nil>", "2 new", "2 w2 <nil>", "3 late <nil>")
+}
+
+func TestMainIsFirst(t *testing.T) {
+	tr := newTrace()
+	tr.v.Go(func() { tr.add("before Run") })
+	tr.run(t, func() {
+		tr.add("main")
+		_ = tr.v.Sleep(bg, 1)
+	}, "0 main", "0 before Run")
+}
+
+func TestSignal(t *testing.T) {
+	tr := newTrace()
+	s := tr.v.NewSignal()
+	s.Notify()
+	s.Notify()
+	done, cancel := context.WithCancel(bg)
+	cancel()
+	tr.run(t, func() {
+		tr.add("sticky wins over a dead context: %v", s.Wait(done, 0))
+		tr.add("two count once: %v", s.Wait(bg, time.Second))
+		tr.add("dead context: %v", s.Wait(done, 0))
+		tr.v.Go(s.Notify)
+		tr.add("woken: %v", s.Wait(bg, time.Hour))
+		tr.add("not sticky after waking: %v", s.Wait(bg, time.Second))
+		tr.v.Go(func() {
+			_ = tr.v.Sleep(bg, time.Second)
+			s.Notify()
+		})
+		tr.add("timer made first wins the instant: %v", s.Wait(bg, time.Second))
+		tr.add("and the notification stays: %v", s.Wait(bg, time.Second))
+	},
+		"0 sticky wins over a dead context: <nil>",
+		"1 two count once: timed out waiting",
+		"1 dead context: context canceled",
+		"1 woken: <nil>",
+		"2 not sticky after waking: timed out waiting",
+		"3 timer made first wins the instant: timed out waiting",
+		"3 and the notification stays: <nil>")
+}
+
+func TestSleepAtOnce(t *testing.T) {
+	tr := newTrace()
+	done, cancel := context.WithCancel(bg)
+	cancel()
+	tr.run(t, func() {
+		tr.v.Go(func() { tr.add("never gets a turn") })
+		tr.add("%v %v", tr.v.Sleep(bg, 0), tr.v.Sleep(bg, -1))
+		tr.add("%v %v", tr.v.Sleep(done, 0), tr.v.Sleep(done, time.Hour))
+	}, "0 <nil> <nil>", "0 context canceled context canceled")
+}
+
+func TestCancelWakesInParkingOrder(t *testing.T) {
+	tr := newTrace()
+	ctx, cancel := context.WithCancel(bg)
+	tr.run(t, func() {
+		s := tr.v.NewSignal()
+		tr.sleeper(ctx, "a", time.Hour)
+		tr.waiter(ctx, "b", s, 0)
+		tr.sleeper(bg, "other", time.Second)
+		tr.sleeper(ctx, "c", time.Minute)
+		_ = tr.v.Sleep(bg, time.Second)
+		cancel()
+		s.Notify() // reaches b before the scheduler sees the cancel
+		_ = tr.v.Sleep(bg, time.Second)
+	}, "1 other <nil>", "1 b <nil>", "1 a context canceled", "1 c context canceled")
+}
+
+func TestIdleHookComesBeforeTime(t *testing.T) {
+	tr := newTrace()
+	s := tr.v.NewSignal()
+	asked := 0
+	tr.v.SetIdle(func() bool {
+		asked++
+		tr.add("idle %d", asked)
+		switch asked {
+		case 1:
+			s.Notify()
+		case 2:
+			tr.v.Go(func() { tr.add("task of the hook") })
+		case 3:
+			tr.v.AdvanceTo(epoch.Add(time.Second)) // wakes nobody, yet is of use
+		case 4: // true, but nothing came of it
+		default:
+			return false
+		}
+		return true
+	})
+	tr.run(t, func() {
+		tr.waiter(bg, "w", s, 0)
+		tr.add("main %v", tr.v.Sleep(bg, 5*time.Second))
+		_ = tr.v.Sleep(bg, 5*time.Second)
+	}, "0 idle 1", "0 w <nil>", "0 idle 2", "0 task of the hook", "0 idle 3", "1 idle 4", "5 main <nil>", "5 idle 5")
+}
+
+func TestIdleHookMayCancel(t *testing.T) {
+	tr := newTrace()
+	ctx, cancel := context.WithCancel(bg)
+	tr.v.SetIdle(func() bool { cancel(); return true })
+	tr.run(t, func() { tr.add("%v", tr.v.Sleep(ctx, time.Hour)) }, "0 context canceled")
+}
+
+func TestAdvanceTo(t *testing.T) {
+	tr := newTrace()
+	tr.run(t, func() {
+		tr.sleeper(bg, "b", 2*time.Second)
+		tr.sleeper(bg, "a", time.Second)
+		tr.sleeper(bg, "far", time.Hour)
+		_ = tr.v.Sleep(bg, time.Millisecond)
+		tr.v.AdvanceTo(epoch.Add(4 * time.Second))
+		tr.v.AdvanceTo(epoch) // the past
+		tr.add("main")
+		_ = tr.v.Sleep(bg, time.Second)
+	}, "4 main", "4 a <nil>", "4 b <nil>", "5 far virtual clock stopped: context canceled")
+}
+
+func TestDeadlock(t *testing.T) {
+	tr := newTrace()
+	var errs []error
+	err := tr.v.Run(func() {
+		s := tr.v.NewSignal()
+		tr.v.Go(func() { errs = append(errs, s.Wait(bg, 0)) })
+		_ = tr.v.Sleep(bg, time.Second)
+		errs = append(errs, tr.v.NewSignal().Wait(bg, 0))
+	})
+	require.ErrorIs(t, err, ErrDeadlock)
+	require.Equal(t, []error{ErrStopped, ErrStopped}, errs)
+	require.ErrorIs(t, ErrStopped, context.Canceled)
+}
+
+func TestTasksLeftAreEnded(t *testing.T) {
+	tr := newTrace()
+	tr.run(t, func() {
+		tr.v.Go(func() {
+			defer func() { tr.add("cleaned") }()
+			for {
+				tr.add("%v", tr.v.Sleep(bg, time.Minute)) // does not care for errors
+				tr.v.Go(func() { tr.add("at 60 only") })
+			}
+		})
+		tr.sleeper(bg, "second", time.Hour)
+		_ = tr.v.Sleep(bg, 90*time.Second)
+		tr.v.Go(func() { tr.add("not begun") })
+	}, "60 <nil>", "60 at 60 only",
+		"90 second virtual clock stopped: context canceled", "90 virtual clock stopped: context canceled", "90 cleaned")
+	require.NoError(t, tr.v.Run(func() { require.Equal(t, epoch.Add(90*time.Second), tr.v.Now()) }))
+}
+
+func TestPanic(t *testing.T) {
+	boom := func() { panic("boom") }
+	for name, main := range map[string]func(v *Virtual){
+		"main":          func(*Virtual) { boom() },
+		"task":          func(v *Virtual) { v.Go(boom); _ = v.Sleep(bg, 1) },
+		"idle hook":     func(v *Virtual) { v.SetIdle(func() bool { boom(); return true }); _ = v.Sleep(bg, 1) },
+		"while stopped": func(v *Virtual) { v.Go(func() { _ = v.Sleep(bg, 2); boom() }); _ = v.Sleep(bg, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := NewVirtual(epoch)
+			var p *PanicError
+			require.ErrorAs(t, v.Run(func() { main(v) }), &p)
+			require.Equal(t, "boom", p.Value)
+			require.Contains(t, string(p.Stack), "TestPanic")
+		})
+	}
+}
+
+func TestGoexitEndsItsTaskOnly(t *testing.T) {
+	tr := newTrace()
+	tr.run(t, func() {
+		for i := range 3 {
+			tr.v.Go(func() {
+				defer func() { tr.add("exit %d", i) }()
+				_ = tr.v.Sleep(bg, time.Second)
+				runtime.Goexit()
+			})
+		}
+		tr.add("main %v", tr.v.Sleep(bg, 2*time.Second))
+	}, "1 exit 0", "1 exit 1", "1 exit 2", "2 main <nil>")
+}
+
+func TestGoexitOfMainOrHookEndsTheCaller(t *testing.T) {
+	for name, main := range map[string]func(v *Virtual){
+		"main": func(*Virtual) { runtime.Goexit() },
+		"hook": func(v *Virtual) { v.SetIdle(func() bool { runtime.Goexit(); return true }); _ = v.Sleep(bg, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			returned, done := false, make(chan struct{})
+			go func() {
+				defer close(done)
+				v := NewVirtual(epoch)
+				_ = v.Run(func() { v.Go(func() { _ = v.Sleep(bg, 1) }); main(v) })
+				returned = true
+			}()
+			<-done
+			require.False(t, returned)
+		})
+	}
+}
+
+func TestBlockingOutsideATaskPanics(t *testing.T) {
+	v := NewVirtual(epoch)
+	require.Panics(t, func() { _ = v.Sleep(bg, 1) })
+	require.Panics(t, func() { _ = v.NewSignal().Wait(bg, 0) })
+}
+
+// program is a mess of tasks that depends on nothing but its seed.
+func program(tr *trace, seed int) {
+	s := []Signal{tr.v.NewSignal(), tr.v.NewSignal(), tr.v.NewSignal()}
+	for i := range 12 {
+		tr.v.Go(func() {
+			ctx, cancel := tr.v.WithTimeout(bg, time.Duration(1+(i*seed)%7)*time.Second)
+			defer cancel()
+			child, stop := context.WithCancel(ctx)
+			defer stop()
+			for j := range 4 {
+				s[(i+j+seed)%3].Notify()
+				tr.add("%d.%d wait %v", i, j, s[(i*j)%3].Wait(child, time.Duration(seed+j)*time.Second))
+				tr.add("%d.%d sleep %v", i, j, tr.v.Sleep(ctx, time.Duration((i+j*seed)%5)*time.Second))
+			}
+		})
+	}
+	_ = tr.v.Sleep(bg, time.Minute)
+}
+
+func TestSameProgramSameTrace(t *testing.T) {
+	for seed := 1; seed <= 3; seed++ {
+		var first []string
+		for i := range 100 {
+			tr := newTrace()
+			require.NoError(t, tr.v.Run(func() { program(tr, seed) }))
+			if i == 0 {
+				first = tr.lines
+				require.Len(t, first, 12*4*2)
+				continue
+			}
+			require.True(t, slices.Equal(first, tr.lines), "seed %d, run %d:\n%s", seed, i, strings.Join(tr.lines, "\n"))
+		}
+	}
+}
+
+func BenchmarkRun50Blocks(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		v := NewVirtual(epoch)
+		err := v.Run(func() {
+			for i := range 10 {
+				s := v.NewSignal()
+				v.Go(func() {
+					for range 4 {
+						_ = v.Sleep(bg, time.Duration(i))
+					}
+					s.Notify()
+				})
+				_ = s.Wait(bg, time.Hour)
+			}
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestJoinedErrorsKeepTheFirst(t *testing.T) {
+	v := NewVirtual(epoch)
+	err := v.Run(func() {
+		v.Go(func() { _ = v.NewSignal().Wait(bg, 0); panic("second") })
+		_ = v.NewSignal().Wait(bg, 0)
+	})
+	var p *PanicError
+	require.ErrorIs(t, err, ErrDeadlock)
+	require.True(t, errors.As(err, &p))
+}

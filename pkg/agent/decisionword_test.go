@@ -1,0 +1,35 @@
+package agent
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDecisionFromJSON(t *testing.T) {
+	for _, tt := range []struct {
+		in     string
+		resume bool
+		reason string
+	}{
+		{`true`, true, ""}, {`false`, false, ""},
+		{`null`, false, ""}, {`[]`, false, ""}, {`[true]`, false, ""}, {`0`, false, ""}, {`1`, false, ""},
+		{``, false, ""}, {`{`, false, ""}, {`{"approved":true,"approved":false}`, false, ""},
+		{`""`, true, ""}, {`"yes"`, true, "yes"}, {`"go ahead"`, true, "go ahead"}, {`"nope"`, true, "nope"},
+		{`"no"`, false, "no"}, {`" DENIED "`, false, " DENIED "}, {`"\u006eo"`, false, "no"},
+		{`"deny"`, false, "deny"}, {`"false"`, false, "false"}, {`"reject"`, false, "reject"}, {`"rejected"`, false, "rejected"},
+		{`"cancel"`, false, "cancel"}, {`"canceled"`, false, "canceled"}, {`"cancelled"`, false, "cancelled"},
+		{`"abort"`, false, "abort"}, {`"aborted"`, false, "aborted"},
+		{`{}`, true, ""}, {`{"approved":true}`, true, ""}, {`{"approved":false}`, false, ""}, {`{"approved":"no"}`, false, ""},
+		{`{"approved":0}`, true, ""}, {`{"amount":0}`, true, ""},
+		{`{"denied":true,"reason":"too much"}`, false, "too much"}, {`{"denied":false}`, true, ""}, {`{"cancelled":true}`, false, ""},
+		{`{"status":"rejected","message":"m","error":"e"}`, false, "m"}, {`{"decision":"Deny","error":"e"}`, false, "e"},
+		{`{"action":"abort"}`, false, ""}, {`{"status":"ok","reason":"fine"}`, true, "fine"}, {`{"reason":""}`, true, ""},
+		{`{"reason":7,"message":"m"}`, true, "m"}, {`{"approved":true,"status":"denied"}`, false, ""},
+	} {
+		resume, reason := DecisionFromJSON(json.RawMessage(tt.in))
+		require.Equal(t, tt.resume, resume, tt.in)
+		require.Equal(t, tt.reason, reason, tt.in)
+	}
+}

@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Definition is an agent, resolved: every default and preset applied. It is stored as a blob under its digest when a run
+// starts, and the run uses that one to its end. The YAML form is read by package agentfile.
+type Definition struct {
+	Name            string        `json:"name"` // ^[a-z][a-z0-9-]{0,39}$
+	Version         string        `json:"version,omitempty"`
+	Preset          Preset        `json:"preset"`
+	System          string        `json:"system"` // text/template, see RenderSystem
+	Model           ModelSpec     `json:"model"`
+	Tools           []ToolSpec    `json:"tools,omitempty"` // in order of definition
+	Permission      Permission    `json:"permission"`
+	Limits          Limits        `json:"limits"`
+	Batch           BatchMode     `json:"batch"`
+	Executor        Executor      `json:"executor"`
+	Wait            WaitMode      `json:"wait"`
+	Resume          ResumeMode    `json:"resume"`
+	TextBesideCalls TextBeside    `json:"textBesideCalls"`
+	Early           EarlyDecision `json:"early"` // a decision before the call is suspended
+	HooksVersion    string        `json:"hooksVersion,omitempty"`
+}
+
+// Preset names a bundle of policies.
+type Preset string
+
+// The presets that work.
+const (
+	PresetCountersign Preset = "countersign"
+	PresetArvo        Preset = "arvo"
+)
+
+// BatchMode says which of a reply's calls are carried out; the others vanish (seed 000, prioritizeToolCalls).
+type BatchMode string
+
+// The batch modes.
+const (
+	BatchAll             BatchMode = "all"
+	BatchHighestPriority BatchMode = "highest_priority"
+	BatchFirst           BatchMode = "first"
+)
+
+// Executor sets concurrency; replay is WaitMode and ResumeMode alone.
+type Executor string
+
+// The executors.
+const (
+	ExecutorSequential        Executor = "sequential"
+	ExecutorParallelBatch     Executor = "parallel_batch_approval"
+	ExecutorParallelStreaming Executor = "parallel_streaming"
+)
+
+// WaitMode says when a round with suspended calls parks the run.
+type WaitMode string
+
+// The wait modes; all_suspended comes with the tirea preset.
+const WaitAnyExternal WaitMode = "any_external"
+
+// ResumeMode says when decisions are replayed.
+type ResumeMode string
+
+// The resume modes.
+const (
+	ResumeEach        ResumeMode = "each"
+	ResumeAllAnswered ResumeMode = "all_answered"
+)
+
+// TextBeside says what becomes of text that came with tool calls.
+type TextBeside string
+
+// Keep or drop it.
+const (
+	TextBesideKeep TextBeside = "keep"
+	TextBesideDrop TextBeside = "drop"
+)
+
+// EarlyDecision says what becomes of a decision on a call that is not suspended yet.
+type EarlyDecision string
+
+// Keep it until the call suspends, or refuse it because nothing was shown.
+const (
+	EarlyKeep   EarlyDecision = "keep"
+	EarlyRefuse EarlyDecision = "refuse"
+)
+
+// Limits bounds a run. OnLimit is error or stop.
+type Limits struct {
+	Interactions int     `json:"interactions"` // > 0
+	Grace        int     `json:"grace,omitempty"`
+	OnLimit      OnLimit `json:"onLimit"`
+}
+
+// OnLimit is what happens when the quota is used up.
+type OnLimit string
+
+// End in error (interactions_exhausted), or as stopped:max_rounds_reached.
+const (
+	OnLimitError OnLimit = "error"
+	OnLimitStop  OnLimit = "stop"
+)
+
+// ModelSpec names a model. Keys and endpoints' credentials are never in it.
+type ModelSpec struct {
+	Provider    string   `json:"provider"` // openai | script | demo
+	ID          string   `json:"id,omitempty"`
+	BaseURL     string   `json:"baseURL,omitempty"` // openai
+	File        string   `json:"file,omitempty"`    // script
+	MaxTokens   int      `json:"maxTokens,omitempty"`
+	Temperature *float64 `json:"temperature,omitempty"` // nil = the provider's default
+	Retry       Retry    `json:"retry"`
+}
+
+// Retry bounds how often one inference is asked of one model; only retryable classes are asked again.
+type Retry struct {
+	Attempts   int           `json:"attempts"`   // in all, the first included; > 0
+	Backoff    time.Duration `json:"backoff"`    // before the second; doubles
+	MaxBackoff time.Duration `json:"maxBackoff"` // cap
+}
+
+// Permission is the policy that decides which calls wait for a person.
+type Permission struct {
+	Mode      PermissionMode    `json:"mode"`
+	Default   PermissionDefault `json:"default"`   // where no rule matches
+	Approvers []string          `json:"approvers"` // for rules without their own; nobody else, ever
+	Rules     []Rule            `json:"rules,omitempty"`
+	Expires   time.Duration     `json:"expires"` // an approval's life where the rule says none; > 0
+}
+
+// PermissionMode says what happens to a call that needs a person.
+type PermissionMode string
+
+// suspend_and_replay parks the call itself; block_and_retry (arvo) comes with its preset's full lifecycle.
+const (
+	ModeSuspendAndReplay PermissionMode = "suspend_and_replay"
+	ModeBlockAndRetry    PermissionMode = "block_and_retry"
+)
+
+// PermissionDefault is the verdict where no rule matches.
+type PermissionDefault string
+
+// The defaults. by_effect: read and idempotent tools are allowed, non_idempotent ones ask.
+const (
+	DefaultByEffect PermissionDefault = "by_effect"
+	DefaultAllow    PermissionDefault = "allow"
+	DefaultAsk      PermissionDefault = "ask"
+	DefaultDeny     PermissionDefault = "deny"
+)
+
+// Verdict is what policy says of one call.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictAllow Verdict = "allow"
+	VerdictAsk   Verdict = "ask"
+	VerdictDeny  Verdict = "deny"
+)
+
+// Rule is one line of policy. Tool is a pattern over original names: '*' matches any run of characters. The first rule
+// that matches wins, but deny rules are checked before all others.
+type Rule struct {
+	Tool      string        `json:"tool"`
+	When      []Condition   `json:"when,omitempty"` // all must hold
+	Verdict   Verdict       `json:"verdict"`
+	Approvers []string      `json:"approvers,omitempty"`
+	Expires   time.Duration `json:"expires,omitempty"`
+	Note      string        `json:"note,omitempty"` // shown to the person who is asked
+}
+
+// Condition compares the value at a JSON Pointer of the arguments. Exactly one operator is set. Numbers compare as exact
+// decimals. A missing value makes ask and deny rules match and allow rules not.
+type Condition struct {
+	Path    string            `json:"path"`
+	Eq      json.RawMessage   `json:"eq,omitempty"`
+	Ne      json.RawMessage   `json:"ne,omitempty"`
+	Gt      json.RawMessage   `json:"gt,omitempty"`
+	Gte     json.RawMessage   `json:"gte,omitempty"`
+	Lt      json.RawMessage   `json:"lt,omitempty"`
+	Lte     json.RawMessage   `json:"lte,omitempty"`
+	In      []json.RawMessage `json:"in,omitempty"`
+	Matches string            `json:"matches,omitempty"` // RE2, unanchored
+}
+
+// Tool finds a tool by its original name.
+func (d *Definition) Tool(original string) (ToolSpec, bool) {
+	for _, t := range d.Tools {
+		if t.Name == original {
+			return t, true
+		}
+	}
+	return ToolSpec{}, false
+}
+
+// ToolByModelName finds a tool by the name the model uses.
+func (d *Definition) ToolByModelName(name string) (ToolSpec, bool) {
+	for _, t := range d.Tools {
+		if t.ModelName() == name {
+			return t, true
+		}
+	}
+	return ToolSpec{}, false
+}

@@ -1,0 +1,320 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+)
+
+// A world is a small agent and everything that models, tools, people and broken machines may say to it: what the shell may
+// commit next, given any state. The walk takes every step of it, the properties take random ones.
+type world struct {
+	name      string
+	def       Definition
+	replies   [][]ReplyCall // what the model may ask for; each goes through PlanReply
+	maxCalls  int           // in the whole run
+	writers   []string      // invocations that may claim
+	inputs    int           // user messages after the first
+	handovers int64
+	plugins   bool // a plugin may give a call's result without running it
+	tightens  bool // policy may be tightened between a decision and the claim (A17)
+}
+
+// step is one journal entry that the environment may write next.
+type step struct {
+	name   string
+	forced bool // somebody ends the run from outside
+	writer string
+	events []Event
+}
+
+var worldEpoch = time.Date(2026, 11, 2, 9, 0, 0, 0, time.UTC)
+
+// worldTime is when entry seq is written, so that a state alone says what may follow it.
+func worldTime(seq int64) time.Time { return worldEpoch.Add(time.Duration(seq) * time.Second) }
+
+const worldExpiry = 24 * time.Hour
+
+func worldDefinition(change ...func(*Definition)) Definition {
+	d := Definition{
+		Name: "small", Preset: PresetCountersign, System: "Be small.", Batch: BatchAll, Executor: ExecutorParallelBatch,
+		Wait: WaitAnyExternal, Resume: ResumeEach, TextBesideCalls: TextBesideKeep,
+		Limits: Limits{Interactions: 2, OnLimit: OnLimitError},
+		Tools: []ToolSpec{
+			{Name: "look", Kind: KindInternal, Effect: EffectRead},
+			{Name: "peek", Kind: KindInternal, Effect: EffectRead},
+			{Name: "pay.now", Kind: KindInternal, Effect: EffectNonIdempotent},
+			{Name: "wire", Kind: KindInternal, Effect: EffectNonIdempotent},
+			{Name: "drop", Kind: KindInternal, Effect: EffectNonIdempotent},
+		},
+		Permission: Permission{
+			Mode: ModeSuspendAndReplay, Default: DefaultAllow, Approvers: []string{"user:ana"}, Expires: worldExpiry,
+			Rules: []Rule{{Tool: "wire", Verdict: VerdictAsk}, {Tool: "peek", Verdict: VerdictAsk}, {Tool: "drop", Verdict: VerdictDeny}},
+		},
+	}
+	for _, f := range change {
+		f(&d)
+	}
+	return d
+}
+
+func ask(names ...string) []ReplyCall {
+	var calls []ReplyCall
+	for i, n := range names {
+		name, args, _ := strings.Cut(n, " ")
+		if args == "" {
+			args = `{"n":1.0,"to":"<A & B>"}`
+		}
+		calls = append(calls, ReplyCall{ID: string(rune('a' + i)), Name: name, Input: json.RawMessage(args)})
+	}
+	return calls
+}
+
+// worldValid stands for the schema check: arguments that say bad are bad.
+func worldValid(_ ToolSpec, args json.RawMessage) error {
+	if strings.Contains(string(args), "bad") {
+		return errors.New("/bad: not allowed")
+	}
+	return nil
+}
+
+func (w *world) start() RunStarted {
+	return RunStarted{
+		Tenant: "default", Run: "r1", Agent: w.def.Name, Definition: "d1", Owner: "r1-0", BodyDigest: "b1",
+		Messages: []UserBlock{{Text{"Do it."}}}, MaxInteractions: w.def.Limits.Interactions,
+	}
+}
+
+// steps lists every entry that may follow s.
+func (w *world) steps(s *AgentState) []step {
+	switch s.Status {
+	case "":
+		return []step{{name: "start", writer: "api", events: []Event{w.start()}}}
+	case RunWaiting:
+		return append(w.outside(s), step{name: "wake", writer: "w1", events: []Event{Resumed{}}})
+	case RunRunning:
+		return append(append(append(w.outside(s), w.drained(s)...), w.expired(s)...), w.owed(s)...)
+	default:
+		return nil
+	}
+}
+
+// outside is what may happen to a run whatever it does.
+func (w *world) outside(s *AgentState) []step {
+	steps := []step{
+		{name: "cancel", forced: true, writer: "api", events: []Event{CancelRun("user:ana", "stop")}},
+		{name: "give up", forced: true, writer: "reaper", events: []Event{Fail(CodeInternal, "given up")}},
+	}
+	if s.Generation < w.handovers {
+		steps = append(steps, step{name: "take over", writer: "sweeper", events: []Event{HandedOver{Owner: "r1-1"}, Resumed{}}})
+	}
+	return steps
+}
+
+// drained is what people and lost claimants may have put into the next inbox slot.
+func (w *world) drained(s *AgentState) []step {
+	var steps []step
+	add := func(name string, e Event) {
+		steps = append(steps, step{name: name, writer: "w1", events: []Event{w.slotted(s, e)}})
+	}
+	for _, c := range s.Calls() {
+		for _, d := range w.decisions(s, c) {
+			add("decide "+string(d.Action), d)
+		}
+		if c.Executions > 0 {
+			for _, a := range answers(c) {
+				add("answer", a)
+			}
+			add("late result", LateResult{Call: c.ID, Writer: "w1", Content: "late"})
+			add("late error", LateResult{Call: c.ID, Writer: "w1", Content: "late", IsError: true})
+		}
+	}
+	if w.inputsLeft(s) {
+		add("input", InputReceived{ID: "m1", By: "user:ana", Blocks: []UserBlock{{Media{Name: "p", MediaType: "image/png", Blob: "b"}}, {Text{"And this."}}}})
+	}
+	return steps
+}
+
+func (w *world) slotted(s *AgentState, e Event) Event {
+	slotted, err := WithSlot(e, s.Drained+1)
+	if err != nil {
+		panic(err)
+	}
+	return slotted
+}
+
+func (w *world) inputsLeft(s *AgentState) bool {
+	said := 0
+	for _, m := range s.Messages.All() {
+		if t, ok := m.Block.(Text); ok && m.Role == RoleUser && t.Text == "And this." {
+			said++
+		}
+	}
+	return said+len(s.Queued) < w.inputs
+}
+
+// decisions on the newest request of a call, which may have been overtaken. An edit carries the edited action's digest; a
+// decision under another policy carries a digest that will not fit.
+func (w *world) decisions(s *AgentState, c Call) []Decided {
+	if c.Asks == 0 {
+		return nil
+	}
+	d := Decided{Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks), Action: ActionApprove, By: "user:ana", Digest: w.digest(s, c)}
+	if c.Wait == nil || c.Wait.For != ForApproval {
+		return []Decided{d}
+	}
+	edit, voided, deny, cancel := d, d, d, d
+	edit.Args = json.RawMessage(`{"n":2.50,"to":" &"}`)
+	edited := c
+	edited.Input = edit.Args
+	edit.Digest = w.digest(s, edited)
+	voided.Digest = "of something else"
+	deny.Action, deny.Text = ActionDeny, TextDenied("user:ana", "no")
+	cancel.Action, cancel.Text = ActionCancel, TextCallCancelled("user:ana", "")
+	return []Decided{d, edit, voided, deny, cancel}
+}
+
+func (w *world) digest(s *AgentState, c Call) string {
+	t, _ := w.def.Tool(c.Tool)
+	return ActionDigest(&w.def, s, c, t, Decide(w.def.Permission, t, c.Input).Approvers)
+}
+
+// answers about a call whose outcome is unknown, or was. Running it again is ordered once for each call.
+func answers(c Call) []Answered {
+	result := Answered{Call: c.ID, Content: "it happened", By: "user:ana"}
+	if c.Wait == nil || c.Wait.For != ForOutcome {
+		return []Answered{result}
+	}
+	failed := Answered{Call: c.ID, Content: "it did not", IsError: true, By: "user:ana"}
+	if c.Asks > 2 {
+		return []Answered{result, failed}
+	}
+	return []Answered{result, failed, {Call: c.ID, Rerun: true, By: "user:ana"}, {Call: c.ID, Rerun: true, NotRun: true, By: "user:ana"}}
+}
+
+// expired closes waits that nobody answered in time.
+func (w *world) expired(s *AgentState) []step {
+	var steps []step
+	for _, c := range s.Waits() {
+		text := TextExpired()
+		if c.Wait.For == ForOutcome {
+			text = TextOutcomeExpired()
+		}
+		steps = append(steps, step{name: "expire", writer: "w1", events: []Event{CallCancelled{Call: c.ID, Reason: WhyExpired, Content: text}}})
+	}
+	return steps
+}
+
+// owed is what the run itself does next.
+func (w *world) owed(s *AgentState) []step {
+	switch a := Next(&w.def, s); a.Kind {
+	case ActInfer:
+		return w.inferred(s)
+	case ActWait:
+		return []step{{name: "park", writer: "w1", events: []Event{Parked{Expires: a.Expires}}}}
+	case ActEnd:
+		return []step{{name: "end", writer: "w1", events: []Event{a.End}}}
+	case ActContinue:
+		return []step{{name: "continue", writer: "w1", events: []Event{HandedOver{Owner: "r1-next"}}}}
+	case ActTools:
+		var steps []step
+		for _, id := range a.Calls {
+			c, _ := s.Call(id)
+			steps = append(steps, w.carriedOut(s, c)...)
+		}
+		return steps
+	default:
+		return nil
+	}
+}
+
+func (w *world) inferred(s *AgentState) []step {
+	reply := func(r Reply) Replied {
+		r.Model, r.Usage = "m", Usage{Input: 5, Output: 1}
+		return PlanReply(&w.def, s, r, 1, "")
+	}
+	said := reply(Reply{Text: "Done."})
+	steps := []step{
+		{name: "text", writer: "w1", events: []Event{said}},
+		{name: "text and end", writer: "w1", events: []Event{said, Finished{Reason: ReasonNaturalEnd, Output: textOutput("Done.")}}},
+		{name: "nothing", writer: "w1", events: []Event{reply(Reply{})}},
+		{name: "model fails", forced: true, writer: "w1", events: []Event{Fail(CodeModelFailed, "model m: server: 500")}},
+	}
+	for _, calls := range w.replies {
+		if s.Settled.Len()+len(s.Live)+len(calls) <= w.maxCalls {
+			steps = append(steps, step{name: "calls", writer: "w1", events: []Event{reply(Reply{Text: "Wait.", Calls: calls})}})
+		}
+	}
+	return steps
+}
+
+// carriedOut is what may become of a call that Next wants carried out.
+func (w *world) carriedOut(s *AgentState, c Call) []step {
+	if c.Status == StatusRunning {
+		return w.executed(s, c)
+	}
+	steps := w.aside(s, c)
+	g := GateCall(&w.def, s, c, worldValid, worldTime(s.Entries))
+	switch {
+	case g.Refuse != nil:
+		return append(steps, step{name: "refuse", writer: "w1", events: []Event{*g.Refuse}})
+	case g.Suspend != nil:
+		return append(steps, step{name: "suspend", writer: "w1", events: []Event{*g.Suspend}})
+	case c.NeedsClaim():
+		for _, by := range w.writers {
+			steps = append(steps, step{name: "claim", writer: by, events: []Event{CallClaimed{Call: c.ID}}})
+		}
+		return steps
+	default:
+		return append(steps, w.finishes(c, "w1", true)...)
+	}
+}
+
+// aside is what may settle or stop a call before the gate has its word.
+func (w *world) aside(s *AgentState, c Call) []step {
+	var steps []step
+	if w.plugins && c.Status == StatusNew {
+		steps = append(steps, step{name: "plugin", writer: "w1", events: []Event{CallFinished{Call: c.ID, Content: "given"}}})
+	}
+	if w.tightens && c.Status == StatusResuming && c.Asks < 2 {
+		t, _ := w.def.Tool(c.Tool)
+		again := AskFor(&w.def, s, c, Decide(w.def.Permission, t, c.Input), worldTime(s.Entries))
+		steps = append(steps, step{name: "ask again", writer: "w1", events: []Event{*again}})
+	}
+	return steps
+}
+
+// executed is what may become of a call under a claim: its claimant's word, or that it died.
+func (w *world) executed(s *AgentState, c Call) []step {
+	lost := CallUnknown{Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Expires: worldTime(s.Entries).Add(7 * worldExpiry)}
+	steps := []step{
+		{name: "claimant died", writer: "w9", events: []Event{lost}},
+		{name: "claimant ran out of time", writer: c.Claim, events: []Event{lost}},
+	}
+	return append(steps, w.finishes(c, c.Claim, false)...)
+}
+
+func (w *world) finishes(c Call, writer string, ran bool) []step {
+	return []step{
+		{name: "result", writer: writer, events: []Event{CallFinished{Call: c.ID, Ran: ran, Content: "ok", Media: []Media{{Name: "m", MediaType: "image/png", Blob: "b"}}}}},
+		{name: "error", writer: writer, events: []Event{CallFinished{Call: c.ID, Ran: ran, IsError: true, Reason: WhyToolError, Content: "no"}}},
+	}
+}
+
+// smallWorlds are the runs that the walk goes through in full.
+func smallWorlds() []world {
+	one, two := []string{"w1"}, []string{"w1", "w2"}
+	sequential := func(d *Definition) { d.Executor = ExecutorSequential }
+	answered := func(d *Definition) { d.Resume = ResumeAllAnswered }
+	stops := func(d *Definition) { d.Limits = Limits{Interactions: 1, Grace: 1, OnLimit: OnLimitStop} }
+	return []world{
+		{name: "one gated call", def: worldDefinition(), replies: [][]ReplyCall{ask("wire"), ask("peek")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true, tightens: true},
+		{name: "one claimed call", def: worldDefinition(stops), replies: [][]ReplyCall{ask("pay_now")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true},
+		{name: "two calls in one reply", def: worldDefinition(), replies: [][]ReplyCall{ask("look", "wire"), ask("pay_now", "look"), ask("wire", "ghost")}, maxCalls: 2, writers: one},
+		{name: "three calls in one reply", def: worldDefinition(), replies: [][]ReplyCall{ask("wire", "look", "pay_now")}, maxCalls: 3, writers: one},
+		{name: "two that wait", def: worldDefinition(answered), replies: [][]ReplyCall{ask("wire", "peek")}, maxCalls: 2, writers: one},
+		{name: "two rounds", def: worldDefinition(), replies: [][]ReplyCall{ask("look"), ask("pay_now"), ask("drop"), ask(`look {"bad":1}`), ask("ghost")}, maxCalls: 2, writers: one, inputs: 1},
+		{name: "one after the other", def: worldDefinition(sequential), replies: [][]ReplyCall{ask("wire", "pay_now"), ask("look", "wire")}, maxCalls: 2, writers: one, plugins: true},
+	}
+}

@@ -1,0 +1,235 @@
+package agent
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Event is the sealed union of facts about a run. The JSON of an event is its stored form: a released key keeps its meaning
+// for ever, and a changed meaning is a new event. Facts that came through the inbox carry their slot, from 1; slot 0 says that
+// the writer itself is the source.
+type Event interface {
+	event()
+}
+
+// RunStarted is the first fact. It holds the conversation's first messages and what the run is pinned to.
+type RunStarted struct {
+	Tenant          string          `json:"tenant"`
+	Run             string          `json:"run"`
+	Agent           string          `json:"agent"`
+	Version         string          `json:"version,omitempty"`
+	Definition      string          `json:"definition"` // digest of the resolved definition's blob
+	HooksVersion    string          `json:"hooks,omitempty"`
+	Owner           string          `json:"owner"` // the execution that may write
+	BodyDigest      string          `json:"body,omitempty"`
+	Subject         string          `json:"subject,omitempty"`
+	AccessControl   string          `json:"access,omitempty"`
+	Input           json.RawMessage `json:"input,omitempty"`
+	Messages        []UserBlock     `json:"msgs"`
+	MaxInteractions int             `json:"max"`
+}
+
+// UserBlock is one block a user said.
+type UserBlock struct{ Block Block }
+
+// InputReceived is more said by a user while the run goes on.
+type InputReceived struct {
+	Slot   int64       `json:"slot"`
+	ID     string      `json:"id"`
+	Blocks []UserBlock `json:"msgs"`
+	By     string      `json:"by,omitempty"`
+}
+
+// DecisionAction is what a person did with a request.
+type DecisionAction string
+
+// The actions that settle a request.
+const (
+	ActionApprove DecisionAction = "approve"
+	ActionDeny    DecisionAction = "deny"
+	ActionCancel  DecisionAction = "cancel" // the call is called off; nobody judged it
+)
+
+// Decided is a person's decision on a suspended call. It was recorded on the approval before it came here (A12).
+type Decided struct {
+	Slot     int64           `json:"slot"`
+	Call     string          `json:"call"`
+	Approval string          `json:"approval"`
+	Action   DecisionAction  `json:"action"`
+	By       string          `json:"by"`
+	Note     string          `json:"note,omitempty"`
+	Args     json.RawMessage `json:"args,omitempty"`   // an edit: these run instead
+	Digest   string          `json:"digest,omitempty"` // of the approved action, the edited one after an edit
+	Text     string          `json:"text,omitempty"`   // what the model is told when the call will not run
+}
+
+// Answered settles a call whose outcome is unknown: with a result, an error, or the order to run it again.
+type Answered struct {
+	Slot    int64  `json:"slot,omitempty"`
+	Call    string `json:"call"`
+	Content string `json:"content,omitempty"`
+	Blob    string `json:"blob,omitempty"`
+	IsError bool   `json:"isError,omitempty"`
+	Rerun   bool   `json:"rerun,omitempty"`
+	NotRun  bool   `json:"notRun,omitempty"` // with Rerun: the lost attempt never entered the tool or left no effect; it does not count
+	By      string `json:"by"`
+}
+
+// LateResult is a claimant's own word that lost the race for its entry and came through the inbox (protocol, rule 10).
+type LateResult struct {
+	Slot    int64   `json:"slot"`
+	Call    string  `json:"call"`
+	Writer  string  `json:"writer"`
+	Content string  `json:"content,omitempty"`
+	Blob    string  `json:"blob,omitempty"`
+	IsError bool    `json:"isError,omitempty"`
+	Media   []Media `json:"media,omitempty"`
+}
+
+// Replied is one successful inference. It is committed before any of its calls starts.
+type Replied struct {
+	Inference int64         `json:"n"` // from 1
+	Model     string        `json:"model"`
+	Requests  int           `json:"requests"` // to any model, failed ones included
+	Usage     Usage         `json:"usage"`
+	Units     int64         `json:"units"`
+	Text      string        `json:"text,omitempty"` // kept text; what the preset drops is not here
+	Calls     []RepliedCall `json:"calls,omitempty"`
+	Stop      string        `json:"stop,omitempty"`
+	System    string        `json:"system,omitempty"` // digest of the system prompt, the first time and when it changed
+}
+
+// RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
+type RepliedCall struct {
+	ID     string          `json:"id"`
+	Name   string          `json:"name"`
+	Tool   string          `json:"tool,omitempty"`   // original name, when it differs from Name
+	Effect Effect          `json:"effect,omitempty"` // empty = the model's name fits no tool
+	Input  json.RawMessage `json:"input"`
+}
+
+// CallClaimed lets the entry's writer, and nobody else, run the call (rule 9).
+type CallClaimed struct {
+	Call string `json:"call"`
+}
+
+// CallFinished is a result. Under a claim only the claimant may store it. Ran says that the tool was entered without a
+// claim; a call that is refused or given a result without running has neither.
+type CallFinished struct {
+	Call    string     `json:"call"`
+	Ran     bool       `json:"ran,omitempty"`
+	IsError bool       `json:"isError,omitempty"`
+	Reason  CallReason `json:"reason,omitempty"` // required with IsError
+	Content string     `json:"content"`
+	Blob    string     `json:"blob,omitempty"`
+	Media   []Media    `json:"media,omitempty"`
+}
+
+// CallSuspended parks one call until a person decides. The request people see is created in the same transaction (A19).
+type CallSuspended struct {
+	Call     string    `json:"call"`
+	Approval string    `json:"approval"`
+	Digest   string    `json:"digest"`
+	Expires  time.Time `json:"expires"`
+}
+
+// CallUnknown says that a claimant died and nobody knows whether the tool ran. It parks until somebody does.
+type CallUnknown struct {
+	Call     string    `json:"call"`
+	Approval string    `json:"approval"` // id of the request people see
+	Expires  time.Time `json:"expires"`
+}
+
+// CallCancelled ends a suspended call that nobody approved in time.
+type CallCancelled struct {
+	Call    string     `json:"call"`
+	Reason  CallReason `json:"reason"`
+	Content string     `json:"content"`
+}
+
+// Resumed says that a woken attempt goes on with a parked run (rule 7).
+type Resumed struct{}
+
+// Parked says that the run waits. The entry's sequence names the wait.
+type Parked struct {
+	Expires time.Time `json:"expires"`
+}
+
+// HandedOver makes another execution the owner (rules 12, 13).
+type HandedOver struct {
+	Owner string `json:"owner"`
+}
+
+// Finished ends the run and closes every call that is still open.
+type Finished struct {
+	Reason   Reason          `json:"reason"`
+	Error    *RunError       `json:"error,omitempty"`
+	Output   json.RawMessage `json:"output,omitempty"`
+	Requests int             `json:"requests,omitempty"` // failed model calls that led to the end
+	By       string          `json:"by,omitempty"`       // who cancelled
+	Note     string          `json:"note,omitempty"`     // what a run that continues this one is told
+
+	OpenText    string `json:"openText,omitempty"`    // the result of calls that never ran
+	UnknownText string `json:"unknownText,omitempty"` // the result of calls of which nobody can say
+}
+
+func (RunStarted) event()    {}
+func (InputReceived) event() {}
+func (Decided) event()       {}
+func (Answered) event()      {}
+func (LateResult) event()    {}
+func (Replied) event()       {}
+func (CallClaimed) event()   {}
+func (CallFinished) event()  {}
+func (CallSuspended) event() {}
+func (CallUnknown) event()   {}
+func (CallCancelled) event() {}
+func (Resumed) event()       {}
+func (Parked) event()        {}
+func (HandedOver) event()    {}
+func (Finished) event()      {}
+
+// MarshalJSON writes the block itself.
+func (b UserBlock) MarshalJSON() ([]byte, error) { return MarshalBlock(b.Block) }
+
+// UnmarshalJSON reads a block.
+func (b *UserBlock) UnmarshalJSON(data []byte) (err error) {
+	b.Block, err = UnmarshalBlock(data)
+	return err
+}
+
+// InboxSlot is the inbox slot a fact came from; 0 when it did not come through the inbox.
+func InboxSlot(e Event) int64 {
+	switch e := e.(type) {
+	case InputReceived:
+		return e.Slot
+	case Decided:
+		return e.Slot
+	case Answered:
+		return e.Slot
+	case LateResult:
+		return e.Slot
+	default:
+		return 0
+	}
+}
+
+// WithSlot is the fact as it stands in inbox slot n. It is an error for a fact that does not come through the inbox.
+func WithSlot(e Event, n int64) (Event, error) {
+	switch e := e.(type) {
+	case InputReceived:
+		e.Slot = n
+		return e, nil
+	case Decided:
+		e.Slot = n
+		return e, nil
+	case Answered:
+		e.Slot = n
+		return e, nil
+	case LateResult:
+		e.Slot = n
+		return e, nil
+	default:
+		return nil, &ApplyError{Event: EventType(e), Problem: "does not come through the inbox"}
+	}
+}

@@ -1,0 +1,132 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// eventTypes ties each event's stored name to its Go type. A name, once released, is never used for another meaning.
+var eventTypes = map[string]func(json.RawMessage) (Event, error){
+	"run_started":    decodeEvent[RunStarted],
+	"input_received": decodeEvent[InputReceived],
+	"decided":        decodeEvent[Decided],
+	"answered":       decodeEvent[Answered],
+	"late_result":    decodeEvent[LateResult],
+	"replied":        decodeEvent[Replied],
+	"call_claimed":   decodeEvent[CallClaimed],
+	"call_finished":  decodeEvent[CallFinished],
+	"call_suspended": decodeEvent[CallSuspended],
+	"call_unknown":   decodeEvent[CallUnknown],
+	"call_cancelled": decodeEvent[CallCancelled],
+	"resumed":        decodeEvent[Resumed],
+	"parked":         decodeEvent[Parked],
+	"handed_over":    decodeEvent[HandedOver],
+	"finished":       decodeEvent[Finished],
+}
+
+func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
+	var e E
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	err := d.Decode(&e)
+	return e, err
+}
+
+// EventType is an event's stored name, such as call_finished.
+func EventType(e Event) string {
+	switch e.(type) {
+	case RunStarted:
+		return "run_started"
+	case InputReceived:
+		return "input_received"
+	case Decided:
+		return "decided"
+	case Answered:
+		return "answered"
+	case LateResult:
+		return "late_result"
+	case Replied:
+		return "replied"
+	case CallClaimed:
+		return "call_claimed"
+	case CallFinished:
+		return "call_finished"
+	case CallSuspended:
+		return "call_suspended"
+	case CallUnknown:
+		return "call_unknown"
+	case CallCancelled:
+		return "call_cancelled"
+	case Resumed:
+		return "resumed"
+	case Parked:
+		return "parked"
+	case HandedOver:
+		return "handed_over"
+	case Finished:
+		return "finished"
+	default:
+		return fmt.Sprintf("%T", e)
+	}
+}
+
+// MarshalEvent writes the stored form: an object of one key, the event's name.
+func MarshalEvent(e Event) (json.RawMessage, error) {
+	name := EventType(e)
+	if _, known := eventTypes[name]; !known {
+		return nil, fmt.Errorf("marshal event: %s is not stored", name)
+	}
+	body, err := MarshalVerbatim(e)
+	if err != nil {
+		return nil, fmt.Errorf("marshal event %s: %w", name, err)
+	}
+	return append(append([]byte(`{"`+name+`":`), body...), '}'), nil
+}
+
+// UnmarshalEvent reads what MarshalEvent wrote. Unknown names and keys are errors: a newer build wrote them.
+func UnmarshalEvent(raw json.RawMessage) (Event, error) {
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return nil, fmt.Errorf("unmarshal event: %w", err)
+	}
+	if len(m) != 1 {
+		return nil, fmt.Errorf("unmarshal event: %d names, want one", len(m))
+	}
+	for name, body := range m {
+		decode, ok := eventTypes[name]
+		if !ok {
+			return nil, fmt.Errorf("unmarshal event: %q is not known to this build", name)
+		}
+		e, err := decode(body)
+		if err != nil {
+			return nil, fmt.Errorf("unmarshal event %s: %w", name, err)
+		}
+		return e, nil
+	}
+	return nil, nil
+}
+
+// callOf is the id of the call a fact is about, "" where it is about the run.
+func callOf(e Event) string {
+	switch e := e.(type) {
+	case Decided:
+		return e.Call
+	case Answered:
+		return e.Call
+	case LateResult:
+		return e.Call
+	case CallClaimed:
+		return e.Call
+	case CallFinished:
+		return e.Call
+	case CallSuspended:
+		return e.Call
+	case CallUnknown:
+		return e.Call
+	case CallCancelled:
+		return e.Call
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// FuzzUnmarshalEntry: what can be read can be written, and reads as the same.
+func FuzzUnmarshalEntry(f *testing.F) {
+	for _, line := range goldenLines(f) {
+		f.Add(line)
+	}
+	f.Add([]byte(`{"v":2,"s":0,"w":"w","t":0,"e":[]}`))
+	f.Add([]byte(`{"v":1,"s":0,"w":"w","t":0,"e":[{"parked":{},"resumed":{}}]}`))
+	f.Add([]byte(`{"v":1,"s":0,"w":"w","t":0,"e":[{"input_received":{"slot":1,"id":"m","msgs":[{"type":"video"}]}}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		e, err := UnmarshalEntry(data)
+		if err != nil {
+			return
+		}
+		once, err := MarshalEntry(e)
+		require.NoError(t, err)
+		back, err := UnmarshalEntry(once)
+		require.NoError(t, err)
+		require.Equal(t, e.Time, back.Time)
+		twice, err := MarshalEntry(back)
+		require.NoError(t, err)
+		require.Equal(t, string(once), string(twice))
+	})
+}
+
+// FuzzFold throws facts at a run in any order, by any writer, three bytes each: which, about what, and how. Most are refused;
+// those that are not keep the run well formed, and once it is done it stays as it is.
+func FuzzFold(f *testing.F) {
+	for _, script := range fuzzScripts {
+		f.Add([]byte(script))
+	}
+	f.Fuzz(func(t *testing.T, script []byte) { foldScript(t, script) })
+}
+
+// TestAnyFactsKeepARunWellFormed is the same with long random scripts.
+func TestAnyFactsKeepARunWellFormed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { foldScript(t, rapid.SliceOfN(rapid.Byte(), 150, 300).Draw(t, "script")) })
+}
+
+func foldScript(t require.TestingT, script []byte) {
+	d := worldDefinition()
+	s, err := ApplyEntry(AgentState{}, Entry{Writer: "w1", Time: worldEpoch, Events: []Event{(&world{def: d}).start()}})
+	require.NoError(t, err)
+	for ; len(script) >= 3 && s.Entries < 100; script = script[3:] {
+		s = fuzzStep(t, &d, s, script[0], script[1], script[2])
+	}
+}
+
+// fuzzStep applies one fact as an entry of its own; a refused one leaves the run as it was.
+func fuzzStep(t require.TestingT, d *Definition, s AgentState, kind, about, how byte) AgentState {
+	e := fuzzEvents[int(kind)%len(fuzzEvents)](&s, about, how)
+	n, err := ApplyEntry(s, Entry{Seq: s.Entries, Writer: pick(how>>4, "w1", "w2"), Time: worldTime(s.Entries), Events: []Event{e}})
+	if err != nil {
+		require.Equal(t, s.Entries, n.Entries)
+		require.NoError(t, wellFormed(&n))
+		return n
+	}
+	require.NotEqual(t, RunDone, s.Status, "an entry after the end")
+	require.NoError(t, sameOnceSettled(&s, &n, e))
+	require.NoError(t, wellFormed(&n))
+	_, err = json.Marshal(n)
+	require.NoError(t, err)
+	if Next(d, &n).Kind == ActInfer {
+		require.NoError(t, answered(&n))
+	}
+	return n
+}
+
+func pick[T any](n byte, from ...T) T { return from[int(n)%len(from)] }
+
+func fuzzCall(about byte) string { return pick(about, "a", "b", "c") }
+
+// fuzzSlot is the next slot, one that is known, or one behind a gap; and none.
+func fuzzSlot(s *AgentState, how byte) int64 {
+	return pick(how, s.Drained+1, s.Drained+1, s.Drained+1, s.Drained, s.Drained+2, 0)
+}
+
+var fuzzEvents = []func(s *AgentState, about, how byte) Event{
+	func(s *AgentState, about, how byte) Event {
+		e := Replied{Inference: s.Inferences + int64(pick(how, 1, 1, 1, 0, 2)), Text: pick(how, "", "said")}
+		for i := range about % 4 {
+			e.Calls = append(e.Calls, RepliedCall{ID: fuzzCall(how + i), Name: "tool", Effect: pick(how+i, EffectRead, EffectNonIdempotent), Input: json.RawMessage(`{}`)})
+		}
+		return e
+	},
+	func(_ *AgentState, about, _ byte) Event { return CallClaimed{Call: fuzzCall(about)} },
+	func(_ *AgentState, about, how byte) Event {
+		return CallFinished{Call: fuzzCall(about), Ran: how&1 == 0, IsError: how&2 == 0, Content: "x", Media: make([]Media, how>>2&1)}
+	},
+	func(_ *AgentState, about, how byte) Event {
+		return CallSuspended{Call: fuzzCall(about), Approval: pick(how, "p", "q", ""), Digest: "d", Expires: worldEpoch}
+	},
+	func(_ *AgentState, about, how byte) Event {
+		return CallUnknown{Call: fuzzCall(about), Approval: pick(how, "p", "q"), Expires: worldEpoch}
+	},
+	func(_ *AgentState, about, _ byte) Event {
+		return CallCancelled{Call: fuzzCall(about), Reason: WhyExpired}
+	},
+	func(s *AgentState, about, how byte) Event {
+		return Decided{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), Approval: pick(how, "p", "q"), Action: pick(how>>1, ActionApprove, ActionDeny, ActionCancel)}
+	},
+	func(s *AgentState, about, how byte) Event {
+		return Answered{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0, Rerun: how&2 == 0, NotRun: how&4 == 0}
+	},
+	func(s *AgentState, about, how byte) Event {
+		return LateResult{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0}
+	},
+	func(s *AgentState, about, how byte) Event {
+		return InputReceived{Slot: fuzzSlot(s, about), Blocks: []UserBlock{{pick[Block](how, Text{"x"}, Media{Name: "x"}, ToolResult{ID: "a"})}}}
+	},
+	func(*AgentState, byte, byte) Event { return Resumed{} },
+	func(*AgentState, byte, byte) Event { return Parked{Expires: worldEpoch} },
+	func(_ *AgentState, _, how byte) Event { return HandedOver{Owner: pick(how, "x", "y", "")} },
+	func(s *AgentState, about, how byte) Event {
+		if about%4 > 0 { // or most runs would be short
+			return Finished{Reason: ReasonNaturalEnd}
+		}
+		return pick(how, CancelRun("user:ana", "n"), Fail(CodeInternal, "x"), Finished{Reason: ReasonError})
+	},
+}
+
+// fuzzScripts: a lost claim that is run again, an approval, and two rounds; numbers are places in fuzzEvents.
+var fuzzScripts = []string{
+	"\x00\x01\x00\x01\x00\x00\x04\x00\x10\x0b\x00\x00\x0a\x00\x00\x07\x00\x01\x01\x00\x00\x02\x00\x00",
+	"\x00\x02\x00\x03\x00\x00\x03\x01\x01\x0b\x00\x00\x0a\x00\x00\x06\x00\x00\x01\x00\x00\x06\x01\x03\x02\x00\x01",
+	"\x00\x01\x00\x02\x00\x00\x09\x00\x00\x00\x01\x01\x0c\x00\x00\x08\x01\x00\x0d\x00\x00",
+}
+
+// goldenLines are the entries of the stored journal.
+func goldenLines(t require.TestingT) [][]byte {
+	data, err := os.ReadFile(goldenJournal)
+	require.NoError(t, err)
+	return bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+}

@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Gate is the verdict on one new or resuming call. Exactly one of Run, Suspend and Refuse is set.
+type Gate struct {
+	Run     bool
+	Suspend *CallSuspended
+	Refuse  *CallFinished
+	Rule    Decision // what policy said
+}
+
+// Validator checks arguments against a tool's schema. Its error text is fit for the model.
+type Validator func(t ToolSpec, args json.RawMessage) error
+
+// GateCall decides about a call that has not run yet, in the fixed order of semantics 6.1: denied by a rule; unknown tool;
+// invalid arguments; needs a person; run. So a person is never asked about a call that could not run.
+func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Time) Gate {
+	t, known := d.Tool(c.Tool)
+	if !known {
+		t = ToolSpec{Name: c.Tool, Effect: EffectNonIdempotent}
+	}
+	dec := Decide(d.Permission, t, c.Input)
+	if dec.Verdict == VerdictDeny {
+		return refuse(c, WhyDenied, textDeniedByRule(c.Name, dec.Note), dec)
+	}
+	if !known {
+		return refuse(c, WhyUnknownTool, textUnknownTool(c.Name, d), dec)
+	}
+	if err := valid(t, c.Input); err != nil {
+		return refuse(c, WhyInvalidArguments, textInvalidArguments(c.Name, err), dec)
+	}
+	if c.Grant != nil {
+		return gateGranted(d, s, c, t, dec, now)
+	}
+	if c.Status == StatusNew && dec.Verdict == VerdictAsk {
+		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
+	}
+	return Gate{Run: true, Rule: dec}
+}
+
+// gateGranted compares what was approved with what is about to run, and when (A6). A mismatch fails closed. A grant that a claim has
+// used up already lets that call go on, and no other.
+func gateGranted(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, now time.Time) Gate {
+	if ActionDigest(d, s, c, t, dec.Approvers) != c.Grant.Digest {
+		return refuse(c, WhyVoided, textVoided(c.Name), dec)
+	}
+	if !c.Grant.Consumed && !now.Before(c.Grant.Expires) {
+		return refuse(c, WhyExpired, textGrantExpired(c.Name), dec)
+	}
+	return Gate{Run: true, Rule: dec}
+}
+
+// AskFor is the suspension of a call that needs a person, under the id and digest of the request people will see.
+func AskFor(d *Definition, s *AgentState, c Call, dec Decision, now time.Time) *CallSuspended {
+	t, _ := d.Tool(c.Tool)
+	return &CallSuspended{
+		Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, t, dec.Approvers),
+		Expires: now.UTC().Add(dec.Expires).Truncate(time.Millisecond),
+	}
+}
+
+// ActionDigest is the digest of the very action (A6): who, in which run, under which policy, does what with which bytes.
+func ActionDigest(d *Definition, s *AgentState, c Call, t ToolSpec, approvers []string) string {
+	return DigestInput{
+		Tenant: s.Tenant, Run: s.Run, Call: c.ID, Agent: s.Agent, Version: s.Version, Tool: t.Name, ToolHash: ToolHash(t),
+		ArgsHash: ArgsHash(c.Input), PolicyVersion: PolicyVersion(d.Permission), ApproverPolicy: ApproverPolicy(approvers, 1),
+	}.ActionDigest()
+}
+
+func refuse(c Call, why CallReason, text string, dec Decision) Gate {
+	return Gate{Refuse: &CallFinished{Call: c.ID, IsError: true, Reason: why, Content: text}, Rule: dec}
+}

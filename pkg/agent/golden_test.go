@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the golden files that are generated; stored journals are only ever added")
+
+const (
+	goldenJournal = "testdata/journal-v1.jsonl"
+	goldenState   = "testdata/journal-v1.state.json"
+)
+
+// TestStoredJournalStillFolds is invariant 9: a journal that an earlier version wrote folds to a state whose fields known at
+// that time are equal. The files are never rewritten; a new form gets new ones.
+func TestStoredJournalStillFolds(t *testing.T) {
+	if *update {
+		addGolden(t)
+	}
+	var entries []Entry
+	for _, line := range goldenLines(t) {
+		e, err := UnmarshalEntry(line)
+		require.NoError(t, err)
+		entries = append(entries, e)
+	}
+	got, err := json.Marshal(fold(t, AgentState{}, entries))
+	require.NoError(t, err)
+	want, err := os.ReadFile(goldenState)
+	require.NoError(t, err)
+	requireKnownFields(t, "state", decoded(t, want), decoded(t, got))
+}
+
+// TestStoredJournalHasEveryEvent, or what it proves is less than it says.
+func TestStoredJournalHasEveryEvent(t *testing.T) {
+	have := map[string]bool{}
+	for _, line := range goldenLines(t) {
+		e, err := UnmarshalEntry(line)
+		require.NoError(t, err)
+		for _, ev := range e.Events {
+			have[EventType(ev)] = true
+		}
+	}
+	for name := range eventTypes {
+		require.True(t, have[name], "%s is not in %s", name, goldenJournal)
+	}
+}
+
+// requireKnownFields: what want has, got has and it is equal; got may have more keys.
+func requireKnownFields(t *testing.T, at string, want, got any) {
+	t.Helper()
+	switch want := want.(type) {
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		require.True(t, ok, at)
+		for key, v := range want {
+			require.Contains(t, g, key, at)
+			requireKnownFields(t, at+"."+key, v, g[key])
+		}
+	case []any:
+		g, ok := got.([]any)
+		require.True(t, ok, at)
+		require.Len(t, g, len(want), at)
+		for i, v := range want {
+			requireKnownFields(t, at, v, g[i])
+		}
+	default:
+		require.Equal(t, want, got, at)
+	}
+}
+
+func decoded(t *testing.T, raw []byte) any {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	require.NoError(t, d.Decode(&v))
+	return v
+}
+
+// addGolden writes the files of form 1 if there are none.
+func addGolden(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat(goldenJournal); !errors.Is(err, fs.ErrNotExist) {
+		require.NoError(t, err)
+		return
+	}
+	var journal bytes.Buffer
+	var s AgentState
+	for _, events := range goldenRun() {
+		d := NewDraft(s, "w1", worldTime(s.Entries))
+		require.NoError(t, d.Add(events...))
+		d.Mark(kindsOf(d.Entry.Events)...)
+		raw, err := MarshalEntry(d.Entry)
+		require.NoError(t, err)
+		journal.Write(append(raw, '\n'))
+		s = d.Committed()
+	}
+	state, err := json.MarshalIndent(s, "", "  ")
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Dir(goldenJournal), 0o755))
+	require.NoError(t, os.WriteFile(goldenJournal, journal.Bytes(), 0o644))
+	require.NoError(t, os.WriteFile(goldenState, append(state, '\n'), 0o644))
+}
+
+// goldenRun is one run with every kind of event, entry by entry.
+func goldenRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	in := json.RawMessage(`{"amount":100.10,"to":"A & B"}`)
+	start := RunStarted{
+		Tenant: "default", Run: "r1", Agent: "billing", Version: "3", Definition: "d1", HooksVersion: "h1", Owner: "r1-0", BodyDigest: "b1",
+		Subject: "customer 5", AccessControl: "team:a", Input: json.RawMessage(`{"customer":5}`), MaxInteractions: 5,
+		Messages: []UserBlock{{Text{"Settle customer 5."}}, {Media{Name: "scan", MediaType: "image/png", Data: "iVBORw=="}}},
+	}
+	first := Replied{
+		Inference: 1, Model: "m", Requests: 2, Usage: Usage{Input: 90, Output: 30, CacheRead: 8, CacheWrite: 4}, Units: 120, Text: "One moment.", Stop: "tool_calls", System: "s1",
+		Calls: []RepliedCall{
+			{ID: "c1", Name: "ledger_read", Tool: "ledger.read", Effect: EffectRead, Input: json.RawMessage(`{}`)},
+			{ID: "c2", Name: "payments_send", Tool: "payments.send", Effect: EffectNonIdempotent, Input: in},
+			{ID: "c3", Name: "letters_send", Tool: "letters.send", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)},
+			{ID: "c4", Name: "audit", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)},
+			{ID: "c5", Name: "ghost", Input: json.RawMessage(`{}`)},
+		},
+	}
+	return [][]Event{
+		{start},
+		{first},
+		{
+			CallSuspended{Call: "c2", Approval: "a2", Digest: "x2", Expires: later}, CallSuspended{Call: "c3", Approval: "a3", Digest: "x3", Expires: later},
+			CallClaimed{Call: "c4"}, CallFinished{Call: "c5", IsError: true, Reason: WhyUnknownTool, Content: "There is no tool ghost."},
+		},
+		{
+			CallFinished{Call: "c1", Ran: true, Content: "balance 40", Media: []Media{{Name: "chart", MediaType: "image/png", Blob: "b9"}}},
+			CallUnknown{Call: "c4", Approval: "a4", Expires: later}, Parked{Expires: later},
+		},
+		{
+			Resumed{}, InputReceived{Slot: 1, ID: "m1", By: "user:ana", Blocks: []UserBlock{{Text{"Quickly, please."}}}},
+			Decided{Slot: 2, Call: "c2", Approval: "a2", Action: ActionApprove, By: "user:ana", Note: "less", Args: json.RawMessage(`{"amount":40}`), Digest: "x2e"},
+			CallClaimed{Call: "c2"},
+		},
+		{CallFinished{Call: "c2", Content: "payment p1"}, Parked{Expires: later}},
+		{Resumed{}, HandedOver{Owner: "r1-1"}, Answered{Slot: 3, Call: "c4", Rerun: true, NotRun: true, By: "user:ana"}, CallClaimed{Call: "c4"}},
+		{LateResult{Slot: 4, Call: "c4", Writer: "w1", Content: "audited", Blob: "b8"}, CallCancelled{Call: "c3", Reason: WhyExpired, Content: TextExpired()}},
+		{Replied{Inference: 2, Model: "m", Requests: 1, Usage: Usage{Input: 200, Output: 9}, Units: 209, Text: "Paid 40; the letter was not sent."}},
+		{InputReceived{Slot: 5, ID: "m2", By: "user:ana", Blocks: []UserBlock{{Text{"Send it after all."}}}}},
+		{Replied{Inference: 3, Model: "m", Requests: 1, Usage: Usage{Input: 220, Output: 5}, Units: 225, Calls: []RepliedCall{{ID: "c6", Name: "letters_send", Tool: "letters.send", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)}}}},
+		{CancelRun("user:ana", "never mind")},
+	}
+}

@@ -1,0 +1,193 @@
+// Package lambdafn is the three functions of the state machine: JSON in, JSON out, over the use cases of package runtime. The
+// local engine calls the same handlers that the Lambda mains serve.
+package lambdafn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/edge"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// Handlers serves functions/step, functions/tool and functions/approve. Safe for concurrent use.
+type Handlers struct {
+	Ports       runtime.Ports
+	Definitions runtime.Definitions
+	// Agents finds an agent's current definition by name, for runs that start with an event.
+	Agents func(name string) (*agent.Definition, bool)
+}
+
+// event is what every state of the machine passes on.
+type event struct {
+	Execution string `json:"execution"` // ARN
+	Name      string `json:"name"`      // the execution's name
+	Token     string `json:"token"`     // Approve
+	Retries   int64  `json:"retries"`   // Approve
+	Redrives  int64  `json:"redrives"`  // Approve
+	State     state  `json:"state"`
+}
+
+// state is a Route, or what an execution that nobody created a run for was started with.
+type state struct {
+	runtime.Route
+	Failure *failure        `json:"failure"`
+	Agent   string          `json:"agent"`
+	Key     string          `json:"key"`
+	Message json.RawMessage `json:"message"`
+	Input   json.RawMessage `json:"input"`
+	Subject string          `json:"subject"`
+}
+
+// failure is the error output of a state that gave up.
+type failure struct {
+	Error string `json:"Error"`
+	Cause string `json:"Cause"`
+}
+
+// retriesPerRedrive orders a waiter's attempts: every redrive is later than all retries before it.
+const retriesPerRedrive = 1 << 20
+
+func decode(payload []byte) (event, error) {
+	var e event
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return event{}, edge.Invalidf("read the state machine's event: %w", err)
+	}
+	if e.Name == "" {
+		return event{}, edge.Invalidf("read the state machine's event: name: want the execution's name")
+	}
+	return e, nil
+}
+
+func (h *Handlers) invocation(e event) runtime.Invocation {
+	return runtime.Invocation{
+		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, Woken: e.State.Woken, Writer: h.Ports.IDs.Writer(),
+	}
+}
+
+// Step serves functions/step.
+func (h *Handlers) Step(ctx context.Context, payload []byte) ([]byte, error) {
+	e, err := decode(payload)
+	if err != nil {
+		return nil, err
+	}
+	if e.State.Run == "" {
+		if e.State.Run, err = h.create(ctx, &e); err != nil {
+			return nil, classify(err)
+		}
+	}
+	st := &runtime.Stepper{Ports: h.Ports, Definitions: h.Definitions}
+	inv := h.invocation(e)
+	if e.State.Failure != nil {
+		return reply(st.Fail(ctx, inv, fmt.Sprintf("a step gave up after its retries: %s", e.State.Failure.Error)))
+	}
+	return reply(st.Step(ctx, inv))
+}
+
+// Invoke calls a function by its name: step, tool or approve.
+func (h *Handlers) Invoke(ctx context.Context, function string, payload []byte) ([]byte, error) {
+	switch function {
+	case "step":
+		return h.Step(ctx, payload)
+	case "tool":
+		return h.Tool(ctx, payload)
+	case "approve":
+		return h.Approve(ctx, payload)
+	default:
+		return nil, edge.Invalidf("invoke function %q: want step, tool or approve", function)
+	}
+}
+
+// create writes the run of an execution that was started by an event. The first execution to write it owns it.
+func (h *Handlers) create(ctx context.Context, e *event) (string, error) {
+	s := &e.State
+	if s.Tenant == "" {
+		s.Tenant = "default"
+	}
+	def, ok := h.Agents(s.Agent)
+	if !ok {
+		return "", edge.Invalidf("start run: agent %q is not known to this deployment", s.Agent)
+	}
+	said, err := messages(s.Message)
+	if err != nil {
+		return "", err
+	}
+	key := s.Key
+	if key == "" {
+		key = e.Name
+	}
+	run := agent.RunID(s.Tenant, def.Name, key)
+	st := runtime.Starter{Ports: h.Ports}
+	_, err = st.Create(ctx, runtime.Start{Tenant: s.Tenant, Agent: def, Key: key, Message: said, Input: s.Input, Subject: s.Subject}, run, e.Name)
+	return run, err
+}
+
+// messages reads a message: a string, or a list of blocks.
+func messages(raw json.RawMessage) ([]agent.UserBlock, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	blocks, err := agent.ParseMessage(raw)
+	if err != nil {
+		return nil, edge.Invalidf("start run: message: %w", err)
+	}
+	return blocks, nil
+}
+
+// Tool serves functions/tool.
+func (h *Handlers) Tool(ctx context.Context, payload []byte) ([]byte, error) {
+	e, err := decode(payload)
+	if err != nil {
+		return nil, err
+	}
+	b := &runtime.Batch{Ports: h.Ports, Definitions: h.Definitions, Waits: &runtime.Waits{Ports: h.Ports}}
+	return reply(b.Run(ctx, h.invocation(e)))
+}
+
+// Approve serves functions/approve. It decides nothing: it keeps the task token until somebody does.
+func (h *Handlers) Approve(ctx context.Context, payload []byte) ([]byte, error) {
+	e, err := decode(payload)
+	if err != nil {
+		return nil, err
+	}
+	if e.Token == "" {
+		return nil, edge.Invalidf("read the state machine's event: token: want a task token")
+	}
+	w := &runtime.Waits{Ports: h.Ports}
+	err = w.Park(ctx, runtime.Ticket{
+		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, WaitSeq: e.State.Woken,
+		Attempt: e.Redrives*retriesPerRedrive + e.Retries, Token: e.Token,
+	})
+	return []byte("{}"), classify(err)
+}
+
+func reply(r runtime.Route, err error) ([]byte, error) {
+	if err != nil {
+		return nil, classify(err)
+	}
+	return json.Marshal(r)
+}
+
+// classify gives an error its kind, once.
+func classify(err error) error {
+	var forbidden *agent.ApplyError
+	var bad *runtime.BadStart
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrThrottled), errors.Is(err, store.ErrConflict):
+		return edge.Wrap(edge.Throttled, err)
+	case errors.Is(err, runtime.ErrContention):
+		return edge.Wrap(edge.Contention, err)
+	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.As(err, &bad):
+		return edge.Wrap(edge.Invalid, err)
+	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNoBlob):
+		return edge.Wrap(edge.Internal, err)
+	default:
+		return edge.Wrap(edge.Unavailable, err)
+	}
+}

@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Role says who speaks. There is no tool role: results are the user's side of the conversation (seed 000).
+type Role string
+
+// The two roles.
+const (
+	RoleUser      Role = "user"
+	RoleAssistant Role = "assistant"
+)
+
+// Valid reports whether r is one of the two roles.
+func (r Role) Valid() bool { return r == RoleUser || r == RoleAssistant }
+
+// Message is one block said by one side. A turn with three tool calls is three messages.
+//
+// Base makes seenCount O(1): a message keeps the count it would have had before the run's first inference, so what people
+// see is Base + inferences and an inference touches no message. Source is where the body stands in the journal.
+// The zero Message is not valid.
+type Message struct {
+	Role   Role
+	Block  Block
+	Base   int64
+	Source Source
+}
+
+// Seen is the message's seenCount in a run that has counted so many inferences: the number of successful model calls it
+// was in, plus one if the model wrote it.
+func (m Message) Seen(inferences int64) int64 { return m.Base + inferences }
+
+// Source names where in the journal a message's body was written: the entry's sequence, the event's index in the entry and
+// the message's index among those the event adds.
+type Source struct {
+	Seq   int64
+	Event int
+	Part  int
+}
+
+// Block is the sealed union of message contents: Text, Media, ToolUse, ToolResult.
+type Block interface{ block() }
+
+// Text is plain text.
+type Text struct{ Text string }
+
+// Media is a picture or a file. Exactly one of Data (base64) and Blob is set.
+type Media struct {
+	Name      string `json:"name,omitempty"`
+	MediaType string `json:"mediaType"`      // RFC 2046, e.g. image/png
+	Data      string `json:"data,omitempty"` // base64, inline up to 128 KiB
+	Blob      string `json:"blob,omitempty"` // a blob's digest, resolved under the run's tenant only
+}
+
+// ToolUse is a call as the model made it. Input keeps the model's bytes, compacted, and is never decoded into floats.
+type ToolUse struct {
+	ID    string // unique in the run
+	Name  string // the name the model used
+	Input json.RawMessage
+}
+
+// ToolResult answers the ToolUse of the same ID. Either Content holds the whole text or Blob names it.
+type ToolResult struct {
+	ID      string
+	Content string
+	Blob    string // digest of the whole content when it was too large for the journal; empty = Content is whole
+	IsError bool
+}
+
+func (Text) block()       {}
+func (Media) block()      {}
+func (ToolUse) block()    {}
+func (ToolResult) block() {}
+
+// blockJSON is the stored and shown form of every block: flat, told apart by type.
+type blockJSON struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	MediaType string          `json:"mediaType,omitempty"`
+	Data      string          `json:"data,omitempty"`
+	Blob      string          `json:"blob,omitempty"`
+	ID        string          `json:"id,omitempty"`
+	Input     json.RawMessage `json:"input,omitempty"`
+	Content   *string         `json:"content,omitempty"`
+	IsError   *bool           `json:"isError,omitempty"` // always written for a tool_result
+}
+
+// MarshalBlock writes a block as JSON in the form of the HTTP API.
+func MarshalBlock(b Block) ([]byte, error) {
+	switch b := b.(type) {
+	case Text:
+		return MarshalVerbatim(struct {
+			Type string `json:"type"`
+			Text string `json:"text"`
+		}{"text", b.Text})
+	case Media:
+		return MarshalVerbatim(blockJSON{Type: "media", Name: b.Name, MediaType: b.MediaType, Data: b.Data, Blob: b.Blob})
+	case ToolUse:
+		return MarshalVerbatim(blockJSON{Type: "tool_use", ID: b.ID, Name: b.Name, Input: b.Input})
+	case ToolResult:
+		return MarshalVerbatim(blockJSON{Type: "tool_result", ID: b.ID, Content: &b.Content, Blob: b.Blob, IsError: &b.IsError})
+	default:
+		return nil, fmt.Errorf("marshal block: %T is not a block", b)
+	}
+}
+
+// UnmarshalBlock reads what MarshalBlock wrote. Unknown types are an error; unknown keys are left to the caller's strictness.
+func UnmarshalBlock(data []byte) (Block, error) {
+	var j blockJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return nil, fmt.Errorf("unmarshal block: %w", err)
+	}
+	switch j.Type {
+	case "text":
+		return Text{Text: j.Text}, nil
+	case "media":
+		return Media{Name: j.Name, MediaType: j.MediaType, Data: j.Data, Blob: j.Blob}, nil
+	case "tool_use":
+		return ToolUse{ID: j.ID, Name: j.Name, Input: j.Input}, nil
+	case "tool_result":
+		r := ToolResult{ID: j.ID, Blob: j.Blob, IsError: j.IsError != nil && *j.IsError}
+		if j.Content != nil {
+			r.Content = *j.Content
+		}
+		return r, nil
+	default:
+		return nil, fmt.Errorf("unmarshal block: type %q is not one of text, media, tool_use, tool_result", j.Type)
+	}
+}

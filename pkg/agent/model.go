@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Request is one inference as the model is asked it, after every transform and before a provider's adapter.
+// It is a value that nobody may change: Messages shares memory with the state it was built from.
+type Request struct {
+	Tenant, Run, Agent string
+	Inference          int64 // which inference of the run this is, from 1
+	Attempt            int   // requests already made for this inference, failed ones; 0 = the first
+	Model              ModelSpec
+	System             string
+	Messages           []Message
+	Inferences         int64 // what Message.Seen wants: inferences counted before this call
+	Tools              []ToolSpec
+	Lifecycle          Lifecycle
+	Interactions       Interactions
+	Exhausted          bool // a grace call: the quota is used up
+}
+
+// Lifecycle says why the model is asked (seed 000).
+type Lifecycle string
+
+// Lifecycles of issue A; corrections, nudges and summaries add theirs.
+const (
+	LifecycleInit       Lifecycle = "init"        // the first inference
+	LifecycleToolResult Lifecycle = "tool_result" // results came in
+	LifecycleInput      Lifecycle = "input"       // a new user message came in
+)
+
+// Interactions is the quota: Current counts inferences (but a forced summary), Max is frozen when the run starts.
+type Interactions struct {
+	Current int `json:"current"`
+	Max     int `json:"max"`
+}
+
+// Reply is what a model answered. Text and Calls may both be set; neither set is an empty reply.
+type Reply struct {
+	Model      string // the id of the model that answered
+	Text       string
+	Calls      []ReplyCall
+	StopReason string // the provider's word, for the record; never decides anything
+	Usage      Usage
+}
+
+// ReplyCall is a tool call as the model wrote it, id and name unchecked. Input is raw JSON as received.
+type ReplyCall struct {
+	ID    string
+	Name  string
+	Input json.RawMessage
+}
+
+// Usage counts tokens.
+type Usage struct {
+	Input      int64 `json:"input"`
+	Output     int64 `json:"output"`
+	CacheRead  int64 `json:"cacheRead,omitempty"`
+	CacheWrite int64 `json:"cacheWrite,omitempty"`
+}
+
+// Add sums two usages.
+func (u Usage) Add(v Usage) Usage {
+	return Usage{u.Input + v.Input, u.Output + v.Output, u.CacheRead + v.CacheRead, u.CacheWrite + v.CacheWrite}
+}
+
+// ModelErrorClass is why a model call failed; it alone decides whether the call is made again.
+type ModelErrorClass string
+
+// The classes; the first five are retried.
+const (
+	ModelThrottled       ModelErrorClass = "throttled"
+	ModelTimeout         ModelErrorClass = "timeout"
+	ModelConnection      ModelErrorClass = "connection"
+	ModelUnavailable     ModelErrorClass = "unavailable"
+	ModelServer          ModelErrorClass = "server"
+	ModelAuth            ModelErrorClass = "auth"
+	ModelInvalid         ModelErrorClass = "invalid" // the request was refused, or the reply made no sense
+	ModelContextOverflow ModelErrorClass = "context_overflow"
+)
+
+// Valid reports whether c is one of the classes.
+func (c ModelErrorClass) Valid() bool {
+	switch c {
+	case ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer, ModelAuth, ModelInvalid, ModelContextOverflow:
+		return true
+	}
+	return false
+}
+
+// Retryable reports whether the same request may be sent again (semantics of seed 001, 3.7).
+func (c ModelErrorClass) Retryable() bool {
+	switch c {
+	case ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer:
+		return true
+	}
+	return false
+}
+
+// ModelError is a failed model call. Message is safe to store: it holds no credential and no request content.
+type ModelError struct {
+	Class   ModelErrorClass
+	Model   string
+	Message string
+	Cause   error // may be nil
+}
+
+func (e *ModelError) Error() string {
+	return fmt.Sprintf("model %s: %s: %s", e.Model, e.Class, e.Message)
+}
+
+func (e *ModelError) Unwrap() error { return e.Cause }

@@ -1,0 +1,115 @@
+// Package modelretry asks a model again when it fails in a way that may pass (semantics.md, seed 001, 3.7). How often and how
+// soon is the request's own Model.Retry; what may be retried is the error's class alone.
+package modelretry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/clock"
+)
+
+// MaxRetryAfter is the longest wait a server may ask for. Who asks for more is not asked again: to ask sooner would ignore
+// it, and to wait would hold a paid function idle.
+const MaxRetryAfter = time.Minute
+
+// Generator is a model. Its errors are *agent.ModelError or the context's.
+type Generator interface {
+	Generate(ctx context.Context, r agent.Request) (agent.Reply, error)
+}
+
+// Model is a decorator over another model. It holds no state and is safe for concurrent use if next and jitter are.
+type Model struct {
+	next   Generator
+	clock  clock.Clock
+	jitter func(max time.Duration) time.Duration
+}
+
+// New decorates next. Jitter draws a duration from 0 to max; nil draws 0.
+func New(next Generator, c clock.Clock, jitter func(max time.Duration) time.Duration) *Model {
+	if jitter == nil {
+		jitter = func(time.Duration) time.Duration { return 0 }
+	}
+	return &Model{next: next, clock: c, jitter: jitter}
+}
+
+// Generate is Ask without the count.
+func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	reply, _, err := m.Ask(ctx, r)
+	return reply, err
+}
+
+// Ask makes up to r.Model.Retry.Attempts requests (fewer than 1 counts as 1) and says how many it made, failed ones included,
+// whatever it returns. The requests carry Attempt as r.Attempt, r.Attempt+1, and so on.
+//
+// The error is the last request's, unless the context is done by then, or would be before the next one: then it wraps the
+// context's error alone, because that failure is not the model's and must not be recorded as such.
+func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, requests int, err error) {
+	if err := ctx.Err(); err != nil {
+		return agent.Reply{}, 0, fmt.Errorf("ask model %s: %w", r.Model.ID, err)
+	}
+	first := r.Attempt
+	for {
+		r.Attempt = first + requests
+		reply, err = m.next.Generate(ctx, r)
+		requests++
+		if ended := ctx.Err(); err != nil && ended != nil {
+			return agent.Reply{}, requests, fmt.Errorf("ask model %s: %w", r.Model.ID, ended)
+		}
+		wait, again := m.again(r.Model.Retry, requests, err)
+		if !again {
+			return reply, requests, err
+		}
+		if ended := m.sleep(ctx, wait); ended != nil {
+			return agent.Reply{}, requests, fmt.Errorf("wait to ask model %s again: %w", r.Model.ID, ended)
+		}
+	}
+}
+
+// again decides whether to ask once more after so many requests, and how long to wait before.
+func (m *Model) again(retry agent.Retry, requests int, err error) (time.Duration, bool) {
+	var failure *agent.ModelError
+	if !errors.As(err, &failure) || !failure.Class.Retryable() || requests >= retry.Attempts {
+		return 0, false
+	}
+	after := retryAfter(failure)
+	wait := backoff(retry, requests)
+	return max(after, wait+m.jitter(wait/5)), after <= MaxRetryAfter
+}
+
+// sleep waits, or fails at once if the context's deadline comes first: there is no point in paying for the time until then.
+func (m *Model) sleep(ctx context.Context, d time.Duration) error {
+	if deadline, ok := ctx.Deadline(); ok && !m.clock.Now().Add(d).Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return m.clock.Sleep(ctx, d)
+}
+
+// backoff is the wait after the n-th request, before jitter: Backoff, doubled n-1 times, at most MaxBackoff (0 = no cap).
+func backoff(retry agent.Retry, n int) time.Duration {
+	limit := time.Duration(math.MaxInt64 / 2) // leaves room for jitter
+	if retry.MaxBackoff > 0 {
+		limit = min(limit, retry.MaxBackoff)
+	}
+	d := retry.Backoff
+	for i := 1; i < n && d < limit; i++ {
+		if d > limit/2 {
+			return limit
+		}
+		d *= 2
+	}
+	return max(0, min(d, limit))
+}
+
+// retryAfter is what the server asked to wait: a cause may have a method RetryAfter() time.Duration; 0 = it did not say.
+func retryAfter(failure *agent.ModelError) time.Duration {
+	var asks interface{ RetryAfter() time.Duration }
+	if !errors.As(failure.Cause, &asks) {
+		return 0
+	}
+	return asks.RetryAfter()
+}

@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+)
+
+// ActionKind says who owes the run its next fact.
+type ActionKind string
+
+// The kinds of action.
+const (
+	ActInfer    ActionKind = "infer"    // the model owes a reply
+	ActTools    ActionKind = "tools"    // these calls are to be gated, claimed and run
+	ActWait     ActionKind = "wait"     // people or services owe something
+	ActContinue ActionKind = "continue" // the execution's history grows long: hand over
+	ActEnd      ActionKind = "end"      // End is to be committed
+	ActDone     ActionKind = "done"     // the run has ended
+)
+
+// Action is what Next derives. It is never stored.
+type Action struct {
+	Kind      ActionKind
+	Calls     []string  // ActTools: ids in request order
+	Lifecycle Lifecycle // ActInfer
+	Exhausted bool      // ActInfer: the quota is used up, this is a grace call
+	Expires   time.Time // ActWait: when the first wait expires
+	End       Finished  // ActEnd
+}
+
+// entriesPerExecution bounds how many entries one execution may own before it hands over. An iteration is two entries and
+// twelve history events; with retries that stays below 10,000 events, of the 25,000 that end an execution (R10).
+const entriesPerExecution = 1200
+
+// Next says who owes the run its next fact. It is the only place where that is decided.
+func Next(d *Definition, s *AgentState) Action {
+	if s.Status == RunDone {
+		return Action{Kind: ActDone}
+	}
+	if calls := runnable(d, s.Live); len(calls) > 0 {
+		return Action{Kind: ActTools, Calls: calls}
+	}
+	if len(s.Waits()) > 0 {
+		return Action{Kind: ActWait, Expires: s.EarliestExpiry()}
+	}
+	if s.Unseen == 0 && s.Inferences > 0 {
+		return Action{Kind: ActEnd, End: naturalEnd(s)}
+	}
+	if s.Entries-s.OwnedSince >= entriesPerExecution {
+		return Action{Kind: ActContinue}
+	}
+	return infer(d, s)
+}
+
+// infer asks the model, as far as the quota goes (semantics 6.1, counting).
+func infer(d *Definition, s *AgentState) Action {
+	at := s.Interactions
+	if at.Current >= at.Max+d.Limits.Grace {
+		return Action{Kind: ActEnd, End: quotaEnd(d.Limits.OnLimit, at)}
+	}
+	return Action{Kind: ActInfer, Lifecycle: lifecycle(s), Exhausted: at.Current >= at.Max}
+}
+
+// lifecycle looks at what the model has not seen: results mean tool_result, anything else said is input.
+func lifecycle(s *AgentState) Lifecycle {
+	if s.Inferences == 0 {
+		return LifecycleInit
+	}
+	all := s.Messages.All()
+	for i := len(all) - 1; i >= 0 && all[i].Seen(s.Inferences) == 0; i-- {
+		if _, ok := all[i].Block.(ToolResult); ok {
+			return LifecycleToolResult
+		}
+	}
+	return LifecycleInput
+}
+
+// runnable lists the calls that are to be run or settled now. A sequential executor takes one at a time and none behind a
+// suspended one. Where all have to be answered, none is replayed while one of the round still waits.
+func runnable(d *Definition, live []Call) []string {
+	held := d.Resume == ResumeAllAnswered && slices.ContainsFunc(live, func(c Call) bool { return c.Status == StatusSuspended })
+	var ids []string
+	for _, c := range live {
+		switch c.Status {
+		case StatusNew, StatusRunning:
+			ids = append(ids, c.ID)
+		case StatusResuming:
+			if !held {
+				ids = append(ids, c.ID)
+			}
+		}
+		if d.Executor == ExecutorSequential && c.Open() {
+			return ids
+		}
+	}
+	return ids
+}
+
+func naturalEnd(s *AgentState) Finished {
+	return Finished{Reason: ReasonNaturalEnd, Output: textOutput(lastReply(s))}
+}
+
+// lastReply is the text the model ended with, "" when it said nothing.
+func lastReply(s *AgentState) string {
+	if n := s.Messages.Len(); n > 0 {
+		if m := s.Messages.At(n - 1); m.Role == RoleAssistant {
+			if t, ok := m.Block.(Text); ok {
+				return t.Text
+			}
+		}
+	}
+	return ""
+}
+
+func textOutput(text string) json.RawMessage {
+	out, err := json.Marshal(text)
+	if err != nil { // a string always marshals
+		return json.RawMessage(`""`)
+	}
+	return out
+}

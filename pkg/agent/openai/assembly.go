@@ -1,0 +1,129 @@
+package openai
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// maxCalls bounds the tool calls of one reply; no model makes as many on purpose.
+const maxCalls = 1000
+
+// assembly is a reply under way.
+type assembly struct {
+	model  string
+	text   strings.Builder
+	calls  []*callParts
+	finish string
+	usage  agent.Usage
+}
+
+// callParts is a tool call under way. Place is the index the server gave it, or its rank where it gave none.
+type callParts struct {
+	place     int
+	id, name  string
+	arguments strings.Builder
+}
+
+// addEvent takes one event of a stream and returns its text.
+func (a *assembly) addEvent(ev event) (string, error) {
+	if ev.name == "error" {
+		return "", streamFailure(problemIn(ev.data))
+	}
+	c, err := parse(ev.data)
+	if err != nil {
+		return "", err
+	}
+	return a.add(c, func(ch choice) piece { return ch.Delta })
+}
+
+// add takes a completion's first choice and returns its text.
+func (a *assembly) add(c completion, of func(choice) piece) (text string, err error) {
+	if c.Model != "" {
+		a.model = clip(c.Model)
+	}
+	if c.Usage != nil {
+		a.usage = c.Usage.tokens()
+	}
+	for _, ch := range c.Choices {
+		if ch.Index != 0 {
+			continue
+		}
+		p := of(ch)
+		text += p.Content
+		for _, d := range p.ToolCalls {
+			if a.addCall(d); len(a.calls) > maxCalls {
+				return "", failed(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
+			}
+		}
+		if ch.FinishReason != "" {
+			a.finish = clip(ch.FinishReason)
+		}
+	}
+	a.text.WriteString(text)
+	return text, nil
+}
+
+func (a *assembly) addCall(d callPiece) {
+	c := a.call(d)
+	if c == nil {
+		c = &callParts{place: len(a.calls)}
+		if d.Index != nil {
+			c.place = *d.Index
+		}
+		a.calls = append(a.calls, c)
+	}
+	if c.id == "" {
+		c.id = d.ID
+	}
+	if c.name == "" {
+		c.name = d.Function.Name
+	}
+	c.arguments.WriteString(string(d.Function.Arguments))
+}
+
+// call finds the call that a piece goes on with, the newest first; nil = the piece starts one. Some servers give every call
+// index 0 and some give none: another id is another call whatever the index says.
+func (a *assembly) call(d callPiece) *callParts {
+	for _, c := range slices.Backward(a.calls) {
+		switch {
+		case d.Index != nil && c.place != *d.Index:
+		case d.ID != "" && c.id != "" && c.id != d.ID:
+		case d.Index == nil && d.Function.Name != "" && (d.ID == "" || d.ID != c.id):
+		default:
+			return c
+		}
+	}
+	return nil
+}
+
+// reply is what was put together, calls in order of their index.
+func (a *assembly) reply() agent.Reply {
+	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
+	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.finish, Usage: a.usage}
+	for _, c := range a.calls {
+		input := c.arguments.String()
+		if input == "" {
+			input = "{}"
+		}
+		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: json.RawMessage(input)})
+	}
+	return r
+}
+
+// clip bounds a server's word that is kept for the record: 128 bytes of UTF-8.
+func clip(s string) string {
+	const limit = 128
+	if len(s) > limit {
+		s = s[:limit]
+		for !utf8.ValidString(s) {
+			s = s[:len(s)-1]
+		}
+	}
+	return s
+}

@@ -1,0 +1,84 @@
+package openai
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// DefaultBaseURL is OpenAI's own endpoint.
+const DefaultBaseURL = "https://api.openai.com/v1"
+
+// Config says where the models are. The zero Config is OpenAI without a key.
+type Config struct {
+	BaseURL        string        // with the version, e.g. http://127.0.0.1:11434/v1; "" = DefaultBaseURL
+	Key            string        // sent as a bearer token; "" = none
+	Client         *http.Client  // nil = one without a proxy. Redirects follow this package's rule in any case
+	ConnectTimeout time.Duration // for connecting and for the TLS handshake; 0 = 10 s; not used with Client
+	// OnText, if not nil, is called with pieces of text as they arrive, in order, before Generate returns. A request that
+	// fails afterwards has shown text that is in no reply; Request.Attempt tells attempts apart.
+	OnText func(r agent.Request, text string)
+}
+
+// New checks the configuration. Errors never hold the key.
+func New(c Config) (*Model, error) {
+	base, err := baseURL(c.BaseURL)
+	if err != nil {
+		return nil, err
+	}
+	if strings.ContainsFunc(c.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, errors.New("configure openai: key has characters that no header may hold")
+	}
+	client := http.Client{Transport: transport(c.ConnectTimeout)}
+	if c.Client != nil {
+		client = *c.Client
+	}
+	client.CheckRedirect = followSameHost
+	return &Model{base: base, key: c.Key, client: &client, onText: c.OnText}, nil
+}
+
+func transport(connect time.Duration) *http.Transport {
+	if connect <= 0 {
+		connect = 10 * time.Second
+	}
+	return &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: connect}).DialContext,
+		TLSHandshakeTimeout: connect,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: 16,
+		IdleConnTimeout:     90 * time.Second,
+	}
+}
+
+// baseURL is the normal form of a base URL. One with a user, a query or a fragment is refused: it could carry a credential.
+func baseURL(s string) (string, error) {
+	if s == "" {
+		return DefaultBaseURL, nil
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return "", errors.New("configure openai: baseURL is not an http or https URL")
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", errors.New("configure openai: baseURL has a user, a query or a fragment")
+	}
+	return strings.TrimRight(u.String(), "/"), nil
+}
+
+// followSameHost follows redirects that repeat the request at the same origin; what any other leads to is not seen.
+func followSameHost(next *http.Request, via []*http.Request) error {
+	first := via[0]
+	same := next.URL.Scheme == first.URL.Scheme && next.URL.Host == first.URL.Host && next.Method == first.Method
+	if !same || len(via) > 3 {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// Close lets go of idle connections. The model may still be used.
+func (m *Model) Close() { m.client.CloseIdleConnections() }

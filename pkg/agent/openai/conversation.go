@@ -1,0 +1,158 @@
+package openai
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// noResponse stands in for a result that is missing: a strict server refuses a call without one.
+const noResponse = `{"type":"error","name":"no_tool_response","message":"There is no response from this tool."}`
+
+// conversation groups one-block messages into a provider's. A turn's text and calls become one assistant message; its
+// results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
+// becomes one user message.
+func conversation(system string, messages []agent.Message) ([]chatMessage, error) {
+	results, err := lastResults(messages)
+	if err != nil {
+		return nil, err
+	}
+	g := grouping{out: []chatMessage{}, results: results}
+	if system != "" {
+		g.out = append(g.out, chatMessage{Role: "system", Content: system})
+	}
+	for i, m := range messages {
+		if err := g.add(m); err != nil {
+			return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
+		}
+	}
+	g.endTurn()
+	g.endUser()
+	return g.out, nil
+}
+
+// lastResults finds the result of each call, the last one where there are several. A result without its call before it is an
+// error of whoever made the request.
+func lastResults(messages []agent.Message) (map[string]agent.ToolResult, error) {
+	uses, results := map[string]bool{}, map[string]agent.ToolResult{}
+	for i, m := range messages {
+		switch b := m.Block.(type) {
+		case agent.ToolUse:
+			if uses[b.ID] {
+				return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d is a tool_use whose id is taken", i))
+			}
+			uses[b.ID] = true
+		case agent.ToolResult:
+			if !uses[b.ID] {
+				return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d is a tool_result without its tool_use", i))
+			}
+			results[b.ID] = b
+		}
+	}
+	return results, nil
+}
+
+// grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's.
+type grouping struct {
+	out     []chatMessage
+	results map[string]agent.ToolResult
+	turn    *chatMessage
+	user    []agent.Block
+}
+
+// add takes the next message; its error completes the sentence "message 3 ...".
+func (g *grouping) add(m agent.Message) error {
+	switch b := m.Block.(type) {
+	case agent.Text:
+		if m.Role == agent.RoleAssistant {
+			g.say(b.Text)
+			return nil
+		}
+		g.endTurn()
+		g.user = append(g.user, b)
+	case agent.Media:
+		if m.Role == agent.RoleAssistant || b.Data == "" {
+			return errors.New("is media that is the model's own or was not resolved")
+		}
+		g.endTurn()
+		g.user = append(g.user, b)
+	case agent.ToolUse:
+		g.call(b)
+	case agent.ToolResult:
+		if b.Blob != "" && b.Content == "" {
+			return errors.New("is a tool_result that was not resolved")
+		}
+		g.endTurn()
+	default:
+		return errors.New("has no block")
+	}
+	return nil
+}
+
+// say starts a turn: text comes before calls.
+func (g *grouping) say(text string) {
+	g.endUser()
+	g.endTurn()
+	g.turn = &chatMessage{Role: "assistant", Content: text}
+}
+
+func (g *grouping) call(b agent.ToolUse) {
+	g.endUser()
+	if g.turn == nil {
+		g.turn = &chatMessage{Role: "assistant"}
+	}
+	arguments := string(b.Input)
+	if arguments == "" {
+		arguments = "{}"
+	}
+	g.turn.ToolCalls = append(g.turn.ToolCalls, chatCall{b.ID, "function", chatFunction{b.Name, arguments}})
+}
+
+func (g *grouping) endTurn() {
+	if g.turn == nil {
+		return
+	}
+	g.out = append(g.out, *g.turn)
+	for _, c := range g.turn.ToolCalls {
+		content := noResponse
+		if result, ok := g.results[c.ID]; ok {
+			content = result.Content
+		}
+		g.out = append(g.out, chatMessage{Role: "tool", ToolCallID: c.ID, Content: content})
+	}
+	g.turn = nil
+}
+
+// endUser writes texts alone as one string with blank lines between, which servers with a text-only template take as well.
+func (g *grouping) endUser() {
+	if len(g.user) == 0 {
+		return
+	}
+	var texts []string
+	var parts []chatPart
+	for _, b := range g.user {
+		switch b := b.(type) {
+		case agent.Text:
+			texts = append(texts, b.Text)
+			parts = append(parts, chatPart{Type: "text", Text: &b.Text})
+		case agent.Media:
+			parts = append(parts, mediaPart(b))
+		}
+	}
+	message := chatMessage{Role: "user", Content: parts}
+	if len(texts) == len(parts) {
+		message.Content = strings.Join(texts, "\n\n")
+	}
+	g.out, g.user = append(g.out, message), nil
+}
+
+// mediaPart is a picture, or a file where it is something else.
+func mediaPart(b agent.Media) chatPart {
+	data := "data:" + b.MediaType + ";base64," + b.Data
+	if strings.HasPrefix(b.MediaType, "image/") {
+		return chatPart{Type: "image_url", ImageURL: &imageURL{data}}
+	}
+	return chatPart{Type: "file", File: &fileData{b.Name, data}}
+}

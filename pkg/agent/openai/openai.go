@@ -1,0 +1,140 @@
+// Package openai asks any server that speaks the OpenAI chat completions protocol: Ollama, vLLM, llama.cpp, OpenAI itself. It is a
+// thin client: no retries (package modelretry), no fallbacks, no state beside a connection pool.
+//
+// What it guarantees. Every tool_use it sends meets exactly one result. A reply cut short is an error, never a shorter
+// reply. No error text holds the key, anything of the request, or anything a server wrote but the error codes of a
+// list known here. The key goes to the configured host and to no other.
+package openai
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// MaxResponse is how many bytes of a response are read, after decompression; a longer one is ModelInvalid.
+const MaxResponse = 16 << 20
+
+// maxRefusal is how much of a refusal's body is looked at for its error code.
+const maxRefusal = 64 << 10
+
+// Model is a client of one server. It is safe for concurrent use.
+type Model struct {
+	base   string
+	key    string
+	client *http.Client
+	onText func(agent.Request, string)
+}
+
+// Generate makes one request. Errors are *agent.ModelError, a context's deadline included (ModelTimeout); a context that was
+// cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A request whose Model.BaseURL
+// is another than the configured one is ModelInvalid.
+//
+// A call's Input is what the model wrote, byte for byte, JSON or not; nothing at all counts as {}. Whoever encodes a reply
+// must check that first.
+func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	reply, err := m.ask(ctx, r)
+	var failure *agent.ModelError
+	if errors.As(err, &failure) {
+		failure.Model = r.Model.ID
+	}
+	return reply, err
+}
+
+func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return agent.Reply{}, ioFailure(ctx, err)
+	}
+	req, err := m.request(ctx, r)
+	if err != nil {
+		return agent.Reply{}, err
+	}
+	resp, err := m.client.Do(req)
+	if err != nil {
+		return agent.Reply{}, ioFailure(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }() // nothing depends on how a response that was read or given up ends
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return agent.Reply{}, refused(ctx, resp)
+	}
+	return m.read(ctx, r, resp)
+}
+
+func (m *Model) request(ctx context.Context, r agent.Request) (*http.Request, error) {
+	if base, err := baseURL(r.Model.BaseURL); r.Model.BaseURL != "" && (err != nil || base != m.base) {
+		return nil, failed(agent.ModelInvalid, "request is for another server")
+	}
+	body, err := encode(r)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.base+"/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return nil, failed(agent.ModelInvalid, "request cannot be made")
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "text/event-stream, application/json")
+	req.Header.Set("User-Agent", "countersign")
+	if m.key != "" {
+		req.Header.Set("Authorization", "Bearer "+m.key)
+	}
+	return req, nil
+}
+
+// read takes the reply as a stream or as one JSON document, whichever the server chose to send.
+func (m *Model) read(ctx context.Context, r agent.Request, resp *http.Response) (agent.Reply, error) {
+	body := bufio.NewReader(http.MaxBytesReader(nil, resp.Body, MaxResponse))
+	kind, err := bodyKind(resp.Header.Get("Content-Type"), body)
+	if err != nil {
+		return agent.Reply{}, ioFailure(ctx, err)
+	}
+	onText := func(text string) {
+		if m.onText != nil && text != "" {
+			m.onText(r, text)
+		}
+	}
+	var reply agent.Reply
+	switch kind {
+	case "text/event-stream":
+		reply, err = readStream(ctx, body, onText)
+	case "application/json":
+		reply, err = readDocument(ctx, body, onText)
+	default:
+		err = failed(agent.ModelInvalid, "reply is neither JSON nor an event stream")
+	}
+	if reply.Model == "" {
+		reply.Model = r.Model.ID
+	}
+	if err != nil {
+		return agent.Reply{}, err
+	}
+	return reply, nil
+}
+
+// bodyKind is the body's media type, guessed from its beginning where the header says nothing of use.
+func bodyKind(header string, body *bufio.Reader) (string, error) {
+	if kind, _, err := mime.ParseMediaType(header); err == nil && (kind == "text/event-stream" || kind == "application/json") {
+		return kind, nil
+	}
+	start, err := body.Peek(1)
+	if errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read reply: %w", io.ErrUnexpectedEOF)
+	}
+	if err != nil {
+		return "", err
+	}
+	switch start[0] {
+	case '{':
+		return "application/json", nil
+	case 'd', 'e', ':': // data, event, a comment
+		return "text/event-stream", nil
+	}
+	return "", nil
+}

@@ -1,0 +1,67 @@
+package openai
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// refusal is the cause of an error that came as a status.
+type refusal struct {
+	status int
+	code   string // of knownCodes, or empty
+	after  time.Duration
+}
+
+func (r *refusal) Error() string {
+	if r.code == "" {
+		return fmt.Sprintf("status %d", r.status)
+	}
+	return fmt.Sprintf("status %d, %s", r.status, r.code)
+}
+
+// RetryAfter is what the server asked to wait before the next request; 0 = it did not say.
+func (r *refusal) RetryAfter() time.Duration { return r.after }
+
+// refused reads a response that is not a success. A body that cannot be read leaves the status to decide.
+func refused(ctx context.Context, resp *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	if err != nil && ctx.Err() != nil {
+		return ioFailure(ctx, err)
+	}
+	p := problemIn(body)
+	cause := &refusal{status: resp.StatusCode, code: p.known(), after: retryAfter(resp.Header)}
+	return &agent.ModelError{Class: p.class(resp.StatusCode), Message: cause.Error(), Cause: cause}
+}
+
+// streamFailure is an error that came as data. A number that is a status decides as one.
+func streamFailure(p problem) error {
+	status, err := strconv.Atoi(p.code)
+	if err != nil || status < 400 || status > 599 {
+		status = 0
+	}
+	message := "server reported an error in its reply"
+	if code := p.known(); code != "" {
+		message += ", " + code
+	}
+	return failed(p.class(status), message)
+}
+
+// retryAfter reads Retry-After: seconds, or a date taken relative to the response's own Date, so that no clock is needed.
+func retryAfter(h http.Header) time.Duration {
+	value := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	at, err := http.ParseTime(value)
+	now, noDate := http.ParseTime(h.Get("Date"))
+	if err != nil || noDate != nil {
+		return 0
+	}
+	return max(0, at.Sub(now))
+}

@@ -1,0 +1,132 @@
+package openai
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// completion is a chunk of a stream or a whole reply; they differ in delta and message.
+type completion struct {
+	Model   string          `json:"model"`
+	Choices []choice        `json:"choices"`
+	Usage   *usage          `json:"usage"`
+	Object  string          `json:"object"`
+	Error   json.RawMessage `json:"error"`
+}
+
+type choice struct {
+	Index        int    `json:"index"`
+	Delta        piece  `json:"delta"`
+	Message      piece  `json:"message"`
+	FinishReason string `json:"finish_reason"`
+}
+
+type piece struct {
+	Content   string      `json:"content"`
+	ToolCalls []callPiece `json:"tool_calls"`
+}
+
+type callPiece struct {
+	Index    *int   `json:"index"`
+	ID       string `json:"id"`
+	Function struct {
+		Name      string    `json:"name"`
+		Arguments arguments `json:"arguments"`
+	} `json:"function"`
+}
+
+// arguments are JSON in a string, or from some servers the JSON itself.
+type arguments string
+
+func (a *arguments) UnmarshalJSON(raw []byte) error {
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		s = string(raw)
+	}
+	*a = arguments(s)
+	return nil
+}
+
+type usage struct {
+	Prompt     int64 `json:"prompt_tokens"`
+	Completion int64 `json:"completion_tokens"`
+	Details    struct {
+		Cached int64 `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+// tokens counts each token once: the provider's prompt_tokens include the cached ones, Usage.Input does not.
+func (u usage) tokens() agent.Usage {
+	cached := min(max(0, u.Details.Cached), max(0, u.Prompt))
+	return agent.Usage{Input: max(0, u.Prompt) - cached, Output: max(0, u.Completion), CacheRead: cached}
+}
+
+// readStream puts a streamed reply together. A stream is complete with a finish_reason or [DONE]; after a finish_reason only usage
+// can follow, so that a connection lost then loses no reply.
+func readStream(ctx context.Context, body *bufio.Reader, onText func(string)) (agent.Reply, error) {
+	events := eventReader{r: body}
+	var a assembly
+	for {
+		ev, err := events.next()
+		switch {
+		case err != nil && a.finish != "" && !tooLarge(err):
+			return a.reply(), nil
+		case errors.Is(err, io.EOF):
+			return agent.Reply{}, failed(agent.ModelConnection, "stream ended before the reply did")
+		case err != nil:
+			return agent.Reply{}, ioFailure(ctx, err)
+		case string(bytes.TrimSpace(ev.data)) == "[DONE]":
+			return a.reply(), nil
+		}
+		text, err := a.addEvent(ev)
+		if err != nil {
+			return agent.Reply{}, err
+		}
+		onText(text)
+	}
+}
+
+// readDocument reads a reply that came in one piece.
+func readDocument(ctx context.Context, body io.Reader, onText func(string)) (agent.Reply, error) {
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return agent.Reply{}, ioFailure(ctx, err)
+	}
+	c, err := parse(data)
+	if err != nil {
+		return agent.Reply{}, err
+	}
+	if len(c.Choices) == 0 {
+		return agent.Reply{}, failed(agent.ModelInvalid, "reply has no choice")
+	}
+	for _, ch := range c.Choices {
+		for i := range ch.Message.ToolCalls {
+			ch.Message.ToolCalls[i].Index = &i
+		}
+	}
+	var a assembly
+	text, err := a.add(c, func(ch choice) piece { return ch.Message })
+	if err != nil {
+		return agent.Reply{}, err
+	}
+	onText(text)
+	return a.reply(), nil
+}
+
+// parse reads a completion; an error object in it is the error.
+func parse(data []byte) (completion, error) {
+	var c completion
+	if json.Unmarshal(data, &c) != nil {
+		return c, failed(agent.ModelInvalid, "reply is not the JSON of a completion")
+	}
+	if c.Object == "error" || (len(c.Error) > 0 && string(c.Error) != "null") {
+		return c, streamFailure(problemIn(data))
+	}
+	return c, nil
+}

@@ -1,0 +1,291 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// exact is everything a state is, unexported fields included, as text that shares no memory with it.
+func exact(t require.TestingT, s AgentState) string {
+	type plain AgentState
+	messages, err := MarshalMessages(s.Messages.All(), s.Inferences)
+	require.NoError(t, err)
+	var sources []Source
+	for _, c := range s.Calls() {
+		if c.Result != nil {
+			sources = append(sources, c.Result.source)
+		}
+	}
+	queue := make([]Message, len(s.Queued))
+	for i, q := range s.Queued {
+		queue[i] = Message{RoleUser, q.block, 0, q.source}
+	}
+	out, err := MarshalVerbatim(struct {
+		plain
+		Messages []Message
+		Said     json.RawMessage
+		Settled  []Call
+		Sources  []Source
+		Queue    []Message
+		Head     string
+	}{plain(s), s.Messages.All(), messages, s.Settled.All(), sources, queue, fmt.Sprint(s.head.seq, s.head.event, s.head.writer, s.head.time.UTC())})
+	require.NoError(t, err)
+	return string(out)
+}
+
+// randomJournal drives one of the small worlds for a while. Steps of one writer may share an entry.
+func randomJournal(t *rapid.T) (*world, []Entry) {
+	worlds := smallWorlds()
+	w := &worlds[rapid.IntRange(0, len(worlds)-1).Draw(t, "world")]
+	var s AgentState
+	var journal []Entry
+	for n := rapid.IntRange(4, 30).Draw(t, "entries"); n > 0 && s.Status != RunDone; n-- {
+		d := randomEntry(t, w, s)
+		journal, s = append(journal, d.Entry), d.Committed()
+	}
+	return w, journal
+}
+
+func randomEntry(t *rapid.T, w *world, s AgentState) *Draft {
+	st := randomStep(t, w, &s)
+	d := NewDraft(s, st.writer, worldTime(s.Entries))
+	require.NoError(t, d.Add(st.events...))
+	for d.State.Status != RunDone && rapid.IntRange(0, 3).Draw(t, "more") == 0 {
+		more := randomStep(t, w, &d.State)
+		if more.writer != d.Entry.Writer {
+			break
+		}
+		require.NoError(t, d.Add(more.events...))
+	}
+	d.Mark(kindsOf(d.Entry.Events)...)
+	return d
+}
+
+// randomStep seldom ends the run from outside, or runs would be short.
+func randomStep(t *rapid.T, w *world, s *AgentState) step {
+	steps := w.steps(s)
+	st := rapid.SampledFrom(steps).Draw(t, "step")
+	if st.forced && rapid.IntRange(0, 9).Draw(t, "forced") > 0 {
+		return steps[len(steps)-1]
+	}
+	return st
+}
+
+func kindsOf(events []Event) []Checkpoint {
+	var kinds []Checkpoint
+	for _, e := range events {
+		switch e.(type) {
+		case RunStarted, InputReceived:
+			kinds = append(kinds, CheckpointUserMessage)
+		case Replied:
+			kinds = append(kinds, CheckpointAssistantTurn)
+		case CallFinished:
+			kinds = append(kinds, CheckpointToolResults)
+		case Finished:
+			kinds = append(kinds, CheckpointRunFinished)
+		}
+	}
+	return kinds
+}
+
+func fold(t require.TestingT, s AgentState, entries []Entry) AgentState {
+	s, err := Fold(s, entries)
+	require.NoError(t, err)
+	return s
+}
+
+// stored is the journal as it comes back from storage: equal facts in memory of its own.
+func stored(t require.TestingT, journal []Entry) []Entry {
+	out := make([]Entry, len(journal))
+	for i, e := range journal {
+		raw, err := MarshalEntry(e)
+		require.NoError(t, err)
+		out[i], err = UnmarshalEntry(raw)
+		require.NoError(t, err)
+	}
+	return out
+}
+
+func TestFoldOfAPrefixAndTheRestIsFoldOfAll(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		all := exact(t, fold(t, AgentState{}, journal))
+		for cut := range len(journal) + 1 {
+			prefix := fold(t, AgentState{}, journal[:cut])
+			require.Equal(t, all, exact(t, fold(t, prefix, journal[cut:])), "cut at %d", cut)
+		}
+	})
+}
+
+func TestDuplicatesChangeNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		var s AgentState
+		for i, e := range journal {
+			s = fold(t, s, journal[i:i+1])
+			want := exact(t, s)
+			require.Equal(t, want, exact(t, fold(t, s, journal[:i+1])), "entries up to %d again", i)
+			last := e.Events[len(e.Events)-1]
+			again, err := Apply(s, last)
+			require.NoError(t, err, EventType(last))
+			require.Equal(t, want, exact(t, again), EventType(last))
+		}
+	})
+}
+
+func TestDuplicateEventsWithinAnEntryChangeNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		var s AgentState
+		for _, e := range journal {
+			s.head = entryHead{seq: e.Seq, writer: e.Writer, time: e.Time}
+			for _, ev := range e.Events {
+				once, err := Apply(s, ev)
+				require.NoError(t, err)
+				twice, err := Apply(once, ev)
+				require.NoError(t, err, EventType(ev))
+				require.Equal(t, exact(t, once), exact(t, twice), EventType(ev))
+				s = once
+			}
+			s.Entries = e.Seq + 1
+		}
+	})
+}
+
+func TestApplyLeavesItsArgument(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, journal := randomJournal(t)
+		s := fold(t, AgentState{}, journal[:rapid.IntRange(0, len(journal)).Draw(t, "cut")])
+		before := exact(t, s)
+		for _, st := range w.steps(&s) {
+			d := NewDraft(s, st.writer, worldTime(s.Entries))
+			require.NoError(t, d.Add(st.events...))
+			require.Equal(t, before, exact(t, s), st.name)
+		}
+		for _, e := range everyEvent(&s) { // most are refused
+			n, err := Apply(s, e)
+			require.Equal(t, before, exact(t, s), EventType(e))
+			if err != nil {
+				require.Equal(t, before, exact(t, n), EventType(e))
+			}
+		}
+	})
+}
+
+// TestContinuationsDoNotDisturbEachOther grows several runs out of one state at once, as retries, zombies and a warm cache do.
+// They share memory with it, and under -race with each other.
+func TestContinuationsDoNotDisturbEachOther(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, journal := randomJournal(t)
+		base := fold(t, AgentState{}, journal[:rapid.IntRange(0, len(journal)-1).Draw(t, "cut")])
+		before := exact(t, base)
+		branches := make([][]Entry, 4)
+		want := make([]string, len(branches))
+		for i := range branches {
+			branches[i], want[i] = branch(t, w, journal[:base.Entries])
+		}
+		for i, got := range growTogether(t, base, branches) {
+			require.Equal(t, want[i], exact(t, got), "branch %d", i)
+		}
+		require.Equal(t, before, exact(t, base))
+	})
+}
+
+// branch is one way on from the end of a journal, and where it leads when nothing is shared.
+func branch(t *rapid.T, w *world, journal []Entry) ([]Entry, string) {
+	s := fold(t, AgentState{}, stored(t, journal))
+	var more []Entry
+	for n := rapid.IntRange(1, 8).Draw(t, "more entries"); n > 0 && s.Status != RunDone; n-- {
+		d := randomEntry(t, w, s)
+		more, s = append(more, d.Entry), d.Committed()
+	}
+	return more, exact(t, s)
+}
+
+func growTogether(t *rapid.T, base AgentState, branches [][]Entry) []AgentState {
+	got, errs := make([]AgentState, len(branches)), make([]error, len(branches))
+	var wg sync.WaitGroup
+	for i := range branches {
+		wg.Go(func() { got[i], errs[i] = Fold(base, branches[i]) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	return got
+}
+
+func TestTheEndIsTheEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, journal := randomJournal(t)
+		s := fold(t, AgentState{}, journal)
+		if s.Status != RunDone {
+			d := NewDraft(s, "api", worldTime(s.Entries))
+			require.NoError(t, d.Add(CancelRun("user:ana", "")))
+			s = d.Committed()
+		}
+		want := exact(t, s)
+		require.Equal(t, ActDone, Next(&w.def, &s).Kind)
+		for _, e := range everyEvent(&s) {
+			n, _ := Apply(s, e)
+			require.Equal(t, want, exact(t, n), EventType(e))
+		}
+	})
+}
+
+func TestStoredEntriesFoldAlike(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		back := stored(t, journal)
+		require.Equal(t, back, stored(t, back))
+		require.Equal(t, exact(t, fold(t, AgentState{}, journal)), exact(t, fold(t, AgentState{}, back)))
+	})
+}
+
+// TestDraftIsWhatItsEntryFoldsTo: what a shell holds after a commit is what the next one reads.
+func TestDraftIsWhatItsEntryFoldsTo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, journal := randomJournal(t)
+		s := fold(t, AgentState{}, journal[:len(journal)-1])
+		d := randomEntry(t, w, s)
+		require.Equal(t, exact(t, fold(t, s, []Entry{d.Entry})), exact(t, d.Committed()))
+	})
+}
+
+func TestInvariantsHoldInRandomRuns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		var s AgentState
+		for i := range journal {
+			s = fold(t, s, journal[i:i+1])
+			require.NoError(t, wellFormed(&s))
+		}
+	})
+}
+
+func TestJSONHasTheSeenCountOfEveryMessage(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		s := fold(t, AgentState{}, journal)
+		raw, err := json.Marshal(s)
+		require.NoError(t, err)
+		var j struct {
+			Messages []struct {
+				SeenCount *int64          `json:"seenCount"`
+				Content   json.RawMessage `json:"content"`
+			} `json:"messages"`
+		}
+		require.NoError(t, json.Unmarshal(raw, &j))
+		require.Len(t, j.Messages, s.Messages.Len())
+		for i, m := range j.Messages {
+			require.NotNil(t, m.SeenCount, "message %d", i)
+			require.Equal(t, s.Messages.At(i).Seen(s.Inferences), *m.SeenCount)
+			require.NotEmpty(t, m.Content)
+		}
+	})
+}

@@ -1,0 +1,109 @@
+// Package registry is what a deployment is made of: agents and tools by name. The package agents of a user's module builds one,
+// and every main is one line over it.
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"sort"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+// Registry holds agents and tools. Build it first, then share it: it is safe for concurrent reading only.
+type Registry struct {
+	tools  []tool.Tool
+	set    *tool.Set
+	agents map[string]*agent.Definition
+}
+
+// New makes a registry of the given tools. Two tools of the same name, as registered or as models see it, are an error.
+func New(tools ...tool.Tool) (*Registry, error) {
+	set, err := tool.NewSet(tools...)
+	if err != nil {
+		return nil, fmt.Errorf("register tools: %w", err)
+	}
+	return &Registry{tools: tools, set: set, agents: map[string]*agent.Definition{}}, nil
+}
+
+// Must is New for a package variable; it panics where New fails.
+func Must(r *Registry, err error) *Registry {
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// Add adds an agent that is built in Go. A definition that Check refuses, or a second one of a name, is an error.
+func (r *Registry) Add(d agent.Definition) error {
+	if err := d.Check(); err != nil {
+		return fmt.Errorf("register agent %s: %w", d.Name, err)
+	}
+	if _, taken := r.agents[d.Name]; taken {
+		return fmt.Errorf("register agent %s: the name is taken", d.Name)
+	}
+	r.agents[d.Name] = &d
+	return nil
+}
+
+// AddFS adds every agent whose agent.yaml lies in a directory of fsys. All of them are read, and every problem is reported.
+func (r *Registry) AddFS(fsys fs.FS) error {
+	files, err := fs.Glob(fsys, "*/agent.yaml")
+	if err != nil {
+		return fmt.Errorf("register agents: %w", err)
+	}
+	var problems []error
+	for _, f := range files {
+		d, err := r.Read(fsys, f)
+		if err == nil {
+			err = r.Add(d)
+		}
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
+}
+
+// Read reads one agent file with this registry's tools, and registers nothing.
+func (r *Registry) Read(fsys fs.FS, file string) (agent.Definition, error) {
+	data, err := fs.ReadFile(fsys, file)
+	if err != nil {
+		return agent.Definition{}, fmt.Errorf("read agent: %w", err)
+	}
+	return agentfile.Parse(path.Clean(file), data, r.Options())
+}
+
+// Options are what an agent file may refer to.
+func (r *Registry) Options() agentfile.Options {
+	return agentfile.Options{Tools: r.spec, Registered: r.set.Specs()}
+}
+
+func (r *Registry) spec(name string) (agent.ToolSpec, bool) {
+	t, ok := r.set.Lookup(name)
+	if !ok {
+		return agent.ToolSpec{}, false
+	}
+	return t.Spec(), true
+}
+
+// Agent finds an agent's current definition.
+func (r *Registry) Agent(name string) (*agent.Definition, bool) {
+	d, ok := r.agents[name]
+	return d, ok
+}
+
+// Agents lists the agents' names, sorted.
+func (r *Registry) Agents() []string {
+	names := make([]string, 0, len(r.agents))
+	for n := range r.agents {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Tools are the registered tools.
+func (r *Registry) Tools() *tool.Set { return r.set }

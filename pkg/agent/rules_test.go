@@ -1,0 +1,201 @@
+package agent
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func rawJSON(s string) json.RawMessage { return json.RawMessage(s) }
+
+func testPermission(rules ...Rule) Permission {
+	p := defaultPermission(ModeSuspendAndReplay, DefaultByEffect)
+	p.Rules = rules
+	return p
+}
+
+func TestDecideOrder(t *testing.T) {
+	p := testPermission(
+		Rule{Tool: "refunds.*", When: []Condition{{Path: "/amount", Lte: rawJSON("100")}}, Verdict: VerdictAllow},
+		Rule{Tool: "refunds.create", Verdict: VerdictAsk, Approvers: []string{"group:finance"}, Expires: time.Hour, Note: "check the order"},
+		Rule{Tool: "*", Verdict: VerdictAsk},
+		Rule{Tool: "*.drop", Verdict: VerdictDeny, Note: "never"},
+	)
+	operators := []string{"group:operators"}
+	for _, tt := range []struct {
+		tool, args string
+		want       Decision
+	}{
+		{"refunds.create", `{"amount":100.0}`, Decision{VerdictAllow, 0, operators, 24 * time.Hour, ""}},
+		{"refunds.create", `{"amount":100.01}`, Decision{VerdictAsk, 1, []string{"group:finance"}, time.Hour, "check the order"}},
+		{"refunds.drop", `{"amount":1}`, Decision{VerdictDeny, 3, operators, 24 * time.Hour, "never"}},
+		{"orders.get", `{}`, Decision{VerdictAsk, 2, operators, 24 * time.Hour, ""}},
+	} {
+		require.Equal(t, tt.want, Decide(p, ToolSpec{Name: tt.tool, Effect: EffectRead}, rawJSON(tt.args)))
+	}
+}
+
+func TestDecideDefaults(t *testing.T) {
+	for _, tt := range []struct {
+		def    PermissionDefault
+		effect Effect
+		want   Verdict
+	}{
+		{DefaultByEffect, EffectRead, VerdictAllow}, {DefaultByEffect, EffectIdempotent, VerdictAllow},
+		{DefaultByEffect, EffectNonIdempotent, VerdictAsk}, {DefaultByEffect, "", VerdictAsk},
+		{DefaultAllow, EffectNonIdempotent, VerdictAllow}, {DefaultAsk, EffectRead, VerdictAsk}, {DefaultDeny, EffectRead, VerdictDeny},
+		{"", EffectRead, VerdictAsk}, {"banana", EffectRead, VerdictAsk},
+	} {
+		d := Decide(Permission{Default: tt.def}, ToolSpec{Name: "x", Effect: tt.effect}, rawJSON(`{}`))
+		require.Equal(t, tt.want, d.Verdict, "%s, %s", tt.def, tt.effect)
+		require.Equal(t, -1, d.Rule)
+		require.Empty(t, d.Approvers)
+	}
+}
+
+func TestConditions(t *testing.T) {
+	for _, tt := range []struct {
+		cond Condition
+		args string
+		want comparison
+	}{
+		{Condition{Path: "/a", Eq: rawJSON(`1`)}, `{"a":1.0}`, holds},
+		{Condition{Path: "/a", Eq: rawJSON(`9007199254740993`)}, `{"a":9007199254740992}`, fails},
+		{Condition{Path: "/a", Eq: rawJSON(`"A/"`)}, `{"a":"\u0041\/"}`, holds},
+		{Condition{Path: "/a", Eq: rawJSON(`"a"`)}, `{"a":"A"}`, fails},
+		{Condition{Path: "/a", Eq: rawJSON(`true`)}, `{"a":false}`, fails},
+		{Condition{Path: "/a", Eq: rawJSON(`1`)}, `{"a":"1"}`, incomparable},
+		{Condition{Path: "/a", Eq: rawJSON(`1`)}, `{"a":null}`, incomparable},
+		{Condition{Path: "/a", Eq: rawJSON(`1`)}, `{"b":1}`, incomparable},
+		{Condition{Path: "/a", Eq: rawJSON(`1`)}, `{"a":[1]}`, incomparable},
+		{Condition{Path: "/a", Eq: rawJSON(`null`)}, `{"a":null}`, holds},
+		{Condition{Path: "/a", Eq: rawJSON(`null`)}, `{"a":1}`, fails},
+		{Condition{Path: "/a", Ne: rawJSON(`null`)}, `{"a":1}`, holds},
+		{Condition{Path: "/a", Ne: rawJSON(`1`)}, `{"a":2}`, holds},
+		{Condition{Path: "/a", Ne: rawJSON(`1`)}, `{"a":1e0}`, fails},
+		{Condition{Path: "/a", Ne: rawJSON(`1`)}, `{"a":"2"}`, incomparable},
+		{Condition{Path: "/a", Gt: rawJSON(`100`)}, `{"a":100.00000000000000000001}`, holds},
+		{Condition{Path: "/a", Gt: rawJSON(`100`)}, `{"a":1e2}`, fails},
+		{Condition{Path: "/a", Gt: rawJSON(`100`)}, `{"a":1e999999999}`, holds},
+		{Condition{Path: "/a", Gt: rawJSON(`100`)}, `{"a":"200"}`, incomparable},
+		{Condition{Path: "/a", Gt: rawJSON(`"b"`)}, `{"a":"c"}`, incomparable},
+		{Condition{Path: "/a", Gte: rawJSON(`100`)}, `{"a":100}`, holds},
+		{Condition{Path: "/a", Lt: rawJSON(`0`)}, `{"a":-1e-999}`, holds},
+		{Condition{Path: "/a", Lt: rawJSON(`0`)}, `{"a":-0}`, fails},
+		{Condition{Path: "/a", Lte: rawJSON(`0`)}, `{"a":-0}`, holds},
+		{Condition{Path: "/a/0/b", Lte: rawJSON(`0`)}, `{"a":[{"b":0}]}`, holds},
+		{Condition{Path: "/a", In: []json.RawMessage{rawJSON(`"x"`), rawJSON(`7`)}}, `{"a":7.0}`, holds},
+		{Condition{Path: "/a", In: []json.RawMessage{rawJSON(`"x"`), rawJSON(`7`)}}, `{"a":"y"}`, fails},
+		{Condition{Path: "/a", In: []json.RawMessage{rawJSON(`"x"`), rawJSON(`7`)}}, `{"a":true}`, incomparable},
+		{Condition{Path: "/a", Matches: `b+`}, `{"a":"abbc"}`, holds},
+		{Condition{Path: "/a", Matches: `^b`}, `{"a":"abbc"}`, fails},
+		{Condition{Path: "/a", Matches: `1`}, `{"a":1}`, incomparable},
+		{Condition{Path: "/a", Matches: `(`}, `{"a":"("}`, incomparable},
+		{Condition{Path: "a", Eq: rawJSON(`1`)}, `{"a":1}`, incomparable},
+		{Condition{Path: "/a"}, `{"a":1}`, incomparable},
+		{Condition{Path: "/a", Eq: rawJSON(`1`), Ne: rawJSON(`2`)}, `{"a":1}`, incomparable},
+		{Condition{Path: "/a", Eq: rawJSON(`1`)}, `not json`, incomparable},
+		{Condition{Path: "/a", Eq: rawJSON(`1`)}, ``, incomparable},
+	} {
+		require.Equal(t, tt.want, tt.cond.test(rawJSON(tt.args)), "%+v on %s", tt.cond, tt.args)
+	}
+}
+
+func TestMissingValueNeverWidens(t *testing.T) {
+	missing := Condition{Path: "/no", Eq: rawJSON(`1`)}
+	for _, tt := range []struct {
+		name    string
+		verdict Verdict
+		when    []Condition
+		want    bool
+	}{
+		{"deny", VerdictDeny, []Condition{missing}, true},
+		{"ask", VerdictAsk, []Condition{missing}, true},
+		{"allow", VerdictAllow, []Condition{missing}, false},
+		{"unknown verdict", "perhaps", []Condition{missing}, true},
+		{"deny, another fails", VerdictDeny, []Condition{missing, {Path: "/a", Eq: rawJSON(`2`)}}, false},
+		{"deny, another holds", VerdictDeny, []Condition{{Path: "/a", Eq: rawJSON(`1`)}, missing}, true},
+		{"allow, another holds", VerdictAllow, []Condition{{Path: "/a", Eq: rawJSON(`1`)}, missing}, false},
+	} {
+		r := Rule{Tool: "*", Verdict: tt.verdict, When: tt.when}
+		require.Equal(t, tt.want, r.matches("x", rawJSON(`{"a":1}`)), tt.name)
+	}
+	require.Equal(t, VerdictDeny, Decide(testPermission(Rule{Tool: "*", Verdict: "perhaps"}), ToolSpec{Name: "x", Effect: EffectRead}, rawJSON(`{}`)).Verdict)
+}
+
+func TestMatchTool(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"a.b", "a.b", true}, {"a.b", "a.bc", false}, {"a.b", "a_b", false}, {"*", "", true}, {"*", "a.b.c", true}, {"a.*", "a.", true},
+		{"a.*", "a.b.c", true}, {"a.*", "ab", false}, {"*.b", "a.b", true}, {"*.b", "a.bb", false}, {"a*a", "a", false}, {"a*a", "aa", true},
+		{"a*b*c", "a1b2c", true}, {"a*b*c", "acb", false}, {"**", "x", true}, {"*ab*ab*", "ab", false}, {"*ab*ab*", "xababx", true}, {"", "a", false}, {"A", "a", false},
+	} {
+		require.Equal(t, tt.want, matchTool(tt.pattern, tt.name), "%q, %q", tt.pattern, tt.name)
+	}
+}
+
+func TestDenyAlwaysWins(t *testing.T) {
+	verdicts := rapid.SampledFrom([]Verdict{VerdictAllow, VerdictAsk, VerdictDeny})
+	rapid.Check(t, func(t *rapid.T) {
+		rules := rapid.SliceOf(rapid.Custom(func(t *rapid.T) Rule {
+			return Rule{
+				Tool: rapid.SampledFrom([]string{"*", "a.*", "b.*", "a.b"}).Draw(t, "tool"), Verdict: verdicts.Draw(t, "verdict"),
+				When: rapid.SliceOfN(rapid.Just(Condition{Path: "/n", Gt: rawJSON(`5`)}), 0, 1).Draw(t, "when"),
+			}
+		})).Draw(t, "rules")
+		args := rawJSON(rapid.SampledFrom([]string{`{}`, `{"n":1}`, `{"n":9}`, `{"n":"9"}`}).Draw(t, "args"))
+		d := Decide(testPermission(rules...), ToolSpec{Name: "a.b", Effect: EffectRead}, args)
+		for i, r := range rules {
+			if r.Verdict == VerdictDeny && r.matches("a.b", args) {
+				require.Equal(t, VerdictDeny, d.Verdict)
+			}
+			if d.Verdict != VerdictDeny && r.matches("a.b", args) {
+				require.LessOrEqual(t, d.Rule, i)
+				require.GreaterOrEqual(t, d.Rule, 0)
+			}
+		}
+	})
+}
+
+func TestCheckPermission(t *testing.T) {
+	good := testPermission(Rule{Tool: "a.*", Verdict: VerdictAsk, When: []Condition{{Path: "/x", In: []json.RawMessage{rawJSON(`null`), rawJSON(`"a"`)}}}})
+	require.NoError(t, CheckPermission(good))
+
+	cond := func(c Condition) func(*Permission) { return func(p *Permission) { p.Rules[0].When[0] = c } }
+	for _, tt := range []struct {
+		spoil func(*Permission)
+		want  string
+	}{
+		{func(p *Permission) { p.Mode = "advisory" }, `permission.mode: got "advisory", want suspend_and_replay or block_and_retry`},
+		{func(p *Permission) { p.Default = "" }, `permission.default: got nothing, want by_effect or allow or ask or deny`},
+		{func(p *Permission) { p.Approvers = nil }, `permission.approvers: got nobody, want at least one principal`},
+		{func(p *Permission) { p.Approvers = []string{"user:a", "ana"} }, `permission.approvers[1]: got something else, want user:NAME or group:NAME`},
+		{func(p *Permission) { p.Expires = 0 }, `permission.expires: got nothing, want more than zero`},
+		{func(p *Permission) { p.Rules[0].Tool = "a b" }, `permission.rules[0].tool: got something else, want a pattern over original tool names, such as refunds.*`},
+		{func(p *Permission) { p.Rules[0].Verdict = "no" }, `permission.rules[0].verdict: got "no", want allow or ask or deny`},
+		{func(p *Permission) { p.Rules[0].Approvers = []string{"group:"} }, `permission.rules[0].approvers[0]: got something else, want user:NAME or group:NAME`},
+		{func(p *Permission) { p.Rules[0].Expires = -1 }, `permission.rules[0].expires: got less than zero, want more`},
+		{cond(Condition{Path: "x", Eq: rawJSON(`1`)}), `permission.rules[0].when[0].path: got something else, want a JSON Pointer such as /amount`},
+		{cond(Condition{Path: "", Eq: rawJSON(`1`)}), `permission.rules[0].when[0].path: got nothing, want a JSON Pointer such as /amount`},
+		{cond(Condition{Path: "/x"}), `permission.rules[0].when[0]: got 0 operators, want exactly one of eq, ne, gt, gte, lt, lte, in, matches`},
+		{cond(Condition{Path: "/x", Gt: rawJSON(`1`), Lt: rawJSON(`2`)}), `permission.rules[0].when[0]: got 2 operators, want exactly one of eq, ne, gt, gte, lt, lte, in, matches`},
+		{cond(Condition{Path: "/x", Gt: rawJSON(`"1"`)}), `permission.rules[0].when[0].gt: got a string, want a number`},
+		{cond(Condition{Path: "/x", Lte: rawJSON(`null`)}), `permission.rules[0].when[0].lte: got null, want a number`},
+		{cond(Condition{Path: "/x", Eq: rawJSON(`[1]`)}), `permission.rules[0].when[0].eq: got a list, want a string, number, boolean or null`},
+		{cond(Condition{Path: "/x", In: []json.RawMessage{rawJSON(`{}`)}}), `permission.rules[0].when[0].in: got an object, want a string, number, boolean or null`},
+		{cond(Condition{Path: "/x", Eq: rawJSON(`@`)}), `permission.rules[0].when[0].eq: got something else, want a string, number, boolean or null`},
+		{cond(Condition{Path: "/x", Matches: `(`}), `permission.rules[0].when[0].matches: got something else, want an RE2 regular expression`},
+		{func(p *Permission) { p.Mode, p.Default = ModeBlockAndRetry, DefaultAllow }, `permission.rules[0].verdict: block_and_retry with rules: not supported yet; want allow`},
+	} {
+		p := good
+		p.Rules = []Rule{good.Rules[0]}
+		p.Rules[0].When = []Condition{good.Rules[0].When[0]}
+		tt.spoil(&p)
+		require.EqualError(t, CheckPermission(p), tt.want)
+	}
+}

@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// RunID is a run's id: "r" and 25 characters that follow from tenant, agent and key alone, so starting is idempotent (R1).
+func RunID(tenant, agent, key string) string { return "r" + hashID(tenant, agent, key) }
+
+// ApprovalID is the id of the request that is made when a call is suspended for approval: "a" and 25 characters. ask counts
+// how often that call was suspended for approval, so asking anew makes a new request and a retry makes the same one.
+func ApprovalID(run, call string, ask int) string { return "a" + hashID(run, call, strconv.Itoa(ask)) }
+
+// hashID is 125 bits of a hash over the parts, each with its length before it: no two lists of parts look alike.
+func hashID(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
+		h.Write([]byte(p))
+	}
+	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)))[:25]
+}
+
+var (
+	tenantPattern    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
+	agentNamePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
+	callIDPattern    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+)
+
+// ValidTenant reports whether s may name a tenant.
+func ValidTenant(s string) bool { return tenantPattern.MatchString(s) }
+
+// ValidAgentName reports whether s may name an agent.
+func ValidAgentName(s string) bool { return agentNamePattern.MatchString(s) }
+
+// CallID is the id a call has in its run: the model's, if it is 1 to 64 of [A-Za-z0-9_-] and new in the run, since some
+// servers restart their ids every turn; else c<inference>-<index>, with -2, -3 and so on behind it should the model have
+// used that. used reports whether an id is taken in the run, by this reply's earlier calls too.
+func CallID(modelID string, used func(id string) bool, inference int64, index int) string {
+	if callIDPattern.MatchString(modelID) && !used(modelID) {
+		return modelID
+	}
+	minted := fmt.Sprintf("c%d-%d", inference, index)
+	id := minted
+	for n := 2; used(id); n++ {
+		id = fmt.Sprintf("%s-%d", minted, n)
+	}
+	return id
+}

@@ -1,0 +1,204 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// The times of a batch.
+const (
+	// drainEvery is how often a streaming batch looks into the inbox while a tool runs.
+	drainEvery = 2 * time.Second
+	// groupWithin is how long a finished result waits for its neighbours to finish, too, before it is committed.
+	groupWithin = 500 * time.Microsecond
+	// launchMargin is the time an invocation must have left to start a tool; with less, the next one starts it.
+	launchMargin = 10 * time.Second
+	// deadlineMargin is how long before the invocation's own deadline a tool's deadline is (R7).
+	deadlineMargin = 5 * time.Second
+	// defaultTimeout is a tool's where its definition says none.
+	defaultTimeout = 5 * time.Minute
+)
+
+// Batch runs a round of tool calls. Safe for concurrent use.
+type Batch struct {
+	Ports
+	Definitions Definitions
+	Waits       *Waits
+}
+
+// Run gates, claims and runs the calls that are owed, commits results as they finish, and parks the run if nothing but waiting is
+// left. It always leads back to Step, which drains again (the resume gate).
+func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock)}
+	for {
+		route, done, err := r.turn(ctx)
+		if done {
+			return route, nil
+		}
+		if err == nil {
+			continue
+		}
+		r.loaded = nil
+		if again, fatal := r.tries.again(ctx, err); !again {
+			return Route{}, fmt.Errorf("run tools of run %s: %w", inv.Run, fatal)
+		}
+	}
+}
+
+// round is one invocation's view of its batch.
+type round struct {
+	*Batch
+	inv    Invocation
+	def    *agent.Definition
+	loaded *store.Loaded // what is known of the run; nil = to be read
+	flight *flight
+	tries  reloads
+}
+
+// turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
+// finish. done is set with the route once nothing is left to do here.
+func (r *round) turn(ctx context.Context) (Route, bool, error) {
+	if err := r.know(ctx); err != nil {
+		return Route{}, false, err
+	}
+	if route, away := turnedAway(r.inv, &r.loaded.State, r.Clock.Now()); away {
+		return r.leave(ctx, route)
+	}
+	p, err := r.plan(ctx)
+	if err != nil {
+		return Route{}, false, err
+	}
+	if p.urgent(r) {
+		if err := r.commitPlan(ctx, p); err != nil {
+			return Route{}, false, err
+		}
+	}
+	r.launch(ctx, p.launch)
+	if r.flight.empty() {
+		return r.after(p), true, nil
+	}
+	return Route{}, false, r.await(ctx)
+}
+
+// know reads the run where it is not known, and the definition once.
+func (r *round) know(ctx context.Context) error {
+	if r.loaded == nil {
+		l, err := r.Journal.Load(ctx, r.inv.Tenant, r.inv.Run)
+		if err != nil {
+			return err
+		}
+		r.loaded = &l
+	}
+	if r.def != nil {
+		return nil
+	}
+	def, err := r.Definitions(ctx, r.inv.Tenant, r.loaded.State.Definition)
+	r.def = def
+	return err
+}
+
+// after is the route once nothing runs and nothing is owed here. Where this invocation wrote nothing, it passes on what woke it.
+func (r *round) after(p *plan) Route {
+	route := r.inv.route(NextStep)
+	if !p.committed && r.loaded.State.Status == agent.RunWaiting {
+		route.Woken = r.inv.Woken
+	}
+	return route
+}
+
+// commitPlan commits the plan's entry; where it leaves nothing but waiting, as the entry that parks the run (rule 5).
+func (r *round) commitPlan(ctx context.Context, p *plan) error {
+	d := p.draft
+	idle := len(p.launch) == 0 && r.flight.running() == 0
+	if p.results && !moving(&d.State) {
+		d.Mark(agent.CheckpointToolResults)
+	}
+	if idle && agent.Next(r.def, &d.State).Kind == agent.ActWait {
+		if err := park(d); err != nil {
+			return err
+		}
+	}
+	if err := r.commit(ctx, r.loaded.State, d, r.def); err != nil {
+		return err
+	}
+	p.committed = true
+	r.flight.stored(p.taken)
+	r.loaded = &store.Loaded{State: d.Committed()}
+	r.inv.Woken = 0
+	return nil
+}
+
+// moving reports whether a call of the round is still to be run or running.
+func moving(s *agent.AgentState) bool {
+	for _, c := range s.Live {
+		if c.Status == agent.StatusNew || c.Status == agent.StatusRunning || c.Status == agent.StatusResuming {
+			return true
+		}
+	}
+	return false
+}
+
+// await returns when something has finished, having given its neighbours a moment; or when it is time to drain.
+func (r *round) await(ctx context.Context) error {
+	limit := time.Duration(0)
+	if r.def.Executor == agent.ExecutorParallelStreaming {
+		limit = drainEvery
+	}
+	err := r.flight.wait(ctx, limit)
+	if errors.Is(err, clock.ErrTimeout) {
+		r.loaded = nil
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.flight.group(ctx, groupWithin)
+	if r.flight.running() > 0 && r.def.Executor == agent.ExecutorParallelStreaming {
+		r.loaded = nil // decisions start early: drain whenever a tool finishes while others run
+	}
+	return nil
+}
+
+// leave ends an invocation that may not touch the run any more. What it holds under a claim is delivered through the inbox, also
+// when it finishes later; everything else is dropped (rule 10).
+func (r *round) leave(ctx context.Context, route Route) (Route, bool, error) {
+	if r.loaded.State.Status == agent.RunDone {
+		return route, true, nil
+	}
+	for {
+		for _, f := range r.flight.takeFinished() {
+			if err := r.deliverLate(ctx, f); err != nil {
+				return Route{}, false, err
+			}
+		}
+		if r.flight.running() == 0 {
+			return route, true, nil
+		}
+		if err := r.flight.wait(ctx, 0); err != nil {
+			return Route{}, false, err
+		}
+	}
+}
+
+// deliverLate puts a claimant's result into the inbox, where it settles the call if that is still claimed or unknown.
+func (r *round) deliverLate(ctx context.Context, f *execution) error {
+	e, ok := f.event.(agent.CallFinished)
+	if !f.claimed || !ok {
+		return nil
+	}
+	late := agent.LateResult{Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
+	id := fmt.Sprintf("late/%s/%s", e.Call, r.inv.Writer)
+	got, err := r.Journal.Accept(ctx, r.inv.Tenant, r.inv.Run, id, late)
+	if err != nil || got.Closed {
+		return err
+	}
+	return r.Waits.Wake(ctx, r.inv.Tenant, r.inv.Run)
+}

@@ -1,0 +1,245 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+// maxInline is the longest result, in bytes, that stands in the journal itself; a longer one is a blob.
+const maxInline = 48 * 1024
+
+// maxErrorText bounds, in runes, a tool's Go error as the model is told it.
+const maxErrorText = 2000
+
+// execution is one entering of a tool.
+type execution struct {
+	call    agent.Call
+	claimed bool
+	event   agent.Event // once finished: CallFinished; nil where it ran out of time and nobody can say what became of it
+}
+
+// flight is what one invocation has in the air and in its hands. Safe for concurrent use.
+type flight struct {
+	clock  clock.Clock
+	signal clock.Signal
+	mu     sync.Mutex
+	air    map[string]*execution
+	hands  []*execution // finished, not yet stored
+}
+
+func newFlight(c clock.Clock) *flight {
+	return &flight{clock: c, signal: c.NewSignal(), air: map[string]*execution{}}
+}
+
+func (f *flight) has(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, x := range f.hands {
+		if x.call.ID == id {
+			return true
+		}
+	}
+	return f.air[id] != nil
+}
+
+func (f *flight) running() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.air)
+}
+
+func (f *flight) empty() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.air) == 0 && len(f.hands) == 0
+}
+
+func (f *flight) took(x *execution) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.air[x.call.ID] = x
+}
+
+func (f *flight) landed(x *execution, e agent.Event) {
+	f.mu.Lock()
+	x.event = e
+	delete(f.air, x.call.ID)
+	f.hands = append(f.hands, x)
+	f.mu.Unlock()
+	f.signal.Notify()
+}
+
+// finishedNow is what has landed and is not stored; it stays in hand until stored says otherwise.
+func (f *flight) finishedNow() []*execution {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]*execution(nil), f.hands...)
+}
+
+func (f *flight) takeFinished() []*execution {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := f.hands
+	f.hands = nil
+	return out
+}
+
+func (f *flight) stored(done []*execution) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var left []*execution
+	for _, x := range f.hands {
+		keep := true
+		for _, d := range done {
+			keep = keep && d != x
+		}
+		if keep {
+			left = append(left, x)
+		}
+	}
+	f.hands = left
+}
+
+// wait returns nil once something has landed; clock.ErrTimeout after limit (0 = none).
+func (f *flight) wait(ctx context.Context, limit time.Duration) error {
+	if len(f.finishedNow()) > 0 {
+		return nil
+	}
+	return f.signal.Wait(ctx, limit)
+}
+
+// group gives what is about to land a moment, so that what finishes together is committed together.
+func (f *flight) group(ctx context.Context, within time.Duration) {
+	until := f.clock.Now().Add(within)
+	for f.running() > 0 {
+		left := until.Sub(f.clock.Now())
+		if left <= 0 || f.signal.Wait(ctx, left) != nil {
+			return
+		}
+	}
+}
+
+// launch enters the tools of the calls, in request order, each on its own.
+func (r *round) launch(ctx context.Context, calls []agent.Call) {
+	for _, c := range calls {
+		x := &execution{call: c, claimed: c.Claim != ""}
+		r.flight.took(x)
+		r.Clock.Go(func() { r.flight.landed(x, r.enter(ctx, c)) })
+	}
+}
+
+func (r *round) toolCall(c agent.Call) tool.Call {
+	spec, _ := r.def.Tool(c.Tool)
+	return tool.Call{
+		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID, Root: spec.Root,
+	}
+}
+
+// enter runs a tool to its end or its deadline and says what is to be stored. A tool that cannot be repeated and ran out
+// of time may or may not have happened.
+func (r *round) enter(ctx context.Context, c agent.Call) agent.Event {
+	t, ok := r.Tools.Lookup(c.Tool)
+	if !ok {
+		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyUnknownTool,
+			Content: "The tool " + c.Name + " is not part of this deployment."}
+	}
+	ctx, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
+	defer cancel()
+	res, err := call(ctx, r.Clock, t, r.toolCall(c))
+	if err != nil && ctx.Err() != nil {
+		if c.Effect == agent.EffectNonIdempotent {
+			return nil
+		}
+		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyTimeout, Content: agent.TextTimeout(c.Name)}
+	}
+	if err != nil {
+		res = agent.ToolResultData{Content: c.Name + " failed: " + bounded(err.Error()), IsError: true}
+	}
+	e, err := r.finished(context.WithoutCancel(ctx), c, res)
+	if err != nil {
+		e = agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyToolError,
+			Content: "The tool ran, but its result could not be stored."}
+	}
+	return e
+}
+
+// timeout is the tool's, cut so that its deadline lies before the invocation's own.
+func (r *round) timeout(ctx context.Context, c agent.Call) time.Duration {
+	limit := defaultTimeout
+	if t, ok := r.def.Tool(c.Tool); ok && t.Timeout > 0 {
+		limit = t.Timeout
+	}
+	if at, ok := ctx.Deadline(); ok {
+		limit = min(limit, at.Sub(r.Clock.Now())-deadlineMargin)
+	}
+	return max(limit, time.Millisecond)
+}
+
+// errPanicked is the error of a tool that panicked. What it panicked with may hold anything, so nobody is told.
+var errPanicked = errors.New("it panicked")
+
+// call enters the tool and gives up on it when ctx ends, also if the tool does not: then what it does later is lost.
+func call(ctx context.Context, clk clock.Clock, t tool.Tool, c tool.Call) (agent.ToolResultData, error) {
+	var res agent.ToolResultData
+	err := errPanicked
+	done := clk.NewSignal()
+	var mu sync.Mutex
+	clk.Go(func() {
+		defer done.Notify()
+		defer func() {
+			if recover() != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				err = errPanicked
+			}
+		}()
+		got, failed := t.Call(ctx, c)
+		mu.Lock()
+		defer mu.Unlock()
+		res, err = got, failed
+	})
+	if ended := done.Wait(ctx, 0); ended != nil {
+		return agent.ToolResultData{}, ended
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return res, err
+}
+
+// finished is a tool's result as it is stored: valid text, with a long one in a blob, and what a person changed said first.
+func (r *round) finished(ctx context.Context, c agent.Call, res agent.ToolResultData) (agent.CallFinished, error) {
+	text := strings.ToValidUTF8(res.Content, "\uFFFD")
+	if c.Grant != nil && c.Grant.Edited {
+		text = agent.TextEdited(c.Grant.By, string(c.Input)) + text
+	}
+	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: text, Media: res.Media}
+	if res.IsError {
+		e.Reason = agent.WhyToolError
+	}
+	if len(text) <= maxInline {
+		return e, nil
+	}
+	digest := store.BlobDigest([]byte(text))
+	if err := r.Blobs.Put(ctx, r.inv.Tenant, digest, []byte(text)); err != nil {
+		return agent.CallFinished{}, fmt.Errorf("store result of call %s: %w", c.ID, err)
+	}
+	e.Content, e.Blob = "", digest
+	return e, nil
+}
+
+func bounded(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if r := []rune(text); len(r) > maxErrorText {
+		return string(r[:maxErrorText]) + " […]"
+	}
+	return text
+}

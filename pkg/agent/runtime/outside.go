@@ -1,0 +1,148 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// Waits stores and completes the task tokens of parked runs. Safe for concurrent use.
+type Waits struct{ Ports }
+
+// Ticket is a waiter's invocation: the task token, the wait it is for, and which attempt this is.
+type Ticket struct {
+	Tenant, Run string
+	Execution   string // name
+	WaitSeq     int64
+	Attempt     int64 // larger for a later redrive or retry
+	Token       string
+}
+
+// Park stores the token, then looks whether anything has arrived meanwhile; if so, or if the wait is over, it completes its
+// own token (rule 6).
+func (w *Waits) Park(ctx context.Context, t Ticket) error {
+	err := w.Journal.StoreToken(ctx, store.TokenClaim{
+		Tenant: t.Tenant, Run: t.Run, Owner: t.Execution, WaitSeq: t.WaitSeq, Attempt: t.Attempt, Token: t.Token,
+	})
+	if errors.Is(err, store.ErrWaitOver) {
+		return w.success(ctx, t.Run, t.Token)
+	}
+	if err != nil {
+		return fmt.Errorf("park run %s: %w", t.Run, err)
+	}
+	l, err := w.Journal.Load(ctx, t.Tenant, t.Run)
+	if err != nil {
+		return fmt.Errorf("park run %s: %w", t.Run, err)
+	}
+	if len(l.Inbox) > 0 || l.State.WaitSeq != t.WaitSeq {
+		return w.success(ctx, t.Run, t.Token)
+	}
+	return nil
+}
+
+// Wake completes the token of a run that is parked (rule 8). A run that is not, or whose waiter has not stored its token yet, needs
+// no waking: the waiter looks after it has.
+func (w *Waits) Wake(ctx context.Context, tenant, run string) error {
+	h, err := w.Journal.Head(ctx, tenant, run)
+	if err != nil {
+		return fmt.Errorf("wake run %s: %w", run, err)
+	}
+	if h.Status != agent.RunWaiting || h.Token == "" {
+		return nil
+	}
+	return w.success(ctx, run, h.Token)
+}
+
+func (w *Waits) success(ctx context.Context, run, token string) error {
+	if err := w.Waiter.Success(ctx, token); err != nil && !errors.Is(err, ErrSettled) {
+		return fmt.Errorf("wake run %s: %w", run, err)
+	}
+	return nil
+}
+
+// Inputs takes what users say to a run. Safe for concurrent use.
+type Inputs struct {
+	Ports
+	Waits *Waits
+}
+
+// ErrRunFinished says that a run takes no messages any more.
+var ErrRunFinished = errors.New("the run has finished")
+
+// Send puts messages into the run's inbox, once for their id (empty = one of their own), and wakes the run.
+func (in *Inputs) Send(ctx context.Context, tenant, run, id, by string, blocks []agent.UserBlock) error {
+	if id == "" {
+		id = in.IDs.Key()
+	}
+	if _, err := in.Journal.Head(ctx, tenant, run); err != nil {
+		return err
+	}
+	got, err := in.Journal.Accept(ctx, tenant, run, "input/"+id, agent.InputReceived{ID: id, Blocks: blocks, By: by})
+	if err != nil {
+		return err
+	}
+	if got.Closed {
+		return fmt.Errorf("send to run %s: %w", run, ErrRunFinished)
+	}
+	return in.Waits.Wake(ctx, tenant, run)
+}
+
+// Canceller calls runs off. Safe for concurrent use.
+type Canceller struct {
+	Ports
+	Definitions Definitions
+}
+
+// Cancel ends the run by an entry, which is the fence: no call is claimed after it. Then it stops the execution (rule 11). A run
+// that is done already is left as it is, and its state returned.
+func (c *Canceller) Cancel(ctx context.Context, tenant, run, by, note string) (agent.AgentState, error) {
+	var tries reloads
+	for {
+		s, err := c.cancelOnce(ctx, tenant, run, by, note)
+		if err == nil {
+			return s, nil
+		}
+		if again, fatal := tries.again(ctx, err); !again {
+			return agent.AgentState{}, fmt.Errorf("cancel run %s: %w", run, fatal)
+		}
+	}
+}
+
+func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string) (agent.AgentState, error) {
+	l, err := c.Journal.Load(ctx, tenant, run)
+	if err != nil {
+		return agent.AgentState{}, err
+	}
+	if l.State.Status == agent.RunDone {
+		return l.State, c.stop(ctx, &l.State)
+	}
+	def, err := c.Definitions(ctx, tenant, l.State.Definition)
+	if err != nil {
+		return agent.AgentState{}, err
+	}
+	d, err := c.draft(Invocation{Tenant: tenant, Run: run, Writer: c.IDs.Writer()}, l)
+	if err != nil {
+		return agent.AgentState{}, err
+	}
+	if err := end(d, agent.CancelRun(by, note)); err != nil {
+		return agent.AgentState{}, err
+	}
+	if err := c.commit(ctx, l.State, d, def); err != nil {
+		return agent.AgentState{}, err
+	}
+	after := d.Committed()
+	return after, c.stop(ctx, &after)
+}
+
+func (c *Canceller) stop(ctx context.Context, s *agent.AgentState) error {
+	if s.Reason != agent.ReasonCancelled {
+		return nil
+	}
+	if err := c.Waiter.Stop(ctx, s.Owner, "cancelled"); err != nil {
+		return fmt.Errorf("stop execution %s: %w", s.Owner, err)
+	}
+	return nil
+}

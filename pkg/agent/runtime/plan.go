@@ -1,0 +1,234 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+// plan is one entry of a batch as it would be committed now, and what may be launched after it.
+type plan struct {
+	draft     *agent.Draft
+	launch    []agent.Call
+	taken     []*execution // finished executions whose results are in the draft, or are nobody's any more
+	results   bool         // the draft settles calls
+	claims    bool         // it claims, or marks outcomes unknown: nothing may run before it is committed
+	suspends  bool
+	resumes   bool // the run was parked: nothing may run before that is over
+	committed bool
+}
+
+// urgent reports whether the draft must be committed before anything is launched or awaited. A refusal can wait for the results
+// beside it; a suspension cannot under a streaming executor, because people could decide it meanwhile.
+func (p *plan) urgent(r *round) bool {
+	if p.draft.Empty() {
+		return false
+	}
+	busy := len(p.launch) > 0 || r.flight.running() > 0
+	switch {
+	case p.claims, len(p.taken) > 0 && p.results:
+		return true
+	case p.resumes:
+		return busy || p.results || p.suspends
+	case p.suspends && r.def.Executor == agent.ExecutorParallelStreaming:
+		return true
+	default:
+		return !busy && (p.results || p.suspends)
+	}
+}
+
+// plan drains, takes in what has finished, and gates what Next owes.
+func (r *round) plan(ctx context.Context) (*plan, error) {
+	d, err := r.draft(r.inv, *r.loaded)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{draft: d, resumes: r.loaded.State.Status == agent.RunWaiting}
+	for _, f := range r.flight.finishedNow() {
+		if err := r.takeIn(ctx, p, f); err != nil {
+			return nil, err
+		}
+	}
+	if r.late(ctx) {
+		return p, nil
+	}
+	for {
+		progress, err := r.gateOwed(ctx, p)
+		if err != nil || !progress {
+			return p, err
+		}
+	}
+}
+
+// late reports whether this invocation has too little time left to start anything.
+func (r *round) late(ctx context.Context) bool {
+	at, ok := ctx.Deadline()
+	return ok && at.Sub(r.Clock.Now()) < launchMargin
+}
+
+// gateOwed handles the calls that Next owes and reports whether that may have changed what it owes: a sequential executor
+// goes on behind a refused call.
+func (r *round) gateOwed(ctx context.Context, p *plan) (bool, error) {
+	a := agent.Next(r.def, &p.draft.State)
+	if a.Kind != agent.ActTools {
+		return false, nil
+	}
+	progress := false
+	for _, id := range a.Calls {
+		c, _ := p.draft.State.Call(id)
+		if r.flight.has(id) || p.launches(id) {
+			continue
+		}
+		before := len(p.draft.Entry.Events)
+		if err := r.gate(ctx, p, c); err != nil {
+			return false, err
+		}
+		progress = progress || len(p.draft.Entry.Events) > before
+	}
+	return progress, nil
+}
+
+func (p *plan) launches(id string) bool {
+	for _, c := range p.launch {
+		if c.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// gate decides about one call that is owed: run, ask, refuse, or find out what became of it.
+func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
+	if c.Status == agent.StatusRunning && c.Claim != r.inv.Writer {
+		return r.orphan(ctx, p, c)
+	}
+	if c.Status == agent.StatusRunning { // our own claim, whose answer was lost
+		p.launch = append(p.launch, c)
+		return nil
+	}
+	g := agent.GateCall(r.def, &p.draft.State, c, Validate, p.draft.Entry.Time)
+	switch {
+	case g.Suspend != nil:
+		p.suspends = true
+		return p.draft.Add(*g.Suspend)
+	case g.Refuse != nil:
+		p.results = true
+		return p.draft.Add(*g.Refuse)
+	default:
+		return r.start(p, c)
+	}
+}
+
+// start puts a call on the launch list, under a claim where it needs one (rule 9).
+func (r *round) start(p *plan, c agent.Call) error {
+	if c.NeedsClaim() || c.Status == agent.StatusResuming {
+		p.claims = true
+		if err := p.draft.Add(agent.CallClaimed{Call: c.ID}); err != nil {
+			return err
+		}
+		c, _ = p.draft.State.Call(c.ID)
+	}
+	p.launch = append(p.launch, c)
+	return nil
+}
+
+// orphan handles a call whose claimant is another invocation: it is never simply run. The tool may know what became of it; one
+// that may be repeated is; otherwise somebody has to say (rule 10, R5).
+func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
+	p.claims = true
+	found, word, err := r.reconcile(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := p.draft.Add(r.unknown(p, c)); err != nil {
+		return err
+	}
+	switch found {
+	case tool.OutcomeDone:
+		p.results = true
+		return p.draft.Add(reconciled(word))
+	case tool.OutcomeNotDone:
+		if err := p.draft.Add(agent.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}); err != nil {
+			return err
+		}
+		again, _ := p.draft.State.Call(c.ID)
+		return r.gate(ctx, p, again)
+	default:
+		p.suspends = true
+		return nil
+	}
+}
+
+func (r *round) unknown(p *plan, c agent.Call) agent.CallUnknown {
+	return agent.CallUnknown{
+		Call: c.ID, Approval: agent.ApprovalID(p.draft.State.Run, c.ID, c.Asks+1), Expires: p.draft.Entry.Time.Add(agent.OutcomeExpiry),
+	}
+}
+
+// reconcile asks the tool what became of a call whose claimant died.
+func (r *round) reconcile(ctx context.Context, c agent.Call) (tool.Outcome, agent.CallFinished, error) {
+	if c.Effect != agent.EffectNonIdempotent {
+		return tool.OutcomeNotDone, agent.CallFinished{}, nil
+	}
+	t, ok := r.Tools.Lookup(c.Tool)
+	if !ok {
+		return tool.OutcomeUnknown, agent.CallFinished{}, nil
+	}
+	rec, ok := t.(tool.Reconciler)
+	if !ok {
+		return tool.OutcomeUnknown, agent.CallFinished{}, nil
+	}
+	out, res, err := rec.Reconcile(ctx, r.toolCall(c))
+	if err != nil || out != tool.OutcomeDone {
+		if ctx.Err() != nil {
+			return "", agent.CallFinished{}, ctx.Err()
+		}
+		if out == tool.OutcomeNotDone && err == nil {
+			return out, agent.CallFinished{}, nil
+		}
+		return tool.OutcomeUnknown, agent.CallFinished{}, nil
+	}
+	word, err := r.finished(ctx, c, res)
+	return out, word, err
+}
+
+// takeIn adds a finished execution's result to the draft if it is still this invocation's to store; else it goes through the
+// inbox or nowhere (rule 10).
+func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
+	c, ok := p.draft.State.Call(f.call.ID)
+	if ok && (c.Status == agent.StatusRunning && c.Claim == r.inv.Writer || c.Status == agent.StatusNew && !f.claimed) {
+		p.taken = append(p.taken, f)
+		p.results = true
+		if f.event == nil {
+			return r.ranOut(ctx, p, c)
+		}
+		return p.draft.Add(f.event)
+	}
+	if !ok || !c.Status.Terminal() {
+		if err := r.deliverLate(ctx, f); err != nil {
+			return err
+		}
+	}
+	r.flight.stored([]*execution{f})
+	return nil
+}
+
+// ranOut handles a call that cannot be repeated and ran out of time: it may still happen, so it is never run again on a tool's
+// word, only settled on it.
+func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
+	found, word, err := r.reconcile(ctx, c)
+	if err != nil {
+		return err
+	}
+	p.claims, p.suspends = true, true
+	if err := p.draft.Add(r.unknown(p, c)); err != nil || found != tool.OutcomeDone {
+		return err
+	}
+	return p.draft.Add(reconciled(word))
+}
+
+// reconciled is a tool's word on a call that was interrupted.
+func reconciled(word agent.CallFinished) agent.Answered {
+	return agent.Answered{Call: word.Call, Content: word.Content, Blob: word.Blob, IsError: word.IsError, By: "reconcile"}
+}

@@ -1,0 +1,65 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+// Model answers one request. Errors are *agent.ModelError or the context's. Safe for concurrent use.
+type Model interface {
+	Generate(ctx context.Context, r agent.Request) (agent.Reply, error)
+}
+
+// Asker is a Model behind its retries: it says how many requests an answer or a failure took.
+type Asker interface {
+	Ask(ctx context.Context, r agent.Request) (reply agent.Reply, requests int, err error)
+}
+
+// ToolSource finds tools by their original name.
+type ToolSource interface {
+	Lookup(original string) (tool.Tool, bool)
+}
+
+// Waiter drives executions of the state machine. Names are those of executions; starting one twice by the same name is not an
+// error, and neither is stopping one that has ended.
+type Waiter interface {
+	// Success completes the wait that a task token belongs to. ErrSettled says that it was completed or has timed out before.
+	Success(ctx context.Context, token string) error
+	Start(ctx context.Context, tenant, run, name string) error
+	Stop(ctx context.Context, name, cause string) error
+	// Status says whether an execution of that name runs.
+	Status(ctx context.Context, name string) (ExecutionStatus, error)
+}
+
+// ExecutionStatus is what became of an execution.
+type ExecutionStatus string
+
+// The statuses of executions.
+const (
+	ExecutionNone    ExecutionStatus = "none" // never started
+	ExecutionRunning ExecutionStatus = "running"
+	ExecutionEnded   ExecutionStatus = "ended"
+)
+
+// ErrSettled says that a task token's wait is over: look at the record (rule 8).
+var ErrSettled = errors.New("the wait of this task token is over")
+
+// EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long;
+// what it does with it is nobody's durable concern.
+type EventSink interface {
+	Committed(ctx context.Context, e agent.Entry, s *agent.AgentState)
+}
+
+// IDs draws what is random. Safe for concurrent use.
+type IDs interface {
+	// Writer is a random id of one invocation, eight characters or more.
+	Writer() string
+	// Key is a ULID for a run that came without a key.
+	Key() string
+}
+
+// Definitions finds the resolved definition a run is pinned to, by tenant and digest.
+type Definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)

@@ -1,0 +1,98 @@
+package runtime
+
+import (
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// Where a route leads, as the state machine's Choice reads it.
+const (
+	NextTools    = "tools"
+	NextStep     = "step"
+	NextWait     = "wait"
+	NextContinue = "continue"
+	NextDone     = "done"
+	NextFailed   = "failed"
+)
+
+// The bounds of a wait, in seconds: a task that times out sooner costs more than it tells, and a year is all an execution has.
+const (
+	minWait = 60
+	maxWait = 31_536_000
+)
+
+// Route is all that travels through the state machine: ids and hints, never content.
+type Route struct {
+	Tenant      string `json:"tenant"`
+	Run         string `json:"run"`
+	Next        string `json:"next"`
+	At          int64  `json:"at"`                  // hint: where the journal's live part begins
+	Woken       int64  `json:"woken"`               // the wait that has just ended; on the way to a wait, that wait (rule 7)
+	WaitSeconds int64  `json:"waitSeconds"`         // on the way to a wait: to the earliest expiry
+	Successor   string `json:"successor,omitempty"` // on the way to a hand-over: the execution to start
+}
+
+// Invocation is who acts: the execution that invoked us, the wait it was woken from (0 = none), and a writer id of this very
+// invocation.
+type Invocation struct {
+	Tenant, Run string
+	Execution   string // name
+	Woken       int64
+	Writer      string
+}
+
+func (i Invocation) route(next string) Route { return Route{Tenant: i.Tenant, Run: i.Run, Next: next} }
+
+// turnedAway says where an invocation goes that may not touch the run: because another execution owns it (rules 12, 13), because
+// it is done, or because it is parked and this is not the attempt that was woken (rule 7).
+func turnedAway(i Invocation, s *agent.AgentState, now time.Time) (Route, bool) {
+	switch {
+	case s.Owner != i.Execution && s.FormerOwner == i.Execution:
+		r := i.route(NextContinue)
+		r.Successor = s.Owner
+		return r, true
+	case s.Owner != i.Execution:
+		return i.route(NextDone), true
+	case s.Status == agent.RunDone:
+		return i.route(doneRoute(s)), true
+	case s.Status == agent.RunWaiting && i.Woken != s.WaitSeq:
+		return waitRoute(i, s, now), true
+	default:
+		return Route{}, false
+	}
+}
+
+func doneRoute(s *agent.AgentState) string {
+	if s.Reason == agent.ReasonError {
+		return NextFailed
+	}
+	return NextDone
+}
+
+func waitRoute(i Invocation, s *agent.AgentState, now time.Time) Route {
+	r := i.route(NextWait)
+	r.Woken = s.WaitSeq
+	left := s.EarliestExpiry().Sub(now)
+	r.WaitSeconds = min(max(int64((left+time.Second-1)/time.Second), minWait), maxWait)
+	return r
+}
+
+// routeAfter is where a run goes from a state this invocation has just committed.
+func routeAfter(i Invocation, d *agent.Definition, s *agent.AgentState, now time.Time) Route {
+	if s.Owner != i.Execution {
+		r := i.route(NextContinue)
+		r.Successor = s.Owner
+		return r
+	}
+	switch {
+	case s.Status == agent.RunDone:
+		return i.route(doneRoute(s))
+	case s.Status == agent.RunWaiting:
+		return waitRoute(i, s, now)
+	case agent.Next(d, s).Kind == agent.ActTools:
+		return i.route(NextTools)
+	default:
+		return i.route(NextStep)
+	}
+}

@@ -1,0 +1,240 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+// Ports is everything a use case needs of the world. All but Sink are required.
+type Ports struct {
+	Table   store.Table
+	Journal *store.Journal
+	Blobs   store.Blobs
+	Model   Asker
+	Tools   ToolSource
+	Waiter  Waiter
+	Clock   clock.Clock
+	IDs     IDs
+	Sink    EventSink // nil = nobody listens
+}
+
+// ErrContention says that an entry lost its sequence so often that this attempt gives up; a later one will not.
+var ErrContention = errors.New("the run is written to by others")
+
+// maxReloads bounds how often one invocation plans anew after a conflict; maxUncertain, how often after an error that leaves
+// open whether the write happened.
+const (
+	maxReloads   = 40
+	maxUncertain = 3
+)
+
+// commit appends the draft, with the requests to people that it opens, closes and uses up, and tells the sink.
+func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition) error {
+	guards, err := requestOps(&before, d, def)
+	if err != nil {
+		return err
+	}
+	if err := p.Journal.Append(ctx, before, d, guards...); err != nil {
+		return err
+	}
+	if p.Sink != nil {
+		after := d.Committed()
+		p.Sink.Committed(ctx, d.Entry, &after)
+	}
+	return nil
+}
+
+// reloads counts conflicts and uncertain errors of one invocation.
+type reloads struct{ conflicts, uncertain int }
+
+// again reports whether err is answered by reading the run again and planning anew (rule 2); it returns the error to give up
+// with where it is not.
+func (r *reloads) again(ctx context.Context, err error) (bool, error) {
+	switch {
+	case errors.Is(err, store.ErrSequenceTaken), errors.Is(err, store.ErrInboxMoved), errors.Is(err, store.ErrGuardFailed):
+		if r.conflicts++; r.conflicts > maxReloads {
+			return false, fmt.Errorf("%w: %w", ErrContention, err)
+		}
+		return true, nil
+	case ctx.Err() != nil || final(err):
+		return false, err
+	default:
+		if r.uncertain++; r.uncertain > maxUncertain {
+			return false, err
+		}
+		return true, nil
+	}
+}
+
+// final reports whether the same attempt would meet the same error again.
+func final(err error) bool {
+	var forbidden *agent.ApplyError
+	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return errors.As(err, &forbidden)
+}
+
+// requestOps are the writes to requests that belong into the draft's transaction: a new one for every call it suspends (A19),
+// an end for every one it overtakes, and the use of every approval it claims under (A6).
+func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+	var ops []store.Op
+	for _, c := range d.State.Waits() {
+		if was, ok := before.Call(c.ID); ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
+			continue
+		}
+		t, _ := def.Tool(c.Tool)
+		op, err := approval.CreateOp(approval.ForCall(&d.State, c, agent.Decide(def.Permission, t, c.Input)))
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
+	}
+	for _, c := range before.Waits() {
+		if as, ended := overtaken(c, d.Entry.Events); ended {
+			ops = append(ops, approval.CloseOp(before.Tenant, *c.Wait, as))
+		}
+	}
+	return append(ops, consumed(before.Tenant, d)...), nil
+}
+
+// overtaken reports whether the events settle a suspended call otherwise than by a decision on its request, and how the request
+// ends then.
+func overtaken(c agent.Call, events []agent.Event) (approval.Status, bool) {
+	for _, e := range events {
+		switch e := e.(type) {
+		case agent.Decided:
+			if e.Call == c.ID && e.Approval == c.Wait.Approval {
+				return "", false
+			}
+		case agent.Answered:
+			if e.Call == c.ID {
+				return "", false
+			}
+		case agent.LateResult:
+			if e.Call == c.ID && c.Wait.For == agent.ForOutcome {
+				return approval.Voided, true
+			}
+		case agent.CallCancelled:
+			if e.Call == c.ID {
+				return approval.Expired, true
+			}
+		case agent.Finished:
+			return approval.Cancelled, true
+		}
+	}
+	return "", false
+}
+
+// consumed are the uses of the approvals under which the draft claims, each once.
+func consumed(tenant string, d *agent.Draft) []store.Op {
+	var ops []store.Op
+	granted := map[string]agent.Grant{}
+	for _, c := range d.Before().Live {
+		if c.Grant != nil && c.Grant.Consumed {
+			granted[c.ID] = *c.Grant
+		}
+	}
+	for _, e := range d.Entry.Events {
+		claim, ok := e.(agent.CallClaimed)
+		if !ok {
+			continue
+		}
+		c, _ := d.State.Call(claim.Call)
+		if _, used := granted[c.ID]; c.Grant != nil && !used {
+			ops = append(ops, approval.ConsumeOp(tenant, *c.Grant, d.Entry.Time))
+		}
+	}
+	return ops
+}
+
+// expire cancels the suspended calls whose time is up. A timeout never approves (A14).
+func expire(d *agent.Draft) error {
+	for _, c := range d.State.Waits() {
+		if d.Entry.Time.Before(c.Wait.Expires) {
+			continue
+		}
+		e := agent.CallCancelled{Call: c.ID, Reason: agent.WhyExpired, Content: agent.TextExpired()}
+		if c.Wait.For == agent.ForOutcome {
+			e.Reason, e.Content = agent.WhyOutcomeUnknown, agent.TextOutcomeExpired()
+		}
+		if err := d.Add(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// draft starts the entry of one attempt: it resumes a parked run and drains exactly the inputs that were read (rule 16).
+func (p Ports) draft(i Invocation, l store.Loaded) (*agent.Draft, error) {
+	d := agent.NewDraft(l.State, i.Writer, p.Clock.Now())
+	if l.State.Status == agent.RunWaiting {
+		if err := d.Add(agent.Resumed{}); err != nil {
+			return nil, err
+		}
+	}
+	for _, fact := range l.Inbox {
+		if err := d.Add(fact); err != nil {
+			return nil, err
+		}
+		if _, said := fact.(agent.InputReceived); said {
+			d.Mark(agent.CheckpointUserMessage)
+		}
+	}
+	return d, nil
+}
+
+// park ends the draft as a wait. A parked run is a finished attempt.
+func park(d *agent.Draft) error {
+	if err := d.Add(agent.Parked{Expires: d.State.EarliestExpiry()}); err != nil {
+		return err
+	}
+	d.Mark(agent.CheckpointRunFinished)
+	return nil
+}
+
+// Validate checks arguments against the tool's schema.
+func Validate(t agent.ToolSpec, args json.RawMessage) error {
+	s, err := tool.CompileSchema(t.Schema)
+	if err != nil {
+		return fmt.Errorf("the schema of %s is broken: %w", t.ModelName(), err)
+	}
+	return s.Validate(args)
+}
+
+// PinnedDefinitions reads definitions from blobs and keeps them.
+func PinnedDefinitions(blobs store.Blobs) Definitions {
+	var mu sync.Mutex
+	known := map[string]*agent.Definition{}
+	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
+		mu.Lock()
+		def, ok := known[tenant+"/"+digest]
+		mu.Unlock()
+		if ok {
+			return def, nil
+		}
+		data, err := blobs.Get(ctx, tenant, digest)
+		if err != nil {
+			return nil, fmt.Errorf("read definition %s: %w", digest, err)
+		}
+		def = &agent.Definition{}
+		if err := json.Unmarshal(data, def); err != nil {
+			return nil, fmt.Errorf("read definition %s: %w", digest, err)
+		}
+		mu.Lock()
+		known[tenant+"/"+digest] = def
+		mu.Unlock()
+		return def, nil
+	}
+}

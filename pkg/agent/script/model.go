@@ -1,0 +1,158 @@
+package script
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/countersign/countersign/internal/match"
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// WantError is a scenario failure: a request that is not what the script wants, that is malformed, or that no line is
+// left for. Got and Want are for people and may hold parts of the request.
+type WantError struct {
+	File string
+	Line int    // the script's line; one past the last when it ran out
+	Path string // where in the request, e.g. messages[0].seenCount
+	Got  string
+	Want string
+}
+
+func (e *WantError) Error() string {
+	return fmt.Sprintf("%s:%d: %s: got %s, want %s", e.File, e.Line, e.Path, e.Got, e.Want)
+}
+
+// Model answers requests from a script. It is safe for concurrent use.
+type Model struct {
+	// OnText, if not nil, is called with the text of a reply before Generate returns it: in the line's chunks, else whole.
+	// Set it before the first request.
+	OnText func(r agent.Request, text string)
+
+	script   *Script
+	mu       sync.Mutex
+	used     map[int]bool // by line number
+	failures []WantError
+}
+
+// New makes a model of a script. It keeps no position: two models of one script give the same replies.
+func New(s *Script) *Model { return &Model{script: s, used: map[int]bool{}} }
+
+// Generate answers with the line of the request's inference and attempt. A context that is done is returned as its error. Any
+// other error is an *agent.ModelError: of the line's own class, or ModelInvalid, wrapping a *WantError that Failures
+// lists as well. Usage on an error line is not reported: a failed call has none.
+func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return agent.Reply{}, err
+	}
+	l, ok := m.script.at(r.Inference, r.Attempt)
+	if !ok {
+		got := fmt.Sprintf("a request for inference %d", r.Inference)
+		return agent.Reply{}, m.refuse(r, m.script.end, []match.Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
+	}
+	if found := l.check(r); len(found) > 0 {
+		return agent.Reply{}, m.refuse(r, l.number, found)
+	}
+	m.use(l.number)
+	if l.class != "" {
+		message := fmt.Sprintf("scripted error, %s:%d", m.script.file, l.number)
+		return agent.Reply{}, &agent.ModelError{Class: l.class, Model: name(r), Message: message}
+	}
+	m.stream(r, l)
+	return l.reply(r), nil
+}
+
+// check lists everything that is wrong with a request for this line.
+func (l line) check(r agent.Request) []match.Mismatch {
+	found := malformed(r.Messages)
+	if l.model != "" && l.model != r.Model.ID {
+		found = append(found, match.Mismatch{Path: "model", Got: r.Model.ID, Want: l.model})
+	}
+	different, err := differences(l.want, r)
+	if err != nil {
+		return append(found, match.Mismatch{Path: "request", Got: err.Error(), Want: "a request that is JSON"})
+	}
+	return append(found, different...)
+}
+
+// refuse records the failures and makes the first of them the call's error.
+func (m *Model) refuse(r agent.Request, number int, found []match.Mismatch) error {
+	m.use(number)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var first *WantError
+	for _, f := range found {
+		e := WantError{File: m.script.file, Line: number, Path: f.Path, Got: f.Got, Want: f.Want}
+		if first == nil {
+			first = &e
+		}
+		if !slices.Contains(m.failures, e) { // a request repeated after a crash fails the same way
+			m.failures = append(m.failures, e)
+		}
+	}
+	message := fmt.Sprintf("%s:%d: request is not what the script wants", m.script.file, number)
+	return &agent.ModelError{Class: agent.ModelInvalid, Model: name(r), Message: message, Cause: first}
+}
+
+func (m *Model) use(number int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.used[number] = true
+}
+
+func (m *Model) stream(r agent.Request, l line) {
+	if m.OnText == nil || l.text == "" {
+		return
+	}
+	if l.chunks == nil {
+		m.OnText(r, l.text)
+		return
+	}
+	for _, piece := range l.chunks {
+		m.OnText(r, piece)
+	}
+}
+
+func (l line) reply(r agent.Request) agent.Reply {
+	stop := "stop"
+	if len(l.calls) > 0 {
+		stop = "tool_calls"
+	}
+	return agent.Reply{Model: name(r), Text: l.text, Calls: slices.Clone(l.calls), StopReason: stop, Usage: l.usage}
+}
+
+// name is the id of the model that answers: the one asked for, else script.
+func name(r agent.Request) string {
+	if r.Model.ID == "" {
+		return "script"
+	}
+	return r.Model.ID
+}
+
+// Failures lists what went wrong so far, each thing once, in order of first appearance. Empty means that all requests were as
+// wanted.
+func (m *Model) Failures() []*WantError {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []*WantError
+	for _, e := range m.failures {
+		list = append(list, &e)
+	}
+	return list
+}
+
+// Leftover lists the numbers of the lines that no request has reached, in order.
+func (m *Model) Leftover() []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var left []int
+	for _, block := range m.script.blocks {
+		for _, l := range block {
+			if !m.used[l.number] {
+				left = append(left, l.number)
+			}
+		}
+	}
+	return left
+}

@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+)
+
+// parentSubject is the correlation key that travels in a start's input and is not the model's business (seed 000).
+const parentSubject = "parentSubject$$"
+
+// StartMessages are a run's first messages: what a user said, or the input as one user text, less the parent-subject key. Exactly
+// one of the two must be given; input must be strict JSON.
+func StartMessages(said []UserBlock, input json.RawMessage) ([]UserBlock, error) {
+	switch {
+	case len(said) > 0 && input != nil:
+		return nil, errors.New("message and input are given; want one of them")
+	case len(said) > 0:
+		return said, nil
+	case input == nil:
+		return nil, errors.New("nothing to start with; want message or input")
+	}
+	text, err := CompactJSON(input, JSONLimits{})
+	if err != nil {
+		return nil, err
+	}
+	if text, err = withoutParent(text); err != nil {
+		return nil, err
+	}
+	return []UserBlock{{Text{Text: string(text)}}}, nil
+}
+
+// withoutParent drops the parent-subject key of an object and keeps the order and digits of the rest.
+func withoutParent(raw json.RawMessage) (json.RawMessage, error) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return raw, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	out := []byte{'{'}
+	for d.More() {
+		k, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return nil, err
+		}
+		if k == parentSubject {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		name, err := json.Marshal(k)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(append(out, name...), ':'), v...)
+	}
+	return append(out, '}'), nil
+}
+
+// ParseMessage reads a message as people send it: a string, or a list of content blocks that a user may say.
+func ParseMessage(raw json.RawMessage) ([]UserBlock, error) {
+	var text string
+	if err := json.Unmarshal(raw, &text); err == nil {
+		if text == "" {
+			return nil, errors.New("the message is empty")
+		}
+		return []UserBlock{{Text{Text: text}}}, nil
+	}
+	var blocks []UserBlock
+	if err := json.Unmarshal(raw, &blocks); err != nil {
+		return nil, errors.New("want a string or a list of content blocks")
+	}
+	if len(blocks) == 0 {
+		return nil, errors.New("the message is empty")
+	}
+	return blocks, userMaySay("message", blocks)
+}

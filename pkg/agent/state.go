@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// AgentState is everything known about one run: the fold of its journal. It is a value: Apply returns a new one and the old
+// stays as it was, though both share memory. The zero AgentState is a run that has not started. It holds nothing that an
+// SDK defines. JSON is the run of the HTTP API, with the seenCount of every message.
+type AgentState struct {
+	Tenant, Run, Agent, Version string
+	Definition                  string // digest of the pinned definition's blob
+	HooksVersion                string
+	Subject, AccessControl      string
+	Parent, Continues           string
+	Input                       json.RawMessage // what the run was started with; nil when it began with a message
+	BodyDigest                  string          // of the start request: the same key with another body is refused
+
+	Status      RunStatus
+	Reason      Reason
+	Error       *RunError // set when Reason is error
+	Output      json.RawMessage
+	StartedAt   time.Time
+	UpdatedAt   time.Time
+	EndedAt     time.Time // zero until Done
+	Owner       string    // the execution that may write; FormerOwner handed over to it
+	FormerOwner string
+	Generation  int64 // of owners, from 0
+	OwnedSince  int64 // sequence of the entry that made Owner the owner
+	WaitSeq     int64 // sequence of the entry that parked the run, while it waits
+
+	Entries int64 // journal entries applied: the next sequence number
+	Drained int64 // inbox slots applied, from 1
+
+	Inferences     int64
+	Interactions   Interactions
+	ModelCalls     int64
+	Usage          Usage
+	ExecutionUnits int64
+	Unseen         int    // user messages that no inference has carried yet
+	System         string // digest of the system prompt the newest inference had
+	BlobMessages   int    // live messages whose body is in a blob
+
+	Messages Log[Message] // live messages, oldest first
+	Settled  CallLog      // calls of finished rounds, in order
+	Live     []Call       // calls since the oldest one that is open, in order; never written in place
+	Round    Round
+	Queued   []queued // what users said while calls were open; never written in place
+
+	head entryHead // of the entry being applied
+}
+
+// Round is the newest batch of calls.
+type Round struct {
+	Inference int64 // the inference that asked for it; 0 = none yet
+	Committed bool  // its first results are in the conversation; what comes later is appended together
+}
+
+// queued is a block that waits to be said until the round has its results.
+type queued struct {
+	block  Block
+	source Source
+}
+
+// Reason is why a run is where it is. stopped:<code> are values too.
+type Reason string
+
+// The reasons.
+const (
+	ReasonNaturalEnd Reason = "natural_end"
+	ReasonCancelled  Reason = "cancelled"
+	ReasonError      Reason = "error"
+	ReasonSuspended  Reason = "suspended"
+	ReasonMaxRounds  Reason = "stopped:max_rounds_reached"
+)
+
+// RunError is why a run ended in error. Message is fit to be shown and stored.
+type RunError struct {
+	Code    ErrorCode `json:"code"`
+	Message string    `json:"message"`
+}
+
+// ErrorCode is one of a small closed set.
+type ErrorCode string
+
+// The error codes.
+const (
+	CodeInteractionsExhausted ErrorCode = "interactions_exhausted"
+	CodeModelFailed           ErrorCode = "model_failed"
+	CodeDefinition            ErrorCode = "definition"
+	CodeInternal              ErrorCode = "internal"
+)
+
+// Seq is the sequence of the newest entry, -1 before the first.
+func (s *AgentState) Seq() int64 { return s.Entries - 1 }
+
+// LastWriter is the writer of the newest entry, "" before the first.
+func (s *AgentState) LastWriter() string { return s.head.writer }
+
+// Call finds a call by id.
+func (s *AgentState) Call(id string) (Call, bool) {
+	for i := range s.Live {
+		if s.Live[i].ID == id {
+			return s.Live[i], true
+		}
+	}
+	return s.Settled.Find(id)
+}
+
+// Calls is every call of the run in the order the model made them.
+func (s *AgentState) Calls() []Call {
+	out := make([]Call, 0, s.Settled.Len()+len(s.Live))
+	return append(append(out, s.Settled.All()...), s.Live...)
+}
+
+// Waits lists the suspended calls.
+func (s *AgentState) Waits() []Call {
+	var out []Call
+	for _, c := range s.Live {
+		if c.Status == StatusSuspended {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// EarliestExpiry is when the first of the open waits expires; zero when there is none.
+func (s *AgentState) EarliestExpiry() time.Time {
+	var first time.Time
+	for _, c := range s.Live {
+		if c.Status == StatusSuspended && (first.IsZero() || c.Wait.Expires.Before(first)) {
+			first = c.Wait.Expires
+		}
+	}
+	return first
+}

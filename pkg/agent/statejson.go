@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// runJSON is a run as people and the HTTP API see it (interfaces.md section 3).
+type runJSON struct {
+	ID             string          `json:"id"`
+	Agent          string          `json:"agent"`
+	Version        string          `json:"version"`
+	Status         RunStatus       `json:"status"`
+	Reason         Reason          `json:"reason,omitempty"`
+	Error          *RunError       `json:"error,omitempty"`
+	Output         json.RawMessage `json:"output"`
+	Inferences     int64           `json:"inferences"`
+	ModelCalls     int64           `json:"modelCalls"`
+	Interactions   Interactions    `json:"interactions"`
+	ExecutionUnits int64           `json:"executionUnits"`
+	Usage          Usage           `json:"usage"`
+	Messages       []messageJSON   `json:"messages"`
+	Calls          []callJSON      `json:"calls"`
+	Waiting        []waitingJSON   `json:"waiting"`
+	Summary        string          `json:"summary"`
+	Subject        string          `json:"subject,omitempty"`
+	Parent         string          `json:"parent,omitempty"`
+	Continues      string          `json:"continues,omitempty"`
+	StartedAt      *time.Time      `json:"startedAt,omitempty"`
+	UpdatedAt      *time.Time      `json:"updatedAt,omitempty"`
+	EndedAt        *time.Time      `json:"endedAt,omitempty"`
+	Seq            int64           `json:"seq"`
+}
+
+type messageJSON struct {
+	Role      Role            `json:"role"`
+	SeenCount int64           `json:"seenCount"`
+	Content   json.RawMessage `json:"content"`
+}
+
+type callJSON struct {
+	ID         string          `json:"id"`
+	Tool       string          `json:"tool"`
+	Input      json.RawMessage `json:"input"`
+	Status     CallStatus      `json:"status"`
+	Executions int             `json:"executions"`
+	Reason     CallReason      `json:"reason,omitempty"`
+}
+
+type waitingJSON struct {
+	Call     string    `json:"call"`
+	For      WaitFor   `json:"for"`
+	Approval string    `json:"approval,omitempty"`
+	Since    time.Time `json:"since"`
+	Expires  time.Time `json:"expiresAt"`
+}
+
+// listed is how many messages and calls, the newest, a run's JSON holds.
+const listed = 200
+
+// MarshalJSON writes the run of the HTTP API: the newest 200 messages, each with its real seenCount, and the newest 200 calls.
+func (s AgentState) MarshalJSON() ([]byte, error) {
+	j := runJSON{
+		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error, Output: s.Output,
+		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage,
+		Calls: callsJSON(newest(s.Calls())), Waiting: []waitingJSON{},
+		Subject: s.Subject, Parent: s.Parent, Continues: s.Continues,
+		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(),
+	}
+	for _, c := range s.Waits() {
+		j.Waiting = append(j.Waiting, waitingJSON{c.ID, c.Wait.For, c.Wait.Approval, c.Wait.Since, c.Wait.Expires})
+	}
+	var err error
+	if j.Messages, err = messagesJSON(newest(s.Messages.All()), s.Inferences); err != nil {
+		return nil, err
+	}
+	return json.Marshal(j)
+}
+
+// MarshalMessages writes messages as a run's JSON does, all of them.
+func MarshalMessages(messages []Message, inferences int64) ([]byte, error) {
+	out, err := messagesJSON(messages, inferences)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(out)
+}
+
+// newest cuts a list to what a run's JSON shows.
+func newest[T any](list []T) []T { return list[max(0, len(list)-listed):] }
+
+func messagesJSON(messages []Message, inferences int64) ([]messageJSON, error) {
+	out := make([]messageJSON, len(messages))
+	for i, m := range messages {
+		content, err := MarshalBlock(m.Block)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = messageJSON{m.Role, m.Seen(inferences), content}
+	}
+	return out, nil
+}
+
+func callsJSON(calls []Call) []callJSON {
+	out := make([]callJSON, len(calls))
+	for i, c := range calls {
+		out[i] = callJSON{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason}
+	}
+	return out
+}
+
+func timeJSON(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

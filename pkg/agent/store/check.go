@@ -1,0 +1,173 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// CheckOps is the validation all adapters share, so that what one accepts all accept. It returns nil, ErrTooLarge for a Put
+// over MaxItem, or ErrInvalid for anything else no adapter takes:
+//
+//   - no operations, more than MaxOps, more than MaxWrite bytes in all, or a key named twice;
+//   - a key, index, attribute name or string that is empty where it names something, too long, not UTF-8, or holds a NUL
+//     (which separates keys in ordered stores); an Index without IndexSort, or the other way round;
+//   - an unknown kind or operator; an ordered operator with a string;
+//   - an Update that carries a body or sets nothing, a Check that carries more than its key or has no condition.
+//
+// An Update may carry Index and IndexSort: the item moves there. Without, it stays listed where it was.
+func CheckOps(ops []Op) error {
+	if len(ops) == 0 || len(ops) > MaxOps {
+		return fmt.Errorf("write %d operations, want 1 to %d: %w", len(ops), MaxOps, ErrInvalid)
+	}
+	seen := make(map[Key]struct{}, len(ops))
+	total := 0
+	for i, op := range ops {
+		if err := checkOp(op); err != nil {
+			return fmt.Errorf("check operation %d on %q %q: %w", i, op.Item.PK, op.Item.SK, err)
+		}
+		if _, twice := seen[op.Item.Key]; twice {
+			return fmt.Errorf("check operation %d on %q %q: key named twice: %w", i, op.Item.PK, op.Item.SK, ErrInvalid)
+		}
+		seen[op.Item.Key] = struct{}{}
+		total += Size(op.Item)
+	}
+	if total > MaxWrite {
+		return fmt.Errorf("write %d bytes at once, want at most %d: %w", total, MaxWrite, ErrInvalid)
+	}
+	return nil
+}
+
+// CheckKey returns ErrInvalid when no item can be stored under k.
+func CheckKey(k Key) error {
+	return errors.Join(
+		checkName("partition key", k.PK, MaxPK),
+		checkName("sort key", k.SK, MaxSK),
+	)
+}
+
+// CheckRange returns ErrInvalid when r names no partition, has a negative limit, or a bound no key can have.
+// A range whose From is above its To is valid and empty.
+func CheckRange(r Range) error {
+	if r.Limit < 0 {
+		return fmt.Errorf("query %q: limit %d is negative: %w", r.PK, r.Limit, ErrInvalid)
+	}
+	err := errors.Join(
+		checkName("partition", r.PK, MaxPK),
+		checkText("lower bound", r.From),
+		checkText("upper bound", r.To),
+	)
+	if err != nil {
+		return fmt.Errorf("query %q: %w", r.PK, err)
+	}
+	return nil
+}
+
+func checkOp(op Op) error {
+	if err := CheckKey(op.Item.Key); err != nil {
+		return err
+	}
+	if err := checkKind(op); err != nil {
+		return err
+	}
+	if err := checkIndex(op.Item); err != nil {
+		return err
+	}
+	if err := checkAttrs(op.Item.Attrs); err != nil {
+		return err
+	}
+	return checkConds(op.If)
+}
+
+func checkKind(op Op) error {
+	it := op.Item
+	bare := len(it.Attrs) == 0 && it.Index == "" && it.IndexSort == ""
+	switch op.Kind {
+	case Put:
+		if n := Size(it); n > MaxItem {
+			return fmt.Errorf("%d bytes: %w", n, ErrTooLarge)
+		}
+	case Update:
+		if bare || len(it.Body) > 0 {
+			return fmt.Errorf("an update sets attributes or the index, and no body: %w", ErrInvalid)
+		}
+	case Check:
+		if !bare || len(it.Body) > 0 || len(op.If) == 0 {
+			return fmt.Errorf("a check has a key and conditions: %w", ErrInvalid)
+		}
+	default:
+		return fmt.Errorf("unknown kind %d: %w", op.Kind, ErrInvalid)
+	}
+	return nil
+}
+
+func checkIndex(it Item) error {
+	if it.Index == "" && it.IndexSort == "" {
+		return nil
+	}
+	return errors.Join(
+		checkName("index", it.Index, MaxPK),
+		checkName("index sort key", it.IndexSort, MaxSK),
+	)
+}
+
+func checkAttrs(attrs map[string]Value) error {
+	for name, v := range attrs {
+		if err := checkAttrName(name); err != nil {
+			return err
+		}
+		if !utf8.ValidString(v.s) {
+			return fmt.Errorf("attribute %q is not UTF-8: %w", name, ErrInvalid)
+		}
+	}
+	return nil
+}
+
+func checkAttrName(name string) error {
+	switch name {
+	case NamePK, NameSK, NameBody, NameIndex, NameIndexSort:
+		return fmt.Errorf("attribute name %q is reserved: %w", name, ErrInvalid)
+	}
+	return checkName("attribute name", name, MaxSK)
+}
+
+func checkConds(conds []Cond) error {
+	for _, c := range conds {
+		switch c.Op {
+		case ItemAbsent, ItemExists:
+			continue
+		case Equal:
+		case AtMost, Above:
+			if c.Value.isStr {
+				return fmt.Errorf("condition on %q orders a string: %w", c.Attr, ErrInvalid)
+			}
+		default:
+			return fmt.Errorf("unknown operator %d: %w", c.Op, ErrInvalid)
+		}
+		if err := checkAttrName(c.Attr); err != nil {
+			return err
+		}
+		if !utf8.ValidString(c.Value.s) {
+			return fmt.Errorf("condition on %q is not UTF-8: %w", c.Attr, ErrInvalid)
+		}
+	}
+	return nil
+}
+
+func checkName(what, s string, most int) error {
+	if s == "" {
+		return fmt.Errorf("%s is empty: %w", what, ErrInvalid)
+	}
+	if len(s) > most {
+		return fmt.Errorf("%s has %d bytes, want at most %d: %w", what, len(s), most, ErrInvalid)
+	}
+	return checkText(what, s)
+}
+
+func checkText(what, s string) error {
+	if !utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0 {
+		return fmt.Errorf("%s %q is not UTF-8 without NUL: %w", what, s, ErrInvalid)
+	}
+	return nil
+}

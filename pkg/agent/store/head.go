@@ -1,0 +1,111 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// Head is a run's view for lists and waits. It is written in the transaction of the entry that changes it and by the
+// waiter, by nobody else; what a run is, its journal says (rule 1).
+type Head struct {
+	Tenant, Run, Agent string
+	Status             agent.RunStatus
+	Reason             agent.Reason
+	Owner              string
+	WaitSeq            int64  // while waiting: the sequence of the parking entry
+	Drained            int64  // inbox slots the journal had applied when this was written
+	Token              string // while waiting: the task token that wakes the run; empty until the waiter has stored it
+	Expires            time.Time
+	StartedAt          time.Time
+	UpdatedAt          time.Time
+}
+
+// headOp writes the view of s, without a token.
+func headOp(s *agent.AgentState) Op {
+	attrs := map[string]Value{
+		"agent": Str(s.Agent), "status": Str(string(s.Status)), "reason": Str(string(s.Reason)), "owner": Str(s.Owner),
+		"waitSeq": Num(s.WaitSeq), "drained": Num(s.Drained), "attempt": Num(-1), "token": Str(""),
+		"started": Num(s.StartedAt.UnixMilli()), "updated": Num(s.UpdatedAt.UnixMilli()), "expires": Num(0),
+	}
+	if s.Status == agent.RunWaiting {
+		attrs["expires"] = Num(s.EarliestExpiry().UnixMilli())
+	}
+	return Op{Kind: Put, Item: Item{
+		Key: headKey(s.Tenant, s.Run), Attrs: attrs, Body: []byte(s.Run),
+		Index: runsIndex(s.Tenant, string(s.Status)), IndexSort: fmt.Sprintf("%013d#%s", s.StartedAt.UnixMilli(), s.Run),
+	}}
+}
+
+func readHead(tenant string, it Item) Head {
+	h := Head{
+		Tenant: tenant, Run: string(it.Body), Agent: it.Attrs["agent"].String(), Status: agent.RunStatus(it.Attrs["status"].String()),
+		Reason: agent.Reason(it.Attrs["reason"].String()), Owner: it.Attrs["owner"].String(), WaitSeq: it.Attrs["waitSeq"].Int(),
+		Drained: it.Attrs["drained"].Int(), Token: it.Attrs["token"].String(),
+		StartedAt: time.UnixMilli(it.Attrs["started"].Int()).UTC(), UpdatedAt: time.UnixMilli(it.Attrs["updated"].Int()).UTC(),
+	}
+	if ms := it.Attrs["expires"].Int(); ms != 0 {
+		h.Expires = time.UnixMilli(ms).UTC()
+	}
+	return h
+}
+
+// Head reads a run's view consistently. A run that does not exist is ErrNoRun.
+func (j *Journal) Head(ctx context.Context, tenant, run string) (Head, error) {
+	it, found, err := j.table.Get(ctx, headKey(tenant, run))
+	if err != nil {
+		return Head{}, fmt.Errorf("read head of run %s: %w", run, err)
+	}
+	if !found {
+		return Head{}, fmt.Errorf("read head of run %s: %w", run, ErrNoRun)
+	}
+	return readHead(tenant, it), nil
+}
+
+// TokenClaim is what a waiter claims for its task token: the wait and the owner it waits for, and the attempt, larger for a later one.
+type TokenClaim struct {
+	Tenant, Run, Owner string
+	WaitSeq            int64
+	Attempt            int64
+	Token              string
+}
+
+// StoreToken keeps the token in HEAD while the run still waits that very wait for that owner, and no later attempt has stored
+// its own (rule 6). ErrWaitOver says that it does not.
+func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
+	err := j.table.Write(ctx, Op{Kind: Update,
+		Item: Item{Key: headKey(c.Tenant, c.Run), Attrs: map[string]Value{"token": Str(c.Token), "attempt": Num(c.Attempt)}},
+		If: []Cond{
+			{Attr: "status", Op: Equal, Value: Str(string(agent.RunWaiting))},
+			{Attr: "waitSeq", Op: Equal, Value: Num(c.WaitSeq)},
+			{Attr: "owner", Op: Equal, Value: Str(c.Owner)},
+			{Attr: "attempt", Op: AtMost, Value: Num(c.Attempt)},
+		},
+	})
+	var failed *ConditionError
+	if errors.As(err, &failed) {
+		return fmt.Errorf("store token of run %s: %w", c.Run, ErrWaitOver)
+	}
+	if err != nil {
+		return fmt.Errorf("store token of run %s: %w", c.Run, err)
+	}
+	return nil
+}
+
+// List pages through a tenant's runs of one status, newest start first. Limit 0 is 50. It may be late; no gate reads it.
+func (j *Journal) List(ctx context.Context, tenant string, status agent.RunStatus, limit int, cursor string) (heads []Head, next string, err error) {
+	if limit == 0 {
+		limit = 50
+	}
+	p, err := j.table.Query(ctx, Range{PK: runsIndex(tenant, string(status)), Index: true, Reverse: true, Limit: limit, Cursor: cursor})
+	if err != nil {
+		return nil, "", fmt.Errorf("list %s runs: %w", status, err)
+	}
+	for _, it := range p.Items {
+		heads = append(heads, readHead(tenant, it))
+	}
+	return heads, p.Cursor, nil
+}

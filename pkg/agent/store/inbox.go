@@ -1,0 +1,148 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// Accepted says what became of an input.
+type Accepted struct {
+	Slot      int64 // its place in the run's total order; 0 when Duplicate or Closed
+	Duplicate bool  // an input of this id was accepted before
+	Closed    bool  // the run has ended and takes nothing any more
+}
+
+// ErrOtherInput says that the id of an input was used for something else before.
+var ErrOtherInput = errors.New("the id was used for another input")
+
+// Accept puts a fact into the run's inbox, exactly once for its id: one transaction of the marker and the next slot
+// (rule 3). A fact without id is guarded by guards alone, which are the first operations of the transaction; if one of them
+// fails, ErrGuardFailed. An error of any other kind is uncertain: accept again under the same id.
+func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact agent.Event, guards ...Op) (Accepted, error) {
+	for {
+		newest, closed, err := j.newestSlot(ctx, tenant, run)
+		if err != nil || closed {
+			return Accepted{Closed: closed}, err
+		}
+		got, again, err := j.acceptAt(ctx, tenant, run, id, newest+1, fact, guards)
+		if !again {
+			return got, err
+		}
+	}
+}
+
+// acceptAt tries one slot; again is set where another input took it.
+func (j *Journal) acceptAt(ctx context.Context, tenant, run, id string, n int64, fact agent.Event, guards []Op) (got Accepted, again bool, err error) {
+	slot, digest, err := slotOp(tenant, run, n, fact)
+	if err != nil {
+		return Accepted{}, false, fmt.Errorf("accept input of run %s: %w", run, err)
+	}
+	ops := append([]Op{}, guards...)
+	marker := -1
+	if id != "" {
+		marker = len(ops)
+		ops = append(ops, Op{Kind: Put, If: []Cond{{Op: ItemAbsent}},
+			Item: Item{Key: markerKey(tenant, run, id), Attrs: map[string]Value{"digest": Str(digest)}}})
+	}
+	err = j.table.Write(ctx, append(ops, slot)...)
+	var failed *ConditionError
+	switch {
+	case err == nil:
+		return Accepted{Slot: n}, false, nil
+	case !errors.As(err, &failed):
+		return Accepted{}, false, fmt.Errorf("accept input of run %s: %w", run, err)
+	case marker >= 0 && FailedOp(err, marker):
+		return j.sameInput(ctx, tenant, run, id, digest)
+	case failed.Failed[0] < len(guards):
+		return Accepted{}, false, fmt.Errorf("accept input of run %s: %w", run, ErrGuardFailed)
+	default:
+		return Accepted{}, true, nil
+	}
+}
+
+// sameInput answers a duplicate like the first, unless it is another input under the same id.
+func (j *Journal) sameInput(ctx context.Context, tenant, run, id, digest string) (Accepted, bool, error) {
+	it, found, err := j.table.Get(ctx, markerKey(tenant, run, id))
+	if err != nil {
+		return Accepted{}, false, fmt.Errorf("read marker %s of run %s: %w", id, run, err)
+	}
+	if found && it.Attrs["digest"].String() != digest {
+		return Accepted{}, false, fmt.Errorf("accept input %s of run %s: %w", id, run, ErrOtherInput)
+	}
+	return Accepted{Duplicate: true}, false, nil
+}
+
+// slotOp puts the fact at slot n. The digest is the fact's own, slot aside.
+func slotOp(tenant, run string, n int64, fact agent.Event) (op Op, digest string, err error) {
+	bare, err := agent.WithSlot(fact, 0)
+	if err != nil {
+		return Op{}, "", err
+	}
+	raw, err := agent.MarshalEvent(bare)
+	if err != nil {
+		return Op{}, "", err
+	}
+	sum := sha256.Sum256(raw)
+	if fact, err = agent.WithSlot(fact, n); err != nil {
+		return Op{}, "", err
+	}
+	body, err := agent.MarshalEvent(fact)
+	if err != nil {
+		return Op{}, "", err
+	}
+	return Op{Kind: Put, Item: Item{Key: slotKey(tenant, run, n), Body: body}, If: []Cond{{Op: ItemAbsent}}}, hex.EncodeToString(sum[:]), nil
+}
+
+// closeOp ends the inbox at slot n for ever (rule 4).
+func closeOp(tenant, run string, n int64) Op {
+	return Op{Kind: Put, If: []Cond{{Op: ItemAbsent}},
+		Item: Item{Key: slotKey(tenant, run, n), Attrs: map[string]Value{"closed": Num(1)}}}
+}
+
+// readSlot is the fact in a slot; nil for the one that closes the inbox.
+func readSlot(it Item) (agent.Event, error) {
+	if isClosed(it) {
+		return nil, nil
+	}
+	n, err := slotNumber(it.SK)
+	if err != nil {
+		return nil, err
+	}
+	fact, err := agent.UnmarshalEvent(it.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read inbox slot %d: %w", n, err)
+	}
+	if agent.InboxSlot(fact) != n {
+		return nil, fmt.Errorf("read inbox slot %d: it holds the fact of slot %d", n, agent.InboxSlot(fact))
+	}
+	return fact, nil
+}
+
+func isClosed(it Item) bool { return it.Attrs["closed"].Int() == 1 }
+
+// newestSlot reads the newest slot's number, 0 for an empty inbox.
+func (j *Journal) newestSlot(ctx context.Context, tenant, run string) (n int64, closed bool, err error) {
+	p, err := j.table.Query(ctx, Range{PK: runPK(tenant, run), From: firstInbox, To: pastInbox, Limit: 1})
+	if err != nil {
+		return 0, false, fmt.Errorf("read inbox of run %s: %w", run, err)
+	}
+	if len(p.Items) == 0 {
+		return 0, false, nil
+	}
+	n, err = slotNumber(p.Items[0].SK)
+	return n, isClosed(p.Items[0]), err
+}
+
+// SlotTaken reports whether something stands in slot n: an input, or the end. It reads consistently.
+func (j *Journal) SlotTaken(ctx context.Context, tenant, run string, n int64) (bool, error) {
+	_, found, err := j.table.Get(ctx, slotKey(tenant, run, n))
+	if err != nil {
+		return false, fmt.Errorf("read inbox slot %d of run %s: %w", n, run, err)
+	}
+	return found, nil
+}

@@ -1,0 +1,44 @@
+package store
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Keys of the one table (architecture.md section 3). Under a run's partition the sort keys order themselves so that one range
+// reads the journal's tail and exactly the undrained inbox: HEAD < I# (markers) < J# (journal) < K# (inbox, newest first).
+const (
+	headSK     = "HEAD"
+	maxSlot    = 9_999_999_999 // ten digits
+	journalSK  = "J#"
+	inboxSK    = "K#"
+	markerSK   = "I#"
+	pastInbox  = "K#~"
+	firstInbox = "K#"
+)
+
+func runPK(tenant, run string) string { return "T#" + tenant + "#RUN#" + run }
+
+func entryKey(tenant, run string, seq int64) Key { return Key{runPK(tenant, run), entrySK(seq)} }
+
+func entrySK(seq int64) string { return fmt.Sprintf("%s%010d", journalSK, seq) }
+
+func slotKey(tenant, run string, n int64) Key { return Key{runPK(tenant, run), slotSK(n)} }
+
+func slotSK(n int64) string { return fmt.Sprintf("%s%010d", inboxSK, maxSlot-n) }
+
+// slotNumber reads the slot's number from its sort key.
+func slotNumber(sk string) (int64, error) {
+	left, err := strconv.ParseInt(strings.TrimPrefix(sk, inboxSK), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read inbox key %q: %w", sk, err)
+	}
+	return maxSlot - left, nil
+}
+
+func markerKey(tenant, run, id string) Key { return Key{runPK(tenant, run), markerSK + id} }
+
+func headKey(tenant, run string) Key { return Key{runPK(tenant, run), headSK} }
+
+func runsIndex(tenant, status string) string { return "T#" + tenant + "#RUNS#" + status }

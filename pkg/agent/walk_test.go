@@ -1,0 +1,509 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWalk goes through every reachable state of some small runs and proves of each that the invariants hold, and of all
+// together that the arrows they take are exactly those of the two tables.
+//
+// An arrow counts as taken by an event where Apply accepts the event with the table as it is and refuses it once that arrow is
+// out of the table. So arrows that lie inside one event (new, running, succeeded) are seen without a hook in the core.
+//
+// It is not parallel: it takes arrows out of the tables.
+func TestWalk(t *testing.T) {
+	taken := newArrowsTaken()
+	total := 0
+	for _, w := range smallWorlds() {
+		k := &explorer{t: t, w: &w, taken: taken, ids: map[string]int{}}
+		k.run()
+		k.everyStateCanEnd()
+		t.Logf("%s: %d states, %d of them done, %d transitions", w.name, len(k.nodes), k.done, k.transitions)
+		require.NotZero(t, k.done, w.name)
+		total += len(k.nodes)
+	}
+	t.Logf("%d states in all, %d kinds of transition", total, len(taken.seen))
+	taken.requireExactlyTheTables(t)
+}
+
+// node is one reachable state, with what the test itself has counted on the way there.
+type node struct {
+	state AgentState
+	seen  []int64 // seenCount of each message, counted one by one
+	path  []string
+	next  []int // states that follow without anybody ending the run from outside
+}
+
+type explorer struct {
+	t           *testing.T
+	w           *world
+	taken       *arrowsTaken
+	nodes       []*node
+	ids         map[string]int
+	done        int
+	transitions int
+}
+
+func (k *explorer) run() {
+	k.visit(&node{})
+	for i := 0; i < len(k.nodes); i++ {
+		n := k.nodes[i]
+		for _, st := range k.w.steps(&n.state) {
+			k.transitions++
+			id := k.take(n, st)
+			if !st.forced {
+				n.next = append(n.next, id)
+			}
+		}
+	}
+}
+
+// visit returns the number of n's state and looks at it if it is new.
+func (k *explorer) visit(n *node) int {
+	key := walkKey(&n.state)
+	if id, ok := k.ids[key]; ok {
+		return id
+	}
+	id := len(k.nodes)
+	k.ids[key] = id
+	k.nodes = append(k.nodes, n)
+	if n.state.Status != "" {
+		k.check(n)
+	}
+	return id
+}
+
+// take commits one entry, event by event.
+func (k *explorer) take(from *node, st step) int {
+	d := NewDraft(from.state, st.writer, worldTime(from.state.Entries))
+	seen := from.seen
+	for i, e := range st.events {
+		before := d.State
+		err := d.Add(e)
+		if err != nil {
+			k.failf(from, st, "%v", err)
+		}
+		at := entryHead{seq: d.Entry.Seq, event: i, writer: st.writer, time: d.Entry.Time}
+		if err := k.taken.observe(before, d.State, at, e); err != nil {
+			k.failf(from, st, "%v", err)
+		}
+		if err := sameOnceSettled(&before, &d.State, e); err != nil {
+			k.failf(from, st, "%v", err)
+		}
+		if again, err := Apply(d.State, e); err != nil || walkKey(&again) != walkKey(&d.State) {
+			k.failf(from, st, "%s applied twice: %v", EventType(e), err)
+		}
+		seen = recount(seen, &before, &d.State)
+	}
+	if err := seenAs(&d.State, seen); err != nil {
+		k.failf(from, st, "%v", err)
+	}
+	n := &node{state: d.Committed(), seen: seen, path: append(slices.Clip(from.path), st.name)}
+	return k.visit(n)
+}
+
+func (k *explorer) failf(n *node, st step, format string, args ...any) {
+	k.t.Helper()
+	k.t.Fatalf("%s: after %s: %s: %s", k.w.name, strings.Join(n.path, ", "), st.name, fmt.Sprintf(format, args...))
+}
+
+// recount is seenCount the slow way: a successful inference adds one to every message there is; what the model then says has
+// been seen once, what a user or a tool says not at all.
+func recount(seen []int64, before, after *AgentState) []int64 {
+	out := slices.Clone(seen)
+	if after.Inferences > before.Inferences {
+		for i := range out {
+			out[i]++
+		}
+	}
+	for _, m := range after.Messages.All()[before.Messages.Len():] {
+		if m.Role == RoleAssistant {
+			out = append(out, 1)
+		} else {
+			out = append(out, 0)
+		}
+	}
+	return out
+}
+
+// sameOnceSettled: what has ended stays as it ended, and a tool is entered only by a call that was new or resuming.
+func sameOnceSettled(before, after *AgentState, e Event) error {
+	if before.Status == RunDone && after.Status != RunDone {
+		return fmt.Errorf("a run that was done is %s", after.Status)
+	}
+	for _, b := range before.Calls() {
+		a, ok := after.Call(b.ID)
+		if !ok {
+			return fmt.Errorf("call %s is gone", b.ID)
+		}
+		if !b.Open() && (a.Status != b.Status || a.Executions != b.Executions || a.Result.Content != b.Result.Content) {
+			return fmt.Errorf("call %s was %s and is %s", b.ID, b.Status, a.Status)
+		}
+		if a.Executions > b.Executions {
+			if err := mayEnter(b, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func mayEnter(b Call, e Event) error {
+	_, claimed := e.(CallClaimed)
+	f, finished := e.(CallFinished)
+	switch {
+	case b.Status != StatusNew && b.Status != StatusResuming:
+		return fmt.Errorf("call %s was entered while %s", b.ID, b.Status)
+	case b.NeedsClaim() && !claimed:
+		return fmt.Errorf("call %s was entered without a claim", b.ID)
+	case !claimed && !(finished && f.Ran):
+		return fmt.Errorf("call %s was entered by %s", b.ID, EventType(e))
+	case (b.Tool == "wire" || b.Tool == "peek") && b.Grant == nil:
+		return fmt.Errorf("call %s of %s was entered without an approval", b.ID, b.Tool)
+	}
+	return nil
+}
+
+// check proves the invariants of one state.
+func (k *explorer) check(n *node) {
+	k.t.Helper()
+	s := &n.state
+	if s.Status == RunDone {
+		k.done++
+	}
+	for _, err := range []error{wellFormed(s), k.nextFits(s), k.staysDone(s)} {
+		if err != nil {
+			k.t.Fatalf("%s: after %s: %v", k.w.name, strings.Join(n.path, ", "), err)
+		}
+	}
+}
+
+func seenAs(s *AgentState, seen []int64) error {
+	unseen := 0
+	for i, m := range s.Messages.All() {
+		got := m.Seen(s.Inferences)
+		if got != seen[i] || got < 0 {
+			return fmt.Errorf("message %d has seenCount %d, counted %d", i, got, seen[i])
+		}
+		if m.Role == RoleUser && got == 0 {
+			unseen++
+		}
+	}
+	if len(seen) != s.Messages.Len() || unseen != s.Unseen {
+		return fmt.Errorf("%d messages and %d unseen, counted %d and %d", s.Messages.Len(), s.Unseen, len(seen), unseen)
+	}
+	return nil
+}
+
+// wellFormed is what holds in every state that has started, whatever came before. The fuzz targets use it, too.
+func wellFormed(s *AgentState) error {
+	results, err := talk(s)
+	if err != nil {
+		return err
+	}
+	for _, c := range s.Calls() {
+		if err := callHolds(s, c, results[c.ID]); err != nil {
+			return fmt.Errorf("call %s, %s: %w", c.ID, c.Status, err)
+		}
+	}
+	if s.Status == RunWaiting && (len(s.Waits()) == 0 || s.EarliestExpiry().IsZero()) {
+		return fmt.Errorf("the run waits for nobody, or for ever")
+	}
+	if !s.Status.Valid() || s.Status == RunRunning && s.Reason != "" || s.Status != RunRunning && s.Reason == "" {
+		return fmt.Errorf("the run is %q because of %q", s.Status, s.Reason)
+	}
+	if len(s.Queued) > 0 && !slices.ContainsFunc(s.Live, Call.Open) {
+		return fmt.Errorf("%d blocks of users are held back for nothing", len(s.Queued))
+	}
+	for _, c := range s.Settled.All() {
+		if c.Open() {
+			return fmt.Errorf("call %s is %s and filed as settled", c.ID, c.Status)
+		}
+	}
+	return nil
+}
+
+// talk counts each call's results, and wants every one behind its call and every message from a place of its own.
+func talk(s *AgentState) (map[string]int, error) {
+	uses, results, sources := map[string]bool{}, map[string]int{}, map[Source]bool{}
+	for i, m := range s.Messages.All() {
+		if sources[m.Source] {
+			return nil, fmt.Errorf("message %d comes from %v, as another one does", i, m.Source)
+		}
+		sources[m.Source] = true
+		if m.Seen(s.Inferences) < 0 {
+			return nil, fmt.Errorf("message %d has seenCount %d", i, m.Seen(s.Inferences))
+		}
+		switch b := m.Block.(type) {
+		case ToolUse:
+			uses[b.ID] = true
+		case ToolResult:
+			if results[b.ID]++; !uses[b.ID] {
+				return nil, fmt.Errorf("message %d is a result of %s, which nobody called", i, b.ID)
+			}
+		}
+	}
+	return results, nil
+}
+
+func callHolds(s *AgentState, c Call, results int) error {
+	switch {
+	case !c.Status.Valid():
+		return fmt.Errorf("no such status")
+	case results > 1:
+		return fmt.Errorf("%d results", results)
+	case c.Open() == (c.Result != nil):
+		return fmt.Errorf("open %v with result %v", c.Open(), c.Result)
+	case c.Result != nil && c.Result.Shown != (results == 1):
+		return fmt.Errorf("shown %v, %d results", c.Result.Shown, results)
+	case s.Status == RunDone && results != 1:
+		return fmt.Errorf("the run is done and the call has %d results", results)
+	case (c.Wait != nil) != (c.Status == StatusSuspended):
+		return fmt.Errorf("wait %v", c.Wait)
+	case c.Wait != nil && (c.Wait.Expires.IsZero() || c.Wait.Approval == ""):
+		return fmt.Errorf("nobody can see the wait, or it never expires: %v", *c.Wait)
+	case c.Claim != "" && c.Status != StatusRunning:
+		return fmt.Errorf("claimed by %s", c.Claim)
+	case c.Executions < 0:
+		return fmt.Errorf("%d executions", c.Executions)
+	case (c.Reason != "") != (c.Status == StatusFailed || c.Status == StatusCancelled):
+		return fmt.Errorf("reason %q", c.Reason)
+	}
+	return nil
+}
+
+// nextFits: when the model is asked, every call has its one result; when the run waits, it waits for somebody; when it is
+// parked, nothing else is owed.
+func (k *explorer) nextFits(s *AgentState) error {
+	a := Next(&k.w.def, s)
+	if (a.Kind == ActDone) != (s.Status == RunDone) {
+		return fmt.Errorf("next is %s while the run is %s", a.Kind, s.Status)
+	}
+	switch a.Kind {
+	case ActInfer:
+		return answered(s)
+	case ActTools:
+		if s.Status == RunWaiting || len(a.Calls) == 0 {
+			return fmt.Errorf("next is to run %v while the run is %s", a.Calls, s.Status)
+		}
+	case ActWait:
+		if a.Expires.IsZero() {
+			return fmt.Errorf("next is to wait for ever")
+		}
+	}
+	return nil
+}
+
+func answered(s *AgentState) error {
+	results, err := talk(s)
+	if err != nil {
+		return err
+	}
+	for _, m := range s.Messages.All() {
+		if u, ok := m.Block.(ToolUse); ok && results[u.ID] != 1 {
+			return fmt.Errorf("the model is asked while call %s has %d results", u.ID, results[u.ID])
+		}
+	}
+	return nil
+}
+
+// staysDone throws every kind of fact at a run that is done.
+func (k *explorer) staysDone(s *AgentState) error {
+	if s.Status != RunDone {
+		return nil
+	}
+	key := walkKey(s)
+	for _, e := range everyEvent(s) {
+		n, err := Apply(*s, e)
+		if walkKey(&n) != key {
+			return fmt.Errorf("%s changed a run that was done: %v", EventType(e), err)
+		}
+	}
+	if _, err := ApplyEntry(*s, Entry{Seq: s.Entries, Writer: "w1", Events: []Event{Resumed{}}}); err == nil {
+		return fmt.Errorf("an entry follows the end")
+	}
+	return nil
+}
+
+// everyEvent is one fact of each kind, about the run's first call and the next inbox slot.
+func everyEvent(s *AgentState) []Event {
+	id := "a"
+	if calls := s.Calls(); len(calls) > 0 {
+		id = calls[0].ID
+	}
+	slot := s.Drained + 1
+	return []Event{
+		RunStarted{Tenant: "other", Run: "r2", Owner: "x"},
+		InputReceived{Slot: slot, Blocks: []UserBlock{{Text{"More."}}}},
+		Decided{Slot: slot, Call: id, Approval: ApprovalID(s.Run, id, 1), Action: ActionApprove},
+		Answered{Slot: slot, Call: id, Rerun: true}, LateResult{Slot: slot, Call: id, Content: "late"},
+		Replied{Inference: s.Inferences + 1, Text: "more", Calls: []RepliedCall{{ID: "z", Name: "look"}}},
+		CallClaimed{Call: id}, CallFinished{Call: id, Content: "again"}, CallFinished{Call: id, Ran: true, IsError: true},
+		CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch}, CallUnknown{Call: id, Approval: "a9", Expires: worldEpoch},
+		CallCancelled{Call: id, Reason: WhyDenied}, Resumed{}, Parked{Expires: worldEpoch}, HandedOver{Owner: "x"},
+		CancelRun("user:eve", "note"), Fail(CodeInternal, "x"), Finished{Reason: ReasonNaturalEnd},
+	}
+}
+
+// everyStateCanEnd: from every state there is a way to the end on which nobody cancels or gives up.
+func (k *explorer) everyStateCanEnd() {
+	before := make([][]int, len(k.nodes))
+	var ends []int
+	for i, n := range k.nodes {
+		for _, j := range n.next {
+			before[j] = append(before[j], i)
+		}
+		if n.state.Status == RunDone {
+			ends = append(ends, i)
+		}
+	}
+	reached := map[int]bool{}
+	for len(ends) > 0 {
+		i := ends[len(ends)-1]
+		ends = ends[:len(ends)-1]
+		if !reached[i] {
+			reached[i] = true
+			ends = append(ends, before[i]...)
+		}
+	}
+	for i, n := range k.nodes {
+		if !reached[i] {
+			k.t.Fatalf("%s: after %s: no way to the end", k.w.name, strings.Join(n.path, ", "))
+		}
+	}
+}
+
+// walkKey tells states apart by what decides their future. Sequences and times do not, nor does how a settled call came to its
+// end, but for what was said of it.
+func walkKey(s *AgentState) string {
+	b := make([]byte, 0, 512)
+	b = append(append(append(b, s.Status...), s.Reason...), s.Owner...)
+	b = append(b, byte('0'+s.Inferences), byte('0'+s.Unseen), byte('0'+s.Interactions.Current), byte('0'+len(s.Queued)))
+	b = strconv.AppendBool(b, s.Round.Committed)
+	for _, c := range s.Calls() {
+		b = append(append(append(b, '|'), c.ID...), c.Status...)
+		b = strconv.AppendBool(b, c.Result != nil && c.Result.Shown)
+		if c.Open() {
+			b = appendOpen(b, c)
+		}
+	}
+	for _, m := range s.Messages.All() {
+		b = append(b, '|', m.Role[0])
+		b = strconv.AppendInt(b, m.Base, 10)
+		if r, ok := m.Block.(ToolResult); ok {
+			b = append(b, r.ID...)
+		}
+	}
+	return string(b)
+}
+
+func appendOpen(b []byte, c Call) []byte {
+	b = append(append(append(b, c.Tool...), c.Input...), c.Claim...)
+	b = append(b, byte('0'+c.Executions), byte('0'+c.Asks))
+	if c.Wait != nil {
+		b = append(b, c.Wait.For...)
+	}
+	if c.Grant != nil {
+		b = append(strconv.AppendBool(b, c.Grant.Consumed), c.Grant.Digest...)
+	}
+	return b
+}
+
+// arrowsTaken collects which arrows of the tables the events of a walk take.
+type arrowsTaken struct {
+	runs  map[RunArrow]bool
+	calls map[CallArrow]bool
+	seen  map[string]bool // kinds of transition already looked at
+}
+
+func newArrowsTaken() *arrowsTaken {
+	return &arrowsTaken{runs: map[RunArrow]bool{}, calls: map[CallArrow]bool{}, seen: map[string]bool{}}
+}
+
+// observe finds the arrows that e takes from before to after, once for each kind of transition, and wants them to explain it.
+func (a *arrowsTaken) observe(before, after AgentState, at entryHead, e Event) error {
+	kind := transition(&before, &after, e)
+	if a.seen[kind] {
+		return nil
+	}
+	a.seen[kind] = true
+	before.head = at
+	runs, calls := arrowsOf(before, e)
+	for _, r := range runs {
+		a.runs[r] = true
+	}
+	for _, c := range calls {
+		a.calls[c] = true
+	}
+	return explained(&before, &after, runs, calls)
+}
+
+// transition names the event and the statuses that it changes.
+func transition(before, after *AgentState, e Event) string {
+	f, _ := e.(CallFinished)
+	kind := EventType(e) + strconv.FormatBool(f.Ran) + " " + string(before.Status) + ">" + string(after.Status)
+	for _, c := range after.Calls() {
+		if was, _ := before.Call(c.ID); was.Status != c.Status {
+			kind += " " + string(was.Status) + ">" + string(c.Status)
+		}
+	}
+	return kind
+}
+
+// arrowsOf are the arrows without which Apply refuses e.
+func arrowsOf(s AgentState, e Event) (runs []RunArrow, calls []CallArrow) {
+	refused := func() bool { _, err := Apply(s, e); return err != nil }
+	for i, arrow := range runArrows {
+		runArrows[i] = RunArrow{From: "taken out"}
+		if refused() {
+			runs = append(runs, arrow)
+		}
+		runArrows[i] = arrow
+	}
+	for i, arrow := range callArrows {
+		callArrows[i] = CallArrow{From: "taken out"}
+		if refused() {
+			calls = append(calls, arrow)
+		}
+		callArrows[i] = arrow
+	}
+	return runs, calls
+}
+
+// explained wants every change of a status to be a way along the arrows that were taken.
+func explained(before, after *AgentState, runs []RunArrow, calls []CallArrow) error {
+	if before.Status != after.Status && !slices.ContainsFunc(runs, func(r RunArrow) bool { return r.From == before.Status && r.To == after.Status }) {
+		return fmt.Errorf("the run went from %q to %q past the table", before.Status, after.Status)
+	}
+	for _, c := range after.Calls() {
+		was, _ := before.Call(c.ID)
+		if !leads(was.Status, c.Status, calls) {
+			return fmt.Errorf("call %s went from %q to %q past the table", c.ID, was.Status, c.Status)
+		}
+	}
+	return nil
+}
+
+// leads reports whether the arrows lead from one status to the other, each used once at most.
+func leads(from, to CallStatus, arrows []CallArrow) bool {
+	if from == to {
+		return true
+	}
+	return slices.ContainsFunc(arrows, func(a CallArrow) bool {
+		rest := slices.DeleteFunc(slices.Clone(arrows), func(b CallArrow) bool { return a == b })
+		return a.From == from && leads(a.To, to, rest)
+	})
+}
+
+func (a *arrowsTaken) requireExactlyTheTables(t *testing.T) {
+	t.Helper()
+	require.ElementsMatch(t, RunArrows(), slices.Collect(maps.Keys(a.runs)), "run arrows")
+	require.ElementsMatch(t, CallArrows(), slices.Collect(maps.Keys(a.calls)), "call arrows")
+}
