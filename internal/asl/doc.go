@@ -18,7 +18,7 @@
 //     waits on without calling it; else nobody knows whether the handler ran, and it is called again with the same token.
 //   - One whose token had its outcome goes on behind the wait with that outcome; one whose deadline has passed goes on with
 //     States.Timeout. A later state reached before the death is entered again this way.
-//   - Any other is entered at StartAt again with its original input.
+//   - Any other is entered at StartAt again with its original input; one that was redriven, at the state it was redriven at.
 //
 // So a handler may be called again for work it did; the journal it writes decides what is owed.
 package asl

@@ -334,7 +334,7 @@ func TestManyAtOnce(t *testing.T) {
 				go e.List(bg, "")
 			}
 		}
-		time.Sleep(time.Hour)
+		require.NoError(t, e.Clock.Sleep(bg, time.Hour))
 		require.Len(t, e.List(bg, Succeeded), 40)
 		require.Len(t, e.List(bg, Failed), 11)
 		require.NoError(t, e.Close())

@@ -2,7 +2,7 @@ package scenario
 
 import (
 	"bytes"
-	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,17 +53,15 @@ func (s section) at(key string) int {
 }
 
 // problems collects what is wrong with an archive.
-type problems struct{ found agentfile.Problems }
+type problems struct{ found []error }
 
-func (ps *problems) add(p ...agentfile.Problem) { ps.found = append(ps.found, p...) }
-
-func (ps *problems) err() error {
-	if len(ps.found) == 0 {
-		return nil
+func (ps *problems) add(err error) {
+	if err != nil {
+		ps.found = append(ps.found, err)
 	}
-	slices.SortStableFunc(ps.found, func(a, b agentfile.Problem) int { return cmp.Compare(a.Line, b.Line) })
-	return ps.found
 }
+
+func (ps *problems) err() error { return errors.Join(ps.found...) }
 
 // open splits the archive and finds the files that should not be there, and those that should.
 func open(name string, data []byte, ps *problems) (promise string, files map[string]section) {

@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"encoding/json"
-	"errors"
 	"path"
 	"slices"
 	"strings"
@@ -26,8 +25,8 @@ type Scenario struct {
 	want    want
 }
 
-// Load reads an archive. name is its file's, for messages. A non-nil error is agentfile.Problems: everything that is wrong, each
-// with the archive's line and the key.
+// Load reads an archive. name is its file's, for messages. The error is everything that is wrong, a line a
+// problem, each with the archive's line and the key.
 func Load(name string, data []byte) (*Scenario, error) {
 	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name}
 	var ps problems
@@ -51,7 +50,8 @@ func Load(name string, data []byte) (*Scenario, error) {
 // loadAgent reads the definition. Its model may be missing or lack a provider: the script answers in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
 	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true})
-	if take(err, ps) {
+	if err != nil {
+		ps.add(err)
 		return
 	}
 	if d.Model.Provider == "" {
@@ -82,7 +82,8 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 func (s *Scenario) readTools(f section, ps *problems) {
 	known := func(name string) (agent.ToolSpec, bool) { return s.agent.Tool(name) }
 	list, err := agentfile.ParseTools(s.archive, f.padded(), agentfile.Options{Tools: known, AllowUnknownTools: true}, "results", "reconcile")
-	if take(err, ps) {
+	if err != nil {
+		ps.add(err)
 		return
 	}
 	for _, t := range list {
@@ -99,19 +100,8 @@ func (s *Scenario) readTools(f section, ps *problems) {
 
 func (s *Scenario) loadScript(f section, ps *problems) {
 	var err error
-	if s.script, err = script.Parse(s.archive, f.padded()); err != nil {
-		p := f.problem(0, "", err.Error())
-		ps.add(p)
-	}
-}
-
-// take adds the problems of an error and reports whether there were any.
-func take(err error, ps *problems) bool {
-	var found agentfile.Problems
-	if errors.As(err, &found) {
-		ps.add(found...)
-	}
-	return err != nil
+	s.script, err = script.Parse(s.archive, f.padded())
+	ps.add(err)
 }
 
 // start is input.json: the body of POST /v1/runs without agent.
@@ -135,8 +125,8 @@ func loadStart(f section, ps *problems) start {
 		Subject       string          `json:"subject"`
 		AccessControl string          `json:"accessControl"`
 	}
-	if p, bad := decode(f, f.data, 0, &form); bad {
-		ps.add(p)
+	if err := f.decode(f.data, 0, &form); err != nil {
+		ps.add(err)
 		return start{}
 	}
 	s := start{input: form.Input, key: form.Key, subject: form.Subject, accessControl: form.AccessControl}

@@ -337,8 +337,8 @@ func (s *AgentState) handedOver(e HandedOver) error {
 
 // finished ends the run and closes every call that is open, so that each has exactly one result.
 func (s *AgentState) finished(e Finished) error {
-	if e.Reason == "" || (e.Reason == ReasonError) != (e.Error != nil) {
-		return &ApplyError{Event: "finished", Problem: "a reason is required, and an error exactly where it is error"}
+	if e.Reason == "" || e.Reason == ReasonSuspended || (e.Reason == ReasonError) != (e.Error != nil) {
+		return &ApplyError{Event: "finished", Problem: "an ending reason is required, and an error exactly where it is error"}
 	}
 	if e.Reason == ReasonNaturalEnd {
 		if err := s.nothingOwed(); err != nil {

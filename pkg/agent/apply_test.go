@@ -145,8 +145,8 @@ func TestApplyForbids(t *testing.T) {
 		{"parking with nobody to wait for", open, Parked{Expires: later}, "apply parked: no call waits for anyone"},
 		{"parking again without waking", func(t *testing.T) AgentState { return commit(t, waiting(t), "w1") }, Parked{Expires: later}, `apply parked: a run does not go from "waiting" to "waiting"`},
 		{"an owner without a name", fresh, HandedOver{}, "apply handed_over: no owner named"},
-		{"an end without a reason", fresh, Finished{}, "apply finished: a reason is required, and an error exactly where it is error"},
-		{"an error without an error", fresh, Finished{Reason: ReasonError}, "apply finished: a reason is required, and an error exactly where it is error"},
+		{"an end without a reason", fresh, Finished{}, "apply finished: an ending reason is required, and an error exactly where it is error"},
+		{"an error without an error", fresh, Finished{Reason: ReasonError}, "apply finished: an ending reason is required, and an error exactly where it is error"},
 		{"a natural end with an open call", open, Finished{Reason: ReasonNaturalEnd}, "apply finished to call a: still new"},
 		{"a natural end with something unheard", fresh, Finished{Reason: ReasonNaturalEnd}, "apply finished: the model has not seen everything that was said"},
 		{"another end", done, Fail(CodeInternal, "x"), "apply finished: the run is done"},
@@ -441,4 +441,23 @@ func TestEntryIsAllOrNothing(t *testing.T) {
 	require.EqualError(t, err, "entry 1: apply call_claimed to call z: the run has no such call")
 	require.Equal(t, before, exact(t, got))
 	require.Equal(t, before, exact(t, s))
+}
+
+// TestEveryRoundComesToRestAnew: what an earlier round committed says nothing of the next one.
+func TestEveryRoundComesToRestAnew(t *testing.T) {
+	s := started(t, called(1, "r"), ran("r", "1"), called(2, "a", "r2"), suspend("a"), ran("r2", "2"))
+	require.Equal(t, "user:Do it./2 call:r/2 result:r=1/1 call:a/1 call:r2/1 result:r2=2/0", transcript(s))
+	s = commit(t, s, "w1", decision(1, "a", ActionDeny))
+	require.True(t, strings.HasSuffix(transcript(s), "result:r2=2/0 result:a=told a/0"))
+}
+
+// TestHeldBackInputsAreNotShared: two continuations of a state that holds inputs back each keep their own.
+func TestHeldBackInputsAreNotShared(t *testing.T) {
+	base := started(t, called(1, "r"), said(1, "a"), said(2, "b"), said(3, "c"))
+	one := commit(t, base, "w1", said(4, "one"))
+	two := commit(t, base, "w1", said(4, "two"))
+	for s, want := range map[*AgentState]string{&one: " user:one/0", &two: " user:two/0", &base: ""} {
+		got := transcript(commit(t, *s, "w1", ran("r", "ok")))
+		require.Equal(t, "user:Do it./1 call:r/1 result:r=ok/0 user:a/0 user:b/0 user:c/0"+want, got)
+	}
 }

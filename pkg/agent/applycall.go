@@ -191,7 +191,7 @@ func (s *AgentState) decided(e Decided) error {
 // answered settles an unknown outcome. An answer to anything else has been overtaken and is ignored.
 func (s *AgentState) answered(e Answered) error {
 	c, ok := s.Call(e.Call)
-	if !ok || c.Status != StatusSuspended || c.Wait.For != ForOutcome {
+	if !ok || c.Status != StatusSuspended || c.Wait.For != ForOutcome || e.Approval != "" && e.Approval != c.Wait.Approval {
 		return nil
 	}
 	_, err := s.change(e.Call, "answered", func(c *Call) error {

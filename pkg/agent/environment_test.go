@@ -197,11 +197,11 @@ func answers(c Call) []Answered {
 func (w *world) expired(s *AgentState) []step {
 	var steps []step
 	for _, c := range s.Waits() {
-		text := TextExpired()
+		e := CallCancelled{Call: c.ID, Reason: WhyExpired, Content: TextExpired()}
 		if c.Wait.For == ForOutcome {
-			text = TextOutcomeExpired()
+			e.Reason, e.Content = WhyOutcomeUnknown, TextOutcomeExpired()
 		}
-		steps = append(steps, step{name: "expire", writer: "w1", events: []Event{CallCancelled{Call: c.ID, Reason: WhyExpired, Content: text}}})
+		steps = append(steps, step{name: "expire", writer: "w1", events: []Event{e}})
 	}
 	return steps
 }

@@ -65,8 +65,9 @@ type Decided struct {
 
 // Answered settles a call whose outcome is unknown: with a result, an error, or the order to run it again.
 type Answered struct {
-	Slot    int64  `json:"slot,omitempty"`
-	Call    string `json:"call"`
+	Slot     int64  `json:"slot,omitempty"`
+	Call     string `json:"call"`
+	Approval string `json:"approval,omitempty"` // the request it answers; empty = the one that is open
 	Content string `json:"content,omitempty"`
 	Blob    string `json:"blob,omitempty"`
 	IsError bool   `json:"isError,omitempty"`

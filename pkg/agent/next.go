@@ -41,14 +41,15 @@ func Next(d *Definition, s *AgentState) Action {
 	if calls := runnable(d, s.Live); len(calls) > 0 {
 		return Action{Kind: ActTools, Calls: calls}
 	}
-	if len(s.Waits()) > 0 {
-		return Action{Kind: ActWait, Expires: s.EarliestExpiry()}
-	}
-	if s.Unseen == 0 && s.Inferences > 0 {
+	waits := len(s.Waits()) > 0
+	if !waits && s.Unseen == 0 && s.Inferences > 0 {
 		return Action{Kind: ActEnd, End: naturalEnd(s)}
 	}
 	if s.Entries-s.OwnedSince >= entriesPerExecution {
 		return Action{Kind: ActContinue}
+	}
+	if waits {
+		return Action{Kind: ActWait, Expires: s.EarliestExpiry()}
 	}
 	return infer(d, s)
 }

@@ -66,7 +66,7 @@ func CallArrows() []CallArrow { return slices.Clone(callArrows[:]) }
 
 var runArrows = [...]RunArrow{
 	{"", RunRunning, "started"},
-	{RunRunning, RunWaiting, "every open call waits"},
+	{RunRunning, RunWaiting, "nothing goes on before somebody answers"},
 	{RunRunning, RunDone, "natural end, stop, error, cancel"},
 	{RunWaiting, RunRunning, "decision, answer, input, expiry"},
 	{RunWaiting, RunDone, "cancel, error"},

@@ -19,7 +19,7 @@ type Outcome struct {
 }
 
 // Settle records what became of a call, once, and wakes the run. It is data, not a decision: whoever may act for the tenant
-// may say it. The answer to an overtaken question is a *DecidedError; a call that waits for no outcome is ErrNothing.
+// may say it; but running a call again that needed an approval takes one of its approvers. The answer to an overtaken question is a *DecidedError; a call that waits for no outcome is ErrNothing.
 func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 	l, err := d.Journal.Load(ctx, o.Tenant, o.Run)
 	if err != nil {
@@ -36,6 +36,9 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 	if err != nil {
 		return Approval{}, err
 	}
+	if o.Rerun && c.Grant != nil && !agent.MayDecide(a.Approvers, o.By) {
+		return Approval{}, fmt.Errorf("run call %s again as %s: it was approved once and takes an approver again: %w", o.Call, o.By.ID, ErrForbidden)
+	}
 	return d.settle(ctx, a, o)
 }
 
@@ -51,7 +54,7 @@ func (d *Desk) settle(ctx context.Context, a Approval, o Outcome) (Approval, err
 		return Approval{}, err
 	}
 	op.If = []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}}
-	fact := agent.Answered{Call: o.Call, Content: o.Content, IsError: o.IsError, Rerun: o.Rerun, By: o.By.ID}
+	fact := agent.Answered{Call: o.Call, Approval: a.ID, Content: o.Content, IsError: o.IsError, Rerun: o.Rerun, By: o.By.ID}
 	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, "", fact, op)
 	if err != nil {
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, err)

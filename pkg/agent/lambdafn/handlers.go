@@ -112,7 +112,7 @@ func (h *Handlers) create(ctx context.Context, e *event) (string, error) {
 	if !ok {
 		return "", edge.Invalidf("start run: agent %q is not known to this deployment", s.Agent)
 	}
-	said, err := messages(s.Message)
+	said, err := readMessage(s.Message)
 	if err != nil {
 		return "", err
 	}
@@ -126,8 +126,8 @@ func (h *Handlers) create(ctx context.Context, e *event) (string, error) {
 	return run, err
 }
 
-// messages reads a message: a string, or a list of blocks.
-func messages(raw json.RawMessage) ([]agent.UserBlock, error) {
+// readMessage reads a message: a string, or a list of blocks.
+func readMessage(raw json.RawMessage) ([]agent.UserBlock, error) {
 	if raw == nil {
 		return nil, nil
 	}

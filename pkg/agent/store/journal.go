@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,31 +40,30 @@ type Loaded struct {
 // Load reads a run: one query over the journal's tail and the undrained inbox. A warm run is read from its newest known entry on,
 // inclusive; if that entry has another writer, what was known is forgotten (rule 15). A run that does not exist is ErrNoRun.
 func (j *Journal) Load(ctx context.Context, tenant, run string) (Loaded, error) {
-	warm, ok := j.cache.get(tenant, run)
-	if ok {
-		l, err := j.loadFrom(ctx, tenant, run, warm)
+	if known, ok := j.cache.get(tenant, run); ok {
+		l, err := j.loadFrom(ctx, tenant, run, known)
 		if !errors.Is(err, errStale) {
 			return l, err
 		}
 		j.cache.drop(tenant, run)
 	}
-	return j.loadFrom(ctx, tenant, run, agent.AgentState{})
+	return j.loadFrom(ctx, tenant, run, warm{})
 }
 
 var errStale = errors.New("the warm state is not the journal's")
 
-func (j *Journal) loadFrom(ctx context.Context, tenant, run string, s agent.AgentState) (Loaded, error) {
-	r := Range{PK: runPK(tenant, run), From: entrySK(max(0, s.Seq())), To: slotSK(s.Drained + 1)}
-	var slots []agent.Event
+func (j *Journal) loadFrom(ctx context.Context, tenant, run string, w warm) (Loaded, error) {
+	f := fold{warm: w, known: w.state.Entries}
+	r := Range{PK: runPK(tenant, run), From: entrySK(max(0, w.state.Seq())), To: slotSK(w.state.Drained + 1)}
 	for {
 		p, err := j.table.Query(ctx, r)
 		if err != nil {
 			return Loaded{}, fmt.Errorf("load run %s: %w", run, err)
 		}
-		if r.Cursor == "" && s.Entries > 0 && (len(p.Items) == 0 || p.Items[0].SK != r.From) {
+		if r.Cursor == "" && f.known > 0 && (len(p.Items) == 0 || p.Items[0].SK != r.From) {
 			return Loaded{}, errStale
 		}
-		if s, slots, err = foldPage(s, slots, p.Items); err != nil {
+		if err = f.page(p.Items); err != nil {
 			j.cache.drop(tenant, run)
 			return Loaded{}, fmt.Errorf("load run %s: %w", run, err)
 		}
@@ -71,38 +71,57 @@ func (j *Journal) loadFrom(ctx context.Context, tenant, run string, s agent.Agen
 			break
 		}
 	}
-	if s.Entries == 0 {
+	if f.state.Entries == 0 {
 		return Loaded{}, fmt.Errorf("load run %s: %w", run, ErrNoRun)
 	}
-	j.cache.put(s)
-	return Loaded{State: s, Inbox: undrained(slots, s.Drained)}, nil
+	j.cache.put(f.warm)
+	return Loaded{State: f.state, Inbox: undrained(f.slots, f.state.Drained)}, nil
 }
 
-// foldPage applies a page of entries to s and collects the inbox slots behind them.
-func foldPage(s agent.AgentState, slots []agent.Event, items []Item) (agent.AgentState, []agent.Event, error) {
+// fold is a load under way: what the pages so far have made of what was warm.
+type fold struct {
+	warm
+	known int64 // entries that were warm
+	slots []agent.Event
+}
+
+// page applies a page of entries and collects the inbox slots behind them.
+func (f *fold) page(items []Item) error {
 	for _, it := range items {
-		if strings.HasPrefix(it.SK, inboxSK) {
-			fact, err := readSlot(it)
-			if err != nil {
-				return s, nil, err
-			}
-			if fact != nil {
-				slots = append(slots, fact)
+		if !strings.HasPrefix(it.SK, inboxSK) {
+			if err := f.entry(it); err != nil {
+				return err
 			}
 			continue
 		}
-		e, err := agent.UnmarshalEntry(it.Body)
+		fact, err := readSlot(it)
 		if err != nil {
-			return s, nil, err
+			return err
 		}
-		if e.Seq < s.Entries && (e.Seq != s.Seq() || e.Writer != s.LastWriter()) {
-			return s, nil, errStale
-		}
-		if s, err = agent.ApplyEntry(s, e); err != nil {
-			return s, nil, err
+		if fact != nil {
+			f.slots = append(f.slots, fact)
 		}
 	}
-	return s, slots, nil
+	return nil
+}
+
+// entry applies one entry. The newest warm one must be what it was, to the byte; its writer's id is part of it.
+func (f *fold) entry(it Item) error {
+	if f.known > 0 && it.SK == entrySK(f.known-1) {
+		if !bytes.Equal(it.Body, f.body) {
+			return errStale
+		}
+		return nil
+	}
+	e, err := agent.UnmarshalEntry(it.Body)
+	if err != nil {
+		return err
+	}
+	if f.state, err = agent.ApplyEntry(f.state, e); err != nil {
+		return err
+	}
+	f.body = it.Body
+	return nil
 }
 
 // undrained are the slots after drained, oldest first: they lie newest first in the table.
@@ -138,7 +157,7 @@ func (j *Journal) Append(ctx context.Context, before agent.AgentState, d *agent.
 		j.cache.drop(after.Tenant, after.Run)
 		return fmt.Errorf("append entry %d to run %s: %w", d.Entry.Seq, after.Run, appendError(err, closed))
 	}
-	j.cache.put(after)
+	j.cache.put(warm{after, body})
 	return nil
 }
 

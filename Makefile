@@ -1,0 +1,78 @@
+# Two commands matter: `make demo` and `make test`. Both need Go and make, and build or install whatever else they use.
+
+GO       ?= go
+BIN      := $(CURDIR)/bin
+LINT     := $(BIN)/golangci-lint
+LINT_VER := v2.15.0
+SCRATCH  ?= $(CURDIR)/.countersign/demo
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-zA-Z0-9_-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: build
+build: ## build the countersign command into bin/
+	$(GO) build -o $(BIN)/countersign ./cmd/countersign
+
+.PHONY: demo
+demo: build ## rename a folder of notes and screenshots by what they show; every move is countersigned
+	@./agents/screenshots/demo.sh $(BIN)/countersign $(SCRATCH)
+
+.PHONY: test
+test: build ## every test: unit, property, scenario (plain and with crashes), kill -9
+	$(GO) vet ./...
+	$(GO) test ./...
+	$(BIN)/countersign test scenarios
+
+.PHONY: race
+race: ## the tests under the race detector
+	$(GO) test -race ./...
+
+.PHONY: crash
+crash: build ## every scenario again with a crash before and after each I/O point
+	$(BIN)/countersign test --crash scenarios
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for 20 seconds
+	@for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime 20s -fuzzminimizetime 10x $$p || exit 1; \
+	  done; \
+	done
+
+.PHONY: bench
+bench: ## measure the embedded engine against its floor: JSON lines and a table
+	$(GO) run ./internal/bench
+
+.PHONY: lint
+lint: $(LINT) ## golangci-lint, at a pinned version
+	$(LINT) run ./...
+
+$(LINT):
+	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VER)
+
+.PHONY: generate
+generate: ## write the generated diagrams again
+	$(GO) test ./pkg/agent -run TestDiagrams -update
+
+# What `sam build` calls: one bootstrap a function.
+LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -tags lambda.norpc -trimpath -ldflags "-s -w"
+
+.PHONY: build-StepFunction build-ToolFunction build-ApproveFunction
+build-StepFunction:
+	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/step
+build-ToolFunction:
+	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/tool
+build-ApproveFunction:
+	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/approve
+
+.PHONY: bootstraps
+bootstraps: ## build the three Lambda bootstraps into dist/, as sam build does
+	@for f in step tool approve; do mkdir -p dist/$$f && $(LAMBDA) -o dist/$$f/bootstrap ./functions/$$f || exit 1; done
+	@ls -l dist/*/bootstrap
+
+.PHONY: clean
+clean: ## remove what building and the demo left behind
+	rm -rf $(BIN) dist .countersign

@@ -1,0 +1,9 @@
+// Command tool is functions/tool of the state machine.
+package main
+
+import (
+	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/pkg/agent/lambdafn"
+)
+
+func main() { lambdafn.Tool(agents.Registry()) }

@@ -1,0 +1,171 @@
+package importtest
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/countersign/countersign"
+
+// floors are the packages of the module from the ground up. A package may import those of lower floors, and of its own floor those
+// it names. A package without a rule fails the test.
+var floors = [][]rule{
+	{{dir: "statemachine"}, {dir: "pkg/agent"}, {dir: "pkg/agent/clock"}, {dir: "internal/match"}},
+	{
+		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"},
+		{dir: "pkg/agent/store"}, {dir: "pkg/agent/tool"}, {dir: "pkg/agent/agentfile"},
+	},
+	{
+		{dir: "pkg/agent/store/memory"}, {dir: "pkg/agent/store/folder"}, {dir: "pkg/agent/store/counting"}, {dir: "pkg/agent/store/storetest"},
+		{dir: "pkg/agent/approval"}, {dir: "pkg/agent/tool/files"}, {dir: "pkg/agent/tool/ocr", beside: []string{"pkg/agent/tool/files"}},
+		{dir: "pkg/agent/modelretry"}, {dir: "internal/asl"},
+	},
+	{{dir: "pkg/agent/runtime"}, {dir: "pkg/agent/tool/builtin"}, {dir: "pkg/agent/registry"}},
+	{ // adapters: never each other
+		{dir: "pkg/agent/bolt"}, {dir: "pkg/agent/openai"}, {dir: "pkg/agent/script"}, {dir: "pkg/agent/standin"},
+		{dir: "pkg/agent/api"}, {dir: "pkg/agent/lambdafn"},
+	},
+	{
+		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},
+		{dir: "agents"},
+	},
+	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}},
+	{{dir: "cmd/countersign"}, {dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "internal/importtest"}},
+}
+
+type rule struct {
+	dir    string
+	beside []string
+}
+
+// nothing a Lambda links may bring these along.
+var notInLambda = []string{
+	"go.etcd.io/bbolt", module + "/pkg/agent/bolt", module + "/internal/local", module + "/internal/asl", module + "/pkg/agent/cli",
+	"github.com/alecthomas/kong", module + "/pkg/agent/script",
+}
+
+type pkg struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	Imports    []string
+	Deps       []string
+	Standard   bool
+}
+
+func list(t *testing.T) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports,Deps,Standard", module+"/...").Output()
+	require.NoError(t, err)
+	var all []pkg
+	d := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p pkg
+		err := d.Decode(&p)
+		if err == io.EOF {
+			return all
+		}
+		require.NoError(t, err)
+		all = append(all, p)
+	}
+}
+
+func TestImportsPointDown(t *testing.T) {
+	floorOf, rules := map[string]int{}, map[string]rule{}
+	for i, floor := range floors {
+		for _, r := range floor {
+			floorOf[r.dir], rules[r.dir] = i, r
+		}
+	}
+	seen := map[string]bool{}
+	for _, p := range list(t) {
+		dir := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		floor, ok := floorOf[dir]
+		require.True(t, ok, "package %q has no floor: say in floors where it stands", dir)
+		seen[dir] = true
+		for _, imp := range p.Imports {
+			to, ours := strings.CutPrefix(imp, module+"/")
+			if !ours {
+				continue
+			}
+			down := floorOf[to] < floor || slices.Contains(rules[dir].beside, to)
+			require.True(t, down, "%s imports %s, which does not stand below it", dir, to)
+		}
+	}
+	for dir := range floorOf {
+		require.True(t, seen[dir], "floors names %q, which is not there", dir)
+	}
+}
+
+func TestCoreImportsNothingOfOursAndNoSDK(t *testing.T) {
+	for _, p := range list(t) {
+		if p.ImportPath != module+"/pkg/agent" {
+			continue
+		}
+		for _, imp := range p.Deps {
+			require.False(t, strings.Contains(strings.Split(imp, "/")[0], "."), "the core depends on %s", imp)
+		}
+		for _, imp := range p.Imports {
+			require.NotContains(t, []string{"os", "net", "net/http", "io/fs", "syscall", "math/rand", "math/rand/v2", "crypto/rand"}, imp)
+		}
+	}
+}
+
+func TestLambdaBinariesStayLight(t *testing.T) {
+	for _, p := range list(t) {
+		if !strings.HasPrefix(p.ImportPath, module+"/functions/") {
+			continue
+		}
+		for _, banned := range notInLambda {
+			require.NotContains(t, p.Deps, banned, "%s links %s", p.ImportPath, banned)
+		}
+	}
+}
+
+// timeAndChance are the functions that only package clock may call, and the packages that only package ids may import.
+var (
+	clockOnly = []string{"Now", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Since", "Until"}
+	idsOnly   = []string{"math/rand", "math/rand/v2", "crypto/rand"}
+)
+
+func TestOnlyClockReadsTimeAndOnlyIDsDrawsChance(t *testing.T) {
+	for _, p := range list(t) {
+		for _, f := range p.GoFiles {
+			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, 0)
+			require.NoError(t, err)
+			if p.ImportPath != module+"/pkg/agent/clock" {
+				checkTime(t, p.ImportPath+"/"+f, file)
+			}
+			if p.ImportPath == module+"/pkg/agent/ids" {
+				continue
+			}
+			for _, imp := range file.Imports {
+				require.NotContains(t, idsOnly, strings.Trim(imp.Path.Value, `"`), "%s/%s", p.ImportPath, f)
+			}
+		}
+	}
+}
+
+func checkTime(t *testing.T, name string, file *ast.File) {
+	t.Helper()
+	ast.Inspect(file, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clockOnly, sel.Sel.Name) {
+			t.Errorf("%s calls time.%s: only package clock may", name, sel.Sel.Name)
+		}
+		return true
+	})
+}

@@ -1,0 +1,121 @@
+package scenario
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
+)
+
+// canned is a tool that gives what its file says.
+type canned struct {
+	spec       agent.ToolSpec
+	results    []result // in order of execution, the last one repeating; none = it must not be entered
+	reconciles bool
+	line       int // in the archive, of its results
+}
+
+// result is what one execution gives.
+type result struct {
+	data  agent.ToolResultData
+	sleep time.Duration
+	input json.RawMessage // the arguments it must be entered with; nil = any
+}
+
+// resultForm is a result as it is written.
+type resultForm struct {
+	Text    *string         `json:"text"`
+	JSON    json.RawMessage `json:"json"`
+	Error   *string         `json:"error"`
+	Media   *agent.Media    `json:"media"`
+	Sleep   string          `json:"sleep"`
+	Input   json.RawMessage `json:"input"`
+	Suspend json.RawMessage `json:"suspend"`
+	Patch   json.RawMessage `json:"patch"`
+}
+
+func loadCanned(archive string, t agentfile.Tool, ps *problems) canned {
+	c := canned{spec: t.Spec, reconciles: true, line: t.Line}
+	if v, ok := t.Extra["reconcile"]; ok {
+		if json.Unmarshal(v.JSON, &c.reconciles) != nil || isNull(v.JSON) {
+			ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "want true or false"})
+		}
+	}
+	v, ok := t.Extra["results"]
+	if !ok {
+		return c
+	}
+	c.line = v.Line
+	if len(v.Items) == 0 {
+		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "want a list of one or more"})
+	}
+	for _, item := range v.Items {
+		r, p := readResult(item.JSON)
+		if p.Text != "" {
+			ps.add(agentfile.Problem{File: archive, Line: item.Line, Key: under(item.Key, p.Key), Text: p.Text})
+		}
+		c.results = append(c.results, r)
+	}
+	return c
+}
+
+func under(path, key string) string {
+	if key == "" {
+		return path
+	}
+	return path + "." + key
+}
+
+func readResult(raw json.RawMessage) (result, agentfile.Problem) {
+	var f resultForm
+	if err := (section{}).decode(raw, 0, &f); err != nil {
+		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode makes nothing else
+		return result{}, agentfile.Problem{Key: p.Key, Text: p.Text}
+	}
+	switch {
+	case f.Suspend != nil:
+		return result{}, agentfile.Problem{Key: "suspend", Text: "is not supported yet"}
+	case f.Patch != nil:
+		return result{}, agentfile.Problem{Key: "patch", Text: "is not supported yet"}
+	}
+	r := result{input: f.Input}
+	if f.Sleep != "" {
+		var err error
+		if r.sleep, err = agentfile.ParseDuration(f.Sleep); err != nil {
+			return result{}, agentfile.Problem{Key: "sleep", Text: err.Error()}
+		}
+	}
+	var problem string
+	r.data, problem = f.data()
+	return r, agentfile.Problem{Text: problem}
+}
+
+// data is what the tool gives. Media may stand beside a text; of the rest there is exactly one.
+func (f resultForm) data() (agent.ToolResultData, string) {
+	var d agent.ToolResultData
+	said := 0
+	if f.Text != nil {
+		d.Content = *f.Text
+		said++
+	}
+	if f.JSON != nil {
+		d.Content = string(f.JSON) // compact, as the reader of tools.yaml gives it
+		said++
+	}
+	if f.Error != nil {
+		d.Content, d.IsError = *f.Error, true
+		said++
+	}
+	if f.Media != nil {
+		d.Media = []agent.Media{*f.Media}
+		if f.Media.MediaType == "" || (f.Media.Data == "") == (f.Media.Blob == "") {
+			return d, "media: want a mediaType, and either data or blob"
+		}
+	}
+	if said > 1 || said == 0 && f.Media == nil {
+		return d, fmt.Sprintf("got %d of text, json and error, want one (or media)", said)
+	}
+	return d, ""
+}

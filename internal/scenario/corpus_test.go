@@ -1,0 +1,52 @@
+package scenario
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// corpus is every scenario of the repository.
+func corpus(t *testing.T) []*Scenario {
+	t.Helper()
+	files, err := filepath.Glob("../../scenarios/*.txtar")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	var list []*Scenario
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		require.NoError(t, err)
+		s, err := Load(filepath.Base(f), data)
+		require.NoError(t, err)
+		require.NotEmpty(t, s.Promise, "%s says what promise it keeps", f)
+		list = append(list, s)
+	}
+	return list
+}
+
+func TestCorpus(t *testing.T) {
+	for _, s := range corpus(t) {
+		t.Run(s.Name, func(t *testing.T) {
+			require.Empty(t, s.Run(Options{}).Failures)
+		})
+	}
+}
+
+// TestCorpusUnderCrash repeats every scenario with a crash at every call of a port.
+func TestCorpusUnderCrash(t *testing.T) {
+	points, runs := 0, 0
+	for _, s := range corpus(t) {
+		t.Run(s.Name, func(t *testing.T) {
+			r := s.Crash()
+			require.Empty(t, r.Plain.Failures)
+			for _, f := range r.Failures {
+				t.Errorf("%s, %s: %v", f.Kind, f.At, f.Failures)
+			}
+			require.Positive(t, r.Points)
+			points, runs = points+r.Points, runs+r.Runs
+		})
+	}
+	t.Logf("%d points, %d runs with a crash", points, runs)
+}

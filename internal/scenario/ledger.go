@@ -1,0 +1,152 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/match"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+// ledger is the world outside: what tools were entered, and what came of it. No crash of an invocation reaches it.
+type ledger struct {
+	stage   *stage
+	tools   map[string]*canned
+	used    map[string]int      // by tool: results given out
+	index   map[execution]int   // which result an execution gets; a repeated one gets the same
+	entries map[string][]*entry // by tool
+	done    map[string]*entry   // by call: the newest that took effect
+}
+
+// execution is the n-th of a call, as the journal counts.
+type execution struct {
+	call string
+	n    int
+}
+
+// entry is one entering of a tool.
+type entry struct {
+	call   string
+	result result
+	void   bool // its invocation died before it had an effect
+}
+
+func newLedger(s *stage, tools []canned) *ledger {
+	l := &ledger{
+		stage: s, tools: map[string]*canned{}, used: map[string]int{}, index: map[execution]int{}, entries: map[string][]*entry{}, done: map[string]*entry{},
+	}
+	for i := range tools {
+		l.tools[tools[i].spec.Name] = &tools[i]
+	}
+	return l
+}
+
+// Lookup implements runtime.ToolSource.
+func (l *ledger) Lookup(original string) (tool.Tool, bool) {
+	c, ok := l.tools[original]
+	return &cannedTool{l, c}, ok
+}
+
+// executed counts the enterings of each tool that was entered, less those that a crash undid.
+func (l *ledger) executed() map[string]int {
+	counts := map[string]int{}
+	for name, entries := range l.entries {
+		n := 0
+		for _, e := range entries {
+			if !e.void {
+				n++
+			}
+		}
+		if n > 0 {
+			counts[name] = n
+		}
+	}
+	return counts
+}
+
+// leftover says which lists of results were not used up.
+func (l *ledger) leftover() []Failure {
+	var list []Failure
+	for _, c := range l.stage.scenario.tools {
+		if n := len(c.results); n > 1 && l.used[c.spec.Name] < n {
+			got := fmt.Sprintf("%d of %d results used", l.used[c.spec.Name], n)
+			list = append(list, Failure{Path: fmt.Sprintf("%s:%d: %s", l.stage.scenario.archive, c.line, c.spec.Name), Got: got, Want: "all"})
+		}
+	}
+	return list
+}
+
+// choose is the result of an execution. Those before it that never came to be entered have used theirs up.
+func (l *ledger) choose(c *canned, call string, n int) result {
+	for i := 1; i <= n; i++ {
+		x := execution{call, i}
+		if _, ok := l.index[x]; !ok {
+			l.index[x] = l.used[c.spec.Name]
+			l.used[c.spec.Name]++
+		}
+	}
+	return c.results[min(l.index[execution{call, n}], len(c.results)-1)]
+}
+
+// cannedTool is a tool as the runtime sees it.
+type cannedTool struct {
+	ledger *ledger
+	canned *canned
+}
+
+var _ tool.Reconciler = (*cannedTool)(nil)
+
+func (t *cannedTool) Spec() agent.ToolSpec { return t.canned.spec }
+
+// Call enters the tool: people who wait for that act, time passes, and then it takes effect.
+func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
+	l := t.ledger
+	n, err := l.stage.executions(c.ID)
+	if err != nil {
+		return agent.ToolResultData{}, err
+	}
+	if len(t.canned.results) == 0 {
+		l.stage.fail(Failure{Path: t.canned.spec.Name, Got: "entered", Want: "never entered: it has no results"})
+		return tool.Errorf("%s has no results", t.canned.spec.Name), nil
+	}
+	e := &entry{call: c.ID, result: l.choose(t.canned, c.ID, n)}
+	l.entries[t.canned.spec.Name] = append(l.entries[t.canned.spec.Name], e)
+	l.stage.checkInput(t.canned.spec.Name, e.result.input, c.Args)
+	l.stage.act(moment{"executing", c.ID})
+	if err := l.stage.clock.Sleep(ctx, e.result.sleep); err != nil {
+		e.void = fault.Crashed(ctx)
+		return agent.ToolResultData{}, err
+	}
+	if e.void = fault.Crashed(ctx); !e.void {
+		l.done[c.ID] = e
+	}
+	return e.result.data, nil
+}
+
+// Reconcile tells what became of a call, truthfully or not at all.
+func (t *cannedTool) Reconcile(_ context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+	if !t.canned.reconciles {
+		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
+	}
+	if e := t.ledger.done[c.ID]; e != nil {
+		return tool.OutcomeDone, e.result.data, nil
+	}
+	return tool.OutcomeNotDone, agent.ToolResultData{}, nil
+}
+
+// checkInput compares the arguments a tool is entered with.
+func (s *stage) checkInput(name string, want, got json.RawMessage) {
+	if want == nil {
+		return
+	}
+	for _, m := range match.Match(want, got) {
+		f := Failure{Path: match.Join(name+".input", m.Path), Got: m.Got, Want: m.Want}
+		if !slices.Contains(s.failures, f) {
+			s.fail(f)
+		}
+	}
+}

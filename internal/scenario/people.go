@@ -1,0 +1,181 @@
+package scenario
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
+)
+
+// line is one thing that a person or a service does.
+type line struct {
+	number  int    // in the archive
+	at      moment // zero = it stands in the queue
+	do      string
+	call    string
+	by      agent.Principal
+	args    json.RawMessage
+	result  json.RawMessage // answer; nil = none
+	failure *string         // answer: an error
+	rerun   bool            // answer: run it again
+	note    string
+	text    string
+	refused bool // the runtime must refuse it
+}
+
+// moment is when a line outside the queue acts.
+type moment struct {
+	what string // start, inference, executing
+	of   string // inference: the number of the request; executing: the call
+}
+
+// lineForm is a line as it is written.
+type lineForm struct {
+	Do      string          `json:"do"`
+	At      *string         `json:"at"`
+	Call    string          `json:"call"`
+	By      json.RawMessage `json:"by"`
+	Args    json.RawMessage `json:"args"`
+	Result  json.RawMessage `json:"result"`
+	Error   *string         `json:"error"`
+	Rerun   bool            `json:"rerun"`
+	Note    string          `json:"note"`
+	Text    string          `json:"text"`
+	Refused bool            `json:"refused"`
+}
+
+// deeds are what people can do: the keys that go with each, beside do, at, by and refused. Those in upper case must be there.
+var deeds = map[string][]string{
+	"approve":     {"CALL", "note"},
+	"deny":        {"CALL", "note"},
+	"edit":        {"CALL", "ARGS", "note"},
+	"cancel_call": {"CALL", "note"},
+	"answer":      {"CALL", "result", "error", "rerun"},
+	"expire":      {"CALL"},
+	"message":     {"TEXT"},
+	"cancel_run":  {"note"},
+}
+
+func loadPeople(f section, ps *problems) []line {
+	var list []line
+	for n, raw := range bytes.Split(f.data, []byte("\n")) {
+		if len(bytes.TrimSpace(raw)) == 0 {
+			continue
+		}
+		l, err := f.line(raw, n)
+		if err != nil {
+			ps.add(err)
+			continue
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+func (s section) line(raw []byte, n int) (line, error) {
+	var form lineForm
+	if err := s.decode(raw, n, &form); err != nil {
+		return line{}, err
+	}
+	if p := form.check(); p.Text != "" {
+		return line{}, s.problem(n, p.Key, p.Text)
+	}
+	l := line{
+		number: s.before + n + 1, do: form.Do, call: form.Call, args: form.Args, result: form.Result, failure: form.Error, rerun: form.Rerun,
+		note: form.Note, text: form.Text, refused: form.Refused,
+	}
+	var err error
+	if l.by, err = principal(form.By); err != nil {
+		return line{}, s.problem(n, "by", err.Error())
+	}
+	if form.At == nil {
+		return l, nil
+	}
+	if l.at, err = parseMoment(*form.At); err != nil {
+		return line{}, s.problem(n, "at", err.Error())
+	}
+	return l, nil
+}
+
+// check finds keys that are missing and keys that do not go with the deed.
+func (f lineForm) check() agentfile.Problem {
+	takes, ok := deeds[f.Do]
+	if !ok {
+		return agentfile.Problem{Key: "do", Text: fmt.Sprintf("got %q, want one of %s", f.Do, strings.Join(sortedDeeds(), ", "))}
+	}
+	for _, key := range f.present() {
+		if !slices.Contains(takes, key) && !slices.Contains(takes, strings.ToUpper(key)) {
+			return agentfile.Problem{Key: key, Text: "does not go with " + f.Do}
+		}
+	}
+	for _, key := range takes {
+		if key == strings.ToUpper(key) && !slices.Contains(f.present(), strings.ToLower(key)) {
+			return agentfile.Problem{Key: strings.ToLower(key), Text: "got nothing, " + f.Do + " wants it"}
+		}
+	}
+	if f.Do == "answer" && len(f.present()) != 2 {
+		return agentfile.Problem{Key: "result", Text: "want exactly one of result, error and rerun"}
+	}
+	return agentfile.Problem{}
+}
+
+// present are the keys that are there, beside those that go with everything.
+func (f lineForm) present() []string {
+	var keys []string
+	for _, k := range []struct {
+		name  string
+		there bool
+	}{
+		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
+		{"note", f.Note != ""}, {"text", f.Text != ""},
+	} {
+		if k.there {
+			keys = append(keys, k.name)
+		}
+	}
+	return keys
+}
+
+func sortedDeeds() []string {
+	var names []string
+	for name := range deeds {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// localUser is who acts where a line does not say.
+var localUser = agent.Principal{ID: "user:local", Groups: []string{"group:operators"}}
+
+// principal reads by: one user and any number of groups, separated by commas or as a list.
+func principal(raw json.RawMessage) (agent.Principal, error) {
+	if raw == nil {
+		return localUser, nil
+	}
+	var names []string
+	if json.Unmarshal(raw, &names) == nil && len(names) > 0 {
+		return agent.ParsePrincipal(strings.Join(names, ","))
+	}
+	return agent.ParsePrincipal(textOf(raw))
+}
+
+func parseMoment(s string) (moment, error) {
+	what, of, _ := strings.Cut(s, ":")
+	n, err := strconv.Atoi(of)
+	switch {
+	case s == "start":
+		return moment{what: "start"}, nil
+	case what == "inference" && err == nil && n > 0:
+		return moment{"inference", strconv.Itoa(n)}, nil
+	case what == "executing" && of != "":
+		return moment{"executing", of}, nil
+	default:
+		return moment{}, fmt.Errorf("got %q, want start, inference:N or executing:CALL", s)
+	}
+}

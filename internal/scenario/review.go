@@ -1,0 +1,214 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign/countersign/internal/match"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+)
+
+// notUnderCrash are the keys of want.json that a crash may change.
+var notUnderCrash = []string{"modelCalls", "events", "seq"}
+
+// review compares what came of the run with what is wanted.
+func (s *stage) review() Result {
+	r := Result{Calls: s.faults.Calls()}
+	ctx := context.Background()
+	entries, err := s.record.Entries(ctx, tenant, s.run, 0)
+	if err == nil {
+		r.Journal = entries
+		err = s.compare(ctx, entries)
+	}
+	if err != nil {
+		s.fail(Failure{Path: "run", Got: err.Error(), Want: "a run"})
+	}
+	for _, f := range s.model.Failures() {
+		s.fail(Failure{Path: fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Path), Got: f.Got, Want: f.Want})
+	}
+	for _, n := range s.model.Leftover() {
+		s.fail(s.unused(n, "reply"))
+	}
+	for _, l := range append(s.cast.queue, s.cast.moments...) {
+		s.fail(s.unused(l.number, l.do))
+	}
+	s.failures = append(s.failures, s.ledger.leftover()...)
+	r.Failures = s.failures
+	return r
+}
+
+func (s *stage) unused(line int, what string) Failure {
+	return Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, line, what), Got: "never its turn", Want: "every line used"}
+}
+
+// compare matches want.json against the run as it is on record.
+func (s *stage) compare(ctx context.Context, entries []agent.Entry) error {
+	state, err := agent.Fold(agent.AgentState{}, entries)
+	if err != nil {
+		return err
+	}
+	got, err := s.got(ctx, &state, entries)
+	if err != nil {
+		return err
+	}
+	wanted := maps.Clone(s.scenario.want)
+	if s.crashing {
+		for _, key := range notUnderCrash {
+			delete(wanted, key)
+		}
+		if wanted, err = s.relaxed(wanted, &state); err != nil {
+			return err
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+		for _, m := range match.Match(wanted[key], got[key]) {
+			s.fail(Failure{Path: beneath(key, m.Path), Got: m.Got, Want: m.Want})
+		}
+	}
+	return nil
+}
+
+// beneath puts a key before a path of match's.
+func beneath(key, path string) string {
+	if path == "" || strings.HasPrefix(path, "[") {
+		return key + path
+	}
+	return key + "." + path
+}
+
+// got is the run in JSON by key, and what only a scenario knows of it.
+func (s *stage) got(ctx context.Context, state *agent.AgentState, entries []agent.Entry) (map[string]json.RawMessage, error) {
+	raw, err := json.Marshal(state)
+	if err != nil {
+		return nil, err
+	}
+	got := map[string]json.RawMessage{}
+	if err := json.Unmarshal(raw, &got); err != nil {
+		return nil, err
+	}
+	requests, err := s.requestsMade(ctx, entries)
+	if err != nil {
+		return nil, err
+	}
+	events, checkpoints := []string{}, []agent.Checkpoint{}
+	for _, e := range entries {
+		checkpoints = append(checkpoints, e.Kinds...)
+		for _, ev := range e.Events {
+			events = append(events, agent.EventType(ev))
+		}
+	}
+	for key, v := range map[string]any{
+		"executed": s.ledger.executed(), "events": events, "checkpoints": checkpoints, "requests": requests,
+	} {
+		if got[key], err = json.Marshal(v); err != nil {
+			return nil, err
+		}
+	}
+	return got, nil
+}
+
+// requestsMade are the requests to people in the order in which they were made, as they stand now.
+func (s *stage) requestsMade(ctx context.Context, entries []agent.Entry) ([]approval.Approval, error) {
+	list := []approval.Approval{}
+	for _, id := range asks(entries) {
+		a, err := approval.Get(ctx, s.table, tenant, id)
+		if refusal(err) { // an outcome that was settled in the very entry that found it unknown: nobody was asked
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+// asks are the ids of the requests that entries make.
+func asks(entries []agent.Entry) []string {
+	var ids []string
+	for _, e := range entries {
+		for _, ev := range e.Events {
+			switch ev := ev.(type) {
+			case agent.CallSuspended:
+				ids = append(ids, ev.Approval)
+			case agent.CallUnknown:
+				ids = append(ids, ev.Approval)
+			}
+		}
+	}
+	return ids
+}
+
+// relaxed compares what a crash may repeat by its bounds, and leaves the rest of what is wanted.
+func (s *stage) relaxed(wanted want, state *agent.AgentState) (want, error) {
+	if raw, ok := wanted["executed"]; ok {
+		counts := map[string]json.RawMessage{}
+		if err := json.Unmarshal(raw, &counts); err != nil {
+			return wanted, nil //nolint:nilerr // a pattern or null: it is matched as it stands
+		}
+		got := s.ledger.executed()
+		for name, n := range counts {
+			if s.bounded("executed."+name, name, n, got[name]) {
+				delete(counts, name)
+			}
+		}
+		wanted["executed"] = marshal(counts)
+	}
+	return s.relaxedCalls(wanted, state)
+}
+
+// relaxedCalls is relaxed for the executions of calls.
+func (s *stage) relaxedCalls(wanted want, state *agent.AgentState) (want, error) {
+	var calls []map[string]json.RawMessage
+	if raw, ok := wanted["calls"]; !ok || json.Unmarshal(raw, &calls) != nil {
+		return wanted, nil
+	}
+	got := state.Calls()
+	for i, c := range calls {
+		n, ok := c["executions"]
+		if ok && i < len(got) && s.repeatable(got[i].Tool) && s.bounded(fmt.Sprintf("calls[%d].executions", i), got[i].Tool, n, got[i].Executions) {
+			delete(c, "executions")
+		}
+	}
+	wanted["calls"] = marshal(calls)
+	return wanted, nil
+}
+
+// repeatable reports whether a crash may repeat the tool.
+func (s *stage) repeatable(name string) bool {
+	t, ok := s.scenario.agent.Tool(name)
+	return ok && t.Effect != agent.EffectNonIdempotent
+}
+
+// bounded compares a count by its bound, if there is one, and reports whether it did.
+func (s *stage) bounded(path, name string, wanted json.RawMessage, got int) bool {
+	n, err := strconv.Atoi(string(wanted))
+	if err != nil {
+		return false
+	}
+	c := s.ledger.tools[name]
+	switch {
+	case s.repeatable(name) && got < n:
+		s.fail(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at least %d", n)})
+	case c != nil && !s.repeatable(name) && !c.reconciles && got > n:
+		s.fail(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at most %d", n)})
+	case c == nil, !s.repeatable(name) && c.reconciles:
+		return false
+	}
+	return true
+}
+
+// marshal writes what was just read.
+func marshal(v any) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic("scenario: " + err.Error()) // raw JSON by key always marshals
+	}
+	return raw
+}

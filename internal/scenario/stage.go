@@ -1,0 +1,195 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/script"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+)
+
+// tenant is everybody's here.
+const tenant = "default"
+
+// maxInvocations is how many handlers a run may take before it is said not to end.
+const maxInvocations = 2000
+
+// opening is when every scenario begins.
+var opening = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// stage is one run of a scenario: the product, the world around it, and what was seen.
+type stage struct {
+	scenario *Scenario
+	crashing bool
+	clock    *clock.Virtual
+	faults   *fault.Injector
+	machine  *local.Machine
+	record   *store.Journal // the observer's own view, behind no fault
+	table    store.Table    // the same
+	model    *script.Model
+	requests map[request]int // to the model, numbered as they first came
+	ledger   *ledger
+	cast     *cast
+	run      string
+
+	open        bool         // the run is created and who acts at the start has acted
+	gate        clock.Signal // handlers wait here until then
+	curtain     clock.Signal // the scenario is over
+	invocations int
+	failures    []Failure
+}
+
+// request is one request to a model, by position in the journal.
+type request struct {
+	inference int64
+	attempt   int
+}
+
+// Run runs the scenario once.
+func (s *Scenario) Run(o Options) Result {
+	st, err := newStage(s, o)
+	if err != nil {
+		return Result{Failures: []Failure{{Path: "machine", Got: err.Error(), Want: "a machine"}}}
+	}
+	if err := st.clock.Run(st.play); err != nil {
+		st.broken(err)
+	}
+	return st.review()
+}
+
+func newStage(s *Scenario, o Options) (*stage, error) {
+	v := clock.NewVirtual(opening)
+	table := memory.New()
+	st := &stage{
+		scenario: s, crashing: o.Crash != nil, clock: v, faults: fault.New(v, o.Crash), table: table, record: store.NewJournal(table, 0),
+		model: script.New(s.script), requests: map[request]int{}, gate: v.NewSignal(), curtain: v.NewSignal(),
+		run: agent.RunID(tenant, s.agent.Name, s.start.key),
+	}
+	st.ledger = newLedger(st, s.tools)
+	st.cast = newCast(st, s.people)
+	v.SetIdle(st.cast.idle)
+	var err error
+	st.machine, err = local.New(local.Config{
+		Table: st.faults.Table(table), Blobs: st.faults.Blobs(memory.NewBlobs()), Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger),
+		Agents: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
+	})
+	return st, err
+}
+
+func (s *stage) agents(name string) (*agent.Definition, bool) {
+	return &s.scenario.agent, name == s.scenario.agent.Name
+}
+
+// invocation makes each handler one invocation that can crash. None begins before the run is open.
+func (s *stage) invocation(next local.Invoker) local.Invoker {
+	return func(ctx context.Context, function string, payload []byte) (out []byte, err error) {
+		if !s.open {
+			if err := s.gate.Wait(ctx, 0); err != nil {
+				return nil, err
+			}
+			s.gate.Notify() // there may be another
+		}
+		if s.invocations++; s.invocations > maxInvocations {
+			s.fail(Failure{Path: "run", Got: fmt.Sprintf("%d invocations", maxInvocations), Want: "an end or a wait"})
+			s.curtain.Notify()
+			return nil, fault.ErrExit
+		}
+		if !s.faults.Run(ctx, function, func(ctx context.Context) { out, err = next(ctx, function, payload) }) {
+			return nil, fault.ErrExit
+		}
+		return out, err
+	}
+}
+
+// play is the scenario from its start to its end.
+func (s *stage) play() {
+	if err := s.begin(); err != nil {
+		s.fail(Failure{Path: inputFile, Got: err.Error(), Want: "a run"})
+		return
+	}
+	s.act(moment{what: "start"})
+	s.open = true
+	s.gate.Notify()
+	if err := s.curtain.Wait(context.Background(), 0); err != nil {
+		s.fail(Failure{Path: "run", Got: err.Error(), Want: "an end or a wait"})
+	}
+}
+
+// begin starts the run, as often as it takes: a client that loses the answer asks again.
+func (s *stage) begin() error {
+	in := s.scenario.start
+	r := runtime.Start{
+		Tenant: tenant, Agent: &s.scenario.agent, Key: in.key, Message: in.message, Input: in.input, Subject: in.subject, AccessControl: in.accessControl,
+	}
+	return s.insist("start", func(ctx context.Context) error {
+		_, err := s.machine.Starter.Start(ctx, r)
+		return err
+	})
+}
+
+// insist does something as an invocation of its own, and again if that crashes.
+func (s *stage) insist(name string, do func(ctx context.Context) error) error {
+	for {
+		var err error
+		if s.faults.Run(context.Background(), name, func(ctx context.Context) { err = do(ctx) }) {
+			return err
+		}
+	}
+}
+
+// Generate answers like the script, after those have acted who wait for that very request.
+func (s *stage) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	which := request{r.Inference, r.Attempt}
+	n, repeated := s.requests[which]
+	if !repeated {
+		n = len(s.requests) + 1
+		s.requests[which] = n
+	}
+	s.act(moment{"inference", strconv.Itoa(n)})
+	return s.model.Generate(ctx, r)
+}
+
+// executions is which execution of a call its tool is being entered for, from 1, as the journal counts them.
+func (s *stage) executions(call string) (int, error) {
+	l, err := s.record.Load(context.Background(), tenant, s.run)
+	if err != nil {
+		return 0, err
+	}
+	c, _ := l.State.Call(call)
+	return max(1, c.Executions), nil
+}
+
+func (s *stage) fail(f Failure) { s.failures = append(s.failures, f) }
+
+// broken says how the scheduler stopped.
+func (s *stage) broken(err error) {
+	var p *clock.PanicError
+	switch {
+	case errors.Is(err, clock.ErrDeadlock):
+		s.fail(Failure{Path: "run", Got: s.standing(), Want: "an end or a wait"})
+	case errors.As(err, &p):
+		s.fail(Failure{Path: "run", Got: p.Error(), Want: "no panic"})
+	default:
+		s.fail(Failure{Path: "run", Got: err.Error(), Want: "an end or a wait"})
+	}
+}
+
+// standing is where the run stands while nothing can move it.
+func (s *stage) standing() string {
+	l, err := s.record.Load(context.Background(), tenant, s.run)
+	if err != nil {
+		return "no run: " + err.Error()
+	}
+	return fmt.Sprintf("a run that is %s after entry %d, and nothing that could move it", l.State.Status, l.State.Seq())
+}

@@ -1,0 +1,79 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// Backend is what a Handler serves. All fields but Local, Ready, Tool, Replay and Log are required.
+type Backend struct {
+	Agents    Agents
+	Starter   Starter
+	Inputs    Inputs
+	Canceller Canceller
+	Desk      Desk
+	Journal   Journal
+	Table     store.Table // where approvals are read
+	Feed      *Feed
+	Clock     clock.Clock
+
+	// Caller says on whose behalf a request is made, from what authenticated it and never from its body.
+	Caller func(r *http.Request) (Caller, error)
+	// Local says that callers own the machine: they may bring a definition with a start, and are shown internal errors.
+	Local bool
+	// Tool reports whether a tool has code here; definitions that come with a start are checked with it. Needed with Local.
+	Tool func(name string) bool
+	// Ready is called before every request that acts, concurrently; its error refuses the request. Nil = always ready.
+	Ready func(ctx context.Context) error
+	// Replay folds a run's journal again. Nil = not served.
+	Replay func(ctx context.Context, tenant, run string) (Replay, error)
+	// Log is told of internal errors. Nil = nobody is.
+	Log *slog.Logger
+}
+
+// Caller is who makes a request.
+type Caller struct {
+	Tenant    string
+	Principal agent.Principal
+}
+
+// Agents knows the registered agents; *registry.Registry is one. Safe for concurrent use.
+type Agents interface {
+	Agent(name string) (*agent.Definition, bool)
+	Agents() []string
+}
+
+// Starter starts runs; *runtime.Starter is one, and says what the errors are.
+type Starter interface {
+	Start(ctx context.Context, r runtime.Start) (agent.AgentState, error)
+}
+
+// Inputs takes messages; *runtime.Inputs is one, and says what the errors are.
+type Inputs interface {
+	Send(ctx context.Context, tenant, run, id, by string, blocks []agent.UserBlock) error
+}
+
+// Canceller calls runs off; *runtime.Canceller is one, and says what the errors are.
+type Canceller interface {
+	Cancel(ctx context.Context, tenant, run, by, note string) (agent.AgentState, error)
+}
+
+// Desk records decisions and outcomes; *approval.Desk is one, and says what the errors are.
+type Desk interface {
+	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
+	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
+}
+
+// Journal reads runs; *store.Journal is one, and says what the errors are.
+type Journal interface {
+	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
+	Entries(ctx context.Context, tenant, run string, from int64) ([]agent.Entry, error)
+	List(ctx context.Context, tenant string, status agent.RunStatus, limit int, cursor string) (heads []store.Head, next string, err error)
+}

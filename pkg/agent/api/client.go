@@ -1,0 +1,225 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/countersign/countersign/pkg/agent/approval"
+)
+
+// AsHeader names the header in which a caller of the local socket says who acts. Nowhere else is it looked at.
+const AsHeader = "Countersign-As"
+
+// ErrUnreachable says that nobody answered, or stopped in the middle of it: whether a request was carried out is not known.
+// Every request of a Client may be sent again.
+var ErrUnreachable = errors.New("the engine cannot be reached")
+
+// Client calls a Handler. A refusal is a *Problem; other errors wrap ErrUnreachable or are the context's. Safe for concurrent use.
+type Client struct {
+	http *http.Client
+	base string
+	as   string
+}
+
+// NewClient makes a client that connects with dial, whatever the address asked for. As is who acts, in the form of
+// agent.ParsePrincipal; "" = whom the server takes for the caller.
+func NewClient(dial func(ctx context.Context) (net.Conn, error), as string) *Client {
+	t := &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		DisableCompression: true,
+	}
+	return &Client{http: &http.Client{Transport: t}, base: "http://countersign.local", as: as}
+}
+
+// NewSocketClient makes a client of the Unix socket at path.
+func NewSocketClient(path, as string) *Client {
+	var d net.Dialer
+	return NewClient(func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "unix", path) }, as)
+}
+
+// NewURLClient makes a client of the API at base, e.g. https://api.example.com. Nil = http.DefaultClient.
+func NewURLClient(base string, c *http.Client) *Client {
+	if c == nil {
+		c = http.DefaultClient
+	}
+	return &Client{http: c, base: base}
+}
+
+// Close lets go of idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Start starts a run, once for its key.
+func (c *Client) Start(ctx context.Context, s Start) (Accepted, error) {
+	return send[Accepted](ctx, c, http.MethodPost, "/v1/runs", nil, s, "")
+}
+
+// RunQuery narrows a list of runs. The zero value lists all of them.
+type RunQuery struct {
+	Status, Agent, Cursor string
+	Limit                 int // 0 = 50
+}
+
+// Runs lists a page of runs.
+func (c *Client) Runs(ctx context.Context, q RunQuery) (RunPage, error) {
+	return get[RunPage](ctx, c, "/v1/runs", values("status", q.Status, "agent", q.Agent, "cursor", q.Cursor, "limit", number(q.Limit)))
+}
+
+// Run reads a run with its newest messages and calls.
+func (c *Client) Run(ctx context.Context, run string) (Run, error) {
+	return get[Run](ctx, c, "/v1/runs/"+url.PathEscape(run), nil)
+}
+
+// RunWithoutMessages reads a run without messages and calls.
+func (c *Client) RunWithoutMessages(ctx context.Context, run string) (Run, error) {
+	return get[Run](ctx, c, "/v1/runs/"+url.PathEscape(run), values("messages", "0"))
+}
+
+// Messages reads a page of a run's messages.
+func (c *Client) Messages(ctx context.Context, run, cursor string, limit int) (MessagePage, error) {
+	return get[MessagePage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/messages", values("cursor", cursor, "limit", number(limit)))
+}
+
+// Calls reads a page of a run's calls.
+func (c *Client) Calls(ctx context.Context, run, cursor string, limit int) (CallPage, error) {
+	return get[CallPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/calls", values("cursor", cursor, "limit", number(limit)))
+}
+
+// Events reads a page of a run's events behind after: SEQ, SEQ.INDEX, or "" for all.
+func (c *Client) Events(ctx context.Context, run, after string, limit int) (EventPage, error) {
+	return get[EventPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", values("after", after, "limit", number(limit)))
+}
+
+// Replay folds a run's journal again.
+func (c *Client) Replay(ctx context.Context, run string) (Replay, error) {
+	return get[Replay](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/replay", nil)
+}
+
+// Input sends messages, decisions and answers. Messages are taken once for the key; "" = each time.
+func (c *Client) Input(ctx context.Context, run string, in Input, key string) (Accepted, error) {
+	return send[Accepted](ctx, c, http.MethodPost, "/v1/runs/"+url.PathEscape(run)+"/input", nil, in, key)
+}
+
+// Cancel ends a run.
+func (c *Client) Cancel(ctx context.Context, run, note string) (Accepted, error) {
+	return send[Accepted](ctx, c, http.MethodPost, "/v1/runs/"+url.PathEscape(run)+"/cancel", nil, Note{note}, "")
+}
+
+// Approvals lists a page of requests of a status; "" = pending.
+func (c *Client) Approvals(ctx context.Context, status approval.Status, cursor string, limit int) (ApprovalPage, error) {
+	return get[ApprovalPage](ctx, c, "/v1/approvals", values("status", string(status), "cursor", cursor, "limit", number(limit)))
+}
+
+// Approval reads one request.
+func (c *Client) Approval(ctx context.Context, id string) (approval.Approval, error) {
+	return get[approval.Approval](ctx, c, "/v1/approvals/"+url.PathEscape(id), nil)
+}
+
+// Decide decides a request.
+func (c *Client) Decide(ctx context.Context, id string, v Verdict) (approval.Approval, error) {
+	return send[approval.Approval](ctx, c, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/decision", nil, v, "")
+}
+
+// values makes a query of names and values, less the empty ones.
+func values(pairs ...string) url.Values {
+	v := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			v.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return v
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func get[T any](ctx context.Context, c *Client, path string, q url.Values) (T, error) {
+	return send[T](ctx, c, http.MethodGet, path, q, nil, "")
+}
+
+// send makes one request and reads its answer.
+func send[T any](ctx context.Context, c *Client, method, path string, q url.Values, in any, key string) (out T, err error) {
+	resp, err := c.do(ctx, method, path, q, in, http.Header{keyHeader: {key}})
+	if err != nil {
+		return out, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return out, unreachable(ctx, err)
+	}
+	if err := json.Unmarshal(data, &out); err != nil {
+		return out, fmt.Errorf("read the answer to %s %s: %w", method, path, err)
+	}
+	return out, nil
+}
+
+// do makes a request; an answer that is a refusal becomes the error.
+func (c *Client) do(ctx context.Context, method, path string, q url.Values, in any, h http.Header) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		data, err := verbatim(in)
+		if err != nil {
+			return nil, fmt.Errorf("write the request %s %s: %w", method, path, err)
+		}
+		body = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path+"?"+q.Encode(), body)
+	if err != nil {
+		return nil, fmt.Errorf("write the request %s %s: %w", method, path, err)
+	}
+	for name, v := range h {
+		if v[0] != "" {
+			req.Header.Set(name, v[0])
+		}
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.as != "" {
+		req.Header.Set(AsHeader, c.as)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, unreachable(ctx, err)
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		defer resp.Body.Close()
+		return nil, refusal(ctx, resp)
+	}
+	return resp, nil
+}
+
+func unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+}
+
+// refusal reads the problem of an answer.
+func refusal(ctx context.Context, resp *http.Response) error {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 2*maxBody))
+	if err != nil {
+		return unreachable(ctx, err)
+	}
+	p := &Problem{}
+	t, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || t != "application/problem+json" || json.Unmarshal(data, p) != nil || p.Type == "" {
+		return fmt.Errorf("%w: it answered with status %d", ErrUnreachable, resp.StatusCode)
+	}
+	return p
+}

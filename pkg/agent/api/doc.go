@@ -1,0 +1,22 @@
+// Package api is the HTTP API of runs and approvals, and a client for it (interfaces.md, section 3). The same handler serves the
+// Unix socket of a laptop and a deployed function; it decides nothing itself: every act goes through the use cases of package
+// runtime and every decision through the approval.Desk.
+//
+// Paths, all under /v1:
+//
+//	POST /runs                      start a run
+//	GET  /runs                      list runs (status, agent, cursor, limit)
+//	GET  /runs/{id}                 one run (messages=0 leaves messages and calls out)
+//	GET  /runs/{id}/messages        all messages, in pages
+//	GET  /runs/{id}/calls           all calls, in pages
+//	GET  /runs/{id}/events          what happened (after, limit); as a stream with Accept: text/event-stream
+//	GET  /runs/{id}/replay          the journal folded again, offline, and any difference
+//	POST /runs/{id}/input           messages, decisions, answers
+//	POST /runs/{id}/cancel          end it
+//	GET  /approvals                 list requests to people (status, cursor, limit)
+//	GET  /approvals/{id}            one request
+//	POST /approvals/{id}/decision   approve, deny or edit
+//
+// Bodies are strict JSON of at most 256 KiB: unknown keys, keys given twice and trailing text are refused, and so are unknown query
+// parameters. Errors are application/problem+json (RFC 9457); their types are listed with ProblemType and never change.
+package api

@@ -1,0 +1,227 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// The bounds of bodies and pages.
+const (
+	maxBody     = 256 << 10
+	maxPage     = 200
+	defaultPage = 50
+)
+
+// server answers requests from a backend.
+type server struct{ Backend }
+
+// endpoint answers one kind of request. A nil body with status 0 says that it has written its answer itself.
+type endpoint func(w http.ResponseWriter, r *http.Request, c Caller) (status int, body any, err error)
+
+// Handler serves the API. It keeps no state and is safe for concurrent use as far as b is.
+func Handler(b Backend) http.Handler {
+	s := &server{b}
+	mux := http.NewServeMux()
+	for path, byMethod := range s.routes() {
+		mux.Handle(path, s.route(byMethod))
+	}
+	for _, path := range []string{"/v1/blobs", "/v1/runs/{id}/fork", "/a/{link}", "/slack/interactions"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			p := problem(NotSupported, "%s: not supported yet", r.URL.Path)
+			p.Status = http.StatusNotFound
+			s.refuse(w, p)
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.refuse(w, problem(NoSuchPath, "%s: there is nothing here", r.URL.Path))
+	})
+	return mux
+}
+
+func (s *server) routes() map[string]map[string]endpoint {
+	get, post := http.MethodGet, http.MethodPost
+	return map[string]map[string]endpoint{
+		"/v1/runs":                    {get: s.listRuns, post: s.act(s.start)},
+		"/v1/runs/{id}":               {get: s.showRun},
+		"/v1/runs/{id}/messages":      {get: s.messages},
+		"/v1/runs/{id}/calls":         {get: s.calls},
+		"/v1/runs/{id}/events":        {get: s.events},
+		"/v1/runs/{id}/replay":        {get: s.replay},
+		"/v1/runs/{id}/input":         {post: s.act(s.input)},
+		"/v1/runs/{id}/cancel":        {post: s.act(s.cancel)},
+		"/v1/approvals":               {get: s.listApprovals},
+		"/v1/approvals/{id}":          {get: s.showApproval},
+		"/v1/approvals/{id}/decision": {post: s.act(s.decide)},
+	}
+}
+
+// route picks the endpoint by method and writes what it answers.
+func (s *server) route(byMethod map[string]endpoint) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		e, ok := byMethod[r.Method]
+		if !ok {
+			var allowed []string
+			for m := range byMethod {
+				allowed = append(allowed, m)
+			}
+			slices.Sort(allowed)
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			s.refuse(w, problem(BadMethod, "%s: got %s, want %s", r.URL.Path, r.Method, strings.Join(allowed, " or ")))
+			return
+		}
+		status, body, err := s.answer(e, w, r)
+		switch {
+		case err != nil:
+			s.refuse(w, err)
+		case status != 0:
+			s.write(w, status, "application/json", body)
+		}
+	}
+}
+
+func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
+	c, err := s.Caller(r)
+	if err != nil {
+		return 0, nil, problem(NotAllowed, "%v", err)
+	}
+	return e(w, r, c)
+}
+
+// act waits until the backend may act.
+func (s *server) act(e endpoint) endpoint {
+	return func(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+		if s.Ready != nil {
+			if err := s.Ready(r.Context()); err != nil {
+				return 0, nil, err
+			}
+		}
+		return e(w, r, c)
+	}
+}
+
+// refuse writes a problem. What went wrong inside is for the log, and for those who own the machine.
+func (s *server) refuse(w http.ResponseWriter, err error) {
+	p := problemOf(err)
+	if p.Type == Internal {
+		if s.Log != nil {
+			s.Log.Error("request failed", "error", err)
+		}
+		if !s.Local {
+			p.Detail = p.Title
+		}
+	}
+	s.write(w, p.Status, "application/problem+json", p)
+}
+
+func (s *server) write(w http.ResponseWriter, status int, mediaType string, body any) {
+	data, err := verbatim(body)
+	if err != nil {
+		status, mediaType = http.StatusInternalServerError, "application/problem+json"
+		data = []byte(`{"type":"internal","title":"something went wrong here","status":500,"detail":"the answer could not be written"}`)
+		if s.Log != nil {
+			s.Log.Error("write answer", "error", err)
+		}
+	}
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(data) // the caller is gone; nobody is left to be told
+}
+
+// verbatim is JSON in which arguments stand as they are stored: & is not written as \u0026.
+func verbatim(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}
+
+// body reads a strict JSON body into v. An absent body is an error unless optional.
+func body(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return problem(TooLarge, "the body is larger than %d bytes", maxBody)
+	}
+	if err != nil {
+		return invalid("read the body: %v", err)
+	}
+	if len(data) == 0 && optional {
+		return nil
+	}
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+		return problem(BadMediaType, "got Content-Type %q, want application/json", r.Header.Get("Content-Type"))
+	}
+	if err := agent.DecodeStrict(data, v); err != nil {
+		return invalid("the body: %v", err)
+	}
+	return nil
+}
+
+// query reads the query and refuses parameters that are not known, or are given twice.
+func query(r *http.Request, known ...string) (url.Values, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, invalid("the query: %v", err)
+	}
+	for name, values := range q {
+		if !slices.Contains(known, name) {
+			return nil, invalid("query parameter %q is not known, want %s", name, oneOf(known))
+		}
+		if len(values) > 1 {
+			return nil, invalid("query parameter %q is given %d times", name, len(values))
+		}
+	}
+	return q, nil
+}
+
+func oneOf(known []string) string {
+	if len(known) == 0 {
+		return "none"
+	}
+	return strings.Join(known, ", ")
+}
+
+// limit reads the size of a page.
+func limit(q url.Values) (int, error) {
+	if !q.Has("limit") {
+		return defaultPage, nil
+	}
+	n, err := strconv.Atoi(q.Get("limit"))
+	if err != nil || n < 1 || n > maxPage {
+		return 0, invalid("limit: got %q, want 1 to %d", q.Get("limit"), maxPage)
+	}
+	return n, nil
+}
+
+// page cuts a list that is there as a whole. A cursor is the number of elements before.
+func page[T any](q url.Values, all []T) (part []T, next string, err error) {
+	n, err := limit(q)
+	if err != nil {
+		return nil, "", err
+	}
+	from := 0
+	if q.Get("cursor") != "" {
+		if from, err = strconv.Atoi(q.Get("cursor")); err != nil || from < 0 {
+			return nil, "", invalid("cursor: got %q, want one that a page gave", q.Get("cursor"))
+		}
+	}
+	from = min(from, len(all))
+	to := min(from+n, len(all))
+	if to < len(all) {
+		next = fmt.Sprint(to)
+	}
+	return all[from:to], next, nil
+}

@@ -1,0 +1,77 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"mime"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// MaxInline is the largest file in a message, in bytes before base64.
+const MaxInline = 128 << 10
+
+// block is a content block as people may send it.
+type block struct {
+	Type      string  `json:"type"`
+	Text      *string `json:"text"`
+	Name      string  `json:"name"`
+	MediaType *string `json:"mediaType"`
+	Data      *string `json:"data"`
+	Blob      *string `json:"blob"`
+}
+
+// readMessage reads a message: a string, or a list of text and media blocks. key names it in errors.
+func readMessage(key string, raw json.RawMessage) ([]agent.UserBlock, error) {
+	if len(raw) > 0 && raw[0] == '[' {
+		var blocks []block
+		if err := agent.DecodeStrict(raw, &blocks); err != nil {
+			return nil, invalid("%s: %v", key, err)
+		}
+		for i, b := range blocks {
+			if err := b.check(); err != nil {
+				return nil, invalid("%s[%d]: %v", key, i, err)
+			}
+		}
+	}
+	said, err := agent.ParseMessage(raw)
+	if err != nil {
+		return nil, invalid("%s: %v", key, err)
+	}
+	return said, nil
+}
+
+func (b block) check() error {
+	switch b.Type {
+	case "text":
+		if b.Text == nil || *b.Text == "" || b.MediaType != nil || b.Data != nil || b.Blob != nil || b.Name != "" {
+			return fmt.Errorf("want a text block of type and text alone")
+		}
+		return nil
+	case "media":
+		return b.checkMedia()
+	default:
+		return fmt.Errorf("type: got %q, want text or media", b.Type)
+	}
+}
+
+func (b block) checkMedia() error {
+	if b.Blob != nil {
+		return fmt.Errorf("blob: not supported yet; send the file inline as data")
+	}
+	if b.Text != nil || b.MediaType == nil || b.Data == nil {
+		return fmt.Errorf("want a media block of mediaType, data and perhaps name")
+	}
+	if _, _, err := mime.ParseMediaType(*b.MediaType); err != nil {
+		return fmt.Errorf("mediaType: got %q, want one such as image/png", *b.MediaType)
+	}
+	data, err := base64.StdEncoding.Strict().DecodeString(*b.Data)
+	if err != nil || len(data) == 0 {
+		return fmt.Errorf("data: want base64 of one byte or more")
+	}
+	if len(data) > MaxInline {
+		return fmt.Errorf("data: got %d bytes, want at most %d inline", len(data), MaxInline)
+	}
+	return nil
+}

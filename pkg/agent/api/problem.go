@@ -1,0 +1,141 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// ProblemType is the type member of a problem. Once released, a type keeps its meaning and its status.
+type ProblemType string
+
+// The problem types.
+const (
+	InvalidRequest   ProblemType = "invalid-request"
+	UnknownAgent     ProblemType = "unknown-agent"
+	NotSupported     ProblemType = "not-supported"
+	EditRefused      ProblemType = "edit-refused"
+	NotAllowed       ProblemType = "not-allowed"
+	NoSuchPath       ProblemType = "no-such-path"
+	RunNotFound      ProblemType = "run-not-found"
+	CallNotFound     ProblemType = "call-not-found"
+	ApprovalNotFound ProblemType = "approval-not-found"
+	BadMethod        ProblemType = "method-not-allowed"
+	RunFinished      ProblemType = "run-finished"
+	KeyReused        ProblemType = "key-reused"
+	AlreadyDecided   ProblemType = "already-decided"
+	ApprovalExpired  ProblemType = "approval-expired"
+	NothingWaits     ProblemType = "nothing-waits"
+	WrongKind        ProblemType = "wrong-kind"
+	TooLarge         ProblemType = "too-large"
+	BadMediaType     ProblemType = "unsupported-media-type"
+	Unavailable      ProblemType = "unavailable"
+	Internal         ProblemType = "internal"
+)
+
+// kinds says how each type is answered.
+var kinds = map[ProblemType]struct {
+	status int
+	title  string
+}{
+	InvalidRequest:   {http.StatusBadRequest, "the request is not valid"},
+	UnknownAgent:     {http.StatusBadRequest, "there is no such agent"},
+	NotSupported:     {http.StatusBadRequest, "not supported yet"},
+	EditRefused:      {http.StatusBadRequest, "the edited arguments are refused"},
+	NotAllowed:       {http.StatusForbidden, "you may not do this"},
+	NoSuchPath:       {http.StatusNotFound, "there is nothing at this path"},
+	RunNotFound:      {http.StatusNotFound, "there is no such run"},
+	CallNotFound:     {http.StatusNotFound, "the run has no such call"},
+	ApprovalNotFound: {http.StatusNotFound, "there is no such approval"},
+	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
+	RunFinished:      {http.StatusConflict, "the run has finished"},
+	KeyReused:        {http.StatusConflict, "the key was used with another body"},
+	AlreadyDecided:   {http.StatusConflict, "somebody has decided already"},
+	ApprovalExpired:  {http.StatusConflict, "the request has expired"},
+	NothingWaits:     {http.StatusConflict, "the call waits for nobody"},
+	WrongKind:        {http.StatusConflict, "the request cannot be decided like that"},
+	TooLarge:         {http.StatusRequestEntityTooLarge, "too large"},
+	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
+	Unavailable:      {http.StatusServiceUnavailable, "try again"},
+	Internal:         {http.StatusInternalServerError, "something went wrong here"},
+}
+
+// Problem is an error as the API answers it (RFC 9457), and as the Client returns it.
+type Problem struct {
+	Type     ProblemType        `json:"type"`
+	Title    string             `json:"title"`
+	Status   int                `json:"status"`
+	Detail   string             `json:"detail"`
+	Known    []string           `json:"known,omitempty"`    // unknown-agent: the agents there are
+	Approval *approval.Approval `json:"approval,omitempty"` // already-decided: who won
+}
+
+func (p *Problem) Error() string { return p.Detail }
+
+func problem(t ProblemType, format string, args ...any) *Problem {
+	k := kinds[t]
+	return &Problem{Type: t, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}
+}
+
+func invalid(format string, args ...any) error { return problem(InvalidRequest, format, args...) }
+
+// later refuses what a later version will do.
+func later(what string) error { return problem(NotSupported, "%s: not supported yet", what) }
+
+// causes ties the errors of the use cases to problem types, in order of precedence.
+var causes = []struct {
+	is   error
+	kind ProblemType
+}{
+	{store.ErrNoRun, RunNotFound},
+	{approval.ErrNotFound, ApprovalNotFound},
+	{runtime.ErrRunFinished, RunFinished},
+	{runtime.ErrKeyReused, KeyReused},
+	{store.ErrOtherInput, KeyReused},
+	{approval.ErrForbidden, NotAllowed},
+	{approval.ErrExpired, ApprovalExpired},
+	{approval.ErrFinished, RunFinished},
+	{approval.ErrKind, WrongKind},
+	{approval.ErrNothing, NothingWaits},
+	{store.ErrTooLarge, TooLarge},
+	{store.ErrThrottled, Unavailable},
+	{store.ErrConflict, Unavailable},
+	{runtime.ErrContention, Unavailable},
+	{context.Canceled, Unavailable},
+	{context.DeadlineExceeded, Unavailable},
+}
+
+// problemOf says how an error is answered. An error that nobody foresaw is internal.
+func problemOf(err error) *Problem {
+	var p *Problem
+	var decided *approval.DecidedError
+	var edit *approval.EditError
+	var start *runtime.BadStart
+	var forbidden *agent.ApplyError
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &decided):
+		p = problem(AlreadyDecided, "%v", decided)
+		p.Approval = &decided.Approval
+		return p
+	case errors.As(err, &edit):
+		return problem(EditRefused, "%v", edit)
+	case errors.As(err, &start):
+		return problem(InvalidRequest, "%v", start)
+	case errors.As(err, &forbidden):
+		return problem(InvalidRequest, "%v", forbidden)
+	}
+	for _, c := range causes {
+		if errors.Is(err, c.is) {
+			return problem(c.kind, "%v", err)
+		}
+	}
+	return problem(Internal, "%v", err)
+}

@@ -1,0 +1,162 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// Run is a run as the API shows it (interfaces.md, section 3).
+type Run struct {
+	ID             string             `json:"id"`
+	Agent          string             `json:"agent"`
+	Version        string             `json:"version"`
+	Status         agent.RunStatus    `json:"status"`
+	Reason         agent.Reason       `json:"reason,omitempty"`
+	Error          *agent.RunError    `json:"error,omitempty"`
+	Output         json.RawMessage    `json:"output"`
+	Inferences     int64              `json:"inferences"`
+	ModelCalls     int64              `json:"modelCalls"`
+	Interactions   agent.Interactions `json:"interactions"`
+	ExecutionUnits int64              `json:"executionUnits"`
+	Usage          agent.Usage        `json:"usage"`
+	Messages       []Message          `json:"messages,omitzero"` // the newest 200; nil = left out
+	Calls          []Call             `json:"calls,omitzero"`    // the newest 200; nil = left out
+	Waiting        []Waiting          `json:"waiting"`
+	Inbox          int                `json:"inbox,omitempty"` // inputs accepted and not applied yet: a waiting run that has some is about to go on
+	Summary        string             `json:"summary"`
+	Subject        string             `json:"subject,omitempty"`
+	Parent         string             `json:"parent,omitempty"`
+	Continues      string             `json:"continues,omitempty"`
+	StartedAt      time.Time          `json:"startedAt,omitzero"`
+	UpdatedAt      time.Time          `json:"updatedAt,omitzero"`
+	EndedAt        time.Time          `json:"endedAt,omitzero"`
+	Seq            int64              `json:"seq"`
+}
+
+// Resting reports whether the run is done, or waits and nothing has arrived for it.
+func (r Run) Resting() bool {
+	return r.Status == agent.RunDone || r.Status == agent.RunWaiting && r.Inbox == 0
+}
+
+// Message is one message of a run.
+type Message struct {
+	Role      agent.Role      `json:"role"`
+	SeenCount int64           `json:"seenCount"`
+	Content   json.RawMessage `json:"content"` // one block
+}
+
+// Call is one tool call of a run.
+type Call struct {
+	ID         string           `json:"id"`
+	Tool       string           `json:"tool"`
+	Input      json.RawMessage  `json:"input"`
+	Status     agent.CallStatus `json:"status"`
+	Executions int              `json:"executions"`
+	Reason     agent.CallReason `json:"reason,omitempty"`
+}
+
+// Waiting is a call that waits for somebody.
+type Waiting struct {
+	Call     string        `json:"call"`
+	For      agent.WaitFor `json:"for"`
+	Approval string        `json:"approval,omitempty"`
+	Since    time.Time     `json:"since"`
+	Expires  time.Time     `json:"expiresAt"`
+}
+
+// RunHead is a run in a list.
+type RunHead struct {
+	ID        string          `json:"id"`
+	Agent     string          `json:"agent"`
+	Status    agent.RunStatus `json:"status"`
+	Reason    agent.Reason    `json:"reason,omitempty"`
+	StartedAt time.Time       `json:"startedAt"`
+	UpdatedAt time.Time       `json:"updatedAt"`
+	ExpiresAt time.Time       `json:"expiresAt,omitzero"` // while waiting: when the first wait expires
+}
+
+// RunPage is a page of runs, those that wait first, then the running, then the done, each newest first.
+type RunPage struct {
+	Runs   []RunHead `json:"runs"`
+	Cursor string    `json:"cursor,omitempty"` // where the next page begins; "" = there is none
+}
+
+// MessagePage is a page of a run's messages, oldest first.
+type MessagePage struct {
+	Messages []Message `json:"messages"`
+	Cursor   string    `json:"cursor,omitempty"`
+}
+
+// CallPage is a page of a run's calls, in the order the model made them.
+type CallPage struct {
+	Calls  []Call `json:"calls"`
+	Cursor string `json:"cursor,omitempty"`
+}
+
+// ApprovalPage is a page of approvals of one status, oldest first.
+type ApprovalPage struct {
+	Approvals []approval.Approval `json:"approvals"`
+	Cursor    string              `json:"cursor,omitempty"`
+}
+
+// Accepted is the answer to what starts, feeds or ends a run.
+type Accepted struct {
+	ID      string          `json:"id"`
+	Status  agent.RunStatus `json:"status"`
+	Applied *bool           `json:"applied,omitempty"` // of decisions and answers: false = the run had ended
+	Links   *Links          `json:"links,omitempty"`
+}
+
+// Links says where a run is looked at and acted on.
+type Links struct {
+	Self   string `json:"self"`
+	Events string `json:"events"`
+	Input  string `json:"input"`
+	Cancel string `json:"cancel"`
+}
+
+// Replay is what folding a run's journal again found.
+type Replay struct {
+	Run         string       `json:"run"`
+	Entries     int          `json:"entries"`
+	Status      string       `json:"status"`
+	Differences []Difference `json:"differences"` // empty = the record agrees with itself
+}
+
+// Difference is one value that is not what the journal says.
+type Difference struct {
+	Path string `json:"path"`
+	Got  string `json:"got"`
+	Want string `json:"want"` // by the journal
+}
+
+func accepted(s agent.AgentState) Accepted {
+	self := "/v1/runs/" + s.Run
+	return Accepted{ID: s.Run, Status: s.Status, Links: &Links{self, self + "/events", self + "/input", self + "/cancel"}}
+}
+
+// shownRun is the run of the API. What a run looks like in JSON is the core's to say; this adds what only its inbox knows.
+func shownRun(l store.Loaded) (Run, error) {
+	raw, err := json.Marshal(l.State)
+	if err != nil {
+		return Run{}, fmt.Errorf("show run %s: %w", l.State.Run, err)
+	}
+	r := Run{Inbox: len(l.Inbox)}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return Run{}, fmt.Errorf("show run %s: %w", l.State.Run, err)
+	}
+	return r, nil
+}
+
+func shownCall(c agent.Call) Call {
+	return Call{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason}
+}
+
+func shownHead(h store.Head) RunHead {
+	return RunHead{h.Run, h.Agent, h.Status, h.Reason, h.StartedAt, h.UpdatedAt, h.Expires}
+}

@@ -1,0 +1,304 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// Start is the body of POST /v1/runs. Exactly one of Message and Input is given.
+type Start struct {
+	Agent         string            `json:"agent,omitempty"`
+	Definition    *agent.Definition `json:"definition,omitempty"` // instead of a registered agent; only where the backend is Local
+	Input         json.RawMessage   `json:"input,omitempty"`
+	Message       json.RawMessage   `json:"message,omitempty"` // a string, or a list of blocks
+	Key           string            `json:"key,omitempty"`     // idempotency key; or the header Idempotency-Key
+	Continues     string            `json:"continues,omitempty"`
+	Subject       string            `json:"subject,omitempty"`
+	AccessControl string            `json:"accessControl,omitempty"`
+}
+
+// keyHeader is the header that may hold the key of a start, or of the messages of an input.
+const keyHeader = "Idempotency-Key"
+
+// maxKey is the longest idempotency key, in bytes.
+const maxKey = 256
+
+func (s *server) start(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := query(r); err != nil {
+		return 0, nil, err
+	}
+	var b Start
+	if err := body(w, r, &b, false); err != nil {
+		return 0, nil, err
+	}
+	if b.Continues != "" {
+		return 0, nil, later("continues")
+	}
+	key, err := idempotencyKey(r, b.Key)
+	if err != nil {
+		return 0, nil, err
+	}
+	def, err := s.definition(b)
+	if err != nil {
+		return 0, nil, err
+	}
+	start := runtime.Start{Tenant: c.Tenant, Agent: def, Key: key, Input: b.Input, Subject: b.Subject, AccessControl: b.AccessControl}
+	if b.Message != nil {
+		if start.Message, err = readMessage("message", b.Message); err != nil {
+			return 0, nil, err
+		}
+	}
+	run, err := s.Starter.Start(r.Context(), start)
+	if err != nil {
+		return 0, nil, err
+	}
+	w.Header().Set("Location", "/v1/runs/"+run.Run)
+	return http.StatusAccepted, accepted(run), nil
+}
+
+// idempotencyKey is the body's key or the header's.
+func idempotencyKey(r *http.Request, inBody string) (string, error) {
+	inHeader := r.Header.Get(keyHeader)
+	if inBody != "" && inHeader != "" && inBody != inHeader {
+		return "", invalid("key: the body and the header %s differ", keyHeader)
+	}
+	key := inBody + inHeader
+	if inBody != "" {
+		key = inBody
+	}
+	if len(key) > maxKey {
+		return "", invalid("key: got %d bytes, want at most %d", len(key), maxKey)
+	}
+	return key, nil
+}
+
+// definition is the registered agent, or the one that came along.
+func (s *server) definition(b Start) (*agent.Definition, error) {
+	if b.Definition == nil {
+		if d, ok := s.Agents.Agent(b.Agent); ok {
+			return d, nil
+		}
+		known := s.Agents.Agents()
+		p := problem(UnknownAgent, "start run: unknown agent %q; known: %s", b.Agent, oneOf(known))
+		p.Known = known
+		return nil, p
+	}
+	if !s.Local {
+		return nil, problem(NotAllowed, "definition: only taken on the local socket")
+	}
+	if b.Agent != "" && b.Agent != b.Definition.Name {
+		return nil, invalid("agent: got %q, want %q, the definition's name, or nothing", b.Agent, b.Definition.Name)
+	}
+	if err := b.Definition.Check(); err != nil {
+		return nil, invalid("definition: %v", err)
+	}
+	for _, t := range b.Definition.Tools {
+		if !s.Tool(t.Name) {
+			return nil, invalid("definition: tool %s has no code here", t.Name)
+		}
+	}
+	return b.Definition, nil
+}
+
+// statusOrder is the order in which a list without status goes through the runs.
+var statusOrder = []agent.RunStatus{agent.RunWaiting, agent.RunRunning, agent.RunDone}
+
+func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := query(r, "status", "agent", "cursor", "limit")
+	if err != nil {
+		return 0, nil, err
+	}
+	n, err := limit(q)
+	if err != nil {
+		return 0, nil, err
+	}
+	statuses := statusOrder
+	if q.Has("status") {
+		status := agent.RunStatus(q.Get("status"))
+		if !status.Valid() {
+			return 0, nil, invalid("status: got %q, want running, waiting or done", status)
+		}
+		statuses = []agent.RunStatus{status}
+	}
+	at, err := readRunCursor(q.Get("cursor"), statuses)
+	if err != nil {
+		return 0, nil, err
+	}
+	p := RunPage{Runs: []RunHead{}}
+	for !at.end() && len(p.Runs) < n {
+		heads, next, err := s.Journal.List(r.Context(), c.Tenant, at.status(), n-len(p.Runs), at.inner)
+		if err != nil {
+			return 0, nil, err
+		}
+		for _, h := range heads {
+			if !q.Has("agent") || h.Agent == q.Get("agent") {
+				p.Runs = append(p.Runs, shownHead(h))
+			}
+		}
+		at.advance(next)
+	}
+	p.Cursor = at.String()
+	return http.StatusOK, p, nil
+}
+
+// runCursor is a place in the lists of several statuses, one behind the other.
+type runCursor struct {
+	statuses []agent.RunStatus
+	i        int
+	inner    string
+}
+
+// readRunCursor reads STATUS:CURSOR.
+func readRunCursor(s string, statuses []agent.RunStatus) (*runCursor, error) {
+	c := &runCursor{statuses: statuses}
+	if s == "" {
+		return c, nil
+	}
+	status, inner, ok := strings.Cut(s, ":")
+	c.inner = inner
+	if c.i = slices.Index(statuses, agent.RunStatus(status)); !ok || c.i < 0 {
+		return nil, invalid("cursor: got %q, want one that a page gave", s)
+	}
+	return c, nil
+}
+
+func (c *runCursor) end() bool { return c.i == len(c.statuses) }
+
+func (c *runCursor) status() agent.RunStatus { return c.statuses[c.i] }
+
+func (c *runCursor) advance(next string) {
+	if c.inner = next; next == "" {
+		c.i++
+	}
+}
+
+func (c *runCursor) String() string {
+	if c.end() {
+		return ""
+	}
+	return string(c.status()) + ":" + c.inner
+}
+
+var runPattern = regexp.MustCompile(`^r[a-z2-7]{25}$`)
+
+// load reads the run that the path names.
+func (s *server) load(r *http.Request, c Caller) (store.Loaded, error) {
+	id := r.PathValue("id")
+	if !runPattern.MatchString(id) {
+		return store.Loaded{}, problem(RunNotFound, "load run %q: no such run", id)
+	}
+	return s.Journal.Load(r.Context(), c.Tenant, id)
+}
+
+func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := query(r, "messages")
+	if err != nil {
+		return 0, nil, err
+	}
+	if q.Has("messages") && q.Get("messages") != "0" && q.Get("messages") != "1" {
+		return 0, nil, invalid("messages: got %q, want 0 or 1", q.Get("messages"))
+	}
+	l, err := s.load(r, c)
+	if err != nil {
+		return 0, nil, err
+	}
+	run, err := shownRun(l)
+	if err != nil {
+		return 0, nil, err
+	}
+	if q.Get("messages") == "0" {
+		run.Messages, run.Calls = nil, nil
+	}
+	return http.StatusOK, run, nil
+}
+
+func (s *server) messages(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := query(r, "cursor", "limit")
+	if err != nil {
+		return 0, nil, err
+	}
+	l, err := s.load(r, c)
+	if err != nil {
+		return 0, nil, err
+	}
+	part, next, err := page(q, l.State.Messages.All())
+	if err != nil {
+		return 0, nil, err
+	}
+	raw, err := agent.MarshalMessages(part, l.State.Inferences)
+	if err != nil {
+		return 0, nil, fmt.Errorf("show messages of run %s: %w", l.State.Run, err)
+	}
+	p := MessagePage{Cursor: next}
+	if err := json.Unmarshal(raw, &p.Messages); err != nil {
+		return 0, nil, fmt.Errorf("show messages of run %s: %w", l.State.Run, err)
+	}
+	return http.StatusOK, p, nil
+}
+
+func (s *server) calls(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := query(r, "cursor", "limit")
+	if err != nil {
+		return 0, nil, err
+	}
+	l, err := s.load(r, c)
+	if err != nil {
+		return 0, nil, err
+	}
+	part, next, err := page(q, l.State.Calls())
+	if err != nil {
+		return 0, nil, err
+	}
+	p := CallPage{Calls: []Call{}, Cursor: next}
+	for _, call := range part {
+		p.Calls = append(p.Calls, shownCall(call))
+	}
+	return http.StatusOK, p, nil
+}
+
+func (s *server) replay(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := query(r); err != nil {
+		return 0, nil, err
+	}
+	if s.Replay == nil {
+		return 0, nil, later("replay")
+	}
+	id := r.PathValue("id")
+	if !runPattern.MatchString(id) {
+		return 0, nil, problem(RunNotFound, "replay run %q: no such run", id)
+	}
+	found, err := s.Replay(r.Context(), c.Tenant, id)
+	return http.StatusOK, found, err
+}
+
+// Note is the body of POST /v1/runs/{id}/cancel; it may be left out.
+type Note struct {
+	Note string `json:"note,omitempty"` // why; a run that continues this one is told
+}
+
+func (s *server) cancel(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := query(r); err != nil {
+		return 0, nil, err
+	}
+	var b Note
+	if err := body(w, r, &b, true); err != nil {
+		return 0, nil, err
+	}
+	l, err := s.load(r, c)
+	if err != nil {
+		return 0, nil, err
+	}
+	run, err := s.Canceller.Cancel(r.Context(), c.Tenant, l.State.Run, c.Principal.ID, b.Note)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusAccepted, accepted(run), nil
+}

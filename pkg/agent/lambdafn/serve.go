@@ -1,0 +1,65 @@
+package lambdafn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-lambda-go/lambda/messages"
+
+	"github.com/countersign/countersign/pkg/agent/edge"
+	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+)
+
+// Step is the main of functions/step: it serves until the process is ended.
+func Step(r *registry.Registry) { serve(r, (*Handlers).Step) }
+
+// Tool is the main of functions/tool.
+func Tool(r *registry.Registry) { serve(r, (*Handlers).Tool) }
+
+// Approve is the main of functions/approve.
+func Approve(r *registry.Registry) { serve(r, (*Handlers).Approve) }
+
+// ErrNoTable says that a deployed function has no table to keep runs in.
+var ErrNoTable = errors.New("COUNTERSIGN_TABLE: this build has no adapter for DynamoDB yet; run agents with the local engine")
+
+func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]byte, error)) {
+	h, err := coldStart(r, os.Getenv)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cold start:", err)
+		os.Exit(1)
+	}
+	lambda.Start(func(ctx context.Context, payload json.RawMessage) (json.RawMessage, error) {
+		out, err := f(h, ctx, payload)
+		return out, named(err)
+	})
+}
+
+// coldStart wires a function from its environment. Bad configuration ends it here, before any event.
+func coldStart(r *registry.Registry, getenv func(string) string) (*Handlers, error) {
+	ports, err := connect(getenv)
+	if err != nil {
+		return nil, err
+	}
+	ports.Tools = r.Tools()
+	return &Handlers{Ports: ports, Definitions: runtime.PinnedDefinitions(ports.Blobs), Agents: r.Agent}, nil
+}
+
+// connect makes the ports of a deployed function.
+func connect(func(string) string) (runtime.Ports, error) {
+	return runtime.Ports{}, ErrNoTable
+}
+
+// named gives an error the name that the state machine's Retry and Catch look for. The Lambda runtime would report the
+// outermost Go type instead.
+func named(err error) error {
+	var known *edge.Error
+	if !errors.As(err, &known) {
+		return err
+	}
+	return messages.InvokeResponse_Error{Type: known.ErrorType(), Message: err.Error()}
+}
