@@ -72,6 +72,8 @@ func (s *AgentState) apply(e Event) error {
 		return s.lateResult(e)
 	case Replied:
 		return s.replied(e)
+	case Evicted:
+		return s.evicted(e)
 	case CallClaimed:
 		return s.claimed(e)
 	case CallFinished:
@@ -291,6 +293,31 @@ func (rc RepliedCall) call(inference int64) Call {
 		c.Effect = EffectNonIdempotent
 	}
 	return c
+}
+
+// evicted drops the oldest messages, each of which the model has seen and none of which is half of an open pair.
+func (s *AgentState) evicted(e Evicted) error {
+	leave := e.Total - s.EvictedMessages
+	if leave <= 0 {
+		return nil
+	}
+	if leave > int64(s.Messages.Len()) {
+		return &ApplyError{Event: "evicted", Problem: fmt.Sprintf("%d of %d messages", leave, s.Messages.Len())}
+	}
+	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
+		return &ApplyError{Event: "evicted", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
+	}
+	for _, m := range s.Messages.All()[:leave] {
+		if m.Seen(s.Inferences) == 0 {
+			return &ApplyError{Event: "evicted", Problem: "a message that no inference has carried"}
+		}
+		if inBlob(m.Block) {
+			s.BlobMessages--
+		}
+	}
+	s.Messages, s.Summary = s.Messages.DropFront(int(leave)), e.Summary
+	s.EvictedMessages = e.Total
+	return nil
 }
 
 func (s *AgentState) resumed() error {

@@ -26,6 +26,7 @@ type Entry struct {
 	Time       time.Time
 	Kinds      []Checkpoint
 	Events     []Event
+	Snapshot   json.RawMessage // of the state after this entry; nil = none. See Restore
 }
 
 // ApplyEntry applies all events of the next entry, or none. An entry that was applied already changes nothing; a gap is an
@@ -136,6 +137,7 @@ type entryForm struct {
 	Time       int64             `json:"t"` // milliseconds since 1970
 	Kinds      []string          `json:"k,omitempty"`
 	Events     []json.RawMessage `json:"e"`
+	Snapshot   json.RawMessage   `json:"p,omitempty"`
 }
 
 // entryVersion is the newest form this code writes; it reads every one up to it.
@@ -147,7 +149,7 @@ var kindForms = map[Checkpoint]string{
 
 // MarshalEntry writes the stored form.
 func MarshalEntry(e Entry) ([]byte, error) {
-	f := entryForm{Version: entryVersion, Seq: e.Seq, Generation: e.Generation, Writer: e.Writer, Time: e.Time.UnixMilli()}
+	f := entryForm{Version: entryVersion, Seq: e.Seq, Generation: e.Generation, Writer: e.Writer, Time: e.Time.UnixMilli(), Snapshot: e.Snapshot}
 	for _, k := range e.Kinds {
 		form, ok := kindForms[k]
 		if !ok {
@@ -186,7 +188,7 @@ func UnmarshalEntry(data []byte) (Entry, error) {
 	if f.Version < 1 || f.Version > entryVersion {
 		return Entry{}, fmt.Errorf("unmarshal entry %d: written in form %d, this build reads forms 1 to %d", f.Seq, f.Version, entryVersion)
 	}
-	e := Entry{Seq: f.Seq, Generation: f.Generation, Writer: f.Writer, Time: time.UnixMilli(f.Time).UTC()}
+	e := Entry{Seq: f.Seq, Generation: f.Generation, Writer: f.Writer, Time: time.UnixMilli(f.Time).UTC(), Snapshot: f.Snapshot}
 	for _, form := range f.Kinds {
 		k, err := kindOf(form)
 		if err != nil {

@@ -68,12 +68,12 @@ type Answered struct {
 	Slot     int64  `json:"slot,omitempty"`
 	Call     string `json:"call"`
 	Approval string `json:"approval,omitempty"` // the request it answers; empty = the one that is open
-	Content string `json:"content,omitempty"`
-	Blob    string `json:"blob,omitempty"`
-	IsError bool   `json:"isError,omitempty"`
-	Rerun   bool   `json:"rerun,omitempty"`
-	NotRun  bool   `json:"notRun,omitempty"` // with Rerun: the lost attempt never entered the tool or left no effect; it does not count
-	By      string `json:"by"`
+	Content  string `json:"content,omitempty"`
+	Blob     string `json:"blob,omitempty"`
+	IsError  bool   `json:"isError,omitempty"`
+	Rerun    bool   `json:"rerun,omitempty"`
+	NotRun   bool   `json:"notRun,omitempty"` // with Rerun: the lost attempt never entered the tool or left no effect; it does not count
+	By       string `json:"by"`
 }
 
 // LateResult is a claimant's own word that lost the race for its entry and came through the inbox (protocol, rule 10).
@@ -107,6 +107,13 @@ type RepliedCall struct {
 	Tool   string          `json:"tool,omitempty"`   // original name, when it differs from Name
 	Effect Effect          `json:"effect,omitempty"` // empty = the model's name fits no tool
 	Input  json.RawMessage `json:"input"`
+}
+
+// Evicted takes the oldest live messages out of the conversation. They stay in the journal, their seenCount freezes, and
+// they never come back. Summary replaces the run's summary.
+type Evicted struct {
+	Total   int64  `json:"total"` // how many messages have left by now, all from the front, all of them seen
+	Summary string `json:"summary,omitempty"`
 }
 
 // CallClaimed lets the entry's writer, and nobody else, run the call (rule 9).
@@ -180,6 +187,7 @@ func (Decided) event()       {}
 func (Answered) event()      {}
 func (LateResult) event()    {}
 func (Replied) event()       {}
+func (Evicted) event()       {}
 func (CallClaimed) event()   {}
 func (CallFinished) event()  {}
 func (CallSuspended) event() {}

@@ -14,6 +14,7 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"answered":       decodeEvent[Answered],
 	"late_result":    decodeEvent[LateResult],
 	"replied":        decodeEvent[Replied],
+	"evicted":        decodeEvent[Evicted],
 	"call_claimed":   decodeEvent[CallClaimed],
 	"call_finished":  decodeEvent[CallFinished],
 	"call_suspended": decodeEvent[CallSuspended],
@@ -48,6 +49,8 @@ func EventType(e Event) string {
 		return "late_result"
 	case Replied:
 		return "replied"
+	case Evicted:
+		return "evicted"
 	case CallClaimed:
 		return "call_claimed"
 	case CallFinished:

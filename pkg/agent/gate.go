@@ -20,7 +20,7 @@ type Validator func(t ToolSpec, args json.RawMessage) error
 // invalid arguments; needs a person; run. So a person is never asked about a call that could not run.
 func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Time) Gate {
 	t, known := d.Tool(c.Tool)
-	if !known {
+	if known = known && t.ModelName() == c.Name; !known { // a tool's original name is not one the model was given
 		t = ToolSpec{Name: c.Tool, Effect: EffectNonIdempotent}
 	}
 	dec := Decide(d.Permission, t, c.Input)

@@ -151,7 +151,7 @@ func goldenRun() [][]Event {
 		{LateResult{Slot: 4, Call: "c4", Writer: "w1", Content: "audited", Blob: "b8"}, CallCancelled{Call: "c3", Reason: WhyExpired, Content: TextExpired()}},
 		{Replied{Inference: 2, Model: "m", Requests: 1, Usage: Usage{Input: 200, Output: 9}, Units: 209, Text: "Paid 40; the letter was not sent."}},
 		{InputReceived{Slot: 5, ID: "m2", By: "user:ana", Blocks: []UserBlock{{Text{"Send it after all."}}}}},
-		{Replied{Inference: 3, Model: "m", Requests: 1, Usage: Usage{Input: 220, Output: 5}, Units: 225, Calls: []RepliedCall{{ID: "c6", Name: "letters_send", Tool: "letters.send", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)}}}},
+		{Evicted{Total: 2, Summary: "Somebody asked to settle customer 5."}, Replied{Inference: 3, Model: "m", Requests: 1, Usage: Usage{Input: 220, Output: 5}, Units: 225, Calls: []RepliedCall{{ID: "c6", Name: "letters_send", Tool: "letters.send", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)}}}},
 		{CancelRun("user:ana", "never mind")},
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 )
 
@@ -22,7 +23,7 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 	mine := map[string]bool{}
 	used := func(id string) bool {
 		_, taken := s.Call(id)
-		return taken || mine[id]
+		return taken || mine[id] || s.EvictedMessages > 0 && !minted(id, e.Inference) // who knows the ids of what was evicted
 	}
 	for i, c := range chosen(d, r.Calls) {
 		id := CallID(c.ID, used, e.Inference, i)
@@ -30,6 +31,11 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 		e.Calls = append(e.Calls, plannedCall(d, id, c))
 	}
 	return e
+}
+
+// minted reports whether the id is one that only this inference makes.
+func minted(id string, inference int64) bool {
+	return strings.HasPrefix(id, "c"+strconv.FormatInt(inference, 10)+"-")
 }
 
 func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {

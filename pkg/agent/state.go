@@ -42,11 +42,16 @@ type AgentState struct {
 	System         string // digest of the system prompt the newest inference had
 	BlobMessages   int    // live messages whose body is in a blob
 
+	EvictedMessages int64  // messages that left the conversation, all from its front
+	Summary         string // of them
+
 	Messages Log[Message] // live messages, oldest first
 	Settled  CallLog      // calls of finished rounds, in order
 	Live     []Call       // calls since the oldest one that is open, in order; never written in place
 	Round    Round
 	Queued   []queued // what users said while calls were open; never written in place
+
+	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
 	head entryHead // of the entry being applied
 }

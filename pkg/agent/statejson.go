@@ -64,7 +64,7 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error, Output: s.Output,
 		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage,
 		Calls: callsJSON(newest(s.Calls())), Waiting: []waitingJSON{},
-		Subject: s.Subject, Parent: s.Parent, Continues: s.Continues,
+		Summary: s.Summary, Subject: s.Subject, Parent: s.Parent, Continues: s.Continues,
 		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(),
 	}
 	for _, c := range s.Waits() {

@@ -69,6 +69,15 @@ func TextTimeout(tool string) string {
 	return tool + " ran out of time."
 }
 
+// TextMedia names what a tool gave that says nothing else; the media themselves stand behind it.
+func TextMedia(media []Media) string {
+	names := make([]string, len(media))
+	for i, m := range media {
+		names[i] = strings.TrimSpace(m.Name + " (" + m.MediaType + ")")
+	}
+	return "The tool gave " + strings.Join(names, ", ") + "."
+}
+
 // TextEdited stands before the result of a call whose arguments a person changed (A8).
 func TextEdited(by, args string) string {
 	return by + " changed the arguments of this call before it ran. It ran with: " + args + "\n"

@@ -59,7 +59,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Start starts a run, once for its key.
 func (c *Client) Start(ctx context.Context, s Start) (Accepted, error) {
-	return send[Accepted](ctx, c, http.MethodPost, "/v1/runs", nil, s, "")
+	return post[Accepted](ctx, c, "/v1/runs", s, "")
 }
 
 // RunQuery narrows a list of runs. The zero value lists all of them.
@@ -105,12 +105,12 @@ func (c *Client) Replay(ctx context.Context, run string) (Replay, error) {
 
 // Input sends messages, decisions and answers. Messages are taken once for the key; "" = each time.
 func (c *Client) Input(ctx context.Context, run string, in Input, key string) (Accepted, error) {
-	return send[Accepted](ctx, c, http.MethodPost, "/v1/runs/"+url.PathEscape(run)+"/input", nil, in, key)
+	return post[Accepted](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/input", in, key)
 }
 
 // Cancel ends a run.
 func (c *Client) Cancel(ctx context.Context, run, note string) (Accepted, error) {
-	return send[Accepted](ctx, c, http.MethodPost, "/v1/runs/"+url.PathEscape(run)+"/cancel", nil, Note{note}, "")
+	return post[Accepted](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/cancel", Note{note}, "")
 }
 
 // Approvals lists a page of requests of a status; "" = pending.
@@ -125,7 +125,7 @@ func (c *Client) Approval(ctx context.Context, id string) (approval.Approval, er
 
 // Decide decides a request.
 func (c *Client) Decide(ctx context.Context, id string, v Verdict) (approval.Approval, error) {
-	return send[approval.Approval](ctx, c, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/decision", nil, v, "")
+	return post[approval.Approval](ctx, c, "/v1/approvals/"+url.PathEscape(id)+"/decision", v, "")
 }
 
 // values makes a query of names and values, less the empty ones.
@@ -146,13 +146,26 @@ func number(n int) string {
 	return strconv.Itoa(n)
 }
 
+// request is one request of a client.
+type request struct {
+	method, path string
+	query        url.Values
+	in           any    // nil = no body
+	key          string // idempotency key; "" = none
+	accept       string // "" = whatever comes
+}
+
 func get[T any](ctx context.Context, c *Client, path string, q url.Values) (T, error) {
-	return send[T](ctx, c, http.MethodGet, path, q, nil, "")
+	return send[T](ctx, c, request{method: http.MethodGet, path: path, query: q})
+}
+
+func post[T any](ctx context.Context, c *Client, path string, in any, key string) (T, error) {
+	return send[T](ctx, c, request{method: http.MethodPost, path: path, in: in, key: key})
 }
 
 // send makes one request and reads its answer.
-func send[T any](ctx context.Context, c *Client, method, path string, q url.Values, in any, key string) (out T, err error) {
-	resp, err := c.do(ctx, method, path, q, in, http.Header{keyHeader: {key}})
+func send[T any](ctx context.Context, c *Client, r request) (out T, err error) {
+	resp, err := c.do(ctx, r)
 	if err != nil {
 		return out, err
 	}
@@ -162,35 +175,16 @@ func send[T any](ctx context.Context, c *Client, method, path string, q url.Valu
 		return out, unreachable(ctx, err)
 	}
 	if err := json.Unmarshal(data, &out); err != nil {
-		return out, fmt.Errorf("read the answer to %s %s: %w", method, path, err)
+		return out, fmt.Errorf("read the answer to %s %s: %w", r.method, r.path, err)
 	}
 	return out, nil
 }
 
 // do makes a request; an answer that is a refusal becomes the error.
-func (c *Client) do(ctx context.Context, method, path string, q url.Values, in any, h http.Header) (*http.Response, error) {
-	var body io.Reader
-	if in != nil {
-		data, err := verbatim(in)
-		if err != nil {
-			return nil, fmt.Errorf("write the request %s %s: %w", method, path, err)
-		}
-		body = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path+"?"+q.Encode(), body)
+func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
+	req, err := c.build(ctx, r)
 	if err != nil {
-		return nil, fmt.Errorf("write the request %s %s: %w", method, path, err)
-	}
-	for name, v := range h {
-		if v[0] != "" {
-			req.Header.Set(name, v[0])
-		}
-	}
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if c.as != "" {
-		req.Header.Set(AsHeader, c.as)
+		return nil, fmt.Errorf("write the request %s %s: %w", r.method, r.path, err)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -201,6 +195,35 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, in a
 		return nil, refusal(ctx, resp)
 	}
 	return resp, nil
+}
+
+func (c *Client) build(ctx context.Context, r request) (*http.Request, error) {
+	var body io.Reader
+	if r.in != nil {
+		data, err := verbatim(r.in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(data)
+	}
+	target := c.base + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, target, body)
+	if err != nil {
+		return nil, err
+	}
+	set := func(name, value string, is bool) {
+		if is {
+			req.Header.Set(name, value)
+		}
+	}
+	set("Content-Type", "application/json", r.in != nil)
+	set("Accept", r.accept, r.accept != "")
+	set(keyHeader, r.key, r.key != "")
+	set(AsHeader, c.as, c.as != "")
+	return req, nil
 }
 
 func unreachable(ctx context.Context, err error) error {

@@ -14,6 +14,7 @@ type Feed struct {
 	clock    clock.Clock
 	mu       sync.Mutex
 	watchers map[string]map[clock.Signal]bool // by tenant and run
+	closed   bool
 }
 
 // NewFeed makes a feed that nobody watches yet.
@@ -28,6 +29,24 @@ func (f *Feed) Committed(_ context.Context, _ agent.Entry, s *agent.AgentState) 
 	for signal := range f.watchers[s.Tenant+"/"+s.Run] {
 		signal.Notify()
 	}
+}
+
+// Close ends every stream, those to come too: the process is about to end.
+func (f *Feed) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	for _, signals := range f.watchers {
+		for signal := range signals {
+			signal.Notify()
+		}
+	}
+}
+
+func (f *Feed) isClosed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
 }
 
 // Watch gives a signal that is notified after every entry of the run from now on. Stop must be called when nobody waits for it any more.

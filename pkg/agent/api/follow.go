@@ -18,8 +18,9 @@ import (
 func (c *Client) Follow(ctx context.Context, run, after string, each func(Event) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the stream is let go of when each has had enough
-	resp, err := c.do(ctx, http.MethodGet, "/v1/runs/"+url.PathEscape(run)+"/events", values("after", after), nil,
-		http.Header{"Accept": {"text/event-stream"}})
+	resp, err := c.do(ctx, request{
+		method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(run) + "/events", query: values("after", after), accept: "text/event-stream",
+	})
 	if err != nil {
 		return err
 	}

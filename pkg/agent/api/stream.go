@@ -79,6 +79,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, tenant, run stri
 		if err == nil {
 			err = out.Flush()
 		}
+		ended = ended || s.Feed.isClosed()
 		if err == nil && !ended {
 			err = moved.Wait(ctx, 0)
 		}

@@ -65,7 +65,7 @@ func decode(payload []byte) (event, error) {
 
 func (h *Handlers) invocation(e event) runtime.Invocation {
 	return runtime.Invocation{
-		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, Woken: e.State.Woken, Writer: h.Ports.IDs.Writer(),
+		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, Woken: e.State.Woken, At: e.State.At, Writer: h.Ports.IDs.Writer(),
 	}
 }
 
@@ -159,7 +159,7 @@ func (h *Handlers) Approve(ctx context.Context, payload []byte) ([]byte, error) 
 	}
 	w := &runtime.Waits{Ports: h.Ports}
 	err = w.Park(ctx, runtime.Ticket{
-		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, WaitSeq: e.State.Woken,
+		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, WaitSeq: e.State.Woken, At: e.State.At,
 		Attempt: e.Redrives*retriesPerRedrive + e.Retries, Token: e.Token,
 	})
 	return []byte("{}"), classify(err)

@@ -91,7 +91,7 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 // know reads the run where it is not known, and the definition once.
 func (r *round) know(ctx context.Context) error {
 	if r.loaded == nil {
-		l, err := r.Journal.Load(ctx, r.inv.Tenant, r.inv.Run)
+		l, err := r.Journal.LoadAt(ctx, r.inv.Tenant, r.inv.Run, r.inv.At)
 		if err != nil {
 			return err
 		}

@@ -218,6 +218,9 @@ func call(ctx context.Context, clk clock.Clock, t tool.Tool, c tool.Call) (agent
 // finished is a tool's result as it is stored: valid text, with a long one in a blob, and what a person changed said first.
 func (r *round) finished(ctx context.Context, c agent.Call, res agent.ToolResultData) (agent.CallFinished, error) {
 	text := strings.ToValidUTF8(res.Content, "\uFFFD")
+	if text == "" && len(res.Media) > 0 {
+		text = agent.TextMedia(res.Media)
+	}
 	if c.Grant != nil && c.Grant.Edited {
 		text = agent.TextEdited(c.Grant.By, string(c.Input)) + text
 	}

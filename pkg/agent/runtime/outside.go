@@ -17,6 +17,7 @@ type Ticket struct {
 	Tenant, Run string
 	Execution   string // name
 	WaitSeq     int64
+	At          int64 // hint: where the journal's live part begins
 	Attempt     int64 // larger for a later redrive or retry
 	Token       string
 }
@@ -33,7 +34,7 @@ func (w *Waits) Park(ctx context.Context, t Ticket) error {
 	if err != nil {
 		return fmt.Errorf("park run %s: %w", t.Run, err)
 	}
-	l, err := w.Journal.Load(ctx, t.Tenant, t.Run)
+	l, err := w.Journal.LoadAt(ctx, t.Tenant, t.Run, t.At)
 	if err != nil {
 		return fmt.Errorf("park run %s: %w", t.Run, err)
 	}

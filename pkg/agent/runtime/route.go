@@ -39,10 +39,13 @@ type Invocation struct {
 	Tenant, Run string
 	Execution   string // name
 	Woken       int64
+	At          int64 // hint: where the journal's live part begins; 0 = find it
 	Writer      string
 }
 
-func (i Invocation) route(next string) Route { return Route{Tenant: i.Tenant, Run: i.Run, Next: next} }
+func (i Invocation) route(next string) Route {
+	return Route{Tenant: i.Tenant, Run: i.Run, Next: next, At: i.At}
+}
 
 // turnedAway says where an invocation goes that may not touch the run: because another execution owns it (rules 12, 13), because
 // it is done, or because it is parked and this is not the attempt that was woken (rule 7).
@@ -72,7 +75,7 @@ func doneRoute(s *agent.AgentState) string {
 
 func waitRoute(i Invocation, s *agent.AgentState, now time.Time) Route {
 	r := i.route(NextWait)
-	r.Woken = s.WaitSeq
+	r.Woken, r.At = s.WaitSeq, s.ReadFrom()
 	left := s.EarliestExpiry().Sub(now)
 	r.WaitSeconds = min(max(int64((left+time.Second-1)/time.Second), minWait), maxWait)
 	return r
@@ -80,6 +83,7 @@ func waitRoute(i Invocation, s *agent.AgentState, now time.Time) Route {
 
 // routeAfter is where a run goes from a state this invocation has just committed.
 func routeAfter(i Invocation, d *agent.Definition, s *agent.AgentState, now time.Time) Route {
+	i.At = s.ReadFrom()
 	if s.Owner != i.Execution {
 		r := i.route(NextContinue)
 		r.Successor = s.Owner

@@ -43,6 +43,9 @@ func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Dra
 	if err != nil {
 		return err
 	}
+	if err := d.Snap(); err != nil {
+		return err
+	}
 	if err := p.Journal.Append(ctx, before, d, guards...); err != nil {
 		return err
 	}

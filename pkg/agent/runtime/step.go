@@ -21,7 +21,7 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 	var tries reloads
 	var paid *turn
 	for {
-		l, err := st.Journal.Load(ctx, inv.Tenant, inv.Run)
+		l, err := st.Journal.LoadAt(ctx, inv.Tenant, inv.Run, inv.At)
 		if err == nil {
 			var r Route
 			if r, err = st.attempt(ctx, inv, l, &paid); err == nil {

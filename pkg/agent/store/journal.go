@@ -37,17 +37,86 @@ type Loaded struct {
 	Inbox []agent.Event // accepted and not yet drained, in slot order
 }
 
-// Load reads a run: one query over the journal's tail and the undrained inbox. A warm run is read from its newest known entry on,
-// inclusive; if that entry has another writer, what was known is forgotten (rule 15). A run that does not exist is ErrNoRun.
+// Load reads a whole run: one query over the journal's tail and the undrained inbox. A warm run is read from its newest known entry
+// on, inclusive; if that is not what it was, what was known is forgotten (rule 15). A run that does not exist is ErrNoRun.
 func (j *Journal) Load(ctx context.Context, tenant, run string) (Loaded, error) {
-	if known, ok := j.cache.get(tenant, run); ok {
-		l, err := j.loadFrom(ctx, tenant, run, known)
-		if !errors.Is(err, errStale) {
+	l, err := j.loadWarm(ctx, tenant, run, true)
+	if errors.Is(err, errStale) {
+		return j.loadFrom(ctx, tenant, run, warm{})
+	}
+	return l, err
+}
+
+// LoadAt is Load for whoever goes on with a run: at is a hint, from AgentState.ReadFrom, where its live part begins. The state may be
+// Partial. A hint that is stale costs a second query and nothing else.
+func (j *Journal) LoadAt(ctx context.Context, tenant, run string, at int64) (Loaded, error) {
+	l, err := j.loadWarm(ctx, tenant, run, false)
+	if !errors.Is(err, errStale) {
+		return l, err
+	}
+	if at > 0 {
+		if l, ok, err := j.loadTail(ctx, tenant, run, at); ok || err != nil {
 			return l, err
 		}
-		j.cache.drop(tenant, run)
 	}
 	return j.loadFrom(ctx, tenant, run, warm{})
+}
+
+// loadWarm goes on from what is known of the run; errStale where nothing is, where it has turned out wrong, or where it is
+// partial and the whole is wanted.
+func (j *Journal) loadWarm(ctx context.Context, tenant, run string, whole bool) (Loaded, error) {
+	known, ok := j.cache.get(tenant, run)
+	if !ok || whole && known.state.Partial {
+		return Loaded{}, errStale
+	}
+	l, err := j.loadFrom(ctx, tenant, run, known)
+	if errors.Is(err, errStale) {
+		j.cache.drop(tenant, run)
+	}
+	return l, err
+}
+
+// loadTail reads a cold run from a snapshot at or after the hint; ok is false where there is none.
+func (j *Journal) loadTail(ctx context.Context, tenant, run string, at int64) (l Loaded, ok bool, err error) {
+	items, err := j.items(ctx, Range{PK: runPK(tenant, run), From: entrySK(at), To: slotSK(1)})
+	if err != nil {
+		return Loaded{}, false, fmt.Errorf("load run %s: %w", run, err)
+	}
+	f := fold{}
+	var entries []agent.Entry
+	for _, it := range items {
+		if strings.HasPrefix(it.SK, inboxSK) {
+			err = f.slot(it)
+		} else {
+			var e agent.Entry
+			e, err = agent.UnmarshalEntry(it.Body)
+			entries, f.body = append(entries, e), it.Body
+		}
+		if err != nil {
+			return Loaded{}, false, fmt.Errorf("load run %s: %w", run, err)
+		}
+	}
+	f.state, ok, err = agent.Restore(entries)
+	if err != nil || !ok {
+		return Loaded{}, false, err
+	}
+	j.cache.put(f.warm)
+	return Loaded{State: f.state, Inbox: undrained(f.slots, f.state.Drained)}, true, nil
+}
+
+// items reads all pages of a range.
+func (j *Journal) items(ctx context.Context, r Range) ([]Item, error) {
+	var out []Item
+	for {
+		p, err := j.table.Query(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p.Items...)
+		if r.Cursor = p.Cursor; r.Cursor == "" {
+			return out, nil
+		}
+	}
 }
 
 var errStale = errors.New("the warm state is not the journal's")
@@ -94,15 +163,20 @@ func (f *fold) page(items []Item) error {
 			}
 			continue
 		}
-		fact, err := readSlot(it)
-		if err != nil {
+		if err := f.slot(it); err != nil {
 			return err
-		}
-		if fact != nil {
-			f.slots = append(f.slots, fact)
 		}
 	}
 	return nil
+}
+
+// slot collects what an inbox slot holds.
+func (f *fold) slot(it Item) error {
+	fact, err := readSlot(it)
+	if err == nil && fact != nil {
+		f.slots = append(f.slots, fact)
+	}
+	return err
 }
 
 // entry applies one entry. The newest warm one must be what it was, to the byte; its writer's id is part of it.
@@ -181,22 +255,15 @@ func appendError(err error, closed int) error {
 
 // Entries reads a run's entries from a sequence on, in order: the record itself, for people and replay.
 func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64) ([]agent.Entry, error) {
-	var out []agent.Entry
-	r := Range{PK: runPK(tenant, run), From: entrySK(max(0, from)), To: firstInbox}
-	for {
-		p, err := j.table.Query(ctx, r)
-		if err != nil {
-			return nil, fmt.Errorf("read journal of run %s: %w", run, err)
-		}
-		for _, it := range p.Items {
-			e, err := agent.UnmarshalEntry(it.Body)
-			if err != nil {
-				return nil, fmt.Errorf("read journal of run %s at %s: %w", run, it.SK, err)
-			}
-			out = append(out, e)
-		}
-		if r.Cursor = p.Cursor; r.Cursor == "" {
-			return out, nil
+	items, err := j.items(ctx, Range{PK: runPK(tenant, run), From: entrySK(max(0, from)), To: firstInbox})
+	if err != nil {
+		return nil, fmt.Errorf("read journal of run %s: %w", run, err)
+	}
+	out := make([]agent.Entry, len(items))
+	for i, it := range items {
+		if out[i], err = agent.UnmarshalEntry(it.Body); err != nil {
+			return nil, fmt.Errorf("read journal of run %s at %s: %w", run, it.SK, err)
 		}
 	}
+	return out, nil
 }

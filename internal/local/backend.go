@@ -1,0 +1,51 @@
+package local
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/countersign/countersign/pkg/agent/api"
+)
+
+// Serving is what a Backend needs beside its machine. All fields but Log are required.
+type Serving struct {
+	Agents api.Agents
+	Feed   *api.Feed // the machine's Sink
+	Caller func(*http.Request) (api.Caller, error)
+	Log    *slog.Logger // nil = internal errors are only answered
+}
+
+// Backend is the machine as the API serves it to whoever owns the laptop. The first request that acts resumes the machine, so that
+// one who only looks sets nothing going.
+func (m *Machine) Backend(s Serving) api.Backend {
+	return api.Backend{
+		Agents: s.Agents, Starter: m.Starter, Inputs: m.Inputs, Canceller: m.Canceller, Desk: m.Desk,
+		Journal: m.Ports.Journal, Table: m.Ports.Table, Feed: s.Feed, Clock: m.Ports.Clock,
+		Caller: s.Caller, Local: true, Tool: m.hasTool, Ready: m.once(Tenant), Replay: m.Replay, Log: s.Log,
+	}
+}
+
+func (m *Machine) hasTool(name string) bool {
+	_, ok := m.Ports.Tools.Lookup(name)
+	return ok
+}
+
+// once resumes a tenant the first time it is called, and again while that fails.
+func (m *Machine) once(tenant string) func(context.Context) error {
+	var mu sync.Mutex
+	done := false
+	return func(ctx context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if done {
+			return nil
+		}
+		if err := m.Resume(ctx, tenant); err != nil {
+			return err
+		}
+		done = true
+		return nil
+	}
+}

@@ -1,0 +1,139 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// replayTries bounds how often a run that moves meanwhile is read anew.
+const replayTries = 20
+
+// Replay folds a run's journal again, from its first entry and with neither model nor tools, and compares what comes out with what a
+// load gives, with HEAD, and with the definition and the requests it points at. A broken record is a Difference, not an error.
+func (m *Machine) Replay(ctx context.Context, tenant, run string) (api.Replay, error) {
+	for range replayTries {
+		found, moved, err := m.replayOnce(ctx, tenant, run)
+		if err != nil || !moved {
+			return found, err
+		}
+	}
+	return api.Replay{}, fmt.Errorf("replay run %s: %w", run, runtime.ErrContention)
+}
+
+func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api.Replay, moved bool, err error) {
+	found = api.Replay{Run: run, Differences: []api.Difference{}}
+	head, err := m.Ports.Journal.Head(ctx, tenant, run)
+	if err != nil {
+		return found, false, err
+	}
+	loaded, loadErr := m.Ports.Journal.Load(ctx, tenant, run)
+	entries, err := m.Ports.Journal.Entries(ctx, tenant, run, 0)
+	if err != nil {
+		found.Differences = append(found.Differences, api.Difference{Path: "journal", Got: err.Error(), Want: "entries that can be read"})
+		return found, false, nil
+	}
+	found.Entries = len(entries)
+	s, err := agent.Fold(agent.AgentState{}, entries)
+	if err != nil {
+		found.Differences = append(found.Differences, api.Difference{Path: "journal", Got: err.Error(), Want: "entries that follow from each other"})
+		return found, false, nil
+	}
+	if loadErr != nil {
+		return found, false, loadErr
+	}
+	after, err := m.Ports.Journal.Head(ctx, tenant, run)
+	if err != nil || loaded.State.Entries != s.Entries || after != head {
+		return found, err == nil, err
+	}
+	found.Status = string(s.Status)
+	c := &comparison{found: &found}
+	if err := c.states(&loaded.State, &s); err != nil {
+		return found, false, err
+	}
+	c.head(head, &s)
+	return found, false, m.compareReferences(ctx, c, &s)
+}
+
+// comparison collects differences from what a journal says.
+type comparison struct{ found *api.Replay }
+
+func (c *comparison) value(path string, got, want any) {
+	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+		c.found.Differences = append(c.found.Differences, api.Difference{Path: path, Got: g, Want: w})
+	}
+}
+
+// states compares two states: all that people are shown, and what only the runtime goes by.
+func (c *comparison) states(got, want *agent.AgentState) error {
+	g, err := members(got)
+	if err != nil {
+		return err
+	}
+	w, err := members(want)
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(w)) {
+		c.value("load."+key, string(g[key]), string(w[key]))
+	}
+	c.value("load.definition", got.Definition, want.Definition)
+	c.value("load.owner", got.Owner, want.Owner)
+	c.value("load.generation", got.Generation, want.Generation)
+	c.value("load.waitSeq", got.WaitSeq, want.WaitSeq)
+	c.value("load.drained", got.Drained, want.Drained)
+	c.value("load.system", got.System, want.System)
+	return nil
+}
+
+func members(s *agent.AgentState) (map[string]json.RawMessage, error) {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("replay run %s: %w", s.Run, err)
+	}
+	var m map[string]json.RawMessage
+	err = json.Unmarshal(raw, &m)
+	return m, err
+}
+
+func (c *comparison) head(h store.Head, s *agent.AgentState) {
+	c.value("head.agent", h.Agent, s.Agent)
+	c.value("head.status", h.Status, s.Status)
+	c.value("head.reason", h.Reason, s.Reason)
+	c.value("head.owner", h.Owner, s.Owner)
+	c.value("head.startedAt", h.StartedAt, s.StartedAt)
+	if s.Status == agent.RunWaiting {
+		c.value("head.waitSeq", h.WaitSeq, s.WaitSeq)
+		c.value("head.expires", h.Expires, s.EarliestExpiry().Truncate(time.Millisecond))
+	}
+}
+
+// compareReferences looks at what the run points at: its pinned definition, and the requests people see.
+func (m *Machine) compareReferences(ctx context.Context, c *comparison, s *agent.AgentState) error {
+	if _, err := m.Definitions(ctx, s.Tenant, s.Definition); err != nil {
+		c.value("definition", err.Error(), "the definition "+s.Definition)
+	}
+	for _, call := range s.Waits() {
+		a, err := approval.Get(ctx, m.Ports.Table, s.Tenant, call.Wait.Approval)
+		if err != nil {
+			c.value("approvals."+call.Wait.Approval, err.Error(), "a request about call "+call.ID)
+			continue
+		}
+		c.value("approvals."+a.ID+".run", a.Run, s.Run)
+		c.value("approvals."+a.ID+".call", a.Call(), call.ID)
+		c.value("approvals."+a.ID+".expiresAt", a.ExpiresAt.UTC(), call.Wait.Expires.UTC())
+		if len(a.Decisions) == 0 {
+			c.value("approvals."+a.ID+".digest", a.Digest, call.Wait.Digest)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+)
+
+// engine is the store, opened by this process, and the API served over it.
+type engine struct {
+	p      *program
+	home   *local.Home
+	feed   *api.Feed
+	pipe   *pipe
+	server *http.Server
+	ready  func(context.Context) error
+}
+
+// openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
+func (p *program) openEngine(who people) (*engine, error) {
+	feed := api.NewFeed(p.clock)
+	home, err := local.Open(local.Options{Dir: p.home, Registry: p.registry, Model: p.adapter, Sink: feed, Clock: p.clock})
+	if err != nil {
+		return nil, err
+	}
+	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: caller(who)})
+	e := &engine{p: p, home: home, feed: feed, pipe: newPipe(), ready: b.Ready}
+	e.server = &http.Server{Handler: api.Handler(b), ReadHeaderTimeout: 10 * time.Second}
+	e.serve(e.pipe)
+	socket, err := listen(home.Socket())
+	if err != nil {
+		p.note("countersign: other commands cannot reach this one: %v", err)
+		return e, nil
+	}
+	e.serve(socket)
+	return e, nil
+}
+
+// caller is who a request of the socket is made for. Only the owner of the machine can open it.
+func caller(who people) func(*http.Request) (api.Caller, error) {
+	return func(r *http.Request) (api.Caller, error) {
+		p, err := who.acting(r.Header.Get(api.AsHeader))
+		return api.Caller{Tenant: local.Tenant, Principal: p}, err
+	}
+}
+
+func (e *engine) serve(l net.Listener) {
+	e.p.clock.Go(func() {
+		if err := e.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			e.p.note("countersign: serve %s: %v", l.Addr(), err)
+		}
+	})
+}
+
+// listen opens the socket. Whoever has the store may replace one that is left from a process that died.
+func listen(path string) (net.Listener, error) {
+	info, err := os.Lstat(path)
+	switch {
+	case err == nil && info.Mode()&fs.ModeSocket == 0:
+		return nil, fmt.Errorf("listen on %s: there is something else", path)
+	case err == nil:
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", path, err)
+		}
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// client talks to this very process.
+func (e *engine) client(as agent.Principal) *api.Client { return api.NewClient(e.pipe.dial, as.String()) }
+
+// grace is how long requests that are being answered may take once the process ends.
+const grace = 5 * time.Second
+
+// Close stops serving, lets handlers come to a safe point and closes the store.
+func (e *engine) Close() error {
+	e.feed.Close()
+	ctx, cancel := e.p.clock.WithTimeout(context.Background(), grace)
+	defer cancel()
+	err := e.server.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("stop serving: %w", err), e.server.Close())
+	}
+	if closed := e.home.Close(); closed != nil {
+		err = errors.Join(err, fmt.Errorf("close store %s: %w", e.p.home, closed))
+	}
+	return err
+}

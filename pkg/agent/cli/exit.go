@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+)
+
+// The exit codes of interfaces.md, section 1.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitWaiting     = 3
+	exitInterrupted = 130
+)
+
+// exit is an error that says with which code to end, where everything has been said already.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
+// usageError is wrong usage, or a bad file.
+type usageError struct{ problem string }
+
+func (e *usageError) Error() string { return e.problem }
+
+func usage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// end says what went wrong, once, and gives the exit code.
+func (p *program) end(ctx context.Context, err error) int {
+	var code exit
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &code):
+		return int(code)
+	case canceled(ctx, err):
+		return exitInterrupted
+	}
+	p.note("countersign: %s", lines(err.Error()))
+	if p.json {
+		if err := p.document(failure{failureOf(err)}); err != nil {
+			p.note("countersign: %s", lines(err.Error()))
+		}
+	}
+	return codeOf(err)
+}
+
+// failure is the JSON document of a command that failed.
+type failure struct {
+	Error *api.Problem `json:"error"`
+}
+
+func failureOf(err error) *api.Problem {
+	var p *api.Problem
+	var u *usageError
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &u):
+		return &api.Problem{Type: "usage", Title: "wrong usage or a bad file", Detail: err.Error()}
+	default:
+		return &api.Problem{Type: "failed", Title: "the command failed", Detail: err.Error()}
+	}
+}
+
+// codeOf is the exit code of an error: what a person could have typed better is usage.
+func codeOf(err error) int {
+	var u *usageError
+	var p *api.Problem
+	if errors.As(err, &u) {
+		return exitUsage
+	}
+	if errors.As(err, &p) {
+		switch p.Type {
+		case api.InvalidRequest, api.UnknownAgent, api.NotSupported, api.EditRefused, api.RunNotFound, api.CallNotFound, api.ApprovalNotFound:
+			return exitUsage
+		}
+	}
+	return exitFailed
+}
+
+// codeOfRun is how a command that followed a run ends; nil for 0.
+func codeOfRun(r api.Run) error {
+	switch {
+	case r.Status != agent.RunDone:
+		return exit(exitWaiting)
+	case r.Reason == agent.ReasonError, r.Reason == agent.ReasonCancelled:
+		return exit(exitFailed)
+	default:
+		return nil
+	}
+}
+
+// document writes the one JSON document of a command.
+func (p *program) document(v any) error {
+	enc := json.NewEncoder(p.stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package cli
+
+import "context"
+
+// grammar is the command line. Kong fills it.
+type grammar struct {
+	Home string `placeholder:"DIR" help:"Directory of the embedded store (or COUNTERSIGN_HOME; default ./.countersign)."`
+	JSON bool   `name:"json" help:"Print one JSON document on standard output and nothing else there."`
+	As   string `placeholder:"WHO" help:"Who acts: user:NAME, and group:NAME separated by commas (default: HOME/principals.yaml, else user:local of group:operators)."`
+
+	Run       runCommand       `cmd:"" help:"Start a run and follow it."`
+	Runs      runsCommand      `cmd:"" help:"List runs."`
+	Show      showCommand      `cmd:"" help:"Show a run."`
+	Events    eventsCommand    `cmd:"" help:"Show what happened in a run."`
+	Approvals approvalsCommand `cmd:"" help:"List what waits for a person, with all a decision needs."`
+	Approve   approveCommand   `cmd:"" help:"Approve a call, perhaps with other arguments, and carry its run on."`
+	Deny      denyCommand      `cmd:"" help:"Deny a call and carry its run on."`
+	Answer    answerCommand    `cmd:"" help:"Say what became of a call whose outcome is unknown, and carry its run on."`
+	Send      sendCommand      `cmd:"" help:"Say something to a run and carry it on."`
+	Cancel    cancelCommand    `cmd:"" help:"End a run."`
+	Resume    resumeCommand    `cmd:"" help:"Carry on everything that is open."`
+	Replay    replayCommand    `cmd:"" help:"Fold a run's journal again, offline, and report any difference."`
+	Test      testCommand      `cmd:"" help:"Run scenarios."`
+	Graph     graphCommand     `cmd:"" help:"Print the state machine, or the two transition tables, as Mermaid."`
+	Validate  validateCommand  `cmd:"" help:"Check agent definitions without running them."`
+
+	Dev  devCommand  `cmd:"" hidden:"" passthrough:""`
+	Fork forkCommand `cmd:"" hidden:"" passthrough:""`
+	Init initCommand `cmd:"" hidden:"" passthrough:""`
+}
+
+// The commands that come later are known, so that a person learns that they are not mistyped.
+type (
+	devCommand struct {
+		Args []string `arg:"" optional:""`
+	}
+	forkCommand struct {
+		Args []string `arg:"" optional:""`
+	}
+	initCommand struct {
+		Args []string `arg:"" optional:""`
+	}
+)
+
+func (*devCommand) run(context.Context, *program) error  { return usage("dev: not supported yet") }
+func (*forkCommand) run(context.Context, *program) error { return usage("fork: not supported yet") }
+func (*initCommand) run(context.Context, *program) error { return usage("init: not supported yet") }

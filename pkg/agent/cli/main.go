@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/term"
+
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/registry"
+)
+
+// Main runs the command line of the process over a registry and ends the process. The first Ctrl-C ends what is followed and
+// leaves runs as they are, the second one kills.
+func Main(r *registry.Registry) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	p := &program{
+		registry: r, clock: clock.System(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
+		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
+	}
+	os.Exit(p.run(ctx, os.Args[1:]))
+}
+
+// program is one invocation and all it knows of the world.
+type program struct {
+	registry *registry.Registry
+	clock    clock.Clock
+	stdin    io.Reader
+	stdout   io.Writer
+	stderr   io.Writer
+	getenv   func(string) string
+	terminal bool // a person reads stderr and types into stdin
+
+	home string // the store directory
+	json bool
+	as   string // --as, as it was typed
+	typed  *typed // what comes from stdin; nil until it is asked for
+}
+
+// command is what a node of the grammar does.
+type command interface {
+	run(ctx context.Context, p *program) error
+}
+
+// run carries out one command line and returns the exit code.
+func (p *program) run(ctx context.Context, args []string) int {
+	c, helped, err := p.parse(args)
+	if helped {
+		return exitDone
+	}
+	if err == nil {
+		err = c.run(ctx, p)
+	}
+	return p.end(ctx, err)
+}
+
+// parse finds the command. Helped says that the help was asked for and shown.
+func (p *program) parse(args []string) (c command, helped bool, err error) {
+	var g grammar
+	parser, err := kong.New(&g, kong.Name("countersign"), kong.Description("Durable agents whose actions wait for a countersignature."),
+		kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { helped = true }), kong.WithHyphenPrefixedParameters(true),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	if err != nil {
+		return nil, false, fmt.Errorf("build the command line: %w", err)
+	}
+	for _, a := range args { // a mistake is answered in the form that was asked for
+		p.json = p.json || a == "--json"
+	}
+	parsed, err := parser.Parse(args)
+	if helped {
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, usage("%v; see countersign --help", err)
+	}
+	p.home, p.json, p.as = g.Home, g.JSON, g.As
+	if p.home == "" {
+		p.home = p.getenv("COUNTERSIGN_HOME")
+	}
+	if p.home == "" {
+		p.home = defaultHome
+	}
+	c, ok := parsed.Selected().Target.Addr().Interface().(command)
+	if !ok {
+		return nil, false, fmt.Errorf("%s does nothing", parsed.Command())
+	}
+	return c, false, nil
+}
+
+const defaultHome = ".countersign"
+
+// people is where text for people goes.
+func (p *program) people() io.Writer {
+	if p.json {
+		return p.stderr
+	}
+	return p.stdout
+}
+
+// say writes a line for people.
+func (p *program) say(format string, args ...any) { fmt.Fprintf(p.people(), format+"\n", args...) }
+
+// note writes a line on how it goes.
+func (p *program) note(format string, args ...any) { fmt.Fprintf(p.stderr, format+"\n", args...) }
+
+// hint is a command line that a person can type as it is.
+func (p *program) hint(args ...string) string {
+	line := []string{"countersign"}
+	if p.home != defaultHome && p.home != p.getenv("COUNTERSIGN_HOME") {
+		line = append(line, "--home", p.home)
+	}
+	line = append(line, args...)
+	for i, a := range line {
+		line[i] = quoted(a)
+	}
+	return strings.Join(line, " ")
+}
+
+// quoted is an argument as a POSIX shell takes it.
+func quoted(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@,=+%", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// canceled reports whether the person stopped us.
+func canceled(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, context.Canceled)
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+)
+
+// session is a connection to the engine, wherever it is.
+type session struct {
+	p      *program
+	who    people
+	as     agent.Principal
+	carry  bool    // this command carries on what is open, should the engine be in this process
+	engine *engine // nil = another process has the store
+	client *api.Client
+}
+
+// How long another process that has the store may take to answer, and how often it is asked.
+const (
+	patience = 10 * time.Second
+	interval = 20 * time.Millisecond
+)
+
+// connect opens the store, or talks to the process that has it.
+func (p *program) connect(ctx context.Context, carry bool) (*session, error) {
+	who, err := readPeople(p.home)
+	if err != nil {
+		return nil, err
+	}
+	as, err := who.acting(p.as)
+	if err != nil {
+		return nil, usage("--as: %v", err)
+	}
+	s := &session{p: p, who: who, as: as, carry: carry}
+	return s, s.reach(ctx)
+}
+
+// with runs f in a session and closes it.
+func (p *program) with(ctx context.Context, carry bool, f func(s *session) error) error {
+	s, err := p.connect(ctx, carry)
+	if err != nil {
+		return err
+	}
+	err = f(s)
+	if closed := s.Close(); closed != nil {
+		p.note("countersign: %s", lines(closed.Error()))
+		if err == nil {
+			err = exit(exitFailed)
+		}
+	}
+	return err
+}
+
+// reach opens the store, or finds a process that has it and answers; one that is just ending is waited for.
+func (s *session) reach(ctx context.Context) error {
+	for waited := time.Duration(0); ; waited += interval {
+		e, err := s.p.openEngine(s.who)
+		if err == nil {
+			s.engine, s.client = e, e.client(s.as)
+			return s.begin(ctx)
+		}
+		if !errors.Is(err, local.ErrInUse) {
+			return err
+		}
+		socket := local.SocketPath(s.p.home)
+		s.client = api.NewSocketClient(socket, s.as.String())
+		_, err = s.client.Runs(ctx, api.RunQuery{Limit: 1})
+		if !errors.Is(err, api.ErrUnreachable) {
+			return err
+		}
+		s.client.Close()
+		if waited >= patience {
+			return fmt.Errorf("the store %s is in use by another process, which does not answer on %s", s.p.home, socket)
+		}
+		if err := s.p.clock.Sleep(ctx, interval); err != nil {
+			return err
+		}
+	}
+}
+
+// begin carries on what is open, in a command that does.
+func (s *session) begin(ctx context.Context) error {
+	if !s.carry {
+		return nil
+	}
+	err := s.engine.ready(ctx)
+	if err != nil {
+		err = errors.Join(err, s.Close())
+		s.engine = nil
+	}
+	return err
+}
+
+// again takes up a session whose engine has gone with its process. It reports whether the call is worth repeating.
+func (s *session) again(ctx context.Context, err error) (bool, error) {
+	if s.engine != nil || !errors.Is(err, api.ErrUnreachable) {
+		return false, err
+	}
+	s.client.Close()
+	return true, s.reach(ctx)
+}
+
+// call asks the engine, and once more whenever it has moved. Every request of the API may be repeated.
+func call[T any](ctx context.Context, s *session, ask func(*api.Client) (T, error)) (T, error) {
+	for {
+		v, err := ask(s.client)
+		if err == nil {
+			return v, nil
+		}
+		repeat, err := s.again(ctx, err)
+		if err != nil || !repeat {
+			return v, err
+		}
+	}
+}
+
+// Close ends the session, and the engine if it is in this process.
+func (s *session) Close() error {
+	s.client.Close()
+	if s.engine == nil {
+		return nil
+	}
+	return s.engine.Close()
+}

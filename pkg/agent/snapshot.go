@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// snapshotEvery is how many entries lie between snapshots of a run that has evicted messages. A run that has not needs none: all of
+// its entries hold live messages and are read anyway.
+const snapshotEvery = 32
+
+// maxSnapshot bounds a snapshot, in bytes, so that it fits into an entry beside what the entry is for.
+const maxSnapshot = 128 * 1024
+
+// snapshotForm is a run without message bodies and settled calls: what a reader needs who begins in the middle of the journal.
+type snapshotForm struct {
+	Version  int           `json:"v"`
+	Start    RunStarted    `json:"start"` // without messages
+	Status   RunStatus     `json:"status"`
+	Times    [2]int64      `json:"times"` // started, updated: milliseconds since 1970
+	Former   string        `json:"former,omitempty"`
+	Gen      int64         `json:"gen,omitempty"`
+	Since    int64         `json:"since,omitempty"`
+	Wait     int64         `json:"wait,omitempty"`
+	Drained  int64         `json:"drained,omitempty"`
+	Infer    int64         `json:"infer"`
+	At       Interactions  `json:"at"`
+	Calls    int64         `json:"calls"`
+	Usage    Usage         `json:"usage"`
+	Units    int64         `json:"units"`
+	Unseen   int           `json:"unseen,omitempty"`
+	System   string        `json:"system,omitempty"`
+	Evicted  int64         `json:"evicted,omitempty"`
+	Summary  string        `json:"summary,omitempty"`
+	Messages []messageForm `json:"msgs"`
+	Live     []Call        `json:"live,omitempty"`
+	Shown    []resultForm  `json:"results,omitempty"`
+	Round    Round         `json:"round"`
+	Queued   []Source      `json:"queued,omitempty"`
+}
+
+// messageForm is a live message without its body: where that is, and the base of its seenCount.
+type messageForm struct {
+	Role Role   `json:"r"`
+	Base int64  `json:"b"`
+	From Source `json:"f"`
+}
+
+// resultForm is where a live call's result was written.
+type resultForm struct {
+	Call string `json:"c"`
+	From Source `json:"f"`
+}
+
+const snapshotVersion = 1
+
+// Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
+// nothing to a run that has never evicted, to the end of one, or where the snapshot would be too large.
+func (d *Draft) Snap() error {
+	s := &d.State
+	due := s.EvictedMessages > d.before.EvictedMessages || s.EvictedMessages > 0 && d.Entry.Seq%snapshotEvery == 0
+	if !due || s.Status == RunDone {
+		return nil
+	}
+	form, err := MarshalVerbatim(s.snapshot(d.Entry.Time))
+	if err != nil {
+		return fmt.Errorf("snapshot run %s: %w", s.Run, err)
+	}
+	if len(form) <= maxSnapshot {
+		d.Entry.Snapshot = form
+	}
+	return nil
+}
+
+func (s *AgentState) snapshot(now time.Time) snapshotForm {
+	f := snapshotForm{
+		Version: snapshotVersion, Status: s.Status, Times: [2]int64{s.StartedAt.UnixMilli(), now.UnixMilli()},
+		Start: RunStarted{
+			Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Version: s.Version, Definition: s.Definition, HooksVersion: s.HooksVersion, Owner: s.Owner,
+			BodyDigest: s.BodyDigest, Subject: s.Subject, AccessControl: s.AccessControl, Input: s.Input, MaxInteractions: s.Interactions.Max,
+		},
+		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
+		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
+		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
+	}
+	for _, m := range s.Messages.All() {
+		f.Messages = append(f.Messages, messageForm{m.Role, m.Base, m.Source})
+	}
+	for _, c := range s.Live {
+		if c.Result != nil {
+			f.Shown = append(f.Shown, resultForm{c.ID, c.Result.source})
+		}
+	}
+	for _, q := range s.Queued {
+		f.Queued = append(f.Queued, q.source)
+	}
+	return f
+}
+
+// ReadFrom is the sequence of the oldest entry that a reader of the run needs: the one that holds the oldest live body. It is
+// the hint that travels with the run, and 0 as long as nothing was evicted.
+func (s *AgentState) ReadFrom() int64 {
+	if s.EvictedMessages == 0 {
+		return 0
+	}
+	from := s.Seq()
+	for _, m := range s.Messages.All() {
+		from = min(from, m.Source.Seq)
+	}
+	for _, q := range s.Queued {
+		from = min(from, q.source.Seq)
+	}
+	return max(0, from)
+}
+
+// Restore folds contiguous entries that begin in the middle of a journal: from the newest snapshot among them whose bodies they hold,
+// then on. ok is false where there is none; then the journal has to be read from its beginning. The state is Partial.
+func Restore(entries []Entry) (s AgentState, ok bool, err error) {
+	for i := len(entries) - 1; i >= 0; i-- {
+		if entries[i].Snapshot == nil {
+			continue
+		}
+		var f snapshotForm
+		if err := json.Unmarshal(entries[i].Snapshot, &f); err != nil {
+			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
+		}
+		if f.Version != snapshotVersion {
+			return s, false, nil
+		}
+		if s, ok = f.state(entries, i); ok {
+			s, err = Fold(s, entries[i+1:])
+			return s, err == nil, err
+		}
+	}
+	return s, false, nil
+}
+
+// state is the run at entry i, with the bodies that the entries hold; false where one is missing.
+func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
+	e, b := entries[i], f.Start
+	s := AgentState{
+		Tenant: b.Tenant, Run: b.Run, Agent: b.Agent, Version: b.Version, Definition: b.Definition, HooksVersion: b.HooksVersion, Owner: b.Owner,
+		BodyDigest: b.BodyDigest, Subject: b.Subject, AccessControl: b.AccessControl, Input: b.Input, Status: f.Status,
+		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
+		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
+		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
+		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
+	}
+	if s.Status == RunWaiting {
+		s.Reason = ReasonSuspended
+	}
+	for _, r := range f.Shown {
+		s.placeResult(r)
+	}
+	for _, m := range f.Messages {
+		body, ok := bodyAt(entries, m.From)
+		if !ok {
+			return s, false
+		}
+		if inBlob(body) {
+			s.BlobMessages++
+		}
+		s.Messages = s.Messages.Append(Message{Role: m.Role, Block: body, Base: m.Base, Source: m.From})
+	}
+	for _, from := range f.Queued {
+		body, ok := bodyAt(entries, from)
+		if !ok {
+			return s, false
+		}
+		s.Queued = append(s.Queued, queued{body, from})
+	}
+	return s, true
+}
+
+func (s *AgentState) placeResult(r resultForm) {
+	for i := range s.Live {
+		if s.Live[i].ID == r.Call && s.Live[i].Result != nil {
+			s.Live[i].Result.source = r.From
+		}
+	}
+}
+
+// bodyAt finds the block that a source names.
+func bodyAt(entries []Entry, from Source) (Block, bool) {
+	i := from.Seq - entries[0].Seq
+	if i < 0 || i >= int64(len(entries)) || from.Event >= len(entries[i].Events) {
+		return nil, false
+	}
+	return bodyIn(entries[i].Events[from.Event], from.Part)
+}
+
+// bodyIn is block number part of those an event adds to the conversation, in the order in which Apply counts them.
+func bodyIn(e Event, part int) (Block, bool) {
+	switch e := e.(type) {
+	case RunStarted:
+		return userPart(e.Messages, part)
+	case InputReceived:
+		return userPart(e.Blocks, part)
+	case Replied:
+		if part == 0 {
+			return Text{Text: e.Text}, true
+		}
+		if part > len(e.Calls) {
+			return nil, false
+		}
+		c := e.Calls[part-1]
+		return ToolUse{ID: c.ID, Name: c.Name, Input: c.Input}, true
+	case CallFinished:
+		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
+	case LateResult:
+		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
+	case Answered:
+		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, nil, part)
+	case Decided:
+		return resultPart(ToolResult{ID: e.Call, Content: e.Text, IsError: true}, nil, part)
+	case CallCancelled:
+		return resultPart(ToolResult{ID: e.Call, Content: e.Content, IsError: true}, nil, part)
+	default:
+		return nil, false
+	}
+}
+
+func userPart(blocks []UserBlock, part int) (Block, bool) {
+	if part >= len(blocks) {
+		return nil, false
+	}
+	return blocks[part].Block, true
+}
+
+func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
+	switch {
+	case part == 0:
+		return r, true
+	case part <= len(media):
+		return media[part-1], true
+	default:
+		return nil, false
+	}
+}

@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// longRun is a run that evicts as it goes: rounds of one or two calls, of which some wait, and now and then a message.
+func longRun(t *rapid.T, rounds int) []Entry {
+	l := &snapRun{t: t, at: worldEpoch}
+	l.commit(RunStarted{Tenant: "default", Run: "r1", Agent: "a", Definition: "d", Owner: "r1-0", MaxInteractions: 9999,
+		Messages: []UserBlock{{Text{"Begin."}}}, Input: json.RawMessage(`{"x":1.10}`)})
+	for i := range rounds {
+		l.round(int64(i + 1))
+	}
+	return l.entries
+}
+
+type snapRun struct {
+	t       *rapid.T
+	at      time.Time
+	s       AgentState
+	entries []Entry
+	slot    int64
+}
+
+func (l *snapRun) commit(events ...Event) {
+	l.at = l.at.Add(time.Second)
+	d := NewDraft(l.s, fmt.Sprintf("w%d", l.s.Entries), l.at)
+	require.NoError(l.t, d.Add(events...))
+	require.NoError(l.t, d.Snap())
+	raw, err := MarshalEntry(d.Entry)
+	require.NoError(l.t, err)
+	e, err := UnmarshalEntry(raw)
+	require.NoError(l.t, err)
+	l.entries, l.s = append(l.entries, e), d.Committed()
+}
+
+func (l *snapRun) round(n int64) {
+	var events []Event
+	if seen := l.s.Messages.Len() - l.s.Unseen; n > 2 && seen > 3 && rapid.IntRange(0, 2).Draw(l.t, "evict") == 0 {
+		leave := rapid.IntRange(1, seen-1).Draw(l.t, "leave")
+		events = append(events, Evicted{Total: l.s.EvictedMessages + int64(leave), Summary: fmt.Sprintf("summary %d", n)})
+	}
+	a, b := fmt.Sprintf("c%d-0", n), fmt.Sprintf("c%d-1", n)
+	in := json.RawMessage(`{"to":"A & B"}`)
+	l.commit(append(events, Replied{Inference: n, Model: "m", Requests: 1, Text: "On it.", Calls: []RepliedCall{
+		{ID: a, Name: "read", Effect: EffectRead, Input: in}, {ID: b, Name: "pay", Effect: EffectNonIdempotent, Input: in},
+	}})...)
+	ap := fmt.Sprintf("a%d", n)
+	l.commit(CallSuspended{Call: b, Approval: ap, Digest: "x", Expires: worldEpoch.Add(worldExpiry)},
+		CallFinished{Call: a, Ran: true, Content: "read", Media: []Media{{Name: "p", MediaType: "image/png", Blob: "b1"}}}, Parked{Expires: worldEpoch.Add(worldExpiry)})
+	l.slot += 2
+	l.commit(Resumed{}, InputReceived{Slot: l.slot - 1, ID: fmt.Sprint(n), Blocks: []UserBlock{{Text{"And?"}}}},
+		Decided{Slot: l.slot, Call: b, Approval: ap, Action: ActionDeny, By: "user:ana", Text: "Denied."})
+}
+
+// A reader that begins at ReadFrom ends up where a reader of the whole journal does, settled calls aside.
+func TestRestoreIsTheFold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		entries := longRun(t, rapid.IntRange(3, 14).Draw(t, "rounds"))
+		whole, err := Fold(AgentState{}, entries)
+		require.NoError(t, err)
+		from := whole.ReadFrom()
+		part, ok, err := Restore(entries[from:])
+		require.NoError(t, err)
+		if whole.EvictedMessages == 0 {
+			require.False(t, ok, "no snapshot is taken of a run that has not evicted")
+			return
+		}
+		require.True(t, ok)
+		require.True(t, part.Partial)
+		require.Equal(t, shared(t, whole), shared(t, part))
+		require.Equal(t, from, part.ReadFrom())
+	})
+}
+
+// shared is everything a restored state must share with the fold.
+func shared(t require.TestingT, s AgentState) string {
+	var sources []Source
+	for _, m := range s.Messages.All() {
+		sources = append(sources, m.Source)
+	}
+	messages, err := MarshalMessages(s.Messages.All(), s.Inferences)
+	require.NoError(t, err)
+	live, err := json.Marshal(s.Live)
+	require.NoError(t, err)
+	s.Messages, s.Settled, s.Live, s.Partial = Log[Message]{}, CallLog{}, nil, false
+	head := s.head
+	head.event = 0
+	s.head = entryHead{}
+	if s.Queued == nil {
+		s.Queued = []queued{}
+	}
+	return fmt.Sprintf("%+v %v %s %s %v", s, sources, messages, live, head)
+}
+
+func TestRestoreNeedsASnapshot(t *testing.T) {
+	_, ok, err := Restore([]Entry{{Seq: 4, Events: []Event{Parked{}}}})
+	require.NoError(t, err)
+	require.False(t, ok)
+	_, _, err = Restore([]Entry{{Seq: 4, Snapshot: json.RawMessage(`{"v":`)}})
+	require.ErrorContains(t, err, "read snapshot of entry 4")
+}
+
+// After an eviction the ids of what left are unknown, so every new call gets one that only its inference makes.
+func TestEvictionMintsIDs(t *testing.T) {
+	d := &Definition{Batch: BatchAll}
+	r := Reply{Calls: []ReplyCall{{ID: "toolu_1", Name: "x"}}}
+	require.Equal(t, "toolu_1", PlanReply(d, &AgentState{Inferences: 4}, r, 1, "").Calls[0].ID)
+	require.Equal(t, "c5-0", PlanReply(d, &AgentState{Inferences: 4, EvictedMessages: 2}, r, 1, "").Calls[0].ID)
+}
+
+func TestEvictedTakesOnlyWhatWasSeenAndOnce(t *testing.T) {
+	s, err := Apply(AgentState{}, RunStarted{Tenant: "default", Run: "r", Owner: "r-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"a"}}, {Text{"b"}}}})
+	require.NoError(t, err)
+	_, err = Apply(s, Evicted{Total: 1})
+	require.ErrorContains(t, err, "no inference has carried")
+	s, err = Apply(s, Replied{Inference: 1, Text: "ok"})
+	require.NoError(t, err)
+	_, err = Apply(s, Evicted{Total: 4})
+	require.ErrorContains(t, err, "4 of 3 messages")
+	s, err = Apply(s, Evicted{Total: 1, Summary: "a was said"})
+	require.NoError(t, err)
+	again, err := Apply(s, Evicted{Total: 1, Summary: "something else"})
+	require.NoError(t, err)
+	require.Equal(t, 2, again.Messages.Len())
+	require.Equal(t, "a was said", again.Summary)
+}
