@@ -83,7 +83,9 @@ func listen(path string) (net.Listener, error) {
 }
 
 // client talks to this very process.
-func (e *engine) client(as agent.Principal) *api.Client { return api.NewClient(e.pipe.dial, as.String()) }
+func (e *engine) client(as agent.Principal) *api.Client {
+	return api.NewClient(e.pipe.dial, as.String())
+}
 
 // grace is how long requests that are being answered may take once the process ends.
 const grace = 5 * time.Second

@@ -39,10 +39,10 @@ type program struct {
 	getenv   func(string) string
 	terminal bool // a person reads stderr and types into stdin
 
-	home string // the store directory
-	json bool
-	as   string // --as, as it was typed
-	typed  *typed // what comes from stdin; nil until it is asked for
+	home  string // the store directory
+	json  bool
+	as    string // --as, as it was typed
+	typed *typed // what comes from stdin; nil until it is asked for
 }
 
 // command is what a node of the grammar does.

@@ -359,17 +359,26 @@ type executions struct {
 	status  map[string]runtime.ExecutionStatus
 	onStart func(name string) error
 	onStop  func(name string) error
+
+	onSettled func() // runs once, right after somebody was told that a token's wait is over
 }
 
 func (x *executions) Success(_ context.Context, token string) error {
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	x.woken = append(x.woken, token)
-	if x.settled[token] {
-		return runtime.ErrSettled
-	}
+	settled, after := x.settled[token], x.onSettled
 	x.settled[token] = true
-	return nil
+	if settled {
+		x.onSettled = nil
+	}
+	x.mu.Unlock()
+	if !settled {
+		return nil
+	}
+	if after != nil {
+		after()
+	}
+	return runtime.ErrSettled
 }
 
 func (x *executions) Start(_ context.Context, _, _, name string) error {

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+)
+
+// progress tells on standard error how a run goes, a line a fact.
+type progress struct {
+	p     *program
+	tools map[string]string // by call
+}
+
+// width is how much of a foreign text a line of progress shows.
+const width = 120
+
+func newProgress(p *program, r api.Run) *progress {
+	pr := &progress{p: p, tools: map[string]string{}}
+	for _, c := range r.Calls {
+		pr.tools[c.ID] = c.Tool
+	}
+	return pr
+}
+
+func (pr *progress) tell(what, format string, args ...any) {
+	pr.p.note("%-8s %s", what, cut(line(fmt.Sprintf(format, args...)), 2*width))
+}
+
+// call is how a call is named: its tool and its id.
+func (pr *progress) call(id string) string { return pr.tools[id] + " (" + id + ")" }
+
+// event tells one fact. Facts that only the runtime cares for are not told.
+func (pr *progress) event(e api.Event) {
+	fact, err := e.Fact()
+	if err != nil { // a newer process wrote it
+		pr.tell(e.Type, "")
+		return
+	}
+	switch f := fact.(type) {
+	case agent.RunStarted:
+		pr.tell("run", "%s of agent %s", f.Run, f.Agent)
+	case agent.InputReceived:
+		pr.tell("input", "%d more said by %s", len(f.Blocks), f.By)
+	case agent.Replied:
+		pr.replied(f)
+	case agent.Finished:
+		pr.finished(f)
+	default:
+		pr.aboutCall(fact)
+	}
+}
+
+func (pr *progress) replied(f agent.Replied) {
+	pr.tell("turn", "%d: %s, %d calls, %d tokens in, %d out", f.Inference, f.Model, len(f.Calls), f.Usage.Input, f.Usage.Output)
+	if f.Text != "" && len(f.Calls) > 0 {
+		pr.tell("says", "%s", cut(f.Text, width))
+	}
+	for _, c := range f.Calls {
+		pr.tools[c.ID] = c.Name
+		if c.Tool != "" {
+			pr.tools[c.ID] = c.Tool
+		}
+		pr.tell("call", "%s %s", pr.call(c.ID), cut(string(c.Input), width))
+	}
+}
+
+func (pr *progress) aboutCall(fact agent.Event) {
+	switch f := fact.(type) {
+	case agent.CallFinished:
+		pr.result(f.Call, f.IsError, f.Content)
+	case agent.LateResult:
+		pr.result(f.Call, f.IsError, f.Content)
+	case agent.CallSuspended:
+		pr.tell("wait", "%s waits for approval %s until %s", pr.call(f.Call), f.Approval, stamp(f.Expires))
+	case agent.CallUnknown:
+		pr.tell("wait", "%s was interrupted: somebody must say what became of it until %s", pr.call(f.Call), stamp(f.Expires))
+	case agent.CallCancelled:
+		pr.tell("result", "%s cancelled: %s", pr.call(f.Call), f.Reason)
+	case agent.Decided:
+		edited := ""
+		if f.Args != nil {
+			edited = " with other arguments"
+		}
+		pr.tell("decided", "%s: %s%s by %s%s", pr.call(f.Call), f.Action, edited, f.By, noteOf(f.Note))
+	case agent.Answered:
+		pr.tell("answered", "%s by %s", pr.call(f.Call), f.By)
+	}
+}
+
+func (pr *progress) result(call string, isError bool, content string) {
+	word := "ok"
+	if isError {
+		word = "error"
+	}
+	pr.tell("result", "%s %s: %s", pr.call(call), word, cut(content, width))
+}
+
+func (pr *progress) finished(f agent.Finished) {
+	if f.Error != nil {
+		pr.tell("done", "%s: %s: %s", f.Reason, f.Error.Code, f.Error.Message)
+		return
+	}
+	pr.tell("done", "%s", f.Reason)
+}

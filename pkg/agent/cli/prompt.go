@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
+)
+
+// asker gets a verdict on a request. A nil verdict means later.
+type asker func(ctx context.Context, a approval.Approval, r api.Run) (*api.Verdict, error)
+
+// always gives the same verdict on everything, and says so.
+func (s *session) always(action approval.Action, flag string) asker {
+	return func(_ context.Context, a approval.Approval, _ api.Run) (*api.Verdict, error) {
+		s.p.note("%-8s %s: %s as %s (%s)", "decide", a.ID, action, s.as.ID, flag)
+		return &api.Verdict{Action: action}, nil
+	}
+}
+
+// ask shows a request to the person at the terminal and asks what to do.
+func (s *session) ask(ctx context.Context, a approval.Approval, r api.Run) (*api.Verdict, error) {
+	fmt.Fprintln(s.p.stderr)
+	if err := writeApproval(s.p.stderr, a, r.Subject); err != nil {
+		return nil, err
+	}
+	if said, err := s.said(ctx, a); err != nil {
+		return nil, err
+	} else if said != "" {
+		fmt.Fprintf(s.p.stderr, "  the model says (not to be trusted)\n    %s\n", text(said))
+	}
+	for {
+		answer, err := s.prompt(ctx, "approve, deny, edit or later? [a/d/e/l] ")
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch strings.ToLower(strings.TrimSpace(answer)) {
+		case "a", "approve":
+			return &api.Verdict{Action: approval.Approve}, nil
+		case "d", "deny":
+			note, err := s.prompt(ctx, "note for the model (may be empty): ")
+			return &api.Verdict{Action: approval.Deny, Note: note}, ignoreEOF(err)
+		case "e", "edit":
+			if v, err := s.edited(ctx); v != nil || err != nil {
+				return v, err
+			}
+		case "l", "later":
+			return nil, nil
+		}
+	}
+}
+
+// edited asks for other arguments. Nil means that there are none.
+func (s *session) edited(ctx context.Context) (*api.Verdict, error) {
+	typed, err := s.prompt(ctx, "arguments as JSON on one line (empty = no edit): ")
+	if err != nil || strings.TrimSpace(typed) == "" {
+		return nil, ignoreEOF(err)
+	}
+	args, err := agent.CompactJSON([]byte(typed), agent.JSONLimits{})
+	if err != nil {
+		s.p.note("that is not taken: %v", err)
+		return nil, nil
+	}
+	return &api.Verdict{Action: approval.Edit, Args: args}, nil
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func (s *session) prompt(ctx context.Context, question string) (string, error) {
+	fmt.Fprint(s.p.stderr, question)
+	return s.p.typing().line(ctx)
+}
+
+func (p *program) typing() *typed {
+	if p.typed == nil {
+		p.typed = newTyped(p.stdin, p.clock)
+	}
+	return p.typed
+}
+
+// said is the text with which the model asked for a call.
+func (s *session) said(ctx context.Context, a approval.Approval) (string, error) {
+	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, a.Run) })
+	if err != nil {
+		return "", err
+	}
+	said := ""
+	for _, m := range r.Messages {
+		var b struct{ Type, Text, ID string }
+		if err := json.Unmarshal(m.Content, &b); err != nil {
+			return "", fmt.Errorf("read message of run %s: %w", a.Run, err)
+		}
+		switch {
+		case m.Role != agent.RoleAssistant:
+			said = ""
+		case b.Type == "text":
+			said = b.Text
+		case b.ID == a.Call():
+			return said, nil
+		}
+	}
+	return "", nil
+}
