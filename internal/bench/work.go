@@ -144,17 +144,17 @@ func (l *lab) start(ctx context.Context, n int) (agent.AgentState, error) {
 	return l.Starter.Start(ctx, runtime.Start{Tenant: local.Tenant, Agent: d, Message: []agent.UserBlock{{Block: agent.Text{Text: "Work."}}}})
 }
 
-// iterations is W(n).
+// iterations is W(n), timed from the durable start to the committed end: n iterations and the final answer.
 func (b *bench) iterations(ctx context.Context, n int) (m measurement, took time.Duration, err error) {
 	l, err := b.open(replies{n: n, width: 1, tool: "work_read"})
 	if err != nil {
 		return m, 0, err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	began := b.clock.Now()
 	if _, err := l.start(ctx, n); err != nil {
 		return m, 0, err
 	}
+	began := b.clock.Now() // the run is durable; from here on it iterates
 	end := <-l.sink.done
 	took = b.clock.Now().Sub(began)
 	if end.Reason != agent.ReasonNaturalEnd || end.Inferences != int64(n)+1 {
@@ -200,17 +200,17 @@ func (b *bench) floor(ctx context.Context, n int) (took time.Duration, err error
 	return b.clock.Now().Sub(began), nil
 }
 
-// parallel is W_par: one iteration of eight parallel calls, from the start to the end of the run.
+// parallel is W_par: one iteration of eight parallel calls and the final answer, timed like W.
 func (b *bench) parallel(ctx context.Context) (m measurement, err error) {
 	l, err := b.open(replies{n: 1, width: 8, tool: "work_read"})
 	if err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	began := b.clock.Now()
 	if _, err := l.start(ctx, 1); err != nil {
 		return m, err
 	}
+	began := b.clock.Now()
 	<-l.sink.done
 	took := b.clock.Now().Sub(began)
 	m = counted(ctx, l, "W_par", 1, l.table.Snapshot())

@@ -191,18 +191,26 @@ func (s *AgentState) decided(e Decided) error {
 // answered settles an unknown outcome. An answer to anything else has been overtaken and is ignored.
 func (s *AgentState) answered(e Answered) error {
 	c, ok := s.Call(e.Call)
-	if !ok || c.Status != StatusSuspended || c.Wait.For != ForOutcome || e.Approval != "" && e.Approval != c.Wait.Approval {
+	if !ok {
+		return nil
+	}
+	path := []CallStatus{StatusResuming}
+	switch {
+	case c.Status == StatusSuspended && c.Wait.For == ForOutcome && (e.Approval == "" || e.Approval == c.Wait.Approval):
+	case c.Status == StatusRunning && c.Claim != "" && e.Slot == 0: // unknown and settled at once: the round does not come to rest between
+		path = []CallStatus{StatusSuspended, StatusResuming}
+	default:
 		return nil
 	}
 	_, err := s.change(e.Call, "answered", func(c *Call) error {
 		if !e.Rerun {
-			r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError}
-			return s.settle(c, r, errorReason(e.IsError, ""), "answered", StatusResuming, outcome(e.IsError))
+			r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
+			return s.settle(c, r, errorReason(e.IsError, ""), "answered", append(path, outcome(e.IsError))...)
 		}
 		if e.NotRun && c.Executions > 0 {
 			c.Executions--
 		}
-		return c.move("answered", StatusResuming)
+		return c.move("answered", path...)
 	})
 	return err
 }

@@ -63,7 +63,8 @@ type Decided struct {
 	Text     string          `json:"text,omitempty"`   // what the model is told when the call will not run
 }
 
-// Answered settles a call whose outcome is unknown: with a result, an error, or the order to run it again.
+// Answered settles a call whose outcome is unknown: with a result, an error, or the order to run it again. With slot 0 it is the
+// tool's own word on a call whose claimant died or ran out of time, before anybody was asked.
 type Answered struct {
 	Slot     int64  `json:"slot,omitempty"`
 	Call     string `json:"call"`
@@ -74,6 +75,8 @@ type Answered struct {
 	Rerun    bool   `json:"rerun,omitempty"`
 	NotRun   bool   `json:"notRun,omitempty"` // with Rerun: the lost attempt never entered the tool or left no effect; it does not count
 	By       string `json:"by"`
+
+	Media []Media `json:"media,omitempty"`
 }
 
 // LateResult is a claimant's own word that lost the race for its entry and came through the inbox (protocol, rule 10).

@@ -70,7 +70,7 @@ type Decision struct {
 	Action Action          `json:"action"`
 	At     time.Time       `json:"at"`
 	Note   string          `json:"note,omitempty"`
-	Args   json.RawMessage `json:"args,omitempty"` // an edit's
+	Args   json.RawMessage `json:"args,omitempty"` // an edit's; of an answer, its text as a JSON string
 }
 
 // Action is what a person can do with a request.

@@ -1,7 +1,10 @@
 package approval
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,43 +15,70 @@ import (
 // Outcome is somebody's word on what became of a call that was interrupted: a result, an error, or the order to run it again.
 type Outcome struct {
 	Tenant, Run, Call string
+	ID                string // the request it answers; empty = the newest about the call
 	Content           string
 	IsError           bool
 	Rerun             bool
 	By                agent.Principal
 }
 
-// Settle records what became of a call, once, and wakes the run. It is data, not a decision: whoever may act for the tenant
-// may say it; but running a call again that needed an approval takes one of its approvers. The answer to an overtaken question is a *DecidedError; a call that waits for no outcome is ErrNothing.
+// Settle records what became of a call, once, and wakes the run. It is data, not a decision: whoever may act for the tenant may
+// say it; but running a call again that needed an approval takes one of its approvers. The same answer again gives the same
+// answer and wakes again; another one is a *DecidedError. A call that waits for no outcome is ErrNothing.
 func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 	l, err := d.Journal.Load(ctx, o.Tenant, o.Run)
 	if err != nil {
 		return Approval{}, err
 	}
-	if l.State.Status == agent.RunDone {
-		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrFinished)
-	}
 	c, ok := l.State.Call(o.Call)
-	if !ok || c.Wait == nil || c.Wait.For != agent.ForOutcome {
+	if !ok || c.Asks == 0 {
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrNothing)
 	}
-	a, err := Get(ctx, d.Table, o.Tenant, c.Wait.Approval)
+	a, err := d.question(ctx, o, c)
 	if err != nil {
 		return Approval{}, err
 	}
 	if o.Rerun && c.Grant != nil && !agent.MayDecide(a.Approvers, o.By) {
 		return Approval{}, fmt.Errorf("run call %s again as %s: it was approved once and takes an approver again: %w", o.Call, o.By.ID, ErrForbidden)
 	}
-	return d.settle(ctx, a, o)
-}
-
-func (d *Desk) settle(ctx context.Context, a Approval, o Outcome) (Approval, error) {
-	if a.Status != Pending {
+	switch {
+	case a.Status == Pending:
+		if a, err = d.settle(ctx, a, o); err != nil {
+			return Approval{}, err
+		}
+	case !sameAnswer(a, o):
 		return Approval{}, &DecidedError{Approval: a}
 	}
-	now := d.Clock.Now().Truncate(time.Millisecond)
+	if err := d.Wake(ctx, a.Tenant, a.Run); err != nil {
+		return Approval{}, fmt.Errorf("wake run %s: %w", a.Run, err)
+	}
+	return a, nil
+}
+
+// question is the request that an answer is to.
+func (d *Desk) question(ctx context.Context, o Outcome, c agent.Call) (Approval, error) {
+	id := o.ID
+	if id == "" {
+		id = agent.ApprovalID(o.Run, c.ID, c.Asks)
+	}
+	a, err := Get(ctx, d.Table, o.Tenant, id)
+	if err != nil {
+		return Approval{}, err
+	}
+	if a.Kind != KindOutcome || a.Run != o.Run || a.Call() != o.Call {
+		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrNothing)
+	}
+	return a, nil
+}
+
+// settle records the answer in the request and the run's inbox at once.
+func (d *Desk) settle(ctx context.Context, a Approval, o Outcome) (Approval, error) {
+	said, err := o.said(d.Clock.Now().Truncate(time.Millisecond))
+	if err != nil {
+		return Approval{}, err
+	}
 	a.Status = Approved
-	a.Decisions = append(a.Decisions[:len(a.Decisions):len(a.Decisions)], Decision{By: o.By.ID, Action: o.action(), At: now})
+	a.Decisions = append(a.Decisions[:len(a.Decisions):len(a.Decisions)], said)
 	op, err := put(a)
 	if err != nil {
 		return Approval{}, err
@@ -57,15 +87,48 @@ func (d *Desk) settle(ctx context.Context, a Approval, o Outcome) (Approval, err
 	fact := agent.Answered{Call: o.Call, Approval: a.ID, Content: o.Content, IsError: o.IsError, Rerun: o.Rerun, By: o.By.ID}
 	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, "", fact, op)
 	if err != nil {
-		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, err)
+		return d.racedAnswer(ctx, a, o, err)
 	}
 	if got.Closed {
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrFinished)
 	}
-	if err := d.Wake(ctx, a.Tenant, a.Run); err != nil {
-		return Approval{}, fmt.Errorf("wake run %s: %w", a.Run, err)
-	}
 	return a, nil
+}
+
+// racedAnswer looks who won where the write failed or nobody knows whether it did.
+func (d *Desk) racedAnswer(ctx context.Context, a Approval, o Outcome, cause error) (Approval, error) {
+	now, err := Get(ctx, d.Table, a.Tenant, a.ID)
+	switch {
+	case err != nil:
+		return Approval{}, errors.Join(cause, err)
+	case now.Status == Pending:
+		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, cause)
+	case sameAnswer(now, o):
+		return now, nil
+	default:
+		return Approval{}, &DecidedError{Approval: now}
+	}
+}
+
+// said is the answer as it is kept with the request: the text stands as a JSON string where an edit's arguments stand.
+func (o Outcome) said(now time.Time) (Decision, error) {
+	d := Decision{By: o.By.ID, Action: o.action(), At: now}
+	if o.Rerun {
+		return d, nil
+	}
+	var err error
+	d.Args, err = json.Marshal(o.Content)
+	return d, err
+}
+
+// sameAnswer reports whether o says what the request's own answer said.
+func sameAnswer(a Approval, o Outcome) bool {
+	if len(a.Decisions) == 0 {
+		return false
+	}
+	d := a.Decisions[len(a.Decisions)-1]
+	again, err := o.said(d.At)
+	return err == nil && d.Action == again.Action && bytes.Equal(d.Args, again.Args)
 }
 
 // action is how the answer is recorded with the request.

@@ -25,11 +25,13 @@ type exit int
 func (e exit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
 // usageError is wrong usage, or a bad file.
-type usageError struct{ problem string }
+type usageError struct{ err error }
 
-func (e *usageError) Error() string { return e.problem }
+func (e *usageError) Error() string { return e.err.Error() }
 
-func usage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usage(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
 // end says what went wrong, once, and gives the exit code.
 func (p *program) end(ctx context.Context, err error) int {

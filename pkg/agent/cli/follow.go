@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/runtime"
@@ -71,7 +72,7 @@ func (s *session) stalled(ctx context.Context, run string) error {
 	if s.engine == nil {
 		return nil
 	}
-	l, err := s.engine.home.Ports.Journal.Load(ctx, s.tenant(), run)
+	l, err := s.engine.home.Ports.Journal.Load(ctx, local.Tenant, run)
 	if err != nil || l.State.Status == agent.RunDone {
 		return err
 	}

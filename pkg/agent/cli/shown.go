@@ -191,7 +191,9 @@ func writeValue(w io.Writer, indent, name string, d *json.Decoder, t json.Token)
 
 // key is a member's name; one that is not a plain word stands in quotes.
 func key(s string) string {
-	plain := func(r rune) bool { return r == '_' || r == '-' || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) }
+	plain := func(r rune) bool {
+		return r == '_' || r == '-' || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r))
+	}
 	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
 		return text(s)
 	}

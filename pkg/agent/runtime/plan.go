@@ -141,9 +141,6 @@ func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
 	if err != nil {
 		return err
 	}
-	if err := p.draft.Add(r.unknown(p, c)); err != nil {
-		return err
-	}
 	switch found {
 	case tool.OutcomeDone:
 		p.results = true
@@ -156,7 +153,7 @@ func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
 		return r.gate(ctx, p, again)
 	default:
 		p.suspends = true
-		return nil
+		return p.draft.Add(r.unknown(p, c))
 	}
 }
 
@@ -221,14 +218,15 @@ func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
 	if err != nil {
 		return err
 	}
-	p.claims, p.suspends = true, true
-	if err := p.draft.Add(r.unknown(p, c)); err != nil || found != tool.OutcomeDone {
-		return err
+	p.claims = true
+	if found == tool.OutcomeDone {
+		return p.draft.Add(reconciled(word))
 	}
-	return p.draft.Add(reconciled(word))
+	p.suspends = true
+	return p.draft.Add(r.unknown(p, c))
 }
 
 // reconciled is a tool's word on a call that was interrupted.
 func reconciled(word agent.CallFinished) agent.Answered {
-	return agent.Answered{Call: word.Call, Content: word.Content, Blob: word.Blob, IsError: word.IsError, By: "reconcile"}
+	return agent.Answered{Call: word.Call, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, By: "reconcile"}
 }

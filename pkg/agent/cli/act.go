@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/ids"
+)
+
+type approveCommand struct {
+	ID   string `arg:"" help:"The approval."`
+	Edit string `placeholder:"JSON|@FILE|-" help:"Run with these arguments instead."`
+	Note string `placeholder:"T" help:"Kept with the decision."`
+}
+
+func (c *approveCommand) run(ctx context.Context, p *program) error {
+	v := api.Verdict{Action: approval.Approve, Note: c.Note}
+	if c.Edit != "" {
+		var err error
+		if v.Args, err = p.value("--edit", c.Edit); err != nil {
+			return err
+		}
+		v.Action = approval.Edit
+	}
+	return p.decide(ctx, c.ID, v)
+}
+
+type denyCommand struct {
+	ID   string `arg:"" help:"The approval."`
+	Note string `placeholder:"T" help:"Told to the model."`
+}
+
+func (c *denyCommand) run(ctx context.Context, p *program) error {
+	return p.decide(ctx, c.ID, api.Verdict{Action: approval.Deny, Note: c.Note})
+}
+
+// decide records a decision and carries the run on.
+func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
+	return p.with(ctx, true, func(s *session) error {
+		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
+		if err != nil {
+			return err
+		}
+		return s.act(ctx, a.Run, func(c *api.Client) error {
+			_, err := c.Decide(ctx, id, v)
+			return err
+		})
+	})
+}
+
+// act does something to a run and follows it from there until it is done or waits again.
+func (s *session) act(ctx context.Context, run string, do func(*api.Client) error) error {
+	before, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) })
+	if err != nil {
+		return err
+	}
+	_, err = call(ctx, s, func(c *api.Client) (struct{}, error) { return struct{}{}, do(c) })
+	if err != nil {
+		return err
+	}
+	r, err := s.attend(ctx, before, nil)
+	if err != nil {
+		return s.p.left(ctx, run, err)
+	}
+	return s.p.closing(ctx, s, r)
+}
+
+type answerCommand struct {
+	Run    string  `arg:"" help:"The run."`
+	Call   string  `arg:"" help:"The call."`
+	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"It took effect, with this result."`
+	Error  *string `xor:"answer" placeholder:"TEXT" help:"It failed, like this."`
+	Rerun  bool    `xor:"answer" help:"Carry it out again."`
+}
+
+func (c *answerCommand) run(ctx context.Context, p *program) error {
+	a := api.Answer{Call: c.Call, Error: c.Error, Rerun: c.Rerun}
+	if c.Result != nil {
+		var err error
+		if a.Result, err = p.value("--result", *c.Result); err != nil {
+			return err
+		}
+	}
+	if a.Result == nil && a.Error == nil && !a.Rerun {
+		return usage("answer: want --result, --error or --rerun")
+	}
+	return p.input(ctx, c.Run, api.Input{Answers: []api.Answer{a}})
+}
+
+type sendCommand struct {
+	Run     string   `arg:"" help:"The run."`
+	Message string   `placeholder:"T" help:"What to say."`
+	Attach  []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 128 KiB along."`
+}
+
+func (c *sendCommand) run(ctx context.Context, p *program) error {
+	if c.Message == "" && len(c.Attach) == 0 {
+		return usage("send: want --message")
+	}
+	m, err := message(c.Message, c.Attach)
+	if err != nil {
+		return err
+	}
+	return p.input(ctx, c.Run, api.Input{Messages: []json.RawMessage{m}})
+}
+
+// input sends an input, once however often the engine moves meanwhile, and carries the run on.
+func (p *program) input(ctx context.Context, run string, in api.Input) error {
+	key := ids.System(p.clock).Key()
+	return p.with(ctx, true, func(s *session) error {
+		return s.act(ctx, run, func(c *api.Client) error {
+			got, err := c.Input(ctx, run, in, key)
+			if err == nil && got.Applied != nil && !*got.Applied {
+				p.note("run %s had ended: nothing was changed", run)
+			}
+			return err
+		})
+	})
+}
+
+type cancelCommand struct {
+	Run  string `arg:"" help:"The run."`
+	Note string `placeholder:"T" help:"Why."`
+}
+
+// run ends with 0 when the run has ended, since that is what was asked for.
+func (c *cancelCommand) run(ctx context.Context, p *program) error {
+	return p.with(ctx, true, func(s *session) error {
+		if _, err := call(ctx, s, func(cl *api.Client) (api.Accepted, error) { return cl.Cancel(ctx, c.Run, c.Note) }); err != nil {
+			return err
+		}
+		r, err := call(ctx, s, func(cl *api.Client) (api.Run, error) { return cl.Run(ctx, c.Run) })
+		if err != nil {
+			return err
+		}
+		p.say("run %s: %s, %s", r.ID, r.Status, r.Reason)
+		if p.json {
+			return p.document(r)
+		}
+		return nil
+	})
+}
+
+type resumeCommand struct{}
+
+// resumed is the JSON document of resume.
+type resumed struct {
+	Runs []api.Run `json:"runs"`
+}
+
+func (*resumeCommand) run(ctx context.Context, p *program) error {
+	return p.with(ctx, true, func(s *session) error {
+		open, err := s.open(ctx)
+		if err != nil {
+			return err
+		}
+		doc, worst := resumed{Runs: []api.Run{}}, error(nil)
+		for _, id := range open {
+			r, err := s.carryOn(ctx, id)
+			if err != nil {
+				return p.left(ctx, id, err)
+			}
+			doc.Runs = append(doc.Runs, r)
+			worst = worse(worst, codeOfRun(r))
+		}
+		if len(open) == 0 {
+			p.say("nothing is open")
+		}
+		if p.json {
+			if err := p.document(doc); err != nil {
+				return err
+			}
+		}
+		return worst
+	})
+}
+
+// open are the ids of all runs that are not done, the oldest first.
+func (s *session) open(ctx context.Context) ([]string, error) {
+	var out []string
+	for _, status := range []agent.RunStatus{agent.RunRunning, agent.RunWaiting} {
+		heads, err := s.runs(ctx, api.RunQuery{Status: string(status)})
+		if err != nil {
+			return nil, err
+		}
+		for i := len(heads) - 1; i >= 0; i-- {
+			out = append(out, heads[i].ID)
+		}
+	}
+	return out, nil
+}
+
+func (s *session) carryOn(ctx context.Context, id string) (api.Run, error) {
+	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, id) })
+	if err != nil {
+		return r, err
+	}
+	s.p.note("%-8s %s of agent %s", "run", r.ID, line(r.Agent))
+	r, err = s.attend(ctx, r, nil)
+	if err != nil {
+		return r, err
+	}
+	if r.Status == agent.RunDone {
+		s.p.say("run %s: %s", r.ID, r.Reason)
+		s.p.ended(r)
+		return r, nil
+	}
+	for _, w := range r.Waiting {
+		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
+		if err != nil {
+			return r, err
+		}
+		s.p.waits(a)
+	}
+	return r, nil
+}
+
+// worse is the exit of several runs: an end in error before a wait, a wait before none.
+func worse(a, b error) error {
+	if a == nil || b == exit(exitFailed) {
+		if b == nil {
+			return a
+		}
+		return b
+	}
+	return a
+}

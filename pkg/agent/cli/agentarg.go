@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
+)
+
+// agentFile is where a directory holds its agent.
+const agentFile = "agent.yaml"
+
+// chosen is what the flags of a command put in place of an agent's own.
+type chosen struct {
+	model string // --model; "" = the agent's
+	dir   string // --dir; "" = the tools' own roots
+}
+
+// agent finds the agent an argument names: a directory, a file, or a registered agent. Every problem of a file is in the error.
+func (p *program) agent(arg string, c chosen) (*agent.Definition, error) {
+	d, err := p.find(arg, c)
+	if err != nil {
+		return nil, err
+	}
+	if c.model != "" {
+		if d.Model, err = override(d.Model, c.model); err != nil {
+			return nil, err
+		}
+	}
+	if err := setRoots(d, c.dir); err != nil {
+		return nil, err
+	}
+	if err := d.Check(); err != nil {
+		return nil, usage("agent %s: %w", arg, err)
+	}
+	if _, err := p.adapter(d.Model); err != nil {
+		return nil, usage("agent %s: model: %v", arg, err)
+	}
+	return d, nil
+}
+
+func (p *program) find(arg string, c chosen) (*agent.Definition, error) {
+	info, err := os.Stat(arg)
+	switch {
+	case err == nil && info.IsDir():
+		return p.read(filepath.Join(arg, agentFile), c)
+	case err == nil:
+		return p.read(arg, c)
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, usage("read agent: %v", err)
+	}
+	if d, ok := p.registry.Agent(arg); ok {
+		own := *d // the registry's stays as it is
+		own.Tools = append([]agent.ToolSpec(nil), d.Tools...)
+		return &own, nil
+	}
+	known := strings.Join(p.registry.Agents(), ", ")
+	if known == "" {
+		known = "none"
+	}
+	return nil, usage("unknown agent %s: no such file or directory, and not registered; registered: %s", line(arg), known)
+}
+
+// read reads an agent.yaml. The files it names lie relative to it.
+func (p *program) read(file string, c chosen) (*agent.Definition, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, usage("read agent: %v", err)
+	}
+	dir, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return nil, usage("read agent: %v", err)
+	}
+	opt := p.registry.Options()
+	opt.Dir, opt.ModelOptional = dir, c.model != ""
+	d, err := agentfile.Parse(file, data, opt)
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	if d.Model.File != "" && !filepath.IsAbs(d.Model.File) {
+		d.Model.File = filepath.Join(dir, d.Model.File)
+	}
+	return &d, nil
+}
+
+// setRoots confines every tool to one folder.
+func setRoots(d *agent.Definition, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	root, err := filepath.Abs(dir)
+	if err != nil {
+		return usage("--dir: %v", err)
+	}
+	if info, err := os.Stat(root); err != nil || !info.IsDir() {
+		return usage("--dir: %s is not a directory", dir)
+	}
+	for i := range d.Tools {
+		d.Tools[i].Root = root
+	}
+	return nil
+}

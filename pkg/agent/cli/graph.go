@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/statemachine"
+)
+
+type graphCommand struct {
+	States bool `help:"The transition tables of runs and calls."`
+}
+
+// drawing is the JSON document of graph.
+type drawing struct {
+	Mermaid []string `json:"mermaid"`
+}
+
+func (c *graphCommand) run(_ context.Context, p *program) error {
+	doc := drawing{[]string{agent.RunDiagram(), agent.CallDiagram()}}
+	if !c.States {
+		m, err := machineDiagram(statemachine.Agent)
+		if err != nil {
+			return err
+		}
+		doc.Mermaid = []string{m}
+	}
+	p.tell("%s", strings.TrimSuffix(strings.Join(doc.Mermaid, "\n"), "\n"))
+	return p.answer(doc)
+}
+
+// machineState is what a drawing shows of a state of the Amazon States Language.
+type machineState struct {
+	Type     string
+	Next     string
+	Default  string
+	Resource string
+	Choices  []struct{ StringEquals, Next string }
+	Catch    []struct {
+		ErrorEquals []string
+		Next        string
+	}
+}
+
+// machineDiagram is a state machine as a Mermaid stateDiagram-v2.
+func machineDiagram(definition []byte) (string, error) {
+	var m struct {
+		StartAt string
+		States  map[string]machineState
+	}
+	if err := json.Unmarshal(definition, &m); err != nil {
+		return "", fmt.Errorf("draw the state machine: %w", err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "stateDiagram-v2\n    [*] --> %s\n", m.StartAt)
+	for _, name := range slices.Sorted(maps.Keys(m.States)) {
+		m.States[name].draw(&b, name)
+	}
+	return b.String(), nil
+}
+
+func (s machineState) draw(b *strings.Builder, name string) {
+	arrow := func(to, why string) {
+		if why != "" {
+			why = " : " + why
+		}
+		fmt.Fprintf(b, "    %s --> %s%s\n", name, to, why)
+	}
+	for _, c := range s.Choices {
+		arrow(c.Next, c.StringEquals)
+	}
+	if s.Default != "" {
+		arrow(s.Default, "otherwise")
+	}
+	if s.Next != "" {
+		why := ""
+		if strings.HasSuffix(s.Resource, ".waitForTaskToken") {
+			why = "task token"
+		}
+		arrow(s.Next, why)
+	}
+	for _, c := range s.Catch {
+		arrow(c.Next, strings.Join(c.ErrorEquals, ", "))
+	}
+	if s.Type == "Succeed" || s.Type == "Fail" {
+		arrow("[*]", "")
+	}
+}

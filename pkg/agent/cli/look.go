@@ -1,0 +1,291 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
+)
+
+// looking runs f in a session that changes nothing. Where nothing has run yet, no store is made: f gets nil.
+func (p *program) looking(ctx context.Context, f func(s *session) error) error {
+	if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
+		return f(nil)
+	}
+	return p.with(ctx, false, f)
+}
+
+// nothing is the error of a command that looks at one thing where there is no store.
+func (p *program) nothing() error {
+	return usage("there is no store in %s: nothing has run there yet (--home or COUNTERSIGN_HOME name another)", p.home)
+}
+
+type runsCommand struct {
+	Status string `placeholder:"S" help:"Only these: running, waiting or done."`
+	Agent  string `placeholder:"A" help:"Only runs of this agent."`
+}
+
+func (c *runsCommand) run(ctx context.Context, p *program) error {
+	if c.Status != "" && !agent.RunStatus(c.Status).Valid() {
+		return usage("--status: got %q, want running, waiting or done", c.Status)
+	}
+	return p.looking(ctx, func(s *session) error {
+		heads, err := s.runs(ctx, api.RunQuery{Status: c.Status, Agent: c.Agent})
+		if err != nil {
+			return err
+		}
+		for _, h := range heads {
+			p.tell("%s  %-8s %-28s %-20s %s", h.ID, h.Status, h.Reason, line(h.Agent), stamp(h.StartedAt))
+		}
+		if len(heads) == 0 {
+			p.tell("no runs")
+		}
+		return p.answer(api.RunPage{Runs: heads})
+	})
+}
+
+// tell writes a line of what was asked for, in the form for people.
+func (p *program) tell(format string, args ...any) {
+	if !p.json {
+		p.say(format, args...)
+	}
+}
+
+// answer writes what was asked for as JSON, if that is the form.
+func (p *program) answer(v any) error {
+	if p.json {
+		return p.document(v)
+	}
+	return nil
+}
+
+// runs lists all runs that fit; of no session, none.
+func (s *session) runs(ctx context.Context, q api.RunQuery) ([]api.RunHead, error) {
+	all := []api.RunHead{}
+	if s == nil {
+		return all, nil
+	}
+	q.Limit = 200
+	for {
+		page, err := call(ctx, s, func(c *api.Client) (api.RunPage, error) { return c.Runs(ctx, q) })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Runs...)
+		if q.Cursor = page.Cursor; q.Cursor == "" {
+			return all, nil
+		}
+	}
+}
+
+type showCommand struct {
+	Run      string `arg:"" help:"The run."`
+	Messages bool   `help:"Show the conversation, too."`
+}
+
+func (c *showCommand) run(ctx context.Context, p *program) error {
+	return p.looking(ctx, func(s *session) error {
+		if s == nil {
+			return p.nothing()
+		}
+		r, err := call(ctx, s, func(cl *api.Client) (api.Run, error) { return cl.Run(ctx, c.Run) })
+		if err != nil {
+			return err
+		}
+		if p.json {
+			return p.document(r)
+		}
+		p.summary(r)
+		if c.Messages {
+			return p.conversation(r)
+		}
+		return nil
+	})
+}
+
+func (p *program) summary(r api.Run) {
+	fact := func(name, format string, args ...any) { p.say("%-9s %s", name, fmt.Sprintf(format, args...)) }
+	fact("run", "%s", r.ID)
+	fact("agent", "%s", line(strings.TrimSpace(r.Agent+" "+r.Version)))
+	fact("status", "%s", strings.TrimSpace(string(r.Status)+" "+string(r.Reason)))
+	if r.Error != nil {
+		fact("error", "%s: %s", r.Error.Code, lines(r.Error.Message))
+	}
+	if r.Subject != "" {
+		fact("for", "%s", line(r.Subject))
+	}
+	fact("started", "%s", stamp(r.StartedAt))
+	if !r.EndedAt.IsZero() {
+		fact("ended", "%s", stamp(r.EndedAt))
+	}
+	fact("model", "%d requests, %d of %d interactions, %d tokens in, %d out",
+		r.ModelCalls, r.Interactions.Current, r.Interactions.Max, r.Usage.Input, r.Usage.Output)
+	for _, c := range r.Calls {
+		fact("call", "%s %s %s", c.ID, line(c.Tool), strings.TrimSpace(string(c.Status)+" "+string(c.Reason)))
+	}
+	for _, w := range r.Waiting {
+		fact("waits", "%s for %s %s until %s", w.Call, w.For, w.Approval, stamp(w.Expires))
+	}
+	if out := output(r.Output); out != "" {
+		fact("output", "%s", out)
+	}
+}
+
+func (p *program) conversation(r api.Run) error {
+	for _, m := range r.Messages {
+		var b struct {
+			Type, Text, Name, ID, MediaType string
+			Input                           json.RawMessage
+			Content                         string
+			IsError                         bool
+		}
+		if err := json.Unmarshal(m.Content, &b); err != nil {
+			return fmt.Errorf("show message of run %s: %w", r.ID, err)
+		}
+		shown := ""
+		switch b.Type {
+		case "text":
+			shown = b.Text
+		case "media":
+			shown = b.Name + " (" + b.MediaType + ")"
+		case "tool_use":
+			shown = b.ID + " " + b.Name + " " + string(b.Input)
+		case "tool_result":
+			shown = b.ID + " " + b.Content
+		}
+		p.say("\n%s %s, seen %d times\n%s", m.Role, b.Type, m.SeenCount, lines(shown))
+	}
+	return nil
+}
+
+type eventsCommand struct {
+	Run    string `arg:"" help:"The run."`
+	After  *int64 `placeholder:"N" help:"Only what came after this sequence."`
+	Follow bool   `help:"Go on until the run is done, and carry it on if nobody does."`
+}
+
+func (c *eventsCommand) run(ctx context.Context, p *program) error {
+	after := ""
+	if c.After != nil {
+		if *c.After < 0 {
+			return usage("--after: got %d, want 0 or more", *c.After)
+		}
+		after = fmt.Sprint(*c.After)
+	}
+	doc := api.EventPage{Events: []api.Event{}}
+	each := func(e api.Event) {
+		p.tell("%-8s %s %-14s %s", e.ID, stamp(e.At), e.Type, line(string(e.Data)))
+		doc.Events = append(doc.Events, e)
+	}
+	if c.Follow {
+		if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
+			return p.nothing()
+		}
+		err := p.with(ctx, true, func(s *session) error { return s.tail(ctx, c.Run, after, each) })
+		if err == nil || canceled(ctx, err) {
+			return errors.Join(err, p.answer(doc))
+		}
+		return err
+	}
+	return p.looking(ctx, func(s *session) error {
+		if s == nil {
+			return p.nothing()
+		}
+		if err := s.events(ctx, c.Run, after, each); err != nil {
+			return err
+		}
+		return p.answer(doc)
+	})
+}
+
+// events gives all events there are.
+func (s *session) events(ctx context.Context, run, after string, each func(api.Event)) error {
+	for {
+		page, err := call(ctx, s, func(c *api.Client) (api.EventPage, error) { return c.Events(ctx, run, after, 200) })
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Events {
+			each(e)
+		}
+		if after = page.Cursor; after == "" {
+			return nil
+		}
+	}
+}
+
+// tail gives the events as they come, until the run is done.
+func (s *session) tail(ctx context.Context, run, after string, each func(api.Event)) error {
+	for {
+		r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, run) })
+		if err != nil {
+			return err
+		}
+		err = s.client.Follow(ctx, run, after, func(e api.Event) error {
+			after = e.ID
+			each(e)
+			return nil
+		})
+		if err == nil && r.Status == agent.RunDone {
+			return nil
+		}
+		if repeat, err := s.again(ctx, err); err != nil && !repeat {
+			return err
+		}
+	}
+}
+
+type approvalsCommand struct {
+	Status string `placeholder:"S" help:"pending (default), approved, denied, expired, cancelled or voided."`
+}
+
+func (c *approvalsCommand) run(ctx context.Context, p *program) error {
+	if c.Status != "" && !approval.Status(c.Status).Valid() {
+		return usage("--status: got %q, want pending, approved, denied, expired, cancelled or voided", c.Status)
+	}
+	return p.looking(ctx, func(s *session) error {
+		all, err := s.approvals(ctx, approval.Status(c.Status))
+		if err != nil {
+			return err
+		}
+		if p.json {
+			return p.document(api.ApprovalPage{Approvals: all})
+		}
+		for _, a := range all {
+			if err := writeApproval(p.stdout, a, ""); err != nil {
+				return err
+			}
+			if a.Status == approval.Pending {
+				p.say("  %s", strings.Join(p.ways(a), "\n  "))
+			}
+			p.say("")
+		}
+		if len(all) == 0 {
+			p.say("nothing waits for anybody")
+		}
+		return nil
+	})
+}
+
+func (s *session) approvals(ctx context.Context, status approval.Status) ([]approval.Approval, error) {
+	all := []approval.Approval{}
+	cursor := ""
+	for s != nil {
+		page, err := call(ctx, s, func(c *api.Client) (api.ApprovalPage, error) { return c.Approvals(ctx, status, cursor, 200) })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Approvals...)
+		if cursor = page.Cursor; cursor == "" {
+			break
+		}
+	}
+	return all, nil
+}

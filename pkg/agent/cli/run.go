@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/ids"
+)
+
+// runCommand starts a run and follows it.
+type runCommand struct {
+	Agent    string   `arg:"" help:"A directory or file with an agent.yaml, or a registered agent."`
+	Input    string   `placeholder:"JSON|@FILE|-" help:"Start from this JSON."`
+	Message  string   `placeholder:"TEXT" help:"Start from what a user says."`
+	Attach   []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 128 KiB along with the message."`
+	Key      string   `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
+	Continue string   `placeholder:"RUN" help:"Go on with a finished run's conversation (not supported yet)."`
+	Model    string   `placeholder:"SPEC" help:"script:FILE, openai:MODEL@BASE_URL or demo, in place of the agent's model."`
+	Dir      string   `placeholder:"DIR" help:"Folder the file tools work in, in place of the agent's."`
+	Yes      bool     `xor:"verdict" help:"Approve everything."`
+	No       bool     `xor:"verdict" help:"Deny everything."`
+}
+
+func (c *runCommand) run(ctx context.Context, p *program) error {
+	start, err := c.start(p)
+	if err != nil {
+		return err
+	}
+	return p.with(ctx, true, func(s *session) error {
+		run, err := call(ctx, s, func(cl *api.Client) (api.Accepted, error) { return cl.Start(ctx, start) })
+		if err != nil {
+			return err
+		}
+		r, err := s.attend(ctx, api.Run{ID: run.ID}, c.asker(s))
+		if err != nil {
+			return p.left(ctx, run.ID, err)
+		}
+		return p.closing(ctx, s, r)
+	})
+}
+
+// start is the request, read and checked before anything is opened.
+func (c *runCommand) start(p *program) (api.Start, error) {
+	if c.Continue != "" {
+		return api.Start{}, usage("--continue: not supported yet")
+	}
+	said := c.Message != "" || len(c.Attach) > 0
+	if said == (c.Input != "") {
+		return api.Start{}, usage("run: want --input, or --message and --attach")
+	}
+	def, err := p.agent(c.Agent, chosen{model: c.Model, dir: c.Dir})
+	if err != nil {
+		return api.Start{}, err
+	}
+	s := api.Start{Definition: def, Key: c.Key}
+	if s.Key == "" { // made here, so that the request can be repeated
+		s.Key = ids.System(p.clock).Key()
+	}
+	if c.Input != "" {
+		s.Input, err = p.value("--input", c.Input)
+	} else {
+		s.Message, err = message(c.Message, c.Attach)
+	}
+	return s, err
+}
+
+// asker is who decides while the run is followed; nil = nobody here.
+func (c *runCommand) asker(s *session) asker {
+	switch {
+	case c.Yes:
+		return s.always(approval.Approve, "--yes")
+	case c.No:
+		return s.always(approval.Deny, "--no")
+	case s.p.terminal:
+		return s.ask
+	default:
+		return nil
+	}
+}
+
+// attend follows a run to its end, and asks about every request on the way. It returns early where the run waits for somebody
+// else, or for later.
+func (s *session) attend(ctx context.Context, r api.Run, ask asker) (api.Run, error) {
+	f := s.follow(r)
+	later := map[string]bool{}
+	for {
+		r, err := f.untilRest(ctx)
+		if err != nil || r.Status == agent.RunDone || ask == nil {
+			return r, err
+		}
+		decided := false
+		for _, w := range r.Waiting {
+			if later[w.Approval] || w.For != agent.ForApproval {
+				continue
+			}
+			done, err := s.consult(ctx, r, w.Approval, ask)
+			if err != nil {
+				return r, err
+			}
+			decided, later[w.Approval] = decided || done, !done
+		}
+		if !decided {
+			return r, nil
+		}
+	}
+}
+
+// consult asks about one request until it is decided, by this person or by another, or left for later.
+func (s *session) consult(ctx context.Context, r api.Run, id string, ask asker) (decided bool, err error) {
+	for {
+		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
+		if err != nil || a.Status != approval.Pending {
+			return err == nil, err
+		}
+		v, err := ask(ctx, a, r)
+		if err != nil || v == nil {
+			return false, err
+		}
+		_, err = call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(ctx, id, *v) })
+		var refused *api.Problem
+		if !errors.As(err, &refused) {
+			return err == nil, err
+		}
+		s.p.note("countersign: %s", lines(refused.Detail))
+		switch refused.Type {
+		case api.EditRefused: // there may be a better edit
+		case api.AlreadyDecided, api.ApprovalExpired, api.RunFinished:
+			return true, nil
+		default:
+			return false, nil
+		}
+	}
+}
+
+// left says how a run goes on that is not followed any more.
+func (p *program) left(ctx context.Context, run string, err error) error {
+	if canceled(ctx, err) {
+		p.note("\nrun %s is left as it is; %s carries it on, %s ends it", run, p.hint("resume"), p.hint("cancel", run))
+	}
+	return err
+}
+
+// closing shows how a run ended or what it waits for, and gives the exit code.
+func (p *program) closing(ctx context.Context, s *session, r api.Run) error {
+	if r.Status == agent.RunWaiting {
+		for _, w := range r.Waiting {
+			a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
+			if err != nil {
+				return err
+			}
+			p.waits(a)
+		}
+	} else {
+		p.ended(r)
+	}
+	if p.json {
+		whole, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, r.ID) })
+		if err != nil {
+			return err
+		}
+		if err := p.document(whole); err != nil {
+			return err
+		}
+	}
+	return codeOfRun(r)
+}
+
+// waits names a request and the commands that answer it.
+func (p *program) waits(a approval.Approval) {
+	what := "approval " + a.ID + " of"
+	if a.Kind == approval.KindOutcome {
+		what = "word on what became of"
+	}
+	p.say("run %s waits for %s %s (%s) until %s:", a.Run, what, line(a.Tools[0]), a.Call(), stamp(a.ExpiresAt))
+	for _, way := range p.ways(a) {
+		p.say("  %s", way)
+	}
+}
+
+func (p *program) ended(r api.Run) {
+	switch {
+	case r.Error != nil:
+		p.note("run %s ended in error: %s: %s", r.ID, r.Error.Code, lines(r.Error.Message))
+	case r.Reason == agent.ReasonCancelled:
+		p.note("run %s was cancelled", r.ID)
+	}
+	if out := output(r.Output); out != "" {
+		p.say("%s", out)
+	}
+}

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/countersign/countersign/pkg/agent/agentfile"
+)
+
+type validateCommand struct {
+	Agents []string `arg:"" name:"agent" help:"Directories or files with an agent.yaml, or registered agents."`
+}
+
+// validated is the JSON document of validate.
+type validated struct {
+	Agents []validatedAgent `json:"agents"`
+}
+
+type validatedAgent struct {
+	Agent    string    `json:"agent"` // as it was named
+	Name     string    `json:"name,omitempty"`
+	Problems []problem `json:"problems"` // empty = it is fine
+}
+
+type problem struct {
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
+	Key  string `json:"key,omitempty"`
+	Text string `json:"text"`
+}
+
+func (c *validateCommand) run(_ context.Context, p *program) error {
+	doc := validated{}
+	var bad error
+	for _, arg := range c.Agents {
+		v := validatedAgent{Agent: arg, Problems: []problem{}}
+		d, err := p.agent(arg, chosen{})
+		if err != nil {
+			v.Problems = problems(err)
+			bad = exit(exitUsage)
+			p.tell("%s", lines(err.Error()))
+		} else {
+			v.Name = d.Name
+			p.tell("ok %s (%s)", d.Name, line(arg))
+		}
+		doc.Agents = append(doc.Agents, v)
+	}
+	return errors.Join(p.answer(doc), bad)
+}
+
+// problems are those of a file, each with its line, or the one that kept it from being read.
+func problems(err error) []problem {
+	var found agentfile.Problems
+	if !errors.As(err, &found) {
+		return []problem{{Text: err.Error()}}
+	}
+	out := make([]problem, len(found))
+	for i, f := range found {
+		out[i] = problem{f.File, f.Line, f.Key, f.Text}
+	}
+	return out
+}
