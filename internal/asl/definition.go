@@ -99,7 +99,7 @@ func (p *parser) machine(m map[string]any) *Definition {
 		f.fault("Version", "want 1.0")
 	}
 	d.timeout = f.seconds("TimeoutSeconds")
-	states, _ := f.object("States", required)
+	states := f.object("States")
 	f.end()
 	for _, name := range slices.Sorted(maps.Keys(states)) {
 		if s := p.state(name, states[name]); s != nil {

@@ -10,8 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent/clock"
 )
 
 func TestStartIsIdempotentWhileRunning(t *testing.T) {

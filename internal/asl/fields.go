@@ -87,16 +87,17 @@ func (f *fields) flag(key string) bool {
 	return b
 }
 
-func (f *fields) object(key string, must bool) (map[string]any, bool) {
-	v, ok := f.get(key, must)
+// object is a required object; nil where it is not one, which is a fault.
+func (f *fields) object(key string) map[string]any {
+	v, ok := f.get(key, required)
 	if !ok {
-		return nil, false
+		return nil
 	}
 	m, ok := v.(map[string]any)
 	if !ok {
 		f.fault(key, "want an object")
 	}
-	return m, ok
+	return m
 }
 
 // objects are the elements of a list of objects, each read as fields.

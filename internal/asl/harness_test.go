@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/countersign/countersign/pkg/agent/clock"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

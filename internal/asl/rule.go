@@ -52,7 +52,7 @@ func every(rules []rule, want bool) rule {
 }
 
 func parseNot(f *fields) rule {
-	m, _ := f.object("Not", required)
+	m := f.object("Not")
 	inner := f.p.fields(f.state, f.prefix+"Not.", m)
 	r := parseRule(inner)
 	inner.end()

@@ -134,7 +134,7 @@ func (s *taskState) enter(x *execution, in any) (any, string, error) {
 		}
 		delay, again := r.next(f, x.engine.jitter)
 		if !again {
-			return s.caught(x, in, f)
+			return s.caught(in, f)
 		}
 		if err := x.sleep(delay); err != nil {
 			return nil, "", err
@@ -145,7 +145,7 @@ func (s *taskState) enter(x *execution, in any) (any, string, error) {
 }
 
 // caught goes on where the first Catch that matches says.
-func (s *taskState) caught(x *execution, in any, f *Failure) (any, string, error) {
+func (s *taskState) caught(in any, f *Failure) (any, string, error) {
 	i := slices.IndexFunc(s.catch, func(c catcher) bool { return c.matches(f) })
 	if i < 0 {
 		return nil, "", f

@@ -124,9 +124,9 @@ type scope struct {
 	context func() any // the context object
 }
 
-func (s scope) get(p *path) (any, bool) {
+func (sc scope) get(p *path) (any, bool) {
 	if p.context {
-		return p.get(s.context())
+		return p.get(sc.context())
 	}
-	return p.get(s.data)
+	return p.get(sc.data)
 }

@@ -171,8 +171,8 @@ func counted(ctx context.Context, l *lab, name string, n int, c counting.Counts)
 		transitions += x.Transitions
 	}
 	return measurement{
-		Work: name, N: n, Store: "bolt", Bytes: per(int64(c.BytesWritten)), Writes: per(int64(c.Writes + c.Transactions)),
-		Reads: per(int64(c.Gets + c.Queries)), WCU: per(int64(c.WCU)), Transitions: per(int64(transitions)),
+		Work: name, N: n, Store: "bolt", Bytes: per(c.BytesWritten), Writes: per(c.Writes + c.Transactions),
+		Reads: per(c.Gets + c.Queries), WCU: per(c.WCU), Transitions: per(int64(transitions)),
 	}
 }
 

@@ -266,7 +266,7 @@ func wholeAndOnce(t *testing.T, home, inbox string) {
 
 // Killed at every commit point and around every tool, then resumed: the run completes, no move happens twice, nothing is lost.
 func TestKilledAtEveryPoint(t *testing.T) {
-	points := 0
+	var points int
 	for point := 1; ; point++ {
 		home, inbox := t.TempDir(), notes(t)
 		if !life(t, home, inbox, point, 0) {

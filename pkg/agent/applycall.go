@@ -5,31 +5,31 @@ import (
 	"slices"
 )
 
-// change replaces one open call by f of it, in a copy of the live calls. It returns false where the call is settled
-// already (the fact is known) and an error where the run has no such call.
-func (s *AgentState) change(id, event string, f func(*Call) error) (bool, error) {
+// change replaces one open call by f of it, in a copy of the live calls. A call that is settled already stays as it is (the
+// fact is known); a call that the run does not have is an error.
+func (s *AgentState) change(id, event string, f func(*Call) error) error {
 	i := slices.IndexFunc(s.Live, func(c Call) bool { return c.ID == id })
 	if i < 0 {
 		if _, settled := s.Settled.Find(id); settled {
-			return false, nil
+			return nil
 		}
-		return false, &ApplyError{Event: event, Call: id, Problem: "the run has no such call"}
+		return &ApplyError{Event: event, Call: id, Problem: "the run has no such call"}
 	}
 	if s.Live[i].Status.Terminal() {
-		return false, nil
+		return nil
 	}
 	if err := s.awake(event); err != nil {
-		return false, err
+		return err
 	}
 	c := s.Live[i]
 	if err := f(&c); err != nil {
-		return false, err
+		return err
 	}
 	s.Live = slices.Clone(s.Live)
 	s.Live[i] = c
 	s.flush()
 	s.unqueue()
-	return true, nil
+	return nil
 }
 
 // move takes arrows of the call's table, one after the other.
@@ -77,7 +77,7 @@ func errorReason(isError bool, why CallReason) CallReason {
 }
 
 func (s *AgentState) claimed(e CallClaimed) error {
-	_, err := s.change(e.Call, "call_claimed", func(c *Call) error {
+	return s.change(e.Call, "call_claimed", func(c *Call) error {
 		if c.Status == StatusRunning && c.Claim == s.head.writer {
 			return nil
 		}
@@ -93,12 +93,11 @@ func (s *AgentState) claimed(e CallClaimed) error {
 		}
 		return nil
 	})
-	return err
 }
 
 // finishedCall stores a result. A call under a claim takes it from its claimant alone (rule 9).
 func (s *AgentState) finishedCall(e CallFinished) error {
-	_, err := s.change(e.Call, "call_finished", func(c *Call) error {
+	return s.change(e.Call, "call_finished", func(c *Call) error {
 		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
 		why := errorReason(e.IsError, e.Reason)
 		switch {
@@ -115,11 +114,10 @@ func (s *AgentState) finishedCall(e CallFinished) error {
 			return s.settle(c, r, why, "call_finished", outcome(e.IsError))
 		}
 	})
-	return err
 }
 
 func (s *AgentState) suspended(e CallSuspended) error {
-	_, err := s.change(e.Call, "call_suspended", func(c *Call) error {
+	return s.change(e.Call, "call_suspended", func(c *Call) error {
 		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval {
 			return nil
 		}
@@ -137,11 +135,10 @@ func (s *AgentState) suspended(e CallSuspended) error {
 		c.Wait = &Wait{For: ForApproval, Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires}
 		return nil
 	})
-	return err
 }
 
 func (s *AgentState) unknown(e CallUnknown) error {
-	_, err := s.change(e.Call, "call_unknown", func(c *Call) error {
+	return s.change(e.Call, "call_unknown", func(c *Call) error {
 		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval {
 			return nil
 		}
@@ -158,7 +155,6 @@ func (s *AgentState) unknown(e CallUnknown) error {
 		c.Wait = &Wait{For: ForOutcome, Approval: e.Approval, Since: s.head.time, Expires: e.Expires}
 		return nil
 	})
-	return err
 }
 
 // decided applies a decision to the request it was made on; a decision on anything else has been overtaken and is ignored.
@@ -167,7 +163,7 @@ func (s *AgentState) decided(e Decided) error {
 	if !ok || c.Status != StatusSuspended || c.Wait.For != ForApproval || c.Wait.Approval != e.Approval {
 		return nil
 	}
-	_, err := s.change(e.Call, "decided", func(c *Call) error {
+	return s.change(e.Call, "decided", func(c *Call) error {
 		if e.Action != ActionApprove {
 			why := WhyDenied
 			if e.Action == ActionCancel {
@@ -185,7 +181,6 @@ func (s *AgentState) decided(e Decided) error {
 		}
 		return nil
 	})
-	return err
 }
 
 // answered settles an unknown outcome. An answer to anything else has been overtaken and is ignored.
@@ -202,7 +197,7 @@ func (s *AgentState) answered(e Answered) error {
 	default:
 		return nil
 	}
-	_, err := s.change(e.Call, "answered", func(c *Call) error {
+	return s.change(e.Call, "answered", func(c *Call) error {
 		if !e.Rerun {
 			r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
 			return s.settle(c, r, errorReason(e.IsError, ""), "answered", append(path, outcome(e.IsError))...)
@@ -212,7 +207,6 @@ func (s *AgentState) answered(e Answered) error {
 		}
 		return c.move("answered", path...)
 	})
-	return err
 }
 
 // lateResult settles a call that is claimed or unknown; a settled call ignores it (rule 10).
@@ -230,27 +224,25 @@ func (s *AgentState) lateResult(e LateResult) error {
 	default:
 		return nil
 	}
-	_, err := s.change(e.Call, "late_result", func(c *Call) error {
+	return s.change(e.Call, "late_result", func(c *Call) error {
 		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
 		return s.settle(c, r, errorReason(e.IsError, ""), "late_result", path...)
 	})
-	return err
 }
 
 func (s *AgentState) cancelledCall(e CallCancelled) error {
-	_, err := s.change(e.Call, "call_cancelled", func(c *Call) error {
+	return s.change(e.Call, "call_cancelled", func(c *Call) error {
 		if c.Status != StatusSuspended {
 			return &ApplyError{Event: "call_cancelled", Call: c.ID, Problem: "the call is " + string(c.Status)}
 		}
 		return s.settle(c, Result{Content: e.Content, IsError: true}, e.Reason, "call_cancelled", StatusCancelled)
 	})
-	return err
 }
 
 // closeCall ends an open call because its run ends: one that was ever entered may have happened, the others have not. Several
 // results come from one event, so each says where it stands.
 func (s *AgentState) closeCall(id string, e Finished, at Source) error {
-	_, err := s.change(id, "finished", func(c *Call) error {
+	return s.change(id, "finished", func(c *Call) error {
 		r, why := Result{Content: e.OpenText, IsError: true}, WhyCancelled
 		if c.Executions > 0 {
 			r.Content, why = e.UnknownText, WhyOutcomeUnknown
@@ -261,7 +253,6 @@ func (s *AgentState) closeCall(id string, e Finished, at Source) error {
 		}
 		return err
 	})
-	return err
 }
 
 // flush moves results into the conversation: what is known when the round comes to rest, in request order, and what comes

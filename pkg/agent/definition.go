@@ -57,7 +57,7 @@ const (
 // WaitMode says when a round with suspended calls parks the run.
 type WaitMode string
 
-// The wait modes; all_suspended comes with the tirea preset.
+// WaitAnyExternal parks a round as soon as nothing but waiting is left of it; all_suspended comes with the tirea preset.
 const WaitAnyExternal WaitMode = "any_external"
 
 // ResumeMode says when decisions are replayed.

@@ -13,7 +13,7 @@ const pointerDoc = `{"foo":["bar","baz"],"":0,"a/b":1,"c%d":2,"e^f":3,"g|h":4,"i
 func TestLookup(t *testing.T) {
 	for pointer, want := range map[string]string{
 		"": pointerDoc, "/foo": `["bar","baz"]`, "/foo/0": `"bar"`, "/": "0", "/a~1b": "1", "/c%d": "2", "/e^f": "3", "/g|h": "4",
-		`/i\j`: "5", `/k"l`: "6", "/ ": "7", "/m~0n": "8", "/deep/list/0/x": "1.50", "/deep/null": "null",
+		`/i\j`: "5", `/k"l`: "6", "/\x20": "7", "/m~0n": "8", "/deep/list/0/x": "1.50", "/deep/null": "null",
 	} {
 		got, ok, err := Lookup(json.RawMessage(pointerDoc), pointer)
 		require.NoError(t, err, pointer)

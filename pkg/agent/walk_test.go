@@ -163,7 +163,7 @@ func mayEnter(b Call, e Event) error {
 		return fmt.Errorf("call %s was entered while %s", b.ID, b.Status)
 	case b.NeedsClaim() && !claimed:
 		return fmt.Errorf("call %s was entered without a claim", b.ID)
-	case !claimed && !(finished && f.Ran):
+	case !claimed && (!finished || !f.Ran):
 		return fmt.Errorf("call %s was entered by %s", b.ID, EventType(e))
 	case (b.Tool == "wire" || b.Tool == "peek") && b.Grant == nil:
 		return fmt.Errorf("call %s of %s was entered without an approval", b.ID, b.Tool)
@@ -323,7 +323,7 @@ func (k *explorer) staysDone(s *AgentState) error {
 	for _, e := range everyEvent(s) {
 		n, err := Apply(*s, e)
 		if walkKey(&n) != key {
-			return fmt.Errorf("%s changed a run that was done: %v", EventType(e), err)
+			return fmt.Errorf("%s changed a run that was done: %w", EventType(e), err)
 		}
 	}
 	if _, err := ApplyEntry(*s, Entry{Seq: s.Entries, Writer: "w1", Events: []Event{Resumed{}}}); err == nil {

@@ -2,6 +2,7 @@ package clock
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"runtime/debug"
 )
@@ -55,7 +56,7 @@ func (t *task) turn() {
 // block gives the baton back until the scheduler makes t ready, and returns why it did.
 func (t *task) block() error {
 	t.yield(struct{}{})
-	if t.why == ErrStopped {
+	if errors.Is(t.why, ErrStopped) {
 		t.stopped = true
 	}
 	return t.why

@@ -39,8 +39,8 @@ func (tr *trace) sleeper(ctx context.Context, name string, d time.Duration) {
 	tr.v.Go(func() { tr.add("%s %v", name, tr.v.Sleep(ctx, d)) })
 }
 
-func (tr *trace) waiter(ctx context.Context, name string, s Signal, d time.Duration) {
-	tr.v.Go(func() { tr.add("%s %v", name, s.Wait(ctx, d)) })
+func (tr *trace) waiter(ctx context.Context, name string, s Signal) {
+	tr.v.Go(func() { tr.add("%s %v", name, s.Wait(ctx, 0)) })
 }
 
 func (tr *trace) run(t *testing.T, main func(), want ...string) {
@@ -53,8 +53,8 @@ func TestTasksRunInTheOrderTheyBecameAble(t *testing.T) {
 	tr := newTrace()
 	tr.run(t, func() {
 		s := tr.v.NewSignal()
-		tr.waiter(bg, "w1", s, 0)
-		tr.waiter(bg, "w2", s, 0)
+		tr.waiter(bg, "w1", s)
+		tr.waiter(bg, "w2", s)
 		tr.sleeper(bg, "late", 3*time.Second)
 		tr.sleeper(bg, "early", time.Second)
 		tr.sleeper(bg, "tie", time.Second)
@@ -122,7 +122,7 @@ func TestCancelWakesInParkingOrder(t *testing.T) {
 	tr.run(t, func() {
 		s := tr.v.NewSignal()
 		tr.sleeper(ctx, "a", time.Hour)
-		tr.waiter(ctx, "b", s, 0)
+		tr.waiter(ctx, "b", s)
 		tr.sleeper(bg, "other", time.Second)
 		tr.sleeper(ctx, "c", time.Minute)
 		_ = tr.v.Sleep(bg, time.Second)
@@ -153,7 +153,7 @@ func TestIdleHookComesBeforeTime(t *testing.T) {
 		return true
 	})
 	tr.run(t, func() {
-		tr.waiter(bg, "w", s, 0)
+		tr.waiter(bg, "w", s)
 		tr.add("main %v", tr.v.Sleep(bg, 5*time.Second))
 		_ = tr.v.Sleep(bg, 5*time.Second)
 	}, "0 idle 1", "0 w <nil>", "0 idle 2", "0 task of the hook", "0 idle 3", "1 idle 4", "5 main <nil>", "5 idle 5")

@@ -19,7 +19,7 @@ func evicting(t *testing.T, j *store.Journal, n int) agent.AgentState {
 	t.Helper()
 	var s agent.AgentState
 	commit := func(events ...agent.Event) {
-		d := agent.NewDraft(s, fmt.Sprintf("w%d", s.Entries), time.Unix(int64(s.Entries), 0))
+		d := agent.NewDraft(s, fmt.Sprintf("w%d", s.Entries), time.Unix(s.Entries, 0))
 		require.NoError(t, d.Add(events...))
 		require.NoError(t, d.Snap())
 		require.NoError(t, j.Append(t.Context(), s, d))

@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/countersign/countersign/pkg/agent"
 	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 // bare is a hand-written tool.

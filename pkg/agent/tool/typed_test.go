@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent"
 	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 type address struct {

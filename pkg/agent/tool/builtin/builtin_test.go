@@ -3,8 +3,9 @@ package builtin
 import (
 	"testing"
 
-	"github.com/countersign/countersign/pkg/agent/tool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
 func TestTools(t *testing.T) {

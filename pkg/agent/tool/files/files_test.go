@@ -10,9 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/tool"
-	"github.com/stretchr/testify/require"
 )
 
 // folder is a root with tools on it, and a place outside that must stay as it is.

@@ -9,9 +9,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/tool"
-	"github.com/stretchr/testify/require"
 )
 
 func TestMoveFile(t *testing.T) {

@@ -8,10 +8,11 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/tool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
 func TestReadText(t *testing.T) {

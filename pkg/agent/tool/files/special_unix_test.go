@@ -9,8 +9,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/countersign/countersign/pkg/agent/tool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
 // A pipe without a writer would block an ordinary open for ever.
@@ -20,7 +21,7 @@ func TestSpecialFilesAreRefusedWithoutOpening(t *testing.T) {
 	t.Chdir(f.root) // a socket's path must be short
 	socket, err := net.Listen("unix", "socket")
 	require.NoError(t, err)
-	defer socket.Close()
+	defer func() { require.NoError(t, socket.Close()) }()
 	f.link("pipe", "alias")
 	for _, name := range []string{"pipe", "socket", "alias"} {
 		require.Equal(t, tool.Errorf("%q is a pipe, device or socket, not a file", name), f.call("read_text", pathArg{name}))

@@ -13,8 +13,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/countersign/countersign/pkg/agent/tool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
 // fake puts a shell script in tesseract's place, and a picture in a folder it returns.

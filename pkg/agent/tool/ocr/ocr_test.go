@@ -9,9 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/tool"
-	"github.com/stretchr/testify/require"
 )
 
 // inbox is the demo material; its screenshots are what these tests read.
