@@ -42,6 +42,9 @@ type Config struct {
 	Sink       runtime.EventSink
 	Warm       int                        // runs whose folded state is kept; 0 = none
 	Wrap       func(next Invoker) Invoker // nil = handlers are called directly
+
+	// Trouble is told of every function that failed, before the state machine tries again or gives up; nil = nobody listens.
+	Trouble func(function string, err error)
 	// Waiter stands between the use cases and the engine; nil = nothing does.
 	Waiter func(engine runtime.Waiter) runtime.Waiter
 }
@@ -91,7 +94,11 @@ func New(c Config) (*Machine, error) {
 	m.Engine, err = asl.New(asl.Config{
 		Definition: def, ARN: machineARN, Clock: c.Clock, Store: c.Executions, IDs: c.IDs.Token, Jitter: c.IDs.Jitter,
 		Invoke: func(ctx context.Context, function string, payload []byte, _ asl.Invocation) ([]byte, error) {
-			return invoke(ctx, function, payload)
+			out, err := invoke(ctx, function, payload)
+			if err != nil && ctx.Err() == nil && c.Trouble != nil {
+				c.Trouble(function, err)
+			}
+			return out, err
 		},
 	})
 	if err != nil {
@@ -112,7 +119,7 @@ func (m *Machine) useCases() {
 	m.Waits = &runtime.Waits{Ports: m.Ports}
 	m.Inputs = &runtime.Inputs{Ports: m.Ports, Waits: m.Waits}
 	m.Canceller = &runtime.Canceller{Ports: m.Ports, Definitions: m.Definitions}
-	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions}
+	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
 	m.Desk = &approval.Desk{
 		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: runtime.Validate, Wake: m.Waits.Wake,
 	}

@@ -2,10 +2,10 @@ package scenario
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -34,16 +34,17 @@ func newCast(s *stage, people []line) *cast {
 	return c
 }
 
-// act lets those act who wait for a moment, each once.
-func (s *stage) act(m moment) {
+// act lets those act who wait for a moment, each once, and reports whether one of them had something to say that counts.
+func (s *stage) act(m moment) (said bool) {
 	for {
 		i := slices.IndexFunc(s.cast.moments, func(l line) bool { return l.at == m })
 		if i < 0 {
-			return
+			return said
 		}
 		l := s.cast.moments[i]
 		s.cast.moments = slices.Delete(s.cast.moments, i, i+1)
 		s.perform(l)
+		said = said || !l.refused
 	}
 }
 
@@ -62,8 +63,12 @@ func (c *cast) idle() bool {
 		return c.stage.quiet() && c.end()
 	case !c.resting(l):
 		return false
+	case c.stage.truth(l.State.Waits()):
+		return true
 	case len(c.queue) > 0:
-		c.next()
+		l := c.queue[0]
+		c.queue = c.queue[1:]
+		c.enter(func() { c.stage.perform(l) })
 		return true
 	default:
 		return c.stage.parked() && c.end()
@@ -82,12 +87,11 @@ func (c *cast) resting(l store.Loaded) bool {
 	})
 }
 
-// next lets the head of the queue act.
-func (c *cast) next() {
-	l := c.queue[0]
-	c.queue, c.busy = c.queue[1:], true
+// enter lets somebody act; nobody of the queue does before they are done.
+func (c *cast) enter(act func()) {
+	c.busy = true
 	c.stage.clock.Go(func() {
-		c.stage.perform(l)
+		act()
 		c.busy = false
 	})
 }
@@ -111,9 +115,13 @@ func (s *stage) parked() bool {
 	return err != nil || h.Token != ""
 }
 
-// perform does what a line says, as often as it takes, and judges what came of it.
+// perform does what a line says, as often as it takes, and judges what came of it. What it is about is what the person saw first: a
+// repeated action is the same action.
 func (s *stage) perform(l line) {
-	err := s.insist(l.do+" "+l.call, func(ctx context.Context) error { return s.do(ctx, l) })
+	act, err := s.deed(l)
+	if err == nil {
+		err = s.insist(strings.TrimSpace(l.do+" "+l.call), act)
+	}
 	at := Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, l.number, l.do)}
 	switch {
 	case err == nil && l.refused:
@@ -146,29 +154,36 @@ func refusal(err error) bool {
 	return errors.As(err, &decided) || errors.As(err, &edit)
 }
 
-// do does what a line says, once.
-func (s *stage) do(ctx context.Context, l line) error {
+// action is something a person does, which may be repeated.
+type action func(ctx context.Context) error
+
+// deed is what a line says as an action.
+func (s *stage) deed(l line) (action, error) {
 	switch l.do {
 	case "approve":
-		return s.decide(ctx, l, approval.Approve, l.note)
+		return s.decide(l, approval.Approve, l.note)
 	case "deny":
-		return s.decide(ctx, l, approval.Deny, l.note)
+		return s.decide(l, approval.Deny, l.note)
 	case "edit":
-		return s.decide(ctx, l, approval.Edit, l.note)
+		return s.decide(l, approval.Edit, l.note)
 	case "cancel_call":
-		return s.decide(ctx, l, approval.Cancel, l.note)
+		return s.decide(l, approval.Cancel, l.note)
 	case "answer":
-		return s.answer(ctx, l)
+		return s.answer(l)
 	case "expire":
 		return s.expire(l)
 	case "message":
 		said := []agent.UserBlock{{Block: agent.Text{Text: l.text}}}
-		return s.machine.Inputs.Send(ctx, tenant, s.run, fmt.Sprintf("line-%d", l.number), l.by.ID, said)
+		return func(ctx context.Context) error {
+			return s.machine.Inputs.Send(ctx, tenant, s.run, fmt.Sprintf("line-%d", l.number), l.by.ID, said)
+		}, nil
 	case "cancel_run":
-		_, err := s.machine.Canceller.Cancel(ctx, tenant, s.run, l.by.ID, l.note)
-		return err
+		return func(ctx context.Context) error {
+			_, err := s.machine.Canceller.Cancel(ctx, tenant, s.run, l.by.ID, l.note)
+			return err
+		}, nil
 	default:
-		return fmt.Errorf("do %s: not a deed", l.do)
+		return nil, fmt.Errorf("do %s: not a deed", l.do)
 	}
 }
 
@@ -182,60 +197,64 @@ func (s *stage) asked(id string) (agent.Call, string, error) {
 	return c, agent.ApprovalID(s.run, id, max(1, c.Asks)), nil
 }
 
-func (s *stage) decide(ctx context.Context, l line, a approval.Action, note string) error {
+func (s *stage) decide(l line, a approval.Action, note string) (action, error) {
 	_, id, err := s.asked(l.call)
-	if err != nil {
+	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Note: note, By: l.by}
+	return func(ctx context.Context) error {
+		_, err := s.machine.Desk.Decide(ctx, r)
 		return err
-	}
-	_, err = s.machine.Desk.Decide(ctx, approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Note: note, By: l.by})
-	return err
+	}, err
 }
 
 // answer is data for a call whose outcome is unknown, and a decision for one that waits for a person (semantics 3.5).
-func (s *stage) answer(ctx context.Context, l line) error {
-	c, _, err := s.asked(l.call)
+func (s *stage) answer(l line) (action, error) {
+	c, id, err := s.asked(l.call)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if c.Wait != nil && c.Wait.For == agent.ForApproval && !l.rerun {
-		return s.answerAsDecision(ctx, l)
+		return s.answerAsDecision(l)
 	}
-	o := approval.Outcome{Tenant: tenant, Run: s.run, Call: l.call, Rerun: l.rerun, By: l.by}
+	o := approval.Outcome{Tenant: tenant, Run: s.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by}
 	switch {
 	case l.failure != nil:
 		o.Content, o.IsError = *l.failure, true
 	case l.result != nil:
 		o.Content = textOf(l.result)
 	}
-	_, err = s.machine.Desk.Settle(ctx, o)
-	return err
+	return s.settle(o), nil
 }
 
-func (s *stage) answerAsDecision(ctx context.Context, l line) error {
-	raw := l.result
+func (s *stage) settle(o approval.Outcome) action {
+	return func(ctx context.Context) error {
+		_, err := s.machine.Desk.Settle(ctx, o)
+		return err
+	}
+}
+
+func (s *stage) answerAsDecision(l line) (action, error) {
 	if l.failure != nil {
-		var err error
-		if raw, err = json.Marshal(map[string]any{"approved": false, "error": *l.failure}); err != nil {
-			return err
-		}
+		return s.decide(l, approval.Deny, *l.failure)
 	}
-	resume, reason := agent.DecisionFromJSON(raw)
+	resume, reason := agent.DecisionFromJSON(l.result)
 	if resume {
-		return s.decide(ctx, l, approval.Approve, "")
+		return s.decide(l, approval.Approve, reason)
 	}
-	return s.decide(ctx, l, approval.Deny, reason)
+	return s.decide(l, approval.Deny, reason)
 }
 
 // expire lets the time of a wait run out.
-func (s *stage) expire(l line) error {
+func (s *stage) expire(l line) (action, error) {
 	c, id, err := s.asked(l.call)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if c.Wait == nil {
-		return fmt.Errorf("expire call %s: %w", l.call, errNobodyWaits)
+		return nil, fmt.Errorf("expire call %s: %w", l.call, errNobodyWaits)
 	}
-	s.cast.expiring = id
-	s.clock.AdvanceTo(c.Wait.Expires)
-	return nil
+	return func(context.Context) error {
+		s.cast.expiring = id
+		s.clock.AdvanceTo(c.Wait.Expires)
+		return nil
+	}, nil
 }

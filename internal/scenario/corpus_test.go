@@ -3,6 +3,7 @@ package scenario
 import (
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,17 +37,22 @@ func TestCorpus(t *testing.T) {
 
 // TestCorpusUnderCrash repeats every scenario with a crash at every call of a port.
 func TestCorpusUnderCrash(t *testing.T) {
-	points, runs := 0, 0
+	var points, runs, diverged atomic.Int64
+	t.Cleanup(func() {
+		t.Logf("%d points, %d runs with a crash, %d of them another story", points.Load(), runs.Load(), diverged.Load())
+	})
 	for _, s := range corpus(t) {
 		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
 			r := s.Crash()
 			require.Empty(t, r.Plain.Failures)
 			for _, f := range r.Failures {
 				t.Errorf("%s, %s: %v", f.Kind, f.At, f.Failures)
 			}
 			require.Positive(t, r.Points)
-			points, runs = points+r.Points, runs+r.Runs
+			points.Add(int64(r.Points))
+			runs.Add(int64(r.Runs))
+			diverged.Add(int64(r.Diverged))
 		})
 	}
-	t.Logf("%d points, %d runs with a crash", points, runs)
 }

@@ -6,8 +6,15 @@
 //	r := s.Run(scenario.Options{})                   // what is not as wanted
 //	c := s.Crash()                                   // the same with a crash at every call of a port
 //
-// Under a crash three things of `want.json` are not compared: modelCalls, events and seq. What executed, and how often a call
-// did, is exact for a non_idempotent tool and a lower bound for the others, which may be repeated. A tool with `reconcile: false`
-// leaves it to people to say what became of a call; how often it was entered is then an upper bound, because they may
-// settle a call that a crash kept from being entered at all.
+// # Under a crash
+//
+//   - modelCalls, events and seq of want.json are not compared. Retries take time, so instants are better wanted as patterns.
+//   - How often a tool was entered, and a call executed, is exact for a non_idempotent tool and a lower bound for the
+//     others, which may be repeated.
+//   - A tool with `reconcile: false` leaves it to people to say what became of a call. Where it was the crash that made them be
+//     asked, somebody who knows answers, and the request is not compared; how often such a tool was entered is an upper
+//     bound, because people may settle a call that a crash kept from being entered at all. The result then comes after those
+//     of its round that were known before.
+//   - A crash that loses a request to the model during which somebody acted (`"at": "inference:N"`) moves what they said before that
+//     inference, which is another story: such a run must come to rest and is not compared further.
 package scenario

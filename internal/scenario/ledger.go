@@ -19,7 +19,7 @@ type ledger struct {
 	used    map[string]int      // by tool: results given out
 	index   map[execution]int   // which result an execution gets; a repeated one gets the same
 	entries map[string][]*entry // by tool
-	done    map[string]*entry   // by call: the newest that took effect
+	effects map[string]*entry   // by call: the newest that took effect
 }
 
 // execution is the n-th of a call, as the journal counts.
@@ -30,14 +30,15 @@ type execution struct {
 
 // entry is one entering of a tool.
 type entry struct {
-	call   string
-	result result
-	void   bool // its invocation died before it had an effect
+	execution execution
+	result    result
+	done      bool // it took effect
+	void      bool // it had no effect and never will: its invocation died, or the same execution was begun again
 }
 
 func newLedger(s *stage, tools []canned) *ledger {
 	l := &ledger{
-		stage: s, tools: map[string]*canned{}, used: map[string]int{}, index: map[execution]int{}, entries: map[string][]*entry{}, done: map[string]*entry{},
+		stage: s, tools: map[string]*canned{}, used: map[string]int{}, index: map[execution]int{}, entries: map[string][]*entry{}, effects: map[string]*entry{},
 	}
 	for i := range tools {
 		l.tools[tools[i].spec.Name] = &tools[i]
@@ -80,16 +81,38 @@ func (l *ledger) leftover() []Failure {
 	return list
 }
 
-// choose is the result of an execution. Those before it that never came to be entered have used theirs up.
-func (l *ledger) choose(c *canned, call string, n int) result {
-	for i := 1; i <= n; i++ {
-		x := execution{call, i}
-		if _, ok := l.index[x]; !ok {
-			l.index[x] = l.used[c.spec.Name]
-			l.used[c.spec.Name]++
+// enter records that a tool is entered.
+func (l *ledger) enter(c *canned, x execution) *entry {
+	name := c.spec.Name
+	if before := l.newest(name, x); before != nil && !before.done {
+		before.void = true
+	}
+	e := &entry{execution: x, result: l.choose(c, x)}
+	l.entries[name] = append(l.entries[name], e)
+	return e
+}
+
+// choose is the result of an execution.
+func (l *ledger) choose(c *canned, x execution) result {
+	return c.results[min(l.reserve(c.spec.Name, x), len(c.results)-1)]
+}
+
+// reserve is the place of an execution among its tool's results. Executions of the call before it that never came to be
+// entered have theirs.
+func (l *ledger) reserve(name string, x execution) int {
+	for i := 1; i <= x.n; i++ {
+		before := execution{x.call, i}
+		if _, ok := l.index[before]; !ok {
+			l.index[before] = l.used[name]
+			l.used[name]++
 		}
 	}
-	return c.results[min(l.index[execution{call, n}], len(c.results)-1)]
+	return l.index[x]
+}
+
+// again makes the execution after x stand for x.
+func (l *ledger) again(name string, x execution) {
+	l.index[execution{x.call, x.n + 1}] = l.reserve(name, x)
 }
 
 // cannedTool is a tool as the runtime sees it.
@@ -113,17 +136,18 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		l.stage.fail(Failure{Path: t.canned.spec.Name, Got: "entered", Want: "never entered: it has no results"})
 		return tool.Errorf("%s has no results", t.canned.spec.Name), nil
 	}
-	e := &entry{call: c.ID, result: l.choose(t.canned, c.ID, n)}
-	l.entries[t.canned.spec.Name] = append(l.entries[t.canned.spec.Name], e)
+	e := l.enter(t.canned, execution{c.ID, n})
 	l.stage.checkInput(t.canned.spec.Name, e.result.input, c.Args)
 	l.stage.act(moment{"executing", c.ID})
 	if err := l.stage.clock.Sleep(ctx, e.result.sleep); err != nil {
 		e.void = fault.Crashed(ctx)
 		return agent.ToolResultData{}, err
 	}
-	if e.void = fault.Crashed(ctx); !e.void {
-		l.done[c.ID] = e
+	if fault.Crashed(ctx) {
+		e.void = true
+		return agent.ToolResultData{}, fault.ErrExit
 	}
+	e.done, l.effects[c.ID] = true, e
 	return e.result.data, nil
 }
 
@@ -132,7 +156,7 @@ func (t *cannedTool) Reconcile(_ context.Context, c tool.Call) (tool.Outcome, ag
 	if !t.canned.reconciles {
 		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
 	}
-	if e := t.ledger.done[c.ID]; e != nil {
+	if e := t.ledger.effects[c.ID]; e != nil {
 		return tool.OutcomeDone, e.result.data, nil
 	}
 	return tool.OutcomeNotDone, agent.ToolResultData{}, nil

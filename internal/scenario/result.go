@@ -21,6 +21,7 @@ type Result struct {
 	Failures []Failure
 	Calls    []fault.Call // of ports, in order: the points at which a fault can be put
 	Journal  []agent.Entry
+	Diverged bool // under a crash: what somebody said during an inference came before its repetition, so nothing is compared
 }
 
 // Options says how a scenario is run. The zero value runs it as it is.
@@ -40,6 +41,7 @@ type CrashResult struct {
 	Plain    Result
 	Points   int // calls of ports in the plain run
 	Runs     int // runs with a crash
+	Diverged int // of these, runs in which a crash moved what somebody said to another inference: they only had to come to rest
 	Failures []CrashFailure
 }
 
@@ -55,6 +57,9 @@ func (s *Scenario) Crash() CrashResult {
 		for _, k := range fault.Kinds() {
 			r.Runs++
 			got := s.Run(Options{Crash: &fault.Point{Call: c.Number, Kind: k}})
+			if got.Diverged {
+				r.Diverged++
+			}
 			if len(got.Failures) > 0 {
 				r.Failures = append(r.Failures, CrashFailure{At: c, Kind: k, Failures: got.Failures})
 			}

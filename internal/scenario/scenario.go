@@ -71,7 +71,7 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 	}
 	for _, t := range s.agent.Tools {
 		if !slices.ContainsFunc(s.tools, func(c canned) bool { return c.spec.Name == t.Name }) {
-			ps.add(files[agentFile].problem(0, "tools", "got "+t.Name+", which "+toolsFile+" does not can"))
+			ps.add(files[agentFile].problem(0, "tools", "got "+t.Name+", want it in "+toolsFile+" with its results"))
 		}
 	}
 	if err := s.agent.Check(); err != nil {

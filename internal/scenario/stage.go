@@ -47,6 +47,9 @@ type stage struct {
 	gate        clock.Signal // handlers wait here until then
 	curtain     clock.Signal // the scenario is over
 	invocations int
+	unforeseen  []string     // requests to people that only a crash made
+	heard       map[int]bool // requests to the model during which somebody said something
+	diverged    bool         // such a request was lost in a crash: what was said was heard at another time
 	failures    []Failure
 }
 
@@ -65,6 +68,9 @@ func (s *Scenario) Run(o Options) Result {
 	if err := st.clock.Run(st.play); err != nil {
 		st.broken(err)
 	}
+	if st.diverged {
+		return Result{Failures: st.failures, Calls: st.faults.Calls(), Diverged: true}
+	}
 	return st.review()
 }
 
@@ -73,7 +79,7 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	table := memory.New()
 	st := &stage{
 		scenario: s, crashing: o.Crash != nil, clock: v, faults: fault.New(v, o.Crash), table: table, record: store.NewJournal(table, 0),
-		model: script.New(s.script), requests: map[request]int{}, gate: v.NewSignal(), curtain: v.NewSignal(),
+		model: script.New(s.script), requests: map[request]int{}, heard: map[int]bool{}, gate: v.NewSignal(), curtain: v.NewSignal(),
 		run: agent.RunID(tenant, s.agent.Name, s.start.key),
 	}
 	st.ledger = newLedger(st, s.tools)
@@ -156,7 +162,10 @@ func (s *stage) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 		n = len(s.requests) + 1
 		s.requests[which] = n
 	}
-	s.act(moment{"inference", strconv.Itoa(n)})
+	s.diverged = s.diverged || repeated && s.heard[n]
+	if s.act(moment{"inference", strconv.Itoa(n)}) {
+		s.heard[n] = true
+	}
 	return s.model.Generate(ctx, r)
 }
 

@@ -3,7 +3,6 @@ package approval
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -116,8 +115,8 @@ func (o Outcome) said(now time.Time) (Decision, error) {
 	if o.Rerun {
 		return d, nil
 	}
-	var err error
-	d.Args, err = json.Marshal(o.Content)
+	text, err := agent.MarshalVerbatim(o.Content)
+	d.Args = text
 	return d, err
 }
 

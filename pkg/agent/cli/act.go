@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
@@ -44,7 +45,7 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 		if err != nil {
 			return err
 		}
-		return s.act(ctx, a.Run, func(c *api.Client) error {
+		return s.act(ctx, a.Run, func(ctx context.Context, c *api.Client) error {
 			_, err := c.Decide(ctx, id, v)
 			return err
 		})
@@ -52,18 +53,19 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 }
 
 // act does something to a run and follows it from there until it is done or waits again.
-func (s *session) act(ctx context.Context, run string, do func(*api.Client) error) error {
+func (s *session) act(ctx context.Context, run string, do func(context.Context, *api.Client) error) error {
 	before, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) })
 	if err != nil {
 		return err
 	}
-	_, err = call(ctx, s, func(c *api.Client) (struct{}, error) { return struct{}{}, do(c) })
+	begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether it was done
+	_, err = call(begun, s, func(c *api.Client) (struct{}, error) { return struct{}{}, do(begun, c) })
 	if err != nil {
 		return err
 	}
 	r, err := s.attend(ctx, before, nil)
 	if err != nil {
-		return s.p.left(ctx, run, err)
+		return s.left(ctx, run, err)
 	}
 	return s.p.closing(ctx, s, r)
 }
@@ -111,7 +113,7 @@ func (c *sendCommand) run(ctx context.Context, p *program) error {
 func (p *program) input(ctx context.Context, run string, in api.Input) error {
 	key := ids.System(p.clock).Key()
 	return p.with(ctx, true, func(s *session) error {
-		return s.act(ctx, run, func(c *api.Client) error {
+		return s.act(ctx, run, func(ctx context.Context, c *api.Client) error {
 			got, err := c.Input(ctx, run, in, key)
 			if err == nil && got.Applied != nil && !*got.Applied {
 				p.note("run %s had ended: nothing was changed", run)
@@ -160,8 +162,12 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 		doc, worst := resumed{Runs: []api.Run{}}, error(nil)
 		for _, id := range open {
 			r, err := s.carryOn(ctx, id)
+			if canceled(ctx, err) {
+				p.leaves(id)
+				return errors.Join(err, p.answer(doc))
+			}
 			if err != nil {
-				return p.left(ctx, id, err)
+				return err
 			}
 			doc.Runs = append(doc.Runs, r)
 			worst = worse(worst, codeOfRun(r))
@@ -220,10 +226,7 @@ func (s *session) carryOn(ctx context.Context, id string) (api.Run, error) {
 
 // worse is the exit of several runs: an end in error before a wait, a wait before none.
 func worse(a, b error) error {
-	if a == nil || b == exit(exitFailed) {
-		if b == nil {
-			return a
-		}
+	if a == nil || errors.Is(b, exit(exitFailed)) {
 		return b
 	}
 	return a

@@ -28,7 +28,7 @@ type engine struct {
 // openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
 func (p *program) openEngine(who people) (*engine, error) {
 	feed := api.NewFeed(p.clock)
-	home, err := local.Open(local.Options{Dir: p.home, Registry: p.registry, Model: p.adapter, Sink: feed, Clock: p.clock})
+	home, err := local.Open(local.Options{Dir: p.home, Registry: p.registry, Model: p.adapter, Sink: feed, Trouble: p.trouble, Clock: p.clock})
 	if err != nil {
 		return nil, err
 	}
@@ -43,6 +43,11 @@ func (p *program) openEngine(who people) (*engine, error) {
 	}
 	e.serve(socket)
 	return e, nil
+}
+
+// trouble tells of a function of the state machine that failed. What passes by itself is tried again.
+func (p *program) trouble(function string, err error) {
+	p.note("%-8s %s failed: %s", "trouble", function, line(err.Error()))
 }
 
 // caller is who a request of the socket is made for. Only the owner of the machine can open it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
@@ -39,17 +40,35 @@ func (f *follower) untilRest(ctx context.Context) (api.Run, error) {
 		if err != nil || r.Resting() && f.seq >= r.Seq {
 			return r, err
 		}
-		before := f.last
-		err = f.s.client.Follow(ctx, f.run, f.last, f.tell)
-		if err == nil && f.last == before {
-			err = f.s.stalled(ctx, f.run)
-		}
-		if err == nil || errors.Is(err, errLooked) {
-			continue
-		}
-		if repeat, err := f.s.again(ctx, err); err != nil || !repeat {
+		if err := f.listen(ctx); err != nil {
 			return api.Run{}, err
 		}
+	}
+}
+
+// glance is how often a run that is silent is looked at, where the engine is in this process.
+const glance = time.Second
+
+// listen tells what comes until it is time to look at the run.
+func (f *follower) listen(ctx context.Context) error {
+	before, window := f.last, ctx
+	if f.s.engine != nil {
+		var cancel context.CancelFunc
+		window, cancel = f.s.p.clock.WithTimeout(ctx, glance)
+		defer cancel()
+	}
+	err := f.s.client.Follow(window, f.run, f.last, f.tell)
+	switch {
+	case errors.Is(err, errLooked):
+		return nil
+	case err == nil, window.Err() != nil && ctx.Err() == nil:
+		if f.last == before {
+			return f.s.stalled(ctx, f.run)
+		}
+		return nil
+	default:
+		_, err = f.s.again(ctx, err)
+		return err
 	}
 }
 
@@ -66,19 +85,23 @@ func (f *follower) tell(e api.Event) error {
 	return nil
 }
 
-// stalled says so when a run goes on no more though it is open: its execution has ended, because what it stores could not be
+// stalled says so when a run goes on no more though it is open: its execution has given up, because what it owes cannot be read or
 // written.
 func (s *session) stalled(ctx context.Context, run string) error {
 	if s.engine == nil {
 		return nil
 	}
-	l, err := s.engine.home.Ports.Journal.Load(ctx, local.Tenant, run)
-	if err != nil || l.State.Status == agent.RunDone {
+	before, err := s.engine.home.Ports.Journal.Head(ctx, local.Tenant, run)
+	if err != nil || before.Status == agent.RunDone {
 		return err
 	}
-	status, err := s.engine.home.Ports.Waiter.Status(ctx, l.State.Owner)
+	status, err := s.engine.home.Ports.Waiter.Status(ctx, before.Owner)
 	if err != nil || status != runtime.ExecutionEnded {
 		return err
 	}
-	return fmt.Errorf("run %s stands still: its record could not be written; once that is mended, %s", run, s.p.hint("resume"))
+	after, err := s.engine.home.Ports.Journal.Head(ctx, local.Tenant, run)
+	if err != nil || after != before { // it has ended, or been handed over, while we looked
+		return err
+	}
+	return fmt.Errorf("run %s stands still: its execution has given up; once what troubled it is mended, %s carries it on", run, s.p.hint("resume"))
 }

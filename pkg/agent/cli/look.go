@@ -236,7 +236,7 @@ func (s *session) tail(ctx context.Context, run, after string, each func(api.Eve
 		if err == nil && r.Status == agent.RunDone {
 			return nil
 		}
-		if repeat, err := s.again(ctx, err); err != nil && !repeat {
+		if _, err := s.again(ctx, err); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
@@ -24,7 +25,7 @@ func Main(r *registry.Registry) {
 	context.AfterFunc(ctx, stop)
 	p := &program{
 		registry: r, clock: clock.System(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
-		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
+		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())), patience: 10 * time.Second,
 	}
 	os.Exit(p.run(ctx, os.Args[1:]))
 }
@@ -37,7 +38,8 @@ type program struct {
 	stdout   io.Writer
 	stderr   io.Writer
 	getenv   func(string) string
-	terminal bool // a person reads stderr and types into stdin
+	terminal bool          // a person reads stderr and types into stdin
+	patience time.Duration // how long another process that has the store may take to answer
 
 	home  string // the store directory
 	json  bool

@@ -53,7 +53,11 @@ func (pr *progress) event(e api.Event) {
 }
 
 func (pr *progress) replied(f agent.Replied) {
-	pr.tell("turn", "%d: %s, %d calls, %d tokens in, %d out", f.Inference, f.Model, len(f.Calls), f.Usage.Input, f.Usage.Output)
+	calls := "calls"
+	if len(f.Calls) == 1 {
+		calls = "call"
+	}
+	pr.tell("turn", "%d: %s, %d %s, %d tokens in, %d out", f.Inference, f.Model, len(f.Calls), calls, f.Usage.Input, f.Usage.Output)
 	if f.Text != "" && len(f.Calls) > 0 {
 		pr.tell("says", "%s", cut(f.Text, width))
 	}

@@ -30,13 +30,14 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 		return err
 	}
 	return p.with(ctx, true, func(s *session) error {
-		run, err := call(ctx, s, func(cl *api.Client) (api.Accepted, error) { return cl.Start(ctx, start) })
+		begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether there is a run
+		run, err := call(begun, s, func(cl *api.Client) (api.Accepted, error) { return cl.Start(begun, start) })
 		if err != nil {
 			return err
 		}
 		r, err := s.attend(ctx, api.Run{ID: run.ID}, c.asker(s))
 		if err != nil {
-			return p.left(ctx, run.ID, err)
+			return s.left(ctx, run.ID, err)
 		}
 		return p.closing(ctx, s, r)
 	})
@@ -135,12 +136,25 @@ func (s *session) consult(ctx context.Context, r api.Run, id string, ask asker) 
 	}
 }
 
-// left says how a run goes on that is not followed any more.
-func (p *program) left(ctx context.Context, run string, err error) error {
-	if canceled(ctx, err) {
-		p.note("\nrun %s is left as it is; %s carries it on, %s ends it", run, p.hint("resume"), p.hint("cancel", run))
+// left shows a run that is not followed any more because the person stopped us, and how it goes on.
+func (s *session) left(ctx context.Context, run string, err error) error {
+	if !canceled(ctx, err) {
+		return err
 	}
-	return err
+	s.p.leaves(run)
+	if !s.p.json {
+		return err
+	}
+	still := context.WithoutCancel(ctx)
+	r, lookErr := call(still, s, func(c *api.Client) (api.Run, error) { return c.Run(still, run) })
+	if lookErr == nil {
+		lookErr = s.p.document(r)
+	}
+	return errors.Join(err, lookErr)
+}
+
+func (p *program) leaves(run string) {
+	p.note("\nrun %s is left as it is; %s carries it on, %s ends it", run, p.hint("resume"), p.hint("cancel", run))
 }
 
 // closing shows how a run ended or what it waits for, and gives the exit code.

@@ -21,11 +21,8 @@ type session struct {
 	client *api.Client
 }
 
-// How long another process that has the store may take to answer, and how often it is asked.
-const (
-	patience = 10 * time.Second
-	interval = 20 * time.Millisecond
-)
+// interval is how often another process that has the store and does not answer is asked again.
+const interval = 20 * time.Millisecond
 
 // connect opens the store, or talks to the process that has it.
 func (p *program) connect(ctx context.Context, carry bool) (*session, error) {
@@ -59,7 +56,8 @@ func (p *program) with(ctx context.Context, carry bool, f func(s *session) error
 
 // reach opens the store, or finds a process that has it and answers; one that is just ending is waited for.
 func (s *session) reach(ctx context.Context) error {
-	for waited := time.Duration(0); ; waited += interval {
+	giveUp := s.p.clock.Now().Add(s.p.patience)
+	for {
 		e, err := s.p.openEngine(s.who)
 		if err == nil {
 			s.engine, s.client = e, e.client(s.as)
@@ -75,7 +73,7 @@ func (s *session) reach(ctx context.Context) error {
 			return err
 		}
 		s.client.Close()
-		if waited >= patience {
+		if s.p.clock.Now().After(giveUp) {
 			return fmt.Errorf("the store %s is in use by another process, which does not answer on %s", s.p.home, socket)
 		}
 		if err := s.p.clock.Sleep(ctx, interval); err != nil {

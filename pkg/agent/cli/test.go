@@ -95,7 +95,7 @@ func (c *testCommand) test(file string) (testedScenario, error) {
 		t.Crashes = r.Runs
 		t.add("", r.Plain.Failures)
 		for _, f := range r.Failures {
-			t.add(fmt.Sprintf("crash %v %v: ", f.Kind, f.At), f.Failures)
+			t.add(fmt.Sprintf("%v %v: ", f.Kind, f.At), f.Failures)
 		}
 	} else {
 		t.add("", s.Run(scenario.Options{}).Failures)

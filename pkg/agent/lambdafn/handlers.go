@@ -159,7 +159,7 @@ func (h *Handlers) Approve(ctx context.Context, payload []byte) ([]byte, error) 
 	}
 	w := &runtime.Waits{Ports: h.Ports}
 	err = w.Park(ctx, runtime.Ticket{
-		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, WaitSeq: e.State.Woken, At: e.State.At,
+		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, WaitSeq: e.State.Woken,
 		Attempt: e.Redrives*retriesPerRedrive + e.Retries, Token: e.Token,
 	})
 	return []byte("{}"), classify(err)

@@ -72,6 +72,9 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 	if route, away := turnedAway(r.inv, &r.loaded.State, r.Clock.Now()); away {
 		return r.leave(ctx, route)
 	}
+	if err := r.makeRoom(ctx, r.inv, *r.loaded, r.def); err != nil {
+		return Route{}, false, err
+	}
 	p, err := r.plan(ctx)
 	if err != nil {
 		return Route{}, false, err
@@ -174,10 +177,11 @@ func (r *round) leave(ctx context.Context, route Route) (Route, bool, error) {
 		return route, true, nil
 	}
 	for {
-		for _, f := range r.flight.takeFinished() {
+		for _, f := range r.flight.finishedNow() {
 			if err := r.deliverLate(ctx, f); err != nil {
 				return Route{}, false, err
 			}
+			r.flight.stored([]*execution{f})
 		}
 		if r.flight.running() == 0 {
 			return route, true, nil

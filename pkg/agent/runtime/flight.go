@@ -85,14 +85,6 @@ func (f *flight) finishedNow() []*execution {
 	return append([]*execution(nil), f.hands...)
 }
 
-func (f *flight) takeFinished() []*execution {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := f.hands
-	f.hands = nil
-	return out
-}
-
 func (f *flight) stored(done []*execution) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

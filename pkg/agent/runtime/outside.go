@@ -17,7 +17,6 @@ type Ticket struct {
 	Tenant, Run string
 	Execution   string // name
 	WaitSeq     int64
-	At          int64 // hint: where the journal's live part begins
 	Attempt     int64 // larger for a later redrive or retry
 	Token       string
 }
@@ -34,14 +33,24 @@ func (w *Waits) Park(ctx context.Context, t Ticket) error {
 	if err != nil {
 		return fmt.Errorf("park run %s: %w", t.Run, err)
 	}
-	l, err := w.Journal.LoadAt(ctx, t.Tenant, t.Run, t.At)
+	arrived, err := w.arrived(ctx, t)
 	if err != nil {
 		return fmt.Errorf("park run %s: %w", t.Run, err)
 	}
-	if len(l.Inbox) > 0 || l.State.WaitSeq != t.WaitSeq {
+	if arrived {
 		return w.success(ctx, t.Run, t.Token)
 	}
 	return nil
+}
+
+// arrived reports whether the wait has something to end for: the slot after the last drained one is taken, or the wait is over. While
+// a run waits, what it has drained is in HEAD, exactly: whoever drains writes HEAD along (rule 1).
+func (w *Waits) arrived(ctx context.Context, t Ticket) (bool, error) {
+	h, err := w.Journal.Head(ctx, t.Tenant, t.Run)
+	if err != nil || h.Status != agent.RunWaiting || h.WaitSeq != t.WaitSeq {
+		return true, err
+	}
+	return w.Journal.SlotTaken(ctx, t.Tenant, t.Run, h.Drained+1)
 }
 
 // Wake completes the token of a run that is parked (rule 8). A run that is not, or whose waiter has not stored its token yet, needs
@@ -124,7 +133,11 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 	if err != nil {
 		return agent.AgentState{}, err
 	}
-	d, err := c.draft(Invocation{Tenant: tenant, Run: run, Writer: c.IDs.Writer()}, l)
+	inv := Invocation{Tenant: tenant, Run: run, Writer: c.IDs.Writer()}
+	if err := c.makeRoom(ctx, inv, l, def); err != nil {
+		return agent.AgentState{}, err
+	}
+	d, err := c.draft(inv, l)
 	if err != nil {
 		return agent.AgentState{}, err
 	}

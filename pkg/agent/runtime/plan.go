@@ -45,7 +45,11 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 		return nil, err
 	}
 	p := &plan{draft: d, resumes: r.loaded.State.Status == agent.RunWaiting}
-	for _, f := range r.flight.finishedNow() {
+	for size := 0; size <= maxResults; {
+		f, ok := r.flight.finishedNext(p.taken)
+		if !ok {
+			break
+		}
 		if err := r.takeIn(ctx, p, f); err != nil {
 			return nil, err
 		}

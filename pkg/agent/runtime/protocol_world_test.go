@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -335,9 +336,11 @@ func (f *fake) times() int {
 
 // inside makes the tool run f at its first entering.
 func (f *fake) inside(during func()) {
-	var once sync.Once
+	var entered atomic.Bool
 	f.work = func(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
-		once.Do(during)
+		if entered.CompareAndSwap(false, true) {
+			during()
+		}
 		return agent.ToolResultData{Content: "ok " + c.ID}, nil
 	}
 }

@@ -46,7 +46,12 @@ func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Dra
 	if err := d.Snap(); err != nil {
 		return err
 	}
-	if err := p.Journal.Append(ctx, before, d, guards...); err != nil {
+	err = p.Journal.Append(ctx, before, d, guards...)
+	if errors.Is(err, store.ErrTooLarge) && d.Entry.Snapshot != nil { // a snapshot can wait for a smaller entry
+		d.Entry.Snapshot = nil
+		err = p.Journal.Append(ctx, before, d, guards...)
+	}
+	if err != nil {
 		return err
 	}
 	if p.Sink != nil {
@@ -56,6 +61,24 @@ func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Dra
 	return nil
 }
 
+// errDrained says that a full inbox has been drained by an entry of its own: the run is to be read again.
+var errDrained = errors.New("the inbox was drained first")
+
+// makeRoom drains an inbox that is too large for the entry this attempt is about.
+func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *agent.Definition) error {
+	if !l.Full {
+		return nil
+	}
+	d, err := p.draft(i, l)
+	if err != nil {
+		return err
+	}
+	if err := p.commit(ctx, l.State, d, def); err != nil {
+		return err
+	}
+	return errDrained
+}
+
 // reloads counts conflicts and uncertain errors of one invocation.
 type reloads struct{ conflicts, uncertain int }
 
@@ -63,7 +86,9 @@ type reloads struct{ conflicts, uncertain int }
 // with where it is not.
 func (r *reloads) again(ctx context.Context, err error) (bool, error) {
 	switch {
-	case errors.Is(err, store.ErrSequenceTaken), errors.Is(err, store.ErrInboxMoved), errors.Is(err, store.ErrGuardFailed):
+	case errors.Is(err, errDrained):
+		return true, nil
+	case conflict(err):
 		if r.conflicts++; r.conflicts > maxReloads {
 			return false, fmt.Errorf("%w: %w", ErrContention, err)
 		}
@@ -76,6 +101,11 @@ func (r *reloads) again(ctx context.Context, err error) (bool, error) {
 		}
 		return true, nil
 	}
+}
+
+// conflict reports whether a condition of an entry failed: nothing was written, and the plan is void.
+func conflict(err error) bool {
+	return errors.Is(err, store.ErrSequenceTaken) || errors.Is(err, store.ErrInboxMoved) || errors.Is(err, store.ErrGuardFailed)
 }
 
 // final reports whether the same attempt would meet the same error again.

@@ -28,6 +28,9 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 				return r, nil
 			}
 		}
+		if conflict(err) { // what the turn was planned on is gone
+			paid = nil
+		}
 		if again, fatal := tries.again(ctx, err); !again {
 			return Route{}, fmt.Errorf("step run %s: %w", inv.Run, fatal)
 		}
@@ -45,6 +48,9 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	}
 	if t := *paid; t != nil && t.draft.Entry.Seq == l.State.Entries {
 		return st.commitTurn(ctx, inv, def, t)
+	}
+	if err := st.makeRoom(ctx, inv, l, def); err != nil {
+		return Route{}, err
 	}
 	d, err := st.draft(inv, l)
 	if err != nil {
@@ -201,6 +207,9 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 	}
 	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
 	if err != nil {
+		return Route{}, err
+	}
+	if err := st.makeRoom(ctx, inv, l, def); err != nil {
 		return Route{}, err
 	}
 	d, err := st.draft(inv, l)

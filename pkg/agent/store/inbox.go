@@ -17,6 +17,13 @@ type Accepted struct {
 	Closed    bool  // the run has ended and takes nothing any more
 }
 
+// An entry drains inputs and holds besides what it is for. So an input has at most maxFact bytes as it is stored, which leaves a
+// quarter of an item, and an inbox of more than maxBeside is drained by itself.
+const (
+	maxFact   = 288 << 10
+	maxBeside = 96 << 10
+)
+
 // ErrOtherInput says that the id of an input was used for something else before.
 var ErrOtherInput = errors.New("the id was used for another input")
 
@@ -26,8 +33,11 @@ var ErrOtherInput = errors.New("the id was used for another input")
 func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact agent.Event, guards ...Op) (Accepted, error) {
 	for {
 		newest, closed, err := j.newestSlot(ctx, tenant, run)
-		if err != nil || closed {
-			return Accepted{Closed: closed}, err
+		if err != nil {
+			return Accepted{}, err
+		}
+		if closed {
+			return j.refused(ctx, tenant, run, id, fact)
 		}
 		got, again, err := j.acceptAt(ctx, tenant, run, id, newest+1, fact, guards)
 		if !again {
@@ -65,13 +75,30 @@ func (j *Journal) acceptAt(ctx context.Context, tenant, run, id string, n int64,
 	}
 }
 
-// sameInput answers a duplicate like the first, unless it is another input under the same id.
+// refused answers an input of a run that has ended: as closed, unless it was accepted before.
+func (j *Journal) refused(ctx context.Context, tenant, run, id string, fact agent.Event) (Accepted, error) {
+	if id == "" {
+		return Accepted{Closed: true}, nil
+	}
+	_, digest, err := slotOp(tenant, run, 1, fact)
+	if err != nil {
+		return Accepted{}, fmt.Errorf("accept input of run %s: %w", run, err)
+	}
+	got, _, err := j.sameInput(ctx, tenant, run, id, digest)
+	return got, err
+}
+
+// sameInput answers a duplicate like the first, unless it is another input under the same id. An id without a marker can only be asked
+// about once the inbox is closed: markers are never deleted.
 func (j *Journal) sameInput(ctx context.Context, tenant, run, id, digest string) (Accepted, bool, error) {
 	it, found, err := j.table.Get(ctx, markerKey(tenant, run, id))
 	if err != nil {
 		return Accepted{}, false, fmt.Errorf("read marker %s of run %s: %w", id, run, err)
 	}
-	if found && it.Attrs["digest"].String() != digest {
+	if !found {
+		return Accepted{Closed: true}, false, nil
+	}
+	if it.Attrs["digest"].String() != digest {
 		return Accepted{}, false, fmt.Errorf("accept input %s of run %s: %w", id, run, ErrOtherInput)
 	}
 	return Accepted{Duplicate: true}, false, nil
@@ -94,6 +121,9 @@ func slotOp(tenant, run string, n int64, fact agent.Event) (op Op, digest string
 	body, err := agent.MarshalEvent(fact)
 	if err != nil {
 		return Op{}, "", err
+	}
+	if len(body) > maxFact {
+		return Op{}, "", fmt.Errorf("an input of %d bytes, at most %d: %w", len(body), maxFact, ErrTooLarge)
 	}
 	return Op{Kind: Put, Item: Item{Key: slotKey(tenant, run, n), Body: body}, If: []Cond{{Op: ItemAbsent}}}, hex.EncodeToString(sum[:]), nil
 }

@@ -35,6 +35,9 @@ func NewJournal(t Table, warm int) *Journal {
 type Loaded struct {
 	State agent.AgentState
 	Inbox []agent.Event // accepted and not yet drained, in slot order
+	// Full says that the inbox takes an entry of its own: it is so large that another could not hold it besides, or it is the beginning of one
+	// that no single entry could hold.
+	Full bool
 }
 
 // Load reads a whole run: one query over the journal's tail and the undrained inbox. A warm run is read from its newest known entry
@@ -101,7 +104,7 @@ func (j *Journal) loadTail(ctx context.Context, tenant, run string, at int64) (l
 		return Loaded{}, false, err
 	}
 	j.cache.put(f.warm)
-	return Loaded{State: f.state, Inbox: undrained(f.slots, f.state.Drained)}, true, nil
+	return f.loaded(), true, nil
 }
 
 // items reads all pages of a range.
@@ -144,14 +147,20 @@ func (j *Journal) loadFrom(ctx context.Context, tenant, run string, w warm) (Loa
 		return Loaded{}, fmt.Errorf("load run %s: %w", run, ErrNoRun)
 	}
 	j.cache.put(f.warm)
-	return Loaded{State: f.state, Inbox: undrained(f.slots, f.state.Drained)}, nil
+	return f.loaded(), nil
 }
 
 // fold is a load under way: what the pages so far have made of what was warm.
 type fold struct {
 	warm
 	known int64 // entries that were warm
-	slots []agent.Event
+	slots []slot
+}
+
+// slot is an accepted input and its stored size in bytes.
+type slot struct {
+	fact agent.Event
+	size int
 }
 
 // page applies a page of entries and collects the inbox slots behind them.
@@ -174,7 +183,7 @@ func (f *fold) page(items []Item) error {
 func (f *fold) slot(it Item) error {
 	fact, err := readSlot(it)
 	if err == nil && fact != nil {
-		f.slots = append(f.slots, fact)
+		f.slots = append(f.slots, slot{fact, len(it.Body)})
 	}
 	return err
 }
@@ -198,14 +207,23 @@ func (f *fold) entry(it Item) error {
 	return nil
 }
 
-// undrained are the slots after drained, oldest first: they lie newest first in the table.
-func undrained(slots []agent.Event, drained int64) []agent.Event {
-	slices.Reverse(slots)
-	i := slices.IndexFunc(slots, func(e agent.Event) bool { return agent.InboxSlot(e) > drained })
-	if i < 0 {
-		return nil
+// loaded is the run with its undrained inbox, oldest first (slots lie newest first in the table), as far as one entry can hold it.
+func (f *fold) loaded() Loaded {
+	l := Loaded{State: f.state}
+	slices.Reverse(f.slots)
+	size := 0
+	for _, s := range f.slots {
+		if agent.InboxSlot(s.fact) <= f.state.Drained {
+			continue
+		}
+		if size += s.size; len(l.Inbox) > 0 && size > maxFact {
+			l.Full = true
+			break
+		}
+		l.Inbox = append(l.Inbox, s.fact)
 	}
-	return slots[i:]
+	l.Full = l.Full || size > maxBeside
+	return l
 }
 
 // Append commits the draft as the entry after before. The entry that starts, parks, resumes, ends or hands over a run takes

@@ -1,0 +1,174 @@
+package fault_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+var opening = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+var key = store.Key{PK: "P", SK: "S"}
+
+func put() store.Op { return store.Op{Kind: store.Put, Item: store.Item{Key: key}} }
+
+// play runs main under a virtual clock.
+func play(t *testing.T, p *fault.Point, main func(in *fault.Injector, v *clock.Virtual)) {
+	t.Helper()
+	v := clock.NewVirtual(opening)
+	in := fault.New(v, p)
+	require.NoError(t, v.Run(func() { main(in, v) }))
+}
+
+func stored(t *testing.T, table store.Table) bool {
+	t.Helper()
+	_, found, err := table.Get(context.Background(), key)
+	require.NoError(t, err)
+	return found
+}
+
+func TestCrash(t *testing.T) {
+	for _, c := range []struct {
+		point  *fault.Point
+		lived  bool
+		stored bool
+	}{
+		{nil, true, true},
+		{&fault.Point{Call: 1, Kind: fault.CrashBefore}, false, false},
+		{&fault.Point{Call: 1, Kind: fault.CrashAfter}, false, true},
+		{&fault.Point{Call: 2, Kind: fault.CrashBefore}, true, true},
+	} {
+		play(t, c.point, func(in *fault.Injector, _ *clock.Virtual) {
+			inner := memory.New()
+			table := in.Table(inner)
+			seen := false
+			lived := in.Run(context.Background(), "one", func(ctx context.Context) {
+				require.NoError(t, table.Write(ctx, put()))
+				seen = true
+			})
+			require.Equal(t, c.lived, lived)
+			require.Equal(t, c.lived, seen, "what crashed sees no answer")
+			require.Equal(t, c.stored, stored(t, inner))
+			require.Equal(t, []fault.Call{{Number: 1, Port: "table.Write", What: "S", Invocation: "one"}}, in.Calls())
+			require.Zero(t, in.Live())
+		})
+	}
+}
+
+// TestCrashTakesTheWholeInvocation: what it has started besides does not come to its next call.
+func TestCrashTakesTheWholeInvocation(t *testing.T) {
+	play(t, &fault.Point{Call: 1, Kind: fault.CrashAfter}, func(in *fault.Injector, v *clock.Virtual) {
+		inner := memory.New()
+		table := in.Table(inner)
+		var woke error
+		dead := false
+		lived := in.Run(context.Background(), "one", func(ctx context.Context) {
+			v.Go(func() {
+				woke = v.Sleep(ctx, time.Hour)
+				dead = fault.Crashed(ctx)
+				_ = table.Write(context.WithoutCancel(ctx), put()) // it does not return
+				t.Error("it went on after its invocation had crashed")
+			})
+			require.NoError(t, v.Sleep(ctx, time.Minute))
+			_, _, _ = table.Get(ctx, key)
+			t.Error("it went on after it had crashed")
+		})
+		require.False(t, lived)
+		require.NoError(t, v.Sleep(context.Background(), 2*time.Hour))
+		require.ErrorIs(t, woke, context.Canceled)
+		require.True(t, dead)
+		require.False(t, stored(t, inner))
+		require.Len(t, in.Calls(), 1, "calls of the dead are not counted")
+	})
+}
+
+// TestCrashBesideTheHandler: the invocation is over at once, wherever in it the crash was.
+func TestCrashBesideTheHandler(t *testing.T) {
+	play(t, &fault.Point{Call: 1, Kind: fault.CrashBefore}, func(in *fault.Injector, v *clock.Virtual) {
+		table := in.Table(memory.New())
+		lived := in.Run(context.Background(), "one", func(ctx context.Context) {
+			v.Go(func() { _, _, _ = table.Get(ctx, key) })
+			_ = v.Sleep(context.WithoutCancel(ctx), time.Hour)
+		})
+		require.False(t, lived)
+		require.Equal(t, opening, v.Now())
+	})
+}
+
+func TestInvocationsAreApart(t *testing.T) {
+	play(t, &fault.Point{Call: 1, Kind: fault.CrashBefore}, func(in *fault.Injector, _ *clock.Virtual) {
+		table := in.Table(memory.New())
+		write := func(ctx context.Context) { _ = table.Write(ctx, put()) }
+		require.False(t, in.Run(context.Background(), "one", write))
+		require.True(t, in.Run(context.Background(), "two", write), "a point hits once")
+	})
+}
+
+func TestObserverIsNotCounted(t *testing.T) {
+	play(t, &fault.Point{Call: 1, Kind: fault.CrashBefore}, func(in *fault.Injector, _ *clock.Virtual) {
+		require.NoError(t, in.Table(memory.New()).Write(context.Background(), put()))
+		require.Empty(t, in.Calls())
+	})
+}
+
+func TestErrExit(t *testing.T) {
+	var named interface{ ErrorType() string }
+	require.ErrorAs(t, fault.ErrExit, &named)
+	require.Equal(t, "Runtime.ExitError", named.ErrorType())
+}
+
+// plain is a tool that cannot reconcile; knowing is one that can.
+type plain struct{}
+
+func (plain) Spec() agent.ToolSpec { return agent.ToolSpec{Name: "plain"} }
+
+func (plain) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
+	return agent.ToolResultData{Content: "done"}, errors.New("and failed")
+}
+
+type knowing struct{ plain }
+
+func (knowing) Reconcile(context.Context, tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+	return tool.OutcomeDone, agent.ToolResultData{Content: "done"}, nil
+}
+
+type source map[string]tool.Tool
+
+func (s source) Lookup(name string) (tool.Tool, bool) {
+	t, ok := s[name]
+	return t, ok
+}
+
+func TestTools(t *testing.T) {
+	play(t, nil, func(in *fault.Injector, _ *clock.Virtual) {
+		tools := in.Tools(source{"plain": plain{}, "knowing": knowing{}})
+		_, ok := tools.Lookup("none")
+		require.False(t, ok)
+		one, ok := tools.Lookup("plain")
+		require.True(t, ok)
+		_, can := one.(tool.Reconciler)
+		require.False(t, can, "a tool that cannot reconcile still cannot")
+		other, _ := tools.Lookup("knowing")
+		require.True(t, in.Run(context.Background(), "one", func(ctx context.Context) {
+			r, err := one.Call(ctx, tool.Call{ID: "c1"})
+			require.EqualError(t, err, "and failed")
+			require.Equal(t, "done", r.Content)
+			o, r, err := other.(tool.Reconciler).Reconcile(ctx, tool.Call{ID: "c2"})
+			require.NoError(t, err)
+			require.Equal(t, tool.OutcomeDone, o)
+			require.Equal(t, "done", r.Content)
+		}))
+		calls := in.Calls()
+		require.Equal(t, []string{"tool.Call c1", "tool.Reconcile c2"}, []string{calls[0].Port + " " + calls[0].What, calls[1].Port + " " + calls[1].What})
+	})
+}

@@ -1,0 +1,60 @@
+package scenario
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/txtar"
+)
+
+var update = flag.Bool("update", false, "rewrite what the scenarios of testdata/failing are told")
+
+// TestFailing: each scenario of testdata/failing fails, at Load or when it is run, with exactly the lines that stand before its
+// first file.
+func TestFailing(t *testing.T) {
+	files, err := filepath.Glob("testdata/failing/*.txtar")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			a := txtar.Parse(data)
+			told := complaints(filepath.Base(file), data)
+			require.NotEmpty(t, told, "it must fail")
+			if *update {
+				a.Comment = []byte(told)
+				require.NoError(t, os.WriteFile(file, txtar.Format(a), 0o600))
+			}
+			require.Equal(t, string(a.Comment), told)
+		})
+	}
+}
+
+// complaints are what people are told about a scenario, a line each.
+func complaints(name string, data []byte) string {
+	s, err := Load(name, data)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	told := ""
+	for _, f := range s.Run(Options{}).Failures {
+		told += f.String() + "\n"
+	}
+	return told
+}
+
+// TestFailingUnderCrash: what fails as it is is not repeated with crashes.
+func TestFailingUnderCrash(t *testing.T) {
+	data, err := os.ReadFile("testdata/failing/wrong-want.txtar")
+	require.NoError(t, err)
+	s, err := Load("wrong-want.txtar", data)
+	require.NoError(t, err)
+	r := s.Crash()
+	require.NotEmpty(t, r.Plain.Failures)
+	require.Zero(t, r.Runs)
+}

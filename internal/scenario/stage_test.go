@@ -1,0 +1,75 @@
+package scenario
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+)
+
+func load(t *testing.T, name string) *Scenario {
+	t.Helper()
+	data, err := os.ReadFile("../../scenarios/" + name + ".txtar")
+	require.NoError(t, err)
+	s, err := Load(name+".txtar", data)
+	require.NoError(t, err)
+	return s
+}
+
+// TestSameTrace: the same scenario makes the same calls and leaves the same journal, writers and times included, crash or not.
+func TestSameTrace(t *testing.T) {
+	for _, o := range []Options{{}, {Crash: &fault.Point{Call: 20, Kind: fault.CrashAfter}}} {
+		for _, s := range corpus(t) {
+			first, second := s.Run(o), s.Run(o)
+			require.Equal(t, first, second, s.Name)
+			require.NotEmpty(t, first.Calls)
+		}
+	}
+}
+
+// TestCrashIsOne: a point hits its call, and what follows differs from the plain run.
+func TestCrashIsOne(t *testing.T) {
+	s := load(t, "approve")
+	plain := s.Run(Options{})
+	for i, c := range plain.Calls {
+		got := s.Run(Options{Crash: &fault.Point{Call: c.Number, Kind: fault.CrashBefore}})
+		require.Equal(t, plain.Calls[:i+1], got.Calls[:i+1], "up to the crash nothing differs")
+		require.Greater(t, len(got.Calls), len(plain.Calls), "%v was made again", c)
+	}
+}
+
+// asleep is a waiter that never starts anything.
+type asleep struct{ runtime.Waiter }
+
+func (asleep) Start(context.Context, string, string, string) error { return nil }
+
+func TestRunThatNeverMoves(t *testing.T) {
+	s := load(t, "approve")
+	st, err := newStage(s, Options{})
+	require.NoError(t, err)
+	st.machine.Starter.Waiter = asleep{st.machine.Starter.Waiter}
+	r := st.played(t)
+	require.Contains(t, r.Failures, Failure{Path: "run", Got: "a run that is running after entry 0, and nothing that could move it", Want: "an end or a wait"})
+}
+
+func TestRunThatNeverEnds(t *testing.T) {
+	s := load(t, "approve")
+	st, err := newStage(s, Options{})
+	require.NoError(t, err)
+	st.invocations = maxInvocations
+	r := st.played(t)
+	require.Contains(t, r.Failures, Failure{Path: "run", Got: "2000 invocations", Want: "an end or a wait"})
+}
+
+// played plays a stage that a test has set.
+func (s *stage) played(t *testing.T) Result {
+	t.Helper()
+	if err := s.clock.Run(s.play); err != nil {
+		s.broken(err)
+	}
+	return s.review()
+}

@@ -1,0 +1,312 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+// desk is a folder with an agent, a store, and people who type commands, some of them at once.
+type desk struct {
+	t        *testing.T
+	dir      string
+	registry *registry.Registry
+	entered  chan string   // the run of every call of hold
+	release  chan struct{} // lets one call of hold go on
+}
+
+// holding is an agent whose every call waits to be released.
+const holding = `name: holder
+system: You hold.
+model: {provider: script, file: model.jsonl}
+tools:
+  - name: hold
+`
+
+// renaming is an agent that asks for two moves at once; the first name hides its direction.
+const renaming = `name: tidy
+system: You tidy.
+model: {provider: script, file: model.jsonl}
+tools:
+  - {name: move_file, root: .}
+`
+
+const renames = `{"text": "I rename \u202eit.", "calls": [
+	{"id": "m1", "name": "move_file", "input": {"source": "a.txt", "destination": "\u202eb.txt"}},
+	{"id": "m2", "name": "move_file", "input": {"source": "d.txt", "destination": "e.txt"}}]}
+{"text": "Done."}`
+
+func newDesk(t *testing.T, agentYAML, model string) *desk {
+	t.Helper()
+	d := &desk{t: t, dir: t.TempDir(), entered: make(chan string, 10), release: make(chan struct{}, 10)}
+	hold := tool.Must(tool.New("hold", "Waits.", agent.EffectRead, func(ctx context.Context, c tool.Call, _ nothing) (agent.ToolResultData, error) {
+		d.entered <- c.Run
+		select {
+		case <-d.release:
+			return tool.Text("released"), nil
+		case <-ctx.Done():
+			return agent.ToolResultData{}, ctx.Err()
+		}
+	}, nil))
+	d.registry = testRegistry(hold)
+	for name, text := range map[string]string{
+		"agent.yaml": agentYAML, "model.jsonl": strings.ReplaceAll(model, "\n\t", " "), "a.txt": "a", "d.txt": "d",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600))
+	}
+	return d
+}
+
+func (d *desk) home() string { return filepath.Join(d.dir, "home") }
+
+// person is one who has typed a command.
+type person struct {
+	code           int
+	stdout, stderr locked
+}
+
+// locked is a buffer that is written to while it is read.
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// command runs a command line. Typed is what the person types at the terminal; "" = there is none.
+func (d *desk) command(ctx context.Context, typed string, args ...string) *person {
+	who := &person{}
+	p := &program{
+		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(typed), stdout: &who.stdout, stderr: &who.stderr,
+		getenv:   func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] },
+		terminal: typed != "", patience: 10 * time.Second,
+	}
+	who.code = p.run(ctx, args)
+	return who
+}
+
+// begin runs a command line beside others.
+func (d *desk) begin(ctx context.Context, args ...string) <-chan *person {
+	done := make(chan *person, 1)
+	go func() { done <- d.command(ctx, "", args...) }()
+	return done
+}
+
+func TestApprovalsAreAskedAtTheTerminal(t *testing.T) {
+	d := newDesk(t, renaming, renames)
+	typed := strings.Join([]string{"what", "", "e", `{"source": `, "e", `{"source": "a.txt"}`, "e", `{"source": "a.txt", "destination": "c.txt"}`, "d", "not this one"}, "\n")
+	who := d.command(t.Context(), typed, "run", d.dir, "--message", "tidy")
+	require.Equal(t, 0, who.code, who.stderr.String())
+	require.Equal(t, "Done.\n", who.stdout.String())
+	shown := who.stderr.String()
+	for _, want := range []string{
+		"  tool       move_file\n", "  effect     non_idempotent: it changes something", "  approvers  group:operators\n", "  expires    ",
+		"  if denied  the call is not carried out", `    source: "a.txt"` + "\n" + `    destination: "\u{202E}b.txt"` + "\n",
+		`the model says (not to be trusted)` + "\n" + `    "I rename \u{202E}it."`, "that is not taken: json at offset", "edited arguments refused",
+	} {
+		require.Contains(t, shown, want)
+	}
+	require.NotContains(t, shown, "\u202e")
+	require.Less(t, strings.Index(shown, "arguments\n"), strings.Index(shown, "the model says"), "facts first")
+	require.FileExists(t, filepath.Join(d.dir, "c.txt"))
+	require.FileExists(t, filepath.Join(d.dir, "d.txt"))
+}
+
+func TestLaterLeavesARunWaiting(t *testing.T) {
+	d := newDesk(t, renaming, renames)
+	for name, typed := range map[string]string{"later": "l\nl\n", "end of input": "e\n"} {
+		who := d.command(t.Context(), typed, "run", d.dir, "--message", "tidy", "--key", name)
+		require.Equal(t, 3, who.code)
+		require.Equal(t, 2, strings.Count(who.stdout.String(), "countersign approve a"), name)
+	}
+}
+
+var approvalID = regexp.MustCompile(`countersign approve (a[a-z2-7]{25})`)
+
+// A second process finds the store taken and does the same through the socket.
+func TestSecondProcessUsesTheSocket(t *testing.T) {
+	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	first := d.begin(t.Context(), "run", d.dir, "--message", "hold", "--json")
+	run := <-d.entered
+	info, err := os.Stat(filepath.Join(d.home(), "engine.sock"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+
+	require.Contains(t, d.command(t.Context(), "", "runs").stdout.String(), run)
+	require.Contains(t, d.command(t.Context(), "", "show", run).stdout.String(), "h1 hold")
+	require.Contains(t, d.command(t.Context(), "", "replay", run).stdout.String(), "no difference")
+	second := d.begin(t.Context(), "run", d.dir, "--message", "hold", "--key", "second")
+	other := <-d.entered
+	require.NotEqual(t, run, other)
+	require.Equal(t, 0, d.command(t.Context(), "", "cancel", other).code)
+	require.Equal(t, 1, (<-second).code, "its run was cancelled by somebody else")
+
+	d.release <- struct{}{}
+	who := <-first
+	require.Equal(t, 0, who.code, who.stderr.String())
+	var r api.Run
+	require.NoError(t, json.Unmarshal([]byte(who.stdout.String()), &r))
+	require.JSONEq(t, `"Held."`, string(r.Output))
+}
+
+// Ctrl-C leaves the run as it is, and resume carries it on.
+func TestInterruptAndResume(t *testing.T) {
+	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	ctx, interrupt := context.WithCancel(t.Context())
+	first := d.begin(ctx, "run", d.dir, "--message", "hold")
+	run := <-d.entered
+	interrupt()
+	who := <-first
+	require.Equal(t, 130, who.code)
+	require.Contains(t, who.stderr.String(), "run "+run+" is left as it is; countersign resume carries it on")
+
+	require.Contains(t, d.command(t.Context(), "", "runs").stdout.String(), "running", "looking carries nothing on")
+	require.Empty(t, d.entered)
+
+	ctx, interrupt = context.WithCancel(t.Context())
+	again := d.begin(ctx, "run", d.dir, "--message", "hold", "--key", "again", "--json")
+	both := []string{<-d.entered, <-d.entered}
+	require.Contains(t, both, run, "a command that acts carries on what is open")
+	interrupt()
+	who = <-again
+	require.Equal(t, 130, who.code)
+	var left api.Run
+	require.NoError(t, json.Unmarshal([]byte(who.stdout.String()), &left))
+	require.Contains(t, both, left.ID)
+
+	d.release <- struct{}{}
+	d.release <- struct{}{}
+	who = d.command(t.Context(), "", "resume")
+	require.Equal(t, 0, who.code, who.stderr.String())
+	require.Contains(t, who.stdout.String(), "Held.")
+	require.Equal(t, "nothing is open\n", d.command(t.Context(), "", "resume").stdout.String())
+}
+
+// Whoever follows a run through the socket takes the store over when the other process ends.
+func TestFollowerTakesTheStoreOver(t *testing.T) {
+	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	ctx, interrupt := context.WithCancel(t.Context())
+	first := d.begin(ctx, "run", d.dir, "--message", "hold", "--key", "first")
+	a := <-d.entered
+	second := d.begin(t.Context(), "run", d.dir, "--message", "hold", "--key", "second")
+	b := <-d.entered
+	interrupt()
+	require.Equal(t, 130, (<-first).code)
+	require.ElementsMatch(t, []string{a, b}, []string{<-d.entered, <-d.entered}, "what was open goes on in the other process")
+	d.release <- struct{}{}
+	d.release <- struct{}{}
+	who := <-second
+	require.Equal(t, 0, who.code, who.stderr.String())
+	require.Equal(t, "Held.\n", who.stdout.String())
+}
+
+func TestApproveThroughTheSocketCarriesOnThere(t *testing.T) {
+	d := newDesk(t, holding+"  - {name: move_file, root: .}\n",
+		`{"calls": [{"id": "m1", "name": "move_file", "input": {"source": "a.txt", "destination": "b.txt"}}]}
+{"calls": [{"id": "h1", "name": "hold"}]}
+{"text": "Held."}`)
+	parked := d.command(t.Context(), "", "run", d.dir, "--message", "x", "--key", "first")
+	require.Equal(t, 3, parked.code, parked.stderr.String())
+	id := approvalID.FindStringSubmatch(parked.stdout.String())[1]
+	follow := d.begin(t.Context(), "approve", id)
+	run := <-d.entered
+	again := d.command(t.Context(), "", "deny", id)
+	require.Equal(t, 1, again.code)
+	require.Contains(t, again.stderr.String(), "is approved: approve by user:local")
+	watch := d.begin(t.Context(), "events", run, "--follow")
+	d.release <- struct{}{}
+	require.Equal(t, 0, (<-follow).code)
+	seen := <-watch
+	require.Equal(t, 0, seen.code, seen.stderr.String())
+	require.Contains(t, seen.stdout.String(), "finished")
+}
+
+// What keeps a run from going on is told, and the command ends instead of waiting for ever.
+func TestRunThatStandsStill(t *testing.T) {
+	d := newDesk(t, renaming, renames)
+	parked := d.command(t.Context(), "", "run", d.dir, "--message", "tidy")
+	require.Equal(t, 3, parked.code)
+	require.NoError(t, os.RemoveAll(filepath.Join(d.home(), "blobs")))
+	id := approvalID.FindStringSubmatch(parked.stdout.String())[1]
+	who := d.command(t.Context(), "", "approve", id)
+	require.Equal(t, 1, who.code)
+	require.Contains(t, who.stderr.String(), "trouble  step failed: ")
+	require.Contains(t, who.stderr.String(), "stands still: its execution has given up")
+}
+
+func TestStoreOfAProcessThatDoesNotAnswer(t *testing.T) {
+	d := newDesk(t, holding, `{"text": "Held."}`)
+	mute, err := local.Open(local.Options{Dir: d.home(), Registry: d.registry, Clock: clock.System()})
+	require.NoError(t, err)
+	who := &person{}
+	p := &program{
+		registry: d.registry, clock: clock.System(), stdout: &who.stdout, stderr: &who.stderr,
+		getenv: func(string) string { return d.home() }, patience: time.Millisecond,
+	}
+	require.Equal(t, 1, p.run(t.Context(), []string{"runs"}))
+	require.Contains(t, who.stderr.String(), "is in use by another process, which does not answer on "+local.SocketPath(d.home()))
+
+	waiting := d.begin(t.Context(), "run", d.dir, "--message", "x")
+	require.NoError(t, mute.Close())
+	require.Equal(t, 0, (<-waiting).code, "one that is just ending is waited for")
+}
+
+func TestSocketsThatAreLeft(t *testing.T) {
+	d := newDesk(t, holding, `{"text": "Held."}`)
+	require.NoError(t, os.MkdirAll(d.home(), 0o700))
+	socket := local.SocketPath(d.home())
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	require.NoError(t, err)
+	l.SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
+	require.Equal(t, 0, who.code, who.stderr.String())
+	require.NotContains(t, who.stderr.String(), "cannot reach")
+
+	require.NoError(t, os.WriteFile(socket, []byte("mine"), 0o600))
+	who = d.command(t.Context(), "", "run", d.dir, "--message", "x")
+	require.Equal(t, 0, who.code, "it works without the socket")
+	require.Contains(t, who.stderr.String(), "other commands cannot reach this one: listen on "+socket+": there is something else")
+}
+
+// The key of the API is in no output, whatever goes wrong.
+func TestKeyIsNotEchoed(t *testing.T) {
+	d := newDesk(t, strings.Replace(holding, "provider: script, file: model.jsonl", "provider: openai, id: m, baseURL: \"http://127.0.0.1:1/v1\", retry: {attempts: 1}", 1), "")
+	who := &person{}
+	p := &program{
+		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(""), stdout: &who.stdout, stderr: &who.stderr,
+		getenv: func(name string) string {
+			return map[string]string{"COUNTERSIGN_HOME": d.home(), "OPENAI_API_KEY": "sk-very-secret"}[name]
+		},
+	}
+	require.Equal(t, 1, p.run(t.Context(), []string{"run", d.dir, "--message", "x", "--json"}))
+	require.Contains(t, who.stderr.String(), "ended in error: model_failed")
+	require.NotContains(t, who.stdout.String()+who.stderr.String(), "sk-very-secret")
+}

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/builtin"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"countersign": func() { Main(testRegistry()) }})
+}
+
+// TestScripts are the commands a person types: testdata/script/*.txtar.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // under -race every command would end a second later
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits, "pending": pending, "document": document,
+		},
+	})
+}
+
+type nothing struct{}
+
+// testRegistry has the built-in tools, and charge, which takes longer than it may, so that nobody knows what became of it.
+func testRegistry(more ...tool.Tool) *registry.Registry {
+	tools, err := builtin.PerRun()
+	if err != nil {
+		panic(err)
+	}
+	charge := tool.Must(tool.New("charge", "Charges.", agent.EffectNonIdempotent, func(ctx context.Context, _ tool.Call, _ nothing) (agent.ToolResultData, error) {
+		<-ctx.Done()
+		return agent.ToolResultData{}, ctx.Err()
+	}, &tool.Options[nothing]{Timeout: 10 * time.Millisecond}))
+	return registry.Must(registry.New(append(append(tools, charge), more...)...))
+}
+
+// exits N COMMAND... wants a command to end with that exit code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits N COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var ended *exec.ExitError
+	switch err := ts.Exec(args[1], args[2:]...); {
+	case errors.As(err, &ended):
+		got = ended.ExitCode()
+	case err != nil:
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("%s: exit code %d, want %d", strings.Join(args[1:], " "), got, want)
+	}
+}
+
+// pending [CALL] sets APPROVAL, RUN and CALL to those of a request that waits: the oldest, or that about a call.
+func pending(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(ts.Exec("countersign", "approvals", "--json"))
+	var page struct {
+		Approvals []struct {
+			ID, Run string
+			Calls   []string
+		}
+	}
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &page))
+	for _, a := range page.Approvals {
+		if len(args) == 0 || a.Calls[0] == args[0] {
+			ts.Setenv("APPROVAL", a.ID)
+			ts.Setenv("RUN", a.Run)
+			ts.Setenv("CALL", a.Calls[0])
+			return
+		}
+	}
+	ts.Fatalf("no such request waits")
+}
+
+// document wants standard output to be exactly one JSON document; with POINTER VALUE pairs it holds these.
+func document(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args)%2 != 0 {
+		ts.Fatalf("usage: document [POINTER VALUE]...")
+	}
+	d := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout")))
+	var doc json.RawMessage
+	ts.Check(d.Decode(&doc))
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		ts.Fatalf("standard output has more than one document")
+	}
+	for i := 0; i < len(args); i += 2 {
+		got, ok, err := at(doc, args[i])
+		ts.Check(err)
+		if !ok || strings.Trim(string(got), `"`) != args[i+1] {
+			ts.Fatalf("%s: got %s, want %s", args[i], got, args[i+1])
+		}
+	}
+}
+
+// at is the value at a JSON pointer.
+func at(doc json.RawMessage, pointer string) (json.RawMessage, bool, error) {
+	for _, part := range strings.Split(pointer, "/")[1:] {
+		var list []json.RawMessage
+		var object map[string]json.RawMessage
+		if i, err := strconv.Atoi(part); err == nil {
+			if err := json.Unmarshal(doc, &list); err != nil || i >= len(list) {
+				return nil, false, err
+			}
+			doc = list[i]
+			continue
+		}
+		if err := json.Unmarshal(doc, &object); err != nil {
+			return nil, false, err
+		}
+		v, ok := object[part]
+		if !ok {
+			return nil, false, nil
+		}
+		doc = v
+	}
+	return doc, true, nil
+}

@@ -1,0 +1,89 @@
+package registry_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+type named string
+
+func (n named) Spec() agent.ToolSpec {
+	return agent.ToolSpec{
+		Name: string(n), Kind: agent.KindInternal, Description: "Works.", Effect: agent.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
+	}
+}
+
+func (n named) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
+	return agent.ToolResultData{Content: string(n)}, nil
+}
+
+func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+
+func TestAddFS(t *testing.T) {
+	r := registry.Must(registry.New(named("orders.get"), named("mail.send")))
+	require.NoError(t, r.AddFS(fstest.MapFS{
+		"zoe/agent.yaml":       file("name: zoe\nsystem: s\nmodel: {provider: demo, id: m}\ntools: [{name: orders.get}]\n"),
+		"abe/agent.yaml":       file("name: abe\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+		"abe/deep/agent.yaml":  file("not an agent"),
+		"README.md":            file("neither"),
+		"zoe/scenarios/a.yaml": file("neither"),
+	}))
+	require.Equal(t, []string{"abe", "zoe"}, r.Agents())
+	d, ok := r.Agent("zoe")
+	require.True(t, ok)
+	require.Equal(t, []agent.ToolSpec{named("orders.get").Spec()}, d.Tools)
+	_, ok = r.Agent("eve")
+	require.False(t, ok)
+	got, ok := r.Tools().Lookup("mail.send")
+	require.True(t, ok)
+	require.Equal(t, named("mail.send"), got)
+}
+
+// Every broken file is named, and the good ones beside it are added.
+func TestAddFSReportsEveryProblem(t *testing.T) {
+	r := registry.Must(registry.New(named("orders.get")))
+	err := r.AddFS(fstest.MapFS{
+		"good/agent.yaml":    file("name: good\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+		"unknown/agent.yaml": file("name: unknown\nsystem: s\nmodel: {provider: demo, id: m}\ntools: [{name: orders.put}]\n"),
+		"broken/agent.yaml":  file("name: [\n"),
+		"again/agent.yaml":   file("name: good\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+	})
+	require.ErrorContains(t, err, "unknown/agent.yaml")
+	require.ErrorContains(t, err, "orders.get", "the known ones are listed")
+	require.ErrorContains(t, err, "broken/agent.yaml")
+	require.ErrorContains(t, err, "the name is taken")
+	require.Equal(t, []string{"good"}, r.Agents())
+}
+
+func TestAddRefuses(t *testing.T) {
+	r := registry.Must(registry.New())
+	require.ErrorContains(t, r.Add(agent.Definition{Name: "Bad Name"}), "register agent Bad Name")
+	require.Empty(t, r.Agents())
+	_, err := r.Read(fstest.MapFS{}, "gone/agent.yaml")
+	require.ErrorContains(t, err, "gone/agent.yaml")
+}
+
+// An agent is kept as it was when it was added.
+func TestAddKeepsACopy(t *testing.T) {
+	r := registry.Must(registry.New())
+	d, err := agent.Definition{Name: "abe", System: "s", Model: agent.ModelSpec{Provider: "demo", ID: "m"}}.Resolve()
+	require.NoError(t, err)
+	require.NoError(t, r.Add(d))
+	d.System = "changed"
+	got, _ := r.Agent("abe")
+	require.Equal(t, "s", got.System)
+}
+
+func TestNewRefusesTwoOfAName(t *testing.T) {
+	_, err := registry.New(named("orders.get"), named("orders_get"))
+	require.ErrorContains(t, err, "orders_get", "both are orders_get to a model")
+	require.Panics(t, func() { registry.Must(registry.New(named("x"), named("x"))) })
+}
