@@ -89,15 +89,21 @@ func (r *reader) permission(d *agent.Definition) read {
 	}
 }
 
-// scope refuses decisions that would hold for a tool. Under block_and_retry nobody is asked yet, so it makes no difference;
+// scope refuses decisions that would hold for a tool, and ones kept from before the call was suspended. Under block_and_retry nobody is asked yet, so it makes no difference;
 // with arvo's scope and the other mode it does, though the file may not say so.
 func (r *reader) scope(path string, d agent.Definition, written string) {
 	preset := "call"
 	if d.Preset == agent.PresetArvo {
 		preset = "tool"
 	}
-	if d.Permission.Mode == agent.ModeSuspendAndReplay && cmp.Or(written, preset) == "tool" {
+	if d.Permission.Mode != agent.ModeSuspendAndReplay {
+		return
+	}
+	if cmp.Or(written, preset) == "tool" {
 		r.add(join(path, "scope"), "got tool, which is not supported yet; want call")
+	}
+	if d.Early == agent.EarlyKeep { // arvo's, and idle with arvo's own mode: nobody is asked
+		r.add(join(path, "early"), "got keep, which is not supported yet; want refuse")
 	}
 }
 

@@ -19,7 +19,7 @@ var working = map[string]string{
 	"model.retry.attempts": "9", "model.retry.backoff": "1ms", "model.retry.maxBackoff": "9s",
 	"tools[].name": "mail.send", "tools[].kind": "internal", "tools[].description": "other", "tools[].schema": "{type: object, title: x}",
 	"tools[].effect": "idempotent", "tools[].priority": "5", "tools[].timeout": "9s",
-	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "call", "permission.approvers": `["user:bo"]`, "permission.early": "keep",
+	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "call", "permission.approvers": `["user:bo"]`, "permission.early": "refuse",
 	"permission.rules[].tool": "other", "permission.rules[].verdict": "deny", "permission.rules[].approvers": `["user:bo"]`,
 	"permission.rules[].expires": "1h", "permission.rules[].note": "other", "permission.rules[].when[].path": "/other",
 	"permission.rules[].when[].eq": "1", "permission.rules[].when[].ne": "1", "permission.rules[].when[].gt": "1", "permission.rules[].when[].gte": "1",
@@ -29,7 +29,7 @@ var working = map[string]string{
 }
 
 // Keys whose only working value is the one in force, so that reading them changes nothing.
-var oneValue = []string{"tools[].kind", "permission.scope"}
+var oneValue = []string{"tools[].kind", "permission.scope", "permission.early"}
 
 // readKeys runs one of the keys through the reader and returns what it made and what it complained of.
 func readKeys(t *testing.T, path, value string) (agent.Definition, Problems) {

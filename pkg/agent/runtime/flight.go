@@ -14,8 +14,13 @@ import (
 	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
-// maxInline is the longest result, in bytes, that stands in the journal itself; a longer one is a blob.
-const maxInline = 48 * 1024
+// What stands in the journal itself, in bytes as it is stored: a longer result is a blob, more media are left out, and results that
+// are more together take several entries.
+const (
+	maxInline  = 48 << 10
+	maxMedia   = 128 << 10
+	maxResults = 96 << 10
+)
 
 // maxErrorText bounds, in runes, a tool's Go error as the model is told it.
 const maxErrorText = 2000
@@ -25,6 +30,7 @@ type execution struct {
 	call    agent.Call
 	claimed bool
 	event   agent.Event // once finished: CallFinished; nil where it ran out of time and nobody can say what became of it
+	size    int         // of the event, in bytes, about
 }
 
 // flight is what one invocation has in the air and in its hands. Safe for concurrent use.
@@ -71,11 +77,37 @@ func (f *flight) took(x *execution) {
 
 func (f *flight) landed(x *execution, e agent.Event) {
 	f.mu.Lock()
-	x.event = e
+	x.event, x.size = e, eventSize(e)
 	delete(f.air, x.call.ID)
 	f.hands = append(f.hands, x)
 	f.mu.Unlock()
 	f.signal.Notify()
+}
+
+// eventSize is how many bytes of an entry a result takes, less what names it.
+func eventSize(e agent.Event) int {
+	f, ok := e.(agent.CallFinished)
+	if !ok {
+		return 0
+	}
+	return storedLen(f.Content) + mediaSize(f.Media)
+}
+
+// storedLen is the length of text as a JSON string: control characters take six bytes.
+func storedLen(text string) int {
+	b, err := agent.MarshalVerbatim(text)
+	if err != nil { // a string always marshals
+		return 6 * len(text)
+	}
+	return len(b)
+}
+
+func mediaSize(media []agent.Media) int {
+	n := 0
+	for _, m := range media {
+		n += len(m.Data)
+	}
+	return n
 }
 
 // finishedNow is what has landed and is not stored; it stays in hand until stored says otherwise.
@@ -216,11 +248,15 @@ func (r *round) finished(ctx context.Context, c agent.Call, res agent.ToolResult
 	if c.Grant != nil && c.Grant.Edited {
 		text = agent.TextEdited(c.Grant.By, string(c.Input)) + text
 	}
-	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: text, Media: res.Media}
+	media := res.Media
+	if n := mediaSize(media); n > maxMedia {
+		text, media = text+fmt.Sprintf("\n[%d bytes of media left out: at most %d can be kept]", n, maxMedia), nil
+	}
+	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: text, Media: media}
 	if res.IsError {
 		e.Reason = agent.WhyToolError
 	}
-	if len(text) <= maxInline {
+	if storedLen(text) <= maxInline {
 		return e, nil
 	}
 	digest := store.BlobDigest([]byte(text))

@@ -45,10 +45,10 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 		return nil, err
 	}
 	p := &plan{draft: d, resumes: r.loaded.State.Status == agent.RunWaiting}
-	for size := 0; size <= maxResults; {
-		f, ok := r.flight.finishedNext(p.taken)
-		if !ok {
-			break
+	size := 0
+	for _, f := range r.flight.finishedNow() {
+		if size += f.size; size > maxResults && len(p.taken) > 0 {
+			break // the next entry holds it
 		}
 		if err := r.takeIn(ctx, p, f); err != nil {
 			return nil, err

@@ -102,6 +102,37 @@ func TestInboxOfAnotherSlot(t *testing.T) {
 	require.ErrorContains(t, err, "read inbox slot 1: it holds the fact of slot 7")
 }
 
+// The inbox is handed out as one entry can hold it, and said to be full where nothing else has room beside it.
+func TestFullInbox(t *testing.T) {
+	const kb = 1 << 10
+	for name, c := range map[string]struct {
+		sizes []int
+		reads []int // how many inputs each load gives, each drained before the next
+		full  []bool
+	}{
+		"small":            {[]int{1 * kb, 2 * kb, 3 * kb}, []int{3}, []bool{false}},
+		"half":             {[]int{60 * kb, 60 * kb}, []int{2}, []bool{true}},
+		"one large":        {[]int{270 * kb}, []int{1}, []bool{true}},
+		"large, then more": {[]int{200 * kb, 100 * kb, 1 * kb}, []int{1, 2}, []bool{true, true}},
+		"several large":    {[]int{270 * kb, 270 * kb, 1 * kb}, []int{1, 1, 1}, []bool{true, true, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := memory.New()
+			st := begin(t, store.NewJournal(table, 0), runID)
+			for i, n := range c.sizes {
+				st.accept(fmt.Sprint("m", i), strings.Repeat("x", n))
+			}
+			for i, n := range c.reads {
+				l := load(t, table)
+				require.Len(t, l.Inbox, n, "load %d", i)
+				require.Equal(t, c.full[i], l.Full, "load %d", i)
+				st.commit(l.Inbox...)
+			}
+			require.Empty(t, load(t, table).Inbox)
+		})
+	}
+}
+
 // A hundred senders at once, some of them twice: every input once, in one contiguous order that all readers agree on.
 func TestAcceptConcurrently(t *testing.T) {
 	onEach(t, func(t *testing.T, table store.Table) {
