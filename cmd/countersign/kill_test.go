@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The command itself, killed with SIGKILL at twenty random moments of `run --yes` and then taken up by `resume` and `approve`, as a
+// person would: the run completes, every file is there once and under its new name.
+func TestRunKilledAtRandomMomentsAndResumed(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "countersign")
+	out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+	agent := agentFolder(t)
+	whole := timed(t, func() {
+		c := folder(t, bin, agent)
+		require.Zero(t, c.exit(c.run()))
+		c.done()
+	})
+	for range 20 {
+		c := folder(t, bin, agent)
+		cmd := c.run()
+		timer := time.AfterFunc(time.Duration(rand.Int64N(int64(whole))), func() { _ = cmd.Process.Kill() })
+		require.NoError(t, cmd.Start())
+		_ = cmd.Wait() // killed, or through before that
+		timer.Stop()
+		c.carryOn()
+		c.done()
+	}
+}
+
+func timed(t *testing.T, f func()) time.Duration {
+	t.Helper()
+	began := time.Now()
+	f()
+	return time.Since(began)
+}
+
+const tidy = `
+name: tidy
+system: You tidy.
+model: {provider: demo, id: stand-in}
+tools:
+  - {name: list_directory, root: inbox}
+  - {name: read_text, root: inbox}
+  - {name: extract_text, root: inbox}
+  - {name: move_file, root: inbox}
+limits: {interactions: 60}
+`
+
+func agentFolder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "agent.yaml"), []byte(tidy), 0o600))
+	return dir
+}
+
+// person is somebody at a terminal, with one store and one folder of notes.
+type person struct {
+	t                     *testing.T
+	bin, agent, home, dir string
+}
+
+func folder(t *testing.T, bin, agent string) *person {
+	t.Helper()
+	p := &person{t: t, bin: bin, agent: agent, home: filepath.Join(t.TempDir(), "home"), dir: t.TempDir()}
+	for name, text := range map[string]string{"a.txt": "Team meeting\nTuesday", "b.txt": "Shopping list\nmilk", "c.txt": "Flight booked\nLisbon"} {
+		require.NoError(t, os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600))
+	}
+	return p
+}
+
+func (p *person) command(args ...string) *exec.Cmd {
+	return exec.Command(p.bin, append([]string{"--home", p.home}, args...)...)
+}
+
+func (p *person) run() *exec.Cmd {
+	return p.command("run", p.agent, "--dir", p.dir, "--message", "Tidy up.", "--key", "k", "--yes")
+}
+
+func (p *person) exit(cmd *exec.Cmd) int {
+	p.t.Helper()
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		require.NoError(p.t, err)
+	}
+	code := cmd.ProcessState.ExitCode()
+	require.Contains(p.t, []int{0, 3}, code, "%s\n%s", strings.Join(cmd.Args, " "), out)
+	return code
+}
+
+// carryOn resumes and approves until nothing waits. A run that had not begun when it was killed is started again, by its key.
+func (p *person) carryOn() {
+	p.t.Helper()
+	for p.exit(p.command("resume")) == 3 {
+		out, err := p.command("approvals", "--json").Output()
+		require.NoError(p.t, err)
+		var list struct {
+			Approvals []struct{ ID, Kind string }
+		}
+		require.NoError(p.t, json.Unmarshal(out, &list), string(out))
+		require.NotEmpty(p.t, list.Approvals)
+		for _, a := range list.Approvals {
+			require.Equal(p.t, "call", a.Kind, "move_file can always tell what became of it")
+			p.exit(p.command("approve", a.ID))
+		}
+	}
+	p.exit(p.run())
+}
+
+func (p *person) done() {
+	p.t.Helper()
+	entries, err := os.ReadDir(p.dir)
+	require.NoError(p.t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	require.Equal(p.t, []string{"flight_booked.txt", "shopping_list.txt", "team_meeting.txt"}, names)
+	out, err := p.command("runs", "--json").Output()
+	require.NoError(p.t, err)
+	require.Equal(p.t, 1, strings.Count(string(out), `"natural_end"`), string(out))
+}

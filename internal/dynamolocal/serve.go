@@ -1,0 +1,147 @@
+package dynamolocal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent/clock"
+)
+
+// The arguments of the second process, and the line by which it says that the server answers.
+const (
+	serveCommand = "serve-dynamodb"
+	inNamespace  = "in-namespace"
+	onHost       = "on-host"
+	ready        = "ready"
+)
+
+const (
+	startTimeout = 60 * time.Second
+	startPoll    = 20 * time.Millisecond
+)
+
+// serve is the second process. It gives its exit code: 0 when its input has ended, 1 for anything else.
+func serve(socket, folder string, contained bool) int {
+	err := serveUntilEnd(socket, folder, contained)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func serveUntilEnd(socket, folder string, contained bool) error {
+	if contained {
+		if err := loopbackUp(); err != nil {
+			return fmt.Errorf("bring up loopback: %w", err)
+		}
+	}
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	java := command(ctx, folder, port)
+	if err := java.Start(); err != nil {
+		cancel()
+		return fmt.Errorf("start java: %w", err)
+	}
+	ended := make(chan error, 3)
+	go func() { ended <- fmt.Errorf("java ended: %w", java.Wait()) }()
+	go func() {
+		_, err := io.Copy(io.Discard, os.Stdin)
+		ended <- err
+	}()
+	go func() {
+		if err := relay(ctx, socket, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil {
+			ended <- err
+		}
+	}()
+	err = <-ended
+	cancel() // kills java
+	return err
+}
+
+// freePort finds a port nobody listens on. In a namespace it is any.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a port: %w", err)
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+func command(ctx context.Context, folder string, port int) *exec.Cmd {
+	java := exec.CommandContext(ctx, "java",
+		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.library.path=./DynamoDBLocal_lib",
+		"-jar", "DynamoDBLocal.jar", "-port", strconv.Itoa(port), "-inMemory", "-sharedDb", "-disableTelemetry")
+	java.Dir = folder
+	java.Stdout, java.Stderr = os.Stderr, os.Stderr
+	return java
+}
+
+// relay waits until the server takes connections, says so, and hands it those made to the socket.
+func relay(ctx context.Context, socket, server string) error {
+	if err := answering(ctx, server); err != nil {
+		return err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	fmt.Println(ready)
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		go func() {
+			if err := join(c, server); err != nil {
+				fmt.Fprintln(os.Stderr, "relay:", err)
+			}
+		}()
+	}
+}
+
+func answering(ctx context.Context, server string) error {
+	c := clock.System()
+	ctx, cancel := c.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", server)
+		if err == nil {
+			return conn.Close()
+		}
+		if sleep := c.Sleep(ctx, startPoll); sleep != nil {
+			return fmt.Errorf("wait for the server: %w", errors.Join(err, sleep))
+		}
+	}
+}
+
+// join copies both ways until either side ends.
+func join(client net.Conn, server string) error {
+	s, err := net.Dial("tcp", server)
+	if err != nil {
+		return errors.Join(err, client.Close())
+	}
+	var both sync.WaitGroup
+	both.Go(func() { copyAll(s, client) })
+	both.Go(func() { copyAll(client, s) })
+	both.Wait()
+	return nil
+}
+
+// copyAll ends both connections with the copy: whoever is on the other side sees it, and there is nobody else to tell.
+func copyAll(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	_ = to.Close()
+	_ = from.Close()
+}
