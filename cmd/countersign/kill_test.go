@@ -29,8 +29,8 @@ func TestRunKilledAtRandomMomentsAndResumed(t *testing.T) {
 	for range 20 {
 		c := folder(t, bin, agent)
 		cmd := c.run()
-		timer := time.AfterFunc(time.Duration(rand.Int64N(int64(whole))), func() { _ = cmd.Process.Kill() })
 		require.NoError(t, cmd.Start())
+		timer := time.AfterFunc(time.Duration(rand.Int64N(int64(whole))), func() { _ = cmd.Process.Kill() })
 		_ = cmd.Wait() // killed, or through before that
 		timer.Stop()
 		c.carryOn()

@@ -48,26 +48,26 @@ func serveUntilEnd(socket, folder string, contained bool) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	java := command(ctx, folder, port)
+	java := command(folder, port)
 	if err := java.Start(); err != nil {
-		cancel()
 		return fmt.Errorf("start java: %w", err)
 	}
-	ended := make(chan error, 3)
-	go func() { ended <- fmt.Errorf("java ended: %w", java.Wait()) }()
+	exited := make(chan string, 1)
+	go func() { exited <- fmt.Sprint(java.Wait()) }()
+	ended := make(chan error, 2)
 	go func() {
 		_, err := io.Copy(io.Discard, os.Stdin)
 		ended <- err
 	}()
-	go func() {
-		if err := relay(ctx, socket, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil {
-			ended <- err
-		}
-	}()
-	err = <-ended
-	cancel() // kills java
-	return err
+	go func() { ended <- relay(socket, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) }()
+	select {
+	case how := <-exited:
+		return fmt.Errorf("java ended: %s", how)
+	case err := <-ended:
+		kill := java.Process.Kill()
+		<-exited // as killed, which is no news
+		return errors.Join(err, kill)
+	}
 }
 
 // freePort finds a port nobody listens on. In a namespace it is any.
@@ -79,8 +79,8 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-func command(ctx context.Context, folder string, port int) *exec.Cmd {
-	java := exec.CommandContext(ctx, "java",
+func command(folder string, port int) *exec.Cmd {
+	java := exec.Command("java",
 		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.library.path=./DynamoDBLocal_lib",
 		"-jar", "DynamoDBLocal.jar", "-port", strconv.Itoa(port), "-inMemory", "-sharedDb", "-disableTelemetry")
 	java.Dir = folder
@@ -89,8 +89,8 @@ func command(ctx context.Context, folder string, port int) *exec.Cmd {
 }
 
 // relay waits until the server takes connections, says so, and hands it those made to the socket.
-func relay(ctx context.Context, socket, server string) error {
-	if err := answering(ctx, server); err != nil {
+func relay(socket, server string) error {
+	if err := answering(server); err != nil {
 		return err
 	}
 	l, err := net.Listen("unix", socket)
@@ -111,9 +111,9 @@ func relay(ctx context.Context, socket, server string) error {
 	}
 }
 
-func answering(ctx context.Context, server string) error {
+func answering(server string) error {
 	c := clock.System()
-	ctx, cancel := c.WithTimeout(ctx, startTimeout)
+	ctx, cancel := c.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", server)

@@ -495,10 +495,11 @@ func TestA14ExpiryBoundary(t *testing.T) {
 	t.Run("deciding", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *room) {
 			r.untilExpiry(0)
-			_, err := r.decide(approval.Approve, ana)
-			require.ErrorIs(t, err, approval.ErrExpired)
-			_, err = r.decide(approval.Deny, ana)
-			require.ErrorIs(t, err, approval.ErrExpired)
+			r.table.on("A", func() error { return errBlown }, nil)
+			for _, a := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
+				_, err := r.decide(a, ana)
+				require.ErrorIs(t, err, approval.ErrExpired, "it is not even tried")
+			}
 			require.Empty(t, r.inbox())
 		})
 		inBubble(t, func(t *testing.T, r *room) {

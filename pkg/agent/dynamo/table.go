@@ -178,7 +178,7 @@ func (t *Table) transact(ctx context.Context, ops []store.Op) error {
 		return err
 	}
 	_, err = t.api.TransactWriteItems(ctx, in, once)
-	if uncertain(err) && in.ClientRequestToken != nil && ctx.Err() == nil {
+	if uncertain(err) && t.token != nil && ctx.Err() == nil {
 		_, err = t.api.TransactWriteItems(ctx, in, once)
 		if transient(err) {
 			return fmt.Errorf("write %d items, first %q %q: outcome unknown: %v", len(ops), ops[0].Item.PK, ops[0].Item.SK, err) //nolint:errorlint // a sentinel would say that nothing was written

@@ -852,11 +852,12 @@ func TestRule14Sweeper(t *testing.T) {
 	t.Run("past the limit the run ends as failed", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.start()
-			for w.state().Status != agent.RunDone {
-				w.waiter.ended(w.state().Owner)
+			for i := int64(0); w.head().Status != agent.RunDone; i++ {
+				w.waiter.ended(runtime.ExecutionName(w.run, i))
 				require.NotEqual(t, runtime.RepairNone, w.sweep())
 			}
 			require.Equal(t, agent.ReasonError, w.state().Reason)
+			require.EqualValues(t, 100, w.state().Generation)
 			require.ErrorIs(t, w.send("m1", "Hello?"), runtime.ErrRunFinished)
 		})
 	})

@@ -59,13 +59,16 @@ func TestCacheHoldsNoPhantom(t *testing.T) {
 		"written":     func(f *flaky) { f.after = blown },
 	} {
 		t.Run(name, func(t *testing.T) {
-			table := &flaky{Table: memory.New()}
+			counts := counting.Wrap(memory.New())
+			table := &flaky{Table: counts}
 			st := warmRun(t, table)
 			d := st.draft(agent.Replied{Inference: 5, Model: "m", Text: "Phantom?"})
 			harm(table)
 			require.ErrorIs(t, st.j.Append(context.Background(), st.s, d), blown)
-			requireState(t, load(t, table).State, st.load().State)
+			counts.Reset()
 			st.s = st.load().State
+			require.EqualValues(t, 1, counts.Snapshot().Queries, "it does not begin with what is not there")
+			requireState(t, load(t, table).State, st.s)
 			st.inference("The next.")
 			requireState(t, load(t, table).State, st.s)
 		})

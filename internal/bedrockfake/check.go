@@ -1,0 +1,203 @@
+package bedrockfake
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// body is the part of a request that rules are about.
+type body struct {
+	System   []content `json:"system"`
+	Messages []struct {
+		Role    string    `json:"role"`
+		Content []content `json:"content"`
+	} `json:"messages"`
+	ToolConfig *struct {
+		Tools []struct {
+			ToolSpec *struct {
+				Name        string  `json:"name"`
+				Description *string `json:"description"`
+				InputSchema struct {
+					JSON json.RawMessage `json:"json"`
+				} `json:"inputSchema"`
+			} `json:"toolSpec"`
+		} `json:"tools"`
+	} `json:"toolConfig"`
+}
+
+type content struct {
+	Text    *string `json:"text"`
+	ToolUse *struct {
+		ID    string          `json:"toolUseId"`
+		Name  string          `json:"name"`
+		Input json.RawMessage `json:"input"`
+	} `json:"toolUse"`
+	ToolResult *struct {
+		ID      string    `json:"toolUseId"`
+		Content []content `json:"content"`
+	} `json:"toolResult"`
+	Image    *media `json:"image"`
+	Document *media `json:"document"`
+}
+
+type media struct {
+	Format string `json:"format"`
+	Name   string `json:"name"`
+	Source struct {
+		Bytes []byte `json:"bytes"`
+	} `json:"source"`
+}
+
+var (
+	toolName     = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	documentName = regexp.MustCompile(`^[a-zA-Z0-9\-()\[\]]+( [a-zA-Z0-9\-()\[\]]+)*$`)
+	formats      = []string{"png", "jpeg", "gif", "webp", "pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"}
+)
+
+// Check says which rule of Bedrock's a request's body breaks, nil = none that is known here: the user speaks first and roles
+// alternate; no text is blank; each toolUse has an object for input and meets exactly one toolResult, in the next message and
+// before its texts; tool blocks need tools beside them; tools have a proper name and an object for schema; documents have a
+// proper name that no other has and a text beside them.
+func Check(request []byte) error {
+	var b body
+	if err := json.Unmarshal(request, &b); err != nil {
+		return fmt.Errorf("the body is not JSON of the right kind: %w", err)
+	}
+	if len(b.Messages) == 0 || b.Messages[0].Role != "user" {
+		return errors.New("a conversation must start with a user message")
+	}
+	c := checking{names: map[string]bool{}, ids: map[string]bool{}}
+	for i, m := range b.Messages {
+		if i > 0 && m.Role == b.Messages[i-1].Role {
+			return fmt.Errorf("messages.%d: roles must alternate", i)
+		}
+		if err := c.message(m.Role, m.Content); err != nil {
+			return fmt.Errorf("messages.%d: %w", i, err)
+		}
+	}
+	if len(c.open) > 0 {
+		return errors.New("the last message has a toolUse without a toolResult")
+	}
+	return errors.Join(b.checkTools(len(c.ids) > 0), blankIn(b.System))
+}
+
+func (b body) checkTools(needed bool) error {
+	if b.ToolConfig == nil {
+		if needed {
+			return errors.New("the toolConfig field must be defined when using toolUse and toolResult content blocks")
+		}
+		return nil
+	}
+	found := false
+	for i, t := range b.ToolConfig.Tools {
+		if t.ToolSpec == nil {
+			continue
+		}
+		found = true
+		if !toolName.MatchString(t.ToolSpec.Name) || !isObject(t.ToolSpec.InputSchema.JSON) ||
+			t.ToolSpec.Description != nil && *t.ToolSpec.Description == "" {
+			return fmt.Errorf("toolConfig.tools.%d is not in order", i)
+		}
+	}
+	if !found {
+		return errors.New("toolConfig has no tools")
+	}
+	return nil
+}
+
+// checking goes through the messages: names of documents and ids of calls so far, and the calls that wait for their results.
+type checking struct {
+	names, ids map[string]bool
+	open       []string
+}
+
+func (c *checking) message(role string, blocks []content) error {
+	if len(blocks) == 0 {
+		return errors.New("content is empty")
+	}
+	if err := errors.Join(blankIn(blocks), c.results(role, blocks)); err != nil {
+		return err
+	}
+	for _, b := range blocks {
+		if err := errors.Join(c.call(role, b), c.media(role, b, blocks)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// results checks that a message answers the calls of the one before it, each once, before anything else.
+func (c *checking) results(role string, blocks []content) error {
+	var answered []string
+	for i, b := range blocks {
+		if b.ToolResult == nil {
+			continue
+		}
+		if i != len(answered) || role != "user" {
+			return errors.New("a toolResult must come first, in a message of the user")
+		}
+		if len(b.ToolResult.Content) == 0 {
+			return errors.New("a toolResult is empty")
+		}
+		if err := blankIn(b.ToolResult.Content); err != nil {
+			return err
+		}
+		answered = append(answered, b.ToolResult.ID)
+	}
+	slices.Sort(answered)
+	slices.Sort(c.open)
+	if !slices.Equal(answered, c.open) {
+		return errors.New("each toolUse of the message before must have exactly one toolResult, and no other may be there")
+	}
+	c.open = nil
+	return nil
+}
+
+func (c *checking) call(role string, b content) error {
+	if b.ToolUse == nil {
+		return nil
+	}
+	if role != "assistant" || c.ids[b.ToolUse.ID] || !isObject(b.ToolUse.Input) || !toolName.MatchString(b.ToolUse.Name) {
+		return errors.New("a toolUse is the user's, has the id of another, no object for input or no proper name")
+	}
+	c.ids[b.ToolUse.ID] = true
+	c.open = append(c.open, b.ToolUse.ID)
+	return nil
+}
+
+func (c *checking) media(role string, b content, beside []content) error {
+	for _, m := range []*media{b.Image, b.Document} {
+		if m != nil && (role != "user" || len(m.Source.Bytes) == 0 || !slices.Contains(formats, m.Format)) {
+			return errors.New("an image or document is not the user's, is empty or of no known format")
+		}
+	}
+	if b.Document == nil {
+		return nil
+	}
+	name := b.Document.Name
+	if !documentName.MatchString(name) || c.names[name] {
+		return errors.New("a document has the name of another or no proper one")
+	}
+	c.names[name] = true
+	if !slices.ContainsFunc(beside, func(b content) bool { return b.Text != nil }) {
+		return errors.New("a message with a document needs a text")
+	}
+	return nil
+}
+
+func blankIn(blocks []content) error {
+	for i, b := range blocks {
+		if b.Text != nil && strings.TrimSpace(*b.Text) == "" {
+			return fmt.Errorf("the text field in the ContentBlock object at content.%d is blank", i)
+		}
+	}
+	return nil
+}
+
+func isObject(text json.RawMessage) bool {
+	return json.Valid(text) && strings.HasPrefix(strings.TrimSpace(string(text)), "{")
+}

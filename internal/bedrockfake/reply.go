@@ -1,0 +1,149 @@
+package bedrockfake
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// Reply is a reply of a model. It answers Converse in one piece and ConverseStream as Frames.
+type Reply struct {
+	Blocks     []Block
+	StopReason string // "" = tool_use if a block is one, else end_turn
+	Usage      Usage
+	Router     string // the model that a prompt router chose; "" = no trace
+}
+
+// Usage counts tokens; Input without the cached ones.
+type Usage struct{ Input, Output, CacheRead, CacheWrite int }
+
+// Block is a content block in both forms: whole, and as the pieces that a stream sends.
+type Block struct {
+	Whole  json.RawMessage   // of Converse; nil = the block can only be streamed
+	Start  json.RawMessage   // of contentBlockStart; nil = there is none, as with text
+	Deltas []json.RawMessage // of contentBlockDelta
+}
+
+// Text is a text in pieces.
+func Text(pieces ...string) Block {
+	b := Block{Whole: object("text", strings.Join(pieces, ""))}
+	for _, p := range pieces {
+		b.Deltas = append(b.Deltas, object("text", p))
+	}
+	return b
+}
+
+// ToolUse is a call whose input comes in pieces of JSON text. Input that is no JSON can only be streamed.
+func ToolUse(id, name string, pieces ...string) Block {
+	start := map[string]any{"toolUseId": id, "name": name}
+	b := Block{Start: object("toolUse", start)}
+	for _, p := range pieces {
+		b.Deltas = append(b.Deltas, object("toolUse", map[string]string{"input": p}))
+	}
+	input := json.RawMessage(strings.Join(pieces, ""))
+	if len(input) == 0 {
+		input = json.RawMessage(`{}`)
+	}
+	if json.Valid(input) {
+		b.Whole = object("toolUse", map[string]any{"toolUseId": id, "name": name, "input": input})
+	}
+	return b
+}
+
+// Reasoning is a reasoning block with its signature.
+func Reasoning(text, signature string) Block {
+	return Block{
+		Whole: object("reasoningContent", map[string]any{"reasoningText": map[string]string{"text": text, "signature": signature}}),
+		Deltas: []json.RawMessage{
+			object("reasoningContent", map[string]string{"text": text}),
+			object("reasoningContent", map[string]string{"signature": signature}),
+		},
+	}
+}
+
+// Other is a block of any kind, such as one that the SDK does not know.
+func Other(kind string, value any) Block {
+	return Block{Whole: object(kind, value), Start: object(kind, value), Deltas: []json.RawMessage{object(kind, value)}}
+}
+
+func (r Reply) serve(w http.ResponseWriter, request *http.Request, stream bool) {
+	if stream {
+		Stream{Frames: r.Frames()}.serve(w, request, stream)
+		return
+	}
+	body, ok := r.whole()
+	if !ok {
+		invalid("this reply can only be streamed").serve(w, request, stream)
+		return
+	}
+	Body{Type: "application/json", Text: string(body)}.serve(w, request, stream)
+}
+
+func (r Reply) whole() (body json.RawMessage, ok bool) {
+	content := []json.RawMessage{}
+	for _, b := range r.Blocks {
+		if b.Whole == nil {
+			return nil, false
+		}
+		content = append(content, b.Whole)
+	}
+	reply := r.end()
+	reply["output"] = map[string]any{"message": map[string]any{"role": "assistant", "content": content}}
+	reply["stopReason"] = r.stopReason()
+	return encode(reply), true
+}
+
+// end is what comes behind the content in either form.
+func (r Reply) end() map[string]any {
+	u := r.Usage
+	end := map[string]any{
+		"usage": map[string]int{
+			"inputTokens": u.Input, "outputTokens": u.Output, "totalTokens": u.Input + u.Output + u.CacheRead + u.CacheWrite,
+			"cacheReadInputTokens": u.CacheRead, "cacheWriteInputTokens": u.CacheWrite,
+		},
+		"metrics": map[string]int{"latencyMs": 1},
+	}
+	if r.Router != "" {
+		end["trace"] = map[string]any{"promptRouter": map[string]string{"invokedModelId": r.Router}}
+	}
+	return end
+}
+
+func (r Reply) stopReason() string {
+	if r.StopReason != "" {
+		return r.StopReason
+	}
+	for _, b := range r.Blocks {
+		if strings.HasPrefix(string(b.Start), `{"toolUse"`) {
+			return "tool_use"
+		}
+	}
+	return "end_turn"
+}
+
+// Frames are the reply as a stream sends it.
+func (r Reply) Frames() []Frame {
+	frames := []Frame{Event("messageStart", map[string]string{"role": "assistant"})}
+	for i, b := range r.Blocks {
+		if b.Start != nil {
+			frames = append(frames, Event("contentBlockStart", map[string]any{"contentBlockIndex": i, "start": b.Start}))
+		}
+		for _, d := range b.Deltas {
+			frames = append(frames, Event("contentBlockDelta", map[string]any{"contentBlockIndex": i, "delta": d}))
+		}
+		frames = append(frames, Event("contentBlockStop", map[string]any{"contentBlockIndex": i}))
+	}
+	return append(frames, Event("messageStop", map[string]string{"stopReason": r.stopReason()}), Event("metadata", r.end()))
+}
+
+// object is a JSON object of one member.
+func object(key string, value any) json.RawMessage { return encode(map[string]any{key: value}) }
+
+// encode writes JSON that cannot fail: all of it is made in this package or given as JSON by a test.
+func encode(v any) json.RawMessage {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("bedrockfake: " + err.Error())
+	}
+	return text
+}

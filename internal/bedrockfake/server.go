@@ -1,0 +1,214 @@
+// Package bedrockfake is Amazon Bedrock on the loopback interface: the wire of Converse and ConverseStream, with replies from
+// a script. It is for tests that drive the real SDK, and knows nothing of agents.
+//
+//	server := bedrockfake.New(
+//		bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.ToolUse("t1", "orders_get", `{"id":`, `1}`)}},
+//		bedrockfake.Failure{Status: 429, Code: "ThrottlingException", Message: "slow down"},
+//		bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("It ", "has shipped.")}},
+//	)
+//	defer server.Close()
+//	client := bedrockruntime.NewFromConfig(server.Config())
+//
+// The wire. POST /model/{id}/converse answers with JSON, POST /model/{id}/converse-stream with a stream of
+// application/vnd.amazon.eventstream frames, written by the SDK's own encoder. The same Reply answers either. A failure is a
+// status, the header X-Amzn-ErrorType and a JSON message; within a stream it is a frame of message type exception.
+//
+// A request that breaks a rule of Bedrock's (see Check) is refused with a ValidationException and uses up no turn of the
+// script; so is one that comes when the script has run out, and one that is not signed gets status 403. Signatures are not
+// verified, quotas and model ids do not exist, and nothing here says how long a model takes.
+package bedrockfake
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+)
+
+// Server is a running server. It is safe for concurrent use.
+type Server struct {
+	http   *httptest.Server
+	answer func(Request) Turn
+
+	mu       sync.Mutex
+	script   []Turn
+	requests []Request
+}
+
+// Request is a request as it came, refused ones included.
+type Request struct {
+	Model   string // unescaped
+	Stream  bool
+	Header  http.Header
+	Body    json.RawMessage
+	Refused string // why it was refused; empty = it was answered
+}
+
+// Turn is one scripted answer: Reply, Stream, Failure or Body.
+type Turn interface {
+	serve(w http.ResponseWriter, r *http.Request, stream bool)
+}
+
+// New starts a server that answers with the turns in order.
+func New(turns ...Turn) *Server {
+	s := &Server{script: turns}
+	s.answer = s.next
+	return s.start()
+}
+
+// NewFunc starts a server that answers each request with what the function says, nil = it is refused. The function may be
+// called from several goroutines at once.
+func NewFunc(answer func(Request) Turn) *Server {
+	s := &Server{answer: answer}
+	return s.start()
+}
+
+func (s *Server) start() *Server {
+	s.http = httptest.NewServer(http.HandlerFunc(s.handle))
+	return s
+}
+
+// Close stops the server; it cuts off who is still connected.
+func (s *Server) Close() {
+	s.http.CloseClientConnections()
+	s.http.Close()
+}
+
+// URL is the server's address, an endpoint for the SDK.
+func (s *Server) URL() string { return s.http.URL }
+
+// Config is a configuration of the SDK that leads here: made-up credentials and region, this endpoint, a connection pool that
+// Close lets go of. A client with another HTTP client than this configuration's may now and then lose a connection, see patient.
+func (s *Server) Config() aws.Config {
+	return aws.Config{
+		Region:       "eu-test-1",
+		Credentials:  credentials{},
+		HTTPClient:   patient{s.http.Client()},
+		BaseEndpoint: aws.String(s.URL()),
+	}
+}
+
+// Then adds turns to the end of the script.
+func (s *Server) Then(turns ...Turn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.script = append(s.script, turns...)
+}
+
+// Left is how many turns of the script nobody has asked for.
+func (s *Server) Left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.script)
+}
+
+// Requests are the requests so far, in order of arrival.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Request(nil), s.requests...)
+}
+
+func (s *Server) next(Request) Turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.script) == 0 {
+		return nil
+	}
+	turn := s.script[0]
+	s.script = s.script[1:]
+	return turn
+}
+
+func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
+	request, failure := receive(r)
+	var turn Turn = failure
+	if failure == (Failure{}) {
+		if turn = s.answer(request); turn == nil {
+			failure = invalid("there is no answer left in the script")
+			turn = failure
+		}
+	}
+	request.Refused = failure.Message
+	s.mu.Lock()
+	s.requests = append(s.requests, request)
+	s.mu.Unlock()
+	turn.serve(w, r, request.Stream)
+}
+
+// receive reads a request; the zero Failure = it is in order.
+func receive(r *http.Request) (Request, Failure) {
+	model, stream, ok := route(r)
+	body, err := io.ReadAll(r.Body)
+	request := Request{Model: model, Stream: stream, Header: r.Header.Clone(), Body: body}
+	switch {
+	case err != nil:
+		return request, invalid("the body cannot be read")
+	case !ok:
+		return request, Failure{Status: http.StatusNotFound, Code: "UnknownOperationException", Message: "no such operation"}
+	case r.Header.Get("Authorization") == "":
+		return request, Failure{Status: http.StatusForbidden, Code: "MissingAuthenticationTokenException", Message: "not signed"}
+	}
+	if err := Check(body); err != nil {
+		return request, invalid(err.Error())
+	}
+	return request, Failure{}
+}
+
+func invalid(message string) Failure {
+	return Failure{Status: http.StatusBadRequest, Code: "ValidationException", Message: message}
+}
+
+// route reads /model/{id}/converse and /model/{id}/converse-stream. The id is escaped, slashes included.
+func route(r *http.Request) (model string, stream, ok bool) {
+	parts := strings.Split(r.URL.EscapedPath(), "/")
+	if r.Method != http.MethodPost || len(parts) != 4 || parts[1] != "model" {
+		return "", false, false
+	}
+	model, err := url.PathUnescape(parts[2])
+	stream = parts[3] == "converse-stream"
+	return model, stream, err == nil && model != "" && (stream || parts[3] == "converse")
+}
+
+// Failure is a refusal. Wait is what the client is told to wait in seconds; 0 = nothing.
+type Failure struct {
+	Status  int
+	Code    string
+	Message string
+	Wait    int
+}
+
+func (f Failure) serve(w http.ResponseWriter, r *http.Request, stream bool) {
+	if f.Code != "" {
+		w.Header().Set("X-Amzn-ErrorType", f.Code+":http://internal.amazon.com/coral/")
+	}
+	if f.Wait > 0 {
+		w.Header().Set("Retry-After", fmt.Sprint(f.Wait))
+	}
+	Body{Status: f.Status, Type: "application/json", Text: string(object("message", f.Message))}.serve(w, r, stream)
+}
+
+// Body is an answer written out. Short bytes are promised and not sent.
+type Body struct {
+	Status int // 0 = 200
+	Type   string
+	Text   string
+	Short  int
+}
+
+func (b Body) serve(w http.ResponseWriter, _ *http.Request, _ bool) {
+	w.Header().Set("Content-Type", b.Type)
+	if b.Short > 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(len(b.Text)+b.Short))
+	}
+	if b.Status != 0 {
+		w.WriteHeader(b.Status)
+	}
+	_, _ = io.WriteString(w, b.Text) // a client that hung up is the client's business
+}

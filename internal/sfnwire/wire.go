@@ -1,0 +1,116 @@
+// Package sfnwire puts the wire API of Step Functions, awsJson1.0, in front of the local engine, so that real SDK clients can drive
+// it in tests.
+package sfnwire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/countersign/countersign/internal/asl"
+)
+
+// target is what every operation's header begins with.
+const target = "AWSStepFunctions."
+
+// maxBody is the largest request body, in bytes: an input of 256 KiB, escaped, and its frame.
+const maxBody = 1 << 20
+
+// Handler serves an engine. Operations other than those of package sfn are UnknownOperationException.
+func Handler(e *asl.Engine) http.Handler {
+	ops := map[string]func(context.Context, []byte) (any, error){
+		"StartExecution": op(func(ctx context.Context, in startInput) (any, error) {
+			r, err := e.Start(ctx, in.Name, []byte(in.Input))
+			return map[string]any{"executionArn": r.ExecutionARN, "startDate": float64(r.StartDate.UnixMilli()) / 1000}, err
+		}),
+		"StopExecution": op(func(ctx context.Context, in stopInput) (any, error) {
+			if err := e.Stop(ctx, in.ExecutionArn, in.Error, in.Cause); err != nil {
+				return nil, err
+			}
+			d, err := e.Describe(ctx, in.ExecutionArn)
+			return map[string]any{"stopDate": float64(d.StopDate.UnixMilli()) / 1000}, err
+		}),
+		"DescribeExecution": op(func(ctx context.Context, in describeInput) (any, error) {
+			d, err := e.Describe(ctx, in.ExecutionArn)
+			return described(d), err
+		}),
+		"SendTaskSuccess": op(func(ctx context.Context, in successInput) (any, error) {
+			return struct{}{}, e.SendTaskSuccess(ctx, in.TaskToken, []byte(in.Output))
+		}),
+		"SendTaskFailure": op(func(ctx context.Context, in failureInput) (any, error) {
+			return struct{}{}, e.SendTaskFailure(ctx, in.TaskToken, in.Error, in.Cause)
+		}),
+		"SendTaskHeartbeat": op(func(ctx context.Context, in heartbeatInput) (any, error) {
+			return struct{}{}, e.SendTaskHeartbeat(ctx, in.TaskToken)
+		}),
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f, ok := ops[strings.TrimPrefix(r.Header.Get("X-Amz-Target"), target)]
+		if !ok {
+			fail(w, "UnknownOperationException", r.Header.Get("X-Amz-Target"))
+			return
+		}
+		body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
+		if err != nil {
+			fail(w, "SerializationException", err.Error())
+			return
+		}
+		answer(w, r, f, body)
+	})
+}
+
+type (
+	startInput     struct{ StateMachineArn, Name, Input string }
+	stopInput      struct{ ExecutionArn, Error, Cause string }
+	describeInput  struct{ ExecutionArn string }
+	successInput   struct{ TaskToken, Output string }
+	failureInput   struct{ TaskToken, Error, Cause string }
+	heartbeatInput struct{ TaskToken string }
+)
+
+func op[In any](f func(context.Context, In) (any, error)) func(context.Context, []byte) (any, error) {
+	return func(ctx context.Context, body []byte) (any, error) {
+		var in In
+		if err := json.Unmarshal(body, &in); err != nil {
+			return nil, &asl.Error{Name: "SerializationException", Message: err.Error()}
+		}
+		return f(ctx, in)
+	}
+}
+
+func described(d asl.Description) map[string]any {
+	out := map[string]any{
+		"executionArn": d.ExecutionARN, "name": d.Name, "status": string(d.Status), "input": string(d.Input),
+		"startDate": float64(d.StartDate.UnixMilli()) / 1000,
+	}
+	if d.Status.Terminal() {
+		out["stopDate"] = float64(d.StopDate.UnixMilli()) / 1000
+	}
+	if d.Output != nil {
+		out["output"] = string(d.Output)
+	}
+	return out
+}
+
+func answer(w http.ResponseWriter, r *http.Request, f func(context.Context, []byte) (any, error), body []byte) {
+	out, err := f(r.Context(), body)
+	var refused *asl.Error
+	switch {
+	case errors.As(err, &refused):
+		fail(w, refused.Name, refused.Message)
+	case err != nil:
+		http.Error(w, `{"__type":"InternalFailure"}`, http.StatusInternalServerError)
+	default:
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		_ = json.NewEncoder(w).Encode(out) // the client is gone if this fails
+	}
+}
+
+func fail(w http.ResponseWriter, name, message string) {
+	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+	w.WriteHeader(http.StatusBadRequest)
+	_ = json.NewEncoder(w).Encode(map[string]string{"__type": name, "message": message})
+}

@@ -1,0 +1,89 @@
+package sfnwire_test
+
+import (
+	"context"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/sfn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/sfnwire"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	adapter "github.com/countersign/countersign/pkg/agent/sfn"
+)
+
+const machine = "arn:aws:states:local:000000000000:stateMachine:countersign"
+
+// parked is a machine whose one state waits for its token.
+const parked = `{"StartAt":"W","States":{"W":{"Type":"Task","Resource":"arn:aws:states:::lambda:invoke.waitForTaskToken",
+ "Parameters":{"FunctionName":"w","Payload":{"token.$":"$$.Task.Token"}},"TimeoutSeconds":60,"End":true}}}`
+
+func start(t *testing.T) (*adapter.Waiter, *asl.Engine, chan string) {
+	t.Helper()
+	def, err := asl.Parse([]byte(parked), nil)
+	require.NoError(t, err)
+	clk := clock.System()
+	draw := ids.System(clk)
+	tokens := make(chan string, 8)
+	e, err := asl.New(asl.Config{Definition: def, ARN: machine, Clock: clk, Store: &asl.MemoryStore{}, IDs: draw.Token, Jitter: draw.Jitter,
+		Invoke: func(_ context.Context, _ string, payload []byte, _ asl.Invocation) ([]byte, error) {
+			tokens <- strings.Split(string(payload), `"`)[3]
+			return []byte("{}"), nil
+		}})
+	require.NoError(t, err)
+	srv := httptest.NewServer(sfnwire.Handler(e))
+	t.Cleanup(func() {
+		srv.Close()
+		require.NoError(t, e.Close())
+	})
+	client := sfn.New(sfn.Options{Region: "local", BaseEndpoint: aws.String(srv.URL), Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")})
+	w, err := adapter.New(client, machine)
+	require.NoError(t, err)
+	return w, e, tokens
+}
+
+func TestWaiterOverTheWire(t *testing.T) {
+	w, e, tokens := start(t)
+	ctx := t.Context()
+	st, err := w.Status(ctx, "r1-0")
+	require.NoError(t, err)
+	require.Equal(t, runtime.ExecutionNone, st)
+	require.NoError(t, w.Start(ctx, "default", "r1", "r1-0"))
+	require.NoError(t, w.Start(ctx, "default", "r1", "r1-0"), "the same name again")
+	token := <-tokens
+	st, err = w.Status(ctx, "r1-0")
+	require.NoError(t, err)
+	require.Equal(t, runtime.ExecutionRunning, st)
+	require.NoError(t, w.Success(ctx, token))
+	require.ErrorIs(t, w.Success(ctx, token), runtime.ErrSettled)
+	require.ErrorIs(t, w.Success(ctx, "nobodys"), runtime.ErrSettled)
+	require.Eventually(t, func() bool {
+		st, err := w.Status(ctx, "r1-0")
+		return err == nil && st == runtime.ExecutionEnded
+	}, 5*time.Second, time.Millisecond)
+	require.NoError(t, w.Start(ctx, "default", "r1", "r1-0"), "closed: the name is used, which is all that was wanted")
+	require.Len(t, e.List(ctx, ""), 1)
+	require.NoError(t, w.Stop(ctx, "r1-0", "cancelled"), "ended already")
+	require.NoError(t, w.Stop(ctx, "never", "cancelled"))
+	require.NoError(t, w.Start(ctx, "default", "r2", "r2-0"))
+	<-tokens
+	require.NoError(t, w.Stop(ctx, "r2-0", "cancelled"))
+	st, err = w.Status(ctx, "r2-0")
+	require.NoError(t, err)
+	require.Equal(t, runtime.ExecutionEnded, st)
+}
+
+func TestNewWantsAStateMachine(t *testing.T) {
+	for _, arn := range []string{"", "countersign", "arn:aws:states:eu:1:execution:x", "arn:aws:states:eu:1:stateMachine:"} {
+		_, err := adapter.New(nil, arn)
+		require.ErrorContains(t, err, "want arn:aws:states", arn)
+	}
+}

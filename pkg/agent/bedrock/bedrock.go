@@ -1,0 +1,136 @@
+// Package bedrock asks models on Amazon Bedrock through Converse and ConverseStream. It is a thin adapter over the SDK's client:
+// no retries (package modelretry), no fallbacks, no state.
+//
+// What it guarantees. Roles alternate, the user speaks first, and every tool_use it sends meets exactly one result. A stream
+// counts as a reply only when it brought both messageStop and metadata: the SDK does not report every stream that was cut
+// short. A content block that the SDK does not know adds nothing to a reply: some versions of the SDK repeat the block before
+// it. No error text holds a credential, anything of the request, or anything the service wrote but the error codes of a list
+// known here.
+//
+// What is left out. Reasoning blocks are read and dropped, because a reply has no place for them, and are never sent.
+// A reply is never asked for in a JSON schema, because a request has none; OutputConfig.TextFormat is where it would go,
+// with the schema as a string.
+package bedrock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// API is the part of *bedrockruntime.Client that is used. It must be safe for concurrent use.
+type API interface {
+	Converse(ctx context.Context, in *bedrockruntime.ConverseInput, opts ...func(*bedrockruntime.Options)) (*bedrockruntime.ConverseOutput, error)
+	ConverseStream(ctx context.Context, in *bedrockruntime.ConverseStreamInput, opts ...func(*bedrockruntime.Options)) (*bedrockruntime.ConverseStreamOutput, error)
+}
+
+// Config says how models are asked. Only Client is required.
+type Config struct {
+	Client API
+	// Stream asks through ConverseStream, else through Converse. Only a stream keeps a call's input byte for byte.
+	Stream bool
+	// CachePoints marks the end of the system prompt and of the tools as a cache point (5 minutes). Models that cannot cache
+	// refuse such requests.
+	CachePoints bool
+	// OnText, if not nil, is called with pieces of text as they arrive, in order, before Generate returns: one piece a block
+	// without Stream. A request that fails afterwards has shown text that is in no reply; Request.Attempt tells attempts apart.
+	OnText func(r agent.Request, text string)
+}
+
+// Model asks any model of one account and region. It is safe for concurrent use if OnText is.
+type Model struct {
+	client      API
+	stream      bool
+	cachePoints bool
+	onText      func(agent.Request, string)
+}
+
+// New makes a model. It panics without a client, which is a programming error.
+func New(c Config) *Model {
+	if c.Client == nil {
+		panic("bedrock: no client")
+	}
+	return &Model{client: c.Client, stream: c.Stream, cachePoints: c.CachePoints, onText: c.OnText}
+}
+
+// NewClient makes the SDK's client. Endpoint replaces the region's own, "" = does not. The SDK itself reads one variable of the
+// environment, AWS_BEARER_TOKEN_BEDROCK, and prefers that token to the configuration's credentials.
+func NewClient(c aws.Config, endpoint string) *bedrockruntime.Client {
+	return bedrockruntime.NewFromConfig(c, once, func(o *bedrockruntime.Options) {
+		if endpoint != "" {
+			o.BaseEndpoint = aws.String(endpoint)
+		}
+	})
+}
+
+// once turns the SDK's own retries off: Request.Model.Retry decides, and every request is counted. It is given to each call
+// too, so that it holds for a client that was made elsewhere.
+func once(o *bedrockruntime.Options) {
+	o.Retryer = aws.NopRetryer{}
+	o.RetryMaxAttempts = 0
+}
+
+// Generate makes one request. Errors are *agent.ModelError, a context's deadline included (ModelTimeout); a context that was
+// cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A request that names a
+// Model.BaseURL is ModelInvalid: the client's endpoint is the only one.
+//
+// A streamed call's Input is what the model wrote, byte for byte, JSON or not; without Stream the SDK has decoded it: digits
+// are kept, keys are sorted, and of a key that came twice the last is there. No input at all counts as {}. Reply.Model is
+// the request's model, or the one that a prompt router says it chose. Usage.Input excludes cached tokens, as Bedrock's does.
+func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	reply, err := m.ask(ctx, r)
+	var failure *agent.ModelError
+	if errors.As(err, &failure) {
+		failure.Model = r.Model.ID
+	}
+	return reply, err
+}
+
+func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return agent.Reply{}, callFailure(ctx, err)
+	}
+	if r.Model.BaseURL != "" {
+		return agent.Reply{}, failed(agent.ModelInvalid, "request is for another server")
+	}
+	p, err := newPrompt(r, m.cachePoints)
+	if err != nil {
+		return agent.Reply{}, err
+	}
+	a := newAssembly(r.Model.ID, func(text string) {
+		if m.onText != nil {
+			m.onText(r, text)
+		}
+	})
+	if m.stream {
+		err = m.converseStream(ctx, p, a)
+	} else {
+		err = m.converse(ctx, p, a)
+	}
+	if err != nil {
+		return agent.Reply{}, err
+	}
+	return a.reply()
+}
+
+func (m *Model) converse(ctx context.Context, p prompt, a *assembly) error {
+	out, err := m.client.Converse(ctx, p.whole(), once)
+	if err != nil {
+		return callFailure(ctx, err)
+	}
+	return a.addWhole(out)
+}
+
+func (m *Model) converseStream(ctx context.Context, p prompt, a *assembly) error {
+	out, err := m.client.ConverseStream(ctx, p.stream(), once)
+	if err != nil {
+		return callFailure(ctx, err)
+	}
+	stream := out.GetStream()
+	defer func() { _ = stream.Close() }() // its error is the stream's, which readStream has looked at
+	return readStream(ctx, stream, a)
+}

@@ -1,0 +1,15 @@
+package folder_test
+
+import (
+	"testing"
+
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	storetest.Blobs(t, func(t *testing.T) store.Blobs {
+		b, _ := open(t)
+		return b
+	})
+}

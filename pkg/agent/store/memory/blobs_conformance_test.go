@@ -1,0 +1,13 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+	"github.com/countersign/countersign/pkg/agent/store/storetest"
+)
+
+func TestBlobsConformance(t *testing.T) {
+	storetest.Blobs(t, func(*testing.T) store.Blobs { return memory.NewBlobs() })
+}
