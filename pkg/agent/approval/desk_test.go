@@ -163,8 +163,12 @@ func TestA6ForgedRequestStopsTheCall(t *testing.T) {
 				require.NoError(t, err)
 				r.set(name, v)
 				_, err = r.try(r.state().WaitSeq)
-				require.Error(t, err)
+				require.NoError(t, err)
 				require.Empty(t, r.refund.paid)
+				s := r.state()
+				c := s.Calls()[0]
+				require.Equal(t, agent.StatusFailed, c.Status)
+				require.Equal(t, agent.WhyVoided, c.Reason)
 			})
 		})
 	}

@@ -76,6 +76,15 @@ func ConsumeOp(tenant string, g agent.Grant, now time.Time) store.Op {
 	}
 }
 
+// Live reports whether the approval still holds for the grant at that time: the conditions of ConsumeOp, read consistently.
+func Live(ctx context.Context, t store.Table, tenant string, g agent.Grant, now time.Time) (bool, error) {
+	it, found, err := t.Get(ctx, key(tenant, g.Approval))
+	if err != nil {
+		return false, fmt.Errorf("read approval %s: %w", g.Approval, err)
+	}
+	return store.Holds(ConsumeOp(tenant, g, now).If, it, found), nil
+}
+
 // Get reads one request consistently.
 func Get(ctx context.Context, t store.Table, tenant, id string) (Approval, error) {
 	it, found, err := t.Get(ctx, key(tenant, id))

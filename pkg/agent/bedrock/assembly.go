@@ -72,7 +72,7 @@ func (a *assembly) addBlocks(blocks []types.ContentBlock) error {
 		if i > 0 && b == blocks[i-1] {
 			continue
 		}
-		if err := a.addBlock(int32(i), b); err != nil { //nolint:gosec // G115: an SDK that read this many blocks is out of memory
+		if err := a.addBlock(int32(i), b); err != nil {
 			return err
 		}
 	}

@@ -67,7 +67,7 @@ func inference(m agent.ModelSpec) *types.InferenceConfiguration {
 	}
 	c := &types.InferenceConfiguration{}
 	if m.MaxTokens > 0 {
-		c.MaxTokens = aws.Int32(int32(min(m.MaxTokens, math.MaxInt32))) //nolint:gosec // G115: the line itself bounds it
+		c.MaxTokens = aws.Int32(int32(min(m.MaxTokens, math.MaxInt32)))
 	}
 	if m.Temperature != nil {
 		c.Temperature = aws.Float32(float32(*m.Temperature))

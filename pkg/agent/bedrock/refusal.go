@@ -52,7 +52,7 @@ func retryAfter(h http.Header) time.Duration {
 	if err != nil {
 		return 0 // absent, or a date, which Bedrock does not send
 	}
-	return time.Duration(seconds) * time.Second //nolint:gosec // G115: 31 bits
+	return time.Duration(seconds) * time.Second
 }
 
 // knownCodes are the error codes that decide and that may be shown.

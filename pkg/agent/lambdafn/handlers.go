@@ -128,7 +128,7 @@ func (h *Handlers) create(ctx context.Context, e *event) (string, error) {
 
 // readMessage reads a message: a string, or a list of blocks.
 func readMessage(raw json.RawMessage) ([]agent.UserBlock, error) {
-	if raw == nil {
+	if raw == nil || string(raw) == "null" {
 		return nil, nil
 	}
 	blocks, err := agent.ParseMessage(raw)

@@ -47,6 +47,7 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 			continue
 		}
 		r.loaded = nil
+		r.doubt = r.doubt || errors.Is(err, store.ErrGuardFailed)
 		if again, fatal := r.tries.again(ctx, err); !again {
 			return Route{}, fmt.Errorf("run tools of run %s: %w", inv.Run, fatal)
 		}
@@ -61,6 +62,7 @@ type round struct {
 	loaded *store.Loaded // what is known of the run; nil = to be read
 	flight *flight
 	tries  reloads
+	doubt  bool // a claim was refused by the table: look at the approval itself before trying again
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to

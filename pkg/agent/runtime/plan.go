@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
@@ -112,6 +113,15 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		return nil
 	}
 	g := agent.GateCall(r.def, &p.draft.State, c, Validate, p.draft.Entry.Time)
+	if g.Run && r.doubt && c.Grant != nil && !c.Grant.Consumed {
+		live, err := approval.Live(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
+		if err != nil {
+			return err
+		}
+		if !live {
+			g = agent.Gate{Refuse: agent.Voided(c)}
+		}
+	}
 	switch {
 	case g.Suspend != nil:
 		p.suspends = true
