@@ -43,7 +43,7 @@ var floors = [][]rule{
 		{dir: "agents"},
 	},
 	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}},
-	{{dir: "cmd/countersign"}, {dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "internal/importtest"}},
+	{{dir: "cmd/countersign"}, {dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "internal/importtest"}, {dir: "internal/e2e"}},
 }
 
 type rule struct {

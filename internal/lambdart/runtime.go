@@ -74,12 +74,15 @@ func Start(name, path string, env []string, timeout time.Duration, c clock.Clock
 	mux := http.NewServeMux()
 	running := &inFlight{byID: map[string]event{}}
 	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", func(w http.ResponseWriter, r *http.Request) { f.next(w, r, running) })
-	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/response", func(_ http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/response", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
+		w.WriteHeader(http.StatusAccepted)
 		running.finish(r.PathValue("id"), answer{payload: body, err: err})
 	})
-	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/error", func(_ http.ResponseWriter, r *http.Request) {
-		running.finish(r.PathValue("id"), answer{err: reported(r.Body)})
+	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/error", func(w http.ResponseWriter, r *http.Request) {
+		err := reported(r.Body)
+		w.WriteHeader(http.StatusAccepted)
+		running.finish(r.PathValue("id"), answer{err: err})
 	})
 	f.server = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	c.Go(func() { _ = f.server.Serve(l) }) // it returns when Close is called

@@ -61,7 +61,8 @@ func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api
 		return found, false, err
 	}
 	c.head(head, &s)
-	return found, false, m.compareReferences(ctx, c, &s)
+	m.compareReferences(ctx, c, &s)
+	return found, false, nil
 }
 
 // comparison collects differences from what a journal says.
@@ -118,7 +119,7 @@ func (c *comparison) head(h store.Head, s *agent.AgentState) {
 }
 
 // compareReferences looks at what the run points at: its pinned definition, and the requests people see.
-func (m *Machine) compareReferences(ctx context.Context, c *comparison, s *agent.AgentState) error {
+func (m *Machine) compareReferences(ctx context.Context, c *comparison, s *agent.AgentState) {
 	if _, err := m.Definitions(ctx, s.Tenant, s.Definition); err != nil {
 		c.value("definition", err.Error(), "the definition "+s.Definition)
 	}
@@ -135,5 +136,4 @@ func (m *Machine) compareReferences(ctx context.Context, c *comparison, s *agent
 			c.value("approvals."+a.ID+".digest", a.Digest, call.Wait.Digest)
 		}
 	}
-	return nil
 }

@@ -30,7 +30,7 @@ func parked(t *testing.T) (*Home, agent.AgentState) {
 
 func TestReplayOfAnHonestRecord(t *testing.T) {
 	h, s := parked(t)
-	defer h.Close()
+	defer func() { require.NoError(t, h.Close()) }()
 	r, err := h.Replay(t.Context(), Tenant, s.Run)
 	require.NoError(t, err)
 	require.Empty(t, r.Differences)
@@ -84,7 +84,7 @@ func TestReplayFindsWhatWasTamperedWith(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, s := parked(t)
-			defer h.Close()
+			defer func() { require.NoError(t, h.Close()) }()
 			c.tamper(t, h, s)
 			r, err := h.Replay(t.Context(), Tenant, s.Run)
 			require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestReplayMissesTheDefinition(t *testing.T) {
 	}))
 	require.Equal(t, 1, removed)
 	h = open(t, h.Dir)
-	defer h.Close()
+	defer func() { require.NoError(t, h.Close()) }()
 	r, err := h.Replay(t.Context(), Tenant, s.Run)
 	require.NoError(t, err)
 	require.Len(t, r.Differences, 1)

@@ -119,14 +119,14 @@ func (c *checker) definition(d *Definition) {
 
 func (c *checker) modelChoice(at string, m ModelSpec) {
 	switch m.Provider {
-	case "openai":
+	case "bedrock", "openai":
 		c.that(m.ID != "", at+".id", "got nothing, want the model's id")
 	case "script":
 		c.that(m.File != "", at+".file", "got nothing, want a file of replies")
 	case "":
 		c.add(at+".provider", "got nothing, want a model")
 	default:
-		oneOf(c, at+".provider", m.Provider, "openai", "script", "demo")
+		oneOf(c, at+".provider", m.Provider, "bedrock", "openai", "script", "demo")
 	}
 }
 

@@ -81,7 +81,7 @@ func TestCheckRefuses(t *testing.T) {
 		{func(d *Definition) { d.System = "" }, "system: got nothing, want the agent's instructions"},
 		{func(d *Definition) { d.System = "{{.Now}}" }, "system: check system text: .Now does not exist; want one of .Agent, .Date, .Input, .Interactions, .Run, .Tools"},
 		{func(d *Definition) { d.Model.Provider = "" }, "model.provider: got nothing, want a model"},
-		{func(d *Definition) { d.Model.Provider = "bedrock" }, `model.provider: got "bedrock", want openai or script or demo`},
+		{func(d *Definition) { d.Model.Provider = "azure" }, `model.provider: got "azure", want bedrock or openai or script or demo`},
 		{func(d *Definition) { d.Model.ID = "" }, "model.id: got nothing, want the model's id"},
 		{func(d *Definition) { d.Model.Provider = "script" }, "model.file: got nothing, want a file of replies"},
 		{baseURL("ftp://x"), wantURL}, {baseURL("https://user:secret@x"), wantURL}, {baseURL("https://x?key=secret"), wantURL}, {baseURL("x"), wantURL}, {baseURL("https://x?"), wantURL}, {baseURL("%"), wantURL},

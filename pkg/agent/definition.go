@@ -105,7 +105,7 @@ const (
 
 // ModelSpec names a model. Keys and endpoints' credentials are never in it.
 type ModelSpec struct {
-	Provider    string   `json:"provider"` // openai | script | demo
+	Provider    string   `json:"provider"` // bedrock | openai | script | demo
 	ID          string   `json:"id,omitempty"`
 	BaseURL     string   `json:"baseURL,omitempty"` // openai
 	File        string   `json:"file,omitempty"`    // script

@@ -44,7 +44,7 @@ func (r *reader) preset(f field) agent.Definition {
 func (r *reader) model(m *agent.ModelSpec) read {
 	return func(f field) {
 		r.mapping(f, map[string]read{
-			"provider":    enum(r, &m.Provider, []string{"openai", "script", "demo"}, "bedrock"),
+			"provider":    enum(r, &m.Provider, []string{"bedrock", "openai", "script", "demo"}),
 			"id":          r.text(&m.ID),
 			"baseURL":     r.text(&m.BaseURL),
 			"file":        r.text(&m.File),

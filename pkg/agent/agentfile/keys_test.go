@@ -111,7 +111,6 @@ func TestInertKeys(t *testing.T) {
 func TestLaterValues(t *testing.T) {
 	for path, values := range map[string][]string{
 		"preset":           {"runner", "tirea", "cowork", "forge"},
-		"model.provider":   {"bedrock"},
 		"tools[].kind":     {"mcp", "service", "lambda", "http", "agent"},
 		"permission.mode":  {"advisory"},
 		"permission.scope": {"tool"},

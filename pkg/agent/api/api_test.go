@@ -185,7 +185,7 @@ func TestDefinitionComesAlongOnlyLocally(t *testing.T) {
 	b.backend.Local = false
 	b.serve()
 	_, err = b.client.Start(t.Context(), start)
-	requireProblem(t, err, api.NotAllowed)
+	_ = requireProblem(t, err, api.NotAllowed)
 }
 
 func requireProblem(t *testing.T, err error, kind api.ProblemType) *api.Problem {
@@ -386,7 +386,7 @@ func TestAnswersToAnUnknownOutcome(t *testing.T) {
 			run = b.rest(run.ID)
 			require.Equal(t, agent.ForOutcome, run.Waiting[0].For)
 			_, err = b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
-			requireProblem(t, err, api.WrongKind)
+			_ = requireProblem(t, err, api.WrongKind)
 
 			a, err := b.client.Input(t.Context(), run.ID, api.Input{Answers: []api.Answer{c.answer}}, "")
 			require.NoError(t, err)
@@ -404,9 +404,9 @@ func TestAnswerToACallThatWaitsForNobody(t *testing.T) {
 {"text": "Done."}`)
 	run := b.start("k")
 	_, err := b.client.Input(t.Context(), run.ID, api.Input{Answers: []api.Answer{{Call: "c0", Rerun: true}}}, "")
-	requireProblem(t, err, api.NothingWaits)
+	_ = requireProblem(t, err, api.NothingWaits)
 	_, err = b.client.Input(t.Context(), run.ID, decision("c0", "resume"), "")
-	requireProblem(t, err, api.NothingWaits)
+	_ = requireProblem(t, err, api.NothingWaits)
 }
 
 func TestMessages(t *testing.T) {
@@ -430,9 +430,9 @@ func TestMessages(t *testing.T) {
 	}
 	require.Equal(t, 2, said)
 	_, err = b.client.Input(t.Context(), run.ID, in, "")
-	requireProblem(t, err, api.RunFinished)
+	_ = requireProblem(t, err, api.RunFinished)
 	_, err = b.client.Input(t.Context(), run.ID, api.Input{Messages: in.Messages[:1], Decisions: decision("c1", "resume").Decisions}, "")
-	requireProblem(t, err, api.RunFinished)
+	_ = requireProblem(t, err, api.RunFinished)
 }
 
 func TestCancel(t *testing.T) {
@@ -449,7 +449,7 @@ func TestCancel(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, approval.Cancelled, a.Status)
 	_, err = b.client.Decide(t.Context(), a.ID, api.Verdict{Action: approval.Approve})
-	requireProblem(t, err, api.AlreadyDecided)
+	_ = requireProblem(t, err, api.AlreadyDecided)
 }
 
 func TestReplayFindsNoDifference(t *testing.T) {

@@ -452,20 +452,20 @@ func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
 		"before": func(r *room, decide func() error) {
 			require.NoError(r.t, decide())
 			require.Empty(r.t, r.woken)
-			r.park("t1")
+			r.park()
 		},
 		"after": func(r *room, decide func() error) {
-			r.park("t1")
+			r.park()
 			require.Empty(r.t, r.woken)
 			require.NoError(r.t, decide())
 		},
 		"right before": func(r *room, decide func() error) {
 			r.table.on("HEAD", decide, nil)
-			r.park("t1")
+			r.park()
 		},
 		"right after": func(r *room, decide func() error) {
 			r.table.on("HEAD", nil, decide)
-			r.park("t1")
+			r.park()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -480,7 +480,7 @@ func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
 	}
 	t.Run("a lost wake is repeated with the decision", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *room) {
-			r.park("t1")
+			r.park()
 			r.wakeErr = errBlown
 			_, err := r.decide(approval.Approve, ana)
 			require.ErrorIs(t, err, errBlown)

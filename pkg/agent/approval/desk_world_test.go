@@ -136,10 +136,10 @@ func (r *room) resume() {
 }
 
 // park stores a task token, as the waiter does.
-func (r *room) park(token string) {
+func (r *room) park() {
 	r.t.Helper()
 	require.NoError(r.t, r.waits().Park(r.ctx, runtime.Ticket{
-		Tenant: tenant, Run: r.run, Execution: runtime.ExecutionName(r.run, 0), WaitSeq: r.state().WaitSeq, Token: token,
+		Tenant: tenant, Run: r.run, Execution: runtime.ExecutionName(r.run, 0), WaitSeq: r.state().WaitSeq, Token: "t1",
 	}))
 }
 

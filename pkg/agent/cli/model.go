@@ -1,19 +1,24 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/bedrock"
 	"github.com/countersign/countersign/pkg/agent/openai"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/script"
 	"github.com/countersign/countersign/pkg/agent/standin"
 )
 
-// adapter makes the adapter of a model. The key of OpenAI's API is the only credential there is.
+// adapter makes the adapter of a model. The key of OpenAI's API is the only credential read here; the AWS SDK finds its own.
 func (p *program) adapter(m agent.ModelSpec) (runtime.Model, error) {
 	switch m.Provider {
 	case "script":
@@ -28,6 +33,8 @@ func (p *program) adapter(m agent.ModelSpec) (runtime.Model, error) {
 		return script.New(s), nil
 	case "openai":
 		return openai.New(openai.Config{BaseURL: m.BaseURL, Key: p.getenv("OPENAI_API_KEY")})
+	case "bedrock":
+		return p.bedrock()
 	case "demo":
 		return standin.Model{}, nil
 	default:
@@ -35,7 +42,21 @@ func (p *program) adapter(m agent.ModelSpec) (runtime.Model, error) {
 	}
 }
 
-// override is the model with what --model says: script:FILE, openai:MODEL or openai:MODEL@BASE_URL, demo.
+// configureWithin bounds how long the AWS SDK may look for its configuration.
+const configureWithin = 10 * time.Second
+
+// bedrock is Amazon Bedrock with the credentials and the region that the AWS SDK finds where it always does.
+func (p *program) bedrock() (runtime.Model, error) {
+	ctx, cancel := p.clock.WithTimeout(context.Background(), configureWithin)
+	defer cancel()
+	cfg, err := config.LoadDefaultConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("configure the AWS SDK: %w", err)
+	}
+	return bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true}), nil
+}
+
+// override is the model with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.
 func override(m agent.ModelSpec, spec string) (agent.ModelSpec, error) {
 	provider, rest, _ := strings.Cut(spec, ":")
 	m.Provider, m.ID, m.BaseURL, m.File = provider, "", "", ""
@@ -53,9 +74,10 @@ func override(m agent.ModelSpec, spec string) (agent.ModelSpec, error) {
 	case spec == "demo":
 		m.ID = "stand-in"
 		return m, nil
-	case provider == "bedrock":
-		return m, usage("--model %s: not supported yet", provider)
+	case provider == "bedrock" && rest != "":
+		m.ID = rest
+		return m, nil
 	default:
-		return m, usage("--model: got %q, want script:FILE, openai:MODEL@BASE_URL or demo", spec)
+		return m, usage("--model: got %q, want script:FILE, bedrock:MODEL_ID, openai:MODEL@BASE_URL or demo", spec)
 	}
 }

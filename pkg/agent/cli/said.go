@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -103,6 +102,6 @@ func output(raw json.RawMessage) string {
 	case err == nil:
 		return lines(s)
 	default:
-		return lines(fmt.Sprintf("%s", raw))
+		return lines(string(raw))
 	}
 }

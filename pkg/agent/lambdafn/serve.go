@@ -24,9 +24,6 @@ func Tool(r *registry.Registry) { serve(r, (*Handlers).Tool) }
 // Approve is the main of functions/approve.
 func Approve(r *registry.Registry) { serve(r, (*Handlers).Approve) }
 
-// ErrNoTable says that a deployed function has no table to keep runs in.
-var ErrNoTable = errors.New("COUNTERSIGN_TABLE: this build has no adapter for DynamoDB yet; run agents with the local engine")
-
 func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]byte, error)) {
 	h, err := coldStart(r, os.Getenv)
 	if err != nil {
@@ -41,17 +38,11 @@ func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]b
 
 // coldStart wires a function from its environment. Bad configuration ends it here, before any event.
 func coldStart(r *registry.Registry, getenv func(string) string) (*Handlers, error) {
-	ports, err := connect(getenv)
+	ports, err := Connect(context.Background(), r, getenv)
 	if err != nil {
 		return nil, err
 	}
-	ports.Tools = r.Tools()
 	return &Handlers{Ports: ports, Definitions: runtime.PinnedDefinitions(ports.Blobs), Agents: r.Agent}, nil
-}
-
-// connect makes the ports of a deployed function.
-func connect(func(string) string) (runtime.Ports, error) {
-	return runtime.Ports{}, ErrNoTable
 }
 
 // named gives an error the name that the state machine's Retry and Catch look for. The Lambda runtime would report the

@@ -208,7 +208,7 @@ func TestRule04EndingClosesTheInbox(t *testing.T) {
 	t.Run("a reply is committed without the end", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.model.replies = []agent.Reply{{Text: "Bye."}, {Text: "Bye indeed."}}
-			w.model.once(1, func() error { return w.send("m1", "Wait!") })
+			w.model.once(func() error { return w.send("m1", "Wait!") })
 			w.start()
 			require.Equal(t, runtime.NextStep, w.step(0).Next)
 			require.Equal(t, runtime.NextDone, w.step(0).Next)
@@ -221,7 +221,7 @@ func TestRule04EndingClosesTheInbox(t *testing.T) {
 	})
 	t.Run("its answer lost, too", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
-			w.model.once(1, func() error { return w.send("m1", "Wait!") })
+			w.model.once(func() error { return w.send("m1", "Wait!") })
 			w.start()
 			w.table.set(lost(func(ops []store.Op) bool { return entry("replied")(ops) && len(ops) == 1 }))
 			w.drive(0)
@@ -231,7 +231,7 @@ func TestRule04EndingClosesTheInbox(t *testing.T) {
 	})
 	t.Run("a failure reloads and drains", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
-			w.model.once(1, func() error {
+			w.model.once(func() error {
 				require.NoError(t, w.send("m1", "Wait!"))
 				return &agent.ModelError{Class: agent.ModelInvalid, Model: "m", Message: "no"}
 			})
@@ -973,7 +973,7 @@ func TestRule15Cache(t *testing.T) {
 func TestRule16SeenIsWhatWasSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.model.replies = []agent.Reply{calls("look c1"), {Text: "Bye."}}
-		w.model.once(1, func() error { return w.send("m1", "More.") })
+		w.model.once(func() error { return w.send("m1", "More.") })
 		w.start()
 		w.step(0)
 		s := w.state()

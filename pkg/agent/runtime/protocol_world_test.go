@@ -277,11 +277,11 @@ func (m *scripted) Ask(_ context.Context, r agent.Request) (agent.Reply, int, er
 	return reply, 1, nil
 }
 
-// once runs f during the first request of inference n.
-func (m *scripted) once(n int64, f func() error) {
+// once runs f during the first request of the first inference.
+func (m *scripted) once(f func() error) {
 	var ran bool
 	m.during = func(r agent.Request) error {
-		if ran || r.Inference != n {
+		if ran || r.Inference != 1 {
 			return nil
 		}
 		ran = true
