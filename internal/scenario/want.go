@@ -3,6 +3,7 @@ package scenario
 import (
 	"encoding/json"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -33,5 +34,32 @@ func loadWant(f section, ps *problems) want {
 	if err := match.Check(f.data); err != nil {
 		ps.add(f.problem(0, "", err.Error()))
 	}
+	if events, ok := w["events"]; ok {
+		w["events"] = storedNames(events)
+	}
 	return w
 }
+
+// storedNames are wanted event types by their stored names: a type may also be written by its name in Go, CallFinished for
+// call_finished. What is no list of strings stays as it is, for the comparison to say so.
+func storedNames(raw json.RawMessage) json.RawMessage {
+	var names []string
+	if json.Unmarshal(raw, &names) != nil {
+		return raw
+	}
+	for i, n := range names {
+		if goName.MatchString(n) {
+			names[i] = strings.ToLower(strings.TrimPrefix(upper.ReplaceAllString(n, "_$0"), "_"))
+		}
+	}
+	out, err := json.Marshal(names)
+	if err != nil {
+		return raw
+	}
+	return out
+}
+
+var (
+	goName = regexp.MustCompile(`^([A-Z][a-z]+)+$`)
+	upper  = regexp.MustCompile(`[A-Z]`)
+)
