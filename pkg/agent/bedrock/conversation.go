@@ -27,9 +27,9 @@ const (
 //
 // A conversation that ends with the assistant is sent as it is: some models go on with it, others refuse it.
 func conversation(model string, messages []agent.Message) ([]types.Message, error) {
-	results, err := lastResults(messages)
+	results, err := agent.ResultsByCall(messages)
 	if err != nil {
-		return nil, err
+		return nil, failed(agent.ModelInvalid, err.Error())
 	}
 	g := grouping{results: results, documents: names{}, marksErrors: marksErrors(model)}
 	for i, m := range messages {
@@ -43,27 +43,6 @@ func conversation(model string, messages []agent.Message) ([]types.Message, erro
 		return nil, failed(agent.ModelInvalid, "conversation is empty")
 	}
 	return g.out, nil
-}
-
-// lastResults finds the result of each call, the last one where there are several. A result without its call before it is an
-// error of whoever made the request.
-func lastResults(messages []agent.Message) (map[string]agent.ToolResult, error) {
-	uses, results := map[string]bool{}, map[string]agent.ToolResult{}
-	for i, m := range messages {
-		switch b := m.Block.(type) {
-		case agent.ToolUse:
-			if uses[b.ID] {
-				return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d is a tool_use whose id is taken", i))
-			}
-			uses[b.ID] = true
-		case agent.ToolResult:
-			if !uses[b.ID] {
-				return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d is a tool_result without its tool_use", i))
-			}
-			results[b.ID] = b
-		}
-	}
-	return results, nil
 }
 
 // marksErrors reports whether the model's family takes a tool result's status. Others refuse it and learn of an error from the

@@ -15,9 +15,9 @@ const noResponse = `{"type":"error","name":"no_tool_response","message":"There i
 // results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
 // becomes one user message.
 func conversation(system string, messages []agent.Message) ([]chatMessage, error) {
-	results, err := lastResults(messages)
+	results, err := agent.ResultsByCall(messages)
 	if err != nil {
-		return nil, err
+		return nil, failed(agent.ModelInvalid, err.Error())
 	}
 	g := grouping{out: []chatMessage{}, results: results}
 	if system != "" {
@@ -31,27 +31,6 @@ func conversation(system string, messages []agent.Message) ([]chatMessage, error
 	g.endTurn()
 	g.endUser()
 	return g.out, nil
-}
-
-// lastResults finds the result of each call, the last one where there are several. A result without its call before it is an
-// error of whoever made the request.
-func lastResults(messages []agent.Message) (map[string]agent.ToolResult, error) {
-	uses, results := map[string]bool{}, map[string]agent.ToolResult{}
-	for i, m := range messages {
-		switch b := m.Block.(type) {
-		case agent.ToolUse:
-			if uses[b.ID] {
-				return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d is a tool_use whose id is taken", i))
-			}
-			uses[b.ID] = true
-		case agent.ToolResult:
-			if !uses[b.ID] {
-				return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d is a tool_result without its tool_use", i))
-			}
-			results[b.ID] = b
-		}
-	}
-	return results, nil
 }
 
 // grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's.

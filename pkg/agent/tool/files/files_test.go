@@ -27,7 +27,7 @@ type folder struct {
 func newFolder(t *testing.T) folder {
 	t.Helper()
 	top := t.TempDir()
-	f := folder{t: t, root: filepath.Join(top, "root"), outside: filepath.Join(top, "outside")}
+	f := folder{t: t, root: filepath.Join(top, "folder"), outside: filepath.Join(top, "outside")}
 	for _, dir := range []string{f.root, f.outside} {
 		require.NoError(t, os.Mkdir(dir, 0o755))
 	}
@@ -210,7 +210,7 @@ func TestLinksThatStayInsideAreFollowed(t *testing.T) {
 	require.Equal(t, tool.Text("b"), f.call("read_text", pathArg{"alias/b.txt"}))
 	require.Equal(t, tool.Text("file 1 a.txt\nlink - b.txt"), f.call("list_directory", pathArg{"alias"}))
 	require.Equal(t, tool.Text(`Moved "b.txt" to "alias/c.txt".`), f.call("move_file", moveInput{"b.txt", "alias/c.txt"}))
-	require.Equal(t, "b", f.tree()["/root/sub/c.txt"])
+	require.Equal(t, "b", f.tree()["/folder/sub/c.txt"])
 	require.Contains(t, f.call("read_text", pathArg{"sub/b.txt"}).Content, "does not exist", "a dangling link")
 }
 
@@ -220,7 +220,7 @@ func FuzzPath(fz *testing.F) {
 		fz.Add(seed)
 	}
 	top := fz.TempDir()
-	root := filepath.Join(top, "root")
+	root := filepath.Join(top, "folder")
 	require.NoError(fz, os.MkdirAll(filepath.Join(root, "sub"), 0o755))
 	require.NoError(fz, os.Mkdir(filepath.Join(top, "outside"), 0o755))
 	require.NoError(fz, os.WriteFile(filepath.Join(top, "outside", "secret.txt"), []byte("secret"), 0o600))

@@ -47,8 +47,8 @@ func TestMoveFile(t *testing.T) {
 			f.write("sub/x", "")
 			want := f.tree()
 			if tc.to != "" {
-				delete(want, "/root/a.txt")
-				want["/root/"+tc.to] = "content"
+				delete(want, "/folder/a.txt")
+				want["/folder/"+tc.to] = "content"
 			}
 			require.Equal(t, tc.want, f.call("move_file", tc.in))
 			require.Equal(t, want, f.tree())
@@ -63,7 +63,7 @@ func TestMoveStopsBeforeItStarts(t *testing.T) {
 	cancel()
 	_, err := f.try(ctx, "move_file", moveInput{"a.txt", "b.txt"})
 	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, "content", f.tree()["/root/a.txt"])
+	require.Equal(t, "content", f.tree()["/folder/a.txt"])
 }
 
 // Where there is no exclusive rename, a link and a removal do the same, and replace nothing either.
@@ -75,11 +75,11 @@ func TestLinkThenRemove(t *testing.T) {
 	require.NoError(t, err)
 	defer root.Close()
 	require.ErrorIs(t, linkThenRemove(root, movement{"a.txt", "b.txt"}), os.ErrExist)
-	require.Equal(t, "content", f.tree()["/root/a.txt"])
-	require.Equal(t, "other", f.tree()["/root/b.txt"])
+	require.Equal(t, "content", f.tree()["/folder/a.txt"])
+	require.Equal(t, "other", f.tree()["/folder/b.txt"])
 	require.NoError(t, linkThenRemove(root, movement{"a.txt", "c.txt"}))
-	require.Equal(t, "content", f.tree()["/root/c.txt"])
-	require.NotContains(t, f.tree(), "/root/a.txt")
+	require.Equal(t, "content", f.tree()["/folder/c.txt"])
+	require.NotContains(t, f.tree(), "/folder/a.txt")
 }
 
 // Of many movers of one file to many places one succeeds, and of many files to one place one arrives; nothing is lost.
@@ -151,8 +151,8 @@ func TestSwappedFolderNeverLeadsOutside(t *testing.T) {
 	}
 	close(stop)
 	require.NoError(t, <-swapped)
-	require.Equal(t, map[string]string{"/outside": "d---------", "/outside/secret.txt": "secret", "/root": "d---------", "/root/a.txt": "content",
-		"/root/link": "L---------", "/root/sub": "d---------", "/root/sub/secret.txt": "inside"}, f.tree())
+	require.Equal(t, map[string]string{"/outside": "d---------", "/outside/secret.txt": "secret", "/folder": "d---------", "/folder/a.txt": "content",
+		"/folder/link": "L---------", "/folder/sub": "d---------", "/folder/sub/secret.txt": "inside"}, f.tree())
 }
 
 func TestReconcile(t *testing.T) {
