@@ -37,8 +37,12 @@ const warmRuns = 64
 // coldStartWithin bounds the SDK's own configuration.
 const coldStartWithin = 5 * time.Second
 
-// Connect wires the ports of a deployment from its environment. A variable that is missing is an error that names it.
-func Connect(ctx context.Context, r *registry.Registry, getenv func(string) string) (runtime.Ports, error) {
+// modelFactory makes the model port of a function that asks models. A function that asks none passes nil, and its binary links no
+// model's adapter.
+type modelFactory func(cfg aws.Config, getenv func(string) string) runtime.Model
+
+// connect wires the ports of a deployment from its environment. A variable that is missing is an error that names it.
+func connect(ctx context.Context, r *registry.Registry, getenv func(string) string, model modelFactory) (runtime.Ports, error) {
 	for _, name := range []string{envTable, envBucket, envMachine} {
 		if getenv(name) == "" {
 			return runtime.Ports{}, fmt.Errorf("%s: want a value, got none", name)
@@ -57,10 +61,19 @@ func Connect(ctx context.Context, r *registry.Registry, getenv func(string) stri
 	}
 	draw := ids.System(clk)
 	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, ""), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
-	return runtime.Ports{
+	p := runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: s3.New(s3.NewClient(cfg, ""), getenv(envBucket)),
-		Model: modelretry.New(deployedModel{cfg, getenv(envKey)}, clk, draw.Jitter), Tools: r.Tools(), Waiter: w, Clock: clk, IDs: draw,
-	}, nil
+		Tools: r.Tools(), Waiter: w, Clock: clk, IDs: draw,
+	}
+	if model != nil {
+		p.Model = modelretry.New(model(cfg, getenv), clk, draw.Jitter)
+	}
+	return p, nil
+}
+
+// askDeployed is the modelFactory of functions/step.
+func askDeployed(cfg aws.Config, getenv func(string) string) runtime.Model {
+	return deployedModel{cfg, getenv(envKey)}
 }
 
 // deployedModel asks the model that the run's own definition names.

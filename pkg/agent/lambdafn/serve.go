@@ -16,16 +16,16 @@ import (
 )
 
 // Step is the main of functions/step: it serves until the process is ended.
-func Step(r *registry.Registry) { serve(r, (*Handlers).Step) }
+func Step(r *registry.Registry) { serve(r, (*Handlers).Step, askDeployed) }
 
 // Tool is the main of functions/tool.
-func Tool(r *registry.Registry) { serve(r, (*Handlers).Tool) }
+func Tool(r *registry.Registry) { serve(r, (*Handlers).Tool, nil) }
 
 // Approve is the main of functions/approve.
-func Approve(r *registry.Registry) { serve(r, (*Handlers).Approve) }
+func Approve(r *registry.Registry) { serve(r, (*Handlers).Approve, nil) }
 
-func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]byte, error)) {
-	h, err := coldStart(r, os.Getenv)
+func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]byte, error), model modelFactory) {
+	h, err := coldStart(r, os.Getenv, model)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cold start:", err)
 		os.Exit(1)
@@ -37,8 +37,8 @@ func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]b
 }
 
 // coldStart wires a function from its environment. Bad configuration ends it here, before any event.
-func coldStart(r *registry.Registry, getenv func(string) string) (*Handlers, error) {
-	ports, err := Connect(context.Background(), r, getenv)
+func coldStart(r *registry.Registry, getenv func(string) string, model modelFactory) (*Handlers, error) {
+	ports, err := connect(context.Background(), r, getenv, model)
 	if err != nil {
 		return nil, err
 	}
