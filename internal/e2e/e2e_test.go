@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -222,4 +223,33 @@ func TestRunOnTheDeployedFunctions(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "team.txt"))
 	require.EqualValues(t, 3, done.Inferences)
 	require.Zero(t, model.Left())
+}
+
+// A function that dies while the model is asked is invoked again by the state machine; the reply that nobody stored counts for nothing.
+func TestFunctionDiesDuringAnInference(t *testing.T) {
+	asked, died := make(chan struct{}), make(chan struct{})
+	var requests atomic.Int32
+	model := bedrockfake.NewFunc(func(bedrockfake.Request) bedrockfake.Turn {
+		if requests.Add(1) == 1 {
+			close(asked)
+			<-died
+		}
+		return bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Done.")}, StopReason: "end_turn"}
+	})
+	t.Cleanup(model.Close)
+	d := deploy(t, model)
+	s, err := d.starter.Start(t.Context(), runtime.Start{
+		Tenant: tenant, Agent: mover(t, t.TempDir()), Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Say done."}}},
+	})
+	require.NoError(t, err)
+	<-asked
+	require.NoError(t, d.functions["step"].Kill())
+	close(died)
+	done := d.until(s.Run, func(s *agent.AgentState) bool { return s.Status == agent.RunDone })
+	require.Equal(t, agent.ReasonNaturalEnd, done.Reason, fmt.Sprintf("%+v", done.Error))
+	require.EqualValues(t, 1, done.Inferences)
+	require.GreaterOrEqual(t, requests.Load(), int32(2))
+	for _, m := range done.Messages.All() {
+		require.EqualValues(t, 1, m.Seen(done.Inferences))
+	}
 }
