@@ -3,7 +3,8 @@ package main
 
 import (
 	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/pkg/agent/deployed"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 )
 
-func main() { lambdafn.Step(agents.Registry()) }
+func main() { lambdafn.Step(agents.Registry(), deployed.Models) }

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -213,9 +212,5 @@ func (f *Function) Kill() error {
 
 // Close ends the process and the server.
 func (f *Function) Close() error {
-	err := f.Kill()
-	if closed := f.server.Close(); closed != nil && !strings.Contains(closed.Error(), "closed") {
-		err = errors.Join(err, closed)
-	}
-	return err
+	return errors.Join(f.Kill(), f.server.Close())
 }

@@ -9,13 +9,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sfn"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/bedrock"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/dynamo"
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/modelretry"
-	"github.com/countersign/countersign/pkg/agent/openai"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/s3"
@@ -28,7 +25,6 @@ const (
 	envTable   = "COUNTERSIGN_TABLE"
 	envBucket  = "COUNTERSIGN_BUCKET"
 	envMachine = "COUNTERSIGN_STATE_MACHINE"
-	envKey     = "OPENAI_API_KEY" // for agents whose model is openai; empty where the server wants none
 )
 
 // warmRuns is how many runs' folded states one function environment keeps.
@@ -37,12 +33,12 @@ const warmRuns = 64
 // coldStartWithin bounds the SDK's own configuration.
 const coldStartWithin = 5 * time.Second
 
-// modelFactory makes the model port of a function that asks models. A function that asks none passes nil, and its binary links no
-// model's adapter.
-type modelFactory func(cfg aws.Config, getenv func(string) string) runtime.Model
+// Models makes the model port of a function that asks models, from its environment. Package deployed has the one for AWS; it is handed
+// in by the main, so that a function that asks no model links no model's adapter.
+type Models func(cfg aws.Config, getenv func(string) string) runtime.Model
 
 // connect wires the ports of a deployment from its environment. A variable that is missing is an error that names it.
-func connect(ctx context.Context, r *registry.Registry, getenv func(string) string, model modelFactory) (runtime.Ports, error) {
+func connect(ctx context.Context, r *registry.Registry, getenv func(string) string, model Models) (runtime.Ports, error) {
 	for _, name := range []string{envTable, envBucket, envMachine} {
 		if getenv(name) == "" {
 			return runtime.Ports{}, fmt.Errorf("%s: want a value, got none", name)
@@ -69,33 +65,4 @@ func connect(ctx context.Context, r *registry.Registry, getenv func(string) stri
 		p.Model = modelretry.New(model(cfg, getenv), clk, draw.Jitter)
 	}
 	return p, nil
-}
-
-// askDeployed is the modelFactory of functions/step.
-func askDeployed(cfg aws.Config, getenv func(string) string) runtime.Model {
-	return deployedModel{cfg, getenv(envKey)}
-}
-
-// deployedModel asks the model that the run's own definition names.
-type deployedModel struct {
-	cfg       aws.Config
-	openaiKey string
-}
-
-// Generate makes the adapter the request needs. Making one opens no connection.
-func (m deployedModel) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
-	switch r.Model.Provider {
-	case "bedrock":
-		return bedrock.New(bedrock.Config{Client: bedrock.NewClient(m.cfg, ""), Stream: true}).Generate(ctx, r)
-	case "openai":
-		o, err := openai.New(openai.Config{BaseURL: r.Model.BaseURL, Key: m.openaiKey})
-		if err != nil {
-			return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(), Cause: err}
-		}
-		defer o.Close()
-		return o.Generate(ctx, r)
-	default:
-		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID,
-			Message: "provider " + r.Model.Provider + " does not work in a deployed function; want bedrock or openai"}
-	}
 }

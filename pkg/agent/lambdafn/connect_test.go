@@ -3,10 +3,11 @@ package lambdafn
 import (
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 )
 
 // Bad configuration ends a function at cold start and names the variable.
@@ -28,19 +29,11 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 	_, err := coldStart(r, get(envMachine, "m"), nil)
 	require.ErrorContains(t, err, envMachine+": state machine \"m\": want arn:aws:states")
 
-	h, err := coldStart(r, get("", ""), askDeployed)
+	models := func(aws.Config, func(string) string) runtime.Model { return nil }
+	h, err := coldStart(r, get("", ""), models)
 	require.NoError(t, err)
 	require.NotNil(t, h.Ports.Model)
 	h, err = coldStart(r, get("", ""), nil)
 	require.NoError(t, err)
 	require.Nil(t, h.Ports.Model, "a function that asks no model links none")
-}
-
-// What only works on a laptop is refused in a deployed function, as data.
-func TestDeployedModelRefusesOtherProviders(t *testing.T) {
-	_, err := deployedModel{}.Generate(t.Context(), agent.Request{Model: agent.ModelSpec{Provider: "demo", ID: "stand-in"}})
-	var failed *agent.ModelError
-	require.ErrorAs(t, err, &failed)
-	require.Equal(t, agent.ModelInvalid, failed.Class)
-	require.ErrorContains(t, err, "want bedrock or openai")
 }

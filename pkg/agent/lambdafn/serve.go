@@ -15,8 +15,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent/runtime"
 )
 
-// Step is the main of functions/step: it serves until the process is ended.
-func Step(r *registry.Registry) { serve(r, (*Handlers).Step, askDeployed) }
+// Step is the main of functions/step, the one that asks models: it serves until the process is ended.
+func Step(r *registry.Registry, models Models) { serve(r, (*Handlers).Step, models) }
 
 // Tool is the main of functions/tool.
 func Tool(r *registry.Registry) { serve(r, (*Handlers).Tool, nil) }
@@ -24,7 +24,7 @@ func Tool(r *registry.Registry) { serve(r, (*Handlers).Tool, nil) }
 // Approve is the main of functions/approve.
 func Approve(r *registry.Registry) { serve(r, (*Handlers).Approve, nil) }
 
-func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]byte, error), model modelFactory) {
+func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]byte, error), model Models) {
 	h, err := coldStart(r, os.Getenv, model)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cold start:", err)
@@ -37,7 +37,7 @@ func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]b
 }
 
 // coldStart wires a function from its environment. Bad configuration ends it here, before any event.
-func coldStart(r *registry.Registry, getenv func(string) string, model modelFactory) (*Handlers, error) {
+func coldStart(r *registry.Registry, getenv func(string) string, model Models) (*Handlers, error) {
 	ports, err := connect(context.Background(), r, getenv, model)
 	if err != nil {
 		return nil, err

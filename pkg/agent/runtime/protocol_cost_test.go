@@ -148,8 +148,8 @@ func TestCost(t *testing.T) {
 				w.approve("c1", approval.Approve)
 				require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
 			})
-			// 7 write requests, 4 of them transactions, 25 WCU, as the table says with A6; 10 reads instead of 9: HEAD and the request are
-			// read once more each, and there is one query less.
+			// 7 write requests, 4 of them transactions, 25 WCU, as the table says with A6; 11 reads instead of 9: HEAD and the request are
+			// read once more each.
 			require.Equal(t, cost{gets: 4, queries: 7, puts: 3, transactions: 4, wcu: 25}, all)
 		})
 	})

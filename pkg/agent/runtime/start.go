@@ -89,6 +89,9 @@ func (st *Starter) found(ctx context.Context, tenant, run, body string, cause er
 
 // first is the run's first fact. The definition's blob is written before the fact that points at it.
 func (st *Starter) first(ctx context.Context, r Start, run, owner string) (agent.RunStarted, error) {
+	if !agent.ValidTenant(r.Tenant) { // it becomes part of every key
+		return agent.RunStarted{}, &BadStart{Problem: "tenant: want ^[a-z0-9][a-z0-9-]{0,39}$"}
+	}
 	said, err := agent.StartMessages(r.Message, r.Input)
 	if err != nil {
 		return agent.RunStarted{}, &BadStart{Problem: err.Error()}

@@ -1,0 +1,45 @@
+// Package deployed asks models from a deployed function: Amazon Bedrock with the function's own role, and OpenAI-compatible endpoints.
+package deployed
+
+import (
+	"context"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/bedrock"
+	"github.com/countersign/countersign/pkg/agent/openai"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+)
+
+// envKey is the key of OpenAI-compatible servers; empty where they want none.
+const envKey = "OPENAI_API_KEY"
+
+// Models makes the model port: a lambdafn.Models. It opens no connection. Safe for concurrent use.
+func Models(cfg aws.Config, getenv func(string) string) runtime.Model {
+	return model{cfg, getenv(envKey)}
+}
+
+// model asks the model that the run's own definition names.
+type model struct {
+	cfg       aws.Config
+	openaiKey string
+}
+
+// Generate makes the adapter the request needs. Making one opens no connection.
+func (m model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	switch r.Model.Provider {
+	case "bedrock":
+		return bedrock.New(bedrock.Config{Client: bedrock.NewClient(m.cfg, ""), Stream: true}).Generate(ctx, r)
+	case "openai":
+		o, err := openai.New(openai.Config{BaseURL: r.Model.BaseURL, Key: m.openaiKey})
+		if err != nil {
+			return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(), Cause: err}
+		}
+		defer o.Close()
+		return o.Generate(ctx, r)
+	default:
+		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID,
+			Message: "provider " + r.Model.Provider + " does not work in a deployed function; want bedrock or openai"}
+	}
+}
