@@ -73,8 +73,7 @@ func deploy(t *testing.T, model *bedrockfake.Server) *deployment {
 	t.Cleanup(wire.Close)
 	env := environment(table, relay(t, cfg), s3url, wire.URL, model.URL())
 	for _, name := range []string{"step", "tool", "approve"} {
-		f, err := lambdart.Start(name, bootstrap(t, name), env, time.Minute, clk)
-		require.NoError(t, err)
+		f := lambdart.Start(lambdart.Config{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: time.Minute, Clock: clk})
 		t.Cleanup(func() { require.NoError(t, f.Close()) })
 		d.functions[name] = f
 	}

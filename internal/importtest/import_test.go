@@ -34,7 +34,7 @@ var floors = [][]rule{
 	{ // adapters: never each other
 		{dir: "pkg/agent/bolt"}, {dir: "pkg/agent/openai"}, {dir: "pkg/agent/script"}, {dir: "pkg/agent/standin"},
 		{dir: "pkg/agent/dynamo"}, {dir: "pkg/agent/s3"}, {dir: "pkg/agent/sfn"}, {dir: "pkg/agent/bedrock"},
-		{dir: "internal/dynamolocal"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"},
+		{dir: "internal/dynamolocal"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"}, {dir: "internal/awsfake"},
 		{dir: "pkg/agent/api"},
 	},
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}},

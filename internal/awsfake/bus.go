@@ -1,0 +1,225 @@
+package awsfake
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent/clock"
+)
+
+// Bus is an event bus. It speaks the wire protocol of PutEvents, awsJson1.1, and delivers each event to the target of every rule whose
+// pattern it fits, at least once. Safe for concurrent use once it is made.
+type Bus struct {
+	Rules []Rule
+	Clock clock.Clock
+	// Deliveries is how often each event comes to a target; 0 = once.
+	Deliveries int
+
+	mu      sync.Mutex
+	count   int
+	refused []error
+}
+
+// Rule is a rule with one target.
+type Rule struct {
+	Name    string
+	Pattern json.RawMessage
+	Input   *InputTransformer // nil = the event as it is
+	// Target takes a delivery; id is different each time.
+	Target func(ctx context.Context, id string, input []byte) error
+}
+
+// InputTransformer makes a target's input of an event.
+type InputTransformer struct {
+	Paths    map[string]string // name -> $.path
+	Template string            // <name> stands for what is at its path
+}
+
+// Undelivered are the deliveries that a target refused or that no input could be made for: what a dead-letter queue would hold.
+func (b *Bus) Undelivered() []error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.refused)
+}
+
+type putEvents struct {
+	Entries []struct {
+		Source, DetailType, Detail, EventBusName string
+		Resources                                []string
+	}
+}
+
+// ServeHTTP takes PutEvents.
+func (b *Bus) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+	var in putEvents
+	if target := r.Header.Get("X-Amz-Target"); target != "AWSEvents.PutEvents" {
+		fail(w, "UnknownOperationException", target)
+		return
+	}
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		fail(w, "SerializationException", err.Error())
+		return
+	}
+	type entry struct {
+		EventID      string `json:"EventId,omitempty"`
+		ErrorCode    string `json:",omitempty"`
+		ErrorMessage string `json:",omitempty"`
+	}
+	var out struct {
+		FailedEntryCount int
+		Entries          []entry
+	}
+	for _, e := range in.Entries {
+		if !json.Valid([]byte(e.Detail)) || e.Source == "" || e.DetailType == "" {
+			out.FailedEntryCount++
+			out.Entries = append(out.Entries, entry{ErrorCode: "MalformedDetail", ErrorMessage: "Detail is malformed."})
+			continue
+		}
+		id := b.nextID()
+		out.Entries = append(out.Entries, entry{EventID: id})
+		b.deliver(r.Context(), map[string]any{
+			"version": "0", "id": id, "detail-type": e.DetailType, "source": e.Source, "account": "000000000000", "region": "eu-central-1",
+			"time": b.Clock.Now().Format(time.RFC3339), "resources": e.Resources, "detail": json.RawMessage(e.Detail),
+		})
+	}
+	_ = json.NewEncoder(w).Encode(out) // the client is gone if this fails
+}
+
+func fail(w http.ResponseWriter, name, text string) {
+	w.WriteHeader(http.StatusBadRequest)
+	_ = json.NewEncoder(w).Encode(map[string]string{"__type": name, "message": text})
+}
+
+// nextID is an id of an event, shaped as a UUID.
+func (b *Bus) nextID() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.count++
+	return fmt.Sprintf("00000000-0000-4000-8000-%012d", b.count)
+}
+
+func (b *Bus) deliver(ctx context.Context, e map[string]any) {
+	for _, r := range b.Rules {
+		event, err := plain(e)
+		fits := false
+		if err == nil {
+			fits, err = Matches(r.Pattern, event)
+		}
+		input := event
+		if err == nil && fits && r.Input != nil {
+			input, err = r.Input.Apply(event)
+		}
+		for range max(1, b.Deliveries) {
+			if err != nil || !fits {
+				break
+			}
+			err = r.Target(ctx, b.nextID(), input)
+		}
+		if err != nil {
+			b.mu.Lock()
+			b.refused = append(b.refused, fmt.Errorf("deliver event %v by rule %s: %w", e["id"], r.Name, err))
+			b.mu.Unlock()
+		}
+	}
+}
+
+// plain is a value as JSON text that keeps its digits.
+func plain(v any) (json.RawMessage, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSpace(out.Bytes()), err
+}
+
+var placeholder = regexp.MustCompile(`<([A-Za-z0-9_.-]+)>`)
+
+// Apply makes the input. As in the service, a text that stands outside quotes gets them and inside quotes does not, and what a path
+// does not find leaves nothing in its place. A result that is not JSON is an error.
+func (t *InputTransformer) Apply(event json.RawMessage) (json.RawMessage, error) {
+	var parsed any
+	dec := json.NewDecoder(bytes.NewReader(event))
+	dec.UseNumber()
+	if err := dec.Decode(&parsed); err != nil {
+		return nil, err
+	}
+	var problem error
+	at, out := 0, strings.Builder{}
+	for _, m := range placeholder.FindAllStringSubmatchIndex(t.Template, -1) {
+		out.WriteString(t.Template[at:m[0]])
+		value, err := t.value(t.Template[m[2]:m[3]], parsed)
+		problem = errors.Join(problem, err)
+		text, err := inserted(value, inQuotes(t.Template[:m[0]]))
+		problem = errors.Join(problem, err)
+		out.WriteString(text)
+		at = m[1]
+	}
+	out.WriteString(t.Template[at:])
+	if problem == nil && !json.Valid([]byte(out.String())) {
+		problem = errors.New("the input transformer's output is not JSON")
+	}
+	return json.RawMessage(strings.TrimSpace(out.String())), problem
+}
+
+func (t *InputTransformer) value(name string, event any) (any, error) {
+	if name == "aws.events.event.json" {
+		return event, nil
+	}
+	path, ok := t.Paths[name]
+	if !ok {
+		return nil, fmt.Errorf("input transformer: <%s> is not in the paths map", name)
+	}
+	if path == "$" {
+		return event, nil
+	}
+	steps, ok := strings.CutPrefix(path, "$.")
+	if !ok || strings.ContainsAny(steps, "[]*?@") {
+		return nil, fmt.Errorf("input transformer: path %q: want $.name.name", path)
+	}
+	for step := range strings.SplitSeq(steps, ".") {
+		object, _ := event.(map[string]any)
+		if event, ok = object[step]; !ok {
+			return nil, nil
+		}
+	}
+	return event, nil
+}
+
+func inserted(v any, quoted bool) (string, error) {
+	if v == nil {
+		return "", nil
+	}
+	raw, err := plain(v)
+	if _, isText := v.(string); isText && quoted {
+		return string(raw[1 : len(raw)-1]), err
+	}
+	if quoted {
+		escaped, err := plain(string(raw))
+		return string(escaped[1 : len(escaped)-1]), err
+	}
+	return string(raw), err
+}
+
+// inQuotes reports whether what follows template stands inside a JSON text.
+func inQuotes(template string) bool {
+	in := false
+	for i := 0; i < len(template); i++ {
+		switch template[i] {
+		case '\\':
+			i++
+		case '"':
+			in = !in
+		}
+	}
+	return in
+}
