@@ -4,7 +4,10 @@ package agents
 
 import (
 	"embed"
+	"os"
+	"path/filepath"
 
+	"github.com/countersign/countersign/agents/refunds"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/tool"
 	"github.com/countersign/countersign/pkg/agent/tool/builtin"
@@ -27,5 +30,17 @@ func tools() []tool.Tool {
 	if err != nil {
 		panic(err)
 	}
-	return builtins
+	onRefunds, err := refunds.Tools(refunds.Ledger{Dir: ledger()})
+	if err != nil {
+		panic(err)
+	}
+	return append(builtins, onRefunds...)
+}
+
+// ledger is the folder of the refunds example: REFUNDS_LEDGER, or one among the temporary files.
+func ledger() string {
+	if dir := os.Getenv("REFUNDS_LEDGER"); dir != "" {
+		return dir
+	}
+	return filepath.Join(os.TempDir(), "countersign-refunds")
 }

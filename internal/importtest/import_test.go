@@ -40,7 +40,7 @@ var floors = [][]rule{
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}},
 	{
 		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},
-		{dir: "agents"},
+		{dir: "agents", beside: []string{"agents/refunds"}}, {dir: "agents/refunds"},
 	},
 	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}},
 	{{dir: "cmd/countersign"}, {dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "internal/importtest"}, {dir: "internal/e2e"}},
