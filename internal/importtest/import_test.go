@@ -42,7 +42,7 @@ var floors = [][]rule{
 		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},
 		{dir: "agents", beside: []string{"agents/refunds"}}, {dir: "agents/refunds"},
 	},
-	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}},
+	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}},
 	{{dir: "cmd/countersign"}, {dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "internal/importtest"}, {dir: "internal/e2e"}},
 }
 
