@@ -85,14 +85,19 @@ func (b *Bus) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			out.Entries = append(out.Entries, entry{ErrorCode: "MalformedDetail", ErrorMessage: "Detail is malformed."})
 			continue
 		}
-		id := b.nextID()
-		out.Entries = append(out.Entries, entry{EventID: id})
-		b.deliver(r.Context(), map[string]any{
-			"version": "0", "id": id, "detail-type": e.DetailType, "source": e.Source, "account": "000000000000", "region": "eu-central-1",
-			"time": b.Clock.Now().Format(time.RFC3339), "resources": e.Resources, "detail": json.RawMessage(e.Detail),
-		})
+		out.Entries = append(out.Entries, entry{EventID: b.Put(r.Context(), e.Source, e.DetailType, json.RawMessage(e.Detail), e.Resources...)})
 	}
 	_ = json.NewEncoder(w).Encode(out) // the client is gone if this fails
+}
+
+// Put delivers an event, as AWS services do with theirs, and returns its id.
+func (b *Bus) Put(ctx context.Context, source, detailType string, detail json.RawMessage, resources ...string) string {
+	id := b.nextID()
+	b.deliver(ctx, map[string]any{
+		"version": "0", "id": id, "detail-type": detailType, "source": source, "account": "000000000000", "region": "eu-central-1",
+		"time": b.Clock.Now().Format(time.RFC3339), "resources": resources, "detail": detail,
+	})
+	return id
 }
 
 func fail(w http.ResponseWriter, name, text string) {

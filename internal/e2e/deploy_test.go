@@ -1,0 +1,265 @@
+// Package e2e runs the real bootstraps as Lambda does: the five functions that are deployed, each behind a small Runtime API, with
+// DynamoDB Local as the table, an S3 and a Bedrock on loopback, the Step Functions wire API in front of the local engine, an HTTP API
+// and an event bus with the template's own rules. All through real SDK clients and HTTP.
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	sdksfn "github.com/aws/aws-sdk-go-v2/service/sfn"
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/dynamolocal"
+	"github.com/countersign/countersign/internal/lambdart"
+	"github.com/countersign/countersign/internal/sfnwire"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/dynamo"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/s3"
+	"github.com/countersign/countersign/pkg/agent/sfn"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/statemachine"
+)
+
+func TestMain(m *testing.M) { dynamolocal.Main(m) }
+
+const (
+	region  = "eu-central-1"
+	account = "000000000000"
+	machine = "arn:aws:states:" + region + ":" + account + ":stateMachine:countersign"
+	bucket  = "blobs"
+	acme    = "acme" // the tenant of those who come by the API
+)
+
+// The functions, as their folders are named.
+var functions = []string{"step", "tool", "approve", "api", "sweep"}
+
+// deployment is everything a run needs, as deployed as this machine allows.
+type deployment struct {
+	t         *testing.T
+	clock     clock.Clock
+	functions map[string]*lambdart.Function
+	engine    *asl.Engine
+	ports     runtime.Ports // past the functions
+	sfn       *sdksfn.Client
+	bus       *awsfake.Bus
+	events    *eventbridge.Client
+	apiURL    string
+	issuer    *awsfake.JWT
+	ledger    string // the folder of refunds
+	relay     *relay
+
+	mu      sync.Mutex
+	deliver func(function string, payload []byte) ([]byte, error) // how the state machine's events reach a function
+}
+
+// option changes a deployment before it is made.
+type option func(*deployment)
+
+func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deployment {
+	t.Helper()
+	cfg := dynamolocal.Config(t) // skips, and says why, where DynamoDB Local cannot run
+	clk := clock.System()
+	draw := ids.System(clk)
+	table := dynamolocal.Table(t, dynamo.NewClient(cfg, dynamolocal.Endpoint), dynamo.IndexName)
+	d := &deployment{t: t, clock: clk, functions: map[string]*lambdart.Function{}, ledger: t.TempDir() + "/ledger"}
+	d.deliver = func(function string, payload []byte) ([]byte, error) {
+		return d.functions[function].Invoke(t.Context(), payload)
+	}
+	d.bus = &awsfake.Bus{Clock: clk}
+	d.startEngine(draw)
+	wire := serve(t, sfnwire.Handler(d.engine))
+	d.relay = newRelay(t, cfg, func(function string) error { return d.functions[function].Kill() })
+	s3url := fakeS3(t)
+	static := aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")}
+	common := environment(table, s3url, wire, model.URL(), d.ledger)
+	for _, name := range functions {
+		if _, err := os.Stat("../../functions/" + name); err != nil { continue }
+		env := append([]string{"AWS_ENDPOINT_URL_DYNAMODB=" + d.relay.address(name)}, common...)
+		f := lambdart.Start(lambdart.Config{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: time.Minute, Clock: clk})
+		t.Cleanup(func() { require.NoError(t, f.Close()) })
+		d.functions[name] = f
+	}
+	d.sfn = sdksfn.NewFromConfig(static, func(o *sdksfn.Options) { o.BaseEndpoint = aws.String(wire) })
+	w, err := sfn.New(d.sfn, machine)
+	require.NoError(t, err)
+	tbl := store.Resend(dynamo.New(dynamo.NewClient(cfg, dynamolocal.Endpoint), table, dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	d.ports = runtime.Ports{
+		Table: tbl, Journal: store.NewJournal(tbl, 0), Blobs: s3.New(s3.NewClient(static, s3url), bucket), Waiter: w, Clock: clk, IDs: draw,
+	}
+	d.openDoors(static)
+	for _, o := range options {
+		o(d)
+	}
+	return d
+}
+
+// openDoors is what runs start by: the HTTP API with its authorizer, and the event bus with the template's rules.
+func (d *deployment) openDoors(cfg aws.Config) {
+	d.t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(d.t, err)
+	d.issuer = &awsfake.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
+	d.apiURL = serve(d.t, &awsfake.HTTPAPI{Function: func(c context.Context,b []byte)([]byte,error){return d.functions["api"].Invoke(c,b)}, Authorizer: d.issuer, Clock: d.clock})
+	d.bus.Rules = d.rules()
+	url := serve(d.t, d.bus)
+	d.events = eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.BaseEndpoint = aws.String(url) })
+}
+
+// startEngine interprets the deployed state machine and invokes the real bootstraps.
+func (d *deployment) startEngine(draw *ids.Source) {
+	d.t.Helper()
+	def, err := asl.Parse(statemachine.Agent, map[string]string{"StepFunctionArn": "step", "ToolFunctionArn": "tool", "ApproveFunctionArn": "approve"})
+	require.NoError(d.t, err)
+	d.engine, err = asl.New(asl.Config{
+		Definition: def, ARN: machine, Clock: d.clock, Store: &asl.MemoryStore{}, IDs: draw.Token, Observe: d.observe,
+		Jitter: func(limit time.Duration) time.Duration { return draw.Jitter(limit / 20) }, // crashes are many here, and none of them is load
+		Invoke: func(_ context.Context, function string, payload []byte, _ asl.Invocation) ([]byte, error) {
+			d.mu.Lock()
+			deliver := d.deliver
+			d.mu.Unlock()
+			return deliver(function, payload)
+		},
+	})
+	require.NoError(d.t, err)
+	d.t.Cleanup(func() { require.NoError(d.t, d.engine.Close()) })
+}
+
+// observe tells the event bus what became of an execution.
+func (d *deployment) observe(e asl.HistoryEvent) {
+	status, ok := map[string]string{"ExecutionFailed": "FAILED", "ExecutionTimedOut": "TIMED_OUT", "ExecutionAborted": "ABORTED"}[e.Type]
+	if !ok {
+		return
+	}
+	d.clock.Go(func() {
+		x, err := d.engine.Describe(context.Background(), e.ExecutionARN)
+		if err != nil {
+			return // the engine is being closed
+		}
+		detail, err := json.Marshal(map[string]any{
+			"executionArn": x.ExecutionARN, "stateMachineArn": machine, "name": x.Name, "status": status, "input": string(x.Input),
+			"inputDetails": map[string]bool{"included": true}, "startDate": x.StartDate.UnixMilli(), "stopDate": x.StopDate.UnixMilli(),
+			"error": e.Error, "cause": e.Cause,
+		})
+		if err == nil {
+			d.bus.Put(context.Background(), "aws.states", "Step Functions Execution Status Change", detail, x.ExecutionARN)
+		}
+	})
+}
+
+func environment(table, s3url, sfnurl, bedrockurl, ledger string) []string {
+	return []string{
+		"COUNTERSIGN_TABLE=" + table, "COUNTERSIGN_BUCKET=" + bucket, "COUNTERSIGN_STATE_MACHINE=" + machine,
+		"AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_ENDPOINT_URL_S3=" + s3url, "AWS_ENDPOINT_URL_SFN=" + sfnurl, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME=" + bedrockurl,
+		"REFUNDS_LEDGER=" + ledger,
+	}
+}
+
+func fakeS3(t *testing.T) string {
+	t.Helper()
+	backend := s3mem.New()
+	require.NoError(t, backend.CreateBucket(bucket))
+	srv := httptest.NewServer(gofakes3.New(backend).Server())
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// built are the bootstraps, made once for all tests.
+var built struct {
+	sync.Mutex
+	dir  string
+	path map[string]string
+}
+
+// bootstrap builds a function as `make bootstraps` does, for this machine.
+func bootstrap(t *testing.T, name string) string {
+	t.Helper()
+	built.Lock()
+	defer built.Unlock()
+	if built.path[name] != "" {
+		return built.path[name]
+	}
+	if built.dir == "" {
+		dir, err := os.MkdirTemp("", "countersign-e2e-")
+		require.NoError(t, err)
+		built.dir, built.path = dir, map[string]string{}
+	}
+	out := filepath.Join(built.dir, name)
+	cmd := exec.Command("go", "build", "-tags", "lambda.norpc", "-trimpath", "-ldflags", "-s -w", "-o", out, "github.com/countersign/countersign/functions/"+name)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	log, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(log))
+	built.path[name] = out
+	return out
+}
+
+// refunds counts the refunds that the ledger holds for a run.
+func (d *deployment) refunds(run string) (n int) {
+	d.t.Helper()
+	files, err := os.ReadDir(d.ledger)
+	if !os.IsNotExist(err) {
+		require.NoError(d.t, err)
+	}
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), run) {
+			n++
+		}
+	}
+	return n
+}
+
+// clerk is a model on Bedrock that works the refund desk: it looks the order up, refunds 120 of it and says so. What it does next it
+// takes from the conversation alone, so a request that is made again gets the same reply.
+func clerk() *bedrockfake.Server {
+	return bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
+		results := strings.Count(string(r.Body), `"toolResult"`)
+		var b bedrockfake.Block
+		switch results {
+		case 0:
+			b = bedrockfake.ToolUse("t1", "orders_get", `{"order":"1002"}`)
+		case 1:
+			b = bedrockfake.ToolUse("t2", "refunds_create", `{"order":"1002","amount":120,"reason":"A wheel is broken."}`)
+		default:
+			b = bedrockfake.Text("Refunded.")
+		}
+		return bedrockfake.Reply{Blocks: []bedrockfake.Block{b}, Usage: bedrockfake.Usage{Input: 100 * (results + 1), Output: 20}}
+	})
+}
+
+func newClerk(t *testing.T) *bedrockfake.Server {
+	t.Helper()
+	s := clerk()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// sayInits prints how long the functions' processes took to start: to be read, never asserted.
+func (d *deployment) sayInits() {
+	for _, name := range functions {
+		if all := d.functions[name].Inits(); len(all) > 0 {
+			d.t.Logf("init of %s: %s", name, fmt.Sprint(all))
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	sdksfn "github.com/aws/aws-sdk-go-v2/service/sfn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+)
+
+// refundRun takes a refund run from its start to its end, whatever happens on the way.
+func (d *deployment) refundRun(key string) {
+	d.t.Helper()
+	ana := d.ana()
+	started := insist(d.t, func() (api.Accepted, error) { return ana.Start(d.t.Context(), refund(key)) })
+	d.approve(ana, d.until(acme, started.ID, parked))
+	d.whole(d.until(acme, started.ID, done))
+	d.atRest()
+}
+
+// At each write of a run, by whichever function, the process that makes it is ended, once before the table has the write and once
+// after: the outcome is the same each time.
+func TestKilledAtEveryWrite(t *testing.T) {
+	d := deploy(t, newClerk(t))
+	d.relay.next(nil)
+	d.refundRun("plain")
+	writes := d.relay.count()
+	require.GreaterOrEqual(t, writes, 9, "start, two plain rounds, park, token, decide, resume, result, end")
+	met := map[string]int{}
+	for n := 1; n <= writes; n++ {
+		for _, after := range []bool{false, true} {
+			s := &strike{n: n, after: after}
+			d.relay.next(s)
+			d.refundRun(fmt.Sprintf("write-%d-%t", n, after))
+			require.NotEmpty(t, s.struck, "write %d was not made", n)
+			met[s.struck]++
+		}
+	}
+	for _, f := range []string{"api", "step", "tool", "approve"} {
+		require.Positive(t, met[f], "%s was never ended: %v", f, met)
+	}
+	t.Logf("%d writes, ended before and after each: %v", writes, met)
+}
+
+// Every event of the state machine comes to its function twice, one after the other or both at once, as when a retry overlaps the
+// attempt it replaces: the outcome is the same, and the state machine may get either answer.
+func TestDeliveredTwice(t *testing.T) {
+	once := func(d *deployment, function string, payload []byte) ([]byte, error) {
+		return d.functions[function].Invoke(d.t.Context(), payload)
+	}
+	for name, deliver := range map[string]func(d *deployment, function string, payload []byte) ([]byte, error){
+		"one after the other": func(d *deployment, function string, payload []byte) ([]byte, error) {
+			if _, err := once(d, function, payload); err != nil {
+				return nil, err
+			}
+			return once(d, function, payload)
+		},
+		"at once": func(d *deployment, function string, payload []byte) ([]byte, error) {
+			var all sync.WaitGroup
+			var outs [2][]byte
+			var errs [2]error
+			for i := range 2 {
+				all.Go(func() { outs[i], errs[i] = once(d, function, payload) })
+			}
+			all.Wait()
+			if errs[0] != nil && errs[1] != nil {
+				return nil, errs[0]
+			}
+			if errs[1] == nil {
+				return outs[1], nil
+			}
+			return outs[0], nil
+		},
+		"and the first answer is lost": func(d *deployment, function string, payload []byte) ([]byte, error) {
+			if _, err := once(d, function, payload); err != nil {
+				return nil, err
+			}
+			if err := d.functions[function].Kill(); err != nil {
+				return nil, err
+			}
+			return once(d, function, payload)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := deploy(t, newClerk(t), func(d *deployment) {
+				d.deliver = func(function string, payload []byte) ([]byte, error) { return deliver(d, function, payload) }
+			})
+			for i := range 3 {
+				d.refundRun(fmt.Sprint("run-", i))
+			}
+		})
+	}
+}
+
+// Someone stops the execution of a parked run. The event that this makes reaches functions/sweep by the template's rule; the run goes on in
+// another execution and is approved there.
+func TestExecutionStoppedFromOutside(t *testing.T) {
+	d := deploy(t, newClerk(t))
+	ana := d.ana()
+	started, err := ana.Start(t.Context(), refund("k"))
+	require.NoError(t, err)
+	s := d.until(acme, started.ID, parked)
+	_, err = d.sfn.StopExecution(t.Context(), &sdksfn.StopExecutionInput{
+		ExecutionArn: aws.String("arn:aws:states:" + region + ":" + account + ":execution:countersign:" + s.Owner),
+	})
+	require.NoError(t, err)
+	next := d.until(acme, started.ID, func(now *agent.AgentState) bool { return parked(now) && now.Owner != s.Owner })
+	require.EqualValues(t, s.Generation+1, next.Generation)
+	d.approve(ana, next)
+	d.whole(d.until(acme, started.ID, done))
+	d.atRest()
+	require.NoError(t, errors.Join(d.bus.Undelivered()...))
+}
+
+// The API wrote a run and died before it could start the execution. Its client is gone; the scheduled sweep finds the run.
+func TestSweepStartsWhatWasNeverStarted(t *testing.T) {
+	d := deploy(t, newClerk(t))
+	s := &strike{n: 1, after: true}
+	d.relay.next(s)
+	_, err := d.ana().Start(t.Context(), refund("k"))
+	require.ErrorIs(t, err, api.ErrUnreachable)
+	require.Equal(t, "api", s.struck)
+	require.Empty(t, d.engine.List(t.Context(), ""))
+	d.sweepUntil(func() bool { return len(d.engine.List(t.Context(), "")) == 1 })
+	page, err := d.ana().Runs(t.Context(), api.RunQuery{})
+	require.NoError(t, err)
+	d.approve(d.ana(), d.until(acme, page.Runs[0].ID, parked))
+	d.whole(d.until(acme, page.Runs[0].ID, done))
+}
+
+// sweepUntil invokes functions/sweep as its schedule does until the repair is seen.
+func (d *deployment) sweepUntil(repaired func() bool) {
+	d.t.Helper()
+	require.Eventually(d.t, func() bool {
+		_, err := d.functions["sweep"].Invoke(d.t.Context(), sample(d.t, "sweep", "schedule.json"))
+		require.NoError(d.t, err)
+		return repaired()
+	}, 90*time.Second, time.Second)
+}

@@ -1,0 +1,101 @@
+package e2e
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
+)
+
+// bearer sends a token along.
+type bearer struct{ token string }
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// as is a client of the HTTP API that acts for somebody of a tenant.
+func (d *deployment) as(tenant, user string, groups ...string) *api.Client {
+	d.t.Helper()
+	token, err := d.issuer.Token(map[string]any{"sub": user, "tenant": tenant, "groups": groups})
+	require.NoError(d.t, err)
+	return api.NewURLClient(d.apiURL, &http.Client{Transport: bearer{token}})
+}
+
+func (d *deployment) ana() *api.Client { return d.as(acme, "ana", "operators") }
+
+// insist repeats a request until somebody has answered it: what a client does whose gateway says 5xx.
+func insist[T any](t *testing.T, f func() (T, error)) T {
+	t.Helper()
+	var out T
+	var err error
+	require.Eventually(t, func() bool {
+		out, err = f()
+		var refused *api.Problem
+		return err == nil || errors.As(err, &refused) && refused.Status < 500
+	}, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, err)
+	return out
+}
+
+// until reads a run until it is as wanted, past the functions.
+func (d *deployment) until(tenant, run string, ok func(*agent.AgentState) bool) agent.AgentState {
+	d.t.Helper()
+	return d.within(40*time.Second, 10*time.Millisecond, tenant, run, ok)
+}
+
+func (d *deployment) longUntil(tenant, run string, ok func(*agent.AgentState) bool) agent.AgentState {
+	d.t.Helper()
+	return d.within(4*time.Minute, time.Second, tenant, run, ok)
+}
+
+func (d *deployment) within(patience, tick time.Duration, tenant, run string, ok func(*agent.AgentState) bool) agent.AgentState {
+	d.t.Helper()
+	var s agent.AgentState
+	require.Eventually(d.t, func() bool {
+		l, err := d.ports.Journal.Load(d.t.Context(), tenant, run)
+		s = l.State
+		return err == nil && ok(&s)
+	}, patience, tick, "the run did not come to what was awaited")
+	return s
+}
+
+func parked(s *agent.AgentState) bool { return s.Status == agent.RunWaiting }
+
+func done(s *agent.AgentState) bool { return s.Status == agent.RunDone }
+
+// refund starts a run that asks for a refund of 120.
+func refund(key string) api.Start {
+	return api.Start{Agent: "refunds", Message: []byte(`"A wheel of my chair is broken. Order 1002."`), Key: key}
+}
+
+// approve countersigns what a parked run waits for.
+func (d *deployment) approve(c *api.Client, s agent.AgentState) approval.Approval {
+	d.t.Helper()
+	return insist(d.t, func() (approval.Approval, error) {
+		return c.Decide(d.t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Approve})
+	})
+}
+
+// whole checks what every refund run must be in the end, whatever happened on the way.
+func (d *deployment) whole(s agent.AgentState) {
+	d.t.Helper()
+	require.Equal(d.t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	require.Equal(d.t, `"Refunded."`, string(s.Output))
+	require.EqualValues(d.t, 3, s.Inferences)
+	require.Equal(d.t, 1, d.refunds(s.Run), "paid once")
+	want := []int64{3, 3, 2, 2, 1, 1} // user; call, result; call, result; text: its own inference counts for whom the model wrote
+	var got []int64
+	for _, m := range s.Messages.All() {
+		got = append(got, m.Seen(s.Inferences))
+	}
+	require.Equal(d.t, want, got)
+}

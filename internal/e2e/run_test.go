@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	sdksfn "github.com/aws/aws-sdk-go-v2/service/sfn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
+)
+
+// A run by the HTTP API: started, followed as a stream, parked, all functions gone, approved, done.
+func TestRunByTheAPI(t *testing.T) {
+	d := deploy(t, newClerk(t))
+	ana := d.ana()
+	started, err := ana.Start(t.Context(), refund("k"))
+	require.NoError(t, err)
+	again, err := ana.Start(t.Context(), refund("k"))
+	require.NoError(t, err)
+	require.Equal(t, started.ID, again.ID, "the same key and body are the same run")
+	other := refund("k")
+	other.Message = json.RawMessage(`"Another."`)
+	_, err = ana.Start(t.Context(), other)
+	requireProblem(t, err, 409, api.KeyReused)
+
+	s := d.until(acme, started.ID, parked)
+	require.Zero(t, d.refunds(s.Run))
+	for name, f := range d.functions {
+		require.NoError(t, f.Kill(), name) // waiting costs nothing: nobody has to be there
+	}
+	page, err := ana.Approvals(t.Context(), "", "", 0)
+	require.NoError(t, err)
+	require.Len(t, page.Approvals, 1)
+	require.JSONEq(t, `{"order":"1002","amount":120,"reason":"A wheel is broken."}`, string(page.Approvals[0].Args))
+	_, err = d.as(acme, "ben", "sales").Decide(t.Context(), page.Approvals[0].ID, api.Verdict{Action: approval.Approve})
+	requireProblem(t, err, 403, api.NotAllowed)
+	_, err = d.as("other", "eve", "operators").Decide(t.Context(), page.Approvals[0].ID, api.Verdict{Action: approval.Approve})
+	requireProblem(t, err, 404, api.ApprovalNotFound)
+
+	d.approve(ana, s)
+	d.whole(d.until(acme, s.Run, done))
+	run, err := ana.Run(t.Context(), s.Run)
+	require.NoError(t, err)
+	require.Equal(t, agent.RunDone, run.Status)
+	require.Equal(t, "user:ana", mustApproval(t, ana, page.Approvals[0].ID).Decisions[0].By)
+	require.Empty(t, d.bus.Undelivered())
+	d.sayInits()
+}
+
+func mustApproval(t *testing.T, c *api.Client, id string) approval.Approval {
+	t.Helper()
+	a, err := c.Approval(t.Context(), id)
+	require.NoError(t, err)
+	return a
+}
+
+func requireProblem(t *testing.T, err error, status int, kind api.ProblemType) {
+	t.Helper()
+	var p *api.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, status, p.Status)
+	require.Contains(t, p.Type, string(kind))
+}
+
+// A stream through a gateway that cannot stream: each answer ends, and the client goes on behind the last event it has. It sees every
+// event once, in order.
+func TestFollowThroughTheGateway(t *testing.T) {
+	d := deploy(t, newClerk(t))
+	ana := d.ana()
+	started, err := ana.Start(t.Context(), refund("k"))
+	require.NoError(t, err)
+	var ids, kinds []string
+	deadline := d.clock.Now().Add(40 * time.Second)
+	for len(kinds) == 0 || kinds[len(kinds)-1] != "finished" {
+		require.True(t, d.clock.Now().Before(deadline), "%v", kinds)
+		after := ""
+		if len(ids) > 0 {
+			after = ids[len(ids)-1]
+		}
+		require.NoError(t, ana.Follow(t.Context(), started.ID, after, func(e api.Event) error {
+			ids, kinds = append(ids, e.ID), append(kinds, e.Type)
+			return nil
+		}))
+		if slices.Contains(kinds, "parked") && !slices.Contains(kinds, "decided") {
+			d.approve(ana, d.until(acme, started.ID, parked))
+		}
+	}
+	all, err := ana.Events(t.Context(), started.ID, "", 200)
+	require.NoError(t, err)
+	var want []string
+	for _, e := range all.Events {
+		want = append(want, e.ID)
+	}
+	require.Equal(t, want, ids)
+}
+
+// An event starts a run by the template's rule; delivered again, it starts nothing new.
+func TestRunByAnEvent(t *testing.T) {
+	for name, detail := range map[string]string{
+		"by a message": `{"agent":"refunds","message":"A wheel of my chair is broken. Order 1002."}`,
+		"by data":      `{"agent":"refunds","order":"1002","complaint":"A wheel is broken."}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := deploy(t, newClerk(t), func(d *deployment) { d.bus.Deliveries = 3 })
+			out, err := d.events.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{
+				{Source: aws.String(eventSource), DetailType: aws.String("Countersign Run Requested"), Detail: aws.String(detail)},
+			}})
+			require.NoError(t, err)
+			require.Zero(t, out.FailedEntryCount)
+			require.Empty(t, d.bus.Undelivered())
+			run := agent.RunID(eventTenant, "refunds", *out.Entries[0].EventId)
+			s := d.until(eventTenant, run, parked)
+			ana := d.as(eventTenant, "ana", "operators")
+			d.approve(ana, s)
+			d.whole(d.until(eventTenant, run, done))
+			page, err := ana.Runs(t.Context(), api.RunQuery{})
+			require.NoError(t, err)
+			require.Len(t, page.Runs, 1)
+			d.atRest()
+		})
+	}
+}
+
+// atRest waits until no execution runs.
+func (d *deployment) atRest() {
+	d.t.Helper()
+	require.Eventually(d.t, func() bool { return len(d.engine.List(d.t.Context(), "RUNNING")) == 0 }, 20*time.Second, 10*time.Millisecond)
+}
+
+// An operator's own start-execution is the fourth door.
+func TestRunByStartExecution(t *testing.T) {
+	d := deploy(t, newClerk(t))
+	_, err := d.sfn.StartExecution(t.Context(), &sdksfn.StartExecutionInput{
+		StateMachineArn: aws.String(machine), Name: aws.String("by-hand"), Input: aws.String(`{"agent":"refunds","message":"Order 1002, please.","tenant":"acme"}`),
+	})
+	require.NoError(t, err)
+	run := agent.RunID(acme, "refunds", "by-hand")
+	d.approve(d.ana(), d.until(acme, run, parked))
+	d.whole(d.until(acme, run, done))
+}
+
+// A function that dies while the model is asked is invoked again by the state machine; the reply that nobody stored counts for nothing.
+func TestFunctionDiesDuringAnInference(t *testing.T) {
+	asked, died := make(chan struct{}), make(chan struct{})
+	var requests atomic.Int32
+	model := bedrockfake.NewFunc(func(bedrockfake.Request) bedrockfake.Turn {
+		if requests.Add(1) == 1 {
+			close(asked)
+			<-died
+		}
+		return bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Done.")}, StopReason: "end_turn"}
+	})
+	t.Cleanup(model.Close)
+	d := deploy(t, model)
+	started, err := d.ana().Start(t.Context(), refund("k"))
+	require.NoError(t, err)
+	<-asked
+	require.NoError(t, d.functions["step"].Kill())
+	close(died)
+	s := d.until(acme, started.ID, done)
+	require.Equal(t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	require.EqualValues(t, 1, s.Inferences)
+	require.GreaterOrEqual(t, requests.Load(), int32(2))
+	for _, m := range s.Messages.All() {
+		require.EqualValues(t, 1, m.Seen(s.Inferences))
+	}
+}
+
+// sample is a function's sample event.
+func sample(t *testing.T, function, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", "functions", function, "events", name))
+	require.NoError(t, err)
+	return data
+}
