@@ -13,6 +13,9 @@ var breakages = []breakage{
 	{"references", TemplateFile, "Type: AWS::ApiGatewayV2::Stage\n", "Type: AWS::ApiGatewayV2::Stage\n    DependsOn: Route\n", "Route: want one of Resources"},
 	{"references", TemplateFile, "!If [UseOtlp, !Ref OtlpEndpoint, !Ref AWS::NoValue]", "!If [UseOtlp, !Ref OtlpEndpoint]", "want a condition and two values"},
 
+	{"cycles", TemplateFile, "OTEL_SERVICE_NAME: !Ref AWS::StackName", "OTEL_SERVICE_NAME: !GetAtt AgentStateMachine.Name", "AgentStateMachine to StepFunction"},
+	{"cycles", TemplateFile, "                Resource: !GetAtt StepLogs.Arn", "                Resource: !Sub \"${StepFunction.Arn}/*\"", "refers to itself: StepFunction to StepRole to StepFunction"},
+
 	{"properties", TemplateFile, "ReservedConcurrentExecutions: !If", "ReservedConcurrency: !If", "ReservedConcurrency: AWS::Serverless::Function has no such property"},
 	{"properties", TemplateFile, "{LogFormat: JSON, LogGroup: !Ref StepLogs}", "{Format: JSON, LogGroup: !Ref StepLogs}", "Format: AWS::Lambda::Function.LoggingConfig has no such"},
 	{"properties", TemplateFile, "IncludeExecutionData: false", "IncludeData: false", "IncludeData: AWS::Serverless::StateMachine.LoggingConfiguration"},

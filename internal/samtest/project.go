@@ -84,7 +84,7 @@ type Rule struct {
 // Rules lists every rule.
 func Rules() []Rule {
 	return []Rule{
-		{"references", references}, {"properties", properties}, {"globals", globals},
+		{"references", references}, {"cycles", cycles}, {"properties", properties}, {"globals", globals},
 		{"functions", functions}, {"build", build}, {"timeouts", timeouts}, {"variables", environment},
 		{"machine", machine}, {"machine-flow", flow}, {"substitutions", substitutions},
 		{"roles", roles}, {"wildcards", wildcards}, {"principals", principals},
