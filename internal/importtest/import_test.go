@@ -20,7 +20,7 @@ const module = "github.com/countersign/countersign"
 // floors are the packages of the module from the ground up. A package may import those of lower floors, and of its own floor those
 // it names. A package without a rule fails the test.
 var floors = [][]rule{
-	{{dir: "statemachine"}, {dir: "pkg/agent"}, {dir: "pkg/agent/clock"}, {dir: "internal/match"}},
+	{{dir: "statemachine"}, {dir: "pkg/agent"}, {dir: "pkg/agent/clock"}, {dir: "pkg/agent/metrics"}, {dir: "internal/match"}},
 	{
 		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"},
 		{dir: "pkg/agent/store"}, {dir: "pkg/agent/tool"}, {dir: "pkg/agent/agentfile"},
@@ -42,8 +42,11 @@ var floors = [][]rule{
 		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},
 		{dir: "agents", beside: []string{"agents/refunds"}}, {dir: "agents/refunds"},
 	},
-	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}},
-	{{dir: "cmd/countersign"}, {dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "internal/importtest"}, {dir: "internal/e2e"}},
+	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/samtest"}},
+	{
+		{dir: "cmd/countersign"}, {dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"},
+		{dir: "internal/importtest"}, {dir: "internal/e2e"}, {dir: "internal/sampletest"},
+	},
 }
 
 type rule struct {

@@ -1,0 +1,134 @@
+package sampletest
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/internal/samtest"
+)
+
+// strictly decodes a sample into the type of aws-lambda-go and refuses what the type does not have.
+func strictly[T any](t *testing.T, file string) T {
+	t.Helper()
+	var out T
+	d := json.NewDecoder(bytes.NewReader(read(t, file)))
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(&out), file)
+	return out
+}
+
+// ofTheAPI are the samples of functions/api. A function URL's event has the gateway's shape.
+var ofTheAPI = []struct {
+	file, method, path string
+	by                 string // jwt or iam
+	starts             bool   // its body starts a run
+}{
+	{file: "api/events/start-jwt.json", method: "POST", path: "/v1/runs", by: "jwt", starts: true},
+	{file: "api/events/start-iam.json", method: "POST", path: "/v1/runs", by: "iam", starts: true},
+	{file: "api/events/start-function-url.json", method: "POST", path: "/v1/runs", by: "iam", starts: true},
+	{file: "api/events/get-run.json", method: "GET", path: "/v1/runs/" + run, by: "jwt"},
+}
+
+func TestSamplesOfTheAPI(t *testing.T) {
+	p, err := samtest.Read(root, nil)
+	require.NoError(t, err)
+	claim := func(parameter string) string { return p.Template.Get("Parameters", parameter, "Default").String() }
+	var files []string
+	for _, s := range ofTheAPI {
+		files = append(files, s.file)
+		r := strictly[events.APIGatewayV2HTTPRequest](t, s.file)
+		require.Equal(t, "2.0", r.Version, s.file)
+		require.Equal(t, []string{s.method, s.path, s.path}, []string{r.RequestContext.HTTP.Method, r.RequestContext.HTTP.Path, r.RawPath}, s.file)
+		require.Equal(t, r.RequestContext.DomainName, r.Headers["host"], s.file)
+		require.NotNil(t, r.RequestContext.Authorizer, s.file)
+		jwt, iam := r.RequestContext.Authorizer.JWT, r.RequestContext.Authorizer.IAM
+		if s.by == "jwt" {
+			require.Nil(t, iam, s.file)
+			require.Equal(t, "acme", jwt.Claims[claim("TenantClaim")], s.file)
+			require.Equal(t, "ana", jwt.Claims[claim("UserClaim")], s.file)
+			require.Equal(t, "[operators finance]", jwt.Claims[claim("GroupsClaim")], "%s: the gateway writes a list so", s.file)
+		} else {
+			require.Nil(t, jwt, s.file)
+			require.NotEmpty(t, iam.UserARN, s.file)
+		}
+		for name := range r.Headers {
+			require.Equal(t, strings.ToLower(name), name, "%s: the gateway lowers names of headers", s.file)
+		}
+		if s.starts {
+			requireStart(t, r)
+		}
+	}
+	require.ElementsMatch(t, samples(t, "api"), files, "every file has a row")
+}
+
+func requireStart(t *testing.T, r events.APIGatewayV2HTTPRequest) {
+	t.Helper()
+	var body struct{ Agent, Message string }
+	d := json.NewDecoder(strings.NewReader(r.Body))
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(&body))
+	_, ok := agents.Registry().Agent(body.Agent)
+	require.True(t, ok, body.Agent)
+	require.NotEmpty(t, body.Message)
+	require.Equal(t, key, r.Headers["idempotency-key"])
+	require.Equal(t, "application/json", r.Headers["content-type"])
+}
+
+// ofTheSweep are the samples of functions/sweep.
+var ofTheSweep = []struct {
+	file, source, kind string
+	rule               string // that sends it; empty for the schedule
+}{
+	{file: "sweep/events/schedule.json", source: "aws.scheduler", kind: "Scheduled Event"},
+	{file: "sweep/events/execution-status.json", source: "aws.states", kind: "Step Functions Execution Status Change", rule: "ExecutionEndedRule"},
+}
+
+func TestSamplesOfTheSweep(t *testing.T) {
+	var files []string
+	for _, s := range ofTheSweep {
+		files = append(files, s.file)
+		e := strictly[events.EventBridgeEvent](t, s.file)
+		require.Equal(t, []string{s.source, s.kind}, []string{e.Source, e.DetailType}, s.file)
+		if s.rule == "" {
+			require.JSONEq(t, `"{}"`, string(e.Detail), "%s: the scheduler writes its detail as a text", s.file)
+			continue
+		}
+		var event map[string]any
+		require.NoError(t, json.Unmarshal(read(t, s.file), &event))
+		require.True(t, newRule(t, s.rule).matches(event), s.file)
+		requireExecution(t, e)
+	}
+	require.ElementsMatch(t, samples(t, "sweep"), files, "every file has a row")
+}
+
+// requireExecution holds an execution's end to the run of the samples: its name and its input say which run it is.
+func requireExecution(t *testing.T, e events.EventBridgeEvent) {
+	t.Helper()
+	var detail struct{ ExecutionArn, StateMachineArn, Name, Input string }
+	require.NoError(t, json.Unmarshal(e.Detail, &detail))
+	require.Equal(t, run+"-0", detail.Name)
+	require.Equal(t, strings.Replace(detail.StateMachineArn, ":stateMachine:", ":execution:", 1)+":"+detail.Name, detail.ExecutionArn)
+	require.Equal(t, []string{detail.ExecutionArn}, e.Resources)
+	require.JSONEq(t, `{"run":"`+run+`","tenant":"default"}`, detail.Input)
+}
+
+// The rule takes the ends of executions that a run may not have noticed, and no others.
+func TestExecutionEndedRule(t *testing.T) {
+	r := newRule(t, "ExecutionEndedRule")
+	for status, want := range map[string]bool{"FAILED": true, "TIMED_OUT": true, "ABORTED": true, "SUCCEEDED": false, "RUNNING": false} {
+		var event map[string]any
+		require.NoError(t, json.Unmarshal(read(t, "sweep/events/execution-status.json"), &event))
+		detail, ok := event["detail"].(map[string]any)
+		require.True(t, ok)
+		detail["status"] = status
+		require.Equal(t, want, r.matches(event), status)
+		detail["stateMachineArn"] = "arn:aws:states:eu-central-1:123456789012:stateMachine:other"
+		require.False(t, r.matches(event))
+	}
+}

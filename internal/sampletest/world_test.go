@@ -1,0 +1,308 @@
+package sampletest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/internal/samtest"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+const (
+	root   = "../.."
+	tenant = "default"
+	agentN = "screenshots"
+	key    = "tidy-2026-11-02" // of the run that the samples are about
+)
+
+var run = agent.RunID(tenant, agentN, key)
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, "functions", file))
+	require.NoError(t, err)
+	return b
+}
+
+// samples lists the files of functions, as step/events/first-step.json.
+func samples(t *testing.T, functions ...string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(root, "functions/*/events/*"))
+	require.NoError(t, err)
+	var out []string
+	for _, path := range found {
+		file, err := filepath.Rel(filepath.Join(root, "functions"), path)
+		require.NoError(t, err)
+		if slices.Contains(functions, strings.Split(file, "/")[0]) {
+			out = append(out, filepath.ToSlash(file))
+		}
+	}
+	return out
+}
+
+// world is a deployment in memory. Each function may do what its role in template.yaml allows, and nothing else.
+type world struct {
+	t         *testing.T
+	table     *memory.Table
+	ports     runtime.Ports
+	functions map[string]*lambdafn.Handlers
+	replies   []agent.Reply
+	asked     int
+	entered   []string // tools
+	woken     []string // task tokens
+}
+
+func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		project, err := samtest.Read(root, nil)
+		require.NoError(t, err)
+		c := clock.System()
+		w := &world{t: t, table: memory.New(), functions: map[string]*lambdafn.Handlers{}, replies: replies()}
+		blobs := memory.NewBlobs()
+		w.ports = w.at(w.table, blobs, c)
+		for _, name := range []string{"step", "tool", "approve"} {
+			allowed := grants(project.Grants(strings.ToUpper(name[:1]) + name[1:] + "Role"))
+			p := w.at(permitted{w.table, allowed}, permittedBlobs{blobs, allowed}, c)
+			p.Waiter = permittedWaiter{w, allowed}
+			p.Model = w
+			w.functions[name] = &lambdafn.Handlers{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs), Agents: agents.Registry().Agent}
+		}
+		f(t, w)
+	})
+}
+
+func (w *world) at(table store.Table, blobs store.Blobs, c clock.Clock) runtime.Ports {
+	return runtime.Ports{
+		Table: table, Journal: store.NewJournal(table, 0), Blobs: blobs, Model: w, Tools: w, Waiter: w, Clock: c, IDs: ids.Seeded(c, 1),
+	}
+}
+
+// replies are what the model says in the run: it looks, asks for a move that a person must countersign, and ends.
+func replies() []agent.Reply {
+	return []agent.Reply{
+		{Model: "m", Calls: []agent.ReplyCall{
+			{ID: "c1", Name: "list_directory", Input: json.RawMessage(`{"path":"."}`)},
+			{ID: "c2", Name: "move_file", Input: json.RawMessage(`{"source":"IMG_0001.png","destination":"invoice_march.png"}`)},
+		}},
+		{Model: "m", Text: "Renamed one file."},
+	}
+}
+
+func (w *world) Ask(context.Context, agent.Request) (agent.Reply, int, error) {
+	w.asked++
+	return w.replies[w.asked-1], 1, nil
+}
+
+// Lookup finds the tools of the agent, as they are deployed but for what they do.
+func (w *world) Lookup(name string) (tool.Tool, bool) {
+	t, ok := agents.Registry().Tools().Lookup(name)
+	if !ok {
+		return nil, false
+	}
+	return entered{w, t.Spec()}, true
+}
+
+type entered struct {
+	w    *world
+	spec agent.ToolSpec
+}
+
+func (e entered) Spec() agent.ToolSpec { return e.spec }
+
+func (e entered) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
+	e.w.entered = append(e.w.entered, e.spec.Name)
+	return agent.ToolResultData{Content: "done"}, nil
+}
+
+func (w *world) Success(_ context.Context, token string) error {
+	w.woken = append(w.woken, token)
+	return nil
+}
+
+func (w *world) Start(context.Context, string, string, string) error { return nil }
+
+func (w *world) Stop(context.Context, string, string) error { return nil }
+
+func (w *world) Status(context.Context, string) (runtime.ExecutionStatus, error) {
+	return runtime.ExecutionRunning, nil
+}
+
+// started is POST /v1/runs with the key of the samples.
+func (w *world) started() {
+	w.t.Helper()
+	def, ok := agents.Registry().Agent(agentN)
+	require.True(w.t, ok)
+	st := runtime.Starter{Ports: w.ports}
+	s, err := st.Start(context.Background(), runtime.Start{
+		Tenant: tenant, Agent: def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "Tidy the inbox."}}},
+	})
+	require.NoError(w.t, err)
+	require.Equal(w.t, run, s.Run, "the samples' run")
+	require.Equal(w.t, run+"-0", s.Owner, "the samples' execution")
+}
+
+// approved is somebody's decision on the request that waits.
+func (w *world) approved() {
+	w.t.Helper()
+	list, _, err := approval.List(context.Background(), w.table, tenant, approval.Pending, 0, "")
+	require.NoError(w.t, err)
+	require.Len(w.t, list, 1)
+	desk := &approval.Desk{
+		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: runtime.PinnedDefinitions(w.ports.Blobs),
+		Valid: runtime.Validate, Wake: (&runtime.Waits{Ports: w.ports}).Wake,
+	}
+	_, err = desk.Decide(context.Background(), approval.Request{
+		Tenant: tenant, ID: list[0].ID, Action: approval.Approve, By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+	})
+	require.NoError(w.t, err)
+}
+
+// feed gives a sample to its function.
+func (w *world) feed(file string) []byte {
+	w.t.Helper()
+	function := strings.Split(file, "/")[0]
+	out, err := w.functions[function].Invoke(context.Background(), function, read(w.t, file))
+	require.NoError(w.t, err, file)
+	return out
+}
+
+// call is a call of the run.
+func (w *world) call(id string) agent.Call {
+	w.t.Helper()
+	s := w.state(run)
+	for _, c := range s.Calls() {
+		if c.ID == id {
+			return c
+		}
+	}
+	require.Fail(w.t, "no such call", id)
+	return agent.Call{}
+}
+
+func (w *world) state(id string) agent.AgentState {
+	w.t.Helper()
+	l, err := w.ports.Journal.Load(context.Background(), tenant, id)
+	require.NoError(w.t, err)
+	return l.State
+}
+
+// grants are what a role allows, as package samtest writes it.
+type grants []string
+
+func (g grants) check(action string, on ...string) error {
+	for _, have := range g {
+		what, resource, _ := strings.Cut(have, " on ")
+		if what == action && (len(on) == 0 || resource == on[0]) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the role in template.yaml does not allow %s %s", action, on)
+}
+
+// permitted is a table as IAM lets a role have it.
+type permitted struct {
+	store.Table
+	grants
+}
+
+func (p permitted) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
+	if err := p.check("dynamodb:GetItem", "RunsTable.Arn"); err != nil {
+		return store.Item{}, false, err
+	}
+	return p.Table.Get(ctx, k)
+}
+
+func (p permitted) Query(ctx context.Context, r store.Range) (store.Page, error) {
+	on := "RunsTable.Arn"
+	if r.Index {
+		on = "${RunsTable.Arn}/index/lists"
+	}
+	if err := p.check("dynamodb:Query", on); err != nil {
+		return store.Page{}, err
+	}
+	return p.Table.Query(ctx, r)
+}
+
+func (p permitted) Write(ctx context.Context, ops ...store.Op) error {
+	for _, op := range ops {
+		action := map[store.OpKind]string{store.Put: "PutItem", store.Update: "UpdateItem", store.Check: "ConditionCheckItem"}[op.Kind]
+		if op.Kind == store.Check && len(ops) == 1 {
+			action = "GetItem" // as package dynamo does it
+		}
+		if err := p.check("dynamodb:"+action, "RunsTable.Arn"); err != nil {
+			return err
+		}
+	}
+	return p.Table.Write(ctx, ops...)
+}
+
+type permittedBlobs struct {
+	store.Blobs
+	grants
+}
+
+func (p permittedBlobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
+	if err := p.check("s3:GetObject"); err != nil {
+		return nil, err
+	}
+	return p.Blobs.Get(ctx, tenant, digest)
+}
+
+func (p permittedBlobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
+	if err := p.check("s3:PutObject"); err != nil {
+		return err
+	}
+	return p.Blobs.Put(ctx, tenant, digest, data)
+}
+
+type permittedWaiter struct {
+	runtime.Waiter
+	grants
+}
+
+func (p permittedWaiter) Success(ctx context.Context, token string) error {
+	if err := p.check("states:SendTaskSuccess"); err != nil {
+		return err
+	}
+	return p.Waiter.Success(ctx, token)
+}
+
+func (p permittedWaiter) Start(ctx context.Context, tenant, run, name string) error {
+	if err := p.check("states:StartExecution"); err != nil {
+		return err
+	}
+	return p.Waiter.Start(ctx, tenant, run, name)
+}
+
+func (p permittedWaiter) Stop(ctx context.Context, name, cause string) error {
+	if err := p.check("states:StopExecution"); err != nil {
+		return err
+	}
+	return p.Waiter.Stop(ctx, name, cause)
+}
+
+func (p permittedWaiter) Status(ctx context.Context, name string) (runtime.ExecutionStatus, error) {
+	if err := p.check("states:DescribeExecution"); err != nil {
+		return "", err
+	}
+	return p.Waiter.Status(ctx, name)
+}

@@ -1,0 +1,37 @@
+package samtest
+
+import "strings"
+
+// api says which routes anybody may call, and where the gateway sets no limits or logs too much.
+func api(p *Project) []Problem {
+	var found []Problem
+	for _, r := range p.Resources("AWS::ApiGatewayV2::Route") {
+		if strings.HasPrefix(r.Properties.Get("RouteKey").String(), "OPTIONS ") {
+			found = append(found, r.want("AuthorizationType", "NONE")...)
+			if r.Node.Get("Condition").String() != "UseCors" {
+				found = append(found, r.problem(nil, "Condition: want UseCors: only browsers of other origins ask"))
+			}
+			continue
+		}
+		found = append(found, r.want("AuthorizationType", "JWT or AWS_IAM", "AuthorizerId", "HttpApiAuthorizer or AWS::NoValue")...)
+	}
+	for _, r := range p.Resources("AWS::ApiGatewayV2::Authorizer") {
+		found = append(found, r.want("AuthorizerType", "JWT", "JwtConfiguration/Issuer", "JwtIssuer", "IdentitySource", "[$request.header.Authorization]")...)
+	}
+	for _, r := range p.Resources("AWS::ApiGatewayV2::Integration") {
+		found = append(found, r.want("PayloadFormatVersion", "2.0", "IntegrationType", "AWS_PROXY")...)
+	}
+	for _, r := range p.Resources("AWS::ApiGatewayV2::Stage") {
+		found = append(found, r.want(
+			"DefaultRouteSettings/ThrottlingRateLimit", "ApiRateLimit", "DefaultRouteSettings/ThrottlingBurstLimit", "ApiBurstLimit",
+			"AccessLogSettings/DestinationArn", "HttpApiLogs.Arn",
+		)...)
+		format := r.Properties.Get("AccessLogSettings", "Format")
+		for _, secret := range []string{"$context.path", "$context.routeKey", "$context.authorizer.claims", "$context.identity", "$context.authorizer.principalId"} {
+			if strings.Contains(format.String(), secret) {
+				found = append(found, r.problem(format, "Format: %s: who calls, and links, stay out of this log", secret))
+			}
+		}
+	}
+	return found
+}

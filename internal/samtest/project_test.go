@@ -1,0 +1,220 @@
+package samtest
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const root = "../.."
+
+// ofTheAPI are variables of functions/api, which the function that is not there yet will read.
+var ofTheAPI = []string{"COUNTERSIGN_TENANT_CLAIM", "COUNTERSIGN_USER_CLAIM", "COUNTERSIGN_GROUPS_CLAIM", "COUNTERSIGN_IAM_TENANT"}
+
+func project(t *testing.T, replace func(file, text string) string) *Project {
+	t.Helper()
+	p, err := Read(root, replace)
+	require.NoError(t, err)
+	if _, err := os.Stat(filepath.Join(root, "functions/api/main.go")); os.IsNotExist(err) {
+		p.Reads = append(p.Reads, ofTheAPI...)
+	}
+	return p
+}
+
+func TestProjectIsSound(t *testing.T) {
+	for _, problem := range project(t, nil).Check() {
+		t.Error(problem)
+	}
+}
+
+// breakage is one thing that somebody could do to a file, and the rule that must see it.
+type breakage struct {
+	rule     string
+	file     string
+	old, new string // the first place that has old
+	want     string
+}
+
+func (b breakage) in(t *testing.T) *Project {
+	t.Helper()
+	return project(t, func(file, text string) string {
+		if file != b.file {
+			return text
+		}
+		require.Contains(t, text, b.old, "the file has changed: break it elsewhere")
+		return strings.Replace(text, b.old, b.new, 1)
+	})
+}
+
+// Each rule sees what it is there for, and no other way round: without the breakage it sees nothing (TestProjectIsSound).
+func TestRulesBite(t *testing.T) {
+	woken := map[string]bool{}
+	for _, b := range breakages {
+		t.Run(b.rule+"/"+b.want, func(t *testing.T) {
+			i := slices.IndexFunc(Rules(), func(r Rule) bool { return r.Name == b.rule })
+			require.GreaterOrEqual(t, i, 0, "no rule %s", b.rule)
+			var said []string
+			for _, problem := range Rules()[i].Check(b.in(t)) {
+				said = append(said, problem.String())
+			}
+			require.Contains(t, strings.Join(said, "\n"), b.want)
+			woken[b.rule] = true
+		})
+	}
+	for _, r := range Rules() {
+		require.True(t, woken[r.Name], "no broken file wakes rule %s", r.Name)
+	}
+}
+
+// What cannot be read is refused with its line.
+func TestReadRefuses(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"no YAML":       {"a: [", "read template"},
+		"nothing":       {"", "want one document"},
+		"two documents": {"a: 1\n---\nb: 1\n", "want one document"},
+		"a key twice":   {"a: 1\nb: 1\na: 2\n", "already defined at [1:1]"},
+		"an anchor":     {"a: &x 1\nb: 1\n", "line 1: Anchor"},
+		"an alias":      {"a: 1\nb: *x\n", "line 2: Alias"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseYAML([]byte(c.text))
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// Each function may do exactly this, and nothing else (R16). A change of a role is a change of this list.
+func TestGrants(t *testing.T) {
+	const (
+		m     = "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:stateMachine:${AWS::StackName}-agent"
+		blobs = "${BlobsBucket.Arn}/T/*"
+		dyn   = "dynamodb.${AWS::Region}.amazonaws.com"
+		s3    = "s3.${AWS::Region}.amazonaws.com"
+		sqs   = "sqs.${AWS::Region}.amazonaws.com"
+	)
+	via := func(action string, services ...string) string {
+		by := services[0]
+		if len(services) > 1 {
+			by = "[" + strings.Join(services, ", ") + "]"
+		}
+		return "kms:" + action + " on DataKey.Arn if {StringEquals: {kms:ViaService: " + by + "}}"
+	}
+	own := func(logs string, more ...string) []string {
+		return append(more, "logs:CreateLogStream on "+logs+".Arn", "logs:PutLogEvents on "+logs+".Arn",
+			"xray:PutTraceSegments on *", "xray:PutTelemetryRecords on *")
+	}
+	table := []string{"dynamodb:GetItem on RunsTable.Arn", "dynamodb:Query on RunsTable.Arn", "dynamodb:PutItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn"}
+	bucket := []string{"s3:GetObject on " + blobs, "s3:PutObject on " + blobs, "s3:ListBucket on BlobsBucket.Arn"}
+	data := append(slices.Clone(table), append(bucket, via("Decrypt", dyn, s3), via("GenerateDataKey", dyn, s3))...)
+	with := func(base []string, more ...string) []string { return append(slices.Clone(base), more...) }
+
+	want := map[string][]string{
+		"StepRole": own("StepLogs", with(data,
+			"bedrock:InvokeModel on "+foundation, "bedrock:InvokeModelWithResponseStream on "+foundation,
+			"bedrock:InvokeModel on "+profiles, "bedrock:InvokeModelWithResponseStream on "+profiles)...),
+		"ToolRole": own("ToolLogs", with(data, "states:SendTaskSuccess on "+m)...),
+		"ApproveRole": own("ApproveLogs", "dynamodb:GetItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn", via("Decrypt", dyn),
+			"states:SendTaskSuccess on "+m),
+		"ApiRole": own("ApiLogs", with(data, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
+			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions)...),
+		"SweepRole": own("SweepLogs", with(table, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
+			"s3:GetObject on "+blobs, "s3:ListBucket on BlobsBucket.Arn", via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs),
+			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:DescribeExecution on "+executions,
+			"states:StopExecution on "+executions, "sqs:SendMessage on SweepDeadLetters.Arn")...),
+		"StateMachineRole": {
+			"lambda:InvokeFunction on StepFunction.Arn", "lambda:InvokeFunction on ToolFunction.Arn", "lambda:InvokeFunction on ApproveFunction.Arn",
+			"states:StartExecution on " + m, "logs:CreateLogDelivery on *", "logs:GetLogDelivery on *", "logs:UpdateLogDelivery on *",
+			"logs:DeleteLogDelivery on *", "logs:ListLogDeliveries on *", "logs:PutResourcePolicy on *", "logs:DescribeResourcePolicies on *",
+			"logs:DescribeLogGroups on *", "xray:PutTraceSegments on *", "xray:PutTelemetryRecords on *", "xray:GetSamplingRules on *",
+			"xray:GetSamplingTargets on *",
+		},
+		"EventsRole": {"states:StartExecution on AgentStateMachine"},
+		"SweepTimerRole": {
+			"lambda:InvokeFunction on SweepFunction.Arn", "sqs:SendMessage on SweepDeadLetters.Arn", via("Decrypt", sqs), via("GenerateDataKey", sqs),
+		},
+	}
+	p := project(t, nil)
+	var ids []string
+	for _, r := range p.Resources(roleType) {
+		ids = append(ids, r.ID)
+		require.ElementsMatch(t, want[r.ID], p.Grants(r.ID), r.ID)
+	}
+	require.Len(t, ids, len(want))
+}
+
+// Each role is assumed by one service.
+func TestTrust(t *testing.T) {
+	want := map[string]string{"StateMachineRole": "states.amazonaws.com", "EventsRole": "events.amazonaws.com", "SweepTimerRole": "scheduler.amazonaws.com"}
+	for _, r := range project(t, nil).Resources(roleType) {
+		service := want[r.ID]
+		if service == "" {
+			service = "lambda.amazonaws.com"
+		}
+		trust := r.Properties.Get("AssumeRolePolicyDocument", "Statement").Each()
+		require.Len(t, trust, 1, r.ID)
+		require.Equal(t, "{Service: "+service+"}", trust[0].Get("Principal").Short(), r.ID)
+		require.Equal(t, "sts:AssumeRole", trust[0].Get("Action").Short(), r.ID)
+	}
+}
+
+// The wildcards that are documented are there: the list holds none that has gone.
+func TestDocumentedWildcardsAreThere(t *testing.T) {
+	var all []string
+	for _, s := range project(t, nil).Statements() {
+		for _, a := range s.Actions {
+			for _, res := range s.Resource {
+				all = append(all, a+" on "+res)
+			}
+		}
+	}
+	for wildcard := range documented {
+		require.Contains(t, all, wildcard)
+	}
+}
+
+// Every parameter says what it is, has a default, and refuses what it cannot use.
+func TestParameters(t *testing.T) {
+	p := project(t, nil)
+	var grouped []string
+	for _, g := range p.Template.Get("Metadata", "AWS::CloudFormation::Interface", "ParameterGroups").Each() {
+		for _, n := range g.Get("Parameters").Each() {
+			grouped = append(grouped, n.String())
+		}
+	}
+	var names []string
+	for _, e := range p.Template.Get("Parameters").Entries {
+		names = append(names, e.Key)
+		require.NotEmpty(t, e.Value.Get("Description").String(), e.Key)
+		require.NotNil(t, e.Value.Get("Default"), e.Key)
+		switch e.Value.Get("Type").String() {
+		case "String":
+			bounded := e.Value.Get("AllowedPattern") != nil && e.Value.Get("ConstraintDescription") != nil || e.Value.Get("AllowedValues") != nil
+			require.True(t, bounded, "%s: want AllowedPattern with ConstraintDescription, or AllowedValues", e.Key)
+		case "Number":
+			require.True(t, e.Value.Get("MinValue") != nil || e.Value.Get("AllowedValues") != nil, "%s: want MinValue or AllowedValues", e.Key)
+		}
+	}
+	require.ElementsMatch(t, names, grouped, "each parameter stands in one group")
+}
+
+// samconfig.toml overrides parameters that are there.
+func TestSamconfig(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "samconfig.toml"))
+	require.NoError(t, err)
+	p := project(t, nil)
+	overrides := 0
+	for line := range strings.Lines(string(b)) {
+		if _, list, ok := strings.Cut(line, "parameter_overrides = "); ok {
+			for _, pair := range strings.Fields(strings.Trim(strings.TrimSpace(list), `"`)) {
+				name, _, _ := strings.Cut(pair, "=")
+				require.NotNil(t, p.Template.Get("Parameters", name), "samconfig.toml: %s: no such parameter", name)
+				overrides++
+			}
+		}
+	}
+	require.Positive(t, overrides)
+}

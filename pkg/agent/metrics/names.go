@@ -1,0 +1,24 @@
+// Package metrics names what a deployment measures of itself, once for the code that emits it and for the alarms in template.yaml:
+// an alarm on a name that nobody emits would be silent for ever.
+package metrics
+
+// Namespace of every metric.
+const Namespace = "Countersign"
+
+// Dimension is the one dimension of every metric. Its value is the name of the state machine, the last part of the ARN in
+// COUNTERSIGN_STATE_MACHINE, which tells the deployments of an account apart.
+const Dimension = "StateMachine"
+
+// The metrics that alarms watch (R18). The first two are counted as they happen, the others are what one sweep has found.
+const (
+	RunsRepaired      = "RunsRepaired"      // count: runs that a sweep or an execution's end has repaired
+	SweepFailures     = "SweepFailures"     // count: runs that could not be looked at or repaired
+	OutcomesUnknown   = "OutcomesUnknown"   // count: calls of which nobody knows whether they were carried out
+	WaitsOpen         = "WaitsOpen"         // count: open waits for people and services
+	OldestWaitSeconds = "OldestWaitSeconds" // seconds: since when the oldest of them is open
+)
+
+// All lists them.
+func All() []string {
+	return []string{RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds}
+}
