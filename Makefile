@@ -71,17 +71,21 @@ generate: ## write the generated diagrams again
 # What `sam build` calls: one bootstrap a function.
 LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -tags lambda.norpc -trimpath -ldflags "-s -w"
 
-.PHONY: build-StepFunction build-ToolFunction build-ApproveFunction
+.PHONY: build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction
 build-StepFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/step
 build-ToolFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/tool
 build-ApproveFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/approve
+build-ApiFunction:
+	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/api
+build-SweepFunction:
+	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/sweep
 
 .PHONY: bootstraps
-bootstraps: ## build the three Lambda bootstraps into dist/, as sam build does
-	@for f in step tool approve; do mkdir -p dist/$$f && $(LAMBDA) -o dist/$$f/bootstrap ./functions/$$f || exit 1; done
+bootstraps: ## build the five Lambda bootstraps into dist/, as sam build does
+	@for f in step tool approve api sweep; do mkdir -p dist/$$f && $(LAMBDA) -o dist/$$f/bootstrap ./functions/$$f || exit 1; done
 	@ls -l dist/*/bootstrap
 
 .PHONY: clean

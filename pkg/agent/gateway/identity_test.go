@@ -96,12 +96,12 @@ func TestRefusedTokens(t *testing.T) {
 	requireRefused(t, err, api.NotAllowed)
 }
 
-func requireRefused(t *testing.T, err error, kind api.ProblemType) *api.Problem {
+func requireRefused(t *testing.T, err error, kind api.ProblemType) api.Problem {
 	t.Helper()
 	var p *api.Problem
 	require.True(t, errors.As(err, &p), "%v", err)
 	require.Equal(t, kind, p.Type)
-	return p
+	return *p
 }
 
 func TestNobodyVerified(t *testing.T) {

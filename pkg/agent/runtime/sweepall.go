@@ -178,7 +178,7 @@ func (p *pass) walk(ctx context.Context) error {
 		}
 		for p.at.List < len(lists) {
 			next, err := lists[p.at.List](p, ctx)
-			if errors.Is(err, store.ErrInvalid) && p.at.Cursor != "" { // kept by another version
+			if errors.Is(err, store.ErrInvalid) && p.at.Cursor != "" && !errors.Is(err, ErrSweepStopped) { // kept by another version
 				p.at.Cursor = ""
 				continue
 			}
@@ -272,7 +272,7 @@ func (p *pass) wakeOwed(ctx context.Context, h store.Head) (bool, error) {
 	return p.Sweeper.Journal.SlotTaken(ctx, h.Tenant, h.Run, h.Drained+1)
 }
 
-// note keeps what became of a check. It fails when nothing works any more.
+// note keeps what became of a check. It fails when nothing works any more; a record that is broken is no sign of that.
 func (p *pass) note(f FailedRepair, r Repair) error {
 	if f.Err == nil {
 		p.failures = 0
@@ -282,6 +282,9 @@ func (p *pass) note(f FailedRepair, r Repair) error {
 		return nil
 	}
 	p.report.Failed = append(p.report.Failed, f)
+	if final(f.Err) {
+		return nil
+	}
 	if p.failures++; p.failures >= maxFailures {
 		return fmt.Errorf("%w: %w", ErrSweepStopped, f.Err)
 	}

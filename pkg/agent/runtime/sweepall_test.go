@@ -287,6 +287,16 @@ func TestSweepCarriesOn(t *testing.T) {
 		w.waiter.onStart = nil
 		require.EqualValues(t, 30, w.sweepAll().Repaired[runtime.RepairStarted])
 	})
+	inBubble(t, func(t *testing.T, w *world) { // broken records stop nothing, however many there are
+		for i := range 150 {
+			w.neverStarted(tenant, fmt.Sprint(i))
+		}
+		w.sleep(2 * time.Minute)
+		w.waiter.onStart = func(string) error { return store.ErrInvalid }
+		r := w.sweepAll()
+		require.Len(t, r.Failed, 150)
+		require.True(t, r.Complete)
+	})
 	inBubble(t, func(t *testing.T, w *world) {
 		s := w.sweeper()
 		s.Tenants = noTenants{}
