@@ -21,10 +21,11 @@ type Backend struct {
 	Desk      Desk
 	Journal   Journal
 	Table     store.Table // where approvals are read
-	Feed      *Feed
+	Feed      Watcher
 	Clock     clock.Clock
 
-	// Caller says on whose behalf a request is made, from what authenticated it and never from its body.
+	// Caller says on whose behalf a request is made, from what authenticated it and never from its body. Its error refuses the request: a
+	// *Problem as it is, any other as NotAllowed with the error's text.
 	Caller func(r *http.Request) (Caller, error)
 	// Local says that callers own the machine: they may bring a definition with a start, and are shown internal errors.
 	Local bool

@@ -21,6 +21,7 @@ const (
 	UnknownAgent     ProblemType = "unknown-agent"
 	NotSupported     ProblemType = "not-supported"
 	EditRefused      ProblemType = "edit-refused"
+	Unauthenticated  ProblemType = "unauthenticated"
 	NotAllowed       ProblemType = "not-allowed"
 	NoSuchPath       ProblemType = "no-such-path"
 	RunNotFound      ProblemType = "run-not-found"
@@ -36,6 +37,7 @@ const (
 	TooLarge         ProblemType = "too-large"
 	BadMediaType     ProblemType = "unsupported-media-type"
 	Unavailable      ProblemType = "unavailable"
+	AnswerTooLarge   ProblemType = "answer-too-large"
 	Internal         ProblemType = "internal"
 )
 
@@ -48,6 +50,7 @@ var kinds = map[ProblemType]struct {
 	UnknownAgent:     {http.StatusBadRequest, "there is no such agent"},
 	NotSupported:     {http.StatusBadRequest, "not supported yet"},
 	EditRefused:      {http.StatusBadRequest, "the edited arguments are refused"},
+	Unauthenticated:  {http.StatusUnauthorized, "nobody knows who you are"},
 	NotAllowed:       {http.StatusForbidden, "you may not do this"},
 	NoSuchPath:       {http.StatusNotFound, "there is nothing at this path"},
 	RunNotFound:      {http.StatusNotFound, "there is no such run"},
@@ -63,6 +66,7 @@ var kinds = map[ProblemType]struct {
 	TooLarge:         {http.StatusRequestEntityTooLarge, "too large"},
 	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
 	Unavailable:      {http.StatusServiceUnavailable, "try again"},
+	AnswerTooLarge:   {http.StatusInternalServerError, "the answer is too large"},
 	Internal:         {http.StatusInternalServerError, "something went wrong here"},
 }
 
@@ -77,6 +81,9 @@ type Problem struct {
 }
 
 func (p *Problem) Error() string { return p.Detail }
+
+// Refuse makes the problem of a type, with a detail that is fit to be shown: for what stands before a Handler.
+func Refuse(t ProblemType, detail string) *Problem { return problem(t, "%s", detail) }
 
 func problem(t ProblemType, format string, args ...any) *Problem {
 	k := kinds[t]

@@ -105,7 +105,7 @@ func TestStreamEnds(t *testing.T) {
 		go func() { done <- b.stream(run.Run) }()
 		synctest.Wait()
 		begin = time.Now()
-		b.backend.Feed.Close()
+		b.feed.Close()
 		<-done
 		require.Equal(t, time.Duration(0), time.Since(begin))
 	})
