@@ -42,7 +42,7 @@ func TestRefusedByTheAPI(t *testing.T) {
 		"no such run":          {"GET", "/v1/runs/raaaaaaaaaaaaaaaaaaaaaaaaa", "", ana, 404, "run-not-found"},
 		"cancel of no run":     {"POST", "/v1/runs/raaaaaaaaaaaaaaaaaaaaaaaaa/cancel", `{}`, ana, 404, "run-not-found"},
 		"input to no run":      {"POST", "/v1/runs/raaaaaaaaaaaaaaaaaaaaaaaaa/input", `{"messages":["x"]}`, ana, 404, "run-not-found"},
-		"empty input":          {"POST", "/v1/runs/raaaaaaaaaaaaaaaaaaaaaaaaa/input", `{}`, ana, 400, "invalid-request"},
+		"input of no shape":    {"POST", "/v1/runs/raaaaaaaaaaaaaaaaaaaaaaaaa/input", `{"messages":7}`, ana, 400, "invalid-request"},
 		"no such approval":     {"POST", "/v1/approvals/aaaaaaaaaaaaaaaaaaaaaaaaaa/decision", `{"action":"approve"}`, ana, 404, "approval-not-found"},
 		"no such decision":     {"POST", "/v1/approvals/aaaaaaaaaaaaaaaaaaaaaaaaaa/decision", `{"action":"perhaps"}`, ana, 400, "invalid-request"},
 	} {
