@@ -47,11 +47,16 @@ func (f blobFixture) requireBlob(tenant, digest string, want []byte) {
 	got, err := f.blobs.Get(context.Background(), tenant, digest)
 	require.NoError(f, err)
 	require.True(f, bytes.Equal(want, got), "%d bytes, want %d", len(got), len(want))
+	size, err := f.blobs.Size(context.Background(), tenant, digest)
+	require.NoError(f, err)
+	require.EqualValues(f, len(want), size)
 }
 
 func (f blobFixture) requireNone(tenant, digest string) {
 	f.Helper()
 	_, err := f.blobs.Get(context.Background(), tenant, digest)
+	require.ErrorIs(f, err, store.ErrNoBlob)
+	_, err = f.blobs.Size(context.Background(), tenant, digest)
 	require.ErrorIs(f, err, store.ErrNoBlob)
 }
 
@@ -96,10 +101,10 @@ func testBlobTenants(f blobFixture) {
 func testBlobOtherContent(f blobFixture) {
 	data := []byte("content")
 	digest := store.BlobDigest(data)
-	require.Error(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")))
+	require.ErrorIs(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")), store.ErrBlobContent)
 	f.requireNone("acme", digest)
 	f.put("acme", data)
-	require.Error(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")))
+	require.ErrorIs(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")), store.ErrBlobContent)
 	f.requireBlob("acme", digest, data)
 }
 
@@ -112,6 +117,8 @@ func testBlobContext(f blobFixture) {
 	f.requireNone("acme", digest)
 	f.put("acme", data)
 	_, err := f.blobs.Get(ended, "acme", digest)
+	require.ErrorIs(f, err, context.Canceled)
+	_, err = f.blobs.Size(ended, "acme", digest)
 	require.ErrorIs(f, err, context.Canceled)
 }
 
