@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -28,14 +27,7 @@ var _ store.Uploads = (*Uploads)(nil)
 
 // NewUploads makes an Uploads for a bucket. What the client's credentials may not put, nobody who uploads may: they need s3:PutObject.
 func NewUploads(client *s3.Client, bucket string) *Uploads {
-	signer := v4.NewSigner(func(o *v4.SignerOptions) {
-		// Hoisted into the URL, the checksum would be said by us and not by the client. In a signed header S3 holds the body to it.
-		o.DisableHeaderHoisting = true
-		o.DisableURIPathEscaping = true // as S3 wants it
-	})
-	return &Uploads{client: s3.NewPresignClient(client, func(o *s3.PresignOptions) {
-		o.Presigner, o.Expires = signer, uploadWithin
-	}), bucket: bucket}
+	return &Uploads{client: s3.NewPresignClient(client, s3.WithPresignExpires(uploadWithin)), bucket: bucket}
 }
 
 // Presign implements store.Uploads. Length, type and SHA-256 are signed: S3 refuses another body, and a body that is cut short. To put

@@ -22,7 +22,7 @@ var (
 // Blobs keeps content that is too large for the journal, under its digest and its tenant. Put is idempotent and durable
 // when it returns; a reference resolves under the caller's tenant only. Safe for concurrent use.
 //
-// Errors beside those named below: context errors, ErrThrottled where the store asks for patience, and others that may pass.
+// Errors beside those named below: context errors, ErrInvalid for a tenant or a digest that has not the form of one (see BlobDigest), ErrThrottled where the store asks for patience, and others that may pass.
 type Blobs interface {
 	Put(ctx context.Context, tenant, digest string, data []byte) error // ErrBlobContent, ErrBlobTooLarge
 	Get(ctx context.Context, tenant, digest string) ([]byte, error)    // ErrNoBlob; an error when the content does not fit the digest

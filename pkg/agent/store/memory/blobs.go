@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -23,12 +24,21 @@ var (
 	_ store.Intake = (*Blobs)(nil)
 )
 
+// nameOf is the name of a blob, while ctx has not ended.
+func nameOf(ctx context.Context, tenant, digest string) (blobKey, error) {
+	if !agent.ValidTenant(tenant) || !agent.ValidDigest(digest) {
+		return blobKey{}, fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant, store.ErrInvalid)
+	}
+	return blobKey{tenant, digest}, ctx.Err()
+}
+
 // NewBlobs makes an empty store of blobs.
 func NewBlobs() *Blobs { return &Blobs{data: map[blobKey][]byte{}} }
 
 // Put implements store.Blobs.
 func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	if err := ctx.Err(); err != nil {
+	key, err := nameOf(ctx, tenant, digest)
+	if err != nil {
 		return err
 	}
 	if len(data) > store.MaxBlob {
@@ -39,7 +49,7 @@ func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.data[blobKey{tenant, digest}] = slices.Clone(data)
+	b.data[key] = slices.Clone(data)
 	return nil
 }
 
@@ -52,28 +62,30 @@ func (b *Blobs) PutFrom(ctx context.Context, tenant, digest string, content io.R
 	return b.Put(ctx, tenant, digest, data)
 }
 
-// Get implements store.Blobs. It fails with store.ErrNoBlob and context errors.
+// Get implements store.Blobs.
 func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
-	if err := ctx.Err(); err != nil {
+	key, err := nameOf(ctx, tenant, digest)
+	if err != nil {
 		return nil, err
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	data, ok := b.data[blobKey{tenant, digest}]
+	data, ok := b.data[key]
 	if !ok {
 		return nil, fmt.Errorf("get blob %s: %w", digest, store.ErrNoBlob)
 	}
 	return slices.Clone(data), nil
 }
 
-// Size implements store.Blobs. It fails with store.ErrNoBlob and context errors.
+// Size implements store.Blobs.
 func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
-	if err := ctx.Err(); err != nil {
+	key, err := nameOf(ctx, tenant, digest)
+	if err != nil {
 		return 0, err
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	data, ok := b.data[blobKey{tenant, digest}]
+	data, ok := b.data[key]
 	if !ok {
 		return 0, fmt.Errorf("look for blob %s: %w", digest, store.ErrNoBlob)
 	}

@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"strings"
 	"sync"
 	"testing"
 
@@ -22,6 +23,7 @@ func Blobs(t *testing.T, open func(t *testing.T) store.Blobs) {
 		{"Copies", testBlobCopies},
 		{"Tenants", testBlobTenants},
 		{"OtherContent", testBlobOtherContent},
+		{"Names", testBlobNames},
 		{"Context", testBlobContext},
 		{"Concurrent", testBlobConcurrent},
 	} {
@@ -106,6 +108,22 @@ func testBlobOtherContent(f blobFixture) {
 	f.put("acme", data)
 	require.ErrorIs(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")), store.ErrBlobContent)
 	f.requireBlob("acme", digest, data)
+}
+
+// testBlobNames: a digest has one spelling, and no name leads out of its tenant.
+func testBlobNames(f blobFixture) {
+	ctx, data := context.Background(), []byte("content")
+	digest := f.put("acme", data)
+	for _, name := range []struct{ tenant, digest string }{
+		{"", digest}, {"..", digest}, {"a/b", digest}, {"Acme", digest}, {strings.Repeat("a", 41), digest},
+		{"acme", ""}, {"acme", "../acme/" + digest}, {"acme", digest[:63]}, {"acme", digest + "0"}, {"acme", strings.ToUpper(digest)}, {"acme", "sha256:" + digest},
+	} {
+		require.ErrorIs(f, f.blobs.Put(ctx, name.tenant, name.digest, data), store.ErrInvalid, "%v", name)
+		_, err := f.blobs.Get(ctx, name.tenant, name.digest)
+		require.ErrorIs(f, err, store.ErrInvalid, "%v", name)
+		_, err = f.blobs.Size(ctx, name.tenant, name.digest)
+		require.ErrorIs(f, err, store.ErrInvalid, "%v", name)
+	}
 }
 
 func testBlobContext(f blobFixture) {
