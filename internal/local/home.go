@@ -67,7 +67,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 		return nil, err
 	}
 	return New(Config{
-		Table: t, Blobs: blobs, Model: newModels(o.Model), Tools: o.Registry.Tools(), Agents: o.Registry.Agent,
+		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Agents: o.Registry.Agent,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Trouble: o.Trouble, Warm: warmRuns,
 	})
 }

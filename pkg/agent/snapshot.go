@@ -211,7 +211,7 @@ func bodyIn(e Event, part int) (Block, bool) {
 	case LateResult:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case Answered:
-		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, nil, part)
+		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case Decided:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Text, IsError: true}, nil, part)
 	case CallCancelled:

@@ -100,6 +100,19 @@ func shared(t require.TestingT, s AgentState) string {
 	return fmt.Sprintf("%+v %v %s %s %v", s, sources, messages, live, head)
 }
 
+// What a tool gave stands in the conversation whichever event settled its call, and a restored state has it like the fold.
+func TestRestoreFindsMediaOfEveryResult(t *testing.T) {
+	picture := []Media{{Name: "p", MediaType: "image/png", Blob: "b1"}}
+	for _, e := range []Event{
+		CallFinished{Call: "c", Content: "x", Media: picture}, LateResult{Slot: 1, Call: "c", Content: "x", Media: picture},
+		Answered{Call: "c", Content: "x", Media: picture},
+	} {
+		got, ok := bodyIn(e, 1)
+		require.True(t, ok, "%T", e)
+		require.Equal(t, picture[0], got, "%T", e)
+	}
+}
+
 func TestRestoreNeedsASnapshot(t *testing.T) {
 	_, ok, err := Restore([]Entry{{Seq: 4, Events: []Event{Parked{}}}})
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Backend is what a Handler serves. All fields but Local, Ready, Tool, Replay and Log are required.
+// Backend is what a Handler serves. All fields but Uploads, Intake, Local, Ready, Tool, Replay and Log are required.
 type Backend struct {
 	Agents    Agents
 	Starter   Starter
@@ -23,6 +23,8 @@ type Backend struct {
 	Table     store.Table // where approvals are read
 	Feed      *Feed
 	Clock     clock.Clock
+	Uploads   store.Uploads // where clients put files themselves; nil = Intake, or none are taken
+	Intake    store.Intake  // files that are sent to this API; only with Local
 
 	// Caller says on whose behalf a request is made, from what authenticated it and never from its body.
 	Caller func(r *http.Request) (Caller, error)
@@ -57,6 +59,7 @@ type Starter interface {
 
 // Inputs takes messages; *runtime.Inputs is one, and says what the errors are.
 type Inputs interface {
+	Check(ctx context.Context, tenant string, blocks []agent.UserBlock) error
 	Send(ctx context.Context, tenant, run, id, by string, blocks []agent.UserBlock) error
 }
 

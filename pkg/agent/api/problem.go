@@ -19,6 +19,7 @@ type ProblemType string
 const (
 	InvalidRequest   ProblemType = "invalid-request"
 	UnknownAgent     ProblemType = "unknown-agent"
+	UnknownBlob      ProblemType = "unknown-blob"
 	NotSupported     ProblemType = "not-supported"
 	EditRefused      ProblemType = "edit-refused"
 	NotAllowed       ProblemType = "not-allowed"
@@ -46,6 +47,7 @@ var kinds = map[ProblemType]struct {
 }{
 	InvalidRequest:   {http.StatusBadRequest, "the request is not valid"},
 	UnknownAgent:     {http.StatusBadRequest, "there is no such agent"},
+	UnknownBlob:      {http.StatusBadRequest, "a message names a file that is not there"},
 	NotSupported:     {http.StatusBadRequest, "not supported yet"},
 	EditRefused:      {http.StatusBadRequest, "the edited arguments are refused"},
 	NotAllowed:       {http.StatusForbidden, "you may not do this"},
@@ -97,6 +99,7 @@ var causes = []struct {
 	{approval.ErrNotFound, ApprovalNotFound},
 	{runtime.ErrRunFinished, RunFinished},
 	{runtime.ErrKeyReused, KeyReused},
+	{runtime.ErrUnknownBlob, UnknownBlob},
 	{store.ErrOtherInput, KeyReused},
 	{approval.ErrForbidden, NotAllowed},
 	{approval.ErrExpired, ApprovalExpired},

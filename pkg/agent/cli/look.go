@@ -141,10 +141,10 @@ func (p *program) summary(r api.Run) {
 func (p *program) conversation(r api.Run) error {
 	for _, m := range r.Messages {
 		var b struct {
-			Type, Text, Name, ID, MediaType string
-			Input                           json.RawMessage
-			Content                         string
-			IsError                         bool
+			Type, Text, Name, ID, MediaType, Blob string
+			Input                                 json.RawMessage
+			Content                               string
+			IsError                               bool
 		}
 		if err := json.Unmarshal(m.Content, &b); err != nil {
 			return fmt.Errorf("show message of run %s: %w", r.ID, err)
@@ -154,7 +154,7 @@ func (p *program) conversation(r api.Run) error {
 		case "text":
 			shown = b.Text
 		case "media":
-			shown = b.Name + " (" + b.MediaType + ")"
+			shown = strings.TrimSpace(b.Name + " (" + b.MediaType + ") " + b.Blob)
 		case "tool_use":
 			shown = b.ID + " " + b.Name + " " + string(b.Input)
 		case "tool_result":

@@ -102,14 +102,19 @@ func (l *locked) String() string {
 
 // command runs a command line. Typed is what the person types at the terminal; "" = there is none.
 func (d *desk) command(ctx context.Context, typed string, args ...string) *person {
+	p, who := d.program(typed)
+	who.code = p.run(ctx, args)
+	return who
+}
+
+// program is what a command line runs in.
+func (d *desk) program(typed string) (*program, *person) {
 	who := &person{}
-	p := &program{
+	return &program{
 		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(typed), stdout: &who.stdout, stderr: &who.stderr,
 		getenv:   func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] },
 		terminal: typed != "", patience: 10 * time.Second,
-	}
-	who.code = p.run(ctx, args)
-	return who
+	}, who
 }
 
 // begin runs a command line beside others.

@@ -15,7 +15,7 @@ type runCommand struct {
 	Agent    string   `arg:"" help:"A directory or file with an agent.yaml, or a registered agent."`
 	Input    string   `placeholder:"JSON|@FILE|-" help:"Start from this JSON."`
 	Message  string   `placeholder:"TEXT" help:"Start from what a user says."`
-	Attach   []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 128 KiB along with the message."`
+	Attach   []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 100 MB along with the message."`
 	Key      string   `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
 	Continue string   `placeholder:"RUN" help:"Go on with a finished run's conversation (not supported yet)."`
 	Model    string   `placeholder:"SPEC" help:"script:FILE, openai:MODEL@BASE_URL or demo, in place of the agent's model."`
@@ -25,11 +25,14 @@ type runCommand struct {
 }
 
 func (c *runCommand) run(ctx context.Context, p *program) error {
-	start, err := c.start(p)
+	start, uploads, err := c.start(p)
 	if err != nil {
 		return err
 	}
 	return p.with(ctx, true, func(s *session) error {
+		if err := s.bring(ctx, uploads); err != nil {
+			return err
+		}
 		begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether there is a run
 		run, err := call(begun, s, func(cl *api.Client) (api.Accepted, error) { return cl.Start(begun, start) })
 		if err != nil {
@@ -43,18 +46,18 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-// start is the request, read and checked before anything is opened.
-func (c *runCommand) start(p *program) (api.Start, error) {
+// start is the request and the files it needs, read and checked before anything is opened.
+func (c *runCommand) start(p *program) (api.Start, []upload, error) {
 	if c.Continue != "" {
-		return api.Start{}, usage("--continue: not supported yet")
+		return api.Start{}, nil, usage("--continue: not supported yet")
 	}
 	said := c.Message != "" || len(c.Attach) > 0
 	if said == (c.Input != "") {
-		return api.Start{}, usage("run: want --input, or --message and --attach")
+		return api.Start{}, nil, usage("run: want --input, or --message and --attach")
 	}
 	def, err := p.agent(c.Agent, chosen{model: c.Model, dir: c.Dir})
 	if err != nil {
-		return api.Start{}, err
+		return api.Start{}, nil, err
 	}
 	s := api.Start{Definition: def, Key: c.Key}
 	if s.Key == "" { // made here, so that the request can be repeated
@@ -62,10 +65,11 @@ func (c *runCommand) start(p *program) (api.Start, error) {
 	}
 	if c.Input != "" {
 		s.Input, err = p.value("--input", c.Input)
-	} else {
-		s.Message, err = message(c.Message, c.Attach)
+		return s, nil, err
 	}
-	return s, err
+	m, err := message(c.Message, c.Attach)
+	s.Message = m.message
+	return s, m.uploads, err
 }
 
 // asker is who decides while the run is followed; nil = nobody here.

@@ -183,7 +183,7 @@ func classify(err error) error {
 		return edge.Wrap(edge.Throttled, err)
 	case errors.Is(err, runtime.ErrContention):
 		return edge.Wrap(edge.Contention, err)
-	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.As(err, &bad):
+	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob), errors.As(err, &bad):
 		return edge.Wrap(edge.Invalid, err)
 	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNoBlob):
 		return edge.Wrap(edge.Internal, err)

@@ -55,6 +55,9 @@ func (g *grouping) add(m agent.Message) error {
 		if m.Role == agent.RoleAssistant || b.Data == "" {
 			return errors.New("is media that is the model's own or was not resolved")
 		}
+		if strings.HasPrefix(b.MediaType, "audio/") || strings.HasPrefix(b.MediaType, "video/") {
+			return errors.New("is media of a type that chat completions do not take: want a picture or a document")
+		}
 		g.endTurn()
 		g.user = append(g.user, b)
 	case agent.ToolUse:
@@ -127,11 +130,16 @@ func (g *grouping) endUser() {
 	g.out, g.user = append(g.out, message), nil
 }
 
-// mediaPart is a picture, or a file where it is something else.
+// mediaPart is a picture, or a file where it is something else. OpenAI takes 50 MB of files and pictures in a request, base64
+// included, which agent.MaxRequestMedia stays below; other servers say themselves what is too large, as an invalid request.
 func mediaPart(b agent.Media) chatPart {
 	data := "data:" + b.MediaType + ";base64," + b.Data
 	if strings.HasPrefix(b.MediaType, "image/") {
 		return chatPart{Type: "image_url", ImageURL: &imageURL{data}}
 	}
-	return chatPart{Type: "file", File: &fileData{b.Name, data}}
+	name := b.Name
+	if name == "" {
+		name = "file" // a file without a name is refused
+	}
+	return chatPart{Type: "file", File: &fileData{name, data}}
 }

@@ -103,6 +103,8 @@ func TestConversation(t *testing.T) {
 		{"media", []agent.Message{ask("look"), user(agent.Media{Name: "p.png", MediaType: "image/png", Data: "AAAA"}), ask(""), user(agent.Media{Name: "f.pdf", MediaType: "application/pdf", Data: "BBBB"})},
 			`[{"role":"user","content":[{"type":"text","text":"look"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},
 			{"type":"text","text":""},{"type":"file","file":{"filename":"f.pdf","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
+		{"a file without a name", []agent.Message{user(agent.Media{MediaType: "application/pdf", Data: "BBBB"})},
+			`[{"role":"user","content":[{"type":"file","file":{"filename":"file","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
 		{"a shortened result", []agent.Message{use("b", `{}`), user(agent.ToolResult{ID: "b", Content: "start…", Blob: "d"})},
 			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"start…","tool_call_id":"b"}]`},
 	}
@@ -125,6 +127,8 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 	}{
 		{"media in a blob", agent.Request{Messages: []agent.Message{user(agent.Media{MediaType: "image/png", Blob: "canary"})}},
 			"message 0 is media that is the model's own or was not resolved"},
+		{"media that is no picture and no document", agent.Request{Messages: []agent.Message{user(agent.Media{MediaType: "video/mp4", Data: "canary"})}},
+			"message 0 is media of a type that chat completions do not take: want a picture or a document"},
 		{"media of the model", agent.Request{Messages: []agent.Message{assistant(agent.Media{MediaType: "image/png", Data: "canary"})}},
 			"message 0 is media that is the model's own or was not resolved"},
 		{"result in a blob", agent.Request{Messages: []agent.Message{use("a", "{}"), user(agent.ToolResult{ID: "a", Blob: "canary"})}},

@@ -82,6 +82,11 @@ type Inputs struct {
 // ErrRunFinished says that a run takes no messages any more.
 var ErrRunFinished = errors.New("the run has finished")
 
+// Check reports what Send would refuse of a message whatever the run is: ErrUnknownBlob. It writes nothing.
+func (in *Inputs) Check(ctx context.Context, tenant string, blocks []agent.UserBlock) error {
+	return in.checkMedia(ctx, tenant, blocks)
+}
+
 // Send puts messages into the run's inbox, once for their id (empty = one of their own), and wakes the run.
 func (in *Inputs) Send(ctx context.Context, tenant, run, id, by string, blocks []agent.UserBlock) error {
 	if id == "" {
@@ -89,6 +94,9 @@ func (in *Inputs) Send(ctx context.Context, tenant, run, id, by string, blocks [
 	}
 	if _, err := in.Journal.Head(ctx, tenant, run); err != nil {
 		return err
+	}
+	if err := in.Check(ctx, tenant, blocks); err != nil {
+		return fmt.Errorf("send to run %s: %w", run, err)
 	}
 	got, err := in.Journal.Accept(ctx, tenant, run, "input/"+id, agent.InputReceived{ID: id, Blocks: blocks, By: by})
 	if err != nil {

@@ -14,11 +14,12 @@ import (
 	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
-// Ports is everything a use case needs of the world. All but Sink are required.
+// Ports is everything a use case needs of the world. All but Uploads and Sink are required.
 type Ports struct {
 	Table   store.Table
 	Journal *store.Journal
 	Blobs   store.Blobs
+	Uploads store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
 	Model   Asker
 	Tools   ToolSource
 	Waiter  Waiter

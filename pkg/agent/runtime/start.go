@@ -54,7 +54,8 @@ func (st *Starter) Start(ctx context.Context, r Start) (agent.AgentState, error)
 	return s, nil
 }
 
-// Create writes the run's first entry for an owner, or finds that it is there. It starts nothing.
+// Create writes the run's first entry for an owner, or finds that it is there. It starts nothing. Errors that a client can mend are
+// *BadStart, ErrUnknownBlob and ErrKeyReused.
 func (st *Starter) Create(ctx context.Context, r Start, run, owner string) (agent.AgentState, error) {
 	first, err := st.first(ctx, r, run, owner)
 	if err != nil {
@@ -95,6 +96,9 @@ func (st *Starter) first(ctx context.Context, r Start, run, owner string) (agent
 	said, err := agent.StartMessages(r.Message, r.Input)
 	if err != nil {
 		return agent.RunStarted{}, &BadStart{Problem: err.Error()}
+	}
+	if err := st.checkMedia(ctx, r.Tenant, said); err != nil {
+		return agent.RunStarted{}, fmt.Errorf("start run: message: %w", err)
 	}
 	def, err := json.Marshal(r.Agent)
 	if err != nil {
