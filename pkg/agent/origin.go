@@ -153,8 +153,7 @@ func (s *AgentState) forked(past *AgentState) error {
 	if len(asked) > 0 {
 		return &ApplyError{Event: "run_started", Call: asked[0].Call, Problem: "its outcome is not in doubt"}
 	}
-	s.flush()
-	s.unqueue()
+	s.flush() // a round that moved in the parent may rest here
 	return nil
 }
 

@@ -55,13 +55,16 @@ func requireSaid(t require.TestingT, past, c *AgentState) []Message {
 		}
 		require.Equal(t, want, all[i].Source, "where the body of message %d stands", i)
 	}
-	blobs := 0
+	blobs, unseen := 0, 0
 	for _, m := range all {
 		if inBlob(m.Block) {
 			blobs++
 		}
+		if m.Role == RoleUser && m.Seen(c.Inferences) == 0 {
+			unseen++
+		}
 	}
-	require.Equal(t, blobs, c.BlobMessages)
+	require.Equal(t, []int{blobs, unseen}, []int{c.BlobMessages, c.Unseen})
 	return all[past.Messages.Len():]
 }
 
@@ -341,5 +344,66 @@ func TestRestoreOfAChildIsItsFold(t *testing.T) {
 		require.Equal(t, shared(t, l.s), shared(t, part))
 		require.Equal(t, &from, part.From)
 		require.Equal(t, past.Inferences, part.Prior)
+		require.JSONEq(t, `{"x":1.10}`, string(part.Input), "the parent's")
 	})
+}
+
+// A round that was moving in the parent rests in the fork: what is known of it is said, the rest when the last of it is known, and only
+// then what a user said meanwhile. All of it stands in the parent's journal.
+func TestForkOfARoundThatMoves(t *testing.T) {
+	var past AgentState
+	in := json.RawMessage(`{}`)
+	for _, events := range [][]Event{
+		{RunStarted{Tenant: "default", Run: "r1", Owner: "r1-0", MaxInteractions: 3, Messages: []UserBlock{{Text{"Pay."}}}, Input: json.RawMessage(`{"a":1}`)}},
+		{Replied{Inference: 1, Model: "m", Calls: []RepliedCall{
+			{ID: "c1", Name: "pay", Effect: EffectNonIdempotent, Input: in}, {ID: "c2", Name: "pay", Effect: EffectNonIdempotent, Input: in},
+		}}},
+		{CallClaimed{Call: "c1"}, CallClaimed{Call: "c2"}, CallUnknown{Call: "c1", Approval: "a1", Expires: worldTime(99)},
+			Answered{Slot: 1, Call: "c1", Approval: "a1", Rerun: true, By: "user:ana"}, InputReceived{Slot: 2, ID: "i", Blocks: []UserBlock{{Text{"Hurry."}}}},
+			CallFinished{Call: "c2", Content: "paid", Media: []Media{{MediaType: "image/png", Blob: "b1"}}}},
+	} {
+		d := NewDraft(past, "w1", worldTime(past.Entries))
+		require.NoError(t, d.Add(events...))
+		past = d.Committed()
+	}
+	require.Equal(t, 3, past.Messages.Len(), "nothing of the round is said yet")
+	from, err := ForkFrom(&past, childRun, worldTime(1000))
+	require.NoError(t, err)
+	c := begun(t, past, from)
+	require.Equal(t, `{"a":1}`, string(c.Input))
+	require.Equal(t, ForOutcome, c.Live[0].Wait.For, "the order to run it again was the parent's")
+	require.Equal(t, 5, c.Messages.Len())
+	require.Equal(t, Source{Seq: 2, Event: 5, Part: 1, Run: "r1"}, c.Messages.At(4).Source)
+	c, err = Apply(c, Answered{Slot: 1, Call: "c1", Content: "paid, too", By: "user:ana"})
+	require.NoError(t, err)
+	require.Equal(t, ToolResult{ID: "c1", Content: "paid, too"}, c.Messages.At(5).Block)
+	require.Equal(t, Message{Role: RoleUser, Block: Text{"Hurry."}, Source: Source{Seq: 2, Event: 4, Run: "r1"}}, c.Messages.At(6))
+	require.True(t, c.inherits())
+}
+
+// Where nothing is owed, nobody is asked: the fork ends as its parent would have.
+func TestForkBehindTheLastWord(t *testing.T) {
+	def := worldDefinition()
+	s := fold(t, AgentState{}, interrupted(t)[:1])
+	d := NewDraft(s, "w1", worldTime(1))
+	require.NoError(t, d.Add(Replied{Inference: 1, Model: "m", Text: "Done."}))
+	past := d.Committed()
+	from, err := ForkFrom(&past, childRun, worldTime(1000))
+	require.NoError(t, err)
+	c := begun(t, past, from)
+	a := Next(&def, &c)
+	require.Equal(t, ActEnd, a.Kind)
+	require.Equal(t, `"Done."`, string(a.End.Output))
+}
+
+// A continuation that brings an input of its own has that one.
+func TestInputOfAContinuation(t *testing.T) {
+	past := fold(t, AgentState{}, append(interrupted(t), Entry{Seq: 4, Events: []Event{CancelRun("user:ana", "")}}))
+	past.Input = json.RawMessage(`{"a":1}`)
+	from, err := ContinueFrom(&past)
+	require.NoError(t, err)
+	require.Equal(t, past.Input, begun(t, past, from).Input)
+	s, err := Apply(Seed(past), RunStarted{Tenant: "default", Run: childRun, Owner: "o", From: &from, Input: json.RawMessage(`{"b":2}`)})
+	require.NoError(t, err)
+	require.Equal(t, `{"b":2}`, string(s.Input))
 }

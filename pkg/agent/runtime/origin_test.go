@@ -25,9 +25,9 @@ func (w *world) follow(s agent.AgentState, err error) {
 }
 
 // goOn is a request to continue the world's run.
-func (w *world) goOn(key, text string) runtime.Start {
+func (w *world) goOn(text string) runtime.Start {
 	r := w.request(text)
-	r.Key, r.Continues = key, w.run
+	r.Key, r.Continues = "k2", w.run
 	return r
 }
 
@@ -58,7 +58,7 @@ func TestContinueARun(t *testing.T) {
 
 		w.model.replies = []agent.Reply{calls("pay c1"), {Text: "Paid again."}}
 		w.def.System = "You work on."
-		w.follow(w.starter().Start(w.ctx, w.goOn("k2", "Once more.")))
+		w.follow(w.starter().Start(w.ctx, w.goOn("Once more.")))
 		w.drive(0)
 		s := w.state()
 		require.Equal(t, map[string]int64{"Pay Bob.": 2, "Paid.": 1, "Once more.": 0}, said(w.model.asked[2]))
@@ -79,7 +79,7 @@ func TestContinueACancelledRun(t *testing.T) {
 		w.parkedRun()
 		w.cancel()
 		w.model.replies = []agent.Reply{{Text: "I see."}}
-		w.follow(w.starter().Start(w.ctx, w.goOn("k2", "Leave it.")))
+		w.follow(w.starter().Start(w.ctx, w.goOn("Leave it.")))
 		w.drive(0)
 		asked := w.model.asked[len(w.model.asked)-1]
 		notes := 0
@@ -103,9 +103,9 @@ func TestContinueRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.parkedRun()
 		before := w.counts.Snapshot()
-		_, err := w.starter().Start(w.ctx, w.goOn("k2", "Go on."))
+		_, err := w.starter().Start(w.ctx, w.goOn("Go on."))
 		require.ErrorIs(t, err, agent.ErrNotFinished)
-		other := w.goOn("k2", "Go on.")
+		other := w.goOn("Go on.")
 		other.Tenant = "rival"
 		_, err = w.starter().Start(w.ctx, other)
 		require.ErrorIs(t, err, store.ErrNoRun)
@@ -114,7 +114,7 @@ func TestContinueRefuses(t *testing.T) {
 
 		w.cancel()
 		parent := w.run
-		request := w.goOn("k2", "Go on.")
+		request := w.goOn("Go on.")
 		s, err := w.starter().Start(w.ctx, request)
 		require.NoError(t, err)
 		again, err := w.starter().Start(w.ctx, request)
@@ -134,7 +134,7 @@ func TestCostOfAContinuation(t *testing.T) {
 		w.drive(0)
 		w.model.replies = []agent.Reply{calls("look c1")}
 		require.Equal(t, cost{queries: 1, transactions: 1, wcu: 4}, w.cost(func() {
-			w.follow(w.starter().Start(w.ctx, w.goOn("k2", "Go on.")))
+			w.follow(w.starter().Start(w.ctx, w.goOn("Go on.")))
 		}))
 		require.Equal(t, cost{queries: 4, puts: 2, wcu: 2}, w.cost(func() { w.step(0); w.batchRun(0) }))
 		w.ports.Journal = store.NewJournal(w.table, 4)

@@ -65,7 +65,7 @@ func (j *Journal) seed(ctx context.Context, tenant string, first agent.Entry, wh
 
 // origin is a run as of a branch. What is warm is known to be the journal's up to there, and entries never change.
 func (j *Journal) origin(ctx context.Context, tenant string, from agent.Origin, whole bool) (agent.AgentState, error) {
-	if known, ok := j.cache.get(tenant, from.Run); ok && known.state.Seq() == from.Seq && !(whole && known.state.Partial) {
+	if known, ok := j.cache.get(tenant, from.Run); ok && known.state.Seq() == from.Seq && (!whole || !known.state.Partial) {
 		return known.state, nil
 	}
 	if whole || from.At == 0 {

@@ -62,6 +62,7 @@ func TestLoadOfAChild(t *testing.T) {
 			require.EqualValues(t, i+1, counts.Snapshot().Queries, st.s.Run)
 			require.Zero(t, counts.Snapshot().Gets)
 		}
+		require.EqualValues(t, 2, third.s.Prior, "inferences of both")
 		warm := store.NewJournal(counts, 8)
 		requireState(t, second.s, loadRun(t, warm, "r2"))
 		counts.Reset()
@@ -94,7 +95,9 @@ func TestLoadOfAForkOfALiveRun(t *testing.T) {
 		require.NoError(t, err)
 		c := parent.child("r2", past, from)
 		parent.inference("Three.")
-		for _, j := range []*store.Journal{j, store.NewJournal(table, 0)} {
+		later := store.NewJournal(table, 8)
+		require.EqualValues(t, 4, loadRun(t, later, runID).Entries)
+		for _, j := range []*store.Journal{j, later, store.NewJournal(table, 0)} {
 			requireState(t, c.s, loadRun(t, j, "r2"))
 		}
 		require.Equal(t, 3, c.s.Messages.Len())
@@ -169,6 +172,27 @@ func TestLoadAtOfAChildReadsOnlyWhatIsAlive(t *testing.T) {
 	require.Less(t, gone.ItemsRead, int64(60))
 	require.Equal(t, whole.Prior, part.Prior)
 	require.Equal(t, whole.From, part.From)
+}
+
+// Who wants a whole child gets it, also from a journal that knows a part of the run it began from.
+func TestWholeChildOfAPartialParent(t *testing.T) {
+	table := memory.New()
+	j := store.NewJournal(table, 0)
+	s := evicting(t, j, 40)
+	from, err := agent.ForkFrom(&s, "r2", day)
+	require.NoError(t, err)
+	(&story{t: t, j: j}).child("r2", s, from)
+	warm := store.NewJournal(table, 8)
+	l, err := warm.LoadAt(context.Background(), "default", "r1", s.ReadFrom())
+	require.NoError(t, err)
+	require.True(t, l.State.Partial)
+	l, err = warm.LoadAt(context.Background(), "default", "r2", 0)
+	require.NoError(t, err)
+	require.True(t, l.State.Partial)
+	l, err = warm.Load(context.Background(), "default", "r2")
+	require.NoError(t, err)
+	require.False(t, l.State.Partial)
+	require.Len(t, l.State.Calls(), 40)
 }
 
 // working is n inferences with a call each; the newest four messages stay alive.
