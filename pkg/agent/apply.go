@@ -144,7 +144,10 @@ func (s AgentState) started(e RunStarted) (AgentState, error) {
 		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition, HooksVersion: e.HooksVersion,
 		Subject: e.Subject, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest,
 		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq,
-		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, head: s.head,
+		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, head: s.head,
+	}
+	if err := n.inherit(s.past); err != nil {
+		return s, err
 	}
 	if err := n.moveRun(RunRunning, "run_started"); err != nil {
 		return s, err
@@ -269,13 +272,13 @@ func (s *AgentState) askedFor(e Replied) error {
 		s.Settled = s.Settled.Append(c)
 	}
 	s.Live = make([]Call, 0, len(e.Calls))
-	s.Round = Round{Inference: e.Inference}
+	s.Round = Round{Inference: s.Prior + e.Inference}
 	for i, rc := range e.Calls {
 		if _, used := s.Call(rc.ID); used {
 			return &ApplyError{Event: "replied", Call: rc.ID, Problem: "the id is used already"}
 		}
 		s.say(RoleAssistant, ToolUse{ID: rc.ID, Name: rc.Name, Input: rc.Input}, 1, s.source(i+1))
-		c := rc.call(e.Inference)
+		c := rc.call(s.Prior + e.Inference)
 		if err := c.move("replied", StatusNew); err != nil {
 			return err
 		}

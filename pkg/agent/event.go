@@ -27,6 +27,7 @@ type RunStarted struct {
 	Input           json.RawMessage `json:"input,omitempty"`
 	Messages        []UserBlock     `json:"msgs"`
 	MaxInteractions int             `json:"max"`
+	From            *Origin         `json:"from,omitempty"` // nil = it began by itself
 }
 
 // UserBlock is one block a user said.

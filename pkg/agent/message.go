@@ -34,11 +34,13 @@ type Message struct {
 func (m Message) Seen(inferences int64) int64 { return m.Base + inferences }
 
 // Source names where in the journal a message's body was written: the entry's sequence, the event's index in the entry and
-// the message's index among those the event adds.
+// the message's index among those the event adds. Run is the run whose journal that is where it is another one's, from which this
+// one began.
 type Source struct {
 	Seq   int64
 	Event int
 	Part  int
+	Run   string `json:",omitempty"`
 }
 
 // Block is the sealed union of message contents: Text, Media, ToolUse, ToolResult.

@@ -26,7 +26,7 @@ type Lifecycle string
 
 // Lifecycles of issue A; corrections, nudges and summaries add theirs.
 const (
-	LifecycleInit       Lifecycle = "init"        // the first inference
+	LifecycleInit       Lifecycle = "init"        // the first inference of the conversation
 	LifecycleToolResult Lifecycle = "tool_result" // results came in
 	LifecycleInput      Lifecycle = "input"       // a new user message came in
 )

@@ -42,7 +42,7 @@ func Next(d *Definition, s *AgentState) Action {
 		return Action{Kind: ActTools, Calls: calls}
 	}
 	waits := len(s.Waits()) > 0
-	if !waits && s.Unseen == 0 && s.Inferences > 0 {
+	if !waits && s.Unseen == 0 && s.Prior+s.Inferences > 0 {
 		return Action{Kind: ActEnd, End: naturalEnd(s)}
 	}
 	if s.Entries-s.OwnedSince >= entriesPerExecution {
@@ -65,7 +65,7 @@ func infer(d *Definition, s *AgentState) Action {
 
 // lifecycle looks at what the model has not seen: results mean tool_result, anything else said is input.
 func lifecycle(s *AgentState) Lifecycle {
-	if s.Inferences == 0 {
+	if s.Prior+s.Inferences == 0 {
 		return LifecycleInit
 	}
 	all := s.Messages.All()

@@ -23,10 +23,10 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 	mine := map[string]bool{}
 	used := func(id string) bool {
 		_, taken := s.Call(id)
-		return taken || mine[id] || s.EvictedMessages > 0 && !minted(id, e.Inference) // who knows the ids of what was evicted
+		return taken || mine[id] || s.EvictedMessages > 0 && !minted(id, s.Prior+e.Inference) // who knows the ids of what was evicted
 	}
 	for i, c := range chosen(d, r.Calls) {
-		id := CallID(c.ID, used, e.Inference, i)
+		id := CallID(c.ID, used, s.Prior+e.Inference, i)
 		mine[id] = true
 		e.Calls = append(e.Calls, plannedCall(d, id, c))
 	}

@@ -47,7 +47,7 @@ func (l *snapRun) round(n int64) {
 		leave := rapid.IntRange(1, seen-1).Draw(l.t, "leave")
 		events = append(events, Evicted{Total: l.s.EvictedMessages + int64(leave), Summary: fmt.Sprintf("summary %d", n)})
 	}
-	a, b := fmt.Sprintf("c%d-0", n), fmt.Sprintf("c%d-1", n)
+	a, b := fmt.Sprintf("c%d-0", l.s.Prior+n), fmt.Sprintf("c%d-1", l.s.Prior+n)
 	in := json.RawMessage(`{"to":"A & B"}`)
 	l.commit(append(events, Replied{Inference: n, Model: "m", Requests: 1, Text: "On it.", Calls: []RepliedCall{
 		{ID: a, Name: "read", Effect: EffectRead, Input: in}, {ID: b, Name: "pay", Effect: EffectNonIdempotent, Input: in},
@@ -90,7 +90,7 @@ func shared(t require.TestingT, s AgentState) string {
 	require.NoError(t, err)
 	live, err := json.Marshal(s.Live)
 	require.NoError(t, err)
-	s.Messages, s.Settled, s.Live, s.Partial = Log[Message]{}, CallLog{}, nil, false
+	s.Messages, s.Settled, s.Live, s.Partial, s.From = Log[Message]{}, CallLog{}, nil, false, nil
 	head := s.head
 	head.event = 0
 	s.head = entryHead{}
@@ -144,4 +144,12 @@ func TestEvictedTakesOnlyWhatWasSeenAndOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, again.Messages.Len())
 	require.Equal(t, "a was said", again.Summary)
+}
+
+// Media that came with an answer stand in the answer, and are found there.
+func TestBodiesOfAnAnswer(t *testing.T) {
+	picture := Media{MediaType: "image/png", Blob: "b1"}
+	body, ok := bodyIn(Answered{Call: "c1", Media: []Media{picture}}, 1)
+	require.True(t, ok)
+	require.Equal(t, picture, body)
 }

@@ -52,9 +52,10 @@ type Agents interface {
 	Agents() []string
 }
 
-// Starter starts runs; *runtime.Starter is one, and says what the errors are.
+// Starter starts runs and branches them off; *runtime.Starter is one, and says what the errors are.
 type Starter interface {
 	Start(ctx context.Context, r runtime.Start) (agent.AgentState, error)
+	Fork(ctx context.Context, f runtime.Fork) (agent.AgentState, error)
 }
 
 // Inputs takes messages; *runtime.Inputs is one, and says what the errors are.

@@ -36,7 +36,7 @@ func Handler(b Backend) http.Handler {
 	for path, byMethod := range s.routes() {
 		mux.Handle(path, s.route(byMethod))
 	}
-	for _, path := range []string{"/v1/runs/{id}/fork", "/a/{link}", "/slack/interactions"} {
+	for _, path := range []string{"/a/{link}", "/slack/interactions"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			p := problem(NotSupported, "%s: not supported yet", r.URL.Path)
 			p.Status = http.StatusNotFound
@@ -62,6 +62,7 @@ func (s *server) routes() map[string]map[string]endpoint {
 		"/v1/runs/{id}/cancel":        {post: s.act(s.cancel)},
 		"/v1/blobs":                   {post: s.announce},
 		"/v1/blobs/{sha256}":          {http.MethodPut: s.take},
+		"/v1/runs/{id}/fork":          {post: s.act(s.fork)},
 		"/v1/approvals":               {get: s.listApprovals},
 		"/v1/approvals/{id}":          {get: s.showApproval},
 		"/v1/approvals/{id}/decision": {post: s.act(s.decide)},

@@ -29,6 +29,8 @@ const (
 	ApprovalNotFound ProblemType = "approval-not-found"
 	BadMethod        ProblemType = "method-not-allowed"
 	RunFinished      ProblemType = "run-finished"
+	RunNotFinished   ProblemType = "run-not-finished"
+	CallRunning      ProblemType = "call-running"
 	KeyReused        ProblemType = "key-reused"
 	AlreadyDecided   ProblemType = "already-decided"
 	ApprovalExpired  ProblemType = "approval-expired"
@@ -57,6 +59,8 @@ var kinds = map[ProblemType]struct {
 	ApprovalNotFound: {http.StatusNotFound, "there is no such approval"},
 	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
 	RunFinished:      {http.StatusConflict, "the run has finished"},
+	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
+	CallRunning:      {http.StatusConflict, "a call was running there"},
 	KeyReused:        {http.StatusConflict, "the key was used with another body"},
 	AlreadyDecided:   {http.StatusConflict, "somebody has decided already"},
 	ApprovalExpired:  {http.StatusConflict, "the request has expired"},
@@ -96,6 +100,9 @@ var causes = []struct {
 	kind ProblemType
 }{
 	{store.ErrNoRun, RunNotFound},
+	{store.ErrNoEntry, InvalidRequest},
+	{agent.ErrNotFinished, RunNotFinished},
+	{agent.ErrCallRunning, CallRunning},
 	{approval.ErrNotFound, ApprovalNotFound},
 	{runtime.ErrRunFinished, RunFinished},
 	{runtime.ErrKeyReused, KeyReused},
@@ -120,6 +127,7 @@ func problemOf(err error) *Problem {
 	var decided *approval.DecidedError
 	var edit *approval.EditError
 	var start *runtime.BadStart
+	var fork *runtime.BadFork
 	var forbidden *agent.ApplyError
 	switch {
 	case errors.As(err, &p):
@@ -132,6 +140,8 @@ func problemOf(err error) *Problem {
 		return problem(EditRefused, "%v", edit)
 	case errors.As(err, &start):
 		return problem(InvalidRequest, "%v", start)
+	case errors.As(err, &fork):
+		return problem(InvalidRequest, "%v", fork)
 	case errors.As(err, &forbidden):
 		return problem(InvalidRequest, "%v", forbidden)
 	}

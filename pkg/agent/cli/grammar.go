@@ -19,13 +19,13 @@ type grammar struct {
 	Send      sendCommand      `cmd:"" help:"Say something to a run and carry it on."`
 	Cancel    cancelCommand    `cmd:"" help:"End a run."`
 	Resume    resumeCommand    `cmd:"" help:"Carry on everything that is open."`
+	Fork      forkCommand      `cmd:"" help:"Branch off a run at one of its entries and follow the new run."`
 	Replay    replayCommand    `cmd:"" help:"Fold a run's journal again, offline, and report any difference."`
 	Test      testCommand      `cmd:"" help:"Run scenarios."`
 	Graph     graphCommand     `cmd:"" help:"Print the state machine, or the two transition tables, as Mermaid."`
 	Validate  validateCommand  `cmd:"" help:"Check agent definitions without running them."`
 
 	Dev  devCommand  `cmd:"" hidden:"" passthrough:""`
-	Fork forkCommand `cmd:"" hidden:"" passthrough:""`
 	Init initCommand `cmd:"" hidden:"" passthrough:""`
 }
 
@@ -34,14 +34,10 @@ type (
 	devCommand struct {
 		Args []string `arg:"" optional:""`
 	}
-	forkCommand struct {
-		Args []string `arg:"" optional:""`
-	}
 	initCommand struct {
 		Args []string `arg:"" optional:""`
 	}
 )
 
 func (*devCommand) run(context.Context, *program) error  { return usage("dev: not supported yet") }
-func (*forkCommand) run(context.Context, *program) error { return usage("fork: not supported yet") }
 func (*initCommand) run(context.Context, *program) error { return usage("init: not supported yet") }

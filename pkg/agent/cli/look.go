@@ -118,6 +118,12 @@ func (p *program) summary(r api.Run) {
 	if r.Error != nil {
 		fact("error", "%s: %s", r.Error.Code, lines(r.Error.Message))
 	}
+	if r.Continues != "" {
+		fact("continues", "%s", r.Continues)
+	}
+	if r.Parent != "" && r.ParentSeq != nil {
+		fact("fork of", "%s at entry %d", r.Parent, *r.ParentSeq)
+	}
 	if r.Subject != "" {
 		fact("for", "%s", line(r.Subject))
 	}

@@ -17,7 +17,7 @@ type runCommand struct {
 	Message  string   `placeholder:"TEXT" help:"Start from what a user says."`
 	Attach   []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 100 MB along with the message."`
 	Key      string   `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
-	Continue string   `placeholder:"RUN" help:"Go on with a finished run's conversation (not supported yet)."`
+	Continue string   `placeholder:"RUN" help:"Go on with a finished run's conversation."`
 	Model    string   `placeholder:"SPEC" help:"script:FILE, openai:MODEL@BASE_URL or demo, in place of the agent's model."`
 	Dir      string   `placeholder:"DIR" help:"Folder the file tools work in, in place of the agent's."`
 	Yes      bool     `xor:"verdict" help:"Approve everything."`
@@ -33,24 +33,26 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 		if err := s.bring(ctx, uploads); err != nil {
 			return err
 		}
-		begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether there is a run
-		run, err := call(begun, s, func(cl *api.Client) (api.Accepted, error) { return cl.Start(begun, start) })
-		if err != nil {
-			return err
-		}
-		r, err := s.attend(ctx, api.Run{ID: run.ID}, c.asker(s))
-		if err != nil {
-			return s.left(ctx, run.ID, err)
-		}
-		return p.closing(ctx, s, r)
+		return s.launch(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Start(ctx, start) }, c.asker(s))
 	})
+}
+
+// launch starts a run and follows it. Ask is who decides meanwhile; nil = nobody here.
+func (s *session) launch(ctx context.Context, start func(context.Context, *api.Client) (api.Accepted, error), ask asker) error {
+	begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether there is a run
+	run, err := call(begun, s, func(cl *api.Client) (api.Accepted, error) { return start(begun, cl) })
+	if err != nil {
+		return err
+	}
+	r, err := s.attend(ctx, api.Run{ID: run.ID}, ask)
+	if err != nil {
+		return s.left(ctx, run.ID, err)
+	}
+	return s.p.closing(ctx, s, r)
 }
 
 // start is the request and the files it needs, read and checked before anything is opened.
 func (c *runCommand) start(p *program) (api.Start, []upload, error) {
-	if c.Continue != "" {
-		return api.Start{}, nil, usage("--continue: not supported yet")
-	}
 	said := c.Message != "" || len(c.Attach) > 0
 	if said == (c.Input != "") {
 		return api.Start{}, nil, usage("run: want --input, or --message and --attach")
@@ -59,7 +61,7 @@ func (c *runCommand) start(p *program) (api.Start, []upload, error) {
 	if err != nil {
 		return api.Start{}, nil, err
 	}
-	s := api.Start{Definition: def, Key: c.Key}
+	s := api.Start{Definition: def, Key: c.Key, Continues: c.Continue}
 	if s.Key == "" { // made here, so that the request can be repeated
 		s.Key = ids.System(p.clock).Key()
 	}
@@ -79,11 +81,17 @@ func (c *runCommand) asker(s *session) asker {
 		return s.always(approval.Approve, "--yes")
 	case c.No:
 		return s.always(approval.Deny, "--no")
-	case s.p.terminal:
-		return s.ask
 	default:
+		return s.terminal()
+	}
+}
+
+// terminal is the person at the terminal; nil = there is none.
+func (s *session) terminal() asker {
+	if !s.p.terminal {
 		return nil
 	}
+	return s.ask
 }
 
 // attend follows a run to its end, and asks about every request on the way. It returns early where the run waits for somebody

@@ -258,17 +258,25 @@ func PinnedDefinitions(blobs store.Blobs) Definitions {
 		if ok {
 			return def, nil
 		}
-		data, err := blobs.Get(ctx, tenant, digest)
+		def, err := readDefinition(ctx, blobs, tenant, digest)
 		if err != nil {
-			return nil, fmt.Errorf("read definition %s: %w", digest, err)
-		}
-		def = &agent.Definition{}
-		if err := json.Unmarshal(data, def); err != nil {
-			return nil, fmt.Errorf("read definition %s: %w", digest, err)
+			return nil, err
 		}
 		mu.Lock()
 		known[tenant+"/"+digest] = def
 		mu.Unlock()
 		return def, nil
 	}
+}
+
+func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest string) (*agent.Definition, error) {
+	data, err := blobs.Get(ctx, tenant, digest)
+	if err != nil {
+		return nil, fmt.Errorf("read definition %s: %w", digest, err)
+	}
+	def := &agent.Definition{}
+	if err := json.Unmarshal(data, def); err != nil {
+		return nil, fmt.Errorf("read definition %s: %w", digest, err)
+	}
+	return def, nil
 }
