@@ -60,7 +60,7 @@ type Reply struct {
 type ReplyReasoning struct {
 	Reasoning
 	AfterText  int // bytes of Text before it
-	AfterCalls int // Calls before it; where it is not 0, so is all of Text
+	AfterCalls int // Calls before it; where there are any, so is all of Text, whatever AfterText says
 }
 
 // ReplyCall is a tool call as the model wrote it, id and name unchecked. Input is raw JSON as received.

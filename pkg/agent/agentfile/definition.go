@@ -50,6 +50,7 @@ func (r *reader) model(m *agent.ModelSpec) read {
 			"file":        r.text(&m.File),
 			"maxTokens":   r.whole(&m.MaxTokens),
 			"temperature": r.temperature(&m.Temperature),
+			"cache":       enum(r, &m.Cache, []agent.Cache{agent.CacheOff, agent.CacheFiveMinutes, agent.CacheOneHour}),
 			"retry":       r.retry(&m.Retry),
 		})
 	}

@@ -30,6 +30,22 @@ func result(id, content string) agent.Message {
 func say(text string) agent.Message { return assistant(agent.Text{Text: text}) }
 func ask(text string) agent.Message { return user(agent.Text{Text: text}) }
 
+var thinks = assistant(agent.Reasoning{Text: "hm", Signature: "s", Provider: "openai", Model: "m"})
+
+func TestOutputFormat(t *testing.T) {
+	schema := json.RawMessage(`{"type":"object","properties":{"z":{"maximum":1.10},"a":{}}}`)
+	for want, f := range map[string]agent.OutputFormat{
+		`"response_format":{"type":"json_schema","json_schema":{"name":"output","schema":` + string(schema) + `}},"stream":true`:  {JSON: true, Schema: schema},
+		`"response_format":{"type":"json_schema","json_schema":{"name":"receipt","schema":` + string(schema) + `}},"stream":true`: {JSON: true, Schema: schema, Name: "receipt"},
+		`"response_format":{"type":"json_object"},"stream":true`:                                                                  {JSON: true},
+		`"messages":[],"stream":true`: {Schema: schema},
+	} {
+		got, err := encode(agent.Request{Output: f})
+		require.NoError(t, err)
+		require.Contains(t, string(got), want)
+	}
+}
+
 func TestRequest(t *testing.T) {
 	var got []byte
 	var header http.Header
@@ -103,6 +119,9 @@ func TestConversation(t *testing.T) {
 		{"media", []agent.Message{ask("look"), user(agent.Media{Name: "p.png", MediaType: "image/png", Data: "AAAA"}), ask(""), user(agent.Media{Name: "f.pdf", MediaType: "application/pdf", Data: "BBBB"})},
 			`[{"role":"user","content":[{"type":"text","text":"look"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},
 			{"type":"text","text":""},{"type":"file","file":{"filename":"f.pdf","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
+		{"reasoning", []agent.Message{ask("q"), thinks, say("a"), thinks, say("b"), thinks, use("b", `{}`), thinks, result("b", "1"), thinks, ask("r"), thinks, say("c"), ask("s"), say("d")},
+			`[{"role":"user","content":"q"},{"role":"assistant","content":"ab","tool_calls":[` + callB + `]},{"role":"tool","content":"1","tool_call_id":"b"},
+			{"role":"user","content":"r"},{"role":"assistant","content":"c"},{"role":"user","content":"s"},{"role":"assistant","content":"d"}]`},
 		{"a shortened result", []agent.Message{use("b", `{}`), user(agent.ToolResult{ID: "b", Content: "start…", Blob: "d"})},
 			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"start…","tool_call_id":"b"}]`},
 	}
