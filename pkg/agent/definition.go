@@ -113,6 +113,8 @@ type ModelSpec struct {
 	Temperature *float64 `json:"temperature,omitempty"` // nil = the provider's default
 	Cache       Cache    `json:"cache,omitempty"`       // bedrock
 	Retry       Retry    `json:"retry"`
+
+	Options json.RawMessage `json:"options,omitempty"` // bedrock: the model's own request fields, an object, sent as it is; nil = none
 }
 
 // Cache says how long a provider that is told to may keep the beginning of a request, so that the next one costs less. Providers

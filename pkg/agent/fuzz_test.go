@@ -96,8 +96,8 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 			e.Calls = append(e.Calls, RepliedCall{ID: fuzzCall(how + i), Name: "tool", Effect: pick(how+i, EffectRead, EffectNonIdempotent), Input: json.RawMessage(`{}`)})
 		}
 		for i := range about >> 2 % 3 {
-			place := int(pick(how+i, 0, 0, 1, 4, 5))
-			e.Reasoning = append(e.Reasoning, RepliedReasoning{Text: "t", AfterText: place, AfterCalls: int(pick(about+i, 0, 0, 1, 4))})
+			place := pick(how+i, 0, 0, 1, 4, 5)
+			e.Reasoning = append(e.Reasoning, RepliedReasoning{Text: "t", AfterText: place, AfterCalls: pick(about+i, 0, 0, 1, 4)})
 		}
 		return e
 	},

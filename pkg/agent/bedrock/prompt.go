@@ -8,6 +8,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/document"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -21,6 +22,7 @@ type prompt struct {
 	inference *types.InferenceConfiguration
 	tools     *types.ToolConfiguration
 	output    *types.OutputConfig
+	options   document.Interface
 }
 
 func newPrompt(r agent.Request) (prompt, error) {
@@ -35,6 +37,12 @@ func newPrompt(r agent.Request) (prompt, error) {
 	if p.output, err = output(r.Output); err != nil {
 		return prompt{}, err
 	}
+	if len(r.Model.Options) > 0 {
+		if !isObject(r.Model.Options) {
+			return prompt{}, failed(agent.ModelInvalid, "model's options are not a JSON object")
+		}
+		p.options = verbatim(r.Model.Options)
+	}
 	p.mark(r.Model)
 	return p, nil
 }
@@ -42,12 +50,14 @@ func newPrompt(r agent.Request) (prompt, error) {
 func (p prompt) whole() *bedrockruntime.ConverseInput {
 	return &bedrockruntime.ConverseInput{
 		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools, OutputConfig: p.output,
+		AdditionalModelRequestFields: p.options,
 	}
 }
 
 func (p prompt) stream() *bedrockruntime.ConverseStreamInput {
 	return &bedrockruntime.ConverseStreamInput{
 		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools, OutputConfig: p.output,
+		AdditionalModelRequestFields: p.options,
 	}
 }
 

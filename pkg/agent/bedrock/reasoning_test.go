@@ -271,6 +271,15 @@ func TestOutputFormat(t *testing.T) {
 	}
 }
 
+// The model's own fields go out byte for byte: they are what turns reasoning on.
+func TestOptions(t *testing.T) {
+	const options = `{"thinking":{"type":"enabled","budget_tokens":2048},"a":1.10}`
+	r := agent.Request{Model: agent.ModelSpec{ID: "m", Options: json.RawMessage(options)}, Messages: []agent.Message{ask("a")}}
+	for _, stream := range []bool{false, true} {
+		require.Contains(t, string(sent(t, Config{Stream: stream}, r).Body), `"additionalModelRequestFields":`+options)
+	}
+}
+
 func TestCachePoints(t *testing.T) {
 	conversation := []agent.Message{ask("q"), use("a", `{}`), result("a", "1"), ask("r"), use("b", `{}`), result("b", "2")}
 	get := []agent.ToolSpec{{Name: "get"}}

@@ -211,6 +211,7 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 		{"too many documents", of(ask("a"), doc, doc, doc, ask("b"), doc, doc, doc), "message 7 is a document too many; Bedrock takes at most 5 in a request"},
 		{"too much media", of(half, half, media("canary", "image/png", "AAAA")), "message 2 is media with which the request has 26214403 bytes of it; Bedrock takes at most 26214400"},
 		{"an output schema that is no object", agent.Request{Messages: []agent.Message{ask("a")}, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(`["canary"]`)}}, "output has a schema that is not a JSON object"},
+		{"options that are no object", agent.Request{Model: agent.ModelSpec{Options: json.RawMessage(`["canary"]`)}, Messages: []agent.Message{ask("a")}}, "model's options are not a JSON object"},
 		{"no block", of(agent.Message{Role: agent.RoleUser}), "message 0 has no block"},
 		{"schema that is no JSON", agent.Request{Messages: []agent.Message{ask("a")}, Tools: []agent.ToolSpec{{Name: "a"}, {Name: "b", Schema: json.RawMessage(`canary`)}}}, "tool 1 has a schema that is not a JSON object"},
 		{"schema that is no object", agent.Request{Messages: []agent.Message{ask("a")}, Tools: []agent.ToolSpec{{Name: "a", Schema: json.RawMessage(`true`)}}}, "tool 0 has a schema that is not a JSON object"},
