@@ -51,7 +51,7 @@ func ToolUse(id, name string, pieces ...string) Block {
 	return b
 }
 
-// Reasoning is a reasoning block with its signature, the text in pieces.
+// Reasoning is a reasoning block with its signature, both in pieces.
 func Reasoning(signature string, pieces ...string) Block {
 	b := Block{Whole: object("reasoningContent", map[string]any{
 		"reasoningText": map[string]string{"text": strings.Join(pieces, ""), "signature": signature},
@@ -59,7 +59,9 @@ func Reasoning(signature string, pieces ...string) Block {
 	for _, p := range pieces {
 		b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"text": p}))
 	}
-	b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"signature": signature}))
+	for _, p := range []string{signature[:len(signature)/2], signature[len(signature)/2:]} {
+		b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"signature": p}))
+	}
 	return b
 }
 

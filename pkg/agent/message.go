@@ -41,8 +41,6 @@ type Source struct {
 	Part  int
 }
 
-func (s Source) sameEvent(t Source) bool { return s.Seq == t.Seq && s.Event == t.Event }
-
 // Block is the sealed union of message contents: Text, Media, Reasoning, ToolUse, ToolResult.
 type Block interface{ block() }
 

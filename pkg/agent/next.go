@@ -102,10 +102,11 @@ func naturalEnd(s *AgentState) Finished {
 	return Finished{Reason: ReasonNaturalEnd, Output: textOutput(lastReply(s))}
 }
 
-// lastReply is the text the model ended with, "" when it said nothing. Reasoning is no part of it, but may stand within it.
+// lastReply is the text the model ended with, "" when it said nothing: all texts of its turn, for a turn stands behind something of
+// the user's. Reasoning is no part of it, but may stand within it.
 func lastReply(s *AgentState) string {
 	all, text := s.Messages.All(), ""
-	for i := len(all) - 1; i >= 0 && all[i].Role == RoleAssistant && all[i].Source.sameEvent(all[len(all)-1].Source); i-- {
+	for i := len(all) - 1; i >= 0 && all[i].Role == RoleAssistant; i-- {
 		switch b := all[i].Block.(type) {
 		case Text:
 			text = b.Text + text

@@ -91,6 +91,30 @@ func TestTooMuchReasoningIsNotKept(t *testing.T) {
 	require.Equal(t, "text x", turnOf(s))
 }
 
+// A message's place in its event is stored in snapshots: it must stay what it is, also where there is no text.
+func TestPartsOfATurn(t *testing.T) {
+	parts := func(e Replied) (out []int) {
+		e.Inference, e.Model = 1, "m"
+		s := started(t, e)
+		for _, m := range s.Messages.All()[1:] {
+			out = append(out, m.Source.Part)
+			b, ok := bodyIn(e, m.Source.Part)
+			require.True(t, ok)
+			require.Equal(t, m.Block, b)
+		}
+		return out
+	}
+	two := called(1, "r1", "r2").Calls
+	require.Equal(t, []int{1, 2}, parts(Replied{Calls: two}))
+	require.Equal(t, []int{0, 1, 2}, parts(Replied{Text: "x", Calls: two}))
+	require.Equal(t, []int{1, 3, 4}, parts(Replied{Calls: two, Reasoning: []RepliedReasoning{{Text: "a"}}}))
+	require.Equal(t, []int{0, 1, 2, 3, 5, 6}, parts(Replied{Text: "xy", Calls: two, Reasoning: []RepliedReasoning{{Text: "a", AfterText: 1}, {Text: "b", AfterText: 2}}}))
+	for _, part := range []int{-1, 3} {
+		_, ok := bodyIn(Replied{Text: "x", Calls: two}, part)
+		require.False(t, ok)
+	}
+}
+
 // The run's output is what the model said, whole, and nothing of what it thought.
 func TestReasoningIsNoOutput(t *testing.T) {
 	d := Definition{Batch: BatchAll}

@@ -163,6 +163,8 @@ func TestReasoningThatIsNotSent(t *testing.T) {
 		{"alone", []agent.Message{ask("q"), thinks(own), ask("r")}, `[{"role":"user","content":[{"text":"q"},{"text":"r"}]}]`},
 		{"with a blank", []agent.Message{ask("q"), thinks(own), say(" "), ask("r")}, `[{"role":"user","content":[{"text":"q"},{"text":"r"}]}]`},
 		{"behind a text", []agent.Message{ask("q"), say("a"), thinks(own), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
+		{"before the user speaks again", []agent.Message{ask("q"), say("a"), thinks(own), ask("r"), say("b"), ask("s")},
+			`[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]},{"role":"assistant","content":[{"text":"b"}]},{"role":"user","content":[{"text":"s"}]}]`},
 		{"behind a call", []agent.Message{ask("q"), use("a", ``), thinks(own), result("a", "1")},
 			`[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"toolUse":{"toolUseId":"a","name":"get","input":{}}}]},{"role":"user","content":[{"toolResult":{"toolUseId":"a","content":[{"text":"1"}]}}]}]`},
 		{"at the end", []agent.Message{ask("q"), thinks(own)}, `[{"role":"user","content":[{"text":"q"}]}]`},

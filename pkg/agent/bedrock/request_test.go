@@ -394,3 +394,12 @@ func gotResults(out []types.Message) map[string]string {
 	}
 	return results
 }
+
+// How large a PDF may be is the model's to say.
+func TestLargePDF(t *testing.T) {
+	large := base64.StdEncoding.EncodeToString(make([]byte, maxDocument+1))
+	for _, kind := range []string{"application/pdf", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"} {
+		r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []agent.Message{ask("a"), media("x", kind, large)}}
+		require.Empty(t, sent(t, Config{}, r).Refused)
+	}
+}
