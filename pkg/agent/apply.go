@@ -248,6 +248,10 @@ func (s *AgentState) replied(e Replied) error {
 	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
 		return &ApplyError{Event: "replied", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
 	}
+	turn, ok := e.turn()
+	if !ok {
+		return &ApplyError{Event: "replied", Problem: "reasoning has a place that does not exist"}
+	}
 	s.Inferences++
 	s.Interactions.Current++
 	s.ModelCalls += int64(e.Requests)
@@ -257,8 +261,10 @@ func (s *AgentState) replied(e Replied) error {
 	if e.System != "" {
 		s.System = e.System
 	}
-	if e.Text != "" {
-		s.say(RoleAssistant, Text{Text: e.Text}, 1, s.source(0))
+	for part, b := range turn {
+		if t, isText := b.(Text); !isText || t.Text != "" {
+			s.say(RoleAssistant, b, 1, s.source(part))
+		}
 	}
 	return s.askedFor(e)
 }
@@ -273,11 +279,10 @@ func (s *AgentState) askedFor(e Replied) error {
 	}
 	s.Live = make([]Call, 0, len(e.Calls))
 	s.Round = Round{Inference: s.Prior + e.Inference}
-	for i, rc := range e.Calls {
+	for _, rc := range e.Calls {
 		if _, used := s.Call(rc.ID); used {
 			return &ApplyError{Event: "replied", Call: rc.ID, Problem: "the id is used already"}
 		}
-		s.say(RoleAssistant, ToolUse{ID: rc.ID, Name: rc.Name, Input: rc.Input}, 1, s.source(i+1))
 		c := rc.call(s.Prior + e.Inference)
 		if err := c.move("replied", StatusNew); err != nil {
 			return err

@@ -211,14 +211,11 @@ func bodyIn(e Event, part int) (Block, bool) {
 	case InputReceived:
 		return userPart(e.Blocks, part)
 	case Replied:
-		if part == 0 {
-			return Text{Text: e.Text}, true
-		}
-		if part > len(e.Calls) {
+		turn, ok := e.turn()
+		if !ok || part < 0 || part >= len(turn) {
 			return nil, false
 		}
-		c := e.Calls[part-1]
-		return ToolUse{ID: c.ID, Name: c.Name, Input: c.Input}, true
+		return turn[part], true
 	case CallFinished:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case LateResult:

@@ -41,6 +41,12 @@ func (l *snapRun) commit(events ...Event) {
 	l.entries, l.s = append(l.entries, e), d.Committed()
 }
 
+var snapReasoning = [][]RepliedReasoning{
+	nil,
+	{{Text: "hm", Signature: "s"}},
+	{{Redacted: []byte{0, 255}, AfterText: 2}, {Text: "and", AfterText: 6}, {Text: "so", AfterText: 6, AfterCalls: 1}},
+}
+
 func (l *snapRun) round(n int64) {
 	var events []Event
 	if seen := l.s.Messages.Len() - l.s.Unseen; n > 2 && seen > 3 && rapid.IntRange(0, 2).Draw(l.t, "evict") == 0 {
@@ -51,7 +57,7 @@ func (l *snapRun) round(n int64) {
 	in := json.RawMessage(`{"to":"A & B"}`)
 	l.commit(append(events, Replied{Inference: n, Model: "m", Requests: 1, Text: "On it.", Calls: []RepliedCall{
 		{ID: a, Name: "read", Effect: EffectRead, Input: in}, {ID: b, Name: "pay", Effect: EffectNonIdempotent, Input: in},
-	}})...)
+	}, Reasoning: rapid.SampledFrom(snapReasoning).Draw(l.t, "reasoning")})...)
 	ap := fmt.Sprintf("a%d", n)
 	l.commit(CallSuspended{Call: b, Approval: ap, Digest: "x", Expires: worldEpoch.Add(worldExpiry)},
 		CallFinished{Call: a, Ran: true, Content: "read", Media: []Media{{Name: "p", MediaType: "image/png", Blob: "b1"}}}, Parked{Expires: worldEpoch.Add(worldExpiry)})

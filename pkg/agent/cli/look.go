@@ -161,6 +161,10 @@ func (p *program) conversation(r api.Run) error {
 			shown = b.Text
 		case "media":
 			shown = strings.TrimSpace(b.Name + " (" + b.MediaType + ") " + b.Blob)
+		case "reasoning":
+			if shown = b.Text; shown == "" {
+				shown = "(not shown by the provider)"
+			}
 		case "tool_use":
 			shown = b.ID + " " + b.Name + " " + string(b.Input)
 		case "tool_result":

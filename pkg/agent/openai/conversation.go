@@ -13,7 +13,7 @@ const noResponse = `{"type":"error","name":"no_tool_response","message":"There i
 
 // conversation groups one-block messages into a provider's. A turn's text and calls become one assistant message; its
 // results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
-// becomes one user message.
+// becomes one user message. Reasoning is never sent: the protocol has no place for it, and servers want their own not back.
 func conversation(system string, messages []agent.Message) ([]chatMessage, error) {
 	results, err := agent.ResultsByCall(messages)
 	if err != nil {
@@ -38,6 +38,7 @@ type grouping struct {
 	out     []chatMessage
 	results map[string]agent.ToolResult
 	turn    *chatMessage
+	thought bool // reasoning stood behind the turn's text, which may go on behind it
 	user    []agent.Block
 }
 
@@ -60,6 +61,8 @@ func (g *grouping) add(m agent.Message) error {
 		}
 		g.endTurn()
 		g.user = append(g.user, b)
+	case agent.Reasoning:
+		g.thought = g.turn != nil && len(g.turn.ToolCalls) == 0
 	case agent.ToolUse:
 		g.call(b)
 	case agent.ToolResult:
@@ -73,14 +76,20 @@ func (g *grouping) add(m agent.Message) error {
 	return nil
 }
 
-// say starts a turn: text comes before calls.
+// say starts a turn, for text comes before calls, or goes on with one that had reasoning within its text.
 func (g *grouping) say(text string) {
+	if g.thought {
+		said, _ := g.turn.Content.(string) // think of a turn without calls: its content is a text
+		g.turn.Content, g.thought = said+text, false
+		return
+	}
 	g.endUser()
 	g.endTurn()
 	g.turn = &chatMessage{Role: "assistant", Content: text}
 }
 
 func (g *grouping) call(b agent.ToolUse) {
+	g.thought = false
 	g.endUser()
 	if g.turn == nil {
 		g.turn = &chatMessage{Role: "assistant"}
@@ -93,6 +102,7 @@ func (g *grouping) call(b agent.ToolUse) {
 }
 
 func (g *grouping) endTurn() {
+	g.thought = false
 	if g.turn == nil {
 		return
 	}
