@@ -170,15 +170,12 @@ func (p *pass) walk(ctx context.Context) error {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	for _, tenant := range tenants {
-		if tenant < p.at.Tenant {
-			continue
-		}
-		if tenant > p.at.Tenant {
+		if tenant > p.at.Tenant { // those before are done, and its own lists are ended first
 			p.at.Tenant, p.at.List, p.at.Cursor = tenant, 0, ""
 		}
 		for p.at.List < len(lists) {
 			next, err := lists[p.at.List](p, ctx)
-			if errors.Is(err, store.ErrInvalid) && p.at.Cursor != "" && !errors.Is(err, ErrSweepStopped) { // kept by another version
+			if errors.Is(err, store.ErrInvalid) && p.at.Cursor != "" { // kept by another version
 				p.at.Cursor = ""
 				continue
 			}
