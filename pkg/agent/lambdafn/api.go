@@ -85,6 +85,6 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, log *slog.
 func newLog() *slog.Logger {
 	return safelog.New(os.Stderr,
 		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrGuardFailed,
-		runtime.ErrContention, runtime.ErrSweepStopped, context.Canceled, context.DeadlineExceeded,
+		runtime.ErrContention, runtime.ErrSweepStopped, runtime.ErrSweepTooShort, context.Canceled, context.DeadlineExceeded,
 	)
 }
