@@ -96,8 +96,8 @@ build-SweepFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/sweep
 
 .PHONY: bootstraps
-bootstraps: ## build the three Lambda bootstraps into dist/, as sam build does
-	@for f in step tool approve; do mkdir -p dist/$$f && $(LAMBDA) -o dist/$$f/bootstrap ./functions/$$f || exit 1; done
+bootstraps: ## build the five Lambda bootstraps into dist/, as sam build does
+	@for f in step tool approve api sweep; do mkdir -p dist/$$f && $(LAMBDA) -o dist/$$f/bootstrap ./functions/$$f || exit 1; done
 	@ls -l dist/*/bootstrap
 
 .PHONY: clean

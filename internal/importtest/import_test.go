@@ -22,7 +22,7 @@ const module = "github.com/countersign/countersign"
 var floors = [][]rule{
 	{{dir: "statemachine"}, {dir: "pkg/agent"}, {dir: "pkg/agent/clock"}, {dir: "pkg/agent/metrics"}, {dir: "internal/match"}},
 	{
-		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"},
+		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
 		{dir: "pkg/agent/store"}, {dir: "pkg/agent/tool"}, {dir: "pkg/agent/agentfile"},
 	},
 	{
@@ -37,6 +37,7 @@ var floors = [][]rule{
 		{dir: "internal/dynamolocal"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"}, {dir: "internal/awsfake"},
 		{dir: "pkg/agent/api"},
 	},
+	{{dir: "pkg/agent/gateway"}},
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}},
 	{
 		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},
@@ -44,7 +45,8 @@ var floors = [][]rule{
 	},
 	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/samtest"}},
 	{
-		{dir: "cmd/countersign"}, {dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"},
+		{dir: "cmd/countersign"},
+		{dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "functions/api"}, {dir: "functions/sweep"},
 		{dir: "internal/importtest"}, {dir: "internal/e2e"}, {dir: "internal/sampletest"},
 	},
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/countersign/countersign/internal/asl"
@@ -37,6 +38,9 @@ func Handler(e *asl.Engine) http.Handler {
 			d, err := e.Describe(ctx, in.ExecutionArn)
 			return described(d), err
 		}),
+		"ListExecutions": op(func(ctx context.Context, in listInput) (any, error) {
+			return listed(e.List(ctx, asl.Status(in.StatusFilter)), in)
+		}),
 		"SendTaskSuccess": op(func(ctx context.Context, in successInput) (any, error) {
 			return struct{}{}, e.SendTaskSuccess(ctx, in.TaskToken, []byte(in.Output))
 		}),
@@ -63,9 +67,13 @@ func Handler(e *asl.Engine) http.Handler {
 }
 
 type (
-	startInput     struct{ StateMachineArn, Name, Input string }
-	stopInput      struct{ ExecutionArn, Error, Cause string }
-	describeInput  struct{ ExecutionArn string }
+	startInput    struct{ StateMachineArn, Name, Input string }
+	stopInput     struct{ ExecutionArn, Error, Cause string }
+	describeInput struct{ ExecutionArn string }
+	listInput     struct {
+		StateMachineArn, StatusFilter, NextToken string
+		MaxResults                               int
+	}
 	successInput   struct{ TaskToken, Output string }
 	failureInput   struct{ TaskToken, Error, Cause string }
 	heartbeatInput struct{ TaskToken string }
@@ -93,6 +101,33 @@ func described(d asl.Description) map[string]any {
 		out["output"] = string(d.Output)
 	}
 	return out
+}
+
+// listed is a page of executions, newest first. Its token is how many came before.
+func listed(all []asl.Description, in listInput) (any, error) {
+	from := 0
+	if in.NextToken != "" {
+		var err error
+		if from, err = strconv.Atoi(in.NextToken); err != nil || from < 0 || from > len(all) {
+			return nil, &asl.Error{Name: "InvalidToken", Message: "the token is not one of a page"}
+		}
+	}
+	to := len(all)
+	if in.MaxResults > 0 {
+		to = min(from+in.MaxResults, to)
+	}
+	page := []any{}
+	for _, d := range all[from:to] {
+		page = append(page, map[string]any{
+			"executionArn": d.ExecutionARN, "stateMachineArn": d.StateMachineARN, "name": d.Name, "status": string(d.Status),
+			"startDate": float64(d.StartDate.UnixMilli()) / 1000,
+		})
+	}
+	out := map[string]any{"executions": page}
+	if to < len(all) {
+		out["nextToken"] = strconv.Itoa(to)
+	}
+	return out, nil
 }
 
 func answer(w http.ResponseWriter, r *http.Request, f func(context.Context, []byte) (any, error), body []byte) {

@@ -2,6 +2,7 @@ package sfnwire_test
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -86,4 +87,45 @@ func TestNewWantsAStateMachine(t *testing.T) {
 		_, err := adapter.New(nil, arn)
 		require.ErrorContains(t, err, "want arn:aws:states", arn)
 	}
+}
+
+func TestExecutionsOverTheWire(t *testing.T) {
+	w, e, tokens := start(t)
+	ctx := t.Context()
+	_, found, err := w.Input(ctx, "r1-0")
+	require.NoError(t, err)
+	require.False(t, found)
+	for i := range 1001 {
+		require.NoError(t, w.Start(ctx, "acme", fmt.Sprint("r", i), fmt.Sprintf("r%d-0", i)))
+		<-tokens
+	}
+	input, found, err := w.Input(ctx, "r7-0")
+	require.NoError(t, err)
+	require.True(t, found)
+	tenant, run, ok := runtime.StartedRun("r7-0", input)
+	require.True(t, ok)
+	require.Equal(t, []string{"acme", "r7"}, []string{tenant, run})
+
+	require.NoError(t, w.Stop(ctx, "r7-0", "cancelled"))
+	first, next, err := w.Running(ctx, "")
+	require.NoError(t, err)
+	require.Len(t, first, 1000)
+	require.Empty(t, next, "one has been stopped")
+	require.NoError(t, w.Start(ctx, "acme", "late", "late-0"))
+	<-tokens
+	first, next, err = w.Running(ctx, "")
+	require.NoError(t, err)
+	second, end, err := w.Running(ctx, next)
+	require.NoError(t, err)
+	require.Empty(t, end)
+	names := map[string]bool{}
+	for _, x := range append(first, second...) {
+		names[x.Name] = true
+		require.WithinDuration(t, time.Now(), x.Started, time.Minute)
+	}
+	require.Len(t, names, 1001)
+	require.False(t, names["r7-0"])
+	require.Len(t, e.List(ctx, ""), 1002)
+	_, _, err = w.Running(ctx, "odd")
+	require.ErrorContains(t, err, "list executions")
 }

@@ -26,6 +26,9 @@ func MayDecide(approvers []string, p Principal) bool {
 	})
 }
 
+// ValidPrincipal reports whether s is user:NAME or group:NAME.
+func ValidPrincipal(s string) bool { return principalPattern.MatchString(s) }
+
 func isPrincipal(kind, s string) bool {
 	return strings.HasPrefix(s, kind) && principalPattern.MatchString(s)
 }

@@ -21,12 +21,13 @@ type Backend struct {
 	Desk      Desk
 	Journal   Journal
 	Table     store.Table // where approvals are read
-	Feed      *Feed
+	Feed      Watcher
 	Clock     clock.Clock
 	Uploads   store.Uploads // where clients put files themselves; nil = Intake, or none are taken
 	Intake    store.Intake  // files that are sent to this API; only with Local
 
-	// Caller says on whose behalf a request is made, from what authenticated it and never from its body.
+	// Caller says on whose behalf a request is made, from what authenticated it and never from its body. Its error refuses the request: a
+	// *Problem as it is, any other as NotAllowed with the error's text.
 	Caller func(r *http.Request) (Caller, error)
 	// Local says that callers own the machine: they may bring a definition with a start, and are shown internal errors.
 	Local bool

@@ -41,6 +41,7 @@ type bench struct {
 	t       *testing.T
 	paid    chan int // what the tool was entered with
 	backend api.Backend
+	feed    *api.Feed
 	server  *httptest.Server
 	client  *api.Client
 }
@@ -50,7 +51,7 @@ func newBench(t *testing.T, lines string) *bench {
 	b := newUnserved(t, lines)
 	b.serve()
 	t.Cleanup(func() {
-		b.backend.Feed.Close()
+		b.feed.Close()
 		b.server.Close()
 	})
 	return b
@@ -75,13 +76,13 @@ func newUnserved(t *testing.T, lines string) *bench {
 	blobs, err := folder.Open(t.TempDir())
 	require.NoError(t, err)
 	c := clock.System()
-	feed := api.NewFeed(c)
+	b.feed = api.NewFeed(c)
 	b.Machine, err = local.New(local.Config{
 		Table: memory.New(), Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: ids.System(c),
-		Executions: &asl.MemoryStore{}, Sink: feed, Warm: 10,
+		Executions: &asl.MemoryStore{}, Sink: b.feed, Warm: 10,
 	})
 	require.NoError(t, err)
-	b.backend = b.Backend(local.Serving{Agents: reg, Feed: feed, Caller: func(r *http.Request) (api.Caller, error) {
+	b.backend = b.Backend(local.Serving{Agents: reg, Feed: b.feed, Caller: func(r *http.Request) (api.Caller, error) {
 		who := "user:local,group:operators"
 		if as := r.Header.Get(api.AsHeader); as != "" {
 			who = as

@@ -69,6 +69,18 @@ func (s *server) routes() map[string]map[string]endpoint {
 	}
 }
 
+// Routes lists what a Handler answers, each as METHOD PATTERN, sorted.
+func Routes() []string {
+	var all []string
+	for path, byMethod := range (&server{}).routes() {
+		for method := range byMethod {
+			all = append(all, method+" "+path)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // route picks the endpoint by method and writes what it answers.
 func (s *server) route(byMethod map[string]endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -95,6 +107,10 @@ func (s *server) route(byMethod map[string]endpoint) http.HandlerFunc {
 
 func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
 	c, err := s.Caller(r)
+	var refused *Problem
+	if errors.As(err, &refused) {
+		return 0, nil, refused
+	}
 	if err != nil {
 		return 0, nil, problem(NotAllowed, "%v", err)
 	}

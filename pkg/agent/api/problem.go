@@ -22,6 +22,7 @@ const (
 	UnknownBlob      ProblemType = "unknown-blob"
 	NotSupported     ProblemType = "not-supported"
 	EditRefused      ProblemType = "edit-refused"
+	Unauthenticated  ProblemType = "unauthenticated"
 	NotAllowed       ProblemType = "not-allowed"
 	NoSuchPath       ProblemType = "no-such-path"
 	RunNotFound      ProblemType = "run-not-found"
@@ -39,6 +40,7 @@ const (
 	TooLarge         ProblemType = "too-large"
 	BadMediaType     ProblemType = "unsupported-media-type"
 	Unavailable      ProblemType = "unavailable"
+	AnswerTooLarge   ProblemType = "answer-too-large"
 	Internal         ProblemType = "internal"
 )
 
@@ -52,6 +54,7 @@ var kinds = map[ProblemType]struct {
 	UnknownBlob:      {http.StatusBadRequest, "a message names a file that is not there"},
 	NotSupported:     {http.StatusBadRequest, "not supported yet"},
 	EditRefused:      {http.StatusBadRequest, "the edited arguments are refused"},
+	Unauthenticated:  {http.StatusUnauthorized, "nobody knows who you are"},
 	NotAllowed:       {http.StatusForbidden, "you may not do this"},
 	NoSuchPath:       {http.StatusNotFound, "there is nothing at this path"},
 	RunNotFound:      {http.StatusNotFound, "there is no such run"},
@@ -69,6 +72,7 @@ var kinds = map[ProblemType]struct {
 	TooLarge:         {http.StatusRequestEntityTooLarge, "too large"},
 	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
 	Unavailable:      {http.StatusServiceUnavailable, "try again"},
+	AnswerTooLarge:   {http.StatusInternalServerError, "the answer is too large"},
 	Internal:         {http.StatusInternalServerError, "something went wrong here"},
 }
 
@@ -83,6 +87,9 @@ type Problem struct {
 }
 
 func (p *Problem) Error() string { return p.Detail }
+
+// Refuse makes the problem of a type, with a detail that is fit to be shown: for what stands before a Handler.
+func Refuse(t ProblemType, detail string) *Problem { return problem(t, "%s", detail) }
 
 func problem(t ProblemType, format string, args ...any) *Problem {
 	k := kinds[t]

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -67,60 +68,105 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, tenant, run stri
 			return invalid("Last-Event-ID: %v", err)
 		}
 	}
-	moved, stop := s.Feed.Watch(tenant, run)
-	defer stop()
+	watch := s.Feed.Watch(tenant, run)
+	defer watch.Stop()
 	ctx, cancel := s.Clock.WithTimeout(r.Context(), streamWindow)
 	defer cancel()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	out := http.NewResponseController(w)
+	t := &tail{journal: s.Journal, tenant: tenant, run: run, from: from, read: from.seq, out: w}
+	s.cut(r, run, t.follow(ctx, watch))
+	return nil // an answer has begun: the client resumes
+}
+
+// cut logs why a stream ended, unless that is the window, the client or the end of the process.
+func (s *server) cut(r *http.Request, run string, err error) {
+	if err == nil || s.Log == nil || r.Context().Err() != nil || errors.Is(err, errClosed) || problemOf(err).Type == Unavailable {
+		return
+	}
+	s.Log.Error("stream ended", "run", run, "error", err)
+}
+
+// maxHeldBack is how many bytes of events an answer takes, but for the last event, that reaches its client as a whole.
+const maxHeldBack = 2 << 20
+
+// tail is a stream under way.
+type tail struct {
+	journal     Journal
+	tenant, run string
+	from        position // behind the newest event that was written
+	read        int64    // sequence of the newest entry that was read
+	out         http.ResponseWriter
+	held        bool // what is written reaches the client when the answer ends
+	written     int  // bytes
+}
+
+// follow writes events as they come. It returns nil when there is nothing more to wait for: the run has ended, or what was written
+// reaches the client only when the answer ends, as it does behind a gateway.
+func (t *tail) follow(ctx context.Context, watch Watch) error {
+	if err := t.flush(); err != nil { // the client hears that the stream is open
+		return err
+	}
 	for {
-		ended, err := s.sendNew(ctx, w, tenant, run, &from)
-		if err == nil {
-			err = out.Flush()
+		ended, err := t.sendNew(ctx)
+		if err != nil {
+			return err
 		}
-		ended = ended || s.Feed.isClosed()
-		if err == nil && !ended {
-			err = moved.Wait(ctx, 0)
+		if err := t.flush(); err != nil || ended || t.held && t.written > 0 {
+			return err
 		}
-		if err != nil || ended {
-			s.cut(r, err)
-			return nil // an answer has begun: the client resumes
+		if err := watch.Moved(ctx, t.read); err != nil {
+			return err
 		}
 	}
 }
 
-// cut logs why a stream ended, unless that is the window or the client.
-func (s *server) cut(r *http.Request, err error) {
-	if err == nil || s.Log == nil || r.Context().Err() != nil || problemOf(err).Type == Unavailable {
-		return
+// flush sends on what was written, or finds that it is held back.
+func (t *tail) flush() error {
+	err := http.NewResponseController(t.out).Flush()
+	if errors.Is(err, http.ErrNotSupported) {
+		t.held = true
+		return nil
 	}
-	s.Log.Error("stream ended", "path", r.URL.Path, "error", err)
+	return err
 }
 
 // sendNew writes the events behind from, moves it behind them, and says whether the run has ended.
-func (s *server) sendNew(ctx context.Context, w http.ResponseWriter, tenant, run string, from *position) (ended bool, err error) {
-	entries, err := s.Journal.Entries(ctx, tenant, run, max(0, from.seq))
+func (t *tail) sendNew(ctx context.Context) (ended bool, err error) {
+	entries, err := t.journal.Entries(ctx, t.tenant, t.run, max(0, t.from.seq))
 	if err != nil {
 		return false, err
 	}
-	events, err := shownEvents(entries, *from)
+	events, err := shownEvents(entries, t.from)
 	if err != nil {
 		return false, err
 	}
 	for _, e := range events {
-		data, err := verbatim(e)
-		if err != nil {
-			return false, err
+		if t.held && t.written > maxHeldBack {
+			return false, nil // the client resumes behind them
 		}
-		if _, err := fmt.Fprintf(w, "id: %s\nevent: %s\ndata: %s\n", e.ID, e.Type, data); err != nil {
-			return false, err
-		}
-		if *from, err = readPosition(e.ID); err != nil {
+		if err := t.send(e); err != nil {
 			return false, err
 		}
 	}
+	if len(entries) > 0 {
+		t.read = entries[len(entries)-1].Seq
+	}
 	return slices.ContainsFunc(entries, finishes), nil
+}
+
+func (t *tail) send(e Event) error {
+	data, err := verbatim(e)
+	if err != nil {
+		return err
+	}
+	n, err := fmt.Fprintf(t.out, "id: %s\nevent: %s\ndata: %s\n", e.ID, e.Type, data)
+	if err != nil {
+		return err
+	}
+	t.written += n
+	t.from, err = readPosition(e.ID)
+	return err
 }
 
 func finishes(e agent.Entry) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -61,7 +62,10 @@ func newWorld(t *testing.T, c clock.Clock, warm int) *world {
 	blobs := memory.NewBlobs()
 	w := &world{
 		t: t, ctx: context.Background(), counts: counts, table: table, ids: ids.Seeded(c, 1), model: &scripted{}, tools: tools{},
-		waiter: &executions{status: map[string]runtime.ExecutionStatus{}, settled: map[string]bool{}}, pinned: runtime.PinnedDefinitions(blobs),
+		waiter: &executions{
+			status: map[string]runtime.ExecutionStatus{}, settled: map[string]bool{}, began: map[string]runtime.Execution{}, inputs: map[string]string{},
+		},
+		pinned: runtime.PinnedDefinitions(blobs),
 	}
 	w.ports = runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, warm), Blobs: blobs, Model: w.model, Tools: w.tools, Waiter: w.waiter, Clock: c, IDs: w.ids,
@@ -360,6 +364,9 @@ type executions struct {
 	started []string
 	stopped []string
 	status  map[string]runtime.ExecutionStatus
+	began   map[string]runtime.Execution // by name, as started
+	inputs  map[string]string
+	asked   []string // whose input was asked for
 	onStart func(name string) error
 	onStop  func(name string) error
 
@@ -384,7 +391,7 @@ func (x *executions) Success(_ context.Context, token string) error {
 	return runtime.ErrSettled
 }
 
-func (x *executions) Start(_ context.Context, _, _, name string) error {
+func (x *executions) Start(_ context.Context, tenant, run, name string) error {
 	if x.onStart != nil {
 		if err := x.onStart(name); err != nil {
 			return err
@@ -395,8 +402,38 @@ func (x *executions) Start(_ context.Context, _, _, name string) error {
 	x.started = append(x.started, name)
 	if x.status[name] == "" {
 		x.status[name] = runtime.ExecutionRunning
+		x.began[name] = runtime.Execution{Name: name, Started: time.Now()}
+		x.inputs[name] = fmt.Sprintf(`{"tenant":%q,"run":%q}`, tenant, run)
 	}
 	return nil
+}
+
+// Running lists those that run, two on a page.
+func (x *executions) Running(_ context.Context, cursor string) (page []runtime.Execution, next string, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var names []string
+	for name, s := range x.status {
+		if s == runtime.ExecutionRunning && name > cursor {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names[:min(2, len(names))] {
+		page = append(page, x.began[name])
+	}
+	if len(names) > 2 {
+		next = names[1]
+	}
+	return page, next, nil
+}
+
+func (x *executions) Input(_ context.Context, name string) ([]byte, bool, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.asked = append(x.asked, name)
+	in, ok := x.inputs[name]
+	return []byte(in), ok, nil
 }
 
 func (x *executions) Stop(_ context.Context, name, _ string) error {

@@ -19,6 +19,7 @@ const (
 	RepairStarted  Repair = "started"   // its execution had never begun
 	RepairTookOver Repair = "took_over" // its execution had ended and the run had not, or had missed its wake-up
 	RepairWoke     Repair = "woke"      // an input had come and nobody had woken it
+	RepairExpired  Repair = "expired"   // its wait was over and nothing had ended it
 	RepairFailed   Repair = "failed"    // so many executions had ended that it is given up
 	RepairStopped  Repair = "stopped"   // an execution ran on though the run was done, or another's
 )
@@ -41,19 +42,76 @@ type Sweeper struct {
 
 // Repair repairs one run. Where an input waits and the run's token is used up, it gives the execution a minute first.
 func (sw *Sweeper) Repair(ctx context.Context, tenant, run string) (Repair, error) {
-	l, err := sw.Journal.Load(ctx, tenant, run)
-	if err != nil {
+	r, sus, err := sw.look(ctx, tenant, run)
+	if err != nil || sus == nil {
+		return r, err
+	}
+	if err := sw.Clock.Sleep(ctx, settling); err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
 	}
+	return sw.lookAgain(ctx, *sus)
+}
+
+// suspect is a run whose wait is over and that stays as it is: its wake-up may be lost with the execution that had it, or be under
+// way. It is looked at again after a while.
+type suspect struct {
+	tenant, run string
+	entries     int64
+}
+
+// look repairs a run, or finds it suspect.
+func (sw *Sweeper) look(ctx context.Context, tenant, run string) (Repair, *suspect, error) {
+	l, err := sw.Journal.Load(ctx, tenant, run)
+	if err != nil {
+		return RepairNone, nil, fmt.Errorf("sweep run %s: %w", run, err)
+	}
 	r, err := sw.repair(ctx, l)
+	if errors.Is(err, errSuspect) {
+		return RepairNone, &suspect{tenant, run, l.State.Entries}, nil
+	}
+	r, err = alive(r, run, err)
+	return r, nil, err
+}
+
+// lookAgain takes a run over that is still what it was.
+func (sw *Sweeper) lookAgain(ctx context.Context, sus suspect) (Repair, error) {
+	l, err := sw.Journal.Load(ctx, sus.tenant, sus.run)
+	if err != nil {
+		return RepairNone, fmt.Errorf("sweep run %s: %w", sus.run, err)
+	}
+	if l.State.Entries != sus.entries {
+		return RepairNone, nil
+	}
+	r, err := sw.takeOver(ctx, l)
+	return alive(r, sus.run, err)
+}
+
+// alive takes a conflict for what it says: somebody acts on the run, which needs no repair.
+func alive(r Repair, run string, err error) (Repair, error) {
 	switch {
 	case err == nil:
 		return r, nil
-	case errors.Is(err, store.ErrSequenceTaken), errors.Is(err, store.ErrInboxMoved), errors.Is(err, store.ErrGuardFailed):
-		return RepairNone, nil // somebody acts on the run: it is alive
+	case conflict(err):
+		return RepairNone, nil
 	default:
 		return r, fmt.Errorf("sweep run %s: %w", run, err)
 	}
+}
+
+var errSuspect = errors.New("the run's wait is over and it stays as it is")
+
+// StopLeftover stops an execution by that name if the run does not need it any more and it had the time to end by itself. A run that
+// does not exist has none to stop.
+func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, run, name string) (Repair, error) {
+	l, err := sw.Journal.Load(ctx, tenant, run)
+	if errors.Is(err, store.ErrNoRun) || err == nil && l.State.Status != agent.RunDone && l.State.Owner == name {
+		return RepairNone, nil
+	}
+	if err != nil {
+		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
+	}
+	r, err := sw.stopLeftover(ctx, &l.State, name)
+	return alive(r, run, err)
 }
 
 func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
@@ -70,7 +128,7 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 		return RepairStarted, sw.Waiter.Start(ctx, s.Tenant, s.Run, s.Owner)
 	case status == ExecutionEnded:
 		return sw.takeOver(ctx, l)
-	case s.Status == agent.RunWaiting && len(l.Inbox) > 0:
+	case s.Status == agent.RunWaiting && (len(l.Inbox) > 0 || overdue(s.EarliestExpiry(), sw.Clock.Now())):
 		return sw.wake(ctx, l)
 	default:
 		return sw.stopLeftover(ctx, s, s.FormerOwner)
@@ -89,8 +147,12 @@ func (sw *Sweeper) stopLeftover(ctx context.Context, s *agent.AgentState, name s
 	return RepairStopped, sw.Waiter.Stop(ctx, name, "the run goes on without it")
 }
 
-// wake completes the token of a run that nobody has woken for its inputs. Without a token there is nothing to do: the waiter looks
-// when it has stored one. Where the wait is over and the run stays as it is, the wake-up is lost with the execution that had it.
+// overdue reports whether a wait is over so long that its execution should have noticed by itself.
+func overdue(expires, now time.Time) bool { return !expires.IsZero() && now.Sub(expires) >= settling }
+
+// wake completes the token of a run that nobody has woken for its inputs, or for the end of its wait. Without a token there is nothing to
+// do: the waiter looks when it has stored one. Where the token is used up and the run stays as it is, the wake-up is lost with the
+// execution that had it.
 func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
 	h, err := sw.Journal.Head(ctx, s.Tenant, s.Run)
@@ -98,23 +160,18 @@ func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 		return RepairNone, err
 	}
 	err = sw.Waiter.Success(ctx, h.Token)
-	if err == nil {
-		return RepairWoke, nil
-	}
-	if !errors.Is(err, ErrSettled) {
-		return RepairNone, err
-	}
-	if sw.LeaveWoken {
+	switch {
+	case errors.Is(err, ErrSettled) && !sw.LeaveWoken:
+		return RepairNone, errSuspect
+	case errors.Is(err, ErrSettled):
 		return RepairNone, nil
-	}
-	if err := sw.Clock.Sleep(ctx, settling); err != nil {
+	case err != nil:
 		return RepairNone, err
+	case len(l.Inbox) > 0:
+		return RepairWoke, nil
+	default:
+		return RepairExpired, nil
 	}
-	now, err := sw.Journal.Load(ctx, s.Tenant, s.Run)
-	if err != nil || now.State.Entries != s.Entries {
-		return RepairNone, err
-	}
-	return sw.takeOver(ctx, now)
 }
 
 // takeOver makes the next execution the owner, conditional on the sequence, starts it and stops the old one.

@@ -27,6 +27,9 @@ import (
 var (
 	data   = []byte("content")
 	digest = store.BlobDigest(data)
+
+	otherData   = []byte("other content")
+	otherDigest = store.BlobDigest(otherData)
 )
 
 func config(client aws.HTTPClient) aws.Config {

@@ -285,3 +285,12 @@ func appendError(err error, closed int) error {
 func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64) ([]agent.Entry, error) {
 	return j.readEntries(ctx, run, Range{PK: runPK(tenant, run), From: entrySK(max(0, from)), To: firstInbox})
 }
+
+// HasEntry reports whether a run has an entry of that sequence: one consistent read of one key.
+func (j *Journal) HasEntry(ctx context.Context, tenant, run string, seq int64) (bool, error) {
+	_, found, err := j.table.Get(ctx, entryKey(tenant, run, seq))
+	if err != nil {
+		return false, fmt.Errorf("read entry %d of run %s: %w", seq, run, err)
+	}
+	return found, nil
+}

@@ -91,3 +91,18 @@ func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) 
 	}
 	return int64(len(data)), nil
 }
+
+// Tenants lists every tenant that has a blob, sorted. It fails only with context errors.
+func (b *Blobs) Tenants(ctx context.Context) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	var out []string
+	for k := range b.data {
+		out = append(out, k.tenant)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}

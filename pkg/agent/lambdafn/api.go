@@ -1,0 +1,90 @@
+package lambdafn
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/aws/aws-lambda-go/lambda"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/gateway"
+	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/safelog"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// The environment of functions/api beside that of every function. All of it is optional.
+const (
+	envTenantClaim = "COUNTERSIGN_TENANT_CLAIM" // tenant
+	envUserClaim   = "COUNTERSIGN_USER_CLAIM"   // sub
+	envGroupsClaim = "COUNTERSIGN_GROUPS_CLAIM" // groups
+	envIAMTenant   = "COUNTERSIGN_IAM_TENANT"   // empty = callers signed by IAM are refused
+)
+
+// Invoke answers one event of a function.
+type Invoke func(ctx context.Context, payload []byte) ([]byte, error)
+
+// API is the main of functions/api: the HTTP API behind API Gateway or a function URL. It serves until the process is ended.
+func API(r *registry.Registry) {
+	listen(func(getenv func(string) string) (Invoke, error) { return startAPI(r, getenv) })
+}
+
+// listen starts a function and serves its events. Bad configuration ends it before any event.
+func listen(start func(getenv func(string) string) (Invoke, error)) {
+	f, err := start(os.Getenv)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cold start:", err)
+		os.Exit(1)
+	}
+	lambda.Start(func(ctx context.Context, payload json.RawMessage) (json.RawMessage, error) {
+		out, err := f(ctx, payload)
+		return out, named(err)
+	})
+}
+
+func startAPI(r *registry.Registry, getenv func(string) string) (Invoke, error) {
+	who := gateway.Identity{
+		TenantClaim: getenv(envTenantClaim), UserClaim: getenv(envUserClaim), GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(envIAMTenant),
+	}
+	if who.IAMTenant != "" && !agent.ValidTenant(who.IAMTenant) {
+		return nil, fmt.Errorf("%s: got %q, want a tenant: ^[a-z0-9][a-z0-9-]{0,39}$", envIAMTenant, who.IAMTenant)
+	}
+	ports, err := connect(context.Background(), r, getenv, nil)
+	if err != nil {
+		return nil, err
+	}
+	return NewAPI(ports, r, who, newLog()), nil
+}
+
+// NewAPI serves the HTTP API to the events of a gateway. It uses no model and no tool, and needs neither among its ports. A stream learns
+// of what other functions write by looking at the journal's tail.
+func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, log *slog.Logger) Invoke {
+	definitions := runtime.PinnedDefinitions(p.Blobs)
+	waits := &runtime.Waits{Ports: p}
+	handler := api.Handler(api.Backend{
+		Agents:    agents,
+		Starter:   &runtime.Starter{Ports: p},
+		Inputs:    &runtime.Inputs{Ports: p, Waits: waits},
+		Canceller: &runtime.Canceller{Ports: p, Definitions: definitions},
+		Desk: &approval.Desk{
+			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: runtime.Validate, Wake: waits.Wake,
+		},
+		Journal: p.Journal, Table: p.Table, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
+		Caller: who.Caller, Log: log,
+	})
+	return (&gateway.Gateway{Handler: handler, Log: log}).Serve
+}
+
+// newLog logs to the function's standard error, without content (R17).
+func newLog() *slog.Logger {
+	return safelog.New(os.Stderr,
+		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrGuardFailed,
+		runtime.ErrContention, runtime.ErrSweepStopped, runtime.ErrSweepTooShort, context.Canceled, context.DeadlineExceeded,
+	)
+}

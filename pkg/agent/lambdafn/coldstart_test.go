@@ -1,0 +1,62 @@
+package lambdafn
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent/registry"
+)
+
+// functions/api and functions/sweep are wired at cold start, with all they need; bad configuration ends them there and names the variable.
+func TestColdStartOfEventFunctions(t *testing.T) {
+	good := map[string]string{envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m"}
+	r := registry.Must(registry.New())
+	for name, start := range map[string]func(*registry.Registry, func(string) string) (Invoke, error){"api": startAPI, "sweep": startSweep} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("AWS_REGION", "eu-central-1")
+			f, err := start(r, func(name string) string { return good[name] })
+			require.NoError(t, err)
+			require.NotNil(t, f)
+			_, err = f(t.Context(), []byte(`{}`))
+			require.ErrorContains(t, err, "read the event")
+			for missing := range good {
+				_, err := start(r, func(name string) string {
+					if name == missing {
+						return ""
+					}
+					return good[name]
+				})
+				require.EqualError(t, err, missing+": want a value, got none")
+			}
+		})
+	}
+	_, err := startAPI(r, func(name string) string {
+		if name == envIAMTenant {
+			return "My Company"
+		}
+		return good[name]
+	})
+	require.ErrorContains(t, err, `COUNTERSIGN_IAM_TENANT: got "My Company", want a tenant`)
+}
+
+// Claims are named by the environment.
+func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
+	t.Setenv("AWS_REGION", "eu-central-1")
+	env := map[string]string{
+		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
+		envTenantClaim: "custom:tenant", envUserClaim: "email", envGroupsClaim: "cognito:groups",
+	}
+	f, err := startAPI(registry.Must(registry.New()), func(name string) string { return env[name] })
+	require.NoError(t, err)
+	const event = `{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},"authorizer":{"jwt":{"claims":`
+	out, err := f(t.Context(), []byte(event+`{"tenant":"acme","sub":"ana"}}}}}`))
+	require.NoError(t, err)
+	require.Contains(t, string(out), "custom:tenant names no tenant")
+	out, err = f(t.Context(), []byte(event+`{"custom:tenant":"acme","sub":"ana"}}}}}`))
+	require.NoError(t, err)
+	require.Contains(t, string(out), "email names no user")
+	out, err = f(t.Context(), []byte(event+`{"custom:tenant":"acme","email":"ana@example.com"}}}}}`))
+	require.NoError(t, err)
+	require.Contains(t, string(out), `\"x\\\" is not known`, "the caller is known; the query is looked at")
+}

@@ -1,0 +1,260 @@
+package lambdafn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/edge"
+	"github.com/countersign/countersign/pkg/agent/emf"
+	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// Metrics counts what operators want to be woken for. Dims are names and values of dimensions, in turn. Safe for concurrent use.
+type Metrics interface {
+	Count(name string, n int64, dims ...string)
+}
+
+// The metrics of a sweep (R18). The last three are gauges of everything there is, raised when a round through all runs has ended.
+const (
+	MetricRunsRepaired      = "RunsRepaired"      // by Repair
+	MetricSweepFailures     = "SweepFailures"     // runs that could not be checked; 1 where the sweep as a whole went wrong
+	MetricWaitsOpen         = "WaitsOpen"         // runs that wait
+	MetricOldestWaitSeconds = "OldestWaitSeconds" // since the oldest of them was parked; 0 = nothing waits
+	MetricOutcomesUnknown   = "OutcomesUnknown"   // calls of which nobody knows whether they happened
+)
+
+// maxReported is how many runs that could not be checked a report names.
+const maxReported = 50
+
+// Sweep is the main of functions/sweep: the scheduled sweep and the reaper. It serves until the process is ended.
+func Sweep(r *registry.Registry) {
+	listen(func(getenv func(string) string) (Invoke, error) { return startSweep(r, getenv) })
+}
+
+func startSweep(r *registry.Registry, getenv func(string) string) (Invoke, error) {
+	ports, err := connect(context.Background(), r, getenv, nil)
+	if err != nil {
+		return nil, err
+	}
+	tenants, ok := ports.Blobs.(runtime.Tenants)
+	if !ok {
+		return nil, fmt.Errorf("sweep: the blob store %T cannot list tenants", ports.Blobs)
+	}
+	executions, ok := ports.Waiter.(runtime.Executions)
+	if !ok {
+		return nil, fmt.Errorf("sweep: the state machine's client %T cannot list executions", ports.Waiter)
+	}
+	return NewSweep(ports, tenants, executions, getenv(envMachine), emf.New(os.Stdout, clock.System()), newLog()), nil
+}
+
+// NewSweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that ARN has ended
+// badly. It answers with a Swept in JSON. It uses no model and no tool.
+func NewSweep(p runtime.Ports, tenants runtime.Tenants, executions runtime.Executions, machine string, m Metrics, log *slog.Logger) Invoke {
+	sweeper := &runtime.Sweeper{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs)}
+	s := &sweeping{
+		sweep: runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions}, machine: machine, metrics: m, log: log, clock: p.Clock,
+	}
+	return s.serve
+}
+
+// Swept is what an invocation found and did.
+type Swept struct {
+	Checked  int64                    `json:"checked"`           // runs
+	Repaired map[runtime.Repair]int64 `json:"repaired"`          // by kind; empty = nothing was wrong
+	Failures int64                    `json:"failures"`          // runs that could not be checked or repaired
+	Failed   []FailedRun              `json:"failed,omitempty"`  // the first 50 of them
+	Complete bool                     `json:"complete"`          // false: the next sweep goes on where this one ended
+	Waiting  *runtime.Waiting         `json:"waiting,omitempty"` // of all runs; nil unless a round has ended
+	Unowned  string                   `json:"unowned,omitempty"` // an execution that ended and for which there is no run
+	Ignored  string                   `json:"ignored,omitempty"` // the status of an execution that needs nothing
+}
+
+// FailedRun is a run, or an execution that may be one's leftover, whose check failed, and how: the log and the report hold no more.
+type FailedRun struct {
+	Tenant    string    `json:"tenant,omitempty"`
+	Run       string    `json:"run,omitempty"`
+	Execution string    `json:"execution,omitempty"`
+	Kind      edge.Kind `json:"kind"`
+}
+
+type sweeping struct {
+	sweep   runtime.Sweep
+	machine string
+	metrics Metrics
+	log     *slog.Logger
+	clock   clock.Clock
+}
+
+// trigger is an event of EventBridge. Its detail is an object, or with EventBridge Scheduler a text.
+type trigger struct {
+	Source     string          `json:"source"`
+	DetailType string          `json:"detail-type"`
+	Detail     json.RawMessage `json:"detail"`
+}
+
+// serve answers an event. A panic is logged and answered less what it said.
+func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("sweep panicked", "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+			out, err = nil, &edge.Error{Kind: edge.Internal, Err: errors.New("the sweep panicked; its log says where")}
+		}
+	}()
+	return s.dispatch(ctx, payload)
+}
+
+func (s *sweeping) dispatch(ctx context.Context, payload []byte) ([]byte, error) {
+	var t trigger
+	if err := json.Unmarshal(payload, &t); err != nil {
+		return nil, edge.Invalidf("read the event: want an event of EventBridge, got something of another form")
+	}
+	switch {
+	case t.DetailType == "Scheduled Event" && (t.Source == "aws.events" || t.Source == "aws.scheduler"):
+		return s.all(ctx)
+	case t.DetailType == "Step Functions Execution Status Change" && t.Source == "aws.states":
+		return s.reap(ctx, t.Detail)
+	default:
+		return nil, edge.Invalidf("read the event: source, detail-type: want a Scheduled Event of aws.events or aws.scheduler, " +
+			"or a Step Functions Execution Status Change of aws.states")
+	}
+}
+
+// all sweeps. What went wrong with one run is reported, and fails the invocation only where it may pass by itself; a record that is
+// broken does not become better by being swept again.
+func (s *sweeping) all(ctx context.Context) ([]byte, error) {
+	r, err := s.sweep.Run(ctx)
+	out := Swept{Checked: r.Checked, Repaired: r.Repaired, Complete: r.Complete}
+	retried := s.noteFailures(&out, r.Failed)
+	if r.Complete {
+		out.Waiting = &r.Waiting
+		s.gauges(r.Waiting)
+	}
+	s.repaired(out.Repaired)
+	if err != nil {
+		s.log.Error("sweep stopped", "error", err)
+		s.metrics.Count(MetricSweepFailures, out.Failures+1)
+		return nil, gaveUp(err, "the sweep could not be carried out; its log says why")
+	}
+	s.metrics.Count(MetricSweepFailures, out.Failures)
+	if retried != nil {
+		return nil, gaveUp(retried, fmt.Sprintf("%d runs could not be checked; the log says which", out.Failures))
+	}
+	return json.Marshal(out)
+}
+
+// noteFailures reports what could not be checked. It returns an error among them that may pass by itself, if there is one.
+func (s *sweeping) noteFailures(out *Swept, failed []runtime.FailedRepair) (passing error) {
+	out.Failures = int64(len(failed))
+	for i, f := range failed {
+		err := classify(f.Err)
+		var e *edge.Error
+		errors.As(err, &e)
+		if e.Kind.Retried() {
+			passing = err
+		}
+		s.log.Error("run could not be checked", "tenant", f.Tenant, "run", f.Run, "execution", f.Execution, "error", f.Err)
+		if i < maxReported {
+			out.Failed = append(out.Failed, FailedRun{Tenant: f.Tenant, Run: f.Run, Execution: f.Execution, Kind: e.Kind})
+		}
+	}
+	return passing
+}
+
+// gaveUp is err's kind with a text of ours: what an error says ends in the function's log.
+func gaveUp(err error, text string) error {
+	var e *edge.Error
+	errors.As(classify(err), &e)
+	return &edge.Error{Kind: e.Kind, Err: errors.New(text)}
+}
+
+func (s *sweeping) repaired(by map[runtime.Repair]int64) {
+	for kind, n := range by {
+		s.log.Warn("runs repaired", "repair", string(kind), "count", n)
+		s.metrics.Count(MetricRunsRepaired, n, "Repair", string(kind))
+	}
+	if len(by) == 0 {
+		s.metrics.Count(MetricRunsRepaired, 0)
+	}
+}
+
+func (s *sweeping) gauges(w runtime.Waiting) {
+	s.metrics.Count(MetricWaitsOpen, w.Runs)
+	oldest := int64(0)
+	if !w.Since.IsZero() {
+		oldest = int64(s.clock.Now().Sub(w.Since).Seconds())
+	}
+	s.metrics.Count(MetricOldestWaitSeconds, oldest)
+	s.metrics.Count(MetricOutcomesUnknown, w.OutcomesUnknown)
+}
+
+// ended is the detail of an execution's change of status. The input is left out where it is large.
+type ended struct {
+	Name    string  `json:"name"`
+	Machine string  `json:"stateMachineArn"`
+	Status  string  `json:"status"`
+	Input   *string `json:"input"`
+}
+
+// reap repairs the run of an execution that has ended badly, at once. A second event of the same execution finds nothing to do. A run that
+// an event was to start and that was never written is not there to be repaired: its execution is reported as unowned.
+func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
+	var e ended
+	if err := json.Unmarshal(detail, &e); err != nil || e.Name == "" {
+		return nil, edge.Invalidf("read the event: detail: want an execution's change of status with its name")
+	}
+	if e.Machine != s.machine {
+		return nil, edge.Invalidf("read the event: detail.stateMachineArn: want %s: the rule lets other machines' executions through", s.machine)
+	}
+	if e.Status != "FAILED" && e.Status != "TIMED_OUT" && e.Status != "ABORTED" {
+		return json.Marshal(Swept{Repaired: map[runtime.Repair]int64{}, Complete: true, Ignored: e.Status})
+	}
+	out, err := s.reapOne(ctx, e)
+	if err != nil {
+		s.log.Error("run could not be repaired", "execution", e.Name, "error", err)
+		s.metrics.Count(MetricSweepFailures, 1)
+		return nil, gaveUp(err, "the run of an execution that ended could not be repaired; the log says why")
+	}
+	s.repaired(out.Repaired)
+	return json.Marshal(out)
+}
+
+func (s *sweeping) reapOne(ctx context.Context, e ended) (Swept, error) {
+	out := Swept{Repaired: map[runtime.Repair]int64{}, Complete: true}
+	tenant, run, ok, err := s.runOf(ctx, e)
+	if err != nil {
+		return out, err
+	}
+	r := runtime.RepairNone
+	if ok {
+		r, err = s.sweep.Sweeper.Repair(ctx, tenant, run)
+	}
+	if !ok || errors.Is(err, store.ErrNoRun) {
+		out.Unowned = e.Name
+		return out, nil
+	}
+	out.Checked = 1
+	if r != runtime.RepairNone {
+		out.Repaired[r] = 1
+	}
+	return out, err
+}
+
+// runOf is the run that an execution was for, by its input: the event's, or what Step Functions kept.
+func (s *sweeping) runOf(ctx context.Context, e ended) (tenant, run string, ok bool, err error) {
+	var input []byte
+	if e.Input != nil {
+		input = []byte(*e.Input)
+	} else if input, ok, err = s.sweep.Executions.Input(ctx, e.Name); err != nil || !ok {
+		return "", "", false, err
+	}
+	tenant, run, ok = runtime.StartedRun(e.Name, input)
+	return tenant, run, ok, nil
+}
