@@ -21,6 +21,7 @@ const (
 	UnknownAgent     ProblemType = "unknown-agent"
 	NotSupported     ProblemType = "not-supported"
 	EditRefused      ProblemType = "edit-refused"
+	Unauthenticated  ProblemType = "unauthenticated"
 	NotAllowed       ProblemType = "not-allowed"
 	NoSuchPath       ProblemType = "no-such-path"
 	RunNotFound      ProblemType = "run-not-found"
@@ -48,6 +49,7 @@ var kinds = map[ProblemType]struct {
 	UnknownAgent:     {http.StatusBadRequest, "there is no such agent"},
 	NotSupported:     {http.StatusBadRequest, "not supported yet"},
 	EditRefused:      {http.StatusBadRequest, "the edited arguments are refused"},
+	Unauthenticated:  {http.StatusUnauthorized, "nobody knows who you are"},
 	NotAllowed:       {http.StatusForbidden, "you may not do this"},
 	NoSuchPath:       {http.StatusNotFound, "there is nothing at this path"},
 	RunNotFound:      {http.StatusNotFound, "there is no such run"},
@@ -77,6 +79,9 @@ type Problem struct {
 }
 
 func (p *Problem) Error() string { return p.Detail }
+
+// Refuse makes the problem of a type, with a detail that is fit to be shown: for what stands before a Handler.
+func Refuse(t ProblemType, detail string) *Problem { return problem(t, "%s", detail) }
 
 func problem(t ProblemType, format string, args ...any) *Problem {
 	k := kinds[t]
