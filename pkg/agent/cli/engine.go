@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign/countersign/internal/local"
@@ -17,12 +19,15 @@ import (
 
 // engine is the store, opened by this process, and the API served over it.
 type engine struct {
-	p      *program
-	home   *local.Home
-	feed   *api.Feed
-	pipe   *pipe
-	server *http.Server
-	ready  func(context.Context) error
+	p       *program
+	home    *local.Home
+	feed    *api.Feed
+	pipe    *pipe
+	backend api.Backend
+	server  *http.Server
+	web     *web                   // what dev serves beside; nil in every other command
+	url     atomic.Pointer[string] // of the web
+	ready   func(context.Context) error
 }
 
 // openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
@@ -33,8 +38,8 @@ func (p *program) openEngine(who people) (*engine, error) {
 		return nil, err
 	}
 	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: caller(who)})
-	e := &engine{p: p, home: home, feed: feed, pipe: newPipe(), ready: b.Ready}
-	e.server = &http.Server{Handler: api.Handler(b), ReadHeaderTimeout: 10 * time.Second}
+	e := &engine{p: p, home: home, feed: feed, pipe: newPipe(), backend: b, ready: b.Ready}
+	e.server = &http.Server{Handler: e.socketHandler(), ReadHeaderTimeout: readHeaderTimeout}
 	e.serve(e.pipe)
 	socket, err := listen(home.Socket())
 	if err != nil {
@@ -44,6 +49,8 @@ func (p *program) openEngine(who people) (*engine, error) {
 	e.serve(socket)
 	return e, nil
 }
+
+const readHeaderTimeout = 10 * time.Second
 
 // trouble tells of a function of the state machine that failed. What passes by itself is tried again.
 func (p *program) trouble(function string, err error) {
@@ -92,14 +99,17 @@ func (e *engine) client(as agent.Principal) *api.Client {
 	return api.NewClient(e.pipe.dial, as.String())
 }
 
-// grace is how long requests that are being answered may take once the process ends.
-const grace = 5 * time.Second
+// defaultGrace is how long requests that are being answered may take once the process ends.
+const defaultGrace = 5 * time.Second
 
 // Close stops serving, lets handlers come to a safe point and closes the store.
 func (e *engine) Close() error {
 	e.feed.Close()
-	ctx, cancel := e.p.clock.WithTimeout(context.Background(), grace)
+	ctx, cancel := e.p.clock.WithTimeout(context.Background(), cmp.Or(e.p.grace, defaultGrace))
 	defer cancel()
+	if e.web != nil {
+		e.web.close(ctx)
+	}
 	err := e.server.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("stop serving: %w", err), e.server.Close())

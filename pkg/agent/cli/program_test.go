@@ -28,6 +28,7 @@ type desk struct {
 	t        *testing.T
 	dir      string
 	registry *registry.Registry
+	grace    time.Duration // of dev; 0 = its own
 	entered  chan string   // the run of every call of hold
 	release  chan struct{} // lets one call of hold go on
 }
