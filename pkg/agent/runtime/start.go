@@ -108,6 +108,9 @@ func (st *Starter) first(ctx context.Context, r Start, run, owner string) (agent
 		Tenant: r.Tenant, Run: run, Agent: r.Agent.Name, Version: r.Agent.Version, Definition: digest, HooksVersion: r.Agent.HooksVersion,
 		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions,
 	}
+	if st.Trace != nil {
+		e.Trace = st.Trace.Begin(ctx, r.Agent.Name)
+	}
 	e.BodyDigest, err = bodyDigest(e)
 	return e, err
 }
