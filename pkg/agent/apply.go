@@ -85,7 +85,7 @@ func (s *AgentState) apply(e Event) error {
 	case CallCancelled:
 		return s.cancelledCall(e)
 	case Resumed:
-		return s.resumed()
+		return s.resumed(e)
 	case Parked:
 		return s.parked()
 	case HandedOver:
@@ -142,7 +142,7 @@ func (s AgentState) started(e RunStarted) (AgentState, error) {
 	}
 	n := AgentState{
 		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition, HooksVersion: e.HooksVersion,
-		Subject: e.Subject, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest,
+		Subject: e.Subject, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest, Trace: e.Trace,
 		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq,
 		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, head: s.head,
 	}
@@ -328,9 +328,12 @@ func (s *AgentState) evicted(e Evicted) error {
 	return nil
 }
 
-func (s *AgentState) resumed() error {
+func (s *AgentState) resumed(e Resumed) error {
 	if s.Status == RunRunning {
 		return nil
+	}
+	if e.Trace != nil {
+		s.Trace = e.Trace
 	}
 	return s.moveRun(RunRunning, "resumed")
 }

@@ -28,6 +28,7 @@ type RunStarted struct {
 	Messages        []UserBlock     `json:"msgs"`
 	MaxInteractions int             `json:"max"`
 	From            *Origin         `json:"from,omitempty"` // nil = it began by itself
+	Trace           *Trace          `json:"trace,omitempty"` // nil = the run is not traced; no part of BodyDigest
 }
 
 // UserBlock is one block a user said.
@@ -174,7 +175,9 @@ type CallCancelled struct {
 }
 
 // Resumed says that a woken attempt goes on with a parked run (rule 7).
-type Resumed struct{}
+type Resumed struct {
+	Trace *Trace `json:"trace,omitempty"` // the run's from now on; nil = as before
+}
 
 // Parked says that the run waits. The entry's sequence names the wait.
 type Parked struct {

@@ -14,7 +14,7 @@ import (
 func longRun(t *rapid.T, rounds int) []Entry {
 	l := &snapRun{t: t, at: worldEpoch}
 	l.commit(RunStarted{Tenant: "default", Run: "r1", Agent: "a", Definition: "d", Owner: "r1-0", MaxInteractions: 9999,
-		Messages: []UserBlock{{Text{"Begin."}}}, Input: json.RawMessage(`{"x":1.10}`)})
+		Messages: []UserBlock{{Text{"Begin."}}}, Input: json.RawMessage(`{"x":1.10}`), Trace: &Trace{Traceparent: "first", Tracestate: "a=1", Parent: "p", Since: 1}})
 	for i := range rounds {
 		l.round(int64(i + 1))
 	}
@@ -62,7 +62,11 @@ func (l *snapRun) round(n int64) {
 	l.commit(CallSuspended{Call: b, Approval: ap, Digest: "x", Expires: worldEpoch.Add(worldExpiry)},
 		CallFinished{Call: a, Ran: true, Content: "read", Media: []Media{{Name: "p", MediaType: "image/png", Blob: "b1"}}}, Parked{Expires: worldEpoch.Add(worldExpiry)})
 	l.slot += 2
-	l.commit(Resumed{}, InputReceived{Slot: l.slot - 1, ID: fmt.Sprint(n), Blocks: []UserBlock{{Text{"And?"}}}},
+	var trace *Trace
+	if rapid.Bool().Draw(l.t, "long pause") {
+		trace = &Trace{Traceparent: fmt.Sprint("t", n), Link: "first", Since: n}
+	}
+	l.commit(Resumed{Trace: trace}, InputReceived{Slot: l.slot - 1, ID: fmt.Sprint(n), Blocks: []UserBlock{{Text{"And?"}}}},
 		Decided{Slot: l.slot, Call: b, Approval: ap, Action: ActionDeny, By: "user:ana", Text: "Denied."})
 }
 
@@ -103,7 +107,9 @@ func shared(t require.TestingT, s AgentState) string {
 	if s.Queued == nil {
 		s.Queued = []queued{}
 	}
-	return fmt.Sprintf("%+v %v %s %s %v", s, sources, messages, live, head)
+	trace := *s.Trace
+	s.Trace = nil
+	return fmt.Sprintf("%+v %+v %v %s %s %v", s, trace, sources, messages, live, head)
 }
 
 // What a tool gave stands in the conversation whichever event settled its call, and a restored state has it like the fold.

@@ -16,6 +16,7 @@ type AgentState struct {
 	From                        *Origin         // where the conversation began; nil = here
 	Input                       json.RawMessage // what the run was started with; nil when it began with a message
 	BodyDigest                  string          // of the start request: the same key with another body is refused
+	Trace                       *Trace          // nil = the run is not traced
 
 	Status      RunStatus
 	Reason      Reason

@@ -376,7 +376,7 @@ func TestDevForOthers(t *testing.T) {
 	host, err := (&devCommand{Addr: "dev.example:8420", InsecureListen: true}).host()
 	require.NoError(t, err)
 	d := newDesk(t, renaming, moving)
-	p := &program{registry: d.registry, clock: clock.System(), stdout: &locked{}, stderr: &locked{}, home: d.home()}
+	p := &program{registry: d.registry, clock: clock.System(), stdout: &locked{}, stderr: &locked{}, home: d.home(), getenv: func(string) string { return "" }}
 	e, err := p.openEngine(people{})
 	require.NoError(t, err)
 	w := newWeb(e, host, &net.TCPAddr{IP: net.IPv4zero, Port: 8420}, "t", agent.Principal{ID: "user:local"})

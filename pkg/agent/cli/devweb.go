@@ -46,7 +46,7 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", w.page)
-	mux.Handle("/", api.Handler(b))
+	mux.Handle("/", e.trace.HTTP(api.Handler(b)))
 	unused := &unused{conns: map[net.Conn]bool{}}
 	w.server = &http.Server{
 		Handler: guard.Before(mux), ConnState: unused.track,

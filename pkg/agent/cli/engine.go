@@ -15,6 +15,8 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/tracing"
 )
 
 // engine is the store, opened by this process, and the API served over it.
@@ -24,6 +26,7 @@ type engine struct {
 	feed    *api.Feed
 	pipe    *pipe
 	backend api.Backend
+	trace   *tracing.Tracer // nil = the environment names no collector
 	server  *http.Server
 	web     *web                   // what dev serves beside; nil in every other command
 	url     atomic.Pointer[string] // of the web
@@ -33,12 +36,18 @@ type engine struct {
 // openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
 func (p *program) openEngine(who people) (*engine, error) {
 	feed := api.NewFeed(p.clock)
-	home, err := local.Open(local.Options{Dir: p.home, Registry: p.registry, Model: p.adapter, Sink: feed, Trouble: p.trouble, Clock: p.clock})
+	trace, err := p.tracer()
+	if err != nil {
+		return nil, err
+	}
+	home, err := local.Open(local.Options{
+		Dir: p.home, Registry: p.registry, Model: p.adapter, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
+	})
 	if err != nil {
 		return nil, err
 	}
 	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: caller(who)})
-	e := &engine{p: p, home: home, feed: feed, pipe: newPipe(), backend: b, ready: b.Ready}
+	e := &engine{p: p, home: home, feed: feed, pipe: newPipe(), backend: b, trace: trace, ready: b.Ready}
 	e.server = &http.Server{Handler: e.socketHandler(), ReadHeaderTimeout: readHeaderTimeout}
 	e.serve(e.pipe)
 	socket, err := listen(home.Socket())
@@ -51,6 +60,14 @@ func (p *program) openEngine(who people) (*engine, error) {
 }
 
 const readHeaderTimeout = 10 * time.Second
+
+// tracer records runs where the environment names a collector; nil = it names none.
+func (p *program) tracer() (*tracing.Tracer, error) {
+	draw := ids.System(p.clock)
+	return tracing.FromEnv(p.getenv, tracing.Sources{
+		Clock: p.clock, Random: draw.Fill, Jitter: draw.Jitter, Log: func(text string) { p.note("%-8s %s", "trouble", line(text)) },
+	})
+}
 
 // trouble tells of a function of the state machine that failed. What passes by itself is tried again.
 func (p *program) trouble(function string, err error) {

@@ -41,7 +41,7 @@ func (e *engine) socketHandler() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(s) // whoever asked has gone
 	})
-	mux.Handle("/", api.Handler(e.backend))
+	mux.Handle("/", e.trace.HTTP(api.Handler(e.backend)))
 	return mux
 }
 

@@ -90,7 +90,7 @@ func deploy(t *testing.T, model string) *stack {
 	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
 	ports.Model, ports.Tools, ports.Uploads = nil, nil, permits{}
 	log := s.log()
-	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, log)
+	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, nil, log)
 	s.sweep = lambdafn.NewSweep(ports, blobs, executions{s.machine.Engine}, machineARN, s.metrics, log)
 	return s
 }
@@ -212,6 +212,10 @@ func (m *metrics) Count(name string, n int64, dims ...string) {
 		m.counted = map[string]int64{}
 	}
 	m.counted[strings.Join(append([]string{name}, dims...), " ")] += n
+}
+
+func (m *metrics) Seconds(name string, d time.Duration, dims ...string) {
+	m.Count(name, int64(d/time.Second), dims...)
 }
 
 func (m *metrics) take() map[string]int64 {

@@ -47,6 +47,9 @@ func (w *Waits) Park(ctx context.Context, t Ticket) error {
 // a run waits, what it has drained is in HEAD, exactly: whoever drains writes HEAD along (rule 1).
 func (w *Waits) arrived(ctx context.Context, t Ticket) (bool, error) {
 	h, err := w.Journal.Head(ctx, t.Tenant, t.Run)
+	if err == nil {
+		w.within(ctx, &agent.AgentState{Tenant: t.Tenant, Run: t.Run, Agent: h.Agent, Trace: h.Trace})
+	}
 	if err != nil || h.Status != agent.RunWaiting || h.WaitSeq != t.WaitSeq {
 		return true, err
 	}
@@ -145,7 +148,7 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 	if err := c.makeRoom(ctx, inv, l, def); err != nil {
 		return agent.AgentState{}, err
 	}
-	d, err := c.draft(inv, l)
+	d, err := c.draft(ctx, inv, l)
 	if err != nil {
 		return agent.AgentState{}, err
 	}

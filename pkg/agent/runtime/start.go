@@ -104,6 +104,9 @@ func (st *Starter) continued(ctx context.Context, r Start, first *agent.RunStart
 
 // write commits a run's first fact, or finds that the run is there.
 func (st *Starter) write(ctx context.Context, seed agent.AgentState, first agent.RunStarted, def *agent.Definition) (agent.AgentState, error) {
+	if st.Trace != nil {
+		first.Trace = st.Trace.Begin(ctx, first.Agent)
+	}
 	d := agent.NewDraft(seed, st.IDs.Writer(), st.Clock.Now())
 	if err := d.Add(first); err != nil {
 		return agent.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, err)
