@@ -11,14 +11,26 @@ import (
 
 // body is the part of a request that rules are about.
 type body struct {
-	System   []content `json:"system"`
+	System []content `json:"system"`
+	Output *struct {
+		TextFormat *struct {
+			Type      string `json:"type"`
+			Structure struct {
+				JSONSchema *struct {
+					Name   string `json:"name"`
+					Schema string `json:"schema"`
+				} `json:"jsonSchema"`
+			} `json:"structure"`
+		} `json:"textFormat"`
+	} `json:"outputConfig"`
 	Messages []struct {
 		Role    string    `json:"role"`
 		Content []content `json:"content"`
 	} `json:"messages"`
 	ToolConfig *struct {
 		Tools []struct {
-			ToolSpec *struct {
+			CachePoint *cachePoint `json:"cachePoint"`
+			ToolSpec   *struct {
 				Name        string  `json:"name"`
 				Description *string `json:"description"`
 				InputSchema struct {
@@ -40,8 +52,25 @@ type content struct {
 		ID      string    `json:"toolUseId"`
 		Content []content `json:"content"`
 	} `json:"toolResult"`
-	Image    *media `json:"image"`
-	Document *media `json:"document"`
+	Reasoning  *reasoning  `json:"reasoningContent"`
+	CachePoint *cachePoint `json:"cachePoint"`
+	Image      *media      `json:"image"`
+	Document   *media      `json:"document"`
+	Video      *media      `json:"video"`
+}
+
+// reasoning is one of the two kinds of reasoning.
+type reasoning struct {
+	Text *struct {
+		Text      *string `json:"text"`
+		Signature string  `json:"signature"`
+	} `json:"reasoningText"`
+	Redacted []byte `json:"redactedContent"`
+}
+
+type cachePoint struct {
+	Type string `json:"type"`
+	TTL  string `json:"ttl"`
 }
 
 type media struct {
@@ -55,18 +84,37 @@ type media struct {
 var (
 	toolName     = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 	documentName = regexp.MustCompile(`^[a-zA-Z0-9\-()\[\]]+( [a-zA-Z0-9\-()\[\]]+)*$`)
-	formats      = []string{"png", "jpeg", "gif", "webp", "pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"}
+	formats      = []string{"png", "jpeg", "gif", "webp", "pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md", "mp4", "mov", "mkv", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"}
+)
+
+// maxCachePoints and maxDocuments are how many a request may have.
+const (
+	maxCachePoints = 4
+	maxDocuments   = 5
 )
 
 // Check says which rule of Bedrock's a request's body breaks, nil = none that is known here: the user speaks first and roles
 // alternate; no text is blank; each toolUse has an object for input and meets exactly one toolResult, in the next message and
 // before its texts; tool blocks need tools beside them; tools have a proper name and an object for schema; documents have a
-// proper name that no other has and a text beside them.
+// proper name that no other has and a text beside them, and are at most five; reasoning is the assistant's, of one kind, with a
+// proof, and never the last of its message; cache points are at most four, of one life, behind something that is no reasoning; an output
+// format has a schema that is JSON. Whether the proof of reasoning is a true one the server alone can tell.
 func Check(request []byte) error {
-	var b body
-	if err := json.Unmarshal(request, &b); err != nil {
-		return fmt.Errorf("the body is not JSON of the right kind: %w", err)
+	b, err := read(request)
+	if err != nil {
+		return err
 	}
+	return b.check()
+}
+
+func read(request []byte) (b body, err error) {
+	if err := json.Unmarshal(request, &b); err != nil {
+		return b, fmt.Errorf("the body is not JSON of the right kind: %w", err)
+	}
+	return b, nil
+}
+
+func (b body) check() error {
 	if len(b.Messages) == 0 || b.Messages[0].Role != "user" {
 		return errors.New("a conversation must start with a user message")
 	}
@@ -82,7 +130,58 @@ func Check(request []byte) error {
 	if len(c.open) > 0 {
 		return errors.New("the last message has a toolUse without a toolResult")
 	}
-	return errors.Join(b.checkTools(len(c.ids) > 0), blankIn(b.System))
+	if len(c.names) > maxDocuments {
+		return errors.New("there are too many documents")
+	}
+	return errors.Join(b.checkTools(len(c.ids) > 0), blankIn(b.System), b.checkCachePoints(), b.checkOutput())
+}
+
+// checkCachePoints goes through tools, system and messages, which is the order of what is cached.
+func (b body) checkCachePoints() error {
+	var points []cachePoint
+	behind := func(blocks []content) error {
+		for i, block := range blocks {
+			if block.CachePoint == nil {
+				continue
+			}
+			if points = append(points, *block.CachePoint); i == 0 || blocks[i-1].Reasoning != nil {
+				return errors.New("cache point cannot be inserted here")
+			}
+		}
+		return nil
+	}
+	if b.ToolConfig != nil {
+		for _, t := range b.ToolConfig.Tools {
+			if t.CachePoint != nil {
+				points = append(points, *t.CachePoint)
+			}
+		}
+	}
+	err := behind(b.System)
+	for _, m := range b.Messages {
+		err = errors.Join(err, behind(m.Content))
+	}
+	for _, p := range points {
+		if p.Type != "default" || p.TTL != points[0].TTL || p.TTL != "" && p.TTL != "5m" && p.TTL != "1h" {
+			return errors.New("a cache point is of no known type or of another life than the first")
+		}
+	}
+	if len(points) > maxCachePoints {
+		return errors.New("there are too many cache points")
+	}
+	return err
+}
+
+func (b body) checkOutput() error {
+	if b.Output == nil || b.Output.TextFormat == nil {
+		return nil
+	}
+	f := b.Output.TextFormat
+	if f.Type != "json_schema" || f.Structure.JSONSchema == nil || !isObject(json.RawMessage(f.Structure.JSONSchema.Schema)) ||
+		!toolName.MatchString(f.Structure.JSONSchema.Name) {
+		return errors.New("outputConfig.textFormat is not in order")
+	}
+	return nil
 }
 
 func (b body) checkTools(needed bool) error {
@@ -122,10 +221,24 @@ func (c *checking) message(role string, blocks []content) error {
 	if err := errors.Join(blankIn(blocks), c.results(role, blocks)); err != nil {
 		return err
 	}
-	for _, b := range blocks {
-		if err := errors.Join(c.call(role, b), c.media(role, b, blocks)); err != nil {
+	for i, b := range blocks {
+		if err := errors.Join(c.call(role, b), c.media(role, b, blocks), b.Reasoning.check(role, i == len(blocks)-1)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (r *reasoning) check(role string, last bool) error {
+	switch {
+	case r == nil:
+		return nil
+	case role != "assistant":
+		return errors.New("user messages cannot contain reasoning content")
+	case (r.Text == nil) == (len(r.Redacted) == 0), r.Text != nil && (r.Text.Text == nil || r.Text.Signature == ""):
+		return errors.New("reasoning content has no text, no signature or two kinds")
+	case last:
+		return errors.New("the final block in an assistant message cannot be thinking")
 	}
 	return nil
 }
@@ -170,7 +283,7 @@ func (c *checking) call(role string, b content) error {
 }
 
 func (c *checking) media(role string, b content, beside []content) error {
-	for _, m := range []*media{b.Image, b.Document} {
+	for _, m := range []*media{b.Image, b.Document, b.Video} {
 		if m != nil && (role != "user" || len(m.Source.Bytes) == 0 || !slices.Contains(formats, m.Format)) {
 			return errors.New("an image or document is not the user's, is empty or of no known format")
 		}

@@ -17,6 +17,13 @@ func TestCheck(t *testing.T) {
 	const tools = `,"toolConfig":{"tools":[{"toolSpec":{"name":"get","inputSchema":{"json":{}}}}]}`
 	const document = `{"document":{"name":"d","format":"pdf","source":{"bytes":"AAAA"}}}`
 	user := func(blocks ...string) string { return `{"role":"user","content":[` + strings.Join(blocks, ",") + `]}` }
+	const thought = `{"reasoningContent":{"reasoningText":{"text":"hm","signature":"s"}}}`
+	const point = `{"cachePoint":{"type":"default"}}`
+	thinks := func(blocks ...string) string { return strings.Replace(user(blocks...), "user", "assistant", 1) }
+	var sixDocuments []string
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		sixDocuments = append(sixDocuments, strings.Replace(document, `"d"`, `"`+name+`"`, 1))
+	}
 	messages := func(ms ...string) string { return `"messages":[` + strings.Join(ms, ",") + `]` }
 	tests := []struct {
 		name, body, want string
@@ -45,6 +52,22 @@ func TestCheck(t *testing.T) {
 		{"a name twice", messages(user(document, document, `{"text":"a"}`)), "name of another"},
 		{"a bad name", messages(user(strings.Replace(document, `"d"`, `"d.pdf"`, 1), `{"text":"a"}`)), "no proper one"},
 		{"a bad format", messages(user(strings.Replace(document, `"pdf"`, `"exe"`, 1), `{"text":"a"}`)), "of no known format"},
+		{"too many documents", messages(user(strings.Join(sixDocuments, ","), `{"text":"a"}`)), "too many documents"},
+		{"reasoning", messages(hi, thinks(thought, `{"text":"a"}`), hi), ""},
+		{"redacted reasoning", messages(hi, thinks(`{"reasoningContent":{"redactedContent":"AA=="}}`, `{"text":"a"}`)), ""},
+		{"reasoning of the user", messages(user(thought, `{"text":"a"}`)), "cannot contain reasoning"},
+		{"reasoning at the end", messages(hi, thinks(`{"text":"a"}`, thought)), "final block"},
+		{"unsigned reasoning", messages(hi, thinks(`{"reasoningContent":{"reasoningText":{"text":"hm"}}}`, `{"text":"a"}`)), "no signature"},
+		{"reasoning of two kinds", messages(hi, thinks(`{"reasoningContent":{"reasoningText":{"text":"hm","signature":"s"},"redactedContent":"AA=="}}`, `{"text":"a"}`)), "two kinds"},
+		{"reasoning of no kind", messages(hi, thinks(`{"reasoningContent":{}}`, `{"text":"a"}`)), "two kinds"},
+		{"cache points", `"system":[{"text":"a"},` + point + `],` + messages(user(`{"text":"a"}`, point)) + strings.Replace(tools, `]}`, `,`+point+`]}`, 1), ""},
+		{"a cache point first", messages(user(point, `{"text":"a"}`)), "cannot be inserted"},
+		{"a cache point behind reasoning", messages(hi, thinks(thought, point, `{"text":"a"}`)), "cannot be inserted"},
+		{"five cache points", messages(user(`{"text":"a"}`, point, point, point, point, point)), "too many cache points"},
+		{"two lives", `"system":[{"text":"a"},` + point + `],` + messages(user(`{"text":"a"}`, strings.Replace(point, `"default"`, `"default","ttl":"1h"`, 1))), "another life"},
+		{"a life nobody knows", messages(user(`{"text":"a"}`, strings.Replace(point, `"default"`, `"default","ttl":"2h"`, 1))), "another life"},
+		{"an output format", messages(hi) + `,"outputConfig":{"textFormat":{"type":"json_schema","structure":{"jsonSchema":{"name":"a","schema":"{}"}}}}`, ""},
+		{"an output format without a schema", messages(hi) + `,"outputConfig":{"textFormat":{"type":"json_schema","structure":{"jsonSchema":{"name":"a","schema":"x"}}}}`, "outputConfig"},
 		{"an empty image", messages(user(`{"image":{"format":"png","source":{"bytes":""}}}`)), "is empty"},
 	}
 	for _, tt := range tests {
@@ -96,4 +119,29 @@ func TestServerRefuses(t *testing.T) {
 	require.NotEmpty(t, server.Requests()[3].Refused)
 	server.Then(bedrockfake.Reply{}, bedrockfake.Reply{})
 	require.Equal(t, 2, server.Left())
+}
+
+// Reasoning is taken back from the very model that wrote it, byte for byte, and from nobody else.
+func TestServerVerifiesReasoning(t *testing.T) {
+	server := bedrockfake.New(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Reasoning("s+/=", "h", "m")}}, bedrockfake.Reply{})
+	defer server.Close()
+	server.Wrote("m", bedrockfake.Redacted([]byte{0, 255}))
+	post := func(model, content string) int {
+		body := `{"messages":[{"role":"user","content":[{"text":"hi"}]},{"role":"assistant","content":[` + content + `{"text":"a"}]},{"role":"user","content":[{"text":"hi"}]}]}`
+		request, err := http.NewRequest(http.MethodPost, server.URL()+"/model/"+model+"/converse", strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Authorization", "k")
+		response, err := server.Config().HTTPClient.Do(request)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		return response.StatusCode
+	}
+	const own, redacted = `{"reasoningContent":{"reasoningText":{"text":"hm","signature":"s+/="}}},`, `{"reasoningContent":{"redactedContent":"AP8="}},`
+	require.Equal(t, 400, post("m", own), "it has not been written yet")
+	require.Equal(t, 200, post("m", ""))
+	for _, changed := range []string{strings.Replace(own, "hm", "hm ", 1), strings.Replace(own, "s+", "s-", 1), strings.Replace(redacted, "AP8=", "AP4=", 1)} {
+		require.Equal(t, 400, post("m", changed))
+	}
+	require.Equal(t, 400, post("m2", own))
+	require.Equal(t, 200, post("m", own+redacted))
 }

@@ -1,6 +1,7 @@
 package bedrockfake
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -50,15 +51,35 @@ func ToolUse(id, name string, pieces ...string) Block {
 	return b
 }
 
-// Reasoning is a reasoning block with its signature.
-func Reasoning(text, signature string) Block {
-	return Block{
-		Whole: object("reasoningContent", map[string]any{"reasoningText": map[string]string{"text": text, "signature": signature}}),
-		Deltas: []json.RawMessage{
-			object("reasoningContent", map[string]string{"text": text}),
-			object("reasoningContent", map[string]string{"signature": signature}),
-		},
+// Reasoning is a reasoning block with its signature, both in pieces.
+func Reasoning(signature string, pieces ...string) Block {
+	b := Block{Whole: object("reasoningContent", map[string]any{
+		"reasoningText": map[string]string{"text": strings.Join(pieces, ""), "signature": signature},
+	})}
+	for _, p := range pieces {
+		b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"text": p}))
 	}
+	for _, p := range []string{signature[:len(signature)/2], signature[len(signature)/2:]} {
+		b.Deltas = append(b.Deltas, object("reasoningContent", map[string]string{"signature": p}))
+	}
+	return b
+}
+
+// Unsigned is a reasoning block of a model that signs none.
+func Unsigned(pieces ...string) Block {
+	b := Reasoning("", pieces...)
+	b.Whole = object("reasoningContent", map[string]any{"reasoningText": map[string]string{"text": strings.Join(pieces, "")}})
+	b.Deltas = b.Deltas[:len(pieces)]
+	return b
+}
+
+// Redacted is a reasoning block that only the provider can read, in pieces.
+func Redacted(pieces ...[]byte) Block {
+	b := Block{Whole: object("reasoningContent", map[string][]byte{"redactedContent": bytes.Join(pieces, nil)})}
+	for _, p := range pieces {
+		b.Deltas = append(b.Deltas, object("reasoningContent", map[string][]byte{"redactedContent": p}))
+	}
+	return b
 }
 
 // Other is a block of any kind, such as one that the SDK does not know.

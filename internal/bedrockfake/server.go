@@ -14,8 +14,9 @@
 // status, the header X-Amzn-ErrorType and a JSON message; within a stream it is a frame of message type exception.
 //
 // A request that breaks a rule of Bedrock's (see Check) is refused with a ValidationException and uses up no turn of the
-// script; so is one that comes when the script has run out, and one that is not signed gets status 403. Signatures are not
-// verified, quotas and model ids do not exist, and nothing here says how long a model takes.
+// script; so is one that comes when the script has run out, and one that is not signed gets status 403. Reasoning must be what a
+// Reply of this server, or Wrote, gave the very same model, byte for byte. The signatures of requests are not verified, quotas
+// and model ids do not exist, and nothing here says how long a model takes.
 package bedrockfake
 
 import (
@@ -39,6 +40,7 @@ type Server struct {
 	mu       sync.Mutex
 	script   []Turn
 	requests []Request
+	proofs   map[string]bool // of the reasoning that was sent, see proof
 }
 
 // Request is a request as it came, refused ones included.
@@ -126,14 +128,58 @@ func (s *Server) next(Request) Turn {
 	return turn
 }
 
+// Wrote says that a model has sent these blocks before, so that reasoning among them is taken back.
+func (s *Server) Wrote(model string, blocks ...Block) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proofs == nil {
+		s.proofs = map[string]bool{}
+	}
+	for _, b := range blocks {
+		var c content
+		if json.Unmarshal(b.Whole, &c) == nil && c.Reasoning != nil {
+			s.proofs[c.Reasoning.proof(model)] = true
+		}
+	}
+}
+
+// proof is a reasoning block and whose it is, to the byte.
+func (r *reasoning) proof(model string) string {
+	return fmt.Sprintf("%s %s", model, encode(r))
+}
+
+// verified reports whether all of a request's reasoning is its model's own.
+func (s *Server) verified(r Request) bool {
+	b, err := read(r.Body)
+	if err != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range b.Messages {
+		for _, c := range m.Content {
+			if c.Reasoning != nil && !s.proofs[c.Reasoning.proof(r.Model)] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	request, failure := receive(r)
+	if failure == (Failure{}) && !s.verified(request) {
+		failure = invalid("Invalid `signature` in `thinking` block")
+	}
 	var turn Turn = failure
 	if failure == (Failure{}) {
 		if turn = s.answer(request); turn == nil {
 			failure = invalid("there is no answer left in the script")
 			turn = failure
 		}
+	}
+	if reply, ok := turn.(Reply); ok {
+		s.Wrote(request.Model, reply.Blocks...)
 	}
 	request.Refused = failure.Message
 	s.mu.Lock()

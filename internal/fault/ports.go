@@ -62,6 +62,14 @@ func (b *blobs) Get(ctx context.Context, tenant, digest string) (data []byte, er
 	return data, err
 }
 
+func (b *blobs) Size(ctx context.Context, tenant, digest string) (size int64, err error) {
+	err = b.in.through(ctx, "blobs.Size", digest, func() (err error) {
+		size, err = b.next.Size(ctx, tenant, digest)
+		return err
+	})
+	return size, err
+}
+
 // Model puts the injector before a model.
 func (in *Injector) Model(next runtime.Model) runtime.Model { return &model{in, next} }
 

@@ -20,7 +20,7 @@ const module = "github.com/countersign/countersign"
 // floors are the packages of the module from the ground up. A package may import those of lower floors, and of its own floor those
 // it names. A package without a rule fails the test.
 var floors = [][]rule{
-	{{dir: "statemachine"}, {dir: "pkg/agent"}, {dir: "pkg/agent/clock"}, {dir: "pkg/agent/metrics"}, {dir: "internal/match"}},
+	{{dir: "statemachine"}, {dir: "pkg/agent"}, {dir: "pkg/agent/clock"}, {dir: "internal/match"}},
 	{
 		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
 		{dir: "pkg/agent/store"}, {dir: "pkg/agent/tool"}, {dir: "pkg/agent/agentfile"},
@@ -28,14 +28,14 @@ var floors = [][]rule{
 	{
 		{dir: "pkg/agent/store/memory"}, {dir: "pkg/agent/store/folder"}, {dir: "pkg/agent/store/counting"}, {dir: "pkg/agent/store/storetest"},
 		{dir: "pkg/agent/approval"}, {dir: "pkg/agent/tool/files"}, {dir: "pkg/agent/tool/ocr", beside: []string{"pkg/agent/tool/files"}},
-		{dir: "pkg/agent/modelretry"}, {dir: "internal/asl"},
+		{dir: "pkg/agent/modelretry"}, {dir: "pkg/agent/otlp"}, {dir: "pkg/agent/emf"}, {dir: "internal/asl"},
 	},
 	{{dir: "pkg/agent/runtime"}, {dir: "pkg/agent/tool/builtin"}, {dir: "pkg/agent/registry"}},
 	{ // adapters: never each other
 		{dir: "pkg/agent/bolt"}, {dir: "pkg/agent/openai"}, {dir: "pkg/agent/script"}, {dir: "pkg/agent/standin"},
 		{dir: "pkg/agent/dynamo"}, {dir: "pkg/agent/s3"}, {dir: "pkg/agent/sfn"}, {dir: "pkg/agent/bedrock"},
 		{dir: "internal/dynamolocal"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"}, {dir: "internal/awsfake"},
-		{dir: "pkg/agent/api"},
+		{dir: "pkg/agent/api"}, {dir: "pkg/agent/tracing"}, {dir: "pkg/agent/metrics"},
 	},
 	{{dir: "pkg/agent/gateway"}},
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}},

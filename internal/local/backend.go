@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // Serving is what a Backend needs beside its machine. All fields but Log are required.
@@ -20,10 +21,11 @@ type Serving struct {
 // Backend is the machine as the API serves it to whoever owns the laptop. The first request that acts resumes the machine, so that
 // one who only looks sets nothing going.
 func (m *Machine) Backend(s Serving) api.Backend {
+	intake, _ := m.Ports.Blobs.(store.Intake) // a store that takes no streams serves no uploads
 	return api.Backend{
 		Agents: s.Agents, Starter: m.Starter, Inputs: m.Inputs, Canceller: m.Canceller, Desk: m.Desk,
 		Journal: m.Ports.Journal, Table: m.Ports.Table, Feed: s.Feed, Clock: m.Ports.Clock,
-		Caller: s.Caller, Local: true, Tool: m.hasTool, Ready: m.once(Tenant), Replay: m.Replay, Log: s.Log,
+		Uploads: m.Ports.Uploads, Intake: intake, Caller: s.Caller, Local: true, Tool: m.hasTool, Ready: m.once(Tenant), Replay: m.Replay, Log: s.Log,
 	}
 }
 

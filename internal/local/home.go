@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store/folder"
+	"github.com/countersign/countersign/pkg/agent/tracing"
 )
 
 // Tenant is the tenant of everything on a laptop.
@@ -24,12 +25,13 @@ const warmRuns = 256
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Sink and Trouble may be nil, everything else is required.
+// Options of Open. Sink, Trace and Trouble may be nil, everything else is required.
 type Options struct {
 	Dir      string
 	Registry *registry.Registry
 	Model    func(agent.ModelSpec) (runtime.Model, error) // makes a provider's adapter; called once for each distinct spec
 	Sink     runtime.EventSink
+	Trace    *tracing.Tracer
 	Trouble  func(function string, err error) // see Config
 	Clock    clock.Clock
 }
@@ -67,8 +69,8 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 		return nil, err
 	}
 	return New(Config{
-		Table: t, Blobs: blobs, Model: newModels(o.Model), Tools: o.Registry.Tools(), Agents: o.Registry.Agent,
-		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Trouble: o.Trouble, Warm: warmRuns,
+		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Agents: o.Registry.Agent,
+		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Warm: warmRuns,
 	})
 }
 

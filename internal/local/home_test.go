@@ -81,7 +81,7 @@ func settled(t *testing.T, h *Home, run string) agent.AgentState {
 		if head.Status == agent.RunDone || head.Status == agent.RunWaiting && head.Token != "" {
 			l, err := h.Ports.Journal.Load(ctx, Tenant, run)
 			require.NoError(t, err)
-			if len(l.Inbox) == 0 {
+			if len(l.Inbox) == 0 && l.State.Status != agent.RunRunning { // it may have moved on since its view was read
 				return l.State
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/modelretry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/tracing"
 	"github.com/countersign/countersign/statemachine"
 )
 
@@ -29,7 +30,7 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Wrap, Waiter and Warm are required.
+// Config is what a Machine is made of. All but Sink, Trace, Wrap, Waiter and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
@@ -40,6 +41,7 @@ type Config struct {
 	IDs        IDs
 	Executions asl.Store
 	Sink       runtime.EventSink
+	Trace      *tracing.Tracer            // nil = runs are not traced
 	Warm       int                        // runs whose folded state is kept; 0 = none
 	Wrap       func(next Invoker) Invoker // nil = handlers are called directly
 
@@ -61,6 +63,8 @@ type Machine struct {
 	Canceller   *runtime.Canceller
 	Sweeper     *runtime.Sweeper
 	Desk        *approval.Desk
+
+	trace *tracing.Tracer
 }
 
 // The names under which the deployed definition knows its functions, as its placeholders are filled here.
@@ -80,13 +84,14 @@ func New(c Config) (*Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the state machine: %w", err)
 	}
-	m := &Machine{Agents: c.Agents}
-	m.Ports = runtime.Ports{
+	m := &Machine{Agents: c.Agents, trace: c.Trace}
+	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
+	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink,
-		Model: modelretry.New(c.Model, c.Clock, c.IDs.Jitter),
-	}
+		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter),
+	})
 	m.Definitions = runtime.PinnedDefinitions(c.Blobs)
-	h := &lambdafn.Handlers{Definitions: m.Definitions, Agents: c.Agents}
+	h := &lambdafn.Handlers{Definitions: m.Definitions, Agents: c.Agents, Invoked: watch.Invoked}
 	invoke := Invoker(h.Invoke)
 	if c.Wrap != nil {
 		invoke = c.Wrap(invoke)
@@ -122,6 +127,7 @@ func (m *Machine) useCases() {
 	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
 	m.Desk = &approval.Desk{
 		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: runtime.Validate, Wake: m.Waits.Wake,
+		Decided: m.trace.Decided(m.Ports.Journal),
 	}
 }
 

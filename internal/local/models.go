@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // models routes a request to the adapter of the model it names: every run has its own, pinned with its definition.
@@ -15,6 +16,17 @@ type models struct {
 	make func(agent.ModelSpec) (runtime.Model, error)
 	mu   sync.Mutex
 	made map[string]runtime.Model
+}
+
+// resolving makes adapters that get what blobs hold. A script's lines are matched against the request as it is before that.
+func resolving(factory func(agent.ModelSpec) (runtime.Model, error), blobs store.Blobs) func(agent.ModelSpec) (runtime.Model, error) {
+	return func(spec agent.ModelSpec) (runtime.Model, error) {
+		m, err := factory(spec)
+		if err != nil || spec.Provider == "script" {
+			return m, err
+		}
+		return runtime.WithMedia(m, blobs), nil
+	}
 }
 
 func newModels(factory func(agent.ModelSpec) (runtime.Model, error)) *models {

@@ -43,7 +43,7 @@ func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api
 		return found, false, nil
 	}
 	found.Entries = len(entries)
-	s, err := agent.Fold(agent.AgentState{}, entries)
+	s, err := m.Ports.Journal.Fold(ctx, tenant, entries)
 	if err != nil {
 		found.Differences = append(found.Differences, api.Difference{Path: "journal", Got: err.Error(), Want: "entries that follow from each other"})
 		return found, false, nil

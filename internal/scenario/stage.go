@@ -38,6 +38,7 @@ type stage struct {
 	record   *store.Journal // the observer's own view, behind no fault
 	table    store.Table    // the same
 	model    *script.Model
+	provider runtime.Model   // what would be asked in the script's place, behind what every provider's adapter is behind
 	requests map[request]int // to the model, numbered as they first came
 	ledger   *ledger
 	cast     *cast
@@ -85,9 +86,11 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	st.ledger = newLedger(st, s.tools)
 	st.cast = newCast(st, s.people)
 	v.SetIdle(st.cast.idle)
+	blobs := st.faults.Blobs(memory.NewBlobs())
+	st.provider = runtime.WithMedia(provider{}, blobs)
 	var err error
 	st.machine, err = local.New(local.Config{
-		Table: st.faults.Table(table), Blobs: st.faults.Blobs(memory.NewBlobs()), Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger),
+		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger),
 		Agents: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
 	})
 	return st, err
@@ -166,7 +169,22 @@ func (s *stage) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	if s.act(moment{"inference", strconv.Itoa(n)}) {
 		s.heard[n] = true
 	}
+	if _, err := s.provider.Generate(ctx, r); err != nil {
+		return agent.Reply{}, err
+	}
 	return s.model.Generate(ctx, r)
+}
+
+// provider is a provider's adapter that says nothing. Like every one it refuses media which nobody has read from their blob.
+type provider struct{}
+
+func (provider) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
+	for i, m := range r.Messages {
+		if b, ok := m.Block.(agent.Media); ok && b.Data == "" {
+			return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: fmt.Sprintf("message %d was not resolved", i)}
+		}
+	}
+	return agent.Reply{}, nil
 }
 
 // executions is which execution of a call its tool is being entered for, from 1, as the journal counts them.

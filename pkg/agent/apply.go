@@ -85,7 +85,7 @@ func (s *AgentState) apply(e Event) error {
 	case CallCancelled:
 		return s.cancelledCall(e)
 	case Resumed:
-		return s.resumed()
+		return s.resumed(e)
 	case Parked:
 		return s.parked()
 	case HandedOver:
@@ -142,9 +142,12 @@ func (s AgentState) started(e RunStarted) (AgentState, error) {
 	}
 	n := AgentState{
 		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition, HooksVersion: e.HooksVersion,
-		Subject: e.Subject, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest,
+		Subject: e.Subject, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest, Trace: e.Trace,
 		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq,
-		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, head: s.head,
+		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, head: s.head,
+	}
+	if err := n.inherit(s.past); err != nil {
+		return s, err
 	}
 	if err := n.moveRun(RunRunning, "run_started"); err != nil {
 		return s, err
@@ -245,6 +248,10 @@ func (s *AgentState) replied(e Replied) error {
 	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
 		return &ApplyError{Event: "replied", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
 	}
+	turn, ok := e.turn()
+	if !ok {
+		return &ApplyError{Event: "replied", Problem: "reasoning has a place that does not exist"}
+	}
 	s.Inferences++
 	s.Interactions.Current++
 	s.ModelCalls += int64(e.Requests)
@@ -254,8 +261,10 @@ func (s *AgentState) replied(e Replied) error {
 	if e.System != "" {
 		s.System = e.System
 	}
-	if e.Text != "" {
-		s.say(RoleAssistant, Text{Text: e.Text}, 1, s.source(0))
+	for part, b := range turn {
+		if t, isText := b.(Text); !isText || t.Text != "" {
+			s.say(RoleAssistant, b, 1, s.source(part))
+		}
 	}
 	return s.askedFor(e)
 }
@@ -269,13 +278,12 @@ func (s *AgentState) askedFor(e Replied) error {
 		s.Settled = s.Settled.Append(c)
 	}
 	s.Live = make([]Call, 0, len(e.Calls))
-	s.Round = Round{Inference: e.Inference}
-	for i, rc := range e.Calls {
+	s.Round = Round{Inference: s.Prior + e.Inference}
+	for _, rc := range e.Calls {
 		if _, used := s.Call(rc.ID); used {
 			return &ApplyError{Event: "replied", Call: rc.ID, Problem: "the id is used already"}
 		}
-		s.say(RoleAssistant, ToolUse{ID: rc.ID, Name: rc.Name, Input: rc.Input}, 1, s.source(i+1))
-		c := rc.call(e.Inference)
+		c := rc.call(s.Prior + e.Inference)
 		if err := c.move("replied", StatusNew); err != nil {
 			return err
 		}
@@ -320,9 +328,12 @@ func (s *AgentState) evicted(e Evicted) error {
 	return nil
 }
 
-func (s *AgentState) resumed() error {
+func (s *AgentState) resumed(e Resumed) error {
 	if s.Status == RunRunning {
 		return nil
+	}
+	if e.Trace != nil {
+		s.Trace = e.Trace
 	}
 	return s.moveRun(RunRunning, "resumed")
 }

@@ -13,7 +13,7 @@ type Call struct {
 	Name       string // the name the model used
 	Input      json.RawMessage
 	Effect     Effect
-	Inference  int64 // the inference that made it
+	Inference  int64 // the inference of the conversation that made it
 	Status     CallStatus
 	Reason     CallReason // set on failed and cancelled calls
 	Executions int        // how often the tool itself was entered, as far as is known

@@ -134,9 +134,18 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.form(m.BaseURL == "" || validBaseURL(m.BaseURL), at+".baseURL", m.BaseURL, "an http or https URL without credentials, query or fragment")
 	c.that(m.MaxTokens >= 0, at+".maxTokens", fmt.Sprintf("got %d, want zero or more", m.MaxTokens))
 	c.that(m.Temperature == nil || *m.Temperature >= 0 && *m.Temperature <= 2, at+".temperature", "got something else, want 0 to 2")
+	if m.Cache != "" {
+		oneOf(c, at+".cache", m.Cache, CacheOff, CacheFiveMinutes, CacheOneHour)
+	}
+	c.that(m.Options == nil || isJSONObject(m.Options), at+".options", "got something else, want a mapping")
 	c.that(m.Retry.Attempts > 0, at+".retry.attempts", fmt.Sprintf("got %d, want more than zero", m.Retry.Attempts))
 	c.that(m.Retry.Backoff >= 0, at+".retry.backoff", "got less than zero, want a duration")
 	c.that(m.Retry.MaxBackoff >= m.Retry.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
+}
+
+func isJSONObject(raw json.RawMessage) bool {
+	_, err := CompactJSON(raw, JSONLimits{})
+	return err == nil && jsonKind(raw) == '{'
 }
 
 func validBaseURL(s string) bool {

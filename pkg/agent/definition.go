@@ -111,8 +111,22 @@ type ModelSpec struct {
 	File        string   `json:"file,omitempty"`    // script
 	MaxTokens   int      `json:"maxTokens,omitempty"`
 	Temperature *float64 `json:"temperature,omitempty"` // nil = the provider's default
+	Cache       Cache    `json:"cache,omitempty"`       // bedrock
 	Retry       Retry    `json:"retry"`
+
+	Options json.RawMessage `json:"options,omitempty"` // bedrock: the model's own request fields, an object, sent as it is; nil = none
 }
+
+// Cache says how long a provider that is told to may keep the beginning of a request, so that the next one costs less. Providers
+// that decide for themselves are told nothing.
+type Cache string
+
+// The lives of a cached beginning; "" is off as well.
+const (
+	CacheOff         Cache = "off"
+	CacheFiveMinutes Cache = "5m"
+	CacheOneHour     Cache = "1h"
+)
 
 // Retry bounds how often one inference is asked of one model; only retryable classes are asked again.
 type Retry struct {

@@ -27,6 +27,8 @@ type RunStarted struct {
 	Input           json.RawMessage `json:"input,omitempty"`
 	Messages        []UserBlock     `json:"msgs"`
 	MaxInteractions int             `json:"max"`
+	From            *Origin         `json:"from,omitempty"` // nil = it began by itself
+	Trace           *Trace          `json:"trace,omitempty"` // nil = the run is not traced; no part of BodyDigest
 }
 
 // UserBlock is one block a user said.
@@ -101,6 +103,8 @@ type Replied struct {
 	Calls     []RepliedCall `json:"calls,omitempty"`
 	Stop      string        `json:"stop,omitempty"`
 	System    string        `json:"system,omitempty"` // digest of the system prompt, the first time and when it changed
+
+	Reasoning []RepliedReasoning `json:"reasoning,omitempty"` // in order
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -110,6 +114,18 @@ type RepliedCall struct {
 	Tool   string          `json:"tool,omitempty"`   // original name, when it differs from Name
 	Effect Effect          `json:"effect,omitempty"` // empty = the model's name fits no tool
 	Input  json.RawMessage `json:"input"`
+}
+
+// RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls. Places never
+// go back, and one behind a call is behind all of the text.
+type RepliedReasoning struct {
+	Text       string `json:"text,omitempty"`
+	Signature  string `json:"signature,omitempty"`
+	Redacted   []byte `json:"redacted,omitempty"` // base64
+	Provider   string `json:"provider,omitempty"`
+	Model      string `json:"model,omitempty"`
+	AfterText  int    `json:"afterText,omitempty"`
+	AfterCalls int    `json:"afterCalls,omitempty"`
 }
 
 // Evicted takes the oldest live messages out of the conversation. They stay in the journal, their seenCount freezes, and
@@ -159,7 +175,9 @@ type CallCancelled struct {
 }
 
 // Resumed says that a woken attempt goes on with a parked run (rule 7).
-type Resumed struct{}
+type Resumed struct {
+	Trace *Trace `json:"trace,omitempty"` // the run's from now on; nil = as before
+}
 
 // Parked says that the run waits. The entry's sequence names the wait.
 type Parked struct {

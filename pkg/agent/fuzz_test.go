@@ -12,8 +12,10 @@ import (
 
 // FuzzUnmarshalEntry: what can be read can be written, and reads as the same.
 func FuzzUnmarshalEntry(f *testing.F) {
-	for _, line := range goldenLines(f) {
-		f.Add(line)
+	for _, g := range goldens {
+		for _, line := range linesOf(f, g.journal) {
+			f.Add(line)
+		}
 	}
 	f.Add([]byte(`{"v":2,"s":0,"w":"w","t":0,"e":[]}`))
 	f.Add([]byte(`{"v":1,"s":0,"w":"w","t":0,"e":[{"parked":{},"resumed":{}}]}`))
@@ -40,6 +42,7 @@ func FuzzFold(f *testing.F) {
 	for _, script := range fuzzScripts {
 		f.Add([]byte(script))
 	}
+	f.Add([]byte("\x00\x05\x01\x01\x00\x00\x02\x00\x00"))
 	f.Fuzz(func(t *testing.T, script []byte) { foldScript(t, script) })
 }
 
@@ -92,6 +95,10 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 		for i := range about % 4 {
 			e.Calls = append(e.Calls, RepliedCall{ID: fuzzCall(how + i), Name: "tool", Effect: pick(how+i, EffectRead, EffectNonIdempotent), Input: json.RawMessage(`{}`)})
 		}
+		for i := range about >> 2 % 3 {
+			place := pick(how+i, 0, 0, 1, 4, 5)
+			e.Reasoning = append(e.Reasoning, RepliedReasoning{Text: "t", AfterText: place, AfterCalls: pick(about+i, 0, 0, 1, 4)})
+		}
 		return e
 	},
 	func(_ *AgentState, about, _ byte) Event { return CallClaimed{Call: fuzzCall(about)} },
@@ -138,8 +145,10 @@ var fuzzScripts = []string{
 }
 
 // goldenLines are the entries of the stored journal.
-func goldenLines(t require.TestingT) [][]byte {
-	data, err := os.ReadFile(goldenJournal)
+func goldenLines(t require.TestingT) [][]byte { return linesOf(t, goldenJournal) }
+
+func linesOf(t require.TestingT, file string) [][]byte {
+	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	return bytes.Split(bytes.TrimSpace(data), []byte("\n"))
 }

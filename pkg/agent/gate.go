@@ -36,7 +36,7 @@ func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Ti
 	if c.Grant != nil {
 		return gateGranted(d, s, c, t, dec, now)
 	}
-	if c.Status == StatusNew && dec.Verdict == VerdictAsk {
+	if dec.Verdict == VerdictAsk { // also when it is to run again in a fork, which inherits no approval
 		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
 	}
 	return Gate{Run: true, Rule: dec}

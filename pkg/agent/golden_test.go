@@ -15,28 +15,36 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files that are generated; stored journals are only ever added")
 
-const (
-	goldenJournal = "testdata/journal-v1.jsonl"
-	goldenState   = "testdata/journal-v1.state.json"
-)
+const goldenJournal = "testdata/journal-v1.jsonl"
+
+// goldens are stored journals and what they were folded to when they were written.
+var goldens = []struct {
+	journal, state string
+	run            func() [][]Event
+}{
+	{goldenJournal, "testdata/journal-v1.state.json", goldenRun},
+	{"testdata/journal-v1-reasoning.jsonl", "testdata/journal-v1-reasoning.state.json", goldenReasoning},
+}
 
 // TestStoredJournalStillFolds is invariant 9: a journal that an earlier version wrote folds to a state whose fields known at
 // that time are equal. The files are never rewritten; a new form gets new ones.
 func TestStoredJournalStillFolds(t *testing.T) {
-	if *update {
-		addGolden(t)
-	}
-	var entries []Entry
-	for _, line := range goldenLines(t) {
-		e, err := UnmarshalEntry(line)
+	for _, g := range goldens {
+		if *update {
+			addGolden(t, g.journal, g.state, g.run())
+		}
+		var entries []Entry
+		for _, line := range linesOf(t, g.journal) {
+			e, err := UnmarshalEntry(line)
+			require.NoError(t, err)
+			entries = append(entries, e)
+		}
+		got, err := json.Marshal(fold(t, AgentState{}, entries))
 		require.NoError(t, err)
-		entries = append(entries, e)
+		want, err := os.ReadFile(g.state)
+		require.NoError(t, err)
+		requireKnownFields(t, g.journal, decoded(t, want), decoded(t, got))
 	}
-	got, err := json.Marshal(fold(t, AgentState{}, entries))
-	require.NoError(t, err)
-	want, err := os.ReadFile(goldenState)
-	require.NoError(t, err)
-	requireKnownFields(t, "state", decoded(t, want), decoded(t, got))
 }
 
 // TestStoredJournalHasEveryEvent, or what it proves is less than it says.
@@ -86,16 +94,16 @@ func decoded(t *testing.T, raw []byte) any {
 	return v
 }
 
-// addGolden writes the files of form 1 if there are none.
-func addGolden(t *testing.T) {
+// addGolden writes a journal's files if there are none.
+func addGolden(t *testing.T, journalFile, stateFile string, run [][]Event) {
 	t.Helper()
-	if _, err := os.Stat(goldenJournal); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(journalFile); !errors.Is(err, fs.ErrNotExist) {
 		require.NoError(t, err)
 		return
 	}
 	var journal bytes.Buffer
 	var s AgentState
-	for _, events := range goldenRun() {
+	for _, events := range run {
 		d := NewDraft(s, "w1", worldTime(s.Entries))
 		require.NoError(t, d.Add(events...))
 		d.Mark(kindsOf(d.Entry.Events)...)
@@ -106,9 +114,9 @@ func addGolden(t *testing.T) {
 	}
 	state, err := json.MarshalIndent(s, "", "  ")
 	require.NoError(t, err)
-	require.NoError(t, os.MkdirAll(filepath.Dir(goldenJournal), 0o755))
-	require.NoError(t, os.WriteFile(goldenJournal, journal.Bytes(), 0o644))
-	require.NoError(t, os.WriteFile(goldenState, append(state, '\n'), 0o644))
+	require.NoError(t, os.MkdirAll(filepath.Dir(journalFile), 0o755))
+	require.NoError(t, os.WriteFile(journalFile, journal.Bytes(), 0o644))
+	require.NoError(t, os.WriteFile(stateFile, append(state, '\n'), 0o644))
 }
 
 // goldenRun is one run with every kind of event, entry by entry.
@@ -153,5 +161,20 @@ func goldenRun() [][]Event {
 		{InputReceived{Slot: 5, ID: "m2", By: "user:ana", Blocks: []UserBlock{{Text{"Send it after all."}}}}},
 		{Evicted{Total: 2, Summary: "Somebody asked to settle customer 5."}, Replied{Inference: 3, Model: "m", Requests: 1, Usage: Usage{Input: 220, Output: 5}, Units: 225, Calls: []RepliedCall{{ID: "c6", Name: "letters_send", Tool: "letters.send", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)}}}},
 		{CancelRun("user:ana", "never mind")},
+	}
+}
+
+// goldenReasoning is a run whose model reasons before, within and behind what it says.
+func goldenReasoning() [][]Event {
+	call := []RepliedCall{{ID: "c1", Name: "look", Effect: EffectRead, Input: json.RawMessage(`{}`)}}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r2", Agent: "a", Definition: "d1", Owner: "r2-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Look."}}}}},
+		{Replied{Inference: 1, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Text: "I will look.", Calls: call, Reasoning: []RepliedReasoning{
+			{Text: "Where <is> it?", Signature: "c2ln+/=", Provider: "bedrock", Model: "m"},
+			{Redacted: []byte{0, 1, 254, 255}, Provider: "bedrock", Model: "m", AfterText: 2},
+			{Text: "And now?", Provider: "bedrock", Model: "m", AfterText: 12, AfterCalls: 1},
+		}}},
+		{CallFinished{Call: "c1", Ran: true, Content: "there"}},
+		{Replied{Inference: 2, Model: "m", Requests: 1, Usage: Usage{Input: 20, Output: 2}, Units: 22, Text: "There.", Reasoning: []RepliedReasoning{{Signature: "omitted", Provider: "bedrock", Model: "m"}}}},
 	}
 }

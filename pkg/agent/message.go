@@ -34,14 +34,16 @@ type Message struct {
 func (m Message) Seen(inferences int64) int64 { return m.Base + inferences }
 
 // Source names where in the journal a message's body was written: the entry's sequence, the event's index in the entry and
-// the message's index among those the event adds.
+// the message's index among those the event adds. Run is the run whose journal that is where it is another one's, from which this
+// one began.
 type Source struct {
 	Seq   int64
 	Event int
 	Part  int
+	Run   string `json:",omitempty"`
 }
 
-// Block is the sealed union of message contents: Text, Media, ToolUse, ToolResult.
+// Block is the sealed union of message contents: Text, Media, Reasoning, ToolUse, ToolResult.
 type Block interface{ block() }
 
 // Text is plain text.
@@ -54,6 +56,20 @@ type Media struct {
 	Data      string `json:"data,omitempty"` // base64, inline up to 128 KiB
 	Blob      string `json:"blob,omitempty"` // a blob's digest, resolved under the run's tenant only
 }
+
+// Reasoning is what a model thought before, between or behind its words. It is kept byte for byte, because a provider that signs
+// reasoning takes it back only unchanged, and it is nobody's to read or send but the model's own: an adapter gives it back to the
+// provider and model that wrote it and to no other. Either Redacted is set, or Text and perhaps Signature.
+type Reasoning struct {
+	Text      string // may be empty beside a signature
+	Signature string // the provider's proof that the text is the model's; "" = there is none
+	Redacted  []byte // what the provider alone can read; never written in place
+	Provider  string // who wrote it, as in ModelSpec
+	Model     string
+}
+
+// empty reports whether there is nothing to keep.
+func (r Reasoning) empty() bool { return r.Text == "" && r.Signature == "" && len(r.Redacted) == 0 }
 
 // ToolUse is a call as the model made it. Input keeps the model's bytes, compacted, and is never decoded into floats.
 type ToolUse struct {
@@ -72,6 +88,7 @@ type ToolResult struct {
 
 func (Text) block()       {}
 func (Media) block()      {}
+func (Reasoning) block()  {}
 func (ToolUse) block()    {}
 func (ToolResult) block() {}
 
@@ -86,6 +103,10 @@ type blockJSON struct {
 	ID        string          `json:"id,omitempty"`
 	Input     json.RawMessage `json:"input,omitempty"`
 	Content   *string         `json:"content,omitempty"`
+	Signature string          `json:"signature,omitempty"`
+	Redacted  []byte          `json:"redacted,omitempty"` // base64
+	Provider  string          `json:"provider,omitempty"`
+	Model     string          `json:"model,omitempty"`
 	IsError   *bool           `json:"isError,omitempty"` // always written for a tool_result
 }
 
@@ -99,6 +120,10 @@ func MarshalBlock(b Block) ([]byte, error) {
 		}{"text", b.Text})
 	case Media:
 		return MarshalVerbatim(blockJSON{Type: "media", Name: b.Name, MediaType: b.MediaType, Data: b.Data, Blob: b.Blob})
+	case Reasoning:
+		return MarshalVerbatim(blockJSON{
+			Type: "reasoning", Text: b.Text, Signature: b.Signature, Redacted: b.Redacted, Provider: b.Provider, Model: b.Model,
+		})
 	case ToolUse:
 		return MarshalVerbatim(blockJSON{Type: "tool_use", ID: b.ID, Name: b.Name, Input: b.Input})
 	case ToolResult:
@@ -119,6 +144,8 @@ func UnmarshalBlock(data []byte) (Block, error) {
 		return Text{Text: j.Text}, nil
 	case "media":
 		return Media{Name: j.Name, MediaType: j.MediaType, Data: j.Data, Blob: j.Blob}, nil
+	case "reasoning":
+		return Reasoning{Text: j.Text, Signature: j.Signature, Redacted: j.Redacted, Provider: j.Provider, Model: j.Model}, nil
 	case "tool_use":
 		return ToolUse{ID: j.ID, Name: j.Name, Input: j.Input}, nil
 	case "tool_result":
@@ -128,6 +155,6 @@ func UnmarshalBlock(data []byte) (Block, error) {
 		}
 		return r, nil
 	default:
-		return nil, fmt.Errorf("unmarshal block: type %q is not one of text, media, tool_use, tool_result", j.Type)
+		return nil, fmt.Errorf("unmarshal block: type %q is not one of text, media, reasoning, tool_use, tool_result", j.Type)
 	}
 }

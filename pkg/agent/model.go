@@ -19,6 +19,15 @@ type Request struct {
 	Lifecycle          Lifecycle
 	Interactions       Interactions
 	Exhausted          bool // a grace call: the quota is used up
+	Output             OutputFormat
+}
+
+// OutputFormat is the form that a reply's text is asked for. An adapter asks for it as far as the provider can be asked and
+// checks nothing. The zero value is free text.
+type OutputFormat struct {
+	JSON   bool            // the text is to be one JSON value
+	Schema json.RawMessage // of that value; nil = any. Only with JSON
+	Name   string          // of the schema, for providers that want one: ^[A-Za-z0-9_-]{1,64}$; "" = the adapter's choice
 }
 
 // Lifecycle says why the model is asked (seed 000).
@@ -26,7 +35,7 @@ type Lifecycle string
 
 // Lifecycles of issue A; corrections, nudges and summaries add theirs.
 const (
-	LifecycleInit       Lifecycle = "init"        // the first inference
+	LifecycleInit       Lifecycle = "init"        // the first inference of the conversation
 	LifecycleToolResult Lifecycle = "tool_result" // results came in
 	LifecycleInput      Lifecycle = "input"       // a new user message came in
 )
@@ -44,6 +53,14 @@ type Reply struct {
 	Calls      []ReplyCall
 	StopReason string // the provider's word, for the record; never decides anything
 	Usage      Usage
+	Reasoning  []ReplyReasoning // in order; never part of Text
+}
+
+// ReplyReasoning is reasoning and where it stood in a reply, in which all text comes before the calls. Places never go back.
+type ReplyReasoning struct {
+	Reasoning
+	AfterText  int // bytes of Text before it
+	AfterCalls int // Calls before it; where there are any, so is all of Text, whatever AfterText says
 }
 
 // ReplyCall is a tool call as the model wrote it, id and name unchecked. Input is raw JSON as received.

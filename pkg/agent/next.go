@@ -42,7 +42,7 @@ func Next(d *Definition, s *AgentState) Action {
 		return Action{Kind: ActTools, Calls: calls}
 	}
 	waits := len(s.Waits()) > 0
-	if !waits && s.Unseen == 0 && s.Inferences > 0 {
+	if !waits && s.Unseen == 0 && s.Prior+s.Inferences > 0 {
 		return Action{Kind: ActEnd, End: naturalEnd(s)}
 	}
 	if s.Entries-s.OwnedSince >= entriesPerExecution {
@@ -65,7 +65,7 @@ func infer(d *Definition, s *AgentState) Action {
 
 // lifecycle looks at what the model has not seen: results mean tool_result, anything else said is input.
 func lifecycle(s *AgentState) Lifecycle {
-	if s.Inferences == 0 {
+	if s.Prior+s.Inferences == 0 {
 		return LifecycleInit
 	}
 	all := s.Messages.All()
@@ -102,16 +102,19 @@ func naturalEnd(s *AgentState) Finished {
 	return Finished{Reason: ReasonNaturalEnd, Output: textOutput(lastReply(s))}
 }
 
-// lastReply is the text the model ended with, "" when it said nothing.
+// lastReply is the text the model ended with, "" when it said nothing: all texts of its turn, for a turn stands behind something of
+// the user's. Reasoning is no part of it, but may stand within it.
 func lastReply(s *AgentState) string {
-	if n := s.Messages.Len(); n > 0 {
-		if m := s.Messages.At(n - 1); m.Role == RoleAssistant {
-			if t, ok := m.Block.(Text); ok {
-				return t.Text
-			}
+	all, text := s.Messages.All(), ""
+	for i := len(all) - 1; i >= 0 && all[i].Role == RoleAssistant; i-- {
+		switch b := all[i].Block.(type) {
+		case Text:
+			text = b.Text + text
+		case ToolUse:
+			return ""
 		}
 	}
-	return ""
+	return text
 }
 
 func textOutput(text string) json.RawMessage {

@@ -15,6 +15,7 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 		Text: r.Text, Stop: r.StopReason, System: systemDigest,
 	}
 	if len(r.Calls) == 0 {
+		e.Reasoning = plannedReasoning(r.Reasoning, e.Text, nil)
 		return e
 	}
 	if d.TextBesideCalls == TextBesideDrop {
@@ -23,13 +24,16 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 	mine := map[string]bool{}
 	used := func(id string) bool {
 		_, taken := s.Call(id)
-		return taken || mine[id] || s.EvictedMessages > 0 && !minted(id, e.Inference) // who knows the ids of what was evicted
+		return taken || mine[id] || s.EvictedMessages > 0 && !minted(id, s.Prior+e.Inference) // who knows the ids of what was evicted
 	}
-	for i, c := range chosen(d, r.Calls) {
-		id := CallID(c.ID, used, e.Inference, i)
+	kept := chosen(d, r.Calls)
+	for i, place := range kept {
+		c := r.Calls[place]
+		id := CallID(c.ID, used, s.Prior+e.Inference, i)
 		mine[id] = true
 		e.Calls = append(e.Calls, plannedCall(d, id, c))
 	}
+	e.Reasoning = plannedReasoning(r.Reasoning, e.Text, kept)
 	return e
 }
 
@@ -62,32 +66,28 @@ func safeInput(raw json.RawMessage) json.RawMessage {
 	return textOutput(text)
 }
 
-// chosen are the calls that are carried out; the others vanish without a trace (seed 000, prioritizeToolCalls).
-func chosen(d *Definition, calls []ReplyCall) []ReplyCall {
+// chosen are the places of the calls that are carried out; the others vanish without a trace (seed 000, prioritizeToolCalls).
+func chosen(d *Definition, calls []ReplyCall) []int {
+	priority := func(ReplyCall) int { return 0 }
 	switch d.Batch {
 	case BatchFirst:
-		return calls[:1]
+		return []int{0}
 	case BatchHighestPriority:
-		return highestPriority(d, calls)
-	default:
-		return calls
-	}
-}
-
-func highestPriority(d *Definition, calls []ReplyCall) []ReplyCall {
-	priority := func(c ReplyCall) int {
-		t, _ := d.ToolByModelName(c.Name) // an unknown tool has priority 0
-		return t.Priority
-	}
-	top := priority(calls[0])
-	for _, c := range calls[1:] {
-		top = max(top, priority(c))
-	}
-	var out []ReplyCall
-	for _, c := range calls {
-		if priority(c) == top {
-			out = append(out, c)
+		priority = func(c ReplyCall) int {
+			t, _ := d.ToolByModelName(c.Name) // an unknown tool has priority 0
+			return t.Priority
 		}
 	}
-	return out
+	var places []int
+	top := 0
+	for i, c := range calls {
+		p := priority(c)
+		if i == 0 || p > top {
+			places, top = nil, p
+		}
+		if p == top {
+			places = append(places, i)
+		}
+	}
+	return places
 }

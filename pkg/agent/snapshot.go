@@ -24,6 +24,7 @@ type snapshotForm struct {
 	Since    int64         `json:"since,omitempty"`
 	Wait     int64         `json:"wait,omitempty"`
 	Drained  int64         `json:"drained,omitempty"`
+	Prior    int64         `json:"prior,omitempty"`
 	Infer    int64         `json:"infer"`
 	At       Interactions  `json:"at"`
 	Calls    int64         `json:"calls"`
@@ -53,14 +54,20 @@ type resultForm struct {
 	From Source `json:"f"`
 }
 
-const snapshotVersion = 1
+// The forms of snapshots. A run that began from another is written in the second, which an older build does not take for one that did
+// not.
+const (
+	snapshotVersion       = 1
+	snapshotVersionOrigin = 2
+)
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
-// nothing to a run that has never evicted, to the end of one, or where the snapshot would be too large.
+// nothing to a run that has never evicted, to the end of one, where bodies lie in another run's journal, or where the snapshot would be
+// too large.
 func (d *Draft) Snap() error {
 	s := &d.State
 	due := s.EvictedMessages > d.before.EvictedMessages || s.EvictedMessages > 0 && d.Entry.Seq%snapshotEvery == 0
-	if !due || s.Status == RunDone {
+	if !due || s.Status == RunDone || s.inherits() {
 		return nil
 	}
 	form, err := MarshalVerbatim(s.snapshot(d.Entry.Time))
@@ -79,10 +86,15 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Start: RunStarted{
 			Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Version: s.Version, Definition: s.Definition, HooksVersion: s.HooksVersion, Owner: s.Owner,
 			BodyDigest: s.BodyDigest, Subject: s.Subject, AccessControl: s.AccessControl, Input: s.Input, MaxInteractions: s.Interactions.Max,
+			From: s.From, Trace: s.Trace,
 		},
+		Prior:  s.Prior,
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
+	}
+	if s.From != nil {
+		f.Version = snapshotVersionOrigin
 	}
 	for _, m := range s.Messages.All() {
 		f.Messages = append(f.Messages, messageForm{m.Role, m.Base, m.Source})
@@ -99,9 +111,10 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 }
 
 // ReadFrom is the sequence of the oldest entry that a reader of the run needs: the one that holds the oldest live body. It is
-// the hint that travels with the run, and 0 as long as nothing was evicted.
+// the hint that travels with the run, and 0 as long as nothing was evicted, or bodies lie in another run's journal: only the first
+// entry says in which.
 func (s *AgentState) ReadFrom() int64 {
-	if s.EvictedMessages == 0 {
+	if s.EvictedMessages == 0 || s.inherits() {
 		return 0
 	}
 	from := s.Seq()
@@ -125,7 +138,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 		if err := json.Unmarshal(entries[i].Snapshot, &f); err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}
-		if f.Version != snapshotVersion {
+		if f.Version != snapshotVersion && f.Version != snapshotVersionOrigin {
 			return s, false, nil
 		}
 		if s, ok = f.state(entries, i); ok {
@@ -141,9 +154,9 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 	e, b := entries[i], f.Start
 	s := AgentState{
 		Tenant: b.Tenant, Run: b.Run, Agent: b.Agent, Version: b.Version, Definition: b.Definition, HooksVersion: b.HooksVersion, Owner: b.Owner,
-		BodyDigest: b.BodyDigest, Subject: b.Subject, AccessControl: b.AccessControl, Input: b.Input, Status: f.Status,
+		BodyDigest: b.BodyDigest, Subject: b.Subject, AccessControl: b.AccessControl, Input: b.Input, Trace: b.Trace, Status: f.Status,
 		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
-		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
+		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
@@ -198,20 +211,17 @@ func bodyIn(e Event, part int) (Block, bool) {
 	case InputReceived:
 		return userPart(e.Blocks, part)
 	case Replied:
-		if part == 0 {
-			return Text{Text: e.Text}, true
-		}
-		if part > len(e.Calls) {
+		turn, ok := e.turn()
+		if !ok || part < 0 || part >= len(turn) {
 			return nil, false
 		}
-		c := e.Calls[part-1]
-		return ToolUse{ID: c.ID, Name: c.Name, Input: c.Input}, true
+		return turn[part], true
 	case CallFinished:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case LateResult:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case Answered:
-		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, nil, part)
+		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case Decided:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Text, IsError: true}, nil, part)
 	case CallCancelled:

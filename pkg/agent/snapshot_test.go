@@ -14,7 +14,7 @@ import (
 func longRun(t *rapid.T, rounds int) []Entry {
 	l := &snapRun{t: t, at: worldEpoch}
 	l.commit(RunStarted{Tenant: "default", Run: "r1", Agent: "a", Definition: "d", Owner: "r1-0", MaxInteractions: 9999,
-		Messages: []UserBlock{{Text{"Begin."}}}, Input: json.RawMessage(`{"x":1.10}`)})
+		Messages: []UserBlock{{Text{"Begin."}}}, Input: json.RawMessage(`{"x":1.10}`), Trace: &Trace{Traceparent: "first", Tracestate: "a=1", Parent: "p", Since: 1}})
 	for i := range rounds {
 		l.round(int64(i + 1))
 	}
@@ -41,22 +41,32 @@ func (l *snapRun) commit(events ...Event) {
 	l.entries, l.s = append(l.entries, e), d.Committed()
 }
 
+var snapReasoning = [][]RepliedReasoning{
+	nil,
+	{{Text: "hm", Signature: "s"}},
+	{{Redacted: []byte{0, 255}, AfterText: 2}, {Text: "and", AfterText: 6}, {Text: "so", AfterText: 6, AfterCalls: 1}},
+}
+
 func (l *snapRun) round(n int64) {
 	var events []Event
 	if seen := l.s.Messages.Len() - l.s.Unseen; n > 2 && seen > 3 && rapid.IntRange(0, 2).Draw(l.t, "evict") == 0 {
 		leave := rapid.IntRange(1, seen-1).Draw(l.t, "leave")
 		events = append(events, Evicted{Total: l.s.EvictedMessages + int64(leave), Summary: fmt.Sprintf("summary %d", n)})
 	}
-	a, b := fmt.Sprintf("c%d-0", n), fmt.Sprintf("c%d-1", n)
+	a, b := fmt.Sprintf("c%d-0", l.s.Prior+n), fmt.Sprintf("c%d-1", l.s.Prior+n)
 	in := json.RawMessage(`{"to":"A & B"}`)
 	l.commit(append(events, Replied{Inference: n, Model: "m", Requests: 1, Text: "On it.", Calls: []RepliedCall{
 		{ID: a, Name: "read", Effect: EffectRead, Input: in}, {ID: b, Name: "pay", Effect: EffectNonIdempotent, Input: in},
-	}})...)
+	}, Reasoning: rapid.SampledFrom(snapReasoning).Draw(l.t, "reasoning")})...)
 	ap := fmt.Sprintf("a%d", n)
 	l.commit(CallSuspended{Call: b, Approval: ap, Digest: "x", Expires: worldEpoch.Add(worldExpiry)},
 		CallFinished{Call: a, Ran: true, Content: "read", Media: []Media{{Name: "p", MediaType: "image/png", Blob: "b1"}}}, Parked{Expires: worldEpoch.Add(worldExpiry)})
 	l.slot += 2
-	l.commit(Resumed{}, InputReceived{Slot: l.slot - 1, ID: fmt.Sprint(n), Blocks: []UserBlock{{Text{"And?"}}}},
+	var trace *Trace
+	if rapid.Bool().Draw(l.t, "long pause") {
+		trace = &Trace{Traceparent: fmt.Sprint("t", n), Link: "first", Since: n}
+	}
+	l.commit(Resumed{Trace: trace}, InputReceived{Slot: l.slot - 1, ID: fmt.Sprint(n), Blocks: []UserBlock{{Text{"And?"}}}},
 		Decided{Slot: l.slot, Call: b, Approval: ap, Action: ActionDeny, By: "user:ana", Text: "Denied."})
 }
 
@@ -90,14 +100,29 @@ func shared(t require.TestingT, s AgentState) string {
 	require.NoError(t, err)
 	live, err := json.Marshal(s.Live)
 	require.NoError(t, err)
-	s.Messages, s.Settled, s.Live, s.Partial = Log[Message]{}, CallLog{}, nil, false
+	s.Messages, s.Settled, s.Live, s.Partial, s.From = Log[Message]{}, CallLog{}, nil, false, nil
 	head := s.head
 	head.event = 0
 	s.head = entryHead{}
 	if s.Queued == nil {
 		s.Queued = []queued{}
 	}
-	return fmt.Sprintf("%+v %v %s %s %v", s, sources, messages, live, head)
+	trace := *s.Trace
+	s.Trace = nil
+	return fmt.Sprintf("%+v %+v %v %s %s %v", s, trace, sources, messages, live, head)
+}
+
+// What a tool gave stands in the conversation whichever event settled its call, and a restored state has it like the fold.
+func TestRestoreFindsMediaOfEveryResult(t *testing.T) {
+	picture := []Media{{Name: "p", MediaType: "image/png", Blob: "b1"}}
+	for _, e := range []Event{
+		CallFinished{Call: "c", Content: "x", Media: picture}, LateResult{Slot: 1, Call: "c", Content: "x", Media: picture},
+		Answered{Call: "c", Content: "x", Media: picture},
+	} {
+		got, ok := bodyIn(e, 1)
+		require.True(t, ok, "%T", e)
+		require.Equal(t, picture[0], got, "%T", e)
+	}
 }
 
 func TestRestoreNeedsASnapshot(t *testing.T) {
@@ -131,4 +156,12 @@ func TestEvictedTakesOnlyWhatWasSeenAndOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, again.Messages.Len())
 	require.Equal(t, "a was said", again.Summary)
+}
+
+// Media that came with an answer stand in the answer, and are found there.
+func TestBodiesOfAnAnswer(t *testing.T) {
+	picture := Media{MediaType: "image/png", Blob: "b1"}
+	body, ok := bodyIn(Answered{Call: "c1", Media: []Media{picture}}, 1)
+	require.True(t, ok)
+	require.Equal(t, picture, body)
 }

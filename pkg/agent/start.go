@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 )
 
 // parentSubject is the correlation key that travels in a start's input and is not the model's business (seed 000).
@@ -64,7 +65,8 @@ func withoutParent(raw json.RawMessage) (json.RawMessage, error) {
 	return append(out, '}'), nil
 }
 
-// ParseMessage reads a message as people send it: a string, or a list of content blocks that a user may say.
+// ParseMessage reads a message as people send it: a string, or a list of content blocks that a user may say. Media have the form that
+// Media.Check wants; whether their blobs are there is not looked at.
 func ParseMessage(raw json.RawMessage) ([]UserBlock, error) {
 	var text string
 	if err := json.Unmarshal(raw, &text); err == nil {
@@ -80,5 +82,26 @@ func ParseMessage(raw json.RawMessage) ([]UserBlock, error) {
 	if len(blocks) == 0 {
 		return nil, errors.New("the message is empty")
 	}
-	return blocks, userMaySay("message", blocks)
+	if err := userMaySay("message", blocks); err != nil {
+		return nil, err
+	}
+	return blocks, checkMedia(blocks)
+}
+
+// checkMedia refuses media that are not whole, or too many of them.
+func checkMedia(blocks []UserBlock) error {
+	n := 0
+	for i, b := range blocks {
+		m, ok := b.Block.(Media)
+		if !ok {
+			continue
+		}
+		if n++; n > MaxMessageMedia {
+			return fmt.Errorf("want at most %d media in a message", MaxMessageMedia)
+		}
+		if err := m.Check(); err != nil {
+			return fmt.Errorf("block %d: %w", i, err)
+		}
+	}
+	return nil
 }

@@ -13,9 +13,10 @@ type AgentState struct {
 	Definition                  string // digest of the pinned definition's blob
 	HooksVersion                string
 	Subject, AccessControl      string
-	Parent, Continues           string
+	From                        *Origin         // where the conversation began; nil = here
 	Input                       json.RawMessage // what the run was started with; nil when it began with a message
 	BodyDigest                  string          // of the start request: the same key with another body is refused
+	Trace                       *Trace          // nil = the run is not traced
 
 	Status      RunStatus
 	Reason      Reason
@@ -33,6 +34,7 @@ type AgentState struct {
 	Entries int64 // journal entries applied: the next sequence number
 	Drained int64 // inbox slots applied, from 1
 
+	Prior          int64 // inferences of the conversation before this run began
 	Inferences     int64
 	Interactions   Interactions
 	ModelCalls     int64
@@ -54,11 +56,13 @@ type AgentState struct {
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
 	head entryHead // of the entry being applied
+
+	past *AgentState // of a Seed alone: what the run that starts will inherit
 }
 
 // Round is the newest batch of calls.
 type Round struct {
-	Inference int64 // the inference that asked for it; 0 = none yet
+	Inference int64 // the inference of the conversation that asked for it; 0 = none yet
 	Committed bool  // its first results are in the conversation; what comes later is appended together
 }
 

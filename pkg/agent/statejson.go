@@ -25,6 +25,7 @@ type runJSON struct {
 	Summary        string          `json:"summary"`
 	Subject        string          `json:"subject,omitempty"`
 	Parent         string          `json:"parent,omitempty"`
+	ParentSeq      *int64          `json:"parentSeq,omitempty"`
 	Continues      string          `json:"continues,omitempty"`
 	StartedAt      *time.Time      `json:"startedAt,omitempty"`
 	UpdatedAt      *time.Time      `json:"updatedAt,omitempty"`
@@ -64,9 +65,10 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error, Output: s.Output,
 		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage,
 		Calls: callsJSON(newest(s.Calls())), Waiting: []waitingJSON{},
-		Summary: s.Summary, Subject: s.Subject, Parent: s.Parent, Continues: s.Continues,
+		Summary: s.Summary, Subject: s.Subject,
 		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(),
 	}
+	j.began(s.From)
 	for _, c := range s.Waits() {
 		j.Waiting = append(j.Waiting, waitingJSON{c.ID, c.Wait.For, c.Wait.Approval, c.Wait.Since, c.Wait.Expires})
 	}
@@ -75,6 +77,17 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(j)
+}
+
+// began says where the run's conversation began: parent and the entry of it for a fork, continues for a continuation.
+func (j *runJSON) began(from *Origin) {
+	switch {
+	case from == nil:
+	case from.Kind == OriginFork:
+		j.Parent, j.ParentSeq = from.Run, &from.Seq
+	default:
+		j.Continues = from.Run
+	}
 }
 
 // MarshalMessages writes messages as a run's JSON does, all of them.

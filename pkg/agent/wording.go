@@ -73,10 +73,23 @@ func TextTimeout(tool string) string {
 func TextMedia(media []Media) string {
 	names := make([]string, len(media))
 	for i, m := range media {
-		names[i] = strings.TrimSpace(m.Name + " (" + m.MediaType + ")")
+		names[i] = mediaName(m)
 	}
 	return "The tool gave " + strings.Join(names, ", ") + "."
 }
+
+// TextMediaLeftOut says that something a tool gave could not be kept, and why.
+func TextMediaLeftOut(m Media, why string) string {
+	return "[" + mediaName(m) + " is left out: " + why + "]"
+}
+
+// textMediaTooLarge stands in a request for media that it cannot carry.
+func textMediaTooLarge(m Media, size, most int64) string {
+	return fmt.Sprintf("[%s is not shown: it has %d bytes, and one request carries at most %d bytes of media, the newest first]",
+		mediaName(m), size, most)
+}
+
+func mediaName(m Media) string { return strings.TrimSpace(m.Name + " (" + m.MediaType + ")") }
 
 // TextEdited stands before the result of a call whose arguments a person changed (A8).
 func TextEdited(by, args string) string {

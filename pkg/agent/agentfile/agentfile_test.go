@@ -42,6 +42,20 @@ func TestParseMinimal(t *testing.T) {
 	require.Equal(t, want, d)
 }
 
+func TestParseModelOfBedrock(t *testing.T) {
+	for in, want := range map[string]agent.ModelSpec{
+		"cache: 5m":    {Cache: agent.CacheFiveMinutes},
+		`cache: "1h"`:  {Cache: agent.CacheOneHour},
+		`cache: "off"`: {Cache: agent.CacheOff},
+		"options: {thinking: {type: enabled, budget_tokens: 2048}, rate: 1.10}": {Options: json.RawMessage(`{"thinking":{"type":"enabled","budget_tokens":2048},"rate":1.10}`)},
+	} {
+		d, err := Parse("agent.yaml", []byte("name: a\nsystem: s\nmodel: {provider: bedrock, id: m, "+in+"}\n"), Options{})
+		require.NoError(t, err, in)
+		want.Provider, want.ID, want.Retry = "bedrock", "m", d.Model.Retry
+		require.Equal(t, want, d.Model, in)
+	}
+}
+
 func TestParseEverything(t *testing.T) {
 	data, err := os.ReadFile("testdata/full.yaml")
 	require.NoError(t, err)

@@ -50,6 +50,8 @@ func (r *reader) model(m *agent.ModelSpec) read {
 			"file":        r.text(&m.File),
 			"maxTokens":   r.whole(&m.MaxTokens),
 			"temperature": r.temperature(&m.Temperature),
+			"cache":       enum(r, &m.Cache, []agent.Cache{agent.CacheOff, agent.CacheFiveMinutes, agent.CacheOneHour}),
+			"options":     r.raw(&m.Options),
 			"retry":       r.retry(&m.Retry),
 		})
 	}

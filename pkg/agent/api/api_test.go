@@ -35,8 +35,6 @@ func TestRefusals(t *testing.T) {
 		kind, detail  string
 	}{
 		{"GET /v1/nothing", "", nil, 404, "no-such-path", "/v1/nothing"},
-		{"POST /v1/blobs", "", nil, 404, "not-supported", "not supported yet"},
-		{"POST /v1/runs/" + run.ID + "/fork", "", nil, 404, "not-supported", "not supported yet"},
 		{"GET /a/x", "", nil, 404, "not-supported", "not supported yet"},
 		{"POST /slack/interactions", "", nil, 404, "not-supported", "not supported yet"},
 		{"DELETE /v1/runs", "", nil, 405, "method-not-allowed", "want GET or POST"},
@@ -55,8 +53,7 @@ func TestRefusals(t *testing.T) {
 		{"POST /v1/runs", `{"agent":"payer","message":[{"type":"text","text":"x","bold":true}]}`, nil, 400, "invalid-request", "/0/bold"},
 		{"POST /v1/runs", `{"agent":"payer","message":[{"type":"tool_result","id":"c1"}]}`, nil, 400, "invalid-request", "/0/id"},
 		{"POST /v1/runs", `{"agent":"payer","message":[{"type":"media","mediaType":"image/png","data":"?"}]}`, nil, 400, "invalid-request", "base64"},
-		{"POST /v1/runs", `{"agent":"payer","message":[{"type":"media","mediaType":"image/png","blob":"x"}]}`, nil, 400, "invalid-request", "not supported yet"},
-		{"POST /v1/runs", `{"agent":"payer","message":"x","continues":"r"}`, nil, 400, "not-supported", "continues"},
+		{"POST /v1/runs", `{"agent":"payer","message":[{"type":"media","mediaType":"image/png","blob":"x"}]}`, nil, 400, "invalid-request", "message[0]: blob: got \"x\", want a SHA-256 in 64 lower-case hex digits"},
 		{"POST /v1/runs", `{"agent":"payer","message":"x","key":"a"}`, []string{"Idempotency-Key", "b"}, 400, "invalid-request", "differ"},
 		{"POST /v1/runs", `{"agent":"payer","message":"other","key":"k"}`, nil, 409, "key-reused", "another body"},
 		{"POST /v1/runs?x=1", `{}`, nil, 400, "invalid-request", `"x" is not known`},

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Backend is what a Handler serves. All fields but Local, Ready, Tool, Replay and Log are required.
+// Backend is what a Handler serves. All fields but Uploads, Intake, Local, Ready, Tool, Replay and Log are required.
 type Backend struct {
 	Agents    Agents
 	Starter   Starter
@@ -23,6 +23,8 @@ type Backend struct {
 	Table     store.Table // where approvals are read
 	Feed      Watcher
 	Clock     clock.Clock
+	Uploads   store.Uploads // where clients put files themselves; nil = Intake, or none are taken
+	Intake    store.Intake  // files that are sent to this API; only with Local
 
 	// Caller says on whose behalf a request is made, from what authenticated it and never from its body. Its error refuses the request: a
 	// *Problem as it is, any other as NotAllowed with the error's text.
@@ -51,13 +53,15 @@ type Agents interface {
 	Agents() []string
 }
 
-// Starter starts runs; *runtime.Starter is one, and says what the errors are.
+// Starter starts runs and branches them off; *runtime.Starter is one, and says what the errors are.
 type Starter interface {
 	Start(ctx context.Context, r runtime.Start) (agent.AgentState, error)
+	Fork(ctx context.Context, f runtime.Fork) (agent.AgentState, error)
 }
 
 // Inputs takes messages; *runtime.Inputs is one, and says what the errors are.
 type Inputs interface {
+	Check(ctx context.Context, tenant string, blocks []agent.UserBlock) error
 	Send(ctx context.Context, tenant, run, id, by string, blocks []agent.UserBlock) error
 }
 

@@ -13,10 +13,12 @@
 //	GET  /runs/{id}/replay          the journal folded again, offline, and any difference
 //	POST /runs/{id}/input           messages, decisions, answers
 //	POST /runs/{id}/cancel          end it
+//	POST /blobs                     permit the upload of a file
+//	PUT  /blobs/{sha256}            the upload itself, on a laptop; elsewhere it goes to the store
 //	GET  /approvals                 list requests to people (status, cursor, limit)
 //	GET  /approvals/{id}            one request
 //	POST /approvals/{id}/decision   approve, deny or edit
 //
-// Bodies are strict JSON of at most 256 KiB: unknown keys, keys given twice and trailing text are refused, and so are unknown query
+// Bodies but that of PUT are strict JSON of at most 256 KiB: unknown keys, keys given twice and trailing text are refused, and so are unknown query
 // parameters. Errors are application/problem+json (RFC 9457); their types are listed with ProblemType and never change.
 package api

@@ -93,13 +93,7 @@ func (w *feedWatch) Moved(ctx context.Context, _ int64) error {
 	if w.feed.isClosed() {
 		return errClosed
 	}
-	if err := w.signal.Wait(ctx, 0); err != nil {
-		return err
-	}
-	if w.feed.isClosed() {
-		return errClosed
-	}
-	return nil
+	return w.signal.Wait(ctx, 0)
 }
 
 func (w *feedWatch) Stop() {

@@ -27,16 +27,41 @@ const (
 type server struct{ Backend }
 
 // endpoint answers one kind of request. A nil body with status 0 says that it has written its answer itself.
-type endpoint func(w http.ResponseWriter, r *http.Request, c Caller) (status int, body any, err error)
+type endpoint func(s *server, w http.ResponseWriter, r *http.Request, c Caller) (status int, body any, err error)
+
+// routes is the API, a line for each route. docs/openapi.yaml describes it, and a test holds the two together.
+var routes = []struct {
+	method, path string
+	endpoint     endpoint
+}{
+	{http.MethodPost, "/v1/runs", (*server).start},
+	{http.MethodGet, "/v1/runs", (*server).listRuns},
+	{http.MethodGet, "/v1/runs/{id}", (*server).showRun},
+	{http.MethodGet, "/v1/runs/{id}/messages", (*server).messages},
+	{http.MethodGet, "/v1/runs/{id}/calls", (*server).calls},
+	{http.MethodGet, "/v1/runs/{id}/events", (*server).events},
+	{http.MethodGet, "/v1/runs/{id}/replay", (*server).replay},
+	{http.MethodPost, "/v1/runs/{id}/input", (*server).input},
+	{http.MethodPost, "/v1/runs/{id}/cancel", (*server).cancel},
+	{http.MethodPost, "/v1/runs/{id}/fork", (*server).fork},
+	{http.MethodPost, "/v1/blobs", (*server).announce},
+	{http.MethodPut, "/v1/blobs/{sha256}", (*server).take},
+	{http.MethodGet, "/v1/approvals", (*server).listApprovals},
+	{http.MethodGet, "/v1/approvals/{id}", (*server).showApproval},
+	{http.MethodPost, "/v1/approvals/{id}/decision", (*server).decide},
+}
+
+// laterPaths are the paths that a later version will serve.
+var laterPaths = []string{"/a/{link}", "/slack/interactions"}
 
 // Handler serves the API. It keeps no state and is safe for concurrent use as far as b is.
 func Handler(b Backend) http.Handler {
 	s := &server{b}
 	mux := http.NewServeMux()
-	for path, byMethod := range s.routes() {
+	for path, byMethod := range endpoints() {
 		mux.Handle(path, s.route(byMethod))
 	}
-	for _, path := range []string{"/v1/blobs", "/v1/runs/{id}/fork", "/a/{link}", "/slack/interactions"} {
+	for _, path := range laterPaths {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			p := problem(NotSupported, "%s: not supported yet", r.URL.Path)
 			p.Status = http.StatusNotFound
@@ -49,33 +74,26 @@ func Handler(b Backend) http.Handler {
 	return mux
 }
 
-func (s *server) routes() map[string]map[string]endpoint {
-	get, post := http.MethodGet, http.MethodPost
-	return map[string]map[string]endpoint{
-		"/v1/runs":                    {get: s.listRuns, post: s.act(s.start)},
-		"/v1/runs/{id}":               {get: s.showRun},
-		"/v1/runs/{id}/messages":      {get: s.messages},
-		"/v1/runs/{id}/calls":         {get: s.calls},
-		"/v1/runs/{id}/events":        {get: s.events},
-		"/v1/runs/{id}/replay":        {get: s.replay},
-		"/v1/runs/{id}/input":         {post: s.act(s.input)},
-		"/v1/runs/{id}/cancel":        {post: s.act(s.cancel)},
-		"/v1/approvals":               {get: s.listApprovals},
-		"/v1/approvals/{id}":          {get: s.showApproval},
-		"/v1/approvals/{id}/decision": {post: s.act(s.decide)},
-	}
-}
-
 // Routes lists what a Handler answers, each as METHOD PATTERN, sorted.
 func Routes() []string {
 	var all []string
-	for path, byMethod := range (&server{}).routes() {
-		for method := range byMethod {
-			all = append(all, method+" "+path)
-		}
+	for _, r := range routes {
+		all = append(all, r.method+" "+r.path)
 	}
 	slices.Sort(all)
 	return all
+}
+
+// endpoints are the routes by path and method.
+func endpoints() map[string]map[string]endpoint {
+	byPath := map[string]map[string]endpoint{}
+	for _, r := range routes {
+		if byPath[r.path] == nil {
+			byPath[r.path] = map[string]endpoint{}
+		}
+		byPath[r.path][r.method] = r.endpoint
+	}
+	return byPath
 }
 
 // route picks the endpoint by method and writes what it answers.
@@ -102,6 +120,7 @@ func (s *server) route(byMethod map[string]endpoint) http.HandlerFunc {
 	}
 }
 
+// answer calls an endpoint on behalf of the caller. Those that act, by methods other than GET, wait until the backend is ready.
 func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
 	c, err := s.Caller(r)
 	var refused *Problem
@@ -111,19 +130,12 @@ func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (sta
 	if err != nil {
 		return 0, nil, problem(NotAllowed, "%v", err)
 	}
-	return e(w, r, c)
-}
-
-// act waits until the backend may act.
-func (s *server) act(e endpoint) endpoint {
-	return func(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-		if s.Ready != nil {
-			if err := s.Ready(r.Context()); err != nil {
-				return 0, nil, err
-			}
+	if s.Ready != nil && r.Method != http.MethodGet {
+		if err := s.Ready(r.Context()); err != nil {
+			return 0, nil, err
 		}
-		return e(w, r, c)
 	}
+	return e(s, w, r, c)
 }
 
 // refuse writes a problem. What went wrong inside is for the log, and for those who own the machine.

@@ -59,7 +59,7 @@ func (s *server) input(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 	if err != nil {
 		return 0, nil, err
 	}
-	steps, err := s.plan(l, b, c, key)
+	steps, err := s.plan(r.Context(), l, b, c, key)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -78,7 +78,7 @@ func (s *server) input(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 }
 
 // plan checks the whole input before any of it is done.
-func (s *server) plan(l store.Loaded, b Input, c Caller, key string) ([]step, error) {
+func (s *server) plan(ctx context.Context, l store.Loaded, b Input, c Caller, key string) ([]step, error) {
 	if len(b.Messages)+len(b.Decisions)+len(b.Answers) == 0 {
 		return nil, invalid("input: got nothing, want messages, decisions or answers")
 	}
@@ -104,6 +104,9 @@ func (s *server) plan(l store.Loaded, b Input, c Caller, key string) ([]step, er
 		said, err := readMessage(fmt.Sprintf("messages[%d]", i), m)
 		if err != nil {
 			return nil, err
+		}
+		if err := s.Inputs.Check(ctx, l.State.Tenant, said); err != nil {
+			return nil, fmt.Errorf("messages[%d]: %w", i, err)
 		}
 		id := key
 		if id != "" {

@@ -4,12 +4,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"mime"
 
 	"github.com/countersign/countersign/pkg/agent"
 )
 
-// MaxInline is the largest file in a message, in bytes before base64.
+// MaxInline is the largest file that stands in a message itself, in bytes before base64; a larger one is a blob.
 const MaxInline = 128 << 10
 
 // block is a content block as people may send it.
@@ -57,21 +56,18 @@ func (b block) check() error {
 }
 
 func (b block) checkMedia() error {
+	if b.Text != nil || b.MediaType == nil || (b.Data == nil) == (b.Blob == nil) {
+		return fmt.Errorf("want a media block of mediaType, data or blob, and perhaps name")
+	}
 	if b.Blob != nil {
-		return fmt.Errorf("blob: not supported yet; send the file inline as data")
-	}
-	if b.Text != nil || b.MediaType == nil || b.Data == nil {
-		return fmt.Errorf("want a media block of mediaType, data and perhaps name")
-	}
-	if _, _, err := mime.ParseMediaType(*b.MediaType); err != nil {
-		return fmt.Errorf("mediaType: got %q, want one such as image/png", *b.MediaType)
+		return agent.Media{MediaType: *b.MediaType, Blob: *b.Blob}.Check()
 	}
 	data, err := base64.StdEncoding.Strict().DecodeString(*b.Data)
 	if err != nil || len(data) == 0 {
 		return fmt.Errorf("data: want base64 of one byte or more")
 	}
 	if len(data) > MaxInline {
-		return fmt.Errorf("data: got %d bytes, want at most %d inline", len(data), MaxInline)
+		return fmt.Errorf("data: got %d bytes, want at most %d inline; upload it and name it as blob", len(data), MaxInline)
 	}
 	return nil
 }

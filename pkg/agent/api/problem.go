@@ -19,6 +19,7 @@ type ProblemType string
 const (
 	InvalidRequest   ProblemType = "invalid-request"
 	UnknownAgent     ProblemType = "unknown-agent"
+	UnknownBlob      ProblemType = "unknown-blob"
 	NotSupported     ProblemType = "not-supported"
 	EditRefused      ProblemType = "edit-refused"
 	Unauthenticated  ProblemType = "unauthenticated"
@@ -29,6 +30,8 @@ const (
 	ApprovalNotFound ProblemType = "approval-not-found"
 	BadMethod        ProblemType = "method-not-allowed"
 	RunFinished      ProblemType = "run-finished"
+	RunNotFinished   ProblemType = "run-not-finished"
+	CallRunning      ProblemType = "call-running"
 	KeyReused        ProblemType = "key-reused"
 	AlreadyDecided   ProblemType = "already-decided"
 	ApprovalExpired  ProblemType = "approval-expired"
@@ -48,6 +51,7 @@ var kinds = map[ProblemType]struct {
 }{
 	InvalidRequest:   {http.StatusBadRequest, "the request is not valid"},
 	UnknownAgent:     {http.StatusBadRequest, "there is no such agent"},
+	UnknownBlob:      {http.StatusBadRequest, "a message names a file that is not there"},
 	NotSupported:     {http.StatusBadRequest, "not supported yet"},
 	EditRefused:      {http.StatusBadRequest, "the edited arguments are refused"},
 	Unauthenticated:  {http.StatusUnauthorized, "nobody knows who you are"},
@@ -58,6 +62,8 @@ var kinds = map[ProblemType]struct {
 	ApprovalNotFound: {http.StatusNotFound, "there is no such approval"},
 	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
 	RunFinished:      {http.StatusConflict, "the run has finished"},
+	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
+	CallRunning:      {http.StatusConflict, "a call was running there"},
 	KeyReused:        {http.StatusConflict, "the key was used with another body"},
 	AlreadyDecided:   {http.StatusConflict, "somebody has decided already"},
 	ApprovalExpired:  {http.StatusConflict, "the request has expired"},
@@ -101,9 +107,13 @@ var causes = []struct {
 	kind ProblemType
 }{
 	{store.ErrNoRun, RunNotFound},
+	{store.ErrNoEntry, InvalidRequest},
+	{agent.ErrNotFinished, RunNotFinished},
+	{agent.ErrCallRunning, CallRunning},
 	{approval.ErrNotFound, ApprovalNotFound},
 	{runtime.ErrRunFinished, RunFinished},
 	{runtime.ErrKeyReused, KeyReused},
+	{runtime.ErrUnknownBlob, UnknownBlob},
 	{store.ErrOtherInput, KeyReused},
 	{approval.ErrForbidden, NotAllowed},
 	{approval.ErrExpired, ApprovalExpired},
@@ -124,6 +134,7 @@ func problemOf(err error) *Problem {
 	var decided *approval.DecidedError
 	var edit *approval.EditError
 	var start *runtime.BadStart
+	var fork *runtime.BadFork
 	var forbidden *agent.ApplyError
 	switch {
 	case errors.As(err, &p):
@@ -136,6 +147,8 @@ func problemOf(err error) *Problem {
 		return problem(EditRefused, "%v", edit)
 	case errors.As(err, &start):
 		return problem(InvalidRequest, "%v", start)
+	case errors.As(err, &fork):
+		return problem(InvalidRequest, "%v", fork)
 	case errors.As(err, &forbidden):
 		return problem(InvalidRequest, "%v", forbidden)
 	}

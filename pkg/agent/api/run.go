@@ -30,8 +30,9 @@ type Run struct {
 	Inbox          int                `json:"inbox,omitempty"` // inputs accepted and not applied yet: a waiting run that has some is about to go on
 	Summary        string             `json:"summary"`
 	Subject        string             `json:"subject,omitempty"`
-	Parent         string             `json:"parent,omitempty"`
-	Continues      string             `json:"continues,omitempty"`
+	Parent         string             `json:"parent,omitempty"`    // of a fork: the run it branched off
+	ParentSeq      *int64             `json:"parentSeq,omitempty"` // and that one's entry behind which the two part
+	Continues      string             `json:"continues,omitempty"` // the run whose conversation this one goes on with
 	StartedAt      time.Time          `json:"startedAt,omitzero"`
 	UpdatedAt      time.Time          `json:"updatedAt,omitzero"`
 	EndedAt        time.Time          `json:"endedAt,omitzero"`

@@ -18,9 +18,9 @@ type Start struct {
 	Agent         string            `json:"agent,omitempty"`
 	Definition    *agent.Definition `json:"definition,omitempty"` // instead of a registered agent; only where the backend is Local
 	Input         json.RawMessage   `json:"input,omitempty"`
-	Message       json.RawMessage   `json:"message,omitempty"` // a string, or a list of blocks
-	Key           string            `json:"key,omitempty"`     // idempotency key; or the header Idempotency-Key
-	Continues     string            `json:"continues,omitempty"`
+	Message       json.RawMessage   `json:"message,omitempty"`   // a string, or a list of blocks
+	Key           string            `json:"key,omitempty"`       // idempotency key; or the header Idempotency-Key
+	Continues     string            `json:"continues,omitempty"` // a finished run whose conversation goes on
 	Subject       string            `json:"subject,omitempty"`
 	AccessControl string            `json:"accessControl,omitempty"`
 }
@@ -39,8 +39,8 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 	if err := body(w, r, &b, false); err != nil {
 		return 0, nil, err
 	}
-	if b.Continues != "" {
-		return 0, nil, later("continues")
+	if b.Continues != "" && !runPattern.MatchString(b.Continues) {
+		return 0, nil, problem(RunNotFound, "continue run %q: no such run", b.Continues)
 	}
 	key, err := idempotencyKey(r, b.Key)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 	if err != nil {
 		return 0, nil, err
 	}
-	start := runtime.Start{Tenant: c.Tenant, Agent: def, Key: key, Input: b.Input, Subject: b.Subject, AccessControl: b.AccessControl}
+	start := runtime.Start{Tenant: c.Tenant, Agent: def, Key: key, Input: b.Input, Continues: b.Continues, Subject: b.Subject, AccessControl: b.AccessControl}
 	if b.Message != nil {
 		if start.Message, err = readMessage("message", b.Message); err != nil {
 			return 0, nil, err

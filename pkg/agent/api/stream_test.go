@@ -1,9 +1,12 @@
 package api_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +17,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/counting"
 )
 
 func types(events []api.Event) []string {
@@ -123,4 +128,91 @@ func (b *bench) stream(run string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	api.Handler(b.backend).ServeHTTP(w, r)
 	return w
+}
+
+// A stream that polls sends every event once, reads the journal only when there is something new, and looks less and less often.
+func TestStreamPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newUnserved(t, pay)
+		counts := counting.Wrap(b.backend.Table)
+		journal := store.NewJournal(counts, 0)
+		b.backend.Journal, b.backend.Feed = journal, api.NewPoll(journal, b.backend.Clock)
+		s, err := b.Starter.Start(t.Context(), runtime.Start{
+			Tenant: "default", Agent: b.agent("payer"), Message: []agent.UserBlock{{Block: agent.Text{Text: "pay"}}},
+		})
+		require.NoError(t, err)
+		synctest.Wait()
+		go func() {
+			time.Sleep(10 * time.Second)
+			_, err := b.backend.Desk.Decide(t.Context(), approval.Request{
+				Tenant: "default", ID: agent.ApprovalID(s.Run, "c1", 1), Action: approval.Approve,
+				By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+			})
+			require.NoError(t, err)
+		}()
+		begin := time.Now()
+		w := b.stream(s.Run)
+		require.Greater(t, time.Since(begin), 10*time.Second)
+		require.LessOrEqual(t, time.Since(begin), 12*time.Second)
+		require.Equal(t, 1, strings.Count(w.Body.String(), "event: run_started"))
+		require.Contains(t, w.Body.String(), "event: finished")
+		cost := counts.Snapshot()
+		require.EqualValues(t, 3, cost.Queries, "is there such a run; what is there; what is new")
+		require.LessOrEqual(t, cost.Gets, int64(8))
+	})
+}
+
+// held is a ResponseWriter that cannot flush: its client gets the answer as a whole.
+type held struct{ w *httptest.ResponseRecorder }
+
+func (h held) Header() http.Header         { return h.w.Header() }
+func (h held) Write(p []byte) (int, error) { return h.w.Write(p) }
+func (h held) WriteHeader(status int)      { h.w.WriteHeader(status) }
+
+// An answer that is held back stays small; its client resumes until it has everything, once.
+func TestHeldBackAnswerIsBounded(t *testing.T) {
+	b := newBench(t, `{"text": "done"}`)
+	run := b.start("k")
+	big, err := agent.MarshalEntry(agent.Entry{Writer: "w", Time: time.Unix(0, 0), Events: []agent.Event{
+		agent.Replied{Model: "m", Text: strings.Repeat("x", 300<<10)},
+	}})
+	require.NoError(t, err)
+	entry, err := agent.UnmarshalEntry(big)
+	require.NoError(t, err)
+	many := longJournal{Journal: b.backend.Journal}
+	for i := range int64(20) {
+		entry.Seq = i
+		many.entries = append(many.entries, entry)
+	}
+	b.backend.Journal = many
+	last, got := "", 0
+	for range 10 {
+		r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run.ID+"/events", nil)
+		r.Header.Set("Accept", "text/event-stream")
+		r.Header.Set("Last-Event-ID", last)
+		w := httptest.NewRecorder()
+		api.Handler(b.backend).ServeHTTP(held{w}, r)
+		require.LessOrEqual(t, w.Body.Len(), 2<<20+400<<10)
+		for line := range strings.SplitSeq(w.Body.String(), "\n") {
+			if id, ok := strings.CutPrefix(line, "id: "); ok {
+				require.Equal(t, fmt.Sprintf("%d.0", got), id)
+				last = id
+				got++
+			}
+		}
+		if got == 20 {
+			return
+		}
+	}
+	t.Fatalf("got %d of 20 events", got)
+}
+
+// longJournal is a journal with these entries.
+type longJournal struct {
+	api.Journal
+	entries []agent.Entry
+}
+
+func (j longJournal) Entries(_ context.Context, _, _ string, from int64) ([]agent.Entry, error) {
+	return j.entries[from:], nil
 }

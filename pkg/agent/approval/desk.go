@@ -38,7 +38,7 @@ type EditError struct{ Problem string }
 
 func (e *EditError) Error() string { return "edited arguments refused: " + e.Problem }
 
-// Desk records decisions. All fields are required. Safe for concurrent use.
+// Desk records decisions. All fields but Decided are required. Safe for concurrent use.
 type Desk struct {
 	Table       store.Table
 	Journal     *store.Journal
@@ -46,6 +46,9 @@ type Desk struct {
 	Definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)
 	Valid       agent.Validator
 	Wake        func(ctx context.Context, tenant, run string) error // completes the parked run's task token, if it has one
+
+	// Decided is told of a decision once it is recorded, before the run is woken. Nil = nobody is.
+	Decided func(ctx context.Context, a Approval)
 }
 
 // Request is one person's decision as it reaches the choke point. By comes from what authenticated the person, never from
@@ -71,6 +74,9 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 	if a.Status == Pending {
 		if a, err = d.record(ctx, a, r); err != nil {
 			return Approval{}, err
+		}
+		if d.Decided != nil {
+			d.Decided(ctx, a)
 		}
 	} else if !sameDecision(a, r) {
 		return Approval{}, &DecidedError{Approval: a}

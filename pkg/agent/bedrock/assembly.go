@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 )
 
-// MaxReply is how many bytes of text and of tool input a reply may have together; a longer one is ModelInvalid.
+// MaxReply is how many bytes of text, reasoning and tool input a reply may have together; a longer one is ModelInvalid.
 const MaxReply = 16 << 20
 
 // maxCalls bounds the tool calls of one reply; no model makes as many on purpose.
@@ -24,16 +24,17 @@ const maxCalls = 1000
 
 // assembly is a reply under way, of either form.
 type assembly struct {
-	model   string
-	onText  func(string)
-	text    strings.Builder
-	calls   []*callParts
-	blocks  map[int32]*callParts // the calls of a stream by their content block
-	size    int
-	stop    string
-	stopped bool // messageStop came
-	metered bool // metadata came
-	usage   agent.Usage
+	model    string
+	onText   func(string)
+	text     strings.Builder
+	calls    []*callParts
+	blocks   map[int32]*callParts // the calls of a stream by their content block
+	thoughts []*thought
+	size     int
+	stop     string
+	stopped  bool // messageStop came
+	metered  bool // metadata came
+	usage    agent.Usage
 }
 
 // callParts is a tool call under way. A server's is carried out by the model's own side and is none of ours.
@@ -100,6 +101,8 @@ func (a *assembly) addBlock(place int32, b types.ContentBlock) error {
 			return err
 		}
 		return a.addInput(place, string(input))
+	case *types.ContentBlockMemberReasoningContent:
+		return a.addReasoning(place, wholeThought(b.Value))
 	}
 	return nil
 }
@@ -159,11 +162,11 @@ func (a *assembly) routed(t *types.PromptRouterTrace) {
 	}
 }
 
-// reply is what was put together, calls in order of their content blocks.
+// reply is what was put together, calls and reasoning in order of their content blocks.
 func (a *assembly) reply() (agent.Reply, error) {
 	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
 	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.stop, Usage: a.usage}
-	first := map[string]*callParts{}
+	first, kept := map[string]*callParts{}, []int32{}
 	for _, c := range a.calls {
 		if c.server {
 			continue
@@ -175,10 +178,31 @@ func (a *assembly) reply() (agent.Reply, error) {
 		if again {
 			continue
 		}
-		first[c.id] = c
+		first[c.id], kept = c, append(kept, c.place)
 		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: c.json()})
 	}
-	return r, nil
+	var err error
+	if r.Reasoning, err = a.reasoning(kept); err != nil {
+		return agent.Reply{}, err
+	}
+	return r, a.gaveUp(r)
+}
+
+// gaveUp is the failure of a model that ended without a reply: what it made was no call and no text that anybody could read, which
+// may pass, or there was no room left to say anything.
+func (a *assembly) gaveUp(r agent.Reply) error {
+	if len(r.Calls) > 0 {
+		return nil
+	}
+	switch types.StopReason(a.stop) {
+	case types.StopReasonMalformedToolUse, types.StopReasonMalformedModelOutput:
+		return failed(agent.ModelServer, "reply cannot be read, "+a.stop)
+	case types.StopReasonModelContextWindowExceeded:
+		if blank(r.Text) {
+			return failed(agent.ModelContextOverflow, "reply is empty, "+a.stop)
+		}
+	}
+	return nil
 }
 
 // repeats reports whether c is a call that the reply has already. The same id with the same name and input is one call told

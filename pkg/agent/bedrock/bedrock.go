@@ -7,9 +7,14 @@
 // it. No error text holds a credential, anything of the request, or anything the service wrote but the error codes of a list
 // known here.
 //
-// What is left out. Reasoning blocks are read and dropped, because a reply has no place for them, and are never sent.
-// A reply is never asked for in a JSON schema, because a request has none; OutputConfig.TextFormat is where it would go,
-// with the schema as a string.
+// Reasoning. A reply's reasoning is kept byte for byte and sent back where it stood, to the very model that wrote it and only with
+// the proof it came with, a signature or redacted content: Bedrock refuses reasoning without one, and a model that of another.
+// What ends a turn with reasoning is not sent back either: Bedrock refuses such turns too. A prompt router may ask
+// another model the next time; what its models reasoned bears their names and is not sent.
+//
+// Caching. Model.Cache puts cache points behind the system prompt, the tools (Claude's alone take one there) and the last two
+// messages of the user's, so that each request reads what the one before it wrote. They are four, which is all that Bedrock takes.
+// Models that cannot cache refuse such requests.
 package bedrock
 
 import (
@@ -33,9 +38,6 @@ type Config struct {
 	Client API
 	// Stream asks through ConverseStream, else through Converse. Only a stream keeps a call's input byte for byte.
 	Stream bool
-	// CachePoints marks the end of the system prompt and of the tools as a cache point (5 minutes). Models that cannot cache
-	// refuse such requests.
-	CachePoints bool
 	// OnText, if not nil, is called with pieces of text as they arrive, in order, before Generate returns: one piece a block
 	// without Stream. A request that fails afterwards has shown text that is in no reply; Request.Attempt tells attempts apart.
 	OnText func(r agent.Request, text string)
@@ -43,10 +45,9 @@ type Config struct {
 
 // Model asks any model of one account and region. It is safe for concurrent use if OnText is.
 type Model struct {
-	client      API
-	stream      bool
-	cachePoints bool
-	onText      func(agent.Request, string)
+	client API
+	stream bool
+	onText func(agent.Request, string)
 }
 
 // New makes a model. It panics without a client, which is a programming error.
@@ -54,7 +55,7 @@ func New(c Config) *Model {
 	if c.Client == nil {
 		panic("bedrock: no client")
 	}
-	return &Model{client: c.Client, stream: c.Stream, cachePoints: c.CachePoints, onText: c.OnText}
+	return &Model{client: c.Client, stream: c.Stream, onText: c.OnText}
 }
 
 // NewClient makes the SDK's client. Endpoint replaces the region's own, "" = does not. The SDK itself reads one variable of the
@@ -97,7 +98,7 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if r.Model.BaseURL != "" {
 		return agent.Reply{}, failed(agent.ModelInvalid, "request is for another server")
 	}
-	p, err := newPrompt(r, m.cachePoints)
+	p, err := newPrompt(r)
 	if err != nil {
 		return agent.Reply{}, err
 	}
@@ -114,7 +115,11 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err != nil {
 		return agent.Reply{}, err
 	}
-	return a.reply()
+	reply, err := a.reply()
+	if err != nil {
+		return agent.Reply{}, err
+	}
+	return reply, nil
 }
 
 func (m *Model) converse(ctx context.Context, p prompt, a *assembly) error {

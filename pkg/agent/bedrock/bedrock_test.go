@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,19 @@ func call(id, name, input string) agent.ReplyCall {
 	return agent.ReplyCall{ID: id, Name: name, Input: json.RawMessage(input)}
 }
 
+func signed(model, text, signature string) agent.Reasoning {
+	return agent.Reasoning{Text: text, Signature: signature, Provider: "bedrock", Model: model}
+}
+
+// thoughts are reasoning at one place.
+func thoughts(text, calls int, all ...agent.Reasoning) []agent.ReplyReasoning {
+	var out []agent.ReplyReasoning
+	for _, b := range all {
+		out = append(out, agent.ReplyReasoning{Reasoning: b, AfterText: text, AfterCalls: calls})
+	}
+	return out
+}
+
 func blocks(bs ...bedrockfake.Block) bedrockfake.Reply { return bedrockfake.Reply{Blocks: bs} }
 
 // Either way of asking gives the same reply, and the text shown is the text replied.
@@ -55,8 +69,23 @@ func TestReplies(t *testing.T) {
 		{"no input", blocks(bedrockfake.ToolUse("a", "ping")), agent.Reply{StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "ping", `{}`)}}},
 		{"digits", blocks(bedrockfake.ToolUse("a", "pay", `{"amount":12345678901234567890.10,"rate":1e-7}`)),
 			agent.Reply{StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "pay", `{"amount":12345678901234567890.10,"rate":1e-7}`)}}},
-		{"reasoning", blocks(bedrockfake.Reasoning("secret thoughts", "sig"), bedrockfake.Text("a"), get),
-			agent.Reply{Text: "a", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}}},
+		{"reasoning", blocks(bedrockfake.Reasoning("s+/=", "sec", "ret <é>"), bedrockfake.Text("a"), get),
+			agent.Reply{Text: "a", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}, Reasoning: thoughts(0, 0, signed("m", "secret <é>", "s+/="))}},
+		{"reasoning here and there", blocks(bedrockfake.Redacted([]byte{0}, []byte{255, 1}), bedrockfake.Text("a"), bedrockfake.Unsigned("b"), bedrockfake.Text("c"), get, bedrockfake.Reasoning("s")),
+			agent.Reply{Text: "ac", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}, Reasoning: slices.Concat(
+				thoughts(0, 0, agent.Reasoning{Redacted: []byte{0, 255, 1}, Provider: "bedrock", Model: "m"}), thoughts(1, 0, signed("m", "b", "")), thoughts(2, 1, signed("m", "", "s")))}},
+		{"reasoning alone", blocks(bedrockfake.Reasoning("s", "a")), agent.Reply{StopReason: "end_turn", Reasoning: thoughts(0, 0, signed("m", "a", "s"))}},
+		{"reasoning that is none", blocks(bedrockfake.Unsigned(""), bedrockfake.Redacted(nil), bedrockfake.Text("a")), agent.Reply{Text: "a", StopReason: "end_turn"}},
+		{"an unknown block behind reasoning", blocks(bedrockfake.Reasoning("s", "a"), bedrockfake.Other("hologram", "x"), bedrockfake.Text("b")),
+			agent.Reply{Text: "b", StopReason: "end_turn", Reasoning: thoughts(0, 0, signed("m", "a", "s"))}},
+		{"reasoning of a kind not known yet", blocks(bedrockfake.Other("reasoningContent", map[string]string{"hologram": "x"}), bedrockfake.Text("b")),
+			agent.Reply{Text: "b", StopReason: "end_turn"}},
+		{"reasoning behind a prompt router", bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Reasoning("s", "a"), bedrockfake.Text("b")}, Router: "m-2"},
+			agent.Reply{Model: "m-2", Text: "b", StopReason: "end_turn", Reasoning: thoughts(0, 0, signed("m-2", "a", "s"))}},
+		{"a call beside what cannot be read", bedrockfake.Reply{Blocks: []bedrockfake.Block{get}, StopReason: "malformed_tool_use"},
+			agent.Reply{StopReason: "malformed_tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}}},
+		{"a text that ends with the window", bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("a")}, StopReason: "model_context_window_exceeded"},
+			agent.Reply{Text: "a", StopReason: "model_context_window_exceeded"}},
 		{"an unknown block behind a text", blocks(bedrockfake.Text("a"), bedrockfake.Other("hologram", "x"), bedrockfake.Text("b")),
 			agent.Reply{Text: "ab", StopReason: "end_turn"}},
 		{"an unknown block behind a call", blocks(get, bedrockfake.Other("hologram", map[string]int{"y": 1}), bedrockfake.Other("hologram", 1)),
@@ -72,7 +101,7 @@ func TestReplies(t *testing.T) {
 		}, bedrockfake.Text("a")), agent.Reply{Text: "a", StopReason: "tool_use"}},
 		{"a prompt router", bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("a")}, Router: "m-2"}, agent.Reply{Model: "m-2", Text: "a", StopReason: "end_turn"}},
 	}
-	for _, reason := range []string{"max_tokens", "malformed_tool_use", "malformed_model_output", "model_context_window_exceeded", "guardrail_intervened", "not known yet"} {
+	for _, reason := range []string{"max_tokens", "stop_sequence", "content_filtered", "guardrail_intervened", "not known yet"} {
 		tests = append(tests, struct {
 			name  string
 			reply bedrockfake.Reply
@@ -99,6 +128,33 @@ func TestReplies(t *testing.T) {
 				require.Zero(t, server.Left())
 				require.Equal(t, stream, server.Requests()[0].Stream)
 			})
+		}
+	}
+}
+
+// A reply that nobody could read may come out better the next time; one that had no room will not.
+func TestRepliesThatAreNone(t *testing.T) {
+	said := []bedrockfake.Block{bedrockfake.Reasoning("s", "canary"), bedrockfake.Text("canary")}
+	tests := []struct {
+		blocks []bedrockfake.Block
+		stop   string
+		class  agent.ModelErrorClass
+		want   string
+	}{
+		{nil, "malformed_tool_use", agent.ModelServer, "reply cannot be read, malformed_tool_use"},
+		{said, "malformed_tool_use", agent.ModelServer, "reply cannot be read, malformed_tool_use"},
+		{nil, "malformed_model_output", agent.ModelServer, "reply cannot be read, malformed_model_output"},
+		{said, "malformed_model_output", agent.ModelServer, "reply cannot be read, malformed_model_output"},
+		{nil, "model_context_window_exceeded", agent.ModelContextOverflow, "reply is empty, model_context_window_exceeded"},
+		{said[:1], "model_context_window_exceeded", agent.ModelContextOverflow, "reply is empty, model_context_window_exceeded"},
+	}
+	for _, tt := range tests {
+		for _, stream := range []bool{false, true} {
+			m, _ := against(t, Config{Stream: stream}, bedrockfake.Reply{Blocks: tt.blocks, StopReason: tt.stop})
+			reply, err := m.Generate(context.Background(), request())
+			requireClass(t, tt.class, err)
+			require.Equal(t, tt.want, failureOf(t, err).Message)
+			require.Equal(t, agent.Reply{}, reply)
 		}
 	}
 }

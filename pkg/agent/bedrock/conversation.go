@@ -21,7 +21,10 @@ const (
 	opening = "(The beginning of this conversation is left out.)"
 )
 
-// conversation groups one-block messages into Converse's. A turn's texts and calls become one assistant message; its results
+// provider is this adapter's name in a definition.
+const provider = "bedrock"
+
+// conversation groups one-block messages into Converse's. A turn's texts, calls and reasoning become one assistant message; its results
 // follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns comes behind
 // them in the same user message. Blank texts are left out, and what stood at either side of one is joined.
 //
@@ -31,7 +34,7 @@ func conversation(model string, messages []agent.Message) ([]types.Message, erro
 	if err != nil {
 		return nil, failed(agent.ModelInvalid, err.Error())
 	}
-	g := grouping{results: results, documents: names{}, marksErrors: marksErrors(model)}
+	g := grouping{model: model, results: results, attachments: attachments{names: names{}}, marksErrors: marksErrors(model)}
 	for i, m := range messages {
 		if err := g.add(m); err != nil {
 			return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
@@ -53,10 +56,12 @@ func marksErrors(model string) bool {
 
 // grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's, never both.
 type grouping struct {
+	model       string
 	out         []types.Message
 	results     map[string]agent.ToolResult
-	documents   names
+	attachments attachments
 	marksErrors bool
+	thoughts    []types.ContentBlock // reasoning that the turn has yet to go on behind
 	turn        []types.ContentBlock
 	calls       []string // of turn
 	user        []types.ContentBlock
@@ -71,12 +76,14 @@ func (g *grouping) add(m agent.Message) error {
 		if m.Role == agent.RoleAssistant || b.Data == "" {
 			return errors.New("is media that is the model's own or was not resolved")
 		}
-		block, err := g.documents.mediaBlock(b)
+		block, err := g.attachments.block(b)
 		if err != nil {
 			return err
 		}
 		g.endTurn()
 		g.user = append(g.user, block)
+	case agent.Reasoning:
+		g.think(b)
 	case agent.ToolUse:
 		return g.call(b)
 	case agent.ToolResult:
@@ -98,12 +105,38 @@ func (g *grouping) say(role agent.Role, text string) {
 	block := &types.ContentBlockMemberText{Value: text}
 	if role == agent.RoleAssistant {
 		g.endCalls()
-		g.endUser()
-		g.turn = append(g.turn, block)
+		g.goOn(block)
 		return
 	}
 	g.endTurn()
 	g.user = append(g.user, block)
+}
+
+// think holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof, of another provider
+// or of another model is left out.
+func (g *grouping) think(b agent.Reasoning) {
+	if b.Provider != provider || b.Model != g.model {
+		return
+	}
+	switch {
+	case len(b.Redacted) > 0:
+		g.thoughts = append(g.thoughts, reasoning(&types.ReasoningContentBlockMemberRedactedContent{Value: b.Redacted}))
+	case b.Signature != "":
+		g.thoughts = append(g.thoughts, reasoning(&types.ReasoningContentBlockMemberReasoningText{
+			Value: types.ReasoningTextBlock{Text: aws.String(b.Text), Signature: aws.String(b.Signature)},
+		}))
+	}
+}
+
+func reasoning(b types.ReasoningContentBlock) types.ContentBlock {
+	return &types.ContentBlockMemberReasoningContent{Value: b}
+}
+
+// goOn adds a block to the model's turn, behind the reasoning that came before it.
+func (g *grouping) goOn(block types.ContentBlock) {
+	g.endUser()
+	g.turn = append(append(g.turn, g.thoughts...), block)
+	g.thoughts = nil
 }
 
 func (g *grouping) call(b agent.ToolUse) error {
@@ -111,8 +144,7 @@ func (g *grouping) call(b agent.ToolUse) error {
 	if err != nil {
 		return err
 	}
-	g.endUser()
-	g.turn = append(g.turn, &types.ContentBlockMemberToolUse{Value: types.ToolUseBlock{
+	g.goOn(&types.ContentBlockMemberToolUse{Value: types.ToolUseBlock{
 		ToolUseId: aws.String(b.ID), Name: aws.String(b.Name), Input: verbatim(input),
 	}})
 	g.calls = append(g.calls, b.ID)
@@ -142,6 +174,7 @@ func (g *grouping) endCalls() {
 
 // endTurn closes the model's turn and opens the user's with the results of its calls.
 func (g *grouping) endTurn() {
+	g.thoughts = nil
 	if len(g.turn) == 0 {
 		return
 	}

@@ -41,11 +41,34 @@ var documentFormats = map[string]types.DocumentFormat{
 	"text/xml":         types.DocumentFormatTxt,
 }
 
-// names are the document names that a request has so far, in lower case: Bedrock refuses a name that comes twice.
-type names map[string]bool
+var videoFormats = map[string]types.VideoFormat{
+	"video/mp4":        types.VideoFormatMp4,
+	"video/quicktime":  types.VideoFormatMov,
+	"video/x-matroska": types.VideoFormatMkv,
+	"video/webm":       types.VideoFormatWebm,
+	"video/x-flv":      types.VideoFormatFlv,
+	"video/mpeg":       types.VideoFormatMpeg,
+	"video/x-ms-wmv":   types.VideoFormatWmv,
+	"video/3gpp":       types.VideoFormatThreeGp,
+}
 
-// mediaBlock makes a block of media; its error completes the sentence "message 3 ...".
-func (n names) mediaBlock(m agent.Media) (types.ContentBlock, error) {
+// What Bedrock takes in one request, whatever the model. Images have no bounds of the service's own, and neither has the size of
+// a PDF or DOCX that the newer models read as pictures: what a model makes of those, it says itself.
+const (
+	maxDocuments = 5
+	maxDocument  = 9 << 19  // bytes of a document that is read as text: 4.5 MiB
+	maxMedia     = 25 << 20 // bytes of all media together; more is no request at all
+)
+
+// attachments are the media of a request so far.
+type attachments struct {
+	names     names
+	documents int
+	bytes     int
+}
+
+// block makes a block of media; its error completes the sentence "message 3 ...".
+func (a *attachments) block(m agent.Media) (types.ContentBlock, error) {
 	data, err := base64.StdEncoding.DecodeString(m.Data)
 	if err != nil || len(data) == 0 {
 		return nil, errors.New("is media whose data is not base64")
@@ -54,18 +77,44 @@ func (n names) mediaBlock(m agent.Media) (types.ContentBlock, error) {
 	if err != nil {
 		return nil, errors.New("is media without a media type")
 	}
+	if a.bytes += len(data); a.bytes > maxMedia {
+		return nil, fmt.Errorf("is media with which the request has %d bytes of it; Bedrock takes at most %d", a.bytes, maxMedia)
+	}
 	if format, ok := imageFormats[kind]; ok {
 		return &types.ContentBlockMemberImage{Value: types.ImageBlock{
 			Format: format, Source: &types.ImageSourceMemberBytes{Value: data},
 		}}, nil
 	}
-	if format, ok := documentFormats[kind]; ok {
-		return &types.ContentBlockMemberDocument{Value: types.DocumentBlock{
-			Format: format, Name: aws.String(n.take(m.Name)), Source: &types.DocumentSourceMemberBytes{Value: data},
+	if format, ok := videoFormats[kind]; ok {
+		return &types.ContentBlockMemberVideo{Value: types.VideoBlock{
+			Format: format, Source: &types.VideoSourceMemberBytes{Value: data},
 		}}, nil
 	}
-	return nil, errors.New("is media of a type that Bedrock does not take")
+	return a.document(kind, m.Name, data)
 }
+
+func (a *attachments) document(kind, name string, data []byte) (types.ContentBlock, error) {
+	format, ok := documentFormats[kind]
+	if !ok && strings.HasPrefix(kind, "text/") {
+		format, ok = types.DocumentFormatTxt, true
+	}
+	if !ok {
+		return nil, errors.New("is media of a type that Bedrock does not take")
+	}
+	pictured := format == types.DocumentFormatPdf || format == types.DocumentFormatDocx
+	if len(data) > maxDocument && !pictured {
+		return nil, fmt.Errorf("is a document of %d bytes; Bedrock takes at most %d", len(data), maxDocument)
+	}
+	if a.documents++; a.documents > maxDocuments {
+		return nil, fmt.Errorf("is a document too many; Bedrock takes at most %d in a request", maxDocuments)
+	}
+	return &types.ContentBlockMemberDocument{Value: types.DocumentBlock{
+		Format: format, Name: aws.String(a.names.take(name)), Source: &types.DocumentSourceMemberBytes{Value: data},
+	}}, nil
+}
+
+// names are the document names that a request has so far, in lower case: Bedrock refuses a name that comes twice.
+type names map[string]bool
 
 // take makes a name that is allowed and not taken. The same documents in the same order get the same names, so that a cached
 // beginning stays one.

@@ -1,12 +1,14 @@
 package bedrock
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/document"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -19,45 +21,71 @@ type prompt struct {
 	messages  []types.Message
 	inference *types.InferenceConfiguration
 	tools     *types.ToolConfiguration
+	output    *types.OutputConfig
+	options   document.Interface
 }
 
-func newPrompt(r agent.Request, cachePoints bool) (prompt, error) {
-	p := prompt{model: aws.String(r.Model.ID), system: system(r.System, cachePoints), inference: inference(r.Model)}
+func newPrompt(r agent.Request) (prompt, error) {
+	p := prompt{model: aws.String(r.Model.ID), system: system(r.System), inference: inference(r.Model)}
 	var err error
 	if p.messages, err = conversation(r.Model.ID, r.Messages); err != nil {
 		return prompt{}, err
 	}
-	p.tools, err = tools(r, cachePoints)
-	return p, err
+	if p.tools, err = tools(r); err != nil {
+		return prompt{}, err
+	}
+	if p.output, err = output(r.Output); err != nil {
+		return prompt{}, err
+	}
+	if len(r.Model.Options) > 0 {
+		if !isObject(r.Model.Options) {
+			return prompt{}, failed(agent.ModelInvalid, "model's options are not a JSON object")
+		}
+		p.options = verbatim(r.Model.Options)
+	}
+	p.mark(r.Model)
+	return p, nil
 }
 
 func (p prompt) whole() *bedrockruntime.ConverseInput {
 	return &bedrockruntime.ConverseInput{
-		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools,
+		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools, OutputConfig: p.output,
+		AdditionalModelRequestFields: p.options,
 	}
 }
 
 func (p prompt) stream() *bedrockruntime.ConverseStreamInput {
 	return &bedrockruntime.ConverseStreamInput{
-		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools,
+		ModelId: p.model, System: p.system, Messages: p.messages, InferenceConfig: p.inference, ToolConfig: p.tools, OutputConfig: p.output,
+		AdditionalModelRequestFields: p.options,
 	}
 }
 
-// system is nil where there is nothing to say: a blank text is refused, and so is a cache point with nothing before it.
-func system(text string, cachePoint bool) []types.SystemContentBlock {
+// system is nil where there is nothing to say: a blank text is refused.
+func system(text string) []types.SystemContentBlock {
 	if blank(text) {
 		return nil
 	}
-	blocks := []types.SystemContentBlock{&types.SystemContentBlockMemberText{Value: text}}
-	if cachePoint {
-		blocks = append(blocks, &types.SystemContentBlockMemberCachePoint{Value: fiveMinutes()})
-	}
-	return blocks
+	return []types.SystemContentBlock{&types.SystemContentBlockMemberText{Value: text}}
 }
 
-// fiveMinutes is a cache point with the life that every caching model has.
-func fiveMinutes() types.CachePointBlock {
-	return types.CachePointBlock{Type: types.CachePointTypeDefault}
+// outputName is a schema's name where the request has none.
+const outputName = "output"
+
+// output is nil for free text, and for JSON of any form, which Converse cannot be asked for.
+func output(f agent.OutputFormat) (*types.OutputConfig, error) {
+	if !f.JSON || len(f.Schema) == 0 {
+		return nil, nil
+	}
+	if !isObject(f.Schema) {
+		return nil, failed(agent.ModelInvalid, "output "+errSchema.Error())
+	}
+	return &types.OutputConfig{TextFormat: &types.OutputFormat{
+		Type: types.OutputFormatTypeJsonSchema,
+		Structure: &types.OutputFormatStructureMemberJsonSchema{Value: types.JsonSchemaDefinition{
+			Name: aws.String(cmp.Or(f.Name, outputName)), Schema: aws.String(string(f.Schema)),
+		}},
+	}}, nil
 }
 
 // inference is nil where the model's own defaults hold.
@@ -81,7 +109,7 @@ const withdrawn = "This tool is not available any more. Do not call it."
 // tools is nil where there are none. Converse refuses a conversation that has tool blocks in it and no tools beside it, and
 // has no way to forbid calls: when a request offers no tools, the conversation's own are listed as withdrawn, in order of
 // their first use. A model that calls one all the same calls a tool that the core does not know, which the gate refuses.
-func tools(r agent.Request, cachePoint bool) (*types.ToolConfiguration, error) {
+func tools(r agent.Request) (*types.ToolConfiguration, error) {
 	specs := r.Tools
 	if len(specs) == 0 {
 		specs = used(r.Messages)
@@ -100,9 +128,6 @@ func tools(r agent.Request, cachePoint bool) (*types.ToolConfiguration, error) {
 			t.Description = aws.String(s.Description)
 		}
 		c.Tools = append(c.Tools, &types.ToolMemberToolSpec{Value: t})
-	}
-	if cachePoint {
-		c.Tools = append(c.Tools, &types.ToolMemberCachePoint{Value: fiveMinutes()})
 	}
 	return c, nil
 }

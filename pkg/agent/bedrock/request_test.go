@@ -2,6 +2,7 @@ package bedrock
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -67,16 +68,12 @@ func TestRequest(t *testing.T) {
 		require.Equal(t, stream, got.Stream)
 		require.Contains(t, got.Header.Get("Authorization"), "AWS4-HMAC-SHA256 ")
 		require.Equal(t, `{`+inference+`,`+messages+`,"system":[{"text":"Be <brief>."}],"toolConfig":{"tools":[`+get+`,`+ping+`]}}`, string(got.Body))
-
-		got = sent(t, Config{Stream: stream, CachePoints: true}, r)
-		const point = `{"cachePoint":{"type":"default"}}`
-		require.Equal(t, `{`+inference+`,`+messages+`,"system":[{"text":"Be <brief>."},`+point+`],"toolConfig":{"tools":[`+get+`,`+ping+`,`+point+`]}}`, string(got.Body))
 	}
 }
 
 func TestSmallestRequest(t *testing.T) {
 	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, System: " \n", Messages: []agent.Message{ask("a")}}
-	require.Equal(t, `{"messages":[{"content":[{"text":"a"}],"role":"user"}]}`, string(sent(t, Config{CachePoints: true}, r).Body))
+	require.Equal(t, `{"messages":[{"content":[{"text":"a"}],"role":"user"}]}`, string(sent(t, Config{}, r).Body))
 	zero := 0.0
 	r.Model.Temperature = &zero
 	require.Equal(t, `{"inferenceConfig":{"temperature":0},"messages":[{"content":[{"text":"a"}],"role":"user"}]}`, string(sent(t, Config{}, r).Body))
@@ -109,6 +106,9 @@ func TestConversation(t *testing.T) {
 	}
 	asked := the("user", text("q"))
 	image := `{"image":{"format":"png","source":{"bytes":"AAAA"}}}`
+	visual := func(kind, format string) string {
+		return fmt.Sprintf(`{%q:{"format":%q,"source":{"bytes":"AAAA"}}}`, kind, format)
+	}
 	document := func(name, format string) string {
 		return fmt.Sprintf(`{"document":{"name":%q,"format":%q,"source":{"bytes":"BBBB"}}}`, name, format)
 	}
@@ -144,9 +144,18 @@ func TestConversation(t *testing.T) {
 			[]string{the("user", document("x-pdf", "pdf"), text(attached))}},
 		{"names and types", []agent.Message{
 			ask("q"), media("Q1 [draft] (2)/été.TXT", "text/plain; charset=utf-8", "BBBB"), media("x", "text/csv", "BBBB"), media("X", "text/markdown", "BBBB"),
-			media("x", "application/json", "BBBB"), media("x (2)", "text/html", "BBBB"), media("../ ", "application/msword", "BBBB"), media("", "application/vnd.ms-excel", "BBBB"),
+			media("x", "application/json", "BBBB"), media("x (2)", "text/html", "BBBB"),
 		}, []string{the("user", text("q"), document("Q1 [draft] (2)-t-TXT", "txt"), document("x", "csv"), document("X (2)", "md"),
-			document("x (3)", "txt"), document("x (2) (2)", "html"), document("document", "doc"), document("document (2)", "xls"))}},
+			document("x (3)", "txt"), document("x (2) (2)", "html"))}},
+		{"more names and types", []agent.Message{
+			ask("q"), media("../ ", "application/msword", "BBBB"), media("", "application/vnd.ms-excel", "BBBB"), media("a", "text/x-python", "BBBB"),
+			media("b", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", "BBBB"), media("c", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "BBBB"),
+		}, []string{the("user", text("q"), document("document", "doc"), document("document (2)", "xls"), document("a", "txt"), document("b", "docx"), document("c", "xlsx"))}},
+		{"pictures and films", []agent.Message{
+			ask("q"), media("", "image/jpeg", "AAAA"), media("", "image/jpg", "AAAA"), media("", "image/gif", "AAAA"), media("", "IMAGE/WebP", "AAAA"), media("", "video/mp4", "AAAA"), media("", "video/3gpp", "AAAA"),
+		}, []string{the("user", text("q"), visual("image", "jpeg"), visual("image", "jpeg"), visual("image", "gif"), visual("image", "webp"), visual("video", "mp4"), visual("video", "three_gp"))}},
+		{"a document of a tool", []agent.Message{ask("q"), use("b", `{}`), result("b", "1"), media("x", "application/pdf", "BBBB")},
+			[]string{asked, the("assistant", callB), the("user", resultOf("b", "1"), document("x", "pdf"), text(attached))}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -180,6 +189,8 @@ func TestToolErrors(t *testing.T) {
 
 func TestRequestsThatCannotBeMade(t *testing.T) {
 	of := func(messages ...agent.Message) agent.Request { return agent.Request{Messages: messages} }
+	doc := media("canary", "application/pdf", "AAAA")
+	half := media("canary", "video/mp4", base64.StdEncoding.EncodeToString(make([]byte, maxMedia/2)))
 	tests := []struct {
 		name string
 		r    agent.Request
@@ -196,6 +207,11 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 		{"result without a call", of(result("canary", ""), use("canary", "{}")), "message 0 is a tool_result without its tool_use"},
 		{"id twice", of(use("canary", "{}"), use("canary", "{}")), "message 1 is a tool_use whose id is taken"},
 		{"input that is no JSON", of(use("canary", "canary")), "message 0 is a tool_use whose input is not JSON"},
+		{"a text document that is too large", of(ask("a"), media("canary", "text/csv", base64.StdEncoding.EncodeToString(make([]byte, maxDocument+1)))), "message 1 is a document of 4718593 bytes; Bedrock takes at most 4718592"},
+		{"too many documents", of(ask("a"), doc, doc, doc, ask("b"), doc, doc, doc), "message 7 is a document too many; Bedrock takes at most 5 in a request"},
+		{"too much media", of(half, half, media("canary", "image/png", "AAAA")), "message 2 is media with which the request has 26214403 bytes of it; Bedrock takes at most 26214400"},
+		{"an output schema that is no object", agent.Request{Messages: []agent.Message{ask("a")}, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(`["canary"]`)}}, "output has a schema that is not a JSON object"},
+		{"options that are no object", agent.Request{Model: agent.ModelSpec{Options: json.RawMessage(`["canary"]`)}, Messages: []agent.Message{ask("a")}}, "model's options are not a JSON object"},
 		{"no block", of(agent.Message{Role: agent.RoleUser}), "message 0 has no block"},
 		{"schema that is no JSON", agent.Request{Messages: []agent.Message{ask("a")}, Tools: []agent.ToolSpec{{Name: "a"}, {Name: "b", Schema: json.RawMessage(`canary`)}}}, "tool 1 has a schema that is not a JSON object"},
 		{"schema that is no object", agent.Request{Messages: []agent.Message{ask("a")}, Tools: []agent.ToolSpec{{Name: "a", Schema: json.RawMessage(`true`)}}}, "tool 0 has a schema that is not a JSON object"},
@@ -223,10 +239,10 @@ func TestNeutral(t *testing.T) {
 func conversations() *rapid.Generator[[]agent.Message] {
 	return rapid.Custom(func(t *rapid.T) []agent.Message {
 		var messages []agent.Message
-		calls := 0
+		calls, documents := 0, 0
 		for range rapid.IntRange(0, 20).Draw(t, "length") {
 			word := fmt.Sprintf("%d.", len(messages))
-			switch rapid.IntRange(0, 6).Draw(t, "kind") {
+			switch rapid.IntRange(0, 7).Draw(t, "kind") {
 			case 0:
 				messages = append(messages, ask("u"+word))
 			case 1:
@@ -239,11 +255,20 @@ func conversations() *rapid.Generator[[]agent.Message] {
 					id := rapid.IntRange(1, calls).Draw(t, "call")
 					messages = append(messages, result(fmt.Sprint(id), rapid.SampledFrom([]string{"", "r" + word}).Draw(t, "content")))
 				}
+			case 7:
+				thought := agent.Reasoning{Text: word, Signature: "s", Provider: "bedrock", Model: rapid.SampledFrom([]string{"m", "m", "m2"}).Draw(t, "model")}
+				if rapid.IntRange(0, 4).Draw(t, "unsigned") == 0 {
+					thought.Signature = ""
+				}
+				messages = append(messages, thinks(thought))
 			case 4:
 				messages = append(messages, rapid.SampledFrom([]agent.Message{ask(""), say(" ")}).Draw(t, "blank"))
 			case 5:
 				messages = append(messages, media("p", "image/png", "AAAA"))
 			case 6:
+				if documents++; documents > maxDocuments {
+					continue
+				}
 				messages = append(messages, media(rapid.StringN(0, 4, -1).Draw(t, "name"), "application/pdf", "AAAA"))
 			}
 		}
@@ -259,6 +284,11 @@ func TestPropertyConversation(t *testing.T) {
 	m := New(Config{Client: NewClient(server.Config(), "")})
 	rapid.Check(t, func(t *rapid.T) {
 		in := conversations().Draw(t, "messages")
+		for _, m := range in {
+			if b, ok := m.Block.(agent.Reasoning); ok && b.Model == "m" {
+				server.Wrote("m", bedrockfake.Reasoning(b.Signature, b.Text))
+			}
+		}
 		r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: in}
 		_, err := m.Generate(context.Background(), r) // the fake refuses what breaks a rule
 		if wantText(in) == "" {
@@ -266,11 +296,40 @@ func TestPropertyConversation(t *testing.T) {
 			return
 		}
 		require.NoError(t, err)
-		p, err := newPrompt(r, false)
+		p, err := newPrompt(r)
 		require.NoError(t, err)
 		require.Equal(t, wantText(in), gotText(p.messages))
 		require.Equal(t, wantResults(in), gotResults(p.messages))
+		requireThoughts(t, in, p.messages)
 	})
+}
+
+// requireThoughts: reasoning is sent in order and as it is, and none is left out that stands right before a call.
+func requireThoughts(t require.TestingT, in []agent.Message, out []types.Message) {
+	var got []string
+	for _, m := range out {
+		for _, b := range m.Content {
+			if r, ok := b.(*types.ContentBlockMemberReasoningContent); ok {
+				text := r.Value.(*types.ReasoningContentBlockMemberReasoningText).Value
+				got = append(got, *text.Text+*text.Signature)
+			}
+		}
+	}
+	for i, m := range in {
+		b, ok := m.Block.(agent.Reasoning)
+		if !ok || b.Model != "m" || b.Signature == "" {
+			continue
+		}
+		if len(got) > 0 && got[0] == b.Text+b.Signature {
+			got = got[1:]
+			continue
+		}
+		if i+1 < len(in) {
+			_, beforeCall := in[i+1].Block.(agent.ToolUse)
+			require.False(t, beforeCall, "message %d is missing", i)
+		}
+	}
+	require.Empty(t, got, "reasoning that nobody wrote, or in another order")
 }
 
 // wantText is what is said, shown and called, in order.
@@ -334,4 +393,13 @@ func gotResults(out []types.Message) map[string]string {
 		}
 	}
 	return results
+}
+
+// How large a PDF may be is the model's to say.
+func TestLargePDF(t *testing.T) {
+	large := base64.StdEncoding.EncodeToString(make([]byte, maxDocument+1))
+	for _, kind := range []string{"application/pdf", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"} {
+		r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []agent.Message{ask("a"), media("x", kind, large)}}
+		require.Empty(t, sent(t, Config{}, r).Refused)
+	}
 }

@@ -68,13 +68,15 @@ func (a *assembly) addEvent(event types.ConverseStreamOutput) error {
 	return nil
 }
 
-// addDelta takes a piece of text or of a call's input; pieces of other blocks, reasoning among them, add nothing.
+// addDelta takes a piece of text, of a call's input or of reasoning; pieces of other blocks add nothing.
 func (a *assembly) addDelta(place int32, delta types.ContentBlockDelta) error {
 	switch d := delta.(type) {
 	case *types.ContentBlockDeltaMemberText:
 		return a.addText(d.Value)
 	case *types.ContentBlockDeltaMemberToolUse:
 		return a.addInput(place, aws.ToString(d.Value.Input))
+	case *types.ContentBlockDeltaMemberReasoningContent:
+		return a.addReasoning(place, pieceOfThought(d.Value))
 	}
 	return nil
 }

@@ -268,6 +268,9 @@ func eventsOf(data []byte) []types.ConverseStreamOutput {
 			delta(&types.ContentBlockDeltaMemberText{Value: *piece}),
 			delta(&types.ContentBlockDeltaMemberToolUse{Value: types.ToolUseBlockDelta{Input: piece}}),
 			delta(&types.ContentBlockDeltaMemberReasoningContent{}),
+			delta(&types.ContentBlockDeltaMemberReasoningContent{Value: &types.ReasoningContentBlockDeltaMemberText{Value: *piece}}),
+			delta(&types.ContentBlockDeltaMemberReasoningContent{Value: &types.ReasoningContentBlockDeltaMemberSignature{Value: *piece}}),
+			delta(&types.ContentBlockDeltaMemberReasoningContent{Value: &types.ReasoningContentBlockDeltaMemberRedactedContent{Value: []byte(*piece)}}),
 			delta(nil),
 			&types.ConverseStreamOutputMemberContentBlockStart{Value: types.ContentBlockStartEvent{ContentBlockIndex: place,
 				Start: &types.ContentBlockStartMemberToolUse{Value: types.ToolUseBlockStart{ToolUseId: piece, Name: piece}}}},
@@ -284,10 +287,12 @@ func eventsOf(data []byte) []types.ConverseStreamOutput {
 
 // Any events are a reply or a model error; a reply needs both ends, has the text that was shown, and no call id twice.
 func FuzzAssembly(f *testing.F) {
-	f.Add([]byte("\x00\x00\x01a\x06\x00\x01s\x07\x00\x00"))
-	f.Add([]byte("\x04\x00\x01a\x01\x00\x02{}\x04\x01\x01a\x01\x01\x02{}\x06\x00\x00\x07\x00\x00"))
-	f.Add([]byte("\x04\x00\x01a\x04\x01\x01a\x01\x01\x02{}\x06\x00\x00\x07\x00\x00"))
+	f.Add([]byte("\x00\x00\x01a\x09\x00\x01s\x0a\x00\x00"))
+	f.Add([]byte("\x03\x00\x01a\x04\x00\x01s\x00\x01\x01a\x05\x02\x01r\x09\x00\x00\x0a\x00\x00"))
+	f.Add([]byte("\x07\x00\x01a\x01\x00\x02{}\x07\x01\x01a\x01\x01\x02{}\x09\x00\x00\x0a\x00\x00"))
+	f.Add([]byte("\x07\x00\x01a\x07\x01\x01a\x01\x01\x02{}\x09\x00\x00\x0a\x00\x00"))
 	f.Add([]byte("\x01\x00\x00"))
+	f.Add([]byte("\x03\x01\x01a\x00\x00\x01t\x03\x00\x01b\x09\x00\x00\x0a\x00\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		all := eventsOf(data)
 		var shown strings.Builder
@@ -307,6 +312,12 @@ func FuzzAssembly(f *testing.F) {
 			require.NotEmpty(t, c.Input)
 			require.False(t, c.ID != "" && ids[c.ID])
 			ids[c.ID] = true
+		}
+		said, asked := 0, 0
+		for _, r := range reply.Reasoning {
+			require.False(t, r.Text+r.Signature == "" && len(r.Redacted) == 0)
+			require.True(t, said <= r.AfterText && r.AfterText <= len(reply.Text) && asked <= r.AfterCalls && r.AfterCalls <= len(reply.Calls))
+			said, asked = r.AfterText, r.AfterCalls
 		}
 		stop, metadata := false, false
 		for _, e := range all {

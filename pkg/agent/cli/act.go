@@ -95,7 +95,7 @@ func (c *answerCommand) run(ctx context.Context, p *program) error {
 type sendCommand struct {
 	Run     string   `arg:"" help:"The run."`
 	Message string   `placeholder:"T" help:"What to say."`
-	Attach  []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 128 KiB along."`
+	Attach  []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 100 MB along."`
 }
 
 func (c *sendCommand) run(ctx context.Context, p *program) error {
@@ -106,13 +106,16 @@ func (c *sendCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return p.input(ctx, c.Run, api.Input{Messages: []json.RawMessage{m}})
+	return p.input(ctx, c.Run, api.Input{Messages: []json.RawMessage{m.message}}, m.uploads...)
 }
 
-// input sends an input, once however often the engine moves meanwhile, and carries the run on.
-func (p *program) input(ctx context.Context, run string, in api.Input) error {
+// input sends an input and before it the files that it names, once however often the engine moves meanwhile, and carries the run on.
+func (p *program) input(ctx context.Context, run string, in api.Input, uploads ...upload) error {
 	key := ids.System(p.clock).Key()
 	return p.with(ctx, true, func(s *session) error {
+		if err := s.bring(ctx, uploads); err != nil {
+			return err
+		}
 		return s.act(ctx, run, func(ctx context.Context, c *api.Client) error {
 			got, err := c.Input(ctx, run, in, key)
 			if err == nil && got.Applied != nil && !*got.Applied {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,33 +9,46 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/tracing"
 )
 
 // engine is the store, opened by this process, and the API served over it.
 type engine struct {
-	p      *program
-	home   *local.Home
-	feed   *api.Feed
-	pipe   *pipe
-	server *http.Server
-	ready  func(context.Context) error
+	p       *program
+	home    *local.Home
+	feed    *api.Feed
+	pipe    *pipe
+	backend api.Backend
+	trace   *tracing.Tracer // nil = the environment names no collector
+	server  *http.Server
+	web     *web                   // what dev serves beside; nil in every other command
+	url     atomic.Pointer[string] // of the web
+	ready   func(context.Context) error
 }
 
 // openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
 func (p *program) openEngine(who people) (*engine, error) {
 	feed := api.NewFeed(p.clock)
-	home, err := local.Open(local.Options{Dir: p.home, Registry: p.registry, Model: p.adapter, Sink: feed, Trouble: p.trouble, Clock: p.clock})
+	trace, err := p.tracer()
+	if err != nil {
+		return nil, err
+	}
+	home, err := local.Open(local.Options{
+		Dir: p.home, Registry: p.registry, Model: p.adapter, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
+	})
 	if err != nil {
 		return nil, err
 	}
 	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: caller(who)})
-	e := &engine{p: p, home: home, feed: feed, pipe: newPipe(), ready: b.Ready}
-	e.server = &http.Server{Handler: api.Handler(b), ReadHeaderTimeout: 10 * time.Second}
+	e := &engine{p: p, home: home, feed: feed, pipe: newPipe(), backend: b, trace: trace, ready: b.Ready}
+	e.server = &http.Server{Handler: e.socketHandler(), ReadHeaderTimeout: readHeaderTimeout}
 	e.serve(e.pipe)
 	socket, err := listen(home.Socket())
 	if err != nil {
@@ -43,6 +57,16 @@ func (p *program) openEngine(who people) (*engine, error) {
 	}
 	e.serve(socket)
 	return e, nil
+}
+
+const readHeaderTimeout = 10 * time.Second
+
+// tracer records runs where the environment names a collector; nil = it names none.
+func (p *program) tracer() (*tracing.Tracer, error) {
+	draw := ids.System(p.clock)
+	return tracing.FromEnv(p.getenv, tracing.Sources{
+		Clock: p.clock, Random: draw.Fill, Jitter: draw.Jitter, Log: func(text string) { p.note("%-8s %s", "trouble", line(text)) },
+	})
 }
 
 // trouble tells of a function of the state machine that failed. What passes by itself is tried again.
@@ -92,14 +116,17 @@ func (e *engine) client(as agent.Principal) *api.Client {
 	return api.NewClient(e.pipe.dial, as.String())
 }
 
-// grace is how long requests that are being answered may take once the process ends.
-const grace = 5 * time.Second
+// defaultGrace is how long requests that are being answered may take once the process ends.
+const defaultGrace = 5 * time.Second
 
 // Close stops serving, lets handlers come to a safe point and closes the store.
 func (e *engine) Close() error {
 	e.feed.Close()
-	ctx, cancel := e.p.clock.WithTimeout(context.Background(), grace)
+	ctx, cancel := e.p.clock.WithTimeout(context.Background(), cmp.Or(e.p.grace, defaultGrace))
 	defer cancel()
+	if e.web != nil {
+		e.web.close(ctx)
+	}
 	err := e.server.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("stop serving: %w", err), e.server.Close())

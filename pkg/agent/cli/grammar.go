@@ -19,29 +19,21 @@ type grammar struct {
 	Send      sendCommand      `cmd:"" help:"Say something to a run and carry it on."`
 	Cancel    cancelCommand    `cmd:"" help:"End a run."`
 	Resume    resumeCommand    `cmd:"" help:"Carry on everything that is open."`
+	Fork      forkCommand      `cmd:"" help:"Branch off a run at one of its entries and follow the new run."`
 	Replay    replayCommand    `cmd:"" help:"Fold a run's journal again, offline, and report any difference."`
+	Dev       devCommand       `cmd:"" help:"Serve the HTTP API until Ctrl-C, and carry on everything that is open."`
 	Test      testCommand      `cmd:"" help:"Run scenarios."`
 	Graph     graphCommand     `cmd:"" help:"Print the state machine, or the two transition tables, as Mermaid."`
 	Validate  validateCommand  `cmd:"" help:"Check agent definitions without running them."`
 
-	Dev  devCommand  `cmd:"" hidden:"" passthrough:""`
-	Fork forkCommand `cmd:"" hidden:"" passthrough:""`
 	Init initCommand `cmd:"" hidden:"" passthrough:""`
 }
 
 // The commands that come later are known, so that a person learns that they are not mistyped.
 type (
-	devCommand struct {
-		Args []string `arg:"" optional:""`
-	}
-	forkCommand struct {
-		Args []string `arg:"" optional:""`
-	}
 	initCommand struct {
 		Args []string `arg:"" optional:""`
 	}
 )
 
-func (*devCommand) run(context.Context, *program) error  { return usage("dev: not supported yet") }
-func (*forkCommand) run(context.Context, *program) error { return usage("fork: not supported yet") }
 func (*initCommand) run(context.Context, *program) error { return usage("init: not supported yet") }

@@ -118,6 +118,12 @@ func (p *program) summary(r api.Run) {
 	if r.Error != nil {
 		fact("error", "%s: %s", r.Error.Code, lines(r.Error.Message))
 	}
+	if r.Continues != "" {
+		fact("continues", "%s", r.Continues)
+	}
+	if r.Parent != "" && r.ParentSeq != nil {
+		fact("fork of", "%s at entry %d", r.Parent, *r.ParentSeq)
+	}
 	if r.Subject != "" {
 		fact("for", "%s", line(r.Subject))
 	}
@@ -141,10 +147,10 @@ func (p *program) summary(r api.Run) {
 func (p *program) conversation(r api.Run) error {
 	for _, m := range r.Messages {
 		var b struct {
-			Type, Text, Name, ID, MediaType string
-			Input                           json.RawMessage
-			Content                         string
-			IsError                         bool
+			Type, Text, Name, ID, MediaType, Blob string
+			Input                                 json.RawMessage
+			Content                               string
+			IsError                               bool
 		}
 		if err := json.Unmarshal(m.Content, &b); err != nil {
 			return fmt.Errorf("show message of run %s: %w", r.ID, err)
@@ -154,7 +160,11 @@ func (p *program) conversation(r api.Run) error {
 		case "text":
 			shown = b.Text
 		case "media":
-			shown = b.Name + " (" + b.MediaType + ")"
+			shown = strings.TrimSpace(b.Name + " (" + b.MediaType + ") " + b.Blob)
+		case "reasoning":
+			if shown = b.Text; shown == "" {
+				shown = "(not shown by the provider)"
+			}
 		case "tool_use":
 			shown = b.ID + " " + b.Name + " " + string(b.Input)
 		case "tool_result":

@@ -21,13 +21,24 @@ import (
 // Main runs the command line of the process over a registry and ends the process. The first Ctrl-C ends what is followed and
 // leaves runs as they are, the second one kills.
 func Main(r *registry.Registry) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
 	p := &program{
 		registry: r, clock: clock.System(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
 		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())), patience: 10 * time.Second,
 	}
-	os.Exit(p.run(ctx, os.Args[1:]))
+	os.Exit(p.run(interruptible(p.clock), os.Args[1:]))
+}
+
+// interruptible is a context that the first Ctrl-C ends. Whoever sees its end can count on the next one to kill.
+func interruptible(c clock.Clock) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	c.Go(func() {
+		<-signals
+		signal.Stop(signals)
+		cancel()
+	})
+	return ctx
 }
 
 // program is one invocation and all it knows of the world.
@@ -40,7 +51,9 @@ type program struct {
 	getenv   func(string) string
 	terminal bool          // a person reads stderr and types into stdin
 	patience time.Duration // how long another process that has the store may take to answer
+	grace    time.Duration // how long requests that are being answered may take once this process ends; 0 = 5 s
 
+	doing string // the command's name
 	home  string // the store directory
 	json  bool
 	as    string // --as, as it was typed
@@ -83,7 +96,7 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 	if err != nil {
 		return nil, false, usage("%v; see countersign --help", err)
 	}
-	p.home, p.json, p.as = g.Home, g.JSON, g.As
+	p.doing, p.home, p.json, p.as = parsed.Selected().Name, g.Home, g.JSON, g.As
 	if p.home == "" {
 		p.home = p.getenv("COUNTERSIGN_HOME")
 	}

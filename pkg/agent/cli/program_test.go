@@ -28,8 +28,10 @@ type desk struct {
 	t        *testing.T
 	dir      string
 	registry *registry.Registry
+	grace    time.Duration // of dev; 0 = its own
 	entered  chan string   // the run of every call of hold
 	release  chan struct{} // lets one call of hold go on
+	env      map[string]string
 }
 
 // holding is an agent whose every call waits to be released.
@@ -76,6 +78,13 @@ func newDesk(t *testing.T, agentYAML, model string) *desk {
 
 func (d *desk) home() string { return filepath.Join(d.dir, "home") }
 
+func (d *desk) getenv(name string) string {
+	if name == "COUNTERSIGN_HOME" {
+		return d.home()
+	}
+	return d.env[name]
+}
+
 // person is one who has typed a command.
 type person struct {
 	code           int
@@ -102,14 +111,19 @@ func (l *locked) String() string {
 
 // command runs a command line. Typed is what the person types at the terminal; "" = there is none.
 func (d *desk) command(ctx context.Context, typed string, args ...string) *person {
-	who := &person{}
-	p := &program{
-		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(typed), stdout: &who.stdout, stderr: &who.stderr,
-		getenv:   func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] },
-		terminal: typed != "", patience: 10 * time.Second,
-	}
+	p, who := d.program(typed)
 	who.code = p.run(ctx, args)
 	return who
+}
+
+// program is what a command line runs in.
+func (d *desk) program(typed string) (*program, *person) {
+	who := &person{}
+	return &program{
+		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(typed), stdout: &who.stdout, stderr: &who.stderr,
+		getenv:   d.getenv,
+		terminal: typed != "", patience: 10 * time.Second,
+	}, who
 }
 
 // begin runs a command line beside others.
@@ -268,7 +282,7 @@ func TestStoreOfAProcessThatDoesNotAnswer(t *testing.T) {
 	who := &person{}
 	p := &program{
 		registry: d.registry, clock: clock.System(), stdout: &who.stdout, stderr: &who.stderr,
-		getenv: func(string) string { return d.home() }, patience: time.Millisecond,
+		getenv: func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] }, patience: time.Millisecond,
 	}
 	require.Equal(t, 1, p.run(t.Context(), []string{"runs"}))
 	require.Contains(t, who.stderr.String(), "is in use by another process, which does not answer on "+local.SocketPath(d.home()))

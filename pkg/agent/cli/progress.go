@@ -40,7 +40,7 @@ func (pr *progress) event(e api.Event) {
 	}
 	switch f := fact.(type) {
 	case agent.RunStarted:
-		pr.tell("run", "%s of agent %s", f.Run, f.Agent)
+		pr.started(f)
 	case agent.InputReceived:
 		pr.tell("input", "%d more said by %s", len(f.Blocks), f.By)
 	case agent.Replied:
@@ -49,6 +49,20 @@ func (pr *progress) event(e api.Event) {
 		pr.finished(f)
 	default:
 		pr.aboutCall(fact)
+	}
+}
+
+func (pr *progress) started(f agent.RunStarted) {
+	switch o := f.From; {
+	case o == nil:
+		pr.tell("run", "%s of agent %s", f.Run, f.Agent)
+	case o.Kind == agent.OriginFork:
+		pr.tell("run", "%s of agent %s, a fork of %s at entry %d", f.Run, f.Agent, o.Run, o.Seq)
+		for _, u := range o.Unknown {
+			pr.tell("wait", "%s was interrupted before: somebody must say what became of it until %s", pr.call(u.Call), stamp(u.Expires))
+		}
+	default:
+		pr.tell("run", "%s of agent %s, continues %s", f.Run, f.Agent, o.Run)
 	}
 }
 

@@ -15,9 +15,9 @@ type runCommand struct {
 	Agent    string   `arg:"" help:"A directory or file with an agent.yaml, or a registered agent."`
 	Input    string   `placeholder:"JSON|@FILE|-" help:"Start from this JSON."`
 	Message  string   `placeholder:"TEXT" help:"Start from what a user says."`
-	Attach   []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 128 KiB along with the message."`
+	Attach   []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 100 MB along with the message."`
 	Key      string   `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
-	Continue string   `placeholder:"RUN" help:"Go on with a finished run's conversation (not supported yet)."`
+	Continue string   `placeholder:"RUN" help:"Go on with a finished run's conversation."`
 	Model    string   `placeholder:"SPEC" help:"script:FILE, openai:MODEL@BASE_URL or demo, in place of the agent's model."`
 	Dir      string   `placeholder:"DIR" help:"Folder the file tools work in, in place of the agent's."`
 	Yes      bool     `xor:"verdict" help:"Approve everything."`
@@ -25,47 +25,53 @@ type runCommand struct {
 }
 
 func (c *runCommand) run(ctx context.Context, p *program) error {
-	start, err := c.start(p)
+	start, uploads, err := c.start(p)
 	if err != nil {
 		return err
 	}
 	return p.with(ctx, true, func(s *session) error {
-		begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether there is a run
-		run, err := call(begun, s, func(cl *api.Client) (api.Accepted, error) { return cl.Start(begun, start) })
-		if err != nil {
+		if err := s.bring(ctx, uploads); err != nil {
 			return err
 		}
-		r, err := s.attend(ctx, api.Run{ID: run.ID}, c.asker(s))
-		if err != nil {
-			return s.left(ctx, run.ID, err)
-		}
-		return p.closing(ctx, s, r)
+		return s.launch(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Start(ctx, start) }, c.asker(s))
 	})
 }
 
-// start is the request, read and checked before anything is opened.
-func (c *runCommand) start(p *program) (api.Start, error) {
-	if c.Continue != "" {
-		return api.Start{}, usage("--continue: not supported yet")
+// launch starts a run and follows it. Ask is who decides meanwhile; nil = nobody here.
+func (s *session) launch(ctx context.Context, start func(context.Context, *api.Client) (api.Accepted, error), ask asker) error {
+	begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether there is a run
+	run, err := call(begun, s, func(cl *api.Client) (api.Accepted, error) { return start(begun, cl) })
+	if err != nil {
+		return err
 	}
+	r, err := s.attend(ctx, api.Run{ID: run.ID}, ask)
+	if err != nil {
+		return s.left(ctx, run.ID, err)
+	}
+	return s.p.closing(ctx, s, r)
+}
+
+// start is the request and the files it needs, read and checked before anything is opened.
+func (c *runCommand) start(p *program) (api.Start, []upload, error) {
 	said := c.Message != "" || len(c.Attach) > 0
 	if said == (c.Input != "") {
-		return api.Start{}, usage("run: want --input, or --message and --attach")
+		return api.Start{}, nil, usage("run: want --input, or --message and --attach")
 	}
 	def, err := p.agent(c.Agent, chosen{model: c.Model, dir: c.Dir})
 	if err != nil {
-		return api.Start{}, err
+		return api.Start{}, nil, err
 	}
-	s := api.Start{Definition: def, Key: c.Key}
+	s := api.Start{Definition: def, Key: c.Key, Continues: c.Continue}
 	if s.Key == "" { // made here, so that the request can be repeated
 		s.Key = ids.System(p.clock).Key()
 	}
 	if c.Input != "" {
 		s.Input, err = p.value("--input", c.Input)
-	} else {
-		s.Message, err = message(c.Message, c.Attach)
+		return s, nil, err
 	}
-	return s, err
+	m, err := message(c.Message, c.Attach)
+	s.Message = m.message
+	return s, m.uploads, err
 }
 
 // asker is who decides while the run is followed; nil = nobody here.
@@ -75,11 +81,17 @@ func (c *runCommand) asker(s *session) asker {
 		return s.always(approval.Approve, "--yes")
 	case c.No:
 		return s.always(approval.Deny, "--no")
-	case s.p.terminal:
-		return s.ask
 	default:
+		return s.terminal()
+	}
+}
+
+// terminal is the person at the terminal; nil = there is none.
+func (s *session) terminal() asker {
+	if !s.p.terminal {
 		return nil
 	}
+	return s.ask
 }
 
 // attend follows a run to its end, and asks about every request on the way. It returns early where the run waits for somebody

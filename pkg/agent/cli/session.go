@@ -74,12 +74,17 @@ func (s *session) reach(ctx context.Context) error {
 		}
 		s.client.Close()
 		if s.p.clock.Now().After(giveUp) {
-			return fmt.Errorf("the store %s is in use by another process, which does not answer on %s", s.p.home, socket)
+			return s.p.mute()
 		}
 		if err := s.p.clock.Sleep(ctx, interval); err != nil {
 			return err
 		}
 	}
+}
+
+// mute says that the process that has the store cannot be asked.
+func (p *program) mute() error {
+	return fmt.Errorf("the store %s is in use by another process, which does not answer on %s", p.home, local.SocketPath(p.home))
 }
 
 // begin carries on what is open, in a command that does.

@@ -138,7 +138,7 @@ func TestCallerOfIAM(t *testing.T) {
 	} {
 		authorizer := fmt.Sprintf(`{"iam":{"accessKey":"AKIA","accountId":"1","userArn":%q,"userId":"AIDA"}}`, c.arn)
 		_, err := caller(t, gateway.Identity{}, authorizer)
-		requireRefused(t, err, api.NotAllowed)
+		require.Contains(t, requireRefused(t, err, api.NotAllowed).Detail, "IAM has signed are not taken here")
 		got, err := caller(t, gateway.Identity{IAMTenant: "ops"}, authorizer)
 		if c.id == "" {
 			requireRefused(t, err, api.NotAllowed)

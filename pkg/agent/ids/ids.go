@@ -57,6 +57,9 @@ func (s *Source) text(chars int) string {
 	return strings.ToLower(encoding.EncodeToString(b)[:chars])
 }
 
+// Fill fills b with random bytes.
+func (s *Source) Fill(b []byte) { s.read(b) }
+
 // Key is a ULID.
 func (s *Source) Key() string {
 	id, err := ulid.New(ulid.Timestamp(s.clock.Now()), reader{s})

@@ -17,6 +17,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/safelog"
 	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/tracing"
 )
 
 // The environment of functions/api beside that of every function. All of it is optional.
@@ -55,16 +56,24 @@ func startAPI(r *registry.Registry, getenv func(string) string) (Invoke, error) 
 	if who.IAMTenant != "" && !agent.ValidTenant(who.IAMTenant) {
 		return nil, fmt.Errorf("%s: got %q, want a tenant: ^[a-z0-9][a-z0-9-]{0,39}$", envIAMTenant, who.IAMTenant)
 	}
+	watch, err := observe(getenv, os.Stdout, os.Stderr)
+	if err != nil {
+		return nil, err
+	}
 	ports, err := connect(context.Background(), r, getenv, nil)
 	if err != nil {
 		return nil, err
 	}
-	return NewAPI(ports, r, who, newLog()), nil
+	serve := NewAPI(watch.Ports(ports), r, who, watch.Trace, newLog())
+	return func(ctx context.Context, payload []byte) ([]byte, error) {
+		defer watch.flush()
+		return serve(ctx, payload)
+	}, nil
 }
 
 // NewAPI serves the HTTP API to the events of a gateway. It uses no model and no tool, and needs neither among its ports. A stream learns
-// of what other functions write by looking at the journal's tail.
-func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, log *slog.Logger) Invoke {
+// of what other functions write by looking at the journal's tail. Where trace is not nil, requests are traced.
+func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tracing.Tracer, log *slog.Logger) Invoke {
 	definitions := runtime.PinnedDefinitions(p.Blobs)
 	waits := &runtime.Waits{Ports: p}
 	handler := api.Handler(api.Backend{
@@ -74,17 +83,18 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, log *slog.
 		Canceller: &runtime.Canceller{Ports: p, Definitions: definitions},
 		Desk: &approval.Desk{
 			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: runtime.Validate, Wake: waits.Wake,
+			Decided: trace.Decided(p.Journal),
 		},
-		Journal: p.Journal, Table: p.Table, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
+		Journal: p.Journal, Table: p.Table, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
 		Caller: who.Caller, Log: log,
 	})
-	return (&gateway.Gateway{Handler: handler, Log: log}).Serve
+	return (&gateway.Gateway{Handler: trace.HTTP(handler), Log: log}).Serve
 }
 
 // newLog logs to the function's standard error, without content (R17).
 func newLog() *slog.Logger {
 	return safelog.New(os.Stderr,
 		store.ErrThrottled, store.ErrConflict, store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrGuardFailed,
-		runtime.ErrContention, runtime.ErrSweepStopped, context.Canceled, context.DeadlineExceeded,
+		runtime.ErrContention, runtime.ErrSweepStopped, runtime.ErrSweepTooShort, context.Canceled, context.DeadlineExceeded,
 	)
 }

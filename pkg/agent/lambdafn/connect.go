@@ -56,13 +56,14 @@ func connect(ctx context.Context, r *registry.Registry, getenv func(string) stri
 		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
 	}
 	draw := ids.System(clk)
+	objects, bucket := s3.NewClient(cfg, ""), getenv(envBucket)
 	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, ""), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	p := runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: s3.New(s3.NewClient(cfg, ""), getenv(envBucket)),
+		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: s3.New(objects, bucket), Uploads: s3.NewUploads(objects, bucket),
 		Tools: r.Tools(), Waiter: w, Clock: clk, IDs: draw,
 	}
 	if model != nil {
-		p.Model = modelretry.New(model(cfg, getenv), clk, draw.Jitter)
+		p.Model = modelretry.New(runtime.WithMedia(model(cfg, getenv), p.Blobs), clk, draw.Jitter)
 	}
 	return p, nil
 }

@@ -88,9 +88,9 @@ func deploy(t *testing.T, model string) *stack {
 	t.Cleanup(func() { require.NoError(t, s.machine.Engine.Close()) })
 	ports := s.machine.Ports
 	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
-	ports.Model, ports.Tools = nil, nil
+	ports.Model, ports.Tools, ports.Uploads = nil, nil, permits{}
 	log := s.log()
-	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, log)
+	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, nil, log)
 	s.sweep = lambdafn.NewSweep(ports, blobs, executions{s.machine.Engine}, machineARN, s.metrics, log)
 	return s
 }
@@ -101,6 +101,13 @@ const (
 	machineARN   = "arn:aws:states:local:000000000000:stateMachine:countersign"
 	executionARN = "arn:aws:states:local:000000000000:execution:countersign:"
 )
+
+// permits names the place of an upload by its tenant and digest.
+type permits struct{}
+
+func (permits) Presign(_ context.Context, tenant, digest string, _ int64, _ string) (store.Upload, error) {
+	return store.Upload{URL: "https://uploads.example/" + tenant + "/" + digest}, nil
+}
 
 // executions is the engine as Step Functions' lists show it.
 type executions struct{ engine *asl.Engine }
@@ -205,6 +212,10 @@ func (m *metrics) Count(name string, n int64, dims ...string) {
 		m.counted = map[string]int64{}
 	}
 	m.counted[strings.Join(append([]string{name}, dims...), " ")] += n
+}
+
+func (m *metrics) Seconds(name string, d time.Duration, dims ...string) {
+	m.Count(name, int64(d/time.Second), dims...)
 }
 
 func (m *metrics) take() map[string]int64 {
@@ -512,7 +523,10 @@ func TestTenantsAreApart(t *testing.T) {
 				{"/v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c1","action":"resume"}]}`, api.RunNotFound},
 				{"/v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1","result":"yes"}]}`, api.RunNotFound},
 			},
-			"POST /v1/runs": nil, // below
+			"POST /v1/runs/{id}/fork": {{"/v1/runs/" + run.ID + "/fork", `{"at":0}`, api.RunNotFound}},
+			"POST /v1/runs":           nil,                                                                   // below
+			"POST /v1/blobs":          nil,                                                                   // below
+			"PUT /v1/blobs/{sha256}":  {{"/v1/blobs/" + store.BlobDigest([]byte("x")), "x", api.NoSuchPath}}, // not served when deployed
 		}
 		before, writes := s.dump("acme"), s.writes()
 		for _, route := range api.Routes() {
@@ -537,8 +551,14 @@ func TestTenantsAreApart(t *testing.T) {
 			}
 		}
 		require.Equal(t, writes, s.writes(), "nothing is written")
-		p := read[api.Problem](s, bob, 400, "POST /v1/runs", `{"agent":"payer","message":"x","continues":"`+run.ID+`"}`)
-		require.NotEmpty(t, p.Type)
+		p := read[api.Problem](s, bob, 404, "POST /v1/runs", `{"agent":"payer","message":"x","continues":"`+run.ID+`"}`)
+		require.Equal(t, api.RunNotFound, p.Type)
+		secret := []byte("acme's own")
+		require.NoError(t, s.machine.Ports.Blobs.Put(t.Context(), "acme", store.BlobDigest(secret), secret))
+		p = read[api.Problem](s, bob, 400, "POST /v1/runs", `{"agent":"payer","message":[{"type":"media","mediaType":"text/plain","blob":"`+store.BlobDigest(secret)+`"}]}`)
+		require.Equal(t, api.UnknownBlob, p.Type)
+		up := read[api.Uploading](s, bob, 201, "POST /v1/blobs", `{"mediaType":"text/plain","bytes":10,"sha256":"`+store.BlobDigest(secret)+`"}`)
+		require.Equal(t, "https://uploads.example/globex/"+store.BlobDigest(secret), up.Upload.URL)
 		require.Equal(t, writes, s.writes())
 
 		// The same agent, key and body: a run of one's own.

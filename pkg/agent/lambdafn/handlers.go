@@ -20,6 +20,17 @@ type Handlers struct {
 	Definitions runtime.Definitions
 	// Agents finds an agent's current definition by name, for runs that start with an event.
 	Agents func(name string) (*agent.Definition, bool)
+	// Invoked is told that a function begins, and what it returns, how it ended: for what has to be written out before the process is
+	// frozen. Nil = nobody is.
+	Invoked func(ctx context.Context, function string) (context.Context, func(error))
+}
+
+// invoked begins a function.
+func (h *Handlers) invoked(ctx context.Context, function string) (context.Context, func(error)) {
+	if h.Invoked == nil {
+		return ctx, func(error) {}
+	}
+	return h.Invoked(ctx, function)
 }
 
 // event is what every state of the machine passes on.
@@ -70,7 +81,9 @@ func (h *Handlers) invocation(e event) runtime.Invocation {
 }
 
 // Step serves functions/step.
-func (h *Handlers) Step(ctx context.Context, payload []byte) ([]byte, error) {
+func (h *Handlers) Step(ctx context.Context, payload []byte) (out []byte, err error) {
+	ctx, ended := h.invoked(ctx, "step")
+	defer func() { ended(err) }()
 	e, err := decode(payload)
 	if err != nil {
 		return nil, err
@@ -139,7 +152,9 @@ func readMessage(raw json.RawMessage) ([]agent.UserBlock, error) {
 }
 
 // Tool serves functions/tool.
-func (h *Handlers) Tool(ctx context.Context, payload []byte) ([]byte, error) {
+func (h *Handlers) Tool(ctx context.Context, payload []byte) (out []byte, err error) {
+	ctx, ended := h.invoked(ctx, "tool")
+	defer func() { ended(err) }()
 	e, err := decode(payload)
 	if err != nil {
 		return nil, err
@@ -149,7 +164,9 @@ func (h *Handlers) Tool(ctx context.Context, payload []byte) ([]byte, error) {
 }
 
 // Approve serves functions/approve. It decides nothing: it keeps the task token until somebody does.
-func (h *Handlers) Approve(ctx context.Context, payload []byte) ([]byte, error) {
+func (h *Handlers) Approve(ctx context.Context, payload []byte) (out []byte, err error) {
+	ctx, ended := h.invoked(ctx, "approve")
+	defer func() { ended(err) }()
 	e, err := decode(payload)
 	if err != nil {
 		return nil, err
@@ -183,7 +200,7 @@ func classify(err error) error {
 		return edge.Wrap(edge.Throttled, err)
 	case errors.Is(err, runtime.ErrContention):
 		return edge.Wrap(edge.Contention, err)
-	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.As(err, &bad):
+	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob), errors.As(err, &bad):
 		return edge.Wrap(edge.Invalid, err)
 	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNoBlob):
 		return edge.Wrap(edge.Internal, err)

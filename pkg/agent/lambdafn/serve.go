@@ -38,11 +38,16 @@ func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]b
 
 // coldStart wires a function from its environment. Bad configuration ends it here, before any event.
 func coldStart(r *registry.Registry, getenv func(string) string, model Models) (*Handlers, error) {
-	ports, err := connect(context.Background(), r, getenv, model)
+	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	return &Handlers{Ports: ports, Definitions: runtime.PinnedDefinitions(ports.Blobs), Agents: r.Agent}, nil
+	ports, err := connect(context.Background(), r, getenv, watch.Models(model))
+	if err != nil {
+		return nil, err
+	}
+	ports = watch.Ports(ports)
+	return &Handlers{Ports: ports, Definitions: runtime.PinnedDefinitions(ports.Blobs), Agents: r.Agent, Invoked: watch.Invoked}, nil
 }
 
 // named gives an error the name that the state machine's Retry and Catch look for. The Lambda runtime would report the

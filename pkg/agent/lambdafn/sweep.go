@@ -8,10 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/edge"
-	"github.com/countersign/countersign/pkg/agent/emf"
+	"github.com/countersign/countersign/pkg/agent/metrics"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -20,16 +21,8 @@ import (
 // Metrics counts what operators want to be woken for. Dims are names and values of dimensions, in turn. Safe for concurrent use.
 type Metrics interface {
 	Count(name string, n int64, dims ...string)
+	Seconds(name string, d time.Duration, dims ...string)
 }
-
-// The metrics of a sweep (R18). The last three are gauges of everything there is, raised when a round through all runs has ended.
-const (
-	MetricRunsRepaired      = "RunsRepaired"      // by Repair
-	MetricSweepFailures     = "SweepFailures"     // runs that could not be checked; 1 where the sweep as a whole went wrong
-	MetricWaitsOpen         = "WaitsOpen"         // runs that wait
-	MetricOldestWaitSeconds = "OldestWaitSeconds" // since the oldest of them was parked; 0 = nothing waits
-	MetricOutcomesUnknown   = "OutcomesUnknown"   // calls of which nobody knows whether they happened
-)
 
 // maxReported is how many runs that could not be checked a report names.
 const maxReported = 50
@@ -40,6 +33,10 @@ func Sweep(r *registry.Registry) {
 }
 
 func startSweep(r *registry.Registry, getenv func(string) string) (Invoke, error) {
+	watch, err := observe(getenv, os.Stdout, os.Stderr)
+	if err != nil {
+		return nil, err
+	}
 	ports, err := connect(context.Background(), r, getenv, nil)
 	if err != nil {
 		return nil, err
@@ -52,7 +49,16 @@ func startSweep(r *registry.Registry, getenv func(string) string) (Invoke, error
 	if !ok {
 		return nil, fmt.Errorf("sweep: the state machine's client %T cannot list executions", ports.Waiter)
 	}
-	return NewSweep(ports, tenants, executions, getenv(envMachine), emf.New(os.Stdout, clock.System()), newLog()), nil
+	var m Metrics = unmeasured{}
+	if watch.Metrics != nil {
+		m = watch.Metrics
+	}
+	sweep := NewSweep(watch.Ports(ports), tenants, executions, getenv(envMachine), m, newLog())
+	return func(ctx context.Context, payload []byte) (out []byte, err error) {
+		ctx, ended := watch.Invoked(ctx, "sweep")
+		defer func() { ended(err) }()
+		return sweep(ctx, payload)
+	}, nil
 }
 
 // NewSweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that ARN has ended
@@ -140,10 +146,10 @@ func (s *sweeping) all(ctx context.Context) ([]byte, error) {
 	s.repaired(out.Repaired)
 	if err != nil {
 		s.log.Error("sweep stopped", "error", err)
-		s.metrics.Count(MetricSweepFailures, out.Failures+1)
+		s.metrics.Count(metrics.SweepFailures, out.Failures+1)
 		return nil, gaveUp(err, "the sweep could not be carried out; its log says why")
 	}
-	s.metrics.Count(MetricSweepFailures, out.Failures)
+	s.metrics.Count(metrics.SweepFailures, out.Failures)
 	if retried != nil {
 		return nil, gaveUp(retried, fmt.Sprintf("%d runs could not be checked; the log says which", out.Failures))
 	}
@@ -176,23 +182,23 @@ func gaveUp(err error, text string) error {
 }
 
 func (s *sweeping) repaired(by map[runtime.Repair]int64) {
+	all := int64(0)
 	for kind, n := range by {
 		s.log.Warn("runs repaired", "repair", string(kind), "count", n)
-		s.metrics.Count(MetricRunsRepaired, n, "Repair", string(kind))
+		s.metrics.Count(metrics.RunsRepaired, n, "Repair", string(kind))
+		all += n
 	}
-	if len(by) == 0 {
-		s.metrics.Count(MetricRunsRepaired, 0)
-	}
+	s.metrics.Count(metrics.RunsRepaired, all)
 }
 
 func (s *sweeping) gauges(w runtime.Waiting) {
-	s.metrics.Count(MetricWaitsOpen, w.Runs)
-	oldest := int64(0)
+	s.metrics.Count(metrics.WaitsOpen, w.Runs)
+	oldest := time.Duration(0)
 	if !w.Since.IsZero() {
-		oldest = int64(s.clock.Now().Sub(w.Since).Seconds())
+		oldest = s.clock.Now().Sub(w.Since)
 	}
-	s.metrics.Count(MetricOldestWaitSeconds, oldest)
-	s.metrics.Count(MetricOutcomesUnknown, w.OutcomesUnknown)
+	s.metrics.Seconds(metrics.OldestWaitSeconds, oldest)
+	s.metrics.Count(metrics.OutcomesUnknown, w.OutcomesUnknown)
 }
 
 // ended is the detail of an execution's change of status. The input is left out where it is large.
@@ -219,7 +225,7 @@ func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
 	out, err := s.reapOne(ctx, e)
 	if err != nil {
 		s.log.Error("run could not be repaired", "execution", e.Name, "error", err)
-		s.metrics.Count(MetricSweepFailures, 1)
+		s.metrics.Count(metrics.SweepFailures, 1)
 		return nil, gaveUp(err, "the run of an execution that ended could not be repaired; the log says why")
 	}
 	s.repaired(out.Repaired)

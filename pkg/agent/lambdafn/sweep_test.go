@@ -73,7 +73,7 @@ func TestScheduledSweep(t *testing.T) {
 					Waiting: &runtime.Waiting{Runs: 2, Since: since.UTC()},
 				}, r)
 				require.Equal(t, map[string]int64{
-					"RunsRepaired Repair took_over": 1, "SweepFailures": 0, "WaitsOpen": 2, "OldestWaitSeconds": 121, "OutcomesUnknown": 0,
+					"RunsRepaired": 1, "RunsRepaired Repair took_over": 1, "SweepFailures": 0, "WaitsOpen": 2, "OldestWaitSeconds": 121, "OutcomesUnknown": 0,
 				}, s.metrics.take())
 				synctest.Wait()
 
@@ -128,7 +128,7 @@ func TestReaper(t *testing.T) {
 					event := statusEvent(execution, status, input(run.ID))
 					r := s.swept(event)
 					require.Equal(t, lambdafn.Swept{Checked: 1, Repaired: map[runtime.Repair]int64{runtime.RepairTookOver: 1}, Complete: true}, r)
-					require.Equal(t, map[string]int64{"RunsRepaired Repair took_over": 1}, s.metrics.take())
+					require.Equal(t, map[string]int64{"RunsRepaired": 1, "RunsRepaired Repair took_over": 1}, s.metrics.take())
 					synctest.Wait()
 					again := s.swept(event)
 					require.Empty(t, again.Repaired, "delivered twice")

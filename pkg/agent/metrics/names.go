@@ -1,11 +1,9 @@
-// Package metrics names what a deployment measures of itself, once for the code that emits it and for the alarms in template.yaml:
-// an alarm on a name that nobody emits would be silent for ever.
 package metrics
 
 // Namespace of every metric.
 const Namespace = "Countersign"
 
-// Dimension is the one dimension of every metric. Its value is the name of the state machine, the last part of the ARN in
+// Dimension is a dimension of every metric, and the only one of those that alarms watch. Its value is the name of the state machine, the last part of the ARN in
 // COUNTERSIGN_STATE_MACHINE, which tells the deployments of an account apart.
 const Dimension = "StateMachine"
 

@@ -18,6 +18,7 @@ const maxCalls = 1000
 type assembly struct {
 	model  string
 	text   strings.Builder
+	reason strings.Builder
 	calls  []*callParts
 	finish string
 	usage  agent.Usage
@@ -56,6 +57,7 @@ func (a *assembly) add(c completion, of func(choice) piece) (text string, err er
 		}
 		p := of(ch)
 		text += p.Content
+		a.reason.WriteString(string(cmp.Or(p.ReasoningContent, p.Reasoning)))
 		for _, d := range p.ToolCalls {
 			if a.addCall(d); len(a.calls) > maxCalls {
 				return "", failed(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
@@ -106,6 +108,9 @@ func (a *assembly) call(d callPiece) *callParts {
 func (a *assembly) reply() agent.Reply {
 	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
 	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.finish, Usage: a.usage}
+	if a.reason.Len() > 0 {
+		r.Reasoning = []agent.ReplyReasoning{{Reasoning: agent.Reasoning{Text: a.reason.String(), Provider: "openai"}}}
+	}
 	for _, c := range a.calls {
 		input := c.arguments.String()
 		if input == "" {

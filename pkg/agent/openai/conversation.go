@@ -13,7 +13,7 @@ const noResponse = `{"type":"error","name":"no_tool_response","message":"There i
 
 // conversation groups one-block messages into a provider's. A turn's text and calls become one assistant message; its
 // results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
-// becomes one user message.
+// becomes one user message. Reasoning is never sent: the protocol has no place for it, and servers want their own not back.
 func conversation(system string, messages []agent.Message) ([]chatMessage, error) {
 	results, err := agent.ResultsByCall(messages)
 	if err != nil {
@@ -38,6 +38,7 @@ type grouping struct {
 	out     []chatMessage
 	results map[string]agent.ToolResult
 	turn    *chatMessage
+	thought bool // reasoning stood behind the turn's text, which may go on behind it
 	user    []agent.Block
 }
 
@@ -55,8 +56,13 @@ func (g *grouping) add(m agent.Message) error {
 		if m.Role == agent.RoleAssistant || b.Data == "" {
 			return errors.New("is media that is the model's own or was not resolved")
 		}
+		if strings.HasPrefix(b.MediaType, "audio/") || strings.HasPrefix(b.MediaType, "video/") {
+			return errors.New("is media of a type that chat completions do not take: want a picture or a document")
+		}
 		g.endTurn()
 		g.user = append(g.user, b)
+	case agent.Reasoning:
+		g.thought = g.turn != nil && len(g.turn.ToolCalls) == 0
 	case agent.ToolUse:
 		g.call(b)
 	case agent.ToolResult:
@@ -70,14 +76,20 @@ func (g *grouping) add(m agent.Message) error {
 	return nil
 }
 
-// say starts a turn: text comes before calls.
+// say starts a turn, for text comes before calls, or goes on with one that had reasoning within its text.
 func (g *grouping) say(text string) {
+	if g.thought {
+		said, _ := g.turn.Content.(string) // think of a turn without calls: its content is a text
+		g.turn.Content, g.thought = said+text, false
+		return
+	}
 	g.endUser()
 	g.endTurn()
 	g.turn = &chatMessage{Role: "assistant", Content: text}
 }
 
 func (g *grouping) call(b agent.ToolUse) {
+	g.thought = false
 	g.endUser()
 	if g.turn == nil {
 		g.turn = &chatMessage{Role: "assistant"}
@@ -90,6 +102,7 @@ func (g *grouping) call(b agent.ToolUse) {
 }
 
 func (g *grouping) endTurn() {
+	g.thought = false
 	if g.turn == nil {
 		return
 	}
@@ -127,11 +140,16 @@ func (g *grouping) endUser() {
 	g.out, g.user = append(g.out, message), nil
 }
 
-// mediaPart is a picture, or a file where it is something else.
+// mediaPart is a picture, or a file where it is something else. OpenAI takes 50 MB of files and pictures in a request, base64
+// included, which agent.MaxRequestMedia stays below; other servers say themselves what is too large, as an invalid request.
 func mediaPart(b agent.Media) chatPart {
 	data := "data:" + b.MediaType + ";base64," + b.Data
 	if strings.HasPrefix(b.MediaType, "image/") {
 		return chatPart{Type: "image_url", ImageURL: &imageURL{data}}
 	}
-	return chatPart{Type: "file", File: &fileData{b.Name, data}}
+	name := b.Name
+	if name == "" {
+		name = "file" // a file without a name is refused
+	}
+	return chatPart{Type: "file", File: &fileData{name, data}}
 }

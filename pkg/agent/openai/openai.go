@@ -2,7 +2,7 @@
 // thin client: no retries (package modelretry), no fallbacks, no state beside a connection pool.
 //
 // What it guarantees. Every tool_use it sends meets exactly one result. A reply cut short is an error, never a shorter
-// reply. No error text holds the key, anything of the request, or anything a server wrote but the error codes of a
+// reply. Reasoning that a server tells is kept in front of what it says and never sent. No error text holds the key, anything of the request, or anything a server wrote but the error codes of a
 // list known here. The key goes to the configured host and to no other.
 package openai
 
@@ -109,11 +109,14 @@ func (m *Model) read(ctx context.Context, r agent.Request, resp *http.Response) 
 	default:
 		err = failed(agent.ModelInvalid, "reply is neither JSON nor an event stream")
 	}
+	if err != nil {
+		return agent.Reply{}, err
+	}
 	if reply.Model == "" {
 		reply.Model = r.Model.ID
 	}
-	if err != nil {
-		return agent.Reply{}, err
+	for i := range reply.Reasoning {
+		reply.Reasoning[i].Model = reply.Model
 	}
 	return reply, nil
 }

@@ -27,9 +27,23 @@ type choice struct {
 	FinishReason string `json:"finish_reason"`
 }
 
+// piece has reasoning under one of two names; some servers send both, with the same text.
 type piece struct {
-	Content   string      `json:"content"`
-	ToolCalls []callPiece `json:"tool_calls"`
+	Content          string      `json:"content"`
+	ReasoningContent words       `json:"reasoning_content"`
+	Reasoning        words       `json:"reasoning"`
+	ToolCalls        []callPiece `json:"tool_calls"`
+}
+
+// words is a text; anything else is none.
+type words string
+
+func (w *words) UnmarshalJSON(raw []byte) error {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		*w = words(s)
+	}
+	return nil
 }
 
 type callPiece struct {

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -15,6 +16,7 @@ type chatRequest struct {
 	Tools         []chatTool    `json:"tools,omitempty"`
 	MaxTokens     int           `json:"max_tokens,omitempty"`
 	Temperature   *float64      `json:"temperature,omitempty"`
+	Format        *chatFormat   `json:"response_format,omitempty"`
 	Stream        bool          `json:"stream"`
 	StreamOptions streamOptions `json:"stream_options"`
 }
@@ -69,6 +71,31 @@ type toolFunction struct {
 	Parameters  json.RawMessage `json:"parameters"`
 }
 
+// chatFormat is json_schema with a schema, or json_object without.
+type chatFormat struct {
+	Type   string      `json:"type"`
+	Schema *chatSchema `json:"json_schema,omitempty"`
+}
+
+type chatSchema struct {
+	Name   string          `json:"name"`
+	Schema json.RawMessage `json:"schema"`
+}
+
+// outputName is a schema's name where the request has none.
+const outputName = "output"
+
+// format is nil for free text. It is not strict: strict servers refuse most schemas that were not written for them.
+func format(f agent.OutputFormat) *chatFormat {
+	switch {
+	case !f.JSON:
+		return nil
+	case len(f.Schema) == 0:
+		return &chatFormat{Type: "json_object"}
+	}
+	return &chatFormat{"json_schema", &chatSchema{cmp.Or(f.Name, outputName), f.Schema}}
+}
+
 // encode writes a request's body.
 func encode(r agent.Request) ([]byte, error) {
 	messages, err := conversation(r.System, r.Messages)
@@ -84,6 +111,7 @@ func encode(r agent.Request) ([]byte, error) {
 		Tools:         chatTools(r.Tools),
 		MaxTokens:     r.Model.MaxTokens,
 		Temperature:   r.Model.Temperature,
+		Format:        format(r.Output),
 		Stream:        true,
 		StreamOptions: streamOptions{IncludeUsage: true},
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,6 +30,22 @@ func result(id, content string) agent.Message {
 
 func say(text string) agent.Message { return assistant(agent.Text{Text: text}) }
 func ask(text string) agent.Message { return user(agent.Text{Text: text}) }
+
+var thinks = assistant(agent.Reasoning{Text: "hm", Signature: "s", Provider: "openai", Model: "m"})
+
+func TestOutputFormat(t *testing.T) {
+	schema := json.RawMessage(`{"type":"object","properties":{"z":{"maximum":1.10},"a":{}}}`)
+	for want, f := range map[string]agent.OutputFormat{
+		`"response_format":{"type":"json_schema","json_schema":{"name":"output","schema":` + string(schema) + `}},"stream":true`:  {JSON: true, Schema: schema},
+		`"response_format":{"type":"json_schema","json_schema":{"name":"receipt","schema":` + string(schema) + `}},"stream":true`: {JSON: true, Schema: schema, Name: "receipt"},
+		`"response_format":{"type":"json_object"},"stream":true`:                                                                  {JSON: true},
+		`"messages":[],"stream":true`: {Schema: schema},
+	} {
+		got, err := encode(agent.Request{Output: f})
+		require.NoError(t, err)
+		require.Contains(t, string(got), want)
+	}
+}
 
 func TestRequest(t *testing.T) {
 	var got []byte
@@ -103,6 +120,12 @@ func TestConversation(t *testing.T) {
 		{"media", []agent.Message{ask("look"), user(agent.Media{Name: "p.png", MediaType: "image/png", Data: "AAAA"}), ask(""), user(agent.Media{Name: "f.pdf", MediaType: "application/pdf", Data: "BBBB"})},
 			`[{"role":"user","content":[{"type":"text","text":"look"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},
 			{"type":"text","text":""},{"type":"file","file":{"filename":"f.pdf","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
+		{"a file without a name", []agent.Message{user(agent.Media{MediaType: "application/pdf", Data: "BBBB"})},
+			`[{"role":"user","content":[{"type":"file","file":{"filename":"file","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
+		{"reasoning", []agent.Message{ask("q"), thinks, say("a"), thinks, say("b"), thinks, use("b", `{}`), thinks, result("b", "1"), thinks, ask("r"), thinks, say("c"), thinks, ask("s"), say("d"), thinks, use("c", `{}`), say("e")},
+			`[{"role":"user","content":"q"},{"role":"assistant","content":"ab","tool_calls":[` + callB + `]},{"role":"tool","content":"1","tool_call_id":"b"},
+			{"role":"user","content":"r"},{"role":"assistant","content":"c"},{"role":"user","content":"s"},{"role":"assistant","content":"d","tool_calls":[` + strings.Replace(callB, `"b"`, `"c"`, 1) + `]},
+			{"role":"tool","content":"{\"type\":\"error\",\"name\":\"no_tool_response\",\"message\":\"There is no response from this tool.\"}","tool_call_id":"c"},{"role":"assistant","content":"e"}]`},
 		{"a shortened result", []agent.Message{use("b", `{}`), user(agent.ToolResult{ID: "b", Content: "start…", Blob: "d"})},
 			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"start…","tool_call_id":"b"}]`},
 	}
@@ -125,6 +148,8 @@ func TestRequestsThatCannotBeMade(t *testing.T) {
 	}{
 		{"media in a blob", agent.Request{Messages: []agent.Message{user(agent.Media{MediaType: "image/png", Blob: "canary"})}},
 			"message 0 is media that is the model's own or was not resolved"},
+		{"media that is no picture and no document", agent.Request{Messages: []agent.Message{user(agent.Media{MediaType: "video/mp4", Data: "canary"})}},
+			"message 0 is media of a type that chat completions do not take: want a picture or a document"},
 		{"media of the model", agent.Request{Messages: []agent.Message{assistant(agent.Media{MediaType: "image/png", Data: "canary"})}},
 			"message 0 is media that is the model's own or was not resolved"},
 		{"result in a blob", agent.Request{Messages: []agent.Message{use("a", "{}"), user(agent.ToolResult{ID: "a", Blob: "canary"})}},

@@ -50,6 +50,23 @@ func (r *Registry) Add(d agent.Definition) error {
 	return nil
 }
 
+// With is a registry of the same tools whose agents are r's and these; where a name is in both, it is the new one. Two of these of
+// the same name, and a definition that Check refuses, are errors. R stays as it is.
+func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
+	out := &Registry{tools: r.tools, set: r.set, agents: map[string]*agent.Definition{}}
+	for _, d := range agents {
+		if err := out.Add(d); err != nil {
+			return nil, err
+		}
+	}
+	for name, d := range r.agents {
+		if _, replaced := out.agents[name]; !replaced {
+			out.agents[name] = d
+		}
+	}
+	return out, nil
+}
+
 // AddFS adds every agent whose agent.yaml lies in a directory of fsys. All of them are read, and every problem is reported.
 func (r *Registry) AddFS(fsys fs.FS) error {
 	files, err := fs.Glob(fsys, "*/agent.yaml")

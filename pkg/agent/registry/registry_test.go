@@ -63,6 +63,30 @@ func TestAddFSReportsEveryProblem(t *testing.T) {
 	require.Equal(t, []string{"good"}, r.Agents())
 }
 
+func TestWith(t *testing.T) {
+	r := registry.Must(registry.New(named("orders.get")))
+	require.NoError(t, r.AddFS(fstest.MapFS{
+		"abe/agent.yaml": file("name: abe\nversion: \"1\"\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+		"zoe/agent.yaml": file("name: zoe\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+	}))
+	abe, _ := r.Agent("abe")
+	newer, third := *abe, *abe
+	newer.Version, third.Name = "2", "ben"
+	more, err := r.With(newer, third)
+	require.NoError(t, err)
+	require.Equal(t, []string{"abe", "ben", "zoe"}, more.Agents())
+	got, _ := more.Agent("abe")
+	require.Equal(t, "2", got.Version, "the new one comes first")
+	require.Same(t, r.Tools(), more.Tools())
+	require.Equal(t, []string{"abe", "zoe"}, r.Agents(), "the old registry is as it was")
+	got, _ = r.Agent("abe")
+	require.Equal(t, "1", got.Version)
+	_, err = r.With(newer, newer)
+	require.ErrorContains(t, err, "register agent abe: the name is taken")
+	_, err = r.With(agent.Definition{Name: "No"})
+	require.Error(t, err)
+}
+
 func TestAddRefuses(t *testing.T) {
 	r := registry.Must(registry.New())
 	require.ErrorContains(t, r.Add(agent.Definition{Name: "Bad Name"}), "register agent Bad Name")

@@ -72,7 +72,7 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 		return Route{}, false, err
 	}
 	if route, away := turnedAway(r.inv, &r.loaded.State, r.Clock.Now()); away {
-		return r.leave(ctx, route)
+		return r.leave(r.within(ctx, &r.loaded.State), route)
 	}
 	if err := r.makeRoom(ctx, r.inv, *r.loaded, r.def); err != nil {
 		return Route{}, false, err
@@ -81,6 +81,7 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 	if err != nil {
 		return Route{}, false, err
 	}
+	ctx = r.within(ctx, &p.draft.State)
 	if p.urgent(r) {
 		if err := r.commitPlan(ctx, p); err != nil {
 			return Route{}, false, err

@@ -14,11 +14,10 @@ import (
 	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
-// What stands in the journal itself, in bytes as it is stored: a longer result is a blob, more media are left out, and results that
-// are more together take several entries.
+// What stands in the journal itself, in bytes as it is stored: a longer result is a blob (media: see maxMedia), and results that are
+// more together take several entries.
 const (
 	maxInline  = 48 << 10
-	maxMedia   = 128 << 10
 	maxResults = 96 << 10
 )
 
@@ -105,7 +104,7 @@ func storedLen(text string) int {
 func mediaSize(media []agent.Media) int {
 	n := 0
 	for _, m := range media {
-		n += len(m.Data)
+		n += len(m.Data) + len(m.Blob) + len(m.Name) + len(m.MediaType)
 	}
 	return n
 }
@@ -239,32 +238,44 @@ func call(ctx context.Context, clk clock.Clock, t tool.Tool, c tool.Call) (agent
 	return res, err
 }
 
-// finished is a tool's result as it is stored: valid text, with a long one in a blob, and what a person changed said first.
+// finished is a tool's result as it is stored: valid text and media, with what is long in blobs, and what a person changed said first.
 func (r *round) finished(ctx context.Context, c agent.Call, res agent.ToolResultData) (agent.CallFinished, error) {
-	text := strings.ToValidUTF8(res.Content, "\uFFFD")
-	if text == "" && len(res.Media) > 0 {
-		text = agent.TextMedia(res.Media)
+	k, err := r.keep(ctx, res.Media)
+	if err != nil {
+		return agent.CallFinished{}, fmt.Errorf("store media of call %s: %w", c.ID, err)
+	}
+	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: resultText(c, res.Content, k), Media: k.media}
+	if res.IsError {
+		e.Reason = agent.WhyToolError
+	}
+	if storedLen(e.Content) <= maxInline {
+		return e, nil
+	}
+	text := []byte(e.Content)
+	e.Content, e.Blob = "", store.BlobDigest(text)
+	if err := r.Blobs.Put(ctx, r.inv.Tenant, e.Blob, text); err != nil {
+		return agent.CallFinished{}, fmt.Errorf("store result of call %s: %w", c.ID, err)
+	}
+	return e, nil
+}
+
+// resultText is what the model reads of a result: the tool's own words, or which media it gave; what a person changed before, and what
+// was left out behind.
+func resultText(c agent.Call, content string, k kept) string {
+	text := strings.ToValidUTF8(content, "\uFFFD")
+	if text == "" && len(k.media) > 0 {
+		text = agent.TextMedia(k.media)
 	}
 	if c.Grant != nil && c.Grant.Edited {
 		text = agent.TextEdited(c.Grant.By, string(c.Input)) + text
 	}
-	media := res.Media
-	if n := mediaSize(media); n > maxMedia {
-		text, media = text+fmt.Sprintf("\n[%d bytes of media left out: at most %d can be kept]", n, maxMedia), nil
+	for _, notice := range k.notices {
+		if text != "" {
+			text += "\n"
+		}
+		text += notice
 	}
-	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: text, Media: media}
-	if res.IsError {
-		e.Reason = agent.WhyToolError
-	}
-	if storedLen(text) <= maxInline {
-		return e, nil
-	}
-	digest := store.BlobDigest([]byte(text))
-	if err := r.Blobs.Put(ctx, r.inv.Tenant, digest, []byte(text)); err != nil {
-		return agent.CallFinished{}, fmt.Errorf("store result of call %s: %w", c.ID, err)
-	}
-	e.Content, e.Blob = "", digest
-	return e, nil
+	return text
 }
 
 func bounded(text string) string {

@@ -47,6 +47,9 @@ func (w *Waits) Park(ctx context.Context, t Ticket) error {
 // a run waits, what it has drained is in HEAD, exactly: whoever drains writes HEAD along (rule 1).
 func (w *Waits) arrived(ctx context.Context, t Ticket) (bool, error) {
 	h, err := w.Journal.Head(ctx, t.Tenant, t.Run)
+	if err == nil {
+		w.within(ctx, &agent.AgentState{Tenant: t.Tenant, Run: t.Run, Agent: h.Agent, Trace: h.Trace})
+	}
 	if err != nil || h.Status != agent.RunWaiting || h.WaitSeq != t.WaitSeq {
 		return true, err
 	}
@@ -82,6 +85,11 @@ type Inputs struct {
 // ErrRunFinished says that a run takes no messages any more.
 var ErrRunFinished = errors.New("the run has finished")
 
+// Check reports what Send would refuse of a message whatever the run is: ErrUnknownBlob. It writes nothing.
+func (in *Inputs) Check(ctx context.Context, tenant string, blocks []agent.UserBlock) error {
+	return in.checkMedia(ctx, tenant, blocks)
+}
+
 // Send puts messages into the run's inbox, once for their id (empty = one of their own), and wakes the run.
 func (in *Inputs) Send(ctx context.Context, tenant, run, id, by string, blocks []agent.UserBlock) error {
 	if id == "" {
@@ -89,6 +97,9 @@ func (in *Inputs) Send(ctx context.Context, tenant, run, id, by string, blocks [
 	}
 	if _, err := in.Journal.Head(ctx, tenant, run); err != nil {
 		return err
+	}
+	if err := in.Check(ctx, tenant, blocks); err != nil {
+		return fmt.Errorf("send to run %s: %w", run, err)
 	}
 	got, err := in.Journal.Accept(ctx, tenant, run, "input/"+id, agent.InputReceived{ID: id, Blocks: blocks, By: by})
 	if err != nil {
@@ -137,7 +148,7 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 	if err := c.makeRoom(ctx, inv, l, def); err != nil {
 		return agent.AgentState{}, err
 	}
-	d, err := c.draft(inv, l)
+	d, err := c.draft(ctx, inv, l)
 	if err != nil {
 		return agent.AgentState{}, err
 	}

@@ -53,6 +53,26 @@ type EventSink interface {
 	Committed(ctx context.Context, e agent.Entry, s *agent.AgentState)
 }
 
+// Sinks tells several sinks, in order.
+type Sinks []EventSink
+
+// Committed tells every sink.
+func (all Sinks) Committed(ctx context.Context, e agent.Entry, s *agent.AgentState) {
+	for _, sink := range all {
+		sink.Committed(ctx, e, s)
+	}
+}
+
+// Tracer ties what is done to a run to the run's trace. It does not block. Safe for concurrent use.
+type Tracer interface {
+	// Begin is the trace of a run that is about to start for ctx; nil = it has none.
+	Begin(ctx context.Context, agentName string) *agent.Trace
+	// Resume is the trace with which the parked run s goes on; nil = the one it has.
+	Resume(ctx context.Context, s *agent.AgentState) *agent.Trace
+	// Within is ctx inside the run: what is done with it is part of the run's trace. Of s, only what identifies the run and its trace is read.
+	Within(ctx context.Context, s *agent.AgentState) context.Context
+}
+
 // IDs draws what is random. Safe for concurrent use.
 type IDs interface {
 	// Writer is a random id of one invocation, eight characters or more.

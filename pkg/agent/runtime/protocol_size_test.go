@@ -102,17 +102,3 @@ func TestLargeResultsTakeSeveralEntries(t *testing.T) {
 		})
 	}
 }
-
-// Media that no entry could hold are left out, and the model is told.
-func TestLargeMediaAreLeftOut(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.model.replies = []agent.Reply{calls("look c1")}
-		w.tool("look").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
-			page := agent.Media{MediaType: "image/png", Data: strings.Repeat("A", 100<<10)}
-			return agent.ToolResultData{Content: "scanned", Media: []agent.Media{page, page, page, page, page}}, nil
-		}
-		w.start()
-		require.Equal(t, runtime.NextDone, w.drive(0).Next)
-		require.Equal(t, "scanned\n[512000 bytes of media left out: at most 131072 can be kept]", w.call("c1").Result.Content)
-	})
-}

@@ -366,6 +366,7 @@ type executions struct {
 	status  map[string]runtime.ExecutionStatus
 	began   map[string]runtime.Execution // by name, as started
 	inputs  map[string]string
+	asked   []string // whose input was asked for
 	onStart func(name string) error
 	onStop  func(name string) error
 
@@ -430,6 +431,7 @@ func (x *executions) Running(_ context.Context, cursor string) (page []runtime.E
 func (x *executions) Input(_ context.Context, name string) ([]byte, bool, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.asked = append(x.asked, name)
 	in, ok := x.inputs[name]
 	return []byte(in), ok, nil
 }

@@ -14,17 +14,35 @@ import (
 	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
-// Ports is everything a use case needs of the world. All but Sink are required.
+// Ports is everything a use case needs of the world. All but Uploads, Sink and Trace are required.
 type Ports struct {
 	Table   store.Table
 	Journal *store.Journal
 	Blobs   store.Blobs
+	Uploads store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
 	Model   Asker
 	Tools   ToolSource
 	Waiter  Waiter
 	Clock   clock.Clock
 	IDs     IDs
 	Sink    EventSink // nil = nobody listens
+	Trace   Tracer    // nil = runs are not traced
+}
+
+// within is ctx inside the run s.
+func (p Ports) within(ctx context.Context, s *agent.AgentState) context.Context {
+	if p.Trace == nil {
+		return ctx
+	}
+	return p.Trace.Within(ctx, s)
+}
+
+// resumed is the fact that a parked run goes on.
+func (p Ports) resumed(ctx context.Context, s *agent.AgentState) agent.Resumed {
+	if p.Trace == nil {
+		return agent.Resumed{}
+	}
+	return agent.Resumed{Trace: p.Trace.Resume(ctx, s)}
 }
 
 // ErrContention says that an entry lost its sequence so often that this attempt gives up; a later one will not.
@@ -61,6 +79,18 @@ func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Dra
 	return nil
 }
 
+// answerLost tells the sink of the entry that settled this attempt though its answer was lost on the way: nobody else will.
+func (p Ports) answerLost(ctx context.Context, inv Invocation, s *agent.AgentState) {
+	if p.Sink == nil || s.LastWriter() != inv.Writer {
+		return
+	}
+	entries, err := p.Journal.Entries(ctx, inv.Tenant, inv.Run, s.Seq())
+	if err != nil || len(entries) == 0 { // what a sink is not told of is nobody's durable concern
+		return
+	}
+	p.Sink.Committed(ctx, entries[0], s)
+}
+
 // errDrained says that a full inbox has been drained by an entry of its own: the run is to be read again.
 var errDrained = errors.New("the inbox was drained first")
 
@@ -69,7 +99,7 @@ func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *
 	if !l.Full {
 		return nil
 	}
-	d, err := p.draft(i, l)
+	d, err := p.draft(ctx, i, l)
 	if err != nil {
 		return err
 	}
@@ -210,10 +240,10 @@ func expire(d *agent.Draft) error {
 }
 
 // draft starts the entry of one attempt: it resumes a parked run and drains exactly the inputs that were read (rule 16).
-func (p Ports) draft(i Invocation, l store.Loaded) (*agent.Draft, error) {
+func (p Ports) draft(ctx context.Context, i Invocation, l store.Loaded) (*agent.Draft, error) {
 	d := agent.NewDraft(l.State, i.Writer, p.Clock.Now())
 	if l.State.Status == agent.RunWaiting {
-		if err := d.Add(agent.Resumed{}); err != nil {
+		if err := d.Add(p.resumed(ctx, &l.State)); err != nil {
 			return nil, err
 		}
 	}
@@ -257,17 +287,25 @@ func PinnedDefinitions(blobs store.Blobs) Definitions {
 		if ok {
 			return def, nil
 		}
-		data, err := blobs.Get(ctx, tenant, digest)
+		def, err := readDefinition(ctx, blobs, tenant, digest)
 		if err != nil {
-			return nil, fmt.Errorf("read definition %s: %w", digest, err)
-		}
-		def = &agent.Definition{}
-		if err := json.Unmarshal(data, def); err != nil {
-			return nil, fmt.Errorf("read definition %s: %w", digest, err)
+			return nil, err
 		}
 		mu.Lock()
 		known[tenant+"/"+digest] = def
 		mu.Unlock()
 		return def, nil
 	}
+}
+
+func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest string) (*agent.Definition, error) {
+	data, err := blobs.Get(ctx, tenant, digest)
+	if err != nil {
+		return nil, fmt.Errorf("read definition %s: %w", digest, err)
+	}
+	def := &agent.Definition{}
+	if err := json.Unmarshal(data, def); err != nil {
+		return nil, fmt.Errorf("read definition %s: %w", digest, err)
+	}
+	return def, nil
 }

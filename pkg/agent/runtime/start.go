@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,8 +21,9 @@ type Start struct {
 	Key           string            // idempotency key; empty = the run gets one of its own
 	Message       []agent.UserBlock // what a user said
 	Input         json.RawMessage   // any JSON, handed to the system text and, less parentSubject$$, said as one user text
-	Subject       string
-	AccessControl string
+	Continues     string            // a finished run of the tenant whose conversation goes on; empty = none
+	Subject       string            // empty = that of the run that is continued
+	AccessControl string            // the same
 }
 
 // ErrKeyReused says that the key started a run with another body (R2).
@@ -46,30 +48,77 @@ func (st *Starter) Start(ctx context.Context, r Start) (agent.AgentState, error)
 	if err != nil {
 		return agent.AgentState{}, err
 	}
-	if s.Status != agent.RunDone {
-		if err := st.Waiter.Start(ctx, r.Tenant, run, s.Owner); err != nil {
-			return agent.AgentState{}, fmt.Errorf("start execution of run %s: %w", run, err)
-		}
-	}
-	return s, nil
+	return s, st.launch(ctx, &s)
 }
 
-// Create writes the run's first entry for an owner, or finds that it is there. It starts nothing.
+// launch starts the execution of a run that is written. Starting it again is no error.
+func (st *Starter) launch(ctx context.Context, s *agent.AgentState) error {
+	if s.Status == agent.RunDone {
+		return nil
+	}
+	if err := st.Waiter.Start(ctx, s.Tenant, s.Run, s.Owner); err != nil {
+		return fmt.Errorf("start execution of run %s: %w", s.Run, err)
+	}
+	return nil
+}
+
+// Create writes the run's first entry for an owner, or finds that it is there. It starts nothing. Errors that a client can mend are
+// *BadStart, ErrUnknownBlob and ErrKeyReused; a run that it is to continue must be there and have finished: store.ErrNoRun,
+// agent.ErrNotFinished.
 func (st *Starter) Create(ctx context.Context, r Start, run, owner string) (agent.AgentState, error) {
-	first, err := st.first(ctx, r, run, owner)
+	first, err := r.first(run, owner)
 	if err != nil {
 		return agent.AgentState{}, err
 	}
-	d := agent.NewDraft(agent.AgentState{}, st.IDs.Writer(), st.Clock.Now())
-	if err := d.Add(first); err != nil {
+	if err := st.checkMedia(ctx, r.Tenant, first.Messages); err != nil {
+		return agent.AgentState{}, fmt.Errorf("start run: message: %w", err)
+	}
+	seed := agent.AgentState{}
+	if r.Continues != "" {
+		if seed, err = st.continued(ctx, r, &first); err != nil {
+			return agent.AgentState{}, err
+		}
+	}
+	if first.Definition, err = st.pin(ctx, r.Tenant, r.Agent); err != nil {
 		return agent.AgentState{}, fmt.Errorf("start run %s: %w", run, err)
 	}
-	d.Mark(agent.CheckpointUserMessage)
-	err = st.commit(ctx, agent.AgentState{}, d, r.Agent)
+	return st.write(ctx, seed, first, r.Agent)
+}
+
+// continued makes a first fact one that goes on with another run, and gives what it goes on from. Whom that run was for and who may
+// see it holds for this one, too, unless the request says otherwise.
+func (st *Starter) continued(ctx context.Context, r Start, first *agent.RunStarted) (seed agent.AgentState, err error) {
+	l, err := st.Journal.Load(ctx, r.Tenant, r.Continues)
+	if err != nil {
+		return agent.AgentState{}, fmt.Errorf("continue run %s: %w", r.Continues, err)
+	}
+	from, err := agent.ContinueFrom(&l.State)
+	if err != nil {
+		return agent.AgentState{}, err
+	}
+	first.From = &from
+	first.Subject = cmp.Or(first.Subject, l.State.Subject)
+	first.AccessControl = cmp.Or(first.AccessControl, l.State.AccessControl)
+	return agent.Seed(l.State), nil
+}
+
+// write commits a run's first fact, or finds that the run is there.
+func (st *Starter) write(ctx context.Context, seed agent.AgentState, first agent.RunStarted, def *agent.Definition) (agent.AgentState, error) {
+	if st.Trace != nil {
+		first.Trace = st.Trace.Begin(ctx, first.Agent)
+	}
+	d := agent.NewDraft(seed, st.IDs.Writer(), st.Clock.Now())
+	if err := d.Add(first); err != nil {
+		return agent.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, err)
+	}
+	if len(first.Messages) > 0 {
+		d.Mark(agent.CheckpointUserMessage)
+	}
+	err := st.commit(ctx, agent.AgentState{}, d, def)
 	if err == nil {
 		return d.Committed(), nil
 	}
-	return st.found(ctx, r.Tenant, run, first.BodyDigest, err)
+	return st.found(ctx, first.Tenant, first.Run, first.BodyDigest, err)
 }
 
 // found looks for the run where its first entry could not be written, or nobody knows whether it was.
@@ -87,8 +136,8 @@ func (st *Starter) found(ctx context.Context, tenant, run, body string, cause er
 	return l.State, nil
 }
 
-// first is the run's first fact. The definition's blob is written before the fact that points at it.
-func (st *Starter) first(ctx context.Context, r Start, run, owner string) (agent.RunStarted, error) {
+// first is the run's first fact, as far as the request says it.
+func (r Start) first(run, owner string) (agent.RunStarted, error) {
 	if !agent.ValidTenant(r.Tenant) { // it becomes part of every key
 		return agent.RunStarted{}, &BadStart{Problem: "tenant: want ^[a-z0-9][a-z0-9-]{0,39}$"}
 	}
@@ -96,29 +145,35 @@ func (st *Starter) first(ctx context.Context, r Start, run, owner string) (agent
 	if err != nil {
 		return agent.RunStarted{}, &BadStart{Problem: err.Error()}
 	}
-	def, err := json.Marshal(r.Agent)
-	if err != nil {
-		return agent.RunStarted{}, fmt.Errorf("start run %s: %w", run, err)
-	}
-	digest := store.BlobDigest(def)
-	if err := st.Blobs.Put(ctx, r.Tenant, digest, def); err != nil {
-		return agent.RunStarted{}, fmt.Errorf("store definition of run %s: %w", run, err)
-	}
 	e := agent.RunStarted{
-		Tenant: r.Tenant, Run: run, Agent: r.Agent.Name, Version: r.Agent.Version, Definition: digest, HooksVersion: r.Agent.HooksVersion,
+		Tenant: r.Tenant, Run: run, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
 		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions,
 	}
-	e.BodyDigest, err = bodyDigest(e)
+	e.BodyDigest, err = bodyDigest(e, r.Continues)
 	return e, err
 }
 
+// pin stores a definition as a blob, before the fact that points at it.
+func (st *Starter) pin(ctx context.Context, tenant string, d *agent.Definition) (digest string, err error) {
+	def, err := json.Marshal(d)
+	if err != nil {
+		return "", fmt.Errorf("write definition of agent %s: %w", d.Name, err)
+	}
+	digest = store.BlobDigest(def)
+	if err := st.Blobs.Put(ctx, tenant, digest, def); err != nil {
+		return "", fmt.Errorf("store definition of agent %s: %w", d.Name, err)
+	}
+	return digest, nil
+}
+
 // bodyDigest is the digest of what the client asked for; which build of the agent answered is not part of it.
-func bodyDigest(e agent.RunStarted) (string, error) {
+func bodyDigest(e agent.RunStarted, continues string) (string, error) {
 	body, err := json.Marshal(struct {
 		Agent, Subject, AccessControl string
 		Input                         json.RawMessage `json:",omitempty"`
 		Messages                      []agent.UserBlock
-	}{e.Agent, e.Subject, e.AccessControl, e.Input, e.Messages})
+		Continues                     string `json:",omitempty"`
+	}{e.Agent, e.Subject, e.AccessControl, e.Input, e.Messages, continues})
 	if err != nil {
 		return "", fmt.Errorf("start run %s: %w", e.Run, err)
 	}

@@ -40,6 +40,7 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, paid **turn) (Route, error) {
 	now := st.Clock.Now()
 	if r, away := turnedAway(inv, &l.State, now); away {
+		st.answerLost(st.within(ctx, &l.State), inv, &l.State)
 		return r, nil
 	}
 	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
@@ -52,10 +53,11 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	if err := st.makeRoom(ctx, inv, l, def); err != nil {
 		return Route{}, err
 	}
-	d, err := st.draft(inv, l)
+	d, err := st.draft(ctx, inv, l)
 	if err != nil {
 		return Route{}, err
 	}
+	ctx = st.within(ctx, &d.State)
 	drained := len(d.Entry.Events)
 	if err := expire(d); err != nil {
 		return Route{}, err
@@ -212,12 +214,12 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 	if err := st.makeRoom(ctx, inv, l, def); err != nil {
 		return Route{}, err
 	}
-	d, err := st.draft(inv, l)
+	d, err := st.draft(ctx, inv, l)
 	if err != nil {
 		return Route{}, err
 	}
 	if err := end(d, agent.Fail(agent.CodeInternal, message)); err != nil {
 		return Route{}, err
 	}
-	return inv.route(NextFailed), st.commit(ctx, l.State, d, def)
+	return inv.route(NextFailed), st.commit(st.within(ctx, &d.State), l.State, d, def)
 }

@@ -80,6 +80,9 @@ const (
 	maxFailures = 20
 )
 
+// ErrSweepTooShort says that the deadline leaves no time for a sweep: the function's timeout is too short.
+var ErrSweepTooShort = errors.New("a sweep wants at least 80 s to its deadline; give it 2 minutes or more")
+
 // ErrSweepStopped says that so many runs in a row could not be checked that the sweep gave up.
 var ErrSweepStopped = errors.New("too many runs in a row could not be checked")
 
@@ -115,7 +118,7 @@ func (s *Sweep) bounded(ctx context.Context) (context.Context, context.CancelFun
 	}
 	left := deadline.Sub(s.Sweeper.Clock.Now()) - sweepReserve
 	if left < sweepLeast {
-		return nil, nil, fmt.Errorf("sweep: %s to the deadline, want at least %s", left+sweepReserve, sweepLeast+sweepReserve)
+		return nil, nil, fmt.Errorf("sweep with %s left: %w", left+sweepReserve, ErrSweepTooShort)
 	}
 	bounded, cancel := s.Sweeper.Clock.WithTimeout(ctx, left)
 	return bounded, cancel, nil
@@ -170,15 +173,12 @@ func (p *pass) walk(ctx context.Context) error {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	for _, tenant := range tenants {
-		if tenant < p.at.Tenant {
-			continue
-		}
-		if tenant > p.at.Tenant {
+		if tenant > p.at.Tenant { // those before are done, and its own lists are ended first
 			p.at.Tenant, p.at.List, p.at.Cursor = tenant, 0, ""
 		}
 		for p.at.List < len(lists) {
 			next, err := lists[p.at.List](p, ctx)
-			if errors.Is(err, store.ErrInvalid) && p.at.Cursor != "" && !errors.Is(err, ErrSweepStopped) { // kept by another version
+			if errors.Is(err, store.ErrInvalid) && p.at.Cursor != "" { // kept by another version
 				p.at.Cursor = ""
 				continue
 			}

@@ -159,6 +159,7 @@ func TestSweepReadsViewsOnly(t *testing.T) {
 		require.EqualValues(t, 1+5, cost.Gets, "the place, and the next inbox slot of those that wait")
 		require.Zero(t, cost.Writes+cost.Transactions)
 		require.Empty(t, w.waiter.stopped)
+		require.Empty(t, w.waiter.asked, "every execution has its run")
 	})
 }
 
@@ -225,15 +226,16 @@ func TestSweepGoesOn(t *testing.T) {
 		for _, name := range names {
 			require.Equal(t, runtime.ExecutionRunning, w.waiter.status[name])
 		}
-		require.Empty(t, w.waiter.stopped, "which runs have owners, only a round in one piece says")
+		require.Empty(t, w.waiter.asked, "which executions have runs, only a round in one piece says")
 		next := w.sweepAll()
+		require.Equal(t, []string{leftover}, w.waiter.asked)
 		require.True(t, next.Complete)
 		require.EqualValues(t, 6, next.Checked, "the next round begins at the beginning")
 
 		ctx, cancel := context.WithTimeout(w.ctx, 79*time.Second)
 		defer cancel()
 		_, err := w.sweeper().Run(ctx)
-		require.ErrorContains(t, err, "want at least 1m20s")
+		require.ErrorIs(t, err, runtime.ErrSweepTooShort)
 	})
 }
 
@@ -287,6 +289,22 @@ func TestSweepCarriesOn(t *testing.T) {
 		w.waiter.onStart = nil
 		require.EqualValues(t, 30, w.sweepAll().Repaired[runtime.RepairStarted])
 	})
+	inBubble(t, func(t *testing.T, w *world) { // many failures, and not in a row
+		for i := range 60 {
+			w.neverStarted(tenant, fmt.Sprint(i))
+		}
+		w.sleep(2 * time.Minute)
+		n := 0
+		w.waiter.onStart = func(string) error {
+			if n++; n%2 == 0 {
+				return errBlown
+			}
+			return nil
+		}
+		r := w.sweepAll()
+		require.Len(t, r.Failed, 30)
+		require.EqualValues(t, 30, r.Repaired[runtime.RepairStarted])
+	})
 	inBubble(t, func(t *testing.T, w *world) { // broken records stop nothing, however many there are
 		for i := range 150 {
 			w.neverStarted(tenant, fmt.Sprint(i))
@@ -329,6 +347,7 @@ func TestSweepStopsLeftovers(t *testing.T) {
 		w.waiter.began[unknown] = runtime.Execution{Name: unknown, Started: time.Now()}
 		w.waiter.inputs[unknown] = `{"agent":"clerk","message":"Of a run that is not written yet."}`
 		require.Empty(t, w.sweepAll().Repaired, "they had no time yet")
+		require.Empty(t, w.waiter.asked)
 		w.sleep(2 * time.Minute)
 		require.EqualValues(t, 3, w.sweepAll().Repaired[runtime.RepairStopped])
 		require.ElementsMatch(t, []string{byEvent, first, second}, w.waiter.stopped)
@@ -351,6 +370,22 @@ func TestSweepCountsUnknownOutcomes(t *testing.T) {
 		r := w.sweepAll()
 		require.EqualValues(t, 2, r.Waiting.OutcomesUnknown)
 		require.EqualValues(t, 2, r.Waiting.Runs)
+	})
+}
+
+// Whatever a list says, the execution that owns a run is none of its leftovers.
+func TestOwnerIsNoLeftover(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.start()
+		w.sleep(time.Hour)
+		sw := w.sweeper().Sweeper
+		r, err := sw.StopLeftover(w.ctx, tenant, w.run, w.owner)
+		require.NoError(t, err)
+		require.Equal(t, runtime.RepairNone, r)
+		r, err = sw.StopLeftover(w.ctx, tenant, w.run, "never-started")
+		require.NoError(t, err)
+		require.Equal(t, runtime.RepairNone, r)
+		require.Empty(t, w.waiter.stopped)
 	})
 }
 

@@ -75,6 +75,8 @@ func TestNamesAreChecked(t *testing.T) {
 		require.ErrorIs(t, b.Put(t.Context(), tenant, digest, data), store.ErrInvalid, tenant)
 		_, err := b.Get(t.Context(), tenant, digest)
 		require.ErrorIs(t, err, store.ErrInvalid, tenant)
+		_, err = b.Size(t.Context(), tenant, digest)
+		require.ErrorIs(t, err, store.ErrInvalid, tenant)
 	}
 	for _, name := range []string{"", "../../x", digest[:63], digest + "0", "Z" + digest[1:]} {
 		require.ErrorIs(t, b.Put(t.Context(), "acme", name, data), store.ErrInvalid, name)
@@ -97,7 +99,7 @@ func TestDamagedObjectIsNotGiven(t *testing.T) {
 
 func TestTooLargeIsNotPut(t *testing.T) {
 	b, _ := open(t)
-	require.ErrorIs(t, b.Put(t.Context(), "acme", digest, make([]byte, s3.MaxBlob+1)), s3.ErrTooLarge)
+	require.ErrorIs(t, b.Put(t.Context(), "acme", digest, make([]byte, store.MaxBlob+1)), store.ErrBlobTooLarge)
 }
 
 // wire answers requests in this process, one by one, and keeps them. It works inside a synctest bubble.
@@ -203,10 +205,45 @@ func TestGetAnswers(t *testing.T) {
 	get(t, store.ErrNoBlob, digest, fault(404, "NoSuchKey"))
 	get(t, nil, "AccessDenied", fault(403, "AccessDenied"))
 	get(t, nil, "NoSuchBucket", fault(404, "NoSuchBucket"))
-	get(t, s3.ErrTooLarge, digest, sized(200, strings.NewReader(""), s3.MaxBlob+1))
-	get(t, s3.ErrTooLarge, digest, sized(200, endless{}, -1))
+	get(t, store.ErrBlobTooLarge, digest, sized(200, strings.NewReader(""), store.MaxBlob+1))
+	get(t, store.ErrBlobTooLarge, digest, sized(200, endless{}, -1))
 	get(t, io.ErrUnexpectedEOF, digest, sized(200, io.MultiReader(bytes.NewReader(data[:3]), failing{}), int64(len(data))))
 	get(t, nil, "damaged", answer(200, string(data[:3])))
+}
+
+func TestSizeAnswers(t *testing.T) {
+	over(t, func(t *testing.T, b *s3.Blobs, w *wire) {
+		n, err := b.Size(t.Context(), "acme", digest)
+		require.NoError(t, err)
+		require.EqualValues(t, 7, n)
+		require.Equal(t, "HEAD /blobs/T/acme/"+digest, w.requests[0].Method+" "+w.requests[0].URL.Path)
+	}, sized(200, strings.NewReader(""), 7))
+	for status, want := range map[int]error{404: store.ErrNoBlob, 503: store.ErrThrottled} {
+		over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
+			_, err := b.Size(t.Context(), "acme", digest)
+			require.ErrorIs(t, err, want)
+		}, answer(status, ""), answer(status, ""), answer(status, ""), answer(status, ""))
+	}
+	over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
+		_, err := b.Size(t.Context(), "acme", digest)
+		require.ErrorContains(t, err, "Forbidden")
+		require.NotErrorIs(t, err, store.ErrNoBlob)
+	}, answer(403, ""))
+}
+
+// A store that asks for patience to the last is told from one that refuses: the same may be asked again, later.
+func TestThrottled(t *testing.T) {
+	slow := fault(503, "SlowDown")
+	over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
+		require.ErrorIs(t, b.Put(t.Context(), "acme", digest, data), store.ErrThrottled)
+	}, slow, slow, slow, slow)
+	over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
+		_, err := b.Get(t.Context(), "acme", digest)
+		require.ErrorIs(t, err, store.ErrThrottled)
+	}, slow, slow, slow, slow)
+	over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
+		require.NotErrorIs(t, b.Put(t.Context(), "acme", digest, data), store.ErrThrottled)
+	}, fault(403, "AccessDenied"))
 }
 
 type endless struct{}

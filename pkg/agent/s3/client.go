@@ -10,9 +10,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
-// Times of one attempt, enough for MaxBlob at 4 MB/s, and how often and with what pause at most a request is sent.
+// Times of one attempt, enough for store.MaxBlob at 4 MB/s, and how often and with what pause at most a request is sent.
 const (
-	attemptTimeout = 16 * time.Second
+	attemptTimeout = 26 * time.Second
 	connectTimeout = time.Second
 	attempts       = 4
 	backoff        = time.Second
@@ -21,7 +21,7 @@ const (
 // uploadConflict is S3's answer to one of several conditional uploads of a key at the same time: it wants to be asked again.
 const uploadConflict = "ConditionalRequestConflict"
 
-// NewClient makes a client whose attempts take 16 s at most, 1 s of it for connecting. An endpoint that is not empty, as
+// NewClient makes a client whose attempts take 26 s at most, 1 s of it for connecting. An endpoint that is not empty, as
 // http://127.0.0.1:9000, stands in for AWS; buckets are then part of the path. An HTTP client in cfg that is not the SDK's own is kept as
 // it is, timeouts included.
 func NewClient(cfg aws.Config, endpoint string) *s3.Client {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 // tenantsPrefix is what every object's key begins with, before its tenant.
@@ -25,7 +27,7 @@ func (b *Blobs) Tenants(ctx context.Context) ([]string, error) {
 		}
 		for _, p := range page.CommonPrefixes {
 			tenant := strings.TrimSuffix(strings.TrimPrefix(aws.ToString(p.Prefix), tenantsPrefix), "/")
-			if tenantName.MatchString(tenant) {
+			if agent.ValidTenant(tenant) {
 				out = append(out, tenant)
 			}
 		}

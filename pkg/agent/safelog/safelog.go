@@ -81,7 +81,10 @@ func Kinds(err error, known ...error) []string {
 			out = append(out, k.Error())
 		}
 	}
-	return kinds(err, out)
+	if out = kinds(err, out); len(out) == 0 {
+		out = append(out, fmt.Sprintf("%T", err))
+	}
+	return out
 }
 
 func kinds(err error, out []string) []string {

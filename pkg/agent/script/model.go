@@ -119,7 +119,11 @@ func (l line) reply(r agent.Request) agent.Reply {
 	if len(l.calls) > 0 {
 		stop = "tool_calls"
 	}
-	return agent.Reply{Model: name(r), Text: l.text, Calls: slices.Clone(l.calls), StopReason: stop, Usage: l.usage}
+	reply := agent.Reply{Model: name(r), Text: l.text, Calls: slices.Clone(l.calls), StopReason: stop, Usage: l.usage, Reasoning: slices.Clone(l.reasoning)}
+	for i := range reply.Reasoning {
+		reply.Reasoning[i].Provider, reply.Reasoning[i].Model = "script", name(r)
+	}
+	return reply
 }
 
 // name is the id of the model that answers: the one asked for, else script.

@@ -68,6 +68,27 @@ func TestReplies(t *testing.T) {
 	require.Empty(t, m.Failures())
 }
 
+func TestReasoningNamesItsModel(t *testing.T) {
+	m := newModel(t, `{"text": "a", "reasoning": {"text": "hm", "signature": "s"}}`)
+	for range 2 {
+		reply, err := m.Generate(context.Background(), agent.Request{Inference: 1, Model: agent.ModelSpec{ID: "big"}})
+		require.NoError(t, err)
+		require.Equal(t, thoughts(agent.Reasoning{Text: "hm", Signature: "s", Provider: "script", Model: "big"}), reply.Reasoning)
+	}
+}
+
+func TestWantedOutput(t *testing.T) {
+	r := agent.Request{Inference: 1, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(`{"type":"object"}`)}}
+	m := newModel(t, `{"json": {}, "want": {"output": {"format": "json", "schema": {"type": "object"}}}}`)
+	_, err := m.Generate(context.Background(), r)
+	requireFailures(t, m, err, nil)
+	m = newModel(t, `{"json": {}, "want": {"output": null}}`)
+	_, err = m.Generate(context.Background(), r)
+	requireFailures(t, m, err, []string{`model.jsonl:1: output: got {"format":"json","schema":{"type":"object"}}, want null`})
+	_, err = newModel(t, `{"text": "a", "want": {"output": null}}`).Generate(context.Background(), agent.Request{Inference: 1})
+	require.NoError(t, err)
+}
+
 // A process that was started again has no memory of what was asked, and gives the same reply.
 func TestStateless(t *testing.T) {
 	text := "{\"error\": \"server\"}\n{\"text\": \"one\"}\n{\"text\": \"two\"}\n"

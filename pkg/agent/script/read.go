@@ -2,6 +2,7 @@ package script
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -193,13 +194,72 @@ func readCall(raw json.RawMessage) (agent.ReplyCall, error) {
 	return c, err
 }
 
+// readReasoning reads reasoning: a text, an object, or a list of those.
+func readReasoning(raw json.RawMessage) ([]agent.ReplyReasoning, error) {
+	if len(raw) == 0 || raw[0] != '[' {
+		b, err := readThought(raw)
+		return []agent.ReplyReasoning{{Reasoning: b}}, err
+	}
+	items, err := readList(raw)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]agent.ReplyReasoning, len(items))
+	for i, item := range items {
+		if all[i].Reasoning, err = readThought(item); err != nil {
+			return nil, under(fmt.Sprint(i), err)
+		}
+	}
+	return all, nil
+}
+
+// readThought reads a text, {text, signature}, or {redacted}, which is base64.
+func readThought(raw json.RawMessage) (b agent.Reasoning, err error) {
+	if len(raw) == 0 || raw[0] != '{' {
+		b.Text, err = readName(raw)
+		return b, err
+	}
+	err = eachMember(raw, func(key string, value json.RawMessage) (err error) {
+		switch key {
+		case "text":
+			b.Text, err = readName(value)
+		case "signature":
+			b.Signature, err = readName(value)
+		case "redacted":
+			b.Redacted, err = readBytes(value)
+		default:
+			err = errUnknownKey
+		}
+		if err != nil {
+			return under(key, err)
+		}
+		return nil
+	})
+	if said := b.Text + b.Signature; err == nil && (said == "") == (b.Redacted == nil) {
+		err = errors.New("not text and signature, or redacted alone")
+	}
+	return b, err
+}
+
+func readBytes(raw json.RawMessage) ([]byte, error) {
+	s, err := readName(raw)
+	if err != nil {
+		return nil, err
+	}
+	data, err := base64.StdEncoding.Strict().DecodeString(s)
+	if err != nil {
+		return nil, errors.New("not base64")
+	}
+	return data, nil
+}
+
 // lifecycles are the words of interfaces.md section 4, those of presets to come included.
 var lifecycles = []string{"init", "tool_result", "output_error_feedback", "input", "nudge", "summary"}
 
 func checkWant(raw json.RawMessage) error {
 	err := eachMember(raw, func(key string, value json.RawMessage) error {
 		switch key {
-		case "system", "messages", "tools", "exhausted":
+		case "system", "messages", "tools", "exhausted", "output":
 			return nil
 		case "lifecycle":
 			return checkLifecycle(value)

@@ -16,6 +16,12 @@ type requestView struct {
 	Tools     []json.RawMessage `json:"tools"`
 	Lifecycle agent.Lifecycle   `json:"lifecycle"`
 	Exhausted bool              `json:"exhausted"`
+	Output    *outputView       `json:"output,omitempty"` // absent: free text
+}
+
+type outputView struct {
+	Format string          `json:"format"` // json
+	Schema json.RawMessage `json:"schema,omitempty"`
 }
 
 type messageView struct {
@@ -36,6 +42,9 @@ func differences(want json.RawMessage, r agent.Request) ([]match.Mismatch, error
 		return nil, nil
 	}
 	v := requestView{System: r.System, Messages: make([]messageView, len(r.Messages)), Lifecycle: r.Lifecycle, Exhausted: r.Exhausted}
+	if r.Output.JSON {
+		v.Output = &outputView{"json", r.Output.Schema}
+	}
 	for i, m := range r.Messages {
 		content, err := agent.MarshalBlock(m.Block)
 		if err != nil {

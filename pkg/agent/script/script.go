@@ -26,14 +26,15 @@ type Script struct {
 
 // line is one reply or error.
 type line struct {
-	number int // in the file, from 1
-	text   string
-	chunks []string // text in stream pieces; nil = in one piece
-	calls  []agent.ReplyCall
-	class  agent.ModelErrorClass // not empty: the request fails
-	usage  agent.Usage
-	model  string          // the id of the model that must be asking; empty = any
-	want   json.RawMessage // matched against the request; empty = anything goes
+	number    int // in the file, from 1
+	text      string
+	chunks    []string // text in stream pieces; nil = in one piece
+	calls     []agent.ReplyCall
+	class     agent.ModelErrorClass // not empty: the request fails
+	usage     agent.Usage
+	reasoning []agent.ReplyReasoning // before everything else
+	model     string                 // the id of the model that must be asking; empty = any
+	want      json.RawMessage        // matched against the request; empty = anything goes
 }
 
 // Parse reads a model.jsonl. Blank lines are skipped; a file without lines is a script that runs out at once. Unknown keys,
@@ -90,7 +91,7 @@ func parseLine(raw []byte) (line, error) {
 }
 
 // linePresence is which of a line's keys were there: an empty text is not the same as none.
-type linePresence struct{ text, chunks, calls, json, empty, error bool }
+type linePresence struct{ text, chunks, calls, json, empty, error, reasoning bool }
 
 // set reads the value of one key.
 func (l *line) set(key string, value json.RawMessage, p *linePresence) (err error) {
@@ -113,6 +114,9 @@ func (l *line) set(key string, value json.RawMessage, p *linePresence) (err erro
 	case "error":
 		p.error = true
 		l.class, err = readClass(value)
+	case "reasoning":
+		p.reasoning = true
+		l.reasoning, err = readReasoning(value)
 	case "usage":
 		l.usage, err = readUsage(value)
 	case "model":
@@ -135,6 +139,9 @@ func (p linePresence) check(l *line) error {
 	}
 	if kinds != 1 {
 		return fmt.Errorf("line is not exactly one of text or calls, json, empty, error")
+	}
+	if p.reasoning && p.error {
+		return under("reasoning", fmt.Errorf("a request that fails has none"))
 	}
 	if !p.chunks {
 		return nil

@@ -30,6 +30,10 @@ func TestParse(t *testing.T) {
 			line{usage: agent.Usage{Input: 3, Output: 4}, model: "big"}},
 		{"want", `{"text": "", "want": {"tools": [], "lifecycle": "init"}}`, line{want: json.RawMessage(`{"tools": [], "lifecycle": "init"}`)}},
 		{"lifecycle pattern", `{"text": "", "want": {"lifecycle": "~^init$"}}`, line{want: json.RawMessage(`{"lifecycle": "~^init$"}`)}},
+		{"reasoning", `{"text": "a", "reasoning": "hm"}`, line{text: "a", reasoning: thoughts(agent.Reasoning{Text: "hm"})}},
+		{"reasoning alone", `{"empty": true, "reasoning": {"signature": "s"}}`, line{reasoning: thoughts(agent.Reasoning{Signature: "s"})}},
+		{"much reasoning", `{"empty": true, "reasoning": [{"text": "hm", "signature": "s"}, {"redacted": "AP8="}, "so"]}`,
+			line{reasoning: thoughts(agent.Reasoning{Text: "hm", Signature: "s"}, agent.Reasoning{Redacted: []byte{0, 255}}, agent.Reasoning{Text: "so"})}},
 		{"chunks", `{"chunks": ["a", "b"]}`, line{text: "ab", chunks: []string{"a", "b"}}},
 		{"chunks of a text", `{"text": "ab", "chunks": ["a", "b"]}`, line{text: "ab", chunks: []string{"a", "b"}}},
 	}
@@ -70,6 +74,15 @@ func TestParseRefuses(t *testing.T) {
 		{`{"text": "", "usage": {"input": -1}}`, `usage.input: not a whole number of at least 0`},
 		{`{"text": "", "usage": {"input": 1.5}}`, `usage.input: not a whole number of at least 0`},
 		{`{"text": "", "usage": {"total": 1}}`, `usage.total: unknown key`},
+		{`{"error": "auth", "reasoning": "hm"}`, `reasoning: a request that fails has none`},
+		{`{"reasoning": "hm"}`, `line is not exactly one of text or calls, json, empty, error`},
+		{`{"text": "", "reasoning": ""}`, `reasoning: empty`},
+		{`{"text": "", "reasoning": 1}`, `reasoning: not a string`},
+		{`{"text": "", "reasoning": []}`, `reasoning: not a list of one or more`},
+		{`{"text": "", "reasoning": {}}`, `reasoning: not text and signature, or redacted alone`},
+		{`{"text": "", "reasoning": [{"text": "a", "redacted": "AA=="}]}`, `reasoning.0: not text and signature, or redacted alone`},
+		{`{"text": "", "reasoning": {"redacted": "A"}}`, `reasoning.redacted: not base64`},
+		{`{"text": "", "reasoning": {"thought": "a"}}`, `reasoning.thought: unknown key`},
 		{`{"text": "", "model": ""}`, `model: empty`},
 		{`{"text": "", "want": []}`, `want: not a JSON object`},
 		{`{"text": "", "want": {"message": []}}`, `want.message: unknown key`},
@@ -159,4 +172,12 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func thoughts(all ...agent.Reasoning) []agent.ReplyReasoning {
+	list := make([]agent.ReplyReasoning, len(all))
+	for i, b := range all {
+		list[i].Reasoning = b
+	}
+	return list
 }

@@ -22,6 +22,7 @@ type Head struct {
 	Expires            time.Time
 	StartedAt          time.Time
 	UpdatedAt          time.Time
+	Trace              *agent.Trace // nil = the run is not traced; only the context of the run's own span
 }
 
 // headOp writes the view of s, without a token.
@@ -33,6 +34,9 @@ func headOp(s *agent.AgentState) Op {
 	}
 	if s.Status == agent.RunWaiting {
 		attrs["expires"] = Num(s.EarliestExpiry().UnixMilli())
+	}
+	if s.Trace != nil {
+		attrs["traceparent"], attrs["tracestate"] = Str(s.Trace.Traceparent), Str(s.Trace.Tracestate)
 	}
 	return Op{Kind: Put, Item: Item{
 		Key: headKey(s.Tenant, s.Run), Attrs: attrs, Body: []byte(s.Run),
@@ -49,6 +53,9 @@ func readHead(tenant string, it Item) Head {
 	}
 	if ms := it.Attrs["expires"].Int(); ms != 0 {
 		h.Expires = time.UnixMilli(ms).UTC()
+	}
+	if parent := it.Attrs["traceparent"].String(); parent != "" {
+		h.Trace = &agent.Trace{Traceparent: parent, Tracestate: it.Attrs["tracestate"].String()}
 	}
 	return h
 }

@@ -33,8 +33,10 @@ func TestHeadIsAView(t *testing.T) {
 		waiting.Status, waiting.Reason, waiting.WaitSeq, waiting.Drained = agent.RunWaiting, agent.ReasonSuspended, 4, 1
 		waiting.Expires, waiting.UpdatedAt = day.Add(time.Hour), day.Add(4*time.Second)
 		require.Equal(t, waiting, head())
-		st.commit(agent.Resumed{}, agent.HandedOver{Owner: "r1-1"})
+		require.Nil(t, head().Trace)
+		st.commit(agent.Resumed{Trace: &agent.Trace{Traceparent: "00-x", Tracestate: "a=1", Link: "l", Since: 1}}, agent.HandedOver{Owner: "r1-1"})
 		require.Equal(t, agent.RunRunning, head().Status)
+		require.Equal(t, &agent.Trace{Traceparent: "00-x", Tracestate: "a=1"}, head().Trace)
 		require.Equal(t, "r1-1", head().Owner)
 		st.commit(agent.Finished{Reason: agent.ReasonCancelled})
 		require.Equal(t, agent.ReasonCancelled, head().Reason)

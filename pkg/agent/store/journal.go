@@ -40,12 +40,13 @@ type Loaded struct {
 	Full bool
 }
 
-// Load reads a whole run: one query over the journal's tail and the undrained inbox. A warm run is read from its newest known entry
+// Load reads a whole run: one query over the journal's tail and the undrained inbox, and where it began from another run, what that was
+// then (see seed). A warm run is read from its newest known entry
 // on, inclusive; if that is not what it was, what was known is forgotten (rule 15). A run that does not exist is ErrNoRun.
 func (j *Journal) Load(ctx context.Context, tenant, run string) (Loaded, error) {
 	l, err := j.loadWarm(ctx, tenant, run, true)
 	if errors.Is(err, errStale) {
-		return j.loadFrom(ctx, tenant, run, warm{})
+		return j.loadFrom(ctx, tenant, run, warm{}, true)
 	}
 	return l, err
 }
@@ -62,7 +63,7 @@ func (j *Journal) LoadAt(ctx context.Context, tenant, run string, at int64) (Loa
 			return l, err
 		}
 	}
-	return j.loadFrom(ctx, tenant, run, warm{})
+	return j.loadFrom(ctx, tenant, run, warm{}, false)
 }
 
 // loadWarm goes on from what is known of the run; errStale where nothing is, where it has turned out wrong, or where it is
@@ -72,7 +73,7 @@ func (j *Journal) loadWarm(ctx context.Context, tenant, run string, whole bool) 
 	if !ok || whole && known.state.Partial {
 		return Loaded{}, errStale
 	}
-	l, err := j.loadFrom(ctx, tenant, run, known)
+	l, err := j.loadFrom(ctx, tenant, run, known, whole)
 	if errors.Is(err, errStale) {
 		j.cache.drop(tenant, run)
 	}
@@ -124,8 +125,10 @@ func (j *Journal) items(ctx context.Context, r Range) ([]Item, error) {
 
 var errStale = errors.New("the warm state is not the journal's")
 
-func (j *Journal) loadFrom(ctx context.Context, tenant, run string, w warm) (Loaded, error) {
-	f := fold{warm: w, known: w.state.Entries}
+// loadFrom goes on from what is warm, or from the beginning; then whole says how much of the past is read.
+func (j *Journal) loadFrom(ctx context.Context, tenant, run string, w warm, whole bool) (Loaded, error) {
+	seed := func(first agent.Entry) (agent.AgentState, error) { return j.seed(ctx, tenant, first, whole) }
+	f := fold{warm: w, known: w.state.Entries, seed: seed}
 	r := Range{PK: runPK(tenant, run), From: entrySK(max(0, w.state.Seq())), To: slotSK(w.state.Drained + 1)}
 	for {
 		p, err := j.table.Query(ctx, r)
@@ -155,6 +158,7 @@ type fold struct {
 	warm
 	known int64 // entries that were warm
 	slots []slot
+	seed  func(first agent.Entry) (agent.AgentState, error) // what the first entry is applied to
 }
 
 // slot is an accepted input and its stored size in bytes.
@@ -199,6 +203,11 @@ func (f *fold) entry(it Item) error {
 	e, err := agent.UnmarshalEntry(it.Body)
 	if err != nil {
 		return err
+	}
+	if e.Seq == 0 && f.state.Entries == 0 {
+		if f.state, err = f.seed(e); err != nil {
+			return err
+		}
 	}
 	if f.state, err = agent.ApplyEntry(f.state, e); err != nil {
 		return err
@@ -271,19 +280,10 @@ func appendError(err error, closed int) error {
 	}
 }
 
-// Entries reads a run's entries from a sequence on, in order: the record itself, for people and replay.
+// Entries reads a run's own entries from a sequence on, in order: the record itself, for people and replay. Those of a run it began from
+// are that run's.
 func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64) ([]agent.Entry, error) {
-	items, err := j.items(ctx, Range{PK: runPK(tenant, run), From: entrySK(max(0, from)), To: firstInbox})
-	if err != nil {
-		return nil, fmt.Errorf("read journal of run %s: %w", run, err)
-	}
-	out := make([]agent.Entry, len(items))
-	for i, it := range items {
-		if out[i], err = agent.UnmarshalEntry(it.Body); err != nil {
-			return nil, fmt.Errorf("read journal of run %s at %s: %w", run, it.SK, err)
-		}
-	}
-	return out, nil
+	return j.readEntries(ctx, run, Range{PK: runPK(tenant, run), From: entrySK(max(0, from)), To: firstInbox})
 }
 
 // HasEntry reports whether a run has an entry of that sequence: one consistent read of one key.

@@ -117,7 +117,7 @@ type Table interface {
 var (
 	ErrTooLarge  = errors.New("item larger than 400 KB")
 	ErrInvalid   = errors.New("invalid table operation")
-	ErrThrottled = errors.New("table throttled")
+	ErrThrottled = errors.New("store throttled")
 	ErrConflict  = errors.New("transaction conflict")
 )
 

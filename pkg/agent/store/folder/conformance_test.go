@@ -13,3 +13,10 @@ func TestConformance(t *testing.T) {
 		return b
 	})
 }
+
+func TestIntakeConformance(t *testing.T) {
+	storetest.Intake(t, func(t *testing.T) storetest.Taking {
+		b, _ := open(t)
+		return b
+	})
+}

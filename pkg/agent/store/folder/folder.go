@@ -2,21 +2,28 @@
 package folder
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 
+	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Blobs is a store.Blobs over a folder. Safe for concurrent use, by several processes too.
+// Blobs is a store.Blobs and a store.Intake over a folder. Safe for concurrent use, by several processes too.
 type Blobs struct{ dir string }
 
-var _ store.Blobs = (*Blobs)(nil)
+var (
+	_ store.Blobs  = (*Blobs)(nil)
+	_ store.Intake = (*Blobs)(nil)
+)
 
 // Open uses the folder dir and makes it if it is not there.
 func Open(dir string) (*Blobs, error) {
@@ -26,19 +33,14 @@ func Open(dir string) (*Blobs, error) {
 	return &Blobs{dir: dir}, nil
 }
 
-var (
-	tenantName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
-	digestName = regexp.MustCompile(`^[0-9a-f]{64}$`)
-)
-
 func (b *Blobs) path(tenant, digest string) (string, error) {
-	if !tenantName.MatchString(tenant) || !digestName.MatchString(digest) {
-		return "", fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name", digest, tenant)
+	if !agent.ValidTenant(tenant) || !agent.ValidDigest(digest) {
+		return "", fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant, store.ErrInvalid)
 	}
 	return filepath.Join(b.dir, "T", tenant, digest), nil
 }
 
-// Put writes the blob so that it is either there whole and durable, or not at all.
+// Put implements store.Blobs.
 func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -48,22 +50,34 @@ func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) err
 		return err
 	}
 	if store.BlobDigest(data) != digest {
-		return fmt.Errorf("put blob %s: the content has another digest", digest)
+		return fmt.Errorf("put blob %s: %w", digest, store.ErrBlobContent)
 	}
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
+	return b.PutFrom(ctx, tenant, digest, bytes.NewReader(data))
+}
+
+// PutFrom implements store.Intake. The blob is either there whole and durable, or not at all.
+func (b *Blobs) PutFrom(ctx context.Context, tenant, digest string, content io.Reader) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	path, err := b.path(tenant, digest)
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("put blob %s: %w", digest, err)
 	}
-	if err := write(path, data); err != nil {
+	if err := write(ctx, path, digest, content); err != nil {
 		return fmt.Errorf("put blob %s: %w", digest, err)
 	}
 	return nil
 }
 
-// write makes a synced file beside path and renames it there.
-func write(path string, data []byte) (err error) {
+// write makes a synced file beside path and, if it is what it should be, renames it there.
+func write(ctx context.Context, path, digest string, content io.Reader) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "put-*")
 	if err != nil {
 		return err
@@ -73,17 +87,33 @@ func write(path string, data []byte) (err error) {
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	_, err = f.Write(data)
+	err = fill(f, digest, content)
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, f.Close(), ctx.Err()); err != nil {
 		return err
 	}
 	if err = os.Rename(f.Name(), path); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// fill copies the content and checks it on the way.
+func fill(w io.Writer, digest string, content io.Reader) error {
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(w, h), io.LimitReader(content, store.MaxBlob+1))
+	switch {
+	case err != nil:
+		return err
+	case n > store.MaxBlob:
+		return store.ErrBlobTooLarge
+	case hex.EncodeToString(h.Sum(nil)) != digest:
+		return store.ErrBlobContent
+	default:
+		return nil
+	}
 }
 
 // syncDir makes the name durable, not only the content.
@@ -105,14 +135,34 @@ func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) 
 		return nil, err
 	}
 	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("get blob %s: %w", digest, store.ErrNoBlob)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("get blob %s: %w", digest, err)
+		return nil, missing("get", digest, err)
 	}
 	if store.BlobDigest(data) != digest {
 		return nil, fmt.Errorf("get blob %s: the file is damaged", digest)
 	}
 	return data, nil
+}
+
+// Size implements store.Blobs.
+func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	path, err := b.path(tenant, digest)
+	if err != nil {
+		return 0, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, missing("look for", digest, err)
+	}
+	return info.Size(), nil
+}
+
+func missing(what, digest string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = store.ErrNoBlob
+	}
+	return fmt.Errorf("%s blob %s: %w", what, digest, err)
 }

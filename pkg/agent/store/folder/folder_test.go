@@ -1,11 +1,15 @@
 package folder_test
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 
@@ -46,14 +50,15 @@ func TestNamesAreChecked(t *testing.T) {
 	ctx, digest := context.Background(), store.BlobDigest(content)
 	for _, tenant := range []string{"", "..", "../x", "a/b", "A", "-a", "a\x00b"} {
 		require.Error(t, b.Put(ctx, tenant, digest, content), tenant)
+		require.ErrorIs(t, b.PutFrom(ctx, tenant, digest, bytes.NewReader(content)), store.ErrInvalid, tenant)
 		_, err := b.Get(ctx, tenant, digest)
-		require.Error(t, err, tenant)
-		require.NotErrorIs(t, err, store.ErrNoBlob, tenant)
+		require.ErrorIs(t, err, store.ErrInvalid, tenant)
+		_, err = b.Size(ctx, tenant, digest)
+		require.ErrorIs(t, err, store.ErrInvalid, tenant)
 	}
 	for _, digest := range []string{"", "../../etc/passwd", digest[:63], digest + "0", "Z" + digest[1:]} {
 		_, err := b.Get(ctx, "acme", digest)
-		require.Error(t, err, digest)
-		require.NotErrorIs(t, err, store.ErrNoBlob, digest)
+		require.ErrorIs(t, err, store.ErrInvalid, digest)
 	}
 }
 
@@ -61,12 +66,37 @@ func TestNamesAreChecked(t *testing.T) {
 func TestContentIsChecked(t *testing.T) {
 	b, dir := open(t)
 	ctx, digest := context.Background(), store.BlobDigest(content)
-	require.ErrorContains(t, b.Put(ctx, "acme", digest, []byte("other")), "another digest")
+	require.ErrorIs(t, b.Put(ctx, "acme", digest, []byte("other")), store.ErrBlobContent)
 	require.NoError(t, b.Put(ctx, "acme", digest, content))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "T", "acme", digest), []byte("contenT"), 0o600))
 	_, err := b.Get(ctx, "acme", digest)
 	require.ErrorContains(t, err, "damaged")
+	require.NoError(t, b.PutFrom(ctx, "acme", digest, bytes.NewReader(content)), "a stream mends it")
+	got, err := b.Get(ctx, "acme", digest)
+	require.NoError(t, err)
+	require.Equal(t, content, got)
 }
+
+// What a stream leaves when it breaks, lies or does not end is nothing, on disk either.
+func TestStreamsLeaveNothingBehind(t *testing.T) {
+	b, dir := open(t)
+	ctx, digest := context.Background(), store.BlobDigest(content)
+	require.ErrorIs(t, b.PutFrom(ctx, "acme", digest, iotest.ErrReader(io.ErrUnexpectedEOF)), io.ErrUnexpectedEOF)
+	require.ErrorIs(t, b.PutFrom(ctx, "acme", digest, strings.NewReader("contenT")), store.ErrBlobContent)
+	ended, cancel := context.WithCancel(ctx)
+	last := readerFunc(func(p []byte) (int, error) { // whoever sends it goes away before it is stored
+		cancel()
+		return copy(p, content), io.EOF
+	})
+	require.ErrorIs(t, b.PutFrom(ended, "acme", digest, last), context.Canceled)
+	files, err := os.ReadDir(filepath.Join(dir, "T", "acme"))
+	require.NoError(t, err)
+	require.Empty(t, files)
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestConcurrentPutsLeaveOneFile(t *testing.T) {
 	b, dir := open(t)

@@ -3,13 +3,15 @@ package memory
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 
+	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Blobs is a store.Blobs in memory. Make one with NewBlobs. Safe for concurrent use.
+// Blobs is a store.Blobs and a store.Intake in memory. Make one with NewBlobs. Safe for concurrent use.
 type Blobs struct {
 	mu   sync.RWMutex
 	data map[blobKey][]byte
@@ -17,37 +19,77 @@ type Blobs struct {
 
 type blobKey struct{ tenant, digest string }
 
-var _ store.Blobs = (*Blobs)(nil)
+var (
+	_ store.Blobs  = (*Blobs)(nil)
+	_ store.Intake = (*Blobs)(nil)
+)
+
+// nameOf is the name of a blob, while ctx has not ended.
+func nameOf(ctx context.Context, tenant, digest string) (blobKey, error) {
+	if !agent.ValidTenant(tenant) || !agent.ValidDigest(digest) {
+		return blobKey{}, fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant, store.ErrInvalid)
+	}
+	return blobKey{tenant, digest}, ctx.Err()
+}
 
 // NewBlobs makes an empty store of blobs.
 func NewBlobs() *Blobs { return &Blobs{data: map[blobKey][]byte{}} }
 
-// Put implements store.Blobs. It fails with store.ErrInvalid for content that is not the digest's, and with context errors.
+// Put implements store.Blobs.
 func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	if err := ctx.Err(); err != nil {
+	key, err := nameOf(ctx, tenant, digest)
+	if err != nil {
 		return err
 	}
+	if len(data) > store.MaxBlob {
+		return fmt.Errorf("put blob %s: %w", digest, store.ErrBlobTooLarge)
+	}
 	if store.BlobDigest(data) != digest {
-		return fmt.Errorf("put blob %s: its content has another digest: %w", digest, store.ErrInvalid)
+		return fmt.Errorf("put blob %s: %w", digest, store.ErrBlobContent)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.data[blobKey{tenant, digest}] = slices.Clone(data)
+	b.data[key] = slices.Clone(data)
 	return nil
 }
 
-// Get implements store.Blobs. It fails with store.ErrNoBlob and context errors.
+// PutFrom implements store.Intake.
+func (b *Blobs) PutFrom(ctx context.Context, tenant, digest string, content io.Reader) error {
+	data, err := io.ReadAll(io.LimitReader(content, store.MaxBlob+1))
+	if err != nil {
+		return fmt.Errorf("put blob %s: %w", digest, err)
+	}
+	return b.Put(ctx, tenant, digest, data)
+}
+
+// Get implements store.Blobs.
 func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
-	if err := ctx.Err(); err != nil {
+	key, err := nameOf(ctx, tenant, digest)
+	if err != nil {
 		return nil, err
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	data, ok := b.data[blobKey{tenant, digest}]
+	data, ok := b.data[key]
 	if !ok {
 		return nil, fmt.Errorf("get blob %s: %w", digest, store.ErrNoBlob)
 	}
 	return slices.Clone(data), nil
+}
+
+// Size implements store.Blobs.
+func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
+	key, err := nameOf(ctx, tenant, digest)
+	if err != nil {
+		return 0, err
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	data, ok := b.data[key]
+	if !ok {
+		return 0, fmt.Errorf("look for blob %s: %w", digest, store.ErrNoBlob)
+	}
+	return int64(len(data)), nil
 }
 
 // Tenants lists every tenant that has a blob, sorted. It fails only with context errors.

@@ -11,3 +11,7 @@ import (
 func TestBlobsConformance(t *testing.T) {
 	storetest.Blobs(t, func(*testing.T) store.Blobs { return memory.NewBlobs() })
 }
+
+func TestIntakeConformance(t *testing.T) {
+	storetest.Intake(t, func(*testing.T) storetest.Taking { return memory.NewBlobs() })
+}

@@ -29,7 +29,7 @@ func TestBlobs(t *testing.T) {
 func TestBlobsRefuse(t *testing.T) {
 	ctx, b := context.Background(), memory.NewBlobs()
 	digest := store.BlobDigest([]byte("content"))
-	require.ErrorIs(t, b.Put(ctx, "a", digest, []byte("other")), store.ErrInvalid)
+	require.ErrorIs(t, b.Put(ctx, "a", digest, []byte("other")), store.ErrBlobContent)
 	require.NoError(t, b.Put(ctx, "a", digest, []byte("content")))
 	_, err := b.Get(ctx, "b", digest)
 	require.ErrorIs(t, err, store.ErrNoBlob, "a reference resolves under its tenant only")

@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"strings"
 	"sync"
 	"testing"
 
@@ -22,6 +23,7 @@ func Blobs(t *testing.T, open func(t *testing.T) store.Blobs) {
 		{"Copies", testBlobCopies},
 		{"Tenants", testBlobTenants},
 		{"OtherContent", testBlobOtherContent},
+		{"Names", testBlobNames},
 		{"Context", testBlobContext},
 		{"Concurrent", testBlobConcurrent},
 	} {
@@ -47,11 +49,16 @@ func (f blobFixture) requireBlob(tenant, digest string, want []byte) {
 	got, err := f.blobs.Get(context.Background(), tenant, digest)
 	require.NoError(f, err)
 	require.True(f, bytes.Equal(want, got), "%d bytes, want %d", len(got), len(want))
+	size, err := f.blobs.Size(context.Background(), tenant, digest)
+	require.NoError(f, err)
+	require.EqualValues(f, len(want), size)
 }
 
 func (f blobFixture) requireNone(tenant, digest string) {
 	f.Helper()
 	_, err := f.blobs.Get(context.Background(), tenant, digest)
+	require.ErrorIs(f, err, store.ErrNoBlob)
+	_, err = f.blobs.Size(context.Background(), tenant, digest)
 	require.ErrorIs(f, err, store.ErrNoBlob)
 }
 
@@ -96,11 +103,27 @@ func testBlobTenants(f blobFixture) {
 func testBlobOtherContent(f blobFixture) {
 	data := []byte("content")
 	digest := store.BlobDigest(data)
-	require.Error(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")))
+	require.ErrorIs(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")), store.ErrBlobContent)
 	f.requireNone("acme", digest)
 	f.put("acme", data)
-	require.Error(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")))
+	require.ErrorIs(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")), store.ErrBlobContent)
 	f.requireBlob("acme", digest, data)
+}
+
+// testBlobNames: a digest has one spelling, and no name leads out of its tenant.
+func testBlobNames(f blobFixture) {
+	ctx, data := context.Background(), []byte("content")
+	digest := f.put("acme", data)
+	for _, name := range []struct{ tenant, digest string }{
+		{"", digest}, {"..", digest}, {"a/b", digest}, {"Acme", digest}, {strings.Repeat("a", 41), digest},
+		{"acme", ""}, {"acme", "../acme/" + digest}, {"acme", digest[:63]}, {"acme", digest + "0"}, {"acme", strings.ToUpper(digest)}, {"acme", "sha256:" + digest},
+	} {
+		require.ErrorIs(f, f.blobs.Put(ctx, name.tenant, name.digest, data), store.ErrInvalid, "%v", name)
+		_, err := f.blobs.Get(ctx, name.tenant, name.digest)
+		require.ErrorIs(f, err, store.ErrInvalid, "%v", name)
+		_, err = f.blobs.Size(ctx, name.tenant, name.digest)
+		require.ErrorIs(f, err, store.ErrInvalid, "%v", name)
+	}
 }
 
 func testBlobContext(f blobFixture) {
@@ -112,6 +135,8 @@ func testBlobContext(f blobFixture) {
 	f.requireNone("acme", digest)
 	f.put("acme", data)
 	_, err := f.blobs.Get(ended, "acme", digest)
+	require.ErrorIs(f, err, context.Canceled)
+	_, err = f.blobs.Size(ended, "acme", digest)
 	require.ErrorIs(f, err, context.Canceled)
 }
 

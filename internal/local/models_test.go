@@ -1,0 +1,38 @@
+package local
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+)
+
+// listener keeps what an adapter was given.
+type listener struct{ got agent.Block }
+
+func (l *listener) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
+	l.got = r.Messages[0].Block
+	return agent.Reply{}, nil
+}
+
+// An adapter gets the content of blobs; a script is matched against the request as it is on record.
+func TestAdaptersGetTheContentOfBlobs(t *testing.T) {
+	ctx, blobs := context.Background(), memory.NewBlobs()
+	digest := store.BlobDigest([]byte("shot"))
+	require.NoError(t, blobs.Put(ctx, Tenant, digest, []byte("shot")))
+	named := agent.Media{MediaType: "image/png", Blob: digest}
+	for provider, want := range map[string]agent.Media{"openai": {MediaType: "image/png", Data: "c2hvdA=="}, "script": named} {
+		l := &listener{}
+		m := newModels(resolving(func(agent.ModelSpec) (runtime.Model, error) { return l, nil }, blobs))
+		_, err := m.Generate(ctx, agent.Request{
+			Tenant: Tenant, Model: agent.ModelSpec{Provider: provider}, Messages: []agent.Message{{Role: agent.RoleUser, Block: named}},
+		})
+		require.NoError(t, err)
+		require.Equal(t, want, l.got, provider)
+	}
+}

@@ -1,0 +1,108 @@
+package api
+
+import (
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// Guard stands before a handler on a TCP port of a laptop, which every program of the machine and every page in its browser can
+// reach. It lets a request through that shows the token, calls the machine by a name of its own (a page of a rebound name does not)
+// and was not sent by another site's page. All fields but Open and Name are required.
+type Guard struct {
+	Token string // at least 32 random bytes, in letters and digits
+	Port  string // the port that is listened on
+	Open  bool   // others may reach the port: any IP address, and Name, are names of this machine, too
+	Name  string // the host name that is listened on; "" = it is an address
+}
+
+// tokenParameter is the query parameter that a browser shows the token in, once, for a cookie.
+const tokenParameter = "token"
+
+// Before is next behind the guard. The token is taken as a bearer token or from the cookie; a GET with the query parameter token
+// is answered with the cookie and the way to the same path without it. What is refused gets a problem: 403 of host and origin, else
+// 401. Safe for concurrent use.
+func (g Guard) Before(next http.Handler) http.Handler {
+	cross, out := http.NewCrossOriginProtection(), &server{}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		harden(w.Header())
+		if !g.own(r.Host) {
+			out.refuse(w, problem(NotAllowed, "Host: got %q, want a name of this machine, such as localhost, with port %s", r.Host, g.Port))
+			return
+		}
+		if err := cross.Check(r); err != nil {
+			out.refuse(w, problem(NotAllowed, "%s %s: sent by a page of another origin", r.Method, r.URL.Path))
+			return
+		}
+		if r.Method == http.MethodGet && r.URL.Query().Has(tokenParameter) && g.is(r.URL.Query().Get(tokenParameter)) {
+			g.welcome(w, r)
+			return
+		}
+		if !g.shown(r) {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
+			out.refuse(w, problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link that was printed at the start"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// harden tells browsers to keep answers to themselves.
+func harden(h http.Header) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Frame-Options", "DENY")
+}
+
+// own reports whether a Host header names this machine. Addresses cannot be rebound, names can.
+func (g Guard) own(host string) bool {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil { // without a port, which is 80
+		name, port = strings.Trim(host, "[]"), "80"
+	}
+	if port != g.Port {
+		return false
+	}
+	if ip, err := netip.ParseAddr(name); err == nil {
+		return ip.IsLoopback() || g.Open
+	}
+	return strings.EqualFold(name, "localhost") || g.Open && g.Name != "" && strings.EqualFold(name, g.Name)
+}
+
+func (g Guard) is(token string) bool {
+	return g.Token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(g.Token)) == 1
+}
+
+// shown reports whether the request shows the token. A bearer token that is wrong is not made good by a cookie.
+func (g Guard) shown(r *http.Request) bool {
+	if auth := r.Header.Get("Authorization"); auth != "" {
+		scheme, token, _ := strings.Cut(auth, " ")
+		return strings.EqualFold(scheme, "Bearer") && g.is(token)
+	}
+	for _, c := range r.CookiesNamed(g.cookie()) {
+		if g.is(c.Value) {
+			return true
+		}
+	}
+	return false
+}
+
+// cookie is the cookie's name. Browsers do not tell the ports of a host apart, so the name does.
+func (g Guard) cookie() string { return "countersign-" + g.Port }
+
+// welcome puts the token into a cookie and out of the address bar.
+func (g Guard) welcome(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	q.Del(tokenParameter)
+	to := "/" + strings.TrimLeft(r.URL.EscapedPath(), "/") // never //host, which would be another machine's
+	if len(q) > 0 {
+		to += "?" + q.Encode()
+	}
+	http.SetCookie(w, &http.Cookie{Name: g.cookie(), Value: g.Token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusSeeOther)
+}

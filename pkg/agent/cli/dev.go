@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/registry"
+)
+
+// devCommand serves the API over TCP beside the socket until it is interrupted. It serves the registered agents and those of the
+// current directory: ./agent.yaml and ./agents/*/agent.yaml, read once, which come before registered ones of the same name.
+type devCommand struct {
+	Addr           string `default:"127.0.0.1:8420" placeholder:"HOST:PORT" help:"Where to listen (default 127.0.0.1:8420; port 0 = a free one)."`
+	InsecureListen bool   `help:"Allow an address that others can reach. Whoever has the token then owns this machine, and nothing is encrypted."`
+}
+
+func (c *devCommand) run(ctx context.Context, p *program) error {
+	host, err := c.host()
+	if err != nil {
+		return err
+	}
+	if p.registry, err = p.withNearAgents(); err != nil {
+		return err
+	}
+	who, err := readPeople(p.home)
+	if err != nil {
+		return err
+	}
+	as, err := who.acting(p.as)
+	if err != nil {
+		return usage("--as: %v", err)
+	}
+	e, err := p.own(ctx, who)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.serve(ctx, e, host, as), e.Close())
+}
+
+// host checks the address, and gives the host name or address to listen on.
+func (c *devCommand) host() (string, error) {
+	host, port, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		return "", usage("--addr: got %q, want HOST:PORT, such as 127.0.0.1:8420", c.Addr)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", usage("--addr: got port %q, want 0 to 65535", port)
+	}
+	if strings.EqualFold(host, "localhost") { // what it resolves to is not looked up: it is meant to be this
+		return "127.0.0.1", nil
+	}
+	ip, err := netip.ParseAddr(host)
+	if (err != nil || !ip.IsLoopback()) && !c.InsecureListen {
+		return "", usage("--addr: others can reach %q, and whoever has the token owns this machine; want 127.0.0.1, [::1] or localhost, "+
+			"or --insecure-listen if it is meant", c.Addr)
+	}
+	return host, nil
+}
+
+// withNearAgents is the registry with the agents of the current directory.
+func (p *program) withNearAgents() (*registry.Registry, error) {
+	files, err := filepath.Glob(filepath.Join("agents", "*", agentFile))
+	if err != nil {
+		return nil, fmt.Errorf("look for agents: %w", err)
+	}
+	if here, err := filepath.Glob(agentFile); err == nil {
+		files = append(here, files...)
+	}
+	var found []agent.Definition
+	var problems []error
+	for _, f := range files {
+		d, err := p.agent(f, chosen{})
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		found = append(found, *d)
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, usage("%w", err)
+	}
+	r, err := p.registry.With(found...)
+	if err != nil {
+		return nil, usage("%v; in %s", err, strings.Join(files, ", "))
+	}
+	return r, nil
+}
+
+// serve listens, carries on what is open, and waits for the interrupt or for the server to fail.
+func (c *devCommand) serve(ctx context.Context, e *engine, host string, as agent.Principal) error {
+	token, err := readToken(e.home.Dir, ids.System(e.p.clock).Token)
+	if err != nil {
+		return err
+	}
+	l, err := c.listen(host)
+	if err != nil {
+		return err
+	}
+	if err := e.ready(ctx); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	e.web = newWeb(e, host, l.Addr().(*net.TCPAddr), token, as)
+	failed := make(chan error, 1)
+	e.p.clock.Go(func() { failed <- e.web.server.Serve(l) })
+	if err := e.web.announce(); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		e.p.note("countersign: ending; runs stay as they are. Ctrl-C once more ends at once")
+		return nil
+	case err := <-failed:
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	}
+}
+
+func (c *devCommand) listen(host string) (net.Listener, error) {
+	_, port, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("listen on %s: another process has the port; choose one with --addr", c.Addr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", c.Addr, err)
+	}
+	return l, nil
+}

@@ -1,0 +1,558 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+)
+
+// moving is a model that asks for one move.
+const moving = `{"calls": [{"id": "m1", "name": "move_file", "input": {"source": "a.txt", "destination": "b.txt"}}]}
+{"text": "Done."}`
+
+// server is a dev that serves, and one who has its token.
+type server struct {
+	t *testing.T
+	announced
+	token string
+}
+
+// reading reads what dev prints at its start.
+func reading(t *testing.T, stdout io.Reader) *server {
+	t.Helper()
+	s := &server{t: t}
+	require.NoError(t, json.NewDecoder(stdout).Decode(&s.announced))
+	var ok bool
+	s.token, ok = strings.CutPrefix(s.Open, s.URL+"/?token=")
+	require.True(t, ok, s.Open)
+	return s
+}
+
+// do makes a request with the token as curl would.
+func (s *server) do(method, path, body string, headers ...string) (int, string) {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
+	require.NoError(s.t, err)
+	r.Header.Set("Authorization", "Bearer "+s.token)
+	r.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(s.t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(s.t, err)
+	return resp.StatusCode, string(data)
+}
+
+// start starts a run.
+func (s *server) start(agent string) (run string) {
+	s.t.Helper()
+	status, body := s.do("POST", "/v1/runs", `{"agent": "`+agent+`", "message": "go"}`)
+	require.Equal(s.t, http.StatusAccepted, status, body)
+	var a api.Accepted
+	require.NoError(s.t, json.Unmarshal([]byte(body), &a))
+	return a.ID
+}
+
+// until follows a run's stream, and takes it up again, until an event of that type.
+func (s *server) until(run, event string) {
+	s.t.Helper()
+	last := ""
+	for {
+		r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.URL+"/v1/runs/"+run+"/events", nil)
+		require.NoError(s.t, err)
+		r.Header.Set("Authorization", "Bearer "+s.token)
+		r.Header.Set("Accept", "text/event-stream")
+		if last != "" {
+			r.Header.Set("Last-Event-ID", last)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(s.t, err)
+		require.Equal(s.t, http.StatusOK, resp.StatusCode)
+		in := bufio.NewScanner(resp.Body)
+		for in.Scan() {
+			if id, ok := strings.CutPrefix(in.Text(), "id: "); ok {
+				last = id
+			}
+			if in.Text() == "event: "+event {
+				require.NoError(s.t, resp.Body.Close())
+				return
+			}
+			require.NotEqual(s.t, "event: finished", in.Text(), "waiting for %s", event)
+		}
+		require.NoError(s.t, resp.Body.Close())
+	}
+}
+
+// approval is the request that waits.
+func (s *server) approval() string {
+	s.t.Helper()
+	_, body := s.do("GET", "/v1/approvals", "")
+	var p api.ApprovalPage
+	require.NoError(s.t, json.Unmarshal([]byte(body), &p))
+	require.Len(s.t, p.Approvals, 1)
+	return p.Approvals[0].ID
+}
+
+// dev begins a dev in this process; stop is its Ctrl-C.
+func (d *desk) dev(args ...string) (s *server, stop context.CancelFunc, ended <-chan *person) {
+	d.t.Helper()
+	ctx, stop := context.WithCancel(d.t.Context())
+	d.t.Cleanup(stop)
+	out, in := io.Pipe()
+	who, done := &person{}, make(chan *person, 1)
+	p := &program{
+		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(""), stdout: io.MultiWriter(&who.stdout, in), stderr: &who.stderr,
+		getenv:   func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] },
+		patience: 10 * time.Second, grace: d.grace,
+	}
+	go func() {
+		who.code = p.run(ctx, append([]string{"dev", "--addr", "127.0.0.1:0", "--json"}, args...))
+		_ = in.CloseWithError(fmt.Errorf("dev ended: %s", who.stderr.String()))
+		done <- who
+	}()
+	return reading(d.t, out), stop, done
+}
+
+// A run is started over HTTP, waits, is approved from another terminal, and ends; every other command finds the engine as ever.
+func TestDevServesTheAPI(t *testing.T) {
+	d := newDesk(t, strings.Replace(renaming, "root: .", "root: "+t.TempDir(), 1), moving)
+	require.NoError(t, os.WriteFile(filepath.Join(d.root(), "a.txt"), []byte("a"), 0o600))
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	require.Equal(t, []string{"tidy"}, s.Agents)
+	require.Equal(t, "user:local", s.As)
+	info, err := os.Stat(filepath.Join(d.home(), "token"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+
+	run := s.start("tidy")
+	s.until(run, "parked")
+	listed := d.command(t.Context(), "", "runs")
+	require.Contains(t, listed.stdout.String(), run)
+	approved := d.command(t.Context(), "", "approve", s.approval(), "--as", "user:ana,group:operators")
+	require.Equal(t, 0, approved.code, approved.stderr.String())
+	require.FileExists(t, filepath.Join(d.root(), "b.txt"))
+	s.until(run, "finished")
+	_, body := s.do("GET", "/v1/approvals?status=approved", "")
+	require.Contains(t, body, `"by":"user:ana"`, "the socket takes who acts from the command")
+
+	other := d.command(t.Context(), "", "run", d.dir, "--message", "x", "--no")
+	require.Equal(t, 0, other.code, other.stderr.String())
+
+	stop()
+	who := <-ended
+	require.Equal(t, 0, who.code, who.stderr.String())
+	require.NoFileExists(t, filepath.Join(d.home(), "engine.sock"))
+}
+
+// root is where the desk's agent works.
+func (d *desk) root() string {
+	d.t.Helper()
+	data, err := os.ReadFile(filepath.Join(d.dir, "agent.yaml"))
+	require.NoError(d.t, err)
+	_, rest, _ := strings.Cut(string(data), "root: ")
+	root, _, _ := strings.Cut(rest, "}")
+	return root
+}
+
+// Over TCP it is the token that says who acts, and nothing else.
+func TestDevActsAsOnePrincipal(t *testing.T) {
+	for _, c := range []struct {
+		as   []string
+		want string
+		code int
+	}{
+		{nil, "user:local", http.StatusOK},
+		{[]string{"--as", "user:ben,group:operators"}, "user:ben", http.StatusOK},
+		{[]string{"--as", "user:eve,group:sales"}, "user:eve", http.StatusForbidden},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			d := newDesk(t, renaming, moving)
+			t.Chdir(d.dir)
+			s, stop, ended := d.dev(c.as...)
+			require.Equal(t, c.want, s.As)
+			run := s.start("tidy")
+			s.until(run, "parked")
+			status, body := s.do("POST", "/v1/approvals/"+s.approval()+"/decision", `{"action": "deny"}`, api.AsHeader, "user:mallory,group:operators")
+			require.Equal(t, c.code, status, body)
+			require.Contains(t, body, c.want)
+			require.NotContains(t, body, "mallory")
+			stop()
+			require.Equal(t, 0, (<-ended).code)
+		})
+	}
+}
+
+// Nothing that is shown is taken for markup, or changes the direction of the text beside it.
+func TestDevPageEscapes(t *testing.T) {
+	odd := "<b>\u202eodd</b>"
+	var page strings.Builder
+	require.NoError(t, front.Execute(&page, shownFront{
+		As: odd, Agents: []string{odd},
+		Approvals: api.ApprovalPage{Cursor: odd, Approvals: []approval.Approval{{ID: odd, Run: odd, Agent: odd, Tools: []string{odd}}}},
+		Runs:      api.RunPage{Cursor: odd, Runs: []api.RunHead{{ID: odd, Agent: odd, Status: "done", Reason: "error"}}},
+	}))
+	require.NotContains(t, page.String(), "<b>")
+	require.Equal(t, 5, strings.Count(page.String(), `&lt;b&gt;\u{202E}odd`), page.String())
+}
+
+// The page lists what there is, behind the cookie that the printed link gives.
+func TestDevPage(t *testing.T) {
+	d := newDesk(t, renaming, moving)
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	run := s.start("tidy")
+	s.until(run, "parked")
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	browser := &http.Client{Jar: jar}
+	resp, err := browser.Get(s.Open)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, s.URL+"/", resp.Request.URL.String(), "the token is out of the address")
+	require.Contains(t, resp.Header.Get("Content-Security-Policy"), "default-src 'none'")
+	for _, want := range []string{`href="/v1/runs/` + run + `"`, `href="/v1/approvals/` + s.approval() + `"`, "move_file", "tidy waiting"} {
+		require.Contains(t, string(page), want)
+	}
+	require.NotContains(t, string(page), s.token)
+	link, err := browser.Get(s.URL + "/v1/runs/" + run)
+	require.NoError(t, err)
+	require.NoError(t, link.Body.Close())
+	require.Equal(t, http.StatusOK, link.StatusCode, "the links work with the cookie")
+	stop()
+	require.Equal(t, 0, (<-ended).code)
+}
+
+// The port is the guarded one: what Guard promises holds for page and API.
+func TestDevIsGuarded(t *testing.T) {
+	d := newDesk(t, renaming, moving)
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	for _, path := range []string{"/", "/v1/runs", "/engine", "/v1/nothing"} {
+		status, body := s.do("GET", path, "", "Authorization", "Bearer "+strings.Repeat("a", 52))
+		require.Equal(t, http.StatusUnauthorized, status, body)
+	}
+	status, _ := s.do("GET", "/engine", "")
+	require.Equal(t, http.StatusNotFound, status, "who serves is for the socket")
+	status, body := s.do("POST", "/v1/runs", `{"agent": "tidy", "message": "x"}`, "Origin", "http://evil.example")
+	require.Equal(t, http.StatusForbidden, status, body)
+	_, body = s.do("GET", "/v1/runs", "")
+	require.JSONEq(t, `{"runs": []}`, body)
+	stop()
+	require.Equal(t, 0, (<-ended).code)
+}
+
+// What waited when dev ended goes on when it is started again, with the token there was.
+func TestDevCarriesOn(t *testing.T) {
+	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}
+{"text": "Held."}`)
+	t.Chdir(d.dir)
+	first, stop, ended := d.dev()
+	run := first.start("holder")
+	<-d.entered
+	stop()
+	require.Equal(t, 0, (<-ended).code, "a tool that is being carried out does not keep it")
+	second, stop, ended := d.dev()
+	require.Equal(t, first.token, second.token)
+	<-d.entered
+	d.release <- struct{}{}
+	second.until(run, "finished")
+	stop()
+	require.Equal(t, 0, (<-ended).code)
+}
+
+func TestDevRefuses(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, taken.Close()) })
+	token := func(data string, mode os.FileMode) func(*desk) {
+		return func(d *desk) {
+			require.NoError(t, os.MkdirAll(d.home(), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(d.home(), "token"), []byte(data), mode))
+			require.NoError(t, os.Chmod(filepath.Join(d.home(), "token"), mode))
+		}
+	}
+	good := strings.Repeat("a", 52)
+	for name, c := range map[string]struct {
+		args  []string
+		given func(*desk)
+		code  int
+		want  string
+	}{
+		"an address":         {[]string{"--addr", "8420"}, nil, 2, `--addr: got "8420", want HOST:PORT`},
+		"a port":             {[]string{"--addr", "127.0.0.1:http"}, nil, 2, `--addr: got port "http"`},
+		"every address":      {[]string{"--addr", ":0"}, nil, 2, "others can reach"},
+		"another address":    {[]string{"--addr", "0.0.0.0:0"}, nil, 2, "--insecure-listen"},
+		"a name":             {[]string{"--addr", "example.com:0"}, nil, 2, "--insecure-listen"},
+		"a taken port":       {[]string{"--addr", taken.Addr().String()}, nil, 1, "listen on " + taken.Addr().String() + ": another process has the port"},
+		"an unknown flag":    {[]string{"--adr", "x"}, nil, 2, "unknown flag"},
+		"a principal":        {[]string{"--as", "ana"}, nil, 2, "--as: parse principal"},
+		"a token for others": {nil, token(good, 0o644), 2, "home/token: others can read it (mode 0644, want 0600)"},
+		"half a token":       {nil, token("abc", 0o600), 2, "home/token: want 52 characters"},
+		"a folder as token":  {nil, func(d *desk) { require.NoError(t, os.MkdirAll(filepath.Join(d.home(), "token"), 0o700)) }, 2, "want a regular file"},
+		"a broken agent": {nil, func(d *desk) {
+			require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "odd"), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "odd", "agent.yaml"), []byte("name: odd\ncolour: red\n"), 0o600))
+		}, 2, "agents/odd/agent.yaml:2: colour"},
+		"two of a name": {nil, func(d *desk) {
+			require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "odd"), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "odd", "agent.yaml"), []byte(renaming), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "odd", "model.jsonl"), []byte(moving), 0o600))
+		}, 2, "register agent tidy: the name is taken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t, renaming, moving)
+			t.Chdir(d.dir)
+			if c.given != nil {
+				c.given(d)
+			}
+			args := c.args
+			if len(args) == 0 || args[0] == "--as" {
+				args = append([]string{"--addr", "127.0.0.1:0"}, args...)
+			}
+			who := d.command(t.Context(), "", append([]string{"dev"}, args...)...)
+			require.Equal(t, c.code, who.code, who.stderr.String())
+			require.Contains(t, who.stderr.String(), c.want)
+			require.NotContains(t, who.stdout.String()+who.stderr.String(), good)
+			again := d.command(t.Context(), "", "runs")
+			require.Equal(t, 0, again.code, "nothing is left open")
+		})
+	}
+}
+
+// The agents of the current directory come before registered ones of the same name; the others stay.
+func TestDevAgents(t *testing.T) {
+	d := newDesk(t, renaming, moving)
+	for _, name := range []string{"tidy", "clerk"} {
+		def, err := (&program{registry: d.registry}).agent(d.dir, chosen{})
+		require.NoError(t, err)
+		def.Name, def.Version = name, "registered"
+		require.NoError(t, d.registry.Add(*def))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "agents", "near"), 0o700))
+	for name, text := range map[string]string{"agent.yaml": strings.Replace(renaming, "tidy", "near", 1), "model.jsonl": moving} {
+		require.NoError(t, os.WriteFile(filepath.Join(d.dir, "agents", "near", name), []byte(text), 0o600))
+	}
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	require.Equal(t, []string{"clerk", "near", "tidy"}, s.Agents)
+	for agent, version := range map[string]string{"clerk": "registered", "near": "", "tidy": ""} {
+		_, body := s.do("GET", "/v1/runs/"+s.start(agent), "")
+		require.Contains(t, body, `"version":"`+version+`"`)
+	}
+	stop()
+	require.Equal(t, 0, (<-ended).code)
+}
+
+// On an address that others can reach, they come by that address; a name that is not the port's is refused even then.
+func TestDevForOthers(t *testing.T) {
+	host, err := (&devCommand{Addr: "dev.example:8420", InsecureListen: true}).host()
+	require.NoError(t, err)
+	d := newDesk(t, renaming, moving)
+	p := &program{registry: d.registry, clock: clock.System(), stdout: &locked{}, stderr: &locked{}, home: d.home(), getenv: func(string) string { return "" }}
+	e, err := p.openEngine(people{})
+	require.NoError(t, err)
+	w := newWeb(e, host, &net.TCPAddr{IP: net.IPv4zero, Port: 8420}, "t", agent.Principal{ID: "user:local"})
+	require.Equal(t, "http://127.0.0.1:8420", w.url, "a person here can open it")
+	for host, want := range map[string]int{"192.0.2.7:8420": 200, "localhost:8420": 200, "dev.example:8420": 200, "evil.example:8420": 403, "192.0.2.7": 403} {
+		r := httptest.NewRequest(http.MethodGet, "/v1/runs", nil)
+		r.Host = host
+		r.Header.Set("Authorization", "Bearer t")
+		out := httptest.NewRecorder()
+		w.server.Handler.ServeHTTP(out, r)
+		require.Equal(t, want, out.Code, host)
+	}
+	require.NoError(t, w.announce())
+	require.Contains(t, p.stderr.(*locked).String(), "others can reach this port")
+	require.NoError(t, e.Close())
+}
+
+// process is dev as a process of its own.
+type process struct {
+	*server
+	cmd    *exec.Cmd
+	stderr *bufio.Reader
+}
+
+// countersign is this test binary as the command countersign.
+func countersign(t *testing.T, d *desk, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self)
+	cmd.Args, cmd.Dir = append([]string{"countersign"}, args...), d.dir
+	cmd.Env = append(os.Environ(), "COUNTERSIGN_HOME="+d.home(), "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+func devProcess(t *testing.T, d *desk) *process {
+	t.Helper()
+	p := &process{cmd: countersign(t, d, "dev", "--addr", "127.0.0.1:0", "--json")}
+	stdout, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	stderr, err := p.cmd.StderrPipe()
+	require.NoError(t, err)
+	p.stderr = bufio.NewReader(stderr)
+	require.NoError(t, p.cmd.Start())
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	p.server = reading(t, stdout)
+	return p
+}
+
+func (p *process) interrupt() { require.NoError(p.t, p.cmd.Process.Signal(os.Interrupt)) }
+
+// ending waits until the process has said that it ends.
+func (p *process) ending() {
+	p.t.Helper()
+	line, err := p.stderr.ReadString('\n')
+	require.NoError(p.t, err)
+	require.Contains(p.t, line, "ending")
+}
+
+// half sends all of a start but the last byte of its body, and gives what is left to do.
+func (s *server) half() (c net.Conn, last string) {
+	s.t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = c.Close() })
+	body := `{"agent": "tidy", "message": "x"}`
+	_, err = fmt.Fprintf(c, "POST /v1/runs HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+		strings.TrimPrefix(s.URL, "http://"), s.token, len(body))
+	require.NoError(s.t, err)
+	got := make([]byte, len("HTTP/1.1 100 Continue\r\n\r\n"))
+	_, err = io.ReadFull(c, got) // the handler reads the body: it is in the middle of the request
+	require.NoError(s.t, err)
+	_, err = io.WriteString(c, body[:len(body)-1])
+	require.NoError(s.t, err)
+	return c, body[len(body)-1:]
+}
+
+// The first Ctrl-C lets requests end, ends streams and connections that nobody uses, and exits 0; what waits is carried on by the next
+// command. The second one ends at once.
+func TestDevEndsWithCtrlC(t *testing.T) {
+	d := newDesk(t, renaming, moving)
+	p := devProcess(t, d)
+	run := p.start("tidy")
+	p.until(run, "parked")
+
+	second := countersign(t, d, "dev", "--addr", "127.0.0.1:0")
+	out, err := second.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, 1, second.ProcessState.ExitCode())
+	require.Contains(t, string(out), fmt.Sprintf("is served already, by process %d, countersign dev on %s", p.cmd.Process.Pid, p.URL))
+	require.NotContains(t, string(out), p.token)
+
+	ahead, err := net.Dial("tcp", strings.TrimPrefix(p.URL, "http://")) // as browsers do
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = ahead.Close() })
+	c, last := p.half()
+	began := time.Now()
+	p.interrupt()
+	p.ending()
+	_, err = io.WriteString(c, last)
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusAccepted, resp.StatusCode)
+	require.NoError(t, p.cmd.Wait())
+	require.Less(t, time.Since(began), defaultGrace)
+
+	again := devProcess(t, d)
+	require.Equal(t, p.token, again.token)
+	approve := countersign(t, d, "approve", again.approvalOf(run))
+	out, err = approve.CombinedOutput()
+	require.NoError(t, err, string(out))
+	again.until(run, "finished")
+	_, _ = again.half()
+	again.interrupt()
+	again.ending()
+	again.interrupt()
+	var ended *exec.ExitError
+	require.ErrorAs(t, again.cmd.Wait(), &ended)
+	require.Equal(t, syscall.SIGINT, ended.Sys().(syscall.WaitStatus).Signal())
+}
+
+// approvalOf is the request of a run that waits.
+func (s *server) approvalOf(run string) string {
+	s.t.Helper()
+	_, body := s.do("GET", "/v1/runs/"+run, "")
+	var r api.Run
+	require.NoError(s.t, json.Unmarshal([]byte(body), &r))
+	require.NotEmpty(s.t, r.Waiting)
+	return r.Waiting[0].Approval
+}
+
+// What keeps dev from ending is cut off after the grace, and is no failure.
+func TestDevCutsOffWhatDoesNotEnd(t *testing.T) {
+	d := newDesk(t, renaming, moving)
+	t.Chdir(d.dir)
+	d.grace = 10 * time.Millisecond
+	s, stop, ended := d.dev()
+	_, _ = s.half()
+	stop()
+	who := <-ended
+	require.Equal(t, 0, who.code)
+	require.Contains(t, who.stderr.String(), "requests were cut off")
+}
+
+// The store of a command that is not dev is named, too.
+func TestDevBesideARun(t *testing.T) {
+	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}
+{"text": "Held."}`)
+	t.Chdir(t.TempDir())
+	done := d.begin(t.Context(), "run", d.dir, "--message", "x")
+	<-d.entered
+	who := d.command(t.Context(), "", "dev", "--addr", "127.0.0.1:0")
+	require.Equal(t, 1, who.code)
+	require.Contains(t, who.stderr.String(), fmt.Sprintf("the store %s is served already, by process %d, countersign run\n", d.home(), os.Getpid()))
+	d.release <- struct{}{}
+	require.Equal(t, 0, (<-done).code)
+}
+
+func TestTokenIsMintedOnce(t *testing.T) {
+	home := t.TempDir()
+	draws := 0
+	draw := func() string {
+		draws++
+		return strings.Repeat("b", 52)
+	}
+	for range 2 {
+		token, err := readToken(home, draw)
+		require.NoError(t, err)
+		require.Equal(t, strings.Repeat("b", 52), token)
+	}
+	require.Equal(t, 1, draws)
+	files, err := os.ReadDir(home)
+	require.NoError(t, err)
+	require.Len(t, files, 1, "no temporary file is left")
+	_, err = mint(filepath.Join(home, "none", "token"), "x")
+	require.Error(t, err)
+	require.False(t, bytes.Contains([]byte(err.Error()), []byte(strings.Repeat("b", 52))))
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+)
+
+// web is the API on a TCP port, with a page that lists what there is. Whoever has the token acts as one principal.
+type web struct {
+	engine *engine
+	server *http.Server
+	as     agent.Principal
+	url    string // http://HOST:PORT
+	open   bool   // others can reach the port
+	token  string
+}
+
+// The bounds of a port that browsers reach. A stream bounds itself.
+const (
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 64 << 10
+)
+
+// newWeb makes the web of an engine. Host is what was asked to be listened on, at is what came of it.
+func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Principal) *web {
+	w := &web{engine: e, as: as, token: token, url: "http://" + reachable(at), open: !at.IP.IsLoopback()}
+	guard := api.Guard{Token: token, Port: strconv.Itoa(at.Port), Open: w.open}
+	if net.ParseIP(host) == nil {
+		guard.Name = host
+	}
+	b := e.backend
+	b.Caller = func(*http.Request) (api.Caller, error) { // a header can say anything: the token alone counts
+		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", w.page)
+	mux.Handle("/", e.trace.HTTP(api.Handler(b)))
+	unused := &unused{conns: map[net.Conn]bool{}}
+	w.server = &http.Server{
+		Handler: guard.Before(mux), ConnState: unused.track,
+		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+	}
+	w.server.RegisterOnShutdown(unused.close)
+	e.url.Store(&w.url)
+	return w
+}
+
+// reachable is an address that a browser here can open.
+func reachable(at *net.TCPAddr) string {
+	host := at.IP.String()
+	if at.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, strconv.Itoa(at.Port))
+}
+
+// announced is the JSON document of dev, printed when it serves.
+type announced struct {
+	URL    string   `json:"url"`
+	Open   string   `json:"open"` // with the token
+	As     string   `json:"as"`
+	Agents []string `json:"agents"`
+}
+
+// announce says where to go. The link with the token is for the person who typed the command.
+func (w *web) announce() error {
+	p := w.engine.p
+	doc := announced{URL: w.url, Open: w.url + "/?token=" + url.QueryEscape(w.token), As: w.as.ID, Agents: p.registry.Agents()}
+	if w.open {
+		p.note("countersign: others can reach this port. Whoever has the token owns this machine, and nothing is encrypted")
+	}
+	if p.json {
+		return p.document(doc)
+	}
+	p.say("serving agents %s as %s", cmp.Or(strings.Join(doc.Agents, ", "), "(none)"), line(doc.As))
+	p.say("open %s", doc.Open)
+	return nil
+}
+
+// close lets what is being answered end until ctx does, and cuts off the rest.
+func (w *web) close(ctx context.Context) {
+	if err := w.server.Shutdown(ctx); err != nil {
+		w.engine.p.note("countersign: requests were cut off: %s", lines(errors.Join(err, w.server.Close()).Error()))
+	}
+}
+
+// unused are the connections on which nothing has been sent yet, as browsers open them ahead: a server that ends would wait for
+// them. Safe for concurrent use.
+type unused struct {
+	mu     sync.Mutex
+	conns  map[net.Conn]bool
+	closed bool
+}
+
+func (u *unused) track(c net.Conn, s http.ConnState) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case s != http.StateNew:
+		delete(u.conns, c)
+	case u.closed:
+		_ = c.Close() // nothing was sent on it
+	default:
+		u.conns[c] = true
+	}
+}
+
+func (u *unused) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closed = true
+	for c := range u.conns {
+		_ = c.Close() // nothing was sent on it
+	}
+}

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/ids"
+)
+
+// forkCommand starts a run that begins as another was after one of its entries, and follows it.
+type forkCommand struct {
+	Run   string `arg:"" help:"The run to branch off."`
+	At    *int64 `placeholder:"SEQ" help:"The entry behind which the new run parts from it (countersign events RUN lists them)."`
+	Model string `placeholder:"SPEC" help:"script:FILE, openai:MODEL@BASE_URL, bedrock:MODEL_ID or demo, in place of the run's model."`
+	Key   string `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
+}
+
+func (c *forkCommand) run(ctx context.Context, p *program) error {
+	f, err := c.request(p)
+	if err != nil {
+		return err
+	}
+	return p.with(ctx, true, func(s *session) error {
+		return s.launch(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Fork(ctx, c.Run, f) }, s.terminal())
+	})
+}
+
+// request is what is asked of the engine, read and checked before anything is opened.
+func (c *forkCommand) request(p *program) (api.Fork, error) {
+	if c.At == nil || *c.At < 0 {
+		return api.Fork{}, usage("fork: want --at SEQ, an entry of the run, from 0")
+	}
+	f := api.Fork{At: c.At, Key: c.Key}
+	if f.Key == "" { // made here, so that the request can be repeated
+		f.Key = ids.System(p.clock).Key()
+	}
+	if c.Model == "" {
+		return f, nil
+	}
+	m, err := override(agent.ModelSpec{}, c.Model)
+	if err != nil {
+		return f, err
+	}
+	if _, err := p.adapter(m); err != nil {
+		return f, usage("--model: %v", err)
+	}
+	f.Model = &api.ForkModel{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
+	return f, nil
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent/api"
+)
+
+// serving says which process serves a store: what GET /engine answers, on its socket alone.
+type serving struct {
+	PID     int    `json:"pid"`
+	Command string `json:"command"`       // its name, such as dev
+	URL     string `json:"url,omitempty"` // where it serves TCP, without the token; "" = nowhere
+}
+
+func (s serving) String() string {
+	if s.URL == "" {
+		return fmt.Sprintf("process %d, countersign %s", s.PID, line(s.Command))
+	}
+	return fmt.Sprintf("process %d, countersign %s on %s", s.PID, line(s.Command), line(s.URL))
+}
+
+// enginePath is on no port and not part of the API: between one countersign and another.
+const enginePath = "/engine"
+
+// socketHandler is the API, and who serves it.
+func (e *engine) socketHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+enginePath, func(w http.ResponseWriter, _ *http.Request) {
+		s := serving{PID: os.Getpid(), Command: e.p.doing}
+		if url := e.url.Load(); url != nil {
+			s.URL = *url
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(s) // whoever asked has gone
+	})
+	mux.Handle("/", e.trace.HTTP(api.Handler(e.backend)))
+	return mux
+}
+
+// own opens the store for this process alone. A process that is just ending is waited for; one that serves it is named in the error.
+func (p *program) own(ctx context.Context, who people) (*engine, error) {
+	giveUp := p.clock.Now().Add(p.patience)
+	for {
+		e, err := p.openEngine(who)
+		if !errors.Is(err, local.ErrInUse) {
+			return e, err
+		}
+		if by, err := p.whoServes(ctx); err == nil {
+			return nil, fmt.Errorf("the store %s is served already, by %s", p.home, by)
+		}
+		if p.clock.Now().After(giveUp) {
+			return nil, p.mute()
+		}
+		if err := p.clock.Sleep(ctx, interval); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// whoServes asks the process that has the store.
+func (p *program) whoServes(ctx context.Context) (serving, error) {
+	ctx, cancel := p.clock.WithTimeout(ctx, p.patience)
+	defer cancel()
+	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", local.SocketPath(p.home))
+	}}
+	defer t.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://countersign.local"+enginePath, nil)
+	if err != nil {
+		return serving{}, err
+	}
+	resp, err := t.RoundTrip(r)
+	if err != nil {
+		return serving{}, err
+	}
+	defer resp.Body.Close()
+	var s serving
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
+		return serving{}, err
+	}
+	if s.PID == 0 {
+		return serving{}, errors.New("it does not say who it is")
+	}
+	return s, nil
+}

@@ -1,0 +1,194 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// OriginKind says what a run is to the one it began from.
+type OriginKind string
+
+// The kinds.
+const (
+	OriginContinues OriginKind = "continues" // a finished run's conversation goes on
+	OriginFork      OriginKind = "fork"      // a branch of a run at one of its entries
+)
+
+// Origin is where a run's conversation began: another run of the tenant, as it was after its entry Seq. Nothing of it is copied; who
+// reads the run reads that one up to there (Seed). Entries never change and are never deleted, so it stays what it was.
+type Origin struct {
+	Kind OriginKind `json:"kind"`
+	Run  string     `json:"run"`
+	Seq  int64      `json:"seq"`
+	At   int64      `json:"at,omitempty"` // the oldest entry of Run that a reader of it as of Seq needs, by ReadFrom
+
+	// Unknown asks anew what became of every open call of a fork that had been entered. Only these calls may be in it, and all of them.
+	Unknown []CallUnknown `json:"unknown,omitempty"`
+}
+
+// The errors of ContinueFrom and ForkFrom.
+var (
+	ErrNotFinished = errors.New("the run has not finished")
+	ErrCallRunning = errors.New("a call was running at that entry")
+)
+
+// ContinueFrom is the origin of a run that goes on with the finished run s; ErrNotFinished where it has not.
+func ContinueFrom(s *AgentState) (Origin, error) {
+	if s.Status != RunDone {
+		return Origin{}, fmt.Errorf("continue run %s, which is %s: %w", s.Run, s.Status, ErrNotFinished)
+	}
+	return Origin{Kind: OriginContinues, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}, nil
+}
+
+// ForkFrom is the origin of the run child that branches off s, a run as of one of its entries. ErrCallRunning where a call was claimed
+// and had no result: it may have happened or not, and only that run's own journal will say.
+func ForkFrom(s *AgentState, child string, now time.Time) (Origin, error) {
+	o := Origin{Kind: OriginFork, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}
+	for _, c := range s.Live {
+		switch {
+		case c.Status == StatusRunning:
+			return Origin{}, fmt.Errorf("fork run %s at %d: call %s: %w", s.Run, s.Seq(), c.ID, ErrCallRunning)
+		case c.entered():
+			o.Unknown = append(o.Unknown, CallUnknown{
+				Call: c.ID, Approval: ApprovalID(child, c.ID, 1), Expires: now.UTC().Truncate(time.Millisecond).Add(OutcomeExpiry),
+			})
+		}
+	}
+	return o, nil
+}
+
+// entered reports whether the call is open and its tool was entered in an attempt that gave no result.
+func (c Call) entered() bool { return c.Open() && c.Executions > 0 }
+
+// OriginOf is where a run began, by its first entry; nil where it began by itself.
+func OriginOf(first Entry) *Origin {
+	for _, e := range first.Events {
+		if s, ok := e.(RunStarted); ok {
+			return s.From
+		}
+	}
+	return nil
+}
+
+// Seed is what the journal of a run that began from another is folded from: past is that one as of the origin's entry. It is no run
+// yet, and the only fact that it takes is the RunStarted that names it.
+func Seed(past AgentState) AgentState { return AgentState{past: &past} }
+
+// inherit begins a run on what its origin held. Kept are the conversation with its seenCounts and summary, the calls with their ids, and
+// the input where the run has none of its own; everything that counts, owns, waits or grants begins anew.
+func (s *AgentState) inherit(past *AgentState) error {
+	if s.From == nil && past == nil {
+		return nil
+	}
+	if s.From == nil || past == nil || past.Tenant != s.Tenant || past.Run != s.From.Run || past.Seq() != s.From.Seq {
+		return &ApplyError{Event: "run_started", Problem: "the past it was given is not the one it names"}
+	}
+	s.Prior = past.Prior + past.Inferences
+	s.EvictedMessages, s.Summary, s.Partial = past.EvictedMessages, past.Summary, past.Partial
+	s.Unseen, s.BlobMessages = past.Unseen, past.BlobMessages
+	if s.Input == nil {
+		s.Input = past.Input
+	}
+	for _, m := range past.Messages.All() {
+		m.Base, m.Source = m.Seen(past.Inferences), m.Source.in(past.Run)
+		s.Messages = s.Messages.Append(m)
+	}
+	s.Settled = past.Settled
+	switch s.From.Kind {
+	case OriginContinues:
+		return s.continued(past)
+	case OriginFork:
+		return s.forked(past)
+	default:
+		return &ApplyError{Event: "run_started", Problem: fmt.Sprintf("%q is no kind of origin", s.From.Kind)}
+	}
+}
+
+// in is the source as a run sees it that began from the source's run.
+func (from Source) in(run string) Source {
+	if from.Run == "" {
+		from.Run = run
+	}
+	return from
+}
+
+// continued takes over a run that has ended, and with that every call of it: its end has given each a result.
+func (s *AgentState) continued(past *AgentState) error {
+	if past.Status != RunDone || len(s.From.Unknown) > 0 {
+		return &ApplyError{Event: "run_started", Problem: "only a finished run is continued, and nothing of it is open"}
+	}
+	for _, c := range past.Live {
+		s.Settled = s.Settled.Append(c)
+	}
+	return nil
+}
+
+// forked takes over a run as it was, with its newest round. Calls that are open are asked anew, as if nobody had decided yet.
+func (s *AgentState) forked(past *AgentState) error {
+	s.Round = past.Round
+	for _, q := range past.Queued {
+		s.Queued = append(s.Queued, queued{q.block, q.source.in(past.Run)})
+	}
+	asked := s.From.Unknown
+	for _, c := range past.Live {
+		if c.Result != nil {
+			r := *c.Result
+			r.source = r.source.in(past.Run)
+			c.Result = &r
+		}
+		var err error
+		switch {
+		case c.entered():
+			c, asked, err = s.inDoubt(c, asked)
+		case c.Open():
+			c, err = past.anew(c)
+		}
+		if err != nil {
+			return err
+		}
+		s.Live = append(s.Live, c)
+	}
+	if len(asked) > 0 {
+		return &ApplyError{Event: "run_started", Call: asked[0].Call, Problem: "its outcome is not in doubt"}
+	}
+	s.flush() // a round that moved in the parent may rest here
+	return nil
+}
+
+// anew is a call that has not run yet as the model made it: what people decided or changed is not inherited.
+func (s *AgentState) anew(c Call) (Call, error) {
+	uses := s.Messages.All()
+	i := slices.IndexFunc(uses, func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID })
+	if i < 0 {
+		return c, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it is open and the conversation does not have it"}
+	}
+	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: uses[i].Block.(ToolUse).Input}
+	return n, n.move("run_started", StatusNew)
+}
+
+// inDoubt is an open call that was entered in the other run. It may have happened, so nothing but a person's word lets it run again;
+// the tool is not asked, since it knows that attempt under the other run's key.
+func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, error) {
+	if c.Status == StatusRunning {
+		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it was running"}
+	}
+	if len(asked) == 0 || asked[0].Call != c.ID || asked[0].Approval == "" || asked[0].Expires.IsZero() {
+		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "its outcome is unknown and nobody is asked"}
+	}
+	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1}
+	err := n.move("run_started", StatusNew, StatusRunning, StatusSuspended)
+	n.Wait = &Wait{For: ForOutcome, Approval: asked[0].Approval, Since: s.head.time, Expires: asked[0].Expires}
+	return n, asked[1:], err
+}
+
+// inherits reports whether the conversation, or what waits to enter it, still has bodies that another run's journal holds.
+func (s *AgentState) inherits() bool {
+	if s.From == nil {
+		return false
+	}
+	return slices.ContainsFunc(s.Messages.All(), func(m Message) bool { return m.Source.Run != "" }) ||
+		slices.ContainsFunc(s.Queued, func(q queued) bool { return q.source.Run != "" }) ||
+		slices.ContainsFunc(s.Live, func(c Call) bool { return c.Result != nil && !c.Result.Shown && c.Result.source.Run != "" })
+}

@@ -1,0 +1,409 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// childRun is the id of every run that begins from another here.
+const childRun = "r2"
+
+// begun begins a run from past, by an entry that has been stored and read.
+func begun(t require.TestingT, past AgentState, from Origin, said ...UserBlock) AgentState {
+	d := NewDraft(Seed(past), "api", worldTime(1000))
+	require.NoError(t, d.Add(RunStarted{
+		Tenant: past.Tenant, Run: childRun, Agent: past.Agent, Definition: "d1", Owner: childRun + "-0", BodyDigest: "b2",
+		Messages: said, MaxInteractions: 7, From: &from,
+	}))
+	back := fold(t, Seed(past), stored(t, []Entry{d.Entry}))
+	require.Equal(t, exact(t, d.Committed()), exact(t, back))
+	return back
+}
+
+// requireAnew: nothing that is counted, owned or awaited in the past is the child's, and its calls are those of the past.
+func requireAnew(t require.TestingT, past, c *AgentState) {
+	require.Equal(t, []any{childRun, RunRunning, Reason(""), childRun + "-0", "", int64(0), int64(0), int64(0), int64(0), int64(1)},
+		[]any{c.Run, c.Status, c.Reason, c.Owner, c.FormerOwner, c.Generation, c.OwnedSince, c.WaitSeq, c.Drained, c.Entries})
+	require.Equal(t, []any{int64(0), Interactions{Max: 7}, int64(0), Usage{}, int64(0), ""},
+		[]any{c.Inferences, c.Interactions, c.ModelCalls, c.Usage, c.ExecutionUnits, c.System})
+	require.Equal(t, []any{past.Prior + past.Inferences, past.EvictedMessages, past.Summary, past.Input},
+		[]any{c.Prior, c.EvictedMessages, c.Summary, c.Input})
+	require.Nil(t, c.Error)
+	require.True(t, c.EndedAt.IsZero())
+	require.NoError(t, wellFormed(c))
+	have := map[string]bool{}
+	for _, m := range past.Calls() {
+		have[m.ID] = true
+	}
+	require.Len(t, c.Calls(), len(have), "every id stays taken")
+}
+
+// requireSaid: the child's conversation is that of the past, message by message, as often seen; it returns what stands behind it.
+func requireSaid(t require.TestingT, past, c *AgentState) []Message {
+	all := c.Messages.All()
+	for i, m := range past.Messages.All() {
+		require.Equal(t, m.Role, all[i].Role)
+		require.Equal(t, m.Block, all[i].Block)
+		require.Equal(t, m.Seen(past.Inferences), all[i].Seen(c.Inferences), "seenCount of message %d", i)
+		want := m.Source
+		if want.Run == "" {
+			want.Run = past.Run
+		}
+		require.Equal(t, want, all[i].Source, "where the body of message %d stands", i)
+	}
+	blobs, unseen := 0, 0
+	for _, m := range all {
+		if inBlob(m.Block) {
+			blobs++
+		}
+		if m.Role == RoleUser && m.Seen(c.Inferences) == 0 {
+			unseen++
+		}
+	}
+	require.Equal(t, []int{blobs, unseen}, []int{c.BlobMessages, c.Unseen})
+	return all[past.Messages.Len():]
+}
+
+func TestForkIsTheParentAsItWas(t *testing.T) {
+	branched, refused := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		for at := range journal {
+			past := fold(t, AgentState{}, journal[:at+1])
+			before := exact(t, past)
+			from, err := ForkFrom(&past, childRun, worldTime(1000))
+			running := false
+			for _, c := range past.Live {
+				running = running || c.Status == StatusRunning
+			}
+			if running {
+				require.ErrorIs(t, err, ErrCallRunning)
+				refused++
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, int64(at), from.Seq)
+			c := begun(t, past, from)
+			requireAnew(t, &past, &c)
+			requireOpenAnew(t, &past, &c, requireSaid(t, &past, &c))
+			require.Equal(t, before, exact(t, past), "the parent is as it was")
+			branched++
+		}
+	})
+	require.Positive(t, branched)
+	require.Positive(t, refused)
+}
+
+// requireOpenAnew compares the calls of a fork with those of its parent. More is what was said at the fork: results that had not been.
+func requireOpenAnew(t require.TestingT, past, c *AgentState, more []Message) {
+	shown := 0
+	for _, was := range past.Calls() {
+		is, ok := c.Call(was.ID)
+		require.True(t, ok)
+		require.Equal(t, []any{was.Tool, was.Name, was.Effect, was.Inference, was.Executions}, []any{is.Tool, is.Name, is.Effect, is.Inference, is.Executions})
+		switch {
+		case was.Status.Terminal():
+			require.Equal(t, []any{was.Status, was.Reason, string(was.Input), was.Result.Content}, []any{is.Status, is.Reason, string(is.Input), is.Result.Content})
+			if is.Result.Shown && !was.Result.Shown {
+				shown += 1 + len(is.Result.Media)
+			}
+		case was.Executions > 0:
+			require.Equal(t, StatusSuspended, is.Status)
+			require.Equal(t, ForOutcome, is.Wait.For)
+			require.Equal(t, ApprovalID(childRun, was.ID, 1), is.Wait.Approval)
+			require.Nil(t, is.Grant)
+		default:
+			require.Equal(t, StatusNew, is.Status)
+			require.Nil(t, is.Grant)
+			require.Zero(t, is.Asks)
+			require.Equal(t, string(useOf(past, was.ID).Input), string(is.Input), "an edit is not inherited")
+		}
+	}
+	queuedLeft := len(c.Queued)
+	require.Len(t, more, shown+len(past.Queued)-queuedLeft)
+}
+
+func useOf(s *AgentState, id string) ToolUse {
+	for _, m := range s.Messages.All() {
+		if u, ok := m.Block.(ToolUse); ok && u.ID == id {
+			return u
+		}
+	}
+	return ToolUse{}
+}
+
+// ended is a random journal whose run is done.
+func ended(t *rapid.T) (*world, AgentState) {
+	w, journal := randomJournal(t)
+	s := fold(t, AgentState{}, journal)
+	if s.Status != RunDone {
+		d := NewDraft(s, "api", worldTime(s.Entries))
+		require.NoError(t, d.Add(CancelRun("user:ana", "wrong customer")))
+		s = d.Committed()
+	}
+	return w, s
+}
+
+func TestContinuationTakesTheConversationOver(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, past := ended(t)
+		from, err := ContinueFrom(&past)
+		require.NoError(t, err)
+		c := begun(t, past, from, UserBlock{Text{"And now?"}})
+		requireAnew(t, &past, &c)
+		more := requireSaid(t, &past, &c)
+		require.Len(t, more, 1)
+		require.Equal(t, Text{"And now?"}, more[0].Block)
+		require.Empty(t, c.Live)
+		require.Equal(t, ActInfer, Next(&w.def, &c).Kind, "every call has its result: the model can be asked")
+		require.NoError(t, answered(&c))
+	})
+}
+
+// What a run that begins from another does is what any run does: facts follow facts, seenCounts are counted on, and nothing that was
+// settled before is touched.
+func TestChildrenGoOn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, journal := randomJournal(t)
+		past := fold(t, AgentState{}, journal)
+		var from Origin
+		var err error
+		if rapid.Bool().Draw(t, "continue") {
+			_, past = ended(t)
+			from, err = ContinueFrom(&past)
+		} else {
+			from, err = ForkFrom(&past, childRun, worldTime(1000))
+		}
+		if err != nil {
+			t.Skip()
+		}
+		w.maxCalls += len(past.Calls())
+		w.inputs += 2
+		c := begun(t, past, from)
+		var entries []Entry
+		s := c
+		for n := rapid.IntRange(1, 20).Draw(t, "entries"); n > 0 && s.Status != RunDone; n-- {
+			d := randomEntry(t, w, s)
+			entries, s = append(entries, d.Entry), d.Committed()
+			require.NoError(t, wellFormed(&s))
+			require.NoError(t, (&explorer{w: w}).nextFits(&s))
+		}
+		require.Equal(t, exact(t, s), exact(t, fold(t, c, stored(t, entries))))
+		for i, m := range past.Messages.All() {
+			require.Equal(t, m.Seen(past.Inferences)+s.Inferences, s.Messages.At(i).Seen(s.Inferences))
+		}
+		for _, was := range past.Calls() {
+			if is, _ := s.Call(was.ID); was.Status.Terminal() {
+				require.Equal(t, was.Status, is.Status)
+				require.Equal(t, was.Executions, is.Executions, "what is settled never runs again")
+			}
+		}
+	})
+}
+
+// No decision on a request of the parent settles or lets run a call of the child.
+func TestParentsApprovalsAreNotTheChilds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, journal := randomJournal(t)
+		past := fold(t, AgentState{}, journal)
+		from, err := ForkFrom(&past, childRun, worldTime(1000))
+		if err != nil {
+			t.Skip()
+		}
+		c := begun(t, past, from)
+		for _, was := range past.Calls() {
+			for ask := range was.Asks + 1 {
+				id := ApprovalID(past.Run, was.ID, ask)
+				for _, e := range []Event{
+					Decided{Slot: 1, Call: was.ID, Approval: id, Action: ActionApprove, By: "user:ana"},
+					Answered{Slot: 1, Call: was.ID, Approval: id, Rerun: true, By: "user:ana"},
+				} {
+					after, err := Apply(c, e)
+					require.NoError(t, err)
+					after.Drained = c.Drained
+					require.Equal(t, exact(t, c), exact(t, after))
+				}
+			}
+		}
+	})
+}
+
+func TestOriginIsChecked(t *testing.T) {
+	open := fold(t, AgentState{}, interrupted(t))
+	done := fold(t, AgentState{}, append(interrupted(t), Entry{Seq: 4, Events: []Event{CancelRun("user:ana", "")}}))
+	unknown, err := ForkFrom(&open, childRun, worldTime(9))
+	require.NoError(t, err)
+	require.Len(t, unknown.Unknown, 1)
+	start := func(tenant string, from *Origin) RunStarted {
+		return RunStarted{Tenant: tenant, Run: childRun, Owner: childRun + "-0", From: from}
+	}
+	for name, c := range map[string]struct {
+		seed  AgentState
+		start RunStarted
+		want  string
+	}{
+		"no past":              {AgentState{}, start("default", &unknown), "not the one it names"},
+		"a past unasked for":   {Seed(open), start("default", nil), "not the one it names"},
+		"another tenant's":     {Seed(open), start("rival", &unknown), "not the one it names"},
+		"another run":          {Seed(open), start("default", &Origin{Kind: OriginFork, Run: "r9", Seq: 3}), "not the one it names"},
+		"another entry":        {Seed(open), start("default", &Origin{Kind: OriginFork, Run: "r1", Seq: 2}), "not the one it names"},
+		"no kind":              {Seed(done), start("default", &Origin{Run: "r1", Seq: 4}), "no kind of origin"},
+		"not finished":         {Seed(open), start("default", &Origin{Kind: OriginContinues, Run: "r1", Seq: 3}), "only a finished run"},
+		"doubt that is hidden": {Seed(open), start("default", &Origin{Kind: OriginFork, Run: "r1", Seq: 3}), "nobody is asked"},
+		"doubt that is not":    {Seed(done), start("default", &Origin{Kind: OriginFork, Run: "r1", Seq: 4, Unknown: unknown.Unknown}), "not in doubt"},
+		"doubt at an end":      {Seed(done), start("default", &Origin{Kind: OriginContinues, Run: "r1", Seq: 4, Unknown: unknown.Unknown}), "nothing of it is open"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Apply(c.seed, c.start)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	_, err = ContinueFrom(&open)
+	require.ErrorIs(t, err, ErrNotFinished)
+	_, err = Apply(Seed(open), Resumed{})
+	require.ErrorContains(t, err, "has not started")
+}
+
+// interrupted is a run whose one call was claimed and lost, and that waits for somebody's word.
+func interrupted(t require.TestingT) []Entry {
+	var s AgentState
+	var out []Entry
+	for _, events := range [][]Event{
+		{RunStarted{Tenant: "default", Run: "r1", Agent: "a", Owner: "r1-0", MaxInteractions: 3, Messages: []UserBlock{{Text{"Pay."}}}}},
+		{Replied{Inference: 1, Model: "m", Calls: []RepliedCall{{ID: "c1", Name: "pay", Effect: EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`)}}}},
+		{CallClaimed{Call: "c1"}},
+		{CallUnknown{Call: "c1", Approval: "a1", Expires: worldTime(99)}, Parked{Expires: worldTime(99)}},
+	} {
+		d := NewDraft(s, fmt.Sprintf("w%d", s.Entries), worldTime(s.Entries))
+		require.NoError(t, d.Add(events...))
+		out, s = append(out, d.Entry), d.Committed()
+	}
+	return out
+}
+
+// A fork of a run that nobody knows the outcome of asks for that, and not the tool; only a person's order runs the call again.
+func TestForkInDoubtWaitsForAPerson(t *testing.T) {
+	def := worldDefinition()
+	past := fold(t, AgentState{}, interrupted(t))
+	from, err := ForkFrom(&past, childRun, worldTime(1000))
+	require.NoError(t, err)
+	c := begun(t, past, from)
+	require.Equal(t, ActWait, Next(&def, &c).Kind)
+	require.Equal(t, worldTime(1000).Add(OutcomeExpiry), c.EarliestExpiry())
+	again, err := Apply(c, Answered{Slot: 1, Call: "c1", Approval: ApprovalID(childRun, "c1", 1), Rerun: true, By: "user:ana"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"c1"}, Next(&def, &again).Calls)
+	_, err = ForkFrom(ptr(fold(t, AgentState{}, interrupted(t)[:3])), childRun, worldTime(9))
+	require.ErrorIs(t, err, ErrCallRunning)
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// Ids that the core makes are of one inference of the whole conversation, so that a continuation makes none that is in it already.
+func TestMintedIDsOfAContinuation(t *testing.T) {
+	d := &Definition{Batch: BatchAll}
+	s := AgentState{Prior: 4, Inferences: 2}
+	calls := func(id string) Reply { return Reply{Calls: []ReplyCall{{ID: id, Name: "x"}}} }
+	require.Equal(t, "c7-0", PlanReply(d, &s, calls(""), 1, "").Calls[0].ID)
+	s.EvictedMessages = 1
+	require.Equal(t, "c7-0", PlanReply(d, &s, calls("c3-0"), 1, "").Calls[0].ID, "c3-0 may have been evicted")
+}
+
+// Whoever begins in the middle of a child's journal, where no body of the parent is alive any more, ends up where everybody does; before
+// that the journal is read from its beginning.
+func TestRestoreOfAChildIsItsFold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		entries := longRun(t, rapid.IntRange(1, 6).Draw(t, "rounds"))
+		past := fold(t, AgentState{}, entries)
+		from, err := ForkFrom(&past, childRun, worldTime(1000))
+		require.NoError(t, err)
+		l := &snapRun{t: t, at: worldTime(1000), s: begun(t, past, from)}
+		l.entries = []Entry{{Events: []Event{RunStarted{From: &from}}}}
+		for i := range rapid.IntRange(1, 12).Draw(t, "more rounds") {
+			l.round(int64(i + 1))
+		}
+		at := l.s.ReadFrom()
+		part, ok, err := Restore(l.entries[at:])
+		require.NoError(t, err)
+		if l.s.inherits() {
+			require.Zero(t, at)
+			for _, e := range l.entries {
+				require.Nil(t, e.Snapshot, "a snapshot nobody could use")
+			}
+			return
+		}
+		if at == 0 {
+			require.False(t, ok)
+			return
+		}
+		require.True(t, ok)
+		require.Equal(t, shared(t, l.s), shared(t, part))
+		require.Equal(t, &from, part.From)
+		require.Equal(t, past.Inferences, part.Prior)
+		require.JSONEq(t, `{"x":1.10}`, string(part.Input), "the parent's")
+	})
+}
+
+// A round that was moving in the parent rests in the fork: what is known of it is said, the rest when the last of it is known, and only
+// then what a user said meanwhile. All of it stands in the parent's journal.
+func TestForkOfARoundThatMoves(t *testing.T) {
+	var past AgentState
+	in := json.RawMessage(`{}`)
+	for _, events := range [][]Event{
+		{RunStarted{Tenant: "default", Run: "r1", Owner: "r1-0", MaxInteractions: 3, Messages: []UserBlock{{Text{"Pay."}}}, Input: json.RawMessage(`{"a":1}`)}},
+		{Replied{Inference: 1, Model: "m", Calls: []RepliedCall{
+			{ID: "c1", Name: "pay", Effect: EffectNonIdempotent, Input: in}, {ID: "c2", Name: "pay", Effect: EffectNonIdempotent, Input: in},
+		}}},
+		{CallClaimed{Call: "c1"}, CallClaimed{Call: "c2"}, CallUnknown{Call: "c1", Approval: "a1", Expires: worldTime(99)},
+			Answered{Slot: 1, Call: "c1", Approval: "a1", Rerun: true, By: "user:ana"}, InputReceived{Slot: 2, ID: "i", Blocks: []UserBlock{{Text{"Hurry."}}}},
+			CallFinished{Call: "c2", Content: "paid", Media: []Media{{MediaType: "image/png", Blob: "b1"}}}},
+	} {
+		d := NewDraft(past, "w1", worldTime(past.Entries))
+		require.NoError(t, d.Add(events...))
+		past = d.Committed()
+	}
+	require.Equal(t, 3, past.Messages.Len(), "nothing of the round is said yet")
+	from, err := ForkFrom(&past, childRun, worldTime(1000))
+	require.NoError(t, err)
+	c := begun(t, past, from)
+	require.Equal(t, `{"a":1}`, string(c.Input))
+	require.Equal(t, ForOutcome, c.Live[0].Wait.For, "the order to run it again was the parent's")
+	require.Equal(t, 5, c.Messages.Len())
+	require.Equal(t, Source{Seq: 2, Event: 5, Part: 1, Run: "r1"}, c.Messages.At(4).Source)
+	c, err = Apply(c, Answered{Slot: 1, Call: "c1", Content: "paid, too", By: "user:ana"})
+	require.NoError(t, err)
+	require.Equal(t, ToolResult{ID: "c1", Content: "paid, too"}, c.Messages.At(5).Block)
+	require.Equal(t, Message{Role: RoleUser, Block: Text{"Hurry."}, Source: Source{Seq: 2, Event: 4, Run: "r1"}}, c.Messages.At(6))
+	require.True(t, c.inherits())
+}
+
+// Where nothing is owed, nobody is asked: the fork ends as its parent would have.
+func TestForkBehindTheLastWord(t *testing.T) {
+	def := worldDefinition()
+	s := fold(t, AgentState{}, interrupted(t)[:1])
+	d := NewDraft(s, "w1", worldTime(1))
+	require.NoError(t, d.Add(Replied{Inference: 1, Model: "m", Text: "Done."}))
+	past := d.Committed()
+	from, err := ForkFrom(&past, childRun, worldTime(1000))
+	require.NoError(t, err)
+	c := begun(t, past, from)
+	a := Next(&def, &c)
+	require.Equal(t, ActEnd, a.Kind)
+	require.Equal(t, `"Done."`, string(a.End.Output))
+}
+
+// A continuation that brings an input of its own has that one.
+func TestInputOfAContinuation(t *testing.T) {
+	past := fold(t, AgentState{}, append(interrupted(t), Entry{Seq: 4, Events: []Event{CancelRun("user:ana", "")}}))
+	past.Input = json.RawMessage(`{"a":1}`)
+	from, err := ContinueFrom(&past)
+	require.NoError(t, err)
+	require.Equal(t, past.Input, begun(t, past, from).Input)
+	s, err := Apply(Seed(past), RunStarted{Tenant: "default", Run: childRun, Owner: "o", From: &from, Input: json.RawMessage(`{"b":2}`)})
+	require.NoError(t, err)
+	require.Equal(t, `{"b":2}`, string(s.Input))
+}

@@ -1,0 +1,117 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/otlp"
+)
+
+const (
+	// maxBuffered is how many spans wait for a collector that cannot be reached; the oldest go first.
+	maxBuffered = 2048
+	// maxExport is how many spans one request takes.
+	maxExport = 256
+	// restAfterFailure is how long a collector that failed is left alone, so that it does not cost every invocation its wait.
+	restAfterFailure = 30 * time.Second
+)
+
+// buffer keeps ended spans until it is told to send them. It starts nothing of its own: a Lambda is frozen between invocations. Safe
+// for concurrent use.
+type buffer struct {
+	exporter sdktrace.SpanExporter
+	clock    clock.Clock
+	log      func(string)
+
+	mu      sync.Mutex
+	spans   []sdktrace.ReadOnlySpan
+	lost    int
+	resting time.Time // until then nothing is sent
+	failing bool      // it was said that the collector fails
+
+	sending sync.Mutex
+}
+
+var _ sdktrace.SpanProcessor = (*buffer)(nil)
+
+// OnStart has nothing to do.
+func (*buffer) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+
+// OnEnd keeps a sampled span.
+func (b *buffer) OnEnd(s sdktrace.ReadOnlySpan) {
+	if !s.SpanContext().IsSampled() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spans = append(b.spans, s)
+	b.shed()
+}
+
+// shed drops the oldest spans over the bound.
+func (b *buffer) shed() {
+	if over := len(b.spans) - maxBuffered; over > 0 {
+		b.spans, b.lost = b.spans[over:], b.lost+over
+	}
+}
+
+// Shutdown sends what there is.
+func (b *buffer) Shutdown(ctx context.Context) error {
+	return errors.Join(b.ForceFlush(ctx), b.exporter.Shutdown(ctx))
+}
+
+// ForceFlush sends what there is, unless the collector failed a moment ago. A failure is told once and never with what was to be sent.
+func (b *buffer) ForceFlush(ctx context.Context) error {
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	for {
+		batch := b.take()
+		if len(batch) == 0 {
+			return nil
+		}
+		if err := b.settle(batch, b.exporter.ExportSpans(ctx, batch)); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *buffer) take() []sdktrace.ReadOnlySpan {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.clock.Now().Before(b.resting) {
+		return nil
+	}
+	n := min(len(b.spans), maxExport)
+	batch := b.spans[:n:n]
+	b.spans = b.spans[n:]
+	return batch
+}
+
+// settle notes what became of a batch: one that could not be sent is kept for later, one that was refused is lost.
+func (b *buffer) settle(batch []sdktrace.ReadOnlySpan, err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		b.failing = false
+		return nil
+	}
+	var busy *otlp.Unavailable
+	if errors.As(err, &busy) {
+		b.spans = append(batch, b.spans...)
+		b.shed()
+		b.resting = b.clock.Now().Add(max(busy.After, restAfterFailure))
+	} else {
+		b.lost += len(batch)
+	}
+	if !b.failing {
+		b.failing = true
+		b.log(fmt.Sprintf("send spans: %v (%d lost so far)", err, b.lost))
+	}
+	return err
+}

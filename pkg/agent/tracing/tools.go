@@ -1,0 +1,93 @@
+package tracing
+
+import (
+	"context"
+	"sync"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+// Tools records every entering of a tool of next as a TOOL span, which the tool finds in its context. A nil Tracer gives next itself.
+func (t *Tracer) Tools(next runtime.ToolSource) runtime.ToolSource {
+	if t == nil || next == nil {
+		return next
+	}
+	return &tools{t, next}
+}
+
+type tools struct {
+	*Tracer
+	next runtime.ToolSource
+}
+
+// Lookup finds a tool of next.
+func (s *tools) Lookup(original string) (tool.Tool, bool) {
+	found, ok := s.next.Lookup(original)
+	if !ok {
+		return nil, false
+	}
+	traced := &tracedTool{found, s.Tracer}
+	if r, ok := found.(tool.Reconciler); ok {
+		return &reconcilingTool{traced, r}, true
+	}
+	return traced, true
+}
+
+type tracedTool struct {
+	tool.Tool
+	t *Tracer
+}
+
+// reconcilingTool can also tell what became of a call.
+type reconcilingTool struct {
+	*tracedTool
+	tool.Reconciler
+}
+
+// Call enters the tool. The span ends with ctx if the tool does not: then nobody waits for it any more.
+func (c *tracedTool) Call(ctx context.Context, call tool.Call) (agent.ToolResultData, error) {
+	ctx, span := c.t.span(ctx, call.Name, kindTool, keyToolName.String(call.Name), keyToolID.String(call.ID),
+		c.t.hide.input(string(call.Args)), keyToolParameters.String(unless(c.t.hide.Inputs, string(call.Args))))
+	e := &entering{t: c.t, span: span}
+	abandon := func() { e.end(class(ctx.Err())) }
+	stop := context.AfterFunc(ctx, abandon)
+	defer stop()
+	defer current(ctx).holds(e, abandon)()
+	defer e.end("panic") // does nothing where the tool returned
+	res, err := c.Tool.Call(ctx, call)
+	e.end(c.returned(span, res, err))
+	return res, err
+}
+
+// entering is one entering of a tool. Its span ends once, whoever says so first.
+type entering struct {
+	t    *Tracer
+	span trace.Span
+	once sync.Once
+}
+
+func (e *entering) end(problem string) {
+	e.once.Do(func() {
+		if problem != "" {
+			e.span.SetStatus(codes.Error, problem)
+		}
+		e.t.end(e.span)
+	})
+}
+
+// returned notes what the tool gave and says what was wrong with it.
+func (c *tracedTool) returned(span trace.Span, res agent.ToolResultData, err error) string {
+	if err != nil {
+		return class(err)
+	}
+	span.SetAttributes(c.t.hide.output(res.Content))
+	if res.IsError {
+		return string(agent.WhyToolError)
+	}
+	return ""
+}

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"sort"
+	"unicode/utf8"
+)
+
+// maxReasoning bounds a reply's reasoning, in bytes, so that the entry it is in can be stored.
+const maxReasoning = 192 << 10
+
+// plannedReasoning places a reply's reasoning among the text and the calls that are kept of it; kept are the places of those calls
+// in the reply. What cannot be stored byte for byte is not stored, and of a reply with too much of it none is: changed or
+// in part it would be worth nothing to who wrote it.
+func plannedReasoning(all []ReplyReasoning, text string, kept []int) []RepliedReasoning {
+	var out []RepliedReasoning
+	said, asked, size := 0, 0, 0
+	for _, r := range all {
+		if r.empty() || !utf8.ValidString(r.Text) || !utf8.ValidString(r.Signature) {
+			continue
+		}
+		if size += len(r.Text) + len(r.Signature) + len(r.Redacted); size > maxReasoning {
+			return nil
+		}
+		said, asked = max(said, runeStart(text, r.AfterText)), max(asked, sort.SearchInts(kept, r.AfterCalls))
+		if asked > 0 {
+			said = len(text)
+		}
+		out = append(out, RepliedReasoning{
+			Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model, AfterText: said, AfterCalls: asked,
+		})
+	}
+	return out
+}
+
+// runeStart is n, or the nearest place before it where a text may be cut.
+func runeStart(text string, n int) int {
+	n = min(max(n, 0), len(text))
+	for n > 0 && n < len(text) && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return n
+}
+
+// turn lists the blocks of the model's turn as they stood: its text, in pieces where reasoning stands within it, its calls, and the
+// reasoning among them. A block's index is its Source.Part, for ever. A piece of text that is empty keeps its index and is
+// no message. ok is false where reasoning has a place that does not exist.
+func (e Replied) turn() (blocks []Block, ok bool) {
+	said, asked := 0, 0
+	for _, r := range e.Reasoning {
+		if !r.fits(e, said, asked) {
+			return nil, false
+		}
+		blocks = append(blocks, Text{Text: e.Text[said:r.AfterText]})
+		blocks = append(appendUses(blocks, e.Calls[asked:r.AfterCalls]), r.block())
+		said, asked = r.AfterText, r.AfterCalls
+	}
+	blocks = append(blocks, Text{Text: e.Text[said:]})
+	return appendUses(blocks, e.Calls[asked:]), true
+}
+
+// fits reports whether the place exists in e and does not lie before the one that is reached.
+func (r RepliedReasoning) fits(e Replied, said, asked int) bool {
+	behindText := r.AfterText == len(e.Text)
+	return said <= r.AfterText && r.AfterText <= len(e.Text) && asked <= r.AfterCalls && r.AfterCalls <= len(e.Calls) &&
+		(behindText || r.AfterCalls == 0 && utf8.RuneStart(e.Text[r.AfterText]))
+}
+
+func (r RepliedReasoning) block() Block {
+	return Reasoning{Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model}
+}
+
+func appendUses(blocks []Block, calls []RepliedCall) []Block {
+	for _, c := range calls {
+		blocks = append(blocks, ToolUse{ID: c.ID, Name: c.Name, Input: c.Input})
+	}
+	return blocks
+}
