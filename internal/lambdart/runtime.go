@@ -36,6 +36,7 @@ type Function struct {
 	mu      sync.Mutex
 	process *exec.Cmd
 	died    chan struct{} // closed when the process has ended
+	ready   chan struct{} // closed when the process has asked for its first event
 	count   int
 }
 
@@ -105,6 +106,7 @@ func (x *inFlight) finish(id string, a answer) {
 }
 
 func (f *Function) next(w http.ResponseWriter, r *http.Request, running *inFlight) {
+	f.askedForEvent()
 	select {
 	case <-r.Context().Done():
 	case e := <-f.events:
@@ -187,7 +189,7 @@ func (f *Function) alive() (died chan struct{}, id string, err error) {
 		return nil, "", fmt.Errorf("start %s: %w", f.name, err)
 	}
 	ended := make(chan struct{})
-	f.process, f.died = cmd, ended
+	f.process, f.died, f.ready = cmd, ended, make(chan struct{})
 	f.clock.Go(func() {
 		_ = cmd.Wait() // how it ended is its own affair; that it did is what counts
 		close(ended)

@@ -18,11 +18,11 @@ import (
 // Step is the main of functions/step, the one that asks models: it serves until the process is ended.
 func Step(r *registry.Registry, models Models) { serve(r, (*Handlers).Step, models) }
 
-// Tool is the main of functions/tool.
+// Tool is the main of functions/tool. It needs the registry's code alone: runs bring their definitions.
 func Tool(r *registry.Registry) { serve(r, (*Handlers).Tool, nil) }
 
-// Approve is the main of functions/approve.
-func Approve(r *registry.Registry) { serve(r, (*Handlers).Approve, nil) }
+// Approve is the main of functions/approve, which runs neither agents nor tools.
+func Approve() { serve(nil, (*Handlers).Approve, nil) }
 
 func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]byte, error), model Models) {
 	h, err := coldStart(r, os.Getenv, model)
@@ -36,13 +36,17 @@ func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]b
 	})
 }
 
-// coldStart wires a function from its environment. Bad configuration ends it here, before any event.
+// coldStart wires a function from its environment and, where it runs agents or tools, their registry. Bad configuration ends it here, before any event.
 func coldStart(r *registry.Registry, getenv func(string) string, model Models) (*Handlers, error) {
-	ports, err := connect(context.Background(), r, getenv, model)
+	ports, err := connect(getenv, model)
 	if err != nil {
 		return nil, err
 	}
-	return &Handlers{Ports: ports, Definitions: runtime.PinnedDefinitions(ports.Blobs), Agents: r.Agent}, nil
+	h := &Handlers{Ports: ports, Definitions: runtime.PinnedDefinitions(ports.Blobs)}
+	if r != nil {
+		h.Ports.Tools, h.Agents = r.Tools(), r.Agent
+	}
+	return h, nil
 }
 
 // named gives an error the name that the state machine's Retry and Catch look for. The Lambda runtime would report the
