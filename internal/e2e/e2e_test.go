@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -152,15 +154,14 @@ func fakeS3(t *testing.T) string {
 	return srv.URL
 }
 
-// bootstrap builds a function as `make bootstraps` does, for this machine.
+// bootstrap builds a function as `sam build` does, for this machine.
 func bootstrap(t *testing.T, name string) string {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), "bootstrap")
-	cmd := exec.Command("go", "build", "-tags", "lambda.norpc", "-trimpath", "-o", out, "github.com/countersign/countersign/functions/"+name)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	log, err := cmd.CombinedOutput()
+	dir := t.TempDir()
+	target := "build-" + strings.ToUpper(name[:1]) + name[1:] + "Function"
+	log, err := exec.Command("make", "-C", filepath.Join("..", ".."), target, "ARTIFACTS_DIR="+dir, "LAMBDA_ARCH="+goruntime.GOARCH).CombinedOutput()
 	require.NoError(t, err, string(log))
-	return out
+	return filepath.Join(dir, "bootstrap")
 }
 
 // mover is an agent on Bedrock that renames one file, with the built-in tools that the repository's registry deploys.
