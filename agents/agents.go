@@ -18,12 +18,16 @@ var files embed.FS
 
 // Registry holds the built-in tools and every agent of this folder. It panics at start-up where one of the files is broken.
 func Registry() *registry.Registry {
-	r := registry.Must(registry.New(tools()...))
+	r := Code()
 	if err := r.AddFS(files); err != nil {
 		panic(err)
 	}
 	return r
 }
+
+// Code is the registry without the agents that are files: for a function that runs what a run's own definition names, and so neither
+// reads nor links YAML.
+func Code() *registry.Registry { return registry.Must(registry.New(tools()...)) }
 
 func tools() []tool.Tool {
 	builtins, err := builtin.PerRun()

@@ -1,9 +1,6 @@
 // Command approve is functions/approve of the state machine.
 package main
 
-import (
-	"github.com/countersign/countersign/agents"
-	"github.com/countersign/countersign/pkg/agent/lambdafn"
-)
+import "github.com/countersign/countersign/pkg/agent/lambdafn"
 
-func main() { lambdafn.Approve(agents.Registry()) }
+func main() { lambdafn.Approve() }

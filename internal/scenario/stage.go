@@ -25,6 +25,9 @@ const tenant = "default"
 // maxInvocations is how many handlers a run may take before it is said not to end.
 const maxInvocations = 2000
 
+// maxSteps is how many turns of tasks and moves of time a run may take: a hundred times what the longest scenario takes.
+const maxSteps = 50_000
+
 // opening is when every scenario begins.
 var opening = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -77,6 +80,7 @@ func (s *Scenario) Run(o Options) Result {
 
 func newStage(s *Scenario, o Options) (*stage, error) {
 	v := clock.NewVirtual(opening)
+	v.SetLimit(maxSteps)
 	table := memory.New()
 	st := &stage{
 		scenario: s, crashing: o.Crash != nil, clock: v, faults: fault.New(v, o.Crash), table: table, record: store.NewJournal(table, 0),
@@ -204,7 +208,9 @@ func (s *stage) broken(err error) {
 	var p *clock.PanicError
 	switch {
 	case errors.Is(err, clock.ErrDeadlock):
-		s.fail(Failure{Path: "run", Got: s.standing(), Want: "an end or a wait"})
+		s.fail(Failure{Path: "run", Got: s.standing() + ", and nothing that could move it", Want: "an end or a wait"})
+	case errors.Is(err, clock.ErrRunaway):
+		s.fail(Failure{Path: "run", Got: fmt.Sprintf("%d steps and no end: %s", maxSteps, s.standing()), Want: "an end or a wait"})
 	case errors.As(err, &p):
 		s.fail(Failure{Path: "run", Got: p.Error(), Want: "no panic"})
 	default:
@@ -218,5 +224,5 @@ func (s *stage) standing() string {
 	if err != nil {
 		return "no run: " + err.Error()
 	}
-	return fmt.Sprintf("a run that is %s after entry %d, and nothing that could move it", l.State.Status, l.State.Seq())
+	return fmt.Sprintf("a run that is %s after entry %d", l.State.Status, l.State.Seq())
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 )
 
@@ -63,6 +66,33 @@ func TestRunThatNeverEnds(t *testing.T) {
 	st.invocations = maxInvocations
 	r := st.played(t)
 	require.Contains(t, r.Failures, Failure{Path: "run", Got: "2000 invocations", Want: "an end or a wait"})
+}
+
+// A scenario that goes round in circles without an invocation ends, too, and says where it stood.
+func TestRunThatGoesRound(t *testing.T) {
+	st, err := newStage(load(t, "wrong-approver"), Options{})
+	require.NoError(t, err)
+	st.cast.busy = true // nobody ever gets their turn
+	st.clock.Go(func() {
+		for st.clock.Sleep(t.Context(), time.Millisecond) == nil {
+		}
+	})
+	r := st.played(t)
+	require.Contains(t, r.Failures, Failure{Path: "run", Got: "50000 steps and no end: a run that is waiting after entry 2", Want: "an end or a wait"})
+}
+
+// What a crash left open is said by somebody who may say it, whoever the approvers are. If nobody is heard, that is the end.
+func TestTruthIsHeard(t *testing.T) {
+	require.Equal(t, "user:bo", oneOf([]string{"group:x", "user:bo"}).ID)
+	require.True(t, agent.MayDecide([]string{"group:x"}, oneOf([]string{"group:x"})))
+	st, err := newStage(load(t, "approve"), Options{})
+	require.NoError(t, err)
+	require.NoError(t, st.clock.Run(func() {
+		st.clock.Go(func() { st.tell(approval.Outcome{ID: "none", Call: "c1"}) })
+		require.NoError(t, st.curtain.Wait(t.Context(), 0))
+	}))
+	require.Len(t, st.failures, 1)
+	require.Equal(t, "call c1 settled", st.failures[0].Want)
 }
 
 // played plays a stage that a test has set.

@@ -1,7 +1,9 @@
 package scenario
 
 import (
+	"context"
 	"slices"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -19,14 +21,33 @@ func (s *stage) truth(waits []agent.Call) bool {
 		if o.Rerun {
 			s.ledger.again(c.Tool, execution{c.ID, c.Executions})
 		}
-		s.cast.enter(func() {
-			if err := s.insist("settle "+c.ID, s.settle(o)); err != nil {
-				s.fail(Failure{Path: "calls", Got: err.Error(), Want: "call " + c.ID + " settled"})
-			}
-		})
+		s.cast.enter(func() { s.tell(o) })
 		return true
 	}
 	return false
+}
+
+// tell says what happened. Who is not heard would be asked again for ever, so that is the end.
+func (s *stage) tell(o approval.Outcome) {
+	a, err := approval.Get(context.Background(), s.table, tenant, o.ID)
+	if err == nil {
+		o.By = oneOf(a.Approvers)
+		err = s.insist("settle "+o.Call, s.settle(o))
+	}
+	if err != nil {
+		s.fail(Failure{Path: "calls", Got: err.Error(), Want: "call " + o.Call + " settled"})
+		s.curtain.Notify()
+	}
+}
+
+// oneOf is somebody who may decide: running a call again that was approved takes an approver.
+func oneOf(approvers []string) agent.Principal {
+	for _, name := range approvers {
+		if strings.HasPrefix(name, "user:") {
+			return agent.Principal{ID: name}
+		}
+	}
+	return agent.Principal{ID: localUser.ID, Groups: approvers}
 }
 
 // foresight is the truth about a call, where it was a crash that made it unknown.
@@ -35,7 +56,7 @@ func (s *stage) foresight(c agent.Call) (approval.Outcome, bool) {
 	if !s.crashing || c.Wait.For != agent.ForOutcome || t == nil || t.reconciles {
 		return approval.Outcome{}, false
 	}
-	o := approval.Outcome{Tenant: tenant, Run: s.run, Call: c.ID, ID: c.Wait.Approval, By: localUser}
+	o := approval.Outcome{Tenant: tenant, Run: s.run, Call: c.ID, ID: c.Wait.Approval}
 	switch e := s.ledger.newest(c.Tool, execution{c.ID, c.Executions}); {
 	case e == nil || e.void:
 		o.Rerun = true

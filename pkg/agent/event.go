@@ -27,7 +27,7 @@ type RunStarted struct {
 	Input           json.RawMessage `json:"input,omitempty"`
 	Messages        []UserBlock     `json:"msgs"`
 	MaxInteractions int             `json:"max"`
-	From            *Origin         `json:"from,omitempty"` // nil = it began by itself
+	From            *Origin         `json:"from,omitempty"`  // nil = it began by itself
 	Trace           *Trace          `json:"trace,omitempty"` // nil = the run is not traced; no part of BodyDigest
 }
 

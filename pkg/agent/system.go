@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/template"
 	"text/template/parse"
 )
 
@@ -18,20 +17,11 @@ type SystemData struct {
 	Exhausted    bool
 }
 
-// toolView is a tool as a system text sees it.
-type toolView struct{ Name, Description string }
-
-// interactionsView is the quota as a system text sees it.
-type interactionsView struct {
-	Current, Max int
-	Exhausted    bool
-}
-
-// RenderSystem builds the system text of a run: text/template over .Date, .Run, .Agent, .Input (numbers keep their digits),
+// RenderSystem builds the system text of a run: a Template over .Date, .Run, .Agent, .Input (numbers keep their digits),
 // .Tools (Name as the model knows it, Description) and .Interactions (Current, Max, Exhausted). A missing key is an error,
 // and .Now is one: the text is built once.
 func RenderSystem(d Definition, data SystemData) (string, error) {
-	t, err := parseSystem(d.System)
+	t, err := ParseTemplate(systemName, d.System)
 	if err != nil {
 		return "", fmt.Errorf("parse system text of %s: %w", d.Name, err)
 	}
@@ -39,25 +29,25 @@ func RenderSystem(d Definition, data SystemData) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("render system text of %s: input: %w", d.Name, err)
 	}
-	var b strings.Builder
-	if err := t.Execute(&b, dot); err != nil {
+	text, err := t.Execute(dot)
+	if err != nil {
 		return "", fmt.Errorf("render system text of %s: %w", d.Name, err)
 	}
-	return b.String(), nil
+	return text, nil
 }
 
-func parseSystem(text string) (*template.Template, error) {
-	return template.New("system").Option("missingkey=error").Parse(text)
-}
+// systemName is what errors call the text.
+const systemName = "system"
 
 func systemDot(d Definition, data SystemData) (map[string]any, error) {
-	tools := make([]toolView, len(d.Tools))
+	tools := make([]any, len(d.Tools))
 	for i, t := range d.Tools {
-		tools[i] = toolView{t.ModelName(), t.Description}
+		tools[i] = map[string]any{"Name": t.ModelName(), "Description": t.Description}
 	}
+	left := data.Interactions
 	dot := map[string]any{
 		"Date": data.Date, "Run": data.Run, "Agent": d.Name, "Tools": tools,
-		"Interactions": interactionsView{data.Interactions.Current, data.Interactions.Max, data.Exhausted},
+		"Interactions": map[string]any{"Current": left.Current, "Max": left.Max, "Exhausted": data.Exhausted},
 	}
 	if data.Input == nil {
 		return dot, nil
@@ -70,18 +60,16 @@ func systemDot(d Definition, data SystemData) (map[string]any, error) {
 // CheckSystem finds what can be known to be wrong with a system text before there is a run: syntax, names that don't exist,
 // and, where the text does not depend on .Input, everything else. {{define}}d templates are checked only if it doesn't.
 func CheckSystem(text string) error {
-	t, err := parseSystem(text)
+	t, err := ParseTemplate(systemName, text)
 	if err != nil {
 		return fmt.Errorf("check system text: %w", err)
 	}
 	v := rootFields{}
-	if t.Tree != nil {
-		v.visit(t.Root, true)
-	}
+	v.visit(t.trees[systemName].Root, true)
 	if v.unknown != "" {
 		return fmt.Errorf("check system text: .%s does not exist; want one of %s", v.unknown, strings.Join(systemNames, ", "))
 	}
-	if v.input || len(t.Templates()) > 1 {
+	if v.input || len(t.trees) > 1 {
 		return nil
 	}
 	_, err = RenderSystem(Definition{Name: "check", System: text, Tools: []ToolSpec{{Name: "tool"}}},

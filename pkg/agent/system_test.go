@@ -61,8 +61,8 @@ func TestCheckSystemRefuses(t *testing.T) {
 		"{{with .Today}}{{end}}":                   ".Today does not exist",
 		"{{printf \"%s\" (.Who)}}":                 ".Who does not exist",
 		"{{(.Who).x}}":                             ".Who does not exist",
-		"{{.Interactions.Left}}":                   "can't evaluate field Left",
-		"{{range .Tools}}{{.Schema}}{{end}}":       "can't evaluate field Schema",
+		"{{.Interactions.Left}}":                   `map has no entry for key "Left"`,
+		"{{range .Tools}}{{.Schema}}{{end}}":       `map has no entry for key "Schema"`,
 		"{{nofunc}}":                               `function "nofunc" not defined`,
 		"{{.Date":                                  "unclosed action",
 		"{{index .Tools 5}}":                       "out of range",
@@ -85,7 +85,7 @@ func FuzzCheckSystem(f *testing.F) {
 	f.Add("{{range .Tools}}{{.Name}}{{end}} {{with .Input}}{{.a}}{{else}}{{$.Run}}{{end}}")
 	f.Add(`{{define "t"}}{{template "t" .}}{{end}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := parseSystem(text); err != nil {
+		if _, err := ParseTemplate(systemName, text); err != nil {
 			require.Error(t, CheckSystem(text))
 		}
 	})

@@ -76,7 +76,7 @@ func TestStreamResumesWhereItEnded(t *testing.T) {
 	whole, err := b.client.Events(t.Context(), run.ID, "", 200)
 	require.NoError(t, err)
 	require.Equal(t, whole.Events, got)
-	require.Equal(t, "finished", got[len(got)-1].Type)
+	require.Equal(t, "finished", got[len(got)-1].Type, "%v", types(got))
 	require.NoError(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("")), "of a run that is done, at once")
 }
 

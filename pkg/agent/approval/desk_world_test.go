@@ -238,18 +238,24 @@ func (r *room) Status(context.Context, string) (runtime.ExecutionStatus, error) 
 	return runtime.ExecutionRunning, nil
 }
 
-// refund records what it was called with.
+// refund records what it was called with. Hanging, it pays and does not answer.
 type refund struct {
-	mu   sync.Mutex
-	paid []string
+	mu      sync.Mutex
+	paid    []string
+	hanging bool
 }
 
 func (*refund) Spec() agent.ToolSpec { return agent.ToolSpec{Name: "refund"} }
 
-func (f *refund) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
+func (f *refund) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.paid = append(f.paid, string(c.Args))
+	hanging := f.hanging
+	f.mu.Unlock()
+	if hanging {
+		<-ctx.Done()
+		return agent.ToolResultData{}, ctx.Err()
+	}
 	return agent.ToolResultData{Content: "paid"}, nil
 }
 

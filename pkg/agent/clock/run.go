@@ -11,7 +11,7 @@ import (
 // Run runs main as the first task and returns when main has returned. Tasks that are left are then ended, one after the
 // other, first those able to run, then the parked ones in parking order: the block they are in returns ErrStopped, and
 // a task that blocks again ends there as if by runtime.Goexit; those that had not begun never do. Run returns
-// ErrDeadlock when nothing can move any more and a *PanicError when a task or the idle hook panics; then every task is
+// ErrDeadlock when nothing can move any more, ErrRunaway when it takes too long and a *PanicError when a task or the idle hook panics; then every task is
 // ended like that, main too. A Goexit ends only its task, but that of main or of the hook ends Run's caller as well, so
 // testing.T.FailNow works there. No goroutine is left behind in any case. The clock may be run again; it goes on at the
 // time it shows.
@@ -61,6 +61,7 @@ func (r *run) drive() {
 
 // schedule gives turns until main is over.
 func (v *Virtual) schedule(main *task) error {
+	v.steps = 0
 	for !main.over {
 		if v.asking { // the hook ended by Goexit
 			v.asking = false
@@ -105,6 +106,9 @@ func (v *Virtual) give(t *task) error {
 // pick is the next task to run; time moves here.
 func (v *Virtual) pick() (*task, error) {
 	for {
+		if v.steps++; v.limit > 0 && v.steps > v.limit {
+			return nil, fmt.Errorf("%w: %d, at %s", ErrRunaway, v.limit, v.Now().Format(time.RFC3339Nano))
+		}
 		if v.anyReady() {
 			t := v.ready[0]
 			v.ready[0], v.ready = nil, v.ready[1:]

@@ -14,6 +14,8 @@ var (
 	ErrDeadlock = errors.New("deadlock: every task waits and no timer is left")
 	// ErrStopped is what a task's Sleep or Wait returns when Run is over before the task is. It is a context.Canceled.
 	ErrStopped = fmt.Errorf("virtual clock stopped: %w", context.Canceled)
+	// ErrRunaway is what Run returns, wrapped, when it has taken more steps than SetLimit allows.
+	ErrRunaway = errors.New("runaway: too many steps")
 )
 
 // PanicError is what Run returns when a task or the idle hook panicked.
@@ -42,6 +44,8 @@ type Virtual struct {
 	current    *task             // nil while the scheduler or the idle hook runs
 	idle       func() bool
 	asking     bool // the idle hook was called and has not returned
+	limit      int  // steps of a Run; 0 = no limit
+	steps      int  // of the Run so far
 }
 
 var _ Clock = (*Virtual)(nil)
@@ -53,6 +57,10 @@ func NewVirtual(start time.Time) *Virtual { return &Virtual{start: start.UTC()} 
 // (by Go, Notify, a cancel) or moved the clock (AdvanceTo); it is asked again once nothing can run. False, or true when
 // nothing of the kind happened, lets time move to the next timer. The hook must not block. Nil is a hook that declines.
 func (v *Virtual) SetIdle(hook func() bool) { v.idle = hook }
+
+// SetLimit bounds each Run: after that many steps, turns of tasks and moves of time, it ends with ErrRunaway. 0 is no limit. A task that
+// loops without blocking takes no steps.
+func (v *Virtual) SetLimit(steps int) { v.limit = steps }
 
 // Now is the virtual time, UTC.
 func (v *Virtual) Now() time.Time { return v.start.Add(time.Duration(v.elapsed.Load())) }

@@ -60,7 +60,7 @@ func startAPI(r *registry.Registry, getenv func(string) string) (Invoke, error) 
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(context.Background(), r, getenv, nil)
+	ports, err := connect(getenv, nil)
 	if err != nil {
 		return nil, err
 	}

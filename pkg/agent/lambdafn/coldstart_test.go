@@ -10,18 +10,21 @@ import (
 
 // functions/api and functions/sweep are wired at cold start, with all they need; bad configuration ends them there and names the variable.
 func TestColdStartOfEventFunctions(t *testing.T) {
-	good := map[string]string{envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m"}
+	good := map[string]string{
+		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
+		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET",
+	}
 	r := registry.Must(registry.New())
-	for name, start := range map[string]func(*registry.Registry, func(string) string) (Invoke, error){"api": startAPI, "sweep": startSweep} {
+	api := func(getenv func(string) string) (Invoke, error) { return startAPI(r, getenv) }
+	for name, start := range map[string]func(func(string) string) (Invoke, error){"api": api, "sweep": startSweep} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("AWS_REGION", "eu-central-1")
-			f, err := start(r, func(name string) string { return good[name] })
+			f, err := start(func(name string) string { return good[name] })
 			require.NoError(t, err)
 			require.NotNil(t, f)
 			_, err = f(t.Context(), []byte(`{}`))
 			require.ErrorContains(t, err, "read the event")
 			for missing := range good {
-				_, err := start(r, func(name string) string {
+				_, err := start(func(name string) string {
 					if name == missing {
 						return ""
 					}
@@ -42,9 +45,9 @@ func TestColdStartOfEventFunctions(t *testing.T) {
 
 // Claims are named by the environment.
 func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
-	t.Setenv("AWS_REGION", "eu-central-1")
 	env := map[string]string{
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
+		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET",
 		envTenantClaim: "custom:tenant", envUserClaim: "email", envGroupsClaim: "cognito:groups",
 	}
 	f, err := startAPI(registry.Must(registry.New()), func(name string) string { return env[name] })

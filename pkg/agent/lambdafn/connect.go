@@ -1,26 +1,22 @@
 package lambdafn
 
 import (
-	"context"
 	"fmt"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sfn"
 
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/dynamo"
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/modelretry"
-	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/s3"
 	waiter "github.com/countersign/countersign/pkg/agent/sfn"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// The environment of a deployed function, beside what the SDK reads itself.
+// The environment of a deployed function, beside that of the SDK.
 const (
 	envTable   = "COUNTERSIGN_TABLE"
 	envBucket  = "COUNTERSIGN_BUCKET"
@@ -30,37 +26,32 @@ const (
 // warmRuns is how many runs' folded states one function environment keeps.
 const warmRuns = 64
 
-// coldStartWithin bounds the SDK's own configuration.
-const coldStartWithin = 5 * time.Second
-
 // Models makes the model port of a function that asks models, from its environment. Package deployed has the one for AWS; it is handed
 // in by the main, so that a function that asks no model links no model's adapter.
 type Models func(cfg aws.Config, getenv func(string) string) runtime.Model
 
-// connect wires the ports of a deployment from its environment. A variable that is missing is an error that names it.
-func connect(ctx context.Context, r *registry.Registry, getenv func(string) string, model Models) (runtime.Ports, error) {
+// connect wires the ports of a deployment from its environment, all but the tools. A variable that is missing is an error that names it.
+func connect(getenv func(string) string, model Models) (runtime.Ports, error) {
 	for _, name := range []string{envTable, envBucket, envMachine} {
 		if getenv(name) == "" {
 			return runtime.Ports{}, fmt.Errorf("%s: want a value, got none", name)
 		}
 	}
-	clk := clock.System()
-	ctx, cancel := clk.WithTimeout(ctx, coldStartWithin)
-	defer cancel()
-	cfg, err := config.LoadDefaultConfig(ctx)
+	cfg, err := awsConfig(getenv)
 	if err != nil {
-		return runtime.Ports{}, fmt.Errorf("configure the AWS SDK: %w", err)
+		return runtime.Ports{}, err
 	}
 	w, err := waiter.New(sfn.NewFromConfig(cfg), getenv(envMachine))
 	if err != nil {
 		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
 	}
+	clk := clock.System()
 	draw := ids.System(clk)
 	objects, bucket := s3.NewClient(cfg, ""), getenv(envBucket)
 	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, ""), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	p := runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: s3.New(objects, bucket), Uploads: s3.NewUploads(objects, bucket),
-		Tools: r.Tools(), Waiter: w, Clock: clk, IDs: draw,
+		Waiter: w, Clock: clk, IDs: draw,
 	}
 	if model != nil {
 		p.Model = modelretry.New(runtime.WithMedia(model(cfg, getenv), p.Blobs), clk, draw.Jitter)

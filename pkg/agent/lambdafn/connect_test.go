@@ -12,7 +12,10 @@ import (
 
 // Bad configuration ends a function at cold start and names the variable.
 func TestColdStartNamesWhatIsMissing(t *testing.T) {
-	env := map[string]string{envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m", "AWS_REGION": "eu-central-1"}
+	env := map[string]string{
+		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
+		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET",
+	}
 	get := func(broken, value string) func(string) string {
 		return func(name string) string {
 			if name == broken {
@@ -22,7 +25,7 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 		}
 	}
 	r := registry.Must(registry.New())
-	for _, name := range []string{envTable, envBucket, envMachine} {
+	for _, name := range []string{envTable, envBucket, envMachine, envRegion, envAccessKey, envSecretKey} {
 		_, err := coldStart(r, get(name, ""), nil)
 		require.EqualError(t, err, name+": want a value, got none")
 	}
@@ -36,4 +39,8 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 	h, err = coldStart(r, get("", ""), nil)
 	require.NoError(t, err)
 	require.Nil(t, h.Ports.Model, "a function that asks no model links none")
+	require.NotNil(t, h.Ports.Tools)
+	h, err = coldStart(nil, get("", ""), nil)
+	require.NoError(t, err)
+	require.Nil(t, h.Ports.Tools, "a function that runs no tool needs no registry")
 }

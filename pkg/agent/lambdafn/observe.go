@@ -73,22 +73,35 @@ func (o *Observer) Models(next Models) Models {
 	}
 }
 
-// Ports watches tools and commits.
+// Ports watches tools, where there are any, and commits.
 func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 	var sinks runtime.Sinks
 	if p.Sink != nil {
 		sinks = append(sinks, p.Sink)
 	}
 	if o.Metrics != nil {
-		p.Tools, sinks = metrics.Tools(p.Tools, o.Metrics, o.Clock), append(sinks, metrics.Sink(o.Metrics))
+		sinks = append(sinks, metrics.Sink(o.Metrics))
 	}
 	if o.Trace != nil {
-		p.Tools, p.Trace, sinks = o.Trace.Tools(p.Tools), o.Trace, append(sinks, o.Trace)
+		p.Trace, sinks = o.Trace, append(sinks, o.Trace)
+	}
+	if p.Tools != nil { // of functions that run none
+		p.Tools = o.tools(p.Tools)
 	}
 	if len(sinks) > 0 {
 		p.Sink = sinks
 	}
 	return p
+}
+
+func (o *Observer) tools(next runtime.ToolSource) runtime.ToolSource {
+	if o.Metrics != nil {
+		next = metrics.Tools(next, o.Metrics, o.Clock)
+	}
+	if o.Trace != nil {
+		next = o.Trace.Tools(next)
+	}
+	return next
 }
 
 // Invoked is a Handlers' Invoked.

@@ -18,11 +18,11 @@ import (
 // Step is the main of functions/step, the one that asks models: it serves until the process is ended.
 func Step(r *registry.Registry, models Models) { serve(r, (*Handlers).Step, models) }
 
-// Tool is the main of functions/tool.
+// Tool is the main of functions/tool. It needs the registry's code alone: runs bring their definitions.
 func Tool(r *registry.Registry) { serve(r, (*Handlers).Tool, nil) }
 
-// Approve is the main of functions/approve.
-func Approve(r *registry.Registry) { serve(r, (*Handlers).Approve, nil) }
+// Approve is the main of functions/approve, which runs neither agents nor tools.
+func Approve() { serve(nil, (*Handlers).Approve, nil) }
 
 func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]byte, error), model Models) {
 	h, err := coldStart(r, os.Getenv, model)
@@ -36,18 +36,22 @@ func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]b
 	})
 }
 
-// coldStart wires a function from its environment. Bad configuration ends it here, before any event.
+// coldStart wires a function from its environment and, where it runs agents or tools, their registry. Bad configuration ends it here, before any event.
 func coldStart(r *registry.Registry, getenv func(string) string, model Models) (*Handlers, error) {
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(context.Background(), r, getenv, watch.Models(model))
+	ports, err := connect(getenv, watch.Models(model))
 	if err != nil {
 		return nil, err
 	}
-	ports = watch.Ports(ports)
-	return &Handlers{Ports: ports, Definitions: runtime.PinnedDefinitions(ports.Blobs), Agents: r.Agent, Invoked: watch.Invoked}, nil
+	h := &Handlers{Definitions: runtime.PinnedDefinitions(ports.Blobs), Invoked: watch.Invoked}
+	if r != nil {
+		ports.Tools, h.Agents = r.Tools(), r.Agent
+	}
+	h.Ports = watch.Ports(ports)
+	return h, nil
 }
 
 // named gives an error the name that the state machine's Retry and Catch look for. The Lambda runtime would report the

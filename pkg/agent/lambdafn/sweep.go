@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/edge"
 	"github.com/countersign/countersign/pkg/agent/metrics"
-	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
@@ -28,16 +27,14 @@ type Metrics interface {
 const maxReported = 50
 
 // Sweep is the main of functions/sweep: the scheduled sweep and the reaper. It serves until the process is ended.
-func Sweep(r *registry.Registry) {
-	listen(func(getenv func(string) string) (Invoke, error) { return startSweep(r, getenv) })
-}
+func Sweep() { listen(startSweep) }
 
-func startSweep(r *registry.Registry, getenv func(string) string) (Invoke, error) {
+func startSweep(getenv func(string) string) (Invoke, error) {
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(context.Background(), r, getenv, nil)
+	ports, err := connect(getenv, nil)
 	if err != nil {
 		return nil, err
 	}
