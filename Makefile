@@ -48,6 +48,10 @@ test: build deps ## every test: unit, property, scenario (plain and with crashes
 	$(GO) test ./...
 	$(BIN)/countersign test scenarios
 
+.PHONY: e2e
+e2e: deps ## the five real bootstraps behind stand-ins for AWS: start, park, approve, crash; part of `make test`
+	$(GO) test ./internal/e2e -count=1 -v
+
 .PHONY: race
 race: ## the tests under the race detector
 	$(GO) test -race ./...

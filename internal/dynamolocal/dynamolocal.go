@@ -25,8 +25,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// Main runs the tests, as testing.M does, and ends the server. It does not return.
-func Main(m *testing.M) {
+// Main runs the tests, as testing.M does, then ends the server and calls what is to be done after. It does not return.
+func Main(m *testing.M, after ...func() error) {
 	if len(os.Args) == 5 && os.Args[1] == serveCommand {
 		os.Exit(serve(os.Args[2], os.Args[3], os.Args[4] == inNamespace))
 	}
@@ -34,6 +34,12 @@ func Main(m *testing.M) {
 	if err := shared.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop DynamoDB Local:", err)
 		code = max(code, 1)
+	}
+	for _, f := range after {
+		if err := f(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
 	}
 	os.Exit(code)
 }

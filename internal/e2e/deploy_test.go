@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +33,7 @@ import (
 	"github.com/countersign/countersign/internal/bedrockfake"
 	"github.com/countersign/countersign/internal/dynamolocal"
 	"github.com/countersign/countersign/internal/lambdart"
+	"github.com/countersign/countersign/internal/samtest"
 	"github.com/countersign/countersign/internal/sfnwire"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/dynamo"
@@ -42,7 +45,9 @@ import (
 	"github.com/countersign/countersign/statemachine"
 )
 
-func TestMain(m *testing.M) { dynamolocal.Main(m) }
+func TestMain(m *testing.M) {
+	dynamolocal.Main(m, func() error { return os.RemoveAll(built.dir) })
+}
 
 const (
 	region  = "eu-central-1"
@@ -69,12 +74,14 @@ type deployment struct {
 	issuer    *awsfake.JWT
 	ledger    string // the folder of refunds
 	relay     *relay
+	log       lines    // what the functions print
+	env       []string // what their environment has besides
 
 	mu      sync.Mutex
 	deliver func(function string, payload []byte) ([]byte, error) // how the state machine's events reach a function
 }
 
-// option changes a deployment before it is made.
+// option changes a deployment before its functions are there.
 type option func(*deployment)
 
 func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deployment {
@@ -88,16 +95,19 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 		return d.functions[function].Invoke(t.Context(), payload)
 	}
 	d.bus = &awsfake.Bus{Clock: clk}
+	for _, o := range options {
+		o(d)
+	}
 	d.startEngine(draw)
 	wire := serve(t, sfnwire.Handler(d.engine))
 	d.relay = newRelay(t, cfg, func(function string) error { return d.functions[function].Kill() })
 	s3url := fakeS3(t)
 	static := aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")}
-	common := environment(table, s3url, wire, model.URL(), d.ledger)
+	common := append(environment(table, s3url, wire, model.URL(), d.ledger), d.env...)
+	timeouts := timeouts(t)
 	for _, name := range functions {
-		if _, err := os.Stat("../../functions/" + name); err != nil { continue }
 		env := append([]string{"AWS_ENDPOINT_URL_DYNAMODB=" + d.relay.address(name)}, common...)
-		f := lambdart.Start(lambdart.Config{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: time.Minute, Clock: clk})
+		f := lambdart.Start(lambdart.Config{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: timeouts[name], Clock: clk, Log: &d.log})
 		t.Cleanup(func() { require.NoError(t, f.Close()) })
 		d.functions[name] = f
 	}
@@ -109,9 +119,6 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 		Table: tbl, Journal: store.NewJournal(tbl, 0), Blobs: s3.New(s3.NewClient(static, s3url), bucket), Waiter: w, Clock: clk, IDs: draw,
 	}
 	d.openDoors(static)
-	for _, o := range options {
-		o(d)
-	}
 	return d
 }
 
@@ -121,7 +128,7 @@ func (d *deployment) openDoors(cfg aws.Config) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(d.t, err)
 	d.issuer = &awsfake.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
-	d.apiURL = serve(d.t, &awsfake.HTTPAPI{Function: func(c context.Context,b []byte)([]byte,error){return d.functions["api"].Invoke(c,b)}, Authorizer: d.issuer, Clock: d.clock})
+	d.apiURL = serve(d.t, &awsfake.HTTPAPI{Function: d.functions["api"].Invoke, Authorizer: d.issuer, Clock: d.clock})
 	d.bus.Rules = d.rules()
 	url := serve(d.t, d.bus)
 	d.events = eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.BaseEndpoint = aws.String(url) })
@@ -193,7 +200,7 @@ var built struct {
 	path map[string]string
 }
 
-// bootstrap builds a function as `make bootstraps` does, for this machine.
+// bootstrap builds a function as `sam build` does, but for this machine's processor.
 func bootstrap(t *testing.T, name string) string {
 	t.Helper()
 	built.Lock()
@@ -202,17 +209,17 @@ func bootstrap(t *testing.T, name string) string {
 		return built.path[name]
 	}
 	if built.dir == "" {
-		dir, err := os.MkdirTemp("", "countersign-e2e-")
+		made, err := os.MkdirTemp("", "countersign-e2e-")
 		require.NoError(t, err)
-		built.dir, built.path = dir, map[string]string{}
+		built.dir, built.path = made, map[string]string{}
 	}
-	out := filepath.Join(built.dir, name)
-	cmd := exec.Command("go", "build", "-tags", "lambda.norpc", "-trimpath", "-ldflags", "-s -w", "-o", out, "github.com/countersign/countersign/functions/"+name)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	log, err := cmd.CombinedOutput()
+	dir := filepath.Join(built.dir, name)
+	target := "build-" + strings.ToUpper(name[:1]) + name[1:] + "Function"
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	log, err := exec.Command("make", "-C", filepath.Join("..", ".."), target, "ARTIFACTS_DIR="+dir, "LAMBDA_ARCH="+goruntime.GOARCH).CombinedOutput()
 	require.NoError(t, err, string(log))
-	built.path[name] = out
-	return out
+	built.path[name] = filepath.Join(dir, "bootstrap")
+	return built.path[name]
 }
 
 // refunds counts the refunds that the ledger holds for a run.
@@ -262,4 +269,36 @@ func (d *deployment) sayInits() {
 			d.t.Logf("init of %s: %s", name, fmt.Sprint(all))
 		}
 	}
+}
+
+// lines is a log that several processes write to.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// timeouts are those of the template.
+func timeouts(t *testing.T) map[string]time.Duration {
+	t.Helper()
+	p, err := samtest.Read("../..", nil)
+	require.NoError(t, err)
+	out := map[string]time.Duration{}
+	for _, r := range p.Resources("AWS::Serverless::Function") {
+		seconds, err := strconv.Atoi(p.Property(r, "Timeout").String())
+		require.NoError(t, err, r.ID)
+		out[strings.ToLower(strings.TrimSuffix(r.ID, "Function"))] = time.Duration(seconds) * time.Second
+	}
+	return out
 }

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,8 +13,12 @@ import (
 	sdksfn "github.com/aws/aws-sdk-go-v2/service/sfn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 )
 
 // refundRun takes a refund run from its start to its end, whatever happens on the way.
@@ -119,28 +125,47 @@ func TestExecutionStoppedFromOutside(t *testing.T) {
 	require.NoError(t, errors.Join(d.bus.Undelivered()...))
 }
 
-// The API wrote a run and died before it could start the execution. Its client is gone; the scheduled sweep finds the run.
+// earlier is a clock that is behind.
+type earlier struct{ clock.Clock }
+
+func (c earlier) Now() time.Time { return c.Clock.Now().Add(-10 * time.Minute) }
+
+// mute is a state machine that cannot be reached.
+type mute struct{ runtime.Waiter }
+
+var errMute = errors.New("nobody answers")
+
+func (mute) Start(context.Context, string, string, string) error { return errMute }
+
+// Ten minutes ago somebody wrote a run and died before its execution was started, and nobody asked again. The scheduled sweep finds the run,
+// starts it, and says so in its report and in a metric; the next one finds nothing.
 func TestSweepStartsWhatWasNeverStarted(t *testing.T) {
 	d := deploy(t, newClerk(t))
-	s := &strike{n: 1, after: true}
-	d.relay.next(s)
-	_, err := d.ana().Start(t.Context(), refund("k"))
-	require.ErrorIs(t, err, api.ErrUnreachable)
-	require.Equal(t, "api", s.struck)
+	known, ok := agents.Registry().Agent("refunds")
+	require.True(t, ok)
+	past := d.ports
+	past.Clock, past.Waiter = earlier{d.clock}, mute{d.ports.Waiter}
+	st := runtime.Starter{Ports: past}
+	_, err := st.Start(t.Context(), runtime.Start{Tenant: acme, Agent: known, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Order 1002."}}}})
+	require.ErrorIs(t, err, errMute)
 	require.Empty(t, d.engine.List(t.Context(), ""))
-	d.sweepUntil(func() bool { return len(d.engine.List(t.Context(), "")) == 1 })
-	page, err := d.ana().Runs(t.Context(), api.RunQuery{})
-	require.NoError(t, err)
-	d.approve(d.ana(), d.until(acme, page.Runs[0].ID, parked))
-	d.whole(d.until(acme, page.Runs[0].ID, done))
+
+	report := d.sweep()
+	require.Equal(t, map[runtime.Repair]int64{runtime.RepairStarted: 1}, report.Repaired)
+	require.True(t, report.Complete)
+	run := agent.RunID(acme, "refunds", "k")
+	s := d.until(acme, run, parked)
+	require.Empty(t, d.sweep().Repaired)
+	d.approve(d.ana(), s)
+	d.whole(d.until(acme, run, done))
+	require.Contains(t, d.log.String(), `"RunsRepaired":1,"StateMachine":"countersign"`)
 }
 
-// sweepUntil invokes functions/sweep as its schedule does until the repair is seen.
-func (d *deployment) sweepUntil(repaired func() bool) {
+// sweep invokes functions/sweep with the sample of its schedule's event.
+func (d *deployment) sweep() (report lambdafn.Swept) {
 	d.t.Helper()
-	require.Eventually(d.t, func() bool {
-		_, err := d.functions["sweep"].Invoke(d.t.Context(), sample(d.t, "sweep", "schedule.json"))
-		require.NoError(d.t, err)
-		return repaired()
-	}, 90*time.Second, time.Second)
+	out, err := d.functions["sweep"].Invoke(d.t.Context(), sample(d.t, "sweep", "schedule.json"))
+	require.NoError(d.t, err)
+	require.NoError(d.t, json.Unmarshal(out, &report))
+	return report
 }

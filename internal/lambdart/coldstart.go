@@ -16,7 +16,7 @@ func (f *Function) ColdStart(ctx context.Context) (took time.Duration, err error
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, e.kill(), e.server.Close()) }()
-	died, err := e.alive()
+	p, err := e.alive()
 	if err != nil {
 		return 0, err
 	}
@@ -25,7 +25,7 @@ func (f *Function) ColdStart(ctx context.Context) (took time.Duration, err error
 	select {
 	case took = <-asked:
 		return took, nil
-	case <-died:
+	case <-p.died:
 		return 0, fmt.Errorf("cold start of %s: %w", f.cfg.Name, &Error{Type: "Runtime.ExitError", Message: "it ended"})
 	case <-ctx.Done():
 		return 0, fmt.Errorf("cold start of %s: %w", f.cfg.Name, ctx.Err())

@@ -21,15 +21,20 @@ type environment struct {
 	cfg         Config
 	server      *http.Server
 	addr        string
-	events      chan event
 	initialised func(time.Duration)
 	busy        bool // guarded by the function
 
 	mu      sync.Mutex
 	running *event // the one that the process has
-	process *exec.Cmd
-	died    chan struct{} // closed when the process has ended
-	started time.Time     // zero once the process has asked for its first event
+	process *process
+	started time.Time // zero once the process has asked for its first event
+}
+
+// process has events of its own, so that the request of one that is gone cannot take what its successor is to have.
+type process struct {
+	cmd    *exec.Cmd
+	events chan event
+	died   chan struct{} // closed when it has ended
 }
 
 type event struct {
@@ -49,7 +54,7 @@ func newEnvironment(cfg Config, initialised func(time.Duration)) (*environment, 
 	if err != nil {
 		return nil, fmt.Errorf("serve runtime API of %s: %w", cfg.Name, err)
 	}
-	e := &environment{cfg: cfg, addr: l.Addr().String(), events: make(chan event), initialised: initialised}
+	e := &environment{cfg: cfg, addr: l.Addr().String(), initialised: initialised}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", e.next)
 	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/response", func(w http.ResponseWriter, r *http.Request) {
@@ -85,10 +90,11 @@ func (e *environment) next(w http.ResponseWriter, r *http.Request) {
 		e.initialised(e.cfg.Clock.Now().Sub(e.started))
 		e.started = time.Time{}
 	}
+	events := e.process.events
 	e.mu.Unlock()
 	select {
 	case <-r.Context().Done():
-	case ev := <-e.events:
+	case ev := <-events:
 		e.mu.Lock()
 		e.running = &ev
 		e.mu.Unlock()
@@ -109,7 +115,7 @@ func reported(body io.Reader) error {
 
 // handle gives the process one event and waits for its answer, its end or its timeout.
 func (e *environment) handle(id string, payload []byte) answer {
-	died, err := e.alive()
+	p, err := e.alive()
 	if err != nil {
 		return answer{err: err}
 	}
@@ -118,15 +124,15 @@ func (e *environment) handle(id string, payload []byte) answer {
 	defer cancel()
 	ev := event{id: id, payload: payload, deadline: e.cfg.Clock.Now().Add(e.cfg.Timeout), answer: make(chan answer, 1)}
 	select {
-	case e.events <- ev:
+	case p.events <- ev:
 		select {
 		case a := <-ev.answer:
 			return a
-		case <-died:
+		case <-p.died:
 			return answer{err: &Error{Type: "Runtime.ExitError", Message: e.cfg.Name + " ended"}}
 		case <-ctx.Done():
 		}
-	case <-died:
+	case <-p.died:
 		return answer{err: &Error{Type: "Runtime.ExitError", Message: e.cfg.Name + " ended at cold start"}}
 	case <-ctx.Done():
 	}
@@ -137,14 +143,14 @@ func (e *environment) handle(id string, payload []byte) answer {
 }
 
 // alive starts the process if there is none.
-func (e *environment) alive() (died chan struct{}, err error) {
+func (e *environment) alive() (*process, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.process != nil {
 		select {
-		case <-e.died:
+		case <-e.process.died:
 		default:
-			return e.died, nil
+			return e.process, nil
 		}
 	}
 	cmd := exec.Command(e.cfg.Bootstrap)
@@ -154,25 +160,25 @@ func (e *environment) alive() (died chan struct{}, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", e.cfg.Name, err)
 	}
-	ended := make(chan struct{})
-	e.process, e.died, e.running = cmd, ended, nil
+	p := &process{cmd: cmd, events: make(chan event), died: make(chan struct{})}
+	e.process, e.running = p, nil
 	e.cfg.Clock.Go(func() {
 		_ = cmd.Wait() // how it ended is its own affair; that it did is what counts
-		close(ended)
+		close(p.died)
 	})
-	return ended, nil
+	return p, nil
 }
 
 func (e *environment) kill() error {
 	e.mu.Lock()
-	cmd, died := e.process, e.died
+	p := e.process
 	e.mu.Unlock()
-	if cmd == nil {
+	if p == nil {
 		return nil
 	}
-	if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %s: %w", e.cfg.Name, err)
 	}
-	<-died
+	<-p.died
 	return nil
 }

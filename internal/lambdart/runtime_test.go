@@ -139,3 +139,13 @@ func TestTimeoutEndsTheProcess(t *testing.T) {
 	require.NotEmpty(t, pid)
 	require.NoFileExists(t, dir+"/a.went-on")
 }
+
+// A process that is killed between two events cannot take the second one with it.
+func TestKilledBetweenEvents(t *testing.T) {
+	f, _ := start(t, 5*time.Second, 0)
+	for range 40 {
+		_, problem := invoke(t, f, "pid", "")
+		require.Empty(t, problem)
+		require.NoError(t, f.Kill())
+	}
+}

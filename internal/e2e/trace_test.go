@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// span is a span as OTLP's JSON has it.
+type span struct {
+	TraceID      string `json:"traceId"`
+	SpanID       string `json:"spanId"`
+	ParentSpanID string `json:"parentSpanId"`
+	Name         string
+	Attributes   []struct {
+		Key   string
+		Value struct{ StringValue string }
+	}
+}
+
+func (s span) attribute(key string) string {
+	for _, a := range s.Attributes {
+		if a.Key == key {
+			return a.Value.StringValue
+		}
+	}
+	return ""
+}
+
+// collector keeps the spans it is sent.
+type collector struct {
+	mu    sync.Mutex
+	spans []span
+	raw   strings.Builder
+}
+
+func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	var sent struct {
+		ResourceSpans []struct {
+			ScopeSpans []struct{ Spans []span }
+		}
+	}
+	if err != nil || r.URL.Path != "/v1/traces" || json.Unmarshal(body, &sent) != nil {
+		http.Error(w, "want OTLP in JSON", http.StatusBadRequest)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.raw.Write(body)
+	for _, rs := range sent.ResourceSpans {
+		for _, ss := range rs.ScopeSpans {
+			c.spans = append(c.spans, ss.Spans...)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, `{}`)
+}
+
+func (c *collector) all() []span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]span(nil), c.spans...)
+}
+
+// A run on five functions, parked and approved, is one trace: every span is beneath the run's own, and all were sent before their function
+// could be frozen. Neither spans nor logs hold what was said; the metrics are there.
+func TestOneTraceAcrossFunctions(t *testing.T) {
+	c := &collector{}
+	url := serve(t, c)
+	d := deploy(t, newClerk(t), func(d *deployment) {
+		d.env = []string{
+			"OTEL_EXPORTER_OTLP_ENDPOINT=" + url, "OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_COMPRESSION=none",
+			"OPENINFERENCE_HIDE_INPUTS=true", "OPENINFERENCE_HIDE_OUTPUTS=true",
+		}
+	})
+	ana := d.ana()
+	started, err := ana.Start(t.Context(), refund("k"))
+	require.NoError(t, err)
+	d.approve(ana, d.until(acme, started.ID, parked))
+	d.whole(d.until(acme, started.ID, done))
+	d.atRest()
+
+	var root span
+	require.Eventually(t, func() bool {
+		for _, s := range c.all() {
+			if s.attribute("openinference.span.kind") == "AGENT" {
+				root = s
+			}
+		}
+		return root.SpanID != ""
+	}, 10*time.Second, 10*time.Millisecond)
+	require.Equal(t, started.ID, root.attribute("session.id"))
+	byID, kinds := map[string]span{}, map[string]int{}
+	for _, s := range c.all() {
+		byID[s.SpanID] = s
+	}
+	for _, s := range c.all() {
+		if s.attribute("session.id") != started.ID {
+			continue // a look at a list is of no run
+		}
+		kinds[s.attribute("openinference.span.kind")]++
+		require.Equal(t, root.TraceID, s.TraceID, s.Name)
+		for at := s; at.SpanID != root.SpanID; at = byID[at.ParentSpanID] {
+			require.Contains(t, byID, at.ParentSpanID, "%s hangs in the air", s.Name)
+		}
+	}
+	require.Equal(t, 1, kinds["AGENT"])
+	require.Equal(t, 3, kinds["LLM"])
+	require.Equal(t, 2, kinds["TOOL"])
+	require.GreaterOrEqual(t, kinds["CHAIN"], 6)
+	require.GreaterOrEqual(t, kinds["GUARDRAIL"], 2, "the gate and the decision")
+	for _, secret := range []string{"wheel", "Order 1002", "1002"} {
+		require.NotContains(t, c.raw.String(), secret)
+		require.NotContains(t, d.log.String(), secret)
+	}
+	for _, metric := range []string{`"RunsStarted":1`, `"RunsEnded":1`, `"Inferences":1`, `"ApprovalsDecided":1`, `"StateMachine":"countersign"`} {
+		require.Contains(t, d.log.String(), metric)
+	}
+}
