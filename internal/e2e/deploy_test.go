@@ -51,8 +51,9 @@ func TestMain(m *testing.M) {
 
 const (
 	region  = "eu-central-1"
-	account = "000000000000"
-	machine = "arn:aws:states:" + region + ":" + account + ":stateMachine:countersign"
+	name    = "countersign-dev-agent" // the state machine's, as in the sample events
+	account = "123456789012"
+	machine = "arn:aws:states:" + region + ":" + account + ":stateMachine:" + name
 	bucket  = "blobs"
 	acme    = "acme" // the tenant of those who come by the API
 )

@@ -114,7 +114,7 @@ func TestExecutionStoppedFromOutside(t *testing.T) {
 	require.NoError(t, err)
 	s := d.until(acme, started.ID, parked)
 	_, err = d.sfn.StopExecution(t.Context(), &sdksfn.StopExecutionInput{
-		ExecutionArn: aws.String("arn:aws:states:" + region + ":" + account + ":execution:countersign:" + s.Owner),
+		ExecutionArn: aws.String("arn:aws:states:" + region + ":" + account + ":execution:" + name + ":" + s.Owner),
 	})
 	require.NoError(t, err)
 	next := d.until(acme, started.ID, func(now *agent.AgentState) bool { return parked(now) && now.Owner != s.Owner })
@@ -158,7 +158,7 @@ func TestSweepStartsWhatWasNeverStarted(t *testing.T) {
 	require.Empty(t, d.sweep().Repaired)
 	d.approve(d.ana(), s)
 	d.whole(d.until(acme, run, done))
-	require.Contains(t, d.log.String(), `"RunsRepaired":1,"StateMachine":"countersign"`)
+	require.Contains(t, d.log.String(), `"RunsRepaired":1,"StateMachine":"`+name+`"`)
 }
 
 // sweep invokes functions/sweep with the sample of its schedule's event.

@@ -78,9 +78,9 @@ func refund(key string) api.Start {
 }
 
 // approve countersigns what a parked run waits for.
-func (d *deployment) approve(c *api.Client, s agent.AgentState) approval.Approval {
+func (d *deployment) approve(c *api.Client, s agent.AgentState) {
 	d.t.Helper()
-	return insist(d.t, func() (approval.Approval, error) {
+	insist(d.t, func() (approval.Approval, error) {
 		return c.Decide(d.t.Context(), s.Waits()[0].Wait.Approval, api.Verdict{Action: approval.Approve})
 	})
 }

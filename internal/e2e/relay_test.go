@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/dynamolocal"
 )
 

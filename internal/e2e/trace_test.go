@@ -120,7 +120,7 @@ func TestOneTraceAcrossFunctions(t *testing.T) {
 		require.NotContains(t, c.raw.String(), secret)
 		require.NotContains(t, d.log.String(), secret)
 	}
-	for _, metric := range []string{`"RunsStarted":1`, `"RunsEnded":1`, `"Inferences":1`, `"ApprovalsDecided":1`, `"StateMachine":"countersign"`} {
+	for _, metric := range []string{`"RunsStarted":1`, `"RunsEnded":1`, `"Inferences":1`, `"ApprovalsDecided":1`, `"StateMachine":"` + name + `"`} {
 		require.Contains(t, d.log.String(), metric)
 	}
 }

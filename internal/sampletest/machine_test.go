@@ -39,7 +39,7 @@ var ofTheMachine = []sample{
 		want: func(t *testing.T, w *world, out []byte) {
 			r := requireNext(t, runtime.NextTools, out)
 			require.Equal(t, agent.RunID(tenant, agentN, "7b1f1f0e-5c0b-4a1e-9a57-0d5cf1f0c9aa"), r.Run, "the event's id is the key")
-			require.Contains(t, said(w.state(r.Run)), `Tidy the inbox, screenshots first. "IMG_0001" is no name.`)
+			require.Contains(t, said(w.state(r.Run)), `A wheel of my "office chair" is broken. Order 1002.`)
 		},
 	},
 	{
@@ -47,7 +47,7 @@ var ofTheMachine = []sample{
 		want: func(t *testing.T, w *world, out []byte) {
 			r := requireNext(t, runtime.NextTools, out)
 			require.Equal(t, agent.RunID(tenant, agentN, "c2a4b7de-93f1-4f0e-8a65-2f4e1f6a7b10"), r.Run)
-			require.JSONEq(t, `{"agent":"screenshots","folder":"inbox","uploaded":3,"by":"scanner-2"}`, said(w.state(r.Run)))
+			require.JSONEq(t, `{"agent":"refunds","order":"1002","photos":3,"by":"web form"}`, said(w.state(r.Run)))
 		},
 	},
 	{
@@ -55,7 +55,7 @@ var ofTheMachine = []sample{
 		before: func(w *world) { w.started(); w.feed("step/events/first-step.json") },
 		want: func(t *testing.T, w *world, out []byte) {
 			requireNext(t, runtime.NextStep, out)
-			require.Equal(t, []string{"list_directory"}, w.entered, "the move waits")
+			require.Equal(t, []string{"orders.get"}, w.entered, "the refund waits")
 		},
 	},
 	{
@@ -96,7 +96,7 @@ var ofTheMachine = []sample{
 			out, err := w.functions["tool"].Tool(context.Background(), batch)
 			require.NoError(t, err)
 			requireNext(t, runtime.NextStep, out)
-			require.Equal(t, []string{"list_directory", "move_file"}, w.entered, "the countersigned move is carried out")
+			require.Equal(t, []string{"orders.get", "refunds.create"}, w.entered, "the countersigned refund is made")
 		},
 	},
 	{
@@ -218,10 +218,10 @@ func TestRulesMakeTheSamples(t *testing.T) {
 	for rule, c := range map[string]struct{ file, event string }{
 		"MessageRule": {"step/events/event-message.json", `{"id":"7b1f1f0e-5c0b-4a1e-9a57-0d5cf1f0c9aa","source":"countersign.requests",
 			"detail-type":"Countersign Run Requested",
-			"detail":{"agent":"screenshots","message":"Tidy the inbox, screenshots first. \"IMG_0001\" is no name."}}`},
+			"detail":{"agent":"refunds","message":"A wheel of my \"office chair\" is broken. Order 1002."}}`},
 		"InputRule": {"step/events/event-input.json", `{"id":"c2a4b7de-93f1-4f0e-8a65-2f4e1f6a7b10","source":"countersign.requests",
 			"detail-type":"Countersign Run Requested",
-			"detail":{"agent":"screenshots","folder":"inbox","uploaded":3,"by":"scanner-2"}}`},
+			"detail":{"agent":"refunds","order":"1002","photos":3,"by":"web form"}}`},
 	} {
 		var event map[string]any
 		require.NoError(t, json.Unmarshal([]byte(c.event), &event))

@@ -29,8 +29,8 @@ import (
 const (
 	root   = "../.."
 	tenant = "default"
-	agentN = "screenshots"
-	key    = "tidy-2026-11-02" // of the run that the samples are about
+	agentN = "refunds"
+	key    = "order-1002" // of the run that the samples are about
 )
 
 var run = agent.RunID(tenant, agentN, key)
@@ -96,14 +96,14 @@ func (w *world) at(table store.Table, blobs store.Blobs, c clock.Clock) runtime.
 	}
 }
 
-// replies are what the model says in the run: it looks, asks for a move that a person must countersign, and ends.
+// replies are what the model says in the run: it looks the order up, asks for a refund that a person must countersign, and ends.
 func replies() []agent.Reply {
 	return []agent.Reply{
 		{Model: "m", Calls: []agent.ReplyCall{
-			{ID: "c1", Name: "list_directory", Input: json.RawMessage(`{"path":"."}`)},
-			{ID: "c2", Name: "move_file", Input: json.RawMessage(`{"source":"IMG_0001.png","destination":"invoice_march.png"}`)},
+			{ID: "c1", Name: "orders_get", Input: json.RawMessage(`{"order":"1002"}`)},
+			{ID: "c2", Name: "refunds_create", Input: json.RawMessage(`{"order":"1002","amount":120,"reason":"A wheel is broken."}`)},
 		}},
-		{Model: "m", Text: "Renamed one file."},
+		{Model: "m", Text: "Refunded."},
 	}
 }
 
@@ -153,7 +153,7 @@ func (w *world) started() {
 	require.True(w.t, ok)
 	st := runtime.Starter{Ports: w.ports}
 	s, err := st.Start(context.Background(), runtime.Start{
-		Tenant: tenant, Agent: def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "Tidy the inbox."}}},
+		Tenant: tenant, Agent: def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "The chair of order 1002 is broken."}}},
 	})
 	require.NoError(w.t, err)
 	require.Equal(w.t, run, s.Run, "the samples' run")
