@@ -101,13 +101,13 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	}
 	d.startEngine(draw)
 	wire := serve(t, sfnwire.Handler(d.engine))
-	d.relay = newRelay(t, cfg, func(function string) error { return d.functions[function].Kill() })
 	s3url := fakeS3(t)
 	static := aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")}
-	common := append(environment(table, s3url, wire, model.URL(), d.ledger), d.env...)
+	d.relay = newRelay(t, cfg, s3url, wire, model.URL(), func(function string) error { return d.functions[function].Kill() })
+	common := append(environment(table, d.ledger), d.env...)
 	timeouts := timeouts(t)
 	for _, name := range functions {
-		env := append([]string{"AWS_ENDPOINT_URL_DYNAMODB=" + d.relay.address(name)}, common...)
+		env := append(d.relay.environment(name), common...)
 		f := lambdart.Start(lambdart.Config{Name: name, Bootstrap: bootstrap(t, name), Env: env, Timeout: timeouts[name], Clock: clk, Log: &d.log})
 		t.Cleanup(func() { require.NoError(t, f.Close()) })
 		d.functions[name] = f
@@ -176,12 +176,10 @@ func (d *deployment) observe(e asl.HistoryEvent) {
 	})
 }
 
-func environment(table, s3url, sfnurl, bedrockurl, ledger string) []string {
+func environment(table, ledger string) []string {
 	return []string{
 		"COUNTERSIGN_TABLE=" + table, "COUNTERSIGN_BUCKET=" + bucket, "COUNTERSIGN_STATE_MACHINE=" + machine,
-		"AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_EC2_METADATA_DISABLED=true",
-		"AWS_ENDPOINT_URL_S3=" + s3url, "AWS_ENDPOINT_URL_SFN=" + sfnurl, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME=" + bedrockurl,
-		"REFUNDS_LEDGER=" + ledger,
+		"AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "REFUNDS_LEDGER=" + ledger,
 	}
 }
 

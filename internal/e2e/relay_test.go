@@ -1,16 +1,21 @@
 package e2e
 
 import (
+	"bytes"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/dynamolocal"
+	"github.com/countersign/countersign/internal/samtest"
 )
 
 func serve(t *testing.T, h http.Handler) string {
@@ -20,16 +25,23 @@ func serve(t *testing.T, h http.Handler) string {
 	return srv.URL
 }
 
-// relay lets the functions reach DynamoDB Local, which is contained and answers this process's own HTTP client alone. It knows which
-// function asks, counts what is written, and can end a function's process at a write.
+// relay stands between the functions and the services. It knows which function asks: it refuses what the function's role in the template does
+// not grant, counts what is written to the table, and can end a function's process at a write. It also reaches DynamoDB Local, which is
+// contained and answers this process's own HTTP client alone.
 type relay struct {
-	t      *testing.T
-	client aws.HTTPClient
-	kill   func(function string) error
+	t       *testing.T
+	targets map[string]target // by service
+	grants  map[string][]string
+	kill    func(function string) error
 
 	mu     sync.Mutex
 	writes int
 	strike *strike
+}
+
+type target struct {
+	url    string
+	client aws.HTTPClient
 }
 
 // strike ends the process that makes the n-th write from now on, before the table has it or after.
@@ -39,13 +51,27 @@ type strike struct {
 	struck string // the function it met; "" = none yet
 }
 
-func newRelay(t *testing.T, cfg aws.Config, kill func(function string) error) *relay {
-	return &relay{t: t, client: cfg.HTTPClient, kill: kill}
+func newRelay(t *testing.T, dynamo aws.Config, s3, sfn, bedrock string, kill func(function string) error) *relay {
+	t.Helper()
+	p, err := samtest.Read("../..", nil)
+	require.NoError(t, err)
+	r := &relay{t: t, kill: kill, grants: map[string][]string{}, targets: map[string]target{
+		"dynamodb": {dynamolocal.Endpoint, dynamo.HTTPClient}, "s3": {s3, http.DefaultClient}, "states": {sfn, http.DefaultClient},
+		"bedrock": {bedrock, http.DefaultClient},
+	}}
+	for _, f := range functions {
+		r.grants[f] = p.Grants(strings.ToUpper(f[:1]) + f[1:] + "Role")
+		require.NotEmpty(t, r.grants[f], f)
+	}
+	return r
 }
 
-// address is where a function finds the table.
-func (r *relay) address(function string) string {
-	return serve(r.t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.forward(w, q, function) }))
+// environment is where a function finds the services.
+func (r *relay) environment(function string) []string {
+	at := func(variable, service string) string {
+		return "AWS_ENDPOINT_URL_" + variable + "=" + serve(r.t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.forward(w, q, function, service) }))
+	}
+	return []string{at("DYNAMODB", "dynamodb"), at("S3", "s3"), at("SFN", "states"), at("BEDROCK_RUNTIME", "bedrock")}
 }
 
 // next sets a strike, in place of one before it, and starts counting anew.
@@ -62,11 +88,71 @@ func (r *relay) count() int {
 	return r.writes
 }
 
+// permitted checks a request against the function's role.
+func (r *relay) permitted(function, service string, q *http.Request, body []byte) bool {
+	ok := true
+	for _, action := range actions(service, q, body) {
+		name, on, _ := strings.Cut(action, " ")
+		granted := slices.ContainsFunc(r.grants[function], func(g string) bool {
+			return strings.HasPrefix(g, name+" on ") && (on == "" || strings.Contains(g, on))
+		})
+		if !granted {
+			r.t.Errorf("functions/%s calls %s, which its role does not grant", function, action)
+			ok = false
+		}
+	}
+	return ok
+}
+
+// actions are what a policy must allow for a request.
+func actions(service string, q *http.Request, body []byte) []string {
+	switch service {
+	case "dynamodb", "states":
+		op := q.Header.Get("X-Amz-Target")
+		op = op[strings.Index(op, ".")+1:]
+		if op == "TransactWriteItems" {
+			return inTransaction(body)
+		}
+		if bytes.Contains(body, []byte(`"IndexName"`)) {
+			return []string{service + ":" + op + " /index/"}
+		}
+		return []string{service + ":" + op}
+	case "bedrock":
+		if strings.HasSuffix(q.URL.Path, "/converse-stream") {
+			return []string{"bedrock:InvokeModelWithResponseStream"}
+		}
+		return []string{"bedrock:InvokeModel"}
+	default:
+		switch {
+		case q.Method == http.MethodPut:
+			return []string{"s3:PutObject"}
+		case q.URL.Query().Has("list-type"):
+			return []string{"s3:ListBucket"}
+		default:
+			return []string{"s3:GetObject"}
+		}
+	}
+}
+
+func inTransaction(body []byte) (all []string) {
+	var in struct{ TransactItems []map[string]json.RawMessage }
+	if err := json.Unmarshal(body, &in); err != nil {
+		return []string{"dynamodb:TransactWriteItems of no known form"}
+	}
+	names := map[string]string{"Put": "PutItem", "Update": "UpdateItem", "ConditionCheck": "ConditionCheckItem", "Delete": "DeleteItem"}
+	for _, item := range in.TransactItems {
+		for kind := range item {
+			all = append(all, "dynamodb:"+names[kind])
+		}
+	}
+	return all
+}
+
 // due counts a write and reports whether the strike is on it.
-func (r *relay) due(q *http.Request, function string) (before, after bool) {
+func (r *relay) due(service string, q *http.Request, function string) (before, after bool) {
 	op := q.Header.Get("X-Amz-Target")
 	op = op[strings.Index(op, ".")+1:]
-	if op != "PutItem" && op != "UpdateItem" && op != "TransactWriteItems" {
+	if service != "dynamodb" || op != "PutItem" && op != "UpdateItem" && op != "TransactWriteItems" {
 		return false, false
 	}
 	r.mu.Lock()
@@ -79,30 +165,40 @@ func (r *relay) due(q *http.Request, function string) (before, after bool) {
 	return !r.strike.after, r.strike.after
 }
 
-func (r *relay) forward(w http.ResponseWriter, q *http.Request, function string) {
-	before, after := r.due(q, function)
-	if before {
-		r.end(function)
-		return
-	}
+func (r *relay) forward(w http.ResponseWriter, q *http.Request, function, service string) {
 	body, err := io.ReadAll(q.Body)
 	if err != nil {
 		return // the function is gone
 	}
-	// What a process has sent reaches the table even if the process ends.
-	out, err := http.NewRequest(q.Method, dynamolocal.Endpoint+q.URL.Path, strings.NewReader(string(body))) //nolint:noctx // see above
+	if !r.permitted(function, service, q, body) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, `{"__type":"AccessDeniedException","message":"no policy allows it"}`)
+		return
+	}
+	before, after := r.due(service, q, function)
+	if before {
+		r.end(function)
+		return
+	}
+	r.pass(w, q, body, function, service, after)
+}
+
+// pass hands a request on. What a process has sent reaches the service even if the process ends.
+func (r *relay) pass(w http.ResponseWriter, q *http.Request, body []byte, function, service string, thenEnd bool) {
+	to := r.targets[service]
+	out, err := http.NewRequest(q.Method, to.url+q.URL.RequestURI(), bytes.NewReader(body)) //nolint:noctx // see above
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
 	out.Header = q.Header.Clone()
-	resp, err := r.client.Do(out)
+	resp, err := to.client.Do(out)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
 	defer resp.Body.Close()
-	if after {
+	if thenEnd {
 		r.end(function)
 		return
 	}

@@ -11,15 +11,11 @@ import (
 // process's start.
 func (f *Function) ColdStart(ctx context.Context) (took time.Duration, err error) {
 	asked := make(chan time.Duration, 1)
-	e, err := newEnvironment(f.cfg, func(d time.Duration) { asked <- d })
+	p, err := startProcess(f.cfg, func(d time.Duration) { asked <- d })
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, e.kill(), e.server.Close()) }()
-	p, err := e.alive()
-	if err != nil {
-		return 0, err
-	}
+	defer func() { err = errors.Join(err, p.kill()) }()
 	ctx, cancel := f.cfg.Clock.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
 	select {

@@ -98,11 +98,7 @@ func (f *Function) take() (*environment, string, error) {
 	if len(f.environments) >= f.cfg.Concurrency {
 		return nil, "", &Error{Type: "Lambda.TooManyRequestsException", Message: f.cfg.Name + " has no environment left"}
 	}
-	e, err := newEnvironment(f.cfg, f.initialised)
-	if err != nil {
-		return nil, "", err
-	}
-	e.busy = true
+	e := &environment{cfg: f.cfg, initialised: f.initialised, busy: true}
 	f.environments = append(f.environments, e)
 	return e, id, nil
 }
@@ -145,7 +141,7 @@ func (f *Function) Kill() error {
 	return errors.Join(problems...)
 }
 
-// Close ends the processes and their servers.
+// Close ends the processes.
 func (f *Function) Close() error {
 	f.mu.Lock()
 	f.closed = true
@@ -153,7 +149,7 @@ func (f *Function) Close() error {
 	f.mu.Unlock()
 	var problems []error
 	for _, e := range all {
-		problems = append(problems, e.kill(), e.server.Close())
+		problems = append(problems, e.kill())
 	}
 	return errors.Join(problems...)
 }
