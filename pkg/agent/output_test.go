@@ -204,3 +204,36 @@ func TestNotices(t *testing.T) {
 	r.Output.Schema = rawJSON(`{}`)
 	require.Equal(t, r, r.WithNotices(), "the schema asks for JSON")
 }
+
+// TestForkOfARefusedReply: a branch between a refused reply and its correction corrects, too; what goes on with the finished run does
+// not.
+func TestForkOfARefusedReply(t *testing.T) {
+	d := jsonOutput(func(d *Definition) { d.Corrections = CorrectionsEphemeral })
+	past := started(t)
+	past = commit(t, past, "w1", Judge(&d, PlanReply(&d, &past, Reply{Text: "ten"}, 1, ""), worldFits))
+	from, err := ForkFrom(&past, childRun, worldTime(9))
+	require.NoError(t, err)
+	branch := begun(t, past, from)
+	require.Equal(t, Action{Kind: ActInfer, Lifecycle: LifecycleOutputError}, Next(&d, &branch))
+
+	past = commit(t, past, "w1", quotaEnd(OnLimitStop, past.Interactions))
+	goOn, err := ContinueFrom(&past)
+	require.NoError(t, err)
+	require.Nil(t, func() *Correction { s := begun(t, past, goOn); return s.Correction }())
+}
+
+// TestSnapshotOfARefusedReply: a build that knows nothing of corrections must not take it for one it can read.
+func TestSnapshotOfARefusedReply(t *testing.T) {
+	refused := text(2, "no")
+	refused.Correction = &Correction{Lifecycle: LifecycleOutputError, Text: "Again.", Ephemeral: true}
+	s := started(t, text(1, "a"))
+	for version, e := range map[int]Replied{snapshotVersion: text(2, "no"), snapshotVersionRefused: refused} {
+		draft := NewDraft(s, "w1", worldTime(5))
+		require.NoError(t, draft.Add(Evicted{Total: 1}, e))
+		require.NoError(t, draft.Snap())
+		var f snapshotForm
+		require.NoError(t, json.Unmarshal(draft.Entry.Snapshot, &f))
+		require.Equal(t, version, f.Version)
+	}
+	require.Equal(t, 3, snapshotVersionRefused)
+}

@@ -314,7 +314,8 @@ func (k *explorer) nextFits(s *AgentState) error {
 		}
 		return answered(s)
 	case ActEnd:
-		if a.End.Reason == ReasonNaturalEnd && k.w.def.Output.Format == OutputJSON && worldFits(a.End.Output) != nil {
+		// What a run began with was judged under its own definition, and a run that continues one says something first.
+		if s.Inferences > 0 && a.End.Reason == ReasonNaturalEnd && k.w.def.Output.Format == OutputJSON && worldFits(a.End.Output) != nil {
 			return fmt.Errorf("ends with %s", a.End.Output)
 		}
 	case ActTools:
