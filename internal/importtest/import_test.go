@@ -25,7 +25,7 @@ var floors = [][]rule{
 	},
 	{
 		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
-		{dir: "pkg/agent/store"}, {dir: "pkg/agent/tool"}, {dir: "pkg/agent/agentfile"},
+		{dir: "pkg/agent/store"}, {dir: "pkg/agent/tool"}, {dir: "pkg/agent/agentfile", beside: []string{"pkg/agent/tool"}},
 	},
 	{
 		{dir: "pkg/agent/store/memory"}, {dir: "pkg/agent/store/folder"}, {dir: "pkg/agent/store/counting"}, {dir: "pkg/agent/store/storetest"},

@@ -252,8 +252,13 @@ func (s *AgentState) replied(e Replied) error {
 	if !ok {
 		return &ApplyError{Event: "replied", Problem: "reasoning has a place that does not exist"}
 	}
+	if problem := e.verdictProblem(); problem != "" {
+		return &ApplyError{Event: "replied", Problem: problem}
+	}
 	s.Inferences++
-	s.Interactions.Current++
+	if !e.Summary {
+		s.Interactions.Current++
+	}
 	s.ModelCalls += int64(e.Requests)
 	s.Usage = s.Usage.Add(e.Usage)
 	s.ExecutionUnits += e.Units
@@ -265,6 +270,10 @@ func (s *AgentState) replied(e Replied) error {
 		if t, isText := b.(Text); !isText || t.Text != "" {
 			s.say(RoleAssistant, b, 1, s.source(part))
 		}
+	}
+	s.Correction = e.Correction
+	if said, ok := e.behind(); ok {
+		s.say(said.role, said.block, 0, s.source(len(turn)))
 	}
 	return s.askedFor(e)
 }
@@ -399,6 +408,7 @@ func (s *AgentState) finished(e Finished) error {
 	}
 	s.ModelCalls += int64(e.Requests)
 	s.Reason, s.Error, s.Output, s.EndedAt = e.Reason, e.Error, e.Output, s.head.time
+	s.History = e.History
 	return nil
 }
 
@@ -409,6 +419,9 @@ func (s *AgentState) nothingOwed() error {
 	}
 	if s.Unseen > 0 {
 		return &ApplyError{Event: "finished", Problem: "the model has not seen everything that was said"}
+	}
+	if s.Correction != nil {
+		return &ApplyError{Event: "finished", Problem: "the model's last word was refused"}
 	}
 	return nil
 }

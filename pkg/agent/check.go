@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -108,13 +109,27 @@ func (c *checker) definition(d *Definition) {
 	c.permission("permission", d.Permission)
 	c.that(d.Limits.Interactions > 0, "limits.interactions", fmt.Sprintf("got %d, want more than zero", d.Limits.Interactions))
 	c.that(d.Limits.Grace >= 0, "limits.grace", fmt.Sprintf("got %d, want zero or more", d.Limits.Grace))
-	oneOf(c, "limits.onLimit", d.Limits.OnLimit, OnLimitError, OnLimitStop)
+	oneOf(c, "limits.onLimit", d.Limits.OnLimit, OnLimitError, OnLimitStop, OnLimitSummarise)
 	oneOf(c, "batch", d.Batch, BatchAll, BatchHighestPriority, BatchFirst)
 	oneOf(c, "executor", d.Executor, ExecutorSequential, ExecutorParallelBatch, ExecutorParallelStreaming)
 	oneOf(c, "wait", d.Wait, WaitAnyExternal)
 	oneOf(c, "resume", d.Resume, ResumeEach, ResumeAllAnswered)
 	oneOf(c, "textBesideCalls", d.TextBesideCalls, TextBesideKeep, TextBesideDrop)
 	oneOf(c, "permission.early", d.Early, EarlyKeep, EarlyRefuse)
+	c.output("output", d.Output)
+	oneOf(c, "corrections", cmp.Or(d.Corrections, CorrectionsPersist), CorrectionsPersist, CorrectionsEphemeral)
+}
+
+// output takes "" for text, which is what older definitions mean that do not say.
+func (c *checker) output(at string, o Output) {
+	oneOf(c, at+".format", cmp.Or(o.Format, OutputText), OutputText, OutputJSON)
+	if o.Schema == nil {
+		return
+	}
+	c.that(o.Format == OutputJSON, at+".schema", "got a schema, want none: only an output of format json has one")
+	if err := checkOutputSchema(o.Schema); err != nil {
+		c.add(at+".schema", err.Error())
+	}
 }
 
 func (c *checker) modelChoice(at string, m ModelSpec) {
@@ -193,19 +208,44 @@ func (c *checker) tool(at string, t ToolSpec) {
 
 // checkSchema wants a JSON Schema of an object that refers to nothing outside itself (R14).
 func checkSchema(raw json.RawMessage) error {
+	schema, err := readSchema(raw)
+	if err == nil && schema["type"] != "object" {
+		err = errors.New("want a JSON Schema with type: object")
+	}
+	if err == nil {
+		err = selfContained(schema)
+	}
+	return err
+}
+
+// checkOutputSchema wants a JSON Schema of anything that refers to nothing outside itself.
+func checkOutputSchema(raw json.RawMessage) error {
+	schema, err := readSchema(raw)
+	if err == nil && schema == nil {
+		err = errors.New("want a JSON Schema, a mapping")
+	}
+	if err == nil {
+		err = selfContained(schema)
+	}
+	return err
+}
+
+// readSchema is nil for JSON that is no mapping.
+func readSchema(raw json.RawMessage) (map[string]any, error) {
 	compact, err := CompactJSON(raw, JSONLimits{})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v, err := decodeNumbers(compact)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	schema, ok := v.(map[string]any)
-	if !ok || schema["type"] != "object" {
-		return errors.New("want a JSON Schema with type: object")
-	}
-	if refersOutside(v) {
+	schema, _ := v.(map[string]any)
+	return schema, nil
+}
+
+func selfContained(schema map[string]any) error {
+	if refersOutside(schema) {
 		return errors.New("got a $ref to another document, want references that start with #")
 	}
 	return nil

@@ -36,10 +36,10 @@ func TestPresetValues(t *testing.T) {
 	for preset, want := range map[Preset]string{
 		PresetCountersign: `{"name":"","preset":"countersign","system":"","model":{"provider":"","retry":{"attempts":3,"backoff":250000000,"maxBackoff":2000000000}},
 			"permission":{"mode":"suspend_and_replay","default":"by_effect","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":25,"onLimit":"error"},"batch":"all","executor":"parallel_streaming","wait":"any_external","resume":"each","textBesideCalls":"keep","early":"refuse"}`,
+			"limits":{"interactions":25,"onLimit":"summarise"},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"any_external","resume":"each","textBesideCalls":"keep","early":"refuse"}`,
 		PresetArvo: `{"name":"","preset":"arvo","system":"","model":{"provider":"","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000}},
 			"permission":{"mode":"block_and_retry","default":"allow","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":5,"onLimit":"error"},"batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered","textBesideCalls":"drop","early":"keep"}`,
+			"limits":{"interactions":5,"onLimit":"error"},"output":{"format":"text"},"corrections":"persist","batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered","textBesideCalls":"drop","early":"keep"}`,
 	} {
 		d, err := PresetDefaults(preset)
 		require.NoError(t, err)
@@ -95,7 +95,15 @@ func TestCheckRefuses(t *testing.T) {
 		{func(d *Definition) { d.Model.Retry.MaxBackoff = 1 }, "model.retry.maxBackoff: got less than backoff, want at least as much"},
 		{func(d *Definition) { d.Limits.Interactions = 0 }, "limits.interactions: got 0, want more than zero"},
 		{func(d *Definition) { d.Limits.Grace = -1 }, "limits.grace: got -1, want zero or more"},
-		{func(d *Definition) { d.Limits.OnLimit = "summarise" }, `limits.onLimit: got "summarise", want error or stop`},
+		{func(d *Definition) { d.Limits.OnLimit = "panic" }, `limits.onLimit: got "panic", want error or stop or summarise`},
+		{func(d *Definition) { d.Corrections = "x" }, `corrections: got "x", want persist or ephemeral`},
+		{func(d *Definition) { d.Output.Format = "xml" }, `output.format: got "xml", want text or json`},
+		{func(d *Definition) { d.Output.Schema = rawJSON(`{}`) }, "output.schema: got a schema, want none: only an output of format json has one"},
+		{func(d *Definition) { d.Output = Output{Format: OutputJSON, Schema: rawJSON(`[]`)} }, "output.schema: want a JSON Schema, a mapping"},
+		{func(d *Definition) { d.Output = Output{Format: OutputJSON, Schema: rawJSON(`{`)} }, `output.schema: json at offset 1: want a key in double quotes`},
+		{func(d *Definition) {
+			d.Output = Output{Format: OutputJSON, Schema: rawJSON(`{"items":{"$ref":"b.json"}}`)}
+		}, "output.schema: got a $ref to another document, want references that start with #"},
 		{func(d *Definition) { d.Batch = "" }, `batch: got nothing, want all or highest_priority or first`},
 		{func(d *Definition) { d.Executor = "x" }, `executor: got "x", want sequential or parallel_batch_approval or parallel_streaming`},
 		{func(d *Definition) { d.Wait = "all_suspended" }, `wait: got "all_suspended", want any_external`},
@@ -136,6 +144,11 @@ func TestCheckAccepts(t *testing.T) {
 	require.Error(t, d.Check())
 	d.Model.Retry.Attempts = 0
 	require.Error(t, d.CheckWithoutModel())
+	d.Model.Retry.Attempts = 1
+	d.Output, d.Corrections = Output{}, "" // as older definitions are stored
+	require.NoError(t, d.CheckWithoutModel())
+	d.Output = Output{Format: OutputJSON, Schema: rawJSON(`{"type":"array"}`), History: true}
+	require.NoError(t, d.CheckWithoutModel())
 	require.NoError(t, CheckTools(d.Tools))
 	require.Error(t, CheckTools([]ToolSpec{{}}))
 }

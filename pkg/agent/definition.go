@@ -23,6 +23,9 @@ type Definition struct {
 	TextBesideCalls TextBeside    `json:"textBesideCalls"`
 	Early           EarlyDecision `json:"early"` // a decision before the call is suspended
 	HooksVersion    string        `json:"hooksVersion,omitempty"`
+
+	Output      Output         `json:"output,omitzero"`
+	Corrections CorrectionMode `json:"corrections,omitempty"`
 }
 
 // Preset names a bundle of policies.
@@ -87,20 +90,22 @@ const (
 	EarlyRefuse EarlyDecision = "refuse"
 )
 
-// Limits bounds a run. OnLimit is error or stop.
+// Limits bounds a run.
 type Limits struct {
-	Interactions int     `json:"interactions"` // > 0
-	Grace        int     `json:"grace,omitempty"`
-	OnLimit      OnLimit `json:"onLimit"`
+	Interactions int     `json:"interactions"`    // > 0
+	Grace        int     `json:"grace,omitempty"` // inferences beyond them, which the model makes knowing that it is at its end
+	OnLimit      OnLimit `json:"onLimit"`         // once both are used up
 }
 
 // OnLimit is what happens when the quota is used up.
 type OnLimit string
 
-// End in error (interactions_exhausted), or as stopped:max_rounds_reached.
+// End in error (interactions_exhausted), as stopped:max_rounds_reached, or naturally with a summary that the model is asked for once
+// and without tools.
 const (
-	OnLimitError OnLimit = "error"
-	OnLimitStop  OnLimit = "stop"
+	OnLimitError     OnLimit = "error"
+	OnLimitStop      OnLimit = "stop"
+	OnLimitSummarise OnLimit = "summarise"
 )
 
 // ModelSpec names a model. Keys and endpoints' credentials are never in it.

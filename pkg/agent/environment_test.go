@@ -13,6 +13,7 @@ type world struct {
 	name      string
 	def       Definition
 	replies   [][]ReplyCall // what the model may ask for; each goes through PlanReply
+	texts     []string      // what it may say without calls; nil = "Done."
 	maxCalls  int           // in the whole run
 	writers   []string      // invocations that may claim
 	inputs    int           // user messages after the first
@@ -232,14 +233,18 @@ func (w *world) owed(s *AgentState) []step {
 func (w *world) inferred(s *AgentState) []step {
 	reply := func(r Reply) Replied {
 		r.Model, r.Usage = "m", Usage{Input: 5, Output: 1}
-		return PlanReply(&w.def, s, r, 1, "")
+		return Judge(&w.def, PlanReply(&w.def, s, r, 1, ""), worldFits)
 	}
-	said := reply(Reply{Text: "Done."})
 	steps := []step{
-		{name: "text", writer: "w1", events: []Event{said}},
-		{name: "text and end", writer: "w1", events: []Event{said, Finished{Reason: ReasonNaturalEnd, Output: textOutput("Done.")}}},
 		{name: "nothing", writer: "w1", events: []Event{reply(Reply{})}},
 		{name: "model fails", forced: true, writer: "w1", events: []Event{Fail(CodeModelFailed, "model m: server: 500")}},
+	}
+	for _, text := range w.said() {
+		e := reply(Reply{Text: text})
+		steps = append(steps, step{name: "text", writer: "w1", events: []Event{e}})
+		if e.Correction == nil {
+			steps = append(steps, step{name: "text and end", writer: "w1", events: []Event{e, Finished{Reason: ReasonNaturalEnd, Output: textOutput(text)}}})
+		}
 	}
 	for _, calls := range w.replies {
 		if s.Settled.Len()+len(s.Live)+len(calls) <= w.maxCalls {
@@ -248,6 +253,16 @@ func (w *world) inferred(s *AgentState) []step {
 	}
 	return steps
 }
+
+func (w *world) said() []string {
+	if w.texts == nil {
+		return []string{"Done."}
+	}
+	return w.texts
+}
+
+// worldFits stands for the schema check of outputs.
+func worldFits(value json.RawMessage) error { return worldValid(ToolSpec{}, value) }
 
 // carriedOut is what may become of a call that Next wants carried out.
 func (w *world) carriedOut(s *AgentState, c Call) []step {
@@ -308,7 +323,15 @@ func smallWorlds() []world {
 	sequential := func(d *Definition) { d.Executor = ExecutorSequential }
 	answered := func(d *Definition) { d.Resume = ResumeAllAnswered }
 	stops := func(d *Definition) { d.Limits = Limits{Interactions: 1, Grace: 1, OnLimit: OnLimitStop} }
+	judged := func(mode CorrectionMode, l Limits) func(*Definition) {
+		return func(d *Definition) { d.Output, d.Corrections, d.Limits = Output{Format: OutputJSON}, mode, l }
+	}
+	sums := func(d *Definition) { d.Limits.OnLimit = OnLimitSummarise }
+	texts := []string{`{"ok":1}`, `{"bad":1}`, `ok`}
 	return []world{
+		{name: "an output that is judged", def: worldDefinition(judged(CorrectionsPersist, Limits{Interactions: 2, Grace: 1, OnLimit: OnLimitStop})), replies: [][]ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1},
+		{name: "one that is judged in passing and summed up", def: worldDefinition(judged(CorrectionsEphemeral, Limits{Interactions: 1, Grace: 1, OnLimit: OnLimitSummarise})), replies: [][]ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1, handovers: 1},
+		{name: "a summary", def: worldDefinition(sums), replies: [][]ReplyCall{ask("look"), ask("wire")}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "one gated call", def: worldDefinition(), replies: [][]ReplyCall{ask("wire"), ask("peek")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true, tightens: true},
 		{name: "one claimed call", def: worldDefinition(stops), replies: [][]ReplyCall{ask("pay_now")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true},
 		{name: "two calls in one reply", def: worldDefinition(), replies: [][]ReplyCall{ask("look", "wire"), ask("pay_now", "look"), ask("wire", "ghost")}, maxCalls: 2, writers: one},

@@ -105,6 +105,10 @@ type Replied struct {
 	System    string        `json:"system,omitempty"` // digest of the system prompt, the first time and when it changed
 
 	Reasoning []RepliedReasoning `json:"reasoning,omitempty"` // in order
+
+	Summary    bool        `json:"summary,omitempty"`    // the forced summary: it has no calls and is no interaction
+	Static     string      `json:"static,omitempty"`     // said behind a summary that the model left empty; no model wrote it
+	Correction *Correction `json:"correction,omitempty"` // nil = the reply is as good as the last word; only without calls
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -200,6 +204,8 @@ type Finished struct {
 
 	OpenText    string `json:"openText,omitempty"`    // the result of calls that never ran
 	UnknownText string `json:"unknownText,omitempty"` // the result of calls of which nobody can say
+
+	History bool `json:"history,omitempty"` // who reads the output reads the conversation with it
 }
 
 func (RunStarted) event()    {}

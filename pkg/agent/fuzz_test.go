@@ -99,6 +99,9 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 			place := pick(how+i, 0, 0, 1, 4, 5)
 			e.Reasoning = append(e.Reasoning, RepliedReasoning{Text: "t", AfterText: place, AfterCalls: pick(about+i, 0, 0, 1, 4)})
 		}
+		e.Summary, e.Static = how>>6 == 1, pick(how>>4, "", "", "static")
+		e.Correction = pick(how>>5, nil, nil, nil, nil, nil, &Correction{Lifecycle: LifecycleOutputError, Text: "no"},
+			&Correction{Lifecycle: LifecycleOutputError, Text: "no", Ephemeral: true}, &Correction{Text: "no"})
 		return e
 	},
 	func(_ *AgentState, about, _ byte) Event { return CallClaimed{Call: fuzzCall(about)} },

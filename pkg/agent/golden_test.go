@@ -24,6 +24,7 @@ var goldens = []struct {
 }{
 	{goldenJournal, "testdata/journal-v1.state.json", goldenRun},
 	{"testdata/journal-v1-reasoning.jsonl", "testdata/journal-v1-reasoning.state.json", goldenReasoning},
+	{"testdata/journal-v1-output.jsonl", "testdata/journal-v1-output.state.json", goldenOutput},
 }
 
 // TestStoredJournalStillFolds is invariant 9: a journal that an earlier version wrote folds to a state whose fields known at
@@ -176,5 +177,27 @@ func goldenReasoning() [][]Event {
 		}}},
 		{CallFinished{Call: "c1", Ran: true, Content: "there"}},
 		{Replied{Inference: 2, Model: "m", Requests: 1, Usage: Usage{Input: 20, Output: 2}, Units: 22, Text: "There.", Reasoning: []RepliedReasoning{{Signature: "omitted", Provider: "bedrock", Model: "m"}}}},
+	}
+}
+
+// goldenOutput is a run whose output is judged: refused in the conversation, refused in passing, summed up in vain, and, after one more
+// message, well.
+func goldenOutput() [][]Event {
+	reply := func(n int64, text string) Replied {
+		return Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Text: text}
+	}
+	kept, passing, last, static, well := reply(1, "ten"), reply(2, "[no reply]"), reply(3, "11"), reply(4, ""), reply(5, `{"total":10.0}`)
+	kept.Correction = &Correction{Lifecycle: LifecycleOutputError, Text: `{"type":"error","name":"invalid_output"}`}
+	passing.Correction = &Correction{Lifecycle: LifecycleOutputError, Text: "Again.", Ephemeral: true}
+	last.Summary, last.Correction = true, &Correction{Text: "it does not fit"}
+	static.Summary, static.Static = true, "The model gave no summary."
+	well.Summary = true
+	input := func(slot int64) InputReceived {
+		return InputReceived{Slot: slot, ID: "m", Blocks: []UserBlock{{Text{"And?"}}}}
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r3", Agent: "a", Definition: "d1", Owner: "r3-0", MaxInteractions: 2, Messages: []UserBlock{{Text{"Add up."}}}}},
+		{kept}, {passing}, {last, input(1)}, {static, input(2)},
+		{well, Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`{"total":10.0}`), History: true}},
 	}
 }

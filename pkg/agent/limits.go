@@ -2,6 +2,16 @@ package agent
 
 import "fmt"
 
+// quotaUsed reports whether the run has made all of its interactions, the grace calls included.
+func quotaUsed(d *Definition, s *AgentState) bool {
+	return s.Interactions.Current >= s.Interactions.Max+d.Limits.Grace
+}
+
+// summarises reports whether the next inference is the forced summary: without tools, and not an interaction.
+func summarises(d *Definition, s *AgentState) bool {
+	return d.Limits.OnLimit == OnLimitSummarise && quotaUsed(d, s)
+}
+
 // quotaEnd ends a run that has used up its interactions.
 func quotaEnd(on OnLimit, at Interactions) Finished {
 	if on == OnLimitStop {

@@ -43,6 +43,12 @@ type Source struct {
 	Run   string `json:",omitempty"`
 }
 
+// sameEvent reports whether both bodies were written by one fact.
+func (from Source) sameEvent(other Source) bool {
+	from.Part = other.Part
+	return from == other
+}
+
 // Block is the sealed union of message contents: Text, Media, Reasoning, ToolUse, ToolResult.
 type Block interface{ block() }
 

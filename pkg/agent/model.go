@@ -18,7 +18,7 @@ type Request struct {
 	Tools              []ToolSpec
 	Lifecycle          Lifecycle
 	Interactions       Interactions
-	Exhausted          bool // a grace call: the quota is used up
+	Exhausted          bool // a grace call or the forced summary: the quota is used up
 	Output             OutputFormat
 }
 
@@ -33,11 +33,13 @@ type OutputFormat struct {
 // Lifecycle says why the model is asked (seed 000).
 type Lifecycle string
 
-// Lifecycles of issue A; corrections, nudges and summaries add theirs.
+// The lifecycles.
 const (
-	LifecycleInit       Lifecycle = "init"        // the first inference of the conversation
-	LifecycleToolResult Lifecycle = "tool_result" // results came in
-	LifecycleInput      Lifecycle = "input"       // a new user message came in
+	LifecycleInit        Lifecycle = "init"                  // the first inference of the conversation
+	LifecycleToolResult  Lifecycle = "tool_result"           // results came in
+	LifecycleInput       Lifecycle = "input"                 // a new user message came in
+	LifecycleOutputError Lifecycle = "output_error_feedback" // the last reply was refused as the run's output
+	LifecycleSummary     Lifecycle = "summary"               // the quota is used up: one last reply, without tools
 )
 
 // Interactions is the quota: Current counts inferences (but a forced summary), Max is frozen when the run starts.

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 )
@@ -42,8 +41,8 @@ func Next(d *Definition, s *AgentState) Action {
 		return Action{Kind: ActTools, Calls: calls}
 	}
 	waits := len(s.Waits()) > 0
-	if !waits && s.Unseen == 0 && s.Prior+s.Inferences > 0 {
-		return Action{Kind: ActEnd, End: naturalEnd(s)}
+	if !waits && s.Unseen == 0 && !s.Correction.owed() && s.Prior+s.Inferences > 0 {
+		return Action{Kind: ActEnd, End: naturalEnd(d, s)}
 	}
 	if s.Entries-s.OwnedSince >= entriesPerExecution {
 		return Action{Kind: ActContinue}
@@ -56,15 +55,21 @@ func Next(d *Definition, s *AgentState) Action {
 
 // infer asks the model, as far as the quota goes (semantics 6.1, counting).
 func infer(d *Definition, s *AgentState) Action {
-	at := s.Interactions
-	if at.Current >= at.Max+d.Limits.Grace {
-		return Action{Kind: ActEnd, End: quotaEnd(d.Limits.OnLimit, at)}
+	exhausted := s.Interactions.Current >= s.Interactions.Max
+	switch {
+	case summarises(d, s):
+		return Action{Kind: ActInfer, Lifecycle: LifecycleSummary, Exhausted: exhausted}
+	case quotaUsed(d, s):
+		return Action{Kind: ActEnd, End: quotaEnd(d.Limits.OnLimit, s.Interactions)}
 	}
-	return Action{Kind: ActInfer, Lifecycle: lifecycle(s), Exhausted: at.Current >= at.Max}
+	return Action{Kind: ActInfer, Lifecycle: lifecycle(s), Exhausted: exhausted}
 }
 
-// lifecycle looks at what the model has not seen: results mean tool_result, anything else said is input.
+// lifecycle looks at what the model has not seen: a correction comes first, results mean tool_result, anything else said is input.
 func lifecycle(s *AgentState) Lifecycle {
+	if s.Correction.owed() {
+		return s.Correction.Lifecycle
+	}
 	if s.Prior+s.Inferences == 0 {
 		return LifecycleInit
 	}
@@ -96,31 +101,4 @@ func runnable(d *Definition, live []Call) []string {
 		}
 	}
 	return ids
-}
-
-func naturalEnd(s *AgentState) Finished {
-	return Finished{Reason: ReasonNaturalEnd, Output: textOutput(lastReply(s))}
-}
-
-// lastReply is the text the model ended with, "" when it said nothing: all texts of its turn, for a turn stands behind something of
-// the user's. Reasoning is no part of it, but may stand within it.
-func lastReply(s *AgentState) string {
-	all, text := s.Messages.All(), ""
-	for i := len(all) - 1; i >= 0 && all[i].Role == RoleAssistant; i-- {
-		switch b := all[i].Block.(type) {
-		case Text:
-			text = b.Text + text
-		case ToolUse:
-			return ""
-		}
-	}
-	return text
-}
-
-func textOutput(text string) json.RawMessage {
-	out, err := json.Marshal(text)
-	if err != nil { // a string always marshals
-		return json.RawMessage(`""`)
-	}
-	return out
 }

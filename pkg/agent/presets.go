@@ -12,8 +12,7 @@ const defaultExpiry = 24 * time.Hour
 // PresetDefaults is a definition that holds a preset's policies and nothing else (semantics.md, section 6). "" is
 // countersign. A preset that does not work yet is an error.
 //
-// Two of countersign's values wait for their features: its limit ends in error instead of a summary, and there is no context
-// window.
+// One of countersign's values waits for its feature: there is no context window.
 func PresetDefaults(p Preset) (Definition, error) {
 	switch p {
 	case PresetCountersign, "":
@@ -29,13 +28,15 @@ func countersignDefaults() Definition {
 		Preset:          PresetCountersign,
 		Model:           ModelSpec{Retry: Retry{Attempts: 3, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second}},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultByEffect),
-		Limits:          Limits{Interactions: 25, OnLimit: OnLimitError},
+		Limits:          Limits{Interactions: 25, OnLimit: OnLimitSummarise},
 		Batch:           BatchAll,
 		Executor:        ExecutorParallelStreaming,
 		Wait:            WaitAnyExternal,
 		Resume:          ResumeEach,
 		TextBesideCalls: TextBesideKeep,
 		Early:           EarlyRefuse,
+		Output:          Output{Format: OutputText},
+		Corrections:     CorrectionsPersist,
 	}
 }
 
@@ -52,6 +53,8 @@ func arvoDefaults() Definition {
 		Resume:          ResumeAllAnswered,
 		TextBesideCalls: TextBesideDrop,
 		Early:           EarlyKeep,
+		Output:          Output{Format: OutputText},
+		Corrections:     CorrectionsPersist,
 	}
 }
 
@@ -77,6 +80,8 @@ func (d Definition) Resolve() (Definition, error) {
 	d.Resume = cmp.Or(d.Resume, p.Resume)
 	d.TextBesideCalls = cmp.Or(d.TextBesideCalls, p.TextBesideCalls)
 	d.Early = cmp.Or(d.Early, p.Early)
+	d.Output.Format = cmp.Or(d.Output.Format, p.Output.Format)
+	d.Corrections = cmp.Or(d.Corrections, p.Corrections)
 	d.Tools = resolveTools(d.Tools)
 	return d, nil
 }

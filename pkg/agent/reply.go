@@ -8,11 +8,22 @@ import (
 
 // PlanReply turns a model's reply into the fact that is committed: calls chosen by the batch policy, ids made unique,
 // arguments checked. requests counts what it took to get the reply, failed requests included. systemDigest is stored when it
-// is not empty.
+// is not empty. Where the forced summary was asked for, calls are left out and an empty text has one that stands for it. What the text
+// is worth as an output is for Judge to say.
 func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest string) Replied {
+	summary := summarises(d, s)
+	if summary {
+		r.Calls = nil
+		if strings.TrimSpace(r.Text) == "" {
+			r.Text = ""
+		}
+	}
 	e := Replied{
 		Inference: s.Inferences + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output,
-		Text: r.Text, Stop: r.StopReason, System: systemDigest,
+		Text: r.Text, Stop: r.StopReason, System: systemDigest, Summary: summary,
+	}
+	if summary && e.Text == "" && d.Output.Format != OutputJSON {
+		e.Static = textNoSummary
 	}
 	if len(r.Calls) == 0 {
 		e.Reasoning = plannedReasoning(r.Reasoning, e.Text, nil)

@@ -18,9 +18,54 @@ func BuildRequest(d *Definition, s *AgentState, a Action) (r Request, systemDige
 	}
 	return Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: system,
-		Messages: s.Messages.All(), Inferences: s.Inferences, Tools: d.Tools, Lifecycle: a.Lifecycle,
-		Interactions: s.Interactions, Exhausted: a.Exhausted,
+		Messages: requested(s, a), Inferences: s.Inferences, Tools: offered(d, a), Lifecycle: a.Lifecycle,
+		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name),
 	}, systemDigest, nil
+}
+
+// requested is the conversation, and behind it what this request alone says: an ephemeral correction, the order to summarise.
+func requested(s *AgentState, a Action) []Message {
+	messages := s.Messages.All()
+	once := func(text string) {
+		messages = append(messages, Message{Role: RoleUser, Block: Text{Text: text}, Base: -s.Inferences}) // never in place: All has no room
+	}
+	if c := s.Correction; c.owed() && c.Ephemeral {
+		once(c.Text)
+	}
+	if a.Lifecycle == LifecycleSummary {
+		once(textSummarise)
+	}
+	return messages
+}
+
+// offered are the tools of the request: none once the model is only to sum up.
+func offered(d *Definition, a Action) []ToolSpec {
+	if a.Lifecycle == LifecycleSummary {
+		return nil
+	}
+	return d.Tools
+}
+
+// WithNotices is the request as a provider's adapter sends it: with what the flags of the canonical one mean to a model. That the quota
+// is used up stands behind the system text and behind the conversation (seed 000); the forced summary says it itself. JSON of no
+// particular schema, which not every provider can be asked for, stands behind the system text. r is left as it is.
+func (r Request) WithNotices() Request {
+	if r.Exhausted && r.Lifecycle != LifecycleSummary {
+		notice := textExhausted(r.Interactions)
+		r.System = paragraphs(r.System, notice)
+		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], Message{Role: RoleUser, Block: Text{Text: notice}, Base: -r.Inferences})
+	}
+	if r.Output.JSON && len(r.Output.Schema) == 0 {
+		r.System = paragraphs(r.System, textJSONOnly)
+	}
+	return r
+}
+
+func paragraphs(first, second string) string {
+	if first == "" {
+		return second
+	}
+	return first + "\n\n" + second
 }
 
 // systemData is the same at every inference: the text is built once, so it shows the quota as it is at the start.

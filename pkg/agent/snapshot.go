@@ -39,6 +39,7 @@ type snapshotForm struct {
 	Shown    []resultForm  `json:"results,omitempty"`
 	Round    Round         `json:"round"`
 	Queued   []Source      `json:"queued,omitempty"`
+	Refused  *Correction   `json:"refused,omitempty"`
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -54,11 +55,12 @@ type resultForm struct {
 	From Source `json:"f"`
 }
 
-// The forms of snapshots. A run that began from another is written in the second, which an older build does not take for one that did
-// not.
+// The forms of snapshots. A run that began from another is written in the second, and one whose newest reply was refused in the third,
+// so that an older build does not take it for one that did or was not.
 const (
-	snapshotVersion       = 1
-	snapshotVersionOrigin = 2
+	snapshotVersion        = 1
+	snapshotVersionOrigin  = 2
+	snapshotVersionRefused = 3
 )
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
@@ -92,8 +94,12 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
+		Refused: s.Correction,
 	}
-	if s.From != nil {
+	switch {
+	case s.Correction != nil:
+		f.Version = snapshotVersionRefused
+	case s.From != nil:
 		f.Version = snapshotVersionOrigin
 	}
 	for _, m := range s.Messages.All() {
@@ -138,7 +144,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 		if err := json.Unmarshal(entries[i].Snapshot, &f); err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}
-		if f.Version != snapshotVersion && f.Version != snapshotVersionOrigin {
+		if f.Version < snapshotVersion || f.Version > snapshotVersionRefused {
 			return s, false, nil
 		}
 		if s, ok = f.state(entries, i); ok {
@@ -158,7 +164,8 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
 		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
-		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
+		Correction: f.Refused,
+		Entries:    e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended
@@ -211,11 +218,7 @@ func bodyIn(e Event, part int) (Block, bool) {
 	case InputReceived:
 		return userPart(e.Blocks, part)
 	case Replied:
-		turn, ok := e.turn()
-		if !ok || part < 0 || part >= len(turn) {
-			return nil, false
-		}
-		return turn[part], true
+		return e.part(part)
 	case CallFinished:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case LateResult:

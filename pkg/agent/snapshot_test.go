@@ -15,9 +15,11 @@ func longRun(t *rapid.T, rounds int) []Entry {
 	l := &snapRun{t: t, at: worldEpoch}
 	l.commit(RunStarted{Tenant: "default", Run: "r1", Agent: "a", Definition: "d", Owner: "r1-0", MaxInteractions: 9999,
 		Messages: []UserBlock{{Text{"Begin."}}}, Input: json.RawMessage(`{"x":1.10}`), Trace: &Trace{Traceparent: "first", Tracestate: "a=1", Parent: "p", Since: 1}})
-	for i := range rounds {
-		l.round(int64(i + 1))
+	for range rounds {
+		l.refused()
+		l.round(l.s.Inferences + 1)
 	}
+	l.refused()
 	return l.entries
 }
 
@@ -39,6 +41,17 @@ func (l *snapRun) commit(events ...Event) {
 	e, err := UnmarshalEntry(raw)
 	require.NoError(l.t, err)
 	l.entries, l.s = append(l.entries, e), d.Committed()
+}
+
+// refused is now and then a reply that is no output, in an entry that evicts, so that a snapshot is taken between it and its
+// correction.
+func (l *snapRun) refused() {
+	seen := l.s.Messages.Len() - l.s.Unseen
+	if seen < 3 || rapid.IntRange(0, 3).Draw(l.t, "refused") > 0 {
+		return
+	}
+	l.commit(Evicted{Total: l.s.EvictedMessages + 1}, Replied{Inference: l.s.Inferences + 1, Model: "m", Requests: 1, Text: "no",
+		Correction: &Correction{Lifecycle: LifecycleOutputError, Text: "Again.", Ephemeral: rapid.Bool().Draw(l.t, "ephemeral")}})
 }
 
 var snapReasoning = [][]RepliedReasoning{
@@ -107,9 +120,10 @@ func shared(t require.TestingT, s AgentState) string {
 	if s.Queued == nil {
 		s.Queued = []queued{}
 	}
-	trace := *s.Trace
-	s.Trace = nil
-	return fmt.Sprintf("%+v %+v %v %s %s %v", s, trace, sources, messages, live, head)
+	pointed, err := json.Marshal([]any{s.Trace, s.Correction})
+	require.NoError(t, err)
+	s.Trace, s.Correction = nil, nil
+	return fmt.Sprintf("%+v %s %v %s %s %v", s, pointed, sources, messages, live, head)
 }
 
 // What a tool gave stands in the conversation whichever event settled its call, and a restored state has it like the fold.

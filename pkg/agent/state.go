@@ -20,8 +20,9 @@ type AgentState struct {
 
 	Status      RunStatus
 	Reason      Reason
-	Error       *RunError // set when Reason is error
-	Output      json.RawMessage
+	Error       *RunError       // set when Reason is error
+	Output      json.RawMessage // what the model's last word came to; nil where there is none
+	History     bool            // the conversation is part of the output that people see
 	StartedAt   time.Time
 	UpdatedAt   time.Time
 	EndedAt     time.Time // zero until Done
@@ -40,9 +41,10 @@ type AgentState struct {
 	ModelCalls     int64
 	Usage          Usage
 	ExecutionUnits int64
-	Unseen         int    // user messages that no inference has carried yet
-	System         string // digest of the system prompt the newest inference had
-	BlobMessages   int    // live messages whose body is in a blob
+	Unseen         int         // user messages that no inference has carried yet
+	Correction     *Correction // of the newest reply; nil = none. Never written in place
+	System         string      // digest of the system prompt the newest inference had
+	BlobMessages   int         // live messages whose body is in a blob
 
 	EvictedMessages int64  // messages that left the conversation, all from its front
 	Summary         string // of them

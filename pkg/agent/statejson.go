@@ -62,7 +62,7 @@ const listed = 200
 // MarshalJSON writes the run of the HTTP API: the newest 200 messages, each with its real seenCount, and the newest 200 calls.
 func (s AgentState) MarshalJSON() ([]byte, error) {
 	j := runJSON{
-		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error, Output: s.Output,
+		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error,
 		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage,
 		Calls: callsJSON(newest(s.Calls())), Waiting: []waitingJSON{},
 		Summary: s.Summary, Subject: s.Subject,
@@ -76,7 +76,26 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 	if j.Messages, err = messagesJSON(newest(s.Messages.All()), s.Inferences); err != nil {
 		return nil, err
 	}
+	if j.Output, err = s.outputJSON(); err != nil {
+		return nil, err
+	}
 	return json.Marshal(j)
+}
+
+// outputJSON is the output as people see it: the value, or, where the definition says so, the conversation beside it (seed 003,
+// response construction). The conversation is in the journal already and not stored a second time.
+func (s *AgentState) outputJSON() (json.RawMessage, error) {
+	if !s.History || s.Output == nil {
+		return s.Output, nil
+	}
+	messages, err := messagesJSON(s.Messages.All(), s.Inferences)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(struct {
+		Messages []messageJSON   `json:"messages"`
+		Output   json.RawMessage `json:"output"`
+	}{messages, s.Output})
 }
 
 // began says where the run's conversation began: parent and the entry of it for a fork, continues for a continuation.

@@ -75,3 +75,49 @@ func appendUses(blocks []Block, calls []RepliedCall) []Block {
 	}
 	return blocks
 }
+
+// unseen is a message that stands behind the model's turn and that no inference has carried.
+type unseen struct {
+	role  Role
+	block Block
+}
+
+// behind is what the reply's fact adds behind the model's turn: why it was refused, or what stands for an empty summary. Its part is
+// the number of the turn's blocks.
+func (e Replied) behind() (unseen, bool) {
+	switch {
+	case e.Static != "":
+		return unseen{RoleAssistant, Text{Text: e.Static}}, true
+	case e.Correction.owed() && !e.Correction.Ephemeral:
+		return unseen{RoleUser, Text{Text: e.Correction.Text}}, true
+	default:
+		return unseen{}, false
+	}
+}
+
+// part is block number n of those the reply's fact adds.
+func (e Replied) part(n int) (Block, bool) {
+	turn, ok := e.turn()
+	if said, more := e.behind(); more {
+		turn = append(turn, said.block)
+	}
+	if !ok || n < 0 || n >= len(turn) {
+		return nil, false
+	}
+	return turn[n], true
+}
+
+// verdictProblem says what is wrong with the reply's verdict, "" when nothing is: calls owe results and end nothing, and nobody is told
+// what is wrong with a summary, which is the last word.
+func (e Replied) verdictProblem() string {
+	switch {
+	case len(e.Calls) > 0 && (e.Summary || e.Correction != nil):
+		return "a reply with calls is neither a summary nor refused"
+	case e.Static != "" && (!e.Summary || e.Correction != nil):
+		return "only an empty summary has a text that stands for it"
+	case e.Correction != nil && (e.Correction.owed() == e.Summary || e.Correction.Text == ""):
+		return "a refused reply says why and when the model is told, a refused summary only why"
+	default:
+		return ""
+	}
+}

@@ -100,7 +100,7 @@ func (k *explorer) take(from *node, st step) int {
 		if again, err := Apply(d.State, e); err != nil || walkKey(&again) != walkKey(&d.State) {
 			k.failf(from, st, "%s applied twice: %v", EventType(e), err)
 		}
-		seen = recount(seen, &before, &d.State)
+		seen = recount(seen, &before, &d.State, e)
 	}
 	if err := seenAs(&d.State, seen); err != nil {
 		k.failf(from, st, "%v", err)
@@ -115,8 +115,9 @@ func (k *explorer) failf(n *node, st step, format string, args ...any) {
 }
 
 // recount is seenCount the slow way: a successful inference adds one to every message there is; what the model then says has
-// been seen once, what a user or a tool says not at all.
-func recount(seen []int64, before, after *AgentState) []int64 {
+// been seen once, what a user or a tool says, and what is said in its name, not at all.
+func recount(seen []int64, before, after *AgentState, e Event) []int64 {
+	reply, _ := e.(Replied)
 	out := slices.Clone(seen)
 	if after.Inferences > before.Inferences {
 		for i := range out {
@@ -124,7 +125,7 @@ func recount(seen []int64, before, after *AgentState) []int64 {
 		}
 	}
 	for _, m := range after.Messages.All()[before.Messages.Len():] {
-		if m.Role == RoleAssistant {
+		if m.Role == RoleAssistant && (reply.Static == "" || m.Block != Text{Text: reply.Static}) {
 			out = append(out, 1)
 		} else {
 			out = append(out, 0)
@@ -222,10 +223,30 @@ func wellFormed(s *AgentState) error {
 	if len(s.Queued) > 0 && !slices.ContainsFunc(s.Live, Call.Open) {
 		return fmt.Errorf("%d blocks of users are held back for nothing", len(s.Queued))
 	}
+	if err := verdictHolds(s); err != nil {
+		return err
+	}
 	for _, c := range s.Settled.All() {
 		if c.Open() {
 			return fmt.Errorf("call %s is %s and filed as settled", c.ID, c.Status)
 		}
+	}
+	return nil
+}
+
+// verdictHolds: what was refused is no output, a correction that is in the conversation has not been seen while it is owed, and only a
+// forced summary is not counted.
+func verdictHolds(s *AgentState) error {
+	c := s.Correction
+	switch {
+	case c != nil && s.Reason == ReasonNaturalEnd:
+		return fmt.Errorf("the run ended with what was refused: %s", c.Text)
+	case c.owed() && !c.Ephemeral && s.Unseen == 0:
+		return fmt.Errorf("nobody will be told: %s", c.Text)
+	case c != nil && slices.ContainsFunc(s.Live, Call.Open):
+		return fmt.Errorf("calls are open behind a refused reply")
+	case int64(s.Interactions.Current) > s.Inferences:
+		return fmt.Errorf("%d interactions in %d inferences", s.Interactions.Current, s.Inferences)
 	}
 	return nil
 }
@@ -288,7 +309,15 @@ func (k *explorer) nextFits(s *AgentState) error {
 	}
 	switch a.Kind {
 	case ActInfer:
+		if used := quotaUsed(&k.w.def, s); used != (a.Lifecycle == LifecycleSummary) || a.Exhausted != (s.Interactions.Current >= s.Interactions.Max) {
+			return fmt.Errorf("asked for %s, exhausted %v, at %v", a.Lifecycle, a.Exhausted, s.Interactions)
+		}
 		return answered(s)
+	case ActEnd:
+		// What a run began with was judged under its own definition, and a run that continues one says something first.
+		if s.Inferences > 0 && a.End.Reason == ReasonNaturalEnd && k.w.def.Output.Format == OutputJSON && worldFits(a.End.Output) != nil {
+			return fmt.Errorf("ends with %s", a.End.Output)
+		}
 	case ActTools:
 		if s.Status == RunWaiting || len(a.Calls) == 0 {
 			return fmt.Errorf("next is to run %v while the run is %s", a.Calls, s.Status)
@@ -387,6 +416,9 @@ func walkKey(s *AgentState) string {
 	b = append(append(append(b, s.Status...), s.Reason...), s.Owner...)
 	b = append(b, byte('0'+s.Inferences), byte('0'+s.Unseen), byte('0'+s.Interactions.Current), byte('0'+len(s.Queued)))
 	b = strconv.AppendBool(b, s.Round.Committed)
+	if s.Correction != nil {
+		b = append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...)
+	}
 	for _, c := range s.Calls() {
 		b = append(append(append(b, '|'), c.ID...), c.Status...)
 		b = strconv.AppendBool(b, c.Result != nil && c.Result.Shown)

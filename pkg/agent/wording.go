@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -98,6 +99,46 @@ func TextEdited(by, args string) string {
 
 func textCancelled(by, note string) string {
 	return "The run was cancelled by " + by + " and stopped here." + quotedNote("Their note", note)
+}
+
+// What is said around the end of a run.
+const (
+	// textNoReply stands for the model's turn where it said nothing and had to.
+	textNoReply = "[no reply]"
+	// textJSONOnly asks for JSON where the provider cannot be asked.
+	textJSONOnly = "Give your final answer as one JSON value and nothing else: no text around it and no code fence."
+	// textSummarise is the forced summary's instruction. It stands in that request alone.
+	textSummarise = "You have used up the turns you had for this, and no tool can be called any more. Sum up in one last answer, in the form " +
+		"that was asked for. Report only what the results above show. What was asked for and has no result was not done: say so. If " +
+		"nothing above can be reported, say that you were not able to do it."
+	// textNoSummary stands for a summary that the model left empty.
+	textNoSummary = "The run used up its interactions, and the model gave no summary. What was done is in the list of the run's calls."
+)
+
+func textExhausted(at Interactions) string {
+	return fmt.Sprintf("You have used up the %d turns you had for this. Give your final answer now.", at.Max)
+}
+
+// maxSchemaShown bounds a schema in a correction, in bytes. A model that needs a longer one has it from the request.
+const maxSchemaShown = 4096
+
+// textOutputRefused tells the model why its last word was not accepted, in the form of seed 000, and what is wanted instead.
+func textOutputRefused(err error, schema json.RawMessage) string {
+	text := struct {
+		Type    string          `json:"type"`
+		Name    string          `json:"name"`
+		Message string          `json:"message"`
+		Schema  json.RawMessage `json:"schema,omitempty"`
+	}{Type: "error", Name: "invalid_output", Message: "Your answer was not accepted: " + err.Error() + "\n" +
+		"Answer again, with one JSON value and nothing else: no text around it and no code fence."}
+	if len(schema) <= maxSchemaShown {
+		text.Schema = schema
+	}
+	out, failed := MarshalVerbatim(text)
+	if failed != nil { // a checked schema always marshals
+		return text.Message
+	}
+	return string(out)
 }
 
 // quotedNote is a person's note as quoted, bounded data.

@@ -89,6 +89,7 @@ func TestParseEverything(t *testing.T) {
 		},
 		Limits: agent.Limits{Interactions: 9, OnLimit: agent.OnLimitStop}, Batch: agent.BatchFirst, Executor: agent.ExecutorSequential,
 		Wait: agent.WaitAnyExternal, Resume: agent.ResumeEach, TextBesideCalls: agent.TextBesideKeep, Early: agent.EarlyRefuse,
+		Output: agent.Output{Format: agent.OutputText}, Corrections: agent.CorrectionsPersist,
 	}, d)
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
 // definition reads a whole file over its preset's values.
@@ -23,6 +24,8 @@ func (r *reader) definition(f field) agent.Definition {
 		"executor":        enum(r, &d.Executor, []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming}),
 		"resume":          enum(r, &d.Resume, []agent.ResumeMode{agent.ResumeEach, agent.ResumeAllAnswered}, "batch_all"),
 		"textBesideCalls": enum(r, &d.TextBesideCalls, []agent.TextBeside{agent.TextBesideKeep, agent.TextBesideDrop}),
+		"corrections":     enum(r, &d.Corrections, []agent.CorrectionMode{agent.CorrectionsPersist, agent.CorrectionsEphemeral}),
+		"output":          r.output(&d.Output),
 	})
 	return d
 }
@@ -71,8 +74,37 @@ func (r *reader) limits(l *agent.Limits) read {
 	return func(f field) {
 		r.mapping(f, map[string]read{
 			"interactions": r.whole(&l.Interactions),
-			"onLimit":      enum(r, &l.OnLimit, []agent.OnLimit{agent.OnLimitError, agent.OnLimitStop}, "summarise"),
+			"grace":        r.whole(&l.Grace),
+			"onLimit":      enum(r, &l.OnLimit, []agent.OnLimit{agent.OnLimitError, agent.OnLimitStop, agent.OnLimitSummarise}),
 		})
+	}
+}
+
+func (r *reader) output(o *agent.Output) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"format":  enum(r, &o.Format, []agent.OutputKind{agent.OutputText, agent.OutputJSON}),
+			"schema":  r.outputSchema(&o.Schema),
+			"history": r.boolean(&o.History),
+		})
+	}
+}
+
+// outputSchema reads a schema, or null for none. What is wrong with it as a schema is told here: the core checks its form alone.
+func (r *reader) outputSchema(dst *json.RawMessage) read {
+	return func(f field) {
+		switch f.kind {
+		case kindNull:
+			return
+		case kindMapping:
+		default:
+			r.wrong(f, "a JSON Schema, a mapping")
+			return
+		}
+		*dst = f.json()
+		if _, err := tool.CompileSchema(*dst); err != nil {
+			r.add(f.path, err.Error())
+		}
 	}
 }
 

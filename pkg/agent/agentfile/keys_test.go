@@ -24,7 +24,8 @@ var working = map[string]string{
 	"permission.rules[].expires": "1h", "permission.rules[].note": "other", "permission.rules[].when[].path": "/other",
 	"permission.rules[].when[].eq": "1", "permission.rules[].when[].ne": "1", "permission.rules[].when[].gt": "1", "permission.rules[].when[].gte": "1",
 	"permission.rules[].when[].lt": "1", "permission.rules[].when[].lte": "1", "permission.rules[].when[].in": "[1]", "permission.rules[].when[].matches": "x",
-	"limits.interactions": "7", "limits.onLimit": "stop",
+	"limits.interactions": "7", "limits.grace": "2", "limits.onLimit": "stop",
+	"corrections": "ephemeral", "output.format": "json", "output.schema": "{type: array}", "output.history": "true",
 	"batch": "first", "executor": "sequential", "resume": "all_answered", "textBesideCalls": "drop",
 }
 
@@ -114,7 +115,6 @@ func TestLaterValues(t *testing.T) {
 		"tools[].kind":     {"mcp", "service", "lambda", "http", "agent"},
 		"permission.mode":  {"advisory"},
 		"permission.scope": {"tool"},
-		"limits.onLimit":   {"summarise"},
 		"resume":           {"batch_all"},
 	} {
 		for _, value := range values {

@@ -133,6 +133,16 @@ func (r *reader) duration(dst *time.Duration) read {
 	}
 }
 
+func (r *reader) boolean(dst *bool) read {
+	return func(f field) {
+		if f.kind != kindBool {
+			r.wrong(f, "true or false")
+			return
+		}
+		*dst = f.node.text == "true"
+	}
+}
+
 func (r *reader) raw(dst *json.RawMessage) read { return func(f field) { *dst = f.json() } }
 
 // enum reads one of the words that work; later are words of the fixed form that don't yet.

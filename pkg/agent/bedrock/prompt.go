@@ -26,6 +26,7 @@ type prompt struct {
 }
 
 func newPrompt(r agent.Request) (prompt, error) {
+	r = r.WithNotices()
 	p := prompt{model: aws.String(r.Model.ID), system: system(r.System), inference: inference(r.Model)}
 	var err error
 	if p.messages, err = conversation(r.Model.ID, r.Messages); err != nil {

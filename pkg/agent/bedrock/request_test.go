@@ -71,6 +71,21 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// Converse cannot be asked for JSON of any form, so the system text asks; a used up quota is told to the model twice.
+func TestNotices(t *testing.T) {
+	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, System: "Be brief.", Messages: []agent.Message{ask("Hi")}, Output: agent.OutputFormat{JSON: true}, Exhausted: true}
+	var got struct {
+		System   []struct{ Text string }
+		Messages []struct{ Content []struct{ Text string } }
+	}
+	require.NoError(t, json.Unmarshal(sent(t, Config{}, r).Body, &got))
+	require.Len(t, got.System, 1)
+	require.Regexp(t, `^Be brief\.\n\nYou have used up .*\n\nGive your final answer as one JSON value`, got.System[0].Text)
+	require.Len(t, got.Messages, 1)
+	require.Len(t, got.Messages[0].Content, 2)
+	require.Regexp(t, `^You have used up `, got.Messages[0].Content[1].Text)
+}
+
 func TestSmallestRequest(t *testing.T) {
 	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, System: " \n", Messages: []agent.Message{ask("a")}}
 	require.Equal(t, `{"messages":[{"content":[{"text":"a"}],"role":"user"}]}`, string(sent(t, Config{}, r).Body))

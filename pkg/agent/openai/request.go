@@ -98,6 +98,7 @@ func format(f agent.OutputFormat) *chatFormat {
 
 // encode writes a request's body.
 func encode(r agent.Request) ([]byte, error) {
+	r = r.WithNotices()
 	messages, err := conversation(r.System, r.Messages)
 	if err != nil {
 		return nil, err

@@ -47,6 +47,20 @@ func TestOutputFormat(t *testing.T) {
 	}
 }
 
+// The object form is refused unless the conversation speaks of JSON, and a used up quota is told to the model twice.
+func TestNotices(t *testing.T) {
+	r := agent.Request{System: "Be brief.", Messages: []agent.Message{ask("Hi")}, Output: agent.OutputFormat{JSON: true}, Exhausted: true}
+	body, err := encode(r)
+	require.NoError(t, err)
+	var got struct {
+		Messages []struct{ Role, Content string }
+	}
+	require.NoError(t, json.Unmarshal(body, &got))
+	require.Len(t, got.Messages, 2)
+	require.Regexp(t, `^Be brief\.\n\nYou have used up .*\n\nGive your final answer as one JSON value`, got.Messages[0].Content)
+	require.Regexp(t, `^Hi\s+You have used up `, got.Messages[1].Content)
+}
+
 func TestRequest(t *testing.T) {
 	var got []byte
 	var header http.Header

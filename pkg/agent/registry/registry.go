@@ -43,6 +43,11 @@ func (r *Registry) Add(d agent.Definition) error {
 	if err := d.Check(); err != nil {
 		return fmt.Errorf("register agent %s: %w", d.Name, err)
 	}
+	if d.Output.Schema != nil {
+		if _, err := tool.CompileSchema(d.Output.Schema); err != nil {
+			return fmt.Errorf("register agent %s: output.schema: %w", d.Name, err)
+		}
+	}
 	if _, taken := r.agents[d.Name]; taken {
 		return fmt.Errorf("register agent %s: the name is taken", d.Name)
 	}

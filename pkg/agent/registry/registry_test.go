@@ -91,7 +91,12 @@ func TestAddRefuses(t *testing.T) {
 	r := registry.Must(registry.New())
 	require.ErrorContains(t, r.Add(agent.Definition{Name: "Bad Name"}), "register agent Bad Name")
 	require.Empty(t, r.Agents())
-	_, err := r.Read(fstest.MapFS{}, "gone/agent.yaml")
+	d, err := agent.Definition{Name: "a", System: "s", Model: agent.ModelSpec{Provider: "demo"},
+		Output: agent.Output{Format: agent.OutputJSON, Schema: json.RawMessage(`{"type":"objekt"}`)}}.Resolve()
+	require.NoError(t, err)
+	require.ErrorContains(t, r.Add(d), "register agent a: output.schema: compile schema: not a valid JSON Schema: at /type")
+	require.Empty(t, r.Agents())
+	_, err = r.Read(fstest.MapFS{}, "gone/agent.yaml")
 	require.ErrorContains(t, err, "gone/agent.yaml")
 }
 

@@ -276,6 +276,19 @@ func Validate(t agent.ToolSpec, args json.RawMessage) error {
 	return s.Validate(args)
 }
 
+// outputCheck checks values against the schema of the definition's output; without one every value fits. An error says that the schema
+// itself is broken.
+func outputCheck(def *agent.Definition) (func(value json.RawMessage) error, error) {
+	if def.Output.Schema == nil {
+		return func(json.RawMessage) error { return nil }, nil
+	}
+	s, err := tool.CompileSchema(def.Output.Schema)
+	if err != nil {
+		return nil, fmt.Errorf("the schema of the output is broken: %w", err)
+	}
+	return s.Validate, nil
+}
+
 // PinnedDefinitions reads definitions from blobs and keeps them.
 func PinnedDefinitions(blobs store.Blobs) Definitions {
 	var mu sync.Mutex

@@ -113,11 +113,15 @@ type turn struct {
 
 // infer asks the model and plans the reply's entry. A model error that outlived its retries is the run's end, as data.
 func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loaded, d *agent.Draft, a agent.Action) (*turn, error) {
+	fits, err := outputCheck(def)
+	if err != nil {
+		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, err.Error()))
+	}
 	req, system, err := agent.BuildRequest(def, &d.State, a)
 	if err != nil {
 		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, err.Error()))
 	}
-	if req.Messages, err = st.withBodies(ctx, &d.State); err != nil {
+	if req.Messages, err = st.withBodies(ctx, &d.State, req.Messages); err != nil {
 		return nil, err
 	}
 	reply, requests, err := st.Model.Ask(ctx, req)
@@ -130,7 +134,7 @@ func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loa
 	if err != nil {
 		return nil, fmt.Errorf("ask the model: %w", err)
 	}
-	if err := d.Add(agent.PlanReply(def, &d.State, reply, requests, system)); err != nil {
+	if err := d.Add(agent.Judge(def, agent.PlanReply(def, &d.State, reply, requests, system), fits)); err != nil {
 		return nil, err
 	}
 	d.Mark(agent.CheckpointAssistantTurn)
@@ -163,12 +167,12 @@ func (st *Stepper) commitTurn(ctx context.Context, inv Invocation, def *agent.De
 	return routeAfter(inv, def, &after, st.Clock.Now()), nil
 }
 
-// withBodies are the live messages with the bodies that blobs hold.
-func (p Ports) withBodies(ctx context.Context, s *agent.AgentState) ([]agent.Message, error) {
+// withBodies are the messages of a request to s's model with the bodies that blobs hold.
+func (p Ports) withBodies(ctx context.Context, s *agent.AgentState, messages []agent.Message) ([]agent.Message, error) {
 	if s.BlobMessages == 0 {
-		return s.Messages.All(), nil
+		return messages, nil
 	}
-	out := append([]agent.Message(nil), s.Messages.All()...)
+	out := append([]agent.Message(nil), messages...)
 	for i, m := range out {
 		r, ok := m.Block.(agent.ToolResult)
 		if !ok || r.Blob == "" {

@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Output is the form of what a run gives in the end.
+type Output struct {
+	Format  OutputKind      `json:"format"`            // "" = text
+	Schema  json.RawMessage `json:"schema,omitempty"`  // of the value where Format is json; nil = any value
+	History bool            `json:"history,omitempty"` // the conversation is part of the output
+}
+
+// OutputKind says what the model's last word has to be.
+type OutputKind string
+
+// Text is any text; JSON is one strict JSON value that fits the schema, with nothing around it.
+const (
+	OutputText OutputKind = "text"
+	OutputJSON OutputKind = "json"
+)
+
+// CorrectionMode says where the model is told that its last word was refused.
+type CorrectionMode string
+
+// In the conversation, for good, or in the next request alone. "" = persist.
+const (
+	CorrectionsPersist   CorrectionMode = "persist"
+	CorrectionsEphemeral CorrectionMode = "ephemeral"
+)
+
+// Correction is why a reply without calls did not end the run. The verdict is committed with the reply, so that a fold never
+// judges again.
+type Correction struct {
+	// Lifecycle is that of the inference in which the model is told. "" = none will be: a forced summary is not corrected.
+	Lifecycle Lifecycle `json:"lifecycle,omitempty"`
+	Text      string    `json:"text"`
+	Ephemeral bool      `json:"ephemeral,omitempty"` // the next request alone holds the text; the conversation does not
+}
+
+// owed reports whether the model is still to be told.
+func (c *Correction) owed() bool { return c != nil && c.Lifecycle != "" }
+
+// outputLimits bounds a JSON output so that the reply and the end that repeats it fit into one entry.
+var outputLimits = JSONLimits{Bytes: 128 << 10}
+
+// asked is the form that the model is asked for.
+func (o Output) asked(name string) OutputFormat {
+	if o.Format != OutputJSON {
+		return OutputFormat{}
+	}
+	return OutputFormat{JSON: true, Schema: o.Schema, Name: name}
+}
+
+// Judge says whether a planned reply may end the run, and puts it into the fact where it may not. valid checks a value against the
+// definition's output schema; its error is for the model to read. Only a definition whose output is JSON refuses anything; replies with
+// calls end nothing and are not judged.
+func Judge(d *Definition, e Replied, valid func(value json.RawMessage) error) Replied {
+	if d.Output.Format != OutputJSON || len(e.Calls) > 0 {
+		return e
+	}
+	value, err := CompactJSON([]byte(e.Text), outputLimits)
+	if err != nil {
+		err = fmt.Errorf("it is not one JSON value: %w", err)
+	} else if err = valid(value); err != nil {
+		err = fmt.Errorf("it does not fit the schema:\n%w", err)
+	}
+	switch {
+	case err == nil:
+	case e.Summary:
+		e.Correction = &Correction{Text: err.Error()}
+	default:
+		e.Correction = &Correction{
+			Lifecycle: LifecycleOutputError, Text: textOutputRefused(err, d.Output.Schema), Ephemeral: d.Corrections == CorrectionsEphemeral,
+		}
+		if strings.TrimSpace(e.Text) == "" { // seed 000 keeps a turn of the model's here, too
+			e.Text = textNoReply
+		}
+	}
+	return e
+}
+
+// naturalEnd ends a run whose model has said its last word.
+func naturalEnd(d *Definition, s *AgentState) Finished {
+	end := Finished{Reason: ReasonNaturalEnd, Output: textOutput(lastReply(s)), History: d.Output.History}
+	if d.Output.Format != OutputJSON {
+		return end
+	}
+	if s.Correction != nil {
+		return Fail(CodeInteractionsExhausted,
+			fmt.Sprintf("the run used all of its %d interactions, and its summary is not the output that was asked for: %s", s.Interactions.Max, s.Correction.Text))
+	}
+	value, err := CompactJSON([]byte(lastReply(s)), outputLimits)
+	if err != nil { // Judge lets nothing else through
+		return Fail(CodeInternal, "the run's output is not JSON: "+err.Error())
+	}
+	end.Output = value
+	return end
+}
+
+// lastReply is the text the model ended with, "" when it said nothing: all texts of its newest turn. Reasoning is no part of it, but
+// may stand within it.
+func lastReply(s *AgentState) string {
+	all, text := s.Messages.All(), ""
+	for i := len(all) - 1; i >= 0 && all[i].Role == RoleAssistant && all[i].Source.sameEvent(all[len(all)-1].Source); i-- {
+		switch b := all[i].Block.(type) {
+		case Text:
+			text = b.Text + text
+		case ToolUse:
+			return ""
+		}
+	}
+	return text
+}
+
+func textOutput(text string) json.RawMessage {
+	out, err := json.Marshal(text)
+	if err != nil { // a string always marshals
+		return json.RawMessage(`""`)
+	}
+	return out
+}
