@@ -107,7 +107,10 @@ func shared(t require.TestingT, s AgentState) string {
 	if s.Queued == nil {
 		s.Queued = []queued{}
 	}
-	trace := *s.Trace
+	var trace Trace
+	if s.Trace != nil {
+		trace = *s.Trace
+	}
 	s.Trace = nil
 	return fmt.Sprintf("%+v %+v %v %s %s %v", s, trace, sources, messages, live, head)
 }
