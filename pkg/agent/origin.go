@@ -168,8 +168,8 @@ func (s *AgentState) anew(c Call) (Call, error) {
 	return n, n.move("run_started", StatusNew)
 }
 
-// inDoubt is an open call that was entered in the other run. It may have happened, so nothing but a person's word lets it run again;
-// the tool is not asked, since it knows that attempt under the other run's key.
+// inDoubt is an open call that was entered in the other run, with the arguments it was entered with. It may have happened, so nothing but
+// a person's word lets it run again; the tool is not asked, since it knows that attempt under the other run's key.
 func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, error) {
 	if c.Status == StatusRunning {
 		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it was running"}
@@ -178,6 +178,7 @@ func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, 
 		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "its outcome is unknown and nobody is asked"}
 	}
 	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1}
+	n.EditedBy = c.Editor()
 	err := n.move("run_started", StatusNew, StatusRunning, StatusSuspended)
 	n.Wait = &Wait{For: ForOutcome, Approval: asked[0].Approval, Since: s.head.time, Expires: asked[0].Expires}
 	return n, asked[1:], err

@@ -266,8 +266,8 @@ func resultText(c agent.Call, content string, k kept) string {
 	if text == "" && len(k.media) > 0 {
 		text = agent.TextMedia(k.media)
 	}
-	if c.Grant != nil && c.Grant.Edited {
-		text = agent.TextEdited(c.Grant.By, string(c.Input)) + text
+	if by := c.Editor(); by != "" {
+		text = agent.TextEdited(by, string(c.Input)) + text
 	}
 	for _, notice := range k.notices {
 		if text != "" {

@@ -380,3 +380,39 @@ func TestForkWithAnotherModel(t *testing.T) {
 		require.Equal(t, "demo", def.Model.Provider)
 	})
 }
+
+// A8: a person changed what was lost in the parent. What runs again in the fork is what that person made of it, and the model, whose own
+// words say something else, is told so; also where the fork's own approval changes nothing.
+func TestForkInDoubtOfAnEditedCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		parked := w.parkedRun()
+		_, err := w.desk().Decide(w.ctx, approval.Request{
+			Tenant: tenant, ID: w.call("c1").Wait.Approval, Action: approval.Edit, Args: []byte(`{"amount":5}`), By: ana,
+		})
+		require.NoError(t, err)
+		ctx, dies := context.WithCancel(w.ctx)
+		w.tool("refund").inside(dies)
+		_, err = w.batch().Run(ctx, w.inv(parked.Woken))
+		require.Error(t, err)
+		require.Equal(t, runtime.NextStep, w.batchRun(0).Next)
+
+		w.model.replies = nil
+		for _, key := range []string{"fork", "fork of the fork"} {
+			w.follow(w.fork(ptr(w.state()).Seq(), key))
+			require.Equal(t, runtime.NextWait, w.drive(0).Next)
+		}
+		waiting := w.state()
+		_, err = w.desk().Settle(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
+		require.NoError(t, err)
+		r := w.drive(waiting.WaitSeq)
+		require.Equal(t, runtime.NextWait, r.Next)
+		a, err := approval.Get(w.ctx, w.table, tenant, w.call("c1").Wait.Approval)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"amount":5}`, string(a.Args), "people see what would run")
+		_, err = w.decide("c1", approval.Approve)
+		require.NoError(t, err)
+		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		require.JSONEq(t, `{"amount":5}`, string(w.tool("refund").entered[1].Args))
+		require.Contains(t, w.call("c1").Result.Content, agent.TextEdited("user:ana", `{"amount":5}`))
+	})
+}
