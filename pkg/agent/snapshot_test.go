@@ -168,3 +168,12 @@ func TestBodiesOfAnAnswer(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, picture, body)
 }
+
+// Whatever stands at the same place of another run's journal is another body.
+func TestRestoreTakesNoBodyOfAnotherRun(t *testing.T) {
+	entries := []Entry{{Events: []Event{InputReceived{Blocks: []UserBlock{{Text{"mine"}}}}}}}
+	_, ok := bodyAt(entries, Source{})
+	require.True(t, ok)
+	_, ok = bodyAt(entries, Source{Run: "r1"})
+	require.False(t, ok)
+}
