@@ -184,12 +184,8 @@ func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, 
 	return n, asked[1:], err
 }
 
-// inherits reports whether the conversation, or what waits to enter it, still has bodies that another run's journal holds.
+// inherits reports whether the conversation still has bodies that another run's journal holds. Results that are not said yet, and users
+// who wait for them, are that run's only while a call is open whose own words are such a body.
 func (s *AgentState) inherits() bool {
-	if s.From == nil {
-		return false
-	}
-	return slices.ContainsFunc(s.Messages.All(), func(m Message) bool { return m.Source.Run != "" }) ||
-		slices.ContainsFunc(s.Queued, func(q queued) bool { return q.source.Run != "" }) ||
-		slices.ContainsFunc(s.Live, func(c Call) bool { return c.Result != nil && !c.Result.Shown && c.Result.source.Run != "" })
+	return s.From != nil && slices.ContainsFunc(s.Messages.All(), func(m Message) bool { return m.Source.Run != "" })
 }
