@@ -35,6 +35,17 @@ func (w *world) fork(at int64, key string) (agent.AgentState, error) {
 	return w.starter().Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: at, Key: key})
 }
 
+// interrupt lets the invocation die within a tool whose call c1 is owed: somebody must say what became of it.
+func (w *world) interrupt(tool string, woken int64) {
+	w.t.Helper()
+	ctx, dies := context.WithCancel(w.ctx)
+	w.tool(tool).inside(dies)
+	_, err := w.batch().Run(ctx, w.inv(woken))
+	require.Error(w.t, err)
+	require.Equal(w.t, runtime.NextStep, w.batchRun(0).Next)
+	require.Equal(w.t, agent.ForOutcome, w.call("c1").Wait.For)
+}
+
 // said are the texts of a request, with how often each has been seen.
 func said(r agent.Request) map[string]int64 {
 	out := map[string]int64{}
@@ -237,12 +248,7 @@ func TestForkInDoubt(t *testing.T) {
 		w.model.replies = []agent.Reply{calls("pay c1"), {Text: "Paid."}}
 		w.start()
 		w.step(0)
-		ctx, dies := context.WithCancel(w.ctx)
-		w.tool("pay").inside(dies)
-		_, err := w.batch().Run(ctx, w.inv(0))
-		require.Error(t, err)
-		require.Equal(t, runtime.NextStep, w.batchRun(0).Next)
-		require.Equal(t, agent.ForOutcome, w.call("c1").Wait.For)
+		w.interrupt("pay", 0)
 		require.Equal(t, 1, w.tool("pay").times())
 
 		w.model.replies = nil
@@ -274,12 +280,7 @@ func TestForkInDoubtOfAnApprovedCall(t *testing.T) {
 		parked := w.parkedRun()
 		_, err := w.decide("c1", approval.Approve)
 		require.NoError(t, err)
-		ctx, dies := context.WithCancel(w.ctx)
-		w.tool("refund").inside(dies)
-		_, err = w.batch().Run(ctx, w.inv(parked.Woken))
-		require.Error(t, err)
-		require.Equal(t, runtime.NextStep, w.batchRun(0).Next)
-		require.Equal(t, agent.ForOutcome, w.call("c1").Wait.For)
+		w.interrupt("refund", parked.Woken)
 
 		w.model.replies = nil
 		w.follow(w.fork(ptr(w.state()).Seq(), "f"))
@@ -390,11 +391,7 @@ func TestForkInDoubtOfAnEditedCall(t *testing.T) {
 			Tenant: tenant, ID: w.call("c1").Wait.Approval, Action: approval.Edit, Args: []byte(`{"amount":5}`), By: ana,
 		})
 		require.NoError(t, err)
-		ctx, dies := context.WithCancel(w.ctx)
-		w.tool("refund").inside(dies)
-		_, err = w.batch().Run(ctx, w.inv(parked.Woken))
-		require.Error(t, err)
-		require.Equal(t, runtime.NextStep, w.batchRun(0).Next)
+		w.interrupt("refund", parked.Woken)
 
 		w.model.replies = nil
 		for _, key := range []string{"fork", "fork of the fork"} {
