@@ -23,6 +23,16 @@ type Call struct {
 	Wait   *Wait  // while Suspended
 	Grant  *Grant // what lets it run, once approved
 	Result *Result
+
+	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
+}
+
+// Editor is the person whose arguments Input holds (A8); "" where they are the model's own.
+func (c Call) Editor() string {
+	if c.Grant != nil && c.Grant.Edited {
+		return c.Grant.By
+	}
+	return c.EditedBy
 }
 
 // CallReason says why a call failed or was cancelled.

@@ -179,6 +179,15 @@ func MarshalVerbatim(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
+// StoredLen is the length of text as it stands in an entry, a JSON string: control characters take six bytes.
+func StoredLen(text string) int {
+	b, err := MarshalVerbatim(text)
+	if err != nil { // a string always marshals
+		return 6 * len(text)
+	}
+	return len(b)
+}
+
 // UnmarshalEntry reads the stored form. A form newer than this code is an error that says so.
 func UnmarshalEntry(data []byte) (Entry, error) {
 	var f entryForm

@@ -19,6 +19,7 @@ type world struct {
 	inputs    int           // user messages after the first
 	handovers int64
 	plugins   bool // a plugin may give a call's result without running it
+	thinks    bool // the model may say what it thinks, beside what it says or with nothing beside it
 	tightens  bool // policy may be tightened between a decision and the claim (A17)
 }
 
@@ -246,9 +247,12 @@ func (w *world) inferred(s *AgentState) []step {
 			steps = append(steps, step{name: "text and end", writer: "w1", events: []Event{e, Finished{Reason: ReasonNaturalEnd, Output: textOutput(text)}}})
 		}
 	}
+	if w.thinks {
+		steps = append(steps, step{name: "thoughts alone", writer: "w1", events: []Event{reply(Reply{Reasoning: thoughts(1)})}})
+	}
 	for _, calls := range w.replies {
 		if s.Settled.Len()+len(s.Live)+len(calls) <= w.maxCalls {
-			steps = append(steps, step{name: "calls", writer: "w1", events: []Event{reply(Reply{Text: "Wait.", Calls: calls})}})
+			steps = append(steps, step{name: "calls", writer: "w1", events: []Event{reply(Reply{Text: "Wait.", Calls: calls, Reasoning: w.thoughts(3)})}})
 		}
 	}
 	return steps
@@ -263,6 +267,22 @@ func (w *world) said() []string {
 
 // worldFits stands for the schema check of outputs.
 func worldFits(value json.RawMessage) error { return worldValid(ToolSpec{}, value) }
+
+func (w *world) thoughts(n int) []ReplyReasoning {
+	if !w.thinks {
+		return nil
+	}
+	return thoughts(n)
+}
+
+// thoughts are the first n of: before everything, within the text, behind the first call.
+func thoughts(n int) []ReplyReasoning {
+	return []ReplyReasoning{
+		{Reasoning: Reasoning{Text: "Hm.", Signature: "s", Provider: "bedrock", Model: "m"}},
+		{Reasoning: Reasoning{Redacted: []byte{0, 255}, Provider: "bedrock", Model: "m"}, AfterText: 2},
+		{Reasoning: Reasoning{Text: "So.", Provider: "openai", Model: "m"}, AfterCalls: 1},
+	}[:n]
+}
 
 // carriedOut is what may become of a call that Next wants carried out.
 func (w *world) carriedOut(s *AgentState, c Call) []step {
@@ -334,6 +354,7 @@ func smallWorlds() []world {
 		{name: "a summary", def: worldDefinition(sums), replies: [][]ReplyCall{ask("look"), ask("wire")}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "one gated call", def: worldDefinition(), replies: [][]ReplyCall{ask("wire"), ask("peek")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true, tightens: true},
 		{name: "one claimed call", def: worldDefinition(stops), replies: [][]ReplyCall{ask("pay_now")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true},
+		{name: "one that thinks", def: worldDefinition(), replies: [][]ReplyCall{ask("wire", "look")}, maxCalls: 2, writers: one, inputs: 1, thinks: true},
 		{name: "two calls in one reply", def: worldDefinition(), replies: [][]ReplyCall{ask("look", "wire"), ask("pay_now", "look"), ask("wire", "ghost")}, maxCalls: 2, writers: one},
 		{name: "three calls in one reply", def: worldDefinition(), replies: [][]ReplyCall{ask("wire", "look", "pay_now")}, maxCalls: 3, writers: one},
 		{name: "two that wait", def: worldDefinition(answered), replies: [][]ReplyCall{ask("wire", "peek")}, maxCalls: 2, writers: one},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,10 +13,8 @@ import (
 
 // FuzzUnmarshalEntry: what can be read can be written, and reads as the same.
 func FuzzUnmarshalEntry(f *testing.F) {
-	for _, g := range goldens {
-		for _, line := range linesOf(f, g.journal) {
-			f.Add(line)
-		}
+	for _, line := range everyGoldenLine(f) {
+		f.Add(line)
 	}
 	f.Add([]byte(`{"v":2,"s":0,"w":"w","t":0,"e":[]}`))
 	f.Add([]byte(`{"v":1,"s":0,"w":"w","t":0,"e":[{"parked":{},"resumed":{}}]}`))
@@ -149,6 +148,17 @@ var fuzzScripts = []string{
 
 // goldenLines are the entries of the stored journal.
 func goldenLines(t require.TestingT) [][]byte { return linesOf(t, goldenJournal) }
+
+// everyGoldenLine is every stored entry.
+func everyGoldenLine(t require.TestingT) [][]byte {
+	files, err := filepath.Glob(golden + "*.jsonl")
+	require.NoError(t, err)
+	var out [][]byte
+	for _, file := range files {
+		out = append(out, linesOf(t, file)...)
+	}
+	return out
+}
 
 func linesOf(t require.TestingT, file string) [][]byte {
 	data, err := os.ReadFile(file)

@@ -15,37 +15,33 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files that are generated; stored journals are only ever added")
 
-const goldenJournal = "testdata/journal-v1.jsonl"
+const (
+	golden        = "testdata/journal-v1"
+	goldenJournal = golden + ".jsonl"
+)
 
-// goldens are stored journals and what they were folded to when they were written.
-var goldens = []struct {
-	journal, state string
-	run            func() [][]Event
-}{
-	{goldenJournal, "testdata/journal-v1.state.json", goldenRun},
-	{"testdata/journal-v1-reasoning.jsonl", "testdata/journal-v1-reasoning.state.json", goldenReasoning},
-	{"testdata/journal-v1-output.jsonl", "testdata/journal-v1-output.state.json", goldenOutput},
-}
+// goldens are stored journals by the name of their files: <name>.jsonl, and <name>.state.json, what that was folded to when it was written.
+var goldens = map[string]func() [][]Event{golden: goldenRun, golden + "-reasoning": goldenReasoning, golden + "-output": goldenOutput}
 
 // TestStoredJournalStillFolds is invariant 9: a journal that an earlier version wrote folds to a state whose fields known at
 // that time are equal. The files are never rewritten; a new form gets new ones.
 func TestStoredJournalStillFolds(t *testing.T) {
-	for _, g := range goldens {
+	for name, run := range goldens {
 		if *update {
-			addGolden(t, g.journal, g.state, g.run())
+			addGolden(t, name, AgentState{}, run())
 		}
-		var entries []Entry
-		for _, line := range linesOf(t, g.journal) {
-			e, err := UnmarshalEntry(line)
-			require.NoError(t, err)
-			entries = append(entries, e)
-		}
-		got, err := json.Marshal(fold(t, AgentState{}, entries))
-		require.NoError(t, err)
-		want, err := os.ReadFile(g.state)
-		require.NoError(t, err)
-		requireKnownFields(t, g.journal, decoded(t, want), decoded(t, got))
+		requireGoldenState(t, name, fold(t, AgentState{}, unmarshalled(t, linesOf(t, name+".jsonl"))))
 	}
+}
+
+// requireGoldenState wants a journal's state to be what it was when its files were written.
+func requireGoldenState(t *testing.T, name string, s AgentState) {
+	t.Helper()
+	got, err := json.Marshal(s)
+	require.NoError(t, err)
+	want, err := os.ReadFile(name + ".state.json")
+	require.NoError(t, err)
+	requireKnownFields(t, name, decoded(t, want), decoded(t, got))
 }
 
 // TestStoredJournalHasEveryEvent, or what it proves is less than it says.
@@ -95,19 +91,20 @@ func decoded(t *testing.T, raw []byte) any {
 	return v
 }
 
-// addGolden writes a journal's files if there are none.
-func addGolden(t *testing.T, journalFile, stateFile string, run [][]Event) {
+// addGolden writes a journal's files if there are none: what follows the seed, entry by entry.
+func addGolden(t *testing.T, name string, seed AgentState, run [][]Event) {
 	t.Helper()
-	if _, err := os.Stat(journalFile); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(name + ".jsonl"); !errors.Is(err, fs.ErrNotExist) {
 		require.NoError(t, err)
 		return
 	}
 	var journal bytes.Buffer
-	var s AgentState
+	s := seed
 	for _, events := range run {
 		d := NewDraft(s, "w1", worldTime(s.Entries))
 		require.NoError(t, d.Add(events...))
 		d.Mark(kindsOf(d.Entry.Events)...)
+		require.NoError(t, d.Snap())
 		raw, err := MarshalEntry(d.Entry)
 		require.NoError(t, err)
 		journal.Write(append(raw, '\n'))
@@ -115,9 +112,9 @@ func addGolden(t *testing.T, journalFile, stateFile string, run [][]Event) {
 	}
 	state, err := json.MarshalIndent(s, "", "  ")
 	require.NoError(t, err)
-	require.NoError(t, os.MkdirAll(filepath.Dir(journalFile), 0o755))
-	require.NoError(t, os.WriteFile(journalFile, journal.Bytes(), 0o644))
-	require.NoError(t, os.WriteFile(stateFile, append(state, '\n'), 0o644))
+	require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	require.NoError(t, os.WriteFile(name+".jsonl", journal.Bytes(), 0o644))
+	require.NoError(t, os.WriteFile(name+".state.json", append(state, '\n'), 0o644))
 }
 
 // goldenRun is one run with every kind of event, entry by entry.

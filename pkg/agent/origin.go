@@ -168,8 +168,8 @@ func (s *AgentState) anew(c Call) (Call, error) {
 	return n, n.move("run_started", StatusNew)
 }
 
-// inDoubt is an open call that was entered in the other run. It may have happened, so nothing but a person's word lets it run again;
-// the tool is not asked, since it knows that attempt under the other run's key.
+// inDoubt is an open call that was entered in the other run, with the arguments it was entered with. It may have happened, so nothing but
+// a person's word lets it run again; the tool is not asked, since it knows that attempt under the other run's key.
 func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, error) {
 	if c.Status == StatusRunning {
 		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it was running"}
@@ -178,17 +178,14 @@ func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, 
 		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "its outcome is unknown and nobody is asked"}
 	}
 	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1}
+	n.EditedBy = c.Editor()
 	err := n.move("run_started", StatusNew, StatusRunning, StatusSuspended)
 	n.Wait = &Wait{For: ForOutcome, Approval: asked[0].Approval, Since: s.head.time, Expires: asked[0].Expires}
 	return n, asked[1:], err
 }
 
-// inherits reports whether the conversation, or what waits to enter it, still has bodies that another run's journal holds.
+// inherits reports whether the conversation still has bodies that another run's journal holds. Results that are not said yet, and users
+// who wait for them, are that run's only while a call is open whose own words are such a body.
 func (s *AgentState) inherits() bool {
-	if s.From == nil {
-		return false
-	}
-	return slices.ContainsFunc(s.Messages.All(), func(m Message) bool { return m.Source.Run != "" }) ||
-		slices.ContainsFunc(s.Queued, func(q queued) bool { return q.source.Run != "" }) ||
-		slices.ContainsFunc(s.Live, func(c Call) bool { return c.Result != nil && !c.Result.Shown && c.Result.source.Run != "" })
+	return s.From != nil && slices.ContainsFunc(s.Messages.All(), func(m Message) bool { return m.Source.Run != "" })
 }

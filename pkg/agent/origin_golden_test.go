@@ -1,11 +1,7 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"io/fs"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,20 +33,13 @@ func goldenChildren() map[string]struct {
 func TestStoredChildrenStillFold(t *testing.T) {
 	parent := unmarshalled(t, goldenLines(t))
 	for name, c := range goldenChildren() {
-		journal, state := "testdata/journal-v1-"+name+".jsonl", "testdata/journal-v1-"+name+".state.json"
-		past := fold(t, AgentState{}, parent[:c.at+1])
-		if _, err := os.Stat(journal); *update && errors.Is(err, fs.ErrNotExist) {
-			addGoldenChild(t, past, c.events, journal, state)
+		name, past := golden+"-"+name, fold(t, AgentState{}, parent[:c.at+1])
+		if *update {
+			addGolden(t, name, Seed(past), c.events)
 		}
-		raw, err := os.ReadFile(journal)
-		require.NoError(t, err)
-		s := fold(t, Seed(past), unmarshalled(t, bytes.Split(bytes.TrimSpace(raw), []byte("\n"))))
+		s := fold(t, Seed(past), unmarshalled(t, linesOf(t, name+".jsonl")))
 		require.NoError(t, wellFormedButEvicted(&s))
-		got, err := json.Marshal(s)
-		require.NoError(t, err)
-		want, err := os.ReadFile(state)
-		require.NoError(t, err)
-		requireKnownFields(t, name, decoded(t, want), decoded(t, got))
+		requireGoldenState(t, name, s)
 	}
 }
 
@@ -71,22 +60,4 @@ func unmarshalled(t *testing.T, lines [][]byte) []Entry {
 		require.NoError(t, err)
 	}
 	return out
-}
-
-func addGoldenChild(t *testing.T, past AgentState, events [][]Event, journal, state string) {
-	t.Helper()
-	var out bytes.Buffer
-	s := Seed(past)
-	for _, e := range events {
-		d := NewDraft(s, "w1", worldTime(100+s.Entries))
-		require.NoError(t, d.Add(e...))
-		raw, err := MarshalEntry(d.Entry)
-		require.NoError(t, err)
-		out.Write(append(raw, '\n'))
-		s = d.Committed()
-	}
-	shown, err := json.MarshalIndent(s, "", "  ")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(journal, out.Bytes(), 0o644))
-	require.NoError(t, os.WriteFile(state, append(shown, '\n'), 0o644))
 }

@@ -116,11 +116,13 @@ func requireOpenAnew(t require.TestingT, past, c *AgentState, more []Message) {
 			require.Equal(t, ForOutcome, is.Wait.For)
 			require.Equal(t, ApprovalID(childRun, was.ID, 1), is.Wait.Approval)
 			require.Nil(t, is.Grant)
+			require.Equal(t, []string{was.Editor(), string(was.Input)}, []string{is.Editor(), string(is.Input)}, "what was entered, and whose it is")
 		default:
 			require.Equal(t, StatusNew, is.Status)
 			require.Nil(t, is.Grant)
 			require.Zero(t, is.Asks)
 			require.Equal(t, string(useOf(past, was.ID).Input), string(is.Input), "an edit is not inherited")
+			require.Empty(t, is.Editor())
 		}
 	}
 	queuedLeft := len(c.Queued)
@@ -169,7 +171,7 @@ func TestContinuationTakesTheConversationOver(t *testing.T) {
 func TestChildrenGoOn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, journal := randomJournal(t)
-		past := fold(t, AgentState{}, journal)
+		past := fold(t, AgentState{}, journal[:rapid.IntRange(1, len(journal)).Draw(t, "cut")])
 		var from Origin
 		var err error
 		if rapid.Bool().Draw(t, "continue") {
@@ -188,6 +190,7 @@ func TestChildrenGoOn(t *testing.T) {
 		s := c
 		for n := rapid.IntRange(1, 20).Draw(t, "entries"); n > 0 && s.Status != RunDone; n-- {
 			d := randomEntry(t, w, s)
+			require.NoError(t, entersOnce(s, d.Entry))
 			entries, s = append(entries, d.Entry), d.Committed()
 			require.NoError(t, wellFormed(&s))
 			require.NoError(t, (&explorer{w: w}).nextFits(&s))
@@ -203,6 +206,22 @@ func TestChildrenGoOn(t *testing.T) {
 			}
 		}
 	})
+}
+
+// entersOnce: no fact of the entry enters a tool that it may not, or touches a call that is settled.
+func entersOnce(s AgentState, e Entry) error {
+	for i, ev := range e.Events {
+		s.head = entryHead{seq: e.Seq, event: i, writer: e.Writer, time: e.Time}
+		next, err := Apply(s, ev)
+		if err == nil {
+			err = sameOnceSettled(&s, &next, ev)
+		}
+		if err != nil {
+			return err
+		}
+		s = next
+	}
+	return nil
 }
 
 // No decision on a request of the parent settles or lets run a call of the child.
@@ -322,6 +341,7 @@ func TestRestoreOfAChildIsItsFold(t *testing.T) {
 		from, err := ForkFrom(&past, childRun, worldTime(1000))
 		require.NoError(t, err)
 		l := &snapRun{t: t, at: worldTime(1000), s: begun(t, past, from)}
+		require.Equal(t, []any{past.EvictedMessages, past.Summary}, []any{l.s.EvictedMessages, l.s.Summary}, "what has left is the child's past, too: it makes ids of its own")
 		l.entries = []Entry{{Events: []Event{RunStarted{From: &from}}}}
 		for i := range rapid.IntRange(1, 12).Draw(t, "more rounds") {
 			l.round(int64(i + 1))

@@ -20,7 +20,7 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 	}
 	e := Replied{
 		Inference: s.Inferences + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output,
-		Text: r.Text, Stop: r.StopReason, System: systemDigest, Summary: summary,
+		Text: validText(r.Text), Stop: r.StopReason, System: systemDigest, Summary: summary,
 	}
 	if summary && e.Text == "" && d.Output.Format != OutputJSON {
 		e.Static = textNoSummary
@@ -54,7 +54,7 @@ func minted(id string, inference int64) bool {
 }
 
 func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {
-	p := RepliedCall{ID: id, Name: c.Name, Input: safeInput(c.Input)}
+	p := RepliedCall{ID: id, Name: validText(c.Name), Input: safeInput(c.Input)}
 	if t, ok := d.ToolByModelName(c.Name); ok {
 		p.Effect = t.Effect
 		if t.Name != c.Name {
@@ -73,9 +73,11 @@ func safeInput(raw json.RawMessage) json.RawMessage {
 	if ok, err := CompactJSON(raw, JSONLimits{}); err == nil {
 		return ok
 	}
-	text := strings.ToValidUTF8(string(raw[:min(len(raw), 4096)]), "\uFFFD")
-	return textOutput(text)
+	return textOutput(validText(string(raw[:min(len(raw), 4096)])))
 }
+
+// validText is text as it is stored, so that whoever plans with it and whoever reads it back have the same, to the byte.
+func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // chosen are the places of the calls that are carried out; the others vanish without a trace (seed 000, prioritizeToolCalls).
 func chosen(d *Definition, calls []ReplyCall) []int {

@@ -201,10 +201,10 @@ func (s *AgentState) placeResult(r resultForm) {
 	}
 }
 
-// bodyAt finds the block that a source names.
+// bodyAt finds the block that a source names, which is none of another run's.
 func bodyAt(entries []Entry, from Source) (Block, bool) {
 	i := from.Seq - entries[0].Seq
-	if i < 0 || i >= int64(len(entries)) || from.Event >= len(entries[i].Events) {
+	if from.Run != "" || i < 0 || i >= int64(len(entries)) || from.Event >= len(entries[i].Events) {
 		return nil, false
 	}
 	return bodyIn(entries[i].Events[from.Event], from.Part)

@@ -172,10 +172,11 @@ func TestEvictedTakesOnlyWhatWasSeenAndOnce(t *testing.T) {
 	require.Equal(t, "a was said", again.Summary)
 }
 
-// Media that came with an answer stand in the answer, and are found there.
-func TestBodiesOfAnAnswer(t *testing.T) {
-	picture := Media{MediaType: "image/png", Blob: "b1"}
-	body, ok := bodyIn(Answered{Call: "c1", Media: []Media{picture}}, 1)
+// Whatever stands at the same place of another run's journal is another body.
+func TestRestoreTakesNoBodyOfAnotherRun(t *testing.T) {
+	entries := []Entry{{Events: []Event{InputReceived{Blocks: []UserBlock{{Text{"mine"}}}}}}}
+	_, ok := bodyAt(entries, Source{})
 	require.True(t, ok)
-	require.Equal(t, picture, body)
+	_, ok = bodyAt(entries, Source{Run: "r1"})
+	require.False(t, ok)
 }

@@ -10,6 +10,9 @@ import (
 // string, json.Number, []any and map[string]any. Plain data has no methods but json.Number's String, Int64 and Float64. Every
 // function but js and call is there.
 //
+// As in the original a json.Number is text: it is true even if it is 0, lt and gt compare two of them as words, and comparing one with a
+// number is an error. {{if gt .Input.amount.Int64 100}} compares numbers.
+//
 // It exists because text/template looks methods up by names it computes, and a program with such a look-up keeps every exported
 // method of every type it links: bootstraps would be twice their size (ADR 0015). A differential test holds it to the original.
 //

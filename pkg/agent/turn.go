@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"encoding/base64"
+	"slices"
 	"sort"
 	"unicode/utf8"
 )
 
-// maxReasoning bounds a reply's reasoning, in bytes, so that the entry it is in can be stored.
+// maxReasoning bounds a reply's reasoning, in bytes as they are stored, so that the entry it is in can be.
 const maxReasoning = 192 << 10
 
 // plannedReasoning places a reply's reasoning among the text and the calls that are kept of it; kept are the places of those calls
@@ -15,14 +17,14 @@ func plannedReasoning(all []ReplyReasoning, text string, kept []int) []RepliedRe
 	var out []RepliedReasoning
 	said, asked, size := 0, 0, 0
 	for _, r := range all {
-		if r.empty() || !utf8.ValidString(r.Text) || !utf8.ValidString(r.Signature) {
+		if r.empty() || !r.isText() {
 			continue
 		}
-		if size += len(r.Text) + len(r.Signature) + len(r.Redacted); size > maxReasoning {
+		if size += r.storedSize(); size > maxReasoning {
 			return nil
 		}
 		said, asked = max(said, runeStart(text, r.AfterText)), max(asked, sort.SearchInts(kept, r.AfterCalls))
-		if asked > 0 {
+		if asked > 0 || r.AfterCalls > 0 { // behind a call that is dropped, too, is behind all of the text
 			said = len(text)
 		}
 		out = append(out, RepliedReasoning{
@@ -30,6 +32,16 @@ func plannedReasoning(all []ReplyReasoning, text string, kept []int) []RepliedRe
 		})
 	}
 	return out
+}
+
+// isText reports whether all of r that is text can be stored as it is.
+func (r Reasoning) isText() bool {
+	return !slices.ContainsFunc([]string{r.Text, r.Signature, r.Provider, r.Model}, func(s string) bool { return !utf8.ValidString(s) })
+}
+
+// storedSize is how many bytes of an entry r takes, less what names it: what has to be escaped takes more than its length.
+func (r Reasoning) storedSize() int {
+	return StoredLen(r.Text) + StoredLen(r.Signature) + base64.StdEncoding.EncodedLen(len(r.Redacted))
 }
 
 // runeStart is n, or the nearest place before it where a text may be cut.

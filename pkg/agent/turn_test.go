@@ -63,6 +63,8 @@ func TestReasoningKeepsItsPlace(t *testing.T) {
 			Reply{Text: "xyz", Calls: calls, Reasoning: []ReplyReasoning{at(thought("1"), 2, 0)}}, "thought 1, call a, call b"},
 		{"a call before it is dropped", Definition{Batch: BatchHighestPriority, Tools: []ToolSpec{look, wire}, TextBesideCalls: TextBesideKeep},
 			Reply{Text: "xy", Calls: calls, Reasoning: []ReplyReasoning{at(thought("1"), 1, 0), at(thought("2"), 2, 1)}}, "text x, thought 1, text y, thought 2, call b"},
+		{"behind a dropped call is behind the text", Definition{Batch: BatchHighestPriority, Tools: []ToolSpec{look, wire}, TextBesideCalls: TextBesideKeep},
+			Reply{Text: "xy", Calls: calls, Reasoning: []ReplyReasoning{at(thought("1"), 0, 1)}}, "text xy, thought 1, call b"},
 		{"a call behind it is dropped", Definition{Batch: BatchFirst, TextBesideCalls: TextBesideKeep},
 			Reply{Calls: calls, Reasoning: []ReplyReasoning{at(thought("1"), 0, 1)}}, "call a, thought 1"},
 		{"places that make no sense", all, Reply{Text: "é", Calls: calls, Reasoning: []ReplyReasoning{at(thought("1"), 1, -1), at(thought("2"), 99, 99), at(thought("3"), -5, 0)}},
@@ -84,11 +86,48 @@ func TestReasoningKeepsItsPlace(t *testing.T) {
 }
 
 func TestTooMuchReasoningIsNotKept(t *testing.T) {
-	half := Reasoning{Text: strings.Repeat("x", maxReasoning/2)}
+	half := Reasoning{Text: strings.Repeat("x", maxReasoning/2-4)} // with the quotes of its text and its signature
 	s := plan(t, Definition{Batch: BatchAll}, Reply{Text: "x", Reasoning: []ReplyReasoning{at(half, 0, 0), at(half, 0, 0)}})
 	require.Equal(t, 4, s.Messages.Len())
 	s = plan(t, Definition{Batch: BatchAll}, Reply{Text: "x", Reasoning: []ReplyReasoning{at(half, 0, 0), at(half, 0, 0), at(thought("1"), 1, 0)}})
 	require.Equal(t, "text x", turnOf(s))
+}
+
+// Whatever bytes a model answers with, the fact of it can be stored, and whoever reads it back has what its writer had.
+func TestPropertyAnyReplyCanBeStored(t *testing.T) {
+	bytes := func(t *rapid.T, name string) string {
+		return string(rapid.SliceOfN(rapid.SampledFrom([]byte("a<\xc3\xa9\xff\xe2\x82\"\n\x00")), 0, 8).Draw(t, name))
+	}
+	d := Definition{Batch: BatchHighestPriority, Tools: []ToolSpec{{Name: "look", Priority: 1}}, TextBesideCalls: TextBesideKeep}
+	begun := started(t)
+	rapid.Check(t, func(t *rapid.T) {
+		r := Reply{Model: bytes(t, "model"), Text: bytes(t, "text"), StopReason: bytes(t, "stop")}
+		for range rapid.IntRange(0, 3).Draw(t, "calls") {
+			name := rapid.SampledFrom([]string{"look", bytes(t, "name")}).Draw(t, "tool")
+			r.Calls = append(r.Calls, ReplyCall{ID: bytes(t, "id"), Name: name, Input: json.RawMessage(bytes(t, "input"))})
+		}
+		for range rapid.IntRange(0, 4).Draw(t, "thoughts") {
+			r.Reasoning = append(r.Reasoning, ReplyReasoning{
+				Reasoning{Text: bytes(t, "thought"), Provider: bytes(t, "provider"), Redacted: append([]byte(nil), bytes(t, "redacted")...)},
+				rapid.IntRange(-1, 9).Draw(t, "after text"), rapid.IntRange(-1, 4).Draw(t, "after calls"),
+			})
+		}
+		s := begun
+		draft := NewDraft(s, "w1", worldTime(1))
+		require.NoError(t, draft.Add(PlanReply(&d, &s, r, 1, "")))
+		require.Equal(t, exact(t, draft.Committed()), exact(t, fold(t, s, stored(t, []Entry{draft.Entry}))))
+	})
+}
+
+// Reasoning is bounded as it is stored: what has to be escaped takes more room, and bytes are base64.
+func TestReasoningIsBoundedAsItIsStored(t *testing.T) {
+	for name, r := range map[string]Reasoning{
+		"text":     {Text: strings.Repeat("\x01", maxReasoning/3)},
+		"redacted": {Redacted: make([]byte, maxReasoning*7/8)},
+	} {
+		s := plan(t, Definition{Batch: BatchAll}, Reply{Text: "x", Reasoning: []ReplyReasoning{at(r, 0, 0)}})
+		require.Equal(t, "text x", turnOf(s), name)
+	}
 }
 
 // A message's place in its event is stored in snapshots: it must stay what it is, also where there is no text.

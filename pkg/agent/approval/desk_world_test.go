@@ -245,6 +245,14 @@ type refund struct {
 	hanging bool
 }
 
+// hang sets whether it hangs and says how often it has paid. An attempt that nobody waits for any more may still be under way.
+func (f *refund) hang(yes bool) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hanging = yes
+	return len(f.paid)
+}
+
 func (*refund) Spec() agent.ToolSpec { return agent.ToolSpec{Name: "refund"} }
 
 func (f *refund) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {

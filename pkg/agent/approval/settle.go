@@ -42,7 +42,7 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 	}
 	switch {
 	case a.Status == Pending:
-		if a, err = d.settle(ctx, a, o); err != nil {
+		if a, err = d.settle(ctx, a, c, o); err != nil {
 			return Approval{}, err
 		}
 	case !sameAnswer(a, o):
@@ -70,8 +70,9 @@ func (d *Desk) question(ctx context.Context, o Outcome, c agent.Call) (Approval,
 	return a, nil
 }
 
-// settle records the answer in the request and the run's inbox at once.
-func (d *Desk) settle(ctx context.Context, a Approval, o Outcome) (Approval, error) {
+// settle records the answer in the request and the run's inbox at once. The model is told what the person said and, where somebody had
+// changed the call's arguments, that (A8).
+func (d *Desk) settle(ctx context.Context, a Approval, c agent.Call, o Outcome) (Approval, error) {
 	said, err := o.said(d.Clock.Now().Truncate(time.Millisecond))
 	if err != nil {
 		return Approval{}, err
@@ -84,6 +85,9 @@ func (d *Desk) settle(ctx context.Context, a Approval, o Outcome) (Approval, err
 	}
 	op.If = []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}}
 	fact := agent.Answered{Call: o.Call, Approval: a.ID, Content: o.Content, IsError: o.IsError, Rerun: o.Rerun, By: o.By.ID}
+	if by := c.Editor(); by != "" && !o.Rerun {
+		fact.Content = agent.TextEdited(by, string(c.Input)) + fact.Content
+	}
 	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, "", fact, op)
 	if err != nil {
 		return d.racedAnswer(ctx, a, o, err)

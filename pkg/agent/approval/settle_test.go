@@ -13,7 +13,7 @@ import (
 // interrupted parks the run on the unknown outcome of its refund, which ana approved where it takes an approval.
 func (r *room) interrupted() {
 	r.t.Helper()
-	r.refund.hanging = true
+	r.refund.hang(true)
 	r.start(args)
 	if r.call().Wait.For == agent.ForApproval {
 		_, err := r.decide(approval.Approve, ana)
@@ -21,8 +21,7 @@ func (r *room) interrupted() {
 		r.resume()
 	}
 	require.Equal(r.t, agent.ForOutcome, r.call().Wait.For)
-	require.Len(r.t, r.refund.paid, 1)
-	r.refund.hanging = false
+	require.Equal(r.t, 1, r.refund.hang(false))
 }
 
 // Whoever may act for the tenant may say what became of a call; to run one again that was approved takes one of its approvers.
@@ -66,6 +65,37 @@ func TestSettleTakesAnApproverToRunAgain(t *testing.T) {
 				}
 				require.Len(t, r.refund.paid, executions)
 				require.Equal(t, "paid", r.call().Result.Content)
+			})
+		})
+	}
+}
+
+// A8: whoever says what became of a call that a person had changed, the model is told of the change.
+func TestSettleOfAnEditedCallTellsOfTheEdit(t *testing.T) {
+	const edited = `{"amount":5,"to":"x"}`
+	for name, says := range map[string]approval.Outcome{
+		"a result": {Content: "paid"}, "an error": {Content: "not paid", IsError: true}, "run again": {Rerun: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRoom(t)
+				r.refund.hang(true)
+				r.start(args)
+				_, err := r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: r.call().Wait.Approval, Action: approval.Edit, Args: []byte(edited), By: ana})
+				require.NoError(t, err)
+				r.resume()
+				require.Equal(t, 1, r.refund.hang(false))
+				says.Tenant, says.Run, says.Call, says.By = tenant, r.run, "c1", ben
+				for range 2 { // said again, it is the same answer
+					_, err = r.desk().Settle(r.ctx, says)
+					require.NoError(t, err)
+				}
+				r.resume()
+				want := says.Content
+				if says.Rerun {
+					want = "paid"
+				}
+				require.Equal(t, agent.TextEdited(ana.ID, edited)+want, r.call().Result.Content)
 			})
 		})
 	}

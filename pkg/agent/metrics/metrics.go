@@ -64,6 +64,9 @@ func (k sink) fact(fact agent.Event, e agent.Entry, s *agent.AgentState) {
 	switch fact := fact.(type) {
 	case agent.RunStarted:
 		k.meter.Count(RunsStarted, 1, dimAgent, s.Agent)
+		if fact.From != nil && len(fact.From.Unknown) > 0 {
+			k.meter.Count(CallsUnknown, int64(len(fact.From.Unknown)), dimAgent, s.Agent)
+		}
 	case agent.Replied:
 		k.meter.Count(Inferences, 1, dimAgent, s.Agent)
 		k.meter.Count(InputTokens, fact.Usage.Input+fact.Usage.CacheRead+fact.Usage.CacheWrite, dimAgent, s.Agent)

@@ -35,6 +35,8 @@ func TestFacts(t *testing.T) {
 		want []string
 	}{
 		{agent.RunStarted{}, []string{"RunsStarted 1 Agent=clerk"}},
+		{agent.RunStarted{From: &agent.Origin{Kind: agent.OriginFork, Unknown: make([]agent.CallUnknown, 2)}}, []string{"RunsStarted 1 Agent=clerk", "CallsUnknown 2 Agent=clerk"}},
+		{agent.RunStarted{From: &agent.Origin{Kind: agent.OriginContinues}}, []string{"RunsStarted 1 Agent=clerk"}},
 		{agent.Replied{Usage: agent.Usage{Input: 3, Output: 5, CacheRead: 20, CacheWrite: 100}}, []string{"Inferences 1 Agent=clerk", "InputTokens 123 Agent=clerk", "OutputTokens 5 Agent=clerk"}},
 		{agent.CallFinished{}, []string{"ToolCalls 1 Agent=clerk=Outcome=succeeded"}},
 		{agent.CallFinished{IsError: true, Reason: agent.WhyDenied}, []string{"ToolCalls 1 Agent=clerk=Outcome=denied"}},

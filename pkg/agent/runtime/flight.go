@@ -89,16 +89,7 @@ func eventSize(e agent.Event) int {
 	if !ok {
 		return 0
 	}
-	return storedLen(f.Content) + mediaSize(f.Media)
-}
-
-// storedLen is the length of text as a JSON string: control characters take six bytes.
-func storedLen(text string) int {
-	b, err := agent.MarshalVerbatim(text)
-	if err != nil { // a string always marshals
-		return 6 * len(text)
-	}
-	return len(b)
+	return agent.StoredLen(f.Content) + mediaSize(f.Media)
 }
 
 func mediaSize(media []agent.Media) int {
@@ -248,7 +239,7 @@ func (r *round) finished(ctx context.Context, c agent.Call, res agent.ToolResult
 	if res.IsError {
 		e.Reason = agent.WhyToolError
 	}
-	if storedLen(e.Content) <= maxInline {
+	if agent.StoredLen(e.Content) <= maxInline {
 		return e, nil
 	}
 	text := []byte(e.Content)
@@ -266,8 +257,8 @@ func resultText(c agent.Call, content string, k kept) string {
 	if text == "" && len(k.media) > 0 {
 		text = agent.TextMedia(k.media)
 	}
-	if c.Grant != nil && c.Grant.Edited {
-		text = agent.TextEdited(c.Grant.By, string(c.Input)) + text
+	if by := c.Editor(); by != "" {
+		text = agent.TextEdited(by, string(c.Input)) + text
 	}
 	for _, notice := range k.notices {
 		if text != "" {

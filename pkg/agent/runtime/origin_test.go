@@ -35,6 +35,17 @@ func (w *world) fork(at int64, key string) (agent.AgentState, error) {
 	return w.starter().Fork(w.ctx, runtime.Fork{Tenant: tenant, Run: w.run, At: at, Key: key})
 }
 
+// interrupt lets the invocation die within a tool whose call c1 is owed: somebody must say what became of it.
+func (w *world) interrupt(tool string, woken int64) {
+	w.t.Helper()
+	ctx, dies := context.WithCancel(w.ctx)
+	w.tool(tool).inside(dies)
+	_, err := w.batch().Run(ctx, w.inv(woken))
+	require.Error(w.t, err)
+	require.Equal(w.t, runtime.NextStep, w.batchRun(0).Next)
+	require.Equal(w.t, agent.ForOutcome, w.call("c1").Wait.For)
+}
+
 // said are the texts of a request, with how often each has been seen.
 func said(r agent.Request) map[string]int64 {
 	out := map[string]int64{}
@@ -237,12 +248,7 @@ func TestForkInDoubt(t *testing.T) {
 		w.model.replies = []agent.Reply{calls("pay c1"), {Text: "Paid."}}
 		w.start()
 		w.step(0)
-		ctx, dies := context.WithCancel(w.ctx)
-		w.tool("pay").inside(dies)
-		_, err := w.batch().Run(ctx, w.inv(0))
-		require.Error(t, err)
-		require.Equal(t, runtime.NextStep, w.batchRun(0).Next)
-		require.Equal(t, agent.ForOutcome, w.call("c1").Wait.For)
+		w.interrupt("pay", 0)
 		require.Equal(t, 1, w.tool("pay").times())
 
 		w.model.replies = nil
@@ -274,12 +280,7 @@ func TestForkInDoubtOfAnApprovedCall(t *testing.T) {
 		parked := w.parkedRun()
 		_, err := w.decide("c1", approval.Approve)
 		require.NoError(t, err)
-		ctx, dies := context.WithCancel(w.ctx)
-		w.tool("refund").inside(dies)
-		_, err = w.batch().Run(ctx, w.inv(parked.Woken))
-		require.Error(t, err)
-		require.Equal(t, runtime.NextStep, w.batchRun(0).Next)
-		require.Equal(t, agent.ForOutcome, w.call("c1").Wait.For)
+		w.interrupt("refund", parked.Woken)
 
 		w.model.replies = nil
 		w.follow(w.fork(ptr(w.state()).Seq(), "f"))
@@ -378,5 +379,37 @@ func TestForkWithAnotherModel(t *testing.T) {
 		def, err := w.pinned(w.ctx, tenant, parent.Definition)
 		require.NoError(t, err)
 		require.Equal(t, "demo", def.Model.Provider)
+	})
+}
+
+// A8: a person changed what was lost in the parent. What runs again in the fork is what that person made of it, and the model, whose own
+// words say something else, is told so; also where the fork's own approval changes nothing.
+func TestForkInDoubtOfAnEditedCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		parked := w.parkedRun()
+		_, err := w.desk().Decide(w.ctx, approval.Request{
+			Tenant: tenant, ID: w.call("c1").Wait.Approval, Action: approval.Edit, Args: []byte(`{"amount":5}`), By: ana,
+		})
+		require.NoError(t, err)
+		w.interrupt("refund", parked.Woken)
+
+		w.model.replies = nil
+		for _, key := range []string{"fork", "fork of the fork"} {
+			w.follow(w.fork(ptr(w.state()).Seq(), key))
+			require.Equal(t, runtime.NextWait, w.drive(0).Next)
+		}
+		waiting := w.state()
+		_, err = w.desk().Settle(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
+		require.NoError(t, err)
+		r := w.drive(waiting.WaitSeq)
+		require.Equal(t, runtime.NextWait, r.Next)
+		a, err := approval.Get(w.ctx, w.table, tenant, w.call("c1").Wait.Approval)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"amount":5}`, string(a.Args), "people see what would run")
+		_, err = w.decide("c1", approval.Approve)
+		require.NoError(t, err)
+		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		require.JSONEq(t, `{"amount":5}`, string(w.tool("refund").entered[1].Args))
+		require.Contains(t, w.call("c1").Result.Content, agent.TextEdited("user:ana", `{"amount":5}`))
 	})
 }

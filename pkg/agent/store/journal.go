@@ -41,8 +41,8 @@ type Loaded struct {
 }
 
 // Load reads a whole run: one query over the journal's tail and the undrained inbox, and where it began from another run, what that was
-// then (see seed). A warm run is read from its newest known entry
-// on, inclusive; if that is not what it was, what was known is forgotten (rule 15). A run that does not exist is ErrNoRun.
+// then (see seed). A warm run is read from its newest known entry on, inclusive; if that is not what it was, what was known is forgotten
+// (rule 15). A run that does not exist is ErrNoRun.
 func (j *Journal) Load(ctx context.Context, tenant, run string) (Loaded, error) {
 	l, err := j.loadWarm(ctx, tenant, run, true)
 	if errors.Is(err, errStale) {

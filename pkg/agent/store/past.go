@@ -14,6 +14,11 @@ var ErrNoEntry = errors.New("no such entry")
 // At reads a whole run as it was after its entry seq. A run that does not exist is ErrNoRun; a sequence that it has not reached,
 // ErrNoEntry.
 func (j *Journal) At(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error) {
+	return j.at(ctx, tenant, run, seq, true)
+}
+
+// at reads all of a run's own entries up to one; whole says how much is read of what it began from.
+func (j *Journal) at(ctx context.Context, tenant, run string, seq int64, whole bool) (agent.AgentState, error) {
 	entries, err := j.entries(ctx, tenant, run, 0, seq)
 	if err != nil {
 		return agent.AgentState{}, err
@@ -24,7 +29,7 @@ func (j *Journal) At(ctx context.Context, tenant, run string, seq int64) (agent.
 	if newest := entries[len(entries)-1].Seq; newest != seq {
 		return agent.AgentState{}, fmt.Errorf("read run %s at %d, which has entries 0 to %d: %w", run, seq, newest, ErrNoEntry)
 	}
-	return j.fold(ctx, tenant, entries, true)
+	return j.fold(ctx, tenant, entries, whole)
 }
 
 // Fold folds a whole journal, from its first entry on. What the run began from is read and folded, too, and nothing that is warm is
@@ -47,7 +52,7 @@ func (j *Journal) fold(ctx context.Context, tenant string, entries []agent.Entry
 }
 
 // seed is what a run's first entry is applied to: nothing, or what the run began from. That is one query for every run up the line whose
-// messages are still alive there; whole reads them all, and from their beginnings.
+// messages are still alive there, each from the oldest of them; whole reads them all, and from their beginnings.
 func (j *Journal) seed(ctx context.Context, tenant string, first agent.Entry, whole bool) (agent.AgentState, error) {
 	from := agent.OriginOf(first)
 	if from == nil {
@@ -69,7 +74,7 @@ func (j *Journal) origin(ctx context.Context, tenant string, from agent.Origin, 
 		return known.state, nil
 	}
 	if whole || from.At == 0 {
-		return j.At(ctx, tenant, from.Run, from.Seq)
+		return j.at(ctx, tenant, from.Run, from.Seq, whole)
 	}
 	tail, err := j.entries(ctx, tenant, from.Run, from.At, from.Seq)
 	if err != nil {
@@ -79,7 +84,7 @@ func (j *Journal) origin(ctx context.Context, tenant string, from agent.Origin, 
 	if err != nil || ok && s.Seq() == from.Seq {
 		return s, err
 	}
-	return j.At(ctx, tenant, from.Run, from.Seq)
+	return j.at(ctx, tenant, from.Run, from.Seq, whole)
 }
 
 // entries reads a run's entries from one sequence to another, both included, as far as there are any.

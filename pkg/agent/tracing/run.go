@@ -127,8 +127,17 @@ func (t *Tracer) writeAgent(s *agent.AgentState, end time.Time) {
 	span.End(trace.WithTimestamp(end))
 }
 
-// began is what the run was started with: its input, or what the user said first.
+// began is what the run was started with: its input, or what the user said first. A run that continues another took over that one's input
+// and words; its own, an input among them, stand behind.
 func began(s *agent.AgentState) string {
+	if s.From != nil && s.From.Kind == agent.OriginContinues {
+		for _, m := range s.Messages.All() {
+			if m.Source.Run == "" && m.Source.Seq == 0 {
+				return blockText(m.Block)
+			}
+		}
+		return ""
+	}
 	if s.Input != nil {
 		return string(s.Input)
 	}

@@ -475,3 +475,33 @@ func TestBadEvent(t *testing.T) {
 		require.NotContains(t, asJSON(t, w.spans()), canary)
 	})
 }
+
+// What an AGENT span says the run was started with is its own, also where the conversation began in another run; a fork was started with
+// nothing but that.
+func TestChildrenAreTracedByTheirOwnBeginning(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.config.Hide = tracing.Hide{}
+		w.script.say(agent.Reply{Text: "Hello."})
+		first := w.post("Greet Ana.", nil)
+		next := func(run string) {
+			require.Equal(t, runtime.NextDone, w.walk(w.must("step", `{"tenant":"default","run":"`+run+`"}`)).Next)
+		}
+		next(first.Run)
+		st := runtime.Starter{Ports: w.fn("api").Ports}
+		w.script.say(agent.Reply{Text: "Hello, Bob."})
+		goOn, err := st.Start(context.Background(), runtime.Start{Tenant: "default", Agent: &w.def, Key: "k2", Continues: first.Run,
+			Message: []agent.UserBlock{{Block: agent.Text{Text: "Greet Bob."}}}})
+		require.NoError(t, err)
+		next(goOn.Run)
+		w.script.say(agent.Reply{Text: "Hello again."})
+		fork, err := st.Fork(context.Background(), runtime.Fork{Tenant: "default", Run: goOn.Run, At: 0, Key: "k3"})
+		require.NoError(t, err)
+		next(fork.Run)
+		require.NotEqual(t, first.Trace.Traceparent, goOn.Trace.Traceparent, "a trace of its own")
+		var inputs []string
+		for _, s := range ofKind(w.spans(), "AGENT") {
+			inputs = append(inputs, attr(s, "input.value"))
+		}
+		require.Equal(t, []string{"Greet Ana.", "Greet Bob.", "Greet Ana."}, inputs)
+	})
+}

@@ -1,0 +1,203 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestStoredJournalsHaveEveryField: a key of the stored form that is in no golden file could change its meaning, and nobody would notice
+// (invariant 9). Whoever adds one adds a golden file.
+func TestStoredJournalsHaveEveryField(t *testing.T) {
+	have := map[string]bool{}
+	for _, line := range everyGoldenLine(t) {
+		var e any
+		require.NoError(t, json.Unmarshal(line, &e))
+		keysIn(have, "", e)
+	}
+	want := map[string]bool{}
+	keysOf(want, "", reflect.TypeFor[entryForm]())
+	keysOf(want, ".p", reflect.TypeFor[snapshotForm]())
+	for name := range eventTypes {
+		e, err := UnmarshalEvent(json.RawMessage(`{"` + name + `":{}}`))
+		require.NoError(t, err)
+		want[".e."+name] = true
+		keysOf(want, ".e."+name, reflect.TypeOf(e))
+	}
+	for path := range want {
+		elsewhere := path == ".p.msgs.f.Run" || path == ".p.queued.Run" // no snapshot has bodies in another run's journal
+		require.Equal(t, !elsewhere, have[path], "%s in a golden file", path)
+	}
+}
+
+// The journals with every key that the others lack, snapshots among them; the second is of a fork of the first.
+const (
+	goldenAll     = "testdata/journal-v1-fields"
+	goldenAllFork = "testdata/journal-v1-fields-fork"
+	goldenRefused = "testdata/journal-v1-refused" // with a snapshot while the newest reply is refused
+)
+
+// TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
+func TestStoredSnapshotsStillRestore(t *testing.T) {
+	if *update {
+		addGolden(t, goldenAll, AgentState{}, goldenFields())
+	}
+	parent := unmarshalled(t, linesOf(t, goldenAll+".jsonl"))
+	past := fold(t, AgentState{}, parent[:4])
+	if *update {
+		addGolden(t, goldenAllFork, Seed(past), goldenFieldsFork())
+		addGolden(t, goldenRefused, AgentState{}, goldenRefusedRun())
+	}
+	for name, c := range map[string]struct {
+		seed AgentState
+		form int
+	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused}} {
+		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
+		whole := fold(t, c.seed, entries)
+		requireGoldenState(t, name, whole)
+		at := slices.IndexFunc(entries, func(e Entry) bool { return e.Snapshot != nil })
+		require.Positive(t, at, name)
+		require.Contains(t, string(entries[at].Snapshot), fmt.Sprintf(`{"v":%d,`, c.form))
+		for end := at + 1; end <= len(entries); end++ {
+			want := fold(t, c.seed, entries[:end])
+			part, ok, err := Restore(entries[want.ReadFrom():end])
+			require.NoError(t, err)
+			require.True(t, ok, "%s at %d", name, end-1)
+			require.Equal(t, shared(t, want), shared(t, part), "%s at %d", name, end-1)
+			require.Equal(t, want.From, part.From, name)
+		}
+	}
+}
+
+// goldenFields is a run with a trace, and a new one after a long pause; media of every origin; edits, answers and late results; an entry that evicts,
+// whose snapshot has calls in every state; and an end in error.
+func goldenFields() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	in := json.RawMessage(`{"amount":100.10}`)
+	media := []Media{{Name: "scan", MediaType: "application/pdf", Blob: strings.Repeat("ab", 32)}, {Name: "p", MediaType: "image/png", Data: "iVBORw=="}}
+	trace := func(first, link string) *Trace {
+		return &Trace{Traceparent: "00-" + first + "af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Tracestate: "vendor=1", Parent: "00f067aa0ba902b7", Link: link, Since: 1_700_000_000_123}
+	}
+	pay := func(n int64, ids ...string) Replied {
+		r := Replied{
+			Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3, CacheRead: 2, CacheWrite: 1}, Units: 12, Text: "I pay.", System: "s1", Reasoning: []RepliedReasoning{
+				{Text: "hm", Signature: "s", Provider: "bedrock", Model: "m"}, {Redacted: []byte{0, 255}, Provider: "bedrock", Model: "m", AfterText: 6, AfterCalls: 1},
+			},
+		}
+		for _, id := range ids {
+			r.Calls = append(r.Calls, RepliedCall{ID: id, Name: "payments_send", Tool: "payments.send", Effect: EffectNonIdempotent, Input: in})
+		}
+		return r
+	}
+	edit := func(slot int64, call, approval string) Decided {
+		return Decided{Slot: slot, Call: call, Approval: approval, Action: ActionApprove, By: "user:ana", Note: "less", Args: json.RawMessage(`{"amount":40}`), Digest: "x" + call}
+	}
+	suspend := func(call, approval string) CallSuspended {
+		return CallSuspended{Call: call, Approval: approval, Digest: "d" + call, Expires: later}
+	}
+	return [][]Event{
+		{RunStarted{
+			Tenant: "default", Run: "r5", Agent: "billing", Version: "3", Definition: "d1", HooksVersion: "h1", Owner: "r5-0", BodyDigest: "b1", Subject: "customer 5", AccessControl: "team:a",
+			Input: json.RawMessage(`{"customer":5}`), MaxInteractions: 9, Messages: []UserBlock{{Text{"Settle this."}}, {media[0]}, {media[1]}}, Trace: trace("0", "first"),
+		}},
+		{pay(1, "c1", "c2"), suspend("c1", "a1"), suspend("c2", "a2"), Parked{Expires: later}},
+		{Resumed{}, edit(1, "c1", "a1"), Decided{Slot: 2, Call: "c2", Approval: "a2", Action: ActionDeny, By: "user:ana", Text: "Denied."}, CallClaimed{Call: "c1"}},
+		{CallUnknown{Call: "c1", Approval: "a3", Expires: later}, Parked{Expires: later}},
+		{
+			Resumed{Trace: trace("1", trace("0", "").Traceparent)}, HandedOver{Owner: "r5-1"},
+			Answered{Slot: 3, Call: "c1", Approval: "a3", Content: "half of it", IsError: true, Media: media, By: "user:ana"},
+		},
+		{pay(2, "c3", "c4"), CallClaimed{Call: "c3"}, CallClaimed{Call: "c4"}},
+		{
+			LateResult{Slot: 4, Call: "c3", Writer: "w0", Content: "paid", IsError: true, Media: media},
+			CallUnknown{Call: "c4", Approval: "a4", Expires: later}, Answered{Slot: 5, Call: "c4", Approval: "a4", Blob: "b7", By: "user:ana"},
+		},
+		{
+			Evicted{Total: 4, Summary: "Somebody asked."}, pay(3, "c3-0", "c3-1", "c3-2", "c3-3"), suspend("c3-0", "a5"), suspend("c3-1", "a6"), edit(6, "c3-1", "a6"), CallClaimed{Call: "c3-1"}, CallClaimed{Call: "c3-2"},
+			CallFinished{Call: "c3-2", IsError: true, Reason: WhyToolError, Content: "no", Blob: "b8", Media: media}, CallClaimed{Call: "c3-3"}, CallUnknown{Call: "c3-3", Approval: "a7", Expires: later},
+			InputReceived{Slot: 7, ID: "m1", By: "user:ana", Blocks: []UserBlock{{Text{"And?"}}, {media[0]}}}, Parked{Expires: later},
+		},
+		{
+			Resumed{}, LateResult{Slot: 8, Call: "c3-1", Writer: "w1", Blob: "b9"}, Decided{Slot: 9, Call: "c3-0", Approval: "a5", Action: ActionCancel, By: "user:ana", Text: "Called off."},
+			CallCancelled{Call: "c3-3", Reason: WhyOutcomeUnknown, Content: TextOutcomeExpired()},
+		},
+		{Finished{Reason: ReasonError, Error: &RunError{Code: CodeModelFailed, Message: "model m: server: 500"}, Requests: 3}},
+	}
+}
+
+// goldenFieldsFork branches off where nobody knows what became of an edited call, and goes on until nothing of its parent is alive.
+func goldenFieldsFork() [][]Event {
+	unknown := CallUnknown{Call: "c1", Approval: "a8", Expires: worldEpoch.Add(OutcomeExpiry)}
+	return [][]Event{
+		{RunStarted{
+			Tenant: "default", Run: "r6", Agent: "billing", Version: "3", Definition: "d1", Owner: "r6-0", BodyDigest: "b2", MaxInteractions: 5,
+			From: &Origin{Kind: OriginFork, Run: "r5", Seq: 3, At: 1, Unknown: []CallUnknown{unknown}},
+		}},
+		{Answered{Slot: 1, Call: "c1", Approval: "a8", Content: "It was.", By: "user:ana"}},
+		{Replied{Inference: 1, Model: "m", Requests: 1, Text: "Good.", Reasoning: []RepliedReasoning{{Text: "Is it?", Provider: "openai", Model: "m"}}}, InputReceived{Slot: 2, ID: "m", Blocks: []UserBlock{{Text{"Go on."}}}}},
+		{Evicted{Total: 10, Summary: "A payment."}},
+		{Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}},
+	}
+}
+
+// goldenRefusedRun evicts in the entry whose reply does not fit, and is corrected.
+func goldenRefusedRun() [][]Event {
+	reply := func(n int64, text string, c *Correction) Replied {
+		return Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Text: text, Correction: c}
+	}
+	refused := func(text string) *Correction {
+		return &Correction{Lifecycle: LifecycleOutputError, Text: text, Ephemeral: true}
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r7", Agent: "a", Definition: "d1", Owner: "r7-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Add up."}}}}},
+		{reply(1, "ten", refused("No JSON."))},
+		{Evicted{Total: 1, Summary: "Somebody asked."}, reply(2, "11", refused("Still none."))},
+		{reply(3, `{"total":10}`, nil), Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`{"total":10}`)}},
+	}
+}
+
+// keysIn notes the path of every key in v; lists add nothing to a path.
+func keysIn(have map[string]bool, at string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, child := range v {
+			have[at+"."+key] = true
+			keysIn(have, at+"."+key, child)
+		}
+	case []any:
+		for _, child := range v {
+			keysIn(have, at, child)
+		}
+	}
+}
+
+// keysOf notes the path of every key that a value of type t has in JSON.
+func keysOf(want map[string]bool, at string, t reflect.Type) {
+	switch t {
+	case reflect.TypeFor[time.Time](), reflect.TypeFor[json.RawMessage](), reflect.TypeFor[UserBlock]():
+		return
+	}
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		keysOf(want, at, t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if !f.IsExported() {
+				continue
+			}
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "" {
+				name = f.Name
+			}
+			want[at+"."+name] = true
+			keysOf(want, at+"."+name, f.Type)
+		}
+	}
+}
