@@ -29,11 +29,11 @@ func (g Guard) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		harden(w.Header())
 		if !g.own(r.Host) {
-			out.refuse(w, problem(NotAllowed, "Host: got %q, want a name of this machine, such as localhost, with port %s", r.Host, g.Port))
+			out.refuse(w, r, problem(NotAllowed, "Host: got %q, want a name of this machine, such as localhost, with port %s", r.Host, g.Port))
 			return
 		}
 		if err := cross.Check(r); err != nil {
-			out.refuse(w, problem(NotAllowed, "%s %s: sent by a page of another origin", r.Method, r.URL.Path))
+			out.refuse(w, r, problem(NotAllowed, "%s %s: sent by a page of another origin", r.Method, r.URL.Path))
 			return
 		}
 		if r.Method == http.MethodGet && r.URL.Query().Has(tokenParameter) && g.is(r.URL.Query().Get(tokenParameter)) {
@@ -42,7 +42,7 @@ func (g Guard) Before(next http.Handler) http.Handler {
 		}
 		if !g.shown(r) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
-			out.refuse(w, problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link that was printed at the start"))
+			out.refuse(w, r, problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link that was printed at the start"))
 			return
 		}
 		next.ServeHTTP(w, r)
