@@ -123,7 +123,7 @@ func TestGrants(t *testing.T) {
 			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions)...),
 		"SweepRole": own("SweepLogs", with(table, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
 			"s3:GetObject on "+blobs, "s3:ListBucket on BlobsBucket.Arn", via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs),
-			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:ListExecutions on "+m, "states:DescribeExecution on "+executions,
+			"states:ListExecutions on "+m, "states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:DescribeExecution on "+executions,
 			"states:StopExecution on "+executions, "sqs:SendMessage on SweepDeadLetters.Arn")...),
 		"StateMachineRole": {
 			"lambda:InvokeFunction on StepFunction.Arn", "lambda:InvokeFunction on ToolFunction.Arn", "lambda:InvokeFunction on ApproveFunction.Arn",

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/gateway"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
@@ -88,7 +90,25 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 		Journal: p.Journal, Table: p.Table, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
 		Caller: who.Caller, Log: log,
 	})
-	return (&gateway.Gateway{Handler: trace.HTTP(handler), Log: log}).Serve
+	serve := (&gateway.Gateway{Handler: trace.HTTP(handler), Log: log}).Serve
+	return func(ctx context.Context, payload []byte) ([]byte, error) {
+		ctx, cancel := inTime(ctx, p.Clock)
+		defer cancel()
+		return serve(ctx, payload)
+	}
+}
+
+// answering is what is left of a function's time to answer in: who is cut off by it leaves the client without a problem to read, and
+// whoever runs this without a line in the log.
+const answering = time.Second
+
+// inTime ends before ctx's deadline, if it has one.
+func inTime(ctx context.Context, c clock.Clock) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return c.WithTimeout(ctx, deadline.Sub(c.Now())-answering)
 }
 
 // newLog logs to the function's standard error, without content (R17).
