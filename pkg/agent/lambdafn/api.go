@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
@@ -57,6 +58,9 @@ func startAPI(r *registry.Registry, getenv func(string) string) (Invoke, error) 
 	}
 	if who.IAMTenant != "" && !agent.ValidTenant(who.IAMTenant) {
 		return nil, fmt.Errorf("%s: got %q, want a tenant: ^[a-z0-9][a-z0-9-]{0,39}$", envIAMTenant, who.IAMTenant)
+	}
+	if parts := strings.Split(getenv(envMachine), ":"); len(parts) > 4 { // connect says so where it is no ARN
+		who.IAMAccount = parts[4]
 	}
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
