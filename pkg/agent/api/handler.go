@@ -163,6 +163,9 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 			p.Detail = p.Title
 		}
 	}
+	if p.Type == Unauthenticated && w.Header().Get("WWW-Authenticate") == "" {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
 	s.write(w, p.Status, "application/problem+json", p)
 }
 

@@ -233,3 +233,15 @@ func TestNothingBehindTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// A 401 says how one makes oneself known (RFC 9110, 11.6.1).
+func TestUnauthenticatedSaysHow(t *testing.T) {
+	b := newBench(t, pay)
+	b.backend.Caller = func(*http.Request) (api.Caller, error) {
+		return api.Caller{}, api.Refuse(api.Unauthenticated, "want a token")
+	}
+	b.serve()
+	got := b.do("GET /v1/runs", "")
+	problemIn(t, got, 401, api.Unauthenticated)
+	require.Equal(t, "Bearer", got.header.Get("WWW-Authenticate"))
+}

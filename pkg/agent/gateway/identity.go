@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -61,7 +62,7 @@ func (i Identity) Caller(r *http.Request) (api.Caller, error) {
 }
 
 func (i Identity) ofToken(claims map[string]string) (api.Caller, error) {
-	tenantClaim, userClaim, groupsClaim := or(i.TenantClaim, "tenant"), or(i.UserClaim, "sub"), or(i.GroupsClaim, "groups")
+	tenantClaim, userClaim, groupsClaim := cmp.Or(i.TenantClaim, "tenant"), cmp.Or(i.UserClaim, "sub"), cmp.Or(i.GroupsClaim, "groups")
 	tenant := claims[tenantClaim]
 	if !agent.ValidTenant(tenant) {
 		return api.Caller{}, api.Refuse(api.NotAllowed, "the token's claim "+tenantClaim+" names no tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
@@ -71,13 +72,6 @@ func (i Identity) ofToken(claims map[string]string) (api.Caller, error) {
 		return api.Caller{}, api.Refuse(api.NotAllowed, "the token's claim "+userClaim+" names no user: want 1 to 128 of A-Z a-z 0-9 . _ @ + -")
 	}
 	return api.Caller{Tenant: tenant, Principal: agent.Principal{ID: user, Groups: groups(claims[groupsClaim])}}, nil
-}
-
-func or(name, standard string) string {
-	if name == "" {
-		return standard
-	}
-	return name
 }
 
 // groups reads a claim in any of the forms that Identity lists.

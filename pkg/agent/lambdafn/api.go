@@ -2,14 +2,11 @@ package lambdafn
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
 	"strings"
 	"time"
-
-	"github.com/aws/aws-lambda-go/lambda"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
@@ -31,25 +28,9 @@ const (
 	envIAMTenant   = "COUNTERSIGN_IAM_TENANT"   // empty = callers signed by IAM are refused
 )
 
-// Invoke answers one event of a function.
-type Invoke func(ctx context.Context, payload []byte) ([]byte, error)
-
 // API is the main of functions/api: the HTTP API behind API Gateway or a function URL. It serves until the process is ended.
 func API(r *registry.Registry) {
 	listen(func(getenv func(string) string) (Invoke, error) { return startAPI(r, getenv) })
-}
-
-// listen starts a function and serves its events. Bad configuration ends it before any event.
-func listen(start func(getenv func(string) string) (Invoke, error)) {
-	f, err := start(os.Getenv)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cold start:", err)
-		os.Exit(1)
-	}
-	lambda.Start(func(ctx context.Context, payload json.RawMessage) (json.RawMessage, error) {
-		out, err := f(ctx, payload)
-		return out, named(err)
-	})
 }
 
 func startAPI(r *registry.Registry, getenv func(string) string) (Invoke, error) {
