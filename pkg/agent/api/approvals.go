@@ -42,7 +42,7 @@ func (s *server) listApprovals(_ http.ResponseWriter, r *http.Request, c Caller)
 	}
 	p := ApprovalPage{}
 	if p.Approvals, p.Cursor, err = approval.List(r.Context(), s.Table, c.Tenant, status, n, q.Get("cursor")); err != nil {
-		return 0, nil, err
+		return 0, nil, badCursor(q.Get("cursor"), err)
 	}
 	if p.Approvals == nil {
 		p.Approvals = []approval.Approval{}

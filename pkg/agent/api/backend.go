@@ -37,7 +37,7 @@ type Backend struct {
 	Ready func(ctx context.Context) error
 	// Replay folds a run's journal again. Nil = not served.
 	Replay func(ctx context.Context, tenant, run string) (Replay, error)
-	// Log is told of internal errors. Nil = nobody is.
+	// Log is told of internal errors, and why requests are put off (503). Nil = nobody is.
 	Log *slog.Logger
 }
 

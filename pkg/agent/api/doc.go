@@ -10,6 +10,7 @@
 //	GET  /runs/{id}/messages        all messages, in pages
 //	GET  /runs/{id}/calls           all calls, in pages
 //	GET  /runs/{id}/events          what happened (after, limit); as a stream with Accept: text/event-stream
+//	POST /runs/{id}/fork            branch it off at one of its entries
 //	GET  /runs/{id}/replay          the journal folded again, offline, and any difference
 //	POST /runs/{id}/input           messages, decisions, answers
 //	POST /runs/{id}/cancel          end it

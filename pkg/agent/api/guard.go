@@ -1,7 +1,10 @@
 package api
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"net"
 	"net/http"
 	"net/netip"
@@ -21,19 +24,20 @@ type Guard struct {
 // tokenParameter is the query parameter that a browser shows the token in, once, for a cookie.
 const tokenParameter = "token"
 
-// Before is next behind the guard. The token is taken as a bearer token or from the cookie; a GET with the query parameter token
-// is answered with the cookie and the way to the same path without it. What is refused gets a problem: 403 of host and origin, else
+// Before is next behind the guard. The token is taken as a bearer token. A GET with it in the query parameter token is answered with a
+// cookie and the way to the same path without it. The cookie is for looking: it is not the token, and opens GET alone, since a browser
+// shows the cookies of localhost to whatever listens on any of its ports. What is refused gets a problem: 403 of host and origin, else
 // 401. Safe for concurrent use.
 func (g Guard) Before(next http.Handler) http.Handler {
 	cross, out := http.NewCrossOriginProtection(), &server{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		harden(w.Header())
 		if !g.own(r.Host) {
-			out.refuse(w, problem(NotAllowed, "Host: got %q, want a name of this machine, such as localhost, with port %s", r.Host, g.Port))
+			out.refuse(w, r, problem(NotAllowed, "Host: got %q, want a name of this machine, such as localhost, with port %s", r.Host, g.Port))
 			return
 		}
 		if err := cross.Check(r); err != nil {
-			out.refuse(w, problem(NotAllowed, "%s %s: sent by a page of another origin", r.Method, r.URL.Path))
+			out.refuse(w, r, problem(NotAllowed, "%s %s: sent by a page of another origin", r.Method, r.URL.Path))
 			return
 		}
 		if r.Method == http.MethodGet && r.URL.Query().Has(tokenParameter) && g.is(r.URL.Query().Get(tokenParameter)) {
@@ -42,7 +46,7 @@ func (g Guard) Before(next http.Handler) http.Handler {
 		}
 		if !g.shown(r) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
-			out.refuse(w, problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link that was printed at the start"))
+			out.refuse(w, r, problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link that was printed at the start"))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -73,8 +77,10 @@ func (g Guard) own(host string) bool {
 }
 
 func (g Guard) is(token string) bool {
-	return g.Token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(g.Token)) == 1
+	return g.Token != "" && equal(token, g.Token)
 }
+
+func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
 // shown reports whether the request shows the token. A bearer token that is wrong is not made good by a cookie.
 func (g Guard) shown(r *http.Request) bool {
@@ -83,17 +89,24 @@ func (g Guard) shown(r *http.Request) bool {
 		return strings.EqualFold(scheme, "Bearer") && g.is(token)
 	}
 	for _, c := range r.CookiesNamed(g.cookie()) {
-		if g.is(c.Value) {
+		if r.Method == http.MethodGet && g.Token != "" && equal(c.Value, g.look()) {
 			return true
 		}
 	}
 	return false
 }
 
+// look is what the cookie holds. It follows from the token, and the token does not follow from it.
+func (g Guard) look() string {
+	mac := hmac.New(sha256.New, []byte(g.Token))
+	mac.Write([]byte("countersign cookie " + g.Port))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
 // cookie is the cookie's name. Browsers do not tell the ports of a host apart, so the name does.
 func (g Guard) cookie() string { return "countersign-" + g.Port }
 
-// welcome puts the token into a cookie and out of the address bar.
+// welcome takes the token out of the address bar, for a cookie.
 func (g Guard) welcome(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	q.Del(tokenParameter)
@@ -101,7 +114,7 @@ func (g Guard) welcome(w http.ResponseWriter, r *http.Request) {
 	if len(q) > 0 {
 		to += "?" + q.Encode()
 	}
-	http.SetCookie(w, &http.Cookie{Name: g.cookie(), Value: g.Token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: g.cookie(), Value: g.look(), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)

@@ -32,10 +32,19 @@ func guarded(t *testing.T, g api.Guard, line string, headers ...string) (*http.R
 	return w.Result(), w.Body.String()
 }
 
+// lookCookie is the value that the printed link puts into a browser.
+func lookCookie(t *testing.T) string {
+	t.Helper()
+	resp, _ := guarded(t, api.Guard{}, "GET /?token="+devToken)
+	require.Len(t, resp.Cookies(), 1)
+	require.NotContains(t, resp.Cookies()[0].Value, devToken, "whatever listens on another port of localhost is shown it")
+	return resp.Cookies()[0].Value
+}
+
 func TestGuard(t *testing.T) {
 	bearer := func(more ...string) []string { return append([]string{"Authorization", "Bearer " + devToken}, more...) }
 	cookie := func(more ...string) []string {
-		return append([]string{"Cookie", "countersign-8420=" + devToken}, more...)
+		return append([]string{"Cookie", "countersign-8420=" + lookCookie(t)}, more...)
 	}
 	open := api.Guard{Open: true, Name: "dev.example"}
 	for name, c := range map[string]struct {
@@ -47,14 +56,17 @@ func TestGuard(t *testing.T) {
 		"bearer":                         {request: "GET /x", headers: bearer(), want: 200},
 		"bearer in small letters":        {request: "GET /x", headers: []string{"Authorization", "bearer " + devToken}, want: 200},
 		"cookie":                         {request: "GET /x", headers: cookie(), want: 200},
-		"the second of two cookies":      {request: "GET /x", headers: []string{"Cookie", "countersign-8420=old; countersign-8420=" + devToken}, want: 200},
+		"the second of two cookies":      {request: "GET /x", headers: []string{"Cookie", "countersign-8420=old; countersign-8420=" + lookCookie(t)}, want: 200},
 		"nothing":                        {request: "GET /x", want: 401},
 		"an empty bearer":                {request: "GET /x", headers: []string{"Authorization", "Bearer "}, want: 401},
 		"a longer bearer":                {request: "GET /x", headers: []string{"Authorization", "Bearer " + devToken + "a"}, want: 401},
 		"another bearer":                 {request: "GET /x", headers: []string{"Authorization", "Bearer b" + devToken[1:]}, want: 401},
 		"another scheme":                 {request: "GET /x", headers: []string{"Authorization", "Basic " + devToken}, want: 401},
 		"a wrong bearer beside a cookie": {request: "GET /x", headers: cookie("Authorization", "Bearer x"), want: 401},
-		"the cookie of another port":     {request: "GET /x", headers: []string{"Cookie", "countersign-8421=" + devToken}, want: 401},
+		"the cookie of another port":     {request: "GET /x", headers: []string{"Cookie", "countersign-8421=" + lookCookie(t)}, want: 401},
+		"the token as a cookie":          {request: "GET /x", headers: []string{"Cookie", "countersign-8420=" + devToken}, want: 401},
+		"the cookie as a token":          {request: "GET /x", headers: []string{"Authorization", "Bearer " + lookCookie(t)}, want: 401},
+		"an act with the cookie":         {request: "POST /x", headers: cookie(), want: 401},
 		"a token in the query of a POST": {request: "POST /x?token=" + devToken, want: 401},
 		"a wrong token in the query":     {request: "GET /x?token=x", want: 401},
 
@@ -74,8 +86,8 @@ func TestGuard(t *testing.T) {
 		"open: no token":           {guard: open, request: "GET /x", headers: []string{"Host", "192.0.2.7:8420"}, want: 401},
 		"its name, but not open":   {guard: api.Guard{Name: "dev.example"}, request: "GET /x", headers: bearer("Host", "dev.example:8420"), want: 403},
 
-		"its own page":                   {request: "POST /x", headers: cookie("Origin", "http://127.0.0.1:8420", "Sec-Fetch-Site", "same-origin"), want: 200},
-		"its own page, an old browser":   {request: "POST /x", headers: cookie("Origin", "http://127.0.0.1:8420"), want: 200},
+		"its own page":                   {request: "POST /x", headers: bearer("Origin", "http://127.0.0.1:8420", "Sec-Fetch-Site", "same-origin"), want: 200},
+		"its own page, an old browser":   {request: "POST /x", headers: bearer("Origin", "http://127.0.0.1:8420"), want: 200},
 		"a page of another site":         {request: "POST /x", headers: cookie("Origin", "http://evil.example", "Sec-Fetch-Site", "cross-site"), want: 403},
 		"… that says no more":            {request: "POST /x", headers: cookie("Sec-Fetch-Site", "cross-site"), want: 403},
 		"… in an old browser":            {request: "POST /x", headers: cookie("Origin", "http://evil.example"), want: 403},
@@ -125,7 +137,7 @@ func TestGuardTakesTheTokenOutOfTheAddress(t *testing.T) {
 		require.Empty(t, body)
 		require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
 		require.Equal(t, "no-referrer", resp.Header.Get("Referrer-Policy"))
-		require.Equal(t, "countersign-8420="+devToken+"; Path=/; HttpOnly; SameSite=Strict", resp.Header.Get("Set-Cookie"))
+		require.Equal(t, "countersign-8420="+lookCookie(t)+"; Path=/; HttpOnly; SameSite=Strict", resp.Header.Get("Set-Cookie"))
 	}
 	resp, _ := guarded(t, api.Guard{}, "GET /?token="+devToken, "Host", "evil.example:8420")
 	require.Equal(t, http.StatusForbidden, resp.StatusCode)

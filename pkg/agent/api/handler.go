@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,11 +10,13 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // The bounds of bodies and pages.
@@ -65,13 +68,26 @@ func Handler(b Backend) http.Handler {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			p := problem(NotSupported, "%s: not supported yet", r.URL.Path)
 			p.Status = http.StatusNotFound
-			s.refuse(w, p)
+			s.refuse(w, r, p)
 		})
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, problem(NoSuchPath, "%s: there is nothing here", r.URL.Path))
+	mux.HandleFunc("/", s.nowhere)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !plain(r.URL) { // the mux would clean it and answer with a redirect
+			s.nowhere(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
 	})
-	return mux
+}
+
+func (s *server) nowhere(w http.ResponseWriter, r *http.Request) {
+	s.refuse(w, r, problem(NoSuchPath, "%s: there is nothing here", r.URL.Path))
+}
+
+// plain reports whether a path is written in the one way that a path is: from the root, and without empty, . and .. segments.
+func plain(u *url.URL) bool {
+	return strings.HasPrefix(u.Path, "/") && (u.Path == path.Clean(u.Path) || u.Path == path.Clean(u.Path)+"/")
 }
 
 // Routes lists what a Handler answers, each as METHOD PATTERN, sorted.
@@ -107,13 +123,13 @@ func (s *server) route(byMethod map[string]endpoint) http.HandlerFunc {
 			}
 			slices.Sort(allowed)
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			s.refuse(w, problem(BadMethod, "%s: got %s, want %s", r.URL.Path, r.Method, strings.Join(allowed, " or ")))
+			s.refuse(w, r, problem(BadMethod, "%s: got %s, want %s", r.URL.Path, r.Method, strings.Join(allowed, " or ")))
 			return
 		}
 		status, body, err := s.answer(e, w, r)
 		switch {
 		case err != nil:
-			s.refuse(w, err)
+			s.refuse(w, r, err)
 		case status != 0:
 			s.write(w, status, "application/json", body)
 		}
@@ -139,17 +155,29 @@ func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (sta
 }
 
 // refuse writes a problem. What went wrong inside is for the log, and for those who own the machine.
-func (s *server) refuse(w http.ResponseWriter, err error) {
+func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
-	if p.Type == Internal {
-		if s.Log != nil {
-			s.Log.Error("request failed", "error", err)
-		}
+	if p.Type == Internal || p.Type == Unavailable {
+		s.blame(r, p.Type, err)
 		if !s.Local {
 			p.Detail = p.Title
 		}
 	}
+	if p.Type == Unauthenticated && w.Header().Get("WWW-Authenticate") == "" {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
 	s.write(w, p.Status, "application/problem+json", p)
+}
+
+// blame logs what went wrong inside, unless it is that the client has gone.
+func (s *server) blame(r *http.Request, kind ProblemType, err error) {
+	switch {
+	case s.Log == nil || r.Context().Err() != nil && errors.Is(err, context.Canceled):
+	case kind == Unavailable:
+		s.Log.Warn("request put off", "route", r.Method+" "+r.Pattern, "error", err)
+	default:
+		s.Log.Error("request failed", "route", r.Method+" "+r.Pattern, "error", err)
+	}
 }
 
 func (s *server) write(w http.ResponseWriter, status int, mediaType string, body any) {
@@ -189,11 +217,26 @@ func body(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
 	if len(data) == 0 && optional {
 		return nil
 	}
-	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
-		return problem(BadMediaType, "got Content-Type %q, want application/json", r.Header.Get("Content-Type"))
+	if err := jsonBody(r.Header); err != nil {
+		return err
 	}
 	if err := agent.DecodeStrict(data, v); err != nil {
 		return invalid("the body: %v", err)
+	}
+	return nil
+}
+
+// jsonBody refuses a body that does not say that it is JSON as it stands.
+func jsonBody(h http.Header) error {
+	if coding := h.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return problem(BadMediaType, "got Content-Encoding %q, want the body as it is", coding)
+	}
+	t, params, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil || t != "application/json" {
+		return problem(BadMediaType, "got Content-Type %q, want application/json", h.Get("Content-Type"))
+	}
+	if c := params["charset"]; c != "" && !strings.EqualFold(c, "utf-8") {
+		return problem(BadMediaType, "got Content-Type %q, want application/json in utf-8", h.Get("Content-Type"))
 	}
 	return nil
 }
@@ -232,6 +275,14 @@ func limit(q url.Values) (int, error) {
 		return 0, invalid("limit: got %q, want 1 to %d", q.Get("limit"), maxPage)
 	}
 	return n, nil
+}
+
+// badCursor says what a list made of a cursor that no page gave. What the store says of it is the store's.
+func badCursor(cursor string, err error) error {
+	if cursor != "" && errors.Is(err, store.ErrInvalid) {
+		return invalid("cursor: got %q, want one that a page gave", cursor)
+	}
+	return err
 }
 
 // page cuts a list that is there as a whole. A cursor is the number of elements before.

@@ -13,7 +13,10 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Input is the body of POST /v1/runs/{id}/input. At least one of the lists has an element.
+// maxInputs is how many messages, decisions and answers one request brings at most: each is a transaction of its own.
+const maxInputs = 100
+
+// Input is the body of POST /v1/runs/{id}/input. At least one of the lists has an element, and together they have at most 100.
 type Input struct {
 	Messages  []json.RawMessage `json:"messages,omitempty"` // each a string or a list of blocks
 	Decisions []Decision        `json:"decisions,omitempty"`
@@ -79,8 +82,11 @@ func (s *server) input(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 
 // plan checks the whole input before any of it is done.
 func (s *server) plan(ctx context.Context, l store.Loaded, b Input, c Caller, key string) ([]step, error) {
-	if len(b.Messages)+len(b.Decisions)+len(b.Answers) == 0 {
+	switch n := len(b.Messages) + len(b.Decisions) + len(b.Answers); {
+	case n == 0:
 		return nil, invalid("input: got nothing, want messages, decisions or answers")
+	case n > maxInputs:
+		return nil, problem(TooLarge, "input: got %d messages, decisions and answers, want at most %d", n, maxInputs)
 	}
 	if l.State.Status == agent.RunDone && len(b.Messages) > 0 {
 		return nil, problem(RunFinished, "send to run %s: the run has finished", l.State.Run)

@@ -11,6 +11,9 @@ import (
 // MaxInline is the largest file that stands in a message itself, in bytes before base64; a larger one is a blob.
 const MaxInline = 128 << 10
 
+// maxBlocks is how many blocks a message has at most: each file it names is looked for.
+const maxBlocks = 100
+
 // block is a content block as people may send it.
 type block struct {
 	Type      string  `json:"type"`
@@ -27,6 +30,9 @@ func readMessage(key string, raw json.RawMessage) ([]agent.UserBlock, error) {
 		var blocks []block
 		if err := agent.DecodeStrict(raw, &blocks); err != nil {
 			return nil, invalid("%s: %v", key, err)
+		}
+		if len(blocks) > maxBlocks {
+			return nil, problem(TooLarge, "%s: got %d blocks, want at most %d", key, len(blocks), maxBlocks)
 		}
 		for i, b := range blocks {
 			if err := b.check(); err != nil {

@@ -314,6 +314,7 @@ func (d *document) ends(t *testing.T) {
 	ask("GET /v1/runs/{id}/messages", done, "", http.StatusOK, "")
 	ask("GET /v1/runs/{id}/calls", done, "", http.StatusOK, "")
 	ask("GET /v1/runs/{id}/events", done, "", http.StatusOK, "", "Accept", "text/event-stream")
+	ask("GET /v1/runs/{id}/events", done, "", http.StatusNoContent, "", "Accept", "text/event-stream", "Last-Event-ID", fmt.Sprint(done.Seq))
 	ask("GET /v1/runs", done, "", http.StatusOK, "")
 
 	failed := newBench(t, `{"error": "auth"}`)

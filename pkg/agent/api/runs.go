@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/runtime"
@@ -77,6 +78,9 @@ func idempotencyKey(r *http.Request, inBody string) (string, error) {
 	if len(key) > maxKey {
 		return "", invalid("key: got %d bytes, want at most %d", len(key), maxKey)
 	}
+	if !utf8.ValidString(key) || strings.Contains(key, "\x00") { // the store takes no other
+		return "", invalid("key: want UTF-8 without NUL")
+	}
 	return key, nil
 }
 
@@ -108,6 +112,10 @@ func (s *server) definition(b Start) (*agent.Definition, error) {
 	return b.Definition, nil
 }
 
+// maxLooks is how many pages of the store one page of runs is made of at most: of an agent that has few runs among many it may be short,
+// or empty, and have a cursor.
+const maxLooks = 20
+
 // statusOrder is the order in which a list without status goes through the runs.
 var statusOrder = []agent.RunStatus{agent.RunWaiting, agent.RunRunning, agent.RunDone}
 
@@ -133,10 +141,10 @@ func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int
 		return 0, nil, err
 	}
 	p := RunPage{Runs: []RunHead{}}
-	for !at.end() && len(p.Runs) < n {
+	for looks := 0; !at.end() && len(p.Runs) < n && looks < maxLooks; looks++ {
 		heads, next, err := s.Journal.List(r.Context(), c.Tenant, at.status(), n-len(p.Runs), at.inner)
 		if err != nil {
-			return 0, nil, err
+			return 0, nil, badCursor(at.inner, err)
 		}
 		for _, h := range heads {
 			if !q.Has("agent") || h.Agent == q.Get("agent") {

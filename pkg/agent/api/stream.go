@@ -34,7 +34,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 		return 0, nil, err
 	}
 	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
-		return 0, nil, s.stream(w, r, l.State.Tenant, l.State.Run, from)
+		return 0, nil, s.stream(w, r, &l.State, from)
 	}
 	n, err := limit(q)
 	if err != nil {
@@ -60,12 +60,25 @@ func (s *server) eventsAfter(ctx context.Context, tenant, run string, from posit
 }
 
 // stream sends what is there and then what comes, until the run has ended or the window is over. Last-Event-ID says what the
-// client has already.
-func (s *server) stream(w http.ResponseWriter, r *http.Request, tenant, run string, from position) error {
+// client has already. Where nothing can come any more, the answer is 204: an EventSource, which takes up every stream that ends, does not
+// take up that one.
+func (s *server) stream(w http.ResponseWriter, r *http.Request, of *agent.AgentState, from position) error {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		var err error
 		if from, err = readPosition(last); err != nil {
 			return invalid("Last-Event-ID: %v", err)
+		}
+	}
+	tenant, run := of.Tenant, of.Run
+	if of.Status == agent.RunDone {
+		events, err := s.eventsAfter(r.Context(), tenant, run, from)
+		if err != nil {
+			return err
+		}
+		if len(events) == 0 {
+			w.Header().Set("Cache-Control", "no-store")
+			w.WriteHeader(http.StatusNoContent)
+			return nil
 		}
 	}
 	watch := s.Feed.Watch(tenant, run)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -30,12 +31,14 @@ type Authorizer = events.APIGatewayV2HTTPRequestContextAuthorizerDescription
 //
 // From IAM: the tenant is IAMTenant. An IAM user makes user:<name>. A session of an assumed role makes user:<session>@<role> and
 // group:<role>. Whoever may assume a role may choose the session's name, so a role stands beside it: nobody becomes a user of a
-// JWT or of another role by it. Where two sessions of a role must be two people, its trust policy has to pin sts:RoleSessionName.
+// JWT or of another role by it. Names are one account's: with IAMAccount, those of any other are refused, or whoever owns one that a resource
+// policy lets in could make a role of an approvers' name there. Where two sessions of a role must be two people, its trust policy has to pin sts:RoleSessionName.
 type Identity struct {
 	TenantClaim string // "" = tenant
 	UserClaim   string // "" = sub
 	GroupsClaim string // "" = groups
 	IAMTenant   string // "" = callers signed by IAM are refused
+	IAMAccount  string // the account whose users and roles are meant; "" = any that the gateway lets in
 }
 
 type callerKey struct{}
@@ -59,7 +62,7 @@ func (i Identity) Caller(r *http.Request) (api.Caller, error) {
 }
 
 func (i Identity) ofToken(claims map[string]string) (api.Caller, error) {
-	tenantClaim, userClaim, groupsClaim := or(i.TenantClaim, "tenant"), or(i.UserClaim, "sub"), or(i.GroupsClaim, "groups")
+	tenantClaim, userClaim, groupsClaim := cmp.Or(i.TenantClaim, "tenant"), cmp.Or(i.UserClaim, "sub"), cmp.Or(i.GroupsClaim, "groups")
 	tenant := claims[tenantClaim]
 	if !agent.ValidTenant(tenant) {
 		return api.Caller{}, api.Refuse(api.NotAllowed, "the token's claim "+tenantClaim+" names no tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
@@ -69,13 +72,6 @@ func (i Identity) ofToken(claims map[string]string) (api.Caller, error) {
 		return api.Caller{}, api.Refuse(api.NotAllowed, "the token's claim "+userClaim+" names no user: want 1 to 128 of A-Z a-z 0-9 . _ @ + -")
 	}
 	return api.Caller{Tenant: tenant, Principal: agent.Principal{ID: user, Groups: groups(claims[groupsClaim])}}, nil
-}
-
-func or(name, standard string) string {
-	if name == "" {
-		return standard
-	}
-	return name
 }
 
 // groups reads a claim in any of the forms that Identity lists.
@@ -100,7 +96,10 @@ func (i Identity) ofIAM(arn string) (api.Caller, error) {
 	if i.IAMTenant == "" {
 		return api.Caller{}, api.Refuse(api.NotAllowed, "callers that IAM has signed are not taken here")
 	}
-	p, ok := principalOf(arn)
+	p, account, ok := principalOf(arn)
+	if i.IAMAccount != "" && account != i.IAMAccount {
+		return api.Caller{}, api.Refuse(api.NotAllowed, "want a user or a role of the deployment's own account")
+	}
 	if !agent.ValidTenant(i.IAMTenant) || !ok {
 		return api.Caller{}, api.Refuse(api.NotAllowed, "want an IAM user or a session of an assumed role whose names can be those of a principal")
 	}
@@ -109,20 +108,20 @@ func (i Identity) ofIAM(arn string) (api.Caller, error) {
 
 // principalOf reads arn:aws:iam::ACCOUNT:user/PATH/NAME and arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION. A role with @ or a dot
 // is none: user:a@b.c would not say whether it is a session of b.c or somebody's address.
-func principalOf(arn string) (agent.Principal, bool) {
+func principalOf(arn string) (p agent.Principal, account string, ok bool) {
 	parts := strings.SplitN(arn, ":", 6)
 	if len(parts) != 6 || parts[0] != "arn" {
-		return agent.Principal{}, false
+		return agent.Principal{}, "", false
 	}
 	what := strings.Split(parts[5], "/")
 	switch {
 	case parts[2] == "iam" && len(what) > 1 && what[0] == "user":
-		p := agent.Principal{ID: "user:" + what[len(what)-1]}
-		return p, agent.ValidPrincipal(p.ID)
+		p = agent.Principal{ID: "user:" + what[len(what)-1]}
+		return p, parts[4], agent.ValidPrincipal(p.ID)
 	case parts[2] == "sts" && len(what) == 3 && what[0] == "assumed-role" && !strings.ContainsAny(what[1], "@."):
-		p := agent.Principal{ID: "user:" + what[2] + "@" + what[1], Groups: []string{"group:" + what[1]}}
-		return p, what[2] != "" && agent.ValidPrincipal(p.ID) && agent.ValidPrincipal(p.Groups[0])
+		p = agent.Principal{ID: "user:" + what[2] + "@" + what[1], Groups: []string{"group:" + what[1]}}
+		return p, parts[4], what[2] != "" && agent.ValidPrincipal(p.ID) && agent.ValidPrincipal(p.Groups[0])
 	default:
-		return agent.Principal{}, false
+		return agent.Principal{}, "", false
 	}
 }

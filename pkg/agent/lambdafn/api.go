@@ -2,16 +2,16 @@ package lambdafn
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
-
-	"github.com/aws/aws-lambda-go/lambda"
+	"strings"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/gateway"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
@@ -28,25 +28,9 @@ const (
 	envIAMTenant   = "COUNTERSIGN_IAM_TENANT"   // empty = callers signed by IAM are refused
 )
 
-// Invoke answers one event of a function.
-type Invoke func(ctx context.Context, payload []byte) ([]byte, error)
-
 // API is the main of functions/api: the HTTP API behind API Gateway or a function URL. It serves until the process is ended.
 func API(r *registry.Registry) {
 	listen(func(getenv func(string) string) (Invoke, error) { return startAPI(r, getenv) })
-}
-
-// listen starts a function and serves its events. Bad configuration ends it before any event.
-func listen(start func(getenv func(string) string) (Invoke, error)) {
-	f, err := start(os.Getenv)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cold start:", err)
-		os.Exit(1)
-	}
-	lambda.Start(func(ctx context.Context, payload json.RawMessage) (json.RawMessage, error) {
-		out, err := f(ctx, payload)
-		return out, named(err)
-	})
 }
 
 func startAPI(r *registry.Registry, getenv func(string) string) (Invoke, error) {
@@ -55,6 +39,9 @@ func startAPI(r *registry.Registry, getenv func(string) string) (Invoke, error) 
 	}
 	if who.IAMTenant != "" && !agent.ValidTenant(who.IAMTenant) {
 		return nil, fmt.Errorf("%s: got %q, want a tenant: ^[a-z0-9][a-z0-9-]{0,39}$", envIAMTenant, who.IAMTenant)
+	}
+	if parts := strings.Split(getenv(envMachine), ":"); len(parts) > 4 { // connect says so where it is no ARN
+		who.IAMAccount = parts[4]
 	}
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
@@ -88,7 +75,25 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 		Journal: p.Journal, Table: p.Table, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
 		Caller: who.Caller, Log: log,
 	})
-	return (&gateway.Gateway{Handler: trace.HTTP(handler), Log: log}).Serve
+	serve := (&gateway.Gateway{Handler: trace.HTTP(handler), Log: log}).Serve
+	return func(ctx context.Context, payload []byte) ([]byte, error) {
+		ctx, cancel := inTime(ctx, p.Clock)
+		defer cancel()
+		return serve(ctx, payload)
+	}
+}
+
+// answering is what is left of a function's time to answer in: who is cut off by it leaves the client without a problem to read, and
+// whoever runs this without a line in the log.
+const answering = time.Second
+
+// inTime ends before ctx's deadline, if it has one.
+func inTime(ctx context.Context, c clock.Clock) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return c.WithTimeout(ctx, deadline.Sub(c.Now())-answering)
 }
 
 // newLog logs to the function's standard error, without content (R17).

@@ -63,3 +63,19 @@ func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(out), `\"x\\\" is not known`, "the caller is known; the query is looked at")
 }
+
+// Callers by IAM are those of the account that the state machine is in.
+func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
+	env := map[string]string{
+		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:123456789012:stateMachine:m",
+		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET", envIAMTenant: "ops",
+	}
+	f, err := startAPI(registry.Must(registry.New()), func(name string) string { return env[name] })
+	require.NoError(t, err)
+	for account, want := range map[string]string{"123456789012": `\"x\\\" is not known`, "210987654321": "own account"} {
+		out, err := f(t.Context(), []byte(`{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},
+			"authorizer":{"iam":{"userArn":"arn:aws:sts::`+account+`:assumed-role/operators/ana"}}}}`))
+		require.NoError(t, err)
+		require.Contains(t, string(out), want, account)
+	}
+}

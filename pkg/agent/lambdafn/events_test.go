@@ -135,6 +135,19 @@ type breakable struct {
 	err     error
 	spoiled string // the partition that reads spoilt, or not at all
 	spoil   error
+	hangs   bool // queries answer nothing
+}
+
+func (b *breakable) hang(on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hangs = on
+}
+
+func (b *breakable) hanging() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.hangs
 }
 
 // spoils makes the queries of a partition end in err, or give items nobody can read where that is nil.
@@ -166,6 +179,10 @@ func (b *breakable) Get(ctx context.Context, k store.Key) (store.Item, bool, err
 func (b *breakable) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	if err := b.broken(); err != nil {
 		return store.Page{}, err
+	}
+	if b.hanging() {
+		<-ctx.Done()
+		return store.Page{}, ctx.Err()
 	}
 	p, err := b.Table.Query(ctx, r)
 	b.mu.Lock()
@@ -611,9 +628,7 @@ func TestInfrastructureFails(t *testing.T) {
 				}
 				a := s.do(ana, line, body, "authorization", "Bearer "+canary, "idempotency-key", canary)
 				require.Equal(t, c.status, a.Status, "%s: %s", line, a.Body)
-				if c.status == 500 {
-					require.NotContains(t, a.Body, canary)
-				}
+				require.NotContains(t, a.Body, canary)
 			}
 			s.table.breaks(nil)
 			for _, bad := range []string{`{"agent":"` + canary + `","message":"x"}`, `{"` + canary + `":1}`, canary} {
@@ -624,9 +639,31 @@ func TestInfrastructureFails(t *testing.T) {
 			_, err := s.api(t.Context(), []byte(`{"canary":"`+canary+`"}`))
 			require.NotContains(t, err.Error(), canary)
 			require.NotContains(t, s.logs.String(), canary)
-			if c.status == 500 {
-				require.Contains(t, s.logs.String(), "request failed")
-			}
+			require.Contains(t, s.logs.String(), map[int]string{500: "request failed", 503: "request put off"}[c.status])
+			require.Contains(t, s.logs.String(), "POST /v1/runs/{id}/cancel")
 		})
 	}
+}
+
+// A store that does not answer is a problem for the client and a line in the log, before the function's own time is up.
+func TestAnswersInTime(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		run := s.waiting(ana, "k")
+		for line, hangs := range map[string]bool{"GET /v1/runs": true, "GET /v1/runs/" + run.ID + "/events": false} {
+			s.table.hang(hangs)
+			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+			begin := time.Now()
+			out, err := s.api(ctx, request(line, "", ana, "accept", "text/event-stream", "last-event-id", "99"))
+			require.NoError(t, err)
+			require.NoError(t, ctx.Err())
+			require.Equal(t, 5*time.Second, time.Since(begin))
+			cancel()
+			var a gateway.Answer
+			require.NoError(t, json.Unmarshal(out, &a))
+			require.Equal(t, map[bool]int{true: 503, false: 200}[hangs], a.Status, a.Body)
+			s.table.hang(false)
+		}
+		require.Contains(t, s.logs.String(), "request put off")
+		require.Equal(t, 1, strings.Count(s.logs.String(), "\n"))
+	})
 }

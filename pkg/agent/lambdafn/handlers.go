@@ -1,5 +1,6 @@
-// Package lambdafn is the three functions of the state machine: JSON in, JSON out, over the use cases of package runtime. The
-// local engine calls the same handlers that the Lambda mains serve.
+// Package lambdafn is the functions of a deployment, JSON in, JSON out, over the use cases of package runtime: the three of the state
+// machine (Handlers), which the local engine calls as the Lambda mains do, the HTTP API behind a gateway (NewAPI), and the repair
+// (NewSweep).
 package lambdafn
 
 import (

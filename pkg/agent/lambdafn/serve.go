@@ -25,13 +25,24 @@ func Tool(r *registry.Registry) { serve(r, (*Handlers).Tool, nil) }
 func Approve() { serve(nil, (*Handlers).Approve, nil) }
 
 func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]byte, error), model Models) {
-	h, err := coldStart(r, os.Getenv, model)
+	listen(func(getenv func(string) string) (Invoke, error) {
+		h, err := coldStart(r, getenv, model)
+		return func(ctx context.Context, payload []byte) ([]byte, error) { return f(h, ctx, payload) }, err
+	})
+}
+
+// Invoke answers one event of a function.
+type Invoke func(ctx context.Context, payload []byte) ([]byte, error)
+
+// listen starts a function and serves its events. Bad configuration ends it before any event.
+func listen(start func(getenv func(string) string) (Invoke, error)) {
+	f, err := start(os.Getenv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cold start:", err)
 		os.Exit(1)
 	}
 	lambda.Start(func(ctx context.Context, payload json.RawMessage) (json.RawMessage, error) {
-		out, err := f(h, ctx, payload)
+		out, err := f(ctx, payload)
 		return out, named(err)
 	})
 }

@@ -74,6 +74,7 @@ type Swept struct {
 	Repaired map[runtime.Repair]int64 `json:"repaired"`          // by kind; empty = nothing was wrong
 	Failures int64                    `json:"failures"`          // runs that could not be checked or repaired
 	Failed   []FailedRun              `json:"failed,omitempty"`  // the first 50 of them
+	Left     int64                    `json:"left,omitempty"`    // runs to look at again for which there was no time; a later sweep finds them
 	Complete bool                     `json:"complete"`          // false: the next sweep goes on where this one ended
 	Waiting  *runtime.Waiting         `json:"waiting,omitempty"` // of all runs; nil unless a round has ended
 	Unowned  string                   `json:"unowned,omitempty"` // an execution that ended and for which there is no run
@@ -134,15 +135,18 @@ func (s *sweeping) dispatch(ctx context.Context, payload []byte) ([]byte, error)
 // broken does not become better by being swept again.
 func (s *sweeping) all(ctx context.Context) ([]byte, error) {
 	r, err := s.sweep.Run(ctx)
-	out := Swept{Checked: r.Checked, Repaired: r.Repaired, Complete: r.Complete}
+	out := Swept{Checked: r.Checked, Repaired: r.Repaired, Left: r.Left, Complete: r.Complete}
 	retried := s.noteFailures(&out, r.Failed)
+	if r.Left > 0 {
+		s.log.Warn("runs left for a later sweep", "count", r.Left)
+	}
 	if r.Complete {
 		out.Waiting = &r.Waiting
 		s.gauges(r.Waiting)
 	}
 	s.repaired(out.Repaired)
 	if err != nil {
-		s.log.Error("sweep stopped", "error", err)
+		s.log.Error("sweep stopped", "kind", string(kindOf(err)), "error", err)
 		s.metrics.Count(metrics.SweepFailures, out.Failures+1)
 		return nil, gaveUp(err, "the sweep could not be carried out; its log says why")
 	}
@@ -157,15 +161,13 @@ func (s *sweeping) all(ctx context.Context) ([]byte, error) {
 func (s *sweeping) noteFailures(out *Swept, failed []runtime.FailedRepair) (passing error) {
 	out.Failures = int64(len(failed))
 	for i, f := range failed {
-		err := classify(f.Err)
-		var e *edge.Error
-		errors.As(err, &e)
-		if e.Kind.Retried() {
-			passing = err
+		kind := kindOf(f.Err)
+		if kind.Retried() {
+			passing = f.Err
 		}
-		s.log.Error("run could not be checked", "tenant", f.Tenant, "run", f.Run, "execution", f.Execution, "error", f.Err)
+		s.log.Error("run could not be checked", "tenant", f.Tenant, "run", f.Run, "execution", f.Execution, "kind", string(kind), "error", f.Err)
 		if i < maxReported {
-			out.Failed = append(out.Failed, FailedRun{Tenant: f.Tenant, Run: f.Run, Execution: f.Execution, Kind: e.Kind})
+			out.Failed = append(out.Failed, FailedRun{Tenant: f.Tenant, Run: f.Run, Execution: f.Execution, Kind: kind})
 		}
 	}
 	return passing
@@ -173,9 +175,14 @@ func (s *sweeping) noteFailures(out *Swept, failed []runtime.FailedRepair) (pass
 
 // gaveUp is err's kind with a text of ours: what an error says ends in the function's log.
 func gaveUp(err error, text string) error {
+	return &edge.Error{Kind: kindOf(err), Err: errors.New(text)}
+}
+
+// kindOf is the kind of an error.
+func kindOf(err error) edge.Kind {
 	var e *edge.Error
 	errors.As(classify(err), &e)
-	return &edge.Error{Kind: e.Kind, Err: errors.New(text)}
+	return e.Kind
 }
 
 func (s *sweeping) repaired(by map[runtime.Repair]int64) {
@@ -221,7 +228,7 @@ func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
 	}
 	out, err := s.reapOne(ctx, e)
 	if err != nil {
-		s.log.Error("run could not be repaired", "execution", e.Name, "error", err)
+		s.log.Error("run could not be repaired", "execution", e.Name, "kind", string(kindOf(err)), "error", err)
 		s.metrics.Count(metrics.SweepFailures, 1)
 		return nil, gaveUp(err, "the run of an execution that ended could not be repaired; the log says why")
 	}

@@ -40,11 +40,15 @@ type Sweeper struct {
 	LeaveWoken bool
 }
 
-// Repair repairs one run. Where an input waits and the run's token is used up, it gives the execution a minute first.
+// Repair repairs one run. Where an input waits and the run's token is used up, it gives the execution a minute first; without a
+// minute to its deadline, ErrSweepTooShort.
 func (sw *Sweeper) Repair(ctx context.Context, tenant, run string) (Repair, error) {
 	r, sus, err := sw.look(ctx, tenant, run)
 	if err != nil || sus == nil {
 		return r, err
+	}
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(sw.Clock.Now()) < settling+sweepEnd { // say so, rather than be cut off asleep
+		return RepairNone, fmt.Errorf("sweep run %s: %w", run, ErrSweepTooShort)
 	}
 	if err := sw.Clock.Sleep(ctx, settling); err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)

@@ -51,6 +51,7 @@ type Report struct {
 	Checked  int64            // open runs whose views were compared
 	Repaired map[Repair]int64 // by kind
 	Failed   []FailedRepair   // runs that could not be checked or repaired
+	Left     int64            // runs that were to be looked at again and had no time left: for a later sweep
 	Complete bool             // the round through all lists has ended with this sweep
 	Waiting  Waiting          // of the whole round; zero unless Complete
 }
@@ -74,6 +75,8 @@ const (
 	sweepPage = 100
 	// sweepReserve is what is left of the deadline for the end: to look at suspects again and to keep the place.
 	sweepReserve = settling + 10*time.Second
+	// sweepEnd is what is left of that to keep the place and to answer: a function whose time is up has done neither.
+	sweepEnd = 5 * time.Second
 	// sweepLeast is how much there has to be beside it.
 	sweepLeast = 10 * time.Second
 	// maxFailures in a row end a sweep: it is not the runs that are broken.
@@ -122,6 +125,15 @@ func (s *Sweep) bounded(ctx context.Context) (context.Context, context.CancelFun
 	}
 	bounded, cancel := s.Sweeper.Clock.WithTimeout(ctx, left)
 	return bounded, cancel, nil
+}
+
+// before ends a while before ctx's deadline, if it has one.
+func (sw *Sweeper) before(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return sw.Clock.WithTimeout(ctx, deadline.Sub(sw.Clock.Now())-while)
 }
 
 // pass is a sweep under way.
@@ -338,16 +350,26 @@ func (p *pass) stopLeftover(ctx context.Context, name string) (tenant, run strin
 	return tenant, run, r, err
 }
 
-// lookAgain gives the executions of all suspects the same minute, and then takes over the runs that are still what they were.
+// lookAgain gives the executions of all suspects the same minute, and then takes over the runs that are still what they were, as many as
+// there is time for. The others stay as they are until a sweep finds them again.
 func (p *pass) lookAgain(ctx context.Context) error {
 	if len(p.suspects) == 0 {
 		return nil
 	}
-	if err := p.Sweeper.Clock.Sleep(ctx, settling); err != nil {
+	looking, cancel := p.Sweeper.before(ctx, sweepEnd)
+	defer cancel()
+	if err := p.Sweeper.Clock.Sleep(looking, settling); err != nil && ctx.Err() != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
-	for _, sus := range p.suspects {
-		r, err := p.Sweeper.lookAgain(ctx, sus)
+	for i, sus := range p.suspects {
+		if looking.Err() != nil {
+			p.report.Left = int64(len(p.suspects) - i)
+			return nil
+		}
+		r, err := p.Sweeper.lookAgain(looking, sus)
+		if err != nil && looking.Err() != nil {
+			continue // what was begun is found again
+		}
 		if err := p.note(FailedRepair{Tenant: sus.tenant, Run: sus.run, Err: err}, r); err != nil {
 			return err
 		}

@@ -408,3 +408,79 @@ func TestStartedRun(t *testing.T) {
 		require.Equal(t, []string{c.tenant, c.run}, []string{tenant, run}, c.input)
 	}
 }
+
+// TestSweepOfManySuspects: when Step Functions has lost the wake-ups of many runs, a sweep takes over as many as it has time for, and ends
+// in time to keep its place and to say so; the next ones do the rest.
+func TestSweepOfManySuspects(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const many = 12
+		for i := range many {
+			key := fmt.Sprint("lost ", i)
+			w.parked(key)
+			w.unheard()
+			w.waiter.settled["token of "+key] = true
+		}
+		w.sleep(2 * time.Minute)
+		w.waiter.onStart = func(string) error { // each takes its time
+			w.sleep(4 * time.Second)
+			return nil
+		}
+		sweep := func() runtime.Report {
+			ctx, cancel := context.WithTimeout(w.ctx, 100*time.Second)
+			defer cancel()
+			r, err := w.sweeper().Run(ctx)
+			require.NoError(t, err)
+			require.NoError(t, ctx.Err(), "in time")
+			return r
+		}
+		first := sweep()
+		require.Positive(t, first.Left)
+		require.Empty(t, first.Failed)
+		taken := first.Repaired[runtime.RepairTookOver]
+		require.Positive(t, taken)
+		for range many {
+			w.sleep(2 * time.Minute)
+			taken += sweep().Repaired[runtime.RepairTookOver]
+		}
+		require.EqualValues(t, many, taken)
+	})
+}
+
+// A repair that has to wait a minute says that it has none.
+func TestRepairWithoutAMinute(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		run := w.parked("lost")
+		w.unheard()
+		w.waiter.settled["token of lost"] = true
+		ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+		defer cancel()
+		_, err := w.sweeper().Sweeper.Repair(ctx, tenant, run)
+		require.ErrorIs(t, err, runtime.ErrSweepTooShort)
+		require.NoError(t, ctx.Err(), "at once")
+		ctx, cancel = context.WithTimeout(w.ctx, 2*time.Minute)
+		defer cancel()
+		r, err := w.sweeper().Sweeper.Repair(ctx, tenant, run)
+		require.NoError(t, err)
+		require.Equal(t, runtime.RepairTookOver, r)
+	})
+}
+
+// What a sweep of many runs that wait and are well costs: a read of one key for each, and a query for a hundred in each list. Of 10,000
+// that is 10,000 reads of one key and 200 queries, a minute at 5 ms each.
+func TestSweepOfManyParkedRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const many = 1000
+		for i := range many {
+			w.parked(fmt.Sprint(i))
+		}
+		w.sleep(2 * time.Minute)
+		before := w.counts.Snapshot()
+		r := w.sweepAll()
+		require.EqualValues(t, many, r.Checked)
+		require.EqualValues(t, many, r.Waiting.Runs)
+		cost := w.counts.Snapshot().Sub(before)
+		require.EqualValues(t, 1+many, cost.Gets, "the place, and the next inbox slot of each")
+		require.EqualValues(t, 1+many/100+many/100, cost.Queries, "running runs, waiting runs, requests to people")
+		require.Zero(t, cost.Writes+cost.Transactions)
+	})
+}

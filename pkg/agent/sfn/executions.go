@@ -24,7 +24,7 @@ func (w *Waiter) Running(ctx context.Context, cursor string) (page []runtime.Exe
 	}
 	out, err := w.client.ListExecutions(ctx, in)
 	if err != nil {
-		return nil, "", fmt.Errorf("list executions: %w", err)
+		return nil, "", fmt.Errorf("list executions: %w", explain(err))
 	}
 	for _, e := range out.Executions {
 		page = append(page, runtime.Execution{Name: aws.ToString(e.Name), Started: aws.ToTime(e.StartDate).UTC()})
@@ -40,7 +40,7 @@ func (w *Waiter) Input(ctx context.Context, name string) (input []byte, found bo
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("describe execution %s: %w", name, err)
+		return nil, false, fmt.Errorf("describe execution %s: %w", name, explain(err))
 	}
 	return []byte(aws.ToString(d.Input)), true, nil
 }

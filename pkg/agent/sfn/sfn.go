@@ -6,13 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sfn"
 	"github.com/aws/aws-sdk-go-v2/service/sfn/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // API is what this package uses of the SDK's client.
@@ -62,7 +65,7 @@ func (w *Waiter) Success(ctx context.Context, token string) error {
 		return runtime.ErrSettled
 	}
 	if err != nil {
-		return fmt.Errorf("complete task token: %w", err)
+		return fmt.Errorf("complete task token: %w", explain(err))
 	}
 	return nil
 }
@@ -81,7 +84,7 @@ func (w *Waiter) Start(ctx context.Context, tenant, run, name string) error {
 	if err == nil || errors.As(err, &exists) {
 		return nil
 	}
-	return fmt.Errorf("start execution %s: %w", name, err)
+	return fmt.Errorf("start execution %s: %w", name, explain(err))
 }
 
 // Stop ends an execution. One that was never started, or has ended, is left as it is.
@@ -93,7 +96,7 @@ func (w *Waiter) Stop(ctx context.Context, name, cause string) error {
 	if err == nil || errors.As(err, &none) {
 		return nil
 	}
-	return fmt.Errorf("stop execution %s: %w", name, err)
+	return fmt.Errorf("stop execution %s: %w", name, explain(err))
 }
 
 // Status says whether an execution of that name runs.
@@ -104,10 +107,22 @@ func (w *Waiter) Status(ctx context.Context, name string) (runtime.ExecutionStat
 	case errors.As(err, &none):
 		return runtime.ExecutionNone, nil
 	case err != nil:
-		return "", fmt.Errorf("describe execution %s: %w", name, err)
+		return "", fmt.Errorf("describe execution %s: %w", name, explain(err))
 	case d.Status == types.ExecutionStatusRunning, d.Status == types.ExecutionStatusPendingRedrive:
 		return runtime.ExecutionRunning, nil
 	default:
 		return runtime.ExecutionEnded, nil
 	}
+}
+
+// throttles are the codes by which Step Functions asks for patience.
+var throttles = []string{"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded", "ExecutionLimitExceeded"}
+
+// explain makes an error that asks for patience store.ErrThrottled, too, which callers know. Others stay as they are.
+func explain(err error) error {
+	var refused smithy.APIError
+	if errors.As(err, &refused) && slices.Contains(throttles, refused.ErrorCode()) {
+		return fmt.Errorf("%w: %w", store.ErrThrottled, err)
+	}
+	return err
 }
