@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/s3"
 	waiter "github.com/countersign/countersign/pkg/agent/sfn"
 	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/tracing"
 )
 
 // The environment of a deployed function, beside that of the SDK.
@@ -45,6 +46,7 @@ func connect(getenv func(string) string, model Models) (runtime.Ports, error) {
 	if err != nil {
 		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
 	}
+	w.Trace = tracing.XRay
 	clk := clock.System()
 	draw := ids.System(clk)
 	objects, bucket := s3.NewClient(cfg, ""), getenv(envBucket)

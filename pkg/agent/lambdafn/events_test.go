@@ -222,9 +222,14 @@ func (l *lines) String() string {
 }
 
 // metrics is what was counted, by name and dimensions.
-type metrics struct{ counted map[string]int64 }
+type metrics struct {
+	mu      sync.Mutex
+	counted map[string]int64
+}
 
 func (m *metrics) Count(name string, n int64, dims ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.counted == nil {
 		m.counted = map[string]int64{}
 	}
@@ -236,6 +241,8 @@ func (m *metrics) Seconds(name string, d time.Duration, dims ...string) {
 }
 
 func (m *metrics) take() map[string]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	got := m.counted
 	m.counted = nil
 	return got

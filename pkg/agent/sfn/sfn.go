@@ -29,6 +29,9 @@ type API interface {
 
 // Waiter is a runtime.Waiter over one state machine. Safe for concurrent use.
 type Waiter struct {
+	// Trace gives the X-Ray header of the trace that an execution is started in; nil, or an empty one, is none. Set it before use.
+	Trace func(ctx context.Context) string
+
 	client  API
 	machine string // ARN of the state machine
 	prefix  string // of its executions' ARNs
@@ -77,9 +80,13 @@ func (w *Waiter) Start(ctx context.Context, tenant, run, name string) error {
 	if err != nil {
 		return fmt.Errorf("start execution %s: %w", name, err)
 	}
-	_, err = w.client.StartExecution(ctx, &sfn.StartExecutionInput{
-		StateMachineArn: aws.String(w.machine), Name: aws.String(name), Input: aws.String(string(input)),
-	})
+	in := &sfn.StartExecutionInput{StateMachineArn: aws.String(w.machine), Name: aws.String(name), Input: aws.String(string(input))}
+	if w.Trace != nil {
+		if header := w.Trace(ctx); header != "" {
+			in.TraceHeader = aws.String(header)
+		}
+	}
+	_, err = w.client.StartExecution(ctx, in)
 	var exists *types.ExecutionAlreadyExists
 	if err == nil || errors.As(err, &exists) {
 		return nil

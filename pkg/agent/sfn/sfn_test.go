@@ -63,3 +63,35 @@ func TestThrottling(t *testing.T) {
 		}
 	}
 }
+
+// starting keeps what it was asked to start.
+type starting struct {
+	refusing
+	in *sfn.StartExecutionInput
+}
+
+func (s *starting) StartExecution(_ context.Context, in *sfn.StartExecutionInput, _ ...func(*sfn.Options)) (*sfn.StartExecutionOutput, error) {
+	s.in = in
+	return &sfn.StartExecutionOutput{}, nil
+}
+
+// An execution is started in the trace of whoever starts it, and in none where there is none; its name and input are the same either way.
+func TestExecutionIsStartedInATrace(t *testing.T) {
+	const header = "Root=1-6907a3c1-5e1b4f2a7c8d9e0f1a2b3c4d;Parent=00f067aa0ba902b7;Sampled=1"
+	for name, trace := range map[string]func(context.Context) string{
+		"": nil, "none": func(context.Context) string { return "" }, header: func(context.Context) string { return header },
+	} {
+		c := &starting{}
+		w, err := waiter.New(c, "arn:aws:states:eu-central-1:123456789012:stateMachine:m")
+		require.NoError(t, err)
+		w.Trace = trace
+		require.NoError(t, w.Start(t.Context(), "acme", "r", "r-0"))
+		require.Equal(t, "r-0", *c.in.Name)
+		require.JSONEq(t, `{"tenant":"acme","run":"r"}`, *c.in.Input)
+		if name == header {
+			require.Equal(t, header, *c.in.TraceHeader)
+			continue
+		}
+		require.Nil(t, c.in.TraceHeader)
+	}
+}
