@@ -50,7 +50,7 @@ func (s *server) fork(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 		f.Model = &agent.ModelSpec{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	}
 	run, err := s.Starter.Fork(r.Context(), f)
-	if err != nil {
+	if err = s.unlessUnstarted(r, key, err); err != nil {
 		return 0, nil, err
 	}
 	w.Header().Set("Location", "/v1/runs/"+run.Run)

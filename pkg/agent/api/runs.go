@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -58,11 +59,23 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 		}
 	}
 	run, err := s.Starter.Start(r.Context(), start)
-	if err != nil {
+	if err = s.unlessUnstarted(r, key, err); err != nil {
 		return 0, nil, err
 	}
 	w.Header().Set("Location", "/v1/runs/"+run.Run)
 	return http.StatusAccepted, accepted(run), nil
+}
+
+// unlessUnstarted lets a run pass that is written and whose execution could not be started. With a key the client is told to try again,
+// which starts it; without one its next try would be another run, and this one is started by the sweep or by `resume`.
+func (s *server) unlessUnstarted(r *http.Request, key string, err error) error {
+	if key != "" || !errors.Is(err, runtime.ErrUnstarted) {
+		return err
+	}
+	if s.Log != nil {
+		s.Log.Warn("run accepted, its execution is not started yet", "route", r.Method+" "+r.Pattern, "error", err)
+	}
+	return nil
 }
 
 // idempotencyKey is the body's key or the header's.

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +56,20 @@ type stack struct {
 	metrics *metrics
 	logs    *lines
 	paid    chan payment
+	mute    atomic.Bool // Step Functions starts nothing
+}
+
+// muteable is a state machine that can be out of reach.
+type muteable struct {
+	runtime.Waiter
+	mute *atomic.Bool
+}
+
+func (m muteable) Start(ctx context.Context, tenant, run, name string) error {
+	if m.mute.Load() {
+		return store.ErrThrottled
+	}
+	return m.Waiter.Start(ctx, tenant, run, name)
 }
 
 func inStack(t *testing.T, model string, f func(t *testing.T, s *stack)) {
@@ -89,6 +104,7 @@ func deploy(t *testing.T, model string) *stack {
 	ports := s.machine.Ports
 	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
 	ports.Model, ports.Tools, ports.Uploads = nil, nil, permits{}
+	ports.Waiter = muteable{ports.Waiter, &s.mute}
 	log := s.log()
 	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, nil, log)
 	s.sweep = lambdafn.NewSweep(ports, blobs, executions{s.machine.Engine}, machineARN, s.metrics, log)
@@ -372,6 +388,28 @@ func with(claims map[string]string, name, value string) map[string]string {
 	out := maps.Clone(claims)
 	out[name] = value
 	return out
+}
+
+// A run is accepted once it is written. Where its execution cannot be started, a client with a key is told to try again, which starts it;
+// one without is not, since it would start another, and the sweep starts this one.
+func TestRunIsAcceptedOnceItIsWritten(t *testing.T) {
+	inStack(t, pay+"\n"+pay, func(t *testing.T, s *stack) {
+		const body = `{"agent":"payer","message":"pay 5"}`
+		s.mute.Store(true)
+		late := read[api.Accepted](s, ana, 202, "POST /v1/runs", body)
+		read[api.Problem](s, ana, 503, "POST /v1/runs", body, "idempotency-key", "k")
+		require.Contains(t, s.logs.String(), "its execution is not started yet")
+		s.mute.Store(false)
+		keyed := read[api.Accepted](s, ana, 202, "POST /v1/runs", body, "idempotency-key", "k")
+		require.Equal(t, agent.RunID("acme", "payer", "k"), keyed.ID)
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, agent.RunRunning, read[api.Run](s, ana, 200, "GET /v1/runs/"+late.ID, "").Status)
+		require.Equal(t, map[runtime.Repair]int64{runtime.RepairStarted: 1}, s.swept(ruleEvent).Repaired)
+		synctest.Wait()
+		for _, id := range []string{late.ID, keyed.ID} {
+			require.Equal(t, agent.RunWaiting, read[api.Run](s, ana, 200, "GET /v1/runs/"+id, "").Status)
+		}
+	})
 }
 
 // A run from its start to its end through events of the gateway alone.

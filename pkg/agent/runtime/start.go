@@ -29,6 +29,10 @@ type Start struct {
 // ErrKeyReused says that the key started a run with another body (R2).
 var ErrKeyReused = errors.New("the key has started a run with another body")
 
+// ErrUnstarted says that a run is written and its execution could not be started. A request with the same key starts it, and so does the
+// sweeper (rule 14).
+var ErrUnstarted = errors.New("the run is written and its execution has not started")
+
 // BadStart says why a start is refused; it is fit to be shown.
 type BadStart struct{ Problem string }
 
@@ -38,7 +42,7 @@ func (e *BadStart) Error() string { return "start run: " + e.Problem }
 type Starter struct{ Ports }
 
 // Start writes the run and then starts its execution, both idempotently: the same key and body give the same run, however often
-// and from however many clients at once (R1).
+// and from however many clients at once (R1). With ErrUnstarted the run is returned as well.
 func (st *Starter) Start(ctx context.Context, r Start) (agent.AgentState, error) {
 	if r.Key == "" {
 		r.Key = st.IDs.Key()
@@ -57,7 +61,7 @@ func (st *Starter) launch(ctx context.Context, s *agent.AgentState) error {
 		return nil
 	}
 	if err := st.Waiter.Start(ctx, s.Tenant, s.Run, s.Owner); err != nil {
-		return fmt.Errorf("start execution of run %s: %w", s.Run, err)
+		return fmt.Errorf("%w: start execution of run %s: %w", ErrUnstarted, s.Run, err)
 	}
 	return nil
 }
