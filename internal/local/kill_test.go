@@ -256,7 +256,7 @@ func wholeAndOnce(t *testing.T, home, inbox string) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.Close()) }()
 	run := agent.RunID(Tenant, "tidy", "k")
-	entriesOf, err := store.NewJournal(db, 0).Entries(t.Context(), Tenant, run, 0)
+	entriesOf, err := store.NewJournal(db, 0).Entries(t.Context(), Tenant, run, 0, 0)
 	require.NoError(t, err)
 	s, err := agent.Fold(agent.AgentState{}, entriesOf)
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api
 		return found, false, err
 	}
 	loaded, loadErr := m.Ports.Journal.Load(ctx, tenant, run)
-	entries, err := m.Ports.Journal.Entries(ctx, tenant, run, 0)
+	entries, err := m.Ports.Journal.Entries(ctx, tenant, run, 0, 0)
 	if err != nil {
 		found.Differences = append(found.Differences, api.Difference{Path: "journal", Got: err.Error(), Want: "entries that can be read"})
 		return found, false, nil

@@ -21,7 +21,7 @@ var notUnderCrash = []string{"modelCalls", "events", "seq"}
 func (s *stage) review() Result {
 	r := Result{Calls: s.faults.Calls()}
 	ctx := context.Background()
-	entries, err := s.record.Entries(ctx, tenant, s.run, 0)
+	entries, err := s.record.Entries(ctx, tenant, s.run, 0, 0)
 	if err == nil {
 		r.Journal = entries
 		err = s.compare(ctx, entries)

@@ -79,6 +79,6 @@ type Desk interface {
 // Journal reads runs; *store.Journal is one, and says what the errors are.
 type Journal interface {
 	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
-	Entries(ctx context.Context, tenant, run string, from int64) ([]agent.Entry, error)
+	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error)
 	List(ctx context.Context, tenant string, status agent.RunStatus, limit int, cursor string) (heads []store.Head, next string, err error)
 }

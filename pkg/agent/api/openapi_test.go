@@ -135,7 +135,7 @@ func (b brokenStore) Load(context.Context, string, string) (store.Loaded, error)
 	return store.Loaded{}, b.err
 }
 
-func (b brokenStore) Entries(context.Context, string, string, int64) ([]agent.Entry, error) {
+func (b brokenStore) Entries(context.Context, string, string, int64, int) ([]agent.Entry, error) {
 	return nil, b.err
 }
 

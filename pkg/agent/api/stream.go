@@ -40,7 +40,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	if err != nil {
 		return 0, nil, err
 	}
-	events, err := s.eventsAfter(r.Context(), l.State.Tenant, l.State.Run, from)
+	events, err := s.eventsAfter(r.Context(), l.State.Tenant, l.State.Run, from, n+1)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -51,8 +51,9 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	return http.StatusOK, p, nil
 }
 
-func (s *server) eventsAfter(ctx context.Context, tenant, run string, from position) ([]Event, error) {
-	entries, err := s.Journal.Entries(ctx, tenant, run, max(0, from.seq))
+// eventsAfter reads at least n events, where there are so many. Every entry has one or more; the first may have been seen in part.
+func (s *server) eventsAfter(ctx context.Context, tenant, run string, from position, n int) ([]Event, error) {
+	entries, err := s.Journal.Entries(ctx, tenant, run, max(0, from.seq), n+1)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, of *agent.AgentS
 	}
 	tenant, run := of.Tenant, of.Run
 	if of.Status == agent.RunDone {
-		events, err := s.eventsAfter(r.Context(), tenant, run, from)
+		events, err := s.eventsAfter(r.Context(), tenant, run, from, 1)
 		if err != nil {
 			return err
 		}
@@ -146,7 +147,7 @@ func (t *tail) flush() error {
 
 // sendNew writes the events behind from, moves it behind them, and says whether the run has ended.
 func (t *tail) sendNew(ctx context.Context) (ended bool, err error) {
-	entries, err := t.journal.Entries(ctx, t.tenant, t.run, max(0, t.from.seq))
+	entries, err := t.journal.Entries(ctx, t.tenant, t.run, max(0, t.from.seq), 0)
 	if err != nil {
 		return false, err
 	}

@@ -213,6 +213,6 @@ type longJournal struct {
 	entries []agent.Entry
 }
 
-func (j longJournal) Entries(_ context.Context, _, _ string, from int64) ([]agent.Entry, error) {
+func (j longJournal) Entries(_ context.Context, _, _ string, from int64, _ int) ([]agent.Entry, error) {
 	return j.entries[from:], nil
 }

@@ -223,7 +223,7 @@ func (w *world) head() store.Head {
 
 func (w *world) entries() []agent.Entry {
 	w.t.Helper()
-	es, err := store.NewJournal(w.counts, 0).Entries(w.ctx, tenant, w.run, 0)
+	es, err := store.NewJournal(w.counts, 0).Entries(w.ctx, tenant, w.run, 0, 0)
 	require.NoError(w.t, err)
 	return es
 }

@@ -84,7 +84,7 @@ func (p Ports) answerLost(ctx context.Context, inv Invocation, s *agent.AgentSta
 	if p.Sink == nil || s.LastWriter() != inv.Writer {
 		return
 	}
-	entries, err := p.Journal.Entries(ctx, inv.Tenant, inv.Run, s.Seq())
+	entries, err := p.Journal.Entries(ctx, inv.Tenant, inv.Run, s.Seq(), 1)
 	if err != nil || len(entries) == 0 { // what a sink is not told of is nobody's durable concern
 		return
 	}

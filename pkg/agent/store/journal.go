@@ -281,9 +281,14 @@ func appendError(err error, closed int) error {
 }
 
 // Entries reads a run's own entries from a sequence on, in order: the record itself, for people and replay. Those of a run it began from
-// are that run's.
-func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64) ([]agent.Entry, error) {
-	return j.readEntries(ctx, run, Range{PK: runPK(tenant, run), From: entrySK(max(0, from)), To: firstInbox})
+// are that run's. It reads at most count of them; 0 = all.
+func (j *Journal) Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error) {
+	from = max(0, from)
+	r := Range{PK: runPK(tenant, run), From: entrySK(from), To: firstInbox}
+	if count > 0 {
+		r.To = entrySK(from + int64(count) - 1) // sequences have no gaps
+	}
+	return j.readEntries(ctx, run, r)
 }
 
 // HasEntry reports whether a run has an entry of that sequence: one consistent read of one key.

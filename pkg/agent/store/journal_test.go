@@ -158,12 +158,21 @@ func TestLoadPages(t *testing.T) {
 		require.Equal(t, []int64{1}, slots(l.Inbox), "as far as one entry can hold it, from the oldest, though they lie newest first")
 		require.True(t, l.Full)
 
-		all, err := st.j.Entries(context.Background(), acme, runID, 0)
+		all, err := st.j.Entries(context.Background(), acme, runID, 0, 0)
 		require.NoError(t, err)
 		require.Len(t, all, 8)
-		tail, err := st.j.Entries(context.Background(), acme, runID, 5)
+		tail, err := st.j.Entries(context.Background(), acme, runID, 5, 0)
 		require.NoError(t, err)
 		require.Equal(t, all[5:], tail)
+		for from := range 9 {
+			for count := 1; count < 10; count++ {
+				counts.Reset()
+				some, err := st.j.Entries(context.Background(), acme, runID, int64(from), count)
+				require.NoError(t, err)
+				require.Equal(t, append([]agent.Entry{}, all[from:min(from+count, 8)]...), some)
+				require.EqualValues(t, len(some), counts.Snapshot().ItemsRead, "no more is read than is given")
+			}
+		}
 		folded, err := agent.Fold(agent.AgentState{}, all)
 		require.NoError(t, err)
 		requireState(t, st.s, folded)

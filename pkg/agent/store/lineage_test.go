@@ -214,7 +214,7 @@ func (f *lineage) everyReader(s agent.AgentState) {
 			require.Equal(f, f.shown(s, true), f.shown(whole.State, true), "%s: %s whole", name, s.Run)
 		}
 	}
-	entries, err := f.warm.Entries(ctx, acme, s.Run, 0)
+	entries, err := f.warm.Entries(ctx, acme, s.Run, 0, 0)
 	require.NoError(f, err)
 	folded, err := f.warm.Fold(ctx, acme, entries)
 	require.NoError(f, err)

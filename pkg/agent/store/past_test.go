@@ -73,7 +73,7 @@ func TestLoadOfAChild(t *testing.T) {
 		require.Len(t, l.Inbox, 1)
 		require.EqualValues(t, 2, counts.Snapshot().Queries)
 
-		entries, err := warm.Entries(context.Background(), acme, "r3", 0)
+		entries, err := warm.Entries(context.Background(), acme, "r3", 0, 0)
 		require.NoError(t, err)
 		require.Len(t, entries, 2, "its own")
 		folded, err := warm.Fold(context.Background(), acme, entries)
@@ -130,7 +130,7 @@ func TestLoadWithoutItsPast(t *testing.T) {
 
 // firstEntry is the run's first entry as a draft.
 func (st *story) firstEntry() *agent.Draft {
-	entries, err := st.j.Entries(context.Background(), acme, st.s.Run, 0)
+	entries, err := st.j.Entries(context.Background(), acme, st.s.Run, 0, 0)
 	require.NoError(st.t, err)
 	past, err := st.j.At(context.Background(), acme, st.s.From.Run, st.s.From.Seq)
 	require.NoError(st.t, err)

@@ -418,7 +418,7 @@ func TestUntracedRunCarriesNothing(t *testing.T) {
 		r := w.runTo(map[string]string{"traceparent": callerHeader})
 		w.decide(approval.Approve)
 		require.Equal(t, runtime.NextDone, w.walk(w.must("step", asJSON(t, r))).Next)
-		entries, err := w.functions["api"].Ports.Journal.Entries(context.Background(), "default", r.Run, 0)
+		entries, err := w.functions["api"].Ports.Journal.Entries(context.Background(), "default", r.Run, 0, 0)
 		require.NoError(t, err)
 		for _, e := range entries {
 			stored, err := agent.MarshalEntry(e)
