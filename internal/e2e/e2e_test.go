@@ -39,6 +39,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/s3"
 	"github.com/countersign/countersign/pkg/agent/sfn"
 	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/tool"
 	"github.com/countersign/countersign/pkg/agent/tool/builtin"
 	"github.com/countersign/countersign/statemachine"
 )
@@ -88,7 +89,7 @@ func deploy(t *testing.T, model *bedrockfake.Server) *deployment {
 	}
 	d.starter = &runtime.Starter{Ports: d.ports}
 	d.desk = &approval.Desk{
-		Table: tbl, Journal: d.ports.Journal, Clock: clk, Definitions: runtime.PinnedDefinitions(d.ports.Blobs), Valid: runtime.Validate,
+		Table: tbl, Journal: d.ports.Journal, Clock: clk, Definitions: runtime.PinnedDefinitions(d.ports.Blobs), Valid: tool.Validate,
 		Wake: (&runtime.Waits{Ports: d.ports}).Wake,
 	}
 	return d

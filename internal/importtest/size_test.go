@@ -10,16 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// maxBootstrap is how large a function's bootstrap may be, in bytes (docs/performance.md); what is larger may not grow any further.
+// maxBootstrap is how large a function's bootstrap may be, in bytes (docs/performance.md, ADR 15).
 const maxBootstrap = 10_000_000
-
-var largerBootstraps = map[string]int64{
-	// ADR 0015 says what is left.
-	"step":  12_250_000,
-	"api":   11_850_000,
-	"tool":  10_750_000,
-	"sweep": 10_150_000,
-}
 
 // Every function is built as `sam build` builds it, has its target in the Makefile, and is small.
 func TestBootstrapsStaySmall(t *testing.T) {
@@ -32,13 +24,8 @@ func TestBootstrapsStaySmall(t *testing.T) {
 	for _, file := range mains {
 		name := filepath.Base(filepath.Dir(file))
 		size := bootstrapSize(t, name)
-		limit := int64(maxBootstrap)
-		if larger, ok := largerBootstraps[name]; ok {
-			require.Greater(t, size, limit, "%s has become small: take it out of largerBootstraps", name)
-			limit = larger
-		}
-		require.LessOrEqual(t, size, limit, "the bootstrap of functions/%s is too large: want at most %d bytes, got %d; "+
-			"`go tool nm -size -sort size` on a build without -s -w says what is in it", name, limit, size)
+		require.LessOrEqual(t, size, int64(maxBootstrap), "the bootstrap of functions/%s is too large: want at most %d bytes, got %d; "+
+			"`go tool nm -size -sort size` on a build without -s -w says what is in it", name, maxBootstrap, size)
 		t.Logf("%-8s %5.2f MB", name, float64(size)/1e6)
 	}
 }

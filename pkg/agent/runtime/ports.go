@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
 
 // Model answers one request. Errors are *agent.ModelError or the context's. Safe for concurrent use.
@@ -20,7 +20,7 @@ type Asker interface {
 
 // ToolSource finds tools by their original name.
 type ToolSource interface {
-	Lookup(original string) (tool.Tool, bool)
+	Lookup(original string) (port.Tool, bool)
 }
 
 // Waiter drives executions of the state machine. Names are those of executions; starting one twice by the same name is not an

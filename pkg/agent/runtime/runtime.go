@@ -11,7 +11,6 @@ import (
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
 // Ports is everything a use case needs of the world. All but Uploads, Sink and Trace are required.
@@ -22,6 +21,7 @@ type Ports struct {
 	Uploads store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
 	Model   Asker
 	Tools   ToolSource
+	Valid   agent.Validator // of arguments, as tool.Validate; like Model and Tools, nil where no call is gated
 	Waiter  Waiter
 	Clock   clock.Clock
 	IDs     IDs
@@ -265,15 +265,6 @@ func park(d *agent.Draft) error {
 	}
 	d.Mark(agent.CheckpointRunFinished)
 	return nil
-}
-
-// Validate checks arguments against the tool's schema.
-func Validate(t agent.ToolSpec, args json.RawMessage) error {
-	s, err := tool.CompileSchema(t.Schema)
-	if err != nil {
-		return fmt.Errorf("the schema of %s is broken: %w", t.ModelName(), err)
-	}
-	return s.Validate(args)
 }
 
 // PinnedDefinitions reads definitions from blobs and keeps them.
