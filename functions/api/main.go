@@ -2,8 +2,9 @@
 package main
 
 import (
-	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/agents/compiled"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
-func main() { lambdafn.API(agents.Registry()) }
+func main() { lambdafn.API(compiled.Agents(), tool.Validate) }

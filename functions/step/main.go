@@ -2,9 +2,10 @@
 package main
 
 import (
-	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/agents/compiled"
 	"github.com/countersign/countersign/pkg/agent/deployed"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
-func main() { lambdafn.Step(agents.Registry(), deployed.Models) }
+func main() { lambdafn.Step(compiled.Agents(), deployed.Models, tool.Fits) }

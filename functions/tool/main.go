@@ -6,4 +6,4 @@ import (
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 )
 
-func main() { lambdafn.Tool(agents.Code()) }
+func main() { lambdafn.Tool(agents.Code().Tools()) }

@@ -92,7 +92,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 
 func (w *world) at(table store.Table, blobs store.Blobs, c clock.Clock) runtime.Ports {
 	return runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, 0), Blobs: blobs, Model: w, Tools: w, Waiter: w, Clock: c, IDs: ids.Seeded(c, 1),
+		Table: table, Journal: store.NewJournal(table, 0), Blobs: blobs, Model: w, Tools: w, Valid: tool.Validate, Waiter: w, Clock: c, IDs: ids.Seeded(c, 1),
 	}
 }
 
@@ -168,7 +168,7 @@ func (w *world) approved() {
 	require.Len(w.t, list, 1)
 	desk := &approval.Desk{
 		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: runtime.PinnedDefinitions(w.ports.Blobs),
-		Valid: runtime.Validate, Wake: (&runtime.Waits{Ports: w.ports}).Wake,
+		Valid: tool.Validate, Wake: (&runtime.Waits{Ports: w.ports}).Wake,
 	}
 	_, err = desk.Decide(context.Background(), approval.Request{
 		Tenant: tenant, ID: list[0].ID, Action: approval.Approve, By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -13,8 +12,6 @@ type Principal struct {
 	Groups []string // group:finance
 }
 
-var principalPattern = regexp.MustCompile(`^(user|group):[A-Za-z0-9._@+-]{1,128}$`)
-
 // MayDecide reports whether p is among the approvers, by id or by group. It fails closed (A9): no approvers means nobody,
 // and a principal without a well-formed user id is nobody.
 func MayDecide(approvers []string, p Principal) bool {
@@ -24,13 +21,6 @@ func MayDecide(approvers []string, p Principal) bool {
 	return slices.Contains(approvers, p.ID) || slices.ContainsFunc(p.Groups, func(g string) bool {
 		return isPrincipal("group:", g) && slices.Contains(approvers, g)
 	})
-}
-
-// ValidPrincipal reports whether s is user:NAME or group:NAME.
-func ValidPrincipal(s string) bool { return principalPattern.MatchString(s) }
-
-func isPrincipal(kind, s string) bool {
-	return strings.HasPrefix(s, kind) && principalPattern.MatchString(s)
 }
 
 // ParsePrincipal reads a principal as the command line takes it: one user:NAME and any number of group:NAME, in any order,

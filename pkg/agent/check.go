@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -98,7 +97,7 @@ func (c *checker) form(ok bool, path, got, want string) {
 }
 
 func (c *checker) definition(d *Definition) {
-	c.form(ValidAgentName(d.Name), "name", d.Name, agentNamePattern.String())
+	c.form(ValidAgentName(d.Name), "name", d.Name, agentNameForm)
 	oneOf(c, "preset", d.Preset, PresetCountersign, PresetArvo)
 	c.that(d.System != "", "system", "got nothing, want the agent's instructions")
 	if err := CheckSystem(d.System); err != nil {
@@ -169,11 +168,6 @@ func validBaseURL(s string) bool {
 		u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
 }
 
-var (
-	originalNamePattern = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
-	modelNamePattern    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-)
-
 func (c *checker) tools(tools []ToolSpec) {
 	taken := map[string]string{} // model-facing name to original
 	for i, t := range tools {
@@ -193,9 +187,9 @@ func (c *checker) tools(tools []ToolSpec) {
 
 func (c *checker) tool(at string, t ToolSpec) {
 	switch {
-	case !originalNamePattern.MatchString(t.Name):
+	case !validToolName(t.Name):
 		c.form(false, at+".name", t.Name, "dotted parts of letters, digits, _ and -")
-	case !modelNamePattern.MatchString(t.ModelName()):
+	case !validWord(t.ModelName()):
 		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))
 	}
 	oneOf(c, at+".kind", t.Kind, KindInternal)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"mime"
-	"regexp"
 	"strings"
 )
 
@@ -17,11 +16,6 @@ const MaxRequestMedia = 15_000_000
 
 // maxMediaType bounds a media type, in bytes.
 const maxMediaType = 255
-
-var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
-// ValidDigest reports whether s has the form of a blob's digest: a SHA-256, 64 lower-case hex digits.
-func ValidDigest(s string) bool { return digestForm.MatchString(s) }
 
 // ValidMediaType reports whether s is a media type as image/png or text/plain; charset=utf-8, of at most 255 bytes.
 func ValidMediaType(s string) bool {

@@ -252,8 +252,6 @@ func CheckPermission(p Permission) error {
 	return c.err()
 }
 
-var toolPatternPattern = regexp.MustCompile(`^[A-Za-z0-9_.*-]+$`)
-
 func (c *checker) permission(at string, p Permission) {
 	oneOf(c, at+".mode", p.Mode, ModeSuspendAndReplay, ModeBlockAndRetry)
 	oneOf(c, at+".default", p.Default, DefaultByEffect, DefaultAllow, DefaultAsk, DefaultDeny)
@@ -278,7 +276,7 @@ func (c *checker) blockAndRetry(at string, p Permission) {
 }
 
 func (c *checker) rule(at string, r Rule) {
-	c.form(toolPatternPattern.MatchString(r.Tool), at+".tool", r.Tool, "a pattern over original tool names, such as refunds.*")
+	c.form(validToolPattern(r.Tool), at+".tool", r.Tool, "a pattern over original tool names, such as refunds.*")
 	oneOf(c, at+".verdict", r.Verdict, VerdictAllow, VerdictAsk, VerdictDeny)
 	c.principals(at+".approvers", r.Approvers)
 	c.that(r.Expires >= 0, at+".expires", "got less than zero, want more")
@@ -325,6 +323,6 @@ func jsonKindName(v json.RawMessage) string {
 
 func (c *checker) principals(at string, ps []string) {
 	for i, p := range ps {
-		c.form(principalPattern.MatchString(p), fmt.Sprintf("%s[%d]", at, i), p, "user:NAME or group:NAME")
+		c.form(ValidPrincipal(p), fmt.Sprintf("%s[%d]", at, i), p, "user:NAME or group:NAME")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -27,23 +26,11 @@ func hashID(parts ...string) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)))[:25]
 }
 
-var (
-	tenantPattern    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
-	agentNamePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
-	callIDPattern    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-)
-
-// ValidTenant reports whether s may name a tenant.
-func ValidTenant(s string) bool { return tenantPattern.MatchString(s) }
-
-// ValidAgentName reports whether s may name an agent.
-func ValidAgentName(s string) bool { return agentNamePattern.MatchString(s) }
-
 // CallID is the id a call has in its run: the model's, if it is 1 to 64 of [A-Za-z0-9_-] and new in the run, since some
 // servers restart their ids every turn; else c<inference>-<index>, with -2, -3 and so on behind it should the model have
 // used that. used reports whether an id is taken in the run, by this reply's earlier calls too.
 func CallID(modelID string, used func(id string) bool, inference int64, index int) string {
-	if callIDPattern.MatchString(modelID) && !used(modelID) {
+	if validWord(modelID) && !used(modelID) {
 		return modelID
 	}
 	minted := fmt.Sprintf("c%d-%d", inference, index)

@@ -77,7 +77,8 @@ func newRoom(t *testing.T) *room {
 	require.NoError(t, d.Check())
 	r.def = &d
 	r.ports = runtime.Ports{
-		Table: r.table, Journal: store.NewJournal(r.table, 0), Blobs: memory.NewBlobs(), Model: r, Tools: r, Waiter: r, Clock: c, IDs: ids.Seeded(c, 1),
+		Table: r.table, Journal: store.NewJournal(r.table, 0), Blobs: memory.NewBlobs(), Model: r, Tools: r,
+		Valid: tool.Validate, Waiter: r, Clock: c, IDs: ids.Seeded(c, 1),
 	}
 	return r
 }
@@ -145,7 +146,7 @@ func (r *room) park() {
 
 func (r *room) desk() *approval.Desk {
 	return &approval.Desk{
-		Table: r.table, Journal: r.ports.Journal, Clock: r.ports.Clock, Definitions: r.pinned, Valid: runtime.Validate, Wake: r.waits().Wake,
+		Table: r.table, Journal: r.ports.Journal, Clock: r.ports.Clock, Definitions: r.pinned, Valid: tool.Validate, Wake: r.waits().Wake,
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/gateway"
-	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/safelog"
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -28,12 +27,13 @@ const (
 	envIAMTenant   = "COUNTERSIGN_IAM_TENANT"   // empty = callers signed by IAM are refused
 )
 
-// API is the main of functions/api: the HTTP API behind API Gateway or a function URL. It serves until the process is ended.
-func API(r *registry.Registry) {
-	listen(func(getenv func(string) string) (Invoke, error) { return startAPI(r, getenv) })
+// API is the main of functions/api: the HTTP API behind API Gateway or a function URL. It serves until the process is ended. Valid
+// checks the arguments that people edit; tool.Validate does.
+func API(agents api.Agents, valid agent.Validator) {
+	listen(func(getenv func(string) string) (Invoke, error) { return startAPI(agents, valid, getenv) })
 }
 
-func startAPI(r *registry.Registry, getenv func(string) string) (Invoke, error) {
+func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) string) (Invoke, error) {
 	who := gateway.Identity{
 		TenantClaim: getenv(envTenantClaim), UserClaim: getenv(envUserClaim), GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(envIAMTenant),
 	}
@@ -51,16 +51,20 @@ func startAPI(r *registry.Registry, getenv func(string) string) (Invoke, error) 
 	if err != nil {
 		return nil, err
 	}
-	serve := NewAPI(watch.Ports(ports), r, who, watch.Trace, newLog())
+	ports.Valid = valid
+	serve := NewAPI(watch.Ports(ports), agents, who, watch.Trace, newLog())
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		defer watch.flush()
 		return serve(ctx, payload)
 	}, nil
 }
 
-// NewAPI serves the HTTP API to the events of a gateway. It uses no model and no tool, and needs neither among its ports. A stream learns
+// NewAPI serves the HTTP API to the events of a gateway. It uses no model and no tool, and needs neither among its ports; without Valid it panics. A stream learns
 // of what other functions write by looking at the journal's tail. Where trace is not nil, requests are traced.
 func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tracing.Tracer, log *slog.Logger) Invoke {
+	if p.Valid == nil {
+		panic("lambdafn.NewAPI: want a port that checks arguments, got none")
+	}
 	definitions := runtime.PinnedDefinitions(p.Blobs)
 	waits := &runtime.Waits{Ports: p}
 	handler := api.Handler(api.Backend{
@@ -69,7 +73,7 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 		Inputs:    &runtime.Inputs{Ports: p, Waits: waits},
 		Canceller: &runtime.Canceller{Ports: p, Definitions: definitions},
 		Desk: &approval.Desk{
-			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: runtime.Validate, Wake: waits.Wake,
+			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake,
 			Decided: trace.Decided(p.Journal),
 		},
 		Journal: p.Journal, Table: p.Table, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,

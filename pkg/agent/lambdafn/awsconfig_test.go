@@ -16,6 +16,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/sfn"
 	"github.com/stretchr/testify/require"
+
+	blobs "github.com/countersign/countersign/pkg/agent/s3"
+	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // lambdaEnv is what Lambda gives every function.
@@ -28,42 +31,54 @@ func lambdaEnv(more map[string]string) func(string) string {
 }
 
 // recorder keeps the last request and answers nothing that can be used.
-type recorder struct{ last *http.Request }
+type recorder struct {
+	last *http.Request
+	stop func() // ends the context, so that nobody asks again
+}
 
 func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 	r.last = req
+	r.stop()
 	return nil, context.Canceled
 }
 
 // asked makes each client ask once with a configuration, and gives where.
 func asked(t *testing.T, cfg aws.Config) map[string]string {
 	t.Helper()
+	var ctx context.Context
 	r := &recorder{}
 	cfg.HTTPClient, cfg.Retryer = r, func() aws.Retryer { return aws.NopRetryer{} }
 	urls := map[string]string{}
 	for name, ask := range map[string]func() error{
 		"dynamodb": func() error {
-			_, err := dynamodb.NewFromConfig(cfg).ListTables(t.Context(), &dynamodb.ListTablesInput{})
+			_, err := dynamodb.NewFromConfig(cfg).ListTables(ctx, &dynamodb.ListTablesInput{})
 			return err
 		},
 		"sfn": func() error {
-			_, err := sfn.NewFromConfig(cfg).ListStateMachines(t.Context(), &sfn.ListStateMachinesInput{})
+			_, err := sfn.NewFromConfig(cfg).ListStateMachines(ctx, &sfn.ListStateMachinesInput{})
+			return err
+		},
+		"blobs": func() error { // our own client
+			_, err := blobs.New(blobs.NewClient(cfg, ""), "blobs").Get(ctx, "acme", store.BlobDigest(nil))
 			return err
 		},
 		"s3": func() error {
-			_, err := s3.NewFromConfig(cfg).GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("blobs"), Key: aws.String("k")})
+			_, err := s3.NewFromConfig(cfg).GetObject(ctx, &s3.GetObjectInput{Bucket: aws.String("blobs"), Key: aws.String("k")})
 			return err
 		},
 		"bedrock": func() error {
-			_, err := bedrockruntime.NewFromConfig(cfg).Converse(t.Context(), &bedrockruntime.ConverseInput{ModelId: aws.String("m")})
+			_, err := bedrockruntime.NewFromConfig(cfg).Converse(ctx, &bedrockruntime.ConverseInput{ModelId: aws.String("m")})
 			return err
 		},
 	} {
+		ctx, r.stop = context.WithCancel(t.Context())
 		require.ErrorIs(t, ask(), context.Canceled, name)
 		require.Contains(t, r.last.Header.Get("Authorization"), "Credential=AKID/", name)
 		require.Equal(t, "SESSION", r.last.Header.Get("X-Amz-Security-Token"), name)
 		urls[name] = r.last.URL.Scheme + "://" + r.last.URL.Host
 	}
+	require.Equal(t, urls["s3"], urls["blobs"], "where the SDK's client of S3 asks")
+	delete(urls, "blobs")
 	return urls
 }
 

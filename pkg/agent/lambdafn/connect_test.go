@@ -25,22 +25,27 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 		}
 	}
 	r := registry.Must(registry.New())
+	all := parts{agents: r, tools: r.Tools()}
 	for _, name := range []string{envTable, envBucket, envMachine, envRegion, envAccessKey, envSecretKey} {
-		_, err := coldStart(r, get(name, ""), nil)
+		_, err := coldStart(all, get(name, ""))
 		require.EqualError(t, err, name+": want a value, got none")
 	}
-	_, err := coldStart(r, get(envMachine, "m"), nil)
+	_, err := coldStart(all, get(envMachine, "m"))
 	require.ErrorContains(t, err, envMachine+": state machine \"m\": want arn:aws:states")
 
 	models := func(aws.Config, func(string) string) runtime.Model { return nil }
-	h, err := coldStart(r, get("", ""), models)
+	h, err := coldStart(parts{agents: r, models: models}, get("", ""))
 	require.NoError(t, err)
 	require.NotNil(t, h.Ports.Model)
-	h, err = coldStart(r, get("", ""), nil)
+	require.NotNil(t, h.Agents)
+	require.Nil(t, h.Ports.Tools, "functions/step runs none")
+	h, err = coldStart(parts{tools: r.Tools()}, get("", ""))
 	require.NoError(t, err)
 	require.Nil(t, h.Ports.Model, "a function that asks no model links none")
 	require.NotNil(t, h.Ports.Tools)
-	h, err = coldStart(nil, get("", ""), nil)
+	require.NotNil(t, h.Ports.Valid)
+	require.Nil(t, h.Agents)
+	h, err = coldStart(parts{}, get("", ""))
 	require.NoError(t, err)
-	require.Nil(t, h.Ports.Tools, "a function that runs no tool needs no registry")
+	require.Nil(t, h.Ports.Tools, "a function that runs no tool needs none")
 }

@@ -47,7 +47,8 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 		}}
 		d.Handlers = &Handlers{
 			Ports: runtime.Ports{
-				Table: d.table, Journal: store.NewJournal(d.table, 0), Blobs: blobs, Model: d, Tools: d, Waiter: d, Clock: c, IDs: ids.Seeded(c, 1),
+				Table: d.table, Journal: store.NewJournal(d.table, 0), Blobs: blobs, Model: d, Tools: d,
+				Valid: tool.Validate, Waiter: d, Clock: c, IDs: ids.Seeded(c, 1),
 			},
 			Definitions: runtime.PinnedDefinitions(blobs),
 			Agents: func(name string) (*agent.Definition, bool) {

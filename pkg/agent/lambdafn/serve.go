@@ -10,23 +10,45 @@ import (
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambda/messages"
 
+	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/edge"
-	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 )
 
-// Step is the main of functions/step, the one that asks models: it serves until the process is ended.
-func Step(r *registry.Registry, models Models) { serve(r, (*Handlers).Step, models) }
+// Agents finds the current definitions of agents by name; *catalog.Catalog does, and *registry.Registry. Safe for concurrent use.
+type Agents interface {
+	Agent(name string) (*agent.Definition, bool)
+}
 
-// Tool is the main of functions/tool. It needs the registry's code alone: runs bring their definitions.
-func Tool(r *registry.Registry) { serve(r, (*Handlers).Tool, nil) }
+// Tools finds tools by their original name and checks arguments; *tool.Set does. Safe for concurrent use.
+type Tools interface {
+	runtime.ToolSource
+	Valid(t agent.ToolSpec, args json.RawMessage) error
+}
+
+// parts are what a function's main hands in, so that each function links its own alone. Nil = it has no use for it.
+type parts struct {
+	agents Agents
+	tools  Tools
+	models Models
+	schema runtime.Schemas
+}
+
+// Step is the main of functions/step, the one that asks models: it serves until the process is ended. It runs no tools, and knows agents
+// by what was compiled of them. Schema checks outputs; tool.Fits does.
+func Step(agents Agents, models Models, schema runtime.Schemas) {
+	serve(parts{agents: agents, models: models, schema: schema}, (*Handlers).Step)
+}
+
+// Tool is the main of functions/tool. It needs no agents: runs bring their definitions.
+func Tool(tools Tools) { serve(parts{tools: tools}, (*Handlers).Tool) }
 
 // Approve is the main of functions/approve, which runs neither agents nor tools.
-func Approve() { serve(nil, (*Handlers).Approve, nil) }
+func Approve() { serve(parts{}, (*Handlers).Approve) }
 
-func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]byte, error), model Models) {
+func serve(with parts, f func(*Handlers, context.Context, []byte) ([]byte, error)) {
 	listen(func(getenv func(string) string) (Invoke, error) {
-		h, err := coldStart(r, getenv, model)
+		h, err := coldStart(with, getenv)
 		return func(ctx context.Context, payload []byte) ([]byte, error) { return f(h, ctx, payload) }, err
 	})
 }
@@ -47,20 +69,24 @@ func listen(start func(getenv func(string) string) (Invoke, error)) {
 	})
 }
 
-// coldStart wires a function from its environment and, where it runs agents or tools, their registry. Bad configuration ends it here, before any event.
-func coldStart(r *registry.Registry, getenv func(string) string, model Models) (*Handlers, error) {
+// coldStart wires a function from its parts and its environment. Bad configuration ends it here, before any event.
+func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(getenv, watch.Models(model))
+	ports, err := connect(getenv, watch.Models(with.models))
 	if err != nil {
 		return nil, err
 	}
 	h := &Handlers{Definitions: runtime.PinnedDefinitions(ports.Blobs), Invoked: watch.Invoked}
-	if r != nil {
-		ports.Tools, h.Agents = r.Tools(), r.Agent
+	if with.tools != nil {
+		ports.Tools, ports.Valid = with.tools, with.tools.Valid
 	}
+	if with.agents != nil {
+		h.Agents = with.agents.Agent
+	}
+	ports.Schema = with.schema
 	h.Ports = watch.Ports(ports)
 	return h, nil
 }

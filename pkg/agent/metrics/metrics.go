@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
 
 // Meter takes measurements. Dims are names and values of dimensions in turn. *emf.Sink is one. Safe for concurrent use.
@@ -131,20 +131,20 @@ type tools struct {
 }
 
 // Lookup finds a tool of next.
-func (s tools) Lookup(original string) (tool.Tool, bool) {
+func (s tools) Lookup(original string) (port.Tool, bool) {
 	found, ok := s.next.Lookup(original)
 	if !ok {
 		return nil, false
 	}
 	measured := measuredTool{found, s.meter, s.clock}
-	if r, ok := found.(tool.Reconciler); ok {
+	if r, ok := found.(port.Reconciler); ok {
 		return reconcilingTool{measured, r}, true
 	}
 	return measured, true
 }
 
 type measuredTool struct {
-	tool.Tool
+	port.Tool
 	meter Meter
 	clock clock.Clock
 }
@@ -152,11 +152,11 @@ type measuredTool struct {
 // reconcilingTool can also tell what became of a call.
 type reconcilingTool struct {
 	measuredTool
-	tool.Reconciler
+	port.Reconciler
 }
 
 // Call enters the tool.
-func (t measuredTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
+func (t measuredTool) Call(ctx context.Context, c port.Call) (agent.ToolResultData, error) {
 	from := t.clock.Now()
 	defer func() { t.meter.Millis(ToolLatency, t.clock.Now().Sub(from), dimTool, c.Name) }()
 	return t.Tool.Call(ctx, c)

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
 
 // What stands in the journal itself, in bytes as it is stored: a longer result is a blob (media: see maxMedia), and results that are
@@ -151,9 +151,9 @@ func (r *round) launch(ctx context.Context, calls []agent.Call) {
 	}
 }
 
-func (r *round) toolCall(c agent.Call) tool.Call {
+func (r *round) toolCall(c agent.Call) port.Call {
 	spec, _ := r.def.Tool(c.Tool)
-	return tool.Call{
+	return port.Call{
 		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID, Root: spec.Root,
 	}
 }
@@ -202,7 +202,7 @@ func (r *round) timeout(ctx context.Context, c agent.Call) time.Duration {
 var errPanicked = errors.New("it panicked")
 
 // call enters the tool and gives up on it when ctx ends, also if the tool does not: then what it does later is lost.
-func call(ctx context.Context, clk clock.Clock, t tool.Tool, c tool.Call) (agent.ToolResultData, error) {
+func call(ctx context.Context, clk clock.Clock, t port.Tool, c port.Call) (agent.ToolResultData, error) {
 	var res agent.ToolResultData
 	err := errPanicked
 	done := clk.NewSignal()

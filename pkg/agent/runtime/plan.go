@@ -5,7 +5,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
 
 // plan is one entry of a batch as it would be committed now, and what may be launched after it.
@@ -113,7 +113,7 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		p.launch = append(p.launch, c)
 		return nil
 	}
-	g := agent.GateCall(r.def, &p.draft.State, c, Validate, p.draft.Entry.Time)
+	g := agent.GateCall(r.def, &p.draft.State, c, r.Valid, p.draft.Entry.Time)
 	if g.Run && r.doubt && c.Grant != nil && !c.Grant.Consumed {
 		live, err := approval.Live(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
 		if err != nil {
@@ -157,10 +157,10 @@ func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
 		return err
 	}
 	switch found {
-	case tool.OutcomeDone:
+	case port.OutcomeDone:
 		p.results = true
 		return p.draft.Add(reconciled(word))
-	case tool.OutcomeNotDone:
+	case port.OutcomeNotDone:
 		if err := p.draft.Add(agent.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}); err != nil {
 			return err
 		}
@@ -179,27 +179,27 @@ func (r *round) unknown(p *plan, c agent.Call) agent.CallUnknown {
 }
 
 // reconcile asks the tool what became of a call whose claimant died.
-func (r *round) reconcile(ctx context.Context, c agent.Call) (tool.Outcome, agent.CallFinished, error) {
+func (r *round) reconcile(ctx context.Context, c agent.Call) (port.Outcome, agent.CallFinished, error) {
 	if c.Effect != agent.EffectNonIdempotent {
-		return tool.OutcomeNotDone, agent.CallFinished{}, nil
+		return port.OutcomeNotDone, agent.CallFinished{}, nil
 	}
 	t, ok := r.Tools.Lookup(c.Tool)
 	if !ok {
-		return tool.OutcomeUnknown, agent.CallFinished{}, nil
+		return port.OutcomeUnknown, agent.CallFinished{}, nil
 	}
-	rec, ok := t.(tool.Reconciler)
+	rec, ok := t.(port.Reconciler)
 	if !ok {
-		return tool.OutcomeUnknown, agent.CallFinished{}, nil
+		return port.OutcomeUnknown, agent.CallFinished{}, nil
 	}
 	out, res, err := rec.Reconcile(ctx, r.toolCall(c))
-	if err != nil || out != tool.OutcomeDone {
+	if err != nil || out != port.OutcomeDone {
 		if ctx.Err() != nil {
 			return "", agent.CallFinished{}, ctx.Err()
 		}
-		if out == tool.OutcomeNotDone && err == nil {
+		if out == port.OutcomeNotDone && err == nil {
 			return out, agent.CallFinished{}, nil
 		}
-		return tool.OutcomeUnknown, agent.CallFinished{}, nil
+		return port.OutcomeUnknown, agent.CallFinished{}, nil
 	}
 	word, err := r.finished(ctx, c, res)
 	return out, word, err
@@ -234,7 +234,7 @@ func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
 		return err
 	}
 	p.claims = true
-	if found == tool.OutcomeDone {
+	if found == port.OutcomeDone {
 		return p.draft.Add(reconciled(word))
 	}
 	p.suspends = true

@@ -2,10 +2,11 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
 
 // Model answers one request. Errors are *agent.ModelError or the context's. Safe for concurrent use.
@@ -18,9 +19,12 @@ type Asker interface {
 	Ask(ctx context.Context, r agent.Request) (reply agent.Reply, requests int, err error)
 }
 
+// Schemas makes the check of a JSON Schema: what it returns says how a value does not fit. An error says that the schema is broken.
+type Schemas func(schema json.RawMessage) (fits func(value json.RawMessage) error, err error)
+
 // ToolSource finds tools by their original name.
 type ToolSource interface {
-	Lookup(original string) (tool.Tool, bool)
+	Lookup(original string) (port.Tool, bool)
 }
 
 // Waiter drives executions of the state machine. Names are those of executions; starting one twice by the same name is not an

@@ -68,7 +68,8 @@ func newWorld(t *testing.T, c clock.Clock, warm int) *world {
 		pinned: runtime.PinnedDefinitions(blobs),
 	}
 	w.ports = runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, warm), Blobs: blobs, Model: w.model, Tools: w.tools, Waiter: w.waiter, Clock: c, IDs: w.ids,
+		Table: table, Journal: store.NewJournal(table, warm), Blobs: blobs, Model: w.model, Tools: w.tools, Valid: tool.Validate,
+		Waiter: w.waiter, Clock: c, IDs: w.ids,
 	}
 	w.def = definition(t)
 	for _, s := range w.def.Tools {
@@ -189,7 +190,7 @@ func (w *world) sweep() runtime.Repair {
 
 func (w *world) desk() *approval.Desk {
 	return &approval.Desk{
-		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: w.pinned, Valid: runtime.Validate, Wake: w.waits().Wake,
+		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: w.pinned, Valid: tool.Validate, Wake: w.waits().Wake,
 	}
 }
 

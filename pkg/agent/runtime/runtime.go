@@ -11,7 +11,6 @@ import (
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
 // Ports is everything a use case needs of the world. All but Uploads, Sink and Trace are required.
@@ -22,6 +21,8 @@ type Ports struct {
 	Uploads store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
 	Model   Asker
 	Tools   ToolSource
+	Valid   agent.Validator // of arguments, as tool.Validate; like Model and Tools, nil where no call is gated
+	Schema  Schemas         // of outputs, as tool.Fits; nil where no model is asked
 	Waiter  Waiter
 	Clock   clock.Clock
 	IDs     IDs
@@ -267,26 +268,17 @@ func park(d *agent.Draft) error {
 	return nil
 }
 
-// Validate checks arguments against the tool's schema.
-func Validate(t agent.ToolSpec, args json.RawMessage) error {
-	s, err := tool.CompileSchema(t.Schema)
-	if err != nil {
-		return fmt.Errorf("the schema of %s is broken: %w", t.ModelName(), err)
-	}
-	return s.Validate(args)
-}
-
 // outputCheck checks values against the schema of the definition's output; without one every value fits. An error says that the schema
 // itself is broken.
-func outputCheck(def *agent.Definition) (func(value json.RawMessage) error, error) {
+func (p Ports) outputCheck(def *agent.Definition) (func(value json.RawMessage) error, error) {
 	if def.Output.Schema == nil {
 		return func(json.RawMessage) error { return nil }, nil
 	}
-	s, err := tool.CompileSchema(def.Output.Schema)
+	fits, err := p.Schema(def.Output.Schema)
 	if err != nil {
 		return nil, fmt.Errorf("the schema of the output is broken: %w", err)
 	}
-	return s.Validate, nil
+	return fits, nil
 }
 
 // PinnedDefinitions reads definitions from blobs and keeps them.

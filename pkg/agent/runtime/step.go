@@ -113,7 +113,7 @@ type turn struct {
 
 // infer asks the model and plans the reply's entry. A model error that outlived its retries is the run's end, as data.
 func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loaded, d *agent.Draft, a agent.Action) (*turn, error) {
-	fits, err := outputCheck(def)
+	fits, err := st.outputCheck(def)
 	if err != nil {
 		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, err.Error()))
 	}

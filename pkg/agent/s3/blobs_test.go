@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/stretchr/testify/require"
@@ -46,7 +45,7 @@ func open(t *testing.T) (*s3.Blobs, *s3mem.Backend) {
 	t.Helper()
 	backend := s3mem.New()
 	require.NoError(t, backend.CreateBucket("blobs"))
-	server := httptest.NewServer(gofakes3.New(backend).Server())
+	server := httptest.NewServer(strict(t, gofakes3.New(backend).Server()))
 	t.Cleanup(server.Close)
 	return s3.New(s3.NewClient(config(nil), server.URL), "blobs"), backend
 }
@@ -253,10 +252,3 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
-
-func TestClient(t *testing.T) {
-	require.Nil(t, s3.NewClient(config(nil), "").Options().BaseEndpoint)
-	w := &wire{}
-	require.Same(t, w, s3.NewClient(config(w), "").Options().HTTPClient, "a client of the caller's is kept")
-	var _ s3.API = (*awss3.Client)(nil)
-}

@@ -8,9 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -19,15 +16,15 @@ const uploadWithin = 15 * time.Minute
 
 // Uploads is a store.Uploads for a bucket. Make one with NewUploads. Safe for concurrent use.
 type Uploads struct {
-	client *s3.PresignClient
+	client *Client
 	bucket string
 }
 
 var _ store.Uploads = (*Uploads)(nil)
 
 // NewUploads makes an Uploads for a bucket. What the client's credentials may not put, nobody who uploads may: they need s3:PutObject.
-func NewUploads(client *s3.Client, bucket string) *Uploads {
-	return &Uploads{client: s3.NewPresignClient(client, s3.WithPresignExpires(uploadWithin)), bucket: bucket}
+func NewUploads(client *Client, bucket string) *Uploads {
+	return &Uploads{client: client, bucket: bucket}
 }
 
 // Presign implements store.Uploads. Length, type and SHA-256 are signed: S3 refuses another body, and a body that is cut short. To put
@@ -42,17 +39,24 @@ func (u *Uploads) Presign(ctx context.Context, tenant, digest string, size int64
 	if err != nil {
 		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)
 	}
-	signed, err := u.client.PresignPutObject(ctx, &s3.PutObjectInput{
-		Bucket: &u.bucket, Key: &key, ContentLength: aws.Int64(size), ContentType: &mediaType, ChecksumSHA256: sum,
+	h, err := u.client.build(ctx, request{
+		method: http.MethodPut, bucket: u.bucket, key: key, query: url.Values{"X-Amz-Expires": {strconv.Itoa(int(uploadWithin.Seconds()))}},
 	})
 	if err != nil {
 		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)
 	}
-	expires, err := expiry(signed.URL)
+	keys, err := u.client.keys(ctx)
 	if err != nil {
 		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)
 	}
-	return store.Upload{URL: signed.URL, Headers: headers(signed.SignedHeader), Expires: expires}, nil
+	h.ContentLength = size
+	h.Header = http.Header{"Content-Type": {mediaType}, checksumHeader: {sum}}
+	now := u.client.clock.Now().Truncate(time.Second) // as it is signed
+	signed, header, err := u.client.signer.PresignHTTP(ctx, keys, h, "UNSIGNED-PAYLOAD", service, u.client.region, now)
+	if err != nil {
+		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)
+	}
+	return store.Upload{URL: signed, Headers: headers(header), Expires: now.Add(uploadWithin)}, nil
 }
 
 // headers are what the client has to send; the host it sends by itself.
@@ -64,22 +68,4 @@ func headers(signed http.Header) map[string]string {
 		}
 	}
 	return out
-}
-
-// expiry is when a presigned URL ends, by its own word.
-func expiry(presigned string) (time.Time, error) {
-	u, err := url.Parse(presigned)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read the presigned URL: %w", err)
-	}
-	q := u.Query()
-	at, err := time.Parse("20060102T150405Z", q.Get("X-Amz-Date"))
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read the presigned URL's date: %w", err)
-	}
-	seconds, err := strconv.Atoi(q.Get("X-Amz-Expires"))
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read the presigned URL's expiry: %w", err)
-	}
-	return at.Add(time.Duration(seconds) * time.Second), nil
 }

@@ -26,11 +26,11 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// strict stands before the fake S3 and refuses, as S3 does and gofakes3 does not, a request that is not the one its URL signs, and a body
-// that is not what its x-amz-checksum-sha256 says.
+// strict stands before the fake S3 and refuses, as S3 does and gofakes3 does not, a request that is not the one its URL or its header
+// signs, and a body that is not what its x-amz-checksum-sha256 or its x-amz-content-sha256 says.
 func strict(t *testing.T, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Has("X-Amz-Signature") && signature(r) != r.URL.Query().Get("X-Amz-Signature") {
+		if got, want := signature(r); got == "" || got != want {
 			http.Error(w, "<Error><Code>SignatureDoesNotMatch</Code></Error>", http.StatusForbidden)
 			return
 		}
@@ -44,17 +44,29 @@ func strict(t *testing.T, next http.Handler) http.Handler {
 			http.Error(w, "<Error><Code>BadDigest</Code></Error>", http.StatusBadRequest)
 			return
 		}
+		if said := r.Header.Get("X-Amz-Content-Sha256"); said != "" && said != hex.EncodeToString(sum[:]) {
+			http.Error(w, "<Error><Code>XAmzContentSHA256Mismatch</Code></Error>", http.StatusBadRequest)
+			return
+		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		next.ServeHTTP(w, r)
 	})
 }
 
-// signature is what a presigned request's signature must be: AWS Signature Version 4 over the request as it came.
-func signature(r *http.Request) string {
+// signature is the one that came with a request, and what it must be: AWS Signature Version 4 over the request as it came.
+func signature(r *http.Request) (got, want string) {
 	q := r.URL.Query()
+	got, credential, names, at, payload := q.Get("X-Amz-Signature"), q.Get("X-Amz-Credential"), q.Get("X-Amz-SignedHeaders"), q.Get("X-Amz-Date"), "UNSIGNED-PAYLOAD"
 	q.Del("X-Amz-Signature")
+	if fields, ok := strings.CutPrefix(r.Header.Get("Authorization"), "AWS4-HMAC-SHA256 "); ok {
+		for field := range strings.SplitSeq(fields, ", ") {
+			name, value, _ := strings.Cut(field, "=")
+			*map[string]*string{"Credential": &credential, "SignedHeaders": &names, "Signature": &got}[name] = value
+		}
+		at, payload = r.Header.Get("X-Amz-Date"), r.Header.Get("X-Amz-Content-Sha256")
+	}
 	var lines []string
-	for name := range strings.SplitSeq(q.Get("X-Amz-SignedHeaders"), ";") {
+	for name := range strings.SplitSeq(names, ";") {
 		value := r.Header.Get(name)
 		switch name {
 		case "host":
@@ -65,15 +77,15 @@ func signature(r *http.Request) string {
 		lines = append(lines, name+":"+value+"\n")
 	}
 	canonical := strings.Join([]string{
-		r.Method, r.URL.EscapedPath(), strings.ReplaceAll(q.Encode(), "+", "%20"), strings.Join(lines, ""), q.Get("X-Amz-SignedHeaders"), "UNSIGNED-PAYLOAD",
+		r.Method, r.URL.EscapedPath(), strings.ReplaceAll(q.Encode(), "+", "%20"), strings.Join(lines, ""), names, payload,
 	}, "\n")
 	hash := sha256.Sum256([]byte(canonical))
-	_, scope, _ := strings.Cut(q.Get("X-Amz-Credential"), "/")
+	_, scope, _ := strings.Cut(credential, "/")
 	key := []byte("AWS4test")
 	for part := range strings.SplitSeq(scope, "/") {
 		key = mac(key, part)
 	}
-	return hex.EncodeToString(mac(key, strings.Join([]string{"AWS4-HMAC-SHA256", q.Get("X-Amz-Date"), scope, hex.EncodeToString(hash[:])}, "\n")))
+	return got, hex.EncodeToString(mac(key, strings.Join([]string{"AWS4-HMAC-SHA256", at, scope, hex.EncodeToString(hash[:])}, "\n")))
 }
 
 func mac(key []byte, text string) []byte {
@@ -185,4 +197,27 @@ func TestUploadRefusals(t *testing.T) {
 	broken.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return aws.Credentials{}, gone })
 	_, err = s3.NewUploads(s3.NewClient(broken, ""), "blobs").Presign(t.Context(), "acme", digest, 1, "image/png")
 	require.ErrorContains(t, err, "no credentials")
+}
+
+// A session's token is part of what is signed, and of the URL.
+func TestUploadOfASession(t *testing.T) {
+	cfg := config(nil)
+	cfg.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test", SessionToken: "a/b+c="}, nil
+	})
+	permit, err := s3.NewUploads(s3.NewClient(cfg, ""), "blobs").Presign(t.Context(), "acme", digest, 7, "image/png")
+	require.NoError(t, err)
+	target, err := url.Parse(permit.URL)
+	require.NoError(t, err)
+	require.Equal(t, "https://blobs.s3.us-east-1.amazonaws.com/T/acme/"+digest, "https://"+target.Host+target.Path)
+	require.Equal(t, "a/b+c=", target.Query().Get("X-Amz-Security-Token"))
+	require.NotContains(t, permit.Headers, "X-Amz-Security-Token")
+	r, err := http.NewRequest(http.MethodPut, permit.URL, bytes.NewReader(data))
+	require.NoError(t, err)
+	for name, value := range permit.Headers {
+		r.Header.Set(name, value)
+	}
+	r.Host = target.Host
+	got, want := signature(r)
+	require.Equal(t, want, got)
 }

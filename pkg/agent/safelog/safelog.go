@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"regexp"
 	"slices"
+	"strings"
 )
 
 // allowed are the names of attributes that are written. Their values are ids, counts, durations and words of ours.
@@ -69,8 +69,11 @@ type (
 	typed interface{ ErrorType() string }
 )
 
-// code is the form of what services answer, such as ThrottlingException or Countersign.Throttled.
-var code = regexp.MustCompile(`^[A-Za-z][A-Za-z.]{0,63}$`)
+// isCode reports whether c has the form of what services answer, such as ThrottlingException or Countersign.Throttled.
+func isCode(c string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return c != "" && len(c) <= 64 && c[0] != '.' && strings.Trim(c, letters+".") == ""
+}
 
 // Kinds says what an error is without saying what it says: its Go types and codes from the outside in, and the text of each of known that
 // is in it.
@@ -114,7 +117,7 @@ func kinds(err error, out []string) []string {
 var dull = []string{"*fmt.wrapError", "*fmt.wrapErrors", "*errors.errorString", "*errors.joinError"}
 
 func appendCode(out []string, c string) []string {
-	if code.MatchString(c) {
+	if isCode(c) {
 		return append(out, c)
 	}
 	return out

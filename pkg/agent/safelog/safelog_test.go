@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,4 +83,14 @@ func TestErrorsSayTheirKinds(t *testing.T) {
 
 func TestTimesAreNumbers(t *testing.T) {
 	require.InDelta(t, 5.0, line(t, func(l *slog.Logger) { l.Info("m", "millis", (5 * time.Millisecond).Milliseconds()) })["millis"], 0)
+}
+
+// What a service says is a code only where it has a code's form.
+func TestCodes(t *testing.T) {
+	for code, is := range map[string]bool{
+		"ThrottlingException": true, "Countersign.Throttled": true, "a": true, strings.Repeat("a", 64): true,
+		"": false, ".a": false, strings.Repeat("a", 65): false, "a b": false, "a1": false, "ä": false, "sk-canary": false, "a\n": false,
+	} {
+		require.Equal(t, is, slices.Contains(safelog.Kinds(&throttled{code}), code), "%q", code)
+	}
 }

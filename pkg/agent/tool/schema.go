@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 // What a schema and the arguments checked against it may measure. Schemas come from MCP servers too and are not trusted
@@ -104,6 +106,25 @@ func (s *Schema) Validate(args json.RawMessage) error {
 		return errors.New(report(invalid))
 	}
 	return err
+}
+
+// Validate checks arguments against a tool's schema. It is an agent.Validator; its error is Schema.Validate's, or says that the schema itself
+// cannot be used.
+func Validate(t agent.ToolSpec, args json.RawMessage) error {
+	s, err := CompileSchema(t.Schema)
+	if err != nil {
+		return fmt.Errorf("the schema of %s is broken: %w", t.ModelName(), err)
+	}
+	return s.Validate(args)
+}
+
+// Fits makes the check of a schema of any value: a runtime.Schemas. Its errors are CompileSchema's, those of the check Schema.Validate's.
+func Fits(schema json.RawMessage) (func(value json.RawMessage) error, error) {
+	s, err := CompileSchema(schema)
+	if err != nil {
+		return nil, err
+	}
+	return s.Validate, nil
 }
 
 // objectOnly reports whether the schema says type: object at its top, and nothing else.

@@ -2,6 +2,7 @@ package tool
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -43,6 +44,9 @@ func (s *Set) Lookup(original string) (Tool, bool) {
 	t, ok := s.byName[original]
 	return t, ok
 }
+
+// Valid checks arguments against a tool's schema, as Validate does: that of a run's own definition, whatever the set's tool says today.
+func (s *Set) Valid(t agent.ToolSpec, args json.RawMessage) error { return Validate(t, args) }
 
 // Specs returns copies of the specs in order of registration.
 func (s *Set) Specs() []agent.ToolSpec {

@@ -1,41 +1,24 @@
-// Package tool is what a tool is to the runtime: a description, a way to run it, and optionally a way to find out
-// whether an interrupted run of it happened.
+// Package tool is for writing tools: a description, a way to run it, and optionally a way to find out whether an interrupted run of it
+// happened.
 package tool
 
-import (
-	"context"
-	"encoding/json"
-
-	"github.com/countersign/countersign/pkg/agent"
-)
+import "github.com/countersign/countersign/pkg/agent/tool/port"
 
 // Call is one call as a tool receives it.
-type Call struct {
-	Tenant, Run, ID string
-	Name            string          // original tool name
-	Args            json.RawMessage // validated against the schema, the stored bytes
-	Key             string          // stable idempotency key run/call; equal on every attempt
-	Root            string          // the folder the definition confines the tool to; empty = it names none
-}
+type Call = port.Call
 
-// Tool runs calls. Call may be entered concurrently. An error is infrastructure's or a bug's and is shown to the model as a failed
-// call; a result with IsError is the tool's own, considered answer. A panic is caught by the runtime.
-type Tool interface {
-	Spec() agent.ToolSpec
-	Call(ctx context.Context, c Call) (agent.ToolResultData, error)
-}
+// Tool runs calls.
+type Tool = port.Tool
 
 // Outcome is what Reconcile found out.
-type Outcome string
+type Outcome = port.Outcome
+
+// Reconciler is implemented by tools that can tell what became of a call whose claimant died.
+type Reconciler = port.Reconciler
 
 // The outcomes.
 const (
-	OutcomeDone    Outcome = "done"     // it happened; the result is given
-	OutcomeNotDone Outcome = "not_done" // it did not happen and never will by that attempt
-	OutcomeUnknown Outcome = "unknown"  // a person must say
+	OutcomeDone    = port.OutcomeDone    // it happened; the result is given
+	OutcomeNotDone = port.OutcomeNotDone // it did not happen and never will by that attempt
+	OutcomeUnknown = port.OutcomeUnknown // a person must say
 )
-
-// Reconciler is implemented by tools that can tell what became of a call whose claimant died. It has no effect of its own.
-type Reconciler interface {
-	Reconcile(ctx context.Context, c Call) (Outcome, agent.ToolResultData, error)
-}

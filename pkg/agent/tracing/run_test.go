@@ -209,7 +209,7 @@ func (w *world) decide2(t *testing.T) {
 	require.Len(t, a.Decisions, 1)
 	api := w.fn("api")
 	desk := &approval.Desk{
-		Table: w.table, Journal: api.Ports.Journal, Clock: w.clock, Definitions: api.Definitions, Valid: runtime.Validate,
+		Table: w.table, Journal: api.Ports.Journal, Clock: w.clock, Definitions: api.Definitions, Valid: tool.Validate,
 		Wake: (&runtime.Waits{Ports: api.Ports}).Wake, Decided: api.watch.Trace.Decided(api.Ports.Journal),
 	}
 	_, err = desk.Decide(context.Background(), approval.Request{

@@ -9,7 +9,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
 
 // Tools records every entering of a tool of next as a TOOL span, which the tool finds in its context. A nil Tracer gives next itself.
@@ -26,31 +26,31 @@ type tools struct {
 }
 
 // Lookup finds a tool of next.
-func (s *tools) Lookup(original string) (tool.Tool, bool) {
+func (s *tools) Lookup(original string) (port.Tool, bool) {
 	found, ok := s.next.Lookup(original)
 	if !ok {
 		return nil, false
 	}
 	traced := &tracedTool{found, s.Tracer}
-	if r, ok := found.(tool.Reconciler); ok {
+	if r, ok := found.(port.Reconciler); ok {
 		return &reconcilingTool{traced, r}, true
 	}
 	return traced, true
 }
 
 type tracedTool struct {
-	tool.Tool
+	port.Tool
 	t *Tracer
 }
 
 // reconcilingTool can also tell what became of a call.
 type reconcilingTool struct {
 	*tracedTool
-	tool.Reconciler
+	port.Reconciler
 }
 
 // Call enters the tool. The span ends with ctx if the tool does not: then nobody waits for it any more.
-func (c *tracedTool) Call(ctx context.Context, call tool.Call) (agent.ToolResultData, error) {
+func (c *tracedTool) Call(ctx context.Context, call port.Call) (agent.ToolResultData, error) {
 	ctx, span := c.t.span(ctx, call.Name, kindTool, keyToolName.String(call.Name), keyToolID.String(call.ID),
 		c.t.hide.input(string(call.Args)), keyToolParameters.String(unless(c.t.hide.Inputs, string(call.Args))))
 	e := &entering{t: c.t, span: span}
