@@ -4,7 +4,7 @@ package main
 import (
 	"github.com/countersign/countersign/agents/compiled"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
-func main() { lambdafn.API(compiled.Agents(), tool.Validate) }
+func main() { lambdafn.API(compiled.Agents(), schema.Validate) }

@@ -5,7 +5,7 @@ import (
 	"github.com/countersign/countersign/agents/compiled"
 	"github.com/countersign/countersign/pkg/agent/deployed"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
-func main() { lambdafn.Step(compiled.Agents(), deployed.Models, tool.Fits) }
+func main() { lambdafn.Step(compiled.Agents(), deployed.Models, schema.Fits) }

@@ -27,8 +27,9 @@ var floors = [][]rule{
 	{
 		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
 		{dir: "pkg/agent/store"}, {dir: "pkg/agent/catalog"},
-		{dir: "pkg/agent/tool/port"}, {dir: "pkg/agent/tool", beside: []string{"pkg/agent/tool/port"}},
-		{dir: "pkg/agent/agentfile", beside: []string{"pkg/agent/tool"}},
+		{dir: "pkg/agent/tool/port"}, {dir: "pkg/agent/tool/schema"},
+		{dir: "pkg/agent/tool", beside: []string{"pkg/agent/tool/port", "pkg/agent/tool/schema"}},
+		{dir: "pkg/agent/agentfile", beside: []string{"pkg/agent/tool/schema"}},
 	},
 	{
 		{dir: "pkg/agent/store/memory"}, {dir: "pkg/agent/store/folder"}, {dir: "pkg/agent/store/counting"}, {dir: "pkg/agent/store/storetest"},
@@ -74,17 +75,19 @@ var notInLambda = []string{
 	"expvar", "net/http/pprof", "testing",
 }
 
-// notWithoutTools is what only functions/tool, which runs tools, may link; functions/api checks arguments, and so links tool and its
-// schemas. A package of agents leads there.
+// notWithoutTools is what only functions/tool, which runs tools, may link. A package of agents leads there. The last three check values:
+// functions/api does it with arguments that people edit, functions/step with outputs.
 var notWithoutTools = []string{
 	module + "/agents", module + "/pkg/agent/registry", module + "/pkg/agent/agentfile", "github.com/goccy/go-yaml",
-	module + "/pkg/agent/tool", "github.com/santhosh-tekuri/jsonschema/v6", "github.com/invopop/jsonschema", "golang.org/x/text/message",
+	module + "/pkg/agent/tool", "github.com/invopop/jsonschema",
+	module + "/pkg/agent/tool/schema", "github.com/santhosh-tekuri/jsonschema/v6", "golang.org/x/text/message",
 }
 
 // linkedBy are exceptions to the above.
 var linkedBy = map[string][]string{
 	"tool": notWithoutTools,
-	"api":  notWithoutTools[4:],
+	"api":  notWithoutTools[6:],
+	"step": notWithoutTools[6:],
 }
 
 // lambdaTags are the build tags of the Makefile's LAMBDA.

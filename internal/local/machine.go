@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/modelretry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 	"github.com/countersign/countersign/pkg/agent/tracing"
 	"github.com/countersign/countersign/statemachine"
 )
@@ -88,7 +88,7 @@ func New(c Config) (*Machine, error) {
 	m := &Machine{Agents: c.Agents, trace: c.Trace}
 	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
 	m.Ports = watch.Ports(runtime.Ports{
-		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Valid: tool.Validate, Schema: tool.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink,
+		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink,
 		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter),
 	})
 	m.Definitions = runtime.PinnedDefinitions(c.Blobs)

@@ -24,6 +24,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/store/memory"
 	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
 const (
@@ -92,7 +93,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 
 func (w *world) at(table store.Table, blobs store.Blobs, c clock.Clock) runtime.Ports {
 	return runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, 0), Blobs: blobs, Model: w, Tools: w, Valid: tool.Validate, Waiter: w, Clock: c, IDs: ids.Seeded(c, 1),
+		Table: table, Journal: store.NewJournal(table, 0), Blobs: blobs, Model: w, Tools: w, Valid: schema.Validate, Waiter: w, Clock: c, IDs: ids.Seeded(c, 1),
 	}
 }
 
@@ -168,7 +169,7 @@ func (w *world) approved() {
 	require.Len(w.t, list, 1)
 	desk := &approval.Desk{
 		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: runtime.PinnedDefinitions(w.ports.Blobs),
-		Valid: tool.Validate, Wake: (&runtime.Waits{Ports: w.ports}).Wake,
+		Valid: schema.Validate, Wake: (&runtime.Waits{Ports: w.ports}).Wake,
 	}
 	_, err = desk.Decide(context.Background(), approval.Request{
 		Tenant: tenant, ID: list[0].ID, Action: approval.Approve, By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},

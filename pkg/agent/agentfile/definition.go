@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
 // definition reads a whole file over its preset's values.
@@ -102,7 +102,7 @@ func (r *reader) outputSchema(dst *json.RawMessage) read {
 			return
 		}
 		*dst = f.json()
-		if _, err := tool.CompileSchema(*dst); err != nil {
+		if _, err := schema.Compile(*dst); err != nil {
 			r.add(f.path, err.Error())
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/store/memory"
 	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
 const tenant = "acme"
@@ -78,7 +79,7 @@ func newRoom(t *testing.T) *room {
 	r.def = &d
 	r.ports = runtime.Ports{
 		Table: r.table, Journal: store.NewJournal(r.table, 0), Blobs: memory.NewBlobs(), Model: r, Tools: r,
-		Valid: tool.Validate, Waiter: r, Clock: c, IDs: ids.Seeded(c, 1),
+		Valid: schema.Validate, Waiter: r, Clock: c, IDs: ids.Seeded(c, 1),
 	}
 	return r
 }
@@ -146,7 +147,7 @@ func (r *room) park() {
 
 func (r *room) desk() *approval.Desk {
 	return &approval.Desk{
-		Table: r.table, Journal: r.ports.Journal, Clock: r.ports.Clock, Definitions: r.pinned, Valid: tool.Validate, Wake: r.waits().Wake,
+		Table: r.table, Journal: r.ports.Journal, Clock: r.ports.Clock, Definitions: r.pinned, Valid: schema.Validate, Wake: r.waits().Wake,
 	}
 }
 

@@ -28,7 +28,7 @@ const (
 )
 
 // API is the main of functions/api: the HTTP API behind API Gateway or a function URL. It serves until the process is ended. Valid
-// checks the arguments that people edit; tool.Validate does.
+// checks the arguments that people edit; schema.Validate does.
 func API(agents api.Agents, valid agent.Validator) {
 	listen(func(getenv func(string) string) (Invoke, error) { return startAPI(agents, valid, getenv) })
 }

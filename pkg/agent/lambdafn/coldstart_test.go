@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/pkg/agent/registry"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
 // functions/api and functions/sweep are wired at cold start, with all they need; bad configuration ends them there and names the variable.
@@ -16,7 +16,7 @@ func TestColdStartOfEventFunctions(t *testing.T) {
 		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET",
 	}
 	r := registry.Must(registry.New())
-	api := func(getenv func(string) string) (Invoke, error) { return startAPI(r, tool.Validate, getenv) }
+	api := func(getenv func(string) string) (Invoke, error) { return startAPI(r, schema.Validate, getenv) }
 	for name, start := range map[string]func(func(string) string) (Invoke, error){"api": api, "sweep": startSweep} {
 		t.Run(name, func(t *testing.T) {
 			f, err := start(func(name string) string { return good[name] })
@@ -35,7 +35,7 @@ func TestColdStartOfEventFunctions(t *testing.T) {
 			}
 		})
 	}
-	_, err := startAPI(r, tool.Validate, func(name string) string {
+	_, err := startAPI(r, schema.Validate, func(name string) string {
 		if name == envIAMTenant {
 			return "My Company"
 		}
@@ -51,7 +51,7 @@ func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
 		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET",
 		envTenantClaim: "custom:tenant", envUserClaim: "email", envGroupsClaim: "cognito:groups",
 	}
-	f, err := startAPI(registry.Must(registry.New()), tool.Validate, func(name string) string { return env[name] })
+	f, err := startAPI(registry.Must(registry.New()), schema.Validate, func(name string) string { return env[name] })
 	require.NoError(t, err)
 	const event = `{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},"authorizer":{"jwt":{"claims":`
 	out, err := f(t.Context(), []byte(event+`{"tenant":"acme","sub":"ana"}}}}}`))
@@ -71,7 +71,7 @@ func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:123456789012:stateMachine:m",
 		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET", envIAMTenant: "ops",
 	}
-	f, err := startAPI(registry.Must(registry.New()), tool.Validate, func(name string) string { return env[name] })
+	f, err := startAPI(registry.Must(registry.New()), schema.Validate, func(name string) string { return env[name] })
 	require.NoError(t, err)
 	for account, want := range map[string]string{"123456789012": `\"x\\\" is not known`, "210987654321": "own account"} {
 		out, err := f(t.Context(), []byte(`{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},

@@ -19,6 +19,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/store/memory"
 	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
 // deployed is the functions over honest fakes.
@@ -48,7 +49,7 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 		d.Handlers = &Handlers{
 			Ports: runtime.Ports{
 				Table: d.table, Journal: store.NewJournal(d.table, 0), Blobs: blobs, Model: d, Tools: d,
-				Valid: tool.Validate, Waiter: d, Clock: c, IDs: ids.Seeded(c, 1),
+				Valid: schema.Validate, Waiter: d, Clock: c, IDs: ids.Seeded(c, 1),
 			},
 			Definitions: runtime.PinnedDefinitions(blobs),
 			Agents: func(name string) (*agent.Definition, bool) {

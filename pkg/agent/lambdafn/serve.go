@@ -35,7 +35,7 @@ type parts struct {
 }
 
 // Step is the main of functions/step, the one that asks models: it serves until the process is ended. It runs no tools, and knows agents
-// by what was compiled of them. Schema checks outputs; tool.Fits does.
+// by what was compiled of them. Schema checks outputs; schema.Fits does.
 func Step(agents Agents, models Models, schema runtime.Schemas) {
 	serve(parts{agents: agents, models: models, schema: schema}, (*Handlers).Step)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
 // Registry holds agents and tools. Build it first, then share it: it is safe for concurrent reading only.
@@ -44,7 +45,7 @@ func (r *Registry) Add(d agent.Definition) error {
 		return fmt.Errorf("register agent %s: %w", d.Name, err)
 	}
 	if d.Output.Schema != nil {
-		if _, err := tool.CompileSchema(d.Output.Schema); err != nil {
+		if _, err := schema.Compile(d.Output.Schema); err != nil {
 			return fmt.Errorf("register agent %s: output.schema: %w", d.Name, err)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store/counting"
 	"github.com/countersign/countersign/pkg/agent/store/memory"
 	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
 const tenant = "acme"
@@ -68,7 +69,7 @@ func newWorld(t *testing.T, c clock.Clock, warm int) *world {
 		pinned: runtime.PinnedDefinitions(blobs),
 	}
 	w.ports = runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, warm), Blobs: blobs, Model: w.model, Tools: w.tools, Valid: tool.Validate,
+		Table: table, Journal: store.NewJournal(table, warm), Blobs: blobs, Model: w.model, Tools: w.tools, Valid: schema.Validate,
 		Waiter: w.waiter, Clock: c, IDs: w.ids,
 	}
 	w.def = definition(t)
@@ -190,7 +191,7 @@ func (w *world) sweep() runtime.Repair {
 
 func (w *world) desk() *approval.Desk {
 	return &approval.Desk{
-		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: w.pinned, Valid: tool.Validate, Wake: w.waits().Wake,
+		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: w.pinned, Valid: schema.Validate, Wake: w.waits().Wake,
 	}
 }
 

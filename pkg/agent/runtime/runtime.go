@@ -21,8 +21,8 @@ type Ports struct {
 	Uploads store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
 	Model   Asker
 	Tools   ToolSource
-	Valid   agent.Validator // of arguments, as tool.Validate; like Model and Tools, nil where no call is gated
-	Schema  Schemas         // of outputs, as tool.Fits; nil where no model is asked
+	Valid   agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
+	Schema  Schemas         // of outputs, as schema.Fits; nil where no model is asked
 	Waiter  Waiter
 	Clock   clock.Clock
 	IDs     IDs

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
 // modelName is what every provider takes as a tool's name (reliability.md R14).
@@ -79,7 +80,7 @@ func Must(t Tool, err error) Tool {
 }
 
 // checkSpec refuses a spec no run could use, and returns its compiled schema.
-func checkSpec(s agent.ToolSpec) (*Schema, error) {
+func checkSpec(s agent.ToolSpec) (*schema.Schema, error) {
 	switch {
 	case !modelName.MatchString(s.ModelName()):
 		return nil, fmt.Errorf("the name must be 1 to 64 of A-Z a-z 0-9 _ - and dots")
@@ -90,20 +91,20 @@ func checkSpec(s agent.ToolSpec) (*Schema, error) {
 	case s.Timeout < 0:
 		return nil, fmt.Errorf("timeout %s is negative", s.Timeout)
 	}
-	schema, err := CompileSchema(s.Schema)
+	compiled, err := schema.Compile(s.Schema)
 	if err != nil {
 		return nil, err
 	}
-	if !schema.objectOnly() {
+	if !compiled.ObjectOnly() {
 		return nil, errors.New("the schema of a tool's arguments must say type: object")
 	}
-	return schema, nil
+	return compiled, nil
 }
 
 // typed is a tool whose arguments are an In.
 type typed[In any] struct {
 	spec   agent.ToolSpec
-	schema *Schema
+	schema *schema.Schema
 	run    func(context.Context, Call, In) (agent.ToolResultData, error)
 }
 
@@ -141,7 +142,7 @@ func (t *typed[In]) decode(args json.RawMessage) (In, error) {
 	err := dec.Decode(&in)
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
-		return in, fmt.Errorf("at /%s: the %s cannot be used here", strings.ReplaceAll(mismatch.Field, ".", "/"), plain(cut(mismatch.Value, maxQuotedRunes)))
+		return in, fmt.Errorf("at /%s: the %s cannot be used here", strings.ReplaceAll(mismatch.Field, ".", "/"), schema.Quoted(mismatch.Value))
 	}
 	return in, err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 	"github.com/countersign/countersign/pkg/agent/tracing"
 )
 
@@ -209,7 +210,7 @@ func (w *world) decide2(t *testing.T) {
 	require.Len(t, a.Decisions, 1)
 	api := w.fn("api")
 	desk := &approval.Desk{
-		Table: w.table, Journal: api.Ports.Journal, Clock: w.clock, Definitions: api.Definitions, Valid: tool.Validate,
+		Table: w.table, Journal: api.Ports.Journal, Clock: w.clock, Definitions: api.Definitions, Valid: schema.Validate,
 		Wake: (&runtime.Waits{Ports: api.Ports}).Wake, Decided: api.watch.Trace.Decided(api.Ports.Journal),
 	}
 	_, err = desk.Decide(context.Background(), approval.Request{

@@ -30,6 +30,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/store/memory"
 	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tool/schema"
 	"github.com/countersign/countersign/pkg/agent/tracing"
 )
 
@@ -108,7 +109,7 @@ func (w *world) fn(name string) *function {
 
 func (w *world) start(watch *lambdafn.Observer) *function {
 	p := runtime.Ports{
-		Table: w.table, Journal: store.NewJournal(w.table, 8), Blobs: w.blobs, Tools: toolbox{w}, Valid: tool.Validate, Waiter: w, Clock: w.clock, IDs: w.ids,
+		Table: w.table, Journal: store.NewJournal(w.table, 8), Blobs: w.blobs, Tools: toolbox{w}, Valid: schema.Validate, Waiter: w, Clock: w.clock, IDs: w.ids,
 		Model: modelretry.New(watch.Models(w.model)(aws.Config{}, nil), w.clock, nil),
 	}
 	return &function{
@@ -190,7 +191,7 @@ func (w *world) decide(action approval.Action) {
 	api := w.fn("api")
 	waits := &runtime.Waits{Ports: api.Ports}
 	desk := &approval.Desk{
-		Table: w.table, Journal: api.Ports.Journal, Clock: w.clock, Definitions: api.Definitions, Valid: tool.Validate, Wake: waits.Wake,
+		Table: w.table, Journal: api.Ports.Journal, Clock: w.clock, Definitions: api.Definitions, Valid: schema.Validate, Wake: waits.Wake,
 		Decided: api.watch.Trace.Decided(api.Ports.Journal),
 	}
 	s := w.state()

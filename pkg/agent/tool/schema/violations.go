@@ -1,4 +1,4 @@
-package tool
+package schema
 
 import (
 	"encoding/json"
@@ -240,6 +240,9 @@ func plain(s string) string {
 	quoted := strconv.Quote(s)
 	return quoted[1 : len(quoted)-1]
 }
+
+// Quoted is a text of a stranger, cut and in plain characters, to be part of an error.
+func Quoted(text string) string { return plain(cut(text, maxQuotedRunes)) }
 
 func shortQuote(s string) string { return strconv.Quote(cut(s, maxQuotedRunes)) }
 

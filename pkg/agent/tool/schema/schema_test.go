@@ -1,4 +1,4 @@
-package tool
+package schema
 
 import (
 	"encoding/json"
@@ -13,7 +13,7 @@ import (
 
 func mustCompile(t testing.TB, schema string) *Schema {
 	t.Helper()
-	s, err := CompileSchema(json.RawMessage(schema))
+	s, err := Compile(json.RawMessage(schema))
 	require.NoError(t, err)
 	return s
 }
@@ -87,7 +87,7 @@ func TestEveryKeywordHasWords(t *testing.T) {
 		`{"$schema":"http://json-schema.org/draft-07/schema#","dependencies":{"a":["b"]}}`:           {`{"a":1}`, `the property "b" is missing, which "a" needs`},
 	} {
 		t.Run(schema, func(t *testing.T) {
-			s, err := CompileSchema(json.RawMessage(schema))
+			s, err := Compile(json.RawMessage(schema))
 			if tc.want == "" {
 				require.ErrorContains(t, err, "not a valid JSON Schema: at /oneOf")
 				return
@@ -147,7 +147,7 @@ func TestCompileRefusesHostileSchemas(t *testing.T) {
 		"missing definition":   {`{"$ref":"#/$defs/nothing"}`, "compile schema"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := CompileSchema(json.RawMessage(tc.schema))
+			_, err := Compile(json.RawMessage(tc.schema))
 			require.ErrorContains(t, err, tc.want)
 		})
 	}
@@ -210,7 +210,7 @@ func TestCacheIsBoundedAndShared(t *testing.T) {
 	for g := range 8 {
 		wg.Go(func() {
 			for i := range schemaCacheSize + 10 {
-				s, err := CompileSchema(fmt.Appendf(nil, `{"type":"object","maxProperties":%d}`, i))
+				s, err := Compile(fmt.Appendf(nil, `{"type":"object","maxProperties":%d}`, i))
 				if err != nil || s.Validate(json.RawMessage(`{}`)) != nil {
 					t.Errorf("goroutine %d, schema %d: %v", g, i, err)
 				}
@@ -233,7 +233,7 @@ func FuzzValidate(f *testing.F) {
 	f.Add(`{"$schema":"http://json-schema.org/draft-04/schema#","id":"x","type":"object"}`, `{"\ud800":1}`)
 	f.Add(`{"if":{"const":1},"then":false,"else":{"enum":[[1],{"a":null}]},"uniqueItems":true}`, `[1,1.0]`)
 	f.Fuzz(func(t *testing.T, schema, args string) {
-		s, err := CompileSchema(json.RawMessage(schema))
+		s, err := Compile(json.RawMessage(schema))
 		if err != nil {
 			return
 		}

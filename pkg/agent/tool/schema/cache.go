@@ -1,4 +1,4 @@
-package tool
+package schema
 
 import (
 	"crypto/sha256"
@@ -8,7 +8,7 @@ import (
 // schemaCacheSize is how many compiled schemas are kept: more than a definition has tools.
 const schemaCacheSize = 256
 
-// schemas is the cache in front of CompileSchema. Losing it costs time, nothing else.
+// schemas is the cache in front of Compile. Losing it costs time, nothing else.
 var schemas = schemaCache{byDigest: map[[sha256.Size]byte]*Schema{}}
 
 // schemaCache keeps the schemas compiled last, the oldest making room. It is safe for concurrent use.

@@ -1,4 +1,5 @@
-package tool
+// Package schema checks values against JSON Schema 2020-12, exactly and within bounds: schemas and values alike may come from strangers.
+package schema
 
 import (
 	"encoding/json"
@@ -33,13 +34,13 @@ type Schema struct {
 	root  *jsonschema.Schema
 }
 
-// CompileSchema compiles a JSON Schema, draft 2020-12 unless it names another draft with $schema. Formats are annotations in
+// Compile compiles a JSON Schema, draft 2020-12 unless it names another draft with $schema. Formats are annotations in
 // every draft. Equal bytes usually return the same *Schema: a bounded cache stands in front, safe for concurrent use.
 //
 // It refuses a schema over 64 KiB, 32 levels or 8192 values; one that is invalid, names anything outside itself, has
 // $dynamicRef or $recursiveRef, a $ref that leads in a circle without descending into the arguments, or a pattern RE2 does
 // not know or that is too large.
-func CompileSchema(raw json.RawMessage) (*Schema, error) {
+func Compile(raw json.RawMessage) (*Schema, error) {
 	return schemas.get(raw, compileSchema)
 }
 
@@ -111,24 +112,24 @@ func (s *Schema) Validate(args json.RawMessage) error {
 // Validate checks arguments against a tool's schema. It is an agent.Validator; its error is Schema.Validate's, or says that the schema itself
 // cannot be used.
 func Validate(t agent.ToolSpec, args json.RawMessage) error {
-	s, err := CompileSchema(t.Schema)
+	s, err := Compile(t.Schema)
 	if err != nil {
 		return fmt.Errorf("the schema of %s is broken: %w", t.ModelName(), err)
 	}
 	return s.Validate(args)
 }
 
-// Fits makes the check of a schema of any value: a runtime.Schemas. Its errors are CompileSchema's, those of the check Schema.Validate's.
+// Fits makes the check of a schema of any value: a runtime.Schemas. Its errors are Compile's, those of the check Schema.Validate's.
 func Fits(schema json.RawMessage) (func(value json.RawMessage) error, error) {
-	s, err := CompileSchema(schema)
+	s, err := Compile(schema)
 	if err != nil {
 		return nil, err
 	}
 	return s.Validate, nil
 }
 
-// objectOnly reports whether the schema says type: object at its top, and nothing else.
-func (s *Schema) objectOnly() bool {
+// ObjectOnly reports whether the schema says type: object at its top, and nothing else.
+func (s *Schema) ObjectOnly() bool {
 	if s.root.Types == nil {
 		return false
 	}
