@@ -39,7 +39,7 @@ func (s *server) fork(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 	case b.At == nil:
 		return 0, nil, invalid("at: got nothing, want an entry's sequence")
 	case b.Model != nil && !s.Local: // it may name a file or an address of this machine
-		return 0, nil, problem(NotAllowed, "model: only taken on the local socket")
+		return 0, nil, problem(NotAllowed, "model: only taken where the caller owns the machine")
 	}
 	key, err := idempotencyKey(r, b.Key)
 	if err != nil {

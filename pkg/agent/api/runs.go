@@ -109,7 +109,7 @@ func (s *server) definition(b Start) (*agent.Definition, error) {
 		return nil, p
 	}
 	if !s.Local {
-		return nil, problem(NotAllowed, "definition: only taken on the local socket")
+		return nil, problem(NotAllowed, "definition: only taken where the caller owns the machine")
 	}
 	if b.Agent != "" && b.Agent != b.Definition.Name {
 		return nil, invalid("agent: got %q, want %q, the definition's name, or nothing", b.Agent, b.Definition.Name)
