@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,11 +19,15 @@ type span struct {
 	SpanID       string `json:"spanId"`
 	ParentSpanID string `json:"parentSpanId"`
 	Name         string
+	Status       struct{ Code int }
 	Attributes   []struct {
 		Key   string
 		Value struct{ StringValue string }
 	}
 }
+
+// failed: its status is OTLP's STATUS_CODE_ERROR.
+func (s span) failed() bool { return s.Status.Code == 2 }
 
 func (s span) attribute(key string) string {
 	for _, a := range s.Attributes {
@@ -33,11 +38,10 @@ func (s span) attribute(key string) string {
 	return ""
 }
 
-// collector keeps the spans it is sent.
+// collector keeps the spans it is sent, each once: an exporter that was not answered sends again.
 type collector struct {
 	mu    sync.Mutex
 	spans []span
-	raw   strings.Builder
 }
 
 func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -53,10 +57,13 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.raw.Write(body)
 	for _, rs := range sent.ResourceSpans {
 		for _, ss := range rs.ScopeSpans {
-			c.spans = append(c.spans, ss.Spans...)
+			for _, s := range ss.Spans {
+				if !slices.ContainsFunc(c.spans, func(had span) bool { return had.SpanID == s.SpanID }) {
+					c.spans = append(c.spans, s)
+				}
+			}
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -105,22 +112,28 @@ func TestOneTraceAcrossFunctions(t *testing.T) {
 		if s.attribute("session.id") != started.ID {
 			continue // a look at a list is of no run
 		}
-		kinds[s.attribute("openinference.span.kind")]++
+		if !s.failed() { // a request to the model that met a broken connection is a span of its own, and is made again
+			kinds[s.attribute("openinference.span.kind")]++
+		}
 		require.Equal(t, root.TraceID, s.TraceID, s.Name)
 		for at := s; at.SpanID != root.SpanID; at = byID[at.ParentSpanID] {
 			require.Contains(t, byID, at.ParentSpanID, "%s hangs in the air", s.Name)
 		}
 	}
 	require.Equal(t, 1, kinds["AGENT"])
-	require.Equal(t, 3, kinds["LLM"])
+	require.Equal(t, 3, kinds["LLM"], "%+v", c.all())
 	require.Equal(t, 2, kinds["TOOL"])
 	require.GreaterOrEqual(t, kinds["CHAIN"], 6)
 	require.GreaterOrEqual(t, kinds["GUARDRAIL"], 2, "the gate and the decision")
-	for _, secret := range []string{"wheel", "Order 1002", "1002"} {
-		require.NotContains(t, c.raw.String(), secret)
+	for _, metric := range []string{`"RunsStarted":1`, `"RunsEnded":1`, `"Inferences":1`, `"ApprovalsDecided":1`, `"StateMachine":"` + name + `"`} {
+		require.Eventually(t, func() bool { return strings.Contains(d.log.String(), metric) }, 10*time.Second, 10*time.Millisecond, metric)
+	}
+	for _, secret := range []string{"wheel", "Order 1002"} { // the bare number would meet a time or an id by chance
 		require.NotContains(t, d.log.String(), secret)
 	}
-	for _, metric := range []string{`"RunsStarted":1`, `"RunsEnded":1`, `"Inferences":1`, `"ApprovalsDecided":1`, `"StateMachine":"` + name + `"`} {
-		require.Contains(t, d.log.String(), metric)
+	for _, s := range c.all() {
+		for _, a := range s.Attributes {
+			require.NotRegexp(t, `wheel|\b1002\b`, a.Value.StringValue, "%s of %s", a.Key, s.Name)
+		}
 	}
 }
