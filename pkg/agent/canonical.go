@@ -57,10 +57,16 @@ func PolicyVersion(p Permission) string {
 	for i, r := range p.Rules {
 		rules[i] = canonicalRule(r)
 	}
-	return hashCanonical(map[string]any{
+	policy := map[string]any{
 		"mode": string(p.Mode), "default": string(p.Default), "approvers": stringList(p.Approvers),
 		"expires": p.Expires.String(), "rules": rules,
-	})
+	}
+	for key, value := range map[string]string{"scope": string(p.Scope), "grants": string(p.Grants), "approvalTool": p.ApprovalTool} {
+		if value != "" { // a policy of before there were such keys keeps its version
+			policy[key] = value
+		}
+	}
+	return hashCanonical(policy)
 }
 
 // ApproverPolicy is the hex SHA-256 of who may approve and how many of them it takes. Order and repetition don't count.

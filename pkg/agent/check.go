@@ -98,7 +98,7 @@ func (c *checker) form(ok bool, path, got, want string) {
 
 func (c *checker) definition(d *Definition) {
 	c.form(ValidAgentName(d.Name), "name", d.Name, agentNameForm)
-	oneOf(c, "preset", d.Preset, PresetCountersign, PresetArvo)
+	oneOf(c, "preset", d.Preset, PresetCountersign, PresetArvo, PresetRunner, PresetTirea)
 	c.that(d.System != "", "system", "got nothing, want the agent's instructions")
 	if err := CheckSystem(d.System); err != nil {
 		c.add("system", err.Error())
@@ -111,12 +111,14 @@ func (c *checker) definition(d *Definition) {
 	oneOf(c, "limits.onLimit", d.Limits.OnLimit, OnLimitError, OnLimitStop, OnLimitSummarise)
 	oneOf(c, "batch", d.Batch, BatchAll, BatchHighestPriority, BatchFirst)
 	oneOf(c, "executor", d.Executor, ExecutorSequential, ExecutorParallelBatch, ExecutorParallelStreaming)
-	oneOf(c, "wait", d.Wait, WaitAnyExternal)
-	oneOf(c, "resume", d.Resume, ResumeEach, ResumeAllAnswered)
+	oneOf(c, "wait", d.Wait, WaitAnyExternal, WaitAllSuspended)
+	oneOf(c, "resume", d.Resume, ResumeEach, ResumeAllAnswered, ResumeBatchAll)
 	oneOf(c, "textBesideCalls", d.TextBesideCalls, TextBesideKeep, TextBesideDrop)
 	oneOf(c, "permission.early", d.Early, EarlyKeep, EarlyRefuse)
 	c.output("output", d.Output)
 	oneOf(c, "corrections", cmp.Or(d.Corrections, CorrectionsPersist), CorrectionsPersist, CorrectionsEphemeral)
+	oneOf(c, "systemPrompt", cmp.Or(d.SystemPrompt, SystemOnce), SystemOnce, SystemEveryInference)
+	oneOf(c, "dropped", cmp.Or(d.Dropped, DroppedSilent), DroppedSilent, DroppedNotify)
 }
 
 // output takes "" for text, which is what older definitions mean that do not say.

@@ -21,25 +21,35 @@ func validDefinition(t *testing.T, preset Preset) Definition {
 }
 
 func TestPresetsAreComplete(t *testing.T) {
-	for _, p := range []Preset{"", PresetCountersign, PresetArvo} {
+	for _, p := range []Preset{"", PresetCountersign, PresetArvo, PresetRunner, PresetTirea} {
 		d := validDefinition(t, p)
 		require.NoError(t, d.Check())
 	}
-	_, err := PresetDefaults("tirea")
-	require.EqualError(t, err, `preset "tirea": want countersign or arvo`)
-	_, err = Definition{Name: "x", Preset: "tirea"}.Resolve()
-	require.EqualError(t, err, `resolve definition "x": preset "tirea": want countersign or arvo`)
+	_, err := PresetDefaults("forge")
+	require.EqualError(t, err, `preset "forge": want countersign, arvo, runner or tirea`)
+	_, err = Definition{Name: "x", Preset: "forge"}.Resolve()
+	require.EqualError(t, err, `resolve definition "x": preset "forge": want countersign, arvo, runner or tirea`)
 }
 
 // The table of semantics.md, section 6, as one JSON a preset.
 func TestPresetValues(t *testing.T) {
 	for preset, want := range map[Preset]string{
 		PresetCountersign: `{"name":"","preset":"countersign","system":"","model":{"provider":"","retry":{"attempts":3,"backoff":250000000,"maxBackoff":2000000000}},
-			"permission":{"mode":"suspend_and_replay","default":"by_effect","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":25,"onLimit":"summarise"},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"any_external","resume":"each","textBesideCalls":"keep","early":"refuse"}`,
+			"permission":{"mode":"suspend_and_replay","default":"by_effect","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
+			"limits":{"interactions":25,"onLimit":"summarise"},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"any_external","resume":"each",
+			"textBesideCalls":"keep","early":"refuse","systemPrompt":"once","dropped":"silent","context":{"mask":true}}`,
 		PresetArvo: `{"name":"","preset":"arvo","system":"","model":{"provider":"","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000}},
-			"permission":{"mode":"block_and_retry","default":"allow","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":5,"onLimit":"error"},"output":{"format":"text"},"corrections":"persist","batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered","textBesideCalls":"drop","early":"keep"}`,
+			"permission":{"mode":"block_and_retry","default":"allow","scope":"tool","grants":"run","approvers":["group:operators"],"expires":86400000000000},
+			"limits":{"interactions":5,"onLimit":"error"},"output":{"format":"text"},"corrections":"persist","batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered",
+			"textBesideCalls":"drop","early":"keep","systemPrompt":"once","dropped":"silent","context":{"mask":true}}`,
+		PresetRunner: `{"name":"","preset":"runner","system":"","model":{"provider":"","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000}},
+			"permission":{"mode":"advisory","default":"allow","scope":"tool","grants":"run","approvers":["group:operators"],"expires":86400000000000},
+			"limits":{"interactions":5,"grace":2,"onLimit":"error"},"output":{"format":"text"},"corrections":"persist","batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered",
+			"textBesideCalls":"drop","early":"keep","systemPrompt":"every_inference","dropped":"silent"}`,
+		PresetTirea: `{"name":"","preset":"tirea","system":"","model":{"provider":"","retry":{"attempts":2,"backoff":250000000,"maxBackoff":2000000000}},
+			"permission":{"mode":"suspend_and_replay","default":"allow","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
+			"limits":{"interactions":10,"onLimit":"stop"},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"all_suspended","resume":"each",
+			"textBesideCalls":"keep","early":"keep","systemPrompt":"every_inference","dropped":"silent"}`,
 	} {
 		d, err := PresetDefaults(preset)
 		require.NoError(t, err)
@@ -77,7 +87,7 @@ func TestCheckRefuses(t *testing.T) {
 		want  string
 	}{
 		{func(d *Definition) { d.Name = "Refunds" }, "name: got something else, want ^[a-z][a-z0-9-]{0,39}$"},
-		{func(d *Definition) { d.Preset = "tirea" }, `preset: got "tirea", want countersign or arvo`},
+		{func(d *Definition) { d.Preset = "forge" }, `preset: got "forge", want countersign or arvo or runner or tirea`},
 		{func(d *Definition) { d.System = "" }, "system: got nothing, want the agent's instructions"},
 		{func(d *Definition) { d.System = "{{.Now}}" }, "system: check system text: .Now does not exist; want one of .Agent, .Date, .Input, .Interactions, .Run, .Tools"},
 		{func(d *Definition) { d.Model.Provider = "" }, "model.provider: got nothing, want a model"},
@@ -106,8 +116,8 @@ func TestCheckRefuses(t *testing.T) {
 		}, "output.schema: got a $ref to another document, want references that start with #"},
 		{func(d *Definition) { d.Batch = "" }, `batch: got nothing, want all or highest_priority or first`},
 		{func(d *Definition) { d.Executor = "x" }, `executor: got "x", want sequential or parallel_batch_approval or parallel_streaming`},
-		{func(d *Definition) { d.Wait = "all_suspended" }, `wait: got "all_suspended", want any_external`},
-		{func(d *Definition) { d.Resume = "batch_all" }, `resume: got "batch_all", want each or all_answered`},
+		{func(d *Definition) { d.Wait = "x" }, `wait: got "x", want any_external or all_suspended`},
+		{func(d *Definition) { d.Resume = "x" }, `resume: got "x", want each or all_answered or batch_all`},
 		{func(d *Definition) { d.TextBesideCalls = "x" }, `textBesideCalls: got "x", want keep or drop`},
 		{func(d *Definition) { d.Early = "x" }, `permission.early: got "x", want keep or refuse`},
 		{func(d *Definition) { d.Permission.Approvers = nil }, "permission.approvers: got nobody, want at least one principal"},

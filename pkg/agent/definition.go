@@ -26,6 +26,10 @@ type Definition struct {
 
 	Output      Output         `json:"output,omitzero"`
 	Corrections CorrectionMode `json:"corrections,omitempty"`
+
+	SystemPrompt SystemPrompt `json:"systemPrompt,omitempty"`
+	Dropped      Dropped      `json:"dropped,omitempty"`
+	Context      Context      `json:"context,omitzero"`
 }
 
 // Preset names a bundle of policies.
@@ -35,7 +39,32 @@ type Preset string
 const (
 	PresetCountersign Preset = "countersign"
 	PresetArvo        Preset = "arvo"
+	PresetRunner      Preset = "runner"
+	PresetTirea       Preset = "tirea"
 )
+
+// SystemPrompt says when the system text is built.
+type SystemPrompt string
+
+// Once, when the run starts, or anew for every inference. "" = once.
+const (
+	SystemOnce           SystemPrompt = "once"
+	SystemEveryInference SystemPrompt = "every_inference"
+)
+
+// Dropped says whether the model hears of calls that its batch mode leaves out.
+type Dropped string
+
+// Not a word, or one user message that names them. "" = silent.
+const (
+	DroppedSilent Dropped = "silent"
+	DroppedNotify Dropped = "notify"
+)
+
+// Context says how much of the conversation a request holds. The zero value: all of it, media too.
+type Context struct {
+	Mask bool `json:"mask,omitempty"` // media that an inference has carried stand as text in later requests
+}
 
 // BatchMode says which of a reply's calls are carried out; the others vanish (seed 000, prioritizeToolCalls).
 type BatchMode string
@@ -60,8 +89,12 @@ const (
 // WaitMode says when a round with suspended calls parks the run.
 type WaitMode string
 
-// WaitAnyExternal parks a round as soon as nothing but waiting is left of it; all_suspended comes with the tirea preset.
-const WaitAnyExternal WaitMode = "any_external"
+// The wait modes (semantics.md, 6.1). any_external parks a round as soon as nothing but waiting is left of it; all_suspended only one of
+// which nothing came back, and else asks the model with placeholders for what is missing.
+const (
+	WaitAnyExternal  WaitMode = "any_external"
+	WaitAllSuspended WaitMode = "all_suspended"
+)
 
 // ResumeMode says when decisions are replayed.
 type ResumeMode string
@@ -70,6 +103,7 @@ type ResumeMode string
 const (
 	ResumeEach        ResumeMode = "each"
 	ResumeAllAnswered ResumeMode = "all_answered"
+	ResumeBatchAll    ResumeMode = "batch_all"
 )
 
 // TextBeside says what becomes of text that came with tool calls.
@@ -147,15 +181,40 @@ type Permission struct {
 	Approvers []string          `json:"approvers"` // for rules without their own; nobody else, ever
 	Rules     []Rule            `json:"rules,omitempty"`
 	Expires   time.Duration     `json:"expires"` // an approval's life where the rule says none; > 0
+
+	Scope        Scope  `json:"scope,omitempty"`
+	Grants       Grants `json:"grants,omitempty"`
+	ApprovalTool string `json:"approvalTool,omitempty"` // advisory: the original name of the service whose answers are approvals; "" = none
 }
+
+// Scope says what a decision decides.
+type Scope string
+
+// One call, or every call of its tool. "" = call.
+const (
+	ScopeCall Scope = "call"
+	ScopeTool Scope = "tool"
+)
+
+// Grants says how long a permission holds under ScopeTool.
+type Grants string
+
+// For the rest of the run, for one claim, or beyond the run. "" = run.
+const (
+	GrantsRun      Grants = "run"
+	GrantsOnce     Grants = "once"
+	GrantsStanding Grants = "standing"
+)
 
 // PermissionMode says what happens to a call that needs a person.
 type PermissionMode string
 
-// suspend_and_replay parks the call itself; block_and_retry (arvo) comes with its preset's full lifecycle.
+// suspend_and_replay parks the call itself, block_and_retry (arvo) refuses it while its tool's permission is asked for, and advisory
+// (runner) tells the model which tools want an approval and stops nothing.
 const (
 	ModeSuspendAndReplay PermissionMode = "suspend_and_replay"
 	ModeBlockAndRetry    PermissionMode = "block_and_retry"
+	ModeAdvisory         PermissionMode = "advisory"
 )
 
 // PermissionDefault is the verdict where no rule matches.

@@ -14,20 +14,19 @@ const defaultExpiry = 24 * time.Hour
 //
 // One of countersign's values waits for its feature: there is no context window.
 func PresetDefaults(p Preset) (Definition, error) {
-	switch p {
-	case PresetCountersign, "":
-		return countersignDefaults(), nil
-	case PresetArvo:
-		return arvoDefaults(), nil
+	for _, of := range []func() Definition{countersignDefaults, arvoDefaults, runnerDefaults, tireaDefaults} {
+		if d := of(); d.Preset == cmp.Or(p, PresetCountersign) {
+			return d, nil
+		}
 	}
-	return Definition{}, fmt.Errorf("preset %q: want %s or %s", p, PresetCountersign, PresetArvo)
+	return Definition{}, fmt.Errorf("preset %q: want %s, %s, %s or %s", p, PresetCountersign, PresetArvo, PresetRunner, PresetTirea)
 }
 
 func countersignDefaults() Definition {
 	return Definition{
 		Preset:          PresetCountersign,
-		Model:           ModelSpec{Retry: Retry{Attempts: 3, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second}},
-		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultByEffect),
+		Model:           ModelSpec{Retry: defaultRetry(3)},
+		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultByEffect, ScopeCall),
 		Limits:          Limits{Interactions: 25, OnLimit: OnLimitSummarise},
 		Batch:           BatchAll,
 		Executor:        ExecutorParallelStreaming,
@@ -37,15 +36,18 @@ func countersignDefaults() Definition {
 		Early:           EarlyRefuse,
 		Output:          Output{Format: OutputText},
 		Corrections:     CorrectionsPersist,
+		SystemPrompt:    SystemOnce,
+		Dropped:         DroppedSilent,
+		Context:         Context{Mask: true},
 	}
 }
 
-// arvoDefaults are those of seed 000. Its one attempt makes the backoff idle; it is there for who raises the attempts.
+// arvoDefaults are those of seed 000.
 func arvoDefaults() Definition {
 	return Definition{
 		Preset:          PresetArvo,
-		Model:           ModelSpec{Retry: Retry{Attempts: 1, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second}},
-		Permission:      defaultPermission(ModeBlockAndRetry, DefaultAllow),
+		Model:           ModelSpec{Retry: defaultRetry(1)},
+		Permission:      defaultPermission(ModeBlockAndRetry, DefaultAllow, ScopeTool),
 		Limits:          Limits{Interactions: 5, OnLimit: OnLimitError},
 		Batch:           BatchHighestPriority,
 		Executor:        ExecutorParallelBatch,
@@ -55,11 +57,50 @@ func arvoDefaults() Definition {
 		Early:           EarlyKeep,
 		Output:          Output{Format: OutputText},
 		Corrections:     CorrectionsPersist,
+		SystemPrompt:    SystemOnce,
+		Dropped:         DroppedSilent,
+		Context:         Context{Mask: true},
 	}
 }
 
-func defaultPermission(m PermissionMode, d PermissionDefault) Permission {
-	return Permission{Mode: m, Default: d, Approvers: []string{"group:operators"}, Expires: defaultExpiry}
+// runnerDefaults are those of seed 003.
+func runnerDefaults() Definition {
+	d := arvoDefaults()
+	d.Preset = PresetRunner
+	d.Permission.Mode = ModeAdvisory
+	d.Limits.Grace = 2
+	d.SystemPrompt = SystemEveryInference
+	d.Context = Context{}
+	return d
+}
+
+// tireaDefaults are those of seed 001.
+func tireaDefaults() Definition {
+	return Definition{
+		Preset:          PresetTirea,
+		Model:           ModelSpec{Retry: defaultRetry(2)},
+		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
+		Limits:          Limits{Interactions: 10, OnLimit: OnLimitStop},
+		Batch:           BatchAll,
+		Executor:        ExecutorParallelStreaming,
+		Wait:            WaitAllSuspended,
+		Resume:          ResumeEach,
+		TextBesideCalls: TextBesideKeep,
+		Early:           EarlyKeep,
+		Output:          Output{Format: OutputText},
+		Corrections:     CorrectionsPersist,
+		SystemPrompt:    SystemEveryInference,
+		Dropped:         DroppedSilent,
+	}
+}
+
+func defaultPermission(m PermissionMode, d PermissionDefault, s Scope) Permission {
+	return Permission{Mode: m, Default: d, Scope: s, Grants: GrantsRun, Approvers: []string{"group:operators"}, Expires: defaultExpiry}
+}
+
+// defaultRetry is the backoff of seed 001. One attempt makes it idle; it is there for who raises the attempts.
+func defaultRetry(attempts int) Retry {
+	return Retry{Attempts: attempts, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second}
 }
 
 // Resolve fills what a definition written in Go leaves at its zero value from its preset, and tools' kinds and effects from
@@ -82,6 +123,9 @@ func (d Definition) Resolve() (Definition, error) {
 	d.Early = cmp.Or(d.Early, p.Early)
 	d.Output.Format = cmp.Or(d.Output.Format, p.Output.Format)
 	d.Corrections = cmp.Or(d.Corrections, p.Corrections)
+	d.SystemPrompt = cmp.Or(d.SystemPrompt, p.SystemPrompt)
+	d.Dropped = cmp.Or(d.Dropped, p.Dropped)
+	d.Context = cmp.Or(d.Context, p.Context)
 	d.Tools = resolveTools(d.Tools)
 	return d, nil
 }
@@ -94,6 +138,8 @@ func (p Permission) or(q Permission) Permission {
 	p.Mode = cmp.Or(p.Mode, q.Mode)
 	p.Default = cmp.Or(p.Default, q.Default)
 	p.Expires = cmp.Or(p.Expires, q.Expires)
+	p.Scope = cmp.Or(p.Scope, q.Scope)
+	p.Grants = cmp.Or(p.Grants, q.Grants)
 	if p.Approvers == nil {
 		p.Approvers = q.Approvers
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -253,25 +254,15 @@ func CheckPermission(p Permission) error {
 }
 
 func (c *checker) permission(at string, p Permission) {
-	oneOf(c, at+".mode", p.Mode, ModeSuspendAndReplay, ModeBlockAndRetry)
+	oneOf(c, at+".mode", p.Mode, ModeSuspendAndReplay, ModeBlockAndRetry, ModeAdvisory)
+	oneOf(c, at+".scope", cmp.Or(p.Scope, ScopeCall), ScopeCall, ScopeTool)
+	oneOf(c, at+".grants", cmp.Or(p.Grants, GrantsRun), GrantsRun, GrantsOnce, GrantsStanding)
 	oneOf(c, at+".default", p.Default, DefaultByEffect, DefaultAllow, DefaultAsk, DefaultDeny)
 	c.that(len(p.Approvers) > 0, at+".approvers", "got nobody, want at least one principal")
 	c.principals(at+".approvers", p.Approvers)
 	c.that(p.Expires > 0, at+".expires", "got nothing, want more than zero")
 	for i, r := range p.Rules {
 		c.rule(fmt.Sprintf("%s.rules[%d]", at, i), r)
-	}
-	if p.Mode == ModeBlockAndRetry {
-		c.blockAndRetry(at, p)
-	}
-}
-
-// blockAndRetry refuses what would need a person under the mode whose asking is not built yet.
-func (c *checker) blockAndRetry(at string, p Permission) {
-	const unsupported = "block_and_retry with rules: not supported yet; want allow"
-	c.that(p.Default == DefaultAllow, at+".default", unsupported)
-	for i, r := range p.Rules {
-		c.that(r.Verdict == VerdictAllow, fmt.Sprintf("%s.rules[%d].verdict", at, i), unsupported)
 	}
 }
 

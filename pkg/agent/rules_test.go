@@ -12,7 +12,7 @@ import (
 func rawJSON(s string) json.RawMessage { return json.RawMessage(s) }
 
 func testPermission(rules ...Rule) Permission {
-	p := defaultPermission(ModeSuspendAndReplay, DefaultByEffect)
+	p := defaultPermission(ModeSuspendAndReplay, DefaultByEffect, ScopeCall)
 	p.Rules = rules
 	return p
 }
@@ -171,7 +171,7 @@ func TestCheckPermission(t *testing.T) {
 		spoil func(*Permission)
 		want  string
 	}{
-		{func(p *Permission) { p.Mode = "advisory" }, `permission.mode: got "advisory", want suspend_and_replay or block_and_retry`},
+		{func(p *Permission) { p.Mode = "x" }, `permission.mode: got "x", want suspend_and_replay or block_and_retry or advisory`},
 		{func(p *Permission) { p.Default = "" }, `permission.default: got nothing, want by_effect or allow or ask or deny`},
 		{func(p *Permission) { p.Approvers = nil }, `permission.approvers: got nobody, want at least one principal`},
 		{func(p *Permission) { p.Approvers = []string{"user:a", "ana"} }, `permission.approvers[1]: got something else, want user:NAME or group:NAME`},
@@ -190,7 +190,8 @@ func TestCheckPermission(t *testing.T) {
 		{cond(Condition{Path: "/x", In: []json.RawMessage{rawJSON(`{}`)}}), `permission.rules[0].when[0].in: got an object, want a string, number, boolean or null`},
 		{cond(Condition{Path: "/x", Eq: rawJSON(`@`)}), `permission.rules[0].when[0].eq: got something else, want a string, number, boolean or null`},
 		{cond(Condition{Path: "/x", Matches: `(`}), `permission.rules[0].when[0].matches: got something else, want an RE2 regular expression`},
-		{func(p *Permission) { p.Mode, p.Default = ModeBlockAndRetry, DefaultAllow }, `permission.rules[0].verdict: block_and_retry with rules: not supported yet; want allow`},
+		{func(p *Permission) { p.Scope = "x" }, `permission.scope: got "x", want call or tool`},
+		{func(p *Permission) { p.Grants = "x" }, `permission.grants: got "x", want run or once or standing`},
 	} {
 		p := good
 		p.Rules = []Rule{good.Rules[0]}

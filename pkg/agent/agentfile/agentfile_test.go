@@ -86,10 +86,12 @@ func TestParseEverything(t *testing.T) {
 				},
 				{Tool: "*", Verdict: agent.VerdictAllow},
 			},
+			Scope: agent.ScopeCall, Grants: agent.GrantsRun,
 		},
 		Limits: agent.Limits{Interactions: 9, OnLimit: agent.OnLimitStop}, Batch: agent.BatchFirst, Executor: agent.ExecutorSequential,
 		Wait: agent.WaitAnyExternal, Resume: agent.ResumeEach, TextBesideCalls: agent.TextBesideKeep, Early: agent.EarlyRefuse,
 		Output: agent.Output{Format: agent.OutputText}, Corrections: agent.CorrectionsPersist,
+		SystemPrompt: agent.SystemOnce, Dropped: agent.DroppedSilent,
 	}, d)
 }
 

@@ -1,7 +1,6 @@
 package agentfile
 
 import (
-	"cmp"
 	"encoding/json"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -22,9 +21,13 @@ func (r *reader) definition(f field) agent.Definition {
 		"limits":          r.limits(&d.Limits),
 		"batch":           enum(r, &d.Batch, []agent.BatchMode{agent.BatchAll, agent.BatchHighestPriority, agent.BatchFirst}),
 		"executor":        enum(r, &d.Executor, []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming}),
-		"resume":          enum(r, &d.Resume, []agent.ResumeMode{agent.ResumeEach, agent.ResumeAllAnswered}, "batch_all"),
+		"resume":          enum(r, &d.Resume, []agent.ResumeMode{agent.ResumeEach, agent.ResumeAllAnswered, agent.ResumeBatchAll}),
+		"wait":            enum(r, &d.Wait, []agent.WaitMode{agent.WaitAnyExternal, agent.WaitAllSuspended}),
 		"textBesideCalls": enum(r, &d.TextBesideCalls, []agent.TextBeside{agent.TextBesideKeep, agent.TextBesideDrop}),
 		"corrections":     enum(r, &d.Corrections, []agent.CorrectionMode{agent.CorrectionsPersist, agent.CorrectionsEphemeral}),
+		"systemPrompt":    enum(r, &d.SystemPrompt, []agent.SystemPrompt{agent.SystemOnce, agent.SystemEveryInference}),
+		"dropped":         enum(r, &d.Dropped, []agent.Dropped{agent.DroppedSilent, agent.DroppedNotify}),
+		"context":         r.context(&d.Context),
 		"output":          r.output(&d.Output),
 	})
 	return d
@@ -35,7 +38,7 @@ func (r *reader) definition(f field) agent.Definition {
 func (r *reader) preset(f field) agent.Definition {
 	preset := agent.PresetCountersign
 	if p, ok := f.member("preset"); ok {
-		enum(r, &preset, []agent.Preset{agent.PresetCountersign, agent.PresetArvo}, "runner", "tirea", "cowork", "forge")(p)
+		enum(r, &preset, []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea}, "cowork", "forge")(p)
 	}
 	d, err := agent.PresetDefaults(preset)
 	if err != nil {
@@ -110,34 +113,24 @@ func (r *reader) outputSchema(dst *json.RawMessage) read {
 
 func (r *reader) permission(d *agent.Definition) read {
 	return func(f field) {
-		p, scope := &d.Permission, ""
+		p := &d.Permission
 		r.mapping(f, map[string]read{
-			"mode":      enum(r, &p.Mode, []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry}, "advisory"),
+			"mode":      enum(r, &p.Mode, []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry, agent.ModeAdvisory}),
 			"default":   enum(r, &p.Default, []agent.PermissionDefault{agent.DefaultByEffect, agent.DefaultAllow, agent.DefaultAsk, agent.DefaultDeny}),
-			"scope":     enum(r, &scope, []string{"call", "tool"}),
+			"scope":     enum(r, &p.Scope, []agent.Scope{agent.ScopeCall, agent.ScopeTool}),
+			"grants":    enum(r, &p.Grants, []agent.Grants{agent.GrantsRun, agent.GrantsOnce, agent.GrantsStanding}),
 			"approvers": r.texts(&p.Approvers),
 			"rules":     r.rules(&p.Rules),
 			"early":     enum(r, &d.Early, []agent.EarlyDecision{agent.EarlyKeep, agent.EarlyRefuse}),
+
+			"approvalTool": r.text(&p.ApprovalTool),
 		})
-		r.scope(f.path, *d, scope)
 	}
 }
 
-// scope refuses decisions that would hold for a tool, and ones kept from before the call was suspended. Under block_and_retry nobody is asked yet, so it makes no difference;
-// with arvo's scope and the other mode it does, though the file may not say so.
-func (r *reader) scope(path string, d agent.Definition, written string) {
-	preset := "call"
-	if d.Preset == agent.PresetArvo {
-		preset = "tool"
-	}
-	if d.Permission.Mode != agent.ModeSuspendAndReplay {
-		return
-	}
-	if cmp.Or(written, preset) == "tool" {
-		r.add(join(path, "scope"), "got tool, which is not supported yet; want call")
-	}
-	if d.Early == agent.EarlyKeep { // arvo's, and idle with arvo's own mode: nobody is asked
-		r.add(join(path, "early"), "got keep, which is not supported yet; want refuse")
+func (r *reader) context(c *agent.Context) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{"mask": r.boolean(&c.Mask)})
 	}
 }
 
