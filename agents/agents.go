@@ -4,9 +4,11 @@ package agents
 
 import (
 	"embed"
+	"errors"
 	"os"
 	"path/filepath"
 
+	"github.com/countersign/countersign/agents/hooks"
 	"github.com/countersign/countersign/agents/refunds"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/tool"
@@ -19,7 +21,7 @@ var files embed.FS
 // Registry holds the built-in tools and every agent of this folder. It panics at start-up where one of the files is broken.
 func Registry() *registry.Registry {
 	r := Code()
-	if err := r.AddFS(files); err != nil {
+	if err := errors.Join(r.Hook(hooks.All()), r.AddFS(files)); err != nil {
 		panic(err)
 	}
 	return r

@@ -3,7 +3,8 @@ package main
 
 import (
 	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/agents/hooks"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 )
 
-func main() { lambdafn.Tool(agents.Code().Tools()) }
+func main() { lambdafn.Tool(agents.Code().Tools(), hooks.All()) }

@@ -27,6 +27,7 @@ var floors = [][]rule{
 	{
 		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
 		{dir: "pkg/agent/store"}, {dir: "pkg/agent/catalog"},
+		{dir: "pkg/agent/hook", beside: []string{"pkg/agent/tool/port"}},
 		{dir: "pkg/agent/tool/port"}, {dir: "pkg/agent/tool/schema"},
 		{dir: "pkg/agent/tool", beside: []string{"pkg/agent/tool/port", "pkg/agent/tool/schema"}},
 		{dir: "pkg/agent/agentfile", beside: []string{"pkg/agent/tool/schema"}},
@@ -47,7 +48,7 @@ var floors = [][]rule{
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}},
 	{
 		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},
-		{dir: "agents", beside: []string{"agents/refunds"}}, {dir: "agents/refunds"}, {dir: "agents/compiled"},
+		{dir: "agents", beside: []string{"agents/refunds", "agents/hooks"}}, {dir: "agents/refunds"}, {dir: "agents/hooks"}, {dir: "agents/compiled"},
 	},
 	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/samtest"}},
 	{

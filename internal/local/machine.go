@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/modelretry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
@@ -37,6 +38,7 @@ type Config struct {
 	Blobs      store.Blobs
 	Model      runtime.Model
 	Tools      runtime.ToolSource
+	Hooks      hook.Set // the code that agents name beside tools
 	Agents     func(name string) (*agent.Definition, bool)
 	Clock      clock.Clock
 	IDs        IDs
@@ -88,7 +90,7 @@ func New(c Config) (*Machine, error) {
 	m := &Machine{Agents: c.Agents, trace: c.Trace}
 	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
 	m.Ports = watch.Ports(runtime.Ports{
-		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink,
+		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks,
 		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter),
 	})
 	m.Definitions = runtime.PinnedDefinitions(c.Blobs)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/edge"
+	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 )
 
@@ -32,16 +33,17 @@ type parts struct {
 	tools  Tools
 	models Models
 	schema runtime.Schemas
+	hooks  hook.Set
 }
 
 // Step is the main of functions/step, the one that asks models: it serves until the process is ended. It runs no tools, and knows agents
-// by what was compiled of them. Schema checks outputs; schema.Fits does.
-func Step(agents Agents, models Models, schema runtime.Schemas) {
-	serve(parts{agents: agents, models: models, schema: schema}, (*Handlers).Step)
+// by what was compiled of them. Schema checks outputs; schema.Fits does. Hooks is the code that agents name beside tools.
+func Step(agents Agents, models Models, schema runtime.Schemas, hooks hook.Set) {
+	serve(parts{agents: agents, models: models, schema: schema, hooks: hooks}, (*Handlers).Step)
 }
 
 // Tool is the main of functions/tool. It needs no agents: runs bring their definitions.
-func Tool(tools Tools) { serve(parts{tools: tools}, (*Handlers).Tool) }
+func Tool(tools Tools, hooks hook.Set) { serve(parts{tools: tools, hooks: hooks}, (*Handlers).Tool) }
 
 // Approve is the main of functions/approve, which runs neither agents nor tools.
 func Approve() { serve(parts{}, (*Handlers).Approve) }
@@ -86,7 +88,7 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 	if with.agents != nil {
 		h.Agents = with.agents.Agent
 	}
-	ports.Schema = with.schema
+	ports.Schema, ports.Hooks = with.schema, with.hooks
 	h.Ports = watch.Ports(ports)
 	return h, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
+	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/tool"
 	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
@@ -20,6 +21,7 @@ type Registry struct {
 	tools  []tool.Tool
 	set    *tool.Set
 	agents map[string]*agent.Definition
+	hooks  hook.Set
 }
 
 // New makes a registry of the given tools. Two tools of the same name, as registered or as models see it, are an error.
@@ -52,14 +54,27 @@ func (r *Registry) Add(d agent.Definition) error {
 	if _, taken := r.agents[d.Name]; taken {
 		return fmt.Errorf("register agent %s: the name is taken", d.Name)
 	}
+	d.HooksVersion = r.hooks.Version
 	r.agents[d.Name] = &d
 	return nil
 }
 
+// Hook is the code that agents may name beside tools. It comes before the agents, whose definitions record its version.
+func (r *Registry) Hook(code hook.Set) error {
+	if len(r.agents) > 0 {
+		return errors.New("register code of agents: want it before the agents")
+	}
+	r.hooks = code
+	return nil
+}
+
+// Hooks is the code that agents may name.
+func (r *Registry) Hooks() hook.Set { return r.hooks }
+
 // With is a registry of the same tools whose agents are r's and these; where a name is in both, it is the new one. Two of these of
 // the same name, and a definition that Check refuses, are errors. R stays as it is.
 func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
-	out := &Registry{tools: r.tools, set: r.set, agents: map[string]*agent.Definition{}}
+	out := &Registry{tools: r.tools, set: r.set, agents: map[string]*agent.Definition{}, hooks: r.hooks}
 	for _, d := range agents {
 		if err := out.Add(d); err != nil {
 			return nil, err

@@ -10,10 +10,11 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Sink and Trace are required.
+// Ports is everything a use case needs of the world. All but Uploads, Sink, Trace and Hooks are required.
 type Ports struct {
 	Table   store.Table
 	Journal *store.Journal
@@ -28,6 +29,7 @@ type Ports struct {
 	IDs     IDs
 	Sink    EventSink // nil = nobody listens
 	Trace   Tracer    // nil = runs are not traced
+	Hooks   hook.Set  // the code that agents name beside tools
 }
 
 // within is ctx inside the run s.
