@@ -52,7 +52,7 @@ var floors = [][]rule{
 	},
 	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/presets"}, {dir: "internal/samtest"}},
 	{
-		{dir: "cmd/countersign"}, {dir: "agents/compile"},
+		{dir: "cmd/countersign"}, {dir: "agents/compile"}, {dir: "internal/lambdamod"},
 		{dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "functions/api"}, {dir: "functions/sweep"},
 		{dir: "internal/importtest"}, {dir: "internal/e2e"}, {dir: "internal/sampletest"},
 	},
