@@ -22,6 +22,7 @@ type result struct {
 	data  agent.ToolResultData
 	sleep time.Duration
 	input json.RawMessage // the arguments it must be entered with; nil = any
+	state json.RawMessage // the view of the run's state it must be entered with; nil = any
 }
 
 // resultForm is a result as it is written.
@@ -33,7 +34,14 @@ type resultForm struct {
 	Sleep   string          `json:"sleep"`
 	Input   json.RawMessage `json:"input"`
 	Suspend json.RawMessage `json:"suspend"`
-	Patch   json.RawMessage `json:"patch"`
+	State   json.RawMessage `json:"state"`
+	Patch   []patchForm     `json:"patch"`
+}
+
+// patchForm is a change of the run's state as it is written: without a value, the member is taken out.
+type patchForm struct {
+	Path  *string         `json:"path"`
+	Value json.RawMessage `json:"value"`
 }
 
 func loadCanned(archive string, t agentfile.Tool, ps *problems) canned {
@@ -74,13 +82,10 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode makes nothing else
 		return result{}, agentfile.Problem{Key: p.Key, Text: p.Text}
 	}
-	switch {
-	case f.Suspend != nil:
+	if f.Suspend != nil {
 		return result{}, agentfile.Problem{Key: "suspend", Text: "is not supported yet"}
-	case f.Patch != nil:
-		return result{}, agentfile.Problem{Key: "patch", Text: "is not supported yet"}
 	}
-	r := result{input: f.Input}
+	r := result{input: f.Input, state: f.State}
 	if f.Sleep != "" {
 		var err error
 		if r.sleep, err = agentfile.ParseDuration(f.Sleep); err != nil {
@@ -88,8 +93,33 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 		}
 	}
 	var problem string
-	r.data, problem = f.data()
-	return r, agentfile.Problem{Text: problem}
+	if r.data, problem = f.data(); problem != "" {
+		return r, agentfile.Problem{Text: problem}
+	}
+	if r.data.Patch, problem = f.patches(); problem != "" {
+		return r, agentfile.Problem{Key: "patch", Text: problem}
+	}
+	return r, agentfile.Problem{}
+}
+
+// patches is what the tool changes of the run's state. Whether that fits is for the run to see.
+func (f resultForm) patches() ([]agent.Patch, string) {
+	switch {
+	case f.Patch == nil:
+		return nil, ""
+	case len(f.Patch) == 0:
+		return nil, "want a list of one or more"
+	case f.Error != nil:
+		return nil, "a call that fails changes nothing; want no error beside it"
+	}
+	list := make([]agent.Patch, len(f.Patch))
+	for i, p := range f.Patch {
+		if p.Path == nil {
+			return nil, fmt.Sprintf("patch %d: want a path, a JSON Pointer", i)
+		}
+		list[i] = agent.Patch{Path: *p.Path, Value: p.Value}
+	}
+	return list, ""
 }
 
 // data is what the tool gives. Media may stand beside a text; of the rest there is exactly one.

@@ -137,7 +137,8 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		return tool.Errorf("%s has no results", t.canned.spec.Name), nil
 	}
 	e := l.enter(t.canned, execution{c.ID, n})
-	l.stage.checkInput(t.canned.spec.Name, e.result.input, c.Args)
+	l.stage.checkEntered(t.canned.spec.Name+".input", e.result.input, c.Args)
+	l.stage.checkEntered(t.canned.spec.Name+".state", e.result.state, c.State)
 	l.stage.act(moment{"executing", c.ID})
 	if err := l.stage.clock.Sleep(ctx, e.result.sleep); err != nil {
 		e.void = fault.Crashed(ctx)
@@ -162,13 +163,13 @@ func (t *cannedTool) Reconcile(_ context.Context, c tool.Call) (tool.Outcome, ag
 	return tool.OutcomeNotDone, agent.ToolResultData{}, nil
 }
 
-// checkInput compares the arguments a tool is entered with.
-func (s *stage) checkInput(name string, want, got json.RawMessage) {
+// checkEntered compares what a tool is entered with.
+func (s *stage) checkEntered(path string, want, got json.RawMessage) {
 	if want == nil {
 		return
 	}
 	for _, m := range match.Match(want, got) {
-		f := Failure{Path: match.Join(name+".input", m.Path), Got: m.Got, Want: m.Want}
+		f := Failure{Path: match.Join(path, m.Path), Got: m.Got, Want: m.Want}
 		if !slices.Contains(s.failures, f) {
 			s.fail(f)
 		}

@@ -255,6 +255,9 @@ func (s *AgentState) replied(e Replied) error {
 	if problem := e.verdictProblem(); problem != "" {
 		return &ApplyError{Event: "replied", Problem: problem}
 	}
+	if s.mergePatches(); len(s.Patches) > 0 {
+		return &ApplyError{Event: "replied", Problem: "what calls changed of the run's state does not go together"}
+	}
 	s.Inferences++
 	if !e.Summary {
 		s.Interactions.Current++
@@ -287,7 +290,7 @@ func (s *AgentState) askedFor(e Replied) error {
 		s.Settled = s.Settled.Append(c)
 	}
 	s.Live = make([]Call, 0, len(e.Calls))
-	s.Round = Round{Inference: s.Prior + e.Inference}
+	s.Round = Round{Inference: s.Prior + e.Inference, Sequential: e.Sequential}
 	for _, rc := range e.Calls {
 		if _, used := s.Call(rc.ID); used {
 			return &ApplyError{Event: "replied", Call: rc.ID, Problem: "the id is used already"}

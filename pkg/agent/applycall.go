@@ -28,6 +28,7 @@ func (s *AgentState) change(id, event string, f func(*Call) error) error {
 	s.Live = slices.Clone(s.Live)
 	s.Live[i] = c
 	s.flush()
+	s.settleState()
 	s.unqueue()
 	return nil
 }
@@ -100,6 +101,7 @@ func (s *AgentState) finishedCall(e CallFinished) error {
 	return s.change(e.Call, "call_finished", func(c *Call) error {
 		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
 		why := errorReason(e.IsError, e.Reason)
+		s.patched(c.ID, e.Patch, e.IsError)
 		switch {
 		case c.Status == StatusRunning && c.Claim != s.head.writer:
 			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "another writer has the claim"}
@@ -199,6 +201,7 @@ func (s *AgentState) answered(e Answered) error {
 	}
 	return s.change(e.Call, "answered", func(c *Call) error {
 		if !e.Rerun {
+			s.patched(c.ID, e.Patch, e.IsError)
 			r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
 			return s.settle(c, r, errorReason(e.IsError, ""), "answered", append(path, outcome(e.IsError))...)
 		}
@@ -225,6 +228,7 @@ func (s *AgentState) lateResult(e LateResult) error {
 		return nil
 	}
 	return s.change(e.Call, "late_result", func(c *Call) error {
+		s.patched(c.ID, e.Patch, e.IsError)
 		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
 		return s.settle(c, r, errorReason(e.IsError, ""), "late_result", path...)
 	})

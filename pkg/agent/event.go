@@ -79,6 +79,7 @@ type Answered struct {
 	By       string `json:"by"`
 
 	Media []Media `json:"media,omitempty"`
+	Patch []Patch `json:"patch,omitempty"` // of the shared state; never with IsError
 }
 
 // LateResult is a claimant's own word that lost the race for its entry and came through the inbox (protocol, rule 10).
@@ -90,6 +91,7 @@ type LateResult struct {
 	Blob    string  `json:"blob,omitempty"`
 	IsError bool    `json:"isError,omitempty"`
 	Media   []Media `json:"media,omitempty"`
+	Patch   []Patch `json:"patch,omitempty"` // of the shared state; never with IsError
 }
 
 // Replied is one successful inference. It is committed before any of its calls starts.
@@ -109,6 +111,8 @@ type Replied struct {
 	Summary    bool        `json:"summary,omitempty"`    // the forced summary: it has no calls and is no interaction
 	Static     string      `json:"static,omitempty"`     // said behind a summary that the model left empty; no model wrote it
 	Correction *Correction `json:"correction,omitempty"` // nil = the reply is as good as the last word; only without calls
+
+	Sequential bool `json:"sequential,omitempty"` // the calls run one after the other, and each sees what those before it changed of the shared state
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -154,6 +158,7 @@ type CallFinished struct {
 	Content string     `json:"content"`
 	Blob    string     `json:"blob,omitempty"`
 	Media   []Media    `json:"media,omitempty"`
+	Patch   []Patch    `json:"patch,omitempty"` // of the shared state; never with IsError
 }
 
 // CallSuspended parks one call until a person decides. The request people see is created in the same transaction (A19).

@@ -105,7 +105,7 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 	},
 	func(_ *AgentState, about, _ byte) Event { return CallClaimed{Call: fuzzCall(about)} },
 	func(_ *AgentState, about, how byte) Event {
-		return CallFinished{Call: fuzzCall(about), Ran: how&1 == 0, IsError: how&2 == 0, Content: "x", Media: make([]Media, how>>2&1)}
+		return CallFinished{Call: fuzzCall(about), Ran: how&1 == 0, IsError: how&2 == 0, Content: "x", Media: make([]Media, how>>2&1), Patch: fuzzPatch(how >> 3)}
 	},
 	func(_ *AgentState, about, how byte) Event {
 		return CallSuspended{Call: fuzzCall(about), Approval: pick(how, "p", "q", ""), Digest: "d", Expires: worldEpoch}
@@ -120,10 +120,10 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 		return Decided{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), Approval: pick(how, "p", "q"), Action: pick(how>>1, ActionApprove, ActionDeny, ActionCancel)}
 	},
 	func(s *AgentState, about, how byte) Event {
-		return Answered{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0, Rerun: how&2 == 0, NotRun: how&4 == 0}
+		return Answered{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0, Rerun: how&2 == 0, NotRun: how&4 == 0, Patch: fuzzPatch(how >> 3)}
 	},
 	func(s *AgentState, about, how byte) Event {
-		return LateResult{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0}
+		return LateResult{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0, Patch: fuzzPatch(how >> 3)}
 	},
 	func(s *AgentState, about, how byte) Event {
 		return InputReceived{Slot: fuzzSlot(s, about), Blocks: []UserBlock{{pick[Block](how, Text{"x"}, Media{Name: "x"}, ToolResult{ID: "a"})}}}
@@ -137,6 +137,12 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 		}
 		return pick(how, CancelRun("user:ana", "n"), Fail(CodeInternal, "x"), Finished{Reason: ReasonError})
 	},
+}
+
+// fuzzPatch are changes that now and then meet, or fit nowhere.
+func fuzzPatch(how byte) []Patch {
+	one := Patch{Path: pick(how>>1, "/x", "/y", "/x/y", "no pointer"), Value: json.RawMessage(`1`)}
+	return pick(how, nil, []Patch{one}, []Patch{{Path: "/z"}, one})
 }
 
 // fuzzScripts: a lost claim that is run again, an approval, and two rounds; numbers are places in fuzzEvents.

@@ -41,6 +41,7 @@ const (
 	goldenAll     = "testdata/journal-v1-fields"
 	goldenAllFork = "testdata/journal-v1-fields-fork"
 	goldenRefused = "testdata/journal-v1-refused" // with a snapshot while the newest reply is refused
+	goldenState   = "testdata/journal-v1-state"   // whose tools share a state, with snapshots in a sequential and in a parallel round
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -53,11 +54,13 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 	if *update {
 		addGolden(t, goldenAllFork, Seed(past), goldenFieldsFork())
 		addGolden(t, goldenRefused, AgentState{}, goldenRefusedRun())
+		addGolden(t, goldenState, AgentState{}, goldenStateRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
 		form int
-	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused}} {
+	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused},
+		goldenState: {AgentState{}, snapshotVersionState}} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
 		requireGoldenState(t, name, whole)
@@ -159,6 +162,36 @@ func goldenRefusedRun() [][]Event {
 		{reply(1, "ten", refused("No JSON."))},
 		{Evicted{Total: 1, Summary: "Somebody asked."}, reply(2, "11", refused("Still none."))},
 		{reply(3, `{"total":10}`, nil), Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`{"total":10}`)}},
+	}
+}
+
+// goldenStateRun shares a state: its calls change it one after the other, then side by side, and an entry evicts in the middle of each
+// round.
+func goldenStateRun() [][]Event {
+	reply := func(n int64, sequential bool, ids ...string) Replied {
+		r := Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Sequential: sequential}
+		for _, id := range ids {
+			r.Calls = append(r.Calls, RepliedCall{ID: id, Name: "note", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)})
+		}
+		return r
+	}
+	patch := func(path, value string) Patch { return Patch{Path: path, Value: json.RawMessage(value)} }
+	claim := func(call string) CallClaimed { return CallClaimed{Call: call} }
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Note it."}}}}},
+		{reply(1, true, "c1"), claim("c1"), CallFinished{Call: "c1", Content: "ok", Patch: []Patch{patch("/a", `{"b":100.10,"c":"<&>"}`), patch("/old", "null")}}},
+		{
+			Evicted{Total: 1, Summary: "Somebody asked."}, reply(2, true, "c2", "c3"),
+			claim("c2"), CallFinished{Call: "c2", Content: "ok", Patch: []Patch{patch("/log/-", `{"n":1}`), {Path: "/old"}}},
+		},
+		{claim("c3"), CallFinished{Call: "c3", Content: "ok", Patch: []Patch{patch("/log/-", `2`), patch("/a/b", `[1]`)}}},
+		{
+			Evicted{Total: 3, Summary: "Somebody asked for notes."}, reply(3, false, "c4", "c5", "c6"), claim("c4"), claim("c5"), claim("c6"),
+			CallFinished{Call: "c4", Content: "ok", Patch: []Patch{patch("/a/b/0", `4`)}},
+		},
+		{LateResult{Slot: 1, Call: "c5", Writer: "w0", Content: "ok", Patch: []Patch{patch("/five/x", `true`)}}},
+		{Answered{Call: "c6", Content: "ok", By: "reconcile", Patch: []Patch{patch("/a/c", `null`), {Path: "/never"}}}},
+		{Replied{Inference: 4, Model: "m", Requests: 1, Text: "Noted."}},
 	}
 }
 

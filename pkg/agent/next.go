@@ -40,6 +40,9 @@ func Next(d *Definition, s *AgentState) Action {
 	if calls := runnable(d, s.Live); len(calls) > 0 {
 		return Action{Kind: ActTools, Calls: calls}
 	}
+	if end, conflict := stateEnd(s); conflict {
+		return Action{Kind: ActEnd, End: end}
+	}
 	waits := len(s.Waits()) > 0
 	if !waits && s.Unseen == 0 && !s.Correction.owed() && s.Prior+s.Inferences > 0 {
 		return Action{Kind: ActEnd, End: naturalEnd(d, s)}

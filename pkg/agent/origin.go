@@ -76,8 +76,8 @@ func OriginOf(first Entry) *Origin {
 // yet, and the only fact that it takes is the RunStarted that names it.
 func Seed(past AgentState) AgentState { return AgentState{past: &past} }
 
-// inherit begins a run on what its origin held. Kept are the conversation with its seenCounts and summary, the calls with their ids, and
-// the input where the run has none of its own; everything that counts, owns, waits or grants begins anew.
+// inherit begins a run on what its origin held. Kept are the conversation with its seenCounts and summary, the calls with their ids,
+// the state that tools share, and the input where the run has none of its own; everything that counts, owns, waits or grants begins anew.
 func (s *AgentState) inherit(past *AgentState) error {
 	if s.From == nil && past == nil {
 		return nil
@@ -95,7 +95,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 		m.Base, m.Source = m.Seen(past.Inferences), m.Source.in(past.Run)
 		s.Messages = s.Messages.Append(m)
 	}
-	s.Settled = past.Settled
+	s.Settled, s.Shared = past.Settled, past.Shared
 	switch s.From.Kind {
 	case OriginContinues:
 		return s.continued(past)
@@ -127,7 +127,7 @@ func (s *AgentState) continued(past *AgentState) error {
 
 // forked takes over a run as it was, with its newest round. Calls that are open are asked anew, as if nobody had decided yet.
 func (s *AgentState) forked(past *AgentState) error {
-	s.Round, s.Correction = past.Round, past.Correction
+	s.Round, s.Correction, s.Patches = past.Round, past.Correction, past.Patches
 	for _, q := range past.Queued {
 		s.Queued = append(s.Queued, queued{q.block, q.source.in(past.Run)})
 	}
@@ -154,6 +154,7 @@ func (s *AgentState) forked(past *AgentState) error {
 		return &ApplyError{Event: "run_started", Call: asked[0].Call, Problem: "its outcome is not in doubt"}
 	}
 	s.flush() // a round that moved in the parent may rest here
+	s.settleState()
 	return nil
 }
 

@@ -44,6 +44,7 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 		mine[id] = true
 		e.Calls = append(e.Calls, plannedCall(d, id, c))
 	}
+	e.Sequential = len(e.Calls) > 0 && d.Executor == ExecutorSequential
 	e.Reasoning = plannedReasoning(r.Reasoning, e.Text, kept)
 	return e
 }

@@ -40,6 +40,9 @@ type snapshotForm struct {
 	Round    Round         `json:"round"`
 	Queued   []Source      `json:"queued,omitempty"`
 	Refused  *Correction   `json:"refused,omitempty"`
+
+	Shared  json.RawMessage `json:"state,omitempty"`
+	Patches []CallPatch     `json:"patches,omitempty"`
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -55,12 +58,13 @@ type resultForm struct {
 	From Source `json:"f"`
 }
 
-// The forms of snapshots. A run that began from another is written in the second, and one whose newest reply was refused in the third,
-// so that an older build does not take it for one that did or was not.
+// The forms of snapshots. A run that began from another is written in the second, one whose newest reply was refused in the third,
+// and one whose tools have changed its shared state in the fourth, so that an older build does not take it for one that did not.
 const (
 	snapshotVersion        = 1
 	snapshotVersionOrigin  = 2
 	snapshotVersionRefused = 3
+	snapshotVersionState   = 4
 )
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
@@ -94,9 +98,11 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
-		Refused: s.Correction,
+		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches,
 	}
 	switch {
+	case s.Shared != nil || len(s.Patches) > 0:
+		f.Version = snapshotVersionState
 	case s.Correction != nil:
 		f.Version = snapshotVersionRefused
 	case s.From != nil:
@@ -144,7 +150,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 		if err := json.Unmarshal(entries[i].Snapshot, &f); err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}
-		if f.Version < snapshotVersion || f.Version > snapshotVersionRefused {
+		if f.Version < snapshotVersion || f.Version > snapshotVersionState {
 			return s, false, nil
 		}
 		if s, ok = f.state(entries, i); ok {
@@ -164,8 +170,8 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
 		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
-		Correction: f.Refused,
-		Entries:    e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
+		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches,
+		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended

@@ -55,6 +55,9 @@ type AgentState struct {
 	Round    Round
 	Queued   []queued // what users said while calls were open; never written in place
 
+	Shared  json.RawMessage // the state that the run's tools share, in canonical form; nil = {}. Never written in place
+	Patches []CallPatch     // what calls have changed and is no part of Shared yet, as they finished; never written in place
+
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
 	head entryHead // of the entry being applied
@@ -66,6 +69,8 @@ type AgentState struct {
 type Round struct {
 	Inference int64 // the inference of the conversation that asked for it; 0 = none yet
 	Committed bool  // its first results are in the conversation; what comes later is appended together
+
+	Sequential bool `json:",omitempty"` // each call sees what those before it changed of the shared state
 }
 
 // queued is a block that waits to be said until the round has its results.
@@ -99,6 +104,7 @@ type ErrorCode string
 const (
 	CodeInteractionsExhausted ErrorCode = "interactions_exhausted"
 	CodeModelFailed           ErrorCode = "model_failed"
+	CodeStateConflict         ErrorCode = "state_conflict"
 	CodeDefinition            ErrorCode = "definition"
 	CodeInternal              ErrorCode = "internal"
 )

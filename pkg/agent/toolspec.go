@@ -65,6 +65,7 @@ type ToolResultData struct {
 	IsError bool    // the tool failed in a way the model should hear of
 	Media   []Media // shown to the model right after the result
 	Suspend *Ticket // the tool asks for input and is replayed with it; Content is ignored
+	Patch   []Patch // changes of the state that the run's tools share, in order. A call that fails or suspends changes nothing
 }
 
 // Ticket is a tool's own suspension: it cannot finish before somebody answers (seed 001, 3.1).

@@ -226,10 +226,29 @@ func wellFormed(s *AgentState) error {
 	if err := verdictHolds(s); err != nil {
 		return err
 	}
+	if err := stateHolds(s); err != nil {
+		return err
+	}
 	for _, c := range s.Settled.All() {
 		if c.Open() {
 			return fmt.Errorf("call %s is %s and filed as settled", c.ID, c.Status)
 		}
+	}
+	return nil
+}
+
+// stateHolds: the shared state is an object in canonical form, and what calls changed is apart from it only while another call of their
+// round is under way, or because it does not go together.
+func stateHolds(s *AgentState) error {
+	canonical, err := ApplyPatches(s.Shared, nil)
+	if err != nil || string(canonical) != string(s.SharedState()) {
+		return fmt.Errorf("the state is no object in canonical form: %w", err)
+	}
+	if len(s.Patches) == 0 || !s.Round.Sequential && slices.ContainsFunc(s.Live, Call.hasView) {
+		return nil
+	}
+	if _, err := s.merged(); err == nil {
+		return fmt.Errorf("the changes of %d calls are held back for nothing", len(s.Patches))
 	}
 	return nil
 }

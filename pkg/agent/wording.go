@@ -37,6 +37,11 @@ func textInvalidArguments(tool string, err error) string {
 	return "The arguments do not fit the schema of " + tool + ", so it was not called:\n" + err.Error()
 }
 
+// TextPatchRefused tells the model that a tool ran and that what it wanted changed of the run's state is not; what the tool said follows.
+func TextPatchRefused(tool string, err error) string {
+	return tool + " ran, but what it changed of the run's state was refused: " + err.Error() + "\n"
+}
+
 func textVoided(tool string) string {
 	return "The approval of this call of " + tool + " does not fit what would run now, so it was not carried out."
 }

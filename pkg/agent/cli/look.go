@@ -139,6 +139,9 @@ func (p *program) summary(r api.Run) {
 	for _, w := range r.Waiting {
 		fact("waits", "%s for %s %s until %s", w.Call, w.For, w.Approval, stamp(w.Expires))
 	}
+	if state := string(r.State); state != "" && state != "{}" {
+		fact("state", "%s", line(state))
+	}
 	if out := output(r.Output); out != "" {
 		fact("output", "%s", out)
 	}

@@ -51,7 +51,14 @@ func testRegistry(more ...tool.Tool) *registry.Registry {
 		<-ctx.Done()
 		return agent.ToolResultData{}, ctx.Err()
 	}, &tool.Options[nothing]{Timeout: 10 * time.Millisecond}))
-	return registry.Must(registry.New(append(append(tools, charge), more...)...))
+	count := tool.Must(tool.New("count", "Counts.", agent.EffectIdempotent, func(_ context.Context, c tool.Call, _ nothing) (agent.ToolResultData, error) {
+		n, _, err := tool.State[int](c, "/count")
+		if err != nil {
+			return agent.ToolResultData{}, err
+		}
+		return tool.Patched(tool.Text("counted"), tool.SetState("/count", n+1))
+	}, nil))
+	return registry.Must(registry.New(append(append(tools, charge, count), more...)...))
 }
 
 // exits N COMMAND... wants a command to end with that exit code.

@@ -87,7 +87,7 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 			return Route{}, false, err
 		}
 	}
-	r.launch(ctx, p.launch)
+	r.launch(ctx, p)
 	if r.flight.empty() {
 		return r.after(p), true, nil
 	}
@@ -201,7 +201,7 @@ func (r *round) deliverLate(ctx context.Context, f *execution) error {
 	if !f.claimed || !ok {
 		return nil
 	}
-	late := agent.LateResult{Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
+	late := agent.LateResult{Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Patch: e.Patch}
 	id := fmt.Sprintf("late/%s/%s", e.Call, r.inv.Writer)
 	got, err := r.Journal.Accept(ctx, r.inv.Tenant, r.inv.Run, id, late)
 	if err != nil || got.Closed {

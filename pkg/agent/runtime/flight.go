@@ -1,7 +1,9 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -89,7 +91,7 @@ func eventSize(e agent.Event) int {
 	if !ok {
 		return 0
 	}
-	return agent.StoredLen(f.Content) + mediaSize(f.Media)
+	return agent.StoredLen(f.Content) + mediaSize(f.Media) + agent.PatchSize(f.Patch)
 }
 
 func mediaSize(media []agent.Media) int {
@@ -142,25 +144,28 @@ func (f *flight) group(ctx context.Context, within time.Duration) {
 	}
 }
 
-// launch enters the tools of the calls, in request order, each on its own.
-func (r *round) launch(ctx context.Context, calls []agent.Call) {
-	for _, c := range calls {
+// launch enters the tools of the plan's calls, in request order, each on its own. All of them see the shared state that the plan ends with.
+func (r *round) launch(ctx context.Context, p *plan) {
+	for _, c := range p.launch {
 		x := &execution{call: c, claimed: c.Claim != ""}
 		r.flight.took(x)
-		r.Clock.Go(func() { r.flight.landed(x, r.enter(ctx, c)) })
+		entered := r.toolCall(c, &p.draft.State)
+		r.Clock.Go(func() { r.flight.landed(x, r.enter(ctx, c, entered)) })
 	}
 }
 
-func (r *round) toolCall(c agent.Call) port.Call {
+// toolCall is the call as its tool receives it in the state s, of which it gets a copy of its own.
+func (r *round) toolCall(c agent.Call, s *agent.AgentState) port.Call {
 	spec, _ := r.def.Tool(c.Tool)
 	return port.Call{
 		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID, Root: spec.Root,
+		State: bytes.Clone(s.SharedState()),
 	}
 }
 
 // enter runs a tool to its end or its deadline and says what is to be stored. A tool that cannot be repeated and ran out
 // of time may or may not have happened.
-func (r *round) enter(ctx context.Context, c agent.Call) agent.Event {
+func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call) agent.Event {
 	t, ok := r.Tools.Lookup(c.Tool)
 	if !ok {
 		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyUnknownTool,
@@ -168,7 +173,8 @@ func (r *round) enter(ctx context.Context, c agent.Call) agent.Event {
 	}
 	ctx, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
 	defer cancel()
-	res, err := call(ctx, r.Clock, t, r.toolCall(c))
+	view := bytes.Clone(entered.State) // the tool has its own, to do with as it likes
+	res, err := call(ctx, r.Clock, t, entered)
 	if err != nil && ctx.Err() != nil {
 		if c.Effect == agent.EffectNonIdempotent {
 			return nil
@@ -178,7 +184,7 @@ func (r *round) enter(ctx context.Context, c agent.Call) agent.Event {
 	if err != nil {
 		res = agent.ToolResultData{Content: c.Name + " failed: " + bounded(err.Error()), IsError: true}
 	}
-	e, err := r.finished(context.WithoutCancel(ctx), c, res)
+	e, err := r.finished(context.WithoutCancel(ctx), c, checkedPatch(c, view, res))
 	if err != nil {
 		e = agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyToolError,
 			Content: "The tool ran, but its result could not be stored."}
@@ -229,13 +235,26 @@ func call(ctx context.Context, clk clock.Clock, t port.Tool, c port.Call) (agent
 	return res, err
 }
 
+// checkedPatch is the result with what the tool changed of the state it saw, or, where that cannot be, as the error that says so: the tool
+// has run, and nothing is changed. A call that failed or suspends changes nothing either.
+func checkedPatch(c agent.Call, view json.RawMessage, res agent.ToolResultData) agent.ToolResultData {
+	if res.IsError || res.Suspend != nil {
+		res.Patch = nil
+	}
+	if err := agent.CheckPatch(view, res.Patch); err != nil {
+		res.Patch, res.IsError = nil, true
+		res.Content = agent.TextPatchRefused(c.Name, err) + res.Content
+	}
+	return res
+}
+
 // finished is a tool's result as it is stored: valid text and media, with what is long in blobs, and what a person changed said first.
 func (r *round) finished(ctx context.Context, c agent.Call, res agent.ToolResultData) (agent.CallFinished, error) {
 	k, err := r.keep(ctx, res.Media)
 	if err != nil {
 		return agent.CallFinished{}, fmt.Errorf("store media of call %s: %w", c.ID, err)
 	}
-	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: resultText(c, res.Content, k), Media: k.media}
+	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: resultText(c, res.Content, k), Media: k.media, Patch: res.Patch}
 	if res.IsError {
 		e.Reason = agent.WhyToolError
 	}

@@ -152,7 +152,7 @@ func (r *round) start(p *plan, c agent.Call) error {
 // that may be repeated is; otherwise somebody has to say (rule 10, R5).
 func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
 	p.claims = true
-	found, word, err := r.reconcile(ctx, c)
+	found, word, err := r.reconcile(ctx, p, c)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (r *round) unknown(p *plan, c agent.Call) agent.CallUnknown {
 }
 
 // reconcile asks the tool what became of a call whose claimant died.
-func (r *round) reconcile(ctx context.Context, c agent.Call) (port.Outcome, agent.CallFinished, error) {
+func (r *round) reconcile(ctx context.Context, p *plan, c agent.Call) (port.Outcome, agent.CallFinished, error) {
 	if c.Effect != agent.EffectNonIdempotent {
 		return port.OutcomeNotDone, agent.CallFinished{}, nil
 	}
@@ -191,7 +191,7 @@ func (r *round) reconcile(ctx context.Context, c agent.Call) (port.Outcome, agen
 	if !ok {
 		return port.OutcomeUnknown, agent.CallFinished{}, nil
 	}
-	out, res, err := rec.Reconcile(ctx, r.toolCall(c))
+	out, res, err := rec.Reconcile(ctx, r.toolCall(c, &p.draft.State))
 	if err != nil || out != port.OutcomeDone {
 		if ctx.Err() != nil {
 			return "", agent.CallFinished{}, ctx.Err()
@@ -201,7 +201,7 @@ func (r *round) reconcile(ctx context.Context, c agent.Call) (port.Outcome, agen
 		}
 		return port.OutcomeUnknown, agent.CallFinished{}, nil
 	}
-	word, err := r.finished(ctx, c, res)
+	word, err := r.finished(ctx, c, checkedPatch(c, p.draft.State.SharedState(), res))
 	return out, word, err
 }
 
@@ -229,7 +229,7 @@ func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
 // ranOut handles a call that cannot be repeated and ran out of time: it may still happen, so it is never run again on a tool's
 // word, only settled on it.
 func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
-	found, word, err := r.reconcile(ctx, c)
+	found, word, err := r.reconcile(ctx, p, c)
 	if err != nil {
 		return err
 	}
@@ -243,5 +243,5 @@ func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
 
 // reconciled is a tool's word on a call that was interrupted.
 func reconciled(word agent.CallFinished) agent.Answered {
-	return agent.Answered{Call: word.Call, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, By: "reconcile"}
+	return agent.Answered{Call: word.Call, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, Patch: word.Patch, By: "reconcile"}
 }

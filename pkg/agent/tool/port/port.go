@@ -16,6 +16,10 @@ type Call struct {
 	Args            json.RawMessage // validated against the schema, the stored bytes
 	Key             string          // stable idempotency key run/call; equal on every attempt
 	Root            string          // the folder the definition confines the tool to; empty = it names none
+
+	// State is a copy of the state that the run's tools share, a JSON object. Under a sequential executor it has what the calls before
+	// this one changed; the calls of a parallel round all have that of before the round, on every attempt.
+	State json.RawMessage
 }
 
 // Tool runs calls. Call may be entered concurrently. An error is infrastructure's or a bug's and is shown to the model as a failed
