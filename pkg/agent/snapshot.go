@@ -55,12 +55,13 @@ type resultForm struct {
 	From Source `json:"f"`
 }
 
-// The forms of snapshots. A run that began from another is written in the second, and one whose newest reply was refused in the third,
-// so that an older build does not take it for one that did or was not.
+// The forms of snapshots. A run that began from another is written in the second, one whose newest reply was refused in the third, and
+// one whose calls may stay open over inferences in the fourth, so that an older build does not take it for one that did or was not.
 const (
 	snapshotVersion        = 1
 	snapshotVersionOrigin  = 2
 	snapshotVersionRefused = 3
+	snapshotVersionRounds  = 4
 )
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
@@ -88,7 +89,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Start: RunStarted{
 			Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Version: s.Version, Definition: s.Definition, HooksVersion: s.HooksVersion, Owner: s.Owner,
 			BodyDigest: s.BodyDigest, Subject: s.Subject, AccessControl: s.AccessControl, Input: s.Input, MaxInteractions: s.Interactions.Max,
-			From: s.From, Trace: s.Trace,
+			From: s.From, Trace: s.Trace, Wait: s.Wait, Resume: s.Resume,
 		},
 		Prior:  s.Prior,
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
@@ -97,6 +98,8 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Refused: s.Correction,
 	}
 	switch {
+	case s.withPlaceholders():
+		f.Version = snapshotVersionRounds
 	case s.Correction != nil:
 		f.Version = snapshotVersionRefused
 	case s.From != nil:
@@ -144,7 +147,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 		if err := json.Unmarshal(entries[i].Snapshot, &f); err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}
-		if f.Version < snapshotVersion || f.Version > snapshotVersionRefused {
+		if f.Version < snapshotVersion || f.Version > snapshotVersionRounds {
 			return s, false, nil
 		}
 		if s, ok = f.state(entries, i); ok {
@@ -164,8 +167,8 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
 		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
-		Correction: f.Refused,
-		Entries:    e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
+		Correction: f.Refused, Wait: b.Wait, Resume: b.Resume,
+		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended

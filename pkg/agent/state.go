@@ -17,6 +17,8 @@ type AgentState struct {
 	Input                       json.RawMessage // what the run was started with; nil when it began with a message
 	BodyDigest                  string          // of the start request: the same key with another body is refused
 	Trace                       *Trace          // nil = the run is not traced
+	Wait                        WaitMode        // "" = any_external: calls and their results are folded by it
+	Resume                      ResumeMode      // as Wait is; set only where that is all_suspended
 
 	Status      RunStatus
 	Reason      Reason
@@ -51,9 +53,9 @@ type AgentState struct {
 
 	Messages Log[Message] // live messages, oldest first
 	Settled  CallLog      // calls of finished rounds, in order
-	Live     []Call       // calls since the oldest one that is open, in order; never written in place
+	Live     []Call       // calls since the oldest one that is open, in order, of several rounds under all_suspended; never written in place
 	Round    Round
-	Queued   []queued // what users said while calls were open; never written in place
+	Queued   []queued // what users said while the round had not all of its results; never written in place
 
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
@@ -65,7 +67,7 @@ type AgentState struct {
 // Round is the newest batch of calls.
 type Round struct {
 	Inference int64 // the inference of the conversation that asked for it; 0 = none yet
-	Committed bool  // its first results are in the conversation; what comes later is appended together
+	Committed bool  // its first results are in the conversation; what comes later is appended together, or as it comes under all_suspended
 }
 
 // queued is a block that waits to be said until the round has its results.
