@@ -47,7 +47,7 @@ func (s *AgentState) paused(c Call) bool {
 
 // mustSettle reports whether the model cannot be asked, or its reply not be taken, before the call has its result.
 func (s *AgentState) mustSettle(c Call) bool {
-	return c.Open() && !(s.withPlaceholders() && s.paused(c))
+	return c.Open() && (!s.withPlaceholders() || !s.paused(c))
 }
 
 // rests reports whether every call of the newest round is settled or paused.

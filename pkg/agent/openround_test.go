@@ -211,6 +211,10 @@ func TestPlaceholders(t *testing.T) {
 	r = build()
 	require.Empty(t, r.Late, "an inference has carried them")
 	require.Len(t, r.Messages, 14)
+	s = commit(t, s, "w1", Answered{Slot: 5, Call: "b", Content: "it was not"})
+	require.Equal(t, []string{"b"}, build().Late)
+	s = commit(t, s, "w1", text(4, ""), said(6, "Well?"))
+	require.Empty(t, build().Late, "an inference has carried it, though the model said nothing")
 }
 
 func TestOpenCallsKeepTheirWords(t *testing.T) {
