@@ -137,6 +137,9 @@ func (s AgentState) started(e RunStarted) (AgentState, error) {
 	if e.Tenant == "" || e.Run == "" || e.Owner == "" || e.MaxInteractions < 0 {
 		return s, &ApplyError{Event: "run_started", Problem: "tenant, run and owner are required"}
 	}
+	if e.Wait != WaitAllSuspended && (e.Wait != "" || e.Resume != "") {
+		return s, &ApplyError{Event: "run_started", Problem: "it waits in a way that is not known"}
+	}
 	if err := userMaySay("run_started", e.Messages); err != nil {
 		return s, err
 	}
@@ -144,7 +147,7 @@ func (s AgentState) started(e RunStarted) (AgentState, error) {
 		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition, HooksVersion: e.HooksVersion,
 		Subject: e.Subject, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest, Trace: e.Trace,
 		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq,
-		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, head: s.head,
+		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, Wait: e.Wait, Resume: e.Resume, head: s.head,
 	}
 	if err := n.inherit(s.past); err != nil {
 		return s, err
@@ -177,9 +180,11 @@ func (s *AgentState) inputReceived(e InputReceived) error {
 	return nil
 }
 
-// unqueue lets users be heard once no call owes a result: a turn's results stand directly behind its calls.
+// unqueue lets users be heard once no call owes a result, and under all_suspended once the round has said what it can: a turn's
+// results stand directly behind its calls.
 func (s *AgentState) unqueue() {
-	if slices.ContainsFunc(s.Live, Call.Open) {
+	said := s.withPlaceholders() && s.Round.Committed
+	if !said && slices.ContainsFunc(s.Live, Call.Open) {
 		return
 	}
 	for _, q := range s.Queued {
@@ -245,7 +250,7 @@ func (s *AgentState) replied(e Replied) error {
 	if s.Status != RunRunning {
 		return &ApplyError{Event: "replied", Problem: "the run is " + string(s.Status)}
 	}
-	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
+	if i := slices.IndexFunc(s.Live, s.mustSettle); i >= 0 {
 		return &ApplyError{Event: "replied", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
 	}
 	turn, ok := e.turn()
@@ -281,15 +286,16 @@ func (s *AgentState) replied(e Replied) error {
 	return s.askedFor(e)
 }
 
-// askedFor opens the reply's calls as the newest round.
+// askedFor opens the reply's calls as the newest round. Calls of older rounds that are open stay live, and with them what came after.
 func (s *AgentState) askedFor(e Replied) error {
 	if len(e.Calls) == 0 {
 		return nil
 	}
-	for _, c := range s.Live {
-		s.Settled = s.Settled.Append(c)
+	older := s.Live
+	for len(older) > 0 && !older[0].Open() {
+		s.Settled, older = s.Settled.Append(older[0]), older[1:]
 	}
-	s.Live = make([]Call, 0, len(e.Calls))
+	s.Live = append(make([]Call, 0, len(older)+len(e.Calls)), older...)
 	s.Round = Round{Inference: s.Prior + e.Inference, Sequential: e.Sequential}
 	for _, rc := range e.Calls {
 		if _, used := s.Call(rc.ID); used {
@@ -324,8 +330,8 @@ func (s *AgentState) evicted(e Evicted) error {
 	if leave > int64(s.Messages.Len()) {
 		return &ApplyError{Event: "evicted", Problem: fmt.Sprintf("%d of %d messages", leave, s.Messages.Len())}
 	}
-	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
-		return &ApplyError{Event: "evicted", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
+	if c, ok := s.needed(s.Messages.All()[:leave]); ok {
+		return &ApplyError{Event: "evicted", Call: c.ID, Problem: "still " + string(c.Status)}
 	}
 	for _, m := range s.Messages.All()[:leave] {
 		if m.Seen(s.Inferences) == 0 {
@@ -338,6 +344,18 @@ func (s *AgentState) evicted(e Evicted) error {
 	s.Messages, s.Summary = s.Messages.DropFront(int(leave)), e.Summary
 	s.EvictedMessages = e.Total
 	return nil
+}
+
+// needed finds an open call that keeps the oldest messages from leaving: any one, or under all_suspended one whose own words are among
+// them.
+func (s *AgentState) needed(oldest []Message) (Call, bool) {
+	for _, c := range s.Live {
+		own := func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID }
+		if c.Open() && (!s.withPlaceholders() || slices.ContainsFunc(oldest, own)) {
+			return c, true
+		}
+	}
+	return Call{}, false
 }
 
 func (s *AgentState) resumed(e Resumed) error {

@@ -236,7 +236,7 @@ func (s *AgentState) lateResult(e LateResult) error {
 
 func (s *AgentState) cancelledCall(e CallCancelled) error {
 	return s.change(e.Call, "call_cancelled", func(c *Call) error {
-		if c.Status != StatusSuspended {
+		if c.Status != StatusSuspended && (e.Reason != WhySkipped || !s.skipped(*c)) {
 			return &ApplyError{Event: "call_cancelled", Call: c.ID, Problem: "the call is " + string(c.Status)}
 		}
 		return s.settle(c, Result{Content: e.Content, IsError: true}, e.Reason, "call_cancelled", StatusCancelled)
@@ -260,8 +260,17 @@ func (s *AgentState) closeCall(id string, e Finished, at Source) error {
 }
 
 // flush moves results into the conversation: what is known when the round comes to rest, in request order, and what comes
-// later together once the last has come (semantics 6.1, any_external).
+// later together once the last has come (semantics 6.1, any_external). Under all_suspended what comes later, of any round, stands where
+// it arrives, but never between a turn and the first results of its calls.
 func (s *AgentState) flush() {
+	if s.withPlaceholders() {
+		if s.Round.Committed || s.rests() {
+			s.Round.Committed = true
+			s.showFrom(len(s.Live) - len(s.newest()))
+			s.showFrom(0)
+		}
+		return
+	}
 	settled, moving := 0, false
 	for _, c := range s.Live {
 		switch {
@@ -275,8 +284,13 @@ func (s *AgentState) flush() {
 		return
 	}
 	s.Round.Committed = true
+	s.showFrom(0)
+}
+
+// showFrom says the results of the live calls from number first on that nobody has been told of.
+func (s *AgentState) showFrom(first int) {
 	var live []Call
-	for i := range s.Live {
+	for i := first; i < len(s.Live); i++ {
 		c := s.Live[i]
 		if c.Result == nil || c.Result.Shown {
 			continue

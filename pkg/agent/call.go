@@ -49,6 +49,7 @@ const (
 	WhyTimeout          CallReason = "timeout"           // a tool that may be repeated ran out of time
 	WhyVoided           CallReason = "voided"            // what was approved is not what would run
 	WhyOutcomeUnknown   CallReason = "outcome_unknown"   // the run ended while nobody could say what became of it
+	WhySkipped          CallReason = "skipped"           // behind one that waits, in a sequential round
 )
 
 // WaitFor says whom a suspended call waits for.

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -19,6 +20,7 @@ type world struct {
 	inputs    int           // user messages after the first
 	handovers int64
 	plugins   bool // a plugin may give a call's result without running it
+	small     bool // people only approve or deny, tools only succeed and nothing is lost, so that more can go on at once
 	thinks    bool // the model may say what it thinks, beside what it says or with nothing beside it
 	tightens  bool // policy may be tightened between a decision and the claim (A17)
 }
@@ -82,10 +84,12 @@ func worldValid(_ ToolSpec, args json.RawMessage) error {
 }
 
 func (w *world) start() RunStarted {
-	return RunStarted{
+	e := RunStarted{
 		Tenant: "default", Run: "r1", Agent: w.def.Name, Definition: "d1", Owner: "r1-0", BodyDigest: "b1",
 		Messages: []UserBlock{{Text{"Do it."}}}, MaxInteractions: w.def.Limits.Interactions,
 	}
+	e.Wait, e.Resume = w.def.OpenRounds()
+	return e
 }
 
 // steps lists every entry that may follow s.
@@ -124,7 +128,7 @@ func (w *world) drained(s *AgentState) []step {
 		for _, d := range w.decisions(s, c) {
 			add("decide "+string(d.Action), d)
 		}
-		if c.Executions > 0 {
+		if c.Executions > 0 && !w.small {
 			for _, a := range answers(c) {
 				add("answer", a)
 			}
@@ -173,6 +177,9 @@ func (w *world) decisions(s *AgentState, c Call) []Decided {
 	edit.Digest = w.digest(s, edited)
 	voided.Digest = "of something else"
 	deny.Action, deny.Text = ActionDeny, TextDenied("user:ana", "no")
+	if w.small {
+		return []Decided{d, deny}
+	}
 	cancel.Action, cancel.Text = ActionCancel, TextCallCancelled("user:ana", "")
 	return []Decided{d, edit, voided, deny, cancel}
 }
@@ -243,7 +250,11 @@ func (w *world) inferred(s *AgentState) []step {
 	for _, text := range w.said() {
 		e := reply(Reply{Text: text})
 		steps = append(steps, step{name: "text", writer: "w1", events: []Event{e}})
-		if e.Correction == nil {
+		switch {
+		case e.Correction != nil:
+		case len(s.Waits()) > 0:
+			steps = append(steps, step{name: "text and park", writer: "w1", events: []Event{e, Parked{Expires: s.EarliestExpiry()}}})
+		default:
 			steps = append(steps, step{name: "text and end", writer: "w1", events: []Event{e, Finished{Reason: ReasonNaturalEnd, Output: textOutput(text)}}})
 		}
 	}
@@ -289,6 +300,9 @@ func (w *world) carriedOut(s *AgentState, c Call) []step {
 	if c.Status == StatusRunning {
 		return w.executed(s, c)
 	}
+	if skip, ok := Skip(&w.def, s, c); ok {
+		return []step{{name: "skip", writer: "w1", events: []Event{skip}}}
+	}
 	steps := w.aside(s, c)
 	g := GateCall(&w.def, s, c, worldValid, worldTime(s.Entries))
 	switch {
@@ -323,6 +337,9 @@ func (w *world) aside(s *AgentState, c Call) []step {
 // executed is what may become of a call under a claim: its claimant's word, or that it died.
 func (w *world) executed(s *AgentState, c Call) []step {
 	lost := CallUnknown{Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Expires: worldTime(s.Entries).Add(7 * worldExpiry)}
+	if w.small {
+		return w.finishes(c, c.Claim, false)
+	}
 	steps := []step{
 		{name: "claimant died", writer: "w9", events: []Event{lost}},
 		{name: "claimant ran out of time", writer: c.Claim, events: []Event{lost}},
@@ -331,10 +348,14 @@ func (w *world) executed(s *AgentState, c Call) []step {
 }
 
 func (w *world) finishes(c Call, writer string, ran bool) []step {
-	return []step{
+	steps := []step{
 		{name: "result", writer: writer, events: []Event{CallFinished{Call: c.ID, Ran: ran, Content: "ok", Media: []Media{{Name: "m", MediaType: "image/png", Blob: "b"}}}}},
 		{name: "error", writer: writer, events: []Event{CallFinished{Call: c.ID, Ran: ran, IsError: true, Reason: WhyToolError, Content: "no"}}},
 	}
+	if w.small {
+		return steps[:1]
+	}
+	return steps
 }
 
 // smallWorlds are the runs that the walk goes through in full.
@@ -348,7 +369,7 @@ func smallWorlds() []world {
 	}
 	sums := func(d *Definition) { d.Limits.OnLimit = OnLimitSummarise }
 	texts := []string{`{"ok":1}`, `{"bad":1}`, `ok`}
-	return []world{
+	return append(policyWorlds(), []world{
 		{name: "an output that is judged", def: worldDefinition(judged(CorrectionsPersist, Limits{Interactions: 2, Grace: 1, OnLimit: OnLimitStop})), replies: [][]ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1},
 		{name: "one that is judged in passing and summed up", def: worldDefinition(judged(CorrectionsEphemeral, Limits{Interactions: 1, Grace: 1, OnLimit: OnLimitSummarise})), replies: [][]ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1, handovers: 1},
 		{name: "a summary", def: worldDefinition(sums), replies: [][]ReplyCall{ask("look"), ask("wire")}, maxCalls: 2, writers: one, inputs: 1},
@@ -360,5 +381,29 @@ func smallWorlds() []world {
 		{name: "two that wait", def: worldDefinition(answered), replies: [][]ReplyCall{ask("wire", "peek")}, maxCalls: 2, writers: one},
 		{name: "two rounds", def: worldDefinition(), replies: [][]ReplyCall{ask("look"), ask("pay_now"), ask("drop"), ask(`look {"bad":1}`), ask("ghost")}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "one after the other", def: worldDefinition(sequential), replies: [][]ReplyCall{ask("wire", "pay_now"), ask("look", "wire")}, maxCalls: 2, writers: one, plugins: true},
+	}...)
+}
+
+// policyWorlds are a small run under every wait, resume and executor there is. Under all_suspended it has calls open over rounds.
+func policyWorlds() []world {
+	var worlds []world
+	for _, wait := range []WaitMode{WaitAnyExternal, WaitAllSuspended} {
+		for _, resume := range []ResumeMode{ResumeEach, ResumeAllAnswered, ResumeBatchAll} {
+			for _, executor := range []Executor{ExecutorSequential, ExecutorParallelBatch, ExecutorParallelStreaming} {
+				def := worldDefinition(func(d *Definition) { d.Wait, d.Resume, d.Executor = wait, resume, executor })
+				worlds = append(worlds, world{
+					name: fmt.Sprint(wait, " ", resume, " ", executor), def: def, maxCalls: 4, writers: []string{"w1"}, small: true,
+					replies: [][]ReplyCall{ask("wire", "look"), ask("peek", "wire"), ask("look")},
+				})
+			}
+		}
 	}
+	open := worldDefinition(func(d *Definition) {
+		d.Wait, d.Limits = WaitAllSuspended, Limits{Interactions: 2, OnLimit: OnLimitSummarise}
+		d.Output, d.Corrections = Output{Format: OutputJSON}, CorrectionsPersist
+	})
+	return append(worlds, world{
+		name: "all_suspended, judged and summed up", def: open, maxCalls: 2, writers: []string{"w1"}, small: true, handovers: 1, inputs: 1,
+		replies: [][]ReplyCall{ask("wire", "look")}, texts: []string{`{"ok":1}`, `ok`},
+	})
 }

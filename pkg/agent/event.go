@@ -29,6 +29,11 @@ type RunStarted struct {
 	MaxInteractions int             `json:"max"`
 	From            *Origin         `json:"from,omitempty"`  // nil = it began by itself
 	Trace           *Trace          `json:"trace,omitempty"` // nil = the run is not traced; no part of BodyDigest
+
+	// Wait and Resume are the definition's where Wait is all_suspended: then calls stay open over inferences, and what is open decides
+	// where results stand. "" = any_external, in which Resume decides nothing that is folded.
+	Wait   WaitMode   `json:"wait,omitempty"`
+	Resume ResumeMode `json:"resume,omitempty"`
 }
 
 // UserBlock is one block a user said.
@@ -176,7 +181,7 @@ type CallUnknown struct {
 	Expires  time.Time `json:"expires"`
 }
 
-// CallCancelled ends a suspended call that nobody approved in time.
+// CallCancelled ends a suspended call that nobody approved in time, or a new one that is skipped because one before it waits.
 type CallCancelled struct {
 	Call    string     `json:"call"`
 	Reason  CallReason `json:"reason"`

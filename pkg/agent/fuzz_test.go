@@ -51,7 +51,13 @@ func TestAnyFactsKeepARunWellFormed(t *testing.T) {
 }
 
 func foldScript(t require.TestingT, script []byte) {
-	d := worldDefinition()
+	foldScriptUnder(t, worldDefinition(), script)
+	for _, resume := range []ResumeMode{ResumeEach, ResumeAllAnswered, ResumeBatchAll} {
+		foldScriptUnder(t, worldDefinition(func(d *Definition) { d.Wait, d.Resume = WaitAllSuspended, resume }), script)
+	}
+}
+
+func foldScriptUnder(t require.TestingT, d Definition, script []byte) {
 	s, err := ApplyEntry(AgentState{}, Entry{Writer: "w1", Time: worldEpoch, Events: []Event{(&world{def: d}).start()}})
 	require.NoError(t, err)
 	for ; len(script) >= 3 && s.Entries < 100; script = script[3:] {
@@ -73,8 +79,8 @@ func fuzzStep(t require.TestingT, d *Definition, s AgentState, kind, about, how 
 	require.NoError(t, wellFormed(&n))
 	_, err = json.Marshal(n)
 	require.NoError(t, err)
-	if Next(d, &n).Kind == ActInfer {
-		require.NoError(t, answered(&n))
+	if a := Next(d, &n); a.Kind == ActInfer {
+		require.NoError(t, answered(d, &n, a))
 	}
 	return n
 }
@@ -113,8 +119,8 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 	func(_ *AgentState, about, how byte) Event {
 		return CallUnknown{Call: fuzzCall(about), Approval: pick(how, "p", "q"), Expires: worldEpoch}
 	},
-	func(_ *AgentState, about, _ byte) Event {
-		return CallCancelled{Call: fuzzCall(about), Reason: WhyExpired}
+	func(_ *AgentState, about, how byte) Event {
+		return CallCancelled{Call: fuzzCall(about), Reason: pick(how, WhyExpired, WhySkipped)}
 	},
 	func(s *AgentState, about, how byte) Event {
 		return Decided{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), Approval: pick(how, "p", "q"), Action: pick(how>>1, ActionApprove, ActionDeny, ActionCancel)}

@@ -42,6 +42,7 @@ const (
 	goldenAllFork = "testdata/journal-v1-fields-fork"
 	goldenRefused = "testdata/journal-v1-refused" // with a snapshot while the newest reply is refused
 	goldenState   = "testdata/journal-v1-state"   // whose tools share a state, with snapshots in a sequential and in a parallel round
+	goldenRounds  = "testdata/journal-v1-rounds"  // with a snapshot while calls of two rounds are open
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -55,12 +56,15 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenAllFork, Seed(past), goldenFieldsFork())
 		addGolden(t, goldenRefused, AgentState{}, goldenRefusedRun())
 		addGolden(t, goldenState, AgentState{}, goldenStateRun())
+		addGolden(t, goldenRounds, AgentState{}, goldenOpenRounds())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
 		form int
-	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused},
-		goldenState: {AgentState{}, snapshotVersionState}} {
+	}{
+		goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused},
+		goldenState: {AgentState{}, snapshotVersionTools}, goldenRounds: {AgentState{}, snapshotVersionTools},
+	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
 		requireGoldenState(t, name, whole)
@@ -192,6 +196,39 @@ func goldenStateRun() [][]Event {
 		{LateResult{Slot: 1, Call: "c5", Writer: "w0", Content: "ok", Patch: []Patch{patch("/five/x", `true`)}}},
 		{Answered{Call: "c6", Content: "ok", By: "reconcile", Patch: []Patch{patch("/a/c", `null`), {Path: "/never"}}}},
 		{Replied{Inference: 4, Model: "m", Requests: 1, Text: "Noted."}},
+	}
+}
+
+// goldenOpenRounds asks the model while calls of two rounds wait, evicts what stands before the older one, and replays them together.
+func goldenOpenRounds() [][]Event {
+	reply := func(n int64, text string, ids ...string) Replied {
+		r := Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Text: text}
+		for _, id := range ids {
+			r.Calls = append(r.Calls, RepliedCall{ID: id, Name: "pay", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)})
+		}
+		return r
+	}
+	suspend := func(call string) CallSuspended {
+		return CallSuspended{Call: call, Approval: "a" + call, Digest: "d" + call, Expires: worldEpoch.Add(worldExpiry)}
+	}
+	approve := func(slot int64, call string) Decided {
+		return Decided{Slot: slot, Call: call, Approval: "a" + call, Action: ActionApprove, By: "user:ana", Digest: "d" + call}
+	}
+	parked := Parked{Expires: worldEpoch.Add(worldExpiry)}
+	return [][]Event{
+		{RunStarted{
+			Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Pay them."}}},
+			Wait: WaitAllSuspended, Resume: ResumeBatchAll,
+		}},
+		{reply(1, "", "c1", "c2")},
+		{suspend("c1"), CallFinished{Call: "c2", IsError: true, Reason: WhyInvalidArguments, Content: "no"}},
+		{reply(2, "", "c3", "c4", "c5")},
+		{suspend("c3"), suspend("c4"), CallCancelled{Call: "c5", Reason: WhySkipped, Content: "Skipped."}},
+		{approve(1, "c1"), Evicted{Total: 1}, reply(3, "Two are left."), parked},
+		{Resumed{}, InputReceived{Slot: 2, ID: "m1", Blocks: []UserBlock{{Text{"And?"}}}}, reply(4, "They wait."), parked},
+		{Resumed{}, Decided{Slot: 3, Call: "c3", Approval: "ac3", Action: ActionDeny, By: "user:ana", Text: "Denied."}, approve(4, "c4"), CallClaimed{Call: "c1"}, CallClaimed{Call: "c4"}},
+		{CallFinished{Call: "c4", Content: "paid"}, CallFinished{Call: "c1", Content: "paid, too"}},
+		{reply(5, "Done."), Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)}},
 	}
 }
 

@@ -20,6 +20,7 @@ type Request struct {
 	Interactions       Interactions
 	Exhausted          bool // a grace call or the forced summary: the quota is used up
 	Output             OutputFormat
+	Late               []string // calls whose results are new and stand farther up, before what the model said meanwhile
 }
 
 // OutputFormat is the form that a reply's text is asked for. An adapter asks for it as far as the provider can be asked and

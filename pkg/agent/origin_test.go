@@ -17,7 +17,7 @@ func begun(t require.TestingT, past AgentState, from Origin, said ...UserBlock) 
 	d := NewDraft(Seed(past), "api", worldTime(1000))
 	require.NoError(t, d.Add(RunStarted{
 		Tenant: past.Tenant, Run: childRun, Agent: past.Agent, Definition: "d1", Owner: childRun + "-0", BodyDigest: "b2",
-		Messages: said, MaxInteractions: 7, From: &from,
+		Messages: said, MaxInteractions: 7, From: &from, Wait: past.Wait, Resume: past.Resume,
 	}))
 	back := fold(t, Seed(past), stored(t, []Entry{d.Entry}))
 	require.Equal(t, exact(t, d.Committed()), exact(t, back))
@@ -161,8 +161,9 @@ func TestContinuationTakesTheConversationOver(t *testing.T) {
 		require.Len(t, more, 1)
 		require.Equal(t, Text{"And now?"}, more[0].Block)
 		require.Empty(t, c.Live)
-		require.Equal(t, ActInfer, Next(&w.def, &c).Kind, "every call has its result: the model can be asked")
-		require.NoError(t, answered(&c))
+		a := Next(&w.def, &c)
+		require.Equal(t, ActInfer, a.Kind, "every call has its result: the model can be asked")
+		require.NoError(t, answered(&w.def, &c, a))
 	})
 }
 
@@ -175,7 +176,7 @@ func TestChildrenGoOn(t *testing.T) {
 		var from Origin
 		var err error
 		if rapid.Bool().Draw(t, "continue") {
-			_, past = ended(t)
+			w, past = ended(t)
 			from, err = ContinueFrom(&past)
 		} else {
 			from, err = ForkFrom(&past, childRun, worldTime(1000))

@@ -19,15 +19,15 @@ func BuildRequest(d *Definition, s *AgentState, a Action) (r Request, systemDige
 	return Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: system,
 		Messages: requested(s, a), Inferences: s.Inferences, Tools: offered(d, a), Lifecycle: a.Lifecycle,
-		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name),
+		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name), Late: s.late(),
 	}, systemDigest, nil
 }
 
 // requested is the conversation, and behind it what this request alone says: an ephemeral correction, the order to summarise.
 func requested(s *AgentState, a Action) []Message {
-	messages := s.Messages.All()
+	messages := s.paired()
 	once := func(text string) {
-		messages = append(messages, Message{Role: RoleUser, Block: Text{Text: text}, Base: -s.Inferences}) // never in place: All has no room
+		messages = append(messages, Message{Role: RoleUser, Block: Text{Text: text}, Base: -s.Inferences}) // never in place: paired has no room
 	}
 	if c := s.Correction; c.owed() && c.Ephemeral {
 		once(c.Text)
@@ -48,17 +48,26 @@ func offered(d *Definition, a Action) []ToolSpec {
 
 // WithNotices is the request as a provider's adapter sends it: with what the flags of the canonical one mean to a model. That the quota
 // is used up stands behind the system text and behind the conversation (seed 000); the forced summary says it itself. JSON of no
-// particular schema, which not every provider can be asked for, stands behind the system text. r is left as it is.
+// particular schema, which not every provider can be asked for, stands behind the system text. Results that are new and stand farther
+// up are named behind the conversation, which would else end with the model's own words. r is left as it is.
 func (r Request) WithNotices() Request {
+	if len(r.Late) > 0 {
+		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.once(textLate(r.Messages, r.Late)))
+	}
 	if r.Exhausted && r.Lifecycle != LifecycleSummary {
 		notice := textExhausted(r.Interactions)
 		r.System = paragraphs(r.System, notice)
-		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], Message{Role: RoleUser, Block: Text{Text: notice}, Base: -r.Inferences})
+		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.once(notice))
 	}
 	if r.Output.JSON && len(r.Output.Schema) == 0 {
 		r.System = paragraphs(r.System, textJSONOnly)
 	}
 	return r
+}
+
+// once is a user text that stands in this request alone.
+func (r Request) once(text string) Message {
+	return Message{Role: RoleUser, Block: Text{Text: text}, Base: -r.Inferences}
 }
 
 func paragraphs(first, second string) string {

@@ -58,13 +58,13 @@ type resultForm struct {
 	From Source `json:"f"`
 }
 
-// The forms of snapshots. A run that began from another is written in the second, one whose newest reply was refused in the third,
-// and one whose tools have changed its shared state in the fourth, so that an older build does not take it for one that did not.
+// The forms of snapshots. A run that began from another is written in the second, one whose newest reply was refused in the third, and
+// one that has what later builds know of its tools and rounds in the fourth, so that an older build does not take it for one that has not.
 const (
 	snapshotVersion        = 1
 	snapshotVersionOrigin  = 2
 	snapshotVersionRefused = 3
-	snapshotVersionState   = 4
+	snapshotVersionTools   = 4
 )
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
@@ -92,7 +92,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Start: RunStarted{
 			Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Version: s.Version, Definition: s.Definition, HooksVersion: s.HooksVersion, Owner: s.Owner,
 			BodyDigest: s.BodyDigest, Subject: s.Subject, AccessControl: s.AccessControl, Input: s.Input, MaxInteractions: s.Interactions.Max,
-			From: s.From, Trace: s.Trace,
+			From: s.From, Trace: s.Trace, Wait: s.Wait, Resume: s.Resume,
 		},
 		Prior:  s.Prior,
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
@@ -101,8 +101,8 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches,
 	}
 	switch {
-	case s.Shared != nil || len(s.Patches) > 0:
-		f.Version = snapshotVersionState
+	case s.hasToolFacts():
+		f.Version = snapshotVersionTools
 	case s.Correction != nil:
 		f.Version = snapshotVersionRefused
 	case s.From != nil:
@@ -150,7 +150,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 		if err := json.Unmarshal(entries[i].Snapshot, &f); err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}
-		if f.Version < snapshotVersion || f.Version > snapshotVersionState {
+		if f.Version < snapshotVersion || f.Version > snapshotVersionTools {
 			return s, false, nil
 		}
 		if s, ok = f.state(entries, i); ok {
@@ -170,7 +170,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
 		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
-		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches,
+		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches, Wait: b.Wait, Resume: b.Resume,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
@@ -256,4 +256,9 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 	default:
 		return nil, false
 	}
+}
+
+// hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
+func (s *AgentState) hasToolFacts() bool {
+	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0
 }

@@ -17,6 +17,8 @@ type AgentState struct {
 	Input                       json.RawMessage // what the run was started with; nil when it began with a message
 	BodyDigest                  string          // of the start request: the same key with another body is refused
 	Trace                       *Trace          // nil = the run is not traced
+	Wait                        WaitMode        // "" = any_external: calls and their results are folded by it
+	Resume                      ResumeMode      // as Wait is; set only where that is all_suspended
 
 	Status      RunStatus
 	Reason      Reason
@@ -51,9 +53,9 @@ type AgentState struct {
 
 	Messages Log[Message] // live messages, oldest first
 	Settled  CallLog      // calls of finished rounds, in order
-	Live     []Call       // calls since the oldest one that is open, in order; never written in place
+	Live     []Call       // calls since the oldest one that is open, in order, of several rounds under all_suspended; never written in place
 	Round    Round
-	Queued   []queued // what users said while calls were open; never written in place
+	Queued   []queued // what users said while the round had not all of its results; never written in place
 
 	Shared  json.RawMessage // the state that the run's tools share, in canonical form; nil = {}. Never written in place
 	Patches []CallPatch     // what calls have changed and is no part of Shared yet, as they finished; never written in place
@@ -68,7 +70,7 @@ type AgentState struct {
 // Round is the newest batch of calls.
 type Round struct {
 	Inference int64 // the inference of the conversation that asked for it; 0 = none yet
-	Committed bool  // its first results are in the conversation; what comes later is appended together
+	Committed bool  // its first results are in the conversation; what comes later is appended together, or as it comes under all_suspended
 
 	Sequential bool `json:",omitempty"` // each call sees what those before it changed of the shared state
 }

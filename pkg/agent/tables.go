@@ -78,7 +78,7 @@ var callArrows = [...]CallArrow{
 	{StatusNew, StatusSuspended, "needs a person"},
 	{StatusNew, StatusSucceeded, "result given without running it"},
 	{StatusNew, StatusFailed, "refused at the gate"},
-	{StatusNew, StatusCancelled, "run ended"},
+	{StatusNew, StatusCancelled, "run ended, skipped"},
 	{StatusRunning, StatusSuspended, "outcome unknown"},
 	{StatusRunning, StatusSucceeded, "result"},
 	{StatusRunning, StatusFailed, "error"},

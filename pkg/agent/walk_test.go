@@ -262,7 +262,7 @@ func verdictHolds(s *AgentState) error {
 		return fmt.Errorf("the run ended with what was refused: %s", c.Text)
 	case c.owed() && !c.Ephemeral && s.Unseen == 0:
 		return fmt.Errorf("nobody will be told: %s", c.Text)
-	case c != nil && slices.ContainsFunc(s.Live, Call.Open):
+	case c != nil && !s.withPlaceholders() && slices.ContainsFunc(s.Live, Call.Open):
 		return fmt.Errorf("calls are open behind a refused reply")
 	case int64(s.Interactions.Current) > s.Inferences:
 		return fmt.Errorf("%d interactions in %d inferences", s.Interactions.Current, s.Inferences)
@@ -331,8 +331,11 @@ func (k *explorer) nextFits(s *AgentState) error {
 		if used := quotaUsed(&k.w.def, s); used != (a.Lifecycle == LifecycleSummary) || a.Exhausted != (s.Interactions.Current >= s.Interactions.Max) {
 			return fmt.Errorf("asked for %s, exhausted %v, at %v", a.Lifecycle, a.Exhausted, s.Interactions)
 		}
-		return answered(s)
+		return answered(&k.w.def, s, a)
 	case ActEnd:
+		if open := slices.ContainsFunc(s.Live, Call.Open); open && a.End.Reason != ReasonError {
+			return fmt.Errorf("ends as %s while calls are open", a.End.Reason)
+		}
 		// What a run began with was judged under its own definition, and a run that continues one says something first.
 		if s.Inferences > 0 && a.End.Reason == ReasonNaturalEnd && k.w.def.Output.Format == OutputJSON && worldFits(a.End.Output) != nil {
 			return fmt.Errorf("ends with %s", a.End.Output)
@@ -345,19 +348,109 @@ func (k *explorer) nextFits(s *AgentState) error {
 		if a.Expires.IsZero() {
 			return fmt.Errorf("next is to wait for ever")
 		}
+		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && !quotaUsed(&k.w.def, s) {
+			return fmt.Errorf("it waits while the model has %d messages to see", s.Unseen)
+		}
+	}
+	return resting(&k.w.def, s, a)
+}
+
+// resting: where the run waits or asks the model, what is open waits for somebody, or for the others that resume counts.
+func resting(d *Definition, s *AgentState, a Action) error {
+	if a.Kind != ActInfer && a.Kind != ActWait {
+		return nil
+	}
+	newest := int64(0)
+	for _, c := range s.Live {
+		newest = max(newest, c.Inference)
+	}
+	for _, c := range s.Live {
+		counted := func(o Call) bool {
+			return o.Status == StatusSuspended && (d.Resume == ResumeBatchAll || o.Inference == newest)
+		}
+		switch {
+		case !c.Open() || c.Status == StatusSuspended:
+		case c.Status == StatusResuming && d.Resume != ResumeEach && slices.ContainsFunc(s.Live, counted):
+		case c.Status == StatusNew && a.Kind == ActWait && d.Wait == WaitAnyExternal && d.Executor == ExecutorSequential:
+		default:
+			return fmt.Errorf("next is %s while call %s is %s", a.Kind, c.ID, c.Status)
+		}
 	}
 	return nil
 }
 
-func answered(s *AgentState) error {
-	results, err := talk(s)
+// answered wants a request that every provider takes: each call with exactly one result, directly behind its turn and before anything else
+// that is said. Only calls that wait have one that is not in the conversation, and only under all_suspended. What is in the conversation is
+// in the request, with its seenCount.
+func answered(d *Definition, s *AgentState, a Action) error {
+	if err := resting(d, s, a); err != nil {
+		return err
+	}
+	stored, err := talk(s)
 	if err != nil {
 		return err
 	}
+	r, _, err := BuildRequest(d, s, a)
+	if err != nil {
+		return err
+	}
+	if err := takenByProviders(r.Messages); err != nil {
+		return err
+	}
+	said := map[string]int{}
 	for _, m := range s.Messages.All() {
-		if u, ok := m.Block.(ToolUse); ok && results[u.ID] != 1 {
-			return fmt.Errorf("the model is asked while call %s has %d results", u.ID, results[u.ID])
+		said[fmt.Sprint(m)]++
+	}
+	for _, m := range r.Messages {
+		if said[fmt.Sprint(m)]--; m.Source != (Source{}) && said[fmt.Sprint(m)] < 0 {
+			return fmt.Errorf("the request has %v too often", m)
 		}
+		res, ok := m.Block.(ToolResult)
+		c, _ := s.Call(res.ID)
+		if ok && (stored[res.ID] == 0) != (d.Wait == WaitAllSuspended && c.Open()) {
+			return fmt.Errorf("call %s is %s and has %d results", c.ID, c.Status, stored[c.ID])
+		}
+		if ok && stored[res.ID] == 0 && m.Seen(s.Inferences) != 0 {
+			return fmt.Errorf("a placeholder has been seen")
+		}
+	}
+	for m, left := range said {
+		if left > 0 {
+			return fmt.Errorf("the request lacks %s", m)
+		}
+	}
+	return nil
+}
+
+// takenByProviders is what the strictest of them wants of calls and results.
+func takenByProviders(messages []Message) error {
+	owed, answering := map[string]bool{}, false
+	var last Source
+	for i, m := range messages {
+		switch b := m.Block.(type) {
+		case ToolUse:
+			if answering && len(owed) > 0 || owed[b.ID] {
+				return fmt.Errorf("message %d is a call, and others have no result yet", i)
+			}
+			owed[b.ID], answering = true, false
+		case ToolResult:
+			if !owed[b.ID] {
+				return fmt.Errorf("message %d is a result of %s, which is not owed here", i, b.ID)
+			}
+			delete(owed, b.ID)
+			answering, last = true, m.Source
+		case Media:
+			if len(owed) > 0 && (!answering || !m.Source.sameEvent(last)) {
+				return fmt.Errorf("message %d stands between a call and its result", i)
+			}
+		default:
+			if len(owed) > 0 && (answering || m.Role == RoleUser) {
+				return fmt.Errorf("message %d stands between a call and its result", i)
+			}
+		}
+	}
+	if len(owed) > 0 {
+		return fmt.Errorf("%d calls have no result", len(owed))
 	}
 	return nil
 }
@@ -457,7 +550,7 @@ func walkKey(s *AgentState) string {
 
 func appendOpen(b []byte, c Call) []byte {
 	b = append(append(append(b, c.Tool...), c.Input...), c.Claim...)
-	b = append(b, byte('0'+c.Executions), byte('0'+c.Asks))
+	b = append(b, byte('0'+c.Executions), byte('0'+c.Asks), byte('0'+c.Inference))
 	if c.Wait != nil {
 		b = append(b, c.Wait.For...)
 	}

@@ -70,6 +70,44 @@ func TextOutcomeExpired() string {
 	return "The outcome of this call is unknown: it was interrupted, and nobody could say in time whether it took effect."
 }
 
+// textSkipped tells the model that a call was left out because the one before it has to wait.
+func textSkipped(tool string) string {
+	return "Skipped: a call before this one of " + tool + " is paused, and calls run in order here. It was not carried out. " +
+		"Call it again if it is still wanted."
+}
+
+// textPlaceholder stands in requests for the result of a call that is open.
+func textPlaceholder(c Call) string {
+	var state string
+	switch {
+	case c.Status == StatusResuming:
+		state = "approved and paused, and runs once the other requests have been answered"
+	case c.Wait != nil && c.Wait.For == ForOutcome:
+		state = "paused: it was interrupted, and somebody has to say whether it took effect"
+	case c.Wait != nil && c.Wait.For != ForApproval:
+		state = "awaiting its answer, paused"
+	default:
+		state = "awaiting approval, paused: it was not carried out yet"
+	}
+	return "This call is " + state + ". Its result will stand here as soon as there is one. Do not repeat the call; " +
+		"go on with what does not depend on it, or say what is still open."
+}
+
+// textLate names, behind the conversation, the calls whose results have just taken the place of placeholders farther up.
+func textLate(messages []Message, calls []string) string {
+	tools := map[string]string{}
+	for _, m := range messages {
+		if u, ok := m.Block.(ToolUse); ok {
+			tools[u.ID] = u.Name
+		}
+	}
+	names := make([]string, len(calls))
+	for i, id := range calls {
+		names[i] = tools[id] + " (" + id + ")"
+	}
+	return "Calls of yours from before now have their results, which stand above with the calls: " + strings.Join(names, ", ") + ". Go on from there."
+}
+
 // TextTimeout tells the model that a tool which may be repeated ran out of time.
 func TextTimeout(tool string) string {
 	return tool + " ran out of time."

@@ -124,10 +124,11 @@ func (r *round) after(p *plan) Route {
 func (r *round) commitPlan(ctx context.Context, p *plan) error {
 	d := p.draft
 	idle := len(p.launch) == 0 && r.flight.running() == 0
-	if p.results && !moving(&d.State) {
+	next := agent.Next(r.def, &d.State).Kind
+	if next != agent.ActTools && (p.results || p.suspends && d.State.RoundRan()) {
 		d.Mark(agent.CheckpointToolResults)
 	}
-	if idle && agent.Next(r.def, &d.State).Kind == agent.ActWait {
+	if idle && next == agent.ActWait {
 		if err := park(d); err != nil {
 			return err
 		}
@@ -140,16 +141,6 @@ func (r *round) commitPlan(ctx context.Context, p *plan) error {
 	r.loaded = &store.Loaded{State: d.Committed()}
 	r.inv.Woken = 0
 	return nil
-}
-
-// moving reports whether a call of the round is still to be run or running.
-func moving(s *agent.AgentState) bool {
-	for _, c := range s.Live {
-		if c.Status == agent.StatusNew || c.Status == agent.StatusRunning || c.Status == agent.StatusResuming {
-			return true
-		}
-	}
-	return false
 }
 
 // await returns when something has finished, having given its neighbours a moment; or when it is time to drain.

@@ -113,6 +113,10 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		p.launch = append(p.launch, c)
 		return nil
 	}
+	if skip, ok := agent.Skip(r.def, &p.draft.State, c); ok {
+		p.results = true
+		return p.draft.Add(skip)
+	}
 	g := agent.GateCall(r.def, &p.draft.State, c, r.Valid, p.draft.Entry.Time)
 	if g.Run && r.doubt && c.Grant != nil && !c.Grant.Consumed {
 		live, err := approval.Live(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)

@@ -139,11 +139,15 @@ func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loa
 	}
 	d.Mark(agent.CheckpointAssistantTurn)
 	t := &turn{before: l.State, draft: d}
-	if next := agent.Next(def, &d.State); next.Kind == agent.ActEnd {
+	switch next := agent.Next(def, &d.State); next.Kind {
+	case agent.ActEnd:
 		t.open = d.Clone()
 		return t, end(d, next.End)
+	case agent.ActWait: // the last word while calls are open ends nothing
+		return t, park(d)
+	default:
+		return t, nil
 	}
-	return t, nil
 }
 
 // end adds the run's end to the draft.
