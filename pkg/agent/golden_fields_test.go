@@ -41,6 +41,7 @@ const (
 	goldenAll     = "testdata/journal-v1-fields"
 	goldenAllFork = "testdata/journal-v1-fields-fork"
 	goldenRefused = "testdata/journal-v1-refused" // with a snapshot while the newest reply is refused
+	goldenContext = "testdata/journal-v1-context" // with a context that was built
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -53,11 +54,12 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 	if *update {
 		addGolden(t, goldenAllFork, Seed(past), goldenFieldsFork())
 		addGolden(t, goldenRefused, AgentState{}, goldenRefusedRun())
+		addGolden(t, goldenContext, AgentState{}, goldenContextRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
 		form int
-	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused}} {
+	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused}, goldenContext: {AgentState{}, snapshotVersion}} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
 		requireGoldenState(t, name, whole)
@@ -159,6 +161,22 @@ func goldenRefusedRun() [][]Event {
 		{reply(1, "ten", refused("No JSON."))},
 		{Evicted{Total: 1, Summary: "Somebody asked."}, reply(2, "11", refused("Still none."))},
 		{reply(3, `{"total":10}`, nil), Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`{"total":10}`)}},
+	}
+}
+
+// goldenContextRun begins with what a builder made of its data; its system texts are kept in the journal and in a blob, and a call is left
+// out of its first round.
+func goldenContextRun() [][]Event {
+	seen := BuiltMessage{Role: RoleUser, Content: UserBlock{Media{Name: "scan", MediaType: "image/png", Data: "iVBORw=="}}, Seen: 2}
+	built := ContextBuilt{Messages: []BuiltMessage{{Role: RoleUser, Content: UserBlock{Text{"Order 7."}}}, seen, {Role: RoleAssistant, Content: UserBlock{Text{"Yes?"}}}}}
+	look := []RepliedCall{{ID: "c1", Name: "look", Effect: EffectRead, Input: json.RawMessage(`{}`)}}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Input: json.RawMessage(`{"order":7}`)}},
+		{built, Replied{Inference: 1, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, System: "s1", SystemText: "You <see> order 7.", Calls: look, Dropped: "Left out: wire."}},
+		{CallFinished{Call: "c1", Ran: true, Content: "there"}},
+		{Evicted{Total: 2, Summary: "An order."}, Replied{Inference: 2, Model: "m", Requests: 1, Usage: Usage{Input: 20, Output: 2}, Units: 22, Text: "There."}},
+		{InputReceived{Slot: 1, ID: "m", Blocks: []UserBlock{{Text{"And?"}}}}},
+		{Evicted{Total: 3, Summary: "An order."}, Replied{Inference: 3, Model: "m", Requests: 1, Usage: Usage{Input: 20, Output: 2}, Units: 22, System: "s2", SystemBlob: true, Text: "Done."}},
 	}
 }
 

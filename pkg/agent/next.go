@@ -41,7 +41,7 @@ func Next(d *Definition, s *AgentState) Action {
 		return Action{Kind: ActTools, Calls: calls}
 	}
 	waits := len(s.Waits()) > 0
-	if !waits && s.Unseen == 0 && !s.Correction.owed() && s.Prior+s.Inferences > 0 {
+	if !waits && s.Unseen == 0 && !s.Unsaid && !s.Correction.owed() && s.Prior+s.Inferences > 0 {
 		return Action{Kind: ActEnd, End: naturalEnd(d, s)}
 	}
 	if s.Entries-s.OwnedSince >= entriesPerExecution {

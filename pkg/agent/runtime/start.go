@@ -154,6 +154,9 @@ func (r Start) first(run, owner string) (agent.RunStarted, error) {
 		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions,
 	}
 	e.BodyDigest, err = bodyDigest(e, r.Continues)
+	if r.Agent.Builder != "" && len(r.Message) == 0 { // what the data comes to is the builder's to say
+		e.Messages = nil
+	}
 	return e, err
 }
 
