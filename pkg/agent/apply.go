@@ -92,6 +92,8 @@ func (s *AgentState) apply(e Event) error {
 		return s.handedOver(e)
 	case Finished:
 		return s.finished(e)
+	case ContextBuilt:
+		return s.contextBuilt(e)
 	default:
 		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
 	}
@@ -114,6 +116,10 @@ func (s *AgentState) afterEnd(e Event) error {
 		}
 	case HandedOver:
 		if e.Owner == s.Owner {
+			return nil
+		}
+	case ContextBuilt:
+		if s.Built {
 			return nil
 		}
 	}
@@ -148,6 +154,7 @@ func (s AgentState) started(e RunStarted) (AgentState, error) {
 		Subject: e.Subject, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest, Trace: e.Trace,
 		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq,
 		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, Wait: e.Wait, Resume: e.Resume, head: s.head,
+		Unsaid: e.Input != nil && len(e.Messages) == 0,
 	}
 	if err := n.inherit(s.past); err != nil {
 		return s, err
@@ -216,7 +223,7 @@ func (s *AgentState) awake(event string) error {
 // say appends one message that has been seen so often already.
 func (s *AgentState) say(r Role, b Block, seen int64, from Source) {
 	s.Messages = s.Messages.Append(Message{Role: r, Block: b, Base: seen - s.Inferences, Source: from})
-	if r == RoleUser {
+	if r == RoleUser && seen == 0 {
 		s.Unseen++
 	}
 	if inBlob(b) {
@@ -272,7 +279,7 @@ func (s *AgentState) replied(e Replied) error {
 	s.ExecutionUnits += e.Units
 	s.Unseen = 0
 	if e.System != "" {
-		s.System = e.System
+		s.System, s.SystemText, s.SystemBlob = e.System, e.SystemText, e.SystemBlob
 	}
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {
@@ -306,6 +313,10 @@ func (s *AgentState) askedFor(e Replied) error {
 			return err
 		}
 		s.Live = append(s.Live, c)
+	}
+	if e.Dropped != "" {
+		turn, _ := e.turn()
+		s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], queued{Text{Text: e.Dropped}, s.source(len(turn))})
 	}
 	return nil
 }
@@ -438,7 +449,7 @@ func (s *AgentState) nothingOwed() error {
 	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
 		return &ApplyError{Event: "finished", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
 	}
-	if s.Unseen > 0 {
+	if s.Unseen > 0 || s.Unsaid {
 		return &ApplyError{Event: "finished", Problem: "the model has not seen everything that was said"}
 	}
 	if s.Correction != nil {

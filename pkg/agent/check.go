@@ -99,8 +99,8 @@ func (c *checker) form(ok bool, path, got, want string) {
 func (c *checker) definition(d *Definition) {
 	c.form(ValidAgentName(d.Name), "name", d.Name, agentNameForm)
 	oneOf(c, "preset", d.Preset, PresetCountersign, PresetArvo, PresetRunner, PresetTirea)
-	c.that(d.System != "", "system", "got nothing, want the agent's instructions")
-	if err := CheckSystem(d.System); err != nil {
+	c.that(d.System != "" || d.Builder != "", "system", "got nothing, want the agent's instructions, or a builder")
+	if err := CheckSystem(d.System, d.SystemPrompt); err != nil {
 		c.add("system", err.Error())
 	}
 	c.modelSettings("model", d.Model)
@@ -119,6 +119,8 @@ func (c *checker) definition(d *Definition) {
 	oneOf(c, "corrections", cmp.Or(d.Corrections, CorrectionsPersist), CorrectionsPersist, CorrectionsEphemeral)
 	oneOf(c, "systemPrompt", cmp.Or(d.SystemPrompt, SystemOnce), SystemOnce, SystemEveryInference)
 	oneOf(c, "dropped", cmp.Or(d.Dropped, DroppedSilent), DroppedSilent, DroppedNotify)
+	oneOf(c, "cutText", cmp.Or(d.CutText, CutTextPlain), CutTextPlain, CutTextNotice)
+	c.form(d.Builder == "" || validToolName(d.Builder), "builder", d.Builder, "dotted parts of letters, digits, _ and -")
 }
 
 // output takes "" for text, which is what older definitions mean that do not say.

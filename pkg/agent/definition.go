@@ -11,7 +11,7 @@ type Definition struct {
 	Name            string        `json:"name"` // ^[a-z][a-z0-9-]{0,39}$
 	Version         string        `json:"version,omitempty"`
 	Preset          Preset        `json:"preset"`
-	System          string        `json:"system"` // text/template, see RenderSystem
+	System          string        `json:"system"` // text/template, see RenderSystem; may be empty with a Builder
 	Model           ModelSpec     `json:"model"`
 	Tools           []ToolSpec    `json:"tools,omitempty"` // in order of definition
 	Permission      Permission    `json:"permission"`
@@ -30,6 +30,9 @@ type Definition struct {
 	SystemPrompt SystemPrompt `json:"systemPrompt,omitempty"`
 	Dropped      Dropped      `json:"dropped,omitempty"`
 	Context      Context      `json:"context,omitzero"`
+
+	Builder string  `json:"builder,omitempty"` // the code that builds the system text and the first messages, by name; "" = none
+	CutText CutText `json:"cutText,omitempty"`
 }
 
 // Preset names a bundle of policies.
@@ -59,6 +62,16 @@ type Dropped string
 const (
 	DroppedSilent Dropped = "silent"
 	DroppedNotify Dropped = "notify"
+)
+
+// CutText says what becomes of a text reply that its provider cut short, at the length limit or by its content filter.
+type CutText string
+
+// Leave it as it came, or say behind it what happened, for good (seed 000). "" = plain. Outputs of format json are left as they came: a
+// word behind one would spoil a value that is whole.
+const (
+	CutTextPlain  CutText = "plain"
+	CutTextNotice CutText = "notice"
 )
 
 // Context says how much of the conversation a request holds. The zero value: all of it, media too.
@@ -271,6 +284,14 @@ func (d *Definition) Tool(original string) (ToolSpec, bool) {
 		}
 	}
 	return ToolSpec{}, false
+}
+
+// OriginalName is the original of a model-facing name; of one that no tool has, the name itself.
+func (d *Definition) OriginalName(model string) string {
+	if t, ok := d.ToolByModelName(model); ok {
+		return t.Name
+	}
+	return model
 }
 
 // ToolByModelName finds a tool by the name the model uses.

@@ -89,6 +89,9 @@ func (w *world) start() RunStarted {
 		Messages: []UserBlock{{Text{"Do it."}}}, MaxInteractions: w.def.Limits.Interactions,
 	}
 	e.Wait, e.Resume = w.def.OpenRounds()
+	if w.def.Builder != "" {
+		e.Input, e.Messages = json.RawMessage(`{"do":"it"}`), nil
+	}
 	return e
 }
 
@@ -238,7 +241,26 @@ func (w *world) owed(s *AgentState) []step {
 	}
 }
 
+// inferred is what may come of an inference, behind what a context builder gave for it.
 func (w *world) inferred(s *AgentState) []step {
+	if !NeedsBuilder(&w.def, s) {
+		return w.answeredBy(s)
+	}
+	var steps []step
+	for _, given := range [][]BuiltMessage{nil, {{Content: UserBlock{Media{Name: "m", MediaType: "image/png", Blob: strings.Repeat("ab", 32)}}, Seen: 1}, {Role: RoleAssistant, Content: UserBlock{Text{"Yes?"}}}}} {
+		built, err := Built(s, given)
+		if err != nil {
+			panic(err)
+		}
+		for _, st := range w.answeredBy(s) {
+			st.events = append([]Event{built}, st.events...)
+			steps = append(steps, st)
+		}
+	}
+	return steps
+}
+
+func (w *world) answeredBy(s *AgentState) []step {
 	reply := func(r Reply) Replied {
 		r.Model, r.Usage = "m", Usage{Input: 5, Output: 1}
 		return Judge(&w.def, PlanReply(&w.def, s, r, 1, ""), worldFits)
@@ -380,6 +402,8 @@ func smallWorlds() []world {
 		{name: "three calls in one reply", def: worldDefinition(), replies: [][]ReplyCall{ask("wire", "look", "pay_now")}, maxCalls: 3, writers: one},
 		{name: "two that wait", def: worldDefinition(answered), replies: [][]ReplyCall{ask("wire", "peek")}, maxCalls: 2, writers: one},
 		{name: "two rounds", def: worldDefinition(), replies: [][]ReplyCall{ask("look"), ask("pay_now"), ask("drop"), ask(`look {"bad":1}`), ask("ghost")}, maxCalls: 2, writers: one, inputs: 1},
+		{name: "a context that is built", def: worldDefinition(func(d *Definition) { d.Builder = "b" }), replies: [][]ReplyCall{ask("look")}, maxCalls: 1, writers: one, inputs: 1},
+		{name: "calls that are left out", def: worldDefinition(func(d *Definition) { d.Batch, d.Dropped = BatchFirst, DroppedNotify }), replies: [][]ReplyCall{ask("wire", "look"), ask("look", "wire")}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "one after the other", def: worldDefinition(sequential), replies: [][]ReplyCall{ask("wire", "pay_now"), ask("look", "wire")}, maxCalls: 2, writers: one, plugins: true},
 	}...)
 }

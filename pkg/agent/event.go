@@ -111,7 +111,13 @@ type Replied struct {
 	Stop      string        `json:"stop,omitempty"`
 	System    string        `json:"system,omitempty"` // digest of the system prompt, the first time and when it changed
 
+	// A text that was built once and that its definition alone does not give: here, or in the blob of its digest.
+	SystemText string `json:"systemText,omitempty"`
+	SystemBlob bool   `json:"systemBlob,omitempty"`
+
 	Reasoning []RepliedReasoning `json:"reasoning,omitempty"` // in order
+
+	Dropped string `json:"dropped,omitempty"` // what the model is told of calls that its batch mode left out, behind the round; "" = nothing
 
 	Summary    bool        `json:"summary,omitempty"`    // the forced summary: it has no calls and is no interaction
 	Static     string      `json:"static,omitempty"`     // said behind a summary that the model left empty; no model wrote it
@@ -218,6 +224,20 @@ type Finished struct {
 	History bool `json:"history,omitempty"` // who reads the output reads the conversation with it
 }
 
+// ContextBuilt is what a context builder gave a run to begin with. It stands before anything that was said to the run itself and behind
+// what the run continues. It is committed with what comes of the run's first inference.
+type ContextBuilt struct {
+	Messages []BuiltMessage `json:"msgs,omitempty"`
+}
+
+// BuiltMessage is one block of a conversation as a context builder gives it. The zero value is not valid.
+type BuiltMessage struct {
+	Role    Role      `json:"role"`
+	Content UserBlock `json:"content"`
+	Seen    int64     `json:"seen,omitempty"` // its seenCount before the run's first inference, at least 0
+}
+
+func (ContextBuilt) event()  {}
 func (RunStarted) event()    {}
 func (InputReceived) event() {}
 func (Decided) event()       {}

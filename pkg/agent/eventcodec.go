@@ -24,6 +24,7 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"parked":         decodeEvent[Parked],
 	"handed_over":    decodeEvent[HandedOver],
 	"finished":       decodeEvent[Finished],
+	"context_built":  decodeEvent[ContextBuilt],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -69,6 +70,8 @@ func EventType(e Event) string {
 		return "handed_over"
 	case Finished:
 		return "finished"
+	case ContextBuilt:
+		return "context_built"
 	default:
 		return fmt.Sprintf("%T", e)
 	}

@@ -104,6 +104,7 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 			place := pick(how+i, 0, 0, 1, 4, 5)
 			e.Reasoning = append(e.Reasoning, RepliedReasoning{Text: "t", AfterText: place, AfterCalls: pick(about+i, 0, 0, 1, 4)})
 		}
+		e.Dropped = pick(about>>5, "", "", "left out")
 		e.Summary, e.Static = how>>6 == 1, pick(how>>4, "", "", "static")
 		e.Correction = pick(how>>5, nil, nil, nil, nil, nil, &Correction{Lifecycle: LifecycleOutputError, Text: "no"},
 			&Correction{Lifecycle: LifecycleOutputError, Text: "no", Ephemeral: true}, &Correction{Text: "no"})
@@ -142,6 +143,13 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 			return Finished{Reason: ReasonNaturalEnd}
 		}
 		return pick(how, CancelRun("user:ana", "n"), Fail(CodeInternal, "x"), Finished{Reason: ReasonError})
+	},
+	func(_ *AgentState, about, how byte) Event {
+		e := ContextBuilt{}
+		for i := range about % 3 {
+			e.Messages = append(e.Messages, BuiltMessage{Role: pick(how+i, RoleUser, RoleAssistant, ""), Content: UserBlock{pick[Block](about>>2, Text{"x"}, Media{Name: "x"}, ToolResult{ID: "a"})}, Seen: int64(how>>4&3) - 1})
+		}
+		return e
 	},
 }
 

@@ -30,7 +30,7 @@ func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Ti
 	if !known {
 		return refuse(c, WhyUnknownTool, textUnknownTool(c.Name, d), dec)
 	}
-	if err := valid(t, c.Input); err != nil {
+	if err := ValidArguments(valid, t, c.Input); err != nil {
 		return refuse(c, WhyInvalidArguments, textInvalidArguments(c.Name, err), dec)
 	}
 	if c.Grant != nil {

@@ -43,6 +43,7 @@ const (
 	goldenRefused = "testdata/journal-v1-refused" // with a snapshot while the newest reply is refused
 	goldenState   = "testdata/journal-v1-state"   // whose tools share a state, with snapshots in a sequential and in a parallel round
 	goldenRounds  = "testdata/journal-v1-rounds"  // with a snapshot while calls of two rounds are open
+	goldenContext = "testdata/journal-v1-context" // with a context that was built
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -57,13 +58,14 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenRefused, AgentState{}, goldenRefusedRun())
 		addGolden(t, goldenState, AgentState{}, goldenStateRun())
 		addGolden(t, goldenRounds, AgentState{}, goldenOpenRounds())
+		addGolden(t, goldenContext, AgentState{}, goldenContextRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
 		form int
 	}{
 		goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused},
-		goldenState: {AgentState{}, snapshotVersionTools}, goldenRounds: {AgentState{}, snapshotVersionTools},
+		goldenState: {AgentState{}, snapshotVersionTools}, goldenRounds: {AgentState{}, snapshotVersionTools}, goldenContext: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -229,6 +231,22 @@ func goldenOpenRounds() [][]Event {
 		{Resumed{}, Decided{Slot: 3, Call: "c3", Approval: "ac3", Action: ActionDeny, By: "user:ana", Text: "Denied."}, approve(4, "c4"), CallClaimed{Call: "c1"}, CallClaimed{Call: "c4"}},
 		{CallFinished{Call: "c4", Content: "paid"}, CallFinished{Call: "c1", Content: "paid, too"}},
 		{reply(5, "Done."), Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)}},
+	}
+}
+
+// goldenContextRun begins with what a builder made of its data; its system texts are kept in the journal and in a blob, and a call is left
+// out of its first round.
+func goldenContextRun() [][]Event {
+	seen := BuiltMessage{Role: RoleUser, Content: UserBlock{Media{Name: "scan", MediaType: "image/png", Data: "iVBORw=="}}, Seen: 2}
+	built := ContextBuilt{Messages: []BuiltMessage{{Role: RoleUser, Content: UserBlock{Text{"Order 7."}}}, seen, {Role: RoleAssistant, Content: UserBlock{Text{"Yes?"}}}}}
+	look := []RepliedCall{{ID: "c1", Name: "look", Effect: EffectRead, Input: json.RawMessage(`{}`)}}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Input: json.RawMessage(`{"order":7}`)}},
+		{built, Replied{Inference: 1, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, System: "s1", SystemText: "You <see> order 7.", Calls: look, Dropped: "Left out: wire."}},
+		{CallFinished{Call: "c1", Ran: true, Content: "there"}},
+		{Evicted{Total: 2, Summary: "An order."}, Replied{Inference: 2, Model: "m", Requests: 1, Usage: Usage{Input: 20, Output: 2}, Units: 22, Text: "There."}},
+		{InputReceived{Slot: 1, ID: "m", Blocks: []UserBlock{{Text{"And?"}}}}},
+		{Evicted{Total: 3, Summary: "An order."}, Replied{Inference: 3, Model: "m", Requests: 1, Usage: Usage{Input: 20, Output: 2}, Units: 22, System: "s2", SystemBlob: true, Text: "Done."}},
 	}
 }
 

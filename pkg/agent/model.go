@@ -54,7 +54,7 @@ type Reply struct {
 	Model      string // the id of the model that answered
 	Text       string
 	Calls      []ReplyCall
-	StopReason string // the provider's word, for the record; never decides anything
+	StopReason string // the provider's word, for the record; decides nothing but whether a text is said to be cut (CutText)
 	Usage      Usage
 	Reasoning  []ReplyReasoning // in order; never part of Text
 }

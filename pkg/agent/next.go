@@ -42,7 +42,7 @@ func Next(d *Definition, s *AgentState) Action {
 	if end, conflict := stateEnd(s); conflict {
 		return Action{Kind: ActEnd, End: end}
 	}
-	waits, owed := len(s.Waits()) > 0, s.Unseen > 0 || s.Correction.owed() || s.Prior+s.Inferences == 0
+	waits, owed := len(s.Waits()) > 0, s.Unseen > 0 || s.Unsaid || s.Correction.owed() || s.Prior+s.Inferences == 0
 	if !waits && !owed {
 		return Action{Kind: ActEnd, End: naturalEnd(d, s)}
 	}

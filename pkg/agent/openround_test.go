@@ -171,8 +171,7 @@ func TestPlaceholders(t *testing.T) {
 		a := Next(&d, &s)
 		require.Equal(t, ActInfer, a.Kind)
 		require.NoError(t, answered(&d, &s, a))
-		r, _, err := BuildRequest(&d, &s, a)
-		require.NoError(t, err)
+		r, _ := BuildRequest(&d, &s, a, "")
 		return r
 	}
 	r := build()

@@ -73,8 +73,7 @@ func TestNextCorrects(t *testing.T) {
 		heard := commit(t, s, "w1", said(1, "And?"))
 		require.Equal(t, want, Next(&d, &heard), mode)
 
-		r, _, err := BuildRequest(&d, &s, want)
-		require.NoError(t, err)
+		r, _ := BuildRequest(&d, &s, want, "")
 		require.Equal(t, OutputFormat{JSON: true, Schema: d.Output.Schema, Name: "small"}, r.Output)
 		last := r.Messages[len(r.Messages)-1]
 		require.Equal(t, RoleUser, last.Role)
@@ -94,8 +93,7 @@ func TestNextSumsUp(t *testing.T) {
 	s := started(t, called(1, "r"), ran("r", "1"), called(2, "r2"), ran("r2", "2"))
 	a := Next(&d, &s)
 	require.Equal(t, Action{Kind: ActInfer, Lifecycle: LifecycleSummary, Exhausted: true}, a)
-	r, _, err := BuildRequest(&d, &s, a)
-	require.NoError(t, err)
+	r, _ := BuildRequest(&d, &s, a, "")
 	require.Empty(t, r.Tools)
 	require.Equal(t, Text{Text: textSummarise}, r.Messages[len(r.Messages)-1].Block)
 	require.Len(t, r.Messages, s.Messages.Len()+1)

@@ -39,6 +39,7 @@ func countersignDefaults() Definition {
 		SystemPrompt:    SystemOnce,
 		Dropped:         DroppedSilent,
 		Context:         Context{Mask: true},
+		CutText:         CutTextPlain,
 	}
 }
 
@@ -60,6 +61,7 @@ func arvoDefaults() Definition {
 		SystemPrompt:    SystemOnce,
 		Dropped:         DroppedSilent,
 		Context:         Context{Mask: true},
+		CutText:         CutTextNotice,
 	}
 }
 
@@ -71,6 +73,7 @@ func runnerDefaults() Definition {
 	d.Limits.Grace = 2
 	d.SystemPrompt = SystemEveryInference
 	d.Context = Context{}
+	d.CutText = CutTextPlain
 	return d
 }
 
@@ -91,6 +94,7 @@ func tireaDefaults() Definition {
 		Corrections:     CorrectionsPersist,
 		SystemPrompt:    SystemEveryInference,
 		Dropped:         DroppedSilent,
+		CutText:         CutTextPlain,
 	}
 }
 
@@ -126,6 +130,7 @@ func (d Definition) Resolve() (Definition, error) {
 	d.SystemPrompt = cmp.Or(d.SystemPrompt, p.SystemPrompt)
 	d.Dropped = cmp.Or(d.Dropped, p.Dropped)
 	d.Context = cmp.Or(d.Context, p.Context)
+	d.CutText = cmp.Or(d.CutText, p.CutText)
 	d.Tools = resolveTools(d.Tools)
 	return d, nil
 }

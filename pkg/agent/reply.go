@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,6 +22,9 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 	e := Replied{
 		Inference: s.Inferences + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output,
 		Text: validText(r.Text), Stop: r.StopReason, System: systemDigest, Summary: summary,
+	}
+	if len(r.Calls) == 0 {
+		e.Text += cutNotice(d, e.Text, r.StopReason)
 	}
 	if summary && e.Text == "" && d.Output.Format != OutputJSON {
 		e.Static = textNoSummary
@@ -45,8 +49,41 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 		e.Calls = append(e.Calls, plannedCall(d, id, c))
 	}
 	e.Sequential = len(e.Calls) > 0 && d.Executor == ExecutorSequential
+	e.Dropped = droppedNotice(d, r.Calls, kept)
 	e.Reasoning = plannedReasoning(r.Reasoning, e.Text, kept)
 	return e
+}
+
+// droppedNotice is what the model is told of the calls that are not kept, "" where it is told nothing.
+func droppedNotice(d *Definition, calls []ReplyCall, kept []int) string {
+	if d.Dropped != DroppedNotify || len(kept) == len(calls) {
+		return ""
+	}
+	var left []ReplyCall
+	for i, c := range calls {
+		if !slices.Contains(kept, i) {
+			left = append(left, c)
+		}
+	}
+	return textDropped(left)
+}
+
+// cutNotice stands behind a text that its provider cut short (seed 000), "" behind any other. The words are those of providers.
+func cutNotice(d *Definition, text, stop string) string {
+	if d.CutText != CutTextNotice || d.Output.Format == OutputJSON {
+		return ""
+	}
+	notice := ""
+	switch stop {
+	case "length", "max_tokens":
+		notice = textTruncated
+	case "content_filter", "content_filtered", "guardrail_intervened":
+		notice = textBlocked
+	}
+	if notice != "" && text != "" {
+		return "\n\n" + notice
+	}
+	return notice
 }
 
 // minted reports whether the id is one that only this inference makes.
@@ -58,9 +95,9 @@ func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {
 	p := RepliedCall{ID: id, Name: validText(c.Name), Input: safeInput(c.Input)}
 	if t, ok := d.ToolByModelName(c.Name); ok {
 		p.Effect = t.Effect
-		if t.Name != c.Name {
-			p.Tool = t.Name
-		}
+	}
+	if original := d.OriginalName(c.Name); original != c.Name {
+		p.Tool = original
 	}
 	return p
 }

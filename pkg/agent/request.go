@@ -1,33 +1,28 @@
 package agent
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-)
-
-// BuildRequest is what the model is asked for action a, which Next gave for s. systemDigest is the system prompt's digest,
+// BuildRequest is what the model is asked for action a, which Next gave for s, under a system text. systemDigest is that text's digest,
 // empty where the newest inference had the same.
-func BuildRequest(d *Definition, s *AgentState, a Action) (r Request, systemDigest string, err error) {
-	system, err := RenderSystem(*d, systemData(s))
-	if err != nil {
-		return Request{}, "", err
-	}
-	sum := sha256.Sum256([]byte(system))
-	if systemDigest = hex.EncodeToString(sum[:]); systemDigest == s.System {
+func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Request, systemDigest string) {
+	if systemDigest = SystemDigest(system); systemDigest == s.System {
 		systemDigest = ""
 	}
 	return Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: system,
-		Messages: requested(s, a), Inferences: s.Inferences, Tools: offered(d, a), Lifecycle: a.Lifecycle,
+		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: offered(d, a), Lifecycle: a.Lifecycle,
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name), Late: s.late(),
-	}, systemDigest, nil
+	}, systemDigest
 }
 
-// requested is the conversation, and behind it what this request alone says: an ephemeral correction, the order to summarise.
-func requested(s *AgentState, a Action) []Message {
+// requested is the conversation as the request holds it: each call's result with it, through every transform, and behind it what this
+// request alone says, an ephemeral correction or the order to summarise.
+func requested(d *Definition, s *AgentState, a Action) []Message {
 	messages := s.paired()
+	for _, t := range transforms {
+		messages = t(d, s, messages)
+	}
 	once := func(text string) {
-		messages = append(messages, Message{Role: RoleUser, Block: Text{Text: text}, Base: -s.Inferences}) // never in place: paired has no room
+		said := Message{Role: RoleUser, Block: Text{Text: text}, Base: -s.Inferences}
+		messages = append(messages[:len(messages):len(messages)], said) // never in place
 	}
 	if c := s.Correction; c.owed() && c.Ephemeral {
 		once(c.Text)
@@ -38,12 +33,46 @@ func requested(s *AgentState, a Action) []Message {
 	return messages
 }
 
-// offered are the tools of the request: none once the model is only to sum up.
+// transform makes of a request's messages those that it holds instead. It changes no message in place and no seenCount: what it leaves
+// out or shortens is in the call all the same.
+type transform func(d *Definition, s *AgentState, messages []Message) []Message
+
+// transforms in their order (semantics 6, row 13).
+var transforms = []transform{maskMedia}
+
+// maskMedia puts a text in the place of media that an inference has carried, so that each is shown to one successful call. A call that
+// failed has carried nothing.
+func maskMedia(d *Definition, s *AgentState, messages []Message) []Message {
+	if !d.Context.Mask {
+		return messages
+	}
+	var out []Message
+	for i, m := range messages {
+		media, ok := m.Block.(Media)
+		if !ok || m.Seen(s.Inferences) == 0 {
+			continue
+		}
+		if out == nil {
+			out = append([]Message(nil), messages...)
+		}
+		out[i].Block = Text{Text: textMediaSeen(media)}
+	}
+	if out == nil {
+		return messages
+	}
+	return out
+}
+
+// offered are the tools of the request as the model is told of them: none once it is only to sum up.
 func offered(d *Definition, a Action) []ToolSpec {
 	if a.Lifecycle == LifecycleSummary {
 		return nil
 	}
-	return d.Tools
+	tools := make([]ToolSpec, len(d.Tools))
+	for i, t := range d.Tools {
+		tools[i] = t.ModelFacing()
+	}
+	return tools
 }
 
 // WithNotices is the request as a provider's adapter sends it: with what the flags of the canonical one mean to a model. That the quota
@@ -75,12 +104,4 @@ func paragraphs(first, second string) string {
 		return second
 	}
 	return first + "\n\n" + second
-}
-
-// systemData is the same at every inference: the text is built once, so it shows the quota as it is at the start.
-func systemData(s *AgentState) SystemData {
-	return SystemData{
-		Date: s.StartedAt.UTC().Format("2006-01-02"), Run: s.Run, Input: s.Input,
-		Interactions: Interactions{Max: s.Interactions.Max},
-	}
 }

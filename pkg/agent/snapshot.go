@@ -43,6 +43,10 @@ type snapshotForm struct {
 
 	Shared  json.RawMessage `json:"state,omitempty"`
 	Patches []CallPatch     `json:"patches,omitempty"`
+
+	SystemText string `json:"systemText,omitempty"`
+	SystemBlob bool   `json:"systemBlob,omitempty"`
+	Built      bool   `json:"built,omitempty"`
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -98,7 +102,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
-		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches,
+		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built,
 	}
 	switch {
 	case s.hasToolFacts():
@@ -171,6 +175,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
 		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches, Wait: b.Wait, Resume: b.Resume,
+		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
@@ -225,6 +230,11 @@ func bodyIn(e Event, part int) (Block, bool) {
 		return userPart(e.Blocks, part)
 	case Replied:
 		return e.part(part)
+	case ContextBuilt:
+		if part >= len(e.Messages) {
+			return nil, false
+		}
+		return e.Messages[part].Content.Block, true
 	case CallFinished:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case LateResult:
@@ -260,5 +270,5 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
-	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0
+	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built
 }

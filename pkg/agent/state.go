@@ -46,6 +46,10 @@ type AgentState struct {
 	Unseen         int         // user messages that no inference has carried yet
 	Correction     *Correction // of the newest reply; nil = none. Never written in place
 	System         string      // digest of the system prompt the newest inference had
+	SystemText     string      // that prompt, where it was built once and is not in a blob nor the definition's own words
+	SystemBlob     bool        // it is the blob of its digest
+	Built          bool        // a context builder has given its messages
+	Unsaid         bool        // the run began with data that no message holds yet: a builder is to make them
 	BlobMessages   int         // live messages whose body is in a blob
 
 	EvictedMessages int64  // messages that left the conversation, all from its front

@@ -119,6 +119,13 @@ func (k *explorer) failf(n *node, st step, format string, args ...any) {
 func recount(seen []int64, before, after *AgentState, e Event) []int64 {
 	reply, _ := e.(Replied)
 	out := slices.Clone(seen)
+	if built, ok := e.(ContextBuilt); ok && !before.Built { // in front of everything
+		out = nil
+		for _, m := range built.Messages {
+			out = append(out, m.Seen)
+		}
+		return append(out, seen...)
+	}
 	if after.Inferences > before.Inferences {
 		for i := range out {
 			out[i]++
@@ -390,10 +397,7 @@ func answered(d *Definition, s *AgentState, a Action) error {
 	if err != nil {
 		return err
 	}
-	r, _, err := BuildRequest(d, s, a)
-	if err != nil {
-		return err
-	}
+	r, _ := BuildRequest(d, s, a, "")
 	if err := takenByProviders(r.Messages); err != nil {
 		return err
 	}
@@ -489,7 +493,7 @@ func everyEvent(s *AgentState) []Event {
 		CallClaimed{Call: id}, CallFinished{Call: id, Content: "again"}, CallFinished{Call: id, Ran: true, IsError: true},
 		CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch}, CallUnknown{Call: id, Approval: "a9", Expires: worldEpoch},
 		CallCancelled{Call: id, Reason: WhyDenied}, Resumed{}, Parked{Expires: worldEpoch}, HandedOver{Owner: "x"},
-		CancelRun("user:eve", "note"), Fail(CodeInternal, "x"), Finished{Reason: ReasonNaturalEnd},
+		CancelRun("user:eve", "note"), Fail(CodeInternal, "x"), Finished{Reason: ReasonNaturalEnd}, ContextBuilt{},
 	}
 }
 
@@ -527,7 +531,7 @@ func walkKey(s *AgentState) string {
 	b := make([]byte, 0, 512)
 	b = append(append(append(b, s.Status...), s.Reason...), s.Owner...)
 	b = append(b, byte('0'+s.Inferences), byte('0'+s.Unseen), byte('0'+s.Interactions.Current), byte('0'+len(s.Queued)))
-	b = strconv.AppendBool(b, s.Round.Committed)
+	b = strconv.AppendBool(strconv.AppendBool(b, s.Round.Committed), s.Built)
 	if s.Correction != nil {
 		b = append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...)
 	}

@@ -133,6 +133,17 @@ func textMediaTooLarge(m Media, size, most int64) string {
 		mediaName(m), size, most)
 }
 
+// textMediaSeen stands in a request for media that an earlier one has carried (seed 000).
+func textMediaSeen(m Media) string {
+	return fmt.Sprintf("[the media %s was already looked at and is not shown again]", strings.TrimSpace(m.Name+" "+m.MediaType+"@base64"))
+}
+
+// quotedName is a name that a model made up, quoted and bounded.
+func quotedName(name string) string {
+	r := []rune(validText(name))
+	return strconv.Quote(string(r[:min(len(r), 64)]))
+}
+
 func mediaName(m Media) string { return strings.TrimSpace(m.Name + " (" + m.MediaType + ")") }
 
 // TextEdited stands before the result of a call whose arguments a person changed (A8).
@@ -148,6 +159,9 @@ func textCancelled(by, note string) string {
 const (
 	// textNoReply stands for the model's turn where it said nothing and had to.
 	textNoReply = "[no reply]"
+	// textTruncated and textBlocked stand behind a text that its provider cut short.
+	textTruncated = "[The reply was cut off here: it reached the limit of its length.]"
+	textBlocked   = "[The reply was blocked here by the provider's content filter.]"
 	// textJSONOnly asks for JSON where the provider cannot be asked.
 	textJSONOnly = "Give your final answer as one JSON value and nothing else: no text around it and no code fence."
 	// textSummarise is the forced summary's instruction. It stands in that request alone.

@@ -91,8 +91,21 @@ func TestParseEverything(t *testing.T) {
 		Limits: agent.Limits{Interactions: 9, OnLimit: agent.OnLimitStop}, Batch: agent.BatchFirst, Executor: agent.ExecutorSequential,
 		Wait: agent.WaitAnyExternal, Resume: agent.ResumeEach, TextBesideCalls: agent.TextBesideKeep, Early: agent.EarlyRefuse,
 		Output: agent.Output{Format: agent.OutputText}, Corrections: agent.CorrectionsPersist,
-		SystemPrompt: agent.SystemOnce, Dropped: agent.DroppedSilent,
+		SystemPrompt: agent.SystemOnce, Dropped: agent.DroppedSilent, CutText: agent.CutTextNotice,
 	}, d)
+}
+
+func TestParseBuilder(t *testing.T) {
+	const file = "name: a\nmodel: {provider: openai, id: m}\nbuilder: desk.context\ncutText: notice\n"
+	d, err := Parse("agent.yaml", []byte(file), Options{Builders: []string{"desk.context"}})
+	require.NoError(t, err)
+	require.Equal(t, "desk.context", d.Builder)
+	require.Equal(t, agent.CutTextNotice, d.CutText)
+	require.Empty(t, d.System)
+	_, err = Parse("agent.yaml", []byte(file), Options{Builders: []string{"desk.other", "x"}})
+	require.EqualError(t, err, `agent.yaml:3: builder: got "desk.context", want a registered context builder: desk.other, x`)
+	_, err = Parse("agent.yaml", []byte(file), Options{})
+	require.EqualError(t, err, `agent.yaml:3: builder: got "desk.context", want a registered context builder: there is none`)
 }
 
 func TestParseSchemaKeepsDigitsAndOrder(t *testing.T) {

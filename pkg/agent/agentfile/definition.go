@@ -1,7 +1,11 @@
 package agentfile
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/tool/schema"
@@ -28,6 +32,8 @@ func (r *reader) definition(f field) agent.Definition {
 		"systemPrompt":    enum(r, &d.SystemPrompt, []agent.SystemPrompt{agent.SystemOnce, agent.SystemEveryInference}),
 		"dropped":         enum(r, &d.Dropped, []agent.Dropped{agent.DroppedSilent, agent.DroppedNotify}),
 		"context":         r.context(&d.Context),
+		"cutText":         enum(r, &d.CutText, []agent.CutText{agent.CutTextPlain, agent.CutTextNotice}),
+		"builder":         r.builder(&d.Builder),
 		"output":          r.output(&d.Output),
 	})
 	return d
@@ -131,6 +137,17 @@ func (r *reader) permission(d *agent.Definition) read {
 func (r *reader) context(c *agent.Context) read {
 	return func(f field) {
 		r.mapping(f, map[string]read{"mask": r.boolean(&c.Mask)})
+	}
+}
+
+// builder reads the name of code that is there.
+func (r *reader) builder(dst *string) read {
+	return func(f field) {
+		r.text(dst)(f)
+		if *dst == "" || slices.Contains(r.opt.Builders, *dst) {
+			return
+		}
+		r.add(f.path, fmt.Sprintf("got %.64q, want a registered context builder: %s", *dst, cmp.Or(strings.Join(r.opt.Builders, ", "), "there is none")))
 	}
 }
 

@@ -19,7 +19,7 @@ type inert struct {
 
 // inertKeys holds every key of interfaces.md, section 2, that is not read, by path; [] stands for any index.
 //
-// In force is what the runtime does, not what a preset's table promises: no guards, no masking, no window, no truncation.
+// In force is what the runtime does, not what a preset's table promises: no guards, no window, no truncation.
 // Values that only tune a feature which is off (analysis under text: final, xml under dialect: native, the orchestrator's
 // numbers) are in force at their defaults.
 var inertKeys = map[string]inert{

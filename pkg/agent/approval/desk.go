@@ -200,7 +200,7 @@ func (d *Desk) edit(ctx context.Context, a Approval, r Request) (json.RawMessage
 	if dec.Verdict == agent.VerdictAsk && !agent.MayDecide(dec.Approvers, r.By) {
 		return nil, "", fmt.Errorf("edit approval %s as %s: the edited call has other approvers: %w", a.ID, r.By.ID, ErrForbidden)
 	}
-	if err := d.Valid(t, args); err != nil {
+	if err := agent.ValidArguments(d.Valid, t, args); err != nil {
 		return nil, "", &EditError{Problem: err.Error()}
 	}
 	c.Input = args

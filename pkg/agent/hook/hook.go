@@ -10,4 +10,6 @@ package hook
 // reading.
 type Set struct {
 	Version string // of the code, to be recorded; "" = not said
+
+	Builders map[string]Builder // context builders, by the name that agents give them
 }

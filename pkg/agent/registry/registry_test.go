@@ -96,6 +96,10 @@ func TestAddRefuses(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, r.Add(d), "register agent a: output.schema: compile schema: not a valid JSON Schema: at /type")
 	require.Empty(t, r.Agents())
+	d.Output, d.Builder = agent.Output{}, "desk.context"
+	require.EqualError(t, r.Add(d), `register agent a: builder: got "desk.context", want a registered context builder: there is none`)
+	_, err = r.Read(fstest.MapFS{"a/agent.yaml": file("name: a\nbuilder: x\nmodel: {provider: demo, id: m}\n")}, "a/agent.yaml")
+	require.EqualError(t, err, `a/agent.yaml:2: builder: got "x", want a registered context builder: there is none`)
 	_, err = r.Read(fstest.MapFS{}, "gone/agent.yaml")
 	require.ErrorContains(t, err, "gone/agent.yaml")
 }

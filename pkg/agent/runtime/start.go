@@ -155,6 +155,9 @@ func (r Start) first(run, owner string) (agent.RunStarted, error) {
 	}
 	e.Wait, e.Resume = r.Agent.OpenRounds()
 	e.BodyDigest, err = bodyDigest(e, r.Continues)
+	if r.Agent.Builder != "" && len(r.Message) == 0 { // what the data comes to is the builder's to say
+		e.Messages = nil
+	}
 	return e, err
 }
 

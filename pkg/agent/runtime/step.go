@@ -117,9 +117,17 @@ func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loa
 	if err != nil {
 		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, err.Error()))
 	}
-	req, system, err := agent.BuildRequest(def, &d.State, a)
+	system, err := st.buildContext(ctx, def, d, a)
+	var bad *badContext
+	if errors.As(err, &bad) {
+		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, bad.Error()))
+	}
 	if err != nil {
-		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, err.Error()))
+		return nil, err
+	}
+	req, systemDigest := agent.BuildRequest(def, &d.State, a, system)
+	if err := st.storeSystem(ctx, def, &d.State, systemDigest, system); err != nil {
+		return nil, err
 	}
 	if req.Messages, err = st.withBodies(ctx, &d.State, req.Messages); err != nil {
 		return nil, err
@@ -134,7 +142,8 @@ func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loa
 	if err != nil {
 		return nil, fmt.Errorf("ask the model: %w", err)
 	}
-	if err := d.Add(agent.Judge(def, agent.PlanReply(def, &d.State, reply, requests, system), fits)); err != nil {
+	planned := agent.KeepSystem(def, agent.PlanReply(def, &d.State, reply, requests, systemDigest), system)
+	if err := d.Add(agent.Judge(def, planned, fits)); err != nil {
 		return nil, err
 	}
 	d.Mark(agent.CheckpointAssistantTurn)
