@@ -92,6 +92,10 @@ func (s *AgentState) apply(e Event) error {
 		return s.handedOver(e)
 	case Finished:
 		return s.finished(e)
+	case DecisionKept:
+		return s.keep(e)
+	case DecisionDropped:
+		return s.dropped(e)
 	default:
 		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
 	}

@@ -41,6 +41,7 @@ const (
 	goldenAll     = "testdata/journal-v1-fields"
 	goldenAllFork = "testdata/journal-v1-fields-fork"
 	goldenRefused = "testdata/journal-v1-refused" // with a snapshot while the newest reply is refused
+	goldenTickets = "testdata/journal-v1-tickets" // with one while tools ask, are answered, and a decision is kept
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -53,11 +54,13 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 	if *update {
 		addGolden(t, goldenAllFork, Seed(past), goldenFieldsFork())
 		addGolden(t, goldenRefused, AgentState{}, goldenRefusedRun())
+		addGolden(t, goldenTickets, AgentState{}, goldenTicketsRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
 		form int
-	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused}} {
+	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused},
+		goldenTickets: {AgentState{}, snapshotVersionTicket}} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
 		requireGoldenState(t, name, whole)
@@ -159,6 +162,36 @@ func goldenRefusedRun() [][]Event {
 		{reply(1, "ten", refused("No JSON."))},
 		{Evicted{Total: 1, Summary: "Somebody asked."}, reply(2, "11", refused("Still none."))},
 		{reply(3, `{"total":10}`, nil), Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`{"total":10}`)}},
+	}
+}
+
+// goldenTicketsRun is a run whose tools ask for input, under a claim and without one; people answer, decide before they are asked, and in vain.
+func goldenTicketsRun() [][]Event {
+	later := worldEpoch.Add(InputExpiry)
+	whole := &Ticket{
+		ID: "s1", Action: "pick", Message: "Which <day>?", Parameters: json.RawMessage(`{"n":1.0}`), ResponseSchema: json.RawMessage(`{"type":"object"}`), Mode: TicketPass,
+		Pending: Pending{ID: "p1", Name: "Picker", Arguments: json.RawMessage(`{"from":"A & B"}`)},
+	}
+	asks := func(call, approval string, t *Ticket, ran bool) CallSuspended {
+		return CallSuspended{Call: call, Approval: approval, Digest: "d" + call, Expires: later, For: ForInput, Ticket: t, Ran: ran}
+	}
+	call := func(id string, e Effect) RepliedCall {
+		return RepliedCall{ID: id, Name: "rooms_book", Tool: "rooms.book", Effect: e, Input: json.RawMessage(`{"room":"R1"}`)}
+	}
+	reply := Replied{Inference: 2, Model: "m", Requests: 1, Calls: []RepliedCall{call("c1", EffectNonIdempotent), call("c2", EffectRead), call("c3", EffectNonIdempotent)}}
+	kept := DecisionKept{
+		Slot: 3, ID: "k1", Target: "c3", Action: ActionApprove, Result: json.RawMessage(`"on Monday"`), Note: "go", By: "user:ana", Groups: []string{"group:finance"},
+	}
+	answer := Decided{Slot: 2, Call: "c1", Approval: "a1", Action: ActionApprove, By: "user:ana", Digest: "dc1e", Result: json.RawMessage(`{"room":"R2"}`), Args: json.RawMessage(`{"room":"R2"}`)}
+	early := Decided{Call: "c3", Approval: "a3", Action: ActionApprove, By: "user:ana", Note: "go", Digest: "dc3", Result: kept.Result, Early: "c3"}
+	other := DecisionKept{Slot: 4, Target: "c2", Action: ActionDeny, By: "user:eve"}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Book."}}}}},
+		{Replied{Inference: 1, Model: "m", Requests: 1, Text: "Where?"}, InputReceived{Slot: 1, ID: "m1", Blocks: []UserBlock{{Text{"Here."}}}}},
+		{Evicted{Total: 1, Summary: "Somebody asked."}, reply, CallClaimed{Call: "c1"}, asks("c1", "a1", whole, false), answer, asks("c2", "a2", &Ticket{}, true), kept},
+		{CallClaimed{Call: "c1"}, CallClaimed{Call: "c3"}, asks("c3", "a3", &Ticket{Mode: TicketResult}, false), early, other, DecisionDropped{Target: "c2", Call: "c2", Why: "not one of the approvers"}},
+		{CallFinished{Call: "c1", Content: "booked R2"}, CallFinished{Call: "c3", Content: "on Monday"}, CallCancelled{Call: "c2", Reason: WhyExpired, Content: TextInputExpired()}},
+		{Replied{Inference: 3, Model: "m", Requests: 1, Text: "Done."}, Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)}},
 	}
 }
 

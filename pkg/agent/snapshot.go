@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -15,31 +16,32 @@ const maxSnapshot = 128 * 1024
 
 // snapshotForm is a run without message bodies and settled calls: what a reader needs who begins in the middle of the journal.
 type snapshotForm struct {
-	Version  int           `json:"v"`
-	Start    RunStarted    `json:"start"` // without messages
-	Status   RunStatus     `json:"status"`
-	Times    [2]int64      `json:"times"` // started, updated: milliseconds since 1970
-	Former   string        `json:"former,omitempty"`
-	Gen      int64         `json:"gen,omitempty"`
-	Since    int64         `json:"since,omitempty"`
-	Wait     int64         `json:"wait,omitempty"`
-	Drained  int64         `json:"drained,omitempty"`
-	Prior    int64         `json:"prior,omitempty"`
-	Infer    int64         `json:"infer"`
-	At       Interactions  `json:"at"`
-	Calls    int64         `json:"calls"`
-	Usage    Usage         `json:"usage"`
-	Units    int64         `json:"units"`
-	Unseen   int           `json:"unseen,omitempty"`
-	System   string        `json:"system,omitempty"`
-	Evicted  int64         `json:"evicted,omitempty"`
-	Summary  string        `json:"summary,omitempty"`
-	Messages []messageForm `json:"msgs"`
-	Live     []Call        `json:"live,omitempty"`
-	Shown    []resultForm  `json:"results,omitempty"`
-	Round    Round         `json:"round"`
-	Queued   []Source      `json:"queued,omitempty"`
-	Refused  *Correction   `json:"refused,omitempty"`
+	Version  int            `json:"v"`
+	Start    RunStarted     `json:"start"` // without messages
+	Status   RunStatus      `json:"status"`
+	Times    [2]int64       `json:"times"` // started, updated: milliseconds since 1970
+	Former   string         `json:"former,omitempty"`
+	Gen      int64          `json:"gen,omitempty"`
+	Since    int64          `json:"since,omitempty"`
+	Wait     int64          `json:"wait,omitempty"`
+	Drained  int64          `json:"drained,omitempty"`
+	Prior    int64          `json:"prior,omitempty"`
+	Infer    int64          `json:"infer"`
+	At       Interactions   `json:"at"`
+	Calls    int64          `json:"calls"`
+	Usage    Usage          `json:"usage"`
+	Units    int64          `json:"units"`
+	Unseen   int            `json:"unseen,omitempty"`
+	System   string         `json:"system,omitempty"`
+	Evicted  int64          `json:"evicted,omitempty"`
+	Summary  string         `json:"summary,omitempty"`
+	Messages []messageForm  `json:"msgs"`
+	Live     []Call         `json:"live,omitempty"`
+	Shown    []resultForm   `json:"results,omitempty"`
+	Round    Round          `json:"round"`
+	Queued   []Source       `json:"queued,omitempty"`
+	Refused  *Correction    `json:"refused,omitempty"`
+	Kept     []DecisionKept `json:"kept,omitempty"`
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -55,12 +57,13 @@ type resultForm struct {
 	From Source `json:"f"`
 }
 
-// The forms of snapshots. A run that began from another is written in the second, and one whose newest reply was refused in the third,
-// so that an older build does not take it for one that did or was not.
+// The forms of snapshots. A run that began from another is written in the second, one whose newest reply was refused in the third, and
+// one with what a tool asked or a kept decision in the fourth, so that an older build does not take it for one that did or was not.
 const (
 	snapshotVersion        = 1
 	snapshotVersionOrigin  = 2
 	snapshotVersionRefused = 3
+	snapshotVersionTicket  = 4
 )
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
@@ -94,9 +97,11 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
-		Refused: s.Correction,
+		Refused: s.Correction, Kept: s.Kept,
 	}
 	switch {
+	case len(s.Kept) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil }):
+		f.Version = snapshotVersionTicket
 	case s.Correction != nil:
 		f.Version = snapshotVersionRefused
 	case s.From != nil:
@@ -144,7 +149,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 		if err := json.Unmarshal(entries[i].Snapshot, &f); err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}
-		if f.Version < snapshotVersion || f.Version > snapshotVersionRefused {
+		if f.Version < snapshotVersion || f.Version > snapshotVersionTicket {
 			return s, false, nil
 		}
 		if s, ok = f.state(entries, i); ok {
@@ -164,8 +169,8 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
 		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
-		Correction: f.Refused,
-		Entries:    e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
+		Correction: f.Refused, Kept: f.Kept,
+		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended

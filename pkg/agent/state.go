@@ -53,7 +53,8 @@ type AgentState struct {
 	Settled  CallLog      // calls of finished rounds, in order
 	Live     []Call       // calls since the oldest one that is open, in order; never written in place
 	Round    Round
-	Queued   []queued // what users said while calls were open; never written in place
+	Queued   []queued       // what users said while calls were open; never written in place
+	Kept     []DecisionKept // decisions on what is not suspended yet, one a target, oldest first; never written in place
 
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
