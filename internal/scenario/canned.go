@@ -32,7 +32,7 @@ type resultForm struct {
 	Media   *agent.Media    `json:"media"`
 	Sleep   string          `json:"sleep"`
 	Input   json.RawMessage `json:"input"`
-	Suspend json.RawMessage `json:"suspend"`
+	Suspend *agent.Ticket   `json:"suspend"`
 	Patch   json.RawMessage `json:"patch"`
 }
 
@@ -74,11 +74,13 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode makes nothing else
 		return result{}, agentfile.Problem{Key: p.Key, Text: p.Text}
 	}
-	switch {
-	case f.Suspend != nil:
-		return result{}, agentfile.Problem{Key: "suspend", Text: "is not supported yet"}
-	case f.Patch != nil:
+	if f.Patch != nil {
 		return result{}, agentfile.Problem{Key: "patch", Text: "is not supported yet"}
+	}
+	if f.Suspend != nil {
+		if _, err := f.Suspend.Checked(); err != nil {
+			return result{}, agentfile.Problem{Key: "suspend", Text: err.Error()}
+		}
 	}
 	r := result{input: f.Input}
 	if f.Sleep != "" {
@@ -108,6 +110,10 @@ func (f resultForm) data() (agent.ToolResultData, string) {
 		d.Content, d.IsError = *f.Error, true
 		said++
 	}
+	if f.Suspend != nil {
+		d.Suspend = f.Suspend
+		said++
+	}
 	if f.Media != nil {
 		d.Media = []agent.Media{*f.Media}
 		if f.Media.MediaType == "" || (f.Media.Data == "") == (f.Media.Blob == "") {
@@ -115,7 +121,7 @@ func (f resultForm) data() (agent.ToolResultData, string) {
 		}
 	}
 	if said > 1 || said == 0 && f.Media == nil {
-		return d, fmt.Sprintf("got %d of text, json and error, want one (or media)", said)
+		return d, fmt.Sprintf("got %d of text, json, error and suspend, want one (or media)", said)
 	}
 	return d, ""
 }
