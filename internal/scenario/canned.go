@@ -33,7 +33,7 @@ type resultForm struct {
 	Media   *agent.Media    `json:"media"`
 	Sleep   string          `json:"sleep"`
 	Input   json.RawMessage `json:"input"`
-	Suspend json.RawMessage `json:"suspend"`
+	Suspend *agent.Ticket   `json:"suspend"`
 	State   json.RawMessage `json:"state"`
 	Patch   []patchForm     `json:"patch"`
 }
@@ -83,7 +83,9 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 		return result{}, agentfile.Problem{Key: p.Key, Text: p.Text}
 	}
 	if f.Suspend != nil {
-		return result{}, agentfile.Problem{Key: "suspend", Text: "is not supported yet"}
+		if _, err := f.Suspend.Checked(); err != nil {
+			return result{}, agentfile.Problem{Key: "suspend", Text: err.Error()}
+		}
 	}
 	r := result{input: f.Input, state: f.State}
 	if f.Sleep != "" {
@@ -138,6 +140,10 @@ func (f resultForm) data() (agent.ToolResultData, string) {
 		d.Content, d.IsError = *f.Error, true
 		said++
 	}
+	if f.Suspend != nil {
+		d.Suspend = f.Suspend
+		said++
+	}
 	if f.Media != nil {
 		d.Media = []agent.Media{*f.Media}
 		if f.Media.MediaType == "" || (f.Media.Data == "") == (f.Media.Blob == "") {
@@ -145,7 +151,7 @@ func (f resultForm) data() (agent.ToolResultData, string) {
 		}
 	}
 	if said > 1 || said == 0 && f.Media == nil {
-		return d, fmt.Sprintf("got %d of text, json and error, want one (or media)", said)
+		return d, fmt.Sprintf("got %d of text, json, error and suspend, want one (or media)", said)
 	}
 	return d, ""
 }

@@ -143,7 +143,7 @@ var errNobodyWaits = errors.New("the call waits for nobody")
 func refusal(err error) bool {
 	for _, no := range []error{
 		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing, approval.ErrNotFound,
-		runtime.ErrRunFinished, errNobodyWaits,
+		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, runtime.ErrRunFinished, errNobodyWaits,
 	} {
 		if errors.Is(err, no) {
 			return true
@@ -151,7 +151,8 @@ func refusal(err error) bool {
 	}
 	var decided *approval.DecidedError
 	var edit *approval.EditError
-	return errors.As(err, &decided) || errors.As(err, &edit)
+	var answer *agent.AnswerError
+	return errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &answer)
 }
 
 // action is something a person does, which may be repeated.
@@ -197,13 +198,33 @@ func (s *stage) asked(id string) (agent.Call, string, error) {
 	return c, agent.ApprovalID(s.run, id, max(1, c.Asks)), nil
 }
 
+// decide is a decision on the newest request about a call; where there was none, or the line names a suspension or a pending call, it is
+// aimed at that. An edit is always one of a request.
 func (s *stage) decide(l line, a approval.Action, note string) (action, error) {
-	_, id, err := s.asked(l.call)
-	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Note: note, By: l.by}
+	c, id, err := s.asked(l.call)
+	if err != nil {
+		return nil, err
+	}
+	if c.Asks == 0 && a != approval.Edit {
+		return s.direct(l, a, note)
+	}
+	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by}
 	return func(ctx context.Context) error {
 		_, err := s.machine.Desk.Decide(ctx, r)
 		return err
-	}, err
+	}, nil
+}
+
+// direct aims a decision. One that is kept has an id, so that a person who repeats it says it once.
+func (s *stage) direct(l line, a approval.Action, note string) (action, error) {
+	l0, err := s.record.Load(context.Background(), tenant, s.run)
+	if err != nil {
+		return nil, err
+	}
+	r := approval.Directive{
+		Tenant: tenant, Run: s.run, Target: l.call, ID: fmt.Sprintf("line-%d", l.number), Action: a, Result: l.result, Note: note, By: l.by,
+	}
+	return s.machine.Desk.Direct(context.Background(), &l0.State, r)
 }
 
 // answer is data for a call whose outcome is unknown, and a decision for one that waits for a person (semantics 3.5).
@@ -212,8 +233,8 @@ func (s *stage) answer(l line) (action, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Wait != nil && c.Wait.For == agent.ForApproval && !l.rerun {
-		return s.answerAsDecision(l)
+	if c.Wait != nil && c.Wait.For != agent.ForOutcome && !l.rerun {
+		return s.answerAsDecision(l, c.Wait.For)
 	}
 	o := approval.Outcome{Tenant: tenant, Run: s.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by}
 	switch {
@@ -232,15 +253,22 @@ func (s *stage) settle(o approval.Outcome) action {
 	}
 }
 
-func (s *stage) answerAsDecision(l line) (action, error) {
+func (s *stage) answerAsDecision(l line, what agent.WaitFor) (action, error) {
+	said := l.result
+	l.result = nil
 	if l.failure != nil {
 		return s.decide(l, approval.Deny, *l.failure)
 	}
-	resume, reason := agent.DecisionFromJSON(l.result)
-	if resume {
+	resume, reason := agent.DecisionFromJSON(said)
+	switch {
+	case !resume:
+		return s.decide(l, approval.Deny, reason)
+	case what == agent.ForInput:
+		l.result = said
+		return s.decide(l, approval.Approve, "")
+	default:
 		return s.decide(l, approval.Approve, reason)
 	}
-	return s.decide(l, approval.Deny, reason)
 }
 
 // expire lets the time of a wait run out.

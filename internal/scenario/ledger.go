@@ -148,16 +148,25 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		e.void = true
 		return agent.ToolResultData{}, fault.ErrExit
 	}
-	e.done, l.effects[c.ID] = true, e
+	if e.done = true; e.result.data.Suspend == nil { // who asks for input has done nothing yet
+		l.effects[c.ID] = e
+	}
 	return e.result.data, nil
 }
 
-// Reconcile tells what became of a call, truthfully or not at all.
+// Reconcile tells what became of a call, truthfully or not at all. Where the lost execution asked for input, it says what.
 func (t *cannedTool) Reconcile(_ context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
 	if !t.canned.reconciles {
 		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
 	}
 	if e := t.ledger.effects[c.ID]; e != nil {
+		return tool.OutcomeDone, e.result.data, nil
+	}
+	n, err := t.ledger.stage.executions(c.ID)
+	if err != nil {
+		return "", agent.ToolResultData{}, err
+	}
+	if e := t.ledger.newest(t.canned.spec.Name, execution{c.ID, n}); e != nil && e.done {
 		return tool.OutcomeDone, e.result.data, nil
 	}
 	return tool.OutcomeNotDone, agent.ToolResultData{}, nil

@@ -94,6 +94,10 @@ func (s *AgentState) apply(e Event) error {
 		return s.finished(e)
 	case ContextBuilt:
 		return s.contextBuilt(e)
+	case DecisionKept:
+		return s.keep(e)
+	case DecisionDropped:
+		return s.dropped(e)
 	default:
 		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
 	}

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 )
@@ -57,6 +59,7 @@ func (s *AgentState) settle(c *Call, r Result, why CallReason, event string, pat
 	}
 	r.source = s.source(0)
 	c.Result, c.Reason = &r, why
+	s.unkeep(c.ID)
 	return nil
 }
 
@@ -118,25 +121,50 @@ func (s *AgentState) finishedCall(e CallFinished) error {
 	})
 }
 
+// suspended parks a call. What a person decided or answered before is used up; who changed its arguments stays known.
 func (s *AgentState) suspended(e CallSuspended) error {
 	return s.change(e.Call, "call_suspended", func(c *Call) error {
 		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval {
 			return nil
 		}
-		if c.Status == StatusRunning {
-			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "the call is running"}
+		if problem := s.suspensionProblem(e, c); problem != "" {
+			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: problem}
 		}
-		if e.Approval == "" || e.Expires.IsZero() {
-			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "a wait needs a request that people see and an expiry"}
+		path := []CallStatus{StatusSuspended}
+		if e.Ran {
+			path = []CallStatus{StatusRunning, StatusSuspended}
+			c.Executions++
 		}
-		if err := c.move("call_suspended", StatusSuspended); err != nil {
+		if err := c.move("call_suspended", path...); err != nil {
 			return err
 		}
 		c.Asks++
-		c.Grant = nil
-		c.Wait = &Wait{For: ForApproval, Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires}
+		c.EditedBy = c.Editor()
+		c.Grant, c.Ticket, c.Resume = nil, e.Ticket, nil
+		c.Wait = &Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires}
 		return nil
 	})
+}
+
+// suspensionProblem is what is wrong with suspending a call like that: approvals are asked before the tool is entered, and what a tool
+// asks is its claimant's to say (rule 9).
+func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
+	input := e.For == ForInput
+	switch {
+	case e.Approval == "" || e.Expires.IsZero():
+		return "a wait needs a request that people see and an expiry"
+	case e.For != "" && e.For != ForApproval && !input:
+		return fmt.Sprintf("nothing is suspended for %q", e.For)
+	case input != (e.Ticket != nil):
+		return "a ticket goes with input and with nothing else"
+	case c.Status == StatusRunning && !input:
+		return "the call is running"
+	case c.Status == StatusRunning && c.Claim != s.head.writer:
+		return "another writer has the claim"
+	case e.Ran && (c.Status != StatusNew || !input || c.NeedsClaim()):
+		return "it ran without a claim"
+	}
+	return ""
 }
 
 func (s *AgentState) unknown(e CallUnknown) error {
@@ -159,10 +187,17 @@ func (s *AgentState) unknown(e CallUnknown) error {
 	})
 }
 
-// decided applies a decision to the request it was made on; a decision on anything else has been overtaken and is ignored.
+// decided applies a decision to the request it was made on; a decision on anything else has been overtaken and is ignored. One that was
+// kept until now is kept no more.
 func (s *AgentState) decided(e Decided) error {
+	if e.Early != "" {
+		if err := s.awake("decided"); err != nil {
+			return err
+		}
+		s.unkeep(e.Early)
+	}
 	c, ok := s.Call(e.Call)
-	if !ok || c.Status != StatusSuspended || c.Wait.For != ForApproval || c.Wait.Approval != e.Approval {
+	if !ok || c.Status != StatusSuspended || !c.Wait.decidable() || c.Wait.Approval != e.Approval {
 		return nil
 	}
 	return s.change(e.Call, "decided", func(c *Call) error {
@@ -174,6 +209,12 @@ func (s *AgentState) decided(e Decided) error {
 			return s.settle(c, Result{Content: e.Text, IsError: true}, why, "decided", StatusCancelled)
 		}
 		expires := c.Wait.Expires
+		if c.Wait.For == ForInput {
+			c.Resume = e.Result
+			if c.Resume == nil { // nothing said is yes (seed 001, 3.5)
+				c.Resume = json.RawMessage("true")
+			}
+		}
 		if err := c.move("decided", StatusResuming); err != nil {
 			return err
 		}
@@ -243,12 +284,12 @@ func (s *AgentState) cancelledCall(e CallCancelled) error {
 	})
 }
 
-// closeCall ends an open call because its run ends: one that was ever entered may have happened, the others have not. Several
-// results come from one event, so each says where it stands.
+// closeCall ends an open call because its run ends: one that was ever entered may have happened, unless its tool said that it waits for
+// input first; the others have not. Several results come from one event, so each says where it stands.
 func (s *AgentState) closeCall(id string, e Finished, at Source) error {
 	return s.change(id, "finished", func(c *Call) error {
 		r, why := Result{Content: e.OpenText, IsError: true}, WhyCancelled
-		if c.Executions > 0 {
+		if c.entered() {
 			r.Content, why = e.UnknownText, WhyOutcomeUnknown
 		}
 		err := s.settle(c, r, why, "finished", StatusCancelled)

@@ -21,8 +21,11 @@ type Call struct {
 	Claim  string // the writer that runs it, while Running under a claim
 	Asks   int    // how often a person was asked
 	Wait   *Wait  // while Suspended
-	Grant  *Grant // what lets it run, once approved
+	Grant  *Grant // what lets it run, once approved or answered
 	Result *Result
+
+	Ticket *Ticket         `json:",omitempty"` // what the tool asked for when it last suspended itself, as it gave it; kept once answered
+	Resume json.RawMessage `json:",omitempty"` // the answer to it; nil = none yet. Both are of the newest suspension
 
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
 }
@@ -55,22 +58,26 @@ const (
 // WaitFor says whom a suspended call waits for.
 type WaitFor string
 
-// A person's countersignature, or somebody's word on what became of it.
+// A person's countersignature, somebody's word on what became of it, or what its tool asked for.
 const (
 	ForApproval WaitFor = "approval"
 	ForOutcome  WaitFor = "outcome"
+	ForInput    WaitFor = "input"
 )
 
 // Wait is what a suspended call waits for. Every wait expires.
 type Wait struct {
 	For      WaitFor
 	Approval string // id of the request people see
-	Digest   string // of the very action, for ForApproval
+	Digest   string // of the very action, for ForApproval and ForInput
 	Since    time.Time
 	Expires  time.Time
 }
 
-// Grant is a recorded approval of the call.
+// decidable reports whether what is waited for is a decision, which a request holds, rather than data.
+func (w *Wait) decidable() bool { return w.For == ForApproval || w.For == ForInput }
+
+// Grant is a recorded approval of the call, or an answer to what its tool asked: either lets it run once.
 type Grant struct {
 	Approval string
 	Digest   string // of the action that was approved; after an edit, of the edited one

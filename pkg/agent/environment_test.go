@@ -19,10 +19,12 @@ type world struct {
 	writers   []string      // invocations that may claim
 	inputs    int           // user messages after the first
 	handovers int64
-	plugins   bool // a plugin may give a call's result without running it
-	small     bool // people only approve or deny, tools only succeed and nothing is lost, so that more can go on at once
-	thinks    bool // the model may say what it thinks, beside what it says or with nothing beside it
-	tightens  bool // policy may be tightened between a decision and the claim (A17)
+	plugins   bool     // a plugin may give a call's result without running it
+	small     bool     // people only approve or deny, tools only succeed and nothing is lost, so that more can go on at once
+	thinks    bool     // the model may say what it thinks, beside what it says or with nothing beside it
+	tightens  bool     // policy may be tightened between a decision and the claim (A17)
+	tickets   []Ticket // what a tool may ask for in place of a result, as long as its call was asked about less than three times
+	early     bool     // people may decide before a call is suspended
 }
 
 // step is one journal entry that the environment may write next.
@@ -103,6 +105,9 @@ func (w *world) steps(s *AgentState) []step {
 	case RunWaiting:
 		return append(w.outside(s), step{name: "wake", writer: "w1", events: []Event{Resumed{}}})
 	case RunRunning:
+		if facts := Early(&w.def, s, worldValid, worldTime(s.Entries)); len(facts) > 0 { // nothing else before that
+			return append(w.outside(s), step{name: "early", writer: "w1", events: facts})
+		}
 		return append(append(append(w.outside(s), w.drained(s)...), w.expired(s)...), w.owed(s)...)
 	default:
 		return nil
@@ -139,6 +144,11 @@ func (w *world) drained(s *AgentState) []step {
 			add("late error", LateResult{Call: c.ID, Writer: "w1", Content: "late", IsError: true})
 		}
 	}
+	for _, k := range worldKept() {
+		if w.early && (len(s.Kept) == 0 || s.Kept[0].Target == k.Target) {
+			add("decide early", k)
+		}
+	}
 	if w.inputsLeft(s) {
 		add("input", InputReceived{ID: "m1", By: "user:ana", Blocks: []UserBlock{{Media{Name: "p", MediaType: "image/png", Blob: "b"}}, {Text{"And this."}}}})
 	}
@@ -170,6 +180,9 @@ func (w *world) decisions(s *AgentState, c Call) []Decided {
 		return nil
 	}
 	d := Decided{Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks), Action: ActionApprove, By: "user:ana", Digest: w.digest(s, c)}
+	if c.Wait != nil && c.Wait.For == ForInput {
+		return w.inputDecisions(s, c, d)
+	}
 	if c.Wait == nil || c.Wait.For != ForApproval {
 		return []Decided{d}
 	}
@@ -185,6 +198,28 @@ func (w *world) decisions(s *AgentState, c Call) []Decided {
 	}
 	cancel.Action, cancel.Text = ActionCancel, TextCallCancelled("user:ana", "")
 	return []Decided{d, edit, voided, deny, cancel}
+}
+
+// inputDecisions are what people may say to a tool's question, in the words of the desk.
+func (w *world) inputDecisions(s *AgentState, c Call, d Decided) []Decided {
+	deny, cancel := d, d
+	deny.Action, deny.Text = ActionDeny, TextDenied("user:ana", "no")
+	cancel.Action, cancel.Text = ActionCancel, TextCallCancelled("user:ana", "")
+	said := []Decided{deny, cancel}
+	for _, answer := range []string{"null", `{"n":7}`, `{"bad":1}`} {
+		if yes, err := ResumeInput(&w.def, s, c, json.RawMessage(answer), Principal{ID: "user:ana"}, worldValid); err == nil {
+			said = append(said, yes)
+		}
+	}
+	return said
+}
+
+// worldKept are decisions on the first call before it is suspended: an approver's, somebody else's, and a denial.
+func worldKept() []DecisionKept {
+	return []DecisionKept{
+		{Target: "a", Action: ActionApprove, By: "user:ana"}, {Target: "a", Action: ActionApprove, By: "user:eve"},
+		{Target: "a", Action: ActionDeny, By: "user:ana"}, {Target: "s1", Action: ActionApprove, Result: json.RawMessage(`"x"`), By: "user:ana"},
+	}
 }
 
 func (w *world) digest(s *AgentState, c Call) string {
@@ -332,14 +367,27 @@ func (w *world) carriedOut(s *AgentState, c Call) []step {
 		return append(steps, step{name: "refuse", writer: "w1", events: []Event{*g.Refuse}})
 	case g.Suspend != nil:
 		return append(steps, step{name: "suspend", writer: "w1", events: []Event{*g.Suspend}})
+	case g.Give != nil:
+		return append(steps, step{name: "give", writer: "w1", events: []Event{CallFinished{Call: c.ID, Content: g.Give.Content}}})
 	case c.NeedsClaim():
 		for _, by := range w.writers {
 			steps = append(steps, step{name: "claim", writer: by, events: []Event{CallClaimed{Call: c.ID}}})
 		}
 		return steps
 	default:
-		return append(steps, w.finishes(c, "w1", true)...)
+		return append(steps, append(w.asksFor(s, c, "w1", true), w.finishes(c, "w1", true)...)...)
 	}
+}
+
+// asksFor is what the tool may ask people for.
+func (w *world) asksFor(s *AgentState, c Call, writer string, ran bool) []step {
+	var steps []step
+	for _, t := range w.tickets {
+		if c.Asks < 3 {
+			steps = append(steps, step{name: "asks for input", writer: writer, events: []Event{AskInput(&w.def, s, c, t, ran, worldTime(s.Entries))}})
+		}
+	}
+	return steps
 }
 
 // aside is what may settle or stop a call before the gate has its word.
@@ -366,7 +414,10 @@ func (w *world) executed(s *AgentState, c Call) []step {
 		{name: "claimant died", writer: "w9", events: []Event{lost}},
 		{name: "claimant ran out of time", writer: c.Claim, events: []Event{lost}},
 	}
-	return append(steps, w.finishes(c, c.Claim, false)...)
+	for _, asked := range w.asksFor(s, c, "w9", false) { // its claimant died behind the question
+		steps = append(steps, step{name: "had asked", writer: "w9", events: append([]Event{Answered{Call: c.ID, Rerun: true, By: "reconcile"}}, asked.events...)})
+	}
+	return append(append(steps, w.asksFor(s, c, c.Claim, false)...), w.finishes(c, c.Claim, false)...)
 }
 
 func (w *world) finishes(c Call, writer string, ran bool) []step {
@@ -378,6 +429,11 @@ func (w *world) finishes(c Call, writer string, ran bool) []step {
 		return steps[:1]
 	}
 	return steps
+}
+
+// worldTickets has one of each mode.
+func worldTickets() []Ticket {
+	return []Ticket{{ID: "s1"}, {Mode: TicketResult, ResponseSchema: json.RawMessage(`{}`)}, {Mode: TicketPass, Pending: Pending{ID: "p1"}}}
 }
 
 // smallWorlds are the runs that the walk goes through in full.
@@ -397,6 +453,10 @@ func smallWorlds() []world {
 		{name: "a summary", def: worldDefinition(sums), replies: [][]ReplyCall{ask("look"), ask("wire")}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "one gated call", def: worldDefinition(), replies: [][]ReplyCall{ask("wire"), ask("peek")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true, tightens: true},
 		{name: "one claimed call", def: worldDefinition(stops), replies: [][]ReplyCall{ask("pay_now")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true},
+		{name: "one that asks for input", def: worldDefinition(), replies: [][]ReplyCall{ask("pay_now")}, maxCalls: 1, writers: two, tickets: worldTickets()},
+		{name: "one that asks in passing", def: worldDefinition(), replies: [][]ReplyCall{ask("look")}, maxCalls: 1, writers: one, inputs: 1, tickets: worldTickets()},
+		{name: "an approved one that asks", def: worldDefinition(), replies: [][]ReplyCall{ask("wire")}, maxCalls: 1, writers: one, tickets: worldTickets()},
+		{name: "one decided early", def: worldDefinition(), replies: [][]ReplyCall{ask("wire")}, maxCalls: 1, writers: one, tickets: worldTickets()[:1], early: true},
 		{name: "one that thinks", def: worldDefinition(), replies: [][]ReplyCall{ask("wire", "look")}, maxCalls: 2, writers: one, inputs: 1, thinks: true},
 		{name: "two calls in one reply", def: worldDefinition(), replies: [][]ReplyCall{ask("look", "wire"), ask("pay_now", "look"), ask("wire", "ghost")}, maxCalls: 2, writers: one},
 		{name: "three calls in one reply", def: worldDefinition(), replies: [][]ReplyCall{ask("wire", "look", "pay_now")}, maxCalls: 3, writers: one},

@@ -68,6 +68,8 @@ type Decided struct {
 	Args     json.RawMessage `json:"args,omitempty"`   // an edit: these run instead
 	Digest   string          `json:"digest,omitempty"` // of the approved action, the edited one after an edit
 	Text     string          `json:"text,omitempty"`   // what the model is told when the call will not run
+	Result   json.RawMessage `json:"result,omitempty"` // the answer to what the call's tool asked
+	Early    string          `json:"early,omitempty"`  // the target of the kept decision that this is; it is kept no more
 }
 
 // Answered settles a call whose outcome is unknown: with a result, an error, or the order to run it again. With slot 0 it is the
@@ -172,12 +174,16 @@ type CallFinished struct {
 	Patch   []Patch    `json:"patch,omitempty"` // of the shared state; never with IsError
 }
 
-// CallSuspended parks one call until a person decides. The request people see is created in the same transaction (A19).
+// CallSuspended parks one call until a person decides, or answers what its tool asked. The request people see is created in the same
+// transaction (A19). A call under a claim is suspended by its claimant alone.
 type CallSuspended struct {
 	Call     string    `json:"call"`
 	Approval string    `json:"approval"`
 	Digest   string    `json:"digest"`
 	Expires  time.Time `json:"expires"`
+	For      WaitFor   `json:"for,omitempty"`    // empty = approval
+	Ticket   *Ticket   `json:"ticket,omitempty"` // what is asked for, as the tool gave it; required for input
+	Ran      bool      `json:"ran,omitempty"`    // the tool was entered without a claim
 }
 
 // CallUnknown says that a claimant died and nobody knows whether the tool ran. It parks until somebody does.
@@ -237,23 +243,45 @@ type BuiltMessage struct {
 	Seen    int64     `json:"seen,omitempty"` // its seenCount before the run's first inference, at least 0
 }
 
-func (ContextBuilt) event()  {}
-func (RunStarted) event()    {}
-func (InputReceived) event() {}
-func (Decided) event()       {}
-func (Answered) event()      {}
-func (LateResult) event()    {}
-func (Replied) event()       {}
-func (Evicted) event()       {}
-func (CallClaimed) event()   {}
-func (CallFinished) event()  {}
-func (CallSuspended) event() {}
-func (CallUnknown) event()   {}
-func (CallCancelled) event() {}
-func (Resumed) event()       {}
-func (Parked) event()        {}
-func (HandedOver) event()    {}
-func (Finished) event()      {}
+// DecisionKept is a decision on something that is not suspended yet: a call, a suspension or a pending call that may come. It is kept
+// until that is, and judged then (Early). Result is JSON, "true" where none was given. By and Groups are what authenticated the person.
+type DecisionKept struct {
+	Slot   int64           `json:"slot"`
+	ID     string          `json:"id,omitempty"` // the client's own
+	Target string          `json:"target"`
+	Action DecisionAction  `json:"action"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Note   string          `json:"note,omitempty"`
+	By     string          `json:"by"`
+	Groups []string        `json:"groups,omitempty"`
+}
+
+// DecisionDropped says that a kept decision met a suspended call and came to nothing.
+type DecisionDropped struct {
+	Target string `json:"target"`
+	Call   string `json:"call"`
+	Why    string `json:"why"`
+}
+
+func (ContextBuilt) event()    {}
+func (RunStarted) event()      {}
+func (InputReceived) event()   {}
+func (Decided) event()         {}
+func (Answered) event()        {}
+func (LateResult) event()      {}
+func (Replied) event()         {}
+func (Evicted) event()         {}
+func (CallClaimed) event()     {}
+func (CallFinished) event()    {}
+func (CallSuspended) event()   {}
+func (CallUnknown) event()     {}
+func (CallCancelled) event()   {}
+func (Resumed) event()         {}
+func (Parked) event()          {}
+func (HandedOver) event()      {}
+func (Finished) event()        {}
+func (DecisionKept) event()    {}
+func (DecisionDropped) event() {}
 
 // MarshalJSON writes the block itself.
 func (b UserBlock) MarshalJSON() ([]byte, error) { return MarshalBlock(b.Block) }
@@ -275,6 +303,8 @@ func InboxSlot(e Event) int64 {
 		return e.Slot
 	case LateResult:
 		return e.Slot
+	case DecisionKept:
+		return e.Slot
 	default:
 		return 0
 	}
@@ -293,6 +323,9 @@ func WithSlot(e Event, n int64) (Event, error) {
 		e.Slot = n
 		return e, nil
 	case LateResult:
+		e.Slot = n
+		return e, nil
+	case DecisionKept:
 		e.Slot = n
 		return e, nil
 	default:

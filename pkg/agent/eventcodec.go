@@ -8,23 +8,25 @@ import (
 
 // eventTypes ties each event's stored name to its Go type. A name, once released, is never used for another meaning.
 var eventTypes = map[string]func(json.RawMessage) (Event, error){
-	"run_started":    decodeEvent[RunStarted],
-	"input_received": decodeEvent[InputReceived],
-	"decided":        decodeEvent[Decided],
-	"answered":       decodeEvent[Answered],
-	"late_result":    decodeEvent[LateResult],
-	"replied":        decodeEvent[Replied],
-	"evicted":        decodeEvent[Evicted],
-	"call_claimed":   decodeEvent[CallClaimed],
-	"call_finished":  decodeEvent[CallFinished],
-	"call_suspended": decodeEvent[CallSuspended],
-	"call_unknown":   decodeEvent[CallUnknown],
-	"call_cancelled": decodeEvent[CallCancelled],
-	"resumed":        decodeEvent[Resumed],
-	"parked":         decodeEvent[Parked],
-	"handed_over":    decodeEvent[HandedOver],
-	"finished":       decodeEvent[Finished],
-	"context_built":  decodeEvent[ContextBuilt],
+	"run_started":      decodeEvent[RunStarted],
+	"input_received":   decodeEvent[InputReceived],
+	"decided":          decodeEvent[Decided],
+	"answered":         decodeEvent[Answered],
+	"late_result":      decodeEvent[LateResult],
+	"replied":          decodeEvent[Replied],
+	"evicted":          decodeEvent[Evicted],
+	"call_claimed":     decodeEvent[CallClaimed],
+	"call_finished":    decodeEvent[CallFinished],
+	"call_suspended":   decodeEvent[CallSuspended],
+	"call_unknown":     decodeEvent[CallUnknown],
+	"call_cancelled":   decodeEvent[CallCancelled],
+	"resumed":          decodeEvent[Resumed],
+	"parked":           decodeEvent[Parked],
+	"handed_over":      decodeEvent[HandedOver],
+	"finished":         decodeEvent[Finished],
+	"decision_kept":    decodeEvent[DecisionKept],
+	"decision_dropped": decodeEvent[DecisionDropped],
+	"context_built":    decodeEvent[ContextBuilt],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -68,6 +70,10 @@ func EventType(e Event) string {
 		return "parked"
 	case HandedOver:
 		return "handed_over"
+	case DecisionKept:
+		return "decision_kept"
+	case DecisionDropped:
+		return "decision_dropped"
 	case Finished:
 		return "finished"
 	case ContextBuilt:

@@ -82,6 +82,12 @@ func fuzzStep(t require.TestingT, d *Definition, s AgentState, kind, about, how 
 	if a := Next(d, &n); a.Kind == ActInfer {
 		require.NoError(t, answered(d, &n, a))
 	}
+	if n.Status != RunRunning {
+		return n
+	}
+	d2 := NewDraft(n, "w1", worldTime(n.Entries))
+	require.NoError(t, d2.Add(Early(d, &n, worldValid, worldTime(0).Add(-worldExpiry))...), "what is kept can always be settled")
+	require.False(t, EarlyOwed(&d2.State))
 	return n
 }
 
@@ -151,6 +157,17 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 		}
 		return e
 	},
+	func(_ *AgentState, about, how byte) Event {
+		ticket := pick(how>>4, &Ticket{ID: "s"}, &Ticket{Mode: TicketResult}, &Ticket{Pending: Pending{ID: "b"}, Mode: TicketPass}, nil)
+		return CallSuspended{Call: fuzzCall(about), Approval: pick(how, "p", "q", "p2"), Digest: "d", Expires: worldEpoch, For: pick(about>>2, ForInput, ForInput, ForInput, ForApproval, ForOutcome), Ticket: ticket, Ran: how>>2&1 == 0}
+	},
+	func(s *AgentState, about, how byte) Event {
+		return Decided{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), Approval: pick(how, "p", "q", "p2"), Action: pick(how>>3, ActionApprove, ActionApprove, ActionCancel), Result: pick(how>>4, nil, json.RawMessage(`1`)), Early: pick(how>>6, "", "a", "s")}
+	},
+	func(s *AgentState, about, how byte) Event {
+		return DecisionKept{Slot: fuzzSlot(s, about>>2), Target: pick(how, "a", "s", "b", ""), Action: pick(how>>2, ActionApprove, ActionDeny), By: pick(how>>4, "user:ana", "")}
+	},
+	func(_ *AgentState, about, _ byte) Event { return DecisionDropped{Target: pick(about, "a", "s", "z")} },
 }
 
 // fuzzPatch are changes that now and then meet, or fit nowhere.
@@ -164,6 +181,7 @@ var fuzzScripts = []string{
 	"\x00\x01\x00\x01\x00\x00\x04\x00\x10\x0b\x00\x00\x0a\x00\x00\x07\x00\x01\x01\x00\x00\x02\x00\x00",
 	"\x00\x02\x00\x03\x00\x00\x03\x01\x01\x0b\x00\x00\x0a\x00\x00\x06\x00\x00\x01\x00\x00\x06\x01\x03\x02\x00\x01",
 	"\x00\x01\x00\x02\x00\x00\x09\x00\x00\x00\x01\x01\x0c\x00\x00\x08\x01\x00\x0d\x00\x00",
+	"\x00\x01\x00\x0e\x00\x00\x0f\x00\x00\x01\x00\x00\x0e\x00\x01\x0f\x00\x01\x10\x00\x00\x11\x00\x00\x02\x00\x00",
 }
 
 // goldenLines are the entries of the stored journal.

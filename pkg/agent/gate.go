@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Gate is the verdict on one new or resuming call. Exactly one of Run, Suspend and Refuse is set.
+// Gate is the verdict on one new or resuming call. Exactly one of Run, Give, Suspend and Refuse is set.
 type Gate struct {
 	Run     bool
+	Give    *ToolResultData // the result, given without running the tool
 	Suspend *CallSuspended
 	Refuse  *CallFinished
 	Rule    Decision // what policy said
@@ -16,8 +17,21 @@ type Gate struct {
 // Validator checks arguments against a tool's schema. Its error text is fit for the model.
 type Validator func(t ToolSpec, args json.RawMessage) error
 
+// SchemaError is a Validator's error where the schema itself cannot be used.
+type SchemaError struct {
+	Tool string
+	Err  error
+}
+
+func (e *SchemaError) Error() string {
+	return "the schema of " + e.Tool + " is broken: " + e.Err.Error()
+}
+
+// Unwrap gives the cause.
+func (e *SchemaError) Unwrap() error { return e.Err }
+
 // GateCall decides about a call that has not run yet, in the fixed order of semantics 6.1: denied by a rule; unknown tool;
-// invalid arguments; needs a person; run. So a person is never asked about a call that could not run.
+// invalid arguments; a person's answer is the result; needs a person; run. So a person is never asked about a call that could not run.
 func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Time) Gate {
 	t, known := d.Tool(c.Tool)
 	if known = known && t.ModelName() == c.Name; !known { // a tool's original name is not one the model was given
@@ -32,6 +46,9 @@ func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Ti
 	}
 	if err := ValidArguments(valid, t, c.Input); err != nil {
 		return refuse(c, WhyInvalidArguments, textInvalidArguments(c.Name, err), dec)
+	}
+	if asked, ok := c.Asked(); ok && c.Resume != nil && asked.Mode == TicketResult {
+		return Gate{Give: &ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
 	}
 	if c.Grant != nil {
 		return gateGranted(d, s, c, t, dec, now)

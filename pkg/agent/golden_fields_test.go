@@ -44,6 +44,7 @@ const (
 	goldenState   = "testdata/journal-v1-state"   // whose tools share a state, with snapshots in a sequential and in a parallel round
 	goldenRounds  = "testdata/journal-v1-rounds"  // with a snapshot while calls of two rounds are open
 	goldenContext = "testdata/journal-v1-context" // with a context that was built
+	goldenTickets = "testdata/journal-v1-tickets" // with one while tools ask, are answered, and a decision is kept
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -59,6 +60,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenState, AgentState{}, goldenStateRun())
 		addGolden(t, goldenRounds, AgentState{}, goldenOpenRounds())
 		addGolden(t, goldenContext, AgentState{}, goldenContextRun())
+		addGolden(t, goldenTickets, AgentState{}, goldenTicketsRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -66,6 +68,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 	}{
 		goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused},
 		goldenState: {AgentState{}, snapshotVersionTools}, goldenRounds: {AgentState{}, snapshotVersionTools}, goldenContext: {AgentState{}, snapshotVersionTools},
+		goldenTickets: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -247,6 +250,36 @@ func goldenContextRun() [][]Event {
 		{Evicted{Total: 2, Summary: "An order."}, Replied{Inference: 2, Model: "m", Requests: 1, Usage: Usage{Input: 20, Output: 2}, Units: 22, Text: "There."}},
 		{InputReceived{Slot: 1, ID: "m", Blocks: []UserBlock{{Text{"And?"}}}}},
 		{Evicted{Total: 3, Summary: "An order."}, Replied{Inference: 3, Model: "m", Requests: 1, Usage: Usage{Input: 20, Output: 2}, Units: 22, System: "s2", SystemBlob: true, Text: "Done."}},
+	}
+}
+
+// goldenTicketsRun is a run whose tools ask for input, under a claim and without one; people answer, decide before they are asked, and in vain.
+func goldenTicketsRun() [][]Event {
+	later := worldEpoch.Add(InputExpiry)
+	whole := &Ticket{
+		ID: "s1", Action: "pick", Message: "Which <day>?", Parameters: json.RawMessage(`{"n":1.0}`), ResponseSchema: json.RawMessage(`{"type":"object"}`), Mode: TicketPass,
+		Pending: Pending{ID: "p1", Name: "Picker", Arguments: json.RawMessage(`{"from":"A & B"}`)},
+	}
+	asks := func(call, approval string, t *Ticket, ran bool) CallSuspended {
+		return CallSuspended{Call: call, Approval: approval, Digest: "d" + call, Expires: later, For: ForInput, Ticket: t, Ran: ran}
+	}
+	call := func(id string, e Effect) RepliedCall {
+		return RepliedCall{ID: id, Name: "rooms_book", Tool: "rooms.book", Effect: e, Input: json.RawMessage(`{"room":"R1"}`)}
+	}
+	reply := Replied{Inference: 2, Model: "m", Requests: 1, Calls: []RepliedCall{call("c1", EffectNonIdempotent), call("c2", EffectRead), call("c3", EffectNonIdempotent)}}
+	kept := DecisionKept{
+		Slot: 3, ID: "k1", Target: "c3", Action: ActionApprove, Result: json.RawMessage(`"on Monday"`), Note: "go", By: "user:ana", Groups: []string{"group:finance"},
+	}
+	answer := Decided{Slot: 2, Call: "c1", Approval: "a1", Action: ActionApprove, By: "user:ana", Digest: "dc1e", Result: json.RawMessage(`{"room":"R2"}`), Args: json.RawMessage(`{"room":"R2"}`)}
+	early := Decided{Call: "c3", Approval: "a3", Action: ActionApprove, By: "user:ana", Note: "go", Digest: "dc3", Result: kept.Result, Early: "c3"}
+	other := DecisionKept{Slot: 4, Target: "c2", Action: ActionDeny, By: "user:eve"}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Book."}}}}},
+		{Replied{Inference: 1, Model: "m", Requests: 1, Text: "Where?"}, InputReceived{Slot: 1, ID: "m1", Blocks: []UserBlock{{Text{"Here."}}}}},
+		{Evicted{Total: 1, Summary: "Somebody asked."}, reply, CallClaimed{Call: "c1"}, asks("c1", "a1", whole, false), answer, asks("c2", "a2", &Ticket{}, true), kept},
+		{CallClaimed{Call: "c1"}, CallClaimed{Call: "c3"}, asks("c3", "a3", &Ticket{Mode: TicketResult}, false), early, other, DecisionDropped{Target: "c2", Call: "c2", Why: "not one of the approvers"}},
+		{CallFinished{Call: "c1", Content: "booked R2"}, CallFinished{Call: "c3", Content: "on Monday"}, CallCancelled{Call: "c2", Reason: WhyExpired, Content: TextInputExpired()}},
+		{Replied{Inference: 3, Model: "m", Requests: 1, Text: "Done."}, Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)}},
 	}
 }
 

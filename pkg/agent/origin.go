@@ -59,8 +59,13 @@ func ForkFrom(s *AgentState, child string, now time.Time) (Origin, error) {
 	return o, nil
 }
 
-// entered reports whether the call is open and its tool was entered in an attempt that gave no result.
-func (c Call) entered() bool { return c.Open() && c.Executions > 0 }
+// entered reports whether the call is open and may have happened: its tool was entered and has given neither a result nor, as its last
+// word, that it has done nothing and asks for input first.
+func (c Call) entered() bool {
+	asked := c.Status == StatusSuspended && c.Wait.For == ForInput
+	answered := c.Status == StatusResuming && c.Resume != nil && c.Grant != nil && !c.Grant.Consumed
+	return c.Open() && c.Executions > 0 && !asked && !answered
+}
 
 // OriginOf is where a run began, by its first entry; nil where it began by itself.
 func OriginOf(first Entry) *Origin {

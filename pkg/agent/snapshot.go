@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -15,31 +16,32 @@ const maxSnapshot = 128 * 1024
 
 // snapshotForm is a run without message bodies and settled calls: what a reader needs who begins in the middle of the journal.
 type snapshotForm struct {
-	Version  int           `json:"v"`
-	Start    RunStarted    `json:"start"` // without messages
-	Status   RunStatus     `json:"status"`
-	Times    [2]int64      `json:"times"` // started, updated: milliseconds since 1970
-	Former   string        `json:"former,omitempty"`
-	Gen      int64         `json:"gen,omitempty"`
-	Since    int64         `json:"since,omitempty"`
-	Wait     int64         `json:"wait,omitempty"`
-	Drained  int64         `json:"drained,omitempty"`
-	Prior    int64         `json:"prior,omitempty"`
-	Infer    int64         `json:"infer"`
-	At       Interactions  `json:"at"`
-	Calls    int64         `json:"calls"`
-	Usage    Usage         `json:"usage"`
-	Units    int64         `json:"units"`
-	Unseen   int           `json:"unseen,omitempty"`
-	System   string        `json:"system,omitempty"`
-	Evicted  int64         `json:"evicted,omitempty"`
-	Summary  string        `json:"summary,omitempty"`
-	Messages []messageForm `json:"msgs"`
-	Live     []Call        `json:"live,omitempty"`
-	Shown    []resultForm  `json:"results,omitempty"`
-	Round    Round         `json:"round"`
-	Queued   []Source      `json:"queued,omitempty"`
-	Refused  *Correction   `json:"refused,omitempty"`
+	Version  int            `json:"v"`
+	Start    RunStarted     `json:"start"` // without messages
+	Status   RunStatus      `json:"status"`
+	Times    [2]int64       `json:"times"` // started, updated: milliseconds since 1970
+	Former   string         `json:"former,omitempty"`
+	Gen      int64          `json:"gen,omitempty"`
+	Since    int64          `json:"since,omitempty"`
+	Wait     int64          `json:"wait,omitempty"`
+	Drained  int64          `json:"drained,omitempty"`
+	Prior    int64          `json:"prior,omitempty"`
+	Infer    int64          `json:"infer"`
+	At       Interactions   `json:"at"`
+	Calls    int64          `json:"calls"`
+	Usage    Usage          `json:"usage"`
+	Units    int64          `json:"units"`
+	Unseen   int            `json:"unseen,omitempty"`
+	System   string         `json:"system,omitempty"`
+	Evicted  int64          `json:"evicted,omitempty"`
+	Summary  string         `json:"summary,omitempty"`
+	Messages []messageForm  `json:"msgs"`
+	Live     []Call         `json:"live,omitempty"`
+	Shown    []resultForm   `json:"results,omitempty"`
+	Round    Round          `json:"round"`
+	Queued   []Source       `json:"queued,omitempty"`
+	Refused  *Correction    `json:"refused,omitempty"`
+	Kept     []DecisionKept `json:"kept,omitempty"`
 
 	Shared  json.RawMessage `json:"state,omitempty"`
 	Patches []CallPatch     `json:"patches,omitempty"`
@@ -102,7 +104,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
-		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built,
+		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept,
 	}
 	switch {
 	case s.hasToolFacts():
@@ -175,7 +177,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
 		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches, Wait: b.Wait, Resume: b.Resume,
-		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built,
+		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built, Kept: f.Kept,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
@@ -270,5 +272,6 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
-	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built
+	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
+		len(s.Kept) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil })
 }

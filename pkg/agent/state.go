@@ -63,6 +63,7 @@ type AgentState struct {
 
 	Shared  json.RawMessage // the state that the run's tools share, in canonical form; nil = {}. Never written in place
 	Patches []CallPatch     // what calls have changed and is no part of Shared yet, as they finished; never written in place
+	Kept    []DecisionKept  // decisions on what is not suspended yet, one a target, oldest first; never written in place
 
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 

@@ -55,6 +55,7 @@ type waitingJSON struct {
 	Approval string    `json:"approval,omitempty"`
 	Since    time.Time `json:"since"`
 	Expires  time.Time `json:"expiresAt"`
+	Ticket   *Ticket   `json:"ticket,omitempty"` // for input: what people are asked, whole
 }
 
 // listed is how many messages and calls, the newest, a run's JSON holds.
@@ -71,7 +72,11 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 	}
 	j.began(s.From)
 	for _, c := range s.Waits() {
-		j.Waiting = append(j.Waiting, waitingJSON{c.ID, c.Wait.For, c.Wait.Approval, c.Wait.Since, c.Wait.Expires})
+		w := waitingJSON{Call: c.ID, For: c.Wait.For, Approval: c.Wait.Approval, Since: c.Wait.Since, Expires: c.Wait.Expires}
+		if t, ok := c.Asked(); ok && w.For == ForInput {
+			w.Ticket = &t
+		}
+		j.Waiting = append(j.Waiting, w)
 	}
 	var err error
 	if j.Messages, err = messagesJSON(newest(s.Messages.All()), s.Inferences); err != nil {

@@ -166,6 +166,9 @@ func sameOnceSettled(before, after *AgentState, e Event) error {
 func mayEnter(b Call, e Event) error {
 	_, claimed := e.(CallClaimed)
 	f, finished := e.(CallFinished)
+	if asked, ok := e.(CallSuspended); ok {
+		finished, f.Ran = true, asked.Ran
+	}
 	switch {
 	case b.Status != StatusNew && b.Status != StatusResuming:
 		return fmt.Errorf("call %s was entered while %s", b.ID, b.Status)
@@ -316,6 +319,12 @@ func callHolds(s *AgentState, c Call, results int) error {
 		return fmt.Errorf("wait %v", c.Wait)
 	case c.Wait != nil && (c.Wait.Expires.IsZero() || c.Wait.Approval == ""):
 		return fmt.Errorf("nobody can see the wait, or it never expires: %v", *c.Wait)
+	case c.Wait != nil && (c.Wait.For == ForInput) != (c.Ticket != nil && c.Resume == nil) && c.Wait.For != ForOutcome:
+		return fmt.Errorf("waits for %s with ticket %v and answer %s", c.Wait.For, c.Ticket, c.Resume)
+	case c.Status == StatusResuming && c.Ticket != nil && c.Resume == nil:
+		return fmt.Errorf("it resumes and what it had asked is gone") // an orphan of seed 001, 3.5
+	case c.Resume != nil && c.Ticket == nil:
+		return fmt.Errorf("an answer %s to nothing", c.Resume)
 	case c.Claim != "" && c.Status != StatusRunning:
 		return fmt.Errorf("claimed by %s", c.Claim)
 	case c.Executions < 0:
@@ -493,6 +502,8 @@ func everyEvent(s *AgentState) []Event {
 		CallClaimed{Call: id}, CallFinished{Call: id, Content: "again"}, CallFinished{Call: id, Ran: true, IsError: true},
 		CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch}, CallUnknown{Call: id, Approval: "a9", Expires: worldEpoch},
 		CallCancelled{Call: id, Reason: WhyDenied}, Resumed{}, Parked{Expires: worldEpoch}, HandedOver{Owner: "x"},
+		CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch, For: ForInput, Ticket: &Ticket{}},
+		DecisionKept{Slot: slot, Target: id, Action: ActionApprove}, DecisionDropped{Target: id},
 		CancelRun("user:eve", "note"), Fail(CodeInternal, "x"), Finished{Reason: ReasonNaturalEnd}, ContextBuilt{},
 	}
 }
@@ -535,6 +546,9 @@ func walkKey(s *AgentState) string {
 	if s.Correction != nil {
 		b = append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...)
 	}
+	for _, k := range s.Kept {
+		b = append(append(append(append(b, k.Target...), k.Action...), k.By...), k.Result...)
+	}
 	for _, c := range s.Calls() {
 		b = append(append(append(b, '|'), c.ID...), c.Status...)
 		b = strconv.AppendBool(b, c.Result != nil && c.Result.Shown)
@@ -555,6 +569,9 @@ func walkKey(s *AgentState) string {
 func appendOpen(b []byte, c Call) []byte {
 	b = append(append(append(b, c.Tool...), c.Input...), c.Claim...)
 	b = append(b, byte('0'+c.Executions), byte('0'+c.Asks), byte('0'+c.Inference))
+	if t, ok := c.Asked(); ok {
+		b = append(append(append(b, t.Mode...), t.ID...), c.Resume...)
+	}
 	if c.Wait != nil {
 		b = append(b, c.Wait.For...)
 	}
@@ -596,6 +613,9 @@ func (a *arrowsTaken) observe(before, after AgentState, at entryHead, e Event) e
 // transition names the event and the statuses that it changes.
 func transition(before, after *AgentState, e Event) string {
 	f, _ := e.(CallFinished)
+	if asked, ok := e.(CallSuspended); ok {
+		f.Ran = asked.Ran
+	}
 	kind := EventType(e) + strconv.FormatBool(f.Ran) + " " + string(before.Status) + ">" + string(after.Status)
 	for _, c := range after.Calls() {
 		if was, _ := before.Call(c.ID); was.Status != c.Status {

@@ -65,6 +65,11 @@ func TextExpired() string {
 	return "Expired: nobody decided about this call in time. It was not carried out."
 }
 
+// TextInputExpired tells the model that nobody answered in time what the call's tool had asked.
+func TextInputExpired() string {
+	return "Expired: nobody answered in time what this call asked for. It was not carried out."
+}
+
 // TextOutcomeExpired tells the model that nobody could say in time what became of the call.
 func TextOutcomeExpired() string {
 	return "The outcome of this call is unknown: it was interrupted, and nobody could say in time whether it took effect."

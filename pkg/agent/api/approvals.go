@@ -11,8 +11,9 @@ import (
 
 // Verdict is the body of POST /v1/approvals/{id}/decision.
 type Verdict struct {
-	Action approval.Action `json:"action"`         // approve, deny or edit
-	Args   json.RawMessage `json:"args,omitempty"` // edit: the arguments to run with
+	Action approval.Action `json:"action"`           // approve, deny or edit
+	Args   json.RawMessage `json:"args,omitempty"`   // edit: the arguments to run with
+	Result json.RawMessage `json:"result,omitempty"` // approve: the answer to what a tool asks; none and null are true
 	Note   string          `json:"note,omitempty"`
 }
 
@@ -84,8 +85,11 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	if (b.Action == approval.Edit) != (b.Args != nil) {
 		return 0, nil, invalid("args: they go with an edit and with nothing else")
 	}
+	if b.Result != nil && b.Action != approval.Approve {
+		return 0, nil, invalid("result: it goes with approve and with nothing else")
+	}
 	a, err := s.Desk.Decide(r.Context(), approval.Request{
-		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Note: b.Note, By: c.Principal,
+		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, By: c.Principal,
 	})
 	return http.StatusOK, a, err
 }

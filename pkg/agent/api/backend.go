@@ -74,6 +74,7 @@ type Canceller interface {
 type Desk interface {
 	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
 	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
+	Direct(ctx context.Context, s *agent.AgentState, r approval.Directive) (func(ctx context.Context) error, error)
 }
 
 // Journal reads runs; *store.Journal is one, and says what the errors are.

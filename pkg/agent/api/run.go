@@ -69,6 +69,7 @@ type Waiting struct {
 	Approval string        `json:"approval,omitempty"`
 	Since    time.Time     `json:"since"`
 	Expires  time.Time     `json:"expiresAt"`
+	Ticket   *agent.Ticket `json:"ticket,omitempty"` // for input: what people are asked, whole
 }
 
 // RunHead is a run in a list.

@@ -34,10 +34,11 @@ func (s Status) Valid() bool {
 // Kind is what is asked.
 type Kind string
 
-// May this call run; and what became of that call.
+// May this call run; what became of that call; and what its tool asks before it can finish.
 const (
 	KindCall    Kind = "call"
 	KindOutcome Kind = "outcome"
+	KindInput   Kind = "input"
 )
 
 // Approval is one request to people and what became of it.
@@ -51,6 +52,7 @@ type Approval struct {
 	Tools       []string        `json:"tools"` // original names
 	Args        json.RawMessage `json:"args"`  // the stored bytes, complete
 	Digest      string          `json:"digest,omitempty"`
+	Ticket      *agent.Ticket   `json:"ticket,omitempty"` // of KindInput: what the tool asks, whole, and not to be trusted
 	Effect      agent.Effect    `json:"effect"`
 	Status      Status          `json:"status"`
 	Approvers   []string        `json:"approvers"` // nobody else may decide
@@ -70,7 +72,7 @@ type Decision struct {
 	Action Action          `json:"action"`
 	At     time.Time       `json:"at"`
 	Note   string          `json:"note,omitempty"`
-	Args   json.RawMessage `json:"args,omitempty"` // an edit's; of an answer, its text as a JSON string
+	Args   json.RawMessage `json:"args,omitempty"` // an edit's; of an answer, its text as a JSON string; of KindInput, the answer itself
 }
 
 // Action is what a person can do with a request.
@@ -94,8 +96,33 @@ func ForCall(s *agent.AgentState, c agent.Call, dec agent.Decision) Approval {
 		Args: c.Input, Digest: c.Wait.Digest, Effect: c.Effect, Status: Pending, Approvers: dec.Approvers, Quorum: 1, RuleNote: dec.Note,
 		RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []Decision{},
 	}
-	if c.Wait.For == agent.ForOutcome {
+	switch c.Wait.For {
+	case agent.ForOutcome:
 		a.Kind = KindOutcome
+	case agent.ForInput:
+		a.Kind = KindInput
+		if t, ok := c.Asked(); ok {
+			a.Ticket = &t
+		}
 	}
+	return a
+}
+
+// Settled is the request as it stands once the fact has decided it.
+func (a Approval) Settled(fact agent.Decided, at time.Time) Approval {
+	said := Decision{By: fact.By, Action: Approve, At: at, Note: fact.Note, Args: fact.Result}
+	a.Status = Approved
+	switch {
+	case fact.Action == agent.ActionDeny:
+		said.Action, a.Status = Deny, Denied
+	case fact.Action == agent.ActionCancel:
+		said.Action, a.Status = Cancel, Cancelled
+	case fact.Args != nil && a.Kind == KindCall:
+		said.Action, said.Args = Edit, fact.Args
+	}
+	if fact.Action == agent.ActionApprove {
+		a.Digest = fact.Digest
+	}
+	a.Decisions = append(a.Decisions[:len(a.Decisions):len(a.Decisions)], said)
 	return a
 }

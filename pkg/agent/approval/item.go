@@ -62,6 +62,17 @@ func CloseOp(tenant string, w agent.Wait, as Status) store.Op {
 	}
 }
 
+// SettleOp writes a pending request that a decided one replaces; it rides in the transaction of the fact that decides it. It fails where
+// somebody decided first, or the request has expired by then.
+func SettleOp(decided Approval, now time.Time) (store.Op, error) {
+	op, err := put(decided)
+	op.If = []store.Cond{
+		{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))},
+		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
+	}
+	return op, err
+}
+
 // ConsumeOp uses an approval up; it rides in the transaction of the claim (A6). It fails unless the approval is live and of that
 // very action.
 func ConsumeOp(tenant string, g agent.Grant, now time.Time) store.Op {

@@ -12,19 +12,26 @@ import (
 )
 
 type approveCommand struct {
-	ID   string `arg:"" help:"The approval."`
-	Edit string `placeholder:"JSON|@FILE|-" help:"Run with these arguments instead."`
-	Note string `placeholder:"T" help:"Kept with the decision."`
+	ID     string `arg:"" help:"The approval."`
+	Edit   string `placeholder:"JSON|@FILE|-" help:"Run with these arguments instead."`
+	Result string `placeholder:"JSON|@FILE|-" help:"Answer what the tool asks with this. Without it the answer is true."`
+	Note   string `placeholder:"T" help:"Kept with the decision."`
 }
 
 func (c *approveCommand) run(ctx context.Context, p *program) error {
 	v := api.Verdict{Action: approval.Approve, Note: c.Note}
-	if c.Edit != "" {
-		var err error
-		if v.Args, err = p.value("--edit", c.Edit); err != nil {
-			return err
-		}
+	var err error
+	switch {
+	case c.Edit != "" && c.Result != "":
+		return usage("approve: want --edit or --result, not both")
+	case c.Edit != "":
 		v.Action = approval.Edit
+		v.Args, err = p.value("--edit", c.Edit)
+	case c.Result != "":
+		v.Result, err = p.value("--result", c.Result)
+	}
+	if err != nil {
+		return err
 	}
 	return p.decide(ctx, c.ID, v)
 }
@@ -73,7 +80,7 @@ func (s *session) act(ctx context.Context, run string, do func(context.Context, 
 type answerCommand struct {
 	Run    string  `arg:"" help:"The run."`
 	Call   string  `arg:"" help:"The call."`
-	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"It took effect, with this result."`
+	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"It took effect, with this result; or the answer to what its tool asks."`
 	Error  *string `xor:"answer" placeholder:"TEXT" help:"It failed, like this."`
 	Rerun  bool    `xor:"answer" help:"Carry it out again."`
 }

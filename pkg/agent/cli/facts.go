@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -37,16 +39,58 @@ func writeApproval(w io.Writer, a approval.Approval, subject string) error {
 	if a.RuleNote != "" {
 		fact("policy", line(a.RuleNote))
 	}
-	if a.Kind == approval.KindOutcome {
+	switch a.Kind {
+	case approval.KindOutcome:
 		fact("asks", "what became of this call: it was interrupted, and nobody knows whether it took effect")
-	} else {
+	case approval.KindInput:
+		fact("asks", "for input: its tool has done nothing yet, and "+answering[ticketOf(a).Mode])
+		fallthrough
+	default:
 		fact("if denied", "the call is not carried out, and the model is told so")
 	}
 	for _, d := range a.Decisions {
 		fact("decided", fmt.Sprintf("%s by %s at %s%s", d.Action, d.By, stamp(d.At), noteOf(d.Note)))
 	}
 	fmt.Fprintln(w, "  arguments")
-	return writeArguments(w, "    ", a.Args)
+	if err := writeArguments(w, "    ", a.Args); err != nil || a.Ticket == nil {
+		return err
+	}
+	return writeTicket(w, *a.Ticket, a.Args)
+}
+
+// answering says what an answer does.
+var answering = map[agent.TicketMode]string{
+	agent.TicketReplay: "runs again with the answer",
+	agent.TicketResult: "does not run again: the answer is its result",
+	agent.TicketPass:   "runs with the answer for its arguments, unless that is true or false",
+}
+
+func ticketOf(a approval.Approval) agent.Ticket {
+	if a.Ticket == nil {
+		return agent.Ticket{}
+	}
+	return *a.Ticket
+}
+
+// writeTicket shows what a tool asks, complete; it is the tool's own word.
+func writeTicket(w io.Writer, t agent.Ticket, args json.RawMessage) error {
+	fmt.Fprintf(w, "  the tool asks (not to be trusted): %s\n", text(t.Action))
+	if t.Message != "" {
+		fmt.Fprintf(w, "    %s\n", text(t.Message))
+	}
+	for _, part := range []struct {
+		name string
+		raw  json.RawMessage
+	}{{"with", t.Parameters}, {"the answer must fit", t.ResponseSchema}} {
+		if part.raw == nil || bytes.Equal(part.raw, args) {
+			continue
+		}
+		fmt.Fprintf(w, "  %s\n", part.name)
+		if err := writeArguments(w, "    ", part.raw); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func noteOf(note string) string {
@@ -66,6 +110,9 @@ func (p *program) ways(a approval.Approval) []string {
 			p.hint("answer", a.Run, a.Call(), "--result", "JSON") + "   it took effect, with this result",
 			p.hint("answer", a.Run, a.Call(), "--error", "TEXT") + "   it failed",
 		}
+	}
+	if a.Kind == approval.KindInput {
+		return []string{p.hint("approve", a.ID, "--result", "JSON") + "   answers; without --result the answer is true", p.hint("deny", a.ID)}
 	}
 	return []string{p.hint("approve", a.ID), p.hint("deny", a.ID)}
 }

@@ -138,6 +138,9 @@ func (p *program) summary(r api.Run) {
 	}
 	for _, w := range r.Waiting {
 		fact("waits", "%s for %s %s until %s", w.Call, w.For, w.Approval, stamp(w.Expires))
+		if w.Ticket != nil && w.Ticket.Message != "" {
+			fact("asks", "%s (not to be trusted)", text(w.Ticket.Message))
+		}
 	}
 	if state := string(r.State); state != "" && state != "{}" {
 		fact("state", "%s", line(state))

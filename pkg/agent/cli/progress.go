@@ -91,7 +91,11 @@ func (pr *progress) aboutCall(fact agent.Event) {
 	case agent.LateResult:
 		pr.result(f.Call, f.IsError, f.Content)
 	case agent.CallSuspended:
-		pr.tell("wait", "%s waits for approval %s until %s", pr.call(f.Call), f.Approval, stamp(f.Expires))
+		what := "approval"
+		if f.For == agent.ForInput {
+			what = "input"
+		}
+		pr.tell("wait", "%s waits for %s %s until %s", pr.call(f.Call), what, f.Approval, stamp(f.Expires))
 	case agent.CallUnknown:
 		pr.tell("wait", "%s was interrupted: somebody must say what became of it until %s", pr.call(f.Call), stamp(f.Expires))
 	case agent.CallCancelled:
@@ -102,6 +106,10 @@ func (pr *progress) aboutCall(fact agent.Event) {
 			edited = " with other arguments"
 		}
 		pr.tell("decided", "%s: %s%s by %s%s", pr.call(f.Call), f.Action, edited, f.By, noteOf(f.Note))
+	case agent.DecisionKept:
+		pr.tell("decided", "%s, which is kept until %s waits: by %s%s", f.Action, f.Target, f.By, noteOf(f.Note))
+	case agent.DecisionDropped:
+		pr.tell("decided", "%s: the kept decision on %s comes to nothing: %s", pr.call(f.Call), f.Target, f.Why)
 	case agent.Answered:
 		pr.tell("answered", "%s by %s", pr.call(f.Call), f.By)
 	}

@@ -35,6 +35,9 @@ func (s *session) ask(ctx context.Context, a approval.Approval, r api.Run) (*api
 	} else if said != "" {
 		fmt.Fprintf(s.p.stderr, "  the model says (not to be trusted)\n    %s\n", text(said))
 	}
+	if a.Kind == approval.KindInput {
+		return s.askInput(ctx)
+	}
 	for {
 		answer, err := s.prompt(ctx, "approve, deny, edit or later? [a/d/e/l] ")
 		if errors.Is(err, io.EOF) {
@@ -56,6 +59,34 @@ func (s *session) ask(ctx context.Context, a approval.Approval, r api.Run) (*api
 		case "l", "later":
 			return nil, nil
 		}
+	}
+}
+
+// askInput asks the person at the terminal what the tool asks.
+func (s *session) askInput(ctx context.Context) (*api.Verdict, error) {
+	for {
+		typed, err := s.prompt(ctx, "the answer as JSON on one line, deny or later? [JSON/d/l] ")
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch strings.ToLower(strings.TrimSpace(typed)) {
+		case "":
+			continue
+		case "d", "deny":
+			note, err := s.prompt(ctx, "note for the model (may be empty): ")
+			return &api.Verdict{Action: approval.Deny, Note: note}, ignoreEOF(err)
+		case "l", "later":
+			return nil, nil
+		}
+		answer, err := agent.CompactJSON([]byte(typed), agent.JSONLimits{})
+		if err != nil {
+			s.p.note("that is not taken: %v", err)
+			continue
+		}
+		return &api.Verdict{Action: approval.Approve, Result: answer}, nil
 	}
 }
 

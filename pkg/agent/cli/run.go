@@ -106,7 +106,7 @@ func (s *session) attend(ctx context.Context, r api.Run, ask asker) (api.Run, er
 		}
 		decided := false
 		for _, w := range r.Waiting {
-			if later[w.Approval] || w.For != agent.ForApproval {
+			if later[w.Approval] || w.For != agent.ForApproval && w.For != agent.ForInput {
 				continue
 			}
 			done, err := s.consult(ctx, r, w.Approval, ask)
@@ -140,6 +140,9 @@ func (s *session) consult(ctx context.Context, r api.Run, id string, ask asker) 
 		s.p.note("countersign: %s", lines(refused.Detail))
 		switch refused.Type {
 		case api.EditRefused: // there may be a better edit
+			if v.Action != approval.Edit { // of a flag: an answer that takes the arguments' place would be the same again
+				return false, nil
+			}
 		case api.AlreadyDecided, api.ApprovalExpired, api.RunFinished:
 			return true, nil
 		default:
@@ -197,8 +200,11 @@ func (p *program) closing(ctx context.Context, s *session, r api.Run) error {
 // waits names a request and the commands that answer it.
 func (p *program) waits(a approval.Approval) {
 	what := "approval " + a.ID + " of"
-	if a.Kind == approval.KindOutcome {
+	switch a.Kind {
+	case approval.KindOutcome:
 		what = "word on what became of"
+	case approval.KindInput:
+		what = "input " + a.ID + " for"
 	}
 	p.say("run %s waits for %s %s (%s) until %s:", a.Run, what, line(a.Tools[0]), a.Call(), stamp(a.ExpiresAt))
 	for _, way := range p.ways(a) {

@@ -30,7 +30,7 @@ const maxErrorText = 2000
 type execution struct {
 	call    agent.Call
 	claimed bool
-	event   agent.Event // once finished: CallFinished; nil where it ran out of time and nobody can say what became of it
+	event   agent.Event // once finished: CallFinished, or a CallSuspended that lacks its request; nil where it ran out of time and nobody can say what became of it
 	size    int         // of the event, in bytes, about
 }
 
@@ -87,11 +87,14 @@ func (f *flight) landed(x *execution, e agent.Event) {
 
 // eventSize is how many bytes of an entry a result takes, less what names it.
 func eventSize(e agent.Event) int {
-	f, ok := e.(agent.CallFinished)
-	if !ok {
+	switch e := e.(type) {
+	case agent.CallFinished:
+		return agent.StoredLen(e.Content) + mediaSize(e.Media) + agent.PatchSize(e.Patch)
+	case agent.CallSuspended:
+		return e.Ticket.Size()
+	default:
 		return 0
 	}
-	return agent.StoredLen(f.Content) + mediaSize(f.Media) + agent.PatchSize(f.Patch)
 }
 
 func mediaSize(media []agent.Media) int {
@@ -159,7 +162,8 @@ func (r *round) toolCall(c agent.Call, s *agent.AgentState) port.Call {
 	spec, _ := r.def.Tool(c.Tool)
 	return port.Call{
 		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID, Root: spec.Root,
-		State: bytes.Clone(s.SharedState()),
+		State:  bytes.Clone(s.SharedState()),
+		Resume: c.Resume,
 	}
 }
 
@@ -184,9 +188,9 @@ func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call) agen
 	if err != nil {
 		res = agent.ToolResultData{Content: c.Name + " failed: " + bounded(err.Error()), IsError: true}
 	}
-	e, err := r.finished(context.WithoutCancel(ctx), c, checkedPatch(c, view, res))
+	e, err := r.word(context.WithoutCancel(ctx), c, checkedPatch(c, view, res))
 	if err != nil {
-		e = agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyToolError,
+		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyToolError,
 			Content: "The tool ran, but its result could not be stored."}
 	}
 	return e
@@ -246,6 +250,25 @@ func checkedPatch(c agent.Call, view json.RawMessage, res agent.ToolResultData) 
 		res.Content = agent.TextPatchRefused(c.Name, err) + res.Content
 	}
 	return res
+}
+
+// word is what a tool said, as it is stored: its result, or what it asks people. A question that nobody could be asked is an error of the
+// tool's.
+func (r *round) word(ctx context.Context, c agent.Call, res agent.ToolResultData) (agent.Event, error) {
+	if res.Suspend == nil {
+		return r.finished(ctx, c, res)
+	}
+	t, err := res.Suspend.Checked()
+	if err == nil && t.ResponseSchema != nil {
+		var broken *agent.SchemaError
+		if fits := r.Valid(agent.ToolSpec{Name: "response", Schema: t.ResponseSchema}, json.RawMessage("null")); errors.As(fits, &broken) {
+			err = fmt.Errorf("responseSchema: %w", broken.Err)
+		}
+	}
+	if err != nil {
+		return r.finished(ctx, c, agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + bounded(err.Error()), IsError: true})
+	}
+	return agent.CallSuspended{Call: c.ID, For: agent.ForInput, Ticket: &t, Ran: c.Claim == ""}, nil
 }
 
 // finished is a tool's result as it is stored: valid text and media, with what is long in blobs, and what a person changed said first.

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -16,7 +17,8 @@ type plan struct {
 	results   bool         // the draft settles calls
 	claims    bool         // it claims, or marks outcomes unknown: nothing may run before it is committed
 	suspends  bool
-	resumes   bool // the run was parked: nothing may run before that is over
+	resumes   bool            // the run was parked: nothing may run before that is over
+	early     map[string]bool // calls that a kept decision has met: what it lets run is claimed in a later entry, as its request is one item
 	committed bool
 }
 
@@ -28,7 +30,7 @@ func (p *plan) urgent(r *round) bool {
 	}
 	busy := len(p.launch) > 0 || r.flight.running() > 0
 	switch {
-	case p.claims, len(p.taken) > 0 && p.results:
+	case p.claims, len(p.early) > 0, len(p.taken) > 0 && p.results:
 		return true
 	case p.resumes:
 		return busy || p.results || p.suspends
@@ -46,7 +48,7 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 		return nil, err
 	}
 	ctx = r.within(ctx, &d.State)
-	p := &plan{draft: d, resumes: r.loaded.State.Status == agent.RunWaiting}
+	p := &plan{draft: d, resumes: r.loaded.State.Status == agent.RunWaiting, early: map[string]bool{}}
 	size := 0
 	for _, f := range r.flight.finishedNow() {
 		if size += f.size; size > maxResults && len(p.taken) > 0 {
@@ -56,15 +58,35 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 			return nil, err
 		}
 	}
-	if r.late(ctx) {
-		return p, nil
+	if err := r.settleEarly(p); err != nil || r.late(ctx) {
+		return p, err
 	}
 	for {
 		progress, err := r.gateOwed(ctx, p)
 		if err != nil || !progress {
 			return p, err
 		}
+		if err := r.settleEarly(p); err != nil {
+			return nil, err
+		}
 	}
+}
+
+// settleEarly settles the kept decisions that have met a suspended call.
+func (r *round) settleEarly(p *plan) error {
+	for _, fact := range agent.Early(r.def, &p.draft.State, r.Valid, p.draft.Entry.Time) {
+		if err := p.draft.Add(fact); err != nil {
+			return err
+		}
+		switch fact := fact.(type) {
+		case agent.Decided:
+			p.early[fact.Call] = true
+			p.results = p.results || fact.Action != agent.ActionApprove
+		case agent.DecisionDropped:
+			p.early[fact.Call] = true
+		}
+	}
+	return nil
 }
 
 // late reports whether this invocation has too little time left to start anything.
@@ -83,7 +105,7 @@ func (r *round) gateOwed(ctx context.Context, p *plan) (bool, error) {
 	progress := false
 	for _, id := range a.Calls {
 		c, _ := p.draft.State.Call(id)
-		if r.flight.has(id) || p.launches(id) {
+		if r.flight.has(id) || p.launches(id) || p.early[id] {
 			continue
 		}
 		before := len(p.draft.Entry.Events)
@@ -134,6 +156,8 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 	case g.Refuse != nil:
 		p.results = true
 		return p.draft.Add(*g.Refuse)
+	case g.Give != nil:
+		return r.give(ctx, p, c, *g.Give)
 	default:
 		return r.start(p, c)
 	}
@@ -152,6 +176,16 @@ func (r *round) start(p *plan, c agent.Call) error {
 	return nil
 }
 
+// give stores a result that the tool did not make.
+func (r *round) give(ctx context.Context, p *plan, c agent.Call, res agent.ToolResultData) error {
+	e, err := r.finished(ctx, c, res)
+	if err != nil {
+		return err
+	}
+	p.results, e.Ran = true, false
+	return p.draft.Add(e)
+}
+
 // orphan handles a call whose claimant is another invocation: it is never simply run. The tool may know what became of it; one
 // that may be repeated is; otherwise somebody has to say (rule 10, R5).
 func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
@@ -163,7 +197,7 @@ func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
 	switch found {
 	case port.OutcomeDone:
 		p.results = true
-		return p.draft.Add(reconciled(word))
+		return r.reconciled(p, c, word)
 	case port.OutcomeNotDone:
 		if err := p.draft.Add(agent.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}); err != nil {
 			return err
@@ -182,30 +216,31 @@ func (r *round) unknown(p *plan, c agent.Call) agent.CallUnknown {
 	}
 }
 
-// reconcile asks the tool what became of a call whose claimant died.
-func (r *round) reconcile(ctx context.Context, p *plan, c agent.Call) (port.Outcome, agent.CallFinished, error) {
+// reconcile asks the tool what became of a call whose claimant died. Its word on one that is done is a CallFinished, or a
+// CallSuspended where it had asked for input.
+func (r *round) reconcile(ctx context.Context, p *plan, c agent.Call) (port.Outcome, agent.Event, error) {
 	if c.Effect != agent.EffectNonIdempotent {
-		return port.OutcomeNotDone, agent.CallFinished{}, nil
+		return port.OutcomeNotDone, nil, nil
 	}
 	t, ok := r.Tools.Lookup(c.Tool)
 	if !ok {
-		return port.OutcomeUnknown, agent.CallFinished{}, nil
+		return port.OutcomeUnknown, nil, nil
 	}
 	rec, ok := t.(port.Reconciler)
 	if !ok {
-		return port.OutcomeUnknown, agent.CallFinished{}, nil
+		return port.OutcomeUnknown, nil, nil
 	}
 	out, res, err := rec.Reconcile(ctx, r.toolCall(c, &p.draft.State))
 	if err != nil || out != port.OutcomeDone {
 		if ctx.Err() != nil {
-			return "", agent.CallFinished{}, ctx.Err()
+			return "", nil, ctx.Err()
 		}
 		if out == port.OutcomeNotDone && err == nil {
-			return out, agent.CallFinished{}, nil
+			return out, nil, nil
 		}
-		return port.OutcomeUnknown, agent.CallFinished{}, nil
+		return port.OutcomeUnknown, nil, nil
 	}
-	word, err := r.finished(ctx, c, checkedPatch(c, p.draft.State.SharedState(), res))
+	word, err := r.word(ctx, c, checkedPatch(c, p.draft.State.SharedState(), res))
 	return out, word, err
 }
 
@@ -216,8 +251,12 @@ func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
 	if ok && (c.Status == agent.StatusRunning && c.Claim == r.inv.Writer || c.Status == agent.StatusNew && !f.claimed) {
 		p.taken = append(p.taken, f)
 		p.results = true
-		if f.event == nil {
+		switch e := f.event.(type) {
+		case nil:
 			return r.ranOut(ctx, p, c)
+		case agent.CallSuspended:
+			p.suspends = true
+			return p.draft.Add(r.asks(p, c, e))
 		}
 		return p.draft.Add(f.event)
 	}
@@ -239,13 +278,29 @@ func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
 	}
 	p.claims = true
 	if found == port.OutcomeDone {
-		return p.draft.Add(reconciled(word))
+		return r.reconciled(p, c, word)
 	}
 	p.suspends = true
 	return p.draft.Add(r.unknown(p, c))
 }
 
-// reconciled is a tool's word on a call that was interrupted.
-func reconciled(word agent.CallFinished) agent.Answered {
-	return agent.Answered{Call: word.Call, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, Patch: word.Patch, By: "reconcile"}
+// asks is the suspension of a call whose tool asked for input, as a request that people can see.
+func (r *round) asks(p *plan, c agent.Call, e agent.CallSuspended) agent.CallSuspended {
+	return agent.AskInput(r.def, &p.draft.State, c, *e.Ticket, e.Ran, p.draft.Entry.Time)
+}
+
+// reconciled takes a tool's word on a call that was interrupted. One that had asked for input waits for it, as if its claimant had said so.
+func (r *round) reconciled(p *plan, c agent.Call, word agent.Event) error {
+	switch word := word.(type) {
+	case agent.CallSuspended:
+		p.suspends = true
+		if err := p.draft.Add(agent.Answered{Call: c.ID, Rerun: true, By: "reconcile"}); err != nil {
+			return err
+		}
+		return p.draft.Add(r.asks(p, c, word))
+	case agent.CallFinished:
+		return p.draft.Add(agent.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, Patch: word.Patch, By: "reconcile"})
+	default:
+		return fmt.Errorf("reconcile call %s: %T is no word on it", c.ID, word)
+	}
 }

@@ -1,11 +1,13 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -160,19 +162,66 @@ func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition)
 		if was, ok := before.Call(c.ID); ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
 			continue
 		}
-		t, _ := def.Tool(c.Tool)
-		op, err := approval.CreateOp(approval.ForCall(&d.State, c, agent.Decide(def.Permission, t, c.Input)))
+		op, err := approval.CreateOp(request(&d.State, c, def))
 		if err != nil {
 			return nil, err
 		}
 		ops = append(ops, op)
 	}
+	early, err := settledEarly(before, d, def)
+	if err != nil {
+		return nil, err
+	}
+	ops = append(ops, early...)
 	for _, c := range before.Waits() {
 		if as, ended := overtaken(c, d.Entry.Events); ended {
 			ops = append(ops, approval.CloseOp(before.Tenant, *c.Wait, as))
 		}
 	}
 	return append(ops, consumed(before.Tenant, d)...), nil
+}
+
+// request is what people are asked by the suspension of c.
+func request(s *agent.AgentState, c agent.Call, def *agent.Definition) approval.Approval {
+	t, _ := def.Tool(c.Tool)
+	return approval.ForCall(s, c, agent.Decide(def.Permission, t, c.Input))
+}
+
+// settledEarly are the requests that decisions kept until now settle in this draft: one that was asked before is decided, if nobody was
+// first; one that the draft asks is created as it stands.
+func settledEarly(before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+	var ops []store.Op
+	for _, e := range d.Entry.Events {
+		fact, ok := e.(agent.Decided)
+		if !ok || fact.Early == "" {
+			continue
+		}
+		c, ok := before.Call(fact.Call)
+		if !ok {
+			return nil, fmt.Errorf("settle approval %s: call %s is of this very entry", fact.Approval, fact.Call)
+		}
+		settle := approval.SettleOp
+		if c.Wait == nil || c.Wait.Approval != fact.Approval {
+			c, settle = suspendedIn(d, c), func(a approval.Approval, _ time.Time) (store.Op, error) { return approval.CreateOp(a) }
+		}
+		op, err := settle(request(&d.State, c, def).Settled(fact, d.Entry.Time), d.Entry.Time)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
+	}
+	return ops, nil
+}
+
+// suspendedIn is c as the draft suspends it.
+func suspendedIn(d *agent.Draft, c agent.Call) agent.Call {
+	for _, e := range d.Entry.Events {
+		if e, ok := e.(agent.CallSuspended); ok && e.Call == c.ID {
+			c.Ticket = e.Ticket
+			c.Wait = &agent.Wait{For: cmp.Or(e.For, agent.ForApproval), Approval: e.Approval, Digest: e.Digest, Since: d.Entry.Time, Expires: e.Expires}
+		}
+	}
+	return c
 }
 
 // overtaken reports whether the events settle a suspended call otherwise than by a decision on its request, and how the request
@@ -232,8 +281,11 @@ func expire(d *agent.Draft) error {
 			continue
 		}
 		e := agent.CallCancelled{Call: c.ID, Reason: agent.WhyExpired, Content: agent.TextExpired()}
-		if c.Wait.For == agent.ForOutcome {
+		switch c.Wait.For {
+		case agent.ForOutcome:
 			e.Reason, e.Content = agent.WhyOutcomeUnknown, agent.TextOutcomeExpired()
+		case agent.ForInput:
+			e.Content = agent.TextInputExpired()
 		}
 		if err := d.Add(e); err != nil {
 			return err

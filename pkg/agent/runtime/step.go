@@ -58,6 +58,11 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 		return Route{}, err
 	}
 	ctx = st.within(ctx, &d.State)
+	if agent.EarlyOwed(&d.State) { // the batch has what it takes to judge them
+		r := inv.route(NextTools)
+		r.Woken = inv.Woken
+		return r, nil
+	}
 	drained := len(d.Entry.Events)
 	if err := expire(d); err != nil {
 		return Route{}, err
