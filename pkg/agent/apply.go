@@ -92,6 +92,8 @@ func (s *AgentState) apply(e Event) error {
 		return s.handedOver(e)
 	case Finished:
 		return s.finished(e)
+	case ToolsJudged:
+		return s.toolsJudged(e)
 	default:
 		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
 	}
@@ -302,7 +304,7 @@ func (s *AgentState) askedFor(e Replied) error {
 }
 
 func (rc RepliedCall) call(inference int64) Call {
-	c := Call{ID: rc.ID, Tool: rc.Tool, Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Inference: inference}
+	c := Call{ID: rc.ID, Tool: rc.Tool, Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Service: rc.Service, Inference: inference}
 	if c.Tool == "" {
 		c.Tool = rc.Name
 	}
@@ -344,6 +346,7 @@ func (s *AgentState) resumed(e Resumed) error {
 	if e.Trace != nil {
 		s.Trace = e.Trace
 	}
+	s.Advice.Read = false
 	return s.moveRun(RunRunning, "resumed")
 }
 

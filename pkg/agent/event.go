@@ -65,8 +65,9 @@ type Decided struct {
 	Text     string          `json:"text,omitempty"`   // what the model is told when the call will not run
 }
 
-// Answered settles a call whose outcome is unknown: with a result, an error, or the order to run it again. With slot 0 it is the
-// tool's own word on a call whose claimant died or ran out of time, before anybody was asked.
+// Answered settles a call whose outcome is unknown, with a result, an error, or the order to run it again; or a service's call, with what
+// the service gave. With slot 0 it is the tool's own word on a call whose claimant died or ran out of time, before anybody was asked; of a
+// service, that its event is to go out again, under the id it had.
 type Answered struct {
 	Slot     int64  `json:"slot,omitempty"`
 	Call     string `json:"call"`
@@ -118,6 +119,8 @@ type RepliedCall struct {
 	Tool   string          `json:"tool,omitempty"`   // original name, when it differs from Name
 	Effect Effect          `json:"effect,omitempty"` // empty = the model's name fits no tool
 	Input  json.RawMessage `json:"input"`
+
+	Service bool `json:"service,omitempty"` // the tool is a service
 }
 
 // RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls. Places never
@@ -156,12 +159,14 @@ type CallFinished struct {
 	Media   []Media    `json:"media,omitempty"`
 }
 
-// CallSuspended parks one call until a person decides. The request people see is created in the same transaction (A19).
+// CallSuspended parks one call until a person decides, whose request is created in the same transaction (A19), or, with For answer, a
+// service whose event is out: then the claimant says so, and there is neither a request nor a digest.
 type CallSuspended struct {
 	Call     string    `json:"call"`
 	Approval string    `json:"approval"`
 	Digest   string    `json:"digest"`
 	Expires  time.Time `json:"expires"`
+	For      WaitFor   `json:"for,omitempty"` // "" = approval
 }
 
 // CallUnknown says that a claimant died and nobody knows whether the tool ran. It parks until somebody does.
@@ -208,6 +213,13 @@ type Finished struct {
 	History bool `json:"history,omitempty"` // who reads the output reads the conversation with it
 }
 
+// ToolsJudged is what is known of the approvals of an agent's tools under an advisory policy: read from the agent's record when an
+// attempt begins (Call is ""; no tools is an answer as well), or said by the answer to a call of its approval tool.
+type ToolsJudged struct {
+	Call  string         `json:"call,omitempty"`
+	Tools []ToolApproval `json:"tools,omitempty"` // each once
+}
+
 func (RunStarted) event()    {}
 func (InputReceived) event() {}
 func (Decided) event()       {}
@@ -224,6 +236,7 @@ func (Resumed) event()       {}
 func (Parked) event()        {}
 func (HandedOver) event()    {}
 func (Finished) event()      {}
+func (ToolsJudged) event()   {}
 
 // MarshalJSON writes the block itself.
 func (b UserBlock) MarshalJSON() ([]byte, error) { return MarshalBlock(b.Block) }

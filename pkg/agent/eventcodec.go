@@ -24,6 +24,7 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"parked":         decodeEvent[Parked],
 	"handed_over":    decodeEvent[HandedOver],
 	"finished":       decodeEvent[Finished],
+	"tools_judged":   decodeEvent[ToolsJudged],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -69,6 +70,8 @@ func EventType(e Event) string {
 		return "handed_over"
 	case Finished:
 		return "finished"
+	case ToolsJudged:
+		return "tools_judged"
 	default:
 		return fmt.Sprintf("%T", e)
 	}

@@ -41,6 +41,8 @@ const (
 	goldenAll     = "testdata/journal-v1-fields"
 	goldenAllFork = "testdata/journal-v1-fields-fork"
 	goldenRefused = "testdata/journal-v1-refused" // with a snapshot while the newest reply is refused
+
+	goldenServices = "testdata/journal-v1-services" // with a snapshot while a service is asked
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -53,11 +55,12 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 	if *update {
 		addGolden(t, goldenAllFork, Seed(past), goldenFieldsFork())
 		addGolden(t, goldenRefused, AgentState{}, goldenRefusedRun())
+		addGolden(t, goldenServices, AgentState{}, goldenServicesRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
 		form int
-	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused}} {
+	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused}, goldenServices: {AgentState{}, snapshotVersion}} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
 		requireGoldenState(t, name, whole)
@@ -159,6 +162,34 @@ func goldenRefusedRun() [][]Event {
 		{reply(1, "ten", refused("No JSON."))},
 		{Evicted{Total: 1, Summary: "Somebody asked."}, reply(2, "11", refused("Still none."))},
 		{reply(3, `{"total":10}`, nil), Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`{"total":10}`)}},
+	}
+}
+
+// goldenServicesRun asks services under an advisory policy; one answers and one does not.
+func goldenServicesRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	ask := func(n int64, calls ...RepliedCall) Replied {
+		return Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Calls: calls}
+	}
+	service := func(id, name string) RepliedCall {
+		return RepliedCall{ID: id, Name: name, Effect: EffectIdempotent, Service: true, Input: json.RawMessage(`{"tools":["pay"]}`)}
+	}
+	asked := func(call string) []Event {
+		return []Event{CallClaimed{Call: call}, CallSuspended{Call: call, For: ForAnswer, Expires: later}, Parked{Expires: later}}
+	}
+	return [][]Event{
+		{RunStarted{
+			Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Input: json.RawMessage(`{"order":7,"parentSubject$$":"s1"}`),
+			Messages: []UserBlock{{Text{`{"order":7}`}}},
+		}},
+		{ToolsJudged{Tools: []ToolApproval{{Tool: "look", Value: true}}}, ask(1, service("c1", "tool_approval"))},
+		asked("c1"),
+		{Resumed{}, Answered{Slot: 1, Call: "c1", Content: `{"approvals":[{"tool":"pay","value":false,"comments":"not yet"}]}`, By: "user:ana"}},
+		append([]Event{
+			Evicted{Total: 1, Summary: "Order 7."}, ToolsJudged{}, ToolsJudged{Call: "c1", Tools: []ToolApproval{{Tool: "pay", Comments: "not yet"}}}, ask(2, service("c2", "human_review")),
+		}, asked("c2")...),
+		{Resumed{}, CallCancelled{Call: "c2", Reason: WhyExpired, Content: TextAnswerExpired()}},
+		{Replied{Inference: 3, Model: "m", Requests: 1, Text: "Nobody answered."}, Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Nobody answered."`)}},
 	}
 }
 

@@ -18,7 +18,7 @@ func BuildRequest(d *Definition, s *AgentState, a Action) (r Request, systemDige
 	}
 	return Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: system,
-		Messages: requested(s, a), Inferences: s.Inferences, Tools: offered(d, a), Lifecycle: a.Lifecycle,
+		Messages: requested(s, a), Inferences: s.Inferences, Tools: offered(d, s, a), Lifecycle: a.Lifecycle,
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name),
 	}, systemDigest, nil
 }
@@ -39,11 +39,11 @@ func requested(s *AgentState, a Action) []Message {
 }
 
 // offered are the tools of the request: none once the model is only to sum up.
-func offered(d *Definition, a Action) []ToolSpec {
+func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	if a.Lifecycle == LifecycleSummary {
 		return nil
 	}
-	return d.Tools
+	return d.flagged(s)
 }
 
 // WithNotices is the request as a provider's adapter sends it: with what the flags of the canonical one mean to a model. That the quota

@@ -40,6 +40,7 @@ type snapshotForm struct {
 	Round    Round         `json:"round"`
 	Queued   []Source      `json:"queued,omitempty"`
 	Refused  *Correction   `json:"refused,omitempty"`
+	Advice   Advice        `json:"advice,omitzero"`
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -94,7 +95,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
-		Refused: s.Correction,
+		Refused: s.Correction, Advice: s.Advice,
 	}
 	switch {
 	case s.Correction != nil:
@@ -164,8 +165,8 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
 		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
-		Correction: f.Refused,
-		Entries:    e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
+		Correction: f.Refused, Advice: f.Advice,
+		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended

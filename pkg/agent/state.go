@@ -55,6 +55,8 @@ type AgentState struct {
 	Round    Round
 	Queued   []queued // what users said while calls were open; never written in place
 
+	Advice Advice // what is known of the approvals of tools, under an advisory policy
+
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
 	head entryHead // of the entry being applied

@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -33,7 +34,8 @@ type Decision struct {
 	Reason string          `json:"reason,omitempty"` // kept as the note
 }
 
-// Answer says what became of a call whose outcome is unknown. To a call that waits for approval it is a decision (semantics.md, 3.5).
+// Answer is what a service gives to its call, or says what became of a call whose outcome is unknown. To a call that waits for approval it
+// is a decision (semantics.md, 3.5).
 // Exactly one of Result, Error and Rerun is given.
 type Answer struct {
 	Call   string          `json:"call"`
@@ -134,13 +136,14 @@ func at(list string, i int, err error) error {
 	return err
 }
 
-// do takes the steps in order. A decision or answer that meets a run which ended meanwhile is not applied, and no error.
+// do takes the steps in order. A decision or answer that meets a run which ended meanwhile is not applied, and no error; nor is an answer
+// to a service's call that has one.
 func do(ctx context.Context, steps []step) (applied bool, err error) {
 	applied = true
 	for _, step := range steps {
 		err := step(ctx)
 		switch {
-		case errors.Is(err, approval.ErrFinished):
+		case errors.Is(err, approval.ErrFinished), errors.Is(err, runtime.ErrUnasked):
 			applied = false
 		case err != nil:
 			return false, err
@@ -196,6 +199,9 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 	if id, asks := requestOf(run, call); asks && call.Wait != nil && call.Wait.For == agent.ForApproval {
 		return s.answeredDecision(run, a, c, id)
 	}
+	if call.Service && (call.Wait == nil || call.Wait.For == agent.ForAnswer) && !a.Rerun {
+		return s.serviceAnswer(run, a, c), nil
+	}
 	o := approval.Outcome{Tenant: run.Tenant, Run: run.Run, Call: call.ID, Rerun: a.Rerun, By: c.Principal}
 	switch {
 	case a.Error != nil:
@@ -207,6 +213,17 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 		_, err := s.Desk.Settle(ctx, o)
 		return err
 	}, nil
+}
+
+// serviceAnswer hands an answer to a service's call on as the data it is.
+func (s *server) serviceAnswer(run *agent.AgentState, a Answer, c Caller) step {
+	given := runtime.Answer{Tenant: run.Tenant, Run: run.Run, Call: a.Call, By: c.Principal.ID}
+	if a.Error != nil {
+		given.Content, given.IsError = *a.Error, true
+	} else {
+		given.Content = resultText(a.Result)
+	}
+	return func(ctx context.Context) error { return s.Inputs.Answer(ctx, given) }
 }
 
 // answeredDecision takes an answer to a call that waits for approval as what it means.
@@ -243,7 +260,7 @@ func target(run *agent.AgentState, id string) (agent.Call, bool) {
 func requestOf(run *agent.AgentState, c agent.Call) (string, bool) {
 	switch {
 	case c.Wait != nil:
-		return c.Wait.Approval, true
+		return c.Wait.Approval, c.Wait.Approval != "" // a service is asked by its event
 	case c.Asks > 0:
 		return agent.ApprovalID(run.Run, c.ID, c.Asks), true
 	default:

@@ -73,7 +73,7 @@ func (s *session) act(ctx context.Context, run string, do func(context.Context, 
 type answerCommand struct {
 	Run    string  `arg:"" help:"The run."`
 	Call   string  `arg:"" help:"The call."`
-	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"It took effect, with this result."`
+	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"The service's answer; or it took effect, with this result."`
 	Error  *string `xor:"answer" placeholder:"TEXT" help:"It failed, like this."`
 	Rerun  bool    `xor:"answer" help:"Carry it out again."`
 }
@@ -119,7 +119,7 @@ func (p *program) input(ctx context.Context, run string, in api.Input, uploads .
 		return s.act(ctx, run, func(ctx context.Context, c *api.Client) error {
 			got, err := c.Input(ctx, run, in, key)
 			if err == nil && got.Applied != nil && !*got.Applied {
-				p.note("run %s had ended: nothing was changed", run)
+				p.note("run %s had ended, or had its answer: nothing was changed", run)
 			}
 			return err
 		})
@@ -217,14 +217,7 @@ func (s *session) carryOn(ctx context.Context, id string) (api.Run, error) {
 		s.p.ended(r)
 		return r, nil
 	}
-	for _, w := range r.Waiting {
-		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
-		if err != nil {
-			return r, err
-		}
-		s.p.waits(a)
-	}
-	return r, nil
+	return r, s.waits(ctx, r)
 }
 
 // worse is the exit of several runs: an end in error before a wait, a wait before none.

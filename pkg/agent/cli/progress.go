@@ -91,6 +91,10 @@ func (pr *progress) aboutCall(fact agent.Event) {
 	case agent.LateResult:
 		pr.result(f.Call, f.IsError, f.Content)
 	case agent.CallSuspended:
+		if f.For == agent.ForAnswer {
+			pr.tell("wait", "%s was asked and may answer until %s", pr.call(f.Call), stamp(f.Expires))
+			return
+		}
 		pr.tell("wait", "%s waits for approval %s until %s", pr.call(f.Call), f.Approval, stamp(f.Expires))
 	case agent.CallUnknown:
 		pr.tell("wait", "%s was interrupted: somebody must say what became of it until %s", pr.call(f.Call), stamp(f.Expires))

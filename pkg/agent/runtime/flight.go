@@ -28,7 +28,8 @@ const maxErrorText = 2000
 type execution struct {
 	call    agent.Call
 	claimed bool
-	event   agent.Event // once finished: CallFinished; nil where it ran out of time and nobody can say what became of it
+	event   agent.Event // once finished: CallFinished, or CallSuspended of a service; nil where it ran out of time and nobody can say what became of it
+	err     error       // a service's event may not be out; it is to be sent again
 	size    int         // of the event, in bytes, about
 }
 
@@ -147,6 +148,11 @@ func (r *round) launch(ctx context.Context, calls []agent.Call) {
 	for _, c := range calls {
 		x := &execution{call: c, claimed: c.Claim != ""}
 		r.flight.took(x)
+		if c.Service {
+			e, err := r.question(c) // of the state as it is now: the round goes on beside it
+			r.Clock.Go(func() { r.emitted(ctx, x, e, err) })
+			continue
+		}
 		r.Clock.Go(func() { r.flight.landed(x, r.enter(ctx, c)) })
 	}
 }

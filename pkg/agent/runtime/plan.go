@@ -16,6 +16,7 @@ type plan struct {
 	results   bool         // the draft settles calls
 	claims    bool         // it claims, or marks outcomes unknown: nothing may run before it is committed
 	suspends  bool
+	emitted   bool // some of what it suspends are services that were asked
 	resumes   bool // the run was parked: nothing may run before that is over
 	committed bool
 }
@@ -28,7 +29,7 @@ func (p *plan) urgent(r *round) bool {
 	}
 	busy := len(p.launch) > 0 || r.flight.running() > 0
 	switch {
-	case p.claims, len(p.taken) > 0 && p.results:
+	case p.claims, len(p.taken) > 0 && (p.results || p.emitted):
 		return true
 	case p.resumes:
 		return busy || p.results || p.suspends
@@ -180,7 +181,7 @@ func (r *round) unknown(p *plan, c agent.Call) agent.CallUnknown {
 
 // reconcile asks the tool what became of a call whose claimant died.
 func (r *round) reconcile(ctx context.Context, c agent.Call) (port.Outcome, agent.CallFinished, error) {
-	if c.Effect != agent.EffectNonIdempotent {
+	if c.Service || c.Effect != agent.EffectNonIdempotent { // an event that goes out again has the id it had
 		return port.OutcomeNotDone, agent.CallFinished{}, nil
 	}
 	t, ok := r.Tools.Lookup(c.Tool)
@@ -209,8 +210,16 @@ func (r *round) reconcile(ctx context.Context, c agent.Call) (port.Outcome, agen
 // inbox or nowhere (rule 10).
 func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
 	c, ok := p.draft.State.Call(f.call.ID)
+	if f.err != nil && ok && c.Status == agent.StatusRunning && c.Claim == r.inv.Writer {
+		r.flight.stored([]*execution{f}) // so that it is launched again
+		return f.err
+	}
 	if ok && (c.Status == agent.StatusRunning && c.Claim == r.inv.Writer || c.Status == agent.StatusNew && !f.claimed) {
 		p.taken = append(p.taken, f)
+		if s, out := f.event.(agent.CallSuspended); out {
+			p.suspends, p.emitted = true, true
+			return p.draft.Add(s)
+		}
 		p.results = true
 		if f.event == nil {
 			return r.ranOut(ctx, p, c)
