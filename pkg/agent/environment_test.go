@@ -203,9 +203,10 @@ func (w *world) expired(s *AgentState) []step {
 	var steps []step
 	for _, c := range s.Waits() {
 		e := CallCancelled{Call: c.ID, Reason: WhyExpired, Content: TextExpired()}
-		if c.Wait.For == ForOutcome {
+		switch c.Wait.For {
+		case ForOutcome:
 			e.Reason, e.Content = WhyOutcomeUnknown, TextOutcomeExpired()
-		} else if c.Wait.For == ForAnswer {
+		case ForAnswer:
 			e.Content = TextAnswerExpired()
 		}
 		steps = append(steps, step{name: "expire", writer: "w1", events: []Event{e}})

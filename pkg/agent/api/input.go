@@ -199,7 +199,10 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 	if id, asks := requestOf(run, call); asks && call.Wait != nil && call.Wait.For == agent.ForApproval {
 		return s.answeredDecision(run, a, c, id)
 	}
-	if call.Service && (call.Wait == nil || call.Wait.For == agent.ForAnswer) && !a.Rerun {
+	if call.Service && (call.Wait == nil || call.Wait.For == agent.ForAnswer) {
+		if a.Rerun {
+			return nil, problem(WrongKind, "rerun: call %s is a service's: want its result or an error", a.Call)
+		}
 		return s.serviceAnswer(run, a, c), nil
 	}
 	o := approval.Outcome{Tenant: run.Tenant, Run: run.Run, Call: call.ID, Rerun: a.Rerun, By: c.Principal}

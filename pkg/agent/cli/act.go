@@ -118,8 +118,12 @@ func (p *program) input(ctx context.Context, run string, in api.Input, uploads .
 		}
 		return s.act(ctx, run, func(ctx context.Context, c *api.Client) error {
 			got, err := c.Input(ctx, run, in, key)
-			if err == nil && got.Applied != nil && !*got.Applied {
-				p.note("run %s had ended, or had its answer: nothing was changed", run)
+			switch {
+			case err != nil || got.Applied == nil || *got.Applied:
+			case got.Status == agent.RunDone:
+				p.note("run %s had ended: nothing was changed", run)
+			default:
+				p.note("run %s waits for no such answer any more: nothing was changed", run)
 			}
 			return err
 		})

@@ -194,7 +194,9 @@ func (p *program) closing(ctx context.Context, s *session, r api.Run) error {
 func (s *session) waits(ctx context.Context, r api.Run) error {
 	for _, w := range r.Waiting {
 		if w.For == agent.ForAnswer {
-			s.p.unanswered(r, w)
+			if err := s.unanswered(ctx, r.ID, w); err != nil {
+				return err
+			}
 			continue
 		}
 		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
@@ -207,10 +209,16 @@ func (s *session) waits(ctx context.Context, r api.Run) error {
 }
 
 // unanswered names a service that was asked, with what, and the commands that answer for it.
-func (p *program) unanswered(r api.Run, w api.Waiting) {
+func (s *session) unanswered(ctx context.Context, run string, w api.Waiting) error {
+	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) }) // one that is followed comes without its calls
+	if err != nil {
+		return err
+	}
+	p := s.p
 	p.say("run %s waits for an answer of %s (%s) until %s:", r.ID, line(toolOf(r, w.Call)), w.Call, stamp(w.Expires))
 	p.say("  %s", p.hint("answer", r.ID, w.Call, "--result", "JSON"))
 	p.say("  %s", p.hint("answer", r.ID, w.Call, "--error", "TEXT"))
+	return nil
 }
 
 // toolOf is the original name of a call's tool; its id where the run's newest calls do not have it.

@@ -3,6 +3,7 @@ package eventbridge_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -125,7 +126,7 @@ func TestEmitFails(t *testing.T) {
 	})
 }
 
-func isUndeliverable(err error) bool { return strings.Contains(err.Error(), runtime.ErrUndeliverable.Error()) }
+func isUndeliverable(err error) bool { return errors.Is(err, runtime.ErrUndeliverable) }
 
 // recorder keeps where a request would have gone.
 type recorder struct{ url string }

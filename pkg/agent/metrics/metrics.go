@@ -82,7 +82,9 @@ func (k sink) fact(fact agent.Event, e agent.Entry, s *agent.AgentState) {
 	case agent.Decided:
 		k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Action))
 	case agent.CallCancelled:
-		if c, _ := s.Call(fact.Call); fact.Reason == agent.WhyExpired && !(c.Service && c.Executions > 0) { // a service that did not answer
+		c, _ := s.Call(fact.Call)
+		asked := c.Service && c.Executions > 0 // a service did not answer: no approval expired
+		if fact.Reason == agent.WhyExpired && !asked {
 			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Reason))
 		}
 	case agent.Finished:
