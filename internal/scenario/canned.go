@@ -55,6 +55,9 @@ func loadCanned(archive string, t agentfile.Tool, ps *problems) canned {
 	if !ok {
 		return c
 	}
+	if t.Spec.Kind == agent.KindService {
+		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with kind service: people answer"})
+	}
 	c.line = v.Line
 	if len(v.Items) == 0 {
 		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "want a list of one or more"})

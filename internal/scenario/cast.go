@@ -19,7 +19,7 @@ type cast struct {
 	queue    []line
 	moments  []line
 	busy     bool   // somebody of the queue is at it
-	expiring string // the request whose time was made to run out; empty = none
+	expiring string // the request, or the service's call, whose time was made to run out; empty = none
 }
 
 func newCast(s *stage, people []line) *cast {
@@ -83,7 +83,7 @@ func (c *cast) end() bool {
 // resting reports whether the run waits and has taken in all that was said to it.
 func (c *cast) resting(l store.Loaded) bool {
 	return l.State.Status == agent.RunWaiting && len(l.Inbox) == 0 && !slices.ContainsFunc(l.State.Waits(), func(w agent.Call) bool {
-		return w.Wait.Approval == c.expiring
+		return c.expiring != "" && (w.Wait.Approval == c.expiring || w.ID == c.expiring)
 	})
 }
 
@@ -233,8 +233,12 @@ func (s *stage) answer(l line) (action, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Wait != nil && c.Wait.For != agent.ForOutcome && !l.rerun {
+	switch {
+	case l.rerun:
+	case c.Wait != nil && (c.Wait.For == agent.ForApproval || c.Wait.For == agent.ForInput):
 		return s.answerAsDecision(l, c.Wait.For)
+	case c.Service && (c.Wait == nil || c.Wait.For == agent.ForAnswer), c.ID == "" && s.asksServices():
+		return s.answerService(l), nil
 	}
 	o := approval.Outcome{Tenant: tenant, Run: s.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by}
 	switch {
@@ -244,6 +248,27 @@ func (s *stage) answer(l line) (action, error) {
 		o.Content = textOf(l.result)
 	}
 	return s.settle(o), nil
+}
+
+// asksServices reports whether the agent has services: then an answer may match no call.
+func (s *stage) asksServices() bool {
+	return slices.ContainsFunc(s.scenario.agent.Tools, func(t agent.ToolSpec) bool { return t.Kind == agent.KindService })
+}
+
+// answerService is what a service gives. One that nobody waits for is no refusal: it changes nothing (semantics 1.7).
+func (s *stage) answerService(l line) action {
+	a := runtime.Answer{Tenant: tenant, Run: s.run, Call: l.call, By: l.by.ID}
+	if l.failure != nil {
+		a.Content, a.IsError = *l.failure, true
+	} else {
+		a.Content = textOf(l.result)
+	}
+	return func(ctx context.Context) error {
+		if err := s.machine.Inputs.Answer(ctx, a); !errors.Is(err, runtime.ErrUnasked) {
+			return err
+		}
+		return nil
+	}
 }
 
 func (s *stage) settle(o approval.Outcome) action {
@@ -281,7 +306,9 @@ func (s *stage) expire(l line) (action, error) {
 		return nil, fmt.Errorf("expire call %s: %w", l.call, errNobodyWaits)
 	}
 	return func(context.Context) error {
-		s.cast.expiring = id
+		if s.cast.expiring = id; c.Wait.For == agent.ForAnswer {
+			s.cast.expiring = c.ID
+		}
 		s.clock.AdvanceTo(c.Wait.Expires)
 		return nil
 	}, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/countersign/countersign/internal/fault"
@@ -20,6 +21,7 @@ type ledger struct {
 	index   map[execution]int   // which result an execution gets; a repeated one gets the same
 	entries map[string][]*entry // by tool
 	effects map[string]*entry   // by call: the newest that took effect
+	events  []agent.Outgoing    // in the order in which they first went out, each id once
 }
 
 // execution is the n-th of a call, as the journal counts.
@@ -52,9 +54,32 @@ func (l *ledger) Lookup(original string) (tool.Tool, bool) {
 	return &cannedTool{l, c}, ok
 }
 
-// executed counts the enterings of each tool that was entered, less those that a crash undid.
+// Emit implements runtime.Emitter. A bus that sees an id again has the same event again.
+func (l *ledger) Emit(_ context.Context, e agent.Outgoing) error {
+	for _, seen := range l.events {
+		if seen.ID != e.ID {
+			continue
+		}
+		if !reflect.DeepEqual(seen, e) {
+			l.stage.fail(Failure{Path: "emitted", Got: fmt.Sprintf("%s again, and not the same", e.ID), Want: "one event for each id"})
+		}
+		return nil
+	}
+	l.events = append(l.events, e)
+	if e.Call != "" {
+		l.stage.act(moment{"executing", e.Call})
+	}
+	return nil
+}
+
+// executed counts the enterings of each tool that was entered, less those that a crash undid, and the events of services that went out.
 func (l *ledger) executed() map[string]int {
 	counts := map[string]int{}
+	for _, e := range l.events {
+		if c, ok := l.stage.called(e.Call); ok {
+			counts[c.Tool]++
+		}
+	}
 	for name, entries := range l.entries {
 		n := 0
 		for _, e := range entries {
@@ -68,6 +93,9 @@ func (l *ledger) executed() map[string]int {
 	}
 	return counts
 }
+
+// emitted are the events that went out.
+func (l *ledger) emitted() []agent.Outgoing { return append([]agent.Outgoing{}, l.events...) }
 
 // leftover says which lists of results were not used up.
 func (l *ledger) leftover() []Failure {

@@ -104,7 +104,7 @@ func (s *stage) got(ctx context.Context, state *agent.AgentState, entries []agen
 		}
 	}
 	for key, v := range map[string]any{
-		"executed": s.ledger.executed(), "events": events, "checkpoints": checkpoints, "requests": requests,
+		"executed": s.ledger.executed(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": s.ledger.emitted(),
 	} {
 		if got[key], err = json.Marshal(v); err != nil {
 			return nil, err
@@ -139,7 +139,9 @@ func asks(entries []agent.Entry) []string {
 		for _, ev := range e.Events {
 			switch ev := ev.(type) {
 			case agent.CallSuspended:
-				ids = append(ids, ev.Approval)
+				if ev.For != agent.ForAnswer {
+					ids = append(ids, ev.Approval)
+				}
 			case agent.CallUnknown:
 				ids = append(ids, ev.Approval)
 			}

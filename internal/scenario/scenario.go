@@ -75,7 +75,7 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 		return
 	}
 	for _, t := range s.agent.Tools {
-		if !slices.ContainsFunc(s.tools, func(c canned) bool { return c.spec.Name == t.Name }) {
+		if t.Kind != agent.KindService && !slices.ContainsFunc(s.tools, func(c canned) bool { return c.spec.Name == t.Name }) {
 			ps.add(files[agentFile].problem(0, "tools", "got "+t.Name+", want it in "+toolsFile+" with its results"))
 		}
 	}

@@ -94,7 +94,7 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	st.provider = runtime.WithMedia(provider{}, blobs)
 	var err error
 	st.machine, err = local.New(local.Config{
-		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger), Hooks: s.hooks,
+		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger), Hooks: s.hooks, Emit: st.faults.Emitter(st.ledger),
 		Agents: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
 	})
 	return st, err
@@ -199,6 +199,15 @@ func (s *stage) executions(call string) (int, error) {
 	}
 	c, _ := l.State.Call(call)
 	return max(1, c.Executions), nil
+}
+
+// called is a call as it is on record; ok is false for "" and for one that is not.
+func (s *stage) called(id string) (agent.Call, bool) {
+	l, err := s.record.Load(context.Background(), tenant, s.run)
+	if err != nil || id == "" {
+		return agent.Call{}, false
+	}
+	return l.State.Call(id)
 }
 
 func (s *stage) fail(f Failure) { s.failures = append(s.failures, f) }

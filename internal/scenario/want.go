@@ -17,7 +17,7 @@ type want map[string]json.RawMessage
 var wantKeys = []string{
 	"id", "agent", "version", "status", "reason", "error", "output", "inferences", "interactions", "executionUnits", "usage", "messages",
 	"calls", "waiting", "summary", "seq", "subject", "parent", "continues", "startedAt", "updatedAt", "endedAt", "modelCalls", "state",
-	"executed", "events", "checkpoints", "requests",
+	"executed", "events", "checkpoints", "requests", "emitted",
 }
 
 func loadWant(f section, ps *problems) want {

@@ -98,6 +98,8 @@ func (s *AgentState) apply(e Event) error {
 		return s.keep(e)
 	case DecisionDropped:
 		return s.dropped(e)
+	case ToolsJudged:
+		return s.toolsJudged(e)
 	default:
 		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
 	}
@@ -326,7 +328,7 @@ func (s *AgentState) askedFor(e Replied) error {
 }
 
 func (rc RepliedCall) call(inference int64) Call {
-	c := Call{ID: rc.ID, Tool: rc.Tool, Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Inference: inference}
+	c := Call{ID: rc.ID, Tool: rc.Tool, Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Service: rc.Service, Inference: inference}
 	if c.Tool == "" {
 		c.Tool = rc.Name
 	}
@@ -380,6 +382,7 @@ func (s *AgentState) resumed(e Resumed) error {
 	if e.Trace != nil {
 		s.Trace = e.Trace
 	}
+	s.Advice.Read = false
 	return s.moveRun(RunRunning, "resumed")
 }
 

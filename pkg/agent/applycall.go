@@ -124,8 +124,11 @@ func (s *AgentState) finishedCall(e CallFinished) error {
 // suspended parks a call. What a person decided or answered before is used up; who changed its arguments stays known.
 func (s *AgentState) suspended(e CallSuspended) error {
 	return s.change(e.Call, "call_suspended", func(c *Call) error {
-		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval {
+		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval && c.Wait.For == cmp.Or(e.For, ForApproval) {
 			return nil
+		}
+		if e.For == ForAnswer {
+			return s.emitted(c, e)
 		}
 		if problem := s.suspensionProblem(e, c); problem != "" {
 			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: problem}
@@ -165,6 +168,23 @@ func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
 		return "it ran without a claim"
 	}
 	return ""
+}
+
+// emitted parks a service's call whose event is out. Only its claimant knows that.
+func (s *AgentState) emitted(c *Call, e CallSuspended) error {
+	switch {
+	case !c.Service || c.Status != StatusRunning:
+		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "no event of the call is out"}
+	case c.Claim != s.head.writer:
+		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "another writer has the claim"}
+	case e.Expires.IsZero():
+		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "a wait needs an expiry"}
+	}
+	if err := c.move("call_suspended", StatusSuspended); err != nil {
+		return err
+	}
+	c.Wait = &Wait{For: ForAnswer, Since: s.head.time, Expires: e.Expires}
+	return nil
 }
 
 func (s *AgentState) unknown(e CallUnknown) error {
@@ -226,7 +246,7 @@ func (s *AgentState) decided(e Decided) error {
 	})
 }
 
-// answered settles an unknown outcome. An answer to anything else has been overtaken and is ignored.
+// answered settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is ignored.
 func (s *AgentState) answered(e Answered) error {
 	c, ok := s.Call(e.Call)
 	if !ok {
@@ -237,6 +257,10 @@ func (s *AgentState) answered(e Answered) error {
 	case c.Status == StatusSuspended && c.Wait.For == ForOutcome && (e.Approval == "" || e.Approval == c.Wait.Approval):
 	case c.Status == StatusRunning && c.Claim != "" && e.Slot == 0: // unknown and settled at once: the round does not come to rest between
 		path = []CallStatus{StatusSuspended, StatusResuming}
+	case c.AwaitsAnswer() && !e.Rerun && e.Approval == "":
+		if c.Status == StatusRunning { // the answer was faster than the entry that says that it is waited for
+			path = nil
+		}
 	default:
 		return nil
 	}

@@ -13,6 +13,7 @@ type Call struct {
 	Name       string // the name the model used
 	Input      json.RawMessage
 	Effect     Effect
+	Service    bool  `json:",omitempty"` // it goes out as an event and somebody answers; nothing runs here
 	Inference  int64 // the inference of the conversation that made it
 	Status     CallStatus
 	Reason     CallReason // set on failed and cancelled calls
@@ -58,17 +59,18 @@ const (
 // WaitFor says whom a suspended call waits for.
 type WaitFor string
 
-// A person's countersignature, somebody's word on what became of it, or what its tool asked for.
+// A person's countersignature, somebody's word on what became of it, what its tool asked for, or a service's answer.
 const (
 	ForApproval WaitFor = "approval"
 	ForOutcome  WaitFor = "outcome"
 	ForInput    WaitFor = "input"
+	ForAnswer   WaitFor = "answer"
 )
 
 // Wait is what a suspended call waits for. Every wait expires.
 type Wait struct {
 	For      WaitFor
-	Approval string // id of the request people see
+	Approval string // id of the request people see; "" for ForAnswer, which is seen with the run
 	Digest   string // of the very action, for ForApproval and ForInput
 	Since    time.Time
 	Expires  time.Time
@@ -101,8 +103,19 @@ type Result struct {
 // Open reports whether the call still owes the model a result.
 func (c Call) Open() bool { return !c.Status.Terminal() }
 
-// NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, or a person approved it.
-func (c Call) NeedsClaim() bool { return c.Effect == EffectNonIdempotent || c.Grant != nil }
+// NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, a person approved it, or it goes out as an
+// event, so that an answer that comes back at once finds the call under way.
+func (c Call) NeedsClaim() bool {
+	return c.Effect == EffectNonIdempotent || c.Grant != nil || c.Service
+}
+
+// AwaitsAnswer reports whether a service's answer settles the call: its event is out, or may be.
+func (c Call) AwaitsAnswer() bool {
+	if !c.Service {
+		return false
+	}
+	return c.Status == StatusRunning && c.Claim != "" || c.Status == StatusSuspended && c.Wait.For == ForAnswer
+}
 
 // CallLog is a persistent list of calls that finds them by id. The zero CallLog is empty.
 type CallLog struct {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Problem is one thing that is wrong with a definition.
@@ -106,9 +107,11 @@ func (c *checker) definition(d *Definition) {
 	c.modelSettings("model", d.Model)
 	c.tools(d.Tools)
 	c.permission("permission", d.Permission)
+	c.approvalTool("permission.approvalTool", d)
 	c.that(d.Limits.Interactions > 0, "limits.interactions", fmt.Sprintf("got %d, want more than zero", d.Limits.Interactions))
 	c.that(d.Limits.Grace >= 0, "limits.grace", fmt.Sprintf("got %d, want zero or more", d.Limits.Grace))
 	oneOf(c, "limits.onLimit", d.Limits.OnLimit, OnLimitError, OnLimitStop, OnLimitSummarise)
+	oneOf(c, "limits.validators", cmp.Or(d.Limits.Validators, ValidatorsAlways), ValidatorsAlways, ValidatorsNotExhausted)
 	oneOf(c, "batch", d.Batch, BatchAll, BatchHighestPriority, BatchFirst)
 	oneOf(c, "executor", d.Executor, ExecutorSequential, ExecutorParallelBatch, ExecutorParallelStreaming)
 	oneOf(c, "wait", d.Wait, WaitAnyExternal, WaitAllSuspended)
@@ -196,11 +199,33 @@ func (c *checker) tool(at string, t ToolSpec) {
 	case !validWord(t.ModelName()):
 		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))
 	}
-	oneOf(c, at+".kind", t.Kind, KindInternal)
+	oneOf(c, at+".kind", t.Kind, KindInternal, KindService)
+	c.that(t.Kind == KindService || t.Event == "", at+".event", "got an event, want none: only a service has one")
+	c.that(t.Kind == KindService || t.Domain == "", at+".domain", "got a domain, want none: only a service has one")
+	c.that(len(t.Event) <= maxEventType, at+".event", fmt.Sprintf("got %d bytes, want at most %d", len(t.Event), maxEventType))
+	c.that(t.Kind != KindService || t.Timeout == 0 || t.Timeout >= minAnswer, at+".timeout", "got less than a minute, want a minute or more: so long a service has to answer")
 	oneOf(c, at+".effect", t.Effect, EffectRead, EffectIdempotent, EffectNonIdempotent)
 	c.that(t.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
 	if err := checkSchema(t.Schema); err != nil {
 		c.add(at+".schema", err.Error())
+	}
+}
+
+// maxEventType is the longest type of an event, in bytes: a bus takes no longer one. A wait ends no sooner than after minAnswer.
+const (
+	maxEventType = 128
+	minAnswer    = time.Minute
+)
+
+// approvalTool wants a service under an advisory policy, and nothing under any other.
+func (c *checker) approvalTool(at string, d *Definition) {
+	name := d.Permission.ApprovalTool
+	if name == "" {
+		return
+	}
+	c.that(d.Permission.Mode == ModeAdvisory, at, "got a tool, want none: only mode advisory has one")
+	if t, ok := d.Tool(name); !ok || t.Kind != KindService {
+		c.add(at, fmt.Sprintf("got %.64q, want a tool of the agent of kind service", name))
 	}
 }
 

@@ -142,7 +142,18 @@ type Limits struct {
 	Interactions int     `json:"interactions"`    // > 0
 	Grace        int     `json:"grace,omitempty"` // inferences beyond them, which the model makes knowing that it is at its end
 	OnLimit      OnLimit `json:"onLimit"`         // once both are used up
+
+	Validators Validators `json:"validators,omitempty"` // "" = always
 }
+
+// Validators says when outputs and the arguments of services are checked.
+type Validators string
+
+// Always, or not once the quota is used up: then what the model says in a grace call is taken as it is (seed 003).
+const (
+	ValidatorsAlways       Validators = "always"
+	ValidatorsNotExhausted Validators = "not_exhausted"
+)
 
 // OnLimit is what happens when the quota is used up.
 type OnLimit string

@@ -230,6 +230,9 @@ func (w *world) digest(s *AgentState, c Call) string {
 // answers about a call whose outcome is unknown, or was. Running it again is ordered once for each call.
 func answers(c Call) []Answered {
 	result := Answered{Call: c.ID, Content: "it happened", By: "user:ana"}
+	if c.AwaitsAnswer() {
+		return []Answered{result, {Call: c.ID, Content: "it did not", IsError: true, By: "svc"}, {Call: c.ID, Rerun: true, By: "user:ana"}}
+	}
 	if c.Wait == nil || c.Wait.For != ForOutcome {
 		return []Answered{result}
 	}
@@ -245,8 +248,11 @@ func (w *world) expired(s *AgentState) []step {
 	var steps []step
 	for _, c := range s.Waits() {
 		e := CallCancelled{Call: c.ID, Reason: WhyExpired, Content: TextExpired()}
-		if c.Wait.For == ForOutcome {
+		switch c.Wait.For {
+		case ForOutcome:
 			e.Reason, e.Content = WhyOutcomeUnknown, TextOutcomeExpired()
+		case ForAnswer:
+			e.Content = TextAnswerExpired()
 		}
 		steps = append(steps, step{name: "expire", writer: "w1", events: []Event{e}})
 	}
@@ -406,6 +412,9 @@ func (w *world) aside(s *AgentState, c Call) []step {
 
 // executed is what may become of a call under a claim: its claimant's word, or that it died.
 func (w *world) executed(s *AgentState, c Call) []step {
+	if c.Service {
+		return w.asked(s, c)
+	}
 	lost := CallUnknown{Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Expires: worldTime(s.Entries).Add(7 * worldExpiry)}
 	if w.small {
 		return w.finishes(c, c.Claim, false)
@@ -418,6 +427,16 @@ func (w *world) executed(s *AgentState, c Call) []step {
 		steps = append(steps, step{name: "had asked", writer: "w9", events: append([]Event{Answered{Call: c.ID, Rerun: true, By: "reconcile"}}, asked.events...)})
 	}
 	return append(append(steps, w.asksFor(s, c, c.Claim, false)...), w.finishes(c, c.Claim, false)...)
+}
+
+// asked is what may become of a service's call whose event may be out: it is, or the claimant died and it goes out again, or it never will.
+func (w *world) asked(s *AgentState, c Call) []step {
+	t, _ := w.def.Tool(c.Tool)
+	return []step{
+		{name: "asked", writer: c.Claim, events: []Event{EmittedAs(t, c, worldTime(s.Entries))}},
+		{name: "claimant died", writer: "w9", events: []Event{Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}}},
+		{name: "cannot go out", writer: c.Claim, events: []Event{CallFinished{Call: c.ID, IsError: true, Reason: WhyToolError, Content: "no"}}},
+	}
 }
 
 func (w *world) finishes(c Call, writer string, ran bool) []step {
@@ -445,6 +464,10 @@ func smallWorlds() []world {
 	judged := func(mode CorrectionMode, l Limits) func(*Definition) {
 		return func(d *Definition) { d.Output, d.Corrections, d.Limits = Output{Format: OutputJSON}, mode, l }
 	}
+	services := func(d *Definition) {
+		d.Tools = append(d.Tools, ToolSpec{Name: "post", Kind: KindService, Effect: EffectRead}, ToolSpec{Name: "offer", Kind: KindService, Effect: EffectNonIdempotent})
+		d.Permission.Rules = append(d.Permission.Rules, Rule{Tool: "offer", Verdict: VerdictAsk})
+	}
 	sums := func(d *Definition) { d.Limits.OnLimit = OnLimitSummarise }
 	texts := []string{`{"ok":1}`, `{"bad":1}`, `ok`}
 	return append(policyWorlds(), []world{
@@ -460,6 +483,9 @@ func smallWorlds() []world {
 		{name: "one that thinks", def: worldDefinition(), replies: [][]ReplyCall{ask("wire", "look")}, maxCalls: 2, writers: one, inputs: 1, thinks: true},
 		{name: "two calls in one reply", def: worldDefinition(), replies: [][]ReplyCall{ask("look", "wire"), ask("pay_now", "look"), ask("wire", "ghost")}, maxCalls: 2, writers: one},
 		{name: "three calls in one reply", def: worldDefinition(), replies: [][]ReplyCall{ask("wire", "look", "pay_now")}, maxCalls: 3, writers: one},
+		{name: "a service that is asked", def: worldDefinition(services), replies: [][]ReplyCall{ask("post")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1},
+		{name: "a gated service beside another", def: worldDefinition(services, answered), replies: [][]ReplyCall{ask("offer", "post")}, maxCalls: 2, writers: one},
+		{name: "a service after the other", def: worldDefinition(services, sequential), replies: [][]ReplyCall{ask("post", "offer")}, maxCalls: 2, writers: one},
 		{name: "two that wait", def: worldDefinition(answered), replies: [][]ReplyCall{ask("wire", "peek")}, maxCalls: 2, writers: one},
 		{name: "two rounds", def: worldDefinition(), replies: [][]ReplyCall{ask("look"), ask("pay_now"), ask("drop"), ask(`look {"bad":1}`), ask("ghost")}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "a context that is built", def: worldDefinition(func(d *Definition) { d.Builder = "b" }), replies: [][]ReplyCall{ask("look")}, maxCalls: 1, writers: one, inputs: 1},

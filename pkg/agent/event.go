@@ -72,8 +72,9 @@ type Decided struct {
 	Early    string          `json:"early,omitempty"`  // the target of the kept decision that this is; it is kept no more
 }
 
-// Answered settles a call whose outcome is unknown: with a result, an error, or the order to run it again. With slot 0 it is the
-// tool's own word on a call whose claimant died or ran out of time, before anybody was asked.
+// Answered settles a call whose outcome is unknown, with a result, an error, or the order to run it again; or a service's call, with what
+// the service gave. With slot 0 it is the tool's own word on a call whose claimant died or ran out of time, before anybody was asked; of a
+// service, that its event is to go out again, under the id it had.
 type Answered struct {
 	Slot     int64  `json:"slot,omitempty"`
 	Call     string `json:"call"`
@@ -135,6 +136,8 @@ type RepliedCall struct {
 	Tool   string          `json:"tool,omitempty"`   // original name, when it differs from Name
 	Effect Effect          `json:"effect,omitempty"` // empty = the model's name fits no tool
 	Input  json.RawMessage `json:"input"`
+
+	Service bool `json:"service,omitempty"` // the tool is a service
 }
 
 // RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls. Places never
@@ -174,8 +177,9 @@ type CallFinished struct {
 	Patch   []Patch    `json:"patch,omitempty"` // of the shared state; never with IsError
 }
 
-// CallSuspended parks one call until a person decides, or answers what its tool asked. The request people see is created in the same
-// transaction (A19). A call under a claim is suspended by its claimant alone.
+// CallSuspended parks one call until a person decides, or answers what its tool asked: that request is created in the same transaction
+// (A19). Or, with For answer, until a service answers whose event is out: then there is neither a request nor a digest. A call under a
+// claim is suspended by its claimant alone.
 type CallSuspended struct {
 	Call     string    `json:"call"`
 	Approval string    `json:"approval"`
@@ -263,6 +267,13 @@ type DecisionDropped struct {
 	Why    string `json:"why"`
 }
 
+// ToolsJudged is what is known of the approvals of an agent's tools under an advisory policy: read from the agent's record when an
+// attempt begins (Call is ""; no tools is an answer as well), or said by the answer to a call of its approval tool.
+type ToolsJudged struct {
+	Call  string         `json:"call,omitempty"`
+	Tools []ToolApproval `json:"tools,omitempty"` // each once
+}
+
 func (ContextBuilt) event()    {}
 func (RunStarted) event()      {}
 func (InputReceived) event()   {}
@@ -282,6 +293,7 @@ func (HandedOver) event()      {}
 func (Finished) event()        {}
 func (DecisionKept) event()    {}
 func (DecisionDropped) event() {}
+func (ToolsJudged) event()     {}
 
 // MarshalJSON writes the block itself.
 func (b UserBlock) MarshalJSON() ([]byte, error) { return MarshalBlock(b.Block) }

@@ -27,6 +27,7 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"decision_kept":    decodeEvent[DecisionKept],
 	"decision_dropped": decodeEvent[DecisionDropped],
 	"context_built":    decodeEvent[ContextBuilt],
+	"tools_judged":     decodeEvent[ToolsJudged],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -78,6 +79,8 @@ func EventType(e Event) string {
 		return "finished"
 	case ContextBuilt:
 		return "context_built"
+	case ToolsJudged:
+		return "tools_judged"
 	default:
 		return fmt.Sprintf("%T", e)
 	}

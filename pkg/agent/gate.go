@@ -31,7 +31,8 @@ func (e *SchemaError) Error() string {
 func (e *SchemaError) Unwrap() error { return e.Err }
 
 // GateCall decides about a call that has not run yet, in the fixed order of semantics 6.1: denied by a rule; unknown tool;
-// invalid arguments; a person's answer is the result; needs a person; run. So a person is never asked about a call that could not run.
+// invalid arguments; a person's answer is the result; needs a person; run. So a person is never asked about a call that could not run, and
+// under an advisory policy nobody is.
 func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Time) Gate {
 	t, known := d.Tool(c.Tool)
 	if known = known && t.ModelName() == c.Name; !known { // a tool's original name is not one the model was given
@@ -44,7 +45,7 @@ func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Ti
 	if !known {
 		return refuse(c, WhyUnknownTool, textUnknownTool(c.Name, d), dec)
 	}
-	if err := ValidArguments(valid, t, c.Input); err != nil {
+	if err := checkArguments(d, s, t, c, valid); err != nil {
 		return refuse(c, WhyInvalidArguments, textInvalidArguments(c.Name, err), dec)
 	}
 	if asked, ok := c.Asked(); ok && c.Resume != nil && asked.Mode == TicketResult {
@@ -53,7 +54,7 @@ func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Ti
 	if c.Grant != nil {
 		return gateGranted(d, s, c, t, dec, now)
 	}
-	if dec.Verdict == VerdictAsk { // also when it is to run again in a fork, which inherits no approval
+	if dec.Verdict == VerdictAsk && d.Permission.Mode != ModeAdvisory { // also when it is to run again in a fork, which inherits no approval
 		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
 	}
 	return Gate{Run: true, Rule: dec}

@@ -38,13 +38,14 @@ func TestStoredJournalsHaveEveryField(t *testing.T) {
 
 // The journals with every key that the others lack, snapshots among them; the second is of a fork of the first.
 const (
-	goldenAll     = "testdata/journal-v1-fields"
-	goldenAllFork = "testdata/journal-v1-fields-fork"
-	goldenRefused = "testdata/journal-v1-refused" // with a snapshot while the newest reply is refused
-	goldenState   = "testdata/journal-v1-state"   // whose tools share a state, with snapshots in a sequential and in a parallel round
-	goldenRounds  = "testdata/journal-v1-rounds"  // with a snapshot while calls of two rounds are open
-	goldenContext = "testdata/journal-v1-context" // with a context that was built
-	goldenTickets = "testdata/journal-v1-tickets" // with one while tools ask, are answered, and a decision is kept
+	goldenAll      = "testdata/journal-v1-fields"
+	goldenAllFork  = "testdata/journal-v1-fields-fork"
+	goldenRefused  = "testdata/journal-v1-refused"  // with a snapshot while the newest reply is refused
+	goldenState    = "testdata/journal-v1-state"    // whose tools share a state, with snapshots in a sequential and in a parallel round
+	goldenRounds   = "testdata/journal-v1-rounds"   // with a snapshot while calls of two rounds are open
+	goldenContext  = "testdata/journal-v1-context"  // with a context that was built
+	goldenTickets  = "testdata/journal-v1-tickets"  // with one while tools ask, are answered, and a decision is kept
+	goldenServices = "testdata/journal-v1-services" // with a snapshot while a service is asked
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -61,6 +62,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenRounds, AgentState{}, goldenOpenRounds())
 		addGolden(t, goldenContext, AgentState{}, goldenContextRun())
 		addGolden(t, goldenTickets, AgentState{}, goldenTicketsRun())
+		addGolden(t, goldenServices, AgentState{}, goldenServicesRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -68,7 +70,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 	}{
 		goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused},
 		goldenState: {AgentState{}, snapshotVersionTools}, goldenRounds: {AgentState{}, snapshotVersionTools}, goldenContext: {AgentState{}, snapshotVersionTools},
-		goldenTickets: {AgentState{}, snapshotVersionTools},
+		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -280,6 +282,34 @@ func goldenTicketsRun() [][]Event {
 		{CallClaimed{Call: "c1"}, CallClaimed{Call: "c3"}, asks("c3", "a3", &Ticket{Mode: TicketResult}, false), early, other, DecisionDropped{Target: "c2", Call: "c2", Why: "not one of the approvers"}},
 		{CallFinished{Call: "c1", Content: "booked R2"}, CallFinished{Call: "c3", Content: "on Monday"}, CallCancelled{Call: "c2", Reason: WhyExpired, Content: TextInputExpired()}},
 		{Replied{Inference: 3, Model: "m", Requests: 1, Text: "Done."}, Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)}},
+	}
+}
+
+// goldenServicesRun asks services under an advisory policy; one answers and one does not.
+func goldenServicesRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	ask := func(n int64, calls ...RepliedCall) Replied {
+		return Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Calls: calls}
+	}
+	service := func(id, name string) RepliedCall {
+		return RepliedCall{ID: id, Name: name, Effect: EffectIdempotent, Service: true, Input: json.RawMessage(`{"tools":["pay"]}`)}
+	}
+	asked := func(call string) []Event {
+		return []Event{CallClaimed{Call: call}, CallSuspended{Call: call, For: ForAnswer, Expires: later}, Parked{Expires: later}}
+	}
+	return [][]Event{
+		{RunStarted{
+			Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Input: json.RawMessage(`{"order":7,"parentSubject$$":"s1"}`),
+			Messages: []UserBlock{{Text{`{"order":7}`}}},
+		}},
+		{ToolsJudged{Tools: []ToolApproval{{Tool: "look", Value: true}}}, ask(1, service("c1", "tool_approval"))},
+		asked("c1"),
+		{Resumed{}, Answered{Slot: 1, Call: "c1", Content: `{"approvals":[{"tool":"pay","value":false,"comments":"not yet"}]}`, By: "user:ana"}},
+		append([]Event{
+			Evicted{Total: 1, Summary: "Order 7."}, ToolsJudged{}, ToolsJudged{Call: "c1", Tools: []ToolApproval{{Tool: "pay", Comments: "not yet"}}}, ask(2, service("c2", "human_review")),
+		}, asked("c2")...),
+		{Resumed{}, CallCancelled{Call: "c2", Reason: WhyExpired, Content: TextAnswerExpired()}},
+		{Replied{Inference: 3, Model: "m", Requests: 1, Text: "Nobody answered."}, Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Nobody answered."`)}},
 	}
 }
 

@@ -214,8 +214,8 @@ func TestGateOrder(t *testing.T) {
 		{"dropghost", bad, WhyDenied, `The policy of this agent denies calling dropghost like this. Do not repeat the call. Note: "never"`},
 		{"drop", bad, WhyDenied, `The policy of this agent denies calling drop like this. Do not repeat the call. Note: "never"`},
 		{"ghost", bad, WhyUnknownTool, `There is no tool "ghost". The tools are: look, peek, pay_now, wire, drop.`},
-		{"peek", bad, WhyInvalidArguments, "The arguments do not fit the schema of peek, so it was not called:\n/bad: not allowed"},
-		{"look", bad, WhyInvalidArguments, "The arguments do not fit the schema of look, so it was not called:\n/bad: not allowed"},
+		{"peek", bad, WhyInvalidArguments, "The arguments do not fit the schema of peek, so it was not called. Refer to the tool's definition:\n/bad: not allowed"},
+		{"look", bad, WhyInvalidArguments, "The arguments do not fit the schema of look, so it was not called. Refer to the tool's definition:\n/bad: not allowed"},
 		{"peek", good, "", ""},
 		{"look", good, "", ""},
 	}

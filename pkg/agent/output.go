@@ -82,6 +82,11 @@ func Judge(d *Definition, e Replied, valid func(value json.RawMessage) error) Re
 	return e
 }
 
+// Unjudged reports whether the reply to action a is taken as it is: the quota is used up, and the definition's validators rest then.
+func (d *Definition) Unjudged(a Action) bool {
+	return a.Exhausted && d.Limits.Validators == ValidatorsNotExhausted
+}
+
 // naturalEnd ends a run whose model has said its last word.
 func naturalEnd(d *Definition, s *AgentState) Finished {
 	end := Finished{Reason: ReasonNaturalEnd, Output: textOutput(lastReply(s)), History: d.Output.History}
@@ -93,6 +98,9 @@ func naturalEnd(d *Definition, s *AgentState) Finished {
 			fmt.Sprintf("the run used all of its %d interactions, and its summary is not the output that was asked for: %s", s.Interactions.Max, s.Correction.Text))
 	}
 	value, err := CompactJSON([]byte(lastReply(s)), outputLimits)
+	if err != nil && d.Limits.Validators == ValidatorsNotExhausted { // an exhausted reply, which nobody has judged
+		return end
+	}
 	if err != nil { // Judge lets nothing else through
 		return Fail(CodeInternal, "the run's output is not JSON: "+err.Error())
 	}

@@ -70,7 +70,7 @@ func runnerDefaults() Definition {
 	d := arvoDefaults()
 	d.Preset = PresetRunner
 	d.Permission.Mode = ModeAdvisory
-	d.Limits.Grace = 2
+	d.Limits.Grace, d.Limits.Validators = 2, ValidatorsNotExhausted
 	d.SystemPrompt = SystemEveryInference
 	d.Context = Context{}
 	d.CutText = CutTextPlain
@@ -119,6 +119,7 @@ func (d Definition) Resolve() (Definition, error) {
 	d.Permission = d.Permission.or(p.Permission)
 	d.Limits.Interactions = cmp.Or(d.Limits.Interactions, p.Limits.Interactions)
 	d.Limits.OnLimit = cmp.Or(d.Limits.OnLimit, p.Limits.OnLimit)
+	d.Limits.Validators = cmp.Or(d.Limits.Validators, p.Limits.Validators)
 	d.Batch = cmp.Or(d.Batch, p.Batch)
 	d.Executor = cmp.Or(d.Executor, p.Executor)
 	d.Wait = cmp.Or(d.Wait, p.Wait)

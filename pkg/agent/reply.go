@@ -94,7 +94,7 @@ func minted(id string, inference int64) bool {
 func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {
 	p := RepliedCall{ID: id, Name: validText(c.Name), Input: safeInput(c.Input)}
 	if t, ok := d.ToolByModelName(c.Name); ok {
-		p.Effect = t.Effect
+		p.Effect, p.Service = t.Effect, t.Kind == KindService
 	}
 	if original := d.OriginalName(c.Name); original != c.Name {
 		p.Tool = original

@@ -8,7 +8,7 @@ func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Requ
 	}
 	return Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: system,
-		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: offered(d, a), Lifecycle: a.Lifecycle,
+		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: offered(d, s, a), Lifecycle: a.Lifecycle,
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name), Late: s.late(),
 	}, systemDigest
 }
@@ -64,12 +64,12 @@ func maskMedia(d *Definition, s *AgentState, messages []Message) []Message {
 }
 
 // offered are the tools of the request as the model is told of them: none once it is only to sum up.
-func offered(d *Definition, a Action) []ToolSpec {
+func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	if a.Lifecycle == LifecycleSummary {
 		return nil
 	}
 	tools := make([]ToolSpec, len(d.Tools))
-	for i, t := range d.Tools {
+	for i, t := range d.flagged(s) {
 		tools[i] = t.ModelFacing()
 	}
 	return tools

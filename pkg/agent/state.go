@@ -65,6 +65,8 @@ type AgentState struct {
 	Patches []CallPatch     // what calls have changed and is no part of Shared yet, as they finished; never written in place
 	Kept    []DecisionKept  // decisions on what is not suspended yet, one a target, oldest first; never written in place
 
+	Advice Advice // what is known of the approvals of tools, under an advisory policy
+
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
 	head entryHead // of the entry being applied

@@ -79,7 +79,7 @@ var callArrows = [...]CallArrow{
 	{StatusNew, StatusSucceeded, "result given without running it"},
 	{StatusNew, StatusFailed, "refused at the gate"},
 	{StatusNew, StatusCancelled, "run ended, skipped"},
-	{StatusRunning, StatusSuspended, "needs input, or outcome unknown"},
+	{StatusRunning, StatusSuspended, "needs input, a service was asked, or outcome unknown"},
 	{StatusRunning, StatusSucceeded, "result"},
 	{StatusRunning, StatusFailed, "error"},
 	{StatusRunning, StatusCancelled, "run ended"},

@@ -43,6 +43,8 @@ type ToolSpec struct {
 	Priority    int             `json:"priority,omitempty"`
 	Timeout     time.Duration   `json:"timeout,omitempty"` // 0 = the runtime's default
 	Root        string          `json:"root,omitempty"`    // absolute path of the folder a built-in file tool is confined to
+	Event       string          `json:"event,omitempty"`   // of a service: the type of its event; "" = Name
+	Domain      string          `json:"domain,omitempty"`  // of a service: where its event is to be routed; "" = nowhere in particular
 }
 
 // ModelName is the name the model knows: the original with '.' as '_', no prefixes, in every preset.

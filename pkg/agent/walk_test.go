@@ -176,7 +176,7 @@ func mayEnter(b Call, e Event) error {
 		return fmt.Errorf("call %s was entered without a claim", b.ID)
 	case !claimed && (!finished || !f.Ran):
 		return fmt.Errorf("call %s was entered by %s", b.ID, EventType(e))
-	case (b.Tool == "wire" || b.Tool == "peek") && b.Grant == nil:
+	case (b.Tool == "wire" || b.Tool == "peek" || b.Tool == "offer") && b.Grant == nil:
 		return fmt.Errorf("call %s of %s was entered without an approval", b.ID, b.Tool)
 	}
 	return nil
@@ -317,7 +317,7 @@ func callHolds(s *AgentState, c Call, results int) error {
 		return fmt.Errorf("the run is done and the call has %d results", results)
 	case (c.Wait != nil) != (c.Status == StatusSuspended):
 		return fmt.Errorf("wait %v", c.Wait)
-	case c.Wait != nil && (c.Wait.Expires.IsZero() || c.Wait.Approval == ""):
+	case c.Wait != nil && (c.Wait.Expires.IsZero() || (c.Wait.Approval == "") != (c.Wait.For == ForAnswer)):
 		return fmt.Errorf("nobody can see the wait, or it never expires: %v", *c.Wait)
 	case c.Wait != nil && (c.Wait.For == ForInput) != (c.Ticket != nil && c.Resume == nil) && c.Wait.For != ForOutcome:
 		return fmt.Errorf("waits for %s with ticket %v and answer %s", c.Wait.For, c.Ticket, c.Resume)
@@ -502,6 +502,7 @@ func everyEvent(s *AgentState) []Event {
 		CallClaimed{Call: id}, CallFinished{Call: id, Content: "again"}, CallFinished{Call: id, Ran: true, IsError: true},
 		CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch}, CallUnknown{Call: id, Approval: "a9", Expires: worldEpoch},
 		CallCancelled{Call: id, Reason: WhyDenied}, Resumed{}, Parked{Expires: worldEpoch}, HandedOver{Owner: "x"},
+		ToolsJudged{Tools: []ToolApproval{{Tool: "look", Value: true}}}, CallSuspended{Call: id, For: ForAnswer, Expires: worldEpoch},
 		CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch, For: ForInput, Ticket: &Ticket{}},
 		DecisionKept{Slot: slot, Target: id, Action: ActionApprove}, DecisionDropped{Target: id},
 		CancelRun("user:eve", "note"), Fail(CodeInternal, "x"), Finished{Reason: ReasonNaturalEnd}, ContextBuilt{},

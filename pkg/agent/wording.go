@@ -34,7 +34,7 @@ func textUnknownTool(tool string, d *Definition) string {
 }
 
 func textInvalidArguments(tool string, err error) string {
-	return "The arguments do not fit the schema of " + tool + ", so it was not called:\n" + err.Error()
+	return "The arguments do not fit the schema of " + tool + ", so it was not called. Refer to the tool's definition:\n" + err.Error()
 }
 
 // TextPatchRefused tells the model that a tool ran and that what it wanted changed of the run's state is not; what the tool said follows.
@@ -68,6 +68,16 @@ func TextExpired() string {
 // TextInputExpired tells the model that nobody answered in time what the call's tool had asked.
 func TextInputExpired() string {
 	return "Expired: nobody answered in time what this call asked for. It was not carried out."
+}
+
+// TextAnswerExpired tells the model that a service did not answer in time.
+func TextAnswerExpired() string {
+	return "Expired: the service was asked and did not answer in time. Nobody can say whether it will still act."
+}
+
+// textAskApproval stands behind the description of a tool that wants an approval under an advisory policy.
+func textAskApproval(with, comments string) string {
+	return "This tool requires an approval: get it with " + with + " before you call it." + quotedNote("The last answer", comments)
 }
 
 // TextOutcomeExpired tells the model that nobody could say in time what became of the call.

@@ -85,6 +85,7 @@ func (r *reader) limits(l *agent.Limits) read {
 			"interactions": r.whole(&l.Interactions),
 			"grace":        r.whole(&l.Grace),
 			"onLimit":      enum(r, &l.OnLimit, []agent.OnLimit{agent.OnLimitError, agent.OnLimitStop, agent.OnLimitSummarise}),
+			"validators":   enum(r, &l.Validators, []agent.Validators{agent.ValidatorsAlways, agent.ValidatorsNotExhausted}),
 		})
 	}
 }

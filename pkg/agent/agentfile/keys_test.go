@@ -113,7 +113,7 @@ func TestInertKeys(t *testing.T) {
 func TestLaterValues(t *testing.T) {
 	for path, values := range map[string][]string{
 		"preset":       {"cowork", "forge"},
-		"tools[].kind": {"mcp", "service", "lambda", "http", "agent"},
+		"tools[].kind": {"mcp", "lambda", "http", "agent"},
 	} {
 		for _, value := range values {
 			_, problems := readKeys(t, path, value)

@@ -59,10 +59,11 @@ type Starter interface {
 	Fork(ctx context.Context, f runtime.Fork) (agent.AgentState, error)
 }
 
-// Inputs takes messages; *runtime.Inputs is one, and says what the errors are.
+// Inputs takes messages and services' answers; *runtime.Inputs is one, and says what the errors are.
 type Inputs interface {
 	Check(ctx context.Context, tenant string, blocks []agent.UserBlock) error
 	Send(ctx context.Context, tenant, run, id, by string, blocks []agent.UserBlock) error
+	Answer(ctx context.Context, a runtime.Answer) error
 }
 
 // Canceller calls runs off; *runtime.Canceller is one, and says what the errors are.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -32,8 +33,8 @@ type Decision struct {
 	Reason string          `json:"reason,omitempty"` // kept as the note
 }
 
-// Answer says what became of a call whose outcome is unknown. To a call that waits for approval or input it is a decision, whose words are
-// those of semantics.md, 3.5. Exactly one of Result, Error and Rerun is given.
+// Answer is what a service gives to its call, or says what became of a call whose outcome is unknown. To a call that waits for approval or
+// input it is a decision, whose words are those of semantics.md, 3.5. Exactly one of Result, Error and Rerun is given.
 type Answer struct {
 	Call   string          `json:"call"`
 	ID     string          `json:"id,omitempty"`     // the client's own
@@ -133,13 +134,14 @@ func at(list string, i int, err error) error {
 	return err
 }
 
-// do takes the steps in order. A decision or answer that meets a run or call which has ended is not applied, and no error.
+// do takes the steps in order. A decision or answer that meets a run or call which has ended is not applied, and no error; nor is an answer
+// to a service's call that has one.
 func do(ctx context.Context, steps []step) (applied bool, err error) {
 	applied = true
 	for _, step := range steps {
 		err := step(ctx)
 		switch {
-		case errors.Is(err, approval.ErrFinished), errors.Is(err, approval.ErrIgnored):
+		case errors.Is(err, approval.ErrFinished), errors.Is(err, approval.ErrIgnored), errors.Is(err, runtime.ErrUnasked):
 			applied = false
 		case err != nil:
 			return false, err
@@ -206,6 +208,12 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 	if w := call.Wait; w != nil && (w.For == agent.ForApproval || w.For == agent.ForInput) {
 		return s.answeredDecision(run, a, c, *w)
 	}
+	if call.Service && (call.Wait == nil || call.Wait.For == agent.ForAnswer) {
+		if a.Rerun {
+			return nil, problem(WrongKind, "rerun: call %s is a service's: want its result or an error", a.Call)
+		}
+		return s.serviceAnswer(run, a, c), nil
+	}
 	o := approval.Outcome{Tenant: run.Tenant, Run: run.Run, Call: call.ID, Rerun: a.Rerun, By: c.Principal}
 	switch {
 	case a.Error != nil:
@@ -217,6 +225,17 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 		_, err := s.Desk.Settle(ctx, o)
 		return err
 	}, nil
+}
+
+// serviceAnswer hands an answer to a service's call on as the data it is.
+func (s *server) serviceAnswer(run *agent.AgentState, a Answer, c Caller) step {
+	given := runtime.Answer{Tenant: run.Tenant, Run: run.Run, Call: a.Call, By: c.Principal.ID}
+	if a.Error != nil {
+		given.Content, given.IsError = *a.Error, true
+	} else {
+		given.Content = agent.ResultText(a.Result)
+	}
+	return func(ctx context.Context) error { return s.Inputs.Answer(ctx, given) }
 }
 
 // answeredDecision takes an answer to a call that waits for a decision as what it means.

@@ -111,7 +111,7 @@ type ApprovalPage struct {
 type Accepted struct {
 	ID      string          `json:"id"`
 	Status  agent.RunStatus `json:"status"`
-	Applied *bool           `json:"applied,omitempty"` // of decisions and answers: false = the run had ended
+	Applied *bool           `json:"applied,omitempty"` // of decisions and answers: false = the run had ended, or the call its answer
 	Links   *Links          `json:"links,omitempty"`
 }
 

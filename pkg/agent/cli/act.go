@@ -80,7 +80,7 @@ func (s *session) act(ctx context.Context, run string, do func(context.Context, 
 type answerCommand struct {
 	Run    string  `arg:"" help:"The run."`
 	Call   string  `arg:"" help:"The call."`
-	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"It took effect, with this result; or the answer to what its tool asks."`
+	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"The service's answer, or what its tool asks; or it took effect, with this result."`
 	Error  *string `xor:"answer" placeholder:"TEXT" help:"It failed, like this."`
 	Rerun  bool    `xor:"answer" help:"Carry it out again."`
 }
@@ -125,8 +125,12 @@ func (p *program) input(ctx context.Context, run string, in api.Input, uploads .
 		}
 		return s.act(ctx, run, func(ctx context.Context, c *api.Client) error {
 			got, err := c.Input(ctx, run, in, key)
-			if err == nil && got.Applied != nil && !*got.Applied {
+			switch {
+			case err != nil || got.Applied == nil || *got.Applied:
+			case got.Status == agent.RunDone:
 				p.note("run %s had ended: nothing was changed", run)
+			default:
+				p.note("run %s waits for no such answer any more: nothing was changed", run)
 			}
 			return err
 		})
@@ -224,14 +228,7 @@ func (s *session) carryOn(ctx context.Context, id string) (api.Run, error) {
 		s.p.ended(r)
 		return r, nil
 	}
-	for _, w := range r.Waiting {
-		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
-		if err != nil {
-			return r, err
-		}
-		s.p.waits(a)
-	}
-	return r, nil
+	return r, s.waits(ctx, r)
 }
 
 // worse is the exit of several runs: an end in error before a wait, a wait before none.

@@ -137,7 +137,7 @@ func (p *program) summary(r api.Run) {
 		fact("call", "%s %s %s", c.ID, line(c.Tool), strings.TrimSpace(string(c.Status)+" "+string(c.Reason)))
 	}
 	for _, w := range r.Waiting {
-		fact("waits", "%s for %s %s until %s", w.Call, w.For, w.Approval, stamp(w.Expires))
+		fact("waits", "%s for %s until %s", w.Call, strings.TrimSpace(string(w.For)+" "+w.Approval), stamp(w.Expires))
 		if w.Ticket != nil && w.Ticket.Message != "" {
 			fact("asks", "%s (not to be trusted)", text(w.Ticket.Message))
 		}

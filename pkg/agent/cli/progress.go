@@ -91,6 +91,10 @@ func (pr *progress) aboutCall(fact agent.Event) {
 	case agent.LateResult:
 		pr.result(f.Call, f.IsError, f.Content)
 	case agent.CallSuspended:
+		if f.For == agent.ForAnswer {
+			pr.tell("wait", "%s was asked and may answer until %s", pr.call(f.Call), stamp(f.Expires))
+			return
+		}
 		what := "approval"
 		if f.For == agent.ForInput {
 			what = "input"

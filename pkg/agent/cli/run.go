@@ -175,12 +175,8 @@ func (p *program) leaves(run string) {
 // closing shows how a run ended or what it waits for, and gives the exit code.
 func (p *program) closing(ctx context.Context, s *session, r api.Run) error {
 	if r.Status == agent.RunWaiting {
-		for _, w := range r.Waiting {
-			a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
-			if err != nil {
-				return err
-			}
-			p.waits(a)
+		if err := s.waits(ctx, r); err != nil {
+			return err
 		}
 	} else {
 		p.ended(r)
@@ -195,6 +191,47 @@ func (p *program) closing(ctx context.Context, s *session, r api.Run) error {
 		}
 	}
 	return codeOfRun(r)
+}
+
+// waits names what a run waits for.
+func (s *session) waits(ctx context.Context, r api.Run) error {
+	for _, w := range r.Waiting {
+		if w.For == agent.ForAnswer {
+			if err := s.unanswered(ctx, r.ID, w); err != nil {
+				return err
+			}
+			continue
+		}
+		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
+		if err != nil {
+			return err
+		}
+		s.p.waits(a)
+	}
+	return nil
+}
+
+// unanswered names a service that was asked, with what, and the commands that answer for it.
+func (s *session) unanswered(ctx context.Context, run string, w api.Waiting) error {
+	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) }) // one that is followed comes without its calls
+	if err != nil {
+		return err
+	}
+	p := s.p
+	p.say("run %s waits for an answer of %s (%s) until %s:", r.ID, line(toolOf(r, w.Call)), w.Call, stamp(w.Expires))
+	p.say("  %s", p.hint("answer", r.ID, w.Call, "--result", "JSON"))
+	p.say("  %s", p.hint("answer", r.ID, w.Call, "--error", "TEXT"))
+	return nil
+}
+
+// toolOf is the original name of a call's tool; its id where the run's newest calls do not have it.
+func toolOf(r api.Run, id string) string {
+	for _, c := range r.Calls {
+		if c.ID == id {
+			return c.Tool
+		}
+	}
+	return id
 }
 
 // waits names a request and the commands that answer it.

@@ -171,7 +171,8 @@ func (r *round) await(ctx context.Context) error {
 // when it finishes later; everything else is dropped (rule 10).
 func (r *round) leave(ctx context.Context, route Route) (Route, bool, error) {
 	if r.loaded.State.Status == agent.RunDone {
-		return route, true, nil
+		err := r.announce(ctx, r.inv, &r.loaded.State)
+		return route, err == nil, err
 	}
 	for {
 		for _, f := range r.flight.finishedNow() {

@@ -30,7 +30,8 @@ const maxErrorText = 2000
 type execution struct {
 	call    agent.Call
 	claimed bool
-	event   agent.Event // once finished: CallFinished, or a CallSuspended that lacks its request; nil where it ran out of time and nobody can say what became of it
+	event   agent.Event // once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time and nobody can say what became of it
+	err     error       // a service's event may not be out; it is to be sent again
 	size    int         // of the event, in bytes, about
 }
 
@@ -91,6 +92,9 @@ func eventSize(e agent.Event) int {
 	case agent.CallFinished:
 		return agent.StoredLen(e.Content) + mediaSize(e.Media) + agent.PatchSize(e.Patch)
 	case agent.CallSuspended:
+		if e.Ticket == nil { // a service's
+			return 0
+		}
 		return e.Ticket.Size()
 	default:
 		return 0
@@ -152,6 +156,11 @@ func (r *round) launch(ctx context.Context, p *plan) {
 	for _, c := range p.launch {
 		x := &execution{call: c, claimed: c.Claim != ""}
 		r.flight.took(x)
+		if c.Service {
+			e, err := r.question(c) // of the state as it is now: the round goes on beside it
+			r.Clock.Go(func() { r.emitted(ctx, x, e, err) })
+			continue
+		}
 		entered := r.toolCall(c, &p.draft.State)
 		r.Clock.Go(func() { r.flight.landed(x, r.enter(ctx, c, entered)) })
 	}

@@ -138,7 +138,7 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 		return agent.AgentState{}, err
 	}
 	if l.State.Status == agent.RunDone {
-		return l.State, c.stop(ctx, &l.State)
+		return l.State, c.over(ctx, &l.State)
 	}
 	def, err := c.Definitions(ctx, tenant, l.State.Definition)
 	if err != nil {
@@ -159,7 +159,12 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 		return agent.AgentState{}, err
 	}
 	after := d.Committed()
-	return after, c.stop(ctx, &after)
+	return after, c.over(ctx, &after)
+}
+
+// over tells whoever started a run that it has ended, and stops its execution.
+func (c *Canceller) over(ctx context.Context, s *agent.AgentState) error {
+	return errors.Join(c.stop(ctx, s), c.tell(ctx, s))
 }
 
 func (c *Canceller) stop(ctx context.Context, s *agent.AgentState) error {

@@ -17,6 +17,7 @@ type plan struct {
 	results   bool         // the draft settles calls
 	claims    bool         // it claims, or marks outcomes unknown: nothing may run before it is committed
 	suspends  bool
+	emitted   bool            // some of what it suspends are services that were asked
 	resumes   bool            // the run was parked: nothing may run before that is over
 	early     map[string]bool // calls that a kept decision has met: what it lets run is claimed in a later entry, as its request is one item
 	committed bool
@@ -30,7 +31,7 @@ func (p *plan) urgent(r *round) bool {
 	}
 	busy := len(p.launch) > 0 || r.flight.running() > 0
 	switch {
-	case p.claims, len(p.early) > 0, len(p.taken) > 0 && p.results:
+	case p.claims, len(p.early) > 0, len(p.taken) > 0 && (p.results || p.emitted):
 		return true
 	case p.resumes:
 		return busy || p.results || p.suspends
@@ -219,7 +220,7 @@ func (r *round) unknown(p *plan, c agent.Call) agent.CallUnknown {
 // reconcile asks the tool what became of a call whose claimant died. Its word on one that is done is a CallFinished, or a
 // CallSuspended where it had asked for input.
 func (r *round) reconcile(ctx context.Context, p *plan, c agent.Call) (port.Outcome, agent.Event, error) {
-	if c.Effect != agent.EffectNonIdempotent {
+	if c.Service || c.Effect != agent.EffectNonIdempotent { // an event that goes out again has the id it had
 		return port.OutcomeNotDone, nil, nil
 	}
 	t, ok := r.Tools.Lookup(c.Tool)
@@ -248,8 +249,16 @@ func (r *round) reconcile(ctx context.Context, p *plan, c agent.Call) (port.Outc
 // inbox or nowhere (rule 10).
 func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
 	c, ok := p.draft.State.Call(f.call.ID)
+	if f.err != nil && ok && c.Status == agent.StatusRunning && c.Claim == r.inv.Writer {
+		r.flight.stored([]*execution{f}) // so that it is launched again
+		return f.err
+	}
 	if ok && (c.Status == agent.StatusRunning && c.Claim == r.inv.Writer || c.Status == agent.StatusNew && !f.claimed) {
 		p.taken = append(p.taken, f)
+		if s, out := f.event.(agent.CallSuspended); out && s.For == agent.ForAnswer {
+			p.suspends, p.emitted = true, true
+			return p.draft.Add(s)
+		}
 		p.results = true
 		switch e := f.event.(type) {
 		case nil:

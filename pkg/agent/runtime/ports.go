@@ -51,6 +51,15 @@ const (
 // ErrSettled says that a task token's wait is over: look at the record (rule 8).
 var ErrSettled = errors.New("the wait of this task token is over")
 
+// Emitter hands events to a bus. ErrUndeliverable, wrapped, says that this event will never be taken; any other error may pass, and the
+// event may have been taken all the same. Safe for concurrent use.
+type Emitter interface {
+	Emit(ctx context.Context, e agent.Outgoing) error
+}
+
+// ErrUndeliverable says that a bus takes no such event: it is too long, or there is no bus. What wraps it is fit to be shown.
+var ErrUndeliverable = errors.New("the event cannot be delivered")
+
 // EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long;
 // what it does with it is nobody's durable concern.
 type EventSink interface {

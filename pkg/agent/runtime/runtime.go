@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Sink, Trace and Hooks are required.
+// Ports is everything a use case needs of the world. All but Uploads, Emit, Warn, Sink, Trace and Hooks are required.
 type Ports struct {
 	Table   store.Table
 	Journal *store.Journal
@@ -29,9 +29,11 @@ type Ports struct {
 	Waiter  Waiter
 	Clock   clock.Clock
 	IDs     IDs
-	Sink    EventSink // nil = nobody listens
-	Trace   Tracer    // nil = runs are not traced
-	Hooks   hook.Set  // the code that agents name beside tools
+	Emit    Emitter                      // nil = there is no bus: services cannot be asked, and nobody hears that a run has ended
+	Warn    func(what string, err error) // is told of what went wrong and hurts no run; nil = nobody is
+	Sink    EventSink                    // nil = nobody listens
+	Trace   Tracer                       // nil = runs are not traced
+	Hooks   hook.Set                     // the code that agents name beside tools
 }
 
 // within is ctx inside the run s.
@@ -159,7 +161,7 @@ func final(err error) bool {
 func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, c := range d.State.Waits() {
-		if was, ok := before.Call(c.ID); ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
+		if was, ok := before.Call(c.ID); c.Wait.For == agent.ForAnswer || ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
 			continue
 		}
 		op, err := approval.CreateOp(request(&d.State, c, def))
@@ -174,6 +176,9 @@ func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition)
 	}
 	ops = append(ops, early...)
 	for _, c := range before.Waits() {
+		if c.Wait.For == agent.ForAnswer { // nobody was asked by a request of its own
+			continue
+		}
 		if as, ended := overtaken(c, d.Entry.Events); ended {
 			ops = append(ops, approval.CloseOp(before.Tenant, *c.Wait, as))
 		}
@@ -286,6 +291,8 @@ func expire(d *agent.Draft) error {
 			e.Reason, e.Content = agent.WhyOutcomeUnknown, agent.TextOutcomeExpired()
 		case agent.ForInput:
 			e.Content = agent.TextInputExpired()
+		case agent.ForAnswer:
+			e.Content = agent.TextAnswerExpired()
 		}
 		if err := d.Add(e); err != nil {
 			return err

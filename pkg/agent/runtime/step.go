@@ -41,7 +41,7 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	now := st.Clock.Now()
 	if r, away := turnedAway(inv, &l.State, now); away {
 		st.answerLost(st.within(ctx, &l.State), inv, &l.State)
-		return r, nil
+		return r, st.announce(ctx, inv, &l.State)
 	}
 	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
 	if err != nil {
@@ -106,7 +106,7 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 		return Route{}, err
 	}
 	after := d.Committed()
-	return routeAfter(inv, def, &after, st.Clock.Now()), nil
+	return routeAfter(inv, def, &after, st.Clock.Now()), st.announce(ctx, inv, &after)
 }
 
 // turn is a reply that is paid for, as the entry that commits it.
@@ -118,6 +118,9 @@ type turn struct {
 
 // infer asks the model and plans the reply's entry. A model error that outlived its retries is the run's end, as data.
 func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loaded, d *agent.Draft, a agent.Action) (*turn, error) {
+	if err := st.judgeTools(ctx, def, d); err != nil {
+		return nil, err
+	}
 	fits, err := st.outputCheck(def)
 	if err != nil {
 		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, err.Error()))
@@ -147,8 +150,11 @@ func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loa
 	if err != nil {
 		return nil, fmt.Errorf("ask the model: %w", err)
 	}
-	planned := agent.KeepSystem(def, agent.PlanReply(def, &d.State, reply, requests, systemDigest), system)
-	if err := d.Add(agent.Judge(def, planned, fits)); err != nil {
+	said := agent.KeepSystem(def, agent.PlanReply(def, &d.State, reply, requests, systemDigest), system)
+	if !def.Unjudged(a) {
+		said = agent.Judge(def, said, fits)
+	}
+	if err := d.Add(said); err != nil {
 		return nil, err
 	}
 	d.Mark(agent.CheckpointAssistantTurn)
@@ -182,7 +188,7 @@ func (st *Stepper) commitTurn(ctx context.Context, inv Invocation, def *agent.De
 		return Route{}, err
 	}
 	after := t.draft.Committed()
-	return routeAfter(inv, def, &after, st.Clock.Now()), nil
+	return routeAfter(inv, def, &after, st.Clock.Now()), st.announce(ctx, inv, &after)
 }
 
 // withBodies are the messages of a request to s's model with the bodies that blobs hold.
@@ -227,7 +233,7 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 		return Route{}, err
 	}
 	if l.State.Owner != inv.Execution || l.State.Status == agent.RunDone {
-		return inv.route(NextFailed), nil
+		return inv.route(NextFailed), st.announce(ctx, inv, &l.State)
 	}
 	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
 	if err != nil {
@@ -243,5 +249,9 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 	if err := end(d, agent.Fail(agent.CodeInternal, message)); err != nil {
 		return Route{}, err
 	}
-	return inv.route(NextFailed), st.commit(st.within(ctx, &d.State), l.State, d, def)
+	if err := st.commit(st.within(ctx, &d.State), l.State, d, def); err != nil {
+		return Route{}, err
+	}
+	after := d.Committed()
+	return inv.route(NextFailed), st.announce(ctx, inv, &after)
 }

@@ -69,7 +69,9 @@ func (t *Tracer) Committed(ctx context.Context, e agent.Entry, s *agent.AgentSta
 		case agent.Finished:
 			t.writeAgent(s, e.Time)
 		case agent.CallSuspended:
-			t.gate(ctx, s, fact.Call, "ask", e.Time)
+			if fact.For != agent.ForAnswer {
+				t.gate(ctx, s, fact.Call, "ask", e.Time)
+			}
 		case agent.CallCancelled:
 			t.refused(ctx, s, fact.Call, fact.Reason, e.Time)
 		case agent.CallFinished:
