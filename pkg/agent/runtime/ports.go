@@ -51,8 +51,8 @@ const (
 // ErrSettled says that a task token's wait is over: look at the record (rule 8).
 var ErrSettled = errors.New("the wait of this task token is over")
 
-// EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long;
-// what it does with it is nobody's durable concern.
+// EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long, or
+// be Detached; what it does with it, a panic included, is nobody's durable concern.
 type EventSink interface {
 	Committed(ctx context.Context, e agent.Entry, s *agent.AgentState)
 }
@@ -60,10 +60,10 @@ type EventSink interface {
 // Sinks tells several sinks, in order.
 type Sinks []EventSink
 
-// Committed tells every sink.
+// Committed tells every sink, whatever becomes of those before it.
 func (all Sinks) Committed(ctx context.Context, e agent.Entry, s *agent.AgentState) {
 	for _, sink := range all {
-		sink.Committed(ctx, e, s)
+		tell(ctx, sink, e, s)
 	}
 }
 
