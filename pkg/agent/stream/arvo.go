@@ -64,15 +64,15 @@ type ArvoTools struct {
 	Tools []ArvoTool `json:"tools"`
 }
 
-// ArvoContent is the data of agent.output.finalization, and ArvoOutput that of agent.output.
-type (
-	ArvoContent struct {
-		Content json.RawMessage `json:"content"`
-	}
-	ArvoOutput struct {
-		Output json.RawMessage `json:"output"`
-	}
-)
+// ArvoContent is the data of agent.output.finalization.
+type ArvoContent struct {
+	Content json.RawMessage `json:"content"`
+}
+
+// ArvoOutput is the data of agent.output.
+type ArvoOutput struct {
+	Output json.RawMessage `json:"output"`
+}
 
 // ArvoText is the data of agent.llm.delta.text.
 type ArvoText struct {
