@@ -26,7 +26,7 @@ var floors = [][]rule{
 	},
 	{
 		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
-		{dir: "pkg/agent/store"}, {dir: "pkg/agent/catalog"},
+		{dir: "pkg/agent/store"}, {dir: "pkg/agent/catalog"}, {dir: "pkg/agent/stream"},
 		{dir: "pkg/agent/hook", beside: []string{"pkg/agent/tool/port"}},
 		{dir: "pkg/agent/tool/port"}, {dir: "pkg/agent/tool/schema"},
 		{dir: "pkg/agent/tool", beside: []string{"pkg/agent/tool/port", "pkg/agent/tool/schema"}},

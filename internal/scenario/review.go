@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/match"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/stream"
 )
 
 // notUnderCrash are the keys of want.json that a crash may change.
@@ -96,12 +97,13 @@ func (s *stage) got(ctx context.Context, state *agent.AgentState, entries []agen
 	if err != nil {
 		return nil, err
 	}
-	events, checkpoints := []string{}, []agent.Checkpoint{}
+	events, err := s.events(entries)
+	if err != nil {
+		return nil, err
+	}
+	checkpoints := []agent.Checkpoint{}
 	for _, e := range entries {
 		checkpoints = append(checkpoints, e.Kinds...)
-		for _, ev := range e.Events {
-			events = append(events, agent.EventType(ev))
-		}
 	}
 	for key, v := range map[string]any{
 		"executed": s.ledger.executed(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": s.ledger.emitted(),
@@ -111,6 +113,31 @@ func (s *stage) got(ctx context.Context, state *agent.AgentState, entries []agen
 		}
 	}
 	return got, nil
+}
+
+// events are the types of the run's events: of its stream where those are wanted, else of its journal.
+func (s *stage) events(entries []agent.Entry) ([]string, error) {
+	names := []string{}
+	if !streamed(s.scenario.want["events"]) {
+		for _, e := range entries {
+			for _, ev := range e.Events {
+				names = append(names, agent.EventType(ev))
+			}
+		}
+		return names, nil
+	}
+	state := agent.AgentState{}
+	for _, e := range entries {
+		var events []stream.Event
+		var err error
+		if events, state, err = stream.Of(&s.scenario.agent, state, e); err != nil {
+			return nil, err
+		}
+		for _, ev := range events {
+			names = append(names, string(ev.Type))
+		}
+	}
+	return names, nil
 }
 
 // requestsMade are the requests to people in the order in which they were made, as they stand now.

@@ -52,6 +52,9 @@ func LoadWith(name string, data []byte, code hook.Set) (*Scenario, error) {
 	return s, nil
 }
 
+// Agent is the definition whose runs the scenario tells of.
+func (s *Scenario) Agent() agent.Definition { return s.agent }
+
 // loadAgent reads the definition. Its model may be missing or lack a provider: the script answers in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
 	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true, Builders: s.hooks.BuilderNames()})

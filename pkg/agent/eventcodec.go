@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // eventTypes ties each event's stored name to its Go type. A name, once released, is never used for another meaning.
@@ -37,6 +39,9 @@ func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
 	err := d.Decode(&e)
 	return e, err
 }
+
+// EventTypes are the stored names of all events, sorted.
+func EventTypes() []string { return slices.Sorted(maps.Keys(eventTypes)) }
 
 // EventType is an event's stored name, such as call_finished.
 func EventType(e Event) string {

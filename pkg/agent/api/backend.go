@@ -23,8 +23,10 @@ type Backend struct {
 	Table     store.Table // where approvals are read
 	Feed      Watcher
 	Clock     clock.Clock
-	Uploads   store.Uploads // where clients put files themselves; nil = Intake, or none are taken
-	Intake    store.Intake  // files that are sent to this API; only with Local
+	// Definitions finds the definition a run is pinned to.
+	Definitions runtime.Definitions
+	Uploads     store.Uploads // where clients put files themselves; nil = Intake, or none are taken
+	Intake      store.Intake  // files that are sent to this API; only with Local
 
 	// Caller says on whose behalf a request is made, from what authenticated it and never from its body. Its error refuses the request: a
 	// *Problem as it is, any other as NotAllowed with the error's text.
@@ -82,5 +84,6 @@ type Desk interface {
 type Journal interface {
 	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
 	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error)
+	Before(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error)
 	List(ctx context.Context, tenant string, status agent.RunStatus, limit int, cursor string) (heads []store.Head, next string, err error)
 }

@@ -81,7 +81,7 @@ func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Dra
 	}
 	if p.Sink != nil {
 		after := d.Committed()
-		p.Sink.Committed(ctx, d.Entry, &after)
+		tell(ctx, p.Sink, d.Entry, &after)
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (p Ports) answerLost(ctx context.Context, inv Invocation, s *agent.AgentSta
 	if err != nil || len(entries) == 0 { // what a sink is not told of is nobody's durable concern
 		return
 	}
-	p.Sink.Committed(ctx, entries[0], s)
+	tell(ctx, p.Sink, entries[0], s)
 }
 
 // errDrained says that a full inbox has been drained by an entry of its own: the run is to be read again.
