@@ -47,7 +47,7 @@ func Load(name string, data []byte) (*Scenario, error) {
 	return s, nil
 }
 
-// loadAgent reads the definition. Its model may be missing or lack a provider: the script answers in any case.
+// loadAgent reads the definition. Its models may be missing or lack a provider: the script answers in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
 	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true})
 	if err != nil {
@@ -56,6 +56,11 @@ func (s *Scenario) loadAgent(f section, ps *problems) {
 	}
 	if d.Model.Provider == "" {
 		d.Model.Provider, d.Model.File = "script", modelFile
+	}
+	for i := range d.Model.Fallbacks {
+		if m := &d.Model.Fallbacks[i]; m.Provider == "" {
+			m.Provider, m.File = "script", modelFile
+		}
 	}
 	s.agent = d
 }

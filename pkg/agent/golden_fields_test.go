@@ -41,6 +41,7 @@ const (
 	goldenAll     = "testdata/journal-v1-fields"
 	goldenAllFork = "testdata/journal-v1-fields-fork"
 	goldenRefused = "testdata/journal-v1-refused" // with a snapshot while the newest reply is refused
+	goldenLimits  = "testdata/journal-v1-limits"  // with a snapshot while a reply in pieces is to stop the run
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -53,11 +54,12 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 	if *update {
 		addGolden(t, goldenAllFork, Seed(past), goldenFieldsFork())
 		addGolden(t, goldenRefused, AgentState{}, goldenRefusedRun())
+		addGolden(t, goldenLimits, AgentState{}, goldenLimitsRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
 		form int
-	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused}} {
+	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused}, goldenLimits: {AgentState{}, snapshotVersionLimits}} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
 		requireGoldenState(t, name, whole)
@@ -159,6 +161,39 @@ func goldenRefusedRun() [][]Event {
 		{reply(1, "ten", refused("No JSON."))},
 		{Evicted{Total: 1, Summary: "Somebody asked."}, reply(2, "11", refused("Still none."))},
 		{reply(3, `{"total":10}`, nil), Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`{"total":10}`)}},
+	}
+}
+
+// goldenLimitsRun costs something, waits, fails twice, evicts in the entry whose reply is cut and stops the run, and ends so.
+func goldenLimitsRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	reply := func(n int64, e Replied) Replied {
+		e.Inference, e.Model, e.Requests, e.Usage, e.Units, e.At, e.Cost = n, "m", 2, Usage{Input: 9, Output: 3}, 12, worldTime(n).UnixMilli(), 72_000_001
+		return e
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Pay."}}}}},
+		{
+			reply(1, Replied{Calls: []RepliedCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)}}, Pace: &Pace{Asked: []string{"a1"}}}),
+			CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: later}, Parked{Expires: later},
+		},
+		{Resumed{Waited: 90_500}, Decided{Slot: 1, Call: "c1", Approval: "a1", Action: ActionDeny, By: "user:ana", Text: "Denied."}},
+		{
+			Evicted{Total: 1, Summary: "Somebody asked."},
+			reply(2, Replied{
+				Text: "It was ", Stop: "max_tokens", Pace: &Pace{FailedRounds: 1, Asked: []string{"a1"}}, Halt: &Halt{Code: StopContains, Detail: "was"},
+				Correction: &Correction{Lifecycle: LifecycleNudge, Text: textGoOn},
+			}),
+		},
+		{Finished{Reason: Stopped(StopContains), Detail: "was"}},
+	}
+}
+
+// goldenStaticRun ends with a text that no model wrote.
+func goldenStaticRun() [][]Event {
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r9", Agent: "a", Definition: "d1", Owner: "r9-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Pay."}}}}},
+		{Finished{Reason: ReasonNaturalEnd, Static: "We are closed.", Output: json.RawMessage(`"We are closed."`), Requests: 3}},
 	}
 }
 

@@ -41,6 +41,9 @@ func Next(d *Definition, s *AgentState) Action {
 		return Action{Kind: ActTools, Calls: calls}
 	}
 	waits := len(s.Waits()) > 0
+	if s.Ending != "" && !waits {
+		return Action{Kind: ActEnd, End: stoppedEnd(d, s)}
+	}
 	if !waits && s.Unseen == 0 && !s.Correction.owed() && s.Prior+s.Inferences > 0 {
 		return Action{Kind: ActEnd, End: naturalEnd(d, s)}
 	}
@@ -53,14 +56,14 @@ func Next(d *Definition, s *AgentState) Action {
 	return infer(d, s)
 }
 
-// infer asks the model, as far as the quota goes (semantics 6.1, counting).
+// infer asks the model, as far as the limits go (semantics 6.1, counting).
 func infer(d *Definition, s *AgentState) Action {
-	exhausted := s.Interactions.Current >= s.Interactions.Max
+	exhausted := s.Interactions.Current >= s.Interactions.Max || quotaUsed(d, s)
 	switch {
 	case summarises(d, s):
 		return Action{Kind: ActInfer, Lifecycle: LifecycleSummary, Exhausted: exhausted}
 	case quotaUsed(d, s):
-		return Action{Kind: ActEnd, End: quotaEnd(d.Limits.OnLimit, s.Interactions)}
+		return Action{Kind: ActEnd, End: quotaEnd(d, s)}
 	}
 	return Action{Kind: ActInfer, Lifecycle: lifecycle(s), Exhausted: exhausted}
 }

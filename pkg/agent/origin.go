@@ -127,7 +127,7 @@ func (s *AgentState) continued(past *AgentState) error {
 
 // forked takes over a run as it was, with its newest round. Calls that are open are asked anew, as if nobody had decided yet.
 func (s *AgentState) forked(past *AgentState) error {
-	s.Round, s.Correction = past.Round, past.Correction
+	s.Round, s.Correction, s.Cut = past.Round, past.Correction, past.Cut
 	for _, q := range past.Queued {
 		s.Queued = append(s.Queued, queued{q.block, q.source.in(past.Run)})
 	}

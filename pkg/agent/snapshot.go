@@ -40,6 +40,13 @@ type snapshotForm struct {
 	Round    Round         `json:"round"`
 	Queued   []Source      `json:"queued,omitempty"`
 	Refused  *Correction   `json:"refused,omitempty"`
+
+	Cost   USD    `json:"cost,omitempty"`
+	Waited int64  `json:"waited,omitempty"` // milliseconds
+	Pace   Pace   `json:"pace,omitzero"`
+	Cut    Cut    `json:"cut,omitzero"`
+	Ending Reason `json:"ending,omitempty"`
+	Detail string `json:"detail,omitempty"`
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -56,11 +63,12 @@ type resultForm struct {
 }
 
 // The forms of snapshots. A run that began from another is written in the second, and one whose newest reply was refused in the third,
-// so that an older build does not take it for one that did or was not.
+// so that an older build does not take it for one that did or was not; what limits and stop policies have to know is in the fourth.
 const (
 	snapshotVersion        = 1
 	snapshotVersionOrigin  = 2
 	snapshotVersionRefused = 3
+	snapshotVersionLimits  = 4
 )
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
@@ -94,9 +102,11 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
-		Refused: s.Correction,
+		Refused: s.Correction, Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Cut: s.Cut, Ending: s.Ending, Detail: s.EndingDetail,
 	}
 	switch {
+	case s.limited():
+		f.Version = snapshotVersionLimits
 	case s.Correction != nil:
 		f.Version = snapshotVersionRefused
 	case s.From != nil:
@@ -114,6 +124,11 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		f.Queued = append(f.Queued, q.source)
 	}
 	return f
+}
+
+// limited reports whether the state holds what an older build does not know of.
+func (s *AgentState) limited() bool {
+	return s.Cost > 0 || s.Waited > 0 || s.Pace.FailedRounds > 0 || len(s.Pace.Asked) > 0 || s.Cut.Prompts > 0 || s.Ending != ""
 }
 
 // ReadFrom is the sequence of the oldest entry that a reader of the run needs: the one that holds the oldest live body. It is
@@ -144,7 +159,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 		if err := json.Unmarshal(entries[i].Snapshot, &f); err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}
-		if f.Version < snapshotVersion || f.Version > snapshotVersionRefused {
+		if f.Version < snapshotVersion || f.Version > snapshotVersionLimits {
 			return s, false, nil
 		}
 		if s, ok = f.state(entries, i); ok {
@@ -164,8 +179,8 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
 		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
-		Correction: f.Refused,
-		Entries:    e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
+		Correction: f.Refused, Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Cut: f.Cut, Ending: f.Ending, EndingDetail: f.Detail,
+		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended

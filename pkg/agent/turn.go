@@ -125,6 +125,8 @@ func (e Replied) verdictProblem() string {
 	switch {
 	case len(e.Calls) > 0 && (e.Summary || e.Correction != nil):
 		return "a reply with calls is neither a summary nor refused"
+	case e.Halt != nil && (e.Halt.Code == "" || e.Summary):
+		return "a stop policy has a code, and does not stop a summary"
 	case e.Static != "" && (!e.Summary || e.Correction != nil):
 		return "only an empty summary has a text that stands for it"
 	case e.Correction != nil && (e.Correction.owed() == e.Summary || e.Correction.Text == ""):
