@@ -19,6 +19,7 @@ type Scenario struct {
 	archive string
 	agent   agent.Definition
 	start   start
+	then    *start // what goes on with the run once it has ended; nil = nothing does
 	tools   []canned
 	script  *script.Script
 	people  []line
@@ -37,7 +38,11 @@ func Load(name string, data []byte) (*Scenario, error) {
 	}
 	s.loadAgent(files[agentFile], &ps)
 	s.loadTools(files, &ps)
-	s.start = loadStart(files[inputFile], &ps)
+	s.start = loadStart(files[inputFile], defaultKey, &ps)
+	if f, ok := files[thenFile]; ok {
+		then := loadStart(f, thenKey, &ps)
+		s.then = &then
+	}
 	s.loadScript(files[modelFile], &ps)
 	s.people = loadPeople(files[peopleFile], &ps)
 	s.want = loadWant(files[wantFile], &ps)
@@ -109,7 +114,7 @@ func (s *Scenario) loadScript(f section, ps *problems) {
 	ps.add(err)
 }
 
-// start is input.json: the body of POST /v1/runs without agent.
+// start is input.json or then.json: the body of POST /v1/runs without agent and continues.
 type start struct {
 	message       []agent.UserBlock
 	input         json.RawMessage
@@ -119,9 +124,12 @@ type start struct {
 }
 
 // defaultKey makes the run's id the same every time.
-const defaultKey = "scenario"
+const (
+	defaultKey = "scenario"
+	thenKey    = "scenario-then"
+)
 
-func loadStart(f section, ps *problems) start {
+func loadStart(f section, key string, ps *problems) start {
 	var form struct {
 		Message       json.RawMessage `json:"message"`
 		Input         json.RawMessage `json:"input"`
@@ -136,10 +144,10 @@ func loadStart(f section, ps *problems) start {
 	}
 	s := start{input: form.Input, key: form.Key, subject: form.Subject, accessControl: form.AccessControl}
 	if s.key == "" {
-		s.key = defaultKey
+		s.key = key
 	}
 	if form.Continues != "" {
-		ps.add(f.problem(f.at("continues"), "continues", "is not supported yet"))
+		ps.add(f.problem(f.at("continues"), "continues", "got a run, want none: "+thenFile+" goes on with the run of "+inputFile))
 	}
 	if form.Message != nil {
 		var err error

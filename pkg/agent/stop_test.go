@@ -80,6 +80,29 @@ func TestStopPolicies(t *testing.T) {
 	}
 }
 
+// Rounds are compared by their tools, in whatever order; a round fails by its own calls alone; and a summary is stopped by nothing.
+func TestWhatIsCompared(t *testing.T) {
+	calls := func(names ...string) []RepliedCall {
+		d := Definition{Batch: BatchAll}
+		return PlanReply(&d, &AgentState{}, Reply{Calls: ask(names...)}, 1, "").Calls
+	}
+	require.Equal(t, askedDigest(calls("b", "a", "b")), askedDigest(calls("b", "b", "a")))
+	require.NotEqual(t, askedDigest(calls("a", "b", "b")), askedDigest(calls("a", "a", "b")))
+
+	older := Call{ID: "a", Inference: 1, Status: StatusSuspended}
+	failed := Call{ID: "b", Inference: 2, Status: StatusFailed, Result: &Result{IsError: true}}
+	s := AgentState{Live: []Call{older, failed}, Round: Round{Inference: 2}}
+	require.True(t, s.roundFailed())
+	s.Round.Inference = 1
+	require.False(t, s.roundFailed(), "a call that waits has not failed")
+
+	d := policies(Stop{Rounds: 1})
+	d.Limits = Limits{OnLimit: OnLimitSummarise}
+	summary := PlanReply(&d, &AgentState{}, Reply{Text: "x"}, 1, "")
+	require.True(t, summary.Summary)
+	require.Nil(t, summary.Halt)
+}
+
 // A text between two rounds is none, so it neither fails nor breaks a row of failures.
 func TestTextsAreNoRoundsOfTools(t *testing.T) {
 	d := policies(Stop{ConsecutiveErrors: 2, LoopWindow: 2})
@@ -238,6 +261,24 @@ func TestModelFailed(t *testing.T) {
 	}
 	_, err := Apply(started(t, called(1, "a")), Finished{Reason: ReasonNaturalEnd, Static: "x"})
 	require.ErrorContains(t, err, "still new")
+}
+
+// A static text is part of the conversation, and is seen for the first time by a run that goes on with it.
+func TestStaticTextIsSeenLater(t *testing.T) {
+	d := Definition{Model: ModelSpec{StaticText: "We are closed."}}
+	past := started(t)
+	past = commit(t, past, "w1", ModelFailed(&d, &past, &ModelError{Class: ModelServer}, 1))
+	from, err := ContinueFrom(&past)
+	require.NoError(t, err)
+	s := begun(t, past, from)
+	said := func() Message {
+		i := slices.IndexFunc(s.Messages.All(), func(m Message) bool { return m.Block == Text{Text: "We are closed."} })
+		return s.Messages.At(i)
+	}
+	require.Equal(t, RoleAssistant, said().Role)
+	require.Zero(t, said().Seen(s.Inferences))
+	s = commit(t, s, "w1", text(1, "Now."))
+	require.EqualValues(t, 1, said().Seen(s.Inferences))
 }
 
 func TestInterruptSaysWhatTheRunWasAt(t *testing.T) {

@@ -16,9 +16,6 @@ type USD int64
 // usdUnit is one dollar.
 const usdUnit = 1_000_000_000_000
 
-// usdDecimals are the decimals that a price or a limit may have.
-const usdDecimals = 6
-
 // MaxUSD is the largest amount, about nine million dollars.
 const MaxUSD USD = math.MaxInt64
 

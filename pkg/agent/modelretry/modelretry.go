@@ -56,12 +56,11 @@ func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, re
 	}
 	began := m.clock.Now()
 	for place, spec := range r.Model.Chain() {
-		n := 0
+		first := r.Attempt
 		r.Model = spec
-		reply, n, err = m.one(ctx, r, began)
+		reply, r.Attempt, err = m.one(ctx, r, began)
 		reply.Place = place
-		requests += n
-		r.Attempt += n
+		requests += r.Attempt - first
 		var failure *agent.ModelError
 		if err == nil || !errors.As(err, &failure) {
 			break
@@ -70,22 +69,20 @@ func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, re
 	return reply, requests, err
 }
 
-// one asks one model of the chain, which was first asked at a time.
-func (m *Model) one(ctx context.Context, r agent.Request, began time.Time) (reply agent.Reply, requests int, err error) {
-	first := r.Attempt
-	for {
-		r.Attempt = first + requests
+// one asks one model of a chain, the first of which was asked when it began, and says what the next request's Attempt is.
+func (m *Model) one(ctx context.Context, r agent.Request, began time.Time) (reply agent.Reply, next int, err error) {
+	for requests := 1; ; requests++ {
 		reply, err = m.within(ctx, r)
-		requests++
+		r.Attempt++
 		if ended := ctx.Err(); err != nil && ended != nil {
-			return agent.Reply{}, requests, fmt.Errorf("ask model %s: %w", r.Model.ID, ended)
+			return agent.Reply{}, r.Attempt, fmt.Errorf("ask model %s: %w", r.Model.ID, ended)
 		}
 		wait, again := m.again(r.Model.Retry, requests, err, began)
 		if !again {
-			return reply, requests, err
+			return reply, r.Attempt, err
 		}
 		if ended := m.sleep(ctx, wait); ended != nil {
-			return agent.Reply{}, requests, fmt.Errorf("wait to ask model %s again: %w", r.Model.ID, ended)
+			return agent.Reply{}, r.Attempt, fmt.Errorf("wait to ask model %s again: %w", r.Model.ID, ended)
 		}
 	}
 }
@@ -98,7 +95,7 @@ func (m *Model) within(ctx context.Context, r agent.Request) (agent.Reply, error
 	timed, cancel := m.clock.WithTimeout(ctx, r.Model.Timeout)
 	defer cancel()
 	reply, err := m.next.Generate(timed, r)
-	if err != nil && timed.Err() != nil && ctx.Err() == nil {
+	if err != nil && timed.Err() != nil {
 		err = &agent.ModelError{Class: agent.ModelTimeout, Model: r.Model.ID, Message: fmt.Sprintf("no reply within %s", r.Model.Timeout)}
 	}
 	return reply, err
