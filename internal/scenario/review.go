@@ -49,7 +49,15 @@ func (s *stage) unused(line int, what string) Failure {
 
 // compare matches want.json against the run as it is on record.
 func (s *stage) compare(ctx context.Context, entries []agent.Entry) error {
-	state, err := agent.Fold(agent.AgentState{}, entries)
+	var seed agent.AgentState
+	if s.first != "" {
+		past, err := s.record.Load(ctx, tenant, s.first)
+		if err != nil {
+			return err
+		}
+		seed = agent.Seed(past.State)
+	}
+	state, err := agent.Fold(seed, entries)
 	if err != nil {
 		return err
 	}
