@@ -59,8 +59,13 @@ func (c *cast) idle() bool {
 		return c.end()
 	}
 	switch {
+	case l.State.Status == agent.RunDone && !c.stage.quiet():
+		return false
+	case l.State.Status == agent.RunDone && c.stage.scenario.then != nil && c.stage.first == "":
+		c.enter(c.stage.goOn)
+		return true
 	case l.State.Status == agent.RunDone:
-		return c.stage.quiet() && c.end()
+		return c.end()
 	case !c.resting(l):
 		return false
 	case c.stage.truth(l.State.Waits()):

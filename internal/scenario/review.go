@@ -25,7 +25,10 @@ func (s *stage) review() Result {
 	entries, err := s.record.Entries(ctx, tenant, s.run, 0, 0)
 	if err == nil {
 		r.Journal = entries
-		err = s.compare(ctx, entries)
+		r.Seed, err = s.seed(ctx)
+	}
+	if err == nil {
+		err = s.compare(ctx, r.Seed, entries)
 	}
 	if err != nil {
 		s.fail(Failure{Path: "run", Got: err.Error(), Want: "a run"})
@@ -48,9 +51,18 @@ func (s *stage) unused(line int, what string) Failure {
 	return Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, line, what), Got: "never its turn", Want: "every line used"}
 }
 
+// seed is what the run's journal is folded from.
+func (s *stage) seed(ctx context.Context) (agent.AgentState, error) {
+	if s.first == "" {
+		return agent.AgentState{}, nil
+	}
+	past, err := s.record.Load(ctx, tenant, s.first)
+	return agent.Seed(past.State), err
+}
+
 // compare matches want.json against the run as it is on record.
-func (s *stage) compare(ctx context.Context, entries []agent.Entry) error {
-	state, err := agent.Fold(agent.AgentState{}, entries)
+func (s *stage) compare(ctx context.Context, seed agent.AgentState, entries []agent.Entry) error {
+	state, err := agent.Fold(seed, entries)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ type Scenario struct {
 	hooks   hook.Set
 	agent   agent.Definition
 	start   start
+	then    *start // what goes on with the run once it has ended; nil = nothing does
 	tools   []canned
 	script  *script.Script
 	people  []line
@@ -42,7 +43,11 @@ func LoadWith(name string, data []byte, code hook.Set) (*Scenario, error) {
 	}
 	s.loadAgent(files[agentFile], &ps)
 	s.loadTools(files, &ps)
-	s.start = loadStart(files[inputFile], &ps)
+	s.start = loadStart(files[inputFile], defaultKey, &ps)
+	if f, ok := files[thenFile]; ok {
+		then := loadStart(f, thenKey, &ps)
+		s.then = &then
+	}
 	s.loadScript(files[modelFile], &ps)
 	s.people = loadPeople(files[peopleFile], &ps)
 	s.want = loadWant(files[wantFile], &ps)
@@ -55,7 +60,7 @@ func LoadWith(name string, data []byte, code hook.Set) (*Scenario, error) {
 // Agent is the definition whose runs the scenario tells of.
 func (s *Scenario) Agent() agent.Definition { return s.agent }
 
-// loadAgent reads the definition. Its model may be missing or lack a provider: the script answers in any case.
+// loadAgent reads the definition. Its models may be missing or lack a provider: the script answers in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
 	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true, Builders: s.hooks.BuilderNames()})
 	if err != nil {
@@ -64,6 +69,11 @@ func (s *Scenario) loadAgent(f section, ps *problems) {
 	}
 	if d.Model.Provider == "" {
 		d.Model.Provider, d.Model.File = "script", modelFile
+	}
+	for i := range d.Model.Fallbacks {
+		if m := &d.Model.Fallbacks[i]; m.Provider == "" {
+			m.Provider, m.File = "script", modelFile
+		}
 	}
 	s.agent = d
 }
@@ -112,7 +122,7 @@ func (s *Scenario) loadScript(f section, ps *problems) {
 	ps.add(err)
 }
 
-// start is input.json: the body of POST /v1/runs without agent.
+// start is input.json or then.json: the body of POST /v1/runs without agent and continues.
 type start struct {
 	message       []agent.UserBlock
 	input         json.RawMessage
@@ -122,9 +132,12 @@ type start struct {
 }
 
 // defaultKey makes the run's id the same every time.
-const defaultKey = "scenario"
+const (
+	defaultKey = "scenario"
+	thenKey    = "scenario-then"
+)
 
-func loadStart(f section, ps *problems) start {
+func loadStart(f section, key string, ps *problems) start {
 	var form struct {
 		Message       json.RawMessage `json:"message"`
 		Input         json.RawMessage `json:"input"`
@@ -139,10 +152,10 @@ func loadStart(f section, ps *problems) start {
 	}
 	s := start{input: form.Input, key: form.Key, subject: form.Subject, accessControl: form.AccessControl}
 	if s.key == "" {
-		s.key = defaultKey
+		s.key = key
 	}
 	if form.Continues != "" {
-		ps.add(f.problem(f.at("continues"), "continues", "is not supported yet"))
+		ps.add(f.problem(f.at("continues"), "continues", "got a run, want none: "+thenFile+" goes on with the run of "+inputFile))
 	}
 	if form.Message != nil {
 		var err error

@@ -18,7 +18,7 @@ type want map[string]json.RawMessage
 
 // wantKeys are the keys of a run in JSON, and what only a scenario knows.
 var wantKeys = []string{
-	"id", "agent", "version", "status", "reason", "error", "output", "inferences", "interactions", "executionUnits", "usage", "messages",
+	"id", "agent", "version", "status", "reason", "detail", "error", "output", "inferences", "interactions", "executionUnits", "usage", "cost", "messages",
 	"calls", "waiting", "summary", "seq", "subject", "parent", "continues", "startedAt", "updatedAt", "endedAt", "modelCalls", "state",
 	"executed", "events", "checkpoints", "requests", "emitted",
 }

@@ -57,7 +57,7 @@ func Apply(s AgentState, e Event) (AgentState, error) {
 }
 
 // apply changes s, which is the caller's own copy; what it shares with other versions is never written in place.
-func (s *AgentState) apply(e Event) error {
+func (s *AgentState) apply(e Event) error { //nolint:funlen // one case an event
 	if s.Status == RunDone {
 		return s.afterEnd(e)
 	}
@@ -283,10 +283,13 @@ func (s *AgentState) replied(e Replied) error {
 	s.ModelCalls += int64(e.Requests)
 	s.Usage = s.Usage.Add(e.Usage)
 	s.ExecutionUnits += e.Units
+	s.Cost = s.Cost.add(e.Cost)
 	s.Unseen = 0
 	if e.System != "" {
 		s.System, s.SystemText, s.SystemBlob = e.System, e.SystemText, e.SystemBlob
 	}
+	s.cut(e)
+	s.heeds(e)
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {
 			s.say(RoleAssistant, b, 1, s.source(part))
@@ -297,6 +300,16 @@ func (s *AgentState) replied(e Replied) error {
 		s.say(said.role, said.block, 0, s.source(len(turn)))
 	}
 	return s.askedFor(e)
+}
+
+// heeds takes in what the stop policies found. The first verdict stays.
+func (s *AgentState) heeds(e Replied) {
+	if e.Pace != nil {
+		s.Pace = *e.Pace
+	}
+	if e.Halt != nil && s.Ending == "" {
+		s.Ending, s.EndingDetail = Stopped(e.Halt.Code), e.Halt.Detail
+	}
 }
 
 // askedFor opens the reply's calls as the newest round. Calls of older rounds that are open stay live, and with them what came after.
@@ -328,10 +341,7 @@ func (s *AgentState) askedFor(e Replied) error {
 }
 
 func (rc RepliedCall) call(inference int64) Call {
-	c := Call{ID: rc.ID, Tool: rc.Tool, Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Service: rc.Service, Inference: inference}
-	if c.Tool == "" {
-		c.Tool = rc.Name
-	}
+	c := Call{ID: rc.ID, Tool: rc.original(), Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Service: rc.Service, Inference: inference}
 	if c.Effect == "" {
 		c.Effect = EffectNonIdempotent
 	}
@@ -383,6 +393,7 @@ func (s *AgentState) resumed(e Resumed) error {
 		s.Trace = e.Trace
 	}
 	s.Advice.Read = false
+	s.Waited += time.Duration(max(0, e.Waited)) * time.Millisecond
 	return s.moveRun(RunRunning, "resumed")
 }
 
@@ -426,10 +437,8 @@ func (s *AgentState) finished(e Finished) error {
 	if e.Reason == "" || e.Reason == ReasonSuspended || (e.Reason == ReasonError) != (e.Error != nil) {
 		return &ApplyError{Event: "finished", Problem: "an ending reason is required, and an error exactly where it is error"}
 	}
-	if e.Reason == ReasonNaturalEnd {
-		if err := s.nothingOwed(); err != nil {
-			return err
-		}
+	if err := s.endFits(e); err != nil {
+		return err
 	}
 	if err := s.moveRun(RunDone, "finished"); err != nil {
 		return err
@@ -445,9 +454,29 @@ func (s *AgentState) finished(e Finished) error {
 	if e.Note != "" {
 		s.say(RoleUser, Text{Text: e.Note}, 0, s.source(0))
 	}
+	if e.Static != "" { // nobody is told any more what was wrong with the reply before
+		s.Correction = nil
+		s.say(RoleAssistant, Text{Text: e.Static}, 0, s.source(0))
+	}
 	s.ModelCalls += int64(e.Requests)
 	s.Reason, s.Error, s.Output, s.EndedAt = e.Reason, e.Error, e.Output, s.head.time
-	s.History = e.History
+	s.History, s.EndingDetail = e.History, e.Detail
+	return nil
+}
+
+// endFits refuses a natural end of a run that owes something. A static text stands for a model that could not be told, and only then
+// may calls not be open.
+func (s *AgentState) endFits(e Finished) error {
+	switch {
+	case e.Static != "" && (e.Reason != ReasonNaturalEnd || e.Note != ""):
+		return &ApplyError{Event: "finished", Problem: "only a natural end has a text that stands for the model"}
+	case e.Static != "":
+		if c := s.openCall(); c != nil {
+			return &ApplyError{Event: "finished", Call: c.ID, Problem: "still " + string(c.Status)}
+		}
+	case e.Reason == ReasonNaturalEnd:
+		return s.nothingOwed()
+	}
 	return nil
 }
 

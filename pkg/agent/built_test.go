@@ -263,6 +263,15 @@ func TestCutNotice(t *testing.T) {
 	s := started(t)
 	require.Equal(t, "a", PlanReply(&d, &s, Reply{Text: "a", StopReason: "length", Calls: ask("look")}, 1, "").Text, "beside calls")
 
+	d.Model.Continuations = 1
+	piece := PlanReply(&d, &s, Reply{Text: "It was ", StopReason: "length", Truncated: true}, 1, "")
+	require.True(t, piece.Correction.continues())
+	require.Equal(t, "It was ", piece.Text, "the model goes on with it")
+	s = commit(t, s, "w1", piece)
+	require.Equal(t, "ten\n\n"+textTruncated, PlanReply(&d, &s, Reply{Text: "ten", StopReason: "length", Truncated: true}, 1, "").Text, "the last piece")
+	require.Equal(t, "\n\n"+textTruncated, PlanReply(&d, &s, Reply{StopReason: "length", Truncated: true}, 1, "").Text, "an empty last piece")
+	d.Model.Continuations = 0
+
 	d.Limits = Limits{Interactions: 1, OnLimit: OnLimitSummarise}
 	s = started(t, called(1, "r"), ran("r", "1"))
 	s.Interactions.Max = 1

@@ -35,7 +35,10 @@ func (ps Problems) Error() string {
 func (d *Definition) Check() error {
 	var c checker
 	c.definition(d)
-	c.modelChoice("model", d.Model)
+	for i, m := range d.Model.Chain() {
+		c.modelChoice(chainPath(i), m)
+	}
+	c.stopTools(d)
 	return c.err()
 }
 
@@ -104,10 +107,13 @@ func (c *checker) definition(d *Definition) {
 	if err := CheckSystem(d.System, d.SystemPrompt); err != nil {
 		c.add("system", err.Error())
 	}
-	c.modelSettings("model", d.Model)
+	c.chain(d)
 	c.tools(d.Tools)
 	c.permission("permission", d.Permission)
 	c.approvalTool("permission.approvalTool", d)
+	c.stop("stop", d.Stop)
+	c.that(d.Limits.Tokens >= 0, "limits.tokens", fmt.Sprintf("got %d, want zero or more", d.Limits.Tokens))
+	c.that(d.Limits.USD >= 0, "limits.usd", "got less than zero, want zero or more")
 	c.that(d.Limits.Interactions > 0, "limits.interactions", fmt.Sprintf("got %d, want more than zero", d.Limits.Interactions))
 	c.that(d.Limits.Grace >= 0, "limits.grace", fmt.Sprintf("got %d, want zero or more", d.Limits.Grace))
 	oneOf(c, "limits.onLimit", d.Limits.OnLimit, OnLimitError, OnLimitStop, OnLimitSummarise)
@@ -151,6 +157,61 @@ func (c *checker) modelChoice(at string, m ModelSpec) {
 	}
 }
 
+func chainPath(place int) string {
+	if place == 0 {
+		return "model"
+	}
+	return fmt.Sprintf("model.fallbacks[%d]", place-1)
+}
+
+// chain checks the settings of every model that may be asked, and of all of them together.
+func (c *checker) chain(d *Definition) {
+	for i, m := range d.Model.Chain() {
+		c.modelSettings(chainPath(i), m)
+		c.that(d.Limits.USD == 0 || m.Price != nil, chainPath(i)+".price", "got nothing, want what the model costs: limits.usd is set")
+	}
+	for i, m := range d.Model.Fallbacks {
+		at := chainPath(i + 1)
+		c.that(len(m.Fallbacks) == 0, at+".fallbacks", "got a list, want none: a fallback has none itself")
+		c.that(m.StaticText == "", at+".staticText", "got a text, want none: it stands behind the whole chain")
+		c.that(m.Continuations == 0, at+".continuations", "got a number, want none: it is the whole chain's")
+	}
+	c.that(d.Model.Continuations >= 0, "model.continuations", fmt.Sprintf("got %d, want zero or more", d.Model.Continuations))
+	if d.Model.StaticText != "" && d.Output.Format == OutputJSON {
+		_, err := CompactJSON([]byte(d.Model.StaticText), outputLimits)
+		c.that(err == nil, "model.staticText", "got text, want one JSON value: output.format is json")
+	}
+}
+
+func (c *checker) stop(at string, s Stop) {
+	c.that(s.Rounds >= 0, at+".rounds", fmt.Sprintf("got %d, want zero or more", s.Rounds))
+	c.that(s.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
+	c.that(s.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", s.Tokens))
+	c.that(s.ConsecutiveErrors >= 0, at+".consecutiveErrors", fmt.Sprintf("got %d, want zero or more", s.ConsecutiveErrors))
+	c.that(s.LoopWindow == 0 || s.LoopWindow >= 2 && s.LoopWindow <= maxLoopWindow, at+".loopWindow",
+		fmt.Sprintf("got %d, want 0 or 2 to %d", s.LoopWindow, maxLoopWindow))
+}
+
+// stopTools wants the tools that stop a run to be the agent's.
+func (c *checker) stopTools(d *Definition) {
+	for i, name := range d.Stop.OnTool {
+		_, ok := d.Tool(name)
+		c.that(ok, fmt.Sprintf("stop.onTool[%d]", i), "got no tool of this agent, want the original name of one")
+	}
+}
+
+func (c *checker) price(at string, p *Price) {
+	if p == nil {
+		return
+	}
+	for _, part := range []struct {
+		key   string
+		price *USD
+	}{{"input", &p.Input}, {"output", &p.Output}, {"cacheRead", p.CacheRead}, {"cacheWrite", p.CacheWrite}} {
+		c.that(part.price == nil || *part.price >= 0 && *part.price%1_000_000 == 0, at+"."+part.key, "got another amount, "+errUSD.Error())
+	}
+}
+
 func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.form(m.BaseURL == "" || validBaseURL(m.BaseURL), at+".baseURL", m.BaseURL, "an http or https URL without credentials, query or fragment")
 	c.that(m.MaxTokens >= 0, at+".maxTokens", fmt.Sprintf("got %d, want zero or more", m.MaxTokens))
@@ -161,6 +222,10 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.that(m.Options == nil || isJSONObject(m.Options), at+".options", "got something else, want a mapping")
 	c.that(m.Retry.Attempts > 0, at+".retry.attempts", fmt.Sprintf("got %d, want more than zero", m.Retry.Attempts))
 	c.that(m.Retry.Backoff >= 0, at+".retry.backoff", "got less than zero, want a duration")
+	c.that(m.Retry.Window >= 0, at+".retry.window", "got less than zero, want a duration")
+	c.that(m.Retry.Jitter >= 0 && m.Retry.Jitter <= 100, at+".retry.jitter", fmt.Sprintf("got %d, want 0 to 100 percent", m.Retry.Jitter))
+	c.that(m.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
+	c.price(at+".price", m.Price)
 	c.that(m.Retry.MaxBackoff >= m.Retry.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
 }
 

@@ -34,19 +34,19 @@ func TestPresetsAreComplete(t *testing.T) {
 // The table of semantics.md, section 6, as one JSON a preset.
 func TestPresetValues(t *testing.T) {
 	for preset, want := range map[Preset]string{
-		PresetCountersign: `{"name":"","preset":"countersign","system":"","model":{"provider":"","retry":{"attempts":3,"backoff":250000000,"maxBackoff":2000000000}},
+		PresetCountersign: `{"name":"","preset":"countersign","system":"","model":{"provider":"","retry":{"attempts":3,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
 			"permission":{"mode":"suspend_and_replay","default":"by_effect","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
 			"limits":{"interactions":25,"onLimit":"summarise"},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"any_external","resume":"each",
 			"textBesideCalls":"keep","early":"refuse","systemPrompt":"once","dropped":"silent","cutText":"plain","context":{"mask":true}}`,
-		PresetArvo: `{"name":"","preset":"arvo","system":"","model":{"provider":"","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000}},
+		PresetArvo: `{"name":"","preset":"arvo","system":"","model":{"provider":"","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
 			"permission":{"mode":"block_and_retry","default":"allow","scope":"tool","grants":"run","approvers":["group:operators"],"expires":86400000000000},
 			"limits":{"interactions":5,"onLimit":"error"},"output":{"format":"text"},"corrections":"persist","batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered",
 			"textBesideCalls":"drop","early":"keep","systemPrompt":"once","dropped":"silent","cutText":"notice","context":{"mask":true}}`,
-		PresetRunner: `{"name":"","preset":"runner","system":"","model":{"provider":"","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000}},
+		PresetRunner: `{"name":"","preset":"runner","system":"","model":{"provider":"","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
 			"permission":{"mode":"advisory","default":"allow","scope":"tool","grants":"run","approvers":["group:operators"],"expires":86400000000000},
 			"limits":{"interactions":5,"grace":2,"onLimit":"error","validators":"not_exhausted"},"output":{"format":"text"},"corrections":"persist","batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered",
 			"textBesideCalls":"drop","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain"}`,
-		PresetTirea: `{"name":"","preset":"tirea","system":"","model":{"provider":"","retry":{"attempts":2,"backoff":250000000,"maxBackoff":2000000000}},
+		PresetTirea: `{"name":"","preset":"tirea","system":"","model":{"provider":"","retry":{"attempts":2,"backoff":250000000,"maxBackoff":2000000000,"window":10000000000,"jitter":20},"continuations":3},
 			"permission":{"mode":"suspend_and_replay","default":"allow","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
 			"limits":{"interactions":10,"onLimit":"stop"},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"all_suspended","resume":"each",
 			"textBesideCalls":"keep","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain"}`,

@@ -30,6 +30,7 @@ type Definition struct {
 	SystemPrompt SystemPrompt `json:"systemPrompt,omitempty"`
 	Dropped      Dropped      `json:"dropped,omitempty"`
 	Context      Context      `json:"context,omitzero"`
+	Stop         Stop         `json:"stop,omitzero"`
 
 	Builder string  `json:"builder,omitempty"` // the code that builds the system text and the first messages, by name; "" = none
 	CutText CutText `json:"cutText,omitempty"`
@@ -141,7 +142,10 @@ const (
 type Limits struct {
 	Interactions int     `json:"interactions"`    // > 0
 	Grace        int     `json:"grace,omitempty"` // inferences beyond them, which the model makes knowing that it is at its end
-	OnLimit      OnLimit `json:"onLimit"`         // once both are used up
+	OnLimit      OnLimit `json:"onLimit"`         // once both are used up, or one of the two below is
+
+	Tokens int64 `json:"tokens,omitempty"` // of all kinds, in all; 0 = no limit
+	USD    USD   `json:"usd,omitempty"`    // of all replies; 0 = no limit. Every model needs a price
 
 	Validators Validators `json:"validators,omitempty"` // "" = always
 }
@@ -177,7 +181,31 @@ type ModelSpec struct {
 	Cache       Cache    `json:"cache,omitempty"`       // bedrock
 	Retry       Retry    `json:"retry"`
 
+	Timeout       time.Duration `json:"timeout,omitempty"`       // of one request; 0 = as long as the function may run
+	Fallbacks     []ModelSpec   `json:"fallbacks,omitempty"`     // asked in order where the one before fails; none has any itself
+	StaticText    string        `json:"staticText,omitempty"`    // said where all of them fail; "" = that is an error
+	Price         *Price        `json:"price,omitempty"`         // nil = not known
+	Continuations int           `json:"continuations,omitempty"` // how often a reply that the limit of its output cut is gone on with
+
 	Options json.RawMessage `json:"options,omitempty"` // bedrock: the model's own request fields, an object, sent as it is; nil = none
+}
+
+// Chain is the model and its fallbacks, each as it is asked: alone, and with the first one's retries where it has none of its own.
+func (m ModelSpec) Chain() []ModelSpec {
+	chain := append([]ModelSpec{m}, m.Fallbacks...)
+	for i := range chain {
+		chain[i].Retry = chain[i].Retry.or(m.Retry)
+		chain[i].Fallbacks, chain[i].StaticText, chain[i].Continuations = nil, "", 0
+	}
+	return chain
+}
+
+// Answering is the model at a place of the chain; the first where there is no such place.
+func (m ModelSpec) Answering(place int) ModelSpec {
+	if chain := m.Chain(); place > 0 && place < len(chain) {
+		return chain[place]
+	}
+	return m
 }
 
 // Cache says how long a provider that is told to may keep the beginning of a request, so that the next one costs less. Providers
@@ -196,6 +224,9 @@ type Retry struct {
 	Attempts   int           `json:"attempts"`   // in all, the first included; > 0
 	Backoff    time.Duration `json:"backoff"`    // before the second; doubles
 	MaxBackoff time.Duration `json:"maxBackoff"` // cap
+
+	Window time.Duration `json:"window,omitempty"` // no request is repeated later than this after the inference's first; 0 = attempts alone count
+	Jitter int           `json:"jitter,omitempty"` // percent of a wait that chance may add to it
 }
 
 // Permission is the policy that decides which calls wait for a person.

@@ -15,6 +15,7 @@ type world struct {
 	def       Definition
 	replies   [][]ReplyCall // what the model may ask for; each goes through PlanReply
 	texts     []string      // what it may say without calls; nil = "Done."
+	cut       []string      // what it may say that is cut short
 	maxCalls  int           // in the whole run
 	writers   []string      // invocations that may claim
 	inputs    int           // user messages after the first
@@ -117,7 +118,7 @@ func (w *world) steps(s *AgentState) []step {
 // outside is what may happen to a run whatever it does.
 func (w *world) outside(s *AgentState) []step {
 	steps := []step{
-		{name: "cancel", forced: true, writer: "api", events: []Event{CancelRun("user:ana", "stop")}},
+		{name: "cancel", forced: true, writer: "api", events: []Event{Interrupt(s, "user:ana", "stop")}},
 		{name: "give up", forced: true, writer: "reaper", events: []Event{Fail(CodeInternal, "given up")}},
 	}
 	if s.Generation < w.handovers {
@@ -304,21 +305,24 @@ func (w *world) inferred(s *AgentState) []step {
 func (w *world) answeredBy(s *AgentState) []step {
 	reply := func(r Reply) Replied {
 		r.Model, r.Usage = "m", Usage{Input: 5, Output: 1}
-		return Judge(&w.def, PlanReply(&w.def, s, r, 1, ""), worldFits)
+		return Judge(&w.def, s, PlanReply(&w.def, s, r, 1, ""), worldFits)
 	}
 	steps := []step{
 		{name: "nothing", writer: "w1", events: []Event{reply(Reply{})}},
-		{name: "model fails", forced: true, writer: "w1", events: []Event{Fail(CodeModelFailed, "model m: server: 500")}},
+		{name: "model fails", forced: w.def.Model.StaticText == "", writer: "w1", events: []Event{ModelFailed(&w.def, s, &ModelError{Class: ModelServer}, 2)}},
+	}
+	for _, text := range w.cut {
+		steps = append(steps, step{name: "piece", writer: "w1", events: []Event{reply(Reply{Text: text, Truncated: true})}})
 	}
 	for _, text := range w.said() {
 		e := reply(Reply{Text: text})
 		steps = append(steps, step{name: "text", writer: "w1", events: []Event{e}})
 		switch {
-		case e.Correction != nil:
+		case e.Correction != nil || e.Halt != nil:
 		case len(s.Waits()) > 0:
 			steps = append(steps, step{name: "text and park", writer: "w1", events: []Event{e, Parked{Expires: s.EarliestExpiry()}}})
 		default:
-			steps = append(steps, step{name: "text and end", writer: "w1", events: []Event{e, Finished{Reason: ReasonNaturalEnd, Output: textOutput(text)}}})
+			steps = append(steps, step{name: "text and end", writer: "w1", events: []Event{e, Finished{Reason: ReasonNaturalEnd, Output: textOutput(stitched(s, text))}}})
 		}
 	}
 	if w.thinks {
@@ -490,6 +494,10 @@ func smallWorlds() []world {
 		{name: "two rounds", def: worldDefinition(), replies: [][]ReplyCall{ask("look"), ask("pay_now"), ask("drop"), ask(`look {"bad":1}`), ask("ghost")}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "a context that is built", def: worldDefinition(func(d *Definition) { d.Builder = "b" }), replies: [][]ReplyCall{ask("look")}, maxCalls: 1, writers: one, inputs: 1},
 		{name: "calls that are left out", def: worldDefinition(func(d *Definition) { d.Batch, d.Dropped = BatchFirst, DroppedNotify }), replies: [][]ReplyCall{ask("wire", "look"), ask("look", "wire")}, maxCalls: 2, writers: one, inputs: 1},
+		{name: "one that is stopped", def: worldDefinition(func(d *Definition) { d.Stop = Stop{ConsecutiveErrors: 1, OnTool: []string{"wire"}, LoopWindow: 2} }), replies: [][]ReplyCall{ask("look"), ask("wire", "look")}, maxCalls: 4, writers: one, inputs: 1},
+		{name: "one that is cut short", def: worldDefinition(func(d *Definition) {
+			d.Model.Continuations, d.Model.StaticText, d.Limits = 2, "Closed.", Limits{Interactions: 4, Tokens: 18, OnLimit: OnLimitSummarise}
+		}), replies: [][]ReplyCall{ask("wire")}, cut: []string{"It ", ""}, maxCalls: 1, writers: one, inputs: 1},
 		{name: "one after the other", def: worldDefinition(sequential), replies: [][]ReplyCall{ask("wire", "pay_now"), ask("look", "wire")}, maxCalls: 2, writers: one, plugins: true},
 	}...)
 }
@@ -511,6 +519,12 @@ func policyWorlds() []world {
 	open := worldDefinition(func(d *Definition) {
 		d.Wait, d.Limits = WaitAllSuspended, Limits{Interactions: 2, OnLimit: OnLimitSummarise}
 		d.Output, d.Corrections = Output{Format: OutputJSON}, CorrectionsPersist
+	})
+	halts := worldDefinition(func(d *Definition) {
+		d.Wait, d.Stop = WaitAllSuspended, Stop{OnTool: []string{"look"}, ConsecutiveErrors: 1}
+	})
+	worlds = append(worlds, world{
+		name: "all_suspended, stopped", def: halts, maxCalls: 3, writers: []string{"w1"}, small: true, inputs: 1, replies: [][]ReplyCall{ask("wire"), ask("wire", "look")},
 	})
 	return append(worlds, world{
 		name: "all_suspended, judged and summed up", def: open, maxCalls: 2, writers: []string{"w1"}, small: true, handovers: 1, inputs: 1,

@@ -127,6 +127,11 @@ type Replied struct {
 	Correction *Correction `json:"correction,omitempty"` // nil = the reply is as good as the last word; only without calls
 
 	Sequential bool `json:"sequential,omitempty"` // the calls run one after the other, and each sees what those before it changed of the shared state
+
+	At   int64 `json:"at,omitempty"`   // when the reply was there, milliseconds since 1970
+	Cost USD   `json:"cost,omitempty"` // 0 where no price is known
+	Pace *Pace `json:"pace,omitempty"` // nil = no stop policy looks at rounds
+	Halt *Halt `json:"halt,omitempty"` // nil = no stop policy stops the run
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -206,7 +211,8 @@ type CallCancelled struct {
 
 // Resumed says that a woken attempt goes on with a parked run (rule 7).
 type Resumed struct {
-	Trace *Trace `json:"trace,omitempty"` // the run's from now on; nil = as before
+	Trace  *Trace `json:"trace,omitempty"`  // the run's from now on; nil = as before
+	Waited int64  `json:"waited,omitempty"` // how long it was parked, in milliseconds
 }
 
 // Parked says that the run waits. The entry's sequence names the wait.
@@ -227,6 +233,8 @@ type Finished struct {
 	Requests int             `json:"requests,omitempty"` // failed model calls that led to the end
 	By       string          `json:"by,omitempty"`       // who cancelled
 	Note     string          `json:"note,omitempty"`     // what a run that continues this one is told
+	Detail   string          `json:"detail,omitempty"`   // of a stopped run: what stopped it
+	Static   string          `json:"static,omitempty"`   // of a natural end: said in place of a model that could not be asked
 
 	OpenText    string `json:"openText,omitempty"`    // the result of calls that never ran
 	UnknownText string `json:"unknownText,omitempty"` // the result of calls of which nobody can say

@@ -46,6 +46,7 @@ const (
 	goldenContext  = "testdata/journal-v1-context"  // with a context that was built
 	goldenTickets  = "testdata/journal-v1-tickets"  // with one while tools ask, are answered, and a decision is kept
 	goldenServices = "testdata/journal-v1-services" // with a snapshot while a service is asked
+	goldenLimits   = "testdata/journal-v1-limits"   // with a snapshot while a reply in pieces is to stop the run
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -63,6 +64,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenContext, AgentState{}, goldenContextRun())
 		addGolden(t, goldenTickets, AgentState{}, goldenTicketsRun())
 		addGolden(t, goldenServices, AgentState{}, goldenServicesRun())
+		addGolden(t, goldenLimits, AgentState{}, goldenLimitsRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -71,6 +73,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused},
 		goldenState: {AgentState{}, snapshotVersionTools}, goldenRounds: {AgentState{}, snapshotVersionTools}, goldenContext: {AgentState{}, snapshotVersionTools},
 		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
+		goldenLimits: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -310,6 +313,39 @@ func goldenServicesRun() [][]Event {
 		}, asked("c2")...),
 		{Resumed{}, CallCancelled{Call: "c2", Reason: WhyExpired, Content: TextAnswerExpired()}},
 		{Replied{Inference: 3, Model: "m", Requests: 1, Text: "Nobody answered."}, Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Nobody answered."`)}},
+	}
+}
+
+// goldenLimitsRun costs something, waits, fails twice, evicts in the entry whose reply is cut and stops the run, and ends so.
+func goldenLimitsRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	reply := func(n int64, e Replied) Replied {
+		e.Inference, e.Model, e.Requests, e.Usage, e.Units, e.At, e.Cost = n, "m", 2, Usage{Input: 9, Output: 3}, 12, worldTime(n).UnixMilli(), 72_000_001
+		return e
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Pay."}}}}},
+		{
+			reply(1, Replied{Calls: []RepliedCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)}}, Pace: &Pace{Asked: []string{"a1"}}}),
+			CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: later}, Parked{Expires: later},
+		},
+		{Resumed{Waited: 90_500}, Decided{Slot: 1, Call: "c1", Approval: "a1", Action: ActionDeny, By: "user:ana", Text: "Denied."}},
+		{
+			Evicted{Total: 1, Summary: "Somebody asked."},
+			reply(2, Replied{
+				Text: "It was ", Stop: "max_tokens", Pace: &Pace{FailedRounds: 1, Asked: []string{"a1"}}, Halt: &Halt{Code: StopContains, Detail: "was"},
+				Correction: &Correction{Lifecycle: LifecycleNudge, Text: textGoOn},
+			}),
+		},
+		{Finished{Reason: Stopped(StopContains), Detail: "was"}},
+	}
+}
+
+// goldenStaticRun ends with a text that no model wrote.
+func goldenStaticRun() [][]Event {
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r9", Agent: "a", Definition: "d1", Owner: "r9-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Pay."}}}}},
+		{Finished{Reason: ReasonNaturalEnd, Static: "We are closed.", Output: json.RawMessage(`"We are closed."`), Requests: 3}},
 	}
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // Request is one inference as the model is asked it, after every transform and before a provider's adapter.
@@ -57,6 +58,9 @@ type Reply struct {
 	StopReason string // the provider's word, for the record; decides nothing but whether a text is said to be cut (CutText)
 	Usage      Usage
 	Reasoning  []ReplyReasoning // in order; never part of Text
+	Truncated  bool             // the limit of output tokens cut the reply short, in the provider's own word
+	Place      int              // of the model that answered in the chain: 0 = the first
+	At         time.Time        // when it was there; zero = nobody looked
 }
 
 // ReplyReasoning is reasoning and where it stood in a reply, in which all text comes before the calls. Places never go back.
@@ -80,6 +84,9 @@ type Usage struct {
 	CacheRead  int64 `json:"cacheRead,omitempty"`
 	CacheWrite int64 `json:"cacheWrite,omitempty"`
 }
+
+// Total is every token, those of the cache too, each counted once.
+func (u Usage) Total() int64 { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
 
 // Add sums two usages.
 func (u Usage) Add(v Usage) Usage {

@@ -43,6 +43,9 @@ func Next(d *Definition, s *AgentState) Action {
 		return Action{Kind: ActEnd, End: end}
 	}
 	waits, owed := len(s.Waits()) > 0, s.Unseen > 0 || s.Unsaid || s.Correction.owed() || s.Prior+s.Inferences == 0
+	if s.Ending != "" && !waits {
+		return Action{Kind: ActEnd, End: stoppedEnd(d, s)}
+	}
 	if !waits && !owed {
 		return Action{Kind: ActEnd, End: naturalEnd(d, s)}
 	}
@@ -56,19 +59,19 @@ func Next(d *Definition, s *AgentState) Action {
 }
 
 // endWaits reports whether the run would end, or be summed up, if the model were owed another reply now. With calls open only errors end
-// a run (semantics 3.4): any other end waits for them.
+// a run (semantics 3.4): any other end waits for them, that of a stop policy too.
 func endWaits(d *Definition, s *AgentState) bool {
-	return quotaUsed(d, s) && d.Limits.OnLimit != OnLimitError
+	return s.Ending != "" || quotaUsed(d, s) && d.Limits.OnLimit != OnLimitError
 }
 
-// infer asks the model, as far as the quota goes (semantics 6.1, counting).
+// infer asks the model, as far as the limits go (semantics 6.1, counting).
 func infer(d *Definition, s *AgentState) Action {
-	exhausted := s.Interactions.Current >= s.Interactions.Max
+	exhausted := s.Interactions.Current >= s.Interactions.Max || quotaUsed(d, s)
 	switch {
 	case summarises(d, s):
 		return Action{Kind: ActInfer, Lifecycle: LifecycleSummary, Exhausted: exhausted}
 	case quotaUsed(d, s):
-		return Action{Kind: ActEnd, End: quotaEnd(d.Limits.OnLimit, s.Interactions)}
+		return Action{Kind: ActEnd, End: quotaEnd(d, s)}
 	}
 	return Action{Kind: ActInfer, Lifecycle: lifecycle(s), Exhausted: exhausted}
 }

@@ -283,7 +283,9 @@ func TestGateComparesWhatWasApproved(t *testing.T) {
 }
 
 func TestEndsSayWhatBecameOfOpenCalls(t *testing.T) {
-	for _, e := range []Finished{Fail(CodeInternal, "x"), CancelRun("user:ana", ""), quotaEnd(OnLimitStop, Interactions{Max: 1}), quotaEnd(OnLimitError, Interactions{Max: 1})} {
+	stops, fails, full := Definition{Limits: Limits{OnLimit: OnLimitStop}}, Definition{Limits: Limits{OnLimit: OnLimitError}}, AgentState{}
+	ends := []Finished{Fail(CodeInternal, "x"), CancelRun("user:ana", ""), quotaEnd(&stops, &full), quotaEnd(&fails, &full), stoppedEnd(&stops, &AgentState{Ending: Stopped(StopLoop)})}
+	for _, e := range ends {
 		require.NotEmpty(t, e.OpenText, e.Reason)
 		require.NotEmpty(t, e.UnknownText, e.Reason)
 		s := started(t, called(1, "a"), CallClaimed{Call: "a"})

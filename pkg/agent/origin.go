@@ -132,7 +132,7 @@ func (s *AgentState) continued(past *AgentState) error {
 
 // forked takes over a run as it was, with its newest round. Calls that are open are asked anew, as if nobody had decided yet.
 func (s *AgentState) forked(past *AgentState) error {
-	s.Round, s.Correction, s.Patches = past.Round, past.Correction, past.Patches
+	s.Round, s.Correction, s.Patches, s.Cut = past.Round, past.Correction, past.Patches, past.Cut
 	s.Built, s.Unsaid = past.Built, past.Unsaid
 	if past.Built || past.SystemText != "" || past.SystemBlob { // the text that was built for the conversation
 		s.System, s.SystemText, s.SystemBlob = past.System, past.SystemText, past.SystemBlob

@@ -12,6 +12,30 @@ import (
 // is not empty. Where the forced summary was asked for, calls are left out and an empty text has one that stands for it. What the text
 // is worth as an output is for Judge to say.
 func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest string) Replied {
+	e := planned(d, s, r, requests, systemDigest)
+	e.Cost = d.Model.Answering(r.Place).Price.of(r.Usage)
+	e.Pace = paced(d, s, e)
+	e.Halt = halted(d, s, e)
+	if r.Truncated {
+		e = continued(d, s, e)
+	}
+	return worded(d, s, e)
+}
+
+// worded adds what stands in a planned reply to s beside the model's own words: that they were cut short, where it is not asked to go on,
+// and what stands for a summary that it left empty.
+func worded(d *Definition, s *AgentState, e Replied) Replied {
+	if len(e.Calls) == 0 && !e.Correction.continues() {
+		e.Text += cutNotice(d, stitched(s, e.Text), e.Stop)
+	}
+	if e.Summary && e.Text == "" && d.Output.Format != OutputJSON {
+		e.Static = textNoSummary
+	}
+	return e
+}
+
+// planned is the reply as a turn of the conversation.
+func planned(d *Definition, s *AgentState, r Reply, requests int, systemDigest string) Replied {
 	summary := summarises(d, s)
 	if summary {
 		r.Calls = nil
@@ -23,11 +47,8 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 		Inference: s.Inferences + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output,
 		Text: validText(r.Text), Stop: r.StopReason, System: systemDigest, Summary: summary,
 	}
-	if len(r.Calls) == 0 {
-		e.Text += cutNotice(d, e.Text, r.StopReason)
-	}
-	if summary && e.Text == "" && d.Output.Format != OutputJSON {
-		e.Static = textNoSummary
+	if !r.At.IsZero() {
+		e.At = r.At.UnixMilli()
 	}
 	if len(r.Calls) == 0 {
 		e.Reasoning = plannedReasoning(r.Reasoning, e.Text, nil)
@@ -89,6 +110,14 @@ func cutNotice(d *Definition, text, stop string) string {
 // minted reports whether the id is one that only this inference makes.
 func minted(id string, inference int64) bool {
 	return strings.HasPrefix(id, "c"+strconv.FormatInt(inference, 10)+"-")
+}
+
+// original is the name of the call's tool in its definition.
+func (rc RepliedCall) original() string {
+	if rc.Tool == "" {
+		return rc.Name
+	}
+	return rc.Tool
 }
 
 func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {

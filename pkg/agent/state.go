@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -51,6 +52,13 @@ type AgentState struct {
 	Built          bool        // a context builder has given its messages
 	Unsaid         bool        // the run began with data that no message holds yet: a builder is to make them
 	BlobMessages   int         // live messages whose body is in a blob
+
+	Cost         USD           // what the replies cost, where prices are known
+	Waited       time.Duration // how long the run was parked
+	Pace         Pace          // what stop policies remember
+	Cut          Cut           // where the newest reply begins
+	Ending       Reason        // the run is to end for this reason as soon as no call is open; "" = it is not
+	EndingDetail string        // with Ending; once the run has ended, of Reason
 
 	EvictedMessages int64  // messages that left the conversation, all from its front
 	Summary         string // of them
@@ -112,6 +120,8 @@ type ErrorCode string
 // The error codes.
 const (
 	CodeInteractionsExhausted ErrorCode = "interactions_exhausted"
+	CodeTokensExhausted       ErrorCode = "tokens_exhausted"
+	CodeUSDExhausted          ErrorCode = "usd_exhausted"
 	CodeModelFailed           ErrorCode = "model_failed"
 	CodeStateConflict         ErrorCode = "state_conflict"
 	CodeDefinition            ErrorCode = "definition"
@@ -138,6 +148,14 @@ func (s *AgentState) Call(id string) (Call, bool) {
 func (s *AgentState) Calls() []Call {
 	out := make([]Call, 0, s.Settled.Len()+len(s.Live))
 	return append(append(out, s.Settled.All()...), s.Live...)
+}
+
+// openCall is the first call that is not settled; nil = every one is.
+func (s *AgentState) openCall() *Call {
+	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
+		return &s.Live[i]
+	}
+	return nil
 }
 
 // Waits lists the suspended calls.

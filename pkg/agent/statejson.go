@@ -12,6 +12,7 @@ type runJSON struct {
 	Version        string          `json:"version"`
 	Status         RunStatus       `json:"status"`
 	Reason         Reason          `json:"reason,omitempty"`
+	Detail         string          `json:"detail,omitempty"`
 	Error          *RunError       `json:"error,omitempty"`
 	Output         json.RawMessage `json:"output"`
 	Inferences     int64           `json:"inferences"`
@@ -19,6 +20,7 @@ type runJSON struct {
 	Interactions   Interactions    `json:"interactions"`
 	ExecutionUnits int64           `json:"executionUnits"`
 	Usage          Usage           `json:"usage"`
+	Cost           USD             `json:"cost,omitempty"`
 	Messages       []messageJSON   `json:"messages"`
 	Calls          []callJSON      `json:"calls"`
 	Waiting        []waitingJSON   `json:"waiting"`
@@ -65,10 +67,13 @@ const listed = 200
 func (s AgentState) MarshalJSON() ([]byte, error) {
 	j := runJSON{
 		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error,
-		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage,
+		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage, Cost: s.Cost,
 		Calls: callsJSON(newest(s.Calls())), Waiting: []waitingJSON{},
 		Summary: s.Summary, State: s.SharedState(), Subject: s.Subject,
 		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(),
+	}
+	if s.Status == RunDone {
+		j.Detail = s.EndingDetail
 	}
 	j.began(s.From)
 	for _, c := range s.Waits() {

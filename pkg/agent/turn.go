@@ -132,6 +132,8 @@ func (e Replied) verdictProblem() string {
 		return "only a reply with calls has dropped others"
 	case (e.SystemText != "" || e.SystemBlob) && e.System == "" || e.SystemText != "" && e.SystemBlob:
 		return "a system text stands once, beside its digest"
+	case e.Halt != nil && (e.Halt.Code == "" || e.Summary):
+		return "a stop policy has a code, and does not stop a summary"
 	case e.Static != "" && (!e.Summary || e.Correction != nil):
 		return "only an empty summary has a text that stands for it"
 	case e.Correction != nil && (e.Correction.owed() == e.Summary || e.Correction.Text == ""):

@@ -117,7 +117,13 @@ func (k *explorer) failf(n *node, st step, format string, args ...any) {
 // recount is seenCount the slow way: a successful inference adds one to every message there is; what the model then says has
 // been seen once, what a user or a tool says, and what is said in its name, not at all.
 func recount(seen []int64, before, after *AgentState, e Event) []int64 {
-	reply, _ := e.(Replied)
+	static := ""
+	switch e := e.(type) {
+	case Replied:
+		static = e.Static
+	case Finished:
+		static = e.Static
+	}
 	out := slices.Clone(seen)
 	if built, ok := e.(ContextBuilt); ok && !before.Built { // in front of everything
 		out = nil
@@ -132,7 +138,7 @@ func recount(seen []int64, before, after *AgentState, e Event) []int64 {
 		}
 	}
 	for _, m := range after.Messages.All()[before.Messages.Len():] {
-		if m.Role == RoleAssistant && (reply.Static == "" || m.Block != Text{Text: reply.Static}) {
+		if m.Role == RoleAssistant && (static == "" || m.Block != Text{Text: static}) {
 			out = append(out, 1)
 		} else {
 			out = append(out, 0)
@@ -344,7 +350,10 @@ func (k *explorer) nextFits(s *AgentState) error {
 	}
 	switch a.Kind {
 	case ActInfer:
-		if used := quotaUsed(&k.w.def, s); used != (a.Lifecycle == LifecycleSummary) || a.Exhausted != (s.Interactions.Current >= s.Interactions.Max) {
+		if s.Ending != "" {
+			return fmt.Errorf("asked for %s though the run is to end as %s", a.Lifecycle, s.Ending)
+		}
+		if used := quotaUsed(&k.w.def, s); used != (a.Lifecycle == LifecycleSummary) || a.Exhausted != (used || s.Interactions.Current >= s.Interactions.Max) {
 			return fmt.Errorf("asked for %s, exhausted %v, at %v", a.Lifecycle, a.Exhausted, s.Interactions)
 		}
 		return answered(&k.w.def, s, a)
@@ -364,7 +373,7 @@ func (k *explorer) nextFits(s *AgentState) error {
 		if a.Expires.IsZero() {
 			return fmt.Errorf("next is to wait for ever")
 		}
-		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && !quotaUsed(&k.w.def, s) {
+		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && s.Ending == "" && !quotaUsed(&k.w.def, s) {
 			return fmt.Errorf("it waits while the model has %d messages to see", s.Unseen)
 		}
 	}
@@ -544,6 +553,8 @@ func walkKey(s *AgentState) string {
 	b = append(append(append(b, s.Status...), s.Reason...), s.Owner...)
 	b = append(b, byte('0'+s.Inferences), byte('0'+s.Unseen), byte('0'+s.Interactions.Current), byte('0'+len(s.Queued)))
 	b = strconv.AppendBool(strconv.AppendBool(b, s.Round.Committed), s.Built)
+	b = append(append(b, s.Ending...), s.EndingDetail...)
+	b = fmt.Appendf(b, "%v%v", s.Pace, s.Cut)
 	if s.Correction != nil {
 		b = append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...)
 	}

@@ -170,6 +170,13 @@ func textCancelled(by, note string) string {
 	return "The run was cancelled by " + by + " and stopped here." + quotedNote("Their note", note)
 }
 
+func textInterrupted(stage, by, note string) string {
+	return "The previous run was interrupted " + stage + ": it was cancelled by " + by + " and stopped here." + quotedNote("Their note", note)
+}
+
+// textGoOn is what a model is told whose reply was cut by the limit of its output.
+const textGoOn = "Your answer was cut off because it reached the limit of its length. Go on exactly where it stopped. Repeat nothing."
+
 // What is said around the end of a run.
 const (
 	// textNoReply stands for the model's turn where it said nothing and had to.

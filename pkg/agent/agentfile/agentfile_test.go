@@ -61,12 +61,17 @@ func TestParseEverything(t *testing.T) {
 	require.NoError(t, err)
 	d, err := Parse("full.yaml", data, registered())
 	require.NoError(t, err)
-	zero := 0.0
+	zero, thirty := 0.0, agent.USD(30e10)
 	require.Equal(t, agent.Definition{
 		Name: "refunds", Version: "3", Preset: agent.PresetArvo, System: "You handle refunds.\nToday is {{.Date}}.\n",
 		Model: agent.ModelSpec{
 			Provider: "openai", ID: "gpt", BaseURL: "http://127.0.0.1:8080/v1", MaxTokens: 4096, Temperature: &zero,
-			Retry: agent.Retry{Attempts: 2, Backoff: 100 * time.Millisecond, MaxBackoff: time.Second},
+			Retry:   agent.Retry{Attempts: 2, Backoff: 100 * time.Millisecond, MaxBackoff: time.Second, Window: 5 * time.Second},
+			Timeout: 20 * time.Second, Continuations: 2, StaticText: "Come back later.", Price: &agent.Price{Input: 3e12, Output: 15_000001e6},
+			Fallbacks: []agent.ModelSpec{{
+				Provider: "bedrock", ID: "small", Retry: agent.Retry{Attempts: 1},
+				Price: &agent.Price{Input: 25e10, Output: 125e10, CacheRead: new(agent.USD), CacheWrite: &thirty},
+			}},
 		},
 		Tools: []agent.ToolSpec{
 			{Name: "orders.get", Kind: agent.KindInternal, Description: "Find an order.", Schema: ordersGet.Schema, Effect: agent.EffectIdempotent, Priority: -2, Timeout: 30 * time.Second},
@@ -88,10 +93,11 @@ func TestParseEverything(t *testing.T) {
 			},
 			Scope: agent.ScopeCall, Grants: agent.GrantsRun,
 		},
-		Limits: agent.Limits{Interactions: 9, OnLimit: agent.OnLimitStop}, Batch: agent.BatchFirst, Executor: agent.ExecutorSequential,
+		Limits: agent.Limits{Interactions: 9, OnLimit: agent.OnLimitStop, Tokens: 50_000, USD: 5e11}, Batch: agent.BatchFirst, Executor: agent.ExecutorSequential,
 		Wait: agent.WaitAnyExternal, Resume: agent.ResumeEach, TextBesideCalls: agent.TextBesideKeep, Early: agent.EarlyRefuse,
 		Output: agent.Output{Format: agent.OutputText}, Corrections: agent.CorrectionsPersist,
 		SystemPrompt: agent.SystemOnce, Dropped: agent.DroppedSilent, CutText: agent.CutTextNotice,
+		Stop: agent.Stop{Timeout: 90 * time.Second, Tokens: 4000, ConsecutiveErrors: 3, OnTool: []string{"mail.send"}, LoopWindow: 5},
 	}, d)
 }
 

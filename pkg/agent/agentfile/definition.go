@@ -35,6 +35,7 @@ func (r *reader) definition(f field) agent.Definition {
 		"cutText":         enum(r, &d.CutText, []agent.CutText{agent.CutTextPlain, agent.CutTextNotice}),
 		"builder":         r.builder(&d.Builder),
 		"output":          r.output(&d.Output),
+		"stop":            r.stop(&d.Stop),
 	})
 	return d
 }
@@ -56,6 +57,13 @@ func (r *reader) preset(f field) agent.Definition {
 func (r *reader) model(m *agent.ModelSpec) read {
 	return func(f field) {
 		r.mapping(f, map[string]read{
+			"fallbacks":  r.fallbacks(&m.Fallbacks),
+			"staticText": r.text(&m.StaticText),
+			"price":      r.price(&m.Price),
+			"timeout":    r.duration(&m.Timeout),
+
+			"continuations": r.whole(&m.Continuations),
+
 			"provider":    enum(r, &m.Provider, []string{"bedrock", "openai", "script", "demo"}),
 			"id":          r.text(&m.ID),
 			"baseURL":     r.text(&m.BaseURL),
@@ -69,12 +77,56 @@ func (r *reader) model(m *agent.ModelSpec) read {
 	}
 }
 
+func (r *reader) fallbacks(dst *[]agent.ModelSpec) read {
+	return func(f field) {
+		r.list(f, func(item field) {
+			var m agent.ModelSpec
+			r.model(&m)(item)
+			*dst = append(*dst, m)
+		})
+	}
+}
+
+// price reads what a model costs. Input and output have to be there; 0 is a price.
+func (r *reader) price(dst **agent.Price) read {
+	return func(f field) {
+		var p agent.Price
+		r.mapping(f, map[string]read{
+			"input": r.usd(&p.Input), "output": r.usd(&p.Output),
+			"cacheRead":  func(f field) { p.CacheRead = new(agent.USD); r.usd(p.CacheRead)(f) },
+			"cacheWrite": func(f field) { p.CacheWrite = new(agent.USD); r.usd(p.CacheWrite)(f) },
+		})
+		for _, key := range []string{"input", "output"} {
+			if _, ok := f.member(key); !ok && f.kind == kindMapping {
+				r.add(join(f.path, key), "got nothing, want USD a million tokens")
+			}
+		}
+		*dst = &p
+	}
+}
+
+func (r *reader) stop(s *agent.Stop) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"rounds":            r.whole(&s.Rounds),
+			"timeout":           r.duration(&s.Timeout),
+			"tokens":            r.count(&s.Tokens),
+			"consecutiveErrors": r.whole(&s.ConsecutiveErrors),
+			"onTool":            r.names(&s.OnTool),
+			"contains":          r.text(&s.Contains),
+			"loopWindow":        r.whole(&s.LoopWindow),
+		})
+	}
+}
+
 func (r *reader) retry(t *agent.Retry) read {
 	return func(f field) {
 		r.mapping(f, map[string]read{
 			"attempts":   r.whole(&t.Attempts),
 			"backoff":    r.duration(&t.Backoff),
 			"maxBackoff": r.duration(&t.MaxBackoff),
+			"window":     r.duration(&t.Window),
+			"jitter":     r.whole(&t.Jitter),
 		})
 	}
 }
@@ -86,6 +138,8 @@ func (r *reader) limits(l *agent.Limits) read {
 			"grace":        r.whole(&l.Grace),
 			"onLimit":      enum(r, &l.OnLimit, []agent.OnLimit{agent.OnLimitError, agent.OnLimitStop, agent.OnLimitSummarise}),
 			"validators":   enum(r, &l.Validators, []agent.Validators{agent.ValidatorsAlways, agent.ValidatorsNotExhausted}),
+			"tokens":       r.count(&l.Tokens),
+			"usd":          r.usd(&l.USD),
 		})
 	}
 }

@@ -17,6 +17,7 @@ type Run struct {
 	Version        string             `json:"version"`
 	Status         agent.RunStatus    `json:"status"`
 	Reason         agent.Reason       `json:"reason,omitempty"`
+	Detail         string             `json:"detail,omitempty"` // of a stopped run: what stopped it
 	Error          *agent.RunError    `json:"error,omitempty"`
 	Output         json.RawMessage    `json:"output"`
 	Inferences     int64              `json:"inferences"`
@@ -24,6 +25,7 @@ type Run struct {
 	Interactions   agent.Interactions `json:"interactions"`
 	ExecutionUnits int64              `json:"executionUnits"`
 	Usage          agent.Usage        `json:"usage"`
+	Cost           agent.USD          `json:"cost,omitempty"`    // of the replies, where prices are known
 	Messages       []Message          `json:"messages,omitzero"` // the newest 200; nil = left out
 	Calls          []Call             `json:"calls,omitzero"`    // the newest 200; nil = left out
 	Waiting        []Waiting          `json:"waiting"`

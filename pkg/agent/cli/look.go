@@ -115,7 +115,10 @@ func (p *program) summary(r api.Run) {
 	fact := func(name, format string, args ...any) { p.say("%-9s %s", name, fmt.Sprintf(format, args...)) }
 	fact("run", "%s", r.ID)
 	fact("agent", "%s", line(strings.TrimSpace(r.Agent+" "+r.Version)))
-	fact("status", "%s", strings.TrimSpace(string(r.Status)+" "+string(r.Reason)))
+	fact("status", "%s", strings.TrimSpace(string(r.Status)+" "+string(r.Reason)+" "+line(r.Detail)))
+	if r.Cost > 0 {
+		fact("cost", "%s USD", r.Cost)
+	}
 	if r.Error != nil {
 		fact("error", "%s: %s", r.Error.Code, lines(r.Error.Message))
 	}

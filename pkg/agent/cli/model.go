@@ -59,10 +59,10 @@ func (p *program) bedrock(heard func(agent.Request, string)) (runtime.Model, err
 	return bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true, OnText: heard}), nil
 }
 
-// override is the model with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.
+// override is the model, and no other behind it, with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.
 func override(m agent.ModelSpec, spec string) (agent.ModelSpec, error) {
 	provider, rest, _ := strings.Cut(spec, ":")
-	m.Provider, m.ID, m.BaseURL, m.File = provider, "", "", ""
+	m.Provider, m.ID, m.BaseURL, m.File, m.Fallbacks = provider, "", "", "", nil
 	switch {
 	case provider == "script" && rest != "":
 		file, err := filepath.Abs(rest)

@@ -132,5 +132,9 @@ func (pr *progress) finished(f agent.Finished) {
 		pr.tell("done", "%s: %s: %s", f.Reason, f.Error.Code, f.Error.Message)
 		return
 	}
+	if f.Detail != "" {
+		pr.tell("done", "%s: %s", f.Reason, cut(f.Detail, width))
+		return
+	}
 	pr.tell("done", "%s", f.Reason)
 }

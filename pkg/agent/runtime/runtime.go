@@ -44,12 +44,13 @@ func (p Ports) within(ctx context.Context, s *agent.AgentState) context.Context 
 	return p.Trace.Within(ctx, s)
 }
 
-// resumed is the fact that a parked run goes on.
-func (p Ports) resumed(ctx context.Context, s *agent.AgentState) agent.Resumed {
-	if p.Trace == nil {
-		return agent.Resumed{}
+// resumed is the fact that a parked run goes on. The entry that parked it is its newest.
+func (p Ports) resumed(ctx context.Context, s *agent.AgentState, now time.Time) agent.Resumed {
+	e := agent.Resumed{Waited: max(0, now.Sub(s.UpdatedAt).Milliseconds())}
+	if p.Trace != nil {
+		e.Trace = p.Trace.Resume(ctx, s)
 	}
-	return agent.Resumed{Trace: p.Trace.Resume(ctx, s)}
+	return e
 }
 
 // ErrContention says that an entry lost its sequence so often that this attempt gives up; a later one will not.
@@ -305,7 +306,7 @@ func expire(d *agent.Draft) error {
 func (p Ports) draft(ctx context.Context, i Invocation, l store.Loaded) (*agent.Draft, error) {
 	d := agent.NewDraft(l.State, i.Writer, p.Clock.Now())
 	if l.State.Status == agent.RunWaiting {
-		if err := d.Add(p.resumed(ctx, &l.State)); err != nil {
+		if err := d.Add(p.resumed(ctx, &l.State, d.Entry.Time)); err != nil {
 			return nil, err
 		}
 	}

@@ -143,16 +143,15 @@ func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loa
 	reply, requests, err := st.Model.Ask(ctx, req)
 	var failed *agent.ModelError
 	if errors.As(err, &failed) {
-		fin := agent.Fail(agent.CodeModelFailed, failed.Error())
-		fin.Requests = requests
-		return &turn{before: l.State, draft: d}, end(d, fin)
+		return &turn{before: l.State, draft: d}, end(d, agent.ModelFailed(def, &d.State, failed, requests))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the model: %w", err)
 	}
+	reply.At = st.Clock.Now()
 	said := agent.KeepSystem(def, agent.PlanReply(def, &d.State, reply, requests, systemDigest), system)
 	if !def.Unjudged(a) {
-		said = agent.Judge(def, said, fits)
+		said = agent.Judge(def, &d.State, said, fits)
 	}
 	if err := d.Add(said); err != nil {
 		return nil, err

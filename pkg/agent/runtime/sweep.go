@@ -196,7 +196,7 @@ func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error)
 	next := ExecutionName(s.Run, s.Generation+1)
 	events := []agent.Event{agent.HandedOver{Owner: next}}
 	if s.Status == agent.RunWaiting {
-		events = []agent.Event{sw.resumed(ctx, s), agent.HandedOver{Owner: next}}
+		events = []agent.Event{sw.resumed(ctx, s, d.Entry.Time), agent.HandedOver{Owner: next}}
 	}
 	if err := d.Add(events...); err != nil {
 		return RepairNone, err

@@ -121,6 +121,7 @@ func (l line) reply(r agent.Request) agent.Reply {
 		stop = cmp.Or(l.stop, "tool_calls")
 	}
 	reply := agent.Reply{Model: name(r), Text: l.text, Calls: slices.Clone(l.calls), StopReason: stop, Usage: l.usage, Reasoning: slices.Clone(l.reasoning)}
+	reply.Truncated = stop == "length" || stop == "max_tokens"
 	for i := range reply.Reasoning {
 		reply.Reasoning[i].Provider, reply.Reasoning[i].Model = "script", name(r)
 	}

@@ -180,7 +180,8 @@ type InferenceDoneData struct {
 	Requests int         `json:"requests"` // to any model, failed ones included
 	Text     string      `json:"text,omitempty"`
 	Stop     string      `json:"stop_reason,omitempty"`
-	Refused  string      `json:"refused,omitempty"` // why the text is not the run's output
+	Refused  string      `json:"refused,omitempty"`     // why the text is not the run's output
+	Duration int64       `json:"duration_ms,omitempty"` // from the beginning of the step to the reply
 }
 
 // StepEndData ends an inference.

@@ -26,6 +26,9 @@ func replied(w *writing, fact agent.Event) {
 	done := InferenceDoneData{
 		Model: e.Model, Usage: e.Usage, Units: e.Units, Requests: e.Requests, Text: e.Text, Stop: e.Stop,
 	}
+	if e.At > 0 {
+		done.Duration = max(0, e.At-w.entry.Time.UnixMilli())
+	}
 	if e.Correction != nil {
 		done.Refused = e.Correction.Text
 	}

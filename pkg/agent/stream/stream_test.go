@@ -23,6 +23,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 type story struct {
 	name    string
 	def     *agent.Definition
+	seed    agent.AgentState
 	entries []agent.Entry
 }
 
@@ -41,7 +42,7 @@ func told(t *testing.T, pattern string) []story {
 		r := s.Run(scenario.Options{})
 		require.Empty(t, r.Failures, f)
 		def := s.Agent()
-		all = append(all, story{name: s.Name, def: &def, entries: r.Journal})
+		all = append(all, story{name: s.Name, def: &def, seed: r.Seed, entries: r.Journal})
 	}
 	return all
 }
@@ -50,7 +51,7 @@ func told(t *testing.T, pattern string) []story {
 func (s story) whole(t *testing.T) [][]stream.Event {
 	t.Helper()
 	var all [][]stream.Event
-	state := agent.AgentState{}
+	state := s.seed
 	for _, e := range s.entries {
 		events, after, err := stream.Of(s.def, state, e)
 		require.NoError(t, err)
