@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -127,12 +128,15 @@ func (s *AgentState) suspended(e CallSuspended) error {
 		if e.Approval == "" || e.Expires.IsZero() {
 			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "a wait needs a request that people see and an expiry"}
 		}
+		if forInput := e.For == ForInput; e.For != "" && !forInput || forInput != (e.Ticket != nil) {
+			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "a ticket goes with input and with nothing else"}
+		}
 		if err := c.move("call_suspended", StatusSuspended); err != nil {
 			return err
 		}
 		c.Asks++
-		c.Grant = nil
-		c.Wait = &Wait{For: ForApproval, Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires}
+		c.Grant, c.Ticket, c.Gated = nil, e.Ticket, false // at its gate it is asked about again
+		c.Wait = &Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires}
 		return nil
 	})
 }
@@ -152,6 +156,7 @@ func (s *AgentState) unknown(e CallUnknown) error {
 			return err
 		}
 		c.Asks++
+		c.Gated = false
 		c.Wait = &Wait{For: ForOutcome, Approval: e.Approval, Since: s.head.time, Expires: e.Expires}
 		return nil
 	})
@@ -160,7 +165,7 @@ func (s *AgentState) unknown(e CallUnknown) error {
 // decided applies a decision to the request it was made on; a decision on anything else has been overtaken and is ignored.
 func (s *AgentState) decided(e Decided) error {
 	c, ok := s.Call(e.Call)
-	if !ok || c.Status != StatusSuspended || c.Wait.For != ForApproval || c.Wait.Approval != e.Approval {
+	if !ok || c.Status != StatusSuspended || c.Wait.For == ForOutcome || c.Wait.Approval != e.Approval {
 		return nil
 	}
 	return s.change(e.Call, "decided", func(c *Call) error {

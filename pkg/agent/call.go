@@ -24,6 +24,10 @@ type Call struct {
 	Grant  *Grant // what lets it run, once approved
 	Result *Result
 
+	Ticket *Ticket `json:",omitempty"` // what was asked when the call was last suspended for input
+	Gated  bool    `json:",omitempty"` // plugins let the call pass, and what they decided with it is known; until somebody is asked about it
+	Hidden bool    `json:",omitempty"` // the inference that made the call was not offered its tool
+
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
 }
 
@@ -48,16 +52,19 @@ const (
 	WhyToolError        CallReason = "tool_error"        // the tool said so
 	WhyTimeout          CallReason = "timeout"           // a tool that may be repeated ran out of time
 	WhyVoided           CallReason = "voided"            // what was approved is not what would run
+	WhyBlocked          CallReason = "blocked"           // by a plugin
+	WhyOutOfScope       CallReason = "out_of_scope"      // a plugin had left the tool out of the request
 	WhyOutcomeUnknown   CallReason = "outcome_unknown"   // the run ended while nobody could say what became of it
 )
 
 // WaitFor says whom a suspended call waits for.
 type WaitFor string
 
-// A person's countersignature, or somebody's word on what became of it.
+// A person's countersignature, somebody's word on what became of it, or an answer to a ticket.
 const (
 	ForApproval WaitFor = "approval"
 	ForOutcome  WaitFor = "outcome"
+	ForInput    WaitFor = "input"
 )
 
 // Wait is what a suspended call waits for. Every wait expires.

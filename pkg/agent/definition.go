@@ -30,6 +30,8 @@ type Definition struct {
 	SystemPrompt SystemPrompt `json:"systemPrompt,omitempty"`
 	Dropped      Dropped      `json:"dropped,omitempty"`
 	Context      Context      `json:"context,omitzero"`
+
+	Plugins []PluginSpec `json:"plugins,omitempty"` // in the order in which they run
 }
 
 // Preset names a bundle of policies.

@@ -162,6 +162,8 @@ type CallSuspended struct {
 	Approval string    `json:"approval"`
 	Digest   string    `json:"digest"`
 	Expires  time.Time `json:"expires"`
+	For      WaitFor   `json:"for,omitempty"`    // empty = approval
+	Ticket   *Ticket   `json:"ticket,omitempty"` // what is asked; for input, and for nothing else
 }
 
 // CallUnknown says that a claimant died and nobody knows whether the tool ran. It parks until somebody does.

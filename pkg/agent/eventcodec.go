@@ -24,6 +24,7 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"parked":         decodeEvent[Parked],
 	"handed_over":    decodeEvent[HandedOver],
 	"finished":       decodeEvent[Finished],
+	"hooked":         decodeEvent[Hooked],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -69,6 +70,8 @@ func EventType(e Event) string {
 		return "handed_over"
 	case Finished:
 		return "finished"
+	case Hooked:
+		return "hooked"
 	default:
 		return fmt.Sprintf("%T", e)
 	}
@@ -128,6 +131,8 @@ func callOf(e Event) string {
 	case CallUnknown:
 		return e.Call
 	case CallCancelled:
+		return e.Call
+	case Hooked:
 		return e.Call
 	default:
 		return ""

@@ -37,10 +37,20 @@ func Next(d *Definition, s *AgentState) Action {
 	if s.Status == RunDone {
 		return Action{Kind: ActDone}
 	}
-	if calls := runnable(d, s.Live); len(calls) > 0 {
-		return Action{Kind: ActTools, Calls: calls}
+	if s.Broken != nil {
+		return brokenEnd(s)
 	}
 	waits := len(s.Waits()) > 0
+	calls := runnable(d, s.Live)
+	if s.Ending != "" {
+		calls = unended(s, calls)
+	}
+	if len(calls) > 0 {
+		return Action{Kind: ActTools, Calls: calls}
+	}
+	if s.Ending != "" && !waits {
+		return Action{Kind: ActEnd, End: requestedEnd(d, s)}
+	}
 	if !waits && s.Unseen == 0 && !s.Correction.owed() && s.Prior+s.Inferences > 0 {
 		return Action{Kind: ActEnd, End: naturalEnd(d, s)}
 	}

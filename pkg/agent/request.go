@@ -3,6 +3,7 @@ package agent
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 )
 
 // BuildRequest is what the model is asked for action a, which Next gave for s. systemDigest is the system prompt's digest,
@@ -18,7 +19,7 @@ func BuildRequest(d *Definition, s *AgentState, a Action) (r Request, systemDige
 	}
 	return Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: system,
-		Messages: requested(s, a), Inferences: s.Inferences, Tools: offered(d, a), Lifecycle: a.Lifecycle,
+		Messages: requested(s, a), Inferences: s.Inferences, Tools: offered(d, s, a), Lifecycle: a.Lifecycle,
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name),
 	}, systemDigest, nil
 }
@@ -38,12 +39,15 @@ func requested(s *AgentState, a Action) []Message {
 	return messages
 }
 
-// offered are the tools of the request: none once the model is only to sum up.
-func offered(d *Definition, a Action) []ToolSpec {
+// offered are the tools of the request: what plugins left of them, and none once the model is only to sum up.
+func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	if a.Lifecycle == LifecycleSummary {
 		return nil
 	}
-	return d.Tools
+	if len(s.Hidden) == 0 {
+		return d.Tools
+	}
+	return slices.DeleteFunc(slices.Clone(d.Tools), func(t ToolSpec) bool { return slices.Contains(s.Hidden, t.Name) })
 }
 
 // WithNotices is the request as a provider's adapter sends it: with what the flags of the canonical one mean to a model. That the quota
@@ -58,6 +62,23 @@ func (r Request) WithNotices() Request {
 	if r.Output.JSON && len(r.Output.Schema) == 0 {
 		r.System = paragraphs(r.System, textJSONOnly)
 	}
+	return r
+}
+
+// WithContext is the request with more of the system's words: paragraphs behind the system text, and messages before the conversation, in
+// order. r is left as it is.
+func (r Request) WithContext(system, session []string) Request {
+	for _, text := range system {
+		r.System = paragraphs(r.System, text)
+	}
+	if len(session) == 0 {
+		return r
+	}
+	messages := make([]Message, 0, len(session)+len(r.Messages))
+	for _, text := range session {
+		messages = append(messages, Message{Role: RoleUser, Block: Text{Text: TextFromSystem(text)}, Base: -r.Inferences})
+	}
+	r.Messages = append(messages, r.Messages...)
 	return r
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -40,6 +41,12 @@ type snapshotForm struct {
 	Round    Round         `json:"round"`
 	Queued   []Source      `json:"queued,omitempty"`
 	Refused  *Correction   `json:"refused,omitempty"`
+
+	Shared json.RawMessage `json:"state,omitempty"`
+	Hooks  int64           `json:"hooks,omitempty"`
+	Begun  bool            `json:"begun,omitempty"`
+	Ending Reason          `json:"ending,omitempty"`
+	Broken *RunError       `json:"broken,omitempty"`
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -56,11 +63,12 @@ type resultForm struct {
 }
 
 // The forms of snapshots. A run that began from another is written in the second, and one whose newest reply was refused in the third,
-// so that an older build does not take it for one that did or was not.
+// so that an older build does not take it for one that did or was not; one whose plugins left something, in the fourth.
 const (
 	snapshotVersion        = 1
 	snapshotVersionOrigin  = 2
 	snapshotVersionRefused = 3
+	snapshotVersionHooked  = 4
 )
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
@@ -94,9 +102,11 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
-		Refused: s.Correction,
+		Refused: s.Correction, Shared: s.Shared, Hooks: s.Hooks, Begun: s.Begun, Ending: s.Ending, Broken: s.Broken,
 	}
 	switch {
+	case s.leftByPlugins():
+		f.Version = snapshotVersionHooked
 	case s.Correction != nil:
 		f.Version = snapshotVersionRefused
 	case s.From != nil:
@@ -114,6 +124,12 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		f.Queued = append(f.Queued, q.source)
 	}
 	return f
+}
+
+// leftByPlugins reports whether the state holds what an older build does not know of.
+func (s *AgentState) leftByPlugins() bool {
+	return s.Shared != nil || s.Hooks > 0 || s.Begun || s.Ending != "" || s.Broken != nil ||
+		slices.ContainsFunc(s.Live, func(c Call) bool { return c.Gated || c.Hidden || c.Ticket != nil })
 }
 
 // ReadFrom is the sequence of the oldest entry that a reader of the run needs: the one that holds the oldest live body. It is
@@ -144,7 +160,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 		if err := json.Unmarshal(entries[i].Snapshot, &f); err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}
-		if f.Version < snapshotVersion || f.Version > snapshotVersionRefused {
+		if f.Version < snapshotVersion || f.Version > snapshotVersionHooked {
 			return s, false, nil
 		}
 		if s, ok = f.state(entries, i); ok {
@@ -164,8 +180,8 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
 		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
-		Correction: f.Refused,
-		Entries:    e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
+		Correction: f.Refused, Shared: f.Shared, Hooks: f.Hooks, Begun: f.Begun, Ending: f.Ending, Broken: f.Broken,
+		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended
@@ -227,6 +243,8 @@ func bodyIn(e Event, part int) (Block, bool) {
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case Decided:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Text, IsError: true}, nil, part)
+	case Hooked:
+		return e.part(part)
 	case CallCancelled:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, IsError: true}, nil, part)
 	default:

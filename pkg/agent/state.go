@@ -46,6 +46,13 @@ type AgentState struct {
 	System         string      // digest of the system prompt the newest inference had
 	BlobMessages   int         // live messages whose body is in a blob
 
+	Shared json.RawMessage // shared: what tools and plugins keep, an object; nil = empty. Never written in place
+	Hooks  int64           // facts of what plugins decided
+	Begun  bool            // run_start plugins have run for this attempt
+	Ending Reason          // plugins want the run to end, as soon as this reason lets it; "" = they do not
+	Broken *RunError       // plugins have failed behind a call: the run is to end; nil = they have not. Never written in place
+	Hidden []string        // tools left out of the request whose reply comes next; never written in place
+
 	EvictedMessages int64  // messages that left the conversation, all from its front
 	Summary         string // of them
 

@@ -23,6 +23,7 @@ type runJSON struct {
 	Calls          []callJSON      `json:"calls"`
 	Waiting        []waitingJSON   `json:"waiting"`
 	Summary        string          `json:"summary"`
+	State          json.RawMessage `json:"state"`
 	Subject        string          `json:"subject,omitempty"`
 	Parent         string          `json:"parent,omitempty"`
 	ParentSeq      *int64          `json:"parentSeq,omitempty"`
@@ -65,7 +66,7 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error,
 		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage,
 		Calls: callsJSON(newest(s.Calls())), Waiting: []waitingJSON{},
-		Summary: s.Summary, Subject: s.Subject,
+		Summary: s.Summary, State: s.SharedState(), Subject: s.Subject,
 		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(),
 	}
 	j.began(s.From)

@@ -75,4 +75,13 @@ type Ticket struct {
 	Parameters     json.RawMessage `json:"parameters,omitempty"`
 	ResponseSchema json.RawMessage `json:"responseSchema,omitempty"`
 	Mode           string          `json:"mode,omitempty"` // replay | result | pass
+
+	Pending Pending `json:"pending,omitzero"` // the call that people see in the tool's place; by default the call itself
+}
+
+// Pending is the call that people see in the place of a suspended one: a decision may name its ID, too.
+type Pending struct {
+	ID        string          `json:"id,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
 }

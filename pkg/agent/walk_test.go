@@ -377,6 +377,7 @@ func everyEvent(s *AgentState) []Event {
 		CallClaimed{Call: id}, CallFinished{Call: id, Content: "again"}, CallFinished{Call: id, Ran: true, IsError: true},
 		CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch}, CallUnknown{Call: id, Approval: "a9", Expires: worldEpoch},
 		CallCancelled{Call: id, Reason: WhyDenied}, Resumed{}, Parked{Expires: worldEpoch}, HandedOver{Owner: "x"},
+		Hooked{N: s.Hooks + 1, Phase: PhaseRunEnd, Patches: []Patch{{Path: "/x", Value: []byte("1")}}}, Hooked{N: s.Hooks + 1, Phase: PhaseAfterTool, Call: id, Says: []Said{{Text: "Hear!"}}},
 		CancelRun("user:eve", "note"), Fail(CodeInternal, "x"), Finished{Reason: ReasonNaturalEnd},
 	}
 }
@@ -415,7 +416,8 @@ func walkKey(s *AgentState) string {
 	b := make([]byte, 0, 512)
 	b = append(append(append(b, s.Status...), s.Reason...), s.Owner...)
 	b = append(b, byte('0'+s.Inferences), byte('0'+s.Unseen), byte('0'+s.Interactions.Current), byte('0'+len(s.Queued)))
-	b = strconv.AppendBool(b, s.Round.Committed)
+	b = strconv.AppendBool(strconv.AppendBool(b, s.Round.Committed), s.Begun)
+	b = strconv.AppendBool(append(append(b, s.Ending...), s.Shared...), s.Broken != nil)
 	if s.Correction != nil {
 		b = append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...)
 	}
@@ -439,6 +441,7 @@ func walkKey(s *AgentState) string {
 func appendOpen(b []byte, c Call) []byte {
 	b = append(append(append(b, c.Tool...), c.Input...), c.Claim...)
 	b = append(b, byte('0'+c.Executions), byte('0'+c.Asks))
+	b = strconv.AppendBool(strconv.AppendBool(b, c.Gated), c.Hidden)
 	if c.Wait != nil {
 		b = append(b, c.Wait.For...)
 	}
