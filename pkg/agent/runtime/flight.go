@@ -21,9 +21,6 @@ const (
 	maxResults = 96 << 10
 )
 
-// maxErrorText bounds, in runes, a tool's Go error as the model is told it.
-const maxErrorText = 2000
-
 // execution is one entering of a tool.
 type execution struct {
 	call    agent.Call
@@ -176,7 +173,7 @@ func (r *round) enter(ctx context.Context, c agent.Call) agent.Event {
 		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyTimeout, Content: agent.TextTimeout(c.Name)}
 	}
 	if err != nil {
-		res = agent.ToolResultData{Content: c.Name + " failed: " + bounded(err.Error()), IsError: true}
+		res = agent.ToolResultData{Content: c.Name + " failed: " + agent.Bounded(err.Error()), IsError: true}
 	}
 	e, err := r.finished(context.WithoutCancel(ctx), c, res)
 	if err != nil {
@@ -265,14 +262,6 @@ func resultText(c agent.Call, content string, k kept) string {
 			text += "\n"
 		}
 		text += notice
-	}
-	return text
-}
-
-func bounded(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if r := []rune(text); len(r) > maxErrorText {
-		return string(r[:maxErrorText]) + " […]"
 	}
 	return text
 }

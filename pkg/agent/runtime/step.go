@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -62,28 +63,44 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	if err := expire(d); err != nil {
 		return Route{}, err
 	}
-	return st.act(ctx, inv, def, l, d, len(d.Entry.Events) > drained, paid)
+	r, err := st.act(ctx, inv, def, l, d, drained, paid)
+	if fin, broken := brokenBy(err); broken {
+		return st.breakOff(ctx, inv, def, l, d, fin)
+	}
+	return r, err
 }
 
-// act does what Next says of the drained state. expired says that the draft must be committed even if a batch comes next.
-func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft, expired bool, paid **turn) (Route, error) {
+// act does what Next says of the drained state. A draft of more than the drained events must be committed even if a batch comes next.
+func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft, drained int, paid **turn) (Route, error) {
+	ph, err := st.phases(def)
+	if err != nil {
+		return Route{}, err
+	}
+	add, err := ph.prepare(ctx, d)
+	if err != nil {
+		return Route{}, err
+	}
 	a := agent.Next(def, &d.State)
 	switch a.Kind {
 	case agent.ActInfer:
-		t, err := st.infer(ctx, def, l, d, a)
+		t, err := st.infer(ctx, ph, l, d, a, add)
 		if err != nil {
 			return Route{}, err
 		}
 		*paid = t
 		return st.commitTurn(ctx, inv, def, t)
 	case agent.ActTools:
-		if !expired { // the batch drains and resumes in the entry that claims
+		if len(d.Entry.Events) == drained { // the batch drains and resumes in the entry that claims
 			r := inv.route(NextTools)
 			r.Woken = inv.Woken
 			return r, nil
 		}
 	case agent.ActWait:
-		if err := park(d); err != nil {
+		parks := ph.park
+		if l.State.Status == agent.RunWaiting { // it only looked
+			parks = func(_ context.Context, d *agent.Draft) error { return park(d) }
+		}
+		if err := parks(ctx, d); err != nil {
 			return Route{}, err
 		}
 	case agent.ActContinue:
@@ -91,7 +108,7 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 			return Route{}, err
 		}
 	case agent.ActEnd:
-		if err := end(d, a.End); err != nil {
+		if err := ph.end(ctx, d, a.End); err != nil {
 			return Route{}, err
 		}
 	default:
@@ -111,15 +128,20 @@ type turn struct {
 	open   *agent.Draft // the same without the end, for when an input arrived meanwhile; nil where the turn ends nothing
 }
 
-// infer asks the model and plans the reply's entry. A model error that outlived its retries is the run's end, as data.
-func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loaded, d *agent.Draft, a agent.Action) (*turn, error) {
+// infer asks the model, with what plugins add, and plans the reply's entry. A model error that outlived its retries is the run's end, as
+// data.
+func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, a agent.Action, add hook.Additions) (*turn, error) {
+	def := ph.def
 	fits, err := st.outputCheck(def)
 	if err != nil {
-		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, err.Error()))
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(agent.CodeDefinition, err.Error()))
 	}
 	req, system, err := agent.BuildRequest(def, &d.State, a)
 	if err != nil {
-		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, err.Error()))
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(agent.CodeDefinition, err.Error()))
+	}
+	if req, err = add.To(req); err != nil {
+		return nil, err
 	}
 	if req.Messages, err = st.withBodies(ctx, &d.State, req.Messages); err != nil {
 		return nil, err
@@ -129,7 +151,10 @@ func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loa
 	if errors.As(err, &failed) {
 		fin := agent.Fail(agent.CodeModelFailed, failed.Error())
 		fin.Requests = requests
-		return &turn{before: l.State, draft: d}, end(d, fin)
+		if err := ph.afterInference(ctx, d, failed); err != nil {
+			return nil, err
+		}
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, fin)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the model: %w", err)
@@ -138,10 +163,13 @@ func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loa
 		return nil, err
 	}
 	d.Mark(agent.CheckpointAssistantTurn)
+	if err := ph.afterInference(ctx, d, nil); err != nil {
+		return nil, err
+	}
 	t := &turn{before: l.State, draft: d}
 	if next := agent.Next(def, &d.State); next.Kind == agent.ActEnd {
 		t.open = d.Clone()
-		return t, end(d, next.End)
+		return t, ph.end(ctx, d, next.End)
 	}
 	return t, nil
 }
