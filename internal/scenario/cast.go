@@ -212,7 +212,7 @@ func (s *stage) answer(l line) (action, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Wait != nil && c.Wait.For == agent.ForApproval && !l.rerun {
+	if c.Wait != nil && c.Wait.For != agent.ForOutcome && !l.rerun {
 		return s.answerAsDecision(l)
 	}
 	o := approval.Outcome{Tenant: tenant, Run: s.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
+	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/script"
 )
 
@@ -17,6 +18,7 @@ type Scenario struct {
 	Promise string // the text before the first file
 
 	archive string
+	code    hook.Set
 	agent   agent.Definition
 	start   start
 	tools   []canned
@@ -27,8 +29,11 @@ type Scenario struct {
 
 // Load reads an archive. name is its file's, for messages. The error is everything that is wrong, a line a
 // problem, each with the archive's line and the key.
-func Load(name string, data []byte) (*Scenario, error) {
-	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name}
+func Load(name string, data []byte) (*Scenario, error) { return LoadWith(name, data, hook.Set{}) }
+
+// LoadWith is Load for an agent that names code.
+func LoadWith(name string, data []byte, code hook.Set) (*Scenario, error) {
+	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name, code: code}
 	var ps problems
 	var files map[string]section
 	s.Promise, files = open(name, data, &ps)
@@ -49,7 +54,7 @@ func Load(name string, data []byte) (*Scenario, error) {
 
 // loadAgent reads the definition. Its model may be missing or lack a provider: the script answers in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
-	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true})
+	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true, Hooks: s.code})
 	if err != nil {
 		ps.add(err)
 		return

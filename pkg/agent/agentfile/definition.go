@@ -29,6 +29,7 @@ func (r *reader) definition(f field) agent.Definition {
 		"dropped":         enum(r, &d.Dropped, []agent.Dropped{agent.DroppedSilent, agent.DroppedNotify}),
 		"context":         r.context(&d.Context),
 		"output":          r.output(&d.Output),
+		"plugins":         r.plugins(&d.Plugins),
 	})
 	return d
 }
