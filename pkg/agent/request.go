@@ -1,5 +1,7 @@
 package agent
 
+import "slices"
+
 // BuildRequest is what the model is asked for action a, which Next gave for s, under a system text. systemDigest is that text's digest,
 // empty where the newest inference had the same.
 func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Request, systemDigest string) {
@@ -8,7 +10,7 @@ func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Requ
 	}
 	return Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: system,
-		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: offered(d, a), Lifecycle: a.Lifecycle,
+		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: offered(d, s, a), Lifecycle: a.Lifecycle,
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name), Late: s.late(),
 	}, systemDigest
 }
@@ -63,14 +65,16 @@ func maskMedia(d *Definition, s *AgentState, messages []Message) []Message {
 	return out
 }
 
-// offered are the tools of the request as the model is told of them: none once it is only to sum up.
-func offered(d *Definition, a Action) []ToolSpec {
+// offered are the tools of the request as the model is told of them: what plugins left of them, and none once it is only to sum up.
+func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	if a.Lifecycle == LifecycleSummary {
 		return nil
 	}
-	tools := make([]ToolSpec, len(d.Tools))
-	for i, t := range d.Tools {
-		tools[i] = t.ModelFacing()
+	tools := make([]ToolSpec, 0, len(d.Tools))
+	for _, t := range d.Tools {
+		if !slices.Contains(s.Hidden, t.Name) {
+			tools = append(tools, t.ModelFacing())
+		}
 	}
 	return tools
 }
@@ -97,6 +101,23 @@ func (r Request) WithNotices() Request {
 // once is a user text that stands in this request alone.
 func (r Request) once(text string) Message {
 	return Message{Role: RoleUser, Block: Text{Text: text}, Base: -r.Inferences}
+}
+
+// WithContext is the request with more of the system's words: paragraphs behind the system text, and messages before the conversation, in
+// order. r is left as it is.
+func (r Request) WithContext(system, session []string) Request {
+	for _, text := range system {
+		r.System = paragraphs(r.System, text)
+	}
+	if len(session) == 0 {
+		return r
+	}
+	messages := make([]Message, 0, len(session)+len(r.Messages))
+	for _, text := range session {
+		messages = append(messages, Message{Role: RoleUser, Block: Text{Text: TextFromSystem(text)}, Base: -r.Inferences})
+	}
+	r.Messages = append(messages, r.Messages...)
+	return r
 }
 
 func paragraphs(first, second string) string {

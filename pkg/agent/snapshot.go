@@ -49,6 +49,11 @@ type snapshotForm struct {
 	SystemText string `json:"systemText,omitempty"`
 	SystemBlob bool   `json:"systemBlob,omitempty"`
 	Built      bool   `json:"built,omitempty"`
+
+	Hooks  int64     `json:"hooks,omitempty"`
+	Begun  bool      `json:"begun,omitempty"`
+	Ending Reason    `json:"ending,omitempty"`
+	Broken *RunError `json:"broken,omitempty"`
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -105,6 +110,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept,
+		Hooks: s.Hooks, Begun: s.Begun, Ending: s.Ending, Broken: s.Broken,
 	}
 	switch {
 	case s.hasToolFacts():
@@ -178,6 +184,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
 		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches, Wait: b.Wait, Resume: b.Resume,
 		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built, Kept: f.Kept,
+		Hooks: f.Hooks, Begun: f.Begun, Ending: f.Ending, Broken: f.Broken,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
@@ -245,6 +252,8 @@ func bodyIn(e Event, part int) (Block, bool) {
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case Decided:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Text, IsError: true}, nil, part)
+	case Hooked:
+		return e.part(part)
 	case CallCancelled:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, IsError: true}, nil, part)
 	default:
@@ -273,5 +282,6 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
 	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
-		len(s.Kept) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil })
+		len(s.Kept) > 0 || s.Hooks > 0 || s.Begun || s.Ending != "" || s.Broken != nil ||
+		slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Gated || c.Hidden })
 }

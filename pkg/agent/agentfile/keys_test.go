@@ -27,7 +27,7 @@ var working = map[string]string{
 	"limits.interactions": "7", "limits.grace": "2", "limits.onLimit": "stop",
 	"corrections": "ephemeral", "output.format": "json", "output.schema": "{type: array}", "output.history": "true",
 	"batch": "first", "executor": "sequential", "resume": "all_answered", "textBesideCalls": "drop",
-	"wait": "all_suspended", "dropped": "notify", "systemPrompt": "every_inference", "context.mask": "false",
+	"wait": "all_suspended", "dropped": "notify", "systemPrompt": "every_inference", "context.mask": "false", "plugins[].name": "reminder", "plugins[].config": "{a: 1}",
 }
 
 // Keys whose only working value is the one in force, so that reading them changes nothing.
