@@ -30,7 +30,7 @@ var floors = [][]rule{
 		{dir: "pkg/agent/hook", beside: []string{"pkg/agent/tool/port"}},
 		{dir: "pkg/agent/tool/port"}, {dir: "pkg/agent/tool/schema"},
 		{dir: "pkg/agent/tool", beside: []string{"pkg/agent/tool/port", "pkg/agent/tool/schema"}},
-		{dir: "pkg/agent/agentfile", beside: []string{"pkg/agent/tool/schema"}},
+		{dir: "pkg/agent/agentfile", beside: []string{"pkg/agent/tool/schema", "pkg/agent/hook"}},
 	},
 	{
 		{dir: "pkg/agent/store/memory"}, {dir: "pkg/agent/store/folder"}, {dir: "pkg/agent/store/counting"}, {dir: "pkg/agent/store/storetest"},

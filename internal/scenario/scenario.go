@@ -62,7 +62,7 @@ func (s *Scenario) Agent() agent.Definition { return s.agent }
 
 // loadAgent reads the definition. Its models may be missing or lack a provider: the script answers in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
-	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true, Builders: s.hooks.BuilderNames()})
+	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true, Hooks: s.hooks})
 	if err != nil {
 		ps.add(err)
 		return

@@ -92,6 +92,14 @@ func (s *AgentState) apply(e Event) error { //nolint:funlen // one case an event
 		return s.handedOver(e)
 	case Finished:
 		return s.finished(e)
+	default:
+		return s.applyCode(e)
+	}
+}
+
+// applyCode applies the facts that come of code and people beside the loop: builders, plugins, decisions ahead of their request.
+func (s *AgentState) applyCode(e Event) error {
+	switch e := e.(type) {
 	case ContextBuilt:
 		return s.contextBuilt(e)
 	case DecisionKept:
@@ -100,6 +108,8 @@ func (s *AgentState) apply(e Event) error { //nolint:funlen // one case an event
 		return s.dropped(e)
 	case ToolsJudged:
 		return s.toolsJudged(e)
+	case Hooked:
+		return s.hooked(e)
 	default:
 		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
 	}
@@ -285,6 +295,8 @@ func (s *AgentState) replied(e Replied) error {
 	s.ExecutionUnits += e.Units
 	s.Cost = s.Cost.add(e.Cost)
 	s.Unseen = 0
+	hidden := s.Hidden
+	s.Hidden = nil
 	if e.System != "" {
 		s.System, s.SystemText, s.SystemBlob = e.System, e.SystemText, e.SystemBlob
 	}
@@ -299,7 +311,7 @@ func (s *AgentState) replied(e Replied) error {
 	if said, ok := e.behind(); ok {
 		s.say(said.role, said.block, 0, s.source(len(turn)))
 	}
-	return s.askedFor(e)
+	return s.askedFor(e, hidden)
 }
 
 // heeds takes in what the stop policies found. The first verdict stays.
@@ -313,7 +325,8 @@ func (s *AgentState) heeds(e Replied) {
 }
 
 // askedFor opens the reply's calls as the newest round. Calls of older rounds that are open stay live, and with them what came after.
-func (s *AgentState) askedFor(e Replied) error {
+// hidden are the tools that the model was not offered.
+func (s *AgentState) askedFor(e Replied, hidden []string) error {
 	if len(e.Calls) == 0 {
 		return nil
 	}
@@ -328,6 +341,7 @@ func (s *AgentState) askedFor(e Replied) error {
 			return &ApplyError{Event: "replied", Call: rc.ID, Problem: "the id is used already"}
 		}
 		c := rc.call(s.Prior + e.Inference)
+		c.Hidden = slices.Contains(hidden, c.Tool)
 		if err := c.move("replied", StatusNew); err != nil {
 			return err
 		}
@@ -413,6 +427,9 @@ func (s *AgentState) moveRun(to RunStatus, event string) error {
 		return &ApplyError{Event: event, Problem: fmt.Sprintf("a run does not go from %q to %q", s.Status, to)}
 	}
 	s.Status, s.Reason, s.WaitSeq = to, "", 0
+	if to == RunRunning {
+		s.Begun = false
+	}
 	if to == RunWaiting {
 		s.Reason, s.WaitSeq = ReasonSuspended, s.head.seq
 	}

@@ -144,6 +144,7 @@ func (s *AgentState) suspended(e CallSuspended) error {
 		c.Asks++
 		c.EditedBy = c.Editor()
 		c.Grant, c.Ticket, c.Resume = nil, e.Ticket, nil
+		c.Gated = false // at its gate it is asked about again
 		c.Wait = &Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires}
 		return nil
 	})
@@ -202,6 +203,7 @@ func (s *AgentState) unknown(e CallUnknown) error {
 			return err
 		}
 		c.Asks++
+		c.Gated = false
 		c.Wait = &Wait{For: ForOutcome, Approval: e.Approval, Since: s.head.time, Expires: e.Expires}
 		return nil
 	})

@@ -25,8 +25,11 @@ type Call struct {
 	Grant  *Grant // what lets it run, once approved or answered
 	Result *Result
 
-	Ticket *Ticket         `json:",omitempty"` // what the tool asked for when it last suspended itself, as it gave it; kept once answered
+	Ticket *Ticket         `json:",omitempty"` // what the tool or a plugin asked for when the call was last suspended for input, as it gave it; kept once answered
 	Resume json.RawMessage `json:",omitempty"` // the answer to it; nil = none yet. Both are of the newest suspension
+
+	Gated  bool `json:",omitempty"` // plugins let the call pass, and what they decided with it is known; until somebody is asked about it
+	Hidden bool `json:",omitempty"` // the inference that made the call was not offered its tool
 
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
 }
@@ -52,6 +55,8 @@ const (
 	WhyToolError        CallReason = "tool_error"        // the tool said so
 	WhyTimeout          CallReason = "timeout"           // a tool that may be repeated ran out of time
 	WhyVoided           CallReason = "voided"            // what was approved is not what would run
+	WhyBlocked          CallReason = "blocked"           // by a plugin
+	WhyOutOfScope       CallReason = "out_of_scope"      // a plugin had left the tool out of the request
 	WhyOutcomeUnknown   CallReason = "outcome_unknown"   // the run ended while nobody could say what became of it
 	WhySkipped          CallReason = "skipped"           // behind one that waits, in a sequential round
 )
@@ -59,7 +64,7 @@ const (
 // WaitFor says whom a suspended call waits for.
 type WaitFor string
 
-// A person's countersignature, somebody's word on what became of it, what its tool asked for, or a service's answer.
+// A person's countersignature, somebody's word on what became of it, what its tool or a plugin asked for, or a service's answer.
 const (
 	ForApproval WaitFor = "approval"
 	ForOutcome  WaitFor = "outcome"

@@ -127,9 +127,26 @@ func (c *checker) definition(d *Definition) {
 	c.output("output", d.Output)
 	oneOf(c, "corrections", cmp.Or(d.Corrections, CorrectionsPersist), CorrectionsPersist, CorrectionsEphemeral)
 	oneOf(c, "systemPrompt", cmp.Or(d.SystemPrompt, SystemOnce), SystemOnce, SystemEveryInference)
+	c.plugins("plugins", d.Plugins)
 	oneOf(c, "dropped", cmp.Or(d.Dropped, DroppedSilent), DroppedSilent, DroppedNotify)
 	oneOf(c, "cutText", cmp.Or(d.CutText, CutTextPlain), CutTextPlain, CutTextNotice)
 	c.form(d.Builder == "" || validToolName(d.Builder), "builder", d.Builder, "dotted parts of letters, digits, _ and -")
+}
+
+// plugins checks names and the form of configs; whether there is such a plugin, and what it wants, is for package hook to say.
+func (c *checker) plugins(at string, specs []PluginSpec) {
+	seen := map[string]bool{}
+	for i, p := range specs {
+		path := fmt.Sprintf("%s[%d]", at, i)
+		c.form(ValidAgentName(p.Name), path+".name", p.Name, agentNameForm)
+		c.that(!seen[p.Name], path+".name", "got a plugin for the second time, want each of them once")
+		seen[p.Name] = true
+		if p.Config == nil {
+			continue
+		}
+		_, err := CompactJSON(p.Config, JSONLimits{})
+		c.that(err == nil, path+".config", "got what is no JSON, want the plugin's configuration")
+	}
 }
 
 // output takes "" for text, which is what older definitions mean that do not say.

@@ -34,6 +34,8 @@ type Definition struct {
 
 	Builder string  `json:"builder,omitempty"` // the code that builds the system text and the first messages, by name; "" = none
 	CutText CutText `json:"cutText,omitempty"`
+
+	Plugins []PluginSpec `json:"plugins,omitempty"` // in the order in which they run
 }
 
 // Preset names a bundle of policies.

@@ -21,6 +21,7 @@ type world struct {
 	inputs    int           // user messages after the first
 	handovers int64
 	plugins   bool     // a plugin may give a call's result without running it
+	hooks     bool     // plugins may decide whatever they can: patch, hide, say, ask, end
 	small     bool     // people only approve or deny, tools only succeed and nothing is lost, so that more can go on at once
 	thinks    bool     // the model may say what it thinks, beside what it says or with nothing beside it
 	tightens  bool     // policy may be tightened between a decision and the claim (A17)
@@ -328,12 +329,38 @@ func (w *world) answeredBy(s *AgentState) []step {
 	if w.thinks {
 		steps = append(steps, step{name: "thoughts alone", writer: "w1", events: []Event{reply(Reply{Reasoning: thoughts(1)})}})
 	}
+	steps = append(steps, w.ended(s, reply)...)
 	for _, calls := range w.replies {
 		if s.Settled.Len()+len(s.Live)+len(calls) <= w.maxCalls {
 			steps = append(steps, step{name: "calls", writer: "w1", events: []Event{reply(Reply{Text: "Wait.", Calls: calls, Reasoning: w.thoughts(3)})}})
 		}
 	}
 	return steps
+}
+
+// hookPatch is a patch that changes nothing the second time.
+var hookPatch = []Patch{{Path: "/seen", Value: json.RawMessage("1")}}
+
+// ended is what plugins may make of an inference: nothing at all, or the last one.
+func (w *world) ended(s *AgentState, reply func(Reply) Replied) []step {
+	if !w.hooks {
+		return nil
+	}
+	calls := reply(Reply{Text: "Wait.", Calls: w.replies[0]})
+	n := s.Hooks + 1
+	hide := Hooked{N: n + 1, Phase: PhaseBeforeInference, Hidden: []string{"look"}, Patches: hookPatch}
+	after := func(n int64, r Reason) Hooked { return Hooked{N: n, Phase: PhaseAfterInference, End: r} }
+	steps := []step{
+		{name: "plugins end", writer: "w1", events: []Event{Hooked{N: n, Phase: PhaseBeforeInference, End: ReasonPluginRequested}}},
+		{name: "plugins stop", writer: "w1", events: []Event{Hooked{N: n, Phase: PhaseBeforeInference, End: Stopped("enough")}}},
+	}
+	if len(s.Calls())+len(calls.Calls) > w.maxCalls {
+		return steps
+	}
+	return append(steps, []step{
+		{name: "calls and plugins end", writer: "w1", events: []Event{calls, after(n, ReasonPluginRequested)}},
+		{name: "calls and plugins stop", writer: "w1", events: []Event{Hooked{N: n, Phase: PhaseRunStart}, hide, calls, after(n+2, Stopped("enough"))}},
+	}...)
 }
 
 func (w *world) said() []string {
@@ -385,7 +412,7 @@ func (w *world) carriedOut(s *AgentState, c Call) []step {
 		}
 		return steps
 	default:
-		return append(steps, append(w.asksFor(s, c, "w1", true), w.finishes(c, "w1", true)...)...)
+		return append(steps, append(w.asksFor(s, c, "w1", true), w.finishes(s, c, "w1", true)...)...)
 	}
 }
 
@@ -406,6 +433,15 @@ func (w *world) aside(s *AgentState, c Call) []step {
 	if w.plugins && c.Status == StatusNew {
 		steps = append(steps, step{name: "plugin", writer: "w1", events: []Event{CallFinished{Call: c.ID, Content: "given"}}})
 	}
+	if w.hooks && !c.Gated && (c.Status == StatusNew || c.Status == StatusResuming) {
+		steps = append(steps, step{name: "plugins pass", writer: "w1", events: []Event{Hooked{N: s.Hooks + 1, Phase: PhaseBeforeTool, Call: c.ID, Patches: hookPatch}}})
+		if c.Asks < 2 {
+			ask := PluginGate{Suspend: &Ticket{Message: "May it?"}}
+			if g := GateHooked(&w.def, s, c, ask, worldValid, worldTime(s.Entries)); g.Suspend != nil {
+				steps = append(steps, step{name: "plugins ask", writer: "w1", events: []Event{*g.Suspend}})
+			}
+		}
+	}
 	if w.tightens && c.Status == StatusResuming && c.Asks < 2 {
 		t, _ := w.def.Tool(c.Tool)
 		again := AskFor(&w.def, s, c, Decide(w.def.Permission, t, c.Input), worldTime(s.Entries))
@@ -421,7 +457,7 @@ func (w *world) executed(s *AgentState, c Call) []step {
 	}
 	lost := CallUnknown{Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Expires: worldTime(s.Entries).Add(7 * worldExpiry)}
 	if w.small {
-		return w.finishes(c, c.Claim, false)
+		return w.finishes(s, c, c.Claim, false)
 	}
 	steps := []step{
 		{name: "claimant died", writer: "w9", events: []Event{lost}},
@@ -430,7 +466,7 @@ func (w *world) executed(s *AgentState, c Call) []step {
 	for _, asked := range w.asksFor(s, c, "w9", false) { // its claimant died behind the question
 		steps = append(steps, step{name: "had asked", writer: "w9", events: append([]Event{Answered{Call: c.ID, Rerun: true, By: "reconcile"}}, asked.events...)})
 	}
-	return append(append(steps, w.asksFor(s, c, c.Claim, false)...), w.finishes(c, c.Claim, false)...)
+	return append(append(steps, w.asksFor(s, c, c.Claim, false)...), w.finishes(s, c, c.Claim, false)...)
 }
 
 // asked is what may become of a service's call whose event may be out: it is, or the claimant died and it goes out again, or it never will.
@@ -443,11 +479,19 @@ func (w *world) asked(s *AgentState, c Call) []step {
 	}
 }
 
-func (w *world) finishes(c Call, writer string, ran bool) []step {
-	steps := []step{
+func (w *world) finishes(s *AgentState, c Call, writer string, ran bool) []step {
+	said := Hooked{N: s.Hooks + 1, Phase: PhaseAfterTool, Call: c.ID, Says: []Said{{Text: "Be brief.", Reminder: true}, {Text: "And then?"}}}
+	var steps []step
+	if w.hooks {
+		steps = []step{{name: "result and plugins speak", writer: writer, events: []Event{CallFinished{Call: c.ID, Ran: ran, Content: "ok"}, said}}, {
+			name: "result and plugins fail", writer: writer,
+			events: []Event{CallFinished{Call: c.ID, Ran: ran, Content: "ok"}, Hooked{N: s.Hooks + 1, Phase: PhaseAfterTool, Call: c.ID, Failed: &RunError{Code: CodeInternal, Message: "x"}}},
+		}}
+	}
+	steps = append(steps, []step{
 		{name: "result", writer: writer, events: []Event{CallFinished{Call: c.ID, Ran: ran, Content: "ok", Media: []Media{{Name: "m", MediaType: "image/png", Blob: "b"}}}}},
 		{name: "error", writer: writer, events: []Event{CallFinished{Call: c.ID, Ran: ran, IsError: true, Reason: WhyToolError, Content: "no"}}},
-	}
+	}...)
 	if w.small {
 		return steps[:1]
 	}
@@ -498,6 +542,9 @@ func smallWorlds() []world {
 		{name: "one that is cut short", def: worldDefinition(func(d *Definition) {
 			d.Model.Continuations, d.Model.StaticText, d.Limits = 2, "Closed.", Limits{Interactions: 4, Tokens: 18, OnLimit: OnLimitSummarise}
 		}), replies: [][]ReplyCall{ask("wire")}, cut: []string{"It ", ""}, maxCalls: 1, writers: one, inputs: 1},
+		{name: "plugins", def: worldDefinition(), replies: [][]ReplyCall{ask("look", "drop")}, maxCalls: 2, writers: one, hooks: true},
+		{name: "plugins and one gated call", def: worldDefinition(sequential), replies: [][]ReplyCall{ask("wire")}, maxCalls: 1, writers: one, inputs: 1, hooks: true},
+		{name: "plugins while a call is open", def: worldDefinition(func(d *Definition) { d.Wait = WaitAllSuspended }), replies: [][]ReplyCall{ask("wire")}, maxCalls: 1, writers: one, hooks: true},
 		{name: "one after the other", def: worldDefinition(sequential), replies: [][]ReplyCall{ask("wire", "pay_now"), ask("look", "wire")}, maxCalls: 2, writers: one, plugins: true},
 	}...)
 }

@@ -191,7 +191,7 @@ type CallSuspended struct {
 	Digest   string    `json:"digest"`
 	Expires  time.Time `json:"expires"`
 	For      WaitFor   `json:"for,omitempty"`    // empty = approval
-	Ticket   *Ticket   `json:"ticket,omitempty"` // what is asked for, as the tool gave it; required for input
+	Ticket   *Ticket   `json:"ticket,omitempty"` // what is asked for, as the tool or plugin gave it; required for input
 	Ran      bool      `json:"ran,omitempty"`    // the tool was entered without a claim
 }
 

@@ -30,6 +30,7 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"decision_dropped": decodeEvent[DecisionDropped],
 	"context_built":    decodeEvent[ContextBuilt],
 	"tools_judged":     decodeEvent[ToolsJudged],
+	"hooked":           decodeEvent[Hooked],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -76,16 +77,26 @@ func EventType(e Event) string { //nolint:funlen // one case an event
 		return "parked"
 	case HandedOver:
 		return "handed_over"
+	case Finished:
+		return "finished"
+	default:
+		return codeEventType(e)
+	}
+}
+
+// codeEventType is EventType of the facts that come of code and people beside the loop.
+func codeEventType(e Event) string {
+	switch e.(type) {
 	case DecisionKept:
 		return "decision_kept"
 	case DecisionDropped:
 		return "decision_dropped"
-	case Finished:
-		return "finished"
 	case ContextBuilt:
 		return "context_built"
 	case ToolsJudged:
 		return "tools_judged"
+	case Hooked:
+		return "hooked"
 	default:
 		return fmt.Sprintf("%T", e)
 	}
@@ -145,6 +156,8 @@ func callOf(e Event) string {
 	case CallUnknown:
 		return e.Call
 	case CallCancelled:
+		return e.Call
+	case Hooked:
 		return e.Call
 	default:
 		return ""

@@ -30,10 +30,15 @@ func (e *SchemaError) Error() string {
 // Unwrap gives the cause.
 func (e *SchemaError) Unwrap() error { return e.Err }
 
-// GateCall decides about a call that has not run yet, in the fixed order of semantics 6.1: denied by a rule; unknown tool;
-// invalid arguments; a person's answer is the result; needs a person; run. So a person is never asked about a call that could not run, and
-// under an advisory policy nobody is.
+// GateCall is GateHooked for a call of which plugins say nothing.
 func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Time) Gate {
+	return GateHooked(d, s, c, PluginGate{}, valid, now)
+}
+
+// GateHooked decides about a call that has not run yet, in the fixed order of semantics 6.1: denied by a rule or blocked by a plugin;
+// given a result by a plugin; unknown tool, or one that was not offered; invalid arguments; needs a person, or a plugin suspends it; run.
+// So a person is never asked about a call that could not run, and under an advisory policy nobody is.
+func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid Validator, now time.Time) Gate {
 	t, known := d.Tool(c.Tool)
 	if known = known && t.ModelName() == c.Name; !known { // a tool's original name is not one the model was given
 		t = ToolSpec{Name: c.Tool, Effect: EffectNonIdempotent}
@@ -41,6 +46,15 @@ func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Ti
 	dec := Decide(d.Permission, t, c.Input)
 	if dec.Verdict == VerdictDeny {
 		return refuse(c, WhyDenied, textDeniedByRule(c.Name, dec.Note), dec)
+	}
+	if plugins.Block != nil {
+		return refuse(c, WhyBlocked, textBlockedCall(c.Name, *plugins.Block), dec)
+	}
+	if plugins.Result != nil {
+		return Gate{Give: plugins.Result, Rule: dec}
+	}
+	if c.Hidden {
+		return refuse(c, WhyOutOfScope, textOutOfScope(c.Name), dec)
 	}
 	if !known {
 		return refuse(c, WhyUnknownTool, textUnknownTool(c.Name, d), dec)
@@ -50,6 +64,11 @@ func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Ti
 	}
 	if asked, ok := c.Asked(); ok && c.Resume != nil && asked.Mode == TicketResult {
 		return Gate{Give: &ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
+	}
+	if plugins.Suspend != nil {
+		ask := AskFor(d, s, c, dec, now)
+		ask.For, ask.Ticket = ForInput, plugins.Suspend
+		return Gate{Suspend: ask, Rule: dec}
 	}
 	if c.Grant != nil {
 		return gateGranted(d, s, c, t, dec, now)

@@ -47,6 +47,7 @@ const (
 	goldenTickets  = "testdata/journal-v1-tickets"  // with one while tools ask, are answered, and a decision is kept
 	goldenServices = "testdata/journal-v1-services" // with a snapshot while a service is asked
 	goldenLimits   = "testdata/journal-v1-limits"   // with a snapshot while a reply in pieces is to stop the run
+	goldenHooked   = "testdata/journal-v1-plugins"  // with everything that plugins decide
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -65,6 +66,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenTickets, AgentState{}, goldenTicketsRun())
 		addGolden(t, goldenServices, AgentState{}, goldenServicesRun())
 		addGolden(t, goldenLimits, AgentState{}, goldenLimitsRun())
+		addGolden(t, goldenHooked, AgentState{}, goldenHookedRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -73,7 +75,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused},
 		goldenState: {AgentState{}, snapshotVersionTools}, goldenRounds: {AgentState{}, snapshotVersionTools}, goldenContext: {AgentState{}, snapshotVersionTools},
 		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
-		goldenLimits: {AgentState{}, snapshotVersionTools},
+		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -346,6 +348,50 @@ func goldenStaticRun() [][]Event {
 	return [][]Event{
 		{RunStarted{Tenant: "default", Run: "r9", Agent: "a", Definition: "d1", Owner: "r9-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Pay."}}}}},
 		{Finished{Reason: ReasonNaturalEnd, Static: "We are closed.", Output: json.RawMessage(`"We are closed."`), Requests: 3}},
+	}
+}
+
+// goldenHookedRun is a run whose plugins hide a tool, let one call pass and have somebody asked about another, say something behind a
+// round, and stop the run; with a snapshot in the middle of it.
+func goldenHookedRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	in := json.RawMessage(`{"amount":1}`)
+	patch := func(path, value string) []Patch { return []Patch{{Path: path, Value: json.RawMessage(value)}} }
+	call := func(id, tool string, e Effect) RepliedCall {
+		return RepliedCall{ID: id, Name: ModelName(tool), Tool: tool, Effect: e, Input: in}
+	}
+	ticket := &Ticket{
+		ID: "s1", Action: "confirm", Message: "May it?", Parameters: in, ResponseSchema: json.RawMessage(`{"type":"boolean"}`), Mode: "replay",
+		Pending: Pending{ID: "fc_c2-2", Name: "PermissionConfirm", Arguments: json.RawMessage(`{"tool_name":"mail.send"}`)},
+	}
+	reply := func(n int64, calls ...RepliedCall) Replied {
+		return Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Text: "One moment.", Calls: calls}
+	}
+	hide := func(n int64) Hooked {
+		return Hooked{N: n, Phase: PhaseBeforeInference, Hidden: []string{"payments.send"}}
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Settle this."}}}}},
+		{
+			Hooked{N: 1, Phase: PhaseRunStart, Patches: patch("/mood/now", `{"is":"<good & 1.0>"}`)}, hide(2),
+			reply(1, call("c1", "payments.send", EffectNonIdempotent), call("c2", "look", EffectRead)),
+		},
+		{
+			CallFinished{Call: "c1", IsError: true, Reason: WhyOutOfScope, Content: textOutOfScope("payments_send")}, CallFinished{Call: "c2", Ran: true, Content: "there"},
+			Hooked{N: 3, Phase: PhaseAfterTool, Call: "c2", Patches: patch("/mood/then", `2`), Says: []Said{{Text: "Be brief.", Reminder: true}, {Text: "And the letter?"}}},
+		},
+		{
+			Evicted{Total: 1, Summary: "Somebody asked."}, hide(4),
+			reply(2, call("c2-0", "payments.send", EffectNonIdempotent), call("c2-1", "look", EffectRead), call("c2-2", "mail.send", EffectNonIdempotent)),
+			Hooked{N: 5, Phase: PhaseAfterInference, End: Stopped("enough")}, Hooked{N: 6, Phase: PhaseBeforeTool, Call: "c2-1", Patches: patch("/seen", `["c2-1"]`)},
+			CallSuspended{Call: "c2-2", Approval: "a1", Digest: "d", Expires: later, For: ForInput, Ticket: ticket},
+			Hooked{N: 7, Phase: PhaseAfterTool, Call: "c2-2", Failed: &RunError{Code: CodeInternal, Message: "plugin p failed in after_tool_execute: it panicked"}},
+		},
+		{
+			CallFinished{Call: "c2-0", IsError: true, Reason: WhyBlocked, Content: textBlockedCall("payments_send", "no")}, CallFinished{Call: "c2-1", Ran: true, Content: "there"},
+			Hooked{N: 8, Phase: PhaseRunEnd, Patches: patch("/parked", `true`)}, Parked{Expires: later},
+		},
+		{Resumed{}, Decided{Slot: 1, Call: "c2-2", Approval: "a1", Action: ActionDeny, By: "user:ana", Text: "Denied."}, Finished{Reason: Stopped("enough")}},
 	}
 }
 

@@ -36,7 +36,14 @@ func Next(d *Definition, s *AgentState) Action {
 	if s.Status == RunDone {
 		return Action{Kind: ActDone}
 	}
-	if calls := runnable(d, s); len(calls) > 0 {
+	if s.Broken != nil {
+		return brokenEnd(s)
+	}
+	calls := runnable(d, s)
+	if s.Ending != "" {
+		calls = unended(s, calls)
+	}
+	if len(calls) > 0 {
 		return Action{Kind: ActTools, Calls: calls}
 	}
 	if end, conflict := stateEnd(s); conflict {
@@ -44,7 +51,7 @@ func Next(d *Definition, s *AgentState) Action {
 	}
 	waits, owed := len(s.Waits()) > 0, s.Unseen > 0 || s.Unsaid || s.Correction.owed() || s.Prior+s.Inferences == 0
 	if s.Ending != "" && !waits {
-		return Action{Kind: ActEnd, End: stoppedEnd(d, s)}
+		return Action{Kind: ActEnd, End: requestedEnd(d, s)}
 	}
 	if !waits && !owed {
 		return Action{Kind: ActEnd, End: naturalEnd(d, s)}
@@ -52,7 +59,7 @@ func Next(d *Definition, s *AgentState) Action {
 	if s.Entries-s.OwnedSince >= entriesPerExecution {
 		return Action{Kind: ActContinue}
 	}
-	if waits && (!owed || !s.withPlaceholders() || endWaits(d, s)) {
+	if waits && (!owed || !s.withPlaceholders() || endWaits(d, s) || s.Ending != "") {
 		return Action{Kind: ActWait, Expires: s.EarliestExpiry()}
 	}
 	return infer(d, s)

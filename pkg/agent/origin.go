@@ -174,7 +174,10 @@ func (s *AgentState) anew(c Call) (Call, error) {
 	if i < 0 {
 		return c, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it is open and the conversation does not have it"}
 	}
-	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: uses[i].Block.(ToolUse).Input, Service: c.Service}
+	n := Call{
+		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: uses[i].Block.(ToolUse).Input,
+		Service: c.Service, Hidden: c.Hidden,
+	}
 	return n, n.move("run_started", StatusNew)
 }
 

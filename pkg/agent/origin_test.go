@@ -95,7 +95,9 @@ func TestForkIsTheParentAsItWas(t *testing.T) {
 		}
 	})
 	require.Positive(t, branched)
-	require.Positive(t, refused)
+	if !testing.Short() { // few runs are drawn then, and a call runs in few of them
+		require.Positive(t, refused)
+	}
 }
 
 // saidNothingDone: the last thing that the call's tool said is that it asks for input first.
@@ -131,6 +133,7 @@ func requireOpenAnew(t require.TestingT, past, c *AgentState, more []Message) {
 			require.Equal(t, []string{was.Editor(), string(was.Input)}, []string{is.Editor(), string(is.Input)}, "what was entered, and whose it is")
 		default:
 			require.Equal(t, StatusNew, is.Status)
+			require.Equal(t, was.Hidden, is.Hidden, "what the model was not offered")
 			require.Nil(t, is.Grant)
 			require.Zero(t, is.Asks)
 			require.Equal(t, string(useOf(past, was.ID).Input), string(is.Input), "an edit is not inherited")

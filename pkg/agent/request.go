@@ -1,5 +1,7 @@
 package agent
 
+import "slices"
+
 // BuildRequest is what the model is asked for action a, which Next gave for s, under a system text. systemDigest is that text's digest,
 // empty where the newest inference had the same.
 func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Request, systemDigest string) {
@@ -63,14 +65,16 @@ func maskMedia(d *Definition, s *AgentState, messages []Message) []Message {
 	return out
 }
 
-// offered are the tools of the request as the model is told of them: none once it is only to sum up.
+// offered are the tools of the request as the model is told of them: what plugins left of them, and none once it is only to sum up.
 func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	if a.Lifecycle == LifecycleSummary {
 		return nil
 	}
-	tools := make([]ToolSpec, len(d.Tools))
-	for i, t := range d.flagged(s) {
-		tools[i] = t.ModelFacing()
+	tools := make([]ToolSpec, 0, len(d.Tools))
+	for _, t := range d.flagged(s) {
+		if !slices.Contains(s.Hidden, t.Name) {
+			tools = append(tools, t.ModelFacing())
+		}
 	}
 	return tools
 }
@@ -97,6 +101,23 @@ func (r Request) WithNotices() Request {
 // once is a user text that stands in this request alone.
 func (r Request) once(text string) Message {
 	return Message{Role: RoleUser, Block: Text{Text: text}, Base: -r.Inferences}
+}
+
+// WithContext is the request with more of the system's words: paragraphs behind the system text, and messages before the conversation, in
+// order. r is left as it is.
+func (r Request) WithContext(system, session []string) Request {
+	for _, text := range system {
+		r.System = paragraphs(r.System, text)
+	}
+	if len(session) == 0 {
+		return r
+	}
+	messages := make([]Message, 0, len(session)+len(r.Messages))
+	for _, text := range session {
+		messages = append(messages, Message{Role: RoleUser, Block: Text{Text: TextFromSystem(text)}, Base: -r.Inferences})
+	}
+	r.Messages = append(messages, r.Messages...)
+	return r
 }
 
 func paragraphs(first, second string) string {

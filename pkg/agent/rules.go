@@ -87,6 +87,9 @@ func (r Rule) matches(tool string, args json.RawMessage) bool {
 	return true
 }
 
+// MatchTool reports whether pattern, in which '*' stands for any run of characters, matches all of a tool's name.
+func MatchTool(pattern, name string) bool { return matchTool(pattern, name) }
+
 // matchTool reports whether pattern, in which '*' stands for any run of characters, matches all of name.
 func matchTool(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")

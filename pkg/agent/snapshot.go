@@ -58,6 +58,10 @@ type snapshotForm struct {
 	Cut    Cut    `json:"cut,omitzero"`
 	Ending Reason `json:"ending,omitempty"`
 	Detail string `json:"detail,omitempty"`
+
+	Hooks  int64     `json:"hooks,omitempty"`
+	Begun  bool      `json:"begun,omitempty"`
+	Broken *RunError `json:"broken,omitempty"`
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -114,7 +118,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept, Advice: s.Advice,
-		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Cut: s.Cut, Ending: s.Ending, Detail: s.EndingDetail,
+		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Cut: s.Cut, Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Begun: s.Begun, Broken: s.Broken,
 	}
 	switch {
 	case s.hasToolFacts():
@@ -188,7 +192,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
 		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches, Wait: b.Wait, Resume: b.Resume,
 		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built, Kept: f.Kept, Advice: f.Advice,
-		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Cut: f.Cut, Ending: f.Ending, EndingDetail: f.Detail,
+		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Cut: f.Cut, Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Begun: f.Begun, Broken: f.Broken,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
@@ -256,6 +260,8 @@ func bodyIn(e Event, part int) (Block, bool) {
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case Decided:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Text, IsError: true}, nil, part)
+	case Hooked:
+		return e.part(part)
 	case CallCancelled:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, IsError: true}, nil, part)
 	default:
@@ -284,7 +290,7 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
 	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
-		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Service })
+		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Service || c.Gated || c.Hidden })
 }
 
 // hasLimitFacts reports whether the run has anything that limits and stop policies have to know.

@@ -128,9 +128,9 @@ func shared(t require.TestingT, s AgentState) string {
 	if s.Queued == nil {
 		s.Queued = []queued{}
 	}
-	pointed, err := json.Marshal([]any{s.Trace, s.Correction})
+	pointed, err := json.Marshal([]any{s.Trace, s.Correction, s.Broken})
 	require.NoError(t, err)
-	s.Trace, s.Correction = nil, nil
+	s.Trace, s.Correction, s.Broken = nil, nil, nil
 	return fmt.Sprintf("%+v %s %v %s %s %v", s, pointed, sources, messages, live, head)
 }
 

@@ -60,6 +60,11 @@ type AgentState struct {
 	Ending       Reason        // the run is to end for this reason as soon as no call is open; "" = it is not
 	EndingDetail string        // with Ending; once the run has ended, of Reason
 
+	Hooks  int64     // facts of what plugins decided
+	Begun  bool      // run_start plugins have run for this attempt
+	Broken *RunError // plugins have failed behind a call: the run is to end; nil = they have not. Never written in place
+	Hidden []string  // tools left out of the request whose reply comes next; never written in place
+
 	EvictedMessages int64  // messages that left the conversation, all from its front
 	Summary         string // of them
 
@@ -69,7 +74,7 @@ type AgentState struct {
 	Round    Round
 	Queued   []queued // what users said while the round had not all of its results; never written in place
 
-	Shared  json.RawMessage // the state that the run's tools share, in canonical form; nil = {}. Never written in place
+	Shared  json.RawMessage // the state that the run's tools and plugins share, in canonical form; nil = {}. Never written in place
 	Patches []CallPatch     // what calls have changed and is no part of Shared yet, as they finished; never written in place
 	Kept    []DecisionKept  // decisions on what is not suspended yet, one a target, oldest first; never written in place
 

@@ -25,7 +25,7 @@ type runJSON struct {
 	Calls          []callJSON      `json:"calls"`
 	Waiting        []waitingJSON   `json:"waiting"`
 	Summary        string          `json:"summary"`
-	State          json.RawMessage `json:"state"` // what the run's tools share
+	State          json.RawMessage `json:"state"` // what the run's tools and plugins share
 	Subject        string          `json:"subject,omitempty"`
 	Parent         string          `json:"parent,omitempty"`
 	ParentSeq      *int64          `json:"parentSeq,omitempty"`

@@ -358,7 +358,8 @@ func (k *explorer) nextFits(s *AgentState) error {
 		}
 		return answered(&k.w.def, s, a)
 	case ActEnd:
-		if open := slices.ContainsFunc(s.Live, Call.Open); open && a.End.Reason != ReasonError {
+		closed := func(c Call) bool { return c.Status == StatusNew && s.Ending == ReasonPluginRequested } // a plugin ends the run in front of it
+		if open := slices.ContainsFunc(s.Live, func(c Call) bool { return c.Open() && !closed(c) }); open && a.End.Reason != ReasonError {
 			return fmt.Errorf("ends as %s while calls are open", a.End.Reason)
 		}
 		// What a run began with was judged under its own definition, and a run that continues one says something first.
@@ -515,6 +516,7 @@ func everyEvent(s *AgentState) []Event {
 		CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch, For: ForInput, Ticket: &Ticket{}},
 		DecisionKept{Slot: slot, Target: id, Action: ActionApprove}, DecisionDropped{Target: id},
 		CancelRun("user:eve", "note"), Fail(CodeInternal, "x"), Finished{Reason: ReasonNaturalEnd}, ContextBuilt{},
+		Hooked{N: s.Hooks + 1, Phase: PhaseRunEnd, Patches: []Patch{{Path: "/x", Value: []byte("1")}}}, Hooked{N: s.Hooks + 1, Phase: PhaseAfterTool, Call: id, Says: []Said{{Text: "Hear!"}}},
 	}
 }
 
@@ -552,9 +554,10 @@ func walkKey(s *AgentState) string {
 	b := make([]byte, 0, 512)
 	b = append(append(append(b, s.Status...), s.Reason...), s.Owner...)
 	b = append(b, byte('0'+s.Inferences), byte('0'+s.Unseen), byte('0'+s.Interactions.Current), byte('0'+len(s.Queued)))
-	b = strconv.AppendBool(strconv.AppendBool(b, s.Round.Committed), s.Built)
+	b = strconv.AppendBool(strconv.AppendBool(strconv.AppendBool(b, s.Round.Committed), s.Built), s.Begun)
 	b = append(append(b, s.Ending...), s.EndingDetail...)
 	b = fmt.Appendf(b, "%v%v", s.Pace, s.Cut)
+	b = strconv.AppendBool(append(b, s.Shared...), s.Broken != nil)
 	if s.Correction != nil {
 		b = append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...)
 	}
@@ -584,6 +587,7 @@ func appendOpen(b []byte, c Call) []byte {
 	if t, ok := c.Asked(); ok {
 		b = append(append(append(b, t.Mode...), t.ID...), c.Resume...)
 	}
+	b = strconv.AppendBool(strconv.AppendBool(b, c.Gated), c.Hidden)
 	if c.Wait != nil {
 		b = append(b, c.Wait.For...)
 	}

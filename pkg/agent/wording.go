@@ -42,6 +42,17 @@ func TextPatchRefused(tool string, err error) string {
 	return tool + " ran, but what it changed of the run's state was refused: " + err.Error() + "\n"
 }
 
+func textBlockedCall(tool, reason string) string {
+	return tool + " was not called, because it is blocked: " + reason
+}
+
+func textOutOfScope(tool string) string {
+	return tool + " was not offered to you for this turn, so it was not called."
+}
+
+// TextFromSystem is a text of the system's within the conversation, where there are only users and assistants.
+func TextFromSystem(text string) string { return "<system-reminder>\n" + text + "\n</system-reminder>" }
+
 func textVoided(tool string) string {
 	return "The approval of this call of " + tool + " does not fit what would run now, so it was not carried out."
 }
@@ -218,6 +229,18 @@ func textOutputRefused(err error, schema json.RawMessage) string {
 		return text.Message
 	}
 	return string(out)
+}
+
+// maxErrorText bounds, in runes, a Go error of a deployment's code as it is stored.
+const maxErrorText = 2000
+
+// Bounded is the text of a Go error of a deployment's code as it is stored: valid, and at most 2000 characters.
+func Bounded(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if r := []rune(text); len(r) > maxErrorText {
+		return string(r[:maxErrorText]) + " […]"
+	}
+	return text
 }
 
 // quotedNote is a person's note as quoted, bounded data.

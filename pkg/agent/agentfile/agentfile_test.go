@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
 )
 
 var ordersGet = agent.ToolSpec{
@@ -103,12 +104,12 @@ func TestParseEverything(t *testing.T) {
 
 func TestParseBuilder(t *testing.T) {
 	const file = "name: a\nmodel: {provider: openai, id: m}\nbuilder: desk.context\ncutText: notice\n"
-	d, err := Parse("agent.yaml", []byte(file), Options{Builders: []string{"desk.context"}})
+	d, err := Parse("agent.yaml", []byte(file), Options{Hooks: hook.Set{Builders: map[string]hook.Builder{"desk.context": nil}}})
 	require.NoError(t, err)
 	require.Equal(t, "desk.context", d.Builder)
 	require.Equal(t, agent.CutTextNotice, d.CutText)
 	require.Empty(t, d.System)
-	_, err = Parse("agent.yaml", []byte(file), Options{Builders: []string{"desk.other", "x"}})
+	_, err = Parse("agent.yaml", []byte(file), Options{Hooks: hook.Set{Builders: map[string]hook.Builder{"desk.other": nil, "x": nil}}})
 	require.EqualError(t, err, `agent.yaml:3: builder: got "desk.context", want a registered context builder: desk.other, x`)
 	_, err = Parse("agent.yaml", []byte(file), Options{})
 	require.EqualError(t, err, `agent.yaml:3: builder: got "desk.context", want a registered context builder: there is none`)

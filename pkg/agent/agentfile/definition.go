@@ -36,6 +36,7 @@ func (r *reader) definition(f field) agent.Definition {
 		"builder":         r.builder(&d.Builder),
 		"output":          r.output(&d.Output),
 		"stop":            r.stop(&d.Stop),
+		"plugins":         r.plugins(&d.Plugins),
 	})
 	return d
 }
@@ -199,10 +200,10 @@ func (r *reader) context(c *agent.Context) read {
 func (r *reader) builder(dst *string) read {
 	return func(f field) {
 		r.text(dst)(f)
-		if *dst == "" || slices.Contains(r.opt.Builders, *dst) {
+		if *dst == "" || slices.Contains(r.opt.Hooks.BuilderNames(), *dst) {
 			return
 		}
-		r.add(f.path, fmt.Sprintf("got %.64q, want a registered context builder: %s", *dst, cmp.Or(strings.Join(r.opt.Builders, ", "), "there is none")))
+		r.add(f.path, fmt.Sprintf("got %.64q, want a registered context builder: %s", *dst, cmp.Or(strings.Join(r.opt.Hooks.BuilderNames(), ", "), "there is none")))
 	}
 }
 

@@ -29,7 +29,7 @@ var working = map[string]string{
 	"stop.rounds": "3", "stop.timeout": "5m", "stop.tokens": "9", "stop.consecutiveErrors": "2", "stop.onTool": "[mail.send]", "stop.contains": "DONE", "stop.loopWindow": "2",
 	"corrections": "ephemeral", "output.format": "json", "output.schema": "{type: array}", "output.history": "true",
 	"batch": "first", "executor": "sequential", "resume": "all_answered", "textBesideCalls": "drop",
-	"wait": "all_suspended", "dropped": "notify", "systemPrompt": "every_inference", "context.mask": "false",
+	"wait": "all_suspended", "dropped": "notify", "systemPrompt": "every_inference", "context.mask": "false", "plugins[].name": "reminder", "plugins[].config": "{a: 1}",
 }
 
 // Keys whose only working value is the one in force, so that reading them changes nothing.

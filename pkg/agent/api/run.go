@@ -31,7 +31,7 @@ type Run struct {
 	Waiting        []Waiting          `json:"waiting"`
 	Inbox          int                `json:"inbox,omitempty"` // inputs accepted and not applied yet: a waiting run that has some is about to go on
 	Summary        string             `json:"summary"`
-	State          json.RawMessage    `json:"state"` // what the run's tools share, an object
+	State          json.RawMessage    `json:"state"` // what the run's tools and plugins share, an object
 	Subject        string             `json:"subject,omitempty"`
 	Parent         string             `json:"parent,omitempty"`    // of a fork: the run it branched off
 	ParentSeq      *int64             `json:"parentSeq,omitempty"` // and that one's entry behind which the two part

@@ -37,7 +37,7 @@ type Batch struct {
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock)}
+	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}}
 	for {
 		route, done, err := r.turn(ctx)
 		if done {
@@ -57,12 +57,16 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 // round is one invocation's view of its batch.
 type round struct {
 	*Batch
-	inv    Invocation
-	def    *agent.Definition
-	loaded *store.Loaded // what is known of the run; nil = to be read
-	flight *flight
-	tries  reloads
-	doubt  bool // a claim was refused by the table: look at the approval itself before trying again
+	inv     Invocation
+	def     *agent.Definition
+	loaded  *store.Loaded // what is known of the run; nil = to be read
+	flight  *flight
+	tries   reloads
+	phases  phases
+	gates   map[string]gated        // what plugins said before calls, by gateKey
+	results map[string]agent.Hooked // and after them
+	broken  *agent.Finished         // plugins have failed: nothing is started any more, and this ends the run
+	doubt   bool                    // a claim was refused by the table: look at the approval itself before trying again
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
@@ -110,7 +114,15 @@ func (r *round) know(ctx context.Context) error {
 		return nil
 	}
 	def, err := r.Definitions(ctx, r.inv.Tenant, r.loaded.State.Definition)
+	if err != nil {
+		return err
+	}
 	r.def = def
+	r.phases, err = r.Ports.phases(def)
+	if fin, broken := brokenBy(err); broken {
+		r.broken = &fin
+		return nil
+	}
 	return err
 }
 
@@ -132,7 +144,7 @@ func (r *round) commitPlan(ctx context.Context, p *plan) error {
 		d.Mark(agent.CheckpointToolResults)
 	}
 	if idle && next == agent.ActWait {
-		if err := park(d); err != nil {
+		if err := r.park(ctx, d); err != nil {
 			return err
 		}
 	}
@@ -144,6 +156,15 @@ func (r *round) commitPlan(ctx context.Context, p *plan) error {
 	r.loaded = &store.Loaded{State: d.Committed()}
 	r.inv.Woken = 0
 	return nil
+}
+
+// park ends the entry as a wait; plugins that fail at that end the run instead.
+func (r *round) park(ctx context.Context, d *agent.Draft) error {
+	err := r.phases.park(ctx, d)
+	if fin, broken := brokenBy(err); broken {
+		return end(d, fin)
+	}
+	return err
 }
 
 // await returns when something has finished, having given its neighbours a moment; or when it is time to drain.

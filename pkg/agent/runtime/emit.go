@@ -32,7 +32,7 @@ func (r *round) emitted(ctx context.Context, x *execution, e agent.Outgoing, err
 	switch {
 	case errors.Is(err, ErrUndeliverable):
 		r.flight.landed(x, agent.CallFinished{
-			Call: x.call.ID, IsError: true, Reason: agent.WhyToolError, Content: x.call.Name + " was not asked: " + bounded(err.Error()),
+			Call: x.call.ID, IsError: true, Reason: agent.WhyToolError, Content: x.call.Name + " was not asked: " + agent.Bounded(err.Error()),
 		})
 	case err != nil:
 		x.err = fmt.Errorf("ask service of call %s: %w", x.call.ID, err)

@@ -23,9 +23,6 @@ const (
 	maxResults = 96 << 10
 )
 
-// maxErrorText bounds, in runes, a tool's Go error as the model is told it.
-const maxErrorText = 2000
-
 // execution is one entering of a tool.
 type execution struct {
 	call    agent.Call
@@ -195,7 +192,7 @@ func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call) agen
 		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyTimeout, Content: agent.TextTimeout(c.Name)}
 	}
 	if err != nil {
-		res = agent.ToolResultData{Content: c.Name + " failed: " + bounded(err.Error()), IsError: true}
+		res = agent.ToolResultData{Content: c.Name + " failed: " + agent.Bounded(err.Error()), IsError: true}
 	}
 	e, err := r.word(context.WithoutCancel(ctx), c, checkedPatch(c, view, res))
 	if err != nil {
@@ -275,7 +272,7 @@ func (r *round) word(ctx context.Context, c agent.Call, res agent.ToolResultData
 		}
 	}
 	if err != nil {
-		return r.finished(ctx, c, agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + bounded(err.Error()), IsError: true})
+		return r.finished(ctx, c, agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + agent.Bounded(err.Error()), IsError: true})
 	}
 	return agent.CallSuspended{Call: c.ID, For: agent.ForInput, Ticket: &t, Ran: c.Claim == ""}, nil
 }
@@ -316,14 +313,6 @@ func resultText(c agent.Call, content string, k kept) string {
 			text += "\n"
 		}
 		text += notice
-	}
-	return text
-}
-
-func bounded(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if r := []rune(text); len(r) > maxErrorText {
-		return string(r[:maxErrorText]) + " […]"
 	}
 	return text
 }

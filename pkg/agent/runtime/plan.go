@@ -59,11 +59,22 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 			return nil, err
 		}
 	}
+	if r.broken != nil {
+		return r.giveUp(p)
+	}
 	if err := r.settleEarly(p); err != nil || r.late(ctx) {
 		return p, err
 	}
 	for {
 		progress, err := r.gateOwed(ctx, p)
+		if fin, broken := brokenBy(err); broken { // nothing that this plan would start is started
+			r.broken = &fin
+			return r.plan(ctx)
+		}
+		if r.broken != nil { // behind a call that the draft settles: it is committed, and nothing is started after it
+			p.claims = true
+			return p, nil
+		}
 		if err != nil || !progress {
 			return p, err
 		}
@@ -140,7 +151,11 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		p.results = true
 		return p.draft.Add(skip)
 	}
-	g := agent.GateCall(r.def, &p.draft.State, c, r.Valid, p.draft.Entry.Time)
+	plugins, err := r.beforeTool(ctx, p, c)
+	if err != nil {
+		return err
+	}
+	g := agent.GateHooked(r.def, &p.draft.State, c, plugins, r.Valid, p.draft.Entry.Time)
 	if g.Run && r.doubt && c.Grant != nil && !c.Grant.Consumed {
 		live, err := approval.Live(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
 		if err != nil {
@@ -151,17 +166,21 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		}
 	}
 	switch {
+	case g.Give != nil:
+		err = r.give(ctx, p, c, *g.Give)
 	case g.Suspend != nil:
 		p.suspends = true
-		return p.draft.Add(*g.Suspend)
+		err = p.draft.Add(*g.Suspend)
 	case g.Refuse != nil:
 		p.results = true
-		return p.draft.Add(*g.Refuse)
-	case g.Give != nil:
-		return r.give(ctx, p, c, *g.Give)
+		err = p.draft.Add(*g.Refuse)
 	default:
 		return r.start(p, c)
 	}
+	if err != nil {
+		return err
+	}
+	return r.afterTool(ctx, p, c.ID)
 }
 
 // start puts a call on the launch list, under a claim where it needs one (rule 9).
@@ -198,10 +217,16 @@ func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
 	switch found {
 	case port.OutcomeDone:
 		p.results = true
-		return r.reconciled(p, c, word)
+		if err := r.reconciled(p, c, word); err != nil {
+			return err
+		}
+		return r.afterTool(ctx, p, c.ID)
 	case port.OutcomeNotDone:
 		if err := p.draft.Add(agent.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}); err != nil {
 			return err
+		}
+		if p.draft.State.Broken != nil { // nothing is started any more
+			return nil
 		}
 		again, _ := p.draft.State.Call(c.ID)
 		return r.gate(ctx, p, again)
@@ -260,14 +285,20 @@ func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
 			return p.draft.Add(s)
 		}
 		p.results = true
+		var err error
 		switch e := f.event.(type) {
 		case nil:
 			return r.ranOut(ctx, p, c)
 		case agent.CallSuspended:
 			p.suspends = true
-			return p.draft.Add(r.asks(p, c, e))
+			err = p.draft.Add(r.asks(p, c, e))
+		default:
+			err = p.draft.Add(e)
 		}
-		return p.draft.Add(f.event)
+		if err != nil {
+			return err
+		}
+		return r.afterTool(ctx, p, c.ID)
 	}
 	if !ok || !c.Status.Terminal() {
 		if err := r.deliverLate(ctx, f); err != nil {
@@ -287,7 +318,10 @@ func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
 	}
 	p.claims = true
 	if found == port.OutcomeDone {
-		return r.reconciled(p, c, word)
+		if err := r.reconciled(p, c, word); err != nil {
+			return err
+		}
+		return r.afterTool(ctx, p, c.ID)
 	}
 	p.suspends = true
 	return p.draft.Add(r.unknown(p, c))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -67,28 +68,44 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	if err := expire(d); err != nil {
 		return Route{}, err
 	}
-	return st.act(ctx, inv, def, l, d, len(d.Entry.Events) > drained, paid)
+	r, err := st.act(ctx, inv, def, l, d, drained, paid)
+	if fin, broken := brokenBy(err); broken {
+		return st.breakOff(ctx, inv, def, l, d, fin)
+	}
+	return r, err
 }
 
-// act does what Next says of the drained state. expired says that the draft must be committed even if a batch comes next.
-func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft, expired bool, paid **turn) (Route, error) {
+// act does what Next says of the drained state. A draft of more than the drained events must be committed even if a batch comes next.
+func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft, drained int, paid **turn) (Route, error) {
+	ph, err := st.phases(def)
+	if err != nil {
+		return Route{}, err
+	}
+	add, err := ph.prepare(ctx, d)
+	if err != nil {
+		return Route{}, err
+	}
 	a := agent.Next(def, &d.State)
 	switch a.Kind {
 	case agent.ActInfer:
-		t, err := st.infer(ctx, def, l, d, a)
+		t, err := st.infer(ctx, ph, l, d, a, add)
 		if err != nil {
 			return Route{}, err
 		}
 		*paid = t
 		return st.commitTurn(ctx, inv, def, t)
 	case agent.ActTools:
-		if !expired { // the batch drains and resumes in the entry that claims
+		if len(d.Entry.Events) == drained { // the batch drains and resumes in the entry that claims
 			r := inv.route(NextTools)
 			r.Woken = inv.Woken
 			return r, nil
 		}
 	case agent.ActWait:
-		if err := park(d); err != nil {
+		parks := ph.park
+		if l.State.Status == agent.RunWaiting { // it only looked
+			parks = func(_ context.Context, d *agent.Draft) error { return park(d) }
+		}
+		if err := parks(ctx, d); err != nil {
 			return Route{}, err
 		}
 	case agent.ActContinue:
@@ -96,7 +113,7 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 			return Route{}, err
 		}
 	case agent.ActEnd:
-		if err := end(d, a.End); err != nil {
+		if err := ph.end(ctx, d, a.End); err != nil {
 			return Route{}, err
 		}
 	default:
@@ -116,34 +133,33 @@ type turn struct {
 	open   *agent.Draft // the same without the end, for when an input arrived meanwhile; nil where the turn ends nothing
 }
 
-// infer asks the model and plans the reply's entry. A model error that outlived its retries is the run's end, as data.
-func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loaded, d *agent.Draft, a agent.Action) (*turn, error) {
+// infer asks the model, with what plugins add, and plans the reply's entry. A model error that outlived its retries is the run's end, as
+// data.
+func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, a agent.Action, add hook.Additions) (*turn, error) {
+	def := ph.def
 	if err := st.judgeTools(ctx, def, d); err != nil {
 		return nil, err
 	}
 	fits, err := st.outputCheck(def)
 	if err != nil {
-		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, err.Error()))
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(agent.CodeDefinition, err.Error()))
 	}
-	system, err := st.buildContext(ctx, def, d, a)
+	req, system, systemDigest, err := st.request(ctx, def, d, a, add)
 	var bad *badContext
 	if errors.As(err, &bad) {
-		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, bad.Error()))
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(agent.CodeDefinition, bad.Error()))
 	}
 	if err != nil {
-		return nil, err
-	}
-	req, systemDigest := agent.BuildRequest(def, &d.State, a, system)
-	if err := st.storeSystem(ctx, def, &d.State, systemDigest, system); err != nil {
-		return nil, err
-	}
-	if req.Messages, err = st.withBodies(ctx, &d.State, req.Messages); err != nil {
 		return nil, err
 	}
 	reply, requests, err := st.Model.Ask(ctx, req)
 	var failed *agent.ModelError
 	if errors.As(err, &failed) {
-		return &turn{before: l.State, draft: d}, end(d, agent.ModelFailed(def, &d.State, failed, requests))
+		fin := agent.ModelFailed(def, &d.State, failed, requests)
+		if err := ph.afterInference(ctx, d, failed); err != nil {
+			return nil, err
+		}
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, fin)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the model: %w", err)
@@ -157,16 +173,36 @@ func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loa
 		return nil, err
 	}
 	d.Mark(agent.CheckpointAssistantTurn)
+	if err := ph.afterInference(ctx, d, nil); err != nil {
+		return nil, err
+	}
 	t := &turn{before: l.State, draft: d}
 	switch next := agent.Next(def, &d.State); next.Kind {
 	case agent.ActEnd:
 		t.open = d.Clone()
-		return t, end(d, next.End)
+		return t, ph.end(ctx, d, next.End)
 	case agent.ActWait: // the last word while calls are open ends nothing
-		return t, park(d)
+		return t, ph.park(ctx, d)
 	default:
 		return t, nil
 	}
+}
+
+// request is what the model is asked, bodies included, with what plugins add to this request alone; and the system text without that, with
+// its digest where that is new. A *badContext ends the run.
+func (st *Stepper) request(ctx context.Context, def *agent.Definition, d *agent.Draft, a agent.Action, add hook.Additions) (req agent.Request, system, digest string, err error) {
+	if system, err = st.buildContext(ctx, def, d, a); err != nil {
+		return req, "", "", err
+	}
+	req, digest = agent.BuildRequest(def, &d.State, a, system)
+	if err = st.storeSystem(ctx, def, &d.State, digest, system); err != nil {
+		return req, "", "", err
+	}
+	if req, err = add.To(req); err != nil {
+		return req, "", "", err
+	}
+	req.Messages, err = st.withBodies(ctx, &d.State, req.Messages)
+	return req, system, digest, err
 }
 
 // end adds the run's end to the draft.

@@ -37,6 +37,7 @@ var lines = map[string]line{
 	"decision_kept":    {}, // nothing is decided yet
 	"decision_dropped": {},
 	"tools_judged":     {},
+	"hooked":           {}, // plugins; what they say is in the next request, and what they patch in state_delta
 }
 
 func started(w *writing, _ agent.Event) {
