@@ -93,7 +93,7 @@ func (s *AgentState) apply(e Event) error {
 	case Finished:
 		return s.finished(e)
 	default:
-		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
+		return s.applyPermission(e)
 	}
 }
 
@@ -104,7 +104,7 @@ func (s *AgentState) afterEnd(e Event) error {
 		if e.Reason == s.Reason {
 			return nil
 		}
-	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled:
+	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted:
 		if s.known(e) {
 			return nil
 		}
@@ -170,7 +170,7 @@ func (s *AgentState) inputReceived(e InputReceived) error {
 	}
 	said := make([]queued, len(e.Blocks))
 	for i, b := range e.Blocks {
-		said[i] = queued{b.Block, s.source(i)}
+		said[i] = queued{block: b.Block, source: s.source(i)}
 	}
 	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
 	s.unqueue()
@@ -344,6 +344,7 @@ func (s *AgentState) resumed(e Resumed) error {
 	if e.Trace != nil {
 		s.Trace = e.Trace
 	}
+	s.Permissions.Evaluated = false
 	return s.moveRun(RunRunning, "resumed")
 }
 
@@ -351,8 +352,11 @@ func (s *AgentState) parked() error {
 	if s.Status == RunWaiting && s.WaitSeq == s.head.seq {
 		return nil
 	}
-	if len(s.Waits()) == 0 {
+	if !s.Waited() {
 		return &ApplyError{Event: "parked", Problem: "no call waits for anyone"}
+	}
+	if slices.ContainsFunc(s.Permissions.Asked, PermissionRequest.Complete) {
+		return &ApplyError{Event: "parked", Problem: "a request about tools is answered, and the model has not been told"}
 	}
 	return s.moveRun(RunWaiting, "parked")
 }
@@ -416,6 +420,9 @@ func (s *AgentState) finished(e Finished) error {
 func (s *AgentState) nothingOwed() error {
 	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
 		return &ApplyError{Event: "finished", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
+	}
+	if len(s.Permissions.Asked) > 0 {
+		return &ApplyError{Event: "finished", Problem: "a permission is requested"}
 	}
 	if s.Unseen > 0 {
 		return &ApplyError{Event: "finished", Problem: "the model has not seen everything that was said"}

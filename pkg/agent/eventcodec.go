@@ -24,6 +24,13 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"parked":         decodeEvent[Parked],
 	"handed_over":    decodeEvent[HandedOver],
 	"finished":       decodeEvent[Finished],
+
+	"permission_requested": decodeEvent[PermissionRequested],
+	"permission_answered":  decodeEvent[PermissionAnswered],
+	"call_permitted":       decodeEvent[CallPermitted],
+	"policy_evaluated":     decodeEvent[PolicyEvaluated],
+	"permission_checked":   decodeEvent[PermissionChecked],
+	"permission_failed":    decodeEvent[PermissionFailed],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -69,6 +76,18 @@ func EventType(e Event) string {
 		return "handed_over"
 	case Finished:
 		return "finished"
+	case PermissionRequested:
+		return "permission_requested"
+	case PermissionAnswered:
+		return "permission_answered"
+	case CallPermitted:
+		return "call_permitted"
+	case PolicyEvaluated:
+		return "policy_evaluated"
+	case PermissionChecked:
+		return "permission_checked"
+	case PermissionFailed:
+		return "permission_failed"
 	default:
 		return fmt.Sprintf("%T", e)
 	}
@@ -128,6 +147,8 @@ func callOf(e Event) string {
 	case CallUnknown:
 		return e.Call
 	case CallCancelled:
+		return e.Call
+	case CallPermitted:
 		return e.Call
 	default:
 		return ""

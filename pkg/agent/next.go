@@ -37,10 +37,13 @@ func Next(d *Definition, s *AgentState) Action {
 	if s.Status == RunDone {
 		return Action{Kind: ActDone}
 	}
+	if s.Permissions.Failed != "" {
+		return Action{Kind: ActEnd, End: Fail(CodePermissionFailed, s.Permissions.Failed)}
+	}
 	if calls := runnable(d, s.Live); len(calls) > 0 {
 		return Action{Kind: ActTools, Calls: calls}
 	}
-	waits := len(s.Waits()) > 0
+	waits := s.Waited()
 	if !waits && s.Unseen == 0 && !s.Correction.owed() && s.Prior+s.Inferences > 0 {
 		return Action{Kind: ActEnd, End: naturalEnd(d, s)}
 	}

@@ -129,7 +129,7 @@ func (s *AgentState) continued(past *AgentState) error {
 func (s *AgentState) forked(past *AgentState) error {
 	s.Round, s.Correction = past.Round, past.Correction
 	for _, q := range past.Queued {
-		s.Queued = append(s.Queued, queued{q.block, q.source.in(past.Run)})
+		s.Queued = append(s.Queued, queued{q.block, q.source.in(past.Run), q.permission})
 	}
 	asked := s.From.Unknown
 	for _, c := range past.Live {

@@ -40,6 +40,7 @@ type snapshotForm struct {
 	Round    Round         `json:"round"`
 	Queued   []Source      `json:"queued,omitempty"`
 	Refused  *Correction   `json:"refused,omitempty"`
+	Permits  *Permissions  `json:"permits,omitempty"` // nil = nothing is known of tools
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -55,12 +56,13 @@ type resultForm struct {
 	From Source `json:"f"`
 }
 
-// The forms of snapshots. A run that began from another is written in the second, and one whose newest reply was refused in the third,
-// so that an older build does not take it for one that did or was not.
+// The forms of snapshots. A run that began from another is written in the second, one whose newest reply was refused in the third, and one
+// that knows of permissions of tools in the fourth, so that an older build does not take it for one that did, was or does not.
 const (
 	snapshotVersion        = 1
 	snapshotVersionOrigin  = 2
 	snapshotVersionRefused = 3
+	snapshotVersionPermits = 4
 )
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
@@ -96,7 +98,12 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
 		Refused: s.Correction,
 	}
+	if !s.Permissions.zero() {
+		f.Permits = &s.Permissions
+	}
 	switch {
+	case f.Permits != nil:
+		f.Version = snapshotVersionPermits
 	case s.Correction != nil:
 		f.Version = snapshotVersionRefused
 	case s.From != nil:
@@ -144,7 +151,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 		if err := json.Unmarshal(entries[i].Snapshot, &f); err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}
-		if f.Version < snapshotVersion || f.Version > snapshotVersionRefused {
+		if f.Version < snapshotVersion || f.Version > snapshotVersionPermits {
 			return s, false, nil
 		}
 		if s, ok = f.state(entries, i); ok {
@@ -170,6 +177,9 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended
 	}
+	if f.Permits != nil {
+		s.Permissions = *f.Permits
+	}
 	for _, r := range f.Shown {
 		s.placeResult(r)
 	}
@@ -188,7 +198,8 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		if !ok {
 			return s, false
 		}
-		s.Queued = append(s.Queued, queued{body, from})
+		_, permission := entries[from.Seq-entries[0].Seq].Events[from.Event].(PermissionAnswered)
+		s.Queued = append(s.Queued, queued{body, from, permission})
 	}
 	return s, true
 }
@@ -229,6 +240,8 @@ func bodyIn(e Event, part int) (Block, bool) {
 		return resultPart(ToolResult{ID: e.Call, Content: e.Text, IsError: true}, nil, part)
 	case CallCancelled:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, IsError: true}, nil, part)
+	case PermissionAnswered:
+		return Text{Text: e.Text}, part == 0
 	default:
 		return nil, false
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -55,6 +56,8 @@ type AgentState struct {
 	Round    Round
 	Queued   []queued // what users said while calls were open; never written in place
 
+	Permissions Permissions // of tools
+
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
 	head entryHead // of the entry being applied
@@ -70,8 +73,9 @@ type Round struct {
 
 // queued is a block that waits to be said until the round has its results.
 type queued struct {
-	block  Block
-	source Source
+	block      Block
+	source     Source
+	permission bool // it answers a request about tools
 }
 
 // Reason is why a run is where it is. stopped:<code> are values too.
@@ -99,6 +103,7 @@ type ErrorCode string
 const (
 	CodeInteractionsExhausted ErrorCode = "interactions_exhausted"
 	CodeModelFailed           ErrorCode = "model_failed"
+	CodePermissionFailed      ErrorCode = "permission_failed"
 	CodeDefinition            ErrorCode = "definition"
 	CodeInternal              ErrorCode = "internal"
 )
@@ -136,9 +141,19 @@ func (s *AgentState) Waits() []Call {
 	return out
 }
 
+// Waited reports whether somebody owes the run a word: on a suspended call, or on a request about tools.
+func (s *AgentState) Waited() bool {
+	return len(s.Permissions.Asked) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })
+}
+
 // EarliestExpiry is when the first of the open waits expires; zero when there is none.
 func (s *AgentState) EarliestExpiry() time.Time {
 	var first time.Time
+	for _, r := range s.Permissions.Asked {
+		if first.IsZero() || r.Expires.Before(first) {
+			first = r.Expires
+		}
+	}
 	for _, c := range s.Live {
 		if c.Status == StatusSuspended && (first.IsZero() || c.Wait.Expires.Before(first)) {
 			first = c.Wait.Expires

@@ -72,6 +72,9 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 	for _, c := range s.Waits() {
 		j.Waiting = append(j.Waiting, waitingJSON{c.ID, c.Wait.For, c.Wait.Approval, c.Wait.Since, c.Wait.Expires})
 	}
+	for _, r := range s.OpenRequests() { // it belongs to no call; the first that it blocked stands for it
+		j.Waiting = append(j.Waiting, waitingJSON{r.First(), ForApproval, r.Approval, r.Since, r.Expires})
+	}
 	var err error
 	if j.Messages, err = messagesJSON(newest(s.Messages.All()), s.Inferences); err != nil {
 		return nil, err

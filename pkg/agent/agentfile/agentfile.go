@@ -20,6 +20,7 @@ type Options struct {
 	Registered        []agent.ToolSpec                         // the same tools, to name in messages
 	AllowUnknownTools bool                                     // tools need no code: a scenario brings canned ones
 	Dir               string                                   // absolute path of the file's folder, which tools' roots are relative to; "" = they stay unset
+	Code              func(d *agent.Definition) error          // whether the code exists that the file names, as hook.Set.Check; nil = nobody looks
 	ModelOptional     bool                                     // provider, id and file may be missing: somebody else chooses the model
 }
 
@@ -38,6 +39,9 @@ func Parse(name string, data []byte, opt Options) (agent.Definition, error) {
 		check = d.CheckWithoutModel
 	}
 	r.addChecked(check(), "")
+	if opt.Code != nil {
+		r.addChecked(opt.Code(&d), "")
+	}
 	if err := r.err(); err != nil {
 		return agent.Definition{}, err
 	}

@@ -14,6 +14,7 @@ type Verdict struct {
 	Action approval.Action `json:"action"`         // approve, deny or edit
 	Args   json.RawMessage `json:"args,omitempty"` // edit: the arguments to run with
 	Note   string          `json:"note,omitempty"`
+	Tool   string          `json:"tool,omitempty"` // of a request about tools: the one it decides; "" = all that nobody has decided about
 }
 
 var approvalPattern = regexp.MustCompile(`^a[a-z2-7]{25}$`)
@@ -84,8 +85,11 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	if (b.Action == approval.Edit) != (b.Args != nil) {
 		return 0, nil, invalid("args: they go with an edit and with nothing else")
 	}
+	if b.Action == approval.Edit && b.Tool != "" {
+		return 0, nil, invalid("tool: it goes with approve and deny")
+	}
 	a, err := s.Desk.Decide(r.Context(), approval.Request{
-		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Note: b.Note, By: c.Principal,
+		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Note: b.Note, Tool: b.Tool, By: c.Principal,
 	})
 	return http.StatusOK, a, err
 }

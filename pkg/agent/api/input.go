@@ -23,7 +23,7 @@ type Input struct {
 	Answers   []Answer          `json:"answers,omitempty"`
 }
 
-// Decision resumes or cancels a call that waits for approval. It goes through the Desk like every other decision, which takes it once
+// Decision resumes or cancels a call that waits for approval, or the tool of one that was blocked. It goes through the Desk like every other decision, which takes it once
 // whatever its id is.
 type Decision struct {
 	Target string          `json:"target"`       // the call's id, or the approval's
@@ -33,7 +33,8 @@ type Decision struct {
 	Reason string          `json:"reason,omitempty"` // kept as the note
 }
 
-// Answer says what became of a call whose outcome is unknown. To a call that waits for approval it is a decision (semantics.md, 3.5).
+// Answer says what became of a call whose outcome is unknown. To a call that waits for approval it is a decision (semantics.md, 3.5); so it
+// is to one that was blocked, but an error says that the request for permission has failed, and ends the run.
 // Exactly one of Result, Error and Rerun is given.
 type Answer struct {
 	Call   string          `json:"call"`
@@ -169,6 +170,9 @@ func (s *server) planDecision(run *agent.AgentState, d Decision, c Caller) (step
 	if req.ID, ok = requestOf(run, call); !ok {
 		return nil, problem(NothingWaits, "decide call %s: the call waits for nobody", call.ID)
 	}
+	if d.Target == call.ID { // what is decided about a blocked call is its tool; about the request, all of it
+		req.Tool = blockedTool(run, call)
+	}
 	return s.deciding(req), nil
 }
 
@@ -193,8 +197,9 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 	if !ok {
 		return nil, problem(CallNotFound, "call: run %s has no call %q", run.Run, a.Call)
 	}
-	if id, asks := requestOf(run, call); asks && call.Wait != nil && call.Wait.For == agent.ForApproval {
-		return s.answeredDecision(run, a, c, id)
+	tool := blockedTool(run, call)
+	if id, asks := requestOf(run, call); asks && (tool != "" || call.Wait != nil && call.Wait.For == agent.ForApproval) {
+		return s.answeredDecision(run, a, c, approval.Request{ID: id, Tool: tool})
 	}
 	o := approval.Outcome{Tenant: run.Tenant, Run: run.Run, Call: call.ID, Rerun: a.Rerun, By: c.Principal}
 	switch {
@@ -209,12 +214,23 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 	}, nil
 }
 
-// answeredDecision takes an answer to a call that waits for approval as what it means.
-func (s *server) answeredDecision(run *agent.AgentState, a Answer, c Caller, id string) (step, error) {
-	req := approval.Request{Tenant: run.Tenant, ID: id, Action: approval.Deny, By: c.Principal}
+// blockedTool is the tool whose permission a call was blocked for; "" where it was not.
+func blockedTool(run *agent.AgentState, c agent.Call) string {
+	if run.RequestOf(c) == "" {
+		return ""
+	}
+	return c.Tool
+}
+
+// answeredDecision takes an answer to a call that waits for approval, or for the permission of its tool, as what it means. An error in
+// answer to a request for permission says that the request itself has failed.
+func (s *server) answeredDecision(run *agent.AgentState, a Answer, c Caller, req approval.Request) (step, error) {
+	req.Tenant, req.Action, req.By = run.Tenant, approval.Deny, c.Principal
 	switch {
 	case a.Rerun:
 		return nil, problem(WrongKind, "rerun: call %s waits for approval and has not run", a.Call)
+	case a.Error != nil && req.Tool != "":
+		req.Action, req.Tool, req.Note = approval.Fail, "", *a.Error
 	case a.Error != nil:
 		req.Note = *a.Error
 	default:
@@ -242,6 +258,8 @@ func target(run *agent.AgentState, id string) (agent.Call, bool) {
 // requestOf is the id of the newest request about a call, decided or not.
 func requestOf(run *agent.AgentState, c agent.Call) (string, bool) {
 	switch {
+	case run.RequestOf(c) != "":
+		return c.Request, true
 	case c.Wait != nil:
 		return c.Wait.Approval, true
 	case c.Asks > 0:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -56,6 +57,7 @@ type Desk struct {
 type Request struct {
 	Tenant, ID string
 	Action     Action
+	Tool       string          // of a request about tools: the one it decides, by either name; "" = all that nobody has decided about
 	Args       json.RawMessage // Edit
 	Note       string
 	By         agent.Principal
@@ -71,6 +73,9 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 	if err := authorise(a, r); err != nil {
 		return Approval{}, err
 	}
+	if a.Kind == KindTools {
+		return d.decideTools(ctx, a, r)
+	}
 	if a.Status == Pending {
 		if a, err = d.record(ctx, a, r); err != nil {
 			return Approval{}, err
@@ -81,10 +86,7 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 	} else if !sameDecision(a, r) {
 		return Approval{}, &DecidedError{Approval: a}
 	}
-	if err := d.Wake(ctx, a.Tenant, a.Run); err != nil {
-		return Approval{}, fmt.Errorf("wake run %s: %w", a.Run, err)
-	}
-	return a, nil
+	return a, d.wake(ctx, a)
 }
 
 // authorise is the one place that says who may decide what (A9).
@@ -97,6 +99,9 @@ func authorise(a Approval, r Request) error {
 	}
 	if a.Kind == KindOutcome {
 		return fmt.Errorf("decide approval %s: it asks what became of call %s; answer it with a result, an error or a rerun: %w", a.ID, a.Call(), ErrKind)
+	}
+	if a.Kind != KindTools && (r.Action == Fail || r.Tool != "") {
+		return fmt.Errorf("decide approval %s: it is about call %s, not about tools: %w", a.ID, a.Call(), ErrKind)
 	}
 	if (r.Action == Edit) != (r.Args != nil) {
 		return fmt.Errorf("decide approval %s: arguments go with an edit and with nothing else: %w", a.ID, ErrKind)
@@ -166,8 +171,22 @@ func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (
 		}
 		fact.Args, fact.Digest, said.Args, a.Digest = args, digest, args, digest
 	}
+	a.ofTool(&fact, r.Action)
 	a.Decisions = append(a.Decisions[:len(a.Decisions):len(a.Decisions)], said)
 	return fact, a, nil
+}
+
+// ofTool makes a decision on a call one on its tool, where that is what is decided. An edit is of its own arguments alone.
+func (a *Approval) ofTool(fact *agent.Decided, by Action) {
+	if a.Scope != agent.ScopeTool || len(a.Permissions) != 1 || by != Approve && by != Deny {
+		return
+	}
+	a.Permissions = slices.Clone(a.Permissions)
+	a.Permissions[0].Verdict = verdictOf(by)
+	fact.Permit, fact.Once = a.Permissions[0].Digests[0], by == Approve && a.Grants == agent.GrantsOnce
+	if fact.Once { // the approval of the call is all there is
+		a.Permissions[0].Verdict = ""
+	}
 }
 
 // edit makes a new action of the call: checked against schema and deny rules as if the model had asked for it, with its own
@@ -193,7 +212,7 @@ func (d *Desk) edit(ctx context.Context, a Approval, r Request) (json.RawMessage
 	if !known {
 		return nil, "", &EditError{Problem: "the agent has no tool " + c.Tool}
 	}
-	dec := agent.Decide(def.Permission, t, args)
+	dec := agent.DecideIn(def, &l.State, t, args)
 	if dec.Verdict == agent.VerdictDeny {
 		return nil, "", &EditError{Problem: "the agent's policy denies them"}
 	}

@@ -46,6 +46,9 @@ func (r *Registry) Add(d agent.Definition) error {
 	if err := d.Check(); err != nil {
 		return fmt.Errorf("register agent %s: %w", d.Name, err)
 	}
+	if err := r.hooks.Check(&d); err != nil {
+		return fmt.Errorf("register agent %s: %w", d.Name, err)
+	}
 	if d.Output.Schema != nil {
 		if _, err := schema.Compile(d.Output.Schema); err != nil {
 			return fmt.Errorf("register agent %s: output.schema: %w", d.Name, err)
@@ -116,7 +119,7 @@ func (r *Registry) Read(fsys fs.FS, file string) (agent.Definition, error) {
 
 // Options are what an agent file may refer to.
 func (r *Registry) Options() agentfile.Options {
-	return agentfile.Options{Tools: r.spec, Registered: r.set.Specs()}
+	return agentfile.Options{Tools: r.spec, Registered: r.set.Specs(), Code: r.hooks.Check}
 }
 
 func (r *Registry) spec(name string) (agent.ToolSpec, bool) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -160,8 +161,7 @@ func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition)
 		if was, ok := before.Call(c.ID); ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
 			continue
 		}
-		t, _ := def.Tool(c.Tool)
-		op, err := approval.CreateOp(approval.ForCall(&d.State, c, agent.Decide(def.Permission, t, c.Input)))
+		op, err := approval.CreateOp(approval.ForCall(def, &d.State, c))
 		if err != nil {
 			return nil, err
 		}
@@ -172,7 +172,11 @@ func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition)
 			ops = append(ops, approval.CloseOp(before.Tenant, *c.Wait, as))
 		}
 	}
-	return append(ops, consumed(before.Tenant, d)...), nil
+	about, err := toolRequestOps(before, d, def)
+	if err != nil {
+		return nil, err
+	}
+	return merged(slices.Concat(ops, about, consumed(before.Tenant, d), permitted(before.Tenant, d))), nil
 }
 
 // overtaken reports whether the events settle a suspended call otherwise than by a decision on its request, and how the request
@@ -193,8 +197,15 @@ func overtaken(c agent.Call, events []agent.Event) (approval.Status, bool) {
 				return approval.Voided, true
 			}
 		case agent.CallCancelled:
+			if e.Call == c.ID && e.Reason == agent.WhyDenied { // on its tool
+				return approval.Voided, true
+			}
 			if e.Call == c.ID {
 				return approval.Expired, true
+			}
+		case agent.CallPermitted:
+			if e.Call == c.ID {
+				return approval.Voided, true
 			}
 		case agent.Finished:
 			return approval.Cancelled, true
@@ -218,15 +229,18 @@ func consumed(tenant string, d *agent.Draft) []store.Op {
 			continue
 		}
 		c, _ := d.State.Call(claim.Call)
-		if _, used := granted[c.ID]; c.Grant != nil && !used {
+		if _, used := granted[c.ID]; c.Grant != nil && !c.Grant.Tool && !used {
 			ops = append(ops, approval.ConsumeOp(tenant, *c.Grant, d.Entry.Time))
 		}
 	}
 	return ops
 }
 
-// expire cancels the suspended calls whose time is up. A timeout never approves (A14).
+// expire cancels the suspended calls, and closes the requests about tools, whose time is up. A timeout never approves (A14).
 func expire(d *agent.Draft) error {
+	if err := d.Add(d.State.Overdue(d.Entry.Time)...); err != nil {
+		return err
+	}
 	for _, c := range d.State.Waits() {
 		if d.Entry.Time.Before(c.Wait.Expires) {
 			continue
