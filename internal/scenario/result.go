@@ -5,6 +5,7 @@ import (
 
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
 )
 
 // Failure is one thing that is not as wanted.
@@ -27,6 +28,7 @@ type Result struct {
 // Options says how a scenario is run. The zero value runs it as it is.
 type Options struct {
 	Crash *fault.Point // nil = nothing goes wrong
+	Hooks hook.Set     // the code that the agent names
 }
 
 // CrashFailure is a run with a crash that did not come to what is wanted.

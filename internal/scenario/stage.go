@@ -94,7 +94,7 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	st.provider = runtime.WithMedia(provider{}, blobs)
 	var err error
 	st.machine, err = local.New(local.Config{
-		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger),
+		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger), Hooks: o.Hooks,
 		Agents: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
 	})
 	return st, err

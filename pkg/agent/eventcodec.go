@@ -76,6 +76,14 @@ func EventType(e Event) string {
 		return "handed_over"
 	case Finished:
 		return "finished"
+	default:
+		return permissionEventType(e)
+	}
+}
+
+// permissionEventType is EventType of what concerns permissions of tools.
+func permissionEventType(e Event) string {
+	switch e.(type) {
 	case PermissionRequested:
 		return "permission_requested"
 	case PermissionAnswered:
