@@ -191,6 +191,24 @@ func TestPermissionBackendKnows(t *testing.T) {
 	}
 }
 
+// What a backend says of a new round is the last word: one that forgets is asked for again, whatever the run was granted before.
+func TestPermissionBackendForgets(t *testing.T) {
+	s := desk(t, bookRules, `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
+{"calls": [{"id": "c2", "name": "refunds_create", "input": {}}]}
+{"text": "Done."}
+`, `{"do": "approve", "call": "c1", "by": "user:ana"}
+{"do": "deny", "call": "c2", "by": "user:ana"}
+`, `{"status": "done", "calls": [{"reason": "awaiting_permission"}, {"reason": "awaiting_permission"}], "requests": [{"calls": ["c1"]}, {"calls": ["c2"]}], "executed": {}}`)
+	require.Empty(t, s.Run(Options{Hooks: hook.Set{Permissions: map[string]hook.PermissionBackend{"book": forgetful{newBook()}}}}).Failures)
+}
+
+// forgetful knows nothing.
+type forgetful struct{ *permissionBook }
+
+func (forgetful) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]agent.PermissionStatus, error) {
+	return nil, nil
+}
+
 // A run that waits has not ended: nothing is cleaned up.
 func TestPermissionBackendKeepsWhileTheRunWaits(t *testing.T) {
 	s := desk(t, bookRules, `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
