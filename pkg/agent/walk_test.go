@@ -258,7 +258,7 @@ func permitsHold(s *AgentState) error {
 		return fmt.Errorf("the run ended while a permission was requested")
 	}
 	for _, c := range s.Calls() {
-		if c.Grant != nil && c.Grant.Tool && !slices.ContainsFunc(s.Permissions.Tools, func(p ToolPermit) bool {
+		if c.Inference > s.Prior && c.Grant != nil && c.Grant.Tool && !slices.ContainsFunc(s.Permissions.Tools, func(p ToolPermit) bool {
 			return p.Tool == c.Tool && !p.Denied && p.Approval == c.Grant.Approval && slices.Contains(p.Digests, c.Grant.Digest)
 		}) {
 			return fmt.Errorf("call %s ran under a grant that nobody gave", c.ID)
