@@ -140,6 +140,8 @@ func asks(entries []agent.Entry) []string {
 			switch ev := ev.(type) {
 			case agent.CallSuspended:
 				ids = append(ids, ev.Approval)
+			case agent.PermissionRequested:
+				ids = append(ids, ev.Approval)
 			case agent.CallUnknown:
 				ids = append(ids, ev.Approval)
 			}

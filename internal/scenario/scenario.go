@@ -54,7 +54,10 @@ func LoadWith(name string, data []byte, code hook.Set) (*Scenario, error) {
 
 // loadAgent reads the definition. Its model may be missing or lack a provider: the script answers in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
-	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true, Builders: s.hooks.BuilderNames()})
+	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{
+		AllowUnknownTools: true, ModelOptional: true,
+		Builders: s.hooks.BuilderNames(), Policies: s.hooks.PolicyNames(), Backends: s.hooks.BackendNames(),
+	})
 	if err != nil {
 		ps.add(err)
 		return

@@ -94,12 +94,8 @@ func (s *AgentState) apply(e Event) error {
 		return s.finished(e)
 	case ContextBuilt:
 		return s.contextBuilt(e)
-	case DecisionKept:
-		return s.keep(e)
-	case DecisionDropped:
-		return s.dropped(e)
 	default:
-		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
+		return s.applyPermission(e)
 	}
 }
 
@@ -110,7 +106,7 @@ func (s *AgentState) afterEnd(e Event) error {
 		if e.Reason == s.Reason {
 			return nil
 		}
-	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled:
+	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted:
 		if s.known(e) {
 			return nil
 		}
@@ -184,7 +180,7 @@ func (s *AgentState) inputReceived(e InputReceived) error {
 	}
 	said := make([]queued, len(e.Blocks))
 	for i, b := range e.Blocks {
-		said[i] = queued{b.Block, s.source(i)}
+		said[i] = queued{block: b.Block, source: s.source(i)}
 	}
 	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
 	s.unqueue()
@@ -320,7 +316,7 @@ func (s *AgentState) askedFor(e Replied) error {
 	}
 	if e.Dropped != "" {
 		turn, _ := e.turn()
-		s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], queued{Text{Text: e.Dropped}, s.source(len(turn))})
+		s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], queued{block: Text{Text: e.Dropped}, source: s.source(len(turn))})
 	}
 	return nil
 }
@@ -380,6 +376,7 @@ func (s *AgentState) resumed(e Resumed) error {
 	if e.Trace != nil {
 		s.Trace = e.Trace
 	}
+	s.Permissions.Evaluated = false
 	return s.moveRun(RunRunning, "resumed")
 }
 
@@ -387,8 +384,11 @@ func (s *AgentState) parked() error {
 	if s.Status == RunWaiting && s.WaitSeq == s.head.seq {
 		return nil
 	}
-	if len(s.Waits()) == 0 {
+	if !s.Waited() {
 		return &ApplyError{Event: "parked", Problem: "no call waits for anyone"}
+	}
+	if slices.ContainsFunc(s.Permissions.Asked, PermissionRequest.Complete) {
+		return &ApplyError{Event: "parked", Problem: "a request about tools is answered, and the model has not been told"}
 	}
 	return s.moveRun(RunWaiting, "parked")
 }
@@ -452,6 +452,9 @@ func (s *AgentState) finished(e Finished) error {
 func (s *AgentState) nothingOwed() error {
 	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
 		return &ApplyError{Event: "finished", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
+	}
+	if len(s.Permissions.Asked) > 0 {
+		return &ApplyError{Event: "finished", Problem: "a permission is requested"}
 	}
 	if s.Unseen > 0 || s.Unsaid {
 		return &ApplyError{Event: "finished", Problem: "the model has not seen everything that was said"}

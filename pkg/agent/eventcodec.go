@@ -27,6 +27,13 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"decision_kept":    decodeEvent[DecisionKept],
 	"decision_dropped": decodeEvent[DecisionDropped],
 	"context_built":    decodeEvent[ContextBuilt],
+
+	"permission_requested": decodeEvent[PermissionRequested],
+	"permission_answered":  decodeEvent[PermissionAnswered],
+	"call_permitted":       decodeEvent[CallPermitted],
+	"policy_evaluated":     decodeEvent[PolicyEvaluated],
+	"permission_checked":   decodeEvent[PermissionChecked],
+	"permission_failed":    decodeEvent[PermissionFailed],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -70,14 +77,34 @@ func EventType(e Event) string {
 		return "parked"
 	case HandedOver:
 		return "handed_over"
-	case DecisionKept:
-		return "decision_kept"
-	case DecisionDropped:
-		return "decision_dropped"
 	case Finished:
 		return "finished"
 	case ContextBuilt:
 		return "context_built"
+	default:
+		return permissionEventType(e)
+	}
+}
+
+// permissionEventType is EventType of what concerns permissions of tools, and decisions that are kept.
+func permissionEventType(e Event) string {
+	switch e.(type) {
+	case DecisionKept:
+		return "decision_kept"
+	case DecisionDropped:
+		return "decision_dropped"
+	case PermissionRequested:
+		return "permission_requested"
+	case PermissionAnswered:
+		return "permission_answered"
+	case CallPermitted:
+		return "call_permitted"
+	case PolicyEvaluated:
+		return "policy_evaluated"
+	case PermissionChecked:
+		return "permission_checked"
+	case PermissionFailed:
+		return "permission_failed"
 	default:
 		return fmt.Sprintf("%T", e)
 	}
@@ -137,6 +164,8 @@ func callOf(e Event) string {
 	case CallUnknown:
 		return e.Call
 	case CallCancelled:
+		return e.Call
+	case CallPermitted:
 		return e.Call
 	default:
 		return ""

@@ -36,13 +36,16 @@ func Next(d *Definition, s *AgentState) Action {
 	if s.Status == RunDone {
 		return Action{Kind: ActDone}
 	}
+	if s.Permissions.Failed != "" {
+		return Action{Kind: ActEnd, End: Fail(CodePermissionFailed, s.Permissions.Failed)}
+	}
 	if calls := runnable(d, s); len(calls) > 0 {
 		return Action{Kind: ActTools, Calls: calls}
 	}
 	if end, conflict := stateEnd(s); conflict {
 		return Action{Kind: ActEnd, End: end}
 	}
-	waits, owed := len(s.Waits()) > 0, s.Unseen > 0 || s.Unsaid || s.Correction.owed() || s.Prior+s.Inferences == 0
+	waits, owed := s.Waited(), s.Unseen > 0 || s.Unsaid || s.Correction.owed() || s.Prior+s.Inferences == 0
 	if !waits && !owed {
 		return Action{Kind: ActEnd, End: naturalEnd(d, s)}
 	}

@@ -49,6 +49,8 @@ type snapshotForm struct {
 	SystemText string `json:"systemText,omitempty"`
 	SystemBlob bool   `json:"systemBlob,omitempty"`
 	Built      bool   `json:"built,omitempty"`
+
+	Permits *Permissions `json:"permits,omitempty"` // nil = nothing is known of tools' permissions
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -105,6 +107,9 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept,
+	}
+	if !s.Permissions.zero() {
+		f.Permits = &s.Permissions
 	}
 	switch {
 	case s.hasToolFacts():
@@ -183,6 +188,9 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended
 	}
+	if f.Permits != nil {
+		s.Permissions = *f.Permits
+	}
 	for _, r := range f.Shown {
 		s.placeResult(r)
 	}
@@ -201,7 +209,8 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		if !ok {
 			return s, false
 		}
-		s.Queued = append(s.Queued, queued{body, from})
+		_, permission := entries[from.Seq-entries[0].Seq].Events[from.Event].(PermissionAnswered)
+		s.Queued = append(s.Queued, queued{body, from, permission})
 	}
 	return s, true
 }
@@ -247,6 +256,8 @@ func bodyIn(e Event, part int) (Block, bool) {
 		return resultPart(ToolResult{ID: e.Call, Content: e.Text, IsError: true}, nil, part)
 	case CallCancelled:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, IsError: true}, nil, part)
+	case PermissionAnswered:
+		return Text{Text: e.Text}, part == 0
 	default:
 		return nil, false
 	}
@@ -273,5 +284,5 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
 	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
-		len(s.Kept) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil })
+		len(s.Kept) > 0 || !s.Permissions.zero() || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Request != "" })
 }

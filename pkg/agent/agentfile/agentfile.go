@@ -19,6 +19,8 @@ type Options struct {
 	Tools             func(name string) (agent.ToolSpec, bool) // tools that have code, by original name; nil = none
 	Registered        []agent.ToolSpec                         // the same tools, to name in messages
 	Builders          []string                                 // names of context builders that have code, sorted; nil = none
+	Policies          []string                                 // names of policy functions that have code, sorted; nil = none
+	Backends          []string                                 // names of permission backends that have code, sorted; nil = none
 	AllowUnknownTools bool                                     // tools need no code: a scenario brings canned ones
 	Dir               string                                   // absolute path of the file's folder, which tools' roots are relative to; "" = they stay unset
 	ModelOptional     bool                                     // provider, id and file may be missing: somebody else chooses the model

@@ -119,7 +119,9 @@ func (r *Registry) Read(fsys fs.FS, file string) (agent.Definition, error) {
 
 // Options are what an agent file may refer to.
 func (r *Registry) Options() agentfile.Options {
-	return agentfile.Options{Tools: r.spec, Registered: r.set.Specs(), Builders: r.hooks.BuilderNames()}
+	return agentfile.Options{
+		Tools: r.spec, Registered: r.set.Specs(), Builders: r.hooks.BuilderNames(), Policies: r.hooks.PolicyNames(), Backends: r.hooks.BackendNames(),
+	}
 }
 
 func (r *Registry) spec(name string) (agent.ToolSpec, bool) {

@@ -37,7 +37,7 @@ type Batch struct {
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock)}
+	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), permits: authority{hooks: b.Hooks}}
 	for {
 		route, done, err := r.turn(ctx)
 		if done {
@@ -62,7 +62,9 @@ type round struct {
 	loaded *store.Loaded // what is known of the run; nil = to be read
 	flight *flight
 	tries  reloads
-	doubt  bool // a claim was refused by the table: look at the approval itself before trying again
+
+	permits authority
+	doubt   bool // a claim was refused by the table: look at the approval itself before trying again
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
@@ -131,7 +133,7 @@ func (r *round) commitPlan(ctx context.Context, p *plan) error {
 	if next != agent.ActTools && (p.results || p.suspends && d.State.RoundRan()) {
 		d.Mark(agent.CheckpointToolResults)
 	}
-	if idle && next == agent.ActWait {
+	if idle && next == agent.ActWait && agent.Consequences(r.def, &d.State) == nil { // else the next entry has them
 		if err := park(d); err != nil {
 			return err
 		}

@@ -63,6 +63,10 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 		r.Woken = inv.Woken
 		return r, nil
 	}
+	permits := authority{hooks: st.Hooks}
+	if err := permits.prepare(ctx, def, d); err != nil {
+		return Route{}, err
+	}
 	drained := len(d.Entry.Events)
 	if err := expire(d); err != nil {
 		return Route{}, err
@@ -96,7 +100,7 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 			return Route{}, err
 		}
 	case agent.ActEnd:
-		if err := end(d, a.End); err != nil {
+		if err := st.end(ctx, def, d, a.End); err != nil {
 			return Route{}, err
 		}
 	default:
@@ -120,12 +124,12 @@ type turn struct {
 func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loaded, d *agent.Draft, a agent.Action) (*turn, error) {
 	fits, err := st.outputCheck(def)
 	if err != nil {
-		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, err.Error()))
+		return &turn{before: l.State, draft: d}, st.end(ctx, def, d, agent.Fail(agent.CodeDefinition, err.Error()))
 	}
 	system, err := st.buildContext(ctx, def, d, a)
 	var bad *badContext
 	if errors.As(err, &bad) {
-		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, bad.Error()))
+		return &turn{before: l.State, draft: d}, st.end(ctx, def, d, agent.Fail(agent.CodeDefinition, bad.Error()))
 	}
 	if err != nil {
 		return nil, err
@@ -142,7 +146,7 @@ func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loa
 	if errors.As(err, &failed) {
 		fin := agent.Fail(agent.CodeModelFailed, failed.Error())
 		fin.Requests = requests
-		return &turn{before: l.State, draft: d}, end(d, fin)
+		return &turn{before: l.State, draft: d}, st.end(ctx, def, d, fin)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the model: %w", err)
@@ -156,12 +160,21 @@ func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loa
 	switch next := agent.Next(def, &d.State); next.Kind {
 	case agent.ActEnd:
 		t.open = d.Clone()
-		return t, end(d, next.End)
+		return t, st.end(ctx, def, d, next.End)
 	case agent.ActWait: // the last word while calls are open ends nothing
 		return t, park(d)
 	default:
 		return t, nil
 	}
+}
+
+// end adds the run's end to the draft, after those have cleaned up who know of it.
+func (p Ports) end(ctx context.Context, def *agent.Definition, d *agent.Draft, fin agent.Finished) error {
+	fin, err := p.cleaned(ctx, def, &d.State, fin)
+	if err != nil {
+		return err
+	}
+	return end(d, fin)
 }
 
 // end adds the run's end to the draft.
@@ -240,7 +253,7 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 	if err != nil {
 		return Route{}, err
 	}
-	if err := end(d, agent.Fail(agent.CodeInternal, message)); err != nil {
+	if err := st.end(ctx, def, d, agent.Fail(agent.CodeInternal, message)); err != nil {
 		return Route{}, err
 	}
 	return inv.route(NextFailed), st.commit(st.within(ctx, &d.State), l.State, d, def)
