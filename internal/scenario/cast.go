@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -89,7 +90,7 @@ func (c *cast) end() bool {
 func (c *cast) resting(l store.Loaded) bool {
 	return l.State.Status == agent.RunWaiting && len(l.Inbox) == 0 && !slices.ContainsFunc(l.State.Waits(), func(w agent.Call) bool {
 		return c.expiring != "" && (w.Wait.Approval == c.expiring || w.ID == c.expiring)
-	})
+	}) && !slices.ContainsFunc(l.State.OpenRequests(), func(r agent.PermissionRequest) bool { return r.Approval == c.expiring })
 }
 
 // enter lets somebody act; nobody of the queue does before they are done.
@@ -193,13 +194,16 @@ func (s *stage) deed(l line) (action, error) {
 	}
 }
 
-// asked is the call and the id of the newest request about it; of the first one there will be, if there was none.
+// asked is the call and the id of the newest request about it or its tool; of the first one there will be, if there was none.
 func (s *stage) asked(id string) (agent.Call, string, error) {
 	l, err := s.record.Load(context.Background(), tenant, s.run)
 	if err != nil {
 		return agent.Call{}, "", err
 	}
 	c, _ := l.State.Call(id)
+	if request := l.State.RequestOf(c); request != "" {
+		return c, request, nil
+	}
 	return c, agent.ApprovalID(s.run, id, max(1, c.Asks)), nil
 }
 
@@ -210,10 +214,13 @@ func (s *stage) decide(l line, a approval.Action, note string) (action, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Asks == 0 && a != approval.Edit {
+	if c.Request == "" && c.Asks == 0 && a != approval.Edit {
 		return s.direct(l, a, note)
 	}
 	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by}
+	if c.Request != "" { // what is decided about a blocked call is its tool
+		r.Tool = c.Tool
+	}
 	return func(ctx context.Context) error {
 		_, err := s.machine.Desk.Decide(ctx, r)
 		return err
@@ -240,8 +247,8 @@ func (s *stage) answer(l line) (action, error) {
 	}
 	switch {
 	case l.rerun:
-	case c.Wait != nil && (c.Wait.For == agent.ForApproval || c.Wait.For == agent.ForInput):
-		return s.answerAsDecision(l, c.Wait.For)
+	case c.Request != "" || c.Wait != nil && (c.Wait.For == agent.ForApproval || c.Wait.For == agent.ForInput):
+		return s.answerAsDecision(l, c)
 	case c.Service && (c.Wait == nil || c.Wait.For == agent.ForAnswer), c.ID == "" && s.asksServices():
 		return s.answerService(l), nil
 	}
@@ -283,9 +290,13 @@ func (s *stage) settle(o approval.Outcome) action {
 	}
 }
 
-func (s *stage) answerAsDecision(l line, what agent.WaitFor) (action, error) {
+// answerAsDecision takes an error as a denial, but where it answers a request about tools: then the request itself has failed.
+func (s *stage) answerAsDecision(l line, c agent.Call) (action, error) {
 	said := l.result
 	l.result = nil
+	if l.failure != nil && c.Request != "" {
+		return s.decide(l, approval.Fail, *l.failure)
+	}
 	if l.failure != nil {
 		return s.decide(l, approval.Deny, *l.failure)
 	}
@@ -293,7 +304,7 @@ func (s *stage) answerAsDecision(l line, what agent.WaitFor) (action, error) {
 	switch {
 	case !resume:
 		return s.decide(l, approval.Deny, reason)
-	case what == agent.ForInput:
+	case c.Wait != nil && c.Wait.For == agent.ForInput:
 		l.result = said
 		return s.decide(l, approval.Approve, "")
 	default:
@@ -307,14 +318,32 @@ func (s *stage) expire(l line) (action, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Wait == nil {
-		return nil, fmt.Errorf("expire call %s: %w", l.call, errNobodyWaits)
+	at, err := s.expiry(c)
+	if err != nil {
+		return nil, fmt.Errorf("expire call %s: %w", l.call, err)
 	}
 	return func(context.Context) error {
-		if s.cast.expiring = id; c.Wait.For == agent.ForAnswer {
+		if s.cast.expiring = id; c.Wait != nil && c.Wait.For == agent.ForAnswer {
 			s.cast.expiring = c.ID
 		}
-		s.clock.AdvanceTo(c.Wait.Expires)
+		s.clock.AdvanceTo(at)
 		return nil
 	}, nil
+}
+
+// expiry is when what a call waits for runs out, or the request that it was blocked for.
+func (s *stage) expiry(c agent.Call) (time.Time, error) {
+	if c.Wait != nil {
+		return c.Wait.Expires, nil
+	}
+	l, err := s.record.Load(context.Background(), tenant, s.run)
+	if err != nil {
+		return time.Time{}, err
+	}
+	for _, r := range l.State.OpenRequests() {
+		if r.Approval == c.Request {
+			return r.Expires, nil
+		}
+	}
+	return time.Time{}, errNobodyWaits
 }

@@ -181,6 +181,8 @@ func asks(entries []agent.Entry) []string {
 				if ev.For != agent.ForAnswer {
 					ids = append(ids, ev.Approval)
 				}
+			case agent.PermissionRequested:
+				ids = append(ids, ev.Approval)
 			case agent.CallUnknown:
 				ids = append(ids, ev.Approval)
 			}

@@ -102,16 +102,12 @@ func (s *AgentState) applyCode(e Event) error {
 	switch e := e.(type) {
 	case ContextBuilt:
 		return s.contextBuilt(e)
-	case DecisionKept:
-		return s.keep(e)
-	case DecisionDropped:
-		return s.dropped(e)
 	case ToolsJudged:
 		return s.toolsJudged(e)
 	case Hooked:
 		return s.hooked(e)
 	default:
-		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
+		return s.applyPermission(e)
 	}
 }
 
@@ -122,7 +118,7 @@ func (s *AgentState) afterEnd(e Event) error {
 		if e.Reason == s.Reason {
 			return nil
 		}
-	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled:
+	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted:
 		if s.known(e) {
 			return nil
 		}
@@ -196,7 +192,7 @@ func (s *AgentState) inputReceived(e InputReceived) error {
 	}
 	said := make([]queued, len(e.Blocks))
 	for i, b := range e.Blocks {
-		said[i] = queued{b.Block, s.source(i)}
+		said[i] = queued{block: b.Block, source: s.source(i)}
 	}
 	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
 	s.unqueue()
@@ -349,7 +345,7 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 	}
 	if e.Dropped != "" {
 		turn, _ := e.turn()
-		s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], queued{Text{Text: e.Dropped}, s.source(len(turn))})
+		s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], queued{block: Text{Text: e.Dropped}, source: s.source(len(turn))})
 	}
 	return nil
 }
@@ -408,6 +404,7 @@ func (s *AgentState) resumed(e Resumed) error {
 	}
 	s.Advice.Read = false
 	s.Waited += time.Duration(max(0, e.Waited)) * time.Millisecond
+	s.Permissions.Evaluated = false
 	return s.moveRun(RunRunning, "resumed")
 }
 
@@ -415,8 +412,11 @@ func (s *AgentState) parked() error {
 	if s.Status == RunWaiting && s.WaitSeq == s.head.seq {
 		return nil
 	}
-	if len(s.Waits()) == 0 {
+	if !s.AwaitsAnyone() {
 		return &ApplyError{Event: "parked", Problem: "no call waits for anyone"}
+	}
+	if slices.ContainsFunc(s.Permissions.Asked, PermissionRequest.Complete) {
+		return &ApplyError{Event: "parked", Problem: "a request about tools is answered, and the model has not been told"}
 	}
 	return s.moveRun(RunWaiting, "parked")
 }
@@ -501,6 +501,9 @@ func (s *AgentState) endFits(e Finished) error {
 func (s *AgentState) nothingOwed() error {
 	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
 		return &ApplyError{Event: "finished", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
+	}
+	if len(s.Permissions.Asked) > 0 {
+		return &ApplyError{Event: "finished", Problem: "a permission is requested"}
 	}
 	if s.Unseen > 0 || s.Unsaid {
 		return &ApplyError{Event: "finished", Problem: "the model has not seen everything that was said"}

@@ -90,6 +90,9 @@ func (s *AgentState) claimed(e CallClaimed) error {
 		}
 		c.Claim = s.head.writer
 		c.Executions++
+		if e.Under != "" {
+			return s.under(c, e)
+		}
 		if c.Grant != nil {
 			g := *c.Grant
 			g.Consumed = true
@@ -218,8 +221,20 @@ func (s *AgentState) decided(e Decided) error {
 		}
 		s.unkeep(e.Early)
 	}
+	if at := s.Permissions.request(e.Approval); at >= 0 {
+		return s.decidedTools(at, e)
+	}
 	c, ok := s.Call(e.Call)
-	if !ok || c.Status != StatusSuspended || !c.Wait.decidable() || c.Wait.Approval != e.Approval {
+	if !ok {
+		return nil
+	}
+	if c.Asks > 0 && e.Approval == ApprovalID(s.Run, c.ID, c.Asks) || c.Wait != nil && e.Approval == c.Wait.Approval {
+		if err := s.awake("decided"); err != nil {
+			return err
+		}
+		s.decidedTool(c, e)
+	}
+	if c.Status != StatusSuspended || !c.Wait.decidable() || c.Wait.Approval != e.Approval {
 		return nil
 	}
 	return s.change(e.Call, "decided", func(c *Call) error {

@@ -28,8 +28,9 @@ type Call struct {
 	Ticket *Ticket         `json:",omitempty"` // what the tool or a plugin asked for when the call was last suspended for input, as it gave it; kept once answered
 	Resume json.RawMessage `json:",omitempty"` // the answer to it; nil = none yet. Both are of the newest suspension
 
-	Gated  bool `json:",omitempty"` // plugins let the call pass, and what they decided with it is known; until somebody is asked about it
-	Hidden bool `json:",omitempty"` // the inference that made the call was not offered its tool
+	Gated   bool   `json:",omitempty"` // plugins let the call pass, and what they decided with it is known; until somebody is asked about it
+	Hidden  bool   `json:",omitempty"` // the inference that made the call was not offered its tool
+	Request string `json:",omitempty"` // the request about tools that it was blocked for; "" = none
 
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
 }
@@ -47,18 +48,19 @@ type CallReason string
 
 // The call reasons.
 const (
-	WhyDenied           CallReason = "denied"            // by a person, or by a rule (then failed)
-	WhyExpired          CallReason = "expired"           // nobody decided in time
-	WhyCancelled        CallReason = "cancelled"         // the call or the run was
-	WhyUnknownTool      CallReason = "unknown_tool"      //
-	WhyInvalidArguments CallReason = "invalid_arguments" //
-	WhyToolError        CallReason = "tool_error"        // the tool said so
-	WhyTimeout          CallReason = "timeout"           // a tool that may be repeated ran out of time
-	WhyVoided           CallReason = "voided"            // what was approved is not what would run
-	WhyBlocked          CallReason = "blocked"           // by a plugin
-	WhyOutOfScope       CallReason = "out_of_scope"      // a plugin had left the tool out of the request
-	WhyOutcomeUnknown   CallReason = "outcome_unknown"   // the run ended while nobody could say what became of it
-	WhySkipped          CallReason = "skipped"           // behind one that waits, in a sequential round
+	WhyDenied           CallReason = "denied"              // by a person, or by a rule (then failed)
+	WhyExpired          CallReason = "expired"             // nobody decided in time
+	WhyCancelled        CallReason = "cancelled"           // the call or the run was
+	WhyUnknownTool      CallReason = "unknown_tool"        //
+	WhyInvalidArguments CallReason = "invalid_arguments"   //
+	WhyToolError        CallReason = "tool_error"          // the tool said so
+	WhyTimeout          CallReason = "timeout"             // a tool that may be repeated ran out of time
+	WhyVoided           CallReason = "voided"              // what was approved is not what would run
+	WhyBlocked          CallReason = "blocked"             // by a plugin
+	WhyOutOfScope       CallReason = "out_of_scope"        // a plugin had left the tool out of the request
+	WhyAwaiting         CallReason = "awaiting_permission" // blocked: the tool's permission is being requested
+	WhyOutcomeUnknown   CallReason = "outcome_unknown"     // the run ended while nobody could say what became of it
+	WhySkipped          CallReason = "skipped"             // behind one that waits, in a sequential round
 )
 
 // WaitFor says whom a suspended call waits for.
@@ -93,6 +95,7 @@ type Grant struct {
 	Edited   bool // a person changed the arguments; Input holds theirs
 	Expires  time.Time
 	Consumed bool // a claim has used it up
+	Tool     bool `json:",omitempty"` // it is of the call's tool: Digest is ToolDigest's, and it has no expiry of its own
 }
 
 // Result is what became of a settled call. Shown is set once it is in the conversation.

@@ -67,7 +67,7 @@ func PolicyVersion(p Permission) string {
 		"mode": string(p.Mode), "default": string(p.Default), "approvers": stringList(p.Approvers),
 		"expires": p.Expires.String(), "rules": rules,
 	}
-	for key, value := range map[string]string{"scope": string(p.Scope), "grants": string(p.Grants), "approvalTool": p.ApprovalTool} {
+	for key, value := range map[string]string{"scope": string(p.Scope), "grants": string(p.Grants), "approvalTool": p.ApprovalTool, "backend": p.Backend, "policy": p.Policy} {
 		if value != "" { // a policy of before there were such keys keeps its version
 			policy[key] = value
 		}

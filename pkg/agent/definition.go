@@ -242,6 +242,8 @@ type Permission struct {
 	Scope        Scope  `json:"scope,omitempty"`
 	Grants       Grants `json:"grants,omitempty"`
 	ApprovalTool string `json:"approvalTool,omitempty"` // advisory: the original name of the service whose answers are approvals; "" = none
+	Backend      string `json:"backend,omitempty"`      // a hook.PermissionBackend, which knows the tools' permissions; "" = the run's own journal does
+	Policy       string `json:"policy,omitempty"`       // a hook.Policy, which lists more tools that need a permission; "" = none
 }
 
 // Scope says what a decision decides.

@@ -110,6 +110,9 @@ func (w *world) steps(s *AgentState) []step {
 		if facts := Early(&w.def, s, worldValid, worldTime(s.Entries)); len(facts) > 0 { // nothing else before that
 			return append(w.outside(s), step{name: "early", writer: "w1", events: facts})
 		}
+		if due := Consequences(&w.def, s); due != nil { // they are part of the entry that makes them due
+			return append(w.outside(s), step{name: "settle", writer: "w1", events: due})
+		}
 		return append(append(append(w.outside(s), w.drained(s)...), w.expired(s)...), w.owed(s)...)
 	default:
 		return nil
@@ -133,6 +136,11 @@ func (w *world) drained(s *AgentState) []step {
 	var steps []step
 	add := func(name string, e Event) {
 		steps = append(steps, step{name: name, writer: "w1", events: []Event{w.slotted(s, e)}})
+	}
+	for _, r := range s.Permissions.Asked {
+		for _, d := range w.verdicts(r) {
+			add("decide tools "+string(d.Action), d)
+		}
 	}
 	for _, c := range s.Calls() {
 		for _, d := range w.decisions(s, c) {
@@ -175,6 +183,24 @@ func (w *world) inputsLeft(s *AgentState) bool {
 	return said+len(s.Queued) < w.inputs
 }
 
+// verdicts on a request: each tool by itself, all at once, and that it failed.
+func (w *world) verdicts(r PermissionRequest) []Decided {
+	var all []string
+	var out []Decided
+	d := Decided{Approval: r.Approval, By: "user:ana"}
+	for _, t := range r.Tools {
+		all = append(all, t.Tool)
+		for _, a := range []DecisionAction{ActionApprove, ActionDeny, ActionCancel} {
+			d.Action, d.Tools, d.Once = a, []string{t.Tool}, a == ActionApprove && w.def.Permission.once() || a == ActionDeny && w.def.Permission.Scope != ScopeTool
+			out = append(out, d)
+		}
+	}
+	d.Action, d.Tools, d.Once = ActionApprove, all, w.def.Permission.once()
+	failed := d
+	failed.Action = ActionFail
+	return append(out, d, failed)
+}
+
 // decisions on the newest request of a call, which may have been overtaken. An edit carries the edited action's digest; a
 // decision under another policy carries a digest that will not fit.
 func (w *world) decisions(s *AgentState, c Call) []Decided {
@@ -199,6 +225,11 @@ func (w *world) decisions(s *AgentState, c Call) []Decided {
 		return []Decided{d, deny}
 	}
 	cancel.Action, cancel.Text = ActionCancel, TextCallCancelled("user:ana", "")
+	if w.def.Permission.Scope == ScopeTool {
+		t, _ := w.def.Tool(c.Tool)
+		d.Permit = ToolDigest(&w.def, s, t, Decide(w.def.Permission, t, c.Input).Approvers)
+		deny.Permit, d.Once = d.Permit, w.def.Permission.once()
+	}
 	return []Decided{d, edit, voided, deny, cancel}
 }
 
@@ -248,6 +279,9 @@ func answers(c Call) []Answered {
 // expired closes waits that nobody answered in time.
 func (w *world) expired(s *AgentState) []step {
 	var steps []step
+	for _, r := range s.Permissions.Asked {
+		steps = append(steps, step{name: "expire request", writer: "w1", events: s.Overdue(r.Expires)})
+	}
 	for _, c := range s.Waits() {
 		e := CallCancelled{Call: c.ID, Reason: WhyExpired, Content: TextExpired()}
 		switch c.Wait.For {
@@ -273,6 +307,10 @@ func (w *world) owed(s *AgentState) []step {
 	case ActContinue:
 		return []step{{name: "continue", writer: "w1", events: []Event{HandedOver{Owner: "r1-next"}}}}
 	case ActTools:
+		gate := func(s *AgentState, c Call) Gate { return GateCall(&w.def, s, c, worldValid, worldTime(s.Entries)) }
+		if blocked := BlockRound(&w.def, s, gate, worldTime(s.Entries), func(string) bool { return false }); blocked != nil {
+			return []step{{name: "block", writer: "w1", events: blocked}}
+		}
 		var steps []step
 		for _, id := range a.Calls {
 			c, _ := s.Call(id)
@@ -406,7 +444,12 @@ func (w *world) carriedOut(s *AgentState, c Call) []step {
 		return append(steps, step{name: "suspend", writer: "w1", events: []Event{*g.Suspend}})
 	case g.Give != nil:
 		return append(steps, step{name: "give", writer: "w1", events: []Event{CallFinished{Call: c.ID, Content: g.Give.Content}}})
-	case c.NeedsClaim():
+	case g.Claim != nil:
+		for _, by := range w.writers {
+			steps = append(steps, step{name: "claim by its tool", writer: by, events: []Event{*g.Claim}})
+		}
+		return steps
+	case c.NeedsClaim() || w.def.Permission.Scope == ScopeTool && c.Status == StatusResuming:
 		for _, by := range w.writers {
 			steps = append(steps, step{name: "claim", writer: by, events: []Event{CallClaimed{Call: c.ID}}})
 		}
@@ -517,6 +560,15 @@ func smallWorlds() []world {
 		d.Permission.Rules = append(d.Permission.Rules, Rule{Tool: "offer", Verdict: VerdictAsk})
 	}
 	sums := func(d *Definition) { d.Limits.OnLimit = OnLimitSummarise }
+	blocks := func(s Scope, g Grants) func(*Definition) {
+		return func(d *Definition) {
+			d.Permission.Mode, d.Permission.Scope, d.Permission.Grants = ModeBlockAndRetry, s, g
+			d.Limits.Interactions = 3
+		}
+	}
+	ofTool := func(g Grants) func(*Definition) {
+		return func(d *Definition) { d.Permission.Scope, d.Permission.Grants = ScopeTool, g }
+	}
 	texts := []string{`{"ok":1}`, `{"bad":1}`, `ok`}
 	return append(policyWorlds(), []world{
 		{name: "an output that is judged", def: worldDefinition(judged(CorrectionsPersist, Limits{Interactions: 2, Grace: 1, OnLimit: OnLimitStop})), replies: [][]ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1},
@@ -535,6 +587,11 @@ func smallWorlds() []world {
 		{name: "a gated service beside another", def: worldDefinition(services, answered), replies: [][]ReplyCall{ask("offer", "post")}, maxCalls: 2, writers: one},
 		{name: "a service after the other", def: worldDefinition(services, sequential), replies: [][]ReplyCall{ask("post", "offer")}, maxCalls: 2, writers: one},
 		{name: "two that wait", def: worldDefinition(answered), replies: [][]ReplyCall{ask("wire", "peek")}, maxCalls: 2, writers: one},
+		{name: "a tool that is blocked", def: worldDefinition(blocks(ScopeTool, GrantsRun)), replies: [][]ReplyCall{ask("wire")}, maxCalls: 2, writers: two, inputs: 1},
+		{name: "two tools that are blocked", def: worldDefinition(blocks(ScopeTool, GrantsOnce)), replies: [][]ReplyCall{ask("wire", "peek"), ask("wire", "wire")}, maxCalls: 4, writers: one},
+		{name: "a blocked tool beside others", def: worldDefinition(blocks(ScopeCall, GrantsRun)), replies: [][]ReplyCall{ask("look", "wire", "pay_now")}, maxCalls: 3, writers: one},
+		{name: "a tool that is decided about", def: worldDefinition(ofTool(GrantsRun)), replies: [][]ReplyCall{ask("wire", "wire")}, maxCalls: 3, writers: one},
+		{name: "a tool that is granted once", def: worldDefinition(ofTool(GrantsOnce)), replies: [][]ReplyCall{ask("wire", "wire")}, maxCalls: 2, writers: one},
 		{name: "two rounds", def: worldDefinition(), replies: [][]ReplyCall{ask("look"), ask("pay_now"), ask("drop"), ask(`look {"bad":1}`), ask("ghost")}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "a context that is built", def: worldDefinition(func(d *Definition) { d.Builder = "b" }), replies: [][]ReplyCall{ask("look")}, maxCalls: 1, writers: one, inputs: 1},
 		{name: "calls that are left out", def: worldDefinition(func(d *Definition) { d.Batch, d.Dropped = BatchFirst, DroppedNotify }), replies: [][]ReplyCall{ask("wire", "look"), ask("look", "wire")}, maxCalls: 2, writers: one, inputs: 1},

@@ -55,6 +55,7 @@ const (
 	ActionApprove DecisionAction = "approve"
 	ActionDeny    DecisionAction = "deny"
 	ActionCancel  DecisionAction = "cancel" // the call is called off; nobody judged it
+	ActionFail    DecisionAction = "fail"   // the request itself failed, which ends the run; of a request about tools alone
 )
 
 // Decided is a person's decision on a suspended call. It was recorded on the approval before it came here (A12).
@@ -70,6 +71,10 @@ type Decided struct {
 	Text     string          `json:"text,omitempty"`   // what the model is told when the call will not run
 	Result   json.RawMessage `json:"result,omitempty"` // the answer to what the call's tool asked
 	Early    string          `json:"early,omitempty"`  // the target of the kept decision that this is; it is kept no more
+
+	Tools  []string `json:"tools,omitempty"`  // of a request about tools: the tools it decides, by original name; Call is empty then
+	Permit string   `json:"permit,omitempty"` // scope tool: it holds for the call's tool as well, by this ToolDigest
+	Once   bool     `json:"once,omitempty"`   // it holds for nothing further: an approval for one claim, a denial for what it was asked about
 }
 
 // Answered settles a call whose outcome is unknown, with a result, an error, or the order to run it again; or a service's call, with what
@@ -167,6 +172,10 @@ type Evicted struct {
 // CallClaimed lets the entry's writer, and nobody else, run the call (rule 9).
 type CallClaimed struct {
 	Call string `json:"call"`
+
+	Under  string `json:"under,omitempty"`  // the request on which the call's tool was granted; empty = no such grant is needed
+	Digest string `json:"digest,omitempty"` // with Under: what the grant has to cover, by ToolDigest
+	Once   bool   `json:"once,omitempty"`   // with Under: the claim uses the grant up
 }
 
 // CallFinished is a result. Under a claim only the claimant may store it. Ran says that the tool was entered without a
@@ -282,6 +291,53 @@ type ToolsJudged struct {
 	Tools []ToolApproval `json:"tools,omitempty"` // each once
 }
 
+// PermissionRequested is the one request that a batch's blocked calls make (block_and_retry). Each of them finishes with reason
+// awaiting_permission in the same entry, and the request people see is created in its transaction (A19).
+type PermissionRequested struct {
+	Approval string          `json:"approval"`
+	Tools    []RequestedTool `json:"tools"` // in call order, each once
+	Expires  time.Time       `json:"expires"`
+	Reason   string          `json:"reason,omitempty"` // why, by the permission backend, for the people who are asked
+}
+
+// RequestedTool is one tool whose permission is requested.
+type RequestedTool struct {
+	Tool    string   `json:"tool"`    // original name
+	Name    string   `json:"name"`    // the model's
+	Calls   []string `json:"calls"`   // that were blocked, in call order
+	Digests []string `json:"digests"` // what a grant would cover, by ToolDigest: one for each policy of approvers among the calls
+}
+
+// PermissionAnswered closes a request about tools: every tool has its verdict, or its time is up. Text is the model's.
+type PermissionAnswered struct {
+	Approval string `json:"approval"`
+	Expired  bool   `json:"expired,omitempty"`
+	Text     string `json:"text"`
+}
+
+// CallPermitted lets a suspended call go on because its tool was granted on another call's request.
+type CallPermitted struct {
+	Call     string `json:"call"`
+	Approval string `json:"approval"` // that request
+}
+
+// PolicyEvaluated is what the agent's policy function listed: the original names of tools that need a permission. It replaces what it
+// listed before.
+type PolicyEvaluated struct {
+	Tools []string `json:"tools,omitempty"`
+}
+
+// PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission.
+type PermissionChecked struct {
+	Inference int64                       `json:"n"`     // the round's, of the conversation
+	Tools     map[string]PermissionStatus `json:"tools"` // by original name
+}
+
+// PermissionFailed says that nobody can say what this run may do. It ends the run.
+type PermissionFailed struct {
+	Message string `json:"message"`
+}
+
 func (ContextBuilt) event()    {}
 func (RunStarted) event()      {}
 func (InputReceived) event()   {}
@@ -302,6 +358,13 @@ func (Finished) event()        {}
 func (DecisionKept) event()    {}
 func (DecisionDropped) event() {}
 func (ToolsJudged) event()     {}
+
+func (PermissionRequested) event() {}
+func (PermissionAnswered) event()  {}
+func (CallPermitted) event()       {}
+func (PolicyEvaluated) event()     {}
+func (PermissionChecked) event()   {}
+func (PermissionFailed) event()    {}
 
 // MarshalJSON writes the block itself.
 func (b UserBlock) MarshalJSON() ([]byte, error) { return MarshalBlock(b.Block) }

@@ -31,6 +31,13 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"context_built":    decodeEvent[ContextBuilt],
 	"tools_judged":     decodeEvent[ToolsJudged],
 	"hooked":           decodeEvent[Hooked],
+
+	"permission_requested": decodeEvent[PermissionRequested],
+	"permission_answered":  decodeEvent[PermissionAnswered],
+	"call_permitted":       decodeEvent[CallPermitted],
+	"policy_evaluated":     decodeEvent[PolicyEvaluated],
+	"permission_checked":   decodeEvent[PermissionChecked],
+	"permission_failed":    decodeEvent[PermissionFailed],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -87,16 +94,36 @@ func EventType(e Event) string { //nolint:funlen // one case an event
 // codeEventType is EventType of the facts that come of code and people beside the loop.
 func codeEventType(e Event) string {
 	switch e.(type) {
-	case DecisionKept:
-		return "decision_kept"
-	case DecisionDropped:
-		return "decision_dropped"
 	case ContextBuilt:
 		return "context_built"
 	case ToolsJudged:
 		return "tools_judged"
 	case Hooked:
 		return "hooked"
+	default:
+		return permissionEventType(e)
+	}
+}
+
+// permissionEventType is EventType of what concerns permissions of tools, and decisions that are kept.
+func permissionEventType(e Event) string {
+	switch e.(type) {
+	case DecisionKept:
+		return "decision_kept"
+	case DecisionDropped:
+		return "decision_dropped"
+	case PermissionRequested:
+		return "permission_requested"
+	case PermissionAnswered:
+		return "permission_answered"
+	case CallPermitted:
+		return "call_permitted"
+	case PolicyEvaluated:
+		return "policy_evaluated"
+	case PermissionChecked:
+		return "permission_checked"
+	case PermissionFailed:
+		return "permission_failed"
 	default:
 		return fmt.Sprintf("%T", e)
 	}
@@ -158,6 +185,8 @@ func callOf(e Event) string {
 	case CallCancelled:
 		return e.Call
 	case Hooked:
+		return e.Call
+	case CallPermitted:
 		return e.Call
 	default:
 		return ""

@@ -48,6 +48,7 @@ const (
 	goldenServices = "testdata/journal-v1-services" // with a snapshot while a service is asked
 	goldenLimits   = "testdata/journal-v1-limits"   // with a snapshot while a reply in pieces is to stop the run
 	goldenHooked   = "testdata/journal-v1-plugins"  // with everything that plugins decide
+	goldenPermits  = "testdata/journal-v1-permits"  // with a snapshot of everything that is known of tools' permissions
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -67,6 +68,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenServices, AgentState{}, goldenServicesRun())
 		addGolden(t, goldenLimits, AgentState{}, goldenLimitsRun())
 		addGolden(t, goldenHooked, AgentState{}, goldenHookedRun())
+		addGolden(t, goldenPermits, AgentState{}, goldenPermitsRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -76,6 +78,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenState: {AgentState{}, snapshotVersionTools}, goldenRounds: {AgentState{}, snapshotVersionTools}, goldenContext: {AgentState{}, snapshotVersionTools},
 		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
+		goldenPermits: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -395,6 +398,58 @@ func goldenHookedRun() [][]Event {
 	}
 }
 
+// goldenPermitsRun has every fact about permissions of tools: requests that are answered, that expire, that wait while others run; tools
+// that are granted once and for the run, and denied; what policy and backend said; and the end that comes of it when they fail.
+func goldenPermitsRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	pay, mail := "payments.send", "mails.send"
+	reply := func(n int64, calls ...string) Replied {
+		r := Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Text: "On it."}
+		for _, c := range calls {
+			id, tool, _ := strings.Cut(c, " ")
+			r.Calls = append(r.Calls, RepliedCall{ID: id, Name: strings.ReplaceAll(tool, ".", "_"), Tool: tool, Effect: EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`)})
+		}
+		return r
+	}
+	asks := func(tool string, calls ...string) RequestedTool {
+		return RequestedTool{Tool: tool, Name: strings.ReplaceAll(tool, ".", "_"), Calls: calls, Digests: []string{"d-" + tool}}
+	}
+	blocked := func(call string) CallFinished {
+		return CallFinished{Call: call, IsError: true, Reason: WhyAwaiting, Content: textAwaiting("it")}
+	}
+	said := func(slot int64, approval string, a DecisionAction, tools ...string) Decided {
+		return Decided{Slot: slot, Approval: approval, Action: a, By: "user:ana", Note: "so be it", Tools: tools}
+	}
+	once := said(1, "a1", ActionApprove, pay)
+	once.Once = true
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "desk", Definition: "d1", Owner: "r8-0", MaxInteractions: 9, Messages: []UserBlock{{Text{"Settle this."}}}}, PolicyEvaluated{Tools: []string{mail}}},
+		{reply(1, "c1 "+pay, "c2 "+mail, "c3 audit")},
+		{
+			PermissionRequested{Approval: "a1", Expires: later, Tools: []RequestedTool{asks(pay, "c1"), asks(mail, "c2"), asks("audit", "c3")}},
+			blocked("c1"), blocked("c2"), blocked("c3"), Parked{Expires: later},
+		},
+		{Resumed{}, PolicyEvaluated{Tools: []string{mail}}, once, said(2, "a1", ActionDeny, mail), PermissionAnswered{Approval: "a1", Expired: true, Text: `{"granted":["payments_send"]}`}},
+		{reply(2, "c4 "+pay)},
+		{CallClaimed{Call: "c4", Under: "a1", Digest: "d-" + pay, Once: true}, CallFinished{Call: "c4", Content: "paid"}},
+		{reply(3, "c5 wire", "c6 wire"), CallSuspended{Call: "c5", Approval: "a5", Digest: "x5", Expires: later}, CallSuspended{Call: "c6", Approval: "a6", Digest: "x6", Expires: later}, Parked{Expires: later}},
+		{
+			Resumed{}, PolicyEvaluated{Tools: []string{mail}}, Decided{Slot: 3, Call: "c5", Approval: "a5", Action: ActionApprove, By: "user:ana", Digest: "x5", Permit: "d-wire"},
+			CallPermitted{Call: "c6", Approval: "a5"}, CallClaimed{Call: "c5"}, CallClaimed{Call: "c6", Under: "a5", Digest: "d-wire"}, CallFinished{Call: "c5", Content: "wired"}, CallFinished{Call: "c6", Content: "wired"},
+		},
+		{
+			Evicted{Total: 3, Summary: "Somebody asked."}, reply(4, "c7 wire", "c8 "+pay, "c9 audit"), PermissionChecked{Inference: 4, Tools: map[string]PermissionStatus{pay: PermissionRequestable, "wire": PermissionApproved}},
+			CallClaimed{Call: "c7", Under: "a5", Digest: "d-wire"},
+			PermissionRequested{Approval: "a8", Expires: later, Tools: []RequestedTool{asks(pay, "c8")}}, blocked("c8"),
+			said(4, "a8", ActionCancel, pay), PermissionAnswered{Approval: "a8", Text: `{"granted":[]}`},
+			PermissionRequested{Approval: "a9", Expires: later, Reason: "for the audit", Tools: []RequestedTool{asks("audit", "c9")}}, blocked("c9"), said(5, "a9", ActionApprove, "audit"),
+			InputReceived{Slot: 6, ID: "m1", Blocks: []UserBlock{{Text{"And?"}}}}, PermissionFailed{Message: "the backend is away"},
+		},
+		{CallFinished{Call: "c7", Content: "wired"}, PermissionAnswered{Approval: "a9", Text: `{"granted":["audit"]}`}},
+		{Fail(CodePermissionFailed, "the backend is away")},
+	}
+}
+
 // keysIn notes the path of every key in v; lists add nothing to a path.
 func keysIn(have map[string]bool, at string, v any) {
 	switch v := v.(type) {
@@ -423,6 +478,10 @@ func keysOf(want map[string]bool, at string, t reflect.Type) {
 		for i := range t.NumField() {
 			f := t.Field(i)
 			if !f.IsExported() {
+				continue
+			}
+			if f.Anonymous && f.Tag.Get("json") == "" {
+				keysOf(want, at, f.Type)
 				continue
 			}
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

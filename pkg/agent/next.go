@@ -36,6 +36,9 @@ func Next(d *Definition, s *AgentState) Action {
 	if s.Status == RunDone {
 		return Action{Kind: ActDone}
 	}
+	if s.Permissions.Failed != "" {
+		return Action{Kind: ActEnd, End: Fail(CodePermissionFailed, s.Permissions.Failed)}
+	}
 	if s.Broken != nil {
 		return brokenEnd(s)
 	}
@@ -49,7 +52,7 @@ func Next(d *Definition, s *AgentState) Action {
 	if end, conflict := stateEnd(s); conflict {
 		return Action{Kind: ActEnd, End: end}
 	}
-	waits, owed := len(s.Waits()) > 0, s.Unseen > 0 || s.Unsaid || s.Correction.owed() || s.Prior+s.Inferences == 0
+	waits, owed := s.AwaitsAnyone(), s.Unseen > 0 || s.Unsaid || s.Correction.owed() || s.Prior+s.Inferences == 0
 	if s.Ending != "" && !waits {
 		return Action{Kind: ActEnd, End: requestedEnd(d, s)}
 	}

@@ -138,7 +138,7 @@ func (s *AgentState) forked(past *AgentState) error {
 		s.System, s.SystemText, s.SystemBlob = past.System, past.SystemText, past.SystemBlob
 	}
 	for _, q := range past.Queued {
-		s.Queued = append(s.Queued, queued{q.block, q.source.in(past.Run)})
+		s.Queued = append(s.Queued, queued{q.block, q.source.in(past.Run), q.permission})
 	}
 	asked := s.From.Unknown
 	for _, c := range past.Live {

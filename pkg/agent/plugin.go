@@ -170,7 +170,7 @@ func (s *AgentState) hear(e Hooked) {
 	}
 	said := make([]queued, len(e.Says))
 	for i, m := range e.Says {
-		said[i] = queued{m.block(), s.source(i)}
+		said[i] = queued{block: m.block(), source: s.source(i)}
 	}
 	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
 	s.unqueue()

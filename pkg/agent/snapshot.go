@@ -62,6 +62,8 @@ type snapshotForm struct {
 	Hooks  int64     `json:"hooks,omitempty"`
 	Begun  bool      `json:"begun,omitempty"`
 	Broken *RunError `json:"broken,omitempty"`
+
+	Permits *Permissions `json:"permits,omitempty"` // nil = nothing is known of tools' permissions
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -119,6 +121,9 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept, Advice: s.Advice,
 		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Cut: s.Cut, Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Begun: s.Begun, Broken: s.Broken,
+	}
+	if !s.Permissions.zero() {
+		f.Permits = &s.Permissions
 	}
 	switch {
 	case s.hasToolFacts():
@@ -198,6 +203,9 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended
 	}
+	if f.Permits != nil {
+		s.Permissions = *f.Permits
+	}
 	for _, r := range f.Shown {
 		s.placeResult(r)
 	}
@@ -216,7 +224,8 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		if !ok {
 			return s, false
 		}
-		s.Queued = append(s.Queued, queued{body, from})
+		_, permission := entries[from.Seq-entries[0].Seq].Events[from.Event].(PermissionAnswered)
+		s.Queued = append(s.Queued, queued{body, from, permission})
 	}
 	return s, true
 }
@@ -264,6 +273,8 @@ func bodyIn(e Event, part int) (Block, bool) {
 		return e.part(part)
 	case CallCancelled:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, IsError: true}, nil, part)
+	case PermissionAnswered:
+		return Text{Text: e.Text}, part == 0
 	default:
 		return nil, false
 	}
@@ -290,7 +301,7 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
 	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
-		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Service || c.Gated || c.Hidden })
+		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || !s.Permissions.zero() || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden })
 }
 
 // hasLimitFacts reports whether the run has anything that limits and stop policies have to know.

@@ -78,7 +78,8 @@ type AgentState struct {
 	Patches []CallPatch     // what calls have changed and is no part of Shared yet, as they finished; never written in place
 	Kept    []DecisionKept  // decisions on what is not suspended yet, one a target, oldest first; never written in place
 
-	Advice Advice // what is known of the approvals of tools, under an advisory policy
+	Advice      Advice      // what is known of the approvals of tools, under an advisory policy
+	Permissions Permissions // of tools
 
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
@@ -97,8 +98,9 @@ type Round struct {
 
 // queued is a block that waits to be said until the round has its results.
 type queued struct {
-	block  Block
-	source Source
+	block      Block
+	source     Source
+	permission bool // it answers a request about tools
 }
 
 // Reason is why a run is where it is. stopped:<code> are values too.
@@ -129,6 +131,7 @@ const (
 	CodeUSDExhausted          ErrorCode = "usd_exhausted"
 	CodeModelFailed           ErrorCode = "model_failed"
 	CodeStateConflict         ErrorCode = "state_conflict"
+	CodePermissionFailed      ErrorCode = "permission_failed"
 	CodeDefinition            ErrorCode = "definition"
 	CodeInternal              ErrorCode = "internal"
 )
@@ -174,9 +177,19 @@ func (s *AgentState) Waits() []Call {
 	return out
 }
 
+// AwaitsAnyone reports whether somebody owes the run a word: on a suspended call, or on a request about tools.
+func (s *AgentState) AwaitsAnyone() bool {
+	return len(s.Permissions.Asked) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })
+}
+
 // EarliestExpiry is when the first of the open waits expires; zero when there is none.
 func (s *AgentState) EarliestExpiry() time.Time {
 	var first time.Time
+	for _, r := range s.Permissions.Asked {
+		if first.IsZero() || r.Expires.Before(first) {
+			first = r.Expires
+		}
+	}
 	for _, c := range s.Live {
 		if c.Status == StatusSuspended && (first.IsZero() || c.Wait.Expires.Before(first)) {
 			first = c.Wait.Expires

@@ -83,6 +83,9 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 		}
 		j.Waiting = append(j.Waiting, w)
 	}
+	for _, r := range s.OpenRequests() { // it belongs to no call; the first that it blocked stands for it
+		j.Waiting = append(j.Waiting, waitingJSON{Call: r.First(), For: ForApproval, Approval: r.Approval, Since: r.Since, Expires: r.Expires})
+	}
 	var err error
 	if j.Messages, err = messagesJSON(newest(s.Messages.All()), s.Inferences); err != nil {
 		return nil, err

@@ -160,7 +160,7 @@ func (c Call) WaitedUnder(target string) bool {
 // claim. Like a request for approval it names the very action (A6): what the answer lets run is that, once.
 func AskInput(d *Definition, s *AgentState, c Call, t Ticket, ran bool, now time.Time) CallSuspended {
 	spec, _ := d.Tool(c.Tool)
-	dec := Decide(d.Permission, spec, c.Input)
+	dec := DecideIn(d, s, spec, c.Input)
 	return CallSuspended{
 		Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, spec, dec.Approvers),
 		Expires: now.UTC().Add(InputExpiry).Truncate(time.Millisecond), For: ForInput, Ticket: &t, Ran: ran,
@@ -220,7 +220,7 @@ func Amend(d *Definition, s *AgentState, c Call, args json.RawMessage, by Princi
 	if !known {
 		return "", &AmendError{Problem: "the agent has no tool " + c.Tool}
 	}
-	dec := Decide(d.Permission, t, args)
+	dec := DecideIn(d, s, t, args)
 	if dec.Verdict == VerdictDeny {
 		return "", &AmendError{Problem: "the agent's policy denies them"}
 	}

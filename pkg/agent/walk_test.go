@@ -170,7 +170,7 @@ func sameOnceSettled(before, after *AgentState, e Event) error {
 }
 
 func mayEnter(b Call, e Event) error {
-	_, claimed := e.(CallClaimed)
+	claim, claimed := e.(CallClaimed)
 	f, finished := e.(CallFinished)
 	if asked, ok := e.(CallSuspended); ok {
 		finished, f.Ran = true, asked.Ran
@@ -182,7 +182,7 @@ func mayEnter(b Call, e Event) error {
 		return fmt.Errorf("call %s was entered without a claim", b.ID)
 	case !claimed && (!finished || !f.Ran):
 		return fmt.Errorf("call %s was entered by %s", b.ID, EventType(e))
-	case (b.Tool == "wire" || b.Tool == "peek" || b.Tool == "offer") && b.Grant == nil:
+	case (b.Tool == "wire" || b.Tool == "peek" || b.Tool == "offer") && b.Grant == nil && (!claimed || claim.Under == ""):
 		return fmt.Errorf("call %s of %s was entered without an approval", b.ID, b.Tool)
 	}
 	return nil
@@ -230,7 +230,10 @@ func wellFormed(s *AgentState) error {
 			return fmt.Errorf("call %s, %s: %w", c.ID, c.Status, err)
 		}
 	}
-	if s.Status == RunWaiting && (len(s.Waits()) == 0 || s.EarliestExpiry().IsZero()) {
+	if err := permitsHold(s); err != nil {
+		return err
+	}
+	if s.Status == RunWaiting && (!s.AwaitsAnyone() || s.EarliestExpiry().IsZero()) {
 		return fmt.Errorf("the run waits for nobody, or for ever")
 	}
 	if !s.Status.Valid() || s.Status == RunRunning && s.Reason != "" || s.Status != RunRunning && s.Reason == "" {
@@ -265,6 +268,36 @@ func stateHolds(s *AgentState) error {
 	}
 	if _, err := s.merged(); err == nil {
 		return fmt.Errorf("the changes of %d calls are held back for nothing", len(s.Patches))
+	}
+	return nil
+}
+
+// permitsHold: a request is about calls that failed for it, a tool is in it once, and while somebody owes it a word the model is not told;
+// a call that ran under a grant of its tool ran under one that people gave.
+func permitsHold(s *AgentState) error {
+	for _, r := range s.Permissions.Asked {
+		tools := map[string]bool{}
+		for _, t := range r.Tools {
+			if tools[t.Tool] || len(t.Calls) == 0 || len(t.Digests) == 0 {
+				return fmt.Errorf("request %s asks %v", r.Approval, t)
+			}
+			tools[t.Tool] = true
+			for _, id := range t.Calls {
+				if c, _ := s.Call(id); c.Request != r.Approval || c.Tool != t.Tool || s.Status != RunDone && c.Status != StatusFailed {
+					return fmt.Errorf("request %s is about call %s, %s", r.Approval, id, c.Status)
+				}
+			}
+		}
+	}
+	if len(s.Permissions.Asked) > 0 && s.Reason == ReasonNaturalEnd {
+		return fmt.Errorf("the run ended while a permission was requested")
+	}
+	for _, c := range s.Calls() {
+		if c.Inference > s.Prior && c.Grant != nil && c.Grant.Tool && !slices.ContainsFunc(s.Permissions.Tools, func(p ToolPermit) bool {
+			return p.Tool == c.Tool && !p.Denied && p.Approval == c.Grant.Approval && slices.Contains(p.Digests, c.Grant.Digest)
+		}) {
+			return fmt.Errorf("call %s ran under a grant that nobody gave", c.ID)
+		}
 	}
 	return nil
 }
@@ -347,6 +380,9 @@ func (k *explorer) nextFits(s *AgentState) error {
 	a := Next(&k.w.def, s)
 	if (a.Kind == ActDone) != (s.Status == RunDone) {
 		return fmt.Errorf("next is %s while the run is %s", a.Kind, s.Status)
+	}
+	if len(s.Permissions.Asked) > 0 && (a.Kind == ActInfer || a.Kind == ActEnd && s.Permissions.Failed == "") {
+		return fmt.Errorf("next is %s while a permission is requested", a.Kind)
 	}
 	switch a.Kind {
 	case ActInfer:
@@ -517,6 +553,10 @@ func everyEvent(s *AgentState) []Event {
 		DecisionKept{Slot: slot, Target: id, Action: ActionApprove}, DecisionDropped{Target: id},
 		CancelRun("user:eve", "note"), Fail(CodeInternal, "x"), Finished{Reason: ReasonNaturalEnd}, ContextBuilt{},
 		Hooked{N: s.Hooks + 1, Phase: PhaseRunEnd, Patches: []Patch{{Path: "/x", Value: []byte("1")}}}, Hooked{N: s.Hooks + 1, Phase: PhaseAfterTool, Call: id, Says: []Said{{Text: "Hear!"}}},
+		PermissionRequested{Approval: "a9", Expires: worldEpoch, Tools: []RequestedTool{{Tool: "wire", Name: "wire", Calls: []string{id}, Digests: []string{"d"}}}},
+		PermissionAnswered{Approval: ApprovalID(s.Run, id, 1), Expired: true, Text: "late"}, CallPermitted{Call: id, Approval: "a9"},
+		PolicyEvaluated{Tools: []string{"look"}}, PermissionChecked{Inference: s.Round.Inference}, PermissionFailed{Message: "late"},
+		Decided{Slot: slot, Approval: ApprovalID(s.Run, id, 1), Action: ActionDeny, Tools: []string{"wire", "peek"}},
 	}
 }
 
@@ -571,6 +611,7 @@ func walkKey(s *AgentState) string {
 			b = appendOpen(b, c)
 		}
 	}
+	b = appendPermissions(b, &s.Permissions)
 	for _, m := range s.Messages.All() {
 		b = append(b, '|', m.Role[0])
 		b = strconv.AppendInt(b, m.Base, 10)
@@ -579,6 +620,21 @@ func walkKey(s *AgentState) string {
 		}
 	}
 	return string(b)
+}
+
+func appendPermissions(b []byte, p *Permissions) []byte {
+	for _, r := range p.Asked {
+		b = append(append(b, '?'), r.Approval...)
+		for _, t := range r.Tools {
+			b = append(append(append(b, t.Tool...), t.Verdict...), ' ')
+		}
+	}
+	for _, t := range p.Tools {
+		b = append(append(b, '!'), t.Tool...)
+		b = strconv.AppendBool(strconv.AppendBool(b, t.Denied), t.Used)
+		b = append(b, t.Digests[0]...)
+	}
+	return append(b, p.Failed...)
 }
 
 func appendOpen(b []byte, c Call) []byte {

@@ -33,7 +33,7 @@ func (r *reader) definition(f field) agent.Definition {
 		"dropped":         enum(r, &d.Dropped, []agent.Dropped{agent.DroppedSilent, agent.DroppedNotify}),
 		"context":         r.context(&d.Context),
 		"cutText":         enum(r, &d.CutText, []agent.CutText{agent.CutTextPlain, agent.CutTextNotice}),
-		"builder":         r.builder(&d.Builder),
+		"builder":         r.code(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
 		"output":          r.output(&d.Output),
 		"stop":            r.stop(&d.Stop),
 		"plugins":         r.plugins(&d.Plugins),
@@ -180,12 +180,14 @@ func (r *reader) permission(d *agent.Definition) read {
 			"mode":      enum(r, &p.Mode, []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry, agent.ModeAdvisory}),
 			"default":   enum(r, &p.Default, []agent.PermissionDefault{agent.DefaultByEffect, agent.DefaultAllow, agent.DefaultAsk, agent.DefaultDeny}),
 			"scope":     enum(r, &p.Scope, []agent.Scope{agent.ScopeCall, agent.ScopeTool}),
-			"grants":    enum(r, &p.Grants, []agent.Grants{agent.GrantsRun, agent.GrantsOnce, agent.GrantsStanding}),
+			"grants":    enum(r, &p.Grants, []agent.Grants{agent.GrantsRun, agent.GrantsOnce}, agent.GrantsStanding),
 			"approvers": r.texts(&p.Approvers),
 			"rules":     r.rules(&p.Rules),
 			"early":     enum(r, &d.Early, []agent.EarlyDecision{agent.EarlyKeep, agent.EarlyRefuse}),
 
 			"approvalTool": r.text(&p.ApprovalTool),
+			"backend":      r.code(&p.Backend, "permission backend", r.opt.Hooks.BackendNames()),
+			"policy":       r.code(&p.Policy, "policy function", r.opt.Hooks.PolicyNames()),
 		})
 	}
 }
@@ -196,14 +198,14 @@ func (r *reader) context(c *agent.Context) read {
 	}
 }
 
-// builder reads the name of code that is there.
-func (r *reader) builder(dst *string) read {
+// code reads the name of code that is there.
+func (r *reader) code(dst *string, what string, known []string) read {
 	return func(f field) {
 		r.text(dst)(f)
-		if *dst == "" || slices.Contains(r.opt.Hooks.BuilderNames(), *dst) {
+		if *dst == "" || slices.Contains(known, *dst) {
 			return
 		}
-		r.add(f.path, fmt.Sprintf("got %.64q, want a registered context builder: %s", *dst, cmp.Or(strings.Join(r.opt.Hooks.BuilderNames(), ", "), "there is none")))
+		r.add(f.path, fmt.Sprintf("got %.64q, want a registered %s: %s", *dst, what, cmp.Or(strings.Join(known, ", "), "there is none")))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
 )
 
 // working holds, for every key that is read, a value that changes the definition.
@@ -20,7 +21,7 @@ var working = map[string]string{
 	"model.fallbacks": "[{provider: openai, id: m}]", "model.staticText": "Sorry.", "model.price": "{input: 3, output: 15}",
 	"tools[].name": "mail.send", "tools[].kind": "internal", "tools[].description": "other", "tools[].schema": "{type: object, title: x}",
 	"tools[].effect": "idempotent", "tools[].priority": "5", "tools[].timeout": "9s",
-	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "tool", "permission.approvers": `["user:bo"]`, "permission.early": "keep", "permission.grants": "once", "permission.approvalTool": "ask.people",
+	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "tool", "permission.approvers": `["user:bo"]`, "permission.early": "keep", "permission.grants": "once", "permission.approvalTool": "ask.people", "permission.backend": "other", "permission.policy": "other",
 	"permission.rules[].tool": "other", "permission.rules[].verdict": "deny", "permission.rules[].approvers": `["user:bo"]`,
 	"permission.rules[].expires": "1h", "permission.rules[].note": "other", "permission.rules[].when[].path": "/other",
 	"permission.rules[].when[].eq": "1", "permission.rules[].when[].ne": "1", "permission.rules[].when[].gt": "1", "permission.rules[].when[].gte": "1",
@@ -38,7 +39,7 @@ var oneValue = []string{"tools[].kind"}
 // readKeys runs one of the keys through the reader and returns what it made and what it complained of.
 func readKeys(t *testing.T, path, value string) (agent.Definition, Problems) {
 	t.Helper()
-	r := newReader("agent.yaml", Options{AllowUnknownTools: true})
+	r := newReader("agent.yaml", Options{AllowUnknownTools: true, Hooks: hook.Set{Policies: map[string]hook.Policy{"other": nil}, Backends: map[string]hook.PermissionBackend{"other": nil}}})
 	root, ok := r.tree([]byte(nested(path, value)))
 	require.True(t, ok, "%s: %v", path, r.problems)
 	return r.definition(root), r.problems
@@ -114,8 +115,10 @@ func TestInertKeys(t *testing.T) {
 // Values of working keys that are part of the fixed form and don't work yet.
 func TestLaterValues(t *testing.T) {
 	for path, values := range map[string][]string{
-		"preset":       {"cowork", "forge"},
-		"tools[].kind": {"mcp", "lambda", "http", "agent"},
+		"preset": {"cowork", "forge"},
+
+		"permission.grants": {"standing"},
+		"tools[].kind":      {"mcp", "lambda", "http", "agent"},
 	} {
 		for _, value := range values {
 			_, problems := readKeys(t, path, value)

@@ -23,8 +23,8 @@ type Input struct {
 	Answers   []Answer          `json:"answers,omitempty"`
 }
 
-// Decision resumes or cancels a call that waits for approval or for input. It goes through the Desk like every other decision, which
-// takes it once whatever its id is. One on what is not suspended yet is kept where the agent says early: keep.
+// Decision resumes or cancels a call that waits for approval or for input, or the tool of one that was blocked. It goes through the Desk like
+// every other decision, which takes it once whatever its id is. One on what is not suspended yet is kept where the agent says early: keep.
 type Decision struct {
 	Target string          `json:"target"`           // the call's id, the suspension's (of an approval: its own), or the pending call's
 	ID     string          `json:"id,omitempty"`     // idempotency key: decided once in the run; without it the target is, and of kept ones the last counts
@@ -34,7 +34,8 @@ type Decision struct {
 }
 
 // Answer is what a service gives to its call, or says what became of a call whose outcome is unknown. To a call that waits for approval or
-// input it is a decision, whose words are those of semantics.md, 3.5. Exactly one of Result, Error and Rerun is given.
+// input it is a decision, whose words are those of semantics.md, 3.5; so it is to one that was blocked, but an error says that the request
+// for permission has failed, and ends the run. Exactly one of Result, Error and Rerun is given.
 type Answer struct {
 	Call   string          `json:"call"`
 	ID     string          `json:"id,omitempty"`     // the client's own
@@ -205,8 +206,11 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 	if !ok {
 		return nil, problem(CallNotFound, "call: run %s has no call %q", run.Run, a.Call)
 	}
+	if id := run.RequestOf(call); id != "" {
+		return s.answeredDecision(run, a, c, approval.Request{ID: id, Tool: call.Tool}, agent.ForApproval)
+	}
 	if w := call.Wait; w != nil && (w.For == agent.ForApproval || w.For == agent.ForInput) {
-		return s.answeredDecision(run, a, c, *w)
+		return s.answeredDecision(run, a, c, approval.Request{ID: w.Approval}, w.For)
 	}
 	if call.Service && (call.Wait == nil || call.Wait.For == agent.ForAnswer) {
 		if a.Rerun {
@@ -238,12 +242,15 @@ func (s *server) serviceAnswer(run *agent.AgentState, a Answer, c Caller) step {
 	return func(ctx context.Context) error { return s.Inputs.Answer(ctx, given) }
 }
 
-// answeredDecision takes an answer to a call that waits for a decision as what it means.
-func (s *server) answeredDecision(run *agent.AgentState, a Answer, c Caller, w agent.Wait) (step, error) {
-	req := approval.Request{Tenant: run.Tenant, ID: w.Approval, Action: approval.Deny, By: c.Principal}
+// answeredDecision takes an answer to a call that waits for a decision, or for the permission of its tool, as what it means. An error in
+// answer to a request for permission says that the request itself has failed.
+func (s *server) answeredDecision(run *agent.AgentState, a Answer, c Caller, req approval.Request, what agent.WaitFor) (step, error) {
+	req.Tenant, req.Action, req.By = run.Tenant, approval.Deny, c.Principal
 	switch {
 	case a.Rerun:
-		return nil, problem(WrongKind, "rerun: call %s waits for %s and has not run", a.Call, w.For)
+		return nil, problem(WrongKind, "rerun: call %s waits for %s and has not run", a.Call, what)
+	case a.Error != nil && req.Tool != "":
+		req.Action, req.Tool, req.Note = approval.Fail, "", *a.Error
 	case a.Error != nil:
 		req.Note = *a.Error
 	default:
@@ -251,7 +258,7 @@ func (s *server) answeredDecision(run *agent.AgentState, a Answer, c Caller, w a
 		if req.Note = reason; resume {
 			req.Action = approval.Approve
 		}
-		if resume && w.For == agent.ForInput {
+		if resume && what == agent.ForInput {
 			req.Result, req.Note = a.Result, ""
 		}
 	}

@@ -371,6 +371,7 @@ var goTypes = map[string]any{
 	"ArvoEvent": stream.ArvoEvent{}, "ArvoMetadata": stream.ArvoMetadata{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
 	"Decided": approval.Decision{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "ForkModel": api.ForkModel{},
+	"Permission": approval.Permission{}, "Blocked": approval.Blocked{},
 	"Blob": api.Blob{}, "Upload": api.Upload{}, "Uploaded": api.Uploaded{}, "Uploading": api.Uploading{},
 }
 
@@ -469,7 +470,7 @@ func TestDocumentHasTheValuesOfTheTypes(t *testing.T) {
 	d := readDocument(t)
 	for schema, from := range map[string][2]string{
 		"RunStatus": {"..", "RunStatus"}, "CallStatus": {"..", "CallStatus"}, "CallReason": {"..", "CallReason"}, "WaitFor": {"..", "WaitFor"},
-		"Role": {"..", "Role"}, "ErrorCode": {"..", "ErrorCode"}, "Effect": {"..", "Effect"},
+		"ToolVerdict": {"..", "ToolVerdict"}, "Role": {"..", "Role"}, "ErrorCode": {"..", "ErrorCode"}, "Effect": {"..", "Effect"},
 		"ApprovalStatus": {"../approval", "Status"}, "ApprovalKind": {"../approval", "Kind"}, "Action": {"../approval", "Action"},
 	} {
 		require.ElementsMatch(t, constants(t, from[0], from[1]), d.enum(pointer("components", "schemas", schema)), schema)

@@ -59,6 +59,7 @@ type Desk struct {
 type Request struct {
 	Tenant, ID string
 	Action     Action
+	Tool       string          // of a request about tools: the one it decides, by either name; "" = all that nobody has decided about
 	Args       json.RawMessage // Edit
 	Result     json.RawMessage // Approve, of KindInput: the answer; nil and null are true
 	Note       string
@@ -76,6 +77,9 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 	if err := authorise(a, r); err != nil {
 		return Approval{}, err
 	}
+	if a.Kind == KindTools {
+		return d.decideTools(ctx, a, r)
+	}
 	if a.Status == Pending {
 		if a, err = d.record(ctx, a, r); err != nil {
 			return Approval{}, err
@@ -86,10 +90,7 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 	} else if !sameDecision(a, r) {
 		return Approval{}, &DecidedError{Approval: a}
 	}
-	if err := d.Wake(ctx, a.Tenant, a.Run); err != nil {
-		return Approval{}, fmt.Errorf("wake run %s: %w", a.Run, err)
-	}
-	return a, nil
+	return a, d.wake(ctx, a)
 }
 
 // authorise is the one place that says who may decide what (A9).
@@ -108,6 +109,9 @@ func authorise(a Approval, r Request) error {
 	}
 	if r.Result != nil && (r.Action != Approve || a.Kind != KindInput && string(r.Result) != "true") {
 		return fmt.Errorf("decide approval %s: a result answers what a tool asks and goes with nothing else: %w", a.ID, ErrKind)
+	}
+	if a.Kind != KindTools && (r.Action == Fail || r.Tool != "") {
+		return fmt.Errorf("decide approval %s: it is about call %s, not about tools: %w", a.ID, a.Call(), ErrKind)
 	}
 	if (r.Action == Edit) != (r.Args != nil) {
 		return fmt.Errorf("decide approval %s: arguments go with an edit and with nothing else: %w", a.ID, ErrKind)
@@ -156,7 +160,8 @@ func (d *Desk) raced(ctx context.Context, a Approval, r Request, cause error) (A
 	}
 }
 
-// plan is the fact for the run and the request as it will stand.
+// plan is the fact for the run and the request as it will stand. Where tools are decided about, it is one on the call's tool; but an edit is of
+// its own arguments alone.
 func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (agent.Decided, Approval, error) {
 	fact := agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionApprove, By: r.By.ID, Digest: a.Digest}
 	var err error
@@ -169,6 +174,9 @@ func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (
 		fact.Args, fact.Digest, err = d.edit(ctx, a, r)
 	case a.Kind == KindInput:
 		fact, err = d.answer(ctx, a, r)
+	}
+	if a.Scope == agent.ScopeTool && len(a.Permissions) == 1 && (r.Action == Approve || r.Action == Deny) {
+		fact.Permit, fact.Once = a.Permissions[0].Digests[0], r.Action == Approve && a.Grants == agent.GrantsOnce
 	}
 	fact.Note = r.Note
 	return fact, a.Settled(fact, now), err

@@ -84,16 +84,19 @@ func newRoom(t *testing.T) *room {
 	return r
 }
 
-func (r *room) start(args string) {
+func (r *room) start(args string, change ...func()) {
 	r.t.Helper()
-	r.begin(args)
+	r.begin(args, change...)
 	require.Equal(r.t, runtime.NextWait, r.drive(0).Next)
 }
 
 // begin starts the run and does none of its steps.
-func (r *room) begin(args string) {
+func (r *room) begin(args string, change ...func()) {
 	r.t.Helper()
 	r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
+	for _, f := range change {
+		f()
+	}
 	s, err := (&runtime.Starter{Ports: r.ports}).Start(r.ctx, runtime.Start{
 		Tenant: tenant, Agent: r.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}},
 	})

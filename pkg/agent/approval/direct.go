@@ -23,14 +23,15 @@ type Directive struct {
 // Direct finds what a decision on s, the newest state of its run, is about, and gives the way to carry it out:
 //
 //	a suspended call                the decision on its request, like every other (Decide)
+//	a blocked call, its request     the decision on its tool, on all of the request's tools
 //	a call that waited              its request is decided: the same answer for the same decision, *DecidedError for another
 //	anything else, early: keep      kept until the target is suspended, and judged then; ErrIgnored where the call has ended
 //	anything else, early: refuse    ErrNothing: nothing was shown; ErrNoCall where the run has no such call
 //
 // Carrying it out may be repeated. Its errors are those of Decide, and ErrFinished where the run has ended.
 func (d *Desk) Direct(ctx context.Context, s *agent.AgentState, r Directive) (func(ctx context.Context) error, error) {
-	if id, ok := requestOf(s, r.Target); ok {
-		req := Request{Tenant: r.Tenant, ID: id, Action: r.Action, Result: r.Result, Note: r.Note, By: r.By, Key: marker(r.ID)}
+	if id, tool, ok := requestOf(s, r.Target); ok {
+		req := Request{Tenant: r.Tenant, ID: id, Tool: tool, Action: r.Action, Result: r.Result, Note: r.Note, By: r.By, Key: marker(r.ID)}
 		return func(ctx context.Context) error {
 			_, err := d.Decide(ctx, req)
 			return err
@@ -53,20 +54,27 @@ func (d *Desk) Direct(ctx context.Context, s *agent.AgentState, r Directive) (fu
 	}
 }
 
-// requestOf is the request that a target names: of the suspended call, else of the call of that id, or of one that waited under it.
-func requestOf(s *agent.AgentState, target string) (string, bool) {
+// requestOf is the request that a target names: of the suspended call, else of the call of that id, or of one that waited under it. What is
+// decided about a blocked call is its tool; about its request, all of it.
+func requestOf(s *agent.AgentState, target string) (id, tool string, ok bool) {
 	if c, ok := s.Waiting(target); ok {
-		return c.Wait.Approval, true
+		return c.Wait.Approval, "", true
+	}
+	if c, ok := s.Call(target); ok && s.RequestOf(c) != "" {
+		return s.RequestOf(c), c.Tool, true
 	}
 	if c, ok := s.Call(target); ok && c.Asks > 0 {
-		return agent.ApprovalID(s.Run, c.ID, c.Asks), true
+		return agent.ApprovalID(s.Run, c.ID, c.Asks), "", true
 	}
 	for _, c := range s.Calls() {
+		if id := s.RequestOf(c); id != "" && id == target {
+			return id, "", true
+		}
 		if id := agent.ApprovalID(s.Run, c.ID, c.Asks); c.Asks > 0 && (id == target || c.WaitedUnder(target)) {
-			return id, true
+			return id, "", true
 		}
 	}
-	return "", false
+	return "", "", false
 }
 
 // keeping puts a decision into the run's inbox for when its target is suspended. Whether the person may decide shows only then; a person

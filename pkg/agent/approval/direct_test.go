@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -66,6 +67,35 @@ func TestKeptDecisionThatIsLate(t *testing.T) {
 		require.Equal(t, "user:ana", a.Decisions[0].By)
 		require.EqualValues(t, 1, r.item().Attrs["consumed"].Int())
 		require.Empty(t, r.state().Kept)
+	})
+}
+
+// What such a decision grants of a tool lets nothing run in the entry that writes its request: the claim holds to what is on record by then.
+func TestKeptGrantOfAToolIsHeldTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.def.Early, r.def.Wait, r.def.Permission.Scope = agent.EarlyKeep, agent.WaitAllSuspended, agent.ScopeTool
+		r.begin(args)
+		r.replies[0].Calls = append(r.replies[0].Calls, agent.ReplyCall{ID: "c2", Name: "ghost", Input: json.RawMessage(`{}`)})
+		r.replies = append(r.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: "c3", Name: "refund", Input: json.RawMessage(args)}}})
+		before := r.state()
+		infer := func() (runtime.Route, error) {
+			return (&runtime.Stepper{Ports: r.ports, Definitions: r.pinned}).Step(r.ctx, r.inv(0))
+		}
+		for _, do := range []func() (runtime.Route, error){infer, func() (runtime.Route, error) { return r.batch(0) }, infer} {
+			_, err := do()
+			require.NoError(t, err)
+		}
+		s := r.state()
+		c3, _ := s.Call("c3")
+		require.Equal(t, agent.StatusNew, c3.Status)
+		step, err := r.desk().Direct(r.ctx, &before, r.directive("c1", approval.Approve, ana))
+		require.NoError(t, err)
+		require.NoError(t, step(r.ctx))
+		r.drive(0)
+		require.Equal(t, []string{args, args}, r.refund.paid)
+		require.Equal(t, agent.RunDone, r.state().Status)
+		require.Equal(t, agent.ToolGranted, r.approval().Permissions[0].Verdict)
 	})
 }
 

@@ -28,11 +28,11 @@ func put(a Approval) (store.Op, error) {
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal approval %s: %w", a.ID, err)
 	}
+	attrs := toolAttrs(a)
+	attrs["status"], attrs["digest"] = store.Str(string(a.Status)), store.Str(orNone(a.Digest))
+	attrs["expires"], attrs["consumed"] = store.Num(a.ExpiresAt.UnixMilli()), store.Num(0)
 	return store.Op{Kind: store.Put, Item: store.Item{
-		Key: key(a.Tenant, a.ID), Body: body, Index: index(a.Tenant, a.Status), IndexSort: indexSort(a),
-		Attrs: map[string]store.Value{
-			"status": store.Str(string(a.Status)), "digest": store.Str(orNone(a.Digest)), "expires": store.Num(a.ExpiresAt.UnixMilli()), "consumed": store.Num(0),
-		},
+		Key: key(a.Tenant, a.ID), Body: body, Index: index(a.Tenant, a.Status), IndexSort: indexSort(a), Attrs: attrs,
 	}}, nil
 }
 

@@ -16,10 +16,11 @@ type approveCommand struct {
 	Edit   string `placeholder:"JSON|@FILE|-" help:"Run with these arguments instead."`
 	Result string `placeholder:"JSON|@FILE|-" help:"Answer what the tool asks with this. Without it the answer is true."`
 	Note   string `placeholder:"T" help:"Kept with the decision."`
+	Tool   string `placeholder:"NAME" help:"Of a request about several tools: this one alone."`
 }
 
 func (c *approveCommand) run(ctx context.Context, p *program) error {
-	v := api.Verdict{Action: approval.Approve, Note: c.Note}
+	v := api.Verdict{Action: approval.Approve, Note: c.Note, Tool: c.Tool}
 	var err error
 	switch {
 	case c.Edit != "" && c.Result != "":
@@ -39,10 +40,11 @@ func (c *approveCommand) run(ctx context.Context, p *program) error {
 type denyCommand struct {
 	ID   string `arg:"" help:"The approval."`
 	Note string `placeholder:"T" help:"Told to the model."`
+	Tool string `placeholder:"NAME" help:"Of a request about several tools: this one alone."`
 }
 
 func (c *denyCommand) run(ctx context.Context, p *program) error {
-	return p.decide(ctx, c.ID, api.Verdict{Action: approval.Deny, Note: c.Note})
+	return p.decide(ctx, c.ID, api.Verdict{Action: approval.Deny, Note: c.Note, Tool: c.Tool})
 }
 
 // decide records a decision and carries the run on.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
@@ -104,7 +105,21 @@ func (pr *progress) aboutCall(fact agent.Event) {
 		pr.tell("wait", "%s was interrupted: somebody must say what became of it until %s", pr.call(f.Call), stamp(f.Expires))
 	case agent.CallCancelled:
 		pr.tell("result", "%s cancelled: %s", pr.call(f.Call), f.Reason)
+	case agent.PermissionRequested:
+		names := make([]string, len(f.Tools))
+		for i, t := range f.Tools {
+			names[i] = t.Tool
+		}
+		pr.tell("wait", "%s: approval %s until %s", strings.Join(names, ", "), f.Approval, stamp(f.Expires))
+	case agent.PermissionAnswered:
+		pr.tell("answered", "approval %s: %s", f.Approval, f.Text)
+	case agent.PermissionFailed:
+		pr.tell("failed", "%s", f.Message)
 	case agent.Decided:
+		if len(f.Tools) > 0 {
+			pr.tell("decided", "%s: %s by %s%s", strings.Join(f.Tools, ", "), f.Action, f.By, noteOf(f.Note))
+			return
+		}
 		edited := ""
 		if f.Args != nil {
 			edited = " with other arguments"

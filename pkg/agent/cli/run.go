@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
@@ -243,7 +244,7 @@ func (p *program) waits(a approval.Approval) {
 	case approval.KindInput:
 		what = "input " + a.ID + " for"
 	}
-	p.say("run %s waits for %s %s (%s) until %s:", a.Run, what, line(a.Tools[0]), a.Call(), stamp(a.ExpiresAt))
+	p.say("run %s waits for %s %s (%s) until %s:", a.Run, what, line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "), stamp(a.ExpiresAt))
 	for _, way := range p.ways(a) {
 		p.say("  %s", way)
 	}

@@ -1,7 +1,6 @@
 package hook
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,17 +86,3 @@ func shown(err error) string {
 
 // BuilderNames lists the context builders, sorted.
 func (s Set) BuilderNames() []string { return slices.Sorted(maps.Keys(s.Builders)) }
-
-// Check refuses a definition that names code which is not there, or has a configuration that its code does not take.
-func (s Set) Check(d *agent.Definition) error {
-	if b, ok := s.Builders[d.Builder]; d.Builder != "" && (!ok || b == nil) {
-		known := cmp.Or(strings.Join(s.BuilderNames(), ", "), "there is none")
-		return fmt.Errorf("builder: got %.64q, want a registered context builder: %s", d.Builder, known)
-	}
-	for _, p := range d.Plugins {
-		if err := s.CheckPlugin(p); err != nil {
-			return err
-		}
-	}
-	return nil
-}

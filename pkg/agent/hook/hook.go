@@ -25,6 +25,7 @@
 package hook
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -37,9 +38,11 @@ import (
 // Set is the code of a deployment by kind and name. The zero Set has the built-in plugins alone. It is not changed once it is in use, and
 // safe for concurrent reading.
 type Set struct {
-	Version  string             // of the code, to be recorded; "" = not said
-	Builders map[string]Builder // context builders, by the name that agents give them
-	Plugins  map[string]Factory // by the name that agents use, ^[a-z][a-z0-9-]{0,39}$; in the place of a built-in one of that name
+	Version  string                       // of the code, to be recorded; "" = not said
+	Builders map[string]Builder           // context builders, by the name that agents give them
+	Policies map[string]Policy            // permission.policy
+	Backends map[string]PermissionBackend // permission.backend
+	Plugins  map[string]Factory           // by the name that agents use, ^[a-z][a-z0-9-]{0,39}$; in the place of a built-in one of that name
 }
 
 // Factory makes a plugin with the configuration that an agent has for it, nil where it has none. It does nothing else: it is called when
@@ -82,4 +85,31 @@ func (s Set) plugin(spec agent.PluginSpec) (named, error) {
 		return named{}, fmt.Errorf("plugin %s: %w", spec.Name, err)
 	}
 	return named{spec.Name, p}, nil
+}
+
+// Check refuses a definition that names code which is not there, or has a configuration that its code does not take. The error is
+// agent.Problems.
+func (s Set) Check(d *agent.Definition) error {
+	var found agent.Problems
+	isThere(&found, "builder", "context builder", d.Builder, s.Builders[d.Builder] != nil, s.BuilderNames())
+	isThere(&found, "permission.policy", "policy function", d.Permission.Policy, s.Policies[d.Permission.Policy] != nil, s.PolicyNames())
+	isThere(&found, "permission.backend", "permission backend", d.Permission.Backend, s.Backends[d.Permission.Backend] != nil, s.BackendNames())
+	for i, p := range d.Plugins {
+		if err := s.CheckPlugin(p); err != nil {
+			found = append(found, agent.Problem{Path: fmt.Sprintf("plugins[%d]", i), Text: err.Error()})
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return found
+}
+
+// isThere wants a name to be there; "" names nothing.
+func isThere(found *agent.Problems, path, what, name string, there bool, known []string) {
+	if name == "" || there {
+		return
+	}
+	list := cmp.Or(strings.Join(known, ", "), "there is none")
+	*found = append(*found, agent.Problem{Path: path, Text: fmt.Sprintf("got %.64q, want a registered %s: %s", name, what, list)})
 }

@@ -36,7 +36,7 @@ func TestAgentsNamePlugins(t *testing.T) {
 
 	inGo := *d
 	inGo.Name, inGo.Plugins = "b", []agent.PluginSpec{{Name: "ghost"}}
-	require.ErrorContains(t, r.Add(inGo), `register agent b: there is no plugin "ghost"`)
+	require.ErrorContains(t, r.Add(inGo), `register agent b: plugins[0]: there is no plugin "ghost"`)
 	inGo.Plugins = d.Plugins
 	require.NoError(t, r.Add(inGo))
 }

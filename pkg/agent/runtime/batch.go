@@ -37,7 +37,7 @@ type Batch struct {
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}}
+	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, permits: authority{hooks: b.Hooks}}
 	for {
 		route, done, err := r.turn(ctx)
 		if done {
@@ -67,6 +67,7 @@ type round struct {
 	results map[string]agent.Hooked // and after them
 	broken  *agent.Finished         // plugins have failed: nothing is started any more, and this ends the run
 	doubt   bool                    // a claim was refused by the table: look at the approval itself before trying again
+	permits authority
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
@@ -143,7 +144,7 @@ func (r *round) commitPlan(ctx context.Context, p *plan) error {
 	if next != agent.ActTools && (p.results || p.suspends && d.State.RoundRan()) {
 		d.Mark(agent.CheckpointToolResults)
 	}
-	if idle && next == agent.ActWait {
+	if idle && next == agent.ActWait && agent.Consequences(r.def, &d.State) == nil { // else the next entry has them
 		if err := r.park(ctx, d); err != nil {
 			return err
 		}

@@ -152,7 +152,7 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 	if err != nil {
 		return agent.AgentState{}, err
 	}
-	if err := end(d, agent.Interrupt(&d.State, by, note)); err != nil {
+	if err := c.end(ctx, def, d, agent.Interrupt(&d.State, by, note)); err != nil {
 		return agent.AgentState{}, err
 	}
 	if err := c.commit(ctx, l.State, d, def); err != nil {

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -18,6 +19,7 @@ type plan struct {
 	claims    bool         // it claims, or marks outcomes unknown: nothing may run before it is committed
 	suspends  bool
 	emitted   bool            // some of what it suspends are services that were asked
+	blocks    bool            // it asks for permissions: people may decide while other calls run
 	resumes   bool            // the run was parked: nothing may run before that is over
 	early     map[string]bool // calls that a kept decision has met: what it lets run is claimed in a later entry, as its request is one item
 	committed bool
@@ -31,7 +33,9 @@ func (p *plan) urgent(r *round) bool {
 	}
 	busy := len(p.launch) > 0 || r.flight.running() > 0
 	switch {
-	case p.claims, len(p.early) > 0, len(p.taken) > 0 && (p.results || p.emitted):
+	case p.claims, len(p.early) > 0, len(p.taken) > 0 && (p.results || p.emitted), p.draft.State.Permissions.Failed != "":
+		return true
+	case p.blocks && r.def.Early == agent.EarlyKeep:
 		return true
 	case p.resumes:
 		return busy || p.results || p.suspends
@@ -50,6 +54,9 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 	}
 	ctx = r.within(ctx, &d.State)
 	p := &plan{draft: d, resumes: r.loaded.State.Status == agent.RunWaiting, early: map[string]bool{}}
+	if err := r.permits.prepare(ctx, r.def, d); err != nil {
+		return nil, err
+	}
 	size := 0
 	for _, f := range r.flight.finishedNow() {
 		if size += f.size; size > maxResults && len(p.taken) > 0 {
@@ -60,7 +67,7 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 		}
 	}
 	if r.broken != nil {
-		return r.giveUp(p)
+		return r.giveUp(ctx, p)
 	}
 	if err := r.settleEarly(p); err != nil || r.late(ctx) {
 		return p, err
@@ -101,6 +108,14 @@ func (r *round) settleEarly(p *plan) error {
 	return nil
 }
 
+// settlesEarly reports whether the draft settles the request by a decision that was kept.
+func (p *plan) settlesEarly(request string) bool {
+	return slices.ContainsFunc(p.draft.Entry.Events, func(e agent.Event) bool {
+		said, ok := e.(agent.Decided)
+		return ok && said.Early != "" && said.Approval == request
+	})
+}
+
 // late reports whether this invocation has too little time left to start anything.
 func (r *round) late(ctx context.Context) bool {
 	at, ok := ctx.Deadline()
@@ -114,10 +129,20 @@ func (r *round) gateOwed(ctx context.Context, p *plan) (bool, error) {
 	if a.Kind != agent.ActTools {
 		return false, nil
 	}
-	progress := false
+	before := len(p.draft.Entry.Events)
+	if err := r.permits.check(ctx, r.def, p.draft); err != nil {
+		return false, err
+	}
+	if err := r.block(ctx, p); err != nil {
+		return false, err
+	}
+	if p.draft.State.Permissions.Failed != "" {
+		return false, nil
+	}
+	progress := len(p.draft.Entry.Events) > before
 	for _, id := range a.Calls {
 		c, _ := p.draft.State.Call(id)
-		if r.flight.has(id) || p.launches(id) || p.early[id] {
+		if !c.Open() || r.flight.has(id) || p.launches(id) || p.early[id] {
 			continue
 		}
 		before := len(p.draft.Entry.Events)
@@ -156,8 +181,8 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		return err
 	}
 	g := agent.GateHooked(r.def, &p.draft.State, c, plugins, r.Valid, p.draft.Entry.Time)
-	if g.Run && r.doubt && c.Grant != nil && !c.Grant.Consumed {
-		live, err := approval.Live(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
+	if g.Run && r.doubt {
+		live, err := r.live(ctx, p, c, g)
 		if err != nil {
 			return err
 		}
@@ -166,6 +191,11 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		}
 	}
 	switch {
+	case g.Claim != nil && p.settlesEarly(g.Claim.Under):
+		p.early[c.ID] = true
+		return nil
+	case g.Block != nil: // alone, as what its batch asked for was used up by another call
+		return fmt.Errorf("gate call %s: it is to be blocked, and its round has been", c.ID)
 	case g.Give != nil:
 		err = r.give(ctx, p, c, *g.Give)
 	case g.Suspend != nil:
@@ -175,7 +205,7 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		p.results = true
 		err = p.draft.Add(*g.Refuse)
 	default:
-		return r.start(p, c)
+		return r.start(p, c, g.Claim)
 	}
 	if err != nil {
 		return err
@@ -183,11 +213,34 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 	return r.afterTool(ctx, p, c.ID)
 }
 
-// start puts a call on the launch list, under a claim where it needs one (rule 9).
-func (r *round) start(p *plan, c agent.Call) error {
-	if c.NeedsClaim() || c.Status == agent.StatusResuming {
+// live reports whether what a call would be claimed under still holds on record.
+func (r *round) live(ctx context.Context, p *plan, c agent.Call, g agent.Gate) (bool, error) {
+	if g.Claim != nil {
+		return r.permitLive(ctx, p, c, *g.Claim)
+	}
+	if c.Grant == nil || c.Grant.Consumed {
+		return true, nil
+	}
+	return approval.Live(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
+}
+
+func (r *round) permitLive(ctx context.Context, p *plan, c agent.Call, claim agent.CallClaimed) (bool, error) {
+	for _, t := range p.draft.State.Permissions.Tools {
+		if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {
+			return approval.PermitLive(ctx, r.Table, r.inv.Tenant, t)
+		}
+	}
+	return false, nil
+}
+
+// start puts a call on the launch list, under a claim where it needs one (rule 9). Claim is the one it takes where its tool was granted.
+func (r *round) start(p *plan, c agent.Call, claim *agent.CallClaimed) error {
+	if claim == nil && (c.NeedsClaim() || c.Status == agent.StatusResuming) {
+		claim = &agent.CallClaimed{Call: c.ID}
+	}
+	if claim != nil {
 		p.claims = true
-		if err := p.draft.Add(agent.CallClaimed{Call: c.ID}); err != nil {
+		if err := p.draft.Add(*claim); err != nil {
 			return err
 		}
 		c, _ = p.draft.State.Call(c.ID)

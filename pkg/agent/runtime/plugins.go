@@ -13,6 +13,7 @@ import (
 // phases runs the plugins of a run's agent and puts what they decide into the draft that is being planned. It is committed with what it
 // belongs to, or not at all; then they are entered again.
 type phases struct {
+	ports Ports
 	def   *agent.Definition
 	chain *hook.Chain
 }
@@ -27,7 +28,7 @@ func (p Ports) phases(def *agent.Definition) (phases, error) {
 	if err != nil {
 		return phases{}, &errPlugins{err}
 	}
-	return phases{def, chain}, nil
+	return phases{p, def, chain}, nil
 }
 
 // brokenBy is how a run ends because of an error of its plugins; false for every other error.
@@ -111,12 +112,12 @@ func (ph phases) afterInference(ctx context.Context, d *agent.Draft, failure *ag
 	return ph.state(ctx, d, agent.PhaseStepEnd)
 }
 
-// end runs run_end and ends the run.
+// end runs run_end and ends the run, after those have cleaned up who know of it.
 func (ph phases) end(ctx context.Context, d *agent.Draft, fin agent.Finished) error {
 	if err := ph.state(ctx, d, agent.PhaseRunEnd); err != nil {
 		return err
 	}
-	return end(d, fin)
+	return ph.ports.end(ctx, ph.def, d, fin)
 }
 
 // park runs run_end and parks the run.
@@ -130,7 +131,7 @@ func (ph phases) park(ctx context.Context, d *agent.Draft) error {
 // breakOff ends the run because of its plugins. A reply that is in the draft stays in it; one that loses the race for its entry is asked
 // for again, because what it leads to is for the plugins to say.
 func (st *Stepper) breakOff(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft, fin agent.Finished) (Route, error) {
-	if err := end(d, fin); err != nil {
+	if err := st.end(ctx, def, d, fin); err != nil {
 		return Route{}, err
 	}
 	return st.commitTurn(ctx, inv, def, &turn{before: l.State, draft: d})
@@ -155,24 +156,31 @@ func fits(d *agent.Draft, h agent.Hooked) bool {
 
 // beforeTool asks the plugins about a call at its gate. What they patch is committed before the tool is entered.
 func (r *round) beforeTool(ctx context.Context, p *plan, c agent.Call) (agent.PluginGate, error) {
-	if c.Gated {
-		return agent.PluginGate{}, nil
-	}
-	key := gateKey(c)
-	said, known := r.gates[key]
-	if !known || !fits(p.draft, said.hooked) {
-		var err error
-		said.hooked, said.gate, err = r.phases.chain.BeforeTool(ctx, r.def, &p.draft.State, c)
-		if err != nil {
-			return agent.PluginGate{}, err
-		}
-		r.gates[key] = said
-	}
-	if said.hooked.Empty() {
-		return said.gate, nil
+	said, err := r.askPlugins(ctx, p, c)
+	if err != nil || said.hooked.Empty() {
+		return said.gate, err
 	}
 	p.claims = true
 	return said.gate, add(p.draft, said.hooked)
+}
+
+// askPlugins asks the plugins about a call once for as long as the answer fits, and puts nothing into the draft.
+func (r *round) askPlugins(ctx context.Context, p *plan, c agent.Call) (gated, error) {
+	if c.Gated {
+		return gated{}, nil
+	}
+	key := gateKey(c)
+	said, known := r.gates[key]
+	if known && fits(p.draft, said.hooked) {
+		return said, nil
+	}
+	var err error
+	said.hooked, said.gate, err = r.phases.chain.BeforeTool(ctx, r.def, &p.draft.State, c)
+	if err != nil {
+		return gated{}, err
+	}
+	r.gates[key] = said
+	return said, nil
 }
 
 // afterTool tells the plugins what a call came to. That they fail does not take the result away: it is committed, and the run ends.
@@ -199,10 +207,10 @@ func (r *round) afterTool(ctx context.Context, p *plan, id string) error {
 }
 
 // giveUp ends the run because of its plugins, once nothing runs any more whose result would be lost.
-func (r *round) giveUp(p *plan) (*plan, error) {
+func (r *round) giveUp(ctx context.Context, p *plan) (*plan, error) {
 	if r.flight.running() > 0 || len(p.taken) < len(r.flight.finishedNow()) {
 		return p, nil
 	}
 	p.claims = true
-	return p, end(p.draft, *r.broken)
+	return p, r.end(ctx, r.def, p.draft, *r.broken)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -165,7 +166,7 @@ func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition)
 		if was, ok := before.Call(c.ID); c.Wait.For == agent.ForAnswer || ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
 			continue
 		}
-		op, err := approval.CreateOp(request(&d.State, c, def))
+		op, err := approval.CreateOp(approval.ForCall(def, &d.State, c))
 		if err != nil {
 			return nil, err
 		}
@@ -184,13 +185,11 @@ func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition)
 			ops = append(ops, approval.CloseOp(before.Tenant, *c.Wait, as))
 		}
 	}
-	return append(ops, consumed(before.Tenant, d)...), nil
-}
-
-// request is what people are asked by the suspension of c.
-func request(s *agent.AgentState, c agent.Call, def *agent.Definition) approval.Approval {
-	t, _ := def.Tool(c.Tool)
-	return approval.ForCall(s, c, agent.Decide(def.Permission, t, c.Input))
+	about, err := toolRequestOps(before, d, def)
+	if err != nil {
+		return nil, err
+	}
+	return merged(slices.Concat(ops, about, consumed(before.Tenant, d), permitted(before.Tenant, d))), nil
 }
 
 // settledEarly are the requests that decisions kept until now settle in this draft: one that was asked before is decided, if nobody was
@@ -210,7 +209,7 @@ func settledEarly(before *agent.AgentState, d *agent.Draft, def *agent.Definitio
 		if c.Wait == nil || c.Wait.Approval != fact.Approval {
 			c, settle = suspendedIn(d, c), func(a approval.Approval, _ time.Time) (store.Op, error) { return approval.CreateOp(a) }
 		}
-		op, err := settle(request(&d.State, c, def).Settled(fact, d.Entry.Time), d.Entry.Time)
+		op, err := settle(approval.ForCall(def, &d.State, c).Settled(fact, d.Entry.Time), d.Entry.Time)
 		if err != nil {
 			return nil, err
 		}
@@ -248,8 +247,15 @@ func overtaken(c agent.Call, events []agent.Event) (approval.Status, bool) {
 				return approval.Voided, true
 			}
 		case agent.CallCancelled:
+			if e.Call == c.ID && e.Reason == agent.WhyDenied { // on its tool
+				return approval.Voided, true
+			}
 			if e.Call == c.ID {
 				return approval.Expired, true
+			}
+		case agent.CallPermitted:
+			if e.Call == c.ID {
+				return approval.Voided, true
 			}
 		case agent.Finished:
 			return approval.Cancelled, true
@@ -273,15 +279,18 @@ func consumed(tenant string, d *agent.Draft) []store.Op {
 			continue
 		}
 		c, _ := d.State.Call(claim.Call)
-		if _, used := granted[c.ID]; c.Grant != nil && !used {
+		if _, used := granted[c.ID]; c.Grant != nil && !c.Grant.Tool && !used {
 			ops = append(ops, approval.ConsumeOp(tenant, *c.Grant, d.Entry.Time))
 		}
 	}
 	return ops
 }
 
-// expire cancels the suspended calls whose time is up. A timeout never approves (A14).
+// expire cancels the suspended calls, and closes the requests about tools, whose time is up. A timeout never approves (A14).
 func expire(d *agent.Draft) error {
+	if err := d.Add(d.State.Overdue(d.Entry.Time)...); err != nil {
+		return err
+	}
 	for _, c := range d.State.Waits() {
 		if d.Entry.Time.Before(c.Wait.Expires) {
 			continue

@@ -64,6 +64,10 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 		r.Woken = inv.Woken
 		return r, nil
 	}
+	permits := authority{hooks: st.Hooks}
+	if err := permits.prepare(ctx, def, d); err != nil {
+		return Route{}, err
+	}
 	drained := len(d.Entry.Events)
 	if err := expire(d); err != nil {
 		return Route{}, err
@@ -205,6 +209,15 @@ func (st *Stepper) request(ctx context.Context, def *agent.Definition, d *agent.
 	return req, system, digest, err
 }
 
+// end adds the run's end to the draft, after those have cleaned up who know of it.
+func (p Ports) end(ctx context.Context, def *agent.Definition, d *agent.Draft, fin agent.Finished) error {
+	fin, err := p.cleaned(ctx, def, &d.State, fin)
+	if err != nil {
+		return err
+	}
+	return end(d, fin)
+}
+
 // end adds the run's end to the draft.
 func end(d *agent.Draft, fin agent.Finished) error {
 	d.Mark(agent.CheckpointRunFinished)
@@ -281,7 +294,7 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 	if err != nil {
 		return Route{}, err
 	}
-	if err := end(d, agent.Fail(agent.CodeInternal, message)); err != nil {
+	if err := st.end(ctx, def, d, agent.Fail(agent.CodeInternal, message)); err != nil {
 		return Route{}, err
 	}
 	if err := st.commit(st.within(ctx, &d.State), l.State, d, def); err != nil {

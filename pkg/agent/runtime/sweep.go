@@ -225,7 +225,7 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err != nil {
 		return err
 	}
-	if err := end(d, agent.Fail(agent.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.Generation+1))); err != nil {
+	if err := sw.end(ctx, def, d, agent.Fail(agent.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.Generation+1))); err != nil {
 		return err
 	}
 	if err := sw.commit(ctx, *s, d, def); err != nil {

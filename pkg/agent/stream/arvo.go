@@ -101,6 +101,8 @@ var arvoLines = map[Type]func(w *arvoWriting, e Event) error{
 	ToolCallReady: (*arvoWriting).call,
 	ToolCallDone:  (*arvoWriting).result,
 	RunFinish:     (*arvoWriting).finish,
+
+	ActivitySnapshot: (*arvoWriting).activity,
 }
 
 // arvoWriting is an entry's events in the form.
@@ -199,6 +201,22 @@ func (w *arvoWriting) result(e Event) error {
 	if d, _ := e.Data.(ToolCallDoneData); d.Reason == agent.WhyDenied {
 		w.add(e, arvoDenied, ArvoTools{[]ArvoTool{{Kind: d.Kind, Name: d.Name, Original: d.Tool}}})
 	}
+	return nil
+}
+
+// activity tells of a request about tools.
+func (w *arvoWriting) activity(e Event) error {
+	d, _ := e.Data.(ActivitySnapshotData)
+	r, ok := d.Content.(RequestContent)
+	if !ok {
+		return nil
+	}
+	var asked []ArvoTool
+	for _, t := range r.Tools {
+		asked = append(asked, ArvoTool{Kind: t.Kind, Name: t.Name, Original: t.Tool})
+	}
+	w.add(e, arvoBlocked, ArvoTools{asked})
+	w.add(e, arvoRequested, ArvoTools{asked})
 	return nil
 }
 

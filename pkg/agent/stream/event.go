@@ -196,7 +196,7 @@ type MessagesSnapshotData struct {
 // ActivitySnapshotData is what somebody beside the model did.
 type ActivitySnapshotData struct {
 	Message string `json:"message_id"`
-	Kind    string `json:"activity_type"` // user_input
+	Kind    string `json:"activity_type"` // user_input or permission_request
 	Content any    `json:"content"`
 	Replace bool   `json:"replace"`
 }
@@ -205,6 +205,24 @@ type ActivitySnapshotData struct {
 type InputContent struct {
 	By       string            `json:"by,omitempty"`
 	Messages []agent.UserBlock `json:"messages"`
+}
+
+// activityRequest is the activity of a request about tools.
+const activityRequest = "permission_request"
+
+// RequestContent is the content of the activity permission_request: people are asked about tools whose calls were blocked.
+type RequestContent struct {
+	Approval string          `json:"approval"`
+	Reason   string          `json:"reason,omitempty"`
+	Tools    []RequestedTool `json:"tools"`
+}
+
+// RequestedTool is one of them, with the calls that were blocked.
+type RequestedTool struct {
+	Kind  agent.ToolKind `json:"kind,omitempty"`
+	Name  string         `json:"name"`
+	Tool  string         `json:"tool"`
+	Calls []string       `json:"calls"`
 }
 
 // ErrorData is what ends a run with the termination error, in front of its run_finish.

@@ -33,11 +33,17 @@ var lines = map[string]line{
 	"handed_over":    {}, // who writes is nobody's concern
 	"finished":       {last: finished},
 
-	"context_built":    {last: func(w *writing, _ agent.Event) { w.conversation() }},
-	"decision_kept":    {}, // nothing is decided yet
-	"decision_dropped": {},
-	"tools_judged":     {},
-	"hooked":           {}, // plugins; what they say is in the next request, and what they patch in state_delta
+	"context_built":        {last: func(w *writing, _ agent.Event) { w.conversation() }},
+	"decision_kept":        {}, // nothing is decided yet
+	"decision_dropped":     {},
+	"tools_judged":         {},
+	"permission_requested": {first: requested},
+	"permission_answered":  {},
+	"call_permitted":       {verdict: permitted},
+	"policy_evaluated":     {},
+	"permission_checked":   {},
+	"permission_failed":    {}, // the end that comes of it says so
+	"hooked":               {}, // plugins; what they say is in the next request, and what they patch in state_delta
 }
 
 func started(w *writing, _ agent.Event) {
@@ -96,6 +102,11 @@ func answered(fact agent.Event) Verdict {
 	return Verdict{By: e.By, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Rerun: e.Rerun, Approval: e.Approval}
 }
 
+func permitted(fact agent.Event) Verdict {
+	e, _ := fact.(agent.CallPermitted)
+	return Verdict{Action: agent.ActionApprove, Approval: e.Approval}
+}
+
 func parked(w *writing, _ agent.Event) {
 	if w.before.Status == agent.RunWaiting {
 		return
@@ -106,7 +117,27 @@ func parked(w *writing, _ agent.Event) {
 			Call: c.ID, Name: c.Name, Tool: c.Tool, Kind: w.kind(c.Tool), For: c.Wait.For, Approval: c.Wait.Approval,
 		})
 	}
+	for _, r := range w.after.OpenRequests() {
+		for _, t := range r.Tools {
+			end.Waiting = append(end.Waiting, Waiting{
+				Call: t.Calls[0], Name: t.Name, Tool: t.Tool, Kind: w.kind(t.Tool), For: agent.ForApproval, Approval: r.Approval,
+			})
+		}
+	}
 	w.add(RunFinish, 0, end)
+}
+
+// requested tells of the one request that a batch's blocked calls make.
+func requested(w *writing, fact agent.Event) {
+	e, ok := fact.(agent.PermissionRequested)
+	if !ok || len(w.after.OpenRequests()) == len(w.before.OpenRequests()) {
+		return
+	}
+	content := RequestContent{Approval: e.Approval, Reason: e.Reason}
+	for _, t := range e.Tools {
+		content.Tools = append(content.Tools, RequestedTool{Kind: w.kind(t.Tool), Name: t.Name, Tool: t.Tool, Calls: t.Calls})
+	}
+	w.add(ActivitySnapshot, 0, ActivitySnapshotData{Message: w.message(), Kind: activityRequest, Content: content, Replace: true})
 }
 
 func finished(w *writing, _ agent.Event) {

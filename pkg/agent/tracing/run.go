@@ -81,7 +81,7 @@ func (t *Tracer) Committed(ctx context.Context, e agent.Entry, s *agent.AgentSta
 }
 
 // refusals are the reasons of results that a gate gave in the tool's place.
-var refusals = map[agent.CallReason]string{agent.WhyDenied: "deny", agent.WhyVoided: "void", agent.WhyExpired: "expire"}
+var refusals = map[agent.CallReason]string{agent.WhyDenied: "deny", agent.WhyVoided: "void", agent.WhyExpired: "expire", agent.WhyAwaiting: "ask"}
 
 // refused writes what a gate said if it is why a call was settled.
 func (t *Tracer) refused(ctx context.Context, s *agent.AgentState, call string, why agent.CallReason, at time.Time) {
