@@ -89,7 +89,7 @@ generate: deps ## write the generated diagrams and lists again
 # the network, runs once a schema or writes for people.
 LAMBDA_ARCH ?= arm64
 LAMBDA_MOD := dist/lambda
-NOT_INLINED := github.com/aws/... net/... fmt github.com/santhosh-tekuri/... crypto/tls/... crypto/x509/... encoding/asn1 encoding/xml log/slog math/big
+NOT_INLINED := github.com/aws/... net/... fmt github.com/santhosh-tekuri/... crypto/tls/... crypto/x509/... encoding/asn1 log/slog math/big
 LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) GOARM64=v8.2 $(GO) build -modfile $(LAMBDA_MOD)/lambda.mod \
   -tags lambda.norpc,nethttpomithttp2 -trimpath $(NOT_INLINED:%=-gcflags %=-l) -ldflags "-s -w"
 
