@@ -57,7 +57,7 @@ func Apply(s AgentState, e Event) (AgentState, error) {
 }
 
 // apply changes s, which is the caller's own copy; what it shares with other versions is never written in place.
-func (s *AgentState) apply(e Event) error { //nolint:funlen // one case an event
+func (s *AgentState) apply(e Event) error {
 	if s.Status == RunDone {
 		return s.afterEnd(e)
 	}

@@ -52,7 +52,7 @@ func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
 func EventTypes() []string { return slices.Sorted(maps.Keys(eventTypes)) }
 
 // EventType is an event's stored name, such as call_finished.
-func EventType(e Event) string { //nolint:funlen // one case an event
+func EventType(e Event) string {
 	switch e.(type) {
 	case RunStarted:
 		return "run_started"
