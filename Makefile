@@ -85,13 +85,17 @@ generate: deps ## write the generated diagrams and lists again
 	node tools/template/names.mjs > internal/samtest/names.new && mv internal/samtest/names.new internal/samtest/names.json
 
 # What `sam build` calls: one bootstrap a function, small (ADR 0015): without HTTP/2, which no AWS service that is called needs, for the
-# processors Lambda has (Graviton2 is ARMv8.2), and without inlining in what waits for the network, runs once a schema or writes for people.
+# processors Lambda has (Graviton2 is ARMv8.2), with the module file that internal/lambdamod writes, and without inlining in what waits for
+# the network, runs once a schema or writes for people.
 LAMBDA_ARCH ?= arm64
-LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) GOARM64=v8.2 $(GO) build -tags lambda.norpc,nethttpomithttp2 -trimpath \
-  -gcflags github.com/aws/...=-l -gcflags net/...=-l -gcflags fmt=-l -gcflags github.com/santhosh-tekuri/...=-l -ldflags "-s -w"
+LAMBDA_MOD := dist/lambda
+NOT_INLINED := github.com/aws/... net/... fmt github.com/santhosh-tekuri/... crypto/tls/... crypto/x509/... encoding/asn1 log/slog math/big
+LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) GOARM64=v8.2 $(GO) build -modfile $(LAMBDA_MOD)/lambda.mod \
+  -tags lambda.norpc,nethttpomithttp2 -trimpath $(NOT_INLINED:%=-gcflags %=-l) -ldflags "-s -w"
 
 .PHONY: build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction
 build-StepFunction build-ApiFunction: compiled
+build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction: lambdamod
 build-StepFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/step
 build-ToolFunction:
@@ -103,12 +107,16 @@ build-ApiFunction:
 build-SweepFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/sweep
 
+.PHONY: lambdamod
+lambdamod: ## write the module file that functions are built with (dist/lambda)
+	@$(GO) run ./internal/lambdamod $(LAMBDA_MOD)
+
 .PHONY: compiled
 compiled: ## write the agents' definitions for the functions that know agents and run no tools (agents/compiled)
 	@$(GO) run ./agents/compile
 
 .PHONY: bootstraps
-bootstraps: compiled ## build the five Lambda bootstraps into dist/, as sam build does
+bootstraps: compiled lambdamod ## build the five Lambda bootstraps into dist/, as sam build does
 	@for f in step tool approve api sweep; do mkdir -p dist/$$f && $(LAMBDA) -o dist/$$f/bootstrap ./functions/$$f || exit 1; done
 	@ls -l dist/*/bootstrap
 

@@ -103,7 +103,8 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	wire := serve(t, sfnwire.Handler(d.engine))
 	s3url := fakeS3(t)
 	static := aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")}
-	d.relay = newRelay(t, cfg, s3url, wire, model.URL(), func(function string) error { return d.functions[function].Kill() })
+	bus := serve(t, d.bus)
+	d.relay = newRelay(t, cfg, s3url, wire, model.URL(), bus, func(function string) error { return d.functions[function].Kill() })
 	common := append(environment(table, d.ledger), d.env...)
 	timeouts := timeouts(t)
 	for _, name := range functions {
@@ -119,20 +120,19 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	d.ports = runtime.Ports{
 		Table: tbl, Journal: store.NewJournal(tbl, 0), Blobs: s3.New(s3.NewClient(static, s3url), bucket), Waiter: w, Clock: clk, IDs: draw,
 	}
-	d.openDoors(static)
+	d.openDoors(static, bus)
 	return d
 }
 
 // openDoors is what runs start by: the HTTP API with its authorizer, and the event bus with the template's rules.
-func (d *deployment) openDoors(cfg aws.Config) {
+func (d *deployment) openDoors(cfg aws.Config, bus string) {
 	d.t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(d.t, err)
 	d.issuer = &awsfake.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
 	d.apiURL = serve(d.t, &awsfake.HTTPAPI{Function: d.functions["api"].Invoke, Authorizer: d.issuer, Clock: d.clock})
-	d.bus.Rules = d.rules()
-	url := serve(d.t, d.bus)
-	d.events = eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.BaseEndpoint = aws.String(url) })
+	d.bus.Rules = append(d.rules(), d.bus.Rules...)
+	d.events = eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.BaseEndpoint = aws.String(bus) })
 }
 
 // startEngine interprets the deployed state machine and invokes the real bootstraps.
@@ -179,7 +179,7 @@ func (d *deployment) observe(e asl.HistoryEvent) {
 func environment(table, ledger string) []string {
 	return []string{
 		"COUNTERSIGN_TABLE=" + table, "COUNTERSIGN_BUCKET=" + bucket, "COUNTERSIGN_STATE_MACHINE=" + machine,
-		"AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "REFUNDS_LEDGER=" + ledger,
+		"COUNTERSIGN_BUS=default", "AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "REFUNDS_LEDGER=" + ledger,
 	}
 }
 

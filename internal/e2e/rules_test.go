@@ -47,6 +47,11 @@ func (d *deployment) rules() []awsfake.Rule {
 				_, err := d.functions["sweep"].Invoke(context.Background(), input)
 				return err
 			}
+		case "ApiFunction.Arn":
+			rule.Target = func(_ context.Context, _ string, input []byte) error {
+				_, err := d.functions["api"].Invoke(context.Background(), input)
+				return err
+			}
 		default:
 			require.Fail(d.t, "a rule with an unknown target", arn)
 		}

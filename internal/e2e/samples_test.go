@@ -69,6 +69,7 @@ func TestSampleEvents(t *testing.T) {
 	require.Equal(t, run, by.ID)
 	require.NoError(t, json.Unmarshal([]byte(http("start-function-url.json", 202).Body), &by))
 	require.Equal(t, run, by.ID, "the same key and body are the same run")
+	require.JSONEq(t, `{"applied":false}`, string(give("api", "answer.json")), "the run has no such call")
 	route("step", "first-step.json", runtime.NextTools)
 	route("tool", "batch.json", runtime.NextStep)
 	route("step", "after-tools.json", runtime.NextWait)

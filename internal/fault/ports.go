@@ -158,3 +158,15 @@ func (t *reconciler) Reconcile(ctx context.Context, c tool.Call) (o tool.Outcome
 	})
 	return o, r, err
 }
+
+// Emitter puts the injector before a bus.
+func (in *Injector) Emitter(next runtime.Emitter) runtime.Emitter { return &emitter{in, next} }
+
+type emitter struct {
+	in   *Injector
+	next runtime.Emitter
+}
+
+func (e *emitter) Emit(ctx context.Context, o agent.Outgoing) error {
+	return e.in.through(ctx, "bus.Emit", o.ID, func() error { return e.next.Emit(ctx, o) })
+}

@@ -1,6 +1,7 @@
 package importtest
 
 import (
+	"debug/buildinfo"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,10 +14,6 @@ import (
 // maxBootstrap is how large a function's bootstrap may be, in bytes (docs/performance.md, ADR 15).
 const maxBootstrap = 10_000_000
 
-// stepBootstrap is that of functions/step, which checks outputs against JSON Schemas beside asking models: 9.88 MiB, and what is left of it is
-// in ADR 15.
-const stepBootstrap = 10_400_000
-
 // Every function is built as `sam build` builds it, has its target in the Makefile, and is small.
 func TestBootstrapsStaySmall(t *testing.T) {
 	if testing.Short() {
@@ -28,13 +25,8 @@ func TestBootstrapsStaySmall(t *testing.T) {
 	for _, file := range mains {
 		name := filepath.Base(filepath.Dir(file))
 		size := bootstrapSize(t, name)
-		limit := int64(maxBootstrap)
-		if name == "step" {
-			require.Greater(t, size, limit, "it has become small: away with its own limit")
-			limit = stepBootstrap
-		}
-		require.LessOrEqual(t, size, limit, "the bootstrap of functions/%s is too large: want at most %d bytes, got %d; "+
-			"`go tool nm -size -sort size` on a build without -s -w says what is in it", name, limit, size)
+		require.LessOrEqual(t, size, int64(maxBootstrap), "the bootstrap of functions/%s is too large: want at most %d bytes, got %d; "+
+			"`go tool nm -size -sort size` on a build without -s -w says what is in it", name, maxBootstrap, size)
 		t.Logf("%-8s %5.2f MB", name, float64(size)/1e6)
 	}
 }
@@ -45,9 +37,24 @@ func bootstrapSize(t *testing.T, name string) int64 {
 	target := "build-" + strings.ToUpper(name[:1]) + name[1:] + "Function"
 	log, err := exec.Command("make", "-C", filepath.Join("..", ".."), target, "ARTIFACTS_DIR="+dir).CombinedOutput()
 	require.NoError(t, err, string(log))
-	info, err := os.Stat(filepath.Join(dir, "bootstrap"))
+	file := filepath.Join(dir, "bootstrap")
+	quickSchemas(t, file)
+	info, err := os.Stat(file)
 	require.NoError(t, err)
 	return info.Size()
+}
+
+// quickSchemas requires of a bootstrap with the JSON Schema library that it is the one of internal/lambdamod, as is said in the bootstrap.
+func quickSchemas(t *testing.T, file string) {
+	t.Helper()
+	built, err := buildinfo.ReadFile(file)
+	require.NoError(t, err)
+	for _, module := range built.Deps {
+		if module.Path == "github.com/santhosh-tekuri/jsonschema/v6" {
+			require.NotNil(t, module.Replace, "%s is built without dist/lambda/lambda.mod", file)
+			require.Equal(t, "./dist/lambda/jsonschema-"+module.Version, module.Replace.Path)
+		}
+	}
 }
 
 // The imports are those of the tags that are deployed.

@@ -2,6 +2,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,7 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Wrap, Waiter and Warm are required.
+// Config is what a Machine is made of. All but Sink, Trace, Wrap, Waiter, Emit and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
@@ -52,7 +53,14 @@ type Config struct {
 	Trouble func(function string, err error)
 	// Waiter stands between the use cases and the engine; nil = nothing does.
 	Waiter func(engine runtime.Waiter) runtime.Waiter
+	// Emit takes the events of services' calls and of runs' ends; nil = unheard: whoever looks at a run sees what it waits for, and answers.
+	Emit runtime.Emitter
 }
+
+// unheard is the bus of a laptop, on which nobody listens.
+type unheard struct{}
+
+func (unheard) Emit(context.Context, agent.Outgoing) error { return nil }
 
 // Machine is the whole product in one process: engine, handlers, and what people do to runs. Safe for concurrent use.
 type Machine struct {
@@ -90,7 +98,7 @@ func New(c Config) (*Machine, error) {
 	m := &Machine{Agents: c.Agents, trace: c.Trace}
 	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
 	m.Ports = watch.Ports(runtime.Ports{
-		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks,
+		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
 		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter),
 	})
 	m.Definitions = runtime.PinnedDefinitions(c.Blobs)

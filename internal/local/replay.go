@@ -123,6 +123,16 @@ func (m *Machine) compareReferences(ctx context.Context, c *comparison, s *agent
 	if _, err := m.Definitions(ctx, s.Tenant, s.Definition); err != nil {
 		c.value("definition", err.Error(), "the definition "+s.Definition)
 	}
+	for _, r := range s.OpenRequests() {
+		a, err := approval.Get(ctx, m.Ports.Table, s.Tenant, r.Approval)
+		if err != nil {
+			c.value("approvals."+r.Approval, err.Error(), "a request about the tools of call "+r.First())
+			continue
+		}
+		c.value("approvals."+a.ID+".run", a.Run, s.Run)
+		c.value("approvals."+a.ID+".call", a.Call(), r.First())
+		c.value("approvals."+a.ID+".expiresAt", a.ExpiresAt.UTC(), r.Expires.UTC())
+	}
 	for _, call := range s.Waits() {
 		a, err := approval.Get(ctx, m.Ports.Table, s.Tenant, call.Wait.Approval)
 		if err != nil {

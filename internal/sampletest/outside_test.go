@@ -64,7 +64,25 @@ func TestSamplesOfTheAPI(t *testing.T) {
 			requireStart(t, r)
 		}
 	}
-	require.ElementsMatch(t, samples(t, "api"), files, "every file has a row")
+	require.ElementsMatch(t, samples(t, "api"), append(files, answerFile), "every file has a row")
+}
+
+// answerFile is what the template's rule makes of a service's answer.
+const answerFile = "api/events/answer.json"
+
+func TestSampleOfAnAnswer(t *testing.T) {
+	detail := map[string]any{"run": run, "call": "c9", "result": map[string]any{"tracking": "1Z999AA10123456784"}}
+	event := map[string]any{
+		"version": "0", "id": "e1", "source": "countersign.requests", "detail-type": "Countersign Call Answered", "detail": detail,
+	}
+	r := newRule(t, "AnswerRule")
+	require.True(t, r.matches(event))
+	require.JSONEq(t, string(read(t, answerFile)), r.transform(t, event))
+	for _, other := range []string{"MessageRule", "InputRule"} {
+		require.False(t, newRule(t, other).matches(event), "%s takes it too", other)
+	}
+	delete(detail, "call")
+	require.False(t, r.matches(event), "an answer to no call")
 }
 
 func requireStart(t *testing.T, r events.APIGatewayV2HTTPRequest) {

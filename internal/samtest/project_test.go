@@ -112,16 +112,18 @@ func TestGrants(t *testing.T) {
 	data := append(slices.Clone(table), append(bucket, via("Decrypt", dyn, s3), via("GenerateDataKey", dyn, s3))...)
 	with := func(base []string, more ...string) []string { return append(slices.Clone(base), more...) }
 
+	const put = "events:PutEvents on arn:${AWS::Partition}:events:${AWS::Region}:${AWS::AccountId}:event-bus/${EventBusName} if {StringEquals: {events:source: countersign}}"
 	want := map[string][]string{
-		"StepRole": own("StepLogs", with(data,
+		"StepRole": own("StepLogs", with(data, put,
 			"bedrock:InvokeModel on "+foundation, "bedrock:InvokeModelWithResponseStream on "+foundation,
 			"bedrock:InvokeModel on "+profiles, "bedrock:InvokeModelWithResponseStream on "+profiles)...),
-		"ToolRole": own("ToolLogs", with(data, "states:SendTaskSuccess on "+m)...),
+		"ToolRole": own("ToolLogs", with(data, put, "states:SendTaskSuccess on "+m)...),
 		"ApproveRole": own("ApproveLogs", "dynamodb:GetItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn", via("Decrypt", dyn),
 			"states:SendTaskSuccess on "+m),
-		"ApiRole": own("ApiLogs", with(data, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
+		"ApiRole": own("ApiLogs", with(append(slices.Clone(table), bucket...), via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs), put, "sqs:SendMessage on EventDeadLetters.Arn",
+			"dynamodb:Query on ${RunsTable.Arn}/index/lists",
 			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions)...),
-		"SweepRole": own("SweepLogs", with(table, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
+		"SweepRole": own("SweepLogs", with(table, put, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
 			"s3:GetObject on "+blobs, "s3:ListBucket on BlobsBucket.Arn", via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs),
 			"states:ListExecutions on "+m, "states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:DescribeExecution on "+executions,
 			"states:StopExecution on "+executions, "sqs:SendMessage on SweepDeadLetters.Arn")...),

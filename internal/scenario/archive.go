@@ -16,13 +16,14 @@ import (
 const (
 	agentFile  = "agent.yaml"
 	inputFile  = "input.json"
+	thenFile   = "then.json"
 	toolsFile  = "tools.yaml"
 	modelFile  = "model.jsonl"
 	peopleFile = "people.jsonl"
 	wantFile   = "want.json"
 )
 
-var allFiles = []string{agentFile, inputFile, toolsFile, modelFile, peopleFile, wantFile}
+var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, modelFile, peopleFile, wantFile}
 
 var requiredFiles = []string{agentFile, inputFile, modelFile, wantFile}
 

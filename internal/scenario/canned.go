@@ -22,6 +22,7 @@ type result struct {
 	data  agent.ToolResultData
 	sleep time.Duration
 	input json.RawMessage // the arguments it must be entered with; nil = any
+	state json.RawMessage // the view of the run's state it must be entered with; nil = any
 }
 
 // resultForm is a result as it is written.
@@ -32,8 +33,15 @@ type resultForm struct {
 	Media   *agent.Media    `json:"media"`
 	Sleep   string          `json:"sleep"`
 	Input   json.RawMessage `json:"input"`
-	Suspend json.RawMessage `json:"suspend"`
-	Patch   json.RawMessage `json:"patch"`
+	Suspend *agent.Ticket   `json:"suspend"`
+	State   json.RawMessage `json:"state"`
+	Patch   []patchForm     `json:"patch"`
+}
+
+// patchForm is a change of the run's state as it is written: without a value, the member is taken out.
+type patchForm struct {
+	Path  *string         `json:"path"`
+	Value json.RawMessage `json:"value"`
 }
 
 func loadCanned(archive string, t agentfile.Tool, ps *problems) canned {
@@ -46,6 +54,9 @@ func loadCanned(archive string, t agentfile.Tool, ps *problems) canned {
 	v, ok := t.Extra["results"]
 	if !ok {
 		return c
+	}
+	if t.Spec.Kind == agent.KindService {
+		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with kind service: people answer"})
 	}
 	c.line = v.Line
 	if len(v.Items) == 0 {
@@ -74,13 +85,12 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 		p, _ := err.(agentfile.Problem) //nolint:errorlint // decode makes nothing else
 		return result{}, agentfile.Problem{Key: p.Key, Text: p.Text}
 	}
-	switch {
-	case f.Suspend != nil:
-		return result{}, agentfile.Problem{Key: "suspend", Text: "is not supported yet"}
-	case f.Patch != nil:
-		return result{}, agentfile.Problem{Key: "patch", Text: "is not supported yet"}
+	if f.Suspend != nil {
+		if _, err := f.Suspend.Checked(); err != nil {
+			return result{}, agentfile.Problem{Key: "suspend", Text: err.Error()}
+		}
 	}
-	r := result{input: f.Input}
+	r := result{input: f.Input, state: f.State}
 	if f.Sleep != "" {
 		var err error
 		if r.sleep, err = agentfile.ParseDuration(f.Sleep); err != nil {
@@ -88,8 +98,33 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 		}
 	}
 	var problem string
-	r.data, problem = f.data()
-	return r, agentfile.Problem{Text: problem}
+	if r.data, problem = f.data(); problem != "" {
+		return r, agentfile.Problem{Text: problem}
+	}
+	if r.data.Patch, problem = f.patches(); problem != "" {
+		return r, agentfile.Problem{Key: "patch", Text: problem}
+	}
+	return r, agentfile.Problem{}
+}
+
+// patches is what the tool changes of the run's state. Whether that fits is for the run to see.
+func (f resultForm) patches() ([]agent.Patch, string) {
+	switch {
+	case f.Patch == nil:
+		return nil, ""
+	case len(f.Patch) == 0:
+		return nil, "want a list of one or more"
+	case f.Error != nil:
+		return nil, "a call that fails changes nothing; want no error beside it"
+	}
+	list := make([]agent.Patch, len(f.Patch))
+	for i, p := range f.Patch {
+		if p.Path == nil {
+			return nil, fmt.Sprintf("patch %d: want a path, a JSON Pointer", i)
+		}
+		list[i] = agent.Patch{Path: *p.Path, Value: p.Value}
+	}
+	return list, ""
 }
 
 // data is what the tool gives. Media may stand beside a text; of the rest there is exactly one.
@@ -108,6 +143,10 @@ func (f resultForm) data() (agent.ToolResultData, string) {
 		d.Content, d.IsError = *f.Error, true
 		said++
 	}
+	if f.Suspend != nil {
+		d.Suspend = f.Suspend
+		said++
+	}
 	if f.Media != nil {
 		d.Media = []agent.Media{*f.Media}
 		if f.Media.MediaType == "" || (f.Media.Data == "") == (f.Media.Blob == "") {
@@ -115,7 +154,7 @@ func (f resultForm) data() (agent.ToolResultData, string) {
 		}
 	}
 	if said > 1 || said == 0 && f.Media == nil {
-		return d, fmt.Sprintf("got %d of text, json and error, want one (or media)", said)
+		return d, fmt.Sprintf("got %d of text, json, error and suspend, want one (or media)", said)
 	}
 	return d, ""
 }

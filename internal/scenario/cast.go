@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -19,7 +20,7 @@ type cast struct {
 	queue    []line
 	moments  []line
 	busy     bool   // somebody of the queue is at it
-	expiring string // the request whose time was made to run out; empty = none
+	expiring string // the request, or the service's call, whose time was made to run out; empty = none
 }
 
 func newCast(s *stage, people []line) *cast {
@@ -59,8 +60,13 @@ func (c *cast) idle() bool {
 		return c.end()
 	}
 	switch {
+	case l.State.Status == agent.RunDone && !c.stage.quiet():
+		return false
+	case l.State.Status == agent.RunDone && c.stage.scenario.then != nil && c.stage.first == "":
+		c.enter(c.stage.goOn)
+		return true
 	case l.State.Status == agent.RunDone:
-		return c.stage.quiet() && c.end()
+		return c.end()
 	case !c.resting(l):
 		return false
 	case c.stage.truth(l.State.Waits()):
@@ -83,8 +89,8 @@ func (c *cast) end() bool {
 // resting reports whether the run waits and has taken in all that was said to it.
 func (c *cast) resting(l store.Loaded) bool {
 	return l.State.Status == agent.RunWaiting && len(l.Inbox) == 0 && !slices.ContainsFunc(l.State.Waits(), func(w agent.Call) bool {
-		return w.Wait.Approval == c.expiring
-	})
+		return c.expiring != "" && (w.Wait.Approval == c.expiring || w.ID == c.expiring)
+	}) && !slices.ContainsFunc(l.State.OpenRequests(), func(r agent.PermissionRequest) bool { return r.Approval == c.expiring })
 }
 
 // enter lets somebody act; nobody of the queue does before they are done.
@@ -143,7 +149,7 @@ var errNobodyWaits = errors.New("the call waits for nobody")
 func refusal(err error) bool {
 	for _, no := range []error{
 		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing, approval.ErrNotFound,
-		runtime.ErrRunFinished, errNobodyWaits,
+		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, runtime.ErrRunFinished, errNobodyWaits,
 	} {
 		if errors.Is(err, no) {
 			return true
@@ -151,7 +157,8 @@ func refusal(err error) bool {
 	}
 	var decided *approval.DecidedError
 	var edit *approval.EditError
-	return errors.As(err, &decided) || errors.As(err, &edit)
+	var answer *agent.AnswerError
+	return errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &answer)
 }
 
 // action is something a person does, which may be repeated.
@@ -187,23 +194,49 @@ func (s *stage) deed(l line) (action, error) {
 	}
 }
 
-// asked is the call and the id of the newest request about it; of the first one there will be, if there was none.
+// asked is the call and the id of the newest request about it or its tool; of the first one there will be, if there was none.
 func (s *stage) asked(id string) (agent.Call, string, error) {
 	l, err := s.record.Load(context.Background(), tenant, s.run)
 	if err != nil {
 		return agent.Call{}, "", err
 	}
 	c, _ := l.State.Call(id)
+	if request := l.State.RequestOf(c); request != "" {
+		return c, request, nil
+	}
 	return c, agent.ApprovalID(s.run, id, max(1, c.Asks)), nil
 }
 
+// decide is a decision on the newest request about a call; where there was none, or the line names a suspension or a pending call, it is
+// aimed at that. An edit is always one of a request.
 func (s *stage) decide(l line, a approval.Action, note string) (action, error) {
-	_, id, err := s.asked(l.call)
-	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Note: note, By: l.by}
+	c, id, err := s.asked(l.call)
+	if err != nil {
+		return nil, err
+	}
+	if c.Request == "" && c.Asks == 0 && a != approval.Edit {
+		return s.direct(l, a, note)
+	}
+	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by}
+	if c.Request != "" { // what is decided about a blocked call is its tool
+		r.Tool = c.Tool
+	}
 	return func(ctx context.Context) error {
 		_, err := s.machine.Desk.Decide(ctx, r)
 		return err
-	}, err
+	}, nil
+}
+
+// direct aims a decision. One that is kept has an id, so that a person who repeats it says it once.
+func (s *stage) direct(l line, a approval.Action, note string) (action, error) {
+	l0, err := s.record.Load(context.Background(), tenant, s.run)
+	if err != nil {
+		return nil, err
+	}
+	r := approval.Directive{
+		Tenant: tenant, Run: s.run, Target: l.call, ID: fmt.Sprintf("line-%d", l.number), Action: a, Result: l.result, Note: note, By: l.by,
+	}
+	return s.machine.Desk.Direct(context.Background(), &l0.State, r)
 }
 
 // answer is data for a call whose outcome is unknown, and a decision for one that waits for a person (semantics 3.5).
@@ -212,8 +245,12 @@ func (s *stage) answer(l line) (action, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Wait != nil && c.Wait.For == agent.ForApproval && !l.rerun {
-		return s.answerAsDecision(l)
+	switch {
+	case l.rerun:
+	case c.Request != "" || c.Wait != nil && (c.Wait.For == agent.ForApproval || c.Wait.For == agent.ForInput):
+		return s.answerAsDecision(l, c)
+	case c.Service && (c.Wait == nil || c.Wait.For == agent.ForAnswer), c.ID == "" && s.asksServices():
+		return s.answerService(l), nil
 	}
 	o := approval.Outcome{Tenant: tenant, Run: s.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by}
 	switch {
@@ -225,6 +262,27 @@ func (s *stage) answer(l line) (action, error) {
 	return s.settle(o), nil
 }
 
+// asksServices reports whether the agent has services: then an answer may match no call.
+func (s *stage) asksServices() bool {
+	return slices.ContainsFunc(s.scenario.agent.Tools, func(t agent.ToolSpec) bool { return t.Kind == agent.KindService })
+}
+
+// answerService is what a service gives. One that nobody waits for is no refusal: it changes nothing (semantics 1.7).
+func (s *stage) answerService(l line) action {
+	a := runtime.Answer{Tenant: tenant, Run: s.run, Call: l.call, By: l.by.ID}
+	if l.failure != nil {
+		a.Content, a.IsError = *l.failure, true
+	} else {
+		a.Content = textOf(l.result)
+	}
+	return func(ctx context.Context) error {
+		if err := s.machine.Inputs.Answer(ctx, a); !errors.Is(err, runtime.ErrUnasked) {
+			return err
+		}
+		return nil
+	}
+}
+
 func (s *stage) settle(o approval.Outcome) action {
 	return func(ctx context.Context) error {
 		_, err := s.machine.Desk.Settle(ctx, o)
@@ -232,15 +290,26 @@ func (s *stage) settle(o approval.Outcome) action {
 	}
 }
 
-func (s *stage) answerAsDecision(l line) (action, error) {
+// answerAsDecision takes an error as a denial, but where it answers a request about tools: then the request itself has failed.
+func (s *stage) answerAsDecision(l line, c agent.Call) (action, error) {
+	said := l.result
+	l.result = nil
+	if l.failure != nil && c.Request != "" {
+		return s.decide(l, approval.Fail, *l.failure)
+	}
 	if l.failure != nil {
 		return s.decide(l, approval.Deny, *l.failure)
 	}
-	resume, reason := agent.DecisionFromJSON(l.result)
-	if resume {
+	resume, reason := agent.DecisionFromJSON(said)
+	switch {
+	case !resume:
+		return s.decide(l, approval.Deny, reason)
+	case c.Wait != nil && c.Wait.For == agent.ForInput:
+		l.result = said
+		return s.decide(l, approval.Approve, "")
+	default:
 		return s.decide(l, approval.Approve, reason)
 	}
-	return s.decide(l, approval.Deny, reason)
 }
 
 // expire lets the time of a wait run out.
@@ -249,12 +318,32 @@ func (s *stage) expire(l line) (action, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Wait == nil {
-		return nil, fmt.Errorf("expire call %s: %w", l.call, errNobodyWaits)
+	at, err := s.expiry(c)
+	if err != nil {
+		return nil, fmt.Errorf("expire call %s: %w", l.call, err)
 	}
 	return func(context.Context) error {
-		s.cast.expiring = id
-		s.clock.AdvanceTo(c.Wait.Expires)
+		if s.cast.expiring = id; c.Wait != nil && c.Wait.For == agent.ForAnswer {
+			s.cast.expiring = c.ID
+		}
+		s.clock.AdvanceTo(at)
 		return nil
 	}, nil
+}
+
+// expiry is when what a call waits for runs out, or the request that it was blocked for.
+func (s *stage) expiry(c agent.Call) (time.Time, error) {
+	if c.Wait != nil {
+		return c.Wait.Expires, nil
+	}
+	l, err := s.record.Load(context.Background(), tenant, s.run)
+	if err != nil {
+		return time.Time{}, err
+	}
+	for _, r := range l.State.OpenRequests() {
+		if r.Approval == c.Request {
+			return r.Expires, nil
+		}
+	}
+	return time.Time{}, errNobodyWaits
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/countersign/countersign/internal/fault"
@@ -20,6 +21,7 @@ type ledger struct {
 	index   map[execution]int   // which result an execution gets; a repeated one gets the same
 	entries map[string][]*entry // by tool
 	effects map[string]*entry   // by call: the newest that took effect
+	events  []agent.Outgoing    // in the order in which they first went out, each id once
 }
 
 // execution is the n-th of a call, as the journal counts.
@@ -52,9 +54,32 @@ func (l *ledger) Lookup(original string) (tool.Tool, bool) {
 	return &cannedTool{l, c}, ok
 }
 
-// executed counts the enterings of each tool that was entered, less those that a crash undid.
+// Emit implements runtime.Emitter. A bus that sees an id again has the same event again.
+func (l *ledger) Emit(_ context.Context, e agent.Outgoing) error {
+	for _, seen := range l.events {
+		if seen.ID != e.ID {
+			continue
+		}
+		if !reflect.DeepEqual(seen, e) {
+			l.stage.fail(Failure{Path: "emitted", Got: fmt.Sprintf("%s again, and not the same", e.ID), Want: "one event for each id"})
+		}
+		return nil
+	}
+	l.events = append(l.events, e)
+	if e.Call != "" {
+		l.stage.act(moment{"executing", e.Call})
+	}
+	return nil
+}
+
+// executed counts the enterings of each tool that was entered, less those that a crash undid, and the events of services that went out.
 func (l *ledger) executed() map[string]int {
 	counts := map[string]int{}
+	for _, e := range l.events {
+		if c, ok := l.stage.called(e.Call); ok {
+			counts[c.Tool]++
+		}
+	}
 	for name, entries := range l.entries {
 		n := 0
 		for _, e := range entries {
@@ -68,6 +93,9 @@ func (l *ledger) executed() map[string]int {
 	}
 	return counts
 }
+
+// emitted are the events that went out.
+func (l *ledger) emitted() []agent.Outgoing { return append([]agent.Outgoing{}, l.events...) }
 
 // leftover says which lists of results were not used up.
 func (l *ledger) leftover() []Failure {
@@ -137,7 +165,8 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		return tool.Errorf("%s has no results", t.canned.spec.Name), nil
 	}
 	e := l.enter(t.canned, execution{c.ID, n})
-	l.stage.checkInput(t.canned.spec.Name, e.result.input, c.Args)
+	l.stage.checkEntered(t.canned.spec.Name+".input", e.result.input, c.Args)
+	l.stage.checkEntered(t.canned.spec.Name+".state", e.result.state, c.State)
 	l.stage.act(moment{"executing", c.ID})
 	if err := l.stage.clock.Sleep(ctx, e.result.sleep); err != nil {
 		e.void = fault.Crashed(ctx)
@@ -147,11 +176,13 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		e.void = true
 		return agent.ToolResultData{}, fault.ErrExit
 	}
-	e.done, l.effects[c.ID] = true, e
+	if e.done = true; e.result.data.Suspend == nil { // who asks for input has done nothing yet
+		l.effects[c.ID] = e
+	}
 	return e.result.data, nil
 }
 
-// Reconcile tells what became of a call, truthfully or not at all.
+// Reconcile tells what became of a call, truthfully or not at all. Where the lost execution asked for input, it says what.
 func (t *cannedTool) Reconcile(_ context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
 	if !t.canned.reconciles {
 		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
@@ -159,16 +190,23 @@ func (t *cannedTool) Reconcile(_ context.Context, c tool.Call) (tool.Outcome, ag
 	if e := t.ledger.effects[c.ID]; e != nil {
 		return tool.OutcomeDone, e.result.data, nil
 	}
+	n, err := t.ledger.stage.executions(c.ID)
+	if err != nil {
+		return "", agent.ToolResultData{}, err
+	}
+	if e := t.ledger.newest(t.canned.spec.Name, execution{c.ID, n}); e != nil && e.done {
+		return tool.OutcomeDone, e.result.data, nil
+	}
 	return tool.OutcomeNotDone, agent.ToolResultData{}, nil
 }
 
-// checkInput compares the arguments a tool is entered with.
-func (s *stage) checkInput(name string, want, got json.RawMessage) {
+// checkEntered compares what a tool is entered with.
+func (s *stage) checkEntered(path string, want, got json.RawMessage) {
 	if want == nil {
 		return
 	}
 	for _, m := range match.Match(want, got) {
-		f := Failure{Path: match.Join(name+".input", m.Path), Got: m.Got, Want: m.Want}
+		f := Failure{Path: match.Join(path, m.Path), Got: m.Got, Want: m.Want}
 		if !slices.Contains(s.failures, f) {
 			s.fail(f)
 		}

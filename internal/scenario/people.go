@@ -20,7 +20,7 @@ type line struct {
 	call    string
 	by      agent.Principal
 	args    json.RawMessage
-	result  json.RawMessage // answer; nil = none
+	result  json.RawMessage // answer, approve: to what a tool asked; nil = none
 	failure *string         // answer: an error
 	rerun   bool            // answer: run it again
 	note    string
@@ -51,7 +51,7 @@ type lineForm struct {
 
 // deeds are what people can do: the keys that go with each, beside do, at, by and refused. Those in upper case must be there.
 var deeds = map[string][]string{
-	"approve":     {"CALL", "note"},
+	"approve":     {"CALL", "result", "note"},
 	"deny":        {"CALL", "note"},
 	"edit":        {"CALL", "ARGS", "note"},
 	"cancel_call": {"CALL", "note"},

@@ -21,7 +21,8 @@ type Result struct {
 	Failures []Failure
 	Calls    []fault.Call // of ports, in order: the points at which a fault can be put
 	Journal  []agent.Entry
-	Diverged bool // under a crash: what somebody said during an inference came before its repetition, so nothing is compared
+	Seed     agent.AgentState // what Journal is folded from: the run that it goes on with, where there is one
+	Diverged bool             // under a crash: what somebody said during an inference came before its repetition, so nothing is compared
 }
 
 // Options says how a scenario is run. The zero value runs it as it is.

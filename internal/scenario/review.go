@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/match"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/stream"
 )
 
 // notUnderCrash are the keys of want.json that a crash may change.
@@ -24,7 +25,10 @@ func (s *stage) review() Result {
 	entries, err := s.record.Entries(ctx, tenant, s.run, 0, 0)
 	if err == nil {
 		r.Journal = entries
-		err = s.compare(ctx, entries)
+		r.Seed, err = s.seed(ctx)
+	}
+	if err == nil {
+		err = s.compare(ctx, r.Seed, entries)
 	}
 	if err != nil {
 		s.fail(Failure{Path: "run", Got: err.Error(), Want: "a run"})
@@ -47,9 +51,18 @@ func (s *stage) unused(line int, what string) Failure {
 	return Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, line, what), Got: "never its turn", Want: "every line used"}
 }
 
+// seed is what the run's journal is folded from.
+func (s *stage) seed(ctx context.Context) (agent.AgentState, error) {
+	if s.first == "" {
+		return agent.AgentState{}, nil
+	}
+	past, err := s.record.Load(ctx, tenant, s.first)
+	return agent.Seed(past.State), err
+}
+
 // compare matches want.json against the run as it is on record.
-func (s *stage) compare(ctx context.Context, entries []agent.Entry) error {
-	state, err := agent.Fold(agent.AgentState{}, entries)
+func (s *stage) compare(ctx context.Context, seed agent.AgentState, entries []agent.Entry) error {
+	state, err := agent.Fold(seed, entries)
 	if err != nil {
 		return err
 	}
@@ -96,21 +109,47 @@ func (s *stage) got(ctx context.Context, state *agent.AgentState, entries []agen
 	if err != nil {
 		return nil, err
 	}
-	events, checkpoints := []string{}, []agent.Checkpoint{}
+	events, err := s.events(entries)
+	if err != nil {
+		return nil, err
+	}
+	checkpoints := []agent.Checkpoint{}
 	for _, e := range entries {
 		checkpoints = append(checkpoints, e.Kinds...)
-		for _, ev := range e.Events {
-			events = append(events, agent.EventType(ev))
-		}
 	}
 	for key, v := range map[string]any{
-		"executed": s.ledger.executed(), "events": events, "checkpoints": checkpoints, "requests": requests,
+		"executed": s.ledger.executed(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": s.ledger.emitted(),
 	} {
 		if got[key], err = json.Marshal(v); err != nil {
 			return nil, err
 		}
 	}
 	return got, nil
+}
+
+// events are the types of the run's events: of its stream where those are wanted, else of its journal.
+func (s *stage) events(entries []agent.Entry) ([]string, error) {
+	names := []string{}
+	if !streamed(s.scenario.want["events"]) {
+		for _, e := range entries {
+			for _, ev := range e.Events {
+				names = append(names, agent.EventType(ev))
+			}
+		}
+		return names, nil
+	}
+	state := agent.AgentState{}
+	for _, e := range entries {
+		var events []stream.Event
+		var err error
+		if events, state, err = stream.Of(&s.scenario.agent, state, e); err != nil {
+			return nil, err
+		}
+		for _, ev := range events {
+			names = append(names, string(ev.Type))
+		}
+	}
+	return names, nil
 }
 
 // requestsMade are the requests to people in the order in which they were made, as they stand now.
@@ -139,6 +178,10 @@ func asks(entries []agent.Entry) []string {
 		for _, ev := range e.Events {
 			switch ev := ev.(type) {
 			case agent.CallSuspended:
+				if ev.For != agent.ForAnswer {
+					ids = append(ids, ev.Approval)
+				}
+			case agent.PermissionRequested:
 				ids = append(ids, ev.Approval)
 			case agent.CallUnknown:
 				ids = append(ids, ev.Approval)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
+	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/script"
 )
 
@@ -17,8 +18,10 @@ type Scenario struct {
 	Promise string // the text before the first file
 
 	archive string
+	hooks   hook.Set
 	agent   agent.Definition
 	start   start
+	then    *start // what goes on with the run once it has ended; nil = nothing does
 	tools   []canned
 	script  *script.Script
 	people  []line
@@ -27,8 +30,11 @@ type Scenario struct {
 
 // Load reads an archive. name is its file's, for messages. The error is everything that is wrong, a line a
 // problem, each with the archive's line and the key.
-func Load(name string, data []byte) (*Scenario, error) {
-	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name}
+func Load(name string, data []byte) (*Scenario, error) { return LoadWith(name, data, hook.Set{}) }
+
+// LoadWith is Load of a scenario whose agent may name code.
+func LoadWith(name string, data []byte, code hook.Set) (*Scenario, error) {
+	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name, hooks: code}
 	var ps problems
 	var files map[string]section
 	s.Promise, files = open(name, data, &ps)
@@ -37,7 +43,11 @@ func Load(name string, data []byte) (*Scenario, error) {
 	}
 	s.loadAgent(files[agentFile], &ps)
 	s.loadTools(files, &ps)
-	s.start = loadStart(files[inputFile], &ps)
+	s.start = loadStart(files[inputFile], defaultKey, &ps)
+	if f, ok := files[thenFile]; ok {
+		then := loadStart(f, thenKey, &ps)
+		s.then = &then
+	}
 	s.loadScript(files[modelFile], &ps)
 	s.people = loadPeople(files[peopleFile], &ps)
 	s.want = loadWant(files[wantFile], &ps)
@@ -47,15 +57,23 @@ func Load(name string, data []byte) (*Scenario, error) {
 	return s, nil
 }
 
-// loadAgent reads the definition. Its model may be missing or lack a provider: the script answers in any case.
+// Agent is the definition whose runs the scenario tells of.
+func (s *Scenario) Agent() agent.Definition { return s.agent }
+
+// loadAgent reads the definition. Its models may be missing or lack a provider: the script answers in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
-	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true})
+	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true, Hooks: s.hooks})
 	if err != nil {
 		ps.add(err)
 		return
 	}
 	if d.Model.Provider == "" {
 		d.Model.Provider, d.Model.File = "script", modelFile
+	}
+	for i := range d.Model.Fallbacks {
+		if m := &d.Model.Fallbacks[i]; m.Provider == "" {
+			m.Provider, m.File = "script", modelFile
+		}
 	}
 	s.agent = d
 }
@@ -70,7 +88,7 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 		return
 	}
 	for _, t := range s.agent.Tools {
-		if !slices.ContainsFunc(s.tools, func(c canned) bool { return c.spec.Name == t.Name }) {
+		if t.Kind != agent.KindService && !slices.ContainsFunc(s.tools, func(c canned) bool { return c.spec.Name == t.Name }) {
 			ps.add(files[agentFile].problem(0, "tools", "got "+t.Name+", want it in "+toolsFile+" with its results"))
 		}
 	}
@@ -104,7 +122,7 @@ func (s *Scenario) loadScript(f section, ps *problems) {
 	ps.add(err)
 }
 
-// start is input.json: the body of POST /v1/runs without agent.
+// start is input.json or then.json: the body of POST /v1/runs without agent and continues.
 type start struct {
 	message       []agent.UserBlock
 	input         json.RawMessage
@@ -114,9 +132,12 @@ type start struct {
 }
 
 // defaultKey makes the run's id the same every time.
-const defaultKey = "scenario"
+const (
+	defaultKey = "scenario"
+	thenKey    = "scenario-then"
+)
 
-func loadStart(f section, ps *problems) start {
+func loadStart(f section, key string, ps *problems) start {
 	var form struct {
 		Message       json.RawMessage `json:"message"`
 		Input         json.RawMessage `json:"input"`
@@ -131,10 +152,10 @@ func loadStart(f section, ps *problems) start {
 	}
 	s := start{input: form.Input, key: form.Key, subject: form.Subject, accessControl: form.AccessControl}
 	if s.key == "" {
-		s.key = defaultKey
+		s.key = key
 	}
 	if form.Continues != "" {
-		ps.add(f.problem(f.at("continues"), "continues", "is not supported yet"))
+		ps.add(f.problem(f.at("continues"), "continues", "got a run, want none: "+thenFile+" goes on with the run of "+inputFile))
 	}
 	if form.Message != nil {
 		var err error

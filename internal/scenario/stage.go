@@ -45,7 +45,9 @@ type stage struct {
 	requests map[request]int // to the model, numbered as they first came
 	ledger   *ledger
 	cast     *cast
-	run      string
+	run      string // the one that is played
+	first    string // the one that it goes on with; empty = it began by itself
+	before   int64  // inferences that the script was asked for until then
 
 	open        bool         // the run is created and who acts at the start has acted
 	gate        clock.Signal // handlers wait here until then
@@ -94,7 +96,7 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	st.provider = runtime.WithMedia(provider{}, blobs)
 	var err error
 	st.machine, err = local.New(local.Config{
-		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger),
+		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger), Hooks: s.hooks, Emit: st.faults.Emitter(st.ledger),
 		Agents: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
 	})
 	return st, err
@@ -140,15 +142,29 @@ func (s *stage) play() {
 }
 
 // begin starts the run, as often as it takes: a client that loses the answer asks again.
-func (s *stage) begin() error {
-	in := s.scenario.start
+func (s *stage) begin() error { return s.start(s.scenario.start, "") }
+
+func (s *stage) start(in start, continues string) error {
 	r := runtime.Start{
 		Tenant: tenant, Agent: &s.scenario.agent, Key: in.key, Message: in.message, Input: in.input, Subject: in.subject, AccessControl: in.accessControl,
+		Continues: continues,
 	}
 	return s.insist("start", func(ctx context.Context) error {
 		_, err := s.machine.Starter.Start(ctx, r)
 		return err
 	})
+}
+
+// goOn begins the run that goes on with the one that has ended. The script is read on behind what that one asked for.
+func (s *stage) goOn() {
+	for r := range s.requests {
+		s.before = max(s.before, r.inference)
+	}
+	s.first, s.run = s.run, agent.RunID(tenant, s.scenario.agent.Name, s.scenario.then.key)
+	if err := s.start(*s.scenario.then, s.first); err != nil {
+		s.fail(Failure{Path: thenFile, Got: err.Error(), Want: "a run"})
+		s.curtain.Notify()
+	}
 }
 
 // insist does something as an invocation of its own, and again if that crashes.
@@ -163,6 +179,7 @@ func (s *stage) insist(name string, do func(ctx context.Context) error) error {
 
 // Generate answers like the script, after those have acted who wait for that very request.
 func (s *stage) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	r.Inference += s.before
 	which := request{r.Inference, r.Attempt}
 	n, repeated := s.requests[which]
 	if !repeated {
@@ -199,6 +216,15 @@ func (s *stage) executions(call string) (int, error) {
 	}
 	c, _ := l.State.Call(call)
 	return max(1, c.Executions), nil
+}
+
+// called is a call as it is on record; ok is false for "" and for one that is not.
+func (s *stage) called(id string) (agent.Call, bool) {
+	l, err := s.record.Load(context.Background(), tenant, s.run)
+	if err != nil || id == "" {
+		return agent.Call{}, false
+	}
+	return l.State.Call(id)
 }
 
 func (s *stage) fail(f Failure) { s.failures = append(s.failures, f) }

@@ -60,6 +60,8 @@ func (s *stage) foresight(c agent.Call) (approval.Outcome, bool) {
 	switch e := s.ledger.newest(c.Tool, execution{c.ID, c.Executions}); {
 	case e == nil || e.void:
 		o.Rerun = true
+	case e.done && e.result.data.Suspend != nil: // it asked for input, and will again
+		e.void, o.Rerun = true, true
 	case e.done:
 		o.Content, o.IsError = e.result.data.Content, e.result.data.IsError
 	default: // it ran out of time, as the scenario meant it

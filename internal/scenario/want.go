@@ -2,12 +2,15 @@ package scenario
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/internal/match"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/stream"
 )
 
 // want is want.json by key.
@@ -15,9 +18,9 @@ type want map[string]json.RawMessage
 
 // wantKeys are the keys of a run in JSON, and what only a scenario knows.
 var wantKeys = []string{
-	"id", "agent", "version", "status", "reason", "error", "output", "inferences", "interactions", "executionUnits", "usage", "messages",
+	"id", "agent", "version", "status", "reason", "detail", "error", "output", "inferences", "interactions", "executionUnits", "usage", "cost", "messages",
 	"calls", "waiting", "summary", "seq", "subject", "parent", "continues", "startedAt", "updatedAt", "endedAt", "modelCalls", "state",
-	"executed", "events", "checkpoints", "requests",
+	"executed", "events", "checkpoints", "requests", "emitted",
 }
 
 func loadWant(f section, ps *problems) want {
@@ -36,6 +39,9 @@ func loadWant(f section, ps *problems) want {
 	}
 	if events, ok := w["events"]; ok {
 		w["events"] = storedNames(events)
+		if err := oneKind(w["events"]); err != nil {
+			ps.add(f.problem(f.at("events"), "events", err.Error()))
+		}
 	}
 	return w
 }
@@ -57,6 +63,34 @@ func storedNames(raw json.RawMessage) json.RawMessage {
 		return raw
 	}
 	return out
+}
+
+// streamed reports whether wanted event types are those of a run's stream (semantics.md, 3.10): at least one of them is. Those of the
+// journal are other words, every one.
+func streamed(raw json.RawMessage) bool {
+	return slices.ContainsFunc(listed(raw), func(name string) bool { return slices.Contains(stream.Types(), stream.Type(name)) })
+}
+
+// oneKind refuses a list of which some types are the stream's and some the journal's.
+func oneKind(raw json.RawMessage) error {
+	if !streamed(raw) {
+		return nil
+	}
+	for _, name := range listed(raw) {
+		if slices.Contains(agent.EventTypes(), name) {
+			return fmt.Errorf("got %s, which the journal has, beside events of the stream: want either", name)
+		}
+	}
+	return nil
+}
+
+// listed are the names in a list; of anything else, none.
+func listed(raw json.RawMessage) []string {
+	var names []string
+	if json.Unmarshal(raw, &names) != nil {
+		return nil
+	}
+	return names
 }
 
 var (

@@ -16,3 +16,15 @@ func TestEventsByEitherName(t *testing.T) {
 		require.JSONEq(t, want, string(storedNames(json.RawMessage(in))))
 	}
 }
+
+func TestEventsOfOneKind(t *testing.T) {
+	for in, want := range map[string]bool{
+		`["run_started","replied"]`: false, `[]`: false, `null`: false, `"run_start"`: false, `["~x"]`: false,
+		`["run_start","step_start"]`: true, `["~^run", "run_finish"]`: true,
+	} {
+		require.Equal(t, want, streamed(json.RawMessage(in)), in)
+		require.NoError(t, oneKind(json.RawMessage(in)), in)
+	}
+	require.EqualError(t, oneKind(json.RawMessage(`["run_start", "replied"]`)),
+		"got replied, which the journal has, beside events of the stream: want either")
+}

@@ -93,7 +93,21 @@ func (s *AgentState) apply(e Event) error {
 	case Finished:
 		return s.finished(e)
 	default:
-		return &ApplyError{Event: EventType(e), Problem: "not a known event"}
+		return s.applyCode(e)
+	}
+}
+
+// applyCode applies the facts that come of code and people beside the loop: builders, plugins, decisions ahead of their request.
+func (s *AgentState) applyCode(e Event) error {
+	switch e := e.(type) {
+	case ContextBuilt:
+		return s.contextBuilt(e)
+	case ToolsJudged:
+		return s.toolsJudged(e)
+	case Hooked:
+		return s.hooked(e)
+	default:
+		return s.applyPermission(e)
 	}
 }
 
@@ -104,7 +118,7 @@ func (s *AgentState) afterEnd(e Event) error {
 		if e.Reason == s.Reason {
 			return nil
 		}
-	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled:
+	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted:
 		if s.known(e) {
 			return nil
 		}
@@ -114,6 +128,10 @@ func (s *AgentState) afterEnd(e Event) error {
 		}
 	case HandedOver:
 		if e.Owner == s.Owner {
+			return nil
+		}
+	case ContextBuilt:
+		if s.Built {
 			return nil
 		}
 	}
@@ -137,6 +155,9 @@ func (s AgentState) started(e RunStarted) (AgentState, error) {
 	if e.Tenant == "" || e.Run == "" || e.Owner == "" || e.MaxInteractions < 0 {
 		return s, &ApplyError{Event: "run_started", Problem: "tenant, run and owner are required"}
 	}
+	if e.Wait != WaitAllSuspended && (e.Wait != "" || e.Resume != "") {
+		return s, &ApplyError{Event: "run_started", Problem: "it waits in a way that is not known"}
+	}
 	if err := userMaySay("run_started", e.Messages); err != nil {
 		return s, err
 	}
@@ -144,7 +165,8 @@ func (s AgentState) started(e RunStarted) (AgentState, error) {
 		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition, HooksVersion: e.HooksVersion,
 		Subject: e.Subject, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest, Trace: e.Trace,
 		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq,
-		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, head: s.head,
+		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, Wait: e.Wait, Resume: e.Resume, head: s.head,
+		Unsaid: e.Input != nil && len(e.Messages) == 0,
 	}
 	if err := n.inherit(s.past); err != nil {
 		return s, err
@@ -170,16 +192,18 @@ func (s *AgentState) inputReceived(e InputReceived) error {
 	}
 	said := make([]queued, len(e.Blocks))
 	for i, b := range e.Blocks {
-		said[i] = queued{b.Block, s.source(i)}
+		said[i] = queued{block: b.Block, source: s.source(i)}
 	}
 	s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], said...)
 	s.unqueue()
 	return nil
 }
 
-// unqueue lets users be heard once no call owes a result: a turn's results stand directly behind its calls.
+// unqueue lets users be heard once no call owes a result, and under all_suspended once the round has said what it can: a turn's
+// results stand directly behind its calls.
 func (s *AgentState) unqueue() {
-	if slices.ContainsFunc(s.Live, Call.Open) {
+	said := s.withPlaceholders() && s.Round.Committed
+	if !said && slices.ContainsFunc(s.Live, Call.Open) {
 		return
 	}
 	for _, q := range s.Queued {
@@ -211,7 +235,7 @@ func (s *AgentState) awake(event string) error {
 // say appends one message that has been seen so often already.
 func (s *AgentState) say(r Role, b Block, seen int64, from Source) {
 	s.Messages = s.Messages.Append(Message{Role: r, Block: b, Base: seen - s.Inferences, Source: from})
-	if r == RoleUser {
+	if r == RoleUser && seen == 0 {
 		s.Unseen++
 	}
 	if inBlob(b) {
@@ -245,7 +269,7 @@ func (s *AgentState) replied(e Replied) error {
 	if s.Status != RunRunning {
 		return &ApplyError{Event: "replied", Problem: "the run is " + string(s.Status)}
 	}
-	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
+	if i := slices.IndexFunc(s.Live, s.mustSettle); i >= 0 {
 		return &ApplyError{Event: "replied", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
 	}
 	turn, ok := e.turn()
@@ -255,6 +279,9 @@ func (s *AgentState) replied(e Replied) error {
 	if problem := e.verdictProblem(); problem != "" {
 		return &ApplyError{Event: "replied", Problem: problem}
 	}
+	if s.mergePatches(); len(s.Patches) > 0 {
+		return &ApplyError{Event: "replied", Problem: "what calls changed of the run's state does not go together"}
+	}
 	s.Inferences++
 	if !e.Summary {
 		s.Interactions.Current++
@@ -262,10 +289,15 @@ func (s *AgentState) replied(e Replied) error {
 	s.ModelCalls += int64(e.Requests)
 	s.Usage = s.Usage.Add(e.Usage)
 	s.ExecutionUnits += e.Units
+	s.Cost = s.Cost.add(e.Cost)
 	s.Unseen = 0
+	hidden := s.Hidden
+	s.Hidden = nil
 	if e.System != "" {
-		s.System = e.System
+		s.System, s.SystemText, s.SystemBlob = e.System, e.SystemText, e.SystemBlob
 	}
+	s.cut(e)
+	s.heeds(e)
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {
 			s.say(RoleAssistant, b, 1, s.source(part))
@@ -275,37 +307,51 @@ func (s *AgentState) replied(e Replied) error {
 	if said, ok := e.behind(); ok {
 		s.say(said.role, said.block, 0, s.source(len(turn)))
 	}
-	return s.askedFor(e)
+	return s.askedFor(e, hidden)
 }
 
-// askedFor opens the reply's calls as the newest round.
-func (s *AgentState) askedFor(e Replied) error {
+// heeds takes in what the stop policies found. The first verdict stays.
+func (s *AgentState) heeds(e Replied) {
+	if e.Pace != nil {
+		s.Pace = *e.Pace
+	}
+	if e.Halt != nil && s.Ending == "" {
+		s.Ending, s.EndingDetail = Stopped(e.Halt.Code), e.Halt.Detail
+	}
+}
+
+// askedFor opens the reply's calls as the newest round. Calls of older rounds that are open stay live, and with them what came after.
+// hidden are the tools that the model was not offered.
+func (s *AgentState) askedFor(e Replied, hidden []string) error {
 	if len(e.Calls) == 0 {
 		return nil
 	}
-	for _, c := range s.Live {
-		s.Settled = s.Settled.Append(c)
+	older := s.Live
+	for len(older) > 0 && !older[0].Open() {
+		s.Settled, older = s.Settled.Append(older[0]), older[1:]
 	}
-	s.Live = make([]Call, 0, len(e.Calls))
-	s.Round = Round{Inference: s.Prior + e.Inference}
+	s.Live = append(make([]Call, 0, len(older)+len(e.Calls)), older...)
+	s.Round = Round{Inference: s.Prior + e.Inference, Sequential: e.Sequential}
 	for _, rc := range e.Calls {
 		if _, used := s.Call(rc.ID); used {
 			return &ApplyError{Event: "replied", Call: rc.ID, Problem: "the id is used already"}
 		}
 		c := rc.call(s.Prior + e.Inference)
+		c.Hidden = slices.Contains(hidden, c.Tool)
 		if err := c.move("replied", StatusNew); err != nil {
 			return err
 		}
 		s.Live = append(s.Live, c)
 	}
+	if e.Dropped != "" {
+		turn, _ := e.turn()
+		s.Queued = append(s.Queued[:len(s.Queued):len(s.Queued)], queued{block: Text{Text: e.Dropped}, source: s.source(len(turn))})
+	}
 	return nil
 }
 
 func (rc RepliedCall) call(inference int64) Call {
-	c := Call{ID: rc.ID, Tool: rc.Tool, Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Inference: inference}
-	if c.Tool == "" {
-		c.Tool = rc.Name
-	}
+	c := Call{ID: rc.ID, Tool: rc.original(), Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Service: rc.Service, Inference: inference}
 	if c.Effect == "" {
 		c.Effect = EffectNonIdempotent
 	}
@@ -321,8 +367,8 @@ func (s *AgentState) evicted(e Evicted) error {
 	if leave > int64(s.Messages.Len()) {
 		return &ApplyError{Event: "evicted", Problem: fmt.Sprintf("%d of %d messages", leave, s.Messages.Len())}
 	}
-	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
-		return &ApplyError{Event: "evicted", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
+	if c, ok := s.needed(s.Messages.All()[:leave]); ok {
+		return &ApplyError{Event: "evicted", Call: c.ID, Problem: "still " + string(c.Status)}
 	}
 	for _, m := range s.Messages.All()[:leave] {
 		if m.Seen(s.Inferences) == 0 {
@@ -337,6 +383,18 @@ func (s *AgentState) evicted(e Evicted) error {
 	return nil
 }
 
+// needed finds an open call that keeps the oldest messages from leaving: any one, or under all_suspended one whose own words are among
+// them.
+func (s *AgentState) needed(oldest []Message) (Call, bool) {
+	for _, c := range s.Live {
+		own := func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID }
+		if c.Open() && (!s.withPlaceholders() || slices.ContainsFunc(oldest, own)) {
+			return c, true
+		}
+	}
+	return Call{}, false
+}
+
 func (s *AgentState) resumed(e Resumed) error {
 	if s.Status == RunRunning {
 		return nil
@@ -344,6 +402,9 @@ func (s *AgentState) resumed(e Resumed) error {
 	if e.Trace != nil {
 		s.Trace = e.Trace
 	}
+	s.Advice.Read = false
+	s.Waited += time.Duration(max(0, e.Waited)) * time.Millisecond
+	s.Permissions.Evaluated = false
 	return s.moveRun(RunRunning, "resumed")
 }
 
@@ -351,8 +412,11 @@ func (s *AgentState) parked() error {
 	if s.Status == RunWaiting && s.WaitSeq == s.head.seq {
 		return nil
 	}
-	if len(s.Waits()) == 0 {
+	if !s.AwaitsAnyone() {
 		return &ApplyError{Event: "parked", Problem: "no call waits for anyone"}
+	}
+	if slices.ContainsFunc(s.Permissions.Asked, PermissionRequest.Complete) {
+		return &ApplyError{Event: "parked", Problem: "a request about tools is answered, and the model has not been told"}
 	}
 	return s.moveRun(RunWaiting, "parked")
 }
@@ -363,6 +427,9 @@ func (s *AgentState) moveRun(to RunStatus, event string) error {
 		return &ApplyError{Event: event, Problem: fmt.Sprintf("a run does not go from %q to %q", s.Status, to)}
 	}
 	s.Status, s.Reason, s.WaitSeq = to, "", 0
+	if to == RunRunning {
+		s.Begun = false
+	}
 	if to == RunWaiting {
 		s.Reason, s.WaitSeq = ReasonSuspended, s.head.seq
 	}
@@ -387,10 +454,8 @@ func (s *AgentState) finished(e Finished) error {
 	if e.Reason == "" || e.Reason == ReasonSuspended || (e.Reason == ReasonError) != (e.Error != nil) {
 		return &ApplyError{Event: "finished", Problem: "an ending reason is required, and an error exactly where it is error"}
 	}
-	if e.Reason == ReasonNaturalEnd {
-		if err := s.nothingOwed(); err != nil {
-			return err
-		}
+	if err := s.endFits(e); err != nil {
+		return err
 	}
 	if err := s.moveRun(RunDone, "finished"); err != nil {
 		return err
@@ -406,9 +471,29 @@ func (s *AgentState) finished(e Finished) error {
 	if e.Note != "" {
 		s.say(RoleUser, Text{Text: e.Note}, 0, s.source(0))
 	}
+	if e.Static != "" { // nobody is told any more what was wrong with the reply before
+		s.Correction = nil
+		s.say(RoleAssistant, Text{Text: e.Static}, 0, s.source(0))
+	}
 	s.ModelCalls += int64(e.Requests)
 	s.Reason, s.Error, s.Output, s.EndedAt = e.Reason, e.Error, e.Output, s.head.time
-	s.History = e.History
+	s.History, s.EndingDetail = e.History, e.Detail
+	return nil
+}
+
+// endFits refuses a natural end of a run that owes something. A static text stands for a model that could not be told, and only then
+// may calls not be open.
+func (s *AgentState) endFits(e Finished) error {
+	switch {
+	case e.Static != "" && (e.Reason != ReasonNaturalEnd || e.Note != ""):
+		return &ApplyError{Event: "finished", Problem: "only a natural end has a text that stands for the model"}
+	case e.Static != "":
+		if c := s.openCall(); c != nil {
+			return &ApplyError{Event: "finished", Call: c.ID, Problem: "still " + string(c.Status)}
+		}
+	case e.Reason == ReasonNaturalEnd:
+		return s.nothingOwed()
+	}
 	return nil
 }
 
@@ -417,7 +502,10 @@ func (s *AgentState) nothingOwed() error {
 	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
 		return &ApplyError{Event: "finished", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
 	}
-	if s.Unseen > 0 {
+	if len(s.Permissions.Asked) > 0 {
+		return &ApplyError{Event: "finished", Problem: "a permission is requested"}
+	}
+	if s.Unseen > 0 || s.Unsaid {
 		return &ApplyError{Event: "finished", Problem: "the model has not seen everything that was said"}
 	}
 	if s.Correction != nil {

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 )
@@ -28,6 +30,7 @@ func (s *AgentState) change(id, event string, f func(*Call) error) error {
 	s.Live = slices.Clone(s.Live)
 	s.Live[i] = c
 	s.flush()
+	s.settleState()
 	s.unqueue()
 	return nil
 }
@@ -56,6 +59,7 @@ func (s *AgentState) settle(c *Call, r Result, why CallReason, event string, pat
 	}
 	r.source = s.source(0)
 	c.Result, c.Reason = &r, why
+	s.unkeep(c.ID)
 	return nil
 }
 
@@ -86,6 +90,9 @@ func (s *AgentState) claimed(e CallClaimed) error {
 		}
 		c.Claim = s.head.writer
 		c.Executions++
+		if e.Under != "" {
+			return s.under(c, e)
+		}
 		if c.Grant != nil {
 			g := *c.Grant
 			g.Consumed = true
@@ -100,6 +107,7 @@ func (s *AgentState) finishedCall(e CallFinished) error {
 	return s.change(e.Call, "call_finished", func(c *Call) error {
 		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
 		why := errorReason(e.IsError, e.Reason)
+		s.patched(c.ID, e.Patch, e.IsError)
 		switch {
 		case c.Status == StatusRunning && c.Claim != s.head.writer:
 			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "another writer has the claim"}
@@ -116,25 +124,71 @@ func (s *AgentState) finishedCall(e CallFinished) error {
 	})
 }
 
+// suspended parks a call. What a person decided or answered before is used up; who changed its arguments stays known.
 func (s *AgentState) suspended(e CallSuspended) error {
 	return s.change(e.Call, "call_suspended", func(c *Call) error {
-		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval {
+		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval && c.Wait.For == cmp.Or(e.For, ForApproval) {
 			return nil
 		}
-		if c.Status == StatusRunning {
-			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "the call is running"}
+		if e.For == ForAnswer {
+			return s.emitted(c, e)
 		}
-		if e.Approval == "" || e.Expires.IsZero() {
-			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "a wait needs a request that people see and an expiry"}
+		if problem := s.suspensionProblem(e, c); problem != "" {
+			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: problem}
 		}
-		if err := c.move("call_suspended", StatusSuspended); err != nil {
+		path := []CallStatus{StatusSuspended}
+		if e.Ran {
+			path = []CallStatus{StatusRunning, StatusSuspended}
+			c.Executions++
+		}
+		if err := c.move("call_suspended", path...); err != nil {
 			return err
 		}
 		c.Asks++
-		c.Grant = nil
-		c.Wait = &Wait{For: ForApproval, Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires}
+		c.EditedBy = c.Editor()
+		c.Grant, c.Ticket, c.Resume = nil, e.Ticket, nil
+		c.Gated = false // at its gate it is asked about again
+		c.Wait = &Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires}
 		return nil
 	})
+}
+
+// suspensionProblem is what is wrong with suspending a call like that: approvals are asked before the tool is entered, and what a tool
+// asks is its claimant's to say (rule 9).
+func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
+	input := e.For == ForInput
+	switch {
+	case e.Approval == "" || e.Expires.IsZero():
+		return "a wait needs a request that people see and an expiry"
+	case e.For != "" && e.For != ForApproval && !input:
+		return fmt.Sprintf("nothing is suspended for %q", e.For)
+	case input != (e.Ticket != nil):
+		return "a ticket goes with input and with nothing else"
+	case c.Status == StatusRunning && !input:
+		return "the call is running"
+	case c.Status == StatusRunning && c.Claim != s.head.writer:
+		return "another writer has the claim"
+	case e.Ran && (c.Status != StatusNew || !input || c.NeedsClaim()):
+		return "it ran without a claim"
+	}
+	return ""
+}
+
+// emitted parks a service's call whose event is out. Only its claimant knows that.
+func (s *AgentState) emitted(c *Call, e CallSuspended) error {
+	switch {
+	case !c.Service || c.Status != StatusRunning:
+		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "no event of the call is out"}
+	case c.Claim != s.head.writer:
+		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "another writer has the claim"}
+	case e.Expires.IsZero():
+		return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: "a wait needs an expiry"}
+	}
+	if err := c.move("call_suspended", StatusSuspended); err != nil {
+		return err
+	}
+	c.Wait = &Wait{For: ForAnswer, Since: s.head.time, Expires: e.Expires}
+	return nil
 }
 
 func (s *AgentState) unknown(e CallUnknown) error {
@@ -152,15 +206,35 @@ func (s *AgentState) unknown(e CallUnknown) error {
 			return err
 		}
 		c.Asks++
+		c.Gated = false
 		c.Wait = &Wait{For: ForOutcome, Approval: e.Approval, Since: s.head.time, Expires: e.Expires}
 		return nil
 	})
 }
 
-// decided applies a decision to the request it was made on; a decision on anything else has been overtaken and is ignored.
+// decided applies a decision to the request it was made on; a decision on anything else has been overtaken and is ignored. One that was
+// kept until now is kept no more.
 func (s *AgentState) decided(e Decided) error {
+	if e.Early != "" {
+		if err := s.awake("decided"); err != nil {
+			return err
+		}
+		s.unkeep(e.Early)
+	}
+	if at := s.Permissions.request(e.Approval); at >= 0 {
+		return s.decidedTools(at, e)
+	}
 	c, ok := s.Call(e.Call)
-	if !ok || c.Status != StatusSuspended || c.Wait.For != ForApproval || c.Wait.Approval != e.Approval {
+	if !ok {
+		return nil
+	}
+	if c.Asks > 0 && e.Approval == ApprovalID(s.Run, c.ID, c.Asks) || c.Wait != nil && e.Approval == c.Wait.Approval {
+		if err := s.awake("decided"); err != nil {
+			return err
+		}
+		s.decidedTool(c, e)
+	}
+	if c.Status != StatusSuspended || !c.Wait.decidable() || c.Wait.Approval != e.Approval {
 		return nil
 	}
 	return s.change(e.Call, "decided", func(c *Call) error {
@@ -172,6 +246,12 @@ func (s *AgentState) decided(e Decided) error {
 			return s.settle(c, Result{Content: e.Text, IsError: true}, why, "decided", StatusCancelled)
 		}
 		expires := c.Wait.Expires
+		if c.Wait.For == ForInput {
+			c.Resume = e.Result
+			if c.Resume == nil { // nothing said is yes (seed 001, 3.5)
+				c.Resume = json.RawMessage("true")
+			}
+		}
 		if err := c.move("decided", StatusResuming); err != nil {
 			return err
 		}
@@ -183,7 +263,7 @@ func (s *AgentState) decided(e Decided) error {
 	})
 }
 
-// answered settles an unknown outcome. An answer to anything else has been overtaken and is ignored.
+// answered settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is ignored.
 func (s *AgentState) answered(e Answered) error {
 	c, ok := s.Call(e.Call)
 	if !ok {
@@ -194,11 +274,16 @@ func (s *AgentState) answered(e Answered) error {
 	case c.Status == StatusSuspended && c.Wait.For == ForOutcome && (e.Approval == "" || e.Approval == c.Wait.Approval):
 	case c.Status == StatusRunning && c.Claim != "" && e.Slot == 0: // unknown and settled at once: the round does not come to rest between
 		path = []CallStatus{StatusSuspended, StatusResuming}
+	case c.AwaitsAnswer() && !e.Rerun && e.Approval == "":
+		if c.Status == StatusRunning { // the answer was faster than the entry that says that it is waited for
+			path = nil
+		}
 	default:
 		return nil
 	}
 	return s.change(e.Call, "answered", func(c *Call) error {
 		if !e.Rerun {
+			s.patched(c.ID, e.Patch, e.IsError)
 			r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
 			return s.settle(c, r, errorReason(e.IsError, ""), "answered", append(path, outcome(e.IsError))...)
 		}
@@ -225,6 +310,7 @@ func (s *AgentState) lateResult(e LateResult) error {
 		return nil
 	}
 	return s.change(e.Call, "late_result", func(c *Call) error {
+		s.patched(c.ID, e.Patch, e.IsError)
 		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
 		return s.settle(c, r, errorReason(e.IsError, ""), "late_result", path...)
 	})
@@ -232,19 +318,19 @@ func (s *AgentState) lateResult(e LateResult) error {
 
 func (s *AgentState) cancelledCall(e CallCancelled) error {
 	return s.change(e.Call, "call_cancelled", func(c *Call) error {
-		if c.Status != StatusSuspended {
+		if c.Status != StatusSuspended && (e.Reason != WhySkipped || !s.skipped(*c)) {
 			return &ApplyError{Event: "call_cancelled", Call: c.ID, Problem: "the call is " + string(c.Status)}
 		}
 		return s.settle(c, Result{Content: e.Content, IsError: true}, e.Reason, "call_cancelled", StatusCancelled)
 	})
 }
 
-// closeCall ends an open call because its run ends: one that was ever entered may have happened, the others have not. Several
-// results come from one event, so each says where it stands.
+// closeCall ends an open call because its run ends: one that was ever entered may have happened, unless its tool said that it waits for
+// input first; the others have not. Several results come from one event, so each says where it stands.
 func (s *AgentState) closeCall(id string, e Finished, at Source) error {
 	return s.change(id, "finished", func(c *Call) error {
 		r, why := Result{Content: e.OpenText, IsError: true}, WhyCancelled
-		if c.Executions > 0 {
+		if c.entered() {
 			r.Content, why = e.UnknownText, WhyOutcomeUnknown
 		}
 		err := s.settle(c, r, why, "finished", StatusCancelled)
@@ -256,8 +342,17 @@ func (s *AgentState) closeCall(id string, e Finished, at Source) error {
 }
 
 // flush moves results into the conversation: what is known when the round comes to rest, in request order, and what comes
-// later together once the last has come (semantics 6.1, any_external).
+// later together once the last has come (semantics 6.1, any_external). Under all_suspended what comes later, of any round, stands where
+// it arrives, but never between a turn and the first results of its calls.
 func (s *AgentState) flush() {
+	if s.withPlaceholders() {
+		if s.Round.Committed || s.rests() {
+			s.Round.Committed = true
+			s.showFrom(len(s.Live) - len(s.newest()))
+			s.showFrom(0)
+		}
+		return
+	}
 	settled, moving := 0, false
 	for _, c := range s.Live {
 		switch {
@@ -271,8 +366,13 @@ func (s *AgentState) flush() {
 		return
 	}
 	s.Round.Committed = true
+	s.showFrom(0)
+}
+
+// showFrom says the results of the live calls from number first on that nobody has been told of.
+func (s *AgentState) showFrom(first int) {
 	var live []Call
-	for i := range s.Live {
+	for i := first; i < len(s.Live); i++ {
 		c := s.Live[i]
 		if c.Result == nil || c.Result.Shown {
 			continue

@@ -13,6 +13,7 @@ type Call struct {
 	Name       string // the name the model used
 	Input      json.RawMessage
 	Effect     Effect
+	Service    bool  `json:",omitempty"` // it goes out as an event and somebody answers; nothing runs here
 	Inference  int64 // the inference of the conversation that made it
 	Status     CallStatus
 	Reason     CallReason // set on failed and cancelled calls
@@ -21,8 +22,15 @@ type Call struct {
 	Claim  string // the writer that runs it, while Running under a claim
 	Asks   int    // how often a person was asked
 	Wait   *Wait  // while Suspended
-	Grant  *Grant // what lets it run, once approved
+	Grant  *Grant // what lets it run, once approved or answered
 	Result *Result
+
+	Ticket *Ticket         `json:",omitempty"` // what the tool or a plugin asked for when the call was last suspended for input, as it gave it; kept once answered
+	Resume json.RawMessage `json:",omitempty"` // the answer to it; nil = none yet. Both are of the newest suspension
+
+	Gated   bool   `json:",omitempty"` // plugins let the call pass, and what they decided with it is known; until somebody is asked about it
+	Hidden  bool   `json:",omitempty"` // the inference that made the call was not offered its tool
+	Request string `json:",omitempty"` // the request about tools that it was blocked for; "" = none
 
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
 }
@@ -40,36 +48,45 @@ type CallReason string
 
 // The call reasons.
 const (
-	WhyDenied           CallReason = "denied"            // by a person, or by a rule (then failed)
-	WhyExpired          CallReason = "expired"           // nobody decided in time
-	WhyCancelled        CallReason = "cancelled"         // the call or the run was
-	WhyUnknownTool      CallReason = "unknown_tool"      //
-	WhyInvalidArguments CallReason = "invalid_arguments" //
-	WhyToolError        CallReason = "tool_error"        // the tool said so
-	WhyTimeout          CallReason = "timeout"           // a tool that may be repeated ran out of time
-	WhyVoided           CallReason = "voided"            // what was approved is not what would run
-	WhyOutcomeUnknown   CallReason = "outcome_unknown"   // the run ended while nobody could say what became of it
+	WhyDenied           CallReason = "denied"              // by a person, or by a rule (then failed)
+	WhyExpired          CallReason = "expired"             // nobody decided in time
+	WhyCancelled        CallReason = "cancelled"           // the call or the run was
+	WhyUnknownTool      CallReason = "unknown_tool"        //
+	WhyInvalidArguments CallReason = "invalid_arguments"   //
+	WhyToolError        CallReason = "tool_error"          // the tool said so
+	WhyTimeout          CallReason = "timeout"             // a tool that may be repeated ran out of time
+	WhyVoided           CallReason = "voided"              // what was approved is not what would run
+	WhyBlocked          CallReason = "blocked"             // by a plugin
+	WhyOutOfScope       CallReason = "out_of_scope"        // a plugin had left the tool out of the request
+	WhyAwaiting         CallReason = "awaiting_permission" // blocked: the tool's permission is being requested
+	WhyOutcomeUnknown   CallReason = "outcome_unknown"     // the run ended while nobody could say what became of it
+	WhySkipped          CallReason = "skipped"             // behind one that waits, in a sequential round
 )
 
 // WaitFor says whom a suspended call waits for.
 type WaitFor string
 
-// A person's countersignature, or somebody's word on what became of it.
+// A person's countersignature, somebody's word on what became of it, what its tool or a plugin asked for, or a service's answer.
 const (
 	ForApproval WaitFor = "approval"
 	ForOutcome  WaitFor = "outcome"
+	ForInput    WaitFor = "input"
+	ForAnswer   WaitFor = "answer"
 )
 
 // Wait is what a suspended call waits for. Every wait expires.
 type Wait struct {
 	For      WaitFor
-	Approval string // id of the request people see
-	Digest   string // of the very action, for ForApproval
+	Approval string // id of the request people see; "" for ForAnswer, which is seen with the run
+	Digest   string // of the very action, for ForApproval and ForInput
 	Since    time.Time
 	Expires  time.Time
 }
 
-// Grant is a recorded approval of the call.
+// decidable reports whether what is waited for is a decision, which a request holds, rather than data.
+func (w *Wait) decidable() bool { return w.For == ForApproval || w.For == ForInput }
+
+// Grant is a recorded approval of the call, or an answer to what its tool asked: either lets it run once.
 type Grant struct {
 	Approval string
 	Digest   string // of the action that was approved; after an edit, of the edited one
@@ -78,6 +95,7 @@ type Grant struct {
 	Edited   bool // a person changed the arguments; Input holds theirs
 	Expires  time.Time
 	Consumed bool // a claim has used it up
+	Tool     bool `json:",omitempty"` // it is of the call's tool: Digest is ToolDigest's, and it has no expiry of its own
 }
 
 // Result is what became of a settled call. Shown is set once it is in the conversation.
@@ -93,8 +111,19 @@ type Result struct {
 // Open reports whether the call still owes the model a result.
 func (c Call) Open() bool { return !c.Status.Terminal() }
 
-// NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, or a person approved it.
-func (c Call) NeedsClaim() bool { return c.Effect == EffectNonIdempotent || c.Grant != nil }
+// NeedsClaim reports whether the call may run only under a claim: it cannot be repeated, a person approved it, or it goes out as an
+// event, so that an answer that comes back at once finds the call under way.
+func (c Call) NeedsClaim() bool {
+	return c.Effect == EffectNonIdempotent || c.Grant != nil || c.Service
+}
+
+// AwaitsAnswer reports whether a service's answer settles the call: its event is out, or may be.
+func (c Call) AwaitsAnswer() bool {
+	if !c.Service {
+		return false
+	}
+	return c.Status == StatusRunning && c.Claim != "" || c.Status == StatusSuspended && c.Wait.For == ForAnswer
+}
 
 // CallLog is a persistent list of calls that finds them by id. The zero CallLog is empty.
 type CallLog struct {

@@ -39,10 +39,16 @@ func (d DigestInput) ActionDigest() string {
 // ToolHash is the hex SHA-256 of a tool's definition. White space, key order and string escapes of the schema don't count,
 // so storing and loading a definition leaves it as it is.
 func ToolHash(t ToolSpec) string {
-	return hashCanonical(map[string]any{
+	spec := map[string]any{
 		"name": t.Name, "kind": string(t.Kind), "description": t.Description, "schema": canonicalText(t.Schema),
 		"effect": string(t.Effect), "priority": strconv.Itoa(t.Priority), "timeout": t.Timeout.String(), "root": t.Root,
-	})
+	}
+	for key, value := range map[string]string{"event": t.Event, "domain": t.Domain} {
+		if value != "" { // a tool of before there were such keys keeps its hash
+			spec[key] = value
+		}
+	}
+	return hashCanonical(spec)
 }
 
 // ArgsHash is the hex SHA-256 of a call's stored argument bytes, exactly as they are.
@@ -61,7 +67,7 @@ func PolicyVersion(p Permission) string {
 		"mode": string(p.Mode), "default": string(p.Default), "approvers": stringList(p.Approvers),
 		"expires": p.Expires.String(), "rules": rules,
 	}
-	for key, value := range map[string]string{"scope": string(p.Scope), "grants": string(p.Grants), "approvalTool": p.ApprovalTool} {
+	for key, value := range map[string]string{"scope": string(p.Scope), "grants": string(p.Grants), "approvalTool": p.ApprovalTool, "backend": p.Backend, "policy": p.Policy} {
 		if value != "" { // a policy of before there were such keys keeps its version
 			policy[key] = value
 		}

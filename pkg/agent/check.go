@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Problem is one thing that is wrong with a definition.
@@ -34,7 +35,10 @@ func (ps Problems) Error() string {
 func (d *Definition) Check() error {
 	var c checker
 	c.definition(d)
-	c.modelChoice("model", d.Model)
+	for i, m := range d.Model.Chain() {
+		c.modelChoice(chainPath(i), m)
+	}
+	c.stopTools(d)
 	return c.err()
 }
 
@@ -99,16 +103,21 @@ func (c *checker) form(ok bool, path, got, want string) {
 func (c *checker) definition(d *Definition) {
 	c.form(ValidAgentName(d.Name), "name", d.Name, agentNameForm)
 	oneOf(c, "preset", d.Preset, PresetCountersign, PresetArvo, PresetRunner, PresetTirea)
-	c.that(d.System != "", "system", "got nothing, want the agent's instructions")
-	if err := CheckSystem(d.System); err != nil {
+	c.that(d.System != "" || d.Builder != "", "system", "got nothing, want the agent's instructions, or a builder")
+	if err := CheckSystem(d.System, d.SystemPrompt); err != nil {
 		c.add("system", err.Error())
 	}
-	c.modelSettings("model", d.Model)
+	c.chain(d)
 	c.tools(d.Tools)
 	c.permission("permission", d.Permission)
+	c.approvalTool("permission.approvalTool", d)
+	c.stop("stop", d.Stop)
+	c.that(d.Limits.Tokens >= 0, "limits.tokens", fmt.Sprintf("got %d, want zero or more", d.Limits.Tokens))
+	c.that(d.Limits.USD >= 0, "limits.usd", "got less than zero, want zero or more")
 	c.that(d.Limits.Interactions > 0, "limits.interactions", fmt.Sprintf("got %d, want more than zero", d.Limits.Interactions))
 	c.that(d.Limits.Grace >= 0, "limits.grace", fmt.Sprintf("got %d, want zero or more", d.Limits.Grace))
 	oneOf(c, "limits.onLimit", d.Limits.OnLimit, OnLimitError, OnLimitStop, OnLimitSummarise)
+	oneOf(c, "limits.validators", cmp.Or(d.Limits.Validators, ValidatorsAlways), ValidatorsAlways, ValidatorsNotExhausted)
 	oneOf(c, "batch", d.Batch, BatchAll, BatchHighestPriority, BatchFirst)
 	oneOf(c, "executor", d.Executor, ExecutorSequential, ExecutorParallelBatch, ExecutorParallelStreaming)
 	oneOf(c, "wait", d.Wait, WaitAnyExternal, WaitAllSuspended)
@@ -118,7 +127,26 @@ func (c *checker) definition(d *Definition) {
 	c.output("output", d.Output)
 	oneOf(c, "corrections", cmp.Or(d.Corrections, CorrectionsPersist), CorrectionsPersist, CorrectionsEphemeral)
 	oneOf(c, "systemPrompt", cmp.Or(d.SystemPrompt, SystemOnce), SystemOnce, SystemEveryInference)
+	c.plugins("plugins", d.Plugins)
 	oneOf(c, "dropped", cmp.Or(d.Dropped, DroppedSilent), DroppedSilent, DroppedNotify)
+	oneOf(c, "cutText", cmp.Or(d.CutText, CutTextPlain), CutTextPlain, CutTextNotice)
+	c.form(d.Builder == "" || validToolName(d.Builder), "builder", d.Builder, "dotted parts of letters, digits, _ and -")
+}
+
+// plugins checks names and the form of configs; whether there is such a plugin, and what it wants, is for package hook to say.
+func (c *checker) plugins(at string, specs []PluginSpec) {
+	seen := map[string]bool{}
+	for i, p := range specs {
+		path := fmt.Sprintf("%s[%d]", at, i)
+		c.form(ValidAgentName(p.Name), path+".name", p.Name, agentNameForm)
+		c.that(!seen[p.Name], path+".name", "got a plugin for the second time, want each of them once")
+		seen[p.Name] = true
+		if p.Config == nil {
+			continue
+		}
+		_, err := CompactJSON(p.Config, JSONLimits{})
+		c.that(err == nil, path+".config", "got what is no JSON, want the plugin's configuration")
+	}
 }
 
 // output takes "" for text, which is what older definitions mean that do not say.
@@ -146,6 +174,61 @@ func (c *checker) modelChoice(at string, m ModelSpec) {
 	}
 }
 
+func chainPath(place int) string {
+	if place == 0 {
+		return "model"
+	}
+	return fmt.Sprintf("model.fallbacks[%d]", place-1)
+}
+
+// chain checks the settings of every model that may be asked, and of all of them together.
+func (c *checker) chain(d *Definition) {
+	for i, m := range d.Model.Chain() {
+		c.modelSettings(chainPath(i), m)
+		c.that(d.Limits.USD == 0 || m.Price != nil, chainPath(i)+".price", "got nothing, want what the model costs: limits.usd is set")
+	}
+	for i, m := range d.Model.Fallbacks {
+		at := chainPath(i + 1)
+		c.that(len(m.Fallbacks) == 0, at+".fallbacks", "got a list, want none: a fallback has none itself")
+		c.that(m.StaticText == "", at+".staticText", "got a text, want none: it stands behind the whole chain")
+		c.that(m.Continuations == 0, at+".continuations", "got a number, want none: it is the whole chain's")
+	}
+	c.that(d.Model.Continuations >= 0, "model.continuations", fmt.Sprintf("got %d, want zero or more", d.Model.Continuations))
+	if d.Model.StaticText != "" && d.Output.Format == OutputJSON {
+		_, err := CompactJSON([]byte(d.Model.StaticText), outputLimits)
+		c.that(err == nil, "model.staticText", "got text, want one JSON value: output.format is json")
+	}
+}
+
+func (c *checker) stop(at string, s Stop) {
+	c.that(s.Rounds >= 0, at+".rounds", fmt.Sprintf("got %d, want zero or more", s.Rounds))
+	c.that(s.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
+	c.that(s.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", s.Tokens))
+	c.that(s.ConsecutiveErrors >= 0, at+".consecutiveErrors", fmt.Sprintf("got %d, want zero or more", s.ConsecutiveErrors))
+	c.that(s.LoopWindow == 0 || s.LoopWindow >= 2 && s.LoopWindow <= maxLoopWindow, at+".loopWindow",
+		fmt.Sprintf("got %d, want 0 or 2 to %d", s.LoopWindow, maxLoopWindow))
+}
+
+// stopTools wants the tools that stop a run to be the agent's.
+func (c *checker) stopTools(d *Definition) {
+	for i, name := range d.Stop.OnTool {
+		_, ok := d.Tool(name)
+		c.that(ok, fmt.Sprintf("stop.onTool[%d]", i), "got no tool of this agent, want the original name of one")
+	}
+}
+
+func (c *checker) price(at string, p *Price) {
+	if p == nil {
+		return
+	}
+	for _, part := range []struct {
+		key   string
+		price *USD
+	}{{"input", &p.Input}, {"output", &p.Output}, {"cacheRead", p.CacheRead}, {"cacheWrite", p.CacheWrite}} {
+		c.that(part.price == nil || *part.price >= 0 && *part.price%1_000_000 == 0, at+"."+part.key, "got another amount, "+errUSD.Error())
+	}
+}
+
 func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.form(m.BaseURL == "" || validBaseURL(m.BaseURL), at+".baseURL", m.BaseURL, "an http or https URL without credentials, query or fragment")
 	c.that(m.MaxTokens >= 0, at+".maxTokens", fmt.Sprintf("got %d, want zero or more", m.MaxTokens))
@@ -156,6 +239,10 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.that(m.Options == nil || isJSONObject(m.Options), at+".options", "got something else, want a mapping")
 	c.that(m.Retry.Attempts > 0, at+".retry.attempts", fmt.Sprintf("got %d, want more than zero", m.Retry.Attempts))
 	c.that(m.Retry.Backoff >= 0, at+".retry.backoff", "got less than zero, want a duration")
+	c.that(m.Retry.Window >= 0, at+".retry.window", "got less than zero, want a duration")
+	c.that(m.Retry.Jitter >= 0 && m.Retry.Jitter <= 100, at+".retry.jitter", fmt.Sprintf("got %d, want 0 to 100 percent", m.Retry.Jitter))
+	c.that(m.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
+	c.price(at+".price", m.Price)
 	c.that(m.Retry.MaxBackoff >= m.Retry.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
 }
 
@@ -194,11 +281,33 @@ func (c *checker) tool(at string, t ToolSpec) {
 	case !validWord(t.ModelName()):
 		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))
 	}
-	oneOf(c, at+".kind", t.Kind, KindInternal)
+	oneOf(c, at+".kind", t.Kind, KindInternal, KindService)
+	c.that(t.Kind == KindService || t.Event == "", at+".event", "got an event, want none: only a service has one")
+	c.that(t.Kind == KindService || t.Domain == "", at+".domain", "got a domain, want none: only a service has one")
+	c.that(len(t.Event) <= maxEventType, at+".event", fmt.Sprintf("got %d bytes, want at most %d", len(t.Event), maxEventType))
+	c.that(t.Kind != KindService || t.Timeout == 0 || t.Timeout >= minAnswer, at+".timeout", "got less than a minute, want a minute or more: so long a service has to answer")
 	oneOf(c, at+".effect", t.Effect, EffectRead, EffectIdempotent, EffectNonIdempotent)
 	c.that(t.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
 	if err := checkSchema(t.Schema); err != nil {
 		c.add(at+".schema", err.Error())
+	}
+}
+
+// maxEventType is the longest type of an event, in bytes: a bus takes no longer one. A wait ends no sooner than after minAnswer.
+const (
+	maxEventType = 128
+	minAnswer    = time.Minute
+)
+
+// approvalTool wants a service under an advisory policy, and nothing under any other.
+func (c *checker) approvalTool(at string, d *Definition) {
+	name := d.Permission.ApprovalTool
+	if name == "" {
+		return
+	}
+	c.that(d.Permission.Mode == ModeAdvisory, at, "got a tool, want none: only mode advisory has one")
+	if t, ok := d.Tool(name); !ok || t.Kind != KindService {
+		c.add(at, fmt.Sprintf("got %.64q, want a tool of the agent of kind service", name))
 	}
 }
 

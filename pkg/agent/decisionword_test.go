@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,4 +33,58 @@ func TestDecisionFromJSON(t *testing.T) {
 		require.Equal(t, tt.resume, resume, tt.in)
 		require.Equal(t, tt.reason, reason, tt.in)
 	}
+}
+
+// TestEveryDenialWord: alone, as a flag, and as a status, decision or action, in any spelling of case and space.
+func TestEveryDenialWord(t *testing.T) {
+	words := []string{"false", "no", "denied", "deny", "reject", "rejected", "cancel", "canceled", "cancelled", "abort", "aborted"}
+	require.ElementsMatch(t, words, denialWords)
+	for _, w := range words {
+		for _, said := range []string{w, strings.ToUpper(w), " " + w + "\n"} {
+			text, err := MarshalVerbatim(said)
+			require.NoError(t, err)
+			for _, payload := range []string{
+				string(text), `{"status":` + string(text) + `}`, `{"decision":` + string(text) + `}`, `{"action":` + string(text) + `}`, `{"approved":true,"status":` + string(text) + `}`,
+			} {
+				resume, _ := DecisionFromJSON(json.RawMessage(payload))
+				require.False(t, resume, payload)
+			}
+		}
+		for flag, resume := range map[string]bool{"true": false, "false": true, "null": true, `"maybe"`: true} {
+			got, reason := DecisionFromJSON(json.RawMessage(`{"` + w + `":` + flag + `,"error":"why"}`))
+			require.Equal(t, resume, got, "%s: %s", w, flag)
+			require.Equal(t, "why", reason)
+		}
+		resume, _ := DecisionFromJSON(json.RawMessage(`"do not ` + w + `"`))
+		require.True(t, resume, "only the word itself means no")
+	}
+}
+
+// FuzzDecisionFromJSON: whatever a user interface sends means one thing, however it is written; only true, a text and an object resume.
+func FuzzDecisionFromJSON(f *testing.F) {
+	for _, seed := range []string{`true`, `"no"`, `{"approved":false,"reason":"r"}`, `{"denied":true}`, `[1]`, `1e9`, `null`, `{`, `{"status":"Rejected "}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		resume, reason := DecisionFromJSON(data)
+		compact, err := CompactJSON(data, JSONLimits{})
+		if err != nil {
+			require.False(t, resume, "what is no JSON is no yes")
+			require.Empty(t, reason)
+			return
+		}
+		again, same := DecisionFromJSON(compact)
+		require.Equal(t, []any{resume, reason}, []any{again, same})
+		if resume {
+			require.Contains(t, `t"{`, string(compact[0]))
+		}
+		if compact[0] == '{' {
+			denied := append([]byte(`{"aborted":true`), compact[1:]...)
+			if len(compact) > 2 {
+				denied = append([]byte(`{"aborted":true,`), compact[1:]...)
+			}
+			no, _ := DecisionFromJSON(denied)
+			require.False(t, no, "a denial flag is stronger than all beside it")
+		}
+	})
 }

@@ -11,7 +11,7 @@ type Definition struct {
 	Name            string        `json:"name"` // ^[a-z][a-z0-9-]{0,39}$
 	Version         string        `json:"version,omitempty"`
 	Preset          Preset        `json:"preset"`
-	System          string        `json:"system"` // text/template, see RenderSystem
+	System          string        `json:"system"` // text/template, see RenderSystem; may be empty with a Builder
 	Model           ModelSpec     `json:"model"`
 	Tools           []ToolSpec    `json:"tools,omitempty"` // in order of definition
 	Permission      Permission    `json:"permission"`
@@ -30,6 +30,12 @@ type Definition struct {
 	SystemPrompt SystemPrompt `json:"systemPrompt,omitempty"`
 	Dropped      Dropped      `json:"dropped,omitempty"`
 	Context      Context      `json:"context,omitzero"`
+	Stop         Stop         `json:"stop,omitzero"`
+
+	Builder string  `json:"builder,omitempty"` // the code that builds the system text and the first messages, by name; "" = none
+	CutText CutText `json:"cutText,omitempty"`
+
+	Plugins []PluginSpec `json:"plugins,omitempty"` // in the order in which they run
 }
 
 // Preset names a bundle of policies.
@@ -59,6 +65,16 @@ type Dropped string
 const (
 	DroppedSilent Dropped = "silent"
 	DroppedNotify Dropped = "notify"
+)
+
+// CutText says what becomes of a text reply that its provider cut short, at the length limit or by its content filter.
+type CutText string
+
+// Leave it as it came, or say behind it what happened, for good (seed 000). "" = plain. Outputs of format json are left as they came: a
+// word behind one would spoil a value that is whole.
+const (
+	CutTextPlain  CutText = "plain"
+	CutTextNotice CutText = "notice"
 )
 
 // Context says how much of the conversation a request holds. The zero value: all of it, media too.
@@ -128,8 +144,22 @@ const (
 type Limits struct {
 	Interactions int     `json:"interactions"`    // > 0
 	Grace        int     `json:"grace,omitempty"` // inferences beyond them, which the model makes knowing that it is at its end
-	OnLimit      OnLimit `json:"onLimit"`         // once both are used up
+	OnLimit      OnLimit `json:"onLimit"`         // once both are used up, or one of the two below is
+
+	Tokens int64 `json:"tokens,omitempty"` // of all kinds, in all; 0 = no limit
+	USD    USD   `json:"usd,omitempty"`    // of all replies; 0 = no limit. Every model needs a price
+
+	Validators Validators `json:"validators,omitempty"` // "" = always
 }
+
+// Validators says when outputs and the arguments of services are checked.
+type Validators string
+
+// Always, or not once the quota is used up: then what the model says in a grace call is taken as it is (seed 003).
+const (
+	ValidatorsAlways       Validators = "always"
+	ValidatorsNotExhausted Validators = "not_exhausted"
+)
 
 // OnLimit is what happens when the quota is used up.
 type OnLimit string
@@ -153,7 +183,31 @@ type ModelSpec struct {
 	Cache       Cache    `json:"cache,omitempty"`       // bedrock
 	Retry       Retry    `json:"retry"`
 
+	Timeout       time.Duration `json:"timeout,omitempty"`       // of one request; 0 = as long as the function may run
+	Fallbacks     []ModelSpec   `json:"fallbacks,omitempty"`     // asked in order where the one before fails; none has any itself
+	StaticText    string        `json:"staticText,omitempty"`    // said where all of them fail; "" = that is an error
+	Price         *Price        `json:"price,omitempty"`         // nil = not known
+	Continuations int           `json:"continuations,omitempty"` // how often a reply that the limit of its output cut is gone on with
+
 	Options json.RawMessage `json:"options,omitempty"` // bedrock: the model's own request fields, an object, sent as it is; nil = none
+}
+
+// Chain is the model and its fallbacks, each as it is asked: alone, and with the first one's retries where it has none of its own.
+func (m ModelSpec) Chain() []ModelSpec {
+	chain := append([]ModelSpec{m}, m.Fallbacks...)
+	for i := range chain {
+		chain[i].Retry = chain[i].Retry.or(m.Retry)
+		chain[i].Fallbacks, chain[i].StaticText, chain[i].Continuations = nil, "", 0
+	}
+	return chain
+}
+
+// Answering is the model at a place of the chain; the first where there is no such place.
+func (m ModelSpec) Answering(place int) ModelSpec {
+	if chain := m.Chain(); place > 0 && place < len(chain) {
+		return chain[place]
+	}
+	return m
 }
 
 // Cache says how long a provider that is told to may keep the beginning of a request, so that the next one costs less. Providers
@@ -172,6 +226,9 @@ type Retry struct {
 	Attempts   int           `json:"attempts"`   // in all, the first included; > 0
 	Backoff    time.Duration `json:"backoff"`    // before the second; doubles
 	MaxBackoff time.Duration `json:"maxBackoff"` // cap
+
+	Window time.Duration `json:"window,omitempty"` // no request is repeated later than this after the inference's first; 0 = attempts alone count
+	Jitter int           `json:"jitter,omitempty"` // percent of a wait that chance may add to it
 }
 
 // Permission is the policy that decides which calls wait for a person.
@@ -185,6 +242,8 @@ type Permission struct {
 	Scope        Scope  `json:"scope,omitempty"`
 	Grants       Grants `json:"grants,omitempty"`
 	ApprovalTool string `json:"approvalTool,omitempty"` // advisory: the original name of the service whose answers are approvals; "" = none
+	Backend      string `json:"backend,omitempty"`      // a hook.PermissionBackend, which knows the tools' permissions; "" = the run's own journal does
+	Policy       string `json:"policy,omitempty"`       // a hook.Policy, which lists more tools that need a permission; "" = none
 }
 
 // Scope says what a decision decides.
@@ -271,6 +330,14 @@ func (d *Definition) Tool(original string) (ToolSpec, bool) {
 		}
 	}
 	return ToolSpec{}, false
+}
+
+// OriginalName is the original of a model-facing name; of one that no tool has, the name itself.
+func (d *Definition) OriginalName(model string) string {
+	if t, ok := d.ToolByModelName(model); ok {
+		return t.Name
+	}
+	return model
 }
 
 // ToolByModelName finds a tool by the name the model uses.

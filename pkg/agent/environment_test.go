@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -14,13 +15,18 @@ type world struct {
 	def       Definition
 	replies   [][]ReplyCall // what the model may ask for; each goes through PlanReply
 	texts     []string      // what it may say without calls; nil = "Done."
+	cut       []string      // what it may say that is cut short
 	maxCalls  int           // in the whole run
 	writers   []string      // invocations that may claim
 	inputs    int           // user messages after the first
 	handovers int64
-	plugins   bool // a plugin may give a call's result without running it
-	thinks    bool // the model may say what it thinks, beside what it says or with nothing beside it
-	tightens  bool // policy may be tightened between a decision and the claim (A17)
+	plugins   bool     // a plugin may give a call's result without running it
+	hooks     bool     // plugins may decide whatever they can: patch, hide, say, ask, end
+	small     bool     // people only approve or deny, tools only succeed and nothing is lost, so that more can go on at once
+	thinks    bool     // the model may say what it thinks, beside what it says or with nothing beside it
+	tightens  bool     // policy may be tightened between a decision and the claim (A17)
+	tickets   []Ticket // what a tool may ask for in place of a result, as long as its call was asked about less than three times
+	early     bool     // people may decide before a call is suspended
 }
 
 // step is one journal entry that the environment may write next.
@@ -82,10 +88,15 @@ func worldValid(_ ToolSpec, args json.RawMessage) error {
 }
 
 func (w *world) start() RunStarted {
-	return RunStarted{
+	e := RunStarted{
 		Tenant: "default", Run: "r1", Agent: w.def.Name, Definition: "d1", Owner: "r1-0", BodyDigest: "b1",
 		Messages: []UserBlock{{Text{"Do it."}}}, MaxInteractions: w.def.Limits.Interactions,
 	}
+	e.Wait, e.Resume = w.def.OpenRounds()
+	if w.def.Builder != "" {
+		e.Input, e.Messages = json.RawMessage(`{"do":"it"}`), nil
+	}
+	return e
 }
 
 // steps lists every entry that may follow s.
@@ -96,6 +107,12 @@ func (w *world) steps(s *AgentState) []step {
 	case RunWaiting:
 		return append(w.outside(s), step{name: "wake", writer: "w1", events: []Event{Resumed{}}})
 	case RunRunning:
+		if facts := Early(&w.def, s, worldValid, worldTime(s.Entries)); len(facts) > 0 { // nothing else before that
+			return append(w.outside(s), step{name: "early", writer: "w1", events: facts})
+		}
+		if due := Consequences(&w.def, s); due != nil { // they are part of the entry that makes them due
+			return append(w.outside(s), step{name: "settle", writer: "w1", events: due})
+		}
 		return append(append(append(w.outside(s), w.drained(s)...), w.expired(s)...), w.owed(s)...)
 	default:
 		return nil
@@ -105,7 +122,7 @@ func (w *world) steps(s *AgentState) []step {
 // outside is what may happen to a run whatever it does.
 func (w *world) outside(s *AgentState) []step {
 	steps := []step{
-		{name: "cancel", forced: true, writer: "api", events: []Event{CancelRun("user:ana", "stop")}},
+		{name: "cancel", forced: true, writer: "api", events: []Event{Interrupt(s, "user:ana", "stop")}},
 		{name: "give up", forced: true, writer: "reaper", events: []Event{Fail(CodeInternal, "given up")}},
 	}
 	if s.Generation < w.handovers {
@@ -120,16 +137,26 @@ func (w *world) drained(s *AgentState) []step {
 	add := func(name string, e Event) {
 		steps = append(steps, step{name: name, writer: "w1", events: []Event{w.slotted(s, e)}})
 	}
+	for _, r := range s.Permissions.Asked {
+		for _, d := range w.verdicts(r) {
+			add("decide tools "+string(d.Action), d)
+		}
+	}
 	for _, c := range s.Calls() {
 		for _, d := range w.decisions(s, c) {
 			add("decide "+string(d.Action), d)
 		}
-		if c.Executions > 0 {
+		if c.Executions > 0 && !w.small {
 			for _, a := range answers(c) {
 				add("answer", a)
 			}
 			add("late result", LateResult{Call: c.ID, Writer: "w1", Content: "late"})
 			add("late error", LateResult{Call: c.ID, Writer: "w1", Content: "late", IsError: true})
+		}
+	}
+	for _, k := range worldKept() {
+		if w.early && (len(s.Kept) == 0 || s.Kept[0].Target == k.Target) {
+			add("decide early", k)
 		}
 	}
 	if w.inputsLeft(s) {
@@ -156,6 +183,24 @@ func (w *world) inputsLeft(s *AgentState) bool {
 	return said+len(s.Queued) < w.inputs
 }
 
+// verdicts on a request: each tool by itself, all at once, and that it failed.
+func (w *world) verdicts(r PermissionRequest) []Decided {
+	var all []string
+	var out []Decided
+	d := Decided{Approval: r.Approval, By: "user:ana"}
+	for _, t := range r.Tools {
+		all = append(all, t.Tool)
+		for _, a := range []DecisionAction{ActionApprove, ActionDeny, ActionCancel} {
+			d.Action, d.Tools, d.Once = a, []string{t.Tool}, a == ActionApprove && w.def.Permission.once() || a == ActionDeny && w.def.Permission.Scope != ScopeTool
+			out = append(out, d)
+		}
+	}
+	d.Action, d.Tools, d.Once = ActionApprove, all, w.def.Permission.once()
+	failed := d
+	failed.Action = ActionFail
+	return append(out, d, failed)
+}
+
 // decisions on the newest request of a call, which may have been overtaken. An edit carries the edited action's digest; a
 // decision under another policy carries a digest that will not fit.
 func (w *world) decisions(s *AgentState, c Call) []Decided {
@@ -163,6 +208,9 @@ func (w *world) decisions(s *AgentState, c Call) []Decided {
 		return nil
 	}
 	d := Decided{Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks), Action: ActionApprove, By: "user:ana", Digest: w.digest(s, c)}
+	if c.Wait != nil && c.Wait.For == ForInput {
+		return w.inputDecisions(s, c, d)
+	}
 	if c.Wait == nil || c.Wait.For != ForApproval {
 		return []Decided{d}
 	}
@@ -173,8 +221,38 @@ func (w *world) decisions(s *AgentState, c Call) []Decided {
 	edit.Digest = w.digest(s, edited)
 	voided.Digest = "of something else"
 	deny.Action, deny.Text = ActionDeny, TextDenied("user:ana", "no")
+	if w.small {
+		return []Decided{d, deny}
+	}
 	cancel.Action, cancel.Text = ActionCancel, TextCallCancelled("user:ana", "")
+	if w.def.Permission.Scope == ScopeTool {
+		t, _ := w.def.Tool(c.Tool)
+		d.Permit = ToolDigest(&w.def, s, t, Decide(w.def.Permission, t, c.Input).Approvers)
+		deny.Permit, d.Once = d.Permit, w.def.Permission.once()
+	}
 	return []Decided{d, edit, voided, deny, cancel}
+}
+
+// inputDecisions are what people may say to a tool's question, in the words of the desk.
+func (w *world) inputDecisions(s *AgentState, c Call, d Decided) []Decided {
+	deny, cancel := d, d
+	deny.Action, deny.Text = ActionDeny, TextDenied("user:ana", "no")
+	cancel.Action, cancel.Text = ActionCancel, TextCallCancelled("user:ana", "")
+	said := []Decided{deny, cancel}
+	for _, answer := range []string{"null", `{"n":7}`, `{"bad":1}`} {
+		if yes, err := ResumeInput(&w.def, s, c, json.RawMessage(answer), Principal{ID: "user:ana"}, worldValid); err == nil {
+			said = append(said, yes)
+		}
+	}
+	return said
+}
+
+// worldKept are decisions on the first call before it is suspended: an approver's, somebody else's, and a denial.
+func worldKept() []DecisionKept {
+	return []DecisionKept{
+		{Target: "a", Action: ActionApprove, By: "user:ana"}, {Target: "a", Action: ActionApprove, By: "user:eve"},
+		{Target: "a", Action: ActionDeny, By: "user:ana"}, {Target: "s1", Action: ActionApprove, Result: json.RawMessage(`"x"`), By: "user:ana"},
+	}
 }
 
 func (w *world) digest(s *AgentState, c Call) string {
@@ -185,6 +263,9 @@ func (w *world) digest(s *AgentState, c Call) string {
 // answers about a call whose outcome is unknown, or was. Running it again is ordered once for each call.
 func answers(c Call) []Answered {
 	result := Answered{Call: c.ID, Content: "it happened", By: "user:ana"}
+	if c.AwaitsAnswer() {
+		return []Answered{result, {Call: c.ID, Content: "it did not", IsError: true, By: "svc"}, {Call: c.ID, Rerun: true, By: "user:ana"}}
+	}
 	if c.Wait == nil || c.Wait.For != ForOutcome {
 		return []Answered{result}
 	}
@@ -198,10 +279,16 @@ func answers(c Call) []Answered {
 // expired closes waits that nobody answered in time.
 func (w *world) expired(s *AgentState) []step {
 	var steps []step
+	for _, r := range s.Permissions.Asked {
+		steps = append(steps, step{name: "expire request", writer: "w1", events: s.Overdue(r.Expires)})
+	}
 	for _, c := range s.Waits() {
 		e := CallCancelled{Call: c.ID, Reason: WhyExpired, Content: TextExpired()}
-		if c.Wait.For == ForOutcome {
+		switch c.Wait.For {
+		case ForOutcome:
 			e.Reason, e.Content = WhyOutcomeUnknown, TextOutcomeExpired()
+		case ForAnswer:
+			e.Content = TextAnswerExpired()
 		}
 		steps = append(steps, step{name: "expire", writer: "w1", events: []Event{e}})
 	}
@@ -220,6 +307,10 @@ func (w *world) owed(s *AgentState) []step {
 	case ActContinue:
 		return []step{{name: "continue", writer: "w1", events: []Event{HandedOver{Owner: "r1-next"}}}}
 	case ActTools:
+		gate := func(s *AgentState, c Call) Gate { return GateCall(&w.def, s, c, worldValid, worldTime(s.Entries)) }
+		if blocked := BlockRound(&w.def, s, gate, worldTime(s.Entries), func(string) bool { return false }); blocked != nil {
+			return []step{{name: "block", writer: "w1", events: blocked}}
+		}
 		var steps []step
 		for _, id := range a.Calls {
 			c, _ := s.Call(id)
@@ -231,31 +322,83 @@ func (w *world) owed(s *AgentState) []step {
 	}
 }
 
+// inferred is what may come of an inference, behind what a context builder gave for it.
 func (w *world) inferred(s *AgentState) []step {
+	if !NeedsBuilder(&w.def, s) {
+		return w.answeredBy(s)
+	}
+	var steps []step
+	for _, given := range [][]BuiltMessage{nil, {{Content: UserBlock{Media{Name: "m", MediaType: "image/png", Blob: strings.Repeat("ab", 32)}}, Seen: 1}, {Role: RoleAssistant, Content: UserBlock{Text{"Yes?"}}}}} {
+		built, err := Built(s, given)
+		if err != nil {
+			panic(err)
+		}
+		for _, st := range w.answeredBy(s) {
+			st.events = append([]Event{built}, st.events...)
+			steps = append(steps, st)
+		}
+	}
+	return steps
+}
+
+func (w *world) answeredBy(s *AgentState) []step {
 	reply := func(r Reply) Replied {
 		r.Model, r.Usage = "m", Usage{Input: 5, Output: 1}
-		return Judge(&w.def, PlanReply(&w.def, s, r, 1, ""), worldFits)
+		return Judge(&w.def, s, PlanReply(&w.def, s, r, 1, ""), worldFits)
 	}
 	steps := []step{
 		{name: "nothing", writer: "w1", events: []Event{reply(Reply{})}},
-		{name: "model fails", forced: true, writer: "w1", events: []Event{Fail(CodeModelFailed, "model m: server: 500")}},
+		{name: "model fails", forced: w.def.Model.StaticText == "", writer: "w1", events: []Event{ModelFailed(&w.def, s, &ModelError{Class: ModelServer}, 2)}},
+	}
+	for _, text := range w.cut {
+		steps = append(steps, step{name: "piece", writer: "w1", events: []Event{reply(Reply{Text: text, Truncated: true})}})
 	}
 	for _, text := range w.said() {
 		e := reply(Reply{Text: text})
 		steps = append(steps, step{name: "text", writer: "w1", events: []Event{e}})
-		if e.Correction == nil {
-			steps = append(steps, step{name: "text and end", writer: "w1", events: []Event{e, Finished{Reason: ReasonNaturalEnd, Output: textOutput(text)}}})
+		switch {
+		case e.Correction != nil || e.Halt != nil:
+		case len(s.Waits()) > 0:
+			steps = append(steps, step{name: "text and park", writer: "w1", events: []Event{e, Parked{Expires: s.EarliestExpiry()}}})
+		default:
+			steps = append(steps, step{name: "text and end", writer: "w1", events: []Event{e, Finished{Reason: ReasonNaturalEnd, Output: textOutput(stitched(s, text))}}})
 		}
 	}
 	if w.thinks {
 		steps = append(steps, step{name: "thoughts alone", writer: "w1", events: []Event{reply(Reply{Reasoning: thoughts(1)})}})
 	}
+	steps = append(steps, w.ended(s, reply)...)
 	for _, calls := range w.replies {
 		if s.Settled.Len()+len(s.Live)+len(calls) <= w.maxCalls {
 			steps = append(steps, step{name: "calls", writer: "w1", events: []Event{reply(Reply{Text: "Wait.", Calls: calls, Reasoning: w.thoughts(3)})}})
 		}
 	}
 	return steps
+}
+
+// hookPatch is a patch that changes nothing the second time.
+var hookPatch = []Patch{{Path: "/seen", Value: json.RawMessage("1")}}
+
+// ended is what plugins may make of an inference: nothing at all, or the last one.
+func (w *world) ended(s *AgentState, reply func(Reply) Replied) []step {
+	if !w.hooks {
+		return nil
+	}
+	calls := reply(Reply{Text: "Wait.", Calls: w.replies[0]})
+	n := s.Hooks + 1
+	hide := Hooked{N: n + 1, Phase: PhaseBeforeInference, Hidden: []string{"look"}, Patches: hookPatch}
+	after := func(n int64, r Reason) Hooked { return Hooked{N: n, Phase: PhaseAfterInference, End: r} }
+	steps := []step{
+		{name: "plugins end", writer: "w1", events: []Event{Hooked{N: n, Phase: PhaseBeforeInference, End: ReasonPluginRequested}}},
+		{name: "plugins stop", writer: "w1", events: []Event{Hooked{N: n, Phase: PhaseBeforeInference, End: Stopped("enough")}}},
+	}
+	if len(s.Calls())+len(calls.Calls) > w.maxCalls {
+		return steps
+	}
+	return append(steps, []step{
+		{name: "calls and plugins end", writer: "w1", events: []Event{calls, after(n, ReasonPluginRequested)}},
+		{name: "calls and plugins stop", writer: "w1", events: []Event{Hooked{N: n, Phase: PhaseRunStart}, hide, calls, after(n+2, Stopped("enough"))}},
+	}...)
 }
 
 func (w *world) said() []string {
@@ -289,6 +432,9 @@ func (w *world) carriedOut(s *AgentState, c Call) []step {
 	if c.Status == StatusRunning {
 		return w.executed(s, c)
 	}
+	if skip, ok := Skip(&w.def, s, c); ok {
+		return []step{{name: "skip", writer: "w1", events: []Event{skip}}}
+	}
 	steps := w.aside(s, c)
 	g := GateCall(&w.def, s, c, worldValid, worldTime(s.Entries))
 	switch {
@@ -296,14 +442,32 @@ func (w *world) carriedOut(s *AgentState, c Call) []step {
 		return append(steps, step{name: "refuse", writer: "w1", events: []Event{*g.Refuse}})
 	case g.Suspend != nil:
 		return append(steps, step{name: "suspend", writer: "w1", events: []Event{*g.Suspend}})
-	case c.NeedsClaim():
+	case g.Give != nil:
+		return append(steps, step{name: "give", writer: "w1", events: []Event{CallFinished{Call: c.ID, Content: g.Give.Content}}})
+	case g.Claim != nil:
+		for _, by := range w.writers {
+			steps = append(steps, step{name: "claim by its tool", writer: by, events: []Event{*g.Claim}})
+		}
+		return steps
+	case c.NeedsClaim() || w.def.Permission.Scope == ScopeTool && c.Status == StatusResuming:
 		for _, by := range w.writers {
 			steps = append(steps, step{name: "claim", writer: by, events: []Event{CallClaimed{Call: c.ID}}})
 		}
 		return steps
 	default:
-		return append(steps, w.finishes(c, "w1", true)...)
+		return append(steps, append(w.asksFor(s, c, "w1", true), w.finishes(s, c, "w1", true)...)...)
 	}
+}
+
+// asksFor is what the tool may ask people for.
+func (w *world) asksFor(s *AgentState, c Call, writer string, ran bool) []step {
+	var steps []step
+	for _, t := range w.tickets {
+		if c.Asks < 3 {
+			steps = append(steps, step{name: "asks for input", writer: writer, events: []Event{AskInput(&w.def, s, c, t, ran, worldTime(s.Entries))}})
+		}
+	}
+	return steps
 }
 
 // aside is what may settle or stop a call before the gate has its word.
@@ -311,6 +475,15 @@ func (w *world) aside(s *AgentState, c Call) []step {
 	var steps []step
 	if w.plugins && c.Status == StatusNew {
 		steps = append(steps, step{name: "plugin", writer: "w1", events: []Event{CallFinished{Call: c.ID, Content: "given"}}})
+	}
+	if w.hooks && !c.Gated && (c.Status == StatusNew || c.Status == StatusResuming) {
+		steps = append(steps, step{name: "plugins pass", writer: "w1", events: []Event{Hooked{N: s.Hooks + 1, Phase: PhaseBeforeTool, Call: c.ID, Patches: hookPatch}}})
+		if c.Asks < 2 {
+			ask := PluginGate{Suspend: &Ticket{Message: "May it?"}}
+			if g := GateHooked(&w.def, s, c, ask, worldValid, worldTime(s.Entries)); g.Suspend != nil {
+				steps = append(steps, step{name: "plugins ask", writer: "w1", events: []Event{*g.Suspend}})
+			}
+		}
 	}
 	if w.tightens && c.Status == StatusResuming && c.Asks < 2 {
 		t, _ := w.def.Tool(c.Tool)
@@ -322,19 +495,55 @@ func (w *world) aside(s *AgentState, c Call) []step {
 
 // executed is what may become of a call under a claim: its claimant's word, or that it died.
 func (w *world) executed(s *AgentState, c Call) []step {
+	if c.Service {
+		return w.asked(s, c)
+	}
 	lost := CallUnknown{Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Expires: worldTime(s.Entries).Add(7 * worldExpiry)}
+	if w.small {
+		return w.finishes(s, c, c.Claim, false)
+	}
 	steps := []step{
 		{name: "claimant died", writer: "w9", events: []Event{lost}},
 		{name: "claimant ran out of time", writer: c.Claim, events: []Event{lost}},
 	}
-	return append(steps, w.finishes(c, c.Claim, false)...)
+	for _, asked := range w.asksFor(s, c, "w9", false) { // its claimant died behind the question
+		steps = append(steps, step{name: "had asked", writer: "w9", events: append([]Event{Answered{Call: c.ID, Rerun: true, By: "reconcile"}}, asked.events...)})
+	}
+	return append(append(steps, w.asksFor(s, c, c.Claim, false)...), w.finishes(s, c, c.Claim, false)...)
 }
 
-func (w *world) finishes(c Call, writer string, ran bool) []step {
+// asked is what may become of a service's call whose event may be out: it is, or the claimant died and it goes out again, or it never will.
+func (w *world) asked(s *AgentState, c Call) []step {
+	t, _ := w.def.Tool(c.Tool)
 	return []step{
+		{name: "asked", writer: c.Claim, events: []Event{EmittedAs(t, c, worldTime(s.Entries))}},
+		{name: "claimant died", writer: "w9", events: []Event{Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}}},
+		{name: "cannot go out", writer: c.Claim, events: []Event{CallFinished{Call: c.ID, IsError: true, Reason: WhyToolError, Content: "no"}}},
+	}
+}
+
+func (w *world) finishes(s *AgentState, c Call, writer string, ran bool) []step {
+	said := Hooked{N: s.Hooks + 1, Phase: PhaseAfterTool, Call: c.ID, Says: []Said{{Text: "Be brief.", Reminder: true}, {Text: "And then?"}}}
+	var steps []step
+	if w.hooks {
+		steps = []step{{name: "result and plugins speak", writer: writer, events: []Event{CallFinished{Call: c.ID, Ran: ran, Content: "ok"}, said}}, {
+			name: "result and plugins fail", writer: writer,
+			events: []Event{CallFinished{Call: c.ID, Ran: ran, Content: "ok"}, Hooked{N: s.Hooks + 1, Phase: PhaseAfterTool, Call: c.ID, Failed: &RunError{Code: CodeInternal, Message: "x"}}},
+		}}
+	}
+	steps = append(steps, []step{
 		{name: "result", writer: writer, events: []Event{CallFinished{Call: c.ID, Ran: ran, Content: "ok", Media: []Media{{Name: "m", MediaType: "image/png", Blob: "b"}}}}},
 		{name: "error", writer: writer, events: []Event{CallFinished{Call: c.ID, Ran: ran, IsError: true, Reason: WhyToolError, Content: "no"}}},
+	}...)
+	if w.small {
+		return steps[:1]
 	}
+	return steps
+}
+
+// worldTickets has one of each mode.
+func worldTickets() []Ticket {
+	return []Ticket{{ID: "s1"}, {Mode: TicketResult, ResponseSchema: json.RawMessage(`{}`)}, {Mode: TicketPass, Pending: Pending{ID: "p1"}}}
 }
 
 // smallWorlds are the runs that the walk goes through in full.
@@ -346,19 +555,83 @@ func smallWorlds() []world {
 	judged := func(mode CorrectionMode, l Limits) func(*Definition) {
 		return func(d *Definition) { d.Output, d.Corrections, d.Limits = Output{Format: OutputJSON}, mode, l }
 	}
+	services := func(d *Definition) {
+		d.Tools = append(d.Tools, ToolSpec{Name: "post", Kind: KindService, Effect: EffectRead}, ToolSpec{Name: "offer", Kind: KindService, Effect: EffectNonIdempotent})
+		d.Permission.Rules = append(d.Permission.Rules, Rule{Tool: "offer", Verdict: VerdictAsk})
+	}
 	sums := func(d *Definition) { d.Limits.OnLimit = OnLimitSummarise }
+	blocks := func(s Scope, g Grants) func(*Definition) {
+		return func(d *Definition) {
+			d.Permission.Mode, d.Permission.Scope, d.Permission.Grants = ModeBlockAndRetry, s, g
+			d.Limits.Interactions = 3
+		}
+	}
+	ofTool := func(g Grants) func(*Definition) {
+		return func(d *Definition) { d.Permission.Scope, d.Permission.Grants = ScopeTool, g }
+	}
 	texts := []string{`{"ok":1}`, `{"bad":1}`, `ok`}
-	return []world{
+	return append(policyWorlds(), []world{
 		{name: "an output that is judged", def: worldDefinition(judged(CorrectionsPersist, Limits{Interactions: 2, Grace: 1, OnLimit: OnLimitStop})), replies: [][]ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1},
 		{name: "one that is judged in passing and summed up", def: worldDefinition(judged(CorrectionsEphemeral, Limits{Interactions: 1, Grace: 1, OnLimit: OnLimitSummarise})), replies: [][]ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1, handovers: 1},
 		{name: "a summary", def: worldDefinition(sums), replies: [][]ReplyCall{ask("look"), ask("wire")}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "one gated call", def: worldDefinition(), replies: [][]ReplyCall{ask("wire"), ask("peek")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true, tightens: true},
 		{name: "one claimed call", def: worldDefinition(stops), replies: [][]ReplyCall{ask("pay_now")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true},
+		{name: "one that asks for input", def: worldDefinition(), replies: [][]ReplyCall{ask("pay_now")}, maxCalls: 1, writers: two, tickets: worldTickets()},
+		{name: "one that asks in passing", def: worldDefinition(), replies: [][]ReplyCall{ask("look")}, maxCalls: 1, writers: one, inputs: 1, tickets: worldTickets()},
+		{name: "an approved one that asks", def: worldDefinition(), replies: [][]ReplyCall{ask("wire")}, maxCalls: 1, writers: one, tickets: worldTickets()},
+		{name: "one decided early", def: worldDefinition(), replies: [][]ReplyCall{ask("wire")}, maxCalls: 1, writers: one, tickets: worldTickets()[:1], early: true},
 		{name: "one that thinks", def: worldDefinition(), replies: [][]ReplyCall{ask("wire", "look")}, maxCalls: 2, writers: one, inputs: 1, thinks: true},
 		{name: "two calls in one reply", def: worldDefinition(), replies: [][]ReplyCall{ask("look", "wire"), ask("pay_now", "look"), ask("wire", "ghost")}, maxCalls: 2, writers: one},
 		{name: "three calls in one reply", def: worldDefinition(), replies: [][]ReplyCall{ask("wire", "look", "pay_now")}, maxCalls: 3, writers: one},
+		{name: "a service that is asked", def: worldDefinition(services), replies: [][]ReplyCall{ask("post")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1},
+		{name: "a gated service beside another", def: worldDefinition(services, answered), replies: [][]ReplyCall{ask("offer", "post")}, maxCalls: 2, writers: one},
+		{name: "a service after the other", def: worldDefinition(services, sequential), replies: [][]ReplyCall{ask("post", "offer")}, maxCalls: 2, writers: one},
 		{name: "two that wait", def: worldDefinition(answered), replies: [][]ReplyCall{ask("wire", "peek")}, maxCalls: 2, writers: one},
+		{name: "a tool that is blocked", def: worldDefinition(blocks(ScopeTool, GrantsRun)), replies: [][]ReplyCall{ask("wire")}, maxCalls: 2, writers: two, inputs: 1},
+		{name: "two tools that are blocked", def: worldDefinition(blocks(ScopeTool, GrantsOnce)), replies: [][]ReplyCall{ask("wire", "peek"), ask("wire", "wire")}, maxCalls: 4, writers: one},
+		{name: "a blocked tool beside others", def: worldDefinition(blocks(ScopeCall, GrantsRun)), replies: [][]ReplyCall{ask("look", "wire", "pay_now")}, maxCalls: 3, writers: one},
+		{name: "a tool that is decided about", def: worldDefinition(ofTool(GrantsRun)), replies: [][]ReplyCall{ask("wire", "wire")}, maxCalls: 3, writers: one},
+		{name: "a tool that is granted once", def: worldDefinition(ofTool(GrantsOnce)), replies: [][]ReplyCall{ask("wire", "wire")}, maxCalls: 2, writers: one},
 		{name: "two rounds", def: worldDefinition(), replies: [][]ReplyCall{ask("look"), ask("pay_now"), ask("drop"), ask(`look {"bad":1}`), ask("ghost")}, maxCalls: 2, writers: one, inputs: 1},
+		{name: "a context that is built", def: worldDefinition(func(d *Definition) { d.Builder = "b" }), replies: [][]ReplyCall{ask("look")}, maxCalls: 1, writers: one, inputs: 1},
+		{name: "calls that are left out", def: worldDefinition(func(d *Definition) { d.Batch, d.Dropped = BatchFirst, DroppedNotify }), replies: [][]ReplyCall{ask("wire", "look"), ask("look", "wire")}, maxCalls: 2, writers: one, inputs: 1},
+		{name: "one that is stopped", def: worldDefinition(func(d *Definition) { d.Stop = Stop{ConsecutiveErrors: 1, OnTool: []string{"wire"}, LoopWindow: 2} }), replies: [][]ReplyCall{ask("look"), ask("wire", "look")}, maxCalls: 4, writers: one, inputs: 1},
+		{name: "one that is cut short", def: worldDefinition(func(d *Definition) {
+			d.Model.Continuations, d.Model.StaticText, d.Limits = 2, "Closed.", Limits{Interactions: 4, Tokens: 18, OnLimit: OnLimitSummarise}
+		}), replies: [][]ReplyCall{ask("wire")}, cut: []string{"It ", ""}, maxCalls: 1, writers: one, inputs: 1},
+		{name: "plugins", def: worldDefinition(), replies: [][]ReplyCall{ask("look", "drop")}, maxCalls: 2, writers: one, hooks: true},
+		{name: "plugins and one gated call", def: worldDefinition(sequential), replies: [][]ReplyCall{ask("wire")}, maxCalls: 1, writers: one, inputs: 1, hooks: true},
+		{name: "plugins while a call is open", def: worldDefinition(func(d *Definition) { d.Wait = WaitAllSuspended }), replies: [][]ReplyCall{ask("wire")}, maxCalls: 1, writers: one, hooks: true},
 		{name: "one after the other", def: worldDefinition(sequential), replies: [][]ReplyCall{ask("wire", "pay_now"), ask("look", "wire")}, maxCalls: 2, writers: one, plugins: true},
+	}...)
+}
+
+// policyWorlds are a small run under every wait, resume and executor there is. Under all_suspended it has calls open over rounds.
+func policyWorlds() []world {
+	var worlds []world
+	for _, wait := range []WaitMode{WaitAnyExternal, WaitAllSuspended} {
+		for _, resume := range []ResumeMode{ResumeEach, ResumeAllAnswered, ResumeBatchAll} {
+			for _, executor := range []Executor{ExecutorSequential, ExecutorParallelBatch, ExecutorParallelStreaming} {
+				def := worldDefinition(func(d *Definition) { d.Wait, d.Resume, d.Executor = wait, resume, executor })
+				worlds = append(worlds, world{
+					name: fmt.Sprint(wait, " ", resume, " ", executor), def: def, maxCalls: 4, writers: []string{"w1"}, small: true,
+					replies: [][]ReplyCall{ask("wire", "look"), ask("peek", "wire"), ask("look")},
+				})
+			}
+		}
 	}
+	open := worldDefinition(func(d *Definition) {
+		d.Wait, d.Limits = WaitAllSuspended, Limits{Interactions: 2, OnLimit: OnLimitSummarise}
+		d.Output, d.Corrections = Output{Format: OutputJSON}, CorrectionsPersist
+	})
+	halts := worldDefinition(func(d *Definition) {
+		d.Wait, d.Stop = WaitAllSuspended, Stop{OnTool: []string{"look"}, ConsecutiveErrors: 1}
+	})
+	worlds = append(worlds, world{
+		name: "all_suspended, stopped", def: halts, maxCalls: 3, writers: []string{"w1"}, small: true, inputs: 1, replies: [][]ReplyCall{ask("wire"), ask("wire", "look")},
+	})
+	return append(worlds, world{
+		name: "all_suspended, judged and summed up", def: open, maxCalls: 2, writers: []string{"w1"}, small: true, handovers: 1, inputs: 1,
+		replies: [][]ReplyCall{ask("wire", "look")}, texts: []string{`{"ok":1}`, `ok`},
+	})
 }

@@ -29,6 +29,11 @@ type RunStarted struct {
 	MaxInteractions int             `json:"max"`
 	From            *Origin         `json:"from,omitempty"`  // nil = it began by itself
 	Trace           *Trace          `json:"trace,omitempty"` // nil = the run is not traced; no part of BodyDigest
+
+	// Wait and Resume are the definition's where Wait is all_suspended: then calls stay open over inferences, and what is open decides
+	// where results stand. "" = any_external, in which Resume decides nothing that is folded.
+	Wait   WaitMode   `json:"wait,omitempty"`
+	Resume ResumeMode `json:"resume,omitempty"`
 }
 
 // UserBlock is one block a user said.
@@ -50,6 +55,7 @@ const (
 	ActionApprove DecisionAction = "approve"
 	ActionDeny    DecisionAction = "deny"
 	ActionCancel  DecisionAction = "cancel" // the call is called off; nobody judged it
+	ActionFail    DecisionAction = "fail"   // the request itself failed, which ends the run; of a request about tools alone
 )
 
 // Decided is a person's decision on a suspended call. It was recorded on the approval before it came here (A12).
@@ -63,10 +69,17 @@ type Decided struct {
 	Args     json.RawMessage `json:"args,omitempty"`   // an edit: these run instead
 	Digest   string          `json:"digest,omitempty"` // of the approved action, the edited one after an edit
 	Text     string          `json:"text,omitempty"`   // what the model is told when the call will not run
+	Result   json.RawMessage `json:"result,omitempty"` // the answer to what the call's tool asked
+	Early    string          `json:"early,omitempty"`  // the target of the kept decision that this is; it is kept no more
+
+	Tools  []string `json:"tools,omitempty"`  // of a request about tools: the tools it decides, by original name; Call is empty then
+	Permit string   `json:"permit,omitempty"` // scope tool: it holds for the call's tool as well, by this ToolDigest
+	Once   bool     `json:"once,omitempty"`   // it holds for nothing further: an approval for one claim, a denial for what it was asked about
 }
 
-// Answered settles a call whose outcome is unknown: with a result, an error, or the order to run it again. With slot 0 it is the
-// tool's own word on a call whose claimant died or ran out of time, before anybody was asked.
+// Answered settles a call whose outcome is unknown, with a result, an error, or the order to run it again; or a service's call, with what
+// the service gave. With slot 0 it is the tool's own word on a call whose claimant died or ran out of time, before anybody was asked; of a
+// service, that its event is to go out again, under the id it had.
 type Answered struct {
 	Slot     int64  `json:"slot,omitempty"`
 	Call     string `json:"call"`
@@ -79,6 +92,7 @@ type Answered struct {
 	By       string `json:"by"`
 
 	Media []Media `json:"media,omitempty"`
+	Patch []Patch `json:"patch,omitempty"` // of the shared state; never with IsError
 }
 
 // LateResult is a claimant's own word that lost the race for its entry and came through the inbox (protocol, rule 10).
@@ -90,6 +104,7 @@ type LateResult struct {
 	Blob    string  `json:"blob,omitempty"`
 	IsError bool    `json:"isError,omitempty"`
 	Media   []Media `json:"media,omitempty"`
+	Patch   []Patch `json:"patch,omitempty"` // of the shared state; never with IsError
 }
 
 // Replied is one successful inference. It is committed before any of its calls starts.
@@ -104,11 +119,24 @@ type Replied struct {
 	Stop      string        `json:"stop,omitempty"`
 	System    string        `json:"system,omitempty"` // digest of the system prompt, the first time and when it changed
 
+	// A text that was built once and that its definition alone does not give: here, or in the blob of its digest.
+	SystemText string `json:"systemText,omitempty"`
+	SystemBlob bool   `json:"systemBlob,omitempty"`
+
 	Reasoning []RepliedReasoning `json:"reasoning,omitempty"` // in order
+
+	Dropped string `json:"dropped,omitempty"` // what the model is told of calls that its batch mode left out, behind the round; "" = nothing
 
 	Summary    bool        `json:"summary,omitempty"`    // the forced summary: it has no calls and is no interaction
 	Static     string      `json:"static,omitempty"`     // said behind a summary that the model left empty; no model wrote it
 	Correction *Correction `json:"correction,omitempty"` // nil = the reply is as good as the last word; only without calls
+
+	Sequential bool `json:"sequential,omitempty"` // the calls run one after the other, and each sees what those before it changed of the shared state
+
+	At   int64 `json:"at,omitempty"`   // when the reply was there, milliseconds since 1970
+	Cost USD   `json:"cost,omitempty"` // 0 where no price is known
+	Pace *Pace `json:"pace,omitempty"` // nil = no stop policy looks at rounds
+	Halt *Halt `json:"halt,omitempty"` // nil = no stop policy stops the run
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -118,6 +146,8 @@ type RepliedCall struct {
 	Tool   string          `json:"tool,omitempty"`   // original name, when it differs from Name
 	Effect Effect          `json:"effect,omitempty"` // empty = the model's name fits no tool
 	Input  json.RawMessage `json:"input"`
+
+	Service bool `json:"service,omitempty"` // the tool is a service
 }
 
 // RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls. Places never
@@ -142,6 +172,10 @@ type Evicted struct {
 // CallClaimed lets the entry's writer, and nobody else, run the call (rule 9).
 type CallClaimed struct {
 	Call string `json:"call"`
+
+	Under  string `json:"under,omitempty"`  // the request on which the call's tool was granted; empty = no such grant is needed
+	Digest string `json:"digest,omitempty"` // with Under: what the grant has to cover, by ToolDigest
+	Once   bool   `json:"once,omitempty"`   // with Under: the claim uses the grant up
 }
 
 // CallFinished is a result. Under a claim only the claimant may store it. Ran says that the tool was entered without a
@@ -154,14 +188,20 @@ type CallFinished struct {
 	Content string     `json:"content"`
 	Blob    string     `json:"blob,omitempty"`
 	Media   []Media    `json:"media,omitempty"`
+	Patch   []Patch    `json:"patch,omitempty"` // of the shared state; never with IsError
 }
 
-// CallSuspended parks one call until a person decides. The request people see is created in the same transaction (A19).
+// CallSuspended parks one call until a person decides, or answers what its tool asked: that request is created in the same transaction
+// (A19). Or, with For answer, until a service answers whose event is out: then there is neither a request nor a digest. A call under a
+// claim is suspended by its claimant alone.
 type CallSuspended struct {
 	Call     string    `json:"call"`
 	Approval string    `json:"approval"`
 	Digest   string    `json:"digest"`
 	Expires  time.Time `json:"expires"`
+	For      WaitFor   `json:"for,omitempty"`    // empty = approval
+	Ticket   *Ticket   `json:"ticket,omitempty"` // what is asked for, as the tool or plugin gave it; required for input
+	Ran      bool      `json:"ran,omitempty"`    // the tool was entered without a claim
 }
 
 // CallUnknown says that a claimant died and nobody knows whether the tool ran. It parks until somebody does.
@@ -171,7 +211,7 @@ type CallUnknown struct {
 	Expires  time.Time `json:"expires"`
 }
 
-// CallCancelled ends a suspended call that nobody approved in time.
+// CallCancelled ends a suspended call that nobody approved in time, or a new one that is skipped because one before it waits.
 type CallCancelled struct {
 	Call    string     `json:"call"`
 	Reason  CallReason `json:"reason"`
@@ -180,7 +220,8 @@ type CallCancelled struct {
 
 // Resumed says that a woken attempt goes on with a parked run (rule 7).
 type Resumed struct {
-	Trace *Trace `json:"trace,omitempty"` // the run's from now on; nil = as before
+	Trace  *Trace `json:"trace,omitempty"`  // the run's from now on; nil = as before
+	Waited int64  `json:"waited,omitempty"` // how long it was parked, in milliseconds
 }
 
 // Parked says that the run waits. The entry's sequence names the wait.
@@ -201,6 +242,8 @@ type Finished struct {
 	Requests int             `json:"requests,omitempty"` // failed model calls that led to the end
 	By       string          `json:"by,omitempty"`       // who cancelled
 	Note     string          `json:"note,omitempty"`     // what a run that continues this one is told
+	Detail   string          `json:"detail,omitempty"`   // of a stopped run: what stopped it
+	Static   string          `json:"static,omitempty"`   // of a natural end: said in place of a model that could not be asked
 
 	OpenText    string `json:"openText,omitempty"`    // the result of calls that never ran
 	UnknownText string `json:"unknownText,omitempty"` // the result of calls of which nobody can say
@@ -208,22 +251,120 @@ type Finished struct {
 	History bool `json:"history,omitempty"` // who reads the output reads the conversation with it
 }
 
-func (RunStarted) event()    {}
-func (InputReceived) event() {}
-func (Decided) event()       {}
-func (Answered) event()      {}
-func (LateResult) event()    {}
-func (Replied) event()       {}
-func (Evicted) event()       {}
-func (CallClaimed) event()   {}
-func (CallFinished) event()  {}
-func (CallSuspended) event() {}
-func (CallUnknown) event()   {}
-func (CallCancelled) event() {}
-func (Resumed) event()       {}
-func (Parked) event()        {}
-func (HandedOver) event()    {}
-func (Finished) event()      {}
+// ContextBuilt is what a context builder gave a run to begin with. It stands before anything that was said to the run itself and behind
+// what the run continues. It is committed with what comes of the run's first inference.
+type ContextBuilt struct {
+	Messages []BuiltMessage `json:"msgs,omitempty"`
+}
+
+// BuiltMessage is one block of a conversation as a context builder gives it. The zero value is not valid.
+type BuiltMessage struct {
+	Role    Role      `json:"role"`
+	Content UserBlock `json:"content"`
+	Seen    int64     `json:"seen,omitempty"` // its seenCount before the run's first inference, at least 0
+}
+
+// DecisionKept is a decision on something that is not suspended yet: a call, a suspension or a pending call that may come. It is kept
+// until that is, and judged then (Early). Result is JSON, "true" where none was given. By and Groups are what authenticated the person.
+type DecisionKept struct {
+	Slot   int64           `json:"slot"`
+	ID     string          `json:"id,omitempty"` // the client's own
+	Target string          `json:"target"`
+	Action DecisionAction  `json:"action"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Note   string          `json:"note,omitempty"`
+	By     string          `json:"by"`
+	Groups []string        `json:"groups,omitempty"`
+}
+
+// DecisionDropped says that a kept decision met a suspended call and came to nothing.
+type DecisionDropped struct {
+	Target string `json:"target"`
+	Call   string `json:"call"`
+	Why    string `json:"why"`
+}
+
+// ToolsJudged is what is known of the approvals of an agent's tools under an advisory policy: read from the agent's record when an
+// attempt begins (Call is ""; no tools is an answer as well), or said by the answer to a call of its approval tool.
+type ToolsJudged struct {
+	Call  string         `json:"call,omitempty"`
+	Tools []ToolApproval `json:"tools,omitempty"` // each once
+}
+
+// PermissionRequested is the one request that a batch's blocked calls make (block_and_retry). Each of them finishes with reason
+// awaiting_permission in the same entry, and the request people see is created in its transaction (A19).
+type PermissionRequested struct {
+	Approval string          `json:"approval"`
+	Tools    []RequestedTool `json:"tools"` // in call order, each once
+	Expires  time.Time       `json:"expires"`
+	Reason   string          `json:"reason,omitempty"` // why, by the permission backend, for the people who are asked
+}
+
+// RequestedTool is one tool whose permission is requested.
+type RequestedTool struct {
+	Tool    string   `json:"tool"`    // original name
+	Name    string   `json:"name"`    // the model's
+	Calls   []string `json:"calls"`   // that were blocked, in call order
+	Digests []string `json:"digests"` // what a grant would cover, by ToolDigest: one for each policy of approvers among the calls
+}
+
+// PermissionAnswered closes a request about tools: every tool has its verdict, or its time is up. Text is the model's.
+type PermissionAnswered struct {
+	Approval string `json:"approval"`
+	Expired  bool   `json:"expired,omitempty"`
+	Text     string `json:"text"`
+}
+
+// CallPermitted lets a suspended call go on because its tool was granted on another call's request.
+type CallPermitted struct {
+	Call     string `json:"call"`
+	Approval string `json:"approval"` // that request
+}
+
+// PolicyEvaluated is what the agent's policy function listed: the original names of tools that need a permission. It replaces what it
+// listed before.
+type PolicyEvaluated struct {
+	Tools []string `json:"tools,omitempty"`
+}
+
+// PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission.
+type PermissionChecked struct {
+	Inference int64                       `json:"n"`     // the round's, of the conversation
+	Tools     map[string]PermissionStatus `json:"tools"` // by original name
+}
+
+// PermissionFailed says that nobody can say what this run may do. It ends the run.
+type PermissionFailed struct {
+	Message string `json:"message"`
+}
+
+func (ContextBuilt) event()    {}
+func (RunStarted) event()      {}
+func (InputReceived) event()   {}
+func (Decided) event()         {}
+func (Answered) event()        {}
+func (LateResult) event()      {}
+func (Replied) event()         {}
+func (Evicted) event()         {}
+func (CallClaimed) event()     {}
+func (CallFinished) event()    {}
+func (CallSuspended) event()   {}
+func (CallUnknown) event()     {}
+func (CallCancelled) event()   {}
+func (Resumed) event()         {}
+func (Parked) event()          {}
+func (HandedOver) event()      {}
+func (Finished) event()        {}
+func (DecisionKept) event()    {}
+func (DecisionDropped) event() {}
+func (ToolsJudged) event()     {}
+
+func (PermissionRequested) event() {}
+func (PermissionAnswered) event()  {}
+func (CallPermitted) event()       {}
+func (PolicyEvaluated) event()     {}
+func (PermissionChecked) event()   {}
+func (PermissionFailed) event()    {}
 
 // MarshalJSON writes the block itself.
 func (b UserBlock) MarshalJSON() ([]byte, error) { return MarshalBlock(b.Block) }
@@ -245,6 +386,8 @@ func InboxSlot(e Event) int64 {
 		return e.Slot
 	case LateResult:
 		return e.Slot
+	case DecisionKept:
+		return e.Slot
 	default:
 		return 0
 	}
@@ -263,6 +406,9 @@ func WithSlot(e Event, n int64) (Event, error) {
 		e.Slot = n
 		return e, nil
 	case LateResult:
+		e.Slot = n
+		return e, nil
+	case DecisionKept:
 		e.Slot = n
 		return e, nil
 	default:

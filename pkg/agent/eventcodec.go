@@ -4,26 +4,40 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // eventTypes ties each event's stored name to its Go type. A name, once released, is never used for another meaning.
 var eventTypes = map[string]func(json.RawMessage) (Event, error){
-	"run_started":    decodeEvent[RunStarted],
-	"input_received": decodeEvent[InputReceived],
-	"decided":        decodeEvent[Decided],
-	"answered":       decodeEvent[Answered],
-	"late_result":    decodeEvent[LateResult],
-	"replied":        decodeEvent[Replied],
-	"evicted":        decodeEvent[Evicted],
-	"call_claimed":   decodeEvent[CallClaimed],
-	"call_finished":  decodeEvent[CallFinished],
-	"call_suspended": decodeEvent[CallSuspended],
-	"call_unknown":   decodeEvent[CallUnknown],
-	"call_cancelled": decodeEvent[CallCancelled],
-	"resumed":        decodeEvent[Resumed],
-	"parked":         decodeEvent[Parked],
-	"handed_over":    decodeEvent[HandedOver],
-	"finished":       decodeEvent[Finished],
+	"run_started":      decodeEvent[RunStarted],
+	"input_received":   decodeEvent[InputReceived],
+	"decided":          decodeEvent[Decided],
+	"answered":         decodeEvent[Answered],
+	"late_result":      decodeEvent[LateResult],
+	"replied":          decodeEvent[Replied],
+	"evicted":          decodeEvent[Evicted],
+	"call_claimed":     decodeEvent[CallClaimed],
+	"call_finished":    decodeEvent[CallFinished],
+	"call_suspended":   decodeEvent[CallSuspended],
+	"call_unknown":     decodeEvent[CallUnknown],
+	"call_cancelled":   decodeEvent[CallCancelled],
+	"resumed":          decodeEvent[Resumed],
+	"parked":           decodeEvent[Parked],
+	"handed_over":      decodeEvent[HandedOver],
+	"finished":         decodeEvent[Finished],
+	"decision_kept":    decodeEvent[DecisionKept],
+	"decision_dropped": decodeEvent[DecisionDropped],
+	"context_built":    decodeEvent[ContextBuilt],
+	"tools_judged":     decodeEvent[ToolsJudged],
+	"hooked":           decodeEvent[Hooked],
+
+	"permission_requested": decodeEvent[PermissionRequested],
+	"permission_answered":  decodeEvent[PermissionAnswered],
+	"call_permitted":       decodeEvent[CallPermitted],
+	"policy_evaluated":     decodeEvent[PolicyEvaluated],
+	"permission_checked":   decodeEvent[PermissionChecked],
+	"permission_failed":    decodeEvent[PermissionFailed],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -33,6 +47,9 @@ func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
 	err := d.Decode(&e)
 	return e, err
 }
+
+// EventTypes are the stored names of all events, sorted.
+func EventTypes() []string { return slices.Sorted(maps.Keys(eventTypes)) }
 
 // EventType is an event's stored name, such as call_finished.
 func EventType(e Event) string {
@@ -69,6 +86,44 @@ func EventType(e Event) string {
 		return "handed_over"
 	case Finished:
 		return "finished"
+	default:
+		return codeEventType(e)
+	}
+}
+
+// codeEventType is EventType of the facts that come of code and people beside the loop.
+func codeEventType(e Event) string {
+	switch e.(type) {
+	case ContextBuilt:
+		return "context_built"
+	case ToolsJudged:
+		return "tools_judged"
+	case Hooked:
+		return "hooked"
+	default:
+		return permissionEventType(e)
+	}
+}
+
+// permissionEventType is EventType of what concerns permissions of tools, and decisions that are kept.
+func permissionEventType(e Event) string {
+	switch e.(type) {
+	case DecisionKept:
+		return "decision_kept"
+	case DecisionDropped:
+		return "decision_dropped"
+	case PermissionRequested:
+		return "permission_requested"
+	case PermissionAnswered:
+		return "permission_answered"
+	case CallPermitted:
+		return "call_permitted"
+	case PolicyEvaluated:
+		return "policy_evaluated"
+	case PermissionChecked:
+		return "permission_checked"
+	case PermissionFailed:
+		return "permission_failed"
 	default:
 		return fmt.Sprintf("%T", e)
 	}
@@ -128,6 +183,10 @@ func callOf(e Event) string {
 	case CallUnknown:
 		return e.Call
 	case CallCancelled:
+		return e.Call
+	case Hooked:
+		return e.Call
+	case CallPermitted:
 		return e.Call
 	default:
 		return ""

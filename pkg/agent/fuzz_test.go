@@ -51,7 +51,13 @@ func TestAnyFactsKeepARunWellFormed(t *testing.T) {
 }
 
 func foldScript(t require.TestingT, script []byte) {
-	d := worldDefinition()
+	foldScriptUnder(t, worldDefinition(), script)
+	for _, resume := range []ResumeMode{ResumeEach, ResumeAllAnswered, ResumeBatchAll} {
+		foldScriptUnder(t, worldDefinition(func(d *Definition) { d.Wait, d.Resume = WaitAllSuspended, resume }), script)
+	}
+}
+
+func foldScriptUnder(t require.TestingT, d Definition, script []byte) {
 	s, err := ApplyEntry(AgentState{}, Entry{Writer: "w1", Time: worldEpoch, Events: []Event{(&world{def: d}).start()}})
 	require.NoError(t, err)
 	for ; len(script) >= 3 && s.Entries < 100; script = script[3:] {
@@ -73,9 +79,15 @@ func fuzzStep(t require.TestingT, d *Definition, s AgentState, kind, about, how 
 	require.NoError(t, wellFormed(&n))
 	_, err = json.Marshal(n)
 	require.NoError(t, err)
-	if Next(d, &n).Kind == ActInfer {
-		require.NoError(t, answered(&n))
+	if a := Next(d, &n); a.Kind == ActInfer {
+		require.NoError(t, answered(d, &n, a))
 	}
+	if n.Status != RunRunning {
+		return n
+	}
+	d2 := NewDraft(n, "w1", worldTime(n.Entries))
+	require.NoError(t, d2.Add(Early(d, &n, worldValid, worldTime(0).Add(-worldExpiry))...), "what is kept can always be settled")
+	require.False(t, EarlyOwed(&d2.State))
 	return n
 }
 
@@ -98,6 +110,7 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 			place := pick(how+i, 0, 0, 1, 4, 5)
 			e.Reasoning = append(e.Reasoning, RepliedReasoning{Text: "t", AfterText: place, AfterCalls: pick(about+i, 0, 0, 1, 4)})
 		}
+		e.Dropped = pick(about>>5, "", "", "left out")
 		e.Summary, e.Static = how>>6 == 1, pick(how>>4, "", "", "static")
 		e.Correction = pick(how>>5, nil, nil, nil, nil, nil, &Correction{Lifecycle: LifecycleOutputError, Text: "no"},
 			&Correction{Lifecycle: LifecycleOutputError, Text: "no", Ephemeral: true}, &Correction{Text: "no"})
@@ -105,7 +118,7 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 	},
 	func(_ *AgentState, about, _ byte) Event { return CallClaimed{Call: fuzzCall(about)} },
 	func(_ *AgentState, about, how byte) Event {
-		return CallFinished{Call: fuzzCall(about), Ran: how&1 == 0, IsError: how&2 == 0, Content: "x", Media: make([]Media, how>>2&1)}
+		return CallFinished{Call: fuzzCall(about), Ran: how&1 == 0, IsError: how&2 == 0, Content: "x", Media: make([]Media, how>>2&1), Patch: fuzzPatch(how >> 3)}
 	},
 	func(_ *AgentState, about, how byte) Event {
 		return CallSuspended{Call: fuzzCall(about), Approval: pick(how, "p", "q", ""), Digest: "d", Expires: worldEpoch}
@@ -113,17 +126,17 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 	func(_ *AgentState, about, how byte) Event {
 		return CallUnknown{Call: fuzzCall(about), Approval: pick(how, "p", "q"), Expires: worldEpoch}
 	},
-	func(_ *AgentState, about, _ byte) Event {
-		return CallCancelled{Call: fuzzCall(about), Reason: WhyExpired}
+	func(_ *AgentState, about, how byte) Event {
+		return CallCancelled{Call: fuzzCall(about), Reason: pick(how, WhyExpired, WhySkipped)}
 	},
 	func(s *AgentState, about, how byte) Event {
 		return Decided{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), Approval: pick(how, "p", "q"), Action: pick(how>>1, ActionApprove, ActionDeny, ActionCancel)}
 	},
 	func(s *AgentState, about, how byte) Event {
-		return Answered{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0, Rerun: how&2 == 0, NotRun: how&4 == 0}
+		return Answered{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0, Rerun: how&2 == 0, NotRun: how&4 == 0, Patch: fuzzPatch(how >> 3)}
 	},
 	func(s *AgentState, about, how byte) Event {
-		return LateResult{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0}
+		return LateResult{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0, Patch: fuzzPatch(how >> 3)}
 	},
 	func(s *AgentState, about, how byte) Event {
 		return InputReceived{Slot: fuzzSlot(s, about), Blocks: []UserBlock{{pick[Block](how, Text{"x"}, Media{Name: "x"}, ToolResult{ID: "a"})}}}
@@ -137,6 +150,30 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 		}
 		return pick(how, CancelRun("user:ana", "n"), Fail(CodeInternal, "x"), Finished{Reason: ReasonError})
 	},
+	func(_ *AgentState, about, how byte) Event {
+		e := ContextBuilt{}
+		for i := range about % 3 {
+			e.Messages = append(e.Messages, BuiltMessage{Role: pick(how+i, RoleUser, RoleAssistant, ""), Content: UserBlock{pick[Block](about>>2, Text{"x"}, Media{Name: "x"}, ToolResult{ID: "a"})}, Seen: int64(how>>4&3) - 1})
+		}
+		return e
+	},
+	func(_ *AgentState, about, how byte) Event {
+		ticket := pick(how>>4, &Ticket{ID: "s"}, &Ticket{Mode: TicketResult}, &Ticket{Pending: Pending{ID: "b"}, Mode: TicketPass}, nil)
+		return CallSuspended{Call: fuzzCall(about), Approval: pick(how, "p", "q", "p2"), Digest: "d", Expires: worldEpoch, For: pick(about>>2, ForInput, ForInput, ForInput, ForApproval, ForOutcome), Ticket: ticket, Ran: how>>2&1 == 0}
+	},
+	func(s *AgentState, about, how byte) Event {
+		return Decided{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), Approval: pick(how, "p", "q", "p2"), Action: pick(how>>3, ActionApprove, ActionApprove, ActionCancel), Result: pick(how>>4, nil, json.RawMessage(`1`)), Early: pick(how>>6, "", "a", "s")}
+	},
+	func(s *AgentState, about, how byte) Event {
+		return DecisionKept{Slot: fuzzSlot(s, about>>2), Target: pick(how, "a", "s", "b", ""), Action: pick(how>>2, ActionApprove, ActionDeny), By: pick(how>>4, "user:ana", "")}
+	},
+	func(_ *AgentState, about, _ byte) Event { return DecisionDropped{Target: pick(about, "a", "s", "z")} },
+}
+
+// fuzzPatch are changes that now and then meet, or fit nowhere.
+func fuzzPatch(how byte) []Patch {
+	one := Patch{Path: pick(how>>1, "/x", "/y", "/x/y", "no pointer"), Value: json.RawMessage(`1`)}
+	return pick(how, nil, []Patch{one}, []Patch{{Path: "/z"}, one})
 }
 
 // fuzzScripts: a lost claim that is run again, an approval, and two rounds; numbers are places in fuzzEvents.
@@ -144,6 +181,7 @@ var fuzzScripts = []string{
 	"\x00\x01\x00\x01\x00\x00\x04\x00\x10\x0b\x00\x00\x0a\x00\x00\x07\x00\x01\x01\x00\x00\x02\x00\x00",
 	"\x00\x02\x00\x03\x00\x00\x03\x01\x01\x0b\x00\x00\x0a\x00\x00\x06\x00\x00\x01\x00\x00\x06\x01\x03\x02\x00\x01",
 	"\x00\x01\x00\x02\x00\x00\x09\x00\x00\x00\x01\x01\x0c\x00\x00\x08\x01\x00\x0d\x00\x00",
+	"\x00\x01\x00\x0e\x00\x00\x0f\x00\x00\x01\x00\x00\x0e\x00\x01\x0f\x00\x01\x10\x00\x00\x11\x00\x00\x02\x00\x00",
 }
 
 // goldenLines are the entries of the stored journal.

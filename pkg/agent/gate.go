@@ -5,10 +5,13 @@ import (
 	"time"
 )
 
-// Gate is the verdict on one new or resuming call. Exactly one of Run, Suspend and Refuse is set.
+// Gate is the verdict on one new or resuming call. Exactly one of Run, Give, Suspend, Block and Refuse is set.
 type Gate struct {
 	Run     bool
+	Claim   *CallClaimed    // with Run: the claim it takes, as a permission of its tool covers it; nil = as the call itself says
+	Give    *ToolResultData // the result, given without running the tool
 	Suspend *CallSuspended
+	Block   *CallFinished // it fails, and its tool's permission is requested: see BlockRound
 	Refuse  *CallFinished
 	Rule    Decision // what policy said
 }
@@ -16,35 +19,112 @@ type Gate struct {
 // Validator checks arguments against a tool's schema. Its error text is fit for the model.
 type Validator func(t ToolSpec, args json.RawMessage) error
 
-// GateCall decides about a call that has not run yet, in the fixed order of semantics 6.1: denied by a rule; unknown tool;
-// invalid arguments; needs a person; run. So a person is never asked about a call that could not run.
+// SchemaError is a Validator's error where the schema itself cannot be used.
+type SchemaError struct {
+	Tool string
+	Err  error
+}
+
+func (e *SchemaError) Error() string {
+	return "the schema of " + e.Tool + " is broken: " + e.Err.Error()
+}
+
+// Unwrap gives the cause.
+func (e *SchemaError) Unwrap() error { return e.Err }
+
+// GateCall is GateHooked for a call of which plugins say nothing.
 func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Time) Gate {
+	return GateHooked(d, s, c, PluginGate{}, valid, now)
+}
+
+// GateHooked decides about a call that has not run yet, in the fixed order of semantics 6.1: denied, by a rule or for its tool, or blocked by
+// a plugin; given a result by a plugin; unknown tool, or one that was not offered; needs a permission of its tool under block_and_retry;
+// invalid arguments; a person's answer is the result; a plugin suspends it, or it needs a person; run. So a person who decides about a call
+// is never asked about one that could not run. Under advisory nobody is asked and nothing is blocked.
+func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid Validator, now time.Time) Gate {
 	t, known := d.Tool(c.Tool)
 	if known = known && t.ModelName() == c.Name; !known { // a tool's original name is not one the model was given
 		t = ToolSpec{Name: c.Tool, Effect: EffectNonIdempotent}
 	}
-	dec := Decide(d.Permission, t, c.Input)
+	dec := DecideIn(d, s, t, c.Input)
 	if dec.Verdict == VerdictDeny {
 		return refuse(c, WhyDenied, textDeniedByRule(c.Name, dec.Note), dec)
+	}
+	if no, denied := s.Permissions.denied(c.Tool); denied {
+		return refuse(c, WhyDenied, textToolDenied(c.Name, no), dec)
+	}
+	if plugins.Block != nil {
+		return refuse(c, WhyBlocked, textBlockedCall(c.Name, *plugins.Block), dec)
+	}
+	if plugins.Result != nil {
+		return Gate{Give: plugins.Result, Rule: dec}
+	}
+	if c.Hidden {
+		return refuse(c, WhyOutOfScope, textOutOfScope(c.Name), dec)
 	}
 	if !known {
 		return refuse(c, WhyUnknownTool, textUnknownTool(c.Name, d), dec)
 	}
-	if err := valid(t, c.Input); err != nil {
+	g := gatePerson(d, s, c, t, dec, now)
+	if g.Refuse != nil || g.Block != nil {
+		return g
+	}
+	if err := checkArguments(d, s, t, c, valid); err != nil {
 		return refuse(c, WhyInvalidArguments, textInvalidArguments(c.Name, err), dec)
+	}
+	if asked, ok := c.Asked(); ok && c.Resume != nil && asked.Mode == TicketResult {
+		return Gate{Give: &ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
+	}
+	if plugins.Suspend != nil {
+		ask := AskFor(d, s, c, dec, now)
+		ask.For, ask.Ticket = ForInput, plugins.Suspend
+		return Gate{Suspend: ask, Rule: dec}
 	}
 	if c.Grant != nil {
 		return gateGranted(d, s, c, t, dec, now)
 	}
-	if dec.Verdict == VerdictAsk { // also when it is to run again in a fork, which inherits no approval
-		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
-	}
-	return Gate{Run: true, Rule: dec}
+	return g
 }
+
+// gatePerson says whether a call of a known tool needs a person, what becomes of it then, and what lets it run without.
+func gatePerson(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, now time.Time) Gate {
+	run := Gate{Run: true, Rule: dec}
+	if c.Grant != nil || dec.Verdict != VerdictAsk || d.Permission.Mode == ModeAdvisory {
+		return run
+	}
+	status := s.Permissions.status(c.Tool, c.Inference)
+	switch status {
+	case PermissionDenied:
+		return refuse(c, WhyDenied, textToolRefused(c.Name), dec)
+	case PermissionApproved:
+		return run
+	}
+	digest := ToolDigest(d, s, t, dec.Approvers)
+	// A backend's word on a new call is the last one. A call that resumes has been asked about since.
+	if p, covered := s.Permissions.covering(c.Tool, digest); covered && (status == "" || c.Status == StatusResuming) {
+		run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: d.Permission.once()}
+		return run
+	}
+	if d.Permission.Mode == ModeBlockAndRetry {
+		g := refuse(c, WhyAwaiting, textAwaiting(c.Name), dec)
+		return Gate{Block: g.Refuse, Rule: dec}
+	}
+	return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec} // also when it is to run again in a fork, which inherits no approval
+}
+
+// once reports whether a grant of a tool is used up by one claim: where decisions are of calls, it stands for the one call that the
+// model makes again.
+func (p Permission) once() bool { return p.Grants == GrantsOnce || p.Scope != ScopeTool }
 
 // gateGranted compares what was approved with what is about to run, and when (A6). A mismatch fails closed. A grant that a claim has
 // used up already lets that call go on, and no other.
 func gateGranted(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, now time.Time) Gate {
+	if c.Grant.Tool {
+		if ToolDigest(d, s, t, dec.Approvers) != c.Grant.Digest {
+			return refuse(c, WhyVoided, textVoided(c.Name), dec)
+		}
+		return Gate{Run: true, Rule: dec}
+	}
 	if ActionDigest(d, s, c, t, dec.Approvers) != c.Grant.Digest {
 		return refuse(c, WhyVoided, textVoided(c.Name), dec)
 	}

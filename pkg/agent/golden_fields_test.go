@@ -38,9 +38,17 @@ func TestStoredJournalsHaveEveryField(t *testing.T) {
 
 // The journals with every key that the others lack, snapshots among them; the second is of a fork of the first.
 const (
-	goldenAll     = "testdata/journal-v1-fields"
-	goldenAllFork = "testdata/journal-v1-fields-fork"
-	goldenRefused = "testdata/journal-v1-refused" // with a snapshot while the newest reply is refused
+	goldenAll      = "testdata/journal-v1-fields"
+	goldenAllFork  = "testdata/journal-v1-fields-fork"
+	goldenRefused  = "testdata/journal-v1-refused"  // with a snapshot while the newest reply is refused
+	goldenState    = "testdata/journal-v1-state"    // whose tools share a state, with snapshots in a sequential and in a parallel round
+	goldenRounds   = "testdata/journal-v1-rounds"   // with a snapshot while calls of two rounds are open
+	goldenContext  = "testdata/journal-v1-context"  // with a context that was built
+	goldenTickets  = "testdata/journal-v1-tickets"  // with one while tools ask, are answered, and a decision is kept
+	goldenServices = "testdata/journal-v1-services" // with a snapshot while a service is asked
+	goldenLimits   = "testdata/journal-v1-limits"   // with a snapshot while a reply in pieces is to stop the run
+	goldenHooked   = "testdata/journal-v1-plugins"  // with everything that plugins decide
+	goldenPermits  = "testdata/journal-v1-permits"  // with a snapshot of everything that is known of tools' permissions
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -53,11 +61,25 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 	if *update {
 		addGolden(t, goldenAllFork, Seed(past), goldenFieldsFork())
 		addGolden(t, goldenRefused, AgentState{}, goldenRefusedRun())
+		addGolden(t, goldenState, AgentState{}, goldenStateRun())
+		addGolden(t, goldenRounds, AgentState{}, goldenOpenRounds())
+		addGolden(t, goldenContext, AgentState{}, goldenContextRun())
+		addGolden(t, goldenTickets, AgentState{}, goldenTicketsRun())
+		addGolden(t, goldenServices, AgentState{}, goldenServicesRun())
+		addGolden(t, goldenLimits, AgentState{}, goldenLimitsRun())
+		addGolden(t, goldenHooked, AgentState{}, goldenHookedRun())
+		addGolden(t, goldenPermits, AgentState{}, goldenPermitsRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
 		form int
-	}{goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused}} {
+	}{
+		goldenAll: {AgentState{}, snapshotVersion}, goldenAllFork: {Seed(past), snapshotVersionOrigin}, goldenRefused: {AgentState{}, snapshotVersionRefused},
+		goldenState: {AgentState{}, snapshotVersionTools}, goldenRounds: {AgentState{}, snapshotVersionTools}, goldenContext: {AgentState{}, snapshotVersionTools},
+		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
+		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
+		goldenPermits: {AgentState{}, snapshotVersionTools},
+	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
 		requireGoldenState(t, name, whole)
@@ -162,6 +184,272 @@ func goldenRefusedRun() [][]Event {
 	}
 }
 
+// goldenStateRun shares a state: its calls change it one after the other, then side by side, and an entry evicts in the middle of each
+// round.
+func goldenStateRun() [][]Event {
+	reply := func(n int64, sequential bool, ids ...string) Replied {
+		r := Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Sequential: sequential}
+		for _, id := range ids {
+			r.Calls = append(r.Calls, RepliedCall{ID: id, Name: "note", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)})
+		}
+		return r
+	}
+	patch := func(path, value string) Patch { return Patch{Path: path, Value: json.RawMessage(value)} }
+	claim := func(call string) CallClaimed { return CallClaimed{Call: call} }
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Note it."}}}}},
+		{reply(1, true, "c1"), claim("c1"), CallFinished{Call: "c1", Content: "ok", Patch: []Patch{patch("/a", `{"b":100.10,"c":"<&>"}`), patch("/old", "null")}}},
+		{
+			Evicted{Total: 1, Summary: "Somebody asked."}, reply(2, true, "c2", "c3"),
+			claim("c2"), CallFinished{Call: "c2", Content: "ok", Patch: []Patch{patch("/log/-", `{"n":1}`), {Path: "/old"}}},
+		},
+		{claim("c3"), CallFinished{Call: "c3", Content: "ok", Patch: []Patch{patch("/log/-", `2`), patch("/a/b", `[1]`)}}},
+		{
+			Evicted{Total: 3, Summary: "Somebody asked for notes."}, reply(3, false, "c4", "c5", "c6"), claim("c4"), claim("c5"), claim("c6"),
+			CallFinished{Call: "c4", Content: "ok", Patch: []Patch{patch("/a/b/0", `4`)}},
+		},
+		{LateResult{Slot: 1, Call: "c5", Writer: "w0", Content: "ok", Patch: []Patch{patch("/five/x", `true`)}}},
+		{Answered{Call: "c6", Content: "ok", By: "reconcile", Patch: []Patch{patch("/a/c", `null`), {Path: "/never"}}}},
+		{Replied{Inference: 4, Model: "m", Requests: 1, Text: "Noted."}},
+	}
+}
+
+// goldenOpenRounds asks the model while calls of two rounds wait, evicts what stands before the older one, and replays them together.
+func goldenOpenRounds() [][]Event {
+	reply := func(n int64, text string, ids ...string) Replied {
+		r := Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Text: text}
+		for _, id := range ids {
+			r.Calls = append(r.Calls, RepliedCall{ID: id, Name: "pay", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)})
+		}
+		return r
+	}
+	suspend := func(call string) CallSuspended {
+		return CallSuspended{Call: call, Approval: "a" + call, Digest: "d" + call, Expires: worldEpoch.Add(worldExpiry)}
+	}
+	approve := func(slot int64, call string) Decided {
+		return Decided{Slot: slot, Call: call, Approval: "a" + call, Action: ActionApprove, By: "user:ana", Digest: "d" + call}
+	}
+	parked := Parked{Expires: worldEpoch.Add(worldExpiry)}
+	return [][]Event{
+		{RunStarted{
+			Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Pay them."}}},
+			Wait: WaitAllSuspended, Resume: ResumeBatchAll,
+		}},
+		{reply(1, "", "c1", "c2")},
+		{suspend("c1"), CallFinished{Call: "c2", IsError: true, Reason: WhyInvalidArguments, Content: "no"}},
+		{reply(2, "", "c3", "c4", "c5")},
+		{suspend("c3"), suspend("c4"), CallCancelled{Call: "c5", Reason: WhySkipped, Content: "Skipped."}},
+		{approve(1, "c1"), Evicted{Total: 1}, reply(3, "Two are left."), parked},
+		{Resumed{}, InputReceived{Slot: 2, ID: "m1", Blocks: []UserBlock{{Text{"And?"}}}}, reply(4, "They wait."), parked},
+		{Resumed{}, Decided{Slot: 3, Call: "c3", Approval: "ac3", Action: ActionDeny, By: "user:ana", Text: "Denied."}, approve(4, "c4"), CallClaimed{Call: "c1"}, CallClaimed{Call: "c4"}},
+		{CallFinished{Call: "c4", Content: "paid"}, CallFinished{Call: "c1", Content: "paid, too"}},
+		{reply(5, "Done."), Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)}},
+	}
+}
+
+// goldenContextRun begins with what a builder made of its data; its system texts are kept in the journal and in a blob, and a call is left
+// out of its first round.
+func goldenContextRun() [][]Event {
+	seen := BuiltMessage{Role: RoleUser, Content: UserBlock{Media{Name: "scan", MediaType: "image/png", Data: "iVBORw=="}}, Seen: 2}
+	built := ContextBuilt{Messages: []BuiltMessage{{Role: RoleUser, Content: UserBlock{Text{"Order 7."}}}, seen, {Role: RoleAssistant, Content: UserBlock{Text{"Yes?"}}}}}
+	look := []RepliedCall{{ID: "c1", Name: "look", Effect: EffectRead, Input: json.RawMessage(`{}`)}}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Input: json.RawMessage(`{"order":7}`)}},
+		{built, Replied{Inference: 1, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, System: "s1", SystemText: "You <see> order 7.", Calls: look, Dropped: "Left out: wire."}},
+		{CallFinished{Call: "c1", Ran: true, Content: "there"}},
+		{Evicted{Total: 2, Summary: "An order."}, Replied{Inference: 2, Model: "m", Requests: 1, Usage: Usage{Input: 20, Output: 2}, Units: 22, Text: "There."}},
+		{InputReceived{Slot: 1, ID: "m", Blocks: []UserBlock{{Text{"And?"}}}}},
+		{Evicted{Total: 3, Summary: "An order."}, Replied{Inference: 3, Model: "m", Requests: 1, Usage: Usage{Input: 20, Output: 2}, Units: 22, System: "s2", SystemBlob: true, Text: "Done."}},
+	}
+}
+
+// goldenTicketsRun is a run whose tools ask for input, under a claim and without one; people answer, decide before they are asked, and in vain.
+func goldenTicketsRun() [][]Event {
+	later := worldEpoch.Add(InputExpiry)
+	whole := &Ticket{
+		ID: "s1", Action: "pick", Message: "Which <day>?", Parameters: json.RawMessage(`{"n":1.0}`), ResponseSchema: json.RawMessage(`{"type":"object"}`), Mode: TicketPass,
+		Pending: Pending{ID: "p1", Name: "Picker", Arguments: json.RawMessage(`{"from":"A & B"}`)},
+	}
+	asks := func(call, approval string, t *Ticket, ran bool) CallSuspended {
+		return CallSuspended{Call: call, Approval: approval, Digest: "d" + call, Expires: later, For: ForInput, Ticket: t, Ran: ran}
+	}
+	call := func(id string, e Effect) RepliedCall {
+		return RepliedCall{ID: id, Name: "rooms_book", Tool: "rooms.book", Effect: e, Input: json.RawMessage(`{"room":"R1"}`)}
+	}
+	reply := Replied{Inference: 2, Model: "m", Requests: 1, Calls: []RepliedCall{call("c1", EffectNonIdempotent), call("c2", EffectRead), call("c3", EffectNonIdempotent)}}
+	kept := DecisionKept{
+		Slot: 3, ID: "k1", Target: "c3", Action: ActionApprove, Result: json.RawMessage(`"on Monday"`), Note: "go", By: "user:ana", Groups: []string{"group:finance"},
+	}
+	answer := Decided{Slot: 2, Call: "c1", Approval: "a1", Action: ActionApprove, By: "user:ana", Digest: "dc1e", Result: json.RawMessage(`{"room":"R2"}`), Args: json.RawMessage(`{"room":"R2"}`)}
+	early := Decided{Call: "c3", Approval: "a3", Action: ActionApprove, By: "user:ana", Note: "go", Digest: "dc3", Result: kept.Result, Early: "c3"}
+	other := DecisionKept{Slot: 4, Target: "c2", Action: ActionDeny, By: "user:eve"}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Book."}}}}},
+		{Replied{Inference: 1, Model: "m", Requests: 1, Text: "Where?"}, InputReceived{Slot: 1, ID: "m1", Blocks: []UserBlock{{Text{"Here."}}}}},
+		{Evicted{Total: 1, Summary: "Somebody asked."}, reply, CallClaimed{Call: "c1"}, asks("c1", "a1", whole, false), answer, asks("c2", "a2", &Ticket{}, true), kept},
+		{CallClaimed{Call: "c1"}, CallClaimed{Call: "c3"}, asks("c3", "a3", &Ticket{Mode: TicketResult}, false), early, other, DecisionDropped{Target: "c2", Call: "c2", Why: "not one of the approvers"}},
+		{CallFinished{Call: "c1", Content: "booked R2"}, CallFinished{Call: "c3", Content: "on Monday"}, CallCancelled{Call: "c2", Reason: WhyExpired, Content: TextInputExpired()}},
+		{Replied{Inference: 3, Model: "m", Requests: 1, Text: "Done."}, Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)}},
+	}
+}
+
+// goldenServicesRun asks services under an advisory policy; one answers and one does not.
+func goldenServicesRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	ask := func(n int64, calls ...RepliedCall) Replied {
+		return Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Calls: calls}
+	}
+	service := func(id, name string) RepliedCall {
+		return RepliedCall{ID: id, Name: name, Effect: EffectIdempotent, Service: true, Input: json.RawMessage(`{"tools":["pay"]}`)}
+	}
+	asked := func(call string) []Event {
+		return []Event{CallClaimed{Call: call}, CallSuspended{Call: call, For: ForAnswer, Expires: later}, Parked{Expires: later}}
+	}
+	return [][]Event{
+		{RunStarted{
+			Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Input: json.RawMessage(`{"order":7,"parentSubject$$":"s1"}`),
+			Messages: []UserBlock{{Text{`{"order":7}`}}},
+		}},
+		{ToolsJudged{Tools: []ToolApproval{{Tool: "look", Value: true}}}, ask(1, service("c1", "tool_approval"))},
+		asked("c1"),
+		{Resumed{}, Answered{Slot: 1, Call: "c1", Content: `{"approvals":[{"tool":"pay","value":false,"comments":"not yet"}]}`, By: "user:ana"}},
+		append([]Event{
+			Evicted{Total: 1, Summary: "Order 7."}, ToolsJudged{}, ToolsJudged{Call: "c1", Tools: []ToolApproval{{Tool: "pay", Comments: "not yet"}}}, ask(2, service("c2", "human_review")),
+		}, asked("c2")...),
+		{Resumed{}, CallCancelled{Call: "c2", Reason: WhyExpired, Content: TextAnswerExpired()}},
+		{Replied{Inference: 3, Model: "m", Requests: 1, Text: "Nobody answered."}, Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Nobody answered."`)}},
+	}
+}
+
+// goldenLimitsRun costs something, waits, fails twice, evicts in the entry whose reply is cut and stops the run, and ends so.
+func goldenLimitsRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	reply := func(n int64, e Replied) Replied {
+		e.Inference, e.Model, e.Requests, e.Usage, e.Units, e.At, e.Cost = n, "m", 2, Usage{Input: 9, Output: 3}, 12, worldTime(n).UnixMilli(), 72_000_001
+		return e
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Pay."}}}}},
+		{
+			reply(1, Replied{Calls: []RepliedCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)}}, Pace: &Pace{Asked: []string{"a1"}}}),
+			CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: later}, Parked{Expires: later},
+		},
+		{Resumed{Waited: 90_500}, Decided{Slot: 1, Call: "c1", Approval: "a1", Action: ActionDeny, By: "user:ana", Text: "Denied."}},
+		{
+			Evicted{Total: 1, Summary: "Somebody asked."},
+			reply(2, Replied{
+				Text: "It was ", Stop: "max_tokens", Pace: &Pace{FailedRounds: 1, Asked: []string{"a1"}}, Halt: &Halt{Code: StopContains, Detail: "was"},
+				Correction: &Correction{Lifecycle: LifecycleNudge, Text: textGoOn},
+			}),
+		},
+		{Finished{Reason: Stopped(StopContains), Detail: "was"}},
+	}
+}
+
+// goldenStaticRun ends with a text that no model wrote.
+func goldenStaticRun() [][]Event {
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r9", Agent: "a", Definition: "d1", Owner: "r9-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Pay."}}}}},
+		{Finished{Reason: ReasonNaturalEnd, Static: "We are closed.", Output: json.RawMessage(`"We are closed."`), Requests: 3}},
+	}
+}
+
+// goldenHookedRun is a run whose plugins hide a tool, let one call pass and have somebody asked about another, say something behind a
+// round, and stop the run; with a snapshot in the middle of it.
+func goldenHookedRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	in := json.RawMessage(`{"amount":1}`)
+	patch := func(path, value string) []Patch { return []Patch{{Path: path, Value: json.RawMessage(value)}} }
+	call := func(id, tool string, e Effect) RepliedCall {
+		return RepliedCall{ID: id, Name: ModelName(tool), Tool: tool, Effect: e, Input: in}
+	}
+	ticket := &Ticket{
+		ID: "s1", Action: "confirm", Message: "May it?", Parameters: in, ResponseSchema: json.RawMessage(`{"type":"boolean"}`), Mode: "replay",
+		Pending: Pending{ID: "fc_c2-2", Name: "PermissionConfirm", Arguments: json.RawMessage(`{"tool_name":"mail.send"}`)},
+	}
+	reply := func(n int64, calls ...RepliedCall) Replied {
+		return Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Text: "One moment.", Calls: calls}
+	}
+	hide := func(n int64) Hooked {
+		return Hooked{N: n, Phase: PhaseBeforeInference, Hidden: []string{"payments.send"}}
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Settle this."}}}}},
+		{
+			Hooked{N: 1, Phase: PhaseRunStart, Patches: patch("/mood/now", `{"is":"<good & 1.0>"}`)}, hide(2),
+			reply(1, call("c1", "payments.send", EffectNonIdempotent), call("c2", "look", EffectRead)),
+		},
+		{
+			CallFinished{Call: "c1", IsError: true, Reason: WhyOutOfScope, Content: textOutOfScope("payments_send")}, CallFinished{Call: "c2", Ran: true, Content: "there"},
+			Hooked{N: 3, Phase: PhaseAfterTool, Call: "c2", Patches: patch("/mood/then", `2`), Says: []Said{{Text: "Be brief.", Reminder: true}, {Text: "And the letter?"}}},
+		},
+		{
+			Evicted{Total: 1, Summary: "Somebody asked."}, hide(4),
+			reply(2, call("c2-0", "payments.send", EffectNonIdempotent), call("c2-1", "look", EffectRead), call("c2-2", "mail.send", EffectNonIdempotent)),
+			Hooked{N: 5, Phase: PhaseAfterInference, End: Stopped("enough")}, Hooked{N: 6, Phase: PhaseBeforeTool, Call: "c2-1", Patches: patch("/seen", `["c2-1"]`)},
+			CallSuspended{Call: "c2-2", Approval: "a1", Digest: "d", Expires: later, For: ForInput, Ticket: ticket},
+			Hooked{N: 7, Phase: PhaseAfterTool, Call: "c2-2", Failed: &RunError{Code: CodeInternal, Message: "plugin p failed in after_tool_execute: it panicked"}},
+		},
+		{
+			CallFinished{Call: "c2-0", IsError: true, Reason: WhyBlocked, Content: textBlockedCall("payments_send", "no")}, CallFinished{Call: "c2-1", Ran: true, Content: "there"},
+			Hooked{N: 8, Phase: PhaseRunEnd, Patches: patch("/parked", `true`)}, Parked{Expires: later},
+		},
+		{Resumed{}, Decided{Slot: 1, Call: "c2-2", Approval: "a1", Action: ActionDeny, By: "user:ana", Text: "Denied."}, Finished{Reason: Stopped("enough")}},
+	}
+}
+
+// goldenPermitsRun has every fact about permissions of tools: requests that are answered, that expire, that wait while others run; tools
+// that are granted once and for the run, and denied; what policy and backend said; and the end that comes of it when they fail.
+func goldenPermitsRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	pay, mail := "payments.send", "mails.send"
+	reply := func(n int64, calls ...string) Replied {
+		r := Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Text: "On it."}
+		for _, c := range calls {
+			id, tool, _ := strings.Cut(c, " ")
+			r.Calls = append(r.Calls, RepliedCall{ID: id, Name: strings.ReplaceAll(tool, ".", "_"), Tool: tool, Effect: EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`)})
+		}
+		return r
+	}
+	asks := func(tool string, calls ...string) RequestedTool {
+		return RequestedTool{Tool: tool, Name: strings.ReplaceAll(tool, ".", "_"), Calls: calls, Digests: []string{"d-" + tool}}
+	}
+	blocked := func(call string) CallFinished {
+		return CallFinished{Call: call, IsError: true, Reason: WhyAwaiting, Content: textAwaiting("it")}
+	}
+	said := func(slot int64, approval string, a DecisionAction, tools ...string) Decided {
+		return Decided{Slot: slot, Approval: approval, Action: a, By: "user:ana", Note: "so be it", Tools: tools}
+	}
+	once := said(1, "a1", ActionApprove, pay)
+	once.Once = true
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "desk", Definition: "d1", Owner: "r8-0", MaxInteractions: 9, Messages: []UserBlock{{Text{"Settle this."}}}}, PolicyEvaluated{Tools: []string{mail}}},
+		{reply(1, "c1 "+pay, "c2 "+mail, "c3 audit")},
+		{
+			PermissionRequested{Approval: "a1", Expires: later, Tools: []RequestedTool{asks(pay, "c1"), asks(mail, "c2"), asks("audit", "c3")}},
+			blocked("c1"), blocked("c2"), blocked("c3"), Parked{Expires: later},
+		},
+		{Resumed{}, PolicyEvaluated{Tools: []string{mail}}, once, said(2, "a1", ActionDeny, mail), PermissionAnswered{Approval: "a1", Expired: true, Text: `{"granted":["payments_send"]}`}},
+		{reply(2, "c4 "+pay)},
+		{CallClaimed{Call: "c4", Under: "a1", Digest: "d-" + pay, Once: true}, CallFinished{Call: "c4", Content: "paid"}},
+		{reply(3, "c5 wire", "c6 wire"), CallSuspended{Call: "c5", Approval: "a5", Digest: "x5", Expires: later}, CallSuspended{Call: "c6", Approval: "a6", Digest: "x6", Expires: later}, Parked{Expires: later}},
+		{
+			Resumed{}, PolicyEvaluated{Tools: []string{mail}}, Decided{Slot: 3, Call: "c5", Approval: "a5", Action: ActionApprove, By: "user:ana", Digest: "x5", Permit: "d-wire"},
+			CallPermitted{Call: "c6", Approval: "a5"}, CallClaimed{Call: "c5"}, CallClaimed{Call: "c6", Under: "a5", Digest: "d-wire"}, CallFinished{Call: "c5", Content: "wired"}, CallFinished{Call: "c6", Content: "wired"},
+		},
+		{
+			Evicted{Total: 3, Summary: "Somebody asked."}, reply(4, "c7 wire", "c8 "+pay, "c9 audit"), PermissionChecked{Inference: 4, Tools: map[string]PermissionStatus{pay: PermissionRequestable, "wire": PermissionApproved}},
+			CallClaimed{Call: "c7", Under: "a5", Digest: "d-wire"},
+			PermissionRequested{Approval: "a8", Expires: later, Tools: []RequestedTool{asks(pay, "c8")}}, blocked("c8"),
+			said(4, "a8", ActionCancel, pay), PermissionAnswered{Approval: "a8", Text: `{"granted":[]}`},
+			PermissionRequested{Approval: "a9", Expires: later, Reason: "for the audit", Tools: []RequestedTool{asks("audit", "c9")}}, blocked("c9"), said(5, "a9", ActionApprove, "audit"),
+			InputReceived{Slot: 6, ID: "m1", Blocks: []UserBlock{{Text{"And?"}}}}, PermissionFailed{Message: "the backend is away"},
+		},
+		{CallFinished{Call: "c7", Content: "wired"}, PermissionAnswered{Approval: "a9", Text: `{"granted":["audit"]}`}},
+		{Fail(CodePermissionFailed, "the backend is away")},
+	}
+}
+
 // keysIn notes the path of every key in v; lists add nothing to a path.
 func keysIn(have map[string]bool, at string, v any) {
 	switch v := v.(type) {
@@ -190,6 +478,10 @@ func keysOf(want map[string]bool, at string, t reflect.Type) {
 		for i := range t.NumField() {
 			f := t.Field(i)
 			if !f.IsExported() {
+				continue
+			}
+			if f.Anonymous && f.Tag.Get("json") == "" {
+				keysOf(want, at, f.Type)
 				continue
 			}
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -2,27 +2,71 @@ package agent
 
 import "fmt"
 
-// quotaUsed reports whether the run has made all of its interactions, the grace calls included.
-func quotaUsed(d *Definition, s *AgentState) bool {
-	return s.Interactions.Current >= s.Interactions.Max+d.Limits.Grace
+// usedUp is the error code of the limit that leaves the run no further inference, "" while it has one. What is spent is known here
+// before the next request is made: every reply is committed with its usage and its cost. Grace is of interactions alone.
+func usedUp(d *Definition, s *AgentState) ErrorCode {
+	switch {
+	case s.Interactions.Current >= s.Interactions.Max+d.Limits.Grace:
+		return CodeInteractionsExhausted
+	case d.Limits.Tokens > 0 && s.Usage.Total() >= d.Limits.Tokens:
+		return CodeTokensExhausted
+	case d.Limits.USD > 0 && s.Cost >= d.Limits.USD:
+		return CodeUSDExhausted
+	default:
+		return ""
+	}
 }
+
+// quotaUsed reports whether the run may not infer any more, but for a forced summary.
+func quotaUsed(d *Definition, s *AgentState) bool { return usedUp(d, s) != "" }
 
 // summarises reports whether the next inference is the forced summary: without tools, and not an interaction.
 func summarises(d *Definition, s *AgentState) bool {
 	return d.Limits.OnLimit == OnLimitSummarise && quotaUsed(d, s)
 }
 
-// quotaEnd ends a run that has used up its interactions.
-func quotaEnd(on OnLimit, at Interactions) Finished {
-	if on == OnLimitStop {
-		return Finished{Reason: ReasonMaxRounds, OpenText: textRunEnded, UnknownText: textOutcomeUnknown}
+// quotaEnd ends a run that has used up one of its limits.
+func quotaEnd(d *Definition, s *AgentState) Finished {
+	code := usedUp(d, s)
+	if d.Limits.OnLimit != OnLimitStop {
+		return Fail(code, textUsedUp(d, s, code))
 	}
-	return Fail(CodeInteractionsExhausted, fmt.Sprintf("the run used all of its %d interactions", at.Max))
+	end := Finished{Reason: ReasonMaxRounds, OpenText: textRunEnded, UnknownText: textOutcomeUnknown}
+	if code != CodeInteractionsExhausted {
+		end.Reason = Stopped(string(code))
+	}
+	return end
+}
+
+// textUsedUp says which limit of the run is used up.
+func textUsedUp(d *Definition, s *AgentState, code ErrorCode) string {
+	switch code {
+	case CodeTokensExhausted:
+		return fmt.Sprintf("the run used %d tokens and had %d", s.Usage.Total(), d.Limits.Tokens)
+	case CodeUSDExhausted:
+		return fmt.Sprintf("the run cost %s USD and had %s", s.Cost, d.Limits.USD)
+	default:
+		return fmt.Sprintf("the run used all of its %d interactions", s.Interactions.Max)
+	}
 }
 
 // Fail is the end of a run in error. message must be fit to be stored and shown.
 func Fail(code ErrorCode, message string) Finished {
 	return Finished{Reason: ReasonError, Error: &RunError{Code: code, Message: message}, OpenText: textRunEnded, UnknownText: textOutcomeUnknown}
+}
+
+// ModelFailed is the end of a run whose models have all failed after so many requests: the definition's static text, as its natural end,
+// or an error. Calls that are open are nothing that a static text may close.
+func ModelFailed(d *Definition, s *AgentState, failed *ModelError, requests int) Finished {
+	end := Fail(CodeModelFailed, failed.Error())
+	if d.Model.StaticText != "" && s.openCall() == nil {
+		end = Finished{Reason: ReasonNaturalEnd, Static: d.Model.StaticText, Output: textOutput(d.Model.StaticText), History: d.Output.History}
+		if d.Output.Format == OutputJSON { // Check lets nothing but JSON through
+			end.Output = []byte(d.Model.StaticText)
+		}
+	}
+	end.Requests = requests
+	return end
 }
 
 // CancelRun is the end of a run that somebody called off. The note tells a run that continues this one what happened.
@@ -31,4 +75,25 @@ func CancelRun(by, note string) Finished {
 		Reason: ReasonCancelled, By: by, Note: textCancelled(by, note),
 		OpenText: textRunEnded, UnknownText: textOutcomeUnknown,
 	}
+}
+
+// Interrupt is CancelRun of a run as it is: the note says what it was at (semantics 3.7).
+func Interrupt(s *AgentState, by, note string) Finished {
+	end := CancelRun(by, note)
+	end.Note = textInterrupted(s.at(), by, note)
+	return end
+}
+
+// at is what the run is at, in words.
+func (s *AgentState) at() string {
+	stage := "during inference"
+	for _, c := range s.Live {
+		switch {
+		case c.Status == StatusSuspended:
+			stage = "while it waited"
+		case c.Open():
+			return "during tools"
+		}
+	}
+	return stage
 }

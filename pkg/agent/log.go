@@ -22,9 +22,9 @@ func (l Log[T]) Len() int { return l.n - l.off }
 // At is element i, 0 <= i < Len.
 func (l Log[T]) At(i int) T { return l.All()[i] }
 
-// All is a read-only view of the elements. It must not be written to.
+// All is a read-only view of the elements, nil where there is none. It must not be written to.
 func (l Log[T]) All() []T {
-	if l.back == nil {
+	if l.Len() == 0 {
 		return nil
 	}
 	return l.back.items[l.off:l.n:l.n]

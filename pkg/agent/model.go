@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // Request is one inference as the model is asked it, after every transform and before a provider's adapter.
@@ -20,6 +21,7 @@ type Request struct {
 	Interactions       Interactions
 	Exhausted          bool // a grace call or the forced summary: the quota is used up
 	Output             OutputFormat
+	Late               []string // calls whose results are new and stand farther up, before what the model said meanwhile
 }
 
 // OutputFormat is the form that a reply's text is asked for. An adapter asks for it as far as the provider can be asked and
@@ -53,9 +55,12 @@ type Reply struct {
 	Model      string // the id of the model that answered
 	Text       string
 	Calls      []ReplyCall
-	StopReason string // the provider's word, for the record; never decides anything
+	StopReason string // the provider's word, for the record; decides nothing but whether a text is said to be cut (CutText)
 	Usage      Usage
 	Reasoning  []ReplyReasoning // in order; never part of Text
+	Truncated  bool             // the limit of output tokens cut the reply short, in the provider's own word
+	Place      int              // of the model that answered in the chain: 0 = the first
+	At         time.Time        // when it was there; zero = nobody looked
 }
 
 // ReplyReasoning is reasoning and where it stood in a reply, in which all text comes before the calls. Places never go back.
@@ -79,6 +84,9 @@ type Usage struct {
 	CacheRead  int64 `json:"cacheRead,omitempty"`
 	CacheWrite int64 `json:"cacheWrite,omitempty"`
 }
+
+// Total is every token, those of the cache too, each counted once.
+func (u Usage) Total() int64 { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
 
 // Add sums two usages.
 func (u Usage) Add(v Usage) Usage {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"slices"
 	"time"
 )
 
@@ -37,30 +36,52 @@ func Next(d *Definition, s *AgentState) Action {
 	if s.Status == RunDone {
 		return Action{Kind: ActDone}
 	}
-	if calls := runnable(d, s.Live); len(calls) > 0 {
+	if s.Permissions.Failed != "" {
+		return Action{Kind: ActEnd, End: Fail(CodePermissionFailed, s.Permissions.Failed)}
+	}
+	if s.Broken != nil {
+		return brokenEnd(s)
+	}
+	calls := runnable(d, s)
+	if s.Ending != "" {
+		calls = unended(s, calls)
+	}
+	if len(calls) > 0 {
 		return Action{Kind: ActTools, Calls: calls}
 	}
-	waits := len(s.Waits()) > 0
-	if !waits && s.Unseen == 0 && !s.Correction.owed() && s.Prior+s.Inferences > 0 {
+	if end, conflict := stateEnd(s); conflict {
+		return Action{Kind: ActEnd, End: end}
+	}
+	waits, owed := s.AwaitsAnyone(), s.Unseen > 0 || s.Unsaid || s.Correction.owed() || s.Prior+s.Inferences == 0
+	if s.Ending != "" && !waits {
+		return Action{Kind: ActEnd, End: requestedEnd(d, s)}
+	}
+	if !waits && !owed {
 		return Action{Kind: ActEnd, End: naturalEnd(d, s)}
 	}
 	if s.Entries-s.OwnedSince >= entriesPerExecution {
 		return Action{Kind: ActContinue}
 	}
-	if waits {
+	if waits && (!owed || !s.withPlaceholders() || endWaits(d, s) || s.Ending != "") {
 		return Action{Kind: ActWait, Expires: s.EarliestExpiry()}
 	}
 	return infer(d, s)
 }
 
-// infer asks the model, as far as the quota goes (semantics 6.1, counting).
+// endWaits reports whether the run would end, or be summed up, if the model were owed another reply now. With calls open only errors end
+// a run (semantics 3.4): any other end waits for them, that of a stop policy too.
+func endWaits(d *Definition, s *AgentState) bool {
+	return s.Ending != "" || quotaUsed(d, s) && d.Limits.OnLimit != OnLimitError
+}
+
+// infer asks the model, as far as the limits go (semantics 6.1, counting).
 func infer(d *Definition, s *AgentState) Action {
-	exhausted := s.Interactions.Current >= s.Interactions.Max
+	exhausted := s.Interactions.Current >= s.Interactions.Max || quotaUsed(d, s)
 	switch {
 	case summarises(d, s):
 		return Action{Kind: ActInfer, Lifecycle: LifecycleSummary, Exhausted: exhausted}
 	case quotaUsed(d, s):
-		return Action{Kind: ActEnd, End: quotaEnd(d.Limits.OnLimit, s.Interactions)}
+		return Action{Kind: ActEnd, End: quotaEnd(d, s)}
 	}
 	return Action{Kind: ActInfer, Lifecycle: lifecycle(s), Exhausted: exhausted}
 }
@@ -83,11 +104,11 @@ func lifecycle(s *AgentState) Lifecycle {
 }
 
 // runnable lists the calls that are to be run or settled now. A sequential executor takes one at a time and none behind a
-// suspended one. Where all have to be answered, none is replayed while one of the round still waits.
-func runnable(d *Definition, live []Call) []string {
-	held := d.Resume == ResumeAllAnswered && slices.ContainsFunc(live, func(c Call) bool { return c.Status == StatusSuspended })
+// suspended one; under all_suspended it takes those, too, to skip them (Skip).
+func runnable(d *Definition, s *AgentState) []string {
+	held := s.held(d.Resume)
 	var ids []string
-	for _, c := range live {
+	for _, c := range s.Live {
 		switch c.Status {
 		case StatusNew, StatusRunning:
 			ids = append(ids, c.ID)
@@ -96,7 +117,7 @@ func runnable(d *Definition, live []Call) []string {
 				ids = append(ids, c.ID)
 			}
 		}
-		if d.Executor == ExecutorSequential && c.Open() {
+		if d.Executor == ExecutorSequential && c.Open() && (len(ids) > 0 || !s.withPlaceholders()) {
 			return ids
 		}
 	}

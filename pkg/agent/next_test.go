@@ -214,8 +214,8 @@ func TestGateOrder(t *testing.T) {
 		{"dropghost", bad, WhyDenied, `The policy of this agent denies calling dropghost like this. Do not repeat the call. Note: "never"`},
 		{"drop", bad, WhyDenied, `The policy of this agent denies calling drop like this. Do not repeat the call. Note: "never"`},
 		{"ghost", bad, WhyUnknownTool, `There is no tool "ghost". The tools are: look, peek, pay_now, wire, drop.`},
-		{"peek", bad, WhyInvalidArguments, "The arguments do not fit the schema of peek, so it was not called:\n/bad: not allowed"},
-		{"look", bad, WhyInvalidArguments, "The arguments do not fit the schema of look, so it was not called:\n/bad: not allowed"},
+		{"peek", bad, WhyInvalidArguments, "The arguments do not fit the schema of peek, so it was not called. Refer to the tool's definition:\n/bad: not allowed"},
+		{"look", bad, WhyInvalidArguments, "The arguments do not fit the schema of look, so it was not called. Refer to the tool's definition:\n/bad: not allowed"},
 		{"peek", good, "", ""},
 		{"look", good, "", ""},
 	}
@@ -283,7 +283,9 @@ func TestGateComparesWhatWasApproved(t *testing.T) {
 }
 
 func TestEndsSayWhatBecameOfOpenCalls(t *testing.T) {
-	for _, e := range []Finished{Fail(CodeInternal, "x"), CancelRun("user:ana", ""), quotaEnd(OnLimitStop, Interactions{Max: 1}), quotaEnd(OnLimitError, Interactions{Max: 1})} {
+	stops, fails, full := Definition{Limits: Limits{OnLimit: OnLimitStop}}, Definition{Limits: Limits{OnLimit: OnLimitError}}, AgentState{}
+	ends := []Finished{Fail(CodeInternal, "x"), CancelRun("user:ana", ""), quotaEnd(&stops, &full), quotaEnd(&fails, &full), stoppedEnd(&stops, &AgentState{Ending: Stopped(StopLoop)})}
+	for _, e := range ends {
 		require.NotEmpty(t, e.OpenText, e.Reason)
 		require.NotEmpty(t, e.UnknownText, e.Reason)
 		s := started(t, called(1, "a"), CallClaimed{Call: "a"})

@@ -59,8 +59,13 @@ func ForkFrom(s *AgentState, child string, now time.Time) (Origin, error) {
 	return o, nil
 }
 
-// entered reports whether the call is open and its tool was entered in an attempt that gave no result.
-func (c Call) entered() bool { return c.Open() && c.Executions > 0 }
+// entered reports whether the call is open and may have happened: its tool was entered and has given neither a result nor, as its last
+// word, that it has done nothing and asks for input first.
+func (c Call) entered() bool {
+	asked := c.Status == StatusSuspended && c.Wait.For == ForInput
+	answered := c.Status == StatusResuming && c.Resume != nil && c.Grant != nil && !c.Grant.Consumed
+	return c.Open() && c.Executions > 0 && !asked && !answered
+}
 
 // OriginOf is where a run began, by its first entry; nil where it began by itself.
 func OriginOf(first Entry) *Origin {
@@ -76,8 +81,8 @@ func OriginOf(first Entry) *Origin {
 // yet, and the only fact that it takes is the RunStarted that names it.
 func Seed(past AgentState) AgentState { return AgentState{past: &past} }
 
-// inherit begins a run on what its origin held. Kept are the conversation with its seenCounts and summary, the calls with their ids, and
-// the input where the run has none of its own; everything that counts, owns, waits or grants begins anew.
+// inherit begins a run on what its origin held. Kept are the conversation with its seenCounts and summary, the calls with their ids,
+// the state that tools share, and the input where the run has none of its own; everything that counts, owns, waits or grants begins anew.
 func (s *AgentState) inherit(past *AgentState) error {
 	if s.From == nil && past == nil {
 		return nil
@@ -95,7 +100,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 		m.Base, m.Source = m.Seen(past.Inferences), m.Source.in(past.Run)
 		s.Messages = s.Messages.Append(m)
 	}
-	s.Settled = past.Settled
+	s.Settled, s.Shared = past.Settled, past.Shared
 	switch s.From.Kind {
 	case OriginContinues:
 		return s.continued(past)
@@ -127,9 +132,13 @@ func (s *AgentState) continued(past *AgentState) error {
 
 // forked takes over a run as it was, with its newest round. Calls that are open are asked anew, as if nobody had decided yet.
 func (s *AgentState) forked(past *AgentState) error {
-	s.Round, s.Correction = past.Round, past.Correction
+	s.Round, s.Correction, s.Patches, s.Cut = past.Round, past.Correction, past.Patches, past.Cut
+	s.Built, s.Unsaid = past.Built, past.Unsaid
+	if past.Built || past.SystemText != "" || past.SystemBlob { // the text that was built for the conversation
+		s.System, s.SystemText, s.SystemBlob = past.System, past.SystemText, past.SystemBlob
+	}
 	for _, q := range past.Queued {
-		s.Queued = append(s.Queued, queued{q.block, q.source.in(past.Run)})
+		s.Queued = append(s.Queued, queued{q.block, q.source.in(past.Run), q.permission})
 	}
 	asked := s.From.Unknown
 	for _, c := range past.Live {
@@ -154,6 +163,7 @@ func (s *AgentState) forked(past *AgentState) error {
 		return &ApplyError{Event: "run_started", Call: asked[0].Call, Problem: "its outcome is not in doubt"}
 	}
 	s.flush() // a round that moved in the parent may rest here
+	s.settleState()
 	return nil
 }
 
@@ -164,7 +174,10 @@ func (s *AgentState) anew(c Call) (Call, error) {
 	if i < 0 {
 		return c, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it is open and the conversation does not have it"}
 	}
-	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: uses[i].Block.(ToolUse).Input}
+	n := Call{
+		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: uses[i].Block.(ToolUse).Input,
+		Service: c.Service, Hidden: c.Hidden,
+	}
 	return n, n.move("run_started", StatusNew)
 }
 
@@ -177,7 +190,7 @@ func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, 
 	if len(asked) == 0 || asked[0].Call != c.ID || asked[0].Approval == "" || asked[0].Expires.IsZero() {
 		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "its outcome is unknown and nobody is asked"}
 	}
-	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1}
+	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1, Service: c.Service}
 	n.EditedBy = c.Editor()
 	err := n.move("run_started", StatusNew, StatusRunning, StatusSuspended)
 	n.Wait = &Wait{For: ForOutcome, Approval: asked[0].Approval, Since: s.head.time, Expires: asked[0].Expires}

@@ -54,14 +54,14 @@ func (o Output) asked(name string) OutputFormat {
 	return OutputFormat{JSON: true, Schema: o.Schema, Name: name}
 }
 
-// Judge says whether a planned reply may end the run, and puts it into the fact where it may not. valid checks a value against the
+// Judge says whether a planned reply to s may end the run, and puts it into the fact where it may not. valid checks a value against the
 // definition's output schema; its error is for the model to read. Only a definition whose output is JSON refuses anything; replies with
-// calls end nothing and are not judged.
-func Judge(d *Definition, e Replied, valid func(value json.RawMessage) error) Replied {
-	if d.Output.Format != OutputJSON || len(e.Calls) > 0 {
+// calls end nothing and are not judged, nor is one that goes on.
+func Judge(d *Definition, s *AgentState, e Replied, valid func(value json.RawMessage) error) Replied {
+	if d.Output.Format != OutputJSON || len(e.Calls) > 0 || e.Correction.continues() {
 		return e
 	}
-	value, err := CompactJSON([]byte(e.Text), outputLimits)
+	value, err := CompactJSON([]byte(stitched(s, e.Text)), outputLimits)
 	if err != nil {
 		err = fmt.Errorf("it is not one JSON value: %w", err)
 	} else if err = valid(value); err != nil {
@@ -82,6 +82,11 @@ func Judge(d *Definition, e Replied, valid func(value json.RawMessage) error) Re
 	return e
 }
 
+// Unjudged reports whether the reply to action a is taken as it is: the quota is used up, and the definition's validators rest then.
+func (d *Definition) Unjudged(a Action) bool {
+	return a.Exhausted && d.Limits.Validators == ValidatorsNotExhausted
+}
+
 // naturalEnd ends a run whose model has said its last word.
 func naturalEnd(d *Definition, s *AgentState) Finished {
 	end := Finished{Reason: ReasonNaturalEnd, Output: textOutput(lastReply(s)), History: d.Output.History}
@@ -89,10 +94,13 @@ func naturalEnd(d *Definition, s *AgentState) Finished {
 		return end
 	}
 	if s.Correction != nil {
-		return Fail(CodeInteractionsExhausted,
-			fmt.Sprintf("the run used all of its %d interactions, and its summary is not the output that was asked for: %s", s.Interactions.Max, s.Correction.Text))
+		code := usedUp(d, s)
+		return Fail(code, textUsedUp(d, s, code)+", and its summary is not the output that was asked for: "+s.Correction.Text)
 	}
 	value, err := CompactJSON([]byte(lastReply(s)), outputLimits)
+	if err != nil && d.Limits.Validators == ValidatorsNotExhausted { // an exhausted reply, which nobody has judged
+		return end
+	}
 	if err != nil { // Judge lets nothing else through
 		return Fail(CodeInternal, "the run's output is not JSON: "+err.Error())
 	}
@@ -100,9 +108,12 @@ func naturalEnd(d *Definition, s *AgentState) Finished {
 	return end
 }
 
-// lastReply is the text the model ended with, "" when it said nothing: all texts of its newest turn. Reasoning is no part of it, but
-// may stand within it.
+// lastReply is the text the model ended with, "" when it said nothing: all texts of its newest turn, or of all its turns where that was
+// said in pieces. Reasoning is no part of it, but may stand within it.
 func lastReply(s *AgentState) string {
+	if s.Cut.Prompts > 0 {
+		return s.pieces()
+	}
 	all, text := s.Messages.All(), ""
 	for i := len(all) - 1; i >= 0 && all[i].Role == RoleAssistant && all[i].Source.sameEvent(all[len(all)-1].Source); i-- {
 		switch b := all[i].Block.(type) {

@@ -30,7 +30,7 @@ func TestJudge(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			e := Judge(&d, Replied{Inference: 1, Text: tt.text}, worldFits)
+			e := Judge(&d, &AgentState{}, Replied{Inference: 1, Text: tt.text}, worldFits)
 			if tt.why == "" {
 				require.Equal(t, Replied{Inference: 1, Text: tt.text}, e)
 				return
@@ -49,17 +49,17 @@ func TestJudgeLeavesAlone(t *testing.T) {
 	fits := func(json.RawMessage) error { t.Fatal("nothing to check"); return nil }
 	free, bound := worldDefinition(), jsonOutput()
 	for _, e := range []Replied{{Text: "{"}, {}} {
-		require.Equal(t, e, Judge(&free, e, fits))
+		require.Equal(t, e, Judge(&free, &AgentState{}, e, fits))
 	}
 	calls := called(1, "a")
 	calls.Text = "not JSON"
-	require.Equal(t, calls, Judge(&bound, calls, fits))
+	require.Equal(t, calls, Judge(&bound, &AgentState{}, calls, fits))
 }
 
 func TestJudgeKeepsLongSchemasOut(t *testing.T) {
 	d := jsonOutput()
 	d.Output.Schema = rawJSON(`{"title":"` + strings.Repeat("x", maxSchemaShown) + `"}`)
-	require.NotContains(t, Judge(&d, Replied{}, worldFits).Correction.Text, "schema")
+	require.NotContains(t, Judge(&d, &AgentState{}, Replied{}, worldFits).Correction.Text, "schema")
 }
 
 // TestNextCorrects: a refused reply owes an inference, whether or not the conversation says so, and user messages do not hide it.
@@ -67,14 +67,13 @@ func TestNextCorrects(t *testing.T) {
 	for _, mode := range []CorrectionMode{CorrectionsPersist, CorrectionsEphemeral} {
 		d := jsonOutput(func(d *Definition) { d.Corrections = mode })
 		s := started(t)
-		s = commit(t, s, "w1", Judge(&d, PlanReply(&d, &s, Reply{Text: "ten"}, 1, ""), worldFits))
+		s = commit(t, s, "w1", Judge(&d, &s, PlanReply(&d, &s, Reply{Text: "ten"}, 1, ""), worldFits))
 		want := Action{Kind: ActInfer, Lifecycle: LifecycleOutputError}
 		require.Equal(t, want, Next(&d, &s), mode)
 		heard := commit(t, s, "w1", said(1, "And?"))
 		require.Equal(t, want, Next(&d, &heard), mode)
 
-		r, _, err := BuildRequest(&d, &s, want)
-		require.NoError(t, err)
+		r, _ := BuildRequest(&d, &s, want, "")
 		require.Equal(t, OutputFormat{JSON: true, Schema: d.Output.Schema, Name: "small"}, r.Output)
 		last := r.Messages[len(r.Messages)-1]
 		require.Equal(t, RoleUser, last.Role)
@@ -83,7 +82,7 @@ func TestNextCorrects(t *testing.T) {
 		require.Len(t, r.Messages, 3)
 		require.Equal(t, mode == CorrectionsEphemeral, s.Messages.Len() == 2, "in passing, it is in the request alone")
 
-		s = commit(t, s, "w1", Judge(&d, PlanReply(&d, &s, Reply{Text: "[10.0]"}, 1, ""), worldFits))
+		s = commit(t, s, "w1", Judge(&d, &s, PlanReply(&d, &s, Reply{Text: "[10.0]"}, 1, ""), worldFits))
 		require.Equal(t, Action{Kind: ActEnd, End: Finished{Reason: ReasonNaturalEnd, Output: rawJSON(`[10.0]`)}}, Next(&d, &s), mode)
 	}
 }
@@ -94,8 +93,7 @@ func TestNextSumsUp(t *testing.T) {
 	s := started(t, called(1, "r"), ran("r", "1"), called(2, "r2"), ran("r2", "2"))
 	a := Next(&d, &s)
 	require.Equal(t, Action{Kind: ActInfer, Lifecycle: LifecycleSummary, Exhausted: true}, a)
-	r, _, err := BuildRequest(&d, &s, a)
-	require.NoError(t, err)
+	r, _ := BuildRequest(&d, &s, a, "")
 	require.Empty(t, r.Tools)
 	require.Equal(t, Text{Text: textSummarise}, r.Messages[len(r.Messages)-1].Block)
 	require.Len(t, r.Messages, s.Messages.Len()+1)
@@ -121,7 +119,7 @@ func TestARefusedSummaryIsNoOutput(t *testing.T) {
 	d := jsonOutput(func(d *Definition) { d.Limits = Limits{Interactions: 2, OnLimit: OnLimitSummarise} })
 	for _, reply := range []string{`{"bad":1}`, "", "ten"} {
 		s := started(t, called(1, "r"), ran("r", "1"), called(2, "r2"), ran("r2", "2"))
-		e := Judge(&d, PlanReply(&d, &s, Reply{Text: reply}, 1, ""), worldFits)
+		e := Judge(&d, &s, PlanReply(&d, &s, Reply{Text: reply}, 1, ""), worldFits)
 		require.True(t, e.Summary)
 		require.Empty(t, e.Static)
 		s = commit(t, s, "w1", e)
@@ -210,13 +208,13 @@ func TestNotices(t *testing.T) {
 func TestForkOfARefusedReply(t *testing.T) {
 	d := jsonOutput(func(d *Definition) { d.Corrections = CorrectionsEphemeral })
 	past := started(t)
-	past = commit(t, past, "w1", Judge(&d, PlanReply(&d, &past, Reply{Text: "ten"}, 1, ""), worldFits))
+	past = commit(t, past, "w1", Judge(&d, &past, PlanReply(&d, &past, Reply{Text: "ten"}, 1, ""), worldFits))
 	from, err := ForkFrom(&past, childRun, worldTime(9))
 	require.NoError(t, err)
 	branch := begun(t, past, from)
 	require.Equal(t, Action{Kind: ActInfer, Lifecycle: LifecycleOutputError}, Next(&d, &branch))
 
-	past = commit(t, past, "w1", quotaEnd(OnLimitStop, past.Interactions))
+	past = commit(t, past, "w1", quotaEnd(&Definition{Limits: Limits{OnLimit: OnLimitStop}}, &AgentState{}))
 	goOn, err := ContinueFrom(&past)
 	require.NoError(t, err)
 	require.Nil(t, func() *Correction { s := begun(t, past, goOn); return s.Correction }())

@@ -25,7 +25,7 @@ func PresetDefaults(p Preset) (Definition, error) {
 func countersignDefaults() Definition {
 	return Definition{
 		Preset:          PresetCountersign,
-		Model:           ModelSpec{Retry: defaultRetry(3)},
+		Model:           ModelSpec{Retry: defaultRetry(3, 0)},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultByEffect, ScopeCall),
 		Limits:          Limits{Interactions: 25, OnLimit: OnLimitSummarise},
 		Batch:           BatchAll,
@@ -39,6 +39,7 @@ func countersignDefaults() Definition {
 		SystemPrompt:    SystemOnce,
 		Dropped:         DroppedSilent,
 		Context:         Context{Mask: true},
+		CutText:         CutTextPlain,
 	}
 }
 
@@ -46,7 +47,7 @@ func countersignDefaults() Definition {
 func arvoDefaults() Definition {
 	return Definition{
 		Preset:          PresetArvo,
-		Model:           ModelSpec{Retry: defaultRetry(1)},
+		Model:           ModelSpec{Retry: defaultRetry(1, 0)},
 		Permission:      defaultPermission(ModeBlockAndRetry, DefaultAllow, ScopeTool),
 		Limits:          Limits{Interactions: 5, OnLimit: OnLimitError},
 		Batch:           BatchHighestPriority,
@@ -60,6 +61,7 @@ func arvoDefaults() Definition {
 		SystemPrompt:    SystemOnce,
 		Dropped:         DroppedSilent,
 		Context:         Context{Mask: true},
+		CutText:         CutTextNotice,
 	}
 }
 
@@ -68,9 +70,10 @@ func runnerDefaults() Definition {
 	d := arvoDefaults()
 	d.Preset = PresetRunner
 	d.Permission.Mode = ModeAdvisory
-	d.Limits.Grace = 2
+	d.Limits.Grace, d.Limits.Validators = 2, ValidatorsNotExhausted
 	d.SystemPrompt = SystemEveryInference
 	d.Context = Context{}
+	d.CutText = CutTextPlain
 	return d
 }
 
@@ -78,7 +81,7 @@ func runnerDefaults() Definition {
 func tireaDefaults() Definition {
 	return Definition{
 		Preset:          PresetTirea,
-		Model:           ModelSpec{Retry: defaultRetry(2)},
+		Model:           ModelSpec{Retry: defaultRetry(2, 10*time.Second), Continuations: 3},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
 		Limits:          Limits{Interactions: 10, OnLimit: OnLimitStop},
 		Batch:           BatchAll,
@@ -91,6 +94,7 @@ func tireaDefaults() Definition {
 		Corrections:     CorrectionsPersist,
 		SystemPrompt:    SystemEveryInference,
 		Dropped:         DroppedSilent,
+		CutText:         CutTextPlain,
 	}
 }
 
@@ -99,8 +103,8 @@ func defaultPermission(m PermissionMode, d PermissionDefault, s Scope) Permissio
 }
 
 // defaultRetry is the backoff of seed 001. One attempt makes it idle; it is there for who raises the attempts.
-func defaultRetry(attempts int) Retry {
-	return Retry{Attempts: attempts, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second}
+func defaultRetry(attempts int, window time.Duration) Retry {
+	return Retry{Attempts: attempts, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second, Window: window, Jitter: 20}
 }
 
 // Resolve fills what a definition written in Go leaves at its zero value from its preset, and tools' kinds and effects from
@@ -112,9 +116,11 @@ func (d Definition) Resolve() (Definition, error) {
 	}
 	d.Preset = p.Preset
 	d.Model.Retry = d.Model.Retry.or(p.Model.Retry)
+	d.Model.Continuations = cmp.Or(d.Model.Continuations, p.Model.Continuations)
 	d.Permission = d.Permission.or(p.Permission)
 	d.Limits.Interactions = cmp.Or(d.Limits.Interactions, p.Limits.Interactions)
 	d.Limits.OnLimit = cmp.Or(d.Limits.OnLimit, p.Limits.OnLimit)
+	d.Limits.Validators = cmp.Or(d.Limits.Validators, p.Limits.Validators)
 	d.Batch = cmp.Or(d.Batch, p.Batch)
 	d.Executor = cmp.Or(d.Executor, p.Executor)
 	d.Wait = cmp.Or(d.Wait, p.Wait)
@@ -126,12 +132,15 @@ func (d Definition) Resolve() (Definition, error) {
 	d.SystemPrompt = cmp.Or(d.SystemPrompt, p.SystemPrompt)
 	d.Dropped = cmp.Or(d.Dropped, p.Dropped)
 	d.Context = cmp.Or(d.Context, p.Context)
+	d.CutText = cmp.Or(d.CutText, p.CutText)
 	d.Tools = resolveTools(d.Tools)
 	return d, nil
 }
 
 func (r Retry) or(p Retry) Retry {
-	return Retry{cmp.Or(r.Attempts, p.Attempts), cmp.Or(r.Backoff, p.Backoff), cmp.Or(r.MaxBackoff, p.MaxBackoff)}
+	return Retry{
+		cmp.Or(r.Attempts, p.Attempts), cmp.Or(r.Backoff, p.Backoff), cmp.Or(r.MaxBackoff, p.MaxBackoff), cmp.Or(r.Window, p.Window), cmp.Or(r.Jitter, p.Jitter),
+	}
 }
 
 func (p Permission) or(q Permission) Permission {

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -71,9 +72,26 @@ func randomStep(t *rapid.T, w *world, s *AgentState) step {
 	steps := w.steps(s)
 	st := rapid.SampledFrom(steps).Draw(t, "step")
 	if st.forced && rapid.IntRange(0, 9).Draw(t, "forced") > 0 {
-		return steps[len(steps)-1]
+		st = steps[len(steps)-1]
 	}
+	st.events = withPatches(t, st.events)
 	return st
+}
+
+// withPatches lets results change the shared state now and then.
+func withPatches(t *rapid.T, events []Event) []Event {
+	out := slices.Clone(events)
+	for i, e := range out {
+		switch e := e.(type) {
+		case CallFinished:
+			e.Patch = fuzzPatch(rapid.Byte().Draw(t, "patch"))
+			out[i] = e
+		case LateResult:
+			e.Patch = fuzzPatch(rapid.Byte().Draw(t, "patch"))
+			out[i] = e
+		}
+	}
+	return out
 }
 
 func kindsOf(events []Event) []Checkpoint {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -11,6 +12,30 @@ import (
 // is not empty. Where the forced summary was asked for, calls are left out and an empty text has one that stands for it. What the text
 // is worth as an output is for Judge to say.
 func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest string) Replied {
+	e := planned(d, s, r, requests, systemDigest)
+	e.Cost = d.Model.Answering(r.Place).Price.of(r.Usage)
+	e.Pace = paced(d, s, e)
+	e.Halt = halted(d, s, e)
+	if r.Truncated {
+		e = continued(d, s, e)
+	}
+	return worded(d, s, e)
+}
+
+// worded adds what stands in a planned reply to s beside the model's own words: that they were cut short, where it is not asked to go on,
+// and what stands for a summary that it left empty.
+func worded(d *Definition, s *AgentState, e Replied) Replied {
+	if len(e.Calls) == 0 && !e.Correction.continues() {
+		e.Text += cutNotice(d, stitched(s, e.Text), e.Stop)
+	}
+	if e.Summary && e.Text == "" && d.Output.Format != OutputJSON {
+		e.Static = textNoSummary
+	}
+	return e
+}
+
+// planned is the reply as a turn of the conversation.
+func planned(d *Definition, s *AgentState, r Reply, requests int, systemDigest string) Replied {
 	summary := summarises(d, s)
 	if summary {
 		r.Calls = nil
@@ -22,8 +47,8 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 		Inference: s.Inferences + 1, Model: r.Model, Requests: requests, Usage: r.Usage, Units: r.Usage.Input + r.Usage.Output,
 		Text: validText(r.Text), Stop: r.StopReason, System: systemDigest, Summary: summary,
 	}
-	if summary && e.Text == "" && d.Output.Format != OutputJSON {
-		e.Static = textNoSummary
+	if !r.At.IsZero() {
+		e.At = r.At.UnixMilli()
 	}
 	if len(r.Calls) == 0 {
 		e.Reasoning = plannedReasoning(r.Reasoning, e.Text, nil)
@@ -44,8 +69,42 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 		mine[id] = true
 		e.Calls = append(e.Calls, plannedCall(d, id, c))
 	}
+	e.Sequential = len(e.Calls) > 0 && d.Executor == ExecutorSequential
+	e.Dropped = droppedNotice(d, r.Calls, kept)
 	e.Reasoning = plannedReasoning(r.Reasoning, e.Text, kept)
 	return e
+}
+
+// droppedNotice is what the model is told of the calls that are not kept, "" where it is told nothing.
+func droppedNotice(d *Definition, calls []ReplyCall, kept []int) string {
+	if d.Dropped != DroppedNotify || len(kept) == len(calls) {
+		return ""
+	}
+	var left []ReplyCall
+	for i, c := range calls {
+		if !slices.Contains(kept, i) {
+			left = append(left, c)
+		}
+	}
+	return textDropped(left)
+}
+
+// cutNotice stands behind a text that its provider cut short (seed 000), "" behind any other. The words are those of providers.
+func cutNotice(d *Definition, text, stop string) string {
+	if d.CutText != CutTextNotice || d.Output.Format == OutputJSON {
+		return ""
+	}
+	notice := ""
+	switch stop {
+	case "length", "max_tokens":
+		notice = textTruncated
+	case "content_filter", "content_filtered", "guardrail_intervened":
+		notice = textBlocked
+	}
+	if notice != "" && text != "" {
+		return "\n\n" + notice
+	}
+	return notice
 }
 
 // minted reports whether the id is one that only this inference makes.
@@ -53,13 +112,21 @@ func minted(id string, inference int64) bool {
 	return strings.HasPrefix(id, "c"+strconv.FormatInt(inference, 10)+"-")
 }
 
+// original is the name of the call's tool in its definition.
+func (rc RepliedCall) original() string {
+	if rc.Tool == "" {
+		return rc.Name
+	}
+	return rc.Tool
+}
+
 func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {
 	p := RepliedCall{ID: id, Name: validText(c.Name), Input: safeInput(c.Input)}
 	if t, ok := d.ToolByModelName(c.Name); ok {
-		p.Effect = t.Effect
-		if t.Name != c.Name {
-			p.Tool = t.Name
-		}
+		p.Effect, p.Service = t.Effect, t.Kind == KindService
+	}
+	if original := d.OriginalName(c.Name); original != c.Name {
+		p.Tool = original
 	}
 	return p
 }

@@ -1,33 +1,30 @@
 package agent
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-)
+import "slices"
 
-// BuildRequest is what the model is asked for action a, which Next gave for s. systemDigest is the system prompt's digest,
+// BuildRequest is what the model is asked for action a, which Next gave for s, under a system text. systemDigest is that text's digest,
 // empty where the newest inference had the same.
-func BuildRequest(d *Definition, s *AgentState, a Action) (r Request, systemDigest string, err error) {
-	system, err := RenderSystem(*d, systemData(s))
-	if err != nil {
-		return Request{}, "", err
-	}
-	sum := sha256.Sum256([]byte(system))
-	if systemDigest = hex.EncodeToString(sum[:]); systemDigest == s.System {
+func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Request, systemDigest string) {
+	if systemDigest = SystemDigest(system); systemDigest == s.System {
 		systemDigest = ""
 	}
 	return Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: system,
-		Messages: requested(s, a), Inferences: s.Inferences, Tools: offered(d, a), Lifecycle: a.Lifecycle,
-		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name),
-	}, systemDigest, nil
+		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: offered(d, s, a), Lifecycle: a.Lifecycle,
+		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name), Late: s.late(),
+	}, systemDigest
 }
 
-// requested is the conversation, and behind it what this request alone says: an ephemeral correction, the order to summarise.
-func requested(s *AgentState, a Action) []Message {
-	messages := s.Messages.All()
+// requested is the conversation as the request holds it: each call's result with it, through every transform, and behind it what this
+// request alone says, an ephemeral correction or the order to summarise.
+func requested(d *Definition, s *AgentState, a Action) []Message {
+	messages := s.paired()
+	for _, t := range transforms {
+		messages = t(d, s, messages)
+	}
 	once := func(text string) {
-		messages = append(messages, Message{Role: RoleUser, Block: Text{Text: text}, Base: -s.Inferences}) // never in place: All has no room
+		said := Message{Role: RoleUser, Block: Text{Text: text}, Base: -s.Inferences}
+		messages = append(messages[:len(messages):len(messages)], said) // never in place
 	}
 	if c := s.Correction; c.owed() && c.Ephemeral {
 		once(c.Text)
@@ -38,26 +35,88 @@ func requested(s *AgentState, a Action) []Message {
 	return messages
 }
 
-// offered are the tools of the request: none once the model is only to sum up.
-func offered(d *Definition, a Action) []ToolSpec {
+// transform makes of a request's messages those that it holds instead. It changes no message in place and no seenCount: what it leaves
+// out or shortens is in the call all the same.
+type transform func(d *Definition, s *AgentState, messages []Message) []Message
+
+// transforms in their order (semantics 6, row 13).
+var transforms = []transform{maskMedia}
+
+// maskMedia puts a text in the place of media that an inference has carried, so that each is shown to one successful call. A call that
+// failed has carried nothing.
+func maskMedia(d *Definition, s *AgentState, messages []Message) []Message {
+	if !d.Context.Mask {
+		return messages
+	}
+	var out []Message
+	for i, m := range messages {
+		media, ok := m.Block.(Media)
+		if !ok || m.Seen(s.Inferences) == 0 {
+			continue
+		}
+		if out == nil {
+			out = append([]Message(nil), messages...)
+		}
+		out[i].Block = Text{Text: textMediaSeen(media)}
+	}
+	if out == nil {
+		return messages
+	}
+	return out
+}
+
+// offered are the tools of the request as the model is told of them: what plugins left of them, and none once it is only to sum up.
+func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	if a.Lifecycle == LifecycleSummary {
 		return nil
 	}
-	return d.Tools
+	tools := make([]ToolSpec, 0, len(d.Tools))
+	for _, t := range d.flagged(s) {
+		if !slices.Contains(s.Hidden, t.Name) {
+			tools = append(tools, t.ModelFacing())
+		}
+	}
+	return tools
 }
 
 // WithNotices is the request as a provider's adapter sends it: with what the flags of the canonical one mean to a model. That the quota
 // is used up stands behind the system text and behind the conversation (seed 000); the forced summary says it itself. JSON of no
-// particular schema, which not every provider can be asked for, stands behind the system text. r is left as it is.
+// particular schema, which not every provider can be asked for, stands behind the system text. Results that are new and stand farther
+// up are named behind the conversation, which would else end with the model's own words. r is left as it is.
 func (r Request) WithNotices() Request {
+	if len(r.Late) > 0 {
+		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.once(textLate(r.Messages, r.Late)))
+	}
 	if r.Exhausted && r.Lifecycle != LifecycleSummary {
 		notice := textExhausted(r.Interactions)
 		r.System = paragraphs(r.System, notice)
-		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], Message{Role: RoleUser, Block: Text{Text: notice}, Base: -r.Inferences})
+		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.once(notice))
 	}
 	if r.Output.JSON && len(r.Output.Schema) == 0 {
 		r.System = paragraphs(r.System, textJSONOnly)
 	}
+	return r
+}
+
+// once is a user text that stands in this request alone.
+func (r Request) once(text string) Message {
+	return Message{Role: RoleUser, Block: Text{Text: text}, Base: -r.Inferences}
+}
+
+// WithContext is the request with more of the system's words: paragraphs behind the system text, and messages before the conversation, in
+// order. r is left as it is.
+func (r Request) WithContext(system, session []string) Request {
+	for _, text := range system {
+		r.System = paragraphs(r.System, text)
+	}
+	if len(session) == 0 {
+		return r
+	}
+	messages := make([]Message, 0, len(session)+len(r.Messages))
+	for _, text := range session {
+		messages = append(messages, Message{Role: RoleUser, Block: Text{Text: TextFromSystem(text)}, Base: -r.Inferences})
+	}
+	r.Messages = append(messages, r.Messages...)
 	return r
 }
 
@@ -66,12 +125,4 @@ func paragraphs(first, second string) string {
 		return second
 	}
 	return first + "\n\n" + second
-}
-
-// systemData is the same at every inference: the text is built once, so it shows the quota as it is at the start.
-func systemData(s *AgentState) SystemData {
-	return SystemData{
-		Date: s.StartedAt.UTC().Format("2006-01-02"), Run: s.Run, Input: s.Input,
-		Interactions: Interactions{Max: s.Interactions.Max},
-	}
 }

@@ -87,6 +87,9 @@ func (r Rule) matches(tool string, args json.RawMessage) bool {
 	return true
 }
 
+// MatchTool reports whether pattern, in which '*' stands for any run of characters, matches all of a tool's name.
+func MatchTool(pattern, name string) bool { return matchTool(pattern, name) }
+
 // matchTool reports whether pattern, in which '*' stands for any run of characters, matches all of name.
 func matchTool(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
@@ -256,7 +259,13 @@ func CheckPermission(p Permission) error {
 func (c *checker) permission(at string, p Permission) {
 	oneOf(c, at+".mode", p.Mode, ModeSuspendAndReplay, ModeBlockAndRetry, ModeAdvisory)
 	oneOf(c, at+".scope", cmp.Or(p.Scope, ScopeCall), ScopeCall, ScopeTool)
-	oneOf(c, at+".grants", cmp.Or(p.Grants, GrantsRun), GrantsRun, GrantsOnce, GrantsStanding)
+	if p.Grants == GrantsStanding {
+		c.add(at+".grants", "got standing, which is not supported yet; want run or once")
+	} else {
+		oneOf(c, at+".grants", cmp.Or(p.Grants, GrantsRun), GrantsRun, GrantsOnce)
+	}
+	c.form(p.Backend == "" || validWord(p.Backend), at+".backend", p.Backend, "a name of letters, digits, _ and -")
+	c.form(p.Policy == "" || validWord(p.Policy), at+".policy", p.Policy, "a name of letters, digits, _ and -")
 	oneOf(c, at+".default", p.Default, DefaultByEffect, DefaultAllow, DefaultAsk, DefaultDeny)
 	c.that(len(p.Approvers) > 0, at+".approvers", "got nobody, want at least one principal")
 	c.principals(at+".approvers", p.Approvers)

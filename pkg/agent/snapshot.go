@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -15,31 +16,54 @@ const maxSnapshot = 128 * 1024
 
 // snapshotForm is a run without message bodies and settled calls: what a reader needs who begins in the middle of the journal.
 type snapshotForm struct {
-	Version  int           `json:"v"`
-	Start    RunStarted    `json:"start"` // without messages
-	Status   RunStatus     `json:"status"`
-	Times    [2]int64      `json:"times"` // started, updated: milliseconds since 1970
-	Former   string        `json:"former,omitempty"`
-	Gen      int64         `json:"gen,omitempty"`
-	Since    int64         `json:"since,omitempty"`
-	Wait     int64         `json:"wait,omitempty"`
-	Drained  int64         `json:"drained,omitempty"`
-	Prior    int64         `json:"prior,omitempty"`
-	Infer    int64         `json:"infer"`
-	At       Interactions  `json:"at"`
-	Calls    int64         `json:"calls"`
-	Usage    Usage         `json:"usage"`
-	Units    int64         `json:"units"`
-	Unseen   int           `json:"unseen,omitempty"`
-	System   string        `json:"system,omitempty"`
-	Evicted  int64         `json:"evicted,omitempty"`
-	Summary  string        `json:"summary,omitempty"`
-	Messages []messageForm `json:"msgs"`
-	Live     []Call        `json:"live,omitempty"`
-	Shown    []resultForm  `json:"results,omitempty"`
-	Round    Round         `json:"round"`
-	Queued   []Source      `json:"queued,omitempty"`
-	Refused  *Correction   `json:"refused,omitempty"`
+	Version  int            `json:"v"`
+	Start    RunStarted     `json:"start"` // without messages
+	Status   RunStatus      `json:"status"`
+	Times    [2]int64       `json:"times"` // started, updated: milliseconds since 1970
+	Former   string         `json:"former,omitempty"`
+	Gen      int64          `json:"gen,omitempty"`
+	Since    int64          `json:"since,omitempty"`
+	Wait     int64          `json:"wait,omitempty"`
+	Drained  int64          `json:"drained,omitempty"`
+	Prior    int64          `json:"prior,omitempty"`
+	Infer    int64          `json:"infer"`
+	At       Interactions   `json:"at"`
+	Calls    int64          `json:"calls"`
+	Usage    Usage          `json:"usage"`
+	Units    int64          `json:"units"`
+	Unseen   int            `json:"unseen,omitempty"`
+	System   string         `json:"system,omitempty"`
+	Evicted  int64          `json:"evicted,omitempty"`
+	Summary  string         `json:"summary,omitempty"`
+	Messages []messageForm  `json:"msgs"`
+	Live     []Call         `json:"live,omitempty"`
+	Shown    []resultForm   `json:"results,omitempty"`
+	Round    Round          `json:"round"`
+	Queued   []Source       `json:"queued,omitempty"`
+	Refused  *Correction    `json:"refused,omitempty"`
+	Kept     []DecisionKept `json:"kept,omitempty"`
+
+	Shared  json.RawMessage `json:"state,omitempty"`
+	Patches []CallPatch     `json:"patches,omitempty"`
+
+	SystemText string `json:"systemText,omitempty"`
+	SystemBlob bool   `json:"systemBlob,omitempty"`
+	Built      bool   `json:"built,omitempty"`
+
+	Advice Advice `json:"advice,omitzero"`
+
+	Cost   USD    `json:"cost,omitempty"`
+	Waited int64  `json:"waited,omitempty"` // milliseconds
+	Pace   Pace   `json:"pace,omitzero"`
+	Cut    Cut    `json:"cut,omitzero"`
+	Ending Reason `json:"ending,omitempty"`
+	Detail string `json:"detail,omitempty"`
+
+	Hooks  int64     `json:"hooks,omitempty"`
+	Begun  bool      `json:"begun,omitempty"`
+	Broken *RunError `json:"broken,omitempty"`
+
+	Permits *Permissions `json:"permits,omitempty"` // nil = nothing is known of tools' permissions
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -55,12 +79,13 @@ type resultForm struct {
 	From Source `json:"f"`
 }
 
-// The forms of snapshots. A run that began from another is written in the second, and one whose newest reply was refused in the third,
-// so that an older build does not take it for one that did or was not.
+// The forms of snapshots. A run that began from another is written in the second, one whose newest reply was refused in the third, and
+// one that has what later builds know of its tools and rounds in the fourth, so that an older build does not take it for one that has not.
 const (
 	snapshotVersion        = 1
 	snapshotVersionOrigin  = 2
 	snapshotVersionRefused = 3
+	snapshotVersionTools   = 4
 )
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
@@ -88,15 +113,21 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Start: RunStarted{
 			Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Version: s.Version, Definition: s.Definition, HooksVersion: s.HooksVersion, Owner: s.Owner,
 			BodyDigest: s.BodyDigest, Subject: s.Subject, AccessControl: s.AccessControl, Input: s.Input, MaxInteractions: s.Interactions.Max,
-			From: s.From, Trace: s.Trace,
+			From: s.From, Trace: s.Trace, Wait: s.Wait, Resume: s.Resume,
 		},
 		Prior:  s.Prior,
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
-		Refused: s.Correction,
+		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept, Advice: s.Advice,
+		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Cut: s.Cut, Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Begun: s.Begun, Broken: s.Broken,
+	}
+	if !s.Permissions.zero() {
+		f.Permits = &s.Permissions
 	}
 	switch {
+	case s.hasToolFacts():
+		f.Version = snapshotVersionTools
 	case s.Correction != nil:
 		f.Version = snapshotVersionRefused
 	case s.From != nil:
@@ -144,7 +175,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 		if err := json.Unmarshal(entries[i].Snapshot, &f); err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}
-		if f.Version < snapshotVersion || f.Version > snapshotVersionRefused {
+		if f.Version < snapshotVersion || f.Version > snapshotVersionTools {
 			return s, false, nil
 		}
 		if s, ok = f.state(entries, i); ok {
@@ -164,11 +195,16 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
 		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
-		Correction: f.Refused,
-		Entries:    e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
+		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches, Wait: b.Wait, Resume: b.Resume,
+		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built, Kept: f.Kept, Advice: f.Advice,
+		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Cut: f.Cut, Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Begun: f.Begun, Broken: f.Broken,
+		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended
+	}
+	if f.Permits != nil {
+		s.Permissions = *f.Permits
 	}
 	for _, r := range f.Shown {
 		s.placeResult(r)
@@ -188,7 +224,8 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		if !ok {
 			return s, false
 		}
-		s.Queued = append(s.Queued, queued{body, from})
+		_, permission := entries[from.Seq-entries[0].Seq].Events[from.Event].(PermissionAnswered)
+		s.Queued = append(s.Queued, queued{body, from, permission})
 	}
 	return s, true
 }
@@ -219,6 +256,11 @@ func bodyIn(e Event, part int) (Block, bool) {
 		return userPart(e.Blocks, part)
 	case Replied:
 		return e.part(part)
+	case ContextBuilt:
+		if part >= len(e.Messages) {
+			return nil, false
+		}
+		return e.Messages[part].Content.Block, true
 	case CallFinished:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case LateResult:
@@ -227,8 +269,12 @@ func bodyIn(e Event, part int) (Block, bool) {
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
 	case Decided:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Text, IsError: true}, nil, part)
+	case Hooked:
+		return e.part(part)
 	case CallCancelled:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, IsError: true}, nil, part)
+	case PermissionAnswered:
+		return Text{Text: e.Text}, part == 0
 	default:
 		return nil, false
 	}
@@ -250,4 +296,15 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 	default:
 		return nil, false
 	}
+}
+
+// hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
+func (s *AgentState) hasToolFacts() bool {
+	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
+		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || !s.Permissions.zero() || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden })
+}
+
+// hasLimitFacts reports whether the run has anything that limits and stop policies have to know.
+func (s *AgentState) hasLimitFacts() bool {
+	return s.Cost > 0 || s.Waited > 0 || s.Pace.FailedRounds > 0 || len(s.Pace.Asked) > 0 || s.Cut.Prompts > 0 || s.Ending != ""
 }

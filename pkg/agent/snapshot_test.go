@@ -60,6 +60,14 @@ var snapReasoning = [][]RepliedReasoning{
 	{{Redacted: []byte{0, 255}, AfterText: 2}, {Text: "and", AfterText: 6}, {Text: "so", AfterText: 6, AfterCalls: 1}},
 }
 
+// patches is what a call changes of the state now and then, from one round on or never.
+func (l *snapRun) patches(n int64) []Patch {
+	if rapid.IntRange(0, 2).Draw(l.t, "patches") > 0 {
+		return nil
+	}
+	return []Patch{{Path: "/round", Value: json.RawMessage(fmt.Sprint(n))}, {Path: "/log/-", Value: json.RawMessage(`"A & B"`)}, {Path: "/gone"}}
+}
+
 func (l *snapRun) round(n int64) {
 	var events []Event
 	if seen := l.s.Messages.Len() - l.s.Unseen; n > 2 && seen > 3 && rapid.IntRange(0, 2).Draw(l.t, "evict") == 0 {
@@ -73,7 +81,7 @@ func (l *snapRun) round(n int64) {
 	}, Reasoning: rapid.SampledFrom(snapReasoning).Draw(l.t, "reasoning")})...)
 	ap := fmt.Sprintf("a%d", n)
 	l.commit(CallSuspended{Call: b, Approval: ap, Digest: "x", Expires: worldEpoch.Add(worldExpiry)},
-		CallFinished{Call: a, Ran: true, Content: "read", Media: []Media{{Name: "p", MediaType: "image/png", Blob: "b1"}}}, Parked{Expires: worldEpoch.Add(worldExpiry)})
+		CallFinished{Call: a, Ran: true, Content: "read", Media: []Media{{Name: "p", MediaType: "image/png", Blob: "b1"}}, Patch: l.patches(n)}, Parked{Expires: worldEpoch.Add(worldExpiry)})
 	l.slot += 2
 	var trace *Trace
 	if rapid.Bool().Draw(l.t, "long pause") {
@@ -120,9 +128,9 @@ func shared(t require.TestingT, s AgentState) string {
 	if s.Queued == nil {
 		s.Queued = []queued{}
 	}
-	pointed, err := json.Marshal([]any{s.Trace, s.Correction})
+	pointed, err := json.Marshal([]any{s.Trace, s.Correction, s.Broken})
 	require.NoError(t, err)
-	s.Trace, s.Correction = nil, nil
+	s.Trace, s.Correction, s.Broken = nil, nil, nil
 	return fmt.Sprintf("%+v %s %v %s %s %v", s, pointed, sources, messages, live, head)
 }
 

@@ -33,7 +33,17 @@ func StartMessages(said []UserBlock, input json.RawMessage) ([]UserBlock, error)
 
 // withoutParent drops the parent-subject key of an object and keeps the order and digits of the rest.
 func withoutParent(raw json.RawMessage) (json.RawMessage, error) {
-	if len(raw) == 0 || raw[0] != '{' {
+	return editMembers(raw, func(key string, value json.RawMessage) (json.RawMessage, error) {
+		if key == parentSubject {
+			return nil, nil
+		}
+		return value, nil
+	})
+}
+
+// editMembers is an object with what edit makes of each member's value, nil for a member that goes. What is no object stays as it is.
+func editMembers(raw json.RawMessage, edit func(key string, value json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
+	if jsonKind(raw) != '{' {
 		return raw, nil
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -50,17 +60,21 @@ func withoutParent(raw json.RawMessage) (json.RawMessage, error) {
 		if err := d.Decode(&v); err != nil {
 			return nil, err
 		}
-		if k == parentSubject {
+		name, _ := k.(string) // the decoder lets only strings be keys
+		if v, err = edit(name, v); err != nil {
+			return nil, err
+		}
+		if v == nil {
 			continue
 		}
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		name, err := json.Marshal(k)
+		key, err := MarshalVerbatim(name)
 		if err != nil {
 			return nil, err
 		}
-		out = append(append(append(out, name...), ':'), v...)
+		out = append(append(append(out, key...), ':'), v...)
 	}
 	return append(out, '}'), nil
 }

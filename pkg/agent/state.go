@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -17,6 +18,8 @@ type AgentState struct {
 	Input                       json.RawMessage // what the run was started with; nil when it began with a message
 	BodyDigest                  string          // of the start request: the same key with another body is refused
 	Trace                       *Trace          // nil = the run is not traced
+	Wait                        WaitMode        // "" = any_external: calls and their results are folded by it
+	Resume                      ResumeMode      // as Wait is; set only where that is all_suspended
 
 	Status      RunStatus
 	Reason      Reason
@@ -44,16 +47,39 @@ type AgentState struct {
 	Unseen         int         // user messages that no inference has carried yet
 	Correction     *Correction // of the newest reply; nil = none. Never written in place
 	System         string      // digest of the system prompt the newest inference had
+	SystemText     string      // that prompt, where it was built once and is not in a blob nor the definition's own words
+	SystemBlob     bool        // it is the blob of its digest
+	Built          bool        // a context builder has given its messages
+	Unsaid         bool        // the run began with data that no message holds yet: a builder is to make them
 	BlobMessages   int         // live messages whose body is in a blob
+
+	Cost         USD           // what the replies cost, where prices are known
+	Waited       time.Duration // how long the run was parked
+	Pace         Pace          // what stop policies remember
+	Cut          Cut           // where the newest reply begins
+	Ending       Reason        // the run is to end for this reason as soon as no call is open; "" = it is not
+	EndingDetail string        // with Ending; once the run has ended, of Reason
+
+	Hooks  int64     // facts of what plugins decided
+	Begun  bool      // run_start plugins have run for this attempt
+	Broken *RunError // plugins have failed behind a call: the run is to end; nil = they have not. Never written in place
+	Hidden []string  // tools left out of the request whose reply comes next; never written in place
 
 	EvictedMessages int64  // messages that left the conversation, all from its front
 	Summary         string // of them
 
 	Messages Log[Message] // live messages, oldest first
 	Settled  CallLog      // calls of finished rounds, in order
-	Live     []Call       // calls since the oldest one that is open, in order; never written in place
+	Live     []Call       // calls since the oldest one that is open, in order, of several rounds under all_suspended; never written in place
 	Round    Round
-	Queued   []queued // what users said while calls were open; never written in place
+	Queued   []queued // what users said while the round had not all of its results; never written in place
+
+	Shared  json.RawMessage // the state that the run's tools and plugins share, in canonical form; nil = {}. Never written in place
+	Patches []CallPatch     // what calls have changed and is no part of Shared yet, as they finished; never written in place
+	Kept    []DecisionKept  // decisions on what is not suspended yet, one a target, oldest first; never written in place
+
+	Advice      Advice      // what is known of the approvals of tools, under an advisory policy
+	Permissions Permissions // of tools
 
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
@@ -65,13 +91,16 @@ type AgentState struct {
 // Round is the newest batch of calls.
 type Round struct {
 	Inference int64 // the inference of the conversation that asked for it; 0 = none yet
-	Committed bool  // its first results are in the conversation; what comes later is appended together
+	Committed bool  // its first results are in the conversation; what comes later is appended together, or as it comes under all_suspended
+
+	Sequential bool `json:",omitempty"` // each call sees what those before it changed of the shared state
 }
 
 // queued is a block that waits to be said until the round has its results.
 type queued struct {
-	block  Block
-	source Source
+	block      Block
+	source     Source
+	permission bool // it answers a request about tools
 }
 
 // Reason is why a run is where it is. stopped:<code> are values too.
@@ -98,7 +127,11 @@ type ErrorCode string
 // The error codes.
 const (
 	CodeInteractionsExhausted ErrorCode = "interactions_exhausted"
+	CodeTokensExhausted       ErrorCode = "tokens_exhausted"
+	CodeUSDExhausted          ErrorCode = "usd_exhausted"
 	CodeModelFailed           ErrorCode = "model_failed"
+	CodeStateConflict         ErrorCode = "state_conflict"
+	CodePermissionFailed      ErrorCode = "permission_failed"
 	CodeDefinition            ErrorCode = "definition"
 	CodeInternal              ErrorCode = "internal"
 )
@@ -125,6 +158,14 @@ func (s *AgentState) Calls() []Call {
 	return append(append(out, s.Settled.All()...), s.Live...)
 }
 
+// openCall is the first call that is not settled; nil = every one is.
+func (s *AgentState) openCall() *Call {
+	if i := slices.IndexFunc(s.Live, Call.Open); i >= 0 {
+		return &s.Live[i]
+	}
+	return nil
+}
+
 // Waits lists the suspended calls.
 func (s *AgentState) Waits() []Call {
 	var out []Call
@@ -136,9 +177,19 @@ func (s *AgentState) Waits() []Call {
 	return out
 }
 
+// AwaitsAnyone reports whether somebody owes the run a word: on a suspended call, or on a request about tools.
+func (s *AgentState) AwaitsAnyone() bool {
+	return len(s.Permissions.Asked) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })
+}
+
 // EarliestExpiry is when the first of the open waits expires; zero when there is none.
 func (s *AgentState) EarliestExpiry() time.Time {
 	var first time.Time
+	for _, r := range s.Permissions.Asked {
+		if first.IsZero() || r.Expires.Before(first) {
+			first = r.Expires
+		}
+	}
 	for _, c := range s.Live {
 		if c.Status == StatusSuspended && (first.IsZero() || c.Wait.Expires.Before(first)) {
 			first = c.Wait.Expires

@@ -12,6 +12,7 @@ type runJSON struct {
 	Version        string          `json:"version"`
 	Status         RunStatus       `json:"status"`
 	Reason         Reason          `json:"reason,omitempty"`
+	Detail         string          `json:"detail,omitempty"`
 	Error          *RunError       `json:"error,omitempty"`
 	Output         json.RawMessage `json:"output"`
 	Inferences     int64           `json:"inferences"`
@@ -19,10 +20,12 @@ type runJSON struct {
 	Interactions   Interactions    `json:"interactions"`
 	ExecutionUnits int64           `json:"executionUnits"`
 	Usage          Usage           `json:"usage"`
+	Cost           USD             `json:"cost,omitempty"`
 	Messages       []messageJSON   `json:"messages"`
 	Calls          []callJSON      `json:"calls"`
 	Waiting        []waitingJSON   `json:"waiting"`
 	Summary        string          `json:"summary"`
+	State          json.RawMessage `json:"state"` // what the run's tools and plugins share
 	Subject        string          `json:"subject,omitempty"`
 	Parent         string          `json:"parent,omitempty"`
 	ParentSeq      *int64          `json:"parentSeq,omitempty"`
@@ -54,6 +57,7 @@ type waitingJSON struct {
 	Approval string    `json:"approval,omitempty"`
 	Since    time.Time `json:"since"`
 	Expires  time.Time `json:"expiresAt"`
+	Ticket   *Ticket   `json:"ticket,omitempty"` // for input: what people are asked, whole
 }
 
 // listed is how many messages and calls, the newest, a run's JSON holds.
@@ -63,14 +67,24 @@ const listed = 200
 func (s AgentState) MarshalJSON() ([]byte, error) {
 	j := runJSON{
 		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error,
-		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage,
+		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage, Cost: s.Cost,
 		Calls: callsJSON(newest(s.Calls())), Waiting: []waitingJSON{},
-		Summary: s.Summary, Subject: s.Subject,
+		Summary: s.Summary, State: s.SharedState(), Subject: s.Subject,
 		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(),
+	}
+	if s.Status == RunDone {
+		j.Detail = s.EndingDetail
 	}
 	j.began(s.From)
 	for _, c := range s.Waits() {
-		j.Waiting = append(j.Waiting, waitingJSON{c.ID, c.Wait.For, c.Wait.Approval, c.Wait.Since, c.Wait.Expires})
+		w := waitingJSON{Call: c.ID, For: c.Wait.For, Approval: c.Wait.Approval, Since: c.Wait.Since, Expires: c.Wait.Expires}
+		if t, ok := c.Asked(); ok && w.For == ForInput {
+			w.Ticket = &t
+		}
+		j.Waiting = append(j.Waiting, w)
+	}
+	for _, r := range s.OpenRequests() { // it belongs to no call; the first that it blocked stands for it
+		j.Waiting = append(j.Waiting, waitingJSON{Call: r.First(), For: ForApproval, Approval: r.Approval, Since: r.Since, Expires: r.Expires})
 	}
 	var err error
 	if j.Messages, err = messagesJSON(newest(s.Messages.All()), s.Inferences); err != nil {

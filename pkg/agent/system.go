@@ -1,16 +1,20 @@
 package agent
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"text/template/parse"
+	"time"
 )
 
 // SystemData is what a system text may show of its run, besides the definition.
 type SystemData struct {
 	Date         string          // the run's first day in UTC, 2006-01-02
+	Now          string          // the moment of this inference, RFC 3339 in UTC; "" = the text is built once, and .Now is an error
 	Run          string          // the run's id
 	Input        json.RawMessage // checked JSON; nil = the run started from a message, and .Input is an error
 	Interactions Interactions
@@ -18,8 +22,8 @@ type SystemData struct {
 }
 
 // RenderSystem builds the system text of a run: a Template over .Date, .Run, .Agent, .Input (numbers keep their digits),
-// .Tools (Name as the model knows it, Description) and .Interactions (Current, Max, Exhausted). A missing key is an error,
-// and .Now is one: the text is built once.
+// .Tools (Name as the model knows it, Description), .Interactions (Current, Max, Exhausted) and, where the text is built for every
+// inference, .Now. A missing key is an error.
 func RenderSystem(d Definition, data SystemData) (string, error) {
 	t, err := ParseTemplate(systemName, d.System)
 	if err != nil {
@@ -36,6 +40,53 @@ func RenderSystem(d Definition, data SystemData) (string, error) {
 	return text, nil
 }
 
+// SystemDigest is a system text's digest: the SHA-256 of its bytes in hex, as blobs have it.
+func SystemDigest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the start; one that is built
+// for every inference, how things stand now.
+func SystemFor(d *Definition, s *AgentState, a Action, now time.Time) SystemData {
+	data := SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Input: s.Input, Interactions: Interactions{Max: s.Interactions.Max}}
+	if d.SystemPrompt == SystemEveryInference {
+		data.Now, data.Interactions, data.Exhausted = now.UTC().Format(time.RFC3339), s.Interactions, a.Exhausted
+	}
+	return data
+}
+
+// KeptSystem is the system text of a run whose text is built once, as its first inference had it. inBlob says that it is the blob of
+// s.System; ok is false where it is to be built: before the first inference, and in runs of before it was kept.
+func KeptSystem(d *Definition, s *AgentState) (text string, inBlob, ok bool) {
+	switch {
+	case d.SystemPrompt == SystemEveryInference || s.System == "":
+		return "", false, false
+	case s.SystemBlob:
+		return "", true, true
+	case s.SystemText != "":
+		return s.SystemText, false, true
+	default: // its digest says whether it is the definition's own words, which are pinned
+		return d.System, false, SystemDigest(d.System) == s.System
+	}
+}
+
+// maxSystemText is how long a system text may be to stand in the journal, in bytes; a longer one is a blob.
+const maxSystemText = 16 << 10
+
+// KeepSystem keeps a text that is built once in the fact of the first inference that had it, unless the definition's own words give it. A
+// text that is too long for the journal must be in the blob of its digest before the fact is committed; SystemBlob says so.
+func KeepSystem(d *Definition, e Replied, text string) Replied {
+	switch {
+	case e.System == "" || d.SystemPrompt == SystemEveryInference || text == d.System:
+	case len(text) <= maxSystemText:
+		e.SystemText = text
+	default:
+		e.SystemBlob = true
+	}
+	return e
+}
+
 // systemName is what errors call the text.
 const systemName = "system"
 
@@ -49,6 +100,9 @@ func systemDot(d Definition, data SystemData) (map[string]any, error) {
 		"Date": data.Date, "Run": data.Run, "Agent": d.Name, "Tools": tools,
 		"Interactions": map[string]any{"Current": left.Current, "Max": left.Max, "Exhausted": data.Exhausted},
 	}
+	if data.Now != "" {
+		dot["Now"] = data.Now
+	}
 	if data.Input == nil {
 		return dot, nil
 	}
@@ -58,31 +112,38 @@ func systemDot(d Definition, data SystemData) (map[string]any, error) {
 }
 
 // CheckSystem finds what can be known to be wrong with a system text before there is a run: syntax, names that don't exist,
-// and, where the text does not depend on .Input, everything else. {{define}}d templates are checked only if it doesn't.
-func CheckSystem(text string) error {
+// and, where the text does not depend on .Input, everything else. {{define}}d templates are checked only if it doesn't. What exists
+// depends on when the text is built.
+func CheckSystem(text string, built SystemPrompt) error {
 	t, err := ParseTemplate(systemName, text)
 	if err != nil {
 		return fmt.Errorf("check system text: %w", err)
 	}
-	v := rootFields{}
+	v, data := rootFields{known: systemNames}, SystemData{Date: "2026-01-01", Run: "r", Interactions: Interactions{Max: 1}}
+	if built == SystemEveryInference {
+		v.known, data.Now = systemNamesNow, "2026-01-01T00:00:00Z"
+	}
 	v.visit(t.trees[systemName].Root, true)
 	if v.unknown != "" {
-		return fmt.Errorf("check system text: .%s does not exist; want one of %s", v.unknown, strings.Join(systemNames, ", "))
+		return fmt.Errorf("check system text: .%s does not exist; want one of %s", v.unknown, strings.Join(v.known, ", "))
 	}
 	if v.input || len(t.trees) > 1 {
 		return nil
 	}
-	_, err = RenderSystem(Definition{Name: "check", System: text, Tools: []ToolSpec{{Name: "tool"}}},
-		SystemData{Date: "2026-01-01", Run: "r", Interactions: Interactions{Max: 1}})
+	_, err = RenderSystem(Definition{Name: "check", System: text, Tools: []ToolSpec{{Name: "tool"}}}, data)
 	return err
 }
 
-var systemNames = []string{".Agent", ".Date", ".Input", ".Interactions", ".Run", ".Tools"}
+var (
+	systemNames    = []string{".Agent", ".Date", ".Input", ".Interactions", ".Run", ".Tools"}
+	systemNamesNow = []string{".Agent", ".Date", ".Input", ".Interactions", ".Now", ".Run", ".Tools"}
+)
 
 // rootFields collects what a template reads from its top-level dot.
 type rootFields struct {
-	unknown string // the first name that does not exist
-	input   bool   // .Input is read, or dot as a whole
+	known   []string // names that exist
+	unknown string   // the first name that does not
+	input   bool     // .Input is read, or dot as a whole
 }
 
 // visit walks n; atRoot says whether dot still is the top-level one there.
@@ -144,7 +205,7 @@ func visitAll[N parse.Node](v *rootFields, nodes []N, atRoot bool) {
 
 func (v *rootFields) name(name string) {
 	v.input = v.input || name == "Input"
-	if v.unknown == "" && !slices.Contains(systemNames, "."+name) {
+	if v.unknown == "" && !slices.Contains(v.known, "."+name) {
 		v.unknown = name
 	}
 }

@@ -26,7 +26,7 @@ func TestRenderSystem(t *testing.T) {
 		got, err := RenderSystem(d, systemExample)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got)
-		require.NoError(t, CheckSystem(text), text)
+		require.NoError(t, CheckSystem(text, SystemOnce), text)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestCheckSystemRefuses(t *testing.T) {
 		"{{.Date":                                  "unclosed action",
 		"{{index .Tools 5}}":                       "out of range",
 	} {
-		require.ErrorContains(t, CheckSystem(text), want, text)
+		require.ErrorContains(t, CheckSystem(text, SystemOnce), want, text)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestCheckSystemAccepts(t *testing.T) {
 		"", "{{.Input.order.id}}", "{{range $i, $x := .Input.lines}}{{$i}}{{$x.name}}{{.Now}}{{end}}", "{{index .Input.x 5}}",
 		`{{define "t"}}{{.anything}}{{end}}{{template "t" .Input}}`, "{{$in := .Input}}{{$in.x}}", "{{len .Tools}}{{.Date | printf \"%q\"}}",
 	} {
-		require.NoError(t, CheckSystem(text), text)
+		require.NoError(t, CheckSystem(text, SystemOnce), text)
 	}
 }
 
@@ -86,7 +86,7 @@ func FuzzCheckSystem(f *testing.F) {
 	f.Add(`{{define "t"}}{{template "t" .}}{{end}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		if _, err := ParseTemplate(systemName, text); err != nil {
-			require.Error(t, CheckSystem(text))
+			require.Error(t, CheckSystem(text, SystemOnce))
 		}
 	})
 }

@@ -43,6 +43,8 @@ type ToolSpec struct {
 	Priority    int             `json:"priority,omitempty"`
 	Timeout     time.Duration   `json:"timeout,omitempty"` // 0 = the runtime's default
 	Root        string          `json:"root,omitempty"`    // absolute path of the folder a built-in file tool is confined to
+	Event       string          `json:"event,omitempty"`   // of a service: the type of its event; "" = Name
+	Domain      string          `json:"domain,omitempty"`  // of a service: where its event is to be routed; "" = nowhere in particular
 }
 
 // ModelName is the name the model knows: the original with '.' as '_', no prefixes, in every preset.
@@ -64,15 +66,6 @@ type ToolResultData struct {
 	Content string  // the text the model sees
 	IsError bool    // the tool failed in a way the model should hear of
 	Media   []Media // shown to the model right after the result
-	Suspend *Ticket // the tool asks for input and is replayed with it; Content is ignored
-}
-
-// Ticket is a tool's own suspension: it cannot finish before somebody answers (seed 001, 3.1).
-type Ticket struct {
-	ID             string          `json:"id,omitempty"`
-	Action         string          `json:"action,omitempty"`  // default tool:<name>
-	Message        string          `json:"message,omitempty"` // what people are asked
-	Parameters     json.RawMessage `json:"parameters,omitempty"`
-	ResponseSchema json.RawMessage `json:"responseSchema,omitempty"`
-	Mode           string          `json:"mode,omitempty"` // replay | result | pass
+	Suspend *Ticket // the tool has had no effect and asks for input first; the rest is ignored
+	Patch   []Patch // changes of the state that the run's tools share, in order. A call that fails or suspends changes nothing
 }

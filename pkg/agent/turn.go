@@ -113,6 +113,9 @@ func (e Replied) part(n int) (Block, bool) {
 	if said, more := e.behind(); more {
 		turn = append(turn, said.block)
 	}
+	if e.Dropped != "" {
+		turn = append(turn, Text{Text: e.Dropped})
+	}
 	if !ok || n < 0 || n >= len(turn) {
 		return nil, false
 	}
@@ -125,6 +128,12 @@ func (e Replied) verdictProblem() string {
 	switch {
 	case len(e.Calls) > 0 && (e.Summary || e.Correction != nil):
 		return "a reply with calls is neither a summary nor refused"
+	case e.Dropped != "" && len(e.Calls) == 0:
+		return "only a reply with calls has dropped others"
+	case (e.SystemText != "" || e.SystemBlob) && e.System == "" || e.SystemText != "" && e.SystemBlob:
+		return "a system text stands once, beside its digest"
+	case e.Halt != nil && (e.Halt.Code == "" || e.Summary):
+		return "a stop policy has a code, and does not stop a summary"
 	case e.Static != "" && (!e.Summary || e.Correction != nil):
 		return "only an empty summary has a text that stands for it"
 	case e.Correction != nil && (e.Correction.owed() == e.Summary || e.Correction.Text == ""):

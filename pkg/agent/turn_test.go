@@ -279,8 +279,7 @@ func TestPropertyRepliesAreSentBackAsTheyWere(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ok)
 		for _, s := range []AgentState{l.s, fold(t, AgentState{}, stored(t, l.entries)), part} {
-			req, _, err := BuildRequest(&d, &s, Action{Kind: ActInfer, Lifecycle: LifecycleInput})
-			require.NoError(t, err)
+			req, _ := BuildRequest(&d, &s, Action{Kind: ActInfer, Lifecycle: LifecycleInput}, "")
 			require.Equal(t, joined(blocks), modelBlocks(req.Messages))
 		}
 	})

@@ -117,15 +117,28 @@ func (k *explorer) failf(n *node, st step, format string, args ...any) {
 // recount is seenCount the slow way: a successful inference adds one to every message there is; what the model then says has
 // been seen once, what a user or a tool says, and what is said in its name, not at all.
 func recount(seen []int64, before, after *AgentState, e Event) []int64 {
-	reply, _ := e.(Replied)
+	static := ""
+	switch e := e.(type) {
+	case Replied:
+		static = e.Static
+	case Finished:
+		static = e.Static
+	}
 	out := slices.Clone(seen)
+	if built, ok := e.(ContextBuilt); ok && !before.Built { // in front of everything
+		out = nil
+		for _, m := range built.Messages {
+			out = append(out, m.Seen)
+		}
+		return append(out, seen...)
+	}
 	if after.Inferences > before.Inferences {
 		for i := range out {
 			out[i]++
 		}
 	}
 	for _, m := range after.Messages.All()[before.Messages.Len():] {
-		if m.Role == RoleAssistant && (reply.Static == "" || m.Block != Text{Text: reply.Static}) {
+		if m.Role == RoleAssistant && (static == "" || m.Block != Text{Text: static}) {
 			out = append(out, 1)
 		} else {
 			out = append(out, 0)
@@ -157,8 +170,11 @@ func sameOnceSettled(before, after *AgentState, e Event) error {
 }
 
 func mayEnter(b Call, e Event) error {
-	_, claimed := e.(CallClaimed)
+	claim, claimed := e.(CallClaimed)
 	f, finished := e.(CallFinished)
+	if asked, ok := e.(CallSuspended); ok {
+		finished, f.Ran = true, asked.Ran
+	}
 	switch {
 	case b.Status != StatusNew && b.Status != StatusResuming:
 		return fmt.Errorf("call %s was entered while %s", b.ID, b.Status)
@@ -166,7 +182,7 @@ func mayEnter(b Call, e Event) error {
 		return fmt.Errorf("call %s was entered without a claim", b.ID)
 	case !claimed && (!finished || !f.Ran):
 		return fmt.Errorf("call %s was entered by %s", b.ID, EventType(e))
-	case (b.Tool == "wire" || b.Tool == "peek") && b.Grant == nil:
+	case (b.Tool == "wire" || b.Tool == "peek" || b.Tool == "offer") && b.Grant == nil && (!claimed || claim.Under == ""):
 		return fmt.Errorf("call %s of %s was entered without an approval", b.ID, b.Tool)
 	}
 	return nil
@@ -214,7 +230,10 @@ func wellFormed(s *AgentState) error {
 			return fmt.Errorf("call %s, %s: %w", c.ID, c.Status, err)
 		}
 	}
-	if s.Status == RunWaiting && (len(s.Waits()) == 0 || s.EarliestExpiry().IsZero()) {
+	if err := permitsHold(s); err != nil {
+		return err
+	}
+	if s.Status == RunWaiting && (!s.AwaitsAnyone() || s.EarliestExpiry().IsZero()) {
 		return fmt.Errorf("the run waits for nobody, or for ever")
 	}
 	if !s.Status.Valid() || s.Status == RunRunning && s.Reason != "" || s.Status != RunRunning && s.Reason == "" {
@@ -226,9 +245,58 @@ func wellFormed(s *AgentState) error {
 	if err := verdictHolds(s); err != nil {
 		return err
 	}
+	if err := stateHolds(s); err != nil {
+		return err
+	}
 	for _, c := range s.Settled.All() {
 		if c.Open() {
 			return fmt.Errorf("call %s is %s and filed as settled", c.ID, c.Status)
+		}
+	}
+	return nil
+}
+
+// stateHolds: the shared state is an object in canonical form, and what calls changed is apart from it only while another call of their
+// round is under way, or because it does not go together.
+func stateHolds(s *AgentState) error {
+	canonical, err := ApplyPatches(s.Shared, nil)
+	if err != nil || string(canonical) != string(s.SharedState()) {
+		return fmt.Errorf("the state is no object in canonical form: %w", err)
+	}
+	if len(s.Patches) == 0 || !s.Round.Sequential && slices.ContainsFunc(s.Live, Call.hasView) {
+		return nil
+	}
+	if _, err := s.merged(); err == nil {
+		return fmt.Errorf("the changes of %d calls are held back for nothing", len(s.Patches))
+	}
+	return nil
+}
+
+// permitsHold: a request is about calls that failed for it, a tool is in it once, and while somebody owes it a word the model is not told;
+// a call that ran under a grant of its tool ran under one that people gave.
+func permitsHold(s *AgentState) error {
+	for _, r := range s.Permissions.Asked {
+		tools := map[string]bool{}
+		for _, t := range r.Tools {
+			if tools[t.Tool] || len(t.Calls) == 0 || len(t.Digests) == 0 {
+				return fmt.Errorf("request %s asks %v", r.Approval, t)
+			}
+			tools[t.Tool] = true
+			for _, id := range t.Calls {
+				if c, _ := s.Call(id); c.Request != r.Approval || c.Tool != t.Tool || s.Status != RunDone && c.Status != StatusFailed {
+					return fmt.Errorf("request %s is about call %s, %s", r.Approval, id, c.Status)
+				}
+			}
+		}
+	}
+	if len(s.Permissions.Asked) > 0 && s.Reason == ReasonNaturalEnd {
+		return fmt.Errorf("the run ended while a permission was requested")
+	}
+	for _, c := range s.Calls() {
+		if c.Inference > s.Prior && c.Grant != nil && c.Grant.Tool && !slices.ContainsFunc(s.Permissions.Tools, func(p ToolPermit) bool {
+			return p.Tool == c.Tool && !p.Denied && p.Approval == c.Grant.Approval && slices.Contains(p.Digests, c.Grant.Digest)
+		}) {
+			return fmt.Errorf("call %s ran under a grant that nobody gave", c.ID)
 		}
 	}
 	return nil
@@ -243,7 +311,7 @@ func verdictHolds(s *AgentState) error {
 		return fmt.Errorf("the run ended with what was refused: %s", c.Text)
 	case c.owed() && !c.Ephemeral && s.Unseen == 0:
 		return fmt.Errorf("nobody will be told: %s", c.Text)
-	case c != nil && slices.ContainsFunc(s.Live, Call.Open):
+	case c != nil && !s.withPlaceholders() && slices.ContainsFunc(s.Live, Call.Open):
 		return fmt.Errorf("calls are open behind a refused reply")
 	case int64(s.Interactions.Current) > s.Inferences:
 		return fmt.Errorf("%d interactions in %d inferences", s.Interactions.Current, s.Inferences)
@@ -288,8 +356,14 @@ func callHolds(s *AgentState, c Call, results int) error {
 		return fmt.Errorf("the run is done and the call has %d results", results)
 	case (c.Wait != nil) != (c.Status == StatusSuspended):
 		return fmt.Errorf("wait %v", c.Wait)
-	case c.Wait != nil && (c.Wait.Expires.IsZero() || c.Wait.Approval == ""):
+	case c.Wait != nil && (c.Wait.Expires.IsZero() || (c.Wait.Approval == "") != (c.Wait.For == ForAnswer)):
 		return fmt.Errorf("nobody can see the wait, or it never expires: %v", *c.Wait)
+	case c.Wait != nil && (c.Wait.For == ForInput) != (c.Ticket != nil && c.Resume == nil) && c.Wait.For != ForOutcome:
+		return fmt.Errorf("waits for %s with ticket %v and answer %s", c.Wait.For, c.Ticket, c.Resume)
+	case c.Status == StatusResuming && c.Ticket != nil && c.Resume == nil:
+		return fmt.Errorf("it resumes and what it had asked is gone") // an orphan of seed 001, 3.5
+	case c.Resume != nil && c.Ticket == nil:
+		return fmt.Errorf("an answer %s to nothing", c.Resume)
 	case c.Claim != "" && c.Status != StatusRunning:
 		return fmt.Errorf("claimed by %s", c.Claim)
 	case c.Executions < 0:
@@ -307,13 +381,23 @@ func (k *explorer) nextFits(s *AgentState) error {
 	if (a.Kind == ActDone) != (s.Status == RunDone) {
 		return fmt.Errorf("next is %s while the run is %s", a.Kind, s.Status)
 	}
+	if len(s.Permissions.Asked) > 0 && (a.Kind == ActInfer || a.Kind == ActEnd && s.Permissions.Failed == "") {
+		return fmt.Errorf("next is %s while a permission is requested", a.Kind)
+	}
 	switch a.Kind {
 	case ActInfer:
-		if used := quotaUsed(&k.w.def, s); used != (a.Lifecycle == LifecycleSummary) || a.Exhausted != (s.Interactions.Current >= s.Interactions.Max) {
+		if s.Ending != "" {
+			return fmt.Errorf("asked for %s though the run is to end as %s", a.Lifecycle, s.Ending)
+		}
+		if used := quotaUsed(&k.w.def, s); used != (a.Lifecycle == LifecycleSummary) || a.Exhausted != (used || s.Interactions.Current >= s.Interactions.Max) {
 			return fmt.Errorf("asked for %s, exhausted %v, at %v", a.Lifecycle, a.Exhausted, s.Interactions)
 		}
-		return answered(s)
+		return answered(&k.w.def, s, a)
 	case ActEnd:
+		closed := func(c Call) bool { return c.Status == StatusNew && s.Ending == ReasonPluginRequested } // a plugin ends the run in front of it
+		if open := slices.ContainsFunc(s.Live, func(c Call) bool { return c.Open() && !closed(c) }); open && a.End.Reason != ReasonError {
+			return fmt.Errorf("ends as %s while calls are open", a.End.Reason)
+		}
 		// What a run began with was judged under its own definition, and a run that continues one says something first.
 		if s.Inferences > 0 && a.End.Reason == ReasonNaturalEnd && k.w.def.Output.Format == OutputJSON && worldFits(a.End.Output) != nil {
 			return fmt.Errorf("ends with %s", a.End.Output)
@@ -326,19 +410,106 @@ func (k *explorer) nextFits(s *AgentState) error {
 		if a.Expires.IsZero() {
 			return fmt.Errorf("next is to wait for ever")
 		}
+		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && s.Ending == "" && !quotaUsed(&k.w.def, s) {
+			return fmt.Errorf("it waits while the model has %d messages to see", s.Unseen)
+		}
+	}
+	return resting(&k.w.def, s, a)
+}
+
+// resting: where the run waits or asks the model, what is open waits for somebody, or for the others that resume counts.
+func resting(d *Definition, s *AgentState, a Action) error {
+	if a.Kind != ActInfer && a.Kind != ActWait {
+		return nil
+	}
+	newest := int64(0)
+	for _, c := range s.Live {
+		newest = max(newest, c.Inference)
+	}
+	for _, c := range s.Live {
+		counted := func(o Call) bool {
+			return o.Status == StatusSuspended && (d.Resume == ResumeBatchAll || o.Inference == newest)
+		}
+		switch {
+		case !c.Open() || c.Status == StatusSuspended:
+		case c.Status == StatusResuming && d.Resume != ResumeEach && slices.ContainsFunc(s.Live, counted):
+		case c.Status == StatusNew && a.Kind == ActWait && d.Wait == WaitAnyExternal && d.Executor == ExecutorSequential:
+		default:
+			return fmt.Errorf("next is %s while call %s is %s", a.Kind, c.ID, c.Status)
+		}
 	}
 	return nil
 }
 
-func answered(s *AgentState) error {
-	results, err := talk(s)
+// answered wants a request that every provider takes: each call with exactly one result, directly behind its turn and before anything else
+// that is said. Only calls that wait have one that is not in the conversation, and only under all_suspended. What is in the conversation is
+// in the request, with its seenCount.
+func answered(d *Definition, s *AgentState, a Action) error {
+	if err := resting(d, s, a); err != nil {
+		return err
+	}
+	stored, err := talk(s)
 	if err != nil {
 		return err
 	}
+	r, _ := BuildRequest(d, s, a, "")
+	if err := takenByProviders(r.Messages); err != nil {
+		return err
+	}
+	said := map[string]int{}
 	for _, m := range s.Messages.All() {
-		if u, ok := m.Block.(ToolUse); ok && results[u.ID] != 1 {
-			return fmt.Errorf("the model is asked while call %s has %d results", u.ID, results[u.ID])
+		said[fmt.Sprint(m)]++
+	}
+	for _, m := range r.Messages {
+		if said[fmt.Sprint(m)]--; m.Source != (Source{}) && said[fmt.Sprint(m)] < 0 {
+			return fmt.Errorf("the request has %v too often", m)
 		}
+		res, ok := m.Block.(ToolResult)
+		c, _ := s.Call(res.ID)
+		if ok && (stored[res.ID] == 0) != (d.Wait == WaitAllSuspended && c.Open()) {
+			return fmt.Errorf("call %s is %s and has %d results", c.ID, c.Status, stored[c.ID])
+		}
+		if ok && stored[res.ID] == 0 && m.Seen(s.Inferences) != 0 {
+			return fmt.Errorf("a placeholder has been seen")
+		}
+	}
+	for m, left := range said {
+		if left > 0 {
+			return fmt.Errorf("the request lacks %s", m)
+		}
+	}
+	return nil
+}
+
+// takenByProviders is what the strictest of them wants of calls and results.
+func takenByProviders(messages []Message) error {
+	owed, answering := map[string]bool{}, false
+	var last Source
+	for i, m := range messages {
+		switch b := m.Block.(type) {
+		case ToolUse:
+			if answering && len(owed) > 0 || owed[b.ID] {
+				return fmt.Errorf("message %d is a call, and others have no result yet", i)
+			}
+			owed[b.ID], answering = true, false
+		case ToolResult:
+			if !owed[b.ID] {
+				return fmt.Errorf("message %d is a result of %s, which is not owed here", i, b.ID)
+			}
+			delete(owed, b.ID)
+			answering, last = true, m.Source
+		case Media:
+			if len(owed) > 0 && (!answering || !m.Source.sameEvent(last)) {
+				return fmt.Errorf("message %d stands between a call and its result", i)
+			}
+		default:
+			if len(owed) > 0 && (answering || m.Role == RoleUser) {
+				return fmt.Errorf("message %d stands between a call and its result", i)
+			}
+		}
+	}
+	if len(owed) > 0 {
+		return fmt.Errorf("%d calls have no result", len(owed))
 	}
 	return nil
 }
@@ -377,7 +548,15 @@ func everyEvent(s *AgentState) []Event {
 		CallClaimed{Call: id}, CallFinished{Call: id, Content: "again"}, CallFinished{Call: id, Ran: true, IsError: true},
 		CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch}, CallUnknown{Call: id, Approval: "a9", Expires: worldEpoch},
 		CallCancelled{Call: id, Reason: WhyDenied}, Resumed{}, Parked{Expires: worldEpoch}, HandedOver{Owner: "x"},
-		CancelRun("user:eve", "note"), Fail(CodeInternal, "x"), Finished{Reason: ReasonNaturalEnd},
+		ToolsJudged{Tools: []ToolApproval{{Tool: "look", Value: true}}}, CallSuspended{Call: id, For: ForAnswer, Expires: worldEpoch},
+		CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch, For: ForInput, Ticket: &Ticket{}},
+		DecisionKept{Slot: slot, Target: id, Action: ActionApprove}, DecisionDropped{Target: id},
+		CancelRun("user:eve", "note"), Fail(CodeInternal, "x"), Finished{Reason: ReasonNaturalEnd}, ContextBuilt{},
+		Hooked{N: s.Hooks + 1, Phase: PhaseRunEnd, Patches: []Patch{{Path: "/x", Value: []byte("1")}}}, Hooked{N: s.Hooks + 1, Phase: PhaseAfterTool, Call: id, Says: []Said{{Text: "Hear!"}}},
+		PermissionRequested{Approval: "a9", Expires: worldEpoch, Tools: []RequestedTool{{Tool: "wire", Name: "wire", Calls: []string{id}, Digests: []string{"d"}}}},
+		PermissionAnswered{Approval: ApprovalID(s.Run, id, 1), Expired: true, Text: "late"}, CallPermitted{Call: id, Approval: "a9"},
+		PolicyEvaluated{Tools: []string{"look"}}, PermissionChecked{Inference: s.Round.Inference}, PermissionFailed{Message: "late"},
+		Decided{Slot: slot, Approval: ApprovalID(s.Run, id, 1), Action: ActionDeny, Tools: []string{"wire", "peek"}},
 	}
 }
 
@@ -415,9 +594,15 @@ func walkKey(s *AgentState) string {
 	b := make([]byte, 0, 512)
 	b = append(append(append(b, s.Status...), s.Reason...), s.Owner...)
 	b = append(b, byte('0'+s.Inferences), byte('0'+s.Unseen), byte('0'+s.Interactions.Current), byte('0'+len(s.Queued)))
-	b = strconv.AppendBool(b, s.Round.Committed)
+	b = strconv.AppendBool(strconv.AppendBool(strconv.AppendBool(b, s.Round.Committed), s.Built), s.Begun)
+	b = append(append(b, s.Ending...), s.EndingDetail...)
+	b = fmt.Appendf(b, "%v%v", s.Pace, s.Cut)
+	b = strconv.AppendBool(append(b, s.Shared...), s.Broken != nil)
 	if s.Correction != nil {
 		b = append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...)
+	}
+	for _, k := range s.Kept {
+		b = append(append(append(append(b, k.Target...), k.Action...), k.By...), k.Result...)
 	}
 	for _, c := range s.Calls() {
 		b = append(append(append(b, '|'), c.ID...), c.Status...)
@@ -426,6 +611,7 @@ func walkKey(s *AgentState) string {
 			b = appendOpen(b, c)
 		}
 	}
+	b = appendPermissions(b, &s.Permissions)
 	for _, m := range s.Messages.All() {
 		b = append(b, '|', m.Role[0])
 		b = strconv.AppendInt(b, m.Base, 10)
@@ -436,9 +622,28 @@ func walkKey(s *AgentState) string {
 	return string(b)
 }
 
+func appendPermissions(b []byte, p *Permissions) []byte {
+	for _, r := range p.Asked {
+		b = append(append(b, '?'), r.Approval...)
+		for _, t := range r.Tools {
+			b = append(append(append(b, t.Tool...), t.Verdict...), ' ')
+		}
+	}
+	for _, t := range p.Tools {
+		b = append(append(b, '!'), t.Tool...)
+		b = strconv.AppendBool(strconv.AppendBool(b, t.Denied), t.Used)
+		b = append(b, t.Digests[0]...)
+	}
+	return append(b, p.Failed...)
+}
+
 func appendOpen(b []byte, c Call) []byte {
 	b = append(append(append(b, c.Tool...), c.Input...), c.Claim...)
-	b = append(b, byte('0'+c.Executions), byte('0'+c.Asks))
+	b = append(b, byte('0'+c.Executions), byte('0'+c.Asks), byte('0'+c.Inference))
+	if t, ok := c.Asked(); ok {
+		b = append(append(append(b, t.Mode...), t.ID...), c.Resume...)
+	}
+	b = strconv.AppendBool(strconv.AppendBool(b, c.Gated), c.Hidden)
 	if c.Wait != nil {
 		b = append(b, c.Wait.For...)
 	}
@@ -480,6 +685,9 @@ func (a *arrowsTaken) observe(before, after AgentState, at entryHead, e Event) e
 // transition names the event and the statuses that it changes.
 func transition(before, after *AgentState, e Event) string {
 	f, _ := e.(CallFinished)
+	if asked, ok := e.(CallSuspended); ok {
+		f.Ran = asked.Ran
+	}
 	kind := EventType(e) + strconv.FormatBool(f.Ran) + " " + string(before.Status) + ">" + string(after.Status)
 	for _, c := range after.Calls() {
 		if was, _ := before.Call(c.ID); was.Status != c.Status {

@@ -34,8 +34,24 @@ func textUnknownTool(tool string, d *Definition) string {
 }
 
 func textInvalidArguments(tool string, err error) string {
-	return "The arguments do not fit the schema of " + tool + ", so it was not called:\n" + err.Error()
+	return "The arguments do not fit the schema of " + tool + ", so it was not called. Refer to the tool's definition:\n" + err.Error()
 }
+
+// TextPatchRefused tells the model that a tool ran and that what it wanted changed of the run's state is not; what the tool said follows.
+func TextPatchRefused(tool string, err error) string {
+	return tool + " ran, but what it changed of the run's state was refused: " + err.Error() + "\n"
+}
+
+func textBlockedCall(tool, reason string) string {
+	return tool + " was not called, because it is blocked: " + reason
+}
+
+func textOutOfScope(tool string) string {
+	return tool + " was not offered to you for this turn, so it was not called."
+}
+
+// TextFromSystem is a text of the system's within the conversation, where there are only users and assistants.
+func TextFromSystem(text string) string { return "<system-reminder>\n" + text + "\n</system-reminder>" }
 
 func textVoided(tool string) string {
 	return "The approval of this call of " + tool + " does not fit what would run now, so it was not carried out."
@@ -60,9 +76,62 @@ func TextExpired() string {
 	return "Expired: nobody decided about this call in time. It was not carried out."
 }
 
+// TextInputExpired tells the model that nobody answered in time what the call's tool had asked.
+func TextInputExpired() string {
+	return "Expired: nobody answered in time what this call asked for. It was not carried out."
+}
+
+// TextAnswerExpired tells the model that a service did not answer in time.
+func TextAnswerExpired() string {
+	return "Expired: the service was asked and did not answer in time. Nobody can say whether it will still act."
+}
+
+// textAskApproval stands behind the description of a tool that wants an approval under an advisory policy.
+func textAskApproval(with, comments string) string {
+	return "This tool requires an approval: get it with " + with + " before you call it." + quotedNote("The last answer", comments)
+}
+
 // TextOutcomeExpired tells the model that nobody could say in time what became of the call.
 func TextOutcomeExpired() string {
 	return "The outcome of this call is unknown: it was interrupted, and nobody could say in time whether it took effect."
+}
+
+// textSkipped tells the model that a call was left out because the one before it has to wait.
+func textSkipped(tool string) string {
+	return "Skipped: a call before this one of " + tool + " is paused, and calls run in order here. It was not carried out. " +
+		"Call it again if it is still wanted."
+}
+
+// textPlaceholder stands in requests for the result of a call that is open.
+func textPlaceholder(c Call) string {
+	var state string
+	switch {
+	case c.Status == StatusResuming:
+		state = "approved and paused, and runs once the other requests have been answered"
+	case c.Wait != nil && c.Wait.For == ForOutcome:
+		state = "paused: it was interrupted, and somebody has to say whether it took effect"
+	case c.Wait != nil && c.Wait.For != ForApproval:
+		state = "awaiting its answer, paused"
+	default:
+		state = "awaiting approval, paused: it was not carried out yet"
+	}
+	return "This call is " + state + ". Its result will stand here as soon as there is one. Do not repeat the call; " +
+		"go on with what does not depend on it, or say what is still open."
+}
+
+// textLate names, behind the conversation, the calls whose results have just taken the place of placeholders farther up.
+func textLate(messages []Message, calls []string) string {
+	tools := map[string]string{}
+	for _, m := range messages {
+		if u, ok := m.Block.(ToolUse); ok {
+			tools[u.ID] = u.Name
+		}
+	}
+	names := make([]string, len(calls))
+	for i, id := range calls {
+		names[i] = tools[id] + " (" + id + ")"
+	}
+	return "Calls of yours from before now have their results, which stand above with the calls: " + strings.Join(names, ", ") + ". Go on from there."
 }
 
 // TextTimeout tells the model that a tool which may be repeated ran out of time.
@@ -90,6 +159,17 @@ func textMediaTooLarge(m Media, size, most int64) string {
 		mediaName(m), size, most)
 }
 
+// textMediaSeen stands in a request for media that an earlier one has carried (seed 000).
+func textMediaSeen(m Media) string {
+	return fmt.Sprintf("[the media %s was already looked at and is not shown again]", strings.TrimSpace(m.Name+" "+m.MediaType+"@base64"))
+}
+
+// quotedName is a name that a model made up, quoted and bounded.
+func quotedName(name string) string {
+	r := []rune(validText(name))
+	return strconv.Quote(string(r[:min(len(r), 64)]))
+}
+
 func mediaName(m Media) string { return strings.TrimSpace(m.Name + " (" + m.MediaType + ")") }
 
 // TextEdited stands before the result of a call whose arguments a person changed (A8).
@@ -101,10 +181,20 @@ func textCancelled(by, note string) string {
 	return "The run was cancelled by " + by + " and stopped here." + quotedNote("Their note", note)
 }
 
+func textInterrupted(stage, by, note string) string {
+	return "The previous run was interrupted " + stage + ": it was cancelled by " + by + " and stopped here." + quotedNote("Their note", note)
+}
+
+// textGoOn is what a model is told whose reply was cut by the limit of its output.
+const textGoOn = "Your answer was cut off because it reached the limit of its length. Go on exactly where it stopped. Repeat nothing."
+
 // What is said around the end of a run.
 const (
 	// textNoReply stands for the model's turn where it said nothing and had to.
 	textNoReply = "[no reply]"
+	// textTruncated and textBlocked stand behind a text that its provider cut short.
+	textTruncated = "[The reply was cut off here: it reached the limit of its length.]"
+	textBlocked   = "[The reply was blocked here by the provider's content filter.]"
 	// textJSONOnly asks for JSON where the provider cannot be asked.
 	textJSONOnly = "Give your final answer as one JSON value and nothing else: no text around it and no code fence."
 	// textSummarise is the forced summary's instruction. It stands in that request alone.
@@ -139,6 +229,18 @@ func textOutputRefused(err error, schema json.RawMessage) string {
 		return text.Message
 	}
 	return string(out)
+}
+
+// maxErrorText bounds, in runes, a Go error of a deployment's code as it is stored.
+const maxErrorText = 2000
+
+// Bounded is the text of a Go error of a deployment's code as it is stored: valid, and at most 2000 characters.
+func Bounded(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if r := []rune(text); len(r) > maxErrorText {
+		return string(r[:maxErrorText]) + " […]"
+	}
+	return text
 }
 
 // quotedNote is a person's note as quoted, bounded data.

@@ -12,6 +12,7 @@ import (
 	"errors"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
 )
 
 // Options says what surrounds a file. The zero value knows no tools and wants a model.
@@ -19,6 +20,7 @@ type Options struct {
 	Tools             func(name string) (agent.ToolSpec, bool) // tools that have code, by original name; nil = none
 	Registered        []agent.ToolSpec                         // the same tools, to name in messages
 	AllowUnknownTools bool                                     // tools need no code: a scenario brings canned ones
+	Hooks             hook.Set                                 // the code that agents name beside tools
 	Dir               string                                   // absolute path of the file's folder, which tools' roots are relative to; "" = they stay unset
 	ModelOptional     bool                                     // provider, id and file may be missing: somebody else chooses the model
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
 )
 
 var ordersGet = agent.ToolSpec{
@@ -61,12 +62,17 @@ func TestParseEverything(t *testing.T) {
 	require.NoError(t, err)
 	d, err := Parse("full.yaml", data, registered())
 	require.NoError(t, err)
-	zero := 0.0
+	zero, thirty := 0.0, agent.USD(30e10)
 	require.Equal(t, agent.Definition{
 		Name: "refunds", Version: "3", Preset: agent.PresetArvo, System: "You handle refunds.\nToday is {{.Date}}.\n",
 		Model: agent.ModelSpec{
 			Provider: "openai", ID: "gpt", BaseURL: "http://127.0.0.1:8080/v1", MaxTokens: 4096, Temperature: &zero,
-			Retry: agent.Retry{Attempts: 2, Backoff: 100 * time.Millisecond, MaxBackoff: time.Second},
+			Retry:   agent.Retry{Attempts: 2, Backoff: 100 * time.Millisecond, MaxBackoff: time.Second, Window: 5 * time.Second},
+			Timeout: 20 * time.Second, Continuations: 2, StaticText: "Come back later.", Price: &agent.Price{Input: 3e12, Output: 15_000001e6},
+			Fallbacks: []agent.ModelSpec{{
+				Provider: "bedrock", ID: "small", Retry: agent.Retry{Attempts: 1},
+				Price: &agent.Price{Input: 25e10, Output: 125e10, CacheRead: new(agent.USD), CacheWrite: &thirty},
+			}},
 		},
 		Tools: []agent.ToolSpec{
 			{Name: "orders.get", Kind: agent.KindInternal, Description: "Find an order.", Schema: ordersGet.Schema, Effect: agent.EffectIdempotent, Priority: -2, Timeout: 30 * time.Second},
@@ -88,11 +94,25 @@ func TestParseEverything(t *testing.T) {
 			},
 			Scope: agent.ScopeCall, Grants: agent.GrantsRun,
 		},
-		Limits: agent.Limits{Interactions: 9, OnLimit: agent.OnLimitStop}, Batch: agent.BatchFirst, Executor: agent.ExecutorSequential,
+		Limits: agent.Limits{Interactions: 9, OnLimit: agent.OnLimitStop, Tokens: 50_000, USD: 5e11}, Batch: agent.BatchFirst, Executor: agent.ExecutorSequential,
 		Wait: agent.WaitAnyExternal, Resume: agent.ResumeEach, TextBesideCalls: agent.TextBesideKeep, Early: agent.EarlyRefuse,
 		Output: agent.Output{Format: agent.OutputText}, Corrections: agent.CorrectionsPersist,
-		SystemPrompt: agent.SystemOnce, Dropped: agent.DroppedSilent,
+		SystemPrompt: agent.SystemOnce, Dropped: agent.DroppedSilent, CutText: agent.CutTextNotice,
+		Stop: agent.Stop{Timeout: 90 * time.Second, Tokens: 4000, ConsecutiveErrors: 3, OnTool: []string{"mail.send"}, LoopWindow: 5},
 	}, d)
+}
+
+func TestParseBuilder(t *testing.T) {
+	const file = "name: a\nmodel: {provider: openai, id: m}\nbuilder: desk.context\ncutText: notice\n"
+	d, err := Parse("agent.yaml", []byte(file), Options{Hooks: hook.Set{Builders: map[string]hook.Builder{"desk.context": nil}}})
+	require.NoError(t, err)
+	require.Equal(t, "desk.context", d.Builder)
+	require.Equal(t, agent.CutTextNotice, d.CutText)
+	require.Empty(t, d.System)
+	_, err = Parse("agent.yaml", []byte(file), Options{Hooks: hook.Set{Builders: map[string]hook.Builder{"desk.other": nil, "x": nil}}})
+	require.EqualError(t, err, `agent.yaml:3: builder: got "desk.context", want a registered context builder: desk.other, x`)
+	_, err = Parse("agent.yaml", []byte(file), Options{})
+	require.EqualError(t, err, `agent.yaml:3: builder: got "desk.context", want a registered context builder: there is none`)
 }
 
 func TestParseSchemaKeepsDigitsAndOrder(t *testing.T) {
@@ -191,7 +211,7 @@ func TestParseToolsRefuses(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"a: 1\n", "tools.yaml:1: got a mapping, want a list"},
 		{"", "tools.yaml:1: got nothing, want a list"},
-		{"- name: a\n  resluts: []\n", "tools.yaml:2: [0].resluts: got an unknown key, want one of description, effect, kind, name, priority, results, root, schema, timeout"},
+		{"- name: a\n  resluts: []\n", "tools.yaml:2: [0].resluts: got an unknown key, want one of description, domain, effect, event, kind, name, priority, results, root, schema, timeout"},
 		{"- name: a\n- name: b\n- name: a\n", "tools.yaml:3: [2].name: got a tool a second time, want each once"},
 		{"- 5\n", "tools.yaml:1: [0]: got a number, want a mapping"},
 	} {

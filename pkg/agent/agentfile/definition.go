@@ -1,7 +1,11 @@
 package agentfile
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/tool/schema"
@@ -28,7 +32,11 @@ func (r *reader) definition(f field) agent.Definition {
 		"systemPrompt":    enum(r, &d.SystemPrompt, []agent.SystemPrompt{agent.SystemOnce, agent.SystemEveryInference}),
 		"dropped":         enum(r, &d.Dropped, []agent.Dropped{agent.DroppedSilent, agent.DroppedNotify}),
 		"context":         r.context(&d.Context),
+		"cutText":         enum(r, &d.CutText, []agent.CutText{agent.CutTextPlain, agent.CutTextNotice}),
+		"builder":         r.code(&d.Builder, "context builder", r.opt.Hooks.BuilderNames()),
 		"output":          r.output(&d.Output),
+		"stop":            r.stop(&d.Stop),
+		"plugins":         r.plugins(&d.Plugins),
 	})
 	return d
 }
@@ -50,6 +58,13 @@ func (r *reader) preset(f field) agent.Definition {
 func (r *reader) model(m *agent.ModelSpec) read {
 	return func(f field) {
 		r.mapping(f, map[string]read{
+			"fallbacks":  r.fallbacks(&m.Fallbacks),
+			"staticText": r.text(&m.StaticText),
+			"price":      r.price(&m.Price),
+			"timeout":    r.duration(&m.Timeout),
+
+			"continuations": r.whole(&m.Continuations),
+
 			"provider":    enum(r, &m.Provider, []string{"bedrock", "openai", "script", "demo"}),
 			"id":          r.text(&m.ID),
 			"baseURL":     r.text(&m.BaseURL),
@@ -63,12 +78,56 @@ func (r *reader) model(m *agent.ModelSpec) read {
 	}
 }
 
+func (r *reader) fallbacks(dst *[]agent.ModelSpec) read {
+	return func(f field) {
+		r.list(f, func(item field) {
+			var m agent.ModelSpec
+			r.model(&m)(item)
+			*dst = append(*dst, m)
+		})
+	}
+}
+
+// price reads what a model costs. Input and output have to be there; 0 is a price.
+func (r *reader) price(dst **agent.Price) read {
+	return func(f field) {
+		var p agent.Price
+		r.mapping(f, map[string]read{
+			"input": r.usd(&p.Input), "output": r.usd(&p.Output),
+			"cacheRead":  func(f field) { p.CacheRead = new(agent.USD); r.usd(p.CacheRead)(f) },
+			"cacheWrite": func(f field) { p.CacheWrite = new(agent.USD); r.usd(p.CacheWrite)(f) },
+		})
+		for _, key := range []string{"input", "output"} {
+			if _, ok := f.member(key); !ok && f.kind == kindMapping {
+				r.add(join(f.path, key), "got nothing, want USD a million tokens")
+			}
+		}
+		*dst = &p
+	}
+}
+
+func (r *reader) stop(s *agent.Stop) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"rounds":            r.whole(&s.Rounds),
+			"timeout":           r.duration(&s.Timeout),
+			"tokens":            r.count(&s.Tokens),
+			"consecutiveErrors": r.whole(&s.ConsecutiveErrors),
+			"onTool":            r.names(&s.OnTool),
+			"contains":          r.text(&s.Contains),
+			"loopWindow":        r.whole(&s.LoopWindow),
+		})
+	}
+}
+
 func (r *reader) retry(t *agent.Retry) read {
 	return func(f field) {
 		r.mapping(f, map[string]read{
 			"attempts":   r.whole(&t.Attempts),
 			"backoff":    r.duration(&t.Backoff),
 			"maxBackoff": r.duration(&t.MaxBackoff),
+			"window":     r.duration(&t.Window),
+			"jitter":     r.whole(&t.Jitter),
 		})
 	}
 }
@@ -79,6 +138,9 @@ func (r *reader) limits(l *agent.Limits) read {
 			"interactions": r.whole(&l.Interactions),
 			"grace":        r.whole(&l.Grace),
 			"onLimit":      enum(r, &l.OnLimit, []agent.OnLimit{agent.OnLimitError, agent.OnLimitStop, agent.OnLimitSummarise}),
+			"validators":   enum(r, &l.Validators, []agent.Validators{agent.ValidatorsAlways, agent.ValidatorsNotExhausted}),
+			"tokens":       r.count(&l.Tokens),
+			"usd":          r.usd(&l.USD),
 		})
 	}
 }
@@ -118,12 +180,14 @@ func (r *reader) permission(d *agent.Definition) read {
 			"mode":      enum(r, &p.Mode, []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry, agent.ModeAdvisory}),
 			"default":   enum(r, &p.Default, []agent.PermissionDefault{agent.DefaultByEffect, agent.DefaultAllow, agent.DefaultAsk, agent.DefaultDeny}),
 			"scope":     enum(r, &p.Scope, []agent.Scope{agent.ScopeCall, agent.ScopeTool}),
-			"grants":    enum(r, &p.Grants, []agent.Grants{agent.GrantsRun, agent.GrantsOnce, agent.GrantsStanding}),
+			"grants":    enum(r, &p.Grants, []agent.Grants{agent.GrantsRun, agent.GrantsOnce}, agent.GrantsStanding),
 			"approvers": r.texts(&p.Approvers),
 			"rules":     r.rules(&p.Rules),
 			"early":     enum(r, &d.Early, []agent.EarlyDecision{agent.EarlyKeep, agent.EarlyRefuse}),
 
 			"approvalTool": r.text(&p.ApprovalTool),
+			"backend":      r.code(&p.Backend, "permission backend", r.opt.Hooks.BackendNames()),
+			"policy":       r.code(&p.Policy, "policy function", r.opt.Hooks.PolicyNames()),
 		})
 	}
 }
@@ -131,6 +195,17 @@ func (r *reader) permission(d *agent.Definition) read {
 func (r *reader) context(c *agent.Context) read {
 	return func(f field) {
 		r.mapping(f, map[string]read{"mask": r.boolean(&c.Mask)})
+	}
+}
+
+// code reads the name of code that is there.
+func (r *reader) code(dst *string, what string, known []string) read {
+	return func(f field) {
+		r.text(dst)(f)
+		if *dst == "" || slices.Contains(known, *dst) {
+			return
+		}
+		r.add(f.path, fmt.Sprintf("got %.64q, want a registered %s: %s", *dst, what, cmp.Or(strings.Join(known, ", "), "there is none")))
 	}
 }
 

@@ -19,14 +19,11 @@ type inert struct {
 
 // inertKeys holds every key of interfaces.md, section 2, that is not read, by path; [] stands for any index.
 //
-// In force is what the runtime does, not what a preset's table promises: no guards, no masking, no window, no truncation.
+// In force is what the runtime does, not what a preset's table promises: no guards, no window, no truncation.
 // Values that only tune a feature which is off (analysis under text: final, xml under dialect: native, the orchestrator's
 // numbers) are in force at their defaults.
 var inertKeys = map[string]inert{
-	"model.fallbacks":  {inForce: []string{`[]`}},
-	"model.staticText": {inForce: []string{`""`}},
-	"model.dialect":    {inForce: []string{`"native"`}, later: []string{"xml"}},
-	"model.price":      {},
+	"model.dialect": {inForce: []string{`"native"`}, later: []string{"xml"}},
 
 	"mcp": {inForce: []string{`[]`}},
 
@@ -34,8 +31,6 @@ var inertKeys = map[string]inert{
 	"permission.rules[].fourEyes": {inForce: []string{`false`}},
 	"permission.rules[].remind":   {},
 	"permission.rules[].escalate": {},
-	"limits.tokens":               {inForce: []string{`0`}},
-	"limits.usd":                  {inForce: []string{`0`}},
 	"text":                        {inForce: []string{`"final"`}, later: []string{"heuristic", "require_tool"}},
 	"guards.duplicateCalls":       {inForce: []string{`false`}},
 	"guards.failedRounds":         {inForce: []string{`0`}},
@@ -60,13 +55,6 @@ var inertKeys = map[string]inert{
 	"context.truncateResult":      {inForce: []string{`0`}},
 	"context.compressAfter":       {inForce: []string{`0`}},
 	"context.prune":               {inForce: []string{`0`}},
-	"stop.rounds":                 {inForce: []string{`0`}},
-	"stop.timeout":                {inForce: []string{`"0s"`}},
-	"stop.tokens":                 {inForce: []string{`0`}},
-	"stop.consecutiveErrors":      {inForce: []string{`0`}},
-	"stop.onTool":                 {inForce: []string{`[]`}},
-	"stop.contains":               {inForce: []string{`""`}},
-	"stop.loopWindow":             {inForce: []string{`0`}},
 	"orchestrator.enabled":        {inForce: []string{`false`}},
 	"orchestrator.planner":        {},
 	"orchestrator.router":         {},

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
 )
 
 // working holds, for every key that is read, a value that changes the definition.
@@ -17,17 +18,19 @@ var working = map[string]string{
 	"name": "other", "version": `"9"`, "preset": "arvo", "system": "other",
 	"model.provider": "script", "model.id": "other", "model.baseURL": "http://x", "model.file": "f", "model.maxTokens": "7", "model.temperature": "0.5",
 	"model.retry.attempts": "9", "model.retry.backoff": "1ms", "model.retry.maxBackoff": "9s",
+	"model.fallbacks": "[{provider: openai, id: m}]", "model.staticText": "Sorry.", "model.price": "{input: 3, output: 15}",
 	"tools[].name": "mail.send", "tools[].kind": "internal", "tools[].description": "other", "tools[].schema": "{type: object, title: x}",
 	"tools[].effect": "idempotent", "tools[].priority": "5", "tools[].timeout": "9s",
-	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "tool", "permission.approvers": `["user:bo"]`, "permission.early": "keep", "permission.grants": "once", "permission.approvalTool": "ask.people",
+	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "tool", "permission.approvers": `["user:bo"]`, "permission.early": "keep", "permission.grants": "once", "permission.approvalTool": "ask.people", "permission.backend": "other", "permission.policy": "other",
 	"permission.rules[].tool": "other", "permission.rules[].verdict": "deny", "permission.rules[].approvers": `["user:bo"]`,
 	"permission.rules[].expires": "1h", "permission.rules[].note": "other", "permission.rules[].when[].path": "/other",
 	"permission.rules[].when[].eq": "1", "permission.rules[].when[].ne": "1", "permission.rules[].when[].gt": "1", "permission.rules[].when[].gte": "1",
 	"permission.rules[].when[].lt": "1", "permission.rules[].when[].lte": "1", "permission.rules[].when[].in": "[1]", "permission.rules[].when[].matches": "x",
-	"limits.interactions": "7", "limits.grace": "2", "limits.onLimit": "stop",
+	"limits.interactions": "7", "limits.grace": "2", "limits.onLimit": "stop", "limits.tokens": "100000", "limits.usd": "0.25",
+	"stop.rounds": "3", "stop.timeout": "5m", "stop.tokens": "9", "stop.consecutiveErrors": "2", "stop.onTool": "[mail.send]", "stop.contains": "DONE", "stop.loopWindow": "2",
 	"corrections": "ephemeral", "output.format": "json", "output.schema": "{type: array}", "output.history": "true",
 	"batch": "first", "executor": "sequential", "resume": "all_answered", "textBesideCalls": "drop",
-	"wait": "all_suspended", "dropped": "notify", "systemPrompt": "every_inference", "context.mask": "false",
+	"wait": "all_suspended", "dropped": "notify", "systemPrompt": "every_inference", "context.mask": "false", "plugins[].name": "reminder", "plugins[].config": "{a: 1}",
 }
 
 // Keys whose only working value is the one in force, so that reading them changes nothing.
@@ -36,7 +39,7 @@ var oneValue = []string{"tools[].kind"}
 // readKeys runs one of the keys through the reader and returns what it made and what it complained of.
 func readKeys(t *testing.T, path, value string) (agent.Definition, Problems) {
 	t.Helper()
-	r := newReader("agent.yaml", Options{AllowUnknownTools: true})
+	r := newReader("agent.yaml", Options{AllowUnknownTools: true, Hooks: hook.Set{Policies: map[string]hook.Policy{"other": nil}, Backends: map[string]hook.PermissionBackend{"other": nil}}})
 	root, ok := r.tree([]byte(nested(path, value)))
 	require.True(t, ok, "%s: %v", path, r.problems)
 	return r.definition(root), r.problems
@@ -112,8 +115,10 @@ func TestInertKeys(t *testing.T) {
 // Values of working keys that are part of the fixed form and don't work yet.
 func TestLaterValues(t *testing.T) {
 	for path, values := range map[string][]string{
-		"preset":       {"cowork", "forge"},
-		"tools[].kind": {"mcp", "service", "lambda", "http", "agent"},
+		"preset": {"cowork", "forge"},
+
+		"permission.grants": {"standing"},
+		"tools[].kind":      {"mcp", "lambda", "http", "agent"},
 	} {
 		for _, value := range values {
 			_, problems := readKeys(t, path, value)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 // reader turns a tree into a definition and collects what is wrong on the way.
@@ -97,6 +99,37 @@ func (r *reader) texts(dst *[]string) read {
 			r.text(&s)(item)
 			*dst = append(*dst, s)
 		})
+	}
+}
+
+// names reads a list that may be empty.
+func (r *reader) names(dst *[]string) read {
+	return func(f field) {
+		if f.kind != kindList || len(f.items) > 0 {
+			r.texts(dst)(f)
+		}
+	}
+}
+
+func (r *reader) count(dst *int64) read {
+	return func(f field) {
+		n, err := strconv.ParseInt(f.node.text, 10, 64)
+		if f.kind != kindNumber || err != nil {
+			r.wrong(f, "a whole number")
+			return
+		}
+		*dst = n
+	}
+}
+
+func (r *reader) usd(dst *agent.USD) read {
+	return func(f field) {
+		u, err := agent.ParseUSD(f.node.text)
+		if f.kind != kindNumber || err != nil {
+			r.wrong(f, "US dollars from 0 to 1000000 with at most 6 decimals")
+			return
+		}
+		*dst = u
 	}
 }
 

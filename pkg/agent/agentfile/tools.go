@@ -59,15 +59,17 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	if hasCode {
 		schema = func(f field) { r.add(f.path, "got a schema, want none: it comes from the tool's code") }
 	}
-	kinds := []agent.ToolKind{agent.KindMCP, agent.KindService, agent.KindLambda, agent.KindHTTP, agent.KindAgent}
+	kinds := []agent.ToolKind{agent.KindMCP, agent.KindLambda, agent.KindHTTP, agent.KindAgent}
 	readers["name"] = r.text(&t.Name)
-	readers["kind"] = enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal}, kinds...)
+	readers["kind"] = enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService}, kinds...)
 	readers["description"] = r.text(&t.Description)
 	readers["schema"] = schema
 	readers["effect"] = enum(r, &t.Effect, []agent.Effect{agent.EffectRead, agent.EffectIdempotent, agent.EffectNonIdempotent})
 	readers["priority"] = r.whole(&t.Priority)
 	readers["timeout"] = r.duration(&t.Timeout)
 	readers["root"] = r.root(&t.Root)
+	readers["event"] = r.text(&t.Event)
+	readers["domain"] = r.text(&t.Domain)
 	r.mapping(f, readers)
 	return t
 }
@@ -95,6 +97,9 @@ func (r *reader) base(f field) (t agent.ToolSpec, hasCode bool) {
 	if !ok || name.kind != kindString {
 		return empty, false
 	}
+	if t, isService := service(f, name.node.text); isService {
+		return t, false
+	}
 	if r.opt.Tools != nil {
 		if t, ok := r.opt.Tools(name.node.text); ok {
 			return t, true
@@ -104,6 +109,25 @@ func (r *reader) base(f field) (t agent.ToolSpec, hasCode bool) {
 		r.add(name.path, fmt.Sprintf("unknown tool %s; known: %s", name.word(), r.knownTools()))
 	}
 	return empty, false
+}
+
+// service is what an entry of a service is laid over, which has no code: nothing but the kind, or the contract of that name. An entry
+// that says neither kind nor schema, nor what a canned tool gives, names a contract, too.
+func service(f field, name string) (agent.ToolSpec, bool) {
+	kind, hasKind := f.member("kind")
+	_, hasSchema := f.member("schema")
+	_, canned := f.member("results")
+	contract, known := agent.Contract(name)
+	switch {
+	case hasKind && (kind.kind != kindString || kind.node.text != string(agent.KindService)):
+		return agent.ToolSpec{}, false
+	case known && !hasSchema && !canned:
+		return contract, true
+	case !hasKind:
+		return agent.ToolSpec{}, false
+	default:
+		return agent.ToolSpec{Kind: agent.KindService, Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}, true
+	}
 }
 
 func (r *reader) knownTools() string {

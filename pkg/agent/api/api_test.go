@@ -80,7 +80,7 @@ func TestRefusals(t *testing.T) {
 		{"POST /v1/runs/" + noRun + "/input", `{"messages":["x"]}`, nil, 404, "run-not-found", noRun},
 		{"POST /v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c9","action":"resume"}]}`, nil, 404, "call-not-found", "decisions[0]"},
 		{"POST /v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c1","action":"maybe"}]}`, nil, 400, "invalid-request", "resume or cancel"},
-		{"POST /v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c1","action":"resume","result":1}]}`, nil, 400, "not-supported", "result"},
+		{"POST /v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c1","action":"resume","result":1}]}`, nil, 409, "wrong-kind", "a result answers what a tool asks"},
 		{"POST /v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c1","action":"resume"}]}`, []string{"Countersign-As", "user:eve"}, 403, "not-allowed", "user:eve"},
 		{"POST /v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1"}]}`, nil, 400, "invalid-request", "exactly one"},
 		{"POST /v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1","result":1,"rerun":true}]}`, nil, 400, "invalid-request", "exactly one"},

@@ -11,9 +11,11 @@ import (
 
 // Verdict is the body of POST /v1/approvals/{id}/decision.
 type Verdict struct {
-	Action approval.Action `json:"action"`         // approve, deny or edit
-	Args   json.RawMessage `json:"args,omitempty"` // edit: the arguments to run with
+	Action approval.Action `json:"action"`           // approve, deny or edit
+	Args   json.RawMessage `json:"args,omitempty"`   // edit: the arguments to run with
+	Result json.RawMessage `json:"result,omitempty"` // approve: the answer to what a tool asks; none and null are true
 	Note   string          `json:"note,omitempty"`
+	Tool   string          `json:"tool,omitempty"` // of a request about tools: the one it decides; "" = all that nobody has decided about
 }
 
 var approvalPattern = regexp.MustCompile(`^a[a-z2-7]{25}$`)
@@ -84,8 +86,14 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	if (b.Action == approval.Edit) != (b.Args != nil) {
 		return 0, nil, invalid("args: they go with an edit and with nothing else")
 	}
+	if b.Result != nil && b.Action != approval.Approve {
+		return 0, nil, invalid("result: it goes with approve and with nothing else")
+	}
+	if b.Action == approval.Edit && b.Tool != "" {
+		return 0, nil, invalid("tool: it goes with approve and deny")
+	}
 	a, err := s.Desk.Decide(r.Context(), approval.Request{
-		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Note: b.Note, By: c.Principal,
+		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, By: c.Principal,
 	})
 	return http.StatusOK, a, err
 }

@@ -23,8 +23,10 @@ type Backend struct {
 	Table     store.Table // where approvals are read
 	Feed      Watcher
 	Clock     clock.Clock
-	Uploads   store.Uploads // where clients put files themselves; nil = Intake, or none are taken
-	Intake    store.Intake  // files that are sent to this API; only with Local
+	// Definitions finds the definition a run is pinned to.
+	Definitions runtime.Definitions
+	Uploads     store.Uploads // where clients put files themselves; nil = Intake, or none are taken
+	Intake      store.Intake  // files that are sent to this API; only with Local
 
 	// Caller says on whose behalf a request is made, from what authenticated it and never from its body. Its error refuses the request: a
 	// *Problem as it is, any other as NotAllowed with the error's text.
@@ -59,10 +61,11 @@ type Starter interface {
 	Fork(ctx context.Context, f runtime.Fork) (agent.AgentState, error)
 }
 
-// Inputs takes messages; *runtime.Inputs is one, and says what the errors are.
+// Inputs takes messages and services' answers; *runtime.Inputs is one, and says what the errors are.
 type Inputs interface {
 	Check(ctx context.Context, tenant string, blocks []agent.UserBlock) error
 	Send(ctx context.Context, tenant, run, id, by string, blocks []agent.UserBlock) error
+	Answer(ctx context.Context, a runtime.Answer) error
 }
 
 // Canceller calls runs off; *runtime.Canceller is one, and says what the errors are.
@@ -74,11 +77,13 @@ type Canceller interface {
 type Desk interface {
 	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
 	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
+	Direct(ctx context.Context, s *agent.AgentState, r approval.Directive) (func(ctx context.Context) error, error)
 }
 
 // Journal reads runs; *store.Journal is one, and says what the errors are.
 type Journal interface {
 	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
 	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error)
+	Before(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error)
 	List(ctx context.Context, tenant string, status agent.RunStatus, limit int, cursor string) (heads []store.Head, next string, err error)
 }

@@ -98,6 +98,12 @@ func (c *Client) Events(ctx context.Context, run, after string, limit int) (Even
 	return get[EventPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", values("after", after, "limit", number(limit)))
 }
 
+// EncodedEvents reads a page of a run's events in a format of package stream, behind after: SEQ, SEQ.INDEX, or "" for all.
+func (c *Client) EncodedEvents(ctx context.Context, run, format, after string, limit int) (EncodedPage, error) {
+	q := values("format", format, "after", after, "limit", number(limit))
+	return get[EncodedPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", q)
+}
+
 // Replay folds a run's journal again.
 func (c *Client) Replay(ctx context.Context, run string) (Replay, error) {
 	return get[Replay](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/replay", nil)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/stream"
 )
 
 // Watcher tells streams when a run moves. *Feed is one, where whoever writes to runs is in this process; *Poll is another, where it is
@@ -32,7 +33,7 @@ var errClosed = errors.New("the feed is closed")
 type Feed struct {
 	clock    clock.Clock
 	mu       sync.Mutex
-	watchers map[string]map[clock.Signal]bool // by tenant and run
+	watchers map[string]map[*feedWatch]bool // by tenant and run
 	closed   bool
 }
 
@@ -40,15 +41,26 @@ var _ Watcher = (*Feed)(nil)
 
 // NewFeed makes a feed that nobody watches yet.
 func NewFeed(c clock.Clock) *Feed {
-	return &Feed{clock: c, watchers: map[string]map[clock.Signal]bool{}}
+	return &Feed{clock: c, watchers: map[string]map[*feedWatch]bool{}}
 }
 
 // Committed wakes whoever watches the entry's run.
 func (f *Feed) Committed(_ context.Context, _ agent.Entry, s *agent.AgentState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for signal := range f.watchers[s.Tenant+"/"+s.Run] {
-		signal.Notify()
+	for w := range f.watchers[s.Tenant+"/"+s.Run] {
+		w.moved = true
+		w.signal.Notify()
+	}
+}
+
+// Said tells whoever watches the request's run what its model has just written. It never blocks; a watcher that does not keep up
+// misses text, all of which is in the reply.
+func (f *Feed) Said(r agent.Request, text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for w := range f.watchers[r.Tenant+"/"+r.Run] {
+		w.hear(stream.Delta{Inference: r.Inference, Attempt: r.Attempt, Text: text})
 	}
 }
 
@@ -57,9 +69,9 @@ func (f *Feed) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
-	for _, signals := range f.watchers {
-		for signal := range signals {
-			signal.Notify()
+	for _, watchers := range f.watchers {
+		for w := range watchers {
+			w.signal.Notify()
 		}
 	}
 }
@@ -76,9 +88,9 @@ func (f *Feed) Watch(tenant, run string) Watch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.watchers[w.key] == nil {
-		f.watchers[w.key] = map[clock.Signal]bool{}
+		f.watchers[w.key] = map[*feedWatch]bool{}
 	}
-	f.watchers[w.key][w.signal] = true
+	f.watchers[w.key][w] = true
 	return w
 }
 
@@ -87,6 +99,39 @@ type feedWatch struct {
 	feed   *Feed
 	key    string
 	signal clock.Signal
+
+	// Behind the feed's lock.
+	moved bool           // since the last Take
+	said  []stream.Delta // since the last Take
+	size  int            // bytes of them
+}
+
+// The bounds of what a watcher has not taken: pieces are joined, and more bytes are not kept.
+const (
+	maxPieces = 64
+	maxHeard  = 1 << 20
+)
+
+func (w *feedWatch) hear(d stream.Delta) {
+	if w.size += len(d.Text); w.size > maxHeard {
+		w.size -= len(d.Text)
+		return
+	}
+	if n := len(w.said); n >= maxPieces && w.said[n-1].Inference == d.Inference && w.said[n-1].Attempt == d.Attempt {
+		w.said[n-1].Text += d.Text
+	} else {
+		w.said = append(w.said, d)
+	}
+	w.signal.Notify()
+}
+
+// Take implements live.
+func (w *feedWatch) Take() (said []stream.Delta, moved bool) {
+	w.feed.mu.Lock()
+	defer w.feed.mu.Unlock()
+	said, moved = w.said, w.moved
+	w.said, w.size, w.moved = nil, 0, false
+	return said, moved
 }
 
 func (w *feedWatch) Moved(ctx context.Context, _ int64) error {
@@ -100,7 +145,7 @@ func (w *feedWatch) Stop() {
 	f := w.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.watchers[w.key], w.signal)
+	delete(f.watchers[w.key], w)
 	if len(f.watchers[w.key]) == 0 {
 		delete(f.watchers, w.key)
 	}

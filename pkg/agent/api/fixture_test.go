@@ -61,7 +61,10 @@ func newBench(t *testing.T, lines string) *bench {
 func newUnserved(t *testing.T, lines string) *bench {
 	t.Helper()
 	b := &bench{t: t, paid: make(chan int, 10)}
-	payTool := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(ctx context.Context, _ tool.Call, in payment) (agent.ToolResultData, error) {
+	payTool := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(ctx context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
+		if in.Amount == 7 && c.Resume == nil {
+			return agent.ToolResultData{Suspend: &agent.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(`{"type":"string"}`)}}, nil
+		}
 		if in.Amount == 0 { // never comes back in time
 			<-ctx.Done()
 			return agent.ToolResultData{}, ctx.Err()

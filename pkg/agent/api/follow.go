@@ -16,10 +16,27 @@ import (
 // stream: at the run's end, or after about 20 s. Call it again with the last event's id to go on. An error of each ends it and is
 // returned.
 func (c *Client) Follow(ctx context.Context, run, after string, each func(Event) error) error {
+	return c.follow(ctx, run, "", after, func(got sent) error {
+		var e Event
+		if err := json.Unmarshal([]byte(got.data), &e); err != nil {
+			return fmt.Errorf("read event of run %s: %w", run, err)
+		}
+		return each(e)
+	})
+}
+
+// FollowEncoded is Follow in a format of package stream. Each gets an event's id, "" where it is a piece of text, which has none, and its
+// JSON.
+func (c *Client) FollowEncoded(ctx context.Context, run, format, after string, each func(id string, event json.RawMessage) error) error {
+	return c.follow(ctx, run, format, after, func(got sent) error { return each(got.id, json.RawMessage(got.data)) })
+}
+
+func (c *Client) follow(ctx context.Context, run, format, after string, each func(sent) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the stream is let go of when each has had enough
 	resp, err := c.do(ctx, request{
-		method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(run) + "/events", query: values("after", after), accept: "text/event-stream",
+		method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(run) + "/events", query: values("format", format, "after", after),
+		accept: "text/event-stream",
 	})
 	if err != nil {
 		return err
@@ -27,37 +44,39 @@ func (c *Client) Follow(ctx context.Context, run, after string, each func(Event)
 	defer resp.Body.Close()
 	in := bufio.NewReader(resp.Body)
 	for {
-		data, err := nextEvent(in)
+		got, err := nextEvent(in)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return unreachable(ctx, err)
 		}
-		var e Event
-		if err := json.Unmarshal([]byte(data), &e); err != nil {
-			return fmt.Errorf("read event of run %s: %w", run, err)
-		}
-		if err := each(e); err != nil {
+		if err := each(got); err != nil {
 			return err
 		}
 	}
 }
 
-// nextEvent reads up to an event's end and gives its data. The id and the type are in the data, too.
-func nextEvent(in *bufio.Reader) (string, error) {
-	data := ""
+// sent is one event of a stream. The type is in the data, too.
+type sent struct{ id, data string }
+
+// nextEvent reads up to an event's end.
+func nextEvent(in *bufio.Reader) (sent, error) {
+	var got sent
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			return "", err
+			return sent{}, err
 		}
 		line = strings.TrimSuffix(line, "\n")
-		if value, ok := strings.CutPrefix(line, "data: "); ok {
-			data += value
+		if value, ok := strings.CutPrefix(line, "id: "); ok {
+			got.id = value
 		}
-		if line == "" && data != "" {
-			return data, nil
+		if value, ok := strings.CutPrefix(line, "data: "); ok {
+			got.data += value
+		}
+		if line == "" && got.data != "" {
+			return got, nil
 		}
 	}
 }

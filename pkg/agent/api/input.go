@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -23,18 +23,19 @@ type Input struct {
 	Answers   []Answer          `json:"answers,omitempty"`
 }
 
-// Decision resumes or cancels a call that waits for approval. It goes through the Desk like every other decision, which takes it once
-// whatever its id is.
+// Decision resumes or cancels a call that waits for approval or for input, or the tool of one that was blocked. It goes through the Desk like
+// every other decision, which takes it once whatever its id is. One on what is not suspended yet is kept where the agent says early: keep.
 type Decision struct {
-	Target string          `json:"target"`       // the call's id, or the approval's
-	ID     string          `json:"id,omitempty"` // the client's own
-	Action string          `json:"action"`       // resume or cancel
-	Result json.RawMessage `json:"result,omitempty"`
+	Target string          `json:"target"`           // the call's id, the suspension's (of an approval: its own), or the pending call's
+	ID     string          `json:"id,omitempty"`     // idempotency key: decided once in the run; without it the target is, and of kept ones the last counts
+	Action string          `json:"action"`           // resume or cancel
+	Result json.RawMessage `json:"result,omitempty"` // resume: the answer to what the tool asked; none and null are true
 	Reason string          `json:"reason,omitempty"` // kept as the note
 }
 
-// Answer says what became of a call whose outcome is unknown. To a call that waits for approval it is a decision (semantics.md, 3.5).
-// Exactly one of Result, Error and Rerun is given.
+// Answer is what a service gives to its call, or says what became of a call whose outcome is unknown. To a call that waits for approval or
+// input it is a decision, whose words are those of semantics.md, 3.5; so it is to one that was blocked, but an error says that the request
+// for permission has failed, and ends the run. Exactly one of Result, Error and Rerun is given.
 type Answer struct {
 	Call   string          `json:"call"`
 	ID     string          `json:"id,omitempty"`     // the client's own
@@ -93,7 +94,7 @@ func (s *server) plan(ctx context.Context, l store.Loaded, b Input, c Caller, ke
 	}
 	var steps []step
 	for i, d := range b.Decisions {
-		step, err := s.planDecision(&l.State, d, c)
+		step, err := s.planDecision(ctx, &l.State, d, c)
 		if err != nil {
 			return nil, at("decisions", i, err)
 		}
@@ -134,13 +135,14 @@ func at(list string, i int, err error) error {
 	return err
 }
 
-// do takes the steps in order. A decision or answer that meets a run which ended meanwhile is not applied, and no error.
+// do takes the steps in order. A decision or answer that meets a run or call which has ended is not applied, and no error; nor is an answer
+// to a service's call that has one.
 func do(ctx context.Context, steps []step) (applied bool, err error) {
 	applied = true
 	for _, step := range steps {
 		err := step(ctx)
 		switch {
-		case errors.Is(err, approval.ErrFinished):
+		case errors.Is(err, approval.ErrFinished), errors.Is(err, approval.ErrIgnored), errors.Is(err, runtime.ErrUnasked):
 			applied = false
 		case err != nil:
 			return false, err
@@ -149,27 +151,38 @@ func do(ctx context.Context, steps []step) (applied bool, err error) {
 	return applied, nil
 }
 
-func (s *server) planDecision(run *agent.AgentState, d Decision, c Caller) (step, error) {
-	req := approval.Request{Tenant: run.Tenant, Note: d.Reason, By: c.Principal}
+func (s *server) planDecision(ctx context.Context, run *agent.AgentState, d Decision, c Caller) (step, error) {
+	r := approval.Directive{Tenant: run.Tenant, Run: run.Run, Target: d.Target, ID: d.ID, Result: d.Result, Note: d.Reason, By: c.Principal}
 	switch d.Action {
 	case "resume":
-		req.Action = approval.Approve
+		r.Action = approval.Approve
 	case "cancel":
-		req.Action = approval.Cancel
+		r.Action = approval.Cancel
 	default:
 		return nil, invalid("action: got %q, want resume or cancel", d.Action)
 	}
-	if d.Result != nil {
-		return nil, later("result of a decision")
+	switch {
+	case len(d.ID) > maxKey || len(d.Target) > maxKey:
+		return nil, invalid("id and target: want at most %d bytes", maxKey)
+	case d.Target == "":
+		return nil, invalid("target: got nothing, want a call, a suspension or a pending call")
+	case d.Result != nil && r.Action == approval.Cancel:
+		if string(d.Result) != "false" && string(d.Result) != "null" {
+			return nil, invalid("result: it goes with resume")
+		}
+		r.Result = nil
 	}
-	call, ok := target(run, d.Target)
-	if !ok {
-		return nil, problem(CallNotFound, "target: run %s has no call %q", run.Run, d.Target)
+	if run.Status == agent.RunDone {
+		return func(context.Context) error { return approval.ErrFinished }, nil
 	}
-	if req.ID, ok = requestOf(run, call); !ok {
-		return nil, problem(NothingWaits, "decide call %s: the call waits for nobody", call.ID)
+	step, err := s.Desk.Direct(ctx, run, r)
+	if errors.Is(err, approval.ErrIgnored) {
+		return func(context.Context) error { return err }, nil
 	}
-	return s.deciding(req), nil
+	if err != nil {
+		return nil, problemOf(err)
+	}
+	return step, nil
 }
 
 func (s *server) deciding(req approval.Request) step {
@@ -193,15 +206,24 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 	if !ok {
 		return nil, problem(CallNotFound, "call: run %s has no call %q", run.Run, a.Call)
 	}
-	if id, asks := requestOf(run, call); asks && call.Wait != nil && call.Wait.For == agent.ForApproval {
-		return s.answeredDecision(run, a, c, id)
+	if id := run.RequestOf(call); id != "" {
+		return s.answeredDecision(run, a, c, approval.Request{ID: id, Tool: call.Tool}, agent.ForApproval)
+	}
+	if w := call.Wait; w != nil && (w.For == agent.ForApproval || w.For == agent.ForInput) {
+		return s.answeredDecision(run, a, c, approval.Request{ID: w.Approval}, w.For)
+	}
+	if call.Service && (call.Wait == nil || call.Wait.For == agent.ForAnswer) {
+		if a.Rerun {
+			return nil, problem(WrongKind, "rerun: call %s is a service's: want its result or an error", a.Call)
+		}
+		return s.serviceAnswer(run, a, c), nil
 	}
 	o := approval.Outcome{Tenant: run.Tenant, Run: run.Run, Call: call.ID, Rerun: a.Rerun, By: c.Principal}
 	switch {
 	case a.Error != nil:
 		o.Content, o.IsError = *a.Error, true
 	case a.Result != nil:
-		o.Content = resultText(a.Result)
+		o.Content = agent.ResultText(a.Result)
 	}
 	return func(ctx context.Context) error {
 		_, err := s.Desk.Settle(ctx, o)
@@ -209,12 +231,26 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 	}, nil
 }
 
-// answeredDecision takes an answer to a call that waits for approval as what it means.
-func (s *server) answeredDecision(run *agent.AgentState, a Answer, c Caller, id string) (step, error) {
-	req := approval.Request{Tenant: run.Tenant, ID: id, Action: approval.Deny, By: c.Principal}
+// serviceAnswer hands an answer to a service's call on as the data it is.
+func (s *server) serviceAnswer(run *agent.AgentState, a Answer, c Caller) step {
+	given := runtime.Answer{Tenant: run.Tenant, Run: run.Run, Call: a.Call, By: c.Principal.ID}
+	if a.Error != nil {
+		given.Content, given.IsError = *a.Error, true
+	} else {
+		given.Content = agent.ResultText(a.Result)
+	}
+	return func(ctx context.Context) error { return s.Inputs.Answer(ctx, given) }
+}
+
+// answeredDecision takes an answer to a call that waits for a decision, or for the permission of its tool, as what it means. An error in
+// answer to a request for permission says that the request itself has failed.
+func (s *server) answeredDecision(run *agent.AgentState, a Answer, c Caller, req approval.Request, what agent.WaitFor) (step, error) {
+	req.Tenant, req.Action, req.By = run.Tenant, approval.Deny, c.Principal
 	switch {
 	case a.Rerun:
-		return nil, problem(WrongKind, "rerun: call %s waits for approval and has not run", a.Call)
+		return nil, problem(WrongKind, "rerun: call %s waits for %s and has not run", a.Call, what)
+	case a.Error != nil && req.Tool != "":
+		req.Action, req.Tool, req.Note = approval.Fail, "", *a.Error
 	case a.Error != nil:
 		req.Note = *a.Error
 	default:
@@ -222,40 +258,9 @@ func (s *server) answeredDecision(run *agent.AgentState, a Answer, c Caller, id 
 		if req.Note = reason; resume {
 			req.Action = approval.Approve
 		}
-	}
-	return s.deciding(req), nil
-}
-
-// target finds a call by its id or by that of the request about it.
-func target(run *agent.AgentState, id string) (agent.Call, bool) {
-	if c, ok := run.Call(id); ok {
-		return c, true
-	}
-	for _, c := range run.Calls() {
-		if request, ok := requestOf(run, c); ok && request == id {
-			return c, true
+		if resume && what == agent.ForInput {
+			req.Result, req.Note = a.Result, ""
 		}
 	}
-	return agent.Call{}, false
-}
-
-// requestOf is the id of the newest request about a call, decided or not.
-func requestOf(run *agent.AgentState, c agent.Call) (string, bool) {
-	switch {
-	case c.Wait != nil:
-		return c.Wait.Approval, true
-	case c.Asks > 0:
-		return agent.ApprovalID(run.Run, c.ID, c.Asks), true
-	default:
-		return "", false
-	}
-}
-
-// resultText is what the model will read.
-func resultText(raw json.RawMessage) string {
-	var s string
-	if err := json.Unmarshal(raw, &s); err == nil && !bytes.Equal(raw, []byte("null")) {
-		return s
-	}
-	return string(raw)
+	return s.deciding(req), nil
 }

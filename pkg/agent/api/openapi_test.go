@@ -24,6 +24,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/stream"
 )
 
 // xDigest is the digest of x.
@@ -240,6 +241,9 @@ func (d *document) requests(t *testing.T) {
 		{op: "GET /v1/runs/{id}/calls", query: "?cursor=x", status: 400, kind: "invalid-request"},
 		{op: "GET /v1/runs/{id}/events", query: "?limit=2", status: 200},
 		{op: "GET /v1/runs/{id}/events", query: "?after=0&format=canonical", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?format=arvo&limit=3", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?format=journal&limit=3", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?format=xml", status: 400, kind: "invalid-request"},
 		{op: "GET /v1/runs/{id}/events", query: "?format=agui", status: 400, kind: "not-supported"},
 		{op: "GET /v1/runs/{id}/replay", status: 200},
 		{op: "GET /v1/runs/{id}/replay", query: "?x=1", status: 400, kind: "invalid-request"},
@@ -363,8 +367,11 @@ var goTypes = map[string]any{
 	"Accepted": api.Accepted{}, "Links": api.Links{}, "Run": api.Run{}, "RunError": agent.RunError{}, "Interactions": agent.Interactions{},
 	"Usage": agent.Usage{}, "Message": api.Message{}, "Call": api.Call{}, "Waiting": api.Waiting{}, "RunHead": api.RunHead{},
 	"RunPage": api.RunPage{}, "MessagePage": api.MessagePage{}, "CallPage": api.CallPage{}, "ApprovalPage": api.ApprovalPage{},
+	"EncodedPage": api.EncodedPage{}, "CanonicalEvent": stream.Event{}, "CanonicalText": stream.DeltaEvent{}, "CanonicalTextData": stream.TextDeltaData{},
+	"ArvoEvent": stream.ArvoEvent{}, "ArvoMetadata": stream.ArvoMetadata{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
-	"Decided": approval.Decision{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "ForkModel": api.ForkModel{},
+	"Decided": approval.Decision{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "ForkModel": api.ForkModel{},
+	"Permission": approval.Permission{}, "Blocked": approval.Blocked{},
 	"Blob": api.Blob{}, "Upload": api.Upload{}, "Uploaded": api.Uploaded{}, "Uploading": api.Uploading{},
 }
 
@@ -463,7 +470,7 @@ func TestDocumentHasTheValuesOfTheTypes(t *testing.T) {
 	d := readDocument(t)
 	for schema, from := range map[string][2]string{
 		"RunStatus": {"..", "RunStatus"}, "CallStatus": {"..", "CallStatus"}, "CallReason": {"..", "CallReason"}, "WaitFor": {"..", "WaitFor"},
-		"Role": {"..", "Role"}, "ErrorCode": {"..", "ErrorCode"}, "Effect": {"..", "Effect"},
+		"ToolVerdict": {"..", "ToolVerdict"}, "Role": {"..", "Role"}, "ErrorCode": {"..", "ErrorCode"}, "Effect": {"..", "Effect"},
 		"ApprovalStatus": {"../approval", "Status"}, "ApprovalKind": {"../approval", "Kind"}, "Action": {"../approval", "Action"},
 	} {
 		require.ElementsMatch(t, constants(t, from[0], from[1]), d.enum(pointer("components", "schemas", schema)), schema)
@@ -473,6 +480,11 @@ func TestDocumentHasTheValuesOfTheTypes(t *testing.T) {
 		require.NoError(t, reason.Validate(r))
 	}
 	require.ElementsMatch(t, eventTypes(t), d.enum("/components/schemas/EventType"))
+	var told []string
+	for _, kind := range stream.Types() {
+		told = append(told, string(kind))
+	}
+	require.ElementsMatch(t, told, d.enum("/components/schemas/CanonicalType"))
 }
 
 // eventTypes are the names that agent.EventType gives.
@@ -518,7 +530,9 @@ func TestDocumentHasTheProblems(t *testing.T) {
 func TestDocumentIsStrict(t *testing.T) {
 	d := readDocument(t)
 	open := []string{
-		"/components/schemas/Event/properties/data", "/components/schemas/Start/properties/definition", "/components/schemas/Upload/properties/headers",
+		"/components/schemas/Event/properties/data", "/components/schemas/CanonicalEvent/properties/data", "/components/schemas/ArvoEvent/properties/data",
+		"/components/schemas/Start/properties/definition", "/components/schemas/Upload/properties/headers",
+		"/components/schemas/Run/properties/state",
 	}
 	n := 0
 	d.everySchema(func(where string, s map[string]any) {

@@ -22,6 +22,7 @@ const (
 	UnknownBlob      ProblemType = "unknown-blob"
 	NotSupported     ProblemType = "not-supported"
 	EditRefused      ProblemType = "edit-refused"
+	AnswerRefused    ProblemType = "answer-refused"
 	Unauthenticated  ProblemType = "unauthenticated"
 	NotAllowed       ProblemType = "not-allowed"
 	NoSuchPath       ProblemType = "no-such-path"
@@ -54,6 +55,7 @@ var kinds = map[ProblemType]struct {
 	UnknownBlob:      {http.StatusBadRequest, "a message names a file that is not there"},
 	NotSupported:     {http.StatusBadRequest, "not supported yet"},
 	EditRefused:      {http.StatusBadRequest, "the edited arguments are refused"},
+	AnswerRefused:    {http.StatusBadRequest, "the answer is refused"},
 	Unauthenticated:  {http.StatusUnauthorized, "nobody knows who you are"},
 	NotAllowed:       {http.StatusForbidden, "you may not do this"},
 	NoSuchPath:       {http.StatusNotFound, "there is nothing at this path"},
@@ -120,6 +122,8 @@ var causes = []struct {
 	{approval.ErrFinished, RunFinished},
 	{approval.ErrKind, WrongKind},
 	{approval.ErrNothing, NothingWaits},
+	{approval.ErrNoCall, CallNotFound},
+	{approval.ErrKept, TooLarge},
 	{store.ErrTooLarge, TooLarge},
 	{store.ErrThrottled, Unavailable},
 	{store.ErrConflict, Unavailable},
@@ -133,6 +137,7 @@ func problemOf(err error) *Problem {
 	var p *Problem
 	var decided *approval.DecidedError
 	var edit *approval.EditError
+	var answer *agent.AnswerError
 	var start *runtime.BadStart
 	var fork *runtime.BadFork
 	var forbidden *agent.ApplyError
@@ -145,6 +150,8 @@ func problemOf(err error) *Problem {
 		return p
 	case errors.As(err, &edit):
 		return problem(EditRefused, "%v", edit)
+	case errors.As(err, &answer):
+		return problem(AnswerRefused, "%v", answer)
 	case errors.As(err, &start):
 		return problem(InvalidRequest, "%v", start)
 	case errors.As(err, &fork):

@@ -17,6 +17,7 @@ type Run struct {
 	Version        string             `json:"version"`
 	Status         agent.RunStatus    `json:"status"`
 	Reason         agent.Reason       `json:"reason,omitempty"`
+	Detail         string             `json:"detail,omitempty"` // of a stopped run: what stopped it
 	Error          *agent.RunError    `json:"error,omitempty"`
 	Output         json.RawMessage    `json:"output"`
 	Inferences     int64              `json:"inferences"`
@@ -24,11 +25,13 @@ type Run struct {
 	Interactions   agent.Interactions `json:"interactions"`
 	ExecutionUnits int64              `json:"executionUnits"`
 	Usage          agent.Usage        `json:"usage"`
+	Cost           agent.USD          `json:"cost,omitempty"`    // of the replies, where prices are known
 	Messages       []Message          `json:"messages,omitzero"` // the newest 200; nil = left out
 	Calls          []Call             `json:"calls,omitzero"`    // the newest 200; nil = left out
 	Waiting        []Waiting          `json:"waiting"`
 	Inbox          int                `json:"inbox,omitempty"` // inputs accepted and not applied yet: a waiting run that has some is about to go on
 	Summary        string             `json:"summary"`
+	State          json.RawMessage    `json:"state"` // what the run's tools and plugins share, an object
 	Subject        string             `json:"subject,omitempty"`
 	Parent         string             `json:"parent,omitempty"`    // of a fork: the run it branched off
 	ParentSeq      *int64             `json:"parentSeq,omitempty"` // and that one's entry behind which the two part
@@ -68,6 +71,7 @@ type Waiting struct {
 	Approval string        `json:"approval,omitempty"`
 	Since    time.Time     `json:"since"`
 	Expires  time.Time     `json:"expiresAt"`
+	Ticket   *agent.Ticket `json:"ticket,omitempty"` // for input: what people are asked, whole
 }
 
 // RunHead is a run in a list.
@@ -109,7 +113,7 @@ type ApprovalPage struct {
 type Accepted struct {
 	ID      string          `json:"id"`
 	Status  agent.RunStatus `json:"status"`
-	Applied *bool           `json:"applied,omitempty"` // of decisions and answers: false = the run had ended
+	Applied *bool           `json:"applied,omitempty"` // of decisions and answers: false = the run had ended, or the call its answer
 	Links   *Links          `json:"links,omitempty"`
 }
 

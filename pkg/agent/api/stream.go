@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/stream"
 )
 
 // streamWindow is how long a stream lasts at most; its client then resumes. API Gateway cuts a request at 29 s.
@@ -20,8 +22,9 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	if err != nil {
 		return 0, nil, err
 	}
-	if f := q.Get("format"); f != "" && f != "canonical" {
-		return 0, nil, later("format " + f)
+	form, err := readForm(q.Get("format"))
+	if err != nil {
+		return 0, nil, err
 	}
 	from := beginning
 	if q.Has("after") {
@@ -34,36 +37,28 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 		return 0, nil, err
 	}
 	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
-		return 0, nil, s.stream(w, r, &l.State, from)
+		return 0, nil, s.stream(w, r, &l.State, from, form)
 	}
 	n, err := limit(q)
 	if err != nil {
 		return 0, nil, err
 	}
-	events, err := s.eventsAfter(r.Context(), l.State.Tenant, l.State.Run, from, n+1)
+	v, err := s.view(r.Context(), &l.State, from, form)
 	if err != nil {
 		return 0, nil, err
 	}
-	p := EventPage{Events: events[:min(n, len(events))]}
-	if len(events) > n {
-		p.Cursor = events[n-1].ID
-	}
-	return http.StatusOK, p, nil
-}
-
-// eventsAfter reads at least n events, where there are so many. Every entry has one or more; the first may have been seen in part.
-func (s *server) eventsAfter(ctx context.Context, tenant, run string, from position, n int) ([]Event, error) {
-	entries, err := s.Journal.Entries(ctx, tenant, run, max(0, from.seq), n+1)
+	events, err := s.read(r.Context(), v, n+1)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
-	return shownEvents(entries, from)
+	p, err := v.page(events, n)
+	return http.StatusOK, p, err
 }
 
 // stream sends what is there and then what comes, until the run has ended or the window is over. Last-Event-ID says what the
 // client has already. Where nothing can come any more, the answer is 204: an EventSource, which takes up every stream that ends, does not
 // take up that one.
-func (s *server) stream(w http.ResponseWriter, r *http.Request, of *agent.AgentState, from position) error {
+func (s *server) stream(w http.ResponseWriter, r *http.Request, of *agent.AgentState, from position, form stream.Format) error {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		var err error
 		if from, err = readPosition(last); err != nil {
@@ -72,11 +67,9 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, of *agent.AgentS
 	}
 	tenant, run := of.Tenant, of.Run
 	if of.Status == agent.RunDone {
-		events, err := s.eventsAfter(r.Context(), tenant, run, from, 1)
-		if err != nil {
+		if left, err := s.left(r.Context(), of, from, form); err != nil {
 			return err
-		}
-		if len(events) == 0 {
+		} else if !left {
 			w.Header().Set("Cache-Control", "no-store")
 			w.WriteHeader(http.StatusNoContent)
 			return nil
@@ -84,13 +77,27 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, of *agent.AgentS
 	}
 	watch := s.Feed.Watch(tenant, run)
 	defer watch.Stop()
+	v, err := s.view(r.Context(), of, from, form)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := s.Clock.WithTimeout(r.Context(), streamWindow)
 	defer cancel()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	t := &tail{journal: s.Journal, tenant: tenant, run: run, from: from, read: from.seq, out: w}
+	t := &tail{journal: s.Journal, clock: s.Clock, view: v, out: w}
 	s.cut(r, run, t.follow(ctx, watch))
 	return nil // an answer has begun: the client resumes
+}
+
+// left reports whether a run that is done has events behind from.
+func (s *server) left(ctx context.Context, of *agent.AgentState, from position, form stream.Format) (bool, error) {
+	v, err := s.view(ctx, of, from, form)
+	if err != nil {
+		return false, err
+	}
+	events, err := s.read(ctx, v, 1)
+	return len(events) > 0, err
 }
 
 // cut logs why a stream ended, unless that is the window, the client or the end of the process.
@@ -106,13 +113,12 @@ const maxHeldBack = 2 << 20
 
 // tail is a stream under way.
 type tail struct {
-	journal     Journal
-	tenant, run string
-	from        position // behind the newest event that was written
-	read        int64    // sequence of the newest entry that was read
-	out         http.ResponseWriter
-	held        bool // what is written reaches the client when the answer ends
-	written     int  // bytes
+	*view
+	journal Journal
+	clock   clock.Clock
+	out     http.ResponseWriter
+	held    bool // what is written reaches the client when the answer ends
+	written int  // bytes
 }
 
 // follow writes events as they come. It returns nil when there is nothing more to wait for: the run has ended, or what was written
@@ -129,10 +135,51 @@ func (t *tail) follow(ctx context.Context, watch Watch) error {
 		if err := t.flush(); err != nil || ended || t.held && t.written > 0 {
 			return err
 		}
-		if err := watch.Moved(ctx, t.read); err != nil {
+		if err := t.wait(ctx, watch); err != nil {
 			return err
 		}
 	}
+}
+
+// live is a Watch of a process in which models are asked.
+type live interface {
+	// Take takes what was said since the last time, and whether there may be a new entry.
+	Take() (said []stream.Delta, moved bool)
+}
+
+// wait returns when there may be a new entry. Until then it sends what models say.
+func (t *tail) wait(ctx context.Context, watch Watch) error {
+	l, ok := watch.(live)
+	for {
+		if err := watch.Moved(ctx, t.next-1); err != nil || !ok {
+			return err
+		}
+		said, moved := l.Take()
+		if err := t.say(said); err != nil || moved {
+			return err
+		}
+	}
+}
+
+// say sends pieces of text. One of an inference that the client knows to be complete, or whose beginning it is yet to learn of, it does
+// without: all of the text is in the entry.
+func (t *tail) say(said []stream.Delta) error {
+	if t.format == "" || t.held {
+		return nil
+	}
+	for _, d := range said {
+		if d.Inference != t.state.Inferences+1 {
+			continue
+		}
+		piece, err := t.says(d, t.clock.Now())
+		if err != nil {
+			return err
+		}
+		if err := t.write("", piece.Type, piece.Body); err != nil {
+			return err
+		}
+	}
+	return t.flush()
 }
 
 // flush sends on what was written, or finds that it is held back.
@@ -145,41 +192,40 @@ func (t *tail) flush() error {
 	return err
 }
 
-// sendNew writes the events behind from, moves it behind them, and says whether the run has ended.
+// sendNew writes the events of the entries that are new, and says whether the run has ended.
 func (t *tail) sendNew(ctx context.Context) (ended bool, err error) {
-	entries, err := t.journal.Entries(ctx, t.tenant, t.run, max(0, t.from.seq), 0)
+	entries, err := t.journal.Entries(ctx, t.tenant, t.run, t.next, 0)
 	if err != nil {
 		return false, err
 	}
-	events, err := shownEvents(entries, t.from)
-	if err != nil {
-		return false, err
-	}
-	for _, e := range events {
-		if t.held && t.written > maxHeldBack {
-			return false, nil // the client resumes behind them
-		}
-		if err := t.send(e); err != nil {
+	for _, e := range entries {
+		events, err := t.take(e)
+		if err != nil {
 			return false, err
 		}
-	}
-	if len(entries) > 0 {
-		t.read = entries[len(entries)-1].Seq
+		for _, e := range events {
+			if t.held && t.written > maxHeldBack {
+				return false, nil // the client resumes behind them
+			}
+			if err := t.write(e.at.String(), e.name, e.data); err != nil {
+				return false, err
+			}
+		}
 	}
 	return slices.ContainsFunc(entries, finishes), nil
 }
 
-func (t *tail) send(e Event) error {
-	data, err := verbatim(e)
+// write writes one event; without an id, a client resumes behind the one before it.
+func (t *tail) write(id, name string, data any) error {
+	line, err := verbatim(data)
 	if err != nil {
 		return err
 	}
-	n, err := fmt.Fprintf(t.out, "id: %s\nevent: %s\ndata: %s\n", e.ID, e.Type, data)
-	if err != nil {
-		return err
+	if id != "" {
+		id = "id: " + id + "\n"
 	}
+	n, err := fmt.Fprintf(t.out, "%sevent: %s\ndata: %s\n", id, name, line)
 	t.written += n
-	t.from, err = readPosition(e.ID)
 	return err
 }
 

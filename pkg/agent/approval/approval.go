@@ -34,10 +34,12 @@ func (s Status) Valid() bool {
 // Kind is what is asked.
 type Kind string
 
-// May this call run; and what became of that call.
+// May this call run; may these tools be called; what became of that call; and what its tool asks before it can finish.
 const (
 	KindCall    Kind = "call"
+	KindTools   Kind = "tools"
 	KindOutcome Kind = "outcome"
+	KindInput   Kind = "input"
 )
 
 // Approval is one request to people and what became of it.
@@ -49,8 +51,9 @@ type Approval struct {
 	Kind        Kind            `json:"kind"`
 	Calls       []string        `json:"calls"`
 	Tools       []string        `json:"tools"` // original names
-	Args        json.RawMessage `json:"args"`  // the stored bytes, complete
+	Args        json.RawMessage `json:"args"`  // the stored bytes, complete; null where it is about tools: see Permissions
 	Digest      string          `json:"digest,omitempty"`
+	Ticket      *agent.Ticket   `json:"ticket,omitempty"` // of KindInput: what the tool asks, whole, and not to be trusted
 	Effect      agent.Effect    `json:"effect"`
 	Status      Status          `json:"status"`
 	Approvers   []string        `json:"approvers"` // nobody else may decide
@@ -59,9 +62,12 @@ type Approval struct {
 	RequestedAt time.Time       `json:"requestedAt"`
 	ExpiresAt   time.Time       `json:"expiresAt"`
 	Decisions   []Decision      `json:"decisions"`
+	Scope       agent.Scope     `json:"scope,omitempty"`       // tool = a decision decides about the tool; "" = about what asks alone
+	Grants      agent.Grants    `json:"grants,omitempty"`      // how long a grant of a tool holds; "" = none is given
+	Permissions []Permission    `json:"permissions,omitempty"` // the tools that a decision decides about, in the order of Tools
 }
 
-// Call is the call the request is about.
+// Call is the call the request is about; of a request about tools, the first that it blocked.
 func (a Approval) Call() string { return a.Calls[0] }
 
 // Decision is one person's word, kept with the request.
@@ -70,7 +76,8 @@ type Decision struct {
 	Action Action          `json:"action"`
 	At     time.Time       `json:"at"`
 	Note   string          `json:"note,omitempty"`
-	Args   json.RawMessage `json:"args,omitempty"` // an edit's; of an answer, its text as a JSON string
+	Args   json.RawMessage `json:"args,omitempty"`  // an edit's; of an answer, its text as a JSON string; of KindInput, the answer itself
+	Tools  []string        `json:"tools,omitempty"` // of a request about tools: those it decided
 }
 
 // Action is what a person can do with a request.
@@ -82,20 +89,63 @@ const (
 	Deny    Action = "deny"
 	Edit    Action = "edit"
 	Cancel  Action = "cancel" // call it off without judging it
+	Fail    Action = "fail"   // the request cannot be answered: the run ends (permission_failed); about tools alone
 )
 
 // Valid reports whether a is one of the actions.
-func (a Action) Valid() bool { return a == Approve || a == Deny || a == Edit || a == Cancel }
+func (a Action) Valid() bool {
+	return a == Approve || a == Deny || a == Edit || a == Cancel || a == Fail
+}
 
 // ForCall is the request that the suspension of c asks, as the entry that suspends it writes it.
-func ForCall(s *agent.AgentState, c agent.Call, dec agent.Decision) Approval {
+func ForCall(def *agent.Definition, s *agent.AgentState, c agent.Call) Approval {
+	t, _ := def.Tool(c.Tool)
+	dec := agent.DecideIn(def, s, t, c.Input)
 	a := Approval{
 		Tenant: s.Tenant, ID: c.Wait.Approval, Run: s.Run, Agent: s.Agent, Kind: KindCall, Calls: []string{c.ID}, Tools: []string{c.Tool},
 		Args: c.Input, Digest: c.Wait.Digest, Effect: c.Effect, Status: Pending, Approvers: dec.Approvers, Quorum: 1, RuleNote: dec.Note,
 		RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []Decision{},
 	}
-	if c.Wait.For == agent.ForOutcome {
+	switch c.Wait.For {
+	case agent.ForOutcome:
 		a.Kind = KindOutcome
+		return a
+	case agent.ForInput:
+		a.Kind = KindInput
+		if t, ok := c.Asked(); ok {
+			a.Ticket = &t
+		}
+		return a
 	}
+	if def.Permission.Scope == agent.ScopeTool {
+		a.Scope, a.Grants = agent.ScopeTool, holds(def.Permission)
+		a.Permissions = []Permission{{
+			Tool: c.Tool, Name: c.Name, Effect: c.Effect, Digests: []string{agent.ToolDigest(def, s, t, dec.Approvers)},
+			Calls: []Blocked{{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, RuleNote: dec.Note}},
+		}}
+	}
+	return a
+}
+
+// Settled is the request as it stands once the fact has decided it.
+func (a Approval) Settled(fact agent.Decided, at time.Time) Approval {
+	said := Decision{By: fact.By, Action: Approve, At: at, Note: fact.Note, Args: fact.Result}
+	a.Status = Approved
+	switch {
+	case fact.Action == agent.ActionDeny:
+		said.Action, a.Status = Deny, Denied
+	case fact.Action == agent.ActionCancel:
+		said.Action, a.Status = Cancel, Cancelled
+	case fact.Args != nil && a.Kind == KindCall:
+		said.Action, said.Args = Edit, fact.Args
+	}
+	if fact.Action == agent.ActionApprove {
+		a.Digest = fact.Digest
+	}
+	if fact.Permit != "" && !fact.Once && len(a.Permissions) == 1 { // of one that holds once, the approval of the call is all there is
+		a.Permissions = slices.Clone(a.Permissions)
+		a.Permissions[0].Verdict = fact.Action.Verdict()
+	}
+	a.Decisions = append(a.Decisions[:len(a.Decisions):len(a.Decisions)], said)
 	return a
 }

@@ -20,6 +20,9 @@ var (
 	ErrFinished  = errors.New("the run has ended")
 	ErrKind      = errors.New("the request cannot be decided like that")
 	ErrNothing   = errors.New("the call waits for nobody")
+	ErrNoCall    = errors.New("the run has no such call")
+	ErrIgnored   = errors.New("the call has ended: the decision changes nothing")
+	ErrKept      = errors.New("too many decisions are kept already")
 )
 
 // DecidedError says that somebody else's other decision came first (A12).
@@ -56,9 +59,12 @@ type Desk struct {
 type Request struct {
 	Tenant, ID string
 	Action     Action
+	Tool       string          // of a request about tools: the one it decides, by either name; "" = all that nobody has decided about
 	Args       json.RawMessage // Edit
+	Result     json.RawMessage // Approve, of KindInput: the answer; nil and null are true
 	Note       string
 	By         agent.Principal
+	Key        string // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
 }
 
 // Decide records a decision once and wakes the run. The same decision again gives the same answer and wakes again; another one is
@@ -71,6 +77,9 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 	if err := authorise(a, r); err != nil {
 		return Approval{}, err
 	}
+	if a.Kind == KindTools {
+		return d.decideTools(ctx, a, r)
+	}
 	if a.Status == Pending {
 		if a, err = d.record(ctx, a, r); err != nil {
 			return Approval{}, err
@@ -81,10 +90,7 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 	} else if !sameDecision(a, r) {
 		return Approval{}, &DecidedError{Approval: a}
 	}
-	if err := d.Wake(ctx, a.Tenant, a.Run); err != nil {
-		return Approval{}, fmt.Errorf("wake run %s: %w", a.Run, err)
-	}
-	return a, nil
+	return a, d.wake(ctx, a)
 }
 
 // authorise is the one place that says who may decide what (A9).
@@ -97,6 +103,15 @@ func authorise(a Approval, r Request) error {
 	}
 	if a.Kind == KindOutcome {
 		return fmt.Errorf("decide approval %s: it asks what became of call %s; answer it with a result, an error or a rerun: %w", a.ID, a.Call(), ErrKind)
+	}
+	if a.Kind == KindInput && r.Action == Edit {
+		return fmt.Errorf("decide approval %s: it asks for input, which is no edit: approve it with a result: %w", a.ID, ErrKind)
+	}
+	if r.Result != nil && (r.Action != Approve || a.Kind != KindInput && string(r.Result) != "true") {
+		return fmt.Errorf("decide approval %s: a result answers what a tool asks and goes with nothing else: %w", a.ID, ErrKind)
+	}
+	if a.Kind != KindTools && (r.Action == Fail || r.Tool != "") {
+		return fmt.Errorf("decide approval %s: it is about call %s, not about tools: %w", a.ID, a.Call(), ErrKind)
 	}
 	if (r.Action == Edit) != (r.Args != nil) {
 		return fmt.Errorf("decide approval %s: arguments go with an edit and with nothing else: %w", a.ID, ErrKind)
@@ -114,15 +129,11 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (Approval, err
 	if err != nil {
 		return Approval{}, err
 	}
-	op, err := put(decided)
+	op, err := SettleOp(decided, now)
 	if err != nil {
 		return Approval{}, err
 	}
-	op.If = []store.Cond{
-		{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))},
-		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
-	}
-	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, "", fact, op)
+	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, fact, op)
 	if err != nil {
 		return d.raced(ctx, a, r, err)
 	}
@@ -149,25 +160,26 @@ func (d *Desk) raced(ctx context.Context, a Approval, r Request, cause error) (A
 	}
 }
 
-// plan is the fact for the run and the request as it will stand.
+// plan is the fact for the run and the request as it will stand. Where tools are decided about, it is one on the call's tool; but an edit is of
+// its own arguments alone.
 func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (agent.Decided, Approval, error) {
-	fact := agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionApprove, By: r.By.ID, Note: r.Note, Digest: a.Digest}
-	said := Decision{By: r.By.ID, Action: r.Action, At: now, Note: r.Note}
-	a.Status = Approved
-	switch r.Action {
-	case Deny:
-		fact.Action, fact.Text, a.Status = agent.ActionDeny, agent.TextDenied(r.By.ID, r.Note), Denied
-	case Cancel:
-		fact.Action, fact.Text, a.Status = agent.ActionCancel, agent.TextCallCancelled(r.By.ID, r.Note), Cancelled
-	case Edit:
-		args, digest, err := d.edit(ctx, a, r)
-		if err != nil {
-			return agent.Decided{}, Approval{}, err
-		}
-		fact.Args, fact.Digest, said.Args, a.Digest = args, digest, args, digest
+	fact := agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionApprove, By: r.By.ID, Digest: a.Digest}
+	var err error
+	switch {
+	case r.Action == Deny:
+		fact.Action, fact.Text = agent.ActionDeny, agent.TextDenied(r.By.ID, r.Note)
+	case r.Action == Cancel:
+		fact.Action, fact.Text = agent.ActionCancel, agent.TextCallCancelled(r.By.ID, r.Note)
+	case r.Action == Edit:
+		fact.Args, fact.Digest, err = d.edit(ctx, a, r)
+	case a.Kind == KindInput:
+		fact, err = d.answer(ctx, a, r)
 	}
-	a.Decisions = append(a.Decisions[:len(a.Decisions):len(a.Decisions)], said)
-	return fact, a, nil
+	if a.Scope == agent.ScopeTool && len(a.Permissions) == 1 && (r.Action == Approve || r.Action == Deny) {
+		fact.Permit, fact.Once = a.Permissions[0].Digests[0], r.Action == Approve && a.Grants == agent.GrantsOnce
+	}
+	fact.Note = r.Note
+	return fact, a.Settled(fact, now), err
 }
 
 // edit makes a new action of the call: checked against schema and deny rules as if the model had asked for it, with its own
@@ -177,34 +189,55 @@ func (d *Desk) edit(ctx context.Context, a Approval, r Request) (json.RawMessage
 	if err != nil {
 		return nil, "", &EditError{Problem: err.Error()}
 	}
-	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
+	def, s, c, err := d.subject(ctx, a)
 	if err != nil {
 		return nil, "", err
 	}
+	digest, err := agent.Amend(def, s, c, args, r.By, d.Valid)
+	return args, digest, amended(a, r, err)
+}
+
+// answer resumes a call whose tool asked for input.
+func (d *Desk) answer(ctx context.Context, a Approval, r Request) (agent.Decided, error) {
+	def, s, c, err := d.subject(ctx, a)
+	if err != nil {
+		return agent.Decided{}, err
+	}
+	if c.Wait == nil || c.Wait.Approval != a.ID { // pending, and overtaken by an entry that is on its way
+		return agent.Decided{}, fmt.Errorf("decide approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)
+	}
+	fact, err := agent.ResumeInput(def, s, c, r.Result, r.By, d.Valid)
+	return fact, amended(a, r, err)
+}
+
+// subject is the call that a request is about, in its run and under its definition.
+func (d *Desk) subject(ctx context.Context, a Approval) (*agent.Definition, *agent.AgentState, agent.Call, error) {
+	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
+	if err != nil {
+		return nil, nil, agent.Call{}, err
+	}
 	def, err := d.Definitions(ctx, a.Tenant, l.State.Definition)
 	if err != nil {
-		return nil, "", fmt.Errorf("edit approval %s: %w", a.ID, err)
+		return nil, nil, agent.Call{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
 	}
 	c, ok := l.State.Call(a.Call())
 	if !ok {
-		return nil, "", fmt.Errorf("edit approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)
+		return nil, nil, agent.Call{}, fmt.Errorf("decide approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)
 	}
-	t, known := def.Tool(c.Tool)
-	if !known {
-		return nil, "", &EditError{Problem: "the agent has no tool " + c.Tool}
+	return def, &l.State, c, nil
+}
+
+// amended is the desk's error for one of changed arguments.
+func amended(a Approval, r Request, err error) error {
+	var refused *agent.AmendError
+	switch {
+	case errors.As(err, &refused):
+		return &EditError{Problem: refused.Problem}
+	case errors.Is(err, agent.ErrOtherApprovers):
+		return fmt.Errorf("decide approval %s as %s: %w: %w", a.ID, r.By.ID, err, ErrForbidden)
+	default:
+		return err
 	}
-	dec := agent.Decide(def.Permission, t, args)
-	if dec.Verdict == agent.VerdictDeny {
-		return nil, "", &EditError{Problem: "the agent's policy denies them"}
-	}
-	if dec.Verdict == agent.VerdictAsk && !agent.MayDecide(dec.Approvers, r.By) {
-		return nil, "", fmt.Errorf("edit approval %s as %s: the edited call has other approvers: %w", a.ID, r.By.ID, ErrForbidden)
-	}
-	if err := d.Valid(t, args); err != nil {
-		return nil, "", &EditError{Problem: err.Error()}
-	}
-	c.Input = args
-	return args, agent.ActionDigest(def, &l.State, c, t, dec.Approvers), nil
 }
 
 // sameDecision reports whether r says what the request's own decision said.
@@ -216,7 +249,11 @@ func sameDecision(a Approval, r Request) bool {
 	if d.Action != r.Action {
 		return false
 	}
-	if r.Action != Edit {
+	switch {
+	case r.Action == Approve && a.Kind == KindInput:
+		answer, err := agent.CompactAnswer(r.Result)
+		return err == nil && bytes.Equal(answer, d.Args)
+	case r.Action != Edit:
 		return true
 	}
 	args, err := agent.CompactJSON(r.Args, agent.JSONLimits{})

@@ -84,15 +84,24 @@ func newRoom(t *testing.T) *room {
 	return r
 }
 
-func (r *room) start(args string) {
+func (r *room) start(args string, change ...func()) {
+	r.t.Helper()
+	r.begin(args, change...)
+	require.Equal(r.t, runtime.NextWait, r.drive(0).Next)
+}
+
+// begin starts the run and does none of its steps.
+func (r *room) begin(args string, change ...func()) {
 	r.t.Helper()
 	r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
+	for _, f := range change {
+		f()
+	}
 	s, err := (&runtime.Starter{Ports: r.ports}).Start(r.ctx, runtime.Start{
 		Tenant: tenant, Agent: r.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}},
 	})
 	require.NoError(r.t, err)
 	r.run = s.Run
-	require.Equal(r.t, runtime.NextWait, r.drive(0).Next)
 }
 
 // pinned gives the definition as it is now, which is how somebody who tampers with the stored one would have it.
@@ -245,6 +254,8 @@ type refund struct {
 	mu      sync.Mutex
 	paid    []string
 	hanging bool
+	tickets []agent.Ticket // what it asks for, one an entering, before it pays
+	resumes []string       // the answers it was entered with
 }
 
 // hang sets whether it hangs and says how often it has paid. An attempt that nobody waits for any more may still be under way.
@@ -259,6 +270,13 @@ func (*refund) Spec() agent.ToolSpec { return agent.ToolSpec{Name: "refund"} }
 
 func (f *refund) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	f.mu.Lock()
+	f.resumes = append(f.resumes, string(c.Resume))
+	if len(f.tickets) > 0 {
+		t := f.tickets[0]
+		f.tickets = f.tickets[1:]
+		f.mu.Unlock()
+		return agent.ToolResultData{Suspend: &t}, nil
+	}
 	f.paid = append(f.paid, string(c.Args))
 	hanging := f.hanging
 	f.mu.Unlock()

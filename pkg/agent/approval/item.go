@@ -28,11 +28,11 @@ func put(a Approval) (store.Op, error) {
 	if err != nil {
 		return store.Op{}, fmt.Errorf("marshal approval %s: %w", a.ID, err)
 	}
+	attrs := toolAttrs(a)
+	attrs["status"], attrs["digest"] = store.Str(string(a.Status)), store.Str(orNone(a.Digest))
+	attrs["expires"], attrs["consumed"] = store.Num(a.ExpiresAt.UnixMilli()), store.Num(0)
 	return store.Op{Kind: store.Put, Item: store.Item{
-		Key: key(a.Tenant, a.ID), Body: body, Index: index(a.Tenant, a.Status), IndexSort: indexSort(a),
-		Attrs: map[string]store.Value{
-			"status": store.Str(string(a.Status)), "digest": store.Str(orNone(a.Digest)), "expires": store.Num(a.ExpiresAt.UnixMilli()), "consumed": store.Num(0),
-		},
+		Key: key(a.Tenant, a.ID), Body: body, Index: index(a.Tenant, a.Status), IndexSort: indexSort(a), Attrs: attrs,
 	}}, nil
 }
 
@@ -60,6 +60,17 @@ func CloseOp(tenant string, w agent.Wait, as Status) store.Op {
 		},
 		If: []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}},
 	}
+}
+
+// SettleOp writes a pending request that a decided one replaces; it rides in the transaction of the fact that decides it. It fails where
+// somebody decided first, or the request has expired by then.
+func SettleOp(decided Approval, now time.Time) (store.Op, error) {
+	op, err := put(decided)
+	op.If = []store.Cond{
+		{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))},
+		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
+	}
+	return op, err
 }
 
 // ConsumeOp uses an approval up; it rides in the transaction of the claim (A6). It fails unless the approval is live and of that

@@ -165,7 +165,7 @@ func (a *assembly) routed(t *types.PromptRouterTrace) {
 // reply is what was put together, calls and reasoning in order of their content blocks.
 func (a *assembly) reply() (agent.Reply, error) {
 	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
-	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.stop, Usage: a.usage}
+	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.stop, Truncated: a.stop == string(types.StopReasonMaxTokens), Usage: a.usage}
 	first, kept := map[string]*callParts{}, []int32{}
 	for _, c := range a.calls {
 		if c.server {

@@ -106,7 +106,7 @@ func TestReplies(t *testing.T) {
 			name  string
 			reply bedrockfake.Reply
 			want  agent.Reply
-		}{reason, bedrockfake.Reply{StopReason: reason}, agent.Reply{StopReason: reason}})
+		}{reason, bedrockfake.Reply{StopReason: reason}, agent.Reply{StopReason: reason, Truncated: reason == "max_tokens"}})
 	}
 	for _, tt := range tests {
 		for _, stream := range []bool{false, true} {

@@ -54,8 +54,7 @@ func (c *talk) commit(events ...agent.Event) {
 // turn asks the model, commits what it said and answers its calls.
 func (c *talk) turn(m *Model) {
 	c.t.Helper()
-	r, system, err := agent.BuildRequest(&c.def, &c.s, agent.Next(&c.def, &c.s))
-	require.NoError(c.t, err)
+	r, system := agent.BuildRequest(&c.def, &c.s, agent.Next(&c.def, &c.s), c.def.System)
 	reply, err := m.Generate(context.Background(), r)
 	require.NoError(c.t, err)
 	c.commit(agent.PlanReply(&c.def, &c.s, reply, 1, system))
@@ -207,8 +206,7 @@ func TestMalformedInputBesideReasoning(t *testing.T) {
 	think, bad := bedrockfake.Reasoning("sig", "hm"), bedrockfake.ToolUse("a", "get", `{"x"`, `: <1`)
 	m, server := against(t, Config{Stream: true}, blocks(think, bad), blocks(bedrockfake.Text("sorry")))
 	c := newTalk(t)
-	r, _, err := agent.BuildRequest(&c.def, &c.s, agent.Next(&c.def, &c.s))
-	require.NoError(t, err)
+	r, _ := agent.BuildRequest(&c.def, &c.s, agent.Next(&c.def, &c.s), c.def.System)
 	reply, err := m.Generate(context.Background(), r)
 	require.NoError(t, err)
 	require.Equal(t, []agent.ReplyCall{call("a", "get", `{"x": <1`)}, reply.Calls)

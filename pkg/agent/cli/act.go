@@ -12,19 +12,27 @@ import (
 )
 
 type approveCommand struct {
-	ID   string `arg:"" help:"The approval."`
-	Edit string `placeholder:"JSON|@FILE|-" help:"Run with these arguments instead."`
-	Note string `placeholder:"T" help:"Kept with the decision."`
+	ID     string `arg:"" help:"The approval."`
+	Edit   string `placeholder:"JSON|@FILE|-" help:"Run with these arguments instead."`
+	Result string `placeholder:"JSON|@FILE|-" help:"Answer what the tool asks with this. Without it the answer is true."`
+	Note   string `placeholder:"T" help:"Kept with the decision."`
+	Tool   string `placeholder:"NAME" help:"Of a request about several tools: this one alone."`
 }
 
 func (c *approveCommand) run(ctx context.Context, p *program) error {
-	v := api.Verdict{Action: approval.Approve, Note: c.Note}
-	if c.Edit != "" {
-		var err error
-		if v.Args, err = p.value("--edit", c.Edit); err != nil {
-			return err
-		}
+	v := api.Verdict{Action: approval.Approve, Note: c.Note, Tool: c.Tool}
+	var err error
+	switch {
+	case c.Edit != "" && c.Result != "":
+		return usage("approve: want --edit or --result, not both")
+	case c.Edit != "":
 		v.Action = approval.Edit
+		v.Args, err = p.value("--edit", c.Edit)
+	case c.Result != "":
+		v.Result, err = p.value("--result", c.Result)
+	}
+	if err != nil {
+		return err
 	}
 	return p.decide(ctx, c.ID, v)
 }
@@ -32,10 +40,11 @@ func (c *approveCommand) run(ctx context.Context, p *program) error {
 type denyCommand struct {
 	ID   string `arg:"" help:"The approval."`
 	Note string `placeholder:"T" help:"Told to the model."`
+	Tool string `placeholder:"NAME" help:"Of a request about several tools: this one alone."`
 }
 
 func (c *denyCommand) run(ctx context.Context, p *program) error {
-	return p.decide(ctx, c.ID, api.Verdict{Action: approval.Deny, Note: c.Note})
+	return p.decide(ctx, c.ID, api.Verdict{Action: approval.Deny, Note: c.Note, Tool: c.Tool})
 }
 
 // decide records a decision and carries the run on.
@@ -73,7 +82,7 @@ func (s *session) act(ctx context.Context, run string, do func(context.Context, 
 type answerCommand struct {
 	Run    string  `arg:"" help:"The run."`
 	Call   string  `arg:"" help:"The call."`
-	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"It took effect, with this result."`
+	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"The service's answer, or what its tool asks; or it took effect, with this result."`
 	Error  *string `xor:"answer" placeholder:"TEXT" help:"It failed, like this."`
 	Rerun  bool    `xor:"answer" help:"Carry it out again."`
 }
@@ -118,8 +127,12 @@ func (p *program) input(ctx context.Context, run string, in api.Input, uploads .
 		}
 		return s.act(ctx, run, func(ctx context.Context, c *api.Client) error {
 			got, err := c.Input(ctx, run, in, key)
-			if err == nil && got.Applied != nil && !*got.Applied {
+			switch {
+			case err != nil || got.Applied == nil || *got.Applied:
+			case got.Status == agent.RunDone:
 				p.note("run %s had ended: nothing was changed", run)
+			default:
+				p.note("run %s waits for no such answer any more: nothing was changed", run)
 			}
 			return err
 		})
@@ -217,14 +230,7 @@ func (s *session) carryOn(ctx context.Context, id string) (api.Run, error) {
 		s.p.ended(r)
 		return r, nil
 	}
-	for _, w := range r.Waiting {
-		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
-		if err != nil {
-			return r, err
-		}
-		s.p.waits(a)
-	}
-	return r, nil
+	return r, s.waits(ctx, r)
 }
 
 // worse is the exit of several runs: an end in error before a wait, a wait before none.

@@ -37,7 +37,7 @@ func (p *program) agent(arg string, c chosen) (*agent.Definition, error) {
 	if err := d.Check(); err != nil {
 		return nil, usage("agent %s: %w", arg, err)
 	}
-	if _, err := p.adapter(d.Model); err != nil {
+	if _, err := p.adapter(d.Model, nil); err != nil {
 		return nil, usage("agent %s: model: %v", arg, err)
 	}
 	return d, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tracing"
 )
 
@@ -40,8 +41,9 @@ func (p *program) openEngine(who people) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, feed.Said) }
 	home, err := local.Open(local.Options{
-		Dir: p.home, Registry: p.registry, Model: p.adapter, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
+		Dir: p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
 	})
 	if err != nil {
 		return nil, err

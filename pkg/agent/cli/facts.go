@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -37,16 +39,113 @@ func writeApproval(w io.Writer, a approval.Approval, subject string) error {
 	if a.RuleNote != "" {
 		fact("policy", line(a.RuleNote))
 	}
-	if a.Kind == approval.KindOutcome {
+	switch {
+	case a.Kind == approval.KindTools:
+		return writeTools(w, a, fact)
+	case a.Kind == approval.KindOutcome:
 		fact("asks", "what became of this call: it was interrupted, and nobody knows whether it took effect")
-	} else {
+	case a.Kind == approval.KindInput:
+		fact("asks", "for input: its tool has done nothing yet, and "+answering[ticketOf(a).Mode])
+		fact("if denied", "the call is not carried out, and the model is told so")
+	case a.Scope == agent.ScopeTool:
+		writeScope(a, fact)
+	default:
 		fact("if denied", "the call is not carried out, and the model is told so")
 	}
-	for _, d := range a.Decisions {
-		fact("decided", fmt.Sprintf("%s by %s at %s%s", d.Action, d.By, stamp(d.At), noteOf(d.Note)))
-	}
+	writeDecisions(a, fact)
 	fmt.Fprintln(w, "  arguments")
-	return writeArguments(w, "    ", a.Args)
+	if err := writeArguments(w, "    ", a.Args); err != nil || a.Ticket == nil {
+		return err
+	}
+	return writeTicket(w, *a.Ticket, a.Args)
+}
+
+// answering says what an answer does.
+var answering = map[agent.TicketMode]string{
+	agent.TicketReplay: "runs again with the answer",
+	agent.TicketResult: "does not run again: the answer is its result",
+	agent.TicketPass:   "runs with the answer for its arguments, unless that is true or false",
+}
+
+func ticketOf(a approval.Approval) agent.Ticket {
+	if a.Ticket == nil {
+		return agent.Ticket{}
+	}
+	return *a.Ticket
+}
+
+// writeTicket shows what a tool asks, complete; it is the tool's own word.
+func writeTicket(w io.Writer, t agent.Ticket, args json.RawMessage) error {
+	fmt.Fprintf(w, "  the tool asks (not to be trusted): %s\n", text(t.Action))
+	if t.Message != "" {
+		fmt.Fprintf(w, "    %s\n", text(t.Message))
+	}
+	for _, part := range []struct {
+		name string
+		raw  json.RawMessage
+	}{{"with", t.Parameters}, {"the answer must fit", t.ResponseSchema}} {
+		if part.raw == nil || bytes.Equal(part.raw, args) {
+			continue
+		}
+		fmt.Fprintf(w, "  %s\n", part.name)
+		if err := writeArguments(w, "    ", part.raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeDecisions(a approval.Approval, fact func(name, value string)) {
+	for _, d := range a.Decisions {
+		of := ""
+		if len(d.Tools) > 0 {
+			of = " of " + line(strings.Join(d.Tools, ", "))
+		}
+		fact("decided", fmt.Sprintf("%s%s by %s at %s%s", d.Action, of, d.By, stamp(d.At), noteOf(d.Note)))
+	}
+}
+
+// writeScope says how far a decision on a tool goes.
+func writeScope(a approval.Approval, fact func(name, value string)) {
+	switch {
+	case a.Grants == agent.GrantsRun:
+		fact("if granted", "the tool may be called for the rest of the run, whatever it is called with")
+	case a.Kind == approval.KindTools:
+		fact("if granted", "the tool may be called once, whatever it is called with")
+	}
+	if a.Scope == agent.ScopeTool {
+		fact("if denied", "the tool is not called any more in this run, and the model is told so")
+		return
+	}
+	fact("if denied", "the model is told so; its next call asks again")
+}
+
+// writeTools shows a request about tools: what a decision means, then each tool with the calls that asked.
+func writeTools(w io.Writer, a approval.Approval, fact func(name, value string)) error {
+	fact("asks", "whether these tools may be called; the calls below were blocked and are not carried out")
+	writeScope(a, fact)
+	writeDecisions(a, fact)
+	for _, p := range a.Permissions {
+		verdict := ""
+		if p.Verdict != "" {
+			verdict = ": " + string(p.Verdict)
+		}
+		fmt.Fprintf(w, "  %s (%s)%s\n", line(p.Tool), p.Effect, verdict)
+		for _, c := range p.Calls {
+			fmt.Fprintf(w, "    call %s, decided by %s%s, arguments (they do not bind the model)\n", c.Call, strings.Join(c.Approvers, ", "), ruleNote(c.RuleNote))
+			if err := writeArguments(w, "      ", c.Args); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func ruleNote(note string) string {
+	if note == "" {
+		return ""
+	}
+	return ", policy " + text(note)
 }
 
 func noteOf(note string) string {
@@ -67,5 +166,12 @@ func (p *program) ways(a approval.Approval) []string {
 			p.hint("answer", a.Run, a.Call(), "--error", "TEXT") + "   it failed",
 		}
 	}
-	return []string{p.hint("approve", a.ID), p.hint("deny", a.ID)}
+	if a.Kind == approval.KindInput {
+		return []string{p.hint("approve", a.ID, "--result", "JSON") + "   answers; without --result the answer is true", p.hint("deny", a.ID)}
+	}
+	ways := []string{p.hint("approve", a.ID), p.hint("deny", a.ID)}
+	if len(a.Permissions) > 1 {
+		ways = append(ways, p.hint("approve", a.ID, "--tool", line(a.Tools[0]))+"   decides about one tool")
+	}
+	return ways
 }

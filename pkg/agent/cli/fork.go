@@ -42,7 +42,7 @@ func (c *forkCommand) request(p *program) (api.Fork, error) {
 	if err != nil {
 		return f, err
 	}
-	if _, err := p.adapter(m); err != nil {
+	if _, err := p.adapter(m, nil); err != nil {
 		return f, usage("--model: %v", err)
 	}
 	f.Model = &api.ForkModel{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/stream"
 )
 
 // looking runs f in a session that changes nothing. Where nothing has run yet, no store is made: f gets nil.
@@ -114,7 +115,10 @@ func (p *program) summary(r api.Run) {
 	fact := func(name, format string, args ...any) { p.say("%-9s %s", name, fmt.Sprintf(format, args...)) }
 	fact("run", "%s", r.ID)
 	fact("agent", "%s", line(strings.TrimSpace(r.Agent+" "+r.Version)))
-	fact("status", "%s", strings.TrimSpace(string(r.Status)+" "+string(r.Reason)))
+	fact("status", "%s", strings.TrimSpace(string(r.Status)+" "+string(r.Reason)+" "+line(r.Detail)))
+	if r.Cost > 0 {
+		fact("cost", "%s USD", r.Cost)
+	}
 	if r.Error != nil {
 		fact("error", "%s: %s", r.Error.Code, lines(r.Error.Message))
 	}
@@ -137,7 +141,13 @@ func (p *program) summary(r api.Run) {
 		fact("call", "%s %s %s", c.ID, line(c.Tool), strings.TrimSpace(string(c.Status)+" "+string(c.Reason)))
 	}
 	for _, w := range r.Waiting {
-		fact("waits", "%s for %s %s until %s", w.Call, w.For, w.Approval, stamp(w.Expires))
+		fact("waits", "%s for %s until %s", w.Call, strings.TrimSpace(string(w.For)+" "+w.Approval), stamp(w.Expires))
+		if w.Ticket != nil && w.Ticket.Message != "" {
+			fact("asks", "%s (not to be trusted)", text(w.Ticket.Message))
+		}
+	}
+	if state := string(r.State); state != "" && state != "{}" {
+		fact("state", "%s", line(state))
 	}
 	if out := output(r.Output); out != "" {
 		fact("output", "%s", out)
@@ -179,6 +189,7 @@ type eventsCommand struct {
 	Run    string `arg:"" help:"The run."`
 	After  *int64 `placeholder:"N" help:"Only what came after this sequence."`
 	Follow bool   `help:"Go on until the run is done, and carry it on if nobody does."`
+	Format string `placeholder:"F" help:"journal (default), canonical or arvo: what an event is."`
 }
 
 func (c *eventsCommand) run(ctx context.Context, p *program) error {
@@ -189,18 +200,22 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 		}
 		after = fmt.Sprint(*c.After)
 	}
-	doc := api.EventPage{Events: []api.Event{}}
-	each := func(e api.Event) {
-		p.tell("%-8s %s %-14s %s", e.ID, stamp(e.At), e.Type, line(string(e.Data)))
-		doc.Events = append(doc.Events, e)
+	to := &eventsShown{p: p, format: c.Format}
+	if c.Format == "journal" {
+		to.format = ""
+	}
+	if to.format != "" {
+		if _, err := stream.ReadFormat(to.format); err != nil {
+			return usage("--format: got %q, want journal, %s", c.Format, strings.Join(stream.Formats(), ", "))
+		}
 	}
 	if c.Follow {
 		if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
 			return p.nothing()
 		}
-		err := p.with(ctx, true, func(s *session) error { return s.tail(ctx, c.Run, after, each) })
+		err := p.with(ctx, true, func(s *session) error { return s.tail(ctx, c.Run, after, to) })
 		if err == nil || canceled(ctx, err) {
-			return errors.Join(err, p.answer(doc))
+			return errors.Join(err, to.answer())
 		}
 		return err
 	}
@@ -208,48 +223,11 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 		if s == nil {
 			return p.nothing()
 		}
-		if err := s.events(ctx, c.Run, after, each); err != nil {
+		if err := s.events(ctx, c.Run, after, to); err != nil {
 			return err
 		}
-		return p.answer(doc)
+		return to.answer()
 	})
-}
-
-// events gives all events there are.
-func (s *session) events(ctx context.Context, run, after string, each func(api.Event)) error {
-	for {
-		page, err := call(ctx, s, func(c *api.Client) (api.EventPage, error) { return c.Events(ctx, run, after, 200) })
-		if err != nil {
-			return err
-		}
-		for _, e := range page.Events {
-			each(e)
-		}
-		if after = page.Cursor; after == "" {
-			return nil
-		}
-	}
-}
-
-// tail gives the events as they come, until the run is done.
-func (s *session) tail(ctx context.Context, run, after string, each func(api.Event)) error {
-	for {
-		r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.RunWithoutMessages(ctx, run) })
-		if err != nil {
-			return err
-		}
-		err = s.client.Follow(ctx, run, after, func(e api.Event) error {
-			after = e.ID
-			each(e)
-			return nil
-		})
-		if err == nil && r.Status == agent.RunDone {
-			return nil
-		}
-		if _, err := s.again(ctx, err); err != nil {
-			return err
-		}
-	}
 }
 
 type approvalsCommand struct {

@@ -19,7 +19,8 @@ import (
 )
 
 // adapter makes the adapter of a model. The key of OpenAI's API is the only credential read here; the AWS SDK finds its own.
-func (p *program) adapter(m agent.ModelSpec) (runtime.Model, error) {
+// What models write is told to heard, if it is not nil, while they write it.
+func (p *program) adapter(m agent.ModelSpec, heard func(agent.Request, string)) (runtime.Model, error) {
 	switch m.Provider {
 	case "script":
 		data, err := os.ReadFile(m.File)
@@ -30,11 +31,13 @@ func (p *program) adapter(m agent.ModelSpec) (runtime.Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		return script.New(s), nil
+		model := script.New(s)
+		model.OnText = heard
+		return model, nil
 	case "openai":
-		return openai.New(openai.Config{BaseURL: m.BaseURL, Key: p.getenv("OPENAI_API_KEY")})
+		return openai.New(openai.Config{BaseURL: m.BaseURL, Key: p.getenv("OPENAI_API_KEY"), OnText: heard})
 	case "bedrock":
-		return p.bedrock()
+		return p.bedrock(heard)
 	case "demo":
 		return standin.Model{}, nil
 	default:
@@ -46,20 +49,20 @@ func (p *program) adapter(m agent.ModelSpec) (runtime.Model, error) {
 const configureWithin = 10 * time.Second
 
 // bedrock is Amazon Bedrock with the credentials and the region that the AWS SDK finds where it always does.
-func (p *program) bedrock() (runtime.Model, error) {
+func (p *program) bedrock(heard func(agent.Request, string)) (runtime.Model, error) {
 	ctx, cancel := p.clock.WithTimeout(context.Background(), configureWithin)
 	defer cancel()
 	cfg, err := config.LoadDefaultConfig(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("configure the AWS SDK: %w", err)
 	}
-	return bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true}), nil
+	return bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true, OnText: heard}), nil
 }
 
-// override is the model with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.
+// override is the model, and no other behind it, with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.
 func override(m agent.ModelSpec, spec string) (agent.ModelSpec, error) {
 	provider, rest, _ := strings.Cut(spec, ":")
-	m.Provider, m.ID, m.BaseURL, m.File = provider, "", "", ""
+	m.Provider, m.ID, m.BaseURL, m.File, m.Fallbacks = provider, "", "", "", nil
 	switch {
 	case provider == "script" && rest != "":
 		file, err := filepath.Abs(rest)

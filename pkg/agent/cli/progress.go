@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
@@ -91,17 +92,43 @@ func (pr *progress) aboutCall(fact agent.Event) {
 	case agent.LateResult:
 		pr.result(f.Call, f.IsError, f.Content)
 	case agent.CallSuspended:
-		pr.tell("wait", "%s waits for approval %s until %s", pr.call(f.Call), f.Approval, stamp(f.Expires))
+		if f.For == agent.ForAnswer {
+			pr.tell("wait", "%s was asked and may answer until %s", pr.call(f.Call), stamp(f.Expires))
+			return
+		}
+		what := "approval"
+		if f.For == agent.ForInput {
+			what = "input"
+		}
+		pr.tell("wait", "%s waits for %s %s until %s", pr.call(f.Call), what, f.Approval, stamp(f.Expires))
 	case agent.CallUnknown:
 		pr.tell("wait", "%s was interrupted: somebody must say what became of it until %s", pr.call(f.Call), stamp(f.Expires))
 	case agent.CallCancelled:
 		pr.tell("result", "%s cancelled: %s", pr.call(f.Call), f.Reason)
+	case agent.PermissionRequested:
+		names := make([]string, len(f.Tools))
+		for i, t := range f.Tools {
+			names[i] = t.Tool
+		}
+		pr.tell("wait", "%s: approval %s until %s", strings.Join(names, ", "), f.Approval, stamp(f.Expires))
+	case agent.PermissionAnswered:
+		pr.tell("answered", "approval %s: %s", f.Approval, f.Text)
+	case agent.PermissionFailed:
+		pr.tell("failed", "%s", f.Message)
 	case agent.Decided:
+		if len(f.Tools) > 0 {
+			pr.tell("decided", "%s: %s by %s%s", strings.Join(f.Tools, ", "), f.Action, f.By, noteOf(f.Note))
+			return
+		}
 		edited := ""
 		if f.Args != nil {
 			edited = " with other arguments"
 		}
 		pr.tell("decided", "%s: %s%s by %s%s", pr.call(f.Call), f.Action, edited, f.By, noteOf(f.Note))
+	case agent.DecisionKept:
+		pr.tell("decided", "%s, which is kept until %s waits: by %s%s", f.Action, f.Target, f.By, noteOf(f.Note))
+	case agent.DecisionDropped:
+		pr.tell("decided", "%s: the kept decision on %s comes to nothing: %s", pr.call(f.Call), f.Target, f.Why)
 	case agent.Answered:
 		pr.tell("answered", "%s by %s", pr.call(f.Call), f.By)
 	}
@@ -118,6 +145,10 @@ func (pr *progress) result(call string, isError bool, content string) {
 func (pr *progress) finished(f agent.Finished) {
 	if f.Error != nil {
 		pr.tell("done", "%s: %s: %s", f.Reason, f.Error.Code, f.Error.Message)
+		return
+	}
+	if f.Detail != "" {
+		pr.tell("done", "%s: %s", f.Reason, cut(f.Detail, width))
 		return
 	}
 	pr.tell("done", "%s", f.Reason)

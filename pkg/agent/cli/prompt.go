@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -35,6 +36,12 @@ func (s *session) ask(ctx context.Context, a approval.Approval, r api.Run) (*api
 	} else if said != "" {
 		fmt.Fprintf(s.p.stderr, "  the model says (not to be trusted)\n    %s\n", text(said))
 	}
+	if a.Kind == approval.KindInput {
+		return s.askInput(ctx)
+	}
+	if a.Kind == approval.KindTools {
+		return s.askTools(ctx, a)
+	}
 	for {
 		answer, err := s.prompt(ctx, "approve, deny, edit or later? [a/d/e/l] ")
 		if errors.Is(err, io.EOF) {
@@ -53,6 +60,61 @@ func (s *session) ask(ctx context.Context, a approval.Approval, r api.Run) (*api
 			if v, err := s.edited(ctx); v != nil || err != nil {
 				return v, err
 			}
+		case "l", "later":
+			return nil, nil
+		}
+	}
+}
+
+// askInput asks the person at the terminal what the tool asks.
+func (s *session) askInput(ctx context.Context) (*api.Verdict, error) {
+	for {
+		typed, err := s.prompt(ctx, "the answer as JSON on one line, deny or later? [JSON/d/l] ")
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch strings.ToLower(strings.TrimSpace(typed)) {
+		case "":
+			continue
+		case "d", "deny":
+			note, err := s.prompt(ctx, "note for the model (may be empty): ")
+			return &api.Verdict{Action: approval.Deny, Note: note}, ignoreEOF(err)
+		case "l", "later":
+			return nil, nil
+		}
+		answer, err := agent.CompactJSON([]byte(typed), agent.JSONLimits{})
+		if err != nil {
+			s.p.note("that is not taken: %v", err)
+			continue
+		}
+		return &api.Verdict{Action: approval.Approve, Result: answer}, nil
+	}
+}
+
+// askTools asks about the first tool of a request that nobody has decided about; the others are asked about in their turn.
+func (s *session) askTools(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
+	i := slices.IndexFunc(a.Permissions, func(p approval.Permission) bool { return p.Verdict == "" })
+	if i < 0 {
+		return nil, nil
+	}
+	tool := a.Permissions[i].Tool
+	for {
+		answer, err := s.prompt(ctx, line(tool)+": approve, deny or later? [a/d/l] ")
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch strings.ToLower(strings.TrimSpace(answer)) {
+		case "a", "approve":
+			return &api.Verdict{Action: approval.Approve, Tool: tool}, nil
+		case "d", "deny":
+			note, err := s.prompt(ctx, "note for the model (may be empty): ")
+			return &api.Verdict{Action: approval.Deny, Tool: tool, Note: note}, ignoreEOF(err)
 		case "l", "later":
 			return nil, nil
 		}

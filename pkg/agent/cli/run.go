@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
@@ -106,7 +107,7 @@ func (s *session) attend(ctx context.Context, r api.Run, ask asker) (api.Run, er
 		}
 		decided := false
 		for _, w := range r.Waiting {
-			if later[w.Approval] || w.For != agent.ForApproval {
+			if later[w.Approval] || w.For != agent.ForApproval && w.For != agent.ForInput {
 				continue
 			}
 			done, err := s.consult(ctx, r, w.Approval, ask)
@@ -140,6 +141,9 @@ func (s *session) consult(ctx context.Context, r api.Run, id string, ask asker) 
 		s.p.note("countersign: %s", lines(refused.Detail))
 		switch refused.Type {
 		case api.EditRefused: // there may be a better edit
+			if v.Action != approval.Edit { // of a flag: an answer that takes the arguments' place would be the same again
+				return false, nil
+			}
 		case api.AlreadyDecided, api.ApprovalExpired, api.RunFinished:
 			return true, nil
 		default:
@@ -172,12 +176,8 @@ func (p *program) leaves(run string) {
 // closing shows how a run ended or what it waits for, and gives the exit code.
 func (p *program) closing(ctx context.Context, s *session, r api.Run) error {
 	if r.Status == agent.RunWaiting {
-		for _, w := range r.Waiting {
-			a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
-			if err != nil {
-				return err
-			}
-			p.waits(a)
+		if err := s.waits(ctx, r); err != nil {
+			return err
 		}
 	} else {
 		p.ended(r)
@@ -194,13 +194,57 @@ func (p *program) closing(ctx context.Context, s *session, r api.Run) error {
 	return codeOfRun(r)
 }
 
+// waits names what a run waits for.
+func (s *session) waits(ctx context.Context, r api.Run) error {
+	for _, w := range r.Waiting {
+		if w.For == agent.ForAnswer {
+			if err := s.unanswered(ctx, r.ID, w); err != nil {
+				return err
+			}
+			continue
+		}
+		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
+		if err != nil {
+			return err
+		}
+		s.p.waits(a)
+	}
+	return nil
+}
+
+// unanswered names a service that was asked, with what, and the commands that answer for it.
+func (s *session) unanswered(ctx context.Context, run string, w api.Waiting) error {
+	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) }) // one that is followed comes without its calls
+	if err != nil {
+		return err
+	}
+	p := s.p
+	p.say("run %s waits for an answer of %s (%s) until %s:", r.ID, line(toolOf(r, w.Call)), w.Call, stamp(w.Expires))
+	p.say("  %s", p.hint("answer", r.ID, w.Call, "--result", "JSON"))
+	p.say("  %s", p.hint("answer", r.ID, w.Call, "--error", "TEXT"))
+	return nil
+}
+
+// toolOf is the original name of a call's tool; its id where the run's newest calls do not have it.
+func toolOf(r api.Run, id string) string {
+	for _, c := range r.Calls {
+		if c.ID == id {
+			return c.Tool
+		}
+	}
+	return id
+}
+
 // waits names a request and the commands that answer it.
 func (p *program) waits(a approval.Approval) {
 	what := "approval " + a.ID + " of"
-	if a.Kind == approval.KindOutcome {
+	switch a.Kind {
+	case approval.KindOutcome:
 		what = "word on what became of"
+	case approval.KindInput:
+		what = "input " + a.ID + " for"
 	}
-	p.say("run %s waits for %s %s (%s) until %s:", a.Run, what, line(a.Tools[0]), a.Call(), stamp(a.ExpiresAt))
+	p.say("run %s waits for %s %s (%s) until %s:", a.Run, what, line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "), stamp(a.ExpiresAt))
 	for _, way := range p.ways(a) {
 		p.say("  %s", way)
 	}

@@ -41,7 +41,8 @@ func TestScripts(t *testing.T) {
 
 type nothing struct{}
 
-// testRegistry has the built-in tools, and charge, which takes longer than it may, so that nobody knows what became of it.
+// testRegistry has the built-in tools; charge, which takes longer than it may, so that nobody knows what became of it; and book, which asks
+// for the day.
 func testRegistry(more ...tool.Tool) *registry.Registry {
 	tools, err := builtin.PerRun()
 	if err != nil {
@@ -51,7 +52,22 @@ func testRegistry(more ...tool.Tool) *registry.Registry {
 		<-ctx.Done()
 		return agent.ToolResultData{}, ctx.Err()
 	}, &tool.Options[nothing]{Timeout: 10 * time.Millisecond}))
-	return registry.Must(registry.New(append(append(tools, charge), more...)...))
+	count := tool.Must(tool.New("count", "Counts.", agent.EffectIdempotent, func(_ context.Context, c tool.Call, _ nothing) (agent.ToolResultData, error) {
+		n, _, err := tool.State[int](c, "/count")
+		if err != nil {
+			return agent.ToolResultData{}, err
+		}
+		return tool.Patched(tool.Text("counted"), tool.SetState("/count", n+1))
+	}, nil))
+	book := tool.Must(tool.New("book", "Books.", agent.EffectNonIdempotent, func(_ context.Context, c tool.Call, _ nothing) (agent.ToolResultData, error) {
+		if c.Resume == nil {
+			return tool.Ask(agent.Ticket{
+				ID: "day", Message: "Which day?", Parameters: json.RawMessage(`{"from":"Monday"}`), ResponseSchema: json.RawMessage(`{"type":["string","boolean"]}`),
+			}), nil
+		}
+		return tool.Text("booked for " + string(c.Resume)), nil
+	}, nil))
+	return registry.Must(registry.New(append(append(tools, charge, count, book), more...)...))
 }
 
 // exits N COMMAND... wants a command to end with that exit code.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/countersign/countersign/internal/scenario"
+	"github.com/countersign/countersign/pkg/agent/hook"
 )
 
 type testCommand struct {
@@ -39,7 +40,7 @@ func (c *testCommand) run(ctx context.Context, p *program) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		t, err := c.test(file)
+		t, err := c.test(file, p.registry.Hooks())
 		switch {
 		case err != nil:
 			t.Failures = []string{err.Error()}
@@ -78,14 +79,14 @@ func scenarioFiles(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// test runs one scenario. The error says why it cannot be run.
-func (c *testCommand) test(file string) (testedScenario, error) {
+// test runs one scenario, whose agent may name the code. The error says why it cannot be run.
+func (c *testCommand) test(file string, code hook.Set) (testedScenario, error) {
 	t := testedScenario{Name: file, File: file, Failures: []string{}}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return t, err
 	}
-	s, err := scenario.Load(file, data)
+	s, err := scenario.LoadWith(file, data, code)
 	if err != nil {
 		return t, err
 	}

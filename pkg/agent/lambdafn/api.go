@@ -59,7 +59,7 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 	}, nil
 }
 
-// NewAPI serves the HTTP API to the events of a gateway. It uses no model and no tool, and needs neither among its ports; without Valid it panics. A stream learns
+// NewAPI serves the HTTP API to the events of a gateway, and takes services' answers from an event rule. It uses no model and no tool, and needs neither among its ports; without Valid it panics. A stream learns
 // of what other functions write by looking at the journal's tail. Where trace is not nil, requests are traced.
 func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tracing.Tracer, log *slog.Logger) Invoke {
 	if p.Valid == nil {
@@ -76,13 +76,17 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake,
 			Decided: trace.Decided(p.Journal),
 		},
-		Journal: p.Journal, Table: p.Table, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
+		Journal: p.Journal, Table: p.Table, Definitions: definitions, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
 		Caller: who.Caller, Log: log,
 	})
+	events := answers{&runtime.Inputs{Ports: p, Waits: waits}}
 	serve := (&gateway.Gateway{Handler: trace.HTTP(handler), Log: log}).Serve
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		ctx, cancel := inTime(ctx, p.Clock)
 		defer cancel()
+		if d, ok := readDelivery(payload); ok {
+			return events.take(ctx, d)
+		}
 		return serve(ctx, payload)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/smithy-go/logging"
+
+	"github.com/countersign/countersign/pkg/agent/eventbridge"
 )
 
 // The environment that Lambda gives every function, and what of the SDK's own a deployment may add to it.
@@ -111,4 +113,23 @@ func (e endpoints) GetUseFIPSEndpoint(context.Context) (aws.FIPSEndpointState, b
 // GetUseDualStackEndpoint says whether endpoints that answer on IPv6, too, are wanted.
 func (e endpoints) GetUseDualStackEndpoint(context.Context) (aws.DualStackEndpointState, bool, error) {
 	return aws.DualStackEndpointStateEnabled, e.dualStack, nil
+}
+
+// busEndpoint is where EventBridge is: where the environment says, else in the region.
+func busEndpoint(cfg aws.Config, getenv func(string) string) (string, error) {
+	e, err := readEndpoints(getenv)
+	if err != nil {
+		return "", err
+	}
+	url, found, err := e.GetServiceBaseEndpoint(context.Background(), "EventBridge")
+	switch {
+	case err != nil:
+		return "", err
+	case found && !e.ignored:
+		return url, nil
+	case cfg.BaseEndpoint != nil:
+		return *cfg.BaseEndpoint, nil
+	default:
+		return eventbridge.Endpoint(cfg.Region, e.fips, e.dualStack), nil
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/dynamo"
+	"github.com/countersign/countersign/pkg/agent/eventbridge"
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/modelretry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
@@ -22,6 +23,7 @@ const (
 	envTable   = "COUNTERSIGN_TABLE"
 	envBucket  = "COUNTERSIGN_BUCKET"
 	envMachine = "COUNTERSIGN_STATE_MACHINE"
+	envBus     = "COUNTERSIGN_BUS" // name of the event bus for what services are asked and for runs' ends; empty = none
 )
 
 // warmRuns is how many runs' folded states one function environment keeps.
@@ -54,6 +56,13 @@ func connect(getenv func(string) string, model Models) (runtime.Ports, error) {
 	p := runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: s3.New(objects, bucket), Uploads: s3.NewUploads(objects, bucket),
 		Waiter: w, Clock: clk, IDs: draw,
+	}
+	if name := getenv(envBus); name != "" {
+		at, err := busEndpoint(cfg, getenv)
+		if err != nil {
+			return runtime.Ports{}, err
+		}
+		p.Emit = eventbridge.New(cfg, at, name)
 	}
 	if model != nil {
 		p.Model = modelretry.New(runtime.WithMedia(model(cfg, getenv), p.Blobs), clk, draw.Jitter)

@@ -1,11 +1,14 @@
 package lambdafn
 
 import (
+	"context"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 )
@@ -39,6 +42,18 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 	require.NotNil(t, h.Ports.Model)
 	require.NotNil(t, h.Agents)
 	require.Nil(t, h.Ports.Tools, "functions/step runs none")
+
+	built := registry.Must(registry.New())
+	code := hook.Set{Builders: map[string]hook.Builder{"b": func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, nil }}}
+	require.NoError(t, built.Hook(code))
+	d, err := agent.Definition{Name: "a", Builder: "b", Model: agent.ModelSpec{Provider: "demo"}}.Resolve()
+	require.NoError(t, err)
+	require.NoError(t, built.Add(d))
+	_, err = coldStart(parts{agents: built, models: models, hooks: code}, get("", ""))
+	require.NoError(t, err)
+	_, err = coldStart(parts{agents: built, models: models}, get("", ""))
+	require.EqualError(t, err, `agent a: builder: got "b", want a registered context builder: there is none`)
+
 	h, err = coldStart(parts{tools: r.Tools()}, get("", ""))
 	require.NoError(t, err)
 	require.Nil(t, h.Ports.Model, "a function that asks no model links none")

@@ -88,6 +88,9 @@ func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 	if p.Tools != nil { // of functions that run none
 		p.Tools = o.tools(p.Tools)
 	}
+	if p.Warn == nil && o.Log != nil { // what an error says may be content (R17)
+		p.Warn = func(what string, _ error) { o.Log("could not " + what) }
+	}
 	if len(sinks) > 0 {
 		p.Sink = sinks
 	}

@@ -88,9 +88,28 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 	if with.agents != nil {
 		h.Agents = with.agents.Agent
 	}
+	if err := with.checkHooks(); err != nil {
+		return nil, err
+	}
 	ports.Schema, ports.Hooks = with.schema, with.hooks
 	h.Ports = watch.Ports(ports)
 	return h, nil
+}
+
+// checkHooks refuses agents that name code which this function does not have. Agents that cannot be listed are refused when they run.
+func (p parts) checkHooks() error {
+	all, ok := p.agents.(interface{ Agents() []string })
+	if !ok {
+		return nil
+	}
+	for _, name := range all.Agents() {
+		if d, ok := p.agents.Agent(name); ok {
+			if err := p.hooks.Check(d); err != nil {
+				return fmt.Errorf("agent %s: %w", name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // named gives an error the name that the state machine's Retry and Catch look for. The Lambda runtime would report the

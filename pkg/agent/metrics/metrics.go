@@ -73,14 +73,24 @@ func (k sink) fact(fact agent.Event, e agent.Entry, s *agent.AgentState) {
 		k.meter.Count(OutputTokens, fact.Usage.Output, dimAgent, s.Agent)
 	case agent.CallFinished:
 		k.meter.Count(ToolCalls, 1, dimAgent, s.Agent, dimOutcome, outcome(fact))
-	case agent.CallSuspended:
+	case agent.PermissionRequested:
 		k.meter.Count(ApprovalsAsked, 1, dimAgent, s.Agent)
+	case agent.CallSuspended:
+		if fact.For != agent.ForAnswer {
+			k.meter.Count(ApprovalsAsked, 1, dimAgent, s.Agent)
+		}
 	case agent.CallUnknown:
 		k.meter.Count(CallsUnknown, 1, dimAgent, s.Agent)
 	case agent.Decided:
 		k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Action))
+	case agent.PermissionAnswered:
+		if fact.Expired {
+			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(agent.WhyExpired))
+		}
 	case agent.CallCancelled:
-		if fact.Reason == agent.WhyExpired {
+		c, _ := s.Call(fact.Call)
+		asked := c.Service && c.Executions > 0 // a service did not answer: no approval expired
+		if fact.Reason == agent.WhyExpired && !asked {
 			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Reason))
 		}
 	case agent.Finished:

@@ -1,5 +1,6 @@
-// Package modelretry asks a model again when it fails in a way that may pass (semantics.md, seed 001, 3.7). How often and how
-// soon is the request's own Model.Retry; what may be retried is the error's class alone.
+// Package modelretry asks a model again when it fails in a way that may pass, and the next model of its chain when it goes on failing
+// (semantics.md, seed 001, 3.7). How often and how soon is the request's own Model.Retry; what may be retried is the error's class alone,
+// and every class moves on to the next model.
 package modelretry
 
 import (
@@ -43,8 +44,9 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	return reply, err
 }
 
-// Ask makes up to r.Model.Retry.Attempts requests (fewer than 1 counts as 1) and says how many it made, failed ones included,
-// whatever it returns. The requests carry Attempt as r.Attempt, r.Attempt+1, and so on.
+// Ask asks the models of r.Model's chain in order until one answers, each up to Retry.Attempts times (fewer than 1 counts as 1), and says
+// how many requests that took, failed ones included, whatever it returns. The requests carry Attempt as r.Attempt, r.Attempt+1, and so on,
+// and each the model that is asked; the reply's Place says which one answered.
 //
 // The error is the last request's, unless the context is done by then, or would be before the next one: then it wraps the
 // context's error alone, because that failure is not the model's and must not be recorded as such.
@@ -52,33 +54,64 @@ func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, re
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, 0, fmt.Errorf("ask model %s: %w", r.Model.ID, err)
 	}
-	first := r.Attempt
-	for {
-		r.Attempt = first + requests
-		reply, err = m.next.Generate(ctx, r)
-		requests++
-		if ended := ctx.Err(); err != nil && ended != nil {
-			return agent.Reply{}, requests, fmt.Errorf("ask model %s: %w", r.Model.ID, ended)
+	began := m.clock.Now()
+	for place, spec := range r.Model.Chain() {
+		first := r.Attempt
+		r.Model = spec
+		reply, r.Attempt, err = m.one(ctx, r, began)
+		reply.Place = place
+		requests += r.Attempt - first
+		var failure *agent.ModelError
+		if err == nil || !errors.As(err, &failure) {
+			break
 		}
-		wait, again := m.again(r.Model.Retry, requests, err)
+	}
+	return reply, requests, err
+}
+
+// one asks one model of a chain, the first of which was asked when it began, and says what the next request's Attempt is.
+func (m *Model) one(ctx context.Context, r agent.Request, began time.Time) (reply agent.Reply, next int, err error) {
+	for requests := 1; ; requests++ {
+		reply, err = m.within(ctx, r)
+		r.Attempt++
+		if ended := ctx.Err(); err != nil && ended != nil {
+			return agent.Reply{}, r.Attempt, fmt.Errorf("ask model %s: %w", r.Model.ID, ended)
+		}
+		wait, again := m.again(r.Model.Retry, requests, err, began)
 		if !again {
-			return reply, requests, err
+			return reply, r.Attempt, err
 		}
 		if ended := m.sleep(ctx, wait); ended != nil {
-			return agent.Reply{}, requests, fmt.Errorf("wait to ask model %s again: %w", r.Model.ID, ended)
+			return agent.Reply{}, r.Attempt, fmt.Errorf("wait to ask model %s again: %w", r.Model.ID, ended)
 		}
 	}
 }
 
+// within makes one request, which may take as long as its model has. A model that takes longer has failed, and not the caller.
+func (m *Model) within(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	if r.Model.Timeout == 0 {
+		return m.next.Generate(ctx, r)
+	}
+	timed, cancel := m.clock.WithTimeout(ctx, r.Model.Timeout)
+	defer cancel()
+	reply, err := m.next.Generate(timed, r)
+	if err != nil && timed.Err() != nil {
+		err = &agent.ModelError{Class: agent.ModelTimeout, Model: r.Model.ID, Message: fmt.Sprintf("no reply within %s", r.Model.Timeout)}
+	}
+	return reply, err
+}
+
 // again decides whether to ask once more after so many requests, and how long to wait before.
-func (m *Model) again(retry agent.Retry, requests int, err error) (time.Duration, bool) {
+func (m *Model) again(retry agent.Retry, requests int, err error, began time.Time) (time.Duration, bool) {
 	var failure *agent.ModelError
 	if !errors.As(err, &failure) || !failure.Class.Retryable() || requests >= retry.Attempts {
 		return 0, false
 	}
 	after := retryAfter(failure)
 	wait := backoff(retry, requests)
-	return max(after, wait+m.jitter(wait/5)), after <= MaxRetryAfter
+	wait = max(after, wait+m.jitter(wait/100*time.Duration(retry.Jitter)))
+	late := retry.Window > 0 && m.clock.Now().Add(wait).Sub(began) > retry.Window
+	return wait, after <= MaxRetryAfter && !late
 }
 
 // sleep waits, or fails at once if the context's deadline comes first: there is no point in paying for the time until then.

@@ -58,7 +58,7 @@ func throttled(after time.Duration) error {
 }
 
 func request(attempts int) agent.Request {
-	retry := agent.Retry{Attempts: attempts, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second}
+	retry := agent.Retry{Attempts: attempts, Backoff: 250 * time.Millisecond, MaxBackoff: 2 * time.Second, Jitter: 20}
 	return agent.Request{Model: agent.ModelSpec{ID: "m", Retry: retry}}
 }
 

@@ -107,7 +107,7 @@ func (a *assembly) call(d callPiece) *callParts {
 // reply is what was put together, calls in order of their index.
 func (a *assembly) reply() agent.Reply {
 	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
-	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.finish, Usage: a.usage}
+	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.finish, Truncated: a.finish == "length", Usage: a.usage}
 	if a.reason.Len() > 0 {
 		r.Reasoning = []agent.ReplyReasoning{{Reasoning: agent.Reasoning{Text: a.reason.String(), Provider: "openai"}}}
 	}

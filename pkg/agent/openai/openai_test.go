@@ -78,7 +78,7 @@ func TestReplies(t *testing.T) {
 	}{
 		{"text", sse, chunk(`{"role":"assistant","content":""}`) + text("Hel") + text("lo") + done("stop") + usageOnly + end,
 			agent.Reply{Model: "m-1", Text: "Hello", StopReason: "stop", Usage: agent.Usage{Input: 30, Output: 7, CacheRead: 20}}},
-		{"no usage", sse, text("a") + done("length") + end, agent.Reply{Model: "m-1", Text: "a", StopReason: "length"}},
+		{"no usage", sse, text("a") + done("length") + end, agent.Reply{Model: "m-1", Text: "a", StopReason: "length", Truncated: true}},
 		{"no finish reason", sse, text("a") + end, agent.Reply{Model: "m-1", Text: "a"}},
 		{"no [DONE]", sse, text("a") + done("content_filter"), agent.Reply{Model: "m-1", Text: "a", StopReason: "content_filter"}},
 		{"cut after the finish reason", sse, text("a") + done("stop") + "data: {\"choi", agent.Reply{Model: "m-1", Text: "a", StopReason: "stop"}},

@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"time"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-
 	"github.com/countersign/countersign/pkg/agent/clock"
 )
 
@@ -42,8 +40,6 @@ type Exporter struct {
 	jitter func(limit time.Duration) time.Duration
 }
 
-var _ sdktrace.SpanExporter = (*Exporter)(nil)
-
 // New makes an exporter. It opens no connection. Jitter draws a duration from 0 to limit; nil draws 0.
 func New(c Config, clk clock.Clock, jitter func(limit time.Duration) time.Duration) *Exporter {
 	if c.Client == nil {
@@ -58,16 +54,13 @@ func New(c Config, clk clock.Clock, jitter func(limit time.Duration) time.Durati
 	return &Exporter{config: c, clock: clk, jitter: jitter}
 }
 
-// Shutdown has nothing to do.
-func (*Exporter) Shutdown(context.Context) error { return nil }
-
-// ExportSpans sends spans in one request and tries again, as the protocol says, after 429, 502, 503, 504 and errors of the network, as
+// Export sends a batch in one request and tries again, as the protocol says, after 429, 502, 503, 504 and errors of the network, as
 // long as ctx and the timeout last. The error is ErrRefused or an *Unavailable; it names no header, no query and no content.
-func (x *Exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	if len(spans) == 0 {
+func (x *Exporter) Export(ctx context.Context, b Batch) error {
+	if len(b.Spans) == 0 {
 		return nil
 	}
-	body, err := x.body(requestOf(spans))
+	body, err := x.body(requestOf(b))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}

@@ -5,7 +5,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -93,40 +92,35 @@ const (
 	flagRemote      = 1 << 9
 )
 
-// requestOf is spans of one resource and, in our use, one scope; those of others are grouped as they come.
-func requestOf(spans []sdktrace.ReadOnlySpan) request {
-	var all resourceSpans
-	for _, kv := range spans[0].Resource().Attributes() {
-		all.Resource.Attributes = append(all.Resource.Attributes, keyValueOf(kv))
-	}
-	for _, s := range spans {
-		in := scope{Name: s.InstrumentationScope().Name, Version: s.InstrumentationScope().Version}
+// requestOf is a batch as a request: spans are grouped by their scope, as they come.
+func requestOf(b Batch) request {
+	all := resourceSpans{Resource: resource{Attributes: []keyValue{keyValueOf(attribute.String("service.name", b.Service))}}}
+	for i := range b.Spans {
+		in := scope{Name: b.Spans[i].Scope.Name, Version: b.Spans[i].Scope.Version}
 		if n := len(all.ScopeSpans); n == 0 || all.ScopeSpans[n-1].Scope != in {
 			all.ScopeSpans = append(all.ScopeSpans, scopeSpans{Scope: in})
 		}
 		last := &all.ScopeSpans[len(all.ScopeSpans)-1]
-		last.Spans = append(last.Spans, spanOf(s))
+		last.Spans = append(last.Spans, spanOf(&b.Spans[i]))
 	}
 	return request{ResourceSpans: []resourceSpans{all}}
 }
 
-func spanOf(s sdktrace.ReadOnlySpan) span {
-	sc, parent := s.SpanContext(), s.Parent()
-	trace, own := sc.TraceID(), sc.SpanID()
+func spanOf(s *Span) span {
+	trace, own := s.SpanContext.TraceID(), s.SpanContext.SpanID()
 	out := span{
-		TraceID: trace[:], SpanID: own[:], TraceState: sc.TraceState().String(), Flags: flags(sc.TraceFlags(), parent.IsRemote()),
-		Name: s.Name(), Kind: int(s.SpanKind()), Start: uint64(s.StartTime().UnixNano()), End: uint64(s.EndTime().UnixNano()),
-		DroppedAttributes: uint32(s.DroppedAttributes()), Attributes: attributes(s.Attributes()),
-		Status: statusOf(s.Status()),
+		TraceID: trace[:], SpanID: own[:], TraceState: s.SpanContext.TraceState().String(), Flags: flags(s.SpanContext.TraceFlags(), s.Parent.IsRemote()),
+		Name: s.Name, Kind: int(s.SpanKind), Start: uint64(s.StartTime.UnixNano()), End: uint64(s.EndTime.UnixNano()),
+		DroppedAttributes: uint32(s.DroppedAttributes), Attributes: attributes(s.Attributes), Status: statusOf(s.Status),
 	}
-	if parent.SpanID().IsValid() {
-		above := parent.SpanID()
+	if s.Parent.SpanID().IsValid() {
+		above := s.Parent.SpanID()
 		out.ParentSpanID = above[:]
 	}
-	for _, e := range s.Events() {
+	for _, e := range s.Events {
 		out.Events = append(out.Events, event{Time: uint64(e.Time.UnixNano()), Name: e.Name, Attributes: attributes(e.Attributes)})
 	}
-	for _, l := range s.Links() {
+	for _, l := range s.Links {
 		t, o := l.SpanContext.TraceID(), l.SpanContext.SpanID()
 		out.Links = append(out.Links, link{
 			TraceID: t[:], SpanID: o[:], TraceState: l.SpanContext.TraceState().String(), Attributes: attributes(l.Attributes),
@@ -144,7 +138,7 @@ func flags(f trace.TraceFlags, remote bool) uint32 {
 	return out
 }
 
-func statusOf(s sdktrace.Status) status {
+func statusOf(s Status) status {
 	switch s.Code {
 	case codes.Error:
 		return status{Message: s.Description, Code: statusError}

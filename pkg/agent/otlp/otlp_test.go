@@ -21,10 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/sdk/instrumentation"
-	sdkresource "go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/pkg/agent/clock"
@@ -40,25 +36,24 @@ func context1(t *testing.T, span byte, state string) trace.SpanContext {
 }
 
 // sample is two spans that use everything the protocol has for us.
-func sample(t *testing.T) []sdktrace.ReadOnlySpan {
+func sample(t *testing.T) Batch {
 	t.Helper()
 	start := time.Unix(1_700_000_000, 123_456_789)
-	res := sdkresource.NewSchemaless(attribute.String("service.name", "countersign"))
-	in := instrumentation.Scope{Name: "scope", Version: "v1"}
-	return tracetest.SpanStubs{
+	in := Scope{Name: "scope", Version: "v1"}
+	return Batch{Service: "countersign", Spans: []Span{
 		{
 			Name: "pay", SpanContext: context1(t, 1, "a=1"), Parent: context1(t, 2, "").WithRemote(true), SpanKind: trace.SpanKindInternal,
-			StartTime: start, EndTime: start.Add(time.Second), Resource: res, InstrumentationScope: in, DroppedAttributes: 3,
+			StartTime: start, EndTime: start.Add(time.Second), Scope: in, DroppedAttributes: 3,
 			Attributes: []attribute.KeyValue{
 				attribute.String("s", "Grüße \x00 <&>"), attribute.String("empty", ""), attribute.Int64("n", math.MinInt64), attribute.Int("zero", 0),
 				attribute.Bool("yes", true), attribute.Bool("no", false), attribute.Float64("f", 1.5), attribute.StringSlice("l", []string{"a", ""}),
 			},
-			Events: []sdktrace.Event{{Name: "e", Time: start, Attributes: []attribute.KeyValue{attribute.String("k", "v")}}},
-			Links:  []sdktrace.Link{{SpanContext: context1(t, 3, "b=2"), Attributes: []attribute.KeyValue{attribute.String("k", "v")}}},
-			Status: sdktrace.Status{Code: codes.Error, Description: "timeout"},
+			Events: []Event{{Name: "e", Time: start, Attributes: []attribute.KeyValue{attribute.String("k", "v")}}},
+			Links:  []trace.Link{{SpanContext: context1(t, 3, "b=2"), Attributes: []attribute.KeyValue{attribute.String("k", "v")}}},
+			Status: Status{Code: codes.Error, Description: "timeout"},
 		},
-		{Name: "root", SpanContext: context1(t, 4, ""), SpanKind: trace.SpanKindInternal, StartTime: start, EndTime: start, Resource: res, InstrumentationScope: in, Status: sdktrace.Status{Code: codes.Ok}},
-	}.Snapshots()
+		{Name: "root", SpanContext: context1(t, 4, ""), SpanKind: trace.SpanKindInternal, StartTime: start, EndTime: start, Scope: in, Status: Status{Code: codes.Ok}},
+	}}
 }
 
 // sent is what a collector on loopback got.
@@ -90,7 +85,7 @@ func collect(t *testing.T, c Config) sent {
 	}))
 	defer s.Close()
 	c.URL = s.URL + "/v1/traces"
-	require.NoError(t, New(c, clock.System(), nil).ExportSpans(context.Background(), sample(t)))
+	require.NoError(t, New(c, clock.System(), nil).Export(context.Background(), sample(t)))
 	return got
 }
 
@@ -260,7 +255,7 @@ func TestRetries(t *testing.T) {
 				})}
 				from := time.Now()
 				x := New(Config{URL: "http://u:secret@collector/v1/traces?key=secret", Client: client}, clock.System(), nil)
-				err := x.ExportSpans(context.Background(), sample(t))
+				err := x.Export(context.Background(), sample(t))
 				require.Equal(t, c.tries, tries)
 				require.Equal(t, c.took, time.Since(from))
 				if c.ok {
@@ -288,7 +283,7 @@ func TestHangingCollector(t *testing.T) {
 			return nil, r.Context().Err()
 		})}
 		from := time.Now()
-		err := New(Config{URL: "http://collector", Timeout: 2 * time.Second, Client: client}, clock.System(), nil).ExportSpans(context.Background(), sample(t))
+		err := New(Config{URL: "http://collector", Timeout: 2 * time.Second, Client: client}, clock.System(), nil).Export(context.Background(), sample(t))
 		var busy *Unavailable
 		require.ErrorAs(t, err, &busy)
 		require.Equal(t, 2*time.Second, time.Since(from))
@@ -340,7 +335,7 @@ func TestConnectionIsKept(t *testing.T) {
 	defer s.Close()
 	x := New(Config{URL: s.URL}, clock.System(), nil)
 	for range 3 {
-		require.NoError(t, x.ExportSpans(context.Background(), sample(t)))
+		require.NoError(t, x.Export(context.Background(), sample(t)))
 	}
 	require.Len(t, opened, 1)
 }

@@ -51,6 +51,9 @@ func (r *Registry) Add(d agent.Definition) error {
 			return fmt.Errorf("register agent %s: output.schema: %w", d.Name, err)
 		}
 	}
+	if err := r.hooks.Check(&d); err != nil {
+		return fmt.Errorf("register agent %s: %w", d.Name, err)
+	}
 	if _, taken := r.agents[d.Name]; taken {
 		return fmt.Errorf("register agent %s: the name is taken", d.Name)
 	}
@@ -116,7 +119,7 @@ func (r *Registry) Read(fsys fs.FS, file string) (agent.Definition, error) {
 
 // Options are what an agent file may refer to.
 func (r *Registry) Options() agentfile.Options {
-	return agentfile.Options{Tools: r.spec, Registered: r.set.Specs()}
+	return agentfile.Options{Tools: r.spec, Registered: r.set.Specs(), Hooks: r.hooks}
 }
 
 func (r *Registry) spec(name string) (agent.ToolSpec, bool) {

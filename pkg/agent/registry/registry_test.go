@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/tool"
 )
@@ -96,8 +97,29 @@ func TestAddRefuses(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, r.Add(d), "register agent a: output.schema: compile schema: not a valid JSON Schema: at /type")
 	require.Empty(t, r.Agents())
+	d.Output, d.Builder = agent.Output{}, "desk.context"
+	require.EqualError(t, r.Add(d), `register agent a: builder: got "desk.context", want a registered context builder: there is none`)
+	_, err = r.Read(fstest.MapFS{"a/agent.yaml": file("name: a\nbuilder: x\nmodel: {provider: demo, id: m}\n")}, "a/agent.yaml")
+	require.EqualError(t, err, `a/agent.yaml:2: builder: got "x", want a registered context builder: there is none`)
 	_, err = r.Read(fstest.MapFS{}, "gone/agent.yaml")
 	require.ErrorContains(t, err, "gone/agent.yaml")
+}
+
+// An agent that names code which is not registered is refused, in a file with its line, and the known code is listed.
+func TestUnknownCodeIsRefused(t *testing.T) {
+	policy := func(context.Context, hook.PolicyInput) ([]string, error) { return nil, nil }
+	r := registry.Must(registry.New())
+	require.NoError(t, r.Hook(hook.Set{Version: "1", Policies: map[string]hook.Policy{"strict": policy, "lax": policy}}))
+	err := r.AddFS(fstest.MapFS{
+		"abe/agent.yaml": file("name: abe\nsystem: s\nmodel: {provider: demo, id: m}\npermission:\n  policy: strikt\n  backend: book\n"),
+		"zoe/agent.yaml": file("name: zoe\nsystem: s\nmodel: {provider: demo, id: m}\npermission:\n  policy: lax\n"),
+	})
+	require.ErrorContains(t, err, `abe/agent.yaml:5: permission.policy: got "strikt", want a registered policy function: lax, strict`)
+	require.ErrorContains(t, err, `abe/agent.yaml:6: permission.backend: got "book", want a registered permission backend: there is none`)
+	require.Equal(t, []string{"zoe"}, r.Agents())
+	d, err := agent.Definition{Name: "eve", System: "s", Model: agent.ModelSpec{Provider: "demo", ID: "m"}, Permission: agent.Permission{Policy: "strikt"}}.Resolve()
+	require.NoError(t, err)
+	require.ErrorContains(t, r.Add(d), `register agent eve: permission.policy: got "strikt", want a registered policy function: lax, strict`)
 }
 
 // An agent is kept as it was when it was added.

@@ -37,7 +37,7 @@ type Batch struct {
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock)}
+	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, permits: authority{hooks: b.Hooks}}
 	for {
 		route, done, err := r.turn(ctx)
 		if done {
@@ -57,12 +57,17 @@ func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 // round is one invocation's view of its batch.
 type round struct {
 	*Batch
-	inv    Invocation
-	def    *agent.Definition
-	loaded *store.Loaded // what is known of the run; nil = to be read
-	flight *flight
-	tries  reloads
-	doubt  bool // a claim was refused by the table: look at the approval itself before trying again
+	inv     Invocation
+	def     *agent.Definition
+	loaded  *store.Loaded // what is known of the run; nil = to be read
+	flight  *flight
+	tries   reloads
+	phases  phases
+	gates   map[string]gated        // what plugins said before calls, by gateKey
+	results map[string]agent.Hooked // and after them
+	broken  *agent.Finished         // plugins have failed: nothing is started any more, and this ends the run
+	doubt   bool                    // a claim was refused by the table: look at the approval itself before trying again
+	permits authority
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
@@ -87,7 +92,10 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 			return Route{}, false, err
 		}
 	}
-	r.launch(ctx, p.launch)
+	r.launch(ctx, p)
+	if len(p.early) > 0 && r.loaded.State.Status == agent.RunRunning {
+		return Route{}, false, nil // what a kept decision let run is owed now
+	}
 	if r.flight.empty() {
 		return r.after(p), true, nil
 	}
@@ -107,7 +115,15 @@ func (r *round) know(ctx context.Context) error {
 		return nil
 	}
 	def, err := r.Definitions(ctx, r.inv.Tenant, r.loaded.State.Definition)
+	if err != nil {
+		return err
+	}
 	r.def = def
+	r.phases, err = r.Ports.phases(def)
+	if fin, broken := brokenBy(err); broken {
+		r.broken = &fin
+		return nil
+	}
 	return err
 }
 
@@ -124,11 +140,12 @@ func (r *round) after(p *plan) Route {
 func (r *round) commitPlan(ctx context.Context, p *plan) error {
 	d := p.draft
 	idle := len(p.launch) == 0 && r.flight.running() == 0
-	if p.results && !moving(&d.State) {
+	next := agent.Next(r.def, &d.State).Kind
+	if next != agent.ActTools && (p.results || p.suspends && d.State.RoundRan()) {
 		d.Mark(agent.CheckpointToolResults)
 	}
-	if idle && agent.Next(r.def, &d.State).Kind == agent.ActWait {
-		if err := park(d); err != nil {
+	if idle && next == agent.ActWait && agent.Consequences(r.def, &d.State) == nil { // else the next entry has them
+		if err := r.park(ctx, d); err != nil {
 			return err
 		}
 	}
@@ -142,14 +159,13 @@ func (r *round) commitPlan(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// moving reports whether a call of the round is still to be run or running.
-func moving(s *agent.AgentState) bool {
-	for _, c := range s.Live {
-		if c.Status == agent.StatusNew || c.Status == agent.StatusRunning || c.Status == agent.StatusResuming {
-			return true
-		}
+// park ends the entry as a wait; plugins that fail at that end the run instead.
+func (r *round) park(ctx context.Context, d *agent.Draft) error {
+	err := r.phases.park(ctx, d)
+	if fin, broken := brokenBy(err); broken {
+		return end(d, fin)
 	}
-	return false
+	return err
 }
 
 // await returns when something has finished, having given its neighbours a moment; or when it is time to drain.
@@ -177,7 +193,8 @@ func (r *round) await(ctx context.Context) error {
 // when it finishes later; everything else is dropped (rule 10).
 func (r *round) leave(ctx context.Context, route Route) (Route, bool, error) {
 	if r.loaded.State.Status == agent.RunDone {
-		return route, true, nil
+		err := r.announce(ctx, r.inv, &r.loaded.State)
+		return route, err == nil, err
 	}
 	for {
 		for _, f := range r.flight.finishedNow() {
@@ -201,7 +218,7 @@ func (r *round) deliverLate(ctx context.Context, f *execution) error {
 	if !f.claimed || !ok {
 		return nil
 	}
-	late := agent.LateResult{Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
+	late := agent.LateResult{Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Patch: e.Patch}
 	id := fmt.Sprintf("late/%s/%s", e.Call, r.inv.Writer)
 	got, err := r.Journal.Accept(ctx, r.inv.Tenant, r.inv.Run, id, late)
 	if err != nil || got.Closed {

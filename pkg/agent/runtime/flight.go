@@ -1,7 +1,9 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,14 +23,12 @@ const (
 	maxResults = 96 << 10
 )
 
-// maxErrorText bounds, in runes, a tool's Go error as the model is told it.
-const maxErrorText = 2000
-
 // execution is one entering of a tool.
 type execution struct {
 	call    agent.Call
 	claimed bool
-	event   agent.Event // once finished: CallFinished; nil where it ran out of time and nobody can say what became of it
+	event   agent.Event // once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time and nobody can say what became of it
+	err     error       // a service's event may not be out; it is to be sent again
 	size    int         // of the event, in bytes, about
 }
 
@@ -85,11 +85,17 @@ func (f *flight) landed(x *execution, e agent.Event) {
 
 // eventSize is how many bytes of an entry a result takes, less what names it.
 func eventSize(e agent.Event) int {
-	f, ok := e.(agent.CallFinished)
-	if !ok {
+	switch e := e.(type) {
+	case agent.CallFinished:
+		return agent.StoredLen(e.Content) + mediaSize(e.Media) + agent.PatchSize(e.Patch)
+	case agent.CallSuspended:
+		if e.Ticket == nil { // a service's
+			return 0
+		}
+		return e.Ticket.Size()
+	default:
 		return 0
 	}
-	return agent.StoredLen(f.Content) + mediaSize(f.Media)
 }
 
 func mediaSize(media []agent.Media) int {
@@ -142,25 +148,34 @@ func (f *flight) group(ctx context.Context, within time.Duration) {
 	}
 }
 
-// launch enters the tools of the calls, in request order, each on its own.
-func (r *round) launch(ctx context.Context, calls []agent.Call) {
-	for _, c := range calls {
+// launch enters the tools of the plan's calls, in request order, each on its own. All of them see the shared state that the plan ends with.
+func (r *round) launch(ctx context.Context, p *plan) {
+	for _, c := range p.launch {
 		x := &execution{call: c, claimed: c.Claim != ""}
 		r.flight.took(x)
-		r.Clock.Go(func() { r.flight.landed(x, r.enter(ctx, c)) })
+		if c.Service {
+			e, err := r.question(c) // of the state as it is now: the round goes on beside it
+			r.Clock.Go(func() { r.emitted(ctx, x, e, err) })
+			continue
+		}
+		entered := r.toolCall(c, &p.draft.State)
+		r.Clock.Go(func() { r.flight.landed(x, r.enter(ctx, c, entered)) })
 	}
 }
 
-func (r *round) toolCall(c agent.Call) port.Call {
+// toolCall is the call as its tool receives it in the state s, of which it gets a copy of its own.
+func (r *round) toolCall(c agent.Call, s *agent.AgentState) port.Call {
 	spec, _ := r.def.Tool(c.Tool)
 	return port.Call{
 		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID, Root: spec.Root,
+		State:  bytes.Clone(s.SharedState()),
+		Resume: c.Resume,
 	}
 }
 
 // enter runs a tool to its end or its deadline and says what is to be stored. A tool that cannot be repeated and ran out
 // of time may or may not have happened.
-func (r *round) enter(ctx context.Context, c agent.Call) agent.Event {
+func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call) agent.Event {
 	t, ok := r.Tools.Lookup(c.Tool)
 	if !ok {
 		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyUnknownTool,
@@ -168,7 +183,8 @@ func (r *round) enter(ctx context.Context, c agent.Call) agent.Event {
 	}
 	ctx, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
 	defer cancel()
-	res, err := call(ctx, r.Clock, t, r.toolCall(c))
+	view := bytes.Clone(entered.State) // the tool has its own, to do with as it likes
+	res, err := call(ctx, r.Clock, t, entered)
 	if err != nil && ctx.Err() != nil {
 		if c.Effect == agent.EffectNonIdempotent {
 			return nil
@@ -176,11 +192,11 @@ func (r *round) enter(ctx context.Context, c agent.Call) agent.Event {
 		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyTimeout, Content: agent.TextTimeout(c.Name)}
 	}
 	if err != nil {
-		res = agent.ToolResultData{Content: c.Name + " failed: " + bounded(err.Error()), IsError: true}
+		res = agent.ToolResultData{Content: c.Name + " failed: " + agent.Bounded(err.Error()), IsError: true}
 	}
-	e, err := r.finished(context.WithoutCancel(ctx), c, res)
+	e, err := r.word(context.WithoutCancel(ctx), c, checkedPatch(c, view, res))
 	if err != nil {
-		e = agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyToolError,
+		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyToolError,
 			Content: "The tool ran, but its result could not be stored."}
 	}
 	return e
@@ -229,13 +245,45 @@ func call(ctx context.Context, clk clock.Clock, t port.Tool, c port.Call) (agent
 	return res, err
 }
 
+// checkedPatch is the result with what the tool changed of the state it saw, or, where that cannot be, as the error that says so: the tool
+// has run, and nothing is changed. A call that failed or suspends changes nothing either.
+func checkedPatch(c agent.Call, view json.RawMessage, res agent.ToolResultData) agent.ToolResultData {
+	if res.IsError || res.Suspend != nil {
+		res.Patch = nil
+	}
+	if err := agent.CheckPatch(view, res.Patch); err != nil {
+		res.Patch, res.IsError = nil, true
+		res.Content = agent.TextPatchRefused(c.Name, err) + res.Content
+	}
+	return res
+}
+
+// word is what a tool said, as it is stored: its result, or what it asks people. A question that nobody could be asked is an error of the
+// tool's.
+func (r *round) word(ctx context.Context, c agent.Call, res agent.ToolResultData) (agent.Event, error) {
+	if res.Suspend == nil {
+		return r.finished(ctx, c, res)
+	}
+	t, err := res.Suspend.Checked()
+	if err == nil && t.ResponseSchema != nil {
+		var broken *agent.SchemaError
+		if fits := r.Valid(agent.ToolSpec{Name: "response", Schema: t.ResponseSchema}, json.RawMessage("null")); errors.As(fits, &broken) {
+			err = fmt.Errorf("responseSchema: %w", broken.Err)
+		}
+	}
+	if err != nil {
+		return r.finished(ctx, c, agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + agent.Bounded(err.Error()), IsError: true})
+	}
+	return agent.CallSuspended{Call: c.ID, For: agent.ForInput, Ticket: &t, Ran: c.Claim == ""}, nil
+}
+
 // finished is a tool's result as it is stored: valid text and media, with what is long in blobs, and what a person changed said first.
 func (r *round) finished(ctx context.Context, c agent.Call, res agent.ToolResultData) (agent.CallFinished, error) {
 	k, err := r.keep(ctx, res.Media)
 	if err != nil {
 		return agent.CallFinished{}, fmt.Errorf("store media of call %s: %w", c.ID, err)
 	}
-	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: resultText(c, res.Content, k), Media: k.media}
+	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: resultText(c, res.Content, k), Media: k.media, Patch: res.Patch}
 	if res.IsError {
 		e.Reason = agent.WhyToolError
 	}
@@ -265,14 +313,6 @@ func resultText(c agent.Call, content string, k kept) string {
 			text += "\n"
 		}
 		text += notice
-	}
-	return text
-}
-
-func bounded(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if r := []rune(text); len(r) > maxErrorText {
-		return string(r[:maxErrorText]) + " […]"
 	}
 	return text
 }

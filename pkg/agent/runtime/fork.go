@@ -60,6 +60,7 @@ func (st *Starter) branch(ctx context.Context, f Fork, parent *agent.AgentState)
 		Tenant: f.Tenant, Run: run, Agent: parent.Agent, Version: parent.Version, Definition: digest, HooksVersion: parent.HooksVersion,
 		Owner: ExecutionName(run, 0), Subject: parent.Subject, AccessControl: parent.AccessControl, MaxInteractions: def.Limits.Interactions, From: &from,
 	}
+	first.Wait, first.Resume = def.OpenRounds()
 	if first.BodyDigest, err = f.bodyDigest(); err != nil {
 		return agent.AgentState{}, err
 	}

@@ -138,7 +138,7 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 		return agent.AgentState{}, err
 	}
 	if l.State.Status == agent.RunDone {
-		return l.State, c.stop(ctx, &l.State)
+		return l.State, c.over(ctx, &l.State)
 	}
 	def, err := c.Definitions(ctx, tenant, l.State.Definition)
 	if err != nil {
@@ -152,14 +152,19 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 	if err != nil {
 		return agent.AgentState{}, err
 	}
-	if err := end(d, agent.CancelRun(by, note)); err != nil {
+	if err := c.end(ctx, def, d, agent.Interrupt(&d.State, by, note)); err != nil {
 		return agent.AgentState{}, err
 	}
 	if err := c.commit(ctx, l.State, d, def); err != nil {
 		return agent.AgentState{}, err
 	}
 	after := d.Committed()
-	return after, c.stop(ctx, &after)
+	return after, c.over(ctx, &after)
+}
+
+// over tells whoever started a run that it has ended, and stops its execution.
+func (c *Canceller) over(ctx context.Context, s *agent.AgentState) error {
+	return errors.Join(c.stop(ctx, s), c.tell(ctx, s))
 }
 
 func (c *Canceller) stop(ctx context.Context, s *agent.AgentState) error {

@@ -2,6 +2,8 @@ package runtime
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -16,7 +18,10 @@ type plan struct {
 	results   bool         // the draft settles calls
 	claims    bool         // it claims, or marks outcomes unknown: nothing may run before it is committed
 	suspends  bool
-	resumes   bool // the run was parked: nothing may run before that is over
+	emitted   bool            // some of what it suspends are services that were asked
+	blocks    bool            // it asks for permissions: people may decide while other calls run
+	resumes   bool            // the run was parked: nothing may run before that is over
+	early     map[string]bool // calls that a kept decision has met: what it lets run is claimed in a later entry, as its request is one item
 	committed bool
 }
 
@@ -28,7 +33,9 @@ func (p *plan) urgent(r *round) bool {
 	}
 	busy := len(p.launch) > 0 || r.flight.running() > 0
 	switch {
-	case p.claims, len(p.taken) > 0 && p.results:
+	case p.claims, len(p.early) > 0, len(p.taken) > 0 && (p.results || p.emitted), p.draft.State.Permissions.Failed != "":
+		return true
+	case p.blocks && r.def.Early == agent.EarlyKeep:
 		return true
 	case p.resumes:
 		return busy || p.results || p.suspends
@@ -46,7 +53,10 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 		return nil, err
 	}
 	ctx = r.within(ctx, &d.State)
-	p := &plan{draft: d, resumes: r.loaded.State.Status == agent.RunWaiting}
+	p := &plan{draft: d, resumes: r.loaded.State.Status == agent.RunWaiting, early: map[string]bool{}}
+	if err := r.permits.prepare(ctx, r.def, d); err != nil {
+		return nil, err
+	}
 	size := 0
 	for _, f := range r.flight.finishedNow() {
 		if size += f.size; size > maxResults && len(p.taken) > 0 {
@@ -56,15 +66,54 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 			return nil, err
 		}
 	}
-	if r.late(ctx) {
-		return p, nil
+	if r.broken != nil {
+		return r.giveUp(ctx, p)
+	}
+	if err := r.settleEarly(p); err != nil || r.late(ctx) {
+		return p, err
 	}
 	for {
 		progress, err := r.gateOwed(ctx, p)
+		if fin, broken := brokenBy(err); broken { // nothing that this plan would start is started
+			r.broken = &fin
+			return r.plan(ctx)
+		}
+		if r.broken != nil { // behind a call that the draft settles: it is committed, and nothing is started after it
+			p.claims = true
+			return p, nil
+		}
 		if err != nil || !progress {
 			return p, err
 		}
+		if err := r.settleEarly(p); err != nil {
+			return nil, err
+		}
 	}
+}
+
+// settleEarly settles the kept decisions that have met a suspended call.
+func (r *round) settleEarly(p *plan) error {
+	for _, fact := range agent.Early(r.def, &p.draft.State, r.Valid, p.draft.Entry.Time) {
+		if err := p.draft.Add(fact); err != nil {
+			return err
+		}
+		switch fact := fact.(type) {
+		case agent.Decided:
+			p.early[fact.Call] = true
+			p.results = p.results || fact.Action != agent.ActionApprove
+		case agent.DecisionDropped:
+			p.early[fact.Call] = true
+		}
+	}
+	return nil
+}
+
+// settlesEarly reports whether the draft settles the request by a decision that was kept.
+func (p *plan) settlesEarly(request string) bool {
+	return slices.ContainsFunc(p.draft.Entry.Events, func(e agent.Event) bool {
+		said, ok := e.(agent.Decided)
+		return ok && said.Early != "" && said.Approval == request
+	})
 }
 
 // late reports whether this invocation has too little time left to start anything.
@@ -80,10 +129,20 @@ func (r *round) gateOwed(ctx context.Context, p *plan) (bool, error) {
 	if a.Kind != agent.ActTools {
 		return false, nil
 	}
-	progress := false
+	before := len(p.draft.Entry.Events)
+	if err := r.permits.check(ctx, r.def, p.draft); err != nil {
+		return false, err
+	}
+	if err := r.block(ctx, p); err != nil {
+		return false, err
+	}
+	if p.draft.State.Permissions.Failed != "" {
+		return false, nil
+	}
+	progress := len(p.draft.Entry.Events) > before
 	for _, id := range a.Calls {
 		c, _ := p.draft.State.Call(id)
-		if r.flight.has(id) || p.launches(id) {
+		if !c.Open() || r.flight.has(id) || p.launches(id) || p.early[id] {
 			continue
 		}
 		before := len(p.draft.Entry.Events)
@@ -113,9 +172,17 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		p.launch = append(p.launch, c)
 		return nil
 	}
-	g := agent.GateCall(r.def, &p.draft.State, c, r.Valid, p.draft.Entry.Time)
-	if g.Run && r.doubt && c.Grant != nil && !c.Grant.Consumed {
-		live, err := approval.Live(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
+	if skip, ok := agent.Skip(r.def, &p.draft.State, c); ok {
+		p.results = true
+		return p.draft.Add(skip)
+	}
+	plugins, err := r.beforeTool(ctx, p, c)
+	if err != nil {
+		return err
+	}
+	g := agent.GateHooked(r.def, &p.draft.State, c, plugins, r.Valid, p.draft.Entry.Time)
+	if g.Run && r.doubt {
+		live, err := r.live(ctx, p, c, g)
 		if err != nil {
 			return err
 		}
@@ -124,22 +191,56 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		}
 	}
 	switch {
+	case g.Claim != nil && p.settlesEarly(g.Claim.Under):
+		p.early[c.ID] = true
+		return nil
+	case g.Block != nil: // alone, as what its batch asked for was used up by another call
+		return fmt.Errorf("gate call %s: it is to be blocked, and its round has been", c.ID)
+	case g.Give != nil:
+		err = r.give(ctx, p, c, *g.Give)
 	case g.Suspend != nil:
 		p.suspends = true
-		return p.draft.Add(*g.Suspend)
+		err = p.draft.Add(*g.Suspend)
 	case g.Refuse != nil:
 		p.results = true
-		return p.draft.Add(*g.Refuse)
+		err = p.draft.Add(*g.Refuse)
 	default:
-		return r.start(p, c)
+		return r.start(p, c, g.Claim)
 	}
+	if err != nil {
+		return err
+	}
+	return r.afterTool(ctx, p, c.ID)
 }
 
-// start puts a call on the launch list, under a claim where it needs one (rule 9).
-func (r *round) start(p *plan, c agent.Call) error {
-	if c.NeedsClaim() || c.Status == agent.StatusResuming {
+// live reports whether what a call would be claimed under still holds on record.
+func (r *round) live(ctx context.Context, p *plan, c agent.Call, g agent.Gate) (bool, error) {
+	if g.Claim != nil {
+		return r.permitLive(ctx, p, c, *g.Claim)
+	}
+	if c.Grant == nil || c.Grant.Consumed {
+		return true, nil
+	}
+	return approval.Live(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
+}
+
+func (r *round) permitLive(ctx context.Context, p *plan, c agent.Call, claim agent.CallClaimed) (bool, error) {
+	for _, t := range p.draft.State.Permissions.Tools {
+		if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {
+			return approval.PermitLive(ctx, r.Table, r.inv.Tenant, t)
+		}
+	}
+	return false, nil
+}
+
+// start puts a call on the launch list, under a claim where it needs one (rule 9). Claim is the one it takes where its tool was granted.
+func (r *round) start(p *plan, c agent.Call, claim *agent.CallClaimed) error {
+	if claim == nil && (c.NeedsClaim() || c.Status == agent.StatusResuming) {
+		claim = &agent.CallClaimed{Call: c.ID}
+	}
+	if claim != nil {
 		p.claims = true
-		if err := p.draft.Add(agent.CallClaimed{Call: c.ID}); err != nil {
+		if err := p.draft.Add(*claim); err != nil {
 			return err
 		}
 		c, _ = p.draft.State.Call(c.ID)
@@ -148,21 +249,37 @@ func (r *round) start(p *plan, c agent.Call) error {
 	return nil
 }
 
+// give stores a result that the tool did not make.
+func (r *round) give(ctx context.Context, p *plan, c agent.Call, res agent.ToolResultData) error {
+	e, err := r.finished(ctx, c, res)
+	if err != nil {
+		return err
+	}
+	p.results, e.Ran = true, false
+	return p.draft.Add(e)
+}
+
 // orphan handles a call whose claimant is another invocation: it is never simply run. The tool may know what became of it; one
 // that may be repeated is; otherwise somebody has to say (rule 10, R5).
 func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
 	p.claims = true
-	found, word, err := r.reconcile(ctx, c)
+	found, word, err := r.reconcile(ctx, p, c)
 	if err != nil {
 		return err
 	}
 	switch found {
 	case port.OutcomeDone:
 		p.results = true
-		return p.draft.Add(reconciled(word))
+		if err := r.reconciled(p, c, word); err != nil {
+			return err
+		}
+		return r.afterTool(ctx, p, c.ID)
 	case port.OutcomeNotDone:
 		if err := p.draft.Add(agent.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}); err != nil {
 			return err
+		}
+		if p.draft.State.Broken != nil { // nothing is started any more
+			return nil
 		}
 		again, _ := p.draft.State.Call(c.ID)
 		return r.gate(ctx, p, again)
@@ -178,30 +295,31 @@ func (r *round) unknown(p *plan, c agent.Call) agent.CallUnknown {
 	}
 }
 
-// reconcile asks the tool what became of a call whose claimant died.
-func (r *round) reconcile(ctx context.Context, c agent.Call) (port.Outcome, agent.CallFinished, error) {
-	if c.Effect != agent.EffectNonIdempotent {
-		return port.OutcomeNotDone, agent.CallFinished{}, nil
+// reconcile asks the tool what became of a call whose claimant died. Its word on one that is done is a CallFinished, or a
+// CallSuspended where it had asked for input.
+func (r *round) reconcile(ctx context.Context, p *plan, c agent.Call) (port.Outcome, agent.Event, error) {
+	if c.Service || c.Effect != agent.EffectNonIdempotent { // an event that goes out again has the id it had
+		return port.OutcomeNotDone, nil, nil
 	}
 	t, ok := r.Tools.Lookup(c.Tool)
 	if !ok {
-		return port.OutcomeUnknown, agent.CallFinished{}, nil
+		return port.OutcomeUnknown, nil, nil
 	}
 	rec, ok := t.(port.Reconciler)
 	if !ok {
-		return port.OutcomeUnknown, agent.CallFinished{}, nil
+		return port.OutcomeUnknown, nil, nil
 	}
-	out, res, err := rec.Reconcile(ctx, r.toolCall(c))
+	out, res, err := rec.Reconcile(ctx, r.toolCall(c, &p.draft.State))
 	if err != nil || out != port.OutcomeDone {
 		if ctx.Err() != nil {
-			return "", agent.CallFinished{}, ctx.Err()
+			return "", nil, ctx.Err()
 		}
 		if out == port.OutcomeNotDone && err == nil {
-			return out, agent.CallFinished{}, nil
+			return out, nil, nil
 		}
-		return port.OutcomeUnknown, agent.CallFinished{}, nil
+		return port.OutcomeUnknown, nil, nil
 	}
-	word, err := r.finished(ctx, c, res)
+	word, err := r.word(ctx, c, checkedPatch(c, p.draft.State.SharedState(), res))
 	return out, word, err
 }
 
@@ -209,13 +327,31 @@ func (r *round) reconcile(ctx context.Context, c agent.Call) (port.Outcome, agen
 // inbox or nowhere (rule 10).
 func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
 	c, ok := p.draft.State.Call(f.call.ID)
+	if f.err != nil && ok && c.Status == agent.StatusRunning && c.Claim == r.inv.Writer {
+		r.flight.stored([]*execution{f}) // so that it is launched again
+		return f.err
+	}
 	if ok && (c.Status == agent.StatusRunning && c.Claim == r.inv.Writer || c.Status == agent.StatusNew && !f.claimed) {
 		p.taken = append(p.taken, f)
-		p.results = true
-		if f.event == nil {
-			return r.ranOut(ctx, p, c)
+		if s, out := f.event.(agent.CallSuspended); out && s.For == agent.ForAnswer {
+			p.suspends, p.emitted = true, true
+			return p.draft.Add(s)
 		}
-		return p.draft.Add(f.event)
+		p.results = true
+		var err error
+		switch e := f.event.(type) {
+		case nil:
+			return r.ranOut(ctx, p, c)
+		case agent.CallSuspended:
+			p.suspends = true
+			err = p.draft.Add(r.asks(p, c, e))
+		default:
+			err = p.draft.Add(e)
+		}
+		if err != nil {
+			return err
+		}
+		return r.afterTool(ctx, p, c.ID)
 	}
 	if !ok || !c.Status.Terminal() {
 		if err := r.deliverLate(ctx, f); err != nil {
@@ -229,19 +365,38 @@ func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
 // ranOut handles a call that cannot be repeated and ran out of time: it may still happen, so it is never run again on a tool's
 // word, only settled on it.
 func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
-	found, word, err := r.reconcile(ctx, c)
+	found, word, err := r.reconcile(ctx, p, c)
 	if err != nil {
 		return err
 	}
 	p.claims = true
 	if found == port.OutcomeDone {
-		return p.draft.Add(reconciled(word))
+		if err := r.reconciled(p, c, word); err != nil {
+			return err
+		}
+		return r.afterTool(ctx, p, c.ID)
 	}
 	p.suspends = true
 	return p.draft.Add(r.unknown(p, c))
 }
 
-// reconciled is a tool's word on a call that was interrupted.
-func reconciled(word agent.CallFinished) agent.Answered {
-	return agent.Answered{Call: word.Call, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, By: "reconcile"}
+// asks is the suspension of a call whose tool asked for input, as a request that people can see.
+func (r *round) asks(p *plan, c agent.Call, e agent.CallSuspended) agent.CallSuspended {
+	return agent.AskInput(r.def, &p.draft.State, c, *e.Ticket, e.Ran, p.draft.Entry.Time)
+}
+
+// reconciled takes a tool's word on a call that was interrupted. One that had asked for input waits for it, as if its claimant had said so.
+func (r *round) reconciled(p *plan, c agent.Call, word agent.Event) error {
+	switch word := word.(type) {
+	case agent.CallSuspended:
+		p.suspends = true
+		if err := p.draft.Add(agent.Answered{Call: c.ID, Rerun: true, By: "reconcile"}); err != nil {
+			return err
+		}
+		return p.draft.Add(r.asks(p, c, word))
+	case agent.CallFinished:
+		return p.draft.Add(agent.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, Patch: word.Patch, By: "reconcile"})
+	default:
+		return fmt.Errorf("reconcile call %s: %T is no word on it", c.ID, word)
+	}
 }

@@ -51,8 +51,17 @@ const (
 // ErrSettled says that a task token's wait is over: look at the record (rule 8).
 var ErrSettled = errors.New("the wait of this task token is over")
 
-// EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long;
-// what it does with it is nobody's durable concern.
+// Emitter hands events to a bus. ErrUndeliverable, wrapped, says that this event will never be taken; any other error may pass, and the
+// event may have been taken all the same. Safe for concurrent use.
+type Emitter interface {
+	Emit(ctx context.Context, e agent.Outgoing) error
+}
+
+// ErrUndeliverable says that a bus takes no such event: it is too long, or there is no bus. What wraps it is fit to be shown.
+var ErrUndeliverable = errors.New("the event cannot be delivered")
+
+// EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long, or
+// be Detached; what it does with it, a panic included, is nobody's durable concern.
 type EventSink interface {
 	Committed(ctx context.Context, e agent.Entry, s *agent.AgentState)
 }
@@ -60,10 +69,10 @@ type EventSink interface {
 // Sinks tells several sinks, in order.
 type Sinks []EventSink
 
-// Committed tells every sink.
+// Committed tells every sink, whatever becomes of those before it.
 func (all Sinks) Committed(ctx context.Context, e agent.Entry, s *agent.AgentState) {
 	for _, sink := range all {
-		sink.Committed(ctx, e, s)
+		tell(ctx, sink, e, s)
 	}
 }
 

@@ -1,11 +1,14 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -14,7 +17,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Sink, Trace and Hooks are required.
+// Ports is everything a use case needs of the world. All but Uploads, Emit, Warn, Sink, Trace and Hooks are required.
 type Ports struct {
 	Table   store.Table
 	Journal *store.Journal
@@ -27,9 +30,11 @@ type Ports struct {
 	Waiter  Waiter
 	Clock   clock.Clock
 	IDs     IDs
-	Sink    EventSink // nil = nobody listens
-	Trace   Tracer    // nil = runs are not traced
-	Hooks   hook.Set  // the code that agents name beside tools
+	Emit    Emitter                      // nil = there is no bus: services cannot be asked, and nobody hears that a run has ended
+	Warn    func(what string, err error) // is told of what went wrong and hurts no run; nil = nobody is
+	Sink    EventSink                    // nil = nobody listens
+	Trace   Tracer                       // nil = runs are not traced
+	Hooks   hook.Set                     // the code that agents name beside tools
 }
 
 // within is ctx inside the run s.
@@ -40,12 +45,13 @@ func (p Ports) within(ctx context.Context, s *agent.AgentState) context.Context 
 	return p.Trace.Within(ctx, s)
 }
 
-// resumed is the fact that a parked run goes on.
-func (p Ports) resumed(ctx context.Context, s *agent.AgentState) agent.Resumed {
-	if p.Trace == nil {
-		return agent.Resumed{}
+// resumed is the fact that a parked run goes on. The entry that parked it is its newest.
+func (p Ports) resumed(ctx context.Context, s *agent.AgentState, now time.Time) agent.Resumed {
+	e := agent.Resumed{Waited: max(0, now.Sub(s.UpdatedAt).Milliseconds())}
+	if p.Trace != nil {
+		e.Trace = p.Trace.Resume(ctx, s)
 	}
-	return agent.Resumed{Trace: p.Trace.Resume(ctx, s)}
+	return e
 }
 
 // ErrContention says that an entry lost its sequence so often that this attempt gives up; a later one will not.
@@ -77,7 +83,7 @@ func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Dra
 	}
 	if p.Sink != nil {
 		after := d.Committed()
-		p.Sink.Committed(ctx, d.Entry, &after)
+		tell(ctx, p.Sink, d.Entry, &after)
 	}
 	return nil
 }
@@ -91,7 +97,7 @@ func (p Ports) answerLost(ctx context.Context, inv Invocation, s *agent.AgentSta
 	if err != nil || len(entries) == 0 { // what a sink is not told of is nobody's durable concern
 		return
 	}
-	p.Sink.Committed(ctx, entries[0], s)
+	tell(ctx, p.Sink, entries[0], s)
 }
 
 // errDrained says that a full inbox has been drained by an entry of its own: the run is to be read again.
@@ -157,22 +163,70 @@ func final(err error) bool {
 func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, c := range d.State.Waits() {
-		if was, ok := before.Call(c.ID); ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
+		if was, ok := before.Call(c.ID); c.Wait.For == agent.ForAnswer || ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
 			continue
 		}
-		t, _ := def.Tool(c.Tool)
-		op, err := approval.CreateOp(approval.ForCall(&d.State, c, agent.Decide(def.Permission, t, c.Input)))
+		op, err := approval.CreateOp(approval.ForCall(def, &d.State, c))
 		if err != nil {
 			return nil, err
 		}
 		ops = append(ops, op)
 	}
+	early, err := settledEarly(before, d, def)
+	if err != nil {
+		return nil, err
+	}
+	ops = append(ops, early...)
 	for _, c := range before.Waits() {
+		if c.Wait.For == agent.ForAnswer { // nobody was asked by a request of its own
+			continue
+		}
 		if as, ended := overtaken(c, d.Entry.Events); ended {
 			ops = append(ops, approval.CloseOp(before.Tenant, *c.Wait, as))
 		}
 	}
-	return append(ops, consumed(before.Tenant, d)...), nil
+	about, err := toolRequestOps(before, d, def)
+	if err != nil {
+		return nil, err
+	}
+	return merged(slices.Concat(ops, about, consumed(before.Tenant, d), permitted(before.Tenant, d))), nil
+}
+
+// settledEarly are the requests that decisions kept until now settle in this draft: one that was asked before is decided, if nobody was
+// first; one that the draft asks is created as it stands.
+func settledEarly(before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+	var ops []store.Op
+	for _, e := range d.Entry.Events {
+		fact, ok := e.(agent.Decided)
+		if !ok || fact.Early == "" {
+			continue
+		}
+		c, ok := before.Call(fact.Call)
+		if !ok {
+			return nil, fmt.Errorf("settle approval %s: call %s is of this very entry", fact.Approval, fact.Call)
+		}
+		settle := approval.SettleOp
+		if c.Wait == nil || c.Wait.Approval != fact.Approval {
+			c, settle = suspendedIn(d, c), func(a approval.Approval, _ time.Time) (store.Op, error) { return approval.CreateOp(a) }
+		}
+		op, err := settle(approval.ForCall(def, &d.State, c).Settled(fact, d.Entry.Time), d.Entry.Time)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
+	}
+	return ops, nil
+}
+
+// suspendedIn is c as the draft suspends it.
+func suspendedIn(d *agent.Draft, c agent.Call) agent.Call {
+	for _, e := range d.Entry.Events {
+		if e, ok := e.(agent.CallSuspended); ok && e.Call == c.ID {
+			c.Ticket = e.Ticket
+			c.Wait = &agent.Wait{For: cmp.Or(e.For, agent.ForApproval), Approval: e.Approval, Digest: e.Digest, Since: d.Entry.Time, Expires: e.Expires}
+		}
+	}
+	return c
 }
 
 // overtaken reports whether the events settle a suspended call otherwise than by a decision on its request, and how the request
@@ -193,8 +247,15 @@ func overtaken(c agent.Call, events []agent.Event) (approval.Status, bool) {
 				return approval.Voided, true
 			}
 		case agent.CallCancelled:
+			if e.Call == c.ID && e.Reason == agent.WhyDenied { // on its tool
+				return approval.Voided, true
+			}
 			if e.Call == c.ID {
 				return approval.Expired, true
+			}
+		case agent.CallPermitted:
+			if e.Call == c.ID {
+				return approval.Voided, true
 			}
 		case agent.Finished:
 			return approval.Cancelled, true
@@ -218,22 +279,30 @@ func consumed(tenant string, d *agent.Draft) []store.Op {
 			continue
 		}
 		c, _ := d.State.Call(claim.Call)
-		if _, used := granted[c.ID]; c.Grant != nil && !used {
+		if _, used := granted[c.ID]; c.Grant != nil && !c.Grant.Tool && !used {
 			ops = append(ops, approval.ConsumeOp(tenant, *c.Grant, d.Entry.Time))
 		}
 	}
 	return ops
 }
 
-// expire cancels the suspended calls whose time is up. A timeout never approves (A14).
+// expire cancels the suspended calls, and closes the requests about tools, whose time is up. A timeout never approves (A14).
 func expire(d *agent.Draft) error {
+	if err := d.Add(d.State.Overdue(d.Entry.Time)...); err != nil {
+		return err
+	}
 	for _, c := range d.State.Waits() {
 		if d.Entry.Time.Before(c.Wait.Expires) {
 			continue
 		}
 		e := agent.CallCancelled{Call: c.ID, Reason: agent.WhyExpired, Content: agent.TextExpired()}
-		if c.Wait.For == agent.ForOutcome {
+		switch c.Wait.For {
+		case agent.ForOutcome:
 			e.Reason, e.Content = agent.WhyOutcomeUnknown, agent.TextOutcomeExpired()
+		case agent.ForInput:
+			e.Content = agent.TextInputExpired()
+		case agent.ForAnswer:
+			e.Content = agent.TextAnswerExpired()
 		}
 		if err := d.Add(e); err != nil {
 			return err
@@ -246,7 +315,7 @@ func expire(d *agent.Draft) error {
 func (p Ports) draft(ctx context.Context, i Invocation, l store.Loaded) (*agent.Draft, error) {
 	d := agent.NewDraft(l.State, i.Writer, p.Clock.Now())
 	if l.State.Status == agent.RunWaiting {
-		if err := d.Add(p.resumed(ctx, &l.State)); err != nil {
+		if err := d.Add(p.resumed(ctx, &l.State, d.Entry.Time)); err != nil {
 			return nil, err
 		}
 	}

@@ -153,7 +153,11 @@ func (r Start) first(run, owner string) (agent.RunStarted, error) {
 		Tenant: r.Tenant, Run: run, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
 		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions,
 	}
+	e.Wait, e.Resume = r.Agent.OpenRounds()
 	e.BodyDigest, err = bodyDigest(e, r.Continues)
+	if r.Agent.Builder != "" && len(r.Message) == 0 { // what the data comes to is the builder's to say
+		e.Messages = nil
+	}
 	return e, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -41,7 +42,7 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	now := st.Clock.Now()
 	if r, away := turnedAway(inv, &l.State, now); away {
 		st.answerLost(st.within(ctx, &l.State), inv, &l.State)
-		return r, nil
+		return r, st.announce(ctx, inv, &l.State)
 	}
 	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
 	if err != nil {
@@ -58,32 +59,57 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 		return Route{}, err
 	}
 	ctx = st.within(ctx, &d.State)
+	if agent.EarlyOwed(&d.State) { // the batch has what it takes to judge them
+		r := inv.route(NextTools)
+		r.Woken = inv.Woken
+		return r, nil
+	}
+	permits := authority{hooks: st.Hooks}
+	if err := permits.prepare(ctx, def, d); err != nil {
+		return Route{}, err
+	}
 	drained := len(d.Entry.Events)
 	if err := expire(d); err != nil {
 		return Route{}, err
 	}
-	return st.act(ctx, inv, def, l, d, len(d.Entry.Events) > drained, paid)
+	r, err := st.act(ctx, inv, def, l, d, drained, paid)
+	if fin, broken := brokenBy(err); broken {
+		return st.breakOff(ctx, inv, def, l, d, fin)
+	}
+	return r, err
 }
 
-// act does what Next says of the drained state. expired says that the draft must be committed even if a batch comes next.
-func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft, expired bool, paid **turn) (Route, error) {
+// act does what Next says of the drained state. A draft of more than the drained events must be committed even if a batch comes next.
+func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft, drained int, paid **turn) (Route, error) {
+	ph, err := st.phases(def)
+	if err != nil {
+		return Route{}, err
+	}
+	add, err := ph.prepare(ctx, d)
+	if err != nil {
+		return Route{}, err
+	}
 	a := agent.Next(def, &d.State)
 	switch a.Kind {
 	case agent.ActInfer:
-		t, err := st.infer(ctx, def, l, d, a)
+		t, err := st.infer(ctx, ph, l, d, a, add)
 		if err != nil {
 			return Route{}, err
 		}
 		*paid = t
 		return st.commitTurn(ctx, inv, def, t)
 	case agent.ActTools:
-		if !expired { // the batch drains and resumes in the entry that claims
+		if len(d.Entry.Events) == drained { // the batch drains and resumes in the entry that claims
 			r := inv.route(NextTools)
 			r.Woken = inv.Woken
 			return r, nil
 		}
 	case agent.ActWait:
-		if err := park(d); err != nil {
+		parks := ph.park
+		if l.State.Status == agent.RunWaiting { // it only looked
+			parks = func(_ context.Context, d *agent.Draft) error { return park(d) }
+		}
+		if err := parks(ctx, d); err != nil {
 			return Route{}, err
 		}
 	case agent.ActContinue:
@@ -91,7 +117,7 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 			return Route{}, err
 		}
 	case agent.ActEnd:
-		if err := end(d, a.End); err != nil {
+		if err := ph.end(ctx, d, a.End); err != nil {
 			return Route{}, err
 		}
 	default:
@@ -101,7 +127,7 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 		return Route{}, err
 	}
 	after := d.Committed()
-	return routeAfter(inv, def, &after, st.Clock.Now()), nil
+	return routeAfter(inv, def, &after, st.Clock.Now()), st.announce(ctx, inv, &after)
 }
 
 // turn is a reply that is paid for, as the entry that commits it.
@@ -111,39 +137,85 @@ type turn struct {
 	open   *agent.Draft // the same without the end, for when an input arrived meanwhile; nil where the turn ends nothing
 }
 
-// infer asks the model and plans the reply's entry. A model error that outlived its retries is the run's end, as data.
-func (st *Stepper) infer(ctx context.Context, def *agent.Definition, l store.Loaded, d *agent.Draft, a agent.Action) (*turn, error) {
+// infer asks the model, with what plugins add, and plans the reply's entry. A model error that outlived its retries is the run's end, as
+// data.
+func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, a agent.Action, add hook.Additions) (*turn, error) {
+	def := ph.def
+	if err := st.judgeTools(ctx, def, d); err != nil {
+		return nil, err
+	}
 	fits, err := st.outputCheck(def)
 	if err != nil {
-		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, err.Error()))
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(agent.CodeDefinition, err.Error()))
 	}
-	req, system, err := agent.BuildRequest(def, &d.State, a)
+	req, system, systemDigest, err := st.request(ctx, def, d, a, add)
+	var bad *badContext
+	if errors.As(err, &bad) {
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(agent.CodeDefinition, bad.Error()))
+	}
 	if err != nil {
-		return &turn{before: l.State, draft: d}, end(d, agent.Fail(agent.CodeDefinition, err.Error()))
-	}
-	if req.Messages, err = st.withBodies(ctx, &d.State, req.Messages); err != nil {
 		return nil, err
 	}
 	reply, requests, err := st.Model.Ask(ctx, req)
 	var failed *agent.ModelError
 	if errors.As(err, &failed) {
-		fin := agent.Fail(agent.CodeModelFailed, failed.Error())
-		fin.Requests = requests
-		return &turn{before: l.State, draft: d}, end(d, fin)
+		fin := agent.ModelFailed(def, &d.State, failed, requests)
+		if err := ph.afterInference(ctx, d, failed); err != nil {
+			return nil, err
+		}
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, fin)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the model: %w", err)
 	}
-	if err := d.Add(agent.Judge(def, agent.PlanReply(def, &d.State, reply, requests, system), fits)); err != nil {
+	reply.At = st.Clock.Now()
+	said := agent.KeepSystem(def, agent.PlanReply(def, &d.State, reply, requests, systemDigest), system)
+	if !def.Unjudged(a) {
+		said = agent.Judge(def, &d.State, said, fits)
+	}
+	if err := d.Add(said); err != nil {
 		return nil, err
 	}
 	d.Mark(agent.CheckpointAssistantTurn)
-	t := &turn{before: l.State, draft: d}
-	if next := agent.Next(def, &d.State); next.Kind == agent.ActEnd {
-		t.open = d.Clone()
-		return t, end(d, next.End)
+	if err := ph.afterInference(ctx, d, nil); err != nil {
+		return nil, err
 	}
-	return t, nil
+	t := &turn{before: l.State, draft: d}
+	switch next := agent.Next(def, &d.State); next.Kind {
+	case agent.ActEnd:
+		t.open = d.Clone()
+		return t, ph.end(ctx, d, next.End)
+	case agent.ActWait: // the last word while calls are open ends nothing
+		return t, ph.park(ctx, d)
+	default:
+		return t, nil
+	}
+}
+
+// request is what the model is asked, bodies included, with what plugins add to this request alone; and the system text without that, with
+// its digest where that is new. A *badContext ends the run.
+func (st *Stepper) request(ctx context.Context, def *agent.Definition, d *agent.Draft, a agent.Action, add hook.Additions) (req agent.Request, system, digest string, err error) {
+	if system, err = st.buildContext(ctx, def, d, a); err != nil {
+		return req, "", "", err
+	}
+	req, digest = agent.BuildRequest(def, &d.State, a, system)
+	if err = st.storeSystem(ctx, def, &d.State, digest, system); err != nil {
+		return req, "", "", err
+	}
+	if req, err = add.To(req); err != nil {
+		return req, "", "", err
+	}
+	req.Messages, err = st.withBodies(ctx, &d.State, req.Messages)
+	return req, system, digest, err
+}
+
+// end adds the run's end to the draft, after those have cleaned up who know of it.
+func (p Ports) end(ctx context.Context, def *agent.Definition, d *agent.Draft, fin agent.Finished) error {
+	fin, err := p.cleaned(ctx, def, &d.State, fin)
+	if err != nil {
+		return err
+	}
+	return end(d, fin)
 }
 
 // end adds the run's end to the draft.
@@ -164,7 +236,7 @@ func (st *Stepper) commitTurn(ctx context.Context, inv Invocation, def *agent.De
 		return Route{}, err
 	}
 	after := t.draft.Committed()
-	return routeAfter(inv, def, &after, st.Clock.Now()), nil
+	return routeAfter(inv, def, &after, st.Clock.Now()), st.announce(ctx, inv, &after)
 }
 
 // withBodies are the messages of a request to s's model with the bodies that blobs hold.
@@ -209,7 +281,7 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 		return Route{}, err
 	}
 	if l.State.Owner != inv.Execution || l.State.Status == agent.RunDone {
-		return inv.route(NextFailed), nil
+		return inv.route(NextFailed), st.announce(ctx, inv, &l.State)
 	}
 	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
 	if err != nil {
@@ -222,8 +294,12 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 	if err != nil {
 		return Route{}, err
 	}
-	if err := end(d, agent.Fail(agent.CodeInternal, message)); err != nil {
+	if err := st.end(ctx, def, d, agent.Fail(agent.CodeInternal, message)); err != nil {
 		return Route{}, err
 	}
-	return inv.route(NextFailed), st.commit(st.within(ctx, &d.State), l.State, d, def)
+	if err := st.commit(st.within(ctx, &d.State), l.State, d, def); err != nil {
+		return Route{}, err
+	}
+	after := d.Committed()
+	return inv.route(NextFailed), st.announce(ctx, inv, &after)
 }

@@ -115,13 +115,17 @@ func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, run, name string) (
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
 	}
 	r, err := sw.stopLeftover(ctx, &l.State, name)
+	if r == RepairStopped { // whoever ended the run may have died before its end was told
+		err = errors.Join(err, sw.tell(ctx, &l.State))
+	}
 	return alive(r, run, err)
 }
 
 func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
 	if s.Status == agent.RunDone {
-		return sw.stopLeftover(ctx, s, s.Owner)
+		r, err := sw.stopLeftover(ctx, s, s.Owner)
+		return r, errors.Join(err, sw.tell(ctx, s))
 	}
 	status, err := sw.Waiter.Status(ctx, s.Owner)
 	if err != nil {
@@ -192,7 +196,7 @@ func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error)
 	next := ExecutionName(s.Run, s.Generation+1)
 	events := []agent.Event{agent.HandedOver{Owner: next}}
 	if s.Status == agent.RunWaiting {
-		events = []agent.Event{sw.resumed(ctx, s), agent.HandedOver{Owner: next}}
+		events = []agent.Event{sw.resumed(ctx, s, d.Entry.Time), agent.HandedOver{Owner: next}}
 	}
 	if err := d.Add(events...); err != nil {
 		return RepairNone, err
@@ -221,8 +225,12 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err != nil {
 		return err
 	}
-	if err := end(d, agent.Fail(agent.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.Generation+1))); err != nil {
+	if err := sw.end(ctx, def, d, agent.Fail(agent.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.Generation+1))); err != nil {
 		return err
 	}
-	return sw.commit(ctx, *s, d, def)
+	if err := sw.commit(ctx, *s, d, def); err != nil {
+		return err
+	}
+	after := d.Committed()
+	return sw.tell(ctx, &after)
 }

@@ -1,7 +1,6 @@
 package s3
 
 import (
-	"encoding/xml"
 	"errors"
 	"io"
 	"net/http"
@@ -27,14 +26,9 @@ const maxSaid = 500
 // that is not S3's, the status is in its place.
 func refusal(resp *http.Response) error {
 	defer resp.Body.Close()
-	var said struct {
-		XMLName xml.Name `xml:"Error"`
-		Code    string   `xml:"Code"`
-		Message string   `xml:"Message"`
-	}
-	err := xml.NewDecoder(io.LimitReader(resp.Body, maxRefusal)).Decode(&said)
-	if err != nil || said.Code == "" {
-		said.Code, said.Message = strings.ReplaceAll(http.StatusText(resp.StatusCode), " ", ""), ""
+	code, message := strings.ReplaceAll(http.StatusText(resp.StatusCode), " ", ""), ""
+	if said, err := readXML(resp.Body, maxRefusal); err == nil && said.name == "Error" && said.last("Code") != "" {
+		code, message = said.last("Code"), said.last("Message")
 	}
 	fault := smithy.FaultClient
 	if resp.StatusCode >= http.StatusInternalServerError {
@@ -43,7 +37,7 @@ func refusal(resp *http.Response) error {
 	return &awshttp.ResponseError{
 		ResponseError: &smithyhttp.ResponseError{
 			Response: &smithyhttp.Response{Response: resp},
-			Err:      &smithy.GenericAPIError{Code: short(said.Code), Message: short(said.Message), Fault: fault},
+			Err:      &smithy.GenericAPIError{Code: short(code), Message: short(message), Fault: fault},
 		},
 		RequestID: resp.Header.Get("X-Amz-Request-Id"),
 	}

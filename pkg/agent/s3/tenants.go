@@ -2,7 +2,6 @@ package s3
 
 import (
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -44,10 +43,35 @@ func (b *Blobs) Tenants(ctx context.Context) ([]string, error) {
 
 // page is an answer to ListObjectsV2.
 type page struct {
-	XMLName   xml.Name `xml:"ListBucketResult"`
-	Truncated bool     `xml:"IsTruncated"`
-	Next      string   `xml:"NextContinuationToken"`
-	Prefixes  []string `xml:"CommonPrefixes>Prefix"`
+	Truncated bool
+	Next      string
+	Prefixes  []string
+}
+
+// readPage reads an answer to ListObjectsV2.
+func readPage(r io.Reader) (page, error) {
+	list, err := readXML(r, maxList)
+	if err != nil {
+		return page{}, err
+	}
+	if list.name != "ListBucketResult" {
+		return page{}, fmt.Errorf("got %s, want ListBucketResult", short(list.name))
+	}
+	p := page{Next: list.last("NextContinuationToken")}
+	if p.Truncated, err = list.flag("IsTruncated"); err != nil {
+		return page{}, err
+	}
+	for _, common := range list.children {
+		if common.name != "CommonPrefixes" {
+			continue
+		}
+		for _, prefix := range common.children {
+			if prefix.name == "Prefix" {
+				p.Prefixes = append(p.Prefixes, string(prefix.text))
+			}
+		}
+	}
+	return p, nil
 }
 
 // prefixes asks for a page.
@@ -60,8 +84,8 @@ func (b *Blobs) prefixes(ctx context.Context, query url.Values) (page, error) {
 		return page{}, err
 	}
 	defer resp.Body.Close()
-	var p page
-	if err := xml.NewDecoder(io.LimitReader(resp.Body, maxList)).Decode(&p); err != nil {
+	p, err := readPage(resp.Body)
+	if err != nil {
 		return page{}, fmt.Errorf("read the list: %w", err)
 	}
 	if p.Truncated && (p.Next == "" || p.Next == query.Get("continuation-token")) {

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -115,11 +116,12 @@ func (m *Model) stream(r agent.Request, l line) {
 }
 
 func (l line) reply(r agent.Request) agent.Reply {
-	stop := "stop"
+	stop := cmp.Or(l.stop, "stop")
 	if len(l.calls) > 0 {
-		stop = "tool_calls"
+		stop = cmp.Or(l.stop, "tool_calls")
 	}
 	reply := agent.Reply{Model: name(r), Text: l.text, Calls: slices.Clone(l.calls), StopReason: stop, Usage: l.usage, Reasoning: slices.Clone(l.reasoning)}
+	reply.Truncated = stop == "length" || stop == "max_tokens"
 	for i := range reply.Reasoning {
 		reply.Reasoning[i].Provider, reply.Reasoning[i].Model = "script", name(r)
 	}

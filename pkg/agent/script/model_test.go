@@ -162,6 +162,8 @@ func TestMalformed(t *testing.T) {
 		{"pairs", []agent.Message{use("c1"), use("c2"), result("c2"), user(agent.Text{Text: "x"}), result("c1")}, nil},
 		{"no result", []agent.Message{use("c1"), use("c2"), result("c2")},
 			[]string{`model.jsonl:1: messages[0]: got tool_use "c1" with 0 results, want exactly one result`}},
+		{"a result behind another turn", []agent.Message{use("c1"), user(agent.Text{Text: "x"}), assistant(agent.Text{Text: "y"}), result("c1")},
+			[]string{`model.jsonl:1: messages[3]: got tool_result "c1" behind another turn, want it behind the turn of its tool_use`}},
 		{"two results", []agent.Message{use("c1"), result("c1"), result("c1")},
 			[]string{`model.jsonl:1: messages[0]: got tool_use "c1" with 2 results, want exactly one result`}},
 		{"result first", []agent.Message{result("c1"), use("c1"), result("c1")},

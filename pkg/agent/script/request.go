@@ -94,24 +94,31 @@ func wantedTools(want json.RawMessage) []json.RawMessage {
 }
 
 // malformed lists what no provider would take: a tool_result without its tool_use before it, a tool_use without exactly
-// one result.
+// one result, a result that does not stand behind the turn of its tool_use.
 func malformed(messages []agent.Message) []match.Mismatch {
 	var found []match.Mismatch
-	type use struct{ at, results int }
+	type use struct{ at, turn, results int }
 	uses := map[string]*use{}
 	var order []string
+	turn := 0 // the model's, counted: its words behind a user's begin another one
 	for i, m := range messages {
+		if m.Role == agent.RoleAssistant && i > 0 && messages[i-1].Role == agent.RoleUser {
+			turn++
+		}
 		switch b := m.Block.(type) {
 		case agent.ToolUse:
 			if uses[b.ID] != nil {
 				found = append(found, at(i, fmt.Sprintf("tool_use %q a second time", b.ID), "ids that are unique"))
 				continue
 			}
-			uses[b.ID], order = &use{at: i}, append(order, b.ID)
+			uses[b.ID], order = &use{at: i, turn: turn}, append(order, b.ID)
 		case agent.ToolResult:
 			if uses[b.ID] == nil {
 				found = append(found, at(i, fmt.Sprintf("tool_result %q", b.ID), "its tool_use before it"))
 				continue
+			}
+			if uses[b.ID].turn != turn {
+				found = append(found, at(i, fmt.Sprintf("tool_result %q behind another turn", b.ID), "it behind the turn of its tool_use"))
 			}
 			uses[b.ID].results++
 		}

@@ -33,6 +33,7 @@ type line struct {
 	class     agent.ModelErrorClass // not empty: the request fails
 	usage     agent.Usage
 	reasoning []agent.ReplyReasoning // before everything else
+	stop      string                 // why the model stopped, in a provider's word; empty = at its end
 	model     string                 // the id of the model that must be asking; empty = any
 	want      json.RawMessage        // matched against the request; empty = anything goes
 }
@@ -91,7 +92,7 @@ func parseLine(raw []byte) (line, error) {
 }
 
 // linePresence is which of a line's keys were there: an empty text is not the same as none.
-type linePresence struct{ text, chunks, calls, json, empty, error, reasoning bool }
+type linePresence struct{ text, chunks, calls, json, empty, error, reasoning, stop bool }
 
 // set reads the value of one key.
 func (l *line) set(key string, value json.RawMessage, p *linePresence) (err error) {
@@ -119,6 +120,9 @@ func (l *line) set(key string, value json.RawMessage, p *linePresence) (err erro
 		l.reasoning, err = readReasoning(value)
 	case "usage":
 		l.usage, err = readUsage(value)
+	case "stop":
+		p.stop = true
+		l.stop, err = readName(value)
 	case "model":
 		l.model, err = readName(value)
 	case "want":
@@ -142,6 +146,9 @@ func (p linePresence) check(l *line) error {
 	}
 	if p.reasoning && p.error {
 		return under("reasoning", fmt.Errorf("a request that fails has none"))
+	}
+	if p.stop && p.error {
+		return under("stop", fmt.Errorf("a request that fails has none"))
 	}
 	if !p.chunks {
 		return nil

@@ -68,6 +68,9 @@ func TestEveryReaderOfAFamilyAgrees(t *testing.T) {
 			f.everyReader(s)
 		}
 	})
+	if testing.Short() { // too few draws to meet everything
+		return
+	}
 	for _, kind := range []string{"fork", "continues", "fork of a child", "in doubt", "evicted child", "partial child"} {
 		require.Positive(t, kinds[kind], "%s never happened", kind)
 	}

@@ -17,6 +17,41 @@ func (j *Journal) At(ctx context.Context, tenant, run string, seq int64) (agent.
 	return j.at(ctx, tenant, run, seq, true)
 }
 
+// Before reads a run as it was before its entry seq, which may be the next one: what that entry is applied to. Calls of before its newest
+// snapshot are not in it (AgentState.Partial). A run that does not exist is ErrNoRun; a sequence that it has not reached, ErrNoEntry.
+func (j *Journal) Before(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error) {
+	if seq > 0 {
+		return j.recent(ctx, tenant, run, seq-1)
+	}
+	entries, err := j.entries(ctx, tenant, run, 0, 0)
+	if err != nil {
+		return agent.AgentState{}, err
+	}
+	if len(entries) == 0 {
+		return agent.AgentState{}, fmt.Errorf("read run %s: %w", run, ErrNoRun)
+	}
+	return j.seed(ctx, tenant, entries[0], false)
+}
+
+// lookBack is how many entries are read to find a snapshot; there is one every 32 entries of a run that needs any.
+const lookBack = 64
+
+// recent is at that begins at a snapshot, where there is one nearby.
+func (j *Journal) recent(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error) {
+	if seq < lookBack {
+		return j.at(ctx, tenant, run, seq, false)
+	}
+	tail, err := j.entries(ctx, tenant, run, seq-lookBack, seq)
+	if err != nil {
+		return agent.AgentState{}, err
+	}
+	s, ok, err := agent.Restore(tail)
+	if err != nil || ok && s.Seq() == seq {
+		return s, err
+	}
+	return j.at(ctx, tenant, run, seq, false)
+}
+
 // at reads all of a run's own entries up to one; whole says how much is read of what it began from.
 func (j *Journal) at(ctx context.Context, tenant, run string, seq int64, whole bool) (agent.AgentState, error) {
 	entries, err := j.entries(ctx, tenant, run, 0, seq)

@@ -83,3 +83,32 @@ func TestStaleHintAndWholeRun(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, whole.State.Calls(), 40)
 }
+
+// A run as it was before any of its entries is the fold of those before it, at a cost that does not grow with its age.
+func TestBefore(t *testing.T) {
+	table := counting.Wrap(memory.New())
+	j := store.NewJournal(table, 0)
+	last := evicting(t, j, 200)
+	entries, err := j.Entries(t.Context(), "default", "r1", 0, 0)
+	require.NoError(t, err)
+	var want agent.AgentState
+	for seq := range last.Entries {
+		table.Reset()
+		got, err := j.Before(t.Context(), "default", "r1", seq)
+		require.NoError(t, err)
+		require.LessOrEqual(t, table.Snapshot().ItemsRead, int64(65), "before %d", seq)
+		require.Equal(t, want.Entries, got.Entries)
+		require.Equal(t, want.Messages.All(), got.Messages.All(), "before %d", seq)
+		require.Equal(t, want.Live, got.Live, "before %d", seq)
+		require.Equal(t, want.Inferences, got.Inferences)
+		require.Equal(t, want.Status, got.Status)
+		want, err = agent.ApplyEntry(want, entries[seq])
+		require.NoError(t, err)
+	}
+	_, err = j.Before(t.Context(), "default", "r1", last.Entries+1)
+	require.ErrorIs(t, err, store.ErrNoEntry)
+	_, err = j.Before(t.Context(), "default", "r2", 0)
+	require.ErrorIs(t, err, store.ErrNoRun)
+	_, err = j.Before(t.Context(), "default", "r2", 100)
+	require.ErrorIs(t, err, store.ErrNoRun)
+}

@@ -23,6 +23,10 @@ func JSON(v any) (agent.ToolResultData, error) {
 	return Text(string(bytes.TrimSuffix(b.Bytes(), []byte("\n")))), nil
 }
 
+// Ask is the result of a tool that has had no effect and cannot go on before people answer. Once they have, the call is entered again
+// with their answer in Call.Resume, unless the ticket's mode says otherwise.
+func Ask(t agent.Ticket) agent.ToolResultData { return agent.ToolResultData{Suspend: &t} }
+
 // Errorf is a tool's own, considered failure: the model hears the text.
 func Errorf(format string, args ...any) agent.ToolResultData {
 	return agent.ToolResultData{Content: fmt.Sprintf(format, args...), IsError: true}

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/otlp"
 )
@@ -25,12 +23,13 @@ const (
 // buffer keeps ended spans until it is told to send them. It starts nothing of its own: a Lambda is frozen between invocations. Safe
 // for concurrent use.
 type buffer struct {
-	exporter sdktrace.SpanExporter
+	exporter Exporter
+	service  string
 	clock    clock.Clock
 	log      func(string)
 
 	mu      sync.Mutex
-	spans   []sdktrace.ReadOnlySpan
+	spans   []otlp.Span
 	lost    int
 	resting time.Time // until then nothing is sent
 	failing bool      // it was said that the collector fails
@@ -38,16 +37,8 @@ type buffer struct {
 	sending sync.Mutex
 }
 
-var _ sdktrace.SpanProcessor = (*buffer)(nil)
-
-// OnStart has nothing to do.
-func (*buffer) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
-
-// OnEnd keeps a sampled span.
-func (b *buffer) OnEnd(s sdktrace.ReadOnlySpan) {
-	if !s.SpanContext().IsSampled() {
-		return
-	}
+// keep takes a span that has ended.
+func (b *buffer) keep(s otlp.Span) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.spans = append(b.spans, s)
@@ -61,13 +52,8 @@ func (b *buffer) shed() {
 	}
 }
 
-// Shutdown sends what there is.
-func (b *buffer) Shutdown(ctx context.Context) error {
-	return errors.Join(b.ForceFlush(ctx), b.exporter.Shutdown(ctx))
-}
-
-// ForceFlush sends what there is, unless the collector failed a moment ago. A failure is told once and never with what was to be sent.
-func (b *buffer) ForceFlush(ctx context.Context) error {
+// flush sends what there is, unless the collector failed a moment ago. A failure is told once and never with what was to be sent.
+func (b *buffer) flush(ctx context.Context) error {
 	b.sending.Lock()
 	defer b.sending.Unlock()
 	for {
@@ -75,13 +61,13 @@ func (b *buffer) ForceFlush(ctx context.Context) error {
 		if len(batch) == 0 {
 			return nil
 		}
-		if err := b.settle(batch, b.exporter.ExportSpans(ctx, batch)); err != nil {
+		if err := b.settle(batch, b.exporter.Export(ctx, otlp.Batch{Service: b.service, Spans: batch})); err != nil {
 			return err
 		}
 	}
 }
 
-func (b *buffer) take() []sdktrace.ReadOnlySpan {
+func (b *buffer) take() []otlp.Span {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.clock.Now().Before(b.resting) {
@@ -94,7 +80,7 @@ func (b *buffer) take() []sdktrace.ReadOnlySpan {
 }
 
 // settle notes what became of a batch: one that could not be sent is kept for later, one that was refused is lost.
-func (b *buffer) settle(batch []sdktrace.ReadOnlySpan, err error) error {
+func (b *buffer) settle(batch []otlp.Span, err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err == nil {

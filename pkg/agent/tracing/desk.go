@@ -31,7 +31,7 @@ func (t *Tracer) Decided(heads Heads) func(ctx context.Context, a approval.Appro
 }
 
 func (t *Tracer) decided(own trace.SpanContext, a approval.Approval) {
-	if !own.IsValid() || len(a.Decisions) == 0 {
+	if !own.IsValid() || len(a.Decisions) == 0 || a.Status == approval.Pending { // tools of a request are decided one by one
 		return
 	}
 	var id trace.SpanID

@@ -177,5 +177,5 @@ func (t *Tracer) Flush(ctx context.Context) {
 	}
 	ctx, cancel := t.clock.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
-	_ = t.buffer.ForceFlush(ctx) // it has told the log
+	_ = t.buffer.flush(ctx) // it has told the log
 }

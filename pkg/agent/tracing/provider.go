@@ -1,14 +1,12 @@
 package tracing
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/pkg/agent/clock"
@@ -24,16 +22,22 @@ const LongPause = time.Hour
 
 // Config is what a Tracer is made of. Exporter, Clock and Random are required.
 type Config struct {
-	Exporter sdktrace.SpanExporter
+	Exporter Exporter
 	Clock    clock.Clock
 	Random   func([]byte) // fills with random bytes
 
-	Sampler   sdktrace.Sampler // nil = parentbased_always_on
+	Sampler   Sampler // nil = parentbased_always_on
 	Limits    Limits
 	Service   string // service.name; empty = countersign
 	Hide      Hide
 	LongPause time.Duration     // 0 = LongPause
 	Log       func(text string) // is told once when the collector begins to fail; nil = nobody is
+}
+
+// Exporter sends spans; *otlp.Exporter does. An error that is an *otlp.Unavailable says that they may be sent later, any other that they
+// are lost. It may not keep the batch's slices.
+type Exporter interface {
+	Export(ctx context.Context, b otlp.Batch) error
 }
 
 // Limits bound a span. Zero values are the defaults.
@@ -54,7 +58,7 @@ type Tracer struct {
 // New makes a tracer. It starts nothing.
 func New(c Config) *Tracer {
 	if c.Sampler == nil {
-		c.Sampler = sdktrace.ParentBased(sdktrace.AlwaysSample())
+		c.Sampler = ParentBased(Always)
 	}
 	if c.Service == "" {
 		c.Service = defaultService
@@ -65,28 +69,21 @@ func New(c Config) *Tracer {
 	if c.Log == nil {
 		c.Log = func(string) {}
 	}
-	b := &buffer{exporter: c.Exporter, clock: c.Clock, log: c.Log}
-	p := sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(b), sdktrace.WithIDGenerator(idSource{c.Random}), sdktrace.WithSampler(keepPromises{c.Sampler}),
-		sdktrace.WithRawSpanLimits(c.Limits.sdk()), sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", c.Service))),
-	)
-	return &Tracer{spans: p.Tracer(scopeName), buffer: b, clock: c.Clock, hide: c.Hide, longPause: c.LongPause}
+	b := &buffer{exporter: c.Exporter, service: c.Service, clock: c.Clock, log: c.Log}
+	r := &recorder{ended: b.keep, random: c.Random, sampled: c.Sampler, limits: c.Limits.orDefault(), clock: c.Clock}
+	return &Tracer{spans: r.Tracer(scopeName), buffer: b, clock: c.Clock, hide: c.Hide, longPause: c.LongPause}
 }
 
 const defaultService = "countersign"
 
-func (l Limits) sdk() sdktrace.SpanLimits {
+func (l Limits) orDefault() Limits {
 	if l.Attributes == 0 {
 		l.Attributes = 10_000
 	}
 	if l.Value == 0 {
 		l.Value = 16 << 10
 	}
-	return sdktrace.SpanLimits{
-		AttributeCountLimit: l.Attributes, AttributeValueLengthLimit: l.Value, EventCountLimit: sdktrace.DefaultEventCountLimit,
-		LinkCountLimit: sdktrace.DefaultLinkCountLimit, AttributePerEventCountLimit: sdktrace.DefaultAttributePerEventCountLimit,
-		AttributePerLinkCountLimit: sdktrace.DefaultAttributePerLinkCountLimit,
-	}
+	return l
 }
 
 // Sources are what FromEnv cannot read from the environment. Clock and Random are required.
@@ -116,7 +113,7 @@ func FromEnv(getenv func(string) string, s Sources) (*Tracer, error) {
 	if c.Hide, err = HideFromEnv(getenv); err != nil {
 		return nil, err
 	}
-	if c.Sampler, err = sampler(getenv); err != nil {
+	if c.Sampler, err = samplerFromEnv(getenv); err != nil {
 		return nil, err
 	}
 	if c.Limits.Attributes, err = positive(getenv, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"); err != nil {
@@ -156,31 +153,4 @@ func positive(getenv func(string) string, name string) (int, error) {
 		return 0, fmt.Errorf("%s: got %q, want a number above 0", name, v)
 	}
 	return n, nil
-}
-
-// sampler reads OTEL_TRACES_SAMPLER and its argument.
-func sampler(getenv func(string) string) (sdktrace.Sampler, error) {
-	name, parentBased := strings.CutPrefix(getenv("OTEL_TRACES_SAMPLER"), "parentbased_")
-	var root sdktrace.Sampler
-	switch name {
-	case "":
-		parentBased, root = true, sdktrace.AlwaysSample()
-	case "always_on":
-		root = sdktrace.AlwaysSample()
-	case "always_off":
-		root = sdktrace.NeverSample()
-	case "traceidratio":
-		ratio, err := strconv.ParseFloat(getenv("OTEL_TRACES_SAMPLER_ARG"), 64)
-		if err != nil || !(ratio >= 0 && ratio <= 1) {
-			return nil, fmt.Errorf("OTEL_TRACES_SAMPLER_ARG: got %q, want a ratio from 0 to 1", getenv("OTEL_TRACES_SAMPLER_ARG"))
-		}
-		root = sdktrace.TraceIDRatioBased(ratio)
-	default:
-		return nil, fmt.Errorf("OTEL_TRACES_SAMPLER: got %q, want always_on, always_off or traceidratio, alone or behind parentbased_",
-			getenv("OTEL_TRACES_SAMPLER"))
-	}
-	if parentBased {
-		return sdktrace.ParentBased(root), nil
-	}
-	return root, nil
 }

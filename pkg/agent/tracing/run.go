@@ -69,7 +69,9 @@ func (t *Tracer) Committed(ctx context.Context, e agent.Entry, s *agent.AgentSta
 		case agent.Finished:
 			t.writeAgent(s, e.Time)
 		case agent.CallSuspended:
-			t.gate(ctx, s, fact.Call, "ask", e.Time)
+			if fact.For != agent.ForAnswer {
+				t.gate(ctx, s, fact.Call, "ask", e.Time)
+			}
 		case agent.CallCancelled:
 			t.refused(ctx, s, fact.Call, fact.Reason, e.Time)
 		case agent.CallFinished:
@@ -79,7 +81,7 @@ func (t *Tracer) Committed(ctx context.Context, e agent.Entry, s *agent.AgentSta
 }
 
 // refusals are the reasons of results that a gate gave in the tool's place.
-var refusals = map[agent.CallReason]string{agent.WhyDenied: "deny", agent.WhyVoided: "void", agent.WhyExpired: "expire"}
+var refusals = map[agent.CallReason]string{agent.WhyDenied: "deny", agent.WhyVoided: "void", agent.WhyExpired: "expire", agent.WhyAwaiting: "ask"}
 
 // refused writes what a gate said if it is why a call was settled.
 func (t *Tracer) refused(ctx context.Context, s *agent.AgentState, call string, why agent.CallReason, at time.Time) {

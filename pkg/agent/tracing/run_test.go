@@ -13,12 +13,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/otlp"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tool"
 	"github.com/countersign/countersign/pkg/agent/tool/schema"
@@ -141,22 +140,19 @@ func TestLongPause(t *testing.T) {
 }
 
 // firstOnly samples the first root it is asked about and no other.
-type firstOnly struct{ asked bool }
-
-func (f *firstOnly) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
-	if f.asked {
-		return sdktrace.NeverSample().ShouldSample(p)
+func firstOnly() tracing.Sampler {
+	asked := false
+	return func(trace.SpanContext, trace.TraceID) bool {
+		first := !asked
+		asked = true
+		return first
 	}
-	f.asked = true
-	return sdktrace.AlwaysSample().ShouldSample(p)
 }
-
-func (*firstOnly) Description() string { return "first only" }
 
 // Whether a run is sampled is decided once, when it starts: also its AGENT spans and its later traces keep to that.
 func TestSamplingIsDecidedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.config.Sampler = sdktrace.ParentBased(&firstOnly{})
+		w.config.Sampler = tracing.ParentBased(firstOnly())
 		w.payAna()
 		r := w.runTo(nil)
 		time.Sleep(2 * time.Hour)
@@ -169,13 +165,14 @@ func TestSamplingIsDecidedOnce(t *testing.T) {
 }
 
 // requireWhole says that every span's parent was written, too, unless it is a root.
-func requireWhole(t *testing.T, spans tracetest.SpanStubs) {
+func requireWhole(t *testing.T, spans []otlp.Span) {
 	t.Helper()
 	have := map[trace.SpanID]bool{}
 	for _, s := range spans {
 		have[s.SpanContext.SpanID()] = true
 	}
 	for _, s := range spans {
+		require.False(t, s.SpanContext.IsRemote(), "%s %s is ours", kind(s), s.Name)
 		require.True(t, !s.Parent.IsValid() || have[s.Parent.SpanID()], "%s %s has a parent that was never written", kind(s), s.Name)
 	}
 }
@@ -289,10 +286,10 @@ func TestLostAnswerOfTheEnd(t *testing.T) {
 func TestUnsampledTraceIsPassedOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		headers map[string]string
-		sampler sdktrace.Sampler
+		sampler tracing.Sampler
 	}{
 		"by the caller":  {map[string]string{"traceparent": "00-" + callerTrace + "-" + callerSpan + "-00"}, nil},
-		"by the sampler": {nil, sdktrace.ParentBased(sdktrace.NeverSample())},
+		"by the sampler": {nil, tracing.ParentBased(tracing.Never)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {

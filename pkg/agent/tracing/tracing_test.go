@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -198,19 +197,17 @@ type collector struct {
 	hang  bool
 }
 
-func (c *collector) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+func (c *collector) Export(ctx context.Context, b otlp.Batch) error {
 	c.calls++
 	if c.hang {
 		<-ctx.Done()
 		return &otlp.Unavailable{}
 	}
 	if c.err == nil {
-		c.got += len(spans)
+		c.got += len(b.Spans)
 	}
 	return c.err
 }
-
-func (*collector) Shutdown(context.Context) error { return nil }
 
 func inBubble(t *testing.T, f func(t *testing.T, c *collector, tr *tracing.Tracer, log *[]string)) {
 	t.Helper()

@@ -17,7 +17,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -26,6 +25,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/modelretry"
+	"github.com/countersign/countersign/pkg/agent/otlp"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/store/memory"
@@ -44,7 +44,7 @@ const (
 // world is a deployment: functions that share a table and nothing else, each with a tracer of its own, which send to one collector.
 type world struct {
 	t         *testing.T
-	collector *tracetest.InMemoryExporter
+	collector *inMemory
 	clock     clock.Clock
 	ids       *ids.Source
 	table     *loseTable
@@ -57,6 +57,14 @@ type world struct {
 	payroll   func(ctx context.Context, c tool.Call) (agent.ToolResultData, error)
 	lookup    func(ctx context.Context, c tool.Call) (agent.ToolResultData, error)
 	metrics   bytes.Buffer
+}
+
+// inMemory is a collector that takes everything.
+type inMemory struct{ spans []otlp.Span }
+
+func (m *inMemory) Export(_ context.Context, b otlp.Batch) error {
+	m.spans = append(m.spans, b.Spans...)
+	return nil
 }
 
 // function is one Lambda.
@@ -72,7 +80,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 
 func newWorld(t *testing.T) *world {
 	c := clock.System()
-	w := &world{t: t, collector: tracetest.NewInMemoryExporter(), clock: c, ids: ids.Seeded(c, 7), functions: map[string]*function{}, script: &script{}}
+	w := &world{t: t, collector: &inMemory{}, clock: c, ids: ids.Seeded(c, 7), functions: map[string]*function{}, script: &script{}}
 	w.table, w.blobs = &loseTable{Table: memory.New()}, memory.NewBlobs()
 	def, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
@@ -223,7 +231,7 @@ func (w *world) owner(run string) string {
 }
 
 // spans are what the collector got, in the order in which it was ended and sent.
-func (w *world) spans() tracetest.SpanStubs { return w.collector.GetSpans() }
+func (w *world) spans() []otlp.Span { return w.collector.spans }
 
 func (w *world) Success(_ context.Context, token string) error {
 	w.woken = append(w.woken, token)
@@ -298,7 +306,7 @@ func asJSON(t *testing.T, v any) string {
 }
 
 // kind and the others read a span's attributes.
-func attr(s tracetest.SpanStub, key string) string {
+func attr(s otlp.Span, key string) string {
 	for _, kv := range s.Attributes {
 		if string(kv.Key) == key {
 			return kv.Value.String()
@@ -307,16 +315,16 @@ func attr(s tracetest.SpanStub, key string) string {
 	return ""
 }
 
-func kind(s tracetest.SpanStub) string { return attr(s, "openinference.span.kind") }
+func kind(s otlp.Span) string { return attr(s, "openinference.span.kind") }
 
-func ofKind(spans tracetest.SpanStubs, k string) tracetest.SpanStubs {
-	return slices.DeleteFunc(slices.Clone(spans), func(s tracetest.SpanStub) bool { return kind(s) != k })
+func ofKind(spans []otlp.Span, k string) []otlp.Span {
+	return slices.DeleteFunc(slices.Clone(spans), func(s otlp.Span) bool { return kind(s) != k })
 }
 
 // tree draws spans as a tree, in time, with their attributes; ids are left out, because who is whose parent is what they say.
-func tree(spans tracetest.SpanStubs, epoch time.Time) string {
+func tree(spans []otlp.Span, epoch time.Time) string {
 	sorted := slices.Clone(spans)
-	slices.SortStableFunc(sorted, func(a, b tracetest.SpanStub) int {
+	slices.SortStableFunc(sorted, func(a, b otlp.Span) int {
 		if c := a.StartTime.Compare(b.StartTime); c != 0 {
 			return c
 		}
@@ -348,7 +356,7 @@ func tree(spans tracetest.SpanStubs, epoch time.Time) string {
 	return b.String()
 }
 
-func sortedAttributes(s tracetest.SpanStub) []attribute.KeyValue {
+func sortedAttributes(s otlp.Span) []attribute.KeyValue {
 	kvs := slices.Clone(s.Attributes)
 	kvs = slices.DeleteFunc(kvs, func(kv attribute.KeyValue) bool { return kv.Key == "openinference.span.kind" })
 	slices.SortFunc(kvs, func(a, b attribute.KeyValue) int { return strings.Compare(string(a.Key), string(b.Key)) })

@@ -16,10 +16,16 @@ type Call struct {
 	Args            json.RawMessage // validated against the schema, the stored bytes
 	Key             string          // stable idempotency key run/call; equal on every attempt
 	Root            string          // the folder the definition confines the tool to; empty = it names none
+	Resume          json.RawMessage // what people answered when the call last asked for input; nil = it did not. Never nil after it did
+
+	// State is a copy of the state that the run's tools share, a JSON object. Under a sequential executor it has what the calls before
+	// this one changed; the calls of a parallel round all have that of before the round, on every attempt.
+	State json.RawMessage
 }
 
 // Tool runs calls. Call may be entered concurrently. An error is infrastructure's or a bug's and is shown to the model as a failed
-// call; a result with IsError is the tool's own, considered answer. A panic is caught by the runtime.
+// call; a result with IsError is the tool's own, considered answer. A result with Suspend asks people for input: by it the tool says
+// that it has had no effect, and once they have answered the call is entered again under the same key. A panic is caught by the runtime.
 type Tool interface {
 	Spec() agent.ToolSpec
 	Call(ctx context.Context, c Call) (agent.ToolResultData, error)

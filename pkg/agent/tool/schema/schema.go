@@ -114,7 +114,7 @@ func (s *Schema) Validate(args json.RawMessage) error {
 func Validate(t agent.ToolSpec, args json.RawMessage) error {
 	s, err := Compile(t.Schema)
 	if err != nil {
-		return fmt.Errorf("the schema of %s is broken: %w", t.ModelName(), err)
+		return &agent.SchemaError{Tool: t.ModelName(), Err: err}
 	}
 	return s.Validate(args)
 }

@@ -224,6 +224,34 @@ func TestCacheIsBoundedAndShared(t *testing.T) {
 	require.Same(t, one, two)
 }
 
+// Schemas of every draft may be the first of their draft at the same time. Each keyword is one that came with the draft before it or the draft
+// itself, so that a schema judged by the wrong metaschema is not refused.
+func TestDraftsAtTheSameTime(t *testing.T) {
+	var wg sync.WaitGroup
+	for draft, wrong := range map[string]string{
+		"http://json-schema.org/draft-04/schema#":      `"exclusiveMinimum":1`,
+		"http://json-schema.org/draft-06/schema#":      `"const":1,"exclusiveMinimum":true`,
+		"http://json-schema.org/draft-07/schema#":      `"if":1`,
+		"https://json-schema.org/draft/2019-09/schema": `"dependentRequired":1`,
+		"https://json-schema.org/draft/2020-12/schema": `"prefixItems":1`,
+	} {
+		for i := range 4 {
+			wg.Go(func() {
+				right := fmt.Sprintf(`{"$schema":%q,"title":"%d","type":"string"}`, draft, i)
+				s, err := Compile(json.RawMessage(right))
+				if err != nil || s.Validate(json.RawMessage(`1`)) == nil {
+					t.Errorf("%s: %v", draft, err)
+				}
+				_, err = Compile(fmt.Appendf(nil, `{"$schema":%q,"title":"%d",%s}`, draft, i, wrong))
+				if err == nil || !strings.Contains(err.Error(), "not a valid JSON Schema: at /") {
+					t.Errorf("%s takes %s: %v", draft, wrong, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
 // Whatever schema and arguments come, nothing panics or hangs, the text is bounded, of clean lines, and the same twice.
 func FuzzValidate(f *testing.F) {
 	f.Add(refundSchema, `{"order":"A-1","amount":100.2}`)

@@ -1,0 +1,215 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+)
+
+// courier is a service on the other side of the bus: it sees what it is asked, by id, and whatever else is said there.
+type courier struct {
+	heard func(e agent.Outgoing, first bool) // what it does as it is asked; nil = nothing
+
+	mu   sync.Mutex
+	seen map[string][]agent.Outgoing
+}
+
+func (c *courier) rule() awsfake.Rule {
+	return awsfake.Rule{Name: "Courier", Pattern: json.RawMessage(`{"source": ["countersign"]}`), Target: func(_ context.Context, _ string, input []byte) error {
+		var event struct {
+			Type   string `json:"detail-type"`
+			Detail agent.Outgoing
+		}
+		if err := json.Unmarshal(input, &event); err != nil {
+			return err
+		}
+		if event.Type != event.Detail.Type {
+			return fmt.Errorf("detail-type %s of an event of type %s", event.Type, event.Detail.Type)
+		}
+		c.mu.Lock()
+		if c.seen == nil {
+			c.seen = map[string][]agent.Outgoing{}
+		}
+		c.seen[event.Detail.ID] = append(c.seen[event.Detail.ID], event.Detail)
+		first := len(c.seen[event.Detail.ID]) == 1
+		c.mu.Unlock()
+		if c.heard != nil {
+			c.heard(event.Detail, first)
+		}
+		return nil
+	}}
+}
+
+// of is what came under an id, each time the same.
+func (c *courier) of(t *testing.T, id string) []agent.Outgoing {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.seen[id] {
+		require.Equal(t, c.seen[id][0], e, "one event for each id")
+	}
+	return append([]agent.Outgoing(nil), c.seen[id]...)
+}
+
+// booker is a model that books a courier and says what came of it.
+func booker(t *testing.T) *bedrockfake.Server {
+	t.Helper()
+	s := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
+		b := bedrockfake.ToolUse("t1", "courier_book", `{"order":"1002"}`)
+		if strings.Contains(string(r.Body), `"toolResult"`) {
+			b = bedrockfake.Text("Booked.")
+		}
+		return bedrockfake.Reply{Blocks: []bedrockfake.Block{b}, Usage: bedrockfake.Usage{Input: 100, Output: 20}}
+	})
+	t.Cleanup(s.Close)
+	return s
+}
+
+// book starts a run that asks the courier.
+func (d *deployment) book(tenant string) agent.AgentState {
+	d.t.Helper()
+	def, err := agent.Definition{
+		Name: "deliveries", System: "You book couriers.", Model: agent.ModelSpec{Provider: "bedrock", ID: "m"}, Permission: agent.Permission{Default: agent.DefaultAllow},
+		Tools: []agent.ToolSpec{{
+			Name: "courier.book", Kind: agent.KindService, Description: "Book a courier.", Domain: "eu",
+			Schema: json.RawMessage(`{"type":"object","properties":{"order":{"type":"string"}},"required":["order"]}`),
+		}},
+	}.Resolve()
+	require.NoError(d.t, err)
+	require.NoError(d.t, def.Check())
+	st := &runtime.Starter{Ports: d.ports}
+	s, err := st.Start(d.t.Context(), runtime.Start{
+		Tenant: tenant, Agent: &def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Order 1002."}}}, Subject: "order 1002",
+	})
+	require.NoError(d.t, err)
+	return s
+}
+
+// answer puts a service's answer on the bus.
+func (d *deployment) answer(run, call, rest string) {
+	d.t.Helper()
+	out, err := d.events.PutEvents(context.Background(), &eventbridge.PutEventsInput{Entries: []types.PutEventsRequestEntry{{
+		Source: aws.String(eventSource), DetailType: aws.String("Countersign Call Answered"), Detail: aws.String(fmt.Sprintf(`{"run":%q,"call":%q,%s}`, run, call, rest)),
+	}}})
+	require.NoError(d.t, err)
+	require.Zero(d.t, out.FailedEntryCount)
+}
+
+// booked wants a run whose service was asked once, answered once and whose end was announced.
+func (d *deployment) booked(c *courier, s agent.AgentState, result string) {
+	d.t.Helper()
+	require.Equal(d.t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	calls := s.Calls()
+	require.Len(d.t, calls, 1)
+	require.Equal(d.t, agent.StatusSucceeded, calls[0].Status)
+	require.Equal(d.t, 1, calls[0].Executions)
+	require.Equal(d.t, result, calls[0].Result.Content)
+	require.EqualValues(d.t, 2, s.Inferences)
+	asked := c.of(d.t, s.Run+"/"+calls[0].ID)
+	require.NotEmpty(d.t, asked)
+	require.JSONEq(d.t, `{"order":"1002","parentSubject$$":"order 1002"}`, string(asked[0].Data))
+	require.Equal(d.t, []string{"courier.book", "eu", "order 1002", s.Tenant, calls[0].ID}, []string{asked[0].Type, asked[0].Domain, asked[0].Subject, asked[0].Tenant, asked[0].Call})
+	require.EqualValues(d.t, 120, asked[0].ExecutionUnits)
+	require.Eventually(d.t, func() bool { return len(c.of(d.t, s.Run+"#end")) > 0 }, 20*time.Second, 10*time.Millisecond)
+	end := c.of(d.t, s.Run+"#end")[0]
+	require.Equal(d.t, agent.TypeRunCompleted, end.Type)
+	require.EqualValues(d.t, 240, end.ExecutionUnits)
+	require.JSONEq(d.t, `{"reason":"natural_end","output":"Booked."}`, string(end.Data))
+}
+
+// A service is asked over the bus and answers over it, three times each, once the run is parked and all functions are gone.
+func TestServiceAnswersByEvent(t *testing.T) {
+	c := &courier{}
+	d := deploy(t, booker(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []awsfake.Rule{c.rule()} })
+	s := d.until(eventTenant, d.book(eventTenant).Run, parked)
+	require.Equal(t, agent.ForAnswer, s.Waits()[0].Wait.For)
+	for name, f := range d.functions {
+		require.NoError(t, f.Kill(), name)
+	}
+	d.answer(s.Run, "t1", `"result":{"at":10.50}`)
+	d.booked(c, d.until(eventTenant, s.Run, done), `{"at":10.50}`)
+	d.answer(s.Run, "t1", `"error":"too late"`)
+	require.Empty(t, d.bus.Undelivered(), "a late answer is taken and changes nothing")
+	d.atRest()
+}
+
+// An answer that is on the bus before the event's own request has been answered finds the call claimed, and settles it.
+func TestServiceAnswersBeforeTheRunParks(t *testing.T) {
+	c := &courier{}
+	d := deploy(t, booker(t), func(d *deployment) { d.bus.Deliveries, d.bus.Rules = 3, []awsfake.Rule{c.rule()} })
+	c.heard = func(e agent.Outgoing, first bool) {
+		if e.Call != "" {
+			d.answer(e.Run, e.Call, `"result":"10:50"`)
+		}
+	}
+	d.booked(c, d.until(eventTenant, d.book(eventTenant).Run, done), "10:50")
+	require.Empty(t, d.bus.Undelivered())
+}
+
+// Answers by the API: the first one counts, and who says it again, or something else, is told whether it did.
+func TestServiceAnswersByTheAPI(t *testing.T) {
+	c := &courier{}
+	d := deploy(t, booker(t), func(d *deployment) { d.bus.Rules = []awsfake.Rule{c.rule()} })
+	s := d.until(acme, d.book(acme).Run, parked)
+	ana := d.ana()
+	run, err := ana.Run(t.Context(), s.Run)
+	require.NoError(t, err)
+	require.Equal(t, agent.ForAnswer, run.Waiting[0].For)
+	require.Empty(t, run.Waiting[0].Approval)
+	say := func(result string) bool {
+		got, err := ana.Input(t.Context(), s.Run, api.Input{Answers: []api.Answer{{Call: "t1", Result: json.RawMessage(result)}}}, "")
+		require.NoError(t, err)
+		return *got.Applied
+	}
+	require.True(t, say(`"10:50"`))
+	require.False(t, say(`"11:50"`))
+	d.booked(c, d.until(acme, s.Run, done), "10:50")
+	require.False(t, say(`"10:50"`))
+	_, err = ana.Input(t.Context(), "r2222222222222222222222222", api.Input{Answers: []api.Answer{{Call: "t1", Result: json.RawMessage(`1`)}}}, "")
+	requireProblem(t, err, 404, api.RunNotFound)
+	_, err = d.as("other", "eve", "operators").Input(t.Context(), s.Run, api.Input{Answers: []api.Answer{{Call: "t1", Result: json.RawMessage(`1`)}}}, "")
+	requireProblem(t, err, 404, api.RunNotFound)
+}
+
+// An answer for a run that is not there, or is another tenant's, is refused, and so is one of no form: they end in the dead-letter queue.
+func TestAnswersThatAreRefused(t *testing.T) {
+	d := deploy(t, booker(t))
+	s := d.until(acme, d.book(acme).Run, parked)
+	for _, rest := range []string{`"result":1`, `"result":1,"error":"x"`, `"tenant":"acme"`} {
+		d.answer(s.Run, "t1", rest) // by the rule it is one of the tenant default
+	}
+	require.Len(t, d.bus.Undelivered(), 3)
+	require.Equal(t, agent.RunWaiting, d.until(acme, s.Run, parked).Status)
+}
+
+// A function that dies while it asks leaves its claim; the next one asks again, under the same id.
+func TestFunctionDiesWhileItAsks(t *testing.T) {
+	c := &courier{}
+	d := deploy(t, booker(t), func(d *deployment) { d.bus.Rules = []awsfake.Rule{c.rule()} })
+	c.heard = func(e agent.Outgoing, first bool) {
+		if first && e.Call != "" {
+			if err := d.functions["tool"].Kill(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	s := d.until(eventTenant, d.book(eventTenant).Run, parked)
+	require.Len(t, c.of(t, s.Run+"/t1"), 2)
+	d.answer(s.Run, "t1", `"result":"10:50"`)
+	d.booked(c, d.until(eventTenant, s.Run, done), "10:50")
+}

@@ -1,0 +1,90 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
+)
+
+// desk is the code that the agents of testdata/builders name.
+var desk = hook.Set{Builders: map[string]hook.Builder{
+	"desk.order": func(_ context.Context, in hook.BuildInput) (hook.Built, error) {
+		var data struct{ Order json.Number }
+		if err := json.Unmarshal(in.Input, &data); err != nil {
+			return hook.Built{}, err
+		}
+		system := fmt.Sprintf("%s %s for %s with %s %s, %s, %s, %d of %d", in.System, data.Order, in.Subject, in.Tools[0].ModelName(), in.Tools[0].Schema,
+			in.Lifecycle, in.Date, in.Interactions.Current, in.Interactions.Max)
+		if in.Exhausted {
+			system += ", exhausted"
+		}
+		return hook.Built{System: system, Messages: []hook.Message{
+			{Block: agent.Text{Text: "Order " + data.Order.String() + "."}},
+			{Role: agent.RoleAssistant, Block: agent.Text{Text: "Yes?"}},
+			{Block: agent.Media{Name: "new.png", MediaType: "image/png", Data: "iVBORw0KGgo="}},
+			{Block: agent.Media{Name: "old.png", MediaType: "image/png", Data: "iVBORw0KGgo="}, Seen: 2},
+		}}, nil
+	},
+	"desk.silent": func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, nil },
+	"desk.introduce": func(context.Context, hook.BuildInput) (hook.Built, error) {
+		return hook.Built{System: "Be kind.", Messages: []hook.Message{{Block: agent.Text{Text: "Somebody comes in."}}}}, nil
+	},
+	"desk.broken": func(context.Context, hook.BuildInput) (hook.Built, error) {
+		return hook.Built{}, errors.New("there is no order 7")
+	},
+	"desk.panics": func(context.Context, hook.BuildInput) (hook.Built, error) { panic("a secret") },
+	"desk.noblob": func(context.Context, hook.BuildInput) (hook.Built, error) {
+		return hook.Built{Messages: []hook.Message{{Block: agent.Media{MediaType: "image/png", Blob: strings.Repeat("0", 64)}}}}, nil
+	},
+	"desk.large": func(_ context.Context, in hook.BuildInput) (hook.Built, error) {
+		return hook.Built{System: fmt.Sprintf("%d ", in.Interactions.Current) + strings.Repeat("x", 20_000)}, nil
+	},
+}}
+
+// TestBuilders runs the scenarios of agents that name code, as they are and with a crash at every call of a port.
+func TestBuilders(t *testing.T) {
+	files, err := filepath.Glob("testdata/builders/*.txtar")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			_, err = Load(filepath.Base(file), data)
+			require.ErrorContains(t, err, "want a registered context builder: there is none")
+			s, err := LoadWith(filepath.Base(file), data, desk)
+			require.NoError(t, err)
+			r := s.Crash()
+			require.Empty(t, r.Plain.Failures)
+			for _, f := range r.Failures {
+				t.Errorf("%s, %s: %v", f.Kind, f.At, f.Failures)
+			}
+			require.Positive(t, r.Points)
+		})
+	}
+}
+
+// A large system text is stored once and never built again.
+func TestLargeSystemTextIsABlob(t *testing.T) {
+	data, err := os.ReadFile("testdata/builders/large.txtar")
+	require.NoError(t, err)
+	s, err := LoadWith("large.txtar", data, desk)
+	require.NoError(t, err)
+	counts := map[string]int{}
+	for _, c := range s.Run(Options{}).Calls {
+		counts[c.Port+" by "+c.Invocation]++
+	}
+	require.Equal(t, 1, counts["blobs.Put by step"], "the text")
+	require.Equal(t, 2, counts["blobs.Get by step"], "the definition, and the text for the second request")
+}

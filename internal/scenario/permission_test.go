@@ -1,0 +1,353 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
+)
+
+// permissionBook is a permission backend that outlives every run: what it was told, it knows, until it cleans up.
+type permissionBook struct {
+	mu     sync.Mutex
+	known  map[string]agent.PermissionStatus
+	heard  []string         // methods with what they were about, in order
+	errs   map[string]error // by method
+	reason string
+}
+
+func (b *permissionBook) hear(method, about string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.heard = append(b.heard, strings.TrimSpace(method+" "+about))
+	return b.errs[method]
+}
+
+func (b *permissionBook) count(what string) int {
+	n := 0
+	for _, h := range b.heard {
+		if h == what {
+			n++
+		}
+	}
+	return n
+}
+
+func namesOf(tools []hook.PermissionTool) string {
+	var names []string
+	for _, t := range tools {
+		names = append(names, fmt.Sprintf("%s*%d", t.Spec.Name, len(t.Calls)))
+	}
+	return strings.Join(names, ",")
+}
+
+func (b *permissionBook) Get(_ context.Context, c hook.PermissionContext, tools []hook.PermissionTool) (map[string]agent.PermissionStatus, error) {
+	if err := b.hear("get", namesOf(tools)); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	got := map[string]agent.PermissionStatus{}
+	for _, t := range tools {
+		if s, ok := b.known[c.Subject+"/"+t.Spec.Name]; ok {
+			got[t.Spec.Name] = s
+		}
+	}
+	return got, nil
+}
+
+func (b *permissionBook) Set(_ context.Context, c hook.PermissionContext, said hook.PermissionWord) error {
+	if err := b.hear("set", fmt.Sprintf("%v %v by %s", said.Granted, said.Denied, said.By)); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, t := range said.Granted {
+		b.known[c.Subject+"/"+t] = agent.PermissionApproved
+	}
+	for _, t := range said.Denied {
+		b.known[c.Subject+"/"+t] = agent.PermissionDenied
+	}
+	return nil
+}
+
+func (b *permissionBook) Request(_ context.Context, _ hook.PermissionContext, tools []hook.PermissionTool) (string, error) {
+	return b.reason, b.hear("request", namesOf(tools))
+}
+
+func (b *permissionBook) Cleanup(_ context.Context, c hook.PermissionContext) error {
+	if err := b.hear("cleanup", ""); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key := range b.known {
+		if strings.HasPrefix(key, c.Subject+"/") {
+			delete(b.known, key)
+		}
+	}
+	return nil
+}
+
+func newBook() *permissionBook {
+	return &permissionBook{known: map[string]agent.PermissionStatus{}, errs: map[string]error{}, reason: "to settle the order"}
+}
+
+func (b *permissionBook) hooks() hook.Set {
+	return hook.Set{Backends: map[string]hook.PermissionBackend{"book": b}}
+}
+
+// deskTools are what the scenarios here call: two that ask, and one that does not.
+const deskTools = `-- tools.yaml --
+- {name: orders.get, kind: internal, effect: read, description: Read., schema: {type: object}, results: [{json: {order: 7}}]}
+- {name: refunds.create, kind: internal, effect: non_idempotent, description: Pay., schema: {type: object}, results: [{json: {refund: r1}}]}
+- {name: mails.send, kind: internal, effect: non_idempotent, description: Write., schema: {type: object}, results: [{text: sent}]}
+`
+
+// deskOf reads a scenario about an agent with these lines of permission.
+func deskOf(t *testing.T, permission, model, people, want string) *Scenario {
+	t.Helper()
+	text := "A promise.\n-- agent.yaml --\nname: desk\npreset: arvo\nsystem: You run the desk.\npermission:\n" + permission +
+		"-- input.json --\n{\"message\": \"Settle order 7.\", \"subject\": \"order 7\"}\n" + deskTools + "-- model.jsonl --\n" + model
+	if people != "" {
+		text += "-- people.jsonl --\n" + people
+	}
+	known := newBook().hooks()
+	known.Policies = map[string]hook.Policy{"strict": func(context.Context, hook.PolicyInput) ([]string, error) { return nil, nil }}
+	s, err := LoadWith("desk.txtar", []byte(text+"-- want.json --\n"+want), known)
+	require.NoError(t, err)
+	return with(s, hook.Set{})
+}
+
+// with gives the scenario the code that its agent names.
+func with(s *Scenario, code hook.Set) *Scenario {
+	s.hooks = code
+	return s
+}
+
+const bookRules = `  backend: book
+  rules:
+    - {tool: refunds.create, verdict: ask, approvers: ["user:ana"]}
+    - {tool: mails.send, verdict: ask, approvers: ["user:ana"]}
+`
+
+// everywhere runs the scenario as it is and with a crash at every call of a port, each time with code of its own.
+func everywhere(t *testing.T, s *Scenario, hooks func() hook.Set, after func(t *testing.T, crashed bool)) {
+	t.Helper()
+	r := with(s, hooks()).Run(Options{})
+	require.Empty(t, r.Failures)
+	after(t, false)
+	for _, c := range r.Calls {
+		for _, k := range fault.Kinds() {
+			got := with(s, hooks()).Run(Options{Crash: &fault.Point{Call: c.Number, Kind: k}})
+			require.Empty(t, got.Failures, "%s, %v", k, c)
+			after(t, true)
+		}
+	}
+}
+
+// The backend is asked once for a round, about the tools alone that need a permission; hears of every decision; and cleans up before the
+// end (semantics 1.6).
+func TestPermissionBackend(t *testing.T) {
+	s := deskOf(t, bookRules,
+		`{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}, {"id": "c2", "name": "orders_get", "input": {}}, {"id": "c3", "name": "mails_send", "input": {}}, {"id": "c4", "name": "refunds_create", "input": {}}]}
+{"calls": [{"id": "c5", "name": "refunds_create", "input": {}}, {"id": "c6", "name": "mails_send", "input": {}}]}
+{"calls": [{"id": "c7", "name": "orders_get", "input": {}}]}
+{"text": "Done."}
+`,
+		`{"do": "approve", "call": "c1", "by": "user:ana"}
+{"do": "deny", "call": "c3", "by": "user:ana"}
+`,
+		`{"status": "done", "reason": "natural_end", "calls": [{"id": "c1", "reason": "awaiting_permission"}, {"status": "succeeded"}, {"id": "c3", "reason": "awaiting_permission"}, {"reason": "awaiting_permission"}, {"id": "c5", "status": "succeeded"}, {"id": "c6", "status": "failed", "reason": "denied"}, {}],
+ "requests": [{"tools": ["refunds.create", "mails.send"], "note": "to settle the order"}], "executed": {"refunds.create": 1, "orders.get": 2}}
+`)
+	var book *permissionBook
+	everywhere(t, s, func() hook.Set { book = newBook(); return book.hooks() }, func(t *testing.T, crashed bool) {
+		require.Empty(t, book.known, "it cleaned up")
+		require.Equal(t, "cleanup", book.heard[len(book.heard)-1])
+		if crashed {
+			return
+		}
+		require.Equal(t, []string{
+			"get refunds.create*2,mails.send*1", "request refunds.create*2,mails.send*1", "set [refunds.create] [] by user:ana", "set [] [mails.send] by user:ana",
+			"get refunds.create*1,mails.send*1", "cleanup",
+		}, book.heard)
+	})
+}
+
+// A backend knows more than the run: what it approves asks nobody, and what it denies is refused without a request.
+func TestPermissionBackendKnows(t *testing.T) {
+	for _, mode := range []agent.PermissionMode{agent.ModeBlockAndRetry, agent.ModeSuspendAndReplay} {
+		want := `{"status": "done", "calls": [{"id": "c1", "status": "succeeded"}, {"id": "c2", "status": "failed", "reason": "denied"}], "requests": [], "executed": {"refunds.create": 1}}`
+		s := deskOf(t, "  mode: "+string(mode)+"\n"+bookRules, `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}, {"id": "c2", "name": "mails_send", "input": {}}]}
+{"text": "Done."}
+`, "", want)
+		everywhere(t, s, func() hook.Set {
+			book := newBook()
+			book.known["order 7/refunds.create"], book.known["order 7/mails.send"] = agent.PermissionApproved, agent.PermissionDenied
+			return book.hooks()
+		}, func(*testing.T, bool) {})
+	}
+}
+
+// What a backend says of a new round is the last word: one that forgets is asked for again, whatever the run was granted before.
+func TestPermissionBackendForgets(t *testing.T) {
+	s := deskOf(t, bookRules, `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
+{"calls": [{"id": "c2", "name": "refunds_create", "input": {}}]}
+{"text": "Done."}
+`, `{"do": "approve", "call": "c1", "by": "user:ana"}
+{"do": "deny", "call": "c2", "by": "user:ana"}
+`, `{"status": "done", "calls": [{"reason": "awaiting_permission"}, {"reason": "awaiting_permission"}], "requests": [{"calls": ["c1"]}, {"calls": ["c2"]}], "executed": {}}`)
+	require.Empty(t, with(s, hook.Set{Backends: map[string]hook.PermissionBackend{"book": forgetful{newBook()}}}).Run(Options{}).Failures)
+}
+
+// forgetful knows nothing.
+type forgetful struct{ *permissionBook }
+
+func (forgetful) Get(context.Context, hook.PermissionContext, []hook.PermissionTool) (map[string]agent.PermissionStatus, error) {
+	return nil, nil
+}
+
+// A run that waits has not ended: nothing is cleaned up.
+func TestPermissionBackendKeepsWhileTheRunWaits(t *testing.T) {
+	s := deskOf(t, bookRules, `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
+`, "", `{"status": "waiting"}`)
+	book := newBook()
+	require.Empty(t, with(s, book.hooks()).Run(Options{}).Failures)
+	require.Zero(t, book.count("cleanup"))
+}
+
+// An error of the permission service is the run's end, and nothing has run that it was to permit (semantics 1.6; 6 row 19). One while
+// cleaning up fails a run that would have ended well, and no other.
+func TestPermissionBackendFails(t *testing.T) {
+	const calls = `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
+`
+	const approve = `{"do": "approve", "call": "c1", "by": "user:ana"}
+`
+	failed := func(what string) string {
+		return fmt.Sprintf(`{"status": "done", "reason": "error", "error": {"code": "permission_failed", "message": "~%s.*book: it is away"}, "executed": {}}`, what)
+	}
+	for method, c := range map[string]struct{ model, people, want string }{
+		"get":     {calls, "", failed("ask permission backend")},
+		"request": {calls, "", failed("build a request")},
+		"set":     {calls, approve, failed("tell permission backend")},
+		"cleanup": {`{"text": "Done."}
+`, "", failed("clean up")},
+	} {
+		t.Run(method, func(t *testing.T) {
+			everywhere(t, deskOf(t, bookRules, c.model, c.people, c.want), func() hook.Set {
+				book := newBook()
+				book.errs[method] = errors.New("it is away")
+				return book.hooks()
+			}, func(*testing.T, bool) {})
+		})
+	}
+	t.Run("cleanup of a run that fails", func(t *testing.T) {
+		s := deskOf(t, bookRules, `{"error": "auth"}
+`, "", `{"status": "done", "error": {"code": "model_failed", "message": "~auth.*; clean up.*it is away"}}`)
+		book := newBook()
+		book.errs["cleanup"] = errors.New("it is away")
+		require.Empty(t, with(s, book.hooks()).Run(Options{}).Failures)
+	})
+	t.Run("cleanup of a run that is cancelled", func(t *testing.T) {
+		s := deskOf(t, bookRules, calls, `{"do": "cancel_run"}
+`, `{"status": "done", "reason": "cancelled", "requests": [{"status": "cancelled"}]}`)
+		book := newBook()
+		require.Empty(t, with(s, book.hooks()).Run(Options{}).Failures)
+		require.Equal(t, 1, book.count("cleanup"))
+	})
+}
+
+// Where the code is not there that would have to permit something, it is not permitted; a run that needs no permission goes on (semantics
+// 6 row 21).
+func TestMissingPermissionCodeFailsClosed(t *testing.T) {
+	const pay = `{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
+`
+	const closed = `{"status": "done", "error": {"code": "permission_failed", "message": "~no such code"}, "calls": [{"status": "cancelled", "executions": 0}], "executed": {}}`
+	for name, c := range map[string]struct{ permission, model, want string }{
+		"a backend":             {bookRules, pay, closed},
+		"a policy":              {"  policy: strict\n", "", `{"status": "done", "error": {"code": "permission_failed", "message": "~no such code"}, "modelCalls": 0}`},
+		"a backend nobody asks": {bookRules, `{"calls": [{"id": "c1", "name": "orders_get", "input": {}}]}` + "\n" + `{"text": "Done."}` + "\n", `{"status": "done", "reason": "natural_end"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := deskOf(t, c.permission, c.model, "", c.want)
+			require.Empty(t, s.Run(Options{}).Failures)
+		})
+	}
+}
+
+// A policy function lists tools that ask beside those that rules name; deny rules win. It speaks when the run begins and whenever it is
+// woken, and what it says is in the journal (semantics 1.6).
+func TestPermissionPolicy(t *testing.T) {
+	s := deskOf(t, `  policy: strict
+  approvers: ["user:ana"]
+  rules:
+    - {tool: mails.send, verdict: deny}
+    - {tool: refunds.create, verdict: allow}
+`,
+		`{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}, {"id": "c2", "name": "mails_send", "input": {}}, {"id": "c3", "name": "orders_get", "input": {}}]}
+{"calls": [{"id": "c4", "name": "refunds_create", "input": {}}, {"id": "c5", "name": "orders_get", "input": {}}]}
+{"text": "Done."}
+`,
+		`{"do": "approve", "call": "c1", "by": "user:ana"}
+{"do": "deny", "call": "c5", "by": "user:ana"}
+`,
+		`{"status": "done", "calls": [{"reason": "awaiting_permission"}, {"reason": "denied"}, {"status": "succeeded"}, {"status": "succeeded"}, {"reason": "awaiting_permission"}],
+ "requests": [{"tools": ["refunds.create"]}, {"tools": ["orders.get"]}],
+ "events": ["run_started", "policy_evaluated", "replied", "permission_requested", "call_finished", "call_finished", "call_finished", "parked",
+  "resumed", "decided", "policy_evaluated", "permission_answered", "replied", "permission_requested", "call_finished", "call_claimed", "call_finished", "parked",
+  "resumed", "decided", "policy_evaluated", "permission_answered", "replied", "finished"], "executed": {"refunds.create": 1, "orders.get": 1}}
+`)
+	var inputs []hook.PolicyInput
+	policy := func(_ context.Context, in hook.PolicyInput) ([]string, error) {
+		inputs = append(inputs, in)
+		if len(inputs) > 1 {
+			return []string{"refunds_create", "orders.get", "mails.send"}, nil // by either name
+		}
+		return []string{"refunds.create", "mails_send"}, nil
+	}
+	require.Empty(t, with(s, hook.Set{Policies: map[string]hook.Policy{"strict": policy}}).Run(Options{}).Failures)
+	require.Len(t, inputs, 3)
+	require.Equal(t, "desk", inputs[0].Agent)
+	require.Equal(t, "order 7", inputs[0].Subject)
+	require.Len(t, inputs[0].Tools, 3)
+}
+
+// The same list each time comes to the same end wherever the run is interrupted.
+func TestPermissionPolicyUnderCrash(t *testing.T) {
+	s := deskOf(t, "  policy: strict\n  approvers: [\"user:ana\"]\n",
+		`{"calls": [{"id": "c1", "name": "refunds_create", "input": {}}]}
+{"calls": [{"id": "c2", "name": "refunds_create", "input": {}}]}
+{"text": "Done."}
+`, `{"do": "approve", "call": "c1", "by": "user:ana"}
+`, `{"status": "done", "reason": "natural_end", "calls": [{"reason": "awaiting_permission"}, {"status": "succeeded"}], "requests": [{"tools": ["refunds.create"]}], "executed": {"refunds.create": 1}}`)
+	policy := func(context.Context, hook.PolicyInput) ([]string, error) { return []string{"refunds.create"}, nil }
+	everywhere(t, s, func() hook.Set { return hook.Set{Policies: map[string]hook.Policy{"strict": policy}} }, func(*testing.T, bool) {})
+}
+
+// A list that cannot be taken at its word lets nothing run.
+func TestPermissionPolicyFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		list []string
+		err  error
+		says string
+	}{
+		"an error":     {nil, errors.New("no idea"), "no idea"},
+		"unknown tool": {[]string{"refunds.creat"}, nil, `lists .refunds.creat., which is no tool`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := deskOf(t, "  policy: strict\n", "", "", fmt.Sprintf(`{"status": "done", "error": {"code": "permission_failed", "message": "~strict: .*%s"}, "modelCalls": 0}`, c.says))
+			policy := func(context.Context, hook.PolicyInput) ([]string, error) { return slices.Clone(c.list), c.err }
+			require.Empty(t, with(s, hook.Set{Policies: map[string]hook.Policy{"strict": policy}}).Run(Options{}).Failures)
+		})
+	}
+}

@@ -1,0 +1,195 @@
+package scenario_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/scenario"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/hook"
+)
+
+// The scenarios of testdata/plugins name code that only this test has: one does what its configuration says, the other writes down
+// which phases it was in. What is wanted holds under every crash, too, but in those that are plain by name: there a crash may well keep
+// what was under way from being done.
+func TestPlugins(t *testing.T) {
+	files, err := filepath.Glob("testdata/plugins/*.txtar")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	code := hook.Set{Plugins: map[string]hook.Factory{"first": deed, "second": deed, "third": deed, "log": logging}}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			s, err := scenario.LoadWith(file, data, code)
+			require.NoError(t, err)
+			if testing.Short() || strings.HasPrefix(s.Name, "plain-") {
+				require.Empty(t, s.Run(scenario.Options{}).Failures)
+				return
+			}
+			c := s.Crash()
+			require.Empty(t, c.Plain.Failures)
+			require.Empty(t, c.Failures, "of %d runs with a crash", c.Runs)
+			require.NotZero(t, c.Runs)
+		})
+	}
+}
+
+// A scenario that names code which is not there is refused, and so is an agent.
+func TestPluginsThatAreNotThere(t *testing.T) {
+	data, err := os.ReadFile("testdata/plugins/phases.txtar")
+	require.NoError(t, err)
+	_, err = scenario.Load("phases.txtar", data)
+	require.ErrorContains(t, err, `plugins[0]: there is no plugin "log"; known: permission, reminder, tool-policy`)
+}
+
+// order is what the plugin that does one thing does, and when.
+type order struct {
+	Phase     agent.Phase     `json:"phase"`
+	Inference int64           `json:"inference"` // before and after which; 0 = each
+	Tool      string          `json:"tool"`      // of which call; "" = each
+	Resumed   bool            `json:"resumed"`   // only of a call that goes on
+	Do        string          `json:"do"`
+	Text      string          `json:"text"`
+	Tools     []string        `json:"tools"`
+	Value     json.RawMessage `json:"value"`
+}
+
+func deed(config json.RawMessage) (hook.Plugin, error) {
+	var orders []order
+	if err := agent.DecodeStrict(config, &orders); err != nil {
+		return hook.Plugin{}, err
+	}
+	state := func(phase agent.Phase) func(context.Context, *hook.Moment) error {
+		return func(_ context.Context, m *hook.Moment) error { return each(orders, phase, m.Run(), nil, m.Patch, nil) }
+	}
+	return hook.Plugin{
+		RunStart: state(agent.PhaseRunStart), StepStart: state(agent.PhaseStepStart), StepEnd: state(agent.PhaseStepEnd), RunEnd: state(agent.PhaseRunEnd),
+		BeforeInference: func(_ context.Context, m *hook.BeforeInference) error {
+			return each(orders, agent.PhaseBeforeInference, m.Run(), nil, m.Patch, func(o order) { beforeInference(m, o) })
+		},
+		AfterInference: func(_ context.Context, m *hook.AfterInference) error {
+			return each(orders, agent.PhaseAfterInference, m.Run(), nil, m.Patch, func(o order) { endBy(o, m.End, m.Stop) })
+		},
+		BeforeTool: func(_ context.Context, m *hook.BeforeTool) error {
+			c := m.Call()
+			return each(orders, agent.PhaseBeforeTool, m.Run(), &c, m.Patch, func(o order) { beforeTool(m, o) })
+		},
+		AfterTool: func(_ context.Context, m *hook.AfterTool) error {
+			c := m.Call()
+			return each(orders, agent.PhaseAfterTool, m.Run(), &c, m.Patch, func(o order) {
+				switch o.Do {
+				case "remind":
+					m.AddReminder(o.Text)
+				case "say":
+					m.AddMessage(o.Text)
+				}
+			})
+		},
+	}, nil
+}
+
+func each(orders []order, phase agent.Phase, run *agent.AgentState, c *agent.Call, patch func(string, any), do func(order)) error {
+	inference := run.Inferences
+	if phase == agent.PhaseBeforeInference || phase == agent.PhaseStepStart {
+		inference++
+	}
+	for _, o := range orders {
+		if o.Phase != phase || o.Inference != 0 && o.Inference != inference {
+			continue
+		}
+		if c != nil && (o.Tool != "" && o.Tool != c.Tool || o.Resumed != (c.Status == agent.StatusResuming) && phase == agent.PhaseBeforeTool) {
+			continue
+		}
+		switch o.Do {
+		case "fail":
+			return errors.New(o.Text)
+		case "panic":
+			panic(o.Text)
+		case "patch":
+			patch(o.Text, o.Value)
+		default:
+			do(o)
+		}
+	}
+	return nil
+}
+
+func beforeInference(m *hook.BeforeInference, o order) {
+	switch o.Do {
+	case "system":
+		m.AddSystem(o.Text)
+	case "session":
+		m.AddSession(o.Text)
+	case "include":
+		m.IncludeOnly(o.Tools...)
+	case "exclude":
+		m.Exclude(o.Tools...)
+	case "shout":
+		m.Transform(func(r agent.Request) agent.Request {
+			r.System = strings.ToUpper(r.System)
+			return r
+		})
+	default:
+		endBy(o, m.End, m.Stop)
+	}
+}
+
+func endBy(o order, end func(), stop func(string)) {
+	switch o.Do {
+	case "end":
+		end()
+	case "stop":
+		stop(o.Text)
+	}
+}
+
+func beforeTool(m *hook.BeforeTool, o order) {
+	switch o.Do {
+	case "block":
+		m.Block(o.Text)
+	case "suspend":
+		m.Suspend(agent.Ticket{ID: "s-" + m.Call().ID, Action: "check", Message: o.Text})
+	case "result":
+		m.SetResult(agent.ToolResultData{Content: o.Text})
+	case "allow":
+		m.Allow()
+	}
+}
+
+// logging is a plugin that writes down, in the run's state, which phases it was in.
+func logging(json.RawMessage) (hook.Plugin, error) {
+	note := func(m *hook.Moment, entry string) error {
+		var log []string
+		_, err := m.Value("/log", &log)
+		m.Patch("/log", append(log, entry))
+		return err
+	}
+	state := func(phase agent.Phase) func(context.Context, *hook.Moment) error {
+		return func(_ context.Context, m *hook.Moment) error { return note(m, string(phase)) }
+	}
+	return hook.Plugin{
+		RunStart: state(agent.PhaseRunStart), StepStart: state(agent.PhaseStepStart), StepEnd: state(agent.PhaseStepEnd), RunEnd: state(agent.PhaseRunEnd),
+		BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { return note(&m.Moment, "before_inference") },
+		AfterInference: func(_ context.Context, m *hook.AfterInference) error {
+			if f := m.Failure(); f != nil {
+				return note(&m.Moment, "after_inference "+string(f.Class))
+			}
+			return note(&m.Moment, "after_inference")
+		},
+		BeforeTool: func(_ context.Context, m *hook.BeforeTool) error {
+			return note(&m.Moment, "before_tool_execute "+m.Call().ID+" "+string(m.Call().Status))
+		},
+		AfterTool: func(_ context.Context, m *hook.AfterTool) error {
+			return note(&m.Moment, "after_tool_execute "+m.Call().ID+" "+string(m.Call().Status))
+		},
+	}, nil
+}

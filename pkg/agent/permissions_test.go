@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A call that was claimed under a grant of its tool and is to run again runs only while that grant is of what would run (A6, A18).
+func TestGateComparesTheGrantOfATool(t *testing.T) {
+	d := worldDefinition(func(d *Definition) { d.Permission.Mode, d.Permission.Scope = ModeBlockAndRetry, ScopeTool })
+	s := AgentState{Tenant: "default", Run: "r1", Agent: "small"}
+	wire, _ := d.Tool("wire")
+	c := Call{ID: "a", Tool: "wire", Name: "wire", Input: []byte(`{}`), Effect: EffectNonIdempotent, Status: StatusResuming}
+	c.Grant = &Grant{Approval: "a1", Tool: true, Consumed: true, Digest: ToolDigest(&d, &s, wire, d.Permission.Approvers)}
+	require.True(t, GateCall(&d, &s, c, worldValid, worldEpoch).Run)
+	for name, change := range map[string]func(*Definition){
+		"the policy":    func(d *Definition) { d.Permission.Default = DefaultAsk },
+		"the approvers": func(d *Definition) { d.Permission.Approvers = []string{"user:bo"} },
+		"the tool":      func(d *Definition) { d.Tools[3].Description = "Something else." },
+	} {
+		other := worldDefinition(func(d *Definition) { d.Permission.Mode, d.Permission.Scope = ModeBlockAndRetry, ScopeTool }, change)
+		g := GateCall(&other, &s, c, worldValid, worldEpoch)
+		require.NotNil(t, g.Refuse, name)
+		require.Equal(t, WhyVoided, g.Refuse.Reason, name)
+	}
+}
+
+// Under advisory nobody is asked and nothing is blocked; a rule that denies still does.
+func TestGateUnderAdvisory(t *testing.T) {
+	d := worldDefinition(func(d *Definition) { d.Permission.Mode = ModeAdvisory })
+	s := AgentState{Tenant: "default", Run: "r1", Agent: "small"}
+	for tool, runs := range map[string]bool{"wire": true, "look": true, "drop": false} {
+		c := Call{ID: "a", Tool: tool, Name: tool, Input: []byte(`{}`), Status: StatusNew}
+		g := GateCall(&d, &s, c, worldValid, worldEpoch)
+		require.Equal(t, runs, g.Run, tool)
+		require.Equal(t, !runs, g.Refuse != nil, tool)
+		s.Live = []Call{c}
+		require.Nil(t, BlockRound(&d, &s, func(s *AgentState, c Call) Gate { return GateCall(&d, s, c, worldValid, worldEpoch) }, worldEpoch, func(string) bool { return false }))
+	}
+}

@@ -1,0 +1,70 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// Answer is what a service gives to a call: a result, or an error that the model is to hear of.
+type Answer struct {
+	Tenant, Run, Call string
+	Content           string
+	IsError           bool
+	By                string
+}
+
+// ErrUnasked says that an answer counts for nothing, and changes nothing: the call has its answer, or its time is up, or no event of it
+// is out, or the run has ended.
+var ErrUnasked = errors.New("the call waits for no answer")
+
+// Answer takes a service's answer into the run's inbox and wakes the run. Of several answers to a call the first one counts: the same
+// again wakes again, and another one is ErrUnasked, as is one to a call that waits for none. store.ErrNoRun where there is no such run.
+func (in *Inputs) Answer(ctx context.Context, a Answer) error {
+	l, err := in.Journal.Load(ctx, a.Tenant, a.Run)
+	if err != nil {
+		return err
+	}
+	if l.State.Status == agent.RunDone {
+		return fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
+	}
+	c, ok := l.State.Call(a.Call)
+	if !ok || !c.AwaitsAnswer() {
+		return fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
+	}
+	fact, err := in.answered(ctx, a, c)
+	if err != nil {
+		return err
+	}
+	got, err := in.Journal.Accept(ctx, a.Tenant, a.Run, "answer/"+a.Call, fact)
+	switch {
+	case errors.Is(err, store.ErrOtherInput):
+		return fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
+	case err != nil:
+		return err
+	case got.Closed:
+		return fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
+	}
+	return in.Waits.Wake(ctx, a.Tenant, a.Run)
+}
+
+// answered is the answer as it is stored: what is long, in a blob.
+func (in *Inputs) answered(ctx context.Context, a Answer, c agent.Call) (agent.Answered, error) {
+	fact := agent.Answered{Call: a.Call, Content: strings.ToValidUTF8(a.Content, "\uFFFD"), IsError: a.IsError, By: a.By}
+	if by := c.Editor(); by != "" {
+		fact.Content = agent.TextEdited(by, string(c.Input)) + fact.Content
+	}
+	if agent.StoredLen(fact.Content) <= maxInline {
+		return fact, nil
+	}
+	text := []byte(fact.Content)
+	fact.Content, fact.Blob = "", store.BlobDigest(text)
+	if err := in.Blobs.Put(ctx, a.Tenant, fact.Blob, text); err != nil {
+		return agent.Answered{}, fmt.Errorf("store answer to call %s: %w", a.Call, err)
+	}
+	return fact, nil
+}

@@ -1,0 +1,367 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func set(path, value string) Patch { return Patch{Path: path, Value: json.RawMessage(value)} }
+
+func unset(path string) Patch { return Patch{Path: path} }
+
+func TestApplyPatches(t *testing.T) {
+	for _, c := range []struct {
+		name, state string
+		patches     []Patch
+		want        string
+	}{
+		{"a member", `{"b":1}`, []Patch{set("/a", `2`)}, `{"a":2,"b":1}`},
+		{"replaced, with its digits", `{"a":1}`, []Patch{set("/a", `100.10`)}, `{"a":100.10}`},
+		{"no state yet", ``, []Patch{set("/a", `"<&>"`)}, `{"a":"<&>"}`},
+		{"missing parents are objects", `{}`, []Patch{set("/a/b/0", `1`)}, `{"a":{"b":{"0":1}}}`},
+		{"or lists where something is appended", `{}`, []Patch{set("/a/-", `1`), set("/a/-", `2`)}, `{"a":[1,2]}`},
+		{"of objects", `{}`, []Patch{set("/a/-/x", `1`)}, `{"a":[{"x":1}]}`},
+		{"an index replaces", `{"a":[1,2]}`, []Patch{set("/a/1", `3`)}, `{"a":[1,3]}`},
+		{"the length appends", `{"a":[1,2]}`, []Patch{set("/a/2", `3`)}, `{"a":[1,2,3]}`},
+		{"inside an element", `{"a":[{"x":1}]}`, []Patch{set("/a/0/x", `2`), set("/a/0/y", `3`)}, `{"a":[{"x":2,"y":3}]}`},
+		{"null is a value", `{"a":1}`, []Patch{set("/a", `null`)}, `{"a":null}`},
+		{"no value takes out", `{"a":1,"b":2}`, []Patch{unset("/a")}, `{"b":2}`},
+		{"what is not there", `{"a":{}}`, []Patch{unset("/a/b"), unset("/c/d"), unset("/a/b/c")}, `{"a":{}}`},
+		{"under a scalar there is nothing", `{"a":1}`, []Patch{unset("/a/b")}, `{"a":1}`},
+		{"out of an element", `{"a":[{"x":1}]}`, []Patch{unset("/a/0/x"), unset("/a/7/x")}, `{"a":[{}]}`},
+		{"- is a key where there is an object", `{"a":{}}`, []Patch{set("/a/-", `1`)}, `{"a":{"-":1}}`},
+		{"escapes", `{}`, []Patch{set("/a~1b/m~0n", `1`)}, `{"a/b":{"m~n":1}}`},
+		{"the empty key", `{}`, []Patch{set("/", `1`)}, `{"":1}`},
+		{"all of it", `{"a":1}`, []Patch{set("", `{"b":2}`)}, `{"b":2}`},
+		{"nothing of it", `{"a":1}`, []Patch{unset("")}, `{}`},
+		{"in order", `{}`, []Patch{set("/a", `1`), unset("/a"), set("/a/b", `2`)}, `{"a":{"b":2}}`},
+	} {
+		before := strings.Clone(c.state)
+		got, err := ApplyPatches(json.RawMessage(c.state), c.patches)
+		require.NoError(t, err, c.name)
+		require.Equal(t, c.want, string(got), c.name)
+		require.Equal(t, before, c.state, c.name)
+		require.NoError(t, CheckPatch(json.RawMessage(c.state), c.patches), c.name)
+	}
+}
+
+// Whatever is wrong is said with the path, and no value of the state or the patch is.
+func TestCheckPatchRefuses(t *testing.T) {
+	view := json.RawMessage(`{"n":"secret","list":["secret"],"old":"` + strings.Repeat("o", 30_000) + `"}`)
+	for want, patches := range map[string][]Patch{
+		`at "n": json pointer: want a leading slash`:                              {set("n", `1`)},
+		`at "/a~2": json pointer: want ~0 or ~1 where there is a tilde`:           {set("/a~2", `1`)},
+		`at "/\xff": want a path in UTF-8`:                                        {set("/\xff", `1`)},
+		`at "/n/x": what stands there is neither an object nor a list`:            {set("/n/x", `1`)},
+		`at "/list/x": the list has no such place; want the index of an`:          {set("/list/x", `1`)},
+		`at "/list/2": the list has no such place; want the index of an`:          {set("/list/2", `1`)},
+		`at "/list/00": the list has no such place; want the index of an`:         {set("/list/00", `1`)},
+		`at "/list/0": an element is not taken out of a list; patch the list`:     {unset("/list/0")},
+		`want an object as the state`:                                             {set("", `"secret"`)},
+		`at "/a": json at offset 5`:                                               {set("/a", `{"a":secret}`)},
+		`at "/b": json at offset 0: want`:                                         {{Path: "/b", Value: json.RawMessage{}}},
+		`at "/d": json at offset 7, "/a": want each key once`:                     {set("/d", `{"a":1,"a":2}`)},
+		`a path of 33 parts, want at most 32`:                                     {set(strings.Repeat("/a", 33), `1`)},
+		`101 patches, want at most 100`:                                           slices.Repeat([]Patch{set("/a", `1`)}, 101),
+		`bytes, want at most 65536`:                                               {set("/a", `"`+strings.Repeat("s", maxPatch)+`"`)},
+		`a state of 70040 bytes, want at most 65536`:                              {set("/a", `"`+strings.Repeat("s", 40_000)+`"`), set("/list", `[]`)},
+		`at "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa`: {set("/"+strings.Repeat("a", 9000), `nope`)},
+	} {
+		err := CheckPatch(view, patches)
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "secret")
+		require.Less(t, len(err.Error()), 400)
+	}
+}
+
+func TestAPatchWithoutAValueStaysOne(t *testing.T) {
+	raw, err := MarshalVerbatim([]Patch{set("/a", `null`), unset("/b"), set("/c", `"<&>"`)})
+	require.NoError(t, err)
+	require.Equal(t, `[{"path":"/a","value":null},{"path":"/b"},{"path":"/c","value":"<&>"}]`, string(raw))
+	var back []Patch
+	require.NoError(t, json.Unmarshal(raw, &back))
+	require.Equal(t, []Patch{set("/a", `null`), unset("/b"), set("/c", `"<&>"`)}, back)
+}
+
+// patchRun is a run whose first reply asked for calls c1 to cn.
+func patchRun(t require.TestingT, sequential bool, n int) AgentState {
+	first := Replied{Inference: 1, Model: "m", Requests: 1, Sequential: sequential}
+	for i := range n {
+		first.Calls = append(first.Calls, RepliedCall{ID: fmt.Sprintf("c%d", i+1), Name: "note", Effect: EffectRead, Input: json.RawMessage(`{}`)})
+	}
+	s, err := ApplyEntry(AgentState{}, Entry{Writer: "w1", Time: worldEpoch, Events: []Event{
+		RunStarted{Tenant: "default", Run: "r1", Agent: "a", Definition: "d", Owner: "r1-0", MaxInteractions: 9, Messages: []UserBlock{{Text{"Go."}}}}, first,
+	}})
+	require.NoError(t, err)
+	return s
+}
+
+func noted(call string, patches ...Patch) CallFinished {
+	return CallFinished{Call: call, Ran: true, Content: "ok", Patch: patches}
+}
+
+// then applies facts, each in an entry of its own.
+func then(t require.TestingT, s AgentState, events ...Event) AgentState {
+	for _, e := range events {
+		var err error
+		s, err = ApplyEntry(s, Entry{Seq: s.Entries, Writer: "w1", Time: worldTime(s.Entries), Events: []Event{e}})
+		require.NoError(t, err, EventType(e))
+	}
+	return s
+}
+
+func TestCallsOfAParallelRoundSeeTheStateOfBeforeIt(t *testing.T) {
+	s := then(t, patchRun(t, false, 2), noted("c2", set("/b", `2`)))
+	require.Equal(t, `{}`, string(s.SharedState()), "c1 is still to run")
+	s = then(t, s, noted("c1", set("/a", `1`)))
+	require.Equal(t, `{"a":1,"b":2}`, string(s.SharedState()))
+	require.Empty(t, s.Patches)
+}
+
+func TestCallsOfASequentialRoundSeeWhatIsBeforeThem(t *testing.T) {
+	s := then(t, patchRun(t, true, 2), noted("c1", set("/a", `1`)))
+	require.Equal(t, `{"a":1}`, string(s.SharedState()))
+	s = then(t, s, noted("c2", set("/a", `2`)))
+	require.Equal(t, `{"a":2}`, string(s.SharedState()), "the later one stands")
+}
+
+func TestAFailedCallChangesNothing(t *testing.T) {
+	failed := CallFinished{Call: "c1", Ran: true, IsError: true, Reason: WhyToolError, Patch: []Patch{set("/a", `1`)}}
+	require.Equal(t, `{}`, string(its(then(t, patchRun(t, false, 1), failed)).SharedState()))
+}
+
+func its[T any](v T) *T { return &v }
+
+// A suspended call has no view, so the round is at rest without it, and it sees what the others changed when it is replayed; but not while
+// another call of the round is under way.
+func TestAReplayedCallSeesTheStateThen(t *testing.T) {
+	ask := CallSuspended{Call: "c2", Approval: "a", Digest: "x", Expires: worldEpoch.Add(worldExpiry)}
+	yes := Decided{Slot: 1, Call: "c2", Approval: "a", Action: ActionApprove, By: "user:ana"}
+	s := then(t, patchRun(t, false, 2), ask, noted("c1", set("/a", `1`)))
+	require.Equal(t, `{"a":1}`, string(s.SharedState()))
+	s = then(t, s, yes, CallClaimed{Call: "c2"}, CallFinished{Call: "c2", Content: "ok", Patch: []Patch{set("/a", `2`)}})
+	require.Equal(t, `{"a":2}`, string(s.SharedState()), "it saw what it replaced")
+
+	early := then(t, patchRun(t, false, 2), ask, yes, CallClaimed{Call: "c2"}, noted("c1", set("/a", `1`)))
+	require.Equal(t, `{}`, string(early.SharedState()))
+	early = then(t, early, CallFinished{Call: "c2", Content: "ok", Patch: []Patch{set("/a", `2`)}})
+	requireConflict(t, early, `calls c1 and c2 changed the same of the run's state, and neither saw the other's change: "/a" and "/a"`)
+}
+
+// A call of which nobody knows what became of it was entered with the view of the round: the round is not at rest before that is known.
+func TestALateResultConflictsLikeATimelyOne(t *testing.T) {
+	s := then(t, patchRun(t, false, 2), CallClaimed{Call: "c1"}, noted("c2", set("/a", `2`)), CallUnknown{Call: "c1", Approval: "a", Expires: worldEpoch.Add(worldExpiry)})
+	require.Equal(t, `{}`, string(s.SharedState()))
+	late := LateResult{Slot: 1, Call: "c1", Writer: "w0", Content: "ok", Patch: []Patch{set("/a/b", `1`)}}
+	requireConflict(t, then(t, s, late), `calls c1 and c2 changed the same of the run's state, and neither saw the other's change: "/a/b" and "/a"`)
+	late.Patch = []Patch{set("/b", `1`)}
+	require.Equal(t, `{"a":2,"b":1}`, string(its(then(t, s, late)).SharedState()))
+	told := then(t, s, Answered{Call: "c1", Content: "It was.", By: "user:ana"})
+	require.Equal(t, `{"a":2}`, string(told.SharedState()))
+	word := Answered{Call: "c1", Content: "It was.", By: "reconcile", Patch: []Patch{set("/c", `3`)}}
+	require.Equal(t, `{"a":2,"c":3}`, string(its(then(t, s, word)).SharedState()))
+}
+
+func requireConflict(t require.TestingT, s AgentState, message string) {
+	d := worldDefinition()
+	a := Next(&d, &s)
+	require.Equal(t, ActEnd, a.Kind)
+	require.Equal(t, &RunError{Code: CodeStateConflict, Message: message}, a.End.Error)
+	_, err := Apply(s, Replied{Inference: s.Inferences + 1, Model: "m", Requests: 1, Text: "x"})
+	require.Error(t, err, "nothing is inferred on a conflict")
+	end := then(t, s, a.End)
+	require.Equal(t, ReasonError, end.Reason)
+	require.Equal(t, string(s.SharedState()), string(end.SharedState()), "none of the changes is made")
+}
+
+func TestWhatConflicts(t *testing.T) {
+	for _, c := range []struct {
+		a, b     Patch
+		conflict bool
+	}{
+		{set("/a", `1`), set("/a", `1`), true}, // the same value, too
+		{set("/a", `1`), set("/a/b", `1`), true},
+		{set("/a/b/c", `1`), set("/a/b", `{}`), true},
+		{set("", `{}`), set("/a", `1`), true},
+		{unset("/a"), set("/a/b", `1`), true},
+		{unset("/a"), unset("/a"), true},
+		{set("/list/-", `1`), set("/list/-", `2`), true},
+		{set("/list/-", `1`), set("/list/0", `2`), true},
+		{set("/new/-", `1`), set("/new/x", `2`), true},
+		{set("/new/-/x", `1`), set("/new/y/x", `2`), true},
+		{set("/list/0", `1`), set("/list/1", `2`), false},
+		{set("/a/b", `1`), set("/a/c", `2`), false},
+		{set("/a", `1`), set("/ab", `2`), false},
+		{unset("/a/b"), set("/a/c", `2`), false},
+		{set("/list/-", `1`), set("/other/-", `2`), false},
+	} {
+		start := patchRun(t, false, 2)
+		start.Shared = json.RawMessage(`{"list":[0]}`)
+		for _, order := range [][]Event{{noted("c1", c.a), noted("c2", c.b)}, {noted("c2", c.b), noted("c1", c.a)}} {
+			s := then(t, start, order...)
+			name := c.a.Path + " and " + c.b.Path
+			require.Equal(t, c.conflict, len(s.Patches) > 0, name)
+			if c.conflict {
+				requireConflict(t, s, fmt.Sprintf("calls c1 and c2 changed the same of the run's state, and neither saw the other's change: %q and %q", c.a.Path, c.b.Path))
+			}
+		}
+	}
+}
+
+// All calls of the round run to their end before the run does.
+func TestAConflictWaitsForTheRound(t *testing.T) {
+	d := worldDefinition()
+	s := then(t, patchRun(t, false, 3), noted("c1", set("/a", `1`)), noted("c2", set("/a", `2`)))
+	require.Equal(t, Action{Kind: ActTools, Calls: []string{"c3"}}, Next(&d, &s))
+	s = then(t, s, noted("c3", set("/c", `3`)))
+	requireConflict(t, s, `calls c1 and c2 changed the same of the run's state, and neither saw the other's change: "/a" and "/a"`)
+	for _, c := range s.Calls() {
+		require.Equal(t, StatusSucceeded, c.Status)
+	}
+}
+
+func TestAStateThatGrowsTooLargeEndsTheRun(t *testing.T) {
+	half := `"` + strings.Repeat("x", MaxState/2) + `"`
+	s := then(t, patchRun(t, false, 2), noted("c1", set("/a", half)), noted("c2", set("/b", half)))
+	requireConflict(t, s, "what 2 calls, from c1 to c2, changed does not fit the run's state: a state of 65551 bytes, want at most 65536")
+}
+
+// A change that came late may not fit what the state has become: the run ends, it does not break.
+func TestALateChangeThatDoesNotFitEndsTheRun(t *testing.T) {
+	s := patchRun(t, true, 2)
+	s = then(t, s, CallClaimed{Call: "c1"}, noted("c2", set("/a", `2`)), LateResult{Slot: 1, Call: "c1", Writer: "w0", Patch: []Patch{set("/a/b", `1`)}})
+	requireConflict(t, s, `what call c1 changed of the run's state does not fit it: at "/a/b": what stands there is neither an object nor a list`)
+}
+
+func TestTheStateOfARunThatBeganFromAnother(t *testing.T) {
+	past := then(t, patchRun(t, false, 2), noted("c1", set("/a", `1`)), noted("c2", set("/b", `2`)),
+		Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}, Finished{Reason: ReasonNaturalEnd})
+	from, err := ContinueFrom(&past)
+	require.NoError(t, err)
+	next := startFrom(t, past, from)
+	require.Equal(t, `{"a":1,"b":2}`, string(next.SharedState()))
+
+	moving := then(t, patchRun(t, false, 2), noted("c1", set("/a", `1`)))
+	from, err = ForkFrom(&moving, "r2", worldEpoch)
+	require.NoError(t, err)
+	fork := startFrom(t, moving, from)
+	require.Equal(t, `{}`, string(fork.SharedState()))
+	fork = then(t, fork, noted("c2", set("/b", `3`)))
+	require.Equal(t, `{"a":1,"b":3}`, string(fork.SharedState()))
+	require.Equal(t, `{}`, string(moving.SharedState()))
+}
+
+func startFrom(t *testing.T, past AgentState, from Origin) AgentState {
+	t.Helper()
+	return then(t, Seed(past), RunStarted{Tenant: "default", Run: "r2", Agent: "a", Definition: "d", Owner: "r2-0", MaxInteractions: 9, From: &from, Messages: []UserBlock{{Text{"On."}}}})
+}
+
+// drawPatches are up to four patches on a few short paths, so that they meet.
+func drawPatches(t *rapid.T, label string) []Patch {
+	path := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "0", "1", "-"}), 0, 3), FormatPointer)
+	patch := rapid.Custom(func(t *rapid.T) Patch {
+		p := Patch{Path: path.Draw(t, "path")}
+		if v := rapid.SampledFrom([]string{"", "1", "null", "{}", `{"a":{"b":1}}`, "[]", "[1,2]"}).Draw(t, "value"); v != "" {
+			p.Value = json.RawMessage(v)
+		}
+		return p
+	})
+	return rapid.SliceOfN(patch, 0, 4).Draw(t, label)
+}
+
+var drawnStates = []string{``, `{"a":{"a":1},"b":[1,{"a":2}]}`, `{"a":[[1],[2]],"0":{"1":null}}`, `{"a":{"-":1},"b":1}`}
+
+// However the calls of a round finish, one by one or some together, the state comes to the same, or the same conflict ends the run.
+// Where there is none, the changes applied in any order, one call after the other, give it.
+func TestTheOrderOfFinishingDoesNotMatter(t *testing.T) {
+	merged := 0
+	rapid.Check(t, func(t *rapid.T) {
+		start := patchRun(t, false, 4)
+		start.Shared, _ = ApplyPatches(json.RawMessage(rapid.SampledFrom(drawnStates).Draw(t, "state")), nil)
+		var events []Event
+		for i := range 4 {
+			patches := drawPatches(t, "patches")
+			if CheckPatch(start.SharedState(), patches) != nil { // the runtime lets none through that does not fit the view
+				patches = nil
+			}
+			events = append(events, noted(fmt.Sprintf("c%d", i+1), patches...))
+		}
+		d := worldDefinition()
+		one := then(t, start, events...)
+		shuffled := rapid.Permutation(events).Draw(t, "order")
+		cut := rapid.IntRange(0, 4).Draw(t, "cut")
+		other := start
+		for _, group := range [][]Event{shuffled[:cut], shuffled[cut:]} {
+			var err error
+			other, err = ApplyEntry(other, Entry{Seq: other.Entries, Writer: "w2", Time: worldTime(other.Entries), Events: group})
+			require.NoError(t, err)
+		}
+		require.Equal(t, string(one.SharedState()), string(other.SharedState()))
+		require.Equal(t, Next(&d, &one).End, Next(&d, &other).End)
+		if len(one.Patches) > 0 {
+			require.Equal(t, start.SharedState(), one.SharedState())
+			return
+		}
+		merged++
+		state := start.SharedState()
+		for _, e := range shuffled {
+			var err error
+			state, err = ApplyPatches(state, e.(CallFinished).Patch)
+			require.NoError(t, err)
+		}
+		require.Equal(t, string(state), string(one.SharedState()))
+	})
+	require.Positive(t, merged)
+}
+
+// FuzzApplyPatches: whatever a tool gives is refused with words or gives a state that is an object, is its own canonical form, and has
+// what the last patch set.
+func FuzzApplyPatches(f *testing.F) {
+	for _, p := range []string{"", "/", "/a", "/a/-", "/a/0/b", "/~0~1", "a", "/~", "/\xff", "/99999999999999999999"} {
+		for _, v := range []string{"", "null", `{"a":[1]}`, `[[]]`, `"x"`, "{", `{"a":1,"a":2}`} {
+			f.Add(drawnStates[len(p)%len(drawnStates)], p, v, p+"/b")
+		}
+	}
+	f.Fuzz(func(t *testing.T, state, path, value, second string) {
+		view, err := ApplyPatches(json.RawMessage(state), nil)
+		if err != nil {
+			return
+		}
+		first := Patch{Path: path}
+		if value != "" {
+			first.Value = json.RawMessage(value)
+		}
+		patches := []Patch{first, set(second, `1`)}
+		kept := strings.Clone(string(view))
+		err = CheckPatch(view, patches)
+		require.Equal(t, kept, string(view))
+		if err != nil {
+			require.NotEmpty(t, err.Error())
+			return
+		}
+		got, err := ApplyPatches(view, patches)
+		require.NoError(t, err)
+		require.EqualValues(t, '{', got[0])
+		again, err := ApplyPatches(got, nil)
+		require.NoError(t, err)
+		require.Equal(t, string(got), string(again))
+		if v, found, err := Lookup(got, second); err == nil && found && !strings.Contains(second, "-") {
+			require.Equal(t, "1", string(v))
+		}
+		raw, err := MarshalEvent(noted("c1", patches...))
+		require.NoError(t, err)
+		back, err := UnmarshalEvent(raw)
+		require.NoError(t, err)
+		require.Equal(t, slices.Collect(maps.Keys(map[string]bool{"call_finished": true})), []string{EventType(back)})
+		onceMore, err := ApplyPatches(view, back.(CallFinished).Patch)
+		require.NoError(t, err)
+		require.Equal(t, string(got), string(onceMore))
+	})
+}

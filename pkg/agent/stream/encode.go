@@ -1,0 +1,138 @@
+package stream
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// Format is a form in which a stream is written.
+type Format string
+
+// The formats.
+const (
+	Canonical Format = "canonical" // Event as it is
+	Arvo      Format = "arvo"      // semantics.md, 1.9
+)
+
+// encoding writes the events of one entry, and live text, in a format. What it writes of an entry depends on nothing else.
+type encoding struct {
+	events func([]Event) ([]Encoded, error)
+	delta  func(Said) Encoded
+}
+
+var encodings = map[Format]encoding{
+	Canonical: {events: canonical, delta: canonicalDelta},
+	Arvo:      {events: arvo, delta: arvoDelta},
+}
+
+// Encoded is an event as a format writes it. Its place is Seq and Index, which count what the format writes.
+type Encoded struct {
+	Seq   int64
+	Index int
+	Type  string
+	Body  any // its JSON
+}
+
+// ReadFormat reads a format's name. The error lists the formats there are.
+func ReadFormat(name string) (Format, error) {
+	f := Format(name)
+	if _, ok := encodings[f]; !ok {
+		return "", fmt.Errorf("got %q, want %s", name, strings.Join(Formats(), " or "))
+	}
+	return f, nil
+}
+
+// Formats are the names of the formats, sorted.
+func Formats() []string {
+	var names []string
+	for f := range encodings {
+		names = append(names, string(f))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Encode writes all events of one entry. Some formats have none for many events.
+func (f Format) Encode(events []Event) ([]Encoded, error) {
+	e, ok := encodings[f]
+	if !ok {
+		return nil, fmt.Errorf("encode events: no format %q", f)
+	}
+	out, err := e.events(events)
+	if err != nil {
+		return nil, fmt.Errorf("encode events as %s: %w", f, err)
+	}
+	return out, nil
+}
+
+// Delta is a piece of text that a model is writing. It is told once, to who listens, and has no place in the stream: the attempt it
+// belongs to may fail, and the next says everything anew.
+type Delta struct {
+	Inference int64 // of the run, from 1
+	Attempt   int   // requests made before for this inference
+	Text      string
+}
+
+// Said is a piece of text as listeners get it.
+type Said struct {
+	Delta
+	Run, Thread string
+	Content     string // of this attempt so far, Text included
+	At          time.Time
+	who         who
+}
+
+// Says is what listeners of run s get.
+func Says(s *agent.AgentState, d Delta, content string, at time.Time) Said {
+	said := Said{Delta: d, Run: s.Run, Thread: s.Subject, Content: content, At: at, who: who{agent: s.Agent, version: s.Version, subject: s.Subject}}
+	if said.Thread == "" {
+		said.Thread = s.Run
+	}
+	if s.From != nil {
+		said.who.parent = s.From.Run
+	}
+	return said
+}
+
+// EncodeSaid writes a piece of text. Its Seq and Index mean nothing.
+func (f Format) EncodeSaid(s Said) (Encoded, error) {
+	e, ok := encodings[f]
+	if !ok {
+		return Encoded{}, fmt.Errorf("encode text: no format %q", f)
+	}
+	return e.delta(s), nil
+}
+
+func canonical(events []Event) ([]Encoded, error) {
+	out := make([]Encoded, len(events))
+	for i, e := range events {
+		out[i] = Encoded{Seq: e.Seq, Index: e.Index, Type: string(e.Type), Body: e}
+	}
+	return out, nil
+}
+
+// DeltaEvent is a piece of text in the canonical form: an Event without a place.
+type DeltaEvent struct {
+	Type   Type          `json:"type"`
+	Run    string        `json:"run_id"`
+	Thread string        `json:"thread_id"`
+	Time   int64         `json:"timestamp_ms"`
+	Step   string        `json:"step_id"`
+	Data   TextDeltaData `json:"data"`
+}
+
+// TextDeltaData is a piece of text.
+type TextDeltaData struct {
+	Delta   string `json:"delta"`
+	Attempt int    `json:"attempt"` // another attempt says everything anew
+}
+
+func canonicalDelta(s Said) Encoded {
+	return Encoded{Type: string(TextDelta), Body: DeltaEvent{
+		Type: TextDelta, Run: s.Run, Thread: s.Thread, Time: s.At.UnixMilli(), Step: stepID(s.Inference), Data: TextDeltaData{s.Text, s.Attempt},
+	}}
+}
