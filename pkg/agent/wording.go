@@ -139,6 +139,11 @@ func TextTimeout(tool string) string {
 	return tool + " ran out of time."
 }
 
+// TextNothing stands for what a tool gave that gave nothing (seed 000): a model that reads an empty result may take it for a fault.
+func TextNothing(tool string) string {
+	return tool + " ran and gave no response."
+}
+
 // TextMedia names what a tool gave that says nothing else; the media themselves stand behind it.
 func TextMedia(media []Media) string {
 	names := make([]string, len(media))

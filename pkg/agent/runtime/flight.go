@@ -305,6 +305,9 @@ func resultText(c agent.Call, content string, k kept) string {
 	if text == "" && len(k.media) > 0 {
 		text = agent.TextMedia(k.media)
 	}
+	if text == "" {
+		text = agent.TextNothing(c.Name)
+	}
 	if by := c.Editor(); by != "" {
 		text = agent.TextEdited(by, string(c.Input)) + text
 	}
