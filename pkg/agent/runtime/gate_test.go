@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -151,5 +152,23 @@ func TestPluginAsksUnanswerably(t *testing.T) {
 		require.Contains(t, s.Error.Message, "plugin guard failed in before_tool_execute: responseSchema: ")
 		require.Zero(t, w.written("call_suspended"))
 		require.Zero(t, w.tool("pay").times())
+	})
+}
+
+// A request about tools in the very entry that ends its run, because plugins fail there, waits for nobody.
+func TestRequestInTheEntryThatEndsTheRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.guarded(func(*hook.BeforeTool) {})
+		w.def.Permission.Mode = agent.ModeBlockAndRetry
+		w.ports.Hooks.Plugins["guard"] = func(json.RawMessage) (hook.Plugin, error) {
+			return hook.Plugin{AfterTool: func(context.Context, *hook.AfterTool) error { return nil }, RunEnd: func(context.Context, *hook.Moment) error { return errors.New("no") }}, nil
+		}
+		w.model.replies = []agent.Reply{calls("refund c1"), {Text: "I wait."}}
+		w.start()
+		require.Equal(t, runtime.NextFailed, w.drive(0).Next)
+		pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Pending, 0, "")
+		require.NoError(t, err)
+		require.Empty(t, pending)
+		require.Equal(t, 1, w.written("permission_requested"))
 	})
 }
