@@ -22,6 +22,7 @@ type result struct {
 	data  agent.ToolResultData
 	sleep time.Duration
 	input json.RawMessage // the arguments it must be entered with; nil = any
+	heard json.RawMessage // the answer to its own question that it must be entered with; null = none, nil = any
 	state json.RawMessage // the view of the run's state it must be entered with; nil = any
 }
 
@@ -34,6 +35,7 @@ type resultForm struct {
 	Sleep   string          `json:"sleep"`
 	Input   json.RawMessage `json:"input"`
 	Suspend *agent.Ticket   `json:"suspend"`
+	Resume  json.RawMessage `json:"resume"`
 	State   json.RawMessage `json:"state"`
 	Patch   []patchForm     `json:"patch"`
 }
@@ -90,7 +92,7 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 			return result{}, agentfile.Problem{Key: "suspend", Text: err.Error()}
 		}
 	}
-	r := result{input: f.Input, state: f.State}
+	r := result{input: f.Input, heard: f.Resume, state: f.State}
 	if f.Sleep != "" {
 		var err error
 		if r.sleep, err = agentfile.ParseDuration(f.Sleep); err != nil {

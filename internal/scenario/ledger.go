@@ -166,6 +166,7 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	}
 	e := l.enter(t.canned, execution{c.ID, n})
 	l.stage.checkEntered(t.canned.spec.Name+".input", e.result.input, c.Args)
+	l.stage.checkEntered(t.canned.spec.Name+".resume", e.result.heard, c.Resume)
 	l.stage.checkEntered(t.canned.spec.Name+".state", e.result.state, c.State)
 	l.stage.act(moment{"executing", c.ID})
 	if err := l.stage.clock.Sleep(ctx, e.result.sleep); err != nil {

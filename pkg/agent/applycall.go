@@ -136,6 +136,10 @@ func (s *AgentState) suspended(e CallSuspended) error {
 		if problem := s.suspensionProblem(e, c); problem != "" {
 			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: problem}
 		}
+		var at *AtGate
+		if e.Gate {
+			at = &AtGate{Answer: c.ToolAnswer(), Entered: c.entered()}
+		}
 		path := []CallStatus{StatusSuspended}
 		if e.Ran {
 			path = []CallStatus{StatusRunning, StatusSuspended}
@@ -145,7 +149,7 @@ func (s *AgentState) suspended(e CallSuspended) error {
 			return err
 		}
 		c.Asks++
-		c.EditedBy = c.Editor()
+		c.EditedBy, c.AtGate = c.Editor(), at
 		c.Grant, c.Ticket, c.Resume = nil, e.Ticket, nil
 		c.Gated = false // at its gate it is asked about again
 		c.Wait = &Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires}
@@ -164,6 +168,8 @@ func (s *AgentState) suspensionProblem(e CallSuspended, c *Call) string {
 		return fmt.Sprintf("nothing is suspended for %q", e.For)
 	case input != (e.Ticket != nil):
 		return "a ticket goes with input and with nothing else"
+	case e.Gate && (!input || e.Ran || c.Status == StatusRunning):
+		return "a plugin asks for input, before the tool is entered"
 	case c.Status == StatusRunning && !input:
 		return "the call is running"
 	case c.Status == StatusRunning && c.Claim != s.head.writer:
@@ -258,9 +264,17 @@ func (s *AgentState) decided(e Decided) error {
 		c.Grant = &Grant{Approval: e.Approval, Digest: e.Digest, By: e.By, Note: e.Note, Edited: e.Args != nil, Expires: expires}
 		if e.Args != nil {
 			c.Input = e.Args
+			c.forget()
 		}
 		return nil
 	})
+}
+
+// forget takes away what people have answered to the tool about other arguments.
+func (c *Call) forget() {
+	if c.AtGate != nil && c.AtGate.Answer != nil {
+		c.AtGate = &AtGate{Entered: c.AtGate.Entered}
+	}
 }
 
 // answered settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is ignored.

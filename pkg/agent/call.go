@@ -27,12 +27,28 @@ type Call struct {
 
 	Ticket *Ticket         `json:",omitempty"` // what the tool or a plugin asked for when the call was last suspended for input, as it gave it; kept once answered
 	Resume json.RawMessage `json:",omitempty"` // the answer to it; nil = none yet. Both are of the newest suspension
+	AtGate *AtGate         `json:",omitempty"` // a plugin asked for Ticket, before the tool was entered; nil = the tool itself did, or nobody
 
 	Gated   bool   `json:",omitempty"` // plugins let the call pass, and what they decided with it is known; until somebody is asked about it
 	Hidden  bool   `json:",omitempty"` // the inference that made the call was not offered its tool
 	Request string `json:",omitempty"` // the request about tools that it was blocked for; "" = none
 
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
+}
+
+// AtGate is what was known of a call's tool when a plugin last had somebody asked about the call. The tool had no part in that: it neither
+// asked nor is it answered, and a call that may have happened before may have happened still.
+type AtGate struct {
+	Answer  json.RawMessage `json:",omitempty"` // to what the tool itself had asked before, of these very arguments; nil = nothing
+	Entered bool            `json:",omitempty"` // the call may have happened
+}
+
+// ToolAnswer is what people have answered to the tool's own question; nil = it has asked none. A plugin's question is none of the tool's.
+func (c Call) ToolAnswer() json.RawMessage {
+	if c.AtGate != nil {
+		return c.AtGate.Answer
+	}
+	return c.Resume
 }
 
 // Editor is the person whose arguments Input holds (A8); "" where they are the model's own.

@@ -202,6 +202,7 @@ type CallSuspended struct {
 	For      WaitFor   `json:"for,omitempty"`    // empty = approval
 	Ticket   *Ticket   `json:"ticket,omitempty"` // what is asked for, as the tool or plugin gave it; required for input
 	Ran      bool      `json:"ran,omitempty"`    // the tool was entered without a claim
+	Gate     bool      `json:"gate,omitempty"`   // a plugin asks, before the tool is entered: with input alone
 }
 
 // CallUnknown says that a claimant died and nobody knows whether the tool ran. It parks until somebody does.

@@ -77,7 +77,7 @@ func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid 
 	}
 	if plugins.Suspend != nil {
 		ask := AskFor(d, s, c, dec, now)
-		ask.For, ask.Ticket = ForInput, plugins.Suspend
+		ask.For, ask.Ticket, ask.Gate = ForInput, plugins.Suspend, true
 		return Gate{Suspend: ask, Rule: dec}
 	}
 	if c.Grant != nil {

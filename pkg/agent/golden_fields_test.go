@@ -48,6 +48,7 @@ const (
 	goldenServices = "testdata/journal-v1-services" // with a snapshot while a service is asked
 	goldenLimits   = "testdata/journal-v1-limits"   // with a snapshot while a reply in pieces is to stop the run
 	goldenHooked   = "testdata/journal-v1-plugins"  // with everything that plugins decide
+	goldenGate     = "testdata/journal-v1-gate"     // with a snapshot while a plugin has somebody asked behind the tool's own question
 	goldenPermits  = "testdata/journal-v1-permits"  // with a snapshot of everything that is known of tools' permissions
 )
 
@@ -69,6 +70,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenLimits, AgentState{}, goldenLimitsRun())
 		addGolden(t, goldenHooked, AgentState{}, goldenHookedRun())
 		addGolden(t, goldenPermits, AgentState{}, goldenPermitsRun())
+		addGolden(t, goldenGate, AgentState{}, goldenGateRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -78,7 +80,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenState: {AgentState{}, snapshotVersionTools}, goldenRounds: {AgentState{}, snapshotVersionTools}, goldenContext: {AgentState{}, snapshotVersionTools},
 		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
-		goldenPermits: {AgentState{}, snapshotVersionTools},
+		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -290,6 +292,31 @@ func goldenTicketsRun() [][]Event {
 		{CallClaimed{Call: "c1"}, CallClaimed{Call: "c3"}, asks("c3", "a3", &Ticket{Mode: TicketResult}, false), early, other, DecisionDropped{Target: "c2", Call: "c2", Why: "not one of the approvers"}},
 		{CallFinished{Call: "c1", Content: "booked R2"}, CallFinished{Call: "c3", Content: "on Monday"}, CallCancelled{Call: "c2", Reason: WhyExpired, Content: TextInputExpired()}},
 		{Replied{Inference: 3, Model: "m", Requests: 1, Text: "Done."}, Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)}},
+	}
+}
+
+// goldenGateRun has a plugin ask about a call that is to run again, and about one whose tool has its answer.
+func goldenGateRun() [][]Event {
+	later := worldEpoch.Add(InputExpiry)
+	call := func(id string) RepliedCall {
+		return RepliedCall{ID: id, Name: "rooms_book", Tool: "rooms.book", Effect: EffectNonIdempotent, Input: json.RawMessage(`{"room":"R1"}`)}
+	}
+	asks := func(call, approval string, gate bool) CallSuspended {
+		return CallSuspended{Call: call, Approval: approval, Digest: "d" + call, Expires: later, For: ForInput, Ticket: &Ticket{}, Gate: gate}
+	}
+	answer := func(slot int64, call, approval, word string) Decided {
+		return Decided{Slot: slot, Call: call, Approval: approval, Action: ActionApprove, By: "user:ana", Digest: "d" + call, Result: json.RawMessage(word)}
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Book."}}}}},
+		{Replied{Inference: 1, Model: "m", Requests: 1, Text: "Where?"}, InputReceived{Slot: 1, ID: "m1", Blocks: []UserBlock{{Text{"Here."}}}}},
+		{
+			Evicted{Total: 1, Summary: "Somebody asked."}, Replied{Inference: 2, Model: "m", Requests: 1, Calls: []RepliedCall{call("c1"), call("c2")}},
+			CallClaimed{Call: "c1"}, asks("c1", "a1", false), answer(2, "c1", "a1", `"by the window"`), asks("c1", "a2", true),
+			CallClaimed{Call: "c2"}, CallUnknown{Call: "c2", Approval: "a3", Expires: later}, Answered{Slot: 3, Call: "c2", Approval: "a3", Rerun: true, By: "user:ana"}, asks("c2", "a4", true),
+		},
+		{answer(4, "c1", "a2", `true`), CallClaimed{Call: "c1"}, CallFinished{Call: "c1", Content: "booked R1"}},
+		{Finished{Reason: ReasonCancelled, By: "user:ana", OpenText: "Not done.", UnknownText: "Nobody knows."}},
 	}
 }
 

@@ -64,7 +64,14 @@ func ForkFrom(s *AgentState, child string, now time.Time) (Origin, error) {
 func (c Call) entered() bool {
 	asked := c.Status == StatusSuspended && c.Wait.For == ForInput
 	answered := c.Status == StatusResuming && c.Resume != nil && c.Grant != nil && !c.Grant.Consumed
-	return c.Open() && c.Executions > 0 && !asked && !answered
+	switch {
+	case !c.Open() || c.Executions == 0:
+		return false
+	case !asked && !answered:
+		return true
+	default:
+		return c.AtGate != nil && c.AtGate.Entered
+	}
 }
 
 // OriginOf is where a run began, by its first entry; nil where it began by itself.

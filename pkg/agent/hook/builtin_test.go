@@ -24,12 +24,12 @@ func TestPermission(t *testing.T) {
 	} {
 		call := agent.Call{ID: "c1", Tool: c.tool, Input: json.RawMessage(`{"to":"<a>"}`)}
 		s := &agent.AgentState{Shared: json.RawMessage(c.state)}
-		_, gate, err := built(t, "permission", c.config).BeforeTool(context.Background(), &definition, s, call)
+		_, gate, err := built(t, "permission", c.config).BeforeTool(context.Background(), &definition, s, call, nil)
 		require.NoError(t, err)
 		want := map[string]string{"run": "run", "deny": "block permission denied", "ask": "suspend c1"}[c.want]
 		require.Equal(t, want, shown(gate), "%+v", c)
 		call.Grant = &agent.Grant{}
-		_, gate, err = built(t, "permission", c.config).BeforeTool(context.Background(), &definition, s, call)
+		_, gate, err = built(t, "permission", c.config).BeforeTool(context.Background(), &definition, s, call, nil)
 		require.NoError(t, err)
 		if c.want == "ask" {
 			want = "run"
@@ -41,14 +41,14 @@ func TestPermission(t *testing.T) {
 func TestPermissionAsksByThePseudoCall(t *testing.T) {
 	p := built(t, "permission", `{}`)
 	call := agent.Call{ID: "c1", Tool: "pay", Input: json.RawMessage(`{"to":"<a>"}`)}
-	_, gate, err := p.BeforeTool(context.Background(), &definition, &agent.AgentState{}, call)
+	_, gate, err := p.BeforeTool(context.Background(), &definition, &agent.AgentState{}, call, nil)
 	require.NoError(t, err)
 	require.Equal(t, &agent.Ticket{
 		ID: "c1", Action: "tool:pay", Parameters: call.Input, Mode: "replay",
 		Pending: agent.Pending{ID: "fc_c1", Name: "PermissionConfirm", Arguments: json.RawMessage(`{"tool_name":"pay","tool_args":{"to":"<a>"}}`)},
 	}, gate.Suspend)
 	call.ID = ""
-	_, gate, err = p.BeforeTool(context.Background(), &definition, &agent.AgentState{}, call)
+	_, gate, err = p.BeforeTool(context.Background(), &definition, &agent.AgentState{}, call, nil)
 	require.NoError(t, err)
 	require.NotNil(t, gate.Block, "nobody can be asked about a call without an id")
 }
@@ -66,7 +66,7 @@ func TestToolPolicy(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.hidden, h.Hidden, c.config)
 		for _, tool := range definition.Tools {
-			_, gate, err := p.BeforeTool(context.Background(), &definition, &agent.AgentState{}, agent.Call{ID: "c", Tool: tool.Name})
+			_, gate, err := p.BeforeTool(context.Background(), &definition, &agent.AgentState{}, agent.Call{ID: "c", Tool: tool.Name}, nil)
 			require.NoError(t, err)
 			blocked := false
 			for _, name := range c.hidden {

@@ -181,9 +181,12 @@ func (c *Chain) AfterInference(ctx context.Context, d *agent.Definition, s *agen
 	return agent.Hooked{Phase: agent.PhaseAfterInference, Patches: m.patches, End: m.reason}, err
 }
 
-// BeforeTool runs the phase for a call: what was decided, and what the gate is to know.
-func (c *Chain) BeforeTool(ctx context.Context, d *agent.Definition, s *agent.AgentState, call agent.Call) (agent.Hooked, agent.PluginGate, error) {
-	m := &BeforeTool{Moment: Moment{def: d, run: *s}, call: call}
+// BeforeTool runs the phase for a call: what was decided, and what the gate is to know. Fit says what is wrong with a ticket that is well
+// formed; nil = nothing is.
+func (c *Chain) BeforeTool(
+	ctx context.Context, d *agent.Definition, s *agent.AgentState, call agent.Call, fit func(agent.Ticket) error,
+) (agent.Hooked, agent.PluginGate, error) {
+	m := &BeforeTool{Moment: Moment{def: d, run: *s}, call: call, fit: fit}
 	err := c.each(ctx, agent.PhaseBeforeTool, &m.Moment, func(p named) error {
 		if p.BeforeTool == nil {
 			return nil

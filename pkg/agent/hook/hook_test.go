@@ -53,7 +53,7 @@ func TestAllPhasesWithoutPlugins(t *testing.T) {
 	r, err := add.To(agent.Request{System: "s"})
 	require.NoError(t, err)
 	require.Equal(t, agent.Request{System: "s"}, r)
-	h, gate, err := none.BeforeTool(ctx, &definition, s, agent.Call{ID: "c"})
+	h, gate, err := none.BeforeTool(ctx, &definition, s, agent.Call{ID: "c"}, nil)
 	require.NoError(t, err)
 	require.True(t, h.Empty())
 	require.Zero(t, gate)
@@ -78,7 +78,7 @@ func TestGatePrecedence(t *testing.T) {
 		plugin := func(name string) hook.Plugin {
 			return hook.Plugin{BeforeTool: func(_ context.Context, m *hook.BeforeTool) error { say[name](m); return nil }}
 		}
-		_, gate, err := chain(t, plugin(c.first), plugin(c.second)).BeforeTool(context.Background(), &definition, &agent.AgentState{}, agent.Call{ID: "c", Tool: "pay"})
+		_, gate, err := chain(t, plugin(c.first), plugin(c.second)).BeforeTool(context.Background(), &definition, &agent.AgentState{}, agent.Call{ID: "c", Tool: "pay"}, nil)
 		require.NoError(t, err)
 		require.Equal(t, c.want, shown(gate), "%s, then %s", c.first, c.second)
 	}

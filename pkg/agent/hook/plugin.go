@@ -160,6 +160,7 @@ type BeforeTool struct {
 
 	call agent.Call
 	gate agent.PluginGate
+	fit  func(agent.Ticket) error // what only a runtime sees of a ticket; nil = nothing
 }
 
 // Call is the call.
@@ -182,9 +183,13 @@ func (m *BeforeTool) Block(reason string) {
 }
 
 // Suspend has somebody asked before the call runs, who may approve under the agent's permission. Once they have, this phase runs
-// again, and the call has the answer as its Resume. A ticket that nobody could be asked fails the phase.
+// again, and the call has the answer as its Resume; the tool does not get it, as it is none to a question of its own. A ticket that nobody
+// could be asked, or whose answer nothing could be checked against, fails the phase.
 func (m *BeforeTool) Suspend(t agent.Ticket) {
 	t, err := t.Checked()
+	if err == nil && m.fit != nil {
+		err = m.fit(t)
+	}
 	m.invalid = errors.Join(m.invalid, err)
 	if m.gate.Suspend == nil {
 		m.gate.Suspend = &t

@@ -169,7 +169,7 @@ func (r *round) toolCall(c agent.Call, s *agent.AgentState) port.Call {
 	return port.Call{
 		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID, Root: spec.Root,
 		State:  bytes.Clone(s.SharedState()),
-		Resume: c.Resume,
+		Resume: c.ToolAnswer(),
 	}
 }
 
@@ -265,16 +265,25 @@ func (r *round) word(ctx context.Context, c agent.Call, res agent.ToolResultData
 		return r.finished(ctx, c, res)
 	}
 	t, err := res.Suspend.Checked()
-	if err == nil && t.ResponseSchema != nil {
-		var broken *agent.SchemaError
-		if fits := r.Valid(agent.ToolSpec{Name: "response", Schema: t.ResponseSchema}, json.RawMessage("null")); errors.As(fits, &broken) {
-			err = fmt.Errorf("responseSchema: %w", broken.Err)
-		}
+	if err == nil {
+		err = r.answerable(t)
 	}
 	if err != nil {
 		return r.finished(ctx, c, agent.ToolResultData{Content: c.Name + " asked for input in a way that cannot be shown: " + agent.Bounded(err.Error()), IsError: true})
 	}
 	return agent.CallSuspended{Call: c.ID, For: agent.ForInput, Ticket: &t, Ran: c.Claim == ""}, nil
+}
+
+// answerable reports what is wrong with the schema of a ticket's answer: one that nothing can be checked against would refuse every answer.
+func (r *round) answerable(t agent.Ticket) error {
+	if t.ResponseSchema == nil {
+		return nil
+	}
+	var broken *agent.SchemaError
+	if fits := r.Valid(agent.ToolSpec{Name: "response", Schema: t.ResponseSchema}, json.RawMessage("null")); errors.As(fits, &broken) {
+		return fmt.Errorf("responseSchema: %w", broken.Err)
+	}
+	return nil
 }
 
 // finished is a tool's result as it is stored: valid text and media, with what is long in blobs, and what a person changed said first.

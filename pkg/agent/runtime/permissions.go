@@ -303,7 +303,11 @@ func toolRequestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definit
 	for _, r := range d.State.Permissions.Asked {
 		switch {
 		case !slices.ContainsFunc(before.Permissions.Asked, func(b agent.PermissionRequest) bool { return b.Approval == r.Approval }):
-			op, err := approval.CreateOp(approval.ForTools(def, &d.State, r))
+			a := approval.ForTools(def, &d.State, r)
+			if d.State.Status == agent.RunDone { // by the very entry: nobody is waited for
+				a.Status = approval.Cancelled
+			}
+			op, err := approval.CreateOp(a)
 			if err != nil {
 				return nil, err
 			}

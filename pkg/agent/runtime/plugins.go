@@ -175,7 +175,7 @@ func (r *round) askPlugins(ctx context.Context, p *plan, c agent.Call) (gated, e
 		return said, nil
 	}
 	var err error
-	said.hooked, said.gate, err = r.phases.chain.BeforeTool(ctx, r.def, &p.draft.State, c)
+	said.hooked, said.gate, err = r.phases.chain.BeforeTool(ctx, r.def, &p.draft.State, c, r.answerable)
 	if err != nil {
 		return gated{}, err
 	}

@@ -16,7 +16,7 @@ type Call struct {
 	Args            json.RawMessage // validated against the schema, the stored bytes
 	Key             string          // stable idempotency key run/call; equal on every attempt
 	Root            string          // the folder the definition confines the tool to; empty = it names none
-	Resume          json.RawMessage // what people answered when the call last asked for input; nil = it did not. Never nil after it did
+	Resume          json.RawMessage // what people answered when the tool last asked for input in this call; nil = it did not. Never nil after it did
 
 	// State is a copy of the state that the run's tools share, a JSON object. Under a sequential executor it has what the calls before
 	// this one changed; the calls of a parallel round all have that of before the round, on every attempt.
