@@ -20,7 +20,7 @@ type authority struct {
 	policy  *agent.PolicyEvaluated
 	checked *agent.PermissionChecked
 	reasons map[string]string // by request
-	told    map[saidAt]bool    // decisions that the backend has heard of
+	told    map[saidAt]bool   // decisions that the backend has heard of
 }
 
 // prepare adds to a drained draft what follows for permissions before the run goes on: the policy function's list, where it is due; what
