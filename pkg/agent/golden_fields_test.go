@@ -49,6 +49,7 @@ const (
 	goldenLimits   = "testdata/journal-v1-limits"   // with a snapshot while a reply in pieces is to stop the run
 	goldenHooked   = "testdata/journal-v1-plugins"  // with everything that plugins decide
 	goldenGate     = "testdata/journal-v1-gate"     // with a snapshot while a plugin has somebody asked behind the tool's own question
+	goldenHidden   = "testdata/journal-v1-hidden"   // with a snapshot between what plugins hide and the reply that was not offered it
 	goldenPermits  = "testdata/journal-v1-permits"  // with a snapshot of everything that is known of tools' permissions
 )
 
@@ -69,6 +70,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenServices, AgentState{}, goldenServicesRun())
 		addGolden(t, goldenLimits, AgentState{}, goldenLimitsRun())
 		addGolden(t, goldenHooked, AgentState{}, goldenHookedRun())
+		addGolden(t, goldenHidden, AgentState{}, goldenHiddenRun())
 		addGolden(t, goldenPermits, AgentState{}, goldenPermitsRun())
 		addGolden(t, goldenGate, AgentState{}, goldenGateRun())
 	}
@@ -81,6 +83,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
+		goldenHidden: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -378,6 +381,16 @@ func goldenStaticRun() [][]Event {
 	return [][]Event{
 		{RunStarted{Tenant: "default", Run: "r9", Agent: "a", Definition: "d1", Owner: "r9-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Pay."}}}}},
 		{Finished{Reason: ReasonNaturalEnd, Static: "We are closed.", Output: json.RawMessage(`"We are closed."`), Requests: 3}},
+	}
+}
+
+// goldenHiddenRun hides a tool in an entry that evicts and has no reply.
+func goldenHiddenRun() [][]Event {
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Settle this."}}}}},
+		{Replied{Inference: 1, Model: "m", Requests: 1, Text: "Which?"}},
+		{InputReceived{Slot: 1, ID: "i", Blocks: []UserBlock{{Text{"Both."}}}}, Evicted{Total: 1}, Hooked{N: 1, Phase: PhaseBeforeInference, Hidden: []string{"payments.send"}}},
+		{Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}, Finished{Reason: ReasonNaturalEnd}},
 	}
 }
 

@@ -60,6 +60,7 @@ type snapshotForm struct {
 	Detail string `json:"detail,omitempty"`
 
 	Hooks  int64     `json:"hooks,omitempty"`
+	Hidden []string  `json:"hidden,omitempty"`
 	Begun  bool      `json:"begun,omitempty"`
 	Broken *RunError `json:"broken,omitempty"`
 
@@ -120,7 +121,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept, Advice: s.Advice,
-		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Cut: s.Cut, Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Begun: s.Begun, Broken: s.Broken,
+		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Cut: s.Cut, Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Hidden: s.Hidden, Begun: s.Begun, Broken: s.Broken,
 	}
 	if !s.Permissions.zero() {
 		f.Permits = &s.Permissions
@@ -197,7 +198,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
 		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches, Wait: b.Wait, Resume: b.Resume,
 		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built, Kept: f.Kept, Advice: f.Advice,
-		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Cut: f.Cut, Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Begun: f.Begun, Broken: f.Broken,
+		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Cut: f.Cut, Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {

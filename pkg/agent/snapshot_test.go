@@ -18,6 +18,7 @@ func longRun(t *rapid.T, rounds int) []Entry {
 	for range rounds {
 		l.refused()
 		l.round(l.s.Inferences + 1)
+		l.beside()
 	}
 	l.refused()
 	return l.entries
@@ -54,6 +55,109 @@ func (l *snapRun) refused() {
 		Correction: &Correction{Lifecycle: LifecycleOutputError, Text: "Again.", Ephemeral: rapid.Bool().Draw(l.t, "ephemeral")}})
 }
 
+// beside is now and then what code and people say beside the loop: each is in a snapshot that is taken of the entry itself, and some in
+// all that come after.
+func (l *snapRun) beside() {
+	for range rapid.IntRange(0, 4).Draw(l.t, "beside") {
+		var events []Event
+		if l.s.openCall() == nil && l.s.Messages.Len()-l.s.Unseen > 3 {
+			events = append(events, Evicted{Total: l.s.EvictedMessages + 1})
+		}
+		l.commit(append(events, rapid.SampledFrom(snapBeside).Draw(l.t, "what")(l)...)...)
+		var over []Event
+		for _, c := range l.s.Waits() {
+			over = append(over, CallCancelled{Call: c.ID, Reason: WhyExpired, Content: "over"})
+		}
+		if len(over) > 0 {
+			l.commit(over...)
+		}
+	}
+}
+
+// snapBeside are facts that a round has not.
+var snapBeside = []func(*snapRun) []Event{
+	func(l *snapRun) []Event { return []Event{Hooked{N: l.s.Hooks + 1, Phase: PhaseRunStart}} },
+	func(l *snapRun) []Event {
+		return []Event{Hooked{N: l.s.Hooks + 1, Phase: PhaseBeforeInference, Hidden: []string{"pay"}, Patches: []Patch{{Path: "/seen", Value: json.RawMessage(`1`)}}}}
+	},
+	func(l *snapRun) []Event {
+		c := l.s.Live[0].ID
+		return []Event{Hooked{N: l.s.Hooks + 1, Phase: PhaseAfterTool, Call: c, Says: []Said{{Text: "mind it", Reminder: true}, {Text: "so"}}}}
+	},
+	func(*snapRun) []Event {
+		return []Event{ToolsJudged{Tools: []ToolApproval{{Tool: "pay", Comments: "no"}}}}
+	},
+	func(*snapRun) []Event { return []Event{PolicyEvaluated{Tools: []string{"read"}}} },
+	func(l *snapRun) []Event {
+		return []Event{PermissionChecked{Inference: l.s.Round.Inference, Tools: map[string]PermissionStatus{"pay": PermissionDenied}}}
+	},
+	func(l *snapRun) []Event {
+		l.slot++
+		return []Event{DecisionKept{Slot: l.slot, Target: fmt.Sprint("t", l.slot%3), Action: ActionApprove, Result: json.RawMessage(`{"a":1}`), By: "user:ana", Groups: []string{"g"}}}
+	},
+	func(l *snapRun) []Event { return []Event{l.spent()} },
+	(*snapRun).blocked,
+	(*snapRun).asked,
+	func(l *snapRun) []Event { return []Event{HandedOver{Owner: fmt.Sprint("r1-", l.s.Generation+1)}} },
+}
+
+// spent is a reply of which limits and stop policies remember something.
+func (l *snapRun) spent() Replied {
+	e := Replied{
+		Inference: l.s.Inferences + 1, Model: "m", Requests: 1, Text: "so far", Cost: 12, At: 5, Usage: Usage{Input: 3, Output: 1},
+		Pace: &Pace{FailedRounds: 2, Asked: []string{"x"}},
+	}
+	if rapid.Bool().Draw(l.t, "halt") {
+		e.Halt = &Halt{Code: StopLoop, Detail: "d"}
+	}
+	return e
+}
+
+// blocked is a round whose call makes a request about its tool, which stays open or is decided about by half.
+func (l *snapRun) blocked() []Event {
+	if len(l.s.Permissions.Asked) > 0 {
+		return l.answered()
+	}
+	n := l.s.Inferences + 1
+	a, b := fmt.Sprintf("c%d-0", n), fmt.Sprintf("c%d-1", n)
+	in := json.RawMessage(`{}`)
+	id := fmt.Sprintf("q%d", n)
+	return []Event{
+		Replied{Inference: n, Model: "m", Requests: 1, Dropped: "one was left out", Calls: []RepliedCall{{ID: a, Name: "pay", Input: in}, {ID: b, Name: "mail", Input: in}}},
+		PermissionRequested{Approval: id, Reason: "why", Expires: worldEpoch.Add(worldExpiry), Tools: []RequestedTool{
+			{Tool: "pay", Name: "pay", Calls: []string{a}, Digests: []string{"d"}}, {Tool: "mail", Name: "mail", Calls: []string{b}, Digests: []string{"e"}},
+		}},
+		CallFinished{Call: a, IsError: true, Reason: WhyAwaiting, Content: "Blocked"},
+		CallFinished{Call: b, IsError: true, Reason: WhyAwaiting, Content: "Blocked"},
+	}
+}
+
+// answered decides about what is left of the open request.
+func (l *snapRun) answered() []Event {
+	r := l.s.Permissions.Asked[0]
+	for _, t := range r.Tools {
+		if t.Verdict == "" {
+			l.slot++
+			e := Decided{Slot: l.slot, Call: t.Calls[0], Approval: r.Approval, Tools: []string{t.Tool}, By: "user:ana", Note: "n",
+				Action: rapid.SampledFrom([]DecisionAction{ActionApprove, ActionDeny, ActionCancel}).Draw(l.t, "verdict")}
+			return []Event{e}
+		}
+	}
+	return []Event{r.Answer(false)}
+}
+
+// asked is a service's call whose answer is waited for and a tool's own question, in a run that stays as it is.
+func (l *snapRun) asked() []Event {
+	n := l.s.Inferences + 1
+	a, b := fmt.Sprintf("c%d-0", n), fmt.Sprintf("c%d-1", n)
+	in, until := json.RawMessage(`{}`), worldEpoch.Add(worldExpiry)
+	return []Event{
+		Replied{Inference: n, Model: "m", Requests: 1, Calls: []RepliedCall{{ID: a, Name: "ask", Input: in, Service: true}, {ID: b, Name: "read", Effect: EffectRead, Input: in}}},
+		CallClaimed{Call: a}, CallSuspended{Call: a, For: ForAnswer, Expires: until},
+		CallSuspended{Call: b, For: ForInput, Approval: ApprovalID("r1", b, 1), Digest: "x", Expires: until, Ticket: &Ticket{ID: "t9", Mode: TicketResult}, Ran: true},
+	}
+}
+
 var snapReasoning = [][]RepliedReasoning{
 	nil,
 	{{Text: "hm", Signature: "s"}},
@@ -69,6 +173,11 @@ func (l *snapRun) patches(n int64) []Patch {
 }
 
 func (l *snapRun) round(n int64) {
+	for _, r := range l.s.Permissions.Asked { // or the run could not park
+		if r.Complete() {
+			l.commit(r.Answer(false))
+		}
+	}
 	var events []Event
 	if seen := l.s.Messages.Len() - l.s.Unseen; n > 2 && seen > 3 && rapid.IntRange(0, 2).Draw(l.t, "evict") == 0 {
 		leave := rapid.IntRange(1, seen-1).Draw(l.t, "leave")
@@ -95,20 +204,27 @@ func (l *snapRun) round(n int64) {
 func TestRestoreIsTheFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		entries := longRun(t, rapid.IntRange(3, 14).Draw(t, "rounds"))
-		whole, err := Fold(AgentState{}, entries)
-		require.NoError(t, err)
-		from := whole.ReadFrom()
-		part, ok, err := Restore(entries[from:])
-		require.NoError(t, err)
-		if whole.EvictedMessages == 0 {
-			require.False(t, ok, "no snapshot is taken of a run that has not evicted")
-			return
+		var whole AgentState
+		for i := range entries {
+			whole = fold(t, whole, entries[i:i+1])
+			restores(t, &whole, entries[:i+1])
 		}
-		require.True(t, ok)
-		require.True(t, part.Partial)
-		require.Equal(t, shared(t, whole), shared(t, part))
-		require.Equal(t, from, part.ReadFrom())
 	})
+}
+
+// restores holds where a reader of the entries from ReadFrom on ends up where whole is.
+func restores(t require.TestingT, whole *AgentState, entries []Entry) {
+	from := whole.ReadFrom()
+	part, ok, err := Restore(entries[from:])
+	require.NoError(t, err)
+	if whole.EvictedMessages == 0 {
+		require.False(t, ok, "no snapshot is taken of a run that has not evicted")
+		return
+	}
+	require.True(t, ok)
+	require.True(t, part.Partial)
+	require.Equal(t, shared(t, *whole), shared(t, part))
+	require.Equal(t, from, part.ReadFrom())
 }
 
 // shared is everything a restored state must share with the fold.

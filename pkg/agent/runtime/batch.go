@@ -163,7 +163,7 @@ func (r *round) commitPlan(ctx context.Context, p *plan) error {
 func (r *round) park(ctx context.Context, d *agent.Draft) error {
 	err := r.phases.park(ctx, d)
 	if fin, broken := brokenBy(err); broken {
-		return end(d, fin)
+		return r.end(ctx, r.def, d, fin)
 	}
 	return err
 }

@@ -20,7 +20,7 @@ type authority struct {
 	policy  *agent.PolicyEvaluated
 	checked *agent.PermissionChecked
 	reasons map[string]string // by request
-	told    map[int64]bool    // slots of decisions that the backend has heard of
+	told    map[saidAt]bool   // decisions that the backend has heard of
 }
 
 // prepare adds to a drained draft what follows for permissions before the run goes on: the policy function's list, where it is due; what
@@ -89,7 +89,7 @@ func (a *authority) tell(ctx context.Context, def *agent.Definition, d *agent.Dr
 	}
 	for _, e := range slices.Clone(d.Entry.Events) {
 		said, ok := e.(agent.Decided)
-		if !ok || a.told[said.Slot] {
+		if !ok || a.told[placeSaid(said)] {
 			continue
 		}
 		word, ok := wordOf(&d.State, said)
@@ -104,12 +104,20 @@ func (a *authority) tell(ctx context.Context, def *agent.Definition, d *agent.Dr
 			return fatal(ctx, d, "tell permission backend "+def.Permission.Backend, err)
 		}
 		if a.told == nil {
-			a.told = map[int64]bool{}
+			a.told = map[saidAt]bool{}
 		}
-		a.told[said.Slot] = true
+		a.told[placeSaid(said)] = true
 	}
 	return nil
 }
+
+// saidAt tells one decision from the next: by its slot, or, of one that was kept and has none, by the request that it met.
+type saidAt struct {
+	slot     int64
+	approval string
+}
+
+func placeSaid(said agent.Decided) saidAt { return saidAt{said.Slot, said.Approval} }
 
 // wordOf is what a decision says of tools; false where it says nothing of any.
 func wordOf(s *agent.AgentState, e agent.Decided) (hook.PermissionWord, bool) {
@@ -301,8 +309,9 @@ func (p Ports) cleaned(ctx context.Context, def *agent.Definition, s *agent.Agen
 func toolRequestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, r := range d.State.Permissions.Asked {
+		asked := slices.ContainsFunc(before.Permissions.Asked, func(b agent.PermissionRequest) bool { return b.Approval == r.Approval })
 		switch {
-		case !slices.ContainsFunc(before.Permissions.Asked, func(b agent.PermissionRequest) bool { return b.Approval == r.Approval }):
+		case !asked:
 			a := approval.ForTools(def, &d.State, r)
 			if d.State.Status == agent.RunDone { // by the very entry: nobody is waited for
 				a.Status = approval.Cancelled

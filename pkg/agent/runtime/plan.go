@@ -69,7 +69,7 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 	if r.broken != nil {
 		return r.giveUp(ctx, p)
 	}
-	if err := r.settleEarly(p); err != nil || r.late(ctx) {
+	if err := r.settleEarly(ctx, p); err != nil || r.late(ctx) {
 		return p, err
 	}
 	for {
@@ -85,14 +85,14 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 		if err != nil || !progress {
 			return p, err
 		}
-		if err := r.settleEarly(p); err != nil {
+		if err := r.settleEarly(ctx, p); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// settleEarly settles the kept decisions that have met a suspended call.
-func (r *round) settleEarly(p *plan) error {
+// settleEarly settles the kept decisions that have met a suspended call, and lets the permission backend hear of them.
+func (r *round) settleEarly(ctx context.Context, p *plan) error {
 	for _, fact := range agent.Early(r.def, &p.draft.State, r.Valid, p.draft.Entry.Time) {
 		if err := p.draft.Add(fact); err != nil {
 			return err
@@ -105,7 +105,10 @@ func (r *round) settleEarly(p *plan) error {
 			p.early[fact.Call] = true
 		}
 	}
-	return nil
+	if len(p.early) == 0 || p.draft.State.Permissions.Failed != "" {
+		return nil
+	}
+	return r.permits.tell(ctx, r.def, p.draft)
 }
 
 // settlesEarly reports whether the draft settles the request by a decision that was kept.

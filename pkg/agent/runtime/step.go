@@ -85,6 +85,7 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 	if err != nil {
 		return Route{}, err
 	}
+	looks := l.State.Status == agent.RunWaiting && agent.Next(def, &d.State).Kind == agent.ActWait
 	add, err := ph.prepare(ctx, d)
 	if err != nil {
 		return Route{}, err
@@ -106,7 +107,7 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 		}
 	case agent.ActWait:
 		parks := ph.park
-		if l.State.Status == agent.RunWaiting { // it only looked
+		if looks { // nothing has begun that could end
 			parks = func(_ context.Context, d *agent.Draft) error { return park(d) }
 		}
 		if err := parks(ctx, d); err != nil {
