@@ -24,7 +24,17 @@ type Outgoing struct {
 	AccessControl  string          `json:"accessControl,omitempty"`
 	Domain         string          `json:"domain,omitempty"`
 	ExecutionUnits int64           `json:"executionUnits"` // of the run so far
+	Traceparent    string          `json:"traceparent,omitempty"` // W3C: the run's own span; "" = the run is not traced
+	Tracestate     string          `json:"tracestate,omitempty"`
 	Data           json.RawMessage `json:"data"`
+}
+
+// traced is e in the trace of the run.
+func (s *AgentState) traced(e Outgoing) Outgoing {
+	if s.Trace != nil {
+		e.Traceparent, e.Tracestate = s.Trace.Traceparent, s.Trace.Tracestate
+	}
+	return e
 }
 
 // The types of the events that say that a run has ended: of every run that did not fail, and of one that did.
@@ -48,10 +58,10 @@ func ServiceEvent(s *AgentState, t ToolSpec, c Call) (Outgoing, error) {
 	if err != nil {
 		return Outgoing{}, fmt.Errorf("ask service %s for call %s: %w", t.Name, c.ID, err)
 	}
-	return Outgoing{
+	return s.traced(Outgoing{
 		ID: s.Run + "/" + c.ID, Type: cmp.Or(t.Event, t.Name), Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Call: c.ID,
 		Subject: s.subject(), ParentSubject: s.subject(), AccessControl: s.AccessControl, Domain: t.Domain, ExecutionUnits: s.ExecutionUnits, Data: data,
-	}, nil
+	}), nil
 }
 
 // EmittedAs is the suspension of a service's call whose event went out now.
@@ -113,10 +123,10 @@ func Announcement(s *AgentState) (e Outgoing, owed bool, err error) {
 	if s.Reason == ReasonError {
 		kind = TypeRunFailed
 	}
-	return Outgoing{
+	return s.traced(Outgoing{
 		ID: s.Run + "#end", Type: kind, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: s.subject(), ParentSubject: parent,
 		AccessControl: s.AccessControl, ExecutionUnits: s.ExecutionUnits, Data: data,
-	}, true, nil
+	}), true, nil
 }
 
 // parent is the subject of whoever started the run and waits for it, by its input; "" = nobody does.

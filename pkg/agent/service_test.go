@@ -36,6 +36,20 @@ func TestServiceEvent(t *testing.T) {
 	}
 }
 
+// What goes out is part of the run's trace, on every attempt the same.
+func TestOutgoingIsTraced(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	s := AgentState{Run: "r1", Status: RunDone, Reason: ReasonNaturalEnd, Subject: "s1", Trace: &Trace{Traceparent: parent, Tracestate: "a=b"}}
+	asked, err := ServiceEvent(&s, ToolSpec{Name: "post", Kind: KindService}, Call{ID: "c1", Input: json.RawMessage(`{}`)})
+	require.NoError(t, err)
+	ended, owed, err := Announcement(&s)
+	require.NoError(t, err)
+	require.True(t, owed)
+	for _, e := range []Outgoing{asked, ended} {
+		require.Equal(t, []string{parent, "a=b"}, []string{e.Traceparent, e.Tracestate})
+	}
+}
+
 func TestAnnouncement(t *testing.T) {
 	done := AgentState{Tenant: "acme", Run: "r1", Agent: "clerk", Status: RunDone, Reason: ReasonNaturalEnd, Output: json.RawMessage(`{"n":1.0}`), ExecutionUnits: 7}
 	for name, tt := range map[string]struct {
