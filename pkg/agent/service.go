@@ -23,7 +23,7 @@ type Outgoing struct {
 	ParentSubject  string          `json:"parentSubject$$,omitempty"` // whom what a service starts is to answer to: the run; of a run's end, who started the run
 	AccessControl  string          `json:"accessControl,omitempty"`
 	Domain         string          `json:"domain,omitempty"`
-	ExecutionUnits int64           `json:"executionUnits"` // of the run so far
+	ExecutionUnits int64           `json:"executionUnits"`        // of the run so far
 	Traceparent    string          `json:"traceparent,omitempty"` // W3C: the run's own span; "" = the run is not traced
 	Tracestate     string          `json:"tracestate,omitempty"`
 	Data           json.RawMessage `json:"data"`
