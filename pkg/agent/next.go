@@ -62,7 +62,7 @@ func Next(d *Definition, s *AgentState) Action {
 	if s.Entries-s.OwnedSince >= entriesPerExecution {
 		return Action{Kind: ActContinue}
 	}
-	if waits && (!owed || !s.withPlaceholders() || endWaits(d, s) || s.Ending != "") {
+	if waits && (!owed || !s.withPlaceholders() || endWaits(d, s)) {
 		return Action{Kind: ActWait, Expires: s.EarliestExpiry()}
 	}
 	return infer(d, s)
