@@ -21,7 +21,7 @@ type key struct {
 }
 
 // order is the order of the columns: the product's own first, then the source systems by their seeds.
-var order = []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea}
+var order = []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea, agent.PresetCowork, agent.PresetForge}
 
 // Page is docs/presets.md.
 func Page() (string, error) {
@@ -47,8 +47,22 @@ func Page() (string, error) {
 		}
 		page.WriteString(" " + k.about + " |\n")
 	}
-	page.WriteString(tail)
+	page.WriteString(wordingsHead)
+	for _, w := range agent.Wordings() {
+		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", w.Key, w.About, quoted(w))
+	}
 	return page.String(), nil
+}
+
+// quoted is what the wording says where nothing else is configured.
+func quoted(w agent.Wording) string {
+	said := fmt.Sprintf("%q", w.Text)
+	for _, p := range order {
+		if text, ok := w.Presets[p]; ok {
+			said += fmt.Sprintf("; %s: %q", p, text)
+		}
+	}
+	return strings.ReplaceAll(said, "|", `\|`)
 }
 
 // shown is the key's value in one preset.

@@ -6,8 +6,15 @@ const head = `# Presets
 default. Each other one makes the engine behave as the system it is named after ([semantics.md](semantics.md)), as far as section 6.1 there
 does not settle it otherwise. This page is written from the code's own values: ` + "`go test ./internal/presets -update`" + `.
 
-| key | countersign | arvo | runner | tirea | what it is |
-|---|---|---|---|---|---|
+| key | countersign | arvo | runner | tirea | cowork | forge | what it is |
+|---|---|---|---|---|---|---|---|
 `
 
-const tail = ``
+const wordingsHead = `
+## Wordings
+
+What policies say to a model. ` + "`wording: {KEY: TEXT}`" + ` in agent.yaml replaces one; {{.Field}} stands for what the default names so.
+
+| key | said | default |
+|---|---|---|
+`

@@ -102,7 +102,7 @@ func (c *checker) form(ok bool, path, got, want string) {
 
 func (c *checker) definition(d *Definition) {
 	c.form(ValidAgentName(d.Name), "name", d.Name, agentNameForm)
-	oneOf(c, "preset", d.Preset, PresetCountersign, PresetArvo, PresetRunner, PresetTirea)
+	oneOf(c, "preset", d.Preset, PresetCountersign, PresetArvo, PresetRunner, PresetTirea, PresetCowork, PresetForge)
 	c.that(d.System != "" || d.Builder != "", "system", "got nothing, want the agent's instructions, or a builder")
 	if err := CheckSystem(d.System, d.SystemPrompt); err != nil {
 		c.add("system", err.Error())
@@ -130,6 +130,14 @@ func (c *checker) definition(d *Definition) {
 	c.plugins("plugins", d.Plugins)
 	oneOf(c, "dropped", cmp.Or(d.Dropped, DroppedSilent), DroppedSilent, DroppedNotify)
 	oneOf(c, "cutText", cmp.Or(d.CutText, CutTextPlain), CutTextPlain, CutTextNotice)
+	oneOf(c, "text", cmp.Or(d.Text, TextFinal), TextFinal, TextHeuristic, TextRequireTool)
+	c.analysis("analysis", d.Analysis)
+	c.guards("guards", d.Guards)
+	c.dialect(d)
+	c.prompt("prompt", d.Prompt)
+	c.context("context", d.Context)
+	c.orchestrator("orchestrator", d.Orchestrator, d.Prefilter)
+	c.wording("wording", d.Wording)
 	c.form(d.Builder == "" || validToolName(d.Builder), "builder", d.Builder, "dotted parts of letters, digits, _ and -")
 }
 
@@ -243,6 +251,8 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.that(m.Retry.Jitter >= 0 && m.Retry.Jitter <= 100, at+".retry.jitter", fmt.Sprintf("got %d, want 0 to 100 percent", m.Retry.Jitter))
 	c.that(m.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
 	c.price(at+".price", m.Price)
+	c.classes(at+".retry.on", m.Retry.On, true)
+	c.classes(at+".moveOn", m.MoveOn, false)
 	c.that(m.Retry.MaxBackoff >= m.Retry.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
 }
 
@@ -371,3 +381,14 @@ func refersOutside(v any) bool {
 	}
 	return false
 }
+
+// classes checks a list of failures of models; of those that are tried again, each has to be one that may pass.
+func (c *checker) classes(at string, list []ModelErrorClass, again bool) {
+	for i, class := range list {
+		path := fmt.Sprintf("%s[%d]", at, i)
+		c.that(class.Valid(), path, "got another word, want "+modelErrorClasses)
+		c.that(!again || !class.Valid() || class.Retryable(), path, fmt.Sprintf("got %s, which does not pass by asking again", class))
+	}
+}
+
+const modelErrorClasses = "throttled, timeout, connection, unavailable, server, auth, invalid or context_overflow"

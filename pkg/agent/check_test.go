@@ -21,14 +21,14 @@ func validDefinition(t *testing.T, preset Preset) Definition {
 }
 
 func TestPresetsAreComplete(t *testing.T) {
-	for _, p := range []Preset{"", PresetCountersign, PresetArvo, PresetRunner, PresetTirea} {
+	for _, p := range []Preset{"", PresetCountersign, PresetArvo, PresetRunner, PresetTirea, PresetCowork, PresetForge} {
 		d := validDefinition(t, p)
 		require.NoError(t, d.Check())
 	}
-	_, err := PresetDefaults("forge")
-	require.EqualError(t, err, `preset "forge": want countersign, arvo, runner or tirea`)
-	_, err = Definition{Name: "x", Preset: "forge"}.Resolve()
-	require.EqualError(t, err, `resolve definition "x": preset "forge": want countersign, arvo, runner or tirea`)
+	_, err := PresetDefaults("other")
+	require.EqualError(t, err, `preset "other": want countersign, arvo, runner, tirea, cowork or forge`)
+	_, err = Definition{Name: "x", Preset: "other"}.Resolve()
+	require.EqualError(t, err, `resolve definition "x": preset "other": want countersign, arvo, runner, tirea, cowork or forge`)
 }
 
 // The table of semantics.md, section 6, as one JSON a preset.
@@ -37,19 +37,36 @@ func TestPresetValues(t *testing.T) {
 		PresetCountersign: `{"name":"","preset":"countersign","system":"","model":{"provider":"","retry":{"attempts":3,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
 			"permission":{"mode":"suspend_and_replay","default":"by_effect","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
 			"limits":{"interactions":25,"onLimit":"summarise"},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"any_external","resume":"each",
-			"textBesideCalls":"keep","early":"refuse","systemPrompt":"once","dropped":"silent","cutText":"plain","context":{"mask":true}}`,
-		PresetArvo: `{"name":"","preset":"arvo","system":"","model":{"provider":"","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
+			"textBesideCalls":"keep","early":"refuse","systemPrompt":"once","dropped":"silent","cutText":"plain","guards":{"duplicateCalls":true,"failedRounds":2,"toolFailures":3},
+			"context":{"mask":true,"window":200000,"reserve":{"output":4096,"safety":768},"evictBelow":5000,"roundMinimum":1500,"keep":10,"summaryTokens":500,"truncateResult":6000},
+			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
+		PresetArvo: `{"name":"","preset":"arvo","system":"","model":{"provider":"","maxTokens":4096,"temperature":0,"retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
 			"permission":{"mode":"block_and_retry","default":"allow","scope":"tool","grants":"run","approvers":["group:operators"],"expires":86400000000000},
 			"limits":{"interactions":5,"onLimit":"error"},"output":{"format":"text"},"corrections":"persist","batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered",
-			"textBesideCalls":"drop","early":"keep","systemPrompt":"once","dropped":"silent","cutText":"notice","context":{"mask":true}}`,
-		PresetRunner: `{"name":"","preset":"runner","system":"","model":{"provider":"","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
+			"textBesideCalls":"drop","early":"keep","systemPrompt":"once","dropped":"silent","cutText":"notice","context":{"mask":true},
+			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
+		PresetRunner: `{"name":"","preset":"runner","system":"","model":{"provider":"","maxTokens":4096,"temperature":0,"retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
 			"permission":{"mode":"advisory","default":"allow","scope":"tool","grants":"run","approvers":["group:operators"],"expires":86400000000000},
 			"limits":{"interactions":5,"grace":2,"onLimit":"error","validators":"not_exhausted"},"output":{"format":"text"},"corrections":"persist","batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered",
-			"textBesideCalls":"drop","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain"}`,
+			"textBesideCalls":"drop","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain",
+			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
 		PresetTirea: `{"name":"","preset":"tirea","system":"","model":{"provider":"","retry":{"attempts":2,"backoff":250000000,"maxBackoff":2000000000,"window":10000000000,"jitter":20},"continuations":3},
 			"permission":{"mode":"suspend_and_replay","default":"allow","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
 			"limits":{"interactions":10,"onLimit":"stop"},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"all_suspended","resume":"each",
-			"textBesideCalls":"keep","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain"}`,
+			"textBesideCalls":"keep","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain",
+			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
+		PresetCowork: `{"name":"","preset":"cowork","system":"","model":{"provider":"","timeout":180000000000,"moveOn":["timeout","connection","unavailable","server"],
+			"retry":{"attempts":2,"backoff":250000000,"maxBackoff":2000000000,"jitter":20,"on":["server"]}},
+			"permission":{"mode":"suspend_and_replay","default":"allow","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
+			"limits":{"interactions":20,"onLimit":"summarise"},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"sequential","wait":"any_external","resume":"each",
+			"textBesideCalls":"drop","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain",
+			"context":{"window":32768,"reserve":{"system":500,"active":9500,"output":2000,"safety":768},"evictBelow":5000,"roundMinimum":1500,"keep":10,"summaryTokens":500,"truncateResult":6000,"compressAfter":4},
+			"text":"heuristic","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
+		PresetForge: `{"name":"","preset":"forge","system":"","model":{"provider":"","dialect":"xml","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
+			"permission":{"mode":"suspend_and_replay","default":"allow","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
+			"limits":{"interactions":10,"onLimit":"error"},"output":{"format":"text"},"corrections":"ephemeral","batch":"first","executor":"sequential","wait":"any_external","resume":"each",
+			"textBesideCalls":"keep","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain","context":{"prune":32768},
+			"text":"require_tool","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
 	} {
 		d, err := PresetDefaults(preset)
 		require.NoError(t, err)
@@ -87,7 +104,7 @@ func TestCheckRefuses(t *testing.T) {
 		want  string
 	}{
 		{func(d *Definition) { d.Name = "Refunds" }, "name: got something else, want ^[a-z][a-z0-9-]{0,39}$"},
-		{func(d *Definition) { d.Preset = "forge" }, `preset: got "forge", want countersign or arvo or runner or tirea`},
+		{func(d *Definition) { d.Preset = "other" }, `preset: got "other", want countersign or arvo or runner or tirea or cowork or forge`},
 		{func(d *Definition) { d.System = "" }, "system: got nothing, want the agent's instructions, or a builder"},
 		{func(d *Definition) { d.System = "{{.Now}}" }, "system: check system text: .Now does not exist; want one of .Agent, .Date, .Input, .Interactions, .Run, .Tools"},
 		{func(d *Definition) { d.SystemPrompt, d.System = SystemEveryInference, "{{.Then}}" }, "system: check system text: .Then does not exist; want one of .Agent, .Date, .Input, .Interactions, .Now, .Run, .Tools"},
@@ -117,6 +134,19 @@ func TestCheckRefuses(t *testing.T) {
 		{func(d *Definition) {
 			d.Output = Output{Format: OutputJSON, Schema: rawJSON(`{"items":{"$ref":"b.json"}}`)}
 		}, "output.schema: got a $ref to another document, want references that start with #"},
+		{func(d *Definition) { d.Text = "x" }, `text: got "x", want final or heuristic or require_tool`},
+		{func(d *Definition) { d.Analysis.Deflection = []string{"a", ""} }, "analysis.deflection[1]: got nothing, want a phrase"},
+		{func(d *Definition) { d.Analysis.TrustGate = -1 }, "analysis.trustGate: got -1, want zero or more"},
+		{func(d *Definition) { d.Guards.FailedRounds = -1 }, "guards.failedRounds: got -1, want zero or more"},
+		{func(d *Definition) { d.XML.Disable = []string{"x"} }, `xml.disable[0]: got "x", want task_completion or ask_question or converse`},
+		{func(d *Definition) { d.Prompt.Order = "x" }, `prompt.order: got "x", want seed or code`},
+		{func(d *Definition) { d.Context.Prune = -1 }, "context.prune: got -1, want zero or more"},
+		{func(d *Definition) { n := -1; d.Context.Reserve.Tools = &n }, "context.reserve.tools: got less than zero, want zero or more, or measured"},
+		{func(d *Definition) { d.Orchestrator = Orchestrator{Enabled: true, MaxSteps: 1, Retries: 1} }, "orchestrator.topK: got 0, want more than zero"},
+		{func(d *Definition) { d.Model.MoveOn = []ModelErrorClass{"x"} }, "model.moveOn[0]: got another word, want " + modelErrorClasses},
+		{func(d *Definition) { d.Model.Retry.On = []ModelErrorClass{ModelAuth} }, "model.retry.on[0]: got auth, which does not pass by asking again"},
+		{func(d *Definition) { d.Model.Dialect = "x" }, `model.dialect: got "x", want native or xml`},
+		{func(d *Definition) { d.Wording = map[string]string{"goOn": "{{.X}}"} }, `wording.goOn: template: goOn:1:2: executing "goOn" at <.X>: map has no entry for key "X"; the fields are `},
 		{func(d *Definition) { d.Batch = "" }, `batch: got nothing, want all or highest_priority or first`},
 		{func(d *Definition) { d.Executor = "x" }, `executor: got "x", want sequential or parallel_batch_approval or parallel_streaming`},
 		{func(d *Definition) { d.Wait = "x" }, `wait: got "x", want any_external or all_suspended`},

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -36,6 +37,15 @@ type Definition struct {
 	CutText CutText `json:"cutText,omitempty"`
 
 	Plugins []PluginSpec `json:"plugins,omitempty"` // in the order in which they run
+
+	Text         TextPolicy        `json:"text,omitempty"`
+	Analysis     Analysis          `json:"analysis,omitzero"`
+	Guards       Guards            `json:"guards,omitzero"`
+	XML          XML               `json:"xml,omitzero"`
+	Prompt       Prompt            `json:"prompt,omitzero"`
+	Orchestrator Orchestrator      `json:"orchestrator,omitzero"`
+	Prefilter    Prefilter         `json:"prefilter,omitzero"`
+	Wording      map[string]string `json:"wording,omitempty"` // texts instead of the preset's, by key (Wordings)
 }
 
 // Preset names a bundle of policies.
@@ -47,6 +57,8 @@ const (
 	PresetArvo        Preset = "arvo"
 	PresetRunner      Preset = "runner"
 	PresetTirea       Preset = "tirea"
+	PresetCowork      Preset = "cowork"
+	PresetForge       Preset = "forge"
 )
 
 // SystemPrompt says when the system text is built.
@@ -76,11 +88,6 @@ const (
 	CutTextPlain  CutText = "plain"
 	CutTextNotice CutText = "notice"
 )
-
-// Context says how much of the conversation a request holds. The zero value: all of it, media too.
-type Context struct {
-	Mask bool `json:"mask,omitempty"` // media that an inference has carried stand as text in later requests
-}
 
 // BatchMode says which of a reply's calls are carried out; the others vanish (seed 000, prioritizeToolCalls).
 type BatchMode string
@@ -189,14 +196,18 @@ type ModelSpec struct {
 	Price         *Price        `json:"price,omitempty"`         // nil = not known
 	Continuations int           `json:"continuations,omitempty"` // how often a reply that the limit of its output cut is gone on with
 
+	Dialect Dialect           `json:"dialect,omitempty"` // "" = native
+	MoveOn  []ModelErrorClass `json:"moveOn,omitempty"`  // failures after which the next model of the chain is asked; nil = every one
+
 	Options json.RawMessage `json:"options,omitempty"` // bedrock: the model's own request fields, an object, sent as it is; nil = none
 }
 
-// Chain is the model and its fallbacks, each as it is asked: alone, and with the first one's retries where it has none of its own.
+// Chain is the model and its fallbacks, each as it is asked: alone, and with the first one's retries and dialect where it has none of its own.
 func (m ModelSpec) Chain() []ModelSpec {
 	chain := append([]ModelSpec{m}, m.Fallbacks...)
 	for i := range chain {
 		chain[i].Retry = chain[i].Retry.or(m.Retry)
+		chain[i].Dialect = cmp.Or(chain[i].Dialect, m.Dialect)
 		chain[i].Fallbacks, chain[i].StaticText, chain[i].Continuations = nil, "", 0
 	}
 	return chain
@@ -229,6 +240,8 @@ type Retry struct {
 
 	Window time.Duration `json:"window,omitempty"` // no request is repeated later than this after the inference's first; 0 = attempts alone count
 	Jitter int           `json:"jitter,omitempty"` // percent of a wait that chance may add to it
+
+	On []ModelErrorClass `json:"on,omitempty"` // failures after which the same model is asked again; nil = every one that may pass
 }
 
 // Permission is the policy that decides which calls wait for a person.

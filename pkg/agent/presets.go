@@ -11,15 +11,13 @@ const defaultExpiry = 24 * time.Hour
 
 // PresetDefaults is a definition that holds a preset's policies and nothing else (semantics.md, section 6). "" is
 // countersign. A preset that does not work yet is an error.
-//
-// One of countersign's values waits for its feature: there is no context window.
 func PresetDefaults(p Preset) (Definition, error) {
-	for _, of := range []func() Definition{countersignDefaults, arvoDefaults, runnerDefaults, tireaDefaults} {
+	for _, of := range []func() Definition{countersignDefaults, arvoDefaults, runnerDefaults, tireaDefaults, coworkDefaults, forgeDefaults} {
 		if d := of(); d.Preset == cmp.Or(p, PresetCountersign) {
 			return d, nil
 		}
 	}
-	return Definition{}, fmt.Errorf("preset %q: want %s, %s, %s or %s", p, PresetCountersign, PresetArvo, PresetRunner, PresetTirea)
+	return Definition{}, fmt.Errorf("preset %q: want %s, %s, %s, %s, %s or %s", p, PresetCountersign, PresetArvo, PresetRunner, PresetTirea, PresetCowork, PresetForge)
 }
 
 func countersignDefaults() Definition {
@@ -38,16 +36,29 @@ func countersignDefaults() Definition {
 		Corrections:     CorrectionsPersist,
 		SystemPrompt:    SystemOnce,
 		Dropped:         DroppedSilent,
-		Context:         Context{Mask: true},
+		Context:         countersignContext(),
 		CutText:         CutTextPlain,
+		Text:            TextFinal,
+		Analysis:        defaultAnalysis(),
+		Guards:          Guards{DuplicateCalls: true, FailedRounds: 2, ToolFailures: 3},
+		XML:             XML{MissingServer: MissingServerError, Breaker: 5},
+		Prompt:          Prompt{Order: PromptSeed},
+		Orchestrator:    defaultOrchestrator(),
 	}
+}
+
+// countersignContext counts what is reserved for system text and tools by what they are.
+func countersignContext() Context {
+	c := defaultWindow(200_000, Reserve{Output: 4096, Safety: 768})
+	c.Mask = true
+	return c
 }
 
 // arvoDefaults are those of seed 000.
 func arvoDefaults() Definition {
 	return Definition{
 		Preset:          PresetArvo,
-		Model:           ModelSpec{Retry: defaultRetry(1, 0)},
+		Model:           ModelSpec{Retry: defaultRetry(1, 0), MaxTokens: 4096, Temperature: new(float64)},
 		Permission:      defaultPermission(ModeBlockAndRetry, DefaultAllow, ScopeTool),
 		Limits:          Limits{Interactions: 5, OnLimit: OnLimitError},
 		Batch:           BatchHighestPriority,
@@ -62,6 +73,11 @@ func arvoDefaults() Definition {
 		Dropped:         DroppedSilent,
 		Context:         Context{Mask: true},
 		CutText:         CutTextNotice,
+		Text:            TextFinal,
+		Analysis:        defaultAnalysis(),
+		XML:             XML{MissingServer: MissingServerError, Breaker: 5},
+		Prompt:          Prompt{Order: PromptSeed},
+		Orchestrator:    defaultOrchestrator(),
 	}
 }
 
@@ -95,6 +111,73 @@ func tireaDefaults() Definition {
 		SystemPrompt:    SystemEveryInference,
 		Dropped:         DroppedSilent,
 		CutText:         CutTextPlain,
+		Text:            TextFinal,
+		Analysis:        defaultAnalysis(),
+		XML:             XML{MissingServer: MissingServerError, Breaker: 5},
+		Prompt:          Prompt{Order: PromptSeed},
+		Orchestrator:    defaultOrchestrator(),
+	}
+}
+
+// coworkDefaults are those of seed 002. The window is partitioned by the terms of its own example, whose figure of 17,743 remaining tokens
+// they give.
+func coworkDefaults() Definition {
+	system := 500
+	window := defaultWindow(32_768, Reserve{System: &system, Active: 9500, Output: 2000, Safety: 768})
+	window.CompressAfter = 4
+	retry := defaultRetry(2, 0)
+	retry.On = []ModelErrorClass{ModelServer}
+	return Definition{
+		Preset: PresetCowork,
+		Model: ModelSpec{
+			Retry: retry, Timeout: 3 * time.Minute, MoveOn: []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer},
+		},
+		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
+		Limits:          Limits{Interactions: 20, OnLimit: OnLimitSummarise},
+		Batch:           BatchAll,
+		Executor:        ExecutorSequential,
+		Wait:            WaitAnyExternal,
+		Resume:          ResumeEach,
+		TextBesideCalls: TextBesideDrop,
+		Early:           EarlyKeep,
+		Output:          Output{Format: OutputText},
+		Corrections:     CorrectionsPersist,
+		SystemPrompt:    SystemEveryInference,
+		Dropped:         DroppedSilent,
+		Context:         window,
+		CutText:         CutTextPlain,
+		Text:            TextHeuristic,
+		Analysis:        defaultAnalysis(),
+		XML:             XML{MissingServer: MissingServerError, Breaker: 5},
+		Prompt:          Prompt{Order: PromptSeed},
+		Orchestrator:    defaultOrchestrator(),
+	}
+}
+
+// forgeDefaults are those of seed 004.
+func forgeDefaults() Definition {
+	return Definition{
+		Preset:          PresetForge,
+		Model:           ModelSpec{Retry: defaultRetry(1, 0), Dialect: DialectXML},
+		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
+		Limits:          Limits{Interactions: 10, OnLimit: OnLimitError},
+		Batch:           BatchFirst,
+		Executor:        ExecutorSequential,
+		Wait:            WaitAnyExternal,
+		Resume:          ResumeEach,
+		TextBesideCalls: TextBesideKeep,
+		Early:           EarlyKeep,
+		Output:          Output{Format: OutputText},
+		Corrections:     CorrectionsEphemeral,
+		SystemPrompt:    SystemEveryInference,
+		Dropped:         DroppedSilent,
+		Context:         Context{Prune: 32_768},
+		CutText:         CutTextPlain,
+		Text:            TextRequireTool,
+		Analysis:        defaultAnalysis(),
+		XML:             XML{MissingServer: MissingServerError, Breaker: 5},
+		Prompt:          Prompt{Order: PromptSeed},
+		Orchestrator:    defaultOrchestrator(),
 	}
 }
 
@@ -116,6 +199,7 @@ func (d Definition) Resolve() (Definition, error) {
 	}
 	d.Preset = p.Preset
 	d.Model.Retry = d.Model.Retry.or(p.Model.Retry)
+	d.Model = d.Model.or(p.Model)
 	d.Model.Continuations = cmp.Or(d.Model.Continuations, p.Model.Continuations)
 	d.Permission = d.Permission.or(p.Permission)
 	d.Limits.Interactions = cmp.Or(d.Limits.Interactions, p.Limits.Interactions)
@@ -132,15 +216,39 @@ func (d Definition) Resolve() (Definition, error) {
 	d.SystemPrompt = cmp.Or(d.SystemPrompt, p.SystemPrompt)
 	d.Dropped = cmp.Or(d.Dropped, p.Dropped)
 	d.Context = cmp.Or(d.Context, p.Context)
+	d.Text = cmp.Or(d.Text, p.Text)
+	d.Analysis = d.Analysis.or(p.Analysis)
+	d.Guards = cmp.Or(d.Guards, p.Guards)
+	d.XML = d.XML.or(p.XML)
+	d.Prompt.Order = cmp.Or(d.Prompt.Order, p.Prompt.Order)
+	d.Orchestrator = d.Orchestrator.or(p.Orchestrator)
 	d.CutText = cmp.Or(d.CutText, p.CutText)
 	d.Tools = resolveTools(d.Tools)
 	return d, nil
 }
 
-func (r Retry) or(p Retry) Retry {
-	return Retry{
-		cmp.Or(r.Attempts, p.Attempts), cmp.Or(r.Backoff, p.Backoff), cmp.Or(r.MaxBackoff, p.MaxBackoff), cmp.Or(r.Window, p.Window), cmp.Or(r.Jitter, p.Jitter),
+// or takes from p what belongs to a preset: how a model is spoken to, not which one.
+func (m ModelSpec) or(p ModelSpec) ModelSpec {
+	m.MaxTokens = cmp.Or(m.MaxTokens, p.MaxTokens)
+	m.Temperature = cmp.Or(m.Temperature, p.Temperature)
+	m.Timeout = cmp.Or(m.Timeout, p.Timeout)
+	m.Dialect = cmp.Or(m.Dialect, p.Dialect)
+	if m.MoveOn == nil {
+		m.MoveOn = p.MoveOn
 	}
+	return m
+}
+
+func (r Retry) or(p Retry) Retry {
+	r.Attempts = cmp.Or(r.Attempts, p.Attempts)
+	r.Backoff = cmp.Or(r.Backoff, p.Backoff)
+	r.MaxBackoff = cmp.Or(r.MaxBackoff, p.MaxBackoff)
+	r.Window = cmp.Or(r.Window, p.Window)
+	r.Jitter = cmp.Or(r.Jitter, p.Jitter)
+	if r.On == nil {
+		r.On = p.On
+	}
+	return r
 }
 
 func (p Permission) or(q Permission) Permission {

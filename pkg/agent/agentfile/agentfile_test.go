@@ -68,7 +68,7 @@ func TestParseEverything(t *testing.T) {
 		Model: agent.ModelSpec{
 			Provider: "openai", ID: "gpt", BaseURL: "http://127.0.0.1:8080/v1", MaxTokens: 4096, Temperature: &zero,
 			Retry:   agent.Retry{Attempts: 2, Backoff: 100 * time.Millisecond, MaxBackoff: time.Second, Window: 5 * time.Second},
-			Timeout: 20 * time.Second, Continuations: 2, StaticText: "Come back later.", Price: &agent.Price{Input: 3e12, Output: 15_000001e6},
+			Timeout: 20 * time.Second, Continuations: 2, Dialect: agent.DialectNative, StaticText: "Come back later.", Price: &agent.Price{Input: 3e12, Output: 15_000001e6},
 			Fallbacks: []agent.ModelSpec{{
 				Provider: "bedrock", ID: "small", Retry: agent.Retry{Attempts: 1},
 				Price: &agent.Price{Input: 25e10, Output: 125e10, CacheRead: new(agent.USD), CacheWrite: &thirty},
@@ -99,6 +99,9 @@ func TestParseEverything(t *testing.T) {
 		Output: agent.Output{Format: agent.OutputText}, Corrections: agent.CorrectionsPersist,
 		SystemPrompt: agent.SystemOnce, Dropped: agent.DroppedSilent, CutText: agent.CutTextNotice,
 		Stop: agent.Stop{Timeout: 90 * time.Second, Tokens: 4000, ConsecutiveErrors: 3, OnTool: []string{"mail.send"}, LoopWindow: 5},
+		Text: agent.TextFinal, Analysis: agent.Analysis{DeflectionRetries: 3, EmptyReplies: 2, TrustGate: 3},
+		XML: agent.XML{MissingServer: agent.MissingServerError, Breaker: 5}, Prompt: agent.Prompt{Order: agent.PromptSeed},
+		Orchestrator: agent.Orchestrator{TopK: 15, MaxSteps: 10, Retries: 3},
 	}, d)
 }
 

@@ -37,6 +37,14 @@ func (r *reader) definition(f field) agent.Definition {
 		"output":          r.output(&d.Output),
 		"stop":            r.stop(&d.Stop),
 		"plugins":         r.plugins(&d.Plugins),
+		"text":            enum(r, &d.Text, []agent.TextPolicy{agent.TextFinal, agent.TextHeuristic, agent.TextRequireTool}),
+		"analysis":        r.analysis(&d.Analysis),
+		"guards":          r.guards(&d.Guards),
+		"xml":             r.xml(&d.XML),
+		"prompt":          r.prompt(&d.Prompt),
+		"orchestrator":    r.orchestrator(&d.Orchestrator),
+		"prefilter":       r.prefilter(&d.Prefilter),
+		"wording":         r.textsByKey(&d.Wording),
 	})
 	return d
 }
@@ -46,7 +54,7 @@ func (r *reader) definition(f field) agent.Definition {
 func (r *reader) preset(f field) agent.Definition {
 	preset := agent.PresetCountersign
 	if p, ok := f.member("preset"); ok {
-		enum(r, &preset, []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea}, "cowork", "forge")(p)
+		enum(r, &preset, []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea, agent.PresetCowork, agent.PresetForge})(p)
 	}
 	d, err := agent.PresetDefaults(preset)
 	if err != nil {
@@ -74,6 +82,8 @@ func (r *reader) model(m *agent.ModelSpec) read {
 			"cache":       enum(r, &m.Cache, []agent.Cache{agent.CacheOff, agent.CacheFiveMinutes, agent.CacheOneHour}),
 			"options":     r.raw(&m.Options),
 			"retry":       r.retry(&m.Retry),
+			"dialect":     enum(r, &m.Dialect, []agent.Dialect{agent.DialectNative, agent.DialectXML}),
+			"moveOn":      r.classes(&m.MoveOn),
 		})
 	}
 }
@@ -128,6 +138,7 @@ func (r *reader) retry(t *agent.Retry) read {
 			"maxBackoff": r.duration(&t.MaxBackoff),
 			"window":     r.duration(&t.Window),
 			"jitter":     r.whole(&t.Jitter),
+			"on":         r.classes(&t.On),
 		})
 	}
 }
@@ -189,12 +200,6 @@ func (r *reader) permission(d *agent.Definition) read {
 			"backend":      r.code(&p.Backend, "permission backend", r.opt.Hooks.BackendNames()),
 			"policy":       r.code(&p.Policy, "policy function", r.opt.Hooks.PolicyNames()),
 		})
-	}
-}
-
-func (r *reader) context(c *agent.Context) read {
-	return func(f field) {
-		r.mapping(f, map[string]read{"mask": r.boolean(&c.Mask)})
 	}
 }
 

@@ -23,7 +23,6 @@ type inert struct {
 // Values that only tune a feature which is off (analysis under text: final, xml under dialect: native, the orchestrator's
 // numbers) are in force at their defaults.
 var inertKeys = map[string]inert{
-	"model.dialect": {inForce: []string{`"native"`}, later: []string{"xml"}},
 
 	"mcp": {inForce: []string{`[]`}},
 
@@ -31,37 +30,6 @@ var inertKeys = map[string]inert{
 	"permission.rules[].fourEyes": {inForce: []string{`false`}},
 	"permission.rules[].remind":   {},
 	"permission.rules[].escalate": {},
-	"text":                        {inForce: []string{`"final"`}, later: []string{"heuristic", "require_tool"}},
-	"guards.duplicateCalls":       {inForce: []string{`false`}},
-	"guards.failedRounds":         {inForce: []string{`0`}},
-	"guards.toolFailures":         {inForce: []string{`0`}},
-	"analysis.incomplete":         {inForce: []string{`[]`}},
-	"analysis.completion":         {inForce: []string{`[]`}},
-	"analysis.deflection":         {inForce: []string{`[]`}},
-	"analysis.deflectionRetries":  {inForce: []string{`3`}},
-	"analysis.emptyReplies":       {inForce: []string{`2`}},
-	"analysis.trustGate":          {inForce: []string{`3`}},
-	"xml.missingServer":           {inForce: []string{`"error"`}, later: []string{"local"}},
-	"xml.breaker":                 {inForce: []string{`5`}},
-	"xml.disable":                 {inForce: []string{`[]`}},
-	"prompt.order":                {inForce: []string{`"seed"`}, later: []string{"code"}},
-	"prompt.sections":             {inForce: []string{`{}`}},
-	"context.window":              {inForce: []string{`0`}},
-	"context.reserve":             {},
-	"context.evictBelow":          {},
-	"context.roundMinimum":        {},
-	"context.keep":                {},
-	"context.summaryTokens":       {},
-	"context.truncateResult":      {inForce: []string{`0`}},
-	"context.compressAfter":       {inForce: []string{`0`}},
-	"context.prune":               {inForce: []string{`0`}},
-	"orchestrator.enabled":        {inForce: []string{`false`}},
-	"orchestrator.planner":        {},
-	"orchestrator.router":         {},
-	"orchestrator.topK":           {inForce: []string{`15`}},
-	"orchestrator.maxSteps":       {inForce: []string{`10`}},
-	"orchestrator.retries":        {inForce: []string{`3`}},
-	"prefilter.topK":              {inForce: []string{`0`}},
 }
 
 var index = regexp.MustCompile(`\[\d+\]`)

@@ -1,0 +1,149 @@
+package agentfile
+
+import (
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// context reads how much of the conversation a request holds.
+func (r *reader) context(c *agent.Context) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"mask":           r.boolean(&c.Mask),
+			"window":         r.whole(&c.Window),
+			"reserve":        r.reserve(&c.Reserve),
+			"evictBelow":     r.whole(&c.EvictBelow),
+			"roundMinimum":   r.whole(&c.RoundMinimum),
+			"keep":           r.whole(&c.Keep),
+			"summaryTokens":  r.whole(&c.Summary),
+			"truncateResult": r.whole(&c.TruncateResult),
+			"compressAfter":  r.whole(&c.CompressAfter),
+			"prune":          r.whole(&c.Prune),
+		})
+	}
+}
+
+func (r *reader) reserve(v *agent.Reserve) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"system": r.measured(&v.System),
+			"tools":  r.measured(&v.Tools),
+			"active": r.whole(&v.Active),
+			"output": r.whole(&v.Output),
+			"safety": r.whole(&v.Safety),
+		})
+	}
+}
+
+// measured reads a number of tokens, or the word that has them counted.
+func (r *reader) measured(dst **int) read {
+	return func(f field) {
+		switch {
+		case f.kind == kindString && f.node.text == "measured":
+			*dst = nil
+		case f.kind == kindNumber:
+			*dst = new(int)
+			r.whole(*dst)(f)
+		default:
+			r.wrong(f, "a whole number or measured")
+		}
+	}
+}
+
+func (r *reader) analysis(a *agent.Analysis) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"incomplete":        r.names(&a.Incomplete),
+			"completion":        r.names(&a.Completion),
+			"deflection":        r.names(&a.Deflection),
+			"deflectionRetries": r.whole(&a.DeflectionRetries),
+			"emptyReplies":      r.whole(&a.EmptyReplies),
+			"trustGate":         r.whole(&a.TrustGate),
+		})
+	}
+}
+
+func (r *reader) guards(g *agent.Guards) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"duplicateCalls": r.boolean(&g.DuplicateCalls),
+			"failedRounds":   r.whole(&g.FailedRounds),
+			"toolFailures":   r.whole(&g.ToolFailures),
+		})
+	}
+}
+
+func (r *reader) xml(x *agent.XML) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"missingServer": enum(r, &x.MissingServer, []agent.MissingServer{agent.MissingServerError, agent.MissingServerLocal}),
+			"breaker":       r.whole(&x.Breaker),
+			"disable":       r.names(&x.Disable),
+		})
+	}
+}
+
+func (r *reader) prompt(p *agent.Prompt) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"order":    enum(r, &p.Order, []agent.PromptOrder{agent.PromptSeed, agent.PromptCode}),
+			"sections": r.textsByKey(&p.Sections),
+		})
+	}
+}
+
+func (r *reader) orchestrator(o *agent.Orchestrator) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"enabled":  r.boolean(&o.Enabled),
+			"planner":  r.otherModel(&o.Planner),
+			"router":   r.otherModel(&o.Router),
+			"topK":     r.whole(&o.TopK),
+			"maxSteps": r.whole(&o.MaxSteps),
+			"retries":  r.whole(&o.Retries),
+		})
+	}
+}
+
+// otherModel reads a model beside the agent's own; one attempt where nothing is said.
+func (r *reader) otherModel(dst **agent.ModelSpec) read {
+	return func(f field) {
+		*dst = &agent.ModelSpec{Retry: agent.Retry{Attempts: 1}}
+		r.model(*dst)(f)
+	}
+}
+
+func (r *reader) prefilter(p *agent.Prefilter) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{"topK": r.whole(&p.TopK)})
+	}
+}
+
+// classes reads a list of failures of models; which words there are, Check says.
+func (r *reader) classes(dst *[]agent.ModelErrorClass) read {
+	return func(f field) {
+		*dst = []agent.ModelErrorClass{}
+		r.list(f, func(item field) {
+			var class string
+			r.text(&class)(item)
+			*dst = append(*dst, agent.ModelErrorClass(class))
+		})
+	}
+}
+
+// textsByKey reads a mapping of texts; which keys there are, Check says.
+func (r *reader) textsByKey(dst *map[string]string) read {
+	return func(f field) {
+		if f.kind != kindMapping {
+			r.wrong(f, "a mapping of texts")
+			return
+		}
+		for _, m := range f.members {
+			var text string
+			r.text(&text)(field{join(f.path, m.key), m.value})
+			if *dst == nil {
+				*dst = map[string]string{}
+			}
+			(*dst)[m.key] = text
+		}
+	}
+}
