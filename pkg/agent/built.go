@@ -170,11 +170,10 @@ func ValidArguments(valid Validator, t ToolSpec, args json.RawMessage) error {
 }
 
 // textDropped tells the model which of its calls were left out of a round.
-func textDropped(calls []ReplyCall) string {
+func textDropped(d *Definition, calls []ReplyCall) string {
 	names := make([]string, len(calls))
 	for i, c := range calls {
 		names[i] = quotedName(c.Name)
 	}
-	return "These calls of your last turn were left out and had no effect, because only those that go first were carried out: " +
-		strings.Join(names, ", ") + ". Make them again if they are still needed."
+	return d.word(wordDropped, map[string]any{"Tools": strings.Join(names, ", ")})
 }

@@ -245,11 +245,11 @@ func TestCutNotice(t *testing.T) {
 		format         OutputKind
 		text, stop, on string
 	}{
-		{CutTextNotice, "", "a", "length", "a\n\n" + textTruncated},
-		{CutTextNotice, "", "", "max_tokens", textTruncated},
-		{CutTextNotice, "", "a", "content_filtered", "a\n\n" + textBlocked},
-		{CutTextNotice, "", "a", "guardrail_intervened", "a\n\n" + textBlocked},
-		{CutTextNotice, "", "a", "content_filter", "a\n\n" + textBlocked},
+		{CutTextNotice, "", "a", "length", "a\n\n" + defaultWord(wordTruncated)},
+		{CutTextNotice, "", "", "max_tokens", defaultWord(wordTruncated)},
+		{CutTextNotice, "", "a", "content_filtered", "a\n\n" + defaultWord(wordFiltered)},
+		{CutTextNotice, "", "a", "guardrail_intervened", "a\n\n" + defaultWord(wordFiltered)},
+		{CutTextNotice, "", "a", "content_filter", "a\n\n" + defaultWord(wordFiltered)},
 		{CutTextNotice, "", "a", "stop", "a"},
 		{CutTextNotice, OutputJSON, "{", "length", "{"},
 		{CutTextPlain, "", "a", "length", "a"},
@@ -268,15 +268,15 @@ func TestCutNotice(t *testing.T) {
 	require.True(t, piece.Correction.continues())
 	require.Equal(t, "It was ", piece.Text, "the model goes on with it")
 	s = commit(t, s, "w1", piece)
-	require.Equal(t, "ten\n\n"+textTruncated, PlanReply(&d, &s, Reply{Text: "ten", StopReason: "length", Truncated: true}, 1, "").Text, "the last piece")
-	require.Equal(t, "\n\n"+textTruncated, PlanReply(&d, &s, Reply{StopReason: "length", Truncated: true}, 1, "").Text, "an empty last piece")
+	require.Equal(t, "ten\n\n"+defaultWord(wordTruncated), PlanReply(&d, &s, Reply{Text: "ten", StopReason: "length", Truncated: true}, 1, "").Text, "the last piece")
+	require.Equal(t, "\n\n"+defaultWord(wordTruncated), PlanReply(&d, &s, Reply{StopReason: "length", Truncated: true}, 1, "").Text, "an empty last piece")
 	d.Model.Continuations = 0
 
 	d.Limits = Limits{Interactions: 1, OnLimit: OnLimitSummarise}
 	s = started(t, called(1, "r"), ran("r", "1"))
 	s.Interactions.Max = 1
 	e := PlanReply(&d, &s, Reply{StopReason: "content_filter"}, 1, "")
-	require.Equal(t, textBlocked, e.Text)
+	require.Equal(t, defaultWord(wordFiltered), e.Text)
 	require.Empty(t, e.Static, "the summary is not empty")
 	commit(t, s, "w1", e)
 }

@@ -25,7 +25,7 @@ func continued(d *Definition, s *AgentState, e Replied) Replied {
 	if quotaUsed(d, &after) {
 		return e
 	}
-	e.Correction = &Correction{Lifecycle: LifecycleNudge, Text: d.word("goOn", nil)}
+	e.Correction = &Correction{Lifecycle: LifecycleNudge, Text: d.word(wordGoOn, nil)}
 	return e
 }
 

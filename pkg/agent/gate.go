@@ -48,19 +48,19 @@ func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid 
 	}
 	dec := DecideIn(d, s, t, c.Input)
 	if dec.Verdict == VerdictDeny {
-		return refuse(c, WhyDenied, textDeniedByRule(c.Name, dec.Note), dec)
+		return refuse(c, WhyDenied, d.word(wordDeniedByRule, about(c))+quotedNote("Note", dec.Note), dec)
 	}
 	if no, denied := s.Permissions.denied(c.Tool); denied {
-		return refuse(c, WhyDenied, textToolDenied(c.Name, no), dec)
+		return refuse(c, WhyDenied, textToolDenied(d, c.Name, no), dec)
 	}
 	if plugins.Block != nil {
-		return refuse(c, WhyBlocked, textBlockedCall(c.Name, *plugins.Block), dec)
+		return refuse(c, WhyBlocked, d.word(wordBlockedCall, map[string]any{"Tool": c.Name, "Reason": *plugins.Block}), dec)
 	}
 	if plugins.Result != nil {
 		return Gate{Give: plugins.Result, Rule: dec}
 	}
 	if c.Hidden {
-		return refuse(c, WhyOutOfScope, textOutOfScope(c.Name), dec)
+		return refuse(c, WhyOutOfScope, d.word(wordOutOfScope, about(c)), dec)
 	}
 	if !known {
 		return refuse(c, WhyUnknownTool, textUnknownTool(c.Name, d), dec)
@@ -70,7 +70,7 @@ func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid 
 		return g
 	}
 	if err := checkArguments(d, s, t, c, valid); err != nil {
-		return refuse(c, WhyInvalidArguments, textInvalidArguments(c.Name, err), dec)
+		return refuse(c, WhyInvalidArguments, d.word(wordInvalidArguments, map[string]any{"Tool": c.Name, "Problem": err.Error()}), dec)
 	}
 	if asked, ok := c.Asked(); ok && c.Resume != nil && asked.Mode == TicketResult {
 		return Gate{Give: &ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
@@ -95,7 +95,7 @@ func gatePerson(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, 
 	status := s.Permissions.status(c.Tool, c.Inference)
 	switch status {
 	case PermissionDenied:
-		return refuse(c, WhyDenied, textToolRefused(c.Name), dec)
+		return refuse(c, WhyDenied, d.word(wordToolRefused, about(c)), dec)
 	case PermissionApproved:
 		return run
 	}
@@ -106,7 +106,7 @@ func gatePerson(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, 
 		return run
 	}
 	if d.Permission.Mode == ModeBlockAndRetry {
-		g := refuse(c, WhyAwaiting, textAwaiting(c.Name), dec)
+		g := refuse(c, WhyAwaiting, d.word(wordAwaiting, about(c)), dec)
 		return Gate{Block: g.Refuse, Rule: dec}
 	}
 	return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec} // also when it is to run again in a fork, which inherits no approval
@@ -121,22 +121,22 @@ func (p Permission) once() bool { return p.Grants == GrantsOnce || p.Scope != Sc
 func gateGranted(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, now time.Time) Gate {
 	if c.Grant.Tool {
 		if ToolDigest(d, s, t, dec.Approvers) != c.Grant.Digest {
-			return refuse(c, WhyVoided, textVoided(c.Name), dec)
+			return refuse(c, WhyVoided, d.word(wordVoided, about(c)), dec)
 		}
 		return Gate{Run: true, Rule: dec}
 	}
 	if ActionDigest(d, s, c, t, dec.Approvers) != c.Grant.Digest {
-		return refuse(c, WhyVoided, textVoided(c.Name), dec)
+		return refuse(c, WhyVoided, d.word(wordVoided, about(c)), dec)
 	}
 	if !c.Grant.Consumed && !now.Before(c.Grant.Expires) {
-		return refuse(c, WhyExpired, textGrantExpired(c.Name), dec)
+		return refuse(c, WhyExpired, d.word(wordGrantExpired, about(c)), dec)
 	}
 	return Gate{Run: true, Rule: dec}
 }
 
 // Voided refuses an approved call whose approval does not hold any more: withdrawn, used up, or not of this action (A6).
-func Voided(c Call) *CallFinished {
-	return refuse(c, WhyVoided, textVoided(c.Name), Decision{}).Refuse
+func Voided(d *Definition, c Call) *CallFinished {
+	return refuse(c, WhyVoided, d.word(wordVoided, about(c)), Decision{}).Refuse
 }
 
 // AskFor is the suspension of a call that needs a person, under the id and digest of the request people will see.
@@ -155,6 +155,9 @@ func ActionDigest(d *Definition, s *AgentState, c Call, t ToolSpec, approvers []
 		ArgsHash: ArgsHash(c.Input), PolicyVersion: PolicyVersion(d.Permission), ApproverPolicy: ApproverPolicy(approvers, 1),
 	}.ActionDigest()
 }
+
+// about is what most wordings about a call may name.
+func about(c Call) map[string]any { return map[string]any{"Tool": c.Name} }
 
 func refuse(c Call, why CallReason, text string, dec Decision) Gate {
 	return Gate{Refuse: &CallFinished{Call: c.ID, IsError: true, Reason: why, Content: text}, Rule: dec}

@@ -369,7 +369,7 @@ func goldenLimitsRun() [][]Event {
 			Evicted{Total: 1, Summary: "Somebody asked."},
 			reply(2, Replied{
 				Text: "It was ", Stop: "max_tokens", Pace: &Pace{FailedRounds: 1, Asked: []string{"a1"}}, Halt: &Halt{Code: StopContains, Detail: "was"},
-				Correction: &Correction{Lifecycle: LifecycleNudge, Text: textGoOn},
+				Correction: &Correction{Lifecycle: LifecycleNudge, Text: defaultWord(wordGoOn)},
 			}),
 		},
 		{Finished{Reason: Stopped(StopContains), Detail: "was"}},
@@ -420,7 +420,7 @@ func goldenHookedRun() [][]Event {
 			reply(1, call("c1", "payments.send", EffectNonIdempotent), call("c2", "look", EffectRead)),
 		},
 		{
-			CallFinished{Call: "c1", IsError: true, Reason: WhyOutOfScope, Content: textOutOfScope("payments_send")}, CallFinished{Call: "c2", Ran: true, Content: "there"},
+			CallFinished{Call: "c1", IsError: true, Reason: WhyOutOfScope, Content: defaultWord(wordOutOfScope, "payments_send")}, CallFinished{Call: "c2", Ran: true, Content: "there"},
 			Hooked{N: 3, Phase: PhaseAfterTool, Call: "c2", Patches: patch("/mood/then", `2`), Says: []Said{{Text: "Be brief.", Reminder: true}, {Text: "And the letter?"}}},
 		},
 		{
@@ -431,7 +431,7 @@ func goldenHookedRun() [][]Event {
 			Hooked{N: 7, Phase: PhaseAfterTool, Call: "c2-2", Failed: &RunError{Code: CodeInternal, Message: "plugin p failed in after_tool_execute: it panicked"}},
 		},
 		{
-			CallFinished{Call: "c2-0", IsError: true, Reason: WhyBlocked, Content: textBlockedCall("payments_send", "no")}, CallFinished{Call: "c2-1", Ran: true, Content: "there"},
+			CallFinished{Call: "c2-0", IsError: true, Reason: WhyBlocked, Content: (&Definition{}).word(wordBlockedCall, map[string]any{"Tool": "payments_send", "Reason": "no"})}, CallFinished{Call: "c2-1", Ran: true, Content: "there"},
 			Hooked{N: 8, Phase: PhaseRunEnd, Patches: patch("/parked", `true`)}, Parked{Expires: later},
 		},
 		{Resumed{}, Decided{Slot: 1, Call: "c2-2", Approval: "a1", Action: ActionDeny, By: "user:ana", Text: "Denied."}, Finished{Reason: Stopped("enough")}},
@@ -455,7 +455,7 @@ func goldenPermitsRun() [][]Event {
 		return RequestedTool{Tool: tool, Name: strings.ReplaceAll(tool, ".", "_"), Calls: calls, Digests: []string{"d-" + tool}}
 	}
 	blocked := func(call string) CallFinished {
-		return CallFinished{Call: call, IsError: true, Reason: WhyAwaiting, Content: textAwaiting("it")}
+		return CallFinished{Call: call, IsError: true, Reason: WhyAwaiting, Content: defaultWord(wordAwaiting, "it")}
 	}
 	said := func(slot int64, approval string, a DecisionAction, tools ...string) Decided {
 		return Decided{Slot: slot, Approval: approval, Action: a, By: "user:ana", Note: "so be it", Tools: tools}

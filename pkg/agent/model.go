@@ -22,6 +22,13 @@ type Request struct {
 	Exhausted          bool // a grace call or the forced summary: the quota is used up
 	Output             OutputFormat
 	Late               []string // calls whose results are new and stand farther up, before what the model said meanwhile
+	Notices            Notices  // what WithNotices says
+}
+
+// Notices are the definition's words for what the flags of a request mean to a model.
+type Notices struct {
+	Exhausted string // the quota is used up
+	JSONOnly  string // the answer is to be JSON, and the provider cannot be asked for it
 }
 
 // OutputFormat is the form that a reply's text is asked for. An adapter asks for it as far as the provider can be asked and

@@ -82,7 +82,7 @@ func Skip(d *Definition, s *AgentState, c Call) (e CallCancelled, ok bool) {
 	if d.Executor != ExecutorSequential || !s.skipped(c) {
 		return CallCancelled{}, false
 	}
-	return CallCancelled{Call: c.ID, Reason: WhySkipped, Content: textSkipped(c.Name)}, true
+	return CallCancelled{Call: c.ID, Reason: WhySkipped, Content: d.word(wordSkipped, about(c))}, true
 }
 
 // RoundRan reports whether a call of the newest round has ended.

@@ -73,10 +73,10 @@ func Judge(d *Definition, s *AgentState, e Replied, valid func(value json.RawMes
 		e.Correction = &Correction{Text: err.Error()}
 	default:
 		e.Correction = &Correction{
-			Lifecycle: LifecycleOutputError, Text: textOutputRefused(err, d.Output.Schema), Ephemeral: d.Corrections == CorrectionsEphemeral,
+			Lifecycle: LifecycleOutputError, Text: textOutputRefused(d, err), Ephemeral: d.Corrections == CorrectionsEphemeral,
 		}
 		if strings.TrimSpace(e.Text) == "" { // seed 000 keeps a turn of the model's here, too
-			e.Text = textNoReply
+			e.Text = d.word(wordNoReply, nil)
 		}
 	}
 	return e

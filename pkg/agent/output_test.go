@@ -193,12 +193,12 @@ func TestNotices(t *testing.T) {
 	got := r.WithNotices()
 	require.Len(t, r.Messages, 1)
 	require.Len(t, got.Messages, 2)
-	require.Equal(t, Message{Role: RoleUser, Block: Text{textExhausted(r.Interactions)}, Base: -3}, got.Messages[1])
-	require.Equal(t, "Be small.\n\n"+textExhausted(r.Interactions), got.System)
+	require.Equal(t, Message{Role: RoleUser, Block: Text{(&Definition{}).notices(Request{Exhausted: true, Interactions: r.Interactions}).Exhausted}, Base: -3}, got.Messages[1])
+	require.Equal(t, "Be small.\n\n"+(&Definition{}).notices(Request{Exhausted: true, Interactions: r.Interactions}).Exhausted, got.System)
 	require.Contains(t, got.System, " 5 ")
 
 	r = Request{Output: OutputFormat{JSON: true}}
-	require.Equal(t, textJSONOnly, r.WithNotices().System)
+	require.Equal(t, defaultWord(wordJSONOnly), r.WithNotices().System)
 	r.Output.Schema = rawJSON(`{}`)
 	require.Equal(t, r, r.WithNotices(), "the schema asks for JSON")
 }

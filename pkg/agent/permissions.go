@@ -2,7 +2,6 @@ package agent
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -288,7 +287,7 @@ func Consequences(d *Definition, s *AgentState) []Event {
 			continue
 		}
 		if no, denied := s.Permissions.denied(c.Tool); denied {
-			due = append(due, CallCancelled{Call: c.ID, Reason: WhyDenied, Content: textToolDenied(c.Name, no)})
+			due = append(due, CallCancelled{Call: c.ID, Reason: WhyDenied, Content: textToolDenied(d, c.Name, no)})
 			continue
 		}
 		t, _ := d.Tool(c.Tool)
@@ -310,18 +309,7 @@ func (s *AgentState) Overdue(now time.Time) []Event {
 	return due
 }
 
-// textAwaiting tells the model that its call waits for a permission, and what to do (seed 000, Permission Authorization Gate).
-func textAwaiting(tool string) string {
-	return "Blocked: " + tool + " may not be called without a permission, which is being requested. The call was not carried out. " +
-		"You will be told what came of the request; if the permission is granted, call " + tool + " again."
-}
-
-func textToolDenied(tool string, p ToolPermit) string {
-	return fmt.Sprintf("Denied: %s has denied calling %s in this run. The call was not carried out. Do not call it again.", p.By, tool) +
-		quotedNote("Their note", p.Note)
-}
-
-// textToolRefused is for a tool that the permission backend denies.
-func textToolRefused(tool string) string {
-	return "Denied: calling " + tool + " is not permitted. The call was not carried out. Do not call it again."
+// textToolDenied is for a tool that a person denied for the run.
+func textToolDenied(d *Definition, tool string, p ToolPermit) string {
+	return d.word(wordToolDenied, map[string]any{"Tool": tool, "By": p.By}) + quotedNote("Their note", p.Note)
 }

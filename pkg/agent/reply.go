@@ -86,7 +86,7 @@ func droppedNotice(d *Definition, calls []ReplyCall, kept []int) string {
 			left = append(left, c)
 		}
 	}
-	return textDropped(left)
+	return textDropped(d, left)
 }
 
 // cutNotice stands behind a text that its provider cut short (seed 000), "" behind any other. The words are those of providers.
@@ -97,9 +97,9 @@ func cutNotice(d *Definition, text, stop string) string {
 	notice := ""
 	switch stop {
 	case "length", "max_tokens":
-		notice = textTruncated
+		notice = d.word(wordTruncated, nil)
 	case "content_filter", "content_filtered", "guardrail_intervened":
-		notice = textBlocked
+		notice = d.word(wordFiltered, nil)
 	}
 	if notice != "" && text != "" {
 		return "\n\n" + notice

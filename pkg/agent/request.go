@@ -1,6 +1,9 @@
 package agent
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // BuildRequest is what the model is asked for action a, which Next gave for s, under a system text. systemDigest is that text's digest,
 // empty where the newest inference had the same.
@@ -8,11 +11,13 @@ func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Requ
 	if systemDigest = SystemDigest(system); systemDigest == s.System {
 		systemDigest = ""
 	}
-	return Request{
+	r = Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: system,
 		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: offered(d, s, a), Lifecycle: a.Lifecycle,
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name), Late: s.late(),
-	}, systemDigest
+	}
+	r.Notices = d.notices(r)
+	return r, systemDigest
 }
 
 // requested is the conversation as the request holds it: each call's result with it, through every transform, and behind it what this
@@ -57,7 +62,7 @@ func maskMedia(d *Definition, s *AgentState, messages []Message) []Message {
 		if out == nil {
 			out = append([]Message(nil), messages...)
 		}
-		out[i].Block = Text{Text: textMediaSeen(media)}
+		out[i].Block = Text{Text: textMediaSeen(d, media)}
 	}
 	if out == nil {
 		return messages
@@ -88,12 +93,12 @@ func (r Request) WithNotices() Request {
 		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.once(textLate(r.Messages, r.Late)))
 	}
 	if r.Exhausted && r.Lifecycle != LifecycleSummary {
-		notice := textExhausted(r.Interactions)
+		notice := cmp.Or(r.Notices.Exhausted, (&Definition{}).notices(r).Exhausted)
 		r.System = paragraphs(r.System, notice)
 		r.Messages = append(r.Messages[:len(r.Messages):len(r.Messages)], r.once(notice))
 	}
 	if r.Output.JSON && len(r.Output.Schema) == 0 {
-		r.System = paragraphs(r.System, textJSONOnly)
+		r.System = paragraphs(r.System, cmp.Or(r.Notices.JSONOnly, (&Definition{}).notices(r).JSONOnly))
 	}
 	return r
 }

@@ -21,10 +21,6 @@ const OutcomeExpiry = 7 * 24 * time.Hour
 // maxNote bounds a person's note in a text for the model, in runes (C4).
 const maxNote = 1000
 
-func textDeniedByRule(tool, note string) string {
-	return "The policy of this agent denies calling " + tool + " like this. Do not repeat the call." + quotedNote("Note", note)
-}
-
 func textUnknownTool(tool string, d *Definition) string {
 	names := make([]string, len(d.Tools))
 	for i, t := range d.Tools {
@@ -33,33 +29,13 @@ func textUnknownTool(tool string, d *Definition) string {
 	return fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", "))
 }
 
-func textInvalidArguments(tool string, err error) string {
-	return "The arguments do not fit the schema of " + tool + ", so it was not called. Refer to the tool's definition:\n" + err.Error()
-}
-
 // TextPatchRefused tells the model that a tool ran and that what it wanted changed of the run's state is not; what the tool said follows.
 func TextPatchRefused(tool string, err error) string {
 	return tool + " ran, but what it changed of the run's state was refused: " + err.Error() + "\n"
 }
 
-func textBlockedCall(tool, reason string) string {
-	return tool + " was not called, because it is blocked: " + reason
-}
-
-func textOutOfScope(tool string) string {
-	return tool + " was not offered to you for this turn, so it was not called."
-}
-
 // TextFromSystem is a text of the system's within the conversation, where there are only users and assistants.
 func TextFromSystem(text string) string { return "<system-reminder>\n" + text + "\n</system-reminder>" }
-
-func textVoided(tool string) string {
-	return "The approval of this call of " + tool + " does not fit what would run now, so it was not carried out."
-}
-
-func textGrantExpired(tool string) string {
-	return "The approval of this call of " + tool + " expired before it could run, so it was not carried out."
-}
 
 // TextDenied tells the model that a person denied the call.
 func TextDenied(by, note string) string {
@@ -94,12 +70,6 @@ func textAskApproval(with, comments string) string {
 // TextOutcomeExpired tells the model that nobody could say in time what became of the call.
 func TextOutcomeExpired() string {
 	return "The outcome of this call is unknown: it was interrupted, and nobody could say in time whether it took effect."
-}
-
-// textSkipped tells the model that a call was left out because the one before it has to wait.
-func textSkipped(tool string) string {
-	return "Skipped: a call before this one of " + tool + " is paused, and calls run in order here. It was not carried out. " +
-		"Call it again if it is still wanted."
 }
 
 // textPlaceholder stands in requests for the result of a call that is open.
@@ -164,11 +134,6 @@ func textMediaTooLarge(m Media, size, most int64) string {
 		mediaName(m), size, most)
 }
 
-// textMediaSeen stands in a request for media that an earlier one has carried (seed 000).
-func textMediaSeen(m Media) string {
-	return fmt.Sprintf("[the media %s was already looked at and is not shown again]", strings.TrimSpace(m.Name+" "+m.MediaType+"@base64"))
-}
-
 // quotedName is a name that a model made up, quoted and bounded.
 func quotedName(name string) string {
 	r := []rune(validText(name))
@@ -190,18 +155,8 @@ func textInterrupted(stage, by, note string) string {
 	return "The previous run was interrupted " + stage + ": it was cancelled by " + by + " and stopped here." + quotedNote("Their note", note)
 }
 
-// textGoOn is what a model is told whose reply was cut by the limit of its output.
-const textGoOn = "Your answer was cut off because it reached the limit of its length. Go on exactly where it stopped. Repeat nothing."
-
 // What is said around the end of a run.
 const (
-	// textNoReply stands for the model's turn where it said nothing and had to.
-	textNoReply = "[no reply]"
-	// textTruncated and textBlocked stand behind a text that its provider cut short.
-	textTruncated = "[The reply was cut off here: it reached the limit of its length.]"
-	textBlocked   = "[The reply was blocked here by the provider's content filter.]"
-	// textJSONOnly asks for JSON where the provider cannot be asked.
-	textJSONOnly = "Give your final answer as one JSON value and nothing else: no text around it and no code fence."
 	// textSummarise is the forced summary's instruction. It stands in that request alone.
 	textSummarise = "You have used up the turns you had for this, and no tool can be called any more. Sum up in one last answer, in the form " +
 		"that was asked for. Report only what the results above show. What was asked for and has no result was not done: say so. If " +
@@ -210,22 +165,18 @@ const (
 	textNoSummary = "The run used up its interactions, and the model gave no summary. What was done is in the list of the run's calls."
 )
 
-func textExhausted(at Interactions) string {
-	return fmt.Sprintf("You have used up the %d turns you had for this. Give your final answer now.", at.Max)
-}
-
 // maxSchemaShown bounds a schema in a correction, in bytes. A model that needs a longer one has it from the request.
 const maxSchemaShown = 4096
 
 // textOutputRefused tells the model why its last word was not accepted, in the form of seed 000, and what is wanted instead.
-func textOutputRefused(err error, schema json.RawMessage) string {
+func textOutputRefused(d *Definition, err error) string {
+	schema := d.Output.Schema
 	text := struct {
 		Type    string          `json:"type"`
 		Name    string          `json:"name"`
 		Message string          `json:"message"`
 		Schema  json.RawMessage `json:"schema,omitempty"`
-	}{Type: "error", Name: "invalid_output", Message: "Your answer was not accepted: " + err.Error() + "\n" +
-		"Answer again, with one JSON value and nothing else: no text around it and no code fence."}
+	}{Type: "error", Name: "invalid_output", Message: d.word(wordOutputRefused, map[string]any{"Problem": err.Error()})}
 	if len(schema) <= maxSchemaShown {
 		text.Schema = schema
 	}

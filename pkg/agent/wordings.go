@@ -17,12 +17,7 @@ type Wording struct {
 }
 
 // wordings is every one of them, by groups; each group stands with the policy it belongs to.
-var wordings = slices.Concat(wordingsOfCorrections)
-
-// wordingsOfCorrections are what a model is told of replies that are not the last word.
-var wordingsOfCorrections = []Wording{
-	{Key: "goOn", About: "to a model whose reply was cut by the limit of its output", Text: textGoOn},
-}
+var wordings = slices.Concat(wordingsOfReplies, wordingsOfCalls, wordingsOfRequests)
 
 // Wordings lists every text that a policy says, by key.
 func Wordings() []Wording {

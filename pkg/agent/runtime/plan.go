@@ -190,7 +190,7 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 			return err
 		}
 		if !live {
-			g = agent.Gate{Refuse: agent.Voided(c)}
+			g = agent.Gate{Refuse: agent.Voided(r.def, c)}
 		}
 	}
 	switch {
