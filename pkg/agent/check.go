@@ -193,6 +193,7 @@ func (c *checker) chain(d *Definition) {
 		c.that(m.StaticText == "", at+".staticText", "got a text, want none: it stands behind the whole chain")
 		c.that(m.Continuations == 0, at+".continuations", "got a number, want none: it is the whole chain's")
 	}
+	c.wholeChain(d.Model)
 	c.that(d.Model.Continuations >= 0, "model.continuations", fmt.Sprintf("got %d, want zero or more", d.Model.Continuations))
 	if d.Model.StaticText != "" && d.Output.Format == OutputJSON {
 		_, err := CompactJSON([]byte(d.Model.StaticText), outputLimits)
@@ -243,6 +244,7 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.that(m.Retry.Jitter >= 0 && m.Retry.Jitter <= 100, at+".retry.jitter", fmt.Sprintf("got %d, want 0 to 100 percent", m.Retry.Jitter))
 	c.that(m.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
 	c.price(at+".price", m.Price)
+	c.retryClasses(at+".retry", m.Retry)
 	c.that(m.Retry.MaxBackoff >= m.Retry.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
 }
 

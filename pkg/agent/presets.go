@@ -115,8 +115,7 @@ func (d Definition) Resolve() (Definition, error) {
 		return Definition{}, fmt.Errorf("resolve definition %q: %w", d.Name, err)
 	}
 	d.Preset = p.Preset
-	d.Model.Retry = d.Model.Retry.or(p.Model.Retry)
-	d.Model.Continuations = cmp.Or(d.Model.Continuations, p.Model.Continuations)
+	d.Model = d.Model.or(p.Model)
 	d.Permission = d.Permission.or(p.Permission)
 	d.Limits.Interactions = cmp.Or(d.Limits.Interactions, p.Limits.Interactions)
 	d.Limits.OnLimit = cmp.Or(d.Limits.OnLimit, p.Limits.OnLimit)
@@ -135,12 +134,6 @@ func (d Definition) Resolve() (Definition, error) {
 	d.CutText = cmp.Or(d.CutText, p.CutText)
 	d.Tools = resolveTools(d.Tools)
 	return d, nil
-}
-
-func (r Retry) or(p Retry) Retry {
-	return Retry{
-		cmp.Or(r.Attempts, p.Attempts), cmp.Or(r.Backoff, p.Backoff), cmp.Or(r.MaxBackoff, p.MaxBackoff), cmp.Or(r.Window, p.Window), cmp.Or(r.Jitter, p.Jitter),
-	}
 }
 
 func (p Permission) or(q Permission) Permission {

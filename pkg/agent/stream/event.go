@@ -15,6 +15,8 @@ const (
 	RunStart         Type = "run_start"
 	StepStart        Type = "step_start"
 	TextDelta        Type = "text_delta"                // live only
+	ReasoningDelta   Type = "reasoning_delta"           // live only
+	ToolCallDelta    Type = "tool_call_delta"           // live only
 	EncryptedThought Type = "reasoning_encrypted_value" //
 	ToolCallStart    Type = "tool_call_start"           //
 	ToolCallReady    Type = "tool_call_ready"           //
