@@ -75,6 +75,8 @@ type ReplyCall struct {
 	ID    string
 	Name  string
 	Input json.RawMessage
+
+	Repaired bool // Input is JSON that was made of what the model wrote
 }
 
 // Delta is a piece of a reply that a model is writing, as adapters tell it to whoever listens. It is stored nowhere: all of it is in the

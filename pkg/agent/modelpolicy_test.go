@@ -68,8 +68,12 @@ func TestEmptyListsOfClasses(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
-	call := func(name, input string) ReplyCall { return ReplyCall{ID: name, Name: name, Input: json.RawMessage(input)} }
-	thought := func(text, calls int) ReplyReasoning { return ReplyReasoning{Reasoning: Reasoning{Text: "hm"}, AfterText: text, AfterCalls: calls} }
+	call := func(name, input string) ReplyCall {
+		return ReplyCall{ID: name, Name: name, Input: json.RawMessage(input)}
+	}
+	thought := func(text, calls int) ReplyReasoning {
+		return ReplyReasoning{Reasoning: Reasoning{Text: "hm"}, AfterText: text, AfterCalls: calls}
+	}
 	got := Interrupted(Reply{
 		Model: "m", Text: "I ", StopReason: "length", Truncated: true, Usage: Usage{Input: 1},
 		Calls:     []ReplyCall{call("a", `{"x":1}`), call("b", `{"x":`), call("c", `[1]`), call("", `{}`), call("d", `{}`)},
@@ -111,7 +115,9 @@ func TestRepairedArguments(t *testing.T) {
 			reply := Reply{Calls: []ReplyCall{{Name: "pay", Input: json.RawMessage(tt.raw)}}, StopReason: "stop"}
 			planned := func(repair Repair, r Reply) string {
 				d := Definition{Model: ModelSpec{Repair: repair}}
-				return string(PlanReply(&d, &AgentState{}, r, 1, "").Calls[0].Input)
+				c := PlanReply(&d, &AgentState{}, r, 1, "").Calls[0]
+				require.Equal(t, string(c.Input) != tt.off, c.Repaired, "on record is what was made of what the model wrote")
+				return string(c.Input)
 			}
 			require.Equal(t, tt.off, planned("", reply))
 			require.Equal(t, tt.off, planned(RepairOff, reply))

@@ -121,7 +121,7 @@ func (rc RepliedCall) original() string {
 }
 
 func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {
-	p := RepliedCall{ID: id, Name: validText(c.Name), Input: safeInput(c.Input)}
+	p := RepliedCall{ID: id, Name: validText(c.Name), Input: safeInput(c.Input), Repaired: c.Repaired}
 	if t, ok := d.ToolByModelName(c.Name); ok {
 		p.Effect, p.Service = t.Effect, t.Kind == KindService
 	}
@@ -138,7 +138,7 @@ func whole(d *Definition, r Reply, c ReplyCall) ReplyCall {
 		return c
 	}
 	if meant := repairedInput(c.Input); meant != nil {
-		c.Input = meant
+		c.Input, c.Repaired = meant, true
 	}
 	return c
 }

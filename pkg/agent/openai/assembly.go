@@ -31,6 +31,7 @@ type assembly struct {
 type callParts struct {
 	place     int
 	id, name  string
+	repaired  bool // the server could not read it
 	arguments strings.Builder
 }
 
@@ -129,7 +130,7 @@ func (a *assembly) reply() agent.Reply {
 		if input == "" {
 			input = "{}"
 		}
-		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: json.RawMessage(input)})
+		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: json.RawMessage(input), Repaired: c.repaired})
 	}
 	return r
 }

@@ -134,6 +134,7 @@ func TestQuotedCalls(t *testing.T) {
 				require.NoError(t, err)
 				require.Len(t, reply.Calls, 1)
 				require.Equal(t, tt.want, reply.Calls[0].Name+" "+string(reply.Calls[0].Input))
+				require.True(t, reply.Calls[0].Repaired)
 				require.Equal(t, agent.Reply{Model: "m", Calls: reply.Calls, StopReason: "repaired"}, reply)
 
 				r.Model.Repair = agent.RepairOff

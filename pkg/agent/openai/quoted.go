@@ -21,7 +21,7 @@ func (a *assembly) rescue(p problem) bool {
 	if !ok {
 		return false
 	}
-	part := &callParts{place: len(a.calls), id: c.ID, name: c.Name}
+	part := &callParts{place: len(a.calls), id: c.ID, name: c.Name, repaired: true}
 	part.arguments.Write(c.Input)
 	a.calls, a.finish = append(a.calls, part), stopRepaired
 	return true
@@ -85,9 +85,9 @@ func callIn(tools []agent.ToolSpec, text string, bare bool) (agent.ReplyCall, bo
 	offered := slices.ContainsFunc(tools, func(t agent.ToolSpec) bool { return t.ModelName() == w.Name })
 	switch {
 	case offered && input != "":
-		return agent.ReplyCall{Name: w.Name, Input: json.RawMessage(input)}, true
+		return agent.ReplyCall{Name: w.Name, Input: json.RawMessage(input), Repaired: true}, true
 	case bare && (w.Name == "" || input == ""):
-		return agent.ReplyCall{Name: tools[0].ModelName(), Input: object}, true
+		return agent.ReplyCall{Name: tools[0].ModelName(), Input: object, Repaired: true}, true
 	}
 	return agent.ReplyCall{}, false
 }

@@ -181,7 +181,7 @@ func (h Hide) replied(r agent.Reply) []attribute.KeyValue {
 		out = append(out, keyContent(outputMessages, 0).String(unless(h.OutputText, r.Text)))
 	}
 	for j, c := range r.Calls {
-		out = append(out, callAttributes(outputMessages, 0, j, agent.ToolUse(c), h.OutputText)...)
+		out = append(out, callAttributes(outputMessages, 0, j, agent.ToolUse{ID: c.ID, Name: c.Name, Input: c.Input}, h.OutputText)...)
 	}
 	return out
 }
