@@ -19,7 +19,7 @@ type Config struct {
 	BaseURL        string        // with the version, e.g. http://127.0.0.1:11434/v1; "" = DefaultBaseURL
 	Key            string        // sent as a bearer token; "" = none
 	Client         *http.Client  // nil = one without a proxy. Redirects follow this package's rule in any case
-	ConnectTimeout time.Duration // for connecting and for the TLS handshake; 0 = 10 s; not used with Client
+	ConnectTimeout time.Duration // for connecting and for the TLS handshake; 0 = 5 s; not used with Client
 	OnDelta        agent.OnDelta // is told of replies as they arrive; nil = nobody is
 }
 
@@ -42,7 +42,7 @@ func New(c Config) (*Model, error) {
 
 func transport(connect time.Duration) *http.Transport {
 	if connect <= 0 {
-		connect = 10 * time.Second
+		connect = 5 * time.Second // semantics 4.5
 	}
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: connect}).DialContext,

@@ -164,3 +164,16 @@ func TestNotFoundLasts(t *testing.T) {
 	_, err = against(t, nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }).Generate(context.Background(), request())
 	require.False(t, failureOf(t, err).Lasting)
 }
+
+// A reply that has said that it is over gets no call from an error behind it.
+func TestQuotedCallBehindTheEnd(t *testing.T) {
+	r := request()
+	r.Model.Repair, r.Tools = agent.RepairOn, []agent.ToolSpec{{Name: "read"}}
+	problem := `data: {"error":"error parsing tool call: raw='{\"path\":1}}', err=x"}` + "\n\n"
+	_, err := against(t, nil, answer("text/event-stream", text("a")+done("stop")+problem)).Generate(context.Background(), r)
+	requireClass(t, agent.ModelServer, err)
+	reply, err := against(t, nil, answer("text/event-stream", text("a")+problem)).Generate(context.Background(), r)
+	require.NoError(t, err)
+	require.Equal(t, "a", reply.Text)
+	require.Len(t, reply.Calls, 1)
+}

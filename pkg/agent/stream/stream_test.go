@@ -240,6 +240,22 @@ func TestUnknownFact(t *testing.T) {
 	require.Equal(t, want, s.whole(t))
 }
 
+// A call whose arguments the model did not write as they are says so.
+func TestRepairedCallsSaySo(t *testing.T) {
+	for name, want := range map[string]bool{"repair-shown": true, "repair-off": false} {
+		ready := 0
+		for _, entry := range told(t, "../../../scenarios/"+name+".txtar")[0].whole(t) {
+			for _, e := range entry {
+				if d, ok := e.Data.(stream.ToolCallReadyData); ok && d.Pending == "" {
+					require.Equal(t, want, d.Repaired)
+					ready++
+				}
+			}
+		}
+		require.Equal(t, 1, ready)
+	}
+}
+
 // Reasoning and calls are told live as text is; the id of a call is the model's own.
 func TestLivePieces(t *testing.T) {
 	s := agent.AgentState{Run: "r", Agent: "clerk"}
