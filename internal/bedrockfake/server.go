@@ -1,4 +1,4 @@
-// Package bedrockfake is Amazon Bedrock on the loopback interface: the wire of Converse and ConverseStream, with replies from
+// Package bedrockfake is Amazon Bedrock on the loopback interface: the wire of Converse, ConverseStream and CountTokens, with replies from
 // a script. It is for tests that drive the real SDK, and knows nothing of agents.
 //
 //	server := bedrockfake.New(
@@ -13,6 +13,9 @@
 // application/vnd.amazon.eventstream frames, written by the SDK's own encoder. The same Reply answers either. A failure is a
 // status, the header X-Amzn-ErrorType and a JSON message; within a stream it is a frame of message type exception.
 //
+// POST /model/{id}/count-tokens is answered by the server itself with what Tokens says of the request and uses up no turn; no model
+// whose id begins with "uncounted." is counted for.
+//
 // A request that breaks a rule of Bedrock's (see Check) is refused with a ValidationException and uses up no turn of the
 // script; so is one that comes when the script has run out, and one that is not signed gets status 403. Reasoning must be what a
 // Reply of this server, or Wrote, gave the very same model, byte for byte. The signatures of requests are not verified, quotas
@@ -26,6 +29,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -47,6 +51,7 @@ type Server struct {
 type Request struct {
 	Model   string // unescaped
 	Stream  bool
+	Count   bool // tokens were asked for, and no reply
 	Header  http.Header
 	Body    json.RawMessage
 	Refused string // why it was refused; empty = it was answered
@@ -172,7 +177,11 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 		failure = invalid("Invalid `signature` in `thinking` block")
 	}
 	var turn Turn = failure
-	if failure == (Failure{}) {
+	switch {
+	case failure != (Failure{}):
+	case request.Count:
+		turn = count(request)
+	default:
 		if turn = s.answer(request); turn == nil {
 			failure = invalid("there is no answer left in the script")
 			turn = failure
@@ -190,9 +199,9 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 
 // receive reads a request; the zero Failure = it is in order.
 func receive(r *http.Request) (Request, Failure) {
-	model, stream, ok := route(r)
+	model, operation, ok := route(r)
 	body, err := io.ReadAll(r.Body)
-	request := Request{Model: model, Stream: stream, Header: r.Header.Clone(), Body: body}
+	request := Request{Model: model, Stream: operation == "converse-stream", Count: operation == "count-tokens", Header: r.Header.Clone(), Body: body}
 	switch {
 	case err != nil:
 		return request, invalid("the body cannot be read")
@@ -201,25 +210,50 @@ func receive(r *http.Request) (Request, Failure) {
 	case r.Header.Get("Authorization") == "":
 		return request, Failure{Status: http.StatusForbidden, Code: "MissingAuthenticationTokenException", Message: "not signed"}
 	}
-	if err := Check(body); err != nil {
+	if request.Count {
+		request.Body = counted(body)
+	}
+	if err := Check(request.Body); err != nil {
 		return request, invalid(err.Error())
 	}
 	return request, Failure{}
+}
+
+// counted is the request of Converse whose tokens are asked for; what is none breaks the rules of one.
+func counted(body []byte) json.RawMessage {
+	var b struct {
+		Input struct {
+			Converse json.RawMessage `json:"converse"`
+		} `json:"input"`
+	}
+	if json.Unmarshal(body, &b) != nil || b.Input.Converse == nil {
+		return json.RawMessage(`{}`)
+	}
+	return b.Input.Converse
+}
+
+// Tokens is how many tokens this server takes a request of Converse for: one for each four bytes of its body, as it was sent.
+func Tokens(body json.RawMessage) int { return (len(body) + 3) / 4 }
+
+func count(r Request) Turn {
+	if strings.HasPrefix(r.Model, "uncounted.") {
+		return invalid("The provided model doesn't support counting tokens.")
+	}
+	return Body{Type: "application/json", Text: string(object("inputTokens", Tokens(r.Body)))}
 }
 
 func invalid(message string) Failure {
 	return Failure{Status: http.StatusBadRequest, Code: "ValidationException", Message: message}
 }
 
-// route reads /model/{id}/converse and /model/{id}/converse-stream. The id is escaped, slashes included.
-func route(r *http.Request) (model string, stream, ok bool) {
+// route reads /model/{id}/converse, /model/{id}/converse-stream and /model/{id}/count-tokens. The id is escaped, slashes included.
+func route(r *http.Request) (model, operation string, ok bool) {
 	parts := strings.Split(r.URL.EscapedPath(), "/")
 	if r.Method != http.MethodPost || len(parts) != 4 || parts[1] != "model" {
-		return "", false, false
+		return "", "", false
 	}
 	model, err := url.PathUnescape(parts[2])
-	stream = parts[3] == "converse-stream"
-	return model, stream, err == nil && model != "" && (stream || parts[3] == "converse")
+	return model, parts[3], err == nil && model != "" && slices.Contains([]string{"converse", "converse-stream", "count-tokens"}, parts[3])
 }
 
 // Failure is a refusal. Wait is what the client is told to wait in seconds; 0 = nothing.

@@ -101,6 +101,7 @@ func New(c Config) (*Machine, error) {
 		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
 		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter),
 	})
+	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
 	m.Definitions = runtime.PinnedDefinitions(c.Blobs)
 	h := &lambdafn.Handlers{Definitions: m.Definitions, Agents: c.Agents, Invoked: watch.Invoked}
 	invoke := Invoker(h.Invoke)

@@ -42,6 +42,15 @@ func (m *models) Generate(ctx context.Context, r agent.Request) (agent.Reply, er
 	return adapter.Generate(ctx, r)
 }
 
+// CountTokens counts with the request's own model.
+func (m *models) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	adapter, err := m.adapter(r.Model)
+	if err != nil {
+		return 0, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(), Cause: err}
+	}
+	return runtime.CountWith(ctx, adapter, r)
+}
+
 func (m *models) adapter(spec agent.ModelSpec) (runtime.Model, error) {
 	key, err := json.Marshal(spec)
 	if err != nil {

@@ -20,6 +20,40 @@ func (l *listener) Generate(_ context.Context, r agent.Request) (agent.Reply, er
 	return agent.Reply{}, nil
 }
 
+// counter counts what it was given.
+type counter struct{ listener }
+
+func (c *counter) CountTokens(_ context.Context, r agent.Request) (int64, error) {
+	c.got = r.Messages[0].Block
+	return int64(len(r.Messages)), nil
+}
+
+// Tokens are counted by the request's own model, of all that it would be sent. A model that counts none says so.
+func TestModelsCountTokens(t *testing.T) {
+	ctx, blobs := context.Background(), memory.NewBlobs()
+	digest := store.BlobDigest([]byte("shot"))
+	require.NoError(t, blobs.Put(ctx, Tenant, digest, []byte("shot")))
+	c := &counter{}
+	var m runtime.TokenCounter = newModels(resolving(func(s agent.ModelSpec) (runtime.Model, error) {
+		if s.Provider == "bedrock" {
+			return c, nil
+		}
+		return &listener{}, nil
+	}, blobs))
+	r := agent.Request{Tenant: Tenant, Model: agent.ModelSpec{Provider: "bedrock"}, Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Media{MediaType: "image/png", Blob: digest}}}}
+	n, err := m.CountTokens(ctx, r)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	require.Equal(t, agent.Media{MediaType: "image/png", Data: "c2hvdA=="}, c.got)
+	for _, provider := range []string{"openai", "script"} {
+		r.Model.Provider = provider
+		_, err = m.CountTokens(ctx, r)
+		var failed *agent.ModelError
+		require.ErrorAs(t, err, &failed)
+		require.Contains(t, failed.Message, "cannot be counted")
+	}
+}
+
 // An adapter gets the content of blobs; a script is matched against the request as it is on record.
 func TestAdaptersGetTheContentOfBlobs(t *testing.T) {
 	ctx, blobs := context.Background(), memory.NewBlobs()

@@ -116,7 +116,8 @@ func TestGrants(t *testing.T) {
 	want := map[string][]string{
 		"StepRole": own("StepLogs", with(data, put,
 			"bedrock:InvokeModel on "+foundation, "bedrock:InvokeModelWithResponseStream on "+foundation,
-			"bedrock:InvokeModel on "+profiles, "bedrock:InvokeModelWithResponseStream on "+profiles)...),
+			"bedrock:InvokeModel on "+profiles, "bedrock:InvokeModelWithResponseStream on "+profiles,
+			"bedrock:CountTokens on "+foundation, "bedrock:CountTokens on "+profiles)...),
 		"ToolRole": own("ToolLogs", with(data, put, "states:SendTaskSuccess on "+m)...),
 		"ApproveRole": own("ApproveLogs", "dynamodb:GetItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn", via("Decrypt", dyn),
 			"states:SendTaskSuccess on "+m),

@@ -136,6 +136,8 @@ var documented = map[string]string{
 	"bedrock:InvokeModelWithResponseStream on " + foundation: "models of every region: a profile asks those of others; BedrockModels narrows it",
 	"bedrock:InvokeModel on " + profiles:                     "a profile's id begins with its region; BedrockModels narrows it",
 	"bedrock:InvokeModelWithResponseStream on " + profiles:   "a profile's id begins with its region; BedrockModels narrows it",
+	"bedrock:CountTokens on " + foundation:                   "models of every region: a profile asks those of others; BedrockModels narrows it",
+	"bedrock:CountTokens on " + profiles:                     "a profile's id begins with its region; BedrockModels narrows it",
 }
 
 const (

@@ -201,6 +201,7 @@ func (c *checker) chain(d *Definition) {
 		c.that(m.StaticText == "", at+".staticText", "got a text, want none: it stands behind the whole chain")
 		c.that(m.Continuations == 0, at+".continuations", "got a number, want none: it is the whole chain's")
 	}
+	c.wholeChain(d.Model)
 	c.that(d.Model.Continuations >= 0, "model.continuations", fmt.Sprintf("got %d, want zero or more", d.Model.Continuations))
 	if d.Model.StaticText != "" && d.Output.Format == OutputJSON {
 		_, err := CompactJSON([]byte(d.Model.StaticText), outputLimits)
@@ -251,8 +252,7 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.that(m.Retry.Jitter >= 0 && m.Retry.Jitter <= 100, at+".retry.jitter", fmt.Sprintf("got %d, want 0 to 100 percent", m.Retry.Jitter))
 	c.that(m.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
 	c.price(at+".price", m.Price)
-	c.classes(at+".retry.on", m.Retry.On, true)
-	c.classes(at+".moveOn", m.MoveOn, false)
+	c.retryClasses(at+".retry", m.Retry)
 	c.that(m.Retry.MaxBackoff >= m.Retry.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
 }
 
@@ -381,14 +381,3 @@ func refersOutside(v any) bool {
 	}
 	return false
 }
-
-// classes checks a list of failures of models; of those that are tried again, each has to be one that may pass.
-func (c *checker) classes(at string, list []ModelErrorClass, again bool) {
-	for i, class := range list {
-		path := fmt.Sprintf("%s[%d]", at, i)
-		c.that(class.Valid(), path, "got another word, want "+modelErrorClasses)
-		c.that(!again || !class.Valid() || class.Retryable(), path, fmt.Sprintf("got %s, which does not pass by asking again", class))
-	}
-}
-
-const modelErrorClasses = "throttled, timeout, connection, unavailable, server, auth, invalid or context_overflow"

@@ -196,19 +196,23 @@ type ModelSpec struct {
 	Price         *Price        `json:"price,omitempty"`         // nil = not known
 	Continuations int           `json:"continuations,omitempty"` // how often a reply that the limit of its output cut is gone on with
 
-	Dialect Dialect           `json:"dialect,omitempty"` // "" = native
-	MoveOn  []ModelErrorClass `json:"moveOn,omitempty"`  // failures after which the next model of the chain is asked; nil = every one
+	Dialect   Dialect           `json:"dialect,omitempty"`   // "" = native
+	MoveOn    []ModelErrorClass `json:"moveOn,omitzero"`     // classes that move on to the next model, or to StaticText; nil = every class
+	CutStream CutStream         `json:"cutStream,omitempty"` // what becomes of a reply whose stream broke off
+	Repair    Repair            `json:"repair,omitempty"`    // what becomes of arguments that are not JSON
 
 	Options json.RawMessage `json:"options,omitempty"` // bedrock: the model's own request fields, an object, sent as it is; nil = none
 }
 
-// Chain is the model and its fallbacks, each as it is asked: alone, and with the first one's retries and dialect where it has none of its own.
+// Chain is the model and its fallbacks, each as it is asked: alone, with the first one's retries and dialect where it has none of its own,
+// and with what is the whole chain's.
 func (m ModelSpec) Chain() []ModelSpec {
 	chain := append([]ModelSpec{m}, m.Fallbacks...)
 	for i := range chain {
 		chain[i].Retry = chain[i].Retry.or(m.Retry)
 		chain[i].Dialect = cmp.Or(chain[i].Dialect, m.Dialect)
-		chain[i].Fallbacks, chain[i].StaticText, chain[i].Continuations = nil, "", 0
+		chain[i].Fallbacks, chain[i].StaticText, chain[i].Continuations, chain[i].MoveOn = nil, "", 0, nil
+		chain[i].CutStream, chain[i].Repair = m.CutStream, m.Repair
 	}
 	return chain
 }
@@ -241,7 +245,7 @@ type Retry struct {
 	Window time.Duration `json:"window,omitempty"` // no request is repeated later than this after the inference's first; 0 = attempts alone count
 	Jitter int           `json:"jitter,omitempty"` // percent of a wait that chance may add to it
 
-	On []ModelErrorClass `json:"on,omitempty"` // failures after which the same model is asked again; nil = every one that may pass
+	On []ModelErrorClass `json:"on,omitzero"` // the retryable classes that are asked again; nil = all of them
 }
 
 // Permission is the policy that decides which calls wait for a person.

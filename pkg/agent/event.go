@@ -148,6 +148,8 @@ type RepliedCall struct {
 	Input  json.RawMessage `json:"input"`
 
 	Service bool `json:"service,omitempty"` // the tool is a service
+
+	Repaired bool `json:"repaired,omitempty"` // Input is what was made of what the model wrote, which was not JSON
 }
 
 // RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls. Places never

@@ -384,6 +384,17 @@ func goldenStaticRun() [][]Event {
 	}
 }
 
+// goldenRepaired has a call whose arguments the model did not write as they are.
+func goldenRepaired() [][]Event {
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r7", Agent: "a", Definition: "d1", Owner: "r7-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Tidy."}}}}},
+		{Replied{Inference: 1, Model: "m", Requests: 1, Calls: []RepliedCall{{ID: "c1", Name: "files_list", Tool: "files.list", Effect: EffectRead, Input: json.RawMessage(`{"path":"/in"}`), Repaired: true}}}},
+		{CallClaimed{Call: "c1"}},
+		{CallFinished{Call: "c1", Content: "a.png"}},
+		{Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}, Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)}},
+	}
+}
+
 // goldenHiddenRun hides a tool in an entry that evicts and has no reply.
 func goldenHiddenRun() [][]Event {
 	return [][]Event{

@@ -21,7 +21,7 @@ const (
 )
 
 // goldens are stored journals by the name of their files: <name>.jsonl, and <name>.state.json, what that was folded to when it was written.
-var goldens = map[string]func() [][]Event{golden: goldenRun, golden + "-reasoning": goldenReasoning, golden + "-output": goldenOutput, golden + "-static": goldenStaticRun}
+var goldens = map[string]func() [][]Event{golden: goldenRun, golden + "-reasoning": goldenReasoning, golden + "-output": goldenOutput, golden + "-static": goldenStaticRun, golden + "-repaired": goldenRepaired}
 
 // TestStoredJournalStillFolds is invariant 9: a journal that an earlier version wrote folds to a state whose fields known at
 // that time are equal. The files are never rewritten; a new form gets new ones.

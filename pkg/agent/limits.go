@@ -56,10 +56,11 @@ func Fail(code ErrorCode, message string) Finished {
 }
 
 // ModelFailed is the end of a run whose models have all failed after so many requests: the definition's static text, as its natural end,
-// or an error. What people were asked, and calls that are open, are nothing that a static text may close.
+// or an error. An error of a class that does not move on ended the run before the chain did, and is one. What people were asked, and calls
+// that are open, are nothing that a static text may close.
 func ModelFailed(d *Definition, s *AgentState, failed *ModelError, requests int) Finished {
 	end := Fail(CodeModelFailed, failed.Error())
-	if d.Model.StaticText != "" && s.openCall() == nil && len(s.Permissions.Asked) == 0 {
+	if d.Model.StaticText != "" && d.Model.MovesOn(failed.Class) && s.openCall() == nil && len(s.Permissions.Asked) == 0 {
 		end = Finished{Reason: ReasonNaturalEnd, Static: d.Model.StaticText, Output: textOutput(d.Model.StaticText), History: d.Output.History}
 		if d.Output.Format == OutputJSON { // Check lets nothing but JSON through
 			end.Output = []byte(d.Model.StaticText)

@@ -82,7 +82,35 @@ type ReplyCall struct {
 	ID    string
 	Name  string
 	Input json.RawMessage
+
+	Repaired bool // Input is JSON that was made of what the model wrote
 }
+
+// Delta is a piece of a reply that a model is writing, as adapters tell it to whoever listens. It is stored nowhere: all of it is in the
+// reply, if one comes of it.
+type Delta struct {
+	Kind DeltaKind
+	Text string // the piece, as it came; of a call, of its arguments. "" = a call begins
+
+	// Of a call.
+	Place int    // among the calls of the reply as they began, from 0
+	Call  string // its id in the model's words, "" = not known yet. What is stored may have another: ids are made unique
+	Name  string // of its tool, as the model has it
+}
+
+// DeltaKind is what a piece of a reply is of.
+type DeltaKind string
+
+// The kinds.
+const (
+	DeltaText      DeltaKind = "text"
+	DeltaReasoning DeltaKind = "reasoning"
+	DeltaCall      DeltaKind = "call"
+)
+
+// OnDelta is told of pieces of the reply to r, in order, before Generate returns. It must not block. A request that fails afterwards has
+// shown what is in no reply; Request.Attempt tells attempts apart.
+type OnDelta func(r Request, d Delta)
 
 // Usage counts tokens.
 type Usage struct {
@@ -124,7 +152,7 @@ func (c ModelErrorClass) Valid() bool {
 	return false
 }
 
-// Retryable reports whether the same request may be sent again (semantics of seed 001, 3.7).
+// Retryable reports whether the same request may be sent again (semantics of seed 001, 3.7); Retry.Repeats, whether it is.
 func (c ModelErrorClass) Retryable() bool {
 	switch c {
 	case ModelThrottled, ModelTimeout, ModelConnection, ModelUnavailable, ModelServer:
@@ -139,6 +167,9 @@ type ModelError struct {
 	Model   string
 	Message string
 	Cause   error // may be nil
+
+	Lasting bool   // the same request to the same model would fail in the same way: it is not made
+	Partial *Reply // what there is of a reply whose stream broke off, as Interrupted has it; nil = nothing. ModelSpec.Kept decides
 }
 
 func (e *ModelError) Error() string {

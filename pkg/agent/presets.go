@@ -130,7 +130,7 @@ func coworkDefaults() Definition {
 	return Definition{
 		Preset: PresetCowork,
 		Model: ModelSpec{
-			Retry: retry, Timeout: 3 * time.Minute, MoveOn: []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer},
+			Retry: retry, Timeout: 3 * time.Minute, CutStream: CutStreamKeep, Repair: RepairOn, MoveOn: []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer},
 		},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
 		Limits:          Limits{Interactions: 20, OnLimit: OnLimitSummarise},
@@ -158,7 +158,7 @@ func coworkDefaults() Definition {
 func forgeDefaults() Definition {
 	return Definition{
 		Preset:          PresetForge,
-		Model:           ModelSpec{Retry: defaultRetry(1, 0), Dialect: DialectXML},
+		Model:           ModelSpec{Retry: defaultRetry(1, 0), Dialect: DialectXML, Repair: RepairOn},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
 		Limits:          Limits{Interactions: 10, OnLimit: OnLimitError},
 		Batch:           BatchFirst,
@@ -198,9 +198,7 @@ func (d Definition) Resolve() (Definition, error) {
 		return Definition{}, fmt.Errorf("resolve definition %q: %w", d.Name, err)
 	}
 	d.Preset = p.Preset
-	d.Model.Retry = d.Model.Retry.or(p.Model.Retry)
 	d.Model = d.Model.or(p.Model)
-	d.Model.Continuations = cmp.Or(d.Model.Continuations, p.Model.Continuations)
 	d.Permission = d.Permission.or(p.Permission)
 	d.Limits.Interactions = cmp.Or(d.Limits.Interactions, p.Limits.Interactions)
 	d.Limits.OnLimit = cmp.Or(d.Limits.OnLimit, p.Limits.OnLimit)
@@ -225,30 +223,6 @@ func (d Definition) Resolve() (Definition, error) {
 	d.CutText = cmp.Or(d.CutText, p.CutText)
 	d.Tools = resolveTools(d.Tools)
 	return d, nil
-}
-
-// or takes from p what belongs to a preset: how a model is spoken to, not which one.
-func (m ModelSpec) or(p ModelSpec) ModelSpec {
-	m.MaxTokens = cmp.Or(m.MaxTokens, p.MaxTokens)
-	m.Temperature = cmp.Or(m.Temperature, p.Temperature)
-	m.Timeout = cmp.Or(m.Timeout, p.Timeout)
-	m.Dialect = cmp.Or(m.Dialect, p.Dialect)
-	if m.MoveOn == nil {
-		m.MoveOn = p.MoveOn
-	}
-	return m
-}
-
-func (r Retry) or(p Retry) Retry {
-	r.Attempts = cmp.Or(r.Attempts, p.Attempts)
-	r.Backoff = cmp.Or(r.Backoff, p.Backoff)
-	r.MaxBackoff = cmp.Or(r.MaxBackoff, p.MaxBackoff)
-	r.Window = cmp.Or(r.Window, p.Window)
-	r.Jitter = cmp.Or(r.Jitter, p.Jitter)
-	if r.On == nil {
-		r.On = p.On
-	}
-	return r
 }
 
 func (p Permission) or(q Permission) Permission {

@@ -67,7 +67,7 @@ func planned(d *Definition, s *AgentState, r Reply, requests int, systemDigest s
 		c := r.Calls[place]
 		id := CallID(c.ID, used, s.Prior+e.Inference, i)
 		mine[id] = true
-		e.Calls = append(e.Calls, plannedCall(d, id, c))
+		e.Calls = append(e.Calls, plannedCall(d, id, whole(d, r, c)))
 	}
 	e.Sequential = len(e.Calls) > 0 && d.Executor == ExecutorSequential
 	e.Dropped = droppedNotice(d, r.Calls, kept)
@@ -121,7 +121,7 @@ func (rc RepliedCall) original() string {
 }
 
 func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {
-	p := RepliedCall{ID: id, Name: validText(c.Name), Input: safeInput(c.Input)}
+	p := RepliedCall{ID: id, Name: validText(c.Name), Input: safeInput(c.Input), Repaired: c.Repaired}
 	if t, ok := d.ToolByModelName(c.Name); ok {
 		p.Effect, p.Service = t.Effect, t.Kind == KindService
 	}
@@ -129,6 +129,18 @@ func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {
 		p.Tool = original
 	}
 	return p
+}
+
+// whole is a call of a reply with the arguments that the model meant, where that is to be found out (Repair). What was cut short by the
+// limit of its output is not: of a number it may be the beginning.
+func whole(d *Definition, r Reply, c ReplyCall) ReplyCall {
+	if d.Model.Repair != RepairOn || r.Truncated || len(c.Input) == 0 || isJSONObject(c.Input) {
+		return c
+	}
+	if meant := repairedInput(c.Input); meant != nil {
+		c.Input, c.Repaired = meant, true
+	}
+	return c
 }
 
 // safeInput is the model's arguments, compacted. What is not strict JSON becomes a JSON string of it, cut to 4 KiB: the

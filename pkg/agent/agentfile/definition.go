@@ -73,6 +73,10 @@ func (r *reader) model(m *agent.ModelSpec) read {
 
 			"continuations": r.whole(&m.Continuations),
 
+			"moveOn":    r.classes(&m.MoveOn),
+			"cutStream": enum(r, &m.CutStream, []agent.CutStream{agent.CutStreamFail, agent.CutStreamKeep}),
+			"repair":    enum(r, &m.Repair, []agent.Repair{agent.RepairOff, agent.RepairOn}),
+
 			"provider":    enum(r, &m.Provider, []string{"bedrock", "openai", "script", "demo"}),
 			"id":          r.text(&m.ID),
 			"baseURL":     r.text(&m.BaseURL),
@@ -83,7 +87,6 @@ func (r *reader) model(m *agent.ModelSpec) read {
 			"options":     r.raw(&m.Options),
 			"retry":       r.retry(&m.Retry),
 			"dialect":     enum(r, &m.Dialect, []agent.Dialect{agent.DialectNative, agent.DialectXML}),
-			"moveOn":      r.classes(&m.MoveOn),
 		})
 	}
 }
@@ -94,6 +97,18 @@ func (r *reader) fallbacks(dst *[]agent.ModelSpec) read {
 			var m agent.ModelSpec
 			r.model(&m)(item)
 			*dst = append(*dst, m)
+		})
+	}
+}
+
+// classes reads a list of classes of model errors. An empty one is none of them, and not what the preset has.
+func (r *reader) classes(dst *[]agent.ModelErrorClass) read {
+	return func(f field) {
+		*dst = []agent.ModelErrorClass{}
+		r.list(f, func(item field) {
+			var class agent.ModelErrorClass
+			enum(r, &class, agent.ModelErrorClasses())(item)
+			*dst = append(*dst, class)
 		})
 	}
 }

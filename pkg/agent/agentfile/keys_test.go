@@ -19,6 +19,7 @@ var working = map[string]string{
 	"model.provider": "script", "model.id": "other", "model.baseURL": "http://x", "model.file": "f", "model.maxTokens": "7", "model.temperature": "0.5",
 	"model.retry.attempts": "9", "model.retry.backoff": "1ms", "model.retry.maxBackoff": "9s",
 	"model.fallbacks": "[{provider: openai, id: m}]", "model.staticText": "Sorry.", "model.price": "{input: 3, output: 15}",
+	"model.retry.on": "[server]", "model.moveOn": "[]", "model.cutStream": "keep", "model.repair": "on",
 	"tools[].name": "mail.send", "tools[].kind": "internal", "tools[].description": "other", "tools[].schema": "{type: object, title: x}",
 	"tools[].effect": "idempotent", "tools[].priority": "5", "tools[].timeout": "9s",
 	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "tool", "permission.approvers": `["user:bo"]`, "permission.early": "keep", "permission.grants": "once", "permission.approvalTool": "ask.people", "permission.backend": "other", "permission.policy": "other",

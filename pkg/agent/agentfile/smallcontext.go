@@ -118,18 +118,6 @@ func (r *reader) prefilter(p *agent.Prefilter) read {
 	}
 }
 
-// classes reads a list of failures of models; which words there are, Check says.
-func (r *reader) classes(dst *[]agent.ModelErrorClass) read {
-	return func(f field) {
-		*dst = []agent.ModelErrorClass{}
-		r.list(f, func(item field) {
-			var class string
-			r.text(&class)(item)
-			*dst = append(*dst, agent.ModelErrorClass(class))
-		})
-	}
-}
-
 // textsByKey reads a mapping of texts; which keys there are, Check says.
 func (r *reader) textsByKey(dst *map[string]string) read {
 	return func(f field) {

@@ -55,12 +55,12 @@ func (f *Feed) Committed(_ context.Context, _ agent.Entry, s *agent.AgentState) 
 }
 
 // Said tells whoever watches the request's run what its model has just written. It never blocks; a watcher that does not keep up
-// misses text, all of which is in the reply.
-func (f *Feed) Said(r agent.Request, text string) {
+// misses pieces, all of which are in the reply. It is an agent.OnDelta.
+func (f *Feed) Said(r agent.Request, piece agent.Delta) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for w := range f.watchers[r.Tenant+"/"+r.Run] {
-		w.hear(stream.Delta{Inference: r.Inference, Attempt: r.Attempt, Text: text})
+		w.hear(stream.Delta{Inference: r.Inference, Attempt: r.Attempt, Delta: piece})
 	}
 }
 
@@ -106,22 +106,26 @@ type feedWatch struct {
 	size  int            // bytes of them
 }
 
-// The bounds of what a watcher has not taken: pieces are joined, and more bytes are not kept.
+// The bounds of what a watcher has not taken: pieces of the same are joined, and more bytes, or pieces that differ, are not kept.
 const (
-	maxPieces = 64
-	maxHeard  = 1 << 20
+	maxPieces    = 64
+	maxDifferent = 1024
+	maxHeard     = 1 << 20
 )
 
 func (w *feedWatch) hear(d stream.Delta) {
-	if w.size += len(d.Text); w.size > maxHeard {
-		w.size -= len(d.Text)
+	size, n := len(d.Text)+len(d.Call)+len(d.Name), len(w.said)
+	switch {
+	case w.size+size > maxHeard:
 		return
-	}
-	if n := len(w.said); n >= maxPieces && w.said[n-1].Inference == d.Inference && w.said[n-1].Attempt == d.Attempt {
+	case n >= maxPieces && w.said[n-1].Before(d):
 		w.said[n-1].Text += d.Text
-	} else {
+	case n >= maxDifferent:
+		return
+	default:
 		w.said = append(w.said, d)
 	}
+	w.size += size
 	w.signal.Notify()
 }
 

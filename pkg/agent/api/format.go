@@ -64,7 +64,13 @@ type view struct {
 type heard struct {
 	inference int64
 	attempt   int
-	content   string
+	content   map[part]string
+}
+
+// part is what pieces of a reply are of: its text, its reasoning, or one of its calls.
+type part struct {
+	kind  agent.DeltaKind
+	place int
 }
 
 // view begins to read a run, as of now, behind from. What a client has seen of its newest entries is no reason to read more.
@@ -125,13 +131,14 @@ func (v *view) facts(e agent.Entry) ([]shown, error) {
 	return out, nil
 }
 
-// says is a piece of text that a model writes for the inference that is under way as far as the client knows.
+// says is a piece of what a model writes for the inference that is under way as far as the client knows.
 func (v *view) says(d stream.Delta, at time.Time) (stream.Encoded, error) {
 	if v.heard.inference != d.Inference || v.heard.attempt != d.Attempt {
-		v.heard = heard{inference: d.Inference, attempt: d.Attempt}
+		v.heard = heard{inference: d.Inference, attempt: d.Attempt, content: map[part]string{}}
 	}
-	v.heard.content += d.Text
-	return v.format.EncodeSaid(stream.Says(&v.state, d, v.heard.content, at))
+	of := part{d.Kind, d.Place}
+	v.heard.content[of] += d.Text
+	return v.format.EncodeSaid(stream.Says(&v.state, d, v.heard.content[of], at))
 }
 
 // read reads on until there are n events, or no more entries.

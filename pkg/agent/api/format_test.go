@@ -136,8 +136,16 @@ func TestLiveText(t *testing.T) {
 		synctest.Wait()
 		running := cut{b.backend.Journal, 1}
 		b.backend.Journal = running
-		for format, want := range map[string]string{
-			"canonical": `{"delta":"lo","attempt":0}`, "arvo": `{"delta":"lo","content":"Hello"}`, "journal": "",
+		for format, wants := range map[string][]string{
+			"canonical": {
+				"event: reasoning_delta\n", `"data":{"delta":"hm","attempt":0}`, "event: text_delta\n", `"data":{"delta":"lo","attempt":0}`,
+				"event: tool_call_delta\n", `"data":{"delta":":1}","attempt":0,"index":0,"id":"c1","name":"pay"}`,
+			},
+			"arvo": {
+				"event: agent.llm.delta\n", `"data":{"delta":"hm","content":"hm"}`, "event: agent.llm.delta.text\n", `"data":{"delta":"lo","content":"Hello"}`,
+				"event: agent.llm.delta.tool\n", `"data":{"toolname":"pay","toolUseId":"c1","input":"{\"a\":1}","meta":{"error":null}}`,
+			},
+			"journal": nil,
 		} {
 			r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run.Run+"/events?format="+format, nil)
 			r.Header.Set("Accept", "text/event-stream")
@@ -149,28 +157,32 @@ func TestLiveText(t *testing.T) {
 			}()
 			synctest.Wait()
 			of := agent.Request{Tenant: "default", Run: run.Run, Inference: 1}
-			b.feed.Said(of, "Hel")
+			said := func(kind agent.DeltaKind, text string) agent.Delta { return agent.Delta{Kind: kind, Text: text} }
+			b.feed.Said(of, said(agent.DeltaReasoning, "hm"))
+			b.feed.Said(of, said(agent.DeltaText, "Hel"))
 			synctest.Wait()
-			b.feed.Said(of, "lo")
+			b.feed.Said(of, agent.Delta{Kind: agent.DeltaCall, Text: `{"a"`, Call: "c1", Name: "pay"})
+			b.feed.Said(of, said(agent.DeltaText, "lo"))
+			b.feed.Said(of, agent.Delta{Kind: agent.DeltaCall, Text: `:1}`, Call: "c1", Name: "pay"})
 			later, other := of, of
 			later.Inference, other.Run = 2, "rother"
-			b.feed.Said(later, "LATER")
-			b.feed.Said(other, "OTHER")
+			b.feed.Said(later, said(agent.DeltaText, "LATER"))
+			b.feed.Said(other, said(agent.DeltaText, "OTHER"))
 			<-done
 			text := w.Body.String()
 			require.NotContains(t, text, "LATER")
 			require.NotContains(t, text, "OTHER")
-			if want == "" {
+			if wants == nil {
 				require.NotContains(t, text, "Hel")
-				continue
+				require.NotContains(t, text, "hm")
 			}
-			require.Contains(t, text, `"data":`+want)
-			i := strings.Index(text, "event: text_delta")
-			if format == "arvo" {
-				i = strings.Index(text, "event: agent.llm.delta.text")
+			for _, want := range wants {
+				i := strings.Index(text, want)
+				require.GreaterOrEqual(t, i, 0, "%s in %s", want, text)
+				if strings.HasPrefix(want, "event: ") {
+					require.True(t, i == 0 || strings.HasSuffix(text[:i], "\n\n"), "a piece has no id")
+				}
 			}
-			require.GreaterOrEqual(t, i, 0)
-			require.True(t, i == 0 || strings.HasSuffix(text[:i], "\n\n"), "a piece of text has no id")
 		}
 	})
 }
@@ -195,7 +207,7 @@ func TestEntriesAreToldAtOnce(t *testing.T) {
 				close(done)
 			}()
 			synctest.Wait()
-			b.feed.Said(agent.Request{Tenant: "default", Run: run.Run, Inference: 2}, "Pai") // a wake-up without an entry
+			b.feed.Said(agent.Request{Tenant: "default", Run: run.Run, Inference: 2}, agent.Delta{Kind: agent.DeltaText, Text: "Pai"}) // a wake-up without an entry
 			synctest.Wait()
 			begin := time.Now()
 			_, err = b.backend.Desk.Decide(t.Context(), approval.Request{
@@ -240,7 +252,7 @@ func TestDeafWatcher(t *testing.T) {
 	defer w.Stop()
 	piece := strings.Repeat("x", 1<<10)
 	for range 4 << 10 {
-		b.feed.Said(agent.Request{Tenant: "default", Run: "r", Inference: 1}, piece)
+		b.feed.Said(agent.Request{Tenant: "default", Run: "r", Inference: 1}, agent.Delta{Kind: agent.DeltaText, Text: piece})
 	}
 	said, _ := w.(interface {
 		Take() ([]stream.Delta, bool)
@@ -251,6 +263,14 @@ func TestDeafWatcher(t *testing.T) {
 		size += len(d.Text)
 	}
 	require.Equal(t, 1<<20, size)
+
+	for i := range 4 << 10 { // pieces of different calls cannot be joined
+		b.feed.Said(agent.Request{Tenant: "default", Run: "r", Inference: 1}, agent.Delta{Kind: agent.DeltaCall, Text: "x", Place: i % 2})
+	}
+	said, _ = w.(interface {
+		Take() ([]stream.Delta, bool)
+	}).Take()
+	require.Len(t, said, 1024)
 }
 
 // bad is a listener that fails in every way it can.
@@ -263,7 +283,7 @@ type bad struct {
 
 func (l *bad) Committed(context.Context, agent.Entry, *agent.AgentState) { l.hear() }
 
-func (l *bad) text(agent.Request, string) { l.hear() }
+func (l *bad) text(agent.Request, agent.Delta) { l.hear() }
 
 func (l *bad) hear() {
 	l.mu.Lock()
@@ -285,9 +305,9 @@ func TestBadListenersHurtNoRun(t *testing.T) {
 	s, err := script.Parse("model.jsonl", []byte(`{"chunks": ["Do", "ne."]}`))
 	require.NoError(t, err)
 	model := script.New(s)
-	model.OnText = func(r agent.Request, text string) {
-		detached.Said(r, text)
-		thrown.Said(r, text)
+	model.OnDelta = func(r agent.Request, d agent.Delta) {
+		detached.Said(r, d)
+		thrown.Said(r, d)
 	}
 	blobs, err := folder.Open(t.TempDir())
 	require.NoError(t, err)

@@ -367,7 +367,7 @@ var goTypes = map[string]any{
 	"Accepted": api.Accepted{}, "Links": api.Links{}, "Run": api.Run{}, "RunError": agent.RunError{}, "Interactions": agent.Interactions{},
 	"Usage": agent.Usage{}, "Message": api.Message{}, "Call": api.Call{}, "Waiting": api.Waiting{}, "RunHead": api.RunHead{},
 	"RunPage": api.RunPage{}, "MessagePage": api.MessagePage{}, "CallPage": api.CallPage{}, "ApprovalPage": api.ApprovalPage{},
-	"EncodedPage": api.EncodedPage{}, "CanonicalEvent": stream.Event{}, "CanonicalText": stream.DeltaEvent{}, "CanonicalTextData": stream.TextDeltaData{},
+	"EncodedPage": api.EncodedPage{}, "CanonicalEvent": stream.Event{}, "CanonicalText": stream.DeltaEvent{}, "CanonicalTextData": stream.DeltaData{},
 	"ArvoEvent": stream.ArvoEvent{}, "ArvoMetadata": stream.ArvoMetadata{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
 	"Decided": approval.Decision{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "ForkModel": api.ForkModel{},

@@ -161,8 +161,8 @@ func (t *tail) wait(ctx context.Context, watch Watch) error {
 	}
 }
 
-// say sends pieces of text. One of an inference that the client knows to be complete, or whose beginning it is yet to learn of, it does
-// without: all of the text is in the entry.
+// say sends pieces of replies. One of an inference that the client knows to be complete, or whose beginning it is yet to learn of, it does
+// without: all of it is in the entry.
 func (t *tail) say(said []stream.Delta) error {
 	if t.format == "" || t.held {
 		return nil
@@ -174,6 +174,9 @@ func (t *tail) say(said []stream.Delta) error {
 		piece, err := t.says(d, t.clock.Now())
 		if err != nil {
 			return err
+		}
+		if piece.Type == "" { // the format has no word for it
+			continue
 		}
 		if err := t.write("", piece.Type, piece.Body); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ const maxCalls = 1000
 // assembly is a reply under way, of either form.
 type assembly struct {
 	model    string
-	onText   func(string)
+	tell     func(agent.Delta)
 	text     strings.Builder
 	calls    []*callParts
 	blocks   map[int32]*callParts // the calls of a stream by their content block
@@ -42,11 +43,12 @@ type callParts struct {
 	place    int32
 	id, name string
 	server   bool
+	whole    bool // the block has ended: no input is still to come
 	input    bytes.Buffer
 }
 
-func newAssembly(model string, onText func(string)) *assembly {
-	return &assembly{model: model, onText: onText, blocks: map[int32]*callParts{}}
+func newAssembly(model string, tell func(agent.Delta)) *assembly {
+	return &assembly{model: model, tell: tell, blocks: map[int32]*callParts{}}
 }
 
 // addWhole takes a reply that came in one piece.
@@ -115,7 +117,7 @@ func (a *assembly) addText(text string) error {
 		return err
 	}
 	a.text.WriteString(text)
-	a.onText(text)
+	a.tell(agent.Delta{Kind: agent.DeltaText, Text: text})
 	return nil
 }
 
@@ -133,6 +135,7 @@ func (a *assembly) addCall(place int32, id, name *string, kind types.ToolUseType
 	}
 	a.blocks[place] = c
 	a.calls = append(a.calls, c)
+	a.tellCall(c, "")
 	return nil
 }
 
@@ -146,7 +149,42 @@ func (a *assembly) addInput(place int32, piece string) error {
 		return err
 	}
 	c.input.WriteString(piece)
+	if piece != "" {
+		a.tellCall(c, piece)
+	}
 	return nil
+}
+
+// tellCall tells of a call that is the model's to make. Its own side's calls are nobody's business here, and count for no place.
+func (a *assembly) tellCall(c *callParts, piece string) {
+	if c.server {
+		return
+	}
+	d := agent.Delta{Kind: agent.DeltaCall, Text: piece, Call: c.id, Name: c.name}
+	for _, earlier := range a.calls {
+		if earlier == c {
+			break
+		}
+		if !earlier.server {
+			d.Place++
+		}
+	}
+	a.tell(d)
+}
+
+// interrupted is the failure of a reply that broke off, with what there is of it.
+func (a *assembly) interrupted(err error) error {
+	var failure *agent.ModelError
+	if !errors.As(err, &failure) || a.size > MaxReply {
+		return err
+	}
+	a.calls = slices.DeleteFunc(a.calls, func(c *callParts) bool { return !c.whole })
+	a.thoughts = slices.DeleteFunc(a.thoughts, func(t *thought) bool { return !t.whole })
+	a.stop = agent.StopInterrupted
+	if reply, nonsense := a.reply(); nonsense == nil { // else the error says enough
+		failure.Partial = agent.Interrupted(reply)
+	}
+	return err
 }
 
 func (a *assembly) grow(n int) error {

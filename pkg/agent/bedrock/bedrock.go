@@ -3,7 +3,7 @@
 //
 // What it guarantees. Roles alternate, the user speaks first, and every tool_use it sends meets exactly one result. A stream
 // counts as a reply only when it brought both messageStop and metadata: the SDK does not report every stream that was cut
-// short. A content block that the SDK does not know adds nothing to a reply: some versions of the SDK repeat the block before
+// short. What was received of any other is its error's Partial, and whether that is a reply is for others to say. A content block that the SDK does not know adds nothing to a reply: some versions of the SDK repeat the block before
 // it. No error text holds a credential, anything of the request, or anything the service wrote but the error codes of a list
 // known here.
 //
@@ -38,16 +38,15 @@ type Config struct {
 	Client API
 	// Stream asks through ConverseStream, else through Converse. Only a stream keeps a call's input byte for byte.
 	Stream bool
-	// OnText, if not nil, is called with pieces of text as they arrive, in order, before Generate returns: one piece a block
-	// without Stream. A request that fails afterwards has shown text that is in no reply; Request.Attempt tells attempts apart.
-	OnText func(r agent.Request, text string)
+	// OnDelta is told of replies as they arrive, one piece a block without Stream; nil = nobody is.
+	OnDelta agent.OnDelta
 }
 
-// Model asks any model of one account and region. It is safe for concurrent use if OnText is.
+// Model asks any model of one account and region. It is safe for concurrent use if OnDelta is.
 type Model struct {
-	client API
-	stream bool
-	onText func(agent.Request, string)
+	client  API
+	stream  bool
+	onDelta agent.OnDelta
 }
 
 // New makes a model. It panics without a client, which is a programming error.
@@ -55,7 +54,7 @@ func New(c Config) *Model {
 	if c.Client == nil {
 		panic("bedrock: no client")
 	}
-	return &Model{client: c.Client, stream: c.Stream, onText: c.OnText}
+	return &Model{client: c.Client, stream: c.Stream, onDelta: c.OnDelta}
 }
 
 // NewClient makes the SDK's client. Endpoint replaces the region's own, "" = does not. The SDK itself reads one variable of the
@@ -102,9 +101,9 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err != nil {
 		return agent.Reply{}, err
 	}
-	a := newAssembly(r.Model.ID, func(text string) {
-		if m.onText != nil {
-			m.onText(r, text)
+	a := newAssembly(r.Model.ID, func(d agent.Delta) {
+		if m.onDelta != nil {
+			m.onDelta(r, d)
 		}
 	})
 	if m.stream {
@@ -137,5 +136,5 @@ func (m *Model) converseStream(ctx context.Context, p prompt, a *assembly) error
 	}
 	stream := out.GetStream()
 	defer func() { _ = stream.Close() }() // its error is the stream's, which readStream has looked at
-	return readStream(ctx, stream, a)
+	return a.interrupted(readStream(ctx, stream, a))
 }

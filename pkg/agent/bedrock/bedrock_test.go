@@ -112,12 +112,14 @@ func TestReplies(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/stream=%v", tt.name, stream), func(t *testing.T) {
 				var shown strings.Builder
-				onText := func(r agent.Request, text string) {
+				onDelta := func(r agent.Request, d agent.Delta) {
 					require.Equal(t, request(), r)
-					require.NotEmpty(t, text)
-					shown.WriteString(text)
+					if d.Kind == agent.DeltaText {
+						require.NotEmpty(t, d.Text)
+						shown.WriteString(d.Text)
+					}
 				}
-				m, server := against(t, Config{Stream: stream, OnText: onText}, tt.reply)
+				m, server := against(t, Config{Stream: stream, OnDelta: onDelta}, tt.reply)
 				reply, err := m.Generate(context.Background(), request())
 				require.NoError(t, err)
 				if tt.want.Model == "" {
@@ -254,7 +256,7 @@ func TestRefusals(t *testing.T) {
 		{400, "ValidationException", "The model returned the following errors: prompt is too long: 200049 tokens > 200000 maximum", agent.ModelContextOverflow, "status 400, ValidationException"},
 		{400, "ValidationException", "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000", agent.ModelContextOverflow, "status 400, ValidationException"},
 		{400, "ValidationException", "This model's maximum context length is 202752 tokens.", agent.ModelContextOverflow, "status 400, ValidationException"},
-		{404, "ResourceNotFoundException", "canary", agent.ModelInvalid, "status 404, ResourceNotFoundException"},
+		{404, "ResourceNotFoundException", "canary", agent.ModelUnavailable, "status 404, ResourceNotFoundException"},
 		{403, "AccessDeniedException", "You don't have access to canary", agent.ModelAuth, "status 403, AccessDeniedException"},
 		{403, "UnrecognizedClientException", "canary", agent.ModelAuth, "status 403, UnrecognizedClientException"},
 		{403, "ExpiredTokenException", "canary", agent.ModelAuth, "status 403, ExpiredTokenException"},

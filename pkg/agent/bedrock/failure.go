@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"syscall"
 
 	"github.com/aws/smithy-go"
@@ -26,7 +27,7 @@ func callFailure(ctx context.Context, err error) error {
 		return ended
 	}
 	if cause, class := refused(err); cause != nil {
-		return &agent.ModelError{Class: class, Message: cause.Error(), Cause: cause}
+		return &agent.ModelError{Class: class, Message: cause.Error(), Cause: cause, Lasting: cause.status == http.StatusNotFound}
 	}
 	if failure := networkFailure(err); failure != nil {
 		return failure

@@ -22,6 +22,7 @@ type thought struct {
 	text      []byte
 	signature []byte
 	redacted  []byte
+	whole     bool // the block has ended; a piece of its proof is worth nothing
 }
 
 // wholeThought reads a reasoning block; one of a kind that is not known is empty.
@@ -65,6 +66,9 @@ func (a *assembly) addReasoning(place int32, piece thought) error {
 		}
 		t = &thought{place: place, afterText: a.text.Len()}
 		a.thoughts = append(a.thoughts, t)
+	}
+	if len(piece.text) > 0 {
+		a.tell(agent.Delta{Kind: agent.DeltaReasoning, Text: string(piece.text)})
 	}
 	t.text = append(t.text, piece.text...)
 	t.signature = append(t.signature, piece.signature...)

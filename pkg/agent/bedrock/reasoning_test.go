@@ -187,7 +187,7 @@ func TestStreamsThatBreakInReasoning(t *testing.T) {
 	whole := blocks(bedrockfake.Reasoning("sig", "canary", "thoughts"), bedrockfake.Redacted([]byte("ab"), []byte("cd")), bedrockfake.ToolUse("a", "get", `{"x"`, `: <1`)).Frames()
 	for n := 1; n < len(whole); n++ {
 		shown := ""
-		m, _ := against(t, Config{Stream: true, OnText: func(_ agent.Request, text string) { shown += text }},
+		m, _ := against(t, Config{Stream: true, OnDelta: func(_ agent.Request, d agent.Delta) { shown += textOf(d) }},
 			bedrockfake.Stream{Frames: whole[:n]}, bedrockfake.Stream{Frames: whole[:n], Cut: 2}, bedrockfake.Stream{Frames: whole[:n], Flip: 4},
 			bedrockfake.Stream{Frames: append(whole[:n:n], bedrockfake.Exception("modelStreamErrorException", "canary"))},
 			bedrockfake.Stream{Frames: append(whole[:n:n], bedrockfake.Exception("throttlingException", "canary"))},
@@ -247,7 +247,7 @@ func TestReasoningThatMakesNoSense(t *testing.T) {
 // Some versions of the SDK put the block before it in for one that they do not know: reasoning is not doubled either.
 func TestRepeatedReasoning(t *testing.T) {
 	b := reasoning(&types.ReasoningContentBlockMemberRedactedContent{Value: []byte{1}})
-	a := newAssembly("m", func(string) {})
+	a := newAssembly("m", func(agent.Delta) {})
 	require.NoError(t, a.addBlocks([]types.ContentBlock{b, b, &types.ContentBlockMemberText{Value: "a"}}))
 	reply, err := a.reply()
 	require.NoError(t, err)

@@ -65,7 +65,7 @@ var knownCodes = map[string]agent.ModelErrorClass{
 	"ModelStreamErrorException":   agent.ModelServer,      // 424
 	"InternalServerException":     agent.ModelServer,      // 500
 	"ValidationException":         agent.ModelInvalid,     // 400
-	"ResourceNotFoundException":   agent.ModelInvalid,     // 404
+	"ResourceNotFoundException":   agent.ModelUnavailable, // 404: this model is not here; another may be (semantics 4.5)
 
 	"AccessDeniedException":               agent.ModelAuth,
 	"UnrecognizedClientException":         agent.ModelAuth,
@@ -123,10 +123,13 @@ func statusClass(status int) agent.ModelErrorClass {
 		return agent.ModelAuth
 	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
 		return agent.ModelTimeout
-	case http.StatusServiceUnavailable:
+	case http.StatusNotFound, http.StatusServiceUnavailable:
 		return agent.ModelUnavailable
 	case http.StatusTooManyRequests:
 		return agent.ModelThrottled
+	}
+	if status == http.StatusNotImplemented {
+		return agent.ModelInvalid
 	}
 	if status == 0 || status == http.StatusFailedDependency || status >= 500 {
 		return agent.ModelServer

@@ -57,6 +57,8 @@ func (a *assembly) addEvent(event types.ConverseStreamOutput) error {
 		}
 	case *types.ConverseStreamOutputMemberContentBlockDelta:
 		return a.addDelta(aws.ToInt32(e.Value.ContentBlockIndex), e.Value.Delta)
+	case *types.ConverseStreamOutputMemberContentBlockStop:
+		a.ended(aws.ToInt32(e.Value.ContentBlockIndex))
 	case *types.ConverseStreamOutputMemberMessageStop:
 		a.stopped, a.stop = true, clip(string(e.Value.StopReason))
 	case *types.ConverseStreamOutputMemberMetadata:
@@ -66,6 +68,16 @@ func (a *assembly) addEvent(event types.ConverseStreamOutput) error {
 		}
 	}
 	return nil
+}
+
+// ended notes that nothing more is to come of a content block.
+func (a *assembly) ended(place int32) {
+	if c := a.blocks[place]; c != nil {
+		c.whole = true
+	}
+	if t := a.thoughtAt(place); t != nil {
+		t.whole = true
+	}
 }
 
 // addDelta takes a piece of text, of a call's input or of reasoning; pieces of other blocks add nothing.

@@ -19,6 +19,14 @@ import (
 )
 
 // A stream that ends before both messageStop and metadata came is no reply, wherever between two frames or within one it ends.
+// textOf is a piece of text, "" = of something else.
+func textOf(d agent.Delta) string {
+	if d.Kind != agent.DeltaText {
+		return ""
+	}
+	return d.Text
+}
+
 func TestTruncatedStreams(t *testing.T) {
 	frames := blocks(bedrockfake.Text("a"), bedrockfake.ToolUse("a", "get", `{"x":1}`)).Frames()
 	for n := range frames {
@@ -68,7 +76,7 @@ func TestMidStreamExceptions(t *testing.T) {
 		t.Run(tt.frame.Type, func(t *testing.T) {
 			frames := blocks(bedrockfake.Text("a")).Frames()
 			shown := ""
-			m, server := against(t, Config{Stream: true, OnText: func(_ agent.Request, text string) { shown += text }},
+			m, server := against(t, Config{Stream: true, OnDelta: func(_ agent.Request, d agent.Delta) { shown += textOf(d) }},
 				bedrockfake.Stream{Frames: append(frames[:3:3], tt.frame)}, bedrockfake.Stream{Frames: append(frames, tt.frame)})
 			_, err := m.Generate(context.Background(), request())
 			requireClass(t, tt.class, err)
@@ -163,7 +171,7 @@ func TestContextEnds(t *testing.T) {
 func TestEndOfACompleteReply(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	a := newAssembly("m", func(string) {})
+	a := newAssembly("m", func(agent.Delta) {})
 	require.NoError(t, a.addEvent(&types.ConverseStreamOutputMemberMessageStop{}))
 	require.Error(t, a.end(ctx, ctx.Err()))
 	require.Error(t, a.end(ctx, nil))
@@ -296,7 +304,7 @@ func FuzzAssembly(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		all := eventsOf(data)
 		var shown strings.Builder
-		a := newAssembly("m", func(s string) { shown.WriteString(s) })
+		a := newAssembly("m", func(d agent.Delta) { shown.WriteString(textOf(d)) })
 		err := readStream(context.Background(), listOf(all, nil), a)
 		var reply agent.Reply
 		if err == nil {
@@ -337,7 +345,7 @@ func TestPropertyAssembly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		inputs := rapid.SliceOfN(rapid.StringN(1, 12, -1), 1, 5).Draw(t, "inputs")
 		order := rapid.Permutation(places(len(inputs))).Draw(t, "order")
-		a := newAssembly("m", func(string) {})
+		a := newAssembly("m", func(agent.Delta) {})
 		left := make([][]rune, len(inputs))
 		for _, i := range order {
 			left[i] = []rune(inputs[i])

@@ -20,7 +20,7 @@ import (
 
 // adapter makes the adapter of a model. The key of OpenAI's API is the only credential read here; the AWS SDK finds its own.
 // What models write is told to heard, if it is not nil, while they write it.
-func (p *program) adapter(m agent.ModelSpec, heard func(agent.Request, string)) (runtime.Model, error) {
+func (p *program) adapter(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model, error) {
 	switch m.Provider {
 	case "script":
 		data, err := os.ReadFile(m.File)
@@ -32,10 +32,10 @@ func (p *program) adapter(m agent.ModelSpec, heard func(agent.Request, string)) 
 			return nil, err
 		}
 		model := script.New(s)
-		model.OnText = heard
+		model.OnDelta = heard
 		return model, nil
 	case "openai":
-		return openai.New(openai.Config{BaseURL: m.BaseURL, Key: p.getenv("OPENAI_API_KEY"), OnText: heard})
+		return openai.New(openai.Config{BaseURL: m.BaseURL, Key: p.getenv("OPENAI_API_KEY"), OnDelta: heard})
 	case "bedrock":
 		return p.bedrock(heard)
 	case "demo":
@@ -49,14 +49,14 @@ func (p *program) adapter(m agent.ModelSpec, heard func(agent.Request, string)) 
 const configureWithin = 10 * time.Second
 
 // bedrock is Amazon Bedrock with the credentials and the region that the AWS SDK finds where it always does.
-func (p *program) bedrock(heard func(agent.Request, string)) (runtime.Model, error) {
+func (p *program) bedrock(heard agent.OnDelta) (runtime.Model, error) {
 	ctx, cancel := p.clock.WithTimeout(context.Background(), configureWithin)
 	defer cancel()
 	cfg, err := config.LoadDefaultConfig(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("configure the AWS SDK: %w", err)
 	}
-	return bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true, OnText: heard}), nil
+	return bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true, OnDelta: heard}), nil
 }
 
 // override is the model, and no other behind it, with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.

@@ -26,6 +26,14 @@ type model struct {
 	openaiKey string
 }
 
+// CountTokens counts with the service where the model is one of its own. Servers that speak OpenAI's protocol count for nobody.
+func (m model) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	if r.Model.Provider != "bedrock" {
+		return 0, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: "its tokens cannot be counted", Lasting: true}
+	}
+	return bedrock.New(bedrock.Config{Client: bedrock.NewClient(m.cfg, "")}).CountTokens(ctx, r)
+}
+
 // Generate makes the adapter the request needs. Making one opens no connection.
 func (m model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	switch r.Model.Provider {

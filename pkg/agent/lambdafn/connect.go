@@ -65,7 +65,8 @@ func connect(getenv func(string) string, model Models) (runtime.Ports, error) {
 		p.Emit = eventbridge.New(cfg, at, name)
 	}
 	if model != nil {
-		p.Model = modelretry.New(runtime.WithMedia(model(cfg, getenv), p.Blobs), clk, draw.Jitter)
+		m := runtime.WithMedia(model(cfg, getenv), p.Blobs)
+		p.Model, p.Count = modelretry.New(m, clk, draw.Jitter), m
 	}
 	return p, nil
 }

@@ -40,6 +40,7 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 	h, err := coldStart(parts{agents: r, models: models}, get("", ""))
 	require.NoError(t, err)
 	require.NotNil(t, h.Ports.Model)
+	require.NotNil(t, h.Ports.Count)
 	require.NotNil(t, h.Agents)
 	require.Nil(t, h.Ports.Tools, "functions/step runs none")
 
@@ -57,6 +58,7 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 	h, err = coldStart(parts{tools: r.Tools()}, get("", ""))
 	require.NoError(t, err)
 	require.Nil(t, h.Ports.Model, "a function that asks no model links none")
+	require.Nil(t, h.Ports.Count)
 	require.NotNil(t, h.Ports.Tools)
 	require.NotNil(t, h.Ports.Valid)
 	require.Nil(t, h.Agents)

@@ -129,6 +129,11 @@ func (m model) Generate(ctx context.Context, r agent.Request) (agent.Reply, erro
 	return reply, err
 }
 
+// CountTokens counts with next. It is no request to a model and is not measured.
+func (m model) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	return runtime.CountWith(ctx, m.next, r)
+}
+
 // Tools measures every entering of a tool of next.
 func Tools(next runtime.ToolSource, m Meter, c clock.Clock) runtime.ToolSource {
 	return tools{next, m, c}

@@ -82,12 +82,133 @@ func TestChain(t *testing.T) {
 	}
 }
 
+// cowork is what the definition of semantics 4.5 says of errors.
+func cowork(r agent.Request) agent.Request {
+	r.Model.Retry.On = []agent.ModelErrorClass{agent.ModelServer}
+	r.Model.MoveOn = []agent.ModelErrorClass{agent.ModelTimeout, agent.ModelConnection, agent.ModelUnavailable, agent.ModelServer}
+	r.Model.Fallbacks[0].Retry = agent.Retry{}
+	return r
+}
+
+// Each model is asked once, but after a server error twice, and only some errors move on.
+func TestChainOfCowork(t *testing.T) {
+	server, timeout, gone := fail(agent.ModelServer), fail(agent.ModelTimeout), &agent.ModelError{Class: agent.ModelUnavailable, Lasting: true}
+	for _, tt := range []struct {
+		name    string
+		replies map[string][]error
+		asked   []string
+		err     error
+	}{
+		{"a server error twice, others once", map[string][]error{"a": {server}, "b": {timeout}}, []string{"a", "a", "b", "c"}, nil},
+		{"a server error, then an answer", map[string][]error{"a": {server, nil}}, []string{"a", "a"}, nil},
+		{"a server error, then another", map[string][]error{"a": {server, timeout}}, []string{"a", "a", "b"}, nil},
+		{"connection and unavailable", map[string][]error{"a": {fail(agent.ModelConnection)}, "b": {gone}}, []string{"a", "b", "c"}, nil},
+		{"nobody answers", map[string][]error{"a": {timeout}, "b": {server}, "c": {gone}}, []string{"a", "b", "b", "c"}, gone},
+		{"throttled ends it", map[string][]error{"a": {fail(agent.ModelThrottled)}}, []string{"a"}, fail(agent.ModelThrottled)},
+		{"auth ends it", map[string][]error{"a": {server}, "b": {fail(agent.ModelAuth)}}, []string{"a", "a", "b"}, fail(agent.ModelAuth)},
+		{"invalid ends it", map[string][]error{"a": {fail(agent.ModelInvalid)}}, []string{"a"}, fail(agent.ModelInvalid)},
+		{"overflow ends it", map[string][]error{"a": {fail(agent.ModelContextOverflow)}}, []string{"a"}, fail(agent.ModelContextOverflow)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &house{clock: clock.System(), replies: tt.replies}
+				_, requests, err := New(h, h.clock, nil).Ask(context.Background(), cowork(chain(2)))
+				require.Equal(t, tt.err, err)
+				require.Equal(t, tt.asked, h.asked)
+				require.Equal(t, len(tt.asked), requests)
+			})
+		})
+	}
+}
+
+// What would fail in the same way is not asked again, whatever its class; the next model is.
+func TestLastingErrorsAreNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{clock: clock.System(), replies: map[string][]error{"a": {&agent.ModelError{Class: agent.ModelUnavailable, Lasting: true}}}}
+		reply, requests, err := New(h, h.clock, nil).Ask(context.Background(), chain(3))
+		require.NoError(t, err)
+		require.Equal(t, 2, requests)
+		require.Equal(t, "b", reply.Model)
+	})
+}
+
+// A stream that broke off is an answer where such are kept: the first one, with no request after it. Else it is a failure like any.
+func TestBrokenStreams(t *testing.T) {
+	part := &agent.Reply{Model: "a", Text: "I ren", StopReason: agent.StopInterrupted}
+	broken := &agent.ModelError{Class: agent.ModelConnection, Partial: part}
+	silent := fail(agent.ModelConnection)
+	ask := func(t *testing.T, keep agent.CutStream, a []error, change func(*house, *agent.Request)) (agent.Reply, []string, error) {
+		var h *house
+		var reply agent.Reply
+		var err error
+		synctest.Test(t, func(*testing.T) {
+			h = &house{clock: clock.System(), replies: map[string][]error{"a": a}, slow: map[string]time.Duration{}}
+			r := chain(2)
+			r.Model.CutStream = keep
+			if change != nil {
+				change(h, &r)
+			}
+			reply, _, err = New(h, h.clock, nil).Ask(context.Background(), r)
+		})
+		return reply, h.asked, err
+	}
+	reply, asked, err := ask(t, agent.CutStreamKeep, []error{silent, broken}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "a"}, asked, "nothing was received at first")
+	require.Equal(t, *part, reply)
+
+	reply, asked, err = ask(t, agent.CutStreamFail, []error{broken}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "a", "b"}, asked)
+	require.Equal(t, "b", reply.Model)
+
+	reply, asked, err = ask(t, agent.CutStreamKeep, []error{fail(agent.ModelAuth)}, func(h *house, _ *agent.Request) { h.replies["b"] = []error{broken} })
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, asked)
+	require.Equal(t, "I ren", reply.Text)
+	require.Equal(t, 1, reply.Place)
+}
+
+// slowStream is a model whose stream hangs after a piece of text.
+type slowStream struct{ clock clock.Clock }
+
+func (s slowStream) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	_ = s.clock.Sleep(ctx, time.Hour)
+	return agent.Reply{}, &agent.ModelError{Class: agent.ModelTimeout, Partial: &agent.Reply{Model: r.Model.ID, Text: "I ren", StopReason: agent.StopInterrupted}}
+}
+
+// A stream that its model's own time cut is kept; one that the caller's time cut is nobody's answer: the caller asks again.
+func TestStreamsCutByTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clock.System()
+		r := chain(1)
+		r.Model.CutStream, r.Model.Timeout = agent.CutStreamKeep, time.Second
+		reply, err := New(slowStream{c}, c, nil).Generate(context.Background(), r)
+		require.NoError(t, err)
+		require.Equal(t, "I ren", reply.Text)
+		require.Equal(t, "a", reply.Model)
+
+		ctx, cancel := c.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		r.Model.Timeout = time.Minute
+		_, err = New(slowStream{c}, c, nil).Generate(ctx, r)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var failed *agent.ModelError
+		require.False(t, errors.As(err, &failed))
+	})
+}
+
 // A model of the chain is asked as if it stood alone.
 func TestChainAsksEachAlone(t *testing.T) {
-	for i, m := range chain(4).Model.Chain() {
+	of := chain(4).Model
+	of.MoveOn, of.CutStream, of.Repair = []agent.ModelErrorClass{agent.ModelServer}, agent.CutStreamKeep, agent.RepairOn
+	for i, m := range of.Chain() {
 		require.Empty(t, m.Fallbacks)
 		require.Empty(t, m.StaticText)
 		require.Zero(t, m.Continuations)
+		require.Nil(t, m.MoveOn)
+		require.Equal(t, agent.CutStreamKeep, m.CutStream)
+		require.Equal(t, agent.RepairOn, m.Repair)
 		require.Equal(t, []int{4, 1, 4}[i], m.Retry.Attempts)
 		require.Equal(t, 250*time.Millisecond, m.Retry.Backoff, "the first one's, where it has none")
 	}

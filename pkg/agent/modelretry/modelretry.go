@@ -1,6 +1,6 @@
 // Package modelretry asks a model again when it fails in a way that may pass, and the next model of its chain when it goes on failing
-// (semantics.md, seed 001, 3.7). How often and how soon is the request's own Model.Retry; what may be retried is the error's class alone,
-// and every class moves on to the next model.
+// (semantics.md, seed 001, 3.7, and seed 002, 4.5). How often, how soon and after which classes of errors is the request's own Model.Retry;
+// which classes move on to the next model is its Model.MoveOn, and whether what came of a broken stream is a reply, its Model.CutStream.
 package modelretry
 
 import (
@@ -48,21 +48,23 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 // how many requests that took, failed ones included, whatever it returns. The requests carry Attempt as r.Attempt, r.Attempt+1, and so on,
 // and each the model that is asked; the reply's Place says which one answered.
 //
+// An error whose class does not move on ends the chain. A reply whose stream broke off is an answer where the chain keeps such.
+//
 // The error is the last request's, unless the context is done by then, or would be before the next one: then it wraps the
 // context's error alone, because that failure is not the model's and must not be recorded as such.
 func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, requests int, err error) {
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, 0, fmt.Errorf("ask model %s: %w", r.Model.ID, err)
 	}
-	began := m.clock.Now()
-	for place, spec := range r.Model.Chain() {
+	began, whole := m.clock.Now(), r.Model
+	for place, spec := range whole.Chain() {
 		first := r.Attempt
 		r.Model = spec
 		reply, r.Attempt, err = m.one(ctx, r, began)
 		reply.Place = place
 		requests += r.Attempt - first
-		var failure *agent.ModelError
-		if err == nil || !errors.As(err, &failure) {
+		failure := failureOf(err)
+		if failure == nil || !whole.MovesOn(failure.Class) {
 			break
 		}
 	}
@@ -76,6 +78,9 @@ func (m *Model) one(ctx context.Context, r agent.Request, began time.Time) (repl
 		r.Attempt++
 		if ended := ctx.Err(); err != nil && ended != nil {
 			return agent.Reply{}, r.Attempt, fmt.Errorf("ask model %s: %w", r.Model.ID, ended)
+		}
+		if kept, ok := r.Model.Kept(failureOf(err)); ok {
+			return kept, r.Attempt, nil
 		}
 		wait, again := m.again(r.Model.Retry, requests, err, began)
 		if !again {
@@ -96,15 +101,19 @@ func (m *Model) within(ctx context.Context, r agent.Request) (agent.Reply, error
 	defer cancel()
 	reply, err := m.next.Generate(timed, r)
 	if err != nil && timed.Err() != nil {
-		err = &agent.ModelError{Class: agent.ModelTimeout, Model: r.Model.ID, Message: fmt.Sprintf("no reply within %s", r.Model.Timeout)}
+		late := &agent.ModelError{Class: agent.ModelTimeout, Model: r.Model.ID, Message: fmt.Sprintf("no reply within %s", r.Model.Timeout)}
+		if failure := failureOf(err); failure != nil {
+			late.Partial = failure.Partial
+		}
+		err = late
 	}
 	return reply, err
 }
 
 // again decides whether to ask once more after so many requests, and how long to wait before.
 func (m *Model) again(retry agent.Retry, requests int, err error, began time.Time) (time.Duration, bool) {
-	var failure *agent.ModelError
-	if !errors.As(err, &failure) || !failure.Class.Retryable() || requests >= retry.Attempts {
+	failure := failureOf(err)
+	if failure == nil || !retry.Repeats(failure) || requests >= retry.Attempts {
 		return 0, false
 	}
 	after := retryAfter(failure)
@@ -112,6 +121,13 @@ func (m *Model) again(retry agent.Retry, requests int, err error, began time.Tim
 	wait = max(after, wait+m.jitter(wait/100*time.Duration(retry.Jitter)))
 	late := retry.Window > 0 && m.clock.Now().Add(wait).Sub(began) > retry.Window
 	return wait, after <= MaxRetryAfter && !late
+}
+
+// failureOf is the model error that err is, nil if it is none.
+func failureOf(err error) *agent.ModelError {
+	var failure *agent.ModelError
+	errors.As(err, &failure)
+	return failure
 }
 
 // sleep waits, or fails at once if the context's deadline comes first: there is no point in paying for the time until then.

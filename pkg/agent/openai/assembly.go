@@ -3,6 +3,7 @@ package openai
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +17,9 @@ const maxCalls = 1000
 
 // assembly is a reply under way.
 type assembly struct {
-	model  string
+	asked  agent.Request
+	tell   func(agent.Delta)
+	model  string // that answers; the one that was asked until the server says
 	text   strings.Builder
 	reason strings.Builder
 	calls  []*callParts
@@ -28,23 +31,12 @@ type assembly struct {
 type callParts struct {
 	place     int
 	id, name  string
+	repaired  bool // the server could not read it
 	arguments strings.Builder
 }
 
-// addEvent takes one event of a stream and returns its text.
-func (a *assembly) addEvent(ev event) (string, error) {
-	if ev.name == "error" {
-		return "", streamFailure(problemIn(ev.data))
-	}
-	c, err := parse(ev.data)
-	if err != nil {
-		return "", err
-	}
-	return a.add(c, func(ch choice) piece { return ch.Delta })
-}
-
-// add takes a completion's first choice and returns its text.
-func (a *assembly) add(c completion, of func(choice) piece) (text string, err error) {
+// add takes a completion's first choice and tells of it.
+func (a *assembly) add(c completion, of func(choice) piece) error {
 	if c.Model != "" {
 		a.model = clip(c.Model)
 	}
@@ -56,24 +48,33 @@ func (a *assembly) add(c completion, of func(choice) piece) (text string, err er
 			continue
 		}
 		p := of(ch)
-		text += p.Content
-		a.reason.WriteString(string(cmp.Or(p.ReasoningContent, p.Reasoning)))
+		thought := string(cmp.Or(p.ReasoningContent, p.Reasoning))
+		a.reason.WriteString(thought)
+		a.say(agent.DeltaReasoning, thought)
+		a.text.WriteString(p.Content)
+		a.say(agent.DeltaText, p.Content)
 		for _, d := range p.ToolCalls {
 			if a.addCall(d); len(a.calls) > maxCalls {
-				return "", failed(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
+				return failed(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
 			}
 		}
 		if ch.FinishReason != "" {
 			a.finish = clip(ch.FinishReason)
 		}
 	}
-	a.text.WriteString(text)
-	return text, nil
+	return nil
+}
+
+func (a *assembly) say(kind agent.DeltaKind, text string) {
+	if text != "" {
+		a.tell(agent.Delta{Kind: kind, Text: text})
+	}
 }
 
 func (a *assembly) addCall(d callPiece) {
 	c := a.call(d)
-	if c == nil {
+	begins := c == nil
+	if begins {
 		c = &callParts{place: len(a.calls)}
 		if d.Index != nil {
 			c.place = *d.Index
@@ -87,6 +88,9 @@ func (a *assembly) addCall(d callPiece) {
 		c.name = d.Function.Name
 	}
 	c.arguments.WriteString(string(d.Function.Arguments))
+	if begins || d.Function.Arguments != "" {
+		a.tell(agent.Delta{Kind: agent.DeltaCall, Text: string(d.Function.Arguments), Place: slices.Index(a.calls, c), Call: c.id, Name: c.name})
+	}
 }
 
 // call finds the call that a piece goes on with, the newest first; nil = the piece starts one. Some servers give every call
@@ -104,19 +108,29 @@ func (a *assembly) call(d callPiece) *callParts {
 	return nil
 }
 
+// interrupted is the failure of a reply that broke off, with what there is of it.
+func (a *assembly) interrupted(err error) error {
+	var failure *agent.ModelError
+	if errors.As(err, &failure) {
+		a.calls = slices.DeleteFunc(a.calls, func(c *callParts) bool { return c.arguments.Len() == 0 }) // they were still to come
+		failure.Partial = agent.Interrupted(a.reply())
+	}
+	return err
+}
+
 // reply is what was put together, calls in order of their index.
 func (a *assembly) reply() agent.Reply {
 	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
 	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.finish, Truncated: a.finish == "length", Usage: a.usage}
 	if a.reason.Len() > 0 {
-		r.Reasoning = []agent.ReplyReasoning{{Reasoning: agent.Reasoning{Text: a.reason.String(), Provider: "openai"}}}
+		r.Reasoning = []agent.ReplyReasoning{{Reasoning: agent.Reasoning{Text: a.reason.String(), Provider: "openai", Model: a.model}}}
 	}
 	for _, c := range a.calls {
 		input := c.arguments.String()
 		if input == "" {
 			input = "{}"
 		}
-		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: json.RawMessage(input)})
+		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: json.RawMessage(input), Repaired: c.repaired})
 	}
 	return r
 }

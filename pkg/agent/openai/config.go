@@ -19,10 +19,8 @@ type Config struct {
 	BaseURL        string        // with the version, e.g. http://127.0.0.1:11434/v1; "" = DefaultBaseURL
 	Key            string        // sent as a bearer token; "" = none
 	Client         *http.Client  // nil = one without a proxy. Redirects follow this package's rule in any case
-	ConnectTimeout time.Duration // for connecting and for the TLS handshake; 0 = 10 s; not used with Client
-	// OnText, if not nil, is called with pieces of text as they arrive, in order, before Generate returns. A request that
-	// fails afterwards has shown text that is in no reply; Request.Attempt tells attempts apart.
-	OnText func(r agent.Request, text string)
+	ConnectTimeout time.Duration // for connecting and for the TLS handshake; 0 = 5 s; not used with Client
+	OnDelta        agent.OnDelta // is told of replies as they arrive; nil = nobody is
 }
 
 // New checks the configuration. Errors never hold the key.
@@ -39,12 +37,12 @@ func New(c Config) (*Model, error) {
 		client = *c.Client
 	}
 	client.CheckRedirect = followSameHost
-	return &Model{base: base, key: c.Key, client: &client, onText: c.OnText}, nil
+	return &Model{base: base, key: c.Key, client: &client, onDelta: c.OnDelta}, nil
 }
 
 func transport(connect time.Duration) *http.Transport {
 	if connect <= 0 {
-		connect = 10 * time.Second
+		connect = 5 * time.Second // semantics 4.5
 	}
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: connect}).DialContext,

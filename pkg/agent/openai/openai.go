@@ -2,8 +2,12 @@
 // thin client: no retries (package modelretry), no fallbacks, no state beside a connection pool.
 //
 // What it guarantees. Every tool_use it sends meets exactly one result. A reply cut short is an error, never a shorter
-// reply. Reasoning that a server tells is kept in front of what it says and never sent. No error text holds the key, anything of the request, or anything a server wrote but the error codes of a
-// list known here. The key goes to the configured host and to no other.
+// reply; what was received is the error's Partial, and whether that is a reply is for others to say. Reasoning that a server tells is kept
+// in front of what it says and never sent. No error text holds the key, anything of the request, or anything a server wrote but the error
+// codes of a list known here. The key goes to the configured host and to no other.
+//
+// Where the request's Model.Repair is on, an error of the server's that quotes the call it could not read (Ollama, llama.cpp) is that call,
+// if what is quoted can only be one call of one tool on offer.
 package openai
 
 import (
@@ -27,10 +31,10 @@ const maxRefusal = 64 << 10
 
 // Model is a client of one server. It is safe for concurrent use.
 type Model struct {
-	base   string
-	key    string
-	client *http.Client
-	onText func(agent.Request, string)
+	base    string
+	key     string
+	client  *http.Client
+	onDelta agent.OnDelta
 }
 
 // Generate makes one request. Errors are *agent.ModelError, a context's deadline included (ModelTimeout); a context that was
@@ -62,7 +66,7 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	}
 	defer func() { _ = resp.Body.Close() }() // nothing depends on how a response that was read or given up ends
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return agent.Reply{}, refused(ctx, resp)
+		return refused(ctx, r, resp)
 	}
 	return m.read(ctx, r, resp)
 }
@@ -95,30 +99,23 @@ func (m *Model) read(ctx context.Context, r agent.Request, resp *http.Response) 
 	if err != nil {
 		return agent.Reply{}, ioFailure(ctx, err)
 	}
-	onText := func(text string) {
-		if m.onText != nil && text != "" {
-			m.onText(r, text)
+	a := &assembly{asked: r, model: r.Model.ID, tell: func(d agent.Delta) {
+		if m.onDelta != nil {
+			m.onDelta(r, d)
 		}
-	}
-	var reply agent.Reply
+	}}
 	switch kind {
 	case "text/event-stream":
-		reply, err = readStream(ctx, body, onText)
+		err = a.readStream(ctx, body)
 	case "application/json":
-		reply, err = readDocument(ctx, body, onText)
+		err = a.readDocument(ctx, body)
 	default:
 		err = failed(agent.ModelInvalid, "reply is neither JSON nor an event stream")
 	}
 	if err != nil {
 		return agent.Reply{}, err
 	}
-	if reply.Model == "" {
-		reply.Model = r.Model.ID
-	}
-	for i := range reply.Reasoning {
-		reply.Reasoning[i].Model = reply.Model
-	}
-	return reply, nil
+	return a.reply(), nil
 }
 
 // bodyKind is the body's media type, guessed from its beginning where the header says nothing of use.

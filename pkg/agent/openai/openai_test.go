@@ -21,10 +21,10 @@ import (
 const key = "sk-canary-key"
 
 // against is a model whose server is the handler.
-func against(t *testing.T, onText func(agent.Request, string), handler http.HandlerFunc) *Model {
+func against(t *testing.T, onDelta agent.OnDelta, handler http.HandlerFunc) *Model {
 	t.Helper()
 	server := httptest.NewServer(handler)
-	m, err := New(Config{BaseURL: server.URL + "/v1/", Key: key, OnText: onText})
+	m, err := New(Config{BaseURL: server.URL + "/v1/", Key: key, OnDelta: onDelta})
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close(); server.Close() })
 	return m
@@ -129,8 +129,12 @@ func TestReplies(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var pieces strings.Builder
-			onText := func(_ agent.Request, text string) { pieces.WriteString(text) }
-			reply, err := against(t, onText, answer(tt.contentType, tt.body)).Generate(context.Background(), request())
+			onDelta := func(_ agent.Request, d agent.Delta) {
+				if d.Kind == agent.DeltaText {
+					pieces.WriteString(d.Text)
+				}
+			}
+			reply, err := against(t, onDelta, answer(tt.contentType, tt.body)).Generate(context.Background(), request())
 			require.NoError(t, err)
 			require.Equal(t, tt.want, reply)
 			require.Equal(t, tt.want.Text, pieces.String())
@@ -214,7 +218,8 @@ func TestStatuses(t *testing.T) {
 		{401, `{"error":{"message":"Incorrect API key: sk-canary-key","code":"sk-canary-key"}}`, agent.ModelAuth, "status 401"},
 		{402, ``, agent.ModelAuth, "status 402"},
 		{403, `<html>canary-content</html>`, agent.ModelAuth, "status 403"},
-		{404, `{"error":"model canary-content not found"}`, agent.ModelInvalid, "status 404"},
+		{404, `{"error":"model canary-content not found"}`, agent.ModelUnavailable, "status 404"},
+		{404, `{"error":{"code":"model_not_found"}}`, agent.ModelUnavailable, "status 404, model_not_found"},
 		{408, ``, agent.ModelTimeout, "status 408"},
 		{409, ``, agent.ModelUnavailable, "status 409"},
 		{413, `{"detail":"canary-content"}`, agent.ModelInvalid, "status 413"},
@@ -223,6 +228,7 @@ func TestStatuses(t *testing.T) {
 		{429, `{"error":{"code":"rate_limit_exceeded"}}`, agent.ModelThrottled, "status 429, rate_limit_exceeded"},
 		{429, `{"error":{"code":"insufficient_quota"}}`, agent.ModelAuth, "status 429, insufficient_quota"},
 		{500, `{"error":{"type":"server_error"}}`, agent.ModelServer, "status 500, server_error"},
+		{501, ``, agent.ModelInvalid, "status 501"},
 		{502, ``, agent.ModelServer, "status 502"},
 		{503, strings.Repeat("canary", maxRefusal), agent.ModelUnavailable, "status 503"},
 		{504, ``, agent.ModelTimeout, "status 504"},
@@ -315,7 +321,7 @@ func hang(w http.ResponseWriter, r *http.Request) {
 
 func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	m := against(t, func(agent.Request, string) { cancel() }, hang)
+	m := against(t, func(agent.Request, agent.Delta) { cancel() }, hang)
 	_, err := m.Generate(ctx, request())
 	require.ErrorIs(t, err, context.Canceled)
 	var failure *agent.ModelError
@@ -440,7 +446,7 @@ func TestOtherServer(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) {
-	m := against(t, func(agent.Request, string) {}, answer("text/event-stream", text("a")+end))
+	m := against(t, func(agent.Request, agent.Delta) {}, answer("text/event-stream", text("a")+end))
 	errs := make(chan error)
 	for range 8 {
 		go func() {

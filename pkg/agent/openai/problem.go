@@ -51,7 +51,7 @@ var knownCodes = map[string]agent.ModelErrorClass{
 	"invalid_api_key":           agent.ModelAuth,
 	"authentication_error":      agent.ModelAuth,
 	"permission_error":          agent.ModelAuth,
-	"model_not_found":           agent.ModelInvalid,
+	"model_not_found":           agent.ModelUnavailable,
 	"invalid_request_error":     agent.ModelInvalid,
 	"BadRequestError":           agent.ModelInvalid, // vLLM
 	"content_filter":            agent.ModelInvalid,
@@ -111,6 +111,10 @@ func statusClass(status int) agent.ModelErrorClass {
 		return agent.ModelAuth
 	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
 		return agent.ModelTimeout
+	case http.StatusNotFound: // this model is not here; another may be (semantics 4.5)
+		return agent.ModelUnavailable
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+		return agent.ModelInvalid
 	case http.StatusConflict, http.StatusTooEarly, http.StatusServiceUnavailable, 529: // not processed; 529 is "overloaded"
 		return agent.ModelUnavailable
 	case http.StatusTooManyRequests:

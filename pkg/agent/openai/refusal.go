@@ -28,15 +28,22 @@ func (r *refusal) Error() string {
 // RetryAfter is what the server asked to wait before the next request; 0 = it did not say.
 func (r *refusal) RetryAfter() time.Duration { return r.after }
 
-// refused reads a response that is not a success. A body that cannot be read leaves the status to decide.
-func refused(ctx context.Context, resp *http.Response) error {
+// refused reads a response that is not a success: why, or the call that the server could not read. A body that cannot be read leaves the
+// status to decide.
+func refused(ctx context.Context, r agent.Request, resp *http.Response) (agent.Reply, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	if err != nil && ctx.Err() != nil {
-		return ioFailure(ctx, err)
+		return agent.Reply{}, ioFailure(ctx, err)
 	}
 	p := problemIn(body)
+	if resp.StatusCode == http.StatusInternalServerError {
+		if c, ok := quotedCall(r, p.message); ok {
+			return agent.Reply{Model: r.Model.ID, Calls: []agent.ReplyCall{c}, StopReason: stopRepaired}, nil
+		}
+	}
 	cause := &refusal{status: resp.StatusCode, code: p.known(), after: retryAfter(resp.Header)}
-	return &agent.ModelError{Class: p.class(resp.StatusCode), Message: cause.Error(), Cause: cause}
+	lasting := resp.StatusCode == http.StatusNotFound
+	return agent.Reply{}, &agent.ModelError{Class: p.class(resp.StatusCode), Message: cause.Error(), Cause: cause, Lasting: lasting}
 }
 
 // streamFailure is an error that came as data. A number that is a status decides as one.

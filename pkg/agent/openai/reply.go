@@ -83,64 +83,78 @@ func (u usage) tokens() agent.Usage {
 
 // readStream puts a streamed reply together. A stream is complete with a finish_reason or [DONE]; after a finish_reason only usage
 // can follow, so that a connection lost then loses no reply.
-func readStream(ctx context.Context, body *bufio.Reader, onText func(string)) (agent.Reply, error) {
+func (a *assembly) readStream(ctx context.Context, body *bufio.Reader) error {
 	events := eventReader{r: body}
-	var a assembly
 	for {
 		ev, err := events.next()
 		switch {
 		case err != nil && a.finish != "" && !tooLarge(err):
-			return a.reply(), nil
+			return nil
 		case errors.Is(err, io.EOF):
-			return agent.Reply{}, failed(agent.ModelConnection, "stream ended before the reply did")
+			return a.interrupted(failed(agent.ModelConnection, "stream ended before the reply did"))
+		case tooLarge(err):
+			return ioFailure(ctx, err)
 		case err != nil:
-			return agent.Reply{}, ioFailure(ctx, err)
+			return a.interrupted(ioFailure(ctx, err))
 		case string(bytes.TrimSpace(ev.data)) == "[DONE]":
-			return a.reply(), nil
+			return nil
 		}
-		text, err := a.addEvent(ev)
-		if err != nil {
-			return agent.Reply{}, err
+		if ended, err := a.addEvent(ev); ended || err != nil {
+			return err
 		}
-		onText(text)
 	}
 }
 
+// addEvent takes one event of a stream. An error in it is the reply's end.
+func (a *assembly) addEvent(ev event) (ended bool, err error) {
+	c, problem, err := parse(ev.data)
+	switch {
+	case ev.name == "error" || problem != nil:
+		p := problemIn(ev.data)
+		if a.rescue(p) {
+			return true, nil
+		}
+		return false, a.interrupted(streamFailure(p))
+	case err != nil:
+		return false, a.interrupted(err)
+	}
+	return false, a.add(c, func(ch choice) piece { return ch.Delta })
+}
+
 // readDocument reads a reply that came in one piece.
-func readDocument(ctx context.Context, body io.Reader, onText func(string)) (agent.Reply, error) {
+func (a *assembly) readDocument(ctx context.Context, body io.Reader) error {
 	data, err := io.ReadAll(body)
 	if err != nil {
-		return agent.Reply{}, ioFailure(ctx, err)
+		return ioFailure(ctx, err)
 	}
-	c, err := parse(data)
-	if err != nil {
-		return agent.Reply{}, err
-	}
-	if len(c.Choices) == 0 {
-		return agent.Reply{}, failed(agent.ModelInvalid, "reply has no choice")
+	c, problem, err := parse(data)
+	switch {
+	case err != nil:
+		return err
+	case problem != nil && a.rescue(*problem):
+		return nil
+	case problem != nil:
+		return streamFailure(*problem)
+	case len(c.Choices) == 0:
+		return failed(agent.ModelInvalid, "reply has no choice")
 	}
 	for _, ch := range c.Choices {
 		for i := range ch.Message.ToolCalls {
 			ch.Message.ToolCalls[i].Index = &i
 		}
 	}
-	var a assembly
-	text, err := a.add(c, func(ch choice) piece { return ch.Message })
-	if err != nil {
-		return agent.Reply{}, err
-	}
-	onText(text)
-	return a.reply(), nil
+	return a.add(c, func(ch choice) piece { return ch.Message })
 }
 
-// parse reads a completion; an error object in it is the error.
-func parse(data []byte) (completion, error) {
+// parse reads a completion, or the problem that stands in its place.
+func parse(data []byte) (completion, *problem, error) {
 	var c completion
 	if json.Unmarshal(data, &c) != nil {
-		return c, failed(agent.ModelInvalid, "reply is not the JSON of a completion")
+		return c, nil, failed(agent.ModelInvalid, "reply is not the JSON of a completion")
 	}
 	if c.Object == "error" || (len(c.Error) > 0 && string(c.Error) != "null") {
-		return c, streamFailure(problemIn(data))
+		p := problemIn(data)
+		return c, &p, nil
 	}
-	return c, nil
+	return c, nil, nil
 }

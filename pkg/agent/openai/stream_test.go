@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -91,14 +92,26 @@ func FuzzStream(f *testing.F) {
 	f.Add([]byte("data: {\"error\":{\"code\":429}}\n\n"))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		var shown strings.Builder
-		reply, err := readStream(context.Background(), bufio.NewReader(bytes.NewReader(stream)), func(s string) { shown.WriteString(s) })
+		a := &assembly{tell: func(d agent.Delta) {
+			if d.Kind == agent.DeltaText {
+				shown.WriteString(d.Text)
+			}
+		}}
+		err := a.readStream(context.Background(), bufio.NewReader(bytes.NewReader(stream)))
 		if err == nil {
-			require.Equal(t, shown.String(), reply.Text)
+			require.Equal(t, shown.String(), a.reply().Text)
 			return
 		}
 		var failure *agent.ModelError
 		require.True(t, errors.As(err, &failure))
 		require.True(t, failure.Class.Valid())
+		if kept := failure.Partial; kept != nil {
+			require.Equal(t, shown.String(), kept.Text)
+			for _, c := range kept.Calls {
+				_, err := agent.CompactJSON(c.Input, agent.JSONLimits{})
+				require.NoError(t, err)
+			}
+		}
 	})
 }
 
@@ -124,8 +137,15 @@ func TestPropertyAssembly(t *testing.T) {
 				open--
 			}
 		}
-		reply, err := readStream(context.Background(), bufio.NewReader(strings.NewReader(stream.String()+end)), func(string) {})
-		require.NoError(t, err)
+		told := make([]string, len(inputs)) // the arguments as they were told, by id
+		a := &assembly{tell: func(d agent.Delta) {
+			i, err := strconv.Atoi(strings.TrimPrefix(d.Call, "id"))
+			require.NoError(t, err)
+			told[i] += d.Text
+		}}
+		require.NoError(t, a.readStream(context.Background(), bufio.NewReader(strings.NewReader(stream.String()+end))))
+		require.Equal(t, inputs, told)
+		reply := a.reply()
 		require.Len(t, reply.Calls, len(inputs))
 		for i, c := range reply.Calls {
 			require.Equal(t, call(fmt.Sprintf("id%d", i), "get", inputs[i]), c)

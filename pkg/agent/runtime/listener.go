@@ -22,7 +22,7 @@ type Detached struct {
 	clock clock.Clock
 	room  int
 	sink  EventSink
-	text  func(agent.Request, string)
+	said  agent.OnDelta
 
 	mu      sync.Mutex
 	waiting []func()
@@ -32,10 +32,10 @@ type Detached struct {
 
 var _ EventSink = (*Detached)(nil)
 
-// Detach makes the queue of a listener, with room for so many notices that wait. Sink hears of entries and text of what models write, as an
-// adapter's OnText does; either may be nil.
-func Detach(c clock.Clock, room int, sink EventSink, text func(agent.Request, string)) *Detached {
-	return &Detached{clock: c, room: room, sink: sink, text: text}
+// Detach makes the queue of a listener, with room for so many notices that wait. Sink hears of entries and said of what models write, as an
+// adapter's OnDelta does; either may be nil.
+func Detach(c clock.Clock, room int, sink EventSink, said agent.OnDelta) *Detached {
+	return &Detached{clock: c, room: room, sink: sink, said: said}
 }
 
 // Committed implements EventSink.
@@ -46,10 +46,10 @@ func (d *Detached) Committed(ctx context.Context, e agent.Entry, s *agent.AgentS
 	}
 }
 
-// Said tells the listener of text.
-func (d *Detached) Said(r agent.Request, text string) {
-	if d.text != nil {
-		d.queue(func() { d.text(r, text) })
+// Said tells the listener of a piece of a reply. It is an agent.OnDelta.
+func (d *Detached) Said(r agent.Request, piece agent.Delta) {
+	if d.said != nil {
+		d.queue(func() { d.said(r, piece) })
 	}
 }
 

@@ -53,7 +53,12 @@ func (p Ports) hasBlob(ctx context.Context, tenant, digest string) (bool, error)
 //
 // A blob that is not there is a failed model call, which ends the run. Errors of the store are the store's: they pass, and whoever
 // asked asks again. Safe for concurrent use if next is.
-func WithMedia(next Model, blobs store.Blobs) Model { return withMedia{next, blobs} }
+func WithMedia(next Model, blobs store.Blobs) interface {
+	Model
+	TokenCounter
+} {
+	return withMedia{next, blobs}
+}
 
 type withMedia struct {
 	next  Model
@@ -62,23 +67,38 @@ type withMedia struct {
 
 // Generate implements Model.
 func (w withMedia) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	r, err := w.resolved(ctx, r)
+	if err != nil {
+		return agent.Reply{}, err
+	}
+	return w.next.Generate(ctx, r)
+}
+
+// CountTokens implements TokenCounter.
+func (w withMedia) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	r, err := w.resolved(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	return CountWith(ctx, w.next, r)
+}
+
+// resolved is r with what blobs hold.
+func (w withMedia) resolved(ctx context.Context, r agent.Request) (agent.Request, error) {
 	named := agent.MediaBlobs(r.Messages)
 	if len(named) == 0 {
-		return w.next.Generate(ctx, r)
+		return r, nil
 	}
 	sizes := make(map[string]int64, len(named))
 	for _, digest := range named {
 		n, err := w.blobs.Size(ctx, r.Tenant, digest)
 		if err != nil {
-			return agent.Reply{}, unread(r, digest, err)
+			return r, unread(r, digest, err)
 		}
 		sizes[digest] = n
 	}
 	r.Messages = agent.FitMedia(r.Messages, sizes, agent.MaxRequestMedia)
-	if err := w.read(ctx, r); err != nil {
-		return agent.Reply{}, err
-	}
-	return w.next.Generate(ctx, r)
+	return r, w.read(ctx, r)
 }
 
 // read puts the content of blobs into the messages, which are the request's own. A blob that is named twice is read and kept once.

@@ -19,6 +19,21 @@ type Asker interface {
 	Ask(ctx context.Context, r agent.Request) (reply agent.Reply, requests int, err error)
 }
 
+// TokenCounter counts a request's tokens of input as its model would: all that Generate would send. It asks a provider, and costs no
+// tokens; what cannot be counted is an error, and is to be estimated. Errors are *agent.ModelError or the context's. Safe for concurrent
+// use.
+type TokenCounter interface {
+	CountTokens(ctx context.Context, r agent.Request) (int64, error)
+}
+
+// CountWith has m count, if it is a TokenCounter, as its decorators do.
+func CountWith(ctx context.Context, m Model, r agent.Request) (int64, error) {
+	if c, ok := m.(TokenCounter); ok {
+		return c.CountTokens(ctx, r)
+	}
+	return 0, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: "its tokens cannot be counted", Lasting: true}
+}
+
 // Schemas makes the check of a JSON Schema: what it returns says how a value does not fit. An error says that the schema is broken.
 type Schemas func(schema json.RawMessage) (fits func(value json.RawMessage) error, err error)
 

@@ -27,9 +27,9 @@ func (e *WantError) Error() string {
 
 // Model answers requests from a script. It is safe for concurrent use.
 type Model struct {
-	// OnText, if not nil, is called with the text of a reply before Generate returns it: in the line's chunks, else whole.
-	// Set it before the first request.
-	OnText func(r agent.Request, text string)
+	// OnDelta, if not nil, is told of a reply before Generate returns it: reasoning, text in the line's chunks, else whole, and calls. Set
+	// it before the first request.
+	OnDelta agent.OnDelta
 
 	script   *Script
 	mu       sync.Mutex
@@ -42,7 +42,8 @@ func New(s *Script) *Model { return &Model{script: s, used: map[int]bool{}} }
 
 // Generate answers with the line of the request's inference and attempt. A context that is done is returned as its error. Any
 // other error is an *agent.ModelError: of the line's own class, or ModelInvalid, wrapping a *WantError that Failures
-// lists as well. Usage on an error line is not reported: a failed call has none.
+// lists as well. Usage on an error line is not reported: a failed call has none. What a line has said before its error, or before it was
+// cut, is the error's Partial.
 func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, err
@@ -56,12 +57,20 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 		return agent.Reply{}, m.refuse(r, l.number, found)
 	}
 	m.use(l.number)
-	if l.class != "" {
-		message := fmt.Sprintf("scripted error, %s:%d", m.script.file, l.number)
-		return agent.Reply{}, &agent.ModelError{Class: l.class, Model: name(r), Message: message}
-	}
 	m.stream(r, l)
+	if class := l.fails(); class != "" {
+		message := fmt.Sprintf("scripted error, %s:%d", m.script.file, l.number)
+		return agent.Reply{}, &agent.ModelError{Class: class, Model: name(r), Message: message, Partial: agent.Interrupted(l.reply(r))}
+	}
 	return l.reply(r), nil
+}
+
+// fails is how the line's request fails, "" = it does not. A connection is what breaks off.
+func (l line) fails() agent.ModelErrorClass {
+	if l.cut {
+		return agent.ModelConnection
+	}
+	return l.class
 }
 
 // check lists everything that is wrong with a request for this line.
@@ -103,15 +112,27 @@ func (m *Model) use(number int) {
 }
 
 func (m *Model) stream(r agent.Request, l line) {
-	if m.OnText == nil || l.text == "" {
+	if m.OnDelta == nil {
 		return
 	}
-	if l.chunks == nil {
-		m.OnText(r, l.text)
-		return
+	for _, b := range l.reasoning {
+		m.tell(r, agent.Delta{Kind: agent.DeltaReasoning, Text: b.Text})
 	}
-	for _, piece := range l.chunks {
-		m.OnText(r, piece)
+	pieces := l.chunks
+	if pieces == nil {
+		pieces = []string{l.text}
+	}
+	for _, piece := range pieces {
+		m.tell(r, agent.Delta{Kind: agent.DeltaText, Text: piece})
+	}
+	for i, c := range l.calls {
+		m.tell(r, agent.Delta{Kind: agent.DeltaCall, Text: string(c.Input), Place: i, Call: c.ID, Name: c.Name})
+	}
+}
+
+func (m *Model) tell(r agent.Request, d agent.Delta) {
+	if d.Text != "" {
+		m.OnDelta(r, d)
 	}
 }
 

@@ -207,14 +207,39 @@ func TestStream(t *testing.T) {
 {"calls": [{"name": "x"}]}
 {"error": "server"}`)
 	var pieces []string
-	m.OnText = func(_ agent.Request, text string) { pieces = append(pieces, text) }
+	m.OnDelta = func(_ agent.Request, d agent.Delta) { pieces = append(pieces, string(d.Kind)+" "+d.Name+d.Text) }
 	for inference := range int64(3) {
 		_, err := m.Generate(context.Background(), agent.Request{Inference: inference + 1})
 		require.NoError(t, err)
 	}
 	_, err := m.Generate(context.Background(), agent.Request{Inference: 4})
 	require.Error(t, err)
-	require.Equal(t, []string{"whole", "a", "", "b"}, pieces)
+	require.Equal(t, []string{"text whole", "text a", "text b", "call x{}"}, pieces)
+}
+
+// A stream breaks off behind what the line has: as its inference's reply, or as one of its errors.
+func TestBrokenStream(t *testing.T) {
+	m := newModel(t, `{"error": "timeout", "chunks": ["I ", "ren"], "reasoning": "hm"}
+{"text": "I rename", "calls": [{"id": "a", "name": "x"}], "usage": {"input": 3}, "cut": true}
+{"error": "server"}`)
+	heard := ""
+	m.OnDelta = func(_ agent.Request, d agent.Delta) { heard += d.Text }
+	fails := func(inference int64, attempt int) *agent.ModelError {
+		_, err := m.Generate(context.Background(), agent.Request{Inference: inference, Attempt: attempt})
+		var failure *agent.ModelError
+		require.ErrorAs(t, err, &failure)
+		return failure
+	}
+	first := fails(1, 0)
+	require.Equal(t, agent.ModelTimeout, first.Class)
+	require.Equal(t, "I ren", first.Partial.Text)
+	require.Equal(t, "hmI ren", heard)
+	second := fails(1, 1)
+	require.Equal(t, agent.ModelConnection, second.Class)
+	require.Equal(t, &agent.Reply{
+		Model: "script", Text: "I rename", Calls: []agent.ReplyCall{{ID: "a", Name: "x", Input: []byte("{}")}}, StopReason: agent.StopInterrupted, Usage: agent.Usage{Input: 3},
+	}, second.Partial)
+	require.Nil(t, fails(2, 0).Partial)
 }
 
 func TestContextDone(t *testing.T) {

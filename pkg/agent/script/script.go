@@ -5,6 +5,9 @@
 // process, gets the same line. The script is cut into blocks, one an inference: any number of error lines, then one reply.
 // Inference i is answered from block i, its attempt k from the block's line k, and further attempts from its last. The last
 // block may be errors alone: the inference that ends the run.
+//
+// A stream that breaks off is a reply with cut, where the definition keeps what was received, and so the inference's last line; or an error
+// with what it had said before, where it does not.
 package script
 
 import (
@@ -30,7 +33,8 @@ type line struct {
 	text      string
 	chunks    []string // text in stream pieces; nil = in one piece
 	calls     []agent.ReplyCall
-	class     agent.ModelErrorClass // not empty: the request fails
+	class     agent.ModelErrorClass // not empty: the request fails, behind what else the line has
+	cut       bool                  // the stream breaks off behind the reply
 	usage     agent.Usage
 	reasoning []agent.ReplyReasoning // before everything else
 	stop      string                 // why the model stopped, in a provider's word; empty = at its end
@@ -92,7 +96,7 @@ func parseLine(raw []byte) (line, error) {
 }
 
 // linePresence is which of a line's keys were there: an empty text is not the same as none.
-type linePresence struct{ text, chunks, calls, json, empty, error, reasoning, stop bool }
+type linePresence struct{ text, chunks, calls, json, empty, error, reasoning, stop, cut bool }
 
 // set reads the value of one key.
 func (l *line) set(key string, value json.RawMessage, p *linePresence) (err error) {
@@ -118,6 +122,9 @@ func (l *line) set(key string, value json.RawMessage, p *linePresence) (err erro
 	case "reasoning":
 		p.reasoning = true
 		l.reasoning, err = readReasoning(value)
+	case "cut":
+		p.cut, l.cut = true, true
+		err = readTrue(value)
 	case "usage":
 		l.usage, err = readUsage(value)
 	case "stop":
@@ -133,22 +140,31 @@ func (l *line) set(key string, value json.RawMessage, p *linePresence) (err erro
 	return err
 }
 
-// check holds the keys against each other and settles the text of a line in chunks.
-func (p linePresence) check(l *line) error {
-	kinds := 0
-	for _, there := range []bool{p.text || p.chunks || p.calls, p.json, p.empty, p.error} {
+// kind wants a line to be one thing. An error may have what was received before it.
+func (p linePresence) kind() error {
+	said, kinds := p.text || p.chunks || p.calls, 0
+	for _, there := range []bool{said || p.error, p.json, p.empty} {
 		if there {
 			kinds++
 		}
 	}
-	if kinds != 1 {
+	switch {
+	case kinds != 1:
 		return fmt.Errorf("line is not exactly one of text or calls, json, empty, error")
-	}
-	if p.reasoning && p.error {
-		return under("reasoning", fmt.Errorf("a request that fails has none"))
-	}
-	if p.stop && p.error {
+	case p.reasoning && p.error && !said:
+		return under("reasoning", fmt.Errorf("a request that fails has none, unless it broke off behind text or calls"))
+	case p.stop && (p.error || p.cut):
 		return under("stop", fmt.Errorf("a request that fails has none"))
+	case p.cut && (p.error || !said):
+		return under("cut", fmt.Errorf("only text or calls break off"))
+	}
+	return nil
+}
+
+// check holds the keys against each other and settles the text of a line in chunks.
+func (p linePresence) check(l *line) error {
+	if err := p.kind(); err != nil {
+		return err
 	}
 	if !p.chunks {
 		return nil

@@ -74,10 +74,23 @@ type ArvoOutput struct {
 	Output json.RawMessage `json:"output"`
 }
 
-// ArvoText is the data of agent.llm.delta.text.
+// ArvoText is the data of agent.llm.delta.text, and of agent.llm.delta.
 type ArvoText struct {
 	Delta   string `json:"delta"`
 	Content string `json:"content"` // so far
+}
+
+// ArvoCallPiece is the data of agent.llm.delta.tool.
+type ArvoCallPiece struct {
+	Tool  string        `json:"toolname"`  // as the model has it
+	ID    string        `json:"toolUseId"` // as the model has it
+	Input string        `json:"input"`     // so far: the beginning of JSON
+	Meta  ArvoPieceMeta `json:"meta"`
+}
+
+// ArvoPieceMeta says what is wrong with an input.
+type ArvoPieceMeta struct {
+	Error *string `json:"error"` // null: nothing is known to be, or it is not all there
 }
 
 // The types of the form.
@@ -92,7 +105,9 @@ const (
 	arvoDenied     = "agent.tool.permission.denied"
 	arvoFinalize   = "agent.output.finalization"
 	arvoOutput     = "agent.output"
+	arvoDeltas     = "agent.llm.delta" // of what is neither text nor a call: reasoning
 	arvoText       = "agent.llm.delta.text"
+	arvoCall       = "agent.llm.delta.tool"
 )
 
 // arvoLines are the events that the form tells. What ends a run otherwise than with an output is no event of it.
@@ -236,8 +251,16 @@ func (w *arvoWriting) finish(e Event) error {
 	return nil
 }
 
-func arvoDelta(s Said) Encoded {
-	return Encoded{Type: arvoText, Body: ArvoEvent{
-		Type: arvoText, Time: rfc3339(s.At), Data: ArvoText{s.Text, s.Content}, Metadata: s.who.arvo(s.Run, s.Thread),
-	}}
+func arvoDelta(s Said) Encoded { return arvoSaid(s, arvoText, ArvoText{s.Text, s.Content}) }
+
+// arvoPiece tells of reasoning and of calls.
+func arvoPiece(s Said) Encoded {
+	if s.Kind == agent.DeltaReasoning {
+		return arvoSaid(s, arvoDeltas, ArvoText{s.Text, s.Content})
+	}
+	return arvoSaid(s, arvoCall, ArvoCallPiece{Tool: s.Name, ID: s.Call, Input: s.Content})
+}
+
+func arvoSaid(s Said, kind string, data any) Encoded {
+	return Encoded{Type: kind, Body: ArvoEvent{Type: kind, Time: rfc3339(s.At), Data: data, Metadata: s.who.arvo(s.Run, s.Thread)}}
 }

@@ -18,15 +18,16 @@ const (
 	Arvo      Format = "arvo"      // semantics.md, 1.9
 )
 
-// encoding writes the events of one entry, and live text, in a format. What it writes of an entry depends on nothing else.
+// encoding writes the events of one entry, and what is told live, in a format. What it writes of an entry depends on nothing else.
 type encoding struct {
 	events func([]Event) ([]Encoded, error)
-	delta  func(Said) Encoded
+	delta  func(Said) Encoded // of text
+	pieces func(Said) Encoded // of reasoning and of calls; nil = the format tells nothing of them
 }
 
 var encodings = map[Format]encoding{
-	Canonical: {events: canonical, delta: canonicalDelta},
-	Arvo:      {events: arvo, delta: arvoDelta},
+	Canonical: {events: canonical, delta: canonicalDelta, pieces: canonicalDelta},
+	Arvo:      {events: arvo, delta: arvoDelta, pieces: arvoPiece},
 }
 
 // Encoded is an event as a format writes it. Its place is Seq and Index, which count what the format writes.
@@ -69,19 +70,24 @@ func (f Format) Encode(events []Event) ([]Encoded, error) {
 	return out, nil
 }
 
-// Delta is a piece of text that a model is writing. It is told once, to who listens, and has no place in the stream: the attempt it
+// Delta is a piece of what a model is writing. It is told once, to who listens, and has no place in the stream: the attempt it
 // belongs to may fail, and the next says everything anew.
 type Delta struct {
 	Inference int64 // of the run, from 1
 	Attempt   int   // requests made before for this inference
-	Text      string
+	agent.Delta
 }
 
-// Said is a piece of text as listeners get it.
+// Before reports whether e goes on with the same text, reasoning or call of the same attempt.
+func (d Delta) Before(e Delta) bool {
+	return d.Inference == e.Inference && d.Attempt == e.Attempt && d.Kind == e.Kind && d.Place == e.Place
+}
+
+// Said is a piece of what a model is writing as listeners get it.
 type Said struct {
 	Delta
 	Run, Thread string
-	Content     string // of this attempt so far, Text included
+	Content     string // of the same text, reasoning or arguments in this attempt so far, Text included
 	At          time.Time
 	who         who
 }
@@ -98,13 +104,19 @@ func Says(s *agent.AgentState, d Delta, content string, at time.Time) Said {
 	return said
 }
 
-// EncodeSaid writes a piece of text. Its Seq and Index mean nothing.
+// EncodeSaid writes a piece of what a model is writing. Its Seq and Index mean nothing; without a Type the format does not tell it.
 func (f Format) EncodeSaid(s Said) (Encoded, error) {
 	e, ok := encodings[f]
 	if !ok {
 		return Encoded{}, fmt.Errorf("encode text: no format %q", f)
 	}
-	return e.delta(s), nil
+	switch {
+	case s.Kind == agent.DeltaText:
+		return e.delta(s), nil
+	case e.pieces != nil:
+		return e.pieces(s), nil
+	}
+	return Encoded{}, nil
 }
 
 func canonical(events []Event) ([]Encoded, error) {
@@ -115,24 +127,37 @@ func canonical(events []Event) ([]Encoded, error) {
 	return out, nil
 }
 
-// DeltaEvent is a piece of text in the canonical form: an Event without a place.
+// DeltaEvent is a piece of what a model is writing in the canonical form: an Event without a place.
 type DeltaEvent struct {
-	Type   Type          `json:"type"`
-	Run    string        `json:"run_id"`
-	Thread string        `json:"thread_id"`
-	Time   int64         `json:"timestamp_ms"`
-	Step   string        `json:"step_id"`
-	Data   TextDeltaData `json:"data"`
+	Type   Type      `json:"type"`
+	Run    string    `json:"run_id"`
+	Thread string    `json:"thread_id"`
+	Time   int64     `json:"timestamp_ms"`
+	Step   string    `json:"step_id"`
+	Data   DeltaData `json:"data"`
 }
 
-// TextDeltaData is a piece of text.
-type TextDeltaData struct {
+// DeltaData is a piece of text, of reasoning, or of a call's arguments, the first of which may be empty: a call begins.
+type DeltaData struct {
 	Delta   string `json:"delta"`
 	Attempt int    `json:"attempt"` // another attempt says everything anew
+
+	// Of a call.
+	Index *int   `json:"index,omitempty"` // among the reply's calls, in order of their beginning
+	ID    string `json:"id,omitempty"`    // as the model has it; the call of tool_call_start may have another
+	Name  string `json:"name,omitempty"`  // of its tool, as the model has it
 }
 
+// deltaTypes are the types of pieces.
+var deltaTypes = map[agent.DeltaKind]Type{agent.DeltaText: TextDelta, agent.DeltaReasoning: ReasoningDelta, agent.DeltaCall: ToolCallDelta}
+
 func canonicalDelta(s Said) Encoded {
-	return Encoded{Type: string(TextDelta), Body: DeltaEvent{
-		Type: TextDelta, Run: s.Run, Thread: s.Thread, Time: s.At.UnixMilli(), Step: stepID(s.Inference), Data: TextDeltaData{s.Text, s.Attempt},
+	kind := deltaTypes[s.Kind]
+	data := DeltaData{Delta: s.Text, Attempt: s.Attempt}
+	if s.Kind == agent.DeltaCall {
+		data.Index, data.ID, data.Name = &s.Place, s.Call, s.Name
+	}
+	return Encoded{Type: string(kind), Body: DeltaEvent{
+		Type: kind, Run: s.Run, Thread: s.Thread, Time: s.At.UnixMilli(), Step: stepID(s.Inference), Data: data,
 	}}
 }

@@ -15,6 +15,8 @@ const (
 	RunStart         Type = "run_start"
 	StepStart        Type = "step_start"
 	TextDelta        Type = "text_delta"                // live only
+	ReasoningDelta   Type = "reasoning_delta"           // live only
+	ToolCallDelta    Type = "tool_call_delta"           // live only
 	EncryptedThought Type = "reasoning_encrypted_value" //
 	ToolCallStart    Type = "tool_call_start"           //
 	ToolCallReady    Type = "tool_call_ready"           //
@@ -106,8 +108,9 @@ type ToolCallReadyData struct {
 	ID        string          `json:"id"`
 	Name      string          `json:"name"` // the name the model used
 	Arguments json.RawMessage `json:"arguments"`
-	Tool      string          `json:"tool,omitempty"` // the original name
-	Kind      agent.ToolKind  `json:"kind,omitempty"` // "" = no tool of that name
+	Tool      string          `json:"tool,omitempty"`     // the original name
+	Kind      agent.ToolKind  `json:"kind,omitempty"`     // "" = no tool of that name
+	Repaired  bool            `json:"repaired,omitempty"` // the model's arguments were not JSON and were made it
 	Pending   string          `json:"pending_call_id,omitempty"`
 	For       agent.WaitFor   `json:"for,omitempty"`      // of a pending one: what is asked for
 	Approval  string          `json:"approval,omitempty"` // of a pending one: the request people see

@@ -45,7 +45,7 @@ func (w *writing) ready(c agent.RepliedCall) ToolCallReadyData {
 	if len(arguments) == 0 {
 		arguments = json.RawMessage("{}")
 	}
-	return ToolCallReadyData{ID: c.ID, Name: c.Name, Arguments: arguments, Tool: tool, Kind: w.kind(tool)}
+	return ToolCallReadyData{ID: c.ID, Name: c.Name, Arguments: arguments, Tool: tool, Kind: w.kind(tool), Repaired: c.Repaired}
 }
 
 // stepStart is what the model was asked with. Why it was asked is what Next says of the run as it was then.

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -241,6 +240,50 @@ func TestUnknownFact(t *testing.T) {
 	require.Equal(t, want, s.whole(t))
 }
 
+// A call whose arguments the model did not write as they are says so.
+func TestRepairedCallsSaySo(t *testing.T) {
+	for name, want := range map[string]bool{"repair-shown": true, "repair-off": false} {
+		ready := 0
+		for _, entry := range told(t, "../../../scenarios/"+name+".txtar")[0].whole(t) {
+			for _, e := range entry {
+				if d, ok := e.Data.(stream.ToolCallReadyData); ok && d.Pending == "" {
+					require.Equal(t, want, d.Repaired)
+					ready++
+				}
+			}
+		}
+		require.Equal(t, 1, ready)
+	}
+}
+
+// Reasoning and calls are told live as text is; the id of a call is the model's own.
+func TestLivePieces(t *testing.T) {
+	s := agent.AgentState{Run: "r", Agent: "clerk"}
+	frame := `"run_id":"r","thread_id":"r","timestamp_ms":-62135596800000,"step_id":"step_1"`
+	meta := `"metadata":{"subject":"r","initiatorId":"","selfId":"clerk","selfVersion":"","runId":"r"}`
+	for _, tt := range []struct {
+		piece           agent.Delta
+		content         string
+		canonical, arvo string
+	}{
+		{agent.Delta{Kind: agent.DeltaReasoning, Text: "m"}, "hm", `{"type":"reasoning_delta",` + frame + `,"data":{"delta":"m","attempt":0}}`,
+			`{"type":"agent.llm.delta","time":"0001-01-01T00:00:00Z","data":{"delta":"m","content":"hm"},` + meta + `}`},
+		{agent.Delta{Kind: agent.DeltaCall, Call: "c1", Name: "pay"}, "", `{"type":"tool_call_delta",` + frame + `,"data":{"delta":"","attempt":0,"index":0,"id":"c1","name":"pay"}}`,
+			`{"type":"agent.llm.delta.tool","time":"0001-01-01T00:00:00Z","data":{"toolname":"pay","toolUseId":"c1","input":"","meta":{"error":null}},` + meta + `}`},
+		{agent.Delta{Kind: agent.DeltaCall, Name: "pay", Place: 2, Text: ":1}"}, `{"a":1}`, `{"type":"tool_call_delta",` + frame + `,"data":{"delta":":1}","attempt":0,"index":2,"name":"pay"}}`,
+			`{"type":"agent.llm.delta.tool","time":"0001-01-01T00:00:00Z","data":{"toolname":"pay","toolUseId":"","input":"{\"a\":1}","meta":{"error":null}},` + meta + `}`},
+	} {
+		said := stream.Says(&s, stream.Delta{Inference: 1, Delta: tt.piece}, tt.content, agent.AgentState{}.StartedAt)
+		for format, want := range map[stream.Format]string{stream.Canonical: tt.canonical, stream.Arvo: tt.arvo} {
+			e, err := format.EncodeSaid(said)
+			require.NoError(t, err)
+			got, err := json.Marshal(e.Body)
+			require.NoError(t, err)
+			require.JSONEq(t, want, string(got))
+		}
+	}
+}
+
 func TestFormats(t *testing.T) {
 	require.Equal(t, []string{"arvo", "canonical"}, stream.Formats())
 	_, err := stream.ReadFormat("xml")
@@ -254,7 +297,7 @@ func TestFormats(t *testing.T) {
 // Live text has no place in the stream.
 func TestLiveText(t *testing.T) {
 	s := agent.AgentState{Run: "r", Subject: "order-1", Agent: "clerk", Version: "2"}
-	said := stream.Says(&s, stream.Delta{Inference: 2, Attempt: 1, Text: "lo"}, "Hello", agent.AgentState{}.StartedAt)
+	said := stream.Says(&s, stream.Delta{Inference: 2, Attempt: 1, Delta: agent.Delta{Kind: agent.DeltaText, Text: "lo"}}, "Hello", agent.AgentState{}.StartedAt)
 	for format, want := range map[stream.Format]string{
 		stream.Canonical: `{"type":"text_delta","run_id":"r","thread_id":"order-1","timestamp_ms":-62135596800000,"step_id":"step_2","data":{"delta":"lo","attempt":1}}`,
 		stream.Arvo: `{"type":"agent.llm.delta.text","time":"0001-01-01T00:00:00Z","data":{"delta":"lo","content":"Hello"},
@@ -266,5 +309,7 @@ func TestLiveText(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, want, string(got))
 	}
-	require.False(t, slices.Contains(stream.Types(), stream.TextDelta))
+	for _, live := range []stream.Type{stream.TextDelta, stream.ReasoningDelta, stream.ToolCallDelta} {
+		require.NotContains(t, stream.Types(), live)
+	}
 }

@@ -43,6 +43,11 @@ func (m *model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	return reply, err
 }
 
+// CountTokens counts with next. It is no request to a model and has no span.
+func (m *model) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	return runtime.CountWith(ctx, m.next, r)
+}
+
 func (m *model) answered(span trace.Span, r agent.Reply) {
 	if r.Model != "" {
 		span.SetAttributes(keyModel.String(r.Model))
@@ -176,7 +181,7 @@ func (h Hide) replied(r agent.Reply) []attribute.KeyValue {
 		out = append(out, keyContent(outputMessages, 0).String(unless(h.OutputText, r.Text)))
 	}
 	for j, c := range r.Calls {
-		out = append(out, callAttributes(outputMessages, 0, j, agent.ToolUse(c), h.OutputText)...)
+		out = append(out, callAttributes(outputMessages, 0, j, agent.ToolUse{ID: c.ID, Name: c.Name, Input: c.Input}, h.OutputText)...)
 	}
 	return out
 }
