@@ -152,7 +152,12 @@ func (s *AgentState) under(c *Call, e CallClaimed) error {
 		return t.Tool == c.Tool && t.Approval == e.Under && !t.Denied && !t.Used && slices.Contains(t.Digests, e.Digest)
 	})
 	if i < 0 {
-		return &ApplyError{Event: "call_claimed", Call: c.ID, Problem: "no permission of its tool covers it"}
+		g, ok := s.StandingUnder(*c, e)
+		if _, denied := s.Permissions.denied(c.Tool); !ok || denied {
+			return &ApplyError{Event: "call_claimed", Call: c.ID, Problem: "no permission of its tool covers it"}
+		}
+		c.Grant = &Grant{Approval: g.Approval, Digest: e.Digest, By: g.By, Note: g.Note, Consumed: true, Tool: true}
+		return nil
 	}
 	t := s.Permissions.Tools[i]
 	c.Grant = &Grant{Approval: t.Approval, Digest: e.Digest, By: t.By, Note: t.Note, Consumed: true, Tool: true}
@@ -201,7 +206,11 @@ func (s *AgentState) permissionChecked(e PermissionChecked) error {
 	if err := s.awake("permission_checked"); err != nil {
 		return err
 	}
-	if s.Permissions.Checked.Inference >= e.Inference {
+	if s.Permissions.Checked.Inference == e.Inference {
+		s.Permissions.narrow(e)
+		return nil
+	}
+	if s.Permissions.Checked.Inference > e.Inference {
 		return nil
 	}
 	if e.Inference != s.Round.Inference {

@@ -328,10 +328,12 @@ type PolicyEvaluated struct {
 	Tools []string `json:"tools,omitempty"`
 }
 
-// PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission.
+// PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission, or which standing grants
+// of them were on record. A second one about the same round only takes standing grants away.
 type PermissionChecked struct {
 	Inference int64                       `json:"n"`     // the round's, of the conversation
 	Tools     map[string]PermissionStatus `json:"tools"` // by original name
+	Standing  []StandingGrant             `json:"standing,omitempty"`
 }
 
 // PermissionFailed says that nobody can say what this run may do. It ends the run.

@@ -117,8 +117,7 @@ func TestLaterValues(t *testing.T) {
 	for path, values := range map[string][]string{
 		"preset": {"cowork", "forge"},
 
-		"permission.grants": {"standing"},
-		"tools[].kind":      {"mcp", "lambda", "http", "agent"},
+		"tools[].kind": {"mcp", "lambda", "http", "agent"},
 	} {
 		for _, value := range values {
 			_, problems := readKeys(t, path, value)

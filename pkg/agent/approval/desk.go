@@ -133,7 +133,11 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (Approval, err
 	if err != nil {
 		return Approval{}, err
 	}
-	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, fact, op)
+	grants, err := GrantOps(decided)
+	if err != nil {
+		return Approval{}, err
+	}
+	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, fact, append([]store.Op{op}, grants...)...)
 	if err != nil {
 		return d.raced(ctx, a, r, err)
 	}

@@ -16,12 +16,13 @@ import (
 // Permission is one tool of a request, with a verdict of its own. What it grants holds for the tool, whatever it is called with: the
 // arguments that are shown are those of the calls that asked, and nothing binds them (A18).
 type Permission struct {
-	Tool    string            `json:"tool"` // original name
-	Name    string            `json:"name"` // the model's
-	Effect  agent.Effect      `json:"effect"`
-	Calls   []Blocked         `json:"calls"` // that ask
-	Digests []string          `json:"digests"`
-	Verdict agent.ToolVerdict `json:"verdict,omitempty"` // "" = none yet
+	Tool     string            `json:"tool"` // original name
+	Name     string            `json:"name"` // the model's
+	Effect   agent.Effect      `json:"effect"`
+	Calls    []Blocked         `json:"calls"` // that ask
+	Digests  []string          `json:"digests"`
+	Standing []string          `json:"standing,omitempty"` // with grants: standing, what a grant covers in other runs, by agent.StandingDigest
+	Verdict  agent.ToolVerdict `json:"verdict,omitempty"`  // "" = none yet
 }
 
 // Blocked is a call that asks for the permission of its tool.
@@ -48,6 +49,7 @@ func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequ
 			c, _ := s.Call(id)
 			dec := agent.DecideIn(def, s, t, c.Input)
 			p.Calls = append(p.Calls, Blocked{Call: id, Args: c.Input, Approvers: dec.Approvers, RuleNote: dec.Note})
+			p.outlive(def, s, t, dec)
 			a.Calls = append(a.Calls, id)
 			a.Approvers = append(a.Approvers, dec.Approvers...)
 		}
@@ -57,6 +59,16 @@ func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequ
 	slices.Sort(a.Approvers)
 	a.Approvers = slices.Compact(a.Approvers)
 	return a
+}
+
+// outlive adds what a standing grant would cover of a call.
+func (p *Permission) outlive(def *agent.Definition, s *agent.AgentState, t agent.ToolSpec, dec agent.Decision) {
+	if !def.Permission.Standing() {
+		return
+	}
+	if digest := agent.StandingDigest(def, s, t, dec.Approvers); !slices.Contains(p.Standing, digest) {
+		p.Standing = append(p.Standing, digest)
+	}
 }
 
 // holds says how long a grant of a tool does. Where decisions are of calls, it is for the one call that the model makes again.
@@ -257,11 +269,15 @@ func (d *Desk) recordTools(ctx context.Context, a Approval, r Request, open []in
 	if err != nil {
 		return Approval{}, err
 	}
+	grants, err := GrantOps(decided)
+	if err != nil {
+		return Approval{}, err
+	}
 	op.If = append([]store.Cond{
 		{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))},
 		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
 	}, verdicts(before)...)
-	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, fact, op)
+	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, fact, append([]store.Op{op}, grants...)...)
 	if err != nil {
 		return Approval{}, err
 	}

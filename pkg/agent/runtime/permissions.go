@@ -17,6 +17,7 @@ import (
 // hooks is ready. Not safe for concurrent use.
 type authority struct {
 	hooks   hook.Set
+	table   store.Table // of standing grants; a batch has it
 	policy  *agent.PolicyEvaluated
 	checked *agent.PermissionChecked
 	reasons map[string]string // by request
@@ -135,8 +136,12 @@ func wordOf(s *agent.AgentState, e agent.Decided) (hook.PermissionWord, bool) {
 	return w, len(w.Granted)+len(w.Denied) > 0
 }
 
-// check adds the backend's word on the tools of the newest round that need a permission.
-func (a *authority) check(ctx context.Context, def *agent.Definition, d *agent.Draft) error {
+// check adds what is known beyond the run of the tools of the newest round that need a permission: the backend's word, or the standing
+// grants on record. In doubt, as a claim was refused, it looks at the records again.
+func (a *authority) check(ctx context.Context, def *agent.Definition, d *agent.Draft, doubt bool) error {
+	if def.Permission.Standing() {
+		return a.checkStanding(ctx, def, d, doubt)
+	}
 	s := &d.State
 	if def.Permission.Backend == "" || def.Permission.Mode == agent.ModeAdvisory || s.Permissions.Checked.Inference == s.Round.Inference {
 		return nil
@@ -161,6 +166,36 @@ func (a *authority) check(ctx context.Context, def *agent.Definition, d *agent.D
 	}
 	return d.Add(*a.checked)
 }
+
+// checkStanding reads the standing grants of the tools, once for a round, and in doubt again those that it had found.
+func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d *agent.Draft, doubt bool) error {
+	s := &d.State
+	var tools []string
+	switch known := s.Permissions.Checked; {
+	case known.Inference != s.Round.Inference:
+		tools = agent.Asked(def, s)
+	case doubt:
+		for _, g := range known.Standing {
+			tools = append(tools, g.Tool)
+		}
+	}
+	if len(tools) == 0 {
+		return nil
+	}
+	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
+		found, err := approval.StandingOf(ctx, a.table, s.Tenant, s.Agent, tools, d.Entry.Time)
+		if err != nil {
+			return err
+		}
+		a.checked = &agent.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]agent.PermissionStatus{}, Standing: found}
+	}
+	if known := s.Permissions.Checked; known.Inference == s.Round.Inference && slices.EqualFunc(known.Standing, a.checked.Standing, sameGrant) {
+		return nil
+	}
+	return d.Add(*a.checked)
+}
+
+func sameGrant(a, b agent.StandingGrant) bool { return a.Tool == b.Tool && a.Approval == b.Approval }
 
 // statusOf takes everything that is neither an approval nor a denial as a reason to ask.
 func statusOf(s agent.PermissionStatus) agent.PermissionStatus {
@@ -365,6 +400,10 @@ func permitted(tenant string, d *agent.Draft) []store.Op {
 			continue
 		}
 		c, _ := d.State.Call(claim.Call)
+		if g, standing := d.State.StandingUnder(c, claim); standing {
+			ops = append(ops, approval.StandingOp(tenant, d.State.Agent, g, d.Entry.Time))
+			continue
+		}
 		for _, t := range d.State.Permissions.Tools {
 			if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {
 				ops = append(ops, approval.PermitOp(tenant, t, claim.Once))
