@@ -493,7 +493,7 @@ func goldenPermitsRun() [][]Event {
 	}
 }
 
-// goldenStandingRun has calls under standing grants of earlier runs, one of which is revoked before it is claimed.
+// goldenStandingRun has calls under standing grants of earlier runs, one of which is revoked before it is claimed, as is one of its own.
 func goldenStandingRun() [][]Event {
 	later := worldEpoch.Add(worldExpiry)
 	reply := func(n int64, calls ...string) Replied {
@@ -505,17 +505,31 @@ func goldenStandingRun() [][]Event {
 		return r
 	}
 	grant := func(tool string) StandingGrant {
-		return StandingGrant{Tool: tool, Approval: "a-" + tool, Digests: []string{"d-" + tool}, By: "user:ana", Note: "for good", Expires: later}
+		return StandingGrant{Tool: tool, Approval: "a-" + tool, Digest: "d-" + tool, By: "user:ana", Note: "for good", Expires: later}
 	}
 	checked := func(n int64, grants ...StandingGrant) PermissionChecked {
 		return PermissionChecked{Inference: n, Tools: map[string]PermissionStatus{}, Standing: grants}
 	}
+	given := func(slot int64, call, tool string) Decided {
+		id := call[1:]
+		return Decided{Slot: slot, Call: call, Approval: "a" + id, Action: ActionApprove, By: "user:ana", Digest: "x" + id, Permit: "p-" + tool, Standing: true}
+	}
+	revoked := checked(2, grant("wire"), grant("pay"))
+	revoked.Revoked = []PermitRef{{Tool: "audit", Approval: "a2"}}
 	return [][]Event{
 		{RunStarted{Tenant: "default", Run: "r9", Agent: "desk", Definition: "d1", Owner: "r9-0", MaxInteractions: 9, Messages: []UserBlock{{Text{"Settle this."}}}}},
-		{reply(1, "c1 wire")},
-		{checked(1, grant("wire")), CallClaimed{Call: "c1", Under: "a-wire", Digest: "d-wire"}, CallFinished{Call: "c1", Content: "wired"}},
-		{Evicted{Total: 1, Summary: "Wired."}, reply(2, "c2 wire", "c3 audit"), checked(2, grant("wire"), grant("audit")), CallClaimed{Call: "c2", Under: "a-wire", Digest: "d-wire"}},
-		{checked(2, grant("wire")), CallSuspended{Call: "c3", Approval: "a3", Digest: "x3", Expires: later}, CallFinished{Call: "c2", Content: "wired"}, Parked{Expires: later}},
+		{reply(1, "c1 wire", "c2 audit", "c5 ledger")},
+		{
+			checked(1, grant("wire")), CallClaimed{Call: "c1", Under: "a-wire", Digest: "d-wire"}, CallFinished{Call: "c1", Content: "wired"},
+			CallSuspended{Call: "c2", Approval: "a2", Digest: "x2", Expires: later}, CallSuspended{Call: "c5", Approval: "a5", Digest: "x5", Expires: later},
+			Parked{Expires: later},
+		},
+		{
+			Resumed{}, given(1, "c2", "audit"), given(2, "c5", "ledger"), CallClaimed{Call: "c2"}, CallClaimed{Call: "c5"},
+			CallFinished{Call: "c2", Content: "audited"}, CallFinished{Call: "c5", Content: "booked"},
+		},
+		{Evicted{Total: 1, Summary: "Wired."}, reply(2, "c3 wire", "c4 pay"), revoked, CallClaimed{Call: "c3", Under: "a-wire", Digest: "d-wire"}},
+		{checked(2, grant("wire")), CallSuspended{Call: "c4", Approval: "a4", Digest: "x4", Expires: later}, CallFinished{Call: "c3", Content: "wired"}, Parked{Expires: later}},
 	}
 }
 

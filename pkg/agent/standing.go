@@ -13,10 +13,24 @@ const StandingLife = 30 * 24 * time.Hour
 type StandingGrant struct {
 	Tool     string    `json:"tool"`     // original name
 	Approval string    `json:"approval"` // the request it was given on, in another run
-	Digests  []string  `json:"digests"`  // what was granted, by StandingDigest: one for each policy of approvers that agreed
+	Digest   string    `json:"digest"`   // what was granted, by StandingDigest
 	By       string    `json:"by"`
 	Note     string    `json:"note,omitempty"`
 	Expires  time.Time `json:"expires"`
+}
+
+// same reports whether both are the one record.
+func (g StandingGrant) same(h StandingGrant) bool {
+	return g.Tool == h.Tool && g.Approval == h.Approval && g.Digest == h.Digest
+}
+
+// SameStanding reports whether both lists have the same records, in order.
+func SameStanding(a, b []StandingGrant) bool { return slices.EqualFunc(a, b, StandingGrant.same) }
+
+// PermitRef names a grant of a tool that a run has by a decision of its own.
+type PermitRef struct {
+	Tool     string `json:"tool"` // original name
+	Approval string `json:"approval"`
 }
 
 // StandingDigest is the digest of a permission to call a tool in every run of an agent: who, under which policy and which approvers. Run,
@@ -26,6 +40,38 @@ func StandingDigest(d *Definition, s *AgentState, t ToolSpec, approvers []string
 		"standing": true, "tenant": s.Tenant, "agent": s.Agent, "tool": t.Name, "toolHash": ToolHash(t),
 		"policyVersion": PolicyVersion(d.Permission), "approverPolicy": ApproverPolicy(approvers, 1),
 	})
+}
+
+// StandingOf is the StandingDigest that covers a call.
+func StandingOf(d *Definition, s *AgentState, c Call) string {
+	t, _ := d.Tool(c.Tool)
+	return StandingDigest(d, s, t, DecideIn(d, s, t, c.Input).Approvers)
+}
+
+// Held is a standing grant that was given in the run itself, and the StandingDigest under which it is on record.
+type Held struct {
+	PermitRef
+	Digest string
+}
+
+// HeldStanding are the standing grants given in the run that cover calls which have yet to be claimed.
+func HeldStanding(d *Definition, s *AgentState) []Held {
+	var held []Held
+	for _, c := range s.Live {
+		t, known := d.Tool(c.Tool)
+		if !known || c.Status != StatusNew && c.Status != StatusResuming {
+			continue
+		}
+		p, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, DecideIn(d, s, t, c.Input).Approvers))
+		if !covered || !p.Standing {
+			continue
+		}
+		h := Held{PermitRef{Tool: p.Tool, Approval: p.Approval}, StandingOf(d, s, c)}
+		if !slices.Contains(held, h) {
+			held = append(held, h)
+		}
+	}
+	return held
 }
 
 // Standing reports whether people's grants outlive the run.
@@ -38,7 +84,7 @@ func (p *Permissions) standing(tool, digest string, inference int64) (StandingGr
 	if p.Checked.Inference != inference {
 		return StandingGrant{}, false
 	}
-	i := slices.IndexFunc(p.Checked.Standing, func(g StandingGrant) bool { return g.Tool == tool && slices.Contains(g.Digests, digest) })
+	i := slices.IndexFunc(p.Checked.Standing, func(g StandingGrant) bool { return g.Tool == tool && g.Digest == digest })
 	if i < 0 {
 		return StandingGrant{}, false
 	}
@@ -55,9 +101,22 @@ func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) 
 func (p *Permissions) narrow(e PermissionChecked) {
 	var left []StandingGrant
 	for _, g := range p.Checked.Standing {
-		if slices.ContainsFunc(e.Standing, func(h StandingGrant) bool { return h.Tool == g.Tool && h.Approval == g.Approval }) {
+		if slices.ContainsFunc(e.Standing, g.same) {
 			left = append(left, g)
 		}
 	}
 	p.Checked.Standing = left
+}
+
+// revoke takes away what people granted in this run and have taken back since. A denial stays.
+func (p *Permissions) revoke(refs []PermitRef) {
+	if len(refs) == 0 {
+		return
+	}
+	p.Tools = slices.DeleteFunc(slices.Clone(p.Tools), func(t ToolPermit) bool {
+		return !t.Denied && slices.Contains(refs, PermitRef{Tool: t.Tool, Approval: t.Approval})
+	})
+	if len(p.Tools) == 0 {
+		p.Tools = nil
+	}
 }

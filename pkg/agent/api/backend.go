@@ -20,7 +20,7 @@ type Backend struct {
 	Canceller Canceller
 	Desk      Desk
 	Journal   Journal
-	Table     store.Table // where approvals are read
+	Table     store.Table // where approvals and standing grants are read
 	Feed      Watcher
 	Clock     clock.Clock
 	// Definitions finds the definition a run is pinned to.
@@ -73,11 +73,12 @@ type Canceller interface {
 	Cancel(ctx context.Context, tenant, run, by, note string) (agent.AgentState, error)
 }
 
-// Desk records decisions and outcomes; *approval.Desk is one, and says what the errors are.
+// Desk records decisions and outcomes, and takes standing grants back; *approval.Desk is one, and says what the errors are.
 type Desk interface {
 	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
 	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
 	Direct(ctx context.Context, s *agent.AgentState, r approval.Directive) (func(ctx context.Context) error, error)
+	Revoke(ctx context.Context, r approval.Revocation) error
 }
 
 // Journal reads runs; *store.Journal is one, and says what the errors are.

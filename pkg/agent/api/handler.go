@@ -52,6 +52,8 @@ var routes = []struct {
 	{http.MethodGet, "/v1/approvals", (*server).listApprovals},
 	{http.MethodGet, "/v1/approvals/{id}", (*server).showApproval},
 	{http.MethodPost, "/v1/approvals/{id}/decision", (*server).decide},
+	{http.MethodGet, "/v1/grants", (*server).listGrants},
+	{http.MethodDelete, "/v1/grants/{agent}/{tool}", (*server).revokeGrant},
 }
 
 // laterPaths are the paths that a later version will serve.

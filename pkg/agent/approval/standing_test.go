@@ -2,6 +2,7 @@ package approval_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,8 +49,7 @@ func (r *room) standing() []agent.StandingGrant {
 }
 
 func (r *room) revoke(by agent.Principal) error {
-	_, err := approval.RevokeStanding(r.ctx, r.table, tenant, r.def.Name, "refund", by, r.ports.Clock.Now())
-	return err
+	return r.desk().Revoke(r.ctx, approval.Revocation{Tenant: tenant, Agent: r.def.Name, Tool: "refund", By: by})
 }
 
 var standingModes = []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry}
@@ -107,7 +107,7 @@ type revoker struct {
 
 func (v *revoker) Write(ctx context.Context, ops ...store.Op) error {
 	for _, op := range ops {
-		if op.Kind == store.Check && op.Item.SK == "refund" && v.now != nil {
+		if op.Kind == store.Check && strings.HasPrefix(op.Item.SK, "refund#") && v.now != nil {
 			revoke := v.now
 			v.now = nil
 			revoke()
@@ -134,7 +134,7 @@ func TestStandingGrantRevokedBeforeTheClaim(t *testing.T) {
 func TestRevokeStandingGrant(t *testing.T) {
 	inRoomOfStandingGrants(t, agent.ModeSuspendAndReplay, func(t *testing.T, r *room) {
 		list := func() []approval.Standing {
-			got, next, err := approval.ListStanding(r.ctx, r.table, tenant, r.ports.Clock.Now(), 0, "")
+			got, next, err := approval.ListStanding(r.ctx, r.table, tenant, approval.Grants{}, r.ports.Clock.Now())
 			require.NoError(t, err)
 			require.Empty(t, next)
 			return got
@@ -144,11 +144,11 @@ func TestRevokeStandingGrant(t *testing.T) {
 		require.Equal(t, []string{"clerk", "refund", "user:ana", r.run}, []string{g.Agent, g.Tool, g.By, g.Run})
 		require.Equal(t, agent.StandingLife, g.Expires.Sub(g.At))
 		require.ErrorIs(t, r.revoke(stranger), approval.ErrForbidden)
-		_, err := approval.RevokeStanding(r.ctx, r.table, "rival", "clerk", "refund", ana, r.ports.Clock.Now())
-		require.ErrorIs(t, err, approval.ErrNoGrant)
+		require.ErrorIs(t, r.desk().Revoke(r.ctx, approval.Revocation{Tenant: "rival", Agent: "clerk", Tool: "refund", By: ana}), approval.ErrNoGrant)
 		require.Len(t, r.standing(), 1)
 		require.NoError(t, r.revoke(ben))
-		require.ErrorIs(t, r.revoke(ben), approval.ErrNoGrant)
+		require.NoError(t, r.revoke(ana), "it is revoked already")
+		require.ErrorIs(t, r.revoke(stranger), approval.ErrForbidden)
 		require.Empty(t, r.standing())
 		require.Empty(t, list())
 	})

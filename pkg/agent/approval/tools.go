@@ -21,8 +21,14 @@ type Permission struct {
 	Effect   agent.Effect      `json:"effect"`
 	Calls    []Blocked         `json:"calls"` // that ask
 	Digests  []string          `json:"digests"`
-	Standing []string          `json:"standing,omitempty"` // with grants: standing, what a grant covers in other runs, by agent.StandingDigest
+	Standing []Cover           `json:"standing,omitempty"` // with grants: standing, what a grant covers in other runs
 	Verdict  agent.ToolVerdict `json:"verdict,omitempty"`  // "" = none yet
+}
+
+// Cover is what a standing grant holds for: a tool as it is defined, under a policy and its approvers.
+type Cover struct {
+	Digest    string   `json:"digest"`    // by agent.StandingDigest
+	Approvers []string `json:"approvers"` // who decide about such calls, and may take the grant back
 }
 
 // Blocked is a call that asks for the permission of its tool.
@@ -66,8 +72,9 @@ func (p *Permission) outlive(def *agent.Definition, s *agent.AgentState, t agent
 	if !def.Permission.Standing() {
 		return
 	}
-	if digest := agent.StandingDigest(def, s, t, dec.Approvers); !slices.Contains(p.Standing, digest) {
-		p.Standing = append(p.Standing, digest)
+	c := Cover{Digest: agent.StandingDigest(def, s, t, dec.Approvers), Approvers: dec.Approvers}
+	if !slices.ContainsFunc(p.Standing, func(have Cover) bool { return have.Digest == c.Digest }) {
+		p.Standing = append(p.Standing, c)
 	}
 }
 
@@ -269,7 +276,7 @@ func (d *Desk) recordTools(ctx context.Context, a Approval, r Request, open []in
 	if err != nil {
 		return Approval{}, err
 	}
-	grants, err := GrantOps(decided)
+	grants, err := grantOps(decided)
 	if err != nil {
 		return Approval{}, err
 	}
@@ -300,7 +307,7 @@ func (a Approval) verdict(r Request, open []int, now time.Time) (agent.Decided, 
 	said.Tools = fact.Tools
 	switch r.Action {
 	case Approve:
-		fact.Action, fact.Once = agent.ActionApprove, a.Grants == agent.GrantsOnce
+		fact.Action, fact.Once, fact.Standing = agent.ActionApprove, a.Grants == agent.GrantsOnce, a.Grants == agent.GrantsStanding
 	case Deny:
 		fact.Action, fact.Once = agent.ActionDeny, a.Scope != agent.ScopeTool
 	case Cancel:

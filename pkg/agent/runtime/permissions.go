@@ -167,36 +167,6 @@ func (a *authority) check(ctx context.Context, def *agent.Definition, d *agent.D
 	return d.Add(*a.checked)
 }
 
-// checkStanding reads the standing grants of the tools, once for a round, and in doubt again those that it had found.
-func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d *agent.Draft, doubt bool) error {
-	s := &d.State
-	var tools []string
-	switch known := s.Permissions.Checked; {
-	case known.Inference != s.Round.Inference:
-		tools = agent.Asked(def, s)
-	case doubt:
-		for _, g := range known.Standing {
-			tools = append(tools, g.Tool)
-		}
-	}
-	if len(tools) == 0 {
-		return nil
-	}
-	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
-		found, err := approval.StandingOf(ctx, a.table, s.Tenant, s.Agent, tools, d.Entry.Time)
-		if err != nil {
-			return err
-		}
-		a.checked = &agent.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]agent.PermissionStatus{}, Standing: found}
-	}
-	if known := s.Permissions.Checked; known.Inference == s.Round.Inference && slices.EqualFunc(known.Standing, a.checked.Standing, sameGrant) {
-		return nil
-	}
-	return d.Add(*a.checked)
-}
-
-func sameGrant(a, b agent.StandingGrant) bool { return a.Tool == b.Tool && a.Approval == b.Approval }
-
 // statusOf takes everything that is neither an approval nor a denial as a reason to ask.
 func statusOf(s agent.PermissionStatus) agent.PermissionStatus {
 	if s == agent.PermissionApproved || s == agent.PermissionDenied {
@@ -392,17 +362,17 @@ func known(r agent.PermissionRequest, events []agent.Event) agent.PermissionRequ
 }
 
 // permitted are the conditions under which the draft claims by grants of tools.
-func permitted(tenant string, d *agent.Draft) []store.Op {
+func permitted(def *agent.Definition, d *agent.Draft) []store.Op {
 	var ops []store.Op
+	tenant := d.State.Tenant
 	for _, e := range d.Entry.Events {
 		claim, ok := e.(agent.CallClaimed)
-		if !ok || claim.Under == "" {
+		if !ok {
 			continue
 		}
 		c, _ := d.State.Call(claim.Call)
-		if g, standing := d.State.StandingUnder(c, claim); standing {
+		if g, standing := standingOf(def, &d.State, c, claim); standing {
 			ops = append(ops, approval.StandingOp(tenant, d.State.Agent, g, d.Entry.Time))
-			continue
 		}
 		for _, t := range d.State.Permissions.Tools {
 			if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {

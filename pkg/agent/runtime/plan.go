@@ -221,6 +221,9 @@ func (r *round) live(ctx context.Context, p *plan, c agent.Call, g agent.Gate) (
 	if g.Claim != nil {
 		return r.permitLive(ctx, p, c, *g.Claim)
 	}
+	if c.Grant != nil && c.Grant.Standing {
+		return r.standingLive(ctx, p, c, agent.CallClaimed{Call: c.ID})
+	}
 	if c.Grant == nil || c.Grant.Consumed {
 		return true, nil
 	}

@@ -189,7 +189,7 @@ func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition)
 	if err != nil {
 		return nil, err
 	}
-	return merged(slices.Concat(ops, about, consumed(before.Tenant, d), permitted(before.Tenant, d))), nil
+	return merged(slices.Concat(ops, about, consumed(before.Tenant, d), permitted(def, d))), nil
 }
 
 // settledEarly are the requests that decisions kept until now settle in this draft: one that was asked before is decided, if nobody was
