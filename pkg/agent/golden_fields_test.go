@@ -85,7 +85,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
-		goldenHidden: {AgentState{}, snapshotVersionTools},
+		goldenHidden:   {AgentState{}, snapshotVersionTools},
 		goldenStanding: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))

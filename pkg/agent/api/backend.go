@@ -35,7 +35,7 @@ type Backend struct {
 	Local bool
 	// Tool reports whether a tool has code here; definitions that come with a start are checked with it. Needed with Local.
 	Tool func(name string) bool
-	// Ready is called before every request that acts, concurrently; its error refuses the request. Nil = always ready.
+	// Ready is called before every request that sets something going, concurrently; its error refuses the request. Nil = always ready.
 	Ready func(ctx context.Context) error
 	// Replay folds a run's journal again. Nil = not served.
 	Replay func(ctx context.Context, tenant, run string) (Replay, error)

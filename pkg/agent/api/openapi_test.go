@@ -152,11 +152,20 @@ func (b brokenStore) Query(context.Context, store.Range) (store.Page, error) {
 	return store.Page{}, b.err
 }
 
+// brokenDesk revokes nothing.
+type brokenDesk struct {
+	api.Desk
+	err error
+}
+
+func (b brokenDesk) Revoke(context.Context, approval.Revocation) error { return b.err }
+
 func (d *document) broken(t *testing.T, err error, status int) {
 	b := newBench(t, pay)
 	run := b.start("k")
 	broken := brokenStore{err: err}
 	b.backend.Journal, b.backend.Table = broken, broken
+	b.backend.Desk = brokenDesk{b.backend.Desk, err}
 	b.backend.Ready = func(context.Context) error { return err }
 	b.backend.Replay = func(context.Context, string, string) (api.Replay, error) { return api.Replay{}, err }
 	b.serve()
