@@ -68,9 +68,6 @@ func grantOps(decided Approval) ([]store.Op, error) {
 		return nil, nil
 	}
 	said := decided.Decisions[len(decided.Decisions)-1]
-	if said.Action != Approve {
-		return nil, nil
-	}
 	var ops []store.Op
 	for _, p := range decided.Permissions {
 		if p.Verdict != agent.ToolGranted || decided.Kind == KindTools && !slices.Contains(said.Tools, p.Tool) {

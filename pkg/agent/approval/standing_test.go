@@ -33,12 +33,18 @@ func inRoomOfStandingGrants(t *testing.T, mode agent.PermissionMode, f func(t *t
 // again starts another run that calls refund, and reports whether it waits for a person.
 func (r *room) again(key string) bool {
 	r.t.Helper()
+	_, err := r.begun(key)
+	require.NoError(r.t, err)
+	return r.drive(0).Next == runtime.NextWait
+}
+
+// begun starts another run and does none of its steps.
+func (r *room) begun(key string) (agent.AgentState, error) {
 	s, err := (&runtime.Starter{Ports: r.ports}).Start(r.ctx, runtime.Start{
 		Tenant: tenant, Agent: r.def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}},
 	})
-	require.NoError(r.t, err)
 	r.run = s.Run
-	return r.drive(0).Next == runtime.NextWait
+	return s, err
 }
 
 func (r *room) standing() []agent.StandingGrant {
@@ -130,7 +136,7 @@ func TestStandingGrantRevokedBeforeTheClaim(t *testing.T) {
 	}
 }
 
-// Only who gave a grant or may decide about the tool takes it back, once; then it is not listed.
+// Only who may decide about the tool takes a grant back; then it is not listed, as it is not once it has expired.
 func TestRevokeStandingGrant(t *testing.T) {
 	inRoomOfStandingGrants(t, agent.ModeSuspendAndReplay, func(t *testing.T, r *room) {
 		list := func() []approval.Standing {
@@ -151,6 +157,13 @@ func TestRevokeStandingGrant(t *testing.T) {
 		require.ErrorIs(t, r.revoke(stranger), approval.ErrForbidden)
 		require.Empty(t, r.standing())
 		require.Empty(t, list())
+
+		require.NoError(t, r.grantAgain("k2"))
+		require.Len(t, list(), 1)
+		time.Sleep(agent.StandingLife)
+		require.Empty(t, list())
+		require.Empty(t, r.standing())
+		require.ErrorIs(t, r.revoke(ana), approval.ErrNoGrant)
 	})
 }
 
