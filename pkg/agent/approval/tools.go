@@ -23,6 +23,16 @@ type Permission struct {
 	Digests  []string          `json:"digests"`
 	Standing []Cover           `json:"standing,omitempty"` // with grants: standing, what a grant covers in other runs
 	Verdict  agent.ToolVerdict `json:"verdict,omitempty"`  // "" = none yet
+
+	spent bool // a claim has used up what was granted
+}
+
+// recorded is the verdict as the item keeps it.
+func (p Permission) recorded() string {
+	if p.spent {
+		return used
+	}
+	return string(p.Verdict)
 }
 
 // Cover is what a standing grant holds for: a tool as it is defined, under a policy and its approvers.
@@ -107,29 +117,25 @@ const used = "used"
 func toolAttrs(a Approval) map[string]store.Value {
 	attrs := map[string]store.Value{}
 	for i, p := range a.Permissions {
-		attrs[verdictAttr(i)], attrs[digestAttr(i)] = store.Str(string(p.Verdict)), store.Str(agent.PermitDigest(p.Digests))
+		attrs[verdictAttr(i)], attrs[digestAttr(i)] = store.Str(p.recorded()), store.Str(agent.PermitDigest(p.Digests))
 	}
 	return attrs
 }
 
-// verdicts are the conditions that the tools' verdicts are still those.
-func verdicts(list []agent.ToolVerdict) []store.Cond {
-	conds := make([]store.Cond, len(list))
-	for i, v := range list {
-		conds[i] = store.Cond{Attr: verdictAttr(i), Op: store.Equal, Value: store.Str(string(v))}
-	}
-	return conds
+// isVerdict is the condition that the tool at a place has that verdict on record.
+func isVerdict(place int, recorded string) store.Cond {
+	return store.Cond{Attr: verdictAttr(place), Op: store.Equal, Value: store.Str(recorded)}
 }
 
 // CloseToolsOp ends a pending request about tools of which no more was decided than the run knows; it rides in the transaction of the
 // entry that ends it. It fails where somebody decided since.
 func CloseToolsOp(tenant string, r agent.PermissionRequest, as Status) store.Op {
 	op := CloseOp(tenant, agent.Wait{Approval: r.Approval, Since: r.Since}, as)
-	known := make([]agent.ToolVerdict, len(r.Tools))
 	for i, t := range r.Tools {
-		known[i] = t.Verdict
+		if t.Verdict == "" { // the others are decided for good, and may be used up
+			op.If = append(op.If, isVerdict(i, ""))
+		}
 	}
-	op.If = append(op.If, verdicts(known)...)
 	return op
 }
 
@@ -267,10 +273,6 @@ func (d *Desk) recordTools(ctx context.Context, a Approval, r Request, open []in
 	if !now.Before(a.ExpiresAt) {
 		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 	}
-	before := make([]agent.ToolVerdict, len(a.Permissions))
-	for i, p := range a.Permissions {
-		before[i] = p.Verdict
-	}
 	fact, decided := a.verdict(r, open, now)
 	op, err := put(decided)
 	if err != nil {
@@ -280,10 +282,13 @@ func (d *Desk) recordTools(ctx context.Context, a Approval, r Request, open []in
 	if err != nil {
 		return Approval{}, err
 	}
-	op.If = append([]store.Cond{
+	op.If = []store.Cond{
 		{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))},
 		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
-	}, verdicts(before)...)
+	}
+	for i, p := range a.Permissions {
+		op.If = append(op.If, isVerdict(i, p.recorded()))
+	}
 	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, fact, append([]store.Op{op}, grants...)...)
 	if err != nil {
 		return Approval{}, err
