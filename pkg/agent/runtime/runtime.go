@@ -64,12 +64,13 @@ const (
 	maxUncertain = 3
 )
 
-// commit appends the draft, with the requests to people that it opens, closes and uses up, and tells the sink.
-func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition) error {
+// commit appends the draft, with the requests to people that it opens, closes and uses up, and whatever is beside it; and tells the sink.
+func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition, beside ...store.Op) error {
 	guards, err := requestOps(&before, d, def)
 	if err != nil {
 		return err
 	}
+	guards = append(guards, beside...)
 	if err := d.Snap(); err != nil {
 		return err
 	}
