@@ -111,3 +111,21 @@ func TestGrantsAreRevoked(t *testing.T) {
 	require.NoError(t, b.client.Revoke(t.Context(), "payer", "pay"))
 	require.Equal(t, []string{"other pay"}, b.grants(""))
 }
+
+// Another tenant's grants are not there, whoever asks.
+func TestGrantsOfAnotherTenant(t *testing.T) {
+	b := granted(t, "payer")
+	ours := b.backend.Caller
+	b.backend.Caller = func(r *http.Request) (api.Caller, error) {
+		c, err := ours(r)
+		c.Tenant = "globex"
+		return c, err
+	}
+	b.serve()
+	require.Equal(t, []string{}, b.grants(""))
+	require.Equal(t, []string{}, b.grants("payer"))
+	require.Equal(t, http.StatusNotFound, b.do("DELETE /v1/grants/payer/pay", "").status)
+	b.backend.Caller = ours
+	b.serve()
+	require.Equal(t, []string{"payer pay"}, b.grants(""))
+}

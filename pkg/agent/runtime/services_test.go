@@ -305,6 +305,35 @@ func TestOwedEndsAreTold(t *testing.T) {
 	}
 }
 
+// A run that is given up, since so many of its executions have ended, tells of its end; where the bus does not take it then, the sweep does.
+func TestGivenUpRunsAreTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.services()
+		r := w.request("Work.")
+		r.Subject = "order 3"
+		s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
+		require.NoError(t, err)
+		w.run = s.Run
+		for {
+			before := w.state()
+			w.waiter.ended(before.Owner)
+			b.fails = []error{errBlown}
+			_, err = (&runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}).Repair(w.ctx, tenant, w.run)
+			if err != nil {
+				break
+			}
+			require.Equal(t, before.Generation+1, w.state().Generation)
+		}
+		require.ErrorIs(t, err, errBlown)
+		require.Equal(t, agent.ReasonError, w.state().Reason)
+		b.fails = nil
+		require.Empty(t, b.took)
+		w.sleep(2 * time.Minute)
+		require.Equal(t, map[runtime.Repair]int64{runtime.RepairTold: 1}, w.sweepAll().Repaired)
+		require.Equal(t, []string{"#end"}, b.ids())
+	})
+}
+
 // advised makes the agent's policy advisory: refund wants an approval.
 func (w *world) advised() {
 	w.services()
