@@ -74,6 +74,7 @@ var breakages = []breakage{
 	{"roles", TemplateFile, "      Role: !GetAtt ToolRole.Arn\n", "      Role: !GetAtt ToolRole.Arn\n      Policies: [AdministratorAccess]\n", "Policies: SAM would add permissions"},
 	{"roles", TemplateFile, "  ToolRole:\n    Type: AWS::IAM::Role\n    Properties:\n", "  ToolRole:\n    Type: AWS::IAM::Role\n    Properties:\n      ManagedPolicyArns: [a]\n", "want every permission in the template"},
 	{"roles", TemplateFile, "Action: [bedrock:InvokeModel,", "Action: [states:StartExecution, bedrock:InvokeModel,", "states:StartExecution: the role starts no executions"},
+	{"roles", TemplateFile, ", dynamodb:ConditionCheckItem]", "]", "ToolRole: dynamodb:ConditionCheckItem on RunsTable.Arn: a claim"},
 	{"roles", TemplateFile, "- Effect: Allow\n                Action: [logs:CreateLogStream", "- Effect: Deny\n                Action: [logs:CreateLogStream", "Effect: want Allow"},
 
 	{"wildcards", TemplateFile, "Action: [dynamodb:GetItem, dynamodb:UpdateItem]", "Action: dynamodb:*", "dynamodb:* on RunsTable.Arn: a wildcard"},
@@ -113,6 +114,7 @@ var breakages = []breakage{
 	{"events", TemplateFile, "          RoleArn: !GetAtt EventsRole.Arn\n", "", "MessageRule: RoleArn: want a role"},
 	{"events", TemplateFile, "MessageRetentionPeriod: 1209600", "MessageRetentionPeriod: 60", "MessageRetentionPeriod: want 1209600"},
 
+	{"api", TemplateFile, "AllowMethods: [GET, POST, DELETE]", "AllowMethods: [GET, POST]", "AllowMethods: want [GET, POST, DELETE]"},
 	{"api", TemplateFile, "AuthorizationType: !If [UseJwt, JWT, AWS_IAM]", "AuthorizationType: NONE", "HttpApiRoute: AuthorizationType: want JWT or AWS_IAM"},
 	{"api", TemplateFile, "AuthorizationType: !If [UseJwt, JWT, AWS_IAM]", "AuthorizationType: !If [UseJwt, JWT, NONE]", "HttpApiRoute: AuthorizationType: want JWT or AWS_IAM"},
 	{"api", TemplateFile, "RouteKey: OPTIONS /{proxy+}", "RouteKey: ANY /{proxy+}", "HttpApiPreflight: AuthorizationType: want JWT or AWS_IAM"},

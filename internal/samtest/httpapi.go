@@ -15,6 +15,14 @@ func api(p *Project) []Problem {
 		}
 		found = append(found, r.want("AuthorizationType", "JWT or AWS_IAM", "AuthorizerId", "HttpApiAuthorizer or AWS::NoValue")...)
 	}
+	for _, r := range p.Resources("AWS::ApiGatewayV2::Api") {
+		if _, choice := r.Properties.Get("CorsConfiguration").Call(); choice != nil && len(choice.Items) > 1 {
+			allowed := choice.Items[1].Get("AllowMethods")
+			if got := allowed.Short(); got != "[GET, POST, DELETE]" {
+				found = append(found, r.problem(allowed, "AllowMethods: want [GET, POST, DELETE], those of the routes of a deployment, got %s", got))
+			}
+		}
+	}
 	for _, r := range p.Resources("AWS::ApiGatewayV2::Authorizer") {
 		found = append(found, r.want("AuthorizerType", "JWT", "JwtConfiguration/Issuer", "JwtIssuer", "IdentitySource", "[$request.header.Authorization]")...)
 	}

@@ -88,7 +88,23 @@ func roles(p *Project) []Problem {
 			found = append(found, r.problem(n, "ManagedPolicyArns: want every permission in the template"))
 		}
 	}
-	return append(found, p.starters()...)
+	return slices.Concat(found, p.starters(), p.claims())
+}
+
+// claims says where the function that runs tools may not check a grant in the transaction of a claim.
+func (p *Project) claims() []Problem {
+	const action, role = "dynamodb:ConditionCheckItem", "ToolRole"
+	for _, s := range p.Statements() {
+		if s.Role.ID == role && slices.Contains(s.Actions, action) && slices.Contains(s.Resource, "RunsTable.Arn") {
+			return nil
+		}
+	}
+	for _, r := range p.Resources(roleType) {
+		if r.ID == role {
+			return []Problem{r.problem(nil, "%s on RunsTable.Arn: a claim under a grant of its tool checks it", action)}
+		}
+	}
+	return nil
 }
 
 // mayStart are the roles that start runs, with the reason.

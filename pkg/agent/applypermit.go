@@ -89,6 +89,7 @@ func (s *AgentState) decidedTools(at int, e Decided) error {
 		}
 		s.Permissions.add(ToolPermit{
 			Tool: t.Tool, Denied: t.Verdict == ToolDenied, Approval: e.Approval, Place: i, Digests: t.Digests, By: e.By, Note: e.Note,
+			Standing: e.Standing,
 		})
 	}
 	s.Permissions.Asked = asked
@@ -102,7 +103,9 @@ func (s *AgentState) decidedTool(c Call, e Decided) {
 	}
 	deny := e.Action == ActionDeny
 	if deny || e.Action == ActionApprove && !e.Once {
-		s.Permissions.add(ToolPermit{Tool: c.Tool, Denied: deny, Approval: e.Approval, Digests: []string{e.Permit}, By: e.By, Note: e.Note})
+		s.Permissions.add(ToolPermit{
+			Tool: c.Tool, Denied: deny, Approval: e.Approval, Digests: []string{e.Permit}, By: e.By, Note: e.Note, Standing: e.Standing,
+		})
 	}
 }
 
@@ -152,10 +155,15 @@ func (s *AgentState) under(c *Call, e CallClaimed) error {
 		return t.Tool == c.Tool && t.Approval == e.Under && !t.Denied && !t.Used && slices.Contains(t.Digests, e.Digest)
 	})
 	if i < 0 {
-		return &ApplyError{Event: "call_claimed", Call: c.ID, Problem: "no permission of its tool covers it"}
+		g, ok := s.StandingUnder(*c, e)
+		if _, denied := s.Permissions.denied(c.Tool); !ok || denied {
+			return &ApplyError{Event: "call_claimed", Call: c.ID, Problem: "no permission of its tool covers it"}
+		}
+		c.Grant = &Grant{Approval: g.Approval, Digest: e.Digest, By: g.By, Note: g.Note, Consumed: true, Tool: true, Standing: true}
+		return nil
 	}
 	t := s.Permissions.Tools[i]
-	c.Grant = &Grant{Approval: t.Approval, Digest: e.Digest, By: t.By, Note: t.Note, Consumed: true, Tool: true}
+	c.Grant = &Grant{Approval: t.Approval, Digest: e.Digest, By: t.By, Note: t.Note, Consumed: true, Tool: true, Standing: t.Standing}
 	if e.Once {
 		s.Permissions.use(e.Under, c.Tool)
 	}
@@ -201,13 +209,17 @@ func (s *AgentState) permissionChecked(e PermissionChecked) error {
 	if err := s.awake("permission_checked"); err != nil {
 		return err
 	}
-	if s.Permissions.Checked.Inference >= e.Inference {
+	switch known := s.Permissions.Checked.Inference; {
+	case known == e.Inference:
+		s.Permissions.narrow(e)
+	case known > e.Inference:
 		return nil
-	}
-	if e.Inference != s.Round.Inference {
+	case e.Inference != s.Round.Inference:
 		return &ApplyError{Event: "permission_checked", Problem: "it is not about the newest round"}
+	default:
+		s.Permissions.Checked = e
 	}
-	s.Permissions.Checked = e
+	s.Permissions.revoke(e.Revoked)
 	return nil
 }
 

@@ -75,6 +75,8 @@ type Decided struct {
 	Tools  []string `json:"tools,omitempty"`  // of a request about tools: the tools it decides, by original name; Call is empty then
 	Permit string   `json:"permit,omitempty"` // scope tool: it holds for the call's tool as well, by this ToolDigest
 	Once   bool     `json:"once,omitempty"`   // it holds for nothing further: an approval for one claim, a denial for what it was asked about
+
+	Standing bool `json:"standing,omitempty"` // what it grants of tools is on record beyond the run, and may be taken back there
 }
 
 // Answered settles a call whose outcome is unknown, with a result, an error, or the order to run it again; or a service's call, with what
@@ -330,10 +332,13 @@ type PolicyEvaluated struct {
 	Tools []string `json:"tools,omitempty"`
 }
 
-// PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission.
+// PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission, or which standing grants
+// of them were on record. A second one about the same round only takes standing grants away.
 type PermissionChecked struct {
 	Inference int64                       `json:"n"`     // the round's, of the conversation
 	Tools     map[string]PermissionStatus `json:"tools"` // by original name
+	Standing  []StandingGrant             `json:"standing,omitempty"`
+	Revoked   []PermitRef                 `json:"revoked,omitempty"` // what was granted in this run and has been taken back
 }
 
 // PermissionFailed says that nobody can say what this run may do. It ends the run.

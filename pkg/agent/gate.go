@@ -105,6 +105,13 @@ func gatePerson(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, 
 		run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: d.Permission.once()}
 		return run
 	}
+	if c.Status == StatusNew && d.Permission.Standing() {
+		digest = StandingDigest(d, s, t, dec.Approvers)
+		if p, covered := s.Permissions.standing(c.Tool, digest, c.Inference); covered && now.Before(p.Expires) {
+			run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest}
+			return run
+		}
+	}
 	if d.Permission.Mode == ModeBlockAndRetry {
 		g := refuse(c, WhyAwaiting, d.word(wordAwaiting, about(c)), dec)
 		return Gate{Block: g.Refuse, Rule: dec}
@@ -120,7 +127,7 @@ func (p Permission) once() bool { return p.Grants == GrantsOnce || p.Scope != Sc
 // used up already lets that call go on, and no other.
 func gateGranted(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, now time.Time) Gate {
 	if c.Grant.Tool {
-		if ToolDigest(d, s, t, dec.Approvers) != c.Grant.Digest {
+		if ToolDigest(d, s, t, dec.Approvers) != c.Grant.Digest && StandingDigest(d, s, t, dec.Approvers) != c.Grant.Digest {
 			return refuse(c, WhyVoided, d.word(wordVoided, about(c)), dec)
 		}
 		return Gate{Run: true, Rule: dec}

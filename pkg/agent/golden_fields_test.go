@@ -51,6 +51,7 @@ const (
 	goldenGate     = "testdata/journal-v1-gate"     // with a snapshot while a plugin has somebody asked behind the tool's own question
 	goldenHidden   = "testdata/journal-v1-hidden"   // with a snapshot between what plugins hide and the reply that was not offered it
 	goldenPermits  = "testdata/journal-v1-permits"  // with a snapshot of everything that is known of tools' permissions
+	goldenStanding = "testdata/journal-v1-standing" // with a snapshot of a standing grant and a call that is claimed under it
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -73,6 +74,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenHidden, AgentState{}, goldenHiddenRun())
 		addGolden(t, goldenPermits, AgentState{}, goldenPermitsRun())
 		addGolden(t, goldenGate, AgentState{}, goldenGateRun())
+		addGolden(t, goldenStanding, AgentState{}, goldenStandingRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -83,7 +85,8 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
-		goldenHidden: {AgentState{}, snapshotVersionTools},
+		goldenHidden:   {AgentState{}, snapshotVersionTools},
+		goldenStanding: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -498,6 +501,46 @@ func goldenPermitsRun() [][]Event {
 		},
 		{CallFinished{Call: "c7", Content: "wired"}, PermissionAnswered{Approval: "a9", Text: `{"granted":["audit"]}`}},
 		{Fail(CodePermissionFailed, "the backend is away")},
+	}
+}
+
+// goldenStandingRun has calls under standing grants of earlier runs, one of which is revoked before it is claimed, as is one of its own.
+func goldenStandingRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	reply := func(n int64, calls ...string) Replied {
+		r := Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, Text: "On it."}
+		for _, c := range calls {
+			id, tool, _ := strings.Cut(c, " ")
+			r.Calls = append(r.Calls, RepliedCall{ID: id, Name: tool, Tool: tool, Effect: EffectNonIdempotent, Input: json.RawMessage(`{"n":1}`)})
+		}
+		return r
+	}
+	grant := func(tool string) StandingGrant {
+		return StandingGrant{Tool: tool, Approval: "a-" + tool, Digest: "d-" + tool, By: "user:ana", Note: "for good", Expires: later}
+	}
+	checked := func(n int64, grants ...StandingGrant) PermissionChecked {
+		return PermissionChecked{Inference: n, Tools: map[string]PermissionStatus{}, Standing: grants}
+	}
+	given := func(slot int64, call, tool string) Decided {
+		id := call[1:]
+		return Decided{Slot: slot, Call: call, Approval: "a" + id, Action: ActionApprove, By: "user:ana", Digest: "x" + id, Permit: "p-" + tool, Standing: true}
+	}
+	revoked := checked(2, grant("wire"), grant("pay"))
+	revoked.Revoked = []PermitRef{{Tool: "audit", Approval: "a2"}}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r9", Agent: "desk", Definition: "d1", Owner: "r9-0", MaxInteractions: 9, Messages: []UserBlock{{Text{"Settle this."}}}}},
+		{reply(1, "c1 wire", "c2 audit", "c5 ledger")},
+		{
+			checked(1, grant("wire")), CallClaimed{Call: "c1", Under: "a-wire", Digest: "d-wire"}, CallFinished{Call: "c1", Content: "wired"},
+			CallSuspended{Call: "c2", Approval: "a2", Digest: "x2", Expires: later}, CallSuspended{Call: "c5", Approval: "a5", Digest: "x5", Expires: later},
+			Parked{Expires: later},
+		},
+		{
+			Resumed{}, given(1, "c2", "audit"), given(2, "c5", "ledger"), CallClaimed{Call: "c2"}, CallClaimed{Call: "c5"},
+			CallFinished{Call: "c2", Content: "audited"}, CallFinished{Call: "c5", Content: "booked"},
+		},
+		{Evicted{Total: 1, Summary: "Wired."}, reply(2, "c3 wire", "c4 pay"), revoked, CallClaimed{Call: "c3", Under: "a-wire", Digest: "d-wire"}},
+		{checked(2, grant("wire")), CallSuspended{Call: "c4", Approval: "a4", Digest: "x4", Expires: later}, CallFinished{Call: "c3", Content: "wired"}, Parked{Expires: later}},
 	}
 }
 

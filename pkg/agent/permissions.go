@@ -66,7 +66,8 @@ type ToolPermit struct {
 	Digests  []string `json:"digests,omitempty"` // what was granted, by ToolDigest: one for each policy of approvers that agreed
 	By       string   `json:"by"`
 	Note     string   `json:"note,omitempty"`
-	Used     bool     `json:"used,omitempty"` // a claim has used it up
+	Used     bool     `json:"used,omitempty"`     // a claim has used it up
+	Standing bool     `json:"standing,omitempty"` // it is on record beyond the run as well, and is worth nothing once that is taken back
 }
 
 // PermissionStatus is what a permission backend says of a tool (seed 000, PermissionManager.get).

@@ -259,10 +259,9 @@ func CheckPermission(p Permission) error {
 func (c *checker) permission(at string, p Permission) {
 	oneOf(c, at+".mode", p.Mode, ModeSuspendAndReplay, ModeBlockAndRetry, ModeAdvisory)
 	oneOf(c, at+".scope", cmp.Or(p.Scope, ScopeCall), ScopeCall, ScopeTool)
+	oneOf(c, at+".grants", cmp.Or(p.Grants, GrantsRun), GrantsRun, GrantsOnce, GrantsStanding)
 	if p.Grants == GrantsStanding {
-		c.add(at+".grants", "got standing, which is not supported yet; want run or once")
-	} else {
-		oneOf(c, at+".grants", cmp.Or(p.Grants, GrantsRun), GrantsRun, GrantsOnce)
+		c.standing(at+".grants", p)
 	}
 	c.form(p.Backend == "" || validWord(p.Backend), at+".backend", p.Backend, "a name of letters, digits, _ and -")
 	c.form(p.Policy == "" || validWord(p.Policy), at+".policy", p.Policy, "a name of letters, digits, _ and -")
@@ -272,6 +271,18 @@ func (c *checker) permission(at string, p Permission) {
 	c.that(p.Expires > 0, at+".expires", "got nothing, want more than zero")
 	for i, r := range p.Rules {
 		c.rule(fmt.Sprintf("%s.rules[%d]", at, i), r)
+	}
+}
+
+// standing finds what standing grants do not go with.
+func (c *checker) standing(at string, p Permission) {
+	switch {
+	case p.Mode == ModeAdvisory:
+		c.add(at, "got standing under mode advisory, where nobody grants anything; want run or once")
+	case p.Scope != ScopeTool:
+		c.add(at, "got standing under scope call, where a decision is of one call alone; want run or once, or scope tool")
+	case p.Backend != "":
+		c.add(at, "got standing beside a backend, which keeps permissions of its own; want run or once, or no backend")
 	}
 }
 

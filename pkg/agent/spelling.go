@@ -40,6 +40,9 @@ func validToolName(s string) bool {
 	return true
 }
 
+// ValidToolName reports whether s may be a tool's original name: ^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$.
+func ValidToolName(s string) bool { return validToolName(s) }
+
 // validToolPattern reports whether s may be a pattern over original tool names: ^[A-Za-z0-9_.*-]+$.
 func validToolPattern(s string) bool {
 	const pattern = letters + digits + "_.*-"

@@ -20,7 +20,7 @@ type Backend struct {
 	Canceller Canceller
 	Desk      Desk
 	Journal   Journal
-	Table     store.Table // where approvals are read
+	Table     store.Table // where approvals and standing grants are read
 	Feed      Watcher
 	Clock     clock.Clock
 	// Definitions finds the definition a run is pinned to.
@@ -35,7 +35,7 @@ type Backend struct {
 	Local bool
 	// Tool reports whether a tool has code here; definitions that come with a start are checked with it. Needed with Local.
 	Tool func(name string) bool
-	// Ready is called before every request that acts, concurrently; its error refuses the request. Nil = always ready.
+	// Ready is called before every request that sets something going, concurrently; its error refuses the request. Nil = always ready.
 	Ready func(ctx context.Context) error
 	// Replay folds a run's journal again. Nil = not served.
 	Replay func(ctx context.Context, tenant, run string) (Replay, error)
@@ -73,11 +73,12 @@ type Canceller interface {
 	Cancel(ctx context.Context, tenant, run, by, note string) (agent.AgentState, error)
 }
 
-// Desk records decisions and outcomes; *approval.Desk is one, and says what the errors are.
+// Desk records decisions and outcomes, and takes standing grants back; *approval.Desk is one, and says what the errors are.
 type Desk interface {
 	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
 	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
 	Direct(ctx context.Context, s *agent.AgentState, r approval.Directive) (func(ctx context.Context) error, error)
+	Revoke(ctx context.Context, r approval.Revocation) error
 }
 
 // Journal reads runs; *store.Journal is one, and says what the errors are.

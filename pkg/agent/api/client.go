@@ -134,6 +134,20 @@ func (c *Client) Decide(ctx context.Context, id string, v Verdict) (approval.App
 	return post[approval.Approval](ctx, c, "/v1/approvals/"+url.PathEscape(id)+"/decision", v, "")
 }
 
+// Grants lists a page of the standing grants of an agent; "" = of all.
+func (c *Client) Grants(ctx context.Context, agent, cursor string, limit int) (GrantPage, error) {
+	return get[GrantPage](ctx, c, "/v1/grants", values("agent", agent, "cursor", cursor, "limit", number(limit)))
+}
+
+// Revoke takes the standing grants of a tool for an agent back.
+func (c *Client) Revoke(ctx context.Context, agent, tool string) error {
+	resp, err := c.do(ctx, request{method: http.MethodDelete, path: "/v1/grants/" + url.PathEscape(agent) + "/" + url.PathEscape(tool)})
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
 // values makes a query of names and values, less the empty ones.
 func values(pairs ...string) url.Values {
 	v := url.Values{}

@@ -46,9 +46,10 @@ type bench struct {
 	client  *api.Client
 }
 
-func newBench(t *testing.T, lines string) *bench {
+// change is made to the agent's definition.
+func newBench(t *testing.T, lines string, change ...func(*agent.Definition)) *bench {
 	t.Helper()
-	b := newUnserved(t, lines)
+	b := newUnserved(t, lines, change...)
 	b.serve()
 	t.Cleanup(func() {
 		b.feed.Close()
@@ -58,7 +59,7 @@ func newBench(t *testing.T, lines string) *bench {
 }
 
 // newUnserved is a bench without a server.
-func newUnserved(t *testing.T, lines string) *bench {
+func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) *bench {
 	t.Helper()
 	b := &bench{t: t, paid: make(chan int, 10)}
 	payTool := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(ctx context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
@@ -73,7 +74,11 @@ func newUnserved(t *testing.T, lines string) *bench {
 		return tool.Text("paid"), nil
 	}, &tool.Options[payment]{Timeout: payTimeout(lines)}))
 	reg := registry.Must(registry.New(payTool))
-	require.NoError(t, reg.Add(definition(t, payTool.Spec())))
+	def := definition(t, payTool.Spec())
+	for _, f := range change {
+		f(&def)
+	}
+	require.NoError(t, reg.Add(def))
 	s, err := script.Parse("model.jsonl", []byte(lines))
 	require.NoError(t, err)
 	blobs, err := folder.Open(t.TempDir())

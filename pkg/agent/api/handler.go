@@ -52,6 +52,8 @@ var routes = []struct {
 	{http.MethodGet, "/v1/approvals", (*server).listApprovals},
 	{http.MethodGet, "/v1/approvals/{id}", (*server).showApproval},
 	{http.MethodPost, "/v1/approvals/{id}/decision", (*server).decide},
+	{http.MethodGet, "/v1/grants", (*server).listGrants},
+	{http.MethodDelete, "/v1/grants/{agent}/{tool}", (*server).revokeGrant},
 }
 
 // laterPaths are the paths that a later version will serve.
@@ -136,7 +138,8 @@ func (s *server) route(byMethod map[string]endpoint) http.HandlerFunc {
 	}
 }
 
-// answer calls an endpoint on behalf of the caller. Those that act, by methods other than GET, wait until the backend is ready.
+// answer calls an endpoint on behalf of the caller. Those that set something going wait until the backend is ready: all but GET, and DELETE,
+// which takes a permission away before anything goes on under it.
 func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
 	c, err := s.Caller(r)
 	var refused *Problem
@@ -146,7 +149,7 @@ func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (sta
 	if err != nil {
 		return 0, nil, problem(NotAllowed, "%v", err)
 	}
-	if s.Ready != nil && r.Method != http.MethodGet {
+	if s.Ready != nil && r.Method != http.MethodGet && r.Method != http.MethodDelete {
 		if err := s.Ready(r.Context()); err != nil {
 			return 0, nil, err
 		}

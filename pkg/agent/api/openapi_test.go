@@ -64,7 +64,7 @@ func real(op string, run api.Run) string {
 	if strings.Contains(op, "/approvals/") {
 		id = run.Waiting[0].Approval
 	}
-	return strings.NewReplacer("{id}", id, "{sha256}", xDigest).Replace(op)
+	return strings.NewReplacer("{id}", id, "{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay").Replace(op)
 }
 
 // Every answer that is documented is one the server gives, and every answer it gives is as documented.
@@ -152,11 +152,20 @@ func (b brokenStore) Query(context.Context, store.Range) (store.Page, error) {
 	return store.Page{}, b.err
 }
 
+// brokenDesk revokes nothing.
+type brokenDesk struct {
+	api.Desk
+	err error
+}
+
+func (b brokenDesk) Revoke(context.Context, approval.Revocation) error { return b.err }
+
 func (d *document) broken(t *testing.T, err error, status int) {
 	b := newBench(t, pay)
 	run := b.start("k")
 	broken := brokenStore{err: err}
 	b.backend.Journal, b.backend.Table = broken, broken
+	b.backend.Desk = brokenDesk{b.backend.Desk, err}
 	b.backend.Ready = func(context.Context) error { return err }
 	b.backend.Replay = func(context.Context, string, string) (api.Replay, error) { return api.Replay{}, err }
 	b.serve()
@@ -218,6 +227,7 @@ func (d *document) otherMethods(t *testing.T) {
 // requests are those whose answers depend on what is asked. Each meets a run of its own that waits for its call c1.
 func (d *document) requests(t *testing.T) {
 	const start, input, decide, fork = "POST /v1/runs", "POST /v1/runs/{id}/input", "POST /v1/approvals/{id}/decision", "POST /v1/runs/{id}/fork"
+	const revoke = "DELETE /v1/grants/{agent}/{tool}"
 	for _, c := range []struct {
 		op, query, body string
 		headers         []string
@@ -261,6 +271,12 @@ func (d *document) requests(t *testing.T) {
 		{op: decide, body: `{"action":"edit","args":{"amount":3},"note":"less"}`, status: 200},
 		{op: decide, body: `{"action":"edit","args":{"amount":"x"}}`, status: 400, kind: "edit-refused"},
 		{op: decide, body: `{"action":"approve"}`, headers: []string{api.AsHeader, "user:eve"}, status: 403, kind: "not-allowed"},
+
+		{op: "GET /v1/grants", status: 200},
+		{op: "GET /v1/grants", query: "?agent=payer&limit=1", status: 200},
+		{op: "GET /v1/grants", query: "?agent=A", status: 400, kind: "invalid-request"},
+		{op: revoke, status: 404, kind: "grant-not-found"},
+		{op: revoke, query: "?x=1", status: 400, kind: "invalid-request"},
 
 		{op: fork, body: `{"at":0}`, status: 202},
 		{op: fork, body: `{"at":0,"key":"k"}`, status: 409, kind: "key-reused"},
@@ -321,10 +337,19 @@ func (d *document) ends(t *testing.T) {
 	ask("GET /v1/runs/{id}/events", done, "", http.StatusNoContent, "", "Accept", "text/event-stream", "Last-Event-ID", fmt.Sprint(done.Seq))
 	ask("GET /v1/runs", done, "", http.StatusOK, "")
 
+	standing := newBench(t, pay, grantsStand)
+	r := standing.start("k")
+	d.check(t, "GET /v1/approvals/{id}", standing.do(real("GET /v1/approvals/{id}", r), ""))
+	require.Equal(t, http.StatusOK, standing.do(real(decide, r), `{"action":"approve"}`).status)
+	got := standing.do("GET /v1/grants", "")
+	d.check(t, "GET /v1/grants", got)
+	require.Contains(t, got.body, `"tool":"pay"`)
+	d.check(t, "DELETE /v1/grants/{agent}/{tool}", standing.do("DELETE /v1/grants/payer/pay", ""))
+
 	failed := newBench(t, `{"error": "auth"}`)
-	r := failed.start("k")
+	r = failed.start("k")
 	require.Equal(t, agent.ReasonError, r.Reason)
-	got := failed.do(real("GET /v1/runs/{id}", r), "")
+	got = failed.do(real("GET /v1/runs/{id}", r), "")
 	d.check(t, "GET /v1/runs/{id}", got)
 	require.Contains(t, got.body, `"code":"model_failed"`)
 
@@ -371,7 +396,7 @@ var goTypes = map[string]any{
 	"ArvoEvent": stream.ArvoEvent{}, "ArvoMetadata": stream.ArvoMetadata{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
 	"Decided": approval.Decision{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "ForkModel": api.ForkModel{},
-	"Permission": approval.Permission{}, "Blocked": approval.Blocked{},
+	"Permission": approval.Permission{}, "Blocked": approval.Blocked{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},
 	"Blob": api.Blob{}, "Upload": api.Upload{}, "Uploaded": api.Uploaded{}, "Uploading": api.Uploading{},
 }
 

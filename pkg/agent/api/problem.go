@@ -29,6 +29,7 @@ const (
 	RunNotFound      ProblemType = "run-not-found"
 	CallNotFound     ProblemType = "call-not-found"
 	ApprovalNotFound ProblemType = "approval-not-found"
+	GrantNotFound    ProblemType = "grant-not-found"
 	BadMethod        ProblemType = "method-not-allowed"
 	RunFinished      ProblemType = "run-finished"
 	RunNotFinished   ProblemType = "run-not-finished"
@@ -62,6 +63,7 @@ var kinds = map[ProblemType]struct {
 	RunNotFound:      {http.StatusNotFound, "there is no such run"},
 	CallNotFound:     {http.StatusNotFound, "the run has no such call"},
 	ApprovalNotFound: {http.StatusNotFound, "there is no such approval"},
+	GrantNotFound:    {http.StatusNotFound, "there is no such standing grant"},
 	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
 	RunFinished:      {http.StatusConflict, "the run has finished"},
 	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
@@ -113,6 +115,7 @@ var causes = []struct {
 	{agent.ErrNotFinished, RunNotFinished},
 	{agent.ErrCallRunning, CallRunning},
 	{approval.ErrNotFound, ApprovalNotFound},
+	{approval.ErrNoGrant, GrantNotFound},
 	{runtime.ErrRunFinished, RunFinished},
 	{runtime.ErrKeyReused, KeyReused},
 	{runtime.ErrUnknownBlob, UnknownBlob},

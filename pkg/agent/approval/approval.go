@@ -123,6 +123,7 @@ func ForCall(def *agent.Definition, s *agent.AgentState, c agent.Call) Approval 
 			Tool: c.Tool, Name: c.Name, Effect: c.Effect, Digests: []string{agent.ToolDigest(def, s, t, dec.Approvers)},
 			Calls: []Blocked{{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, RuleNote: dec.Note}},
 		}}
+		a.Permissions[0].outlive(def, s, t, dec)
 	}
 	return a
 }

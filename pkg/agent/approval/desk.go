@@ -133,7 +133,11 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (Approval, err
 	if err != nil {
 		return Approval{}, err
 	}
-	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, fact, op)
+	grants, err := grantOps(decided)
+	if err != nil {
+		return Approval{}, err
+	}
+	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, fact, append([]store.Op{op}, grants...)...)
 	if err != nil {
 		return d.raced(ctx, a, r, err)
 	}
@@ -177,6 +181,7 @@ func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (
 	}
 	if a.Scope == agent.ScopeTool && len(a.Permissions) == 1 && (r.Action == Approve || r.Action == Deny) {
 		fact.Permit, fact.Once = a.Permissions[0].Digests[0], r.Action == Approve && a.Grants == agent.GrantsOnce
+		fact.Standing = r.Action == Approve && a.Grants == agent.GrantsStanding
 	}
 	fact.Note = r.Note
 	return fact, a.Settled(fact, now), err

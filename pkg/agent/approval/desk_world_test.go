@@ -256,6 +256,7 @@ type refund struct {
 	hanging bool
 	tickets []agent.Ticket // what it asks for, one an entering, before it pays
 	resumes []string       // the answers it was entered with
+	entered func()         // is told of each entering; nil = nobody is
 }
 
 // hang sets whether it hangs and says how often it has paid. An attempt that nobody waits for any more may still be under way.
@@ -278,8 +279,11 @@ func (f *refund) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, e
 		return agent.ToolResultData{Suspend: &t}, nil
 	}
 	f.paid = append(f.paid, string(c.Args))
-	hanging := f.hanging
+	hanging, entered := f.hanging, f.entered
 	f.mu.Unlock()
+	if entered != nil {
+		entered()
+	}
 	if hanging {
 		<-ctx.Done()
 		return agent.ToolResultData{}, ctx.Err()

@@ -114,6 +114,9 @@ func read(tenant string, it store.Item) (Approval, error) {
 		return Approval{}, fmt.Errorf("read approval item %s: %w", it.PK, err)
 	}
 	a.Tenant, a.Status = tenant, Status(it.Attrs["status"].String())
+	for i := range a.Permissions {
+		a.Permissions[i].spent = it.Attrs[verdictAttr(i)].String() == used
+	}
 	return a, nil
 }
 

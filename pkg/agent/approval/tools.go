@@ -16,12 +16,29 @@ import (
 // Permission is one tool of a request, with a verdict of its own. What it grants holds for the tool, whatever it is called with: the
 // arguments that are shown are those of the calls that asked, and nothing binds them (A18).
 type Permission struct {
-	Tool    string            `json:"tool"` // original name
-	Name    string            `json:"name"` // the model's
-	Effect  agent.Effect      `json:"effect"`
-	Calls   []Blocked         `json:"calls"` // that ask
-	Digests []string          `json:"digests"`
-	Verdict agent.ToolVerdict `json:"verdict,omitempty"` // "" = none yet
+	Tool     string            `json:"tool"` // original name
+	Name     string            `json:"name"` // the model's
+	Effect   agent.Effect      `json:"effect"`
+	Calls    []Blocked         `json:"calls"` // that ask
+	Digests  []string          `json:"digests"`
+	Standing []Cover           `json:"standing,omitempty"` // with grants: standing, what a grant covers in other runs
+	Verdict  agent.ToolVerdict `json:"verdict,omitempty"`  // "" = none yet
+
+	spent bool // a claim has used up what was granted
+}
+
+// recorded is the verdict as the item keeps it.
+func (p Permission) recorded() string {
+	if p.spent {
+		return used
+	}
+	return string(p.Verdict)
+}
+
+// Cover is what a standing grant holds for: a tool as it is defined, under a policy and its approvers.
+type Cover struct {
+	Digest    string   `json:"digest"`    // by agent.StandingDigest
+	Approvers []string `json:"approvers"` // who decide about such calls, and may take the grant back
 }
 
 // Blocked is a call that asks for the permission of its tool.
@@ -48,6 +65,7 @@ func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequ
 			c, _ := s.Call(id)
 			dec := agent.DecideIn(def, s, t, c.Input)
 			p.Calls = append(p.Calls, Blocked{Call: id, Args: c.Input, Approvers: dec.Approvers, RuleNote: dec.Note})
+			p.outlive(def, s, t, dec)
 			a.Calls = append(a.Calls, id)
 			a.Approvers = append(a.Approvers, dec.Approvers...)
 		}
@@ -57,6 +75,17 @@ func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequ
 	slices.Sort(a.Approvers)
 	a.Approvers = slices.Compact(a.Approvers)
 	return a
+}
+
+// outlive adds what a standing grant would cover of a call.
+func (p *Permission) outlive(def *agent.Definition, s *agent.AgentState, t agent.ToolSpec, dec agent.Decision) {
+	if !def.Permission.Standing() {
+		return
+	}
+	c := Cover{Digest: agent.StandingDigest(def, s, t, dec.Approvers), Approvers: dec.Approvers}
+	if !slices.ContainsFunc(p.Standing, func(have Cover) bool { return have.Digest == c.Digest }) {
+		p.Standing = append(p.Standing, c)
+	}
 }
 
 // holds says how long a grant of a tool does. Where decisions are of calls, it is for the one call that the model makes again.
@@ -88,29 +117,25 @@ const used = "used"
 func toolAttrs(a Approval) map[string]store.Value {
 	attrs := map[string]store.Value{}
 	for i, p := range a.Permissions {
-		attrs[verdictAttr(i)], attrs[digestAttr(i)] = store.Str(string(p.Verdict)), store.Str(agent.PermitDigest(p.Digests))
+		attrs[verdictAttr(i)], attrs[digestAttr(i)] = store.Str(p.recorded()), store.Str(agent.PermitDigest(p.Digests))
 	}
 	return attrs
 }
 
-// verdicts are the conditions that the tools' verdicts are still those.
-func verdicts(list []agent.ToolVerdict) []store.Cond {
-	conds := make([]store.Cond, len(list))
-	for i, v := range list {
-		conds[i] = store.Cond{Attr: verdictAttr(i), Op: store.Equal, Value: store.Str(string(v))}
-	}
-	return conds
+// isVerdict is the condition that the tool at a place has that verdict on record.
+func isVerdict(place int, recorded string) store.Cond {
+	return store.Cond{Attr: verdictAttr(place), Op: store.Equal, Value: store.Str(recorded)}
 }
 
 // CloseToolsOp ends a pending request about tools of which no more was decided than the run knows; it rides in the transaction of the
 // entry that ends it. It fails where somebody decided since.
 func CloseToolsOp(tenant string, r agent.PermissionRequest, as Status) store.Op {
 	op := CloseOp(tenant, agent.Wait{Approval: r.Approval, Since: r.Since}, as)
-	known := make([]agent.ToolVerdict, len(r.Tools))
 	for i, t := range r.Tools {
-		known[i] = t.Verdict
+		if t.Verdict == "" { // the others are decided for good, and may be used up
+			op.If = append(op.If, isVerdict(i, ""))
+		}
 	}
-	op.If = append(op.If, verdicts(known)...)
 	return op
 }
 
@@ -248,20 +273,23 @@ func (d *Desk) recordTools(ctx context.Context, a Approval, r Request, open []in
 	if !now.Before(a.ExpiresAt) {
 		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 	}
-	before := make([]agent.ToolVerdict, len(a.Permissions))
-	for i, p := range a.Permissions {
-		before[i] = p.Verdict
-	}
 	fact, decided := a.verdict(r, open, now)
 	op, err := put(decided)
 	if err != nil {
 		return Approval{}, err
 	}
-	op.If = append([]store.Cond{
+	grants, err := grantOps(decided)
+	if err != nil {
+		return Approval{}, err
+	}
+	op.If = []store.Cond{
 		{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))},
 		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
-	}, verdicts(before)...)
-	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, fact, op)
+	}
+	for i, p := range a.Permissions {
+		op.If = append(op.If, isVerdict(i, p.recorded()))
+	}
+	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, fact, append([]store.Op{op}, grants...)...)
 	if err != nil {
 		return Approval{}, err
 	}
@@ -284,7 +312,7 @@ func (a Approval) verdict(r Request, open []int, now time.Time) (agent.Decided, 
 	said.Tools = fact.Tools
 	switch r.Action {
 	case Approve:
-		fact.Action, fact.Once = agent.ActionApprove, a.Grants == agent.GrantsOnce
+		fact.Action, fact.Once, fact.Standing = agent.ActionApprove, a.Grants == agent.GrantsOnce, a.Grants == agent.GrantsStanding
 	case Deny:
 		fact.Action, fact.Once = agent.ActionDeny, a.Scope != agent.ScopeTool
 	case Cancel:

@@ -281,3 +281,22 @@ func TestClaimUsesTheGrantUp(t *testing.T) {
 		require.Equal(t, store.Str("used"), r.item().Attrs["v0"])
 	})
 }
+
+// A grant that was used up while others of its request were undecided stays used up, and they can still be decided, or expire.
+func TestDecidingBesideAGrantThatIsUsedUp(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		_, err := r.decideTool(approval.Approve, "refund", boss)
+		require.NoError(t, err)
+		granted := agent.ToolPermit{Tool: "refund", Approval: r.approval().ID, Digests: r.approval().Permissions[0].Digests}
+		require.NoError(t, r.table.Write(r.ctx, approval.PermitOp(tenant, granted, true)))
+
+		known := agent.PermissionRequest{Approval: granted.Approval, Tools: []agent.AskedTool{{Verdict: agent.ToolGranted}, {}}}
+		require.True(t, store.Holds(approval.CloseToolsOp(tenant, known, approval.Expired).If, r.item(), true))
+		_, err = r.decideTool(approval.Approve, "wire", boss)
+		require.NoError(t, err)
+		require.False(t, store.Holds(approval.CloseToolsOp(tenant, known, approval.Expired).If, r.item(), true))
+		live, err := approval.PermitLive(r.ctx, r.table, tenant, granted)
+		require.NoError(t, err)
+		require.False(t, live)
+	})
+}

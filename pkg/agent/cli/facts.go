@@ -110,6 +110,8 @@ func writeScope(a approval.Approval, fact func(name, value string)) {
 	switch {
 	case a.Grants == agent.GrantsRun:
 		fact("if granted", "the tool may be called for the rest of the run, whatever it is called with")
+	case a.Grants == agent.GrantsStanding:
+		fact("if granted", "the tool may be called for the rest of the run, and in every run of "+line(a.Agent)+" for 30 days or until it is revoked, whatever it is called with")
 	case a.Kind == approval.KindTools:
 		fact("if granted", "the tool may be called once, whatever it is called with")
 	}

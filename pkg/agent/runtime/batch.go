@@ -37,7 +37,7 @@ type Batch struct {
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, permits: authority{hooks: b.Hooks}}
+	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, permits: authority{hooks: b.Hooks, table: b.Table}}
 	for {
 		route, done, err := r.turn(ctx)
 		if done {

@@ -155,7 +155,7 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 	if err := c.end(ctx, def, d, agent.Interrupt(&d.State, by, note)); err != nil {
 		return agent.AgentState{}, err
 	}
-	if err := c.commit(ctx, l.State, d, def); err != nil {
+	if err := c.commitOutside(ctx, l.State, d, def); err != nil {
 		return agent.AgentState{}, err
 	}
 	after := d.Committed()
@@ -164,7 +164,11 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 
 // over tells whoever started a run that it has ended, and stops its execution.
 func (c *Canceller) over(ctx context.Context, s *agent.AgentState) error {
-	return errors.Join(c.stop(ctx, s), c.tell(ctx, s))
+	told := c.tell
+	if s.Reason == agent.ReasonCancelled {
+		told = c.tellOutside
+	}
+	return errors.Join(c.stop(ctx, s), told(ctx, s))
 }
 
 func (c *Canceller) stop(ctx context.Context, s *agent.AgentState) error {

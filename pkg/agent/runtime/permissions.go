@@ -17,6 +17,7 @@ import (
 // hooks is ready. Not safe for concurrent use.
 type authority struct {
 	hooks   hook.Set
+	table   store.Table // of standing grants; a batch has it
 	policy  *agent.PolicyEvaluated
 	checked *agent.PermissionChecked
 	reasons map[string]string // by request
@@ -135,8 +136,12 @@ func wordOf(s *agent.AgentState, e agent.Decided) (hook.PermissionWord, bool) {
 	return w, len(w.Granted)+len(w.Denied) > 0
 }
 
-// check adds the backend's word on the tools of the newest round that need a permission.
-func (a *authority) check(ctx context.Context, def *agent.Definition, d *agent.Draft) error {
+// check adds what is known beyond the run of the tools of the newest round that need a permission: the backend's word, or the standing
+// grants on record. In doubt, as a claim was refused, it looks at the records again.
+func (a *authority) check(ctx context.Context, def *agent.Definition, d *agent.Draft, doubt bool) error {
+	if def.Permission.Standing() {
+		return a.checkStanding(ctx, def, d, doubt)
+	}
 	s := &d.State
 	if def.Permission.Backend == "" || def.Permission.Mode == agent.ModeAdvisory || s.Permissions.Checked.Inference == s.Round.Inference {
 		return nil
@@ -357,14 +362,18 @@ func known(r agent.PermissionRequest, events []agent.Event) agent.PermissionRequ
 }
 
 // permitted are the conditions under which the draft claims by grants of tools.
-func permitted(tenant string, d *agent.Draft) []store.Op {
+func permitted(def *agent.Definition, d *agent.Draft) []store.Op {
 	var ops []store.Op
+	tenant := d.State.Tenant
 	for _, e := range d.Entry.Events {
 		claim, ok := e.(agent.CallClaimed)
-		if !ok || claim.Under == "" {
+		if !ok {
 			continue
 		}
 		c, _ := d.State.Call(claim.Call)
+		if g, standing := standingOf(def, &d.State, c, claim); standing {
+			ops = append(ops, approval.StandingOp(tenant, d.State.Agent, g, d.Entry.Time))
+		}
 		for _, t := range d.State.Permissions.Tools {
 			if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {
 				ops = append(ops, approval.PermitOp(tenant, t, claim.Once))

@@ -133,7 +133,7 @@ func (r *round) gateOwed(ctx context.Context, p *plan) (bool, error) {
 		return false, nil
 	}
 	before := len(p.draft.Entry.Events)
-	if err := r.permits.check(ctx, r.def, p.draft); err != nil {
+	if err := r.permits.check(ctx, r.def, p.draft, r.doubt); err != nil {
 		return false, err
 	}
 	if err := r.block(ctx, p); err != nil {
@@ -221,6 +221,9 @@ func (r *round) live(ctx context.Context, p *plan, c agent.Call, g agent.Gate) (
 	if g.Claim != nil {
 		return r.permitLive(ctx, p, c, *g.Claim)
 	}
+	if c.Grant != nil && c.Grant.Standing {
+		return r.standingLive(ctx, p, c, agent.CallClaimed{Call: c.ID})
+	}
 	if c.Grant == nil || c.Grant.Consumed {
 		return true, nil
 	}
@@ -228,6 +231,9 @@ func (r *round) live(ctx context.Context, p *plan, c agent.Call, g agent.Gate) (
 }
 
 func (r *round) permitLive(ctx context.Context, p *plan, c agent.Call, claim agent.CallClaimed) (bool, error) {
+	if _, standing := p.draft.State.StandingUnder(c, claim); standing {
+		return true, nil // this plan has looked (check); the transaction looks again
+	}
 	for _, t := range p.draft.State.Permissions.Tools {
 		if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {
 			return approval.PermitLive(ctx, r.Table, r.inv.Tenant, t)

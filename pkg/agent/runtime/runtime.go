@@ -65,12 +65,13 @@ const (
 	maxUncertain = 3
 )
 
-// commit appends the draft, with the requests to people that it opens, closes and uses up, and tells the sink.
-func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition) error {
+// commit appends the draft, with the requests to people that it opens, closes and uses up, and whatever is beside it; and tells the sink.
+func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition, beside ...store.Op) error {
 	guards, err := requestOps(&before, d, def)
 	if err != nil {
 		return err
 	}
+	guards = append(guards, beside...)
 	if err := d.Snap(); err != nil {
 		return err
 	}
@@ -190,7 +191,7 @@ func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition)
 	if err != nil {
 		return nil, err
 	}
-	return merged(slices.Concat(ops, about, consumed(before.Tenant, d), permitted(before.Tenant, d))), nil
+	return merged(slices.Concat(ops, about, consumed(before.Tenant, d), permitted(def, d))), nil
 }
 
 // settledEarly are the requests that decisions kept until now settle in this draft: one that was asked before is decided, if nobody was

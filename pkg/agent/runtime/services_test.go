@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -265,6 +266,71 @@ func TestEndIsAnnounced(t *testing.T) {
 			require.Equal(t, runtime.NextDone, w.drive(0).Next)
 			require.Equal(t, []string{"announce the end of run " + w.run}, warned)
 		})
+	})
+}
+
+// An end that was committed while no execution ran is told by the sweep, once, where whoever committed it died before that; one that has been
+// told is not told again.
+func TestOwedEndsAreTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails int // of the bus, until the one who ends the run is gone
+		told  map[runtime.Repair]int64
+	}{
+		"told":           {0, map[runtime.Repair]int64{}},
+		"died before it": {4, map[runtime.Repair]int64{runtime.RepairTold: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				b := w.services()
+				r := w.request("Work.")
+				r.Subject = "order 3"
+				s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
+				require.NoError(t, err)
+				w.run, w.owner = s.Run, s.Owner
+				w.waiter.ended(w.owner)
+				b.fails = slices.Repeat([]error{errBlown}, c.fails)
+				_, err = (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, w.run, "user:bob", "")
+				require.Equal(t, c.fails > 0, err != nil)
+				b.fails = nil
+				require.Empty(t, w.sweepAll().Repaired, "whoever ended it has a minute")
+				before := len(b.took)
+				w.sleep(2 * time.Minute)
+				require.Equal(t, c.told, w.sweepAll().Repaired)
+				require.Len(t, b.took, before+len(c.told))
+				require.Equal(t, w.run+"#end", b.took[len(b.took)-1].ID)
+				require.Empty(t, w.sweepAll().Repaired)
+				require.Len(t, b.took, before+len(c.told))
+			})
+		})
+	}
+}
+
+// A run that is given up, since so many of its executions have ended, tells of its end; where the bus does not take it then, the sweep does.
+func TestGivenUpRunsAreTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.services()
+		r := w.request("Work.")
+		r.Subject = "order 3"
+		s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
+		require.NoError(t, err)
+		w.run = s.Run
+		for {
+			before := w.state()
+			w.waiter.ended(before.Owner)
+			b.fails = []error{errBlown}
+			_, err = (&runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}).Repair(w.ctx, tenant, w.run)
+			if err != nil {
+				break
+			}
+			require.Equal(t, before.Generation+1, w.state().Generation)
+		}
+		require.ErrorIs(t, err, errBlown)
+		require.Equal(t, agent.ReasonError, w.state().Reason)
+		b.fails = nil
+		require.Empty(t, b.took)
+		w.sleep(2 * time.Minute)
+		require.Equal(t, map[runtime.Repair]int64{runtime.RepairTold: 1}, w.sweepAll().Repaired)
+		require.Equal(t, []string{"#end"}, b.ids())
 	})
 }
 

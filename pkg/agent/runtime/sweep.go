@@ -21,6 +21,7 @@ const (
 	RepairWoke     Repair = "woke"      // an input had come and nobody had woken it
 	RepairExpired  Repair = "expired"   // its wait was over and nothing had ended it
 	RepairFailed   Repair = "failed"    // so many executions had ended that it is given up
+	RepairTold     Repair = "told"      // it had ended, and whoever ended it had not said so
 	RepairStopped  Repair = "stopped"   // an execution ran on though the run was done, or another's
 )
 
@@ -228,9 +229,9 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err := sw.end(ctx, def, d, agent.Fail(agent.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.Generation+1))); err != nil {
 		return err
 	}
-	if err := sw.commit(ctx, *s, d, def); err != nil {
+	if err := sw.commitOutside(ctx, *s, d, def); err != nil {
 		return err
 	}
 	after := d.Committed()
-	return sw.tell(ctx, &after)
+	return sw.tellOutside(ctx, &after)
 }

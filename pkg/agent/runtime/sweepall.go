@@ -176,7 +176,7 @@ func (p *pass) begin(ctx context.Context) error {
 }
 
 // lists are what a round goes through for each tenant. Each takes a page and gives the cursor of the next one.
-var lists = []func(*pass, context.Context) (next string, err error){(*pass).runningRuns, (*pass).waitingRuns, (*pass).outcomes}
+var lists = []func(*pass, context.Context) (next string, err error){(*pass).runningRuns, (*pass).waitingRuns, (*pass).outcomes, (*pass).ends}
 
 // walk goes through the lists of all tenants, from where the last sweep ended.
 func (p *pass) walk(ctx context.Context) error {

@@ -155,7 +155,7 @@ func TestSweepReadsViewsOnly(t *testing.T) {
 		before := w.counts.Snapshot()
 		require.EqualValues(t, 10, w.sweepAll().Checked)
 		cost := w.counts.Snapshot().Sub(before)
-		require.EqualValues(t, 3, cost.Queries, "a page of running and one of waiting runs, one of requests")
+		require.EqualValues(t, 4, cost.Queries, "a page of running and one of waiting runs, one of requests, one of ends that are owed")
 		require.EqualValues(t, 1+5, cost.Gets, "the place, and the next inbox slot of those that wait")
 		require.Zero(t, cost.Writes+cost.Transactions)
 		require.Empty(t, w.waiter.stopped)
@@ -480,7 +480,7 @@ func TestSweepOfManyParkedRuns(t *testing.T) {
 		require.EqualValues(t, many, r.Waiting.Runs)
 		cost := w.counts.Snapshot().Sub(before)
 		require.EqualValues(t, 1+many, cost.Gets, "the place, and the next inbox slot of each")
-		require.EqualValues(t, 1+many/100+many/100, cost.Queries, "running runs, waiting runs, requests to people")
+		require.EqualValues(t, 1+many/100+many/100+1, cost.Queries, "running runs, waiting runs, requests to people, ends that are owed")
 		require.Zero(t, cost.Writes+cost.Transactions)
 	})
 }

@@ -1,0 +1,81 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+)
+
+// Grant is a standing grant: an agent may call a tool in every run, whatever it is called with, until it expires or is revoked.
+type Grant struct {
+	Agent     string    `json:"agent"`
+	Tool      string    `json:"tool"`     // original name
+	Digest    string    `json:"digest"`   // of what it covers: the tool as it is defined, the policy and its approvers
+	Approval  string    `json:"approval"` // the request it was given on
+	Run       string    `json:"run"`      // and its run
+	By        string    `json:"by"`
+	Note      string    `json:"note,omitempty"`
+	At        time.Time `json:"at"`
+	Expires   time.Time `json:"expiresAt"`
+	Approvers []string  `json:"approvers"` // who may revoke it
+}
+
+// GrantPage is a page of standing grants, by agent and tool.
+type GrantPage struct {
+	Grants []Grant `json:"grants"`
+	Cursor string  `json:"cursor,omitempty"`
+}
+
+func shownGrant(g approval.Standing) Grant {
+	return Grant{g.Agent, g.Tool, g.Digest, g.Approval, g.Run, g.By, g.Note, g.At, g.Expires, g.Approvers}
+}
+
+// listGrants lists the tenant's standing grants that hold. It looks at up to maxLooks pages of the store, as what has expired is left out.
+func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := query(r, "agent", "cursor", "limit")
+	if err != nil {
+		return 0, nil, err
+	}
+	n, err := limit(q)
+	if err != nil {
+		return 0, nil, err
+	}
+	if q.Has("agent") && !agent.ValidAgentName(q.Get("agent")) {
+		return 0, nil, invalid("agent: got %q, want an agent's name", q.Get("agent"))
+	}
+	p := GrantPage{Grants: []Grant{}, Cursor: q.Get("cursor")}
+	for looks := 0; len(p.Grants) < n && looks < maxLooks; looks++ {
+		at := p.Cursor
+		want := approval.Grants{Agent: q.Get("agent"), Limit: n - len(p.Grants), Cursor: at}
+		var list []approval.Standing
+		if list, p.Cursor, err = approval.ListStanding(r.Context(), s.Table, c.Tenant, want, s.Clock.Now()); err != nil {
+			return 0, nil, badCursor(at, err)
+		}
+		for _, g := range list {
+			p.Grants = append(p.Grants, shownGrant(g))
+		}
+		if p.Cursor == "" {
+			break
+		}
+	}
+	return http.StatusOK, p, nil
+}
+
+// revokeGrant takes the standing grants of a tool back.
+func (s *server) revokeGrant(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := query(r); err != nil {
+		return 0, nil, err
+	}
+	of, tool := r.PathValue("agent"), r.PathValue("tool")
+	if !agent.ValidAgentName(of) || !agent.ValidToolName(tool) {
+		return 0, nil, problem(GrantNotFound, "revoke standing grant of %q for %q: no such standing grant", tool, of)
+	}
+	if err := s.Desk.Revoke(r.Context(), approval.Revocation{Tenant: c.Tenant, Agent: of, Tool: tool, By: c.Principal}); err != nil {
+		return 0, nil, err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNoContent)
+	return 0, nil, nil
+}

@@ -1,0 +1,89 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// Revocation is one person's wish that a tool's standing grants for an agent hold no more. By comes from what authenticated the person.
+type Revocation struct {
+	Tenant, Agent string
+	Tool          string // original name
+	By            agent.Principal
+}
+
+// Revoke takes the standing grants of a tool for an agent back, all or none: no claim under one is committed from then on, in whichever run.
+// Only who is an approver of each of them may. Where they are revoked already that is no error, for whoever might have done it.
+//
+// Errors: ErrNoGrant where there is none, or it has expired; ErrForbidden; store.ErrConflict where others keep writing. An error of any
+// other kind is uncertain, and it may be repeated.
+func (d *Desk) Revoke(ctx context.Context, r Revocation) error {
+	what := fmt.Sprintf("revoke standing grant of %s for %s", r.Tool, r.Agent)
+	for range maxRaces {
+		ops, err := d.revocation(ctx, r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if len(ops) == 0 {
+			return nil
+		}
+		err = d.Table.Write(ctx, ops...)
+		var raced *store.ConditionError
+		switch {
+		case err == nil:
+			return nil
+		case !errors.As(err, &raced): // somebody granted or revoked since: what is there now is looked at again
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return fmt.Errorf("%s: %w", what, store.ErrConflict)
+}
+
+// revocation are the writes that are left to do; none where all is revoked already.
+func (d *Desk) revocation(ctx context.Context, r Revocation) ([]store.Op, error) {
+	all, err := standingRecords(ctx, d.Table, r.Tenant, r.Agent, r.Tool)
+	if err != nil {
+		return nil, err
+	}
+	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
+	all = slices.DeleteFunc(all, func(g Standing) bool { return g.expired(now) })
+	live := slices.DeleteFunc(slices.Clone(all), func(g Standing) bool { return !g.live(now) })
+	if len(all) == 0 {
+		return nil, ErrNoGrant
+	}
+	of := live
+	if len(of) == 0 {
+		of = all
+	}
+	for _, g := range of {
+		if !agent.MayDecide(g.Approvers, r.By) {
+			return nil, fmt.Errorf("as %s: %w", r.By.ID, ErrForbidden)
+		}
+	}
+	var ops []store.Op
+	for _, g := range live {
+		op, err := g.revoked(r.Tenant, r.By, now)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
+	}
+	return ops, nil
+}
+
+// revoked writes the record of a live grant as revoked. It fails where that is not what is on record any more.
+func (g Standing) revoked(tenant string, by agent.Principal, now time.Time) (store.Op, error) {
+	g.RevokedBy, g.RevokedAt = by.ID, now
+	op, err := g.op(tenant)
+	op.If = []store.Cond{
+		{Attr: "approval", Op: store.Equal, Value: store.Str(g.Approval)},
+		{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
+	}
+	return op, err
+}

@@ -1,0 +1,195 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// ErrNoGrant says that the tenant has no standing grant of the tool for the agent. It is the answer for another tenant's, too.
+var ErrNoGrant = errors.New("no such standing grant")
+
+// Standing is one standing grant on record: people's permission for an agent to call a tool in every run (grants: standing). There is one
+// record for a tool under one list of approvers, under PK T#tenant#GRANT#agent, SK tool#digest; the newest grant replaces the one before.
+// A revoked one is kept, and holds for nothing.
+type Standing struct {
+	Agent     string    `json:"agent"`
+	Tool      string    `json:"tool"`   // original name
+	Digest    string    `json:"digest"` // of what it covers, by agent.StandingDigest
+	Approval  string    `json:"approval"`
+	Run       string    `json:"run"` // in which it was given
+	By        string    `json:"by"`
+	Note      string    `json:"note,omitempty"`
+	At        time.Time `json:"at"`
+	Expires   time.Time `json:"expiresAt"`
+	Approvers []string  `json:"approvers"` // of the calls it covers: one of them takes it back
+	RevokedBy string    `json:"revokedBy,omitempty"`
+	RevokedAt time.Time `json:"revokedAt,omitzero"`
+}
+
+func standingPartition(tenant, agentName string) string { return "T#" + tenant + "#GRANT#" + agentName }
+
+func standingKey(tenant, agentName, tool, digest string) store.Key {
+	return store.Key{PK: standingPartition(tenant, agentName), SK: tool + "#" + digest}
+}
+
+func standingIndex(tenant string) string { return "T#" + tenant + "#GRANTS" }
+
+// below are the bounds of the sort keys that begin with name and #. No name has a #, and $ is the character behind it.
+func below(name string) (from, to string) { return name + "#", name + "$" }
+
+// op writes the whole record. A live one is listed.
+func (g Standing) op(tenant string) (store.Op, error) {
+	body, err := agent.MarshalVerbatim(g)
+	if err != nil {
+		return store.Op{}, fmt.Errorf("marshal standing grant of %s for %s: %w", g.Tool, g.Agent, err)
+	}
+	it := store.Item{Key: standingKey(tenant, g.Agent, g.Tool, g.Digest), Body: body, Attrs: map[string]store.Value{
+		"approval": store.Str(g.Approval), "expires": store.Num(g.Expires.UnixMilli()), "revoked": store.Num(0),
+	}}
+	if g.RevokedBy == "" {
+		it.Index, it.IndexSort = standingIndex(tenant), g.Agent+"#"+g.Tool+"#"+g.Digest
+	} else {
+		it.Attrs["revoked"] = store.Num(1)
+	}
+	return store.Op{Kind: store.Put, Item: it}, nil
+}
+
+// grantOps are the records of the standing grants that the newest decision of a request gives; they ride in its transaction. None where
+// grants do not outlive the run.
+func grantOps(decided Approval) ([]store.Op, error) {
+	if decided.Grants != agent.GrantsStanding || len(decided.Decisions) == 0 {
+		return nil, nil
+	}
+	said := decided.Decisions[len(decided.Decisions)-1]
+	var ops []store.Op
+	for _, p := range decided.Permissions {
+		if p.Verdict != agent.ToolGranted || decided.Kind == KindTools && !slices.Contains(said.Tools, p.Tool) {
+			continue
+		}
+		for _, c := range p.Standing {
+			op, err := Standing{
+				Agent: decided.Agent, Tool: p.Tool, Digest: c.Digest, Approval: decided.ID, Run: decided.Run, By: said.By, Note: said.Note,
+				At: said.At, Expires: said.At.UTC().Add(agent.StandingLife), Approvers: c.Approvers,
+			}.op(decided.Tenant)
+			if err != nil {
+				return nil, err
+			}
+			ops = append(ops, op)
+		}
+	}
+	return ops, nil
+}
+
+// StandingOp holds a claim to the standing grant it is made under; it rides in the transaction of the claim. It fails unless one of the
+// tool and digest is on record, not revoked and not expired; and that very one, where the approval is named.
+func StandingOp(tenant, agentName string, g agent.StandingGrant, now time.Time) store.Op {
+	op := store.Op{Kind: store.Check, Item: store.Item{Key: standingKey(tenant, agentName, g.Tool, g.Digest)}, If: []store.Cond{
+		{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
+		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
+	}}
+	if g.Approval != "" {
+		op.If = append(op.If, store.Cond{Attr: "approval", Op: store.Equal, Value: store.Str(g.Approval)})
+	}
+	return op
+}
+
+// StandingLive reports whether such a grant is on record and holds: the conditions of StandingOp, read consistently.
+func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, g agent.StandingGrant, now time.Time) (bool, error) {
+	it, found, err := t.Get(ctx, standingKey(tenant, agentName, g.Tool, g.Digest))
+	if err != nil {
+		return false, fmt.Errorf("read standing grant of %s for %s: %w", g.Tool, agentName, err)
+	}
+	return store.Holds(StandingOp(tenant, agentName, g, now).If, it, found), nil
+}
+
+// StandingOf reads the standing grants of the tools consistently: those that are neither revoked nor expired, in the order of the tools.
+func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, tools []string, now time.Time) ([]agent.StandingGrant, error) {
+	var live []agent.StandingGrant
+	for _, tool := range tools {
+		all, err := standingRecords(ctx, t, tenant, agentName, tool)
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range all {
+			if g.live(now) {
+				live = append(live, agent.StandingGrant{Tool: g.Tool, Approval: g.Approval, Digest: g.Digest, By: g.By, Note: g.Note, Expires: g.Expires})
+			}
+		}
+	}
+	return live, nil
+}
+
+func (g Standing) expired(now time.Time) bool { return !now.Before(g.Expires) }
+
+func (g Standing) live(now time.Time) bool { return g.RevokedBy == "" && !g.expired(now) }
+
+// standingRecords are all records of a tool, live or not.
+func standingRecords(ctx context.Context, t store.Table, tenant, agentName, tool string) ([]Standing, error) {
+	var all []Standing
+	from, to := below(tool)
+	r := store.Range{PK: standingPartition(tenant, agentName), From: from, To: to}
+	for {
+		p, err := t.Query(ctx, r)
+		if err != nil {
+			return nil, fmt.Errorf("read standing grants of %s for %s: %w", tool, agentName, err)
+		}
+		for _, it := range p.Items {
+			g, err := readStanding(it)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, g)
+		}
+		if r.Cursor = p.Cursor; r.Cursor == "" {
+			return all, nil
+		}
+	}
+}
+
+func readStanding(it store.Item) (Standing, error) {
+	var g Standing
+	if err := json.Unmarshal(it.Body, &g); err != nil {
+		return Standing{}, fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
+	}
+	return g, nil
+}
+
+// Grants narrows a list of standing grants. The zero value lists a page of all.
+type Grants struct {
+	Agent  string // "" = of every agent
+	Limit  int    // 0 = 50
+	Cursor string // where a former page ended
+}
+
+// ListStanding pages through a tenant's standing grants that are neither revoked nor expired, by agent and tool. A page may hold fewer than
+// the limit, and none, as it leaves out what has expired. It may be late; no gate reads it.
+func ListStanding(ctx context.Context, t store.Table, tenant string, q Grants, now time.Time) (list []Standing, next string, err error) {
+	if q.Limit == 0 {
+		q.Limit = 50
+	}
+	r := store.Range{PK: standingIndex(tenant), Index: true, Limit: q.Limit, Cursor: q.Cursor}
+	if q.Agent != "" {
+		r.From, r.To = below(q.Agent)
+	}
+	p, err := t.Query(ctx, r)
+	if err != nil {
+		return nil, "", fmt.Errorf("list standing grants: %w", err)
+	}
+	for _, it := range p.Items {
+		g, err := readStanding(it)
+		if err != nil {
+			return nil, "", err
+		}
+		if g.live(now) {
+			list = append(list, g)
+		}
+	}
+	return list, p.Cursor, nil
+}

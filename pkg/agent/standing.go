@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"slices"
+	"time"
+)
+
+// StandingLife is how long a standing grant holds from the moment it is given. Every grant expires.
+const StandingLife = 30 * 24 * time.Hour
+
+// StandingGrant is a person's grant of a tool that outlives its run, as a later run of the agent has read it. The record itself decides:
+// every claim under it is held to it.
+type StandingGrant struct {
+	Tool     string    `json:"tool"`     // original name
+	Approval string    `json:"approval"` // the request it was given on, in another run
+	Digest   string    `json:"digest"`   // what was granted, by StandingDigest
+	By       string    `json:"by"`
+	Note     string    `json:"note,omitempty"`
+	Expires  time.Time `json:"expires"`
+}
+
+// same reports whether both are the one record.
+func (g StandingGrant) same(h StandingGrant) bool {
+	return g.Tool == h.Tool && g.Approval == h.Approval && g.Digest == h.Digest
+}
+
+// SameStanding reports whether both lists have the same records, in order.
+func SameStanding(a, b []StandingGrant) bool { return slices.EqualFunc(a, b, StandingGrant.same) }
+
+// PermitRef names a grant of a tool that a run has by a decision of its own.
+type PermitRef struct {
+	Tool     string `json:"tool"` // original name
+	Approval string `json:"approval"`
+}
+
+// StandingDigest is the digest of a permission to call a tool in every run of an agent: who, under which policy and which approvers. Run,
+// version, call and arguments are no part of it, so that a changed tool, policy or list of approvers is not covered, and all else is.
+func StandingDigest(d *Definition, s *AgentState, t ToolSpec, approvers []string) string {
+	return hashCanonical(map[string]any{
+		"standing": true, "tenant": s.Tenant, "agent": s.Agent, "tool": t.Name, "toolHash": ToolHash(t),
+		"policyVersion": PolicyVersion(d.Permission), "approverPolicy": ApproverPolicy(approvers, 1),
+	})
+}
+
+// StandingOf is the StandingDigest that covers a call.
+func StandingOf(d *Definition, s *AgentState, c Call) string {
+	t, _ := d.Tool(c.Tool)
+	return StandingDigest(d, s, t, DecideIn(d, s, t, c.Input).Approvers)
+}
+
+// Held is a standing grant that was given in the run itself, and the StandingDigest under which it is on record.
+type Held struct {
+	PermitRef
+	Digest string
+}
+
+// HeldStanding are the standing grants given in the run that cover calls which have yet to be claimed.
+func HeldStanding(d *Definition, s *AgentState) []Held {
+	var held []Held
+	for _, c := range s.Live {
+		t, known := d.Tool(c.Tool)
+		if !known || c.Status != StatusNew && c.Status != StatusResuming {
+			continue
+		}
+		p, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, DecideIn(d, s, t, c.Input).Approvers))
+		if !covered || !p.Standing {
+			continue
+		}
+		h := Held{PermitRef{Tool: p.Tool, Approval: p.Approval}, StandingOf(d, s, c)}
+		if !slices.Contains(held, h) {
+			held = append(held, h)
+		}
+	}
+	return held
+}
+
+// Standing reports whether people's grants outlive the run.
+func (p Permission) Standing() bool {
+	return p.Grants == GrantsStanding && p.Scope == ScopeTool && p.Mode != ModeAdvisory
+}
+
+// standing is the standing grant of the tool that was read for the round of that inference and holds for digest.
+func (p *Permissions) standing(tool, digest string, inference int64) (StandingGrant, bool) {
+	if p.Checked.Inference != inference {
+		return StandingGrant{}, false
+	}
+	i := slices.IndexFunc(p.Checked.Standing, func(g StandingGrant) bool { return g.Tool == tool && g.Digest == digest })
+	if i < 0 {
+		return StandingGrant{}, false
+	}
+	return p.Checked.Standing[i], true
+}
+
+// StandingUnder is the standing grant that the claim of a call takes; false where it takes none.
+func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) {
+	g, ok := s.Permissions.standing(c.Tool, e.Digest, c.Inference)
+	return g, ok && e.Under != "" && g.Approval == e.Under
+}
+
+// narrow takes away the standing grants that a second look has not found any more. It never adds one.
+func (p *Permissions) narrow(e PermissionChecked) {
+	var left []StandingGrant
+	for _, g := range p.Checked.Standing {
+		if slices.ContainsFunc(e.Standing, g.same) {
+			left = append(left, g)
+		}
+	}
+	p.Checked.Standing = left
+}
+
+// revoke takes away what people granted in this run and have taken back since. A denial stays.
+func (p *Permissions) revoke(refs []PermitRef) {
+	if len(refs) == 0 {
+		return
+	}
+	p.Tools = slices.DeleteFunc(slices.Clone(p.Tools), func(t ToolPermit) bool {
+		return !t.Denied && slices.Contains(refs, PermitRef{Tool: t.Tool, Approval: t.Approval})
+	})
+	if len(p.Tools) == 0 {
+		p.Tools = nil
+	}
+}
