@@ -21,7 +21,9 @@ type Request struct {
 	Interactions       Interactions
 	Exhausted          bool // a grace call or the forced summary: the quota is used up
 	Output             OutputFormat
-	Late               []string // calls whose results are new and stand farther up, before what the model said meanwhile
+	Prompts            map[Dialect]PromptText // what sections say, by the dialect of the model that is asked; Prompted has the one that counts
+	Turn               string                 // of a prompted request: words before the newest user turn, which no message holds; "" = none
+	Late               []string               // calls whose results are new and stand farther up, before what the model said meanwhile
 }
 
 // OutputFormat is the form that a reply's text is asked for. An adapter asks for it as far as the provider can be asked and

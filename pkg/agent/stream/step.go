@@ -76,7 +76,11 @@ func (w *writing) system(a agent.Action) string {
 	if text, _, ok := agent.KeptSystem(w.def, &w.after); ok {
 		return text
 	}
-	text, err := agent.RenderSystem(*w.def, agent.SystemFor(w.def, &w.before, a, w.entry.Time))
+	data := agent.SystemFor(w.def, &w.before, a, w.entry.Time)
+	text, err := agent.RenderSystem(*w.def, data)
+	if err == nil {
+		text, err = agent.BuildSystem(w.def, text, data)
+	}
 	if err != nil || agent.SystemDigest(text) != w.after.System {
 		return ""
 	}
