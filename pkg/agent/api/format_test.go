@@ -113,9 +113,7 @@ func TestUnknownFormats(t *testing.T) {
 	b := newBench(t, pay)
 	run := b.start("k")
 	for name, want := range map[string]string{
-		"agui":  "format agui: not supported yet; want journal, arvo, canonical",
-		"forge": "format forge: not supported yet; want journal, arvo, canonical",
-		"xml":   `format: got \"xml\", want one of journal, arvo, canonical`,
+		"xml": `format: got \"xml\", want one of journal, agui, aisdk, arvo, canonical, cowork, forge`,
 	} {
 		got := b.do("GET /v1/runs/"+run.ID+"/events?format="+name, "")
 		require.Equal(t, http.StatusBadRequest, got.status)
@@ -138,6 +136,8 @@ func TestLiveText(t *testing.T) {
 		b.backend.Journal = running
 		for format, want := range map[string]string{
 			"canonical": `{"delta":"lo","attempt":0}`, "arvo": `{"delta":"lo","content":"Hello"}`, "journal": "",
+			"cowork": `{"token":"lo","attempt":0}`, "forge": `{"content":"lo","live":true}`, "agui": `{"delta":"lo","attempt":0}`,
+			"aisdk": `{"delta":"lo","attempt":0}`,
 		} {
 			r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run.Run+"/events?format="+format, nil)
 			r.Header.Set("Accept", "text/event-stream")
@@ -165,10 +165,10 @@ func TestLiveText(t *testing.T) {
 				continue
 			}
 			require.Contains(t, text, `"data":`+want)
-			i := strings.Index(text, "event: text_delta")
-			if format == "arvo" {
-				i = strings.Index(text, "event: agent.llm.delta.text")
-			}
+			i := strings.Index(text, "event: "+map[string]string{
+				"canonical": "text_delta", "arvo": "agent.llm.delta.text", "cowork": "stream-token", "forge": "message_content", "agui": "CUSTOM",
+				"aisdk": "data-text-delta",
+			}[format])
 			require.GreaterOrEqual(t, i, 0)
 			require.True(t, i == 0 || strings.HasSuffix(text[:i], "\n\n"), "a piece of text has no id")
 		}
@@ -177,7 +177,9 @@ func TestLiveText(t *testing.T) {
 
 // What is committed in this process is told at once, in every format.
 func TestEntriesAreToldAtOnce(t *testing.T) {
-	for format, last := range map[string]string{"journal": "event: finished", "canonical": "event: run_finish", "arvo": "event: agent.output\n"} {
+	for format, last := range map[string]string{"journal": "event: finished", "canonical": "event: run_finish", "arvo": "event: agent.output\n",
+		"cowork": "event: stream-complete\n", "forge": "event: turn_end\n", "agui": "event: RUN_FINISHED\n", "aisdk": "\n\ndata: [DONE]\n\n",
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newUnserved(t, pay)
 			d, _ := b.Agents("payer")
@@ -206,6 +208,7 @@ func TestEntriesAreToldAtOnce(t *testing.T) {
 			<-done
 			require.Less(t, time.Since(begin), time.Second, format)
 			require.Contains(t, w.Body.String(), last)
+			require.Equal(t, format == "aisdk", w.Header().Get("x-vercel-ai-ui-message-stream") == "v1")
 		})
 	}
 }

@@ -16,17 +16,35 @@ type Format string
 const (
 	Canonical Format = "canonical" // Event as it is
 	Arvo      Format = "arvo"      // semantics.md, 1.9
+	Cowork    Format = "cowork"    // seed 002
+	Forge     Format = "forge"     // seed 004; semantics.md, 5.6
+	Agui      Format = "agui"      // the AG-UI protocol; semantics.md, 3.11
+	Aisdk     Format = "aisdk"     // the AI SDK's UI message stream; semantics.md, 3.11
 )
 
 // encoding writes the events of one entry, and live text, in a format. What it writes of an entry depends on nothing else.
 type encoding struct {
 	events func([]Event) ([]Encoded, error)
 	delta  func(Said) Encoded
+	wire   Wire
 }
+
+// Wire is what a format wants of server-sent events beside its events. The zero Wire is nothing.
+type Wire struct {
+	Header, Value string // of the answer
+	Last          string // the data behind the last event of a run
+}
+
+// Wire is the format's.
+func (f Format) Wire() Wire { return encodings[f].wire }
 
 var encodings = map[Format]encoding{
 	Canonical: {events: canonical, delta: canonicalDelta},
 	Arvo:      {events: arvo, delta: arvoDelta},
+	Cowork:    {events: cowork, delta: coworkDelta},
+	Forge:     {events: forge, delta: forgeDelta},
+	Agui:      {events: agui, delta: aguiDelta},
+	Aisdk:     {events: aisdk, delta: aisdkDelta, wire: Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
 }
 
 // Encoded is an event as a format writes it. Its place is Seq and Index, which count what the format writes.
@@ -41,7 +59,9 @@ type Encoded struct {
 func ReadFormat(name string) (Format, error) {
 	f := Format(name)
 	if _, ok := encodings[f]; !ok {
-		return "", fmt.Errorf("got %q, want %s", name, strings.Join(Formats(), " or "))
+		names := Formats()
+		last := len(names) - 1
+		return "", fmt.Errorf("got %q, want %s or %s", name, strings.Join(names[:last], ", "), names[last])
 	}
 	return f, nil
 }
