@@ -87,20 +87,22 @@ const (
 	aguiError     = "ERROR"
 )
 
-// aguiLines are the events that the form tells.
-var aguiLines = map[Type]func(w *aguiWriting, e Event){
-	RunStart:         (*aguiWriting).start,
-	StepStart:        (*aguiWriting).step,
-	EncryptedThought: (*aguiWriting).encrypted,
-	ToolCallStart:    (*aguiWriting).call,
-	ToolCallReady:    (*aguiWriting).ready,
-	ToolCallDone:     (*aguiWriting).done,
-	StepEnd:          (*aguiWriting).stepEnd,
-	StateSnapshot:    (*aguiWriting).state,
-	StateDelta:       (*aguiWriting).delta,
-	MessagesSnapshot: (*aguiWriting).messages,
-	ActivitySnapshot: (*aguiWriting).activity,
-	RunFinish:        (*aguiWriting).finish,
+// aguiLines are the events that the form tells. A function, so that programs which tell nobody do not hold it.
+func aguiLines() map[Type]func(w *aguiWriting, e Event) {
+	return map[Type]func(w *aguiWriting, e Event){
+		RunStart:         (*aguiWriting).start,
+		StepStart:        (*aguiWriting).step,
+		EncryptedThought: (*aguiWriting).encrypted,
+		ToolCallStart:    (*aguiWriting).call,
+		ToolCallReady:    (*aguiWriting).ready,
+		ToolCallDone:     (*aguiWriting).done,
+		StepEnd:          (*aguiWriting).stepEnd,
+		StateSnapshot:    (*aguiWriting).state,
+		StateDelta:       (*aguiWriting).delta,
+		MessagesSnapshot: (*aguiWriting).messages,
+		ActivitySnapshot: (*aguiWriting).activity,
+		RunFinish:        (*aguiWriting).finish,
+	}
 }
 
 type aguiWriting struct {
@@ -111,8 +113,9 @@ type aguiWriting struct {
 
 func agui(events []Event) ([]Encoded, error) {
 	w := &aguiWriting{of: events}
+	lines := aguiLines()
 	for _, e := range events {
-		if tell, ok := aguiLines[e.Type]; ok {
+		if tell, ok := lines[e.Type]; ok {
 			tell(w, e)
 		}
 	}

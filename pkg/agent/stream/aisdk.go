@@ -42,21 +42,23 @@ type AisdkRun struct {
 	Resumed bool   `json:"resumed,omitempty"`
 }
 
-// aisdkLines are the events that the form tells.
-var aisdkLines = map[Type]func(w *aisdkWriting, e Event){
-	RunStart:         (*aisdkWriting).start,
-	StepStart:        (*aisdkWriting).step,
-	ToolCallStart:    (*aisdkWriting).call,
-	ToolCallReady:    (*aisdkWriting).ready,
-	ToolCallResumed:  (*aisdkWriting).resumed,
-	ToolCallDone:     (*aisdkWriting).done,
-	InferenceDone:    (*aisdkWriting).data,
-	StepEnd:          (*aisdkWriting).stepEnd,
-	StateSnapshot:    (*aisdkWriting).data,
-	StateDelta:       (*aisdkWriting).data,
-	MessagesSnapshot: (*aisdkWriting).data,
-	ActivitySnapshot: (*aisdkWriting).data,
-	RunFinish:        (*aisdkWriting).finish,
+// aisdkLines are the events that the form tells. A function, so that programs which tell nobody do not hold it.
+func aisdkLines() map[Type]func(w *aisdkWriting, e Event) {
+	return map[Type]func(w *aisdkWriting, e Event){
+		RunStart:         (*aisdkWriting).start,
+		StepStart:        (*aisdkWriting).step,
+		ToolCallStart:    (*aisdkWriting).call,
+		ToolCallReady:    (*aisdkWriting).ready,
+		ToolCallResumed:  (*aisdkWriting).resumed,
+		ToolCallDone:     (*aisdkWriting).done,
+		InferenceDone:    (*aisdkWriting).data,
+		StepEnd:          (*aisdkWriting).stepEnd,
+		StateSnapshot:    (*aisdkWriting).data,
+		StateDelta:       (*aisdkWriting).data,
+		MessagesSnapshot: (*aisdkWriting).data,
+		ActivitySnapshot: (*aisdkWriting).data,
+		RunFinish:        (*aisdkWriting).finish,
+	}
 }
 
 type aisdkWriting struct {
@@ -66,8 +68,9 @@ type aisdkWriting struct {
 
 func aisdk(events []Event) ([]Encoded, error) {
 	w := &aisdkWriting{of: events}
+	lines := aisdkLines()
 	for _, e := range events {
-		if tell, ok := aisdkLines[e.Type]; ok {
+		if tell, ok := lines[e.Type]; ok {
 			tell(w, e)
 		}
 	}

@@ -83,22 +83,25 @@ type CoworkEnd struct {
 	Message string          `json:"message,omitempty"`
 }
 
-// coworkLines are the events that the form tells.
-var coworkLines = map[Type]func(w *coworkWriting, e Event){
-	ToolCallReady: (*coworkWriting).call,
-	ToolCallDone:  (*coworkWriting).result,
-	StepStart:     (*coworkWriting).step,
-	RunFinish:     (*coworkWriting).finish,
+// coworkLines are the events that the form tells. A function, so that programs which tell nobody do not hold it.
+func coworkLines() map[Type]func(w *coworkWriting, e Event) {
+	return map[Type]func(w *coworkWriting, e Event){
+		ToolCallReady: (*coworkWriting).call,
+		ToolCallDone:  (*coworkWriting).result,
+		StepStart:     (*coworkWriting).step,
+		RunFinish:     (*coworkWriting).finish,
 
-	ActivitySnapshot: (*coworkWriting).activity,
+		ActivitySnapshot: (*coworkWriting).activity,
+	}
 }
 
 type coworkWriting struct{ naming }
 
 func cowork(events []Event) ([]Encoded, error) {
 	w := &coworkWriting{naming{of: events}}
+	lines := coworkLines()
 	for _, e := range events {
-		if tell, ok := coworkLines[e.Type]; ok {
+		if tell, ok := lines[e.Type]; ok {
 			tell(w, e)
 		}
 	}

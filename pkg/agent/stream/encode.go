@@ -36,15 +36,18 @@ type Wire struct {
 }
 
 // Wire is the format's.
-func (f Format) Wire() Wire { return encodings[f].wire }
+func (f Format) Wire() Wire { return encodings()[f].wire }
 
-var encodings = map[Format]encoding{
-	Canonical: {events: canonical, delta: canonicalDelta},
-	Arvo:      {events: arvo, delta: arvoDelta},
-	Cowork:    {events: cowork, delta: coworkDelta},
-	Forge:     {events: forge, delta: forgeDelta},
-	Agui:      {events: agui, delta: aguiDelta},
-	Aisdk:     {events: aisdk, delta: aisdkDelta, wire: Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
+// encodings is a function, so that programs which tell nobody do not hold them.
+func encodings() map[Format]encoding {
+	return map[Format]encoding{
+		Canonical: {events: canonical, delta: canonicalDelta},
+		Arvo:      {events: arvo, delta: arvoDelta},
+		Cowork:    {events: cowork, delta: coworkDelta},
+		Forge:     {events: forge, delta: forgeDelta},
+		Agui:      {events: agui, delta: aguiDelta},
+		Aisdk:     {events: aisdk, delta: aisdkDelta, wire: Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
+	}
 }
 
 // Encoded is an event as a format writes it. Its place is Seq and Index, which count what the format writes.
@@ -58,7 +61,7 @@ type Encoded struct {
 // ReadFormat reads a format's name. The error lists the formats there are.
 func ReadFormat(name string) (Format, error) {
 	f := Format(name)
-	if _, ok := encodings[f]; !ok {
+	if _, ok := encodings()[f]; !ok {
 		names := Formats()
 		last := len(names) - 1
 		return "", fmt.Errorf("got %q, want %s or %s", name, strings.Join(names[:last], ", "), names[last])
@@ -69,7 +72,7 @@ func ReadFormat(name string) (Format, error) {
 // Formats are the names of the formats, sorted.
 func Formats() []string {
 	var names []string
-	for f := range encodings {
+	for f := range encodings() {
 		names = append(names, string(f))
 	}
 	slices.Sort(names)
@@ -78,7 +81,7 @@ func Formats() []string {
 
 // Encode writes all events of one entry. Some formats have none for many events.
 func (f Format) Encode(events []Event) ([]Encoded, error) {
-	e, ok := encodings[f]
+	e, ok := encodings()[f]
 	if !ok {
 		return nil, fmt.Errorf("encode events: no format %q", f)
 	}
@@ -120,7 +123,7 @@ func Says(s *agent.AgentState, d Delta, content string, at time.Time) Said {
 
 // EncodeSaid writes a piece of text. Its Seq and Index mean nothing.
 func (f Format) EncodeSaid(s Said) (Encoded, error) {
-	e, ok := encodings[f]
+	e, ok := encodings()[f]
 	if !ok {
 		return Encoded{}, fmt.Errorf("encode text: no format %q", f)
 	}

@@ -144,27 +144,30 @@ type ForgeSummary struct {
 	Summary string `json:"summary"`
 }
 
-// forgeLines are the events that the form tells.
-var forgeLines = map[Type]func(w *forgeWriting, e Event){
-	RunStart:        (*forgeWriting).start,
-	StepStart:       (*forgeWriting).step,
-	ToolCallReady:   (*forgeWriting).call,
-	ToolCallResumed: (*forgeWriting).resumed,
-	ToolCallDone:    (*forgeWriting).done,
-	InferenceDone:   (*forgeWriting).replied,
-	Error:           (*forgeWriting).failed,
-	RunFinish:       (*forgeWriting).finish,
+// forgeLines are the events that the form tells. A function, so that programs which tell nobody do not hold it.
+func forgeLines() map[Type]func(w *forgeWriting, e Event) {
+	return map[Type]func(w *forgeWriting, e Event){
+		RunStart:        (*forgeWriting).start,
+		StepStart:       (*forgeWriting).step,
+		ToolCallReady:   (*forgeWriting).call,
+		ToolCallResumed: (*forgeWriting).resumed,
+		ToolCallDone:    (*forgeWriting).done,
+		InferenceDone:   (*forgeWriting).replied,
+		Error:           (*forgeWriting).failed,
+		RunFinish:       (*forgeWriting).finish,
 
-	ActivitySnapshot: (*forgeWriting).activity,
-	MessagesSnapshot: (*forgeWriting).messages,
+		ActivitySnapshot: (*forgeWriting).activity,
+		MessagesSnapshot: (*forgeWriting).messages,
+	}
 }
 
 type forgeWriting struct{ naming }
 
 func forge(events []Event) ([]Encoded, error) {
 	w := &forgeWriting{naming{of: events}}
+	lines := forgeLines()
 	for _, e := range events {
-		if tell, ok := forgeLines[e.Type]; ok {
+		if tell, ok := lines[e.Type]; ok {
 			tell(w, e)
 		}
 	}
