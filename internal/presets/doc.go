@@ -51,7 +51,31 @@ func Page() (string, error) {
 	for _, w := range agent.Wordings() {
 		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", w.Key, w.About, quoted(w))
 	}
+	page.WriteString(sectionsHead)
+	for _, s := range agent.Sections() {
+		fmt.Fprintf(&page, "| `%s` | %s | %d | %s | %s | %s |\n", s.Name, place(s), s.Code(), when(s), s.About, strings.ReplaceAll(fmt.Sprintf("%q", s.Text), "|", `\|`))
+	}
 	return page.String(), nil
+}
+
+func place(s agent.Section) string {
+	if s.Turn {
+		return "turn"
+	}
+	return "system"
+}
+
+func when(s agent.Section) string {
+	var marks []string
+	for _, m := range []struct {
+		of   bool
+		name string
+	}{{s.Loop, "loop"}, {s.XML, "xml"}, {s.Tools, "tools"}} {
+		if m.of {
+			marks = append(marks, m.name)
+		}
+	}
+	return strings.Join(marks, ", ")
 }
 
 // quoted is what the wording says where nothing else is configured.

@@ -134,7 +134,7 @@ func (c *checker) definition(d *Definition) {
 	c.analysis("analysis", d.Analysis)
 	c.guards("guards", d.Guards)
 	c.dialect(d)
-	c.prompt("prompt", d.Prompt)
+	c.prompt("prompt", d)
 	c.context("context", d.Context)
 	c.orchestrator("orchestrator", d.Orchestrator, d.Prefilter)
 	c.wording("wording", d.Wording)

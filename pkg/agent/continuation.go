@@ -65,3 +65,6 @@ func (s *AgentState) pieces() string {
 	}
 	return text
 }
+
+// GoesOn reports whether the correction takes nothing back: the model is only to go on with what it said.
+func (c *Correction) GoesOn() bool { return c.continues() }

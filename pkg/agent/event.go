@@ -139,6 +139,8 @@ type Replied struct {
 	Cost USD   `json:"cost,omitempty"` // 0 where no price is known
 	Pace *Pace `json:"pace,omitempty"` // nil = no stop policy looks at rounds
 	Halt *Halt `json:"halt,omitempty"` // nil = no stop policy stops the run
+
+	TextDropped bool `json:"textDropped,omitempty"` // there was a text beside the calls, which the preset drops: who was shown it takes it back
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.

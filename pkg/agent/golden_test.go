@@ -21,7 +21,10 @@ const (
 )
 
 // goldens are stored journals by the name of their files: <name>.jsonl, and <name>.state.json, what that was folded to when it was written.
-var goldens = map[string]func() [][]Event{golden: goldenRun, golden + "-reasoning": goldenReasoning, golden + "-output": goldenOutput, golden + "-static": goldenStaticRun, golden + "-repaired": goldenRepaired}
+var goldens = map[string]func() [][]Event{
+	golden: goldenRun, golden + "-reasoning": goldenReasoning, golden + "-output": goldenOutput, golden + "-static": goldenStaticRun,
+	golden + "-repaired": goldenRepaired, golden + "-textdropped": goldenTextDropped,
+}
 
 // TestStoredJournalStillFolds is invariant 9: a journal that an earlier version wrote folds to a state whose fields known at
 // that time are equal. The files are never rewritten; a new form gets new ones.
@@ -196,5 +199,18 @@ func goldenOutput() [][]Event {
 		{RunStarted{Tenant: "default", Run: "r3", Agent: "a", Definition: "d1", Owner: "r3-0", MaxInteractions: 2, Messages: []UserBlock{{Text{"Add up."}}}}},
 		{kept}, {passing}, {last, input(1)}, {static, input(2)},
 		{well, Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`{"total":10.0}`), History: true}},
+	}
+}
+
+// goldenTextDropped is a run whose model said something beside a call that its preset does not keep.
+func goldenTextDropped() [][]Event {
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r3", Agent: "a", Definition: "d1", Owner: "r3-0", MaxInteractions: 2, Messages: []UserBlock{{Text{"Look."}}}}},
+		{Replied{
+			Inference: 1, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3}, Units: 12, TextDropped: true,
+			Calls: []RepliedCall{{ID: "c1", Name: "look", Effect: EffectRead, Input: json.RawMessage(`{}`)}},
+		}},
+		{CallFinished{Call: "c1", Ran: true, Content: "there"}},
+		{Replied{Inference: 2, Model: "m", Requests: 1, Usage: Usage{Input: 20, Output: 2}, Units: 22, Text: "There."}},
 	}
 }

@@ -21,8 +21,10 @@ type Request struct {
 	Interactions       Interactions
 	Exhausted          bool // a grace call or the forced summary: the quota is used up
 	Output             OutputFormat
-	Late               []string // calls whose results are new and stand farther up, before what the model said meanwhile
-	Notices            Notices  // what WithNotices says
+	Prompts            map[Dialect]PromptText // what sections say, by the dialect of the model that is asked; Prompted has the one that counts
+	Turn               string                 // of a prompted request: words before the newest user turn, which no message holds; "" = none
+	Late               []string               // calls whose results are new and stand farther up, before what the model said meanwhile
+	Notices            Notices                // what WithNotices says
 }
 
 // Notices are the definition's words for what the flags of a request mean to a model.

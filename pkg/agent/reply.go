@@ -55,7 +55,7 @@ func planned(d *Definition, s *AgentState, r Reply, requests int, systemDigest s
 		return e
 	}
 	if d.TextBesideCalls == TextBesideDrop {
-		e.Text = ""
+		e.Text, e.TextDropped = "", strings.TrimSpace(e.Text) != ""
 	}
 	mine := map[string]bool{}
 	used := func(id string) bool {

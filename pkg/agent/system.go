@@ -91,13 +91,9 @@ func KeepSystem(d *Definition, e Replied, text string) Replied {
 const systemName = "system"
 
 func systemDot(d Definition, data SystemData) (map[string]any, error) {
-	tools := make([]any, len(d.Tools))
-	for i, t := range d.Tools {
-		tools[i] = map[string]any{"Name": t.ModelName(), "Description": t.Description}
-	}
 	left := data.Interactions
 	dot := map[string]any{
-		"Date": data.Date, "Run": data.Run, "Agent": d.Name, "Tools": tools,
+		"Date": data.Date, "Run": data.Run, "Agent": d.Name, "Tools": toolDots(d.Tools),
 		"Interactions": map[string]any{"Current": left.Current, "Max": left.Max, "Exhausted": data.Exhausted},
 	}
 	if data.Now != "" {
@@ -111,6 +107,24 @@ func systemDot(d Definition, data SystemData) (map[string]any, error) {
 	return dot, err
 }
 
+// toolDots are tools as templates see them.
+func toolDots(tools []ToolSpec) []any {
+	dots := make([]any, len(tools))
+	for i, t := range tools {
+		dots[i] = map[string]any{"Name": t.ModelName(), "Description": t.Description}
+	}
+	return dots
+}
+
+// checkedSystem is data for a text that is tried before there is a run.
+func checkedSystem(built SystemPrompt) SystemData {
+	data := SystemData{Date: "2026-01-01", Run: "r", Interactions: Interactions{Max: 1}}
+	if built == SystemEveryInference {
+		data.Now = "2026-01-01T00:00:00Z"
+	}
+	return data
+}
+
 // CheckSystem finds what can be known to be wrong with a system text before there is a run: syntax, names that don't exist,
 // and, where the text does not depend on .Input, everything else. {{define}}d templates are checked only if it doesn't. What exists
 // depends on when the text is built.
@@ -119,10 +133,7 @@ func CheckSystem(text string, built SystemPrompt) error {
 	if err != nil {
 		return fmt.Errorf("check system text: %w", err)
 	}
-	v, data := rootFields{known: systemNames}, SystemData{Date: "2026-01-01", Run: "r", Interactions: Interactions{Max: 1}}
-	if built == SystemEveryInference {
-		v.known, data.Now = systemNamesNow, "2026-01-01T00:00:00Z"
-	}
+	v := rootFields{known: systemFields(built)}
 	v.visit(t.trees[systemName].Root, true)
 	if v.unknown != "" {
 		return fmt.Errorf("check system text: .%s does not exist; want one of %s", v.unknown, strings.Join(v.known, ", "))
@@ -130,8 +141,16 @@ func CheckSystem(text string, built SystemPrompt) error {
 	if v.input || len(t.trees) > 1 {
 		return nil
 	}
-	_, err = RenderSystem(Definition{Name: "check", System: text, Tools: []ToolSpec{{Name: "tool"}}}, data)
+	_, err = RenderSystem(Definition{Name: "check", System: text, Tools: []ToolSpec{{Name: "tool"}}}, checkedSystem(built))
 	return err
+}
+
+// systemFields are the names that a system text may show.
+func systemFields(built SystemPrompt) []string {
+	if built == SystemEveryInference {
+		return systemNamesNow
+	}
+	return systemNames
 }
 
 var (

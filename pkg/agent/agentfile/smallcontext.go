@@ -87,6 +87,8 @@ func (r *reader) prompt(p *agent.Prompt) read {
 		r.mapping(f, map[string]read{
 			"order":    enum(r, &p.Order, []agent.PromptOrder{agent.PromptSeed, agent.PromptCode}),
 			"sections": r.textsByKey(&p.Sections),
+			"planning": r.code(&p.Planning, "context source", r.opt.Hooks.ContextNames()),
+			"rag":      r.code(&p.RAG, "context source", r.opt.Hooks.ContextNames()),
 		})
 	}
 }

@@ -69,7 +69,7 @@ func TestRefusals(t *testing.T) {
 		{"GET /v1/runs/" + run.ID + "/messages?cursor=-1", "", nil, 400, "invalid-request", "cursor"},
 		{"GET /v1/runs/" + noRun + "/calls", "", nil, 404, "run-not-found", noRun},
 		{"GET /v1/runs/" + run.ID + "/events?after=x", "", nil, 400, "invalid-request", "SEQ"},
-		{"GET /v1/runs/" + run.ID + "/events?format=agui", "", nil, 400, "not-supported", "agui"},
+		{"GET /v1/runs/" + run.ID + "/events?format=sse", "", nil, 400, "invalid-request", "agui, aisdk"},
 		{"GET /v1/runs/" + run.ID + "/events", "", []string{"Accept", "text/event-stream", "Last-Event-ID", "x"}, 400, "invalid-request", "Last-Event-ID"},
 		{"GET /v1/runs/" + noRun + "/events", "", []string{"Accept", "text/event-stream"}, 404, "run-not-found", noRun},
 		{"GET /v1/runs/" + noRun + "/replay", "", nil, 404, "run-not-found", noRun},

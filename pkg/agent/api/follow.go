@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/countersign/countersign/pkg/agent/stream"
 )
 
 // Follow calls each with a run's events behind after (SEQ, SEQ.INDEX, or "" for all), as they come, and returns nil when the server ends the
@@ -50,6 +52,9 @@ func (c *Client) follow(ctx context.Context, run, format, after string, each fun
 		}
 		if err != nil {
 			return unreachable(ctx, err)
+		}
+		if last := stream.Format(format).Wire().Last; last != "" && got.data == last {
+			return nil
 		}
 		if err := each(got); err != nil {
 			return err

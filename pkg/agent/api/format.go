@@ -13,9 +13,6 @@ import (
 // journalForm is the form of events that a client gets who names none: the facts as they are stored.
 const journalForm = "journal"
 
-// laterForms are formats that a later version will write.
-var laterForms = []string{"agui", "aisdk", "forge"}
-
 // EncodedPage is a page of events in order, in a format of package stream.
 type EncodedPage struct {
 	Events []json.RawMessage `json:"events"`
@@ -39,11 +36,6 @@ func readForm(name string) (stream.Format, error) {
 		return f, nil
 	}
 	are := strings.Join(append([]string{journalForm}, stream.Formats()...), ", ")
-	for _, l := range laterForms {
-		if l == name {
-			return "", problem(NotSupported, "format %s: not supported yet; want %s", name, are)
-		}
-	}
 	return "", invalid("format: got %q, want one of %s", name, are)
 }
 

@@ -113,9 +113,7 @@ func TestUnknownFormats(t *testing.T) {
 	b := newBench(t, pay)
 	run := b.start("k")
 	for name, want := range map[string]string{
-		"agui":  "format agui: not supported yet; want journal, arvo, canonical",
-		"forge": "format forge: not supported yet; want journal, arvo, canonical",
-		"xml":   `format: got \"xml\", want one of journal, arvo, canonical`,
+		"xml": `format: got \"xml\", want one of journal, agui, aisdk, arvo, canonical, cowork, forge`,
 	} {
 		got := b.do("GET /v1/runs/"+run.ID+"/events?format="+name, "")
 		require.Equal(t, http.StatusBadRequest, got.status)
@@ -145,6 +143,10 @@ func TestLiveText(t *testing.T) {
 				"event: agent.llm.delta\n", `"data":{"delta":"hm","content":"hm"}`, "event: agent.llm.delta.text\n", `"data":{"delta":"lo","content":"Hello"}`,
 				"event: agent.llm.delta.tool\n", `"data":{"toolname":"pay","toolUseId":"c1","input":"{\"a\":1}","meta":{"error":null}}`,
 			},
+			"cowork":  {"event: stream-token\n", `"data":{"token":"lo","attempt":0}`},
+			"forge":   {"event: message_content\n", `"data":{"content":"lo","live":true}`},
+			"agui":    {"event: CUSTOM\n", `{"delta":"lo","attempt":0}`},
+			"aisdk":   {"event: data-text-delta\n", `"data":{"delta":"lo","attempt":0}`},
 			"journal": nil,
 		} {
 			r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run.Run+"/events?format="+format, nil)
@@ -189,7 +191,9 @@ func TestLiveText(t *testing.T) {
 
 // What is committed in this process is told at once, in every format.
 func TestEntriesAreToldAtOnce(t *testing.T) {
-	for format, last := range map[string]string{"journal": "event: finished", "canonical": "event: run_finish", "arvo": "event: agent.output\n"} {
+	for format, last := range map[string]string{"journal": "event: finished", "canonical": "event: run_finish", "arvo": "event: agent.output\n",
+		"cowork": "event: stream-complete\n", "forge": "event: turn_end\n", "agui": "event: RUN_FINISHED\n", "aisdk": "\n\ndata: [DONE]\n\n",
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newUnserved(t, pay)
 			d, _ := b.Agents("payer")
@@ -218,6 +222,7 @@ func TestEntriesAreToldAtOnce(t *testing.T) {
 			<-done
 			require.Less(t, time.Since(begin), time.Second, format)
 			require.Contains(t, w.Body.String(), last)
+			require.Equal(t, format == "aisdk", w.Header().Get("x-vercel-ai-ui-message-stream") == "v1")
 		})
 	}
 }

@@ -254,7 +254,10 @@ func (d *document) requests(t *testing.T) {
 		{op: "GET /v1/runs/{id}/events", query: "?format=arvo&limit=3", status: 200},
 		{op: "GET /v1/runs/{id}/events", query: "?format=journal&limit=3", status: 200},
 		{op: "GET /v1/runs/{id}/events", query: "?format=xml", status: 400, kind: "invalid-request"},
-		{op: "GET /v1/runs/{id}/events", query: "?format=agui", status: 400, kind: "not-supported"},
+		{op: "GET /v1/runs/{id}/events", query: "?format=agui", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?format=aisdk", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?format=cowork", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?format=forge", status: 200},
 		{op: "GET /v1/runs/{id}/replay", status: 200},
 		{op: "GET /v1/runs/{id}/replay", query: "?x=1", status: 400, kind: "invalid-request"},
 		{op: input, body: `{"messages":["x"]}`, status: 202},
@@ -394,6 +397,9 @@ var goTypes = map[string]any{
 	"RunPage": api.RunPage{}, "MessagePage": api.MessagePage{}, "CallPage": api.CallPage{}, "ApprovalPage": api.ApprovalPage{},
 	"EncodedPage": api.EncodedPage{}, "CanonicalEvent": stream.Event{}, "CanonicalText": stream.DeltaEvent{}, "CanonicalTextData": stream.DeltaData{},
 	"ArvoEvent": stream.ArvoEvent{}, "ArvoMetadata": stream.ArvoMetadata{},
+	"CoworkEvent": stream.Named{}, "ForgeEvent": stream.Named{},
+	"AguiEvent": stream.AguiEvent{}, "AguiOutcome": stream.AguiOutcome{}, "AguiInterrupt": stream.AguiInterrupt{}, "AguiMessage": stream.AguiMessage{},
+	"AguiCall": stream.AguiCall{}, "AguiFunction": stream.AguiFunction{}, "AisdkPart": stream.AisdkPart{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
 	"Decided": approval.Decision{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "ForkModel": api.ForkModel{},
 	"Permission": approval.Permission{}, "Blocked": approval.Blocked{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},
@@ -556,6 +562,7 @@ func TestDocumentIsStrict(t *testing.T) {
 	d := readDocument(t)
 	open := []string{
 		"/components/schemas/Event/properties/data", "/components/schemas/CanonicalEvent/properties/data", "/components/schemas/ArvoEvent/properties/data",
+		"/components/schemas/CoworkEvent/properties/data", "/components/schemas/ForgeEvent/properties/data",
 		"/components/schemas/Start/properties/definition", "/components/schemas/Upload/properties/headers",
 		"/components/schemas/Run/properties/state",
 	}

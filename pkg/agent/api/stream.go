@@ -85,6 +85,9 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, of *agent.AgentS
 	defer cancel()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
+	if wire := form.Wire(); wire.Header != "" {
+		w.Header().Set(wire.Header, wire.Value)
+	}
 	t := &tail{journal: s.Journal, clock: s.Clock, view: v, out: w}
 	s.cut(r, run, t.follow(ctx, watch))
 	return nil // an answer has begun: the client resumes
@@ -215,7 +218,13 @@ func (t *tail) sendNew(ctx context.Context) (ended bool, err error) {
 			}
 		}
 	}
-	return slices.ContainsFunc(entries, finishes), nil
+	ended = slices.ContainsFunc(entries, finishes)
+	if last := t.format.Wire().Last; ended && last != "" {
+		if _, err := fmt.Fprintf(t.out, "data: %s\n\n", last); err != nil {
+			return false, err
+		}
+	}
+	return ended, nil
 }
 
 // write writes one event; without an id, a client resumes behind the one before it.

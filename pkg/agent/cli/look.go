@@ -189,7 +189,7 @@ type eventsCommand struct {
 	Run    string `arg:"" help:"The run."`
 	After  *int64 `placeholder:"N" help:"Only what came after this sequence."`
 	Follow bool   `help:"Go on until the run is done, and carry it on if nobody does."`
-	Format string `placeholder:"F" help:"journal (default), canonical or arvo: what an event is."`
+	Format string `placeholder:"F" help:"journal (default), canonical, arvo, cowork, forge, agui or aisdk: what an event is."`
 }
 
 func (c *eventsCommand) run(ctx context.Context, p *program) error {

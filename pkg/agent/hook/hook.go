@@ -42,6 +42,7 @@ type Set struct {
 	Builders map[string]Builder           // context builders, by the name that agents give them
 	Policies map[string]Policy            // permission.policy
 	Backends map[string]PermissionBackend // permission.backend
+	Contexts map[string]ContextSource     // prompt.planning and prompt.rag
 	Plugins  map[string]Factory           // by the name that agents use, ^[a-z][a-z0-9-]{0,39}$; in the place of a built-in one of that name
 }
 
@@ -94,6 +95,8 @@ func (s Set) Check(d *agent.Definition) error {
 	isThere(&found, "builder", "context builder", d.Builder, s.Builders[d.Builder] != nil, s.BuilderNames())
 	isThere(&found, "permission.policy", "policy function", d.Permission.Policy, s.Policies[d.Permission.Policy] != nil, s.PolicyNames())
 	isThere(&found, "permission.backend", "permission backend", d.Permission.Backend, s.Backends[d.Permission.Backend] != nil, s.BackendNames())
+	isThere(&found, "prompt.planning", "context source", d.Prompt.Planning, s.Contexts[d.Prompt.Planning] != nil, s.ContextNames())
+	isThere(&found, "prompt.rag", "context source", d.Prompt.RAG, s.Contexts[d.Prompt.RAG] != nil, s.ContextNames())
 	for i, p := range d.Plugins {
 		if err := s.CheckPlugin(p); err != nil {
 			found = append(found, agent.Problem{Path: fmt.Sprintf("plugins[%d]", i), Text: err.Error()})

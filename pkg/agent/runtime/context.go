@@ -31,7 +31,7 @@ func (st *Stepper) buildContext(ctx context.Context, def *agent.Definition, d *a
 		return "", &badContext{err}
 	}
 	if def.Builder == "" {
-		return text, nil
+		return withSections(def, d, a, text)
 	}
 	built, err := st.Hooks.Build(ctx, def.Builder, buildInput(def, d, a, text, first))
 	if errors.Is(err, hook.ErrBuilder) {
@@ -45,7 +45,7 @@ func (st *Stepper) buildContext(ctx context.Context, def *agent.Definition, d *a
 			return "", err
 		}
 	}
-	return strings.ToValidUTF8(built.System, "\uFFFD"), nil
+	return withSections(def, d, a, strings.ToValidUTF8(built.System, "\uFFFD"))
 }
 
 func buildInput(def *agent.Definition, d *agent.Draft, a agent.Action, text string, first bool) hook.BuildInput {

@@ -206,7 +206,10 @@ func (st *Stepper) request(ctx context.Context, def *agent.Definition, d *agent.
 	if req, err = add.To(req); err != nil {
 		return req, "", "", err
 	}
-	req.Messages, err = st.withBodies(ctx, &d.State, req.Messages)
+	if req.Messages, err = st.withBodies(ctx, &d.State, req.Messages); err != nil {
+		return req, "", "", err
+	}
+	req, err = st.withPrompt(ctx, def, d, a, req)
 	return req, system, digest, err
 }
 

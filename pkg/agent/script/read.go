@@ -259,7 +259,7 @@ var lifecycles = []string{"init", "tool_result", "output_error_feedback", "input
 func checkWant(raw json.RawMessage) error {
 	err := eachMember(raw, func(key string, value json.RawMessage) error {
 		switch key {
-		case "system", "messages", "tools", "exhausted", "output":
+		case "system", "turn", "messages", "tools", "exhausted", "output":
 			return nil
 		case "lifecycle":
 			return checkLifecycle(value)

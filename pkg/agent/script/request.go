@@ -12,6 +12,7 @@ import (
 // requestView is a request as `want` sees it.
 type requestView struct {
 	System    string            `json:"system"`
+	Turn      string            `json:"turn,omitempty"` // words before the newest user turn, which no message holds
 	Messages  []messageView     `json:"messages"`
 	Tools     []json.RawMessage `json:"tools"`
 	Lifecycle agent.Lifecycle   `json:"lifecycle"`
@@ -41,7 +42,8 @@ func differences(want json.RawMessage, r agent.Request) ([]match.Mismatch, error
 	if len(want) == 0 {
 		return nil, nil
 	}
-	v := requestView{System: r.System, Messages: make([]messageView, len(r.Messages)), Lifecycle: r.Lifecycle, Exhausted: r.Exhausted}
+	r = r.Prompted()
+	v := requestView{System: r.System, Turn: r.Turn, Messages: make([]messageView, len(r.Messages)), Lifecycle: r.Lifecycle, Exhausted: r.Exhausted}
 	if r.Output.JSON {
 		v.Output = &outputView{"json", r.Output.Schema}
 	}

@@ -111,13 +111,15 @@ const (
 )
 
 // arvoLines are the events that the form tells. What ends a run otherwise than with an output is no event of it.
-var arvoLines = map[Type]func(w *arvoWriting, e Event) error{
-	StepStart:     (*arvoWriting).step,
-	ToolCallReady: (*arvoWriting).call,
-	ToolCallDone:  (*arvoWriting).result,
-	RunFinish:     (*arvoWriting).finish,
+func arvoLines() map[Type]func(w *arvoWriting, e Event) error {
+	return map[Type]func(w *arvoWriting, e Event) error{
+		StepStart:     (*arvoWriting).step,
+		ToolCallReady: (*arvoWriting).call,
+		ToolCallDone:  (*arvoWriting).result,
+		RunFinish:     (*arvoWriting).finish,
 
-	ActivitySnapshot: (*arvoWriting).activity,
+		ActivitySnapshot: (*arvoWriting).activity,
+	}
 }
 
 // arvoWriting is an entry's events in the form.
@@ -129,8 +131,9 @@ type arvoWriting struct {
 
 func arvo(events []Event) ([]Encoded, error) {
 	w := &arvoWriting{of: events}
+	lines := arvoLines()
 	for _, e := range events {
-		if tell, ok := arvoLines[e.Type]; ok {
+		if tell, ok := lines[e.Type]; ok {
 			if err := tell(w, e); err != nil {
 				return nil, err
 			}

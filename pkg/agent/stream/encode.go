@@ -16,6 +16,10 @@ type Format string
 const (
 	Canonical Format = "canonical" // Event as it is
 	Arvo      Format = "arvo"      // semantics.md, 1.9
+	Cowork    Format = "cowork"    // seed 002
+	Forge     Format = "forge"     // seed 004; semantics.md, 5.6
+	Agui      Format = "agui"      // the AG-UI protocol; semantics.md, 3.11
+	Aisdk     Format = "aisdk"     // the AI SDK's UI message stream; semantics.md, 3.11
 )
 
 // encoding writes the events of one entry, and what is told live, in a format. What it writes of an entry depends on nothing else.
@@ -23,11 +27,28 @@ type encoding struct {
 	events func([]Event) ([]Encoded, error)
 	delta  func(Said) Encoded // of text
 	pieces func(Said) Encoded // of reasoning and of calls; nil = the format tells nothing of them
+	wire   Wire
 }
 
-var encodings = map[Format]encoding{
-	Canonical: {events: canonical, delta: canonicalDelta, pieces: canonicalDelta},
-	Arvo:      {events: arvo, delta: arvoDelta, pieces: arvoPiece},
+// Wire is what a format wants of server-sent events beside its events. The zero Wire is nothing.
+type Wire struct {
+	Header, Value string // of the answer
+	Last          string // the data behind the last event of a run
+}
+
+// Wire is the format's.
+func (f Format) Wire() Wire { return encodings()[f].wire }
+
+// encodings is a function, so that programs which tell nobody do not hold them.
+func encodings() map[Format]encoding {
+	return map[Format]encoding{
+		Canonical: {events: canonical, delta: canonicalDelta, pieces: canonicalDelta},
+		Arvo:      {events: arvo, delta: arvoDelta, pieces: arvoPiece},
+		Cowork:    {events: cowork, delta: coworkDelta},
+		Forge:     {events: forge, delta: forgeDelta},
+		Agui:      {events: agui, delta: aguiDelta},
+		Aisdk:     {events: aisdk, delta: aisdkDelta, wire: Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
+	}
 }
 
 // Encoded is an event as a format writes it. Its place is Seq and Index, which count what the format writes.
@@ -41,8 +62,10 @@ type Encoded struct {
 // ReadFormat reads a format's name. The error lists the formats there are.
 func ReadFormat(name string) (Format, error) {
 	f := Format(name)
-	if _, ok := encodings[f]; !ok {
-		return "", fmt.Errorf("got %q, want %s", name, strings.Join(Formats(), " or "))
+	if _, ok := encodings()[f]; !ok {
+		names := Formats()
+		last := len(names) - 1
+		return "", fmt.Errorf("got %q, want %s or %s", name, strings.Join(names[:last], ", "), names[last])
 	}
 	return f, nil
 }
@@ -50,7 +73,7 @@ func ReadFormat(name string) (Format, error) {
 // Formats are the names of the formats, sorted.
 func Formats() []string {
 	var names []string
-	for f := range encodings {
+	for f := range encodings() {
 		names = append(names, string(f))
 	}
 	slices.Sort(names)
@@ -59,7 +82,7 @@ func Formats() []string {
 
 // Encode writes all events of one entry. Some formats have none for many events.
 func (f Format) Encode(events []Event) ([]Encoded, error) {
-	e, ok := encodings[f]
+	e, ok := encodings()[f]
 	if !ok {
 		return nil, fmt.Errorf("encode events: no format %q", f)
 	}
@@ -106,7 +129,7 @@ func Says(s *agent.AgentState, d Delta, content string, at time.Time) Said {
 
 // EncodeSaid writes a piece of what a model is writing. Its Seq and Index mean nothing; without a Type the format does not tell it.
 func (f Format) EncodeSaid(s Said) (Encoded, error) {
-	e, ok := encodings[f]
+	e, ok := encodings()[f]
 	if !ok {
 		return Encoded{}, fmt.Errorf("encode text: no format %q", f)
 	}

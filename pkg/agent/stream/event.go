@@ -114,6 +114,8 @@ type ToolCallReadyData struct {
 	Pending   string          `json:"pending_call_id,omitempty"`
 	For       agent.WaitFor   `json:"for,omitempty"`      // of a pending one: what is asked for
 	Approval  string          `json:"approval,omitempty"` // of a pending one: the request people see
+
+	input json.RawMessage // of a pending one: the arguments of the call that waits
 }
 
 // ToolCallDoneData is what became of a call.
@@ -142,6 +144,9 @@ type ToolCallResumedData struct {
 	Target string  `json:"target_id"`
 	Call   string  `json:"call_id"`
 	Result Verdict `json:"result"`
+
+	name string // of the call
+	kind agent.ToolKind
 }
 
 // Verdict is what was said of a call that waited.
@@ -185,6 +190,25 @@ type InferenceDoneData struct {
 	Stop     string      `json:"stop_reason,omitempty"`
 	Refused  string      `json:"refused,omitempty"`     // why the text is not the run's output
 	Duration int64       `json:"duration_ms,omitempty"` // from the beginning of the step to the reply
+
+	TextDropped bool           `json:"text_dropped,omitempty"` // there was a text beside the calls, which is not kept
+	Context     *ContextBudget `json:"context,omitempty"`      // nil = nobody counts, or there was plenty
+
+	said said
+}
+
+// ContextBudget is what a request had of its model's window, in tokens.
+type ContextBudget struct {
+	Total     int `json:"total"`
+	Remaining int `json:"remaining"` // for the conversation to grow
+}
+
+// said is what the encodings tell of a reply that the canonical form has in the conversation.
+type said struct {
+	thoughts []string // in order; those that their provider alone can read are none
+	calls    int
+	sentBack bool // it is not the last word, and the model is told why
+	required bool // only a tool may end the run
 }
 
 // StepEndData ends an inference.
@@ -194,6 +218,9 @@ type StepEndData struct{}
 type MessagesSnapshotData struct {
 	Messages json.RawMessage `json:"messages"`
 	Summary  string          `json:"summary,omitempty"` // of messages that have left it
+
+	evicted bool // it is told because messages have left
+	list    []agent.Message
 }
 
 // ActivitySnapshotData is what somebody beside the model did.

@@ -128,7 +128,9 @@ func (w *writing) changes(fact agent.Event, l line) {
 			continue
 		}
 		if _, _, asked := w.pending(was); asked && l.verdict != nil {
-			w.add(ToolCallResumed, w.step(is), ToolCallResumedData{Target: pendingID(was), Call: is.ID, Result: l.verdict(fact)})
+			w.add(ToolCallResumed, w.step(is), ToolCallResumedData{
+				Target: pendingID(was), Call: is.ID, Result: l.verdict(fact), name: is.Name, kind: w.kind(is.Tool),
+			})
 		}
 		switch {
 		case is.Status == agent.StatusSuspended:
@@ -165,6 +167,7 @@ func (w *writing) suspended(c agent.Call) {
 	w.add(ToolCallStart, w.step(c), ToolCallStartData{ID: pendingID(c), Name: name, Pending: c.ID})
 	w.add(ToolCallReady, w.step(c), ToolCallReadyData{
 		ID: pendingID(c), Name: name, Arguments: arguments, Tool: c.Tool, Kind: w.kind(c.Tool), Pending: c.ID, For: c.Wait.For, Approval: c.Wait.Approval,
+		input: c.Input,
 	})
 }
 

@@ -25,6 +25,7 @@ func replied(w *writing, fact agent.Event) {
 	}
 	done := InferenceDoneData{
 		Model: e.Model, Usage: e.Usage, Units: e.Units, Requests: e.Requests, Text: e.Text, Stop: e.Stop,
+		TextDropped: e.TextDropped, said: w.said(e),
 	}
 	if e.At > 0 {
 		done.Duration = max(0, e.At-w.entry.Time.UnixMilli())
@@ -34,6 +35,17 @@ func replied(w *writing, fact agent.Event) {
 	}
 	w.add(InferenceDone, n, done)
 	w.add(StepEnd, n, StepEndData{})
+}
+
+func (w *writing) said(e agent.Replied) said {
+	s := said{calls: len(e.Calls), sentBack: e.Correction != nil && !e.Correction.GoesOn()}
+	s.required = w.def != nil && w.def.Text == agent.TextRequireTool
+	for _, r := range e.Reasoning {
+		if r.Text != "" {
+			s.thoughts = append(s.thoughts, r.Text)
+		}
+	}
+	return s
 }
 
 func (w *writing) ready(c agent.RepliedCall) ToolCallReadyData {
@@ -76,7 +88,11 @@ func (w *writing) system(a agent.Action) string {
 	if text, _, ok := agent.KeptSystem(w.def, &w.after); ok {
 		return text
 	}
-	text, err := agent.RenderSystem(*w.def, agent.SystemFor(w.def, &w.before, a, w.entry.Time))
+	data := agent.SystemFor(w.def, &w.before, a, w.entry.Time)
+	text, err := agent.RenderSystem(*w.def, data)
+	if err == nil {
+		text, err = agent.BuildSystem(w.def, text, data)
+	}
 	if err != nil || agent.SystemDigest(text) != w.after.System {
 		return ""
 	}

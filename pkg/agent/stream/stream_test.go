@@ -285,9 +285,9 @@ func TestLivePieces(t *testing.T) {
 }
 
 func TestFormats(t *testing.T) {
-	require.Equal(t, []string{"arvo", "canonical"}, stream.Formats())
+	require.Equal(t, []string{"agui", "aisdk", "arvo", "canonical", "cowork", "forge"}, stream.Formats())
 	_, err := stream.ReadFormat("xml")
-	require.EqualError(t, err, `got "xml", want arvo or canonical`)
+	require.EqualError(t, err, `got "xml", want agui, aisdk, arvo, canonical, cowork or forge`)
 	_, err = stream.Format("xml").Encode(nil)
 	require.Error(t, err)
 	_, err = stream.Format("xml").EncodeSaid(stream.Said{})
@@ -302,6 +302,11 @@ func TestLiveText(t *testing.T) {
 		stream.Canonical: `{"type":"text_delta","run_id":"r","thread_id":"order-1","timestamp_ms":-62135596800000,"step_id":"step_2","data":{"delta":"lo","attempt":1}}`,
 		stream.Arvo: `{"type":"agent.llm.delta.text","time":"0001-01-01T00:00:00Z","data":{"delta":"lo","content":"Hello"},
 			"metadata":{"subject":"order-1","initiatorId":"","selfId":"clerk","selfVersion":"2","runId":"r"}}`,
+		stream.Agui: `{"type":"CUSTOM","timestamp":-62135596800000,"name":"text_delta","value":{"type":"text_delta","run_id":"r","thread_id":"order-1",
+			"timestamp_ms":-62135596800000,"step_id":"step_2","data":{"delta":"lo","attempt":1}}}`,
+		stream.Aisdk:  `{"type":"data-text-delta","data":{"delta":"lo","attempt":1},"transient":true}`,
+		stream.Cowork: `{"type":"stream-token","time":"0001-01-01T00:00:00Z","run":"r","subject":"order-1","data":{"token":"lo","attempt":1}}`,
+		stream.Forge:  `{"type":"message_content","time":"0001-01-01T00:00:00Z","run":"r","subject":"order-1","data":{"content":"lo","live":true,"attempt":1}}`,
 	} {
 		e, err := format.EncodeSaid(said)
 		require.NoError(t, err)

@@ -22,7 +22,7 @@ var lines = map[string]line{
 	"answered":       {verdict: answered},
 	"late_result":    {},
 	"replied":        {first: replied},
-	"evicted":        {first: func(w *writing, _ agent.Event) { w.conversation() }},
+	"evicted":        {first: evicted},
 	"call_claimed":   {}, // a call that starts to run is no news: it is ready
 	"call_finished":  {},
 	"call_suspended": {},
@@ -79,7 +79,16 @@ func (w *writing) start(resumed bool) {
 func (w *writing) conversation() {
 	messages, err := agent.MarshalMessages(w.after.Messages.All(), w.after.Inferences)
 	w.fail(err)
-	w.add(MessagesSnapshot, 0, MessagesSnapshotData{Messages: messages, Summary: w.after.Summary})
+	w.add(MessagesSnapshot, 0, MessagesSnapshotData{Messages: messages, Summary: w.after.Summary, list: w.after.Messages.All()})
+}
+
+func evicted(w *writing, _ agent.Event) {
+	w.conversation()
+	told := &w.out[len(w.out)-1]
+	if d, ok := told.Data.(MessagesSnapshotData); ok {
+		d.evicted = true
+		told.Data = d
+	}
 }
 
 func input(w *writing, fact agent.Event) {

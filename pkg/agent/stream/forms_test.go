@@ -1,0 +1,172 @@
+package stream_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/stream"
+)
+
+// toldAs is what a format makes of events: type and data, a line each.
+func toldAs(t *testing.T, f stream.Format, events ...stream.Event) []string {
+	t.Helper()
+	encoded, err := f.Encode(events)
+	require.NoError(t, err)
+	var out []string
+	for _, e := range encoded {
+		named, ok := e.Body.(stream.Named)
+		require.True(t, ok)
+		require.Equal(t, e.Type, named.Type)
+		data, err := agent.MarshalVerbatim(named.Data)
+		require.NoError(t, err)
+		out = append(out, e.Type+" "+strings.TrimSpace(string(data)))
+	}
+	return out
+}
+
+func did(kind string, content any) stream.Event {
+	return stream.Event{Type: stream.ActivitySnapshot, Data: stream.ActivitySnapshotData{Kind: kind, Content: content}}
+}
+
+// A plan and its steps have the names of seed 002; what a step came to is told at its beginning.
+func TestCoworkPlan(t *testing.T) {
+	require.Equal(t, []string{
+		`plan-created {"steps":[{"step":1,"description":"Read it.","server":"ocr"}]}`,
+		`step-executing {"step":1,"status":"executing","call_id":"c1","tool":"ocr.read"}`,
+		`step-completed {"step":1,"status":"completed","result":"` + strings.Repeat("é", 200) + `"}`,
+		`step-completed {"step":2,"status":"failed"}`,
+	}, toldAs(t, stream.Cowork,
+		did(stream.ActivityPlan, stream.PlanContent{Steps: []stream.PlanStepContent{{Step: 1, Description: "Read it.", Server: "ocr"}}}),
+		did(stream.ActivityStep, stream.PlanStepContent{Step: 1, Status: stream.StepExecuting, Call: "c1", Tool: "ocr.read"}),
+		did(stream.ActivityStep, stream.PlanStepContent{Step: 1, Status: stream.StepCompleted, Result: strings.Repeat("é", 300)}),
+		did(stream.ActivityStep, stream.PlanStepContent{Step: 2, Status: stream.StepFailed}),
+		did("user_input", stream.InputContent{}),
+	))
+}
+
+// What a request had left of its window is told with its reply.
+func TestCoworkBudget(t *testing.T) {
+	events := begun(t, agent.Resumed{}, settledCall(), agent.Replied{Inference: 2, Model: "m", Requests: 1, Text: "hi"})
+	for i, e := range events {
+		if d, ok := e.Data.(stream.InferenceDoneData); ok {
+			d.Context = &stream.ContextBudget{Total: 32768, Remaining: 17743}
+			events[i].Data = d
+		}
+	}
+	require.Contains(t, toldAs(t, stream.Cowork, events...), `context-budget {"total":32768,"remaining":17743}`)
+}
+
+func settledCall() agent.Event {
+	return agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}
+}
+
+// Text that was shown is taken back where it is not the answer, and only there.
+func TestCoworkClears(t *testing.T) {
+	correction := func(l agent.Lifecycle) *agent.Correction { return &agent.Correction{Lifecycle: l, Text: "no"} }
+	for name, c := range map[string]struct {
+		reply agent.Replied
+		want  string
+	}{
+		"dropped":    {agent.Replied{TextDropped: true, Calls: []agent.RepliedCall{{ID: "c2", Name: "x"}}}, "tool_calls"},
+		"sent back":  {agent.Replied{Text: "hm", Correction: correction(agent.LifecycleOutputError)}, "sent_back"},
+		"empty":      {agent.Replied{Correction: correction(agent.LifecycleOutputError)}, ""},
+		"goes on":    {agent.Replied{Text: "hm", Correction: correction(agent.LifecycleNudge)}, ""},
+		"kept":       {agent.Replied{Text: "hm", Calls: []agent.RepliedCall{{ID: "c2", Name: "x"}}}, ""},
+		"the answer": {agent.Replied{Text: "hm"}, ""},
+	} {
+		c.reply.Inference, c.reply.Model, c.reply.Requests = 2, "m", 1
+		told := toldAs(t, stream.Cowork, begun(t, agent.Resumed{}, settledCall(), c.reply)...)
+		cleared := ""
+		for _, line := range told {
+			if rest, ok := strings.CutPrefix(line, `stream-clear {"reason":"`); ok {
+				cleared = strings.TrimSuffix(rest, `"}`)
+			}
+		}
+		require.Equal(t, c.want, cleared, name)
+	}
+	told := toldAs(t, stream.Cowork, begun(t, agent.Resumed{}, settledCall(), agent.Replied{
+		Inference: 2, Model: "m", Requests: 1, TextDropped: true, Calls: []agent.RepliedCall{{ID: "c2", Name: "x", Input: json.RawMessage(`{}`)}},
+	})...)
+	require.Equal(t, []string{`stream-clear {"reason":"tool_calls"}`, `tool-call {"id":"c2","name":"x","arguments":{}}`}, told[1:])
+}
+
+// How an attempt ended is told by its own name.
+func TestCoworkEnds(t *testing.T) {
+	for reason, want := range map[agent.Reason]string{
+		agent.ReasonCancelled: `stream-cancelled {"reason":"cancelled"}`,
+		agent.ReasonMaxRounds: `stream-complete {"role":"assistant","content":""}`,
+	} {
+		told := toldAs(t, stream.Cowork, begun(t, agent.Finished{Reason: reason, OpenText: "not run"})...)
+		require.Equal(t, want, told[len(told)-1])
+	}
+}
+
+// Where a tool is required, a reply without a call is told as that, and as an error; messages that leave are told with what stands for them.
+func TestForgeNoToolCall(t *testing.T) {
+	replied := agent.Replied{Inference: 1, Model: "m", Requests: 1, Text: "hm", Correction: &agent.Correction{Lifecycle: agent.LifecycleOutputError, Text: "Call a tool."}}
+	d, err := agent.PresetDefaults(agent.PresetForge)
+	require.NoError(t, err)
+	for policy, want := range map[agent.TextPolicy][]string{
+		agent.TextRequireTool: {`no_tool_call {"code":"no_tool_call","message":"Call a tool."}`, `error {"code":"no_tool_call","message":"Call a tool."}`},
+		agent.TextFinal:       {`error {"code":"output","message":"Call a tool."}`},
+	} {
+		d.Text = policy
+		_, state, err := stream.Of(&d, agent.AgentState{}, agent.Entry{Writer: "w", Events: []agent.Event{agent.RunStarted{
+			Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "go"}}},
+		}}})
+		require.NoError(t, err)
+		events, _, err := stream.Of(&d, state, agent.Entry{Seq: 1, Writer: "w", Time: time.Unix(1, 0), Events: []agent.Event{replied}})
+		require.NoError(t, err)
+		told := toldAs(t, stream.Forge, events...)
+		require.Equal(t, want, told[len(told)-len(want):])
+	}
+}
+
+func TestForgeSummary(t *testing.T) {
+	said := func(text string) agent.Replied {
+		return agent.Replied{Inference: 1, Model: "m", Requests: 1, Text: text}
+	}
+	_, state, err := stream.Of(nil, agent.AgentState{}, agent.Entry{Writer: "w", Events: []agent.Event{agent.RunStarted{
+		Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "go"}}},
+	}, said("one")}})
+	require.NoError(t, err)
+	events, _, err := stream.Of(nil, state, agent.Entry{Seq: 1, Writer: "w", Events: []agent.Event{agent.Evicted{Total: 1, Summary: "They said go."}}})
+	require.NoError(t, err)
+	require.Equal(t, []string{`context_summarization {"summary":"They said go."}`}, toldAs(t, stream.Forge, events...))
+}
+
+// The types of a form are those that its goldens and its document have, and no others.
+func TestTypesOfForms(t *testing.T) {
+	document, err := os.ReadFile("../../../docs/openapi.yaml")
+	require.NoError(t, err)
+	for schema, c := range map[string]struct {
+		format string
+		types  []string
+	}{"CoworkType": {"cowork", stream.CoworkTypes()}, "ForgeType": {"forge", stream.ForgeTypes()}} {
+		list := regexp.MustCompile(`(?s)\n    ` + schema + `:\n      enum:\n((?:        - \S+\n)+)`).FindSubmatch(document)
+		require.NotNil(t, list, schema)
+		require.Equal(t, c.types, strings.Fields(strings.ReplaceAll(string(list[1]), "- ", "")))
+		files, err := filepath.Glob("testdata/*." + c.format + ".jsonl")
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, f := range files {
+			data, err := os.ReadFile(f)
+			require.NoError(t, err)
+			for line := range strings.Lines(string(data)) {
+				var e stream.Named
+				require.NoError(t, json.Unmarshal([]byte(line), &e))
+				require.Contains(t, c.types, e.Type)
+				require.NotEmpty(t, e.Run)
+				require.NotEmpty(t, e.Subject)
+			}
+		}
+	}
+}
