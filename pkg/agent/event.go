@@ -137,6 +137,9 @@ type Replied struct {
 	Cost USD   `json:"cost,omitempty"` // 0 where no price is known
 	Pace *Pace `json:"pace,omitempty"` // nil = no stop policy looks at rounds
 	Halt *Halt `json:"halt,omitempty"` // nil = no stop policy stops the run
+
+	Tally *Tally `json:"tally,omitempty"` // nil = as before
+	Watch *Watch `json:"watch,omitempty"` // nil = as before
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -148,6 +151,8 @@ type RepliedCall struct {
 	Input  json.RawMessage `json:"input"`
 
 	Service bool `json:"service,omitempty"` // the tool is a service
+
+	Repeats string `json:"repeats,omitempty"` // the call whose result stands and that this one repeats; "" = none
 }
 
 // RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls. Places never

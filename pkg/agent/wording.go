@@ -30,7 +30,7 @@ func textUnknownTool(tool string, d *Definition) string {
 	for i, t := range d.Tools {
 		names[i] = t.ModelName()
 	}
-	return fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", "))
+	return fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", ")) + textClosest(d, closest(tool, names))
 }
 
 func textInvalidArguments(tool string, err error) string {
@@ -202,12 +202,6 @@ const (
 	textBlocked   = "[The reply was blocked here by the provider's content filter.]"
 	// textJSONOnly asks for JSON where the provider cannot be asked.
 	textJSONOnly = "Give your final answer as one JSON value and nothing else: no text around it and no code fence."
-	// textSummarise is the forced summary's instruction. It stands in that request alone.
-	textSummarise = "You have used up the turns you had for this, and no tool can be called any more. Sum up in one last answer, in the form " +
-		"that was asked for. Report only what the results above show. What was asked for and has no result was not done: say so. If " +
-		"nothing above can be reported, say that you were not able to do it."
-	// textNoSummary stands for a summary that the model left empty.
-	textNoSummary = "The run used up its interactions, and the model gave no summary. What was done is in the list of the run's calls."
 )
 
 func textExhausted(at Interactions) string {
