@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strings"
@@ -36,8 +37,9 @@ func markRepeats(d *Definition, s *AgentState, calls []RepliedCall) {
 // again, and one that looks may look again after something was done. Calls of one reply do not repeat each other: the model had the result
 // of none.
 func (s *AgentState) repeated(c RepliedCall) string {
-	args := canonicalText(c.Input)
-	same := func(b Call) bool { return b.Tool == c.original() && b.Name == c.Name && canonicalText(b.Input) == args }
+	same := func(b Call) bool {
+		return b.Tool == c.original() && b.Name == c.Name && (bytes.Equal(b.Input, c.Input) || canonicalText(b.Input) == canonicalText(c.Input))
+	}
 	found := ""
 	for _, b := range s.returned() {
 		switch {

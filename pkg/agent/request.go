@@ -70,14 +70,15 @@ func maskMedia(d *Definition, s *AgentState, messages []Message) []Message {
 	return out
 }
 
-// offered are the tools of the request as the model is told of them: what plugins left of them, and none once it is only to sum up.
+// offered are the tools of the request as the model is told of them: what plugins and guards left of them, and none once it is
+// only to sum up.
 func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	if a.Lifecycle == LifecycleSummary {
 		return nil
 	}
-	tools := make([]ToolSpec, 0, len(d.Tools))
+	tools, watch := make([]ToolSpec, 0, len(d.Tools)), newestWatch(d, s)
 	for _, t := range d.flagged(s) {
-		if !slices.Contains(s.Hidden, t.Name) && !withdrawn(d, newestWatch(d, s), t.Name) {
+		if !slices.Contains(s.Hidden, t.Name) && !withdrawn(d, watch, t.Name) {
 			tools = append(tools, t.ModelFacing())
 		}
 	}
