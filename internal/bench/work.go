@@ -118,7 +118,7 @@ func (r replies) Generate(_ context.Context, req agent.Request) (agent.Reply, er
 		return reply, nil
 	}
 	for i := range r.width {
-		args := fmt.Sprintf(`{"q":"%s"}`, strings.Repeat("a", argsBytes-8))
+		args := fmt.Sprintf(`{"q":"%06d%s"}`, req.Inference, strings.Repeat("a", argsBytes-14)) // each its own, or it would be a duplicate
 		reply.Calls = append(reply.Calls, agent.ReplyCall{ID: fmt.Sprintf("toolu_%06d_%d", req.Inference, i), Name: r.tool, Input: json.RawMessage(args)})
 	}
 	return reply, nil

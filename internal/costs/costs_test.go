@@ -184,6 +184,7 @@ func run(t *testing.T, n int, toolName string, warm int) (row Row) {
 		d, err := agent.PresetDefaults(agent.PresetCountersign)
 		require.NoError(t, err)
 		d.Name, d.System, d.Model.Provider, d.Model.ID, d.Limits.Interactions = "costs", "You work.", "demo", "instant", n+10
+		d.Guards.DuplicateCalls = false // its model does one thing over and over
 		d.Tools = []agent.ToolSpec{work{"work.read", agent.EffectRead}.Spec(), work{"work.pay", agent.EffectNonIdempotent}.Spec()}
 		require.NoError(t, d.Check())
 		s, err := l.Starter.Start(t.Context(), runtime.Start{Tenant: local.Tenant, Agent: &d, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Work."}}}})

@@ -298,6 +298,7 @@ func (s *AgentState) replied(e Replied) error {
 	}
 	s.cut(e)
 	s.heeds(e)
+	s.minds(e)
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {
 			s.say(RoleAssistant, b, 1, s.source(part))
@@ -317,6 +318,16 @@ func (s *AgentState) heeds(e Replied) {
 	}
 	if e.Halt != nil && s.Ending == "" {
 		s.Ending, s.EndingDetail = Stopped(e.Halt.Code), e.Halt.Detail
+	}
+}
+
+// minds takes in what analysis and guards remember.
+func (s *AgentState) minds(e Replied) {
+	if e.Tally != nil {
+		s.Tally = *e.Tally
+	}
+	if e.Watch != nil {
+		s.Watch = *e.Watch
 	}
 }
 
@@ -351,7 +362,7 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 }
 
 func (rc RepliedCall) call(inference int64) Call {
-	c := Call{ID: rc.ID, Tool: rc.original(), Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Service: rc.Service, Inference: inference}
+	c := Call{ID: rc.ID, Tool: rc.original(), Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Service: rc.Service, Inference: inference, Repeats: rc.Repeats}
 	if c.Effect == "" {
 		c.Effect = EffectNonIdempotent
 	}

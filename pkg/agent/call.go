@@ -32,6 +32,7 @@ type Call struct {
 	Gated   bool   `json:",omitempty"` // plugins let the call pass, and what they decided with it is known; until somebody is asked about it
 	Hidden  bool   `json:",omitempty"` // the inference that made the call was not offered its tool
 	Request string `json:",omitempty"` // the request about tools that it was blocked for; "" = none
+	Repeats string `json:",omitempty"` // the call that it repeats, whose result the model has; "" = none, or nobody looks
 
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
 }
@@ -73,10 +74,11 @@ const (
 	WhyTimeout          CallReason = "timeout"             // a tool that may be repeated ran out of time
 	WhyVoided           CallReason = "voided"              // what was approved is not what would run
 	WhyBlocked          CallReason = "blocked"             // by a plugin
-	WhyOutOfScope       CallReason = "out_of_scope"        // a plugin had left the tool out of the request
+	WhyOutOfScope       CallReason = "out_of_scope"        // a plugin or a guard had left the tool out of the request
 	WhyAwaiting         CallReason = "awaiting_permission" // blocked: the tool's permission is being requested
 	WhyOutcomeUnknown   CallReason = "outcome_unknown"     // the run ended while nobody could say what became of it
 	WhySkipped          CallReason = "skipped"             // behind one that waits, in a sequential round
+	WhyDuplicate        CallReason = "duplicate"           // it repeats one whose result the model has
 )
 
 // WaitFor says whom a suspended call waits for.

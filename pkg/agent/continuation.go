@@ -1,6 +1,6 @@
 package agent
 
-// LifecycleNudge asks a model to go on with a reply that was cut short.
+// LifecycleNudge asks a model to go on, with a reply that was cut short or with its work.
 const LifecycleNudge Lifecycle = "nudge"
 
 // Cut is where the newest reply begins, if it came in pieces because its provider cut it short.
@@ -19,18 +19,25 @@ func continued(d *Definition, s *AgentState, e Replied) Replied {
 	if prompts >= d.Model.Continuations || len(e.Calls) > 0 || e.Summary || e.Halt != nil {
 		return e
 	}
-	after := *s
-	after.Interactions.Current++
-	after.Usage, after.Cost = s.Usage.Add(e.Usage), s.Cost.add(e.Cost)
-	if quotaUsed(d, &after) {
+	if noneLeft(d, s, e) {
 		return e
 	}
 	e.Correction = &Correction{Lifecycle: LifecycleNudge, Text: d.word(wordGoOn, nil)}
 	return e
 }
 
+// noneLeft reports whether the limits leave no inference behind a planned reply to s, but for a summary.
+func noneLeft(d *Definition, s *AgentState, e Replied) bool {
+	after := *s
+	after.Interactions.Current++
+	after.Usage, after.Cost = s.Usage.Add(e.Usage), s.Cost.add(e.Cost)
+	return quotaUsed(d, &after)
+}
+
 // continues reports whether the model is to go on with what it said.
-func (c *Correction) continues() bool { return c != nil && c.Lifecycle == LifecycleNudge }
+func (c *Correction) continues() bool {
+	return c != nil && c.Lifecycle == LifecycleNudge && c.Why == ""
+}
 
 // cut keeps where a reply in pieces begins; it is called before the reply's messages are said.
 func (s *AgentState) cut(e Replied) {

@@ -569,6 +569,9 @@ func smallWorlds() []world {
 	ofTool := func(g Grants) func(*Definition) {
 		return func(d *Definition) { d.Permission.Scope, d.Permission.Grants = ScopeTool, g }
 	}
+	circular := func(d *Definition) {
+		d.Guards, d.Limits = Guards{DuplicateCalls: true, FailedRounds: 2, ToolFailures: 2}, Limits{Interactions: 4, OnLimit: OnLimitError}
+	}
 	texts := []string{`{"ok":1}`, `{"bad":1}`, `ok`}
 	return append(policyWorlds(), []world{
 		{name: "an output that is judged", def: worldDefinition(judged(CorrectionsPersist, Limits{Interactions: 2, Grace: 1, OnLimit: OnLimitStop})), replies: [][]ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1},
@@ -599,6 +602,15 @@ func smallWorlds() []world {
 		{name: "one that is cut short", def: worldDefinition(func(d *Definition) {
 			d.Model.Continuations, d.Model.StaticText, d.Limits = 2, "Closed.", Limits{Interactions: 4, Tokens: 18, OnLimit: OnLimitSummarise}
 		}), replies: [][]ReplyCall{ask("wire")}, cut: []string{"It ", ""}, maxCalls: 1, writers: one, inputs: 1},
+		{name: "texts that are read", def: worldDefinition(func(d *Definition) {
+			d.Text, d.Analysis, d.Limits = TextHeuristic, Analysis{DeflectionRetries: 1, EmptyReplies: 2, TrustGate: 2}, Limits{Interactions: 3, OnLimit: OnLimitSummarise}
+		}), replies: [][]ReplyCall{ask("look")}, texts: []string{"All done.", "Two remaining.", "Which one?"}, maxCalls: 1, writers: one, inputs: 1},
+		{name: "texts that are read in passing", def: worldDefinition(func(d *Definition) {
+			d.Text, d.Analysis, d.Corrections, d.Wait = TextHeuristic, Analysis{DeflectionRetries: 1, EmptyReplies: 2, TrustGate: 2}, CorrectionsEphemeral, WaitAllSuspended
+			d.Limits = Limits{Interactions: 3, OnLimit: OnLimitStop}
+		}), replies: [][]ReplyCall{ask("look", "wire")}, texts: []string{"Two remaining.", "I see the files."}, maxCalls: 2, writers: one, small: true},
+		{name: "one that goes in circles", def: worldDefinition(circular), replies: [][]ReplyCall{ask("look"), ask(`look {"bad":1}`)}, maxCalls: 4, writers: one, small: true},
+		{name: "one that goes in circles with calls open", def: worldDefinition(circular, func(d *Definition) { d.Wait = WaitAllSuspended }), replies: [][]ReplyCall{ask("look"), ask("wire")}, maxCalls: 3, writers: one, small: true},
 		{name: "plugins", def: worldDefinition(), replies: [][]ReplyCall{ask("look", "drop")}, maxCalls: 2, writers: one, hooks: true},
 		{name: "plugins and one gated call", def: worldDefinition(sequential), replies: [][]ReplyCall{ask("wire")}, maxCalls: 1, writers: one, inputs: 1, hooks: true},
 		{name: "plugins while a call is open", def: worldDefinition(func(d *Definition) { d.Wait = WaitAllSuspended }), replies: [][]ReplyCall{ask("wire")}, maxCalls: 1, writers: one, hooks: true},

@@ -141,6 +141,9 @@ type Replied struct {
 	Halt *Halt `json:"halt,omitempty"` // nil = no stop policy stops the run
 
 	TextDropped bool `json:"textDropped,omitempty"` // there was a text beside the calls, which the preset drops: who was shown it takes it back
+
+	Tally *Tally `json:"tally,omitempty"` // nil = as before
+	Watch *Watch `json:"watch,omitempty"` // nil = as before
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -153,7 +156,8 @@ type RepliedCall struct {
 
 	Service bool `json:"service,omitempty"` // the tool is a service
 
-	Repaired bool `json:"repaired,omitempty"` // Input is what was made of what the model wrote, which was not JSON
+	Repaired bool   `json:"repaired,omitempty"` // Input is what was made of what the model wrote, which was not JSON
+	Repeats  string `json:"repeats,omitempty"`  // the call whose result stands and that this one repeats; "" = none
 }
 
 // RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls. Places never

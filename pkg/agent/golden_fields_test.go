@@ -50,6 +50,7 @@ const (
 	goldenHooked   = "testdata/journal-v1-plugins"  // with everything that plugins decide
 	goldenGate     = "testdata/journal-v1-gate"     // with a snapshot while a plugin has somebody asked behind the tool's own question
 	goldenHidden   = "testdata/journal-v1-hidden"   // with a snapshot between what plugins hide and the reply that was not offered it
+	goldenGuards   = "testdata/journal-v1-guards"   // with a snapshot while a reply is sent back and a duplicate stands before it
 	goldenPermits  = "testdata/journal-v1-permits"  // with a snapshot of everything that is known of tools' permissions
 	goldenStanding = "testdata/journal-v1-standing" // with a snapshot of a standing grant and a call that is claimed under it
 )
@@ -75,6 +76,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenPermits, AgentState{}, goldenPermitsRun())
 		addGolden(t, goldenGate, AgentState{}, goldenGateRun())
 		addGolden(t, goldenStanding, AgentState{}, goldenStandingRun())
+		addGolden(t, goldenGuards, AgentState{}, goldenGuardsRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -85,7 +87,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
-		goldenHidden:   {AgentState{}, snapshotVersionTools},
+		goldenHidden: {AgentState{}, snapshotVersionTools}, goldenGuards: {AgentState{}, snapshotVersionTools},
 		goldenStanding: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
@@ -449,6 +451,33 @@ func goldenHookedRun() [][]Event {
 			Hooked{N: 8, Phase: PhaseRunEnd, Patches: patch("/parked", `true`)}, Parked{Expires: later},
 		},
 		{Resumed{}, Decided{Slot: 1, Call: "c2-2", Approval: "a1", Action: ActionDeny, By: "user:ana", Text: "Denied."}, Finished{Reason: Stopped("enough")}},
+	}
+}
+
+// goldenGuardsRun goes in circles: a duplicate, a text that is sent back, empty replies, and the summary that is asked for over them.
+func goldenGuardsRun() [][]Event {
+	reply := func(n int64, e Replied) Replied {
+		e.Inference, e.Model, e.Requests, e.Usage, e.Units = n, "m", 1, Usage{Input: 9, Output: 3}, 12
+		return e
+	}
+	look := func(id, repeats string) []RepliedCall {
+		return []RepliedCall{{ID: id, Name: "look", Effect: EffectRead, Input: json.RawMessage(`{"at":1}`), Repeats: repeats}}
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r9", Agent: "a", Definition: "d1", Owner: "r9-0", MaxInteractions: 9, Messages: []UserBlock{{Text{"Look."}}}}},
+		{reply(1, Replied{Calls: look("c1", "")})},
+		{CallFinished{Call: "c1", Ran: true, Content: "there"}},
+		{reply(2, Replied{Calls: look("c2", "c1"), Tally: &Tally{Entered: 1}, Watch: &Watch{FailedRounds: 1, Failing: []FailingTool{{Tool: "pay", Rounds: 2}}}})},
+		{CallFinished{Call: "c2", IsError: true, Reason: WhyDuplicate, Content: "You already have this result."}},
+		{
+			Evicted{Total: 3, Summary: "Somebody asked to look."},
+			reply(3, Replied{
+				Text: "Two remaining.", Correction: &Correction{Lifecycle: LifecycleNudge, Text: "Go on.", Why: WhyIncomplete},
+				Tally: &Tally{Entered: 1, Deflections: 2, Empty: 1}, Watch: &Watch{FailedRounds: 1, Duplicates: 1, Failing: []FailingTool{{Tool: "pay", Rounds: 2}}},
+			}),
+		},
+		{reply(4, Replied{Correction: &Correction{Lifecycle: LifecycleSummary, Text: "2 empty replies in a row", Ephemeral: true, Why: WhyEmpty}, Tally: &Tally{Entered: 1, Deflections: 2, Empty: 2}})},
+		{reply(5, Replied{Summary: true, Text: "It is there.", Tally: &Tally{Entered: 1, Deflections: 2}, Watch: &Watch{}}), Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"It is there."`)}},
 	}
 }
 

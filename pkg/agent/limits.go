@@ -20,11 +20,6 @@ func usedUp(d *Definition, s *AgentState) ErrorCode {
 // quotaUsed reports whether the run may not infer any more, but for a forced summary.
 func quotaUsed(d *Definition, s *AgentState) bool { return usedUp(d, s) != "" }
 
-// summarises reports whether the next inference is the forced summary: without tools, and not an interaction.
-func summarises(d *Definition, s *AgentState) bool {
-	return d.Limits.OnLimit == OnLimitSummarise && quotaUsed(d, s)
-}
-
 // quotaEnd ends a run that has used up one of its limits.
 func quotaEnd(d *Definition, s *AgentState) Finished {
 	code := usedUp(d, s)

@@ -71,7 +71,7 @@ func Next(d *Definition, s *AgentState) Action {
 // endWaits reports whether the run would end, or be summed up, if the model were owed another reply now. With calls open only errors end
 // a run (semantics 3.4): any other end waits for them, that of a stop policy too.
 func endWaits(d *Definition, s *AgentState) bool {
-	return s.Ending != "" || quotaUsed(d, s) && d.Limits.OnLimit != OnLimitError
+	return s.Ending != "" || summarises(d, s) || quotaUsed(d, s) && d.Limits.OnLimit != OnLimitError
 }
 
 // infer asks the model, as far as the limits go (semantics 6.1, counting).

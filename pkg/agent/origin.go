@@ -183,7 +183,7 @@ func (s *AgentState) anew(c Call) (Call, error) {
 	}
 	n := Call{
 		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: uses[i].Block.(ToolUse).Input,
-		Service: c.Service, Hidden: c.Hidden,
+		Service: c.Service, Hidden: c.Hidden, Repeats: c.Repeats,
 	}
 	return n, n.move("run_started", StatusNew)
 }

@@ -38,6 +38,8 @@ type Correction struct {
 	Lifecycle Lifecycle `json:"lifecycle,omitempty"`
 	Text      string    `json:"text"`
 	Ephemeral bool      `json:"ephemeral,omitempty"` // the next request alone holds the text; the conversation does not
+
+	Why CorrectionWhy `json:"why,omitempty"` // what was found in the reply
 }
 
 // owed reports whether the model is still to be told.
@@ -54,13 +56,8 @@ func (o Output) asked(name string) OutputFormat {
 	return OutputFormat{JSON: true, Schema: o.Schema, Name: name}
 }
 
-// Judge says whether a planned reply to s may end the run, and puts it into the fact where it may not. valid checks a value against the
-// definition's output schema; its error is for the model to read. Only a definition whose output is JSON refuses anything; replies with
-// calls end nothing and are not judged, nor is one that goes on.
-func Judge(d *Definition, s *AgentState, e Replied, valid func(value json.RawMessage) error) Replied {
-	if d.Output.Format != OutputJSON || len(e.Calls) > 0 || e.Correction.continues() {
-		return e
-	}
+// judgeOutput refuses what is not JSON, or does not fit the schema. valid checks a value; its error is for the model to read.
+func judgeOutput(d *Definition, s *AgentState, e Replied, valid func(value json.RawMessage) error) Replied {
 	value, err := CompactJSON([]byte(stitched(s, e.Text)), outputLimits)
 	if err != nil {
 		err = fmt.Errorf("it is not one JSON value: %w", err)
@@ -95,6 +92,9 @@ func naturalEnd(d *Definition, s *AgentState) Finished {
 	}
 	if s.Correction != nil {
 		code := usedUp(d, s)
+		if code == "" {
+			return Fail(CodeBreaker, "the run left its loop, and its summary is not the output that was asked for: "+s.Correction.Text)
+		}
 		return Fail(code, textUsedUp(d, s, code)+", and its summary is not the output that was asked for: "+s.Correction.Text)
 	}
 	value, err := CompactJSON([]byte(lastReply(s)), outputLimits)

@@ -95,7 +95,7 @@ func TestNextSumsUp(t *testing.T) {
 	require.Equal(t, Action{Kind: ActInfer, Lifecycle: LifecycleSummary, Exhausted: true}, a)
 	r, _ := BuildRequest(&d, &s, a, "")
 	require.Empty(t, r.Tools)
-	require.Equal(t, Text{Text: textSummarise}, r.Messages[len(r.Messages)-1].Block)
+	require.Equal(t, Text{Text: d.word(wordSummarise, nil)}, r.Messages[len(r.Messages)-1].Block)
 	require.Len(t, r.Messages, s.Messages.Len()+1)
 	require.Equal(t, r, r.WithNotices(), "the instruction says it all")
 
@@ -109,7 +109,7 @@ func TestNextSumsUp(t *testing.T) {
 	require.Equal(t, a, Next(&d, &after))
 
 	silent := commit(t, s, "w1", PlanReply(&d, &s, Reply{Text: " \n", Calls: ask("look")}, 1, ""))
-	require.Equal(t, textOutput(textNoSummary), Next(&d, &silent).End.Output)
+	require.Equal(t, textOutput(d.word(wordNoSummary, nil)), Next(&d, &silent).End.Output)
 	last := silent.Messages.At(silent.Messages.Len() - 1)
 	require.Equal(t, RoleAssistant, last.Role)
 	require.Zero(t, last.Seen(silent.Inferences), "no model wrote it")

@@ -19,7 +19,7 @@ func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest
 	if r.Truncated {
 		e = continued(d, s, e)
 	}
-	return worded(d, s, e)
+	return worded(d, s, watched(d, s, e))
 }
 
 // worded adds what stands in a planned reply to s beside the model's own words: that they were cut short, where it is not asked to go on,
@@ -29,7 +29,7 @@ func worded(d *Definition, s *AgentState, e Replied) Replied {
 		e.Text += cutNotice(d, stitched(s, e.Text), e.Stop)
 	}
 	if e.Summary && e.Text == "" && d.Output.Format != OutputJSON {
-		e.Static = textNoSummary
+		e.Static = d.word(wordNoSummary, nil)
 	}
 	return e
 }
@@ -69,6 +69,7 @@ func planned(d *Definition, s *AgentState, r Reply, requests int, systemDigest s
 		mine[id] = true
 		e.Calls = append(e.Calls, plannedCall(d, id, whole(d, r, c)))
 	}
+	markRepeats(d, s, e.Calls)
 	e.Sequential = len(e.Calls) > 0 && d.Executor == ExecutorSequential
 	e.Dropped = droppedNotice(d, r.Calls, kept)
 	e.Reasoning = plannedReasoning(r.Reasoning, e.Text, kept)

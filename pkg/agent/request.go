@@ -21,7 +21,7 @@ func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Requ
 }
 
 // requested is the conversation as the request holds it: each call's result with it, through every transform, and behind it what this
-// request alone says, an ephemeral correction or the order to summarise.
+// request alone says, an ephemeral correction, the guards' hints or the order to summarise.
 func requested(d *Definition, s *AgentState, a Action) []Message {
 	messages := s.paired()
 	for _, t := range transforms {
@@ -31,11 +31,16 @@ func requested(d *Definition, s *AgentState, a Action) []Message {
 		said := Message{Role: RoleUser, Block: Text{Text: text}, Base: -s.Inferences}
 		messages = append(messages[:len(messages):len(messages)], said) // never in place
 	}
-	if c := s.Correction; c.owed() && c.Ephemeral {
+	summary := a.Lifecycle == LifecycleSummary
+	if c := s.Correction; c.owed() && c.Ephemeral && (!summary || c.Lifecycle == LifecycleOutputError) { // who is to sum up is not to go on
 		once(c.Text)
 	}
-	if a.Lifecycle == LifecycleSummary {
-		once(textSummarise)
+	if summary {
+		once(d.word(wordSummarise, nil))
+		return messages
+	}
+	for _, hint := range hints(d, s) {
+		once(hint)
 	}
 	return messages
 }
@@ -70,14 +75,15 @@ func maskMedia(d *Definition, s *AgentState, messages []Message) []Message {
 	return out
 }
 
-// offered are the tools of the request as the model is told of them: what plugins left of them, and none once it is only to sum up.
+// offered are the tools of the request as the model is told of them: what plugins and guards left of them, and none once it is
+// only to sum up.
 func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	if a.Lifecycle == LifecycleSummary {
 		return nil
 	}
-	tools := make([]ToolSpec, 0, len(d.Tools))
+	tools, watch := make([]ToolSpec, 0, len(d.Tools)), newestWatch(d, s)
 	for _, t := range d.flagged(s) {
-		if !slices.Contains(s.Hidden, t.Name) {
+		if !slices.Contains(s.Hidden, t.Name) && !withdrawn(d, watch, t.Name) {
 			tools = append(tools, t.ModelFacing())
 		}
 	}

@@ -56,6 +56,8 @@ type AgentState struct {
 	Cost         USD           // what the replies cost, where prices are known
 	Waited       time.Duration // how long the run was parked
 	Pace         Pace          // what stop policies remember
+	Tally        Tally         // what the analysis of replies remembers
+	Watch        Watch         // what guards remember
 	Cut          Cut           // where the newest reply begins
 	Ending       Reason        // the run is to end for this reason as soon as no call is open; "" = it is not
 	EndingDetail string        // with Ending; once the run has ended, of Reason

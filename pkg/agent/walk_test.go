@@ -389,7 +389,8 @@ func (k *explorer) nextFits(s *AgentState) error {
 		if s.Ending != "" {
 			return fmt.Errorf("asked for %s though the run is to end as %s", a.Lifecycle, s.Ending)
 		}
-		if used := quotaUsed(&k.w.def, s); used != (a.Lifecycle == LifecycleSummary) || a.Exhausted != (used || s.Interactions.Current >= s.Interactions.Max) {
+		used := quotaUsed(&k.w.def, s)
+		if (leaves(&k.w.def, s) != "") != (a.Lifecycle == LifecycleSummary) || used && a.Lifecycle != LifecycleSummary || a.Exhausted != (used || s.Interactions.Current >= s.Interactions.Max) {
 			return fmt.Errorf("asked for %s, exhausted %v, at %v", a.Lifecycle, a.Exhausted, s.Interactions)
 		}
 		return answered(&k.w.def, s, a)
@@ -410,7 +411,7 @@ func (k *explorer) nextFits(s *AgentState) error {
 		if a.Expires.IsZero() {
 			return fmt.Errorf("next is to wait for ever")
 		}
-		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && s.Ending == "" && !quotaUsed(&k.w.def, s) {
+		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && s.Ending == "" && !quotaUsed(&k.w.def, s) && leaves(&k.w.def, s) == "" {
 			return fmt.Errorf("it waits while the model has %d messages to see", s.Unseen)
 		}
 	}
@@ -596,10 +597,10 @@ func walkKey(s *AgentState) string {
 	b = append(b, byte('0'+s.Inferences), byte('0'+s.Unseen), byte('0'+s.Interactions.Current), byte('0'+len(s.Queued)))
 	b = strconv.AppendBool(strconv.AppendBool(strconv.AppendBool(b, s.Round.Committed), s.Built), s.Begun)
 	b = append(append(b, s.Ending...), s.EndingDetail...)
-	b = fmt.Appendf(b, "%v%v", s.Pace, s.Cut)
+	b = fmt.Appendf(b, "%v%v%v%v", s.Pace, s.Cut, s.Tally, s.Watch)
 	b = strconv.AppendBool(append(b, s.Shared...), s.Broken != nil)
 	if s.Correction != nil {
-		b = append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...)
+		b = append(append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...), s.Correction.Why...)
 	}
 	for _, k := range s.Kept {
 		b = append(append(append(append(b, k.Target...), k.Action...), k.By...), k.Result...)
@@ -643,7 +644,7 @@ func appendOpen(b []byte, c Call) []byte {
 	if t, ok := c.Asked(); ok {
 		b = append(append(append(b, t.Mode...), t.ID...), c.Resume...)
 	}
-	b = strconv.AppendBool(strconv.AppendBool(b, c.Gated), c.Hidden)
+	b = append(strconv.AppendBool(strconv.AppendBool(b, c.Gated), c.Hidden), c.Repeats...)
 	if c.Wait != nil {
 		b = append(b, c.Wait.For...)
 	}

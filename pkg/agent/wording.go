@@ -26,7 +26,7 @@ func textUnknownTool(tool string, d *Definition) string {
 	for i, t := range d.Tools {
 		names[i] = t.ModelName()
 	}
-	return fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", "))
+	return fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", ")) + textClosest(d, closest(tool, names))
 }
 
 // TextPatchRefused tells the model that a tool ran and that what it wanted changed of the run's state is not; what the tool said follows.
@@ -154,16 +154,6 @@ func textCancelled(by, note string) string {
 func textInterrupted(stage, by, note string) string {
 	return "The previous run was interrupted " + stage + ": it was cancelled by " + by + " and stopped here." + quotedNote("Their note", note)
 }
-
-// What is said around the end of a run.
-const (
-	// textSummarise is the forced summary's instruction. It stands in that request alone.
-	textSummarise = "You have used up the turns you had for this, and no tool can be called any more. Sum up in one last answer, in the form " +
-		"that was asked for. Report only what the results above show. What was asked for and has no result was not done: say so. If " +
-		"nothing above can be reported, say that you were not able to do it."
-	// textNoSummary stands for a summary that the model left empty.
-	textNoSummary = "The run used up its interactions, and the model gave no summary. What was done is in the list of the run's calls."
-)
 
 // maxSchemaShown bounds a schema in a correction, in bytes. A model that needs a longer one has it from the request.
 const maxSchemaShown = 4096

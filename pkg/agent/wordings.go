@@ -17,7 +17,9 @@ type Wording struct {
 }
 
 // wordings is every one of them, by groups; each group stands with the policy it belongs to.
-var wordings = slices.Concat(wordingsOfReplies, wordingsOfCalls, wordingsOfRequests)
+var wordings = slices.Concat(
+	wordingsOfReplies, wordingsOfCalls, wordingsOfRequests, wordingsOfAnalysis, wordingsOfSummary, wordingsOfGuards,
+)
 
 // Wordings lists every text that a policy says, by key.
 func Wordings() []Wording {

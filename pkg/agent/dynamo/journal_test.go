@@ -116,7 +116,7 @@ func (d *deployment) definition() *agent.Definition {
 	require.NoError(d.t, err)
 	def.Name, def.System = "tidy", "You tidy."
 	def.Model.Provider, def.Model.ID = "demo", "stand-in"
-	def.Limits.Interactions = 60
+	def.Limits.Interactions, def.Guards.DuplicateCalls = 60, false // a looker looks at one thing over and over
 	tools, err := builtin.PerRun()
 	require.NoError(d.t, err)
 	for _, b := range tools {

@@ -85,6 +85,7 @@ func definition(t *testing.T) *agent.Definition {
 	require.NoError(t, err)
 	d.Name, d.System = "clerk", "You work."
 	d.Model.Provider, d.Model.ID = "demo", "m"
+	d.Guards.DuplicateCalls = false // its models do one thing over and over
 	d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAllow}}
 	for name, effect := range map[string]agent.Effect{
 		"look": agent.EffectRead, "note": agent.EffectIdempotent, "pay": agent.EffectNonIdempotent, "refund": agent.EffectNonIdempotent,

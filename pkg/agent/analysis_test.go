@@ -1,0 +1,226 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+)
+
+// categories counts a list's phrases by what they give away.
+func categories(list []Signal) map[SignalCategory]int {
+	n := map[SignalCategory]int{}
+	for _, s := range list {
+		n[s.Category]++
+	}
+	return n
+}
+
+// TestSignalLists: what semantics 4.3 and the seed count.
+func TestSignalLists(t *testing.T) {
+	require.GreaterOrEqual(t, len(IncompleteSignals()), 16)
+	require.GreaterOrEqual(t, len(CompletionSignals()), 17)
+	require.GreaterOrEqual(t, len(DeflectionSignals()), 21)
+	for _, list := range []struct {
+		signals []Signal
+		want    []SignalCategory
+	}{
+		{IncompleteSignals(), []SignalCategory{SignalRemaining, SignalNext, SignalContinuing}},
+		{CompletionSignals(), []SignalCategory{SignalAll, SignalFinished, SignalReport}},
+		{DeflectionSignals(), []SignalCategory{SignalAsking, SignalOffering, SignalNarration, SignalRefusal}},
+		{PresentingSignals(), []SignalCategory{SignalPresenting}},
+	} {
+		n, seen := categories(list.signals), map[string]bool{}
+		require.Len(t, n, len(list.want))
+		for _, c := range list.want {
+			require.Positive(t, n[c], c)
+		}
+		for _, s := range list.signals {
+			require.Equal(t, strings.ToLower(strings.TrimSpace(s.Phrase)), s.Phrase)
+			require.False(t, seen[s.Phrase], "%q twice", s.Phrase)
+			seen[s.Phrase] = true
+		}
+	}
+}
+
+// TestEverySignalIsFound gives each phrase a text of its own: nothing else in it says anything.
+func TestEverySignalIsFound(t *testing.T) {
+	var a Analysis
+	around := func(phrase string) string { return "Well, " + strings.ToUpper(phrase) + " of it, so it is." }
+	require.Empty(t, a.Read(around("this"), true))
+	for _, s := range IncompleteSignals() {
+		require.Equal(t, WhyIncomplete, a.Read(around(s.Phrase), false), s.Phrase)
+	}
+	for _, s := range DeflectionSignals() {
+		require.Equal(t, WhyDeflection, a.Read(around(s.Phrase), true), s.Phrase)
+		require.Empty(t, a.Read(around(s.Phrase), false), "%q where nobody suspects it", s.Phrase)
+	}
+	for _, s := range CompletionSignals() {
+		require.Empty(t, a.Read("There are 2 remaining. Which one? "+around(s.Phrase), true), s.Phrase)
+	}
+	for _, s := range PresentingSignals() {
+		require.Empty(t, a.Read("I notice a thing. "+around(s.Phrase), true), s.Phrase)
+	}
+}
+
+func TestRead(t *testing.T) {
+	long := strings.Repeat("So it goes. ", 25)
+	tests := []struct {
+		name, text string
+		want       CorrectionWhy
+	}{
+		{"the seed's fatigue", "I've renamed 3 files. There are 4 remaining...", WhyIncomplete},
+		{"the seed's end", "All screenshots have been renamed successfully...", ""},
+		{"the seed's refusals", "I can't do that.", WhyDeflection},
+		{"another apostrophe", "I don’t have access to it.", WhyDeflection},
+		{"incomplete comes first", "4 remaining. Shall I go on?", WhyIncomplete},
+		{"completion vetoes the one", "Processed all; none of it remaining.", ""},
+		{"and the other", "All done. Would you like me to sort them?", ""},
+		{"nothing in particular", "The sky is blue.", ""},
+		{"a short question", "Blue?", WhyDeflection},
+		{"299 bytes", strings.Repeat("x", 298) + "?", WhyDeflection},
+		{"300 bytes", strings.Repeat("x", 299) + "?", ""},
+		{"a long question with a phrase", long + "Which one?", WhyDeflection},
+		{"results", "I notice this. Here are the results: 7.", ""},
+		{"results and a question", long + "I notice this. Here are the results: 7. Well?", WhyDeflection},
+		{"results and an offer", "Here are the results: 7. Feel free to ask.", WhyDeflection},
+		{"results and an unfinished rest", "Here are the results: 7. More files follow.", WhyIncomplete},
+		{"nothing", "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, Analysis{}.Read(tt.text, true)) })
+	}
+}
+
+// TestOwnLists: each replaces its built-in one, and no other.
+func TestOwnLists(t *testing.T) {
+	own := Analysis{Incomplete: []string{"Noch Offen"}, Completion: []string{"FERTIG"}, Deflection: []string{"und nun"}}
+	require.Equal(t, WhyIncomplete, own.Read("2 NOCH offen", false))
+	require.Empty(t, own.Read("2 remaining", false))
+	require.Empty(t, own.Read("fertig, 2 noch offen", false))
+	require.Equal(t, WhyIncomplete, own.Read("all done, 2 noch offen", false))
+	require.Equal(t, WhyDeflection, own.Read("Und nun", true))
+	require.Empty(t, own.Read("Let me know", true))
+	require.Equal(t, WhyDeflection, own.Read("Ja?", true), "a short question is one by its length")
+	part := Analysis{Incomplete: []string{"noch offen"}}
+	require.Empty(t, part.Read("all done, nur 2 noch offen", false))
+	require.Equal(t, WhyDeflection, part.Read("let me know", true))
+}
+
+// otherCase is text with every letter in the next of its cases.
+func otherCase(text string) string {
+	return strings.Map(unicode.SimpleFold, text)
+}
+
+// FuzzRead: whatever a model says is taken for something, for the same every time, and for the same in any case of its letters.
+func FuzzRead(f *testing.F) {
+	for _, list := range [][]Signal{incompleteSignals, completionSignals, deflectionSignals, presentingSignals} {
+		for _, s := range list {
+			f.Add(s.Phrase, true)
+		}
+	}
+	for _, text := range []string{"", "?", "4 REMAİNİNG", "mo\u017fre file\u017f", "chec\u212ang", "I DON’T have access", "\xff\xfe?", strings.Repeat("é", 150) + "?", "İıſKΩΣς"} {
+		f.Add(text, false)
+	}
+	own := Analysis{Incomplete: []string{"Straße", "ΣΊΣΥΦΟΣ"}, Completion: []string{"K"}, Deflection: []string{"ſo", "’s"}}
+	f.Fuzz(func(t *testing.T, text string, suspected bool) {
+		for _, a := range []Analysis{{}, own} {
+			got := a.Read(text, suspected)
+			require.Equal(t, got, a.Read(text, suspected))
+			require.Contains(t, []CorrectionWhy{"", WhyIncomplete, WhyDeflection}, got)
+			if !suspected {
+				require.NotEqual(t, WhyDeflection, got)
+			}
+		}
+		require.Equal(t, folded(text), folded(otherCase(text)))
+		require.Equal(t, folded(text), folded(folded(text)))
+	})
+}
+
+func heuristic(change ...func(*Definition)) Definition {
+	d := worldDefinition(change...)
+	d.Text, d.Analysis = TextHeuristic, defaultAnalysis()
+	return d
+}
+
+// judged is a planned reply to s, as it is committed.
+func judged(d *Definition, s *AgentState, r Reply) Replied {
+	return Judge(d, s, PlanReply(d, s, r, 1, ""), worldFits)
+}
+
+func TestEmptyRepliesAreStoredNowhere(t *testing.T) {
+	d := heuristic()
+	s := started(t)
+	e := judged(&d, &s, Reply{Text: " \n\t", Reasoning: thoughts(1)})
+	require.Empty(t, e.Text)
+	require.Empty(t, e.Reasoning)
+	require.Equal(t, &Tally{Empty: 1}, e.Tally)
+	require.Equal(t, &Correction{Lifecycle: LifecycleNudge, Ephemeral: true, Why: WhyEmpty, Text: d.word(wordEmptyFirst, nil)}, e.Correction)
+	s = commit(t, s, "w1", e)
+	require.Equal(t, "user:Do it./1", transcript(s))
+	require.Equal(t, 1, s.Interactions.Current)
+	require.Equal(t, Action{Kind: ActInfer, Lifecycle: LifecycleNudge}, Next(&d, &s))
+
+	e = judged(&d, &s, Reply{})
+	require.Equal(t, LifecycleSummary, e.Correction.Lifecycle)
+	s.Interactions.Max = 9
+	s = commit(t, s, "w1", e)
+	require.Equal(t, LeaveEmpty, leaves(&d, &s))
+	require.Equal(t, Action{Kind: ActInfer, Lifecycle: LifecycleSummary}, Next(&d, &s))
+	r, _ := BuildRequest(&d, &s, Next(&d, &s), "")
+	require.Empty(t, r.Tools)
+	require.Len(t, r.Messages, 2)
+	require.Equal(t, Text{Text: d.word(wordSummarise, nil)}, r.Messages[1].Block)
+
+	e = judged(&d, &s, Reply{Text: "2 remaining."})
+	require.True(t, e.Summary)
+	require.Nil(t, e.Correction, "a summary is not analysed")
+	require.Equal(t, &Tally{}, e.Tally)
+	s = commit(t, s, "w1", e)
+	require.Equal(t, ActEnd, Next(&d, &s).Kind)
+	require.Equal(t, 2, s.Interactions.Current)
+	require.Equal(t, int64(3), s.Inferences)
+}
+
+// TestALimitsOwnEndComesFirst: a summary is no way around a limit that has another end.
+func TestALimitsOwnEndComesFirst(t *testing.T) {
+	d := heuristic(func(d *Definition) { d.Limits = Limits{Interactions: 2, OnLimit: OnLimitError} })
+	s := started(t)
+	for range 2 {
+		s = commit(t, s, "w1", judged(&d, &s, Reply{}))
+	}
+	require.Equal(t, CodeInteractionsExhausted, Next(&d, &s).End.Error.Code)
+}
+
+// TestAnalysisLeavesAlone: presets that take any text for the last word end with an empty one, too.
+func TestAnalysisLeavesAlone(t *testing.T) {
+	for _, p := range []Preset{PresetCountersign, PresetArvo, PresetRunner, PresetTirea} {
+		d, err := PresetDefaults(p)
+		require.NoError(t, err)
+		s := started(t)
+		for _, said := range []string{"", "2 remaining. Which one?"} {
+			e := judged(&d, &s, Reply{Text: said})
+			require.Nil(t, e.Correction, p)
+			require.Nil(t, e.Tally, p)
+			after := commit(t, s, "w1", e)
+			require.Equal(t, ReasonNaturalEnd, Next(&d, &after).End.Reason, p)
+		}
+	}
+}
+
+// TestContinuedPiecesAreReadAsOne: a reply that was cut short is asked to go on first, and read once it is whole.
+func TestContinuedPiecesAreReadAsOne(t *testing.T) {
+	d := heuristic(func(d *Definition) { d.Model.Continuations, d.Limits.Interactions = 2, 9 })
+	s := started(t)
+	s.Interactions.Max = 9
+	e := judged(&d, &s, Reply{Text: "There are 4 rem", Truncated: true})
+	require.True(t, e.Correction.continues())
+	s = commit(t, s, "w1", e)
+	e = judged(&d, &s, Reply{Text: "aining."})
+	require.Equal(t, WhyIncomplete, e.Correction.Why)
+	s = commit(t, s, "w1", e)
+	require.False(t, s.Correction.continues())
+	s = commit(t, s, "w1", judged(&d, &s, Reply{Text: "All done."}))
+	require.Equal(t, textOutput("All done."), Next(&d, &s).End.Output, "the pieces before are no part of it")
+}
