@@ -30,7 +30,9 @@ func continued(d *Definition, s *AgentState, e Replied) Replied {
 }
 
 // continues reports whether the model is to go on with what it said.
-func (c *Correction) continues() bool { return c != nil && c.Lifecycle == LifecycleNudge }
+func (c *Correction) continues() bool {
+	return c != nil && c.Lifecycle == LifecycleNudge && c.Kind == ""
+}
 
 // cut keeps where a reply in pieces begins; it is called before the reply's messages are said.
 func (s *AgentState) cut(e Replied) {

@@ -137,6 +137,8 @@ type Replied struct {
 	Cost USD   `json:"cost,omitempty"` // 0 where no price is known
 	Pace *Pace `json:"pace,omitempty"` // nil = no stop policy looks at rounds
 	Halt *Halt `json:"halt,omitempty"` // nil = no stop policy stops the run
+
+	Recovery *Recovery `json:"recovery,omitempty"` // nil = the breaker remembers what it did
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -148,6 +150,7 @@ type RepliedCall struct {
 	Input  json.RawMessage `json:"input"`
 
 	Service bool `json:"service,omitempty"` // the tool is a service
+	Breaks  bool `json:"breaks,omitempty"`  // its success ends the run
 }
 
 // RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls. Places never

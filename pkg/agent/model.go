@@ -21,6 +21,7 @@ type Request struct {
 	Interactions       Interactions
 	Exhausted          bool // a grace call or the forced summary: the quota is used up
 	Output             OutputFormat
+	ToolText           string   // what a model that writes its calls as text is told of the tools; "" = the system text says it, or no model of the chain does
 	Late               []string // calls whose results are new and stand farther up, before what the model said meanwhile
 }
 

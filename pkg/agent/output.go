@@ -38,6 +38,9 @@ type Correction struct {
 	Lifecycle Lifecycle `json:"lifecycle,omitempty"`
 	Text      string    `json:"text"`
 	Ephemeral bool      `json:"ephemeral,omitempty"` // the next request alone holds the text; the conversation does not
+
+	Kind   CorrectionKind `json:"kind,omitempty"`
+	Detail string         `json:"detail,omitempty"` // with a kind: what was wrong, in the words of who could not read it
 }
 
 // owed reports whether the model is still to be told.
@@ -55,13 +58,19 @@ func (o Output) asked(name string) OutputFormat {
 }
 
 // Judge says whether a planned reply to s may end the run, and puts it into the fact where it may not. valid checks a value against the
-// definition's output schema; its error is for the model to read. Only a definition whose output is JSON refuses anything; replies with
-// calls end nothing and are not judged, nor is one that goes on.
+// definition's output schema; its error is for the model to read. A text is refused where only a tool ends the run, and what is no JSON
+// where the output has to be; replies with calls end nothing and are not judged, nor is one that goes on or was refused before.
 func Judge(d *Definition, s *AgentState, e Replied, valid func(value json.RawMessage) error) Replied {
-	if d.Output.Format != OutputJSON || len(e.Calls) > 0 || e.Correction.continues() {
+	if len(e.Calls) > 0 || e.Correction.owed() {
 		return e
 	}
-	value, err := CompactJSON([]byte(stitched(s, e.Text)), outputLimits)
+	if e.Correction = judgeToolRequired(d, e); e.Correction != nil {
+		return recovered(d, s, e)
+	}
+	if d.Output.Format != OutputJSON {
+		return e
+	}
+	value, err := CompactJSON([]byte(spoken(d, stitched(s, e.Text))), outputLimits)
 	if err != nil {
 		err = fmt.Errorf("it is not one JSON value: %w", err)
 	} else if err = valid(value); err != nil {
@@ -89,7 +98,8 @@ func (d *Definition) Unjudged(a Action) bool {
 
 // naturalEnd ends a run whose model has said its last word.
 func naturalEnd(d *Definition, s *AgentState) Finished {
-	end := Finished{Reason: ReasonNaturalEnd, Output: textOutput(lastReply(s)), History: d.Output.History}
+	said := spoken(d, lastReply(s))
+	end := Finished{Reason: ReasonNaturalEnd, Output: textOutput(said), History: d.Output.History}
 	if d.Output.Format != OutputJSON {
 		return end
 	}
@@ -97,7 +107,7 @@ func naturalEnd(d *Definition, s *AgentState) Finished {
 		code := usedUp(d, s)
 		return Fail(code, textUsedUp(d, s, code)+", and its summary is not the output that was asked for: "+s.Correction.Text)
 	}
-	value, err := CompactJSON([]byte(lastReply(s)), outputLimits)
+	value, err := CompactJSON([]byte(said), outputLimits)
 	if err != nil && d.Limits.Validators == ValidatorsNotExhausted { // an exhausted reply, which nobody has judged
 		return end
 	}

@@ -8,11 +8,18 @@ func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Requ
 	if systemDigest = SystemDigest(system); systemDigest == s.System {
 		systemDigest = ""
 	}
-	return Request{
+	r = Request{
 		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: system,
 		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: offered(d, s, a), Lifecycle: a.Lifecycle,
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name), Late: s.late(),
-	}, systemDigest
+	}
+	if d.writesCalls() {
+		r.ToolText = ToolPrompt(d, s, r.Tools)
+	}
+	if d.Text == TextRequireTool && a.Lifecycle != LifecycleSummary { // no text is the output
+		r.Output = OutputFormat{}
+	}
+	return r, systemDigest
 }
 
 // requested is the conversation as the request holds it: each call's result with it, through every transform, and behind it what this
@@ -31,6 +38,8 @@ func requested(d *Definition, s *AgentState, a Action) []Message {
 	}
 	if a.Lifecycle == LifecycleSummary {
 		once(textSummarise)
+	} else if text := d.reminder(s); text != "" {
+		once(text)
 	}
 	return messages
 }
@@ -74,6 +83,11 @@ func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	for _, t := range d.flagged(s) {
 		if !slices.Contains(s.Hidden, t.Name) {
 			tools = append(tools, t.ModelFacing())
+		}
+	}
+	for _, t := range d.builtins(s) {
+		if !slices.Contains(s.Hidden, t.Name) {
+			tools = append(tools, t)
 		}
 	}
 	return tools

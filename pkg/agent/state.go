@@ -57,6 +57,7 @@ type AgentState struct {
 	Waited       time.Duration // how long the run was parked
 	Pace         Pace          // what stop policies remember
 	Cut          Cut           // where the newest reply begins
+	Recovery     Recovery      // what the breaker remembers
 	Ending       Reason        // the run is to end for this reason as soon as no call is open; "" = it is not
 	EndingDetail string        // with Ending; once the run has ended, of Reason
 

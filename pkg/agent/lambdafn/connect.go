@@ -65,7 +65,7 @@ func connect(getenv func(string) string, model Models) (runtime.Ports, error) {
 		p.Emit = eventbridge.New(cfg, at, name)
 	}
 	if model != nil {
-		p.Model = modelretry.New(runtime.WithMedia(model(cfg, getenv), p.Blobs), clk, draw.Jitter)
+		p.Model = modelretry.New(runtime.WithDialect(runtime.WithMedia(model(cfg, getenv), p.Blobs)), clk, draw.Jitter)
 	}
 	return p, nil
 }
