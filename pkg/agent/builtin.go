@@ -16,9 +16,6 @@ const (
 	toolConverse   = "converse"
 )
 
-// maxSuggestions is how many answers a question may suggest.
-const maxSuggestions = 4
-
 // builtins are the tools that s's model is offered behind the definition's own.
 func (d *Definition) builtins(*AgentState) []ToolSpec { return d.loopBreaking() }
 

@@ -50,6 +50,7 @@ const (
 	goldenHooked   = "testdata/journal-v1-plugins"  // with everything that plugins decide
 	goldenGate     = "testdata/journal-v1-gate"     // with a snapshot while a plugin has somebody asked behind the tool's own question
 	goldenHidden   = "testdata/journal-v1-hidden"   // with a snapshot between what plugins hide and the reply that was not offered it
+	goldenBreaks   = "testdata/journal-v1-breaks"   // with one while the breaker counts and a call that ends the run is open
 	goldenPermits  = "testdata/journal-v1-permits"  // with a snapshot of everything that is known of tools' permissions
 )
 
@@ -73,6 +74,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenHidden, AgentState{}, goldenHiddenRun())
 		addGolden(t, goldenPermits, AgentState{}, goldenPermitsRun())
 		addGolden(t, goldenGate, AgentState{}, goldenGateRun())
+		addGolden(t, goldenBreaks, AgentState{}, goldenBreaksRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -83,7 +85,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
-		goldenHidden: {AgentState{}, snapshotVersionTools},
+		goldenHidden: {AgentState{}, snapshotVersionTools}, goldenBreaks: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -373,6 +375,37 @@ func goldenLimitsRun() [][]Event {
 			}),
 		},
 		{Finished{Reason: Stopped(StopContains), Detail: "was"}},
+	}
+}
+
+// goldenBreaksRun is refused twice, the second time in an entry that evicts, and ends by a call that waits for another one in an entry that
+// evicts, too.
+func goldenBreaksRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	said := func(n int64, e Replied) Replied {
+		e.Inference, e.Model, e.Requests, e.Usage, e.Units = n, "m", 1, Usage{Input: 9, Output: 3}, 12
+		return e
+	}
+	refused := func(kind CorrectionKind, detail string) *Correction {
+		return &Correction{Lifecycle: LifecycleNudge, Text: "Call a tool.", Ephemeral: true, Kind: kind, Detail: detail}
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r10", Agent: "a", Definition: "d1", Owner: "r10-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Pay."}}}}},
+		{said(1, Replied{Text: "Well.", Correction: refused(KindNoToolCall, ""), Recovery: &Recovery{Same: 1, Digest: "d1"}})},
+		{
+			Evicted{Total: 1, Summary: "Somebody asked."},
+			said(2, Replied{Text: "<tool>{", Correction: refused(KindMalformed, "there is no </tool>"), Recovery: &Recovery{Same: 2, Digest: "d1"}}),
+		},
+		{
+			Evicted{Total: 2, Summary: "Somebody asked."},
+			said(3, Replied{Text: "I pay.", Calls: []RepliedCall{
+				{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)},
+				{ID: "c2", Name: "task_completion", Input: json.RawMessage(`{"result":"Paid."}`), Effect: EffectRead, Breaks: true},
+			}}),
+			CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: later}, Parked{Expires: later},
+		},
+		{Resumed{Waited: 10}, CallFinished{Call: "c2", Content: "Paid."}, Decided{Slot: 1, Call: "c1", Approval: "a1", Action: ActionDeny, By: "user:ana", Text: "Denied."}},
+		{Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Paid."`)}},
 	}
 }
 

@@ -52,13 +52,10 @@ func Next(d *Definition, s *AgentState) Action {
 	if end, conflict := stateEnd(s); conflict {
 		return Action{Kind: ActEnd, End: end}
 	}
-	exit, exits := s.exit()
+	_, exits := s.exit()
 	waits, owed := s.AwaitsAnyone(), !exits && (s.Unseen > 0 || s.Unsaid || s.Correction.owed() || s.Prior+s.Inferences == 0)
 	if s.Ending != "" && !waits {
 		return Action{Kind: ActEnd, End: requestedEnd(d, s)}
-	}
-	if !waits && exits {
-		return Action{Kind: ActEnd, End: exitEnd(d, exit)}
 	}
 	if !waits && !owed {
 		return Action{Kind: ActEnd, End: naturalEnd(d, s)}

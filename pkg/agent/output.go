@@ -96,8 +96,11 @@ func (d *Definition) Unjudged(a Action) bool {
 	return a.Exhausted && d.Limits.Validators == ValidatorsNotExhausted
 }
 
-// naturalEnd ends a run whose model has said its last word.
+// naturalEnd ends a run whose model has said its last word, in a text or by a tool.
 func naturalEnd(d *Definition, s *AgentState) Finished {
+	if c, exits := s.exit(); exits {
+		return exitEnd(d, c)
+	}
 	said := spoken(d, lastReply(s))
 	end := Finished{Reason: ReasonNaturalEnd, Output: textOutput(said), History: d.Output.History}
 	if d.Output.Format != OutputJSON {

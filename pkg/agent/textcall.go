@@ -78,21 +78,15 @@ func (d *Definition) call(c TextCall) ReplyCall {
 // named finds the tool that a call in tags means. Every tool is one of the server local; one that has a dot in its name is one of the
 // server before the dot as well, where either all of its name or what stands behind the dot names it. Names may be those of the model.
 func (d *Definition) named(c TextCall) (ToolSpec, bool) {
-	if c.Server == localServer {
-		if t, ok := d.Tool(c.Tool); ok {
-			return t, true
-		}
-		return d.ToolByModelName(c.Tool)
-	}
-	prefix := c.Server + "."
-	if t, ok := d.Tool(prefix + c.Tool); ok {
-		return t, true
-	}
 	t, ok := d.Tool(c.Tool)
 	if !ok {
 		t, ok = d.ToolByModelName(c.Tool)
 	}
-	return t, ok && strings.HasPrefix(t.Name, prefix)
+	prefix := c.Server + "."
+	if ok && (c.Server == localServer || strings.HasPrefix(t.Name, prefix)) {
+		return t, true
+	}
+	return d.Tool(prefix + c.Tool)
 }
 
 // unknownName is what a call of a tool that does not exist is kept under: the model's word as far as every provider takes it for a name,
@@ -178,7 +172,7 @@ func fitList(schema map[string]any, value any) any {
 	case []any:
 		list = v
 	case map[string]any:
-		if list = onlyMember(v); list == nil {
+		if list = onlyMember(items, v); list == nil {
 			list = []any{v}
 		}
 	case string:
@@ -196,12 +190,17 @@ func fitList(schema map[string]any, value any) any {
 	return list
 }
 
-// onlyMember are the values of an object's only key, nil where it has others: <tags><tag>a</tag><tag>b</tag></tags>.
-func onlyMember(object map[string]any) []any {
+// onlyMember are the values of an object's only key, nil where it has others, or where the items have such a key themselves:
+// <tags><tag>a</tag><tag>b</tag></tags>.
+func onlyMember(items, object map[string]any) []any {
 	if len(object) != 1 {
 		return nil
 	}
-	for _, v := range object {
+	properties, _ := items["properties"].(map[string]any)
+	for key, v := range object {
+		if _, own := properties[key]; own {
+			return nil
+		}
 		if list, ok := v.([]any); ok {
 			return list
 		}

@@ -139,7 +139,7 @@ func toolLine(t ToolSpec) string {
 // serverOf is the server of a tool and its name there: of an MCP tool what stands before and behind the dot, else local and the name that
 // the model knows.
 func serverOf(t ToolSpec) (server, name string) {
-	if server, name, ok := strings.Cut(t.Name, "."); ok && t.Kind == KindMCP {
+	if server, name, ok := strings.Cut(t.Name, "."); ok && t.Kind == KindMCP && server != localServer {
 		return server, name
 	}
 	return localServer, t.ModelName()
