@@ -18,14 +18,15 @@ type models struct {
 	made map[string]runtime.Model
 }
 
-// resolving makes adapters that get what blobs hold. A script's lines are matched against the request as it is before that.
+// resolving makes adapters that get what blobs hold, and calls in the dialect of their model. A script's lines are matched against the
+// request as it is before that.
 func resolving(factory func(agent.ModelSpec) (runtime.Model, error), blobs store.Blobs) func(agent.ModelSpec) (runtime.Model, error) {
 	return func(spec agent.ModelSpec) (runtime.Model, error) {
 		m, err := factory(spec)
 		if err != nil || spec.Provider == "script" {
 			return m, err
 		}
-		return runtime.WithMedia(m, blobs), nil
+		return runtime.WithDialect(runtime.WithMedia(m, blobs)), nil
 	}
 }
 

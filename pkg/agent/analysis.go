@@ -61,14 +61,14 @@ func (c *checker) analysis(at string, a Analysis) {
 	}
 }
 
-// CorrectionWhy is what a policy found in a reply that is not the last word. "" = it was cut short, or is no output.
-type CorrectionWhy string
+// CorrectionKind is what a policy found in a reply that is not the last word, for who shows it. "" = it was cut short, or is no output.
+type CorrectionKind string
 
 // The findings of TextHeuristic (semantics 4.2, 4.3).
 const (
-	WhyIncomplete CorrectionWhy = "incomplete" // it says that work is left
-	WhyDeflection CorrectionWhy = "deflection" // it asks back, offers, narrates or refuses
-	WhyEmpty      CorrectionWhy = "empty"      // neither text nor calls
+	KindIncomplete CorrectionKind = "incomplete" // it says that work is left
+	KindDeflection CorrectionKind = "deflection" // it asks back, offers, narrates or refuses
+	KindEmpty      CorrectionKind = "empty"      // neither text nor calls
 )
 
 // shortQuestion is how long, in bytes, a text with a question mark is that is taken for a question by that alone.
@@ -76,15 +76,15 @@ const shortQuestion = 300
 
 // Read says what a text is taken for that came without calls; "" = a last word. It looks for what is incomplete first, then for
 // deflections, and for these only where they are suspected; a text that says that the work is complete is neither (semantics 4.3).
-func (a Analysis) Read(text string, suspected bool) CorrectionWhy {
+func (a Analysis) Read(text string, suspected bool) CorrectionKind {
 	text = folded(text)
 	switch {
 	case says(text, phrasesOf(a.Completion, completionSignals)):
 		return ""
 	case says(text, phrasesOf(a.Incomplete, incompleteSignals)):
-		return WhyIncomplete
+		return KindIncomplete
 	case suspected && !presents(text) && a.deflects(text):
-		return WhyDeflection
+		return KindDeflection
 	default:
 		return ""
 	}
@@ -151,7 +151,7 @@ func judgeEmpty(d *Definition, s *AgentState, e Replied) Replied {
 	t := tallied(s)
 	t.Empty = s.Tally.Empty + 1
 	e.Text, e.Reasoning = "", nil
-	e.Correction = &Correction{Lifecycle: LifecycleNudge, Ephemeral: true, Why: WhyEmpty, Text: d.word(wordEmptyFirst, nil)}
+	e.Correction = &Correction{Lifecycle: LifecycleNudge, Ephemeral: true, Kind: KindEmpty, Text: d.word(wordEmptyFirst, nil)}
 	switch {
 	case t.Empty >= d.Analysis.EmptyReplies:
 		e.Correction.Lifecycle, e.Correction.Text = LifecycleSummary, fmt.Sprintf("%d empty replies in a row", t.Empty)
@@ -174,12 +174,12 @@ func judgeText(d *Definition, s *AgentState, e Replied) Replied {
 	switch why {
 	case "":
 		return e
-	case WhyDeflection:
+	case KindDeflection:
 		t.Deflections++
 		key = wordDeflection
 	}
 	e.Correction = &Correction{
-		Lifecycle: LifecycleNudge, Text: d.word(key, nil), Ephemeral: d.Corrections == CorrectionsEphemeral, Why: why,
+		Lifecycle: LifecycleNudge, Text: d.word(key, nil), Ephemeral: d.Corrections == CorrectionsEphemeral, Kind: why,
 	}
 	return t.remember(s, e)
 }

@@ -50,10 +50,10 @@ func TestEverySignalIsFound(t *testing.T) {
 	around := func(phrase string) string { return "Well, " + strings.ToUpper(phrase) + " of it, so it is." }
 	require.Empty(t, a.Read(around("this"), true))
 	for _, s := range IncompleteSignals() {
-		require.Equal(t, WhyIncomplete, a.Read(around(s.Phrase), false), s.Phrase)
+		require.Equal(t, KindIncomplete, a.Read(around(s.Phrase), false), s.Phrase)
 	}
 	for _, s := range DeflectionSignals() {
-		require.Equal(t, WhyDeflection, a.Read(around(s.Phrase), true), s.Phrase)
+		require.Equal(t, KindDeflection, a.Read(around(s.Phrase), true), s.Phrase)
 		require.Empty(t, a.Read(around(s.Phrase), false), "%q where nobody suspects it", s.Phrase)
 	}
 	for _, s := range CompletionSignals() {
@@ -68,24 +68,24 @@ func TestRead(t *testing.T) {
 	long := strings.Repeat("So it goes. ", 25)
 	tests := []struct {
 		name, text string
-		want       CorrectionWhy
+		want       CorrectionKind
 	}{
-		{"the seed's fatigue", "I've renamed 3 files. There are 4 remaining...", WhyIncomplete},
+		{"the seed's fatigue", "I've renamed 3 files. There are 4 remaining...", KindIncomplete},
 		{"the seed's end", "All screenshots have been renamed successfully...", ""},
-		{"the seed's refusals", "I can't do that.", WhyDeflection},
-		{"another apostrophe", "I don’t have access to it.", WhyDeflection},
-		{"incomplete comes first", "4 remaining. Shall I go on?", WhyIncomplete},
+		{"the seed's refusals", "I can't do that.", KindDeflection},
+		{"another apostrophe", "I don’t have access to it.", KindDeflection},
+		{"incomplete comes first", "4 remaining. Shall I go on?", KindIncomplete},
 		{"completion vetoes the one", "Processed all; none of it remaining.", ""},
 		{"and the other", "All done. Would you like me to sort them?", ""},
 		{"nothing in particular", "The sky is blue.", ""},
-		{"a short question", "Blue?", WhyDeflection},
-		{"299 bytes", strings.Repeat("x", 298) + "?", WhyDeflection},
+		{"a short question", "Blue?", KindDeflection},
+		{"299 bytes", strings.Repeat("x", 298) + "?", KindDeflection},
 		{"300 bytes", strings.Repeat("x", 299) + "?", ""},
-		{"a long question with a phrase", long + "Which one?", WhyDeflection},
+		{"a long question with a phrase", long + "Which one?", KindDeflection},
 		{"results", "I notice this. Here are the results: 7.", ""},
-		{"results and a question", long + "I notice this. Here are the results: 7. Well?", WhyDeflection},
-		{"results and an offer", "Here are the results: 7. Feel free to ask.", WhyDeflection},
-		{"results and an unfinished rest", "Here are the results: 7. More files follow.", WhyIncomplete},
+		{"results and a question", long + "I notice this. Here are the results: 7. Well?", KindDeflection},
+		{"results and an offer", "Here are the results: 7. Feel free to ask.", KindDeflection},
+		{"results and an unfinished rest", "Here are the results: 7. More files follow.", KindIncomplete},
 		{"nothing", "", ""},
 	}
 	for _, tt := range tests {
@@ -96,16 +96,16 @@ func TestRead(t *testing.T) {
 // TestOwnLists: each replaces its built-in one, and no other.
 func TestOwnLists(t *testing.T) {
 	own := Analysis{Incomplete: []string{"Noch Offen"}, Completion: []string{"FERTIG"}, Deflection: []string{"und nun"}}
-	require.Equal(t, WhyIncomplete, own.Read("2 NOCH offen", false))
+	require.Equal(t, KindIncomplete, own.Read("2 NOCH offen", false))
 	require.Empty(t, own.Read("2 remaining", false))
 	require.Empty(t, own.Read("fertig, 2 noch offen", false))
-	require.Equal(t, WhyIncomplete, own.Read("all done, 2 noch offen", false))
-	require.Equal(t, WhyDeflection, own.Read("Und nun", true))
+	require.Equal(t, KindIncomplete, own.Read("all done, 2 noch offen", false))
+	require.Equal(t, KindDeflection, own.Read("Und nun", true))
 	require.Empty(t, own.Read("Let me know", true))
-	require.Equal(t, WhyDeflection, own.Read("Ja?", true), "a short question is one by its length")
+	require.Equal(t, KindDeflection, own.Read("Ja?", true), "a short question is one by its length")
 	part := Analysis{Incomplete: []string{"noch offen"}}
 	require.Empty(t, part.Read("all done, nur 2 noch offen", false))
-	require.Equal(t, WhyDeflection, part.Read("let me know", true))
+	require.Equal(t, KindDeflection, part.Read("let me know", true))
 }
 
 // otherCase is text with every letter in the next of its cases.
@@ -128,9 +128,9 @@ func FuzzRead(f *testing.F) {
 		for _, a := range []Analysis{{}, own} {
 			got := a.Read(text, suspected)
 			require.Equal(t, got, a.Read(text, suspected))
-			require.Contains(t, []CorrectionWhy{"", WhyIncomplete, WhyDeflection}, got)
+			require.Contains(t, []CorrectionKind{"", KindIncomplete, KindDeflection}, got)
 			if !suspected {
-				require.NotEqual(t, WhyDeflection, got)
+				require.NotEqual(t, KindDeflection, got)
 			}
 		}
 		require.Equal(t, folded(text), folded(otherCase(text)))
@@ -156,7 +156,7 @@ func TestEmptyRepliesAreStoredNowhere(t *testing.T) {
 	require.Empty(t, e.Text)
 	require.Empty(t, e.Reasoning)
 	require.Equal(t, &Tally{Empty: 1}, e.Tally)
-	require.Equal(t, &Correction{Lifecycle: LifecycleNudge, Ephemeral: true, Why: WhyEmpty, Text: d.word(wordEmptyFirst, nil)}, e.Correction)
+	require.Equal(t, &Correction{Lifecycle: LifecycleNudge, Ephemeral: true, Kind: KindEmpty, Text: d.word(wordEmptyFirst, nil)}, e.Correction)
 	s = commit(t, s, "w1", e)
 	require.Equal(t, "user:Do it./1", transcript(s))
 	require.Equal(t, 1, s.Interactions.Current)
@@ -218,7 +218,7 @@ func TestContinuedPiecesAreReadAsOne(t *testing.T) {
 	require.True(t, e.Correction.continues())
 	s = commit(t, s, "w1", e)
 	e = judged(&d, &s, Reply{Text: "aining."})
-	require.Equal(t, WhyIncomplete, e.Correction.Why)
+	require.Equal(t, KindIncomplete, e.Correction.Kind)
 	s = commit(t, s, "w1", e)
 	require.False(t, s.Correction.continues())
 	s = commit(t, s, "w1", judged(&d, &s, Reply{Text: "All done."}))

@@ -299,6 +299,9 @@ func (s *AgentState) replied(e Replied) error {
 	s.cut(e)
 	s.heeds(e)
 	s.minds(e)
+	if e.Recovery != nil {
+		s.Recovery = *e.Recovery
+	}
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {
 			s.say(RoleAssistant, b, 1, s.source(part))
@@ -362,7 +365,10 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 }
 
 func (rc RepliedCall) call(inference int64) Call {
-	c := Call{ID: rc.ID, Tool: rc.original(), Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Service: rc.Service, Inference: inference, Repeats: rc.Repeats}
+	c := Call{
+		ID: rc.ID, Tool: rc.original(), Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Service: rc.Service, Breaks: rc.Breaks, Inference: inference,
+		Repeats: rc.Repeats,
+	}
 	if c.Effect == "" {
 		c.Effect = EffectNonIdempotent
 	}
@@ -515,6 +521,9 @@ func (s *AgentState) nothingOwed() error {
 	}
 	if len(s.Permissions.Asked) > 0 {
 		return &ApplyError{Event: "finished", Problem: "a permission is requested"}
+	}
+	if _, exits := s.exit(); exits {
+		return nil
 	}
 	if s.Unseen > 0 || s.Unsaid {
 		return &ApplyError{Event: "finished", Problem: "the model has not seen everything that was said"}

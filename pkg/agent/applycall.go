@@ -59,6 +59,9 @@ func (s *AgentState) settle(c *Call, r Result, why CallReason, event string, pat
 	}
 	r.source = s.source(0)
 	c.Result, c.Reason = &r, why
+	if c.Status == StatusSucceeded {
+		s.Recovery = Recovery{}
+	}
 	s.unkeep(c.ID)
 	return nil
 }

@@ -14,6 +14,7 @@ type Call struct {
 	Input      json.RawMessage
 	Effect     Effect
 	Service    bool  `json:",omitempty"` // it goes out as an event and somebody answers; nothing runs here
+	Breaks     bool  `json:",omitempty"` // a loop-breaking tool's: its success ends the run
 	Inference  int64 // the inference of the conversation that made it
 	Status     CallStatus
 	Reason     CallReason // set on failed and cancelled calls

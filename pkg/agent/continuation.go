@@ -36,7 +36,7 @@ func noneLeft(d *Definition, s *AgentState, e Replied) bool {
 
 // continues reports whether the model is to go on with what it said.
 func (c *Correction) continues() bool {
-	return c != nil && c.Lifecycle == LifecycleNudge && c.Why == ""
+	return c != nil && c.Lifecycle == LifecycleNudge && c.Kind == ""
 }
 
 // cut keeps where a reply in pieces begins; it is called before the reply's messages are said.

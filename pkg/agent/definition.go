@@ -339,14 +339,14 @@ type Condition struct {
 	Matches string            `json:"matches,omitempty"` // RE2, unanchored
 }
 
-// Tool finds a tool by its original name.
+// Tool finds a tool by its original name, one that d offers of itself as well.
 func (d *Definition) Tool(original string) (ToolSpec, bool) {
 	for _, t := range d.Tools {
 		if t.Name == original {
 			return t, true
 		}
 	}
-	return ToolSpec{}, false
+	return d.builtin(func(t ToolSpec) bool { return t.Name == original })
 }
 
 // OriginalName is the original of a model-facing name; of one that no tool has, the name itself.
@@ -364,5 +364,5 @@ func (d *Definition) ToolByModelName(name string) (ToolSpec, bool) {
 			return t, true
 		}
 	}
-	return ToolSpec{}, false
+	return d.builtin(func(t ToolSpec) bool { return t.ModelName() == name })
 }

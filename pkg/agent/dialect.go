@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"fmt"
+	"slices"
 )
 
 // Dialect is how calls travel between the runtime and a model.
@@ -48,5 +49,11 @@ func (c *checker) dialect(d *Definition) {
 	c.that(d.XML.Breaker >= 0, "xml.breaker", fmt.Sprintf("got %d, want zero or more", d.XML.Breaker))
 	for i, name := range d.XML.Disable {
 		oneOf(c, fmt.Sprintf("xml.disable[%d]", i), name, LoopBreaking...)
+	}
+	none := d.Text == TextRequireTool && len(d.loopBreaking()) == 0
+	c.that(!none, "xml.disable", "got every tool that ends a run, want one of them left"+map[bool]string{true: ": " + toolCompletion}[d.Output.Format == OutputJSON])
+	for i, t := range d.Tools {
+		taken := slices.Contains(d.reserved(), t.ModelName())
+		c.that(!taken, fmt.Sprintf("tools[%d].name", i), fmt.Sprintf("got %s, which is %s to the model, want another name: text: require_tool has that tool of itself", t.Name, t.ModelName()))
 	}
 }

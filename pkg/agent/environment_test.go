@@ -355,9 +355,12 @@ func (w *world) answeredBy(s *AgentState) []step {
 	}
 	for _, text := range w.said() {
 		e := reply(Reply{Text: text})
+		if len(s.Calls())+len(e.Calls) > w.maxCalls {
+			continue
+		}
 		steps = append(steps, step{name: "text", writer: "w1", events: []Event{e}})
 		switch {
-		case e.Correction != nil || e.Halt != nil:
+		case e.Correction != nil || e.Halt != nil || len(e.Calls) > 0:
 		case len(s.Waits()) > 0:
 			steps = append(steps, step{name: "text and park", writer: "w1", events: []Event{e, Parked{Expires: s.EarliestExpiry()}}})
 		default:
@@ -573,7 +576,19 @@ func smallWorlds() []world {
 		d.Guards, d.Limits = Guards{DuplicateCalls: true, FailedRounds: 2, ToolFailures: 2}, Limits{Interactions: 4, OnLimit: OnLimitError}
 	}
 	texts := []string{`{"ok":1}`, `{"bad":1}`, `ok`}
+	required := func(d *Definition) {
+		d.Text, d.Corrections, d.XML, d.Limits = TextRequireTool, CorrectionsEphemeral, XML{Breaker: 2}, Limits{Interactions: 3, OnLimit: OnLimitStop}
+	}
+	xml := func(d *Definition) { d.Model.Dialect, d.Corrections = DialectXML, CorrectionsPersist }
+	completion, question := `task_completion {"result":"Done."}`, `ask_question {"question":"","bad":1}`
+	tagged := func(call string) string { return "<thinking>Hm.</thinking>Wait. <tool>" + call + "</tool>" }
 	return append(policyWorlds(), []world{
+		{name: "one that a tool ends", def: worldDefinition(required), replies: [][]ReplyCall{ask("look"), ask("wire", completion), ask(question)}, maxCalls: 2, writers: one, inputs: 1},
+		{name: "one that a tool ends while others wait", def: worldDefinition(required, func(d *Definition) { d.Wait = WaitAllSuspended }), replies: [][]ReplyCall{ask("wire"), ask(completion), ask("wire", completion)}, maxCalls: 2, writers: one, inputs: 1, small: true},
+		{name: "calls as text", def: worldDefinition(required, xml), maxCalls: 2, writers: one, inputs: 1, small: true, texts: []string{
+			"Done.", tagged("{"), tagged(`{"server_name":"local","tool_name":"wire"}`), tagged(`{"server_name":"local","tool_name":"task_completion","arguments":{"result":"Done."}}`),
+		}},
+		{name: "calls as text that are not required", def: worldDefinition(xml), maxCalls: 1, writers: one, texts: []string{"Done.", tagged(`{"server_name":"local","tool_name":"look"}`)}},
 		{name: "an output that is judged", def: worldDefinition(judged(CorrectionsPersist, Limits{Interactions: 2, Grace: 1, OnLimit: OnLimitStop})), replies: [][]ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1},
 		{name: "one that is judged in passing and summed up", def: worldDefinition(judged(CorrectionsEphemeral, Limits{Interactions: 1, Grace: 1, OnLimit: OnLimitSummarise})), replies: [][]ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1, handovers: 1},
 		{name: "a summary", def: worldDefinition(sums), replies: [][]ReplyCall{ask("look"), ask("wire")}, maxCalls: 2, writers: one, inputs: 1},

@@ -144,6 +144,8 @@ type Replied struct {
 
 	Tally *Tally `json:"tally,omitempty"` // nil = as before
 	Watch *Watch `json:"watch,omitempty"` // nil = as before
+
+	Recovery *Recovery `json:"recovery,omitempty"` // nil = the breaker remembers what it did
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -155,6 +157,7 @@ type RepliedCall struct {
 	Input  json.RawMessage `json:"input"`
 
 	Service bool `json:"service,omitempty"` // the tool is a service
+	Breaks  bool `json:"breaks,omitempty"`  // its success ends the run
 
 	Repaired bool   `json:"repaired,omitempty"` // Input is what was made of what the model wrote, which was not JSON
 	Repeats  string `json:"repeats,omitempty"`  // the call whose result stands and that this one repeats; "" = none

@@ -38,7 +38,8 @@ func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Ti
 }
 
 // GateHooked decides about a call that has not run yet, in the fixed order of semantics 6.1: denied, by a rule or for its tool, or blocked by
-// a plugin; given a result by a plugin; unknown tool, or one that was not offered; a guard keeps it from running; needs a permission of its tool under block_and_retry;
+// a plugin; given a result by a plugin; unknown tool, or one that was not offered; a tool that is settled here; a guard keeps it from
+// running; needs a permission of its tool under block_and_retry;
 // invalid arguments; a person's answer is the result; a plugin suspends it, or it needs a person; run. So a person who decides about a call
 // is never asked about one that could not run. Under advisory nobody is asked and nothing is blocked.
 func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid Validator, now time.Time) Gate {
@@ -64,6 +65,9 @@ func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid 
 	}
 	if !known {
 		return refuse(c, WhyUnknownTool, textUnknownTool(c.Name, d), dec)
+	}
+	if d.breaksLoop(t.Name) {
+		return gateLoopBreaking(d, t, c, valid)
 	}
 	g := guarded(d, s, c, gatePerson(d, s, c, t, dec, now))
 	if g.Refuse != nil || g.Block != nil {

@@ -51,6 +51,7 @@ const (
 	goldenGate     = "testdata/journal-v1-gate"     // with a snapshot while a plugin has somebody asked behind the tool's own question
 	goldenHidden   = "testdata/journal-v1-hidden"   // with a snapshot between what plugins hide and the reply that was not offered it
 	goldenGuards   = "testdata/journal-v1-guards"   // with a snapshot while a reply is sent back and a duplicate stands before it
+	goldenBreaks   = "testdata/journal-v1-breaks"   // with one while the breaker counts and a call that ends the run is open
 	goldenPermits  = "testdata/journal-v1-permits"  // with a snapshot of everything that is known of tools' permissions
 	goldenStanding = "testdata/journal-v1-standing" // with a snapshot of a standing grant and a call that is claimed under it
 )
@@ -77,6 +78,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenGate, AgentState{}, goldenGateRun())
 		addGolden(t, goldenStanding, AgentState{}, goldenStandingRun())
 		addGolden(t, goldenGuards, AgentState{}, goldenGuardsRun())
+		addGolden(t, goldenBreaks, AgentState{}, goldenBreaksRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -88,7 +90,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
 		goldenHidden: {AgentState{}, snapshotVersionTools}, goldenGuards: {AgentState{}, snapshotVersionTools},
-		goldenStanding: {AgentState{}, snapshotVersionTools},
+		goldenStanding: {AgentState{}, snapshotVersionTools}, goldenBreaks: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -381,6 +383,37 @@ func goldenLimitsRun() [][]Event {
 	}
 }
 
+// goldenBreaksRun is refused twice, the second time in an entry that evicts, and ends by a call that waits for another one in an entry that
+// evicts, too.
+func goldenBreaksRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	said := func(n int64, e Replied) Replied {
+		e.Inference, e.Model, e.Requests, e.Usage, e.Units = n, "m", 1, Usage{Input: 9, Output: 3}, 12
+		return e
+	}
+	refused := func(kind CorrectionKind, detail string) *Correction {
+		return &Correction{Lifecycle: LifecycleNudge, Text: "Call a tool.", Ephemeral: true, Kind: kind, Detail: detail}
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r10", Agent: "a", Definition: "d1", Owner: "r10-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Pay."}}}}},
+		{said(1, Replied{Text: "Well.", Correction: refused(KindNoToolCall, ""), Recovery: &Recovery{Same: 1, Digest: "d1"}})},
+		{
+			Evicted{Total: 1, Summary: "Somebody asked."},
+			said(2, Replied{Text: "<tool>{", Correction: refused(KindMalformed, "there is no </tool>"), Recovery: &Recovery{Same: 2, Digest: "d1"}}),
+		},
+		{
+			Evicted{Total: 2, Summary: "Somebody asked."},
+			said(3, Replied{Text: "I pay.", Calls: []RepliedCall{
+				{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)},
+				{ID: "c2", Name: "task_completion", Input: json.RawMessage(`{"result":"Paid."}`), Effect: EffectRead, Breaks: true},
+			}}),
+			CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: later}, Parked{Expires: later},
+		},
+		{Resumed{Waited: 10}, CallFinished{Call: "c2", Content: "Paid."}, Decided{Slot: 1, Call: "c1", Approval: "a1", Action: ActionDeny, By: "user:ana", Text: "Denied."}},
+		{Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Paid."`)}},
+	}
+}
+
 // goldenStaticRun ends with a text that no model wrote.
 func goldenStaticRun() [][]Event {
 	return [][]Event{
@@ -472,11 +505,11 @@ func goldenGuardsRun() [][]Event {
 		{
 			Evicted{Total: 3, Summary: "Somebody asked to look."},
 			reply(3, Replied{
-				Text: "Two remaining.", Correction: &Correction{Lifecycle: LifecycleNudge, Text: "Go on.", Why: WhyIncomplete},
+				Text: "Two remaining.", Correction: &Correction{Lifecycle: LifecycleNudge, Text: "Go on.", Kind: KindIncomplete},
 				Tally: &Tally{Entered: 1, Deflections: 2, Empty: 1}, Watch: &Watch{FailedRounds: 1, Duplicates: 1, Failing: []FailingTool{{Tool: "pay", Rounds: 2}}},
 			}),
 		},
-		{reply(4, Replied{Correction: &Correction{Lifecycle: LifecycleSummary, Text: "2 empty replies in a row", Ephemeral: true, Why: WhyEmpty}, Tally: &Tally{Entered: 1, Deflections: 2, Empty: 2}})},
+		{reply(4, Replied{Correction: &Correction{Lifecycle: LifecycleSummary, Text: "2 empty replies in a row", Ephemeral: true, Kind: KindEmpty}, Tally: &Tally{Entered: 1, Deflections: 2, Empty: 2}})},
 		{reply(5, Replied{Summary: true, Text: "It is there.", Tally: &Tally{Entered: 1, Deflections: 2}, Watch: &Watch{}}), Finished{Reason: ReasonNaturalEnd, Output: json.RawMessage(`"It is there."`)}},
 	}
 }

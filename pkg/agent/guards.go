@@ -174,9 +174,6 @@ func guarded(d *Definition, s *AgentState, c Call, g Gate) Gate {
 	}
 }
 
-// CodeBreaker ends a run that went in circles and could not even sum up.
-const CodeBreaker ErrorCode = "breaker"
-
 // The wordings of guards.
 const (
 	wordDuplicateCall = "duplicateCall"

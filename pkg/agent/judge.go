@@ -23,9 +23,14 @@ func Judge(d *Definition, s *AgentState, e Replied, valid func(value json.RawMes
 // judges are asked in order; the first that finds something has the last word. An output of format json is what its schema says it is: a
 // value may hold any words, so the heuristic has no say about it.
 func (d *Definition) judges(valid func(value json.RawMessage) error) []judge {
+	fits := func(d *Definition, s *AgentState, e Replied) Replied { return judgeOutput(d, s, e, valid) }
 	switch {
+	case d.Text == TextRequireTool && d.Output.Format == OutputJSON:
+		return []judge{judgeCall, fits}
+	case d.Text == TextRequireTool:
+		return []judge{judgeCall}
 	case d.Output.Format == OutputJSON:
-		return []judge{func(d *Definition, s *AgentState, e Replied) Replied { return judgeOutput(d, s, e, valid) }}
+		return []judge{fits}
 	case d.Text == TextHeuristic:
 		return []judge{judgeEmpty, judgeText}
 	default:

@@ -52,7 +52,8 @@ func Next(d *Definition, s *AgentState) Action {
 	if end, conflict := stateEnd(s); conflict {
 		return Action{Kind: ActEnd, End: end}
 	}
-	waits, owed := s.AwaitsAnyone(), s.Unseen > 0 || s.Unsaid || s.Correction.owed() || s.Prior+s.Inferences == 0
+	_, exits := s.exit()
+	waits, owed := s.AwaitsAnyone(), !exits && (s.Unseen > 0 || s.Unsaid || s.Correction.owed() || s.Prior+s.Inferences == 0)
 	if s.Ending != "" && !waits {
 		return Action{Kind: ActEnd, End: requestedEnd(d, s)}
 	}
@@ -77,6 +78,9 @@ func endWaits(d *Definition, s *AgentState) bool {
 // infer asks the model, as far as the limits go (semantics 6.1, counting).
 func infer(d *Definition, s *AgentState) Action {
 	exhausted := s.Interactions.Current >= s.Interactions.Max || quotaUsed(d, s)
+	if end, broken := tripped(d, s); broken {
+		return Action{Kind: ActEnd, End: end}
+	}
 	switch {
 	case summarises(d, s):
 		return Action{Kind: ActInfer, Lifecycle: LifecycleSummary, Exhausted: exhausted}

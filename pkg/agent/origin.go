@@ -139,7 +139,7 @@ func (s *AgentState) continued(past *AgentState) error {
 
 // forked takes over a run as it was, with its newest round. Calls that are open are asked anew, as if nobody had decided yet.
 func (s *AgentState) forked(past *AgentState) error {
-	s.Round, s.Correction, s.Patches, s.Cut = past.Round, past.Correction, past.Patches, past.Cut
+	s.Round, s.Correction, s.Patches, s.Cut, s.Recovery = past.Round, past.Correction, past.Patches, past.Cut, past.Recovery
 	s.Built, s.Unsaid = past.Built, past.Unsaid
 	if past.Built || past.SystemText != "" || past.SystemBlob { // the text that was built for the conversation
 		s.System, s.SystemText, s.SystemBlob = past.System, past.SystemText, past.SystemBlob
@@ -183,7 +183,7 @@ func (s *AgentState) anew(c Call) (Call, error) {
 	}
 	n := Call{
 		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: uses[i].Block.(ToolUse).Input,
-		Service: c.Service, Hidden: c.Hidden, Repeats: c.Repeats,
+		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Repeats: c.Repeats,
 	}
 	return n, n.move("run_started", StatusNew)
 }

@@ -39,7 +39,8 @@ type Correction struct {
 	Text      string    `json:"text"`
 	Ephemeral bool      `json:"ephemeral,omitempty"` // the next request alone holds the text; the conversation does not
 
-	Why CorrectionWhy `json:"why,omitempty"` // what was found in the reply
+	Kind   CorrectionKind `json:"kind,omitempty"`
+	Detail string         `json:"detail,omitempty"` // with a kind: what was wrong, in the words of who could not read it
 }
 
 // owed reports whether the model is still to be told.
@@ -58,7 +59,7 @@ func (o Output) asked(name string) OutputFormat {
 
 // judgeOutput refuses what is not JSON, or does not fit the schema. valid checks a value; its error is for the model to read.
 func judgeOutput(d *Definition, s *AgentState, e Replied, valid func(value json.RawMessage) error) Replied {
-	value, err := CompactJSON([]byte(stitched(s, e.Text)), outputLimits)
+	value, err := CompactJSON([]byte(spoken(d, stitched(s, e.Text))), outputLimits)
 	if err != nil {
 		err = fmt.Errorf("it is not one JSON value: %w", err)
 	} else if err = valid(value); err != nil {
@@ -84,9 +85,13 @@ func (d *Definition) Unjudged(a Action) bool {
 	return a.Exhausted && d.Limits.Validators == ValidatorsNotExhausted
 }
 
-// naturalEnd ends a run whose model has said its last word.
+// naturalEnd ends a run whose model has said its last word, in a text or by a tool.
 func naturalEnd(d *Definition, s *AgentState) Finished {
-	end := Finished{Reason: ReasonNaturalEnd, Output: textOutput(lastReply(s)), History: d.Output.History}
+	if c, exits := s.exit(); exits {
+		return exitEnd(d, c)
+	}
+	said := spoken(d, lastReply(s))
+	end := Finished{Reason: ReasonNaturalEnd, Output: textOutput(said), History: d.Output.History}
 	if d.Output.Format != OutputJSON {
 		return end
 	}
@@ -97,7 +102,7 @@ func naturalEnd(d *Definition, s *AgentState) Finished {
 		}
 		return Fail(code, textUsedUp(d, s, code)+", and its summary is not the output that was asked for: "+s.Correction.Text)
 	}
-	value, err := CompactJSON([]byte(lastReply(s)), outputLimits)
+	value, err := CompactJSON([]byte(said), outputLimits)
 	if err != nil && d.Limits.Validators == ValidatorsNotExhausted { // an exhausted reply, which nobody has judged
 		return end
 	}

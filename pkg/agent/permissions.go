@@ -184,8 +184,12 @@ func (s *AgentState) RequestOf(c Call) string {
 	return c.Request
 }
 
-// DecideIn is Decide within a run: a tool that the run's policy function lists asks where rules would allow it. Deny wins.
+// DecideIn is Decide within a run: a tool that the run's policy function lists asks where rules would allow it. Deny wins. Loop-breaking
+// tools, which do nothing but end the run, are nobody's to decide about.
 func DecideIn(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage) Decision {
+	if d.breaksLoop(t.Name) {
+		return Decision{Verdict: VerdictAllow}
+	}
 	dec := Decide(d.Permission, t, args)
 	if dec.Verdict == VerdictAllow && slices.Contains(s.Permissions.Policy, t.Name) {
 		dec.Verdict = VerdictAsk

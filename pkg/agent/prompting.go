@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -126,20 +125,15 @@ func (d *Definition) promptDot(data SystemData, asked []Dialect) (map[string]any
 	}
 	dot["OneTool"] = tags || d.Batch == BatchFirst
 	dot["ToolRequired"] = d.Text == TextRequireTool
-	dot["LoopBreaking"] = d.loopBreaking()
+	dot["LoopBreaking"] = d.loopBreakingNames()
 	return dot, nil
 }
 
-// loopBreaking are the names of the tools that end a run, where there are any.
-func (d *Definition) loopBreaking() []any {
+// loopBreakingNames are the names of the tools that end a run, where there are any.
+func (d *Definition) loopBreakingNames() []any {
 	names := []any{}
-	if d.Text != TextRequireTool {
-		return names
-	}
-	for _, name := range LoopBreaking {
-		if !slices.Contains(d.XML.Disable, name) {
-			names = append(names, name)
-		}
+	for _, t := range d.loopBreaking() {
+		names = append(names, t.Name)
 	}
 	return names
 }
@@ -157,9 +151,6 @@ func withParagraph(first, second string) string {
 	return paragraphs(first, second)
 }
 
-// localServer is the server of every tool that is not an MCP server's (seed 004).
-const localServer = "local"
-
 // promptedTool is a tool as a model is told of it in words.
 type promptedTool struct {
 	Server      string          `json:"server_name"`
@@ -173,7 +164,8 @@ type promptedTool struct {
 func ToolPrompt(tools []ToolSpec) string {
 	var text bytes.Buffer
 	for _, t := range tools {
-		p := promptedTool{Server: promptServer(t), Name: t.ModelName(), Description: t.Description}
+		server, name := serverOf(t)
+		p := promptedTool{Server: server, Name: name, Description: t.Description}
 		if json.Valid(t.Schema) {
 			p.Schema = t.ModelFacing().Schema
 		}
@@ -187,14 +179,6 @@ func ToolPrompt(tools []ToolSpec) string {
 		text.Write(line)
 	}
 	return text.String()
-}
-
-// promptServer names who has a tool: an MCP server, whose name its tools begin with, or the product itself.
-func promptServer(t ToolSpec) string {
-	if server, _, dotted := strings.Cut(t.Name, "."); t.Kind == KindMCP && dotted {
-		return server
-	}
-	return localServer
 }
 
 // Prompted is r with what its sections say to the model that is asked: System has all of its words, Turn those that are to stand before the

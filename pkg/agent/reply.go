@@ -12,14 +12,18 @@ import (
 // is not empty. Where the forced summary was asked for, calls are left out and an empty text has one that stands for it. What the text
 // is worth as an output is for Judge to say.
 func PlanReply(d *Definition, s *AgentState, r Reply, requests int, systemDigest string) Replied {
+	r, unread := understood(d, s, r)
 	e := planned(d, s, r, requests, systemDigest)
 	e.Cost = d.Model.Answering(r.Place).Price.of(r.Usage)
 	e.Pace = paced(d, s, e)
 	e.Halt = halted(d, s, e)
+	if unread != nil {
+		e.Correction = d.refusedCall(unread, stitched(s, r.Text))
+	}
 	if r.Truncated {
 		e = continued(d, s, e)
 	}
-	return worded(d, s, watched(d, s, e))
+	return worded(d, s, watched(d, s, recovered(d, s, e)))
 }
 
 // worded adds what stands in a planned reply to s beside the model's own words: that they were cut short, where it is not asked to go on,
@@ -124,7 +128,7 @@ func (rc RepliedCall) original() string {
 func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {
 	p := RepliedCall{ID: id, Name: validText(c.Name), Input: safeInput(c.Input), Repaired: c.Repaired}
 	if t, ok := d.ToolByModelName(c.Name); ok {
-		p.Effect, p.Service = t.Effect, t.Kind == KindService
+		p.Effect, p.Service, p.Breaks = t.Effect, t.Kind == KindService, d.breaksLoop(t.Name)
 	}
 	if original := d.OriginalName(c.Name); original != c.Name {
 		p.Tool = original

@@ -17,6 +17,9 @@ func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Requ
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name), Late: s.late(),
 	}
 	r.Notices = d.notices(r)
+	if d.Text == TextRequireTool && a.Lifecycle != LifecycleSummary { // no text is the output
+		r.Output = OutputFormat{}
+	}
 	return r, systemDigest
 }
 
@@ -41,6 +44,9 @@ func requested(d *Definition, s *AgentState, a Action) []Message {
 	}
 	for _, hint := range hints(d, s) {
 		once(hint)
+	}
+	if text := d.reminder(s); text != "" {
+		once(text)
 	}
 	return messages
 }
@@ -85,6 +91,11 @@ func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	for _, t := range d.flagged(s) {
 		if !slices.Contains(s.Hidden, t.Name) && !withdrawn(d, watch, t.Name) {
 			tools = append(tools, t.ModelFacing())
+		}
+	}
+	for _, t := range d.builtins(s) {
+		if !slices.Contains(s.Hidden, t.Name) {
+			tools = append(tools, t)
 		}
 	}
 	return tools

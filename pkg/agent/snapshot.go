@@ -52,12 +52,15 @@ type snapshotForm struct {
 
 	Advice Advice `json:"advice,omitzero"`
 
-	Cost   USD    `json:"cost,omitempty"`
-	Waited int64  `json:"waited,omitempty"` // milliseconds
-	Pace   Pace   `json:"pace,omitzero"`
-	Tally  Tally  `json:"tally,omitzero"`
-	Watch  Watch  `json:"watch,omitzero"`
-	Cut    Cut    `json:"cut,omitzero"`
+	Cost   USD   `json:"cost,omitempty"`
+	Waited int64 `json:"waited,omitempty"` // milliseconds
+	Pace   Pace  `json:"pace,omitzero"`
+	Tally  Tally `json:"tally,omitzero"`
+	Watch  Watch `json:"watch,omitzero"`
+	Cut    Cut   `json:"cut,omitzero"`
+
+	Recovery Recovery `json:"recovery,omitzero"`
+
 	Ending Reason `json:"ending,omitempty"`
 	Detail string `json:"detail,omitempty"`
 
@@ -123,7 +126,8 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept, Advice: s.Advice,
-		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Tally: s.Tally, Watch: s.Watch, Cut: s.Cut, Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Hidden: s.Hidden, Begun: s.Begun, Broken: s.Broken,
+		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Tally: s.Tally, Watch: s.Watch, Cut: s.Cut, Recovery: s.Recovery,
+		Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Hidden: s.Hidden, Begun: s.Begun, Broken: s.Broken,
 	}
 	if !s.Permissions.zero() {
 		f.Permits = &s.Permissions
@@ -200,7 +204,8 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
 		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches, Wait: b.Wait, Resume: b.Resume,
 		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built, Kept: f.Kept, Advice: f.Advice,
-		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Tally: f.Tally, Watch: f.Watch, Cut: f.Cut, Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
+		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Tally: f.Tally, Watch: f.Watch, Cut: f.Cut, Recovery: f.Recovery,
+		Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
@@ -304,16 +309,19 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
 	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
-		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.hasGuardFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || !s.Permissions.zero() || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden })
+		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.hasGuardFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil ||
+		!s.Permissions.zero() || slices.ContainsFunc(s.Live, func(c Call) bool {
+		return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden || c.Breaks
+	})
 }
 
 // hasLimitFacts reports whether the run has anything that limits and stop policies have to know.
 func (s *AgentState) hasLimitFacts() bool {
-	return s.Cost > 0 || s.Waited > 0 || s.Pace.FailedRounds > 0 || len(s.Pace.Asked) > 0 || s.Cut.Prompts > 0 || s.Ending != ""
+	return s.Cost > 0 || s.Waited > 0 || s.Pace.FailedRounds > 0 || len(s.Pace.Asked) > 0 || s.Cut.Prompts > 0 || s.Ending != "" || s.Recovery != (Recovery{}) || s.Correction != nil && s.Correction.Kind != ""
 }
 
 // hasGuardFacts reports whether the run has anything that the analysis of replies and guards have to know.
 func (s *AgentState) hasGuardFacts() bool {
-	return s.Tally != (Tally{}) || !s.Watch.zero() || s.Correction != nil && s.Correction.Why != "" ||
+	return s.Tally != (Tally{}) || !s.Watch.zero() || s.Correction != nil && s.Correction.Kind != "" ||
 		slices.ContainsFunc(s.Live, func(c Call) bool { return c.Repeats != "" })
 }

@@ -59,6 +59,7 @@ type AgentState struct {
 	Tally        Tally         // what the analysis of replies remembers
 	Watch        Watch         // what guards remember
 	Cut          Cut           // where the newest reply begins
+	Recovery     Recovery      // what the breaker remembers
 	Ending       Reason        // the run is to end for this reason as soon as no call is open; "" = it is not
 	EndingDetail string        // with Ending; once the run has ended, of Reason
 

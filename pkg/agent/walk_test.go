@@ -395,6 +395,9 @@ func (k *explorer) nextFits(s *AgentState) error {
 		}
 		return answered(&k.w.def, s, a)
 	case ActEnd:
+		if err := endsByTool(&k.w.def, s, a.End); err != nil {
+			return err
+		}
 		closed := func(c Call) bool { return c.Status == StatusNew && s.Ending == ReasonPluginRequested } // a plugin ends the run in front of it
 		if open := slices.ContainsFunc(s.Live, func(c Call) bool { return c.Open() && !closed(c) }); open && a.End.Reason != ReasonError {
 			return fmt.Errorf("ends as %s while calls are open", a.End.Reason)
@@ -411,11 +414,30 @@ func (k *explorer) nextFits(s *AgentState) error {
 		if a.Expires.IsZero() {
 			return fmt.Errorf("next is to wait for ever")
 		}
-		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && s.Ending == "" && !quotaUsed(&k.w.def, s) && leaves(&k.w.def, s) == "" {
+		_, exits := s.exit() // a last word
+		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && !exits && s.Ending == "" && !quotaUsed(&k.w.def, s) && leaves(&k.w.def, s) == "" {
 			return fmt.Errorf("it waits while the model has %d messages to see", s.Unseen)
 		}
 	}
 	return resting(&k.w.def, s, a)
+}
+
+// endsByTool: where only a tool ends a run by itself, its call succeeded in the newest inference, and nothing but its round was said since.
+// A summary is the other way.
+func endsByTool(d *Definition, s *AgentState, end Finished) error {
+	if d.Text != TextRequireTool || end.Reason != ReasonNaturalEnd || int64(s.Interactions.Current) < s.Inferences {
+		return nil
+	}
+	newest := s.Prior + s.Inferences
+	if !slices.ContainsFunc(s.Live, func(c Call) bool { return c.Inference == newest && c.Breaks && c.Status == StatusSucceeded }) {
+		return fmt.Errorf("ends by itself, and no tool has said so")
+	}
+	for _, m := range s.Messages.All() {
+		if t, ok := m.Block.(Text); ok && m.Role == RoleUser && m.Seen(s.Inferences) == 0 {
+			return fmt.Errorf("ends while %q has no answer", t.Text)
+		}
+	}
+	return nil
 }
 
 // resting: where the run waits or asks the model, what is open waits for somebody, or for the others that resume counts.
@@ -597,10 +619,10 @@ func walkKey(s *AgentState) string {
 	b = append(b, byte('0'+s.Inferences), byte('0'+s.Unseen), byte('0'+s.Interactions.Current), byte('0'+len(s.Queued)))
 	b = strconv.AppendBool(strconv.AppendBool(strconv.AppendBool(b, s.Round.Committed), s.Built), s.Begun)
 	b = append(append(b, s.Ending...), s.EndingDetail...)
-	b = fmt.Appendf(b, "%v%v%v%v", s.Pace, s.Cut, s.Tally, s.Watch)
+	b = fmt.Appendf(b, "%v%v%v%v%v", s.Pace, s.Cut, s.Tally, s.Watch, s.Recovery)
 	b = strconv.AppendBool(append(b, s.Shared...), s.Broken != nil)
 	if s.Correction != nil {
-		b = append(append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...), s.Correction.Why...)
+		b = append(append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...), s.Correction.Kind...)
 	}
 	for _, k := range s.Kept {
 		b = append(append(append(append(b, k.Target...), k.Action...), k.By...), k.Result...)

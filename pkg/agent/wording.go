@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,8 +23,9 @@ const OutcomeExpiry = 7 * 24 * time.Hour
 const maxNote = 1000
 
 func textUnknownTool(tool string, d *Definition) string {
-	names := make([]string, len(d.Tools))
-	for i, t := range d.Tools {
+	tools := slices.Concat(d.Tools, d.builtins(nil))
+	names := make([]string, len(tools))
+	for i, t := range tools {
 		names[i] = t.ModelName()
 	}
 	return fmt.Sprintf("There is no tool %s. The tools are: %s.", strconv.Quote(tool), strings.Join(names, ", ")) + textClosest(d, closest(tool, names))

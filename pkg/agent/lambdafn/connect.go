@@ -65,7 +65,7 @@ func connect(getenv func(string) string, model Models) (runtime.Ports, error) {
 		p.Emit = eventbridge.New(cfg, at, name)
 	}
 	if model != nil {
-		m := runtime.WithMedia(model(cfg, getenv), p.Blobs)
+		m := runtime.WithDialect(runtime.WithMedia(model(cfg, getenv), p.Blobs))
 		p.Model, p.Count = modelretry.New(m, clk, draw.Jitter), m
 	}
 	return p, nil
