@@ -64,6 +64,10 @@ type snapshotForm struct {
 	Begun  bool      `json:"begun,omitempty"`
 	Broken *RunError `json:"broken,omitempty"`
 
+	Files   []string     `json:"files,omitempty"`
+	Counted Counted      `json:"counted,omitzero"` // a reader without it estimates
+	Full    *ContextFull `json:"full,omitempty"`
+
 	Permits *Permissions `json:"permits,omitempty"` // nil = nothing is known of tools' permissions
 }
 
@@ -122,6 +126,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept, Advice: s.Advice,
 		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Cut: s.Cut, Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Hidden: s.Hidden, Begun: s.Begun, Broken: s.Broken,
+		Files: s.Files, Counted: s.Counted, Full: s.Full,
 	}
 	if !s.Permissions.zero() {
 		f.Permits = &s.Permissions
@@ -199,6 +204,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches, Wait: b.Wait, Resume: b.Resume,
 		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built, Kept: f.Kept, Advice: f.Advice,
 		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Cut: f.Cut, Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
+		Files: f.Files, Counted: f.Counted, Full: f.Full,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
@@ -302,7 +308,7 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
 	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
-		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || !s.Permissions.zero() || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden })
+		len(s.Files) > 0 || s.Full != nil || len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || !s.Permissions.zero() || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden })
 }
 
 // hasLimitFacts reports whether the run has anything that limits and stop policies have to know.

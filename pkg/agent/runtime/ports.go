@@ -19,6 +19,12 @@ type Asker interface {
 	Ask(ctx context.Context, r agent.Request) (reply agent.Reply, requests int, err error)
 }
 
+// TokenCounter counts the tokens of a request as its provider does, without asking the model for anything. Errors are *agent.ModelError or the
+// context's. Safe for concurrent use.
+type TokenCounter interface {
+	CountTokens(ctx context.Context, r agent.Request) (int64, error)
+}
+
 // Schemas makes the check of a JSON Schema: what it returns says how a value does not fit. An error says that the schema is broken.
 type Schemas func(schema json.RawMessage) (fits func(value json.RawMessage) error, err error)
 

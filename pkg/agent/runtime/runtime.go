@@ -17,13 +17,14 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Emit, Warn, Sink, Trace and Hooks are required.
+// Ports is everything a use case needs of the world. All but Uploads, Count, Emit, Warn, Sink, Trace and Hooks are required.
 type Ports struct {
 	Table   store.Table
 	Journal *store.Journal
 	Blobs   store.Blobs
 	Uploads store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
 	Model   Asker
+	Count   TokenCounter // nil = requests are estimated
 	Tools   ToolSource
 	Valid   agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
 	Schema  Schemas         // of outputs, as schema.Fits; nil where no model is asked
