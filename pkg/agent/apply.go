@@ -399,7 +399,7 @@ func (s *AgentState) contextFull(e ContextFull) error {
 	if s.Status != RunRunning {
 		return &ApplyError{Event: "context_full", Problem: "the run is " + string(s.Status)}
 	}
-	if e.Of <= 0 || e.Left < 0 || e.Left >= e.Of {
+	if e.Of <= 0 || e.Left < 0 || e.Left > e.Of {
 		return &ApplyError{Event: "context_full", Problem: "what is left is no part of the window"}
 	}
 	s.Full = &e

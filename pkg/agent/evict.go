@@ -73,7 +73,7 @@ func (s *AgentState) pruned(d *Definition, m Measured) Evicted {
 	if d.Context.Prune == 0 {
 		return e
 	}
-	all, left := s.Messages.All(), d.Context.Prune-len(withSummary(d, s, m.System))/pruneBytes
+	all, left := s.Messages.All(), d.Context.Prune-len(m.System)/pruneBytes
 	first := len(all)
 	for ; first > 0; first-- {
 		if left -= all[first-1].bytes(m.Bodies) / pruneBytes; left < 0 {
@@ -150,7 +150,7 @@ func (s *AgentState) seenByAll() int {
 	}
 	n := slices.IndexFunc(all, func(m Message) bool { return m.Seen(s.Inferences) <= 0 })
 	if n < 0 {
-		n = len(all)
+		n = max(0, len(all)-1) // no request is empty
 	}
 	if s.Correction.continues() { // the reply that the model goes on with
 		n = min(n, int(max(0, s.Cut.From-s.EvictedMessages)))
