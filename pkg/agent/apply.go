@@ -393,7 +393,7 @@ func (s *AgentState) evicted(e Evicted) error {
 
 // contextFull leaves the run no inference but a forced summary, for as long as it is not parked.
 func (s *AgentState) contextFull(e ContextFull) error {
-	if s.Full != nil {
+	if s.Full.said() {
 		return nil
 	}
 	if s.Status != RunRunning {
@@ -402,7 +402,7 @@ func (s *AgentState) contextFull(e ContextFull) error {
 	if e.Of <= 0 || e.Left < 0 || e.Left > e.Of {
 		return &ApplyError{Event: "context_full", Problem: "what is left is no part of the window"}
 	}
-	s.Full = &e
+	s.Full = e
 	return nil
 }
 
@@ -427,7 +427,7 @@ func (s *AgentState) resumed(e Resumed) error {
 	}
 	s.Advice.Read = false
 	s.Waited += time.Duration(max(0, e.Waited)) * time.Millisecond
-	s.Permissions.Evaluated, s.Full = false, nil
+	s.Permissions.Evaluated, s.Full = false, ContextFull{}
 	return s.moveRun(RunRunning, "resumed")
 }
 

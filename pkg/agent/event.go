@@ -355,6 +355,9 @@ type ContextFull struct {
 	Of   int `json:"of"`   // the window
 }
 
+// said reports whether it was said at all.
+func (e ContextFull) said() bool { return e.Of > 0 }
+
 func (ContextFull) event()     {}
 func (ContextBuilt) event()    {}
 func (RunStarted) event()      {}

@@ -267,7 +267,7 @@ func roomHolds(t require.TestingT, d *Definition, s AgentState, m Measured) {
 	require.LessOrEqual(t, len(after.Summary), proseBytes(d.Context.Summary)+marker+len(s.Summary))
 	if d.Context.Window == 0 {
 		require.Equal(t, Budget{}, left)
-		require.Nil(t, after.Full)
+		require.False(t, after.Full.said())
 		return
 	}
 	if d.Context.measured() { // a provider's figure is not known to who reads the state alone
@@ -275,7 +275,7 @@ func roomHolds(t require.TestingT, d *Definition, s AgentState, m Measured) {
 	} else {
 		require.Equal(t, BudgetOf(d, &after, a, m), left)
 	}
-	require.Equal(t, left.Remaining < d.Context.RoundMinimum, after.Full != nil)
+	require.Equal(t, left.Remaining < d.Context.RoundMinimum, after.Full.said())
 	if left.Remaining < d.Context.EvictBelow && after.EvictedMessages == s.EvictedMessages { // nothing more could leave
 		require.Zero(t, s.departing(s.Messages.Len()-d.Context.Keep))
 	}

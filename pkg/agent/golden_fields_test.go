@@ -51,6 +51,7 @@ const (
 	goldenGate     = "testdata/journal-v1-gate"     // with a snapshot while a plugin has somebody asked behind the tool's own question
 	goldenHidden   = "testdata/journal-v1-hidden"   // with a snapshot between what plugins hide and the reply that was not offered it
 	goldenPermits  = "testdata/journal-v1-permits"  // with a snapshot of everything that is known of tools' permissions
+	goldenEvicted  = "testdata/journal-v1-evicted"  // with snapshots behind an eviction and while the window is full
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -73,6 +74,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenHidden, AgentState{}, goldenHiddenRun())
 		addGolden(t, goldenPermits, AgentState{}, goldenPermitsRun())
 		addGolden(t, goldenGate, AgentState{}, goldenGateRun())
+		addGolden(t, goldenEvicted, AgentState{}, goldenEvictedRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -83,7 +85,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
-		goldenHidden: {AgentState{}, snapshotVersionTools},
+		goldenHidden: {AgentState{}, snapshotVersionTools}, goldenEvicted: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -96,6 +98,9 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 			part, ok, err := Restore(entries[want.ReadFrom():end])
 			require.NoError(t, err)
 			require.True(t, ok, "%s at %d", name, end-1)
+			if name != goldenEvicted && part.Counted == (Counted{}) { // whoever wrote it did not know of that
+				want.Counted = Counted{}
+			}
 			require.Equal(t, shared(t, want), shared(t, part), "%s at %d", name, end-1)
 			require.Equal(t, want.From, part.From, name)
 		}
@@ -487,6 +492,31 @@ func goldenPermitsRun() [][]Event {
 		},
 		{CallFinished{Call: "c7", Content: "wired"}, PermissionAnswered{Approval: "a9", Text: `{"granted":["audit"]}`}},
 		{Fail(CodePermissionFailed, "the backend is away")},
+	}
+}
+
+// goldenEvictedRun evicts with a summary that a model wrote, runs out of room while a call of an open round waits, parks, and goes on.
+func goldenEvictedRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	reply := func(n int64, calls ...string) Replied {
+		r := Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 900, Output: 3, CacheRead: 20}, Units: 903, Text: "On it.", Room: &Room{Left: 290, Of: 1000}}
+		for _, id := range calls {
+			r.Calls = append(r.Calls, RepliedCall{ID: id, Name: "wire", Effect: EffectNonIdempotent, Input: json.RawMessage(`{"path":"a.txt"}`)})
+		}
+		return r
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r9", Agent: "a", Definition: "d1", Owner: "r9-0", MaxInteractions: 9, Wait: WaitAllSuspended, Resume: ResumeEach, Messages: []UserBlock{{Text{"Settle this."}}}}},
+		{reply(1, "c1")},
+		{CallClaimed{Call: "c1"}, CallFinished{Call: "c1", Content: "wired"}},
+		{
+			Evicted{Total: 1, Summary: "They want it settled.", Files: []string{"b.txt", "a.txt"}, Requests: 2, Usage: &Usage{Input: 70, Output: 7, CacheRead: 2, CacheWrite: 1}, Units: 77, Cost: 42},
+			reply(2, "c2-0", "c2-1"),
+		},
+		{CallFinished{Call: "c2-0", IsError: true, Reason: WhyDenied, Content: "no"}, CallSuspended{Call: "c2-1", Approval: "a1", Digest: "d", Expires: later}},
+		{Evicted{Total: 4, Summary: "- assistant: On it.", Files: []string{"a.txt"}}, ContextFull{Left: 12, Of: 1000}, Parked{Expires: later}},
+		{Resumed{}, InputReceived{Slot: 1, ID: "m1", Blocks: []UserBlock{{Text{"And?"}}}}, reply(3)},
+		{CancelRun("user:ana", "stop")},
 	}
 }
 

@@ -5,7 +5,7 @@ import "fmt"
 // usedUp is the error code of the limit that leaves the run no further inference, "" while it has one. What is spent is known here
 // before the next request is made: every reply is committed with its usage and its cost. Grace is of interactions alone.
 func usedUp(d *Definition, s *AgentState) ErrorCode {
-	if code := quota(d, s); code != "" || s.Full == nil {
+	if code := quota(d, s); code != "" || !s.Full.said() {
 		return code
 	}
 	return CodeTokensExhausted // those of the window; the codes are closed
@@ -15,7 +15,7 @@ func usedUp(d *Definition, s *AgentState) ErrorCode {
 const StopContextFull = "context_exhausted"
 
 // onlyFull reports whether it is the window alone that leaves the run no further inference.
-func onlyFull(d *Definition, s *AgentState) bool { return s.Full != nil && quota(d, s) == "" }
+func onlyFull(d *Definition, s *AgentState) bool { return s.Full.said() && quota(d, s) == "" }
 
 // quota is usedUp without the context's window.
 func quota(d *Definition, s *AgentState) ErrorCode {

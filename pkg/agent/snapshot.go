@@ -64,9 +64,9 @@ type snapshotForm struct {
 	Begun  bool      `json:"begun,omitempty"`
 	Broken *RunError `json:"broken,omitempty"`
 
-	Files   []string     `json:"files,omitempty"`
-	Counted Counted      `json:"counted,omitzero"` // a reader without it estimates
-	Full    *ContextFull `json:"full,omitempty"`
+	Files   []string    `json:"files,omitempty"`
+	Counted Counted     `json:"counted,omitzero"` // a reader without it estimates
+	Full    ContextFull `json:"full,omitzero"`
 
 	Permits *Permissions `json:"permits,omitempty"` // nil = nothing is known of tools' permissions
 }
@@ -308,7 +308,7 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
 	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
-		len(s.Files) > 0 || s.Full != nil || len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || !s.Permissions.zero() || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden })
+		len(s.Files) > 0 || s.Full.said() || len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || !s.Permissions.zero() || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden })
 }
 
 // hasLimitFacts reports whether the run has anything that limits and stop policies have to know.
