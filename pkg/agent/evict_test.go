@@ -330,7 +330,7 @@ func wellWorded(words string) bool {
 	used := map[string]bool{}
 	for _, group := range strings.Fields(strings.ReplaceAll(words, "|", " ")) {
 		for i, w := range strings.Split(group, "+") {
-			if w == "" || !strings.Contains("uacrm", w[:1]) || strings.ContainsAny(w, `"\`) || !utf8.ValidString(w) || w[0] == 'm' && i == 0 {
+			if w == "" || strings.IndexByte("uacrm", w[0]) < 0 || strings.ContainsAny(w, `"\`) || !utf8.ValidString(w) || w[0] == 'm' && i == 0 {
 				return false
 			}
 			switch w[0] {

@@ -190,6 +190,11 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 	if !def.Unjudged(q.action) {
 		said = agent.Judge(def, &d.State, said, fits)
 	}
+	return st.replied(ctx, ph, l, d, said)
+}
+
+// replied adds a planned reply to the draft, and what comes of it at once.
+func (st *Stepper) replied(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, said agent.Replied) (*turn, error) {
 	if err := d.Add(said); err != nil {
 		return nil, err
 	}
@@ -198,7 +203,7 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 		return nil, err
 	}
 	t := &turn{before: l.State, draft: d}
-	switch next := agent.Next(def, &d.State); next.Kind {
+	switch next := agent.Next(ph.def, &d.State); next.Kind {
 	case agent.ActEnd:
 		t.open = d.Clone()
 		return t, ph.end(ctx, d, next.End)
