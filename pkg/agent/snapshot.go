@@ -7,9 +7,19 @@ import (
 	"time"
 )
 
-// snapshotEvery is how many entries lie between snapshots of a run that has evicted messages. A run that has not needs none: all of
-// its entries hold live messages and are read anyway.
+// snapshotEvery is how many entries lie between snapshots of a run that has evicted messages, at least: twice as many as it has live messages,
+// since each of those is a few dozen bytes of every snapshot. A run that has not evicted needs none: all of its entries hold live messages
+// and are read anyway.
 const snapshotEvery = 32
+
+// snapshotDue is the power of two that snapshots of a run with so many live messages lie apart.
+func snapshotDue(live int) int64 {
+	every := int64(snapshotEvery)
+	for every < 2*int64(live) {
+		every *= 2
+	}
+	return every
+}
 
 // maxSnapshot bounds a snapshot, in bytes, so that it fits into an entry beside what the entry is for.
 const maxSnapshot = 128 * 1024
@@ -93,12 +103,13 @@ const (
 	snapshotVersionTools   = 4
 )
 
-// Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
-// nothing to a run that has never evicted, to the end of one, where bodies lie in another run's journal, or where the snapshot would be
+// Snap puts a snapshot into the draft's entry where one is due: when the entry is the first to evict, or evicts all but few messages, and every so
+// often after that. It adds nothing to a run that has never evicted, to the end of one, where bodies lie in another run's journal, or where the snapshot would be
 // too large.
 func (d *Draft) Snap() error {
 	s := &d.State
-	due := s.EvictedMessages > d.before.EvictedMessages || s.EvictedMessages > 0 && d.Entry.Seq%snapshotEvery == 0
+	evicts := s.EvictedMessages > d.before.EvictedMessages
+	due := evicts && (d.before.snapped == 0 || s.Messages.Len() <= snapshotEvery) || s.EvictedMessages > 0 && d.Entry.Seq%snapshotDue(s.Messages.Len()) == 0
 	if !due || s.Status == RunDone || s.inherits() {
 		return nil
 	}
@@ -153,13 +164,25 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 	return f
 }
 
-// ReadFrom is the sequence of the oldest entry that a reader of the run needs: the one that holds the oldest live body. It is
-// the hint that travels with the run, and 0 as long as nothing was evicted, or bodies lie in another run's journal: only the first
-// entry says in which.
+// ReadFrom is the sequence of the oldest entry that a reader of the run needs: the one that holds the oldest body that was live at the newest
+// snapshot. It is the hint that travels with the run, and 0 as long as there is no snapshot, or bodies lie in another run's journal: only
+// the first entry says in which.
 func (s *AgentState) ReadFrom() int64 {
-	if s.EvictedMessages == 0 || s.inherits() {
+	if s.snapped == 0 || s.inherits() {
 		return 0
 	}
+	return s.snapped - 1
+}
+
+// snap notes where a reader begins who begins at e's snapshot, if it has one.
+func (s *AgentState) snap(e Entry) {
+	if e.Snapshot != nil {
+		s.snapped = 1 + s.oldestBody()
+	}
+}
+
+// oldestBody is the entry that holds the oldest live body.
+func (s *AgentState) oldestBody() int64 {
 	from := s.Seq()
 	for _, m := range s.Messages.All() {
 		from = min(from, m.Source.Seq)
@@ -234,6 +257,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		_, permission := entries[from.Seq-entries[0].Seq].Events[from.Event].(PermissionAnswered)
 		s.Queued = append(s.Queued, queued{body, from, permission})
 	}
+	s.snap(e)
 	return s, true
 }
 
