@@ -46,6 +46,7 @@ var keys = []key{
 	{yaml: "context.roundMinimum", about: "tokens left below which the loop ends", unset: "0"},
 	{yaml: "context.keep", about: "newest messages that stay", unset: "0"},
 	{yaml: "context.summaryTokens", about: "of the summary of what left", unset: "0"},
+	{yaml: "context.summary", about: "who writes it: rules, or the model", unset: "mechanical"},
 	{yaml: "context.truncateResult", about: "characters of a tool's result", unset: "0"},
 	{yaml: "context.compressAfter", about: "newest messages behind which old tool results are shortened in requests", unset: "0"},
 	{yaml: "context.prune", about: "tokens of the newest messages that stay", unset: "0"},

@@ -106,6 +106,8 @@ func (s *AgentState) applyCode(e Event) error {
 		return s.toolsJudged(e)
 	case Hooked:
 		return s.hooked(e)
+	case ContextFull:
+		return s.contextFull(e)
 	default:
 		return s.applyPermission(e)
 	}
@@ -290,6 +292,7 @@ func (s *AgentState) replied(e Replied) error {
 	s.Usage = s.Usage.Add(e.Usage)
 	s.ExecutionUnits += e.Units
 	s.Cost = s.Cost.add(e.Cost)
+	s.Counted = s.counted(e.Usage)
 	s.Unseen = 0
 	hidden := s.Hidden
 	s.Hidden = nil
@@ -395,8 +398,28 @@ func (s *AgentState) evicted(e Evicted) error {
 			s.BlobMessages--
 		}
 	}
-	s.Messages, s.Summary = s.Messages.DropFront(int(leave)), e.Summary
-	s.EvictedMessages = e.Total
+	s.take(e)
+	s.ModelCalls += int64(e.Requests)
+	if e.Usage != nil {
+		s.Usage = s.Usage.Add(*e.Usage)
+	}
+	s.ExecutionUnits += e.Units
+	s.Cost = s.Cost.add(e.Cost)
+	return nil
+}
+
+// contextFull leaves the run no inference but a forced summary, for as long as it is not parked.
+func (s *AgentState) contextFull(e ContextFull) error {
+	if s.Full.said() {
+		return nil
+	}
+	if s.Status != RunRunning {
+		return &ApplyError{Event: "context_full", Problem: "the run is " + string(s.Status)}
+	}
+	if e.Of <= 0 || e.Left < 0 || e.Left > e.Of {
+		return &ApplyError{Event: "context_full", Problem: "what is left is no part of the window"}
+	}
+	s.Full = e
 	return nil
 }
 
@@ -421,7 +444,7 @@ func (s *AgentState) resumed(e Resumed) error {
 	}
 	s.Advice.Read = false
 	s.Waited += time.Duration(max(0, e.Waited)) * time.Millisecond
-	s.Permissions.Evaluated = false
+	s.Permissions.Evaluated, s.Full = false, ContextFull{}
 	return s.moveRun(RunRunning, "resumed")
 }
 

@@ -51,6 +51,7 @@ func ApplyEntry(s AgentState, e Entry) (AgentState, error) {
 	}
 	n.head = entryHead{seq: e.Seq, writer: e.Writer, time: e.Time}
 	n.Entries, n.UpdatedAt = e.Seq+1, e.Time
+	n.snap(e)
 	return n, nil
 }
 
@@ -122,6 +123,7 @@ func (d *Draft) Committed() AgentState {
 	s := d.State
 	s.head = entryHead{seq: d.Entry.Seq, writer: d.Entry.Writer, time: d.Entry.Time}
 	s.Entries, s.UpdatedAt = d.Entry.Seq+1, d.Entry.Time
+	s.snap(d.Entry)
 	return s
 }
 

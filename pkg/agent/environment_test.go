@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -341,7 +342,38 @@ func (w *world) inferred(s *AgentState) []step {
 	return steps
 }
 
+// answeredBy is what may come of a request, with what has to leave for it.
 func (w *world) answeredBy(s *AgentState) []step {
+	facts, _ := MakeRoom(&w.def, s, Next(&w.def, s), Measured{})
+	if len(facts) == 0 {
+		return w.repliesTo(s)
+	}
+	after := *s
+	for _, e := range facts {
+		var err error
+		if after, err = Apply(after, e); err != nil {
+			panic(err)
+		}
+	}
+	var steps []step
+	switch next := Next(&w.def, &after); next.Kind {
+	case ActInfer:
+		for _, st := range w.repliesTo(&after) {
+			if st.name != "model fails" { // then nothing has left
+				st.events = append(slices.Clone(facts), st.events...)
+			}
+			st.name += " behind an eviction"
+			steps = append(steps, st)
+		}
+	case ActWait:
+		steps = append(steps, step{name: "full and park", writer: "w1", events: append(facts, Parked{Expires: s.EarliestExpiry()})})
+	default:
+		steps = append(steps, step{name: "full and end", writer: "w1", events: append(facts, next.End)})
+	}
+	return steps
+}
+
+func (w *world) repliesTo(s *AgentState) []step {
 	reply := func(r Reply) Replied {
 		r.Model, r.Usage = "m", Usage{Input: 5, Output: 1}
 		return Judge(&w.def, s, PlanReply(&w.def, s, r, 1, ""), worldFits)
@@ -575,6 +607,13 @@ func smallWorlds() []world {
 	circular := func(d *Definition) {
 		d.Guards, d.Limits = Guards{DuplicateCalls: true, FailedRounds: 2, ToolFailures: 2}, Limits{Interactions: 4, OnLimit: OnLimitError}
 	}
+	crowded := func(onLimit OnLimit, wait WaitMode) func(*Definition) {
+		zero := 0
+		return func(d *Definition) {
+			d.Context = Context{Window: 100, Reserve: Reserve{System: &zero, Tools: &zero}, EvictBelow: 60, RoundMinimum: 40, Summary: 20}
+			d.Limits, d.Wait = Limits{Interactions: 3, OnLimit: onLimit}, wait
+		}
+	}
 	texts := []string{`{"ok":1}`, `{"bad":1}`, `ok`}
 	required := func(d *Definition) {
 		d.Text, d.Corrections, d.XML, d.Limits = TextRequireTool, CorrectionsEphemeral, XML{Breaker: 2}, Limits{Interactions: 3, OnLimit: OnLimitStop}
@@ -591,6 +630,9 @@ func smallWorlds() []world {
 		{name: "calls as text that are not required", def: worldDefinition(xml), maxCalls: 1, writers: one, texts: []string{"Done.", tagged(`{"server_name":"local","tool_name":"look"}`)}},
 		{name: "an output that is judged", def: worldDefinition(judged(CorrectionsPersist, Limits{Interactions: 2, Grace: 1, OnLimit: OnLimitStop})), replies: [][]ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1},
 		{name: "one that is judged in passing and summed up", def: worldDefinition(judged(CorrectionsEphemeral, Limits{Interactions: 1, Grace: 1, OnLimit: OnLimitSummarise})), replies: [][]ReplyCall{ask("look"), ask("wire")}, texts: texts, maxCalls: 1, writers: one, inputs: 1, handovers: 1},
+		{name: "a small window", def: worldDefinition(crowded(OnLimitSummarise, WaitAnyExternal)), replies: [][]ReplyCall{ask("look"), ask("look", "look"), ask("wire")}, maxCalls: 3, writers: one},
+		{name: "one over open rounds", def: worldDefinition(crowded(OnLimitStop, WaitAllSuspended)), replies: [][]ReplyCall{ask("look"), ask("wire", "look")}, maxCalls: 3, writers: one},
+		{name: "one that ends in error", def: worldDefinition(crowded(OnLimitError, WaitAnyExternal)), replies: [][]ReplyCall{ask("look"), ask("look", "look")}, maxCalls: 3, writers: one, handovers: 1},
 		{name: "a summary", def: worldDefinition(sums), replies: [][]ReplyCall{ask("look"), ask("wire")}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "one gated call", def: worldDefinition(), replies: [][]ReplyCall{ask("wire"), ask("peek")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true, tightens: true},
 		{name: "one claimed call", def: worldDefinition(stops), replies: [][]ReplyCall{ask("pay_now")}, maxCalls: 1, writers: two, inputs: 1, handovers: 1, plugins: true},

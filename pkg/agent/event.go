@@ -146,6 +146,8 @@ type Replied struct {
 	Watch *Watch `json:"watch,omitempty"` // nil = as before
 
 	Recovery *Recovery `json:"recovery,omitempty"` // nil = the breaker remembers what it did
+
+	Room *Room `json:"room,omitempty"` // what the request had left of its window; nil = nobody counts, or there was plenty (Budget.Room)
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -178,8 +180,15 @@ type RepliedReasoning struct {
 // Evicted takes the oldest live messages out of the conversation. They stay in the journal, their seenCount freezes, and
 // they never come back. Summary replaces the run's summary.
 type Evicted struct {
-	Total   int64  `json:"total"` // how many messages have left by now, all from the front, all of them seen
-	Summary string `json:"summary,omitempty"`
+	Total   int64    `json:"total"` // how many messages have left by now, all from the front, all of them seen
+	Summary string   `json:"summary,omitempty"`
+	Files   []string `json:"files,omitempty"` // paths that calls among what left have named, the newest last; it replaces the run's
+
+	// What a model that wrote the summary took; it quoted the conversation and did not carry it. Zero where none was asked.
+	Requests int    `json:"requests,omitempty"` // failed ones included
+	Usage    *Usage `json:"usage,omitempty"`
+	Units    int64  `json:"units,omitempty"`
+	Cost     USD    `json:"cost,omitempty"`
 }
 
 // CallClaimed lets the entry's writer, and nobody else, run the call (rule 9).
@@ -355,6 +364,18 @@ type PermissionFailed struct {
 	Message string `json:"message"`
 }
 
+// ContextFull says that another round does not fit into the context's window, though what could be evicted was: the run may not infer any more,
+// but for a forced summary. Like Evicted it is committed with what comes of it, the reply or the end; a run that is parked and goes on is
+// judged anew.
+type ContextFull struct {
+	Left int `json:"left"` // tokens of the window that the request would have left for the conversation
+	Of   int `json:"of"`   // the window
+}
+
+// said reports whether it was said at all.
+func (e ContextFull) said() bool { return e.Of > 0 }
+
+func (ContextFull) event()     {}
 func (ContextBuilt) event()    {}
 func (RunStarted) event()      {}
 func (InputReceived) event()   {}

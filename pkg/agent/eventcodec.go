@@ -38,6 +38,8 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"policy_evaluated":     decodeEvent[PolicyEvaluated],
 	"permission_checked":   decodeEvent[PermissionChecked],
 	"permission_failed":    decodeEvent[PermissionFailed],
+
+	"context_full": decodeEvent[ContextFull],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -100,6 +102,8 @@ func codeEventType(e Event) string {
 		return "tools_judged"
 	case Hooked:
 		return "hooked"
+	case ContextFull:
+		return "context_full"
 	default:
 		return permissionEventType(e)
 	}

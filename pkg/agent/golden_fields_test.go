@@ -54,6 +54,7 @@ const (
 	goldenBreaks   = "testdata/journal-v1-breaks"   // with one while the breaker counts and a call that ends the run is open
 	goldenPermits  = "testdata/journal-v1-permits"  // with a snapshot of everything that is known of tools' permissions
 	goldenStanding = "testdata/journal-v1-standing" // with a snapshot of a standing grant and a call that is claimed under it
+	goldenEvicted  = "testdata/journal-v1-evicted"  // with snapshots behind an eviction and while the window is full
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -79,6 +80,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenStanding, AgentState{}, goldenStandingRun())
 		addGolden(t, goldenGuards, AgentState{}, goldenGuardsRun())
 		addGolden(t, goldenBreaks, AgentState{}, goldenBreaksRun())
+		addGolden(t, goldenEvicted, AgentState{}, goldenEvictedRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -91,6 +93,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
 		goldenHidden: {AgentState{}, snapshotVersionTools}, goldenGuards: {AgentState{}, snapshotVersionTools},
 		goldenStanding: {AgentState{}, snapshotVersionTools}, goldenBreaks: {AgentState{}, snapshotVersionTools},
+		goldenEvicted: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)
@@ -103,6 +106,9 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 			part, ok, err := Restore(entries[want.ReadFrom():end])
 			require.NoError(t, err)
 			require.True(t, ok, "%s at %d", name, end-1)
+			if name != goldenEvicted && part.Counted == (Counted{}) { // whoever wrote it did not know of that
+				want.Counted = Counted{}
+			}
 			require.Equal(t, shared(t, want), shared(t, part), "%s at %d", name, end-1)
 			require.Equal(t, want.From, part.From, name)
 		}
@@ -603,6 +609,31 @@ func goldenStandingRun() [][]Event {
 		},
 		{Evicted{Total: 1, Summary: "Wired."}, reply(2, "c3 wire", "c4 pay"), revoked, CallClaimed{Call: "c3", Under: "a-wire", Digest: "d-wire"}},
 		{checked(2, grant("wire")), CallSuspended{Call: "c4", Approval: "a4", Digest: "x4", Expires: later}, CallFinished{Call: "c3", Content: "wired"}, Parked{Expires: later}},
+	}
+}
+
+// goldenEvictedRun evicts with a summary that a model wrote, runs out of room while a call of an open round waits, parks, and goes on.
+func goldenEvictedRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	reply := func(n int64, calls ...string) Replied {
+		r := Replied{Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 900, Output: 3, CacheRead: 20}, Units: 903, Text: "On it.", Room: &Room{Left: 290, Of: 1000}}
+		for _, id := range calls {
+			r.Calls = append(r.Calls, RepliedCall{ID: id, Name: "wire", Effect: EffectNonIdempotent, Input: json.RawMessage(`{"path":"a.txt"}`)})
+		}
+		return r
+	}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r9", Agent: "a", Definition: "d1", Owner: "r9-0", MaxInteractions: 9, Wait: WaitAllSuspended, Resume: ResumeEach, Messages: []UserBlock{{Text{"Settle this."}}}}},
+		{reply(1, "c1")},
+		{CallClaimed{Call: "c1"}, CallFinished{Call: "c1", Content: "wired"}},
+		{
+			Evicted{Total: 1, Summary: "They want it settled.", Files: []string{"b.txt", "a.txt"}, Requests: 2, Usage: &Usage{Input: 70, Output: 7, CacheRead: 2, CacheWrite: 1}, Units: 77, Cost: 42},
+			reply(2, "c2-0", "c2-1"),
+		},
+		{CallFinished{Call: "c2-0", IsError: true, Reason: WhyDenied, Content: "no"}, CallSuspended{Call: "c2-1", Approval: "a1", Digest: "d", Expires: later}},
+		{Evicted{Total: 4, Summary: "- assistant: On it.", Files: []string{"a.txt"}}, ContextFull{Left: 12, Of: 1000}, Parked{Expires: later}},
+		{Resumed{}, InputReceived{Slot: 1, ID: "m1", Blocks: []UserBlock{{Text{"And?"}}}}, reply(3)},
+		{CancelRun("user:ana", "stop")},
 	}
 }
 

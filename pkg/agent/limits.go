@@ -5,6 +5,20 @@ import "fmt"
 // usedUp is the error code of the limit that leaves the run no further inference, "" while it has one. What is spent is known here
 // before the next request is made: every reply is committed with its usage and its cost. Grace is of interactions alone.
 func usedUp(d *Definition, s *AgentState) ErrorCode {
+	if code := quota(d, s); code != "" || !s.Full.said() {
+		return code
+	}
+	return CodeTokensExhausted // those of the window; the codes are closed
+}
+
+// StopContextFull is the code, behind stopped: in a run's reason, of a run whose context's window has no room for another round.
+const StopContextFull = "context_exhausted"
+
+// onlyFull reports whether it is the window alone that leaves the run no further inference.
+func onlyFull(d *Definition, s *AgentState) bool { return s.Full.said() && quota(d, s) == "" }
+
+// quota is usedUp without the context's window.
+func quota(d *Definition, s *AgentState) ErrorCode {
 	switch {
 	case s.Interactions.Current >= s.Interactions.Max+d.Limits.Grace:
 		return CodeInteractionsExhausted
@@ -27,7 +41,10 @@ func quotaEnd(d *Definition, s *AgentState) Finished {
 		return Fail(code, textUsedUp(d, s, code))
 	}
 	end := Finished{Reason: ReasonMaxRounds, OpenText: textRunEnded, UnknownText: textOutcomeUnknown}
-	if code != CodeInteractionsExhausted {
+	switch {
+	case onlyFull(d, s):
+		end.Reason = Stopped(StopContextFull)
+	case code != CodeInteractionsExhausted:
 		end.Reason = Stopped(string(code))
 	}
 	return end
@@ -35,6 +52,9 @@ func quotaEnd(d *Definition, s *AgentState) Finished {
 
 // textUsedUp says which limit of the run is used up.
 func textUsedUp(d *Definition, s *AgentState, code ErrorCode) string {
+	if onlyFull(d, s) {
+		return fmt.Sprintf("the context's window of %d tokens has %d left, and a round takes %d", s.Full.Of, s.Full.Left, d.Context.RoundMinimum)
+	}
 	switch code {
 	case CodeTokensExhausted:
 		return fmt.Sprintf("the run used %d tokens and had %d", s.Usage.Total(), d.Limits.Tokens)

@@ -110,7 +110,7 @@ func TestPromptedByDialect(t *testing.T) {
 func TestToolPrompt(t *testing.T) {
 	require.Empty(t, ToolPrompt(nil))
 	require.Equal(t, `{"server_name":"local","tool_name":"orders_get","description":"An <order>.","schema":{"type":"object","properties":{}}}
-{"server_name":"files","tool_name":"files_read_text"}
+{"server_name":"files","tool_name":"read.text"}
 {"server_name":"local","tool_name":"odd"}`, ToolPrompt([]ToolSpec{
 		{Name: "orders.get", Description: "An <order>.", Schema: rawJSON(`{"type": "object", "properties": {"parentSubject$$": {}}}`)},
 		{Name: "files.read.text", Kind: KindMCP, Schema: rawJSON(`{`)},

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// BuildRequest is what the model is asked for action a, which Next gave for s, under a system text. systemDigest is that text's digest,
-// empty where the newest inference had the same.
+// BuildRequest is what the model is asked for action a, which Next gave for s, under a system text, behind which stands the summary of what
+// was evicted. systemDigest is that text's digest, without the summary; empty where the newest inference had the same.
 func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Request, systemDigest string) {
 	if systemDigest = SystemDigest(system); systemDigest == s.System {
 		systemDigest = ""
 	}
 	r = Request{
-		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: system,
+		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: withSummary(d, s, system),
 		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: offered(d, s, a), Lifecycle: a.Lifecycle,
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name), Late: s.late(),
 	}
@@ -56,7 +56,7 @@ func requested(d *Definition, s *AgentState, a Action) []Message {
 type transform func(d *Definition, s *AgentState, messages []Message) []Message
 
 // transforms in their order (semantics 6, row 13).
-var transforms = []transform{maskMedia}
+var transforms = []transform{maskMedia, compressResults}
 
 // maskMedia puts a text in the place of media that an inference has carried, so that each is shown to one successful call. A call that
 // failed has carried nothing.
@@ -67,7 +67,7 @@ func maskMedia(d *Definition, s *AgentState, messages []Message) []Message {
 	var out []Message
 	for i, m := range messages {
 		media, ok := m.Block.(Media)
-		if !ok || m.Seen(s.Inferences) == 0 {
+		if !ok || !masked(d, s, m) {
 			continue
 		}
 		if out == nil {
@@ -79,6 +79,11 @@ func maskMedia(d *Definition, s *AgentState, messages []Message) []Message {
 		return messages
 	}
 	return out
+}
+
+// masked reports whether a message with media stands as text in the next request.
+func masked(d *Definition, s *AgentState, m Message) bool {
+	return d.Context.Mask && m.Seen(s.Inferences) > 0
 }
 
 // offered are the tools of the request as the model is told of them: what plugins and guards left of them, and none once it is

@@ -7,9 +7,19 @@ import (
 	"time"
 )
 
-// snapshotEvery is how many entries lie between snapshots of a run that has evicted messages. A run that has not needs none: all of
-// its entries hold live messages and are read anyway.
+// snapshotEvery is how many entries lie between snapshots of a run that has evicted messages, at least: twice as many as it has live messages,
+// since each of those is a few dozen bytes of every snapshot. A run that has not evicted needs none: all of its entries hold live messages
+// and are read anyway.
 const snapshotEvery = 32
+
+// snapshotDue is the power of two that snapshots of a run with so many live messages lie apart.
+func snapshotDue(live int) int64 {
+	every := int64(snapshotEvery)
+	for every < 2*int64(live) {
+		every *= 2
+	}
+	return every
+}
 
 // maxSnapshot bounds a snapshot, in bytes, so that it fits into an entry beside what the entry is for.
 const maxSnapshot = 128 * 1024
@@ -69,6 +79,10 @@ type snapshotForm struct {
 	Begun  bool      `json:"begun,omitempty"`
 	Broken *RunError `json:"broken,omitempty"`
 
+	Files   []string    `json:"files,omitempty"`
+	Counted Counted     `json:"counted,omitzero"` // a reader without it estimates
+	Full    ContextFull `json:"full,omitzero"`
+
 	Permits *Permissions `json:"permits,omitempty"` // nil = nothing is known of tools' permissions
 }
 
@@ -94,12 +108,13 @@ const (
 	snapshotVersionTools   = 4
 )
 
-// Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
-// nothing to a run that has never evicted, to the end of one, where bodies lie in another run's journal, or where the snapshot would be
+// Snap puts a snapshot into the draft's entry where one is due: when the entry is the first to evict, or evicts all but few messages, and every so
+// often after that. It adds nothing to a run that has never evicted, to the end of one, where bodies lie in another run's journal, or where the snapshot would be
 // too large.
 func (d *Draft) Snap() error {
 	s := &d.State
-	due := s.EvictedMessages > d.before.EvictedMessages || s.EvictedMessages > 0 && d.Entry.Seq%snapshotEvery == 0
+	evicts := s.EvictedMessages > d.before.EvictedMessages
+	due := evicts && (d.before.snapped == 0 || s.Messages.Len() <= snapshotEvery) || s.EvictedMessages > 0 && d.Entry.Seq%snapshotDue(s.Messages.Len()) == 0
 	if !due || s.Status == RunDone || s.inherits() {
 		return nil
 	}
@@ -128,6 +143,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept, Advice: s.Advice,
 		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Tally: s.Tally, Watch: s.Watch, Cut: s.Cut, Recovery: s.Recovery,
 		Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Hidden: s.Hidden, Begun: s.Begun, Broken: s.Broken,
+		Files: s.Files, Counted: s.Counted, Full: s.Full,
 	}
 	if !s.Permissions.zero() {
 		f.Permits = &s.Permissions
@@ -154,13 +170,25 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 	return f
 }
 
-// ReadFrom is the sequence of the oldest entry that a reader of the run needs: the one that holds the oldest live body. It is
-// the hint that travels with the run, and 0 as long as nothing was evicted, or bodies lie in another run's journal: only the first
-// entry says in which.
+// ReadFrom is the sequence of the oldest entry that a reader of the run needs: the one that holds the oldest body that was live at the newest
+// snapshot. It is the hint that travels with the run, and 0 as long as there is no snapshot, or bodies lie in another run's journal: only
+// the first entry says in which.
 func (s *AgentState) ReadFrom() int64 {
-	if s.EvictedMessages == 0 || s.inherits() {
+	if s.snapped == 0 || s.inherits() {
 		return 0
 	}
+	return s.snapped - 1
+}
+
+// snap notes where a reader begins who begins at e's snapshot, if it has one.
+func (s *AgentState) snap(e Entry) {
+	if e.Snapshot != nil {
+		s.snapped = 1 + s.oldestBody()
+	}
+}
+
+// oldestBody is the entry that holds the oldest live body.
+func (s *AgentState) oldestBody() int64 {
 	from := s.Seq()
 	for _, m := range s.Messages.All() {
 		from = min(from, m.Source.Seq)
@@ -206,6 +234,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built, Kept: f.Kept, Advice: f.Advice,
 		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Tally: f.Tally, Watch: f.Watch, Cut: f.Cut, Recovery: f.Recovery,
 		Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
+		Files: f.Files, Counted: f.Counted, Full: f.Full,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
@@ -235,6 +264,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		_, permission := entries[from.Seq-entries[0].Seq].Events[from.Event].(PermissionAnswered)
 		s.Queued = append(s.Queued, queued{body, from, permission})
 	}
+	s.snap(e)
 	return s, true
 }
 
@@ -317,7 +347,8 @@ func (s *AgentState) hasToolFacts() bool {
 
 // hasLimitFacts reports whether the run has anything that limits and stop policies have to know.
 func (s *AgentState) hasLimitFacts() bool {
-	return s.Cost > 0 || s.Waited > 0 || s.Pace.FailedRounds > 0 || len(s.Pace.Asked) > 0 || s.Cut.Prompts > 0 || s.Ending != "" || s.Recovery != (Recovery{}) || s.Correction != nil && s.Correction.Kind != ""
+	return len(s.Files) > 0 || s.Full.said() || s.Cost > 0 || s.Waited > 0 || s.Pace.FailedRounds > 0 || len(s.Pace.Asked) > 0 || s.Cut.Prompts > 0 ||
+		s.Ending != "" || s.Recovery != (Recovery{}) || s.Correction != nil && s.Correction.Kind != ""
 }
 
 // hasGuardFacts reports whether the run has anything that the analysis of replies and guards have to know.

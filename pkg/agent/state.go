@@ -68,8 +68,11 @@ type AgentState struct {
 	Broken *RunError // plugins have failed behind a call: the run is to end; nil = they have not. Never written in place
 	Hidden []string  // tools left out of the request whose reply comes next; never written in place
 
-	EvictedMessages int64  // messages that left the conversation, all from its front
-	Summary         string // of them
+	EvictedMessages int64       // messages that left the conversation, all from its front
+	Summary         string      // of them
+	Files           []string    // that calls among them have named, the newest last; never written in place
+	Counted         Counted     // what a provider counted of the newest request
+	Full            ContextFull // the run may not infer any more, but for a forced summary; zero = it may
 
 	Messages Log[Message] // live messages, oldest first
 	Settled  CallLog      // calls of finished rounds, in order
@@ -87,6 +90,8 @@ type AgentState struct {
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
 	head entryHead // of the entry being applied
+
+	snapped int64 // 1 + the oldest entry that the newest snapshot needs; 0 = there is none
 
 	past *AgentState // of a Seed alone: what the run that starts will inherit
 }

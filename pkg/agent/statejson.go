@@ -40,6 +40,7 @@ type messageJSON struct {
 	Role      Role            `json:"role"`
 	SeenCount int64           `json:"seenCount"`
 	Content   json.RawMessage `json:"content"`
+	Evicted   bool            `json:"evicted,omitempty"` // it has left the conversation; only where those are asked for, too
 }
 
 type callJSON struct {
@@ -69,7 +70,7 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error,
 		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage, Cost: s.Cost,
 		Calls: callsJSON(newest(s.Calls())), Waiting: []waitingJSON{},
-		Summary: s.Summary, State: s.SharedState(), Subject: s.Subject,
+		Summary: s.SummaryShown(), State: s.SharedState(), Subject: s.Subject,
 		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(),
 	}
 	if s.Status == RunDone {
@@ -142,7 +143,7 @@ func messagesJSON(messages []Message, inferences int64) ([]messageJSON, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[i] = messageJSON{m.Role, m.Seen(inferences), content}
+		out[i] = messageJSON{Role: m.Role, SeenCount: m.Seen(inferences), Content: content}
 	}
 	return out, nil
 }

@@ -132,6 +132,9 @@ func recount(seen []int64, before, after *AgentState, e Event) []int64 {
 		}
 		return append(out, seen...)
 	}
+	if after.EvictedMessages > before.EvictedMessages && before.Status != "" { // what left is counted no more
+		return out[after.EvictedMessages-before.EvictedMessages:]
+	}
 	if after.Inferences > before.Inferences {
 		for i := range out {
 			out[i]++
@@ -226,6 +229,9 @@ func wellFormed(s *AgentState) error {
 		return err
 	}
 	for _, c := range s.Calls() {
+		if evictedWhole(s, c) { // its result left with it
+			results[c.ID]++
+		}
 		if err := callHolds(s, c, results[c.ID]); err != nil {
 			return fmt.Errorf("call %s, %s: %w", c.ID, c.Status, err)
 		}
@@ -254,6 +260,20 @@ func wellFormed(s *AgentState) error {
 		}
 	}
 	return nil
+}
+
+// evictedWhole reports whether a call has left the conversation.
+func evictedWhole(s *AgentState, c Call) bool {
+	return s.EvictedMessages > 0 && !c.Open() && !slices.ContainsFunc(s.Messages.All(), func(m Message) bool {
+		switch b := m.Block.(type) {
+		case ToolUse:
+			return b.ID == c.ID
+		case ToolResult:
+			return b.ID == c.ID
+		default:
+			return false
+		}
+	})
 }
 
 // stateHolds: the shared state is an object in canonical form, and what calls changed is apart from it only while another call of their
@@ -580,6 +600,7 @@ func everyEvent(s *AgentState) []Event {
 		PermissionAnswered{Approval: ApprovalID(s.Run, id, 1), Expired: true, Text: "late"}, CallPermitted{Call: id, Approval: "a9"},
 		PolicyEvaluated{Tools: []string{"look"}}, PermissionChecked{Inference: s.Round.Inference}, PermissionFailed{Message: "late"},
 		Decided{Slot: slot, Approval: ApprovalID(s.Run, id, 1), Action: ActionDeny, Tools: []string{"wire", "peek"}},
+		Evicted{Total: s.EvictedMessages + 1, Summary: "late"}, ContextFull{Left: 1, Of: 2},
 	}
 }
 
@@ -619,7 +640,7 @@ func walkKey(s *AgentState) string {
 	b = append(b, byte('0'+s.Inferences), byte('0'+s.Unseen), byte('0'+s.Interactions.Current), byte('0'+len(s.Queued)))
 	b = strconv.AppendBool(strconv.AppendBool(strconv.AppendBool(b, s.Round.Committed), s.Built), s.Begun)
 	b = append(append(b, s.Ending...), s.EndingDetail...)
-	b = fmt.Appendf(b, "%v%v%v%v%v", s.Pace, s.Cut, s.Tally, s.Watch, s.Recovery)
+	b = fmt.Appendf(b, "%v%v%v%v%v%v%d", s.Pace, s.Cut, s.Tally, s.Watch, s.Recovery, s.Full, s.EvictedMessages)
 	b = strconv.AppendBool(append(b, s.Shared...), s.Broken != nil)
 	if s.Correction != nil {
 		b = append(append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...), s.Correction.Kind...)

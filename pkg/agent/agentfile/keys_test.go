@@ -35,7 +35,7 @@ var working = map[string]string{
 	"model.dialect": "xml", "text": "heuristic", "guards.duplicateCalls": "false", "guards.failedRounds": "9", "guards.toolFailures": "9",
 	"analysis.incomplete": "[x]", "analysis.completion": "[x]", "analysis.deflection": "[x]", "analysis.deflectionRetries": "9", "analysis.emptyReplies": "9",
 	"analysis.trustGate": "9", "xml.missingServer": "local", "xml.breaker": "9", "xml.disable": "[converse]", "prompt.order": "code", "prompt.sections": "{x: y}", "prompt.planning": "other", "prompt.rag": "other",
-	"context.window": "9", "context.reserve": "{active: 9}", "context.evictBelow": "9", "context.roundMinimum": "9", "context.keep": "9", "context.summaryTokens": "9",
+	"context.window": "9", "context.reserve": "{active: 9}", "context.evictBelow": "9", "context.roundMinimum": "9", "context.keep": "9", "context.summaryTokens": "9", "context.summary": "model",
 	"context.truncateResult": "9", "context.compressAfter": "9", "context.prune": "9", "orchestrator.enabled": "true", "orchestrator.planner": "{provider: demo}",
 	"orchestrator.router": "{provider: demo}", "orchestrator.topK": "9", "orchestrator.maxSteps": "9", "orchestrator.retries": "9", "prefilter.topK": "9",
 }

@@ -15,6 +15,7 @@ func (r *reader) context(c *agent.Context) read {
 			"roundMinimum":   r.whole(&c.RoundMinimum),
 			"keep":           r.whole(&c.Keep),
 			"summaryTokens":  r.whole(&c.Summary),
+			"summary":        enum(r, &c.SummaryBy, []agent.SummaryKind{agent.SummaryMechanical, agent.SummaryModel}),
 			"truncateResult": r.whole(&c.TruncateResult),
 			"compressAfter":  r.whole(&c.CompressAfter),
 			"prune":          r.whole(&c.Prune),

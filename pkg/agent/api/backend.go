@@ -86,5 +86,6 @@ type Journal interface {
 	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
 	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error)
 	Before(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error)
+	Conversation(ctx context.Context, tenant string, s *agent.AgentState) ([]agent.Spoken, error)
 	List(ctx context.Context, tenant string, status agent.RunStatus, limit int, cursor string) (heads []store.Head, next string, err error)
 }

@@ -51,7 +51,8 @@ func (r Run) Resting() bool {
 type Message struct {
 	Role      agent.Role      `json:"role"`
 	SeenCount int64           `json:"seenCount"`
-	Content   json.RawMessage `json:"content"` // one block
+	Content   json.RawMessage `json:"content"`           // one block
+	Evicted   bool            `json:"evicted,omitempty"` // it has left the conversation, and its seenCount stands still; only in a MessagePage
 }
 
 // Call is one tool call of a run.
@@ -91,7 +92,7 @@ type RunPage struct {
 	Cursor string    `json:"cursor,omitempty"` // where the next page begins; "" = there is none
 }
 
-// MessagePage is a page of a run's messages, oldest first.
+// MessagePage is a page of all of a run's messages, those that were evicted included, oldest first.
 type MessagePage struct {
 	Messages []Message `json:"messages"`
 	Cursor   string    `json:"cursor,omitempty"`

@@ -250,11 +250,15 @@ func (s *server) messages(_ http.ResponseWriter, r *http.Request, c Caller) (int
 	if err != nil {
 		return 0, nil, err
 	}
-	part, next, err := page(q, l.State.Messages.All())
+	all, err := s.Journal.Conversation(r.Context(), c.Tenant, &l.State)
 	if err != nil {
 		return 0, nil, err
 	}
-	raw, err := agent.MarshalMessages(part, l.State.Inferences)
+	part, next, err := page(q, all)
+	if err != nil {
+		return 0, nil, err
+	}
+	raw, err := agent.MarshalSpoken(part)
 	if err != nil {
 		return 0, nil, fmt.Errorf("show messages of run %s: %w", l.State.Run, err)
 	}

@@ -100,6 +100,11 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 		if err != nil {
 			return err
 		}
+		if c.Messages {
+			if r.Messages, err = allMessages(ctx, s, c.Run); err != nil {
+				return err
+			}
+		}
 		if p.json {
 			return p.document(r)
 		}
@@ -109,6 +114,21 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 		}
 		return nil
 	})
+}
+
+// allMessages are a run's messages, page by page, those that have left its conversation included.
+func allMessages(ctx context.Context, s *session, run string) ([]api.Message, error) {
+	var all []api.Message
+	for cursor := ""; ; {
+		page, err := call(ctx, s, func(cl *api.Client) (api.MessagePage, error) { return cl.Messages(ctx, run, cursor, 200) })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Messages...)
+		if cursor = page.Cursor; cursor == "" {
+			return all, nil
+		}
+	}
 }
 
 func (p *program) summary(r api.Run) {
@@ -146,6 +166,9 @@ func (p *program) summary(r api.Run) {
 			fact("asks", "%s (not to be trusted)", text(w.Ticket.Message))
 		}
 	}
+	if r.Summary != "" {
+		fact("summary", "%s", lines(r.Summary))
+	}
 	if state := string(r.State); state != "" && state != "{}" {
 		fact("state", "%s", line(state))
 	}
@@ -180,7 +203,11 @@ func (p *program) conversation(r api.Run) error {
 		case "tool_result":
 			shown = b.ID + " " + b.Content
 		}
-		p.say("\n%s %s, seen %d times\n%s", m.Role, b.Type, m.SeenCount, lines(shown))
+		gone := ""
+		if m.Evicted {
+			gone = ", evicted"
+		}
+		p.say("\n%s %s, seen %d times%s\n%s", m.Role, b.Type, m.SeenCount, gone, lines(shown))
 	}
 	return nil
 }

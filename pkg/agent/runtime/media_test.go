@@ -44,6 +44,7 @@ func (f *fake) gives(text string, media ...agent.Media) {
 type watched struct {
 	store.Blobs
 	put    []string
+	got    []string
 	broken error // of everything; nil = works
 }
 
@@ -59,6 +60,7 @@ func (b *watched) Get(ctx context.Context, tenant, digest string) ([]byte, error
 	if b.broken != nil {
 		return nil, b.broken
 	}
+	b.got = append(b.got, digest)
 	return b.Blobs.Get(ctx, tenant, digest)
 }
 

@@ -24,6 +24,7 @@ type Ports struct {
 	Blobs   store.Blobs
 	Uploads store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
 	Model   Asker
+	Count   TokenCounter // nil = requests are estimated
 	Tools   ToolSource
 	Valid   agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
 	Schema  Schemas         // of outputs, as schema.Fits; nil where no model is asked
@@ -35,7 +36,6 @@ type Ports struct {
 	Sink    EventSink                    // nil = nobody listens
 	Trace   Tracer                       // nil = runs are not traced
 	Hooks   hook.Set                     // the code that agents name beside tools
-	Count   TokenCounter                 // nil = tokens are estimated
 }
 
 // within is ctx inside the run s.

@@ -149,8 +149,26 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 	if err != nil {
 		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(agent.CodeDefinition, err.Error()))
 	}
-	req, system, systemDigest, err := st.request(ctx, def, d, a, add)
+	system, err := st.buildContext(ctx, def, d, a)
 	var bad *badContext
+	if errors.As(err, &bad) {
+		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(agent.CodeDefinition, bad.Error()))
+	}
+	if err != nil {
+		return nil, err
+	}
+	crowded := d.Clone() // what leaves the conversation leaves with the reply, or not at all
+	q := &asking{action: a, system: system, add: add}
+	if err := st.fit(ctx, def, d, q); err != nil {
+		return nil, err
+	}
+	if q.action.Kind != agent.ActInfer { // not even after that
+		return st.full(ctx, ph, l, d, q.action)
+	}
+	req, systemDigest, err := st.request(ctx, def, d, *q)
+	if err != nil {
+		*d = *crowded
+	}
 	if errors.As(err, &bad) {
 		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(agent.CodeDefinition, bad.Error()))
 	}
@@ -160,6 +178,8 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 	reply, requests, err := st.Model.Ask(ctx, req)
 	var failed *agent.ModelError
 	if errors.As(err, &failed) {
+		requests += noted(crowded, d)
+		*d = *crowded
 		fin := agent.ModelFailed(def, &d.State, failed, requests)
 		if err := ph.afterInference(ctx, d, failed); err != nil {
 			return nil, err
@@ -171,9 +191,15 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 	}
 	reply.At = st.Clock.Now()
 	said := agent.KeepSystem(def, agent.PlanReply(def, &d.State, reply, requests, systemDigest), system)
-	if !def.Unjudged(a) {
+	said.Room = q.left.Room(def)
+	if !def.Unjudged(q.action) {
 		said = agent.Judge(def, &d.State, said, fits)
 	}
+	return st.replied(ctx, ph, l, d, said)
+}
+
+// replied adds a planned reply to the draft, and what comes of it at once.
+func (st *Stepper) replied(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, said agent.Replied) (*turn, error) {
 	if err := d.Add(said); err != nil {
 		return nil, err
 	}
@@ -182,7 +208,7 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 		return nil, err
 	}
 	t := &turn{before: l.State, draft: d}
-	switch next := agent.Next(def, &d.State); next.Kind {
+	switch next := agent.Next(ph.def, &d.State); next.Kind {
 	case agent.ActEnd:
 		t.open = d.Clone()
 		return t, ph.end(ctx, d, next.End)
@@ -193,24 +219,28 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 	}
 }
 
-// request is what the model is asked, bodies included, with what plugins add to this request alone; and the system text without that, with
-// its digest where that is new. A *badContext ends the run.
-func (st *Stepper) request(ctx context.Context, def *agent.Definition, d *agent.Draft, a agent.Action, add hook.Additions) (req agent.Request, system, digest string, err error) {
-	if system, err = st.buildContext(ctx, def, d, a); err != nil {
-		return req, "", "", err
+// full ends or parks a run that has no room for another round and is not to be summed up.
+func (st *Stepper) full(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, a agent.Action) (*turn, error) {
+	t := &turn{before: l.State, draft: d}
+	if a.Kind == agent.ActWait {
+		return t, ph.park(ctx, d)
 	}
-	req, digest = agent.BuildRequest(def, &d.State, a, system)
-	if err = st.storeSystem(ctx, def, &d.State, digest, system); err != nil {
-		return req, "", "", err
+	return t, ph.end(ctx, d, a.End)
+}
+
+// noted is how many requests for notes of what was to leave the draft holds, beyond those before it.
+func noted(before, d *agent.Draft) int { return int(d.State.ModelCalls - before.State.ModelCalls) }
+
+// request is what the model is asked, and its system text's digest where that is new; then the text is where the reply's fact will point.
+func (st *Stepper) request(ctx context.Context, def *agent.Definition, d *agent.Draft, q asking) (agent.Request, string, error) {
+	req, digest, err := st.built(ctx, def, &d.State, q)
+	if err != nil {
+		return req, "", err
 	}
-	if req, err = add.To(req); err != nil {
-		return req, "", "", err
+	if req, err = st.withPrompt(ctx, def, d, q.action, req); err != nil {
+		return req, "", err
 	}
-	if req.Messages, err = st.withBodies(ctx, &d.State, req.Messages); err != nil {
-		return req, "", "", err
-	}
-	req, err = st.withPrompt(ctx, def, d, a, req)
-	return req, system, digest, err
+	return req, digest, st.storeSystem(ctx, def, &d.State, digest, q.system)
 }
 
 // end adds the run's end to the draft, after those have cleaned up who know of it.
@@ -243,23 +273,18 @@ func (st *Stepper) commitTurn(ctx context.Context, inv Invocation, def *agent.De
 	return routeAfter(inv, def, &after, st.Clock.Now()), st.announce(ctx, inv, &after)
 }
 
-// withBodies are the messages of a request to s's model with the bodies that blobs hold.
-func (p Ports) withBodies(ctx context.Context, s *agent.AgentState, messages []agent.Message) ([]agent.Message, error) {
-	if s.BlobMessages == 0 {
-		return messages, nil
+// withBodies are the messages of a request to s's model with the bodies that blobs hold, as far as they are not known.
+func (p Ports) withBodies(ctx context.Context, s *agent.AgentState, messages []agent.Message, known bodies) ([]agent.Message, error) {
+	known, err := p.bodies(ctx, s, messages, known)
+	if err != nil || len(known) == 0 {
+		return messages, err
 	}
 	out := append([]agent.Message(nil), messages...)
 	for i, m := range out {
-		r, ok := m.Block.(agent.ToolResult)
-		if !ok || r.Blob == "" {
-			continue
+		if r, ok := m.Block.(agent.ToolResult); ok && r.Blob != "" {
+			r.Content, r.Blob = string(known[r.Blob]), ""
+			out[i].Block = r
 		}
-		body, err := p.Blobs.Get(ctx, s.Tenant, r.Blob)
-		if err != nil {
-			return nil, fmt.Errorf("read result of call %s: %w", r.ID, err)
-		}
-		r.Content, r.Blob = string(body), ""
-		out[i].Block = r
 	}
 	return out, nil
 }

@@ -33,7 +33,7 @@ func (j *Journal) Before(ctx context.Context, tenant, run string, seq int64) (ag
 	return j.seed(ctx, tenant, entries[0], false)
 }
 
-// lookBack is how many entries are read to find a snapshot; there is one every 32 entries of a run that needs any.
+// lookBack is how many entries are read to find a snapshot; there is one every 32 entries of a run that needs any and has few live messages.
 const lookBack = 64
 
 // recent is at that begins at a snapshot, where there is one nearby.

@@ -191,6 +191,9 @@ type InferenceDoneData struct {
 	Refused  string      `json:"refused,omitempty"`     // why the text is not the run's output
 	Duration int64       `json:"duration_ms,omitempty"` // from the beginning of the step to the reply
 
+	RefusedAs agent.CorrectionKind `json:"refused_as,omitempty"` // what was found in it; "" = it was cut short, or is no output
+	Problem   string               `json:"problem,omitempty"`    // of a call that could not be read: what was wrong with it
+
 	TextDropped bool           `json:"text_dropped,omitempty"` // there was a text beside the calls, which is not kept
 	Context     *ContextBudget `json:"context,omitempty"`      // nil = nobody counts, or there was plenty
 
@@ -208,7 +211,6 @@ type said struct {
 	thoughts []string // in order; those that their provider alone can read are none
 	calls    int
 	sentBack bool // it is not the last word, and the model is told why
-	required bool // only a tool may end the run
 }
 
 // StepEndData ends an inference.

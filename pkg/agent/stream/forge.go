@@ -57,6 +57,8 @@ func ForgeTypes() []string {
 const (
 	forgeToolNotFound  = "tool_not_found"
 	forgeMaxIterations = "max_iterations"
+	forgeParse         = "parse"  // tags that hold no call
+	forgeOutput        = "output" // a last word that is none
 )
 
 // ForgeLoop is the data of loop_start: a run begins, or goes on after it has waited.
@@ -214,12 +216,18 @@ func (w *forgeWriting) replied(e Event) {
 	if !d.said.sentBack {
 		return
 	}
-	code := "output"
-	if d.said.required && d.said.calls == 0 {
+	code, message := forgeOutput, d.Refused
+	switch d.RefusedAs {
+	case agent.KindNoToolCall:
 		code = forgeNoTool
-		w.add(e, forgeNoTool, ForgeError{Code: code, Message: d.Refused})
+		w.add(e, forgeNoTool, ForgeError{Code: forgeNoTool, Message: d.Refused})
+	case agent.KindMalformed: // a call that cannot be read is none
+		code, message = forgeParse, d.Problem
+		w.add(e, forgeNoTool, ForgeError{Code: string(d.RefusedAs), Message: d.Refused})
+	case agent.KindMissingField:
+		code, message = string(d.RefusedAs), d.Problem
 	}
-	w.add(e, forgeError, ForgeError{Code: code, Message: d.Refused})
+	w.add(e, forgeError, ForgeError{Code: code, Message: message})
 }
 
 func (w *forgeWriting) call(e Event) {

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -109,25 +108,28 @@ func TestCoworkEnds(t *testing.T) {
 	}
 }
 
-// Where a tool is required, a reply without a call is told as that, and as an error; messages that leave are told with what stands for them.
+// A reply that is sent back is told as what was found in it: one without a call, and one whose call cannot be read, as no call and as an
+// error; one whose call lacks a name, as an error.
 func TestForgeNoToolCall(t *testing.T) {
-	replied := agent.Replied{Inference: 1, Model: "m", Requests: 1, Text: "hm", Correction: &agent.Correction{Lifecycle: agent.LifecycleOutputError, Text: "Call a tool."}}
-	d, err := agent.PresetDefaults(agent.PresetForge)
-	require.NoError(t, err)
-	for policy, want := range map[agent.TextPolicy][]string{
-		agent.TextRequireTool: {`no_tool_call {"code":"no_tool_call","message":"Call a tool."}`, `error {"code":"no_tool_call","message":"Call a tool."}`},
-		agent.TextFinal:       {`error {"code":"output","message":"Call a tool."}`},
+	for kind, want := range map[agent.CorrectionKind][]string{
+		agent.KindNoToolCall:   {`no_tool_call {"code":"no_tool_call","message":"Call a tool."}`, `error {"code":"no_tool_call","message":"Call a tool."}`},
+		agent.KindMalformed:    {`no_tool_call {"code":"malformed","message":"Call a tool."}`, `error {"code":"parse","message":"not JSON"}`},
+		agent.KindMissingField: {`error {"code":"missing_field","message":"not JSON"}`},
+		"":                     {`error {"code":"output","message":"Call a tool."}`},
 	} {
-		d.Text = policy
-		_, state, err := stream.Of(&d, agent.AgentState{}, agent.Entry{Writer: "w", Events: []agent.Event{agent.RunStarted{
-			Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "go"}}},
-		}}})
-		require.NoError(t, err)
-		events, _, err := stream.Of(&d, state, agent.Entry{Seq: 1, Writer: "w", Time: time.Unix(1, 0), Events: []agent.Event{replied}})
-		require.NoError(t, err)
-		told := toldAs(t, stream.Forge, events...)
+		refused := &agent.Correction{Lifecycle: agent.LifecycleOutputError, Text: "Call a tool.", Kind: kind}
+		if kind != agent.KindNoToolCall && kind != "" {
+			refused.Detail = "not JSON"
+		}
+		told := toldAs(t, stream.Forge, begun(t, agent.Replied{Inference: 1, Model: "m", Requests: 1, Text: "hm", Correction: refused})...)
 		require.Equal(t, want, told[len(told)-len(want):])
 	}
+}
+
+// What a request had left of its window is told with its reply.
+func TestBudgetIsTold(t *testing.T) {
+	told := toldAs(t, stream.Cowork, begun(t, agent.Replied{Inference: 1, Model: "m", Requests: 1, Text: "Done.", Room: &agent.Room{Left: 17743, Of: 32768}})...)
+	require.Contains(t, told, `context-budget {"total":32768,"remaining":17743}`)
 }
 
 func TestForgeSummary(t *testing.T) {

@@ -31,7 +31,10 @@ func replied(w *writing, fact agent.Event) {
 		done.Duration = max(0, e.At-w.entry.Time.UnixMilli())
 	}
 	if e.Correction != nil {
-		done.Refused = e.Correction.Text
+		done.Refused, done.RefusedAs, done.Problem = e.Correction.Text, e.Correction.Kind, e.Correction.Detail
+	}
+	if e.Room != nil {
+		done.Context = &ContextBudget{Total: e.Room.Of, Remaining: e.Room.Left}
 	}
 	w.add(InferenceDone, n, done)
 	w.add(StepEnd, n, StepEndData{})
@@ -39,7 +42,6 @@ func replied(w *writing, fact agent.Event) {
 
 func (w *writing) said(e agent.Replied) said {
 	s := said{calls: len(e.Calls), sentBack: e.Correction != nil && !e.Correction.GoesOn()}
-	s.required = w.def != nil && w.def.Text == agent.TextRequireTool
 	for _, r := range e.Reasoning {
 		if r.Text != "" {
 			s.thoughts = append(s.thoughts, r.Text)

@@ -43,6 +43,7 @@ var lines = map[string]line{
 	"policy_evaluated":     {},
 	"permission_checked":   {},
 	"permission_failed":    {}, // the end that comes of it says so
+	"context_full":         {}, // the summary or the end that comes of it says so
 	"hooked":               {}, // plugins; what they say is in the next request, and what they patch in state_delta
 }
 
@@ -79,7 +80,7 @@ func (w *writing) start(resumed bool) {
 func (w *writing) conversation() {
 	messages, err := agent.MarshalMessages(w.after.Messages.All(), w.after.Inferences)
 	w.fail(err)
-	w.add(MessagesSnapshot, 0, MessagesSnapshotData{Messages: messages, Summary: w.after.Summary, list: w.after.Messages.All()})
+	w.add(MessagesSnapshot, 0, MessagesSnapshotData{Messages: messages, Summary: w.after.SummaryShown(), list: w.after.Messages.All()})
 }
 
 func evicted(w *writing, _ agent.Event) {

@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// toolsOf are tools whose definitions measure so many tokens.
+func toolsOf(t *testing.T, tokens int) []ToolSpec {
+	t.Helper()
+	tools := []ToolSpec{{Name: "ocr.read", Kind: KindMCP, Effect: EffectRead, Schema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string"}}}`)}}
+	for toolTokens(offered(&Definition{Tools: tools}, &AgentState{}, Action{})) < tokens {
+		tools[0].Description += "x"
+	}
+	return tools
+}
+
+func preset(t *testing.T, p Preset) *Definition {
+	t.Helper()
+	d, err := PresetDefaults(p)
+	require.NoError(t, err)
+	d.Name, d.System, d.Model.Provider, d.Model.ID = "a", "You rename screenshots.", "demo", "m"
+	return &d
+}
+
+// The seed's own figure (seed 002, round 0), by the preset's own terms and tools that measure what its tools did; and what the same inputs give
+// by the terms of the source's newer version (semantics 4.1).
+func TestBudgetOfTheSeed(t *testing.T) {
+	d := preset(t, PresetCowork)
+	d.Tools = toolsOf(t, 2257)
+	b := BudgetOf(d, &AgentState{}, Action{}, Measured{System: d.System})
+	require.Equal(t, Budget{Window: 32_768, System: 500, Tools: 2257, Active: 9500, Output: 2000, Safety: 768, Remaining: 17_743}, b)
+	require.Equal(t, &Room{Left: 17_743, Of: 32_768}, b.Room(d))
+
+	system := 900
+	d.Context.Reserve.System, d.Context.Reserve.Active = &system, 0
+	require.Equal(t, 26_843, BudgetOf(d, &AgentState{}, Action{}, Measured{System: d.System}).Remaining)
+}
+
+func TestBudgetTerms(t *testing.T) {
+	d := preset(t, PresetCountersign)
+	d.Tools = toolsOf(t, 100)
+	system := strings.Repeat("s", 320)
+	s := conversation(spoke(RoleUser, Text{strings.Repeat("x", 320)}))
+	b := BudgetOf(d, &s, Action{}, Measured{System: system})
+	require.Equal(t, Budget{Window: 200_000, System: 100, Tools: 100, Output: 4096, Safety: 768, Messages: 104, Remaining: 200_000 - 100 - 100 - 4096 - 768 - 104}, b)
+	require.Nil(t, b.Room(d), "far from the end nothing is written down")
+
+	s.Summary = "Somebody asked."
+	require.Greater(t, BudgetOf(d, &s, Action{}, Measured{System: system}).System, 100+5, "the summary is part of the system text")
+	require.Zero(t, BudgetOf(d, &s, Action{Lifecycle: LifecycleSummary}, Measured{}).Tools, "a summary is offered none")
+
+	fixed := 7
+	d.Context.Reserve.Tools = &fixed
+	require.Equal(t, 7, BudgetOf(d, &s, Action{}, Measured{}).Tools)
+	d.Context.Window = 50
+	require.Zero(t, BudgetOf(d, &s, Action{}, Measured{}).Remaining, "saturating")
+	d.Context.Window = 0
+	require.Equal(t, Budget{}, BudgetOf(d, &s, Action{}, Measured{}), "nobody counts")
+	require.Nil(t, Budget{}.Room(d))
+}
+
+func TestRoomIsWrittenDown(t *testing.T) {
+	d := preset(t, PresetCountersign)
+	require.Nil(t, Budget{Window: 200_000, Remaining: 20_000}.Room(d))
+	require.Equal(t, &Room{Left: 19_999, Of: 200_000}, Budget{Window: 200_000, Remaining: 19_999}.Room(d))
+	require.Equal(t, &Room{Left: 30_000, Of: 32_768}, Budget{Window: 32_768, Remaining: 30_000}.Room(preset(t, PresetCowork)))
+}
+
+// Media that were seen stand as text, as in the request.
+func TestBudgetMasks(t *testing.T) {
+	d := preset(t, PresetCountersign)
+	s := conversation(spoke(RoleUser, Media{Name: "p", MediaType: "image/png", Data: "AAAA"}))
+	require.Equal(t, 1604, BudgetOf(d, &s, Action{}, Measured{}).Messages)
+	s.Inferences = 1
+	require.Less(t, BudgetOf(d, &s, Action{}, Measured{}).Messages, 50)
+	d.Context.Mask = false
+	require.Equal(t, 1604, BudgetOf(d, &s, Action{}, Measured{}).Messages)
+}
+
+// What a provider counted replaces the estimate where nothing of the partition is fixed and the figure can be one of this text.
+func TestBudgetByCount(t *testing.T) {
+	long := spoke(RoleUser, Text{strings.Repeat("x", 3200)})
+	at := func(p Preset, counted, count int64) int {
+		d := preset(t, p)
+		s := conversation(long, spoke(RoleAssistant, Text{strings.Repeat("y", 320)}))
+		s.Counted = Counted{Tokens: counted, Through: 1}
+		return BudgetOf(d, &s, Action{}, Measured{Count: count}).Messages
+	}
+	require.Equal(t, 1004+104, at(PresetCountersign, 0, 0))
+	require.Equal(t, 1500+104, at(PresetCountersign, 1500, 0), "what came since is estimated")
+	require.Equal(t, 600+104, at(PresetCountersign, 600, 0))
+	require.Equal(t, 1004+104, at(PresetCountersign, 9, 0), "no text is that far off")
+	require.Equal(t, 1004+104, at(PresetCountersign, 5000, 0))
+	require.Equal(t, 1300, at(PresetCountersign, 1500, 1300), "a count of this very request is all of it")
+	require.Equal(t, 1004+104, at(PresetCowork, 1500, 1300), "the seed's arithmetic stays what it is")
+}
+
+func TestReplyIsCounted(t *testing.T) {
+	s := conversation(spoke(RoleUser, Text{"a"}), spoke(RoleUser, Text{"b"}))
+	s.EvictedMessages = 3
+	require.Equal(t, Counted{Tokens: 18, Through: 5}, s.counted(Usage{Input: 10, Output: 99, CacheRead: 5, CacheWrite: 3}))
+	require.Equal(t, Counted{}, s.counted(Usage{Output: 99}), "who does not say what a request took has not counted")
+}
+
+// A provider is asked to count only where that could turn what is done.
+func TestDoubt(t *testing.T) {
+	d := preset(t, PresetCountersign)
+	d.Context.Reserve = Reserve{}
+	d.Context.EvictBelow, d.Context.RoundMinimum = 200, 100
+	s := conversation(spoke(RoleUser, Text{strings.Repeat("x", 3200-13)})) // 1000 tokens
+	for _, c := range []struct {
+		window int
+		want   bool
+	}{{10_000, false}, {1000 + 201 + 500, false}, {1000 + 200 + 500, true}, {1000 + 200, true}, {1000, true}, {500, true}} {
+		d.Context.Window = c.window
+		require.Equal(t, c.want, Doubt(d, &s, Action{}, Measured{}), "window %d", c.window)
+	}
+	d.Context.Window = 1200
+	require.False(t, Doubt(d, &s, Action{}, Measured{Count: 900}), "it has been counted")
+	require.False(t, Doubt(d, &s, Action{Lifecycle: LifecycleSummary}, Measured{}), "it is asked whatever it takes")
+	s.Counted = Counted{Tokens: 950, Through: 1}
+	require.False(t, Doubt(d, &s, Action{}, Measured{}), "nothing is a guess")
+	fixed := 10
+	d.Context.Reserve.System = &fixed
+	require.False(t, Doubt(d, &s, Action{}, Measured{}))
+	require.False(t, Doubt(preset(t, PresetForge), &s, Action{}, Measured{}))
+}
