@@ -45,6 +45,7 @@ var keys = []key{
 	{yaml: "context.keep", about: "newest messages that stay", unset: "0"},
 	{yaml: "context.summaryTokens", about: "of the summary of what left", unset: "0"},
 	{yaml: "context.truncateResult", about: "characters of a tool's result", unset: "0"},
+	{yaml: "context.keepWhole", about: "all of a result that is cut is kept, and the model may read on in it", unset: "false"},
 	{yaml: "context.compressAfter", about: "newest messages behind which old tool results are shortened in requests", unset: "0"},
 	{yaml: "context.prune", about: "tokens of the newest messages that stay", unset: "0"},
 	{yaml: "text", about: "what a reply without calls is worth"},

@@ -106,6 +106,8 @@ func (s *AgentState) applyCode(e Event) error {
 		return s.toolsJudged(e)
 	case Hooked:
 		return s.hooked(e)
+	case LateSuspended:
+		return s.lateSuspended(e)
 	default:
 		return s.applyPermission(e)
 	}

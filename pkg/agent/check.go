@@ -109,6 +109,7 @@ func (c *checker) definition(d *Definition) {
 	}
 	c.chain(d)
 	c.tools(d.Tools)
+	c.builtinNames(d)
 	c.permission("permission", d.Permission)
 	c.approvalTool("permission.approvalTool", d)
 	c.stop("stop", d.Stop)

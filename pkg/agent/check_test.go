@@ -38,7 +38,7 @@ func TestPresetValues(t *testing.T) {
 			"permission":{"mode":"suspend_and_replay","default":"by_effect","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
 			"limits":{"interactions":25,"onLimit":"summarise"},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"any_external","resume":"each",
 			"textBesideCalls":"keep","early":"refuse","systemPrompt":"once","dropped":"silent","cutText":"plain","guards":{"duplicateCalls":true,"failedRounds":2,"toolFailures":3},
-			"context":{"mask":true,"window":200000,"reserve":{"output":4096,"safety":768},"evictBelow":5000,"roundMinimum":1500,"keep":10,"summaryTokens":500,"truncateResult":6000},
+			"context":{"mask":true,"window":200000,"reserve":{"output":4096,"safety":768},"evictBelow":5000,"roundMinimum":1500,"keep":10,"summaryTokens":500,"truncateResult":6000,"keepWhole":true},
 			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
 		PresetArvo: `{"name":"","preset":"arvo","system":"","model":{"provider":"","maxTokens":4096,"temperature":0,"retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
 			"permission":{"mode":"block_and_retry","default":"allow","scope":"tool","grants":"run","approvers":["group:operators"],"expires":86400000000000},

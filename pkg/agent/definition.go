@@ -335,14 +335,14 @@ type Condition struct {
 	Matches string            `json:"matches,omitempty"` // RE2, unanchored
 }
 
-// Tool finds a tool by its original name.
+// Tool finds a tool by its original name, a built-in one too.
 func (d *Definition) Tool(original string) (ToolSpec, bool) {
 	for _, t := range d.Tools {
 		if t.Name == original {
 			return t, true
 		}
 	}
-	return ToolSpec{}, false
+	return d.builtin(original)
 }
 
 // OriginalName is the original of a model-facing name; of one that no tool has, the name itself.
@@ -353,12 +353,12 @@ func (d *Definition) OriginalName(model string) string {
 	return model
 }
 
-// ToolByModelName finds a tool by the name the model uses.
+// ToolByModelName finds a tool by the name the model uses, a built-in one too.
 func (d *Definition) ToolByModelName(name string) (ToolSpec, bool) {
 	for _, t := range d.Tools {
 		if t.ModelName() == name {
 			return t, true
 		}
 	}
-	return ToolSpec{}, false
+	return d.builtin(name)
 }

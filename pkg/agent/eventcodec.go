@@ -38,6 +38,8 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"policy_evaluated":     decodeEvent[PolicyEvaluated],
 	"permission_checked":   decodeEvent[PermissionChecked],
 	"permission_failed":    decodeEvent[PermissionFailed],
+
+	"late_suspended": decodeEvent[LateSuspended],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -100,6 +102,8 @@ func codeEventType(e Event) string {
 		return "tools_judged"
 	case Hooked:
 		return "hooked"
+	case LateSuspended:
+		return "late_suspended"
 	default:
 		return permissionEventType(e)
 	}
@@ -187,6 +191,8 @@ func callOf(e Event) string {
 	case Hooked:
 		return e.Call
 	case CallPermitted:
+		return e.Call
+	case LateSuspended:
 		return e.Call
 	default:
 		return ""

@@ -50,7 +50,7 @@ func countersignDefaults() Definition {
 // countersignContext counts what is reserved for system text and tools by what they are.
 func countersignContext() Context {
 	c := defaultWindow(200_000, Reserve{Output: 4096, Safety: 768})
-	c.Mask = true
+	c.Mask, c.KeepWhole = true, true
 	return c
 }
 

@@ -71,7 +71,7 @@ func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 		return nil
 	}
 	tools := make([]ToolSpec, 0, len(d.Tools))
-	for _, t := range d.flagged(s) {
+	for _, t := range append(slices.Clip(d.flagged(s)), d.builtins(s)...) {
 		if !slices.Contains(s.Hidden, t.Name) {
 			tools = append(tools, t.ModelFacing())
 		}

@@ -16,6 +16,7 @@ func (r *reader) context(c *agent.Context) read {
 			"keep":           r.whole(&c.Keep),
 			"summaryTokens":  r.whole(&c.Summary),
 			"truncateResult": r.whole(&c.TruncateResult),
+			"keepWhole":      r.boolean(&c.KeepWhole),
 			"compressAfter":  r.whole(&c.CompressAfter),
 			"prune":          r.whole(&c.Prune),
 		})

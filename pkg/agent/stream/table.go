@@ -43,6 +43,7 @@ var lines = map[string]line{
 	"policy_evaluated":     {},
 	"permission_checked":   {},
 	"permission_failed":    {}, // the end that comes of it says so
+	"late_suspended":       {},
 	"hooked":               {}, // plugins; what they say is in the next request, and what they patch in state_delta
 }
 
