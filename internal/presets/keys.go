@@ -25,6 +25,7 @@ var keys = []key{
 	{yaml: "limits.grace", about: "inferences beyond them that know it is the end", unset: "0"},
 	{yaml: "limits.onLimit", about: "what comes then"},
 	{yaml: "limits.validators", about: "whether outputs and services' arguments are checked once the interactions are used up", unset: "always"},
+	{yaml: "limits.asks", about: "how often people are asked about one call before no plugin may ask again", unset: "0"},
 	{yaml: "batch", about: "which of a reply's calls are carried out"},
 	{yaml: "executor", about: "how a round's tools run, and what they see of each other"},
 	{yaml: "wait", about: "when a round with suspended calls parks the run"},

@@ -116,6 +116,7 @@ func (c *checker) definition(d *Definition) {
 	c.that(d.Limits.Tokens >= 0, "limits.tokens", fmt.Sprintf("got %d, want zero or more", d.Limits.Tokens))
 	c.that(d.Limits.USD >= 0, "limits.usd", "got less than zero, want zero or more")
 	c.that(d.Limits.Interactions > 0, "limits.interactions", fmt.Sprintf("got %d, want more than zero", d.Limits.Interactions))
+	c.that(d.Limits.Asks >= 0, "limits.asks", fmt.Sprintf("got %d, want zero or more", d.Limits.Asks))
 	c.that(d.Limits.Grace >= 0, "limits.grace", fmt.Sprintf("got %d, want zero or more", d.Limits.Grace))
 	oneOf(c, "limits.onLimit", d.Limits.OnLimit, OnLimitError, OnLimitStop, OnLimitSummarise)
 	oneOf(c, "limits.validators", cmp.Or(d.Limits.Validators, ValidatorsAlways), ValidatorsAlways, ValidatorsNotExhausted)

@@ -157,6 +157,8 @@ type Limits struct {
 	USD    USD   `json:"usd,omitempty"`    // of all replies; 0 = no limit. Every model needs a price
 
 	Validators Validators `json:"validators,omitempty"` // "" = always
+
+	Asks int `json:"asks,omitempty"` // how often people are asked about one call before no plugin may ask again; 0 = no limit
 }
 
 // Validators says when outputs and the arguments of services are checked.
