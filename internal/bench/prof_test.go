@@ -22,23 +22,23 @@ func BenchmarkPar(b *testing.B) { (&bench{clock: clock.System()}).quickest(b, (*
 
 func BenchmarkWait(b *testing.B) { (&bench{clock: clock.System()}).quickest(b, (*bench).wait) }
 
-func (x *bench) quickest(b *testing.B, work func(*bench, context.Context) (measurement, error)) {
+func (b *bench) quickest(t *testing.B, work func(*bench, context.Context) (measurement, error)) {
 	var ours, floors []float64
-	for b.Loop() {
-		m, err := work(x, context.Background())
+	for t.Loop() {
+		m, err := work(b, context.Background())
 		if err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
-		floor, err := x.floor(context.Background(), 20)
+		floor, err := b.floor(context.Background(), 20)
 		if err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
 		ours, floors = append(ours, m.Micros), append(floors, micros(floor)/20)
 	}
 	slices.Sort(ours)
 	slices.Sort(floors)
 	at := len(ours) / 4
-	b.ReportMetric(ours[at], "us-quarter")
-	b.ReportMetric(floors[at], "floor-us-quarter")
-	b.ReportMetric(ours[at]/floors[at], "ratio-quarter")
+	t.ReportMetric(ours[at], "us-quarter")
+	t.ReportMetric(floors[at], "floor-us-quarter")
+	t.ReportMetric(ours[at]/floors[at], "ratio-quarter")
 }

@@ -326,7 +326,7 @@ func goldenResultsRun() [][]Event {
 			CallUnknown{Call: "c5", Approval: "a5", Expires: later, Claim: "w1"},
 		},
 		{
-			LateResult{Slot: 2, Call: "c2", Writer: "w1", Content: "cut", Whole: whole("")}, Answered{Call: "c3", Content: "cut", Whole: whole(""), By: "reconcile"},
+			LateResult{Slot: 2, Call: "c2", Writer: "w1", Content: "cut", Whole: whole("c1")}, Answered{Call: "c3", Content: "cut", Whole: whole("c1"), By: "reconcile"},
 			LateSuspended{Slot: 3, Call: "c4", Writer: "w1", Ticket: ticket, Digest: "dc4", Expires: later}, LateSuspended{Slot: 4, Call: "c5", Writer: "w1", Ticket: &Ticket{}, Digest: "dc5", Expires: later},
 			Parked{Expires: later},
 		},

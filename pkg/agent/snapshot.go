@@ -302,9 +302,12 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
 	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
-		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || !s.Permissions.zero() || slices.ContainsFunc(s.Live, func(c Call) bool {
-		return c.Result != nil && c.Result.Whole != nil || c.Wait != nil && c.Wait.Claim != "" || c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden
-	})
+		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || !s.Permissions.zero() || slices.ContainsFunc(s.Live, Call.hasToolFacts)
+}
+
+// hasToolFacts reports whether the call has.
+func (c Call) hasToolFacts() bool {
+	return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden || c.Result != nil && c.Result.Whole != nil || c.Wait != nil && c.Wait.Claim != ""
 }
 
 // hasLimitFacts reports whether the run has anything that limits and stop policies have to know.

@@ -155,7 +155,7 @@ func TestReadMoreIsOffered(t *testing.T) {
 		return out
 	}
 	d := cutting(10, true)
-	d.Tools = []ToolSpec{{Name: "look", Schema: rawJSON(`{"type":"object"}`)}}
+	d.Tools = []ToolSpec{{Name: "look", Kind: KindInternal, Effect: EffectRead, Schema: rawJSON(`{"type":"object"}`)}}
 	plain, cut := conversation(ToolResult{ID: "c1"}), conversation(ToolResult{ID: "c1", Whole: &Whole{Blob: "b", Chars: 25}})
 	require.Equal(t, []string{"look"}, names(d, &plain, Action{}))
 	require.Equal(t, []string{"look", "read_more"}, names(d, &cut, Action{}))

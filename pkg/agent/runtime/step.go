@@ -72,7 +72,12 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	if err := expire(d); err != nil {
 		return Route{}, err
 	}
-	r, err := st.act(ctx, inv, def, l, d, drained, paid)
+	var r Route
+	if agent.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" {
+		r, err = st.beginEarly(ctx, inv, def, l, d)
+	} else {
+		r, err = st.act(ctx, inv, def, l, d, drained, paid)
+	}
 	if fin, broken := brokenBy(err); broken {
 		return st.breakOff(ctx, inv, def, l, d, fin)
 	}
@@ -80,7 +85,7 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 }
 
 // beginsFirst reports whether plugins are to begin this attempt before the batch judges what was decided early. What is wrong with the
-// plugins is for act to say.
+// plugins is for who runs them to say.
 func (st *Stepper) beginsFirst(def *agent.Definition, d *agent.Draft) bool {
 	if d.State.Begun || len(def.Plugins) == 0 {
 		return false
@@ -90,11 +95,15 @@ func (st *Stepper) beginsFirst(def *agent.Definition, d *agent.Draft) bool {
 }
 
 // beginEarly commits run_start and leads to the batch, where a decision that was kept may let a call run.
-func (st *Stepper) beginEarly(ctx context.Context, inv Invocation, ph phases, l store.Loaded, d *agent.Draft) (Route, error) {
+func (st *Stepper) beginEarly(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft) (Route, error) {
+	ph, err := st.phases(def)
+	if err != nil {
+		return Route{}, err
+	}
 	if err := ph.enter(ctx, d); err != nil {
 		return Route{}, err
 	}
-	if err := st.commit(ctx, l.State, d, ph.def); err != nil {
+	if err := st.commit(ctx, l.State, d, def); err != nil {
 		return Route{}, err
 	}
 	r := inv.route(NextTools)
@@ -107,9 +116,6 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 	ph, err := st.phases(def)
 	if err != nil {
 		return Route{}, err
-	}
-	if agent.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" {
-		return st.beginEarly(ctx, inv, ph, l, d)
 	}
 	looks := l.State.Status == agent.RunWaiting && agent.Next(def, &d.State).Kind == agent.ActWait
 	add, err := ph.prepare(ctx, d)
