@@ -134,7 +134,7 @@ func New(c Config) (*Machine, error) {
 func (m *Machine) useCases() {
 	m.Starter = &runtime.Starter{Ports: m.Ports}
 	m.Waits = &runtime.Waits{Ports: m.Ports}
-	m.Inputs = &runtime.Inputs{Ports: m.Ports, Waits: m.Waits}
+	m.Inputs = &runtime.Inputs{Ports: m.Ports, Waits: m.Waits, Definitions: m.Definitions}
 	m.Canceller = &runtime.Canceller{Ports: m.Ports, Definitions: m.Definitions}
 	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
 	m.Desk = &approval.Desk{

@@ -108,6 +108,8 @@ func (s *AgentState) applyCode(e Event) error {
 		return s.hooked(e)
 	case ContextFull:
 		return s.contextFull(e)
+	case LateSuspended:
+		return s.lateSuspended(e)
 	default:
 		return s.applyPermission(e)
 	}

@@ -108,7 +108,7 @@ func (s *AgentState) claimed(e CallClaimed) error {
 // finishedCall stores a result. A call under a claim takes it from its claimant alone (rule 9).
 func (s *AgentState) finishedCall(e CallFinished) error {
 	return s.change(e.Call, "call_finished", func(c *Call) error {
-		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
+		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
 		why := errorReason(e.IsError, e.Reason)
 		s.patched(c.ID, e.Patch, e.IsError)
 		switch {
@@ -127,7 +127,7 @@ func (s *AgentState) finishedCall(e CallFinished) error {
 	})
 }
 
-// suspended parks a call. What a person decided or answered before is used up; who changed its arguments stays known.
+// suspended parks a call.
 func (s *AgentState) suspended(e CallSuspended) error {
 	return s.change(e.Call, "call_suspended", func(c *Call) error {
 		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval && c.Wait.For == cmp.Or(e.For, ForApproval) {
@@ -151,11 +151,7 @@ func (s *AgentState) suspended(e CallSuspended) error {
 		if err := c.move("call_suspended", path...); err != nil {
 			return err
 		}
-		c.Asks++
-		c.EditedBy, c.AtGate = c.Editor(), at
-		c.Grant, c.Ticket, c.Resume = nil, e.Ticket, nil
-		c.Gated = false // at its gate it is asked about again
-		c.Wait = &Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires}
+		c.asks(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires})
 		return nil
 	})
 }
@@ -216,7 +212,7 @@ func (s *AgentState) unknown(e CallUnknown) error {
 		}
 		c.Asks++
 		c.Gated = false
-		c.Wait = &Wait{For: ForOutcome, Approval: e.Approval, Since: s.head.time, Expires: e.Expires}
+		c.Wait = &Wait{For: ForOutcome, Approval: e.Approval, Since: s.head.time, Expires: e.Expires, Claim: e.Claim}
 		return nil
 	})
 }
@@ -301,7 +297,7 @@ func (s *AgentState) answered(e Answered) error {
 	return s.change(e.Call, "answered", func(c *Call) error {
 		if !e.Rerun {
 			s.patched(c.ID, e.Patch, e.IsError)
-			r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
+			r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
 			return s.settle(c, r, errorReason(e.IsError, ""), "answered", append(path, outcome(e.IsError))...)
 		}
 		if e.NotRun && c.Executions > 0 {
@@ -328,7 +324,7 @@ func (s *AgentState) lateResult(e LateResult) error {
 	}
 	return s.change(e.Call, "late_result", func(c *Call) error {
 		s.patched(c.ID, e.Patch, e.IsError)
-		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media}
+		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
 		return s.settle(c, r, errorReason(e.IsError, ""), "late_result", path...)
 	})
 }
@@ -409,7 +405,7 @@ func (s *AgentState) showFrom(first int) {
 
 // show says a result, and after it what media the tool gave.
 func (s *AgentState) show(id string, r Result) {
-	s.say(RoleUser, ToolResult{ID: id, Content: r.Content, Blob: r.Blob, IsError: r.IsError}, 0, r.source)
+	s.say(RoleUser, ToolResult{ID: id, Content: r.Content, Blob: r.Blob, IsError: r.IsError, Whole: r.Whole}, 0, r.source)
 	for i, m := range r.Media {
 		from := r.source
 		from.Part = i + 1

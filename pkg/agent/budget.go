@@ -15,9 +15,10 @@ type Context struct {
 
 	SummaryBy SummaryKind `json:"summary,omitempty"` // who writes it; "" = mechanical
 
-	TruncateResult int `json:"truncateResult,omitempty"` // characters of a tool's result; 0 = all of them
-	CompressAfter  int `json:"compressAfter,omitempty"`  // newest messages whose tool results stand whole, older ones are shortened in requests; 0 = all stand whole
-	Prune          int `json:"prune,omitempty"`          // tokens of the newest messages that are kept (seed 004); 0 = all are
+	TruncateResult int  `json:"truncateResult,omitempty"` // characters of a tool's result; 0 = all of them
+	KeepWhole      bool `json:"keepWhole,omitempty"`      // all of a result that is cut is kept in a blob, and the model may read on in it
+	CompressAfter  int  `json:"compressAfter,omitempty"`  // newest messages whose tool results stand whole, older ones are shortened in requests; 0 = all stand whole
+	Prune          int  `json:"prune,omitempty"`          // tokens of the newest messages that are kept (seed 004); 0 = all are
 }
 
 // Reserve is the part of a window that is not for the conversation, in tokens.

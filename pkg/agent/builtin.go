@@ -17,14 +17,23 @@ const (
 )
 
 // builtins are the tools that s's model is offered behind the definition's own.
-func (d *Definition) builtins(*AgentState) []ToolSpec { return d.loopBreaking() }
+// nil as s is one in whose conversation nothing stands.
+func (d *Definition) builtins(s *AgentState) []ToolSpec {
+	tools := d.loopBreaking()
+	if t, ok := d.readMore(); ok && s != nil && s.cutResults() {
+		tools = append(tools, t)
+	}
+	return tools
+}
 
 // builtin finds one of all the tools that d may ever offer behind its own.
 func (d *Definition) builtin(is func(ToolSpec) bool) (ToolSpec, bool) {
-	for _, t := range d.loopBreaking() {
-		if is(t) {
-			return t, true
-		}
+	tools := d.loopBreaking()
+	if t, ok := d.readMore(); ok {
+		tools = append(tools, t)
+	}
+	if i := slices.IndexFunc(tools, is); i >= 0 {
+		return tools[i], true
 	}
 	return ToolSpec{}, false
 }
@@ -206,4 +215,19 @@ func (s *AgentState) exit() (Call, bool) {
 		}
 	}
 	return round[i], true
+}
+
+// builtinNames refuses tools that the model could not tell from the one that reads on in results.
+func (c *checker) builtinNames(d *Definition) {
+	_, reads := d.readMore()
+	for i, t := range d.Tools {
+		if reads && t.ModelName() == ReadMore {
+			c.add(fmt.Sprintf("tools[%d].name", i), t.ModelName()+" is the name of a built-in tool, want another one, or context.keepWhole: false")
+		}
+	}
+}
+
+// ToolsIn are the agent's tools and the built-in ones that it is offered in the state s.
+func (d *Definition) ToolsIn(s *AgentState) []ToolSpec {
+	return append(slices.Clip(d.Tools), d.builtins(s)...)
 }

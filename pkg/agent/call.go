@@ -100,6 +100,7 @@ type Wait struct {
 	Digest   string // of the very action, for ForApproval and ForInput
 	Since    time.Time
 	Expires  time.Time
+	Claim    string `json:",omitempty"` // for ForOutcome: the writer whose claim it was; "" = nobody knows
 }
 
 // decidable reports whether what is waited for is a decision, which a request holds, rather than data.
@@ -124,6 +125,7 @@ type Result struct {
 	Blob    string
 	IsError bool
 	Media   []Media
+	Whole   *Whole `json:",omitempty"` // where all of it is; nil = here, or nowhere. Never written in place
 	Shown   bool
 	source  Source
 }

@@ -157,6 +157,8 @@ type Limits struct {
 	USD    USD   `json:"usd,omitempty"`    // of all replies; 0 = no limit. Every model needs a price
 
 	Validators Validators `json:"validators,omitempty"` // "" = always
+
+	Asks int `json:"asks,omitempty"` // how often people are asked about one call before no plugin may ask again; 0 = no limit
 }
 
 // Validators says when outputs and the arguments of services are checked.
@@ -357,7 +359,7 @@ func (d *Definition) OriginalName(model string) string {
 	return model
 }
 
-// ToolByModelName finds a tool by the name the model uses.
+// ToolByModelName finds a tool by the name the model uses, a built-in one too.
 func (d *Definition) ToolByModelName(name string) (ToolSpec, bool) {
 	for _, t := range d.Tools {
 		if t.ModelName() == name {

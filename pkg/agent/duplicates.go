@@ -34,9 +34,12 @@ func markRepeats(d *Definition, s *AgentState, calls []RepliedCall) {
 
 // repeated is the call that a planned one repeats, "" where it repeats none: the same tool with the same arguments in the round directly
 // before, which succeeded, or was refused as a duplicate itself, and beside which nothing else was done. A call that failed may be tried
-// again, and one that looks may look again after something was done. Calls of one reply do not repeat each other: the model had the result
-// of none.
+// again, and one that looks may look again after something was done; who asks without any argument asks how things stand now, the time or
+// what is new, and may do so as often as it likes. Calls of one reply do not repeat each other: the model had the result of none.
 func (s *AgentState) repeated(c RepliedCall) string {
+	if string(c.Input) == "{}" && (c.Effect == EffectRead || c.Effect == EffectIdempotent) {
+		return ""
+	}
 	same := func(b Call) bool {
 		return b.Tool == c.original() && b.Name == c.Name && (bytes.Equal(b.Input, c.Input) || canonicalText(b.Input) == canonicalText(c.Input))
 	}

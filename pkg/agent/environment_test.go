@@ -153,6 +153,11 @@ func (w *world) drained(s *AgentState) []step {
 			}
 			add("late result", LateResult{Call: c.ID, Writer: "w1", Content: "late"})
 			add("late error", LateResult{Call: c.ID, Writer: "w1", Content: "late", IsError: true})
+			for i := range w.tickets[:min(1, len(w.tickets))] {
+				if c.Asks < 2 {
+					add("late ticket", LateSuspended{Call: c.ID, Writer: "w1", Ticket: &w.tickets[i], Digest: "d", Expires: worldEpoch.Add(InputExpiry)})
+				}
+			}
 		}
 	}
 	for _, k := range worldKept() {
@@ -533,7 +538,7 @@ func (w *world) executed(s *AgentState, c Call) []step {
 	if c.Service {
 		return w.asked(s, c)
 	}
-	lost := CallUnknown{Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Expires: worldTime(s.Entries).Add(7 * worldExpiry)}
+	lost := CallUnknown{Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Expires: worldTime(s.Entries).Add(7 * worldExpiry), Claim: c.Claim}
 	if w.small {
 		return w.finishes(s, c, c.Claim, false)
 	}

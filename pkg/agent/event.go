@@ -95,6 +95,7 @@ type Answered struct {
 
 	Media []Media `json:"media,omitempty"`
 	Patch []Patch `json:"patch,omitempty"` // of the shared state; never with IsError
+	Whole *Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
 }
 
 // LateResult is a claimant's own word that lost the race for its entry and came through the inbox (protocol, rule 10).
@@ -107,6 +108,7 @@ type LateResult struct {
 	IsError bool    `json:"isError,omitempty"`
 	Media   []Media `json:"media,omitempty"`
 	Patch   []Patch `json:"patch,omitempty"` // of the shared state; never with IsError
+	Whole   *Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
 }
 
 // Replied is one successful inference. It is committed before any of its calls starts.
@@ -211,6 +213,7 @@ type CallFinished struct {
 	Blob    string     `json:"blob,omitempty"`
 	Media   []Media    `json:"media,omitempty"`
 	Patch   []Patch    `json:"patch,omitempty"` // of the shared state; never with IsError
+	Whole   *Whole     `json:"whole,omitempty"` // where all of it is, where it was cut
 }
 
 // CallSuspended parks one call until a person decides, or answers what its tool asked: that request is created in the same transaction
@@ -232,6 +235,7 @@ type CallUnknown struct {
 	Call     string    `json:"call"`
 	Approval string    `json:"approval"` // id of the request people see
 	Expires  time.Time `json:"expires"`
+	Claim    string    `json:"claim,omitempty"` // the claimant that died, which may still say that its tool asks; "" = nobody knows
 }
 
 // CallCancelled ends a suspended call that nobody approved in time, or a new one that is skipped because one before it waits.
@@ -426,6 +430,8 @@ func InboxSlot(e Event) int64 {
 		return e.Slot
 	case DecisionKept:
 		return e.Slot
+	case LateSuspended:
+		return e.Slot
 	default:
 		return 0
 	}
@@ -447,6 +453,9 @@ func WithSlot(e Event, n int64) (Event, error) {
 		e.Slot = n
 		return e, nil
 	case DecisionKept:
+		e.Slot = n
+		return e, nil
+	case LateSuspended:
 		e.Slot = n
 		return e, nil
 	default:

@@ -39,7 +39,8 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"permission_checked":   decodeEvent[PermissionChecked],
 	"permission_failed":    decodeEvent[PermissionFailed],
 
-	"context_full": decodeEvent[ContextFull],
+	"context_full":   decodeEvent[ContextFull],
+	"late_suspended": decodeEvent[LateSuspended],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -104,6 +105,8 @@ func codeEventType(e Event) string {
 		return "hooked"
 	case ContextFull:
 		return "context_full"
+	case LateSuspended:
+		return "late_suspended"
 	default:
 		return permissionEventType(e)
 	}
@@ -191,6 +194,8 @@ func callOf(e Event) string {
 	case Hooked:
 		return e.Call
 	case CallPermitted:
+		return e.Call
+	case LateSuspended:
 		return e.Call
 	default:
 		return ""

@@ -139,6 +139,9 @@ var fuzzEvents = []func(s *AgentState, about, how byte) Event{
 		return LateResult{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), IsError: how&1 == 0, Patch: fuzzPatch(how >> 3)}
 	},
 	func(s *AgentState, about, how byte) Event {
+		return LateSuspended{Slot: fuzzSlot(s, about>>2), Call: fuzzCall(about), Writer: pick(how, "w1", "w2"), Ticket: pick(how>>2, &Ticket{}, &Ticket{Mode: TicketResult}, nil), Digest: "d", Expires: worldEpoch}
+	},
+	func(s *AgentState, about, how byte) Event {
 		return InputReceived{Slot: fuzzSlot(s, about), Blocks: []UserBlock{{pick[Block](how, Text{"x"}, Media{Name: "x"}, ToolResult{ID: "a"})}}}
 	},
 	func(*AgentState, byte, byte) Event { return Resumed{} },

@@ -37,6 +37,15 @@ func GateCall(d *Definition, s *AgentState, c Call, valid Validator, now time.Ti
 	return GateHooked(d, s, c, PluginGate{}, valid, now)
 }
 
+// wordAskedOften is the key of what ends a call about which a plugin would go on asking.
+const wordAskedOften = "askedOften"
+
+// wordingsOfGate are what a model is told of calls that were not carried out.
+var wordingsOfGate = []Wording{{
+	Key: wordAskedOften, About: "of a call about which people have been asked too often", Fields: []string{"Tool", "Asks"},
+	Text: "{{.Tool}} was not called: people have been asked about this call {{.Asks}} times, and it still cannot go on. Do not repeat the call.",
+}}
+
 // GateHooked decides about a call that has not run yet, in the fixed order of semantics 6.1: denied, by a rule or for its tool, or blocked by
 // a plugin; given a result by a plugin; unknown tool, or one that was not offered; a tool that is settled here; a guard keeps it from
 // running; needs a permission of its tool under block_and_retry;
@@ -78,6 +87,9 @@ func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid 
 	}
 	if asked, ok := c.Asked(); ok && c.Resume != nil && asked.Mode == TicketResult {
 		return Gate{Give: &ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
+	}
+	if plugins.Suspend != nil && d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
+		return refuse(c, WhyBlocked, d.word(wordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), dec)
 	}
 	if plugins.Suspend != nil {
 		ask := AskFor(d, s, c, dec, now)

@@ -84,12 +84,14 @@ type ToolUse struct {
 	Input json.RawMessage
 }
 
-// ToolResult answers the ToolUse of the same ID. Either Content holds the whole text or Blob names it.
+// ToolResult answers the ToolUse of the same ID. Either Content holds the text or Blob names it. Where that is only a part of what the
+// tool gave, Whole says where all of it is.
 type ToolResult struct {
 	ID      string
 	Content string
-	Blob    string // digest of the whole content when it was too large for the journal; empty = Content is whole
+	Blob    string // digest of the content when it was too large for the journal; empty = Content holds it
 	IsError bool
+	Whole   *Whole // nil = the content is all there is, or all that was kept. Never written in place
 }
 
 func (Text) block()       {}
@@ -114,6 +116,7 @@ type blockJSON struct {
 	Provider  string          `json:"provider,omitempty"`
 	Model     string          `json:"model,omitempty"`
 	IsError   *bool           `json:"isError,omitempty"` // always written for a tool_result
+	Whole     *Whole          `json:"whole,omitempty"`
 }
 
 // MarshalBlock writes a block as JSON in the form of the HTTP API.
@@ -133,7 +136,7 @@ func MarshalBlock(b Block) ([]byte, error) {
 	case ToolUse:
 		return MarshalVerbatim(blockJSON{Type: "tool_use", ID: b.ID, Name: b.Name, Input: b.Input})
 	case ToolResult:
-		return MarshalVerbatim(blockJSON{Type: "tool_result", ID: b.ID, Content: &b.Content, Blob: b.Blob, IsError: &b.IsError})
+		return MarshalVerbatim(blockJSON{Type: "tool_result", ID: b.ID, Content: &b.Content, Blob: b.Blob, IsError: &b.IsError, Whole: b.Whole})
 	default:
 		return nil, fmt.Errorf("marshal block: %T is not a block", b)
 	}
@@ -155,7 +158,7 @@ func UnmarshalBlock(data []byte) (Block, error) {
 	case "tool_use":
 		return ToolUse{ID: j.ID, Name: j.Name, Input: j.Input}, nil
 	case "tool_result":
-		r := ToolResult{ID: j.ID, Blob: j.Blob, IsError: j.IsError != nil && *j.IsError}
+		r := ToolResult{ID: j.ID, Blob: j.Blob, IsError: j.IsError != nil && *j.IsError, Whole: j.Whole}
 		if j.Content != nil {
 			r.Content = *j.Content
 		}

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// defaultAsks lets a plugin ask a few times, and ends what would never end.
+const defaultAsks = 10
+
 // defaultExpiry is an approval's life where nothing else is said (interfaces.md, section 2).
 const defaultExpiry = 24 * time.Hour
 
@@ -25,7 +28,7 @@ func countersignDefaults() Definition {
 		Preset:          PresetCountersign,
 		Model:           ModelSpec{Retry: defaultRetry(3, 0)},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultByEffect, ScopeCall),
-		Limits:          Limits{Interactions: 25, OnLimit: OnLimitSummarise},
+		Limits:          Limits{Interactions: 25, OnLimit: OnLimitSummarise, Asks: defaultAsks},
 		Batch:           BatchAll,
 		Executor:        ExecutorParallelStreaming,
 		Wait:            WaitAnyExternal,
@@ -50,7 +53,7 @@ func countersignDefaults() Definition {
 // countersignContext counts what is reserved for system text and tools by what they are.
 func countersignContext() Context {
 	c := defaultWindow(200_000, Reserve{Output: 4096, Safety: 768})
-	c.Mask = true
+	c.Mask, c.KeepWhole = true, true
 	return c
 }
 
@@ -60,7 +63,7 @@ func arvoDefaults() Definition {
 		Preset:          PresetArvo,
 		Model:           ModelSpec{Retry: defaultRetry(1, 0), MaxTokens: 4096, Temperature: new(float64)},
 		Permission:      defaultPermission(ModeBlockAndRetry, DefaultAllow, ScopeTool),
-		Limits:          Limits{Interactions: 5, OnLimit: OnLimitError},
+		Limits:          Limits{Interactions: 5, OnLimit: OnLimitError, Asks: defaultAsks},
 		Batch:           BatchHighestPriority,
 		Executor:        ExecutorParallelBatch,
 		Wait:            WaitAnyExternal,
@@ -99,7 +102,7 @@ func tireaDefaults() Definition {
 		Preset:          PresetTirea,
 		Model:           ModelSpec{Retry: defaultRetry(2, 10*time.Second), Continuations: 3},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
-		Limits:          Limits{Interactions: 10, OnLimit: OnLimitStop},
+		Limits:          Limits{Interactions: 10, OnLimit: OnLimitStop, Asks: defaultAsks},
 		Batch:           BatchAll,
 		Executor:        ExecutorParallelStreaming,
 		Wait:            WaitAllSuspended,
@@ -133,7 +136,7 @@ func coworkDefaults() Definition {
 			Retry: retry, Timeout: 3 * time.Minute, CutStream: CutStreamKeep, Repair: RepairOn, MoveOn: []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer},
 		},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
-		Limits:          Limits{Interactions: 20, OnLimit: OnLimitSummarise},
+		Limits:          Limits{Interactions: 20, OnLimit: OnLimitSummarise, Asks: defaultAsks},
 		Batch:           BatchAll,
 		Executor:        ExecutorSequential,
 		Wait:            WaitAnyExternal,
@@ -160,7 +163,7 @@ func forgeDefaults() Definition {
 		Preset:          PresetForge,
 		Model:           ModelSpec{Retry: defaultRetry(1, 0), Dialect: DialectXML, Repair: RepairOn},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
-		Limits:          Limits{Interactions: 10, OnLimit: OnLimitError},
+		Limits:          Limits{Interactions: 10, OnLimit: OnLimitError, Asks: defaultAsks},
 		Batch:           BatchFirst,
 		Executor:        ExecutorSequential,
 		Wait:            WaitAnyExternal,
@@ -202,6 +205,7 @@ func (d Definition) Resolve() (Definition, error) {
 	d.Permission = d.Permission.or(p.Permission)
 	d.Limits.Interactions = cmp.Or(d.Limits.Interactions, p.Limits.Interactions)
 	d.Limits.OnLimit = cmp.Or(d.Limits.OnLimit, p.Limits.OnLimit)
+	d.Limits.Asks = cmp.Or(d.Limits.Asks, p.Limits.Asks)
 	d.Limits.Validators = cmp.Or(d.Limits.Validators, p.Limits.Validators)
 	d.Batch = cmp.Or(d.Batch, p.Batch)
 	d.Executor = cmp.Or(d.Executor, p.Executor)

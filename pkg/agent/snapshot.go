@@ -300,11 +300,11 @@ func bodyIn(e Event, part int) (Block, bool) {
 		}
 		return e.Messages[part].Content.Block, true
 	case CallFinished:
-		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
+		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Whole: e.Whole}, e.Media, part)
 	case LateResult:
-		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
+		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Whole: e.Whole}, e.Media, part)
 	case Answered:
-		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError}, e.Media, part)
+		return resultPart(ToolResult{ID: e.Call, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Whole: e.Whole}, e.Media, part)
 	case Decided:
 		return resultPart(ToolResult{ID: e.Call, Content: e.Text, IsError: true}, nil, part)
 	case Hooked:
@@ -340,9 +340,13 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 func (s *AgentState) hasToolFacts() bool {
 	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
 		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.hasGuardFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil ||
-		!s.Permissions.zero() || slices.ContainsFunc(s.Live, func(c Call) bool {
-		return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden || c.Breaks
-	})
+		!s.Permissions.zero() || slices.ContainsFunc(s.Live, Call.hasToolFacts)
+}
+
+// hasToolFacts reports whether the call has.
+func (c Call) hasToolFacts() bool {
+	return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden || c.Breaks || c.Result != nil && c.Result.Whole != nil ||
+		c.Wait != nil && c.Wait.Claim != ""
 }
 
 // hasLimitFacts reports whether the run has anything that limits and stop policies have to know.

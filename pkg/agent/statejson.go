@@ -50,6 +50,7 @@ type callJSON struct {
 	Status     CallStatus      `json:"status"`
 	Executions int             `json:"executions"`
 	Reason     CallReason      `json:"reason,omitempty"`
+	Whole      *Whole          `json:"whole,omitempty"` // where all of a result is of which the conversation holds a part
 }
 
 type waitingJSON struct {
@@ -151,7 +152,10 @@ func messagesJSON(messages []Message, inferences int64) ([]messageJSON, error) {
 func callsJSON(calls []Call) []callJSON {
 	out := make([]callJSON, len(calls))
 	for i, c := range calls {
-		out[i] = callJSON{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason}
+		out[i] = callJSON{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, nil}
+		if c.Result != nil {
+			out[i].Whole = c.Result.Whole
+		}
 	}
 	return out
 }

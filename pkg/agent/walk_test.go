@@ -587,6 +587,7 @@ func everyEvent(s *AgentState) []Event {
 		InputReceived{Slot: slot, Blocks: []UserBlock{{Text{"More."}}}},
 		Decided{Slot: slot, Call: id, Approval: ApprovalID(s.Run, id, 1), Action: ActionApprove},
 		Answered{Slot: slot, Call: id, Rerun: true}, LateResult{Slot: slot, Call: id, Content: "late"},
+		LateSuspended{Slot: slot, Call: id, Writer: "w1", Ticket: &Ticket{}, Expires: worldEpoch},
 		Replied{Inference: s.Inferences + 1, Text: "more", Calls: []RepliedCall{{ID: "z", Name: "look"}}},
 		CallClaimed{Call: id}, CallFinished{Call: id, Content: "again"}, CallFinished{Call: id, Ran: true, IsError: true},
 		CallSuspended{Call: id, Approval: "a9", Expires: worldEpoch}, CallUnknown{Call: id, Approval: "a9", Expires: worldEpoch},

@@ -167,6 +167,7 @@ func (r *reader) limits(l *agent.Limits) read {
 			"validators":   enum(r, &l.Validators, []agent.Validators{agent.ValidatorsAlways, agent.ValidatorsNotExhausted}),
 			"tokens":       r.count(&l.Tokens),
 			"usd":          r.usd(&l.USD),
+			"asks":         r.whole(&l.Asks),
 		})
 	}
 }

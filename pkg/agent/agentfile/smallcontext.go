@@ -17,6 +17,7 @@ func (r *reader) context(c *agent.Context) read {
 			"summaryTokens":  r.whole(&c.Summary),
 			"summary":        enum(r, &c.SummaryBy, []agent.SummaryKind{agent.SummaryMechanical, agent.SummaryModel}),
 			"truncateResult": r.whole(&c.TruncateResult),
+			"keepWhole":      r.boolean(&c.KeepWhole),
 			"compressAfter":  r.whole(&c.CompressAfter),
 			"prune":          r.whole(&c.Prune),
 		})

@@ -63,6 +63,7 @@ type Call struct {
 	Status     agent.CallStatus `json:"status"`
 	Executions int              `json:"executions"`
 	Reason     agent.CallReason `json:"reason,omitempty"`
+	Whole      *agent.Whole     `json:"whole,omitempty"` // where all of a result is of which the conversation holds a part
 }
 
 // Waiting is a call that waits for somebody.
@@ -160,7 +161,11 @@ func shownRun(l store.Loaded) (Run, error) {
 }
 
 func shownCall(c agent.Call) Call {
-	return Call{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason}
+	shown := Call{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, nil}
+	if c.Result != nil {
+		shown.Whole = c.Result.Whole
+	}
+	return shown
 }
 
 func shownHead(h store.Head) RunHead {

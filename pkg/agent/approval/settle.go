@@ -42,7 +42,7 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 	}
 	switch {
 	case a.Status == Pending:
-		if a, err = d.settle(ctx, a, c, o); err != nil {
+		if a, err = d.settle(ctx, a, l.State.Definition, c, o); err != nil {
 			return Approval{}, err
 		}
 	case !sameAnswer(a, o):
@@ -72,7 +72,7 @@ func (d *Desk) question(ctx context.Context, o Outcome, c agent.Call) (Approval,
 
 // settle records the answer in the request and the run's inbox at once. The model is told what the person said and, where somebody had
 // changed the call's arguments, that (A8).
-func (d *Desk) settle(ctx context.Context, a Approval, c agent.Call, o Outcome) (Approval, error) {
+func (d *Desk) settle(ctx context.Context, a Approval, definition string, c agent.Call, o Outcome) (Approval, error) {
 	said, err := o.said(d.Clock.Now().Truncate(time.Millisecond))
 	if err != nil {
 		return Approval{}, err
@@ -84,7 +84,11 @@ func (d *Desk) settle(ctx context.Context, a Approval, c agent.Call, o Outcome) 
 		return Approval{}, err
 	}
 	op.If = []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}}
-	fact := agent.Answered{Call: o.Call, Approval: a.ID, Content: o.Content, IsError: o.IsError, Rerun: o.Rerun, By: o.By.ID}
+	content, err := d.short(ctx, a.Tenant, definition, o)
+	if err != nil {
+		return Approval{}, err
+	}
+	fact := agent.Answered{Call: o.Call, Approval: a.ID, Content: content, IsError: o.IsError, Rerun: o.Rerun, By: o.By.ID}
 	if by := c.Editor(); by != "" && !o.Rerun {
 		fact.Content = agent.TextEdited(by, string(c.Input)) + fact.Content
 	}
@@ -96,6 +100,22 @@ func (d *Desk) settle(ctx context.Context, a Approval, c agent.Call, o Outcome) 
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrFinished)
 	}
 	return a, nil
+}
+
+// short is what somebody said in place of a tool, as the agent's context takes it. All of it is kept with the request.
+func (d *Desk) short(ctx context.Context, tenant, definition string, o Outcome) (string, error) {
+	if o.Rerun {
+		return "", nil
+	}
+	def, err := d.Definitions(ctx, tenant, definition)
+	if err != nil {
+		return "", err
+	}
+	head, chars, cut := def.CutResult(o.Content)
+	if cut {
+		head += def.CutNotice(o.Call, chars, false)
+	}
+	return head, nil
 }
 
 // racedAnswer looks who won where the write failed or nobody knows whether it did.

@@ -158,7 +158,7 @@ func (p *program) summary(r api.Run) {
 	fact("model", "%d requests, %d of %d interactions, %d tokens in, %d out",
 		r.ModelCalls, r.Interactions.Current, r.Interactions.Max, r.Usage.Input, r.Usage.Output)
 	for _, c := range r.Calls {
-		fact("call", "%s %s %s", c.ID, line(c.Tool), strings.TrimSpace(string(c.Status)+" "+string(c.Reason)))
+		fact("call", "%s %s %s%s", c.ID, line(c.Tool), strings.TrimSpace(string(c.Status)+" "+string(c.Reason)), whole(c.Whole))
 	}
 	for _, w := range r.Waiting {
 		fact("waits", "%s for %s until %s", w.Call, strings.TrimSpace(string(w.For)+" "+w.Approval), stamp(w.Expires))
@@ -175,6 +175,14 @@ func (p *program) summary(r api.Run) {
 	if out := output(r.Output); out != "" {
 		fact("output", "%s", out)
 	}
+}
+
+// whole says where all of a call's result is, where the conversation holds a part of it.
+func whole(w *agent.Whole) string {
+	if w == nil {
+		return ""
+	}
+	return fmt.Sprintf(", all %d characters in blob %s", w.Chars, w.Blob)
 }
 
 func (p *program) conversation(r api.Run) error {

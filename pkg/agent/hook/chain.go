@@ -150,7 +150,7 @@ func (c *Chain) BeforeInference(ctx context.Context, d *agent.Definition, s *age
 // hidden are the tools that are left out, in order of definition: what nobody includes where somebody does, and what anybody excludes.
 func (m *BeforeInference) hidden() []string {
 	var names []string
-	for _, t := range m.def.Tools {
+	for _, t := range m.def.ToolsIn(&m.run) {
 		if m.excluded[t.Name] || m.included != nil && !m.included[t.Name] {
 			names = append(names, t.Name)
 		}

@@ -70,7 +70,7 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 	handler := api.Handler(api.Backend{
 		Agents:    agents,
 		Starter:   &runtime.Starter{Ports: p},
-		Inputs:    &runtime.Inputs{Ports: p, Waits: waits},
+		Inputs:    &runtime.Inputs{Ports: p, Waits: waits, Definitions: definitions},
 		Canceller: &runtime.Canceller{Ports: p, Definitions: definitions},
 		Desk: &approval.Desk{
 			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake,
@@ -79,7 +79,7 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 		Journal: p.Journal, Table: p.Table, Definitions: definitions, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
 		Caller: who.Caller, Log: log,
 	})
-	events := answers{&runtime.Inputs{Ports: p, Waits: waits}}
+	events := answers{&runtime.Inputs{Ports: p, Waits: waits, Definitions: definitions}}
 	serve := (&gateway.Gateway{Handler: trace.HTTP(handler), Log: log}).Serve
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		ctx, cancel := inTime(ctx, p.Clock)

@@ -36,7 +36,11 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	if !ok || !c.AwaitsAnswer() {
 		return fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
 	}
-	fact, err := in.answered(ctx, a, c)
+	def, err := in.Definitions(ctx, a.Tenant, l.State.Definition)
+	if err != nil {
+		return err
+	}
+	fact, err := in.answered(ctx, def, a, c)
 	if err != nil {
 		return err
 	}
@@ -52,12 +56,17 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 	return in.Waits.Wake(ctx, a.Tenant, a.Run)
 }
 
-// answered is the answer as it is stored: what is long, in a blob.
-func (in *Inputs) answered(ctx context.Context, a Answer, c agent.Call) (agent.Answered, error) {
+// answered is the answer as it is stored: as much as the agent's context takes, and what is long, in a blob. Approvals are read by a
+// machine and stay whole.
+func (in *Inputs) answered(ctx context.Context, def *agent.Definition, a Answer, c agent.Call) (agent.Answered, error) {
 	fact := agent.Answered{Call: a.Call, Content: strings.ToValidUTF8(a.Content, "\uFFFD"), IsError: a.IsError, By: a.By}
-	if by := c.Editor(); by != "" {
-		fact.Content = agent.TextEdited(by, string(c.Input)) + fact.Content
+	if c.Tool != def.Permission.ApprovalTool {
+		var err error
+		if fact.Content, fact.Whole, err = in.cutResult(ctx, a.Tenant, def, a.Call, fact.Content); err != nil {
+			return agent.Answered{}, err
+		}
 	}
+	fact.Content = edited(c, fact.Content)
 	if agent.StoredLen(fact.Content) <= maxInline {
 		return fact, nil
 	}

@@ -212,17 +212,36 @@ func (r *round) leave(ctx context.Context, route Route) (Route, bool, error) {
 	}
 }
 
-// deliverLate puts a claimant's result into the inbox, where it settles the call if that is still claimed or unknown.
+// deliverLate puts a claimant's word into the inbox, where it counts if the call is still claimed or unknown.
 func (r *round) deliverLate(ctx context.Context, f *execution) error {
-	e, ok := f.event.(agent.CallFinished)
-	if !f.claimed || !ok {
+	if f.late == nil {
+		f.late = r.lateWord(f)
+	}
+	if !f.claimed || f.late == nil {
 		return nil
 	}
-	late := agent.LateResult{Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Patch: e.Patch}
-	id := fmt.Sprintf("late/%s/%s", e.Call, r.inv.Writer)
-	got, err := r.Journal.Accept(ctx, r.inv.Tenant, r.inv.Run, id, late)
+	id := fmt.Sprintf("late/%s/%s", f.call.ID, r.inv.Writer)
+	got, err := r.Journal.Accept(ctx, r.inv.Tenant, r.inv.Run, id, f.late)
 	if err != nil || got.Closed {
 		return err
 	}
 	return r.Waits.Wake(ctx, r.inv.Tenant, r.inv.Run)
+}
+
+// lateWord is what became of an execution as it comes through the inbox: a result, or what its tool asks people; nil = nothing does.
+func (r *round) lateWord(f *execution) agent.Event {
+	switch e := f.event.(type) {
+	case agent.CallFinished:
+		return agent.LateResult{
+			Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Patch: e.Patch, Whole: e.Whole,
+		}
+	case agent.CallSuspended:
+		if e.Ticket == nil { // a service's event is out; it goes out again under the same id
+			return nil
+		}
+		ask := agent.AskInput(r.def, &r.loaded.State, f.call, *e.Ticket, false, r.Clock.Now())
+		return agent.LateSuspended{Call: e.Call, Writer: r.inv.Writer, Ticket: e.Ticket, Digest: ask.Digest, Expires: ask.Expires}
+	default:
+		return nil
+	}
 }

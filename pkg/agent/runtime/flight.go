@@ -30,6 +30,7 @@ type execution struct {
 	event   agent.Event // once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time and nobody can say what became of it
 	err     error       // a service's event may not be out; it is to be sent again
 	size    int         // of the event, in bytes, about
+	late    agent.Event // the event as it comes through the inbox, once it has to: the same at every try; nil = not yet
 }
 
 // flight is what one invocation has in the air and in its hands. Safe for concurrent use.
@@ -159,7 +160,8 @@ func (r *round) launch(ctx context.Context, p *plan) {
 			continue
 		}
 		entered := r.toolCall(c, &p.draft.State)
-		r.Clock.Go(func() { r.flight.landed(x, r.enter(ctx, c, entered)) })
+		t, ok := r.tool(c, &p.draft.State)
+		r.Clock.Go(func() { r.flight.landed(x, r.enter(ctx, c, entered, t, ok)) })
 	}
 }
 
@@ -175,9 +177,8 @@ func (r *round) toolCall(c agent.Call, s *agent.AgentState) port.Call {
 
 // enter runs a tool to its end or its deadline and says what is to be stored. A tool that cannot be repeated and ran out
 // of time may or may not have happened.
-func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call) agent.Event {
-	t, ok := r.Tools.Lookup(c.Tool)
-	if !ok {
+func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call, t port.Tool, known bool) agent.Event {
+	if !known {
 		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyUnknownTool,
 			Content: "The tool " + c.Name + " is not part of this deployment."}
 	}
@@ -194,7 +195,7 @@ func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call) agen
 	if err != nil {
 		res = agent.ToolResultData{Content: c.Name + " failed: " + agent.Bounded(err.Error()), IsError: true}
 	}
-	e, err := r.word(context.WithoutCancel(ctx), c, checkedPatch(c, view, res))
+	e, err := r.wordOf(context.WithoutCancel(ctx), t, c, checkedPatch(c, view, res))
 	if err != nil {
 		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyToolError,
 			Content: "The tool ran, but its result could not be stored."}
@@ -286,16 +287,23 @@ func (r *round) answerable(t agent.Ticket) error {
 	return nil
 }
 
-// finished is a tool's result as it is stored: valid text and media, with what is long in blobs, and what a person changed said first.
+// finished is a tool's result as it is stored: valid text and media, as much of the text as the agent's context takes, with what is long in
+// blobs, and what a person changed said first.
 func (r *round) finished(ctx context.Context, c agent.Call, res agent.ToolResultData) (agent.CallFinished, error) {
 	k, err := r.keep(ctx, res.Media)
 	if err != nil {
 		return agent.CallFinished{}, fmt.Errorf("store media of call %s: %w", c.ID, err)
 	}
-	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: resultText(c, res.Content, k), Media: k.media, Patch: res.Patch}
+	text, whole := r.shortened(ctx, c.ID, strings.ToValidUTF8(res.Content, "\uFFFD"))
+	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: resultText(c, text, k), Media: k.media, Patch: res.Patch, Whole: whole}
 	if res.IsError {
 		e.Reason = agent.WhyToolError
 	}
+	return r.stored(ctx, c, e)
+}
+
+// stored is a result as its entry holds it: a long text is in a blob.
+func (r *round) stored(ctx context.Context, c agent.Call, e agent.CallFinished) (agent.CallFinished, error) {
 	if agent.StoredLen(e.Content) <= maxInline {
 		return e, nil
 	}
@@ -309,22 +317,27 @@ func (r *round) finished(ctx context.Context, c agent.Call, res agent.ToolResult
 
 // resultText is what the model reads of a result: the tool's own words, or which media it gave; what a person changed before, and what
 // was left out behind.
-func resultText(c agent.Call, content string, k kept) string {
-	text := strings.ToValidUTF8(content, "\uFFFD")
+func resultText(c agent.Call, text string, k kept) string {
 	if text == "" && len(k.media) > 0 {
 		text = agent.TextMedia(k.media)
 	}
 	if text == "" {
 		text = agent.TextNothing(c.Name)
 	}
-	if by := c.Editor(); by != "" {
-		text = agent.TextEdited(by, string(c.Input)) + text
-	}
+	text = edited(c, text)
 	for _, notice := range k.notices {
 		if text != "" {
 			text += "\n"
 		}
 		text += notice
+	}
+	return text
+}
+
+// edited is a result with what a person changed of its call's arguments said first.
+func edited(c agent.Call, text string) string {
+	if by := c.Editor(); by != "" {
+		return agent.TextEdited(by, string(c.Input)) + text
 	}
 	return text
 }

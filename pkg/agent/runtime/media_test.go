@@ -263,7 +263,7 @@ func TestUnknownBlobsAreRefused(t *testing.T) {
 			return append(says("Look."), agent.UserBlock{Block: agent.Media{MediaType: "image/png", Blob: known}},
 				agent.UserBlock{Block: agent.Media{MediaType: "image/png", Blob: digest}})
 		}
-		st, in := &runtime.Starter{Ports: w.ports}, &runtime.Inputs{Ports: w.ports, Waits: w.waits()}
+		st, in := &runtime.Starter{Ports: w.ports}, &runtime.Inputs{Ports: w.ports, Waits: w.waits(), Definitions: w.pinned}
 		request, untouched := w.request(""), w.counts.Snapshot()
 		for name, digest := range map[string]string{
 			"nobody's": nobodys, "the rival's": rivals, "no digest": "../x", "empty": store.BlobDigest(nil), "another spelling": strings.ToUpper(known),

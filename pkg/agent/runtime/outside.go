@@ -79,7 +79,8 @@ func (w *Waits) success(ctx context.Context, run, token string) error {
 // Inputs takes what users say to a run. Safe for concurrent use.
 type Inputs struct {
 	Ports
-	Waits *Waits
+	Waits       *Waits
+	Definitions Definitions // Answer asks it; who takes messages alone needs none
 }
 
 // ErrRunFinished says that a run takes no messages any more.

@@ -300,7 +300,7 @@ func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
 
 func (r *round) unknown(p *plan, c agent.Call) agent.CallUnknown {
 	return agent.CallUnknown{
-		Call: c.ID, Approval: agent.ApprovalID(p.draft.State.Run, c.ID, c.Asks+1), Expires: p.draft.Entry.Time.Add(agent.OutcomeExpiry),
+		Call: c.ID, Approval: agent.ApprovalID(p.draft.State.Run, c.ID, c.Asks+1), Expires: p.draft.Entry.Time.Add(agent.OutcomeExpiry), Claim: c.Claim,
 	}
 }
 
@@ -404,7 +404,7 @@ func (r *round) reconciled(p *plan, c agent.Call, word agent.Event) error {
 		}
 		return p.draft.Add(r.asks(p, c, word))
 	case agent.CallFinished:
-		return p.draft.Add(agent.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, Patch: word.Patch, By: "reconcile"})
+		return p.draft.Add(agent.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, Patch: word.Patch, Whole: word.Whole, By: "reconcile"})
 	default:
 		return fmt.Errorf("reconcile call %s: %T is no word on it", c.ID, word)
 	}

@@ -84,6 +84,11 @@ func (ph phases) begin(ctx context.Context, d *agent.Draft) error {
 	default:
 		return nil
 	}
+	return ph.enter(ctx, d)
+}
+
+// enter runs run_start.
+func (ph phases) enter(ctx context.Context, d *agent.Draft) error {
 	h, err := ph.chain.State(ctx, agent.PhaseRunStart, ph.def, &d.State)
 	if err != nil {
 		return err

@@ -88,6 +88,7 @@ func TestLargeResultsTakeSeveralEntries(t *testing.T) {
 					specs = append(specs, fmt.Sprintf("look c%d", i))
 				}
 				w.model.replies = []agent.Reply{calls(specs...)}
+				w.def.Context.TruncateResult = 0
 				w.tool("look").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
 					return agent.ToolResultData{Content: content}, nil
 				}

@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
 // The sixteen rules of docs/protocol.md, one test each. The stories are those of its table of what goes wrong without a rule.
@@ -586,6 +588,18 @@ func TestRule10UnknownAndLate(t *testing.T) {
 			require.Equal(t, "refunded", w.call("c1").Result.Content)
 		})
 	})
+	t.Run("and so does one whose result lies behind it", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
+			_, err := w.desk().Settle(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Content: "refunded", By: ana})
+			require.NoError(t, err)
+			w.drive(r.Woken)
+			require.Equal(t, "ok c1", w.call("c1").Result.Content, "the inbox is an order")
+			a, err := approval.Get(w.ctx, w.table, tenant, agent.ApprovalID(w.run, "c1", 1))
+			require.NoError(t, err)
+			require.Equal(t, approval.Approved, a.Status)
+		})
+	})
 	t.Run("what may be repeated is", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.model.replies = []agent.Reply{calls("note c1")}
@@ -616,6 +630,95 @@ func (w *world) lateResult(others func() runtime.Route) (r runtime.Route) {
 	w.batchRun(0)
 	require.Equal(w.t, 1, w.tool("pay").times())
 	return r
+}
+
+// TestRule10LateTickets: a tool that asks for input under a claim asks although its claimant lost the race for the entry.
+func TestRule10LateTickets(t *testing.T) {
+	asks := func(w *world) {
+		w.tool("pay").work = func(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
+			if c.Resume == nil {
+				return agent.ToolResultData{Suspend: &agent.Ticket{Message: "From which account?"}}, nil
+			}
+			return agent.ToolResultData{Content: "paid from " + string(c.Resume)}, nil
+		}
+	}
+	answered := func(w *world, approvalID, with string) {
+		_, err := w.desk().Decide(w.ctx, approval.Request{Tenant: tenant, ID: approvalID, Action: approval.Approve, Result: json.RawMessage(with), By: ana})
+		require.NoError(w.t, err)
+	}
+	status := func(w *world, n int) approval.Status {
+		a, err := approval.Get(w.ctx, w.table, tenant, agent.ApprovalID(w.run, "c1", n))
+		require.NoError(w.t, err)
+		return a.Status
+	}
+	t.Run("after the retry's unknown", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			asks(w)
+			r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
+			require.Equal(t, []string{"t1"}, w.waiter.woken)
+			r = w.drive(r.Woken)
+			require.Equal(t, runtime.NextWait, r.Next)
+			c := w.call("c1")
+			require.Equal(t, agent.ForInput, c.Wait.For)
+			require.Equal(t, []approval.Status{approval.Voided, approval.Pending}, []approval.Status{status(w, 1), status(w, 2)}, "nobody is asked what became of it")
+			w.park(r.Woken, 0, "t2")
+			answered(w, c.Wait.Approval, `"A"`)
+			require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+			require.Equal(t, `paid from "A"`, w.call("c1").Result.Content)
+			require.Equal(t, 2, w.tool("pay").times())
+		})
+	})
+	t.Run("though its delivery met an error", func(t *testing.T) {
+		for _, fault := range []func(func([]store.Op) bool) trap{lost, failed} {
+			inBubble(t, func(t *testing.T, w *world) {
+				asks(w)
+				r := w.lateResult(func() runtime.Route {
+					r := w.batchRun(0)
+					w.table.set(fault(touches("I#late/")))
+					return r
+				})
+				w.drive(r.Woken)
+				require.Equal(t, agent.ForInput, w.call("c1").Wait.For)
+				require.EqualValues(t, 1, w.state().Drained)
+			})
+		}
+	})
+	t.Run("to a run that was taken over", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			asks(w)
+			w.lateResult(func() runtime.Route {
+				w.waiter.ended(w.owner)
+				require.Equal(t, runtime.RepairTookOver, w.sweep())
+				return runtime.Route{}
+			})
+			w.owner = runtime.ExecutionName(w.run, 1)
+			w.drive(0)
+			require.Equal(t, agent.ForInput, w.call("c1").Wait.For)
+		})
+	})
+	t.Run("a call that somebody let run again ignores it", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			asks(w)
+			r := w.lateResult(func() runtime.Route {
+				r := w.batchRun(0)
+				_, err := w.desk().Settle(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
+				require.NoError(t, err)
+				return r
+			})
+			r = w.drive(r.Woken)
+			require.Equal(t, runtime.NextWait, r.Next)
+			require.Equal(t, 2, w.tool("pay").times(), "it runs again, and asks itself")
+			require.Equal(t, approval.Pending, status(w, 2))
+		})
+	})
+	t.Run("a run that was cancelled asks nobody", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			asks(w)
+			w.lateResult(func() runtime.Route { w.cancel(); return runtime.Route{} })
+			require.Equal(t, agent.WhyOutcomeUnknown, w.call("c1").Reason)
+			require.Zero(t, w.state().Drained)
+		})
+	})
 }
 
 // TestRule11CancelIsAnEntry: the fence is the entry, and the execution is stopped after it.

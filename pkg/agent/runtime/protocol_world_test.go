@@ -171,7 +171,7 @@ func (w *world) ticket(waitSeq, attempt int64, token string) runtime.Ticket {
 }
 
 func (w *world) send(id, text string) error {
-	in := &runtime.Inputs{Ports: w.ports, Waits: w.waits()}
+	in := &runtime.Inputs{Ports: w.ports, Waits: w.waits(), Definitions: w.pinned}
 	return in.Send(w.ctx, tenant, w.run, id, "user:bob", says(text))
 }
 
@@ -341,12 +341,16 @@ func (f *fake) times() int {
 	return len(f.entered)
 }
 
-// inside makes the tool run f at its first entering.
+// inside makes the tool run f at its first entering, before what it does anyway.
 func (f *fake) inside(during func()) {
 	var entered atomic.Bool
-	f.work = func(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
+	work := f.work
+	f.work = func(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 		if entered.CompareAndSwap(false, true) {
 			during()
+		}
+		if work != nil {
+			return work(ctx, c)
 		}
 		return agent.ToolResultData{Content: "ok " + c.ID}, nil
 	}

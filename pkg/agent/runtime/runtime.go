@@ -223,6 +223,9 @@ func settledEarly(before *agent.AgentState, d *agent.Draft, def *agent.Definitio
 // suspendedIn is c as the draft suspends it.
 func suspendedIn(d *agent.Draft, c agent.Call) agent.Call {
 	for _, e := range d.Entry.Events {
+		if late, ok := e.(agent.LateSuspended); ok && late.Call == c.ID {
+			e = agent.CallSuspended{Call: c.ID, Approval: agent.ApprovalID(d.State.Run, c.ID, c.Asks+1), Digest: late.Digest, Expires: late.Expires, For: agent.ForInput, Ticket: late.Ticket}
+		}
 		if e, ok := e.(agent.CallSuspended); ok && e.Call == c.ID {
 			c.Ticket = e.Ticket
 			c.Wait = &agent.Wait{For: cmp.Or(e.For, agent.ForApproval), Approval: e.Approval, Digest: e.Digest, Since: d.Entry.Time, Expires: e.Expires}
@@ -234,18 +237,17 @@ func suspendedIn(d *agent.Draft, c agent.Call) agent.Call {
 // overtaken reports whether the events settle a suspended call otherwise than by a decision on its request, and how the request
 // ends then.
 func overtaken(c agent.Call, events []agent.Event) (approval.Status, bool) {
+	if slices.ContainsFunc(events, func(e agent.Event) bool { return settles(e, c) }) { // also behind a late word: the request says so already
+		return "", false
+	}
 	for _, e := range events {
 		switch e := e.(type) {
-		case agent.Decided:
-			if e.Call == c.ID && e.Approval == c.Wait.Approval {
-				return "", false
-			}
-		case agent.Answered:
-			if e.Call == c.ID {
-				return "", false
-			}
 		case agent.LateResult:
 			if e.Call == c.ID && c.Wait.For == agent.ForOutcome {
+				return approval.Voided, true
+			}
+		case agent.LateSuspended:
+			if e.Call == c.ID && c.Wait.For == agent.ForOutcome && c.Wait.Claim == e.Writer {
 				return approval.Voided, true
 			}
 		case agent.CallCancelled:
@@ -264,6 +266,18 @@ func overtaken(c agent.Call, events []agent.Event) (approval.Status, bool) {
 		}
 	}
 	return "", false
+}
+
+// settles reports whether the fact is a person's word on the request that c waits for.
+func settles(e agent.Event, c agent.Call) bool {
+	switch e := e.(type) {
+	case agent.Decided:
+		return e.Call == c.ID && e.Approval == c.Wait.Approval
+	case agent.Answered:
+		return e.Call == c.ID && (e.Approval == "" || e.Approval == c.Wait.Approval)
+	default:
+		return false
+	}
 }
 
 // consumed are the uses of the approvals under which the draft claims, each once.

@@ -66,7 +66,7 @@ func (w *world) services() *busOf {
 }
 
 func (w *world) answer(call, content string) error {
-	in := &runtime.Inputs{Ports: w.ports, Waits: w.waits()}
+	in := &runtime.Inputs{Ports: w.ports, Waits: w.waits(), Definitions: w.pinned}
 	return in.Answer(w.ctx, runtime.Answer{Tenant: tenant, Run: w.run, Call: call, Content: content, By: "service"})
 }
 
@@ -158,6 +158,7 @@ func TestAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.services()
 		w.model.replies = []agent.Reply{calls("weather c1", "refund c2")}
+		w.def.Context.TruncateResult = 0
 		w.start()
 		require.ErrorIs(t, w.answer("c1", "early"), runtime.ErrUnasked, "nobody has been asked")
 		r := w.drive(0)

@@ -59,7 +59,7 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 		return Route{}, err
 	}
 	ctx = st.within(ctx, &d.State)
-	if agent.EarlyOwed(&d.State) { // the batch has what it takes to judge them
+	if agent.EarlyOwed(&d.State) && !st.beginsFirst(def, d) { // the batch has what it takes to judge them
 		r := inv.route(NextTools)
 		r.Woken = inv.Woken
 		return r, nil
@@ -72,11 +72,43 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	if err := expire(d); err != nil {
 		return Route{}, err
 	}
-	r, err := st.act(ctx, inv, def, l, d, drained, paid)
+	var r Route
+	if agent.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" {
+		r, err = st.beginEarly(ctx, inv, def, l, d)
+	} else {
+		r, err = st.act(ctx, inv, def, l, d, drained, paid)
+	}
 	if fin, broken := brokenBy(err); broken {
 		return st.breakOff(ctx, inv, def, l, d, fin)
 	}
 	return r, err
+}
+
+// beginsFirst reports whether plugins are to begin this attempt before the batch judges what was decided early. What is wrong with the
+// plugins is for who runs them to say.
+func (st *Stepper) beginsFirst(def *agent.Definition, d *agent.Draft) bool {
+	if d.State.Begun || len(def.Plugins) == 0 {
+		return false
+	}
+	ph, err := st.phases(def)
+	return err != nil || ph.chain.BeginsRuns()
+}
+
+// beginEarly commits run_start and leads to the batch, where a decision that was kept may let a call run.
+func (st *Stepper) beginEarly(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft) (Route, error) {
+	ph, err := st.phases(def)
+	if err != nil {
+		return Route{}, err
+	}
+	if err := ph.enter(ctx, d); err != nil {
+		return Route{}, err
+	}
+	if err := st.commit(ctx, l.State, d, def); err != nil {
+		return Route{}, err
+	}
+	r := inv.route(NextTools)
+	r.Woken = 0 // the run is not parked any more
+	return r, nil
 }
 
 // act does what Next says of the drained state. A draft of more than the drained events must be committed even if a batch comes next.

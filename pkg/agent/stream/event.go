@@ -137,6 +137,7 @@ type ToolResult struct {
 	Blob    string        `json:"blob,omitempty"`
 	IsError bool          `json:"is_error,omitempty"`
 	Media   []agent.Media `json:"media,omitempty"`
+	Whole   *agent.Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
 }
 
 // ToolCallResumedData is the end of a wait: somebody has said something. Target is the pending call of it.

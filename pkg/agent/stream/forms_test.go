@@ -121,14 +121,17 @@ func TestForgeNoToolCall(t *testing.T) {
 		if kind != agent.KindNoToolCall && kind != "" {
 			refused.Detail = "not JSON"
 		}
-		told := toldAs(t, stream.Forge, begun(t, agent.Replied{Inference: 1, Model: "m", Requests: 1, Text: "hm", Correction: refused})...)
+		told := toldAs(t, stream.Forge, begun(t,
+			agent.Resumed{}, agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "no"},
+			agent.Replied{Inference: 2, Model: "m", Requests: 1, Text: "hm", Correction: refused})...)
 		require.Equal(t, want, told[len(told)-len(want):])
 	}
 }
 
 // What a request had left of its window is told with its reply.
 func TestBudgetIsTold(t *testing.T) {
-	told := toldAs(t, stream.Cowork, begun(t, agent.Replied{Inference: 1, Model: "m", Requests: 1, Text: "Done.", Room: &agent.Room{Left: 17743, Of: 32768}})...)
+	told := toldAs(t, stream.Cowork, begun(t, agent.Resumed{}, agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "no"},
+		agent.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done.", Room: &agent.Room{Left: 17743, Of: 32768}})...)
 	require.Contains(t, told, `context-budget {"total":32768,"remaining":17743}`)
 }
 

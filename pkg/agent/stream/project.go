@@ -195,7 +195,7 @@ func (w *writing) settled(fact agent.Event, c agent.Call) {
 	r := c.Result
 	w.add(ToolCallDone, w.step(c), ToolCallDoneData{
 		ID: c.ID, Name: c.Name, Tool: c.Tool, Kind: w.kind(c.Tool), Message: "result_" + c.ID,
-		Outcome: c.Status, Reason: c.Reason, Patch: patchOf(fact, c.ID), Result: ToolResult{Content: r.Content, Blob: r.Blob, IsError: r.IsError, Media: r.Media},
+		Outcome: c.Status, Reason: c.Reason, Patch: patchOf(fact, c.ID), Result: ToolResult{Content: r.Content, Blob: r.Blob, IsError: r.IsError, Media: r.Media, Whole: r.Whole},
 	})
 }
 

@@ -44,6 +44,7 @@ var lines = map[string]line{
 	"permission_checked":   {},
 	"permission_failed":    {}, // the end that comes of it says so
 	"context_full":         {}, // the summary or the end that comes of it says so
+	"late_suspended":       {},
 	"hooked":               {}, // plugins; what they say is in the next request, and what they patch in state_delta
 }
 
