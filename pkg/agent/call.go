@@ -32,6 +32,7 @@ type Call struct {
 	Gated   bool   `json:",omitempty"` // plugins let the call pass, and what they decided with it is known; until somebody is asked about it
 	Hidden  bool   `json:",omitempty"` // the inference that made the call was not offered its tool
 	Request string `json:",omitempty"` // the request about tools that it was blocked for; "" = none
+	Step    int    `json:",omitempty"` // of the run's plan, by its number; 0 = the loop made the call
 
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
 }

@@ -137,6 +137,8 @@ type Replied struct {
 	Cost USD   `json:"cost,omitempty"` // 0 where no price is known
 	Pace *Pace `json:"pace,omitempty"` // nil = no stop policy looks at rounds
 	Halt *Halt `json:"halt,omitempty"` // nil = no stop policy stops the run
+
+	Offered []string `json:"offered,omitempty"` // the only tools of the agent that the request was narrowed to, by original name; nil = it was not
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -147,7 +149,8 @@ type RepliedCall struct {
 	Effect Effect          `json:"effect,omitempty"` // empty = the model's name fits no tool
 	Input  json.RawMessage `json:"input"`
 
-	Service bool `json:"service,omitempty"` // the tool is a service
+	Service   bool `json:"service,omitempty"`   // the tool is a service
+	Unoffered bool `json:"unoffered,omitempty"` // the request was narrowed to other tools
 }
 
 // RepliedReasoning is reasoning as the model wrote it, and where: behind so many bytes of the text and so many calls. Places never

@@ -38,6 +38,11 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"policy_evaluated":     decodeEvent[PolicyEvaluated],
 	"permission_checked":   decodeEvent[PermissionChecked],
 	"permission_failed":    decodeEvent[PermissionFailed],
+
+	"planned":     decodeEvent[Planned],
+	"step_routed": decodeEvent[StepRouted],
+	"synthesised": decodeEvent[Synthesised],
+	"plan_left":   decodeEvent[PlanLeft],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -125,6 +130,9 @@ func permissionEventType(e Event) string {
 	case PermissionFailed:
 		return "permission_failed"
 	default:
+		if name, ok := planEventType(e); ok {
+			return name
+		}
 		return fmt.Sprintf("%T", e)
 	}
 }

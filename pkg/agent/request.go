@@ -9,7 +9,7 @@ func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Requ
 		systemDigest = ""
 	}
 	return Request{
-		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: system,
+		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed, Model: d.Model, System: system,
 		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: offered(d, s, a), Lifecycle: a.Lifecycle,
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name), Late: s.late(),
 	}, systemDigest
@@ -72,7 +72,7 @@ func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	}
 	tools := make([]ToolSpec, 0, len(d.Tools))
 	for _, t := range d.flagged(s) {
-		if !slices.Contains(s.Hidden, t.Name) {
+		if !slices.Contains(s.Hidden, t.Name) && a.offers(t.Name) {
 			tools = append(tools, t.ModelFacing())
 		}
 	}

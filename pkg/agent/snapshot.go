@@ -65,6 +65,8 @@ type snapshotForm struct {
 	Broken *RunError `json:"broken,omitempty"`
 
 	Permits *Permissions `json:"permits,omitempty"` // nil = nothing is known of tools' permissions
+
+	Plan *Orchestration `json:"plan,omitempty"` // nil = the run has none
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -125,6 +127,9 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 	}
 	if !s.Permissions.zero() {
 		f.Permits = &s.Permissions
+	}
+	if !s.Plan.zero() {
+		f.Plan = &s.Plan
 	}
 	switch {
 	case s.hasToolFacts():
@@ -207,6 +212,9 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 	if f.Permits != nil {
 		s.Permissions = *f.Permits
 	}
+	if f.Plan != nil {
+		s.Plan = *f.Plan
+	}
 	for _, r := range f.Shown {
 		s.placeResult(r)
 	}
@@ -277,7 +285,7 @@ func bodyIn(e Event, part int) (Block, bool) {
 	case PermissionAnswered:
 		return Text{Text: e.Text}, part == 0
 	default:
-		return nil, false
+		return planPart(e, part)
 	}
 }
 
@@ -302,7 +310,7 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
 	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
-		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || !s.Permissions.zero() || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden })
+		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil || !s.Permissions.zero() || !s.Plan.zero() || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden })
 }
 
 // hasLimitFacts reports whether the run has anything that limits and stop policies have to know.

@@ -17,7 +17,7 @@ type Wording struct {
 }
 
 // wordings is every one of them, by groups; each group stands with the policy it belongs to.
-var wordings = slices.Concat(wordingsOfCorrections)
+var wordings = slices.Concat(wordingsOfCorrections, wordingsOfPlans)
 
 // wordingsOfCorrections are what a model is told of replies that are not the last word.
 var wordingsOfCorrections = []Wording{
