@@ -31,7 +31,7 @@ func TestStoredJournalsHaveEveryField(t *testing.T) {
 		keysOf(want, ".e."+name, reflect.TypeOf(e))
 	}
 	for path := range want {
-		elsewhere := path == ".p.msgs.f.Run" || path == ".p.queued.Run" // no snapshot has bodies in another run's journal
+		elsewhere := path == ".p.msgs.f.Run" || path == ".p.queued.Run" || path == ".p.plan.steps.from.Run" // no snapshot has bodies in another run's journal
 		require.Equal(t, !elsewhere, have[path], "%s in a golden file", path)
 	}
 }
@@ -73,6 +73,8 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenHidden, AgentState{}, goldenHiddenRun())
 		addGolden(t, goldenPermits, AgentState{}, goldenPermitsRun())
 		addGolden(t, goldenGate, AgentState{}, goldenGateRun())
+		addGolden(t, goldenPlanLeft, AgentState{}, goldenPlanLeftRun())
+		addGolden(t, goldenPlanDone, AgentState{}, goldenPlanDoneRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -83,7 +85,8 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools},
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
-		goldenHidden: {AgentState{}, snapshotVersionTools},
+		goldenHidden:   {AgentState{}, snapshotVersionTools},
+		goldenPlanLeft: {AgentState{}, snapshotVersionTools}, goldenPlanDone: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)

@@ -76,6 +76,16 @@ func (s *AgentState) CurrentStep() (int, bool) {
 	return at, at < len(p.Steps)
 }
 
+// StepDone is what became of the step at a place of the plan: its call, the zero Call where it has none; false while it is not done.
+func (s *AgentState) StepDone(at int) (Call, bool) {
+	if at >= len(s.Plan.Steps) {
+		return Call{}, false
+	}
+	step := s.Plan.Steps[at]
+	c, ok := s.Call(step.Use.ID)
+	return c, step.Failed || ok && !c.Open()
+}
+
 // Replies counts those of models that the run has had, inferences and others.
 func (s *AgentState) Replies() int64 { return s.Inferences + s.Plan.Replies }
 

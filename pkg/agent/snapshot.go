@@ -92,12 +92,12 @@ const (
 )
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry evicts, and every so often after that. It adds
-// nothing to a run that has never evicted, to the end of one, where bodies lie in another run's journal, or where the snapshot would be
+// nothing to a run that has never evicted, to the end of one, in the middle of a plan, where bodies lie in another run's journal, or where the snapshot would be
 // too large.
 func (d *Draft) Snap() error {
 	s := &d.State
 	due := s.EvictedMessages > d.before.EvictedMessages || s.EvictedMessages > 0 && d.Entry.Seq%snapshotEvery == 0
-	if !due || s.Status == RunDone || s.inherits() {
+	if !due || s.Status == RunDone || s.inherits() || s.Plan.active() { // a plan still needs its settled calls
 		return nil
 	}
 	form, err := MarshalVerbatim(s.snapshot(d.Entry.Time))

@@ -43,7 +43,11 @@ var lines = map[string]line{
 	"policy_evaluated":     {},
 	"permission_checked":   {},
 	"permission_failed":    {}, // the end that comes of it says so
-	"hooked":               {}, // plugins; what they say is in the next request, and what they patch in state_delta
+	"planned":              {first: planned},
+	"step_routed":          {first: routed},
+	"synthesised":          {first: synthesised},
+	"plan_left":            {last: func(w *writing, _ agent.Event) { w.conversation() }}, // what the plan has done is part of it now
+	"hooked":               {},                                                           // plugins; what they say is in the next request, and what they patch in state_delta
 }
 
 func started(w *writing, _ agent.Event) {
