@@ -54,7 +54,7 @@ func searchWords(text string) []string {
 			words = append(words, stem(strings.ToLower(p)))
 		}
 		if len(parts) > 1 {
-			words = append(words, strings.ToLower(name))
+			words = append(words, stem(strings.ToLower(name)))
 		}
 	}
 	return words

@@ -128,7 +128,11 @@ func stepsPlan(steps []PlanStep) (Plan, error) {
 			return Plan{}, fmt.Errorf("%w: step %d says nothing", ErrPlan, i+1)
 		}
 	}
-	slices.SortStableFunc(steps, func(a, b PlanStep) int { return a.Number - b.Number })
+	for i := range steps { // into order; there are few
+		for j := i; j > 0 && steps[j].Number < steps[j-1].Number; j-- {
+			steps[j], steps[j-1] = steps[j-1], steps[j]
+		}
+	}
 	apart := steps[0].Number > 0
 	for i := 1; i < len(steps); i++ {
 		apart = apart && steps[i].Number > steps[i-1].Number
@@ -162,19 +166,20 @@ var planSignatures = map[string][]string{
 }
 
 func planOfCalls(calls []planCall) (Plan, error) {
+	if i := slices.IndexFunc(calls, func(c planCall) bool { return c.name == "respond" }); i >= 0 {
+		return directPlan(strings.TrimSpace(calls[i].args["message"]))
+	}
 	var steps []PlanStep
 	for _, c := range calls {
-		switch c.name {
-		case "respond":
-			return directPlan(strings.TrimSpace(c.args["message"]))
-		case "add_step":
-			number, _ := strconv.Atoi(strings.TrimSpace(c.args["step"]))
-			server := c.args["server"]
-			if server == "None" || server == "null" {
-				server = ""
-			}
-			steps = append(steps, PlanStep{Number: number, Description: c.args["description"], Server: server})
+		if c.name != "add_step" {
+			continue
 		}
+		number, _ := strconv.Atoi(strings.TrimSpace(c.args["step"]))
+		server := c.args["server"]
+		if server == "None" || server == "null" {
+			server = ""
+		}
+		steps = append(steps, PlanStep{Number: number, Description: c.args["description"], Server: server})
 	}
 	if len(steps) == 0 {
 		return Plan{}, fmt.Errorf("%w: it is done before its first step", ErrPlan)
@@ -182,7 +187,7 @@ func planOfCalls(calls []planCall) (Plan, error) {
 	return stepsPlan(steps)
 }
 
-// planCalls finds a text's calls, in order; a response before any step, however late it stands.
+// planCalls finds a text's calls, in order.
 func planCalls(text string) ([]planCall, error) {
 	var calls []planCall
 	for rest := text; ; {
@@ -204,15 +209,7 @@ func planCalls(text string) ([]planCall, error) {
 		}
 		calls, rest = append(calls, planCall{name, args}), body[r.at:]
 	}
-	slices.SortStableFunc(calls, func(a, b planCall) int { return responds(b) - responds(a) })
 	return calls, nil
-}
-
-func responds(c planCall) int {
-	if c.name == "respond" {
-		return 1
-	}
-	return 0
 }
 
 // planReader reads the arguments of a call, from behind its opening bracket.

@@ -42,7 +42,7 @@ func (c *checker) prefilter(at string, p Prefilter) {
 func ToolText(t ToolSpec) string { return t.Name + ": " + t.Description }
 
 // Narrow chooses the tools of a request: all of the server that is hinted at, then the most similar ones until there are k, each by its
-// original name and in order of definition. Similarity is of each tool, in that order; of equal ones the first wins.
+// original name and in order of definition. Similarity is one number a tool, in that order; of equal ones the first wins.
 func Narrow(tools []ToolSpec, similarity []float64, server string, k int) []string {
 	chosen := map[string]bool{}
 	for _, t := range tools {
@@ -50,16 +50,14 @@ func Narrow(tools []ToolSpec, similarity []float64, server string, k int) []stri
 			chosen[t.Name] = true
 		}
 	}
-	order := make([]int, min(len(tools), len(similarity)))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(similarity[b], similarity[a]) })
-	for _, i := range order {
-		if len(chosen) >= k {
-			break
+	for len(chosen) < min(k, len(tools)) {
+		best := -1
+		for i, t := range tools {
+			if !chosen[t.Name] && (best < 0 || similarity[i] > similarity[best]) {
+				best = i
+			}
 		}
-		chosen[tools[i].Name] = true
+		chosen[tools[best].Name] = true
 	}
 	offered := []string{}
 	for _, t := range tools {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 )
@@ -59,6 +60,8 @@ func (p Ports) similarity(ctx context.Context, def *agent.Definition, s *agent.A
 	if p.Index == nil {
 		return nil, errNoEmbedder
 	}
+	ctx, cancel := p.Clock.WithTimeout(ctx, embedTimeout)
+	defer cancel()
 	return p.Index.similarity(ctx, s.Definition, def.Prefilter.Embeddings, texts, query)
 }
 
@@ -66,6 +69,9 @@ var (
 	errNoEmbedder = errors.New("nobody embeds texts here")
 	errDimensions = errors.New("the embedder's vectors differ in length or number")
 )
+
+// embedTimeout is how long texts may take to be embedded (seed 002, ADR-010 there).
+const embedTimeout = 30 * time.Second
 
 // maxIndexed is how many definitions' tools an index keeps the vectors of.
 const maxIndexed = 64
