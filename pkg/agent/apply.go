@@ -477,6 +477,9 @@ func (s *AgentState) finished(e Finished) error {
 			return err
 		}
 	}
+	if s.Plan.active() { // who goes on with the conversation has to know what was done
+		s.leavePlan()
+	}
 	if e.Note != "" {
 		s.say(RoleUser, Text{Text: e.Note}, 0, s.source(0))
 	}

@@ -156,7 +156,7 @@ func (b planBuilder) planMessages(r Request) []Message {
 	for len(history) > 0 && history[0].Role != RoleUser { // a conversation begins with a user
 		history = history[1:]
 	}
-	messages := append(history[:len(history):len(history)], all[from:]...)
+	messages := slices.Concat(history, quoted(all[from:]))
 	if b.s.Plan.Stage != PlanAgain {
 		return messages
 	}

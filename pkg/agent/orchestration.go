@@ -14,7 +14,7 @@ const (
 	PlanAgain PlanStage = "again" // the planner is asked once more: its plan has one step, and the request asks for several things
 	PlanSteps PlanStage = "steps" // the steps are carried out, and then summed up
 	PlanDone  PlanStage = "done"  // the plan has given the run's answer
-	PlanGone  PlanStage = "left"  // the loop has taken over
+	PlanGone  PlanStage = "left"  // the loop has taken over, or the run has ended before
 )
 
 // Orchestration is what is known of a run's plan. Its slices are never written in place.
@@ -201,8 +201,15 @@ func (s *AgentState) left(e PlanLeft) error {
 		return &ApplyError{Event: "plan_left", Problem: "a reason is required"}
 	}
 	s.ModelCalls += int64(e.Requests)
-	s.Plan.Facts, s.Plan.Stage, s.Plan.Failed = e.N, PlanGone, s.Plan.Failed+e.Requests
+	s.Plan.Facts, s.Plan.Failed = e.N, s.Plan.Failed+e.Requests
 	s.Hidden = nil
+	s.leavePlan()
+	return nil
+}
+
+// leavePlan says what the plan's steps have done, each call with its result.
+func (s *AgentState) leavePlan() {
+	s.Plan.Stage = PlanGone
 	for _, step := range s.Plan.Steps {
 		c, ok := s.Call(step.Use.ID)
 		if !ok || c.Result == nil || c.Result.Shown {
@@ -212,7 +219,6 @@ func (s *AgentState) left(e PlanLeft) error {
 		s.show(c.ID, *c.Result)
 		s.shown(c.ID)
 	}
-	return nil
 }
 
 // shown notes that a settled call's result is in the conversation.

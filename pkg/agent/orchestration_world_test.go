@@ -45,8 +45,8 @@ func plannedWorlds() []world {
 	waits := func(d *Definition) { d.Wait = WaitAllSuspended }
 	used := func(d *Definition) { d.Limits = Limits{Interactions: 2, Tokens: 12, OnLimit: OnLimitSummarise} }
 	return []world{
-		{name: "a plan", def: plans(), twofold: true, replies: [][]ReplyCall{ask("wire", "look"), ask("ghost")}, maxCalls: 3, writers: []string{"w1"}, small: true, inputs: 1, plans: said[:4]},
-		{name: "a plan while calls wait", def: plans(waits), replies: [][]ReplyCall{ask("peek")}, maxCalls: 3, writers: []string{"w1"}, inputs: 1, plans: said[2:]},
+		{name: "a plan", def: plans(), twofold: true, replies: [][]ReplyCall{ask("wire", "look"), ask("ghost")}, maxCalls: 3, writers: []string{"w1"}, small: true, plans: said[:4]},
+		{name: "a plan while calls wait", def: plans(waits), replies: [][]ReplyCall{ask("peek")}, maxCalls: 2, writers: []string{"w1"}, small: true, inputs: 1, plans: said[2:]},
 		{name: "a plan that uses up its tokens", def: plans(used), replies: [][]ReplyCall{ask("look")}, maxCalls: 3, writers: []string{"w1"}, plans: said[1:]},
 		{name: "a plan with plugins", def: plans(), replies: [][]ReplyCall{ask("look")}, maxCalls: 2, writers: []string{"w1"}, hooks: true, plans: said[3:4]},
 	}

@@ -346,7 +346,7 @@ var compound = []string{"and", "then", "also", "afterwards", "finally", "after t
 
 // asksForMore reports whether a text asks for several things.
 func asksForMore(text string) bool {
-	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !(r >= 'a' && r <= 'z' || r == '\'') })
+	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return (r < 'a' || r > 'z') && r != '\'' })
 	spaced := " " + strings.Join(words, " ") + " "
 	return slices.ContainsFunc(compound, func(c string) bool { return strings.Contains(spaced, " "+c+" ") })
 }

@@ -88,7 +88,7 @@ func (a Action) marked(d *Definition, c RepliedCall) RepliedCall {
 	return c
 }
 
-// Offered is the fact of a reply with what its request was narrowed to, and the calls marked that go beyond.
+// Narrowed is the fact of a reply with what its request was narrowed to, and the calls marked that go beyond.
 func (a Action) Narrowed(d *Definition, e Replied) Replied {
 	if a.Offered == nil {
 		return e

@@ -70,10 +70,10 @@ func TestSearchWords(t *testing.T) {
 
 func TestEmbeddingsAreChecked(t *testing.T) {
 	for want, p := range map[string]Prefilter{
-		"prefilter.topK: got a number below zero, want zero or more":        {TopK: -1},
-		"prefilter.embeddings.id: got a model, want none: bm25 asks nobody": {Embeddings: Embeddings{ID: "m"}},
-		"prefilter.embeddings.id: got nothing, want the model's id":         {Embeddings: Embeddings{Provider: EmbeddingsBedrock}},
-		"prefilter.embeddings.provider: got \"other\", want bm25 or bedrock":    {Embeddings: Embeddings{Provider: "other", ID: "m"}},
+		"prefilter.topK: got a number below zero, want zero or more":         {TopK: -1},
+		"prefilter.embeddings.id: got a model, want none: bm25 asks nobody":  {Embeddings: Embeddings{ID: "m"}},
+		"prefilter.embeddings.id: got nothing, want the model's id":          {Embeddings: Embeddings{Provider: EmbeddingsBedrock}},
+		"prefilter.embeddings.provider: got \"other\", want bm25 or bedrock": {Embeddings: Embeddings{Provider: "other", ID: "m"}},
 		"": {TopK: 3, Embeddings: Embeddings{Provider: EmbeddingsBedrock, ID: "m"}},
 	} {
 		var c checker

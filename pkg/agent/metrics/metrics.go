@@ -70,12 +70,8 @@ func (k sink) fact(fact agent.Event, e agent.Entry, s *agent.AgentState) {
 	case agent.Replied:
 		k.meter.Count(Inferences, 1, dimAgent, s.Agent)
 		k.tokens(fact.Usage, s)
-	case agent.Planned:
-		k.spent(fact.Spent, s)
-	case agent.StepRouted:
-		k.spent(fact.Spent, s)
-	case agent.Synthesised:
-		k.spent(fact.Spent, s)
+	case agent.Planned, agent.StepRouted, agent.Synthesised:
+		k.forPlan(fact, s)
 	case agent.CallFinished:
 		k.meter.Count(ToolCalls, 1, dimAgent, s.Agent, dimOutcome, outcome(fact))
 	case agent.PermissionRequested:
@@ -104,10 +100,15 @@ func (k sink) fact(fact agent.Event, e agent.Entry, s *agent.AgentState) {
 	}
 }
 
-// spent counts what a reply for a run's plan took, which is no inference.
-func (k sink) spent(took agent.Spent, s *agent.AgentState) {
-	if took.Model != "" {
-		k.tokens(took.Usage, s)
+// forPlan counts what a reply for a run's plan took, which is no inference.
+func (k sink) forPlan(fact agent.Event, s *agent.AgentState) {
+	switch fact := fact.(type) {
+	case agent.Planned:
+		k.tokens(fact.Usage, s)
+	case agent.StepRouted:
+		k.tokens(fact.Usage, s)
+	case agent.Synthesised:
+		k.tokens(fact.Usage, s)
 	}
 }
 
