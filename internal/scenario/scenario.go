@@ -70,8 +70,12 @@ func (s *Scenario) loadAgent(f section, ps *problems) {
 	if d.Model.Provider == "" {
 		d.Model.Provider, d.Model.File = "script", modelFile
 	}
+	others := []*agent.ModelSpec{d.Orchestrator.Planner, d.Orchestrator.Router}
 	for i := range d.Model.Fallbacks {
-		if m := &d.Model.Fallbacks[i]; m.Provider == "" {
+		others = append(others, &d.Model.Fallbacks[i])
+	}
+	for _, m := range others {
+		if m != nil && m.Provider == "" {
 			m.Provider, m.File = "script", modelFile
 		}
 	}

@@ -110,6 +110,8 @@ func (s *AgentState) applyCode(e Event) error {
 		return s.contextFull(e)
 	case LateSuspended:
 		return s.lateSuspended(e)
+	case Planned, StepRouted, Synthesised, PlanLeft:
+		return s.applyPlan(e)
 	default:
 		return s.applyPermission(e)
 	}
@@ -128,6 +130,10 @@ func (s *AgentState) afterEnd(e Event) error {
 		}
 	case Replied:
 		if e.Inference <= s.Inferences {
+			return nil
+		}
+	case Planned, StepRouted, Synthesised, PlanLeft:
+		if planFact(e) <= s.Plan.Facts {
 			return nil
 		}
 	case HandedOver:
@@ -273,6 +279,9 @@ func (s *AgentState) replied(e Replied) error {
 	if s.Status != RunRunning {
 		return &ApplyError{Event: "replied", Problem: "the run is " + string(s.Status)}
 	}
+	if s.Plan.active() {
+		return &ApplyError{Event: "replied", Problem: "the run's plan is not carried out"}
+	}
 	if i := slices.IndexFunc(s.Live, s.mustSettle); i >= 0 {
 		return &ApplyError{Event: "replied", Call: s.Live[i].ID, Problem: "still " + string(s.Live[i].Status)}
 	}
@@ -295,7 +304,7 @@ func (s *AgentState) replied(e Replied) error {
 	s.ExecutionUnits += e.Units
 	s.Cost = s.Cost.add(e.Cost)
 	s.Counted = s.counted(e.Usage)
-	s.Unseen = 0
+	s.Unseen, s.Plan.Answered, s.Plan.Failed = 0, 0, 0
 	hidden := s.Hidden
 	s.Hidden = nil
 	if e.System != "" {
@@ -356,7 +365,7 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 			return &ApplyError{Event: "replied", Call: rc.ID, Problem: "the id is used already"}
 		}
 		c := rc.call(s.Prior + e.Inference)
-		c.Hidden = slices.Contains(hidden, c.Tool)
+		c.Hidden = rc.Unoffered || slices.Contains(hidden, c.Tool)
 		if err := c.move("replied", StatusNew); err != nil {
 			return err
 		}
@@ -510,6 +519,9 @@ func (s *AgentState) finished(e Finished) error {
 			return err
 		}
 	}
+	if s.Plan.active() { // who goes on with the conversation has to know what was done
+		s.leavePlan()
+	}
 	if e.Note != "" {
 		s.say(RoleUser, Text{Text: e.Note}, 0, s.source(0))
 	}
@@ -550,7 +562,10 @@ func (s *AgentState) nothingOwed() error {
 	if _, exits := s.exit(); exits {
 		return nil
 	}
-	if s.Unseen > 0 || s.Unsaid {
+	if s.Plan.active() {
+		return &ApplyError{Event: "finished", Problem: "the run's plan is not carried out"}
+	}
+	if s.Unseen > s.Plan.Answered || s.Unsaid {
 		return &ApplyError{Event: "finished", Problem: "the model has not seen everything that was said"}
 	}
 	if s.Correction != nil {

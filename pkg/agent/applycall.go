@@ -387,7 +387,7 @@ func (s *AgentState) showFrom(first int) {
 	var live []Call
 	for i := first; i < len(s.Live); i++ {
 		c := s.Live[i]
-		if c.Result == nil || c.Result.Shown {
+		if c.Result == nil || c.Result.Shown || c.Step > 0 { // what a plan has done is not said before the loop takes over
 			continue
 		}
 		if live == nil {

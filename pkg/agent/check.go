@@ -38,6 +38,9 @@ func (d *Definition) Check() error {
 	for i, m := range d.Model.Chain() {
 		c.modelChoice(chainPath(i), m)
 	}
+	for _, m := range d.Orchestrator.models() {
+		c.modelChoice("orchestrator."+m.key, *m.spec)
+	}
 	c.stopTools(d)
 	return c.err()
 }
@@ -138,7 +141,8 @@ func (c *checker) definition(d *Definition) {
 	c.dialect(d)
 	c.prompt("prompt", d)
 	c.context("context", d.Context)
-	c.orchestrator("orchestrator", d.Orchestrator, d.Prefilter)
+	c.orchestrator("orchestrator", d)
+	c.prefilter("prefilter", d.Prefilter)
 	c.wording("wording", d.Wording)
 	c.form(d.Builder == "" || validToolName(d.Builder), "builder", d.Builder, "dotted parts of letters, digits, _ and -")
 }

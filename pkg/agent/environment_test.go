@@ -28,6 +28,8 @@ type world struct {
 	tightens  bool     // policy may be tightened between a decision and the claim (A17)
 	tickets   []Ticket // what a tool may ask for in place of a result, as long as its call was asked about less than three times
 	early     bool     // people may decide before a call is suspended
+	plans     []string // what a planner may say
+	twofold   bool     // the user asks for several things
 }
 
 // step is one journal entry that the environment may write next.
@@ -92,6 +94,9 @@ func (w *world) start() RunStarted {
 	e := RunStarted{
 		Tenant: "default", Run: "r1", Agent: w.def.Name, Definition: "d1", Owner: "r1-0", BodyDigest: "b1",
 		Messages: []UserBlock{{Text{"Do it."}}}, MaxInteractions: w.def.Limits.Interactions,
+	}
+	if w.twofold {
+		e.Messages = []UserBlock{{Text{"Look, and then pay."}}}
 	}
 	e.Wait, e.Resume = w.def.OpenRounds()
 	if w.def.Builder != "" {
@@ -305,7 +310,10 @@ func (w *world) expired(s *AgentState) []step {
 func (w *world) owed(s *AgentState) []step {
 	switch a := Next(&w.def, s); a.Kind {
 	case ActInfer:
-		return w.inferred(s)
+		if a.Lifecycle.ForPlan() {
+			return w.forPlan(s, a)
+		}
+		return w.inferred(s, a)
 	case ActWait:
 		return []step{{name: "park", writer: "w1", events: []Event{Parked{Expires: a.Expires}}}}
 	case ActEnd:
@@ -329,7 +337,18 @@ func (w *world) owed(s *AgentState) []step {
 }
 
 // inferred is what may come of an inference, behind what a context builder gave for it.
-func (w *world) inferred(s *AgentState) []step {
+func (w *world) inferred(s *AgentState, a Action) []step {
+	if left, ok := LeavesPlan(s, a); ok { // in the entry of what comes of the inference
+		d := NewDraft(*s, "w1", worldTime(s.Entries))
+		if err := d.Add(left); err != nil {
+			panic(err)
+		}
+		steps := w.inferred(&d.State, a)
+		for i := range steps {
+			steps[i].events = append([]Event{left}, steps[i].events...)
+		}
+		return steps
+	}
 	if !NeedsBuilder(&w.def, s) {
 		return w.answeredBy(s)
 	}
@@ -626,7 +645,7 @@ func smallWorlds() []world {
 	xml := func(d *Definition) { d.Model.Dialect, d.Corrections = DialectXML, CorrectionsPersist }
 	completion, question := `task_completion {"result":"Done."}`, `ask_question {"question":"","bad":1}`
 	tagged := func(call string) string { return "<thinking>Hm.</thinking>Wait. <tool>" + call + "</tool>" }
-	return append(policyWorlds(), []world{
+	return append(append(policyWorlds(), plannedWorlds()...), []world{
 		{name: "one that a tool ends", def: worldDefinition(required), replies: [][]ReplyCall{ask("look"), ask("wire", completion), ask(question)}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "one that a tool ends while others wait", def: worldDefinition(required, func(d *Definition) { d.Wait = WaitAllSuspended }), replies: [][]ReplyCall{ask("wire"), ask(completion), ask("wire", completion)}, maxCalls: 2, writers: one, inputs: 1, small: true},
 		{name: "calls as text", def: worldDefinition(required, xml), maxCalls: 2, writers: one, inputs: 1, small: true, texts: []string{

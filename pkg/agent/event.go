@@ -150,6 +150,8 @@ type Replied struct {
 	Recovery *Recovery `json:"recovery,omitempty"` // nil = the breaker remembers what it did
 
 	Room *Room `json:"room,omitempty"` // what the request had left of its window; nil = nobody counts, or there was plenty (Budget.Room)
+
+	Offered []string `json:"offered,omitempty"` // the only tools of the agent that the request was narrowed to, by original name; nil = it was not
 }
 
 // RepliedCall is one call that will be carried out: id unique in the run, arguments checked and compacted.
@@ -160,8 +162,9 @@ type RepliedCall struct {
 	Effect Effect          `json:"effect,omitempty"` // empty = the model's name fits no tool
 	Input  json.RawMessage `json:"input"`
 
-	Service bool `json:"service,omitempty"` // the tool is a service
-	Breaks  bool `json:"breaks,omitempty"`  // its success ends the run
+	Service   bool `json:"service,omitempty"`   // the tool is a service
+	Unoffered bool `json:"unoffered,omitempty"` // the request was narrowed to other tools
+	Breaks    bool `json:"breaks,omitempty"`    // its success ends the run
 
 	Repaired bool   `json:"repaired,omitempty"` // Input is what was made of what the model wrote, which was not JSON
 	Repeats  string `json:"repeats,omitempty"`  // the call whose result stands and that this one repeats; "" = none

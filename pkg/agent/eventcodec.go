@@ -41,6 +41,10 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 
 	"context_full":   decodeEvent[ContextFull],
 	"late_suspended": decodeEvent[LateSuspended],
+	"planned":        decodeEvent[Planned],
+	"step_routed":    decodeEvent[StepRouted],
+	"synthesised":    decodeEvent[Synthesised],
+	"plan_left":      decodeEvent[PlanLeft],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -132,6 +136,9 @@ func permissionEventType(e Event) string {
 	case PermissionFailed:
 		return "permission_failed"
 	default:
+		if name, ok := planEventType(e); ok {
+			return name
+		}
 		return fmt.Sprintf("%T", e)
 	}
 }

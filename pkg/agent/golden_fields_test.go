@@ -31,8 +31,9 @@ func TestStoredJournalsHaveEveryField(t *testing.T) {
 		keysOf(want, ".e."+name, reflect.TypeOf(e))
 	}
 	for path := range want {
-		elsewhere := path == ".p.msgs.f.Run" || path == ".p.queued.Run" || // no snapshot has bodies in another run's journal
-			strings.HasSuffix(path, ".from.unknown.claim") // and a claimant of the other run says nothing here
+		elsewhere := path == ".p.msgs.f.Run" || path == ".p.queued.Run" || path == ".p.plan.steps.from.Run" || // no snapshot has bodies in another run's journal
+			strings.HasSuffix(path, ".from.unknown.claim") || // and a claimant of the other run says nothing here
+			path == ".e.step_routed.call.repeats" || path == ".e.step_routed.call.breaks" // a step's call is neither a duplicate nor the run's end
 		require.Equal(t, !elsewhere, have[path], "%s in a golden file", path)
 	}
 }
@@ -84,6 +85,8 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenBreaks, AgentState{}, goldenBreaksRun())
 		addGolden(t, goldenEvicted, AgentState{}, goldenEvictedRun())
 		addGolden(t, goldenResults, AgentState{}, goldenResultsRun())
+		addGolden(t, goldenPlanLeft, AgentState{}, goldenPlanLeftRun())
+		addGolden(t, goldenPlanDone, AgentState{}, goldenPlanDoneRun())
 	}
 	for name, c := range map[string]struct {
 		seed AgentState
@@ -97,6 +100,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenHidden: {AgentState{}, snapshotVersionTools}, goldenGuards: {AgentState{}, snapshotVersionTools},
 		goldenStanding: {AgentState{}, snapshotVersionTools}, goldenBreaks: {AgentState{}, snapshotVersionTools},
 		goldenEvicted: {AgentState{}, snapshotVersionTools}, goldenResults: {AgentState{}, snapshotVersionTools},
+		goldenPlanLeft: {AgentState{}, snapshotVersionTools}, goldenPlanDone: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
 		whole := fold(t, c.seed, entries)

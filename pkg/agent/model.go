@@ -10,8 +10,8 @@ import (
 // It is a value that nobody may change: Messages shares memory with the state it was built from.
 type Request struct {
 	Tenant, Run, Agent string
-	Inference          int64 // which inference of the run this is, from 1
-	Attempt            int   // requests already made for this inference, failed ones; 0 = the first
+	Inference          int64 // which of the run's replies this asks for, from 1: an inference, or one for its plan
+	Attempt            int   // requests already made for this reply, failed ones; 0 = the first
 	Model              ModelSpec
 	System             string
 	Messages           []Message
@@ -51,6 +51,10 @@ const (
 	LifecycleInput       Lifecycle = "input"                 // a new user message came in
 	LifecycleOutputError Lifecycle = "output_error_feedback" // the last reply was refused as the run's output
 	LifecycleSummary     Lifecycle = "summary"               // the quota is used up: one last reply, without tools
+
+	LifecyclePlan      Lifecycle = "plan"      // the request is taken apart into steps, before the first inference
+	LifecycleRoute     Lifecycle = "route"     // a step of the plan is to become a call
+	LifecycleSynthesis Lifecycle = "synthesis" // what the steps gave is to become the answer
 )
 
 // Interactions is the quota: Current counts inferences (but a forced summary), Max is frozen when the run starts.

@@ -23,6 +23,7 @@ type Action struct {
 	Calls     []string  // ActTools: ids in request order
 	Lifecycle Lifecycle // ActInfer
 	Exhausted bool      // ActInfer: the quota is used up, this is a grace call
+	Offered   []string  // ActInfer: the only tools of the agent that the request is narrowed to, by original name; nil = it is not. Next never sets it
 	Expires   time.Time // ActWait: when the first wait expires
 	End       Finished  // ActEnd
 }
@@ -53,7 +54,7 @@ func Next(d *Definition, s *AgentState) Action {
 		return Action{Kind: ActEnd, End: end}
 	}
 	_, exits := s.exit()
-	waits, owed := s.AwaitsAnyone(), !exits && (s.Unseen > 0 || s.Unsaid || s.Correction.owed() || s.Prior+s.Inferences == 0)
+	waits, owed := s.AwaitsAnyone(), !exits && s.owes()
 	if s.Ending != "" && !waits {
 		return Action{Kind: ActEnd, End: requestedEnd(d, s)}
 	}
@@ -63,7 +64,7 @@ func Next(d *Definition, s *AgentState) Action {
 	if s.Entries-s.OwnedSince >= entriesPerExecution {
 		return Action{Kind: ActContinue}
 	}
-	if waits && (!owed || !s.withPlaceholders() || endWaits(d, s)) {
+	if waits && (!owed || !s.withPlaceholders() || s.Plan.active() || endWaits(d, s)) {
 		return Action{Kind: ActWait, Expires: s.EarliestExpiry()}
 	}
 	return infer(d, s)
@@ -77,6 +78,9 @@ func endWaits(d *Definition, s *AgentState) bool {
 
 // infer asks the model, as far as the limits go (semantics 6.1, counting).
 func infer(d *Definition, s *AgentState) Action {
+	if l, ok := planOwes(d, s); ok {
+		return Action{Kind: ActInfer, Lifecycle: l}
+	}
 	exhausted := s.Interactions.Current >= s.Interactions.Max || quotaUsed(d, s)
 	if end, broken := tripped(d, s); broken {
 		return Action{Kind: ActEnd, End: end}

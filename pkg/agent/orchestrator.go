@@ -13,11 +13,6 @@ type Orchestrator struct {
 	Retries  int        `json:"retries,omitempty"`  // attempts of a step to get a tool call
 }
 
-// Prefilter offers a request only the tools that fit what it is about. The zero value offers all.
-type Prefilter struct {
-	TopK int `json:"topK,omitempty"`
-}
-
 func defaultOrchestrator() Orchestrator { return Orchestrator{TopK: 15, MaxSteps: 10, Retries: 3} }
 
 // or is o with q's numbers where it has none.
@@ -34,19 +29,36 @@ func (o Orchestrator) or(q Orchestrator) Orchestrator {
 	return o
 }
 
-func (c *checker) orchestrator(at string, o Orchestrator, p Prefilter) {
+// planModel is a model of a plan, by its key.
+type planModel struct {
+	key  string
+	spec *ModelSpec
+}
+
+// models are those that are not the agent's own.
+func (o Orchestrator) models() (own []planModel) {
+	for _, m := range []planModel{{"planner", o.Planner}, {"router", o.Router}} {
+		if m.spec != nil {
+			own = append(own, m)
+		}
+	}
+	return own
+}
+
+func (c *checker) orchestrator(at string, d *Definition) {
+	o := d.Orchestrator
 	for _, n := range []struct {
 		key string
 		got int
 	}{{"topK", o.TopK}, {"maxSteps", o.MaxSteps}, {"retries", o.Retries}} {
 		c.that(n.got >= 0 && (n.got > 0 || !o.Enabled), at+"."+n.key, fmt.Sprintf("got %d, want more than zero", n.got))
 	}
-	for key, m := range map[string]*ModelSpec{"planner": o.Planner, "router": o.Router} {
-		if m != nil {
-			c.modelSettings(at+"."+key, *m)
-			c.that(len(m.Fallbacks) == 0, at+"."+key+".fallbacks", "got a list, want none: where it fails, the loop takes over")
-			c.that(m.StaticText == "", at+"."+key+".staticText", "got a text, want none: where it fails, the loop takes over")
-		}
+	for _, m := range o.models() {
+		path := at + "." + m.key
+		c.modelSettings(path, *m.spec)
+		c.that(len(m.spec.Fallbacks) == 0, path+".fallbacks", "got a list, want none: where it fails, the loop takes over")
+		c.that(m.spec.StaticText == "", path+".staticText", "got a text, want none: where it fails, the loop takes over")
+		c.that(d.Limits.USD == 0 || m.spec.Price != nil, path+".price", "got nothing, want what the model costs: limits.usd is set")
 	}
-	c.that(p.TopK >= 0, "prefilter.topK", fmt.Sprintf("got %d, want zero or more", p.TopK))
+	c.that(!o.Enabled || d.Output.Format != OutputJSON, at+".enabled", "got true, want false: the answer that a plan ends with is text, and output.format is json")
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -141,6 +142,7 @@ func (s *AgentState) continued(past *AgentState) error {
 func (s *AgentState) forked(past *AgentState) error {
 	s.Round, s.Correction, s.Patches, s.Cut, s.Recovery = past.Round, past.Correction, past.Patches, past.Cut, past.Recovery
 	s.Built, s.Unsaid = past.Built, past.Unsaid
+	s.inheritPlan(past)
 	if past.Built || past.SystemText != "" || past.SystemBlob { // the text that was built for the conversation
 		s.System, s.SystemText, s.SystemBlob = past.System, past.SystemText, past.SystemBlob
 	}
@@ -176,16 +178,30 @@ func (s *AgentState) forked(past *AgentState) error {
 
 // anew is a call that has not run yet as the model made it: what people decided or changed is not inherited.
 func (s *AgentState) anew(c Call) (Call, error) {
-	uses := s.Messages.All()
-	i := slices.IndexFunc(uses, func(m Message) bool { u, ok := m.Block.(ToolUse); return ok && u.ID == c.ID })
-	if i < 0 {
+	asked, ok := s.askedInput(c.ID)
+	if !ok {
 		return c, &ApplyError{Event: "run_started", Call: c.ID, Problem: "it is open and the conversation does not have it"}
 	}
 	n := Call{
-		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: uses[i].Block.(ToolUse).Input,
-		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Repeats: c.Repeats,
+		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: asked,
+		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Repeats: c.Repeats, Step: c.Step,
 	}
 	return n, n.move("run_started", StatusNew)
+}
+
+// askedInput is the arguments of a call as the model made it, in the conversation or for a step of the run's plan.
+func (s *AgentState) askedInput(id string) (json.RawMessage, bool) {
+	for _, m := range s.Messages.All() {
+		if u, ok := m.Block.(ToolUse); ok && u.ID == id {
+			return u.Input, true
+		}
+	}
+	for _, step := range s.Plan.Steps {
+		if step.Use.ID == id && id != "" {
+			return step.Use.Input, true
+		}
+	}
+	return nil, false
 }
 
 // inDoubt is an open call that was entered in the other run, with the arguments it was entered with. It may have happened, so nothing but
@@ -197,7 +213,7 @@ func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, 
 	if len(asked) == 0 || asked[0].Call != c.ID || asked[0].Approval == "" || asked[0].Expires.IsZero() {
 		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "its outcome is unknown and nobody is asked"}
 	}
-	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1, Service: c.Service}
+	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1, Service: c.Service, Step: c.Step}
 	n.EditedBy = c.Editor()
 	err := n.move("run_started", StatusNew, StatusRunning, StatusSuspended)
 	n.Wait = &Wait{For: ForOutcome, Approval: asked[0].Approval, Since: s.head.time, Expires: asked[0].Expires}

@@ -150,6 +150,11 @@ func useOf(s *AgentState, id string) ToolUse {
 			return u
 		}
 	}
+	for _, step := range s.Plan.Steps {
+		if step.Use.ID == id {
+			return ToolUse{ID: id, Name: step.Use.Name, Input: step.Use.Input}
+		}
+	}
 	return ToolUse{}
 }
 

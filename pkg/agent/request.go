@@ -12,7 +12,7 @@ func BuildRequest(d *Definition, s *AgentState, a Action, system string) (r Requ
 		systemDigest = ""
 	}
 	r = Request{
-		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: withSummary(d, s, system),
+		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed, Model: d.Model, System: withSummary(d, s, system),
 		Messages: requested(d, s, a), Inferences: s.Inferences, Tools: offered(d, s, a), Lifecycle: a.Lifecycle,
 		Interactions: s.Interactions, Exhausted: a.Exhausted, Output: d.Output.asked(d.Name), Late: s.late(),
 	}
@@ -94,7 +94,7 @@ func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	}
 	tools, watch := make([]ToolSpec, 0, len(d.Tools)), newestWatch(d, s)
 	for _, t := range d.flagged(s) {
-		if !slices.Contains(s.Hidden, t.Name) && !withdrawn(d, watch, t.Name) {
+		if !slices.Contains(s.Hidden, t.Name) && a.offers(t.Name) && !withdrawn(d, watch, t.Name) {
 			tools = append(tools, t.ModelFacing())
 		}
 	}

@@ -84,6 +84,8 @@ type snapshotForm struct {
 	Full    ContextFull `json:"full,omitzero"`
 
 	Permits *Permissions `json:"permits,omitempty"` // nil = nothing is known of tools' permissions
+
+	Plan *Orchestration `json:"plan,omitempty"` // nil = the run has none
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -109,13 +111,13 @@ const (
 )
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry is the first to evict, or evicts all but few messages, and every so
-// often after that. It adds nothing to a run that has never evicted, to the end of one, where bodies lie in another run's journal, or where the snapshot would be
+// often after that. It adds nothing to a run that has never evicted, to the end of one, in the middle of a plan, where bodies lie in another run's journal, or where the snapshot would be
 // too large.
 func (d *Draft) Snap() error {
 	s := &d.State
 	evicts := s.EvictedMessages > d.before.EvictedMessages
 	due := evicts && (d.before.snapped == 0 || s.Messages.Len() <= snapshotEvery) || s.EvictedMessages > 0 && d.Entry.Seq%snapshotDue(s.Messages.Len()) == 0
-	if !due || s.Status == RunDone || s.inherits() {
+	if !due || s.Status == RunDone || s.inherits() || s.Plan.active() { // a plan still needs its settled calls
 		return nil
 	}
 	form, err := MarshalVerbatim(s.snapshot(d.Entry.Time))
@@ -147,6 +149,9 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 	}
 	if !s.Permissions.zero() {
 		f.Permits = &s.Permissions
+	}
+	if !s.Plan.zero() {
+		f.Plan = &s.Plan
 	}
 	switch {
 	case s.hasToolFacts():
@@ -243,6 +248,9 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 	if f.Permits != nil {
 		s.Permissions = *f.Permits
 	}
+	if f.Plan != nil {
+		s.Plan = *f.Plan
+	}
 	for _, r := range f.Shown {
 		s.placeResult(r)
 	}
@@ -314,7 +322,7 @@ func bodyIn(e Event, part int) (Block, bool) {
 	case PermissionAnswered:
 		return Text{Text: e.Text}, part == 0
 	default:
-		return nil, false
+		return planPart(e, part)
 	}
 }
 
@@ -340,7 +348,7 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 func (s *AgentState) hasToolFacts() bool {
 	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
 		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.hasGuardFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil ||
-		!s.Permissions.zero() || slices.ContainsFunc(s.Live, Call.hasToolFacts)
+		!s.Permissions.zero() || !s.Plan.zero() || slices.ContainsFunc(s.Live, Call.hasToolFacts)
 }
 
 // hasToolFacts reports whether the call has.

@@ -38,7 +38,7 @@ type AgentState struct {
 	Entries int64 // journal entries applied: the next sequence number
 	Drained int64 // inbox slots applied, from 1
 
-	Prior          int64 // inferences of the conversation before this run began
+	Prior          int64 // rounds of the conversation before the run's first inference: inferences of the runs before it, and calls of its own plan
 	Inferences     int64
 	Interactions   Interactions
 	ModelCalls     int64
@@ -84,8 +84,9 @@ type AgentState struct {
 	Patches []CallPatch     // what calls have changed and is no part of Shared yet, as they finished; never written in place
 	Kept    []DecisionKept  // decisions on what is not suspended yet, one a target, oldest first; never written in place
 
-	Advice      Advice      // what is known of the approvals of tools, under an advisory policy
-	Permissions Permissions // of tools
+	Advice      Advice        // what is known of the approvals of tools, under an advisory policy
+	Plan        Orchestration // how far the run has come with its plan
+	Permissions Permissions   // of tools
 
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 

@@ -77,14 +77,26 @@ const maxSystemText = 16 << 10
 // KeepSystem keeps a text that is built once in the fact of the first inference that had it, unless the definition's own words give it. A
 // text that is too long for the journal must be in the blob of its digest before the fact is committed; SystemBlob says so.
 func KeepSystem(d *Definition, e Replied, text string) Replied {
-	switch {
-	case e.System == "" || d.SystemPrompt == SystemEveryInference || text == d.System:
-	case len(text) <= maxSystemText:
-		e.SystemText = text
-	default:
-		e.SystemBlob = true
-	}
+	e.SystemText, e.SystemBlob = storedSystem(d, e.System, text)
 	return e
+}
+
+// KeepPlanSystem is KeepSystem for the first request of a run's plan, under a text that was built for it; digest is "" where none was.
+func KeepPlanSystem(d *Definition, e Planned, text, digest string) Planned {
+	e.System = digest
+	e.SystemText, e.SystemBlob = storedSystem(d, digest, text)
+	return e
+}
+
+func storedSystem(d *Definition, digest, text string) (kept string, inBlob bool) {
+	switch {
+	case digest == "" || d.SystemPrompt == SystemEveryInference || text == d.System:
+		return "", false
+	case len(text) <= maxSystemText:
+		return text, false
+	default:
+		return "", true
+	}
 }
 
 // systemName is what errors call the text.

@@ -123,6 +123,8 @@ func recount(seen []int64, before, after *AgentState, e Event) []int64 {
 		static = e.Static
 	case Finished:
 		static = e.Static
+	case Synthesised:
+		static = e.Static
 	}
 	out := slices.Clone(seen)
 	if built, ok := e.(ContextBuilt); ok && !before.Built { // in front of everything
@@ -372,7 +374,7 @@ func callHolds(s *AgentState, c Call, results int) error {
 		return fmt.Errorf("open %v with result %v", c.Open(), c.Result)
 	case c.Result != nil && c.Result.Shown != (results == 1):
 		return fmt.Errorf("shown %v, %d results", c.Result.Shown, results)
-	case s.Status == RunDone && results != 1:
+	case s.Status == RunDone && results != 1 && (results != 0 || c.Step == 0 || s.Plan.Stage == PlanGone): // what a plan has done is not said
 		return fmt.Errorf("the run is done and the call has %d results", results)
 	case (c.Wait != nil) != (c.Status == StatusSuspended):
 		return fmt.Errorf("wait %v", c.Wait)
@@ -435,7 +437,7 @@ func (k *explorer) nextFits(s *AgentState) error {
 			return fmt.Errorf("next is to wait for ever")
 		}
 		_, exits := s.exit() // a last word
-		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && !exits && s.Ending == "" && !quotaUsed(&k.w.def, s) && leaves(&k.w.def, s) == "" {
+		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && !exits && s.Ending == "" && !s.Plan.active() && !quotaUsed(&k.w.def, s) && leaves(&k.w.def, s) == "" {
 			return fmt.Errorf("it waits while the model has %d messages to see", s.Unseen)
 		}
 	}
@@ -495,6 +497,19 @@ func answered(d *Definition, s *AgentState, a Action) error {
 	if err != nil {
 		return err
 	}
+	if a.Lifecycle.ForPlan() {
+		return quotedWell(BuildPlanRequest(d, s, a, "", nil))
+	}
+	if left, ok := LeavesPlan(s, a); ok {
+		n, err := Apply(*s, left)
+		if err != nil {
+			return err
+		}
+		s = &n
+		if stored, err = talk(s); err != nil {
+			return err
+		}
+	}
 	r, _ := BuildRequest(d, s, a, "")
 	if err := takenByProviders(r.Messages); err != nil {
 		return err
@@ -520,6 +535,25 @@ func answered(d *Definition, s *AgentState, a Action) error {
 		if left > 0 {
 			return fmt.Errorf("the request lacks %s", m)
 		}
+	}
+	return nil
+}
+
+// quotedWell wants a request for a plan to be one that every provider takes: it begins with a user, ends with one, and has neither calls nor
+// results.
+func quotedWell(r Request) error {
+	if len(r.Messages) == 0 || r.Messages[0].Role != RoleUser || r.Messages[len(r.Messages)-1].Role != RoleUser {
+		return fmt.Errorf("a request for the plan has %d messages and does not begin and end with a user", len(r.Messages))
+	}
+	for i, m := range r.Messages {
+		switch m.Block.(type) {
+		case Text, Media:
+		default:
+			return fmt.Errorf("message %d of a request for the plan is a %T", i, m.Block)
+		}
+	}
+	if (len(r.Tools) > 0) != (r.Lifecycle == LifecycleRoute) {
+		return fmt.Errorf("a request to %s has %d tools", r.Lifecycle, len(r.Tools))
 	}
 	return nil
 }
@@ -599,6 +633,8 @@ func everyEvent(s *AgentState) []Event {
 		Hooked{N: s.Hooks + 1, Phase: PhaseRunEnd, Patches: []Patch{{Path: "/x", Value: []byte("1")}}}, Hooked{N: s.Hooks + 1, Phase: PhaseAfterTool, Call: id, Says: []Said{{Text: "Hear!"}}},
 		PermissionRequested{Approval: "a9", Expires: worldEpoch, Tools: []RequestedTool{{Tool: "wire", Name: "wire", Calls: []string{id}, Digests: []string{"d"}}}},
 		PermissionAnswered{Approval: ApprovalID(s.Run, id, 1), Expired: true, Text: "late"}, CallPermitted{Call: id, Approval: "a9"},
+		Planned{Spent: Spent{N: s.Plan.Facts + 1, Model: "m"}, Text: "late"}, StepRouted{Spent: Spent{N: s.Plan.Facts + 1, Model: "m"}, Step: 1, Failed: true},
+		Synthesised{Spent: Spent{N: s.Plan.Facts + 1, Model: "m"}, Text: "late"}, PlanLeft{N: s.Plan.Facts + 1, Why: LeftLimit},
 		PolicyEvaluated{Tools: []string{"look"}}, PermissionChecked{Inference: s.Round.Inference}, PermissionFailed{Message: "late"},
 		Decided{Slot: slot, Approval: ApprovalID(s.Run, id, 1), Action: ActionDeny, Tools: []string{"wire", "peek"}},
 		Evicted{Total: s.EvictedMessages + 1, Summary: "late"}, ContextFull{Left: 1, Of: 2},
@@ -642,6 +678,12 @@ func walkKey(s *AgentState) string {
 	b = strconv.AppendBool(strconv.AppendBool(strconv.AppendBool(b, s.Round.Committed), s.Built), s.Begun)
 	b = append(append(b, s.Ending...), s.EndingDetail...)
 	b = fmt.Appendf(b, "%v%v%v%v%v%v%d", s.Pace, s.Cut, s.Tally, s.Watch, s.Recovery, s.Full, s.EvictedMessages)
+	if p := &s.Plan; p.Stage != "" {
+		b = fmt.Appendf(b, "%s%d%d%d%d", p.Stage, p.next(), p.Tries, p.Heard, p.Answered)
+		for _, step := range p.Steps {
+			b = strconv.AppendBool(append(b, step.Use.ID...), step.Failed)
+		}
+	}
 	b = strconv.AppendBool(append(b, s.Shared...), s.Broken != nil)
 	if s.Correction != nil {
 		b = append(append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...), s.Correction.Kind...)

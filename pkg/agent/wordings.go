@@ -19,7 +19,7 @@ type Wording struct {
 // wordings is every one of them, by groups; each group stands with the policy it belongs to.
 var wordings = slices.Concat(
 	wordingsOfReplies, wordingsOfCalls, wordingsOfRequests, wordingsOfAnalysis, wordingsOfSummary, wordingsOfGuards, wordingsOfTextCalls,
-	wordingsOfContext, wordingsOfResults, wordingsOfGate,
+	wordingsOfContext, wordingsOfResults, wordingsOfGate, wordingsOfPlans,
 )
 
 // Wordings lists every text that a policy says, by key.

@@ -118,7 +118,16 @@ func (r *reader) otherModel(dst **agent.ModelSpec) read {
 
 func (r *reader) prefilter(p *agent.Prefilter) read {
 	return func(f field) {
-		r.mapping(f, map[string]read{"topK": r.whole(&p.TopK)})
+		r.mapping(f, map[string]read{"topK": r.whole(&p.TopK), "embeddings": r.embeddings(&p.Embeddings)})
+	}
+}
+
+func (r *reader) embeddings(e *agent.Embeddings) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"provider": enum(r, &e.Provider, []agent.EmbeddingProvider{agent.EmbeddingsBM25, agent.EmbeddingsBedrock}),
+			"id":       r.text(&e.ID),
+		})
 	}
 }
 

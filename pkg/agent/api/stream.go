@@ -171,9 +171,10 @@ func (t *tail) say(said []stream.Delta) error {
 		return nil
 	}
 	for _, d := range said {
-		if d.Inference != t.state.Inferences+1 {
+		if d.Inference != t.state.Replies()+1 {
 			continue
 		}
+		d.Inference = t.state.Inferences + 1
 		piece, err := t.says(d, t.clock.Now())
 		if err != nil {
 			return err

@@ -27,6 +27,7 @@ func (p *program) agent(arg string, c chosen) (*agent.Definition, error) {
 		return nil, err
 	}
 	if c.model != "" {
+		d.Orchestrator.Planner, d.Orchestrator.Router = nil, nil // nor any other beside it
 		if d.Model, err = override(d.Model, c.model); err != nil {
 			return nil, err
 		}

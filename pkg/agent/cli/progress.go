@@ -46,6 +46,8 @@ func (pr *progress) event(e api.Event) {
 		pr.tell("input", "%d more said by %s", len(f.Blocks), f.By)
 	case agent.Replied:
 		pr.replied(f)
+	case agent.Planned, agent.StepRouted, agent.Synthesised, agent.PlanLeft:
+		pr.plan(fact)
 	case agent.Finished:
 		pr.finished(f)
 	default:

@@ -47,7 +47,7 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(getenv, nil)
+	ports, err := connect(getenv, nil, nil)
 	if err != nil {
 		return nil, err
 	}

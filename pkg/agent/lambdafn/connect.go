@@ -6,6 +6,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sfn"
 
+	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/dynamo"
 	"github.com/countersign/countersign/pkg/agent/eventbridge"
@@ -33,8 +34,13 @@ const warmRuns = 64
 // in by the main, so that a function that asks no model links no model's adapter.
 type Models func(cfg aws.Config, getenv func(string) string) runtime.Model
 
-// connect wires the ports of a deployment from its environment, all but the tools. A variable that is missing is an error that names it.
-func connect(getenv func(string) string, model Models) (runtime.Ports, error) {
+// embeds is a Models' model that also finds embedders, for agents whose tools are compared by a model.
+type embeds interface {
+	Embedder(agent.Embeddings) (runtime.Embedder, bool)
+}
+
+// connect wires the ports of a deployment from its environment, all but the tools; watch stands around its models. A variable that is missing is an error that names it.
+func connect(getenv func(string) string, model Models, watch func(Models) Models) (runtime.Ports, error) {
 	for _, name := range []string{envTable, envBucket, envMachine} {
 		if getenv(name) == "" {
 			return runtime.Ports{}, fmt.Errorf("%s: want a value, got none", name)
@@ -65,8 +71,11 @@ func connect(getenv func(string) string, model Models) (runtime.Ports, error) {
 		p.Emit = eventbridge.New(cfg, at, name)
 	}
 	if model != nil {
-		m := runtime.WithDialect(runtime.WithMedia(model(cfg, getenv), p.Blobs))
+		m := runtime.WithDialect(runtime.WithMedia(watch(model)(cfg, getenv), p.Blobs))
 		p.Model, p.Count = modelretry.New(m, clk, draw.Jitter), m
+		if e, ok := model(cfg, getenv).(embeds); ok {
+			p.Index = runtime.NewToolIndex(e.Embedder)
+		}
 	}
 	return p, nil
 }

@@ -77,7 +77,7 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(getenv, watch.Models(with.models))
+	ports, err := connect(getenv, with.models, watch.Models)
 	if err != nil {
 		return nil, err
 	}

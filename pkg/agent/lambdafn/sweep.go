@@ -34,7 +34,7 @@ func startSweep(getenv func(string) string) (Invoke, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(getenv, nil)
+	ports, err := connect(getenv, nil, nil)
 	if err != nil {
 		return nil, err
 	}

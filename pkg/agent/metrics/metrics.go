@@ -69,8 +69,9 @@ func (k sink) fact(fact agent.Event, e agent.Entry, s *agent.AgentState) {
 		}
 	case agent.Replied:
 		k.meter.Count(Inferences, 1, dimAgent, s.Agent)
-		k.meter.Count(InputTokens, fact.Usage.Input+fact.Usage.CacheRead+fact.Usage.CacheWrite, dimAgent, s.Agent)
-		k.meter.Count(OutputTokens, fact.Usage.Output, dimAgent, s.Agent)
+		k.tokens(fact.Usage, s)
+	case agent.Planned, agent.StepRouted, agent.Synthesised:
+		k.forPlan(fact, s)
 	case agent.CallFinished:
 		k.meter.Count(ToolCalls, 1, dimAgent, s.Agent, dimOutcome, outcome(fact))
 	case agent.PermissionRequested:
@@ -97,6 +98,23 @@ func (k sink) fact(fact agent.Event, e agent.Entry, s *agent.AgentState) {
 		k.meter.Count(RunsEnded, 1, dimAgent, s.Agent, dimReason, string(fact.Reason))
 		k.meter.Millis(RunTime, e.Time.Sub(s.StartedAt), dimAgent, s.Agent)
 	}
+}
+
+// forPlan counts what a reply for a run's plan took, which is no inference.
+func (k sink) forPlan(fact agent.Event, s *agent.AgentState) {
+	switch fact := fact.(type) {
+	case agent.Planned:
+		k.tokens(fact.Usage, s)
+	case agent.StepRouted:
+		k.tokens(fact.Usage, s)
+	case agent.Synthesised:
+		k.tokens(fact.Usage, s)
+	}
+}
+
+func (k sink) tokens(u agent.Usage, s *agent.AgentState) {
+	k.meter.Count(InputTokens, u.Input+u.CacheRead+u.CacheWrite, dimAgent, s.Agent)
+	k.meter.Count(OutputTokens, u.Output, dimAgent, s.Agent)
 }
 
 func outcome(f agent.CallFinished) string {

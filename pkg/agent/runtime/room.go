@@ -61,7 +61,9 @@ func (st *Stepper) fit(ctx context.Context, def *agent.Definition, d *agent.Draf
 	if err := d.Add(facts...); err != nil {
 		return err
 	}
+	offered := q.action.Offered
 	q.action = agent.Next(def, &d.State)
+	q.action.Offered = offered
 	return nil
 }
 

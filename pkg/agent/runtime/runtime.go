@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Emit, Warn, Sink, Trace, Hooks and Count are required.
+// Ports is everything a use case needs of the world. All but Uploads, Emit, Warn, Sink, Trace, Hooks, Count and Index are required.
 type Ports struct {
 	Table   store.Table
 	Journal *store.Journal
@@ -36,6 +36,7 @@ type Ports struct {
 	Sink    EventSink                    // nil = nobody listens
 	Trace   Tracer                       // nil = runs are not traced
 	Hooks   hook.Set                     // the code that agents name beside tools
+	Index   *ToolIndex                   // for agents whose tools are compared by a model; nil = nobody embeds texts
 }
 
 // within is ctx inside the run s.

@@ -125,7 +125,7 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 	a := agent.Next(def, &d.State)
 	switch a.Kind {
 	case agent.ActInfer:
-		t, err := st.infer(ctx, ph, l, d, a, add)
+		t, err := st.ask(ctx, ph, l, d, a, add)
 		if err != nil {
 			return Route{}, err
 		}
@@ -168,6 +168,22 @@ type turn struct {
 	before agent.AgentState
 	draft  *agent.Draft
 	open   *agent.Draft // the same without the end, for when an input arrived meanwhile; nil where the turn ends nothing
+}
+
+// ask asks a model: for the run's plan, or in the loop. The loop takes over from a plan that cannot go on.
+func (st *Stepper) ask(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, a agent.Action, add hook.Additions) (*turn, error) {
+	if a.Lifecycle.ForPlan() {
+		return st.forPlan(ctx, ph, l, d, a, add)
+	}
+	if left, ok := agent.LeavesPlan(&d.State, a); ok {
+		if err := d.Add(left); err != nil {
+			return nil, err
+		}
+	}
+	if err := st.narrow(ctx, ph.def, &d.State, &a); err != nil {
+		return nil, err
+	}
+	return st.infer(ctx, ph, l, d, a, add)
 }
 
 // infer asks the model, with what plugins add, and plans the reply's entry. A model error that outlived its retries is the run's end, as
@@ -222,7 +238,7 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 		return nil, fmt.Errorf("ask the model: %w", err)
 	}
 	reply.At = st.Clock.Now()
-	said := agent.KeepSystem(def, agent.PlanReply(def, &d.State, reply, requests, systemDigest), system)
+	said := q.action.Narrowed(def, agent.KeepSystem(def, agent.PlanReply(def, &d.State, reply, requests, systemDigest), system))
 	said.Room = q.left.Room(def)
 	if !def.Unjudged(q.action) {
 		said = agent.Judge(def, &d.State, said, fits)
@@ -237,6 +253,14 @@ func (st *Stepper) replied(ctx context.Context, ph phases, l store.Loaded, d *ag
 	}
 	d.Mark(agent.CheckpointAssistantTurn)
 	if err := ph.afterInference(ctx, d, nil); err != nil {
+		return nil, err
+	}
+	return st.turn(ctx, ph, l, d)
+}
+
+// turn is a draft that is paid for, behind facts that are added, with what it leads to: the run's end, or that it parks.
+func (st *Stepper) turn(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, facts ...agent.Event) (*turn, error) {
+	if err := d.Add(facts...); err != nil {
 		return nil, err
 	}
 	t := &turn{before: l.State, draft: d}

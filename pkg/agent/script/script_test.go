@@ -94,7 +94,7 @@ func TestParseRefuses(t *testing.T) {
 		{`{"text": "", "model": ""}`, `model: empty`},
 		{`{"text": "", "want": []}`, `want: not a JSON object`},
 		{`{"text": "", "want": {"message": []}}`, `want.message: unknown key`},
-		{`{"text": "", "want": {"lifecycle": "start"}}`, `want.lifecycle: "start" is not one of [init tool_result output_error_feedback input nudge summary]`},
+		{`{"text": "", "want": {"lifecycle": "start"}}`, `want.lifecycle: "start" is not one of [init tool_result output_error_feedback input nudge summary plan route synthesis]`},
 		{`{"text": "", "want": {"system": "~("}}`, `want: system: error parsing regexp`},
 		{`{"text": "", "want": {"messages": [{"role": "a", "role": "b"}]}}`, `want: messages[0].role: key is there twice`},
 		{`{"chunks": []}`, `chunks: not a list of one or more`},

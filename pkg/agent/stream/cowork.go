@@ -92,6 +92,10 @@ func coworkLines() map[Type]func(w *coworkWriting, e Event) {
 		RunFinish:     (*coworkWriting).finish,
 
 		ActivitySnapshot: (*coworkWriting).activity,
+
+		PlanCreated:   (*coworkWriting).plan,
+		StepExecuting: (*coworkWriting).plan,
+		StepCompleted: (*coworkWriting).plan,
 	}
 }
 
@@ -142,17 +146,7 @@ func (w *coworkWriting) result(e Event) {
 
 func (w *coworkWriting) activity(e Event) {
 	d, _ := e.Data.(ActivitySnapshotData)
-	switch c := d.Content.(type) {
-	case PlanContent:
-		w.add(e, coworkPlan, c)
-	case PlanStepContent:
-		if c.Status == StepExecuting {
-			w.add(e, coworkStep, c)
-			return
-		}
-		c.Result = preview(c.Result)
-		w.add(e, coworkStepDone, c)
-	case RequestContent:
+	if c, ok := d.Content.(RequestContent); ok {
 		asked := CoworkApproval{Approval: c.Approval, For: string(agent.ForApproval), Calls: []CoworkCall{}}
 		for _, t := range c.Tools {
 			for _, id := range t.Calls {
@@ -161,6 +155,12 @@ func (w *coworkWriting) activity(e Event) {
 		}
 		w.add(e, coworkApproval, asked)
 	}
+}
+
+// plan tells of a plan and its steps as the canonical form does.
+func (w *coworkWriting) plan(e Event) {
+	names := map[Type]string{PlanCreated: coworkPlan, StepExecuting: coworkStep, StepCompleted: coworkStepDone}
+	w.add(e, names[e.Type], e.Data)
 }
 
 func (w *coworkWriting) finish(e Event) {

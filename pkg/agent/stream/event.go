@@ -28,6 +28,9 @@ const (
 	StateDelta       Type = "state_delta"               //
 	MessagesSnapshot Type = "messages_snapshot"         //
 	ActivitySnapshot Type = "activity_snapshot"         //
+	PlanCreated      Type = "plan_created"              //
+	StepExecuting    Type = "step_executing"            // of a plan
+	StepCompleted    Type = "step_completed"            // of a plan
 	Error            Type = "error"                     //
 	RunFinish        Type = "run_finish"                //
 )
@@ -36,7 +39,7 @@ const (
 func Types() []Type {
 	return []Type{
 		RunStart, StepStart, EncryptedThought, ToolCallStart, ToolCallReady, ToolCallDone, ToolCallResumed, InferenceDone, StepEnd,
-		StateSnapshot, StateDelta, MessagesSnapshot, ActivitySnapshot, Error, RunFinish,
+		StateSnapshot, StateDelta, MessagesSnapshot, ActivitySnapshot, PlanCreated, StepExecuting, StepCompleted, Error, RunFinish,
 	}
 }
 

@@ -35,32 +35,20 @@ func did(kind string, content any) stream.Event {
 	return stream.Event{Type: stream.ActivitySnapshot, Data: stream.ActivitySnapshotData{Kind: kind, Content: content}}
 }
 
-// A plan and its steps have the names of seed 002; what a step came to is told at its beginning.
+// A plan and its steps have the names of seed 002.
 func TestCoworkPlan(t *testing.T) {
 	require.Equal(t, []string{
-		`plan-created {"steps":[{"step":1,"description":"Read it.","server":"ocr"}]}`,
-		`step-executing {"step":1,"status":"executing","call_id":"c1","tool":"ocr.read"}`,
-		`step-completed {"step":1,"status":"completed","result":"` + strings.Repeat("é", 200) + `"}`,
-		`step-completed {"step":2,"status":"failed"}`,
+		`plan-created {"message_id":"m","steps":[{"number":1,"description":"Read it.","server":"ocr"}]}`,
+		`step-executing {"step":1,"description":"Read it."}`,
+		`step-completed {"step":1,"success":true,"call_id":"c1","tool":"ocr.read","preview":"Notes"}`,
+		`step-completed {"step":2,"success":false}`,
 	}, toldAs(t, stream.Cowork,
-		did(stream.ActivityPlan, stream.PlanContent{Steps: []stream.PlanStepContent{{Step: 1, Description: "Read it.", Server: "ocr"}}}),
-		did(stream.ActivityStep, stream.PlanStepContent{Step: 1, Status: stream.StepExecuting, Call: "c1", Tool: "ocr.read"}),
-		did(stream.ActivityStep, stream.PlanStepContent{Step: 1, Status: stream.StepCompleted, Result: strings.Repeat("é", 300)}),
-		did(stream.ActivityStep, stream.PlanStepContent{Step: 2, Status: stream.StepFailed}),
+		stream.Event{Type: stream.PlanCreated, Data: stream.PlanCreatedData{Message: "m", Steps: []agent.PlanStep{{Number: 1, Description: "Read it.", Server: "ocr"}}}},
+		stream.Event{Type: stream.StepExecuting, Data: stream.StepExecutingData{Step: 1, Description: "Read it."}},
+		stream.Event{Type: stream.StepCompleted, Data: stream.StepCompletedData{Step: 1, Success: true, Call: "c1", Tool: "ocr.read", Preview: "Notes"}},
+		stream.Event{Type: stream.StepCompleted, Data: stream.StepCompletedData{Step: 2}},
 		did("user_input", stream.InputContent{}),
 	))
-}
-
-// What a request had left of its window is told with its reply.
-func TestCoworkBudget(t *testing.T) {
-	events := begun(t, agent.Resumed{}, settledCall(), agent.Replied{Inference: 2, Model: "m", Requests: 1, Text: "hi"})
-	for i, e := range events {
-		if d, ok := e.Data.(stream.InferenceDoneData); ok {
-			d.Context = &stream.ContextBudget{Total: 32768, Remaining: 17743}
-			events[i].Data = d
-		}
-	}
-	require.Contains(t, toldAs(t, stream.Cowork, events...), `context-budget {"total":32768,"remaining":17743}`)
 }
 
 func settledCall() agent.Event {

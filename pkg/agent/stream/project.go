@@ -49,6 +49,7 @@ func (w *writing) tell(fact agent.Event) {
 	}
 	w.changes(fact, l)
 	w.shared()
+	w.plan()
 	if l.last != nil {
 		l.last(w, fact)
 	}

@@ -71,6 +71,7 @@ func (w *writing) stepStart(e agent.Replied) StepStartData {
 		return d
 	}
 	a := agent.Next(w.def, s)
+	a.Offered = e.Offered
 	if e.Summary {
 		a.Lifecycle, a.Exhausted = agent.LifecycleSummary, true
 	}

@@ -45,7 +45,11 @@ var lines = map[string]line{
 	"permission_failed":    {}, // the end that comes of it says so
 	"context_full":         {}, // the summary or the end that comes of it says so
 	"late_suspended":       {},
-	"hooked":               {}, // plugins; what they say is in the next request, and what they patch in state_delta
+	"planned":              {first: planned},
+	"step_routed":          {first: routed},
+	"synthesised":          {first: synthesised},
+	"plan_left":            {last: func(w *writing, _ agent.Event) { w.conversation() }}, // what the plan has done is part of it now
+	"hooked":               {},                                                           // plugins; what they say is in the next request, and what they patch in state_delta
 }
 
 func started(w *writing, _ agent.Event) {

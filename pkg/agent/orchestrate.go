@@ -1,0 +1,315 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// The measures of a plan's requests (seed 002, 4.6).
+const (
+	planHistory     = 6   // messages before the user's that the planner is shown
+	planTemperature = 0.1 // of planner and router, where their own specification says none
+	contextWhole    = 200 // characters of an earlier step's result that a step is shown whole
+	contextHead     = 150 // of a longer one
+	synthesisResult = 500 // characters of a step's result that the answer is made of
+)
+
+// ForPlan reports whether a request is made for a run's plan. Such a reply is no inference.
+func (l Lifecycle) ForPlan() bool {
+	return l == LifecyclePlan || l == LifecycleRoute || l == LifecycleSynthesis
+}
+
+// planOwes is what a model owes the run's plan; false where the loop is asked.
+func planOwes(d *Definition, s *AgentState) (Lifecycle, bool) {
+	if !d.Orchestrator.Enabled || quotaUsed(d, s) {
+		return "", false
+	}
+	p := &s.Plan
+	begins := p.Stage == "" && s.Inferences == 0 && s.openCall() == nil && s.Correction == nil && (s.Unseen > 0 || s.Unsaid)
+	switch {
+	case begins || p.Stage == PlanAgain:
+		return LifecyclePlan, true
+	case p.Stage == PlanSteps && p.next() < len(p.Steps):
+		return LifecycleRoute, true
+	case p.Stage == PlanSteps:
+		return LifecycleSynthesis, true
+	default:
+		return "", false
+	}
+}
+
+// LeavesPlan is the fact that must stand before what a asks of the loop: the run is at a plan that it cannot go on with.
+func LeavesPlan(s *AgentState, a Action) (PlanLeft, bool) {
+	if a.Kind != ActInfer || a.Lifecycle.ForPlan() || !s.Plan.active() {
+		return PlanLeft{}, false
+	}
+	return PlanLeft{N: s.Plan.Facts + 1, Why: LeftLimit}, true
+}
+
+// LeavePlan gives the run to the loop because something failed that Detail says.
+func LeavePlan(s *AgentState, why LeaveReason, detail string) PlanLeft {
+	e := PlanLeft{N: s.Plan.Facts + 1, Why: why, Detail: validText(detail)}
+	if p := &s.Plan; p.Stage == PlanSteps && p.next() < len(p.Steps) {
+		e.Step = p.Steps[p.next()].Number
+	}
+	return e
+}
+
+// PlanModel is the model that a request for the plan asks.
+func (d *Definition) PlanModel(l Lifecycle) ModelSpec {
+	own, m := d.Orchestrator.Planner, d.Model
+	if l == LifecycleRoute {
+		own = d.Orchestrator.Router
+	}
+	if own != nil {
+		m = *own
+	}
+	if l == LifecycleSynthesis || own != nil && own.Temperature != nil {
+		return m
+	}
+	cool := planTemperature
+	m.Temperature = &cool
+	m.Fallbacks = slices.Clone(m.Fallbacks)
+	for i := range m.Fallbacks {
+		m.Fallbacks[i].Temperature = &cool
+	}
+	return m
+}
+
+// Narrowing is what the tools of the request for a are compared with, and how many are offered; false where all are.
+func Narrowing(d *Definition, s *AgentState, a Action) (query, server string, k int, narrows bool) {
+	switch {
+	case a.Lifecycle == LifecycleRoute:
+		step := s.Plan.Steps[s.Plan.next()]
+		query, server, k = step.Description, step.Server, d.Orchestrator.TopK
+	case a.Lifecycle.ForPlan() || a.Lifecycle == LifecycleSummary:
+		return "", "", 0, false
+	default:
+		query, k = lastSaid(s), d.Prefilter.TopK
+	}
+	return query, server, k, k > 0 && query != "" && len(d.Tools) > k
+}
+
+// lastSaid is the newest text of a user, "" where there is none.
+func lastSaid(s *AgentState) string {
+	all := s.Messages.All()
+	for i := len(all) - 1; i >= 0; i-- {
+		if t, ok := all[i].Block.(Text); ok && all[i].Role == RoleUser {
+			return t.Text
+		}
+	}
+	return ""
+}
+
+// BuildPlanRequest is what a model is asked for action a, which Next gave for s's plan, under the agent's system text: the planner and who
+// sums up have it with their order behind it; the router has its own, and a single turn. Results are the whole results of calls whose
+// bodies are in blobs, by call.
+func BuildPlanRequest(d *Definition, s *AgentState, a Action, system string, results map[string]string) Request {
+	r := Request{
+		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Attempt: s.Plan.Failed, Model: d.PlanModel(a.Lifecycle),
+		Inferences: s.Inferences, Lifecycle: a.Lifecycle, Interactions: s.Interactions,
+	}
+	b := planBuilder{d: d, s: s, results: results}
+	switch a.Lifecycle {
+	case LifecyclePlan:
+		r.System, r.Messages = paragraphs(system, b.planSystem(a)), b.planMessages(r)
+	case LifecycleRoute:
+		r.System, r.Messages, r.Tools = d.word(wordStepSystem, nil), []Message{r.once(b.step())}, offered(d, s, a)
+	default:
+		r.System, r.Messages = paragraphs(system, d.word(wordSynthesisSystem, nil)), []Message{r.once(b.synthesis())}
+	}
+	return r
+}
+
+// planBuilder writes the texts of a plan's requests.
+type planBuilder struct {
+	d       *Definition
+	s       *AgentState
+	results map[string]string
+}
+
+func (b planBuilder) planSystem(a Action) string {
+	var tools []string
+	for _, t := range offered(b.d, b.s, a) {
+		line := "- " + t.Name
+		if t.Description != "" {
+			line += ": " + strings.Join(strings.Fields(t.Description), " ")
+		}
+		tools = append(tools, line)
+	}
+	return b.d.word(wordPlanSystem, map[string]any{"Tools": strings.Join(tools, "\n"), "MaxSteps": strconv.Itoa(b.d.Orchestrator.MaxSteps)})
+}
+
+// planMessages are the newest messages of the conversation before what is to be planned, that, and where the plan is made again, the
+// first one and why.
+func (b planBuilder) planMessages(r Request) []Message {
+	all := b.s.Messages.All()
+	for _, t := range transforms {
+		all = t(b.d, b.s, all)
+	}
+	from := b.said(all)
+	history := quoted(all[:from])
+	history = history[max(0, len(history)-planHistory):]
+	for len(history) > 0 && history[0].Role != RoleUser { // a conversation begins with a user
+		history = history[1:]
+	}
+	messages := slices.Concat(history, quoted(all[from:]))
+	if b.s.Plan.Stage != PlanAgain {
+		return messages
+	}
+	first := Plan{Steps: []PlanStep{b.s.Plan.Steps[0].PlanStep}}.String()
+	return append(messages, Message{Role: RoleAssistant, Block: Text{Text: first}, Base: -b.s.Inferences}, r.once(b.d.word(wordPlanAgain, nil)))
+}
+
+// said is where in the conversation begins what the plan is for: the newest words of users that no inference has carried. What was said
+// behind the plan is not part of it.
+func (b planBuilder) said(all []Message) int {
+	to := b.end(all)
+	from := to
+	for from > 0 && all[from-1].Role == RoleUser && all[from-1].Seen(b.s.Inferences) == 0 {
+		from--
+	}
+	return from
+}
+
+// end is the place behind what the plan is for.
+func (b planBuilder) end(all []Message) int {
+	to := len(all)
+	for b.s.Plan.Stage == PlanSteps && to > 0 && all[to-1].Source.Run == "" && all[to-1].Source.Seq > b.s.Plan.Since {
+		to--
+	}
+	return to
+}
+
+// request is what users asked for, in their words.
+func (b planBuilder) request() string {
+	all := b.s.Messages.All()
+	var said []string
+	for _, m := range all[b.said(all):b.end(all)] {
+		if t, ok := m.Block.(Text); ok {
+			said = append(said, t.Text)
+		}
+	}
+	return strings.Join(said, "\n\n")
+}
+
+// quoted are messages as a model reads them that is to plan and has no tools: calls and their results as text, and no reasoning.
+func quoted(messages []Message) []Message {
+	out := make([]Message, 0, len(messages))
+	for _, m := range messages {
+		switch b := m.Block.(type) {
+		case ToolUse:
+			m.Block = Text{Text: "[called " + b.Name + " with " + excerpt(string(b.Input), contextWhole, contextHead) + "]"}
+		case ToolResult:
+			text := b.Content
+			if text == "" && b.Blob != "" {
+				text = "…"
+			}
+			m.Block = Text{Text: "[result: " + excerpt(text, contextWhole, contextHead) + "]"}
+		case Reasoning:
+			continue
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// step is the one turn that the router is given.
+func (b planBuilder) step() string {
+	p := &b.s.Plan
+	step := p.Steps[p.next()]
+	text := b.d.word(wordStep, map[string]any{
+		"Step": strconv.Itoa(step.Number), "Description": step.Description, "Hints": string(step.Hints), "Context": b.context(p.next()),
+	})
+	if p.Tries > 0 {
+		text = paragraphs(text, b.d.word(wordStepAgain, nil))
+	}
+	return text
+}
+
+// context is what a step is shown of those before it: the last that went well, and those that it names.
+func (b planBuilder) context(at int) string {
+	steps := b.s.Plan.Steps
+	named := mentioned(steps[at].Description)
+	last := -1
+	for i := range at {
+		if !steps[i].Failed {
+			last = i
+		}
+	}
+	var lines []string
+	for i, step := range steps[:at] {
+		if !step.Failed && (i == last || slices.Contains(named, step.Number)) {
+			lines = append(lines, fmt.Sprintf("Step %d (%s): %s", step.Number, step.Description, excerpt(b.result(step), contextWhole, contextHead)))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// synthesis is the one turn of who sums up.
+func (b planBuilder) synthesis() string {
+	var results []string
+	for _, step := range b.s.Plan.Steps {
+		text := "no tool was called"
+		if !step.Failed {
+			text = excerpt(b.result(step), synthesisResult, synthesisResult)
+		}
+		results = append(results, fmt.Sprintf("Step %d (%s): %s", step.Number, step.Description, text))
+	}
+	return b.d.word(wordSynthesis, map[string]any{"Request": b.request(), "Results": strings.Join(results, "\n")})
+}
+
+// bullets stand for an answer that no model gave: what the steps that went well have given.
+func (b planBuilder) bullets() string {
+	var lines []string
+	for _, step := range b.s.Plan.Steps {
+		if !step.Failed {
+			lines = append(lines, "- "+step.Description+": "+excerpt(b.result(step), synthesisResult, synthesisResult))
+		}
+	}
+	return b.d.word(wordSynthesisStatic, map[string]any{"Results": strings.Join(lines, "\n")})
+}
+
+// result is what a step's call gave, "" where there is none.
+func (b planBuilder) result(step StepState) string {
+	c, ok := b.s.Call(step.Use.ID)
+	if !ok || c.Result == nil {
+		return ""
+	}
+	if body, whole := b.results[c.ID]; whole {
+		return body
+	}
+	return c.Result.Content
+}
+
+// PlanBodies lists the calls of the plan whose results the request for a quotes and whose bodies are in blobs: their digests, by call.
+func PlanBodies(s *AgentState, a Action) map[string]string {
+	bodies := map[string]string{}
+	if a.Lifecycle != LifecycleRoute && a.Lifecycle != LifecycleSynthesis {
+		return bodies
+	}
+	for _, step := range s.Plan.Steps {
+		if c, ok := s.Call(step.Use.ID); ok && c.Result != nil && c.Result.Content == "" && c.Result.Blob != "" {
+			bodies[c.ID] = c.Result.Blob
+		}
+	}
+	return bodies
+}
+
+// excerpt is a text of at most whole characters as it is, else its first head characters and how many there are.
+func excerpt(text string, whole, head int) string {
+	n := utf8.RuneCountInString(text)
+	if n <= whole {
+		return text
+	}
+	cut := 0
+	for i := range text {
+		if cut++; cut > head {
+			return fmt.Sprintf("%s… (%d characters)", text[:i], n)
+		}
+	}
+	return text
+}

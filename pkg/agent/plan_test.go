@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParsePlan(t *testing.T) {
+	step := func(n int, server, description string) PlanStep {
+		return PlanStep{Number: n, Server: server, Description: description}
+	}
+	hinted := step(1, "files", "Read a")
+	hinted.Hints = json.RawMessage(`{"n":1.0}`)
+	for name, c := range map[string]struct {
+		text string
+		want Plan
+	}{
+		"calls with text around": {"Sure!\n[plan.add_step(1, \"files\", \"Read a\"), plan.add_step(2, 'mail', 'Send it')] plan.done() Bye.", Plan{Steps: []PlanStep{step(1, "files", "Read a"), step(2, "mail", "Send it")}}},
+		"named arguments":        {`plan.add_step(description="Read a", step = 1, server: "files")`, Plan{Steps: []PlanStep{step(1, "files", "Read a")}}},
+		"escapes":                {`plan.add_step(1,"",'Say \'hi, \"Bo\")\'\nand go')`, Plan{Steps: []PlanStep{step(1, "", "Say 'hi, \"Bo\")'\nand go")}}},
+		"no server":              {`plan.add_step(1, None, "Read")`, Plan{Steps: []PlanStep{step(1, "", "Read")}}},
+		"out of order":           {`plan.add_step(2, "", "b") plan.add_step(1, "", "a")`, Plan{Steps: []PlanStep{step(1, "", "a"), step(2, "", "b")}}},
+		"numbers that rise":      {`plan.add_step(3, "", "a") plan.add_step(7, "", "b")`, Plan{Steps: []PlanStep{step(3, "", "a"), step(7, "", "b")}}},
+		"numbers that repeat":    {`plan.add_step(1, "", "a") plan.add_step(1, "", "b")`, Plan{Steps: []PlanStep{step(1, "", "a"), step(2, "", "b")}}},
+		"a response wins":        {`plan.add_step(1, "", "a") plan.respond("No need, (really).") plan.done()`, Plan{Direct: "No need, (really)."}},
+		"other words":            {`a plan.b(c) plan. plan.add_step (1, "s", "a")`, Plan{Steps: []PlanStep{step(1, "s", "a")}}},
+		"JSON":                   {"```json\n{\"needs_tools\": true, \"steps\": [{\"step_number\": 1, \"description\": \" Read a \", \"expected_server\": \"files\", \"hint_params\": {\"n\": 1.0}}], \"more\": 1}\n``` done", Plan{Steps: []PlanStep{hinted}}},
+		"JSON that mentions one": {`{"steps": [{"step_number": "1", "description": "Type plan.respond(\"x\")", "hint_params": null}]}`, Plan{Steps: []PlanStep{step(1, "", `Type plan.respond("x")`)}}},
+		"JSON without numbers":   {`{"needs_tools": true, "steps": [{"description": "a"}, {"description": "b", "hint_params": [1]}]}`, Plan{Steps: []PlanStep{step(1, "", "a"), step(2, "", "b")}}},
+		"JSON without need":      {`{"needs_tools": false, "direct_response": "Hi.", "steps": [{"description": "a"}]}`, Plan{Direct: "Hi."}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParsePlan(c.text)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+			again, err := ParsePlan(got.String())
+			require.NoError(t, err)
+			require.Equal(t, got, again)
+		})
+	}
+	for _, text := range []string{
+		"", "I would look first.", "plan.done()", `plan.add_step(1, "files", "Read`, `plan.add_step(1, "files" "Read")`, `plan.add_step()`, `plan.add_step(1, "f", "  ")`,
+		`plan.respond("")`, "{", "}{", `{"needs_tools": false}`, `{"needs_tools": true, "steps": []}`, `{"steps": [{"step_number": 1}]}`, `{"steps": 1}`, `[1]`,
+	} {
+		_, err := ParsePlan(text)
+		require.ErrorIs(t, err, ErrPlan, text)
+	}
+}
+
+func TestPlansAreBounded(t *testing.T) {
+	long := func(n int) string { return string(make([]byte, n)) }
+	p, err := stepsPlan([]PlanStep{{Description: "é" + long(3000), Server: "s" + long(99), Hints: json.RawMessage(`{"a":"` + string(make([]rune, 0)) + `x"}`)}})
+	require.NoError(t, err)
+	require.Len(t, p.Steps[0].Description, maxStepText)
+	require.Len(t, p.Steps[0].Server, maxServer)
+	require.Nil(t, planHints([]byte(`{"a":"`+long(maxStepHints)+`"}`)))
+	require.Nil(t, planHints([]byte(`{"a":1,"a":2}`)))
+}
+
+// FuzzParsePlan: no text breaks the reader, and what is read as a plan reads as the same once it is written.
+func FuzzParsePlan(f *testing.F) {
+	for _, text := range []string{
+		`plan.add_step(1, "files", "Read 'a'") plan.done()`, `plan.respond('x\n')`, `{"needs_tools":true,"steps":[{"step_number":1,"description":"a","hint_params":{"x":"plan.respond(1)"}}]}`,
+		`plan.add_step(step=2,server='',description="b")plan.add_step(1,,c)`, "plan.add_step(1,\"\\",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := ParsePlan(text)
+		if err != nil {
+			return
+		}
+		require.NotEqual(t, len(p.Steps) > 0, p.Direct != "")
+		again, err := ParsePlan(p.String())
+		require.NoError(t, err, p.String())
+		require.Equal(t, p, again)
+	})
+}
+
+func TestMentioned(t *testing.T) {
+	for text, want := range map[string][]int{
+		"": nil, "the file of step 2": {2}, "Step 1, then STEP #12.": {1, 12}, "footstep 3 and step_4 and steps 5": nil, "step  7b": {7}, "step": nil, "step 99999999999999999999": nil,
+		"step1": nil, "(step 3)": {3}, "İstep 1 step 2": {2},
+	} {
+		require.Equal(t, want, mentioned(text), text)
+	}
+}
+
+func TestAsksForMore(t *testing.T) {
+	for text, want := range map[string]bool{
+		"Read the file.": false, "Read the file and mail it.": true, "Read it, THEN go.": true, "A sandy handle": false, "Rename for each picture": true, "Do it after\nthat": true, "": false,
+	} {
+		require.Equal(t, want, asksForMore(text), text)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for text, want := range map[string]bool{
+		"I call files.read.": true, "files.read": true, "`files.read`(x)": true, "files.reader": false, "files.read.all": false, "my.files.read": false, "files.read_all or files.read": true, "": false,
+	} {
+		require.Equal(t, want, names(text, "files.read"), text)
+	}
+}
+
+func TestExcerpt(t *testing.T) {
+	require.Equal(t, "ééé", excerpt("ééé", 3, 1))
+	require.Equal(t, "é… (4 characters)", excerpt("éééé", 3, 1))
+	require.Equal(t, "", excerpt("", 3, 1))
+}
