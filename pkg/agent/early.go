@@ -110,7 +110,7 @@ func early(d *Definition, s *AgentState, c Call, k DecisionKept, valid Validator
 	}
 	fact.Note = k.Note
 	if d.Permission.Scope == ScopeTool && c.Wait.For == ForApproval && k.Action != ActionCancel {
-		fact.Permit, fact.Once = ToolDigest(d, s, t, approvers), k.Action == ActionApprove && d.Permission.once()
+		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, approvers), k.Action == ActionApprove && d.Permission.once()
 	}
 	return fact, ""
 }

@@ -238,8 +238,15 @@ func (w *world) decisions(s *AgentState, c Call) []Decided {
 	cancel.Action, cancel.Text = ActionCancel, TextCallCancelled("user:ana", "")
 	if w.def.Permission.Scope == ScopeTool {
 		t, _ := w.def.Tool(c.Tool)
-		d.Permit = ToolDigest(&w.def, s, t, Decide(w.def.Permission, t, c.Input).Approvers)
+		d.Permit = ToolDigest(&w.def, s, t, c.Input, Decide(w.def.Permission, t, c.Input).Approvers)
 		deny.Permit, d.Once = d.Permit, w.def.Permission.once()
+	}
+	if w.def.Permission.OfArguments() {
+		t, _ := w.def.Tool(c.Tool)
+		permit := func(args json.RawMessage) string {
+			return ToolDigest(&w.def, s, t, args, Decide(w.def.Permission, t, args).Approvers)
+		}
+		d.Permit, edit.Permit, d.Standing, edit.Standing = permit(c.Input), permit(edit.Args), true, true
 	}
 	return []Decided{d, edit, voided, deny, cancel}
 }
@@ -675,6 +682,8 @@ func smallWorlds() []world {
 		{name: "two tools that are blocked", def: worldDefinition(blocks(ScopeTool, GrantsOnce)), replies: [][]ReplyCall{ask("wire", "peek"), ask("wire", "wire")}, maxCalls: 4, writers: one},
 		{name: "a blocked tool beside others", def: worldDefinition(blocks(ScopeCall, GrantsRun)), replies: [][]ReplyCall{ask("look", "wire", "pay_now")}, maxCalls: 3, writers: one},
 		{name: "a tool that is decided about", def: worldDefinition(ofTool(GrantsRun)), replies: [][]ReplyCall{ask("wire", "wire")}, maxCalls: 3, writers: one},
+		{name: "a call that is granted for good", def: worldDefinition(func(d *Definition) { d.Permission.Grants = GrantsStanding }), replies: [][]ReplyCall{ask("wire", "wire")}, maxCalls: 3, writers: one},
+		{name: "a blocked call that is granted for good", def: worldDefinition(blocks(ScopeCall, GrantsStanding)), replies: [][]ReplyCall{ask("wire")}, maxCalls: 2, writers: two},
 		{name: "a tool that is granted once", def: worldDefinition(ofTool(GrantsOnce)), replies: [][]ReplyCall{ask("wire", "wire")}, maxCalls: 2, writers: one},
 		{name: "two rounds", def: worldDefinition(), replies: [][]ReplyCall{ask("look"), ask("pay_now"), ask("drop"), ask(`look {"bad":1}`), ask("ghost")}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "a context that is built", def: worldDefinition(func(d *Definition) { d.Builder = "b" }), replies: [][]ReplyCall{ask("look")}, maxCalls: 1, writers: one, inputs: 1},

@@ -73,7 +73,7 @@ type Decided struct {
 	Early    string          `json:"early,omitempty"`  // the target of the kept decision that this is; it is kept no more
 
 	Tools  []string `json:"tools,omitempty"`  // of a request about tools: the tools it decides, by original name; Call is empty then
-	Permit string   `json:"permit,omitempty"` // scope tool: it holds for the call's tool as well, by this ToolDigest
+	Permit string   `json:"permit,omitempty"` // it holds for the call's tool as well, or for the tool with the very arguments, by this ToolDigest
 	Once   bool     `json:"once,omitempty"`   // it holds for nothing further: an approval for one claim, a denial for what it was asked about
 
 	Standing bool `json:"standing,omitempty"` // what it grants of tools is on record beyond the run, and may be taken back there
@@ -335,7 +335,7 @@ type RequestedTool struct {
 	Tool    string   `json:"tool"`    // original name
 	Name    string   `json:"name"`    // the model's
 	Calls   []string `json:"calls"`   // that were blocked, in call order
-	Digests []string `json:"digests"` // what a grant would cover, by ToolDigest: one for each policy of approvers among the calls
+	Digests []string `json:"digests"` // what a grant would cover, by ToolDigest: one for each policy of approvers among the calls, and for their arguments where it is of them
 }
 
 // PermissionAnswered closes a request about tools: every tool has its verdict, or its time is up. Text is the model's.

@@ -115,14 +115,14 @@ func gatePerson(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, 
 	case PermissionApproved:
 		return run
 	}
-	digest := ToolDigest(d, s, t, dec.Approvers)
+	digest := ToolDigest(d, s, t, c.Input, dec.Approvers)
 	// A backend's word on a new call is the last one. A call that resumes has been asked about since.
 	if p, covered := s.Permissions.covering(c.Tool, digest); covered && (status == "" || c.Status == StatusResuming) {
 		run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: d.Permission.once()}
 		return run
 	}
 	if c.Status == StatusNew && d.Permission.Standing() {
-		digest = StandingDigest(d, s, t, dec.Approvers)
+		digest = StandingDigest(d, s, t, c.Input, dec.Approvers)
 		if p, covered := s.Permissions.standing(c.Tool, digest, c.Inference); covered && now.Before(p.Expires) {
 			run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest}
 			return run
@@ -136,14 +136,16 @@ func gatePerson(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, 
 }
 
 // once reports whether a grant of a tool is used up by one claim: where decisions are of calls, it stands for the one call that the
-// model makes again.
-func (p Permission) once() bool { return p.Grants == GrantsOnce || p.Scope != ScopeTool }
+// model makes again, unless it stands for that very call for good.
+func (p Permission) once() bool {
+	return p.Grants == GrantsOnce || p.Scope != ScopeTool && p.Grants != GrantsStanding
+}
 
 // gateGranted compares what was approved with what is about to run, and when (A6). A mismatch fails closed. A grant that a claim has
 // used up already lets that call go on, and no other.
 func gateGranted(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, now time.Time) Gate {
 	if c.Grant.Tool {
-		if ToolDigest(d, s, t, dec.Approvers) != c.Grant.Digest && StandingDigest(d, s, t, dec.Approvers) != c.Grant.Digest {
+		if ToolDigest(d, s, t, c.Input, dec.Approvers) != c.Grant.Digest && StandingDigest(d, s, t, c.Input, dec.Approvers) != c.Grant.Digest {
 			return refuse(c, WhyVoided, d.word(wordVoided, about(c)), dec)
 		}
 		return Gate{Run: true, Rule: dec}

@@ -63,7 +63,7 @@ type ToolPermit struct {
 	Denied   bool     `json:"denied,omitempty"`
 	Approval string   `json:"approval"`          // the request it was said on
 	Place    int      `json:"place,omitempty"`   // of the tool in that request
-	Digests  []string `json:"digests,omitempty"` // what was granted, by ToolDigest: one for each policy of approvers that agreed
+	Digests  []string `json:"digests,omitempty"` // what was granted, by ToolDigest: one for each policy of approvers that agreed, and for the arguments where it is of them
 	By       string   `json:"by"`
 	Note     string   `json:"note,omitempty"`
 	Used     bool     `json:"used,omitempty"`     // a claim has used it up
@@ -197,13 +197,13 @@ func DecideIn(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage) De
 	return dec
 }
 
-// ToolDigest is the digest of a permission to call a tool in a run: who, under which policy and which approvers. Call and arguments are
-// no part of it (A18).
-func ToolDigest(d *Definition, s *AgentState, t ToolSpec, approvers []string) string {
-	return hashCanonical(map[string]any{
+// ToolDigest is the digest of a permission to call a tool in a run: who, under which policy and which approvers. The call is no part of it
+// (A18), and its arguments are one only where the policy's grants are of them (Permission.OfArguments).
+func ToolDigest(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage, approvers []string) string {
+	return hashCanonical(d.Permission.bound(args, map[string]any{
 		"tenant": s.Tenant, "run": s.Run, "agent": s.Agent, "version": s.Version, "tool": t.Name, "toolHash": ToolHash(t),
 		"policyVersion": PolicyVersion(d.Permission), "approverPolicy": ApproverPolicy(approvers, 1),
-	})
+	}))
 }
 
 // PermitDigest is one digest of a list of them, in order.
@@ -264,7 +264,7 @@ func (r *PermissionRequested) add(d *Definition, s *AgentState, c Call, g Gate, 
 	if expires.Before(r.Expires) {
 		r.Expires = expires
 	}
-	digest := ToolDigest(d, s, t, g.Rule.Approvers)
+	digest := ToolDigest(d, s, t, c.Input, g.Rule.Approvers)
 	i := slices.IndexFunc(r.Tools, func(have RequestedTool) bool { return have.Tool == c.Tool })
 	if i < 0 {
 		r.Tools = append(r.Tools, RequestedTool{Tool: c.Tool, Name: c.Name, Calls: []string{c.ID}, Digests: []string{digest}})
@@ -296,7 +296,7 @@ func Consequences(d *Definition, s *AgentState) []Event {
 			continue
 		}
 		t, _ := d.Tool(c.Tool)
-		if ok, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, DecideIn(d, s, t, c.Input).Approvers)); covered {
+		if ok, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, c.Input, DecideIn(d, s, t, c.Input).Approvers)); covered {
 			due = append(due, CallPermitted{Call: c.ID, Approval: ok.Approval})
 		}
 	}

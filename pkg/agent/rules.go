@@ -279,8 +279,6 @@ func (c *checker) standing(at string, p Permission) {
 	switch {
 	case p.Mode == ModeAdvisory:
 		c.add(at, "got standing under mode advisory, where nobody grants anything; want run or once")
-	case p.Scope != ScopeTool:
-		c.add(at, "got standing under scope call, where a decision is of one call alone; want run or once, or scope tool")
 	case p.Backend != "":
 		c.add(at, "got standing beside a backend, which keeps permissions of its own; want run or once, or no backend")
 	}

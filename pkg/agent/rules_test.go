@@ -192,7 +192,6 @@ func TestCheckPermission(t *testing.T) {
 		{cond(Condition{Path: "/x", Matches: `(`}), `permission.rules[0].when[0].matches: got something else, want an RE2 regular expression`},
 		{func(p *Permission) { p.Scope = "x" }, `permission.scope: got "x", want call or tool`},
 		{func(p *Permission) { p.Grants = "x" }, `permission.grants: got "x", want run or once or standing`},
-		{func(p *Permission) { p.Grants = GrantsStanding }, `permission.grants: got standing under scope call, where a decision is of one call alone; want run or once, or scope tool`},
 		{func(p *Permission) { p.Grants, p.Mode = GrantsStanding, ModeAdvisory }, `permission.grants: got standing under mode advisory, where nobody grants anything; want run or once`},
 		{func(p *Permission) { p.Grants, p.Scope, p.Backend = GrantsStanding, ScopeTool, "b" }, `permission.grants: got standing beside a backend, which keeps permissions of its own; want run or once, or no backend`},
 		{func(p *Permission) { p.Backend = "a b" }, `permission.backend: got something else, want a name of letters, digits, _ and -`},

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 )
@@ -8,7 +9,7 @@ import (
 // StandingLife is how long a standing grant holds from the moment it is given. Every grant expires.
 const StandingLife = 30 * 24 * time.Hour
 
-// StandingGrant is a person's grant of a tool that outlives its run, as a later run of the agent has read it. The record itself decides:
+// StandingGrant is a person's grant of a tool, or of a tool with its very arguments, that outlives its run, as a later run of the agent has read it. The record itself decides:
 // every claim under it is held to it.
 type StandingGrant struct {
 	Tool     string    `json:"tool"`     // original name
@@ -34,18 +35,32 @@ type PermitRef struct {
 }
 
 // StandingDigest is the digest of a permission to call a tool in every run of an agent: who, under which policy and which approvers. Run,
-// version, call and arguments are no part of it, so that a changed tool, policy or list of approvers is not covered, and all else is.
-func StandingDigest(d *Definition, s *AgentState, t ToolSpec, approvers []string) string {
-	return hashCanonical(map[string]any{
+// version and call are no part of it, so that a changed tool, policy or list of approvers is not covered, and all else is. Arguments are one
+// where grants are of them (Permission.OfArguments).
+func StandingDigest(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage, approvers []string) string {
+	return hashCanonical(d.Permission.bound(args, map[string]any{
 		"standing": true, "tenant": s.Tenant, "agent": s.Agent, "tool": t.Name, "toolHash": ToolHash(t),
 		"policyVersion": PolicyVersion(d.Permission), "approverPolicy": ApproverPolicy(approvers, 1),
-	})
+	}))
+}
+
+// GrantedArgs is the digest of the arguments that a grant is of. How their keys are ordered and their strings are escaped does not count;
+// the digits of numbers do.
+func GrantedArgs(args json.RawMessage) string { return ArgsHash(json.RawMessage(canonicalText(args))) }
+
+// bound adds the arguments to what a digest of a grant is made of, where grants are of them: under a key that other grants do not have, so
+// that neither can be taken for the other.
+func (p Permission) bound(args json.RawMessage, of map[string]any) map[string]any {
+	if p.OfArguments() {
+		of["argsHash"] = GrantedArgs(args)
+	}
+	return of
 }
 
 // StandingOf is the StandingDigest that covers a call.
 func StandingOf(d *Definition, s *AgentState, c Call) string {
 	t, _ := d.Tool(c.Tool)
-	return StandingDigest(d, s, t, DecideIn(d, s, t, c.Input).Approvers)
+	return StandingDigest(d, s, t, c.Input, DecideIn(d, s, t, c.Input).Approvers)
 }
 
 // Held is a standing grant that was given in the run itself, and the StandingDigest under which it is on record.
@@ -62,7 +77,7 @@ func HeldStanding(d *Definition, s *AgentState) []Held {
 		if !known || c.Status != StatusNew && c.Status != StatusResuming {
 			continue
 		}
-		p, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, DecideIn(d, s, t, c.Input).Approvers))
+		p, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, c.Input, DecideIn(d, s, t, c.Input).Approvers))
 		if !covered || !p.Standing {
 			continue
 		}
@@ -76,7 +91,27 @@ func HeldStanding(d *Definition, s *AgentState) []Held {
 
 // Standing reports whether people's grants outlive the run.
 func (p Permission) Standing() bool {
-	return p.Grants == GrantsStanding && p.Scope == ScopeTool && p.Mode != ModeAdvisory
+	return p.Grants == GrantsStanding && p.Mode != ModeAdvisory
+}
+
+// OfArguments reports whether a grant that outlives the run is of a tool with the very arguments that were granted, as decisions are of
+// calls; else it is of the tool, whatever it is called with.
+func (p Permission) OfArguments() bool { return p.Standing() && p.Scope != ScopeTool }
+
+// AskedStanding are the standing grants that would cover the round's new calls which need a permission, in call order, each once. Only tool
+// and digest are set.
+func AskedStanding(d *Definition, s *AgentState) []StandingGrant {
+	var asked []StandingGrant
+	for _, c := range s.Live {
+		t, known := d.Tool(c.Tool)
+		if c.Status != StatusNew || !known || DecideIn(d, s, t, c.Input).Verdict != VerdictAsk {
+			continue
+		}
+		if g := (StandingGrant{Tool: c.Tool, Digest: StandingOf(d, s, c)}); !slices.Contains(asked, g) {
+			asked = append(asked, g)
+		}
+	}
+	return asked
 }
 
 // standing is the standing grant of the tool that was read for the round of that inference and holds for digest.

@@ -139,9 +139,10 @@ func (c *Client) Grants(ctx context.Context, agent, cursor string, limit int) (G
 	return get[GrantPage](ctx, c, "/v1/grants", values("agent", agent, "cursor", cursor, "limit", number(limit)))
 }
 
-// Revoke takes the standing grants of a tool for an agent back.
-func (c *Client) Revoke(ctx context.Context, agent, tool string) error {
-	resp, err := c.do(ctx, request{method: http.MethodDelete, path: "/v1/grants/" + url.PathEscape(agent) + "/" + url.PathEscape(tool)})
+// Revoke takes the standing grants of a tool for an agent back: the one of that digest; "" = all.
+func (c *Client) Revoke(ctx context.Context, agent, tool, digest string) error {
+	path := "/v1/grants/" + url.PathEscape(agent) + "/" + url.PathEscape(tool)
+	resp, err := c.do(ctx, request{method: http.MethodDelete, path: path, query: values("digest", digest)})
 	if err != nil {
 		return err
 	}

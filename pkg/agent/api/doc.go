@@ -20,7 +20,7 @@
 //	GET  /approvals/{id}            one request
 //	POST /approvals/{id}/decision   approve, deny or edit
 //	GET  /grants                    list standing grants (agent, cursor, limit)
-//	DELETE /grants/{agent}/{tool}   revoke those of a tool
+//	DELETE /grants/{agent}/{tool}   revoke those of a tool (digest)
 //
 // Bodies but that of PUT are strict JSON of at most 256 KiB: unknown keys, keys given twice and trailing text are refused, and so are unknown query
 // parameters. Errors are application/problem+json (RFC 9457); their types are listed with ProblemType and never change.

@@ -8,18 +8,22 @@ import (
 	"github.com/countersign/countersign/pkg/agent/approval"
 )
 
-// Grant is a standing grant: an agent may call a tool in every run, whatever it is called with, until it expires or is revoked.
+// Grant is a standing grant: an agent may call a tool in every run until it expires or is revoked; whatever it is called with, or, of scope
+// call, with the very arguments.
 type Grant struct {
-	Agent     string    `json:"agent"`
-	Tool      string    `json:"tool"`     // original name
-	Digest    string    `json:"digest"`   // of what it covers: the tool as it is defined, the policy and its approvers
-	Approval  string    `json:"approval"` // the request it was given on
-	Run       string    `json:"run"`      // and its run
-	By        string    `json:"by"`
-	Note      string    `json:"note,omitempty"`
-	At        time.Time `json:"at"`
-	Expires   time.Time `json:"expiresAt"`
-	Approvers []string  `json:"approvers"` // who may revoke it
+	Agent     string      `json:"agent"`
+	Tool      string      `json:"tool"` // original name
+	Scope     agent.Scope `json:"scope"`
+	ArgsHash  string      `json:"argsHash,omitempty"` // of scope call: of the arguments, keys in order
+	Args      string      `json:"args,omitempty"`     // of scope call: their JSON as text, the first 2000 characters
+	Digest    string      `json:"digest"`             // of what it covers: the tool as it is defined, the policy and its approvers, the arguments
+	Approval  string      `json:"approval"`           // the request it was given on
+	Run       string      `json:"run"`                // and its run
+	By        string      `json:"by"`
+	Note      string      `json:"note,omitempty"`
+	At        time.Time   `json:"at"`
+	Expires   time.Time   `json:"expiresAt"`
+	Approvers []string    `json:"approvers"` // who may revoke it
 }
 
 // GrantPage is a page of standing grants, by agent and tool.
@@ -29,7 +33,11 @@ type GrantPage struct {
 }
 
 func shownGrant(g approval.Standing) Grant {
-	return Grant{g.Agent, g.Tool, g.Digest, g.Approval, g.Run, g.By, g.Note, g.At, g.Expires, g.Approvers}
+	scope := agent.ScopeTool
+	if g.ArgsHash != "" {
+		scope = agent.ScopeCall
+	}
+	return Grant{g.Agent, g.Tool, scope, g.ArgsHash, g.Args, g.Digest, g.Approval, g.Run, g.By, g.Note, g.At, g.Expires, g.Approvers}
 }
 
 // listGrants lists the tenant's standing grants that hold. It looks at up to maxLooks pages of the store, as what has expired is left out.
@@ -63,16 +71,20 @@ func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (i
 	return http.StatusOK, p, nil
 }
 
-// revokeGrant takes the standing grants of a tool back.
+// revokeGrant takes the standing grants of a tool back, or the one that the query names.
 func (s *server) revokeGrant(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	if _, err := query(r); err != nil {
+	q, err := query(r, "digest")
+	if err != nil {
 		return 0, nil, err
+	}
+	if q.Has("digest") && q.Get("digest") == "" { // an empty one would be all of them
+		return 0, nil, invalid("digest: got nothing, want that of a grant")
 	}
 	of, tool := r.PathValue("agent"), r.PathValue("tool")
 	if !agent.ValidAgentName(of) || !agent.ValidToolName(tool) {
 		return 0, nil, problem(GrantNotFound, "revoke standing grant of %q for %q: no such standing grant", tool, of)
 	}
-	if err := s.Desk.Revoke(r.Context(), approval.Revocation{Tenant: c.Tenant, Agent: of, Tool: tool, By: c.Principal}); err != nil {
+	if err := s.Desk.Revoke(r.Context(), approval.Revocation{Tenant: c.Tenant, Agent: of, Tool: tool, Digest: q.Get("digest"), By: c.Principal}); err != nil {
 		return 0, nil, err
 	}
 	w.Header().Set("Cache-Control", "no-store")

@@ -17,6 +17,9 @@ func grantsStand(d *agent.Definition) {
 	d.Permission.Scope, d.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
 }
 
+// callsStand lets approvals of the agent's calls stand for the very calls in every run.
+func callsStand(d *agent.Definition) { d.Permission.Grants = agent.GrantsStanding }
+
 // granted is a bench on which an operator has granted pay to the agents for good, each in a run of its own.
 func granted(t *testing.T, agents ...string) *bench {
 	t.Helper()
@@ -72,7 +75,7 @@ func TestGrantsAreListed(t *testing.T) {
 	require.NoError(t, err)
 	g := p.Grants[0]
 	require.Equal(t, api.Grant{
-		Agent: "payer", Tool: "pay", Digest: g.Digest, Approval: g.Approval, Run: run.ID, By: "user:local", Note: "it is fine",
+		Agent: "payer", Tool: "pay", Scope: agent.ScopeTool, Digest: g.Digest, Approval: g.Approval, Run: run.ID, By: "user:local", Note: "it is fine",
 		At: g.At, Expires: g.At.Add(agent.StandingLife), Approvers: []string{"group:operators"},
 	}, g)
 	require.NotEmpty(t, g.Digest)
@@ -108,8 +111,34 @@ func TestGrantsAreRevoked(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, b.do(revoke, "", api.AsHeader, "user:eve").status)
 	b.grant("payer") // somebody thinks better of it
 	require.Equal(t, []string{"other pay", "payer pay"}, b.grants(""))
-	require.NoError(t, b.client.Revoke(t.Context(), "payer", "pay"))
+	require.NoError(t, b.client.Revoke(t.Context(), "payer", "pay", ""))
 	require.Equal(t, []string{"other pay"}, b.grants(""))
+}
+
+// Under scope call a grant shows the arguments that it is of, and is revoked by its digest where others are to stay.
+func TestGrantsOfCalls(t *testing.T) {
+	b := newBench(t, pay, callsStand)
+	run := b.grant("payer")
+	p, err := b.client.Grants(t.Context(), "payer", "", 0)
+	require.NoError(t, err)
+	require.Len(t, p.Grants, 1)
+	g := p.Grants[0]
+	require.Equal(t, []any{agent.ScopeCall, `{"amount":5}`, agent.GrantedArgs([]byte(`{"amount":5}`))}, []any{g.Scope, g.Args, g.ArgsHash})
+	a, err := b.client.Approval(t.Context(), g.Approval)
+	require.NoError(t, err)
+	require.Equal(t, []approval.Cover{{Digest: g.Digest, Approvers: g.Approvers, Call: run.Calls[0].ID}}, a.Permissions[0].Standing)
+	require.Equal(t, []any{agent.GrantsStanding, agent.Scope(""), agent.ToolGranted}, []any{a.Grants, a.Scope, a.Permissions[0].Verdict})
+
+	const revoke, as = "DELETE /v1/grants/payer/pay", "user:ben,group:operators"
+	for query, status := range map[string]int{
+		"?digest=": http.StatusBadRequest, "?digest=x": http.StatusNotFound, "?digest=" + g.ArgsHash: http.StatusNotFound, "?tool=pay": http.StatusBadRequest,
+	} {
+		require.Equal(t, status, b.do(revoke+query, "", api.AsHeader, as).status, query)
+	}
+	require.Equal(t, http.StatusForbidden, b.do(revoke+"?digest="+g.Digest, "", api.AsHeader, "user:eve").status)
+	require.Equal(t, []string{"payer pay"}, b.grants(""))
+	require.NoError(t, b.client.Revoke(t.Context(), "payer", "pay", g.Digest))
+	require.Equal(t, []string{}, b.grants(""))
 }
 
 // Another tenant's grants are not there, whoever asks.

@@ -279,6 +279,8 @@ func (d *document) requests(t *testing.T) {
 		{op: "GET /v1/grants", query: "?agent=payer&limit=1", status: 200},
 		{op: "GET /v1/grants", query: "?agent=A", status: 400, kind: "invalid-request"},
 		{op: revoke, status: 404, kind: "grant-not-found"},
+		{op: revoke, query: "?digest=x", status: 404, kind: "grant-not-found"},
+		{op: revoke, query: "?digest=", status: 400, kind: "invalid-request"},
 		{op: revoke, query: "?x=1", status: 400, kind: "invalid-request"},
 
 		{op: fork, body: `{"at":0}`, status: 202},
@@ -340,19 +342,21 @@ func (d *document) ends(t *testing.T) {
 	ask("GET /v1/runs/{id}/events", done, "", http.StatusNoContent, "", "Accept", "text/event-stream", "Last-Event-ID", fmt.Sprint(done.Seq))
 	ask("GET /v1/runs", done, "", http.StatusOK, "")
 
-	standing := newBench(t, pay, grantsStand)
-	r := standing.start("k")
-	d.check(t, "GET /v1/approvals/{id}", standing.do(real("GET /v1/approvals/{id}", r), ""))
-	require.Equal(t, http.StatusOK, standing.do(real(decide, r), `{"action":"approve"}`).status)
-	got := standing.do("GET /v1/grants", "")
-	d.check(t, "GET /v1/grants", got)
-	require.Contains(t, got.body, `"tool":"pay"`)
-	d.check(t, "DELETE /v1/grants/{agent}/{tool}", standing.do("DELETE /v1/grants/payer/pay", ""))
+	for shows, stand := range map[string]func(*agent.Definition){`"scope":"tool"`: grantsStand, `"scope":"call"`: callsStand} {
+		standing := newBench(t, pay, stand)
+		r := standing.start("k")
+		d.check(t, "GET /v1/approvals/{id}", standing.do(real("GET /v1/approvals/{id}", r), ""))
+		require.Equal(t, http.StatusOK, standing.do(real(decide, r), `{"action":"approve"}`).status)
+		got := standing.do("GET /v1/grants", "")
+		d.check(t, "GET /v1/grants", got)
+		require.Contains(t, got.body, shows)
+		d.check(t, "DELETE /v1/grants/{agent}/{tool}", standing.do("DELETE /v1/grants/payer/pay", ""))
+	}
 
 	failed := newBench(t, `{"error": "auth"}`)
-	r = failed.start("k")
+	r := failed.start("k")
 	require.Equal(t, agent.ReasonError, r.Reason)
-	got = failed.do(real("GET /v1/runs/{id}", r), "")
+	got := failed.do(real("GET /v1/runs/{id}", r), "")
 	d.check(t, "GET /v1/runs/{id}", got)
 	require.Contains(t, got.body, `"code":"model_failed"`)
 

@@ -62,8 +62,8 @@ type Approval struct {
 	RequestedAt time.Time       `json:"requestedAt"`
 	ExpiresAt   time.Time       `json:"expiresAt"`
 	Decisions   []Decision      `json:"decisions"`
-	Scope       agent.Scope     `json:"scope,omitempty"`       // tool = a decision decides about the tool; "" = about what asks alone
-	Grants      agent.Grants    `json:"grants,omitempty"`      // how long a grant of a tool holds; "" = none is given
+	Scope       agent.Scope     `json:"scope,omitempty"`       // tool = a decision decides about the tool; "" = about what asks alone, and with standing its like
+	Grants      agent.Grants    `json:"grants,omitempty"`      // how long what is granted beside the call holds; "" = nothing is
 	Permissions []Permission    `json:"permissions,omitempty"` // the tools that a decision decides about, in the order of Tools
 }
 
@@ -118,14 +118,24 @@ func ForCall(def *agent.Definition, s *agent.AgentState, c agent.Call) Approval 
 		return a
 	}
 	if def.Permission.Scope == agent.ScopeTool {
-		a.Scope, a.Grants = agent.ScopeTool, holds(def.Permission)
-		a.Permissions = []Permission{{
-			Tool: c.Tool, Name: c.Name, Effect: c.Effect, Digests: []string{agent.ToolDigest(def, s, t, dec.Approvers)},
-			Calls: []Blocked{{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, RuleNote: dec.Note}},
-		}}
-		a.Permissions[0].outlive(def, s, t, dec)
+		a.Scope = agent.ScopeTool
+	}
+	if def.Permission.Scope == agent.ScopeTool || def.Permission.OfArguments() {
+		a.Grants, a.Permissions = holds(def.Permission), []Permission{permissionOf(def, s, c)}
 	}
 	return a
+}
+
+// permissionOf is what an approval of a call grants beside it.
+func permissionOf(def *agent.Definition, s *agent.AgentState, c agent.Call) Permission {
+	t, _ := def.Tool(c.Tool)
+	dec := agent.DecideIn(def, s, t, c.Input)
+	p := Permission{
+		Tool: c.Tool, Name: c.Name, Effect: c.Effect, Digests: []string{agent.ToolDigest(def, s, t, c.Input, dec.Approvers)},
+		Calls: []Blocked{{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, RuleNote: dec.Note}},
+	}
+	p.outlive(def, s, c, dec)
+	return p
 }
 
 // Settled is the request as it stands once the fact has decided it.

@@ -165,7 +165,7 @@ func (d *Desk) raced(ctx context.Context, a Approval, r Request, cause error) (A
 }
 
 // plan is the fact for the run and the request as it will stand. Where tools are decided about, it is one on the call's tool; but an edit is of
-// its own arguments alone.
+// its own arguments alone. Where an approval stands for the very arguments, an edit's does for the edited ones, and a denial for none.
 func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (agent.Decided, Approval, error) {
 	fact := agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionApprove, By: r.By.ID, Digest: a.Digest}
 	var err error
@@ -175,7 +175,7 @@ func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (
 	case r.Action == Cancel:
 		fact.Action, fact.Text = agent.ActionCancel, agent.TextCallCancelled(r.By.ID, r.Note)
 	case r.Action == Edit:
-		fact.Args, fact.Digest, err = d.edit(ctx, a, r)
+		fact.Args, fact.Digest, a.Permissions, err = d.edit(ctx, a, r)
 	case a.Kind == KindInput:
 		fact, err = d.answer(ctx, a, r)
 	}
@@ -183,23 +183,35 @@ func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (
 		fact.Permit, fact.Once = a.Permissions[0].Digests[0], r.Action == Approve && a.Grants == agent.GrantsOnce
 		fact.Standing = r.Action == Approve && a.Grants == agent.GrantsStanding
 	}
+	if a.Scope != agent.ScopeTool && len(a.Permissions) == 1 && (r.Action == Approve || r.Action == Edit) {
+		fact.Permit, fact.Standing = a.Permissions[0].Digests[0], true
+	}
 	fact.Note = r.Note
 	return fact, a.Settled(fact, now), err
 }
 
 // edit makes a new action of the call: checked against schema and deny rules as if the model had asked for it, with its own
-// digest (A8).
-func (d *Desk) edit(ctx context.Context, a Approval, r Request) (json.RawMessage, string, error) {
-	args, err := agent.CompactJSON(r.Args, agent.JSONLimits{})
+// digest (A8). Permissions are what the request grants beside it then.
+func (d *Desk) edit(ctx context.Context, a Approval, r Request) (args json.RawMessage, digest string, permissions []Permission, err error) {
+	args, err = agent.CompactJSON(r.Args, agent.JSONLimits{})
 	if err != nil {
-		return nil, "", &EditError{Problem: err.Error()}
+		return nil, "", nil, &EditError{Problem: err.Error()}
 	}
 	def, s, c, err := d.subject(ctx, a)
 	if err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
-	digest, err := agent.Amend(def, s, c, args, r.By, d.Valid)
-	return args, digest, amended(a, r, err)
+	if digest, err = agent.Amend(def, s, c, args, r.By, d.Valid); err != nil {
+		return nil, "", nil, amended(a, r, err)
+	}
+	if a.Scope == agent.ScopeTool || len(a.Permissions) == 0 {
+		return args, digest, a.Permissions, nil
+	}
+	c.Input = args
+	if t, _ := def.Tool(c.Tool); agent.DecideIn(def, s, t, args).Verdict != agent.VerdictAsk { // nobody is asked about those: no one grants them
+		return args, digest, nil, nil
+	}
+	return args, digest, []Permission{permissionOf(def, s, c)}, nil
 }
 
 // answer resumes a call whose tool asked for input.

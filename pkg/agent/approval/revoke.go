@@ -15,11 +15,13 @@ import (
 type Revocation struct {
 	Tenant, Agent string
 	Tool          string // original name
+	Digest        string // of the one grant that is meant; "" = all of the tool
 	By            agent.Principal
 }
 
-// Revoke takes the standing grants of a tool for an agent back, all or none: no claim under one is committed from then on, in whichever run.
-// Only who is an approver of each of them may. Where they are revoked already that is no error, for whoever might have done it.
+// Revoke takes the standing grants of a tool for an agent back: no claim under one is committed from then on, in whichever run. Only who is
+// an approver of each of them may, or none is; where they are revoked already that is no error, for whoever might have done it. They are
+// revoked at once, but of more than store.MaxOps an error may leave some: to repeat it revokes the rest.
 //
 // Errors: ErrNoGrant where there is none, or it has expired; ErrForbidden; store.ErrConflict where others keep writing. An error of any
 // other kind is uncertain, and it may be repeated.
@@ -30,10 +32,11 @@ func (d *Desk) Revoke(ctx context.Context, r Revocation) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		if len(ops) == 0 {
-			return nil
+		for chunk := range slices.Chunk(ops, store.MaxOps) {
+			if err = d.Table.Write(ctx, chunk...); err != nil {
+				break
+			}
 		}
-		err = d.Table.Write(ctx, ops...)
 		var raced *store.ConditionError
 		switch {
 		case err == nil:
@@ -52,7 +55,7 @@ func (d *Desk) revocation(ctx context.Context, r Revocation) ([]store.Op, error)
 		return nil, err
 	}
 	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-	all = slices.DeleteFunc(all, func(g Standing) bool { return g.expired(now) })
+	all = slices.DeleteFunc(all, func(g Standing) bool { return g.expired(now) || r.Digest != "" && g.Digest != r.Digest })
 	live := slices.DeleteFunc(slices.Clone(all), func(g Standing) bool { return !g.live(now) })
 	if len(all) == 0 {
 		return nil, ErrNoGrant

@@ -40,9 +40,9 @@ func (r *room) onCall(n int, f func()) {
 
 // A grant that is revoked between two entries of a batch covers the first of its calls and not the second: that one is asked about.
 func TestStandingGrantRevokedBetweenTwoEntries(t *testing.T) {
-	for _, mode := range standingModes {
-		t.Run(string(mode), func(t *testing.T) {
-			inRoomOfStandingGrants(t, mode, func(t *testing.T, r *room) {
+	for _, under := range policies {
+		t.Run(under.String(), func(t *testing.T) {
+			inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
 				r.def.Executor = agent.ExecutorSequential
 				r.calling(1, 2)
 				before := len(r.refund.paid)
@@ -52,7 +52,7 @@ func TestStandingGrantRevokedBetweenTwoEntries(t *testing.T) {
 				s := r.state()
 				require.Empty(t, s.Permissions.Checked.Standing)
 				second, _ := s.Call("c2")
-				if mode == agent.ModeSuspendAndReplay {
+				if under.mode == agent.ModeSuspendAndReplay {
 					require.Equal(t, agent.StatusSuspended, second.Status)
 				} else {
 					require.Equal(t, agent.WhyAwaiting, second.Reason)
@@ -73,9 +73,9 @@ func (r *room) grantAgain(key string) error {
 
 // What is revoked holds no more in the run in which it was granted, either: it asks anew, and may be granted again.
 func TestStandingGrantRevokedInItsOwnRun(t *testing.T) {
-	for _, mode := range standingModes {
-		t.Run(string(mode), func(t *testing.T) {
-			inRoomOfStandingGrants(t, mode, func(t *testing.T, r *room) {
+	for _, under := range policies {
+		t.Run(under.String(), func(t *testing.T) {
+			inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
 				r.calling(4, 1)
 				before := len(r.refund.paid)
 				r.onCall(1, func() { require.NoError(t, r.revoke(ben)) })
@@ -116,55 +116,59 @@ func TestStandingGrantOfACallThatRunsAgain(t *testing.T) {
 		"still granted": {func(*room) error { return nil }, 2, agent.StatusSucceeded},
 		"revoked":       {func(r *room) error { return r.revoke(ana) }, 1, agent.StatusFailed},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRoom(t)
-				r.def.Tools[0].Effect = agent.EffectIdempotent
-				r.def.Permission.Default = agent.DefaultAsk
-				r.def.Permission.Scope, r.def.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
-				r.start(args)
-				_, err := r.decide(approval.Approve, ana)
-				require.NoError(t, err)
-				before := r.refund.hang(true)
-				ctx, stop := context.WithCancel(context.Background())
-				r.ctx = ctx
-				r.onCall(1, stop)
-				s, err := r.begun("k2")
-				require.NoError(t, err)
-				_, err = r.try(0)
-				require.ErrorIs(t, err, context.Canceled)
-				r.ctx, r.run = context.Background(), s.Run
-				require.Equal(t, agent.StatusRunning, r.call().Status)
-				r.refund.hang(false)
-				require.NoError(t, c.since(r))
-				r.drive(0)
-				require.Equal(t, before+c.paid, len(r.refund.paid))
-				require.Equal(t, c.as, r.call().Status)
+		for _, scope := range []agent.Scope{agent.ScopeTool, agent.ScopeCall} {
+			t.Run(name+" "+string(scope), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRoom(t)
+					r.def.Tools[0].Effect = agent.EffectIdempotent
+					r.def.Permission.Default = agent.DefaultAsk
+					r.def.Permission.Scope, r.def.Permission.Grants = scope, agent.GrantsStanding
+					r.start(args)
+					_, err := r.decide(approval.Approve, ana)
+					require.NoError(t, err)
+					before := r.refund.hang(true)
+					ctx, stop := context.WithCancel(context.Background())
+					r.ctx = ctx
+					r.onCall(1, stop)
+					s, err := r.begun("k2")
+					require.NoError(t, err)
+					_, err = r.try(0)
+					require.ErrorIs(t, err, context.Canceled)
+					r.ctx, r.run = context.Background(), s.Run
+					require.Equal(t, agent.StatusRunning, r.call().Status)
+					r.refund.hang(false)
+					require.NoError(t, c.since(r))
+					r.drive(0)
+					require.Equal(t, before+c.paid, len(r.refund.paid))
+					require.Equal(t, c.as, r.call().Status)
+				})
 			})
-		})
+		}
 	}
 }
 
 // Of a tool about whose calls different people decide, there is a grant for each of them: to give one leaves the other as it is. Only who
 // is an approver of both revokes them.
 func TestStandingGrantsOfSeveralApprovers(t *testing.T) {
-	inRoomOfStandingGrants(t, agent.ModeSuspendAndReplay, func(t *testing.T, r *room) {
-		r.replies[0].Calls[0].Input = []byte(`{"amount":2000,"to":"a"}`)
-		require.True(t, r.again("k2"))
-		_, err := r.decide(approval.Approve, ana)
-		require.ErrorIs(t, err, approval.ErrForbidden)
-		_, err = r.decide(approval.Approve, boss)
-		require.NoError(t, err)
-		require.Len(t, r.standing(), 2)
-		require.False(t, r.again("k3"), "large ones are granted")
-		r.replies[0].Calls[0].Input = []byte(args)
-		require.False(t, r.again("k4"), "and small ones still are")
-		require.ErrorIs(t, r.revoke(ana), approval.ErrForbidden)
-		require.Len(t, r.standing(), 2)
-		require.NoError(t, r.revoke(boss))
-		require.Empty(t, r.standing())
-		require.True(t, r.again("k5"))
-	})
+	for _, under := range []policy{replaysTool, replaysCall} {
+		inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
+			r.replies[0].Calls[0].Input = []byte(`{"amount":2000,"to":"a"}`)
+			require.True(t, r.again("k2"))
+			_, err := r.decide(approval.Approve, ana)
+			require.ErrorIs(t, err, approval.ErrForbidden)
+			_, err = r.decide(approval.Approve, boss)
+			require.NoError(t, err)
+			require.Len(t, r.standing(), 2)
+			require.False(t, r.again("k3"), "large ones are granted")
+			r.replies[0].Calls[0].Input = []byte(args)
+			require.False(t, r.again("k4"), "and small ones still are")
+			require.ErrorIs(t, r.revoke(ana), approval.ErrForbidden)
+			require.Len(t, r.standing(), 2)
+			require.NoError(t, r.revoke(boss))
+			require.Empty(t, r.standing())
+			require.True(t, r.again("k5"))
+		})
+	}
 }
 
 // A revocation that meets another one, or a new grant, takes back what is there then.
@@ -177,7 +181,7 @@ func TestRevocationsRace(t *testing.T) {
 		"revoked and granted again": {func(r *room) error { return errors.Join(r.revoke(ben), r.grantAgain("k2")) }, "user:ana"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inRoomOfStandingGrants(t, agent.ModeSuspendAndReplay, func(t *testing.T, r *room) {
+			inRoomOfStandingGrants(t, replaysTool, func(t *testing.T, r *room) {
 				r.table.on("refund#", func() error { return c.meanwhile(r) }, nil)
 				require.NoError(t, r.revoke(ana))
 				require.Empty(t, r.standing())
@@ -186,7 +190,7 @@ func TestRevocationsRace(t *testing.T) {
 			})
 		})
 	}
-	inRoomOfStandingGrants(t, agent.ModeSuspendAndReplay, func(t *testing.T, r *room) { // nobody knows whether it was written
+	inRoomOfStandingGrants(t, replaysTool, func(t *testing.T, r *room) { // nobody knows whether it was written
 		r.table.on("refund#", nil, func() error { return errBlown })
 		require.ErrorIs(t, r.revoke(ana), errBlown)
 		require.NoError(t, r.revoke(ana))
@@ -206,7 +210,7 @@ func (r *room) onRecord() (g approval.Standing) {
 
 // A claim names the grant that holds when it is made: one that was revoked and given again since the gate is the new one.
 func TestStandingGrantGivenAgainBeforeTheClaim(t *testing.T) {
-	inRoomOfStandingGrants(t, agent.ModeSuspendAndReplay, func(t *testing.T, r *room) {
+	inRoomOfStandingGrants(t, replaysTool, func(t *testing.T, r *room) {
 		old := r.onRecord()
 		v := &revoker{Table: r.table, now: func() {
 			run := r.run
@@ -258,12 +262,12 @@ func (l *ledger) Write(ctx context.Context, ops ...store.Op) error {
 // Whenever a grant is revoked, before whichever read or write of whatever run, no entry written from then on claims under it.
 func TestRevokedGrantsLetNoLaterClaimThrough(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		mode := rapid.SampledFrom(standingModes).Draw(rt, "mode")
+		under := rapid.SampledFrom(policies).Draw(rt, "policy")
 		executor := rapid.SampledFrom([]agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming}).Draw(rt, "executor")
 		rounds, calls := rapid.IntRange(1, 3).Draw(rt, "rounds"), rapid.IntRange(1, 3).Draw(rt, "calls")
 		own, at := rapid.Bool().Draw(rt, "in its own run"), rapid.IntRange(1, 60).Draw(rt, "at")
 		var problem error
-		inRoomOfStandingGrants(t, mode, func(t *testing.T, r *room) {
+		inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
 			r.def.Executor = executor
 			r.calling(rounds, calls)
 			l := &ledger{Table: r.table.Table, left: at, act: func() { require.NoError(t, r.revoke(boss)) }}

@@ -16,12 +16,14 @@ import (
 var ErrNoGrant = errors.New("no such standing grant")
 
 // Standing is one standing grant on record: people's permission for an agent to call a tool in every run (grants: standing). There is one
-// record for a tool under one list of approvers, under PK T#tenant#GRANT#agent, SK tool#digest; the newest grant replaces the one before.
-// A revoked one is kept, and holds for nothing.
+// record for a tool under one list of approvers, and under scope call for the arguments, under PK T#tenant#GRANT#agent, SK tool#digest; the
+// newest grant replaces the one before. A revoked one is kept, and holds for nothing.
 type Standing struct {
 	Agent     string    `json:"agent"`
-	Tool      string    `json:"tool"`   // original name
-	Digest    string    `json:"digest"` // of what it covers, by agent.StandingDigest
+	Tool      string    `json:"tool"`               // original name
+	Digest    string    `json:"digest"`             // of what it covers, by agent.StandingDigest
+	ArgsHash  string    `json:"argsHash,omitempty"` // of the arguments it is of, by agent.GrantedArgs; "" = whatever the tool is called with
+	Args      string    `json:"args,omitempty"`     // them, to be read: the text of their JSON, cut by agent.Bounded
 	Approval  string    `json:"approval"`
 	Run       string    `json:"run"` // in which it was given
 	By        string    `json:"by"`
@@ -74,10 +76,14 @@ func grantOps(decided Approval) ([]store.Op, error) {
 			continue
 		}
 		for _, c := range p.Standing {
-			op, err := Standing{
+			g := Standing{
 				Agent: decided.Agent, Tool: p.Tool, Digest: c.Digest, Approval: decided.ID, Run: decided.Run, By: said.By, Note: said.Note,
 				At: said.At, Expires: said.At.UTC().Add(agent.StandingLife), Approvers: c.Approvers,
-			}.op(decided.Tenant)
+			}
+			if args, bound := p.boundBy(c); bound {
+				g.ArgsHash, g.Args = agent.GrantedArgs(args), agent.Bounded(string(args))
+			}
+			op, err := g.op(decided.Tenant)
 			if err != nil {
 				return nil, err
 			}
@@ -109,18 +115,23 @@ func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, 
 	return store.Holds(StandingOp(tenant, agentName, g, now).If, it, found), nil
 }
 
-// StandingOf reads the standing grants of the tools consistently: those that are neither revoked nor expired, in the order of the tools.
-func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, tools []string, now time.Time) ([]agent.StandingGrant, error) {
+// StandingOf reads the standing grants of these tools and digests consistently: those that are neither revoked nor expired, in order.
+func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, of []agent.StandingGrant, now time.Time) ([]agent.StandingGrant, error) {
 	var live []agent.StandingGrant
-	for _, tool := range tools {
-		all, err := standingRecords(ctx, t, tenant, agentName, tool)
+	for _, want := range of {
+		it, found, err := t.Get(ctx, standingKey(tenant, agentName, want.Tool, want.Digest))
+		if err != nil {
+			return nil, fmt.Errorf("read standing grant of %s for %s: %w", want.Tool, agentName, err)
+		}
+		if !found {
+			continue
+		}
+		g, err := readStanding(it)
 		if err != nil {
 			return nil, err
 		}
-		for _, g := range all {
-			if g.live(now) {
-				live = append(live, agent.StandingGrant{Tool: g.Tool, Approval: g.Approval, Digest: g.Digest, By: g.By, Note: g.Note, Expires: g.Expires})
-			}
+		if g.live(now) {
+			live = append(live, agent.StandingGrant{Tool: g.Tool, Approval: g.Approval, Digest: g.Digest, By: g.By, Note: g.Note, Expires: g.Expires})
 		}
 	}
 	return live, nil

@@ -15,13 +15,29 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// inRoomOfStandingGrants runs a test in a bubble after a run in which ana has granted refund for good.
-func inRoomOfStandingGrants(t *testing.T, mode agent.PermissionMode, f func(t *testing.T, r *room)) {
+// policy is how people are asked, and how far what they grant for good goes.
+type policy struct {
+	mode  agent.PermissionMode
+	scope agent.Scope
+}
+
+func (p policy) String() string { return string(p.mode) + " " + string(p.scope) }
+
+var (
+	replaysTool = policy{agent.ModeSuspendAndReplay, agent.ScopeTool}
+	replaysCall = policy{agent.ModeSuspendAndReplay, agent.ScopeCall}
+	blocksTool  = policy{agent.ModeBlockAndRetry, agent.ScopeTool}
+	blocksCall  = policy{agent.ModeBlockAndRetry, agent.ScopeCall}
+	policies    = []policy{replaysTool, replaysCall, blocksTool, blocksCall}
+)
+
+// inRoomOfStandingGrants runs a test in a bubble after a run in which ana has granted refund for good: under scope call, with args.
+func inRoomOfStandingGrants(t *testing.T, under policy, f func(t *testing.T, r *room)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t)
 		p := &r.def.Permission
-		p.Mode, p.Scope, p.Grants = mode, agent.ScopeTool, agent.GrantsStanding
+		p.Mode, p.Scope, p.Grants = under.mode, under.scope, agent.GrantsStanding
 		require.NoError(t, r.def.Check())
 		r.start(args)
 		_, err := r.decide(approval.Approve, ana)
@@ -47,18 +63,18 @@ func (r *room) begun(key string) (agent.AgentState, error) {
 	return s, err
 }
 
-func (r *room) standing() []agent.StandingGrant {
+// standing are the grants that hold.
+func (r *room) standing() []approval.Standing {
 	r.t.Helper()
-	got, err := approval.StandingOf(r.ctx, r.table, tenant, r.def.Name, []string{"refund", "wire"}, r.ports.Clock.Now())
+	got, next, err := approval.ListStanding(r.ctx, r.table, tenant, approval.Grants{Agent: r.def.Name, Limit: 1000}, r.ports.Clock.Now())
 	require.NoError(r.t, err)
+	require.Empty(r.t, next)
 	return got
 }
 
 func (r *room) revoke(by agent.Principal) error {
 	return r.desk().Revoke(r.ctx, approval.Revocation{Tenant: tenant, Agent: r.def.Name, Tool: "refund", By: by})
 }
-
-var standingModes = []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry}
 
 // A later run calls the tool without asking, unless what was granted has gone or changed since.
 func TestStandingGrant(t *testing.T) {
@@ -76,9 +92,9 @@ func TestStandingGrant(t *testing.T) {
 		"other approvers":     {func(_ *testing.T, r *room) { r.replies[0].Calls[0].Input = []byte(`{"amount":2000,"to":"a"}`) }, true},
 		"not standing now":    {func(_ *testing.T, r *room) { r.def.Permission.Grants = agent.GrantsRun }, true},
 	} {
-		for _, mode := range standingModes {
-			t.Run(name+" "+string(mode), func(t *testing.T) {
-				inRoomOfStandingGrants(t, mode, func(t *testing.T, r *room) {
+		for _, under := range policies {
+			t.Run(name+" "+under.String(), func(t *testing.T) {
+				inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
 					c.since(t, r)
 					before := len(r.refund.paid)
 					require.Equal(t, c.asks, r.again("k2"))
@@ -95,12 +111,18 @@ func TestStandingGrant(t *testing.T) {
 
 // A deny rule beats a standing grant, and so does nothing less: the call is refused, and nobody is asked.
 func TestDenyBeatsStandingGrant(t *testing.T) {
-	for _, mode := range standingModes {
-		inRoomOfStandingGrants(t, mode, func(t *testing.T, r *room) {
+	for _, under := range policies {
+		inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
 			before := len(r.refund.paid)
 			r.replies[0].Calls[0].Input = []byte(`{"amount":20000,"to":"a"}`)
 			require.False(t, r.again("k2"))
 			require.Equal(t, before, len(r.refund.paid))
+
+			r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "*", Verdict: agent.VerdictDeny})
+			r.calling(1, 1)
+			require.False(t, r.again("k3"), "what was granted is denied since")
+			require.Equal(t, before, len(r.refund.paid))
+			require.Equal(t, agent.WhyDenied, r.call().Reason)
 		})
 	}
 }
@@ -124,8 +146,8 @@ func (v *revoker) Write(ctx context.Context, ops ...store.Op) error {
 
 // A grant that is revoked before the claim is committed lets nothing run: a person is asked.
 func TestStandingGrantRevokedBeforeTheClaim(t *testing.T) {
-	for _, mode := range standingModes {
-		inRoomOfStandingGrants(t, mode, func(t *testing.T, r *room) {
+	for _, under := range policies {
+		inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
 			before, done := len(r.refund.paid), false
 			v := &revoker{Table: r.table, now: func() { require.NoError(t, r.revoke(ana)); done = true }}
 			r.ports.Table, r.ports.Journal = v, store.NewJournal(v, 0)
@@ -138,7 +160,7 @@ func TestStandingGrantRevokedBeforeTheClaim(t *testing.T) {
 
 // Only who may decide about the tool takes a grant back; then it is not listed, as it is not once it has expired.
 func TestRevokeStandingGrant(t *testing.T) {
-	inRoomOfStandingGrants(t, agent.ModeSuspendAndReplay, func(t *testing.T, r *room) {
+	inRoomOfStandingGrants(t, replaysTool, func(t *testing.T, r *room) {
 		list := func() []approval.Standing {
 			got, next, err := approval.ListStanding(r.ctx, r.table, tenant, approval.Grants{}, r.ports.Clock.Now())
 			require.NoError(t, err)
@@ -169,18 +191,21 @@ func TestRevokeStandingGrant(t *testing.T) {
 
 // A denial, and a grant for the run alone, leave no record.
 func TestNoStandingGrant(t *testing.T) {
-	for _, grants := range []agent.Grants{agent.GrantsRun, agent.GrantsOnce, agent.GrantsStanding} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRoom(t)
-			r.def.Permission.Scope, r.def.Permission.Grants = agent.ScopeTool, grants
-			r.start(args)
-			action := approval.Approve
-			if grants == agent.GrantsStanding {
-				action = approval.Deny
-			}
-			_, err := r.decide(action, ana)
-			require.NoError(t, err)
-			require.Empty(t, r.standing())
-		})
+	for _, under := range policies {
+		for _, grants := range []agent.Grants{agent.GrantsRun, agent.GrantsOnce, agent.GrantsStanding} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRoom(t)
+				p := &r.def.Permission
+				p.Mode, p.Scope, p.Grants = under.mode, under.scope, grants
+				r.start(args)
+				action := approval.Approve
+				if grants == agent.GrantsStanding {
+					action = approval.Deny
+				}
+				_, err := r.decide(action, ana)
+				require.NoError(t, err)
+				require.Empty(t, r.standing())
+			})
+		}
 	}
 }

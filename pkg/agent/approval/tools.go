@@ -14,7 +14,8 @@ import (
 )
 
 // Permission is one tool of a request, with a verdict of its own. What it grants holds for the tool, whatever it is called with: the
-// arguments that are shown are those of the calls that asked, and nothing binds them (A18).
+// arguments that are shown are those of the calls that asked, and nothing binds them (A18). But with grants: standing under scope call it
+// holds for these very arguments, and no others.
 type Permission struct {
 	Tool     string            `json:"tool"` // original name
 	Name     string            `json:"name"` // the model's
@@ -37,8 +38,18 @@ func (p Permission) recorded() string {
 
 // Cover is what a standing grant holds for: a tool as it is defined, under a policy and its approvers.
 type Cover struct {
-	Digest    string   `json:"digest"`    // by agent.StandingDigest
-	Approvers []string `json:"approvers"` // who decide about such calls, and may take the grant back
+	Digest    string   `json:"digest"`         // by agent.StandingDigest
+	Approvers []string `json:"approvers"`      // who decide about such calls, and may take the grant back
+	Call      string   `json:"call,omitempty"` // it holds for the very arguments of this call; "" = whatever the tool is called with
+}
+
+// boundBy are the arguments that a cover holds for; false where it does whatever the tool is called with.
+func (p Permission) boundBy(c Cover) (json.RawMessage, bool) {
+	i := slices.IndexFunc(p.Calls, func(b Blocked) bool { return b.Call == c.Call })
+	if c.Call == "" || i < 0 {
+		return nil, false
+	}
+	return p.Calls[i].Args, true
 }
 
 // Blocked is a call that asks for the permission of its tool.
@@ -65,7 +76,7 @@ func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequ
 			c, _ := s.Call(id)
 			dec := agent.DecideIn(def, s, t, c.Input)
 			p.Calls = append(p.Calls, Blocked{Call: id, Args: c.Input, Approvers: dec.Approvers, RuleNote: dec.Note})
-			p.outlive(def, s, t, dec)
+			p.outlive(def, s, c, dec)
 			a.Calls = append(a.Calls, id)
 			a.Approvers = append(a.Approvers, dec.Approvers...)
 		}
@@ -78,19 +89,23 @@ func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequ
 }
 
 // outlive adds what a standing grant would cover of a call.
-func (p *Permission) outlive(def *agent.Definition, s *agent.AgentState, t agent.ToolSpec, dec agent.Decision) {
+func (p *Permission) outlive(def *agent.Definition, s *agent.AgentState, c agent.Call, dec agent.Decision) {
 	if !def.Permission.Standing() {
 		return
 	}
-	c := Cover{Digest: agent.StandingDigest(def, s, t, dec.Approvers), Approvers: dec.Approvers}
-	if !slices.ContainsFunc(p.Standing, func(have Cover) bool { return have.Digest == c.Digest }) {
-		p.Standing = append(p.Standing, c)
+	covers := Cover{Digest: agent.StandingOf(def, s, c), Approvers: dec.Approvers}
+	if def.Permission.OfArguments() {
+		covers.Call = c.ID
+	}
+	if !slices.ContainsFunc(p.Standing, func(have Cover) bool { return have.Digest == covers.Digest }) {
+		p.Standing = append(p.Standing, covers)
 	}
 }
 
-// holds says how long a grant of a tool does. Where decisions are of calls, it is for the one call that the model makes again.
+// holds says how long a grant of a tool does. Where decisions are of calls, it is for the one call that the model makes again, unless it
+// stands for that very call for good.
 func holds(p agent.Permission) agent.Grants {
-	if p.Scope != agent.ScopeTool {
+	if p.Scope != agent.ScopeTool && !p.Standing() {
 		return agent.GrantsOnce
 	}
 	return p.Grants
@@ -223,7 +238,7 @@ func (d *Desk) wake(ctx context.Context, a Approval) error {
 // named are the places of the tools that a decision is about, all of which it may be made on: the tool it names, or all.
 func (a Approval) named(r Request) ([]int, error) {
 	if r.Action == Edit {
-		return nil, fmt.Errorf("decide approval %s: it is of tools, whatever they are called with, so no arguments can be edited: %w", a.ID, ErrKind)
+		return nil, fmt.Errorf("decide approval %s: it is about tools, so no arguments can be edited: %w", a.ID, ErrKind)
 	}
 	var places []int
 	for i, p := range a.Permissions {

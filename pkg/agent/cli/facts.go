@@ -50,6 +50,9 @@ func writeApproval(w io.Writer, a approval.Approval, subject string) error {
 	case a.Scope == agent.ScopeTool:
 		writeScope(a, fact)
 	default:
+		if a.Grants == agent.GrantsStanding {
+			fact("if granted", grantedForGood(a))
+		}
 		fact("if denied", "the call is not carried out, and the model is told so")
 	}
 	writeDecisions(a, fact)
@@ -110,6 +113,8 @@ func writeScope(a approval.Approval, fact func(name, value string)) {
 	switch {
 	case a.Grants == agent.GrantsRun:
 		fact("if granted", "the tool may be called for the rest of the run, whatever it is called with")
+	case a.Grants == agent.GrantsStanding && a.Scope != agent.ScopeTool:
+		fact("if granted", grantedForGood(a))
 	case a.Grants == agent.GrantsStanding:
 		fact("if granted", "the tool may be called for the rest of the run, and in every run of "+line(a.Agent)+" for 30 days or until it is revoked, whatever it is called with")
 	case a.Kind == approval.KindTools:
@@ -122,11 +127,21 @@ func writeScope(a approval.Approval, fact func(name, value string)) {
 	fact("if denied", "the model is told so; its next call asks again")
 }
 
+// grantedForGood is what an approval that stands for the very arguments does.
+func grantedForGood(a approval.Approval) string {
+	return "the tool may be called with these very arguments for the rest of the run, and in every run of " + line(a.Agent) +
+		" for 30 days or until it is revoked"
+}
+
 // writeTools shows a request about tools: what a decision means, then each tool with the calls that asked.
 func writeTools(w io.Writer, a approval.Approval, fact func(name, value string)) error {
 	fact("asks", "whether these tools may be called; the calls below were blocked and are not carried out")
 	writeScope(a, fact)
 	writeDecisions(a, fact)
+	bind := "they do not bind the model"
+	if a.Grants == agent.GrantsStanding && a.Scope != agent.ScopeTool {
+		bind = "a grant is of these alone"
+	}
 	for _, p := range a.Permissions {
 		verdict := ""
 		if p.Verdict != "" {
@@ -134,7 +149,7 @@ func writeTools(w io.Writer, a approval.Approval, fact func(name, value string))
 		}
 		fmt.Fprintf(w, "  %s (%s)%s\n", line(p.Tool), p.Effect, verdict)
 		for _, c := range p.Calls {
-			fmt.Fprintf(w, "    call %s, decided by %s%s, arguments (they do not bind the model)\n", c.Call, strings.Join(c.Approvers, ", "), ruleNote(c.RuleNote))
+			fmt.Fprintf(w, "    call %s, decided by %s%s, arguments (%s)\n", c.Call, strings.Join(c.Approvers, ", "), ruleNote(c.RuleNote), bind)
 			if err := writeArguments(w, "      ", c.Args); err != nil {
 				return err
 			}

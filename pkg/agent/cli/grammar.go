@@ -15,7 +15,7 @@ type grammar struct {
 	Approvals approvalsCommand `cmd:"" help:"List what waits for a person, with all a decision needs."`
 	Approve   approveCommand   `cmd:"" help:"Approve a call, perhaps with other arguments, and carry its run on."`
 	Deny      denyCommand      `cmd:"" help:"Deny a call and carry its run on."`
-	Grants    grantsCommand    `cmd:"" help:"List standing grants: tools that agents may call in every run without asking."`
+	Grants    grantsCommand    `cmd:"" help:"List standing grants: what agents may call in every run without asking."`
 	Revoke    revokeCommand    `cmd:"" help:"Revoke the standing grants of an agent's tool: it asks again."`
 	Answer    answerCommand    `cmd:"" help:"Answer for a service, or say what became of a call whose outcome is unknown, and carry the run on."`
 	Send      sendCommand      `cmd:"" help:"Say something to a run and carry it on."`

@@ -49,21 +49,30 @@ func (s *session) grants(ctx context.Context, of string) ([]api.Grant, error) {
 }
 
 func (p *program) tellGrant(g api.Grant) {
-	p.tell("%s may call %s in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))
+	revoke := []string{"revoke", g.Agent, g.Tool}
+	if g.Scope == agent.ScopeCall {
+		p.tell("%s may call %s with these very arguments in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))
+		p.tell("  arguments  %s", line(g.Args))
+		revoke = append(revoke, "--digest", g.Digest)
+	} else {
+		p.tell("%s may call %s in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))
+	}
 	p.tell("  granted    by %s at %s in run %s%s", g.By, stamp(g.At), g.Run, noteOf(g.Note))
 	p.tell("  approvers  %s", strings.Join(g.Approvers, ", "))
-	p.tell("  %s", p.hint("revoke", g.Agent, g.Tool))
+	p.tell("  %s", p.hint(revoke...))
 }
 
 type revokeCommand struct {
-	Agent string `arg:"" help:"The agent's name."`
-	Tool  string `arg:"" help:"The tool's original name."`
+	Agent  string `arg:"" help:"The agent's name."`
+	Tool   string `arg:"" help:"The tool's original name."`
+	Digest string `placeholder:"D" help:"Only the grant of this digest."`
 }
 
 // revoked is the JSON document of revoke.
 type revoked struct {
 	Agent   string `json:"agent"`
 	Tool    string `json:"tool"`
+	Digest  string `json:"digest,omitempty"` // of the one that was meant
 	Revoked bool   `json:"revoked"`
 }
 
@@ -79,11 +88,15 @@ func (c *revokeCommand) run(ctx context.Context, p *program) error {
 			return p.nothing()
 		}
 		begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether it was done
-		_, err := call(begun, s, func(cl *api.Client) (struct{}, error) { return struct{}{}, cl.Revoke(begun, c.Agent, c.Tool) })
+		_, err := call(begun, s, func(cl *api.Client) (struct{}, error) { return struct{}{}, cl.Revoke(begun, c.Agent, c.Tool, c.Digest) })
 		if err != nil {
 			return err
 		}
-		p.tell("%s asks again before it calls %s", line(c.Agent), line(c.Tool))
-		return p.answer(revoked{c.Agent, c.Tool, true})
+		like := ""
+		if c.Digest != "" {
+			like = " as that grant let it"
+		}
+		p.tell("%s asks again before it calls %s%s", line(c.Agent), line(c.Tool), like)
+		return p.answer(revoked{c.Agent, c.Tool, c.Digest, true})
 	})
 }

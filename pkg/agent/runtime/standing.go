@@ -8,23 +8,19 @@ import (
 	"github.com/countersign/countersign/pkg/agent/approval"
 )
 
-// checkStanding reads the standing grants of the round's tools, once; in doubt, as a claim was refused, again those that it had found, and
+// checkStanding reads the standing grants of the round's calls, once; in doubt, as a claim was refused, again those that it had found, and
 // those that were given in this run: what is not on record any more is taken away.
 func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d *agent.Draft, doubt bool) error {
 	s := &d.State
 	found := agent.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]agent.PermissionStatus{}}
-	var tools []string
+	var asked []agent.StandingGrant
 	known := s.Permissions.Checked
 	first := known.Inference != s.Round.Inference
 	switch {
 	case first:
-		tools = agent.Asked(def, s)
+		asked = agent.AskedStanding(def, s)
 	case doubt:
-		for _, g := range known.Standing {
-			if !slices.Contains(tools, g.Tool) {
-				tools = append(tools, g.Tool)
-			}
-		}
+		asked = known.Standing
 	}
 	var err error
 	if doubt {
@@ -32,10 +28,10 @@ func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d 
 			return err
 		}
 	}
-	if len(tools) == 0 && found.Revoked == nil {
+	if len(asked) == 0 && found.Revoked == nil {
 		return nil
 	}
-	if found.Standing, err = a.onRecord(ctx, d, tools, doubt); err != nil {
+	if found.Standing, err = a.onRecord(ctx, d, asked, doubt); err != nil {
 		return err
 	}
 	if !first && found.Revoked == nil && agent.SameStanding(known.Standing, found.Standing) {
@@ -44,11 +40,11 @@ func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d 
 	return d.Add(found)
 }
 
-// onRecord are the standing grants of the tools, read once for a round, and in doubt each time.
-func (a *authority) onRecord(ctx context.Context, d *agent.Draft, tools []string, doubt bool) ([]agent.StandingGrant, error) {
+// onRecord are those of the standing grants that are on record, read once for a round, and in doubt each time.
+func (a *authority) onRecord(ctx context.Context, d *agent.Draft, asked []agent.StandingGrant, doubt bool) ([]agent.StandingGrant, error) {
 	s := &d.State
 	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
-		live, err := approval.StandingOf(ctx, a.table, s.Tenant, s.Agent, tools, d.Entry.Time)
+		live, err := approval.StandingOf(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
 		if err != nil {
 			return nil, err
 		}
