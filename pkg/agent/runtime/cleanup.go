@@ -148,9 +148,7 @@ func (sw *Sweeper) tryAgain(ctx context.Context, s *agent.AgentState, tries int6
 		Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{
 			attrAt: store.Num(sw.Clock.Now().UnixMilli()), attrTries: store.Num(tries + 1),
 		}},
-		If: []store.Cond{
-			{Attr: attrCleaning, Op: store.Equal, Value: store.Num(1)}, {Attr: attrTries, Op: store.Equal, Value: store.Num(tries)},
-		},
+		If: []store.Cond{{Attr: attrTries, Op: store.Equal, Value: store.Num(tries)}},
 	})
 	if store.FailedOp(err, 0) {
 		return RepairNone, nil

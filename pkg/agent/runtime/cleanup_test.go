@@ -319,12 +319,17 @@ func TestOnlyCleanersCleanUp(t *testing.T) {
 // The run's owner is the owner whatever it is called.
 func TestOwnerCalledLikeACleaner(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
+		b := w.services()
 		run := agent.RunID(tenant, w.def.Name, "k1")
-		_, err := (&runtime.Starter{Ports: w.ports}).Create(w.ctx, w.request("Work."), run, runtime.CleanupName(run, 0))
+		r := w.request("Work.")
+		r.Subject = "order 3"
+		_, err := (&runtime.Starter{Ports: w.ports}).Create(w.ctx, r, run, runtime.CleanupName(run, 0))
 		require.NoError(t, err)
 		w.run, w.owner = run, runtime.CleanupName(run, 0)
 		require.Equal(t, runtime.NextDone, w.drive(0).Next)
 		require.Equal(t, agent.ReasonNaturalEnd, w.state().Reason)
+		require.Equal(t, runtime.NextDone, w.step(0).Next)
+		require.Equal(t, []string{"#end", "#end"}, b.ids(), "who finds its run done says so")
 	})
 }
 
