@@ -34,6 +34,8 @@ type endCode struct {
 	away  error // of cleaning up
 	plug  error // of the plugin
 	bus   error
+
+	subject string // of the run
 }
 
 func (c *endCode) hear(what string) {
@@ -56,7 +58,7 @@ func (c *endCode) count(what string) int {
 
 func (c *endCode) Cleanup(_ context.Context, at hook.PermissionContext) error {
 	c.hear("cleanup")
-	if at.Tenant != tenant || at.Run == "" || at.Subject != "order 3" {
+	if at.Tenant != tenant || at.Run == "" || at.Subject != c.subject {
 		return fmt.Errorf("asked for %+v", at)
 	}
 	return c.away
@@ -89,12 +91,14 @@ func (c *endCode) set() hook.Set {
 
 // coded gives the agent code for the end of its runs, and a run of it that somebody waits for. The world's ports are a function's that has
 // none of that code.
-func (w *world) coded() *endCode {
-	c := &endCode{}
+func (w *world) coded() *endCode { return w.codedFor("order 3") }
+
+func (w *world) codedFor(subject string) *endCode {
+	c := &endCode{subject: subject}
 	w.def.Permission.Backend, w.def.Plugins = "book", []agent.PluginSpec{{Name: "p"}}
 	w.ports.Emit = c
 	r := w.request("Work.")
-	r.Subject = "order 3"
+	r.Subject = subject
 	s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
 	require.NoError(w.t, err)
 	w.run, w.owner = s.Run, s.Owner
@@ -469,12 +473,38 @@ func TestCancelStartsTheCleaner(t *testing.T) {
 		_, err := w.cleanUp(c, 0)
 		require.NoError(t, err)
 	})
-	inBubble(t, func(t *testing.T, w *world) {
-		w.start()
-		w.cancel()
-		require.Empty(t, w.waiter.cleaners())
-		require.False(t, w.owed())
-	})
+	for _, here := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, w *world) {
+			b := w.services()
+			r := w.request("Work.")
+			r.Subject = "order 3"
+			s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
+			require.NoError(t, err)
+			_, err = (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned, CleansUp: here}).Cancel(w.ctx, tenant, s.Run, "user:bob", "")
+			require.NoError(t, err)
+			require.Equal(t, []string{"#end"}, b.ids())
+			require.Empty(t, w.waiter.cleaners())
+			require.False(t, w.owed())
+		})
+	}
+}
+
+// What nobody waits for, and what there is no bus for, is cleaned up after like anything else.
+func TestCleaningUpWhereNobodyWaits(t *testing.T) {
+	for subject, bus := range map[string]bool{"": true, "order 3": false} {
+		inBubble(t, func(t *testing.T, w *world) {
+			c := w.codedFor(subject)
+			if !bus {
+				w.ports.Emit = nil
+			}
+			w.cancel()
+			require.True(t, w.owed())
+			_, err := w.cleanUp(c, 0)
+			require.NoError(t, err)
+			require.Equal(t, []string{"run_end", "cleanup"}, c.heard)
+			require.False(t, w.owed())
+		})
+	}
 }
 
 // The sweep leaves an execution that cleans up alone while it runs, and of two sweeps one starts the next one.
