@@ -135,7 +135,7 @@ func (m *Machine) useCases() {
 	m.Starter = &runtime.Starter{Ports: m.Ports}
 	m.Waits = &runtime.Waits{Ports: m.Ports}
 	m.Inputs = &runtime.Inputs{Ports: m.Ports, Waits: m.Waits, Definitions: m.Definitions}
-	m.Canceller = &runtime.Canceller{Ports: m.Ports, Definitions: m.Definitions}
+	m.Canceller = &runtime.Canceller{Ports: m.Ports, Definitions: m.Definitions, CleansUp: true}
 	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
 	m.Desk = &approval.Desk{
 		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: m.Ports.Valid, Wake: m.Waits.Wake,
@@ -143,7 +143,8 @@ func (m *Machine) useCases() {
 	}
 }
 
-// Resume goes on with the executions on record and repairs every open run of the tenant that disagrees with its execution.
+// Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution, and has those
+// cleaned up after that were cancelled without.
 func (m *Machine) Resume(ctx context.Context, tenant string) error {
 	if err := m.Engine.Resume(ctx); err != nil {
 		return fmt.Errorf("resume executions: %w", err)
@@ -165,7 +166,7 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 			}
 		}
 	}
-	return nil
+	return m.Sweeper.RepairEnds(ctx, tenant)
 }
 
 // waiter drives the engine for package runtime.

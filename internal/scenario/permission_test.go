@@ -261,9 +261,11 @@ func TestPermissionBackendFails(t *testing.T) {
 	t.Run("cleanup of a run that is cancelled", func(t *testing.T) {
 		s := deskOf(t, bookRules, calls, `{"do": "cancel_run"}
 `, `{"status": "done", "reason": "cancelled", "requests": [{"status": "cancelled"}]}`)
-		book := newBook()
-		require.Empty(t, with(s, book.hooks()).Run(Options{}).Failures)
-		require.Equal(t, 1, book.count("cleanup"))
+		var book *permissionBook
+		everywhere(t, s, func() hook.Set { book = newBook(); return book.hooks() }, func(t *testing.T, crashed bool) {
+			require.NotZero(t, book.count("cleanup"))
+			require.True(t, crashed || book.count("cleanup") == 1)
+		})
 	})
 }
 

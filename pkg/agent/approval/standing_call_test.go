@@ -80,6 +80,7 @@ func TestEditedApprovalStandsForItsArguments(t *testing.T) {
 			r := newRoom(t)
 			p := &r.def.Permission
 			p.Grants = agent.GrantsStanding
+			r.def.Guards.DuplicateCalls = false // the very call again is what this is about
 			p.Rules = append(p.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictAllow, When: []agent.Condition{{Path: "/amount", Lte: json.RawMessage("1")}}})
 			r.start(args)
 			_, err := r.edit(to, ana)

@@ -18,10 +18,11 @@
 //
 // Plugins run in the order in which the agent names them, and each sees the shared state with what those before it have patched. The
 // phases of an inference run in functions/step, those of a tool call in functions/tool, run_start in the former, and run_end where
-// the run parks or ends: in either. No plugin runs where a run is ended from outside, which is cancelling it, the sweep and giving up on
-// a step: the code is not there, or may be why.
+// the run parks or ends: in either. Where a run is ended from outside, by cancelling it or by the sweep, run_end is entered in functions/step
+// behind that end, at least once: Run is the run as it ended, and patches are dropped. A failure there is tried again and ends nothing. No
+// plugin runs where a step is given up on: it may be why.
 //
-// A plugin that returns an error or panics ends the run in error, with the code internal.
+// Anywhere else, a plugin that returns an error or panics ends the run in error, with the code internal.
 package hook
 
 import (

@@ -36,7 +36,7 @@ type PermissionBackend interface {
 	Request(ctx context.Context, c PermissionContext, tools []PermissionTool) (reason string, err error)
 	// Cleanup is called before the run's end is committed, well or not, and never when it only waits. It is idempotent: a crash before the
 	// commit calls it again, and a message that arrives in that very moment lets the run go on after it. Its error fails a run that would have
-	// ended well.
+	// ended well. Where a run is ended from outside, by cancelling it or by the sweep, it is called behind that end, and again where it fails.
 	Cleanup(ctx context.Context, c PermissionContext) error
 }
 

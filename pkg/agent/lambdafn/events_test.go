@@ -23,6 +23,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/gateway"
+	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/registry"
@@ -74,10 +75,11 @@ func (m muteable) Start(ctx context.Context, tenant, run, name string) error {
 
 func inStack(t *testing.T, model string, f func(t *testing.T, s *stack)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, deploy(t, model)) })
+	synctest.Test(t, func(t *testing.T) { f(t, deploy(t, model, nil)) })
 }
 
-func deploy(t *testing.T, model string) *stack {
+// deploy makes a deployment whose agent names the plugins of code; functions/api and functions/sweep have none of it.
+func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	t.Helper()
 	s := &stack{t: t, counts: counting.Wrap(memory.New()), metrics: &metrics{}, logs: &lines{}, paid: make(chan payment, 10)}
 	s.table = &breakable{Table: s.counts}
@@ -90,6 +92,10 @@ func deploy(t *testing.T, model string) *stack {
 	require.NoError(t, err)
 	def.Name, def.Version, def.System, def.Tools = "payer", "1", "You pay.", []agent.ToolSpec{payTool.Spec()}
 	def.Model.Provider, def.Model.File = "script", "model.jsonl"
+	for name := range code {
+		def.Plugins = append(def.Plugins, agent.PluginSpec{Name: name})
+	}
+	require.NoError(t, reg.Hook(hook.Set{Plugins: code}))
 	require.NoError(t, reg.Add(def))
 	lines, err := script.Parse("model.jsonl", []byte(model))
 	require.NoError(t, err)
@@ -97,13 +103,13 @@ func deploy(t *testing.T, model string) *stack {
 	c := clock.System()
 	s.machine, err = local.New(local.Config{
 		Table: s.counts, Blobs: blobs, Model: script.New(lines), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: ids.System(c),
-		Executions: &asl.MemoryStore{},
+		Executions: &asl.MemoryStore{}, Hooks: hook.Set{Plugins: code},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.machine.Engine.Close()) })
 	ports := s.machine.Ports
 	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
-	ports.Model, ports.Tools, ports.Uploads = nil, nil, permits{}
+	ports.Model, ports.Tools, ports.Uploads, ports.Hooks = nil, nil, permits{}, hook.Set{}
 	ports.Waiter = muteable{ports.Waiter, &s.mute}
 	log := s.log()
 	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, nil, log)

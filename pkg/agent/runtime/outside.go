@@ -116,6 +116,9 @@ func (in *Inputs) Send(ctx context.Context, tenant, run, id, by string, blocks [
 type Canceller struct {
 	Ports
 	Definitions Definitions
+	// CleansUp says that the code which agents name is in this process: it cleans up after a run itself. Else, and where that fails, an
+	// execution does.
+	CleansUp bool
 }
 
 // Cancel ends the run by an entry, which is the fence: no call is claimed after it. Then it stops the execution (rule 11). A run
@@ -139,7 +142,7 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 		return agent.AgentState{}, err
 	}
 	if l.State.Status == agent.RunDone {
-		return l.State, c.over(ctx, &l.State)
+		return l.State, c.repeated(ctx, &l.State)
 	}
 	def, err := c.Definitions(ctx, tenant, l.State.Definition)
 	if err != nil {
@@ -153,29 +156,42 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 	if err != nil {
 		return agent.AgentState{}, err
 	}
-	if err := c.end(ctx, def, d, agent.Interrupt(&d.State, by, note)); err != nil {
+	if err := end(d, agent.Interrupt(&d.State, by, note)); err != nil {
 		return agent.AgentState{}, err
 	}
 	if err := c.commitOutside(ctx, l.State, d, def); err != nil {
 		return agent.AgentState{}, err
 	}
 	after := d.Committed()
-	return after, c.over(ctx, &after)
+	return after, c.over(ctx, &after, ownsCleaning(def))
 }
 
-// over tells whoever started a run that it has ended, and stops its execution.
-func (c *Canceller) over(ctx context.Context, s *agent.AgentState) error {
-	told := c.tell
-	if s.Reason == agent.ReasonCancelled {
-		told = c.tellOutside
+// repeated does again what follows a cancel, for one whose answer was lost; of a run that has ended otherwise, it only tells.
+func (c *Canceller) repeated(ctx context.Context, s *agent.AgentState) error {
+	if s.Reason != agent.ReasonCancelled {
+		return c.tell(ctx, s)
 	}
-	return errors.Join(c.stop(ctx, s), told(ctx, s))
+	owed, err := c.owedEnd(ctx, s.Tenant, s.Run)
+	if err != nil {
+		return errors.Join(err, c.stop(ctx, s))
+	}
+	return c.over(ctx, s, owed.cleaning)
+}
+
+// over stops the execution of a run that was cancelled, has it cleaned up after, and tells whoever started it that it has ended.
+func (c *Canceller) over(ctx context.Context, s *agent.AgentState, cleaning bool) error {
+	err := c.stop(ctx, s)
+	if cleaning && c.CleansUp {
+		failed := c.settle(ctx, s, c.Definitions)
+		if failed == nil {
+			return err
+		}
+		c.warn("clean up after run "+s.Run, failed)
+	}
+	return errors.Join(err, c.endedOutside(ctx, s, cleaning))
 }
 
 func (c *Canceller) stop(ctx context.Context, s *agent.AgentState) error {
-	if s.Reason != agent.ReasonCancelled {
-		return nil
-	}
 	if err := c.Waiter.Stop(ctx, s.Owner, "cancelled"); err != nil {
 		return fmt.Errorf("stop execution %s: %w", s.Owner, err)
 	}

@@ -2,14 +2,16 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// An end that is committed by no execution may be told by nobody, should whoever commits it die. So an end that somebody waits for has a
-// record in its transaction, under PK T#tenant#END#run, SK "E", which is listed until the end is told.
+// An end that is committed by no execution may be told by nobody, should whoever commits it die, and nothing that runs there can clean up
+// after the run. So an end that somebody waits for, or behind which cleaning up is owed, has a record in its transaction, under
+// PK T#tenant#END#run, SK "E", which is listed until nothing is owed.
 
 func owedKey(tenant, run string) store.Key {
 	return store.Key{PK: "T#" + tenant + "#END#" + run, SK: "E"}
@@ -17,23 +19,86 @@ func owedKey(tenant, run string) store.Key {
 
 func owedIndex(tenant string) string { return "T#" + tenant + "#ENDS" }
 
+// owedEnd is the record of an end, less its time. The zero value owes nothing.
+type owedEnd struct {
+	listed   bool  // something is owed: the announcement, if nothing else
+	cleaning bool  // cleaning up is owed
+	told     bool  // the announcement is not owed any more
+	tries    int64 // executions that were started to clean up and ended without
+}
+
+// The attributes of a record. "at" is when its newest execution was, or was to be, started, in milliseconds.
+const (
+	attrAt       = "at"
+	attrCleaning = "cleanup" // 1, while it is owed
+	attrTold     = "told"    // 1
+	attrTries    = "tries"
+)
+
+// owedEnd reads what is owed behind a run's end.
+func (p Ports) owedEnd(ctx context.Context, tenant, run string) (owedEnd, error) {
+	it, _, err := p.Table.Get(ctx, owedKey(tenant, run))
+	if err != nil {
+		return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, err)
+	}
+	return owedEnd{
+		listed: it.Index != "", cleaning: it.Attrs[attrCleaning].Int() == 1, told: it.Attrs[attrTold].Int() == 1, tries: it.Attrs[attrTries].Int(),
+	}, nil
+}
+
+// noteTold notes that the end is told, where cleaning up is still owed.
+func (p Ports) noteTold(ctx context.Context, s *agent.AgentState) error {
+	err := p.Table.Write(ctx, store.Op{
+		Kind: store.Update, Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrTold: store.Num(1)}},
+		If: []store.Cond{{Attr: attrCleaning, Op: store.Equal, Value: store.Num(1)}},
+	})
+	if err == nil || store.FailedOp(err, 0) {
+		return nil
+	}
+	return fmt.Errorf("note that the end of run %s is told: %w", s.Run, err)
+}
+
+// unlist notes that nothing is owed behind the end any more.
+func (p Ports) unlist(ctx context.Context, s *agent.AgentState) error {
+	if err := p.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: owedKey(s.Tenant, s.Run)}}); err != nil {
+		return fmt.Errorf("note that nothing is owed behind the end of run %s: %w", s.Run, err)
+	}
+	return nil
+}
+
 // commitOutside commits an end that no execution commits.
 func (p Ports) commitOutside(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition) error {
 	after := d.State
-	_, owed, err := agent.Announcement(&after)
+	_, announced, err := agent.Announcement(&after)
 	if err != nil {
 		return err
 	}
-	if !owed || p.Emit == nil {
+	cleaning := ownsCleaning(def)
+	if !cleaning && (!announced || p.Emit == nil) {
 		return p.commit(ctx, before, d, def)
 	}
+	attrs := map[string]store.Value{attrAt: store.Num(d.Entry.Time.UnixMilli())}
+	if cleaning {
+		attrs[attrCleaning], attrs[attrTries] = store.Num(1), store.Num(0)
+	}
 	return p.commit(ctx, before, d, def, store.Op{Kind: store.Put, Item: store.Item{
-		Key: owedKey(after.Tenant, after.Run), Index: owedIndex(after.Tenant), IndexSort: after.Run,
-		Attrs: map[string]store.Value{"at": store.Num(d.Entry.Time.UnixMilli())},
+		Key: owedKey(after.Tenant, after.Run), Index: owedIndex(after.Tenant), IndexSort: after.Run, Attrs: attrs,
 	}})
 }
 
-// tellOutside tells of an end that no execution has committed, and takes it off the list.
+// endedOutside does what comes after an end that no execution has committed: it has an execution clean up after the run, which tells of the
+// end then; where nothing is to be cleaned up, it tells of it.
+func (p Ports) endedOutside(ctx context.Context, s *agent.AgentState, cleaning bool) error {
+	if !cleaning {
+		return p.tellOutside(ctx, s)
+	}
+	if err := p.Waiter.Start(ctx, s.Tenant, s.Run, CleanupName(s.Run, 0)); err != nil {
+		return fmt.Errorf("have run %s cleaned up after: %w", s.Run, err)
+	}
+	return nil
+}
+
+// tellOutside tells of an end that no execution has committed and behind which nothing else is owed, and takes it off the list.
 func (p Ports) tellOutside(ctx context.Context, s *agent.AgentState) error {
 	if err := p.tell(ctx, s); err != nil {
 		return err
@@ -42,23 +107,31 @@ func (p Ports) tellOutside(ctx context.Context, s *agent.AgentState) error {
 	if err != nil || !owed || p.Emit == nil {
 		return err
 	}
-	if err := p.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: owedKey(s.Tenant, s.Run)}}); err != nil {
-		return fmt.Errorf("note that the end of run %s is told: %w", s.Run, err)
-	}
-	return nil
+	return p.unlist(ctx, s)
 }
 
-// ends tells of the ends on a page of those that nobody has told, less those of the last minute.
+// tellUncleaned tells of the end of a run that is done, unless whoever cleans up after it will.
+func (p Ports) tellUncleaned(ctx context.Context, s *agent.AgentState) error {
+	owed, err := p.owedEnd(ctx, s.Tenant, s.Run)
+	if err != nil || owed.cleaning {
+		return err
+	}
+	return p.tell(ctx, s)
+}
+
+// ends goes on with what is owed behind the ends on a page of those behind which anything is, less those of the last minute. An execution
+// that cleans up has twice the time of the one before it.
 func (p *pass) ends(ctx context.Context) (next string, err error) {
 	page, err := p.Sweeper.Table.Query(ctx, store.Range{PK: owedIndex(p.at.Tenant), Index: true, Limit: sweepPage, Cursor: p.at.Cursor})
 	if err != nil {
 		return "", fmt.Errorf("list ends that are owed: %w", err)
 	}
 	for _, it := range page.Items {
-		if p.Sweeper.Clock.Now().UnixMilli()-it.Attrs["at"].Int() < settling.Milliseconds() {
+		tries := min(it.Attrs[attrTries].Int(), maxCleanups)
+		if p.Sweeper.Clock.Now().UnixMilli()-it.Attrs[attrAt].Int() < settling.Milliseconds()<<tries {
 			continue
 		}
-		r, err := p.Sweeper.tellEnd(ctx, p.at.Tenant, it.IndexSort)
+		r, err := p.Sweeper.repairEnd(ctx, p.at.Tenant, it.IndexSort)
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
@@ -69,14 +142,49 @@ func (p *pass) ends(ctx context.Context) (next string, err error) {
 	return page.Cursor, nil
 }
 
-// tellEnd tells of an end that is owed.
-func (sw *Sweeper) tellEnd(ctx context.Context, tenant, run string) (Repair, error) {
+// repairEnd goes on with what is owed behind a run's end.
+func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, error) {
+	owed, err := sw.owedEnd(ctx, tenant, run)
+	if err != nil || !owed.listed {
+		return RepairNone, err
+	}
 	l, err := sw.Journal.Load(ctx, tenant, run)
 	if err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
 	}
-	if err := sw.tellOutside(ctx, &l.State); err != nil {
+	r := RepairTold
+	if owed.cleaning {
+		r, err = sw.goOn(ctx, &l.State, owed)
+	} else {
+		err = sw.tellOutside(ctx, &l.State)
+	}
+	if err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
 	}
-	return RepairTold, nil
+	return r, nil
+}
+
+// RepairEnds goes on with what is owed behind the ends of all runs of a tenant, however new they are: for a process that has just begun and
+// is the only one.
+func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string) error {
+	r := store.Range{PK: owedIndex(tenant), Index: true, Limit: sweepPage}
+	for {
+		page, err := sw.Table.Query(ctx, r)
+		if err != nil {
+			return fmt.Errorf("list ends that are owed: %w", err)
+		}
+		for _, it := range page.Items {
+			_, err := sw.repairEnd(ctx, tenant, it.IndexSort)
+			if errors.Is(err, ErrUncleaned) { // it keeps nobody from working
+				sw.warn("clean up after run "+it.IndexSort, err)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if r.Cursor = page.Cursor; r.Cursor == "" {
+			return nil
+		}
+	}
 }

@@ -286,8 +286,8 @@ func (r *round) block(ctx context.Context, p *plan) error {
 // cleaned lets the permission backend clean up before an end is committed, and is the end as it stands then: a run that would have ended
 // well fails if that does. Code that is not there has nothing to clean up.
 func (p Ports) cleaned(ctx context.Context, def *agent.Definition, s *agent.AgentState, fin agent.Finished) (agent.Finished, error) {
-	backend, ok := p.Hooks.Backends[def.Permission.Backend]
-	if !ok || def.Permission.Backend == "" {
+	backend, ok := p.backend(def)
+	if !ok {
 		return fin, nil
 	}
 	err := backend.Cleanup(ctx, contextOf(s))
@@ -298,12 +298,9 @@ func (p Ports) cleaned(ctx context.Context, def *agent.Definition, s *agent.Agen
 		return fin, ctx.Err()
 	}
 	why := "clean up by permission backend " + def.Permission.Backend + ": " + agent.Bounded(err.Error())
-	switch {
-	case fin.Error != nil:
+	if fin.Error != nil {
 		fin.Error = &agent.RunError{Code: fin.Error.Code, Message: fin.Error.Message + "; " + why}
 		return fin, nil
-	case fin.Reason == agent.ReasonCancelled:
-		return fin, nil // what a person called off stays called off
 	}
 	failed := agent.Fail(agent.CodePermissionFailed, why)
 	failed.Requests = fin.Requests

@@ -41,6 +41,9 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, paid **turn) (Route, error) {
 	now := st.Clock.Now()
 	if r, away := turnedAway(inv, &l.State, now); away {
+		if cleaner(inv, &l.State) {
+			return r, st.settle(ctx, &l.State, st.Definitions)
+		}
 		st.answerLost(st.within(ctx, &l.State), inv, &l.State)
 		return r, st.announce(ctx, inv, &l.State)
 	}

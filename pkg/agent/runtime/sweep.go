@@ -22,6 +22,7 @@ const (
 	RepairExpired  Repair = "expired"   // its wait was over and nothing had ended it
 	RepairFailed   Repair = "failed"    // so many executions had ended that it is given up
 	RepairTold     Repair = "told"      // it had ended, and whoever ended it had not said so
+	RepairCleaning Repair = "cleaning"  // it had ended from outside and was not cleaned up after: an execution does that now
 	RepairStopped  Repair = "stopped"   // an execution ran on though the run was done, or another's
 )
 
@@ -115,9 +116,12 @@ func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, run, name string) (
 	if err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
 	}
+	if cleansUp(run, name) && l.State.Owner != name { // it ends by itself
+		return RepairNone, nil
+	}
 	r, err := sw.stopLeftover(ctx, &l.State, name)
 	if r == RepairStopped { // whoever ended the run may have died before its end was told
-		err = errors.Join(err, sw.tell(ctx, &l.State))
+		err = errors.Join(err, sw.tellUncleaned(ctx, &l.State))
 	}
 	return alive(r, run, err)
 }
@@ -126,7 +130,7 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
 	if s.Status == agent.RunDone {
 		r, err := sw.stopLeftover(ctx, s, s.Owner)
-		return r, errors.Join(err, sw.tell(ctx, s))
+		return r, errors.Join(err, sw.tellUncleaned(ctx, s))
 	}
 	status, err := sw.Waiter.Status(ctx, s.Owner)
 	if err != nil {
@@ -226,12 +230,12 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err != nil {
 		return err
 	}
-	if err := sw.end(ctx, def, d, agent.Fail(agent.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.Generation+1))); err != nil {
+	if err := end(d, agent.Fail(agent.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.Generation+1))); err != nil {
 		return err
 	}
 	if err := sw.commitOutside(ctx, *s, d, def); err != nil {
 		return err
 	}
 	after := d.Committed()
-	return sw.tellOutside(ctx, &after)
+	return sw.endedOutside(ctx, &after, ownsCleaning(def))
 }
