@@ -85,13 +85,13 @@ generate: deps ## write the generated diagrams and lists again
 	node tools/template/names.mjs > internal/samtest/names.new && mv internal/samtest/names.new internal/samtest/names.json
 
 # What `sam build` calls: one bootstrap a function, small (ADR 0015): without HTTP/2, which no AWS service that is called needs, for the
-# processors Lambda has (Graviton2 is ARMv8.2), with the module file that internal/lambdamod writes, and without inlining in what waits for
-# the network, runs once a schema or writes for people.
+# processors Lambda has (Graviton2 is ARMv8.2), with the module file that internal/lambdamod writes, and without inlining but in OpenTelemetry,
+# whose tables of names would be made at every start without it.
 LAMBDA_ARCH ?= arm64
 LAMBDA_MOD := dist/lambda
-NOT_INLINED := github.com/aws/... net/... fmt github.com/santhosh-tekuri/... crypto/tls/... crypto/x509/... encoding/asn1 log/slog math/big
+INLINED := go.opentelemetry.io/...
 LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) GOARM64=v8.2 $(GO) build -modfile $(LAMBDA_MOD)/lambda.mod \
-  -tags lambda.norpc,nethttpomithttp2 -trimpath $(NOT_INLINED:%=-gcflags %=-l) -ldflags "-s -w"
+  -tags lambda.norpc,nethttpomithttp2 -trimpath -gcflags all=-l $(INLINED:%=-gcflags %=) -ldflags "-s -w"
 
 .PHONY: build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction
 build-StepFunction build-ApiFunction: compiled

@@ -27,13 +27,17 @@ type Catalog struct {
 
 var _ Agents = (*Catalog)(nil)
 
-// Text is agents in JSON, by name, for Read. The same agents always make the same text.
+// Text is agents in JSON, by name, for Read. The same agents always make the same text. A definition that Check refuses is an error: it is
+// said here, once, and not at every start of a function.
 func Text(all Agents) ([]byte, error) {
 	list := []*agent.Definition{}
 	for _, name := range slices.Sorted(slices.Values(all.Agents())) {
 		d, ok := all.Agent(name)
 		if !ok {
 			return nil, fmt.Errorf("write agents: %q is listed and not there", name)
+		}
+		if err := d.Check(); err != nil {
+			return nil, fmt.Errorf("write agents: %s: %w", d.Name, err)
 		}
 		list = append(list, d)
 	}
@@ -44,7 +48,7 @@ func Text(all Agents) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// Read reads what Text has written. A definition that Check refuses, a second one of a name, and a field that is not known are errors.
+// Read reads what Text has written. A second definition of a name, and a field that is not known, are errors.
 func Read(text []byte) (*Catalog, error) {
 	var small bytes.Buffer // schemas are kept as they come: without the spaces that are there for people
 	if err := json.Compact(&small, text); err != nil {
@@ -80,9 +84,6 @@ func Must(text []byte) *Catalog {
 func (c *Catalog) add(d *agent.Definition) error {
 	if d == nil {
 		return errors.New("want an agent, got null")
-	}
-	if err := d.Check(); err != nil {
-		return fmt.Errorf("%s: %w", d.Name, err)
 	}
 	if _, taken := c.agents[d.Name]; taken {
 		return fmt.Errorf("%s: the name is taken", d.Name)

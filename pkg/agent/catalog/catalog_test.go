@@ -79,18 +79,24 @@ func TestReadRefuses(t *testing.T) {
 	require.NoError(t, err)
 	one := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(string(text)), "["), "]")
 	for want, text := range map[string]string{
-		"unexpected end":              "",
-		"cannot unmarshal object":     "{}",
-		"[0]: want an agent":          "[null]",
-		"[1]: a: the name is taken":   "[" + one + "," + one + "]",
-		`unknown field "colour"`:      strings.Replace(string(text), `"name"`, `"colour": 1, "name"`, 1),
-		"[0]: A: ":                    strings.Replace(string(text), `"name": "a"`, `"name": "A"`, 1),
-		"invalid character '['":       string(text) + "[]",
-		"model.provider: got nothing": strings.Replace(string(text), `"provider": "bedrock",`, "", 1),
+		"unexpected end":            "",
+		"cannot unmarshal object":   "{}",
+		"[0]: want an agent":        "[null]",
+		"[1]: a: the name is taken": "[" + one + "," + one + "]",
+		`unknown field "colour"`:    strings.Replace(string(text), `"name"`, `"colour": 1, "name"`, 1),
+		"invalid character '['":     string(text) + "[]",
 	} {
 		_, err := catalog.Read([]byte(text))
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "read agents")
 	}
 	require.Panics(t, func() { catalog.Must(nil) })
+}
+
+// What Check refuses is refused when the text is written, so that no function has to look at its start.
+func TestTextRefuses(t *testing.T) {
+	d := definition(t, "a")
+	d.Model.Provider = ""
+	_, err := catalog.Text(listed{d})
+	require.EqualError(t, err, "write agents: a: model.provider: got nothing, want a model")
 }
