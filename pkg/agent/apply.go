@@ -295,27 +295,12 @@ func (s *AgentState) replied(e Replied) error {
 	if s.mergePatches(); len(s.Patches) > 0 {
 		return &ApplyError{Event: "replied", Problem: "what calls changed of the run's state does not go together"}
 	}
-	s.Inferences++
-	if !e.Summary {
-		s.Interactions.Current++
-	}
-	s.ModelCalls += int64(e.Requests)
-	s.Usage = s.Usage.Add(e.Usage)
-	s.ExecutionUnits += e.Units
-	s.Cost = s.Cost.add(e.Cost)
-	s.Counted = s.counted(e.Usage)
-	s.Unseen, s.Plan.Answered, s.Plan.Failed = 0, 0, 0
+	s.inferred(e)
 	hidden := s.Hidden
 	s.Hidden = nil
-	if e.System != "" {
-		s.System, s.SystemText, s.SystemBlob = e.System, e.SystemText, e.SystemBlob
-	}
 	s.cut(e)
 	s.heeds(e)
 	s.minds(e)
-	if e.Recovery != nil {
-		s.Recovery = *e.Recovery
-	}
 	for part, b := range turn {
 		if t, isText := b.(Text); !isText || t.Text != "" {
 			s.say(RoleAssistant, b, 1, s.source(part))
@@ -328,6 +313,23 @@ func (s *AgentState) replied(e Replied) error {
 	return s.askedFor(e, hidden)
 }
 
+// inferred counts an inference that carried the conversation, and what it took.
+func (s *AgentState) inferred(e Replied) {
+	s.Inferences++
+	if !e.Summary {
+		s.Interactions.Current++
+	}
+	s.ModelCalls += int64(e.Requests)
+	s.Usage = s.Usage.Add(e.Usage)
+	s.ExecutionUnits += e.Units
+	s.Cost = s.Cost.add(e.Cost)
+	s.Counted = s.counted(e.Usage)
+	s.Unseen, s.Plan.Answered, s.Plan.Failed = 0, 0, 0
+	if e.System != "" {
+		s.System, s.SystemText, s.SystemBlob = e.System, e.SystemText, e.SystemBlob
+	}
+}
+
 // heeds takes in what the stop policies found. The first verdict stays.
 func (s *AgentState) heeds(e Replied) {
 	if e.Pace != nil {
@@ -338,8 +340,11 @@ func (s *AgentState) heeds(e Replied) {
 	}
 }
 
-// minds takes in what analysis and guards remember.
+// minds takes in what analysis, guards and the breaker remember.
 func (s *AgentState) minds(e Replied) {
+	if e.Recovery != nil {
+		s.Recovery = *e.Recovery
+	}
 	if e.Tally != nil {
 		s.Tally = *e.Tally
 	}

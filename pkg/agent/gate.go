@@ -88,18 +88,23 @@ func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid 
 	if asked, ok := c.Asked(); ok && c.Resume != nil && asked.Mode == TicketResult {
 		return Gate{Give: &ToolResultData{Content: ResultText(c.Resume)}, Rule: dec}
 	}
-	if plugins.Suspend != nil && d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
-		return refuse(c, WhyBlocked, d.word(wordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), dec)
-	}
 	if plugins.Suspend != nil {
-		ask := AskFor(d, s, c, dec, now)
-		ask.For, ask.Ticket, ask.Gate = ForInput, plugins.Suspend, true
-		return Gate{Suspend: ask, Rule: dec}
+		return gateAsked(d, s, c, plugins.Suspend, dec, now)
 	}
 	if c.Grant != nil {
 		return gateGranted(d, s, c, t, dec, now)
 	}
 	return g
+}
+
+// gateAsked suspends a call that plugins have somebody asked about, as often as the definition lets them.
+func gateAsked(d *Definition, s *AgentState, c Call, asked *Ticket, dec Decision, now time.Time) Gate {
+	if d.Limits.Asks > 0 && c.Asks >= d.Limits.Asks {
+		return refuse(c, WhyBlocked, d.word(wordAskedOften, map[string]any{"Tool": c.Name, "Asks": c.Asks}), dec)
+	}
+	ask := AskFor(d, s, c, dec, now)
+	ask.For, ask.Ticket, ask.Gate = ForInput, asked, true
+	return Gate{Suspend: ask, Rule: dec}
 }
 
 // gatePerson says whether a call of a known tool needs a person, what becomes of it then, and what lets it run without.

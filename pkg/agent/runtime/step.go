@@ -231,11 +231,7 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 	if errors.As(err, &failed) {
 		requests += noted(crowded, d)
 		*d = *crowded
-		fin := agent.ModelFailed(def, &d.State, failed, requests)
-		if err := ph.afterInference(ctx, d, failed); err != nil {
-			return nil, err
-		}
-		return &turn{before: l.State, draft: d}, ph.end(ctx, d, fin)
+		return st.modelFailed(ctx, ph, l, d, failed, requests)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the model: %w", err)
@@ -247,6 +243,15 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 		said = agent.Judge(def, &d.State, said, fits)
 	}
 	return st.replied(ctx, ph, l, d, said)
+}
+
+// modelFailed ends the run behind a model error that outlived its retries, after so many requests.
+func (st *Stepper) modelFailed(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, failed *agent.ModelError, requests int) (*turn, error) {
+	fin := agent.ModelFailed(ph.def, &d.State, failed, requests)
+	if err := ph.afterInference(ctx, d, failed); err != nil {
+		return nil, err
+	}
+	return &turn{before: l.State, draft: d}, ph.end(ctx, d, fin)
 }
 
 // replied adds a planned reply to the draft, and what comes of it at once.
