@@ -278,6 +278,24 @@ func TestDeafWatcher(t *testing.T) {
 	require.Len(t, said, 1024)
 }
 
+// What the planner and the router write is nobody's answer; what is made of their results is, and is told as it comes.
+func TestPlannersAreNotHeard(t *testing.T) {
+	b := newUnserved(t, pay)
+	w := b.feed.Watch("default", "r")
+	defer w.Stop()
+	for _, of := range []agent.Lifecycle{agent.LifecyclePlan, agent.LifecycleRoute, agent.LifecycleSynthesis, agent.LifecycleInit} {
+		b.feed.Said(agent.Request{Tenant: "default", Run: "r", Inference: 1, Lifecycle: of}, agent.Delta{Kind: agent.DeltaText, Text: "<" + string(of) + ">"})
+	}
+	said, _ := w.(interface {
+		Take() ([]stream.Delta, bool)
+	}).Take()
+	text := ""
+	for _, d := range said {
+		text += d.Text
+	}
+	require.Equal(t, "<synthesis><init>", text)
+}
+
 // bad is a listener that fails in every way it can.
 type bad struct {
 	panics bool

@@ -458,3 +458,9 @@ func TestConcurrent(t *testing.T) {
 		require.NoError(t, <-errs)
 	}
 }
+
+// Whoever says nothing gives a server five seconds to be reached.
+func TestConnectTimeout(t *testing.T) {
+	require.Equal(t, 5*time.Second, transport(0).TLSHandshakeTimeout)
+	require.Equal(t, time.Minute, transport(time.Minute).TLSHandshakeTimeout)
+}

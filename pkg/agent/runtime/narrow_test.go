@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/clock"
 )
 
 // embedder gives texts the vectors that it knows, and counts requests.
@@ -61,4 +64,32 @@ func TestToolIndex(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.LessOrEqual(t, len(x.vectors), maxIndexed)
+}
+
+// silent is a service that takes texts and never answers.
+type silent struct{}
+
+func (silent) Embed(ctx context.Context, _ []string) ([][]float32, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Nobody waits longer than half a minute for texts to be embedded: the loop is offered all tools then.
+func TestEmbeddingOutOfTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		by := agent.Embeddings{Provider: agent.EmbeddingsBedrock, ID: "m"}
+		var warned error
+		p := Ports{
+			Clock: clock.System(), Index: NewToolIndex(func(agent.Embeddings) (Embedder, bool) { return silent{}, true }),
+			Warn: func(_ string, err error) { warned = err },
+		}
+		d := &agent.Definition{Tools: []agent.ToolSpec{{Name: "a"}, {Name: "b"}}, Prefilter: agent.Prefilter{TopK: 1, Embeddings: by}}
+		s := &agent.AgentState{}
+		s.Messages = s.Messages.Append(agent.Message{Role: agent.RoleUser, Block: agent.Text{Text: "go"}})
+		a, began := agent.Action{}, time.Now()
+		require.NoError(t, p.narrow(t.Context(), d, s, &a))
+		require.ErrorIs(t, warned, context.DeadlineExceeded)
+		require.Equal(t, 30*time.Second, time.Since(began))
+		require.Nil(t, a.Offered)
+	})
 }

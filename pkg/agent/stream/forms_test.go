@@ -66,6 +66,7 @@ func TestCoworkClears(t *testing.T) {
 		"sent back":  {agent.Replied{Text: "hm", Correction: correction(agent.LifecycleOutputError)}, "sent_back"},
 		"empty":      {agent.Replied{Correction: correction(agent.LifecycleOutputError)}, ""},
 		"goes on":    {agent.Replied{Text: "hm", Correction: correction(agent.LifecycleNudge)}, ""},
+		"unfinished": {agent.Replied{Text: "hm", Correction: &agent.Correction{Lifecycle: agent.LifecycleNudge, Text: "no", Kind: agent.KindIncomplete}}, "sent_back"},
 		"kept":       {agent.Replied{Text: "hm", Calls: []agent.RepliedCall{{ID: "c2", Name: "x"}}}, ""},
 		"the answer": {agent.Replied{Text: "hm"}, ""},
 	} {
@@ -113,6 +114,24 @@ func TestForgeNoToolCall(t *testing.T) {
 			agent.Resumed{}, agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "no"},
 			agent.Replied{Inference: 2, Model: "m", Requests: 1, Text: "hm", Correction: refused})...)
 		require.Equal(t, want, told[len(told)-len(want):])
+	}
+}
+
+// What people say is told by the name of what they said.
+func TestForgeDecisions(t *testing.T) {
+	for action, want := range map[agent.DecisionAction]string{
+		agent.ActionApprove: "tool_approval_granted ", agent.ActionDeny: "tool_approval_rejected ", agent.ActionCancel: "tool_approval_rejected ",
+	} {
+		told := toldAs(t, stream.Forge, begun(t, agent.Resumed{}, agent.Decided{
+			Slot: 1, Call: "c1", Approval: "a1", Action: action, By: "user:ana", Digest: "d", Text: "no", Note: "so be it",
+		})...)
+		said := ""
+		for _, line := range told {
+			if strings.HasPrefix(line, want) {
+				said = line
+			}
+		}
+		require.Contains(t, said, `"by":"user:ana","note":"so be it"`, action)
 	}
 }
 

@@ -125,3 +125,26 @@ func TestWire(t *testing.T) {
 		require.Equal(t, want, stream.Format(name).Wire())
 	}
 }
+
+// What tools change of the state they share is told as a JSON Patch in both protocols.
+func TestProtocolState(t *testing.T) {
+	var events []stream.Event
+	var state agent.AgentState
+	for i, facts := range [][]agent.Event{
+		{agent.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "go"}}}}},
+		{agent.Replied{
+			Inference: 1, Model: "m", Requests: 1,
+			Calls: []agent.RepliedCall{{ID: "c1", Name: "look", Input: json.RawMessage(`{}`), Effect: agent.EffectRead}},
+		}},
+		{agent.CallFinished{Call: "c1", Ran: true, Content: "seen", Patch: []agent.Patch{{Path: "/a~1b", Value: json.RawMessage(`3`)}}}},
+	} {
+		var err error
+		events, state, err = stream.Of(nil, state, agent.Entry{Seq: int64(i), Writer: "w", Events: facts})
+		require.NoError(t, err)
+	}
+	const patch = `[{"op":"add","path":"/a~1b","value":3}]`
+	told := strings.Join(bodies(t, stream.Agui, events), "\n")
+	require.Contains(t, told, `{"type":"STATE_DELTA",`)
+	require.Contains(t, told, `"delta":`+patch+`}`)
+	require.Contains(t, bodies(t, stream.Aisdk, events), `{"type":"data-state-delta","data":{"delta":`+patch+`}}`)
+}
