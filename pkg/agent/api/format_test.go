@@ -143,8 +143,11 @@ func TestLiveText(t *testing.T) {
 				"event: agent.llm.delta\n", `"data":{"delta":"hm","content":"hm"}`, "event: agent.llm.delta.text\n", `"data":{"delta":"lo","content":"Hello"}`,
 				"event: agent.llm.delta.tool\n", `"data":{"toolname":"pay","toolUseId":"c1","input":"{\"a\":1}","meta":{"error":null}}`,
 			},
-			"cowork":  {"event: stream-token\n", `"data":{"token":"lo","attempt":0}`},
-			"forge":   {"event: message_content\n", `"data":{"content":"lo","live":true}`},
+			"cowork": {"event: stream-token\n", `"data":{"token":"lo","attempt":0}`},
+			"forge": {
+				"event: thinking_content\n", `"data":{"content":"hm","live":true}`, "event: message_content\n", `"data":{"content":"lo","live":true}`,
+				"event: tool_call_content\n", `"data":{"content":":1}","live":true}`,
+			},
 			"agui":    {"event: CUSTOM\n", `{"delta":"lo","attempt":0}`},
 			"aisdk":   {"event: data-text-delta\n", `"data":{"delta":"lo","attempt":0}`},
 			"journal": nil,
@@ -176,7 +179,7 @@ func TestLiveText(t *testing.T) {
 			require.NotContains(t, text, "OTHER")
 			if wants == nil {
 				require.NotContains(t, text, "Hel")
-				require.NotContains(t, text, "hm")
+				require.NotContains(t, text, `:"hm"`)
 			}
 			for _, want := range wants {
 				i := strings.Index(text, want)

@@ -41,7 +41,8 @@ func (p *program) openEngine(who people) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, feed.Said) }
+	heard := agent.HearTags(feed.Said)
+	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
 	home, err := local.Open(local.Options{
 		Dir: p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
 	})

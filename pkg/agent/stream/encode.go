@@ -45,7 +45,7 @@ func encodings() map[Format]encoding {
 		Canonical: {events: canonical, delta: canonicalDelta, pieces: canonicalDelta},
 		Arvo:      {events: arvo, delta: arvoDelta, pieces: arvoPiece},
 		Cowork:    {events: cowork, delta: coworkDelta},
-		Forge:     {events: forge, delta: forgeDelta},
+		Forge:     {events: forge, delta: forgeDelta, pieces: forgePiece},
 		Agui:      {events: agui, delta: aguiDelta},
 		Aisdk:     {events: aisdk, delta: aisdkDelta, wire: Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
 	}

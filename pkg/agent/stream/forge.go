@@ -102,6 +102,7 @@ type ForgeTool struct {
 	Name      string          `json:"tool_name"` // as the model names it
 	Kind      agent.ToolKind  `json:"kind,omitempty"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
+	Live      bool            `json:"live,omitempty"` // it is being written
 }
 
 // ForgeResult is the data of tool_result and tool_result_error.
@@ -239,7 +240,7 @@ func (w *forgeWriting) call(e Event) {
 	w.add(e, forgeToolStart, ForgeTool{ID: d.ID, Name: d.Name})
 	w.add(e, forgeToolContent, ForgeContent{Content: string(d.Arguments)})
 	w.add(e, forgeToolEnd, none{})
-	w.add(e, forgeTool, ForgeTool{d.ID, d.Name, d.Kind, d.Arguments})
+	w.add(e, forgeTool, ForgeTool{ID: d.ID, Name: d.Name, Kind: d.Kind, Arguments: d.Arguments})
 }
 
 // asked tells that a person is asked: for an approval, or for what the tool wants to know.
@@ -248,7 +249,7 @@ func (w *forgeWriting) asked(e Event, d ToolCallReadyData) {
 	if d.For != agent.ForApproval {
 		kind = forgeInput
 	}
-	w.add(e, kind, ForgeApproval{Approval: d.Approval, Tools: []ForgeTool{{d.Pending, agent.ModelName(d.Tool), d.Kind, d.input}}})
+	w.add(e, kind, ForgeApproval{Approval: d.Approval, Tools: []ForgeTool{{ID: d.Pending, Name: agent.ModelName(d.Tool), Kind: d.Kind, Arguments: d.input}}})
 }
 
 func (w *forgeWriting) resumed(e Event) {
@@ -330,4 +331,18 @@ func (w *forgeWriting) finish(e Event) {
 
 func forgeDelta(s Said) Encoded {
 	return namedDelta(s, forgeMessage, ForgeContent{Content: s.Text, Live: true, Attempt: s.Attempt})
+}
+
+// forgePiece tells of reasoning and of a call while they are written: the call's tool as soon as it is known.
+func forgePiece(s Said) Encoded {
+	switch {
+	case s.Kind == agent.DeltaReasoning:
+		return namedDelta(s, forgeThinking, ForgeContent{Content: s.Text, Live: true, Attempt: s.Attempt})
+	case s.Text == "" && s.Name != "":
+		return namedDelta(s, forgeToolStart, ForgeTool{ID: s.Call, Name: s.Name, Live: true})
+	case s.Text != "":
+		return namedDelta(s, forgeToolContent, ForgeContent{Content: s.Text, Live: true, Attempt: s.Attempt})
+	default:
+		return Encoded{}
+	}
 }
