@@ -27,7 +27,8 @@ type TextCallError struct {
 func (e *TextCallError) Error() string { return e.Problem }
 
 // Call reads what stands between the first pair of tool tags: JSON where it begins with a brace, else elements. Only where missing is local
-// a call may leave out its server; without arguments it has none. Errors are *TextCallError. It is asked of texts with a tag alone.
+// a call may leave out its server; without arguments it has none. A JSON object shows by itself that it is whole, so that its end tag may be
+// missing; elements do not. Errors are *TextCallError. It is asked of texts with a tag alone.
 func (t ToolText) Call(missing MissingServer) (TextCall, error) {
 	c, err := readToolBody(t)
 	if err != nil {
@@ -63,8 +64,11 @@ func readToolBody(t ToolText) (TextCall, error) {
 		return c, err
 	default:
 		c, err := readElementCall(t.Body)
-		if err != nil && !t.Closed {
+		switch {
+		case err != nil && !t.Closed:
 			err = fmt.Errorf("there is no </tool>: %w", err)
+		case !t.Closed: // its arguments may be among what is missing
+			err = errors.New("there is no </tool>")
 		}
 		return c, err
 	}

@@ -254,7 +254,7 @@ func TestToolTextCallMissing(t *testing.T) {
 	_, err = ToolText{Body: `{}`, Closed: true}.Call(MissingServerLocal)
 	require.ErrorAs(t, err, &problem)
 	require.Equal(t, "tool_name", problem.Field)
-	for _, body := range []string{`{"tool_name"`, `<tool_name>lo`} {
+	for _, body := range []string{`{"tool_name"`, `<tool_name>lo`, `<tool_name>look</tool_name>`, `<tool_name>look</tool_name><arguments><at>a</at></arguments>`} {
 		_, err = ReadToolText("<tool>" + body).Call(MissingServerLocal)
 		require.ErrorContains(t, err, "there is no </tool>", body)
 	}
