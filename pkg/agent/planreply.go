@@ -11,6 +11,7 @@ import (
 // What they decide is in them, so that a fold decides nothing.
 func PlanFacts(d *Definition, s *AgentState, a Action, r Reply, requests int, accepts func(t ToolSpec, args json.RawMessage) bool, results map[string]string) []Event {
 	took := spentOn(d, s, a, r, requests)
+	r = understoodForPlan(d, a, r)
 	switch a.Lifecycle {
 	case LifecyclePlan:
 		return planFacts(d, s, r, took)
@@ -19,6 +20,27 @@ func PlanFacts(d *Definition, s *AgentState, a Action, r Reply, requests int, ac
 	default:
 		return []Event{synthesised(d, s, r, took, results)}
 	}
+}
+
+// understoodForPlan is a reply to a request for the plan as PlanFacts takes it: of a model that writes its calls as text, the first pair of
+// tool tags is its call where a step is owed one, and what it thought is part of nothing. A call that cannot be read is none, and what
+// stands in its tags names no tool. Arguments of a step's call are repaired as those of any other.
+func understoodForPlan(d *Definition, a Action, r Reply) Reply {
+	asked := d.PlanModel(a.Lifecycle)
+	if asked.Answering(r.Place).Dialect == DialectXML && len(r.Calls) == 0 {
+		said := ReadToolText(validText(r.Text))
+		r = said.reply(r)
+		if a.Lifecycle == LifecycleRoute && said.Called {
+			if call, err := said.Call(d.XML.MissingServer); err == nil {
+				r.Calls = []ReplyCall{d.call(call)}
+			}
+		}
+	}
+	if len(r.Calls) > 0 {
+		r.Calls = slices.Clone(r.Calls)
+		r.Calls[0] = whole(asked, r, r.Calls[0])
+	}
+	return r
 }
 
 // PlanFailed is PlanFacts where the model failed. One that was to improve a plan or to sum up is done without.

@@ -72,6 +72,27 @@ func WithPrompt(d *Definition, s *AgentState, a Action, now time.Time, r Request
 	return r, nil
 }
 
+// WithStepPrompt is the request for a plan's step with what a model that writes its calls as text has to be told: the tools, how they are
+// called, and that one has to be. Nobody has given context for a step. Other requests are r as they are. The error is as WithPrompt's.
+func WithStepPrompt(d *Definition, s *AgentState, a Action, now time.Time, r Request) (Request, error) {
+	own := *d
+	own.Model, own.Text = r.Model, TextRequireTool
+	if a.Lifecycle != LifecycleRoute || !own.writesCalls() {
+		return r, nil
+	}
+	dot, err := own.promptDot(SystemFor(d, s, a, now), []Dialect{DialectXML})
+	if err != nil {
+		return r, err
+	}
+	dot["Tools"], dot["ToolPrompt"], dot["Planning"], dot["RAG"] = toolDots(r.Tools), ToolPrompt(r.Tools), "", ""
+	text, err := own.sayTurn(DialectXML, len(r.Tools) > 0, dot)
+	if err != nil {
+		return r, err
+	}
+	r.Prompts = map[Dialect]PromptText{DialectXML: {System: text}}
+	return r, nil
+}
+
 // sayTurn is the sections of one request to a model of dialect l.
 func (d *Definition) sayTurn(l Dialect, tools bool, dot map[string]any) (string, error) {
 	var text string

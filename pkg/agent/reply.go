@@ -71,7 +71,7 @@ func planned(d *Definition, s *AgentState, r Reply, requests int, systemDigest s
 		c := r.Calls[place]
 		id := CallID(c.ID, used, s.Prior+e.Inference, i)
 		mine[id] = true
-		e.Calls = append(e.Calls, plannedCall(d, id, whole(d, r, c)))
+		e.Calls = append(e.Calls, plannedCall(d, id, whole(d.Model, r, c)))
 	}
 	markRepeats(d, s, e.Calls)
 	e.Sequential = len(e.Calls) > 0 && d.Executor == ExecutorSequential
@@ -136,10 +136,10 @@ func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {
 	return p
 }
 
-// whole is a call of a reply with the arguments that the model meant, where that is to be found out (Repair). What was cut short by the
+// whole is a call of a reply of m's chain with the arguments that the model meant, where that is to be found out (Repair). What was cut short by the
 // limit of its output is not: of a number it may be the beginning.
-func whole(d *Definition, r Reply, c ReplyCall) ReplyCall {
-	if d.Model.Repair != RepairOn || r.Truncated || len(c.Input) == 0 || isJSONObject(c.Input) {
+func whole(m ModelSpec, r Reply, c ReplyCall) ReplyCall {
+	if m.Repair != RepairOn || r.Truncated || len(c.Input) == 0 || isJSONObject(c.Input) {
 		return c
 	}
 	if meant := repairedInput(c.Input); meant != nil {

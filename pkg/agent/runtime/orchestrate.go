@@ -75,8 +75,13 @@ func (st *Stepper) planRequest(ctx context.Context, def *agent.Definition, d *ag
 		}
 		ask.results[call] = string(body)
 	}
-	ask.request, err = add.To(agent.BuildPlanRequest(def, &d.State, *a, system, ask.results))
-	return ask, err
+	if ask.request, err = add.To(agent.BuildPlanRequest(def, &d.State, *a, system, ask.results)); err != nil {
+		return ask, err
+	}
+	if ask.request, err = agent.WithStepPrompt(def, &d.State, *a, d.Entry.Time, ask.request); err != nil {
+		return ask, &badContext{err}
+	}
+	return ask, nil
 }
 
 // keepSystem stores a system text that is built once and is not kept yet, and says what the plan's fact is to keep of it.
