@@ -71,6 +71,7 @@ func (s *stage) compare(ctx context.Context, seed agent.AgentState, entries []ag
 		return err
 	}
 	wanted := maps.Clone(s.scenario.want)
+	s.nothingExecuted(wanted)
 	if s.crashing {
 		for _, key := range notUnderCrash {
 			delete(wanted, key)
@@ -189,6 +190,18 @@ func asks(entries []agent.Entry) []string {
 		}
 	}
 	return ids
+}
+
+// nothingExecuted makes "executed": {} mean that no tool was entered. As an object without keys it would match whatever was.
+func (s *stage) nothingExecuted(wanted want) {
+	var none map[string]json.RawMessage
+	if raw, ok := wanted["executed"]; !ok || json.Unmarshal(raw, &none) != nil || none == nil || len(none) > 0 {
+		return
+	}
+	for name := range s.ledger.executed() {
+		none[name] = json.RawMessage("null")
+	}
+	wanted["executed"] = marshal(none)
 }
 
 // relaxed compares what a crash may repeat by its bounds, and leaves the rest of what is wanted.
