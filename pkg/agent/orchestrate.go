@@ -49,9 +49,9 @@ func LeavesPlan(s *AgentState, a Action) (PlanLeft, bool) {
 	return PlanLeft{N: s.Plan.Facts + 1, Why: LeftLimit}, true
 }
 
-// LeavePlan gives the run to the loop because something failed that Detail says.
+// LeavePlan gives the run to the loop because something failed that Detail says, bounded.
 func LeavePlan(s *AgentState, why LeaveReason, detail string) PlanLeft {
-	e := PlanLeft{N: s.Plan.Facts + 1, Why: why, Detail: validText(detail)}
+	e := PlanLeft{N: s.Plan.Facts + 1, Why: why, Detail: Bounded(detail)}
 	if p := &s.Plan; p.Stage == PlanSteps && p.next() < len(p.Steps) {
 		e.Step = p.Steps[p.next()].Number
 	}

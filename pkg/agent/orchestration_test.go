@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -107,4 +108,11 @@ func TestPlanModels(t *testing.T) {
 	require.Nil(t, d.PlanModel(LifecycleSynthesis).Temperature)
 	require.Equal(t, "big", d.PlanModel(LifecycleSynthesis).ID)
 	require.InDelta(t, 0.7, *d.PlanModel(LifecycleRoute).Temperature, 0)
+}
+
+// Why a plan was left may be in the words of a deployment's code, as long as they please: what is stored is bounded.
+func TestLeavePlanBounded(t *testing.T) {
+	left := LeavePlan(&AgentState{}, LeftIndexFailed, strings.Repeat("\xff", 1<<20))
+	require.Equal(t, Bounded(strings.Repeat("\xff", 1<<20)), left.Detail)
+	require.Less(t, len(left.Detail), 8<<10)
 }

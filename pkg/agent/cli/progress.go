@@ -85,6 +85,9 @@ func (pr *progress) replied(f agent.Replied) {
 		}
 		pr.tell("call", "%s %s", pr.call(c.ID), cut(string(c.Input), width))
 	}
+	if f.Correction != nil && f.Correction.Lifecycle != "" {
+		pr.tell("again", "%s", cut(f.Correction.Text, width))
+	}
 }
 
 func (pr *progress) aboutCall(fact agent.Event) {
