@@ -139,6 +139,10 @@ func TestCheckRefuses(t *testing.T) {
 		{func(d *Definition) { d.Analysis.Deflection = []string{"a", ""} }, "analysis.deflection[1]: got nothing, want a phrase"},
 		{func(d *Definition) { d.Analysis.TrustGate = -1 }, "analysis.trustGate: got -1, want zero or more"},
 		{func(d *Definition) { d.Guards.FailedRounds = -1 }, "guards.failedRounds: got -1, want zero or more"},
+		{func(d *Definition) {
+			d.Text = TextRequireTool
+			d.Permission.Rules = []Rule{{Tool: "*", Verdict: VerdictDeny}, {Tool: "converse", Verdict: VerdictDeny}}
+		}, "permission.rules[1].tool: got converse, which only ends the run and is nobody's to decide about, want another tool: xml.disable takes it away"},
 		{func(d *Definition) { d.XML.Disable = []string{"x"} }, `xml.disable[0]: got "x", want task_completion or ask_question or converse`},
 		{func(d *Definition) { d.Prompt.Order = "x" }, `prompt.order: got "x", want seed or code`},
 		{func(d *Definition) { d.Context.Prune = -1 }, "context.prune: got -1, want zero or more"},

@@ -52,6 +52,10 @@ func (c *checker) dialect(d *Definition) {
 	}
 	none := d.Text == TextRequireTool && len(d.loopBreaking()) == 0
 	c.that(!none, "xml.disable", "got every tool that ends a run, want one of them left"+map[bool]string{true: ": " + toolCompletion}[d.Output.Format == OutputJSON])
+	for i, r := range d.Permission.Rules {
+		ends := slices.Contains(d.reserved(), r.Tool) && r.Verdict != VerdictAllow
+		c.that(!ends, fmt.Sprintf("permission.rules[%d].tool", i), fmt.Sprintf("got %s, which only ends the run and is nobody's to decide about, want another tool: xml.disable takes it away", r.Tool))
+	}
 	for i, t := range d.Tools {
 		taken := slices.Contains(d.reserved(), t.ModelName())
 		c.that(!taken, fmt.Sprintf("tools[%d].name", i), fmt.Sprintf("got %s, which is %s to the model, want another name: text: require_tool has that tool of itself", t.Name, t.ModelName()))
