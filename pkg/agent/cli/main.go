@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"strings"
 	"syscall"
 	"time"
@@ -96,6 +97,9 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 	if err != nil {
 		return nil, false, usage("%v; see countersign --help", err)
 	}
+	if name, without := withoutValue(parsed, args); without {
+		return nil, false, usage("%s: got nothing, want a value; see countersign --help", name)
+	}
 	p.doing, p.home, p.json, p.as = parsed.Selected().Name, g.Home, g.JSON, g.As
 	if p.home == "" {
 		p.home = p.getenv("COUNTERSIGN_HOME")
@@ -108,6 +112,18 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 		return nil, false, fmt.Errorf("%s does nothing", parsed.Command())
 	}
 	return c, false, nil
+}
+
+// withoutValue is the last argument where that is a flag whose value is missing. As values may begin with a hyphen, the parser takes the end of
+// the line for an empty one: revoke --digest would be of every grant.
+func withoutValue(parsed *kong.Context, args []string) (name string, without bool) {
+	name = args[len(args)-1]
+	for _, f := range parsed.Flags() {
+		if name == "--"+f.Name && f.Set && !f.IsBool() && f.Target.Kind() == reflect.String && f.Target.String() == "" {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 const defaultHome = ".countersign"
