@@ -69,8 +69,11 @@ func Summarised(d *Definition, e Evicted, r Reply, requests int) Evicted {
 	if r.Usage != (Usage{}) {
 		e.Usage, e.Units, e.Cost = &r.Usage, r.Usage.Input+r.Usage.Output, d.Model.Answering(r.Place).Price.of(r.Usage)
 	}
-	text := strings.TrimSpace(validText(r.Text))
-	if text == "" {
+	text := validText(r.Text)
+	if d.Model.Answering(r.Place).Dialect == DialectXML { // what it thought is no part of its notes, and there is nothing to call
+		text = ReadToolText(text).Text
+	}
+	if text = strings.TrimSpace(text); text == "" {
 		return e
 	}
 	if most := proseBytes(d.Context.Summary); len(text) > most {
