@@ -210,8 +210,11 @@ func (s *AgentState) inputReceived(e InputReceived) error {
 }
 
 // unqueue lets users be heard once no call owes a result, and under all_suspended once the round has said what it can: a turn's
-// results stand directly behind its calls.
+// results stand directly behind its calls. What they say while the steps of a plan are carried out stands behind what comes of it.
 func (s *AgentState) unqueue() {
+	if s.Plan.Stage == PlanSteps {
+		return
+	}
 	said := s.withPlaceholders() && s.Round.Committed
 	if !said && slices.ContainsFunc(s.Live, Call.Open) {
 		return

@@ -219,6 +219,7 @@ func (s *AgentState) leavePlan() {
 		s.show(c.ID, *c.Result)
 		s.shown(c.ID)
 	}
+	s.unqueue()
 }
 
 // shown notes that a settled call's result is in the conversation.
@@ -283,6 +284,7 @@ func (s *AgentState) spent(e Spent) {
 func (s *AgentState) answeredByPlan(b Block, seen int64) {
 	s.say(RoleAssistant, b, seen, s.source(0))
 	s.Plan.Stage, s.Plan.Answered = PlanDone, s.Plan.Heard
+	s.unqueue()
 }
 
 // inheritPlan takes over the plan of a run that this one branches off, with a count of its own.

@@ -247,7 +247,7 @@ func wellFormed(s *AgentState) error {
 	if !s.Status.Valid() || s.Status == RunRunning && s.Reason != "" || s.Status != RunRunning && s.Reason == "" {
 		return fmt.Errorf("the run is %q because of %q", s.Status, s.Reason)
 	}
-	if len(s.Queued) > 0 && !slices.ContainsFunc(s.Live, Call.Open) {
+	if len(s.Queued) > 0 && !slices.ContainsFunc(s.Live, Call.Open) && s.Plan.Stage != PlanSteps {
 		return fmt.Errorf("%d blocks of users are held back for nothing", len(s.Queued))
 	}
 	if err := verdictHolds(s); err != nil {
@@ -266,7 +266,7 @@ func wellFormed(s *AgentState) error {
 
 // evictedWhole reports whether a call has left the conversation.
 func evictedWhole(s *AgentState, c Call) bool {
-	return s.EvictedMessages > 0 && !c.Open() && !slices.ContainsFunc(s.Messages.All(), func(m Message) bool {
+	return s.EvictedMessages > 0 && !c.Open() && c.Result.Shown && !slices.ContainsFunc(s.Messages.All(), func(m Message) bool {
 		switch b := m.Block.(type) {
 		case ToolUse:
 			return b.ID == c.ID
