@@ -56,6 +56,29 @@ func TestForkGoesOnWithAPlan(t *testing.T) {
 	require.NoError(t, wellFormed(&left))
 }
 
+// What steps did before a fork stands in the parent's journal, also where a later step's call has put it aside.
+func TestForkBehindAStepOfAPlan(t *testing.T) {
+	call := RepliedCall{ID: "c2", Name: "look", Effect: EffectRead, Input: json.RawMessage(`{}`)}
+	past := inPlan(t)
+	past = fold(t, past, entriesOf(t, past, [][]Event{
+		{Decided{Slot: 1, Call: "c1", Approval: ApprovalID("r1", "c1", 1), Action: ActionDeny, By: "user:ana", Text: "Denied."}},
+		{StepRouted{Spent: Spent{N: 3, Model: "m", Requests: 1}, Step: 2, Call: &call}},
+	}))
+	from, err := ForkFrom(&past, "r2", worldEpoch)
+	require.NoError(t, err)
+	s := fold(t, Seed(past), entriesOf(t, Seed(past), [][]Event{
+		{RunStarted{Tenant: "default", Run: "r2", Agent: "small", Definition: "d1", Owner: "r2-0", MaxInteractions: 2, From: &from}},
+		{CallFinished{Call: "c2", Ran: true, Content: "seen"}},
+		{PlanLeft{N: 1, Why: LeftModelFailed}},
+	}))
+	runs := []string{}
+	for _, m := range s.Messages.All() {
+		runs = append(runs, m.Source.Run)
+	}
+	require.Equal(t, []string{"r1", "r1", "r1", "r1", ""}, runs, "the request, the first call, its denial, the second call, its result here")
+	require.NoError(t, wellFormed(&s))
+}
+
 // What does not belong where the plan is is refused, and what is known is not.
 func TestFactsOfPlansThatAreRefused(t *testing.T) {
 	open := inPlan(t)

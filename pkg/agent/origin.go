@@ -143,6 +143,7 @@ func (s *AgentState) forked(past *AgentState) error {
 	s.Round, s.Correction, s.Patches, s.Cut, s.Recovery = past.Round, past.Correction, past.Patches, past.Cut, past.Recovery
 	s.Built, s.Unsaid = past.Built, past.Unsaid
 	s.inheritPlan(past)
+	s.disown(past)
 	if past.Built || past.SystemText != "" || past.SystemBlob { // the text that was built for the conversation
 		s.System, s.SystemText, s.SystemBlob = past.System, past.SystemText, past.SystemBlob
 	}
@@ -174,6 +175,23 @@ func (s *AgentState) forked(past *AgentState) error {
 	s.flush() // a round that moved in the parent may rest here
 	s.settleState()
 	return nil
+}
+
+// disown says of the results of a plan's steps in whose journal they stand: they are not said yet, and may be.
+func (s *AgentState) disown(past *AgentState) {
+	if !past.Plan.active() {
+		return
+	}
+	var settled CallLog
+	for _, c := range s.Settled.All() {
+		if c.Step > 0 && !c.Result.Shown {
+			r := *c.Result
+			r.source = r.source.in(past.Run)
+			c.Result = &r
+		}
+		settled = settled.Append(c)
+	}
+	s.Settled = settled
 }
 
 // anew is a call that has not run yet as the model made it: what people decided or changed is not inherited.
