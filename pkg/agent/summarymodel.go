@@ -18,7 +18,7 @@ func SummaryRequest(d *Definition, s *AgentState, e Evicted) (r Request, owed bo
 		return Request{}, false
 	}
 	return Request{
-		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Inferences + 1, Model: d.Model, System: d.word(wordWriteSummary, nil),
+		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Inference: s.Replies() + 1, Model: d.Model, System: d.word(wordWriteSummary, nil),
 		Messages:   []Message{{Role: RoleUser, Block: Text{Text: notedText(s.Summary, s.Messages.All()[:n])}, Base: -s.Inferences}},
 		Inferences: s.Inferences, Lifecycle: LifecycleNotes, Interactions: s.Interactions,
 	}, true

@@ -218,13 +218,7 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 	}
 	req, systemDigest, err := st.request(ctx, def, d, *q)
 	if err != nil {
-		*d = *crowded
-	}
-	if errors.As(err, &bad) {
-		return &turn{before: l.State, draft: d}, ph.end(ctx, d, agent.Fail(agent.CodeDefinition, bad.Error()))
-	}
-	if err != nil {
-		return nil, err
+		return st.unasked(ctx, ph, l, d, crowded, err)
 	}
 	reply, requests, err := st.Model.Ask(ctx, req)
 	var failed *agent.ModelError
@@ -243,6 +237,19 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 		said = agent.Judge(def, &d.State, said, fits)
 	}
 	return st.replied(ctx, ph, l, d, said)
+}
+
+// unasked takes back what was to leave the conversation for a request that cannot be made. A context that cannot be built ends the run.
+func (st *Stepper) unasked(ctx context.Context, ph phases, l store.Loaded, d, crowded *agent.Draft, err error) (*turn, error) {
+	asked := noted(crowded, d)
+	*d = *crowded
+	var bad *badContext
+	if !errors.As(err, &bad) {
+		return nil, err
+	}
+	fin := agent.Fail(agent.CodeDefinition, bad.Error())
+	fin.Requests = asked
+	return &turn{before: l.State, draft: d}, ph.end(ctx, d, fin)
 }
 
 // modelFailed ends the run behind a model error that outlived its retries, after so many requests.
