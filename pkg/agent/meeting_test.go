@@ -65,6 +65,10 @@ func meetingDefinition(t *rapid.T) Definition {
 	if flip("cut results") {
 		d.Context.TruncateResult, d.Context.KeepWhole = 40, true
 	}
+	if flip("stop") {
+		d.Stop = Stop{Rounds: rapid.IntRange(0, 4).Draw(t, "rounds"), ConsecutiveErrors: rapid.IntRange(0, 2).Draw(t, "errors"), LoopWindow: 3 * rapid.IntRange(0, 1).Draw(t, "loops")}
+	}
+	d.Limits.Grace, d.Limits.Tokens = rapid.IntRange(0, 1).Draw(t, "grace"), int64(60*rapid.IntRange(0, 2).Draw(t, "quota"))
 	if flip("guards") {
 		d.Guards = Guards{DuplicateCalls: true, FailedRounds: 2, ToolFailures: 2}
 	}
@@ -145,6 +149,7 @@ func (m *meeting) drive() {
 		m.step()
 	}
 	require.Nil(m.t, m.s.openCall())
+	require.Empty(m.t, m.s.Queued)
 }
 
 func (m *meeting) step() {
@@ -212,6 +217,11 @@ func (m *meeting) infer(a Action) {
 	m.add(d, said)
 	require.Equal(m.t, before.Inferences+1, d.State.Inferences)
 	require.Equal(m.t, before.ModelCalls+1, d.State.ModelCalls)
+	counts := 1
+	if said.Summary {
+		counts = 0
+	}
+	require.Equal(m.t, before.Interactions.Current+counts, d.State.Interactions.Current)
 	next := Next(&m.d, &d.State)
 	if next.Kind == ActEnd && rapid.IntRange(0, 3).Draw(m.t, "input first") > 0 {
 		m.ends(d, next.End)
