@@ -208,7 +208,7 @@ func (m *meeting) infer(a Action) {
 		m.summaries++
 		require.LessOrEqual(m.t, m.summaries, 1, "%s", m.story())
 	}
-	said := PlanReply(&m.d, &d.State, m.reply(r), 1, "")
+	said := PlanReply(&m.d, &d.State, m.reply(), 1, "")
 	require.Equal(m.t, a.Lifecycle == LifecycleSummary, said.Summary)
 	if !m.d.Unjudged(a) {
 		said = Judge(&m.d, &d.State, said, func(json.RawMessage) error { return nil })
@@ -237,7 +237,7 @@ func (m *meeting) forPlan(d *Draft, a Action) {
 	if rapid.IntRange(0, 9).Draw(m.t, "model fails") == 0 {
 		m.add(d, PlanFailed(&m.d, &d.State, a, &ModelError{Class: ModelServer}, 2, nil)...)
 	} else {
-		reply := m.reply(r)
+		reply := m.reply()
 		if a.Lifecycle == LifecyclePlan {
 			reply = Reply{Text: rapid.SampledFrom(meetingPlans).Draw(m.t, "plan")}
 		}
@@ -283,7 +283,7 @@ var meetingTexts = []string{
 	"<thinking>hm</thinking>", strings.Repeat("long ", 60),
 }
 
-func (m *meeting) reply(r Request) Reply {
+func (m *meeting) reply() Reply {
 	t := m.t
 	out := Reply{Model: "m", Usage: Usage{Input: 7, Output: 3}, StopReason: "end_turn", Text: rapid.SampledFrom(meetingTexts).Draw(t, "text")}
 	if rapid.IntRange(0, 4).Draw(t, "truncated") == 0 {
