@@ -117,11 +117,16 @@ func BuildPlanRequest(d *Definition, s *AgentState, a Action, system string, res
 	case LifecyclePlan:
 		r.System, r.Messages = paragraphs(system, b.planSystem(a)), b.planMessages(r)
 	case LifecycleRoute:
-		r.System, r.Messages, r.Tools = d.word(wordStepSystem, nil), []Message{r.once(b.step())}, offered(d, s, a)
+		r.System, r.Messages, r.Tools = d.word(wordStepSystem, nil), []Message{r.once(b.step())}, offeredToPlan(d, s, a)
 	default:
 		r.System, r.Messages = paragraphs(system, d.word(wordSynthesisSystem, nil)), []Message{r.once(b.synthesis())}
 	}
 	return r
+}
+
+// offeredToPlan are the tools of a plan and its steps: those of the loop that do something. What ends a loop ends no plan.
+func offeredToPlan(d *Definition, s *AgentState, a Action) []ToolSpec {
+	return slices.DeleteFunc(offered(d, s, a), func(t ToolSpec) bool { return d.breaksLoop(t.Name) })
 }
 
 // planBuilder writes the texts of a plan's requests.
@@ -133,7 +138,7 @@ type planBuilder struct {
 
 func (b planBuilder) planSystem(a Action) string {
 	var tools []string
-	for _, t := range offered(b.d, b.s, a) {
+	for _, t := range offeredToPlan(b.d, b.s, a) {
 		line := "- " + t.Name
 		if t.Description != "" {
 			line += ": " + strings.Join(strings.Fields(t.Description), " ")

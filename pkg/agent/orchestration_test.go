@@ -139,3 +139,17 @@ func TestLeavePlanBounded(t *testing.T) {
 	require.Equal(t, Bounded(strings.Repeat("\xff", 1<<20)), left.Detail)
 	require.Less(t, len(left.Detail), 8<<10)
 }
+
+// What ends a loop is offered to no planner and to no step.
+func TestPlansAreOfferedWhatDoesSomething(t *testing.T) {
+	d := validDefinition(t, PresetForge)
+	d.Orchestrator.Enabled = true
+	s := &AgentState{}
+	require.Len(t, offered(&d, s, Action{}), len(d.Tools)+len(LoopBreaking))
+	for _, l := range []Lifecycle{LifecyclePlan, LifecycleRoute} {
+		for _, tool := range offeredToPlan(&d, s, Action{Lifecycle: l}) {
+			require.NotContains(t, LoopBreaking, tool.Name)
+		}
+		require.Len(t, offeredToPlan(&d, s, Action{Lifecycle: l}), len(d.Tools))
+	}
+}

@@ -9,8 +9,8 @@ import (
 
 // RepairJSON makes JSON of what was meant to be JSON. It takes what models get wrong: quotes of another kind, doubled, missing around a
 // key or inside of a string without their backslash; commas and closing brackets that are missing or too many; control characters and
-// escapes that no string may have; Python's words for true, false and null; a code fence around it all. It makes up no value and
-// touches no number.
+// escapes that no string may have; Python's words for true, false and null; a code fence around it all. It makes up no value,
+// touches no number, and ends no string: where one has no end nobody knows what is missing.
 //
 // ok is false where nothing is sure enough; then there is no text. Else the text is JSON in the sense of CompactJSON with its default
 // limits: raw itself, byte for byte, where that is JSON, and else an object or a list. Takes time in proportion to raw.
@@ -38,7 +38,7 @@ func RepairJSON(raw []byte) (text json.RawMessage, ok bool) {
 func repaired(text string) (json.RawMessage, bool) {
 	r := repairer{in: text, left: defaultJSONDepth}
 	r.space()
-	if c := r.peek(); c != '{' && c != '[' || !r.value() {
+	if c := r.peek(); c != '{' && c != '[' || !r.value() || r.open {
 		return nil, false
 	}
 	if strings.Trim(r.in[r.at:], " \t\r\n,;]}`") != "" { // closing brackets too many are not more than that
@@ -73,7 +73,8 @@ type repairer struct {
 	in   string
 	at   int
 	out  []byte
-	left int // how much deeper values may nest
+	left int  // how much deeper values may nest
+	open bool // a string has no end
 }
 
 func (r *repairer) peek() byte {
@@ -223,7 +224,7 @@ func (r *repairer) str(key bool) {
 			r.plain(c)
 		}
 	}
-	r.out = append(r.out, '"')
+	r.open = true
 }
 
 // ends reports whether a string may end before at.
