@@ -364,7 +364,8 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 	}
 	older := s.Live
 	for len(older) > 0 && !older[0].Open() {
-		s.Settled, older = s.Settled.Append(older[0]), older[1:]
+		s.settled(older[0])
+		older = older[1:]
 	}
 	s.Live = append(make([]Call, 0, len(older)+len(e.Calls)), older...)
 	s.Round = Round{Inference: s.Prior + e.Inference, Sequential: e.Sequential}

@@ -173,9 +173,10 @@ func (m *meeting) step() {
 func (m *meeting) ends(d *Draft, end Finished) {
 	if end.Reason != ReasonError {
 		require.Nil(m.t, d.State.openCall(), "ends as %s while a call is open: %s", end.Reason, m.story())
-		require.Empty(m.t, d.State.Queued)
+		require.True(m.t, len(d.State.Queued) == 0 || d.State.Plan.active(), "only a plan still holds what users say: %s", m.story())
 	}
 	m.add(d, end)
+	require.Empty(m.t, d.State.Queued, "what users said is part of the conversation")
 	m.write(d)
 }
 

@@ -108,7 +108,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 		m.Base, m.Source = m.Seen(past.Inferences), m.Source.in(past.Run)
 		s.Messages = s.Messages.Append(m)
 	}
-	s.Settled, s.Shared = past.Settled, past.Shared
+	s.Settled, s.Named, s.Shared = past.Settled, past.Named, past.Shared
 	switch s.From.Kind {
 	case OriginContinues:
 		return s.continued(past)
@@ -133,7 +133,7 @@ func (s *AgentState) continued(past *AgentState) error {
 		return &ApplyError{Event: "run_started", Problem: "only a finished run is continued, and nothing of it is open"}
 	}
 	for _, c := range past.Live {
-		s.Settled = s.Settled.Append(c)
+		s.settled(c)
 	}
 	return nil
 }

@@ -109,10 +109,7 @@ func routeFacts(d *Definition, s *AgentState, a Action, r Reply, took Spent, acc
 		calls = namedCall(d, s, a, step, r.Text, accepts)
 	}
 	if len(calls) > 0 {
-		used := func(id string) bool {
-			_, taken := s.Call(id)
-			return taken || s.EvictedMessages > 0 && !minted(id, s.Prior+1)
-		}
+		used := func(id string) bool { return s.usedID(id, s.Prior+1) }
 		c := a.marked(d, plannedCall(d, CallID(calls[0].ID, used, s.Prior+1, 0), calls[0]))
 		e.Call, e.Sequential = &c, d.Executor == ExecutorSequential
 		e.Halt = haltedBeside(d, s, took, c.original(), "")

@@ -62,10 +62,7 @@ func planned(d *Definition, s *AgentState, r Reply, requests int, systemDigest s
 		e.Text, e.TextDropped = "", strings.TrimSpace(e.Text) != ""
 	}
 	mine := map[string]bool{}
-	used := func(id string) bool {
-		_, taken := s.Call(id)
-		return taken || mine[id] || s.EvictedMessages > 0 && !minted(id, s.Prior+e.Inference) // who knows the ids of what was evicted
-	}
+	used := func(id string) bool { return mine[id] || s.usedID(id, s.Prior+e.Inference) }
 	kept := chosen(d, r.Calls)
 	for i, place := range kept {
 		c := r.Calls[place]

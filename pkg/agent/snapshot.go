@@ -80,6 +80,7 @@ type snapshotForm struct {
 	Broken *RunError `json:"broken,omitempty"`
 
 	Files   []string    `json:"files,omitempty"`
+	Named   []string    `json:"named,omitempty"`
 	Counted Counted     `json:"counted,omitzero"` // a reader without it estimates
 	Full    ContextFull `json:"full,omitzero"`
 
@@ -145,7 +146,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept, Advice: s.Advice,
 		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Tally: s.Tally, Watch: s.Watch, Cut: s.Cut, Recovery: s.Recovery,
 		Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Hidden: s.Hidden, Begun: s.Begun, Broken: s.Broken,
-		Files: s.Files, Counted: s.Counted, Full: s.Full,
+		Files: s.Files, Named: s.Named, Counted: s.Counted, Full: s.Full,
 	}
 	if !s.Permissions.zero() {
 		f.Permits = &s.Permissions
@@ -239,7 +240,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built, Kept: f.Kept, Advice: f.Advice,
 		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Tally: f.Tally, Watch: f.Watch, Cut: f.Cut, Recovery: f.Recovery,
 		Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
-		Files: f.Files, Counted: f.Counted, Full: f.Full,
+		Files: f.Files, Named: f.Named, Counted: f.Counted, Full: f.Full,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {

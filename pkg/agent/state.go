@@ -76,6 +76,7 @@ type AgentState struct {
 
 	Messages Log[Message] // live messages, oldest first
 	Settled  CallLog      // calls of finished rounds, in order
+	Named    []string     // ids of theirs that models chose, the first 512: who begins at a snapshot lacks the calls. Never written in place
 	Live     []Call       // calls since the oldest one that is open, in order, of several rounds under all_suspended; never written in place
 	Round    Round
 	Queued   []queued // what users said while the round had not all of its results; never written in place
