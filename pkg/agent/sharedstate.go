@@ -352,11 +352,14 @@ func firstOverlap(a, b [][]string) (i, j int, found bool) {
 	return 0, 0, false
 }
 
-// overlap reports whether one path leads to the other's value or into it. "-" stands for every element, also because it decides what
-// a missing parent becomes.
+// overlap reports whether one path leads to the other's value or into it. Two that part at a "-" overlap whatever follows: it decides what a
+// missing parent becomes, and in what order a list grows.
 func overlap(a, b []string) bool {
 	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] && a[i] != "-" && b[i] != "-" {
+		switch {
+		case a[i] == "-" || b[i] == "-":
+			return true
+		case a[i] != b[i]:
 			return false
 		}
 	}

@@ -365,3 +365,20 @@ func FuzzApplyPatches(f *testing.F) {
 		require.Equal(t, string(got), string(onceMore))
 	})
 }
+
+// An appended element and one that is named by its place depend on who came first, and so do two that are appended.
+func TestAppendingOverlaps(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want bool
+	}{
+		{"/0/0/a", "/0/-/b", true}, {"/l/-/a", "/l/-/b", true}, {"/l/-", "/l/2", true}, {"/l/0/a", "/l/0/b", false}, {"/l/-", "/m/-", false}, {"/l", "/l/-", true},
+	} {
+		a, err := parsePointer(tt.a)
+		require.NoError(t, err)
+		b, err := parsePointer(tt.b)
+		require.NoError(t, err)
+		require.Equal(t, tt.want, overlap(a, b), "%s %s", tt.a, tt.b)
+		require.Equal(t, tt.want, overlap(b, a), "%s %s", tt.b, tt.a)
+	}
+}
