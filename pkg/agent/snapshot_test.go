@@ -271,12 +271,12 @@ func TestRestoreNeedsASnapshot(t *testing.T) {
 	require.ErrorContains(t, err, "read snapshot of entry 4")
 }
 
-// After an eviction the ids of what left are unknown, so every new call gets one that only its inference makes.
-func TestEvictionMintsIDs(t *testing.T) {
+// After an eviction a model's ids are known by name, so that only one that was used is made anew.
+func TestEvictionMintsUsedIDs(t *testing.T) {
 	d := &Definition{Batch: BatchAll}
 	r := Reply{Calls: []ReplyCall{{ID: "toolu_1", Name: "x"}}}
-	require.Equal(t, "toolu_1", PlanReply(d, &AgentState{Inferences: 4}, r, 1, "").Calls[0].ID)
-	require.Equal(t, "c5-0", PlanReply(d, &AgentState{Inferences: 4, EvictedMessages: 2}, r, 1, "").Calls[0].ID)
+	require.Equal(t, "toolu_1", PlanReply(d, &AgentState{Inferences: 4, EvictedMessages: 2}, r, 1, "").Calls[0].ID)
+	require.Equal(t, "c5-0", PlanReply(d, &AgentState{Inferences: 4, EvictedMessages: 2, Named: []string{"toolu_1"}}, r, 1, "").Calls[0].ID)
 }
 
 func TestEvictedTakesOnlyWhatWasSeenAndOnce(t *testing.T) {

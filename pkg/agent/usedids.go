@@ -1,6 +1,10 @@
 package agent
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // maxNamed is how many ids that models chose a run remembers beyond their calls. It bounds a snapshot.
 const maxNamed = 512
@@ -13,11 +17,22 @@ func (s *AgentState) settled(c Call) {
 	}
 }
 
-// usedID reports whether a call of the run has the id. In a run that has evicted messages and had many calls every id counts as used that
-// inference itself has not made: a reader who begins at a snapshot could not tell, and both have to say the same.
+// usedID reports whether a call of the run has the id. Of a run that has evicted messages a reader may have begun at a snapshot, and whoever
+// reads it has to say the same: ids of the core's form count as used there, and where models chose many, every id, but for those that this
+// inference alone makes.
 func (s *AgentState) usedID(id string, inference int64) bool {
 	if _, taken := s.Call(id); taken || slices.Contains(s.Named, id) {
 		return true
 	}
-	return len(s.Named) == maxNamed && s.EvictedMessages > 0 && !minted(id, inference)
+	return s.EvictedMessages > 0 && !minted(id, inference) && (len(s.Named) == maxNamed || mintedForm(id))
+}
+
+// mintedForm reports whether an id looks like one that the core makes for some inference.
+func mintedForm(id string) bool {
+	digits, rest, ok := strings.Cut(strings.TrimPrefix(id, "c"), "-")
+	if !ok || id == "" || id[0] != 'c' || rest == "" {
+		return false
+	}
+	_, err := strconv.ParseUint(digits, 10, 64)
+	return err == nil
 }

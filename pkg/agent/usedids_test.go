@@ -16,7 +16,7 @@ func TestUsedIDs(t *testing.T) {
 	}
 	part := s
 	part.Settled, part.Partial, part.EvictedMessages, s.EvictedMessages = CallLog{}, true, 9, 9
-	for id, used := range map[string]bool{"mine-0": true, "mine-2": true, "mine-3": false, "c9-0": false} {
+	for id, used := range map[string]bool{"mine-0": true, "mine-2": true, "mine-3": false, "c9-0": false, "c2-0": true, "c7-3": true, "c-1": false, "c9": false} {
 		require.Equal(t, used, s.usedID(id, 9), id)
 		require.Equal(t, used, part.usedID(id, 9), id)
 	}
