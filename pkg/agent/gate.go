@@ -48,9 +48,9 @@ var wordingsOfGate = []Wording{{
 
 // GateHooked decides about a call that has not run yet, in the fixed order of semantics 6.1: denied, by a rule or for its tool, or blocked by
 // a plugin; given a result by a plugin; unknown tool, or one that was not offered; a tool that is settled here; a guard keeps it from
-// running; needs a permission of its tool under block_and_retry;
-// invalid arguments; a person's answer is the result; a plugin suspends it, or it needs a person; run. So a person who decides about a call
-// is never asked about one that could not run. Under advisory nobody is asked and nothing is blocked.
+// running; needs a permission of its tool under block_and_retry; invalid arguments; a person's answer is the result; a plugin suspends it,
+// or it needs a person; run. So a person who decides about a call is never asked about one that could not run. Under advisory nobody is
+// asked and nothing is blocked.
 func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid Validator, now time.Time) Gate {
 	t, known := d.Tool(c.Tool)
 	if known = known && t.ModelName() == c.Name; !known { // a tool's original name is not one the model was given

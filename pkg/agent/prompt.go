@@ -28,10 +28,7 @@ const (
 
 // loops reports whether an agent works by the rules of seed 004: no reply without a call is its last word, or one of its models calls tools
 // in tags. Only such an agent has built-in sections beside its own words and what its hooks give.
-func (d *Definition) loops() bool {
-	return d.Text == TextRequireTool || d.Model.Dialect == DialectXML ||
-		slices.ContainsFunc(d.Model.Fallbacks, func(m ModelSpec) bool { return m.Dialect == DialectXML })
-}
+func (d *Definition) loops() bool { return d.Text == TextRequireTool || d.writesCalls() }
 
 // dialects are those of the chain's models, each once.
 func (d *Definition) dialects() []Dialect {

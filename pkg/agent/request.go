@@ -107,10 +107,9 @@ func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 }
 
 // WithNotices is the request as a provider's adapter sends it: with the sections of its prompt, and with what the flags of the canonical one
-// mean to a model. That the quota
-// is used up stands behind the system text and behind the conversation (seed 000); the forced summary says it itself. JSON of no
-// particular schema, which not every provider can be asked for, stands behind the system text. Results that are new and stand farther
-// up are named behind the conversation, which would else end with the model's own words. r is left as it is.
+// mean to a model. That the quota is used up stands behind the system text and behind the conversation (seed 000); the forced summary says
+// it itself. JSON of no particular schema, which not every provider can be asked for, stands behind the system text. Results that are new
+// and stand farther up are named behind the conversation, which would else end with the model's own words. r is left as it is.
 func (r Request) WithNotices() Request {
 	r = r.Prompted().withTurn()
 	if len(r.Late) > 0 {
