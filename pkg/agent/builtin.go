@@ -209,7 +209,8 @@ func (s *AgentState) exit() (Call, bool) {
 		turn--
 	}
 	for _, m := range all[turn+1:] {
-		own := func(c Call) bool { return c.Result != nil && c.Result.source.sameEvent(m.Source) }
+		_, text := m.Block.(Text) // the note of a cancelled run stands in the event that closed its calls
+		own := func(c Call) bool { return !text && c.Result != nil && c.Result.source.sameEvent(m.Source) }
 		if !slices.ContainsFunc(round, own) && (turn < 0 || !m.Source.sameEvent(all[turn].Source)) {
 			return Call{}, false
 		}
