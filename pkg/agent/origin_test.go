@@ -194,10 +194,12 @@ func TestChildrenGoOn(t *testing.T) {
 		w, journal := randomJournal(t)
 		past := fold(t, AgentState{}, journal[:rapid.IntRange(1, len(journal)).Draw(t, "cut")])
 		var from Origin
+		var said []UserBlock
 		var err error
 		if rapid.Bool().Draw(t, "continue") {
 			w, past = ended(t)
 			from, err = ContinueFrom(&past)
+			said = []UserBlock{{Text{"And now?"}}} // no run continues another without a word (StartMessages)
 		} else {
 			from, err = ForkFrom(&past, childRun, worldTime(1000))
 		}
@@ -206,7 +208,7 @@ func TestChildrenGoOn(t *testing.T) {
 		}
 		w.maxCalls += len(past.Calls())
 		w.inputs += 2
-		c := begun(t, past, from)
+		c := begun(t, past, from, said...)
 		var entries []Entry
 		s := c
 		for n := rapid.IntRange(1, 20).Draw(t, "entries"); n > 0 && s.Status != RunDone; n-- {

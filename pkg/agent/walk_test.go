@@ -408,7 +408,8 @@ func (k *explorer) nextFits(s *AgentState) error {
 	if (a.Kind == ActDone) != (s.Status == RunDone) {
 		return fmt.Errorf("next is %s while the run is %s", a.Kind, s.Status)
 	}
-	if len(s.Permissions.Asked) > 0 && (a.Kind == ActInfer || a.Kind == ActEnd && s.Permissions.Failed == "") {
+	_, conflict := stateEnd(s) // an error, which ends a run whatever is open
+	if len(s.Permissions.Asked) > 0 && (a.Kind == ActInfer || a.Kind == ActEnd && s.Permissions.Failed == "" && !conflict) {
 		return fmt.Errorf("next is %s while a permission is requested", a.Kind)
 	}
 	switch a.Kind {
@@ -450,9 +451,9 @@ func (k *explorer) nextFits(s *AgentState) error {
 }
 
 // endsByTool: where only a tool ends a run by itself, its call succeeded in the newest inference, and nothing but its round was said since.
-// A summary is the other way.
+// A summary is the other way, and a branch off a run that nobody owed anything ends at once.
 func endsByTool(d *Definition, s *AgentState, end Finished) error {
-	if d.Text != TextRequireTool || end.Reason != ReasonNaturalEnd || int64(s.Interactions.Current) < s.Inferences {
+	if d.Text != TextRequireTool || end.Reason != ReasonNaturalEnd || int64(s.Interactions.Current) < s.Inferences || s.Inferences == 0 {
 		return nil
 	}
 	newest := s.Prior + s.Inferences
@@ -484,6 +485,7 @@ func resting(d *Definition, s *AgentState, a Action) error {
 		case !c.Open() || c.Status == StatusSuspended:
 		case c.Status == StatusResuming && d.Resume != ResumeEach && slices.ContainsFunc(s.Live, counted):
 		case c.Status == StatusNew && a.Kind == ActWait && d.Wait == WaitAnyExternal && d.Executor == ExecutorSequential:
+		case c.Status == StatusNew && a.Kind == ActWait && s.Ending == ReasonPluginRequested: // it is closed when the run ends, which waits for the others
 		default:
 			return fmt.Errorf("next is %s while call %s is %s", a.Kind, c.ID, c.Status)
 		}
