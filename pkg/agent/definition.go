@@ -46,6 +46,9 @@ type Definition struct {
 	Orchestrator Orchestrator      `json:"orchestrator,omitzero"`
 	Prefilter    Prefilter         `json:"prefilter,omitzero"`
 	Wording      map[string]string `json:"wording,omitempty"` // texts instead of the preset's, by key (Wordings)
+
+	MCP      []MCPServer  `json:"mcp,omitempty"`      // in order of definition
+	Ceilings []Permission `json:"ceilings,omitempty"` // of the agents that delegated to this one, the root's first: what any of them would not let pass does not pass. Never written in a file
 }
 
 // Preset names a bundle of policies.

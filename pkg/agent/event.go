@@ -27,8 +27,9 @@ type RunStarted struct {
 	Input           json.RawMessage `json:"input,omitempty"`
 	Messages        []UserBlock     `json:"msgs"`
 	MaxInteractions int             `json:"max"`
-	From            *Origin         `json:"from,omitempty"`  // nil = it began by itself
-	Trace           *Trace          `json:"trace,omitempty"` // nil = the run is not traced; no part of BodyDigest
+	From            *Origin         `json:"from,omitempty"`   // nil = it began by itself
+	Parent          *Parent         `json:"parent,omitempty"` // nil = nobody delegated it; no part of BodyDigest
+	Trace           *Trace          `json:"trace,omitempty"`  // nil = the run is not traced; no part of BodyDigest
 
 	// Wait and Resume are the definition's where Wait is all_suspended: then calls stay open over inferences, and what is open decides
 	// where results stand. "" = any_external, in which Resume decides nothing that is folded.

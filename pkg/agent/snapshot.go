@@ -137,7 +137,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Start: RunStarted{
 			Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Version: s.Version, Definition: s.Definition, HooksVersion: s.HooksVersion, Owner: s.Owner,
 			BodyDigest: s.BodyDigest, Subject: s.Subject, AccessControl: s.AccessControl, Input: s.Input, MaxInteractions: s.Interactions.Max,
-			From: s.From, Trace: s.Trace, Wait: s.Wait, Resume: s.Resume,
+			From: s.From, Parent: s.Parent, Trace: s.Trace, Wait: s.Wait, Resume: s.Resume,
 		},
 		Prior:  s.Prior,
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
@@ -234,7 +234,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		Tenant: b.Tenant, Run: b.Run, Agent: b.Agent, Version: b.Version, Definition: b.Definition, HooksVersion: b.HooksVersion, Owner: b.Owner,
 		BodyDigest: b.BodyDigest, Subject: b.Subject, AccessControl: b.AccessControl, Input: b.Input, Trace: b.Trace, Status: f.Status,
 		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
-		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
+		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Parent: b.Parent, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
 		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches, Wait: b.Wait, Resume: b.Resume,
 		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built, Kept: f.Kept, Advice: f.Advice,
@@ -347,7 +347,7 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
-	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.SystemText != "" || s.SystemBlob || s.Built ||
+	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.Parent != nil || s.SystemText != "" || s.SystemBlob || s.Built ||
 		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.hasGuardFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil ||
 		!s.Permissions.zero() || !s.Plan.zero() || slices.ContainsFunc(s.Live, Call.hasToolFacts)
 }

@@ -15,6 +15,7 @@ type AgentState struct {
 	HooksVersion                string
 	Subject, AccessControl      string
 	From                        *Origin         // where the conversation began; nil = here
+	Parent                      *Parent         // whose call the run carries out; nil = nobody's
 	Input                       json.RawMessage // what the run was started with; nil when it began with a message
 	BodyDigest                  string          // of the start request: the same key with another body is refused
 	Trace                       *Trace          // nil = the run is not traced

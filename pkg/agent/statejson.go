@@ -27,7 +27,9 @@ type runJSON struct {
 	Summary        string          `json:"summary"`
 	State          json.RawMessage `json:"state"` // what the run's tools and plugins share
 	Subject        string          `json:"subject,omitempty"`
-	Parent         string          `json:"parent,omitempty"`
+	Parent         string          `json:"parent,omitempty"` // the run that this one branched off, or is carried out for
+	ParentCall     string          `json:"parentCall,omitempty"`
+	Root           string          `json:"root,omitempty"` // of a delegated run: the one that nobody delegated
 	ParentSeq      *int64          `json:"parentSeq,omitempty"`
 	Continues      string          `json:"continues,omitempty"`
 	StartedAt      *time.Time      `json:"startedAt,omitempty"`
@@ -78,6 +80,9 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 		j.Detail = s.EndingDetail
 	}
 	j.began(s.From)
+	if p := s.Parent; p != nil {
+		j.Parent, j.ParentCall, j.Root = p.Run, p.Call, p.Root
+	}
 	for _, c := range s.Waits() {
 		w := waitingJSON{Call: c.ID, For: c.Wait.For, Approval: c.Wait.Approval, Since: c.Wait.Since, Expires: c.Wait.Expires}
 		if t, ok := c.Asked(); ok && w.For == ForInput {

@@ -45,6 +45,16 @@ type ToolSpec struct {
 	Root        string          `json:"root,omitempty"`    // absolute path of the folder a built-in file tool is confined to
 	Event       string          `json:"event,omitempty"`   // of a service: the type of its event; "" = Name
 	Domain      string          `json:"domain,omitempty"`  // of a service: where its event is to be routed; "" = nowhere in particular
+
+	MCP    *MCPTool    `json:"mcp,omitempty"`    // of kind mcp, and nil of any other; likewise the next three
+	Lambda *LambdaTool `json:"lambda,omitempty"` // of kind lambda
+	HTTP   *HTTPTool   `json:"http,omitempty"`   // of kind http
+	Agent  *Delegate   `json:"agent,omitempty"`  // of kind agent
+
+	Retry       ToolRetry `json:"retry,omitzero"`
+	Concurrency int       `json:"concurrency,omitempty"` // calls of the tool at a time in one batch; 0 = no bound
+	MaxResult   int64     `json:"maxResult,omitempty"`   // bytes of a result's text that are taken; 0 = the runtime's default
+	Undo        *Undo     `json:"undo,omitempty"`        // nil = nothing takes a call back
 }
 
 // ModelName is the name the model knows: the original with '.' as '_', no prefixes, in every preset.

@@ -44,6 +44,11 @@ func TestA6DigestCoversEveryField(t *testing.T) {
 
 func change(v reflect.Value) {
 	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		change(v.Elem())
+	case reflect.Struct:
+		change(v.Field(0))
 	case reflect.String:
 		v.SetString("changed")
 	case reflect.Int, reflect.Int64:

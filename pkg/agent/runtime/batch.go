@@ -37,7 +37,8 @@ type Batch struct {
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, permits: authority{hooks: b.Hooks, table: b.Table}}
+	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, permits: authority{hooks: b.Hooks, table: b.Table}, sessions: sessions{}}
+	defer r.sessions.close()
 	for {
 		route, done, err := r.turn(ctx)
 		if done {
@@ -68,6 +69,8 @@ type round struct {
 	broken  *agent.Finished         // plugins have failed: nothing is started any more, and this ends the run
 	doubt   bool                    // a claim was refused by the table: look at the approval itself before trying again
 	permits authority
+
+	sessions sessions
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to

@@ -67,9 +67,13 @@ func (t pages) Call(ctx context.Context, c port.Call) (agent.ToolResultData, err
 
 // tool finds what runs the call c, of the state s.
 func (r *round) tool(c agent.Call, s *agent.AgentState) (port.Tool, bool) {
-	if spec, ok := r.def.Tool(c.Tool); ok && spec.Name == agent.ReadMore && r.def.KeepsWhole() {
+	spec, known := r.def.Tool(c.Tool)
+	switch {
+	case known && spec.Name == agent.ReadMore && r.def.KeepsWhole():
 		page, err := agent.PageOf(r.def, s, c)
 		return pages{r.Blobs, r.def, spec, page, err}, true
+	case known && spec.Kind.Remote():
+		return r.remoteTool(spec)
 	}
 	return r.Tools.Lookup(c.Tool)
 }

@@ -310,7 +310,7 @@ func (r *round) reconcile(ctx context.Context, p *plan, c agent.Call) (port.Outc
 	if c.Service || c.Effect != agent.EffectNonIdempotent { // an event that goes out again has the id it had
 		return port.OutcomeNotDone, nil, nil
 	}
-	t, ok := r.Tools.Lookup(c.Tool)
+	t, ok := r.tool(c, &p.draft.State)
 	if !ok {
 		return port.OutcomeUnknown, nil, nil
 	}

@@ -26,6 +26,7 @@ type Ports struct {
 	Model   Asker
 	Count   TokenCounter // nil = requests are estimated
 	Tools   ToolSource
+	Remotes Remotes         // of tools that are somewhere else; nil = none can be called
 	Valid   agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
 	Schema  Schemas         // of outputs, as schema.Fits; nil where no model is asked
 	Waiter  Waiter

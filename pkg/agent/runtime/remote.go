@@ -1,0 +1,64 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/tool/port"
+)
+
+// Remotes run the calls of tools that no code of the deployment does, by kind. A kind that is missing cannot be called here: its calls
+// fail and say so.
+type Remotes map[agent.ToolKind]Remote
+
+// Remote runs the calls of one kind of tool. Safe for concurrent use.
+type Remote interface {
+	// Open begins an invocation's use of d's tools. It connects to nothing and reads nothing.
+	Open(d *agent.Definition) Session
+}
+
+// Session is what one invocation has of a Remote. Tools may be called concurrently.
+type Session interface {
+	// Tool runs the calls of t, whose kind is the Remote's. It connects when it is first called.
+	Tool(t agent.ToolSpec) port.Tool
+	// Close ends every connection, with what is under way on it. Calling a tool afterwards is an error.
+	Close()
+}
+
+// Lister is a Session that finds out what tools there are, as that of MCP servers.
+type Lister interface {
+	Session
+	// List asks a server of the definition for its tools. An error says why it could not be asked, fit to be shown.
+	List(ctx context.Context, s agent.MCPServer) (agent.ServerTools, error)
+}
+
+// sessions are those of one invocation, opened when they are needed and closed when it ends. Not safe for concurrent use.
+type sessions map[agent.ToolKind]Session
+
+// of is the session of a kind of tools.
+func (open sessions) of(remotes Remotes, d *agent.Definition, kind agent.ToolKind) (Session, bool) {
+	if s, ok := open[kind]; ok {
+		return s, true
+	}
+	r, ok := remotes[kind]
+	if !ok {
+		return nil, false
+	}
+	open[kind] = r.Open(d)
+	return open[kind], true
+}
+
+func (open sessions) close() {
+	for _, s := range open {
+		s.Close()
+	}
+}
+
+// remoteTool is what runs the calls of a tool that is somewhere else.
+func (r *round) remoteTool(t agent.ToolSpec) (port.Tool, bool) {
+	s, ok := r.sessions.of(r.Remotes, r.def, t.Kind)
+	if !ok {
+		return nil, false
+	}
+	return s.Tool(t), true
+}
