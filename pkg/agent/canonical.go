@@ -48,7 +48,29 @@ func ToolHash(t ToolSpec) string {
 			spec[key] = value
 		}
 	}
+	if where := canonicalRemote(t); where != "{}" {
+		spec["remote"] = where
+	}
 	return hashCanonical(spec)
+}
+
+// canonicalRemote is the rest of a tool's definition: where its calls go and how they are made. Loading what it was stored as leaves it as
+// it is: struct fields have one order, JSON's maps are sorted, and the marshaller writes raw values in one form.
+func canonicalRemote(t ToolSpec) string {
+	text, err := json.Marshal(struct {
+		MCP         *MCPTool    `json:"mcp,omitempty"`
+		Lambda      *LambdaTool `json:"lambda,omitempty"`
+		HTTP        *HTTPTool   `json:"http,omitempty"`
+		Agent       *Delegate   `json:"agent,omitempty"`
+		Retry       ToolRetry   `json:"retry,omitzero"`
+		Concurrency int         `json:"concurrency,omitempty"`
+		MaxResult   int64       `json:"maxResult,omitempty"`
+		Undo        *Undo       `json:"undo,omitempty"`
+	}{t.MCP, t.Lambda, t.HTTP, t.Agent, t.Retry, t.Concurrency, t.MaxResult, t.Undo})
+	if err != nil { // raw JSON that is none, which Check refuses: no two of them are the same
+		return "unreadable: " + err.Error()
+	}
+	return string(text)
 }
 
 // ArgsHash is the hex SHA-256 of a call's stored argument bytes, exactly as they are.
