@@ -62,6 +62,7 @@ type stage struct {
 // request is one request to a model, by position in the journal.
 type request struct {
 	inference int64
+	notes     bool // asked for before the inference
 	attempt   int
 }
 
@@ -180,7 +181,7 @@ func (s *stage) insist(name string, do func(ctx context.Context) error) error {
 // Generate answers like the script, after those have acted who wait for that very request.
 func (s *stage) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	r.Inference += s.before
-	which := request{r.Inference, r.Attempt}
+	which := request{r.Inference, r.Lifecycle == agent.LifecycleNotes, r.Attempt}
 	n, repeated := s.requests[which]
 	if !repeated {
 		n = len(s.requests) + 1

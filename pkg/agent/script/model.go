@@ -48,9 +48,12 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, err
 	}
-	l, ok := m.script.at(r.Inference, r.Attempt)
+	l, ok := m.script.at(r)
 	if !ok {
 		got := fmt.Sprintf("a request for inference %d", r.Inference)
+		if r.Lifecycle == agent.LifecycleNotes {
+			got = fmt.Sprintf("a request for notes before inference %d", r.Inference)
+		}
 		return agent.Reply{}, m.refuse(r, m.script.end, []match.Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
 	}
 	if found := l.check(r); len(found) > 0 {
@@ -174,8 +177,8 @@ func (m *Model) Leftover() []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var left []int
-	for _, block := range m.script.blocks {
-		for _, l := range block {
+	for i, block := range m.script.blocks {
+		for _, l := range slices.Concat(m.script.notes[i], block) {
 			if !m.used[l.number] {
 				left = append(left, l.number)
 			}

@@ -254,7 +254,7 @@ func readBytes(raw json.RawMessage) ([]byte, error) {
 }
 
 // lifecycles are the words of interfaces.md section 4, those of presets to come included.
-var lifecycles = []string{"init", "tool_result", "output_error_feedback", "input", "nudge", "summary", "plan", "route", "synthesis"}
+var lifecycles = []string{"init", "tool_result", "output_error_feedback", "input", "nudge", "summary", "notes", "plan", "route", "synthesis"}
 
 func checkWant(raw json.RawMessage) error {
 	err := eachMember(raw, func(key string, value json.RawMessage) error {

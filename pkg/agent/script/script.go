@@ -8,6 +8,9 @@
 //
 // A stream that breaks off is a reply with cut, where the definition keeps what was received, and so the inference's last line; or an error
 // with what it had said before, where it does not.
+//
+// Notes that a model writes of messages which are about to leave (LifecycleNotes) belong to the inference that they make room for. The
+// lines that answer for them say notes and stand before its own; each of its attempts begins with the first of them.
 package script
 
 import (
@@ -23,8 +26,9 @@ import (
 // Script is a model.jsonl that was read without complaint. It never changes and is safe for concurrent use.
 type Script struct {
 	file   string
-	blocks [][]line // one an inference, none empty
-	end    int      // the number of the line after the last
+	blocks [][]line       // one an inference, none empty
+	notes  map[int][]line // of a block, by its index
+	end    int            // the number of the line after the last
 }
 
 // line is one reply or error.
@@ -40,12 +44,13 @@ type line struct {
 	stop      string                 // why the model stopped, in a provider's word; empty = at its end
 	model     string                 // the id of the model that must be asking; empty = any
 	want      json.RawMessage        // matched against the request; empty = anything goes
+	notes     bool                   // it answers a request for notes
 }
 
 // Parse reads a model.jsonl. Blank lines are skipped; a file without lines is a script that runs out at once. Unknown keys,
 // keys given twice and bad values are errors that name file, line and key.
 func Parse(file string, data []byte) (*Script, error) {
-	s := &Script{file: file, end: 1}
+	s := &Script{file: file, end: 1, notes: map[int][]line{}}
 	var block []line
 	for i, raw := range bytes.Split(data, []byte("\n")) {
 		if len(bytes.TrimSpace(raw)) == 0 {
@@ -56,6 +61,13 @@ func Parse(file string, data []byte) (*Script, error) {
 			return nil, fmt.Errorf("%s:%d: %w", file, i+1, err)
 		}
 		l.number, s.end = i+1, i+2
+		if l.notes {
+			if len(block) > 0 {
+				return nil, fmt.Errorf("%s:%d: notes: behind an error of the inference that they are for", file, i+1)
+			}
+			s.notes[len(s.blocks)] = append(s.notes[len(s.blocks)], l)
+			continue
+		}
 		block = append(block, l)
 		if l.class == "" {
 			s.blocks, block = append(s.blocks, block), nil
@@ -64,15 +76,25 @@ func Parse(file string, data []byte) (*Script, error) {
 	if len(block) > 0 {
 		s.blocks = append(s.blocks, block)
 	}
+	if last := s.notes[len(s.blocks)]; last != nil {
+		return nil, fmt.Errorf("%s:%d: notes: before no inference", file, last[0].number)
+	}
 	return s, nil
 }
 
-// at finds the line of an attempt (from 0) at an inference (from 1).
-func (s *Script) at(inference int64, attempt int) (line, bool) {
+// at finds the line of an attempt (from 0) at an inference (from 1), or at the notes before it.
+func (s *Script) at(r agent.Request) (line, bool) {
+	inference, attempt := r.Inference, r.Attempt
 	if inference < 1 || inference > int64(len(s.blocks)) || attempt < 0 {
 		return line{}, false
 	}
 	block := s.blocks[inference-1]
+	if r.Lifecycle == agent.LifecycleNotes {
+		block = s.notes[int(inference-1)]
+	}
+	if len(block) == 0 {
+		return line{}, false
+	}
 	return block[min(attempt, len(block)-1)], true
 }
 
@@ -96,7 +118,7 @@ func parseLine(raw []byte) (line, error) {
 }
 
 // linePresence is which of a line's keys were there: an empty text is not the same as none.
-type linePresence struct{ text, chunks, calls, json, empty, error, reasoning, stop, cut bool }
+type linePresence struct{ notes, text, chunks, calls, json, empty, error, reasoning, stop, cut bool }
 
 // set reads the value of one key.
 func (l *line) set(key string, value json.RawMessage, p *linePresence) (err error) {
@@ -122,6 +144,9 @@ func (l *line) set(key string, value json.RawMessage, p *linePresence) (err erro
 	case "reasoning":
 		p.reasoning = true
 		l.reasoning, err = readReasoning(value)
+	case "notes":
+		p.notes, l.notes = true, true
+		err = readTrue(value)
 	case "cut":
 		p.cut, l.cut = true, true
 		err = readTrue(value)
@@ -155,6 +180,8 @@ func (p linePresence) kind() error {
 		return under("reasoning", fmt.Errorf("a request that fails has none, unless it broke off behind text or calls"))
 	case p.stop && (p.error || p.cut):
 		return under("stop", fmt.Errorf("a request that fails has none"))
+	case p.notes && p.calls:
+		return under("notes", fmt.Errorf("who writes notes has no tools to call"))
 	case p.cut && (p.error || !said):
 		return under("cut", fmt.Errorf("only text or calls break off"))
 	}

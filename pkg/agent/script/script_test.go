@@ -94,12 +94,15 @@ func TestParseRefuses(t *testing.T) {
 		{`{"text": "", "model": ""}`, `model: empty`},
 		{`{"text": "", "want": []}`, `want: not a JSON object`},
 		{`{"text": "", "want": {"message": []}}`, `want.message: unknown key`},
-		{`{"text": "", "want": {"lifecycle": "start"}}`, `want.lifecycle: "start" is not one of [init tool_result output_error_feedback input nudge summary plan route synthesis]`},
+		{`{"text": "", "want": {"lifecycle": "start"}}`, `want.lifecycle: "start" is not one of [init tool_result output_error_feedback input nudge summary notes plan route synthesis]`},
 		{`{"text": "", "want": {"system": "~("}}`, `want: system: error parsing regexp`},
 		{`{"text": "", "want": {"messages": [{"role": "a", "role": "b"}]}}`, `want: messages[0].role: key is there twice`},
 		{`{"chunks": []}`, `chunks: not a list of one or more`},
 		{`{"chunks": ["a", 1]}`, `chunks.1: not a string`},
 		{`{"text": "abc", "chunks": ["a", "b"]}`, `chunks: pieces do not make up the text`},
+		{`{"notes": true, "calls": [{"id": "a", "name": "b", "input": {}}]}`, `notes: who writes notes has no tools to call`},
+		{`{"notes": false, "text": "a"}`, `notes: not true`},
+		{`{"notes": true, "text": "a"}`, `notes: before no inference`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.text, func(t *testing.T) {
@@ -130,7 +133,7 @@ func TestAt(t *testing.T) {
 		{3, 0, 6}, {3, 1, 7}, {3, 2, 7},
 	}
 	for _, tt := range tests {
-		l, ok := s.at(tt.inference, tt.attempt)
+		l, ok := s.at(agent.Request{Inference: tt.inference, Attempt: tt.attempt})
 		require.Equal(t, tt.number, l.number, "inference %d attempt %d", tt.inference, tt.attempt)
 		require.Equal(t, tt.number != 0, ok)
 	}
@@ -150,7 +153,7 @@ func TestPropertyOrder(t *testing.T) {
 		number := 0
 		for i, n := range errors {
 			for attempt := 0; attempt <= n; attempt++ {
-				l, ok := s.at(int64(i+1), attempt)
+				l, ok := s.at(agent.Request{Inference: int64(i + 1), Attempt: attempt})
 				number++
 				require.True(t, ok)
 				require.Equal(t, number, l.number)
@@ -188,4 +191,38 @@ func thoughts(all ...agent.Reasoning) []agent.ReplyReasoning {
 		list[i].Reasoning = b
 	}
 	return list
+}
+
+// Notes are answered before the inference that they make room for, and its own lines are counted without them.
+func TestNotesHaveLinesOfTheirOwn(t *testing.T) {
+	s, err := Parse("model.jsonl", []byte(`{"text": "one"}
+{"notes": true, "error": "server"}
+{"notes": true, "text": "noted"}
+{"text": "two"}`))
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		inference int64
+		attempt   int
+		lifecycle agent.Lifecycle
+		want      string
+		ok        bool
+	}{
+		{1, 0, agent.LifecycleInit, "one", true},
+		{1, 0, agent.LifecycleNotes, "", false},
+		{2, 1, agent.LifecycleNotes, "noted", true},
+		{2, 5, agent.LifecycleNotes, "noted", true},
+		{2, 0, agent.LifecycleInput, "two", true},
+	} {
+		l, ok := s.at(agent.Request{Inference: tt.inference, Attempt: tt.attempt, Lifecycle: tt.lifecycle})
+		require.Equal(t, tt.ok, ok)
+		require.Equal(t, tt.want, l.text)
+	}
+	_, err = Parse("model.jsonl", []byte(`{"error": "server"}
+{"notes": true, "text": "a"}
+{"text": "b"}`))
+	require.ErrorContains(t, err, "model.jsonl:2: notes: behind an error of the inference that they are for")
+	l, ok := s.at(agent.Request{Inference: 2, Lifecycle: agent.LifecycleNotes})
+	require.True(t, ok)
+	require.Equal(t, agent.ModelServer, l.class)
+	require.Equal(t, []int{1, 2, 3, 4}, New(s).Leftover())
 }
