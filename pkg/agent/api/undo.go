@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 
@@ -11,8 +12,8 @@ import (
 
 // CallUndo is what would take a call back, or why nothing does.
 type CallUndo struct {
-	*agent.UndoUse
-
+	Tool   string          `json:"tool,omitempty"`   // of the call that would, by its original name
+	Input  json.RawMessage `json:"input,omitempty"`  // and its arguments
 	Reason string          `json:"reason,omitempty"` // why nothing does
 	Run    string          `json:"run,omitempty"`    // that takes it back, once somebody has asked for it
 	Status agent.RunStatus `json:"status,omitempty"` // of that run
@@ -21,8 +22,9 @@ type CallUndo struct {
 
 // Undone is the answer to POST /v1/runs/{id}/calls/{call}/undo: the run that takes the call back.
 type Undone struct {
-	Accepted
-
+	ID      string           `json:"id"`
+	Status  agent.RunStatus  `json:"status"`
+	Links   *Links           `json:"links"`
 	Reason  agent.Reason     `json:"reason,omitempty"` // of that run
 	Error   *agent.RunError  `json:"error,omitempty"`
 	Call    string           `json:"call"` // that it makes
@@ -35,9 +37,6 @@ func (s *server) undo(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 	if _, err := query(r); err != nil {
 		return 0, nil, err
 	}
-	if err := body(w, r, &struct{}{}, true); err != nil {
-		return 0, nil, err
-	}
 	id := r.PathValue("id")
 	if !runPattern.MatchString(id) {
 		return 0, nil, problem(RunNotFound, "undo a call of run %q: no such run", id)
@@ -46,7 +45,7 @@ func (s *server) undo(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 	if err = s.unlessUnstarted(r, "undo", err); err != nil { // who asks again gets the same run
 		return 0, nil, err
 	}
-	u := Undone{Accepted: accepted(run), Reason: run.Reason, Error: run.Error, Already: again}
+	u := Undone{ID: run.Run, Status: run.Status, Links: accepted(run).Links, Reason: run.Reason, Error: run.Error, Already: again}
 	if call, ok := run.Undoing(); ok {
 		u.Call, u.Tool, u.State = call.ID, call.Tool, call.Status
 	}
@@ -85,10 +84,7 @@ func (s *server) addUndos(ctx context.Context, run *agent.AgentState, shown []Ca
 		if !ok {
 			continue
 		}
-		shown[i].Undo = &CallUndo{Reason: known.Reason, Run: known.Run, Status: known.Status, Ended: known.Ended}
-		if known.Reason == "" {
-			shown[i].Undo.UndoUse = &known.Use
-		}
+		shown[i].Undo = &CallUndo{known.Use.Tool, known.Use.Input, known.Reason, known.Run, known.Status, known.Ended}
 	}
 	return nil
 }

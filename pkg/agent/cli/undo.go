@@ -21,7 +21,7 @@ func (c *undoCommand) run(ctx context.Context, p *program) error {
 			if err == nil && u.Already {
 				p.say("call %s of run %s: somebody has asked to take it back before, in run %s", line(c.Call), c.Run, u.ID)
 			}
-			return u.Accepted, err
+			return api.Accepted{ID: u.ID, Status: u.Status, Links: u.Links}, err
 		}, s.terminal())
 	})
 }
@@ -34,8 +34,6 @@ func (p *program) undo(run string, c api.Call) string {
 		return fmt.Sprintf("%s: %s", c.ID, line(u.Reason))
 	case u.Run != "":
 		return fmt.Sprintf("%s: by run %s, %s", c.ID, u.Run, strings.TrimSpace(string(u.Status)+" "+string(u.Ended)))
-	case u.UndoUse == nil:
-		return c.ID
 	default:
 		return fmt.Sprintf("%s: %s %s, with %s", c.ID, line(u.Tool), line(string(u.Input)), p.hint("undo", run, c.ID))
 	}

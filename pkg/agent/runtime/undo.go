@@ -115,7 +115,9 @@ type Undos struct {
 }
 
 // Undos looks at the calls of a run that is pinned to def.
-func (p Ports) Undos(s *agent.AgentState, def *agent.Definition) *Undos { return &Undos{ports: p, s: s, def: def} }
+func (p Ports) Undos(s *agent.AgentState, def *agent.Definition) *Undos {
+	return &Undos{ports: p, s: s, def: def}
+}
 
 // Undoing is what is known of a call's undo.
 type Undoing struct {
