@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,6 +25,7 @@ type result struct {
 	input json.RawMessage // the arguments it must be entered with; nil = any
 	heard json.RawMessage // the answer to its own question that it must be entered with; null = none, nil = any
 	state json.RawMessage // the view of the run's state it must be entered with; nil = any
+	fails error           // it could not be carried out; nil = it could
 }
 
 // resultForm is a result as it is written.
@@ -31,6 +33,7 @@ type resultForm struct {
 	Text    *string         `json:"text"`
 	JSON    json.RawMessage `json:"json"`
 	Error   *string         `json:"error"`
+	Fails   *string         `json:"fails"`
 	Media   *agent.Media    `json:"media"`
 	Sleep   string          `json:"sleep"`
 	Input   json.RawMessage `json:"input"`
@@ -93,6 +96,9 @@ func readResult(raw json.RawMessage) (result, agentfile.Problem) {
 		}
 	}
 	r := result{input: f.Input, heard: f.Resume, state: f.State}
+	if f.Fails != nil {
+		r.fails = errors.New(*f.Fails)
+	}
 	if f.Sleep != "" {
 		var err error
 		if r.sleep, err = agentfile.ParseDuration(f.Sleep); err != nil {
@@ -116,7 +122,7 @@ func (f resultForm) patches() ([]agent.Patch, string) {
 		return nil, ""
 	case len(f.Patch) == 0:
 		return nil, "want a list of one or more"
-	case f.Error != nil:
+	case f.Error != nil || f.Fails != nil:
 		return nil, "a call that fails changes nothing; want no error beside it"
 	}
 	list := make([]agent.Patch, len(f.Patch))
@@ -149,6 +155,9 @@ func (f resultForm) data() (agent.ToolResultData, string) {
 		d.Suspend = f.Suspend
 		said++
 	}
+	if f.Fails != nil {
+		said++
+	}
 	if f.Media != nil {
 		d.Media = []agent.Media{*f.Media}
 		if f.Media.MediaType == "" || (f.Media.Data == "") == (f.Media.Blob == "") {
@@ -156,7 +165,7 @@ func (f resultForm) data() (agent.ToolResultData, string) {
 		}
 	}
 	if said > 1 || said == 0 && f.Media == nil {
-		return d, fmt.Sprintf("got %d of text, json, error and suspend, want one (or media)", said)
+		return d, fmt.Sprintf("got %d of text, json, error, fails and suspend, want one (or media)", said)
 	}
 	return d, ""
 }

@@ -65,6 +65,9 @@ func (c *cast) idle() bool {
 	case l.State.Status == agent.RunDone && c.stage.scenario.then != nil && c.stage.first == "":
 		c.enter(c.stage.goOn)
 		return true
+	case l.State.Status == agent.RunDone && len(c.queue) > 0 && c.queue[0].do == "undo":
+		c.next()
+		return true
 	case l.State.Status == agent.RunDone:
 		return c.end()
 	case !c.resting(l):
@@ -72,13 +75,18 @@ func (c *cast) idle() bool {
 	case c.stage.truth(l.State.Waits()):
 		return true
 	case len(c.queue) > 0:
-		l := c.queue[0]
-		c.queue = c.queue[1:]
-		c.enter(func() { c.stage.perform(l) })
+		c.next()
 		return true
 	default:
 		return c.stage.parked() && c.end()
 	}
+}
+
+// next lets the head of the queue act.
+func (c *cast) next() {
+	l := c.queue[0]
+	c.queue = c.queue[1:]
+	c.enter(func() { c.stage.perform(l) })
 }
 
 func (c *cast) end() bool {
@@ -150,6 +158,7 @@ func refusal(err error) bool {
 	for _, no := range []error{
 		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing, approval.ErrNotFound,
 		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, runtime.ErrRunFinished, errNobodyWaits,
+		agent.ErrNotFinished, runtime.ErrNoSuchCall, runtime.ErrNotItsOwn,
 	} {
 		if errors.Is(err, no) {
 			return true
@@ -158,7 +167,8 @@ func refusal(err error) bool {
 	var decided *approval.DecidedError
 	var edit *approval.EditError
 	var answer *agent.AnswerError
-	return errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &answer)
+	var undo *agent.UndoError
+	return errors.As(err, &undo) || errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &answer)
 }
 
 // action is something a person does, which may be repeated.
@@ -189,6 +199,8 @@ func (s *stage) deed(l line) (action, error) {
 			_, err := s.machine.Canceller.Cancel(ctx, tenant, s.run, l.by.ID, l.note)
 			return err
 		}, nil
+	case "undo":
+		return s.undo(l), nil
 	default:
 		return nil, fmt.Errorf("do %s: not a deed", l.do)
 	}

@@ -164,7 +164,7 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		l.stage.fail(Failure{Path: t.canned.spec.Name, Got: "entered", Want: "never entered: it has no results"})
 		return tool.Errorf("%s has no results", t.canned.spec.Name), nil
 	}
-	e := l.enter(t.canned, execution{c.ID, n})
+	e := l.enter(t.canned, execution{c.ID, n + c.Attempt - 1})
 	l.stage.checkEntered(t.canned.spec.Name+".input", e.result.input, c.Args)
 	l.stage.checkEntered(t.canned.spec.Name+".resume", e.result.heard, c.Resume)
 	l.stage.checkEntered(t.canned.spec.Name+".state", e.result.state, c.State)
@@ -176,6 +176,10 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	if fault.Crashed(ctx) {
 		e.void = true
 		return agent.ToolResultData{}, fault.ErrExit
+	}
+	if e.result.fails != nil {
+		e.done = true
+		return agent.ToolResultData{}, e.result.fails
 	}
 	if e.done = true; e.result.data.Suspend == nil { // who asks for input has done nothing yet
 		l.effects[c.ID] = e
@@ -196,6 +200,10 @@ func (t *cannedTool) Reconcile(_ context.Context, c tool.Call) (tool.Outcome, ag
 		return "", agent.ToolResultData{}, err
 	}
 	if e := t.ledger.newest(t.canned.spec.Name, execution{c.ID, n}); e != nil && e.done {
+		if e.result.fails != nil { // it was never carried out, and will not be
+			e.void = true
+			return tool.OutcomeNotDone, agent.ToolResultData{}, nil
+		}
 		return tool.OutcomeDone, e.result.data, nil
 	}
 	return tool.OutcomeNotDone, agent.ToolResultData{}, nil

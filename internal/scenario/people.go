@@ -59,6 +59,7 @@ var deeds = map[string][]string{
 	"expire":      {"CALL"},
 	"message":     {"TEXT"},
 	"cancel_run":  {"note"},
+	"undo":        {"CALL"},
 }
 
 func loadPeople(f section, ps *problems) []line {

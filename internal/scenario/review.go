@@ -106,6 +106,9 @@ func (s *stage) got(ctx context.Context, state *agent.AgentState, entries []agen
 	if err := json.Unmarshal(raw, &got); err != nil {
 		return nil, err
 	}
+	if got["calls"], err = s.withUndos(ctx, state, got["calls"]); err != nil {
+		return nil, err
+	}
 	requests, err := s.requestsMade(ctx, entries)
 	if err != nil {
 		return nil, err

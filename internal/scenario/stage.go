@@ -40,6 +40,7 @@ type stage struct {
 	machine  *local.Machine
 	record   *store.Journal // the observer's own view, behind no fault
 	table    store.Table    // the same
+	blobs    store.Blobs    // the same
 	model    *script.Model
 	provider runtime.Model   // what would be asked in the script's place, behind what every provider's adapter is behind
 	requests map[request]int // to the model, numbered as they first came
@@ -93,7 +94,8 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	st.ledger = newLedger(st, s.tools)
 	st.cast = newCast(st, s.people)
 	v.SetIdle(st.cast.idle)
-	blobs := st.faults.Blobs(memory.NewBlobs())
+	st.blobs = memory.NewBlobs()
+	blobs := st.faults.Blobs(st.blobs)
 	st.provider = runtime.WithMedia(provider{}, blobs)
 	var err error
 	st.machine, err = local.New(local.Config{

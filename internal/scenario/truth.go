@@ -60,7 +60,7 @@ func (s *stage) foresight(c agent.Call) (approval.Outcome, bool) {
 	switch e := s.ledger.newest(c.Tool, execution{c.ID, c.Executions}); {
 	case e == nil || e.void:
 		o.Rerun = true
-	case e.done && e.result.data.Suspend != nil: // it asked for input, and will again
+	case e.done && (e.result.data.Suspend != nil || e.result.fails != nil): // it asked for input, or could not be carried out, and will again
 		e.void, o.Rerun = true, true
 	case e.done:
 		o.Content, o.IsError = e.result.data.Content, e.result.data.IsError

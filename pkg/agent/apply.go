@@ -110,6 +110,8 @@ func (s *AgentState) applyCode(e Event) error {
 		return s.contextFull(e)
 	case LateSuspended:
 		return s.lateSuspended(e)
+	case UndoOrdered:
+		return s.undoOrdered(e)
 	case Planned, StepRouted, Synthesised, PlanLeft:
 		return s.applyPlan(e)
 	default:
@@ -124,7 +126,7 @@ func (s *AgentState) afterEnd(e Event) error {
 		if e.Reason == s.Reason {
 			return nil
 		}
-	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted:
+	case CallFinished, CallClaimed, CallSuspended, CallUnknown, CallCancelled, CallPermitted, UndoOrdered:
 		if s.known(e) {
 			return nil
 		}
@@ -442,6 +444,9 @@ func (s *AgentState) nothingOwed() error {
 		return &ApplyError{Event: "finished", Problem: "a permission is requested"}
 	}
 	if _, exits := s.exit(); exits {
+		return nil
+	}
+	if _, undoes := s.Undoing(); undoes { // whoever goes on with the conversation sees what came of it
 		return nil
 	}
 	if s.Plan.active() {

@@ -118,14 +118,19 @@ func (s *AgentState) finishedCall(e CallFinished) error {
 			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "it ran without a claim"}
 		case c.Status == StatusNew && e.Ran:
 			c.Executions++
+			c.tried(e.Entered)
 			return s.settle(c, r, why, "call_finished", StatusRunning, outcome(e.IsError))
 		case c.Status == StatusSuspended:
 			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "the call is suspended"}
 		default:
+			c.tried(e.Entered)
 			return s.settle(c, r, why, "call_finished", outcome(e.IsError))
 		}
 	})
 }
+
+// tried counts the enterings of an attempt beyond its first, which is counted where the attempt begins.
+func (c *Call) tried(entered int) { c.Executions += max(0, entered-1) }
 
 // suspended parks a call.
 func (s *AgentState) suspended(e CallSuspended) error {
@@ -148,6 +153,7 @@ func (s *AgentState) suspended(e CallSuspended) error {
 			path = []CallStatus{StatusRunning, StatusSuspended}
 			c.Executions++
 		}
+		c.tried(e.Entered)
 		if err := c.move("call_suspended", path...); err != nil {
 			return err
 		}
@@ -323,6 +329,7 @@ func (s *AgentState) lateResult(e LateResult) error {
 		return nil
 	}
 	return s.change(e.Call, "late_result", func(c *Call) error {
+		c.tried(e.Entered)
 		s.patched(c.ID, e.Patch, e.IsError)
 		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
 		return s.settle(c, r, errorReason(e.IsError, ""), "late_result", path...)

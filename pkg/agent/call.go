@@ -35,6 +35,7 @@ type Call struct {
 	Request string `json:",omitempty"` // the request about tools that it was blocked for; "" = none
 	Repeats string `json:",omitempty"` // the call that it repeats, whose result the model has; "" = none, or nobody looks
 	Step    int    `json:",omitempty"` // of the run's plan, by its number; 0 = the loop made the call
+	Undoes  string `json:",omitempty"` // the call that a person had it take back, of the run that this one continues; "" = a model made it
 
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
 }

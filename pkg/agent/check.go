@@ -112,17 +112,12 @@ func (c *checker) definition(d *Definition) {
 	}
 	c.chain(d)
 	c.tools(d.Tools)
+	c.undos(d)
 	c.builtinNames(d)
 	c.permission("permission", d.Permission)
 	c.approvalTool("permission.approvalTool", d)
 	c.stop("stop", d.Stop)
-	c.that(d.Limits.Tokens >= 0, "limits.tokens", fmt.Sprintf("got %d, want zero or more", d.Limits.Tokens))
-	c.that(d.Limits.USD >= 0, "limits.usd", "got less than zero, want zero or more")
-	c.that(d.Limits.Interactions > 0, "limits.interactions", fmt.Sprintf("got %d, want more than zero", d.Limits.Interactions))
-	c.that(d.Limits.Asks >= 0, "limits.asks", fmt.Sprintf("got %d, want zero or more", d.Limits.Asks))
-	c.that(d.Limits.Grace >= 0, "limits.grace", fmt.Sprintf("got %d, want zero or more", d.Limits.Grace))
-	oneOf(c, "limits.onLimit", d.Limits.OnLimit, OnLimitError, OnLimitStop, OnLimitSummarise)
-	oneOf(c, "limits.validators", cmp.Or(d.Limits.Validators, ValidatorsAlways), ValidatorsAlways, ValidatorsNotExhausted)
+	c.limits("limits", d.Limits)
 	oneOf(c, "batch", d.Batch, BatchAll, BatchHighestPriority, BatchFirst)
 	oneOf(c, "executor", d.Executor, ExecutorSequential, ExecutorParallelBatch, ExecutorParallelStreaming)
 	oneOf(c, "wait", d.Wait, WaitAnyExternal, WaitAllSuspended)
@@ -145,6 +140,17 @@ func (c *checker) definition(d *Definition) {
 	c.prefilter("prefilter", d.Prefilter)
 	c.wording("wording", d.Wording)
 	c.form(d.Builder == "" || validToolName(d.Builder), "builder", d.Builder, "dotted parts of letters, digits, _ and -")
+}
+
+func (c *checker) limits(at string, l Limits) {
+	c.that(l.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", l.Tokens))
+	c.that(l.USD >= 0, at+".usd", "got less than zero, want zero or more")
+	c.that(l.Interactions > 0, at+".interactions", fmt.Sprintf("got %d, want more than zero", l.Interactions))
+	c.that(l.Asks >= 0, at+".asks", fmt.Sprintf("got %d, want zero or more", l.Asks))
+	c.that(l.Parallel >= 0, at+".parallel", fmt.Sprintf("got %d, want zero or more", l.Parallel))
+	c.that(l.Grace >= 0, at+".grace", fmt.Sprintf("got %d, want zero or more", l.Grace))
+	oneOf(c, at+".onLimit", l.OnLimit, OnLimitError, OnLimitStop, OnLimitSummarise)
+	oneOf(c, at+".validators", cmp.Or(l.Validators, ValidatorsAlways), ValidatorsAlways, ValidatorsNotExhausted)
 }
 
 // plugins checks names and the form of configs; whether there is such a plugin, and what it wants, is for package hook to say.
@@ -304,6 +310,7 @@ func (c *checker) tool(at string, t ToolSpec) {
 	c.that(t.Kind != KindService || t.Timeout == 0 || t.Timeout >= minAnswer, at+".timeout", "got less than a minute, want a minute or more: so long a service has to answer")
 	oneOf(c, at+".effect", t.Effect, EffectRead, EffectIdempotent, EffectNonIdempotent)
 	c.that(t.Timeout >= 0, at+".timeout", "got less than zero, want a duration")
+	c.toolPolicy(at, t)
 	if err := checkSchema(t.Schema); err != nil {
 		c.add(at+".schema", err.Error())
 	}

@@ -162,6 +162,8 @@ type Limits struct {
 	Validators Validators `json:"validators,omitempty"` // "" = always
 
 	Asks int `json:"asks,omitempty"` // how often people are asked about one call before no plugin may ask again; 0 = no limit
+
+	Parallel int `json:"parallel,omitempty"` // calls of one batch that run at a time; 0 = no bound
 }
 
 // Validators says when outputs and the arguments of services are checked.

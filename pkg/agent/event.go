@@ -108,8 +108,9 @@ type LateResult struct {
 	Blob    string  `json:"blob,omitempty"`
 	IsError bool    `json:"isError,omitempty"`
 	Media   []Media `json:"media,omitempty"`
-	Patch   []Patch `json:"patch,omitempty"` // of the shared state; never with IsError
-	Whole   *Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
+	Patch   []Patch `json:"patch,omitempty"`   // of the shared state; never with IsError
+	Whole   *Whole  `json:"whole,omitempty"`   // where all of it is, where it was cut
+	Entered int     `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
 }
 
 // Replied is one successful inference. It is committed before any of its calls starts.
@@ -216,8 +217,9 @@ type CallFinished struct {
 	Content string     `json:"content"`
 	Blob    string     `json:"blob,omitempty"`
 	Media   []Media    `json:"media,omitempty"`
-	Patch   []Patch    `json:"patch,omitempty"` // of the shared state; never with IsError
-	Whole   *Whole     `json:"whole,omitempty"` // where all of it is, where it was cut
+	Patch   []Patch    `json:"patch,omitempty"`   // of the shared state; never with IsError
+	Whole   *Whole     `json:"whole,omitempty"`   // where all of it is, where it was cut
+	Entered int        `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
 }
 
 // CallSuspended parks one call until a person decides, or answers what its tool asked: that request is created in the same transaction
@@ -228,10 +230,11 @@ type CallSuspended struct {
 	Approval string    `json:"approval"`
 	Digest   string    `json:"digest"`
 	Expires  time.Time `json:"expires"`
-	For      WaitFor   `json:"for,omitempty"`    // empty = approval
-	Ticket   *Ticket   `json:"ticket,omitempty"` // what is asked for, as the tool or plugin gave it; required for input
-	Ran      bool      `json:"ran,omitempty"`    // the tool was entered without a claim
-	Gate     bool      `json:"gate,omitempty"`   // a plugin asks, before the tool is entered: with input alone
+	For      WaitFor   `json:"for,omitempty"`     // empty = approval
+	Ticket   *Ticket   `json:"ticket,omitempty"`  // what is asked for, as the tool or plugin gave it; required for input
+	Ran      bool      `json:"ran,omitempty"`     // the tool was entered without a claim
+	Gate     bool      `json:"gate,omitempty"`    // a plugin asks, before the tool is entered: with input alone
+	Entered  int       `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
 }
 
 // CallUnknown says that a claimant died and nobody knows whether the tool ran. It parks until somebody does.

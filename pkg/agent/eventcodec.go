@@ -45,6 +45,8 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"step_routed":    decodeEvent[StepRouted],
 	"synthesised":    decodeEvent[Synthesised],
 	"plan_left":      decodeEvent[PlanLeft],
+
+	"undo_ordered": decodeEvent[UndoOrdered],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -111,6 +113,8 @@ func codeEventType(e Event) string {
 		return "context_full"
 	case LateSuspended:
 		return "late_suspended"
+	case UndoOrdered:
+		return "undo_ordered"
 	default:
 		return permissionEventType(e)
 	}
@@ -204,6 +208,8 @@ func callOf(e Event) string {
 		return e.Call
 	case LateSuspended:
 		return e.Call
+	case UndoOrdered:
+		return e.Call.ID
 	default:
 		return ""
 	}

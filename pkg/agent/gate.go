@@ -110,6 +110,9 @@ func gateAsked(d *Definition, s *AgentState, c Call, asked *Ticket, dec Decision
 // gatePerson says whether a call of a known tool needs a person, what becomes of it then, and what lets it run without.
 func gatePerson(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, now time.Time) Gate {
 	run := Gate{Run: true, Rule: dec}
+	if c.Undoes != "" && c.Grant == nil { // nothing but a person's word on this very call lets it run
+		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
+	}
 	if c.Grant != nil || dec.Verdict != VerdictAsk || d.Permission.Mode == ModeAdvisory {
 		return run
 	}

@@ -12,6 +12,7 @@ type LateSuspended struct {
 	Ticket  *Ticket   `json:"ticket"`
 	Digest  string    `json:"digest"` // of the very action
 	Expires time.Time `json:"expires"`
+	Entered int       `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
 }
 
 func (LateSuspended) event() {}
@@ -38,6 +39,7 @@ func (s *AgentState) lateSuspended(e LateSuspended) error {
 		if err := c.move("late_suspended", path...); err != nil {
 			return err
 		}
+		c.tried(e.Entered)
 		c.asks(e.Ticket, nil, Wait{For: ForInput, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: e.Digest, Since: s.head.time, Expires: e.Expires})
 		return nil
 	})

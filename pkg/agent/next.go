@@ -53,6 +53,9 @@ func Next(d *Definition, s *AgentState) Action {
 	if end, conflict := stateEnd(s); conflict {
 		return Action{Kind: ActEnd, End: end}
 	}
+	if end, over := undoEnd(s); over {
+		return Action{Kind: ActEnd, End: end}
+	}
 	_, exits := s.exit()
 	waits, owed := s.AwaitsAnyone(), !exits && s.owes()
 	if s.Ending != "" && !waits {

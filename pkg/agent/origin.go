@@ -29,10 +29,11 @@ type Origin struct {
 	Unknown []CallUnknown `json:"unknown,omitempty"`
 }
 
-// The errors of ContinueFrom and ForkFrom.
+// The errors of ContinueFrom and ForkFrom. A call that takes another back, and is open, is in no fork: it would be made twice.
 var (
 	ErrNotFinished = errors.New("the run has not finished")
 	ErrCallRunning = errors.New("a call was running at that entry")
+	ErrUndoing     = errors.New("the run takes a call back, which is done once")
 )
 
 // ContinueFrom is the origin of a run that goes on with the finished run s; ErrNotFinished where it has not.
@@ -49,6 +50,8 @@ func ForkFrom(s *AgentState, child string, now time.Time) (Origin, error) {
 	o := Origin{Kind: OriginFork, Run: s.Run, Seq: s.Seq(), At: s.ReadFrom()}
 	for _, c := range s.Live {
 		switch {
+		case c.Undoes != "" && c.Open():
+			return Origin{}, fmt.Errorf("fork run %s at %d: %w", s.Run, s.Seq(), ErrUndoing)
 		case c.Status == StatusRunning:
 			return Origin{}, fmt.Errorf("fork run %s at %d: call %s: %w", s.Run, s.Seq(), c.ID, ErrCallRunning)
 		case c.entered():
@@ -202,7 +205,7 @@ func (s *AgentState) anew(c Call) (Call, error) {
 	}
 	n := Call{
 		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: asked,
-		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Repeats: c.Repeats, Step: c.Step,
+		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Repeats: c.Repeats, Step: c.Step, Undoes: c.Undoes,
 	}
 	return n, n.move("run_started", StatusNew)
 }
@@ -231,7 +234,7 @@ func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, 
 	if len(asked) == 0 || asked[0].Call != c.ID || asked[0].Approval == "" || asked[0].Expires.IsZero() {
 		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "its outcome is unknown and nobody is asked"}
 	}
-	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1, Service: c.Service, Step: c.Step}
+	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1, Service: c.Service, Step: c.Step, Undoes: c.Undoes}
 	n.EditedBy = c.Editor()
 	err := n.move("run_started", StatusNew, StatusRunning, StatusSuspended)
 	n.Wait = &Wait{For: ForOutcome, Approval: asked[0].Approval, Since: s.head.time, Expires: asked[0].Expires}

@@ -322,6 +322,8 @@ func bodyIn(e Event, part int) (Block, bool) {
 		return resultPart(ToolResult{ID: e.Call, Content: e.Content, IsError: true}, nil, part)
 	case PermissionAnswered:
 		return Text{Text: e.Text}, part == 0
+	case UndoOrdered:
+		return ToolUse{ID: e.Call.ID, Name: e.Call.Name, Input: e.Call.Input}, part == 0
 	default:
 		return planPart(e, part)
 	}
@@ -354,7 +356,7 @@ func (s *AgentState) hasToolFacts() bool {
 
 // hasToolFacts reports whether the call has.
 func (c Call) hasToolFacts() bool {
-	return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden || c.Breaks || c.Result != nil && c.Result.Whole != nil ||
+	return c.Ticket != nil || c.Request != "" || c.Service || c.Gated || c.Hidden || c.Breaks || c.Undoes != "" || c.Result != nil && c.Result.Whole != nil ||
 		c.Wait != nil && c.Wait.Claim != ""
 }
 

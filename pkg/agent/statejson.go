@@ -52,7 +52,8 @@ type callJSON struct {
 	Status     CallStatus      `json:"status"`
 	Executions int             `json:"executions"`
 	Reason     CallReason      `json:"reason,omitempty"`
-	Whole      *Whole          `json:"whole,omitempty"` // where all of a result is of which the conversation holds a part
+	Undoes     string          `json:"undoes,omitempty"` // the call that it takes back, of the run that this one continues
+	Whole      *Whole          `json:"whole,omitempty"`  // where all of a result is of which the conversation holds a part
 }
 
 type waitingJSON struct {
@@ -157,7 +158,7 @@ func messagesJSON(messages []Message, inferences int64) ([]messageJSON, error) {
 func callsJSON(calls []Call) []callJSON {
 	out := make([]callJSON, len(calls))
 	for i, c := range calls {
-		out[i] = callJSON{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, nil}
+		out[i] = callJSON{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, c.Undoes, nil}
 		if c.Result != nil {
 			out[i].Whole = c.Result.Whole
 		}

@@ -168,6 +168,7 @@ func (r *reader) limits(l *agent.Limits) read {
 			"tokens":       r.count(&l.Tokens),
 			"usd":          r.usd(&l.USD),
 			"asks":         r.whole(&l.Asks),
+			"parallel":     r.whole(&l.Parallel),
 		})
 	}
 }

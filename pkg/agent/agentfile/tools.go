@@ -70,6 +70,7 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	readers["root"] = r.root(&t.Root)
 	readers["event"] = r.text(&t.Event)
 	readers["domain"] = r.text(&t.Domain)
+	r.policyKeys(readers, &t)
 	r.mapping(f, readers)
 	return t
 }

@@ -55,10 +55,12 @@ type Agents interface {
 	Agents() []string
 }
 
-// Starter starts runs and branches them off; *runtime.Starter is one, and says what the errors are.
+// Starter starts runs, branches them off and takes calls back; *runtime.Starter is one, and says what the errors are.
 type Starter interface {
 	Start(ctx context.Context, r runtime.Start) (agent.AgentState, error)
 	Fork(ctx context.Context, f runtime.Fork) (agent.AgentState, error)
+	Undo(ctx context.Context, u runtime.Undo) (s agent.AgentState, again bool, err error)
+	Undos(s *agent.AgentState, def *agent.Definition) *runtime.Undos
 }
 
 // Inputs takes messages and services' answers; *runtime.Inputs is one, and says what the errors are.

@@ -47,6 +47,7 @@ var routes = []struct {
 	{http.MethodPost, "/v1/runs/{id}/input", (*server).input},
 	{http.MethodPost, "/v1/runs/{id}/cancel", (*server).cancel},
 	{http.MethodPost, "/v1/runs/{id}/fork", (*server).fork},
+	{http.MethodPost, "/v1/runs/{id}/calls/{call}/undo", (*server).undo},
 	{http.MethodPost, "/v1/blobs", (*server).announce},
 	{http.MethodPut, "/v1/blobs/{sha256}", (*server).take},
 	{http.MethodGet, "/v1/approvals", (*server).listApprovals},

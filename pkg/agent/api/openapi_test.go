@@ -79,6 +79,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	t.Run("requests", d.requests)
 	t.Run("ends", d.ends)
 	t.Run("uploads", d.uploads)
+	t.Run("undo", d.undo)
 
 	var never []string
 	for _, op := range api.Routes() {
@@ -224,6 +225,24 @@ func (d *document) otherMethods(t *testing.T) {
 	d.checkAnswer(t, "/components/responses/NotFound", got)
 }
 
+// undo has a call taken back, twice.
+func (d *document) undo(t *testing.T) {
+	const op = "POST /v1/runs/{id}/calls/{call}/undo"
+	b, run := undoable(t)
+	for _, status := range []int{http.StatusAccepted, http.StatusOK} {
+		got := b.do("POST /v1/runs/"+run.ID+"/calls/c1/undo", "")
+		require.Equal(t, status, got.status, got.body)
+		d.check(t, op, got)
+	}
+	got := b.do("GET /v1/runs/"+run.ID, "")
+	require.Equal(t, http.StatusOK, got.status)
+	require.Contains(t, got.body, `"undo":{"tool":"pay","input":{"amount":5},"run":"r`)
+	d.check(t, "GET /v1/runs/{id}", got)
+	got = b.do("GET /v1/approvals", "")
+	require.Contains(t, got.body, `"undoes":{"run":"`+run.ID+`","call":"c1"}`)
+	d.check(t, "GET /v1/approvals", got)
+}
+
 // requests are those whose answers depend on what is asked. Each meets a run of its own that waits for its call c1.
 func (d *document) requests(t *testing.T) {
 	const start, input, decide, fork = "POST /v1/runs", "POST /v1/runs/{id}/input", "POST /v1/approvals/{id}/decision", "POST /v1/runs/{id}/fork"
@@ -286,6 +305,8 @@ func (d *document) requests(t *testing.T) {
 		{op: fork, body: `{"at":0}`, status: 202},
 		{op: fork, body: `{"at":0,"key":"k"}`, status: 409, kind: "key-reused"},
 		{op: fork, body: `{"at":99}`, status: 400, kind: "invalid-request"},
+		{op: "POST /v1/runs/{id}/calls/{call}/undo", status: 409, kind: "run-not-finished"},
+		{op: "POST /v1/runs/{id}/calls/{call}/undo", query: "?x=1", status: 400, kind: "invalid-request"},
 		{op: "POST /v1/blobs", body: d.example("POST /v1/blobs"), status: 201},
 		{op: "PUT /v1/blobs/{sha256}", body: "x", status: 201},
 		{op: "PUT /v1/blobs/{sha256}", body: "y", status: 400, kind: "invalid-request"},
@@ -406,7 +427,8 @@ var goTypes = map[string]any{
 	"AguiCall": stream.AguiCall{}, "AguiFunction": stream.AguiFunction{}, "AisdkPart": stream.AisdkPart{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
 	"Decided": approval.Decision{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "ForkModel": api.ForkModel{},
-	"Whole":      agent.Whole{},
+	"Whole":    agent.Whole{},
+	"CallUndo": api.CallUndo{}, "Undone": api.Undone{},
 	"Permission": approval.Permission{}, "Blocked": approval.Blocked{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},
 	"Blob": api.Blob{}, "Upload": api.Upload{}, "Uploaded": api.Uploaded{}, "Uploading": api.Uploading{},
 }

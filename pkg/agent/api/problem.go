@@ -39,6 +39,7 @@ const (
 	ApprovalExpired  ProblemType = "approval-expired"
 	NothingWaits     ProblemType = "nothing-waits"
 	WrongKind        ProblemType = "wrong-kind"
+	NotUndoable      ProblemType = "not-undoable"
 	TooLarge         ProblemType = "too-large"
 	BadMediaType     ProblemType = "unsupported-media-type"
 	Unavailable      ProblemType = "unavailable"
@@ -73,6 +74,7 @@ var kinds = map[ProblemType]struct {
 	ApprovalExpired:  {http.StatusConflict, "the request has expired"},
 	NothingWaits:     {http.StatusConflict, "the call waits for nobody"},
 	WrongKind:        {http.StatusConflict, "the request cannot be decided like that"},
+	NotUndoable:      {http.StatusConflict, "the call cannot be taken back"},
 	TooLarge:         {http.StatusRequestEntityTooLarge, "too large"},
 	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
 	Unavailable:      {http.StatusServiceUnavailable, "try again"},
@@ -114,6 +116,9 @@ var causes = []struct {
 	{store.ErrNoEntry, InvalidRequest},
 	{agent.ErrNotFinished, RunNotFinished},
 	{agent.ErrCallRunning, CallRunning},
+	{agent.ErrUndoing, CallRunning},
+	{runtime.ErrNoSuchCall, CallNotFound},
+	{runtime.ErrNotItsOwn, NotUndoable},
 	{approval.ErrNotFound, ApprovalNotFound},
 	{approval.ErrNoGrant, GrantNotFound},
 	{runtime.ErrRunFinished, RunFinished},
@@ -143,6 +148,7 @@ func problemOf(err error) *Problem {
 	var answer *agent.AnswerError
 	var start *runtime.BadStart
 	var fork *runtime.BadFork
+	var undo *agent.UndoError
 	var forbidden *agent.ApplyError
 	switch {
 	case errors.As(err, &p):
@@ -157,6 +163,8 @@ func problemOf(err error) *Problem {
 		return problem(AnswerRefused, "%v", answer)
 	case errors.As(err, &start):
 		return problem(InvalidRequest, "%v", start)
+	case errors.As(err, &undo):
+		return problem(NotUndoable, "%v", undo)
 	case errors.As(err, &fork):
 		return problem(InvalidRequest, "%v", fork)
 	case errors.As(err, &forbidden):

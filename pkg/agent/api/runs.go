@@ -238,6 +238,7 @@ func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int,
 	if q.Get("messages") == "0" {
 		run.Messages, run.Calls = nil, nil
 	}
+	s.withUndos(r.Context(), &l.State, run.Calls)
 	return http.StatusOK, run, nil
 }
 
@@ -286,6 +287,7 @@ func (s *server) calls(_ http.ResponseWriter, r *http.Request, c Caller) (int, a
 	for _, call := range part {
 		p.Calls = append(p.Calls, shownCall(call))
 	}
+	s.withUndos(r.Context(), &l.State, p.Calls)
 	return http.StatusOK, p, nil
 }
 

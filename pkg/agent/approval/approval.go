@@ -65,6 +65,13 @@ type Approval struct {
 	Scope       agent.Scope     `json:"scope,omitempty"`       // tool = a decision decides about the tool; "" = about what asks alone, and with standing its like
 	Grants      agent.Grants    `json:"grants,omitempty"`      // how long what is granted beside the call holds; "" = nothing is
 	Permissions []Permission    `json:"permissions,omitempty"` // the tools that a decision decides about, in the order of Tools
+	Undoes      *Undone         `json:"undoes,omitempty"`      // nil = the call takes no other one back
+}
+
+// Undone is the call that is to be taken back.
+type Undone struct {
+	Run  string `json:"run"`
+	Call string `json:"call"`
 }
 
 // Call is the call the request is about; of a request about tools, the first that it blocked.
@@ -115,6 +122,10 @@ func ForCall(def *agent.Definition, s *agent.AgentState, c agent.Call) Approval 
 		if t, ok := c.Asked(); ok {
 			a.Ticket = &t
 		}
+		return a
+	}
+	if c.Undoes != "" && s.From != nil { // a word on it is about it alone
+		a.Undoes = &Undone{Run: s.From.Run, Call: c.Undoes}
 		return a
 	}
 	if def.Permission.Scope == agent.ScopeTool {

@@ -30,6 +30,9 @@ func writeApproval(w io.Writer, a approval.Approval, subject string) error {
 	fact("tool", line(strings.Join(a.Tools, ", ")))
 	fact("effect", effect)
 	fact("run", fmt.Sprintf("%s of agent %s, call %s", a.Run, line(a.Agent), a.Call()))
+	if u := a.Undoes; u != nil {
+		fact("undoes", fmt.Sprintf("call %s of run %s", line(u.Call), u.Run))
+	}
 	if subject != "" {
 		fact("for", line(subject))
 	}

@@ -21,6 +21,7 @@ type grammar struct {
 	Send      sendCommand      `cmd:"" help:"Say something to a run and carry it on."`
 	Cancel    cancelCommand    `cmd:"" help:"End a run."`
 	Resume    resumeCommand    `cmd:"" help:"Carry on everything that is open."`
+	Undo      undoCommand      `cmd:"" help:"Ask for a call of a run that has ended to be taken back, and follow the run that does."`
 	Fork      forkCommand      `cmd:"" help:"Branch off a run at one of its entries and follow the new run."`
 	Replay    replayCommand    `cmd:"" help:"Fold a run's journal again, offline, and report any difference."`
 	Dev       devCommand       `cmd:"" help:"Serve the HTTP API until Ctrl-C, and carry on everything that is open."`

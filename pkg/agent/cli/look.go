@@ -159,6 +159,12 @@ func (p *program) summary(r api.Run) {
 		r.ModelCalls, r.Interactions.Current, r.Interactions.Max, r.Usage.Input, r.Usage.Output)
 	for _, c := range r.Calls {
 		fact("call", "%s %s %s%s", c.ID, line(c.Tool), strings.TrimSpace(string(c.Status)+" "+string(c.Reason)), whole(c.Whole))
+		if c.Undoes != "" {
+			fact("undoes", "%s of run %s", line(c.Undoes), r.Continues)
+		}
+		if c.Undo != nil {
+			fact("undo", "%s", p.undo(r.ID, c))
+		}
 	}
 	for _, w := range r.Waiting {
 		fact("waits", "%s for %s until %s", w.Call, strings.TrimSpace(string(w.For)+" "+w.Approval), stamp(w.Expires))

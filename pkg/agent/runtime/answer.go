@@ -60,13 +60,18 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 // machine and stay whole.
 func (in *Inputs) answered(ctx context.Context, def *agent.Definition, a Answer, c agent.Call) (agent.Answered, error) {
 	fact := agent.Answered{Call: a.Call, Content: strings.ToValidUTF8(a.Content, "\uFFFD"), IsError: a.IsError, By: a.By}
+	var notice string
 	if c.Tool != def.Permission.ApprovalTool {
 		var err error
+		spec, _ := def.Tool(c.Tool)
+		if fact.Content, notice = agent.CapResult(spec, fact.Content); notice != "" {
+			notice = "\n" + notice
+		}
 		if fact.Content, fact.Whole, err = in.cutResult(ctx, a.Tenant, def, a.Call, fact.Content); err != nil {
 			return agent.Answered{}, err
 		}
 	}
-	fact.Content = edited(c, fact.Content)
+	fact.Content = edited(c, fact.Content) + notice
 	if agent.StoredLen(fact.Content) <= maxInline {
 		return fact, nil
 	}

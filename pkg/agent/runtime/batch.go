@@ -37,8 +37,9 @@ type Batch struct {
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, permits: authority{hooks: b.Hooks, table: b.Table}, sessions: sessions{}}
+	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, permits: authority{hooks: b.Hooks, table: b.Table}, sessions: sessions{}, patience: newPatience(ctx)}
 	defer r.sessions.close()
+	defer r.patience.stop()
 	for {
 		route, done, err := r.turn(ctx)
 		if done {
@@ -71,6 +72,7 @@ type round struct {
 	permits authority
 
 	sessions sessions
+	patience patience
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
@@ -195,6 +197,7 @@ func (r *round) await(ctx context.Context) error {
 // leave ends an invocation that may not touch the run any more. What it holds under a claim is delivered through the inbox, also
 // when it finishes later; everything else is dropped (rule 10).
 func (r *round) leave(ctx context.Context, route Route) (Route, bool, error) {
+	r.patience.stop()
 	if r.loaded.State.Status == agent.RunDone {
 		err := r.announce(ctx, r.inv, &r.loaded.State)
 		return route, err == nil, err
@@ -237,13 +240,14 @@ func (r *round) lateWord(f *execution) agent.Event {
 	case agent.CallFinished:
 		return agent.LateResult{
 			Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Patch: e.Patch, Whole: e.Whole,
+			Entered: e.Entered,
 		}
 	case agent.CallSuspended:
 		if e.Ticket == nil { // a service's event is out; it goes out again under the same id
 			return nil
 		}
 		ask := agent.AskInput(r.def, &r.loaded.State, f.call, *e.Ticket, false, r.Clock.Now())
-		return agent.LateSuspended{Call: e.Call, Writer: r.inv.Writer, Ticket: e.Ticket, Digest: ask.Digest, Expires: ask.Expires}
+		return agent.LateSuspended{Call: e.Call, Writer: r.inv.Writer, Ticket: e.Ticket, Digest: ask.Digest, Expires: ask.Expires, Entered: e.Entered}
 	default:
 		return nil
 	}

@@ -6,7 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -149,6 +150,29 @@ func (f *flight) group(ctx context.Context, within time.Duration) {
 	}
 }
 
+// busy are the tools of the calls that are under way, and of those that the plan is to launch or that this invocation has claimed, by id:
+// one that is claimed and has not landed runs, or is about to.
+func (r *round) busy(p *plan) []string {
+	running := map[string]string{}
+	for _, c := range p.draft.State.Live {
+		if c.Status == agent.StatusRunning && c.Claim == r.inv.Writer {
+			running[c.ID] = c.Tool
+		}
+	}
+	for _, c := range p.launch {
+		running[c.ID] = c.Tool
+	}
+	r.flight.mu.Lock()
+	defer r.flight.mu.Unlock()
+	for id, x := range r.flight.air {
+		running[id] = x.call.Tool
+	}
+	for _, x := range r.flight.hands {
+		delete(running, x.call.ID)
+	}
+	return slices.Collect(maps.Values(running))
+}
+
 // launch enters the tools of the plan's calls, in request order, each on its own. All of them see the shared state that the plan ends with.
 func (r *round) launch(ctx context.Context, p *plan) {
 	for _, c := range p.launch {
@@ -182,25 +206,37 @@ func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call, t po
 		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyUnknownTool,
 			Content: "The tool " + c.Name + " is not part of this deployment."}
 	}
-	ctx, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
-	defer cancel()
-	view := bytes.Clone(entered.State) // the tool has its own, to do with as it likes
-	res, err := call(ctx, r.Clock, t, entered)
-	if err != nil && ctx.Err() != nil {
-		if c.Effect == agent.EffectNonIdempotent {
-			return nil
+	a := r.attempts(ctx, t, c, entered)
+	switch {
+	case a.ranOut && c.Effect == agent.EffectNonIdempotent:
+		return nil
+	case a.ranOut:
+		return agent.CallFinished{
+			Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyTimeout, Content: a.text(agent.TextTimeout(c.Name)), Entered: a.entered(),
 		}
-		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyTimeout, Content: agent.TextTimeout(c.Name)}
+	case a.err != nil:
+		a.result = agent.ToolResultData{Content: a.text(c.Name + " failed: " + agent.Bounded(a.err.Error())), IsError: true}
 	}
+	e, err := r.wordOf(context.WithoutCancel(ctx), t, c, checkedPatch(c, entered.State, a.result))
 	if err != nil {
-		res = agent.ToolResultData{Content: c.Name + " failed: " + agent.Bounded(err.Error()), IsError: true}
-	}
-	e, err := r.wordOf(context.WithoutCancel(ctx), t, c, checkedPatch(c, view, res))
-	if err != nil {
-		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyToolError,
+		e = agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyToolError,
 			Content: "The tool ran, but its result could not be stored."}
 	}
-	return e
+	return enteredOften(e, a.entered())
+}
+
+// enteredOften is the fact with how often its tool was entered.
+func enteredOften(e agent.Event, n int) agent.Event {
+	switch e := e.(type) {
+	case agent.CallFinished:
+		e.Entered = n
+		return e
+	case agent.CallSuspended:
+		e.Entered = n
+		return e
+	default:
+		return e
+	}
 }
 
 // timeout is the tool's, cut so that its deadline lies before the invocation's own.
@@ -294,7 +330,12 @@ func (r *round) finished(ctx context.Context, c agent.Call, res agent.ToolResult
 	if err != nil {
 		return agent.CallFinished{}, fmt.Errorf("store media of call %s: %w", c.ID, err)
 	}
-	text, whole := r.shortened(ctx, c.ID, strings.ToValidUTF8(res.Content, "\uFFFD"))
+	spec, _ := r.def.Tool(c.Tool)
+	text, notice := agent.CapResult(spec, res.Content)
+	if notice != "" {
+		k.notices = append([]string{notice}, k.notices...)
+	}
+	text, whole := r.shortened(ctx, c.ID, text)
 	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: resultText(c, text, k), Media: k.media, Patch: res.Patch, Whole: whole}
 	if res.IsError {
 		e.Reason = agent.WhyToolError

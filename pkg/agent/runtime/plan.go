@@ -67,6 +67,7 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 		}
 	}
 	if r.broken != nil {
+		r.patience.stop()
 		return r.giveUp(ctx, p)
 	}
 	if err := r.settleEarly(ctx, p); err != nil || r.late(ctx) {
@@ -242,8 +243,12 @@ func (r *round) permitLive(ctx context.Context, p *plan, c agent.Call, claim age
 	return false, nil
 }
 
-// start puts a call on the launch list, under a claim where it needs one (rule 9). Claim is the one it takes where its tool was granted.
+// start puts a call on the launch list, under a claim where it needs one (rule 9). Claim is the one it takes where its tool was granted. One
+// for which there is no room stays as it is, unclaimed: it is gated again when another has ended, here or in a later invocation.
 func (r *round) start(p *plan, c agent.Call, claim *agent.CallClaimed) error {
+	if !agent.Launches(r.def, r.busy(p), c.Tool) {
+		return nil
+	}
 	if claim == nil && (c.NeedsClaim() || c.Status == agent.StatusResuming) {
 		claim = &agent.CallClaimed{Call: c.ID}
 	}
@@ -391,7 +396,9 @@ func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
 
 // asks is the suspension of a call whose tool asked for input, as a request that people can see.
 func (r *round) asks(p *plan, c agent.Call, e agent.CallSuspended) agent.CallSuspended {
-	return agent.AskInput(r.def, &p.draft.State, c, *e.Ticket, e.Ran, p.draft.Entry.Time)
+	asked := agent.AskInput(r.def, &p.draft.State, c, *e.Ticket, e.Ran, p.draft.Entry.Time)
+	asked.Entered = e.Entered
+	return asked
 }
 
 // reconciled takes a tool's word on a call that was interrupted. One that had asked for input waits for it, as if its claimant had said so.

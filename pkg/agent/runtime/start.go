@@ -106,14 +106,21 @@ func (st *Starter) continued(ctx context.Context, r Start, first *agent.RunStart
 	return agent.Seed(l.State), nil
 }
 
-// write commits a run's first fact, or finds that the run is there.
-func (st *Starter) write(ctx context.Context, seed agent.AgentState, first agent.RunStarted, def *agent.Definition) (agent.AgentState, error) {
+// write commits a run's first fact, with those that come of the state behind it, or finds that the run is there.
+func (st *Starter) write(
+	ctx context.Context, seed agent.AgentState, first agent.RunStarted, def *agent.Definition, then ...func(*agent.AgentState) agent.Event,
+) (agent.AgentState, error) {
 	if st.Trace != nil {
 		first.Trace = st.Trace.Begin(ctx, first.Agent)
 	}
 	d := agent.NewDraft(seed, st.IDs.Writer(), st.Clock.Now())
 	if err := d.Add(first); err != nil {
 		return agent.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, err)
+	}
+	for _, next := range then {
+		if err := d.Add(next(&d.State)); err != nil {
+			return agent.AgentState{}, fmt.Errorf("start run %s: %w", first.Run, err)
+		}
 	}
 	if len(first.Messages) > 0 {
 		d.Mark(agent.CheckpointUserMessage)

@@ -47,6 +47,7 @@ var lines = map[string]line{
 	"late_suspended":       {},
 	"planned":              {first: planned},
 	"step_routed":          {first: routed},
+	"undo_ordered":         {first: ordered},
 	"synthesised":          {first: synthesised},
 	"plan_left":            {last: func(w *writing, _ agent.Event) { w.conversation() }}, // what the plan has done is part of it now
 	"hooked":               {},                                                           // plugins; what they say is in the next request, and what they patch in state_delta

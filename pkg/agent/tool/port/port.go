@@ -15,6 +15,7 @@ type Call struct {
 	Name            string          // original tool name
 	Args            json.RawMessage // validated against the schema, the stored bytes
 	Key             string          // stable idempotency key run/call; equal on every attempt
+	Attempt         int             // which one this is of one invocation, from 1; 0 = nothing is entered
 	Root            string          // the folder the definition confines the tool to; empty = it names none
 	Resume          json.RawMessage // what people answered when the tool last asked for input in this call; nil = it did not. Never nil after it did
 

@@ -1,0 +1,61 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+)
+
+// undo asks for a call of a run that has ended to be taken back; the run that does is the one that is played from then on. A call that
+// that one does not make itself is one of the run before it.
+func (s *stage) undo(l line) action {
+	of := s.run
+	if c, ok := s.called(l.call); s.first != "" && ok && c.Undoes == "" {
+		of = s.first
+	}
+	return func(ctx context.Context) error {
+		run, _, err := s.machine.Starter.Undo(ctx, runtime.Undo{Tenant: tenant, Run: of, Call: l.call, By: l.by.ID})
+		if err == nil {
+			s.first, s.run = of, run.Run
+		}
+		return err
+	}
+}
+
+// withUndos adds to a run's calls in JSON what would take them back, as the API shows it.
+func (s *stage) withUndos(ctx context.Context, state *agent.AgentState, calls json.RawMessage) (json.RawMessage, error) {
+	var shown []map[string]any
+	if err := json.Unmarshal(calls, &shown); err != nil {
+		return nil, err
+	}
+	undos := runtime.Ports{Journal: s.record, Blobs: s.blobs}.Undos(state, &s.scenario.agent)
+	offered := false
+	for _, call := range shown {
+		id, _ := call["id"].(string) // the core's own JSON
+		c, _ := state.Call(id)
+		known, ok, err := undos.Of(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		offered = true
+		u := map[string]any{}
+		if known.Reason != "" {
+			u["reason"] = known.Reason
+		} else {
+			u["tool"], u["input"] = known.Use.Tool, known.Use.Input
+		}
+		if known.Run != "" {
+			u["run"], u["status"], u["ended"] = known.Run, known.Status, known.Ended
+		}
+		call["undo"] = u
+	}
+	if !offered { // numbers keep their digits
+		return calls, nil
+	}
+	return agent.MarshalVerbatim(shown)
+}

@@ -1,0 +1,38 @@
+package agentfile
+
+import (
+	"encoding/json"
+	"maps"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// policyKeys adds the readers of how a tool's calls are made, whatever kind it is.
+func (r *reader) policyKeys(readers map[string]read, t *agent.ToolSpec) {
+	maps.Copy(readers, map[string]read{
+		"retry":       r.toolRetry(&t.Retry),
+		"concurrency": r.whole(&t.Concurrency),
+		"maxResult":   r.count(&t.MaxResult),
+		"undo":        r.undo(&t.Undo),
+	})
+}
+
+func (r *reader) toolRetry(t *agent.ToolRetry) read {
+	return func(f field) {
+		r.mapping(f, map[string]read{
+			"attempts":   r.whole(&t.Attempts),
+			"backoff":    r.duration(&t.Backoff),
+			"maxBackoff": r.duration(&t.MaxBackoff),
+		})
+	}
+}
+
+func (r *reader) undo(dst **agent.Undo) read {
+	return func(f field) {
+		var u agent.Undo
+		var args json.RawMessage
+		r.mapping(f, map[string]read{"tool": r.text(&u.Tool), "args": r.raw(&args)})
+		u.Args = args
+		*dst = &u
+	}
+}

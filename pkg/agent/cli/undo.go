@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent/api"
+)
+
+// undoCommand asks for a call to be taken back and follows the run that does, up to where people are asked.
+type undoCommand struct {
+	Run  string `arg:"" help:"The run, which has ended."`
+	Call string `arg:"" help:"The call to take back (countersign show RUN lists what would)."`
+}
+
+func (c *undoCommand) run(ctx context.Context, p *program) error {
+	return p.with(ctx, true, func(s *session) error {
+		return s.launch(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
+			u, err := cl.Undo(ctx, c.Run, c.Call)
+			if err == nil && u.Already {
+				p.say("call %s of run %s: somebody has asked to take it back before, in run %s", line(c.Call), c.Run, u.ID)
+			}
+			return api.Accepted{ID: u.ID, Status: u.Status, Links: u.Links}, err
+		}, s.terminal())
+	})
+}
+
+// undo says what would take a call back, or what became of that.
+func (p *program) undo(run string, c api.Call) string {
+	u := c.Undo
+	switch {
+	case u.Reason != "":
+		return fmt.Sprintf("%s: %s", c.ID, line(u.Reason))
+	case u.Run != "":
+		return fmt.Sprintf("%s: by run %s, %s", c.ID, u.Run, strings.TrimSpace(string(u.Status)+" "+string(u.Ended)))
+	default:
+		return fmt.Sprintf("%s: %s %s, with %s", c.ID, line(u.Tool), line(string(u.Input)), p.hint("undo", run, c.ID))
+	}
+}
