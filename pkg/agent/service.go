@@ -145,7 +145,7 @@ func (s *AgentState) parent() string {
 // checkArguments checks a call's arguments. Where the definition says so, those of an exhausted inference's services are not checked
 // (semantics 6.1).
 func checkArguments(d *Definition, s *AgentState, t ToolSpec, c Call, valid Validator) error {
-	unchecked := t.Kind == KindService && d.Limits.Validators == ValidatorsNotExhausted && s.Interactions.Current > s.Interactions.Max
+	unchecked := t.AnsweredLater() && d.Limits.Validators == ValidatorsNotExhausted && s.Interactions.Current > s.Interactions.Max
 	if unchecked && len(c.Input) > 0 && c.Input[0] == '{' { // an event carries an object, whatever is in it
 		return nil
 	}

@@ -28,7 +28,7 @@ type execution struct {
 	call    agent.Call
 	claimed bool
 	event   agent.Event // once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time and nobody can say what became of it
-	err     error       // a service's event may not be out; it is to be sent again
+	err     error       // what is answered later may not be out; it is to be sent again
 	size    int         // of the event, in bytes, about
 	late    agent.Event // the event as it comes through the inbox, once it has to: the same at every try; nil = not yet
 }
@@ -155,8 +155,8 @@ func (r *round) launch(ctx context.Context, p *plan) {
 		x := &execution{call: c, claimed: c.Claim != ""}
 		r.flight.took(x)
 		if c.Service {
-			e, err := r.question(c) // of the state as it is now: the round goes on beside it
-			r.Clock.Go(func() { r.emitted(ctx, x, e, err) })
+			send, err := r.outgoing(c, &p.draft.State) // of the state as it is now: the round goes on beside it
+			r.Clock.Go(func() { r.sendOut(ctx, x, send, err) })
 			continue
 		}
 		entered := r.toolCall(c, &p.draft.State)

@@ -75,6 +75,27 @@ type Emitter interface {
 // ErrUndeliverable says that a bus takes no such event: it is too long, or there is no bus. What wraps it is fit to be shown.
 var ErrUndeliverable = errors.New("the event cannot be delivered")
 
+// Functions invokes functions that are somewhere else. Safe for concurrent use.
+type Functions interface {
+	// Invoke has a function take a payload, and gives its result unless it is asynchronous. ErrUndeliverable, wrapped, says that it was not
+	// entered and never will be with this payload; after any other error it may have been.
+	Invoke(ctx context.Context, i Invoke) (Invoked, error)
+}
+
+// Invoke is one invocation of a function.
+type Invoke struct {
+	Function string // name, ARN or partial ARN, with an optional version or alias
+	Payload  []byte // JSON
+	Async    bool   // the function's result is nobody's: it only takes the payload
+	Once     bool   // it is not to be invoked again where it may have been entered
+}
+
+// Invoked is what a function gave back.
+type Invoked struct {
+	Payload []byte // JSON; of an asynchronous invocation, nothing
+	Failed  bool   // the function ended in an error, which Payload describes in its runtime's form
+}
+
 // EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long, or
 // be Detached; what it does with it, a panic included, is nobody's durable concern.
 type EventSink interface {
