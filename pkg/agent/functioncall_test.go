@@ -16,18 +16,16 @@ func TestAnsweredLater(t *testing.T) {
 }
 
 // What a function gets is what the gate let through, byte for byte, under a key that every attempt shares.
-func TestFunctionRequest(t *testing.T) {
-	s := &AgentState{Tenant: "acme", Run: "r1", Agent: "clerk"}
-	c := Call{ID: "c1", Tool: "stock.take", Input: json.RawMessage(`{"n":1.0,"of":"<a&b>"}`)}
-	spec := ToolSpec{Name: "stock.take", Kind: KindLambda, Lambda: &LambdaTool{Function: "f"}}
-	got, err := FunctionRequest(s, spec, c)
+func TestFunctionCall(t *testing.T) {
+	args := json.RawMessage(`{"n":1.0,"of":"<a&b>"}`)
+	got, err := FunctionCall{Tool: "stock.take", Args: args, Key: "r1/c1", Tenant: "acme", Run: "r1", Call: "c1", State: json.RawMessage(`{}`)}.Payload()
 	require.NoError(t, err)
 	require.Equal(t, `{"tool":"stock.take","args":{"n":1.0,"of":"<a&b>"},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1"}`, string(got)) //nolint:testifylint // to the byte
 
-	s.Shared = json.RawMessage(`{"cart":[1]}`)
-	spec.Lambda.Async = true
-	got, err = FunctionRequest(s, spec, c)
+	s := &AgentState{Tenant: "acme", Run: "r1", Agent: "clerk", Shared: json.RawMessage(`{"cart":[1]}`)}
+	spec := ToolSpec{Name: "stock.take", Kind: KindLambda, Lambda: &LambdaTool{Function: "f", Async: true}}
+	got, err = FunctionRequest(s, spec, Call{ID: "c1", Tool: "stock.take", Input: args}).Payload()
 	require.NoError(t, err)
-	require.JSONEq(t, `{"tool":"stock.take","args":{"n":1.0,"of":"<a&b>"},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1","state":{"cart":[1]},
-		"callback":{"answerTo":{"run":"r1","call":"c1"}}}`, string(got))
+	require.Equal(t, `{"tool":"stock.take","args":{"n":1.0,"of":"<a&b>"},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1","state":{"cart":[1]},`+
+		`"callback":{"answerTo":{"run":"r1","call":"c1"}}}`, string(got)) //nolint:testifylint // to the byte
 }

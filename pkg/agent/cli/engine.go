@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/lambdatool"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tracing"
 )
@@ -43,7 +44,9 @@ func (p *program) openEngine(who people) (*engine, error) {
 	}
 	heard := agent.HearTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
+	invoked := &functions{p: p}
 	home, err := local.Open(local.Options{
+		Remotes: runtime.Remotes{agent.KindLambda: lambdatool.Remote{Functions: invoked}}, Functions: invoked,
 		Dir: p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
 	})
 	if err != nil {

@@ -77,8 +77,8 @@ var ErrUndeliverable = errors.New("the event cannot be delivered")
 
 // Functions invokes functions that are somewhere else. Safe for concurrent use.
 type Functions interface {
-	// Invoke has a function take a payload, and gives its result unless it is asynchronous. ErrUndeliverable, wrapped, says that it was not
-	// entered and never will be with this payload; after any other error it may have been.
+	// Invoke has a function take a payload, and gives its result unless it is asynchronous. ErrUndeliverable, wrapped, says that the function
+	// was not entered and never will be with this payload; *port.LostError, that it may have been; any other error, that it was not.
 	Invoke(ctx context.Context, i Invoke) (Invoked, error)
 }
 

@@ -70,7 +70,7 @@ func (r *round) askService(t agent.ToolSpec, c agent.Call, s *agent.AgentState) 
 
 // askFunction is the invocation of a function that answers later.
 func (r *round) askFunction(t agent.ToolSpec, c agent.Call, s *agent.AgentState) (send, error) {
-	in, err := agent.FunctionRequest(s, t, c)
+	payload, err := agent.FunctionRequest(s, t, c).Payload()
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (r *round) askFunction(t agent.ToolSpec, c agent.Call, s *agent.AgentState)
 		if r.Functions == nil {
 			return fmt.Errorf("%w: this deployment invokes no functions", ErrUndeliverable)
 		}
-		_, err := r.Functions.Invoke(ctx, Invoke{Function: t.Lambda.Function, Payload: in, Async: true})
+		_, err := r.Functions.Invoke(ctx, Invoke{Function: t.Lambda.Function, Payload: payload, Async: true})
 		return err
 	}, nil
 }
