@@ -160,7 +160,13 @@ func TestCheckRefuses(t *testing.T) {
 		{tool(func(t *ToolSpec) { t.Name = "a..b" }), "tools[0].name: got something else, want dotted parts of letters, digits, _ and -"},
 		{tool(func(t *ToolSpec) { t.Name = "" }), "tools[0].name: got nothing, want dotted parts of letters, digits, _ and -"},
 		{tool(func(t *ToolSpec) { t.Name = strings.Repeat("a.", 32) + "b" }), "tools[0].name: got 65 characters, want at most 64"},
-		{tool(func(t *ToolSpec) { t.Kind = KindMCP }), `tools[0].kind: got "mcp", want internal or service`},
+		{tool(func(t *ToolSpec) { t.Kind = KindMCP }), `tools[0].kind: got "mcp", want internal or service or lambda`},
+		{tool(func(t *ToolSpec) { t.Kind = KindLambda }), "tools[0].function: got nothing, want the name or ARN of a function of AWS Lambda"},
+		{tool(func(t *ToolSpec) { t.Kind, t.Lambda = KindLambda, &LambdaTool{Function: "a/b"} }), "tools[0].function: got something else, want the name or ARN of a function of AWS Lambda"},
+		{tool(func(t *ToolSpec) { t.Lambda = &LambdaTool{Function: "f"} }), "tools[0].function: got a function, want none: only a tool of kind lambda has one"},
+		{tool(func(t *ToolSpec) {
+			t.Kind, t.Lambda, t.Timeout = KindLambda, &LambdaTool{Function: "f", Async: true}, time.Second
+		}), "tools[0].timeout: got less than a minute, want a minute or more: so long it has to answer"},
 		{tool(func(t *ToolSpec) { t.Event = "x" }), "tools[0].event: got an event, want none: only a service has one"},
 		{tool(func(t *ToolSpec) { t.Domain = "x" }), "tools[0].domain: got a domain, want none: only a service has one"},
 		{tool(func(t *ToolSpec) { t.Kind, t.Event = KindService, strings.Repeat("x", 129) }), "tools[0].event: got 129 bytes, want at most 128"},
