@@ -25,7 +25,7 @@ var floors = [][]rule{
 		{dir: "statemachine"}, {dir: "pkg/agent"}, {dir: "pkg/agent/clock"}, {dir: "internal/match"},
 	},
 	{
-		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
+		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/keyring"}, {dir: "pkg/agent/callback", beside: []string{"pkg/agent/keyring"}}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
 		{dir: "pkg/agent/store"}, {dir: "pkg/agent/catalog"}, {dir: "pkg/agent/stream"},
 		{dir: "pkg/agent/hook", beside: []string{"pkg/agent/tool/port"}},
 		{dir: "pkg/agent/tool/port"}, {dir: "pkg/agent/tool/schema"},

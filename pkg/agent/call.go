@@ -36,6 +36,8 @@ type Call struct {
 	Repeats string `json:",omitempty"` // the call that it repeats, whose result the model has; "" = none, or nobody looks
 	Step    int    `json:",omitempty"` // of the run's plan, by its number; 0 = the loop made the call
 
+	AskedAt time.Time `json:",omitzero"` // of a service's, when it was first claimed; zero = it was not, or by a version that did not note it
+
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
 }
 

@@ -38,10 +38,11 @@ func (f FunctionCall) Payload() ([]byte, error) {
 	return MarshalVerbatim(f)
 }
 
-// FunctionRequest is what a function that answers later is invoked with for a call of t in the state s.
-func FunctionRequest(s *AgentState, t ToolSpec, c Call) FunctionCall {
+// FunctionRequest is what a function that answers later is invoked with for a call of t in the state s, to be
+// answered there.
+func FunctionRequest(s *AgentState, t ToolSpec, c Call, to Callback) FunctionCall {
 	return FunctionCall{
 		Tool: t.Name, Args: c.Input, Key: s.Run + "/" + c.ID, Tenant: s.Tenant, Run: s.Run, Call: c.ID, State: s.SharedState(),
-		Callback: &Callback{AnswerTo: AnswerTo{Run: s.Run, Call: c.ID}},
+		Callback: &to,
 	}
 }

@@ -24,7 +24,7 @@ func TestFunctionCall(t *testing.T) {
 
 	s := &AgentState{Tenant: "acme", Run: "r1", Agent: "clerk", Shared: json.RawMessage(`{"cart":[1]}`)}
 	spec := ToolSpec{Name: "stock.take", Kind: KindLambda, Lambda: &LambdaTool{Function: "f", Async: true}}
-	got, err = FunctionRequest(s, spec, Call{ID: "c1", Tool: "stock.take", Input: args}).Payload()
+	got, err = FunctionRequest(s, spec, Call{ID: "c1", Tool: "stock.take", Input: args}, Callback{AnswerTo: AnswerTo{Run: "r1", Call: "c1"}}).Payload()
 	require.NoError(t, err)
 	require.Equal(t, `{"tool":"stock.take","args":{"n":1.0,"of":"<a&b>"},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1","state":{"cart":[1]},`+
 		`"callback":{"answerTo":{"run":"r1","call":"c1"}}}`, string(got)) //nolint:testifylint // to the byte

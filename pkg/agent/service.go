@@ -26,6 +26,7 @@ type Outgoing struct {
 	ExecutionUnits int64           `json:"executionUnits"`        // of the run so far
 	Traceparent    string          `json:"traceparent,omitempty"` // W3C: the run's own span; "" = the run is not traced
 	Tracestate     string          `json:"tracestate,omitempty"`
+	Callback       *Callback       `json:"callback,omitempty"` // of a service, where the answer goes; nil = by an event or by the API
 	Data           json.RawMessage `json:"data"`
 }
 
@@ -62,6 +63,16 @@ func ServiceEvent(s *AgentState, t ToolSpec, c Call) (Outgoing, error) {
 		ID: s.Run + "/" + c.ID, Type: cmp.Or(t.Event, t.Name), Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Call: c.ID,
 		Subject: s.subject(), ParentSubject: s.subject(), AccessControl: s.AccessControl, Domain: t.Domain, ExecutionUnits: s.ExecutionUnits, Data: data,
 	}), nil
+}
+
+// callbackGrace is how much longer the address of an answer holds than the answer's own time: a call may be out late, and then waits from
+// then on.
+const callbackGrace = 24 * time.Hour
+
+// CallbackExpires is until when the address holds where a call of t is answered. It is the same however often the call is sent out, so that
+// what goes out is.
+func CallbackExpires(t ToolSpec, c Call) time.Time {
+	return c.AskedAt.UTC().Add(cmp.Or(t.Timeout, AnswerExpiry) + callbackGrace).Truncate(time.Second)
 }
 
 // EmittedAs is the suspension of a service's call whose event went out now.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/tool/port"
@@ -74,6 +75,13 @@ type Emitter interface {
 
 // ErrUndeliverable says that a bus takes no such event: it is too long, or there is no bus. What wraps it is fit to be shown.
 var ErrUndeliverable = errors.New("the event cannot be delivered")
+
+// Callbacks makes addresses where calls that are answered later are answered. Safe for concurrent use.
+type Callbacks interface {
+	// URL is the address of a call's answer, which needs no other authentication; "" = this deployment has none. The same arguments give the
+	// same address.
+	URL(tenant, run, call string, expires time.Time) (string, error)
+}
 
 // Functions invokes functions that are somewhere else. Safe for concurrent use.
 type Functions interface {

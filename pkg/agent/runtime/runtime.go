@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Emit, Functions, Warn, Sink, Trace, Hooks, Count and Index are required.
+// Ports is everything a use case needs of the world. All but Uploads, Emit, Functions, Callbacks, Warn, Sink, Trace, Hooks, Count and Index are required.
 type Ports struct {
 	Table     store.Table
 	Journal   *store.Journal
@@ -34,6 +34,7 @@ type Ports struct {
 	IDs       IDs
 	Emit      Emitter                      // nil = there is no bus: services cannot be asked, and nobody hears that a run has ended
 	Functions Functions                    // that tools are; nil = none can be invoked
+	Callbacks Callbacks                    // nil = answers come by events and by the API alone
 	Warn      func(what string, err error) // is told of what went wrong and hurts no run; nil = nobody is
 	Sink      EventSink                    // nil = nobody listens
 	Trace     Tracer                       // nil = runs are not traced

@@ -60,6 +60,13 @@ func (r *round) askService(t agent.ToolSpec, c agent.Call, s *agent.AgentState) 
 	if err != nil {
 		return nil, err
 	}
+	to, err := r.callback(t, c)
+	if err != nil {
+		return nil, err
+	}
+	if to.URL != "" {
+		e.Callback = &to
+	}
 	return func(ctx context.Context) error {
 		if r.Emit == nil {
 			return fmt.Errorf("%w: this deployment has no event bus", ErrUndeliverable)
@@ -70,7 +77,11 @@ func (r *round) askService(t agent.ToolSpec, c agent.Call, s *agent.AgentState) 
 
 // askFunction is the invocation of a function that answers later.
 func (r *round) askFunction(t agent.ToolSpec, c agent.Call, s *agent.AgentState) (send, error) {
-	payload, err := agent.FunctionRequest(s, t, c).Payload()
+	to, err := r.callback(t, c)
+	if err != nil {
+		return nil, err
+	}
+	payload, err := agent.FunctionRequest(s, t, c, to).Payload()
 	if err != nil {
 		return nil, err
 	}
@@ -81,4 +92,15 @@ func (r *round) askFunction(t agent.ToolSpec, c agent.Call, s *agent.AgentState)
 		_, err := r.Functions.Invoke(ctx, Invoke{Function: t.Lambda.Function, Payload: payload, Async: true})
 		return err
 	}, nil
+}
+
+// callback is where the answer to a call goes.
+func (r *round) callback(t agent.ToolSpec, c agent.Call) (agent.Callback, error) {
+	to := agent.Callback{AnswerTo: agent.AnswerTo{Run: r.inv.Run, Call: c.ID}}
+	if r.Callbacks == nil || c.AskedAt.IsZero() {
+		return to, nil
+	}
+	var err error
+	to.URL, err = r.Callbacks.URL(r.inv.Tenant, r.inv.Run, c.ID, agent.CallbackExpires(t, c))
+	return to, err
 }
