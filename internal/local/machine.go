@@ -33,7 +33,7 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Wrap, Waiter, Emit, Remotes, Functions and Warm are required.
+// Config is what a Machine is made of. All but Sink, Trace, Wrap, Waiter, Emit, Remotes, Functions, Callbacks and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
@@ -59,6 +59,7 @@ type Config struct {
 	// called.
 	Remotes   runtime.Remotes
 	Functions runtime.Functions
+	Callbacks runtime.Callbacks // where calls are answered; nil = by the API alone
 }
 
 // unheard is the bus of a laptop, on which nobody listens.
@@ -103,7 +104,7 @@ func New(c Config) (*Machine, error) {
 	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
 	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
-		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: c.Remotes, Functions: c.Functions,
+		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: c.Remotes, Functions: c.Functions, Callbacks: c.Callbacks,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
 	m.Definitions = runtime.PinnedDefinitions(c.Blobs)

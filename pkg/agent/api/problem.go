@@ -39,6 +39,7 @@ const (
 	ApprovalExpired  ProblemType = "approval-expired"
 	NothingWaits     ProblemType = "nothing-waits"
 	WrongKind        ProblemType = "wrong-kind"
+	CallbackExpired  ProblemType = "callback-expired"
 	TooLarge         ProblemType = "too-large"
 	BadMediaType     ProblemType = "unsupported-media-type"
 	Unavailable      ProblemType = "unavailable"
@@ -73,6 +74,7 @@ var kinds = map[ProblemType]struct {
 	ApprovalExpired:  {http.StatusConflict, "the request has expired"},
 	NothingWaits:     {http.StatusConflict, "the call waits for nobody"},
 	WrongKind:        {http.StatusConflict, "the request cannot be decided like that"},
+	CallbackExpired:  {http.StatusGone, "the time to answer is over"},
 	TooLarge:         {http.StatusRequestEntityTooLarge, "too large"},
 	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
 	Unavailable:      {http.StatusServiceUnavailable, "try again"},

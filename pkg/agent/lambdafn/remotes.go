@@ -17,6 +17,9 @@ func remotes(getenv func(string) string, p *runtime.Ports) error {
 	if err != nil {
 		return err
 	}
+	if p.Callbacks, err = callbacks(getenv); err != nil {
+		return err
+	}
 	p.Functions = lambdatool.New(cfg, at)
 	p.Remotes = runtime.Remotes{agent.KindLambda: lambdatool.Remote{Functions: p.Functions}}
 	return nil
