@@ -25,7 +25,7 @@ var floors = [][]rule{
 		{dir: "statemachine"}, {dir: "pkg/agent"}, {dir: "pkg/agent/clock"}, {dir: "internal/match"},
 	},
 	{
-		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
+		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/keyring"}, {dir: "pkg/agent/callback", beside: []string{"pkg/agent/keyring"}}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
 		{dir: "pkg/agent/store"}, {dir: "pkg/agent/catalog"}, {dir: "pkg/agent/stream"},
 		{dir: "pkg/agent/hook", beside: []string{"pkg/agent/tool/port"}},
 		{dir: "pkg/agent/tool/port"}, {dir: "pkg/agent/tool/schema"},
@@ -40,7 +40,7 @@ var floors = [][]rule{
 	{{dir: "pkg/agent/runtime"}, {dir: "pkg/agent/tool/builtin"}, {dir: "pkg/agent/registry"}},
 	{ // adapters: never each other
 		{dir: "pkg/agent/bolt"}, {dir: "pkg/agent/openai"}, {dir: "pkg/agent/script"}, {dir: "pkg/agent/standin"},
-		{dir: "pkg/agent/dynamo"}, {dir: "pkg/agent/s3"}, {dir: "pkg/agent/sfn"}, {dir: "pkg/agent/eventbridge"}, {dir: "pkg/agent/bedrock"},
+		{dir: "pkg/agent/dynamo"}, {dir: "pkg/agent/s3"}, {dir: "pkg/agent/sfn"}, {dir: "pkg/agent/eventbridge"}, {dir: "pkg/agent/lambdatool"}, {dir: "pkg/agent/bedrock"},
 		{dir: "internal/dynamolocal"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"}, {dir: "internal/awsfake"},
 		{dir: "pkg/agent/api"}, {dir: "pkg/agent/tracing"}, {dir: "pkg/agent/metrics"},
 	},

@@ -2,6 +2,9 @@ package samtest
 
 import "strings"
 
+// openRoute is the one route that anybody may call: the token in its path says which call may be answered.
+const openRoute = "POST /v1/callbacks/{token}"
+
 // api says which routes anybody may call, and where the gateway sets no limits or logs too much.
 func api(p *Project) []Problem {
 	var found []Problem
@@ -11,6 +14,10 @@ func api(p *Project) []Problem {
 			if r.Node.Get("Condition").String() != "UseCors" {
 				found = append(found, r.problem(nil, "Condition: want UseCors: only browsers of other origins ask"))
 			}
+			continue
+		}
+		if r.Properties.Get("RouteKey").String() == openRoute {
+			found = append(found, r.want("AuthorizationType", "NONE")...)
 			continue
 		}
 		found = append(found, r.want("AuthorizationType", "JWT or AWS_IAM", "AuthorizerId", "HttpApiAuthorizer or AWS::NoValue")...)

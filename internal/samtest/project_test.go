@@ -90,6 +90,8 @@ func TestReadRefuses(t *testing.T) {
 // Each function may do exactly this, and nothing else (R16). A change of a role is a change of this list.
 func TestGrants(t *testing.T) {
 	const (
+		toolFunctions = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${ToolFunctionPrefix}*"
+
 		m     = "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:stateMachine:${AWS::StackName}-agent"
 		blobs = "${BlobsBucket.Arn}/T/*"
 		dyn   = "dynamodb.${AWS::Region}.amazonaws.com"
@@ -118,7 +120,8 @@ func TestGrants(t *testing.T) {
 			"bedrock:InvokeModel on "+foundation, "bedrock:InvokeModelWithResponseStream on "+foundation,
 			"bedrock:InvokeModel on "+profiles, "bedrock:InvokeModelWithResponseStream on "+profiles,
 			"bedrock:CountTokens on "+foundation, "bedrock:CountTokens on "+profiles)...),
-		"ToolRole": own("ToolLogs", with(data, put, "dynamodb:ConditionCheckItem on RunsTable.Arn", "states:SendTaskSuccess on "+m)...),
+		"ToolRole": own("ToolLogs", with(data, put, "dynamodb:ConditionCheckItem on RunsTable.Arn", "states:SendTaskSuccess on "+m,
+			"lambda:InvokeFunction on "+toolFunctions)...),
 		"ApproveRole": own("ApproveLogs", "dynamodb:GetItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn", via("Decrypt", dyn),
 			"states:SendTaskSuccess on "+m),
 		"ApiRole": own("ApiLogs", with(append(slices.Clone(table), bucket...), via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs), put, "sqs:SendMessage on EventDeadLetters.Arn",

@@ -132,6 +132,8 @@ func (p *Project) starters() []Problem {
 
 // documented are the wildcards that stay, with the reason. The key is "action on resource" in short.
 var documented = map[string]string{
+	"lambda:InvokeFunction on arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${ToolFunctionPrefix}*": "the functions that tools may be",
+
 	"xray:PutTraceSegments on *":                             "X-Ray has no resources",
 	"xray:PutTelemetryRecords on *":                          "X-Ray has no resources",
 	"xray:GetSamplingRules on *":                             "X-Ray has no resources",

@@ -60,8 +60,8 @@ func loadCanned(archive string, t agentfile.Tool, ps *problems) canned {
 	if !ok {
 		return c
 	}
-	if t.Spec.Kind == agent.KindService {
-		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with kind service: people answer"})
+	if t.Spec.AnsweredLater() {
+		ps.add(agentfile.Problem{File: archive, Line: v.Line, Key: v.Key, Text: "does not go with " + laterKind(t.Spec) + ": people answer"})
 	}
 	c.line = v.Line
 	if len(v.Items) == 0 {
@@ -75,6 +75,14 @@ func loadCanned(archive string, t agentfile.Tool, ps *problems) canned {
 		c.results = append(c.results, r)
 	}
 	return c
+}
+
+// laterKind names what makes a tool one that is answered later.
+func laterKind(t agent.ToolSpec) string {
+	if t.Kind == agent.KindLambda {
+		return "async"
+	}
+	return "kind " + string(t.Kind)
 }
 
 func under(path, key string) string {

@@ -276,7 +276,7 @@ func (s *stage) answer(l line) (action, error) {
 
 // asksServices reports whether the agent has services: then an answer may match no call.
 func (s *stage) asksServices() bool {
-	return slices.ContainsFunc(s.scenario.agent.Tools, func(t agent.ToolSpec) bool { return t.Kind == agent.KindService })
+	return slices.ContainsFunc(s.scenario.agent.Tools, func(t agent.ToolSpec) bool { return t.AnsweredLater() })
 }
 
 // answerService is what a service gives. One that nobody waits for is no refusal: it changes nothing (semantics 1.7).

@@ -21,6 +21,7 @@ type ledger struct {
 	index   map[execution]int   // which result an execution gets; a repeated one gets the same
 	entries map[string][]*entry // by tool
 	effects map[string]*entry   // by call: the newest that took effect
+	invoked []invoked           // functions that answer later, each key once
 	events  []agent.Outgoing    // in the order in which they first went out, each id once
 }
 
@@ -72,11 +73,16 @@ func (l *ledger) Emit(_ context.Context, e agent.Outgoing) error {
 	return nil
 }
 
-// executed counts the enterings of each tool that was entered, less those that a crash undid, and the events of services that went out.
+// executed counts the enterings of each tool that was entered, less those that a crash undid, and what services and functions that answer later were asked.
 func (l *ledger) executed() map[string]int {
 	counts := map[string]int{}
 	for _, e := range l.events {
 		if c, ok := l.stage.called(e.Call); ok {
+			counts[c.Tool]++
+		}
+	}
+	for _, i := range l.invoked {
+		if c, ok := l.stage.called(i.call); ok {
 			counts[c.Tool]++
 		}
 	}

@@ -122,7 +122,7 @@ func (s *stage) got(ctx context.Context, state *agent.AgentState, entries []agen
 		checkpoints = append(checkpoints, e.Kinds...)
 	}
 	for key, v := range map[string]any{
-		"executed": s.ledger.executed(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": s.ledger.emitted(),
+		"executed": s.ledger.executed(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": s.ledger.emitted(), "invoked": append([]invoked{}, s.ledger.invoked...),
 	} {
 		if got[key], err = json.Marshal(v); err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package scenario
 import (
 	"encoding/json"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -92,7 +93,7 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 		return
 	}
 	for _, t := range s.agent.Tools {
-		if t.Kind != agent.KindService && !slices.ContainsFunc(s.tools, func(c canned) bool { return c.spec.Name == t.Name }) {
+		if !t.AnsweredLater() && !slices.ContainsFunc(s.tools, func(c canned) bool { return c.spec.Name == t.Name }) {
 			ps.add(files[agentFile].problem(0, "tools", "got "+t.Name+", want it in "+toolsFile+" with its results"))
 		}
 	}
@@ -110,6 +111,9 @@ func (s *Scenario) readTools(f section, ps *problems) {
 	}
 	for _, t := range list {
 		c := loadCanned(s.archive, t, ps)
+		if have, ok := known(c.spec.Name); ok && have.Kind.Remote() && !reflect.DeepEqual(have, c.spec) {
+			ps.add(agentfile.Problem{File: s.archive, Line: t.Line, Key: t.Key, Text: "got more of " + have.Name + ", want its name and results alone: " + agentFile + " says what it is"})
+		}
 		s.tools = append(s.tools, c)
 		i := slices.IndexFunc(s.agent.Tools, func(have agent.ToolSpec) bool { return have.Name == c.spec.Name })
 		if i < 0 {

@@ -100,6 +100,7 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	var err error
 	st.machine, err = local.New(local.Config{
 		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger), Hooks: s.hooks, Emit: st.faults.Emitter(st.ledger),
+		Remotes: remotes(st.faults.Tools(st.ledger)), Functions: st.faults.Functions(st.ledger),
 		Agents: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
 	})
 	return st, err

@@ -93,6 +93,9 @@ func (s *AgentState) claimed(e CallClaimed) error {
 		}
 		c.Claim = s.head.writer
 		c.Executions++
+		if c.Service && c.AskedAt.IsZero() {
+			c.AskedAt = s.head.time
+		}
 		if e.Under != "" {
 			return s.under(c, e)
 		}

@@ -37,6 +37,8 @@ type Call struct {
 	Step    int    `json:",omitempty"` // of the run's plan, by its number; 0 = the loop made the call
 	Undoes  string `json:",omitempty"` // the call that a person had it take back, of the run that this one continues; "" = a model made it
 
+	AskedAt time.Time `json:",omitzero"` // of a service's, when it was first claimed; zero = it was not, or by a version that did not note it
+
 	EditedBy string // who had changed the arguments in the run that this one branched off; Editor says who did in either
 }
 

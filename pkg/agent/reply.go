@@ -125,7 +125,7 @@ func (rc RepliedCall) original() string {
 func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {
 	p := RepliedCall{ID: id, Name: validText(c.Name), Input: safeInput(c.Input), Repaired: c.Repaired}
 	if t, ok := d.ToolByModelName(c.Name); ok {
-		p.Effect, p.Service, p.Breaks = t.Effect, t.Kind == KindService, d.breaksLoop(t.Name)
+		p.Effect, p.Service, p.Breaks = t.Effect, t.AnsweredLater(), d.breaksLoop(t.Name)
 	}
 	if original := d.OriginalName(c.Name); original != c.Name {
 		p.Tool = original

@@ -26,6 +26,7 @@ type Outgoing struct {
 	ExecutionUnits int64           `json:"executionUnits"`        // of the run so far
 	Traceparent    string          `json:"traceparent,omitempty"` // W3C: the run's own span; "" = the run is not traced
 	Tracestate     string          `json:"tracestate,omitempty"`
+	Callback       *Callback       `json:"callback,omitempty"` // of a service, where the answer goes; nil = by an event or by the API
 	Data           json.RawMessage `json:"data"`
 }
 
@@ -62,6 +63,16 @@ func ServiceEvent(s *AgentState, t ToolSpec, c Call) (Outgoing, error) {
 		ID: s.Run + "/" + c.ID, Type: cmp.Or(t.Event, t.Name), Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Call: c.ID,
 		Subject: s.subject(), ParentSubject: s.subject(), AccessControl: s.AccessControl, Domain: t.Domain, ExecutionUnits: s.ExecutionUnits, Data: data,
 	}), nil
+}
+
+// callbackGrace is how much longer the address of an answer holds than the answer's own time: a call may be out late, and then waits from
+// then on.
+const callbackGrace = 24 * time.Hour
+
+// CallbackExpires is until when the address holds where a call of t is answered. It is the same however often the call is sent out, so that
+// what goes out is.
+func CallbackExpires(t ToolSpec, c Call) time.Time {
+	return c.AskedAt.UTC().Add(cmp.Or(t.Timeout, AnswerExpiry) + callbackGrace).Truncate(time.Second)
 }
 
 // EmittedAs is the suspension of a service's call whose event went out now.
@@ -145,7 +156,7 @@ func (s *AgentState) parent() string {
 // checkArguments checks a call's arguments. Where the definition says so, those of an exhausted inference's services are not checked
 // (semantics 6.1).
 func checkArguments(d *Definition, s *AgentState, t ToolSpec, c Call, valid Validator) error {
-	unchecked := t.Kind == KindService && d.Limits.Validators == ValidatorsNotExhausted && s.Interactions.Current > s.Interactions.Max
+	unchecked := t.AnsweredLater() && d.Limits.Validators == ValidatorsNotExhausted && s.Interactions.Current > s.Interactions.Max
 	if unchecked && len(c.Input) > 0 && c.Input[0] == '{' { // an event carries an object, whatever is in it
 		return nil
 	}

@@ -57,6 +57,12 @@ type ToolSpec struct {
 	Undo        *Undo     `json:"undo,omitempty"`        // nil = nothing takes a call back
 }
 
+// AnsweredLater reports whether a call of t is sent out and its answer comes in by itself, perhaps days later: it is claimed whatever its
+// effect, suspended once it is out, and never of unknown outcome, since it goes out again under the same id (ADR 26).
+func (t ToolSpec) AnsweredLater() bool {
+	return t.Kind == KindService || t.Kind == KindAgent || t.Kind == KindLambda && t.Lambda != nil && t.Lambda.Async
+}
+
 // ModelName is the name the model knows: the original with '.' as '_', no prefixes, in every preset.
 func (t ToolSpec) ModelName() string { return ModelName(t.Name) }
 

@@ -59,9 +59,9 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	if hasCode {
 		schema = func(f field) { r.add(f.path, "got a schema, want none: it comes from the tool's code") }
 	}
-	kinds := []agent.ToolKind{agent.KindMCP, agent.KindLambda, agent.KindHTTP, agent.KindAgent}
+	later := []agent.ToolKind{agent.KindMCP, agent.KindHTTP, agent.KindAgent}
 	readers["name"] = r.text(&t.Name)
-	readers["kind"] = enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService}, kinds...)
+	readers["kind"] = enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService, agent.KindLambda}, later...)
 	readers["description"] = r.text(&t.Description)
 	readers["schema"] = schema
 	readers["effect"] = enum(r, &t.Effect, []agent.Effect{agent.EffectRead, agent.EffectIdempotent, agent.EffectNonIdempotent})
@@ -71,6 +71,7 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	readers["event"] = r.text(&t.Event)
 	readers["domain"] = r.text(&t.Domain)
 	r.policyKeys(readers, &t)
+	r.lambdaKeys(readers, &t)
 	r.mapping(f, readers)
 	return t
 }
@@ -101,6 +102,9 @@ func (r *reader) base(f field) (t agent.ToolSpec, hasCode bool) {
 	if t, isService := service(f, name.node.text); isService {
 		return t, false
 	}
+	if t, ok := elsewhere(f); ok {
+		return t, false
+	}
 	if r.opt.Tools != nil {
 		if t, ok := r.opt.Tools(name.node.text); ok {
 			return t, true
@@ -129,6 +133,15 @@ func service(f field, name string) (agent.ToolSpec, bool) {
 	default:
 		return agent.ToolSpec{Kind: agent.KindService, Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}, true
 	}
+}
+
+// elsewhere is what an entry of a tool is laid over that is somewhere else, and has no code here: nothing but the kind.
+func elsewhere(f field) (agent.ToolSpec, bool) {
+	kind, ok := f.member("kind")
+	if !ok || kind.kind != kindString || !agent.ToolKind(kind.node.text).Remote() {
+		return agent.ToolSpec{}, false
+	}
+	return agent.ToolSpec{Kind: agent.ToolKind(kind.node.text), Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`)}, true
 }
 
 func (r *reader) knownTools() string {

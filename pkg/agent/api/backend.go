@@ -8,11 +8,12 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/keyring"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Backend is what a Handler serves. All fields but Uploads, Intake, Local, Ready, Tool, Replay and Log are required.
+// Backend is what a Handler serves. All fields but Uploads, Intake, Callbacks, Local, Ready, Tool, Replay and Log are required.
 type Backend struct {
 	Agents    Agents
 	Starter   Starter
@@ -27,6 +28,9 @@ type Backend struct {
 	Definitions runtime.Definitions
 	Uploads     store.Uploads // where clients put files themselves; nil = Intake, or none are taken
 	Intake      store.Intake  // files that are sent to this API; only with Local
+
+	// Callbacks is the ring that callbacks are verified by; nil = there are none.
+	Callbacks func() (*keyring.Ring, error)
 
 	// Caller says on whose behalf a request is made, from what authenticated it and never from its body. Its error refuses the request: a
 	// *Problem as it is, any other as NotAllowed with the error's text.

@@ -19,6 +19,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/keyring"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/script"
 	"github.com/countersign/countersign/pkg/agent/store/folder"
@@ -98,6 +99,7 @@ func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) 
 		p, err := agent.ParsePrincipal(who)
 		return api.Caller{Tenant: local.Tenant, Principal: p}, err
 	}})
+	b.backend.Callbacks = func() (*keyring.Ring, error) { return ring, nil }
 	t.Cleanup(func() { require.NoError(t, b.Engine.Close()) })
 	return b
 }

@@ -27,7 +27,7 @@ const tokenParameter = "token"
 // Before is next behind the guard. The token is taken as a bearer token. A GET with it in the query parameter token is answered with a
 // cookie and the way to the same path without it. The cookie is for looking: it is not the token, and opens GET alone, since a browser
 // shows the cookies of localhost to whatever listens on any of its ports. What is refused gets a problem: 403 of host and origin, else
-// 401. Safe for concurrent use.
+// 401. What shows all that it has to in its path needs no token (Openly). Safe for concurrent use.
 func (g Guard) Before(next http.Handler) http.Handler {
 	cross, out := http.NewCrossOriginProtection(), &server{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +44,7 @@ func (g Guard) Before(next http.Handler) http.Handler {
 			g.welcome(w, r)
 			return
 		}
-		if !g.shown(r) {
+		if !g.shown(r) && !Openly(r) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
 			out.refuse(w, r, problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link that was printed at the start"))
 			return

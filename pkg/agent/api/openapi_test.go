@@ -17,12 +17,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/callback"
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/stream"
 )
@@ -64,7 +66,7 @@ func real(op string, run api.Run) string {
 	if strings.Contains(op, "/approvals/") {
 		id = run.Waiting[0].Approval
 	}
-	return strings.NewReplacer("{id}", id, "{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay").Replace(op)
+	return strings.NewReplacer("{token}", bearer(run.ID, "c1", time.Hour), "{id}", id, "{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay").Replace(op)
 }
 
 // Every answer that is documented is one the server gives, and every answer it gives is as documented.
@@ -111,6 +113,10 @@ func (d *document) unauthenticated(t *testing.T) {
 	b.server.Start()
 	d.every(t, b, run, func(t *testing.T, op string, send func(...string) answer) {
 		got := send()
+		if strings.Contains(op, "{token}") {
+			require.Equal(t, http.StatusAccepted, got.status, "it shows all it has to in its path")
+			return
+		}
 		require.Equal(t, http.StatusUnauthorized, got.status)
 		d.check(t, op, got)
 	})
@@ -121,6 +127,10 @@ func (d *document) forbidden(t *testing.T) {
 	run := b.start("k")
 	d.every(t, b, run, func(t *testing.T, op string, send func(...string) answer) {
 		got := send(api.AsHeader, "nobody")
+		if strings.Contains(op, "{token}") {
+			require.Equal(t, http.StatusAccepted, got.status, "nobody is asked who they are")
+			return
+		}
 		require.Equal(t, http.StatusForbidden, got.status)
 		d.check(t, op, got)
 	})
@@ -246,6 +256,7 @@ func (d *document) undo(t *testing.T) {
 // requests are those whose answers depend on what is asked. Each meets a run of its own that waits for its call c1.
 func (d *document) requests(t *testing.T) {
 	const start, input, decide, fork = "POST /v1/runs", "POST /v1/runs/{id}/input", "POST /v1/approvals/{id}/decision", "POST /v1/runs/{id}/fork"
+	const answerCall = "POST /v1/callbacks/{token}"
 	const revoke = "DELETE /v1/grants/{agent}/{tool}"
 	for _, c := range []struct {
 		op, query, body string
@@ -302,6 +313,8 @@ func (d *document) requests(t *testing.T) {
 		{op: revoke, query: "?digest=", status: 400, kind: "invalid-request"},
 		{op: revoke, query: "?x=1", status: 400, kind: "invalid-request"},
 
+		{op: answerCall, body: `{"result":1}`, status: 202},
+		{op: answerCall, body: `{"result":1,"error":"x"}`, status: 400, kind: "invalid-request"},
 		{op: fork, body: `{"at":0}`, status: 202},
 		{op: fork, body: `{"at":0,"key":"k"}`, status: 409, kind: "key-reused"},
 		{op: fork, body: `{"at":99}`, status: 400, kind: "invalid-request"},
@@ -347,6 +360,10 @@ func (d *document) ends(t *testing.T) {
 			ask(op, nowhere, d.example(op), http.StatusNotFound, kind)
 		}
 	}
+	gone := b.do("POST "+callback.Path+bearer(run.ID, "c1", -time.Hour), `{"result":1}`)
+	require.Equal(t, http.StatusGone, gone.status, gone.body)
+	d.check(t, "POST /v1/callbacks/{token}", gone)
+	ask("POST /v1/callbacks/{token}", nowhere, `{"result":1}`, http.StatusNotFound, "no-such-path")
 	const decide, input = "POST /v1/approvals/{id}/decision", "POST /v1/runs/{id}/input"
 	ask("GET /v1/approvals/{id}", run, "", http.StatusOK, "")
 	ask(decide, run, `{"action":"deny","note":"no"}`, http.StatusOK, "")
@@ -426,7 +443,7 @@ var goTypes = map[string]any{
 	"AguiEvent": stream.AguiEvent{}, "AguiOutcome": stream.AguiOutcome{}, "AguiInterrupt": stream.AguiInterrupt{}, "AguiMessage": stream.AguiMessage{},
 	"AguiCall": stream.AguiCall{}, "AguiFunction": stream.AguiFunction{}, "AisdkPart": stream.AisdkPart{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
-	"Decided": approval.Decision{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "ForkModel": api.ForkModel{},
+	"Decided": approval.Decision{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "CallbackAnswer": api.CallbackAnswer{}, "Applied": api.Applied{}, "ForkModel": api.ForkModel{},
 	"Whole":    agent.Whole{},
 	"CallUndo": api.CallUndo{}, "Undone": api.Undone{},
 	"Permission": approval.Permission{}, "Blocked": approval.Blocked{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},

@@ -40,6 +40,7 @@ const (
 	NothingWaits     ProblemType = "nothing-waits"
 	WrongKind        ProblemType = "wrong-kind"
 	NotUndoable      ProblemType = "not-undoable"
+	CallbackExpired  ProblemType = "callback-expired"
 	TooLarge         ProblemType = "too-large"
 	BadMediaType     ProblemType = "unsupported-media-type"
 	Unavailable      ProblemType = "unavailable"
@@ -75,6 +76,7 @@ var kinds = map[ProblemType]struct {
 	NothingWaits:     {http.StatusConflict, "the call waits for nobody"},
 	WrongKind:        {http.StatusConflict, "the request cannot be decided like that"},
 	NotUndoable:      {http.StatusConflict, "the call cannot be taken back"},
+	CallbackExpired:  {http.StatusGone, "the time to answer is over"},
 	TooLarge:         {http.StatusRequestEntityTooLarge, "too large"},
 	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
 	Unavailable:      {http.StatusServiceUnavailable, "try again"},

@@ -118,7 +118,7 @@ func (s *server) definition(b Start) (*agent.Definition, error) {
 		return nil, invalid("definition: %v", err)
 	}
 	for _, t := range b.Definition.Tools {
-		if t.Kind != agent.KindService && !s.Tool(t.Name) {
+		if t.Kind == agent.KindInternal && !s.Tool(t.Name) {
 			return nil, invalid("definition: tool %s has no code here", t.Name)
 		}
 	}

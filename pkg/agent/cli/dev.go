@@ -105,10 +105,10 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as agent
 	if err != nil {
 		return err
 	}
+	e.web = newWeb(e, host, l.Addr().(*net.TCPAddr), token, as) // what goes on now is told where answers go
 	if err := e.ready(ctx); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	e.web = newWeb(e, host, l.Addr().(*net.TCPAddr), token, as)
 	failed := make(chan error, 1)
 	e.p.clock.Go(func() { failed <- e.web.server.Serve(l) })
 	if err := e.web.announce(); err != nil {

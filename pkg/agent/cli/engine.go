@@ -15,7 +15,9 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/callback"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/lambdatool"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tracing"
 )
@@ -43,14 +45,19 @@ func (p *program) openEngine(who people) (*engine, error) {
 	}
 	heard := agent.HearTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
+	invoked, ring := &functions{p: p}, &keys{home: p.home, draw: ids.System(p.clock).Token}
+	e := &engine{p: p, feed: feed, pipe: newPipe(), trace: trace}
 	home, err := local.Open(local.Options{
-		Dir: p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
+		Remotes: runtime.Remotes{agent.KindLambda: lambdatool.Remote{Functions: invoked}}, Functions: invoked,
+		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
+		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
 	})
 	if err != nil {
 		return nil, err
 	}
 	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: caller(who)})
-	e := &engine{p: p, home: home, feed: feed, pipe: newPipe(), backend: b, trace: trace, ready: b.Ready}
+	b.Callbacks = ring.get
+	e.home, e.backend, e.ready = home, b, b.Ready
 	e.server = &http.Server{Handler: e.socketHandler(), ReadHeaderTimeout: readHeaderTimeout}
 	e.serve(e.pipe)
 	socket, err := listen(home.Socket())
@@ -60,6 +67,18 @@ func (p *program) openEngine(who people) (*engine, error) {
 	}
 	e.serve(socket)
 	return e, nil
+}
+
+// reached is where the API is reached by whoever is asked for an answer: where the environment says, else dev's own address. "" = nowhere:
+// this command serves no port.
+func (e *engine) reached() string {
+	if base := e.p.getenv("COUNTERSIGN_CALLBACK_URL"); base != "" {
+		return base
+	}
+	if url := e.url.Load(); url != nil {
+		return *url
+	}
+	return ""
 }
 
 const readHeaderTimeout = 10 * time.Second

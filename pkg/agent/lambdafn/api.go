@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/gateway"
+	"github.com/countersign/countersign/pkg/agent/keyring"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/safelog"
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -52,7 +53,11 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 		return nil, err
 	}
 	ports.Valid = valid
-	serve := NewAPI(watch.Ports(ports), agents, who, watch.Trace, newLog())
+	ring, err := readRing(getenv)
+	if err != nil {
+		return nil, err
+	}
+	serve := NewAPI(watch.Ports(ports), agents, who, watch.Trace, newLog(), ring)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		defer watch.flush()
 		return serve(ctx, payload)
@@ -60,8 +65,8 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 }
 
 // NewAPI serves the HTTP API to the events of a gateway, and takes services' answers from an event rule. It uses no model and no tool, and needs neither among its ports; without Valid it panics. A stream learns
-// of what other functions write by looking at the journal's tail. Where trace is not nil, requests are traced.
-func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tracing.Tracer, log *slog.Logger) Invoke {
+// of what other functions write by looking at the journal's tail. Where trace is not nil, requests are traced. Ring verifies callbacks; nil = there are none.
+func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tracing.Tracer, log *slog.Logger, ring func() (*keyring.Ring, error)) Invoke {
 	if p.Valid == nil {
 		panic("lambdafn.NewAPI: want a port that checks arguments, got none")
 	}
@@ -77,7 +82,7 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 			Decided: trace.Decided(p.Journal),
 		},
 		Journal: p.Journal, Table: p.Table, Definitions: definitions, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
-		Caller: who.Caller, Log: log,
+		Caller: who.Caller, Callbacks: ring, Log: log,
 	})
 	events := answers{&runtime.Inputs{Ports: p, Waits: waits, Definitions: definitions}}
 	serve := (&gateway.Gateway{Handler: trace.HTTP(handler), Log: log}).Serve

@@ -115,13 +115,18 @@ func (e endpoints) GetUseDualStackEndpoint(context.Context) (aws.DualStackEndpoi
 	return aws.DualStackEndpointStateEnabled, e.dualStack, nil
 }
 
-// busEndpoint is where EventBridge is: where the environment says, else in the region.
+// busEndpoint is where EventBridge is.
 func busEndpoint(cfg aws.Config, getenv func(string) string) (string, error) {
+	return endpointOf("EventBridge", eventbridge.Endpoint, cfg, getenv)
+}
+
+// endpointOf is where a service is, by the SDK's name for it: where the environment says, else its own endpoint in the region.
+func endpointOf(service string, own func(region string, fips, dualStack bool) string, cfg aws.Config, getenv func(string) string) (string, error) {
 	e, err := readEndpoints(getenv)
 	if err != nil {
 		return "", err
 	}
-	url, found, err := e.GetServiceBaseEndpoint(context.Background(), "EventBridge")
+	url, found, err := e.GetServiceBaseEndpoint(context.Background(), service)
 	switch {
 	case err != nil:
 		return "", err
@@ -130,6 +135,6 @@ func busEndpoint(cfg aws.Config, getenv func(string) string) (string, error) {
 	case cfg.BaseEndpoint != nil:
 		return *cfg.BaseEndpoint, nil
 	default:
-		return eventbridge.Endpoint(cfg.Region, e.fips, e.dualStack), nil
+		return own(cfg.Region, e.fips, e.dualStack), nil
 	}
 }

@@ -21,10 +21,12 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/callback"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/gateway"
 	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/keyring"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
@@ -112,7 +114,7 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	ports.Model, ports.Tools, ports.Uploads, ports.Hooks = nil, nil, permits{}, hook.Set{}
 	ports.Waiter = muteable{ports.Waiter, &s.mute}
 	log := s.log()
-	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, nil, log)
+	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, nil, log, func() (*keyring.Ring, error) { return ring, nil })
 	s.sweep = lambdafn.NewSweep(ports, blobs, executions{s.machine.Engine}, machineARN, s.metrics, log)
 	return s
 }
@@ -563,6 +565,20 @@ func allowed(kind api.ProblemType) int64 {
 	return 0
 }
 
+// ring is the stacks'.
+var ring = func() *keyring.Ring {
+	r, err := keyring.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}()
+
+// addressed is a token for the run's call c1.
+func addressed(tenant, run string) string {
+	return callback.Token(ring, callback.Claim{Tenant: tenant, Run: run, Call: "c1", Expires: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)})
+}
+
 // Every route: what belongs to another tenant is not there, whatever the request says besides, and nothing is written.
 func TestTenantsAreApart(t *testing.T) {
 	inStack(t, pay, func(t *testing.T, s *stack) {
@@ -593,10 +609,14 @@ func TestTenantsAreApart(t *testing.T) {
 			},
 			"GET /v1/grants":                   {{"/v1/grants", "", ""}, {"/v1/grants?agent=payer", "", ""}},
 			"DELETE /v1/grants/{agent}/{tool}": {{"/v1/grants/payer/pay", "", api.GrantNotFound}},
-			"POST /v1/runs/{id}/fork":          {{"/v1/runs/" + run.ID + "/fork", `{"at":0}`, api.RunNotFound}},
-			"POST /v1/runs":                    nil,                                                                   // below
-			"POST /v1/blobs":                   nil,                                                                   // below
-			"PUT /v1/blobs/{sha256}":           {{"/v1/blobs/" + store.BlobDigest([]byte("x")), "x", api.NoSuchPath}}, // not served when deployed
+			"POST /v1/callbacks/{token}": {
+				{callback.Path + addressed("globex", run.ID), `{"result":1}`, api.NoSuchPath}, // a token of one's own for what is acme's
+				{callback.Path + addressed("acme", run.ID)[1:], `{"result":1}`, api.NoSuchPath},
+			},
+			"POST /v1/runs/{id}/fork": {{"/v1/runs/" + run.ID + "/fork", `{"at":0}`, api.RunNotFound}},
+			"POST /v1/runs":           nil,                                                                   // below
+			"POST /v1/blobs":          nil,                                                                   // below
+			"PUT /v1/blobs/{sha256}":  {{"/v1/blobs/" + store.BlobDigest([]byte("x")), "x", api.NoSuchPath}}, // not served when deployed
 		}
 		before, writes := s.dump("acme"), s.writes()
 		for _, route := range api.Routes() {

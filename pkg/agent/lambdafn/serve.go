@@ -34,6 +34,7 @@ type parts struct {
 	models Models
 	schema runtime.Schemas
 	hooks  hook.Set
+	remote func(getenv func(string) string, p *runtime.Ports) error // adds what carries out calls somewhere else
 }
 
 // Step is the main of functions/step, the one that asks models: it serves until the process is ended. It runs no tools, and knows agents
@@ -43,7 +44,9 @@ func Step(agents Agents, models Models, schema runtime.Schemas, hooks hook.Set) 
 }
 
 // Tool is the main of functions/tool. It needs no agents: runs bring their definitions.
-func Tool(tools Tools, hooks hook.Set) { serve(parts{tools: tools, hooks: hooks}, (*Handlers).Tool) }
+func Tool(tools Tools, hooks hook.Set) {
+	serve(parts{tools: tools, hooks: hooks, remote: remotes}, (*Handlers).Tool)
+}
 
 // Approve is the main of functions/approve, which runs neither agents nor tools.
 func Approve() { serve(parts{}, (*Handlers).Approve) }
@@ -84,6 +87,11 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 	h := &Handlers{Definitions: runtime.PinnedDefinitions(ports.Blobs), Invoked: watch.Invoked}
 	if with.tools != nil {
 		ports.Tools, ports.Valid = with.tools, with.tools.Valid
+	}
+	if with.remote != nil {
+		if err := with.remote(getenv, &ports); err != nil {
+			return nil, err
+		}
 	}
 	if with.agents != nil {
 		h.Agents = with.agents.Agent

@@ -3,6 +3,7 @@ package runtime
 import (
 	"bytes"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -35,6 +36,12 @@ func (a attempts) entered() int {
 		return a.n
 	}
 	return 0
+}
+
+// unsure reports whether what became of the last one is open: it ran out of time, or its answer was lost.
+func (a attempts) unsure() bool {
+	var lost *port.LostError
+	return a.ranOut || errors.As(a.err, &lost)
 }
 
 // text is an error's, with how often it was tried.

@@ -28,8 +28,8 @@ const (
 type execution struct {
 	call    agent.Call
 	claimed bool
-	event   agent.Event // once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time and nobody can say what became of it
-	err     error       // a service's event may not be out; it is to be sent again
+	event   agent.Event // once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time, or its answer was lost, and nobody can say what became of it
+	err     error       // what is answered later may not be out; it is to be sent again
 	size    int         // of the event, in bytes, about
 	late    agent.Event // the event as it comes through the inbox, once it has to: the same at every try; nil = not yet
 }
@@ -179,8 +179,8 @@ func (r *round) launch(ctx context.Context, p *plan) {
 		x := &execution{call: c, claimed: c.Claim != ""}
 		r.flight.took(x)
 		if c.Service {
-			e, err := r.question(c) // of the state as it is now: the round goes on beside it
-			r.Clock.Go(func() { r.emitted(ctx, x, e, err) })
+			send, err := r.outgoing(c, &p.draft.State) // of the state as it is now: the round goes on beside it
+			r.Clock.Go(func() { r.sendOut(ctx, x, send, err) })
 			continue
 		}
 		entered := r.toolCall(c, &p.draft.State)
@@ -200,7 +200,7 @@ func (r *round) toolCall(c agent.Call, s *agent.AgentState) port.Call {
 }
 
 // enter runs a tool to its end or its deadline and says what is to be stored. A tool that cannot be repeated and ran out
-// of time may or may not have happened.
+// of time, or whose answer was lost, may or may not have happened.
 func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call, t port.Tool, known bool) agent.Event {
 	if !known {
 		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyUnknownTool,
@@ -208,7 +208,7 @@ func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call, t po
 	}
 	a := r.attempts(ctx, t, c, entered)
 	switch {
-	case a.ranOut && c.Effect == agent.EffectNonIdempotent:
+	case c.Effect == agent.EffectNonIdempotent && a.unsure():
 		return nil
 	case a.ranOut:
 		return agent.CallFinished{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/tool/port"
@@ -74,6 +75,34 @@ type Emitter interface {
 
 // ErrUndeliverable says that a bus takes no such event: it is too long, or there is no bus. What wraps it is fit to be shown.
 var ErrUndeliverable = errors.New("the event cannot be delivered")
+
+// Callbacks makes addresses where calls that are answered later are answered. Safe for concurrent use.
+type Callbacks interface {
+	// URL is the address of a call's answer, which needs no other authentication; "" = this deployment has none. The same arguments give the
+	// same address.
+	URL(tenant, run, call string, expires time.Time) (string, error)
+}
+
+// Functions invokes functions that are somewhere else. Safe for concurrent use.
+type Functions interface {
+	// Invoke has a function take a payload, and gives its result unless it is asynchronous. ErrUndeliverable, wrapped, says that the function
+	// was not entered and never will be with this payload; *port.LostError, that it may have been; any other error, that it was not.
+	Invoke(ctx context.Context, i Invoke) (Invoked, error)
+}
+
+// Invoke is one invocation of a function.
+type Invoke struct {
+	Function string // name, ARN or partial ARN, with an optional version or alias
+	Payload  []byte // JSON
+	Async    bool   // the function's result is nobody's: it only takes the payload
+	Once     bool   // it is not to be invoked again where it may have been entered
+}
+
+// Invoked is what a function gave back.
+type Invoked struct {
+	Payload []byte // JSON; of an asynchronous invocation, nothing
+	Failed  bool   // the function ended in an error, which Payload describes in its runtime's form
+}
 
 // EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long, or
 // be Detached; what it does with it, a panic included, is nobody's durable concern.

@@ -17,27 +17,29 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Emit, Warn, Sink, Trace, Hooks, Count and Index are required.
+// Ports is everything a use case needs of the world. All but Uploads, Emit, Functions, Callbacks, Warn, Sink, Trace, Hooks, Count and Index are required.
 type Ports struct {
-	Table   store.Table
-	Journal *store.Journal
-	Blobs   store.Blobs
-	Uploads store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
-	Model   Asker
-	Count   TokenCounter // nil = requests are estimated
-	Tools   ToolSource
-	Remotes Remotes         // of tools that are somewhere else; nil = none can be called
-	Valid   agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
-	Schema  Schemas         // of outputs, as schema.Fits; nil where no model is asked
-	Waiter  Waiter
-	Clock   clock.Clock
-	IDs     IDs
-	Emit    Emitter                      // nil = there is no bus: services cannot be asked, and nobody hears that a run has ended
-	Warn    func(what string, err error) // is told of what went wrong and hurts no run; nil = nobody is
-	Sink    EventSink                    // nil = nobody listens
-	Trace   Tracer                       // nil = runs are not traced
-	Hooks   hook.Set                     // the code that agents name beside tools
-	Index   *ToolIndex                   // for agents whose tools are compared by a model; nil = nobody embeds texts
+	Table     store.Table
+	Journal   *store.Journal
+	Blobs     store.Blobs
+	Uploads   store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
+	Model     Asker
+	Count     TokenCounter // nil = requests are estimated
+	Tools     ToolSource
+	Remotes   Remotes         // of tools that are somewhere else; nil = none can be called
+	Valid     agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
+	Schema    Schemas         // of outputs, as schema.Fits; nil where no model is asked
+	Waiter    Waiter
+	Clock     clock.Clock
+	IDs       IDs
+	Emit      Emitter                      // nil = there is no bus: services cannot be asked, and nobody hears that a run has ended
+	Functions Functions                    // that tools are; nil = none can be invoked
+	Callbacks Callbacks                    // nil = answers come by events and by the API alone
+	Warn      func(what string, err error) // is told of what went wrong and hurts no run; nil = nobody is
+	Sink      EventSink                    // nil = nobody listens
+	Trace     Tracer                       // nil = runs are not traced
+	Hooks     hook.Set                     // the code that agents name beside tools
+	Index     *ToolIndex                   // for agents whose tools are compared by a model; nil = nobody embeds texts
 }
 
 // within is ctx inside the run s.

@@ -1,0 +1,172 @@
+package awsfake
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"github.com/countersign/countersign/pkg/agent/clock"
+)
+
+// Functions is AWS Lambda as far as Invoke goes: it checks signatures, sizes and names, runs a function and answers with its result or its
+// error, or, for the invocation type Event, takes the payload and runs the function afterwards, twice more if it fails. Safe for
+// concurrent use once it is made.
+type Functions struct {
+	Credentials aws.Credentials
+	Region      string
+	Clock       clock.Clock
+	// Named are the functions by name. One that panics with http.ErrAbortHandler breaks the connection after it ran.
+	Named map[string]Function
+	// Refuse is asked before the n-th request, from 1: a status other than 0 is its answer, with that code. Nil = nothing is refused.
+	Refuse func(n int) (status int, code string)
+
+	mu    sync.Mutex
+	count int
+	asked []Invoked
+}
+
+// Function is a deployed function. An error is what its runtime reports.
+type Function func(ctx context.Context, payload json.RawMessage) (any, *FunctionError)
+
+// FunctionError is how a function, or Lambda in its place, says that it failed.
+type FunctionError struct {
+	Type    string   `json:"errorType,omitempty"`
+	Message string   `json:"errorMessage"`
+	Trace   []string `json:"trace,omitempty"`
+}
+
+// Invoked is one invocation of a function.
+type Invoked struct {
+	Function string
+	Async    bool
+	Payload  json.RawMessage
+}
+
+// Asked are the invocations that were taken, in order.
+func (f *Functions) Asked() []Invoked {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.asked)
+}
+
+// ServeHTTP takes Invoke.
+func (f *Functions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	name, ok := strings.CutPrefix(r.URL.Path, "/2015-03-31/functions/")
+	name, invokes := strings.CutSuffix(name, "/invocations")
+	n := f.next()
+	switch {
+	case err != nil:
+		refuse(w, http.StatusBadRequest, "InvalidRequestContentException")
+	case !ok || !invokes || r.Method != http.MethodPost:
+		refuse(w, http.StatusNotFound, "UnknownOperationException")
+	case !f.signed(r, body):
+		refuse(w, http.StatusForbidden, "InvalidSignatureException")
+	case f.Refuse != nil && f.refused(w, n):
+	default:
+		f.invoke(w, r, name, body)
+	}
+}
+
+func (f *Functions) next() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.count++
+	return f.count
+}
+
+func (f *Functions) refused(w http.ResponseWriter, n int) bool {
+	status, code := f.Refuse(n)
+	if status == 0 {
+		return false
+	}
+	refuse(w, status, code)
+	return true
+}
+
+func refuse(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("X-Amzn-Errortype", code+":http://internal.amazon.com/coral/com.amazonaws.lambda/")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"Message": "a text that may repeat the payload: s3cret"}) // the client is gone if this fails
+}
+
+// signed reports whether the request is signed by the caller.
+func (f *Functions) signed(r *http.Request, body []byte) bool {
+	given := authorization.FindStringSubmatch(r.Header.Get("Authorization"))
+	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+	if given == nil || err != nil {
+		return false
+	}
+	again, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+r.Host+r.URL.EscapedPath(), bytes.NewReader(body))
+	if err != nil {
+		return false
+	}
+	for _, name := range strings.Split(given[1], ";") {
+		if name != "host" && name != "content-length" {
+			again.Header.Set(name, r.Header.Get(name))
+		}
+	}
+	sum := sha256.Sum256(body)
+	if err := v4.NewSigner().SignHTTP(context.Background(), f.Credentials, again, hex.EncodeToString(sum[:]), "lambda", f.Region, at); err != nil {
+		return false
+	}
+	return again.Header.Get("Authorization") == r.Header.Get("Authorization")
+}
+
+func (f *Functions) invoke(w http.ResponseWriter, r *http.Request, name string, body []byte) {
+	async := r.Header.Get("X-Amz-Invocation-Type") == "Event"
+	limit := 6_291_556
+	if async {
+		limit = 1 << 20
+	}
+	run, ok := f.Named[name]
+	switch {
+	case !ok:
+		refuse(w, http.StatusNotFound, "ResourceNotFoundException")
+		return
+	case len(body) > limit:
+		refuse(w, http.StatusRequestEntityTooLarge, "RequestTooLargeException")
+		return
+	case !json.Valid(body):
+		refuse(w, http.StatusBadRequest, "InvalidRequestContentException")
+		return
+	}
+	f.mu.Lock()
+	f.asked = append(f.asked, Invoked{Function: name, Async: async, Payload: body})
+	f.mu.Unlock()
+	if async {
+		w.WriteHeader(http.StatusAccepted)
+		f.Clock.Go(func() { f.later(run, body) })
+		return
+	}
+	out, failed := run(r.Context(), body)
+	result := out
+	if failed != nil {
+		w.Header().Set("X-Amz-Function-Error", "Unhandled")
+		result = failed
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(result) // the client is gone if this fails
+}
+
+// asyncAttempts is how often Lambda tries an event.
+const asyncAttempts = 3
+
+func (f *Functions) later(run Function, body []byte) {
+	for range asyncAttempts {
+		if _, failed := run(context.Background(), body); failed == nil {
+			return
+		}
+	}
+}

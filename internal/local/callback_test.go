@@ -1,0 +1,171 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/callback"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/keyring"
+	"github.com/countersign/countersign/pkg/agent/lambdatool"
+	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+)
+
+// stockkeeper is a model that has stock counted and says what came of it.
+type stockkeeper struct{}
+
+func (stockkeeper) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
+	for _, m := range r.Messages {
+		if res, ok := m.Block.(agent.ToolResult); ok {
+			return agent.Reply{Text: "Counted: " + res.Content}, nil
+		}
+	}
+	return agent.Reply{Calls: []agent.ReplyCall{{ID: "c1", Name: "stock_count", Input: json.RawMessage(`{"sku":"a1"}`)}}}, nil
+}
+
+// warehouse is AWS Lambda with the one function that counts, and what it was sent, taken or not.
+type warehouse struct {
+	*awsfake.Functions
+	url string
+
+	mu   sync.Mutex
+	sent []string
+}
+
+func newWarehouse(t *testing.T, refuse func(n int) (int, string)) *warehouse {
+	t.Helper()
+	w := &warehouse{Functions: &awsfake.Functions{
+		Credentials: aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET"}, Region: "eu-central-1", Clock: clock.System(), Refuse: refuse,
+		Named: map[string]awsfake.Function{"count": func(context.Context, json.RawMessage) (any, *awsfake.FunctionError) { return nil, nil }},
+	}}
+	srv := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.mu.Lock()
+		w.sent = append(w.sent, string(body))
+		w.mu.Unlock()
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		w.ServeHTTP(out, r)
+	}))
+	t.Cleanup(srv.Close)
+	w.url = srv.URL
+	return w
+}
+
+// open opens a home whose functions are the warehouse's, and serves its API as dev does.
+func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *httptest.Server) {
+	t.Helper()
+	ring, err := keyring.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
+	require.NoError(t, err)
+	rings := func() (*keyring.Ring, error) { return ring, nil }
+	cfg := aws.Config{Region: w.Region, Credentials: credentials.StaticCredentialsProvider{Value: w.Credentials}}
+	functions := lambdatool.New(cfg, w.url)
+	feed := api.NewFeed(clock.System())
+	reg := registry.Must(registry.New())
+	h, err := Open(Options{
+		Dir: dir, Registry: reg, Clock: clock.System(), Sink: feed, Functions: functions,
+		Remotes:   runtime.Remotes{agent.KindLambda: lambdatool.Remote{Functions: functions}},
+		Callbacks: callback.Addresses{Ring: rings, Base: func() string { return "https://api.example.com" }},
+		Model:     func(agent.ModelSpec) (runtime.Model, error) { return stockkeeper{}, nil },
+		Trouble:   func(function string, err error) { log.Error(function, "error", err) },
+	})
+	require.NoError(t, err)
+	require.NoError(t, h.Resume(t.Context(), Tenant))
+	b := h.Backend(Serving{Agents: reg, Feed: feed, Log: log, Caller: func(*http.Request) (api.Caller, error) {
+		return api.Caller{}, api.Refuse(api.NotAllowed, "nobody")
+	}})
+	b.Callbacks = rings
+	srv := httptest.NewServer(api.Handler(b))
+	t.Cleanup(srv.Close)
+	t.Cleanup(feed.Close)
+	return h, srv
+}
+
+// A function that answers later is sent the call until Lambda takes it, the same each time to the byte; it answers at the address it was
+// given, in another process, and the address is in no journal and no log.
+func TestFunctionAnswersAtItsAddressAfterARestart(t *testing.T) {
+	w := newWarehouse(t, func(n int) (int, string) {
+		if n <= 5 { // longer than one attempt of functions/tool goes on
+			return http.StatusTooManyRequests, "TooManyRequestsException"
+		}
+		return 0, ""
+	})
+	var logged bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&logged, nil))
+	dir := filepath.Join(t.TempDir(), "home")
+	h, _ := w.open(t, dir, log)
+	d, err := agent.PresetDefaults(agent.PresetCountersign)
+	require.NoError(t, err)
+	d.Name, d.System, d.Model.Provider, d.Model.ID, d.Permission.Default = "clerk", "You count.", "demo", "stand-in", agent.DefaultAllow
+	d.Tools = []agent.ToolSpec{{
+		Name: "stock.count", Kind: agent.KindLambda, Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`),
+		Lambda: &agent.LambdaTool{Function: "count", Async: true},
+	}}
+	require.NoError(t, d.Check())
+	s, err := h.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &d, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Count a1."}}}})
+	require.NoError(t, err)
+	s = settled(t, h, s.Run)
+	require.Equal(t, agent.ForAnswer, s.Waits()[0].Wait.For)
+	require.NoError(t, h.Close())
+
+	require.Len(t, w.sent, 6)
+	for _, again := range w.sent {
+		require.Equal(t, w.sent[0], again)
+	}
+	require.Len(t, w.Asked(), 1)
+	var got agent.FunctionCall
+	require.NoError(t, json.Unmarshal(w.Asked()[0].Payload, &got))
+	require.Equal(t, []string{"stock.count", `{"sku":"a1"}`, s.Run + "/c1"}, []string{got.Tool, string(got.Args), got.Key})
+	require.Equal(t, agent.AnswerTo{Run: s.Run, Call: "c1"}, got.Callback.AnswerTo)
+	path, ok := strings.CutPrefix(got.Callback.URL, "https://api.example.com")
+	require.True(t, ok, got.Callback.URL)
+
+	h, srv := w.open(t, dir, log)
+	post := func(body string) string {
+		resp, err := http.Post(srv.URL+path, "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusAccepted, resp.StatusCode, string(text))
+		return string(text)
+	}
+	require.JSONEq(t, `{"applied":true}`, post(`{"result":{"n":10.0}}`))
+	s = settled(t, h, s.Run)
+	require.Equal(t, agent.RunDone, s.Status)
+	require.JSONEq(t, `"Counted: {\"n\":10.0}"`, string(s.Output))
+	require.JSONEq(t, `{"applied":false}`, post(`{"error":"late"}`))
+
+	token := strings.TrimPrefix(path, callback.Path)
+	entries, err := h.Ports.Journal.Entries(t.Context(), Tenant, s.Run, 0, 100)
+	require.NoError(t, err)
+	require.NotEmpty(t, entries)
+	for _, e := range entries {
+		raw, err := agent.MarshalEntry(e)
+		require.NoError(t, err)
+		require.NotContains(t, string(raw), token)
+	}
+	require.Contains(t, logged.String(), "TooManyRequestsException")
+	require.NotContains(t, logged.String(), token)
+	require.Len(t, w.Asked(), 1, "it was not invoked again")
+	require.NoError(t, h.Close())
+}

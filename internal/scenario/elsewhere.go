@@ -1,0 +1,65 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+// cannedRemote stands for whoever carries out the calls of tools that are somewhere else: tools.yaml says what they give.
+type cannedRemote struct{ tools runtime.ToolSource }
+
+func remotes(tools runtime.ToolSource) runtime.Remotes {
+	r := cannedRemote{tools}
+	return runtime.Remotes{agent.KindLambda: r, agent.KindHTTP: r}
+}
+
+// Open implements runtime.Remote.
+func (r cannedRemote) Open(*agent.Definition) runtime.Session { return r }
+
+// Tool implements runtime.Session.
+func (r cannedRemote) Tool(t agent.ToolSpec) tool.Tool {
+	found, _ := r.tools.Lookup(t.Name) // every such tool has its results: loadTools
+	return found
+}
+
+// Close implements runtime.Session.
+func (cannedRemote) Close() {}
+
+// Invoke implements runtime.Functions, for functions that answer later: people do. One that sees a key again has the same call again.
+func (l *ledger) Invoke(_ context.Context, i runtime.Invoke) (runtime.Invoked, error) {
+	var c agent.FunctionCall
+	if err := json.Unmarshal(i.Payload, &c); err != nil {
+		return runtime.Invoked{}, err
+	}
+	for _, seen := range l.invoked {
+		if seen.key != c.Key {
+			continue
+		}
+		if !bytes.Equal(seen.payload, i.Payload) {
+			l.stage.fail(Failure{Path: "invoked", Got: fmt.Sprintf("%s again, and not the same", c.Key), Want: "one payload for each key"})
+		}
+		return runtime.Invoked{}, nil
+	}
+	l.invoked = append(l.invoked, invoked{key: c.Key, call: c.Call, Function: i.Function, payload: i.Payload})
+	l.stage.act(moment{"executing", c.Call})
+	return runtime.Invoked{}, nil
+}
+
+// invoked is a call that a function took, in the form of want.json: the function and what it got.
+type invoked struct {
+	Function  string
+	key, call string
+	payload   json.RawMessage
+}
+
+// MarshalJSON gives the payload, with the function's name in it.
+func (i invoked) MarshalJSON() ([]byte, error) {
+	name, err := json.Marshal(i.Function)
+	return append(append(append([]byte(`{"function":`), name...), ','), i.payload[1:]...), err
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/countersign/countersign/pkg/agent/lambdatool"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+)
+
+// functions are those of AWS Lambda, with the credentials and the region that the AWS SDK finds where it always does, once one is invoked:
+// most agents have none. Safe for concurrent use.
+type functions struct {
+	p *program
+
+	mu     sync.Mutex
+	client *lambdatool.Client
+}
+
+// Invoke implements runtime.Functions.
+func (f *functions) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
+	c, err := f.configured(ctx)
+	if err != nil {
+		return runtime.Invoked{}, err
+	}
+	return c.Invoke(ctx, i)
+}
+
+func (f *functions) configured(ctx context.Context) (*lambdatool.Client, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.client != nil {
+		return f.client, nil
+	}
+	ctx, cancel := f.p.clock.WithTimeout(ctx, configureWithin)
+	defer cancel()
+	cfg, err := config.LoadDefaultConfig(ctx)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("invoke functions of AWS Lambda: configure the AWS SDK: %w", err)
+	case cfg.Region == "":
+		return nil, fmt.Errorf("%w: %w", runtime.ErrUndeliverable, errors.New("functions of AWS Lambda need a region: set AWS_REGION or AWS_PROFILE"))
+	}
+	f.client = lambdatool.New(cfg, f.endpoint(cfg))
+	return f.client, nil
+}
+
+// endpoint is where the environment says that Lambda is, else in the region.
+func (f *functions) endpoint(cfg aws.Config) string {
+	if f.p.getenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") == "true" {
+		return lambdatool.Endpoint(cfg.Region, false, false)
+	}
+	return cmp.Or(f.p.getenv("AWS_ENDPOINT_URL_LAMBDA"), aws.ToString(cfg.BaseEndpoint), lambdatool.Endpoint(cfg.Region, false, false))
+}

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/countersign/countersign/pkg/agent/keyring"
+)
+
+// keys is the ring in HOME/keyring, made when it is first needed. Only who has the store needs it. Safe for concurrent use.
+type keys struct {
+	home string
+	draw func() string // a random key
+
+	mu   sync.Mutex
+	ring *keyring.Ring
+}
+
+// get reads the ring, or makes one. No key is in its error.
+func (k *keys) get() (*keyring.Ring, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ring != nil {
+		return k.ring, nil
+	}
+	name := filepath.Join(k.home, "keyring")
+	text, err := readPrivate(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if text, err = keyring.Mint(k.draw()); err == nil {
+			text, err = mint(name, text)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the ring of keys: %w", err)
+	}
+	if k.ring, err = keyring.Parse(text); err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it, and a new one is made", name, err)
+	}
+	return k.ring, nil
+}
+
+// readPrivate reads a file that only its owner can read.
+func readPrivate(name string) (string, error) {
+	info, err := os.Lstat(name)
+	switch {
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s: want a regular file", name)
+	case info.Mode().Perm()&0o077 != 0:
+		return "", fmt.Errorf("%s: others can read it (mode %#o, want 0600)", name, info.Mode().Perm())
+	}
+	data, err := os.ReadFile(name)
+	return string(data), err
+}

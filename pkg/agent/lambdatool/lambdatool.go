@@ -1,0 +1,224 @@
+// Package lambdatool carries out calls of tools that are functions of AWS Lambda.
+//
+// A function is invoked with an agent.FunctionCall as JSON. One that is waited for gives its result as JSON: an object of text, json,
+// error, media, suspend and patch, or any other value, which is its text (see read). One that answers later only takes the call
+// (ADR 26). Client is the runtime.Functions, Remote the runtime.Remote.
+package lambdatool
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/tool/port"
+)
+
+// Times of one attempt to connect and to have a function take a call, and how often and with what pause at most a call is sent.
+const (
+	connectTimeout = time.Second
+	takeTimeout    = 8 * time.Second
+	attempts       = 4
+	backoff        = time.Second
+)
+
+// What Lambda takes and gives at most, in bytes: 6 MB where it is waited for, either way, and 1 MB where it is not.
+const (
+	maxSync    = 6_291_556
+	maxAsync   = 1 << 20
+	maxRefusal = 64 << 10
+)
+
+// service is Lambda's name in signatures.
+const service = "lambda"
+
+// Client invokes functions, a runtime.Functions. It makes the one request it needs itself, with the SDK's signatures and transport: the
+// SDK's client for all of Lambda would be a tenth of a function's bootstrap (ADR 15). Make one with New. Safe for concurrent use.
+type Client struct {
+	url         string
+	region      string
+	http        aws.HTTPClient
+	credentials aws.CredentialsProvider
+	signer      *v4.Signer
+	delays      aws.RetryerV2
+	clock       clock.Clock
+}
+
+// New makes a client of the functions at endpoint: Endpoint gives AWS' own. An HTTP client in cfg that is not the SDK's own is kept as it
+// is. A configuration without a region or credentials makes every Invoke fail.
+func New(cfg aws.Config, endpoint string) *Client {
+	return &Client{
+		url: strings.TrimSuffix(endpoint, "/") + "/2015-03-31/functions/", region: cfg.Region, http: direct(cfg.HTTPClient), credentials: cfg.Credentials,
+		signer: v4.NewSigner(), clock: clock.System(),
+		delays: retry.NewStandard(func(o *retry.StandardOptions) { o.MaxBackoff = backoff }),
+	}
+}
+
+// Endpoint is where Lambda is in a region.
+func Endpoint(region string, fips, dualStack bool) string {
+	host := service
+	if fips {
+		host += "-fips"
+	}
+	suffix := "amazonaws.com"
+	switch china := strings.HasPrefix(region, "cn-"); {
+	case china && dualStack:
+		suffix = "api.amazonwebservices.com.cn"
+	case china:
+		suffix = "amazonaws.com.cn"
+	case dualStack:
+		suffix = "api.aws"
+	}
+	return "https://" + host + "." + region + "." + suffix
+}
+
+// direct is the SDK's client without redirects: what is signed for one host is no other's. How long an answer may take is its context's
+// to say: a function may run for minutes.
+func direct(c aws.HTTPClient) aws.HTTPClient {
+	if c == nil {
+		c = awshttp.NewBuildableClient()
+	}
+	b, ok := c.(*awshttp.BuildableClient)
+	if !ok {
+		return c
+	}
+	b = b.WithDialerOptions(func(d *net.Dialer) { d.Timeout = connectTimeout })
+	return &http.Client{
+		Transport:     b.GetTransport(),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Invoke implements runtime.Functions. It sends again what was not taken and may be taken later, as after throttling; and what may have
+// been taken, unless i is to be invoked once.
+func (c *Client) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
+	limit := maxSync
+	if i.Async {
+		limit = maxAsync
+	}
+	if n := len(i.Payload); n > limit {
+		return runtime.Invoked{}, fmt.Errorf("%w: it has %d bytes, and a function takes at most %d", runtime.ErrUndeliverable, n, limit)
+	}
+	for attempt := 1; ; attempt++ {
+		out, err := c.attempt(ctx, i)
+		if err == nil {
+			return out, nil
+		}
+		if attempt == attempts || ctx.Err() != nil || !again(err, i.Once) {
+			return runtime.Invoked{}, fmt.Errorf("invoke function %s: %w", i.Function, err)
+		}
+		delay, failed := c.delays.RetryDelay(attempt, err)
+		if failed != nil || c.clock.Sleep(ctx, delay) != nil {
+			return runtime.Invoked{}, fmt.Errorf("invoke function %s: %w", i.Function, err)
+		}
+	}
+}
+
+// again reports whether a call that failed so is to be sent again.
+func again(err error, once bool) bool {
+	var lost *port.LostError
+	if errors.As(err, &lost) {
+		return !once
+	}
+	var r *refusal
+	return !errors.Is(err, runtime.ErrUndeliverable) && (errors.Is(err, errUnreached) || errors.As(err, &r) && r.passes)
+}
+
+// errUnreached says that nothing was sent.
+var errUnreached = errors.New("AWS Lambda cannot be reached")
+
+// attempt makes one attempt.
+func (c *Client) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
+	if i.Async {
+		var cancel context.CancelFunc
+		ctx, cancel = c.clock.WithTimeout(ctx, takeTimeout)
+		defer cancel()
+	}
+	r, err := c.request(ctx, i)
+	if err != nil {
+		return runtime.Invoked{}, err
+	}
+	resp, err := c.http.Do(r)
+	var dialled *net.OpError
+	switch {
+	case errors.As(err, &dialled) && dialled.Op == "dial":
+		return runtime.Invoked{}, errUnreached
+	case err != nil:
+		return runtime.Invoked{}, &port.LostError{Err: broken(ctx)}
+	}
+	defer resp.Body.Close()
+	return outcome(ctx, resp, i)
+}
+
+// broken is why an answer did not come, without what the transport says of addresses.
+func broken(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errors.New("the connection broke")
+}
+
+// request is the signed invocation.
+func (c *Client) request(ctx context.Context, i runtime.Invoke) (*http.Request, error) {
+	at := c.url + strings.ReplaceAll(url.PathEscape(i.Function), ":", "%3A") + "/invocations"
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(i.Payload))
+	if err != nil {
+		return nil, fmt.Errorf("%w: the function's name makes no address", runtime.ErrUndeliverable)
+	}
+	kind := "RequestResponse"
+	if i.Async {
+		kind = "Event"
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Amz-Invocation-Type", kind)
+	r.Header.Set("User-Agent", "countersign")
+	if c.credentials == nil || c.region == "" {
+		return nil, errors.New("sign the request: want a region and credentials of AWS, got none")
+	}
+	keys, err := c.credentials.Retrieve(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("sign the request: no credentials of AWS: %w", err)
+	}
+	sum := sha256.Sum256(i.Payload)
+	if err := c.signer.SignHTTP(ctx, keys, r, hex.EncodeToString(sum[:]), service, c.region, c.clock.Now()); err != nil {
+		return nil, fmt.Errorf("sign the request: %w", err)
+	}
+	return r, nil
+}
+
+// outcome reads what became of an invocation.
+func outcome(ctx context.Context, resp *http.Response, i runtime.Invoke) (runtime.Invoked, error) {
+	want, limit := http.StatusOK, maxSync
+	if i.Async {
+		want, limit = http.StatusAccepted, maxRefusal
+	}
+	if resp.StatusCode != want {
+		return runtime.Invoked{}, refused(resp)
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+	switch {
+	case i.Async:
+		return runtime.Invoked{}, nil
+	case err != nil:
+		return runtime.Invoked{}, &port.LostError{Err: broken(ctx)}
+	case len(text) > limit:
+		return runtime.Invoked{Payload: json.RawMessage(fmt.Sprintf(`{"errorMessage":"the result has more than %d bytes"}`, limit)), Failed: true}, nil
+	}
+	return runtime.Invoked{Payload: text, Failed: resp.Header.Get("X-Amz-Function-Error") != ""}, nil
+}
