@@ -114,6 +114,7 @@ func (c *checker) definition(d *Definition) {
 	c.tools(d.Tools)
 	c.builtinNames(d)
 	c.permission("permission", d.Permission)
+	c.ceilings("ceilings", d.Ceilings)
 	c.approvalTool("permission.approvalTool", d)
 	c.stop("stop", d.Stop)
 	c.that(d.Limits.Tokens >= 0, "limits.tokens", fmt.Sprintf("got %d, want zero or more", d.Limits.Tokens))
