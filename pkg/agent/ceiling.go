@@ -98,6 +98,13 @@ func (d *Definition) policyVersion() string {
 	return hashCanonical(map[string]any{"policy": PolicyVersion(d.Permission), "ceilings": stringList(above)})
 }
 
+// policies checks the policy of a definition as it is written, which has none above it.
+func (c *checker) policies(d *Definition) {
+	c.permission("permission", d.Permission)
+	c.approvalTool("permission.approvalTool", d)
+	c.ceilings("ceilings", d.Ceilings)
+}
+
 // ceilings refuses what only the delegation of a run may set.
 func (c *checker) ceilings(at string, above []Permission) {
 	c.that(len(above) == 0, at, fmt.Sprintf("got %d, want none: they are the policies of the agents that delegate a run, and set when it starts", len(above)))
