@@ -233,6 +233,7 @@ func TestNoStandingGrantWhereACeilingHasNone(t *testing.T) {
 		r.def.Ceilings[0].Grants = agent.GrantsRun
 	}, func(t *testing.T, r *room) {
 		require.Equal(t, agent.GrantsRun, r.approval().Grants)
+		require.Empty(t, r.approval().Permissions[0].Standing)
 		_, err := r.decide(approval.Approve, boss)
 		require.NoError(t, err)
 		r.resume()

@@ -231,3 +231,22 @@ func TestDeciders(t *testing.T) {
 	require.Contains(t, b.String(), "  below      call c0 of run r0, for run r1\n")
 	require.NotContains(t, b.String(), "\u202e")
 }
+
+// A part of a tree is what is below one of its runs, and nothing beside it.
+func TestPartOfATree(t *testing.T) {
+	all := tree{{ID: "a", Parent: "root", ParentCall: "c1"}, {ID: "b", Parent: "root", ParentCall: "c2"}, {ID: "aa", Parent: "a", ParentCall: "c1"}, {ID: "aaa", Parent: "aa"}}
+	ids := func(t tree) (ids []string) {
+		for _, h := range t {
+			ids = append(ids, h.ID)
+		}
+		return ids
+	}
+	require.Equal(t, []string{"aa", "aaa"}, ids(all.of("a")))
+	require.Empty(t, all.of("b"))
+	require.Equal(t, []string{"a", "b"}, ids(all.children("root")))
+	h, ok := all.child("root", "c2")
+	require.True(t, ok)
+	require.Equal(t, "b", h.ID)
+	_, ok = all.child("a", "c2")
+	require.False(t, ok)
+}
