@@ -32,6 +32,7 @@ func (s *stage) tell(o approval.Outcome) {
 	a, err := approval.Get(context.Background(), s.table, tenant, o.ID)
 	if err == nil {
 		o.By = oneOf(a.Approvers)
+		o.By.Groups = slices.Concat(o.By.Groups, slices.Concat(a.Above...))
 		err = s.insist("settle "+o.Call, s.settle(o))
 	}
 	if err != nil {

@@ -97,10 +97,22 @@ func PolicyVersion(p Permission) string {
 	return hashCanonical(policy)
 }
 
-// ApproverPolicy is the hex SHA-256 of who may approve and how many of them it takes. Order and repetition don't count.
-func ApproverPolicy(approvers []string, quorum int) string {
-	set := slices.Compact(slices.Sorted(slices.Values(approvers)))
-	return hashCanonical(map[string]any{"approvers": stringList(set), "quorum": strconv.Itoa(quorum)})
+// ApproverPolicy is the hex SHA-256 of who may approve and how many of them it takes: approvers, and those of each set above whom they must
+// be among as well. Order and repetition within a set don't count.
+func ApproverPolicy(approvers []string, quorum int, above ...[]string) string {
+	policy := map[string]any{"approvers": approverSet(approvers), "quorum": strconv.Itoa(quorum)}
+	if len(above) > 0 {
+		sets := make([]any, len(above))
+		for i, set := range above {
+			sets[i] = approverSet(set)
+		}
+		policy["above"] = sets
+	}
+	return hashCanonical(policy)
+}
+
+func approverSet(approvers []string) []any {
+	return stringList(slices.Compact(slices.Sorted(slices.Values(approvers))))
 }
 
 func canonicalRule(r Rule) map[string]any {

@@ -85,13 +85,13 @@ func Early(d *Definition, s *AgentState, valid Validator, now time.Time) []Event
 // early is what a kept decision says about the call it has met, or why it says nothing.
 func early(d *Definition, s *AgentState, c Call, k DecisionKept, valid Validator, now time.Time) (fact Decided, why string) {
 	t, _ := d.Tool(c.Tool)
-	by, approvers := Principal{ID: k.By, Groups: k.Groups}, DecideIn(d, s, t, c.Input).Approvers
+	by, dec := Principal{ID: k.By, Groups: k.Groups}, DecideIn(d, s, t, c.Input)
 	switch {
 	case c.Wait.For != ForApproval && c.Wait.For != ForInput:
 		return fact, dropNoDecision
 	case !now.Before(c.Wait.Expires):
 		return fact, dropExpired
-	case !MayDecide(approvers, by):
+	case !dec.May(by):
 		return fact, dropNotApprover
 	}
 	fact = Decided{Call: c.ID, Approval: c.Wait.Approval, Action: k.Action, By: k.By, Digest: c.Wait.Digest}
@@ -110,7 +110,7 @@ func early(d *Definition, s *AgentState, c Call, k DecisionKept, valid Validator
 	}
 	fact.Note = k.Note
 	if d.Permission.Scope == ScopeTool && c.Wait.For == ForApproval && k.Action != ActionCancel {
-		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, approvers), k.Action == ActionApprove && d.Permission.once()
+		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec.Approvers, dec.Above...), k.Action == ActionApprove && d.Granting().once()
 	}
 	return fact, ""
 }

@@ -58,7 +58,11 @@ func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid 
 	}
 	dec := DecideIn(d, s, t, c.Input)
 	if dec.Verdict == VerdictDeny {
-		return refuse(c, WhyDenied, d.word(wordDeniedByRule, about(c))+quotedNote("Note", dec.Note), dec)
+		word := wordDeniedByRule
+		if dec.Ceiling {
+			word = wordDeniedAbove
+		}
+		return refuse(c, WhyDenied, d.word(word, about(c))+quotedNote("Note", dec.Note), dec)
 	}
 	if no, denied := s.Permissions.denied(c.Tool); denied {
 		return refuse(c, WhyDenied, textToolDenied(d, c.Name, no), dec)
@@ -113,24 +117,24 @@ func gatePerson(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, 
 	if c.Undoes != "" && c.Grant == nil { // nothing but a person's word on this very call lets it run
 		return Gate{Suspend: AskFor(d, s, c, dec, now), Rule: dec}
 	}
-	if c.Grant != nil || dec.Verdict != VerdictAsk || d.Permission.Mode == ModeAdvisory {
+	if c.Grant != nil || dec.Verdict != VerdictAsk || d.Permission.Mode == ModeAdvisory && !dec.Ceiling {
 		return run
 	}
 	status := s.Permissions.status(c.Tool, c.Inference)
-	switch status {
-	case PermissionDenied:
+	switch {
+	case status == PermissionDenied:
 		return refuse(c, WhyDenied, d.word(wordToolRefused, about(c)), dec)
-	case PermissionApproved:
+	case status == PermissionApproved && !dec.Ceiling: // it knows its own agent's permissions; where one above asks, a person's word is needed besides
 		return run
 	}
-	digest := ToolDigest(d, s, t, c.Input, dec.Approvers)
+	digest, granting := ToolDigest(d, s, t, c.Input, dec.Approvers, dec.Above...), d.Granting()
 	// A backend's word on a new call is the last one. A call that resumes has been asked about since.
-	if p, covered := s.Permissions.covering(c.Tool, digest); covered && (status == "" || c.Status == StatusResuming) {
-		run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: d.Permission.once()}
+	if p, covered := s.Permissions.covering(c.Tool, digest); covered && (status != PermissionRequestable || c.Status == StatusResuming) {
+		run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: granting.once()}
 		return run
 	}
-	if c.Status == StatusNew && d.Permission.Standing() {
-		digest = StandingDigest(d, s, t, c.Input, dec.Approvers)
+	if c.Status == StatusNew && granting.Standing() {
+		digest = StandingDigest(d, s, t, c.Input, dec.Approvers, dec.Above...)
 		if p, covered := s.Permissions.standing(c.Tool, digest, c.Inference); covered && now.Before(p.Expires) {
 			run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest}
 			return run
@@ -153,12 +157,12 @@ func (p Permission) once() bool {
 // used up already lets that call go on, and no other.
 func gateGranted(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, now time.Time) Gate {
 	if c.Grant.Tool {
-		if ToolDigest(d, s, t, c.Input, dec.Approvers) != c.Grant.Digest && StandingDigest(d, s, t, c.Input, dec.Approvers) != c.Grant.Digest {
+		if ToolDigest(d, s, t, c.Input, dec.Approvers, dec.Above...) != c.Grant.Digest && StandingDigest(d, s, t, c.Input, dec.Approvers, dec.Above...) != c.Grant.Digest {
 			return refuse(c, WhyVoided, d.word(wordVoided, about(c)), dec)
 		}
 		return Gate{Run: true, Rule: dec}
 	}
-	if ActionDigest(d, s, c, t, dec.Approvers) != c.Grant.Digest {
+	if ActionDigest(d, s, c, t, dec.Approvers, dec.Above...) != c.Grant.Digest {
 		return refuse(c, WhyVoided, d.word(wordVoided, about(c)), dec)
 	}
 	if !c.Grant.Consumed && !now.Before(c.Grant.Expires) {
@@ -176,16 +180,16 @@ func Voided(d *Definition, c Call) *CallFinished {
 func AskFor(d *Definition, s *AgentState, c Call, dec Decision, now time.Time) *CallSuspended {
 	t, _ := d.Tool(c.Tool)
 	return &CallSuspended{
-		Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, t, dec.Approvers),
+		Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, t, dec.Approvers, dec.Above...),
 		Expires: now.UTC().Add(dec.Expires).Truncate(time.Millisecond),
 	}
 }
 
 // ActionDigest is the digest of the very action (A6): who, in which run, under which policy, does what with which bytes.
-func ActionDigest(d *Definition, s *AgentState, c Call, t ToolSpec, approvers []string) string {
+func ActionDigest(d *Definition, s *AgentState, c Call, t ToolSpec, approvers []string, above ...[]string) string {
 	return DigestInput{
 		Tenant: s.Tenant, Run: s.Run, Call: c.ID, Agent: s.Agent, Version: s.Version, Tool: t.Name, ToolHash: ToolHash(t),
-		ArgsHash: ArgsHash(c.Input), PolicyVersion: PolicyVersion(d.Permission), ApproverPolicy: ApproverPolicy(approvers, 1),
+		ArgsHash: ArgsHash(c.Input), PolicyVersion: d.policyVersion(), ApproverPolicy: ApproverPolicy(approvers, 1, above...),
 	}.ActionDigest()
 }
 

@@ -184,8 +184,8 @@ func (s *AgentState) RequestOf(c Call) string {
 	return c.Request
 }
 
-// DecideIn is Decide within a run: a tool that the run's policy function lists asks where rules would allow it. Deny wins. Loop-breaking
-// tools, which do nothing but end the run, are nobody's to decide about.
+// DecideIn is Decide within a run: a tool that the run's policy function lists asks where rules would allow it, and no verdict is
+// weaker than that of an agent which delegated the run. Deny wins. Loop-breaking tools, which do nothing but end the run, are nobody's to decide about.
 func DecideIn(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage) Decision {
 	if d.breaksLoop(t.Name) {
 		return Decision{Verdict: VerdictAllow}
@@ -194,15 +194,15 @@ func DecideIn(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage) De
 	if dec.Verdict == VerdictAllow && slices.Contains(s.Permissions.Policy, t.Name) {
 		dec.Verdict = VerdictAsk
 	}
-	return dec
+	return d.within(dec, t, args)
 }
 
 // ToolDigest is the digest of a permission to call a tool in a run: who, under which policy and which approvers. The call is no part of it
 // (A18), and its arguments are one only where the policy's grants are of them (Permission.OfArguments).
-func ToolDigest(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage, approvers []string) string {
-	return hashCanonical(d.Permission.bound(args, map[string]any{
+func ToolDigest(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage, approvers []string, above ...[]string) string {
+	return hashCanonical(d.Granting().bound(args, map[string]any{
 		"tenant": s.Tenant, "run": s.Run, "agent": s.Agent, "version": s.Version, "tool": t.Name, "toolHash": ToolHash(t),
-		"policyVersion": PolicyVersion(d.Permission), "approverPolicy": ApproverPolicy(approvers, 1),
+		"policyVersion": d.policyVersion(), "approverPolicy": ApproverPolicy(approvers, 1, above...),
 	}))
 }
 
@@ -264,7 +264,7 @@ func (r *PermissionRequested) add(d *Definition, s *AgentState, c Call, g Gate, 
 	if expires.Before(r.Expires) {
 		r.Expires = expires
 	}
-	digest := ToolDigest(d, s, t, c.Input, g.Rule.Approvers)
+	digest := ToolDigest(d, s, t, c.Input, g.Rule.Approvers, g.Rule.Above...)
 	i := slices.IndexFunc(r.Tools, func(have RequestedTool) bool { return have.Tool == c.Tool })
 	if i < 0 {
 		r.Tools = append(r.Tools, RequestedTool{Tool: c.Tool, Name: c.Name, Calls: []string{c.ID}, Digests: []string{digest}})
@@ -296,7 +296,8 @@ func Consequences(d *Definition, s *AgentState) []Event {
 			continue
 		}
 		t, _ := d.Tool(c.Tool)
-		if ok, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, c.Input, DecideIn(d, s, t, c.Input).Approvers)); covered {
+		dec := DecideIn(d, s, t, c.Input)
+		if ok, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, c.Input, dec.Approvers, dec.Above...)); covered {
 			due = append(due, CallPermitted{Call: c.ID, Approval: ok.Approval})
 		}
 	}

@@ -17,6 +17,9 @@ type Decision struct {
 	Approvers []string      // who may decide if the call has to wait; empty = nobody
 	Expires   time.Duration // how long the request lives if the call has to wait
 	Note      string        // the rule's, for the person who is asked
+
+	Ceiling bool       // a delegating agent's policy denies the call, or asks, be it beside the run's own
+	Above   [][]string // the approvers of each such policy that asks, the root's first: who decides is among each, besides Approvers
 }
 
 // Decide applies a permission to a call of t with args, which CompactJSON has accepted. Deny rules are checked before all

@@ -29,10 +29,10 @@ func TestDecideOrder(t *testing.T) {
 		tool, args string
 		want       Decision
 	}{
-		{"refunds.create", `{"amount":100.0}`, Decision{VerdictAllow, 0, operators, 24 * time.Hour, ""}},
-		{"refunds.create", `{"amount":100.01}`, Decision{VerdictAsk, 1, []string{"group:finance"}, time.Hour, "check the order"}},
-		{"refunds.drop", `{"amount":1}`, Decision{VerdictDeny, 3, operators, 24 * time.Hour, "never"}},
-		{"orders.get", `{}`, Decision{VerdictAsk, 2, operators, 24 * time.Hour, ""}},
+		{"refunds.create", `{"amount":100.0}`, Decision{Verdict: VerdictAllow, Rule: 0, Approvers: operators, Expires: 24 * time.Hour, Note: ""}},
+		{"refunds.create", `{"amount":100.01}`, Decision{Verdict: VerdictAsk, Rule: 1, Approvers: []string{"group:finance"}, Expires: time.Hour, Note: "check the order"}},
+		{"refunds.drop", `{"amount":1}`, Decision{Verdict: VerdictDeny, Rule: 3, Approvers: operators, Expires: 24 * time.Hour, Note: "never"}},
+		{"orders.get", `{}`, Decision{Verdict: VerdictAsk, Rule: 2, Approvers: operators, Expires: 24 * time.Hour, Note: ""}},
 	} {
 		require.Equal(t, tt.want, Decide(p, ToolSpec{Name: tt.tool, Effect: EffectRead}, rawJSON(tt.args)))
 	}

@@ -37,10 +37,10 @@ type PermitRef struct {
 // StandingDigest is the digest of a permission to call a tool in every run of an agent: who, under which policy and which approvers. Run,
 // version and call are no part of it, so that a changed tool, policy or list of approvers is not covered, and all else is. Arguments are one
 // where grants are of them (Permission.OfArguments).
-func StandingDigest(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage, approvers []string) string {
-	return hashCanonical(d.Permission.bound(args, map[string]any{
+func StandingDigest(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage, approvers []string, above ...[]string) string {
+	return hashCanonical(d.Granting().bound(args, map[string]any{
 		"standing": true, "tenant": s.Tenant, "agent": s.Agent, "tool": t.Name, "toolHash": ToolHash(t),
-		"policyVersion": PolicyVersion(d.Permission), "approverPolicy": ApproverPolicy(approvers, 1),
+		"policyVersion": d.policyVersion(), "approverPolicy": ApproverPolicy(approvers, 1, above...),
 	}))
 }
 
@@ -60,7 +60,8 @@ func (p Permission) bound(args json.RawMessage, of map[string]any) map[string]an
 // StandingOf is the StandingDigest that covers a call.
 func StandingOf(d *Definition, s *AgentState, c Call) string {
 	t, _ := d.Tool(c.Tool)
-	return StandingDigest(d, s, t, c.Input, DecideIn(d, s, t, c.Input).Approvers)
+	dec := DecideIn(d, s, t, c.Input)
+	return StandingDigest(d, s, t, c.Input, dec.Approvers, dec.Above...)
 }
 
 // Held is a standing grant that was given in the run itself, and the StandingDigest under which it is on record.
@@ -77,7 +78,8 @@ func HeldStanding(d *Definition, s *AgentState) []Held {
 		if !known || c.Status != StatusNew && c.Status != StatusResuming {
 			continue
 		}
-		p, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, c.Input, DecideIn(d, s, t, c.Input).Approvers))
+		dec := DecideIn(d, s, t, c.Input)
+		p, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, c.Input, dec.Approvers, dec.Above...))
 		if !covered || !p.Standing {
 			continue
 		}

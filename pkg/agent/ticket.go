@@ -162,7 +162,7 @@ func AskInput(d *Definition, s *AgentState, c Call, t Ticket, ran bool, now time
 	spec, _ := d.Tool(c.Tool)
 	dec := DecideIn(d, s, spec, c.Input)
 	return CallSuspended{
-		Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, spec, dec.Approvers),
+		Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, spec, dec.Approvers, dec.Above...),
 		Expires: now.UTC().Add(InputExpiry).Truncate(time.Millisecond), For: ForInput, Ticket: &t, Ran: ran,
 	}
 }
@@ -222,16 +222,19 @@ func Amend(d *Definition, s *AgentState, c Call, args json.RawMessage, by Princi
 	}
 	dec := DecideIn(d, s, t, args)
 	if dec.Verdict == VerdictDeny {
+		if dec.Ceiling {
+			return "", &AmendError{Problem: "the policy of an agent that delegated the run denies them"}
+		}
 		return "", &AmendError{Problem: "the agent's policy denies them"}
 	}
-	if dec.Verdict == VerdictAsk && !MayDecide(dec.Approvers, by) {
+	if dec.Verdict == VerdictAsk && !dec.May(by) {
 		return "", ErrOtherApprovers
 	}
 	if err := ValidArguments(valid, t, args); err != nil {
 		return "", &AmendError{Problem: err.Error()}
 	}
 	c.Input = args
-	return ActionDigest(d, s, c, t, dec.Approvers), nil
+	return ActionDigest(d, s, c, t, dec.Approvers, dec.Above...), nil
 }
 
 // ResultText is what the model reads of a JSON value given as a result: a string stands for its text, anything else for its JSON.

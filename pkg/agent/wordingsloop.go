@@ -33,6 +33,7 @@ var wordingsOfReplies = []Wording{
 // The keys of wordings about calls.
 const (
 	wordDeniedByRule     = "deniedByRule"
+	wordDeniedAbove      = "deniedAbove"
 	wordToolDenied       = "toolDenied"
 	wordToolRefused      = "toolRefused"
 	wordAwaiting         = "awaitingPermission"
@@ -48,6 +49,8 @@ const (
 var wordingsOfCalls = []Wording{
 	{Key: wordDeniedByRule, About: "a rule denies the call; the rule's note follows", Fields: []string{"Tool"},
 		Text: "The policy of this agent denies calling {{.Tool}} like this. Do not repeat the call."},
+	{Key: wordDeniedAbove, About: "a rule of an agent that delegated the run denies the call; the rule's note follows", Fields: []string{"Tool"},
+		Text: "The policy of the agent that delegated this task denies calling {{.Tool}} like this. Do not repeat the call; say in your answer what you could not do."},
 	{Key: wordToolDenied, About: "a person denied the tool for the run; their note follows", Fields: []string{"Tool", "By"},
 		Text: "Denied: {{.By}} has denied calling {{.Tool}} in this run. The call was not carried out. Do not call it again."},
 	{Key: wordToolRefused, About: "the permission backend denies the tool", Fields: []string{"Tool"},

@@ -2,9 +2,12 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"regexp"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent/approval"
 )
@@ -28,9 +31,9 @@ func approvalID(r *http.Request) (string, error) {
 	return id, nil
 }
 
-// listApprovals lists the pending requests where no status is given.
+// listApprovals lists the pending requests where no status is given. Of those of a run it looks at up to maxLooks pages of the store.
 func (s *server) listApprovals(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := query(r, "status", "cursor", "limit")
+	q, err := query(r, "status", "run", "root", "cursor", "limit")
 	if err != nil {
 		return 0, nil, err
 	}
@@ -42,14 +45,54 @@ func (s *server) listApprovals(_ http.ResponseWriter, r *http.Request, c Caller)
 	if !status.Valid() {
 		return 0, nil, invalid("status: got %q, want pending, approved, denied, expired, cancelled or voided", status)
 	}
-	p := ApprovalPage{}
-	if p.Approvals, p.Cursor, err = approval.List(r.Context(), s.Table, c.Tenant, status, n, q.Get("cursor")); err != nil {
-		return 0, nil, badCursor(q.Get("cursor"), err)
+	find := approval.Query{Status: status, Run: q.Get("run"), Root: q.Get("root"), Cursor: q.Get("cursor")}
+	for _, name := range []string{"run", "root"} {
+		if find.Since, err = s.since(r, c, q, name, find.Since); err != nil {
+			return 0, nil, err
+		}
 	}
-	if p.Approvals == nil {
-		p.Approvals = []approval.Approval{}
+	p, err := s.findApprovals(r.Context(), c.Tenant, find, n)
+	return http.StatusOK, p, err
+}
+
+// findApprovals makes a page of the requests that fit.
+func (s *server) findApprovals(ctx context.Context, tenant string, find approval.Query, n int) (ApprovalPage, error) {
+	p := ApprovalPage{Approvals: []approval.Approval{}}
+	for looks := 0; len(p.Approvals) < n && looks < maxLooks; looks++ {
+		find.Limit = n - len(p.Approvals)
+		list, next, err := approval.Find(ctx, s.Table, tenant, find)
+		if err != nil {
+			return p, badCursor(find.Cursor, err)
+		}
+		p.Approvals, p.Cursor, find.Cursor = append(p.Approvals, list...), next, next
+		if next == "" {
+			break
+		}
 	}
-	return http.StatusOK, p, nil
+	return p, nil
+}
+
+// skew is how far the clocks of the machines that carry out a run and those below it may differ.
+const skew = time.Minute
+
+// since is the time before which nothing can be of the run that a query's parameter names, or at, where that is later or no run is named.
+// A run that the tenant does not have is no such run, whether another has it or not.
+func (s *server) since(r *http.Request, c Caller, q url.Values, name string, at time.Time) (time.Time, error) {
+	if !q.Has(name) {
+		return at, nil
+	}
+	id := q.Get(name)
+	if !runPattern.MatchString(id) {
+		return at, problem(RunNotFound, "%s: read run %q: no such run", name, id)
+	}
+	h, err := s.Journal.Head(r.Context(), c.Tenant, id)
+	if err != nil {
+		return at, err
+	}
+	if started := h.StartedAt.Add(-skew); started.After(at) {
+		return started, nil
+	}
+	return at, nil
 }
 
 func (s *server) showApproval(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -93,5 +94,6 @@ type Journal interface {
 	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error)
 	Before(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error)
 	Conversation(ctx context.Context, tenant string, s *agent.AgentState) ([]agent.Spoken, error)
-	List(ctx context.Context, tenant string, status agent.RunStatus, limit int, cursor string) (heads []store.Head, next string, err error)
+	Head(ctx context.Context, tenant, run string) (store.Head, error)
+	ListSince(ctx context.Context, tenant string, status agent.RunStatus, since time.Time, limit int, cursor string) (heads []store.Head, next string, err error)
 }

@@ -65,12 +65,13 @@ func (c *Client) Start(ctx context.Context, s Start) (Accepted, error) {
 // RunQuery narrows a list of runs. The zero value lists all of them.
 type RunQuery struct {
 	Status, Agent, Cursor string
-	Limit                 int // 0 = 50
+	Limit                 int    // 0 = 50
+	Root                  string // the run that they are carried out for, however far below; "" = all runs
 }
 
 // Runs lists a page of runs.
 func (c *Client) Runs(ctx context.Context, q RunQuery) (RunPage, error) {
-	return get[RunPage](ctx, c, "/v1/runs", values("status", q.Status, "agent", q.Agent, "cursor", q.Cursor, "limit", number(q.Limit)))
+	return get[RunPage](ctx, c, "/v1/runs", values("status", q.Status, "agent", q.Agent, "root", q.Root, "cursor", q.Cursor, "limit", number(q.Limit)))
 }
 
 // Run reads a run with its newest messages and calls.
@@ -121,7 +122,13 @@ func (c *Client) Cancel(ctx context.Context, run, note string) (Accepted, error)
 
 // Approvals lists a page of requests of a status; "" = pending.
 func (c *Client) Approvals(ctx context.Context, status approval.Status, cursor string, limit int) (ApprovalPage, error) {
-	return get[ApprovalPage](ctx, c, "/v1/approvals", values("status", string(status), "cursor", cursor, "limit", number(limit)))
+	return c.FindApprovals(ctx, approval.Query{Status: status, Cursor: cursor, Limit: limit})
+}
+
+// FindApprovals lists a page of the requests that fit; without a status, of those that are pending. Since is the server's to find.
+func (c *Client) FindApprovals(ctx context.Context, q approval.Query) (ApprovalPage, error) {
+	return get[ApprovalPage](ctx, c, "/v1/approvals",
+		values("status", string(q.Status), "run", q.Run, "root", q.Root, "cursor", q.Cursor, "limit", number(q.Limit)))
 }
 
 // Approval reads one request.

@@ -23,7 +23,8 @@ type Grant struct {
 	Note      string      `json:"note,omitempty"`
 	At        time.Time   `json:"at"`
 	Expires   time.Time   `json:"expiresAt"`
-	Approvers []string    `json:"approvers"` // who may revoke it
+	Approvers []string    `json:"approvers"`       // who may revoke it
+	Above     [][]string  `json:"above,omitempty"` // and is among each of these as well
 }
 
 // GrantPage is a page of standing grants, by agent and tool.
@@ -37,7 +38,7 @@ func shownGrant(g approval.Standing) Grant {
 	if g.ArgsHash != "" {
 		scope = agent.ScopeCall
 	}
-	return Grant{g.Agent, g.Tool, scope, g.ArgsHash, g.Args, g.Digest, g.Approval, g.Run, g.By, g.Note, g.At, g.Expires, g.Approvers}
+	return Grant{g.Agent, g.Tool, scope, g.ArgsHash, g.Args, g.Digest, g.Approval, g.Run, g.By, g.Note, g.At, g.Expires, g.Approvers, g.Above}
 }
 
 // listGrants lists the tenant's standing grants that hold. It looks at up to maxLooks pages of the store, as what has expired is left out.

@@ -169,7 +169,7 @@ type listed struct {
 	asked int
 }
 
-func (l *listed) List(_ context.Context, _ string, status agent.RunStatus, limit int, _ string) ([]store.Head, string, error) {
+func (l *listed) ListSince(_ context.Context, _ string, status agent.RunStatus, _ time.Time, limit int, _ string) ([]store.Head, string, error) {
 	l.asked++
 	heads := make([]store.Head, limit)
 	for i := range heads {

@@ -151,7 +151,7 @@ func (b brokenStore) Entries(context.Context, string, string, int64, int) ([]age
 	return nil, b.err
 }
 
-func (b brokenStore) List(context.Context, string, agent.RunStatus, int, string) ([]store.Head, string, error) {
+func (b brokenStore) ListSince(context.Context, string, agent.RunStatus, time.Time, int, string) ([]store.Head, string, error) {
 	return nil, "", b.err
 }
 
@@ -272,6 +272,7 @@ func (d *document) requests(t *testing.T) {
 		{op: "GET /v1/runs", status: 200},
 		{op: "GET /v1/runs", query: "?status=waiting&agent=payer&limit=1", status: 200},
 		{op: "GET /v1/runs", query: "?limit=0", status: 400, kind: "invalid-request"},
+		{op: "GET /v1/runs", query: "?root=" + noRun, status: 404, kind: "run-not-found"},
 		{op: "GET /v1/runs/{id}", status: 200},
 		{op: "GET /v1/runs/{id}", query: "?messages=0", status: 200},
 		{op: "GET /v1/runs/{id}", query: "?messages=2", status: 400, kind: "invalid-request"},
@@ -298,6 +299,7 @@ func (d *document) requests(t *testing.T) {
 		{op: "GET /v1/approvals", status: 200},
 		{op: "GET /v1/approvals", query: "?status=denied", status: 200},
 		{op: "GET /v1/approvals", query: "?status=odd", status: 400, kind: "invalid-request"},
+		{op: "GET /v1/approvals", query: "?root=" + noRun, status: 404, kind: "run-not-found"},
 		{op: "GET /v1/approvals/{id}", status: 200},
 		{op: "GET /v1/approvals/{id}", query: "?x=1", status: 400, kind: "invalid-request"},
 		{op: decide, body: `{"action":"approve"}`, status: 200},

@@ -33,9 +33,11 @@ type Run struct {
 	Summary        string             `json:"summary"`
 	State          json.RawMessage    `json:"state"` // what the run's tools and plugins share, an object
 	Subject        string             `json:"subject,omitempty"`
-	Parent         string             `json:"parent,omitempty"`    // of a fork: the run it branched off
-	ParentSeq      *int64             `json:"parentSeq,omitempty"` // and that one's entry behind which the two part
-	Continues      string             `json:"continues,omitempty"` // the run whose conversation this one goes on with
+	Parent         string             `json:"parent,omitempty"`     // of a fork: the run it branched off; of a delegated run: the one whose call it carries out
+	ParentCall     string             `json:"parentCall,omitempty"` // that call
+	Root           string             `json:"root,omitempty"`       // of a delegated run: the one that nobody delegated, where people see what it asks
+	ParentSeq      *int64             `json:"parentSeq,omitempty"`  // and that one's entry behind which the two part
+	Continues      string             `json:"continues,omitempty"`  // the run whose conversation this one goes on with
 	StartedAt      time.Time          `json:"startedAt,omitzero"`
 	UpdatedAt      time.Time          `json:"updatedAt,omitzero"`
 	EndedAt        time.Time          `json:"endedAt,omitzero"`
@@ -87,6 +89,10 @@ type RunHead struct {
 	StartedAt time.Time       `json:"startedAt"`
 	UpdatedAt time.Time       `json:"updatedAt"`
 	ExpiresAt time.Time       `json:"expiresAt,omitzero"` // while waiting: when the first wait expires
+
+	Parent     string `json:"parent,omitempty"` // of a delegated run: the run and the call it is carried out for
+	ParentCall string `json:"parentCall,omitempty"`
+	Root       string `json:"root,omitempty"` // and the run that nobody delegated
 }
 
 // RunPage is a page of runs, those that wait first, then the running, then the done, each newest first.
@@ -171,5 +177,9 @@ func shownCall(c agent.Call) Call {
 }
 
 func shownHead(h store.Head) RunHead {
-	return RunHead{h.Run, h.Agent, h.Status, h.Reason, h.StartedAt, h.UpdatedAt, h.Expires}
+	shown := RunHead{ID: h.Run, Agent: h.Agent, Status: h.Status, Reason: h.Reason, StartedAt: h.StartedAt, UpdatedAt: h.UpdatedAt, ExpiresAt: h.Expires}
+	if p := h.Parent; p != nil {
+		shown.Parent, shown.ParentCall, shown.Root = p.Run, p.Call, p.Root
+	}
+	return shown
 }

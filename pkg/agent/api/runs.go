@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -133,7 +134,7 @@ const maxLooks = 20
 var statusOrder = []agent.RunStatus{agent.RunWaiting, agent.RunRunning, agent.RunDone}
 
 func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
-	q, err := query(r, "status", "agent", "cursor", "limit")
+	q, err := query(r, "status", "agent", "root", "cursor", "limit")
 	if err != nil {
 		return 0, nil, err
 	}
@@ -149,19 +150,24 @@ func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int
 		}
 		statuses = []agent.RunStatus{status}
 	}
+	since, err := s.since(r, c, q, "root", time.Time{})
+	if err != nil {
+		return 0, nil, err
+	}
 	at, err := readRunCursor(q.Get("cursor"), statuses)
 	if err != nil {
 		return 0, nil, err
 	}
 	p := RunPage{Runs: []RunHead{}}
 	for looks := 0; !at.end() && len(p.Runs) < n && looks < maxLooks; looks++ {
-		heads, next, err := s.Journal.List(r.Context(), c.Tenant, at.status(), n-len(p.Runs), at.inner)
+		heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, at.status(), since, n-len(p.Runs), at.inner)
 		if err != nil {
 			return 0, nil, badCursor(at.inner, err)
 		}
 		for _, h := range heads {
-			if !q.Has("agent") || h.Agent == q.Get("agent") {
-				p.Runs = append(p.Runs, shownHead(h))
+			shown := shownHead(h)
+			if (!q.Has("agent") || h.Agent == q.Get("agent")) && (!q.Has("root") || shown.Root == q.Get("root")) {
+				p.Runs = append(p.Runs, shown)
 			}
 		}
 		at.advance(next)

@@ -48,6 +48,9 @@ type Approval struct {
 	ID          string          `json:"id"`
 	Run         string          `json:"run"`
 	Agent       string          `json:"agent"`
+	Parent      string          `json:"parent,omitempty"`     // of a delegated run: the one whose call it carries out
+	ParentCall  string          `json:"parentCall,omitempty"` // and that call
+	Root        string          `json:"root,omitempty"`       // and the run that nobody delegated, at which people see the request
 	Kind        Kind            `json:"kind"`
 	Calls       []string        `json:"calls"`
 	Tools       []string        `json:"tools"` // original names
@@ -56,7 +59,8 @@ type Approval struct {
 	Ticket      *agent.Ticket   `json:"ticket,omitempty"` // of KindInput: what the tool asks, whole, and not to be trusted
 	Effect      agent.Effect    `json:"effect"`
 	Status      Status          `json:"status"`
-	Approvers   []string        `json:"approvers"` // nobody else may decide
+	Approvers   []string        `json:"approvers"`       // nobody else may decide
+	Above       [][]string      `json:"above,omitempty"` // the approvers of each delegating agent's policy that asks: who decides is among each of these as well. Of KindTools, see Permissions
 	Quorum      int             `json:"quorum"`
 	RuleNote    string          `json:"note,omitempty"`
 	RequestedAt time.Time       `json:"requestedAt"`
@@ -72,6 +76,14 @@ type Approval struct {
 type Undone struct {
 	Run  string `json:"run"`
 	Call string `json:"call"`
+}
+
+// below says of the run that asks what delegated it.
+func (a Approval) below(p *agent.Parent) Approval {
+	if p != nil {
+		a.Parent, a.ParentCall, a.Root = p.Run, p.Call, p.Root
+	}
+	return a
 }
 
 // Call is the call the request is about; of a request about tools, the first that it blocked.
@@ -110,9 +122,9 @@ func ForCall(def *agent.Definition, s *agent.AgentState, c agent.Call) Approval 
 	dec := agent.DecideIn(def, s, t, c.Input)
 	a := Approval{
 		Tenant: s.Tenant, ID: c.Wait.Approval, Run: s.Run, Agent: s.Agent, Kind: KindCall, Calls: []string{c.ID}, Tools: []string{c.Tool},
-		Args: c.Input, Digest: c.Wait.Digest, Effect: c.Effect, Status: Pending, Approvers: dec.Approvers, Quorum: 1, RuleNote: dec.Note,
+		Args: c.Input, Digest: c.Wait.Digest, Effect: c.Effect, Status: Pending, Approvers: dec.Approvers, Above: dec.Above, Quorum: 1, RuleNote: dec.Note,
 		RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []Decision{},
-	}
+	}.below(s.Parent)
 	switch c.Wait.For {
 	case agent.ForOutcome:
 		a.Kind = KindOutcome
@@ -131,8 +143,8 @@ func ForCall(def *agent.Definition, s *agent.AgentState, c agent.Call) Approval 
 	if def.Permission.Scope == agent.ScopeTool {
 		a.Scope = agent.ScopeTool
 	}
-	if def.Permission.Scope == agent.ScopeTool || def.Permission.OfArguments() {
-		a.Grants, a.Permissions = holds(def.Permission), []Permission{permissionOf(def, s, c)}
+	if granting := def.Granting(); granting.Scope == agent.ScopeTool || granting.OfArguments() {
+		a.Grants, a.Permissions = holds(granting), []Permission{permissionOf(def, s, c)}
 	}
 	return a
 }
@@ -142,8 +154,8 @@ func permissionOf(def *agent.Definition, s *agent.AgentState, c agent.Call) Perm
 	t, _ := def.Tool(c.Tool)
 	dec := agent.DecideIn(def, s, t, c.Input)
 	p := Permission{
-		Tool: c.Tool, Name: c.Name, Effect: c.Effect, Digests: []string{agent.ToolDigest(def, s, t, c.Input, dec.Approvers)},
-		Calls: []Blocked{{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, RuleNote: dec.Note}},
+		Tool: c.Tool, Name: c.Name, Effect: c.Effect, Digests: []string{agent.ToolDigest(def, s, t, c.Input, dec.Approvers, dec.Above...)},
+		Calls: []Blocked{{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note}},
 	}
 	p.outlive(def, s, c, dec)
 	return p

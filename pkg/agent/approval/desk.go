@@ -98,7 +98,7 @@ func authorise(a Approval, r Request) error {
 	if !r.Action.Valid() {
 		return fmt.Errorf("decide approval %s: action %q: %w", a.ID, r.Action, ErrKind)
 	}
-	if !agent.MayDecide(a.Approvers, r.By) {
+	if !agent.MayDecideEach(r.By, a.Approvers, a.Above) {
 		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrForbidden)
 	}
 	if a.Kind == KindOutcome {

@@ -120,21 +120,46 @@ func read(tenant string, it store.Item) (Approval, error) {
 	return a, nil
 }
 
+// Query narrows a list of requests. The zero value but for its status lists a page of all.
+type Query struct {
+	Status Status
+	Run    string    // that this run asks
+	Root   string    // that this run asks, or one that is carried out for it, however far below
+	Since  time.Time // that were made since then; whoever names a run leaves out by its start what cannot be of it
+	Limit  int       // of the requests looked at; 0 = 50
+	Cursor string    // where a former page ended
+}
+
+func (q Query) fits(a Approval) bool {
+	return (q.Run == "" || q.Run == a.Run) && (q.Root == "" || q.Root == a.Run || q.Root == a.Root)
+}
+
 // List pages through a tenant's requests of one status, oldest first. Limit 0 is 50. It may be late; no gate reads it.
 func List(ctx context.Context, t store.Table, tenant string, s Status, limit int, cursor string) (list []Approval, next string, err error) {
-	if limit == 0 {
-		limit = 50
+	return Find(ctx, t, tenant, Query{Status: s, Limit: limit, Cursor: cursor})
+}
+
+// Find is List of the requests that fit. Where a run is named, a page may hold fewer than the limit, and none, and yet not be the last.
+func Find(ctx context.Context, t store.Table, tenant string, q Query) (list []Approval, next string, err error) {
+	if q.Limit == 0 {
+		q.Limit = 50
 	}
-	p, err := t.Query(ctx, store.Range{PK: index(tenant, s), Index: true, Limit: limit, Cursor: cursor})
+	r := store.Range{PK: index(tenant, q.Status), Index: true, Limit: q.Limit, Cursor: q.Cursor}
+	if !q.Since.IsZero() {
+		r.From = fmt.Sprintf("%013d", q.Since.UnixMilli())
+	}
+	p, err := t.Query(ctx, r)
 	if err != nil {
-		return nil, "", fmt.Errorf("list %s approvals: %w", s, err)
+		return nil, "", fmt.Errorf("list %s approvals: %w", q.Status, err)
 	}
 	for _, it := range p.Items {
 		a, err := read(tenant, it)
 		if err != nil {
 			return nil, "", err
 		}
-		list = append(list, a)
+		if q.fits(a) {
+			list = append(list, a)
+		}
 	}
 	return list, p.Cursor, nil
 }

@@ -65,7 +65,7 @@ func (d *Desk) revocation(ctx context.Context, r Revocation) ([]store.Op, error)
 		of = all
 	}
 	for _, g := range of {
-		if !agent.MayDecide(g.Approvers, r.By) {
+		if !agent.MayDecideEach(r.By, g.Approvers, g.Above) {
 			return nil, fmt.Errorf("as %s: %w", r.By.ID, ErrForbidden)
 		}
 	}

@@ -37,7 +37,7 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 	if err != nil {
 		return Approval{}, err
 	}
-	if o.Rerun && c.Grant != nil && !agent.MayDecide(a.Approvers, o.By) {
+	if o.Rerun && c.Grant != nil && !agent.MayDecideEach(o.By, a.Approvers, a.Above) {
 		return Approval{}, fmt.Errorf("run call %s again as %s: it was approved once and takes an approver again: %w", o.Call, o.By.ID, ErrForbidden)
 	}
 	switch {

@@ -19,20 +19,21 @@ var ErrNoGrant = errors.New("no such standing grant")
 // record for a tool under one list of approvers, and under scope call for the arguments, under PK T#tenant#GRANT#agent, SK tool#digest; the
 // newest grant replaces the one before. A revoked one is kept, and holds for nothing.
 type Standing struct {
-	Agent     string    `json:"agent"`
-	Tool      string    `json:"tool"`               // original name
-	Digest    string    `json:"digest"`             // of what it covers, by agent.StandingDigest
-	ArgsHash  string    `json:"argsHash,omitempty"` // of the arguments it is of, by agent.GrantedArgs; "" = whatever the tool is called with
-	Args      string    `json:"args,omitempty"`     // them, to be read: the text of their JSON, cut by agent.Bounded
-	Approval  string    `json:"approval"`
-	Run       string    `json:"run"` // in which it was given
-	By        string    `json:"by"`
-	Note      string    `json:"note,omitempty"`
-	At        time.Time `json:"at"`
-	Expires   time.Time `json:"expiresAt"`
-	Approvers []string  `json:"approvers"` // of the calls it covers: one of them takes it back
-	RevokedBy string    `json:"revokedBy,omitempty"`
-	RevokedAt time.Time `json:"revokedAt,omitzero"`
+	Agent     string     `json:"agent"`
+	Tool      string     `json:"tool"`               // original name
+	Digest    string     `json:"digest"`             // of what it covers, by agent.StandingDigest
+	ArgsHash  string     `json:"argsHash,omitempty"` // of the arguments it is of, by agent.GrantedArgs; "" = whatever the tool is called with
+	Args      string     `json:"args,omitempty"`     // them, to be read: the text of their JSON, cut by agent.Bounded
+	Approval  string     `json:"approval"`
+	Run       string     `json:"run"` // in which it was given
+	By        string     `json:"by"`
+	Note      string     `json:"note,omitempty"`
+	At        time.Time  `json:"at"`
+	Expires   time.Time  `json:"expiresAt"`
+	Approvers []string   `json:"approvers"`       // of the calls it covers: one of them takes it back
+	Above     [][]string `json:"above,omitempty"` // who is among each of these as well
+	RevokedBy string     `json:"revokedBy,omitempty"`
+	RevokedAt time.Time  `json:"revokedAt,omitzero"`
 }
 
 func standingPartition(tenant, agentName string) string { return "T#" + tenant + "#GRANT#" + agentName }
@@ -78,7 +79,7 @@ func grantOps(decided Approval) ([]store.Op, error) {
 		for _, c := range p.Standing {
 			g := Standing{
 				Agent: decided.Agent, Tool: p.Tool, Digest: c.Digest, Approval: decided.ID, Run: decided.Run, By: said.By, Note: said.Note,
-				At: said.At, Expires: said.At.UTC().Add(agent.StandingLife), Approvers: c.Approvers,
+				At: said.At, Expires: said.At.UTC().Add(agent.StandingLife), Approvers: c.Approvers, Above: c.Above,
 			}
 			if args, bound := p.boundBy(c); bound {
 				g.ArgsHash, g.Args = agent.GrantedArgs(args), agent.Bounded(string(args))

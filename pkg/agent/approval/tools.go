@@ -38,9 +38,10 @@ func (p Permission) recorded() string {
 
 // Cover is what a standing grant holds for: a tool as it is defined, under a policy and its approvers.
 type Cover struct {
-	Digest    string   `json:"digest"`         // by agent.StandingDigest
-	Approvers []string `json:"approvers"`      // who decide about such calls, and may take the grant back
-	Call      string   `json:"call,omitempty"` // it holds for the very arguments of this call; "" = whatever the tool is called with
+	Digest    string     `json:"digest"`          // by agent.StandingDigest
+	Approvers []string   `json:"approvers"`       // who decide about such calls, and may take the grant back
+	Above     [][]string `json:"above,omitempty"` // and are among each of these as well
+	Call      string     `json:"call,omitempty"`  // it holds for the very arguments of this call; "" = whatever the tool is called with
 }
 
 // boundBy are the arguments that a cover holds for; false where it does whatever the tool is called with.
@@ -55,8 +56,9 @@ func (p Permission) boundBy(c Cover) (json.RawMessage, bool) {
 // Blocked is a call that asks for the permission of its tool.
 type Blocked struct {
 	Call      string          `json:"call"`
-	Args      json.RawMessage `json:"args"`      // the stored bytes, complete
-	Approvers []string        `json:"approvers"` // who decides about the tool is among those of every call of it
+	Args      json.RawMessage `json:"args"`            // the stored bytes, complete
+	Approvers []string        `json:"approvers"`       // who decides about the tool is among those of every call of it
+	Above     [][]string      `json:"above,omitempty"` // and among each of these
 	RuleNote  string          `json:"note,omitempty"`
 }
 
@@ -64,8 +66,8 @@ type Blocked struct {
 func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequest) Approval {
 	a := Approval{
 		Tenant: s.Tenant, ID: r.Approval, Run: s.Run, Agent: s.Agent, Kind: KindTools, Args: json.RawMessage("null"), Effect: agent.EffectRead,
-		Status: Pending, Quorum: 1, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{}, Grants: holds(def.Permission), RuleNote: r.Reason,
-	}
+		Status: Pending, Quorum: 1, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{}, Grants: holds(def.Granting()), RuleNote: r.Reason,
+	}.below(s.Parent)
 	if def.Permission.Scope == agent.ScopeTool {
 		a.Scope = agent.ScopeTool
 	}
@@ -75,10 +77,10 @@ func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequ
 		for _, id := range asked.Calls {
 			c, _ := s.Call(id)
 			dec := agent.DecideIn(def, s, t, c.Input)
-			p.Calls = append(p.Calls, Blocked{Call: id, Args: c.Input, Approvers: dec.Approvers, RuleNote: dec.Note})
+			p.Calls = append(p.Calls, Blocked{Call: id, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note})
 			p.outlive(def, s, c, dec)
 			a.Calls = append(a.Calls, id)
-			a.Approvers = append(a.Approvers, dec.Approvers...)
+			a.Approvers = slices.Concat(a.Approvers, dec.Approvers, slices.Concat(dec.Above...))
 		}
 		a.Tools, a.Permissions = append(a.Tools, asked.Tool), append(a.Permissions, p)
 		a.Effect = graver(a.Effect, t.Effect)
@@ -90,11 +92,12 @@ func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequ
 
 // outlive adds what a standing grant would cover of a call.
 func (p *Permission) outlive(def *agent.Definition, s *agent.AgentState, c agent.Call, dec agent.Decision) {
-	if !def.Permission.Standing() {
+	granting := def.Granting()
+	if !granting.Standing() {
 		return
 	}
-	covers := Cover{Digest: agent.StandingOf(def, s, c), Approvers: dec.Approvers}
-	if def.Permission.OfArguments() {
+	covers := Cover{Digest: agent.StandingOf(def, s, c), Approvers: dec.Approvers, Above: dec.Above}
+	if granting.OfArguments() {
 		covers.Call = c.ID
 	}
 	if !slices.ContainsFunc(p.Standing, func(have Cover) bool { return have.Digest == covers.Digest }) {
@@ -246,7 +249,7 @@ func (a Approval) named(r Request) ([]int, error) {
 			continue
 		}
 		for _, c := range p.Calls {
-			if !agent.MayDecide(c.Approvers, r.By) {
+			if !agent.MayDecideEach(r.By, c.Approvers, c.Above) {
 				return nil, fmt.Errorf("decide approval %s of %s as %s: %w", a.ID, p.Tool, r.By.ID, ErrForbidden)
 			}
 		}

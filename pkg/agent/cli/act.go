@@ -63,7 +63,7 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 
 // act does something to a run and follows it from there until it is done or waits again.
 func (s *session) act(ctx context.Context, run string, do func(context.Context, *api.Client) error) error {
-	before, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) })
+	before, err := s.followed(ctx, run)
 	if err != nil {
 		return err
 	}
@@ -74,9 +74,22 @@ func (s *session) act(ctx context.Context, run string, do func(context.Context, 
 	}
 	r, err := s.attend(ctx, before, nil)
 	if err != nil {
-		return s.left(ctx, run, err)
+		return s.left(ctx, before.ID, err)
 	}
 	return s.p.closing(ctx, s, r)
+}
+
+// followed is the run to follow where something is done to a run: that one, or, while it is open, the one that nobody delegated.
+func (s *session) followed(ctx context.Context, run string) (api.Run, error) {
+	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) })
+	if err != nil || r.Root == "" {
+		return r, err
+	}
+	root, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, r.Root) })
+	if err != nil || root.Status != agent.RunDone {
+		return root, err
+	}
+	return r, nil
 }
 
 type answerCommand struct {

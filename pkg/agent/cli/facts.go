@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,12 +34,15 @@ func writeApproval(w io.Writer, a approval.Approval, subject string) error {
 	if u := a.Undoes; u != nil {
 		fact("undoes", fmt.Sprintf("call %s of run %s", line(u.Call), u.Run))
 	}
+	if a.Root != "" {
+		fact("below", fmt.Sprintf("call %s of run %s, for run %s", a.ParentCall, a.Parent, a.Root))
+	}
 	if subject != "" {
 		fact("for", line(subject))
 	}
 	fact("asked", stamp(a.RequestedAt))
 	fact("expires", stamp(a.ExpiresAt)+", then it is refused")
-	fact("approvers", strings.Join(a.Approvers, ", "))
+	fact("approvers", deciders(a.Approvers, a.Above))
 	if a.RuleNote != "" {
 		fact("policy", line(a.RuleNote))
 	}
@@ -64,6 +68,24 @@ func writeApproval(w io.Writer, a approval.Approval, subject string) error {
 		return err
 	}
 	return writeTicket(w, *a.Ticket, a.Args)
+}
+
+// deciders names who may decide: the approvers, and whom they must be among as well where agents that delegated the run have it asked.
+func deciders(approvers []string, above [][]string) string {
+	sets := []string{named(approvers)}
+	for _, set := range above {
+		if n := named(set); !slices.Contains(sets, n) {
+			sets = append(sets, n)
+		}
+	}
+	return strings.Join(sets, "; and at once ")
+}
+
+func named(set []string) string {
+	if len(set) == 0 {
+		return "nobody"
+	}
+	return strings.Join(set, ", ")
 }
 
 // answering says what an answer does.
@@ -152,7 +174,7 @@ func writeTools(w io.Writer, a approval.Approval, fact func(name, value string))
 		}
 		fmt.Fprintf(w, "  %s (%s)%s\n", line(p.Tool), p.Effect, verdict)
 		for _, c := range p.Calls {
-			fmt.Fprintf(w, "    call %s, decided by %s%s, arguments (%s)\n", c.Call, strings.Join(c.Approvers, ", "), ruleNote(c.RuleNote), bind)
+			fmt.Fprintf(w, "    call %s, decided by %s%s, arguments (%s)\n", c.Call, deciders(c.Approvers, c.Above), ruleNote(c.RuleNote), bind)
 			if err := writeArguments(w, "      ", c.Args); err != nil {
 				return err
 			}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
@@ -58,7 +57,7 @@ func (p *program) tellGrant(g api.Grant) {
 		p.tell("%s may call %s in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))
 	}
 	p.tell("  granted    by %s at %s in run %s%s", g.By, stamp(g.At), g.Run, noteOf(g.Note))
-	p.tell("  approvers  %s", strings.Join(g.Approvers, ", "))
+	p.tell("  approvers  %s", deciders(g.Approvers, g.Above))
 	p.tell("  %s", p.hint(revoke...))
 }
 

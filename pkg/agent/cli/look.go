@@ -31,6 +31,7 @@ func (p *program) nothing() error {
 type runsCommand struct {
 	Status string `placeholder:"S" help:"Only these: running, waiting or done."`
 	Agent  string `placeholder:"A" help:"Only runs of this agent."`
+	Root   string `placeholder:"RUN" help:"Only runs that are carried out for calls of this one, however far below."`
 }
 
 func (c *runsCommand) run(ctx context.Context, p *program) error {
@@ -38,7 +39,7 @@ func (c *runsCommand) run(ctx context.Context, p *program) error {
 		return usage("--status: got %q, want running, waiting or done", c.Status)
 	}
 	return p.looking(ctx, func(s *session) error {
-		heads, err := s.runs(ctx, api.RunQuery{Status: c.Status, Agent: c.Agent})
+		heads, err := s.runs(ctx, api.RunQuery{Status: c.Status, Agent: c.Agent, Root: c.Root})
 		if err != nil {
 			return err
 		}
@@ -109,6 +110,9 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 			return p.document(r)
 		}
 		p.summary(r)
+		if err := s.showTree(ctx, r); err != nil {
+			return err
+		}
 		if c.Messages {
 			return p.conversation(r)
 		}
@@ -147,6 +151,9 @@ func (p *program) summary(r api.Run) {
 	}
 	if r.Parent != "" && r.ParentSeq != nil {
 		fact("fork of", "%s at entry %d", r.Parent, *r.ParentSeq)
+	}
+	if r.Root != "" {
+		fact("below", "call %s of run %s, for run %s", r.ParentCall, r.Parent, r.Root)
 	}
 	if r.Subject != "" {
 		fact("for", "%s", line(r.Subject))
@@ -273,6 +280,8 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 
 type approvalsCommand struct {
 	Status string `placeholder:"S" help:"pending (default), approved, denied, expired, cancelled or voided."`
+	Run    string `placeholder:"RUN" help:"Only what this run asks."`
+	Root   string `placeholder:"RUN" help:"Only what this run asks, or one that is carried out for it, however far below."`
 }
 
 func (c *approvalsCommand) run(ctx context.Context, p *program) error {
@@ -280,7 +289,7 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 		return usage("--status: got %q, want pending, approved, denied, expired, cancelled or voided", c.Status)
 	}
 	return p.looking(ctx, func(s *session) error {
-		all, err := s.approvals(ctx, approval.Status(c.Status))
+		all, err := s.approvals(ctx, approval.Query{Status: approval.Status(c.Status), Run: c.Run, Root: c.Root})
 		if err != nil {
 			return err
 		}
@@ -303,16 +312,17 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 	})
 }
 
-func (s *session) approvals(ctx context.Context, status approval.Status) ([]approval.Approval, error) {
+// approvals lists all requests that fit; of no session, none.
+func (s *session) approvals(ctx context.Context, q approval.Query) ([]approval.Approval, error) {
 	all := []approval.Approval{}
-	cursor := ""
+	q.Limit = 200
 	for s != nil {
-		page, err := call(ctx, s, func(c *api.Client) (api.ApprovalPage, error) { return c.Approvals(ctx, status, cursor, 200) })
+		page, err := call(ctx, s, func(c *api.Client) (api.ApprovalPage, error) { return c.FindApprovals(ctx, q) })
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, page.Approvals...)
-		if cursor = page.Cursor; cursor == "" {
+		if q.Cursor = page.Cursor; q.Cursor == "" {
 			break
 		}
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -95,31 +96,49 @@ func (s *session) terminal() asker {
 	return s.ask
 }
 
-// attend follows a run to its end, and asks about every request on the way. It returns early where the run waits for somebody
-// else, or for later.
+// attend follows a run to its end, and asks about every request on the way, those of the runs below it as well. It returns early where all
+// of them wait for somebody else, or for later.
 func (s *session) attend(ctx context.Context, r api.Run, ask asker) (api.Run, error) {
-	f := s.follow(r)
+	f, k := s.follow(r), newKin(s)
 	later := map[string]bool{}
 	for {
 		r, err := f.untilRest(ctx)
-		if err != nil || r.Status == agent.RunDone || ask == nil {
+		if err != nil || r.Status == agent.RunDone {
 			return r, err
 		}
-		decided := false
+		all, err := s.family(ctx, r)
+		if err != nil {
+			return r, err
+		}
+		k.tell(all.tree)
+		goesOn, err := s.consultAll(ctx, all, later, ask)
+		if err == nil && !goesOn {
+			goesOn, err = k.move(ctx, all)
+		}
+		if err != nil || !goesOn {
+			return r, err
+		}
+	}
+}
+
+// consultAll asks about every request that is open in a family and was not left for later. It reports whether one was decided.
+func (s *session) consultAll(ctx context.Context, all family, later map[string]bool, ask asker) (decided bool, err error) {
+	if ask == nil {
+		return false, nil
+	}
+	for _, r := range all.open {
 		for _, w := range r.Waiting {
 			if later[w.Approval] || w.For != agent.ForApproval && w.For != agent.ForInput {
 				continue
 			}
 			done, err := s.consult(ctx, r, w.Approval, ask)
 			if err != nil {
-				return r, err
+				return decided, err
 			}
 			decided, later[w.Approval] = decided || done, !done
 		}
-		if !decided {
-			return r, nil
-		}
 	}
+	return decided, nil
 }
 
 // consult asks about one request until it is decided, by this person or by another, or left for later.
@@ -194,9 +213,26 @@ func (p *program) closing(ctx context.Context, s *session, r api.Run) error {
 	return codeOfRun(r)
 }
 
-// waits names what a run waits for.
+// waits names what a run waits for, and what those below it do.
 func (s *session) waits(ctx context.Context, r api.Run) error {
+	all, err := s.family(ctx, r)
+	if err != nil {
+		return err
+	}
+	for _, open := range all.open {
+		if err := s.waitsOf(ctx, open, all.tree); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) waitsOf(ctx context.Context, r api.Run, t tree) error {
 	for _, w := range r.Waiting {
+		if h, delegated := t.child(r.ID, w.Call); delegated && w.For == agent.ForAnswer {
+			s.p.say("run %s waits for run %s of agent %s (%s)", r.ID, h.ID, line(h.Agent), w.Call)
+			continue
+		}
 		if w.For == agent.ForAnswer {
 			if err := s.unanswered(ctx, r.ID, w); err != nil {
 				return err
@@ -235,6 +271,14 @@ func toolOf(r api.Run, id string) string {
 	return id
 }
 
+// delegated says of a request below another run which agent asks, and for which run.
+func delegated(a approval.Approval) string {
+	if a.Root == "" {
+		return ""
+	}
+	return fmt.Sprintf(" of agent %s, for run %s,", line(a.Agent), a.Root)
+}
+
 // waits names a request and the commands that answer it.
 func (p *program) waits(a approval.Approval) {
 	what := "approval " + a.ID + " of"
@@ -244,7 +288,7 @@ func (p *program) waits(a approval.Approval) {
 	case approval.KindInput:
 		what = "input " + a.ID + " for"
 	}
-	p.say("run %s waits for %s %s (%s) until %s:", a.Run, what, line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "), stamp(a.ExpiresAt))
+	p.say("run %s%s waits for %s %s (%s) until %s:", a.Run, delegated(a), what, line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "), stamp(a.ExpiresAt))
 	for _, way := range p.ways(a) {
 		p.say("  %s", way)
 	}

@@ -75,7 +75,9 @@ func (st *Starter) forked(ctx context.Context, f Fork, parent *agent.AgentState)
 	}
 	m := &def.Model
 	m.Provider, m.ID, m.BaseURL, m.File = f.Model.Provider, f.Model.ID, f.Model.BaseURL, f.Model.File
-	if err := def.Check(); err != nil {
+	written := *def
+	written.Ceilings = nil // no part of a definition as it is written; the fork stays below them
+	if err := written.Check(); err != nil {
 		return nil, "", &BadFork{Problem: err.Error()}
 	}
 	digest, err := st.pin(ctx, f.Tenant, def)

@@ -139,7 +139,7 @@ func wordOf(s *agent.AgentState, e agent.Decided) (hook.PermissionWord, bool) {
 // check adds what is known beyond the run of the tools of the newest round that need a permission: the backend's word, or the standing
 // grants on record. In doubt, as a claim was refused, it looks at the records again.
 func (a *authority) check(ctx context.Context, def *agent.Definition, d *agent.Draft, doubt bool) error {
-	if def.Permission.Standing() {
+	if def.Granting().Standing() {
 		return a.checkStanding(ctx, def, d, doubt)
 	}
 	s := &d.State

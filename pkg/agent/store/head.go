@@ -22,7 +22,8 @@ type Head struct {
 	Expires            time.Time
 	StartedAt          time.Time
 	UpdatedAt          time.Time
-	Trace              *agent.Trace // nil = the run is not traced; only the context of the run's own span
+	Parent             *agent.Parent // nil = nobody delegated the run; without its depth
+	Trace              *agent.Trace  // nil = the run is not traced; only the context of the run's own span
 }
 
 // headOp writes the view of s, without a token.
@@ -34,6 +35,9 @@ func headOp(s *agent.AgentState) Op {
 	}
 	if s.Status == agent.RunWaiting {
 		attrs["expires"] = Num(s.EarliestExpiry().UnixMilli())
+	}
+	if p := s.Parent; p != nil {
+		attrs["root"], attrs["parent"], attrs["parentCall"] = Str(p.Root), Str(p.Run), Str(p.Call)
 	}
 	if s.Trace != nil {
 		attrs["traceparent"], attrs["tracestate"] = Str(s.Trace.Traceparent), Str(s.Trace.Tracestate)
@@ -53,6 +57,9 @@ func readHead(tenant string, it Item) Head {
 	}
 	if ms := it.Attrs["expires"].Int(); ms != 0 {
 		h.Expires = time.UnixMilli(ms).UTC()
+	}
+	if root := it.Attrs["root"].String(); root != "" {
+		h.Parent = &agent.Parent{Root: root, Run: it.Attrs["parent"].String(), Call: it.Attrs["parentCall"].String()}
 	}
 	if parent := it.Attrs["traceparent"].String(); parent != "" {
 		h.Trace = &agent.Trace{Traceparent: parent, Tracestate: it.Attrs["tracestate"].String()}
@@ -104,10 +111,21 @@ func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 
 // List pages through a tenant's runs of one status, newest start first. Limit 0 is 50. It may be late; no gate reads it.
 func (j *Journal) List(ctx context.Context, tenant string, status agent.RunStatus, limit int, cursor string) (heads []Head, next string, err error) {
+	return j.ListSince(ctx, tenant, status, time.Time{}, limit, cursor)
+}
+
+// ListSince is List of the runs that have started since then; the zero time lists all.
+func (j *Journal) ListSince(
+	ctx context.Context, tenant string, status agent.RunStatus, since time.Time, limit int, cursor string,
+) (heads []Head, next string, err error) {
 	if limit == 0 {
 		limit = 50
 	}
-	p, err := j.table.Query(ctx, Range{PK: runsIndex(tenant, string(status)), Index: true, Reverse: true, Limit: limit, Cursor: cursor})
+	r := Range{PK: runsIndex(tenant, string(status)), Index: true, Reverse: true, Limit: limit, Cursor: cursor}
+	if !since.IsZero() {
+		r.From = fmt.Sprintf("%013d", since.UnixMilli())
+	}
+	p, err := j.table.Query(ctx, r)
 	if err != nil {
 		return nil, "", fmt.Errorf("list %s runs: %w", status, err)
 	}

@@ -138,3 +138,49 @@ func TestListDefaultLimit(t *testing.T) {
 	require.Len(t, heads, 50)
 	require.NotEmpty(t, next)
 }
+
+// The view of a delegated run says whose call it carries out, also once it has ended; runs are listed from a time on, page by page.
+func TestHeadsOfDelegatedRuns(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		ctx, j := context.Background(), store.NewJournal(table, 0)
+		parent := agent.Parent{Run: "rchild", Call: "c7", Root: "rroot", Depth: 2}
+		for i := range 5 {
+			d := agent.NewDraft(agent.AgentState{}, "w", day.Add(time.Duration(i)*time.Second))
+			first := agent.RunStarted{Tenant: acme, Run: fmt.Sprint("r", i), Agent: "clerk", Owner: "o", MaxInteractions: 5, Definition: "d",
+				Messages: []agent.UserBlock{{Block: agent.Text{Text: "Hello."}}}}
+			if i > 0 {
+				first.Parent = &parent
+			}
+			require.NoError(t, d.Add(first))
+			require.NoError(t, j.Append(ctx, agent.AgentState{}, d))
+		}
+		of := &agent.Parent{Run: "rchild", Call: "c7", Root: "rroot"}
+		for run, want := range map[string]*agent.Parent{"r0": nil, "r1": of} {
+			h, err := j.Head(ctx, acme, run)
+			require.NoError(t, err)
+			require.Equal(t, want, h.Parent)
+			l, err := j.Load(ctx, acme, run)
+			require.NoError(t, err)
+			d := agent.NewDraft(l.State, "w", day.Add(time.Minute))
+			require.NoError(t, d.Add(agent.Finished{Reason: agent.ReasonCancelled}))
+			require.NoError(t, j.Append(ctx, l.State, d))
+			h, err = j.Head(ctx, acme, run)
+			require.NoError(t, err)
+			require.Equal(t, want, h.Parent)
+		}
+		for _, limit := range []int{1, 2, 0} {
+			var got []string
+			for cursor := ""; ; {
+				heads, next, err := j.ListSince(ctx, acme, agent.RunRunning, day.Add(3*time.Second), limit, cursor)
+				require.NoError(t, err)
+				for _, h := range heads {
+					got = append(got, h.Run)
+				}
+				if cursor = next; cursor == "" {
+					break
+				}
+			}
+			require.Equal(t, []string{"r4", "r3"}, got)
+		}
+	})
+}

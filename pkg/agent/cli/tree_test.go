@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// asking is an agent whose one call waits for an answer, as one that another run carries out does.
+const asking = `name: research
+system: You ask.
+model: {provider: script, file: model.jsonl}
+permission: {default: allow, rules: [{tool: move_file, verdict: ask, note: "mind the archive"}]}
+tools:
+  - {name: search, kind: service, description: Search., schema: {type: object}}
+`
+
+const asks = `{"calls": [{"id": "c1", "name": "search", "input": {}}]}
+{"text": "Researched."}`
+
+// office is a desk with research in its folder, and tidy, to which it delegates, in a folder of its own.
+type office struct {
+	*desk
+	root, child string
+}
+
+func newOffice(t *testing.T) *office {
+	t.Helper()
+	o := &office{desk: newDesk(t, asking, asks)}
+	sub := filepath.Join(o.dir, "tidy")
+	require.NoError(t, os.Mkdir(sub, 0o700))
+	for name, text := range map[string]string{
+		"agent.yaml": renaming, "model.jsonl": strings.ReplaceAll(renames, "\n\t", " "), "a.txt": "a", "d.txt": "d",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(sub, name), []byte(text), 0o600))
+	}
+	o.root = agent.RunID(local.Tenant, "research", "k")
+	o.child = o.delegate("tidy", agent.Parent{Run: o.root, Call: "c1", Root: o.root, Depth: 1})
+	return o
+}
+
+// delegate writes a run of tidy that is carried out for a call, below the policy of research. Nothing carries it on yet.
+func (o *office) delegate(key string, parent agent.Parent) string {
+	o.t.Helper()
+	p, _ := o.program("")
+	p.home = o.home()
+	above, err := p.agent(o.dir, chosen{})
+	require.NoError(o.t, err)
+	written, err := p.agent(filepath.Join(o.dir, "tidy"), chosen{})
+	require.NoError(o.t, err)
+	child := agent.Delegated(above, *written)
+	pinned, err := json.Marshal(child)
+	require.NoError(o.t, err)
+	e, err := p.openEngine(people{})
+	require.NoError(o.t, err)
+	defer func() { require.NoError(o.t, e.Close()) }()
+	ports, digest := e.home.Ports, store.BlobDigest(pinned)
+	require.NoError(o.t, ports.Blobs.Put(o.t.Context(), local.Tenant, digest, pinned))
+	run := agent.RunID(local.Tenant, child.Name, key)
+	d := agent.NewDraft(agent.AgentState{}, ports.IDs.Writer(), ports.Clock.Now())
+	require.NoError(o.t, d.Add(agent.RunStarted{
+		Tenant: local.Tenant, Run: run, Agent: child.Name, Definition: digest, Owner: runtime.ExecutionName(run, 0), BodyDigest: key, Parent: &parent,
+		MaxInteractions: child.Limits.Interactions, Messages: []agent.UserBlock{{Block: agent.Text{Text: "tidy"}}},
+	}))
+	require.NoError(o.t, ports.Journal.Append(o.t.Context(), agent.AgentState{}, d))
+	return run
+}
+
+// shown is a run as show --json has it.
+func (o *office) shown(run string) api.Run {
+	o.t.Helper()
+	who := o.command(o.t.Context(), "", "show", run, "--json")
+	require.Equal(o.t, 0, who.code, who.stderr.String())
+	var r api.Run
+	require.NoError(o.t, json.Unmarshal([]byte(who.stdout.String()), &r))
+	return r
+}
+
+// impatient runs a command that waits only so long for an answer that is owed.
+func (o *office) impatient(typed string, args ...string) *person {
+	p, who := o.program(typed)
+	p.patience = 400 * time.Millisecond
+	who.code = p.run(o.t.Context(), args)
+	return who
+}
+
+// Who follows a run decides about what the runs below it ask as about its own, and is told who asks.
+func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
+	o := newOffice(t)
+	answered := make(chan *person, 1)
+	go func() { // what the one that delegated is told when the run below ends
+		c := clock.System()
+		for {
+			who := o.command(t.Context(), "", "show", o.child, "--json")
+			if strings.Contains(who.stdout.String(), `"status": "done"`) {
+				answered <- o.command(t.Context(), "", "answer", o.root, "c1", "--result", `"tidied"`)
+				return
+			}
+			if c.Sleep(t.Context(), 20*time.Millisecond) != nil {
+				return
+			}
+		}
+	}()
+	typed := strings.Join([]string{"e", `{"source": "a.txt", "destination": "c.txt"}`, "d", "not this one"}, "\n")
+	who := o.command(t.Context(), typed, "run", o.dir, "--message", "look", "--key", "k")
+	require.Equal(t, 0, who.code, who.stderr.String())
+	require.Equal(t, "Researched.\n", who.stdout.String())
+	require.Equal(t, 0, (<-answered).code)
+	for _, want := range []string{
+		"  run        " + o.child + " of agent tidy, call m1\n", "  below      call c1 of run " + o.root + ", for run " + o.root + "\n",
+		"  policy     mind the archive\n", "  approvers  group:operators\n", `    destination: "\u{202E}b.txt"` + "\n",
+		"below    " + o.child + " of agent tidy for call c1: done natural_end",
+	} {
+		require.Contains(t, who.stderr.String(), want)
+	}
+	require.FileExists(t, filepath.Join(o.dir, "tidy", "c.txt"))
+	require.FileExists(t, filepath.Join(o.dir, "tidy", "d.txt"))
+	require.Equal(t, agent.ReasonNaturalEnd, o.shown(o.root).Reason)
+}
+
+// What is left for later, and what nobody is there to ask about, is named at the root with the commands that decide it; deciding by id
+// carries on all of it.
+func TestRequestsBelowAreNamedAtTheRoot(t *testing.T) {
+	for name, typed := range map[string]string{"later": "l\nl\n", "nobody there": ""} {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			who := o.impatient(typed, "run", o.dir, "--message", "look", "--key", "k")
+			require.Equal(t, 3, who.code, who.stderr.String())
+			out := who.stdout.String()
+			require.Contains(t, out, "run "+o.root+" waits for run "+o.child+" of agent tidy (c1)\n")
+			require.NotContains(t, out, "countersign answer", "the answer is the other run's to give")
+			require.Contains(t, out, "run "+o.child+" of agent tidy, for run "+o.root+", waits for approval a")
+			ids := approvalID.FindAllStringSubmatch(out, -1)
+			require.Len(t, ids, 2)
+
+			require.Equal(t, typed != "", strings.Contains(who.stderr.String(), "approve, deny, edit or later?"))
+			first := o.impatient("", "approve", ids[0][1])
+			require.Equal(t, 3, first.code)
+			require.Contains(t, first.stdout.String(), "waits for run "+o.child)
+			require.NotContains(t, first.stdout.String(), ids[0][1])
+			require.Contains(t, first.stdout.String(), ids[1][1])
+			second := o.impatient("", "deny", ids[1][1])
+			require.Equal(t, 3, second.code, "the answer has not come in time: %s", second.stderr.String())
+			require.Equal(t, agent.ReasonNaturalEnd, o.shown(o.child).Reason)
+			last := o.command(t.Context(), "", "answer", o.root, "c1", "--result", `"tidied"`)
+			require.Equal(t, 0, last.code)
+			require.Equal(t, "Researched.\n", last.stdout.String())
+		})
+	}
+}
+
+// Approvals and runs are listed by the run they surface at; show has the tree; a run's events are its own.
+func TestShowsWhatIsBelow(t *testing.T) {
+	o := newOffice(t)
+	grandchild := o.delegate("deeper", agent.Parent{Run: o.child, Call: "m9", Root: o.root, Depth: 2})
+	require.Equal(t, 3, o.impatient("", "run", o.dir, "--message", "look", "--key", "k").code)
+	lone := agent.RunID(local.Tenant, "research", "lone")
+	require.Equal(t, 3, o.impatient("", "run", o.dir, "--message", "look", "--key", "lone").code)
+
+	out := func(args ...string) string {
+		t.Helper()
+		who := o.command(t.Context(), "", args...)
+		require.Equal(t, 0, who.code, who.stderr.String())
+		return who.stdout.String()
+	}
+	shown := out("show", o.root)
+	require.Regexp(t, "(?m)^below     "+o.child+" of agent tidy for call c1: waiting suspended, m1 waits for approval a[a-z2-7]{25}, m2 waits for approval a[a-z2-7]{25}$", shown)
+	require.Regexp(t, "(?m)^below       "+grandchild+" of agent tidy for call m9: waiting suspended, ", shown)
+	require.NotContains(t, out("show", lone), "below")
+	middle := out("show", o.child)
+	require.Contains(t, middle, "below     call c1 of run "+o.root+", for run "+o.root+"\n")
+	require.Contains(t, middle, "below     "+grandchild)
+	require.NotContains(t, out("show", grandchild), "below     "+o.child)
+
+	require.Equal(t, 2, strings.Count(out("runs", "--root", o.root), "tidy"))
+	require.Equal(t, "no runs\n", out("runs", "--root", lone))
+	asked := func(flags ...string) (runs []string) {
+		t.Helper()
+		var page api.ApprovalPage
+		require.NoError(t, json.Unmarshal([]byte(out(append([]string{"approvals", "--json"}, flags...)...)), &page))
+		for _, a := range page.Approvals {
+			require.Equal(t, o.root, a.Root)
+			runs = append(runs, a.Run)
+		}
+		return runs
+	}
+	require.ElementsMatch(t, []string{o.child, o.child, grandchild, grandchild}, asked("--root", o.root))
+	require.Equal(t, []string{grandchild, grandchild}, asked("--run", grandchild))
+	require.Empty(t, asked("--root", lone))
+	require.Contains(t, out("approvals", "--run", grandchild), "  below      call m9 of run "+o.child+", for run "+o.root+"\n")
+	require.Equal(t, 2, o.command(t.Context(), "", "approvals", "--root", "rnone").code)
+
+	require.NotContains(t, out("events", o.root, "--format", "canonical"), "move_file", "events are the run's own")
+	require.Contains(t, out("events", o.child, "--format", "canonical"), "move_file")
+}
+
+// All sets of people are named, each once.
+func TestDeciders(t *testing.T) {
+	for _, c := range []struct {
+		approvers []string
+		above     [][]string
+		want      string
+	}{
+		{[]string{"user:a", "group:b"}, nil, "user:a, group:b"},
+		{[]string{"group:a"}, [][]string{{"group:a"}}, "group:a"},
+		{[]string{"group:a"}, [][]string{{"group:b", "user:c"}, {"group:a"}}, "group:a; and at once group:b, user:c"},
+		{nil, [][]string{{}}, "nobody"},
+		{[]string{"group:a"}, [][]string{nil}, "group:a; and at once nobody"},
+	} {
+		require.Equal(t, c.want, deciders(c.approvers, c.above))
+	}
+	var b strings.Builder
+	require.NoError(t, writeApproval(&b, approval.Approval{
+		Kind: approval.KindTools, Calls: []string{"c1"}, Agent: "x\u202e", Root: "r1", Parent: "r0", ParentCall: "c0", Args: json.RawMessage("null"),
+		Permissions: []approval.Permission{{Tool: "t", Calls: []approval.Blocked{{Call: "c1", Args: json.RawMessage(`{}`), Approvers: []string{"group:a"}, Above: [][]string{{"group:b"}}}}}},
+	}, ""))
+	require.Contains(t, b.String(), "decided by group:a; and at once group:b, arguments")
+	require.Contains(t, b.String(), "  below      call c0 of run r0, for run r1\n")
+	require.NotContains(t, b.String(), "\u202e")
+}
+
+// A part of a tree is what is below one of its runs, and nothing beside it.
+func TestPartOfATree(t *testing.T) {
+	all := tree{{ID: "a", Parent: "root", ParentCall: "c1"}, {ID: "b", Parent: "root", ParentCall: "c2"}, {ID: "aa", Parent: "a", ParentCall: "c1"}, {ID: "aaa", Parent: "aa"}}
+	ids := func(t tree) (ids []string) {
+		for _, h := range t {
+			ids = append(ids, h.ID)
+		}
+		return ids
+	}
+	require.Equal(t, []string{"aa", "aaa"}, ids(all.of("a")))
+	require.Empty(t, all.of("b"))
+	require.Equal(t, []string{"a", "b"}, ids(all.children("root")))
+	h, ok := all.child("root", "c2")
+	require.True(t, ok)
+	require.Equal(t, "b", h.ID)
+	_, ok = all.child("a", "c2")
+	require.False(t, ok)
+}
