@@ -119,7 +119,7 @@ func TestGrants(t *testing.T) {
 			"bedrock:InvokeModel on "+profiles, "bedrock:InvokeModelWithResponseStream on "+profiles,
 			"bedrock:CountTokens on "+foundation, "bedrock:CountTokens on "+profiles)...),
 		"ToolRole": own("ToolLogs", with(data, put, "dynamodb:ConditionCheckItem on RunsTable.Arn", "states:SendTaskSuccess on "+m,
-			"secretsmanager:GetSecretValue on arn:${AWS::Partition}:secretsmanager:${AWS::Region}:${AWS::AccountId}:secret:${AWS::StackName}/tools/*")...),
+			"secretsmanager:GetSecretValue on "+toolSecrets)...),
 		"ApproveRole": own("ApproveLogs", "dynamodb:GetItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn", via("Decrypt", dyn),
 			"states:SendTaskSuccess on "+m),
 		"ApiRole": own("ApiLogs", with(append(slices.Clone(table), bucket...), via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs), put, "sqs:SendMessage on EventDeadLetters.Arn",
