@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 // Secrets are values that an operator keeps for the tools of a tenant: tokens, keys, passwords. Safe for concurrent use.
@@ -29,43 +31,14 @@ func (NoSecrets) Secret(context.Context, string, string) (string, error) { retur
 // MinSecret is how many bytes a secret has at least. A shorter one could not be told from other text when it comes back.
 const MinSecret = 4
 
-// secretOpen is what a reference to a secret begins with; it ends with '}'.
-const secretOpen = "${secret:"
-
-// maxSecretName is how long a secret's name may be, in bytes.
-const maxSecretName = 64
-
 // SecretName reports whether a secret may have that name: 1 to 64 letters, digits, '_', '-' and '.'.
-func SecretName(name string) bool {
-	return name != "" && len(name) <= maxSecretName && strings.Trim(name, "."+secretLetters) == "" && strings.Trim(name, ".") != ""
-}
-
-const secretLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+func SecretName(name string) bool { return agent.ValidSecretName(name) }
 
 // SecretPart is a piece of a template: a text, or a secret in its place.
-type SecretPart struct {
-	Text   string
-	Secret string // "" = Text stands for itself
-}
+type SecretPart = agent.TemplatePart
 
 // SecretParts takes a template apart at its ${secret:NAME}. Text that begins like one and is none is an error.
-func SecretParts(template string) ([]SecretPart, error) {
-	var parts []SecretPart
-	for {
-		text, after, found := strings.Cut(template, secretOpen)
-		if text != "" {
-			parts = append(parts, SecretPart{Text: text})
-		}
-		if !found {
-			return parts, nil
-		}
-		name, rest, closed := strings.Cut(after, "}")
-		if !closed || !SecretName(name) {
-			return nil, fmt.Errorf("want ${secret:NAME} with a name of 1 to %d letters, digits, '_', '-' and '.', got %.80q", maxSecretName, secretOpen+after)
-		}
-		parts, template = append(parts, SecretPart{Secret: name}), rest
-	}
-}
+func SecretParts(template string) ([]SecretPart, error) { return agent.SecretParts(template) }
 
 // ExpandSecrets puts secrets in their places and says which they are, by name, each once. What is done with the text is the caller's
 // care; a Disclosure takes care of what comes back.
@@ -156,7 +129,7 @@ func (d *Disclosure) Redact(text string) string {
 	}
 	pairs := make([]string, 0, 2*len(d.forms))
 	for _, f := range d.forms {
-		pairs = append(pairs, f.text, secretOpen+f.name+"}")
+		pairs = append(pairs, f.text, "${secret:"+f.name+"}")
 	}
 	return strings.NewReplacer(pairs...).Replace(text) // of several that begin at one place, the first: the longest
 }
