@@ -59,9 +59,9 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	if hasCode {
 		schema = func(f field) { r.add(f.path, "got a schema, want none: it comes from the tool's code") }
 	}
-	kinds := []agent.ToolKind{agent.KindMCP, agent.KindLambda, agent.KindHTTP, agent.KindAgent}
+	kinds := []agent.ToolKind{agent.KindMCP, agent.KindLambda, agent.KindAgent}
 	readers["name"] = r.text(&t.Name)
-	readers["kind"] = enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService}, kinds...)
+	readers["kind"] = enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService, agent.KindHTTP}, kinds...)
 	readers["description"] = r.text(&t.Description)
 	readers["schema"] = schema
 	readers["effect"] = enum(r, &t.Effect, []agent.Effect{agent.EffectRead, agent.EffectIdempotent, agent.EffectNonIdempotent})
@@ -70,7 +70,9 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	readers["root"] = r.root(&t.Root)
 	readers["event"] = r.text(&t.Event)
 	readers["domain"] = r.text(&t.Domain)
+	http := r.httpKeys(readers, &t)
 	r.mapping(f, readers)
+	http(f)
 	return t
 }
 
@@ -98,6 +100,9 @@ func (r *reader) base(f field) (t agent.ToolSpec, hasCode bool) {
 		return empty, false
 	}
 	if t, isService := service(f, name.node.text); isService {
+		return t, false
+	}
+	if t, isHTTP := httpBase(f); isHTTP {
 		return t, false
 	}
 	if r.opt.Tools != nil {
