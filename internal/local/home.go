@@ -25,7 +25,7 @@ const warmRuns = 256
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Sink, Trace and Trouble may be nil, everything else is required.
+// Options of Open. Sink, Trace, Trouble and Remotes may be nil, everything else is required.
 type Options struct {
 	Dir      string
 	Registry *registry.Registry
@@ -34,6 +34,8 @@ type Options struct {
 	Trace    *tracing.Tracer
 	Trouble  func(function string, err error) // see Config
 	Clock    clock.Clock
+
+	Remotes runtime.Remotes // see Config
 }
 
 // Home is an opened store directory with its engine. It is a development tool: production is Step Functions, Lambda and
@@ -71,6 +73,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	return New(Config{
 		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Warm: warmRuns,
+		Remotes: o.Remotes,
 	})
 }
 

@@ -33,7 +33,7 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Wrap, Waiter, Emit and Warm are required.
+// Config is what a Machine is made of. All but Sink, Trace, Wrap, Waiter, Emit, Remotes and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
@@ -55,6 +55,8 @@ type Config struct {
 	Waiter func(engine runtime.Waiter) runtime.Waiter
 	// Emit takes the events of services' calls and of runs' ends; nil = unheard: whoever looks at a run sees what it waits for, and answers.
 	Emit runtime.Emitter
+	// Remotes carry out the calls of tools that are somewhere else; nil = none can be called.
+	Remotes runtime.Remotes
 }
 
 // unheard is the bus of a laptop, on which nobody listens.
@@ -99,7 +101,7 @@ func New(c Config) (*Machine, error) {
 	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
 	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
-		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter),
+		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: c.Remotes,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
 	m.Definitions = runtime.PinnedDefinitions(c.Blobs)

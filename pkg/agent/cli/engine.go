@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/reach"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tracing"
 )
@@ -43,8 +44,13 @@ func (p *program) openEngine(who people) (*engine, error) {
 	}
 	heard := agent.HearTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
+	remotes, err := reach.Local(p.home, p.getenv)
+	if err != nil {
+		return nil, err
+	}
 	home, err := local.Open(local.Options{
-		Dir: p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
+		Remotes: remotes,
+		Dir:     p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
 	})
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambda/messages"
+	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/edge"
@@ -34,7 +35,12 @@ type parts struct {
 	models Models
 	schema runtime.Schemas
 	hooks  hook.Set
+	remote Remotes
 }
+
+// Remotes makes what carries out the calls of tools that are somewhere else, from a function's environment. Package reach has one; it is
+// handed in by the main, so that a function that runs no tools links none of it.
+type Remotes func(cfg aws.Config, getenv func(string) string) (runtime.Remotes, error)
 
 // Step is the main of functions/step, the one that asks models: it serves until the process is ended. It runs no tools, and knows agents
 // by what was compiled of them. Schema checks outputs; schema.Fits does. Hooks is the code that agents name beside tools.
@@ -43,7 +49,9 @@ func Step(agents Agents, models Models, schema runtime.Schemas, hooks hook.Set) 
 }
 
 // Tool is the main of functions/tool. It needs no agents: runs bring their definitions.
-func Tool(tools Tools, hooks hook.Set) { serve(parts{tools: tools, hooks: hooks}, (*Handlers).Tool) }
+func Tool(tools Tools, hooks hook.Set, remote Remotes) {
+	serve(parts{tools: tools, hooks: hooks, remote: remote}, (*Handlers).Tool)
+}
 
 // Approve is the main of functions/approve, which runs neither agents nor tools.
 func Approve() { serve(parts{}, (*Handlers).Approve) }
@@ -85,6 +93,9 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 	if with.tools != nil {
 		ports.Tools, ports.Valid = with.tools, with.tools.Valid
 	}
+	if err := with.addRemotes(getenv, &ports); err != nil {
+		return nil, err
+	}
 	if with.agents != nil {
 		h.Agents = with.agents.Agent
 	}
@@ -94,6 +105,19 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 	ports.Schema, ports.Hooks = with.schema, with.hooks
 	h.Ports = watch.Ports(ports)
 	return h, nil
+}
+
+// addRemotes adds what carries out calls somewhere else, where there is any.
+func (p parts) addRemotes(getenv func(string) string, ports *runtime.Ports) error {
+	if p.remote == nil {
+		return nil
+	}
+	cfg, err := awsConfig(getenv)
+	if err != nil {
+		return err
+	}
+	ports.Remotes, err = p.remote(cfg, getenv)
+	return err
 }
 
 // checkHooks refuses agents that name code which this function does not have. Agents that cannot be listed are refused when they run.
