@@ -41,7 +41,7 @@ func (d document) object(v any) (map[string]any, error) {
 func (d document) follow(ref string) (any, error) {
 	path, ok := strings.CutPrefix(ref, "#/")
 	if !ok {
-		return nil, fmt.Errorf("got a reference to %.80q, want one into the document: #/...", ref)
+		return nil, fmt.Errorf("got a reference to %.80q, want one that begins with #/, into the document", ref)
 	}
 	var v any = d.root
 	for part := range strings.SplitSeq(path, "/") {

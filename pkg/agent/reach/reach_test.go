@@ -89,11 +89,11 @@ func TestDeployed(t *testing.T) {
 	s := site(t)
 	var asked []string
 	manager := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var in struct{ SecretId string }
+		var in struct{ SecretID string `json:"SecretId"` }
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 			t.Error(err)
 		}
-		asked = append(asked, in.SecretId)
+		asked = append(asked, in.SecretID)
 		_, _ = w.Write([]byte(`{"SecretString":"value-1"}`))
 	}))
 	t.Cleanup(manager.Close)

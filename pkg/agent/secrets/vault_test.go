@@ -35,10 +35,10 @@ type answer struct {
 func (m *manager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var in struct{ SecretId string }
+	var in struct{ SecretID string `json:"SecretId"` }
 	_ = json.NewDecoder(r.Body).Decode(&in) // an empty name fails the test
 	a := m.answers[min(len(m.asked), len(m.answers)-1)]
-	m.asked, m.names = append(m.asked, r), append(m.names, in.SecretId)
+	m.asked, m.names = append(m.asked, r), append(m.names, in.SecretID)
 	w.WriteHeader(a.status)
 	_, _ = w.Write([]byte(a.body))
 }
