@@ -259,6 +259,13 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 			_ = c.Close()
 		}
 	}
+	garbled := func(w http.ResponseWriter, r *http.Request) { // an error that quotes what was received
+		c, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			_, _ = io.WriteString(c, canary+" is no status line\r\n\r\n")
+			_ = c.Close()
+		}
+	}
 	half := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "100")
 		_, _ = io.WriteString(w, "half")
@@ -277,6 +284,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 	}{
 		"cut before an answer":       {answer: cut, effect: agent.EffectNonIdempotent, lost: true},
 		"cut within an answer":       {answer: half, effect: agent.EffectNonIdempotent, lost: true},
+		"what is no HTTP":            {answer: garbled, effect: agent.EffectNonIdempotent, lost: true},
 		"cut, idempotent":            {answer: cut, effect: agent.EffectIdempotent, lost: true},
 		"a bad gateway":              {answer: gateway(502), effect: agent.EffectNonIdempotent, lost: true},
 		"a gateway that ran out":     {answer: gateway(504), effect: agent.EffectNonIdempotent, lost: true},
