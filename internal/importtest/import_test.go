@@ -22,7 +22,7 @@ const module = "github.com/countersign/countersign"
 // it names. A package without a rule fails the test.
 var floors = [][]rule{
 	{
-		{dir: "statemachine"}, {dir: "pkg/agent"}, {dir: "pkg/agent/clock"}, {dir: "internal/match"},
+		{dir: "statemachine"}, {dir: "pkg/agent"}, {dir: "pkg/agent/clock"}, {dir: "pkg/agent/egress"}, {dir: "internal/match"},
 	},
 	{
 		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/keyring"}, {dir: "pkg/agent/callback", beside: []string{"pkg/agent/keyring"}}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
@@ -40,12 +40,12 @@ var floors = [][]rule{
 	{{dir: "pkg/agent/runtime"}, {dir: "pkg/agent/tool/builtin"}, {dir: "pkg/agent/registry"}},
 	{ // adapters: never each other
 		{dir: "pkg/agent/bolt"}, {dir: "pkg/agent/openai"}, {dir: "pkg/agent/script"}, {dir: "pkg/agent/standin"},
-		{dir: "pkg/agent/dynamo"}, {dir: "pkg/agent/s3"}, {dir: "pkg/agent/sfn"}, {dir: "pkg/agent/eventbridge"}, {dir: "pkg/agent/lambdatool"}, {dir: "pkg/agent/bedrock"},
+		{dir: "pkg/agent/dynamo"}, {dir: "pkg/agent/s3"}, {dir: "pkg/agent/sfn"}, {dir: "pkg/agent/eventbridge"}, {dir: "pkg/agent/lambdatool"}, {dir: "pkg/agent/secrets"}, {dir: "pkg/agent/httptool"}, {dir: "pkg/agent/bedrock"},
 		{dir: "internal/dynamolocal"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"}, {dir: "internal/awsfake"},
 		{dir: "pkg/agent/api"}, {dir: "pkg/agent/tracing"}, {dir: "pkg/agent/metrics"},
 	},
 	{{dir: "pkg/agent/gateway"}},
-	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}},
+	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}, {dir: "pkg/agent/reach"}},
 	{
 		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},
 		{dir: "agents", beside: []string{"agents/refunds", "agents/hooks"}}, {dir: "agents/refunds"}, {dir: "agents/hooks"}, {dir: "agents/compiled"},
@@ -78,9 +78,10 @@ var notInLambda = []string{
 	"expvar", "net/http/pprof", "testing",
 }
 
-// notWithoutTools is what only functions/tool, which runs tools, may link. A package of agents leads there. The last three check values:
-// functions/api does it with arguments that people edit, functions/step with outputs.
+// notWithoutTools is what only functions/tool, which runs tools, may link. A package of agents leads there, and so does package reach.
+// The last three check values: functions/api does it with arguments that people edit, functions/step with outputs.
 var notWithoutTools = []string{
+	module + "/pkg/agent/egress", module + "/pkg/agent/httptool", module + "/pkg/agent/secrets", module + "/pkg/agent/reach",
 	module + "/agents", module + "/pkg/agent/registry", module + "/pkg/agent/agentfile", "github.com/goccy/go-yaml",
 	module + "/pkg/agent/tool", "github.com/invopop/jsonschema",
 	module + "/pkg/agent/tool/schema", "github.com/santhosh-tekuri/jsonschema/v6", "golang.org/x/text/message",
@@ -89,8 +90,8 @@ var notWithoutTools = []string{
 // linkedBy are exceptions to the above.
 var linkedBy = map[string][]string{
 	"tool": notWithoutTools,
-	"api":  notWithoutTools[6:],
-	"step": notWithoutTools[6:],
+	"api":  notWithoutTools[10:],
+	"step": notWithoutTools[10:],
 }
 
 // lambdaTags are the build tags of the Makefile's LAMBDA.

@@ -127,7 +127,7 @@ func environment(p *Project) []Problem {
 	return found
 }
 
-var variable = regexp.MustCompile(`^(COUNTERSIGN_[A-Z_]+|OPENAI_API_KEY)$`)
+var variable = regexp.MustCompile(`^(COUNTERSIGN_[A-Z_]*[A-Z]|OPENAI_API_KEY)$`)
 
 // variables finds the names of environment variables in the constants of packages, test files aside.
 func variables(root string, packages ...string) ([]string, error) {

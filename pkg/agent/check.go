@@ -302,8 +302,9 @@ func (c *checker) tool(at string, t ToolSpec) {
 	case !validWord(t.ModelName()):
 		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))
 	}
-	oneOf(c, at+".kind", t.Kind, KindInternal, KindService, KindLambda)
+	oneOf(c, at+".kind", t.Kind, KindInternal, KindService, KindLambda, KindHTTP)
 	c.lambdaTool(at, t)
+	c.httpTool(at, t)
 	c.that(t.Kind == KindService || t.Event == "", at+".event", "got an event, want none: only a service has one")
 	c.that(t.Kind == KindService || t.Domain == "", at+".domain", "got a domain, want none: only a service has one")
 	c.that(len(t.Event) <= maxEventType, at+".event", fmt.Sprintf("got %d bytes, want at most %d", len(t.Event), maxEventType))

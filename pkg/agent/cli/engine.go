@@ -18,6 +18,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/callback"
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/lambdatool"
+	"github.com/countersign/countersign/pkg/agent/reach"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tracing"
 )
@@ -46,9 +47,14 @@ func (p *program) openEngine(who people) (*engine, error) {
 	heard := agent.HearTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
 	invoked, ring := &functions{p: p}, &keys{home: p.home, draw: ids.System(p.clock).Token}
+	remotes, err := reach.Local(p.home, p.getenv)
+	if err != nil {
+		return nil, err
+	}
+	remotes[agent.KindLambda] = lambdatool.Remote{Functions: invoked}
 	e := &engine{p: p, feed: feed, pipe: newPipe(), trace: trace}
 	home, err := local.Open(local.Options{
-		Remotes: runtime.Remotes{agent.KindLambda: lambdatool.Remote{Functions: invoked}}, Functions: invoked,
+		Remotes: remotes, Functions: invoked,
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
 		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
 	})

@@ -6,9 +6,9 @@ import (
 	"github.com/countersign/countersign/pkg/agent/runtime"
 )
 
-// remotes gives functions/tool what carries out the calls of tools that are somewhere else. It stands apart so that no other function
-// links any of it.
-func remotes(getenv func(string) string, p *runtime.Ports) error {
+// add gives functions/tool what carries out the calls of tools that are somewhere else: functions here, and the others by what its main hands
+// in. It stands apart so that no other function links any of it.
+func (others Remotes) add(getenv func(string) string, p *runtime.Ports) error {
 	cfg, err := awsConfig(getenv)
 	if err != nil {
 		return err
@@ -21,6 +21,12 @@ func remotes(getenv func(string) string, p *runtime.Ports) error {
 		return err
 	}
 	p.Functions = lambdatool.New(cfg, at)
-	p.Remotes = runtime.Remotes{agent.KindLambda: lambdatool.Remote{Functions: p.Functions}}
+	p.Remotes = runtime.Remotes{}
+	if others != nil {
+		if p.Remotes, err = others(cfg, getenv); err != nil {
+			return err
+		}
+	}
+	p.Remotes[agent.KindLambda] = lambdatool.Remote{Functions: p.Functions}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambda/messages"
+	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/edge"
@@ -34,8 +35,12 @@ type parts struct {
 	models Models
 	schema runtime.Schemas
 	hooks  hook.Set
-	remote func(getenv func(string) string, p *runtime.Ports) error // adds what carries out calls somewhere else
+	remote func(getenv func(string) string, p *runtime.Ports) error // adds what carries out calls somewhere else; nil = nothing does
 }
+
+// Remotes makes what carries out the calls of tools that are somewhere else, from a function's environment. Package reach has one; it is
+// handed in by the main, so that a function that runs no tools links none of it.
+type Remotes func(cfg aws.Config, getenv func(string) string) (runtime.Remotes, error)
 
 // Step is the main of functions/step, the one that asks models: it serves until the process is ended. It runs no tools, and knows agents
 // by what was compiled of them. Schema checks outputs; schema.Fits does. Hooks is the code that agents name beside tools.
@@ -44,8 +49,8 @@ func Step(agents Agents, models Models, schema runtime.Schemas, hooks hook.Set) 
 }
 
 // Tool is the main of functions/tool. It needs no agents: runs bring their definitions.
-func Tool(tools Tools, hooks hook.Set) {
-	serve(parts{tools: tools, hooks: hooks, remote: remotes}, (*Handlers).Tool)
+func Tool(tools Tools, hooks hook.Set, remote Remotes) {
+	serve(parts{tools: tools, hooks: hooks, remote: remote.add}, (*Handlers).Tool)
 }
 
 // Approve is the main of functions/approve, which runs neither agents nor tools.

@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestRequestParts(t *testing.T) {
+	for template, want := range map[string][]TemplatePart{
+		"":                          nil,
+		"a {b} c":                   {{Text: "a "}, {Arg: "b"}, {Text: " c"}},
+		"{a}{b.c}":                  {{Arg: "a"}, {Arg: "b.c"}},
+		"{page[size]}":              {{Arg: "page[size]"}},
+		"{}":                        {{Text: "{}"}},
+		"{a b}":                     {{Text: "{a b}"}},
+		"{{a}}":                     {{Text: "{"}, {Arg: "a"}, {Text: "}"}},
+		"{a":                        {{Text: "{a"}},
+		"${secret:K}{a}":            {{Secret: "K"}, {Arg: "a"}},
+		"{${secret:K}}":             {{Text: "{"}, {Secret: "K"}, {Text: "}"}},
+		`{"k": "{a}"}`:              {{Text: `{"k": "`}, {Arg: "a"}, {Text: `"}`}},
+		"$ {a} ${x}":                {{Text: "$ "}, {Arg: "a"}, {Text: " $"}, {Arg: "x"}},
+		"x${secret:A}y${secret:B}z": {{Text: "x"}, {Secret: "A"}, {Text: "y"}, {Secret: "B"}, {Text: "z"}},
+	} {
+		got, err := RequestParts(template)
+		require.NoError(t, err, template)
+		require.Equal(t, want, got, template)
+	}
+	for _, bad := range []string{"${secret:", "${secret:}", "${secret:a b}", "${secret:...}", "${secret:" + strings.Repeat("a", 65) + "}"} {
+		_, err := RequestParts(bad)
+		require.ErrorContains(t, err, "want ${secret:NAME}", bad)
+	}
+}
+
+// The parts of a template are the template: nothing is lost, and nothing is added.
+func TestRequestPartsAreTheTemplate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		template := rapid.StringMatching(`([a-z{}$ ]|\{[a-z]{1,3}\}|\$\{secret:[A-Z]{1,3}\}){0,12}`).Draw(t, "template")
+		parts, err := RequestParts(template)
+		if err != nil {
+			return
+		}
+		var b strings.Builder
+		for _, p := range parts {
+			switch {
+			case p.Secret != "":
+				b.WriteString("${secret:" + p.Secret + "}")
+			case p.Arg != "":
+				b.WriteString("{" + p.Arg + "}")
+			default:
+				b.WriteString(p.Text)
+			}
+		}
+		if b.String() != template {
+			t.Fatalf("%q became %q", template, b.String())
+		}
+	})
+}
+
+func TestRequestURLs(t *testing.T) {
+	for raw, want := range map[string]RequestURL{
+		"https://x.example":                       {Origin: "https://x.example"},
+		"https://x.example:8443/a/{b}?c={d}&e&f=": {Origin: "https://x.example:8443", Path: "/a/{b}", Query: []RequestParam{{"c", "{d}"}, {"e", ""}, {"f", ""}}},
+		"http://[::1]:80?x=1=2":                   {Origin: "http://[::1]:80", Query: []RequestParam{{"x", "1=2"}}},
+		"https://x.example/bot${secret:K}/send":   {Origin: "https://x.example", Path: "/bot${secret:K}/send"},
+	} {
+		got, err := (&HTTPTool{URL: raw}).Request()
+		require.NoError(t, err, raw)
+		require.Equal(t, want, got, raw)
+	}
+	for _, bad := range []string{
+		"", "x.example", "//x.example", "HTTPS://x.example", "https://", "https:///a", "https://a@b/", "https://a\\b/", "https://{a}/", "https://x.example/a b",
+		"https://x.example/\n", "https://x.example/é", "https://x.example/#f", "https://x.example/a\\b", "https://x%2eexample/", "ftp://x.example",
+	} {
+		_, err := (&HTTPTool{URL: bad}).Request()
+		require.Error(t, err, bad)
+	}
+}

@@ -1,0 +1,241 @@
+// Package egress makes HTTP clients for requests whose targets are not the deployment's own: those of tools that agent files describe,
+// and of servers that they name. What such a client may reach is said when it is made, and is checked when a URL is taken, at every
+// redirect, and of every address right before it is dialled (OWASP, Server-Side Request Forgery Prevention).
+//
+// Its rules:
+//   - Only http and https, and only to hosts and ports of Config.Allow. A name is dialled at the very addresses that were checked.
+//   - Only public addresses. A host:port of Config.Private may have a private one.
+//   - A redirect goes to no other host with credentials or a body, from https to nothing else, and only so often.
+//   - Nothing of the environment counts, such as proxies; no cookies are kept, and nothing is decompressed.
+//   - An answer's header and body end at a bound. How long a request takes is its context's to say.
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// The defaults of Config and the times that a connection has.
+const (
+	DefaultBody      = 10 << 20
+	DefaultHeader    = 64 << 10
+	DefaultRedirects = 5
+
+	connectTimeout = 5 * time.Second
+	tlsTimeout     = 10 * time.Second
+	idleTimeout    = 30 * time.Second
+)
+
+// Config says what a client may reach. The zero value reaches nothing.
+type Config struct {
+	Allow       []string // host or host:port; without a port it is the scheme's own
+	Private     Private  // who may be at an address that is not public
+	Credentials []string // header fields that go to no other host, beside Authorization, Proxy-Authorization and Cookie
+
+	MaxBody     int64          // bytes of an answer's body; 0 = DefaultBody
+	MaxHeader   int64          // bytes of its header; 0 = DefaultHeader
+	NoRedirects bool           // an answer that redirects is the answer
+	KeepAlive   bool           // connections are used again; whoever has the client closes those that are idle
+	Resolve     Resolver       // nil = the system's
+	Roots       *x509.CertPool // nil = the system's
+}
+
+// Resolver finds the addresses of a name; *net.Resolver does.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// RefusedError is the error of a request, or of its next hop, that these rules did not let go out.
+type RefusedError struct{ Why string }
+
+func (e *RefusedError) Error() string { return "not allowed: " + e.Why }
+
+func refusedf(format string, args ...any) error { return &RefusedError{fmt.Sprintf(format, args...)} }
+
+// Bare is the error of a client's request without the URL, which may hold secrets.
+func Bare(err error) error {
+	var u *url.Error
+	for errors.As(err, &u) {
+		err = u.Err
+	}
+	return err
+}
+
+// New makes a client. An entry of c.Allow that is no host is an error. The client is safe for concurrent use; its Transport is an
+// http.RoundTripper of its own and checks each request that it is handed.
+func New(c Config) (*http.Client, error) {
+	d := &door{private: c.Private, maxBody: orDefault(c.MaxBody, DefaultBody), resolve: c.Resolve, credentials: c.credentials()}
+	for _, entry := range c.Allow {
+		t, err := parseAllowed(entry)
+		if err != nil {
+			return nil, err
+		}
+		d.allow = append(d.allow, t)
+	}
+	if d.resolve == nil {
+		d.resolve = net.DefaultResolver
+	}
+	dialer := &net.Dialer{Timeout: connectTimeout, ControlContext: d.lastLook}
+	d.connect = dialer.DialContext
+	d.transport = &http.Transport{
+		DialContext:            d.dial,
+		DisableCompression:     true,
+		DisableKeepAlives:      !c.KeepAlive,
+		IdleConnTimeout:        idleTimeout,
+		TLSHandshakeTimeout:    tlsTimeout,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.Roots},
+		MaxResponseHeaderBytes: orDefault(c.MaxHeader, DefaultHeader),
+	}
+	check := d.redirect
+	if c.NoRedirects {
+		check = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return &http.Client{Transport: d, CheckRedirect: check}, nil
+}
+
+func orDefault(n, otherwise int64) int64 {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+func (c Config) credentials() []string {
+	names := []string{"Authorization", "Proxy-Authorization", "Cookie"}
+	for _, name := range c.Credentials {
+		names = append(names, http.CanonicalHeaderKey(name))
+	}
+	return names
+}
+
+// door is what every request of a client goes through.
+type door struct {
+	allow       []target
+	private     Private
+	credentials []string
+	maxBody     int64
+	resolve     Resolver
+	transport   *http.Transport
+	connect     func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := d.check(r); err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // as a RoundTripper has to; nothing was read of it
+		}
+		return nil, err
+	}
+	if r.Header.Get("Accept-Encoding") == "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Accept-Encoding", "identity")
+	}
+	resp, err := d.transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if e := resp.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+		_ = resp.Body.Close() // nothing of it is wanted
+		return nil, fmt.Errorf("read the answer: want it as it is, got it encoded as %.40q", e)
+	}
+	resp.Body = &bounded{body: resp.Body, left: d.maxBody, most: d.maxBody}
+	return resp, nil
+}
+
+// CloseIdleConnections is what http.Client's leads to.
+func (d *door) CloseIdleConnections() { d.transport.CloseIdleConnections() }
+
+// check looks at where a request goes, before anything is resolved.
+func (d *door) check(r *http.Request) error {
+	t, err := parseTarget(r.URL)
+	if err != nil {
+		return err
+	}
+	if r.Host != "" && r.Host != r.URL.Host {
+		return refusedf("the request is for another host than it goes to")
+	}
+	if !slices.ContainsFunc(d.allow, func(a target) bool { return a.allows(r.URL.Scheme, t) }) {
+		return refusedf("%s is not among the hosts that may be reached", t)
+	}
+	if addr, err := netip.ParseAddr(t.host); err == nil {
+		return d.checkAddress(t, addr)
+	}
+	return nil
+}
+
+func (d *door) checkAddress(t target, addr netip.Addr) error {
+	if public(addr) {
+		return nil
+	}
+	if d.private.Has(t.host, t.port) && (local(addr) || t.host == addr.String()) {
+		return nil
+	}
+	return refusedf("%s is at an address that is not public", t)
+}
+
+// dialled is the target that a connection is dialled for, for the last look at its address.
+type dialled struct{}
+
+// dial resolves a host once, checks every address that it has, and connects to the first of them that answers.
+func (d *door) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, refusedf("%.100q is no host and port", address)
+	}
+	t := target{host: host, port: port}
+	addrs, err := d.addresses(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range addrs {
+		addrs[i] = a.Unmap()
+		if err := d.checkAddress(t, a); err != nil {
+			return nil, err
+		}
+	}
+	ctx = context.WithValue(ctx, dialled{}, t)
+	var failed []error
+	for _, a := range addrs {
+		c, err := d.connect(ctx, network, net.JoinHostPort(a.String(), port))
+		if err == nil {
+			return c, nil
+		}
+		failed = append(failed, err)
+	}
+	return nil, errors.Join(failed...)
+}
+
+func (d *door) addresses(ctx context.Context, host string) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{addr}, nil
+	}
+	addrs, err := d.resolve.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, fmt.Errorf("find %s: %w", host, err)
+	}
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("find %s: it has no address", host)
+	}
+	return slices.Clone(addrs), nil
+}
+
+// lastLook checks the address that the system is about to connect to, whatever led there.
+func (d *door) lastLook(ctx context.Context, _, address string, _ syscall.RawConn) error {
+	t, ok := ctx.Value(dialled{}).(target)
+	at, err := netip.ParseAddrPort(address)
+	if !ok || err != nil {
+		return refusedf("%.100q was not checked", address)
+	}
+	return d.checkAddress(t, at.Addr())
+}

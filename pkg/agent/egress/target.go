@@ -1,0 +1,163 @@
+package egress
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// EnvPrivate is the variable with an operator's Private.
+const EnvPrivate = "COUNTERSIGN_PRIVATE_HOSTS"
+
+// target is a host, in lower case, and a port.
+type target struct{ host, port string }
+
+func (t target) String() string { return net.JoinHostPort(t.host, t.port) }
+
+// Private are the hosts that may be at addresses that are not public: those of an own network. A name among them may be at a private or
+// loopback address; a link-local one and the like has to be there itself. The zero value has none.
+type Private struct{ pairs []target }
+
+// ParsePrivate reads host:port pairs with commas between them.
+func ParsePrivate(list string) (Private, error) {
+	var p Private
+	for entry := range strings.SplitSeq(list, ",") {
+		if entry = strings.TrimSpace(entry); entry == "" {
+			continue
+		}
+		t, err := parseAllowed(entry)
+		if err != nil || t.port == "" {
+			return Private{}, fmt.Errorf("got %.100q, want host:port pairs with commas between them", entry)
+		}
+		p.pairs = append(p.pairs, t)
+	}
+	return p, nil
+}
+
+// Has reports whether a host is among them at that port.
+func (p Private) Has(host, port string) bool {
+	return slices.Contains(p.pairs, target{strings.ToLower(host), port})
+}
+
+// Origin is the host:port that a URL leads to, fit for Config.Allow. A URL that no client of this package would follow is an error.
+func Origin(u *url.URL) (string, error) {
+	t, err := parseTarget(u)
+	if err != nil {
+		return "", err
+	}
+	return t.String(), nil
+}
+
+// ParseURL reads a URL that a client of this package may be made for. Its errors repeat nothing of what follows the host.
+func ParseURL(raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, refusedf("want a URL")
+	}
+	_, err = parseTarget(u)
+	return u, err
+}
+
+// CheckAllowed says what is wrong with an entry of Config.Allow.
+func CheckAllowed(entry string) error {
+	_, err := parseAllowed(entry)
+	return err
+}
+
+var schemePorts = map[string]string{"http": "80", "https": "443"}
+
+// parseTarget is where a URL leads, written in the one way that everybody reads alike.
+func parseTarget(u *url.URL) (target, error) {
+	port := schemePorts[u.Scheme]
+	switch {
+	case port == "":
+		return target{}, refusedf("got scheme %.20q, want http or https", u.Scheme)
+	case u.User != nil:
+		return target{}, refusedf("want a URL without a user")
+	case u.Opaque != "" || u.Host == "":
+		return target{}, refusedf("want a URL with a host")
+	}
+	host, own, bracketed, err := splitHost(u.Host)
+	if err != nil {
+		return target{}, err
+	}
+	if own != "" {
+		port = own
+	}
+	return target{host, port}, checkHost(host, bracketed)
+}
+
+// allows reports whether an entry of Config.Allow is for what a URL of that scheme leads to.
+func (t target) allows(scheme string, to target) bool {
+	return t.host == to.host && (t.port == to.port || t.port == "" && to.port == schemePorts[scheme])
+}
+
+// parseAllowed reads host or host:port; a target without a port stands for the schemes' own.
+func parseAllowed(entry string) (target, error) {
+	host, port, bracketed, err := splitHost(entry)
+	if err != nil {
+		return target{}, err
+	}
+	return target{host, port}, checkHost(host, bracketed)
+}
+
+// splitHost takes a port off a host, and an IPv6 address out of its brackets.
+func splitHost(s string) (host, port string, bracketed bool, err error) {
+	host, port = s, ""
+	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') {
+		host, port = s[:i], s[i+1:]
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || strconv.FormatUint(n, 10) != port {
+			return "", "", false, refusedf("got port %.20q, want 1 to 65535", port)
+		}
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		if inner, bracketed = strings.CutSuffix(inner, "]"); !bracketed {
+			return "", "", false, refusedf("got %.100q, want a host", s)
+		}
+		host = inner
+	}
+	return strings.ToLower(host), port, bracketed, nil
+}
+
+// checkHost wants a name in ASCII, an IPv4 address as four decimal numbers, or an IPv6 address in brackets, without a zone: what resolvers
+// read in ways of their own is refused.
+func checkHost(host string, bracketed bool) error {
+	if bracketed {
+		a, err := netip.ParseAddr(host)
+		if err != nil || !a.Is6() || a.Zone() != "" {
+			return refusedf("got %.60q in brackets, want an IPv6 address without a zone", host)
+		}
+		return nil
+	}
+	labels := strings.Split(host, ".")
+	if len(host) > 253 || slices.ContainsFunc(labels, func(l string) bool { return !validLabel(l) }) {
+		return refusedf("got host %.100q, want a name of letters, digits and '-' (others as xn--...) or an address", host)
+	}
+	if last := labels[len(labels)-1]; !numeric(last) {
+		return nil
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil || !a.Is4() {
+		return refusedf("got host %.60q, want an IPv4 address as four decimal numbers", host)
+	}
+	return nil
+}
+
+func validLabel(l string) bool {
+	return l != "" && len(l) <= 63 && !strings.ContainsFunc(l, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_'
+	})
+}
+
+// numeric reports whether a host that ends in l is an address to some resolvers: a number in decimal, octal or hexadecimal.
+func numeric(l string) bool {
+	if strings.Trim(l, "0123456789") == "" {
+		return true
+	}
+	hex, ok := strings.CutPrefix(l, "0x")
+	return ok && strings.Trim(hex, "0123456789abcdef") == ""
+}

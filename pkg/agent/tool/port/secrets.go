@@ -1,0 +1,173 @@
+package port
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// Secrets are values that an operator keeps for the tools of a tenant: tokens, keys, passwords. Safe for concurrent use.
+type Secrets interface {
+	// Secret is the value of that name. One that there is not is ErrNoSecret; any other error may pass. No error holds a value.
+	Secret(ctx context.Context, tenant, name string) (string, error)
+}
+
+// ErrNoSecret is the error of a secret that nobody has stored.
+var ErrNoSecret = errors.New("there is no such secret")
+
+// NoSecrets has none.
+type NoSecrets struct{}
+
+// Secret is always ErrNoSecret.
+func (NoSecrets) Secret(context.Context, string, string) (string, error) { return "", ErrNoSecret }
+
+// MinSecret is how many bytes a secret has at least. A shorter one could not be told from other text when it comes back.
+const MinSecret = 4
+
+// SecretName reports whether a secret may have that name: 1 to 64 letters, digits, '_', '-' and '.'.
+func SecretName(name string) bool { return agent.ValidSecretName(name) }
+
+// SecretPart is a piece of a template: a text, or a secret in its place.
+type SecretPart = agent.TemplatePart
+
+// SecretParts takes a template apart at its ${secret:NAME}. Text that begins like one and is none is an error.
+func SecretParts(template string) ([]SecretPart, error) { return agent.SecretParts(template) }
+
+// ExpandSecrets puts secrets in their places and says which they are, by name, each once. What is done with the text is the caller's
+// care; a Disclosure takes care of what comes back.
+func ExpandSecrets(ctx context.Context, from Secrets, tenant, template string) (text string, used []string, err error) {
+	d := NewDisclosure(from, tenant)
+	text, err = d.Expand(ctx, template)
+	return text, d.Names(), err
+}
+
+// Disclosure is one use of a tenant's secrets: it puts them into templates, and takes those that it has put in out of any text again.
+// Make one with NewDisclosure for each call. Not safe for concurrent use.
+type Disclosure struct {
+	from   Secrets
+	tenant string
+	values map[string]string // by name
+	forms  []form            // the longest first
+}
+
+// form is one way to write a secret.
+type form struct{ text, name string }
+
+// NewDisclosure discloses secrets of a tenant. from may be nil: then there are none.
+func NewDisclosure(from Secrets, tenant string) *Disclosure {
+	if from == nil {
+		from = NoSecrets{}
+	}
+	return &Disclosure{from: from, tenant: tenant, values: map[string]string{}}
+}
+
+// Expand puts secrets in the places of a template. An error names the secret, never its value.
+func (d *Disclosure) Expand(ctx context.Context, template string) (string, error) {
+	parts, err := SecretParts(template)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, p := range parts {
+		text := p.Text
+		if p.Secret != "" {
+			if text, err = d.Value(ctx, p.Secret); err != nil {
+				return "", err
+			}
+		}
+		b.WriteString(text)
+	}
+	return b.String(), nil
+}
+
+// Value is a secret, which Redact knows from then on. It is read once.
+func (d *Disclosure) Value(ctx context.Context, name string) (string, error) {
+	if v, ok := d.values[name]; ok {
+		return v, nil
+	}
+	v, err := d.from.Secret(ctx, d.tenant, name)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read secret %s: %w", name, err)
+	case len(v) < MinSecret:
+		return "", fmt.Errorf("read secret %s: want at least %d bytes, got fewer", name, MinSecret)
+	}
+	d.values[name] = v
+	for _, text := range written(v) {
+		d.forms = append(d.forms, form{text, name})
+	}
+	slices.SortFunc(d.forms, func(a, b form) int {
+		if n := len(b.text) - len(a.text); n != 0 {
+			return n
+		}
+		return strings.Compare(a.text+"\x00"+a.name, b.text+"\x00"+b.name)
+	})
+	return v, nil
+}
+
+// Names are the secrets that were disclosed, sorted.
+func (d *Disclosure) Names() []string {
+	var names []string
+	for name := range d.values {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Redact puts ${secret:NAME} back where a disclosed secret stands in text: as it is, in JSON, in a URL, or in base64.
+func (d *Disclosure) Redact(text string) string {
+	if len(d.forms) == 0 {
+		return text
+	}
+	pairs := make([]string, 0, 2*len(d.forms))
+	for _, f := range d.forms {
+		pairs = append(pairs, f.text, "${secret:"+f.name+"}")
+	}
+	return strings.NewReplacer(pairs...).Replace(text) // of several that begin at one place, the first: the longest
+}
+
+// RedactCut is Redact of a text whose end is missing: it also takes out what a secret may begin with there.
+func (d *Disclosure) RedactCut(text string) string {
+	text = d.Redact(text)
+	longest := 0
+	for _, f := range d.forms {
+		for n := min(len(f.text)-1, len(text)); n > longest; n-- {
+			if strings.HasSuffix(text, f.text[:n]) {
+				longest = n
+			}
+		}
+	}
+	return text[:len(text)-longest]
+}
+
+// written are the ways in which a secret is found in an answer that echoes it.
+func written(secret string) []string {
+	quoted, _ := json.Marshal(secret) // a string always is JSON
+	verbatim := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(quoted))
+	forms := []string{
+		secret, unquoted(string(quoted)), unquoted(verbatim), url.QueryEscape(secret), url.PathEscape(secret),
+		strings.ReplaceAll(unquoted(verbatim), "/", `\/`),
+	}
+	for lead := range 3 { // where it stands among the bytes that are encoded together
+		forms = append(forms, within64(base64.RawStdEncoding, secret, lead), within64(base64.RawURLEncoding, secret, lead))
+	}
+	slices.Sort(forms)
+	return slices.DeleteFunc(slices.Compact(forms), func(f string) bool { return len(f) < MinSecret })
+}
+
+func unquoted(s string) string { return s[1 : len(s)-1] }
+
+// within64 is the part of an encoding that a secret behind so many other bytes determines alone.
+func within64(e *base64.Encoding, secret string, lead int) string {
+	text := e.EncodeToString([]byte(strings.Repeat("\x00", lead) + secret))
+	from, to := (lead*8+5)/6, (lead+len(secret))*8/6
+	return text[from:to]
+}
