@@ -113,6 +113,9 @@ func (s *AgentState) applyCode(e Event) error {
 	case Planned, StepRouted, Synthesised, PlanLeft:
 		return s.applyPlan(e)
 	default:
+		if known, err := s.applyListing(e); known {
+			return err
+		}
 		return s.applyPermission(e)
 	}
 }
@@ -142,6 +145,10 @@ func (s *AgentState) afterEnd(e Event) error {
 		}
 	case ContextBuilt:
 		if s.Built {
+			return nil
+		}
+	case ToolsListed, ToolsDisabled:
+		if s.knownListing(e) {
 			return nil
 		}
 	}

@@ -160,7 +160,7 @@ func TestCheckRefuses(t *testing.T) {
 		{tool(func(t *ToolSpec) { t.Name = "a..b" }), "tools[0].name: got something else, want dotted parts of letters, digits, _ and -"},
 		{tool(func(t *ToolSpec) { t.Name = "" }), "tools[0].name: got nothing, want dotted parts of letters, digits, _ and -"},
 		{tool(func(t *ToolSpec) { t.Name = strings.Repeat("a.", 32) + "b" }), "tools[0].name: got 65 characters, want at most 64"},
-		{tool(func(t *ToolSpec) { t.Kind = KindMCP }), `tools[0].kind: got "mcp", want internal or service`},
+		{tool(func(t *ToolSpec) { t.Kind = KindMCP }), `tools[0].kind: got mcp, want internal or service: servers stand under mcp, and their tools are listed when a run begins`},
 		{tool(func(t *ToolSpec) { t.Event = "x" }), "tools[0].event: got an event, want none: only a service has one"},
 		{tool(func(t *ToolSpec) { t.Domain = "x" }), "tools[0].domain: got a domain, want none: only a service has one"},
 		{tool(func(t *ToolSpec) { t.Kind, t.Event = KindService, strings.Repeat("x", 129) }), "tools[0].event: got 129 bytes, want at most 128"},

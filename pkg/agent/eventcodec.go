@@ -45,6 +45,9 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"step_routed":    decodeEvent[StepRouted],
 	"synthesised":    decodeEvent[Synthesised],
 	"plan_left":      decodeEvent[PlanLeft],
+
+	"tools_listed":   decodeEvent[ToolsListed],
+	"tools_disabled": decodeEvent[ToolsDisabled],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -137,6 +140,9 @@ func permissionEventType(e Event) string {
 		return "permission_failed"
 	default:
 		if name, ok := planEventType(e); ok {
+			return name
+		}
+		if name, ok := listingEventType(e); ok {
 			return name
 		}
 		return fmt.Sprintf("%T", e)
