@@ -33,13 +33,14 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Wrap, Waiter, Emit and Warm are required.
+// Config is what a Machine is made of. All but Remotes, Sink, Trace, Wrap, Waiter, Emit and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
 	Model      runtime.Model
 	Tools      runtime.ToolSource
-	Hooks      hook.Set // the code that agents name beside tools
+	Remotes    runtime.Remotes // of tools that are somewhere else; nil = none can be called
+	Hooks      hook.Set        // the code that agents name beside tools
 	Agents     func(name string) (*agent.Definition, bool)
 	Clock      clock.Clock
 	IDs        IDs
@@ -74,6 +75,7 @@ type Machine struct {
 	Canceller   *runtime.Canceller
 	Sweeper     *runtime.Sweeper
 	Desk        *approval.Desk
+	Servers     *approval.ServerPins
 
 	trace *tracing.Tracer
 }
@@ -98,7 +100,7 @@ func New(c Config) (*Machine, error) {
 	m := &Machine{Agents: c.Agents, trace: c.Trace}
 	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
 	m.Ports = watch.Ports(runtime.Ports{
-		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
+		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Remotes: c.Remotes, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
 		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter),
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
@@ -137,6 +139,7 @@ func (m *Machine) useCases() {
 	m.Inputs = &runtime.Inputs{Ports: m.Ports, Waits: m.Waits, Definitions: m.Definitions}
 	m.Canceller = &runtime.Canceller{Ports: m.Ports, Definitions: m.Definitions, CleansUp: true}
 	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
+	m.Servers = &approval.ServerPins{Table: m.Ports.Table, Blobs: m.Ports.Blobs, Clock: m.Ports.Clock}
 	m.Desk = &approval.Desk{
 		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: m.Ports.Valid, Wake: m.Waits.Wake,
 		Decided: m.trace.Decided(m.Ports.Journal),

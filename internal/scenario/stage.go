@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -44,9 +45,11 @@ type stage struct {
 	provider runtime.Model   // what would be asked in the script's place, behind what every provider's adapter is behind
 	requests map[request]int // to the model, numbered as they first came
 	ledger   *ledger
+	servers  *servers
 	cast     *cast
 	run      string // the one that is played
 	first    string // the one that it goes on with; empty = it began by itself
+	at       int64  // the entry of that one behind which it branches off; -1 = its end
 	before   int64  // inferences that the script was asked for until then
 
 	open        bool         // the run is created and who acts at the start has acted
@@ -90,13 +93,14 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 		run: agent.RunID(tenant, s.agent.Name, s.start.key),
 	}
 	st.ledger = newLedger(st, s.tools)
+	st.servers = newServers(st)
 	st.cast = newCast(st, s.people)
 	v.SetIdle(st.cast.idle)
 	blobs := st.faults.Blobs(memory.NewBlobs())
 	st.provider = runtime.WithMedia(provider{}, blobs)
 	var err error
 	st.machine, err = local.New(local.Config{
-		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger), Hooks: s.hooks, Emit: st.faults.Emitter(st.ledger),
+		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger), Remotes: st.faults.Remotes(runtime.Remotes{agent.KindMCP: st.servers}), Hooks: s.hooks, Emit: st.faults.Emitter(st.ledger),
 		Agents: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
 	})
 	return st, err
@@ -161,10 +165,33 @@ func (s *stage) goOn() {
 		s.before = max(s.before, r.inference)
 	}
 	s.first, s.run = s.run, agent.RunID(tenant, s.scenario.agent.Name, s.scenario.then.key)
-	if err := s.start(*s.scenario.then, s.first); err != nil {
+	if err := s.startThen(*s.scenario.then); err != nil {
 		s.fail(Failure{Path: thenFile, Got: err.Error(), Want: "a run"})
 		s.curtain.Notify()
 	}
+}
+
+// startThen begins the run of then.json.
+func (s *stage) startThen(in start) error {
+	s.at = -1
+	if in.fork == "" {
+		return s.start(in, s.first)
+	}
+	entries, err := s.record.Entries(context.Background(), tenant, s.first, 0, 0)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(entries, func(e agent.Entry) bool {
+		return slices.ContainsFunc(e.Events, func(ev agent.Event) bool { return agent.EventType(ev) == in.fork })
+	})
+	if at < 0 {
+		return fmt.Errorf("the run has no event %s to fork at", in.fork)
+	}
+	s.at = int64(at)
+	return s.insist("fork", func(ctx context.Context) error {
+		_, err := s.machine.Starter.Fork(ctx, runtime.Fork{Tenant: tenant, Run: s.first, At: s.at, Key: in.key})
+		return err
+	})
 }
 
 // insist does something as an invocation of its own, and again if that crashes.

@@ -37,7 +37,7 @@ type Batch struct {
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, permits: authority{hooks: b.Hooks, table: b.Table}, sessions: sessions{}}
+	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, permits: authority{hooks: b.Hooks, table: b.Table}}
 	defer r.sessions.close()
 	for {
 		route, done, err := r.turn(ctx)
@@ -71,6 +71,8 @@ type round struct {
 	permits authority
 
 	sessions sessions
+	servers  []agent.ListedServer // what came of listing the agent's servers; nil = nobody has
+	lost     lostTools
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
@@ -84,6 +86,9 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 	}
 	if err := r.makeRoom(ctx, r.inv, *r.loaded, r.def); err != nil {
 		return Route{}, false, err
+	}
+	if agent.Next(r.def, &r.loaded.State).Kind == agent.ActList {
+		return r.list(ctx)
 	}
 	p, err := r.plan(ctx)
 	if err != nil {
