@@ -25,10 +25,11 @@ const warmRuns = 256
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Sink, Trace and Trouble may be nil, everything else is required.
+// Options of Open. Remotes, Sink, Trace and Trouble may be nil, everything else is required.
 type Options struct {
 	Dir      string
 	Registry *registry.Registry
+	Remotes  runtime.Remotes                              // of tools that are somewhere else
 	Model    func(agent.ModelSpec) (runtime.Model, error) // makes a provider's adapter; called once for each distinct spec
 	Sink     runtime.EventSink
 	Trace    *tracing.Tracer
@@ -69,7 +70,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 		return nil, err
 	}
 	return New(Config{
-		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
+		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Remotes: o.Remotes, Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Warm: warmRuns,
 	})
 }

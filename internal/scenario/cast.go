@@ -149,15 +149,11 @@ var errNobodyWaits = errors.New("the call waits for nobody")
 func refusal(err error) bool {
 	for _, no := range []error{
 		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing, approval.ErrNotFound,
-		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrNoServer, approval.ErrNoPending, runtime.ErrRunFinished, errNobodyWaits,
+		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrNoServer, approval.ErrNoPending, approval.ErrServerMoved, runtime.ErrRunFinished, errNobodyWaits,
 	} {
 		if errors.Is(err, no) {
 			return true
 		}
-	}
-	var moved *approval.ServerMovedError
-	if errors.As(err, &moved) {
-		return true
 	}
 	var decided *approval.DecidedError
 	var edit *approval.EditError

@@ -111,9 +111,7 @@ func (c *checker) definition(d *Definition) {
 		c.add("system", err.Error())
 	}
 	c.chain(d)
-	c.toolsOf(d.Tools, d.MCP)
-	c.builtinNames(d)
-	c.servers("mcp", d)
+	c.allTools(d)
 	c.permission("permission", d.Permission)
 	c.approvalTool("permission.approvalTool", d)
 	c.stop("stop", d.Stop)
@@ -272,6 +270,12 @@ func validBaseURL(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
 		u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
+}
+
+func (c *checker) allTools(d *Definition) {
+	c.toolsOf(d.Tools, d.MCP)
+	c.builtinNames(d)
+	c.servers("mcp", d)
 }
 
 func (c *checker) toolsOf(tools []ToolSpec, servers []MCPServer) {

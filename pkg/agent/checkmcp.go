@@ -140,6 +140,9 @@ func keyPath(at, key string) string {
 	return at + "." + key
 }
 
+// ValidServerName reports whether s may name an MCP server of an agent: ^[a-z0-9][a-z0-9_-]{0,31}$.
+func ValidServerName(s string) bool { return validServerName(s) }
+
 func validServerName(s string) bool {
 	const first = lowercase + digits
 	return spelled(s, first, first+"_-", maxServerName)

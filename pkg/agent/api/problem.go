@@ -30,6 +30,7 @@ const (
 	CallNotFound     ProblemType = "call-not-found"
 	ApprovalNotFound ProblemType = "approval-not-found"
 	GrantNotFound    ProblemType = "grant-not-found"
+	ServerNotFound   ProblemType = "server-not-found"
 	BadMethod        ProblemType = "method-not-allowed"
 	RunFinished      ProblemType = "run-finished"
 	RunNotFinished   ProblemType = "run-not-finished"
@@ -38,6 +39,8 @@ const (
 	AlreadyDecided   ProblemType = "already-decided"
 	ApprovalExpired  ProblemType = "approval-expired"
 	NothingWaits     ProblemType = "nothing-waits"
+	NothingPending   ProblemType = "nothing-pending"
+	ServerChanged    ProblemType = "server-changed"
 	WrongKind        ProblemType = "wrong-kind"
 	TooLarge         ProblemType = "too-large"
 	BadMediaType     ProblemType = "unsupported-media-type"
@@ -64,6 +67,7 @@ var kinds = map[ProblemType]struct {
 	CallNotFound:     {http.StatusNotFound, "the run has no such call"},
 	ApprovalNotFound: {http.StatusNotFound, "there is no such approval"},
 	GrantNotFound:    {http.StatusNotFound, "there is no such standing grant"},
+	ServerNotFound:   {http.StatusNotFound, "there is no such server on record"},
 	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
 	RunFinished:      {http.StatusConflict, "the run has finished"},
 	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
@@ -72,6 +76,8 @@ var kinds = map[ProblemType]struct {
 	AlreadyDecided:   {http.StatusConflict, "somebody has decided already"},
 	ApprovalExpired:  {http.StatusConflict, "the request has expired"},
 	NothingWaits:     {http.StatusConflict, "the call waits for nobody"},
+	NothingPending:   {http.StatusConflict, "nothing waits to be approved"},
+	ServerChanged:    {http.StatusConflict, "the server has changed since"},
 	WrongKind:        {http.StatusConflict, "the request cannot be decided like that"},
 	TooLarge:         {http.StatusRequestEntityTooLarge, "too large"},
 	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
@@ -116,6 +122,9 @@ var causes = []struct {
 	{agent.ErrCallRunning, CallRunning},
 	{approval.ErrNotFound, ApprovalNotFound},
 	{approval.ErrNoGrant, GrantNotFound},
+	{approval.ErrNoServer, ServerNotFound},
+	{approval.ErrNoPending, NothingPending},
+	{approval.ErrServerMoved, ServerChanged},
 	{runtime.ErrRunFinished, RunFinished},
 	{runtime.ErrKeyReused, KeyReused},
 	{runtime.ErrUnknownBlob, UnknownBlob},

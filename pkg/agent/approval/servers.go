@@ -19,6 +19,8 @@ import (
 var (
 	ErrNoServer  = errors.New("the agent has no such server on record")
 	ErrNoPending = errors.New("nothing of the server waits to be approved")
+
+	ErrServerMoved = errors.New("the server has changed since") // each *ServerMovedError is one
 )
 
 // ServerMovedError says that what was to be approved is not what the server says now.
@@ -28,7 +30,13 @@ type ServerMovedError struct {
 	Now  string // the one that waits
 }
 
+// Is makes e an ErrServerMoved.
+func (e *ServerMovedError) Is(target error) bool { return target == ErrServerMoved }
+
 func (e *ServerMovedError) Error() string {
+	if e.Now == "" {
+		return fmt.Sprintf("%s does not wait to be approved", e.What)
+	}
 	return fmt.Sprintf("the server has changed %s since you saw it: got digest %.64q, want %s", e.What, e.Got, e.Now)
 }
 

@@ -44,7 +44,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 	heard := agent.HearTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
 	home, err := local.Open(local.Options{
-		Dir: p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
+		Dir: p.home, Registry: p.registry, Remotes: p.remotes(), Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
 	})
 	if err != nil {
 		return nil, err
