@@ -186,9 +186,8 @@ func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call, t po
 	defer cancel()
 	view := bytes.Clone(entered.State) // the tool has its own, to do with as it likes
 	res, err := call(ctx, r.Clock, t, entered)
-	var changed *port.ChangedError
-	if errors.As(err, &changed) {
-		return r.lose(ctx, c, changed)
+	if fact, changed := r.changed(c, err); changed {
+		return r.lose(ctx, c, fact)
 	}
 	if c.Effect == agent.EffectNonIdempotent && unsure(ctx, err) {
 		return nil

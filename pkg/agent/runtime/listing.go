@@ -187,11 +187,20 @@ type lostTools struct {
 	facts map[string]agent.ToolsDisabled // by call
 }
 
+// changed reports whether an error says that a server's tool is not what the run is pinned to, as a fact. Another kind of tool has no pin.
+func (r *round) changed(c agent.Call, err error) (agent.ToolsDisabled, bool) {
+	var changed *port.ChangedError
+	spec, _ := r.def.Tool(c.Tool)
+	if spec.MCP == nil || !errors.As(err, &changed) {
+		return agent.ToolsDisabled{}, false
+	}
+	return agent.ToolsDisabled{Server: spec.MCP.Server, Tool: spec.MCP.Tool, Why: agent.DisabledChanged, Digest: changed.Got}, true
+}
+
 // lose takes in that a tool of a server is not what the run is pinned to: nobody made the call. What the server says now is on record before the
 // result is: whoever is told that the tool waits to be approved finds it. That it cannot be put there hurts no run: the next one that lists the
 // server does it.
-func (r *round) lose(ctx context.Context, c agent.Call, changed *port.ChangedError) agent.Event {
-	fact := agent.ToolsDisabled{Server: changed.Server, Tool: changed.Tool, Why: agent.DisabledChanged, Digest: changed.Got}
+func (r *round) lose(ctx context.Context, c agent.Call, fact agent.ToolsDisabled) agent.Event {
 	r.lost.mu.Lock()
 	if r.lost.facts == nil {
 		r.lost.facts = map[string]agent.ToolsDisabled{}
