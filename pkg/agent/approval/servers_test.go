@@ -14,7 +14,6 @@ import (
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/store/counting"
 	"github.com/countersign/countersign/pkg/agent/store/memory"
 )
 
@@ -29,15 +28,14 @@ func sights(run string, tools ...string) approval.Sighting {
 	return s
 }
 
-func newPins() (*approval.ServerPins, *counting.Table) {
-	t := counting.Wrap(memory.New())
-	return &approval.ServerPins{Table: t, Blobs: memory.NewBlobs(), Clock: clock.System()}, t
+func newPins() *approval.ServerPins {
+	return &approval.ServerPins{Table: memory.New(), Blobs: memory.NewBlobs(), Clock: clock.System()}
 }
 
 // TestServerIsTrustedOnFirstUseAlone is A7.
 func TestServerIsTrustedOnFirstUseAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, _ := newPins()
+		v := newPins()
 		saw := func(s approval.Sighting) agent.Pins {
 			t.Helper()
 			pins, err := v.Saw(t.Context(), s)
@@ -78,7 +76,7 @@ func TestServerIsTrustedOnFirstUseAlone(t *testing.T) {
 
 // TestApprovingAServerApprovesWhatWasSeen: by its digest, by an operator, once.
 func TestApprovingAServerApprovesWhatWasSeen(t *testing.T) {
-	v, _ := newPins()
+	v := newPins()
 	ctx := t.Context()
 	approve := func(tool, digest string, by agent.Principal) error {
 		_, err := v.Approve(ctx, approval.ServerApproval{Tenant: tenant, Agent: "clerk", Server: "files", Tool: tool, Digest: digest, By: by, Note: "n"})
@@ -114,7 +112,7 @@ func TestApprovingAServerApprovesWhatWasSeen(t *testing.T) {
 
 // TestMetAToolThatNobodyCouldRead: its digest waits until a list shows the definition.
 func TestMetAToolThatNobodyCouldRead(t *testing.T) {
-	v, _ := newPins()
+	v := newPins()
 	ctx := t.Context()
 	require.NoError(t, v.Met(ctx, sights("r0"), "read", "2"), "of a server that is on no record there is nothing to say")
 	_, err := v.Get(ctx, tenant, "clerk", "files")
@@ -138,7 +136,7 @@ func TestMetAToolThatNobodyCouldRead(t *testing.T) {
 // TestServerRecordsUnderConcurrency: whoever lists first pins, everybody gets the same pins, and of two approvals of different digests at most
 // one is taken.
 func TestServerRecordsUnderConcurrency(t *testing.T) {
-	v, _ := newPins()
+	v := newPins()
 	var wg sync.WaitGroup
 	got := make([]agent.Pins, 8)
 	for i := range got {
@@ -156,7 +154,7 @@ func TestServerRecordsUnderConcurrency(t *testing.T) {
 }
 
 func TestListServers(t *testing.T) {
-	v, _ := newPins()
+	v := newPins()
 	for _, name := range []string{"a", "b"} {
 		for _, server := range []string{"x", "y"} {
 			s := sights("r", "read", "1")
