@@ -79,6 +79,7 @@ type Machine struct {
 	Canceller   *runtime.Canceller
 	Sweeper     *runtime.Sweeper
 	Desk        *approval.Desk
+	Servers     *approval.ServerPins
 
 	trace *tracing.Tracer
 }
@@ -142,6 +143,7 @@ func (m *Machine) useCases() {
 	m.Inputs = &runtime.Inputs{Ports: m.Ports, Waits: m.Waits, Definitions: m.Definitions}
 	m.Canceller = &runtime.Canceller{Ports: m.Ports, Definitions: m.Definitions, CleansUp: true}
 	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
+	m.Servers = &approval.ServerPins{Table: m.Ports.Table, Blobs: m.Ports.Blobs, Clock: m.Ports.Clock}
 	m.Desk = &approval.Desk{
 		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: m.Ports.Valid, Wake: m.Waits.Wake,
 		Decided: m.trace.Decided(m.Ports.Journal),

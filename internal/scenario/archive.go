@@ -18,12 +18,13 @@ const (
 	inputFile  = "input.json"
 	thenFile   = "then.json"
 	toolsFile  = "tools.yaml"
+	mcpFile    = "mcp.yaml"
 	modelFile  = "model.jsonl"
 	peopleFile = "people.jsonl"
 	wantFile   = "want.json"
 )
 
-var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, modelFile, peopleFile, wantFile}
+var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, wantFile}
 
 var requiredFiles = []string{agentFile, inputFile, modelFile, wantFile}
 

@@ -157,7 +157,7 @@ var errNobodyWaits = errors.New("the call waits for nobody")
 func refusal(err error) bool {
 	for _, no := range []error{
 		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing, approval.ErrNotFound,
-		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, runtime.ErrRunFinished, errNobodyWaits,
+		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrNoServer, approval.ErrNoPending, approval.ErrServerMoved, runtime.ErrRunFinished, errNobodyWaits,
 		agent.ErrNotFinished, runtime.ErrNoSuchCall, runtime.ErrNotItsOwn,
 	} {
 		if errors.Is(err, no) {
@@ -194,6 +194,8 @@ func (s *stage) deed(l line) (action, error) {
 		return func(ctx context.Context) error {
 			return s.machine.Inputs.Send(ctx, tenant, s.run, fmt.Sprintf("line-%d", l.number), l.by.ID, said)
 		}, nil
+	case "approve_tools":
+		return s.approveTools(l)
 	case "cancel_run":
 		return func(ctx context.Context) error {
 			_, err := s.machine.Canceller.Cancel(ctx, tenant, s.run, l.by.ID, l.note)

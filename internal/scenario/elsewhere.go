@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/runtime"
@@ -17,6 +18,13 @@ type cannedRemote struct{ tools runtime.ToolSource }
 func remotes(tools runtime.ToolSource) runtime.Remotes {
 	r := cannedRemote{tools}
 	return runtime.Remotes{agent.KindLambda: r, agent.KindHTTP: r}
+}
+
+// away carries out the calls of tools that are somewhere else: what their results say, and the scenario's servers.
+func (s *stage) away() runtime.Remotes {
+	all := remotes(s.faults.Tools(s.ledger))
+	maps.Copy(all, s.faults.Remotes(runtime.Remotes{agent.KindMCP: s.servers}))
+	return all
 }
 
 // Open implements runtime.Remote.

@@ -44,7 +44,9 @@ func newLedger(s *stage, tools []canned) *ledger {
 		stage: s, tools: map[string]*canned{}, used: map[string]int{}, index: map[execution]int{}, entries: map[string][]*entry{}, effects: map[string]*entry{},
 	}
 	for i := range tools {
-		l.tools[tools[i].spec.Name] = &tools[i]
+		if name := tools[i].spec.Name; l.tools[name] == nil { // a server's tool never stands for one of the agent's own
+			l.tools[name] = &tools[i]
+		}
 	}
 	return l
 }

@@ -25,7 +25,9 @@ type line struct {
 	rerun   bool            // answer: run it again
 	note    string
 	text    string
-	refused bool // the runtime must refuse it
+	server  string
+	tool    string // approve_tools: by the server's own name; "" = all that waits
+	refused bool   // the runtime must refuse it
 }
 
 // moment is when a line outside the queue acts.
@@ -46,6 +48,8 @@ type lineForm struct {
 	Rerun   bool            `json:"rerun"`
 	Note    string          `json:"note"`
 	Text    string          `json:"text"`
+	Server  string          `json:"server"`
+	Tool    string          `json:"tool"`
 	Refused bool            `json:"refused"`
 }
 
@@ -60,6 +64,8 @@ var deeds = map[string][]string{
 	"message":     {"TEXT"},
 	"cancel_run":  {"note"},
 	"undo":        {"CALL"},
+
+	"approve_tools": {"SERVER", "tool", "note"},
 }
 
 func loadPeople(f section, ps *problems) []line {
@@ -88,7 +94,7 @@ func (s section) line(raw []byte, n int) (line, error) {
 	}
 	l := line{
 		number: s.before + n + 1, do: form.Do, call: form.Call, args: form.Args, result: form.Result, failure: form.Error, rerun: form.Rerun,
-		note: form.Note, text: form.Text, refused: form.Refused,
+		note: form.Note, text: form.Text, refused: form.Refused, server: form.Server, tool: form.Tool,
 	}
 	var err error
 	if l.by, err = principal(form.By); err != nil {
@@ -133,7 +139,7 @@ func (f lineForm) present() []string {
 		there bool
 	}{
 		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
-		{"note", f.Note != ""}, {"text", f.Text != ""},
+		{"note", f.Note != ""}, {"text", f.Text != ""}, {"server", f.Server != ""}, {"tool", f.Tool != ""},
 	} {
 		if k.there {
 			keys = append(keys, k.name)

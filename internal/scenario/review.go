@@ -56,6 +56,10 @@ func (s *stage) seed(ctx context.Context) (agent.AgentState, error) {
 	if s.first == "" {
 		return agent.AgentState{}, nil
 	}
+	if s.at >= 0 {
+		past, err := s.record.At(ctx, tenant, s.first, s.at)
+		return agent.Seed(past), err
+	}
 	past, err := s.record.Load(ctx, tenant, s.first)
 	return agent.Seed(past.State), err
 }
@@ -121,7 +125,12 @@ func (s *stage) got(ctx context.Context, state *agent.AgentState, entries []agen
 	for _, e := range entries {
 		checkpoints = append(checkpoints, e.Kinds...)
 	}
+	pins, err := s.pins(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for key, v := range map[string]any{
+		"pins":     pins,
 		"executed": s.ledger.executed(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": s.ledger.emitted(), "invoked": append([]invoked{}, s.ledger.invoked...),
 	} {
 		if got[key], err = json.Marshal(v); err != nil {
@@ -257,8 +266,8 @@ func (s *stage) atLeast(path string, c agent.Call, wanted json.RawMessage) bool 
 
 // repeatable reports whether a crash may repeat the tool.
 func (s *stage) repeatable(name string) bool {
-	t, ok := s.scenario.agent.Tool(name)
-	return ok && t.Effect != agent.EffectNonIdempotent
+	effect, ok := s.scenario.effectOf(name)
+	return ok && effect != agent.EffectNonIdempotent
 }
 
 // bounded compares how often a tool was entered by its bound, if there is one, and reports whether it did.

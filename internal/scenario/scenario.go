@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"encoding/json"
+	"fmt"
 	"path"
 	"reflect"
 	"slices"
@@ -22,8 +23,9 @@ type Scenario struct {
 	hooks   hook.Set
 	agent   agent.Definition
 	start   start
-	then    *start // what goes on with the run once it has ended; nil = nothing does
-	tools   []canned
+	then    *start   // what goes on with the run once it has ended; nil = nothing does
+	tools   []canned // those of servers last
+	servers []server
 	script  *script.Script
 	people  []line
 	want    want
@@ -44,6 +46,7 @@ func LoadWith(name string, data []byte, code hook.Set) (*Scenario, error) {
 	}
 	s.loadAgent(files[agentFile], &ps)
 	s.loadTools(files, &ps)
+	s.loadServers(files, &ps)
 	s.start = loadStart(files[inputFile], defaultKey, &ps)
 	if f, ok := files[thenFile]; ok {
 		then := loadStart(f, thenKey, &ps)
@@ -137,6 +140,7 @@ type start struct {
 	key           string
 	subject       string
 	accessControl string
+	fork          string // then.json: it branches off at the entry of the first event of this type; "" = it goes on behind the end
 }
 
 // defaultKey makes the run's id the same every time.
@@ -153,17 +157,22 @@ func loadStart(f section, key string, ps *problems) start {
 		Continues     string          `json:"continues"`
 		Subject       string          `json:"subject"`
 		AccessControl string          `json:"accessControl"`
+		Fork          string          `json:"fork"`
 	}
 	if err := f.decode(f.data, 0, &form); err != nil {
 		ps.add(err)
 		return start{}
 	}
-	s := start{input: form.Input, key: form.Key, subject: form.Subject, accessControl: form.AccessControl}
+	s := start{input: form.Input, key: form.Key, subject: form.Subject, accessControl: form.AccessControl, fork: form.Fork}
 	if s.key == "" {
 		s.key = key
 	}
 	if form.Continues != "" {
 		ps.add(f.problem(f.at("continues"), "continues", "got a run, want none: "+thenFile+" goes on with the run of "+inputFile))
+	}
+	if form.Fork != "" {
+		s.checkFork(f, key, form.Message != nil || form.Input != nil, ps)
+		return s
 	}
 	if form.Message != nil {
 		var err error
@@ -176,4 +185,16 @@ func loadStart(f section, key string, ps *problems) start {
 		ps.add(f.problem(0, "", err.Error()))
 	}
 	return s
+}
+
+// checkFork wants a fork in then.json alone, with nothing that the parent has said, at an event that there is.
+func (s start) checkFork(f section, key string, says bool, ps *problems) {
+	switch {
+	case key != thenKey:
+		ps.add(f.problem(f.at("fork"), "fork", "got a fork, want none: "+thenFile+" may branch off the run of "+inputFile))
+	case says:
+		ps.add(f.problem(f.at("fork"), "fork", "got a message or input beside it, want none: a fork begins with what its parent has"))
+	case !slices.Contains(agent.EventTypes(), s.fork):
+		ps.add(f.problem(f.at("fork"), "fork", fmt.Sprintf("got %q, want the type of an event", s.fork)))
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,9 +46,11 @@ type stage struct {
 	provider runtime.Model   // what would be asked in the script's place, behind what every provider's adapter is behind
 	requests map[request]int // to the model, numbered as they first came
 	ledger   *ledger
+	servers  *servers
 	cast     *cast
 	run      string // the one that is played
 	first    string // the one that it goes on with; empty = it began by itself
+	at       int64  // the entry of that one behind which it branches off; -1 = its end
 	before   int64  // inferences that the script was asked for until then
 
 	open        bool         // the run is created and who acts at the start has acted
@@ -92,6 +95,7 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 		run: agent.RunID(tenant, s.agent.Name, s.start.key),
 	}
 	st.ledger = newLedger(st, s.tools)
+	st.servers = newServers(st)
 	st.cast = newCast(st, s.people)
 	v.SetIdle(st.cast.idle)
 	st.blobs = memory.NewBlobs()
@@ -100,7 +104,7 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	var err error
 	st.machine, err = local.New(local.Config{
 		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger), Hooks: s.hooks, Emit: st.faults.Emitter(st.ledger),
-		Remotes: remotes(st.faults.Tools(st.ledger)), Functions: st.faults.Functions(st.ledger),
+		Remotes: st.away(), Functions: st.faults.Functions(st.ledger),
 		Agents: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
 	})
 	return st, err
@@ -165,10 +169,33 @@ func (s *stage) goOn() {
 		s.before = max(s.before, r.inference)
 	}
 	s.first, s.run = s.run, agent.RunID(tenant, s.scenario.agent.Name, s.scenario.then.key)
-	if err := s.start(*s.scenario.then, s.first); err != nil {
+	if err := s.startThen(*s.scenario.then); err != nil {
 		s.fail(Failure{Path: thenFile, Got: err.Error(), Want: "a run"})
 		s.curtain.Notify()
 	}
+}
+
+// startThen begins the run of then.json.
+func (s *stage) startThen(in start) error {
+	s.at = -1
+	if in.fork == "" {
+		return s.start(in, s.first)
+	}
+	entries, err := s.record.Entries(context.Background(), tenant, s.first, 0, 0)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(entries, func(e agent.Entry) bool {
+		return slices.ContainsFunc(e.Events, func(ev agent.Event) bool { return agent.EventType(ev) == in.fork })
+	})
+	if at < 0 {
+		return fmt.Errorf("the run has no event %s to fork at", in.fork)
+	}
+	s.at = int64(at)
+	return s.insist("fork", func(ctx context.Context) error {
+		_, err := s.machine.Starter.Fork(ctx, runtime.Fork{Tenant: tenant, Run: s.first, At: s.at, Key: in.key})
+		return err
+	})
 }
 
 // insist does something as an invocation of its own, and again if that crashes.

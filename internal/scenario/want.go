@@ -20,7 +20,7 @@ type want map[string]json.RawMessage
 var wantKeys = []string{
 	"id", "agent", "version", "status", "reason", "detail", "error", "output", "inferences", "interactions", "executionUnits", "usage", "cost", "messages",
 	"calls", "waiting", "summary", "seq", "subject", "parent", "continues", "startedAt", "updatedAt", "endedAt", "modelCalls", "state",
-	"executed", "events", "checkpoints", "requests", "emitted", "invoked",
+	"servers", "pins", "executed", "events", "checkpoints", "requests", "emitted", "invoked",
 }
 
 func loadWant(f section, ps *problems) want {

@@ -115,6 +115,9 @@ func (s *AgentState) applyCode(e Event) error {
 	case Planned, StepRouted, Synthesised, PlanLeft:
 		return s.applyPlan(e)
 	default:
+		if known, err := s.applyListing(e); known {
+			return err
+		}
 		return s.applyPermission(e)
 	}
 }
@@ -144,6 +147,10 @@ func (s *AgentState) afterEnd(e Event) error {
 		}
 	case ContextBuilt:
 		if s.Built {
+			return nil
+		}
+	case ToolsListed, ToolsDisabled:
+		if s.knownListing(e) {
 			return nil
 		}
 	}

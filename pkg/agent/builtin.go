@@ -28,10 +28,7 @@ func (d *Definition) builtins(s *AgentState) []ToolSpec {
 
 // builtin finds one of all the tools that d may ever offer behind its own.
 func (d *Definition) builtin(is func(ToolSpec) bool) (ToolSpec, bool) {
-	tools := d.loopBreaking()
-	if t, ok := d.readMore(); ok {
-		tools = append(tools, t)
-	}
+	tools := d.everyBuiltin()
 	if i := slices.IndexFunc(tools, is); i >= 0 {
 		return tools[i], true
 	}
@@ -230,5 +227,5 @@ func (c *checker) builtinNames(d *Definition) {
 
 // ToolsIn are the agent's tools and the built-in ones that it is offered in the state s.
 func (d *Definition) ToolsIn(s *AgentState) []ToolSpec {
-	return append(slices.Clip(d.Tools), d.builtins(s)...)
+	return append(slices.Clip(d.usable(s)), d.builtins(s)...)
 }

@@ -84,6 +84,7 @@ const (
 	WhyOutcomeUnknown   CallReason = "outcome_unknown"     // the run ended while nobody could say what became of it
 	WhySkipped          CallReason = "skipped"             // behind one that waits, in a sequential round
 	WhyDuplicate        CallReason = "duplicate"           // it repeats one whose result the model has
+	WhyToolChanged      CallReason = "tool_changed"        // its server says something else of the tool than the run is pinned to
 )
 
 // WaitFor says whom a suspended call waits for.

@@ -55,7 +55,7 @@ func (d *Definition) CheckWithoutModel() error {
 // CheckTools is Check for a list of tools alone.
 func CheckTools(tools []ToolSpec) error {
 	var c checker
-	c.tools(tools)
+	c.toolsOf(tools, nil)
 	return c.err()
 }
 
@@ -111,9 +111,8 @@ func (c *checker) definition(d *Definition) {
 		c.add("system", err.Error())
 	}
 	c.chain(d)
-	c.tools(d.Tools)
+	c.allTools(d)
 	c.undos(d)
-	c.builtinNames(d)
 	c.policies(d)
 	c.stop("stop", d.Stop)
 	c.limits("limits", d.Limits)
@@ -233,7 +232,7 @@ func (c *checker) stop(at string, s Stop) {
 func (c *checker) stopTools(d *Definition) {
 	for i, name := range d.Stop.OnTool {
 		_, ok := d.Tool(name)
-		c.that(ok, fmt.Sprintf("stop.onTool[%d]", i), "got no tool of this agent, want the original name of one")
+		c.that(ok || d.FromServer(name), fmt.Sprintf("stop.onTool[%d]", i), "got no tool of this agent, want the original name of one")
 	}
 }
 
@@ -278,11 +277,20 @@ func validBaseURL(s string) bool {
 		u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
 }
 
-func (c *checker) tools(tools []ToolSpec) {
+func (c *checker) allTools(d *Definition) {
+	c.toolsOf(d.Tools, d.MCP)
+	c.builtinNames(d)
+	c.servers("mcp", d)
+}
+
+func (c *checker) toolsOf(tools []ToolSpec, servers []MCPServer) {
 	taken := map[string]string{} // model-facing name to original
 	for i, t := range tools {
 		at := fmt.Sprintf("tools[%d]", i)
 		c.tool(at, t)
+		if t.Kind == KindMCP {
+			c.mcpTool(at, t, servers)
+		}
 		first, ok := taken[t.ModelName()]
 		switch {
 		case !ok:
@@ -302,7 +310,9 @@ func (c *checker) tool(at string, t ToolSpec) {
 	case !validWord(t.ModelName()):
 		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))
 	}
-	oneOf(c, at+".kind", t.Kind, KindInternal, KindService, KindLambda, KindHTTP)
+	if t.Kind != KindMCP { // see mcpTool
+		oneOf(c, at+".kind", t.Kind, KindInternal, KindService, KindLambda, KindHTTP)
+	}
 	c.lambdaTool(at, t)
 	c.httpTool(at, t)
 	c.that(t.Kind == KindService || t.Event == "", at+".event", "got an event, want none: only a service has one")

@@ -160,7 +160,7 @@ func TestCheckRefuses(t *testing.T) {
 		{tool(func(t *ToolSpec) { t.Name = "a..b" }), "tools[0].name: got something else, want dotted parts of letters, digits, _ and -"},
 		{tool(func(t *ToolSpec) { t.Name = "" }), "tools[0].name: got nothing, want dotted parts of letters, digits, _ and -"},
 		{tool(func(t *ToolSpec) { t.Name = strings.Repeat("a.", 32) + "b" }), "tools[0].name: got 65 characters, want at most 64"},
-		{tool(func(t *ToolSpec) { t.Kind = KindMCP }), `tools[0].kind: got "mcp", want internal or service or lambda or http`},
+		{tool(func(t *ToolSpec) { t.Kind = KindMCP }), `tools[0].kind: got mcp, want internal or service: servers stand under mcp, and their tools are listed when a run begins`},
 		{tool(func(t *ToolSpec) { t.Kind = KindLambda }), "tools[0].function: got nothing, want the name or ARN of a function of AWS Lambda"},
 		{tool(func(t *ToolSpec) { t.Kind, t.Lambda = KindLambda, &LambdaTool{Function: "a/b"} }), "tools[0].function: got something else, want the name or ARN of a function of AWS Lambda"},
 		{tool(func(t *ToolSpec) { t.Lambda = &LambdaTool{Function: "f"} }), "tools[0].function: got a function, want none: only a tool of kind lambda has one"},

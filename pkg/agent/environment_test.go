@@ -316,6 +316,8 @@ func (w *world) expired(s *AgentState) []step {
 // owed is what the run itself does next.
 func (w *world) owed(s *AgentState) []step {
 	switch a := Next(&w.def, s); a.Kind {
+	case ActList:
+		return w.listings()
 	case ActInfer:
 		if a.Lifecycle.ForPlan() {
 			return w.forPlan(s, a)
@@ -515,6 +517,8 @@ func (w *world) carriedOut(s *AgentState, c Call) []step {
 			steps = append(steps, step{name: "claim by its tool", writer: by, events: []Event{*g.Claim}})
 		}
 		return steps
+	case w.changes(c) != nil && !c.NeedsClaim():
+		return append(append(steps, w.changes(c)...), w.finishes(s, c, "w1", true)...)
 	case c.NeedsClaim() || w.def.Permission.Scope == ScopeTool && c.Status == StatusResuming:
 		for _, by := range w.writers {
 			steps = append(steps, step{name: "claim", writer: by, events: []Event{CallClaimed{Call: c.ID}}})
@@ -566,7 +570,7 @@ func (w *world) executed(s *AgentState, c Call) []step {
 	}
 	lost := CallUnknown{Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Expires: worldTime(s.Entries).Add(7 * worldExpiry), Claim: c.Claim}
 	if w.small {
-		return w.finishes(s, c, c.Claim, false)
+		return append(w.changes(c), w.finishes(s, c, c.Claim, false)...)
 	}
 	steps := []step{
 		{name: "claimant died", writer: "w9", events: []Event{lost}},
@@ -575,7 +579,7 @@ func (w *world) executed(s *AgentState, c Call) []step {
 	for _, asked := range w.asksFor(s, c, "w9", false) { // its claimant died behind the question
 		steps = append(steps, step{name: "had asked", writer: "w9", events: append([]Event{Answered{Call: c.ID, Rerun: true, By: "reconcile"}}, asked.events...)})
 	}
-	return append(append(steps, w.asksFor(s, c, c.Claim, false)...), w.finishes(s, c, c.Claim, false)...)
+	return append(append(append(steps, w.asksFor(s, c, c.Claim, false)...), w.changes(c)...), w.finishes(s, c, c.Claim, false)...)
 }
 
 // asked is what may become of a service's call whose event may be out: it is, or the claimant died and it goes out again, or it never will.
@@ -645,6 +649,10 @@ func smallWorlds() []world {
 			d.Limits, d.Wait = Limits{Interactions: 3, OnLimit: onLimit}, wait
 		}
 	}
+	serves := func(d *Definition) {
+		d.MCP = []MCPServer{{Name: "files", URL: "https://x"}}
+		d.Tools = append(d.Tools, worldServerTool("read", EffectRead), worldServerTool("pay", EffectNonIdempotent))
+	}
 	texts := []string{`{"ok":1}`, `{"bad":1}`, `ok`}
 	required := func(d *Definition) {
 		d.Text, d.Corrections, d.XML, d.Limits = TextRequireTool, CorrectionsEphemeral, XML{Breaker: 2}, Limits{Interactions: 3, OnLimit: OnLimitStop}
@@ -701,6 +709,8 @@ func smallWorlds() []world {
 		}), replies: [][]ReplyCall{ask("look", "wire")}, texts: []string{"Two remaining.", "I see the files."}, maxCalls: 2, writers: one, small: true},
 		{name: "one that goes in circles", def: worldDefinition(circular), replies: [][]ReplyCall{ask("look"), ask(`look {"bad":1}`)}, maxCalls: 4, writers: one, small: true},
 		{name: "one that goes in circles with calls open", def: worldDefinition(circular, func(d *Definition) { d.Wait = WaitAllSuspended }), replies: [][]ReplyCall{ask("look"), ask("wire")}, maxCalls: 3, writers: one, small: true},
+		{name: "a server's tools", def: worldDefinition(serves), replies: [][]ReplyCall{ask("files_read", "files_pay"), ask("files_read")}, maxCalls: 3, writers: []string{"w1", "w2"}, inputs: 1},
+		{name: "a server's tools and plugins", def: worldDefinition(serves, sequential), replies: [][]ReplyCall{ask("files_pay", "look")}, maxCalls: 2, writers: one, hooks: true, small: true},
 		{name: "plugins", def: worldDefinition(), replies: [][]ReplyCall{ask("look", "drop")}, maxCalls: 2, writers: one, hooks: true},
 		{name: "plugins and one gated call", def: worldDefinition(sequential), replies: [][]ReplyCall{ask("wire")}, maxCalls: 1, writers: one, inputs: 1, hooks: true},
 		{name: "plugins while a call is open", def: worldDefinition(func(d *Definition) { d.Wait = WaitAllSuspended }), replies: [][]ReplyCall{ask("wire")}, maxCalls: 1, writers: one, hooks: true},

@@ -46,7 +46,9 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"synthesised":    decodeEvent[Synthesised],
 	"plan_left":      decodeEvent[PlanLeft],
 
-	"undo_ordered": decodeEvent[UndoOrdered],
+	"undo_ordered":   decodeEvent[UndoOrdered],
+	"tools_listed":   decodeEvent[ToolsListed],
+	"tools_disabled": decodeEvent[ToolsDisabled],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -141,6 +143,9 @@ func permissionEventType(e Event) string {
 		return "permission_failed"
 	default:
 		if name, ok := planEventType(e); ok {
+			return name
+		}
+		if name, ok := listingEventType(e); ok {
 			return name
 		}
 		return fmt.Sprintf("%T", e)

@@ -44,10 +44,19 @@ const wordAskedOften = "askedOften"
 var wordingsOfGate = []Wording{{
 	Key: wordAskedOften, About: "of a call about which people have been asked too often", Fields: []string{"Tool", "Asks"},
 	Text: "{{.Tool}} was not called: people have been asked about this call {{.Asks}} times, and it still cannot go on. Do not repeat the call.",
+}, {
+	Key: wordToolChanged, About: "of a call of a tool whose server has changed it since the run began", Fields: []string{"Tool"},
+	Text: "{{.Tool}} was not called: its server has changed the tool, and it is disabled until people have approved it as it is now. Do not call it again.",
 }}
 
+// wordToolChanged is the key of what a model is told of a call that was not made because the tool is not what it was.
+const wordToolChanged = "toolChanged"
+
+// TextToolChanged is the result of a call of a tool that the run has lost.
+func TextToolChanged(d *Definition, c Call) string { return d.word(wordToolChanged, about(c)) }
+
 // GateHooked decides about a call that has not run yet, in the fixed order of semantics 6.1: denied, by a rule or for its tool, or blocked by
-// a plugin; given a result by a plugin; unknown tool, or one that was not offered; a tool that is settled here; a guard keeps it from
+// a plugin; given a result by a plugin; unknown tool, or one that was not offered, or that its server has changed; a tool that is settled here; a guard keeps it from
 // running; needs a permission of its tool under block_and_retry; invalid arguments; a person's answer is the result; a plugin suspends it,
 // or it needs a person; run. So a person who decides about a call is never asked about one that could not run. Under advisory nobody is
 // asked and nothing is blocked.
@@ -78,6 +87,9 @@ func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid 
 	}
 	if !known {
 		return refuse(c, WhyUnknownTool, textUnknownTool(c.Name, d), dec)
+	}
+	if s.Disabled(t) {
+		return refuse(c, WhyToolChanged, TextToolChanged(d, c), dec)
 	}
 	if d.breaksLoop(t.Name) {
 		return gateLoopBreaking(d, t, c, valid)

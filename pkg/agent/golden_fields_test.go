@@ -60,6 +60,7 @@ const (
 	goldenResults  = "testdata/journal-v1-results"  // with a snapshot of results that were cut, pages of them, and tools that asked late
 	goldenPermits  = "testdata/journal-v1-permits"  // with a snapshot of everything that is known of tools' permissions
 	goldenStanding = "testdata/journal-v1-standing" // with a snapshot of a standing grant and a call that is claimed under it
+	goldenListed   = "testdata/journal-v1-listed"   // with one of a run that has lost one of its servers' tools
 	goldenEvicted  = "testdata/journal-v1-evicted"  // with snapshots behind an eviction and while the window is full
 )
 
@@ -88,6 +89,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenGuards, AgentState{}, goldenGuardsRun())
 		addGolden(t, goldenBreaks, AgentState{}, goldenBreaksRun())
 		addGolden(t, goldenEvicted, AgentState{}, goldenEvictedRun())
+		addGolden(t, goldenListed, AgentState{}, goldenListedRun())
 		addGolden(t, goldenResults, AgentState{}, goldenResultsRun())
 		addGolden(t, goldenPlanLeft, AgentState{}, goldenPlanLeftRun())
 		addGolden(t, goldenPlanDone, AgentState{}, goldenPlanDoneRun())
@@ -103,6 +105,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
 		goldenHidden: {AgentState{}, snapshotVersionTools}, goldenGuards: {AgentState{}, snapshotVersionTools},
 		goldenStanding: {AgentState{}, snapshotVersionTools}, goldenBreaks: {AgentState{}, snapshotVersionTools},
+		goldenListed:  {AgentState{}, snapshotVersionTools},
 		goldenEvicted: {AgentState{}, snapshotVersionTools}, goldenResults: {AgentState{}, snapshotVersionTools},
 		goldenPlanLeft: {AgentState{}, snapshotVersionTools}, goldenPlanDone: {AgentState{}, snapshotVersionTools},
 	} {
@@ -694,6 +697,23 @@ func goldenEvictedRun() [][]Event {
 		{Evicted{Total: 4, Summary: "- assistant: On it.", Files: []string{"a.txt"}}, ContextFull{Left: 12, Of: 1000}, Parked{Expires: later}},
 		{Resumed{}, InputReceived{Slot: 1, ID: "m1", Blocks: []UserBlock{{Text{"And?"}}}}, reply(3)},
 		{CancelRun("user:ana", "stop")},
+	}
+}
+
+// goldenListedRun lists two servers, one of which is down, loses a tool while it is called, and goes on behind an eviction.
+func goldenListedRun() [][]Event {
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r10", Agent: "a", Definition: "d1", Owner: "r10-0", MaxInteractions: 9, Messages: []UserBlock{{Text{"Read this."}}}}},
+		{ToolsListed{Definition: "d2", Servers: []ServerState{
+			{Name: "files", Protocol: "2026-07-28", Tools: []string{"read", "list"}, Disabled: []DisabledTool{
+				{Tool: "wipe", Why: DisabledNew, Digest: "5"}, {Tool: "a", Why: DisabledCollision, Detail: "b.a is files_a to the model already"},
+			}},
+			{Name: "clock", Problem: "connection refused"},
+		}}},
+		{Replied{Inference: 1, Model: "m", Requests: 1, Calls: []RepliedCall{{ID: "c1", Name: "files_read", Tool: "files.read", Effect: EffectRead, Input: json.RawMessage(`{}`)}}}},
+		{CallFinished{Call: "c1", IsError: true, Reason: WhyToolChanged, Content: "no"}, ToolsDisabled{Server: "files", Tool: "read", Why: DisabledChanged, Digest: "6"}},
+		{Evicted{Total: 1}, Replied{Inference: 2, Model: "m", Requests: 1, Text: "I cannot."}},
+		{Finished{Reason: ReasonNaturalEnd}},
 	}
 }
 

@@ -18,6 +18,8 @@ type MCPServer struct {
 	Allow   []string          `json:"allow,omitempty"`   // patterns of the server's own names; none = all of them
 	Deny    []string          `json:"deny,omitempty"`    // likewise, before Allow
 	Timeout time.Duration     `json:"timeout,omitempty"` // to connect and to list; 0 = 20 s
+
+	Optional bool `json:"optional,omitempty"` // a run goes on without its tools where it cannot be listed; else that ends the run
 }
 
 // MCPPattern is what an agent's author says of the tools of a server whose names match. What the server says of them is a hint at most.

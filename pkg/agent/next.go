@@ -9,6 +9,7 @@ type ActionKind string
 
 // The kinds of action.
 const (
+	ActList     ActionKind = "list"     // the agent's servers are to be asked for their tools
 	ActInfer    ActionKind = "infer"    // the model owes a reply
 	ActTools    ActionKind = "tools"    // these calls are to be gated, claimed and run
 	ActWait     ActionKind = "wait"     // people or services owe something
@@ -36,6 +37,9 @@ const entriesPerExecution = 1200
 func Next(d *Definition, s *AgentState) Action {
 	if s.Status == RunDone {
 		return Action{Kind: ActDone}
+	}
+	if s.lists(d) {
+		return Action{Kind: ActList}
 	}
 	if s.Permissions.Failed != "" {
 		return Action{Kind: ActEnd, End: Fail(CodePermissionFailed, s.Permissions.Failed)}

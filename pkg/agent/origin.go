@@ -145,6 +145,7 @@ func (s *AgentState) continued(past *AgentState) error {
 func (s *AgentState) forked(past *AgentState) error {
 	s.Round, s.Correction, s.Patches, s.Cut, s.Recovery = past.Round, past.Correction, past.Patches, past.Cut, past.Recovery
 	s.Built, s.Unsaid = past.Built, past.Unsaid
+	s.Listed, s.Servers = past.Listed, past.Servers // it is pinned to the same definition, or to that with another model
 	s.inheritPlan(past)
 	s.disown(past)
 	if past.Built || past.SystemText != "" || past.SystemBlob { // the text that was built for the conversation

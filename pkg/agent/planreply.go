@@ -148,7 +148,7 @@ func failedStep(p *Orchestration, step StepState, failed bool) LeaveReason {
 func namedCall(d *Definition, s *AgentState, a Action, step StepState, text string, accepts func(ToolSpec, json.RawMessage) bool) []ReplyCall {
 	var found []ToolSpec
 	for _, t := range d.Tools {
-		if !slices.Contains(s.Hidden, t.Name) && a.offers(t.Name) && (names(text, t.Name) || names(text, t.ModelName())) {
+		if !s.Disabled(t) && !slices.Contains(s.Hidden, t.Name) && a.offers(t.Name) && (names(text, t.Name) || names(text, t.ModelName())) {
 			found = append(found, t)
 		}
 	}

@@ -94,7 +94,7 @@ func offered(d *Definition, s *AgentState, a Action) []ToolSpec {
 	}
 	tools, watch := make([]ToolSpec, 0, len(d.Tools)), newestWatch(d, s)
 	for _, t := range d.flagged(s) {
-		if !slices.Contains(s.Hidden, t.Name) && a.offers(t.Name) && !withdrawn(d, watch, t.Name) {
+		if !s.Disabled(t) && !slices.Contains(s.Hidden, t.Name) && a.offers(t.Name) && !withdrawn(d, watch, t.Name) {
 			tools = append(tools, t.ModelFacing())
 		}
 	}

@@ -87,6 +87,9 @@ type snapshotForm struct {
 	Permits *Permissions `json:"permits,omitempty"` // nil = nothing is known of tools' permissions
 
 	Plan *Orchestration `json:"plan,omitempty"` // nil = the run has none
+
+	Listed  bool          `json:"listed,omitempty"`
+	Servers []ServerState `json:"servers,omitempty"`
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -147,6 +150,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Tally: s.Tally, Watch: s.Watch, Cut: s.Cut, Recovery: s.Recovery,
 		Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Hidden: s.Hidden, Begun: s.Begun, Broken: s.Broken,
 		Files: s.Files, Named: s.Named, Counted: s.Counted, Full: s.Full,
+		Listed: s.Listed, Servers: s.Servers,
 	}
 	if !s.Permissions.zero() {
 		f.Permits = &s.Permissions
@@ -241,6 +245,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Tally: f.Tally, Watch: f.Watch, Cut: f.Cut, Recovery: f.Recovery,
 		Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
 		Files: f.Files, Named: f.Named, Counted: f.Counted, Full: f.Full,
+		Listed: f.Listed, Servers: f.Servers,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
@@ -351,7 +356,7 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 func (s *AgentState) hasToolFacts() bool {
 	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.Parent != nil || s.SystemText != "" || s.SystemBlob || s.Built ||
 		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.hasGuardFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil ||
-		!s.Permissions.zero() || !s.Plan.zero() || slices.ContainsFunc(s.Live, Call.hasToolFacts)
+		!s.Permissions.zero() || !s.Plan.zero() || s.hasListing() || slices.ContainsFunc(s.Live, Call.hasToolFacts)
 }
 
 // hasToolFacts reports whether the call has.

@@ -90,6 +90,9 @@ type AgentState struct {
 	Plan        Orchestration // how far the run has come with its plan
 	Permissions Permissions   // of tools
 
+	Listed  bool          // its servers have been asked for their tools, which are in Definition
+	Servers []ServerState // what they said, in the definition's order; never written in place
+
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
 	head entryHead // of the entry being applied
@@ -144,6 +147,7 @@ const (
 	CodeStateConflict         ErrorCode = "state_conflict"
 	CodePermissionFailed      ErrorCode = "permission_failed"
 	CodeDefinition            ErrorCode = "definition"
+	CodeMCPUnavailable        ErrorCode = "mcp_unavailable"
 	CodeInternal              ErrorCode = "internal"
 )
 

@@ -36,6 +36,7 @@ type runJSON struct {
 	UpdatedAt      *time.Time      `json:"updatedAt,omitempty"`
 	EndedAt        *time.Time      `json:"endedAt,omitempty"`
 	Seq            int64           `json:"seq"`
+	Servers        []ServerState   `json:"servers,omitempty"` // MCP servers, once their tools are listed
 }
 
 type messageJSON struct {
@@ -75,7 +76,7 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage, Cost: s.Cost,
 		Calls: callsJSON(newest(s.Calls())), Waiting: []waitingJSON{},
 		Summary: s.SummaryShown(), State: s.SharedState(), Subject: s.Subject,
-		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(),
+		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(), Servers: s.Servers,
 	}
 	if s.Status == RunDone {
 		j.Detail = s.EndingDetail

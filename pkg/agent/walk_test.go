@@ -166,6 +166,9 @@ func sameOnceSettled(before, after *AgentState, e Event) error {
 			return fmt.Errorf("call %s was %s and is %s", b.ID, b.Status, a.Status)
 		}
 		if a.Executions > b.Executions {
+			if before.lacksTool(b) {
+				return fmt.Errorf("call %s was entered though the run has lost its tool", b.ID)
+			}
 			if err := mayEnter(b, e); err != nil {
 				return err
 			}
@@ -200,11 +203,27 @@ func (k *explorer) check(n *node) {
 	if s.Status == RunDone {
 		k.done++
 	}
-	for _, err := range []error{wellFormed(s), k.nextFits(s), k.staysDone(s)} {
+	for _, err := range []error{wellFormed(s), k.nextFits(s), k.staysDone(s), k.listsFirst(s)} {
 		if err != nil {
 			k.t.Fatalf("%s: after %s: %v", k.w.name, strings.Join(n.path, ", "), err)
 		}
 	}
+}
+
+// listsFirst: a run whose servers have not been listed owes that and has done nothing else, and no tool is both there and disabled.
+func (k *explorer) listsFirst(s *AgentState) error {
+	owes := len(k.w.def.MCP) > 0 && !s.Listed
+	if next := Next(&k.w.def, s).Kind; owes && (s.Inferences > 0 || len(s.Calls()) > 0 || s.Status == RunRunning && next != ActList) || !owes && next == ActList {
+		return fmt.Errorf("its servers are listed: %v, and it owes %s after %d inferences", s.Listed, next, s.Inferences)
+	}
+	for _, v := range s.Servers {
+		for _, d := range v.Disabled {
+			if slices.Contains(v.Tools, d.Tool) || !d.Why.Valid() {
+				return fmt.Errorf("tool %s of server %s is there and is not", d.Tool, v.Name)
+			}
+		}
+	}
+	return nil
 }
 
 func seenAs(s *AgentState, seen []int64) error {
@@ -692,6 +711,7 @@ func walkKey(s *AgentState) string {
 		}
 	}
 	b = strconv.AppendBool(append(b, s.Shared...), s.Broken != nil)
+	b = fmt.Appendf(strconv.AppendBool(b, s.Listed), "%v", s.Servers)
 	if s.Correction != nil {
 		b = append(append(strconv.AppendBool(b, s.Correction.Ephemeral), s.Correction.Lifecycle...), s.Correction.Kind...)
 	}

@@ -21,6 +21,7 @@ func (r *reader) definition(f field) agent.Definition {
 		"system":          r.text(&d.System),
 		"model":           r.model(&d.Model),
 		"tools":           r.tools(&d.Tools),
+		"mcp":             r.servers(&d.MCP),
 		"permission":      r.permission(&d),
 		"limits":          r.limits(&d.Limits),
 		"batch":           enum(r, &d.Batch, []agent.BatchMode{agent.BatchAll, agent.BatchHighestPriority, agent.BatchFirst}),

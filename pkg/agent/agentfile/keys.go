@@ -23,9 +23,6 @@ type inert struct {
 // Values that only tune a feature which is off (analysis under text: final, xml under dialect: native, the orchestrator's
 // numbers) are in force at their defaults.
 var inertKeys = map[string]inert{
-
-	"mcp": {inForce: []string{`[]`}},
-
 	"permission.rules[].quorum":   {inForce: []string{`1`}},
 	"permission.rules[].fourEyes": {inForce: []string{`false`}},
 	"permission.rules[].remind":   {},

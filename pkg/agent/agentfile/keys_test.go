@@ -23,6 +23,8 @@ var working = map[string]string{
 	"tools[].name": "mail.send", "tools[].kind": "internal", "tools[].description": "other", "tools[].schema": "{type: object, title: x}",
 	"tools[].effect": "idempotent", "tools[].priority": "5", "tools[].timeout": "9s",
 	"tools[].retry": "{attempts: 2, backoff: 1s, maxBackoff: 9s}", "tools[].concurrency": "2", "tools[].maxResult": "9", "tools[].undo": "{tool: mail.unsend, args: {a: 1}}", "limits.parallel": "3",
+	"mcp[].name": "files", "mcp[].command": "[npx, x]", "mcp[].dir": "/srv", "mcp[].env": "{A: b}", "mcp[].url": "https://x", "mcp[].headers": "{A: b}",
+	"mcp[].tools": "{a: {effect: read}}", "mcp[].allow": "[a]", "mcp[].deny": "[a]", "mcp[].timeout": "9s", "mcp[].required": "false",
 	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "tool", "permission.approvers": `["user:bo"]`, "permission.early": "keep", "permission.grants": "once", "permission.approvalTool": "ask.people", "permission.backend": "other", "permission.policy": "other",
 	"permission.rules[].tool": "other", "permission.rules[].verdict": "deny", "permission.rules[].approvers": `["user:bo"]`,
 	"permission.rules[].expires": "1h", "permission.rules[].note": "other", "permission.rules[].when[].path": "/other",
@@ -42,7 +44,7 @@ var working = map[string]string{
 }
 
 // Keys whose only working value is the one in force, so that reading them changes nothing.
-var oneValue = []string{"tools[].kind"}
+var oneValue = []string{"tools[].kind", "mcp[].dir"} // a folder means nothing in a file that stands in none
 
 // readKeys runs one of the keys through the reader and returns what it made and what it complained of.
 func readKeys(t *testing.T, path, value string) (agent.Definition, Problems) {
@@ -123,7 +125,7 @@ func TestInertKeys(t *testing.T) {
 // Values of working keys that are part of the fixed form and don't work yet.
 func TestLaterValues(t *testing.T) {
 	for path, values := range map[string][]string{
-		"tools[].kind": {"mcp", "agent"},
+		"tools[].kind": {"agent"},
 	} {
 		for _, value := range values {
 			_, problems := readKeys(t, path, value)

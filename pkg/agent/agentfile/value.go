@@ -14,6 +14,17 @@ type Value struct {
 	Items []Value         // a list's elements; nil for everything else
 }
 
+// ParseList reads a bare list whose elements somebody else gives a meaning to. A non-nil error is Problems.
+func ParseList(name string, data []byte) ([]Value, error) {
+	r := newReader(name, Options{})
+	root, ok := r.tree(data)
+	var items []Value
+	if ok {
+		r.list(root, func(item field) { items = append(items, r.value(item)) })
+	}
+	return items, r.err()
+}
+
 func (r *reader) value(f field) Value {
 	v := Value{Key: f.path, Line: r.line(f.path), JSON: f.json()}
 	for i := range f.items {

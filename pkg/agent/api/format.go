@@ -46,8 +46,9 @@ type view struct {
 	next        int64    // the entry that is to be read next
 	format      stream.Format
 
-	// Of a format: the definition the run is pinned to and the run before the entry that is next.
+	// Of a format: the definition the run is pinned to, where it is another one from, and the run before the entry that is next.
 	def   *agent.Definition
+	defOf func(digest string) (*agent.Definition, error)
 	state agent.AgentState
 	heard heard
 }
@@ -72,7 +73,8 @@ func (s *server) view(ctx context.Context, now *agent.AgentState, from position,
 		return v, nil
 	}
 	var err error
-	if v.def, err = s.Definitions(ctx, now.Tenant, now.Definition); err != nil {
+	v.defOf = func(digest string) (*agent.Definition, error) { return s.Definitions(ctx, now.Tenant, digest) }
+	if v.def, err = v.defOf(now.Definition); err != nil {
 		return nil, err
 	}
 	if v.next >= now.Entries {
@@ -92,6 +94,11 @@ func (v *view) take(e agent.Entry) ([]shown, error) {
 	events, after, err := stream.Of(v.def, v.state, e)
 	if err != nil {
 		return nil, err
+	}
+	if after.Definition != v.state.Definition && v.state.Definition != "" { // its servers' tools are listed
+		if v.def, err = v.defOf(after.Definition); err != nil {
+			return nil, err
+		}
 	}
 	v.state = after
 	encoded, err := v.format.Encode(events)

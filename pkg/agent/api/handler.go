@@ -56,6 +56,8 @@ var routes = []struct {
 	{http.MethodPost, "/v1/approvals/{id}/decision", (*server).decide},
 	{http.MethodGet, "/v1/grants", (*server).listGrants},
 	{http.MethodDelete, "/v1/grants/{agent}/{tool}", (*server).revokeGrant},
+	{http.MethodGet, "/v1/servers", (*server).listServers},
+	{http.MethodPost, "/v1/servers/{agent}/{server}/approve", (*server).approveServer},
 }
 
 // laterPaths are the paths that a later version will serve.

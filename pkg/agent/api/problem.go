@@ -30,6 +30,7 @@ const (
 	CallNotFound     ProblemType = "call-not-found"
 	ApprovalNotFound ProblemType = "approval-not-found"
 	GrantNotFound    ProblemType = "grant-not-found"
+	ServerNotFound   ProblemType = "server-not-found"
 	BadMethod        ProblemType = "method-not-allowed"
 	RunFinished      ProblemType = "run-finished"
 	RunNotFinished   ProblemType = "run-not-finished"
@@ -38,6 +39,8 @@ const (
 	AlreadyDecided   ProblemType = "already-decided"
 	ApprovalExpired  ProblemType = "approval-expired"
 	NothingWaits     ProblemType = "nothing-waits"
+	NothingPending   ProblemType = "nothing-pending"
+	ServerChanged    ProblemType = "server-changed"
 	WrongKind        ProblemType = "wrong-kind"
 	NotUndoable      ProblemType = "not-undoable"
 	CallbackExpired  ProblemType = "callback-expired"
@@ -66,6 +69,7 @@ var kinds = map[ProblemType]struct {
 	CallNotFound:     {http.StatusNotFound, "the run has no such call"},
 	ApprovalNotFound: {http.StatusNotFound, "there is no such approval"},
 	GrantNotFound:    {http.StatusNotFound, "there is no such standing grant"},
+	ServerNotFound:   {http.StatusNotFound, "there is no such server on record"},
 	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
 	RunFinished:      {http.StatusConflict, "the run has finished"},
 	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
@@ -74,6 +78,8 @@ var kinds = map[ProblemType]struct {
 	AlreadyDecided:   {http.StatusConflict, "somebody has decided already"},
 	ApprovalExpired:  {http.StatusConflict, "the request has expired"},
 	NothingWaits:     {http.StatusConflict, "the call waits for nobody"},
+	NothingPending:   {http.StatusConflict, "nothing waits to be approved"},
+	ServerChanged:    {http.StatusConflict, "the server has changed since"},
 	WrongKind:        {http.StatusConflict, "the request cannot be decided like that"},
 	NotUndoable:      {http.StatusConflict, "the call cannot be taken back"},
 	CallbackExpired:  {http.StatusGone, "the time to answer is over"},
@@ -123,6 +129,9 @@ var causes = []struct {
 	{runtime.ErrNotItsOwn, NotUndoable},
 	{approval.ErrNotFound, ApprovalNotFound},
 	{approval.ErrNoGrant, GrantNotFound},
+	{approval.ErrNoServer, ServerNotFound},
+	{approval.ErrNoPending, NothingPending},
+	{approval.ErrServerMoved, ServerChanged},
 	{runtime.ErrRunFinished, RunFinished},
 	{runtime.ErrKeyReused, KeyReused},
 	{runtime.ErrUnknownBlob, UnknownBlob},

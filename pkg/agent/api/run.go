@@ -42,6 +42,8 @@ type Run struct {
 	UpdatedAt      time.Time          `json:"updatedAt,omitzero"`
 	EndedAt        time.Time          `json:"endedAt,omitzero"`
 	Seq            int64              `json:"seq"`
+
+	Servers []agent.ServerState `json:"servers,omitempty"` // MCP servers, once their tools are listed
 }
 
 // Resting reports whether the run is done, or waits and nothing has arrived for it.

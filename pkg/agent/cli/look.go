@@ -179,6 +179,9 @@ func (p *program) summary(r api.Run) {
 			fact("asks", "%s (not to be trusted)", text(w.Ticket.Message))
 		}
 	}
+	for _, v := range r.Servers {
+		tellServerOf(v, fact)
+	}
 	if r.Summary != "" {
 		fact("summary", "%s", lines(r.Summary))
 	}

@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "pending": pending, "document": document,
+			"exits": exits, "pending": pending, "document": document, "lists": lists, "newest": newest,
 		},
 	})
 }

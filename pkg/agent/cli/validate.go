@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
@@ -20,6 +21,30 @@ type validatedAgent struct {
 	Agent    string    `json:"agent"` // as it was named
 	Name     string    `json:"name,omitempty"`
 	Problems []problem `json:"problems"` // empty = it is fine
+
+	Servers []validatedServer `json:"servers,omitempty"`
+}
+
+// validatedServer is an MCP server of an agent. Nobody asks it anything.
+type validatedServer struct {
+	Name     string `json:"name"`
+	Kind     string `json:"kind"` // command or url
+	Required bool   `json:"required"`
+}
+
+// serversOf are the MCP servers of an agent, and told to people.
+func (p *program) serversOf(d *agent.Definition) []validatedServer {
+	var all []validatedServer
+	for _, m := range d.MCP {
+		v := validatedServer{Name: m.Name, Kind: "url", Required: !m.Optional}
+		note := ""
+		if len(m.Command) > 0 {
+			v.Kind, note = "command", ", on this machine alone: a deployed function cannot run it"
+		}
+		p.tell("   server %s by %s%s; its tools are listed when a run begins", line(v.Name), v.Kind, note)
+		all = append(all, v)
+	}
+	return all
 }
 
 type problem struct {
@@ -42,6 +67,7 @@ func (c *validateCommand) run(_ context.Context, p *program) error {
 		} else {
 			v.Name = d.Name
 			p.tell("ok %s (%s)", d.Name, line(arg))
+			v.Servers = p.serversOf(d)
 		}
 		doc.Agents = append(doc.Agents, v)
 	}

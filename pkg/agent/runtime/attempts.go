@@ -44,6 +44,12 @@ func (a attempts) unsure() bool {
 	return a.ranOut || errors.As(a.err, &lost)
 }
 
+// changed reports whether the tool is not what the run is pinned to: asking again does not change that.
+func (a attempts) changed() bool {
+	var changed *port.ChangedError
+	return errors.As(a.err, &changed)
+}
+
 // text is an error's, with how often it was tried.
 func (a attempts) text(said string) string {
 	if a.n > 1 {
@@ -63,7 +69,7 @@ func (r *round) attempts(ctx context.Context, t port.Tool, c agent.Call, entered
 		once.Attempt, once.Args, once.State, once.Resume = a.n, bytes.Clone(entered.Args), bytes.Clone(entered.State), bytes.Clone(entered.Resume)
 		r.attempt(ctx, t, c, once, &a)
 		wait, again := spec.Retry.Again(c.Effect, a.n)
-		if a.err == nil || !again || !r.waitToRetry(ctx, wait) {
+		if a.err == nil || a.changed() || !again || !r.waitToRetry(ctx, wait) {
 			return a
 		}
 	}

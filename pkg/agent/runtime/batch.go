@@ -73,6 +73,8 @@ type round struct {
 
 	sessions sessions
 	patience patience
+	servers  []agent.ListedServer // what came of listing the agent's servers; nil = nobody has
+	lost     lostTools
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
@@ -86,6 +88,9 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 	}
 	if err := r.makeRoom(ctx, r.inv, *r.loaded, r.def); err != nil {
 		return Route{}, false, err
+	}
+	if agent.Next(r.def, &r.loaded.State).Kind == agent.ActList {
+		return r.list(ctx)
 	}
 	p, err := r.plan(ctx)
 	if err != nil {

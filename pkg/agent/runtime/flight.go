@@ -207,6 +207,9 @@ func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call, t po
 			Content: "The tool " + c.Name + " is not part of this deployment."}
 	}
 	a := r.attempts(ctx, t, c, entered)
+	if fact, changed := r.changed(c, a.err); changed {
+		return r.lose(ctx, c, fact)
+	}
 	switch {
 	case c.Effect == agent.EffectNonIdempotent && a.unsure():
 		return nil
@@ -237,12 +240,6 @@ func enteredOften(e agent.Event, n int) agent.Event {
 	default:
 		return e
 	}
-}
-
-// unsure reports whether an error leaves open what became of the call.
-func unsure(ctx context.Context, err error) bool {
-	var lost *port.LostError
-	return err != nil && (ctx.Err() != nil || errors.As(err, &lost))
 }
 
 // timeout is the tool's, cut so that its deadline lies before the invocation's own.

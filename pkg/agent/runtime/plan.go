@@ -362,6 +362,9 @@ func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
 		default:
 			err = p.draft.Add(e)
 		}
+		if err == nil {
+			err = r.takeAway(p, c)
+		}
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"sync"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/tool/port"
@@ -28,28 +29,39 @@ type Session interface {
 // Lister is a Session that finds out what tools there are, as that of MCP servers.
 type Lister interface {
 	Session
-	// List asks a server of the definition for its tools. An error says why it could not be asked, fit to be shown.
+	// List asks a server of the definition for its tools, several of them at a time. An error says why it could not be asked, fit to be shown.
 	List(ctx context.Context, s agent.MCPServer) (agent.ServerTools, error)
 }
 
-// sessions are those of one invocation, opened when they are needed and closed when it ends. Not safe for concurrent use.
-type sessions map[agent.ToolKind]Session
+// sessions are those of one invocation, opened when they are needed and closed when it ends. The zero value has none open. Safe for concurrent
+// use.
+type sessions struct {
+	mu     sync.Mutex
+	byKind map[agent.ToolKind]Session
+}
 
 // of is the session of a kind of tools.
-func (open sessions) of(remotes Remotes, d *agent.Definition, kind agent.ToolKind) (Session, bool) {
-	if s, ok := open[kind]; ok {
+func (open *sessions) of(remotes Remotes, d *agent.Definition, kind agent.ToolKind) (Session, bool) {
+	open.mu.Lock()
+	defer open.mu.Unlock()
+	if s, ok := open.byKind[kind]; ok {
 		return s, true
 	}
 	r, ok := remotes[kind]
 	if !ok {
 		return nil, false
 	}
-	open[kind] = r.Open(d)
-	return open[kind], true
+	if open.byKind == nil {
+		open.byKind = map[agent.ToolKind]Session{}
+	}
+	open.byKind[kind] = r.Open(d)
+	return open.byKind[kind], true
 }
 
-func (open sessions) close() {
-	for _, s := range open {
+func (open *sessions) close() {
+	open.mu.Lock()
+	defer open.mu.Unlock()
+	for _, s := range open.byKind {
 		s.Close()
 	}
 }

@@ -81,6 +81,12 @@ func waitRoute(i Invocation, s *agent.AgentState, now time.Time) Route {
 	return r
 }
 
+// owesTools reports whether what the run owes next is the batch's to do.
+func owesTools(d *agent.Definition, s *agent.AgentState) bool {
+	next := agent.Next(d, s).Kind
+	return next == agent.ActTools || next == agent.ActList
+}
+
 // routeAfter is where a run goes from a state this invocation has just committed.
 func routeAfter(i Invocation, d *agent.Definition, s *agent.AgentState, now time.Time) Route {
 	i.At = s.ReadFrom()
@@ -94,7 +100,7 @@ func routeAfter(i Invocation, d *agent.Definition, s *agent.AgentState, now time
 		return i.route(doneRoute(s))
 	case s.Status == agent.RunWaiting:
 		return waitRoute(i, s, now)
-	case agent.Next(d, s).Kind == agent.ActTools:
+	case owesTools(d, s):
 		return i.route(NextTools)
 	default:
 		return i.route(NextStep)

@@ -169,13 +169,13 @@ func (r Start) first(run, owner string) (agent.RunStarted, error) {
 }
 
 // pin stores a definition as a blob, before the fact that points at it.
-func (st *Starter) pin(ctx context.Context, tenant string, d *agent.Definition) (digest string, err error) {
+func (p Ports) pin(ctx context.Context, tenant string, d *agent.Definition) (digest string, err error) {
 	def, err := json.Marshal(d)
 	if err != nil {
 		return "", fmt.Errorf("write definition of agent %s: %w", d.Name, err)
 	}
 	digest = store.BlobDigest(def)
-	if err := st.Blobs.Put(ctx, tenant, digest, def); err != nil {
+	if err := p.Blobs.Put(ctx, tenant, digest, def); err != nil {
 		return "", fmt.Errorf("store definition of agent %s: %w", d.Name, err)
 	}
 	return digest, nil

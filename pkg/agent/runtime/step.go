@@ -51,6 +51,11 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	if err != nil {
 		return Route{}, err
 	}
+	if agent.Next(def, &l.State).Kind == agent.ActList { // before anything looks at the agent's tools; this function connects to nobody
+		r := inv.route(NextTools)
+		r.Woken = inv.Woken
+		return r, nil
+	}
 	if t := *paid; t != nil && t.draft.Entry.Seq == l.State.Entries {
 		return st.commitTurn(ctx, inv, def, t)
 	}

@@ -1,0 +1,68 @@
+package agentfile
+
+import (
+	"path/filepath"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// servers reads the agent's MCP servers.
+func (r *reader) servers(dst *[]agent.MCPServer) read {
+	return func(f field) {
+		r.list(f, func(item field) { *dst = append(*dst, r.server(item)) })
+	}
+}
+
+// server reads one. A command runs in the file's own folder, unless the file names another one.
+func (r *reader) server(f field) agent.MCPServer {
+	m := agent.MCPServer{}
+	required := true
+	r.mapping(f, map[string]read{
+		"name":     r.text(&m.Name),
+		"command":  r.texts(&m.Command),
+		"dir":      r.root(&m.Dir),
+		"env":      r.textsByKey(&m.Env),
+		"url":      r.text(&m.URL),
+		"headers":  r.textsByKey(&m.Headers),
+		"tools":    r.patterns(&m.Tools),
+		"allow":    r.names(&m.Allow),
+		"deny":     r.names(&m.Deny),
+		"timeout":  r.duration(&m.Timeout),
+		"required": r.boolean(&required),
+	})
+	m.Optional = !required
+	if m.Dir == "" && len(m.Command) > 0 && filepath.IsAbs(r.opt.Dir) {
+		m.Dir = filepath.Clean(r.opt.Dir)
+	}
+	return m
+}
+
+// patterns reads what holds of a server's tools, in the file's order: the first pattern that matches wins.
+func (r *reader) patterns(dst *[]agent.MCPPattern) read {
+	return func(f field) {
+		if f.kind != kindMapping {
+			r.wrong(f, "a mapping of patterns")
+			return
+		}
+		for _, member := range f.members {
+			p := agent.MCPPattern{Match: member.key}
+			r.mapping(field{join(f.path, member.key), member.value}, map[string]read{
+				"effect":   enum(r, &p.Effect, []agent.Effect{agent.EffectRead, agent.EffectIdempotent, agent.EffectNonIdempotent}),
+				"timeout":  r.duration(&p.Timeout),
+				"priority": r.whole(&p.Priority),
+			})
+			*dst = append(*dst, p)
+		}
+	}
+}
+
+// noServerTool says where a server's tool belongs.
+func (r *reader) noServerTool(other read) read {
+	return func(f field) {
+		if f.kind == kindString && f.node.text == string(agent.KindMCP) {
+			r.add(f.path, "got mcp, want another kind: servers stand under mcp, and their tools are listed when a run begins")
+			return
+		}
+		other(f)
+	}
+}
