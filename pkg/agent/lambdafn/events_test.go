@@ -21,6 +21,7 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/callback"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/gateway"
@@ -613,10 +614,20 @@ func TestTenantsAreApart(t *testing.T) {
 				{callback.Path + addressed("globex", run.ID), `{"result":1}`, api.NoSuchPath}, // a token of one's own for what is acme's
 				{callback.Path + addressed("acme", run.ID)[1:], `{"result":1}`, api.NoSuchPath},
 			},
+			"GET /v1/servers": {{"/v1/servers", "", ""}, {"/v1/servers?agent=payer", "", ""}},
+			"POST /v1/servers/{agent}/{server}/approve": {
+				{"/v1/servers/payer/files/approve", `{"digest":"2"}`, api.ServerNotFound}, {"/v1/servers/payer/files/approve", `{"tool":"read","digest":"2"}`, api.ServerNotFound},
+			},
 			"POST /v1/runs/{id}/fork": {{"/v1/runs/" + run.ID + "/fork", `{"at":0}`, api.RunNotFound}},
 			"POST /v1/runs":           nil,                                                                   // below
 			"POST /v1/blobs":          nil,                                                                   // below
 			"PUT /v1/blobs/{sha256}":  {{"/v1/blobs/" + store.BlobDigest([]byte("x")), "x", api.NoSuchPath}}, // not served when deployed
+		}
+		for _, digest := range []string{"1", "2"} { // what acme's server says waits to be approved
+			_, err := s.machine.Servers.Saw(t.Context(), approval.Sighting{Tenant: "acme", Agent: "payer", Run: run.ID, Server: "files", Tools: []agent.ServerTool{
+				{Name: "read", Description: "I will pay", Schema: json.RawMessage(`{"type":"object"}`), Digest: digest},
+			}})
+			require.NoError(t, err)
 		}
 		before, writes := s.dump("acme"), s.writes()
 		for _, route := range api.Routes() {

@@ -37,6 +37,8 @@ var lines = map[string]line{
 	"decision_kept":        {}, // nothing is decided yet
 	"decision_dropped":     {},
 	"tools_judged":         {},
+	"tools_listed":         {}, // a run in JSON has it
+	"tools_disabled":       {},
 	"permission_requested": {first: requested},
 	"permission_answered":  {},
 	"call_permitted":       {verdict: permitted},
