@@ -27,7 +27,7 @@ const (
 type execution struct {
 	call    agent.Call
 	claimed bool
-	event   agent.Event // once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time and nobody can say what became of it
+	event   agent.Event // once finished: CallFinished, or a CallSuspended, of a tool's without its request; nil where it ran out of time, or its answer was lost, and nobody can say what became of it
 	err     error       // a service's event may not be out; it is to be sent again
 	size    int         // of the event, in bytes, about
 	late    agent.Event // the event as it comes through the inbox, once it has to: the same at every try; nil = not yet
@@ -176,7 +176,7 @@ func (r *round) toolCall(c agent.Call, s *agent.AgentState) port.Call {
 }
 
 // enter runs a tool to its end or its deadline and says what is to be stored. A tool that cannot be repeated and ran out
-// of time may or may not have happened.
+// of time, or whose answer was lost, may or may not have happened.
 func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call, t port.Tool, known bool) agent.Event {
 	if !known {
 		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyUnknownTool,
@@ -186,10 +186,10 @@ func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call, t po
 	defer cancel()
 	view := bytes.Clone(entered.State) // the tool has its own, to do with as it likes
 	res, err := call(ctx, r.Clock, t, entered)
+	if c.Effect == agent.EffectNonIdempotent && unsure(ctx, err) {
+		return nil
+	}
 	if err != nil && ctx.Err() != nil {
-		if c.Effect == agent.EffectNonIdempotent {
-			return nil
-		}
 		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyTimeout, Content: agent.TextTimeout(c.Name)}
 	}
 	if err != nil {
@@ -201,6 +201,12 @@ func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call, t po
 			Content: "The tool ran, but its result could not be stored."}
 	}
 	return e
+}
+
+// unsure reports whether an error leaves open what became of the call.
+func unsure(ctx context.Context, err error) bool {
+	var lost *port.LostError
+	return err != nil && (ctx.Err() != nil || errors.As(err, &lost))
 }
 
 // timeout is the tool's, cut so that its deadline lies before the invocation's own.

@@ -10,6 +10,12 @@ type Call = port.Call
 // Tool runs calls.
 type Tool = port.Tool
 
+// LostError is the error of a call whose answer was lost: it may have been carried out.
+type LostError = port.LostError
+
+// ChangedError is the error of a call that was not sent because its tool is not what the run is pinned to.
+type ChangedError = port.ChangedError
+
 // Outcome is what Reconcile found out.
 type Outcome = port.Outcome
 
