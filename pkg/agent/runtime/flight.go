@@ -171,7 +171,7 @@ func (r *round) toolCall(c agent.Call, s *agent.AgentState) port.Call {
 	return port.Call{
 		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID, Root: spec.Root,
 		State:  bytes.Clone(s.SharedState()),
-		Resume: c.ToolAnswer(),
+		Resume: c.ToolAnswer(), Memo: c.ToolMemo(),
 	}
 }
 

@@ -13,8 +13,8 @@ type Remotes map[agent.ToolKind]Remote
 
 // Remote runs the calls of one kind of tool. Safe for concurrent use.
 type Remote interface {
-	// Open begins an invocation's use of d's tools. It connects to nothing and reads nothing.
-	Open(d *agent.Definition) Session
+	// Open begins an invocation's use of d's tools, for a run of a tenant. It connects to nothing and reads nothing.
+	Open(tenant string, d *agent.Definition) Session
 }
 
 // Session is what one invocation has of a Remote. Tools may be called concurrently.
@@ -36,7 +36,7 @@ type Lister interface {
 type sessions map[agent.ToolKind]Session
 
 // of is the session of a kind of tools.
-func (open sessions) of(remotes Remotes, d *agent.Definition, kind agent.ToolKind) (Session, bool) {
+func (open sessions) of(remotes Remotes, tenant string, d *agent.Definition, kind agent.ToolKind) (Session, bool) {
 	if s, ok := open[kind]; ok {
 		return s, true
 	}
@@ -44,7 +44,7 @@ func (open sessions) of(remotes Remotes, d *agent.Definition, kind agent.ToolKin
 	if !ok {
 		return nil, false
 	}
-	open[kind] = r.Open(d)
+	open[kind] = r.Open(tenant, d)
 	return open[kind], true
 }
 
@@ -56,7 +56,7 @@ func (open sessions) close() {
 
 // remoteTool is what runs the calls of a tool that is somewhere else.
 func (r *round) remoteTool(t agent.ToolSpec) (port.Tool, bool) {
-	s, ok := r.sessions.of(r.Remotes, r.def, t.Kind)
+	s, ok := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, t.Kind)
 	if !ok {
 		return nil, false
 	}
