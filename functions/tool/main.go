@@ -5,6 +5,7 @@ import (
 	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/agents/hooks"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/reach"
 )
 
-func main() { lambdafn.Tool(agents.Code().Tools(), hooks.All()) }
+func main() { lambdafn.Tool(agents.Code().Tools(), hooks.All(), reach.Servers(nil, nil)) }

@@ -42,9 +42,9 @@ var floors = [][]rule{
 		{dir: "pkg/agent/bolt"}, {dir: "pkg/agent/openai"}, {dir: "pkg/agent/script"}, {dir: "pkg/agent/standin"},
 		{dir: "pkg/agent/dynamo"}, {dir: "pkg/agent/s3"}, {dir: "pkg/agent/sfn"}, {dir: "pkg/agent/eventbridge"}, {dir: "pkg/agent/bedrock"},
 		{dir: "internal/dynamolocal"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"}, {dir: "internal/awsfake"},
-		{dir: "pkg/agent/api"}, {dir: "pkg/agent/tracing"}, {dir: "pkg/agent/metrics"},
+		{dir: "pkg/agent/api"}, {dir: "pkg/agent/tracing"}, {dir: "pkg/agent/metrics"}, {dir: "pkg/agent/mcp"}, {dir: "pkg/agent/mcp/program"},
 	},
-	{{dir: "pkg/agent/gateway"}},
+	{{dir: "pkg/agent/gateway"}, {dir: "pkg/agent/reach"}},
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}},
 	{
 		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},
@@ -76,21 +76,23 @@ var notInLambda = []string{
 	// Package pkg/agent/tracing records spans itself.
 	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/sdk/trace", "go.opentelemetry.io/otel/sdk/resource",
 	"expvar", "net/http/pprof", "testing",
+	// It starts programs on the machine, which no agent's file may in a deployed function.
+	module + "/pkg/agent/mcp/program",
 }
 
 // notWithoutTools is what only functions/tool, which runs tools, may link. A package of agents leads there. The last three check values:
 // functions/api does it with arguments that people edit, functions/step with outputs.
 var notWithoutTools = []string{
 	module + "/agents", module + "/pkg/agent/registry", module + "/pkg/agent/agentfile", "github.com/goccy/go-yaml",
-	module + "/pkg/agent/tool", "github.com/invopop/jsonschema",
+	module + "/pkg/agent/tool", "github.com/invopop/jsonschema", module + "/pkg/agent/mcp", "github.com/modelcontextprotocol/go-sdk/mcp",
 	module + "/pkg/agent/tool/schema", "github.com/santhosh-tekuri/jsonschema/v6", "golang.org/x/text/message",
 }
 
 // linkedBy are exceptions to the above.
 var linkedBy = map[string][]string{
 	"tool": notWithoutTools,
-	"api":  notWithoutTools[6:],
-	"step": notWithoutTools[6:],
+	"api":  notWithoutTools[8:],
+	"step": notWithoutTools[8:],
 }
 
 // lambdaTags are the build tags of the Makefile's LAMBDA.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -104,8 +106,36 @@ func TestEditsMustFit(t *testing.T) {
 			require.Equal(t, tc.want, string(got))
 		})
 	}
-	_, err := patched(t.TempDir(), map[string][]edit{"draft.go": all})
+	_, err := patched(t.TempDir(), map[string][]edit{"draft.go": all}, nil)
 	require.ErrorContains(t, err, "draft.go: this is there 0 times")
+}
+
+// What is long is named by its sum.
+func TestSpansMustFit(t *testing.T) {
+	sum := func(s string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(s)))[:16] }
+	for name, tc := range map[string]struct {
+		source string
+		span   span
+		want   string
+	}{
+		"fits":    {"a{one}b", span{"{", "}", sum("one"), "1"}, "a{1}b"},
+		"changed": {"a{two}b", span{"{", "}", sum("one"), "1"}, ""},
+		"gone":    {"a(one)b", span{"{", "}", sum("one"), "1"}, ""},
+		"open":    {"a{one", span{"{", "}", sum("one"), "1"}, ""},
+		"twice":   {"a{one}{one}b", span{"{", "}", sum("one"), "1"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := exchange([]byte(tc.source), []span{tc.span})
+			if tc.want == "" {
+				require.ErrorContains(t, err, "not what it was")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tc.want, string(got))
+		})
+	}
+	_, err := patched(t.TempDir(), nil, map[string][]span{"mcp/server.go": {{}}})
+	require.ErrorContains(t, err, "mcp/server.go: what stands between")
 }
 
 func TestWhatCannotBeHadIsNamed(t *testing.T) {

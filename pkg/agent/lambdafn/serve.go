@@ -34,6 +34,8 @@ type parts struct {
 	models Models
 	schema runtime.Schemas
 	hooks  hook.Set
+
+	remotes []Remotes
 }
 
 // Step is the main of functions/step, the one that asks models: it serves until the process is ended. It runs no tools, and knows agents
@@ -42,8 +44,11 @@ func Step(agents Agents, models Models, schema runtime.Schemas, hooks hook.Set) 
 	serve(parts{agents: agents, models: models, schema: schema, hooks: hooks}, (*Handlers).Step)
 }
 
-// Tool is the main of functions/tool. It needs no agents: runs bring their definitions.
-func Tool(tools Tools, hooks hook.Set) { serve(parts{tools: tools, hooks: hooks}, (*Handlers).Tool) }
+// Tool is the main of functions/tool. It needs no agents: runs bring their definitions. Remotes carry out what no code of the deployment
+// does.
+func Tool(tools Tools, hooks hook.Set, remotes ...Remotes) {
+	serve(parts{tools: tools, hooks: hooks, remotes: remotes}, (*Handlers).Tool)
+}
 
 // Approve is the main of functions/approve, which runs neither agents nor tools.
 func Approve() { serve(parts{}, (*Handlers).Approve) }
@@ -84,6 +89,9 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 	h := &Handlers{Definitions: runtime.PinnedDefinitions(ports.Blobs), Invoked: watch.Invoked}
 	if with.tools != nil {
 		ports.Tools, ports.Valid = with.tools, with.tools.Valid
+	}
+	if err := reach(&ports, with.remotes); err != nil {
+		return nil, err
 	}
 	if with.agents != nil {
 		h.Agents = with.agents.Agent
