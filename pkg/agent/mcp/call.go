@@ -40,15 +40,28 @@ func (t *remoteTool) Call(ctx context.Context, c port.Call) (agent.ToolResultDat
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
+	for attempt := 1; ; attempt++ {
+		res, err := t.once(ctx, server, *at, params)
+		if attempt == 2 || !errors.Is(err, errGone) {
+			return res, err
+		}
+	}
+}
+
+// errGone is a connection that was gone before the call was sent: a new one will do.
+var errGone = errors.New("the connection had ended before the call was sent")
+
+// once sends a call over the connection that there is.
+func (t *remoteTool) once(ctx context.Context, server agent.MCPServer, at agent.MCPTool, p *sdk.CallToolParams) (agent.ToolResultData, error) {
 	l, err := t.session.connected(ctx, server)
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
-	d, err := l.pinned(*at)
+	d, err := l.pinned(at)
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
-	x, err := l.send(ctx, t.session.ctx, params)
+	x, err := l.send(ctx, t.session.ctx, p)
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
@@ -100,16 +113,24 @@ func (l *link) send(ctx, session context.Context, p *sdk.CallToolParams) (exchan
 	return got, l.unanswered(session, got, err)
 }
 
+// codeRejected is the SDK's own code for requests that its transport gives up on, whether they were sent or not.
+const codeRejected = -32005
+
 // unanswered is the error of a call that got no answer.
 func (l *link) unanswered(session context.Context, x exchange, err error) error {
 	var refusal *jsonrpc.Error
 	switch {
-	case errors.As(err, &refusal): // in an answer of HTTP that says no
+	case errors.As(err, &refusal) && refusal.Code != codeRejected: // in an answer of HTTP that says no
 		return l.failed(refused(refusal))
-	case x.status >= http.StatusMultipleChoices && x.status < http.StatusInternalServerError:
+	case x.status >= http.StatusMultipleChoices && x.status < http.StatusBadRequest: // a redirect that is not followed
+		return l.failed(l.said(err))
+	case x.status >= http.StatusBadRequest && x.status < http.StatusInternalServerError:
 		return l.failed(fmt.Errorf("it refused the request: %d %s", x.status, http.StatusText(x.status)))
 	case session.Err() != nil:
 		err = context.Cause(session)
+	case !x.sent && errors.Is(err, sdk.ErrConnectionClosed):
+		l.cut(errEnded)
+		return l.failed(errGone)
 	case x.status != 0:
 		err = fmt.Errorf("it answered %d %s", x.status, http.StatusText(x.status))
 	case err == nil:

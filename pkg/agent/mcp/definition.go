@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -48,7 +49,7 @@ func nameOf(raw json.RawMessage) string {
 	var named struct {
 		Name string `json:"name"`
 	}
-	if len(raw) > maxMessage/4 || json.Unmarshal(raw, &named) != nil {
+	if json.Unmarshal(raw, &named) != nil {
 		return ""
 	}
 	return named.Name
@@ -131,10 +132,59 @@ func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
 	if err := agent.CheckArgumentSchema(compact); err != nil {
 		return nil, err
 	}
+	if compact, err = shown(compact); err != nil {
+		return nil, err
+	}
 	if _, err := schema.Compile(compact); err != nil {
 		return nil, errors.New(agent.Bounded(visible(err.Error())))
 	}
 	return compact, nil
+}
+
+// shown is a schema in which nothing hides: what describes is made visible; anything else that hides characters is refused, since it would
+// mean something else then.
+func shown(raw json.RawMessage) (json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	changed, err := show(v)
+	if err != nil || !changed {
+		return raw, err
+	}
+	return agent.MarshalVerbatim(v)
+}
+
+// show makes what describes in v visible, and reports whether that changed anything.
+func show(v any) (changed bool, err error) {
+	var each []any
+	switch v := v.(type) {
+	case string:
+		if visible(v) != v {
+			return false, errors.New("it hides characters")
+		}
+	case []any:
+		each = v
+	case map[string]any:
+		for key, child := range v {
+			text, isText := child.(string)
+			if describes := key == "description" || key == "title" || key == "$comment"; isText && describes && visible(text) != text {
+				v[key], changed = visible(text), true
+				continue
+			}
+			each = append(each, key, child)
+		}
+	}
+	for _, part := range each {
+		inner, err := show(part)
+		if err != nil {
+			return false, err
+		}
+		changed = changed || inner
+	}
+	return changed, nil
 }
 
 // hints are the annotations. What is left out means what the protocol says.

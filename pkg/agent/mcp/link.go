@@ -60,16 +60,16 @@ func (l *link) connect(session context.Context) {
 	defer close(l.ready)
 	ctx, cancel := l.config.Clock.WithTimeout(session, l.timeout())
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() {
+	late := func() error {
 		if session.Err() != nil {
-			l.end(context.Cause(session))
-			return
+			return context.Cause(session)
 		}
-		l.end(fmt.Errorf("it did not answer within %s: %w", l.timeout(), context.DeadlineExceeded))
-	})
+		return fmt.Errorf("it did not answer within %s: %w", l.timeout(), context.DeadlineExceeded)
+	}
+	stop := context.AfterFunc(ctx, func() { l.end(late()) })
 	err := l.dial(ctx)
-	if !stop() && err == nil {
-		err = context.Cause(l.ctx)
+	if stop(); ctx.Err() != nil {
+		err = late()
 	}
 	if err != nil {
 		l.err = l.said(err)
@@ -160,7 +160,7 @@ func (l *link) redacted(text string) string {
 
 // said is an error as it may be shown: the reason that the connection was cut for where there is one, no addresses, no secrets.
 func (l *link) said(err error) error {
-	if cause := context.Cause(l.ctx); cause != nil {
+	if cause := context.Cause(l.ctx); cause != nil && !errors.Is(cause, errEnded) {
 		err = cause
 	}
 	var request *url.Error

@@ -59,7 +59,8 @@ func (l *link) list(ctx context.Context) (listing, error) {
 	return listing{}, fmt.Errorf("its list of tools has more than %d pages", maxPages)
 }
 
-// page takes in one page and gives what the SDK is to know of it: the tools that are kept.
+// page takes in one page and gives what the SDK is to know of it: the schemas of the tools that are kept, some of whose arguments it sends as
+// headers.
 func (l *listing) page(result json.RawMessage) (json.RawMessage, error) {
 	var p struct {
 		Tools      []json.RawMessage `json:"tools"`
@@ -70,9 +71,15 @@ func (l *listing) page(result json.RawMessage) (json.RawMessage, error) {
 	}
 	kept := []json.RawMessage{}
 	for _, raw := range p.Tools {
-		if l.take(raw) {
-			kept = append(kept, raw)
+		if !l.take(raw) {
+			continue
 		}
+		last := l.tools[len(l.tools)-1]
+		short, err := agent.MarshalVerbatim(map[string]any{"name": last.Name, "inputSchema": last.InputSchema})
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, short)
 	}
 	return json.Marshal(map[string]any{"tools": kept, "nextCursor": p.NextCursor})
 }

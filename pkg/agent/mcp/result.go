@@ -47,13 +47,13 @@ type said struct {
 }
 
 func (s *said) line(text string) {
+	if s.cut {
+		return
+	}
 	if s.size+len(text) > maxText {
-		text, s.cut = bounded(text, max(0, maxText-s.size)), true
+		text, s.cut = bounded(text, maxText-s.size), true
 	}
-	if text != "" || !s.cut {
-		s.lines = append(s.lines, text)
-	}
-	s.size += len(text)
+	s.lines, s.size = append(s.lines, text), s.size+len(text)
 }
 
 // outcome is what a tool's call gives the run: a result, an error of the tool's, or what people are asked.

@@ -54,6 +54,9 @@ func newTap(l *link, transport sdk.Transport) *tap {
 	return &tap{link: l, transport: transport, under: map[jsonrpc.ID]*exchange{}, asked: map[jsonrpc.ID]bool{}}
 }
 
+// errEnded is the end of a connection, by the server or after an error that says more.
+var errEnded = errors.New("it ended the connection")
+
 // silent drops what the SDK logs: it is the server's text.
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
@@ -93,7 +96,7 @@ func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
 		m, err := t.Connection.Read(ctx)
 		if err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				err = errors.New("it ended the connection")
+				err = errEnded
 			}
 			return nil, t.breaks(err)
 		}

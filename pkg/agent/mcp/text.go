@@ -42,7 +42,7 @@ func bounded(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	end := most - len(cut)
+	end := max(0, most-len(cut))
 	for end > 0 && !utf8.RuneStart(s[end]) {
 		end--
 	}
