@@ -42,6 +42,26 @@ func TestSchemasAreJudgedAsWithGoMod(t *testing.T) {
 	require.Less(t, cost["lambda.mod"], 50_000, "the library's init compiles metaschemas")
 }
 
+const mcp = "github.com/countersign/countersign/pkg/agent/mcp"
+
+// The SDK that functions link is as good a client as all of it: the tests whose servers are not made of its other half pass.
+func TestServersAreReachedAsWithGoMod(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a test")
+	}
+	root, out := filepath.Join("..", ".."), t.TempDir()
+	require.NoError(t, write(root, out))
+	mod, err := filepath.Abs(filepath.Join(out, "lambda.mod"))
+	require.NoError(t, err)
+	tests := filepath.Join(t.TempDir(), "mcp.test")
+	said, err := command(root, "go", "test", "-c", "-modfile", mod, "-o", tests, mcp).CombinedOutput()
+	require.NoError(t, err, string(said))
+	log, err := command(filepath.Join(root, "pkg", "agent", "mcp"), tests, "-test.v", "-test.skip", "TestVersionsOfTheProtocol|TestInputOver").CombinedOutput()
+	require.NoError(t, err, string(log))
+	require.Contains(t, string(log), "--- PASS: TestHostileToCalls")
+	require.Contains(t, string(log), "--- PASS: TestQuestionsAndAnswers")
+}
+
 func command(dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir

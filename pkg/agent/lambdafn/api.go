@@ -52,7 +52,7 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 		return nil, err
 	}
 	ports.Valid = valid
-	serve := NewAPI(watch.Ports(ports), agents, who, watch.Trace, newLog())
+	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log).(api.Agents), who, watch.Trace, newLog())
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		defer watch.flush()
 		return serve(ctx, payload)

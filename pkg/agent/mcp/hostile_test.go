@@ -118,14 +118,14 @@ func TestHostileToListing(t *testing.T) {
 			c.do(p)
 			limit := 300 * time.Millisecond
 			if !strings.Contains(c.says, "300ms") {
-				limit = 20 * time.Second
+				limit = time.Minute
 			}
 			r := over(t, p, within(limit))
 			began := time.Now()
 			_, err := r.list()
 			require.ErrorContains(t, err, c.says)
 			require.NotContains(t, err.Error(), "127.0.0.1", "no address is told")
-			require.Less(t, time.Since(began), 10*time.Second)
+			require.Less(t, time.Since(began), 30*time.Second)
 			require.Empty(t, p.calls("tools/call"))
 		})
 	}
@@ -178,7 +178,7 @@ func TestHostileToCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPeer(t)
 			r := over(t, p)
-			p.call = func(w http.ResponseWriter, a ask) { c.do(p, w, a) }
+			p.calling(func(w http.ResponseWriter, a ask) { c.do(p, w, a) })
 			_, err := r.call("echo", port.Call{})
 			require.ErrorContains(t, err, c.says)
 			var lost *port.LostError
@@ -189,7 +189,7 @@ func TestHostileToCalls(t *testing.T) {
 			}
 			require.Len(t, p.calls("tools/call"), 1, "a call is sent once")
 
-			p.call = newPeer(t).call // the next call finds a connection that works, a new one where it must be
+			p.calling(newPeer(t).call) // the next call finds a connection that works, a new one where it must be
 			res, err := r.call("echo", port.Call{})
 			require.NoError(t, err)
 			require.Equal(t, "hello", res.Content)
@@ -208,7 +208,7 @@ func drop(w http.ResponseWriter) {
 func TestHostileCallsThatHang(t *testing.T) {
 	p := newPeer(t)
 	r := over(t, p)
-	p.call = func(w http.ResponseWriter, _ ask) { p.hang(w) }
+	p.calling(func(w http.ResponseWriter, _ ask) { p.hang(w) })
 	tool := r.tool("echo")
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()

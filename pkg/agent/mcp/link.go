@@ -68,13 +68,16 @@ func (l *link) connect(session context.Context) {
 	}
 	stop := context.AfterFunc(ctx, func() { l.end(late()) })
 	err := l.dial(ctx)
-	if stop(); ctx.Err() != nil {
-		err = late()
-	}
-	if err != nil {
+	stop()
+	switch {
+	case ctx.Err() != nil:
+		l.err = late()
+	case err != nil:
 		l.err = l.said(err)
-		l.end(l.err)
+	default:
+		return
 	}
+	l.end(l.err)
 }
 
 func (l *link) dial(ctx context.Context) error {
@@ -160,8 +163,8 @@ func (l *link) redacted(text string) string {
 
 // said is an error as it may be shown: the reason that the connection was cut for where there is one, no addresses, no secrets.
 func (l *link) said(err error) error {
-	if cause := context.Cause(l.ctx); cause != nil && !errors.Is(cause, errEnded) {
-		err = cause
+	if cause := context.Cause(l.ctx); cause != nil && (!errors.Is(cause, errEnded) || errors.Is(err, context.Canceled)) {
+		err = cause // the end itself says less than what came before it
 	}
 	var request *url.Error
 	if errors.As(err, &request) {

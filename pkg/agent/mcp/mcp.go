@@ -52,6 +52,14 @@ func (r *Remote) Open(tenant string, d *agent.Definition) runtime.Session {
 	return &session{config: r.config, tenant: tenant, servers: d.MCP, ctx: ctx, cancel: cancel, links: map[string]*link{}}
 }
 
+// Refuses says why d cannot run here: it needs a program, and none can be started.
+func (r *Remote) Refuses(d *agent.Definition) string {
+	if server, needed := d.Program(); needed && r.config.Start == nil {
+		return agent.TextNeedsProgram(d.Name, server)
+	}
+	return ""
+}
+
 // errClosed is why nothing works after Close.
 var errClosed = errors.New("the connection is closed: the invocation has ended")
 

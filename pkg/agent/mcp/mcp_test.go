@@ -175,9 +175,9 @@ func TestSecretsOfAConnection(t *testing.T) {
 	p.tools = func(ask) string {
 		return `{"tools":[` + strings.Replace(echo, "says it again", "knows hunter2", 1) + `]}`
 	}
-	p.call = func(w http.ResponseWriter, a ask) {
+	p.calling(func(w http.ResponseWriter, a ask) {
 		p.result(w, a, `{"content":[{"type":"text","text":"your key is hunter2"},{"type":"image","mimeType":"image/png","data":"hunter2"}]}`)
-	}
+	})
 	r := over(t, p, func(c *mcp.Config, s *agent.MCPServer) {
 		s.Headers = map[string]string{"X-Key": "Bearer ${secret:key}", "X-Plain": "yes"}
 		c.Secrets = func(tenant string) mcp.Secrets { return vault(tenant) }
@@ -189,7 +189,7 @@ func TestSecretsOfAConnection(t *testing.T) {
 	all, err := r.list()
 	require.NoError(t, err)
 	require.Equal(t, "knows ***", all.Tools[0].Description)
-	p.call = func(w http.ResponseWriter, a ask) { p.refuse(w, a, 1, "not with hunter2") }
+	p.calling(func(w http.ResponseWriter, a ask) { p.refuse(w, a, 1, "not with hunter2") })
 	_, err = r.call("echo", port.Call{})
 	require.ErrorContains(t, err, "not with ***")
 	for _, a := range p.heard {

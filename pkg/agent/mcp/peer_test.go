@@ -97,7 +97,10 @@ func (p *peer) answer(w http.ResponseWriter, a ask) {
 	case "tools/list":
 		p.result(w, a, p.tools(a))
 	case "tools/call":
-		p.call(w, a)
+		p.mu.Lock()
+		call := p.call
+		p.mu.Unlock()
+		call(w, a)
 	default:
 		w.WriteHeader(http.StatusAccepted)
 	}
@@ -118,6 +121,13 @@ func (p *peer) hang(w http.ResponseWriter) {
 	stream(w)
 	w.(http.Flusher).Flush()
 	<-p.slow
+}
+
+// calling changes what calls are answered with.
+func (p *peer) calling(f func(http.ResponseWriter, ask)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.call = f
 }
 
 // calls are what reached a method.
@@ -146,7 +156,7 @@ func over(t *testing.T, h http.Handler, change ...func(*mcp.Config, *agent.MCPSe
 	server := httptest.NewServer(h)
 	transport := &http.Transport{}
 	c := mcp.Config{Clock: clock.System(), Client: &http.Client{Transport: transport}}
-	s := agent.MCPServer{Name: "s", URL: server.URL + "/mcp", Timeout: 5 * time.Second}
+	s := agent.MCPServer{Name: "s", URL: server.URL + "/mcp", Timeout: time.Minute}
 	for _, f := range change {
 		f(&c, &s)
 	}

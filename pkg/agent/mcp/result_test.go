@@ -46,7 +46,7 @@ func TestResults(t *testing.T) {
 			for _, old := range []bool{false, true} {
 				p := newPeer(t)
 				p.old = old
-				p.call = func(w http.ResponseWriter, a ask) { p.result(w, a, c.result) }
+				p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, c.result) })
 				got, err := over(t, p).call("echo", port.Call{})
 				require.NoError(t, err)
 				require.Equal(t, c.want, got)
@@ -59,16 +59,16 @@ func TestResults(t *testing.T) {
 func TestResultsAtTheirBounds(t *testing.T) {
 	p := newPeer(t)
 	r := over(t, p)
-	p.call = func(w http.ResponseWriter, a ask) {
+	p.calling(func(w http.ResponseWriter, a ask) {
 		p.result(w, a, `{"content":[{"type":"text","text":"`+lines(9<<20, "x")+`"},{"type":"text","text":"more"}]}`)
-	}
+	})
 	got, err := r.call("echo", port.Call{})
 	require.NoError(t, err)
 	require.Less(t, len(got.Content), 8<<20+100)
 	require.True(t, strings.HasSuffix(got.Content, "x […]\n[the rest is left out: a result has at most 8388608 bytes of text]"), got.Content[len(got.Content)-100:])
-	p.call = func(w http.ResponseWriter, a ask) {
+	p.calling(func(w http.ResponseWriter, a ask) {
 		p.result(w, a, `{"content":[`+lines(1200, `{"type":"text","text":"x"},`)+`{}]}`)
-	}
+	})
 	got, err = r.call("echo", port.Call{})
 	require.NoError(t, err)
 	require.True(t, strings.HasSuffix(got.Content, "x\n[201 more parts are left out: a result has at most 1000]"))
@@ -88,7 +88,7 @@ func TestLiesAboutOutput(t *testing.T) {
 			p.tools = func(ask) string {
 				return `{"tools":[` + strings.TrimSuffix(echo, "}") + `,"outputSchema":` + c.schema + `}]}`
 			}
-			p.call = func(w http.ResponseWriter, a ask) { p.result(w, a, c.result) }
+			p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, c.result) })
 			got, err := over(t, p).call("echo", port.Call{})
 			require.NoError(t, err)
 			require.Equal(t, c.note != "", strings.Contains(got.Content, "[the result is not what the tool's outputSchema promises: "), got.Content)
@@ -121,13 +121,13 @@ func TestWhatServersOfOldAskFor(t *testing.T) {
 			p := newPeer(t)
 			p.old = true
 			answered := make(chan json.RawMessage, 1)
-			p.call = func(w http.ResponseWriter, a ask) {
+			p.calling(func(w http.ResponseWriter, a ask) {
 				stream(w)
 				_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"q1\",\"method\":%q,\"params\":{\"message\":\"m\",\"requestedSchema\":{\"type\":\"object\"}}}\n\n", method)
 				w.(http.Flusher).Flush()
 				<-answered
 				_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"content\":[]}}\n\n", a.ID)
-			}
+			})
 			p.first = func(w http.ResponseWriter, a ask) bool {
 				if string(a.ID) == `"q1"` {
 					answered <- a.ID

@@ -69,6 +69,9 @@ func (t *tap) Connect(ctx context.Context) (sdk.Connection, error) {
 
 // Write sends a message. A stream that does not take one whole in time is of no use any more.
 func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
 		t.sends(ctx, r)
 	}

@@ -32,6 +32,25 @@ type Lister interface {
 	List(ctx context.Context, s agent.MCPServer) (agent.ServerTools, error)
 }
 
+// Refuser is a Remote that cannot carry out the calls of some definitions at all, such as one whose servers are programs where none can be
+// started.
+type Refuser interface {
+	// Refuses says why nothing of d is carried out, fit to be shown; "" = it is.
+	Refuses(d *agent.Definition) string
+}
+
+// refuse is the end of a run whose definition a Remote refuses.
+func (rs Remotes) refuse(d *agent.Definition) (agent.Finished, bool) {
+	for _, r := range rs {
+		if refuser, ok := r.(Refuser); ok {
+			if why := refuser.Refuses(d); why != "" {
+				return agent.Fail(agent.CodeDefinition, why), true
+			}
+		}
+	}
+	return agent.Finished{}, false
+}
+
 // sessions are those of one invocation, opened when they are needed and closed when it ends. Not safe for concurrent use.
 type sessions map[agent.ToolKind]Session
 
