@@ -106,14 +106,14 @@ func TestOneConnectionAnInvocation(t *testing.T) {
 // Whoever gives up waiting for a connection leaves it to the others.
 func TestGivingUpOnAConnection(t *testing.T) {
 	p := newPeer(t)
-	go_ := make(chan struct{})
-	p.first = on("server/discover", func(w http.ResponseWriter, a ask) { <-go_; p.answer(w, a) })
+	begin := make(chan struct{})
+	p.first = on("server/discover", func(w http.ResponseWriter, a ask) { <-begin; p.answer(w, a) })
 	r := over(t, p)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := r.pinned("echo", "d").Call(ctx, port.Call{})
 	require.ErrorIs(t, err, context.Canceled)
-	close(go_)
+	close(begin)
 	_, err = r.list()
 	require.NoError(t, err)
 	require.Len(t, p.calls("server/discover"), 1)

@@ -3,6 +3,7 @@ package program_test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -97,7 +98,7 @@ func alive(t *testing.T, pid string) bool {
 		}
 		return false
 	}
-	return err == nil && !strings.Contains(string(stat), ") Z ") || err != nil && err != syscall.ESRCH
+	return err == nil && !strings.Contains(string(stat), ") Z ") || err != nil && !errors.Is(err, syscall.ESRCH)
 }
 
 // What a program says on the side is passed on up to a bound, and never blocks it.
