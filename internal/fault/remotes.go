@@ -22,8 +22,8 @@ type remote struct {
 	next runtime.Remote
 }
 
-func (r *remote) Open(d *agent.Definition) runtime.Session {
-	s := &session{r.in, r.next.Open(d)}
+func (r *remote) Open(tenant string, d *agent.Definition) runtime.Session {
+	s := &session{r.in, r.next.Open(tenant, d)}
 	if l, ok := s.Session.(runtime.Lister); ok {
 		return &lister{s, l}
 	}

@@ -42,7 +42,7 @@ var floors = [][]rule{
 		{dir: "pkg/agent/bolt"}, {dir: "pkg/agent/openai"}, {dir: "pkg/agent/script"}, {dir: "pkg/agent/standin"},
 		{dir: "pkg/agent/dynamo"}, {dir: "pkg/agent/s3"}, {dir: "pkg/agent/sfn"}, {dir: "pkg/agent/eventbridge"}, {dir: "pkg/agent/lambdatool"}, {dir: "pkg/agent/secrets"}, {dir: "pkg/agent/httptool"}, {dir: "pkg/agent/bedrock"},
 		{dir: "internal/dynamolocal"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"}, {dir: "internal/awsfake"},
-		{dir: "pkg/agent/api"}, {dir: "pkg/agent/tracing"}, {dir: "pkg/agent/metrics"},
+		{dir: "pkg/agent/api"}, {dir: "pkg/agent/tracing"}, {dir: "pkg/agent/metrics"}, {dir: "pkg/agent/mcp"}, {dir: "pkg/agent/mcp/program"},
 	},
 	{{dir: "pkg/agent/gateway"}},
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}, {dir: "pkg/agent/reach"}},
@@ -76,6 +76,8 @@ var notInLambda = []string{
 	// Package pkg/agent/tracing records spans itself.
 	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/sdk/trace", "go.opentelemetry.io/otel/sdk/resource",
 	"expvar", "net/http/pprof", "testing",
+	// It starts programs on the machine, which no agent's file may in a deployed function.
+	module + "/pkg/agent/mcp/program",
 }
 
 // notWithoutTools is what only functions/tool, which runs tools, may link. A package of agents leads there, and so does package reach.
@@ -83,15 +85,15 @@ var notInLambda = []string{
 var notWithoutTools = []string{
 	module + "/pkg/agent/egress", module + "/pkg/agent/httptool", module + "/pkg/agent/secrets", module + "/pkg/agent/reach",
 	module + "/agents", module + "/pkg/agent/registry", module + "/pkg/agent/agentfile", "github.com/goccy/go-yaml",
-	module + "/pkg/agent/tool", "github.com/invopop/jsonschema",
+	module + "/pkg/agent/tool", "github.com/invopop/jsonschema", module + "/pkg/agent/mcp", "github.com/modelcontextprotocol/go-sdk/mcp",
 	module + "/pkg/agent/tool/schema", "github.com/santhosh-tekuri/jsonschema/v6", "golang.org/x/text/message",
 }
 
 // linkedBy are exceptions to the above.
 var linkedBy = map[string][]string{
 	"tool": notWithoutTools,
-	"api":  notWithoutTools[10:],
-	"step": notWithoutTools[10:],
+	"api":  notWithoutTools[12:],
+	"step": notWithoutTools[12:],
 }
 
 // lambdaTags are the build tags of the Makefile's LAMBDA.

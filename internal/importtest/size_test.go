@@ -54,6 +54,10 @@ func quickSchemas(t *testing.T, file string) {
 			require.NotNil(t, module.Replace, "%s is built without dist/lambda/lambda.mod", file)
 			require.Equal(t, "./dist/lambda/jsonschema-"+module.Version, module.Replace.Path)
 		}
+		if module.Path == "github.com/modelcontextprotocol/go-sdk" {
+			require.NotNil(t, module.Replace, "%s is built without dist/lambda/lambda.mod", file)
+			require.Equal(t, "./dist/lambda/mcp-"+module.Version, module.Replace.Path)
+		}
 	}
 }
 

@@ -1,7 +1,7 @@
 // Command lambdamod writes what functions are built with in place of go.mod, so that they are small and start soon (ADR 15): the same
 // modules at the same versions, but the JSON Schema library compiles the metaschemas of a draft when a schema of that draft is compiled
-// first and not at every init, and golang.org/x/text, which words that library's own errors, is without its tables. Package
-// pkg/agent/tool/schema has words of its own, so that no text differs.
+// first and not at every init, golang.org/x/text, which words that library's own errors, is without its tables, and the SDK for MCP is
+// without its server half. Package pkg/agent/tool/schema has words of its own, so that no text differs.
 //
 //	go run ./internal/lambdamod dist/lambda
 //	go build -modfile dist/lambda/lambda.mod ./functions/step
@@ -32,19 +32,25 @@ func main() {
 // write fills the folder out for the module in the folder root: lambda.mod, lambda.sum and the modules that it replaces. Files that are as
 // they should be are left alone and others exchanged whole, so that builds may do it at the same time.
 func write(root, out string) error {
-	lib, err := download(root, library)
-	if err != nil {
+	folders := map[string]map[string][]byte{"text": text()}
+	at := []replacement{{words, "text"}}
+	for _, m := range changes {
+		got, err := download(root, m.module)
+		if err != nil {
+			return err
+		}
+		files, err := patched(got.Dir, m.edits, m.spans)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", m.module, got.Version, err)
+		}
+		folder := m.folder + "-" + got.Version // files of another version are elsewhere and never mixed in
+		folders[folder], at = files, append(at, replacement{m.module, folder})
+	}
+	var err error
+	if folders["."], err = moduleFiles(root, out, at); err != nil {
 		return err
 	}
-	files, err := patched(lib.Dir, edits)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", library, lib.Version, err)
-	}
-	lambda, err := moduleFiles(root, out, lib.Version)
-	if err != nil {
-		return err
-	}
-	for folder, content := range map[string]map[string][]byte{".": lambda, libraryAt(lib.Version): files, "text": text()} {
+	for folder, content := range folders {
 		for name, data := range content {
 			if err := put(filepath.Join(out, folder, filepath.FromSlash(name)), data); err != nil {
 				return err
@@ -54,11 +60,21 @@ func write(root, out string) error {
 	return nil
 }
 
-// libraryAt is where the library is; files of another version are elsewhere and never mixed in.
-func libraryAt(version string) string { return "jsonschema-" + version }
+// changes are the modules that are linked otherwise, and what of them is.
+var changes = []struct {
+	module, folder string
+	edits          map[string][]edit
+	spans          map[string][]span
+}{
+	{library, "jsonschema", edits, nil},
+	{servers, "mcp", clientEdits, clientSpans},
+}
 
-// moduleFiles are go.mod with two replacements, and go.sum.
-func moduleFiles(root, out, version string) (map[string][]byte, error) {
+// replacement says that a module is in a folder of the output.
+type replacement struct{ module, folder string }
+
+// moduleFiles are go.mod with replacements, and go.sum.
+func moduleFiles(root, out string, replaced []replacement) (map[string][]byte, error) {
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		return nil, err
@@ -67,7 +83,7 @@ func moduleFiles(root, out, version string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range []struct{ module, folder string }{{library, libraryAt(version)}, {words, "text"}} {
+	for _, r := range replaced {
 		at, err := below(root, filepath.Join(out, r.folder))
 		if err != nil {
 			return nil, err
@@ -108,13 +124,13 @@ func download(root, name string) (module, error) {
 }
 
 // patched are the files of a module without tests, by their paths with slashes, changed as edits say.
-func patched(dir string, edits map[string][]edit) (map[string][]byte, error) {
+func patched(dir string, edits map[string][]edit, spans map[string][]span) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case name != "." && d.IsDir() && (d.Name() == "testdata" || d.Name()[0] == '.'):
+		case name != "." && d.IsDir() && (d.Name() == "testdata" || d.Name() == "examples" || d.Name() == "docs" || d.Name()[0] == '.'):
 			return fs.SkipDir
 		case d.IsDir() || strings.HasSuffix(name, "_test.go") || strings.HasPrefix(d.Name(), "go.work") || d.Name()[0] == '.':
 			return nil
@@ -124,6 +140,11 @@ func patched(dir string, edits map[string][]edit) (map[string][]byte, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	for name, all := range spans {
+		if out[name], err = exchange(out[name], all); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	for name, all := range edits {
 		if out[name], err = apply(out[name], all); err != nil {

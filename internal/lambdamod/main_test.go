@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +40,26 @@ func TestSchemasAreJudgedAsWithGoMod(t *testing.T) {
 	t.Logf("bytes that the library's init allocates: %v", cost)
 	require.Greater(t, cost["go.mod"], 1_000_000, "the library's own init has become cheap: is internal/lambdamod of use still?")
 	require.Less(t, cost["lambda.mod"], 50_000, "the library's init compiles metaschemas")
+}
+
+const mcp = "github.com/countersign/countersign/pkg/agent/mcp"
+
+// The SDK that functions link is as good a client as all of it: the tests whose servers are not made of its other half pass.
+func TestServersAreReachedAsWithGoMod(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a test")
+	}
+	root, out := filepath.Join("..", ".."), t.TempDir()
+	require.NoError(t, write(root, out))
+	mod, err := filepath.Abs(filepath.Join(out, "lambda.mod"))
+	require.NoError(t, err)
+	tests := filepath.Join(t.TempDir(), "mcp.test")
+	said, err := command(root, "go", "test", "-c", "-modfile", mod, "-o", tests, mcp).CombinedOutput()
+	require.NoError(t, err, string(said))
+	log, err := command(filepath.Join(root, "pkg", "agent", "mcp"), tests, "-test.v", "-test.skip", "TestVersionsOfTheProtocol|TestInputOver").CombinedOutput()
+	require.NoError(t, err, string(log))
+	require.Contains(t, string(log), "--- PASS: TestHostileToCalls")
+	require.Contains(t, string(log), "--- PASS: TestQuestionsAndAnswers")
 }
 
 func command(dir, name string, args ...string) *exec.Cmd {
@@ -104,8 +126,36 @@ func TestEditsMustFit(t *testing.T) {
 			require.Equal(t, tc.want, string(got))
 		})
 	}
-	_, err := patched(t.TempDir(), map[string][]edit{"draft.go": all})
+	_, err := patched(t.TempDir(), map[string][]edit{"draft.go": all}, nil)
 	require.ErrorContains(t, err, "draft.go: this is there 0 times")
+}
+
+// What is long is named by its sum.
+func TestSpansMustFit(t *testing.T) {
+	sum := func(s string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(s)))[:16] }
+	for name, tc := range map[string]struct {
+		source string
+		span   span
+		want   string
+	}{
+		"fits":    {"a{one}b", span{"{", "}", sum("one"), "1"}, "a{1}b"},
+		"changed": {"a{two}b", span{"{", "}", sum("one"), "1"}, ""},
+		"gone":    {"a(one)b", span{"{", "}", sum("one"), "1"}, ""},
+		"open":    {"a{one", span{"{", "}", sum("one"), "1"}, ""},
+		"twice":   {"a{one}{one}b", span{"{", "}", sum("one"), "1"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := exchange([]byte(tc.source), []span{tc.span})
+			if tc.want == "" {
+				require.ErrorContains(t, err, "not what it was")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tc.want, string(got))
+		})
+	}
+	_, err := patched(t.TempDir(), nil, map[string][]span{"mcp/server.go": {{}}})
+	require.ErrorContains(t, err, "mcp/server.go: what stands between")
 }
 
 func TestWhatCannotBeHadIsNamed(t *testing.T) {

@@ -70,7 +70,7 @@ func (p payment) agent() (*agent.Definition, error) {
 func (p payment) open() (*Home, error) {
 	remotes, err := reach.Local(p.Home, func(name string) string {
 		return map[string]string{egress.EnvPrivate: p.Host, secrets.Env + "PAY": token}[name]
-	})
+	}, clock.System(), nil)
 	if err != nil {
 		return nil, err
 	}

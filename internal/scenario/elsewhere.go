@@ -28,7 +28,7 @@ func (s *stage) away() runtime.Remotes {
 }
 
 // Open implements runtime.Remote.
-func (r cannedRemote) Open(*agent.Definition) runtime.Session { return r }
+func (r cannedRemote) Open(string, *agent.Definition) runtime.Session { return r }
 
 // Tool implements runtime.Session.
 func (r cannedRemote) Tool(t agent.ToolSpec) tool.Tool {

@@ -249,7 +249,7 @@ func (v *servers) has(s *server, call string) []agent.ServerTool {
 }
 
 // Open implements runtime.Remote.
-func (v *servers) Open(*agent.Definition) runtime.Session {
+func (v *servers) Open(string, *agent.Definition) runtime.Session {
 	return &serverSession{servers: v, dead: map[string]bool{}}
 }
 

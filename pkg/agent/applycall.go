@@ -149,7 +149,7 @@ func (s *AgentState) suspended(e CallSuspended) error {
 		}
 		var at *AtGate
 		if e.Gate {
-			at = &AtGate{Answer: c.ToolAnswer(), Entered: c.entered()}
+			at = &AtGate{Answer: c.ToolAnswer(), Memo: c.ToolMemo(), Entered: c.entered()}
 		}
 		path := []CallStatus{StatusSuspended}
 		if e.Ran {

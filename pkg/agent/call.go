@@ -46,6 +46,7 @@ type Call struct {
 // asked nor is it answered, and a call that may have happened before may have happened still.
 type AtGate struct {
 	Answer  json.RawMessage `json:",omitempty"` // to what the tool itself had asked before, of these very arguments; nil = nothing
+	Memo    string          `json:",omitempty"` // that the tool had asked with
 	Entered bool            `json:",omitempty"` // the call may have happened
 }
 
@@ -55,6 +56,18 @@ func (c Call) ToolAnswer() json.RawMessage {
 		return c.AtGate.Answer
 	}
 	return c.Resume
+}
+
+// ToolMemo is what the tool wanted back with the answer to its own question; "" = nothing, or there is no answer.
+func (c Call) ToolMemo() string {
+	switch {
+	case c.AtGate != nil:
+		return c.AtGate.Memo
+	case c.Ticket != nil && c.Resume != nil:
+		return c.Ticket.Memo
+	default:
+		return ""
+	}
 }
 
 // Editor is the person whose arguments Input holds (A8); "" where they are the model's own.

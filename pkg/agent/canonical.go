@@ -148,6 +148,15 @@ func canonicalText(raw json.RawMessage) string {
 	return string(appendCanonical(nil, v))
 }
 
+// CanonicalJSON is the RFC 8785 form of a JSON value, but with its numbers' digits kept.
+func CanonicalJSON(raw json.RawMessage) (string, error) {
+	v, err := decodeNumbers(raw)
+	if err != nil {
+		return "", err
+	}
+	return string(appendCanonical(nil, v)), nil
+}
+
 func hashCanonical(v map[string]any) string { return hashHex(appendCanonical(nil, v)) }
 
 func hashHex(b []byte) string {

@@ -345,6 +345,9 @@ func (c *checker) approvalTool(at string, d *Definition) {
 	}
 }
 
+// CheckArgumentSchema wants a JSON Schema of an object that refers to nothing outside itself, as a definition's tools have.
+func CheckArgumentSchema(raw json.RawMessage) error { return checkSchema(raw) }
+
 // checkSchema wants a JSON Schema of an object that refers to nothing outside itself (R14).
 func checkSchema(raw json.RawMessage) error {
 	schema, err := readSchema(raw)

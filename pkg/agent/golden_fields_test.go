@@ -61,6 +61,7 @@ const (
 	goldenPermits  = "testdata/journal-v1-permits"  // with a snapshot of everything that is known of tools' permissions
 	goldenStanding = "testdata/journal-v1-standing" // with a snapshot of a standing grant and a call that is claimed under it
 	goldenListed   = "testdata/journal-v1-listed"   // with one of a run that has lost one of its servers' tools
+	goldenMemo     = "testdata/journal-v1-memo"     // with a snapshot while tools want back what they asked with, one of them behind a plugin's question
 	goldenEvicted  = "testdata/journal-v1-evicted"  // with snapshots behind an eviction and while the window is full
 )
 
@@ -85,6 +86,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenHidden, AgentState{}, goldenHiddenRun())
 		addGolden(t, goldenPermits, AgentState{}, goldenPermitsRun())
 		addGolden(t, goldenGate, AgentState{}, goldenGateRun())
+		addGolden(t, goldenMemo, AgentState{}, goldenMemoRun())
 		addGolden(t, goldenStanding, AgentState{}, goldenStandingRun())
 		addGolden(t, goldenGuards, AgentState{}, goldenGuardsRun())
 		addGolden(t, goldenBreaks, AgentState{}, goldenBreaksRun())
@@ -103,6 +105,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenTickets: {AgentState{}, snapshotVersionTools}, goldenServices: {AgentState{}, snapshotVersionTools}, goldenAsked: {AgentState{}, snapshotVersionTools},
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
+		goldenMemo:   {AgentState{}, snapshotVersionTools},
 		goldenHidden: {AgentState{}, snapshotVersionTools}, goldenGuards: {AgentState{}, snapshotVersionTools},
 		goldenStanding: {AgentState{}, snapshotVersionTools}, goldenBreaks: {AgentState{}, snapshotVersionTools},
 		goldenListed:  {AgentState{}, snapshotVersionTools},
@@ -395,6 +398,30 @@ func goldenGateRun() [][]Event {
 			CallClaimed{Call: "c2"}, CallUnknown{Call: "c2", Approval: "a3", Expires: later}, Answered{Slot: 3, Call: "c2", Approval: "a3", Rerun: true, By: "user:ana"}, asks("c2", "a4", true),
 		},
 		{answer(4, "c1", "a2", `true`), CallClaimed{Call: "c1"}, CallFinished{Call: "c1", Content: "booked R1"}},
+		{Finished{Reason: ReasonCancelled, By: "user:ana", OpenText: "Not done.", UnknownText: "Nobody knows."}},
+	}
+}
+
+// goldenMemoRun has tools ask with what they want back: one whose answer a plugin asks about, one that waits, and one that asked late.
+func goldenMemoRun() [][]Event {
+	later := worldEpoch.Add(InputExpiry)
+	call := func(id string) RepliedCall {
+		return RepliedCall{ID: id, Name: "rooms_book", Tool: "rooms.book", Effect: EffectNonIdempotent, Input: json.RawMessage(`{"room":"R1"}`)}
+	}
+	asks := func(call, approval string, t *Ticket, gate bool) CallSuspended {
+		return CallSuspended{Call: call, Approval: approval, Digest: "d" + call, Expires: later, For: ForInput, Ticket: t, Gate: gate}
+	}
+	memo := func(of string) *Ticket { return &Ticket{Message: "Which <day>?", Memo: "A & B of " + of} }
+	answer := Decided{Slot: 2, Call: "c1", Approval: "a1", Action: ActionApprove, By: "user:ana", Digest: "dc1", Result: json.RawMessage(`"on Monday"`)}
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r8", Agent: "a", Definition: "d1", Owner: "r8-0", MaxInteractions: 5, Messages: []UserBlock{{Text{"Book."}}}}},
+		{Replied{Inference: 1, Model: "m", Requests: 1, Text: "Where?"}, InputReceived{Slot: 1, ID: "m1", Blocks: []UserBlock{{Text{"Here."}}}}},
+		{
+			Evicted{Total: 1, Summary: "Somebody asked."}, Replied{Inference: 2, Model: "m", Requests: 1, Calls: []RepliedCall{call("c1"), call("c2"), call("c3")}},
+			CallClaimed{Call: "c1"}, asks("c1", "a1", memo("c1"), false), answer, asks("c1", "a2", &Ticket{}, true),
+			CallClaimed{Call: "c2"}, asks("c2", "a3", memo("c2"), false), CallClaimed{Call: "c3"},
+		},
+		{CallUnknown{Call: "c3", Approval: "a4", Expires: later, Claim: "w1"}, LateSuspended{Slot: 3, Call: "c3", Writer: "w1", Ticket: memo("c3"), Digest: "dc3", Expires: later}},
 		{Finished{Reason: ReasonCancelled, By: "user:ana", OpenText: "Not done.", UnknownText: "Nobody knows."}},
 	}
 }

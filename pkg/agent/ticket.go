@@ -22,6 +22,7 @@ type Ticket struct {
 	ResponseSchema json.RawMessage `json:"responseSchema,omitempty"` // JSON Schema of the answer; none = any
 	Pending        Pending         `json:"pending,omitzero"`
 	Mode           TicketMode      `json:"mode,omitempty"` // default replay
+	Memo           string          `json:"memo,omitempty"` // what the tool has back, as it is, when it is entered with the answer; nobody reads it
 }
 
 // Pending is the call that people see in the tool's place, such as one a user interface makes; by default the call itself.
@@ -64,6 +65,9 @@ func (t Ticket) Checked() (Ticket, error) {
 		if len(id.value) > maxTicketID || !shown(id.value) {
 			return t, fmt.Errorf("%s: want at most %d bytes that can be shown", id.key, maxTicketID)
 		}
+	}
+	if t.Memo != "" && (t.Mode != "" && t.Mode != TicketReplay || !utf8.ValidString(t.Memo)) {
+		return t, errors.New("memo: want valid text, of a ticket of mode replay")
 	}
 	t.Action, t.Message = validText(t.Action), validText(t.Message)
 	if utf8.RuneCountInString(t.Action) > maxTicketAction || utf8.RuneCountInString(t.Message) > maxTicketMessage {
@@ -108,6 +112,7 @@ func (c Call) Asked() (Ticket, bool) {
 		return Ticket{}, false
 	}
 	t := *c.Ticket
+	t.Memo = "" // the tool's alone
 	t.ID = cmp.Or(t.ID, c.ID)
 	t.Action = cmp.Or(t.Action, "tool:"+c.Tool)
 	t.Mode = cmp.Or(t.Mode, TicketReplay)

@@ -98,6 +98,9 @@ func idempotencyKey(r *http.Request, inBody string) (string, error) {
 	return key, nil
 }
 
+// unfit are Agents that leave out some that are registered, since they cannot run here, and say why; "" = an agent is not one of those.
+type unfit interface{ Unfit(name string) string }
+
 // definition is the registered agent, or the one that came along.
 func (s *server) definition(b Start) (*agent.Definition, error) {
 	if b.Definition == nil {
@@ -105,6 +108,11 @@ func (s *server) definition(b Start) (*agent.Definition, error) {
 			return d, nil
 		}
 		known := s.Agents.Agents()
+		if a, ok := s.Agents.(unfit); ok && a.Unfit(b.Agent) != "" {
+			p := problem(UnknownAgent, "start run: %s", a.Unfit(b.Agent))
+			p.Known = known
+			return nil, p
+		}
 		p := problem(UnknownAgent, "start run: unknown agent %q; known: %s", b.Agent, oneOf(known))
 		p.Known = known
 		return nil, p

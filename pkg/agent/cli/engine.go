@@ -18,6 +18,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/callback"
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/lambdatool"
+	programs "github.com/countersign/countersign/pkg/agent/mcp/program"
 	"github.com/countersign/countersign/pkg/agent/reach"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tracing"
@@ -47,7 +48,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 	heard := agent.HearTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
 	invoked, ring := &functions{p: p}, &keys{home: p.home, draw: ids.System(p.clock).Token}
-	remotes, err := reach.Local(p.home, p.getenv)
+	remotes, err := reach.Local(p.home, p.getenv, p.clock, programs.Programs{Clock: p.clock, Path: p.getenv("PATH"), Home: p.getenv("HOME")}.Start)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ type Remote struct{ config Config }
 func New(c Config) *Remote { return &Remote{c} }
 
 // Open implements runtime.Remote.
-func (r *Remote) Open(*agent.Definition) runtime.Session {
+func (r *Remote) Open(string, *agent.Definition) runtime.Session {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &session{config: r.config, ctx: ctx, cancel: cancel}
 }

@@ -90,7 +90,7 @@ func call(args string) port.Call {
 
 func enter(t testing.TB, s *site, h agent.HTTPTool, properties, args string) (agent.ToolResultData, error) {
 	t.Helper()
-	session := remote(t, s.host).Open(&agent.Definition{})
+	session := remote(t, s.host).Open("default", &agent.Definition{})
 	defer session.Close()
 	return session.Tool(spec(h, properties)).Call(t.Context(), call(args))
 }
@@ -293,7 +293,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, c.answer)
-			session := remote(t, s.host).Open(nil)
+			session := remote(t, s.host).Open("default", nil)
 			defer session.Close()
 			sp := spec(agent.HTTPTool{Method: "POST", URL: s.URL + "/x?key=${secret:KEY}"}, `"a":{}`)
 			sp.Effect = c.effect
@@ -316,7 +316,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 		require.NoError(t, err)
 		at := l.Addr().String()
 		require.NoError(t, l.Close())
-		session := remote(t, at).Open(nil)
+		session := remote(t, at).Open("default", nil)
 		_, err = session.Tool(spec(agent.HTTPTool{Method: "POST", URL: "http://" + at}, ``)).Call(t.Context(), call(`{}`))
 		require.ErrorContains(t, err, "refused")
 		var lost *port.LostError
@@ -327,7 +327,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 	})
 	t.Run("a host that is not to be reached", func(t *testing.T) {
 		s := newSite(t, ok)
-		session := remote(t).Open(nil)
+		session := remote(t).Open("default", nil)
 		defer session.Close()
 		_, err := session.Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``)).Call(t.Context(), call(`{}`))
 		require.ErrorContains(t, err, "not public")
@@ -337,7 +337,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 		began, release := make(chan struct{}), make(chan struct{})
 		s := newSite(t, func(http.ResponseWriter, *http.Request) { close(began); <-release })
 		defer close(release)
-		session := remote(t, s.host).Open(nil)
+		session := remote(t, s.host).Open("default", nil)
 		go func() { <-began; session.Close() }()
 		_, err := session.Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``)).Call(t.Context(), call(`{}`))
 		var lost *port.LostError
@@ -433,7 +433,7 @@ func TestSecretsStayWithTheirHost(t *testing.T) {
 		http.Redirect(w, r, other.URL+"/there", http.StatusFound)
 	})
 	h := agent.HTTPTool{Method: "GET", URL: s.URL, Headers: map[string]string{"X-Key": "${secret:KEY}", "X-Plain": "p"}, Allow: []string{other.host}}
-	session := remote(t, s.host, other.host).Open(nil)
+	session := remote(t, s.host, other.host).Open("default", nil)
 	defer session.Close()
 	res, err := session.Tool(spec(h, ``)).Call(t.Context(), call(`{}`))
 	require.NoError(t, err)

@@ -57,7 +57,7 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 	if err != nil {
 		return nil, err
 	}
-	serve := NewAPI(watch.Ports(ports), agents, who, watch.Trace, newLog(), ring)
+	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log).(api.Agents), who, watch.Trace, newLog(), ring)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		defer watch.flush()
 		return serve(ctx, payload)

@@ -21,6 +21,8 @@ type Handlers struct {
 	Definitions runtime.Definitions
 	// Agents finds an agent's current definition by name, for runs that start with an event.
 	Agents func(name string) (*agent.Definition, bool)
+	// Unfit says why an agent that is registered is not among Agents; "" = it is not registered. Nil = all of them are there.
+	Unfit func(name string) string
 	// Invoked is told that a function begins, and what it returns, how it ended: for what has to be written out before the process is
 	// frozen. Nil = nobody is.
 	Invoked func(ctx context.Context, function string) (context.Context, func(error))
@@ -123,6 +125,9 @@ func (h *Handlers) create(ctx context.Context, e *event) (string, error) {
 		s.Tenant = "default"
 	}
 	def, ok := h.Agents(s.Agent)
+	if !ok && h.Unfit != nil && h.Unfit(s.Agent) != "" {
+		return "", edge.Invalidf("start run: %s", h.Unfit(s.Agent))
+	}
 	if !ok {
 		return "", edge.Invalidf("start run: agent %q is not known to this deployment", s.Agent)
 	}

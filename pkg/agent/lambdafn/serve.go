@@ -98,11 +98,15 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 			return nil, err
 		}
 	}
-	if with.agents != nil {
-		h.Agents = with.agents.Agent
-	}
 	if err := with.checkHooks(); err != nil {
 		return nil, err
+	}
+	if with.agents != nil {
+		able := fit(with.agents, watch.Log)
+		h.Agents = able.Agent
+		if d, ok := able.(*deployable); ok {
+			h.Unfit = d.Unfit
+		}
 	}
 	ports.Schema, ports.Hooks = with.schema, with.hooks
 	h.Ports = watch.Ports(ports)

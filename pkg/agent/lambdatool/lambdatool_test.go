@@ -56,7 +56,7 @@ var take = port.Call{Tenant: "acme", Run: "r1", ID: "c1", Name: "stock.take", Ke
 // call makes the call of a tool of these functions.
 func call(t *testing.T, c *lambdatool.Client, spec agent.ToolSpec, in port.Call) (agent.ToolResultData, error) {
 	t.Helper()
-	s := lambdatool.Remote{Functions: c}.Open(&agent.Definition{})
+	s := lambdatool.Remote{Functions: c}.Open("default", &agent.Definition{})
 	defer s.Close()
 	require.Equal(t, spec, s.Tool(spec).Spec())
 	return s.Tool(spec).Call(t.Context(), in)
@@ -278,7 +278,7 @@ func TestClose(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil
 	}}}
-	s := lambdatool.Remote{Functions: lambda(t, f)}.Open(&agent.Definition{})
+	s := lambdatool.Remote{Functions: lambda(t, f)}.Open("default", &agent.Definition{})
 	ended := make(chan error)
 	go func() {
 		_, err := s.Tool(stock).Call(context.Background(), take)

@@ -14,7 +14,7 @@ import (
 type Remote struct{ Functions runtime.Functions }
 
 // Open implements runtime.Remote.
-func (r Remote) Open(*agent.Definition) runtime.Session {
+func (r Remote) Open(string, *agent.Definition) runtime.Session {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &session{functions: r.Functions, open: ctx, close: cancel}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/reach"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tool/port"
@@ -34,7 +35,7 @@ func site(t *testing.T) *httptest.Server {
 func enter(t *testing.T, all runtime.Remotes, url string) (agent.ToolResultData, error) {
 	t.Helper()
 	require.Len(t, all, 1)
-	s := all[agent.KindHTTP].Open(&agent.Definition{})
+	s := all[agent.KindHTTP].Open("default", &agent.Definition{})
 	defer s.Close()
 	return s.Tool(agent.ToolSpec{Kind: agent.KindHTTP, Schema: json.RawMessage(`{"type":"object"}`), HTTP: &agent.HTTPTool{
 		Method: "GET", URL: url, Headers: map[string]string{"X-Key": "${secret:KEY}"},
@@ -49,17 +50,17 @@ func TestLocal(t *testing.T) {
 	s, dir := site(t), t.TempDir()
 	host := s.Listener.Addr().String()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets.yaml"), []byte("KEY: value-1\n"), 0o600))
-	all, err := reach.Local(dir, env(map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": host}))
+	all, err := reach.Local(dir, env(map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": host}), clock.System(), nil)
 	require.NoError(t, err)
 	res, err := enter(t, all, s.URL)
 	require.NoError(t, err)
 	require.False(t, res.IsError, res.Content)
 
-	all, err = reach.Local(dir, env(nil))
+	all, err = reach.Local(dir, env(nil), clock.System(), nil)
 	require.NoError(t, err)
 	_, err = enter(t, all, s.URL)
 	require.ErrorContains(t, err, "not allowed", "loopback is an operator's to allow")
-	_, err = reach.Local(dir, env(map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": "nothing"}))
+	_, err = reach.Local(dir, env(map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": "nothing"}), clock.System(), nil)
 	require.ErrorContains(t, err, "COUNTERSIGN_PRIVATE_HOSTS: ")
 }
 

@@ -129,6 +129,10 @@ func (r *round) know(ctx context.Context) error {
 		return err
 	}
 	r.def = def
+	if fin, refused := r.Remotes.refuse(def); refused {
+		r.broken = &fin
+		return nil
+	}
 	r.phases, err = r.Ports.phases(def)
 	if fin, broken := brokenBy(err); broken {
 		r.broken = &fin

@@ -195,7 +195,7 @@ func (r *round) toolCall(c agent.Call, s *agent.AgentState) port.Call {
 	return port.Call{
 		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID, Root: spec.Root,
 		State:  bytes.Clone(s.SharedState()),
-		Resume: c.ToolAnswer(),
+		Resume: c.ToolAnswer(), Memo: c.ToolMemo(),
 	}
 }
 
@@ -240,6 +240,12 @@ func enteredOften(e agent.Event, n int) agent.Event {
 	default:
 		return e
 	}
+}
+
+// unsure reports whether an error leaves open what became of the call.
+func unsure(ctx context.Context, err error) bool {
+	var lost *port.LostError
+	return err != nil && (ctx.Err() != nil || errors.As(err, &lost))
 }
 
 // timeout is the tool's, cut so that its deadline lies before the invocation's own.

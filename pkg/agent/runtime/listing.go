@@ -128,7 +128,7 @@ func (p Ports) serverPins() *approval.ServerPins {
 
 // lister is the session that lists servers.
 func (r *round) lister() (Lister, error) {
-	s, ok := r.sessions.of(r.Remotes, r.def, agent.KindMCP)
+	s, ok := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, agent.KindMCP)
 	if !ok {
 		return nil, errNoLister
 	}

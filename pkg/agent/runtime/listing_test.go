@@ -26,7 +26,7 @@ type servers struct {
 	listed int
 }
 
-func (s *servers) Open(*agent.Definition) runtime.Session {
+func (s *servers) Open(string, *agent.Definition) runtime.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open++

@@ -14,8 +14,8 @@ type Remotes map[agent.ToolKind]Remote
 
 // Remote runs the calls of one kind of tool. Safe for concurrent use.
 type Remote interface {
-	// Open begins an invocation's use of d's tools. It connects to nothing and reads nothing.
-	Open(d *agent.Definition) Session
+	// Open begins an invocation's use of d's tools, for a run of a tenant. It connects to nothing and reads nothing.
+	Open(tenant string, d *agent.Definition) Session
 }
 
 // Session is what one invocation has of a Remote. Tools may be called concurrently.
@@ -33,6 +33,25 @@ type Lister interface {
 	List(ctx context.Context, s agent.MCPServer) (agent.ServerTools, error)
 }
 
+// Refuser is a Remote that cannot carry out the calls of some definitions at all, such as one whose servers are programs where none can be
+// started.
+type Refuser interface {
+	// Refuses says why nothing of d is carried out, fit to be shown; "" = it is.
+	Refuses(d *agent.Definition) string
+}
+
+// refuse is the end of a run whose definition a Remote refuses.
+func (rs Remotes) refuse(d *agent.Definition) (agent.Finished, bool) {
+	for _, r := range rs {
+		if refuser, ok := r.(Refuser); ok {
+			if why := refuser.Refuses(d); why != "" {
+				return agent.Fail(agent.CodeDefinition, why), true
+			}
+		}
+	}
+	return agent.Finished{}, false
+}
+
 // sessions are those of one invocation, opened when they are needed and closed when it ends. The zero value has none open. Safe for concurrent
 // use.
 type sessions struct {
@@ -41,7 +60,7 @@ type sessions struct {
 }
 
 // of is the session of a kind of tools.
-func (open *sessions) of(remotes Remotes, d *agent.Definition, kind agent.ToolKind) (Session, bool) {
+func (open *sessions) of(remotes Remotes, tenant string, d *agent.Definition, kind agent.ToolKind) (Session, bool) {
 	open.mu.Lock()
 	defer open.mu.Unlock()
 	if s, ok := open.byKind[kind]; ok {
@@ -54,7 +73,7 @@ func (open *sessions) of(remotes Remotes, d *agent.Definition, kind agent.ToolKi
 	if open.byKind == nil {
 		open.byKind = map[agent.ToolKind]Session{}
 	}
-	open.byKind[kind] = r.Open(d)
+	open.byKind[kind] = r.Open(tenant, d)
 	return open.byKind[kind], true
 }
 
@@ -68,7 +87,7 @@ func (open *sessions) close() {
 
 // remoteTool is what runs the calls of a tool that is somewhere else.
 func (r *round) remoteTool(t agent.ToolSpec) (port.Tool, bool) {
-	s, ok := r.sessions.of(r.Remotes, r.def, t.Kind)
+	s, ok := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, t.Kind)
 	if !ok {
 		return nil, false
 	}

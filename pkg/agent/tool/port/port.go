@@ -19,6 +19,8 @@ type Call struct {
 	Root            string          // the folder the definition confines the tool to; empty = it names none
 	Resume          json.RawMessage // what people answered when the tool last asked for input in this call; nil = it did not. Never nil after it did
 
+	Memo string // what the tool's own ticket had in Memo when it asked for Resume; "" = nothing
+
 	// State is a copy of the state that the run's tools share, a JSON object. Under a sequential executor it has what the calls before
 	// this one changed; the calls of a parallel round all have that of before the round, on every attempt.
 	State json.RawMessage

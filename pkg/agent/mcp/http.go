@@ -1,0 +1,159 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// overHTTP is the streamable HTTP transport.
+func (l *link) overHTTP(ctx context.Context) (sdk.Transport, error) {
+	if l.config.Client == nil {
+		return nil, errors.New("it is a server over HTTP, and none can be reached here")
+	}
+	at, err := url.Parse(l.server.URL)
+	if err != nil || (at.Scheme != "http" && at.Scheme != "https") || at.Host == "" {
+		return nil, errors.New("url: want an http or https URL")
+	}
+	headers, err := l.expanded(ctx, "headers", l.server.Headers)
+	if err != nil {
+		return nil, err
+	}
+	made, err := l.config.Client(at)
+	if err != nil {
+		return nil, err
+	}
+	l.hangUp = made.CloseIdleConnections
+	client := *made
+	next := client.Transport
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	client.Transport = &carrier{link: l, at: at, headers: headers, next: next}
+	client.CheckRedirect = sameHost(at, made.CheckRedirect)
+	client.Jar, client.Timeout = nil, 0 // calls have deadlines of their own
+	return &sdk.StreamableClientTransport{Endpoint: l.server.URL, HTTPClient: &client, DisableStandaloneSSE: true, MaxRetries: 3, MaxEventSize: maxMessage}, nil
+}
+
+// maxRedirects of one request.
+const maxRedirects = 5
+
+// sameHost refuses redirects that leave the server: what is sent to it is for it alone.
+func sameHost(at *url.URL, also func(*http.Request, []*http.Request) error) func(*http.Request, []*http.Request) error {
+	return func(r *http.Request, via []*http.Request) error {
+		switch {
+		case r.URL.Scheme != at.Scheme || r.URL.Host != at.Host:
+			return errors.New("it redirects to another host, which is not followed")
+		case len(via) >= maxRedirects:
+			return errors.New("it redirects without end")
+		case also != nil:
+			return also(r, via)
+		default:
+			return nil
+		}
+	}
+}
+
+// carrier carries one connection's requests: with the server's headers, no longer than the connection lives, and with a bound on what comes
+// back.
+type carrier struct {
+	link    *link
+	at      *url.URL
+	headers map[string]string
+	next    http.RoundTripper
+}
+
+// RoundTrip sends a request.
+func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != c.at.Scheme || r.URL.Host != c.at.Host {
+		return nil, errors.New("a request to another host") // redirects are refused before; its headers are for one host alone
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	stop := context.AfterFunc(c.link.ctx, func() { cancel(context.Cause(c.link.ctx)) })
+	release := func() { stop(); cancel(nil) }
+	sent := &delivery{}
+	r = r.Clone(httptrace.WithClientTrace(ctx, sent.trace()))
+	for name, value := range c.headers {
+		r.Header.Set(name, value)
+	}
+	if v := c.link.tap.version(); v != "" && r.Header.Get("Mcp-Protocol-Version") == "" {
+		r.Header.Set("Mcp-Protocol-Version", v)
+	}
+	resp, err := c.next.RoundTrip(r)
+	c.note(r.Context(), resp, sent)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	most := int64(maxBody)
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		most = maxRefusal
+	}
+	resp.Body = &boundedBody{ReadCloser: resp.Body, left: most, most: most, link: c.link, release: release}
+	return resp, nil
+}
+
+// note keeps what the wire says of a call.
+func (c *carrier) note(ctx context.Context, resp *http.Response, sent *delivery) {
+	x := exchangeOf(ctx)
+	if x == nil {
+		return
+	}
+	c.link.tap.mu.Lock()
+	defer c.link.tap.mu.Unlock()
+	if resp == nil {
+		x.sent = x.sent && !sent.never()
+		return
+	}
+	x.status = 0
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		x.status = resp.StatusCode
+	}
+}
+
+// delivery is how far a request came. A transport that tells nothing may have sent it.
+type delivery struct{ tried, got bool }
+
+func (d *delivery) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GetConn: func(string) { d.tried = true },
+		GotConn: func(httptrace.GotConnInfo) { d.got = true },
+	}
+}
+
+// never reports whether nothing was sent, for sure: a connection was looked for and not found.
+func (d *delivery) never() bool { return d.tried && !d.got }
+
+// boundedBody is an answer that breaks the connection when it is too long.
+type boundedBody struct {
+	io.ReadCloser
+	left, most int64
+	link       *link
+	release    func()
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		err := fmt.Errorf("it sent more than %d bytes in one answer", b.most)
+		b.link.cut(err)
+		return 0, err
+	}
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.left -= int64(n)
+	return n, err
+}
+
+func (b *boundedBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.release()
+	return err
+}

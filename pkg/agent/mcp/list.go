@@ -1,0 +1,124 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// listing is what a server says it has, held to the bounds; what of it can be used is for usable to say.
+type listing struct {
+	tools []definition // in the server's order, each name once
+	left  []agent.LeftTool
+	more  int // left ones that are not named
+	size  int // bytes of tools
+}
+
+// find is the definition of a tool.
+func (l *listing) find(name string) (definition, bool) {
+	for _, d := range l.tools {
+		if d.Name == name {
+			return d, true
+		}
+	}
+	return definition{}, false
+}
+
+func (l *listing) leave(name, why string) {
+	if len(l.left) == maxLeft {
+		l.more++
+		return
+	}
+	l.left = append(l.left, agent.LeftTool{Name: bounded(visible(name), maxTitle), Why: why})
+}
+
+// list asks for every page.
+func (l *link) list(ctx context.Context) (listing, error) {
+	out := &listing{}
+	cursor := ""
+	for range maxPages {
+		x := &exchange{short: out.page}
+		res, err := l.client.ListTools(withExchange(ctx, x), &sdk.ListToolsParams{Cursor: cursor})
+		switch got := l.tap.settled(x); {
+		case got.refusal != nil:
+			return listing{}, refused(got.refusal)
+		case err != nil:
+			return listing{}, err // a page may still be under way
+		case res.NextCursor == "":
+			return *out, nil
+		case res.NextCursor == cursor:
+			return listing{}, errors.New("its list of tools begins again and again")
+		}
+		cursor = res.NextCursor
+	}
+	return listing{}, fmt.Errorf("its list of tools has more than %d pages", maxPages)
+}
+
+// page takes in one page and gives what the SDK is to know of it: the schemas of the tools that are kept, some of whose arguments it sends as
+// headers.
+func (l *listing) page(result json.RawMessage) (json.RawMessage, error) {
+	var p struct {
+		Tools      []json.RawMessage `json:"tools"`
+		NextCursor string            `json:"nextCursor"`
+	}
+	if err := json.Unmarshal(result, &p); err != nil {
+		return nil, errors.New("it answered with something else than a list of tools")
+	}
+	kept := []json.RawMessage{}
+	for _, raw := range p.Tools {
+		if !l.take(raw) {
+			continue
+		}
+		last := l.tools[len(l.tools)-1]
+		short, err := agent.MarshalVerbatim(map[string]any{"name": last.Name, "inputSchema": last.InputSchema})
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, short)
+	}
+	return json.Marshal(map[string]any{"tools": kept, "nextCursor": p.NextCursor})
+}
+
+// take keeps a definition, or says why not.
+func (l *listing) take(raw json.RawMessage) bool {
+	d, err := read(raw)
+	switch _, twice := l.find(d.Name); {
+	case err != nil:
+		l.leave(d.Name, err.Error())
+	case twice:
+		l.leave(d.Name, "the server lists it twice; the first one counts")
+	case len(l.tools) == maxTools:
+		l.leave(d.Name, fmt.Sprintf("a server may have at most %d tools", maxTools))
+	case l.size+len(raw) > maxDefinitions:
+		l.leave(d.Name, fmt.Sprintf("the definitions of a server's tools may have at most %d bytes in all", maxDefinitions))
+	default:
+		l.tools, l.size = append(l.tools, d), l.size+len(raw)
+		return true
+	}
+	return false
+}
+
+// usable is what of the listing can be used as tools of the agent.
+func (l *link) usable() agent.ServerTools {
+	all := l.listed
+	all.left = append([]agent.LeftTool(nil), all.left...)
+	out := agent.ServerTools{Protocol: l.client.InitializeResult().ProtocolVersion}
+	for _, d := range all.tools {
+		t, err := d.tool(l.server.Name)
+		if err != nil {
+			all.leave(d.Name, err.Error())
+			continue
+		}
+		t.Description, t.Hints.Title = l.redacted(t.Description), l.redacted(t.Hints.Title)
+		out.Tools = append(out.Tools, t)
+	}
+	if out.Left = all.left; all.more > 0 {
+		out.Left = append(out.Left, agent.LeftTool{Name: "*", Why: fmt.Sprintf("%d more tools that cannot be used", all.more)})
+	}
+	return out
+}

@@ -1,0 +1,206 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// tap stands between the SDK and the wire. It keeps the bytes of answers, of which the SDK would round numbers and drop what it does not
+// know, and holds the server to the bounds before the SDK takes anything in. Messages that answer nothing end here.
+type tap struct {
+	link      *link
+	transport sdk.Transport
+	sdk.Connection
+
+	mu       sync.Mutex
+	under    map[jsonrpc.ID]*exchange // requests without an answer
+	asked    map[jsonrpc.ID]bool      // every request ever sent
+	unasked  int                      // messages that answered nothing
+	idle     int                      // bytes of them
+	protocol string                   // what initialize agreed on; "" = nothing yet, or a protocol that has no such thing
+}
+
+// exchange is one request and what became of it, for whoever put it into the request's context. Its fields are the tap's until the SDK has
+// returned from the request.
+type exchange struct {
+	sent    bool                                                  // it may have reached the server
+	status  int                                                   // of HTTP, where it says no; 0 = none
+	answer  json.RawMessage                                       // the result; nil = none came
+	refusal *jsonrpc.Error                                        // the server's answer that it was not done; nil = none came
+	wanted  string                                                // what the server asked for meanwhile and did not get; "" = nothing
+	short   func(result json.RawMessage) (json.RawMessage, error) // what the SDK is to see of the result; nil = all of it
+}
+
+type exchangeKey struct{}
+
+func withExchange(ctx context.Context, x *exchange) context.Context {
+	return context.WithValue(ctx, exchangeKey{}, x)
+}
+
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+func newTap(l *link, transport sdk.Transport) *tap {
+	return &tap{link: l, transport: transport, under: map[jsonrpc.ID]*exchange{}, asked: map[jsonrpc.ID]bool{}}
+}
+
+// errEnded is the end of a connection, by the server or after an error that says more.
+var errEnded = errors.New("it ended the connection")
+
+// silent drops what the SDK logs: it is the server's text.
+func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// Connect connects the transport underneath.
+func (t *tap) Connect(ctx context.Context) (sdk.Connection, error) {
+	c, err := t.transport.Connect(ctx)
+	t.Connection = c
+	return t, err
+}
+
+// Write sends a message. A stream that does not take one whole in time is of no use any more.
+func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
+		t.sends(ctx, r)
+	}
+	if t.link.hangUp != nil {
+		stop := context.AfterFunc(ctx, func() { t.link.end(errors.New("it did not read what it was sent")) })
+		defer stop()
+	}
+	return t.Connection.Write(ctx, m)
+}
+
+func (t *tap) sends(ctx context.Context, r *jsonrpc.Request) {
+	x := exchangeOf(ctx)
+	if x == nil {
+		x = &exchange{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.under[r.ID], t.asked[r.ID] = x, true
+	x.sent = true // for all that is known; the one who carries it may know better
+}
+
+// Read gives the SDK the next message that is any of its business. An error breaks the connection.
+func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
+	for {
+		m, err := t.Connection.Read(ctx)
+		if err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				err = errEnded
+			}
+			return nil, t.breaks(err)
+		}
+		switch m := m.(type) {
+		case *jsonrpc.Response:
+			pass, err := t.answered(m)
+			if err != nil {
+				return nil, t.breaks(err)
+			}
+			if pass != nil {
+				return pass, nil
+			}
+		case *jsonrpc.Request:
+			if err := t.heard(m); err != nil {
+				return nil, t.breaks(err)
+			}
+			if m.IsCall() {
+				return m, nil // the SDK answers pings, and refuses everything else
+			}
+		}
+	}
+}
+
+func (t *tap) breaks(err error) error {
+	t.link.cut(err)
+	return err
+}
+
+// answered takes an answer in; nil = it comes too late for anybody.
+func (t *tap) answered(r *jsonrpc.Response) (*jsonrpc.Response, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := t.under[r.ID]
+	if x == nil {
+		if !t.asked[r.ID] {
+			return nil, errors.New("it answered a request that nobody made")
+		}
+		return nil, t.counts(len(r.Result))
+	}
+	delete(t.under, r.ID)
+	var refusal *jsonrpc.Error
+	if errors.As(r.Error, &refusal) {
+		x.refusal = refusal
+		return r, nil
+	}
+	if r.Error != nil {
+		return r, nil // the transport's word that there will be no answer
+	}
+	return t.result(x, r)
+}
+
+func (t *tap) result(x *exchange, r *jsonrpc.Response) (*jsonrpc.Response, error) {
+	x.answer = r.Result
+	var init struct{ ProtocolVersion string }
+	if json.Unmarshal(r.Result, &init) == nil && init.ProtocolVersion != "" && t.protocol == "" {
+		t.protocol = init.ProtocolVersion
+	}
+	if x.short == nil {
+		return r, nil
+	}
+	short, err := x.short(r.Result)
+	return &jsonrpc.Response{ID: r.ID, Result: short, Extra: r.Extra}, err
+}
+
+// heard takes in what answers nothing: notifications are dropped, and what a server asks for is not given, of which the calls under way
+// are told.
+func (t *tap) heard(r *jsonrpc.Request) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.IsCall() && r.Method != "ping" {
+		for _, x := range t.under {
+			x.wanted = r.Method
+		}
+	}
+	return t.counts(len(r.Params))
+}
+
+func (t *tap) counts(size int) error {
+	t.unasked++
+	t.idle += size
+	if t.unasked > maxUnasked || t.idle > maxIdle {
+		return fmt.Errorf("it sent more than %d messages or %d bytes that nobody asked for", maxUnasked, maxIdle)
+	}
+	return nil
+}
+
+// version is the protocol that initialize agreed on.
+func (t *tap) version() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.protocol
+}
+
+// closeOnce closes once: what is underneath is closed from two sides.
+type closeOnce struct {
+	io.ReadWriteCloser
+	once sync.Once
+	err  error
+}
+
+func (c *closeOnce) Close() error {
+	c.once.Do(func() { c.err = c.ReadWriteCloser.Close() })
+	return c.err
+}
