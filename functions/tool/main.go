@@ -3,8 +3,9 @@ package main
 
 import (
 	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/agents/compiled"
 	"github.com/countersign/countersign/agents/hooks"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 )
 
-func main() { lambdafn.Tool(agents.Code().Tools(), hooks.All()) }
+func main() { lambdafn.Tool(compiled.Agents(), agents.Code().Tools(), hooks.All()) }

@@ -93,6 +93,7 @@ func (s *AgentState) claimed(e CallClaimed) error {
 		}
 		c.Claim = s.head.writer
 		c.Executions++
+		s.adopt(c, e.Child)
 		if e.Under != "" {
 			return s.under(c, e)
 		}
@@ -122,6 +123,9 @@ func (s *AgentState) finishedCall(e CallFinished) error {
 		case c.Status == StatusSuspended:
 			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "the call is suspended"}
 		default:
+			if c.Status == StatusRunning { // a child that could not be begun: its claimant knows
+				s.disinherit(c.ID)
+			}
 			return s.settle(c, r, why, "call_finished", outcome(e.IsError))
 		}
 	})
@@ -278,6 +282,9 @@ func (c *Call) forget() {
 
 // answered settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is ignored.
 func (s *AgentState) answered(e Answered) error {
+	if err := s.heard(e); err != nil {
+		return err
+	}
 	c, ok := s.Call(e.Call)
 	if !ok {
 		return nil

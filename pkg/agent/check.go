@@ -120,6 +120,7 @@ func (c *checker) definition(d *Definition) {
 	c.that(d.Limits.USD >= 0, "limits.usd", "got less than zero, want zero or more")
 	c.that(d.Limits.Interactions > 0, "limits.interactions", fmt.Sprintf("got %d, want more than zero", d.Limits.Interactions))
 	c.that(d.Limits.Asks >= 0, "limits.asks", fmt.Sprintf("got %d, want zero or more", d.Limits.Asks))
+	c.delegationLimits("limits", d.Limits)
 	c.that(d.Limits.Grace >= 0, "limits.grace", fmt.Sprintf("got %d, want zero or more", d.Limits.Grace))
 	oneOf(c, "limits.onLimit", d.Limits.OnLimit, OnLimitError, OnLimitStop, OnLimitSummarise)
 	oneOf(c, "limits.validators", cmp.Or(d.Limits.Validators, ValidatorsAlways), ValidatorsAlways, ValidatorsNotExhausted)
@@ -297,9 +298,10 @@ func (c *checker) tool(at string, t ToolSpec) {
 	case !validWord(t.ModelName()):
 		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))
 	}
-	oneOf(c, at+".kind", t.Kind, KindInternal, KindService)
+	oneOf(c, at+".kind", t.Kind, KindInternal, KindService, KindAgent)
+	c.delegate(at, t)
 	c.that(t.Kind == KindService || t.Event == "", at+".event", "got an event, want none: only a service has one")
-	c.that(t.Kind == KindService || t.Domain == "", at+".domain", "got a domain, want none: only a service has one")
+	c.that(t.Kind == KindService || t.Kind == KindAgent || t.Domain == "", at+".domain", "got a domain, want none: only a service and an agent have one")
 	c.that(len(t.Event) <= maxEventType, at+".event", fmt.Sprintf("got %d bytes, want at most %d", len(t.Event), maxEventType))
 	c.that(!t.AnsweredLater() || t.Timeout == 0 || t.Timeout >= minAnswer, at+".timeout", "got less than a minute, want a minute or more: so long it has to answer")
 	oneOf(c, at+".effect", t.Effect, EffectRead, EffectIdempotent, EffectNonIdempotent)

@@ -52,6 +52,7 @@ type callJSON struct {
 	Status     CallStatus      `json:"status"`
 	Executions int             `json:"executions"`
 	Reason     CallReason      `json:"reason,omitempty"`
+	Run        string          `json:"run,omitempty"`   // that the call is
 	Whole      *Whole          `json:"whole,omitempty"` // where all of a result is of which the conversation holds a part
 }
 
@@ -157,7 +158,7 @@ func messagesJSON(messages []Message, inferences int64) ([]messageJSON, error) {
 func callsJSON(calls []Call) []callJSON {
 	out := make([]callJSON, len(calls))
 	for i, c := range calls {
-		out[i] = callJSON{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, nil}
+		out[i] = callJSON{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, c.Child, nil}
 		if c.Result != nil {
 			out[i].Whole = c.Result.Whole
 		}

@@ -168,6 +168,8 @@ func (r *reader) limits(l *agent.Limits) read {
 			"tokens":       r.count(&l.Tokens),
 			"usd":          r.usd(&l.USD),
 			"asks":         r.whole(&l.Asks),
+			"depth":        r.whole(&l.Depth),
+			"children":     r.whole(&l.Children),
 		})
 	}
 }

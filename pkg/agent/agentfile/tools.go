@@ -59,9 +59,10 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	if hasCode {
 		schema = func(f field) { r.add(f.path, "got a schema, want none: it comes from the tool's code") }
 	}
-	kinds := []agent.ToolKind{agent.KindMCP, agent.KindLambda, agent.KindHTTP, agent.KindAgent}
+	kinds := []agent.ToolKind{agent.KindMCP, agent.KindLambda, agent.KindHTTP}
+	r.delegateKeys(readers, &t)
 	readers["name"] = r.text(&t.Name)
-	readers["kind"] = enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService}, kinds...)
+	readers["kind"] = enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService, agent.KindAgent}, kinds...)
 	readers["description"] = r.text(&t.Description)
 	readers["schema"] = schema
 	readers["effect"] = enum(r, &t.Effect, []agent.Effect{agent.EffectRead, agent.EffectIdempotent, agent.EffectNonIdempotent})
@@ -98,6 +99,9 @@ func (r *reader) base(f field) (t agent.ToolSpec, hasCode bool) {
 		return empty, false
 	}
 	if t, isService := service(f, name.node.text); isService {
+		return t, false
+	}
+	if t, isAgent := delegate(f); isAgent {
 		return t, false
 	}
 	if r.opt.Tools != nil {

@@ -42,8 +42,10 @@ func Step(agents Agents, models Models, schema runtime.Schemas, hooks hook.Set) 
 	serve(parts{agents: agents, models: models, schema: schema, hooks: hooks}, (*Handlers).Step)
 }
 
-// Tool is the main of functions/tool. It needs no agents: runs bring their definitions.
-func Tool(tools Tools, hooks hook.Set) { serve(parts{tools: tools, hooks: hooks}, (*Handlers).Tool) }
+// Tool is the main of functions/tool. Runs bring their own definitions; agents are those that they may ask.
+func Tool(agents Agents, tools Tools, hooks hook.Set) {
+	serve(parts{agents: agents, tools: tools, hooks: hooks}, (*Handlers).Tool)
+}
 
 // Approve is the main of functions/approve, which runs neither agents nor tools.
 func Approve() { serve(parts{}, (*Handlers).Approve) }
@@ -86,7 +88,7 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 		ports.Tools, ports.Valid = with.tools, with.tools.Valid
 	}
 	if with.agents != nil {
-		h.Agents = with.agents.Agent
+		h.Agents, ports.Agents = with.agents.Agent, with.agents.Agent
 	}
 	if err := with.checkHooks(); err != nil {
 		return nil, err

@@ -112,6 +112,9 @@ func (r *round) know(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if err := r.dropAbandoned(ctx, &l.State); err != nil {
+			return err
+		}
 		r.loaded = &l
 	}
 	if r.def != nil {

@@ -17,8 +17,11 @@ func (p Ports) announce(ctx context.Context, inv Invocation, s *agent.AgentState
 	return p.tell(ctx, s)
 }
 
-// tell announces the end of a run that is done.
+// tell says that a run has ended that is done: to the runs around it, and to whoever started it.
 func (p Ports) tell(ctx context.Context, s *agent.AgentState) error {
+	if err := p.tellFamily(ctx, s); err != nil {
+		return err
+	}
 	if p.Emit == nil {
 		return nil
 	}

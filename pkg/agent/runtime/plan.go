@@ -208,7 +208,12 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		p.results = true
 		err = p.draft.Add(*g.Refuse)
 	default:
-		return r.start(p, c, g.Claim)
+		claim, refused := r.delegated(p, c, g.Claim)
+		if refused == nil {
+			return r.start(p, c, claim)
+		}
+		p.results = true
+		err = p.draft.Add(*refused)
 	}
 	if err != nil {
 		return err

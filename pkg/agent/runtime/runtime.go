@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Emit, Functions, Warn, Sink, Trace, Hooks, Count and Index are required.
+// Ports is everything a use case needs of the world. All but Uploads, Agents, Emit, Functions, Warn, Sink, Trace, Hooks, Count and Index are required.
 type Ports struct {
 	Table     store.Table
 	Journal   *store.Journal
@@ -26,6 +26,7 @@ type Ports struct {
 	Model     Asker
 	Count     TokenCounter // nil = requests are estimated
 	Tools     ToolSource
+	Agents    Agents          // that others may ask; nil = none can be asked
 	Remotes   Remotes         // of tools that are somewhere else; nil = none can be called
 	Valid     agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
 	Schema    Schemas         // of outputs, as schema.Fits; nil where no model is asked

@@ -51,6 +51,9 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	if err != nil {
 		return Route{}, err
 	}
+	if r, ended, err := st.family(ctx, inv, def, l); ended || err != nil {
+		return r, err
+	}
 	if t := *paid; t != nil && t.draft.Entry.Seq == l.State.Entries {
 		return st.commitTurn(ctx, inv, def, t)
 	}
