@@ -88,16 +88,14 @@ func (c *cast) rest(family []member) bool {
 	return !slices.ContainsFunc(family, func(m member) bool { return !c.resting(m.Loaded) && !c.stage.over(m) })
 }
 
-// next lets the first of the queue act, once the run that it is about rests.
+// next lets the first of the queue act. No run of the family goes on by itself then.
 func (c *cast) next(family []member) bool {
+	if !c.rest(family) {
+		return false
+	}
 	l := c.queue[0]
-	m, ok := of(family, l.agent)
-	if !ok || m.State.Status != agent.RunDone && !c.resting(m.Loaded) {
-		if !c.rest(family) {
-			return false
-		}
-		c.stage.fail(c.stage.unused(l.number, l.do))
-		return c.end()
+	if _, ok := of(family, l.agent); !ok {
+		return c.end() // and its line was never used
 	}
 	c.queue = c.queue[1:]
 	c.enter(func() { c.stage.perform(l) })
