@@ -282,8 +282,8 @@ func (c *Call) forget() {
 
 // answered settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is ignored.
 func (s *AgentState) answered(e Answered) error {
-	if err := s.heard(e); err != nil {
-		return err
+	if e.Used != nil {
+		return s.heard(e)
 	}
 	c, ok := s.Call(e.Call)
 	if !ok {

@@ -93,9 +93,10 @@ func (s *AgentState) disinherit(call string) {
 	}
 }
 
-// heard counts what a child used, once: with its answer, whether its call still waits for that or not.
+// heard takes in the answer of an open child: it counts what that used, and settles its call wherever that stands. One that was heard
+// before changes nothing.
 func (s *AgentState) heard(e Answered) error {
-	if _, open := s.ChildOf(e.Call); !open || e.Used == nil {
+	if _, open := s.ChildOf(e.Call); !open {
 		return nil
 	}
 	if err := s.awake("answered"); err != nil {
@@ -106,5 +107,15 @@ func (s *AgentState) heard(e Answered) error {
 	s.ExecutionUnits += e.Used.Units
 	s.Cost = s.Cost.add(e.Used.Cost)
 	s.disinherit(e.Call)
-	return nil
+	if _, ok := s.Call(e.Call); !ok { // settled so long ago that a snapshot lacks it
+		return nil
+	}
+	return s.change(e.Call, "answered", func(c *Call) error {
+		path := []CallStatus{outcome(e.IsError)}
+		if c.Status == StatusSuspended {
+			path = []CallStatus{StatusResuming, outcome(e.IsError)}
+		}
+		r := Result{Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Whole: e.Whole}
+		return s.settle(c, r, errorReason(e.IsError, ""), "answered", path...)
+	})
 }

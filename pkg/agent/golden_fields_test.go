@@ -85,6 +85,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenBreaks, AgentState{}, goldenBreaksRun())
 		addGolden(t, goldenEvicted, AgentState{}, goldenEvictedRun())
 		addGolden(t, goldenResults, AgentState{}, goldenResultsRun())
+		addGolden(t, goldenChild, AgentState{}, goldenChildRun())
 		addGolden(t, goldenPlanLeft, AgentState{}, goldenPlanLeftRun())
 		addGolden(t, goldenPlanDone, AgentState{}, goldenPlanDoneRun())
 	}
@@ -100,6 +101,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenHidden: {AgentState{}, snapshotVersionTools}, goldenGuards: {AgentState{}, snapshotVersionTools},
 		goldenStanding: {AgentState{}, snapshotVersionTools}, goldenBreaks: {AgentState{}, snapshotVersionTools},
 		goldenEvicted: {AgentState{}, snapshotVersionTools}, goldenResults: {AgentState{}, snapshotVersionTools},
+		goldenChild:    {AgentState{}, snapshotVersionTools},
 		goldenPlanLeft: {AgentState{}, snapshotVersionTools}, goldenPlanDone: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))

@@ -246,6 +246,10 @@ func overtaken(c agent.Call, events []agent.Event) (approval.Status, bool) {
 	}
 	for _, e := range events {
 		switch e := e.(type) {
+		case agent.Answered: // the run that the call is has ended: nobody is asked about it any more
+			if e.Call == c.ID && e.Used != nil {
+				return approval.Voided, true
+			}
 		case agent.LateResult:
 			if e.Call == c.ID && c.Wait.For == agent.ForOutcome {
 				return approval.Voided, true
@@ -278,7 +282,7 @@ func settles(e agent.Event, c agent.Call) bool {
 	case agent.Decided:
 		return e.Call == c.ID && e.Approval == c.Wait.Approval
 	case agent.Answered:
-		return e.Call == c.ID && (e.Approval == "" || e.Approval == c.Wait.Approval)
+		return e.Call == c.ID && e.Used == nil && (e.Approval == "" || e.Approval == c.Wait.Approval)
 	default:
 		return false
 	}
