@@ -25,6 +25,11 @@ func CheckAgents(names []string, find func(name string) (*Definition, bool)) err
 	return errors.Join(found...)
 }
 
+// CheckDelegates is CheckAgents for what concerns one agent, whether it is among those of names or not.
+func CheckDelegates(d *Definition, names []string, find func(name string) (*Definition, bool)) error {
+	return errors.Join(append(checkDelegates(d, names, find), CheckCircle(d, find))...)
+}
+
 // CheckCircle checks that an agent does not work for itself, over whatever others that find knows. Those it does not know are no matter.
 func CheckCircle(d *Definition, find func(name string) (*Definition, bool)) error {
 	if path := circle(d, find, nil, map[string]bool{}); path != nil {
