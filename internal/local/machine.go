@@ -125,7 +125,7 @@ func New(c Config) (*Machine, error) {
 	if c.Waiter != nil {
 		m.Ports.Waiter = c.Waiter(m.Ports.Waiter)
 	}
-	h.Ports = m.Ports
+	h.Ports, h.Family = m.Ports, m.Ports.TellFamily
 	m.useCases()
 	return m, nil
 }

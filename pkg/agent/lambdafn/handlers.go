@@ -21,6 +21,8 @@ type Handlers struct {
 	Definitions runtime.Definitions
 	// Agents finds an agent's current definition by name, for runs that start with an event.
 	Agents func(name string) (*agent.Definition, bool)
+	// Family tells the runs around one that has failed; nil = the repair of executions that ended badly does.
+	Family func(ctx context.Context, s *agent.AgentState) error
 	// Invoked is told that a function begins, and what it returns, how it ended: for what has to be written out before the process is
 	// frozen. Nil = nobody is.
 	Invoked func(ctx context.Context, function string) (context.Context, func(error))
@@ -94,7 +96,7 @@ func (h *Handlers) Step(ctx context.Context, payload []byte) (out []byte, err er
 			return nil, classify(err)
 		}
 	}
-	st := &runtime.Stepper{Ports: h.Ports, Definitions: h.Definitions}
+	st := &runtime.Stepper{Ports: h.Ports, Definitions: h.Definitions, Family: h.Family}
 	inv := h.invocation(e)
 	if e.State.Failure != nil {
 		return reply(st.Fail(ctx, inv, fmt.Sprintf("a step gave up after its retries: %s", e.State.Failure.Error)))

@@ -96,44 +96,83 @@ func (p Ports) answerParent(ctx context.Context, s *agent.AgentState, used agent
 	return (&Waits{Ports: p}).Wake(ctx, s.Tenant, s.Parent.Run)
 }
 
-// dropAbandoned calls off the children for whose answer nobody waits any more. What they used comes with it.
-func (p Ports) dropAbandoned(ctx context.Context, s *agent.AgentState) error {
+// TellFamily is what the end of a run means to the runs around it: those that it has begun are cancelled, and the one whose call it was is
+// answered. It may be repeated, and does nothing to a run that goes on.
+func (p Ports) TellFamily(ctx context.Context, s *agent.AgentState) error {
+	return p.tellFamily(ctx, s)
+}
+
+// dropAbandoned calls off the children for whose answer nobody waits any more. What they used comes with that. never are those that were
+// claimed and are not there: should one be written yet, it will see that nobody waits for it (orphaned).
+func (p Ports) dropAbandoned(ctx context.Context, s *agent.AgentState) (never []agent.OpenChild, err error) {
 	for _, c := range s.Abandoned() {
-		if _, _, err := p.cancelChild(ctx, s, c.Run, "nobody waits for its answer any more"); err != nil {
+		_, found, err := p.cancelChild(ctx, s, c.Run, "nobody waits for its answer any more")
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			never = append(never, c)
+		}
+	}
+	return never, nil
+}
+
+// dropAbandoned is that for the run of a batch; it takes off those that never were.
+func (r *round) dropAbandoned(ctx context.Context, p *plan) error {
+	never, err := r.Ports.dropAbandoned(ctx, &p.draft.State)
+	for _, c := range never {
+		p.claims = true
+		if err := p.draft.Add(agent.Answered{Call: c.Call, By: "run:" + c.Run, Used: &agent.ChildUsage{}}); err != nil {
 			return err
 		}
 	}
-	return nil
+	return err
 }
 
-// orphaned reports whether a run that has done nothing yet was begun for one that has ended meanwhile, and could not call it off because it
-// was not written then.
-func (p Ports) orphaned(ctx context.Context, s *agent.AgentState) (bool, error) {
+// orphaned reports whether a run that has asked nothing yet was begun for one that does not wait for it: that could not call it off while
+// it was not written.
+func (st *Stepper) orphaned(ctx context.Context, s *agent.AgentState) (bool, error) {
 	if s.Parent == nil || s.ModelCalls > 0 {
 		return false, nil
 	}
-	h, err := p.Journal.Head(ctx, s.Tenant, s.Parent.Run)
+	l, err := st.Journal.Load(ctx, s.Tenant, s.Parent.Run)
 	if err != nil {
 		return false, fmt.Errorf("look at run %s, which asked for run %s: %w", s.Parent.Run, s.Run, err)
 	}
-	return h.Status == agent.RunDone, nil
+	child, open := l.State.ChildOf(s.Parent.Call)
+	return l.State.Status == agent.RunDone || !open || child.Run != s.Run, nil
 }
 
-// family looks after the runs around one that is about to do a step; ended says that the run is not needed any more, and how that leads on.
-func (st *Stepper) family(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded) (r Route, ended bool, err error) {
-	if err := st.dropAbandoned(ctx, &l.State); err != nil {
-		return Route{}, false, err
-	}
-	if ended, err = st.orphaned(ctx, &l.State); err != nil || !ended {
-		return Route{}, false, err
-	}
-	if err := st.makeRoom(ctx, inv, l, def); err != nil {
-		return Route{}, true, err
-	}
-	d, err := st.draft(ctx, inv, l)
+// endOrphan ends a run that nobody waits for.
+func (st *Stepper) endOrphan(ctx context.Context, inv Invocation, def *agent.Definition, l store.Loaded, d *agent.Draft, err error) (Route, error) {
 	if err != nil {
-		return Route{}, true, err
+		return Route{}, err
 	}
-	r, err = st.breakOff(ctx, inv, def, l, d, agent.Interrupt(&d.State, "run:"+l.State.Parent.Run, "it has ended"))
-	return r, true, err
+	return st.breakOff(ctx, inv, def, l, d, agent.Interrupt(&d.State, "run:"+l.State.Parent.Run, "it has ended, or does not wait any more"))
+}
+
+// leave is the way on from a run as it is now. What its end means to other runs, or what has become of its calls, is for the batch: this
+// function starts, stops and wakes nothing. The batch says that it has done its part by the sequence of the end, which no wait has.
+func (st *Stepper) leave(ctx context.Context, inv Invocation, s *agent.AgentState, r Route) (Route, error) {
+	owns := s.Owner == inv.Execution
+	switch {
+	case owns && s.Status == agent.RunDone && hasFamily(s) && inv.Woken != s.Seq():
+		r.Next, r.Woken = NextTools, 0
+		return r, nil
+	case owns && s.Status == agent.RunWaiting && len(s.Abandoned()) > 0 && r.Next == NextWait:
+		r.Next, r.Woken = NextTools, 0
+		return r, nil
+	default:
+		return r, st.announce(ctx, inv, s)
+	}
+}
+
+// fallen tells of the end of a run whose execution fails now, so that no batch will.
+func (st *Stepper) fallen(ctx context.Context, inv Invocation, s *agent.AgentState) error {
+	if st.Family != nil && s.Owner == inv.Execution {
+		if err := st.Family(ctx, s); err != nil {
+			return err
+		}
+	}
+	return st.announce(ctx, inv, s)
 }

@@ -92,6 +92,9 @@ func (p Ports) endedOutside(ctx context.Context, s *agent.AgentState, cleaning b
 	if !cleaning {
 		return p.tellOutside(ctx, s)
 	}
+	if err := p.tellFamily(ctx, s); err != nil { // the execution that cleans up will not
+		return err
+	}
 	if err := p.Waiter.Start(ctx, s.Tenant, s.Run, CleanupName(s.Run, 0)); err != nil {
 		return fmt.Errorf("have run %s cleaned up after: %w", s.Run, err)
 	}

@@ -57,6 +57,9 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 	if err := r.permits.prepare(ctx, r.def, d); err != nil {
 		return nil, err
 	}
+	if err := r.dropAbandoned(ctx, p); err != nil {
+		return nil, err
+	}
 	size := 0
 	for _, f := range r.flight.finishedNow() {
 		if size += f.size; size > maxResults && len(p.taken) > 0 {
