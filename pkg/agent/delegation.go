@@ -89,8 +89,10 @@ func agentNamed(find func(name string) (*Definition, bool), name string) *Defini
 	if find == nil {
 		return nil
 	}
-	d, _ := find(name)
-	return d
+	if d, ok := find(name); ok {
+		return d
+	}
+	return nil
 }
 
 // delegationProblem is why the run may not ask another agent, whatever that costs; "" = it may.

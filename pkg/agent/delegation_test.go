@@ -51,7 +51,7 @@ func TestDelegation(t *testing.T) {
 		find  func(string) (*Definition, bool)
 	}{
 		"":                                  {},
-		"this deployment has no agent aide": {find: func(string) (*Definition, bool) { return nil, false }},
+		"this deployment has no agent aide": {find: func(string) (*Definition, bool) { return &Definition{}, false }},
 		"agent aide would work for itself (root -> aide -> small -> aide)":            {state: func(s *AgentState) { s.Parent = &Parent{Depth: 2, Agents: []string{"root", "aide"}} }},
 		"there are 4 agents above this one's, and no more than 4 may stand in a line": {state: func(s *AgentState) { s.Parent = &Parent{Depth: 4} }},
 		"1 agents are at work for this run, and that is all there may be at a time": {

@@ -33,9 +33,11 @@ type Run struct {
 	Summary        string             `json:"summary"`
 	State          json.RawMessage    `json:"state"` // what the run's tools and plugins share, an object
 	Subject        string             `json:"subject,omitempty"`
-	Parent         string             `json:"parent,omitempty"`    // of a fork: the run it branched off
-	ParentSeq      *int64             `json:"parentSeq,omitempty"` // and that one's entry behind which the two part
-	Continues      string             `json:"continues,omitempty"` // the run whose conversation this one goes on with
+	Parent         string             `json:"parent,omitempty"`     // of a fork: the run it branched off; of a run that another agent asked for: that agent's run
+	ParentCall     string             `json:"parentCall,omitempty"` // of a run that another agent asked for: the call that it is
+	Root           string             `json:"root,omitempty"`       // and the run above it that nobody asked for
+	ParentSeq      *int64             `json:"parentSeq,omitempty"`  // and that one's entry behind which the two part
+	Continues      string             `json:"continues,omitempty"`  // the run whose conversation this one goes on with
 	StartedAt      time.Time          `json:"startedAt,omitzero"`
 	UpdatedAt      time.Time          `json:"updatedAt,omitzero"`
 	EndedAt        time.Time          `json:"endedAt,omitzero"`
@@ -63,6 +65,7 @@ type Call struct {
 	Status     agent.CallStatus `json:"status"`
 	Executions int              `json:"executions"`
 	Reason     agent.CallReason `json:"reason,omitempty"`
+	Run        string           `json:"run,omitempty"`   // of a call that another agent carries out
 	Whole      *agent.Whole     `json:"whole,omitempty"` // where all of a result is of which the conversation holds a part
 }
 
@@ -161,7 +164,7 @@ func shownRun(l store.Loaded) (Run, error) {
 }
 
 func shownCall(c agent.Call) Call {
-	shown := Call{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, nil}
+	shown := Call{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, c.Child, nil}
 	if c.Result != nil {
 		shown.Whole = c.Result.Whole
 	}
