@@ -41,13 +41,13 @@ func loadWant(f section, agents []string, ps *problems) (want, map[string][]want
 }
 
 // children reads what is wanted of other agents' runs, by agent: of its one run, or of each in the order of their calls.
-func (f section) children(raw json.RawMessage, agents []string, ps *problems) map[string][]want {
+func (s section) children(raw json.RawMessage, agents []string, ps *problems) map[string][]want {
 	var byName map[string]json.RawMessage
 	if raw == nil {
 		return nil
 	}
 	if json.Unmarshal(raw, &byName) != nil {
-		ps.add(f.problem(f.at("children"), "children", "want an object, by agent"))
+		ps.add(s.problem(s.at("children"), "children", "want an object, by agent"))
 	}
 	children := map[string][]want{}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
@@ -55,14 +55,14 @@ func (f section) children(raw json.RawMessage, agents []string, ps *problems) ma
 		if json.Unmarshal(byName[name], &list) != nil {
 			list = []want{{}}
 			if json.Unmarshal(byName[name], &list[0]) != nil {
-				ps.add(f.problem(f.at(name), "children."+name, "want what is wanted of a run, or a list of that"))
+				ps.add(s.problem(s.at(name), "children."+name, "want what is wanted of a run, or a list of that"))
 			}
 		}
 		if !slices.Contains(agents, name) {
-			ps.add(f.problem(f.at(name), "children."+name, "got another agent, want one of agents/: "+cmp.Or(strings.Join(agents, ", "), "there is none")))
+			ps.add(s.problem(s.at(name), "children."+name, "got another agent, want one of agents/: "+cmp.Or(strings.Join(agents, ", "), "there is none")))
 		}
 		for _, w := range list {
-			f.checkWant(w, ps)
+			s.checkWant(w, ps)
 		}
 		children[name] = list
 	}
@@ -70,16 +70,16 @@ func (f section) children(raw json.RawMessage, agents []string, ps *problems) ma
 }
 
 // checkWant checks what is wanted of one run.
-func (f section) checkWant(w want, ps *problems) {
+func (s section) checkWant(w want, ps *problems) {
 	for _, key := range slices.Sorted(maps.Keys(w)) {
 		if !slices.Contains(wantKeys, key) {
-			ps.add(f.problem(f.at(key), key, "got an unknown key, want one of "+strings.Join(wantKeys, ", ")))
+			ps.add(s.problem(s.at(key), key, "got an unknown key, want one of "+strings.Join(wantKeys, ", ")))
 		}
 	}
 	if events, ok := w["events"]; ok {
 		w["events"] = storedNames(events)
 		if err := oneKind(w["events"]); err != nil {
-			ps.add(f.problem(f.at("events"), "events", err.Error()))
+			ps.add(s.problem(s.at("events"), "events", err.Error()))
 		}
 	}
 }

@@ -17,8 +17,10 @@ func (c *checker) delegate(at string, t ToolSpec) {
 	c.that(t.Agent.USD >= 0, at+".budget.usd", "got less than zero, want zero or more")
 }
 
-// delegationLimits checks how far delegation may go.
-func (c *checker) delegationLimits(at string, l Limits) {
+// amounts checks what a run may use, and how far delegation may go.
+func (c *checker) amounts(at string, l Limits) {
+	c.that(l.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", l.Tokens))
+	c.that(l.USD >= 0, at+".usd", "got less than zero, want zero or more")
 	c.that(l.Depth >= 0 && l.Depth <= maxDepth, at+".depth", fmt.Sprintf("got %d, want 1 to %d", l.Depth, maxDepth))
 	c.that(l.Children >= 0 && l.Children <= MaxChildren, at+".children", fmt.Sprintf("got %d, want 1 to %d", l.Children, MaxChildren))
 }

@@ -33,8 +33,8 @@ func TestPromisesFitTheBudget(t *testing.T) {
 	require.EqualValues(t, 40, got, "without a limit of the run only the tool's counts")
 }
 
-func delegating(change ...func(*Definition)) Definition {
-	d := worldDefinition(change...)
+func delegating() Definition {
+	d := worldDefinition()
 	d.Tools = append(d.Tools, ToolSpec{Name: "help", Kind: KindAgent, Effect: EffectIdempotent, Schema: DelegateSchema, Domain: "eu", Agent: &Delegate{Agent: "aide", USD: 5}})
 	return d
 }

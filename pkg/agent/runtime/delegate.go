@@ -15,6 +15,7 @@ type Agents func(name string) (*agent.Definition, bool)
 // delegated is the claim of a call that may run, with its child where another agent carries it out; or why that cannot be.
 func (r *round) delegated(p *plan, c agent.Call, claim *agent.CallClaimed) (*agent.CallClaimed, *agent.CallFinished) {
 	child, refused := agent.Delegation(r.def, &p.draft.State, c, r.Agents)
+	p.results = p.results || refused != nil
 	if child == nil {
 		return claim, refused
 	}

@@ -215,7 +215,6 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		if refused == nil {
 			return r.start(p, c, claim)
 		}
-		p.results = true
 		err = p.draft.Add(*refused)
 	}
 	if err != nil {
