@@ -101,7 +101,7 @@ LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) GOARM64=v8.2 $(GO) build
   -tags lambda.norpc,nethttpomithttp2 -trimpath -gcflags all=-l $(INLINED:%=-gcflags %=) -ldflags "-s -w"
 
 .PHONY: build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction
-build-StepFunction build-ApiFunction: compiled
+build-StepFunction build-ToolFunction build-ApiFunction: compiled
 build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction: lambdamod
 build-StepFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/step

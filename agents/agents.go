@@ -21,7 +21,7 @@ var files embed.FS
 // Registry holds the built-in tools and every agent of this folder. It panics at start-up where one of the files is broken.
 func Registry() *registry.Registry {
 	r := Code()
-	if err := errors.Join(r.Hook(hooks.All()), r.AddFS(files)); err != nil {
+	if err := errors.Join(r.Hook(hooks.All()), r.AddFS(files), r.Check()); err != nil {
 		panic(err)
 	}
 	return r

@@ -104,7 +104,7 @@ func New(c Config) (*Machine, error) {
 	m := &Machine{Agents: c.Agents, trace: c.Trace}
 	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
 	m.Ports = watch.Ports(runtime.Ports{
-		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
+		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
 		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: c.Remotes, Functions: c.Functions, Callbacks: c.Callbacks,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
@@ -131,7 +131,7 @@ func New(c Config) (*Machine, error) {
 	if c.Waiter != nil {
 		m.Ports.Waiter = c.Waiter(m.Ports.Waiter)
 	}
-	h.Ports = m.Ports
+	h.Ports, h.Family = m.Ports, m.Ports.TellFamily
 	m.useCases()
 	return m, nil
 }

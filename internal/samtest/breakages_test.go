@@ -73,7 +73,7 @@ var breakages = []breakage{
 	{"roles", TemplateFile, "      Role: !GetAtt ToolRole.Arn\n", "", "Role: want ToolRole.Arn, its own"},
 	{"roles", TemplateFile, "      Role: !GetAtt ToolRole.Arn\n", "      Role: !GetAtt ToolRole.Arn\n      Policies: [AdministratorAccess]\n", "Policies: SAM would add permissions"},
 	{"roles", TemplateFile, "  ToolRole:\n    Type: AWS::IAM::Role\n    Properties:\n", "  ToolRole:\n    Type: AWS::IAM::Role\n    Properties:\n      ManagedPolicyArns: [a]\n", "want every permission in the template"},
-	{"roles", TemplateFile, "Action: [bedrock:InvokeModel,", "Action: [states:StartExecution, bedrock:InvokeModel,", "states:StartExecution: the role starts no executions"},
+	{"roles", TemplateFile, "Action: [dynamodb:GetItem, dynamodb:UpdateItem]", "Action: [states:StartExecution, dynamodb:GetItem, dynamodb:UpdateItem]", "states:StartExecution: the role starts no executions"},
 	{"roles", TemplateFile, ", dynamodb:ConditionCheckItem]", "]", "ToolRole: dynamodb:ConditionCheckItem on RunsTable.Arn: a claim"},
 	{"roles", TemplateFile, "- Effect: Allow\n                Action: [logs:CreateLogStream", "- Effect: Deny\n                Action: [logs:CreateLogStream", "Effect: want Allow"},
 

@@ -113,6 +113,8 @@ var mayStart = map[string]string{
 	"SweepRole":        "takes over runs whose execution has ended",
 	"StateMachineRole": "a long run goes on in a new execution",
 	"EventsRole":       "events start runs",
+	"ToolRole":         "a call that another agent carries out is a run",
+	"StepRole":         "a run's end calls off the runs of its calls, and they are cleaned up after",
 }
 
 func (p *Project) starters() []Problem {

@@ -26,6 +26,33 @@ const (
 
 var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, wantFile}
 
+// agentsFolder holds, by name, the files of the other agents.
+const agentsFolder = "agents/"
+
+var delegateFiles = []string{agentFile, toolsFile, modelFile}
+
+// delegateFile is the name of the agent whose file that is; "" = it is none.
+func delegateFile(name string) string {
+	rest, ok := strings.CutPrefix(name, agentsFolder)
+	of, file, found := strings.Cut(rest, "/")
+	if !ok || !found || of == "" || !slices.Contains(delegateFiles, file) {
+		return ""
+	}
+	return of
+}
+
+// delegatesIn are the names of the other agents that have files, sorted.
+func delegatesIn(files map[string]section) []string {
+	var names []string
+	for name := range files {
+		if of := delegateFile(name); of != "" && !slices.Contains(names, of) {
+			names = append(names, of)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 var requiredFiles = []string{agentFile, inputFile, modelFile, wantFile}
 
 // section is one file of the archive. Lines are counted in the archive, because that is what people have open.
@@ -75,8 +102,8 @@ func open(name string, data []byte, ps *problems) (promise string, files map[str
 		marker := agentfile.Problem{File: name, Line: line + 1, Key: f.Name}
 		_, twice := files[f.Name]
 		switch {
-		case !slices.Contains(allFiles, f.Name):
-			marker.Text = "got an unknown file, want one of " + strings.Join(allFiles, ", ")
+		case !slices.Contains(allFiles, f.Name) && delegateFile(f.Name) == "":
+			marker.Text = "got an unknown file, want one of " + strings.Join(allFiles, ", ") + ", or agents/NAME/ with one of " + strings.Join(delegateFiles, ", ")
 			ps.add(marker)
 		case twice:
 			marker.Text = "got the file a second time, want it once"

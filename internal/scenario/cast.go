@@ -54,39 +54,54 @@ func (c *cast) idle() bool {
 	if c.busy || !c.stage.open {
 		return false
 	}
-	l, err := c.stage.record.Load(context.Background(), tenant, c.stage.run)
+	family, err := c.stage.family()
 	if err != nil {
 		c.stage.fail(Failure{Path: "run", Got: err.Error(), Want: "a run"})
 		return c.end()
 	}
-	switch {
-	case l.State.Status == agent.RunDone && !c.stage.quiet():
+	switch done := family[0].State.Status == agent.RunDone; {
+	case done && !c.stage.quiet(family):
 		return false
-	case l.State.Status == agent.RunDone && c.stage.scenario.then != nil && c.stage.first == "":
+	case done && c.stage.scenario.then != nil && c.stage.first == "":
 		c.enter(c.stage.goOn)
 		return true
-	case l.State.Status == agent.RunDone && len(c.queue) > 0 && c.queue[0].do == "undo":
-		c.next()
-		return true
-	case l.State.Status == agent.RunDone:
+	case done && len(c.queue) > 0 && c.queue[0].do == "undo":
+		return c.next(family)
+	case done:
 		return c.end()
-	case !c.resting(l):
+	case !c.resting(family[0].Loaded):
 		return false
-	case c.stage.truth(l.State.Waits()):
+	case c.knows(family):
 		return true
 	case len(c.queue) > 0:
-		c.next()
-		return true
+		return c.next(family)
 	default:
-		return c.stage.parked() && c.end()
+		return c.rest(family) && c.stage.parked() && c.end()
 	}
 }
 
-// next lets the head of the queue act.
-func (c *cast) next() {
+// knows lets somebody settle what only a crash has left open.
+func (c *cast) knows(family []member) bool {
+	return slices.ContainsFunc(family, func(m member) bool { return c.resting(m.Loaded) && m.part.truth(m.State.Waits()) })
+}
+
+// rest reports whether no run of the family goes on by itself.
+func (c *cast) rest(family []member) bool {
+	return !slices.ContainsFunc(family, func(m member) bool { return !c.resting(m.Loaded) && !c.stage.over(m) })
+}
+
+// next lets the first of the queue act. No run of the family goes on by itself then.
+func (c *cast) next(family []member) bool {
+	if !c.rest(family) {
+		return false
+	}
 	l := c.queue[0]
+	if _, ok := of(family, l.agent); !ok {
+		return c.end() // and its line was never used
+	}
 	c.queue = c.queue[1:]
 	c.enter(func() { c.stage.perform(l) })
+	return true
 }
 
 func (c *cast) end() bool {
@@ -110,17 +125,18 @@ func (c *cast) enter(act func()) {
 	})
 }
 
-// quiet reports whether what belongs to a run that is done has come to its end as well.
-func (s *stage) quiet() bool {
+// quiet reports whether what belongs to runs that are done has come to its end as well.
+func (s *stage) quiet(family []member) bool {
 	if s.faults.Live() > 0 {
 		return false
 	}
-	l, err := s.record.Load(context.Background(), tenant, s.run)
-	if err != nil {
-		return true
-	}
-	status, err := s.machine.Ports.Waiter.Status(context.Background(), l.State.Owner)
-	return err != nil || status != runtime.ExecutionRunning
+	return !slices.ContainsFunc(family, func(m member) bool { return !s.over(m) })
+}
+
+// over reports whether a run is done, and so is its execution.
+func (s *stage) over(m member) bool {
+	status, err := s.machine.Ports.Waiter.Status(context.Background(), m.State.Owner)
+	return m.State.Status == agent.RunDone && (err != nil || status != runtime.ExecutionRunning)
 }
 
 // parked reports whether the run's task token is stored, so that it can be woken.
@@ -132,7 +148,11 @@ func (s *stage) parked() bool {
 // perform does what a line says, as often as it takes, and judges what came of it. What it is about is what the person saw first: a
 // repeated action is the same action.
 func (s *stage) perform(l line) {
-	act, err := s.deed(l)
+	p, err := s.partFor(l)
+	var act action
+	if err == nil {
+		act, err = p.deed(l)
+	}
 	if err == nil {
 		err = s.insist(strings.TrimSpace(l.do+" "+l.call), act)
 	}
@@ -175,42 +195,42 @@ func refusal(err error) bool {
 type action func(ctx context.Context) error
 
 // deed is what a line says as an action.
-func (s *stage) deed(l line) (action, error) {
+func (p *part) deed(l line) (action, error) {
 	switch l.do {
 	case "approve":
-		return s.decide(l, approval.Approve, l.note)
+		return p.decide(l, approval.Approve, l.note)
 	case "deny":
-		return s.decide(l, approval.Deny, l.note)
+		return p.decide(l, approval.Deny, l.note)
 	case "edit":
-		return s.decide(l, approval.Edit, l.note)
+		return p.decide(l, approval.Edit, l.note)
 	case "cancel_call":
-		return s.decide(l, approval.Cancel, l.note)
+		return p.decide(l, approval.Cancel, l.note)
 	case "answer":
-		return s.answer(l)
+		return p.answer(l)
 	case "expire":
-		return s.expire(l)
+		return p.expire(l)
 	case "message":
 		said := []agent.UserBlock{{Block: agent.Text{Text: l.text}}}
 		return func(ctx context.Context) error {
-			return s.machine.Inputs.Send(ctx, tenant, s.run, fmt.Sprintf("line-%d", l.number), l.by.ID, said)
+			return p.stage.machine.Inputs.Send(ctx, tenant, p.run, fmt.Sprintf("line-%d", l.number), l.by.ID, said)
 		}, nil
 	case "approve_tools":
-		return s.approveTools(l)
+		return p.stage.approveTools(l)
 	case "cancel_run":
 		return func(ctx context.Context) error {
-			_, err := s.machine.Canceller.Cancel(ctx, tenant, s.run, l.by.ID, l.note)
+			_, err := p.stage.machine.Canceller.Cancel(ctx, tenant, p.run, l.by.ID, l.note)
 			return err
 		}, nil
 	case "undo":
-		return s.undo(l), nil
+		return p.stage.undo(l), nil
 	default:
 		return nil, fmt.Errorf("do %s: not a deed", l.do)
 	}
 }
 
 // asked is the call and the id of the newest request about it or its tool; of the first one there will be, if there was none.
-func (s *stage) asked(id string) (agent.Call, string, error) {
-	l, err := s.record.Load(context.Background(), tenant, s.run)
+func (p *part) asked(id string) (agent.Call, string, error) {
+	l, err := p.stage.record.Load(context.Background(), tenant, p.run)
 	if err != nil {
 		return agent.Call{}, "", err
 	}
@@ -218,139 +238,139 @@ func (s *stage) asked(id string) (agent.Call, string, error) {
 	if request := l.State.RequestOf(c); request != "" {
 		return c, request, nil
 	}
-	return c, agent.ApprovalID(s.run, id, max(1, c.Asks)), nil
+	return c, agent.ApprovalID(p.run, id, max(1, c.Asks)), nil
 }
 
 // decide is a decision on the newest request about a call; where there was none, or the line names a suspension or a pending call, it is
 // aimed at that. An edit is always one of a request.
-func (s *stage) decide(l line, a approval.Action, note string) (action, error) {
-	c, id, err := s.asked(l.call)
+func (p *part) decide(l line, a approval.Action, note string) (action, error) {
+	c, id, err := p.asked(l.call)
 	if err != nil {
 		return nil, err
 	}
 	if c.Request == "" && c.Asks == 0 && a != approval.Edit {
-		return s.direct(l, a, note)
+		return p.direct(l, a, note)
 	}
 	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by}
 	if c.Request != "" { // what is decided about a blocked call is its tool
 		r.Tool = c.Tool
 	}
 	return func(ctx context.Context) error {
-		_, err := s.machine.Desk.Decide(ctx, r)
+		_, err := p.stage.machine.Desk.Decide(ctx, r)
 		return err
 	}, nil
 }
 
 // direct aims a decision. One that is kept has an id, so that a person who repeats it says it once.
-func (s *stage) direct(l line, a approval.Action, note string) (action, error) {
-	l0, err := s.record.Load(context.Background(), tenant, s.run)
+func (p *part) direct(l line, a approval.Action, note string) (action, error) {
+	l0, err := p.stage.record.Load(context.Background(), tenant, p.run)
 	if err != nil {
 		return nil, err
 	}
 	r := approval.Directive{
-		Tenant: tenant, Run: s.run, Target: l.call, ID: fmt.Sprintf("line-%d", l.number), Action: a, Result: l.result, Note: note, By: l.by,
+		Tenant: tenant, Run: p.run, Target: l.call, ID: fmt.Sprintf("line-%d", l.number), Action: a, Result: l.result, Note: note, By: l.by,
 	}
-	return s.machine.Desk.Direct(context.Background(), &l0.State, r)
+	return p.stage.machine.Desk.Direct(context.Background(), &l0.State, r)
 }
 
 // answer is data for a call whose outcome is unknown, and a decision for one that waits for a person (semantics 3.5).
-func (s *stage) answer(l line) (action, error) {
-	c, id, err := s.asked(l.call)
+func (p *part) answer(l line) (action, error) {
+	c, id, err := p.asked(l.call)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case l.rerun:
 	case c.Request != "" || c.Wait != nil && (c.Wait.For == agent.ForApproval || c.Wait.For == agent.ForInput):
-		return s.answerAsDecision(l, c)
-	case c.Service && (c.Wait == nil || c.Wait.For == agent.ForAnswer), c.ID == "" && s.asksServices():
-		return s.answerService(l), nil
+		return p.answerAsDecision(l, c)
+	case c.Service && (c.Wait == nil || c.Wait.For == agent.ForAnswer), c.ID == "" && p.asksServices():
+		return p.answerService(l), nil
 	}
-	o := approval.Outcome{Tenant: tenant, Run: s.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by}
+	o := approval.Outcome{Tenant: tenant, Run: p.run, Call: l.call, ID: id, Rerun: l.rerun, By: l.by}
 	switch {
 	case l.failure != nil:
 		o.Content, o.IsError = *l.failure, true
 	case l.result != nil:
 		o.Content = textOf(l.result)
 	}
-	return s.settle(o), nil
+	return p.settle(o), nil
 }
 
 // asksServices reports whether the agent has services: then an answer may match no call.
-func (s *stage) asksServices() bool {
-	return slices.ContainsFunc(s.scenario.agent.Tools, func(t agent.ToolSpec) bool { return t.AnsweredLater() })
+func (p *part) asksServices() bool {
+	return slices.ContainsFunc(p.scenario.agent.Tools, func(t agent.ToolSpec) bool { return t.AnsweredLater() && t.Kind != agent.KindAgent })
 }
 
 // answerService is what a service gives. One that nobody waits for is no refusal: it changes nothing (semantics 1.7).
-func (s *stage) answerService(l line) action {
-	a := runtime.Answer{Tenant: tenant, Run: s.run, Call: l.call, By: l.by.ID}
+func (p *part) answerService(l line) action {
+	a := runtime.Answer{Tenant: tenant, Run: p.run, Call: l.call, By: l.by.ID}
 	if l.failure != nil {
 		a.Content, a.IsError = *l.failure, true
 	} else {
 		a.Content = textOf(l.result)
 	}
 	return func(ctx context.Context) error {
-		if err := s.machine.Inputs.Answer(ctx, a); !errors.Is(err, runtime.ErrUnasked) {
+		if err := p.stage.machine.Inputs.Answer(ctx, a); !errors.Is(err, runtime.ErrUnasked) {
 			return err
 		}
 		return nil
 	}
 }
 
-func (s *stage) settle(o approval.Outcome) action {
+func (p *part) settle(o approval.Outcome) action {
 	return func(ctx context.Context) error {
-		_, err := s.machine.Desk.Settle(ctx, o)
+		_, err := p.stage.machine.Desk.Settle(ctx, o)
 		return err
 	}
 }
 
 // answerAsDecision takes an error as a denial, but where it answers a request about tools: then the request itself has failed.
-func (s *stage) answerAsDecision(l line, c agent.Call) (action, error) {
+func (p *part) answerAsDecision(l line, c agent.Call) (action, error) {
 	said := l.result
 	l.result = nil
 	if l.failure != nil && c.Request != "" {
-		return s.decide(l, approval.Fail, *l.failure)
+		return p.decide(l, approval.Fail, *l.failure)
 	}
 	if l.failure != nil {
-		return s.decide(l, approval.Deny, *l.failure)
+		return p.decide(l, approval.Deny, *l.failure)
 	}
 	resume, reason := agent.DecisionFromJSON(said)
 	switch {
 	case !resume:
-		return s.decide(l, approval.Deny, reason)
+		return p.decide(l, approval.Deny, reason)
 	case c.Wait != nil && c.Wait.For == agent.ForInput:
 		l.result = said
-		return s.decide(l, approval.Approve, "")
+		return p.decide(l, approval.Approve, "")
 	default:
-		return s.decide(l, approval.Approve, reason)
+		return p.decide(l, approval.Approve, reason)
 	}
 }
 
 // expire lets the time of a wait run out.
-func (s *stage) expire(l line) (action, error) {
-	c, id, err := s.asked(l.call)
+func (p *part) expire(l line) (action, error) {
+	c, id, err := p.asked(l.call)
 	if err != nil {
 		return nil, err
 	}
-	at, err := s.expiry(c)
+	at, err := p.expiry(c)
 	if err != nil {
 		return nil, fmt.Errorf("expire call %s: %w", l.call, err)
 	}
 	return func(context.Context) error {
-		if s.cast.expiring = id; c.Wait != nil && c.Wait.For == agent.ForAnswer {
-			s.cast.expiring = c.ID
+		if p.stage.cast.expiring = id; c.Wait != nil && c.Wait.For == agent.ForAnswer {
+			p.stage.cast.expiring = c.ID
 		}
-		s.clock.AdvanceTo(at)
+		p.stage.clock.AdvanceTo(at)
 		return nil
 	}, nil
 }
 
 // expiry is when what a call waits for runs out, or the request that it was blocked for.
-func (s *stage) expiry(c agent.Call) (time.Time, error) {
+func (p *part) expiry(c agent.Call) (time.Time, error) {
 	if c.Wait != nil {
 		return c.Wait.Expires, nil
 	}
-	l, err := s.record.Load(context.Background(), tenant, s.run)
+	l, err := p.stage.record.Load(context.Background(), tenant, p.run)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -22,7 +21,7 @@ func remotes(tools runtime.ToolSource) runtime.Remotes {
 
 // away carries out the calls of tools that are somewhere else: what their results say, and the scenario's servers.
 func (s *stage) away() runtime.Remotes {
-	all := remotes(s.faults.Tools(s.ledger))
+	all := remotes(s.faults.Tools(world{s}))
 	maps.Copy(all, s.faults.Remotes(runtime.Remotes{agent.KindMCP: s.servers}))
 	return all
 }
@@ -39,12 +38,8 @@ func (r cannedRemote) Tool(t agent.ToolSpec) tool.Tool {
 // Close implements runtime.Session.
 func (cannedRemote) Close() {}
 
-// Invoke implements runtime.Functions, for functions that answer later: people do. One that sees a key again has the same call again.
-func (l *ledger) Invoke(_ context.Context, i runtime.Invoke) (runtime.Invoked, error) {
-	var c agent.FunctionCall
-	if err := json.Unmarshal(i.Payload, &c); err != nil {
-		return runtime.Invoked{}, err
-	}
+// invoke takes the call of a function that answers later: people do. One that sees a key again has the same call again.
+func (l *ledger) invoke(i runtime.Invoke, c agent.FunctionCall) (runtime.Invoked, error) {
 	for _, seen := range l.invoked {
 		if seen.key != c.Key {
 			continue
@@ -55,7 +50,7 @@ func (l *ledger) Invoke(_ context.Context, i runtime.Invoke) (runtime.Invoked, e
 		return runtime.Invoked{}, nil
 	}
 	l.invoked = append(l.invoked, invoked{key: c.Key, call: c.Call, Function: i.Function, payload: i.Payload})
-	l.stage.act(moment{"executing", c.Call})
+	l.stage.act(moment{"executing", c.Call, l.name})
 	return runtime.Invoked{}, nil
 }
 

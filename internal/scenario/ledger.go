@@ -15,7 +15,7 @@ import (
 
 // ledger is the world outside: what tools were entered, and what came of it. No crash of an invocation reaches it.
 type ledger struct {
-	stage   *stage
+	*part   // whose run has these tools
 	tools   map[string]*canned
 	used    map[string]int      // by tool: results given out
 	index   map[execution]int   // which result an execution gets; a repeated one gets the same
@@ -39,9 +39,9 @@ type entry struct {
 	void      bool // it had no effect and never will: its invocation died, or the same execution was begun again
 }
 
-func newLedger(s *stage, tools []canned) *ledger {
+func newLedger(p *part, tools []canned) *ledger {
 	l := &ledger{
-		stage: s, tools: map[string]*canned{}, used: map[string]int{}, index: map[execution]int{}, entries: map[string][]*entry{}, effects: map[string]*entry{},
+		part: p, tools: map[string]*canned{}, used: map[string]int{}, index: map[execution]int{}, entries: map[string][]*entry{}, effects: map[string]*entry{},
 	}
 	for i := range tools {
 		if name := tools[i].spec.Name; l.tools[name] == nil { // a server's tool never stands for one of the agent's own
@@ -51,13 +51,7 @@ func newLedger(s *stage, tools []canned) *ledger {
 	return l
 }
 
-// Lookup implements runtime.ToolSource.
-func (l *ledger) Lookup(original string) (tool.Tool, bool) {
-	c, ok := l.tools[original]
-	return &cannedTool{l, c}, ok
-}
-
-// Emit implements runtime.Emitter. A bus that sees an id again has the same event again.
+// Emit takes an event of the run. A bus that sees an id again has the same event again.
 func (l *ledger) Emit(_ context.Context, e agent.Outgoing) error {
 	for _, seen := range l.events {
 		if seen.ID != e.ID {
@@ -70,7 +64,7 @@ func (l *ledger) Emit(_ context.Context, e agent.Outgoing) error {
 	}
 	l.events = append(l.events, e)
 	if e.Call != "" {
-		l.stage.act(moment{"executing", e.Call})
+		l.stage.act(moment{"executing", e.Call, l.name})
 	}
 	return nil
 }
@@ -79,15 +73,16 @@ func (l *ledger) Emit(_ context.Context, e agent.Outgoing) error {
 func (l *ledger) executed() map[string]int {
 	counts := map[string]int{}
 	for _, e := range l.events {
-		if c, ok := l.stage.called(e.Call); ok {
+		if c, ok := l.called(e.Call); ok {
 			counts[c.Tool]++
 		}
 	}
 	for _, i := range l.invoked {
-		if c, ok := l.stage.called(i.call); ok {
+		if c, ok := l.called(i.call); ok {
 			counts[c.Tool]++
 		}
 	}
+	l.children(counts)
 	for name, entries := range l.entries {
 		n := 0
 		for _, e := range entries {
@@ -102,16 +97,29 @@ func (l *ledger) executed() map[string]int {
 	return counts
 }
 
+// children counts the runs that calls are and that have begun.
+func (l *ledger) children(counts map[string]int) {
+	run, err := l.stage.record.Load(context.Background(), tenant, l.run)
+	if err != nil {
+		return
+	}
+	for _, c := range run.State.Calls() {
+		if _, err := l.stage.record.Head(context.Background(), tenant, c.Child); c.Child != "" && err == nil {
+			counts[c.Tool]++
+		}
+	}
+}
+
 // emitted are the events that went out.
 func (l *ledger) emitted() []agent.Outgoing { return append([]agent.Outgoing{}, l.events...) }
 
 // leftover says which lists of results were not used up.
 func (l *ledger) leftover() []Failure {
 	var list []Failure
-	for _, c := range l.stage.scenario.tools {
+	for _, c := range l.scenario.tools {
 		if n := len(c.results); n > 1 && l.used[c.spec.Name] < n {
 			got := fmt.Sprintf("%d of %d results used", l.used[c.spec.Name], n)
-			list = append(list, Failure{Path: fmt.Sprintf("%s:%d: %s", l.stage.scenario.archive, c.line, c.spec.Name), Got: got, Want: "all"})
+			list = append(list, Failure{Path: fmt.Sprintf("%s:%d: %s", l.scenario.archive, c.line, c.spec.Name), Got: got, Want: "all"})
 		}
 	}
 	return list
@@ -164,7 +172,7 @@ func (t *cannedTool) Spec() agent.ToolSpec { return t.canned.spec }
 // Call enters the tool: people who wait for that act, time passes, and then it takes effect.
 func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	l := t.ledger
-	n, err := l.stage.executions(c.ID)
+	n, err := l.executions(c.ID)
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
@@ -173,10 +181,10 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		return tool.Errorf("%s has no results", t.canned.spec.Name), nil
 	}
 	e := l.enter(t.canned, execution{c.ID, n + c.Attempt - 1})
-	l.stage.checkEntered(t.canned.spec.Name+".input", e.result.input, c.Args)
-	l.stage.checkEntered(t.canned.spec.Name+".resume", e.result.heard, c.Resume)
-	l.stage.checkEntered(t.canned.spec.Name+".state", e.result.state, c.State)
-	l.stage.act(moment{"executing", c.ID})
+	l.checkEntered(t.canned.spec.Name+".input", e.result.input, c.Args)
+	l.checkEntered(t.canned.spec.Name+".resume", e.result.heard, c.Resume)
+	l.checkEntered(t.canned.spec.Name+".state", e.result.state, c.State)
+	l.stage.act(moment{"executing", c.ID, l.name})
 	if err := l.stage.clock.Sleep(ctx, e.result.sleep); err != nil {
 		e.void = fault.Crashed(ctx)
 		return agent.ToolResultData{}, err
@@ -203,7 +211,7 @@ func (t *cannedTool) Reconcile(_ context.Context, c tool.Call) (tool.Outcome, ag
 	if e := t.ledger.effects[c.ID]; e != nil {
 		return tool.OutcomeDone, e.result.data, nil
 	}
-	n, err := t.ledger.stage.executions(c.ID)
+	n, err := t.ledger.executions(c.ID)
 	if err != nil {
 		return "", agent.ToolResultData{}, err
 	}
@@ -218,14 +226,14 @@ func (t *cannedTool) Reconcile(_ context.Context, c tool.Call) (tool.Outcome, ag
 }
 
 // checkEntered compares what a tool is entered with.
-func (s *stage) checkEntered(path string, want, got json.RawMessage) {
+func (p *part) checkEntered(path string, want, got json.RawMessage) {
 	if want == nil {
 		return
 	}
 	for _, m := range match.Match(want, got) {
 		f := Failure{Path: match.Join(path, m.Path), Got: m.Got, Want: m.Want}
-		if !slices.Contains(s.failures, f) {
-			s.fail(f)
+		if !slices.Contains(p.stage.failures, f) {
+			p.stage.fail(f)
 		}
 	}
 }

@@ -319,7 +319,8 @@ func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	if server.dies > 0 && len(v.served[server.name]) == server.dies-1 && v.killer[server.name] == "" {
 		v.killer[server.name] = c.ID
 	}
-	res, err := (&cannedTool{v.stage.ledger, v.stage.ledger.tools[t.spec.Name]}).Call(ctx, c)
+	ledger := v.stage.partOf(c.Run).ledger
+	res, err := (&cannedTool{ledger, ledger.tools[t.spec.Name]}).Call(ctx, c)
 	if err != nil || fault.Crashed(ctx) {
 		return res, err
 	}

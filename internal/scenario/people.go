@@ -17,6 +17,7 @@ type line struct {
 	number  int    // in the archive
 	at      moment // zero = it stands in the queue
 	do      string
+	agent   string // whose run it is about; "" = the one that the story is about
 	call    string
 	by      agent.Principal
 	args    json.RawMessage
@@ -32,13 +33,15 @@ type line struct {
 
 // moment is when a line outside the queue acts.
 type moment struct {
-	what string // start, inference, executing
-	of   string // inference: the number of the request; executing: the call
+	what  string // start, inference, executing
+	of    string // inference: the number of the request; executing: the call
+	agent string // whose run it is about; "" = the one that the story is about
 }
 
 // lineForm is a line as it is written.
 type lineForm struct {
 	Do      string          `json:"do"`
+	Agent   string          `json:"agent"`
 	At      *string         `json:"at"`
 	Call    string          `json:"call"`
 	By      json.RawMessage `json:"by"`
@@ -53,7 +56,7 @@ type lineForm struct {
 	Refused bool            `json:"refused"`
 }
 
-// deeds are what people can do: the keys that go with each, beside do, at, by and refused. Those in upper case must be there.
+// deeds are what people can do: the keys that go with each, beside do, agent, at, by and refused. Those in upper case must be there.
 var deeds = map[string][]string{
 	"approve":     {"CALL", "result", "note"},
 	"deny":        {"CALL", "note"},
@@ -93,7 +96,7 @@ func (s section) line(raw []byte, n int) (line, error) {
 		return line{}, s.problem(n, p.Key, p.Text)
 	}
 	l := line{
-		number: s.before + n + 1, do: form.Do, call: form.Call, args: form.Args, result: form.Result, failure: form.Error, rerun: form.Rerun,
+		number: s.before + n + 1, do: form.Do, agent: form.Agent, call: form.Call, args: form.Args, result: form.Result, failure: form.Error, rerun: form.Rerun,
 		note: form.Note, text: form.Text, refused: form.Refused, server: form.Server, tool: form.Tool,
 	}
 	var err error
@@ -106,6 +109,7 @@ func (s section) line(raw []byte, n int) (line, error) {
 	if l.at, err = parseMoment(*form.At); err != nil {
 		return line{}, s.problem(n, "at", err.Error())
 	}
+	l.at.agent = form.Agent
 	return l, nil
 }
 
@@ -179,9 +183,9 @@ func parseMoment(s string) (moment, error) {
 	case s == "start":
 		return moment{what: "start"}, nil
 	case what == "inference" && err == nil && n > 0:
-		return moment{"inference", strconv.Itoa(n)}, nil
+		return moment{what: "inference", of: strconv.Itoa(n)}, nil
 	case what == "executing" && of != "":
-		return moment{"executing", of}, nil
+		return moment{what: "executing", of: of}, nil
 	default:
 		return moment{}, fmt.Errorf("got %q, want start, inference:N or executing:CALL", s)
 	}

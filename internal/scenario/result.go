@@ -21,6 +21,7 @@ type Result struct {
 	Failures []Failure
 	Calls    []fault.Call // of ports, in order: the points at which a fault can be put
 	Journal  []agent.Entry
+	Children [][]agent.Entry  // the journals of the runs that calls were, each behind the one whose call it was
 	Seed     agent.AgentState // what Journal is folded from: the run that it goes on with, where there is one
 	Diverged bool             // under a crash: what somebody said during an inference came before its repetition, so nothing is compared
 }

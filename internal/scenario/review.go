@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/match"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/script"
 	"github.com/countersign/countersign/pkg/agent/stream"
 )
 
@@ -28,23 +30,74 @@ func (s *stage) review() Result {
 		r.Seed, err = s.seed(ctx)
 	}
 	if err == nil {
-		err = s.compare(ctx, r.Seed, entries)
+		err = s.compare(ctx, "", s.scenario.want, r.Seed, entries)
 	}
-	if err != nil {
+	family, lost := s.family()
+	if err == nil && lost == nil {
+		r.Children, err = s.compareChildren(ctx, family[1:])
+	}
+	if err = errors.Join(err, lost); err != nil {
 		s.fail(Failure{Path: "run", Got: err.Error(), Want: "a run"})
 	}
-	for _, f := range s.model.Failures() {
-		s.fail(Failure{Path: fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Path), Got: f.Got, Want: f.Want})
+	for _, m := range family {
+		m.part.used()
 	}
-	for _, n := range s.model.Leftover() {
-		s.fail(s.unused(n, "reply"))
-	}
+	s.unplayed(family)
 	for _, l := range append(s.cast.queue, s.cast.moments...) {
 		s.fail(s.unused(l.number, l.do))
 	}
-	s.failures = append(s.failures, s.ledger.leftover()...)
 	r.Failures = s.failures
 	return r
+}
+
+// used compares how the run's script and tools were used.
+func (p *part) used() {
+	for _, f := range p.model.Failures() {
+		p.stage.fail(Failure{Path: fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Path), Got: f.Got, Want: f.Want})
+	}
+	for _, n := range p.model.Leftover() {
+		p.stage.fail(p.stage.unused(n, "reply"))
+	}
+	p.stage.failures = append(p.stage.failures, p.ledger.leftover()...)
+}
+
+// unplayed finds agents of the story that nobody has asked, though their script says something.
+func (s *stage) unplayed(family []member) {
+	for _, name := range slices.Sorted(maps.Keys(s.scenario.delegates)) {
+		if _, ok := of(family, name); !ok {
+			for _, n := range script.New(s.scenario.delegates[name].script).Leftover() {
+				s.fail(s.unused(n, "reply"))
+			}
+		}
+	}
+}
+
+// compareChildren matches the runs that the run's calls were, and theirs, against what is wanted of them, and gives their journals.
+func (s *stage) compareChildren(ctx context.Context, children []member) ([][]agent.Entry, error) {
+	var journals [][]agent.Entry
+	seen := map[string]int{}
+	for _, m := range children {
+		entries, err := s.record.Entries(ctx, tenant, m.part.run, 0, 0)
+		if err != nil {
+			return nil, err
+		}
+		journals = append(journals, entries)
+		wanted, ok := s.scenario.children[m.part.name]
+		n := seen[m.part.name]
+		seen[m.part.name]++
+		if !ok || n >= len(wanted) {
+			continue
+		}
+		if err := m.part.compare(ctx, fmt.Sprintf("children.%s[%d]", m.part.name, n), wanted[n], agent.AgentState{}, entries); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.scenario.children)) {
+		if want, got := len(s.scenario.children[name]), seen[name]; want != got {
+			s.fail(Failure{Path: "children." + name, Got: fmt.Sprintf("%d runs", got), Want: fmt.Sprint(want)})
+		}
+	}
+	return journals, nil
 }
 
 func (s *stage) unused(line int, what string) Failure {
@@ -64,29 +117,33 @@ func (s *stage) seed(ctx context.Context) (agent.AgentState, error) {
 	return agent.Seed(past.State), err
 }
 
-// compare matches want.json against the run as it is on record.
-func (s *stage) compare(ctx context.Context, seed agent.AgentState, entries []agent.Entry) error {
+// compare matches what is wanted of a run against the run as it is on record. at stands before the paths of what differs; "" = nothing does.
+func (p *part) compare(ctx context.Context, at string, wanted want, seed agent.AgentState, entries []agent.Entry) error {
 	state, err := agent.Fold(seed, entries)
 	if err != nil {
 		return err
 	}
-	got, err := s.got(ctx, &state, entries)
+	got, err := p.got(ctx, wanted, &state, entries)
 	if err != nil {
 		return err
 	}
-	wanted := maps.Clone(s.scenario.want)
-	s.nothingExecuted(wanted)
-	if s.crashing {
+	wanted = maps.Clone(wanted)
+	p.nothingExecuted(wanted)
+	if p.stage.crashing {
 		for _, key := range notUnderCrash {
 			delete(wanted, key)
 		}
-		if wanted, err = s.relaxed(wanted, &state); err != nil {
+		if wanted, err = p.relaxed(wanted, &state); err != nil {
 			return err
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		for _, m := range match.Match(wanted[key], got[key]) {
-			s.fail(Failure{Path: beneath(key, m.Path), Got: m.Got, Want: m.Want})
+			path := beneath(key, m.Path)
+			if at != "" {
+				path = at + "." + path
+			}
+			p.stage.fail(Failure{Path: path, Got: m.Got, Want: m.Want})
 		}
 	}
 	return nil
@@ -101,7 +158,7 @@ func beneath(key, path string) string {
 }
 
 // got is the run in JSON by key, and what only a scenario knows of it.
-func (s *stage) got(ctx context.Context, state *agent.AgentState, entries []agent.Entry) (map[string]json.RawMessage, error) {
+func (p *part) got(ctx context.Context, wanted want, state *agent.AgentState, entries []agent.Entry) (map[string]json.RawMessage, error) {
 	raw, err := json.Marshal(state)
 	if err != nil {
 		return nil, err
@@ -110,14 +167,14 @@ func (s *stage) got(ctx context.Context, state *agent.AgentState, entries []agen
 	if err := json.Unmarshal(raw, &got); err != nil {
 		return nil, err
 	}
-	if got["calls"], err = s.withUndos(ctx, state, got["calls"]); err != nil {
+	if got["calls"], err = p.withUndos(ctx, state, got["calls"]); err != nil {
 		return nil, err
 	}
-	requests, err := s.requestsMade(ctx, entries)
+	requests, err := p.requestsMade(ctx, entries)
 	if err != nil {
 		return nil, err
 	}
-	events, err := s.events(entries)
+	events, err := p.events(wanted, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -125,13 +182,13 @@ func (s *stage) got(ctx context.Context, state *agent.AgentState, entries []agen
 	for _, e := range entries {
 		checkpoints = append(checkpoints, e.Kinds...)
 	}
-	pins, err := s.pins(ctx)
+	pins, err := p.stage.pins(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for key, v := range map[string]any{
-		"pins":     pins,
-		"executed": s.ledger.executed(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": s.ledger.emitted(), "invoked": append([]invoked{}, s.ledger.invoked...),
+		"pins": pins, "invoked": append([]invoked{}, p.ledger.invoked...),
+		"executed": p.ledger.executed(), "events": events, "checkpoints": checkpoints, "requests": requests, "emitted": p.ledger.emitted(),
 	} {
 		if got[key], err = json.Marshal(v); err != nil {
 			return nil, err
@@ -141,9 +198,9 @@ func (s *stage) got(ctx context.Context, state *agent.AgentState, entries []agen
 }
 
 // events are the types of the run's events: of its stream where those are wanted, else of its journal.
-func (s *stage) events(entries []agent.Entry) ([]string, error) {
+func (p *part) events(wanted want, entries []agent.Entry) ([]string, error) {
 	names := []string{}
-	if !streamed(s.scenario.want["events"]) {
+	if !streamed(wanted["events"]) {
 		for _, e := range entries {
 			for _, ev := range e.Events {
 				names = append(names, agent.EventType(ev))
@@ -155,7 +212,7 @@ func (s *stage) events(entries []agent.Entry) ([]string, error) {
 	for _, e := range entries {
 		var events []stream.Event
 		var err error
-		if events, state, err = stream.Of(&s.scenario.agent, state, e); err != nil {
+		if events, state, err = stream.Of(&p.scenario.agent, state, e); err != nil {
 			return nil, err
 		}
 		for _, ev := range events {
@@ -166,13 +223,13 @@ func (s *stage) events(entries []agent.Entry) ([]string, error) {
 }
 
 // requestsMade are the requests to people in the order in which they were made, as they stand now.
-func (s *stage) requestsMade(ctx context.Context, entries []agent.Entry) ([]approval.Approval, error) {
+func (p *part) requestsMade(ctx context.Context, entries []agent.Entry) ([]approval.Approval, error) {
 	list := []approval.Approval{}
 	for _, id := range asks(entries) {
-		if slices.Contains(s.unforeseen, id) {
+		if slices.Contains(p.stage.unforeseen, id) {
 			continue
 		}
-		a, err := approval.Get(ctx, s.table, tenant, id)
+		a, err := approval.Get(ctx, p.stage.table, tenant, id)
 		if refusal(err) { // an outcome that was settled in the very entry that found it unknown: nobody was asked
 			continue
 		}
@@ -205,37 +262,37 @@ func asks(entries []agent.Entry) []string {
 }
 
 // nothingExecuted makes "executed": {} mean that no tool was entered. As an object without keys it would match whatever was.
-func (s *stage) nothingExecuted(wanted want) {
+func (p *part) nothingExecuted(wanted want) {
 	var none map[string]json.RawMessage
 	if raw, ok := wanted["executed"]; !ok || json.Unmarshal(raw, &none) != nil || none == nil || len(none) > 0 {
 		return
 	}
-	for name := range s.ledger.executed() {
+	for name := range p.ledger.executed() {
 		none[name] = json.RawMessage("null")
 	}
 	wanted["executed"] = marshal(none)
 }
 
 // relaxed compares what a crash may repeat by its bounds, and leaves the rest of what is wanted.
-func (s *stage) relaxed(wanted want, state *agent.AgentState) (want, error) {
+func (p *part) relaxed(wanted want, state *agent.AgentState) (want, error) {
 	if raw, ok := wanted["executed"]; ok {
 		counts := map[string]json.RawMessage{}
 		if err := json.Unmarshal(raw, &counts); err != nil {
 			return wanted, nil //nolint:nilerr // a pattern or null: it is matched as it stands
 		}
-		got := s.ledger.executed()
+		got := p.ledger.executed()
 		for name, n := range counts {
-			if s.bounded("executed."+name, name, n, got[name]) {
+			if p.bounded("executed."+name, name, n, got[name]) {
 				delete(counts, name)
 			}
 		}
 		wanted["executed"] = marshal(counts)
 	}
-	return s.relaxedCalls(wanted, state)
+	return p.relaxedCalls(wanted, state)
 }
 
 // relaxedCalls is relaxed for the executions of calls.
-func (s *stage) relaxedCalls(wanted want, state *agent.AgentState) (want, error) {
+func (p *part) relaxedCalls(wanted want, state *agent.AgentState) (want, error) {
 	var calls []map[string]json.RawMessage
 	if raw, ok := wanted["calls"]; !ok || json.Unmarshal(raw, &calls) != nil {
 		return wanted, nil
@@ -243,7 +300,7 @@ func (s *stage) relaxedCalls(wanted want, state *agent.AgentState) (want, error)
 	got := state.Calls()
 	for i, c := range calls {
 		n, ok := c["executions"]
-		if ok && i < len(got) && s.atLeast(fmt.Sprintf("calls[%d].executions", i), got[i], n) {
+		if ok && i < len(got) && p.atLeast(fmt.Sprintf("calls[%d].executions", i), got[i], n) {
 			delete(c, "executions")
 		}
 	}
@@ -252,39 +309,39 @@ func (s *stage) relaxedCalls(wanted want, state *agent.AgentState) (want, error)
 }
 
 // atLeast compares how often a call was executed, where a crash or a person may repeat it, and reports whether it did.
-func (s *stage) atLeast(path string, c agent.Call, wanted json.RawMessage) bool {
+func (p *part) atLeast(path string, c agent.Call, wanted json.RawMessage) bool {
 	n, err := strconv.Atoi(string(wanted))
-	t := s.ledger.tools[c.Tool]
-	if err != nil || t == nil || t.reconciles && !s.repeatable(c.Tool) {
+	t := p.ledger.tools[c.Tool]
+	if err != nil || t == nil || t.reconciles && !p.repeatable(c.Tool) {
 		return false
 	}
 	if c.Executions < n {
-		s.fail(Failure{Path: path, Got: strconv.Itoa(c.Executions), Want: fmt.Sprintf("at least %d", n)})
+		p.stage.fail(Failure{Path: path, Got: strconv.Itoa(c.Executions), Want: fmt.Sprintf("at least %d", n)})
 	}
 	return true
 }
 
 // repeatable reports whether a crash may repeat the tool.
-func (s *stage) repeatable(name string) bool {
-	effect, ok := s.scenario.effectOf(name)
+func (p *part) repeatable(name string) bool {
+	effect, ok := p.scenario.effectOf(name)
 	return ok && effect != agent.EffectNonIdempotent
 }
 
 // bounded compares how often a tool was entered by its bound, if there is one, and reports whether it did.
-func (s *stage) bounded(path, name string, wanted json.RawMessage, got int) bool {
+func (p *part) bounded(path, name string, wanted json.RawMessage, got int) bool {
 	n, err := strconv.Atoi(string(wanted))
 	if err != nil {
 		return false
 	}
-	t := s.ledger.tools[name]
-	if t == nil || t.reconciles && !s.repeatable(name) {
+	t := p.ledger.tools[name]
+	if t == nil || t.reconciles && !p.repeatable(name) {
 		return false
 	}
 	switch {
-	case s.repeatable(name) && got < n:
-		s.fail(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at least %d", n)})
-	case !s.repeatable(name) && got > n:
-		s.fail(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at most %d", n)})
+	case p.repeatable(name) && got < n:
+		p.stage.fail(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at least %d", n)})
+	case !p.repeatable(name) && got > n:
+		p.stage.fail(Failure{Path: path, Got: strconv.Itoa(got), Want: fmt.Sprintf("at most %d", n)})
 	}
 	return true
 }

@@ -3,6 +3,7 @@ package scenario
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"reflect"
 	"slices"
@@ -29,6 +30,9 @@ type Scenario struct {
 	script  *script.Script
 	people  []line
 	want    want
+
+	delegates map[string]*Scenario // the other agents: of each, the agent, its tools and its script alone
+	children  map[string][]want    // of their runs, by agent
 }
 
 // Load reads an archive. name is its file's, for messages. The error is everything that is wrong, a line a
@@ -53,8 +57,10 @@ func LoadWith(name string, data []byte, code hook.Set) (*Scenario, error) {
 		s.then = &then
 	}
 	s.loadScript(files[modelFile], &ps)
+	s.loadDelegates(files, &ps)
 	s.people = loadPeople(files[peopleFile], &ps)
-	s.want = loadWant(files[wantFile], &ps)
+	s.checkPeople(files[peopleFile], &ps)
+	s.want, s.children = loadWant(files[wantFile], slices.Sorted(maps.Keys(s.delegates)), &ps)
 	if err := ps.err(); err != nil {
 		return nil, err
 	}
@@ -196,5 +202,51 @@ func (s start) checkFork(f section, key string, says bool, ps *problems) {
 		ps.add(f.problem(f.at("fork"), "fork", "got a message or input beside it, want none: a fork begins with what its parent has"))
 	case !slices.Contains(agent.EventTypes(), s.fork):
 		ps.add(f.problem(f.at("fork"), "fork", fmt.Sprintf("got %q, want the type of an event", s.fork)))
+	}
+}
+
+// loadDelegates reads the agents that the story's agent may ask, and those that they may.
+func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
+	s.delegates = map[string]*Scenario{}
+	for _, name := range delegatesIn(files) {
+		own := map[string]section{}
+		for _, f := range delegateFiles {
+			if sec, ok := files[agentsFolder+name+"/"+f]; ok {
+				own[f] = sec
+			} else if f != toolsFile {
+				ps.add(agentfile.Problem{File: s.archive, Line: 1, Key: agentsFolder + name + "/" + f, Text: "got no such file, want it"})
+				return
+			}
+		}
+		d := &Scenario{Name: s.Name, archive: s.archive, hooks: s.hooks}
+		d.loadAgent(own[agentFile], ps)
+		d.loadTools(own, ps)
+		d.loadScript(own[modelFile], ps)
+		if d.agent.Name != "" && d.agent.Name != name {
+			ps.add(own[agentFile].problem(own[agentFile].at("name"), "name", fmt.Sprintf("got %q, want %q as its folder", d.agent.Name, name)))
+		}
+		s.delegates[name] = d
+	}
+	if len(ps.found) > 0 {
+		return
+	}
+	names := append(slices.Collect(maps.Keys(s.delegates)), s.agent.Name)
+	find := func(name string) (*agent.Definition, bool) {
+		if d, ok := s.delegates[name]; ok {
+			return &d.agent, true
+		}
+		return &s.agent, name == s.agent.Name
+	}
+	if err := agent.CheckAgents(names, find); err != nil {
+		ps.add(files[agentFile].problem(0, "", err.Error()))
+	}
+}
+
+// checkPeople refuses lines about agents that the story does not have.
+func (s *Scenario) checkPeople(f section, ps *problems) {
+	for _, l := range s.people {
+		if _, ok := s.delegates[l.agent]; l.agent != "" && !ok {
+			ps.add(f.problem(l.number-f.before-1, "agent", fmt.Sprintf("got %q, want an agent of %s", l.agent, agentsFolder)))
+		}
 	}
 }

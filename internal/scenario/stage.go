@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/countersign/countersign/internal/asl"
@@ -15,7 +14,6 @@ import (
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/script"
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/store/memory"
 )
@@ -34,7 +32,8 @@ var opening = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // stage is one run of a scenario: the product, the world around it, and what was seen.
 type stage struct {
-	scenario *Scenario
+	*part                     // of the run that is played
+	parts    map[string]*part // by run, as they were needed
 	crashing bool
 	clock    *clock.Virtual
 	faults   *fault.Injector
@@ -42,13 +41,9 @@ type stage struct {
 	record   *store.Journal // the observer's own view, behind no fault
 	table    store.Table    // the same
 	blobs    store.Blobs    // the same
-	model    *script.Model
-	provider runtime.Model   // what would be asked in the script's place, behind what every provider's adapter is behind
-	requests map[request]int // to the model, numbered as they first came
-	ledger   *ledger
+	provider runtime.Model  // what would be asked in the script's place, behind what every provider's adapter is behind
 	servers  *servers
 	cast     *cast
-	run      string // the one that is played
 	first    string // the one that it goes on with; empty = it began by itself
 	at       int64  // the entry of that one behind which it branches off; -1 = its end
 	before   int64  // inferences that the script was asked for until then
@@ -57,9 +52,8 @@ type stage struct {
 	gate        clock.Signal // handlers wait here until then
 	curtain     clock.Signal // the scenario is over
 	invocations int
-	unforeseen  []string     // requests to people that only a crash made
-	heard       map[int]bool // requests to the model during which somebody said something
-	diverged    bool         // such a request was lost in a crash: what was said was heard at another time
+	unforeseen  []string // requests to people that only a crash made
+	diverged    bool     // a request during which somebody said something was lost in a crash: what was said was heard at another time
 	failures    []Failure
 }
 
@@ -90,11 +84,10 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	v.SetLimit(maxSteps)
 	table := memory.New()
 	st := &stage{
-		scenario: s, crashing: o.Crash != nil, clock: v, faults: fault.New(v, o.Crash), table: table, record: store.NewJournal(table, 0),
-		model: script.New(s.script), requests: map[request]int{}, heard: map[int]bool{}, gate: v.NewSignal(), curtain: v.NewSignal(),
-		run: agent.RunID(tenant, s.agent.Name, s.start.key),
+		parts: map[string]*part{}, crashing: o.Crash != nil, clock: v, faults: fault.New(v, o.Crash), table: table, record: store.NewJournal(table, 0),
+		gate: v.NewSignal(), curtain: v.NewSignal(),
 	}
-	st.ledger = newLedger(st, s.tools)
+	st.part = newPart(st, s, agent.RunID(tenant, s.agent.Name, s.start.key), "")
 	st.servers = newServers(st)
 	st.cast = newCast(st, s.people)
 	v.SetIdle(st.cast.idle)
@@ -103,14 +96,17 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	st.provider = runtime.WithMedia(provider{}, blobs)
 	var err error
 	st.machine, err = local.New(local.Config{
-		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(st.ledger), Hooks: s.hooks, Emit: st.faults.Emitter(st.ledger),
-		Remotes: st.away(), Functions: st.faults.Functions(st.ledger),
+		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(world{st}), Hooks: s.hooks, Emit: st.faults.Emitter(world{st}),
+		Remotes: st.away(), Functions: st.faults.Functions(world{st}),
 		Agents: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
 	})
 	return st, err
 }
 
 func (s *stage) agents(name string) (*agent.Definition, bool) {
+	if d, ok := s.scenario.delegates[name]; ok {
+		return &d.agent, true
+	}
 	return &s.scenario.agent, name == s.scenario.agent.Name
 }
 
@@ -208,23 +204,9 @@ func (s *stage) insist(name string, do func(ctx context.Context) error) error {
 	}
 }
 
-// Generate answers like the script, after those have acted who wait for that very request.
+// Generate answers like the script of the run that asks.
 func (s *stage) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
-	r.Inference += s.before
-	which := request{r.Inference, r.Lifecycle == agent.LifecycleNotes, r.Attempt}
-	n, repeated := s.requests[which]
-	if !repeated {
-		n = len(s.requests) + 1
-		s.requests[which] = n
-	}
-	s.diverged = s.diverged || repeated && s.heard[n]
-	if s.act(moment{"inference", strconv.Itoa(n)}) {
-		s.heard[n] = true
-	}
-	if _, err := s.provider.Generate(ctx, r); err != nil {
-		return agent.Reply{}, err
-	}
-	return s.model.Generate(ctx, r)
+	return s.partOf(r.Run).generate(ctx, r)
 }
 
 // provider is a provider's adapter that says nothing. Like every one it refuses media which nobody has read from their blob.
@@ -237,25 +219,6 @@ func (provider) Generate(_ context.Context, r agent.Request) (agent.Reply, error
 		}
 	}
 	return agent.Reply{}, nil
-}
-
-// executions is which execution of a call its tool is being entered for, from 1, as the journal counts them.
-func (s *stage) executions(call string) (int, error) {
-	l, err := s.record.Load(context.Background(), tenant, s.run)
-	if err != nil {
-		return 0, err
-	}
-	c, _ := l.State.Call(call)
-	return max(1, c.Executions), nil
-}
-
-// called is a call as it is on record; ok is false for "" and for one that is not.
-func (s *stage) called(id string) (agent.Call, bool) {
-	l, err := s.record.Load(context.Background(), tenant, s.run)
-	if err != nil || id == "" {
-		return agent.Call{}, false
-	}
-	return l.State.Call(id)
 }
 
 func (s *stage) fail(f Failure) { s.failures = append(s.failures, f) }

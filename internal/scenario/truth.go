@@ -11,33 +11,33 @@ import (
 
 // truth settles what no line of the scenario could foresee: a crash has left open what became of a call whose tool does not
 // reconcile, and people are asked. Somebody who knows says what happened, and the question counts as not asked.
-func (s *stage) truth(waits []agent.Call) bool {
+func (p *part) truth(waits []agent.Call) bool {
 	for _, c := range waits {
-		o, known := s.foresight(c)
+		o, known := p.foresight(c)
 		if !known {
 			continue
 		}
-		s.unforeseen = append(s.unforeseen, o.ID)
+		p.stage.unforeseen = append(p.stage.unforeseen, o.ID)
 		if o.Rerun {
-			s.ledger.again(c.Tool, execution{c.ID, c.Executions})
+			p.ledger.again(c.Tool, execution{c.ID, c.Executions})
 		}
-		s.cast.enter(func() { s.tell(o) })
+		p.stage.cast.enter(func() { p.tell(o) })
 		return true
 	}
 	return false
 }
 
 // tell says what happened. Who is not heard would be asked again for ever, so that is the end.
-func (s *stage) tell(o approval.Outcome) {
-	a, err := approval.Get(context.Background(), s.table, tenant, o.ID)
+func (p *part) tell(o approval.Outcome) {
+	a, err := approval.Get(context.Background(), p.stage.table, tenant, o.ID)
 	if err == nil {
 		o.By = oneOf(a.Approvers)
 		o.By.Groups = slices.Concat(o.By.Groups, slices.Concat(a.Above...))
-		err = s.insist("settle "+o.Call, s.settle(o))
+		err = p.stage.insist("settle "+o.Call, p.settle(o))
 	}
 	if err != nil {
-		s.fail(Failure{Path: "calls", Got: err.Error(), Want: "call " + o.Call + " settled"})
-		s.curtain.Notify()
+		p.stage.fail(Failure{Path: "calls", Got: err.Error(), Want: "call " + o.Call + " settled"})
+		p.stage.curtain.Notify()
 	}
 }
 
@@ -52,13 +52,13 @@ func oneOf(approvers []string) agent.Principal {
 }
 
 // foresight is the truth about a call, where it was a crash that made it unknown.
-func (s *stage) foresight(c agent.Call) (approval.Outcome, bool) {
-	t := s.ledger.tools[c.Tool]
-	if !s.crashing || c.Wait.For != agent.ForOutcome || t == nil || t.reconciles {
+func (p *part) foresight(c agent.Call) (approval.Outcome, bool) {
+	t := p.ledger.tools[c.Tool]
+	if !p.stage.crashing || c.Wait.For != agent.ForOutcome || t == nil || t.reconciles {
 		return approval.Outcome{}, false
 	}
-	o := approval.Outcome{Tenant: tenant, Run: s.run, Call: c.ID, ID: c.Wait.Approval}
-	switch e := s.ledger.newest(c.Tool, execution{c.ID, c.Executions}); {
+	o := approval.Outcome{Tenant: tenant, Run: p.run, Call: c.ID, ID: c.Wait.Approval}
+	switch e := p.ledger.newest(c.Tool, execution{c.ID, c.Executions}); {
 	case e == nil || e.void:
 		o.Rerun = true
 	case e.done && (e.result.data.Suspend != nil || e.result.fails != nil): // it asked for input, or could not be carried out, and will again

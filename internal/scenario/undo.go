@@ -25,12 +25,12 @@ func (s *stage) undo(l line) action {
 }
 
 // withUndos adds to a run's calls in JSON what would take them back, as the API shows it.
-func (s *stage) withUndos(ctx context.Context, state *agent.AgentState, calls json.RawMessage) (json.RawMessage, error) {
+func (p *part) withUndos(ctx context.Context, state *agent.AgentState, calls json.RawMessage) (json.RawMessage, error) {
 	var shown []map[string]any
 	if err := json.Unmarshal(calls, &shown); err != nil {
 		return nil, err
 	}
-	undos := runtime.Ports{Journal: s.record, Blobs: s.blobs}.Undos(state, &s.scenario.agent)
+	undos := runtime.Ports{Journal: p.stage.record, Blobs: p.stage.blobs}.Undos(state, &p.scenario.agent)
 	offered := false
 	for _, call := range shown {
 		id, _ := call["id"].(string) // the core's own JSON

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -19,31 +20,68 @@ type want map[string]json.RawMessage
 // wantKeys are the keys of a run in JSON, and what only a scenario knows.
 var wantKeys = []string{
 	"id", "agent", "version", "status", "reason", "detail", "error", "output", "inferences", "interactions", "executionUnits", "usage", "cost", "messages",
-	"calls", "waiting", "summary", "seq", "subject", "parent", "continues", "startedAt", "updatedAt", "endedAt", "modelCalls", "state",
+	"calls", "waiting", "summary", "seq", "subject", "parent", "parentCall", "root", "continues", "startedAt", "updatedAt", "endedAt", "modelCalls", "state",
 	"servers", "pins", "executed", "events", "checkpoints", "requests", "emitted", "invoked",
 }
 
-func loadWant(f section, ps *problems) want {
+// loadWant reads want.json, and in it what is wanted of the runs of these other agents.
+func loadWant(f section, agents []string, ps *problems) (want, map[string][]want) {
 	w := want{}
 	if err := f.decode(f.data, 0, &w); err != nil {
 		ps.add(err)
-		return nil
+		return nil, nil
 	}
-	for _, key := range slices.Sorted(maps.Keys(w)) {
-		if !slices.Contains(wantKeys, key) {
-			ps.add(f.problem(f.at(key), key, "got an unknown key, want one of "+strings.Join(wantKeys, ", ")))
-		}
-	}
+	children := f.children(w["children"], agents, ps)
+	delete(w, "children")
+	f.checkWant(w, ps)
 	if err := match.Check(f.data); err != nil {
 		ps.add(f.problem(0, "", err.Error()))
+	}
+	return w, children
+}
+
+// children reads what is wanted of other agents' runs, by agent: of its one run, or of each in the order of their calls.
+func (s section) children(raw json.RawMessage, agents []string, ps *problems) map[string][]want {
+	var byName map[string]json.RawMessage
+	if raw == nil {
+		return nil
+	}
+	if json.Unmarshal(raw, &byName) != nil {
+		ps.add(s.problem(s.at("children"), "children", "want an object, by agent"))
+	}
+	children := map[string][]want{}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		var list []want
+		if json.Unmarshal(byName[name], &list) != nil {
+			list = []want{{}}
+			if json.Unmarshal(byName[name], &list[0]) != nil {
+				ps.add(s.problem(s.at(name), "children."+name, "want what is wanted of a run, or a list of that"))
+			}
+		}
+		if !slices.Contains(agents, name) {
+			ps.add(s.problem(s.at(name), "children."+name, "got another agent, want one of agents/: "+cmp.Or(strings.Join(agents, ", "), "there is none")))
+		}
+		for _, w := range list {
+			s.checkWant(w, ps)
+		}
+		children[name] = list
+	}
+	return children
+}
+
+// checkWant checks what is wanted of one run.
+func (s section) checkWant(w want, ps *problems) {
+	for _, key := range slices.Sorted(maps.Keys(w)) {
+		if !slices.Contains(wantKeys, key) {
+			ps.add(s.problem(s.at(key), key, "got an unknown key, want one of "+strings.Join(wantKeys, ", ")))
+		}
 	}
 	if events, ok := w["events"]; ok {
 		w["events"] = storedNames(events)
 		if err := oneKind(w["events"]); err != nil {
-			ps.add(f.problem(f.at("events"), "events", err.Error()))
+			ps.add(s.problem(s.at("events"), "events", err.Error()))
 		}
 	}
-	return w
 }
 
 // storedNames are wanted event types by their stored names: a type may also be written by its name in Go, CallFinished for

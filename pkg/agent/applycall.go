@@ -96,6 +96,7 @@ func (s *AgentState) claimed(e CallClaimed) error {
 		if c.Service && c.AskedAt.IsZero() {
 			c.AskedAt = s.head.time
 		}
+		s.adopt(c, e.Child)
 		if e.Under != "" {
 			return s.under(c, e)
 		}
@@ -127,6 +128,9 @@ func (s *AgentState) finishedCall(e CallFinished) error {
 			return &ApplyError{Event: "call_finished", Call: c.ID, Problem: "the call is suspended"}
 		default:
 			c.tried(e.Entered)
+			if c.Status == StatusRunning { // a child that could not be begun: its claimant knows
+				s.disinherit(c.ID)
+			}
 			return s.settle(c, r, why, "call_finished", outcome(e.IsError))
 		}
 	})
@@ -287,6 +291,9 @@ func (c *Call) forget() {
 
 // answered settles an unknown outcome or a service's call. An answer to anything else has been overtaken and is ignored.
 func (s *AgentState) answered(e Answered) error {
+	if e.Used != nil {
+		return s.heard(e)
+	}
 	c, ok := s.Call(e.Call)
 	if !ok {
 		return nil

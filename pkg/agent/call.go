@@ -34,6 +34,7 @@ type Call struct {
 	Hidden  bool   `json:",omitempty"` // the inference that made the call was not offered its tool
 	Request string `json:",omitempty"` // the request about tools that it was blocked for; "" = none
 	Repeats string `json:",omitempty"` // the call that it repeats, whose result the model has; "" = none, or nobody looks
+	Child   string `json:",omitempty"` // the run that the call is, once it was claimed; "" = it is none
 	Step    int    `json:",omitempty"` // of the run's plan, by its number; 0 = the loop made the call
 	Undoes  string `json:",omitempty"` // the call that a person had it take back, of the run that this one continues; "" = a model made it
 

@@ -141,8 +141,7 @@ func (c *checker) definition(d *Definition) {
 }
 
 func (c *checker) limits(at string, l Limits) {
-	c.that(l.Tokens >= 0, at+".tokens", fmt.Sprintf("got %d, want zero or more", l.Tokens))
-	c.that(l.USD >= 0, at+".usd", "got less than zero, want zero or more")
+	c.amounts(at, l)
 	c.that(l.Interactions > 0, at+".interactions", fmt.Sprintf("got %d, want more than zero", l.Interactions))
 	c.that(l.Asks >= 0, at+".asks", fmt.Sprintf("got %d, want zero or more", l.Asks))
 	c.that(l.Parallel >= 0, at+".parallel", fmt.Sprintf("got %d, want zero or more", l.Parallel))
@@ -311,12 +310,13 @@ func (c *checker) tool(at string, t ToolSpec) {
 		c.add(at+".name", fmt.Sprintf("got %d characters, want at most 64", len(t.Name)))
 	}
 	if t.Kind != KindMCP { // see mcpTool
-		oneOf(c, at+".kind", t.Kind, KindInternal, KindService, KindLambda, KindHTTP)
+		oneOf(c, at+".kind", t.Kind, KindInternal, KindService, KindLambda, KindHTTP, KindAgent)
 	}
 	c.lambdaTool(at, t)
 	c.httpTool(at, t)
+	c.delegate(at, t)
 	c.that(t.Kind == KindService || t.Event == "", at+".event", "got an event, want none: only a service has one")
-	c.that(t.Kind == KindService || t.Domain == "", at+".domain", "got a domain, want none: only a service has one")
+	c.that(t.Kind == KindService || t.Kind == KindAgent || t.Domain == "", at+".domain", "got a domain, want none: only a service and an agent have one")
 	c.that(len(t.Event) <= maxEventType, at+".event", fmt.Sprintf("got %d bytes, want at most %d", len(t.Event), maxEventType))
 	c.that(!t.AnsweredLater() || t.Timeout == 0 || t.Timeout >= minAnswer, at+".timeout", "got less than a minute, want a minute or more: so long it has to answer")
 	oneOf(c, at+".effect", t.Effect, EffectRead, EffectIdempotent, EffectNonIdempotent)

@@ -167,8 +167,13 @@ func TestCheckRefuses(t *testing.T) {
 		{tool(func(t *ToolSpec) {
 			t.Kind, t.Lambda, t.Timeout = KindLambda, &LambdaTool{Function: "f", Async: true}, time.Second
 		}), "tools[0].timeout: got less than a minute, want a minute or more: so long it has to answer"},
+		{func(d *Definition) { d.Limits.Depth = 17 }, "limits.depth: got 17, want 1 to 16"},
+		{func(d *Definition) { d.Limits.Children = -1 }, "limits.children: got -1, want 1 to 64"},
+		{tool(func(t *ToolSpec) { t.Kind = KindAgent }), "tools[0].agent: got nothing, want the name of an agent"},
+		{tool(func(t *ToolSpec) { t.Agent = &Delegate{Agent: "b"} }), "tools[0].agent: got an agent, want none: only kind agent has one"},
+		{tool(func(t *ToolSpec) { t.Kind, t.Agent = KindAgent, &Delegate{Agent: "b", Tokens: -1} }), "tools[0].budget.tokens: got -1, want zero or more"},
 		{tool(func(t *ToolSpec) { t.Event = "x" }), "tools[0].event: got an event, want none: only a service has one"},
-		{tool(func(t *ToolSpec) { t.Domain = "x" }), "tools[0].domain: got a domain, want none: only a service has one"},
+		{tool(func(t *ToolSpec) { t.Domain = "x" }), "tools[0].domain: got a domain, want none: only a service and an agent have one"},
 		{tool(func(t *ToolSpec) { t.Kind, t.Event = KindService, strings.Repeat("x", 129) }), "tools[0].event: got 129 bytes, want at most 128"},
 		{tool(func(t *ToolSpec) { t.Kind, t.Timeout = KindService, time.Second }), "tools[0].timeout: got less than a minute, want a minute or more: so long it has to answer"},
 		{func(d *Definition) { d.Permission.Mode, d.Permission.ApprovalTool = ModeAdvisory, "orders.get" }, `permission.approvalTool: got "orders.get", want a tool of the agent of kind service`},

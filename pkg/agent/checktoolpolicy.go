@@ -15,7 +15,7 @@ func (c *checker) toolPolicy(at string, t ToolSpec) {
 	c.that(r.MaxBackoff == 0 || r.MaxBackoff >= r.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
 	c.that(t.Concurrency >= 0, at+".concurrency", fmt.Sprintf("got %d, want zero or more", t.Concurrency))
 	c.that(t.MaxResult >= 0 && t.MaxResult <= MaxResult, at+".maxResult", fmt.Sprintf("got %d, want 0 to %d bytes", t.MaxResult, MaxResult))
-	if t.AnswersLater() {
+	if t.AnsweredLater() {
 		c.that(r == ToolRetry{}, at+".retry", "got a policy, want none: the call is sent out and answered later")
 		c.that(t.Concurrency == 0, at+".concurrency", "got a bound, want none: the call is sent out and answered later")
 	}
@@ -24,11 +24,6 @@ func (c *checker) toolPolicy(at string, t ToolSpec) {
 			c.add(at+".undo.args", err.Error())
 		}
 	}
-}
-
-// AnswersLater reports whether calls of t are sent out, and their results come later from somewhere else.
-func (t ToolSpec) AnswersLater() bool {
-	return t.Kind == KindService || t.Kind == KindAgent || t.Kind == KindLambda && t.Lambda != nil && t.Lambda.Async
 }
 
 // undos wants what takes a tool's calls back to be a tool of the agent.

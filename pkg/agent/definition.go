@@ -164,6 +164,8 @@ type Limits struct {
 	Asks int `json:"asks,omitempty"` // how often people are asked about one call before no plugin may ask again; 0 = no limit
 
 	Parallel int `json:"parallel,omitempty"` // calls of one batch that run at a time; 0 = no bound
+	Depth    int `json:"depth,omitempty"`    // how many runs below the root there may be in a line of agents that ask each other; 0 = DefaultDepth
+	Children int `json:"children,omitempty"` // runs that a run's calls are, at a time; 0 = DefaultChildren
 }
 
 // Validators says when outputs and the arguments of services are checked.

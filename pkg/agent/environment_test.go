@@ -165,6 +165,7 @@ func (w *world) drained(s *AgentState) []step {
 			}
 		}
 	}
+	steps = append(steps, w.children(s)...)
 	for _, k := range worldKept() {
 		if w.early && (len(s.Kept) == 0 || s.Kept[0].Target == k.Target) {
 			add("decide early", k)
@@ -520,10 +521,7 @@ func (w *world) carriedOut(s *AgentState, c Call) []step {
 	case w.changes(c) != nil && !c.NeedsClaim():
 		return append(append(steps, w.changes(c)...), w.finishes(s, c, "w1", true)...)
 	case c.NeedsClaim() || w.def.Permission.Scope == ScopeTool && c.Status == StatusResuming:
-		for _, by := range w.writers {
-			steps = append(steps, step{name: "claim", writer: by, events: []Event{CallClaimed{Call: c.ID}}})
-		}
-		return steps
+		return append(steps, w.claims(s, c)...)
 	default:
 		return append(steps, append(w.asksFor(s, c, "w1", true), w.finishes(s, c, "w1", true)...)...)
 	}
@@ -660,7 +658,7 @@ func smallWorlds() []world {
 	xml := func(d *Definition) { d.Model.Dialect, d.Corrections = DialectXML, CorrectionsPersist }
 	completion, question := `task_completion {"result":"Done."}`, `ask_question {"question":"","bad":1}`
 	tagged := func(call string) string { return "<thinking>Hm.</thinking>Wait. <tool>" + call + "</tool>" }
-	return append(append(policyWorlds(), plannedWorlds()...), []world{
+	return append(append(append(policyWorlds(), plannedWorlds()...), delegatingWorlds()...), []world{
 		{name: "one that a tool ends", def: worldDefinition(required), replies: [][]ReplyCall{ask("look"), ask("wire", completion), ask(question)}, maxCalls: 2, writers: one, inputs: 1},
 		{name: "one that a tool ends while others wait", def: worldDefinition(required, func(d *Definition) { d.Wait = WaitAllSuspended }), replies: [][]ReplyCall{ask("wire"), ask(completion), ask("wire", completion)}, maxCalls: 2, writers: one, inputs: 1, small: true},
 		{name: "calls as text", def: worldDefinition(required, xml), maxCalls: 2, writers: one, inputs: 1, small: true, texts: []string{

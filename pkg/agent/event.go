@@ -97,6 +97,8 @@ type Answered struct {
 	Media []Media `json:"media,omitempty"`
 	Patch []Patch `json:"patch,omitempty"` // of the shared state; never with IsError
 	Whole *Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
+
+	Used *ChildUsage `json:"used,omitempty"` // by the run that the call was, in all; nil = it was none
 }
 
 // LateResult is a claimant's own word that lost the race for its entry and came through the inbox (protocol, rule 10).
@@ -205,6 +207,8 @@ type CallClaimed struct {
 	Under  string `json:"under,omitempty"`  // the request on which the call's tool was granted; empty = no such grant is needed
 	Digest string `json:"digest,omitempty"` // with Under: what the grant has to cover, by ToolDigest
 	Once   bool   `json:"once,omitempty"`   // with Under: the claim uses the grant up
+
+	Child *Child `json:"child,omitempty"` // the run that the call is; nil = the call is none, or has been claimed before
 }
 
 // CallFinished is a result. Under a claim only the claimant may store it. Ran says that the tool was entered without a

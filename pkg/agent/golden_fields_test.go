@@ -93,6 +93,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenEvicted, AgentState{}, goldenEvictedRun())
 		addGolden(t, goldenListed, AgentState{}, goldenListedRun())
 		addGolden(t, goldenResults, AgentState{}, goldenResultsRun())
+		addGolden(t, goldenChild, AgentState{}, goldenChildRun())
 		addGolden(t, goldenPlanLeft, AgentState{}, goldenPlanLeftRun())
 		addGolden(t, goldenPlanDone, AgentState{}, goldenPlanDoneRun())
 	}
@@ -110,6 +111,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenStanding: {AgentState{}, snapshotVersionTools}, goldenBreaks: {AgentState{}, snapshotVersionTools},
 		goldenListed:  {AgentState{}, snapshotVersionTools},
 		goldenEvicted: {AgentState{}, snapshotVersionTools}, goldenResults: {AgentState{}, snapshotVersionTools},
+		goldenChild:    {AgentState{}, snapshotVersionTools},
 		goldenPlanLeft: {AgentState{}, snapshotVersionTools}, goldenPlanDone: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))

@@ -78,9 +78,9 @@ func Next(d *Definition, s *AgentState) Action {
 }
 
 // endWaits reports whether the run would end, or be summed up, if the model were owed another reply now. With calls open only errors end
-// a run (semantics 3.4): any other end waits for them, that of a stop policy too.
+// a run (semantics 3.4): any other end waits for them, that of a stop policy too. So does a run whose children have been promised all that it has left.
 func endWaits(d *Definition, s *AgentState) bool {
-	return s.Ending != "" || summarises(d, s) || quotaUsed(d, s) && d.Limits.OnLimit != OnLimitError
+	return s.Ending != "" || s.spokenFor(d) || summarises(d, s) || quotaUsed(d, s) && d.Limits.OnLimit != OnLimitError
 }
 
 // infer asks the model, as far as the limits go (semantics 6.1, counting).

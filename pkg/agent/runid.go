@@ -16,6 +16,9 @@ func RunID(tenant, agent, key string) string { return "r" + hashID(tenant, agent
 // how often that call was suspended for approval, so asking anew makes a new request and a retry makes the same one.
 func ApprovalID(run, call string, ask int) string { return "a" + hashID(run, call, strconv.Itoa(ask)) }
 
+// ChildID is the id of the run that a call is: "r" and 25 characters. No key that anybody may choose leads to it.
+func ChildID(tenant, agent, run, call string) string { return "r" + hashID(tenant, agent, run, call) }
+
 // hashID is 125 bits of a hash over the parts, each with its length before it: no two lists of parts look alike.
 func hashID(parts ...string) string {
 	h := sha256.New()

@@ -77,7 +77,11 @@ func CallbackExpires(t ToolSpec, c Call) time.Time {
 
 // EmittedAs is the suspension of a service's call whose event went out now.
 func EmittedAs(t ToolSpec, c Call, now time.Time) CallSuspended {
-	return CallSuspended{Call: c.ID, For: ForAnswer, Expires: now.UTC().Add(cmp.Or(t.Timeout, AnswerExpiry)).Truncate(time.Millisecond)}
+	expiry := AnswerExpiry
+	if t.Kind == KindAgent {
+		expiry = DelegateExpiry
+	}
+	return CallSuspended{Call: c.ID, For: ForAnswer, Expires: now.UTC().Add(cmp.Or(t.Timeout, expiry)).Truncate(time.Millisecond)}
 }
 
 // withParent puts the correlation key at the end of an object, in the place of one that is there.
@@ -113,11 +117,18 @@ type ending struct {
 }
 
 // Announcement is the event that tells whoever started the run that it has ended: one whose input names a parent's subject, or that was
-// started with a subject. Nobody hears of any other run.
+// started with a subject, or whose tool routes it to a domain. Nobody else hears of any other run; the run that a delegated one is carried
+// out for hears of it by itself.
 func Announcement(s *AgentState) (e Outgoing, owed bool, err error) {
-	parent := s.parent()
-	if s.Status != RunDone || parent == "" && s.Subject == "" {
+	parent, domain := s.parent(), ""
+	if p := s.Parent; p != nil {
+		domain = p.Domain
+	}
+	if s.Status != RunDone || parent == "" && s.Subject == "" && domain == "" {
 		return Outgoing{}, false, nil
+	}
+	if s.Parent != nil {
+		parent = cmp.Or(s.Subject, s.Parent.Run)
 	}
 	said := ending{Reason: s.Reason, Error: s.Error}
 	if said.Output, err = s.outputJSON(); err != nil {
@@ -136,7 +147,7 @@ func Announcement(s *AgentState) (e Outgoing, owed bool, err error) {
 	}
 	return s.traced(Outgoing{
 		ID: s.Run + "#end", Type: kind, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: s.subject(), ParentSubject: parent,
-		AccessControl: s.AccessControl, ExecutionUnits: s.ExecutionUnits, Data: data,
+		AccessControl: s.AccessControl, Domain: domain, ExecutionUnits: s.ExecutionUnits, Data: data,
 	}), true, nil
 }
 

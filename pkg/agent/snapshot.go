@@ -88,8 +88,9 @@ type snapshotForm struct {
 
 	Plan *Orchestration `json:"plan,omitempty"` // nil = the run has none
 
-	Listed  bool          `json:"listed,omitempty"`
-	Servers []ServerState `json:"servers,omitempty"`
+	Listed   bool          `json:"listed,omitempty"`
+	Servers  []ServerState `json:"servers,omitempty"`
+	Children *Children     `json:"children,omitempty"` // nil = no call is a run
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -157,6 +158,9 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 	}
 	if !s.Plan.zero() {
 		f.Plan = &s.Plan
+	}
+	if !s.Children.zero() {
+		f.Children = &s.Children
 	}
 	switch {
 	case s.hasToolFacts():
@@ -257,6 +261,9 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 	if f.Plan != nil {
 		s.Plan = *f.Plan
 	}
+	if f.Children != nil {
+		s.Children = *f.Children
+	}
 	for _, r := range f.Shown {
 		s.placeResult(r)
 	}
@@ -354,7 +361,7 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
-	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.Parent != nil || s.SystemText != "" || s.SystemBlob || s.Built ||
+	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.Parent != nil || !s.Children.zero() || s.SystemText != "" || s.SystemBlob || s.Built ||
 		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.hasGuardFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil ||
 		!s.Permissions.zero() || !s.Plan.zero() || s.hasListing() || slices.ContainsFunc(s.Live, Call.hasToolFacts)
 }

@@ -244,9 +244,9 @@ func shared(t require.TestingT, s AgentState) string {
 	if s.Queued == nil {
 		s.Queued = []queued{}
 	}
-	pointed, err := json.Marshal([]any{s.Trace, s.Correction, s.Broken})
+	pointed, err := json.Marshal([]any{s.Trace, s.Correction, s.Broken, s.Parent})
 	require.NoError(t, err)
-	s.Trace, s.Correction, s.Broken = nil, nil, nil
+	s.Trace, s.Correction, s.Broken, s.Parent = nil, nil, nil, nil
 	return fmt.Sprintf("%+v %s %v %s %s %v", s, pointed, sources, messages, live, head)
 }
 

@@ -86,6 +86,8 @@ type AgentState struct {
 	Patches []CallPatch     // what calls have changed and is no part of Shared yet, as they finished; never written in place
 	Kept    []DecisionKept  // decisions on what is not suspended yet, one a target, oldest first; never written in place
 
+	Children Children // the runs that its calls are
+
 	Advice      Advice        // what is known of the approvals of tools, under an advisory policy
 	Plan        Orchestration // how far the run has come with its plan
 	Permissions Permissions   // of tools

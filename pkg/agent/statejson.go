@@ -53,6 +53,7 @@ type callJSON struct {
 	Status     CallStatus      `json:"status"`
 	Executions int             `json:"executions"`
 	Reason     CallReason      `json:"reason,omitempty"`
+	Run        string          `json:"run,omitempty"`    // that the call is
 	Undoes     string          `json:"undoes,omitempty"` // the call that it takes back, of the run that this one continues
 	Whole      *Whole          `json:"whole,omitempty"`  // where all of a result is of which the conversation holds a part
 }
@@ -159,7 +160,7 @@ func messagesJSON(messages []Message, inferences int64) ([]messageJSON, error) {
 func callsJSON(calls []Call) []callJSON {
 	out := make([]callJSON, len(calls))
 	for i, c := range calls {
-		out[i] = callJSON{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, c.Undoes, nil}
+		out[i] = callJSON{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, c.Child, c.Undoes, nil}
 		if c.Result != nil {
 			out[i].Whole = c.Result.Whole
 		}

@@ -203,7 +203,7 @@ func (k *explorer) check(n *node) {
 	if s.Status == RunDone {
 		k.done++
 	}
-	for _, err := range []error{wellFormed(s), k.nextFits(s), k.staysDone(s), k.listsFirst(s)} {
+	for _, err := range []error{wellFormed(s), childrenHold(&k.w.def, s), k.nextFits(s), k.staysDone(s), k.listsFirst(s)} {
 		if err != nil {
 			k.t.Fatalf("%s: after %s: %v", k.w.name, strings.Join(n.path, ", "), err)
 		}
@@ -462,7 +462,7 @@ func (k *explorer) nextFits(s *AgentState) error {
 			return fmt.Errorf("next is to wait for ever")
 		}
 		_, exits := s.exit() // a last word
-		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && !exits && s.Ending == "" && !s.Plan.active() && !quotaUsed(&k.w.def, s) && leaves(&k.w.def, s) == "" {
+		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && !exits && s.Ending == "" && !s.Plan.active() && !quotaUsed(&k.w.def, s) && leaves(&k.w.def, s) == "" && !s.spokenFor(&k.w.def) {
 			return fmt.Errorf("it waits while the model has %d messages to see", s.Unseen)
 		}
 	}
@@ -646,7 +646,7 @@ func everyEvent(s *AgentState) []Event {
 		RunStarted{Tenant: "other", Run: "r2", Owner: "x"},
 		InputReceived{Slot: slot, Blocks: []UserBlock{{Text{"More."}}}},
 		Decided{Slot: slot, Call: id, Approval: ApprovalID(s.Run, id, 1), Action: ActionApprove},
-		Answered{Slot: slot, Call: id, Rerun: true}, LateResult{Slot: slot, Call: id, Content: "late"},
+		Answered{Slot: slot, Call: id, Rerun: true}, Answered{Slot: slot, Call: id, Used: &ChildUsage{Requests: 1}}, CallClaimed{Call: id, Child: &Child{Run: "r2"}}, LateResult{Slot: slot, Call: id, Content: "late"},
 		LateSuspended{Slot: slot, Call: id, Writer: "w1", Ticket: &Ticket{}, Expires: worldEpoch},
 		Replied{Inference: s.Inferences + 1, Text: "more", Calls: []RepliedCall{{ID: "z", Name: "look"}}},
 		CallClaimed{Call: id}, CallFinished{Call: id, Content: "again"}, CallFinished{Call: id, Ran: true, IsError: true},
@@ -724,6 +724,9 @@ func walkKey(s *AgentState) string {
 		if c.Open() {
 			b = appendOpen(b, c)
 		}
+	}
+	if s.Children.Begun > 0 {
+		b = fmt.Appendf(b, "%v%d", s.Children, s.Usage.Total())
 	}
 	b = appendPermissions(b, &s.Permissions)
 	for _, m := range s.Messages.All() {

@@ -170,6 +170,8 @@ func (r *reader) limits(l *agent.Limits) read {
 			"usd":          r.usd(&l.USD),
 			"asks":         r.whole(&l.Asks),
 			"parallel":     r.whole(&l.Parallel),
+			"depth":        r.whole(&l.Depth),
+			"children":     r.whole(&l.Children),
 		})
 	}
 }

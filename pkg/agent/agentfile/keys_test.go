@@ -122,19 +122,6 @@ func TestInertKeys(t *testing.T) {
 	}
 }
 
-// Values of working keys that are part of the fixed form and don't work yet.
-func TestLaterValues(t *testing.T) {
-	for path, values := range map[string][]string{
-		"tools[].kind": {"agent"},
-	} {
-		for _, value := range values {
-			_, problems := readKeys(t, path, value)
-			require.Len(t, problems, 1, path)
-			require.Contains(t, problems[0].Text, "got "+value+", which is not supported yet; want ")
-		}
-	}
-}
-
 // Every key of interfaces.md, section 2, either works or is refused by name; testdata/fixed.txt lists them.
 func TestEveryFixedKeyIsKnown(t *testing.T) {
 	data, err := os.ReadFile("testdata/fixed.txt")

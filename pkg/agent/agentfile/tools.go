@@ -59,9 +59,9 @@ func (r *reader) tool(f field, readers map[string]read) agent.ToolSpec {
 	if hasCode {
 		schema = func(f field) { r.add(f.path, "got a schema, want none: it comes from the tool's code") }
 	}
-	later := []agent.ToolKind{agent.KindAgent}
+	r.delegateKeys(readers, &t)
 	readers["name"] = r.text(&t.Name)
-	readers["kind"] = r.noServerTool(enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService, agent.KindLambda, agent.KindHTTP}, later...))
+	readers["kind"] = r.noServerTool(enum(r, &t.Kind, []agent.ToolKind{agent.KindInternal, agent.KindService, agent.KindLambda, agent.KindHTTP, agent.KindAgent}))
 	readers["description"] = r.text(&t.Description)
 	readers["schema"] = schema
 	readers["effect"] = enum(r, &t.Effect, []agent.Effect{agent.EffectRead, agent.EffectIdempotent, agent.EffectNonIdempotent})
@@ -102,6 +102,9 @@ func (r *reader) base(f field) (t agent.ToolSpec, hasCode bool) {
 		return empty, false
 	}
 	if t, isService := service(f, name.node.text); isService {
+		return t, false
+	}
+	if t, isAgent := delegate(f); isAgent {
 		return t, false
 	}
 	if t, ok := elsewhere(f); ok {

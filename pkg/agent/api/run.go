@@ -67,6 +67,7 @@ type Call struct {
 	Status     agent.CallStatus `json:"status"`
 	Executions int              `json:"executions"`
 	Reason     agent.CallReason `json:"reason,omitempty"`
+	Run        string           `json:"run,omitempty"`    // of a call that another agent carries out
 	Undoes     string           `json:"undoes,omitempty"` // the call that it takes back, of the run that this one continues
 	Whole      *agent.Whole     `json:"whole,omitempty"`  // where all of a result is of which the conversation holds a part
 	Undo       *CallUndo        `json:"undo,omitempty"`   // what would take it back; nil = it is open, or its tool has no undo
@@ -171,7 +172,7 @@ func shownRun(l store.Loaded) (Run, error) {
 }
 
 func shownCall(c agent.Call) Call {
-	shown := Call{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, c.Undoes, nil, nil}
+	shown := Call{c.ID, c.Tool, c.Input, c.Status, c.Executions, c.Reason, c.Child, c.Undoes, nil, nil}
 	if c.Result != nil {
 		shown.Whole = c.Result.Whole
 	}

@@ -41,6 +41,9 @@ func Text(all Agents) ([]byte, error) {
 		}
 		list = append(list, d)
 	}
+	if err := agent.CheckAgents(all.Agents(), all.Agent); err != nil {
+		return nil, fmt.Errorf("write agents: %w", err)
+	}
 	text, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write agents: %w", err)

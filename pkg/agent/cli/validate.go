@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
@@ -57,9 +59,18 @@ type problem struct {
 func (c *validateCommand) run(_ context.Context, p *program) error {
 	doc := validated{}
 	var bad error
+	read := map[string]*agent.Definition{}
+	for _, arg := range c.Agents {
+		if d, err := p.agent(arg, chosen{}); err == nil {
+			read[d.Name] = d
+		}
+	}
 	for _, arg := range c.Agents {
 		v := validatedAgent{Agent: arg, Problems: []problem{}}
 		d, err := p.agent(arg, chosen{})
+		if err == nil {
+			err = p.together(d, read)
+		}
 		if err != nil {
 			v.Problems = problems(err)
 			bad = exit(exitUsage)
@@ -85,4 +96,15 @@ func problems(err error) []problem {
 		out[i] = problem{f.File, f.Line, f.Key, f.Text}
 	}
 	return out
+}
+
+// together is what is wrong with an agent and those that it asks: registered ones, and those that are validated with it.
+func (p *program) together(d *agent.Definition, read map[string]*agent.Definition) error {
+	names := slices.AppendSeq(p.registry.Agents(), maps.Keys(read))
+	return agent.CheckDelegates(d, slices.Compact(slices.Sorted(slices.Values(names))), func(name string) (*agent.Definition, bool) {
+		if d, ok := read[name]; ok {
+			return d, true
+		}
+		return p.registry.Agent(name)
+	})
 }

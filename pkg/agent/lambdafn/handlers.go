@@ -23,6 +23,8 @@ type Handlers struct {
 	Agents func(name string) (*agent.Definition, bool)
 	// Unfit says why an agent that is registered is not among Agents; "" = it is not registered. Nil = all of them are there.
 	Unfit func(name string) string
+	// Family tells the runs around one that has failed; nil = the repair of executions that ended badly does.
+	Family func(ctx context.Context, s *agent.AgentState) error
 	// Invoked is told that a function begins, and what it returns, how it ended: for what has to be written out before the process is
 	// frozen. Nil = nobody is.
 	Invoked func(ctx context.Context, function string) (context.Context, func(error))
@@ -96,7 +98,7 @@ func (h *Handlers) Step(ctx context.Context, payload []byte) (out []byte, err er
 			return nil, classify(err)
 		}
 	}
-	st := &runtime.Stepper{Ports: h.Ports, Definitions: h.Definitions}
+	st := &runtime.Stepper{Ports: h.Ports, Definitions: h.Definitions, Family: h.Family}
 	inv := h.invocation(e)
 	if e.State.Failure != nil {
 		return reply(st.Fail(ctx, inv, fmt.Sprintf("a step gave up after its retries: %s", e.State.Failure.Error)))

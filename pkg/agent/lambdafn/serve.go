@@ -48,9 +48,10 @@ func Step(agents Agents, models Models, schema runtime.Schemas, hooks hook.Set) 
 	serve(parts{agents: agents, models: models, schema: schema, hooks: hooks}, (*Handlers).Step)
 }
 
-// Tool is the main of functions/tool. It needs no agents: runs bring their definitions.
-func Tool(tools Tools, hooks hook.Set, remote Remotes) {
-	serve(parts{tools: tools, hooks: hooks, remote: remote.add}, (*Handlers).Tool)
+// Tool is the main of functions/tool. Runs bring their own definitions; agents are those that they may ask. Remote carries out what no code
+// of the deployment does.
+func Tool(agents Agents, tools Tools, hooks hook.Set, remote Remotes) {
+	serve(parts{agents: agents, tools: tools, hooks: hooks, remote: remote.add}, (*Handlers).Tool)
 }
 
 // Approve is the main of functions/approve, which runs neither agents nor tools.
@@ -103,7 +104,7 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 	}
 	if with.agents != nil {
 		able := fit(with.agents, watch.Log)
-		h.Agents = able.Agent
+		h.Agents, ports.Agents = able.Agent, able.Agent
 		if d, ok := able.(*deployable); ok {
 			h.Unfit = d.Unfit
 		}

@@ -58,7 +58,29 @@ func (r *Registry) Add(d agent.Definition) error {
 		return fmt.Errorf("register agent %s: the name is taken", d.Name)
 	}
 	d.HooksVersion = r.hooks.Version
+	if err := agent.CheckCircle(&d, r.withAgent(&d)); err != nil {
+		return fmt.Errorf("register agent %s: %w", d.Name, err)
+	}
 	r.agents[d.Name] = &d
+	return nil
+}
+
+// withAgent finds agents, and the one that is about to be registered.
+func (r *Registry) withAgent(d *agent.Definition) func(name string) (*agent.Definition, bool) {
+	return func(name string) (*agent.Definition, bool) {
+		if name == d.Name {
+			return d, true
+		}
+		return r.Agent(name)
+	}
+}
+
+// Check reports what is wrong with the registered agents together: an agent that one of them asks and that is not there, or that has no
+// prices where its caller counts money. It is for when all of them are registered.
+func (r *Registry) Check() error {
+	if err := agent.CheckAgents(r.Agents(), r.Agent); err != nil {
+		return fmt.Errorf("registered agents: %w", err)
+	}
 	return nil
 }
 
@@ -86,6 +108,11 @@ func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
 	for name, d := range r.agents {
 		if _, replaced := out.agents[name]; !replaced {
 			out.agents[name] = d
+		}
+	}
+	for _, d := range out.agents {
+		if err := agent.CheckCircle(d, out.Agent); err != nil {
+			return nil, fmt.Errorf("register agents: %w", err)
 		}
 	}
 	return out, nil

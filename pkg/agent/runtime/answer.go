@@ -33,7 +33,7 @@ func (in *Inputs) Answer(ctx context.Context, a Answer) error {
 		return fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
 	}
 	c, ok := l.State.Call(a.Call)
-	if !ok || !c.AwaitsAnswer() {
+	if !ok || !c.AwaitsAnswer() || c.Child != "" { // what a run answers, it says by itself
 		return fmt.Errorf("answer call %s of run %s: %w", a.Call, a.Run, ErrUnasked)
 	}
 	def, err := in.Definitions(ctx, a.Tenant, l.State.Definition)

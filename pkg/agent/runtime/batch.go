@@ -207,9 +207,19 @@ func (r *round) await(ctx context.Context) error {
 // when it finishes later; everything else is dropped (rule 10).
 func (r *round) leave(ctx context.Context, route Route) (Route, bool, error) {
 	r.patience.stop()
-	if r.loaded.State.Status == agent.RunDone {
-		err := r.announce(ctx, r.inv, &r.loaded.State)
+	s := &r.loaded.State
+	if s.Status == agent.RunDone {
+		route.Woken = s.Seq() // it is said
+		err := r.announce(ctx, r.inv, s)
+		if s.Owner == r.inv.Execution {
+			err = errors.Join(r.tellFamily(ctx, s), err)
+		}
 		return route, err == nil, err
+	}
+	if s.Owner == r.inv.Execution {
+		if _, err := r.Ports.dropAbandoned(ctx, s); err != nil {
+			return Route{}, false, err
+		}
 	}
 	for {
 		for _, f := range r.flight.finishedNow() {

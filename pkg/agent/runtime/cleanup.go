@@ -99,8 +99,8 @@ func (p Ports) settle(ctx context.Context, s *agent.AgentState, of Definitions) 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if !owed.told {
-		if err := p.tell(ctx, s); err != nil {
+	if !owed.told { // the runs around it have been told before anybody was to clean up
+		if err := p.tellBus(ctx, s); err != nil {
 			return errors.Join(failed, err)
 		}
 	}
@@ -124,6 +124,9 @@ func (sw *Sweeper) goOn(ctx context.Context, s *agent.AgentState, owed owedEnd) 
 	case err != nil || status == ExecutionRunning:
 		return RepairNone, err
 	case status == ExecutionNone:
+		if err := sw.tellFamily(ctx, s); err != nil {
+			return RepairNone, err
+		}
 		return RepairCleaning, sw.Waiter.Start(ctx, s.Tenant, s.Run, name)
 	}
 	if !owed.told { // whoever waits for the end is not to wait for this

@@ -14,11 +14,19 @@ func (p Ports) announce(ctx context.Context, inv Invocation, s *agent.AgentState
 	if s.Owner != inv.Execution {
 		return nil
 	}
-	return p.tell(ctx, s)
+	return p.tellBus(ctx, s)
 }
 
-// tell announces the end of a run that is done.
+// tell says that a run has ended that is done: to the runs around it, and to whoever started it.
 func (p Ports) tell(ctx context.Context, s *agent.AgentState) error {
+	if err := p.tellFamily(ctx, s); err != nil {
+		return err
+	}
+	return p.tellBus(ctx, s)
+}
+
+// tellBus tells whoever started the run, and none of the runs around it.
+func (p Ports) tellBus(ctx context.Context, s *agent.AgentState) error {
 	if p.Emit == nil {
 		return nil
 	}

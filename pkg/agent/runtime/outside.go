@@ -180,7 +180,7 @@ func (c *Canceller) repeated(ctx context.Context, s *agent.AgentState) error {
 
 // over stops the execution of a run that was cancelled, has it cleaned up after, and tells whoever started it that it has ended.
 func (c *Canceller) over(ctx context.Context, s *agent.AgentState, cleaning bool) error {
-	err := c.stop(ctx, s)
+	err := errors.Join(c.stop(ctx, s), c.tellFamily(ctx, s))
 	if cleaning && c.CleansUp {
 		failed := c.settle(ctx, s, c.Definitions)
 		if failed == nil {

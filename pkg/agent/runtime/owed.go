@@ -69,12 +69,12 @@ func (p Ports) unlist(ctx context.Context, s *agent.AgentState) error {
 // commitOutside commits an end that no execution commits.
 func (p Ports) commitOutside(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition) error {
 	after := d.State
-	_, announced, err := agent.Announcement(&after)
+	heard, err := p.heard(&after)
 	if err != nil {
 		return err
 	}
 	cleaning := ownsCleaning(def)
-	if !cleaning && (!announced || p.Emit == nil) {
+	if !cleaning && !heard {
 		return p.commit(ctx, before, d, def)
 	}
 	attrs := map[string]store.Value{attrAt: store.Num(d.Entry.Time.UnixMilli())}
@@ -92,6 +92,9 @@ func (p Ports) endedOutside(ctx context.Context, s *agent.AgentState, cleaning b
 	if !cleaning {
 		return p.tellOutside(ctx, s)
 	}
+	if err := p.tellFamily(ctx, s); err != nil { // the execution that cleans up will not
+		return err
+	}
 	if err := p.Waiter.Start(ctx, s.Tenant, s.Run, CleanupName(s.Run, 0)); err != nil {
 		return fmt.Errorf("have run %s cleaned up after: %w", s.Run, err)
 	}
@@ -103,11 +106,17 @@ func (p Ports) tellOutside(ctx context.Context, s *agent.AgentState) error {
 	if err := p.tell(ctx, s); err != nil {
 		return err
 	}
-	_, owed, err := agent.Announcement(s)
-	if err != nil || !owed || p.Emit == nil {
+	heard, err := p.heard(s)
+	if err != nil || !heard {
 		return err
 	}
 	return p.unlist(ctx, s)
+}
+
+// heard reports whether somebody is to hear of the end of a run.
+func (p Ports) heard(s *agent.AgentState) (bool, error) {
+	_, owed, err := agent.Announcement(s)
+	return owed && p.Emit != nil || hasFamily(s), err
 }
 
 // tellUncleaned tells of the end of a run that is done, unless whoever cleans up after it will.

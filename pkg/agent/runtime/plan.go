@@ -57,6 +57,9 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 	if err := r.permits.prepare(ctx, r.def, d); err != nil {
 		return nil, err
 	}
+	if err := r.dropAbandoned(ctx, p); err != nil {
+		return nil, err
+	}
 	size := 0
 	for _, f := range r.flight.finishedNow() {
 		if size += f.size; size > maxResults && len(p.taken) > 0 {
@@ -209,7 +212,11 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		p.results = true
 		err = p.draft.Add(*g.Refuse)
 	default:
-		return r.start(p, c, g.Claim)
+		claim, refused := r.delegated(p, c, g.Claim)
+		if refused == nil {
+			return r.start(p, c, claim)
+		}
+		err = p.draft.Add(*refused)
 	}
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Emit, Functions, Callbacks, Warn, Sink, Trace, Hooks, Count and Index are required.
+// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Functions, Callbacks, Warn, Sink, Trace, Hooks, Count and Index are required.
 type Ports struct {
 	Table     store.Table
 	Journal   *store.Journal
@@ -26,6 +26,7 @@ type Ports struct {
 	Model     Asker
 	Count     TokenCounter // nil = requests are estimated
 	Tools     ToolSource
+	Agents    Agents          // that others may ask; nil = none can be asked
 	Remotes   Remotes         // of tools that are somewhere else; nil = none can be called
 	Valid     agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
 	Schema    Schemas         // of outputs, as schema.Fits; nil where no model is asked
@@ -246,6 +247,10 @@ func overtaken(c agent.Call, events []agent.Event) (approval.Status, bool) {
 	}
 	for _, e := range events {
 		switch e := e.(type) {
+		case agent.Answered: // the run that the call is has ended: nobody is asked about it any more
+			if e.Call == c.ID && e.Used != nil {
+				return approval.Voided, true
+			}
 		case agent.LateResult:
 			if e.Call == c.ID && c.Wait.For == agent.ForOutcome {
 				return approval.Voided, true
@@ -278,7 +283,7 @@ func settles(e agent.Event, c agent.Call) bool {
 	case agent.Decided:
 		return e.Call == c.ID && e.Approval == c.Wait.Approval
 	case agent.Answered:
-		return e.Call == c.ID && (e.Approval == "" || e.Approval == c.Wait.Approval)
+		return e.Call == c.ID && e.Used == nil && (e.Approval == "" || e.Approval == c.Wait.Approval)
 	default:
 		return false
 	}

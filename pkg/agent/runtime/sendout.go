@@ -24,6 +24,8 @@ func (r *round) outgoing(c agent.Call, s *agent.AgentState) (send, error) {
 		return r.askService(t, c, s)
 	case agent.KindLambda:
 		return r.askFunction(t, c, s)
+	case agent.KindAgent:
+		return r.askAgent(t, c, s)
 	default:
 		return nil, fmt.Errorf("this deployment sends nothing to tools of kind %s", t.Kind)
 	}

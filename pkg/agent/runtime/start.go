@@ -24,6 +24,7 @@ type Start struct {
 	Continues     string            // a finished run of the tenant whose conversation goes on; empty = none
 	Subject       string            // empty = that of the run that is continued
 	AccessControl string            // the same
+	Parent        *agent.Parent     // the call that the run is; nil = nobody delegates it
 }
 
 // ErrKeyReused says that the key started a run with another body (R2).
@@ -158,7 +159,7 @@ func (r Start) first(run, owner string) (agent.RunStarted, error) {
 	}
 	e := agent.RunStarted{
 		Tenant: r.Tenant, Run: run, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
-		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions,
+		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent,
 	}
 	e.Wait, e.Resume = r.Agent.OpenRounds()
 	e.BodyDigest, err = bodyDigest(e, r.Continues)

@@ -14,6 +14,9 @@ import (
 type Stepper struct {
 	Ports
 	Definitions Definitions
+	// Family tells the runs around one that has failed where no function behind this one will: (Ports).TellFamily in a process that has
+	// everything; nil = the repair of executions that ended badly does.
+	Family func(ctx context.Context, s *agent.AgentState) error
 }
 
 // Step loads the run, drains its inbox (the resume gate), does what Next says and commits it. It returns where the run goes. An
@@ -45,7 +48,7 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 			return r, st.settle(ctx, &l.State, st.Definitions)
 		}
 		st.answerLost(st.within(ctx, &l.State), inv, &l.State)
-		return r, st.announce(ctx, inv, &l.State)
+		return st.leave(ctx, inv, &l.State, r)
 	}
 	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
 	if err != nil {
@@ -67,7 +70,10 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 		return Route{}, err
 	}
 	ctx = st.within(ctx, &d.State)
-	if agent.EarlyOwed(&d.State) && !st.beginsFirst(def, d) { // the batch has what it takes to judge them
+	if orphaned, err := st.orphaned(ctx, &l.State); err != nil || orphaned {
+		return st.endOrphan(ctx, inv, def, l, d, err)
+	}
+	if early := agent.EarlyOwed(&d.State) && !st.beginsFirst(def, d); early || len(d.State.Abandoned()) > 0 { // the batch has what it takes
 		r := inv.route(NextTools)
 		r.Woken = inv.Woken
 		return r, nil
@@ -168,7 +174,7 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 		return Route{}, err
 	}
 	after := d.Committed()
-	return routeAfter(inv, def, &after, st.Clock.Now()), st.announce(ctx, inv, &after)
+	return st.leave(ctx, inv, &after, routeAfter(inv, def, &after, st.Clock.Now()))
 }
 
 // turn is a reply that is paid for, as the entry that commits it.
@@ -346,7 +352,7 @@ func (st *Stepper) commitTurn(ctx context.Context, inv Invocation, def *agent.De
 		return Route{}, err
 	}
 	after := t.draft.Committed()
-	return routeAfter(inv, def, &after, st.Clock.Now()), st.announce(ctx, inv, &after)
+	return st.leave(ctx, inv, &after, routeAfter(inv, def, &after, st.Clock.Now()))
 }
 
 // withBodies are the messages of a request to s's model with the bodies that blobs hold, as far as they are not known.
@@ -386,7 +392,7 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 		return Route{}, err
 	}
 	if l.State.Owner != inv.Execution || l.State.Status == agent.RunDone {
-		return inv.route(NextFailed), st.announce(ctx, inv, &l.State)
+		return inv.route(NextFailed), st.fallen(ctx, inv, &l.State)
 	}
 	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
 	if err != nil {
@@ -406,5 +412,5 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 		return Route{}, err
 	}
 	after := d.Committed()
-	return inv.route(NextFailed), st.announce(ctx, inv, &after)
+	return inv.route(NextFailed), st.fallen(ctx, inv, &after)
 }

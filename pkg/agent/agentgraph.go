@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// CheckAgents checks what agents that ask each other are to one another: each agent that a tool names is there, none works for itself, over
+// whatever others, and what is held to a budget in USD has prices. find finds those of names. The error is all that is wrong.
+func CheckAgents(names []string, find func(name string) (*Definition, bool)) error {
+	var found []error
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		d, ok := find(name)
+		if !ok {
+			found = append(found, fmt.Errorf("agent %s is listed and not there", name))
+			continue
+		}
+		found = append(found, checkDelegates(d, names, find)...)
+		if path := circle(d, find, nil, map[string]bool{}); path != nil && slices.Min(path) == name { // each circle is told once
+			found = append(found, circleError(path))
+		}
+	}
+	return errors.Join(found...)
+}
+
+// CheckDelegates is CheckAgents for what concerns one agent, whether it is among those of names or not.
+func CheckDelegates(d *Definition, names []string, find func(name string) (*Definition, bool)) error {
+	return errors.Join(append(checkDelegates(d, names, find), CheckCircle(d, find))...)
+}
+
+// CheckCircle checks that an agent does not work for itself, over whatever others that find knows. Those it does not know are no matter.
+func CheckCircle(d *Definition, find func(name string) (*Definition, bool)) error {
+	if path := circle(d, find, nil, map[string]bool{}); path != nil {
+		return circleError(path)
+	}
+	return nil
+}
+
+func circleError(path []string) error {
+	return fmt.Errorf("an agent would work for itself: %s", strings.Join(append(path, path[0]), " -> "))
+}
+
+// circle is a way from d back to the agent that path begins with, less that agent's name at its end; nil = there is none.
+func circle(d *Definition, find func(name string) (*Definition, bool), path []string, seen map[string]bool) []string {
+	seen[d.Name] = true
+	path = append(path[:len(path):len(path)], d.Name)
+	for _, t := range d.Tools {
+		switch {
+		case t.Kind != KindAgent || t.Agent == nil:
+		case t.Agent.Agent == path[0]:
+			return path
+		case seen[t.Agent.Agent]: // a circle of others is told of them
+		default:
+			if next := agentNamed(find, t.Agent.Agent); next != nil {
+				if found := circle(next, find, path, seen); found != nil {
+					return found
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// checkDelegates checks the agents that one asks.
+func checkDelegates(d *Definition, names []string, find func(name string) (*Definition, bool)) []error {
+	var found []error
+	for i, t := range d.Tools {
+		if t.Kind != KindAgent || t.Agent == nil {
+			continue
+		}
+		if agentNamed(find, t.Agent.Agent) == nil {
+			found = append(found, fmt.Errorf("agent %s: tools[%d].agent: there is no agent %.64q; known: %s", d.Name, i, t.Agent.Agent,
+				strings.Join(slices.Sorted(slices.Values(names)), ", ")))
+			continue
+		}
+		if d.Limits.USD == 0 && t.Agent.USD == 0 {
+			continue
+		}
+		if name := unpriced(t.Agent.Agent, find, map[string]bool{}); name != "" {
+			found = append(found, fmt.Errorf("agent %s: tools[%d]: a budget in USD is set, and a model of agent %s has no price", d.Name, i, name))
+		}
+	}
+	return found
+}
+
+// unpriced is an agent whose models have no price, among the one of that name and those that work for it; "" = there is none.
+func unpriced(name string, find func(name string) (*Definition, bool), seen map[string]bool) string {
+	d := agentNamed(find, name)
+	if d == nil || seen[name] {
+		return ""
+	}
+	seen[name] = true
+	if !d.priced() {
+		return name
+	}
+	for _, t := range d.Tools {
+		if t.Kind == KindAgent && t.Agent != nil {
+			if found := unpriced(t.Agent.Agent, find, seen); found != "" {
+				return found
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,222 @@
+package agent
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// What children are promised together is never more than is left, and every one that is asked gets something.
+func TestPromisesFitTheBudget(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit, spent := rapid.Int64Range(1, 1000).Draw(t, "limit"), rapid.Int64Range(0, 1100).Draw(t, "spent")
+		among := rapid.Int64Range(1, 9).Draw(t, "among")
+		promised := int64(0)
+		for left := among; left > 0; left-- {
+			got, ok := part(limit, spent, promised, rapid.Int64Range(0, 300).Draw(t, "most"), left)
+			require.Equal(t, limit-spent-promised > 0, ok)
+			if ok {
+				require.Positive(t, got)
+			}
+			promised += got
+		}
+		require.LessOrEqual(t, promised, max(0, limit-spent))
+	})
+	got, ok := part(100, 10, 0, 0, 3)
+	require.True(t, ok)
+	require.EqualValues(t, 30, got)
+	got, ok = part(0, 10, 5, 40, 3)
+	require.True(t, ok)
+	require.EqualValues(t, 40, got, "without a limit of the run only the tool's counts")
+}
+
+func delegating() Definition {
+	d := worldDefinition()
+	d.Tools = append(d.Tools, ToolSpec{Name: "help", Kind: KindAgent, Effect: EffectIdempotent, Schema: DelegateSchema, Domain: "eu", Agent: &Delegate{Agent: "aide", USD: 5}})
+	return d
+}
+
+func TestDelegation(t *testing.T) {
+	priced := func(name string) (*Definition, bool) {
+		d, ok := worldAgents(name)
+		d.Model.Price = &Price{}
+		return d, ok
+	}
+	for want, tt := range map[string]struct {
+		def   func(*Definition)
+		state func(*AgentState)
+		find  func(string) (*Definition, bool)
+	}{
+		"":                                  {},
+		"this deployment has no agent aide": {find: func(string) (*Definition, bool) { return &Definition{}, false }},
+		"agent aide would work for itself (root -> aide -> small -> aide)":            {state: func(s *AgentState) { s.Parent = &Parent{Depth: 2, Agents: []string{"root", "aide"}} }},
+		"there are 4 agents above this one's, and no more than 4 may stand in a line": {state: func(s *AgentState) { s.Parent = &Parent{Depth: 4} }},
+		"1 agents are at work for this run, and that is all there may be at a time": {
+			def: func(d *Definition) { d.Limits.Children = 1 }, state: func(s *AgentState) { s.Children.Open = []OpenChild{{Call: "x"}} },
+		},
+		"the run has asked agents 64 times, and that is all it may":    {state: func(s *AgentState) { s.Children.Begun = MaxChildren }},
+		"nothing is left of the run's 10 tokens":                       {def: func(d *Definition) { d.Limits.Tokens = 10 }, state: func(s *AgentState) { s.Usage.Input = 10 }},
+		"nothing is left of the run's 0.000000000010 USD":              {def: func(d *Definition) { d.Limits.USD = 10 }, state: func(s *AgentState) { s.Cost = 3; s.Children.Open = []OpenChild{{Child: Child{USD: 7}}} }},
+		"its budget is in USD, and a model of agent aide has no price": {find: worldAgents},
+	} {
+		d := delegating()
+		s := AgentState{Tenant: "default", Run: "r1", Agent: "small"}
+		if tt.def != nil {
+			tt.def(&d)
+		}
+		if tt.state != nil {
+			tt.state(&s)
+		}
+		if tt.find == nil {
+			tt.find = priced
+		}
+		child, refused := Delegation(&d, &s, Call{ID: "c1", Tool: "help", Name: "help"}, tt.find)
+		if want == "" {
+			require.Nil(t, refused)
+			require.Equal(t, &Child{Run: ChildID("default", "aide", "r1", "c1"), USD: 5}, child)
+			continue
+		}
+		require.Nil(t, child, want)
+		require.Equal(t, "help was not asked: "+strings.Replace(want, "0.000000000010", "0.00000000001", 1)+".", refused.Content)
+		require.True(t, refused.IsError)
+	}
+	d := delegating()
+	again, refused := Delegation(&d, &AgentState{Children: Children{Begun: MaxChildren}}, Call{ID: "c1", Tool: "help", Child: "r2"}, nil)
+	require.Nil(t, refused, "a call that is sent again asks nobody anew")
+	require.Nil(t, again)
+	_, refused = Delegation(&d, &AgentState{}, Call{ID: "c1", Tool: "look"}, nil)
+	require.Nil(t, refused)
+}
+
+// No key that anybody can choose gives the id of a call's run.
+func TestChildID(t *testing.T) {
+	require.Equal(t, ChildID("t", "a", "r1", "c1"), ChildID("t", "a", "r1", "c1"))
+	require.NotEqual(t, ChildID("t", "a", "r1", "c1"), ChildID("t", "a", "r1", "c2"))
+	for _, key := range []string{"r1/c1", "r1c1", "r1\x00c1"} {
+		require.NotEqual(t, RunID("t", "a", key), ChildID("t", "a", "r1", "c1"))
+	}
+}
+
+func TestChildDefinition(t *testing.T) {
+	d := worldDefinition(func(d *Definition) { d.Limits.Depth = 2 })
+	current := worldDefinition(func(d *Definition) { d.Limits.Tokens, d.Limits.Depth = 50, 9 })
+	n := ChildDefinition(&d, Child{Tokens: 80, USD: 7}, &current)
+	require.Equal(t, []int64{50, 7, 2}, []int64{n.Limits.Tokens, int64(n.Limits.USD), int64(n.Limits.Depth)})
+	n = ChildDefinition(&d, Child{Tokens: 8}, &current)
+	require.Equal(t, []int64{8, 0}, []int64{n.Limits.Tokens, int64(n.Limits.USD)})
+	require.EqualValues(t, 50, current.Limits.Tokens, "the deployment's own stays as it is")
+}
+
+func TestStartOf(t *testing.T) {
+	d := delegating()
+	tool, _ := d.Tool("help")
+	s := AgentState{Run: "r2", Agent: "small", Parent: &Parent{Run: "r1", Call: "c9", Root: "r1", Depth: 1, Agents: []string{"root"}}}
+	from, err := StartOf(&s, tool, Call{ID: "c1", Input: json.RawMessage(`{"message":"Help."}`)})
+	require.NoError(t, err)
+	require.Equal(t, ChildStart{
+		Parent:  Parent{Run: "r2", Call: "c1", Root: "r1", Depth: 2, Agents: []string{"root", "small"}, Domain: "eu"},
+		Message: []UserBlock{{Text{Text: "Help."}}},
+	}, from)
+	tool.Schema = json.RawMessage(`{"type":"object"}`)
+	from, err = StartOf(&s, tool, Call{ID: "c1", Input: json.RawMessage(`{"message":"Help.","parentSubject$$":"mine"}`)})
+	require.NoError(t, err)
+	require.Nil(t, from.Message)
+	require.Equal(t, `{"message":"Help."}`, string(from.Input), "a model does not say whom a run's end is announced to")
+}
+
+func TestChildAnswer(t *testing.T) {
+	tool := ToolSpec{Kind: KindAgent, Agent: &Delegate{Agent: "aide"}}
+	for want, s := range map[string]AgentState{
+		"Done.":                                {Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)},
+		`{"n":1}`:                              {Reason: ReasonNaturalEnd, Output: json.RawMessage(`{"n":1}`)},
+		"Agent aide is done and said nothing.": {Reason: ReasonNaturalEnd},
+		"!Agent aide did not finish: its run was cancelled.":                                        {Reason: ReasonCancelled},
+		"!Agent aide did not finish: model_failed: no.":                                             {Reason: ReasonError, Error: &RunError{Code: CodeModelFailed, Message: "no"}},
+		"!Agent aide did not finish: its run was stopped: max_rounds_reached. It had said: So far.": {Reason: ReasonMaxRounds, Output: json.RawMessage(`"So far."`)},
+	} {
+		s.Agent = "aide"
+		text, isError, err := ChildAnswer(tool, &s)
+		require.NoError(t, err)
+		bare, wantError := strings.CutPrefix(want, "!")
+		require.Equal(t, bare, text)
+		require.Equal(t, wantError, isError, want)
+	}
+	tool.Agent.History = true
+	s := AgentState{Agent: "aide", Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)}
+	for range 5 {
+		s.say(RoleUser, Text{Text: strings.Repeat("x", maxHistory/3)}, 0, Source{})
+	}
+	text, _, err := ChildAnswer(tool, &s)
+	require.NoError(t, err)
+	require.Less(t, len(text), maxHistory+1000)
+	require.True(t, strings.HasPrefix(text, `{"output":"Done.","messages":[`) && strings.HasSuffix(text, `"omitted":3}`))
+}
+
+func TestCheckAgents(t *testing.T) {
+	agents := map[string]*Definition{}
+	add := func(name string, asks ...string) {
+		d := worldDefinition(func(d *Definition) { d.Name, d.Tools = name, nil })
+		for _, to := range asks {
+			d.Tools = append(d.Tools, ToolSpec{Name: "ask." + to, Kind: KindAgent, Agent: &Delegate{Agent: to}})
+		}
+		agents[name] = &d
+	}
+	find := func(name string) (*Definition, bool) { d, ok := agents[name]; return d, ok }
+	check := func() error {
+		var names []string
+		for name := range agents {
+			names = append(names, name)
+		}
+		return CheckAgents(names, find)
+	}
+	add("a", "b", "c")
+	add("b", "d")
+	add("c", "d")
+	add("d")
+	require.NoError(t, check(), "two that ask the same one are no circle")
+	add("d", "a")
+	require.EqualError(t, check(), "an agent would work for itself: a -> b -> d -> a")
+	require.EqualError(t, CheckCircle(agents["c"], find), "an agent would work for itself: c -> d -> a -> c")
+	add("d", "d")
+	require.EqualError(t, check(), "an agent would work for itself: d -> d")
+	add("d", "e")
+	require.EqualError(t, check(), `agent d: tools[0].agent: there is no agent "e"; known: a, b, c, d`)
+	add("d")
+	agents["a"].Limits.USD = 5
+	require.EqualError(t, check(), "agent a: tools[0]: a budget in USD is set, and a model of agent b has no price\nagent a: tools[1]: a budget in USD is set, and a model of agent c has no price")
+}
+
+// A child's answer counts once, settles its call wherever that stands, and what it used counts also where nobody waits any more.
+func TestChildAnswersOnce(t *testing.T) {
+	d := delegating()
+	s := started(t)
+	apply := func(events ...Event) {
+		t.Helper()
+		draft := NewDraft(s, "w1", worldTime(s.Entries))
+		require.NoError(t, draft.Add(events...))
+		s = draft.Committed()
+	}
+	call := func(id string) RepliedCall {
+		return RepliedCall{ID: id, Name: "help", Effect: EffectIdempotent, Service: true, Input: json.RawMessage(`{"message":"Help."}`)}
+	}
+	used := &ChildUsage{Usage: Usage{Input: 40}, Requests: 2, Units: 40, Cost: 7}
+	apply(Replied{Inference: 1, Model: "m", Requests: 1, Calls: []RepliedCall{call("c1"), call("c2")}})
+	apply(CallClaimed{Call: "c1", Child: &Child{Run: "x1"}}, CallClaimed{Call: "c2", Child: &Child{Run: "x2"}})
+	tool, _ := d.Tool("help")
+	c2, _ := s.Call("c2")
+	apply(EmittedAs(tool, c2, worldEpoch))
+	apply(Answered{Call: "c1", Rerun: true, NotRun: true, By: "reconcile"}) // its claimant died
+	apply(Answered{Slot: 1, Call: "c1", Content: "Done.", By: "run:x1", Used: used})
+	c1, _ := s.Call("c1")
+	require.Equal(t, StatusSucceeded, c1.Status)
+	apply(CallCancelled{Call: "c2", Reason: WhyExpired, Content: "late"})
+	require.Equal(t, []OpenChild{{Call: "c2", Child: Child{Run: "x2"}}}, s.Abandoned())
+	apply(Answered{Slot: 2, Call: "c2", Content: "Late.", By: "run:x2", Used: used})
+	apply(Answered{Slot: 3, Call: "c2", Content: "Later.", By: "run:x2", Used: used})
+	require.Empty(t, s.Children.Open)
+	require.Equal(t, []int64{80, 5, 80, 14}, []int64{s.Usage.Input, s.ModelCalls, s.ExecutionUnits, int64(s.Cost)})
+	require.Equal(t, 2, s.Children.Begun)
+}
