@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/agents/incident"
 	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/agents/refunds"
+	"github.com/countersign/countersign/agents/research"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/tool"
 	"github.com/countersign/countersign/pkg/agent/tool/builtin"
@@ -52,10 +53,11 @@ func tools() []tool.Tool {
 	builtins, noBuiltins := builtin.PerRun()
 	onRefunds, noRefunds := refunds.Tools(state("REFUNDS_LEDGER", "countersign-refunds"))
 	onIncidents, noIncidents := incidentTools()
-	if err := errors.Join(noBuiltins, noRefunds, noIncidents); err != nil {
+	onResearch, noResearch := research.Tools()
+	if err := errors.Join(noBuiltins, noRefunds, noIncidents, noResearch); err != nil {
 		panic(err)
 	}
-	return slices.Concat(builtins, onRefunds, onIncidents)
+	return slices.Concat(builtins, onRefunds, onIncidents, onResearch)
 }
 
 func incidentTools() ([]tool.Tool, error) {

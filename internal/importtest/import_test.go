@@ -48,8 +48,8 @@ var floors = [][]rule{
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}},
 	{
 		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},
-		{dir: "agents", beside: []string{"agents/refunds", "agents/incident", "agents/ledger", "agents/hooks"}},
-		{dir: "agents/refunds", beside: []string{"agents/ledger"}},
+		{dir: "agents", beside: []string{"agents/refunds", "agents/incident", "agents/research", "agents/ledger", "agents/hooks"}},
+		{dir: "agents/research"}, {dir: "agents/refunds", beside: []string{"agents/ledger"}},
 		{dir: "agents/incident", beside: []string{"agents/ledger", "agents/incident/duty"}}, {dir: "agents/incident/duty"}, {dir: "agents/ledger"},
 		{dir: "agents/hooks", beside: []string{"agents/incident/duty"}}, {dir: "agents/compiled"},
 	},

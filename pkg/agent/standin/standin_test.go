@@ -13,7 +13,7 @@ func TestGenerateNeedsTheToolsOfAJob(t *testing.T) {
 	var failed *agent.ModelError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, agent.ModelInvalid, failed.Class)
-	require.Contains(t, failed.Message, "agents/screenshots, agents/refunds and agents/incident")
+	require.Contains(t, failed.Message, "agents/screenshots, agents/refunds, agents/incident, agents/research-searcher and agents/research-critic")
 }
 
 func said(text string) agent.Message {
@@ -60,6 +60,17 @@ var jobsToDo = []struct {
 		turn{pageTool, `{"service":"shop","summary":"An alarm is on for shop, and its errors (4 %) point at no deploy."}`, "OK", false},
 	), "A person was woken: OK"},
 	{"no metrics", "service shop", responding.tools, []turn{{metricsTool, `{"service":"shop","metric":"errors_percent"}`, "There is no service shop.", true}}, "There is no service shop."},
+	{"searched", "Why is the sky blue?", searching.tools, []turn{
+		{searchTool, `{"query":"Why is the sky blue?"}`, `[{"document":"sky"},{"document":"sea"}]`, false},
+		{openTool, `{"document":"sky"}`, "# Sky\n\nIt is wide. Air scatters\nblue light most. It is high.", false},
+	}, `"Air scatters blue light most." [sky]`},
+	{"nothing found", "Why?", searching.tools, []turn{{searchTool, `{"query":"Why?"}`, `[]`, false}}, "I found nothing."},
+	{"a quote that is not there", `"within 90 days" [returns], "at once" [shipping]`, criticising.tools, []turn{
+		{openTool, `{"document":"returns"}`, "within\n30 days", false}, {openTool, `{"document":"shipping"}`, "There is no document shipping.", true},
+	}, "\"within 90 days\" is not in returns.\n\"at once\" is not in shipping."},
+	{"quotes that are there", `"within 30 days" [returns]`, criticising.tools, []turn{{openTool, `{"document":"returns"}`, "within\n30 days", false}}, "Every quote"},
+	{"no quote", "Refunds take 90 days.", criticising.tools, nil, "Nothing is quoted"},
+
 	{"no service", "An alarm!", responding.tools, nil, "there is none"},
 }
 
