@@ -11,13 +11,17 @@ import (
 )
 
 // searching is the job of agents/research-searcher: read the document that fits best, and quote the sentence of it that does. criticising is
-// that of agents/research-critic: look whether what is quoted is there.
+// that of agents/research-critic: look whether what is quoted is there. researching is that of agents/research, which asks those two.
 var (
+	researching = job{"research", []string{askSearcher, askCritic}, func(r agent.Request) agent.Reply { return research(asked(r.Messages), answers(r.Messages)) }}
 	searching   = job{"research-searcher", []string{searchTool, openTool}, func(r agent.Request) agent.Reply { return search(asked(r.Messages), answers(r.Messages)) }}
 	criticising = job{"research-critic", []string{openTool}, func(r agent.Request) agent.Reply { return criticise(asked(r.Messages), answers(r.Messages)) }}
 )
 
 const (
+	askSearcher = "ask_searcher"
+	askCritic   = "ask_critic"
+
 	searchTool = "corpus_search"
 	openTool   = "corpus_read"
 )
@@ -25,6 +29,24 @@ const (
 // source is the argument of corpus_read.
 type source struct {
 	Document string `json:"document"`
+}
+
+func research(question string, all []answer) agent.Reply {
+	found, searched := last(all, askSearcher)
+	if !searched {
+		return call(Hello+" I will ask the searcher.", askSearcher, map[string]string{"message": question})
+	}
+	if found.failed {
+		return agent.Reply{Text: "Nobody could look it up: " + firstLine(found.content)}
+	}
+	checked, ok := last(all, askCritic)
+	if !ok {
+		return call("", askCritic, map[string]string{"message": found.content})
+	}
+	if checked.failed {
+		return agent.Reply{Text: found.content + "\nNobody has checked this: " + firstLine(checked.content)}
+	}
+	return agent.Reply{Text: found.content + "\nChecked: " + checked.content}
 }
 
 func search(question string, all []answer) agent.Reply {

@@ -13,7 +13,7 @@ func TestGenerateNeedsTheToolsOfAJob(t *testing.T) {
 	var failed *agent.ModelError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, agent.ModelInvalid, failed.Class)
-	require.Contains(t, failed.Message, "agents/screenshots, agents/refunds, agents/incident, agents/research-searcher and agents/research-critic")
+	require.Contains(t, failed.Message, "agents/screenshots, agents/refunds, agents/incident, agents/research, agents/research-searcher and agents/research-critic")
 }
 
 func said(text string) agent.Message {
@@ -60,6 +60,13 @@ var jobsToDo = []struct {
 		turn{pageTool, `{"service":"shop","summary":"An alarm is on for shop, and its errors (4 %) point at no deploy."}`, "OK", false},
 	), "A person was woken: OK"},
 	{"no metrics", "service shop", responding.tools, []turn{{metricsTool, `{"service":"shop","metric":"errors_percent"}`, "There is no service shop.", true}}, "There is no service shop."},
+	{"asked and checked", "Why?", researching.tools, []turn{
+		{askSearcher, `{"message":"Why?"}`, `"So." [sky]`, false}, {askCritic, `{"message":"\"So.\" [sky]"}`, "Every quote is in its source.", false},
+	}, "\"So.\" [sky]\nChecked: Every quote is in its source."},
+	{"asked and not checked", "Why?", researching.tools, []turn{
+		{askSearcher, `{"message":"Why?"}`, `"So." [sky]`, false}, {askCritic, `{"message":"\"So.\" [sky]"}`, "Agent research-critic did not finish.", true},
+	}, "Nobody has checked this: Agent research-critic did not finish."},
+	{"nobody to ask", "Why?", researching.tools, []turn{{askSearcher, `{"message":"Why?"}`, "Agent research-searcher did not finish.", true}}, "Nobody could look it up"},
 	{"searched", "Why is the sky blue?", searching.tools, []turn{
 		{searchTool, `{"query":"Why is the sky blue?"}`, `[{"document":"sky"},{"document":"sea"}]`, false},
 		{openTool, `{"document":"sky"}`, "# Sky\n\nIt is wide. Air scatters\nblue light most. It is high.", false},
