@@ -26,7 +26,7 @@ type job struct {
 }
 
 // jobs are looked through in this order: who has the tools of the last one may have those of an earlier one, too.
-var jobs = []job{tidying, refunding, responding, researching, searching, criticising}
+var jobs = []job{tidying, tidyingServed, refunding, responding, researching, searching, criticising}
 
 // Generate decides the next call. A request without the tools of any job is refused.
 func (Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {

@@ -13,7 +13,7 @@ func TestGenerateNeedsTheToolsOfAJob(t *testing.T) {
 	var failed *agent.ModelError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, agent.ModelInvalid, failed.Class)
-	require.Contains(t, failed.Message, "agents/screenshots, agents/refunds, agents/incident, agents/research, agents/research-searcher and agents/research-critic")
+	require.Contains(t, failed.Message, "agents/screenshots, agents/screenshots-mcp, agents/refunds, agents/incident, agents/research, agents/research-searcher and agents/research-critic")
 }
 
 func said(text string) agent.Message {
@@ -77,6 +77,11 @@ var jobsToDo = []struct {
 	}, "\"within 90 days\" is not in returns.\n\"at once\" is not in shipping."},
 	{"quotes that are there", `"within 30 days" [returns]`, criticising.tools, []turn{{openTool, `{"document":"returns"}`, "within\n30 days", false}}, "Every quote"},
 	{"no quote", "Refunds take 90 days.", criticising.tools, nil, "Nothing is quoted"},
+
+	{"files of a server", "Tidy up.", tidyingServed.tools, []turn{
+		{served[listTool], `{"path":"."}`, "[FILE] a b.txt\n[DIR] sub", false}, {served[readTool], `{"path":"a b.txt"}`, "Team meeting", false},
+		{served[moveTool], `{"source":"a b.txt","destination":"team_meeting.txt"}`, "Successfully moved", false},
+	}, "a b.txt is now team_meeting.txt"},
 
 	{"no service", "An alarm!", responding.tools, nil, "there is none"},
 }

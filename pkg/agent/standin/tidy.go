@@ -106,10 +106,14 @@ func (s *story) learn(call agent.ToolUse, r agent.ToolResult) {
 	}
 }
 
-// listing reads the lines of list_directory: kind, size, name.
+// listing reads the lines of list_directory: kind, size, name; or, of a file server, [FILE] and the name.
 func listing(text string) []*file {
 	var files []*file
 	for _, line := range strings.Split(text, "\n") {
+		if name, ok := strings.CutPrefix(line, "[FILE] "); ok {
+			files = append(files, &file{name: name})
+			continue
+		}
 		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		_, name, ok := strings.Cut(strings.TrimSpace(rest), " ")
 		if kind == "file" && ok {
