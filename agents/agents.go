@@ -7,9 +7,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/countersign/countersign/agents/hooks"
+	"github.com/countersign/countersign/agents/incident"
+	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/agents/refunds"
+	"github.com/countersign/countersign/agents/research"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/tool"
 	"github.com/countersign/countersign/pkg/agent/tool/builtin"
@@ -18,35 +22,56 @@ import (
 //go:embed */agent.yaml
 var files embed.FS
 
-// Registry holds the built-in tools and every agent of this folder. It panics at start-up where one of the files is broken.
+// Registry holds the built-in tools and every agent of this folder: those that are files, and those that are Go. It panics at start-up
+// where one of them is broken.
 func Registry() *registry.Registry {
 	r := Code()
-	if err := errors.Join(r.Hook(hooks.All()), r.AddFS(files), r.Check()); err != nil {
+	if err := errors.Join(r.Hook(hooks.All()), r.AddFS(files), addIncident(r), r.Check()); err != nil {
 		panic(err)
 	}
 	return r
 }
 
-// Code is the registry without the agents that are files: for a function that runs what a run's own definition names, and so neither
-// reads nor links YAML.
+// addIncident adds the agent that is not a file.
+func addIncident(r *registry.Registry) error {
+	tools, err := incidentTools()
+	if err != nil {
+		return err
+	}
+	d, err := incident.Agent(tools)
+	if err != nil {
+		return err
+	}
+	return r.Add(d)
+}
+
+// Code is the registry without the agents: for a function that runs what a run's own definition names, and so neither reads nor links
+// YAML.
 func Code() *registry.Registry { return registry.Must(registry.New(tools()...)) }
 
 func tools() []tool.Tool {
-	builtins, err := builtin.PerRun()
-	if err != nil {
+	builtins, noBuiltins := builtin.PerRun()
+	onRefunds, noRefunds := refunds.Tools(state("REFUNDS_LEDGER", "countersign-refunds"))
+	onIncidents, noIncidents := incidentTools()
+	onResearch, noResearch := research.Tools()
+	if err := errors.Join(noBuiltins, noRefunds, noIncidents, noResearch); err != nil {
 		panic(err)
 	}
-	onRefunds, err := refunds.Tools(refunds.Ledger{Dir: ledger()})
-	if err != nil {
-		panic(err)
-	}
-	return append(builtins, onRefunds...)
+	return slices.Concat(builtins, onRefunds, onIncidents, onResearch)
 }
 
-// ledger is the folder of the refunds example: REFUNDS_LEDGER, or one among the temporary files.
-func ledger() string {
-	if dir := os.Getenv("REFUNDS_LEDGER"); dir != "" {
-		return dir
+func incidentTools() ([]tool.Tool, error) {
+	estate, err := incident.Open(state("INCIDENT_STATE", "countersign-incident"))
+	if err != nil {
+		return nil, err
 	}
-	return filepath.Join(os.TempDir(), "countersign-refunds")
+	return incident.Tools(estate)
+}
+
+// state is where an example keeps what it has done: the folder that a variable names, or one among the temporary files.
+func state(variable, otherwise string) ledger.Ledger {
+	if dir := os.Getenv(variable); dir != "" {
+		return ledger.Ledger{Dir: dir}
+	}
+	return ledger.Ledger{Dir: filepath.Join(os.TempDir(), otherwise)}
 }

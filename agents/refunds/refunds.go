@@ -1,5 +1,5 @@
-// Package refunds is the tools of the example agent of the same name: look an order up, and refund it. Its ledger is a folder of
-// files; put a client of your own shop in its place.
+// Package refunds is the tools of the example agent of the same name: look an order up, refund it, and take a refund back. Orders are a
+// file of this folder, and refunds a ledger of files; put a client of your own shop in their place.
 package refunds
 
 import (
@@ -8,12 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
-	"net/url"
-	"os"
-	"path/filepath"
 
+	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/tool"
 )
@@ -33,37 +30,31 @@ type Refund struct {
 	Key    string      `json:"key"` // the call it was made by
 }
 
-// Ledger keeps refunds as files of a folder, one for the key of the call that made it: the same call pays once, however often it is
-// made. Safe for concurrent use, by several processes too.
-type Ledger struct{ Dir string }
+// Cancellation is a refund taken back.
+type Cancellation struct {
+	Refund string `json:"refund"` // the key of the call that made it
+	Key    string `json:"key"`    // the call that took it back
+}
 
 //go:embed orders.json
 var sample []byte
 
-// Tools are orders.get and refunds.create over a ledger.
-func Tools(l Ledger) ([]tool.Tool, error) {
+// Tools are orders.get, refunds.create and refunds.cancel over a ledger.
+func Tools(l ledger.Ledger) ([]tool.Tool, error) {
 	orders, err := readOrders()
 	if err != nil {
 		return nil, fmt.Errorf("make refund tools: %w", err)
 	}
-	get, err := tool.New("orders.get", "Returns an order: customer, item and what was paid.", agent.EffectRead,
-		func(_ context.Context, _ tool.Call, in orderInput) (agent.ToolResultData, error) {
-			o, err := orders.find(in.Order)
-			if err != nil {
-				return agent.ToolResultData{}, err
-			}
-			return tool.JSON(o)
-		}, nil)
-	if err != nil {
-		return nil, fmt.Errorf("make refund tools: %w", err)
-	}
 	s := shop{orders, l}
-	create, err := tool.New("refunds.create", "Refunds an order, in whole or in part.", agent.EffectNonIdempotent, s.refund,
-		&tool.Options[refundInput]{Reconcile: s.reconcile})
-	if err != nil {
+	get, noGet := tool.New("orders.get", "Returns an order: customer, item and what was paid.", agent.EffectRead, s.order, nil)
+	create, noCreate := tool.New("refunds.create", "Refunds an order, in whole or in part.", agent.EffectNonIdempotent, s.refund,
+		&tool.Options[refundInput]{Reconcile: s.refunded})
+	cancel, noCancel := tool.New("refunds.cancel", "Takes a refund back, by the key it was made under.", agent.EffectNonIdempotent, s.cancel,
+		&tool.Options[cancelInput]{Reconcile: s.cancelled})
+	if err := errors.Join(noGet, noCreate, noCancel); err != nil {
 		return nil, fmt.Errorf("make refund tools: %w", err)
 	}
-	return []tool.Tool{get, create}, nil
+	return []tool.Tool{get, create, cancel}, nil
 }
 
 type orderInput struct {
@@ -74,6 +65,10 @@ type refundInput struct {
 	Order  string      `json:"order" jsonschema_description:"the order's number"`
 	Amount json.Number `json:"amount" jsonschema:"type=number,exclusiveMinimum=0" jsonschema_description:"how much, in the currency of the order"`
 	Reason string      `json:"reason" jsonschema_description:"why, in one sentence"`
+}
+
+type cancelInput struct {
+	Refund string `json:"refund" jsonschema_description:"the refund's key"`
 }
 
 type book map[string]Order
@@ -100,7 +95,15 @@ func (b book) find(id string) (Order, error) {
 
 type shop struct {
 	orders book
-	ledger Ledger
+	ledger ledger.Ledger
+}
+
+func (s shop) order(_ context.Context, _ tool.Call, in orderInput) (agent.ToolResultData, error) {
+	o, err := s.orders.find(in.Order)
+	if err != nil {
+		return agent.ToolResultData{}, err
+	}
+	return tool.JSON(o)
 }
 
 func (s shop) refund(_ context.Context, c tool.Call, in refundInput) (agent.ToolResultData, error) {
@@ -112,7 +115,7 @@ func (s shop) refund(_ context.Context, c tool.Call, in refundInput) (agent.Tool
 		return agent.ToolResultData{}, tool.Refusef("Only %s was paid for order %s.", o.Paid, o.ID)
 	}
 	r := Refund{Order: o.ID, Amount: in.Amount, Key: c.Key}
-	if err := s.ledger.add(r); err != nil {
+	if _, err := s.ledger.Keep(c.Key, r); err != nil {
 		return agent.ToolResultData{}, err
 	}
 	return tool.JSON(r)
@@ -125,9 +128,10 @@ func more(a, b json.Number) bool {
 	return !okA || !okB || x.Cmp(y) > 0
 }
 
-// reconcile says what became of a call whose function died: the ledger knows.
-func (s shop) reconcile(_ context.Context, c tool.Call, _ refundInput) (tool.Outcome, agent.ToolResultData, error) {
-	r, found, err := s.ledger.find(c.Key)
+// refunded says what became of a call whose function died: the ledger knows.
+func (s shop) refunded(_ context.Context, c tool.Call, _ refundInput) (tool.Outcome, agent.ToolResultData, error) {
+	var r Refund
+	found, err := s.ledger.Find(c.Key, &r)
 	if err != nil || !found {
 		return tool.OutcomeNotDone, agent.ToolResultData{}, err
 	}
@@ -135,41 +139,39 @@ func (s shop) reconcile(_ context.Context, c tool.Call, _ refundInput) (tool.Out
 	return tool.OutcomeDone, result, err
 }
 
-func (l Ledger) path(key string) string { return filepath.Join(l.Dir, url.PathEscape(key)+".json") }
-
-// add writes a refund under its key, whole or not at all; one that is there already stays as it is.
-func (l Ledger) add(r Refund) error {
-	data, err := json.Marshal(r)
+// cancel takes a refund back once, whoever asks: what is kept is kept under the refund, with the call that did it.
+func (s shop) cancel(_ context.Context, c tool.Call, in cancelInput) (agent.ToolResultData, error) {
+	var r Refund
+	found, err := s.ledger.Find(in.Refund, &r)
 	if err != nil {
-		return fmt.Errorf("refund order %s: %w", r.Order, err)
+		return agent.ToolResultData{}, err
 	}
-	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
-		return fmt.Errorf("refund order %s: %w", r.Order, err)
+	if !found || r.Key != in.Refund { // a cancellation is no refund
+		return agent.ToolResultData{}, tool.Refusef("There is no refund %s.", in.Refund)
 	}
-	f, err := os.CreateTemp(l.Dir, ".new-*")
-	if err != nil {
-		return fmt.Errorf("refund order %s: %w", r.Order, err)
+	taken := Cancellation{Refund: in.Refund, Key: c.Key}
+	if kept, err := s.ledger.Keep(cancelKey(in.Refund), taken); err != nil {
+		return agent.ToolResultData{}, err
+	} else if kept {
+		return tool.JSON(taken)
 	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Link(f.Name(), l.path(r.Key))
+	if _, err := s.ledger.Find(cancelKey(in.Refund), &taken); err != nil {
+		return agent.ToolResultData{}, err
 	}
-	if errors.Is(err, fs.ErrExist) {
-		err = nil
+	if taken.Key != c.Key {
+		return agent.ToolResultData{}, tool.Refusef("Refund %s has been taken back already.", in.Refund)
 	}
-	if err = errors.Join(err, os.Remove(f.Name())); err != nil {
-		return fmt.Errorf("refund order %s: %w", r.Order, err)
-	}
-	return nil
+	return tool.JSON(taken)
 }
 
-func (l Ledger) find(key string) (r Refund, found bool, err error) {
-	data, err := os.ReadFile(l.path(key))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Refund{}, false, nil
+func (s shop) cancelled(_ context.Context, c tool.Call, in cancelInput) (tool.Outcome, agent.ToolResultData, error) {
+	var taken Cancellation
+	found, err := s.ledger.Find(cancelKey(in.Refund), &taken)
+	if err != nil || !found || taken.Key != c.Key {
+		return tool.OutcomeNotDone, agent.ToolResultData{}, err
 	}
-	if err != nil {
-		return Refund{}, false, fmt.Errorf("look for a refund: %w", err)
-	}
-	return r, true, json.Unmarshal(data, &r)
+	result, err := tool.JSON(taken)
+	return tool.OutcomeDone, result, err
 }
+
+func cancelKey(refund string) string { return refund + " cancelled" }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/agents/refunds"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/tool"
@@ -17,9 +18,16 @@ import (
 func shop(t *testing.T) (get, create tool.Tool, dir string) {
 	t.Helper()
 	dir = t.TempDir() + "/ledger"
-	tools, err := refunds.Tools(refunds.Ledger{Dir: dir})
+	tools, err := refunds.Tools(ledger.Ledger{Dir: dir})
 	require.NoError(t, err)
 	return tools[0], tools[1], dir
+}
+
+func canceller(t *testing.T, dir string) tool.Tool {
+	t.Helper()
+	tools, err := refunds.Tools(ledger.Ledger{Dir: dir})
+	require.NoError(t, err)
+	return tools[2]
 }
 
 func call(t *testing.T, tl tool.Tool, id, args string) agent.ToolResultData {
@@ -82,4 +90,39 @@ func TestOneCallPaysOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, tool.OutcomeDone, outcome)
 	require.JSONEq(t, `{"order":"1001","amount":5,"key":"r1/c1"}`, r.Content)
+}
+
+// A refund is taken back once: by the call that did it as often as it is made, and by no other.
+func TestCancelTakesBackOnce(t *testing.T) {
+	_, create, dir := shop(t)
+	cancel := canceller(t, dir)
+	call(t, create, "c1", `{"order":"1001","amount":5,"reason":"late"}`)
+	for _, unknown := range []string{"r1/c9", "", "r1/c1 cancelled"} {
+		args, err := json.Marshal(map[string]string{"refund": unknown})
+		require.NoError(t, err)
+		r := call(t, cancel, "c2", string(args))
+		require.True(t, r.IsError)
+		require.Equal(t, "There is no refund "+unknown+".", r.Content)
+	}
+	rec := cancel.(tool.Reconciler)
+	c := tool.Call{Run: "r1", ID: "c2", Key: "r1/c2", Args: json.RawMessage(`{"refund":"r1/c1"}`)}
+	outcome, _, err := rec.Reconcile(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, tool.OutcomeNotDone, outcome)
+	for range 3 {
+		require.JSONEq(t, `{"refund":"r1/c1","key":"r1/c2"}`, call(t, cancel, "c2", `{"refund":"r1/c1"}`).Content)
+	}
+	outcome, r, err := rec.Reconcile(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, tool.OutcomeDone, outcome)
+	require.JSONEq(t, `{"refund":"r1/c1","key":"r1/c2"}`, r.Content)
+	other := call(t, cancel, "c3", `{"refund":"r1/c1"}`)
+	require.True(t, other.IsError)
+	require.Equal(t, "Refund r1/c1 has been taken back already.", other.Content)
+	c.ID, c.Key = "c3", "r1/c3"
+	outcome, _, err = rec.Reconcile(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, tool.OutcomeNotDone, outcome, "it was another's doing")
+	require.True(t, call(t, cancel, "c4", `{"refund":"r1/c1 cancelled"}`).IsError, "what takes back is no refund")
+	require.Equal(t, 2, paid(t, dir), "the refund and its end")
 }

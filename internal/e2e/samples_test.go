@@ -91,6 +91,7 @@ func TestSampleEvents(t *testing.T) {
 	http("get-run.json", 404) // acme has no run of that id
 	route("step", "event-message.json", runtime.NextTools)
 	route("step", "event-input.json", runtime.NextTools)
+	route("step", "event-alarm.json", runtime.NextTools)
 	for _, name := range []string{"schedule.json", "execution-status.json"} {
 		var report lambdafn.Swept
 		require.NoError(t, json.Unmarshal(give("sweep", name), &report))

@@ -48,7 +48,10 @@ var floors = [][]rule{
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}, {dir: "pkg/agent/reach"}},
 	{
 		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},
-		{dir: "agents", beside: []string{"agents/refunds", "agents/hooks"}}, {dir: "agents/refunds"}, {dir: "agents/hooks"}, {dir: "agents/compiled"},
+		{dir: "agents", beside: []string{"agents/refunds", "agents/incident", "agents/research", "agents/ledger", "agents/hooks"}},
+		{dir: "agents/research"}, {dir: "agents/refunds", beside: []string{"agents/ledger"}},
+		{dir: "agents/incident", beside: []string{"agents/ledger", "agents/incident/duty"}}, {dir: "agents/incident/duty"}, {dir: "agents/ledger"},
+		{dir: "agents/hooks", beside: []string{"agents/incident/duty"}}, {dir: "agents/compiled"},
 	},
 	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/presets"}, {dir: "internal/promises"}, {dir: "internal/samtest"}},
 	{

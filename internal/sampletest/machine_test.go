@@ -51,6 +51,17 @@ var ofTheMachine = []sample{
 		},
 	},
 	{
+		file: alarmFile, before: (*world).alarmed,
+		want: func(t *testing.T, w *world, out []byte) {
+			r := requireNext(t, runtime.NextTools, out)
+			require.Equal(t, alarmRun, r.Run, "the event's id is the key")
+			text := said(w.state(r.Run))
+			require.Contains(t, text, "The alarm incident-checkout-errors went off at 2026-02-13T14:09:12Z in eu-central-1.")
+			require.Contains(t, text, "Service: checkout")
+			require.NotContains(t, text, "{", "the context builder has read it")
+		},
+	},
+	{
 		file: "tool/events/batch.json", follows: "step/events/first-step.json",
 		before: func(w *world) { w.started(); w.feed("step/events/first-step.json") },
 		want: func(t *testing.T, w *world, out []byte) {
@@ -222,24 +233,29 @@ func TestRulesMakeTheSamples(t *testing.T) {
 		"InputRule": {"step/events/event-input.json", `{"id":"c2a4b7de-93f1-4f0e-8a65-2f4e1f6a7b10","source":"countersign.requests",
 			"detail-type":"Countersign Run Requested",
 			"detail":{"agent":"refunds","order":"1002","photos":3,"by":"web form"}}`},
+		"AlarmRule": {alarmFile, alarmEvent(t)},
 	} {
 		var event map[string]any
 		require.NoError(t, json.Unmarshal([]byte(c.event), &event))
 		r := newRule(t, rule)
 		require.True(t, r.matches(event), rule)
-		other := map[string]string{"MessageRule": "InputRule", "InputRule": "MessageRule"}[rule]
-		require.False(t, newRule(t, other).matches(event), "%s takes it too: two executions", other)
+		for _, other := range []string{"MessageRule", "InputRule", "AlarmRule"} {
+			require.Equal(t, other == rule, newRule(t, other).matches(event), "%s: one rule takes it, and so one execution starts", other)
+		}
 		require.JSONEq(t, string(decode(t, c.file)["state"]), r.transform(t, event), rule)
 	}
 }
 
 // An event that is delivered again starts nothing new: the second execution ends without a write, and no model is asked.
 func TestRedeliveredEventStartsNothing(t *testing.T) {
-	for _, file := range []string{"step/events/event-message.json", "step/events/event-input.json"} {
+	for _, file := range []string{"step/events/event-message.json", "step/events/event-input.json", alarmFile} {
 		inWorld(t, func(t *testing.T, w *world) {
+			if file == alarmFile {
+				w.alarmed()
+			}
 			first := requireNext(t, runtime.NextTools, w.feed(file))
 			entries := w.state(first.Run).Entries
-			again := bytes.ReplaceAll(read(t, file), []byte(`"name": "`), []byte(`"name": "again-`))
+			again := bytes.Replace(read(t, file), []byte(`"name": "`), []byte(`"name": "again-`), 1)
 			out, err := w.functions["step"].Step(context.Background(), again)
 			require.NoError(t, err)
 			r := requireNext(t, runtime.NextDone, out)

@@ -12,7 +12,7 @@ import (
 )
 
 // rule is an EventBridge rule of the template with the parameters' defaults, as far as this template uses the pattern language: lists of
-// values, and exists, which looks at leaves alone.
+// values, prefix, and exists, which looks at leaves alone.
 type rule struct {
 	pattern  *samtest.Node
 	paths    *samtest.Node
@@ -74,7 +74,14 @@ func (r rule) oneOf(wanted *samtest.Node, value any, there bool) bool {
 			}
 			continue
 		}
-		if text, ok := value.(string); ok && text == r.defaults(want) {
+		text, ok := value.(string)
+		if prefix := want.Get("prefix"); prefix != nil {
+			if ok && strings.HasPrefix(text, r.defaults(prefix)) {
+				return true
+			}
+			continue
+		}
+		if ok && text == r.defaults(want) {
 			return true
 		}
 	}

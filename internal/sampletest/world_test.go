@@ -69,6 +69,7 @@ type world struct {
 	asked     int
 	entered   []string // tools
 	woken     []string // task tokens
+	emitted   []agent.Outgoing
 }
 
 func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
@@ -94,6 +95,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 func (w *world) at(table store.Table, blobs store.Blobs, c clock.Clock) runtime.Ports {
 	return runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, 0), Blobs: blobs, Model: w, Tools: w, Valid: schema.Validate, Waiter: w, Clock: c, IDs: ids.Seeded(c, 1),
+		Hooks: agents.Registry().Hooks(), Emit: w,
 	}
 }
 
@@ -167,14 +169,19 @@ func (w *world) approved() {
 	list, _, err := approval.List(context.Background(), w.table, tenant, approval.Pending, 0, "")
 	require.NoError(w.t, err)
 	require.Len(w.t, list, 1)
+	require.NoError(w.t, w.decide(list[0].ID, "group:operators"))
+}
+
+// decide approves a request as somebody of a group.
+func (w *world) decide(id, group string) error {
 	desk := &approval.Desk{
 		Table: w.table, Journal: w.ports.Journal, Clock: w.ports.Clock, Definitions: runtime.PinnedDefinitions(w.ports.Blobs),
 		Valid: schema.Validate, Wake: (&runtime.Waits{Ports: w.ports}).Wake,
 	}
-	_, err = desk.Decide(context.Background(), approval.Request{
-		Tenant: tenant, ID: list[0].ID, Action: approval.Approve, By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+	_, err := desk.Decide(context.Background(), approval.Request{
+		Tenant: tenant, ID: id, Action: approval.Approve, By: agent.Principal{ID: "user:ana", Groups: []string{group}},
 	})
-	require.NoError(w.t, err)
+	return err
 }
 
 // feed gives a sample to its function.
@@ -187,16 +194,14 @@ func (w *world) feed(file string) []byte {
 }
 
 // call is a call of the run.
-func (w *world) call(id string) agent.Call {
+func (w *world) call(id string) agent.Call { return w.callOf(run, id) }
+
+func (w *world) callOf(run, id string) agent.Call {
 	w.t.Helper()
 	s := w.state(run)
-	for _, c := range s.Calls() {
-		if c.ID == id {
-			return c
-		}
-	}
-	require.Fail(w.t, "no such call", id)
-	return agent.Call{}
+	c, ok := s.Call(id)
+	require.True(w.t, ok, "no such call: %s", id)
+	return c
 }
 
 func (w *world) state(id string) agent.AgentState {

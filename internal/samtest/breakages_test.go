@@ -114,6 +114,12 @@ var breakages = []breakage{
 	{"events", TemplateFile, "          RoleArn: !GetAtt EventsRole.Arn\n", "", "MessageRule: RoleArn: want a role"},
 	{"events", TemplateFile, "MessageRetentionPeriod: 1209600", "MessageRetentionPeriod: 60", "MessageRetentionPeriod: want 1209600"},
 
+	{"event-starts", TemplateFile, "!GetAtt InputRule.Arn, !GetAtt AlarmRule.Arn", "!GetAtt InputRule.Arn", "AlarmRule: DeadLetterConfig: want a policy of the queue that takes what AlarmRule could not deliver"},
+	{"event-starts", TemplateFile, `"alarm": <detail>}, "key": <id>, "tenant": "${EventTenant}"}`, `"alarm": <detail>}, "key": <id>, "tenant": <tenant>}`, `AlarmRule: InputTemplate: want "tenant": "${EventTenant}" in it`},
+	{"event-starts", TemplateFile, `"alarm": <detail>}, "key": <id>,`, `"alarm": <detail>},`, `AlarmRule: InputTemplate: want "key": <id> in it`},
+	{"event-starts", TemplateFile, "{id: $.id, region: $.region", "{id: $.time, region: $.region", "AlarmRule: InputPathsMap: want id: $.id"},
+	{"event-starts", TemplateFile, "        source: [aws.cloudwatch]\n", "", "AlarmRule: EventPattern: want a source and a detail-type"},
+
 	{"api", TemplateFile, "AllowMethods: [GET, POST, DELETE]", "AllowMethods: [GET, POST]", "AllowMethods: want [GET, POST, DELETE]"},
 	{"api", TemplateFile, "AuthorizationType: !If [UseJwt, JWT, AWS_IAM]", "AuthorizationType: NONE", "HttpApiRoute: AuthorizationType: want JWT or AWS_IAM"},
 	{"api", TemplateFile, "AuthorizationType: !If [UseJwt, JWT, AWS_IAM]", "AuthorizationType: !If [UseJwt, JWT, NONE]", "HttpApiRoute: AuthorizationType: want JWT or AWS_IAM"},

@@ -88,7 +88,7 @@ func Rules() []Rule {
 		{"functions", functions}, {"build", build}, {"timeouts", timeouts}, {"variables", environment},
 		{"machine", machine}, {"machine-flow", flow}, {"substitutions", substitutions},
 		{"roles", roles}, {"wildcards", wildcards}, {"principals", principals},
-		{"kept", kept}, {"logs", logs}, {"bucket", bucket}, {"events", eventTargets}, {"api", api}, {"alarms", alarms},
+		{"kept", kept}, {"logs", logs}, {"bucket", bucket}, {"events", eventTargets}, {"event-starts", eventStarts}, {"api", api}, {"alarms", alarms},
 	}
 }
 

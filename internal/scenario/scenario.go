@@ -21,6 +21,7 @@ type Scenario struct {
 	Promise string // the text before the first file
 
 	archive string
+	known   agentfile.Options // what the agent may name
 	hooks   hook.Set
 	agent   agent.Definition
 	start   start
@@ -41,7 +42,13 @@ func Load(name string, data []byte) (*Scenario, error) { return LoadWith(name, d
 
 // LoadWith is Load of a scenario whose agent may name code.
 func LoadWith(name string, data []byte, code hook.Set) (*Scenario, error) {
-	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name, hooks: code}
+	return LoadKnowing(name, data, agentfile.Options{Hooks: code})
+}
+
+// LoadKnowing is Load of a scenario whose agent may name code, and tools that have code: of these, tools.yaml gives the results alone.
+// What they would do is not done.
+func LoadKnowing(name string, data []byte, known agentfile.Options) (*Scenario, error) {
+	s := &Scenario{Name: strings.TrimSuffix(path.Base(name), path.Ext(name)), archive: name, known: known, hooks: known.Hooks}
 	var ps problems
 	var files map[string]section
 	s.Promise, files = open(name, data, &ps)
@@ -72,7 +79,9 @@ func (s *Scenario) Agent() agent.Definition { return s.agent }
 
 // loadAgent reads the definition. Its models may be missing or lack a provider: the script answers in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {
-	d, err := agentfile.Parse(s.archive, f.padded(), agentfile.Options{AllowUnknownTools: true, ModelOptional: true, Hooks: s.hooks})
+	opt := s.known
+	opt.Dir, opt.AllowUnknownTools, opt.ModelOptional = "", true, true
+	d, err := agentfile.Parse(s.archive, f.padded(), opt)
 	if err != nil {
 		ps.add(err)
 		return
@@ -218,7 +227,7 @@ func (s *Scenario) loadDelegates(files map[string]section, ps *problems) {
 				return
 			}
 		}
-		d := &Scenario{Name: s.Name, archive: s.archive, hooks: s.hooks}
+		d := &Scenario{Name: s.Name, archive: s.archive, hooks: s.hooks, known: s.known}
 		d.loadAgent(own[agentFile], ps)
 		d.loadTools(own, ps)
 		d.loadScript(own[modelFile], ps)

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/countersign/countersign/internal/scenario"
-	"github.com/countersign/countersign/pkg/agent/hook"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 
 type testCommand struct {
@@ -40,7 +40,7 @@ func (c *testCommand) run(ctx context.Context, p *program) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		t, err := c.test(file, p.registry.Hooks())
+		t, err := c.test(file, p.registry.Options())
 		switch {
 		case err != nil:
 			t.Failures = []string{err.Error()}
@@ -79,14 +79,14 @@ func scenarioFiles(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// test runs one scenario, whose agent may name the code. The error says why it cannot be run.
-func (c *testCommand) test(file string, code hook.Set) (testedScenario, error) {
+// test runs one scenario, whose agent may name what is known. The error says why it cannot be run.
+func (c *testCommand) test(file string, known agentfile.Options) (testedScenario, error) {
 	t := testedScenario{Name: file, File: file, Failures: []string{}}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return t, err
 	}
-	s, err := scenario.LoadWith(file, data, code)
+	s, err := scenario.LoadKnowing(file, data, known)
 	if err != nil {
 		return t, err
 	}

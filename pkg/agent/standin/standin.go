@@ -1,182 +1,68 @@
-// Package standin is a stand-in for a model: a small deterministic program that really reads the conversation it is sent and
-// decides the next call from it. It lets the demo run without a model or a network, says in every first text that it is no model,
-// and knows one job: look through a folder, find out what each file is about, and rename it.
+// Package standin is a stand-in for a model: small deterministic programs that really read the conversation they are sent and decide the
+// next call from it. It lets the demo and the example agents run without a model or a network, says in every first text that it is no
+// model, and knows the jobs of those agents alone.
 package standin
 
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"path"
+	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/countersign/countersign/pkg/agent"
 )
 
+// Hello is how the first text of each conversation begins.
+const Hello = "I am the demo's stand-in, a small program and no model."
+
 // Model answers by rule. The zero Model is ready and safe for concurrent use.
 type Model struct{}
 
-// the tools the job takes, by their model-facing names.
-const (
-	listTool = "list_directory"
-	readTool = "read_text"
-	ocrTool  = "extract_text"
-	moveTool = "move_file"
-)
+// job is one thing that the stand-in can do, by the conversation alone, so that a run picked up by another process goes on where it was.
+type job struct {
+	agent  string   // the example that has it
+	tools  []string // that it takes, by their model-facing names
+	decide func(agent.Request) agent.Reply
+}
 
-// Generate decides the next call from the conversation alone, so that a run picked up by another process goes on where it was.
+// jobs are looked through in this order: who has the tools of the last one may have those of an earlier one, too.
+var jobs = []job{tidying, tidyingServed, refunding, responding, researching, searching, criticising}
+
+// Generate decides the next call. A request without the tools of any job is refused.
 func (Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, err
 	}
-	for _, want := range []string{listTool, readTool, ocrTool, moveTool} {
-		if !offers(r.Tools, want) {
-			return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: "stand-in",
-				Message: "the stand-in knows one job and needs the tool " + want + "; use a real model for anything else"}
-		}
+	i := slices.IndexFunc(jobs, func(j job) bool { return j.fits(r.Tools) })
+	if i < 0 {
+		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: "stand-in", Message: "the stand-in knows the jobs of " + known() +
+			", and this agent has the tools of none of them; use a real model for anything else"}
 	}
-	reply := decide(read(r.Messages))
+	reply := jobs[i].decide(r)
 	reply.Model, reply.StopReason = "stand-in", "end_turn"
 	reply.Usage = agent.Usage{Input: int64(len(r.Messages)) * 20, Output: 20}
 	return reply, nil
 }
 
-func offers(tools []agent.ToolSpec, name string) bool {
-	for _, t := range tools {
-		if t.ModelName() == name {
-			return true
+func (j job) fits(offered []agent.ToolSpec) bool {
+	for _, want := range j.tools {
+		if !slices.ContainsFunc(offered, func(t agent.ToolSpec) bool { return t.ModelName() == want }) {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
-// file is what the conversation says of one file.
-type file struct {
-	name    string
-	read    bool   // somebody looked into it
-	text    string // what was found; empty = it could not be read
-	moved   bool
-	newName string // where it is now
-	left    string // why it was left as it was
+func known() string {
+	names := make([]string, len(jobs))
+	for i, j := range jobs {
+		names[i] = "agents/" + j.agent
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// story is the job as far as the conversation has come.
-type story struct {
-	listed  bool
-	problem string
-	files   []*file
-}
-
-func (s *story) find(name string) *file {
-	for _, f := range s.files {
-		if f.name == name {
-			return f
-		}
-	}
-	return &file{}
-}
-
-// read follows the conversation: every call together with its result.
-func read(messages []agent.Message) *story {
-	s := &story{}
-	calls := map[string]agent.ToolUse{}
-	for _, m := range messages {
-		switch b := m.Block.(type) {
-		case agent.ToolUse:
-			calls[b.ID] = b
-		case agent.ToolResult:
-			s.learn(calls[b.ID], b)
-		}
-	}
-	return s
-}
-
-// arguments are those of all four tools.
-type arguments struct {
-	Path        string `json:"path,omitempty"`
-	Source      string `json:"source,omitempty"`
-	Destination string `json:"destination,omitempty"`
-}
-
-func (s *story) learn(call agent.ToolUse, r agent.ToolResult) {
-	var args arguments
-	if json.Unmarshal(call.Input, &args) != nil {
-		return
-	}
-	switch call.Name {
-	case listTool:
-		s.listed = true
-		if r.IsError {
-			s.problem = r.Content
-			return
-		}
-		s.files = listing(r.Content)
-	case readTool, ocrTool:
-		f := s.find(args.Path)
-		f.read = true
-		if r.IsError {
-			f.left = firstLine(r.Content)
-			return
-		}
-		f.text = r.Content
-	case moveTool:
-		f := s.find(args.Source)
-		if r.IsError {
-			f.left = firstLine(r.Content)
-			return
-		}
-		f.moved, f.newName = true, args.Destination
-		if _, edited, ok := strings.Cut(r.Content, "It ran with: "); ok { // a person chose another name
-			var ran arguments
-			if json.Unmarshal([]byte(firstLine(edited)), &ran) == nil {
-				f.newName = ran.Destination
-			}
-		}
-	}
-}
-
-// listing reads the lines of list_directory: kind, size, name.
-func listing(text string) []*file {
-	var files []*file
-	for _, line := range strings.Split(text, "\n") {
-		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		_, name, ok := strings.Cut(strings.TrimSpace(rest), " ")
-		if kind == "file" && ok {
-			files = append(files, &file{name: strings.TrimSpace(name)})
-		}
-	}
-	return files
-}
-
-// decide is the next call: list, then for each file look into it and rename it, then say what was done.
-func decide(s *story) agent.Reply {
-	if !s.listed {
-		return call("I am the demo's stand-in, a small program and no model. I will look at the folder first.", listTool, arguments{Path: "."})
-	}
-	if s.problem != "" {
-		return agent.Reply{Text: "I could not list the folder: " + s.problem}
-	}
-	taken := map[string]bool{}
-	for _, f := range s.files {
-		taken[f.name] = true
-		taken[f.newName] = true
-	}
-	for _, f := range s.files {
-		switch {
-		case f.moved || f.left != "":
-		case !f.read:
-			return call("", reader(f.name), arguments{Path: f.name})
-		default:
-			if to := title(f.text, f.name, taken); to != f.name {
-				return call("", moveTool, arguments{Source: f.name, Destination: to})
-			}
-		}
-	}
-	return agent.Reply{Text: summary(s.files)}
-}
-
-func call(text, name string, args arguments) agent.Reply {
+// call asks for a tool.
+func call(text, name string, args any) agent.Reply {
 	input, err := json.Marshal(args)
 	if err != nil {
 		return agent.Reply{Text: "I could not write the call: " + err.Error()}
@@ -184,71 +70,47 @@ func call(text, name string, args arguments) agent.Reply {
 	return agent.Reply{Text: text, Calls: []agent.ReplyCall{{Name: name, Input: input}}}
 }
 
-// reader is the tool that can look into the file.
-func reader(name string) string {
-	switch strings.ToLower(path.Ext(name)) {
-	case ".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff", ".bmp":
-		return ocrTool
-	default:
-		return readTool
-	}
+// answer is a call and what came of it.
+type answer struct {
+	tool    string // model-facing
+	input   json.RawMessage
+	content string
+	failed  bool
 }
 
-// titleWords is how many words a new name has at most.
-const titleWords = 5
-
-// title makes a name of the first words of the text: those of its first line, and of more lines while it has fewer than two. A
-// text without words keeps its name; a name that is taken gets a number.
-func title(text, old string, taken map[string]bool) string {
-	var words []string
-	for _, line := range strings.Split(text, "\n") {
-		if len(words) >= 2 {
-			break
+// answers are the calls of a conversation that have come to something, in order.
+func answers(messages []agent.Message) (all []answer) {
+	calls := map[string]agent.ToolUse{}
+	for _, m := range messages {
+		switch b := m.Block.(type) {
+		case agent.ToolUse:
+			calls[b.ID] = b
+		case agent.ToolResult:
+			c := calls[b.ID]
+			all = append(all, answer{c.Name, c.Input, b.Content, b.IsError})
 		}
-		words = append(words, wordsOf(line)...)
 	}
-	if len(words) == 0 {
-		return old
-	}
-	base := strings.Join(words[:min(len(words), titleWords)], "_")
-	ext := strings.ToLower(path.Ext(old))
-	name := base + ext
-	for n := 2; taken[name] && name != old; n++ {
-		name = fmt.Sprintf("%s_%d%s", base, n, ext)
-	}
-	return name
+	return all
 }
 
-// wordsOf are the words of three letters or more, in lower case; what a picture's reader makes of window buttons is not one.
-func wordsOf(line string) []string {
-	line = strings.ReplaceAll(strings.ReplaceAll(line, "'", ""), "’", "")
-	var out []string
-	for _, w := range strings.FieldsFunc(line, func(c rune) bool { return !unicode.IsLetter(c) }) {
-		if w = strings.ToLower(w); len([]rune(w)) >= 3 && strings.Trim(w, w[:1]) != "" {
-			out = append(out, w)
+// last is the newest answer of a tool.
+func last(all []answer, tool string) (answer, bool) {
+	for _, a := range slices.Backward(all) {
+		if a.tool == tool {
+			return a, true
 		}
 	}
-	return out
+	return answer{}, false
 }
 
-func summary(files []*file) string {
-	var done, left []string
-	for _, f := range files {
-		switch {
-		case f.moved:
-			done = append(done, f.name+" is now "+f.newName)
-		case f.left != "":
-			left = append(left, f.name+" ("+f.left+")")
+// asked is the text that the conversation begins with.
+func asked(messages []agent.Message) string {
+	for _, m := range messages {
+		if t, ok := m.Block.(agent.Text); ok && m.Role == agent.RoleUser {
+			return t.Text
 		}
 	}
-	text := fmt.Sprintf("I looked through %d files and renamed %d.", len(files), len(done))
-	if len(done) > 0 {
-		text += "\n- " + strings.Join(done, "\n- ")
-	}
-	if len(left) > 0 {
-		text += "\nLeft as they are:\n- " + strings.Join(left, "\n- ")
-	}
-	return text
+	return ""
 }
 
 func firstLine(text string) string {

@@ -1,0 +1,118 @@
+// Package research is the tools of the agents that look things up: search in a small corpus, and read one of its documents. The documents
+// are the notes of a shop that is made up; put your own in their place.
+package research
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+//go:embed corpus/*.md
+var notes embed.FS
+
+// document is a note. Its first line is its title.
+type document struct{ name, title, text string }
+
+// corpus is the documents, by name.
+type corpus []document
+
+func read(files fs.FS) (corpus, error) {
+	names, err := fs.Glob(files, "corpus/*.md")
+	if err != nil {
+		return nil, fmt.Errorf("read the corpus: %w", err)
+	}
+	var c corpus
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			return nil, fmt.Errorf("read the corpus: %w", err)
+		}
+		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
+		c = append(c, document{strings.TrimSuffix(path.Base(name), ".md"), title, string(text)})
+	}
+	return c, nil
+}
+
+// Tools are corpus.search and corpus.read.
+func Tools() ([]tool.Tool, error) {
+	c, err := read(notes)
+	if err != nil {
+		return nil, fmt.Errorf("make research tools: %w", err)
+	}
+	search, noSearch := tool.New("corpus.search", "Finds the documents that fit a question best, with how each begins.", agent.EffectRead, c.search, nil)
+	one, noRead := tool.New("corpus.read", "Returns a whole document.", agent.EffectRead, c.read, nil)
+	if err := errors.Join(noSearch, noRead); err != nil {
+		return nil, fmt.Errorf("make research tools: %w", err)
+	}
+	return []tool.Tool{search, one}, nil
+}
+
+type searchInput struct {
+	Query string `json:"query" jsonschema:"minLength=1" jsonschema_description:"a few words"`
+	Limit int    `json:"limit,omitempty" jsonschema:"minimum=1,maximum=10" jsonschema_description:"how many; 3 where it is left out"`
+}
+
+type readInput struct {
+	Document string `json:"document" jsonschema_description:"its name, as corpus_search gives it"`
+}
+
+// usualHits is how many documents corpus.search gives where the model does not say, beginning the characters of each that it shows.
+const (
+	usualHits = 3
+	beginning = 160
+)
+
+type hit struct {
+	Document string `json:"document"`
+	Title    string `json:"title"`
+	Begins   string `json:"begins"`
+	score    float64
+}
+
+// search ranks by BM25. A document that shares no word with the query is none of the hits.
+func (c corpus) search(_ context.Context, _ tool.Call, in searchInput) (agent.ToolResultData, error) {
+	texts := make([]string, len(c))
+	for i, d := range c {
+		texts[i] = d.text
+	}
+	hits := []hit{}
+	for i, score := range agent.BM25(texts, in.Query) {
+		if score > 0 {
+			hits = append(hits, hit{c[i].name, c[i].title, begins(c[i].text), score})
+		}
+	}
+	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.score, a.score) })
+	limit := in.Limit
+	if limit == 0 {
+		limit = usualHits
+	}
+	return tool.JSON(hits[:min(limit, len(hits))])
+}
+
+// begins is how a document begins behind its title, on one line.
+func begins(text string) string {
+	_, body, _ := strings.Cut(text, "\n")
+	r := []rune(strings.Join(strings.Fields(body), " "))
+	if len(r) <= beginning {
+		return string(r)
+	}
+	return string(r[:beginning]) + "…"
+}
+
+func (c corpus) read(_ context.Context, _ tool.Call, in readInput) (agent.ToolResultData, error) {
+	i := slices.IndexFunc(c, func(d document) bool { return d.name == in.Document })
+	if i < 0 {
+		return agent.ToolResultData{}, tool.Refusef("There is no document %s.", in.Document)
+	}
+	return tool.Text(c[i].text), nil
+}

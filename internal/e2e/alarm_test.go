@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
+)
+
+// responder is a model that looks, rolls back, looks again and wakes a person. What it does next it takes from the conversation alone.
+func responder(t *testing.T) *bedrockfake.Server {
+	t.Helper()
+	turns := []bedrockfake.Block{
+		bedrockfake.ToolUse("t1", "metrics_query", `{"service":"checkout","metric":"errors_percent"}`),
+		bedrockfake.ToolUse("t2", "deploys_list", `{"service":"checkout"}`),
+		bedrockfake.ToolUse("t3", "deploys_rollback", `{"service":"checkout","to":"v41","reason":"18 % of checkouts fail since v42."}`),
+		bedrockfake.ToolUse("t4", "page_human", `{"service":"checkout","summary":"Rolled back to v41. Somebody has to mend v42."}`),
+		bedrockfake.Text("Rolled back; Ben mends v42."),
+	}
+	s := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
+		results := strings.Count(string(r.Body), `"toolResult"`)
+		return bedrockfake.Reply{Blocks: turns[results : results+1], Usage: bedrockfake.Usage{Input: 100, Output: 20}}
+	})
+	t.Cleanup(s.Close)
+	return s
+}
+
+// An alarm of CloudWatch starts a run of the incident agent by the template's rule, delivered three times one run. The rollback waits for the
+// people on call and for nobody else, the service is asked over the bus, and the run ends.
+func TestAlarmStartsTheResponder(t *testing.T) {
+	c := &courier{}
+	state := filepath.Join(t.TempDir(), "state")
+	d := deploy(t, responder(t), func(d *deployment) {
+		d.bus.Deliveries, d.bus.Rules, d.env = 3, []awsfake.Rule{c.rule()}, []string{"INCIDENT_STATE=" + state}
+	})
+	raw, err := os.ReadFile("../../agents/incident/alarm.json")
+	require.NoError(t, err)
+	var alarm struct{ Detail json.RawMessage }
+	require.NoError(t, json.Unmarshal(raw, &alarm))
+	calm := json.RawMessage(strings.ReplaceAll(string(alarm.Detail), `"ALARM"`, `"OK"`))
+	d.bus.Put(t.Context(), "aws.cloudwatch", "CloudWatch Alarm State Change", calm)
+	id := d.bus.Put(t.Context(), "aws.cloudwatch", "CloudWatch Alarm State Change", alarm.Detail)
+	run := agent.RunID(eventTenant, "incident", id)
+
+	s := d.until(eventTenant, run, parked)
+	require.NoDirExists(t, state, "nothing is done before a person says so")
+	wait := s.Waits()[0].Wait.Approval
+	_, err = d.as(eventTenant, "ana", "operators").Decide(t.Context(), wait, api.Verdict{Action: approval.Approve})
+	requireProblem(t, err, 403, api.NotAllowed)
+	ben := d.as(eventTenant, "ben", "oncall")
+	page, err := ben.Runs(t.Context(), api.RunQuery{})
+	require.NoError(t, err)
+	require.Len(t, page.Runs, 1, "three deliveries, and an alarm that is over")
+	d.approve(ben, s)
+
+	asked := func(s *agent.AgentState) bool { return parked(s) && s.Waits()[0].Wait.For == agent.ForAnswer }
+	s = d.until(eventTenant, run, asked)
+	event := c.of(t, run+"/t4")
+	require.NotEmpty(t, event)
+	require.Equal(t, "page.human", event[0].Type)
+	d.answer(run, "t4", `"result":"I mend v42. Ben"`)
+	s = d.until(eventTenant, run, done)
+	require.Equal(t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	require.Equal(t, `"Rolled back; Ben mends v42."`, string(s.Output))
+	kept, err := os.ReadDir(state)
+	require.NoError(t, err)
+	require.Len(t, kept, 1, "rolled back once")
+	require.Empty(t, d.bus.Undelivered())
+	d.atRest()
+}
