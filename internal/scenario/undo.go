@@ -18,7 +18,7 @@ func (s *stage) undo(l line) action {
 	return func(ctx context.Context) error {
 		run, _, err := s.machine.Starter.Undo(ctx, runtime.Undo{Tenant: tenant, Run: of, Call: l.call, By: l.by.ID})
 		if err == nil {
-			s.first, s.run = of, run.Run
+			s.first, s.run, s.at = of, run.Run, -1 // it continues that one from its end
 		}
 		return err
 	}

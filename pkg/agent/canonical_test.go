@@ -100,6 +100,11 @@ func setField(f reflect.Value) {
 		f.SetString("7")
 	case f.CanInt():
 		f.SetInt(7)
+	case f.Kind() == reflect.Pointer:
+		f.Set(reflect.New(f.Type().Elem()))
+		setField(f.Elem())
+	case f.Kind() == reflect.Struct:
+		setField(f.Field(0))
 	case f.Kind() == reflect.Slice:
 		f.Set(reflect.MakeSlice(f.Type(), 1, 1))
 	}

@@ -37,6 +37,10 @@ func (b *bench) delegate(key string, p agent.Parent, change ...func(*agent.Defin
 		Tenant: local.Tenant, Run: run, Agent: child.Name, Version: child.Version, Definition: digest, Owner: runtime.ExecutionName(run, 0),
 		MaxInteractions: child.Limits.Interactions, BodyDigest: key, Parent: &p, Messages: []agent.UserBlock{{Block: agent.Text{Text: "pay 5"}}},
 	}))
+	// Who has begun does not look again whether the run above waits for it; those above wait for no run here.
+	require.NoError(b.t, d.Add(agent.PlanReply(&child, &d.State, agent.Reply{
+		Text: "I will pay.", Calls: []agent.ReplyCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{"amount":5}`)}},
+	}, 1, "")))
 	require.NoError(b.t, b.Ports.Journal.Append(b.t.Context(), agent.AgentState{}, d))
 	require.NoError(b.t, b.Ports.Waiter.Start(b.t.Context(), local.Tenant, run, runtime.ExecutionName(run, 0)))
 	return b.rest(run)

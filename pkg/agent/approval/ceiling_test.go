@@ -45,6 +45,23 @@ func inDelegated(t *testing.T, change func(r *room), f func(t *testing.T, r *roo
 
 var above = agent.Parent{Run: "rparent", Call: "c7", Root: "rroot", Depth: 2}
 
+// startAbove writes a run that waits for the run of its call. What its definition says is of no importance.
+func (r *room) startAbove(definition string) {
+	r.t.Helper()
+	d := agent.NewDraft(agent.AgentState{}, r.ports.IDs.Writer(), r.ports.Clock.Now())
+	require.NoError(r.t, d.Add(
+		agent.RunStarted{
+			Tenant: tenant, Run: above.Run, Agent: "desk", Definition: definition, Owner: runtime.ExecutionName(above.Run, 0), MaxInteractions: 5, BodyDigest: "b",
+			Messages: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}},
+		},
+		agent.Replied{Inference: 1, Model: "m", Requests: 1, Calls: []agent.RepliedCall{
+			{ID: above.Call, Name: "ask", Effect: agent.EffectIdempotent, Input: json.RawMessage(`{}`), Service: true},
+		}},
+		agent.CallClaimed{Call: above.Call, Child: &agent.Child{Run: r.run}},
+	))
+	require.NoError(r.t, r.ports.Journal.Append(r.ctx, agent.AgentState{}, d))
+}
+
 // startBelow writes the first entry of a run that carries out a call of another, and drives it.
 func (r *room) startBelow() {
 	r.t.Helper()
@@ -54,6 +71,8 @@ func (r *room) startBelow() {
 	pinned, err := json.Marshal(r.def)
 	require.NoError(r.t, err)
 	r.run = agent.RunID(tenant, r.def.Name, "below")
+	require.NoError(r.t, r.ports.Blobs.Put(r.ctx, tenant, store.BlobDigest(pinned), pinned))
+	r.startAbove(store.BlobDigest(pinned))
 	d := agent.NewDraft(agent.AgentState{}, r.ports.IDs.Writer(), r.ports.Clock.Now())
 	require.NoError(r.t, d.Add(agent.RunStarted{
 		Tenant: tenant, Run: r.run, Agent: r.def.Name, Definition: store.BlobDigest(pinned), Owner: runtime.ExecutionName(r.run, 0), Parent: &above,

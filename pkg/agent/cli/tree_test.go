@@ -14,21 +14,20 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// asking is an agent whose one call waits for an answer, as one that another run carries out does.
+// asking is an agent whose one call another agent carries out.
 const asking = `name: research
 system: You ask.
 model: {provider: script, file: model.jsonl}
 permission: {default: allow, rules: [{tool: move_file, verdict: ask, note: "mind the archive"}]}
 tools:
-  - {name: search, kind: service, description: Search., schema: {type: object}}
+  - {name: search, kind: agent, agent: tidy, description: Search.}
 `
 
-const asks = `{"calls": [{"id": "c1", "name": "search", "input": {}}]}
+const asks = `{"calls": [{"id": "c1", "name": "search", "input": {"message": "tidy"}}]}
 {"text": "Researched."}`
 
 // office is a desk with research in its folder, and tidy, to which it delegates, in a folder of its own.
@@ -47,8 +46,13 @@ func newOffice(t *testing.T) *office {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(sub, name), []byte(text), 0o600))
 	}
+	p, _ := o.program("")
+	tidy, err := p.agent(sub, chosen{})
+	require.NoError(t, err)
+	o.registry, err = o.registry.With(*tidy)
+	require.NoError(t, err)
 	o.root = agent.RunID(local.Tenant, "research", "k")
-	o.child = o.delegate("tidy", agent.Parent{Run: o.root, Call: "c1", Root: o.root, Depth: 1})
+	o.child = agent.ChildID(local.Tenant, "tidy", o.root, "c1")
 	return o
 }
 
@@ -75,6 +79,21 @@ func (o *office) delegate(key string, parent agent.Parent) string {
 		Tenant: local.Tenant, Run: run, Agent: child.Name, Definition: digest, Owner: runtime.ExecutionName(run, 0), BodyDigest: key, Parent: &parent,
 		MaxInteractions: child.Limits.Interactions, Messages: []agent.UserBlock{{Block: agent.Text{Text: "tidy"}}},
 	}))
+	// Who has begun does not look again whether the run above waits for it; those above wait for no run here, but for a service's answer.
+	first, _, _ := strings.Cut(strings.ReplaceAll(renames, "\n\t", " "), "\n")
+	var reply struct {
+		Text  string
+		Calls []struct {
+			ID, Name string
+			Input    json.RawMessage
+		}
+	}
+	require.NoError(o.t, json.Unmarshal([]byte(first), &reply))
+	said := agent.Reply{Text: reply.Text}
+	for _, c := range reply.Calls {
+		said.Calls = append(said.Calls, agent.ReplyCall{ID: c.ID, Name: c.Name, Input: c.Input})
+	}
+	require.NoError(o.t, d.Add(agent.PlanReply(&child, &d.State, said, 1, "")))
 	require.NoError(o.t, ports.Journal.Append(o.t.Context(), agent.AgentState{}, d))
 	return run
 }
@@ -100,25 +119,10 @@ func (o *office) impatient(typed string, args ...string) *person {
 // Who follows a run decides about what the runs below it ask as about its own, and is told who asks.
 func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
 	o := newOffice(t)
-	answered := make(chan *person, 1)
-	go func() { // what the one that delegated is told when the run below ends
-		c := clock.System()
-		for {
-			who := o.command(t.Context(), "", "show", o.child, "--json")
-			if strings.Contains(who.stdout.String(), `"status": "done"`) {
-				answered <- o.command(t.Context(), "", "answer", o.root, "c1", "--result", `"tidied"`)
-				return
-			}
-			if c.Sleep(t.Context(), 20*time.Millisecond) != nil {
-				return
-			}
-		}
-	}()
 	typed := strings.Join([]string{"e", `{"source": "a.txt", "destination": "c.txt"}`, "d", "not this one"}, "\n")
 	who := o.command(t.Context(), typed, "run", o.dir, "--message", "look", "--key", "k")
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Equal(t, "Researched.\n", who.stdout.String())
-	require.Equal(t, 0, (<-answered).code)
 	for _, want := range []string{
 		"  run        " + o.child + " of agent tidy, call m1\n", "  below      call c1 of run " + o.root + ", for run " + o.root + "\n",
 		"  policy     mind the archive\n", "  approvers  group:operators\n", `    destination: "\u{202E}b.txt"` + "\n",
@@ -152,12 +156,10 @@ func TestRequestsBelowAreNamedAtTheRoot(t *testing.T) {
 			require.Contains(t, first.stdout.String(), "waits for run "+o.child)
 			require.NotContains(t, first.stdout.String(), ids[0][1])
 			require.Contains(t, first.stdout.String(), ids[1][1])
-			second := o.impatient("", "deny", ids[1][1])
-			require.Equal(t, 3, second.code, "the answer has not come in time: %s", second.stderr.String())
-			require.Equal(t, agent.ReasonNaturalEnd, o.shown(o.child).Reason)
-			last := o.command(t.Context(), "", "answer", o.root, "c1", "--result", `"tidied"`)
-			require.Equal(t, 0, last.code)
+			last := o.command(t.Context(), "", "deny", ids[1][1])
+			require.Equal(t, 0, last.code, last.stderr.String())
 			require.Equal(t, "Researched.\n", last.stdout.String())
+			require.Equal(t, agent.ReasonNaturalEnd, o.shown(o.child).Reason)
 		})
 	}
 }
@@ -167,8 +169,8 @@ func TestShowsWhatIsBelow(t *testing.T) {
 	o := newOffice(t)
 	grandchild := o.delegate("deeper", agent.Parent{Run: o.child, Call: "m9", Root: o.root, Depth: 2})
 	require.Equal(t, 3, o.impatient("", "run", o.dir, "--message", "look", "--key", "k").code)
-	lone := agent.RunID(local.Tenant, "research", "lone")
-	require.Equal(t, 3, o.impatient("", "run", o.dir, "--message", "look", "--key", "lone").code)
+	lone := agent.RunID(local.Tenant, "tidy", "lone")
+	require.Equal(t, 3, o.impatient("", "run", filepath.Join(o.dir, "tidy"), "--message", "tidy", "--key", "lone").code)
 
 	out := func(args ...string) string {
 		t.Helper()
@@ -185,7 +187,7 @@ func TestShowsWhatIsBelow(t *testing.T) {
 	require.Contains(t, middle, "below     "+grandchild)
 	require.NotContains(t, out("show", grandchild), "below     "+o.child)
 
-	require.Equal(t, 2, strings.Count(out("runs", "--root", o.root), "tidy"))
+	require.Equal(t, 2, strings.Count(out("runs", "--root", o.root), " tidy "))
 	require.Equal(t, "no runs\n", out("runs", "--root", lone))
 	asked := func(flags ...string) (runs []string) {
 		t.Helper()
@@ -199,7 +201,7 @@ func TestShowsWhatIsBelow(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{o.child, o.child, grandchild, grandchild}, asked("--root", o.root))
 	require.Equal(t, []string{grandchild, grandchild}, asked("--run", grandchild))
-	require.Empty(t, asked("--root", lone))
+	require.NotContains(t, out("approvals", "--root", lone), o.root)
 	require.Contains(t, out("approvals", "--run", grandchild), "  below      call m9 of run "+o.child+", for run "+o.root+"\n")
 	require.Equal(t, 2, o.command(t.Context(), "", "approvals", "--root", "rnone").code)
 
