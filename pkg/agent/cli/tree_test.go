@@ -126,10 +126,11 @@ func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
 	for _, want := range []string{
 		"  run        " + o.child + " of agent tidy, call m1\n", "  below      call c1 of run " + o.root + ", for run " + o.root + "\n",
 		"  policy     mind the archive\n", "  approvers  group:operators\n", `    destination: "\u{202E}b.txt"` + "\n",
-		"below    " + o.child + " of agent tidy for call c1: done natural_end",
+		"below    " + o.child + " of agent tidy for call c1: waiting suspended",
 	} {
 		require.Contains(t, who.stderr.String(), want)
 	}
+	require.Contains(t, o.command(t.Context(), "", "show", o.root).stdout.String(), "below     "+o.child+" of agent tidy for call c1: done natural_end")
 	require.FileExists(t, filepath.Join(o.dir, "tidy", "c.txt"))
 	require.FileExists(t, filepath.Join(o.dir, "tidy", "d.txt"))
 	require.Equal(t, agent.ReasonNaturalEnd, o.shown(o.root).Reason)

@@ -590,15 +590,16 @@ func TestTenantsAreApart(t *testing.T) {
 			kind       api.ProblemType // "" = answered, and without anything of acme's
 		}
 		attempts := map[string][]attempt{
-			"GET /v1/runs":               {{"/v1/runs", "", ""}, {"/v1/runs?status=waiting&agent=payer", "", ""}},
-			"GET /v1/runs/{id}":          {{"/v1/runs/" + run.ID, "", api.RunNotFound}},
-			"GET /v1/runs/{id}/messages": {{"/v1/runs/" + run.ID + "/messages", "", api.RunNotFound}},
-			"GET /v1/runs/{id}/calls":    {{"/v1/runs/" + run.ID + "/calls", "", api.RunNotFound}},
-			"GET /v1/runs/{id}/events":   {{"/v1/runs/" + run.ID + "/events", "", api.RunNotFound}},
-			"GET /v1/runs/{id}/replay":   {{"/v1/runs/" + run.ID + "/replay", "", api.NotSupported}}, // not served when deployed
-			"POST /v1/runs/{id}/cancel":  {{"/v1/runs/" + run.ID + "/cancel", "", api.RunNotFound}},
-			"GET /v1/approvals":          {{"/v1/approvals", "", ""}, {"/v1/approvals?status=pending", "", ""}},
-			"GET /v1/approvals/{id}":     {{"/v1/approvals/" + ask, "", api.ApprovalNotFound}},
+			"GET /v1/runs":                         {{"/v1/runs", "", ""}, {"/v1/runs?status=waiting&agent=payer", "", ""}},
+			"GET /v1/runs/{id}":                    {{"/v1/runs/" + run.ID, "", api.RunNotFound}},
+			"GET /v1/runs/{id}/messages":           {{"/v1/runs/" + run.ID + "/messages", "", api.RunNotFound}},
+			"GET /v1/runs/{id}/calls":              {{"/v1/runs/" + run.ID + "/calls", "", api.RunNotFound}},
+			"GET /v1/runs/{id}/events":             {{"/v1/runs/" + run.ID + "/events", "", api.RunNotFound}},
+			"GET /v1/runs/{id}/replay":             {{"/v1/runs/" + run.ID + "/replay", "", api.NotSupported}}, // not served when deployed
+			"POST /v1/runs/{id}/cancel":            {{"/v1/runs/" + run.ID + "/cancel", "", api.RunNotFound}},
+			"POST /v1/runs/{id}/calls/{call}/undo": {{"/v1/runs/" + run.ID + "/calls/c1/undo", "", api.RunNotFound}},
+			"GET /v1/approvals":                    {{"/v1/approvals", "", ""}, {"/v1/approvals?status=pending", "", ""}},
+			"GET /v1/approvals/{id}":               {{"/v1/approvals/" + ask, "", api.ApprovalNotFound}},
 			"POST /v1/approvals/{id}/decision": {
 				{"/v1/approvals/" + ask + "/decision", `{"action":"approve"}`, api.ApprovalNotFound},
 				{"/v1/approvals/" + ask + "/decision", `{"action":"edit","args":{"amount":6}}`, api.ApprovalNotFound},
