@@ -1,4 +1,5 @@
-// Command compile writes agents/compiled/agents.json, or the file it is given, from the registry of package agents.
+// Command compile writes agents/compiled/agents.json, or the file it is given, from the registry of package agents, and beside it what
+// bootstraps hold, agents.bin.
 package main
 
 import (
@@ -6,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/pkg/agent/catalog"
@@ -22,12 +24,23 @@ func main() {
 	}
 }
 
-// compile writes the file whole or not at all, and leaves one that says the same alone.
 func compile(file string) error {
 	text, err := catalog.Text(agents.Registry())
 	if err != nil {
 		return err
 	}
+	packed, err := catalog.Pack(text)
+	if err != nil {
+		return err
+	}
+	if err := write(file, text); err != nil {
+		return err
+	}
+	return write(strings.TrimSuffix(file, filepath.Ext(file))+".bin", packed)
+}
+
+// write writes the file whole or not at all, and leaves one that says the same alone.
+func write(file string, text []byte) error {
 	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, text) {
 		return nil
 	}

@@ -75,15 +75,6 @@ func Read(text []byte) (*Catalog, error) {
 	return c, nil
 }
 
-// Must is Read for a text that was compiled in; it panics where Read fails.
-func Must(text []byte) *Catalog {
-	c, err := Read(text)
-	if err != nil {
-		panic(err)
-	}
-	return c
-}
-
 func (c *Catalog) add(d *agent.Definition) error {
 	if d == nil {
 		return errors.New("want an agent, got null")

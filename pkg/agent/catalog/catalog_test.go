@@ -90,7 +90,7 @@ func TestReadRefuses(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "read agents")
 	}
-	require.Panics(t, func() { catalog.Must(nil) })
+	require.Panics(t, func() { catalog.Must("") })
 }
 
 // What Check refuses is refused when the text is written, so that no function has to look at its start.
@@ -99,4 +99,28 @@ func TestTextRefuses(t *testing.T) {
 	d.Model.Provider = ""
 	_, err := catalog.Text(listed{d})
 	require.EqualError(t, err, "write agents: a: model.provider: got nothing, want a model")
+}
+
+// What is packed is what was written, and nothing else is unpacked.
+func TestPack(t *testing.T) {
+	text := []byte("[\n  {\"name\": \"a\", \"system\": \"<b>\\u2028\"}\n]\n")
+	packed, err := catalog.Pack(text)
+	require.NoError(t, err)
+	again, err := catalog.Pack(text)
+	require.NoError(t, err)
+	require.Equal(t, packed, again)
+	c, err := catalog.Unpack(string(packed))
+	require.NoError(t, err)
+	direct, err := catalog.Read(text)
+	require.NoError(t, err)
+	want, _ := direct.Agent("a")
+	got, ok := c.Agent("a")
+	require.True(t, ok)
+	require.Equal(t, want, got)
+	for _, bad := range []string{"", "[]", string(packed[:len(packed)/2])} {
+		_, err := catalog.Unpack(bad)
+		require.Error(t, err, "%q", bad)
+	}
+	_, err = catalog.Pack([]byte("["))
+	require.Error(t, err)
 }
