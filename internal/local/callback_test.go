@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -100,14 +102,18 @@ func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *ht
 	return h, srv
 }
 
-// A function that answers later is sent the call until Lambda takes it, the same each time to the byte; it answers at the address it was
-// given, in another process, and the address is in no journal and no log.
+// A function that answers later is sent the call until Lambda takes it, the same each time to the byte, also by another process that takes
+// the claim over; it answers at the address it was given, in yet another one, and the address is in no journal and no log.
 func TestFunctionAnswersAtItsAddressAfterARestart(t *testing.T) {
-	w := newWarehouse(t, func(n int) (int, string) {
-		if n <= 5 { // longer than one attempt of functions/tool goes on
-			return http.StatusTooManyRequests, "TooManyRequestsException"
+	var busy atomic.Bool
+	busy.Store(true)
+	refused := make(chan struct{}, 100)
+	w := newWarehouse(t, func(int) (int, string) {
+		if !busy.Load() {
+			return 0, ""
 		}
-		return 0, ""
+		refused <- struct{}{}
+		return http.StatusTooManyRequests, "TooManyRequestsException"
 	})
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
@@ -123,11 +129,16 @@ func TestFunctionAnswersAtItsAddressAfterARestart(t *testing.T) {
 	require.NoError(t, d.Check())
 	s, err := h.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &d, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Count a1."}}}})
 	require.NoError(t, err)
+	<-refused
+	require.NoError(t, h.Close())
+	require.NoError(t, h.Ports.Clock.Sleep(t.Context(), 1100*time.Millisecond)) // tokens are made of whole seconds
+	busy.Store(false)
+	h, _ = w.open(t, dir, log)
 	s = settled(t, h, s.Run)
 	require.Equal(t, agent.ForAnswer, s.Waits()[0].Wait.For)
 	require.NoError(t, h.Close())
 
-	require.Len(t, w.sent, 6)
+	require.Greater(t, len(w.sent), 1)
 	for _, again := range w.sent {
 		require.Equal(t, w.sent[0], again)
 	}
@@ -164,7 +175,6 @@ func TestFunctionAnswersAtItsAddressAfterARestart(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, string(raw), token)
 	}
-	require.Contains(t, logged.String(), "TooManyRequestsException")
 	require.NotContains(t, logged.String(), token)
 	require.Len(t, w.Asked(), 1, "it was not invoked again")
 	require.NoError(t, h.Close())
