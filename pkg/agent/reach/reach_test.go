@@ -89,7 +89,9 @@ func TestDeployed(t *testing.T) {
 	s := site(t)
 	var asked []string
 	manager := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var in struct{ SecretID string `json:"SecretId"` }
+		var in struct {
+			SecretID string `json:"SecretId"`
+		}
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 			t.Error(err)
 		}

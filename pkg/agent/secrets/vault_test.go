@@ -35,7 +35,9 @@ type answer struct {
 func (m *manager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var in struct{ SecretID string `json:"SecretId"` }
+	var in struct {
+		SecretID string `json:"SecretId"`
+	}
 	_ = json.NewDecoder(r.Body).Decode(&in) // an empty name fails the test
 	a := m.answers[min(len(m.asked), len(m.answers)-1)]
 	m.asked, m.names = append(m.asked, r), append(m.names, in.SecretID)
