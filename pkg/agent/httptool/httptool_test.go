@@ -262,7 +262,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 	garbled := func(w http.ResponseWriter, r *http.Request) { // an error that quotes what was received
 		c, _, err := w.(http.Hijacker).Hijack()
 		if err == nil {
-			_, _ = io.WriteString(c, canary+" is no status line\r\n\r\n")
+			_, _ = io.WriteString(c, canary+"\r\n\r\n")
 			_ = c.Close()
 		}
 	}
