@@ -473,6 +473,9 @@ func TestDocumentHasTheFieldsOfTheTypes(t *testing.T) {
 		}
 		var want, required []string
 		for field, always := range jsonFields(reflect.TypeOf(of)) {
+			if name == "Ticket" && field == "memo" {
+				continue // nobody is shown it (agent.Call.Asked)
+			}
 			want = append(want, field)
 			if always {
 				required = append(required, field)

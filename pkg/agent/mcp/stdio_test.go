@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,8 +80,12 @@ func started(t *testing.T, mood string) *rig {
 	require.NoError(t, err)
 	before := goleak.IgnoreCurrent()
 	c := mcp.Config{Clock: clock.System(), Start: programs(), Secrets: func(tenant string) mcp.Secrets { return vault(tenant) }}
+	limit := time.Minute
+	if strings.Contains(mood, " hangs") && !strings.Contains(mood, "call") {
+		limit = 2 * time.Second
+	}
 	r := open(t, c, agent.MCPServer{
-		Name: "s", Command: []string{self, "-test.run=^$"}, Env: map[string]string{"PEER_MOOD": mood, "TOKEN": "${secret:key}"}, Timeout: 2 * time.Second,
+		Name: "s", Command: []string{self, "-test.run=^$"}, Env: map[string]string{"PEER_MOOD": mood, "TOKEN": "${secret:key}"}, Timeout: limit,
 	})
 	t.Cleanup(func() { r.session.Close(); goleak.VerifyNone(t, before) })
 	return r
