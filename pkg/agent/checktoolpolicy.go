@@ -1,6 +1,10 @@
 package agent
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // MaxAttempts is how often a call may be entered in one invocation.
 const MaxAttempts = 20
@@ -31,6 +35,11 @@ func (t ToolSpec) AnswersLater() bool {
 	return t.Kind == KindService || t.Kind == KindAgent || t.Kind == KindLambda && t.Lambda != nil && t.Lambda.Async
 }
 
+// listsLater reports whether a name may be that of a tool of an MCP server, which is known once the server has been asked.
+func (d *Definition) listsLater(tool string) bool {
+	return slices.ContainsFunc(d.MCP, func(m MCPServer) bool { return strings.HasPrefix(tool, m.Name+".") })
+}
+
 // undos wants what takes a tool's calls back to be a tool of the agent.
 func (c *checker) undos(d *Definition) {
 	for i, t := range d.Tools {
@@ -42,6 +51,7 @@ func (c *checker) undos(d *Definition) {
 		switch {
 		case t.Undo.Tool == "":
 			c.add(at, "got nothing, want the original name of a tool of this agent")
+		case !known && d.listsLater(t.Undo.Tool):
 		case !known || d.breaksLoop(t.Undo.Tool):
 			c.add(at, "got no tool of this agent, want the original name of one")
 		}
