@@ -591,12 +591,13 @@ func TestTenantsAreApart(t *testing.T) {
 				{"/v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c1","action":"resume"}]}`, api.RunNotFound},
 				{"/v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1","result":"yes"}]}`, api.RunNotFound},
 			},
-			"GET /v1/grants":                   {{"/v1/grants", "", ""}, {"/v1/grants?agent=payer", "", ""}},
-			"DELETE /v1/grants/{agent}/{tool}": {{"/v1/grants/payer/pay", "", api.GrantNotFound}},
-			"POST /v1/runs/{id}/fork":          {{"/v1/runs/" + run.ID + "/fork", `{"at":0}`, api.RunNotFound}},
-			"POST /v1/runs":                    nil,                                                                   // below
-			"POST /v1/blobs":                   nil,                                                                   // below
-			"PUT /v1/blobs/{sha256}":           {{"/v1/blobs/" + store.BlobDigest([]byte("x")), "x", api.NoSuchPath}}, // not served when deployed
+			"GET /v1/grants":                       {{"/v1/grants", "", ""}, {"/v1/grants?agent=payer", "", ""}},
+			"DELETE /v1/grants/{agent}/{tool}":     {{"/v1/grants/payer/pay", "", api.GrantNotFound}},
+			"POST /v1/runs/{id}/fork":              {{"/v1/runs/" + run.ID + "/fork", `{"at":0}`, api.RunNotFound}},
+			"POST /v1/runs/{id}/calls/{call}/undo": {{"/v1/runs/" + run.ID + "/calls/c1/undo", "", api.RunNotFound}},
+			"POST /v1/runs":                        nil,                                                                   // below
+			"POST /v1/blobs":                       nil,                                                                   // below
+			"PUT /v1/blobs/{sha256}":               {{"/v1/blobs/" + store.BlobDigest([]byte("x")), "x", api.NoSuchPath}}, // not served when deployed
 		}
 		before, writes := s.dump("acme"), s.writes()
 		for _, route := range api.Routes() {
