@@ -1,6 +1,10 @@
 package agent
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // MaxAttempts is how often a call may be entered in one invocation.
 const MaxAttempts = 20
@@ -26,6 +30,11 @@ func (c *checker) toolPolicy(at string, t ToolSpec) {
 	}
 }
 
+// listsLater reports whether a name may be that of a tool of an MCP server, which is known once the server has been asked.
+func (d *Definition) listsLater(tool string) bool {
+	return slices.ContainsFunc(d.MCP, func(m MCPServer) bool { return strings.HasPrefix(tool, m.Name+".") })
+}
+
 // undos wants what takes a tool's calls back to be a tool of the agent.
 func (c *checker) undos(d *Definition) {
 	for i, t := range d.Tools {
@@ -37,6 +46,7 @@ func (c *checker) undos(d *Definition) {
 		switch {
 		case t.Undo.Tool == "":
 			c.add(at, "got nothing, want the original name of a tool of this agent")
+		case !known && d.listsLater(t.Undo.Tool):
 		case !known || d.breaksLoop(t.Undo.Tool):
 			c.add(at, "got no tool of this agent, want the original name of one")
 		}

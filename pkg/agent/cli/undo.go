@@ -19,7 +19,7 @@ func (c *undoCommand) run(ctx context.Context, p *program) error {
 		return s.launch(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
 			u, err := cl.Undo(ctx, c.Run, c.Call)
 			if err == nil && u.Already {
-				p.say("call %s of run %s: somebody has asked to take it back before, in run %s", line(c.Call), c.Run, u.ID)
+				p.note("call %s of run %s: somebody has asked to take it back before, in run %s", line(c.Call), c.Run, u.ID)
 			}
 			return api.Accepted{ID: u.ID, Status: u.Status, Links: u.Links}, err
 		}, s.terminal())

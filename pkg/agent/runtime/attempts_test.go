@@ -223,6 +223,31 @@ func TestNothingIsTriedAgainBehindAnEnd(t *testing.T) {
 	})
 }
 
+// Nor is it once another execution owns the run, and this one waits for what it has in the air.
+func TestNothingIsTriedAgainForAnotherOwner(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.spec("note", func(s *agent.ToolSpec) { s.Retry = agent.ToolRetry{Attempts: 9, Backoff: time.Hour} })
+		w.model.replies = []agent.Reply{calls("note c1")}
+		w.tool("note").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
+			return agent.ToolResultData{}, errBlown
+		}
+		w.start()
+		w.step(0)
+		began := time.Now()
+		go func() {
+			time.Sleep(time.Minute)
+			l, err := w.ports.Journal.Load(w.ctx, tenant, w.run)
+			require.NoError(t, err)
+			d := agent.NewDraft(l.State, w.ids.Writer(), time.Now())
+			require.NoError(t, d.Add(agent.HandedOver{Owner: runtime.ExecutionName(w.run, 1)}))
+			require.NoError(t, w.ports.Journal.Append(w.ctx, l.State, d))
+		}()
+		require.Equal(t, runtime.NextContinue, w.batchRun(0).Next)
+		require.Equal(t, 1, w.tool("note").times())
+		require.Less(t, time.Since(began), 2*time.Minute)
+	})
+}
+
 // What ran under a person's word and may be repeated is tried again under that very claim, and a late word says how often.
 func TestAttemptsUnderAClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -287,7 +312,7 @@ func TestCallsWaitForRoom(t *testing.T) {
 			w.model.replies = []agent.Reply{calls("look l1", "look l2", "look l3", "look l4", "pay p1", "pay p2", "note n1", "note n2")}
 			n := newWidth()
 			for _, name := range []string{"look", "pay", "note"} {
-				n.watch(w.tool(name), 10*time.Second)
+				n.watch(w.tool(name), 9*time.Second) // no moment at which the batch looks into the inbox
 			}
 			w.start()
 			w.step(0)
@@ -297,7 +322,7 @@ func TestCallsWaitForRoom(t *testing.T) {
 			require.ElementsMatch(t, []string{"l1", "l2", "p1", "n1"}, n.order[:4], "the first in the order of the request that have room")
 			require.ElementsMatch(t, []string{"l3", "l4", "p2", "n2"}, n.order[4:])
 			require.Equal(t, []time.Duration{0, 0, 0, 0}, since(began, n.began[:4]))
-			require.Equal(t, []time.Duration{10 * time.Second, 10 * time.Second, 10 * time.Second, 10 * time.Second}, since(began, n.began[4:]), "as soon as there is room")
+			require.Equal(t, []time.Duration{9 * time.Second, 9 * time.Second, 9 * time.Second, 9 * time.Second}, since(began, n.began[4:]), "as soon as there is room")
 			for _, id := range n.order {
 				require.Equal(t, agent.StatusSucceeded, w.call(id).Status, "%s: its time begins when it is entered", id)
 				require.Equal(t, 1, w.call(id).Executions)
@@ -313,7 +338,7 @@ func TestCallsThatHadNoRoomAreLeftToTheNextInvocation(t *testing.T) {
 		w.spec("pay", func(s *agent.ToolSpec) { s.Concurrency = 1 })
 		w.model.replies = []agent.Reply{calls("pay p1", "pay p2", "pay p3")}
 		n := newWidth()
-		n.watch(w.tool("pay"), 8*time.Second)
+		n.watch(w.tool("pay"), 9*time.Second)
 		w.start()
 		w.step(0)
 		require.Equal(t, runtime.NextStep, w.within(25*time.Second).Next)
@@ -346,7 +371,28 @@ func TestCallsThatWaitForRoomAreGatedAndCancelled(t *testing.T) {
 	})
 }
 
-// A claim whose answer was lost keeps its room: the call behind it is not started beside it.
+// A claim whose answer was lost keeps its room: a call before it that a person has approved meanwhile is not started beside it.
+func TestALostClaimKeepsItsRoomBehindAnApproval(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.def.Limits.Parallel = 1
+		w.model.replies = []agent.Reply{calls("refund r1", "pay p1")}
+		n := newWidth()
+		n.watch(w.tool("pay"), time.Second)
+		n.watch(w.tool("refund"), time.Second)
+		w.start()
+		w.step(0)
+		w.table.set(trap{fits: entry("call_claimed"), after: func() error {
+			_, err := w.decide("r1", approval.Approve)
+			require.NoError(t, err)
+			return errBlown
+		}})
+		w.batchRun(0)
+		require.Equal(t, 1, n.most["all"])
+		require.Equal(t, []string{"p1", "r1"}, n.order)
+	})
+}
+
+// Nor is the call behind it.
 func TestALostClaimKeepsItsRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.spec("pay", func(s *agent.ToolSpec) { s.Concurrency = 1 })

@@ -167,9 +167,6 @@ func (r *round) busy(p *plan) []string {
 	for id, x := range r.flight.air {
 		running[id] = x.call.Tool
 	}
-	for _, x := range r.flight.hands {
-		delete(running, x.call.ID)
-	}
 	return slices.Collect(maps.Values(running))
 }
 
