@@ -39,6 +39,9 @@ var desk = hook.Set{Builders: map[string]hook.Builder{
 	"desk.introduce": func(context.Context, hook.BuildInput) (hook.Built, error) {
 		return hook.Built{System: "Be kind.", Messages: []hook.Message{{Block: agent.Text{Text: "Somebody comes in."}}}}, nil
 	},
+	"desk.caller": func(_ context.Context, in hook.BuildInput) (hook.Built, error) {
+		return hook.Built{System: fmt.Sprintf("%s is asked by %q.", in.Agent, in.Caller)}, nil
+	},
 	"desk.broken": func(context.Context, hook.BuildInput) (hook.Built, error) {
 		return hook.Built{}, errors.New("there is no order 7")
 	},

@@ -37,6 +37,7 @@ type entry struct {
 	result    result
 	done      bool // it took effect
 	void      bool // it had no effect and never will: its invocation died, or the same execution was begun again
+	lost      bool // nobody hears its result, crash or not: its server dies before it answers
 }
 
 func newLedger(p *part, tools []canned) *ledger {
@@ -201,6 +202,16 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		l.effects[c.ID] = e
 	}
 	return e.result.data, nil
+}
+
+// lose notes that nobody hears what the tool's last entry for a call gives.
+func (l *ledger) lose(name, call string) {
+	for _, e := range slices.Backward(l.entries[name]) {
+		if e.execution.call == call {
+			e.lost = true
+			return
+		}
+	}
 }
 
 // Reconcile tells what became of a call, truthfully or not at all. Where the lost execution asked for input, it says what.

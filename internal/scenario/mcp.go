@@ -321,6 +321,9 @@ func (t *serverCall) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	}
 	ledger := v.stage.partOf(c.Run).ledger
 	res, err := (&cannedTool{ledger, ledger.tools[t.spec.Name]}).Call(ctx, c)
+	if v.killer[server.name] == c.ID {
+		ledger.lose(t.spec.Name, c.ID)
+	}
 	if err != nil || fault.Crashed(ctx) {
 		return res, err
 	}

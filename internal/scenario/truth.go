@@ -61,6 +61,8 @@ func (p *part) foresight(c agent.Call) (approval.Outcome, bool) {
 	switch e := p.ledger.newest(c.Tool, execution{c.ID, c.Executions}); {
 	case e == nil || e.void:
 		o.Rerun = true
+	case e.lost: // it would be unknown without a crash, too
+		return approval.Outcome{}, false
 	case e.done && (e.result.data.Suspend != nil || e.result.fails != nil): // it asked for input, or could not be carried out, and will again
 		e.void, o.Rerun = true, true
 	case e.done:

@@ -171,6 +171,8 @@ func TestSystemFor(t *testing.T) {
 	d.SystemPrompt = SystemEveryInference
 	data = SystemFor(&d, &s, Action{Exhausted: true}, now)
 	require.Equal(t, SystemData{Date: "2026-11-02", Now: "2026-11-03T15:00:00Z", Run: s.Run, Interactions: Interactions{Current: 1, Max: 2}, Exhausted: true}, data)
+	s.Parent = &Parent{Run: "p", Agents: []string{"desk", "researcher"}}
+	require.Equal(t, "researcher", SystemFor(&d, &s, Action{}, now).Caller)
 }
 
 func TestReplySystemIsWhole(t *testing.T) {

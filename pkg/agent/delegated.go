@@ -12,6 +12,14 @@ type Parent struct {
 	Domain string   `json:"domain,omitempty"` // where the event of the run's end is to be routed; "" = nowhere in particular
 }
 
+// Caller is the agent whose call the run carries out; "" = nobody delegated it.
+func (s *AgentState) Caller() string {
+	if s.Parent == nil || len(s.Parent.Agents) == 0 {
+		return ""
+	}
+	return s.Parent.Agents[len(s.Parent.Agents)-1]
+}
+
 // Child is a run that a call is, and what it was promised of what its parent had left. Zero amounts are no limit.
 type Child struct {
 	Run    string `json:"run"`

@@ -16,13 +16,14 @@ type SystemData struct {
 	Date         string          // the run's first day in UTC, 2006-01-02
 	Now          string          // the moment of this inference, RFC 3339 in UTC; "" = the text is built once, and .Now is an error
 	Run          string          // the run's id
+	Caller       string          // the agent that delegated the run; "" = nobody did
 	Input        json.RawMessage // checked JSON; nil = the run started from a message, and .Input is an error
 	Interactions Interactions
 	Exhausted    bool
 }
 
-// RenderSystem builds the system text of a run: a Template over .Date, .Run, .Agent, .Input (numbers keep their digits),
-// .Tools (Name as the model knows it, Description), .Interactions (Current, Max, Exhausted) and, where the text is built for every
+// RenderSystem builds the system text of a run: a Template over .Date, .Run, .Agent, .Caller (the agent that
+// delegated the run; empty where nobody did), .Input (numbers keep their digits), .Tools (Name as the model knows it, Description), .Interactions (Current, Max, Exhausted) and, where the text is built for every
 // inference, .Now. A missing key is an error.
 func RenderSystem(d Definition, data SystemData) (string, error) {
 	t, err := ParseTemplate(systemName, d.System)
@@ -49,7 +50,7 @@ func SystemDigest(text string) string {
 // SystemFor is what a system text shows of s for action a. One that is built once shows the quota as it is at the start; one that is built
 // for every inference, how things stand now.
 func SystemFor(d *Definition, s *AgentState, a Action, now time.Time) SystemData {
-	data := SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Input: s.Input, Interactions: Interactions{Max: s.Interactions.Max}}
+	data := SystemData{Date: s.StartedAt.UTC().Format(time.DateOnly), Run: s.Run, Caller: s.Caller(), Input: s.Input, Interactions: Interactions{Max: s.Interactions.Max}}
 	if d.SystemPrompt == SystemEveryInference {
 		data.Now, data.Interactions, data.Exhausted = now.UTC().Format(time.RFC3339), s.Interactions, a.Exhausted
 	}
@@ -105,7 +106,7 @@ const systemName = "system"
 func systemDot(d Definition, data SystemData) (map[string]any, error) {
 	left := data.Interactions
 	dot := map[string]any{
-		"Date": data.Date, "Run": data.Run, "Agent": d.Name, "Tools": toolDots(d.Tools),
+		"Date": data.Date, "Run": data.Run, "Agent": d.Name, "Caller": data.Caller, "Tools": toolDots(d.Tools),
 		"Interactions": map[string]any{"Current": left.Current, "Max": left.Max, "Exhausted": data.Exhausted},
 	}
 	if data.Now != "" {
@@ -166,8 +167,8 @@ func systemFields(built SystemPrompt) []string {
 }
 
 var (
-	systemNames    = []string{".Agent", ".Date", ".Input", ".Interactions", ".Run", ".Tools"}
-	systemNamesNow = []string{".Agent", ".Date", ".Input", ".Interactions", ".Now", ".Run", ".Tools"}
+	systemNames    = []string{".Agent", ".Caller", ".Date", ".Input", ".Interactions", ".Run", ".Tools"}
+	systemNamesNow = []string{".Agent", ".Caller", ".Date", ".Input", ".Interactions", ".Now", ".Run", ".Tools"}
 )
 
 // rootFields collects what a template reads from its top-level dot.

@@ -54,7 +54,7 @@ func TestRenderSystemRefuses(t *testing.T) {
 
 func TestCheckSystemRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"{{.Now}}":                                 ".Now does not exist; want one of .Agent, .Date",
+		"{{.Now}}":                                 ".Now does not exist; want one of .Agent, .Caller, .Date",
 		"{{if .Input.x}}{{.Now}}{{end}}":           ".Now does not exist",
 		"{{range .Input.x}}{{$.Now}}{{end}}":       ".Now does not exist",
 		"{{range .Input.x}}{{else}}{{.No}}{{end}}": ".No does not exist",

@@ -26,6 +26,7 @@ type Builder func(ctx context.Context, in BuildInput) (Built, error)
 type BuildInput struct {
 	Lifecycle              agent.Lifecycle // of the inference that is about to be made
 	Tenant, Run, Agent     string
+	Caller                 string // the agent whose call the run carries out; "" = nobody delegated it
 	Subject, AccessControl string
 	Date                   string             // the run's first day in UTC, 2006-01-02
 	Now                    time.Time          // of this inference; the run keeps what is made of it

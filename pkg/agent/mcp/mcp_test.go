@@ -103,6 +103,32 @@ func TestOneConnectionAnInvocation(t *testing.T) {
 	require.Len(t, p.calls("tools/call"), 20)
 }
 
+// A server that keeps a session for us is told when the invocation ends, whatever became of its calls.
+func TestGoodbye(t *testing.T) {
+	for _, args := range []string{`{"name":"Ana"}`, `{"name":7}`} {
+		var mu sync.Mutex
+		said := 0
+		server := served([]string{"2025-06-18"}, false, greeter)
+		r := over(t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if q.Method == http.MethodDelete && q.Header.Get("Mcp-Session-Id") != "" {
+				mu.Lock()
+				said++
+				mu.Unlock()
+			}
+			server.ServeHTTP(w, q)
+		}))
+		greet := r.tool("greet")
+		_, err := greet.Call(context.Background(), port.Call{Args: json.RawMessage(args)})
+		require.NoError(t, err)
+		heard := func() int { mu.Lock(); defer mu.Unlock(); return said }
+		require.Zero(t, heard())
+		r.session.Close()
+		require.Equal(t, 1, heard())
+		_, err = greet.Call(context.Background(), port.Call{Args: json.RawMessage(args)})
+		require.Error(t, err, "its connections are gone")
+	}
+}
+
 // Whoever gives up waiting for a connection leaves it to the others.
 func TestGivingUpOnAConnection(t *testing.T) {
 	p := newPeer(t)

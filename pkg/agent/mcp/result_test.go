@@ -14,7 +14,7 @@ import (
 )
 
 // What a result says, for results of every kind (semantics.md: texts joined, else the field text, else JSON).
-func TestResults(t *testing.T) {
+func TestResultsOfServers(t *testing.T) {
 	png := agent.Media{MediaType: "image/png", Data: "iVBORw=="}
 	for name, c := range map[string]struct {
 		result string

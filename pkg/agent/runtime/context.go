@@ -51,7 +51,7 @@ func (st *Stepper) buildContext(ctx context.Context, def *agent.Definition, d *a
 func buildInput(def *agent.Definition, d *agent.Draft, a agent.Action, text string, first bool) hook.BuildInput {
 	s := &d.State
 	in := hook.BuildInput{
-		Lifecycle: a.Lifecycle, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Subject: s.Subject, AccessControl: s.AccessControl,
+		Lifecycle: a.Lifecycle, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Caller: s.Caller(), Subject: s.Subject, AccessControl: s.AccessControl,
 		Date: s.StartedAt.UTC().Format("2006-01-02"), Now: d.Entry.Time, Input: s.Input, System: text,
 		Interactions: s.Interactions, Exhausted: a.Exhausted, MessagesWanted: first,
 	}

@@ -117,12 +117,9 @@ type Said struct {
 
 // Says is what listeners of run s get.
 func Says(s *agent.AgentState, d Delta, content string, at time.Time) Said {
-	said := Said{Delta: d, Run: s.Run, Thread: s.Subject, Content: content, At: at, who: who{agent: s.Agent, version: s.Version, subject: s.Subject}}
+	said := Said{Delta: d, Run: s.Run, Thread: s.Subject, Content: content, At: at, who: whoOf(s)}
 	if said.Thread == "" {
 		said.Thread = s.Run
-	}
-	if s.From != nil {
-		said.who.parent = s.From.Run
 	}
 	return said
 }

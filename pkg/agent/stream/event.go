@@ -60,12 +60,34 @@ type Event struct {
 // who is what an encoding may say of a run with every event.
 type who struct{ agent, version, subject, parent string }
 
+// whoOf is what may be said of run s. Its parent is the run that it continues or branches off; else the one whose call it carries out.
+func whoOf(s *agent.AgentState) who {
+	w := who{agent: s.Agent, version: s.Version, subject: s.Subject}
+	switch {
+	case s.From != nil:
+		w.parent = s.From.Run
+	case s.Parent != nil:
+		w.parent = s.Parent.Run
+	}
+	return w
+}
+
 // RunStartData begins an attempt.
 type RunStartData struct {
 	Parent  string `json:"parent_run_id,omitempty"` // the run that it continues or branches off
 	Agent   string `json:"agent"`
 	Version string `json:"version,omitempty"`
 	Resumed bool   `json:"resumed,omitempty"` // the run goes on: this is not its first attempt
+
+	DelegatedBy *DelegatorData `json:"delegated_by,omitempty"` // nil = nobody delegated it
+}
+
+// DelegatorData is the call that a run carries out.
+type DelegatorData struct {
+	Agent string `json:"agent"`
+	Run   string `json:"run_id"`
+	Call  string `json:"call_id"`
+	Root  string `json:"root_run_id"` // the run that nobody delegated
 }
 
 // StepStartData begins an inference. It is known once the inference is there.

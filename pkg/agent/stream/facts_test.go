@@ -96,3 +96,46 @@ func TestResults(t *testing.T) {
 		}
 	}
 }
+
+// TestDelegatedRunsSaySo: a run that is the call of another one tells whose, in every form that has a place for it.
+func TestDelegatedRunsSaySo(t *testing.T) {
+	by := &agent.Parent{Run: "p", Call: "c7", Root: "r0", Depth: 2, Agents: []string{"desk", "researcher"}}
+	delegator := &stream.DelegatorData{Agent: "researcher", Run: "p", Call: "c7", Root: "r0"}
+	for name, c := range map[string]struct {
+		by        *agent.Parent
+		want      *stream.DelegatorData
+		canonical string
+		initiator string
+	}{
+		"delegated": {by, delegator, `{"agent":"a","delegated_by":{"agent":"researcher","run_id":"p","call_id":"c7","root_run_id":"r0"}}`, "p"},
+		"by nobody": {nil, nil, `{"agent":"a"}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := agent.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "go"}}}, Parent: c.by}
+			events, state, err := stream.Of(nil, agent.AgentState{}, agent.Entry{Seq: 0, Writer: "w", Time: time.Unix(0, 0), Events: []agent.Event{start}})
+			require.NoError(t, err)
+			data, ok := events[0].Data.(stream.RunStartData)
+			require.True(t, ok)
+			require.Equal(t, c.want, data.DelegatedBy)
+			said, err := json.Marshal(data)
+			require.NoError(t, err)
+			require.JSONEq(t, c.canonical, string(said))
+			require.Contains(t, bodies(t, stream.Canonical, events)[0], `"data":`+string(said))
+
+			later, _, err := stream.Of(nil, state, agent.Entry{Seq: 1, Writer: "w", Time: time.Unix(1, 0), Events: []agent.Event{
+				agent.Replied{Inference: 1, Model: "m", Requests: 1, Text: "done"}, agent.Finished{Reason: agent.ReasonNaturalEnd, Output: json.RawMessage(`"done"`)},
+			}})
+			require.NoError(t, err)
+			arvo := append(bodies(t, stream.Arvo, events), bodies(t, stream.Arvo, later)...)
+			require.NotEmpty(t, arvo)
+			for _, body := range arvo {
+				require.Contains(t, body, `"initiatorId":"`+c.initiator+`"`)
+			}
+			piece, err := stream.Arvo.EncodeSaid(stream.Says(&state, stream.Delta{Inference: 1, Delta: agent.Delta{Kind: agent.DeltaText, Text: "d"}}, "d", time.Unix(1, 0)))
+			require.NoError(t, err)
+			live, err := json.Marshal(piece.Body)
+			require.NoError(t, err)
+			require.Contains(t, string(live), `"initiatorId":"`+c.initiator+`"`)
+		})
+	}
+}

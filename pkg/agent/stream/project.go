@@ -66,10 +66,7 @@ func (w *writing) add(t Type, n int64, data any) {
 	if e.Thread == "" {
 		e.Thread = s.Run
 	}
-	e.who = who{agent: s.Agent, version: s.Version, subject: s.Subject}
-	if s.From != nil {
-		e.who.parent = s.From.Run
-	}
+	e.who = whoOf(s)
 	w.out = append(w.out, e)
 }
 

@@ -81,6 +81,9 @@ func (w *writing) start(resumed bool) {
 	if w.after.From != nil {
 		d.Parent = w.after.From.Run
 	}
+	if p := w.after.Parent; p != nil {
+		d.DelegatedBy = &DelegatorData{Agent: w.after.Caller(), Run: p.Run, Call: p.Call, Root: p.Root}
+	}
 	w.add(RunStart, 0, d)
 }
 
