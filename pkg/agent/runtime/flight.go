@@ -239,12 +239,6 @@ func enteredOften(e agent.Event, n int) agent.Event {
 	}
 }
 
-// unsure reports whether an error leaves open what became of the call.
-func unsure(ctx context.Context, err error) bool {
-	var lost *port.LostError
-	return err != nil && (ctx.Err() != nil || errors.As(err, &lost))
-}
-
 // timeout is the tool's, cut so that its deadline lies before the invocation's own.
 func (r *round) timeout(ctx context.Context, c agent.Call) time.Duration {
 	limit := defaultTimeout
