@@ -3,6 +3,7 @@
 package program
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,8 @@ func (p Programs) Start(command []string, dir string, env map[string]string) (io
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir, cmd.Env = dir, p.environment(env)
 	cmd.WaitDelay = grace // a stranger may hold its standard error open
-	cmd.Stderr = &beginning{to: p.Stderr, left: maxStderr}
+	last := &ending{}
+	cmd.Stderr = io.MultiWriter(&beginning{to: p.Stderr, left: maxStderr}, last)
 	ownGroup(cmd)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -56,7 +58,7 @@ func (p Programs) Start(command []string, dir string, env map[string]string) (io
 		_ = out.Close()
 		return nil, fmt.Errorf("start program: %w", err)
 	}
-	r := &running{clock: p.Clock, cmd: cmd, in: in, out: out, ended: make(chan struct{})}
+	r := &running{clock: p.Clock, cmd: cmd, in: in, out: out, last: last, ended: make(chan struct{})}
 	p.Clock.Go(r.wait)
 	return r, nil
 }
@@ -84,12 +86,16 @@ type running struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	out   *os.File
+	last  *ending
 	ended chan struct{} // closed once it has ended
 	once  sync.Once
 }
 
 func (r *running) Read(p []byte) (int, error)  { return r.out.Read(p) }
 func (r *running) Write(p []byte) (int, error) { return r.in.Write(p) }
+
+// LastWords is the end of what the program wrote to its standard error: whole once Close has returned.
+func (r *running) LastWords() string { return r.last.text() }
 
 func (r *running) wait() {
 	defer close(r.ended)
@@ -135,4 +141,30 @@ func (b *beginning) Write(p []byte) (int, error) {
 		_, _ = b.to.Write(now) // nobody is waiting for it
 	}
 	return len(p), nil
+}
+
+// ending keeps the end of what is written to it. Safe for concurrent use.
+type ending struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+// maxEnding is how much an ending keeps, in bytes.
+const maxEnding = 2 << 10
+
+func (e *ending) Write(p []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.kept = append(e.kept, p[max(0, len(p)-maxEnding):]...)
+	e.kept = e.kept[max(0, len(e.kept)-maxEnding):]
+	return len(p), nil
+}
+
+func (e *ending) text() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.kept) == maxEnding { // half a line is nothing to quote
+		return string(e.kept[bytes.IndexByte(e.kept, '\n')+1:])
+	}
+	return string(e.kept)
 }
