@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -32,7 +33,8 @@ type Programs struct {
 }
 
 // Start starts a program with no other environment than PATH, HOME and env, which may replace them, in a group of processes of its
-// own. Closing what it gives ends the whole group and waits for it.
+// own. Closing what it gives ends the whole group and waits for it. Where this process is killed before that, the program sees the end of its
+// input; on Linux it is killed as well, though not what it has started.
 func (p Programs) Start(command []string, dir string, env map[string]string) (io.ReadWriteCloser, error) {
 	if len(command) == 0 || command[0] == "" {
 		return nil, errors.New("start program: want a command")
@@ -52,14 +54,15 @@ func (p Programs) Start(command []string, dir string, env map[string]string) (io
 		return nil, fmt.Errorf("start program: %w", err)
 	}
 	cmd.Stdout = theirs
-	err = cmd.Start()
+	r := &running{clock: p.Clock, cmd: cmd, in: in, out: out, last: last, ended: make(chan struct{})}
+	started := make(chan error, 1)
+	p.Clock.Go(func() { r.run(started) })
+	err = <-started
 	_ = theirs.Close() // the program has its own
 	if err != nil {
 		_ = out.Close()
 		return nil, fmt.Errorf("start program: %w", err)
 	}
-	r := &running{clock: p.Clock, cmd: cmd, in: in, out: out, last: last, ended: make(chan struct{})}
-	p.Clock.Go(r.wait)
 	return r, nil
 }
 
@@ -97,8 +100,16 @@ func (r *running) Write(p []byte) (int, error) { return r.in.Write(p) }
 // LastWords is the end of what the program wrote to its standard error: whole once Close has returned.
 func (r *running) LastWords() string { return r.last.text() }
 
-func (r *running) wait() {
+// run starts the program and waits for its end, on one thread: where the system ends a program with who has started it, that is the thread.
+func (r *running) run(started chan<- error) {
 	defer close(r.ended)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := r.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
 	_ = r.cmd.Wait() // how it ended is of no use: what it said before counts
 }
 
