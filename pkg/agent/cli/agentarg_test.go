@@ -4,10 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/countersign/countersign/pkg/agent"
 )
 
 // --dir is where an agent's tools work, those of the programs that are its servers as well; a server that is somewhere else has no folder.
@@ -37,8 +36,15 @@ mcp:
 // What a command line says of a registered agent is for that command alone.
 func TestDirLeavesTheRegisteredAgent(t *testing.T) {
 	r := testRegistry()
-	servers := []agent.MCPServer{{Name: "files", Command: []string{"mcp-server-filesystem", "."}, Dir: "/registered"}}
-	require.NoError(t, r.Add(agent.Definition{Name: "own", System: "s", Model: agent.ModelSpec{Provider: "demo", ID: "stand-in"}, MCP: servers}))
+	own, err := r.Read(fstest.MapFS{"agent.yaml": {Data: []byte(`
+name: own
+system: You tidy.
+model: {provider: demo, id: stand-in}
+mcp: [{name: files, command: [mcp-server-filesystem, "."]}]
+`)}}, "agent.yaml")
+	require.NoError(t, err)
+	own.MCP[0].Dir = "/registered"
+	require.NoError(t, r.Add(own))
 	d, err := (&program{registry: r}).agent("own", chosen{dir: t.TempDir()})
 	require.NoError(t, err)
 	require.NotEqual(t, "/registered", d.MCP[0].Dir)

@@ -48,6 +48,8 @@ func (pr *progress) event(e api.Event) {
 		pr.replied(f)
 	case agent.Planned, agent.StepRouted, agent.Synthesised, agent.PlanLeft:
 		pr.plan(fact)
+	case agent.ToolsListed, agent.ToolsDisabled:
+		pr.servers(fact)
 	case agent.Finished:
 		pr.finished(f)
 	default:
