@@ -137,12 +137,17 @@ func (pr *progress) aboutCall(fact agent.Event) {
 	case agent.DecisionDropped:
 		pr.tell("decided", "%s: the kept decision on %s comes to nothing: %s", pr.call(f.Call), f.Target, f.Why)
 	case agent.Answered:
-		if f.NotRun { // nobody has answered: the attempt is nothing to worry about
-			pr.tell("again", "%s: nothing came of an attempt", pr.call(f.Call))
-			return
-		}
-		pr.tell("answered", "%s by %s", pr.call(f.Call), f.By)
+		pr.answered(f)
 	}
+}
+
+// answered tells who has answered. Where an attempt came to nothing, nobody has.
+func (pr *progress) answered(f agent.Answered) {
+	if f.NotRun {
+		pr.tell("again", "%s: nothing came of an attempt", pr.call(f.Call))
+		return
+	}
+	pr.tell("answered", "%s by %s", pr.call(f.Call), f.By)
 }
 
 func (pr *progress) result(call string, isError bool, content string) {
