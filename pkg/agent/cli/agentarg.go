@@ -57,6 +57,7 @@ func (p *program) find(arg string, c chosen) (*agent.Definition, error) {
 	if d, ok := p.registry.Agent(arg); ok {
 		own := *d // the registry's stays as it is
 		own.Tools = append([]agent.ToolSpec(nil), d.Tools...)
+		own.MCP = append([]agent.MCPServer(nil), d.MCP...)
 		return &own, nil
 	}
 	known := strings.Join(p.registry.Agents(), ", ")
@@ -88,7 +89,7 @@ func (p *program) read(file string, c chosen) (*agent.Definition, error) {
 	return &d, nil
 }
 
-// setRoots confines every tool to one folder.
+// setRoots confines every tool to one folder, and starts there the programs that are servers of tools.
 func setRoots(d *agent.Definition, dir string) error {
 	if dir == "" {
 		return nil
@@ -102,6 +103,11 @@ func setRoots(d *agent.Definition, dir string) error {
 	}
 	for i := range d.Tools {
 		d.Tools[i].Root = root
+	}
+	for i := range d.MCP {
+		if len(d.MCP[i].Command) > 0 {
+			d.MCP[i].Dir = root
+		}
 	}
 	return nil
 }

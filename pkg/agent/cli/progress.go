@@ -48,6 +48,8 @@ func (pr *progress) event(e api.Event) {
 		pr.replied(f)
 	case agent.Planned, agent.StepRouted, agent.Synthesised, agent.PlanLeft:
 		pr.plan(fact)
+	case agent.ToolsListed, agent.ToolsDisabled:
+		pr.servers(fact)
 	case agent.Finished:
 		pr.finished(f)
 	default:
@@ -135,8 +137,17 @@ func (pr *progress) aboutCall(fact agent.Event) {
 	case agent.DecisionDropped:
 		pr.tell("decided", "%s: the kept decision on %s comes to nothing: %s", pr.call(f.Call), f.Target, f.Why)
 	case agent.Answered:
-		pr.tell("answered", "%s by %s", pr.call(f.Call), f.By)
+		pr.answered(f)
 	}
+}
+
+// answered tells who has answered. Where an attempt came to nothing, nobody has.
+func (pr *progress) answered(f agent.Answered) {
+	if f.NotRun {
+		pr.tell("again", "%s: nothing came of an attempt", pr.call(f.Call))
+		return
+	}
+	pr.tell("answered", "%s by %s", pr.call(f.Call), f.By)
 }
 
 func (pr *progress) result(call string, isError bool, content string) {

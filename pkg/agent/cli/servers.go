@@ -174,6 +174,22 @@ func tellServerOf(v agent.ServerState, fact func(name, format string, args ...an
 	}
 }
 
+// servers tells what a run has not got of its servers: who wonders why it does not call a tool reads it here.
+func (pr *progress) servers(fact agent.Event) {
+	switch f := fact.(type) {
+	case agent.ToolsListed:
+		for _, v := range f.Servers {
+			tellServerOf(v, func(name, format string, args ...any) {
+				if name != "server" || v.Problem != "" {
+					pr.tell(name, format, args...)
+				}
+			})
+		}
+	case agent.ToolsDisabled:
+		pr.tell("disabled", "%s of %s: %s", f.Tool, f.Server, disabled(agent.DisabledTool{Why: f.Why}))
+	}
+}
+
 // disabled says why a tool is.
 func disabled(t agent.DisabledTool) string {
 	switch t.Why {

@@ -181,6 +181,9 @@ func (d *door) checkAddress(t target, addr netip.Addr) error {
 	if d.private.Has(t.host, t.port) && (local(addr) || t.host == addr.String()) {
 		return nil
 	}
+	if local(addr) {
+		return refusedf("%s is at an address that is not public; an operator may allow it in %s", t, EnvPrivate)
+	}
 	return refusedf("%s is at an address that is not public", t)
 }
 

@@ -186,6 +186,16 @@ func TestServerSideRequestForgery(t *testing.T) {
 	}
 }
 
+// Who may be let in is told by whom; nobody lets in what belongs to the cloud.
+func TestRefusalsSayWhoAllows(t *testing.T) {
+	for at, allowed := range map[string]bool{"127.0.0.1": true, "10.0.0.1": true, "[fd00::1]": true, "169.254.169.254": false, "224.0.0.1": false} {
+		l := newLab(t, Config{Allow: []string{at}}, nil)
+		_, err := l.get(t, "http://"+at+"/")
+		require.ErrorContains(t, err, "at an address that is not public")
+		require.Equal(t, allowed, strings.HasSuffix(err.Error(), "an operator may allow it in COUNTERSIGN_PRIVATE_HOSTS"), err)
+	}
+}
+
 // What is public is reached, at the address that was checked.
 func TestPublicHostsAreReached(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.Host)) }))

@@ -310,7 +310,7 @@ func TestAsync(t *testing.T) {
 	t.Cleanup(elsewhere.Close)
 	c := client(elsewhere.URL)
 	_, err = c.Invoke(t.Context(), runtime.Invoke{Function: "stock", Payload: []byte(`{}`), Async: true})
-	require.EqualError(t, err, "invoke function stock: the event cannot be delivered: refused: status 307")
+	require.EqualError(t, err, "invoke function stock: it cannot be delivered: refused: status 307")
 }
 
 func TestEndpoint(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/mcp"
 	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
 
@@ -143,6 +145,60 @@ func TestQuestionsThatAreNone(t *testing.T) {
 			require.Contains(t, res.Content, c.says)
 		})
 	}
+}
+
+// What a server asks is kept word for word until people have answered: nothing of it may be a secret that the connection was made with.
+func TestQuestionsHoldNoSecrets(t *testing.T) {
+	for name, answer := range map[string]string{
+		"the state":   `{"resultType":"input_required","requestState":"for hunter2","inputRequests":{"a":{"method":"elicitation/create","params":{"message":"m"}}}}`,
+		"a schema":    `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{"requestedSchema":{"type":"object","properties":{"hunter2":{}}}}}}}`,
+		"its own key": `{"resultType":"input_required","inputRequests":{"hunter2":{"method":"elicitation/create","params":{"message":"m"}}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t)
+			p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, answer) })
+			res, err := over(t, p, withKey).call("echo", port.Call{})
+			require.NoError(t, err)
+			require.Nil(t, res.Suspend)
+			require.True(t, res.IsError)
+			require.Contains(t, res.Content, "holds a secret")
+			require.NotContains(t, res.Content, "hunter2")
+		})
+	}
+}
+
+// A tool whose definition has a secret in what the model and the journal see word for word is left out, and the reason has none either.
+func TestDefinitionsHoldNoSecrets(t *testing.T) {
+	p := newPeer(t)
+	p.tools = func(ask) string {
+		return `{"tools":[` + echo + `,{"name":"t","inputSchema":{"type":"object","properties":{"k":{"default":"hunter2"}}}},
+			{"name":"hunter2","inputSchema":{"type":"object"}},{"name":"hunter2 !","inputSchema":{"type":"object"}}]}`
+	}
+	all, err := over(t, p, withKey).list()
+	require.NoError(t, err)
+	require.Len(t, all.Tools, 1)
+	require.Len(t, all.Left, 3)
+	require.Contains(t, all.Left[0].Why, "holds a secret")
+	require.NotContains(t, fmt.Sprint(all), "hunter2")
+}
+
+// What is noted of a result quotes the server, too.
+func TestNotesHoldNoSecrets(t *testing.T) {
+	p := newPeer(t)
+	p.tools = func(ask) string {
+		return `{"tools":[{"name":"echo","inputSchema":{"type":"object"},"outputSchema":{"type":"object","required":["hunter2"]}}]}`
+	}
+	p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, `{"content":[],"structuredContent":{}}`) })
+	res, err := over(t, p, withKey).call("echo", port.Call{})
+	require.NoError(t, err)
+	require.Contains(t, res.Content, "outputSchema promises")
+	require.NotContains(t, res.Content, "hunter2")
+}
+
+// withKey makes a connection with the vault's secret.
+func withKey(c *mcp.Config, s *agent.MCPServer) {
+	c.Secrets = func(tenant string) mcp.Secrets { return vault(tenant) }
+	s.Headers = map[string]string{"X-Key": "${secret:key}"}
 }
 
 // An answer that the server could not be given is an error, and nothing is sent.

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type link struct {
 	ctx    context.Context // of everything that goes over the wire; its cause is why the connection broke
 	cut    context.CancelCauseFunc
 	hangUp func() // ends what is underneath at once, a program; nil = there is none
+	teller Teller // of the program; nil = there is none, or it tells nothing
 }
 
 func newLink(c Config, tenant string, server agent.MCPServer) *link {
@@ -78,6 +80,38 @@ func (l *link) connect(session context.Context) {
 		return
 	}
 	l.end(l.err)
+	if session.Err() == nil {
+		l.err = l.withLastWords(l.err)
+	}
+}
+
+// maxLastWords is how much of what a program wrote last an error quotes, in bytes.
+const maxLastWords = 400
+
+// withLastWords is why there is no connection to a program that has ended, with what it had to say about it.
+func (l *link) withLastWords(err error) error {
+	if l.teller == nil {
+		return err
+	}
+	words := telling(l.redacted(visible(l.teller.LastWords())))
+	if words == "" {
+		return err
+	}
+	return &shownError{text: agent.Bounded(err.Error() + "; the program said: " + bounded(words, maxLastWords)), err: err}
+}
+
+// telling is the one line of many that says most: the last one that speaks of an error, else the last one; "" = there is none.
+func telling(text string) string {
+	var last, spoke string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if last = line; strings.Contains(strings.ToLower(line), "error") {
+			spoke = line
+		}
+	}
+	return cmp.Or(spoke, last)
 }
 
 func (l *link) dial(ctx context.Context) error {
@@ -125,6 +159,7 @@ func (l *link) transport(ctx context.Context) (sdk.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.teller, _ = pipes.(Teller)
 	once := &closeOnce{ReadWriteCloser: pipes}
 	l.hangUp = func() { _ = once.Close() } // the program is ended, whatever it says
 	return &sdk.IOTransport{Reader: once, Writer: once, MaxLineLength: maxMessage}, nil
@@ -163,8 +198,9 @@ func (l *link) redacted(text string) string {
 
 // said is an error as it may be shown: the reason that the connection was cut for where there is one, no addresses, no secrets.
 func (l *link) said(err error) error {
-	if cause := context.Cause(l.ctx); cause != nil && (!errors.Is(cause, errEnded) || errors.Is(err, context.Canceled)) {
-		err = cause // the end itself says less than what came before it
+	cause := context.Cause(l.ctx)
+	if ended := errors.Is(cause, errEnded); cause != nil && (!ended || errors.Is(err, context.Canceled) || len(l.server.Command) > 0) {
+		err = cause // the end of an answer over HTTP says less than what came before it
 	}
 	var request *url.Error
 	if errors.As(err, &request) {

@@ -30,8 +30,11 @@ type Config struct {
 type Client func(server *url.URL) (*http.Client, error)
 
 // Start starts a program that is a server, with no other environment than PATH, HOME and env, and gives its standard input and output.
-// Closing them ends it and every process that it has started.
+// Closing them ends it and every process that it has started. Where what it gives is a Teller, errors of connecting quote it.
 type Start func(command []string, dir string, env map[string]string) (io.ReadWriteCloser, error)
+
+// Teller says how a program's standard error ends. It is asked once the program has ended.
+type Teller interface{ LastWords() string }
 
 // Secrets puts secrets in the places of ${secret:NAME}, and takes those that it has put in out of texts again. Redact may be called
 // concurrently once nothing is expanded any more.

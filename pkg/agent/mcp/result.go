@@ -71,7 +71,7 @@ func (l *link) outcome(d definition, x exchange) agent.ToolResultData {
 	text := strings.Join(s.lines, "\n")
 	out := agent.ToolResultData{IsError: r.IsError, Media: s.media}
 	out.Media, text = l.withoutSecrets(out.Media, text)
-	out.Content = noted(text, r.notes(d, s, x)...)
+	out.Content = l.redacted(noted(text, r.notes(d, s, x)...)) // the notes quote the server, too
 	return out
 }
 

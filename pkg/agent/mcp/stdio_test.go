@@ -137,3 +137,29 @@ func TestHostilePrograms(t *testing.T) {
 		})
 	}
 }
+
+// Why a program is no server is told by what it wrote: to its standard error, without secrets, or instead of the protocol.
+func TestProgramsThatAreNoServers(t *testing.T) {
+	long := "i=0; while [ $i -lt 200 ]; do echo 'Error: of long ago, hunter2' >&2; i=$((i+1)); done; "
+	for script, says := range map[string]string{
+		"exit 3": "connect to MCP server s: it ended the connection",
+		"echo 'npm warn' >&2; echo 'Error: no key' >&2; echo ' at x:1' >&2; exit 3": "it ended the connection; the program said: Error: no key",
+		"echo one >&2; echo two >&2; exit 3":                                        "it ended the connection; the program said: two",
+		"echo \"bad token $TOKEN\" >&2; exit 3":                                     "it ended the connection; the program said: bad token ***",
+		long + "exit 3":                                                             "it ended the connection; the program said: Error: of long ago, ***",
+		"echo 'listening on port 3000'; sleep 60":                                   "it wrote something that is no message of the protocol",
+		"echo 'Error: stuck' >&2; sleep 60":                                         "it did not answer within 2s: context deadline exceeded; the program said: Error: stuck",
+	} {
+		t.Run(script[:min(len(script), 30)], func(t *testing.T) {
+			before := goleak.IgnoreCurrent()
+			c := mcp.Config{Clock: clock.System(), Start: programs(), Secrets: func(tenant string) mcp.Secrets { return vault(tenant) }}
+			r := open(t, c, agent.MCPServer{
+				Name: "s", Command: []string{"sh", "-c", script}, Env: map[string]string{"TOKEN": "${secret:key}", "PATH": os.Getenv("PATH")}, Timeout: 2 * time.Second,
+			})
+			t.Cleanup(func() { r.session.Close(); goleak.VerifyNone(t, before) })
+			_, err := r.list()
+			require.ErrorContains(t, err, says)
+			require.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}

@@ -98,8 +98,12 @@ func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		m, err := t.Connection.Read(ctx)
 		if err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			var garbled *json.SyntaxError
+			switch {
+			case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 				err = errEnded
+			case errors.As(err, &garbled):
+				err = fmt.Errorf("it wrote something that is no message of the protocol: %w", err)
 			}
 			return nil, t.breaks(err)
 		}

@@ -34,7 +34,7 @@ func site(t *testing.T) *httptest.Server {
 
 func enter(t *testing.T, all runtime.Remotes, url string) (agent.ToolResultData, error) {
 	t.Helper()
-	require.Len(t, all, 1)
+	require.Len(t, all, 2, "requests and servers")
 	s := all[agent.KindHTTP].Open("default", &agent.Definition{})
 	defer s.Close()
 	return s.Tool(agent.ToolSpec{Kind: agent.KindHTTP, Schema: json.RawMessage(`{"type":"object"}`), HTTP: &agent.HTTPTool{

@@ -74,7 +74,7 @@ type Emitter interface {
 }
 
 // ErrUndeliverable says that a bus takes no such event: it is too long, or there is no bus. What wraps it is fit to be shown.
-var ErrUndeliverable = errors.New("the event cannot be delivered")
+var ErrUndeliverable = errors.New("it cannot be delivered")
 
 // Callbacks makes addresses where calls that are answered later are answered. Safe for concurrent use.
 type Callbacks interface {

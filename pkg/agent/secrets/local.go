@@ -50,7 +50,7 @@ func (l Local) Secret(_ context.Context, tenant, name string) (string, error) {
 	if v := cmp.Or(all[tenant+"/"+name], all[name]); v != "" {
 		return v, nil
 	}
-	return "", fmt.Errorf("%w: want it in %s or as %s%s", port.ErrNoSecret, FileName, Env, name)
+	return "", fmt.Errorf("%w: want it in %s of the store directory or as %s%s in the environment", port.ErrNoSecret, FileName, Env, name)
 }
 
 // read reads the file. Its errors hold nothing of it.

@@ -3,6 +3,7 @@
 package program
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -31,7 +33,8 @@ type Programs struct {
 }
 
 // Start starts a program with no other environment than PATH, HOME and env, which may replace them, in a group of processes of its
-// own. Closing what it gives ends the whole group and waits for it.
+// own. Closing what it gives ends the whole group and waits for it. Where this process is killed before that, the program sees the end of its
+// input; on Linux it is killed as well, though not what it has started.
 func (p Programs) Start(command []string, dir string, env map[string]string) (io.ReadWriteCloser, error) {
 	if len(command) == 0 || command[0] == "" {
 		return nil, errors.New("start program: want a command")
@@ -39,7 +42,8 @@ func (p Programs) Start(command []string, dir string, env map[string]string) (io
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir, cmd.Env = dir, p.environment(env)
 	cmd.WaitDelay = grace // a stranger may hold its standard error open
-	cmd.Stderr = &beginning{to: p.Stderr, left: maxStderr}
+	last := &ending{}
+	cmd.Stderr = io.MultiWriter(&beginning{to: p.Stderr, left: maxStderr}, last)
 	ownGroup(cmd)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -50,14 +54,15 @@ func (p Programs) Start(command []string, dir string, env map[string]string) (io
 		return nil, fmt.Errorf("start program: %w", err)
 	}
 	cmd.Stdout = theirs
-	err = cmd.Start()
+	r := &running{clock: p.Clock, cmd: cmd, in: in, out: out, last: last, ended: make(chan struct{})}
+	started := make(chan error, 1)
+	p.Clock.Go(func() { r.run(started) })
+	err = <-started
 	_ = theirs.Close() // the program has its own
 	if err != nil {
 		_ = out.Close()
 		return nil, fmt.Errorf("start program: %w", err)
 	}
-	r := &running{clock: p.Clock, cmd: cmd, in: in, out: out, ended: make(chan struct{})}
-	p.Clock.Go(r.wait)
 	return r, nil
 }
 
@@ -84,6 +89,7 @@ type running struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	out   *os.File
+	last  *ending
 	ended chan struct{} // closed once it has ended
 	once  sync.Once
 }
@@ -91,8 +97,19 @@ type running struct {
 func (r *running) Read(p []byte) (int, error)  { return r.out.Read(p) }
 func (r *running) Write(p []byte) (int, error) { return r.in.Write(p) }
 
-func (r *running) wait() {
+// LastWords is the end of what the program wrote to its standard error: whole once Close has returned.
+func (r *running) LastWords() string { return r.last.text() }
+
+// run starts the program and waits for its end, on one thread: where the system ends a program with who has started it, that is the thread.
+func (r *running) run(started chan<- error) {
 	defer close(r.ended)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := r.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
 	_ = r.cmd.Wait() // how it ended is of no use: what it said before counts
 }
 
@@ -135,4 +152,30 @@ func (b *beginning) Write(p []byte) (int, error) {
 		_, _ = b.to.Write(now) // nobody is waiting for it
 	}
 	return len(p), nil
+}
+
+// ending keeps the end of what is written to it. Safe for concurrent use.
+type ending struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+// maxEnding is how much an ending keeps, in bytes.
+const maxEnding = 2 << 10
+
+func (e *ending) Write(p []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.kept = append(e.kept, p[max(0, len(p)-maxEnding):]...)
+	e.kept = e.kept[max(0, len(e.kept)-maxEnding):]
+	return len(p), nil
+}
+
+func (e *ending) text() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.kept) == maxEnding { // half a line is nothing to quote
+		return string(e.kept[bytes.IndexByte(e.kept, '\n')+1:])
+	}
+	return string(e.kept)
 }
