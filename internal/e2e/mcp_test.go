@@ -71,7 +71,7 @@ func watch(t *testing.T, server, key string) *watched {
 	w := &watched{t: t, key: key, sockets: map[net.Conn]bool{}, sessions: map[string]bool{}}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = to.Scheme, to.Host },
-		ModifyResponse: w.answered, Transport: &http.Transport{DisableKeepAlives: true}, FlushInterval: -1,
+		ModifyResponse: w.answered, FlushInterval: -1,
 	}
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.pass(proxy, rw, r) }))
 	srv.Config.ConnState = w.connection
@@ -238,9 +238,10 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 	w := watch(t, server.URL, theKey)
 	at, err := url.Parse(w.url)
 	require.NoError(t, err)
-	model := adder(t)
+	model, c := adder(t), &collector{}
 	d := deploy(t, model, func(d *deployment) {
 		d.env = []string{"COUNTERSIGN_PRIVATE_HOSTS=" + at.Host, "COUNTERSIGN_SECRETS_PREFIX=countersign-dev/tools/"}
+		d.env = append(d.env, "OTEL_EXPORTER_OTLP_ENDPOINT="+serve(t, c), "OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_COMPRESSION=none")
 		d.vault = vault{keySecret: theKey}
 		d.deliver = w.delivering(d)
 	})
@@ -275,6 +276,7 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(kept), "${secret:EVERYTHING_KEY}")
 	require.NotContains(t, string(kept)+d.log.String(), theKey)
+	d.recorded(c)
 	d.sayInits()
 }
 
@@ -329,4 +331,22 @@ func (d *deployment) spoke(w *watched, server *mcppeer.Server) {
 	require.Equal(d.t, 3, strings.Count(said, "Session initialized"))
 	require.Equal(d.t, 3, strings.Count(said, "Transport closed for session"), "the server itself has ended them")
 	require.NotContains(d.t, said, "Error")
+}
+
+// recorded checks that each call is a span and a measurement, and that no span holds the key.
+func (d *deployment) recorded(c *collector) {
+	d.t.Helper()
+	var names []string
+	for _, s := range c.all() {
+		if s.attribute("openinference.span.kind") == "TOOL" {
+			names = append(names, s.Name)
+		}
+		for _, a := range s.Attributes {
+			require.NotContains(d.t, a.Value.StringValue, theKey, "%s of %s", a.Key, s.Name)
+		}
+	}
+	require.Equal(d.t, []string{"everything.echo", "everything.get-sum"}, names)
+	for _, name := range names {
+		require.Eventually(d.t, func() bool { return strings.Contains(d.log.String(), `"Tool":"`+name+`"`) }, 10*time.Second, 10*time.Millisecond, name)
+	}
 }
