@@ -77,6 +77,7 @@ type deployment struct {
 	relay     *relay
 	log       lines    // what the functions print
 	env       []string // what their environment has besides
+	vault     vault    // the values in Secrets Manager, by name
 
 	mu      sync.Mutex
 	deliver func(function string, payload []byte) ([]byte, error) // how the state machine's events reach a function
@@ -104,7 +105,7 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	s3url := fakeS3(t)
 	static := aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")}
 	bus := serve(t, d.bus)
-	d.relay = newRelay(t, cfg, s3url, wire, model.URL(), bus, func(function string) error { return d.functions[function].Kill() })
+	d.relay = newRelay(t, cfg, s3url, wire, model.URL(), bus, serve(t, d.vault), func(function string) error { return d.functions[function].Kill() })
 	common := append(environment(table, d.ledger), d.env...)
 	timeouts := timeouts(t)
 	for _, name := range functions {

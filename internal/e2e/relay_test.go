@@ -51,13 +51,14 @@ type strike struct {
 	struck string // the function it met; "" = none yet
 }
 
-func newRelay(t *testing.T, dynamo aws.Config, s3, sfn, bedrock, bus string, kill func(function string) error) *relay {
+func newRelay(t *testing.T, dynamo aws.Config, s3, sfn, bedrock, bus, secrets string, kill func(function string) error) *relay {
 	t.Helper()
 	p, err := samtest.Read("../..", nil)
 	require.NoError(t, err)
 	r := &relay{t: t, kill: kill, grants: map[string][]string{}, targets: map[string]target{
 		"dynamodb": {dynamolocal.Endpoint, dynamo.HTTPClient}, "s3": {s3, http.DefaultClient}, "states": {sfn, http.DefaultClient},
 		"bedrock": {bedrock, http.DefaultClient}, "events": {bus, http.DefaultClient},
+		"secretsmanager": {secrets, http.DefaultClient},
 	}}
 	for _, f := range functions {
 		r.grants[f] = p.Grants(strings.ToUpper(f[:1]) + f[1:] + "Role")
@@ -71,7 +72,10 @@ func (r *relay) environment(function string) []string {
 	at := func(variable, service string) string {
 		return "AWS_ENDPOINT_URL_" + variable + "=" + serve(r.t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.forward(w, q, function, service) }))
 	}
-	return []string{at("DYNAMODB", "dynamodb"), at("S3", "s3"), at("SFN", "states"), at("BEDROCK_RUNTIME", "bedrock"), at("EVENTBRIDGE", "events")}
+	return []string{
+		at("DYNAMODB", "dynamodb"), at("S3", "s3"), at("SFN", "states"), at("BEDROCK_RUNTIME", "bedrock"), at("EVENTBRIDGE", "events"),
+		at("SECRETS_MANAGER", "secretsmanager"),
+	}
 }
 
 // next sets a strike, in place of one before it, and starts counting anew.
@@ -107,7 +111,7 @@ func (r *relay) permitted(function, service string, q *http.Request, body []byte
 // actions are what a policy must allow for a request.
 func actions(service string, q *http.Request, body []byte) []string {
 	switch service {
-	case "dynamodb", "states", "events":
+	case "dynamodb", "states", "events", "secretsmanager":
 		op := q.Header.Get("X-Amz-Target")
 		op = op[strings.Index(op, ".")+1:]
 		if op == "TransactWriteItems" {

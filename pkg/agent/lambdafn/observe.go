@@ -73,7 +73,7 @@ func (o *Observer) Models(next Models) Models {
 	}
 }
 
-// Ports watches tools, where there are any, and commits.
+// Ports watches tools, where there are any, and commits; not the tools that are somewhere else: see Remotes.
 func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 	var sinks runtime.Sinks
 	if p.Sink != nil {
@@ -105,6 +105,15 @@ func (o *Observer) tools(next runtime.ToolSource) runtime.ToolSource {
 		next = o.Trace.Tools(next)
 	}
 	return next
+}
+
+// Remotes watches the tools that are somewhere else as it does the others. It stands apart from Ports so that functions which run no tools do
+// not link it.
+func (o *Observer) Remotes(next runtime.Remotes) runtime.Remotes {
+	if o.Metrics != nil {
+		next = metrics.Remotes(next, o.Metrics, o.Clock)
+	}
+	return o.Trace.Remotes(next)
 }
 
 // Invoked is a Handlers' Invoked.

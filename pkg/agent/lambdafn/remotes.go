@@ -7,8 +7,8 @@ import (
 )
 
 // add gives functions/tool what carries out the calls of tools that are somewhere else: functions here, and the others by what its main hands
-// in. It stands apart so that no other function links any of it.
-func (others Remotes) add(getenv func(string) string, p *runtime.Ports) error {
+// in; watch watches them. It stands apart so that no other function links any of it.
+func (others Remotes) add(getenv func(string) string, watch *Observer, p *runtime.Ports) error {
 	cfg, err := awsConfig(getenv)
 	if err != nil {
 		return err
@@ -28,5 +28,6 @@ func (others Remotes) add(getenv func(string) string, p *runtime.Ports) error {
 		}
 	}
 	p.Remotes[agent.KindLambda] = lambdatool.Remote{Functions: p.Functions}
+	p.Remotes = watch.Remotes(p.Remotes)
 	return nil
 }

@@ -35,7 +35,7 @@ type parts struct {
 	models Models
 	schema runtime.Schemas
 	hooks  hook.Set
-	remote func(getenv func(string) string, p *runtime.Ports) error // adds what carries out calls somewhere else; nil = nothing does
+	remote func(getenv func(string) string, watch *Observer, p *runtime.Ports) error // adds what carries out calls somewhere else; nil = nothing does
 }
 
 // Remotes makes what carries out the calls of tools that are somewhere else, from a function's environment. Package reach has one; it is
@@ -95,7 +95,7 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 		ports.Tools, ports.Valid = with.tools, with.tools.Valid
 	}
 	if with.remote != nil {
-		if err := with.remote(getenv, &ports); err != nil {
+		if err := with.remote(getenv, watch, &ports); err != nil {
 			return nil, err
 		}
 	}

@@ -1,43 +1,24 @@
 package mcp_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/countersign/countersign/internal/mcppeer"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/mcp"
 	"github.com/countersign/countersign/pkg/agent/mcp/program"
 	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
-
-// installed is the main file of a real server from tools/mcp.
-func installed(t *testing.T, server string) (node, file string) {
-	t.Helper()
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("no node in PATH: the real MCP servers are JavaScript")
-	}
-	file, err = filepath.Abs(filepath.Join("..", "..", "..", "tools", "mcp", "node_modules", "@modelcontextprotocol", server, "dist", "index.js"))
-	require.NoError(t, err)
-	if _, err := os.Stat(file); err != nil {
-		t.Skip("tools/mcp is not installed; run npm ci in it, as make deps does")
-	}
-	return node, file
-}
 
 // programs starts programs with this process's PATH alone.
 func programs() mcp.Start {
@@ -46,7 +27,7 @@ func programs() mcp.Start {
 
 // The file system server, over its standard streams: real files are written and read, and it is gone afterwards.
 func TestTheRealFilesystemServer(t *testing.T) {
-	node, file := installed(t, "server-filesystem")
+	node, file := mcppeer.Installed(t, "server-filesystem")
 	before := goleak.IgnoreCurrent()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -80,10 +61,10 @@ func TestTheRealFilesystemServer(t *testing.T) {
 
 // The server that has everything, over HTTP.
 func TestTheRealEverythingServer(t *testing.T) {
-	node, file := installed(t, "server-everything")
+	server := mcppeer.Everything(t)
 	before := goleak.IgnoreCurrent()
 	transport := &http.Transport{}
-	r := open(t, mcp.Config{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}, agent.MCPServer{Name: "s", URL: everything(t, node, file)})
+	r := open(t, mcp.Config{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}, agent.MCPServer{Name: "s", URL: server.URL})
 	defer func() { r.session.Close(); transport.CloseIdleConnections(); goleak.VerifyNone(t, before) }()
 	all, err := r.list()
 	require.NoError(t, err)
@@ -106,29 +87,4 @@ func TestTheRealEverythingServer(t *testing.T) {
 	defer cancel()
 	_, err = r.tool("trigger-long-running-operation").Call(ctx, port.Call{Args: json.RawMessage(`{"duration":60,"steps":2}`)})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-}
-
-// everything starts the server on a loopback port and gives its URL. It ends with the test.
-func everything(t *testing.T, node, file string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	_, at, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	const loopback = `import net from "node:net"; const l = net.Server.prototype.listen; net.Server.prototype.listen = function (p, ...a) { return l.call(this, p, "127.0.0.1", ...a) }`
-	cmd := exec.Command(node, "--import", "data:text/javascript,"+url.PathEscape(loopback), file, "streamableHttp") // it would listen everywhere
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PORT=" + at}
-	said, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	lines := bufio.NewScanner(said)
-	for lines.Scan() {
-		if strings.Contains(lines.Text(), at) {
-			return "http://127.0.0.1:" + at + "/mcp"
-		}
-	}
-	t.Fatal("the server did not start")
-	return ""
 }

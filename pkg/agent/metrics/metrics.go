@@ -157,6 +157,11 @@ func Tools(next runtime.ToolSource, m Meter, c clock.Clock) runtime.ToolSource {
 	return tools{next, m, c}
 }
 
+// Remotes measures every entering of a tool of next.
+func Remotes(next runtime.Remotes, m Meter, c clock.Clock) runtime.Remotes {
+	return next.Around(func(found port.Tool) port.Tool { return measured(found, m, c) })
+}
+
 type tools struct {
 	next  runtime.ToolSource
 	meter Meter
@@ -169,11 +174,16 @@ func (s tools) Lookup(original string) (port.Tool, bool) {
 	if !ok {
 		return nil, false
 	}
-	measured := measuredTool{found, s.meter, s.clock}
+	return measured(found, s.meter, s.clock), true
+}
+
+// measured is a tool whose entering is measured. One that can reconcile still can.
+func measured(found port.Tool, m Meter, c clock.Clock) port.Tool {
+	timed := measuredTool{found, m, c}
 	if r, ok := found.(port.Reconciler); ok {
-		return reconcilingTool{measured, r}, true
+		return reconcilingTool{timed, r}
 	}
-	return measured, true
+	return timed
 }
 
 type measuredTool struct {

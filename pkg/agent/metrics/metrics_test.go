@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/metrics"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tool"
 )
 
@@ -111,5 +112,27 @@ func TestTools(t *testing.T) {
 		require.False(t, ok)
 		found, _ = metrics.Tools(box{reconciling{}}, &m, clock.System()).Lookup("pay")
 		require.Implements(t, (*tool.Reconciler)(nil), found)
+	})
+}
+
+// away is a Remote of one tool, and the session of it.
+type away struct{ its tool.Tool }
+
+func (a away) Open(string, *agent.Definition) runtime.Session { return a }
+func (a away) Tool(agent.ToolSpec) tool.Tool                  { return a.its }
+func (a away) Close()                                         {}
+
+// A tool that is somewhere else is measured like any other.
+func TestRemotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m meter
+		all := metrics.Remotes(runtime.Remotes{agent.KindHTTP: away{pay{}}, agent.KindLambda: away{reconciling{}}}, &m, clock.System())
+		found := all[agent.KindHTTP].Open("acme", nil).Tool(agent.ToolSpec{})
+		_, err := found.Call(context.Background(), tool.Call{Name: "pay"})
+		require.Error(t, err)
+		require.Equal(t, meter{"ToolLatency 1s Tool=pay"}, m)
+		_, ok := found.(tool.Reconciler)
+		require.False(t, ok)
+		require.Implements(t, (*tool.Reconciler)(nil), all[agent.KindLambda].Open("acme", nil).Tool(agent.ToolSpec{}))
 	})
 }

@@ -342,6 +342,37 @@ func TestToolsFindTheirSpan(t *testing.T) {
 	})
 }
 
+// A tool that is somewhere else is recorded and measured as one that is not, beside it.
+func TestToolsSomewhereElse(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.def.Tools = append(w.def.Tools, agent.ToolSpec{
+			Name: "rates", Kind: agent.KindHTTP, Description: "Asks.", Effect: agent.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
+			HTTP: &agent.HTTPTool{Method: "GET", URL: "https://rates.example/"},
+		})
+		seen := ""
+		w.lookup = func(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
+			if c.Name == "rates" {
+				seen = trace.SpanContextFromContext(ctx).SpanID().String()
+			}
+			return agent.ToolResultData{Content: "1.10", IsError: c.Name == "rates"}, nil
+		}
+		w.script.say(agent.Reply{Calls: []agent.ReplyCall{{ID: "c1", Name: "lookup"}, {ID: "c2", Name: "rates"}}})
+		w.script.say(agent.Reply{Text: "Done."})
+		require.Equal(t, runtime.NextDone, w.runTo(nil).Next)
+		tools := map[string]otlp.Span{}
+		for _, s := range ofKind(w.spans(), "TOOL") {
+			tools[attr(s, "tool.name")] = s
+		}
+		require.Len(t, tools, 2)
+		require.Equal(t, "rates", tools["rates"].Name)
+		require.Equal(t, seen, tools["rates"].SpanContext.SpanID().String())
+		require.Equal(t, tools["lookup"].Parent.SpanID(), tools["rates"].Parent.SpanID())
+		require.Equal(t, "tool_error", tools["rates"].Status.Description)
+		require.Equal(t, 1, strings.Count(w.metrics.String(), `"Tool":"rates"`))
+		requireWhole(t, w.spans())
+	})
+}
+
 // A tool that fails, panics or hangs ends its span, with the class of what was wrong.
 func TestToolTroubles(t *testing.T) {
 	inWorld(t, func(w *world) {

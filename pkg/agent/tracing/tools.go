@@ -20,6 +20,14 @@ func (t *Tracer) Tools(next runtime.ToolSource) runtime.ToolSource {
 	return &tools{t, next}
 }
 
+// Remotes records every entering of a tool of next in the same way. A nil Tracer gives next itself.
+func (t *Tracer) Remotes(next runtime.Remotes) runtime.Remotes {
+	if t == nil {
+		return next
+	}
+	return next.Around(t.traced)
+}
+
 type tools struct {
 	*Tracer
 	next runtime.ToolSource
@@ -31,11 +39,16 @@ func (s *tools) Lookup(original string) (port.Tool, bool) {
 	if !ok {
 		return nil, false
 	}
-	traced := &tracedTool{found, s.Tracer}
+	return s.traced(found), true
+}
+
+// traced is a tool whose entering is recorded. One that can reconcile still can.
+func (t *Tracer) traced(found port.Tool) port.Tool {
+	traced := &tracedTool{found, t}
 	if r, ok := found.(port.Reconciler); ok {
-		return &reconcilingTool{traced, r}, true
+		return &reconcilingTool{traced, r}
 	}
-	return traced, true
+	return traced
 }
 
 type tracedTool struct {

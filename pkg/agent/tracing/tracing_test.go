@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/otlp"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tracing"
 )
 
@@ -180,6 +181,7 @@ func TestNilTracer(t *testing.T) {
 	s := &script{}
 	require.Equal(t, s, none.Model(s))
 	require.Equal(t, toolbox{}, none.Tools(toolbox{}))
+	require.Equal(t, runtime.Remotes{agent.KindHTTP: nil}, none.Remotes(runtime.Remotes{agent.KindHTTP: nil}))
 	require.Nil(t, none.Decided(nil))
 	ctx, ended := none.Invoked(context.Background(), "step")
 	require.Equal(t, context.Background(), ctx)

@@ -118,7 +118,7 @@ func (w *world) fn(name string) *function {
 func (w *world) start(watch *lambdafn.Observer) *function {
 	p := runtime.Ports{
 		Table: w.table, Journal: store.NewJournal(w.table, 8), Blobs: w.blobs, Tools: toolbox{w}, Valid: schema.Validate, Waiter: w, Clock: w.clock, IDs: w.ids,
-		Model: modelretry.New(watch.Models(w.model)(aws.Config{}, nil), w.clock, nil),
+		Model: modelretry.New(watch.Models(w.model)(aws.Config{}, nil), w.clock, nil), Remotes: watch.Remotes(runtime.Remotes{agent.KindHTTP: away{w}}),
 	}
 	return &function{
 		watch: watch,
@@ -297,6 +297,13 @@ func (f fakeTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, 
 	}
 	return f.w.lookup(ctx, c)
 }
+
+// away are tools that are somewhere else, and the session of them.
+type away struct{ w *world }
+
+func (a away) Open(string, *agent.Definition) runtime.Session { return a }
+func (a away) Tool(t agent.ToolSpec) tool.Tool                { return fakeTool{a.w, t.Name} }
+func (a away) Close()                                         {}
 
 func asJSON(t *testing.T, v any) string {
 	t.Helper()

@@ -1,0 +1,352 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/bedrockfake"
+	"github.com/countersign/countersign/internal/mcppeer"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+)
+
+// vault is Secrets Manager: values by their full names.
+type vault map[string]string
+
+func (v vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		SecretID string `json:"SecretId"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	out := map[string]string{"SecretString": v[in.SecretID]}
+	if v[in.SecretID] == "" {
+		w.WriteHeader(http.StatusBadRequest)
+		out = map[string]string{"__type": "ResourceNotFoundException"}
+	}
+	_ = json.NewEncoder(w).Encode(out) // a function that is gone by now does not miss it
+}
+
+// watched is a way to an MCP server that lets through whoever has the key, and knows which function speaks to it: the state machine invokes
+// one at a time.
+type watched struct {
+	t   *testing.T
+	url string // in place of the server's own
+	key string
+
+	mu       sync.Mutex
+	visits   []visit
+	now      string // the function that is invoked; "" = none
+	sockets  map[net.Conn]bool
+	sessions map[string]bool // that the server has opened; false = it has ended it
+}
+
+// visit is one invocation of a function and what the server was told meanwhile.
+type visit struct {
+	function string
+	told     []string // methods; of calls also the tool
+}
+
+func watch(t *testing.T, server, key string) *watched {
+	t.Helper()
+	to, err := url.Parse(server)
+	require.NoError(t, err)
+	w := &watched{t: t, key: key, sockets: map[net.Conn]bool{}, sessions: map[string]bool{}}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:        func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = to.Scheme, to.Host },
+		ModifyResponse: w.answered, FlushInterval: -1,
+	}
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.pass(proxy, rw, r) }))
+	srv.Config.ConnState = w.connection
+	srv.Start()
+	t.Cleanup(srv.Close)
+	w.url = srv.URL + to.Path
+	return w
+}
+
+// connection keeps the sockets that are open.
+func (w *watched) connection(c net.Conn, s http.ConnState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s == http.StateClosed {
+		delete(w.sockets, c)
+		return
+	}
+	w.sockets[c] = true
+}
+
+func (w *watched) pass(to http.Handler, rw http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the function is gone
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if r.Header.Get("X-Api-Key") != w.key {
+		http.Error(rw, "wrong key", http.StatusUnauthorized)
+		return
+	}
+	w.note(r.Method, body)
+	to.ServeHTTP(rw, r)
+}
+
+// note keeps what the server is told, in the visit of the function that is invoked.
+func (w *watched) note(method string, body []byte) {
+	var message struct {
+		Method string
+		Params struct{ Name string }
+	}
+	if method == http.MethodPost {
+		if err := json.Unmarshal(body, &message); err != nil {
+			w.t.Errorf("%s is no message: %v", body, err)
+			return
+		}
+		method = strings.TrimSpace(message.Method + " " + message.Params.Name)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now == "" {
+		w.t.Errorf("%s, and no function is invoked", method)
+		return
+	}
+	last := &w.visits[len(w.visits)-1]
+	last.told = append(last.told, method)
+}
+
+// answered keeps which sessions the server has.
+func (w *watched) answered(r *http.Response) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if id := r.Header.Get("Mcp-Session-Id"); id != "" && !w.sessions[id] && r.Request.Header.Get("Mcp-Session-Id") == "" {
+		w.sessions[id] = true
+	}
+	if r.Request.Method == http.MethodDelete && r.StatusCode < http.StatusMultipleChoices {
+		w.sessions[r.Request.Header.Get("Mcp-Session-Id")] = false
+	}
+	return nil
+}
+
+// delivering is a deployment's way to deliver the state machine's events, with the watch told of them. When a function has answered, its
+// process lives on: the session must be over by then, and soon after no socket is open.
+func (w *watched) delivering(d *deployment) func(function string, payload []byte) ([]byte, error) {
+	return func(function string, payload []byte) ([]byte, error) {
+		w.mu.Lock()
+		w.now, w.visits = function, append(w.visits, visit{function: function})
+		w.mu.Unlock()
+		out, err := d.functions[function].Invoke(w.t.Context(), payload)
+		w.mu.Lock()
+		w.now = ""
+		for id, open := range w.sessions {
+			if open {
+				w.t.Errorf("functions/%s has answered and leaves session %s", function, id)
+			}
+		}
+		w.mu.Unlock()
+		w.unplugged(function)
+		return out, err
+	}
+}
+
+// unplugged wants every socket closed, while the function's process is still there.
+func (w *watched) unplugged(function string) {
+	assert.Eventually(w.t, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.sockets) == 0
+	}, 5*time.Second, 5*time.Millisecond, "functions/%s has answered and leaves sockets open", function)
+}
+
+// answeredBy waits until a function has answered and no other has been invoked since.
+func (w *watched) answeredBy(function string) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.now == "" && w.visits[len(w.visits)-1].function == function
+	}, 20*time.Second, 10*time.Millisecond)
+}
+
+// seen are the visits so far.
+func (w *watched) seen() []visit {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.visits)
+}
+
+// adder is a model that says hello to the server, has it add two numbers and repeats its answer.
+func adder(t *testing.T) *bedrockfake.Server {
+	t.Helper()
+	s := bedrockfake.NewFunc(func(r bedrockfake.Request) bedrockfake.Turn {
+		b := bedrockfake.Text("It is 42.")
+		switch strings.Count(string(r.Body), `"toolResult"`) {
+		case 0:
+			b = bedrockfake.ToolUse("t1", "everything_echo", `{"message":"hello"}`)
+		case 1:
+			b = bedrockfake.ToolUse("t2", "everything_get-sum", `{"a":19,"b":23}`)
+		}
+		return bedrockfake.Reply{Blocks: []bedrockfake.Block{b}}
+	})
+	t.Cleanup(s.Close)
+	return s
+}
+
+const (
+	theKey    = "key-of-acme-7131"
+	keySecret = "countersign-dev/tools/" + acme + "/EVERYTHING_KEY"
+)
+
+// add starts a run whose agent has the server's tools but for its environment. Whatever the server says of them, to echo is to read, and
+// the sum is countersigned.
+func (d *deployment) add(server string) agent.AgentState {
+	d.t.Helper()
+	def, err := agent.Definition{
+		Name: "sums", System: "You add.", Model: agent.ModelSpec{Provider: "bedrock", ID: "m"},
+		Permission: agent.Permission{Default: agent.DefaultByEffect, Approvers: []string{"group:operators"}},
+		MCP: []agent.MCPServer{{
+			Name: "everything", URL: server, Headers: map[string]string{"X-Api-Key": "${secret:EVERYTHING_KEY}"}, Deny: []string{"get-env"},
+			Tools: []agent.MCPPattern{{Match: "echo", Effect: agent.EffectRead}, {Match: "get-*", Effect: agent.EffectNonIdempotent}},
+		}},
+	}.Resolve()
+	require.NoError(d.t, err)
+	require.NoError(d.t, def.Check())
+	st := &runtime.Starter{Ports: d.ports}
+	s, err := st.Start(d.t.Context(), runtime.Start{Tenant: acme, Agent: &def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "19 and 23?"}}}})
+	require.NoError(d.t, err)
+	return s
+}
+
+// Tools of a real MCP server, over HTTP, with a key from Secrets Manager: they are listed once and pinned, a call waits for people with no
+// function and no connection there, and is made once. Only functions/tool ever speaks to the server, and hangs up with each batch.
+func TestToolsOfAnMCPServer(t *testing.T) {
+	server := mcppeer.Everything(t)
+	w := watch(t, server.URL, theKey)
+	at, err := url.Parse(w.url)
+	require.NoError(t, err)
+	model, c := adder(t), &collector{}
+	d := deploy(t, model, func(d *deployment) {
+		d.env = []string{"COUNTERSIGN_PRIVATE_HOSTS=" + at.Host, "COUNTERSIGN_SECRETS_PREFIX=countersign-dev/tools/"}
+		d.env = append(d.env, "OTEL_EXPORTER_OTLP_ENDPOINT="+serve(t, c), "OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_COMPRESSION=none")
+		d.vault = vault{keySecret: theKey}
+		d.deliver = w.delivering(d)
+	})
+	started := d.add(w.url)
+	s := d.until(acme, started.Run, parked)
+	ana := d.ana()
+	def := d.pinned(ana, started.Definition, s)
+	waiting, err := ana.Run(t.Context(), s.Run)
+	require.NoError(t, err)
+	require.Equal(t, agent.StatusSucceeded, waiting.Calls[0].Status, "the author's word is that echo reads")
+	require.Equal(t, agent.StatusSuspended, waiting.Calls[1].Status)
+	require.Contains(t, string(model.Requests()[0].Body), `"everything_get-sum"`)
+	require.NotContains(t, string(model.Requests()[0].Body), `"everything_get-env"`)
+
+	w.answeredBy("approve") // which has kept the task token
+	for name, f := range d.functions {
+		require.NoError(t, f.Kill(), name)
+	}
+	d.approve(ana, s)
+	s = d.until(acme, s.Run, done)
+	d.atRest()
+	require.Equal(t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	require.Equal(t, `"It is 42."`, string(s.Output))
+	calls := s.Calls()
+	require.Len(t, calls, 2)
+	require.Equal(t, "Echo: hello", calls[0].Result.Content)
+	require.Equal(t, "The sum of 19 and 23 is 42.", calls[1].Result.Content)
+	require.Equal(t, []int{1, 1}, []int{calls[0].Executions, calls[1].Executions})
+
+	d.spoke(w, server)
+	kept, err := json.Marshal([]any{s, def})
+	require.NoError(t, err)
+	require.Contains(t, string(kept), "${secret:EVERYTHING_KEY}")
+	require.NotContains(t, string(kept)+d.log.String(), theKey)
+	d.recorded(c)
+	d.sayInits()
+}
+
+// pinned checks what a run and its agent know of the server, and gives the definition the run goes on with.
+func (d *deployment) pinned(ana *api.Client, written string, s agent.AgentState) *agent.Definition {
+	d.t.Helper()
+	run, err := ana.Run(d.t.Context(), s.Run)
+	require.NoError(d.t, err)
+	require.Len(d.t, run.Servers, 1)
+	got := run.Servers[0]
+	require.Equal(d.t, "everything", got.Name)
+	require.NotEmpty(d.t, got.Protocol)
+	require.Empty(d.t, got.Problem)
+	require.Empty(d.t, got.Disabled)
+	require.Subset(d.t, got.Tools, []string{"echo", "get-sum"})
+	require.NotContains(d.t, got.Tools, "get-env")
+
+	require.NotEqual(d.t, written, s.Definition)
+	def, err := runtime.PinnedDefinitions(d.ports.Blobs)(d.t.Context(), acme, s.Definition)
+	require.NoError(d.t, err)
+	page, err := ana.Servers(d.t.Context(), "sums", "", 0)
+	require.NoError(d.t, err)
+	require.Len(d.t, page.Servers, 1)
+	require.Empty(d.t, page.Servers[0].Pending)
+	require.Equal(d.t, s.Run, page.Servers[0].Run)
+	pins := map[string]string{}
+	for _, p := range page.Servers[0].Tools {
+		require.Regexp(d.t, "^[0-9a-f]{64}$", p.Digest)
+		pins[p.Tool] = p.Digest
+	}
+	var names []string
+	for _, tool := range def.Tools {
+		names = append(names, tool.MCP.Tool)
+		require.Equal(d.t, pins[tool.MCP.Tool], tool.MCP.Digest)
+	}
+	require.Equal(d.t, got.Tools, names)
+	return def
+}
+
+// spoke checks what the server was told, by whom and when.
+func (d *deployment) spoke(w *watched, server *mcppeer.Server) {
+	d.t.Helper()
+	// The server does not know the first, a newer protocol's: then the handshake of its own is made. To ask people, nobody has to connect.
+	hello := []string{"server/discover", "initialize", "notifications/initialized", "tools/list"}
+	talk := func(more ...string) visit { return visit{"tool", slices.Concat(hello, more, []string{"DELETE"})} }
+	step := visit{function: "step"}
+	require.Equal(d.t, []visit{
+		step, talk(), step, talk("tools/call echo"), step, {function: "tool"}, step, {function: "approve"}, // and all functions are gone
+		step, talk("tools/call get-sum"), step,
+	}, w.seen())
+	said := server.Said()
+	require.Equal(d.t, 3, strings.Count(said, "Session initialized"))
+	require.Equal(d.t, 3, strings.Count(said, "Transport closed for session"), "the server itself has ended them")
+	require.NotContains(d.t, said, "Error")
+}
+
+// recorded checks that each call is a span and a measurement, and that no span holds the key.
+func (d *deployment) recorded(c *collector) {
+	d.t.Helper()
+	var names []string
+	for _, s := range c.all() {
+		if s.attribute("openinference.span.kind") == "TOOL" {
+			names = append(names, s.Name)
+		}
+		for _, a := range s.Attributes {
+			require.NotContains(d.t, a.Value.StringValue, theKey, "%s of %s", a.Key, s.Name)
+		}
+	}
+	require.Equal(d.t, []string{"everything.echo", "everything.get-sum"}, names)
+	for _, name := range names {
+		require.Eventually(d.t, func() bool { return strings.Contains(d.log.String(), `"Tool":"`+name+`"`) }, 10*time.Second, 10*time.Millisecond, name)
+	}
+}

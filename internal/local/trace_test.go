@@ -1,0 +1,74 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/otlp"
+	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/pkg/agent/tracing"
+)
+
+// spans is a collector of the spans' names.
+type spans struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (s *spans) Export(_ context.Context, b otlp.Batch) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, span := range b.Spans {
+		s.names = append(s.names, span.Name)
+	}
+	return nil
+}
+
+// stocklist is a tool that is somewhere else, the session of it and the Remote.
+type stocklist struct{}
+
+func (c stocklist) Open(string, *agent.Definition) runtime.Session { return c }
+func (c stocklist) Tool(agent.ToolSpec) tool.Tool                  { return c }
+func (stocklist) Close()                                           {}
+func (stocklist) Spec() agent.ToolSpec                             { return agent.ToolSpec{} }
+func (stocklist) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
+	return agent.ToolResultData{Content: "10"}, nil
+}
+
+// On a laptop, too, calls of tools that are somewhere else are in the trace.
+func TestToolsSomewhereElseAreTraced(t *testing.T) {
+	clk, seen := clock.System(), &spans{}
+	h, err := Open(Options{
+		Dir: filepath.Join(t.TempDir(), "home"), Registry: registry.Must(registry.New()), Clock: clk,
+		Trace:   tracing.New(tracing.Config{Exporter: seen, Clock: clk, Random: ids.System(clk).Fill}),
+		Remotes: runtime.Remotes{agent.KindHTTP: stocklist{}},
+		Model:   func(agent.ModelSpec) (runtime.Model, error) { return stockkeeper{}, nil },
+	})
+	require.NoError(t, err)
+	d, err := agent.PresetDefaults(agent.PresetCountersign)
+	require.NoError(t, err)
+	d.Name, d.System, d.Model.Provider, d.Model.ID, d.Permission.Default = "clerk", "You count.", "demo", "stand-in", agent.DefaultAllow
+	d.Tools = []agent.ToolSpec{{
+		Name: "stock.count", Kind: agent.KindHTTP, Description: "Counts.", Effect: agent.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
+		HTTP: &agent.HTTPTool{Method: "GET", URL: "https://stock.example/"},
+	}}
+	require.NoError(t, d.Check())
+	s, err := h.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &d, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Count a1."}}}})
+	require.NoError(t, err)
+	s = settled(t, h, s.Run)
+	require.Equal(t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
+	require.NoError(t, h.Close()) // what is under way ends, and has sent its spans
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	require.Contains(t, seen.names, "stock.count")
+}
