@@ -28,7 +28,7 @@ func (p Ports) tellFamily(ctx context.Context, s *agent.AgentState) error {
 // usedInAll is what a run that has ended used with the children that it has not heard of. It ends those, and what is below them with that.
 func (p Ports) usedInAll(ctx context.Context, s *agent.AgentState) (agent.ChildUsage, error) {
 	for _, c := range s.Children.Open {
-		if _, _, err := p.cancelChild(ctx, s, c.Run, "the run that it worked for has ended"); err != nil {
+		if _, err := p.cancelChild(ctx, s, c.Run, "the run that it worked for has ended"); err != nil {
 			return agent.ChildUsage{}, err
 		}
 	}
@@ -56,15 +56,15 @@ func (p Ports) sum(ctx context.Context, s *agent.AgentState) (agent.ChildUsage, 
 	return used, nil
 }
 
-// cancelChild calls a run's child off, and gives it as it has ended, by itself or so. One that was claimed and is not written is not found:
-// it looks at its parent before it does anything (orphaned).
-func (p Ports) cancelChild(ctx context.Context, s *agent.AgentState, child, why string) (ended agent.AgentState, found bool, err error) {
+// cancelChild calls a run's child off, and reports whether there is one: it has ended then, by itself or so. One that was claimed and is not
+// written is not found: it looks at its parent before it does anything (orphaned).
+func (p Ports) cancelChild(ctx context.Context, s *agent.AgentState, child, why string) (found bool, err error) {
 	c := Canceller{Ports: p, Definitions: p.definition}
-	ended, err = c.Cancel(ctx, s.Tenant, child, byRun(s), why)
+	_, err = c.Cancel(ctx, s.Tenant, child, byRun(s), why)
 	if errors.Is(err, store.ErrNoRun) {
-		return agent.AgentState{}, false, nil
+		return false, nil
 	}
-	return ended, err == nil, err
+	return err == nil, err
 }
 
 // byRun is how a run is named where people are.
@@ -117,7 +117,7 @@ func (p Ports) TellFamily(ctx context.Context, s *agent.AgentState) error {
 // claimed and are not there: should one be written yet, it will see that nobody waits for it (orphaned).
 func (p Ports) dropAbandoned(ctx context.Context, s *agent.AgentState) (never []agent.OpenChild, err error) {
 	for _, c := range s.Abandoned() {
-		_, found, err := p.cancelChild(ctx, s, c.Run, "nobody waits for its answer any more")
+		found, err := p.cancelChild(ctx, s, c.Run, "nobody waits for its answer any more")
 		if err != nil {
 			return nil, err
 		}
