@@ -49,6 +49,8 @@ type Definition struct {
 
 	MCP      []MCPServer  `json:"mcp,omitempty"`      // in order of definition
 	Ceilings []Permission `json:"ceilings,omitempty"` // of the agents that delegated to this one, the root's first: what any of them would not let pass does not pass. Never written in a file
+
+	Below *ModelSpec `json:"below,omitempty"` // in place of the model of every agent below this one's runs; nil = each has its own. Never written in a file
 }
 
 // Preset names a bundle of policies.

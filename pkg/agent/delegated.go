@@ -68,6 +68,13 @@ func (s *AgentState) ChildOf(call string) (Child, bool) {
 	return s.Children.Open[i].Child, true
 }
 
+// AwaitsChild reports whether the run goes on, and waits for what that child says to a call.
+func (s *AgentState) AwaitsChild(call, child string) bool {
+	c, noted := s.ChildOf(call)
+	of, ok := s.Call(call)
+	return s.Status != RunDone && noted && c.Run == child && ok && of.Open()
+}
+
 // Abandoned are the children whose call has been settled without their answer: nobody waits for them any more.
 func (s *AgentState) Abandoned() []OpenChild {
 	var list []OpenChild

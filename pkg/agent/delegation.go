@@ -190,7 +190,19 @@ func ChildDefinition(d *Definition, child Child, current *Definition) Definition
 	n.Limits.Tokens = lesser(n.Limits.Tokens, child.Tokens)
 	n.Limits.USD = lesser(n.Limits.USD, child.USD)
 	n.Limits.Depth = min(n.Limits.depth(), d.Limits.depth())
+	if d.Below != nil {
+		n = n.Throughout(*d.Below)
+	}
 	return Delegated(d, n)
+}
+
+// Throughout is the agent with the provider, id, base URL and file of m in place of its models', and of those of every agent below it.
+// What its own model costs and its settings stay.
+func (d Definition) Throughout(m ModelSpec) Definition {
+	d.Model.Provider, d.Model.ID, d.Model.BaseURL, d.Model.File, d.Model.Fallbacks = m.Provider, m.ID, m.BaseURL, m.File, nil
+	d.Orchestrator.Planner, d.Orchestrator.Router = nil, nil
+	d.Below = &m
+	return d
 }
 
 // lesser is the lower one of two limits of which 0 is none.

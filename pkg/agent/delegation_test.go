@@ -107,6 +107,11 @@ func TestChildDefinition(t *testing.T) {
 	require.Equal(t, []int64{50, 7, 2}, []int64{n.Limits.Tokens, int64(n.Limits.USD), int64(n.Limits.Depth)})
 	n = ChildDefinition(&d, Child{Tokens: 8}, &current)
 	require.Equal(t, []int64{8, 0}, []int64{n.Limits.Tokens, int64(n.Limits.USD)})
+	d = d.Throughout(ModelSpec{Provider: "demo", ID: "stand-in"})
+	n = ChildDefinition(&d, Child{}, &current)
+	require.Equal(t, []string{"demo", "stand-in"}, []string{n.Model.Provider, n.Model.ID})
+	n = ChildDefinition(&n, Child{}, &current)
+	require.Equal(t, []string{"demo", "stand-in"}, []string{n.Model.Provider, n.Model.ID}, "also further below")
 	require.EqualValues(t, 50, current.Limits.Tokens, "the deployment's own stays as it is")
 }
 

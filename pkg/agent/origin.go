@@ -138,6 +138,9 @@ func (s *AgentState) continued(past *AgentState) error {
 	for _, c := range past.Live {
 		s.settled(c)
 	}
+	if past.Listed && s.Definition == past.Definition { // for who takes a call back: anybody else asks the servers anew
+		s.Servers = past.Servers
+	}
 	return nil
 }
 

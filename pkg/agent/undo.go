@@ -136,7 +136,8 @@ func (s *AgentState) undoOrdered(e UndoOrdered) error {
 	case e.Call.ID == "" || e.By == "":
 		return forbid("a call and who ordered it are required")
 	}
-	s.Prior++ // a round of its own, that no inference has made
+	s.Listed = len(s.Servers) > 0 // it is pinned to the definition that has their tools
+	s.Prior++                     // a round of its own, that no inference has made
 	if err := s.askedFor(Replied{Calls: []RepliedCall{e.Call}}, nil); err != nil {
 		return err
 	}

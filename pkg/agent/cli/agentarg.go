@@ -27,10 +27,11 @@ func (p *program) agent(arg string, c chosen) (*agent.Definition, error) {
 		return nil, err
 	}
 	if c.model != "" {
-		d.Orchestrator.Planner, d.Orchestrator.Router = nil, nil // nor any other beside it
-		if d.Model, err = override(d.Model, c.model); err != nil {
+		m, err := override(d.Model, c.model)
+		if err != nil {
 			return nil, err
 		}
+		*d = d.Throughout(m) // and no other beside it, nor below
 	}
 	if err := setRoots(d, c.dir); err != nil {
 		return nil, err

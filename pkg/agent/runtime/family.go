@@ -25,18 +25,29 @@ func (p Ports) tellFamily(ctx context.Context, s *agent.AgentState) error {
 	return p.answerParent(ctx, s, used)
 }
 
-// usedInAll is what a run that has ended used with the children that it has not heard of. It ends those.
+// usedInAll is what a run that has ended used with the children that it has not heard of. It ends those, and what is below them with that.
 func (p Ports) usedInAll(ctx context.Context, s *agent.AgentState) (agent.ChildUsage, error) {
-	used := s.Used()
 	for _, c := range s.Children.Open {
-		ended, found, err := p.cancelChild(ctx, s, c.Run, "the run that it worked for has ended")
-		if err != nil {
+		if _, err := p.cancelChild(ctx, s, c.Run, "the run that it worked for has ended"); err != nil {
 			return agent.ChildUsage{}, err
 		}
-		if !found {
+	}
+	return p.sum(ctx, s)
+}
+
+// sum is what a run used with the children that it has not heard of, where all of them have ended. It ends none: whoever ends a run ends those
+// below it, and doing so again at each level would be twice as much for each.
+func (p Ports) sum(ctx context.Context, s *agent.AgentState) (agent.ChildUsage, error) {
+	used := s.Used()
+	for _, c := range s.Children.Open {
+		l, err := p.Journal.Load(ctx, s.Tenant, c.Run)
+		if errors.Is(err, store.ErrNoRun) {
 			continue
 		}
-		of, err := p.usedInAll(ctx, &ended)
+		if err != nil {
+			return agent.ChildUsage{}, fmt.Errorf("count what run %s used: %w", c.Run, err)
+		}
+		of, err := p.sum(ctx, &l.State)
 		if err != nil {
 			return agent.ChildUsage{}, err
 		}
@@ -45,15 +56,15 @@ func (p Ports) usedInAll(ctx context.Context, s *agent.AgentState) (agent.ChildU
 	return used, nil
 }
 
-// cancelChild calls a run's child off, and gives it as it has ended, by itself or so. One that was claimed and is not written is not found:
-// it looks at its parent before it does anything (orphaned).
-func (p Ports) cancelChild(ctx context.Context, s *agent.AgentState, child, why string) (ended agent.AgentState, found bool, err error) {
+// cancelChild calls a run's child off, and reports whether there is one: it has ended then, by itself or so. One that was claimed and is not
+// written is not found: it looks at its parent before it does anything (orphaned).
+func (p Ports) cancelChild(ctx context.Context, s *agent.AgentState, child, why string) (found bool, err error) {
 	c := Canceller{Ports: p, Definitions: p.definition}
-	ended, err = c.Cancel(ctx, s.Tenant, child, byRun(s), why)
+	_, err = c.Cancel(ctx, s.Tenant, child, byRun(s), why)
 	if errors.Is(err, store.ErrNoRun) {
-		return agent.AgentState{}, false, nil
+		return false, nil
 	}
-	return ended, err == nil, err
+	return err == nil, err
 }
 
 // byRun is how a run is named where people are.
@@ -106,7 +117,7 @@ func (p Ports) TellFamily(ctx context.Context, s *agent.AgentState) error {
 // claimed and are not there: should one be written yet, it will see that nobody waits for it (orphaned).
 func (p Ports) dropAbandoned(ctx context.Context, s *agent.AgentState) (never []agent.OpenChild, err error) {
 	for _, c := range s.Abandoned() {
-		_, found, err := p.cancelChild(ctx, s, c.Run, "nobody waits for its answer any more")
+		found, err := p.cancelChild(ctx, s, c.Run, "nobody waits for its answer any more")
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +141,7 @@ func (r *round) dropAbandoned(ctx context.Context, p *plan) error {
 }
 
 // orphaned reports whether a run that has asked nothing yet was begun for one that does not wait for it: that could not call it off while
-// it was not written.
+// it was not written. A call that is settled waits no more, though its child is still noted: who notes that there is none has looked before.
 func (st *Stepper) orphaned(ctx context.Context, s *agent.AgentState) (bool, error) {
 	if s.Parent == nil || s.ModelCalls > 0 {
 		return false, nil
@@ -139,8 +150,7 @@ func (st *Stepper) orphaned(ctx context.Context, s *agent.AgentState) (bool, err
 	if err != nil {
 		return false, fmt.Errorf("look at run %s, which asked for run %s: %w", s.Parent.Run, s.Run, err)
 	}
-	child, open := l.State.ChildOf(s.Parent.Call)
-	return l.State.Status == agent.RunDone || !open || child.Run != s.Run, nil
+	return !l.State.AwaitsChild(s.Parent.Call, s.Run), nil
 }
 
 // endOrphan ends a run that nobody waits for.

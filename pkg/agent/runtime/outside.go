@@ -178,17 +178,24 @@ func (c *Canceller) repeated(ctx context.Context, s *agent.AgentState) error {
 	return c.over(ctx, s, owed.cleaning)
 }
 
-// over stops the execution of a run that was cancelled, has it cleaned up after, and tells whoever started it that it has ended.
+// over stops the execution of a run that was cancelled, has it cleaned up after, and tells whoever started it that it has ended. The runs around
+// it are told once: each of those that it ends does the same, so a second time here would be twice as much for every level below.
 func (c *Canceller) over(ctx context.Context, s *agent.AgentState, cleaning bool) error {
-	err := errors.Join(c.stop(ctx, s), c.tellFamily(ctx, s))
-	if cleaning && c.CleansUp {
+	stopped := c.stop(ctx, s)
+	if !cleaning {
+		return errors.Join(stopped, c.tellOutside(ctx, s))
+	}
+	if err := c.tellFamily(ctx, s); err != nil { // the record of the end stays
+		return errors.Join(stopped, err)
+	}
+	if c.CleansUp {
 		failed := c.settle(ctx, s, c.Definitions)
 		if failed == nil {
-			return err
+			return stopped
 		}
 		c.warn("clean up after run "+s.Run, failed)
 	}
-	return errors.Join(err, c.endedOutside(ctx, s, cleaning))
+	return errors.Join(stopped, c.startCleaner(ctx, s))
 }
 
 func (c *Canceller) stop(ctx context.Context, s *agent.AgentState) error {

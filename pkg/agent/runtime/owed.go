@@ -95,6 +95,11 @@ func (p Ports) endedOutside(ctx context.Context, s *agent.AgentState, cleaning b
 	if err := p.tellFamily(ctx, s); err != nil { // the execution that cleans up will not
 		return err
 	}
+	return p.startCleaner(ctx, s)
+}
+
+// startCleaner starts the first execution that cleans up after a run.
+func (p Ports) startCleaner(ctx context.Context, s *agent.AgentState) error {
 	if err := p.Waiter.Start(ctx, s.Tenant, s.Run, CleanupName(s.Run, 0)); err != nil {
 		return fmt.Errorf("have run %s cleaned up after: %w", s.Run, err)
 	}
