@@ -245,6 +245,9 @@ func (d *document) undo(t *testing.T) {
 		got := b.do("POST /v1/runs/"+run.ID+"/calls/c1/undo", "")
 		require.Equal(t, status, got.status, got.body)
 		d.check(t, op, got)
+		var undo api.Undone
+		require.NoError(t, json.Unmarshal([]byte(got.body), &undo))
+		b.rest(undo.ID) // people are asked once it has come so far
 	}
 	got := b.do("GET /v1/runs/"+run.ID, "")
 	require.Equal(t, http.StatusOK, got.status)
