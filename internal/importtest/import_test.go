@@ -34,7 +34,9 @@ var floors = [][]rule{
 	},
 	{
 		{dir: "pkg/agent/store/memory"}, {dir: "pkg/agent/store/folder"}, {dir: "pkg/agent/store/counting"}, {dir: "pkg/agent/store/storetest"},
-		{dir: "pkg/agent/approval"}, {dir: "pkg/agent/tool/files"}, {dir: "pkg/agent/tool/ocr", beside: []string{"pkg/agent/tool/files"}},
+		{dir: "pkg/agent/approval"}, {dir: "pkg/agent/person"}, {dir: "pkg/agent/audit", beside: []string{"pkg/agent/approval"}}, {dir: "pkg/agent/show", beside: []string{"pkg/agent/approval"}},
+		{dir: "pkg/agent/link", beside: []string{"pkg/agent/approval"}}, {dir: "pkg/agent/notify", beside: []string{"pkg/agent/approval", "pkg/agent/person", "pkg/agent/show", "pkg/agent/link", "pkg/agent/audit"}},
+		{dir: "pkg/agent/tool/files"}, {dir: "pkg/agent/tool/ocr", beside: []string{"pkg/agent/tool/files"}},
 		{dir: "pkg/agent/modelretry"}, {dir: "pkg/agent/otlp"}, {dir: "pkg/agent/emf"}, {dir: "internal/asl"},
 	},
 	{{dir: "pkg/agent/runtime"}, {dir: "pkg/agent/tool/builtin"}, {dir: "pkg/agent/registry"}},

@@ -334,6 +334,17 @@ type Rule struct {
 	Approvers []string      `json:"approvers,omitempty"`
 	Expires   time.Duration `json:"expires,omitempty"`
 	Note      string        `json:"note,omitempty"` // shown to the person who is asked
+
+	Quorum   int           `json:"quorum,omitempty"`   // so many different people approve; 0 and 1 = one. One denial is enough for all
+	FourEyes bool          `json:"fourEyes,omitempty"` // the people for whom the run acts may deny and not approve
+	Remind   time.Duration `json:"remind,omitempty"`   // who has not decided by then is reminded, and again after as long; 0 = nobody is
+	Escalate *Escalation   `json:"escalate,omitempty"` // nil = nobody else is asked
+}
+
+// Escalation lets others decide as well about what nobody has decided for a while.
+type Escalation struct {
+	After time.Duration `json:"after"` // since the request; > 0
+	To    []string      `json:"to"`    // principals, beside the approvers; at least one
 }
 
 // Condition compares the value at a JSON Pointer of the arguments. Exactly one operator is set. Numbers compare as exact

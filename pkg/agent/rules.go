@@ -17,6 +17,10 @@ type Decision struct {
 	Approvers []string      // who may decide if the call has to wait; empty = nobody
 	Expires   time.Duration // how long the request lives if the call has to wait
 	Note      string        // the rule's, for the person who is asked
+	Quorum    int           // so many different people approve if the call has to wait; 0 and 1 = one
+	FourEyes  bool          // the people for whom the run acts may not approve
+	Remind    time.Duration // how often people are reminded; 0 = never
+	Escalate  *Escalation   // who may decide as well, and when; nil = nobody
 
 	Ceiling bool       // a delegating agent's policy denies the call, or asks, be it beside the run's own
 	Above   [][]string // the approvers of each such policy that asks, the root's first: who decides is among each, besides Approvers

@@ -70,7 +70,38 @@ type Approval struct {
 	Grants      agent.Grants    `json:"grants,omitempty"`      // how long what is granted beside the call holds; "" = nothing is
 	Permissions []Permission    `json:"permissions,omitempty"` // the tools that a decision decides about, in the order of Tools
 	Undoes      *Undone         `json:"undoes,omitempty"`      // nil = the call takes no other one back
+
+	Version       string    `json:"version,omitempty"`       // the agent's, which the run is pinned to
+	PolicyVersion string    `json:"policyVersion,omitempty"` // of the policy that asks, by agent.PolicyVersion
+	Requesters    []string  `json:"requesters,omitempty"`    // the people for whom the run acts: who started it, and its subject where that is a principal
+	FourEyes      bool      `json:"fourEyes,omitempty"`      // the requesters may deny and not approve
+	RemindSeconds int64     `json:"remindSeconds,omitempty"` // who has not decided is reminded so often; 0 = nobody is
+	EscalatesAt   time.Time `json:"escalatesAt,omitzero"`    // when those of EscalateTo become approvers as well; zero = nobody does
+	EscalateTo    []string  `json:"escalateTo,omitempty"`
+	EscalatedAt   time.Time `json:"escalatedAt,omitzero"` // when they did; zero = not yet
+	Thread        []Remark  `json:"thread,omitempty"`     // questions about the request and what was answered, in order; none decides
 }
+
+// Remark is a question about a request, or an answer to one. It decides nothing.
+type Remark struct {
+	By   string    `json:"by"`
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
+	Via  Via       `json:"via,omitempty"`
+}
+
+// Via is the way by which a word of a person came in.
+type Via string
+
+// The ways. "" = not recorded.
+const (
+	ViaAPI     Via = "api"
+	ViaCLI     Via = "cli"
+	ViaPage    Via = "page"    // by a signed link
+	ViaConsole Via = "console" // the web console
+	ViaSlack   Via = "slack"
+	ViaEarly   Via = "early" // a decision kept until its call asked
+)
 
 // Undone is the call that is to be taken back.
 type Undone struct {
@@ -92,6 +123,8 @@ func (a Approval) Call() string { return a.Calls[0] }
 // Decision is one person's word, kept with the request.
 type Decision struct {
 	By     string          `json:"by"`
+	For    string          `json:"for,omitempty"` // the approver who has let By decide meanwhile; "" = By is one
+	Via    Via             `json:"via,omitempty"`
 	Action Action          `json:"action"`
 	At     time.Time       `json:"at"`
 	Note   string          `json:"note,omitempty"`

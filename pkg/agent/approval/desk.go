@@ -64,6 +64,7 @@ type Request struct {
 	Result     json.RawMessage // Approve, of KindInput: the answer; nil and null are true
 	Note       string
 	By         agent.Principal
+	Via        Via    // for the record
 	Key        string // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
 }
 
