@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Ledger is the folder. It is made when something is first kept. Safe for concurrent use, by several processes too.
@@ -57,4 +58,28 @@ func (l Ledger) Find(key string, entry any) (bool, error) {
 		return false, fmt.Errorf("find %s: %w", key, err)
 	}
 	return true, nil
+}
+
+// Each gives what is kept, entry by entry, in the order of the names of their files.
+func (l Ledger) Each(give func(entry json.RawMessage) error) error {
+	files, err := os.ReadDir(l.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read ledger: %w", err)
+	}
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), ".") || !strings.HasSuffix(f.Name(), ".json") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(l.Dir, f.Name()))
+		if err == nil {
+			err = give(data)
+		}
+		if err != nil {
+			return fmt.Errorf("read ledger: %s: %w", f.Name(), err)
+		}
+	}
+	return nil
 }

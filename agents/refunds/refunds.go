@@ -23,6 +23,12 @@ type Order struct {
 	Paid     json.Number `json:"paid"` // in the shop's currency
 }
 
+// Standing is an order as it is now.
+type Standing struct {
+	Order
+	Refunded json.Number `json:"refunded"` // of what was paid, by refunds that nobody has taken back
+}
+
 // Refund is money given back.
 type Refund struct {
 	Order  string      `json:"order"`
@@ -46,7 +52,7 @@ func Tools(l ledger.Ledger) ([]tool.Tool, error) {
 		return nil, fmt.Errorf("make refund tools: %w", err)
 	}
 	s := shop{orders, l}
-	get, noGet := tool.New("orders.get", "Returns an order: customer, item and what was paid.", agent.EffectRead, s.order, nil)
+	get, noGet := tool.New("orders.get", "Returns an order: customer, item, what was paid and what of it was refunded.", agent.EffectRead, s.order, nil)
 	create, noCreate := tool.New("refunds.create", "Refunds an order, in whole or in part.", agent.EffectNonIdempotent, s.refund,
 		&tool.Options[refundInput]{Reconcile: s.refunded})
 	cancel, noCancel := tool.New("refunds.cancel", "Takes a refund back, by the key it was made under.", agent.EffectNonIdempotent, s.cancel,
@@ -103,7 +109,44 @@ func (s shop) order(_ context.Context, _ tool.Call, in orderInput) (agent.ToolRe
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
-	return tool.JSON(o)
+	back, err := s.back(o.ID)
+	if err != nil {
+		return agent.ToolResultData{}, err
+	}
+	return tool.JSON(Standing{o, json.Number(decimal(back))})
+}
+
+// back is what was refunded of an order and not taken back since.
+func (s shop) back(order string) (*big.Rat, error) {
+	refunds, cancelled := map[string]Refund{}, map[string]bool{}
+	err := s.ledger.Each(func(entry json.RawMessage) error {
+		var kept struct {
+			Refund
+			Of string `json:"refund"`
+		}
+		if err := json.Unmarshal(entry, &kept); err != nil {
+			return err
+		}
+		if kept.Of != "" {
+			cancelled[kept.Of] = true
+		} else if kept.Order == order {
+			refunds[kept.Key] = kept.Refund
+		}
+		return nil
+	})
+	total := new(big.Rat)
+	for key, r := range refunds {
+		if amount, ok := new(big.Rat).SetString(r.Amount.String()); ok && !cancelled[key] {
+			total.Add(total, amount)
+		}
+	}
+	return total, err
+}
+
+// decimal writes an amount with as many digits behind the point as it has.
+func decimal(r *big.Rat) string {
+	digits, _ := r.FloatPrec()
+	return r.FloatString(digits)
 }
 
 func (s shop) refund(_ context.Context, c tool.Call, in refundInput) (agent.ToolResultData, error) {

@@ -52,7 +52,7 @@ func paid(t *testing.T, dir string) (n int) {
 
 func TestRefund(t *testing.T) {
 	get, create, dir := shop(t)
-	require.JSONEq(t, `{"id":"1002","customer":"Ben Okafor","item":"Office chair","paid":249.00}`, call(t, get, "c0", `{"order":"1002"}`).Content)
+	require.JSONEq(t, `{"id":"1002","customer":"Ben Okafor","item":"Office chair","paid":249.00,"refunded":0}`, call(t, get, "c0", `{"order":"1002"}`).Content)
 	for args, want := range map[string]string{
 		`{"order":"1","amount":1,"reason":"x"}`:         "There is no order 1.",
 		`{"order":"1002","amount":249.01,"reason":"x"}`: "Only 249.00 was paid",
@@ -67,6 +67,11 @@ func TestRefund(t *testing.T) {
 	r := call(t, create, "c2", `{"order":"1002","amount":249.00,"reason":"broken"}`)
 	require.JSONEq(t, `{"order":"1002","amount":249.00,"key":"r1/c2"}`, r.Content)
 	require.Equal(t, 1, paid(t, dir))
+	call(t, create, "c3", `{"order":"1002","amount":0.5,"reason":"late"}`)
+	call(t, create, "c4", `{"order":"1001","amount":1,"reason":"of another order"}`)
+	require.Contains(t, call(t, get, "c0", `{"order":"1002"}`).Content, `"refunded":249.5`)
+	call(t, canceller(t, dir), "c5", `{"refund":"r1/c2"}`)
+	require.Contains(t, call(t, get, "c0", `{"order":"1002"}`).Content, `"refunded":0.5`)
 }
 
 // The same call pays once, and the ledger says whether it has.

@@ -148,7 +148,11 @@ func (s *AgentState) suspended(e CallSuspended) error {
 		if e.For == ForAnswer {
 			return s.emitted(c, e)
 		}
-		if problem := s.suspensionProblem(e, c); problem != "" {
+		problem := s.suspensionProblem(e, c)
+		if problem == "" && e.Checked != nil && e.For == ForInput {
+			problem = "a precondition is shown with what is to be approved, and with nothing else"
+		}
+		if problem != "" {
 			return &ApplyError{Event: "call_suspended", Call: c.ID, Problem: problem}
 		}
 		var at *AtGate
@@ -163,6 +167,9 @@ func (s *AgentState) suspended(e CallSuspended) error {
 		c.tried(e.Entered)
 		if err := c.move("call_suspended", path...); err != nil {
 			return err
+		}
+		if e.For == "" || e.For == ForApproval {
+			c.Checked = e.Checked
 		}
 		c.asks(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires})
 		return nil

@@ -30,13 +30,14 @@ type Call struct {
 	Resume json.RawMessage `json:",omitempty"` // the answer to it; nil = none yet. Both are of the newest suspension
 	AtGate *AtGate         `json:",omitempty"` // a plugin asked for Ticket, before the tool was entered; nil = the tool itself did, or nobody
 
-	Gated   bool   `json:",omitempty"` // plugins let the call pass, and what they decided with it is known; until somebody is asked about it
-	Hidden  bool   `json:",omitempty"` // the inference that made the call was not offered its tool
-	Request string `json:",omitempty"` // the request about tools that it was blocked for; "" = none
-	Repeats string `json:",omitempty"` // the call that it repeats, whose result the model has; "" = none, or nobody looks
-	Child   string `json:",omitempty"` // the run that the call is, once it was claimed; "" = it is none
-	Step    int    `json:",omitempty"` // of the run's plan, by its number; 0 = the loop made the call
-	Undoes  string `json:",omitempty"` // the call that a person had it take back, of the run that this one continues; "" = a model made it
+	Gated   bool     `json:",omitempty"` // plugins let the call pass, and what they decided with it is known; until somebody is asked about it
+	Hidden  bool     `json:",omitempty"` // the inference that made the call was not offered its tool
+	Request string   `json:",omitempty"` // the request about tools that it was blocked for; "" = none
+	Repeats string   `json:",omitempty"` // the call that it repeats, whose result the model has; "" = none, or nobody looks
+	Checked *Checked `json:",omitempty"` // what its precondition gave when people were last asked to approve it; nil = they were not, or it has none
+	Child   string   `json:",omitempty"` // the run that the call is, once it was claimed; "" = it is none
+	Step    int      `json:",omitempty"` // of the run's plan, by its number; 0 = the loop made the call
+	Undoes  string   `json:",omitempty"` // the call that a person had it take back, of the run that this one continues; "" = a model made it
 
 	AskedAt time.Time `json:",omitzero"` // of a service's, when it was first claimed; zero = it was not, or by a version that did not note it
 
@@ -92,6 +93,7 @@ const (
 	WhyToolError        CallReason = "tool_error"          // the tool said so
 	WhyTimeout          CallReason = "timeout"             // a tool that may be repeated ran out of time
 	WhyVoided           CallReason = "voided"              // what was approved is not what would run
+	WhyPrecondition     CallReason = "precondition"        // what the call depends on could not be read
 	WhyBlocked          CallReason = "blocked"             // by a plugin
 	WhyOutOfScope       CallReason = "out_of_scope"        // a plugin or a guard had left the tool out of the request
 	WhyAwaiting         CallReason = "awaiting_permission" // blocked: the tool's permission is being requested

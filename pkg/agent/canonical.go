@@ -23,17 +23,22 @@ type DigestInput struct {
 	ArgsHash          string // of ArgsHash, over the stored bytes
 	PolicyVersion     string // of PolicyVersion
 	ApproverPolicy    string // of ApproverPolicy
+	Checked           string // of what the call's precondition gave, as it was shown; "" = it has none
 }
 
 // ActionDigest is the hex SHA-256 of the RFC 8785 form of an object of d's strings. The keys are part of every stored
 // approval: they never change.
 func (d DigestInput) ActionDigest() string {
-	return hashCanonical(map[string]any{
+	of := map[string]any{
 		"tenant": d.Tenant, "run": d.Run, "call": d.Call,
 		"agent": d.Agent, "version": d.Version,
 		"tool": d.Tool, "toolHash": d.ToolHash, "argsHash": d.ArgsHash,
 		"policyVersion": d.PolicyVersion, "approverPolicy": d.ApproverPolicy,
-	})
+	}
+	if d.Checked != "" { // a call without a precondition keeps its digest
+		of["checked"] = d.Checked
+	}
+	return hashCanonical(of)
 }
 
 // ToolHash is the hex SHA-256 of a tool's definition. White space, key order and string escapes of the schema don't count,
@@ -66,7 +71,9 @@ func canonicalRemote(t ToolSpec) string {
 		Concurrency int         `json:"concurrency,omitempty"`
 		MaxResult   int64       `json:"maxResult,omitempty"`
 		Undo        *Undo       `json:"undo,omitempty"`
-	}{t.MCP, t.Lambda, t.HTTP, t.Agent, t.Retry, t.Concurrency, t.MaxResult, t.Undo})
+
+		Precondition *Precondition `json:"precondition,omitempty"`
+	}{t.MCP, t.Lambda, t.HTTP, t.Agent, t.Retry, t.Concurrency, t.MaxResult, t.Undo, t.Precondition})
 	if err != nil { // raw JSON that is none, which Check refuses: no two of them are the same
 		return "unreadable: " + err.Error()
 	}

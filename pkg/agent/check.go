@@ -113,6 +113,7 @@ func (c *checker) definition(d *Definition) {
 	c.chain(d)
 	c.allTools(d)
 	c.undos(d)
+	c.preconditions(d)
 	c.policies(d)
 	c.stop("stop", d.Stop)
 	c.limits("limits", d.Limits)

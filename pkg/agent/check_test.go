@@ -188,6 +188,21 @@ func TestCheckRefuses(t *testing.T) {
 		{tool(func(t *ToolSpec) { t.MaxResult = MaxResult + 1 }), "tools[0].maxResult: got 8388609, want 0 to 8388608 bytes"},
 		{tool(func(t *ToolSpec) { t.Kind, t.Effect, t.Retry.Attempts = KindService, EffectRead, 2 }), "tools[0].retry: got a policy, want none: the call is sent out and answered later"},
 		{tool(func(t *ToolSpec) { t.Kind, t.Concurrency = KindService, 1 }), "tools[0].concurrency: got a bound, want none: the call is sent out and answered later"},
+		{tool(func(t *ToolSpec) { t.Precondition = &Precondition{} }), "tools[0].precondition.tool: got nothing, want the original name of a tool of this agent that reads"},
+		{tool(func(t *ToolSpec) { t.Precondition = &Precondition{Tool: "orders.drop"} }), "tools[0].precondition.tool: got no tool of this agent, want the original name of one that reads"},
+		{tool(func(t *ToolSpec) { t.Effect = EffectIdempotent; t.Precondition = &Precondition{Tool: "orders.get"} }), "tools[0].precondition.tool: got a tool of effect idempotent, want one of effect read"},
+		{tool(func(t *ToolSpec) {
+			t.Effect = EffectRead
+			t.Precondition = &Precondition{Tool: "orders.get", Args: json.RawMessage(`{"a":{"result":"/a"}}`)}
+		}), "tools[0].precondition.args: got a value of a result, want those of the call's arguments: it has no result yet"},
+		{tool(func(t *ToolSpec) {
+			t.Effect = EffectRead
+			t.Precondition = &Precondition{Tool: "orders.get", Compare: []string{"/a", "a"}}
+		}), `tools[0].precondition.compare[1]: got "a", want a JSON Pointer such as /status, once`},
+		{tool(func(t *ToolSpec) {
+			t.Effect = EffectRead
+			t.Precondition = &Precondition{Tool: "orders.get", Compare: []string{"/a", "/a"}}
+		}), `tools[0].precondition.compare[1]: got "/a", want a JSON Pointer such as /status, once`},
 		{tool(func(t *ToolSpec) { t.Undo = &Undo{} }), "tools[0].undo.tool: got nothing, want the original name of a tool of this agent"},
 		{tool(func(t *ToolSpec) { t.Undo = &Undo{Tool: "orders.drop"} }), "tools[0].undo.tool: got no tool of this agent, want the original name of one"},
 		{tool(func(t *ToolSpec) { t.Undo = &Undo{Tool: "orders.get", Args: json.RawMessage(`[1]`)} }), "tools[0].undo.args: got something else, want a mapping"},

@@ -239,6 +239,7 @@ type CallSuspended struct {
 	Ran      bool      `json:"ran,omitempty"`     // the tool was entered without a claim
 	Gate     bool      `json:"gate,omitempty"`    // a plugin asks, before the tool is entered: with input alone
 	Entered  int       `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
+	Checked  *Checked  `json:"checked,omitempty"` // what the call's precondition gave, which people are shown; nil = it has none, or nobody is asked for an approval
 }
 
 // CallUnknown says that a claimant died and nobody knows whether the tool ran. It parks until somebody does.

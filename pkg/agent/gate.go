@@ -47,6 +47,9 @@ var wordingsOfGate = []Wording{{
 }, {
 	Key: wordToolChanged, About: "of a call of a tool whose server has changed it since the run began", Fields: []string{"Tool"},
 	Text: "{{.Tool}} was not called: its server has changed the tool, and it is disabled until people have approved it as it is now. Do not call it again.",
+}, {
+	Key: wordUnread, About: "of a call that was not made because what it depends on could not be read", Fields: []string{"Tool", "Reads", "Problem"},
+	Text: "{{.Tool}} was not called: what it depends on could not be read with {{.Reads}} ({{.Problem}}). Nothing was changed.",
 }}
 
 // wordToolChanged is the key of what a model is told of a call that was not made because the tool is not what it was.
@@ -202,6 +205,7 @@ func ActionDigest(d *Definition, s *AgentState, c Call, t ToolSpec, approvers []
 	return DigestInput{
 		Tenant: s.Tenant, Run: s.Run, Call: c.ID, Agent: s.Agent, Version: s.Version, Tool: t.Name, ToolHash: ToolHash(t),
 		ArgsHash: ArgsHash(c.Input), PolicyVersion: d.policyVersion(), ApproverPolicy: ApproverPolicy(approvers, 1, above...),
+		Checked: c.Checked.digest(),
 	}.ActionDigest()
 }
 

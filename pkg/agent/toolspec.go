@@ -55,6 +55,8 @@ type ToolSpec struct {
 	Concurrency int       `json:"concurrency,omitempty"` // calls of the tool at a time in one batch; 0 = no bound
 	MaxResult   int64     `json:"maxResult,omitempty"`   // bytes of a result's text that are taken; 0 = the runtime's default
 	Undo        *Undo     `json:"undo,omitempty"`        // nil = nothing takes a call back
+
+	Precondition *Precondition `json:"precondition,omitempty"` // what a call that people are asked about depends on; nil = nothing in particular
 }
 
 // AnsweredLater reports whether a call of t is sent out and its answer comes in by itself, perhaps days later: it is claimed whatever its

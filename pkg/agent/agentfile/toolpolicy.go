@@ -14,6 +14,8 @@ func (r *reader) policyKeys(readers map[string]read, t *agent.ToolSpec) {
 		"concurrency": r.whole(&t.Concurrency),
 		"maxResult":   r.count(&t.MaxResult),
 		"undo":        r.undo(&t.Undo),
+
+		"precondition": r.precondition(&t.Precondition),
 	})
 }
 
@@ -34,5 +36,15 @@ func (r *reader) undo(dst **agent.Undo) read {
 		r.mapping(f, map[string]read{"tool": r.text(&u.Tool), "args": r.raw(&args)})
 		u.Args = args
 		*dst = &u
+	}
+}
+
+func (r *reader) precondition(dst **agent.Precondition) read {
+	return func(f field) {
+		var p agent.Precondition
+		var args json.RawMessage
+		r.mapping(f, map[string]read{"tool": r.text(&p.Tool), "args": r.raw(&args), "compare": r.texts(&p.Compare)})
+		p.Args = args
+		*dst = &p
 	}
 }

@@ -450,7 +450,7 @@ var goTypes = map[string]any{
 	"AguiEvent": stream.AguiEvent{}, "AguiOutcome": stream.AguiOutcome{}, "AguiInterrupt": stream.AguiInterrupt{}, "AguiMessage": stream.AguiMessage{},
 	"AguiCall": stream.AguiCall{}, "AguiFunction": stream.AguiFunction{}, "AisdkPart": stream.AisdkPart{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
-	"Decided": approval.Decision{}, "Remark": approval.Remark{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "CallbackAnswer": api.CallbackAnswer{}, "Applied": api.Applied{}, "ForkModel": api.ForkModel{},
+	"Decided": approval.Decision{}, "Remark": approval.Remark{}, "Checked": agent.Checked{}, "Was": agent.Was{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "CallbackAnswer": api.CallbackAnswer{}, "Applied": api.Applied{}, "ForkModel": api.ForkModel{},
 	"Whole":    agent.Whole{},
 	"CallUndo": api.CallUndo{}, "Undone": api.Undone{},
 	"Permission": approval.Permission{}, "Blocked": approval.Blocked{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},

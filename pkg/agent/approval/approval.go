@@ -71,15 +71,16 @@ type Approval struct {
 	Permissions []Permission    `json:"permissions,omitempty"` // the tools that a decision decides about, in the order of Tools
 	Undoes      *Undone         `json:"undoes,omitempty"`      // nil = the call takes no other one back
 
-	Version       string    `json:"version,omitempty"`       // the agent's, which the run is pinned to
-	PolicyVersion string    `json:"policyVersion,omitempty"` // of the policy that asks, by agent.PolicyVersion
-	Requesters    []string  `json:"requesters,omitempty"`    // the people for whom the run acts: who started it, and its subject where that is a principal
-	FourEyes      bool      `json:"fourEyes,omitempty"`      // the requesters may deny and not approve
-	RemindSeconds int64     `json:"remindSeconds,omitempty"` // who has not decided is reminded so often; 0 = nobody is
-	EscalatesAt   time.Time `json:"escalatesAt,omitzero"`    // when those of EscalateTo become approvers as well; zero = nobody does
-	EscalateTo    []string  `json:"escalateTo,omitempty"`
-	EscalatedAt   time.Time `json:"escalatedAt,omitzero"` // when they did; zero = not yet
-	Thread        []Remark  `json:"thread,omitempty"`     // questions about the request and what was answered, in order; none decides
+	Version       string         `json:"version,omitempty"`       // the agent's, which the run is pinned to
+	PolicyVersion string         `json:"policyVersion,omitempty"` // of the policy that asks, by agent.PolicyVersion
+	Requesters    []string       `json:"requesters,omitempty"`    // the people for whom the run acts: who started it, and its subject where that is a principal
+	FourEyes      bool           `json:"fourEyes,omitempty"`      // the requesters may deny and not approve
+	RemindSeconds int64          `json:"remindSeconds,omitempty"` // who has not decided is reminded so often; 0 = nobody is
+	EscalatesAt   time.Time      `json:"escalatesAt,omitzero"`    // when those of EscalateTo become approvers as well; zero = nobody does
+	EscalateTo    []string       `json:"escalateTo,omitempty"`
+	EscalatedAt   time.Time      `json:"escalatedAt,omitzero"`   // when they did; zero = not yet
+	Precondition  *agent.Checked `json:"precondition,omitempty"` // what the call depends on, as it was read when people were asked, and where that changed since they were last asked, what it was; nil = nothing is
+	Thread        []Remark       `json:"thread,omitempty"`       // questions about the request and what was answered, in order; none decides
 }
 
 // Remark is a question about a request, or an answer to one. It decides nothing.
@@ -159,6 +160,8 @@ func ForCall(def *agent.Definition, s *agent.AgentState, c agent.Call) Approval 
 		RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []Decision{},
 	}.below(s.Parent)
 	switch c.Wait.For {
+	case agent.ForApproval:
+		a.Precondition = c.Checked
 	case agent.ForOutcome:
 		a.Kind = KindOutcome
 		return a

@@ -62,6 +62,21 @@ func CloseOp(tenant string, w agent.Wait, as Status) store.Op {
 	}
 }
 
+// LapseOp ends an approval that no claim has used up, as what was approved is not what would run any more; it rides in the transaction of the
+// entry that asks about the call again.
+func LapseOp(a Approval) store.Op {
+	return store.Op{Kind: store.Update,
+		Item: store.Item{
+			Key: key(a.Tenant, a.ID), Attrs: map[string]store.Value{"status": store.Str(string(Voided))},
+			Index: index(a.Tenant, Voided), IndexSort: indexSort(a),
+		},
+		If: []store.Cond{
+			{Attr: "status", Op: store.Equal, Value: store.Str(string(Approved))},
+			{Attr: "consumed", Op: store.Equal, Value: store.Num(0)},
+		},
+	}
+}
+
 // SettleOp writes a pending request that a decided one replaces; it rides in the transaction of the fact that decides it. It fails where
 // somebody decided first, or the request has expired by then.
 func SettleOp(decided Approval, now time.Time) (store.Op, error) {

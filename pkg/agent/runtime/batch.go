@@ -37,7 +37,7 @@ type Batch struct {
 func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, permits: authority{hooks: b.Hooks, table: b.Table}, sessions: sessions{}, patience: newPatience(ctx)}
+	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, asked: map[string]*agent.Checked{}, permits: authority{hooks: b.Hooks, table: b.Table}, sessions: sessions{}, patience: newPatience(ctx)}
 	defer r.sessions.close()
 	defer r.patience.stop()
 	for {
@@ -71,6 +71,7 @@ type round struct {
 	doubt   bool                    // a claim was refused by the table: look at the approval itself before trying again
 	permits authority
 
+	asked    map[string]*agent.Checked // what preconditions gave for those who will be asked, by call and how often they were
 	sessions sessions
 	patience patience
 	servers  []agent.ListedServer // what came of listing the agent's servers; nil = nobody has

@@ -183,19 +183,9 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		p.results = true
 		return p.draft.Add(skip)
 	}
-	plugins, err := r.beforeTool(ctx, p, c)
+	g, err := r.verdict(ctx, p, c)
 	if err != nil {
 		return err
-	}
-	g := agent.GateHooked(r.def, &p.draft.State, c, plugins, r.Valid, p.draft.Entry.Time)
-	if g.Run && r.doubt {
-		live, err := r.live(ctx, p, c, g)
-		if err != nil {
-			return err
-		}
-		if !live {
-			g = agent.Gate{Refuse: agent.Voided(r.def, c)}
-		}
 	}
 	switch {
 	case g.Claim != nil && p.settlesEarly(g.Claim.Under):
@@ -222,6 +212,25 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		return err
 	}
 	return r.afterTool(ctx, p, c.ID)
+}
+
+// verdict is the gate's, as plugins, the approval on record where that was in doubt, and what the call depends on let it be.
+func (r *round) verdict(ctx context.Context, p *plan, c agent.Call) (agent.Gate, error) {
+	plugins, err := r.beforeTool(ctx, p, c)
+	if err != nil {
+		return agent.Gate{}, err
+	}
+	g := agent.GateHooked(r.def, &p.draft.State, c, plugins, r.Valid, p.draft.Entry.Time)
+	if g.Run && r.doubt {
+		live, err := r.live(ctx, p, c, g)
+		if err != nil {
+			return agent.Gate{}, err
+		}
+		if !live {
+			g = agent.Gate{Refuse: agent.Voided(r.def, c)}
+		}
+	}
+	return r.stillTrue(ctx, p, c, g)
 }
 
 // live reports whether what a call would be claimed under still holds on record.

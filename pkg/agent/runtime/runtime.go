@@ -76,7 +76,11 @@ func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Dra
 	if err != nil {
 		return err
 	}
-	guards = append(guards, beside...)
+	lapsed, err := p.lapsed(ctx, &before, d)
+	if err != nil {
+		return err
+	}
+	guards = slices.Concat(guards, lapsed, beside)
 	if err := d.Snap(); err != nil {
 		return err
 	}
