@@ -115,7 +115,7 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 		d.functions[name] = f
 	}
 	d.sfn = sdksfn.NewFromConfig(static, func(o *sdksfn.Options) { o.BaseEndpoint = aws.String(wire) })
-	w, err := sfn.New(d.sfn, machine)
+	w, err := sfn.New(static, wire, machine)
 	require.NoError(t, err)
 	tbl := store.Resend(dynamo.New(dynamo.NewClient(cfg, dynamolocal.Endpoint), table, dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	d.ports = runtime.Ports{

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	blobs "github.com/countersign/countersign/pkg/agent/s3"
+	waiter "github.com/countersign/countersign/pkg/agent/sfn"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -58,6 +59,17 @@ func asked(t *testing.T, cfg aws.Config) map[string]string {
 			_, err := sfn.NewFromConfig(cfg).ListStateMachines(ctx, &sfn.ListStateMachinesInput{})
 			return err
 		},
+		"waiter": func() error { // our own client
+			at, err := endpointOf("SFN", waiter.Endpoint, cfg, os.Getenv)
+			if err != nil {
+				return err
+			}
+			w, err := waiter.New(cfg, at, "arn:aws:states:eu-central-1:123456789012:stateMachine:m")
+			if err != nil {
+				return err
+			}
+			return w.Success(ctx, "token")
+		},
 		"blobs": func() error { // our own client
 			_, err := blobs.New(blobs.NewClient(cfg, ""), "blobs").Get(ctx, "acme", store.BlobDigest(nil))
 			return err
@@ -78,7 +90,9 @@ func asked(t *testing.T, cfg aws.Config) map[string]string {
 		urls[name] = r.last.URL.Scheme + "://" + r.last.URL.Host
 	}
 	require.Equal(t, urls["s3"], urls["blobs"], "where the SDK's client of S3 asks")
+	require.Equal(t, urls["sfn"], urls["waiter"], "where the SDK's client of Step Functions asks")
 	delete(urls, "blobs")
+	delete(urls, "waiter")
 	return urls
 }
 
