@@ -76,8 +76,8 @@ var notInLambda = []string{
 	"text/template", "html/template", "net/rpc",
 	// Where a function's credentials come from is known; package lambdafn reads them.
 	"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/feature/ec2/imds", "github.com/aws/aws-sdk-go-v2/service/sts",
-	// Package pkg/agent/s3 has a client of its own, and reads what S3 answers itself; so has pkg/agent/sfn.
-	"github.com/aws/aws-sdk-go-v2/service/s3", "encoding/xml", "github.com/aws/aws-sdk-go-v2/service/sfn",
+	// Package pkg/agent/s3 has a client of its own, and reads what S3 answers itself; so have pkg/agent/sfn and pkg/agent/dynamo.
+	"github.com/aws/aws-sdk-go-v2/service/s3", "encoding/xml", "github.com/aws/aws-sdk-go-v2/service/sfn", "github.com/aws/aws-sdk-go-v2/service/dynamodb",
 	// Package pkg/agent/tracing records spans itself.
 	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/sdk/trace", "go.opentelemetry.io/otel/sdk/resource",
 	"expvar", "net/http/pprof", "testing",

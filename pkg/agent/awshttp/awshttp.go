@@ -30,8 +30,10 @@ type Options struct {
 	Attempts int           // how often a request is sent at most; 0 = the SDK's three
 	Backoff  time.Duration // the longest pause between attempts; 0 = the SDK's 20 s
 	Again    []string      // codes after which a request is sent again, beside those that the SDK knows
-	Verbatim bool          // a path is signed as it is, which is what S3 wants; otherwise escaped
-	Clock    clock.Clock   // signs and pauses; nil = the system's
+	// LeaveThrottling says that throttling is not waited out here but reported at once.
+	LeaveThrottling bool
+	Verbatim        bool        // a path is signed as it is, which is what S3 wants; otherwise escaped
+	Clock           clock.Clock // signs and pauses; nil = the system's
 }
 
 // Client asks one service. Make one with New. Safe for concurrent use.
@@ -83,6 +85,13 @@ func retryer(mode aws.RetryMode, o Options) aws.RetryerV2 {
 		}
 		if o.Backoff > 0 {
 			s.MaxBackoff = o.Backoff
+		}
+		if o.LeaveThrottling {
+			s.Retryables = []retry.IsErrorRetryable{
+				retry.NoRetryCanceledError{}, retry.RetryableError{}, retry.RetryableConnectionError{},
+				retry.RetryableHTTPStatusCode{Codes: retry.DefaultRetryableHTTPStatusCodes},
+				retry.RetryableErrorCode{Codes: retry.DefaultRetryableErrorCodes},
+			}
 		}
 		codes := map[string]struct{}{}
 		for _, code := range o.Again {

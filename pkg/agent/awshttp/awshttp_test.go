@@ -103,18 +103,21 @@ func TestTry(t *testing.T) {
 		again func(error) bool
 		asked int
 		slept bool
+		leave bool
 	}{
-		"well at once":         {nil, nil, 1, false},
-		"well at last":         {[]error{refused(503, ""), refused(400, "ThrottlingException"), nil}, nil, 3, true},
-		"never":                {[]error{refused(503, ""), refused(503, ""), refused(503, ""), refused(503, ""), nil}, nil, 4, true},
-		"a name of its own":    {[]error{refused(400, "Busy"), nil}, nil, 2, true},
-		"refused for good":     {[]error{refused(400, "AccessDenied"), nil}, nil, 1, false},
-		"the caller says more": {[]error{refused(400, "AccessDenied"), nil}, always, 2, true},
-		"the caller says less": {[]error{refused(503, ""), nil}, never, 1, false},
+		"well at once":         {nil, nil, 1, false, false},
+		"well at last":         {[]error{refused(503, ""), refused(400, "ThrottlingException"), nil}, nil, 3, true, false},
+		"never":                {[]error{refused(503, ""), refused(503, ""), refused(503, ""), refused(503, ""), nil}, nil, 4, true, false},
+		"a name of its own":    {[]error{refused(400, "Busy"), nil}, nil, 2, true, false},
+		"refused for good":     {[]error{refused(400, "AccessDenied"), nil}, nil, 1, false, false},
+		"the caller says more": {[]error{refused(400, "AccessDenied"), nil}, always, 2, true, false},
+		"the caller says less": {[]error{refused(503, ""), nil}, never, 1, false, false},
+		"throttling is left":   {fails: []error{refused(400, "ThrottlingException"), nil}, asked: 1, leave: true},
+		"no other failure is":  {fails: []error{refused(503, ""), refused(400, "Busy"), nil}, asked: 3, slept: true, leave: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := awshttp.New(cfg, awshttp.Options{Service: "events", Attempts: 4, Backoff: time.Second, Again: []string{"Busy"}})
+				client := awshttp.New(cfg, awshttp.Options{Service: "events", Attempts: 4, Backoff: time.Second, Again: []string{"Busy"}, LeaveThrottling: c.leave})
 				asked, from := 0, time.Now()
 				var last error
 				err := client.Try(t.Context(), func() error {

@@ -31,6 +31,9 @@ type Answer struct {
 	resp *http.Response
 }
 
+// Header is one of the answer's; "" = it has none of that name.
+func (a Answer) Header(name string) string { return a.resp.Header.Get(name) }
+
 // Code is the name of the answer's error; "" = it has none that is a name.
 func (a Answer) Code() string { return Code(a.resp, a.Text) }
 
@@ -48,6 +51,7 @@ func (c *Client) Post(ctx context.Context, o Operation) (Answer, error) {
 	}
 	r.Header.Set("Content-Type", "application/x-amz-json-"+o.Version)
 	r.Header.Set("X-Amz-Target", o.Target)
+	r.Header.Set("Accept-Encoding", "identity") // or the transport would ask for gzip, and an answer's sum not be that of its text
 	resp, err := c.Send(r, Sum(o.Body))
 	if err != nil {
 		return Answer{}, err

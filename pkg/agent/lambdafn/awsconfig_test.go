@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sfn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/pkg/agent/dynamo"
 	blobs "github.com/countersign/countersign/pkg/agent/s3"
 	waiter "github.com/countersign/countersign/pkg/agent/sfn"
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -59,7 +60,15 @@ func asked(t *testing.T, cfg aws.Config) map[string]string {
 			_, err := sfn.NewFromConfig(cfg).ListStateMachines(ctx, &sfn.ListStateMachinesInput{})
 			return err
 		},
-		"waiter": func() error { // our own client
+		"table": func() error { // our own clients
+			at, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, os.Getenv)
+			if err != nil {
+				return err
+			}
+			_, _, err = dynamo.New(dynamo.NewClient(cfg, at), "runs", dynamo.Options{}).Get(ctx, store.Key{PK: "P", SK: "S"})
+			return err
+		},
+		"waiter": func() error {
 			at, err := endpointOf("SFN", waiter.Endpoint, cfg, os.Getenv)
 			if err != nil {
 				return err
@@ -70,7 +79,7 @@ func asked(t *testing.T, cfg aws.Config) map[string]string {
 			}
 			return w.Success(ctx, "token")
 		},
-		"blobs": func() error { // our own client
+		"blobs": func() error {
 			_, err := blobs.New(blobs.NewClient(cfg, ""), "blobs").Get(ctx, "acme", store.BlobDigest(nil))
 			return err
 		},
@@ -91,8 +100,10 @@ func asked(t *testing.T, cfg aws.Config) map[string]string {
 	}
 	require.Equal(t, urls["s3"], urls["blobs"], "where the SDK's client of S3 asks")
 	require.Equal(t, urls["sfn"], urls["waiter"], "where the SDK's client of Step Functions asks")
-	delete(urls, "blobs")
-	delete(urls, "waiter")
+	require.Equal(t, urls["dynamodb"], urls["table"], "where the SDK's client of DynamoDB asks")
+	for _, ours := range []string{"blobs", "waiter", "table"} {
+		delete(urls, ours)
+	}
 	return urls
 }
 

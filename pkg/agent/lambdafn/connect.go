@@ -58,10 +58,14 @@ func connect(getenv func(string) string, model Models, watch func(Models) Models
 		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
 	}
 	w.Trace = tracing.XRay
+	tables, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, getenv)
+	if err != nil {
+		return runtime.Ports{}, err
+	}
 	clk := clock.System()
 	draw := ids.System(clk)
 	objects, bucket := s3.NewClient(cfg, ""), getenv(envBucket)
-	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, ""), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	p := runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: s3.New(objects, bucket), Uploads: s3.NewUploads(objects, bucket),
 		Waiter: w, Clock: clk, IDs: draw,
