@@ -84,6 +84,7 @@ func TestRedirectsAreAnswers(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {
 			t.Error("it was followed")
+			return
 		}
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	})

@@ -404,7 +404,7 @@ func TestClientTimes(t *testing.T) {
 	})
 }
 
-// An answer that was changed on its way is no answer: a read asks again for none of it, and a write does not know.
+// An answer that was changed on its way is none: nobody knows what was done.
 func TestSums(t *testing.T) {
 	summed := func(status int, body, sum string) answerFunc {
 		return func(r *http.Request) (*http.Response, error) {
