@@ -72,13 +72,14 @@ var tables struct {
 	made int
 }
 
-// Table makes an empty table with keys PK and SK and the index given, as template.yaml has it, and gives its name.
-func Table(t testing.TB, client *dynamodb.Client, index string) string {
+// Table makes an empty table with keys PK and SK and the index given, as template.yaml has it, and gives its name. Cfg is a Config.
+func Table(t testing.TB, cfg aws.Config, index string) string {
 	t.Helper()
 	tables.Lock()
 	tables.made++
 	name := fmt.Sprintf("countersign-%d", tables.made)
 	tables.Unlock()
+	client := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) { o.BaseEndpoint = aws.String(Endpoint) })
 	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
 		TableName: &name, BillingMode: types.BillingModePayPerRequest,
 		AttributeDefinitions: []types.AttributeDefinition{text("PK"), text("SK"), text("Index"), text("IndexSort")},

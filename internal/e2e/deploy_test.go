@@ -91,7 +91,7 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	cfg := dynamolocal.Config(t) // skips, and says why, where DynamoDB Local cannot run
 	clk := clock.System()
 	draw := ids.System(clk)
-	table := dynamolocal.Table(t, dynamo.NewClient(cfg, dynamolocal.Endpoint), dynamo.IndexName)
+	table := dynamolocal.Table(t, cfg, dynamo.IndexName)
 	d := &deployment{t: t, clock: clk, functions: map[string]*lambdart.Function{}, ledger: t.TempDir() + "/ledger"}
 	d.deliver = func(function string, payload []byte) ([]byte, error) {
 		return d.functions[function].Invoke(t.Context(), payload)
@@ -115,7 +115,7 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 		d.functions[name] = f
 	}
 	d.sfn = sdksfn.NewFromConfig(static, func(o *sdksfn.Options) { o.BaseEndpoint = aws.String(wire) })
-	w, err := sfn.New(d.sfn, machine)
+	w, err := sfn.New(static, wire, machine)
 	require.NoError(t, err)
 	tbl := store.Resend(dynamo.New(dynamo.NewClient(cfg, dynamolocal.Endpoint), table, dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	d.ports = runtime.Ports{

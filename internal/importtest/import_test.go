@@ -25,7 +25,7 @@ var floors = [][]rule{
 		{dir: "statemachine"}, {dir: "pkg/agent"}, {dir: "pkg/agent/clock"}, {dir: "pkg/agent/egress"}, {dir: "internal/match"},
 	},
 	{
-		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/keyring"}, {dir: "pkg/agent/callback", beside: []string{"pkg/agent/keyring"}}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
+		{dir: "pkg/agent/edge"}, {dir: "pkg/agent/ids"}, {dir: "pkg/agent/awshttp"}, {dir: "pkg/agent/keyring"}, {dir: "pkg/agent/callback", beside: []string{"pkg/agent/keyring"}}, {dir: "pkg/agent/safelog"}, {dir: "pkg/agent/emf"},
 		{dir: "pkg/agent/store"}, {dir: "pkg/agent/catalog"}, {dir: "pkg/agent/stream"},
 		{dir: "pkg/agent/hook", beside: []string{"pkg/agent/tool/port"}},
 		{dir: "pkg/agent/tool/port"}, {dir: "pkg/agent/tool/schema"},
@@ -76,8 +76,8 @@ var notInLambda = []string{
 	"text/template", "html/template", "net/rpc",
 	// Where a function's credentials come from is known; package lambdafn reads them.
 	"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/feature/ec2/imds", "github.com/aws/aws-sdk-go-v2/service/sts",
-	// Package pkg/agent/s3 has a client of its own, and reads what S3 answers itself.
-	"github.com/aws/aws-sdk-go-v2/service/s3", "encoding/xml",
+	// Package pkg/agent/s3 has a client of its own, and reads what S3 answers itself; so have pkg/agent/sfn and pkg/agent/dynamo.
+	"github.com/aws/aws-sdk-go-v2/service/s3", "encoding/xml", "github.com/aws/aws-sdk-go-v2/service/sfn", "github.com/aws/aws-sdk-go-v2/service/dynamodb",
 	// Package pkg/agent/tracing records spans itself.
 	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/sdk/trace", "go.opentelemetry.io/otel/sdk/resource",
 	"expvar", "net/http/pprof", "testing",

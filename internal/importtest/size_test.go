@@ -14,10 +14,6 @@ import (
 // maxBootstrap is how large a function's bootstrap may be, in bytes (docs/performance.md, ADR 15).
 const maxBootstrap = 10_000_000
 
-// maxToolBootstrap is that of functions/tool, which does not keep to the above: beside agents' own tools it has the clients of MCP servers,
-// HTTP, functions and secrets (ADR 15 says what would have to go).
-const maxToolBootstrap = 10_700_000
-
 // Every function is built as `sam build` builds it, has its target in the Makefile, and is small.
 func TestBootstrapsStaySmall(t *testing.T) {
 	if testing.Short() {
@@ -29,12 +25,8 @@ func TestBootstrapsStaySmall(t *testing.T) {
 	for _, file := range mains {
 		name := filepath.Base(filepath.Dir(file))
 		size := bootstrapSize(t, name)
-		limit := maxBootstrap
-		if name == "tool" {
-			limit = maxToolBootstrap
-		}
-		require.LessOrEqual(t, size, int64(limit), "the bootstrap of functions/%s is too large: want at most %d bytes, got %d; "+
-			"`go tool nm -size -sort size` on a build without -s -w says what is in it", name, limit, size)
+		require.LessOrEqual(t, size, int64(maxBootstrap), "the bootstrap of functions/%s is too large: want at most %d bytes, got %d; "+
+			"`go tool nm -size -sort size` on a build without -s -w says what is in it", name, maxBootstrap, size)
 		t.Logf("%-8s %5.2f MB", name, float64(size)/1e6)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
-	"github.com/aws/aws-sdk-go-v2/service/sfn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/asl"
@@ -45,8 +44,7 @@ func start(t *testing.T) (*adapter.Waiter, *asl.Engine, chan string) {
 		srv.Close()
 		require.NoError(t, e.Close())
 	})
-	client := sfn.New(sfn.Options{Region: "local", BaseEndpoint: aws.String(srv.URL), Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")})
-	w, err := adapter.New(client, machine)
+	w, err := adapter.New(aws.Config{Region: "local", Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")}, srv.URL, machine)
 	require.NoError(t, err)
 	return w, e, tokens
 }
@@ -84,7 +82,7 @@ func TestWaiterOverTheWire(t *testing.T) {
 
 func TestNewWantsAStateMachine(t *testing.T) {
 	for _, arn := range []string{"", "countersign", "arn:aws:states:eu:1:execution:x", "arn:aws:states:eu:1:stateMachine:"} {
-		_, err := adapter.New(nil, arn)
+		_, err := adapter.New(aws.Config{}, "http://127.0.0.1:1", arn)
 		require.ErrorContains(t, err, "want arn:aws:states", arn)
 	}
 }

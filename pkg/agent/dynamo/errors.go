@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -20,6 +19,7 @@ const (
 	codeReplicatedConflict = "ReplicatedWriteConflictException"
 	codeInProgress         = "TransactionInProgressException"
 	codeValidation         = "ValidationException"
+	codeCancelled          = "TransactionCanceledException"
 
 	reasonConditionFailed = "ConditionalCheckFailed"
 	reasonConflict        = "TransactionConflict"
@@ -33,7 +33,7 @@ var throttles = map[string]bool{
 
 // explain gives err the meaning it has for the port, for a request of n operations. What has none stays as it is: uncertain.
 func explain(err error, n int) error {
-	var cancelled *types.TransactionCanceledException
+	var cancelled *cancelledError
 	if errors.As(err, &cancelled) {
 		return explainCancelled(cancelled, n)
 	}
@@ -57,14 +57,14 @@ func explain(err error, n int) error {
 
 // explainCancelled reads why a transaction was cancelled. A conflict or throttling comes before conditions: an operation that met one
 // was not looked at, so which conditions hold is known only when the transaction is sent again.
-func explainCancelled(err *types.TransactionCanceledException, n int) error {
-	if len(err.CancellationReasons) != n {
-		return fmt.Errorf("%d reasons for %d operations: %w", len(err.CancellationReasons), n, err)
+func explainCancelled(err *cancelledError, n int) error {
+	if len(err.reasons) != n {
+		return fmt.Errorf("%d reasons for %d operations: %w", len(err.reasons), n, err)
 	}
 	var failed []int
 	var kind error
-	for i, r := range err.CancellationReasons {
-		switch code := value(r.Code); {
+	for i, r := range err.reasons {
+		switch code := r.Code; {
 		case code == reasonConflict:
 			return fmt.Errorf("operation %d: %w: %w", i, store.ErrConflict, err)
 		case throttles[code]:
@@ -72,7 +72,7 @@ func explainCancelled(err *types.TransactionCanceledException, n int) error {
 		case code == reasonConditionFailed:
 			failed = append(failed, i)
 		case code == reasonValidation && kind == nil:
-			kind = invalid(value(r.Message))
+			kind = invalid(r.Message)
 		}
 	}
 	switch {
@@ -111,18 +111,11 @@ func transient(err error) bool {
 	if err == nil {
 		return false
 	}
-	var cancelled *types.TransactionCanceledException
+	var cancelled *cancelledError
 	n := 1
 	if errors.As(err, &cancelled) {
-		n = len(cancelled.CancellationReasons)
+		n = len(cancelled.reasons)
 	}
 	err = explain(err, n)
 	return errors.Is(err, store.ErrThrottled) || errors.Is(err, store.ErrConflict)
-}
-
-func value(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -15,7 +13,7 @@ import (
 // of DynamoDB's reserved words. Both maps stay nil while empty: DynamoDB refuses an empty one.
 type expression struct {
 	names  map[string]string
-	values map[string]types.AttributeValue
+	values attributes
 }
 
 func (x *expression) name(attr string) string {
@@ -27,28 +25,24 @@ func (x *expression) name(attr string) string {
 	return p
 }
 
-func (x *expression) value(v types.AttributeValue) string {
+func (x *expression) value(v attribute) string {
 	if x.values == nil {
-		x.values = map[string]types.AttributeValue{}
+		x.values = attributes{}
 	}
 	p := ":v" + strconv.Itoa(len(x.values))
 	x.values[p] = v
 	return p
 }
 
-func (x *expression) text(s string) string { return x.value(&types.AttributeValueMemberS{Value: s}) }
+func (x *expression) text(s string) string { return x.value(str(s)) }
 
-// conditions is the ConditionExpression under which all conds hold; nil for none.
-func (x *expression) conditions(conds []store.Cond) *string {
-	if len(conds) == 0 {
-		return nil
-	}
+// conditions is the ConditionExpression under which all conds hold; empty for none.
+func (x *expression) conditions(conds []store.Cond) string {
 	parts := make([]string, len(conds))
 	for i, c := range conds {
 		parts[i] = x.condition(c)
 	}
-	all := strings.Join(parts, " AND ")
-	return &all
+	return strings.Join(parts, " AND ")
 }
 
 // condition relies on DynamoDB's comparisons being false for a missing attribute and for a value of another type.

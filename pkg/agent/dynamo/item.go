@@ -5,20 +5,16 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // ErrDamaged says that an item in the table is not one that this package stores.
 var ErrDamaged = errors.New("stored item is damaged")
 
-type attributes = map[string]types.AttributeValue
-
 func encodeKey(k store.Key) attributes {
 	return attributes{
-		store.NamePK: &types.AttributeValueMemberS{Value: k.PK},
-		store.NameSK: &types.AttributeValueMemberS{Value: k.SK},
+		store.NamePK: str(k.PK),
+		store.NameSK: str(k.SK),
 	}
 }
 
@@ -28,8 +24,8 @@ func encode(it store.Item) (attributes, error) {
 		out[name] = encodeValue(v)
 	}
 	if it.Index != "" {
-		out[store.NameIndex] = &types.AttributeValueMemberS{Value: it.Index}
-		out[store.NameIndexSort] = &types.AttributeValueMemberS{Value: it.IndexSort}
+		out[store.NameIndex] = str(it.Index)
+		out[store.NameIndexSort] = str(it.IndexSort)
 	}
 	if len(it.Body) == 0 {
 		return out, nil
@@ -39,11 +35,12 @@ func encode(it store.Item) (attributes, error) {
 	return out, err
 }
 
-func encodeValue(v store.Value) types.AttributeValue {
+func encodeValue(v store.Value) attribute {
 	if v.IsString() {
-		return &types.AttributeValueMemberS{Value: v.String()}
+		return str(v.String())
 	}
-	return &types.AttributeValueMemberN{Value: strconv.FormatInt(v.Int(), 10)}
+	n := strconv.FormatInt(v.Int(), 10)
+	return attribute{N: &n}
 }
 
 // decode reads a whole item, or the keys of one.
@@ -57,7 +54,7 @@ func decode(stored attributes) (store.Item, error) {
 	return it, nil
 }
 
-func decodePart(it *store.Item, name string, v types.AttributeValue) (err error) {
+func decodePart(it *store.Item, name string, v attribute) (err error) {
 	switch name {
 	case store.NamePK:
 		it.PK, err = text(v)
@@ -81,33 +78,32 @@ func decodePart(it *store.Item, name string, v types.AttributeValue) (err error)
 	return err
 }
 
-func decodeValue(v types.AttributeValue) (store.Value, error) {
-	switch v := v.(type) {
-	case *types.AttributeValueMemberS:
-		return store.Str(v.Value), nil
-	case *types.AttributeValueMemberN:
-		n, err := strconv.ParseInt(v.Value, 10, 64)
+func decodeValue(v attribute) (store.Value, error) {
+	switch {
+	case v.S != nil:
+		return store.Str(*v.S), nil
+	case v.N != nil:
+		n, err := strconv.ParseInt(*v.N, 10, 64)
 		if err != nil {
-			return store.Value{}, fmt.Errorf("number %q: %w", v.Value, ErrDamaged)
+			return store.Value{}, fmt.Errorf("number %q: %w", *v.N, ErrDamaged)
 		}
 		return store.Num(n), nil
 	default:
-		return store.Value{}, fmt.Errorf("%T: %w", v, ErrDamaged)
+		return store.Value{}, fmt.Errorf("want a string or a number: %w", ErrDamaged)
 	}
 }
 
-func text(v types.AttributeValue) (string, error) {
-	s, ok := v.(*types.AttributeValueMemberS)
-	if !ok {
-		return "", fmt.Errorf("%T: %w", v, ErrDamaged)
+func text(v attribute) (string, error) {
+	if v.S == nil {
+		return "", fmt.Errorf("want a string: %w", ErrDamaged)
 	}
-	return s.Value, nil
+	return *v.S, nil
 }
 
 // textOf names an item in an error; it is empty where there is nothing to name it by.
-func textOf(v types.AttributeValue) string {
-	if s, ok := v.(*types.AttributeValueMemberS); ok {
-		return s.Value
+func textOf(v attribute) string {
+	if v.S == nil {
+		return ""
 	}
-	return ""
+	return *v.S
 }

@@ -3,8 +3,6 @@ package dynamo_test
 import (
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
 	"github.com/countersign/countersign/internal/dynamolocal"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/dynamo"
@@ -16,10 +14,10 @@ import (
 func TestMain(m *testing.M) { dynamolocal.Main(m) }
 
 // realEngine gives an empty table of the real engine, and the client that reaches it.
-func realEngine(t testing.TB) (*dynamodb.Client, string) {
+func realEngine(t testing.TB) (*dynamo.Client, string) {
 	t.Helper()
-	client := dynamo.NewClient(dynamolocal.Config(t), dynamolocal.Endpoint)
-	return client, dynamolocal.Table(t, client, dynamo.IndexName)
+	cfg := dynamolocal.Config(t)
+	return dynamo.NewClient(cfg, dynamolocal.Endpoint), dynamolocal.Table(t, cfg, dynamo.IndexName)
 }
 
 func options() dynamo.Options {

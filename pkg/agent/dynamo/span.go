@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -68,8 +66,8 @@ func (s span) startKey() attributes {
 	}
 	k := encodeKey(s.after.Key)
 	if s.r.Index {
-		k[store.NameIndex] = &types.AttributeValueMemberS{Value: s.r.PK}
-		k[store.NameIndexSort] = &types.AttributeValueMemberS{Value: s.after.IndexSort}
+		k[store.NameIndex] = str(s.r.PK)
+		k[store.NameIndexSort] = str(s.after.IndexSort)
 	}
 	return k
 }

@@ -6,10 +6,10 @@
 //
 // What a failure means is kept exact (store.Table, protocol.md rule 2):
 //
-//   - The SDK resends no write. A conditional put that it resent after a lost answer would fail on the writer's own item and say that
+//   - No write is resent. A conditional put that was resent after a lost answer would fail on the writer's own item and say that
 //     nothing was written. So a put or update whose outcome is not known says so, and the caller reads again.
 //   - A transaction whose outcome is not known is sent once more under the same client request token, which DynamoDB executes once.
-//   - Reads are resent by the SDK, three attempts, when the connection or the service fails.
+//   - Reads are resent, three attempts, when the connection or the service fails.
 //   - Throttling and transaction conflicts are never resent here but reported: store.Resend does it, on our clock, with one budget.
 package dynamo
 
@@ -19,23 +19,12 @@ import (
 	"math"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // IndexName is the table's one secondary index: partition key Index, sort key IndexSort, everything projected.
 const IndexName = "lists"
-
-// API is what is used of a *dynamodb.Client.
-type API interface {
-	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
-	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
-	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
-	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
-	TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error)
-}
 
 // Options of New. The zero value is usable.
 type Options struct {
@@ -46,18 +35,16 @@ type Options struct {
 
 // Table is a store.Table in DynamoDB. Make one with New. Safe for concurrent use.
 type Table struct {
-	api   API
-	name  string
-	token func() string
-	read  func(*dynamodb.Options)
+	client *Client
+	name   string
+	token  func() string
 }
 
 var _ store.Table = (*Table)(nil)
 
 // New makes a Table of the DynamoDB table of that name, which exists: its keys are PK and SK, and its index is IndexName.
-func New(client API, table string, opts Options) *Table {
-	r := readRetryer()
-	return &Table{api: client, name: table, token: opts.Token, read: func(o *dynamodb.Options) { o.Retryer = r }}
+func New(client *Client, table string, opts Options) *Table {
+	return &Table{client: client, name: table, token: opts.Token}
 }
 
 // Get implements store.Table by one consistent GetItem.
@@ -68,8 +55,8 @@ func (t *Table) Get(ctx context.Context, k store.Key) (store.Item, bool, error) 
 	if err := store.CheckKey(k); err != nil {
 		return store.Item{}, false, err
 	}
-	out, err := t.api.GetItem(ctx, &dynamodb.GetItemInput{TableName: &t.name, Key: encodeKey(k), ConsistentRead: aws.Bool(true)}, t.read)
-	if err != nil {
+	var out struct{ Item attributes }
+	if err := t.client.read(ctx, "GetItem", input{TableName: t.name, Key: encodeKey(k), ConsistentRead: aws.Bool(true)}, &out); err != nil {
 		return store.Item{}, false, fmt.Errorf("get item %q %q: %w", k.PK, k.SK, explain(err, 1))
 	}
 	if len(out.Item) == 0 {
@@ -89,20 +76,21 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	if err != nil || s.empty() {
 		return store.Page{}, err
 	}
-	in := &dynamodb.QueryInput{
-		TableName: &t.name, ConsistentRead: aws.Bool(!r.Index), ScanIndexForward: aws.Bool(!r.Reverse), ExclusiveStartKey: s.startKey(),
+	in := input{
+		TableName: t.name, ConsistentRead: aws.Bool(!r.Index), ScanIndexForward: aws.Bool(!r.Reverse), ExclusiveStartKey: s.startKey(),
+		Limit: min(max(r.Limit, 0), math.MaxInt32),
 	}
 	if r.Index {
-		in.IndexName = aws.String(IndexName)
-	}
-	if r.Limit > 0 {
-		in.Limit = aws.Int32(int32(min(r.Limit, math.MaxInt32)))
+		in.IndexName = IndexName
 	}
 	var x expression
-	in.KeyConditionExpression = aws.String(x.keyCondition(r))
+	in.KeyConditionExpression = x.keyCondition(r)
 	in.ExpressionAttributeNames, in.ExpressionAttributeValues = x.names, x.values
-	out, err := t.api.Query(ctx, in, t.read)
-	if err != nil {
+	var out struct {
+		Items            []attributes
+		LastEvaluatedKey attributes
+	}
+	if err := t.client.read(ctx, "Query", in, &out); err != nil {
 		return store.Page{}, fmt.Errorf("query %q: %w", r.PK, explain(err, 1))
 	}
 	return page(r, out.Items, out.LastEvaluatedKey)
@@ -135,23 +123,14 @@ func (t *Table) put(ctx context.Context, op store.Op) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.api.PutItem(ctx, &dynamodb.PutItemInput{
-		TableName: p.TableName, Item: p.Item, ConditionExpression: p.ConditionExpression,
-		ExpressionAttributeNames: p.ExpressionAttributeNames, ExpressionAttributeValues: p.ExpressionAttributeValues,
-	}, once)
-	if err != nil {
+	if err := t.client.once(ctx, "PutItem", p, nil); err != nil {
 		return fmt.Errorf("put item %q %q: %w", op.Item.PK, op.Item.SK, explain(err, 1))
 	}
 	return nil
 }
 
 func (t *Table) update(ctx context.Context, op store.Op) error {
-	u := t.updateOf(op)
-	_, err := t.api.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName: u.TableName, Key: u.Key, UpdateExpression: u.UpdateExpression, ConditionExpression: u.ConditionExpression,
-		ExpressionAttributeNames: u.ExpressionAttributeNames, ExpressionAttributeValues: u.ExpressionAttributeValues,
-	}, once)
-	if err != nil {
+	if err := t.client.once(ctx, "UpdateItem", t.updateOf(op), nil); err != nil {
 		return fmt.Errorf("update item %q %q: %w", op.Item.PK, op.Item.SK, explain(err, 1))
 	}
 	return nil
@@ -177,9 +156,9 @@ func (t *Table) transact(ctx context.Context, ops []store.Op) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.api.TransactWriteItems(ctx, in, once)
+	err = t.client.once(ctx, "TransactWriteItems", in, nil)
 	if uncertain(err) && t.token != nil && ctx.Err() == nil {
-		_, err = t.api.TransactWriteItems(ctx, in, once)
+		err = t.client.once(ctx, "TransactWriteItems", in, nil)
 		if transient(err) {
 			return fmt.Errorf("write %d items, first %q %q: outcome unknown: %v", len(ops), ops[0].Item.PK, ops[0].Item.SK, err) //nolint:errorlint // a sentinel would say that nothing was written
 		}
@@ -190,10 +169,10 @@ func (t *Table) transact(ctx context.Context, ops []store.Op) error {
 	return nil
 }
 
-func (t *Table) transaction(ops []store.Op) (*dynamodb.TransactWriteItemsInput, error) {
-	in := &dynamodb.TransactWriteItemsInput{TransactItems: make([]types.TransactWriteItem, len(ops))}
+func (t *Table) transaction(ops []store.Op) (transaction, error) {
+	in := transaction{TransactItems: make([]part, len(ops))}
 	if t.token != nil {
-		in.ClientRequestToken = aws.String(t.token())
+		in.ClientRequestToken = t.token()
 	}
 	for i, op := range ops {
 		part := &in.TransactItems[i]
@@ -201,7 +180,7 @@ func (t *Table) transaction(ops []store.Op) (*dynamodb.TransactWriteItemsInput, 
 		case store.Put:
 			p, err := t.putOf(op)
 			if err != nil {
-				return nil, err
+				return transaction{}, err
 			}
 			part.Put = p
 		case store.Update:
@@ -213,35 +192,29 @@ func (t *Table) transaction(ops []store.Op) (*dynamodb.TransactWriteItemsInput, 
 	return in, nil
 }
 
-func (t *Table) putOf(op store.Op) (*types.Put, error) {
+func (t *Table) putOf(op store.Op) (*input, error) {
 	item, err := encode(op.Item)
 	if err != nil {
 		return nil, fmt.Errorf("encode item %q %q: %w", op.Item.PK, op.Item.SK, err)
 	}
 	var x expression
-	cond := x.conditions(op.If)
-	return &types.Put{
-		TableName: &t.name, Item: item, ConditionExpression: cond,
-		ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
-	}, nil
+	in := &input{TableName: t.name, Item: item, ConditionExpression: x.conditions(op.If)}
+	in.ExpressionAttributeNames, in.ExpressionAttributeValues = x.names, x.values
+	return in, nil
 }
 
 // updateOf also asks that the item exists: DynamoDB would make it.
-func (t *Table) updateOf(op store.Op) *types.Update {
+func (t *Table) updateOf(op store.Op) *input {
 	var x expression
-	set := x.set(op.Item)
-	cond := x.conditions(append([]store.Cond{{Op: store.ItemExists}}, op.If...))
-	return &types.Update{
-		TableName: &t.name, Key: encodeKey(op.Item.Key), UpdateExpression: &set, ConditionExpression: cond,
-		ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
-	}
+	in := &input{TableName: t.name, Key: encodeKey(op.Item.Key), UpdateExpression: x.set(op.Item)}
+	in.ConditionExpression = x.conditions(append([]store.Cond{{Op: store.ItemExists}}, op.If...))
+	in.ExpressionAttributeNames, in.ExpressionAttributeValues = x.names, x.values
+	return in
 }
 
-func (t *Table) checkOf(op store.Op) *types.ConditionCheck {
+func (t *Table) checkOf(op store.Op) *input {
 	var x expression
-	cond := x.conditions(op.If)
-	return &types.ConditionCheck{
-		TableName: &t.name, Key: encodeKey(op.Item.Key), ConditionExpression: cond,
-		ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
-	}
+	in := &input{TableName: t.name, Key: encodeKey(op.Item.Key), ConditionExpression: x.conditions(op.If)}
+	in.ExpressionAttributeNames, in.ExpressionAttributeValues = x.names, x.values
+	return in
 }

@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +19,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/dynamolocal"
@@ -371,17 +376,110 @@ func TestContextEndsDuringARequest(t *testing.T) {
 	}
 }
 
+// silent is a connection to somebody who says nothing.
+func silent(t *testing.T) (net.Conn, error) {
+	here, there := net.Pipe()
+	t.Cleanup(func() { _ = there.Close() })
+	go func() { _, _ = io.Copy(io.Discard, there) }() // ends with the connection
+	return here, nil
+}
+
+// An attempt takes two seconds at most, and what the caller has set of the SDK's HTTP client is kept.
 func TestClientTimes(t *testing.T) {
-	b, ok := dynamo.NewClient(config(nil), "").Options().HTTPClient.(*awshttp.BuildableClient)
-	require.True(t, ok)
-	require.Equal(t, 2*time.Second, b.GetTimeout())
-	require.Equal(t, time.Second, b.GetDialer().Timeout)
-	own := awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) { tr.MaxIdleConns = 7 })
-	b, ok = dynamo.NewClient(config(own), "").Options().HTTPClient.(*awshttp.BuildableClient)
-	require.True(t, ok)
-	require.Equal(t, 7, b.GetTransport().MaxIdleConns, "what the caller set is kept")
-	require.Equal(t, 2*time.Second, b.GetTimeout())
-	require.Nil(t, dynamo.NewClient(config(nil), "").Options().BaseEndpoint, "AWS itself")
+	synctest.Test(t, func(t *testing.T) {
+		dialled := 0
+		own := awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) {
+			tr.DialTLSContext = func(context.Context, string, string) (net.Conn, error) { dialled++; return silent(t) }
+		})
+		tb := dynamo.New(dynamo.NewClient(config(own), "https://dynamodb.test"), "runs", dynamo.Options{})
+		from := time.Now()
+		require.Equal(t, "uncertain", meaning(tb.Write(t.Context(), put)))
+		require.Equal(t, 2*time.Second, time.Since(from))
+		require.Equal(t, 1, dialled)
+		from = time.Now()
+		_, _, err := tb.Get(t.Context(), key)
+		require.Equal(t, "uncertain", meaning(err))
+		require.Equal(t, 4, dialled)
+		require.InDelta(t, 3*2*time.Second, time.Since(from), float64(2*200*time.Millisecond))
+	})
+}
+
+// An answer that was changed on its way is none: nobody knows what was done.
+func TestSums(t *testing.T) {
+	summed := func(status int, body, sum string) answerFunc {
+		return func(r *http.Request) (*http.Response, error) {
+			if r.Header.Get("Accept-Encoding") != "identity" {
+				return nil, errors.New("the sum would be that of something packed")
+			}
+			resp, err := answer(status, body)(r)
+			resp.Header.Set("X-Amz-Crc32", sum)
+			return resp, err
+		}
+	}
+	const failed = `{"__type":"x#ConditionalCheckFailedException","message":"m"}`
+	sum := func(body string) string { return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(body))), 10) }
+	require.Equal(t, "2745614147", sum(`{}`), "as DynamoDB's guide has it")
+	for _, c := range []struct {
+		answer answerFunc
+		want   string
+	}{
+		{summed(200, `{}`, "2745614147"), "ok"},
+		{summed(200, `{}`, "2745614148"), "uncertain"},
+		{summed(400, failed, sum(failed)), "failed [0]"},
+		{summed(400, failed, "7"), "uncertain"},
+	} {
+		over(t, func(t *testing.T, tb *dynamo.Table, w *wire) {
+			require.Equal(t, c.want, meaning(tb.Write(t.Context(), put)))
+			require.Len(t, w.requests, 1)
+		}, c.answer)
+	}
+}
+
+// A read is what the SDK's client sends, and it goes where that sends it.
+func TestEndpoint(t *testing.T) {
+	for _, region := range []string{
+		"eu-central-1", "us-east-1", "us-gov-west-1", "us-gov-east-1", "cn-north-1", "ap-south-2", "eusc-de-east-1",
+		"us-iso-east-1", "us-isob-east-1", "us-isof-south-1", "eu-isoe-west-1",
+	} {
+		for _, fips := range []bool{false, true} {
+			for _, dual := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) { sameGet(t, region, fips, dual) })
+			}
+		}
+	}
+}
+
+func sameGet(t *testing.T, region string, fips, dual bool) {
+	var theirs, ours *http.Request
+	c := sdk.New(sdk.Options{Region: region, Credentials: config(nil).Credentials, Retryer: aws.NopRetryer{}, EndpointOptions: sdk.EndpointResolverOptions{
+		UseFIPSEndpoint:      map[bool]aws.FIPSEndpointState{true: aws.FIPSEndpointStateEnabled}[fips],
+		UseDualStackEndpoint: map[bool]aws.DualStackEndpointState{true: aws.DualStackEndpointStateEnabled}[dual],
+	}, HTTPClient: keeping{&theirs}})
+	_, err := c.GetItem(t.Context(), &sdk.GetItemInput{TableName: aws.String("runs"), ConsistentRead: aws.Bool(true), Key: map[string]types.AttributeValue{
+		"PK": &types.AttributeValueMemberS{Value: "P"}, "SK": &types.AttributeValueMemberS{Value: "S"},
+	}})
+	if theirs == nil {
+		require.ErrorContains(t, err, "endpoint rule error", "the SDK knows none")
+		return
+	}
+	cfg := config(keeping{&ours})
+	cfg.Region = region
+	_, _, err = dynamo.New(dynamo.NewClient(cfg, dynamo.Endpoint(region, fips, dual)), "runs", dynamo.Options{}).Get(t.Context(), key)
+	require.Error(t, err)
+	require.Equal(t, theirs.URL.String(), ours.URL.String(), "%s %v %v", region, fips, dual)
+	for _, name := range []string{"X-Amz-Target", "Content-Type", "Accept-Encoding"} {
+		require.Equal(t, theirs.Header.Get(name), ours.Header.Get(name))
+	}
+	scope, _, _ := strings.Cut(ours.Header.Get("Authorization"), ",")
+	require.Contains(t, theirs.Header.Get("Authorization"), scope)
+}
+
+// keeping keeps a request and answers none.
+type keeping struct{ at **http.Request }
+
+func (k keeping) Do(r *http.Request) (*http.Response, error) {
+	*k.at = r
+	return nil, context.Canceled
 }
 
 // losing sends requests to the real engine and loses the answers to the first so many of an operation.

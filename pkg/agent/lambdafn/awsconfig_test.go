@@ -17,7 +17,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sfn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/pkg/agent/dynamo"
 	blobs "github.com/countersign/countersign/pkg/agent/s3"
+	waiter "github.com/countersign/countersign/pkg/agent/sfn"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -58,7 +60,26 @@ func asked(t *testing.T, cfg aws.Config) map[string]string {
 			_, err := sfn.NewFromConfig(cfg).ListStateMachines(ctx, &sfn.ListStateMachinesInput{})
 			return err
 		},
-		"blobs": func() error { // our own client
+		"table": func() error { // our own clients
+			at, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, os.Getenv)
+			if err != nil {
+				return err
+			}
+			_, _, err = dynamo.New(dynamo.NewClient(cfg, at), "runs", dynamo.Options{}).Get(ctx, store.Key{PK: "P", SK: "S"})
+			return err
+		},
+		"waiter": func() error {
+			at, err := endpointOf("SFN", waiter.Endpoint, cfg, os.Getenv)
+			if err != nil {
+				return err
+			}
+			w, err := waiter.New(cfg, at, "arn:aws:states:eu-central-1:123456789012:stateMachine:m")
+			if err != nil {
+				return err
+			}
+			return w.Success(ctx, "token")
+		},
+		"blobs": func() error {
 			_, err := blobs.New(blobs.NewClient(cfg, ""), "blobs").Get(ctx, "acme", store.BlobDigest(nil))
 			return err
 		},
@@ -78,7 +99,11 @@ func asked(t *testing.T, cfg aws.Config) map[string]string {
 		urls[name] = r.last.URL.Scheme + "://" + r.last.URL.Host
 	}
 	require.Equal(t, urls["s3"], urls["blobs"], "where the SDK's client of S3 asks")
-	delete(urls, "blobs")
+	require.Equal(t, urls["sfn"], urls["waiter"], "where the SDK's client of Step Functions asks")
+	require.Equal(t, urls["dynamodb"], urls["table"], "where the SDK's client of DynamoDB asks")
+	for _, ours := range []string{"blobs", "waiter", "table"} {
+		delete(urls, ours)
+	}
 	return urls
 }
 

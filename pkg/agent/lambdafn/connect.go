@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sfn"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/clock"
@@ -14,7 +13,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/modelretry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/s3"
-	waiter "github.com/countersign/countersign/pkg/agent/sfn"
+	"github.com/countersign/countersign/pkg/agent/sfn"
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/tracing"
 )
@@ -50,15 +49,23 @@ func connect(getenv func(string) string, model Models, watch func(Models) Models
 	if err != nil {
 		return runtime.Ports{}, err
 	}
-	w, err := waiter.New(sfn.NewFromConfig(cfg), getenv(envMachine))
+	states, err := endpointOf("SFN", sfn.Endpoint, cfg, getenv)
+	if err != nil {
+		return runtime.Ports{}, err
+	}
+	w, err := sfn.New(cfg, states, getenv(envMachine))
 	if err != nil {
 		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
 	}
 	w.Trace = tracing.XRay
+	tables, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, getenv)
+	if err != nil {
+		return runtime.Ports{}, err
+	}
 	clk := clock.System()
 	draw := ids.System(clk)
 	objects, bucket := s3.NewClient(cfg, ""), getenv(envBucket)
-	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, ""), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	p := runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: s3.New(objects, bucket), Uploads: s3.NewUploads(objects, bucket),
 		Waiter: w, Clock: clk, IDs: draw,

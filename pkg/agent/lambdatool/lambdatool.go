@@ -8,8 +8,6 @@ package lambdatool
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,21 +19,20 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"github.com/countersign/countersign/pkg/agent/awshttp"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
 
-// Times of one attempt to connect and to have a function take a call, and how often and with what pause at most a call is sent.
+// How long it may take until a function has taken a call, and how often and with what pause at most a call is sent.
 const (
-	connectTimeout = time.Second
-	takeTimeout    = 8 * time.Second
-	attempts       = 4
-	backoff        = time.Second
+	takeTimeout = 8 * time.Second
+	attempts    = 4
+	backoff     = time.Second
 )
 
 // What Lambda takes and gives at most, in bytes: 6 MB where it is waited for, either way, and 1 MB where it is not.
@@ -48,61 +45,27 @@ const (
 // service is Lambda's name in signatures.
 const service = "lambda"
 
-// Client invokes functions, a runtime.Functions. It makes the one request it needs itself, with the SDK's signatures and transport: the
-// SDK's client for all of Lambda would be a tenth of a function's bootstrap (ADR 15). Make one with New. Safe for concurrent use.
+// Client invokes functions, a runtime.Functions. Make one with New. Safe for concurrent use.
 type Client struct {
-	url         string
-	region      string
-	http        aws.HTTPClient
-	credentials aws.CredentialsProvider
-	signer      *v4.Signer
-	delays      aws.RetryerV2
-	clock       clock.Clock
+	url     string
+	unready bool // there is no region or are no credentials
+	aws     *awshttp.Client
+	clock   clock.Clock
 }
 
 // New makes a client of the functions at endpoint: Endpoint gives AWS' own. An HTTP client in cfg that is not the SDK's own is kept as it
-// is. A configuration without a region or credentials makes every Invoke fail.
+// is. How long an answer may take is its context's to say: a function may run for minutes. A configuration without a region or credentials
+// makes every Invoke fail.
 func New(cfg aws.Config, endpoint string) *Client {
 	return &Client{
-		url: strings.TrimSuffix(endpoint, "/") + "/2015-03-31/functions/", region: cfg.Region, http: direct(cfg.HTTPClient), credentials: cfg.Credentials,
-		signer: v4.NewSigner(), clock: clock.System(),
-		delays: retry.NewStandard(func(o *retry.StandardOptions) { o.MaxBackoff = backoff }),
+		url: strings.TrimSuffix(endpoint, "/") + "/2015-03-31/functions/", unready: cfg.Credentials == nil || cfg.Region == "",
+		aws: awshttp.New(cfg, awshttp.Options{Service: service, Attempts: attempts, Backoff: backoff}), clock: clock.System(),
 	}
 }
 
 // Endpoint is where Lambda is in a region.
 func Endpoint(region string, fips, dualStack bool) string {
-	host := service
-	if fips {
-		host += "-fips"
-	}
-	suffix := "amazonaws.com"
-	switch china := strings.HasPrefix(region, "cn-"); {
-	case china && dualStack:
-		suffix = "api.amazonwebservices.com.cn"
-	case china:
-		suffix = "amazonaws.com.cn"
-	case dualStack:
-		suffix = "api.aws"
-	}
-	return "https://" + host + "." + region + "." + suffix
-}
-
-// direct is the SDK's client without redirects: what is signed for one host is no other's. How long an answer may take is its context's
-// to say: a function may run for minutes.
-func direct(c aws.HTTPClient) aws.HTTPClient {
-	if c == nil {
-		c = awshttp.NewBuildableClient()
-	}
-	b, ok := c.(*awshttp.BuildableClient)
-	if !ok {
-		return c
-	}
-	b = b.WithDialerOptions(func(d *net.Dialer) { d.Timeout = connectTimeout })
-	return &http.Client{
-		Transport:     b.GetTransport(),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	return awshttp.Endpoint(service, region, fips, dualStack)
 }
 
 // Invoke implements runtime.Functions. It sends again what was not taken and may be taken later, as after throttling; and what may have
@@ -115,19 +78,15 @@ func (c *Client) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked,
 	if n := len(i.Payload); n > limit {
 		return runtime.Invoked{}, fmt.Errorf("%w: it has %d bytes, and a function takes at most %d", runtime.ErrUndeliverable, n, limit)
 	}
-	for attempt := 1; ; attempt++ {
-		out, err := c.attempt(ctx, i)
-		if err == nil {
-			return out, nil
-		}
-		if attempt == attempts || ctx.Err() != nil || !again(err, i.Once) {
-			return runtime.Invoked{}, fmt.Errorf("invoke function %s: %w", i.Function, err)
-		}
-		delay, failed := c.delays.RetryDelay(attempt, err)
-		if failed != nil || c.clock.Sleep(ctx, delay) != nil {
-			return runtime.Invoked{}, fmt.Errorf("invoke function %s: %w", i.Function, err)
-		}
+	var out runtime.Invoked
+	err := c.aws.Try(ctx, func() (failed error) {
+		out, failed = c.attempt(ctx, i)
+		return failed
+	}, func(err error) bool { return ctx.Err() == nil && again(err, i.Once) })
+	if err != nil {
+		return runtime.Invoked{}, fmt.Errorf("invoke function %s: %w", i.Function, err)
 	}
+	return out, nil
 }
 
 // again reports whether a call that failed so is to be sent again.
@@ -154,13 +113,17 @@ func (c *Client) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invoked
 	if err != nil {
 		return runtime.Invoked{}, err
 	}
-	resp, err := c.http.Do(r)
+	resp, err := c.aws.Send(r, awshttp.Sum(i.Payload))
 	var dialled *net.OpError
+	var unsent *smithyhttp.RequestSendError
+	var ended *smithy.CanceledError
 	switch {
 	case errors.As(err, &dialled) && dialled.Op == "dial":
 		return runtime.Invoked{}, errUnreached
-	case err != nil:
+	case errors.As(err, &unsent), errors.As(err, &ended):
 		return runtime.Invoked{}, &port.LostError{Err: broken(ctx)}
+	case err != nil:
+		return runtime.Invoked{}, err
 	}
 	defer resp.Body.Close()
 	return outcome(ctx, resp, i)
@@ -174,7 +137,7 @@ func broken(ctx context.Context) error {
 	return errors.New("the connection broke")
 }
 
-// request is the signed invocation.
+// request is the invocation, unsigned.
 func (c *Client) request(ctx context.Context, i runtime.Invoke) (*http.Request, error) {
 	at := c.url + strings.ReplaceAll(url.PathEscape(i.Function), ":", "%3A") + "/invocations"
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(i.Payload))
@@ -187,17 +150,8 @@ func (c *Client) request(ctx context.Context, i runtime.Invoke) (*http.Request, 
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Amz-Invocation-Type", kind)
-	r.Header.Set("User-Agent", "countersign")
-	if c.credentials == nil || c.region == "" {
+	if c.unready {
 		return nil, errors.New("sign the request: want a region and credentials of AWS, got none")
-	}
-	keys, err := c.credentials.Retrieve(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("sign the request: no credentials of AWS: %w", err)
-	}
-	sum := sha256.Sum256(i.Payload)
-	if err := c.signer.SignHTTP(ctx, keys, r, hex.EncodeToString(sum[:]), service, c.region, c.clock.Now()); err != nil {
-		return nil, fmt.Errorf("sign the request: %w", err)
 	}
 	return r, nil
 }

@@ -37,9 +37,7 @@ func lambda(t *testing.T, f *awsfake.Functions) *lambdatool.Client {
 
 // client sends again without a pause to speak of.
 func client(at string) *lambdatool.Client {
-	c := lambdatool.New(aws.Config{Region: region, Credentials: credentials.StaticCredentialsProvider{Value: keys}}, at)
-	lambdatool.Hurry(c)
-	return c
+	return lambdatool.Hurried(aws.Config{Region: region, Credentials: credentials.StaticCredentialsProvider{Value: keys}}, at)
 }
 
 // gives is a function with one result.

@@ -1,20 +1,16 @@
 package lambdatool
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
+	"github.com/countersign/countersign/pkg/agent/awshttp"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
 
-// maxCode is how many bytes of a refusal's name are kept. What else it says is not: it may repeat the payload.
-const maxCode = 100
-
-// refusal is Lambda's name for why it did not enter a function.
+// refusal is Lambda's name for why it did not enter a function. What else it says is not kept: it may repeat the payload.
 type refusal struct {
 	code   string
 	passes bool // it may be entered later
@@ -55,21 +51,12 @@ func refused(resp *http.Response) error {
 
 // codeOf is the name of an error, or the status where that has none.
 func codeOf(resp *http.Response) string {
-	var said struct {
-		Type string `json:"__type"`
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	if err != nil {
+		text = nil // a header may say it
 	}
-	code, _, _ := strings.Cut(resp.Header.Get("X-Amzn-Errortype"), ":")
-	if text, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)); err == nil && code == "" && json.Unmarshal(text, &said) == nil {
-		code = said.Type[strings.LastIndex(said.Type, "#")+1:]
+	if code := awshttp.Code(resp, text); code != "" {
+		return code
 	}
-	for _, c := range code { // only a name is shown
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
-			code = ""
-			break
-		}
-	}
-	if code == "" {
-		code = fmt.Sprintf("status %d", resp.StatusCode)
-	}
-	return code[:min(len(code), maxCode)]
+	return fmt.Sprintf("status %d", resp.StatusCode)
 }

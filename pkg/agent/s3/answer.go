@@ -4,13 +4,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	awstransport "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/countersign/countersign/pkg/agent/awshttp"
 )
 
 // What is read of an answer, in bytes: of a refusal, and of a list of at most a thousand prefixes.
@@ -26,21 +26,11 @@ const maxSaid = 500
 // that is not S3's, the status is in its place.
 func refusal(resp *http.Response) error {
 	defer resp.Body.Close()
-	code, message := strings.ReplaceAll(http.StatusText(resp.StatusCode), " ", ""), ""
+	code, message := "", ""
 	if said, err := readXML(resp.Body, maxRefusal); err == nil && said.name == "Error" && said.last("Code") != "" {
 		code, message = said.last("Code"), said.last("Message")
 	}
-	fault := smithy.FaultClient
-	if resp.StatusCode >= http.StatusInternalServerError {
-		fault = smithy.FaultServer
-	}
-	return &awshttp.ResponseError{
-		ResponseError: &smithyhttp.ResponseError{
-			Response: &smithyhttp.Response{Response: resp},
-			Err:      &smithy.GenericAPIError{Code: short(code), Message: short(message), Fault: fault},
-		},
-		RequestID: resp.Header.Get("X-Amz-Request-Id"),
-	}
+	return awshttp.Refused(resp, code, message)
 }
 
 // drain ends an answer of which nothing is wanted, so that its connection can be used again.
@@ -59,7 +49,7 @@ func throttled(err error) bool {
 
 // status is the HTTP status of an answer that is an error; 0 = there was no answer.
 func status(err error) int {
-	var response *awshttp.ResponseError
+	var response *awstransport.ResponseError
 	if !errors.As(err, &response) {
 		return 0
 	}

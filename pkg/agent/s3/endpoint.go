@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/countersign/countersign/pkg/agent/awshttp"
 )
 
 // place is where S3 is. A test holds it to what the SDK's own rules say of every region.
@@ -61,7 +63,7 @@ func placeOf(cfg aws.Config, endpoint string) (place, error) {
 	if dual == aws.DualStackEndpointStateEnabled {
 		host += ".dualstack"
 	}
-	return place{host: host + "." + cfg.Region + "." + suffix(cfg.Region)}, nil
+	return place{host: host + "." + cfg.Region + "." + awshttp.Suffix(cfg.Region, false)}, nil
 }
 
 // configured is the endpoint that a configuration names: for S3, else for every service; empty = none, or they are to be ignored.
@@ -97,25 +99,6 @@ func ask[Source, Answer any](cfg aws.Config, question func(Source) (Answer, bool
 		}
 	}
 	return none, nil
-}
-
-// partitions are AWS' other clouds, by how their regions' names begin.
-var partitions = []struct{ regions, suffix string }{
-	{"cn-", "amazonaws.com.cn"},
-	{"eusc-", "amazonaws.eu"},
-	{"us-iso-", "c2s.ic.gov"},
-	{"us-isob-", "sc2s.sgov.gov"},
-	{"us-isof-", "csp.hci.ic.gov"},
-	{"eu-isoe-", "cloud.adc-e.uk"},
-}
-
-func suffix(region string) string {
-	for _, p := range partitions {
-		if strings.HasPrefix(region, p.regions) {
-			return p.suffix
-		}
-	}
-	return "amazonaws.com"
 }
 
 // of is the URL of an object of a bucket, or of the bucket itself where key is empty. A key is one of ours, of which no character needs

@@ -45,14 +45,10 @@ func (u *Uploads) Presign(ctx context.Context, tenant, digest string, size int64
 	if err != nil {
 		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)
 	}
-	keys, err := u.client.keys(ctx)
-	if err != nil {
-		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)
-	}
 	h.ContentLength = size
 	h.Header = http.Header{"Content-Type": {mediaType}, checksumHeader: {sum}}
-	now := u.client.clock.Now().Truncate(time.Second) // as it is signed
-	signed, header, err := u.client.signer.PresignHTTP(ctx, keys, h, "UNSIGNED-PAYLOAD", service, u.client.region, now)
+	now := u.client.aws.Now().Truncate(time.Second) // as it is signed
+	signed, header, err := u.client.aws.Presign(h, "UNSIGNED-PAYLOAD", now)
 	if err != nil {
 		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)
 	}

@@ -1,25 +1,18 @@
 package secrets
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 
+	"github.com/countersign/countersign/pkg/agent/awshttp"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
@@ -30,7 +23,6 @@ const EnvPrefix = "COUNTERSIGN_SECRETS_PREFIX"
 // Times of one attempt, how often a secret is asked for, how long its value is kept, and what is read of an answer, in bytes.
 const (
 	attemptTimeout = 8 * time.Second
-	connectTimeout = time.Second
 	attempts       = 4
 	backoff        = time.Second
 	keepFor        = 5 * time.Minute
@@ -41,16 +33,12 @@ const (
 // service is Secrets Manager's name in signatures.
 const service = "secretsmanager"
 
-// Vault are the secrets of AWS Secrets Manager that begin with a prefix. It makes the one request it needs itself, with the SDK's
-// signatures and transport (ADR 15). A value is kept for five minutes, so a rotated one counts no later than that; what is missing is
-// asked for again each time. Make one with NewVault. Safe for concurrent use.
+// Vault are the secrets of AWS Secrets Manager that begin with a prefix. A value is kept for five minutes, so a rotated one counts no later
+// than that; what is missing is asked for again each time. Make one with NewVault. Safe for concurrent use.
 type Vault struct {
-	prefix, url, region string
-	http                aws.HTTPClient
-	credentials         aws.CredentialsProvider
-	signer              *v4.Signer
-	retryer             aws.RetryerV2
-	clock               clock.Clock
+	prefix, url string
+	client      *awshttp.Client
+	clock       clock.Clock
 
 	mu   sync.Mutex
 	kept map[string]value // by full name
@@ -65,44 +53,14 @@ type value struct {
 // configuration without a region or credentials makes every Secret fail.
 func NewVault(cfg aws.Config, endpoint, prefix string, clk clock.Clock) *Vault {
 	return &Vault{
-		prefix: prefix, url: strings.TrimSuffix(endpoint, "/") + "/", region: cfg.Region, http: timed(cfg.HTTPClient), credentials: cfg.Credentials,
-		signer: v4.NewSigner(), clock: clk, kept: map[string]value{},
-		retryer: retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts, o.MaxBackoff = attempts, backoff }),
+		prefix: prefix, url: strings.TrimSuffix(endpoint, "/") + "/", clock: clk, kept: map[string]value{},
+		client: awshttp.New(cfg, awshttp.Options{Service: service, Timeout: attemptTimeout, Attempts: attempts, Backoff: backoff, Clock: clk}),
 	}
 }
 
 // Endpoint is where Secrets Manager is in a region.
 func Endpoint(region string, fips, dualStack bool) string {
-	host := service
-	if fips {
-		host += "-fips"
-	}
-	suffix := "amazonaws.com"
-	switch china := strings.HasPrefix(region, "cn-"); {
-	case china && dualStack:
-		suffix = "api.amazonwebservices.com.cn"
-	case china:
-		suffix = "amazonaws.com.cn"
-	case dualStack:
-		suffix = "api.aws"
-	}
-	return "https://" + host + "." + region + "." + suffix
-}
-
-// timed is the SDK's client with our timeouts and without redirects: what is signed for one host is no other's.
-func timed(c aws.HTTPClient) aws.HTTPClient {
-	if c == nil {
-		c = awshttp.NewBuildableClient()
-	}
-	b, ok := c.(*awshttp.BuildableClient)
-	if !ok {
-		return c
-	}
-	b = b.WithDialerOptions(func(d *net.Dialer) { d.Timeout = connectTimeout })
-	return &http.Client{
-		Transport: b.GetTransport(), Timeout: attemptTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	return awshttp.Endpoint(service, region, fips, dualStack)
 }
 
 // Secret is the value of that name, as it is or was less than five minutes ago. A secret that is binary is an error.
@@ -144,68 +102,40 @@ func (v *Vault) get(ctx context.Context, full string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for attempt := 1; ; attempt++ {
-		text, err := v.ask(ctx, body)
+	var text string
+	err = v.client.Try(ctx, func() (failed error) {
+		text, failed = v.ask(ctx, body)
+		return failed
+	}, func(err error) bool {
 		var said *refusal
-		if err == nil || attempt == v.retryer.MaxAttempts() || ctx.Err() != nil || errors.As(err, &said) && !said.passes() {
-			return text, err
-		}
-		delay, tooMany := v.retryer.RetryDelay(attempt, err)
-		if tooMany != nil || v.clock.Sleep(ctx, delay) != nil {
-			return "", err
-		}
-	}
+		return ctx.Err() == nil && (!errors.As(err, &said) || said.passes())
+	})
+	return text, err
 }
 
 // ask makes one attempt.
 func (v *Vault) ask(ctx context.Context, body []byte) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, v.url, bytes.NewReader(body))
+	answer, err := v.client.Post(ctx, awshttp.Operation{URL: v.url, Version: "1.1", Target: "secretsmanager.GetSecretValue", Body: body, Limit: maxAnswer})
 	if err != nil {
 		return "", err
 	}
-	r.Header.Set("Content-Type", "application/x-amz-json-1.1")
-	r.Header.Set("X-Amz-Target", "secretsmanager.GetSecretValue")
-	r.Header.Set("User-Agent", "countersign")
-	if v.credentials == nil {
-		return "", fmt.Errorf("sign the request: want credentials, got none")
-	}
-	keys, err := v.credentials.Retrieve(ctx)
-	if err != nil {
-		return "", fmt.Errorf("sign the request: %w", err)
-	}
-	sum := sha256.Sum256(body)
-	if err := v.signer.SignHTTP(ctx, keys, r, hex.EncodeToString(sum[:]), service, v.region, v.clock.Now()); err != nil {
-		return "", fmt.Errorf("sign the request: %w", err)
-	}
-	resp, err := v.http.Do(r)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	return read(resp)
+	return read(answer)
 }
 
 // read takes the value out of an answer. Its errors hold nothing of it.
-func read(resp *http.Response) (string, error) {
+func read(answer awshttp.Answer) (string, error) {
 	var said struct {
-		Type         string `json:"__type"`
 		SecretString *string
 		SecretBinary *string
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return "", err
-	}
-	if json.Unmarshal(data, &said) != nil {
-		said.Type = ""
-	}
+	err := json.Unmarshal(answer.Text, &said)
 	switch {
-	case resp.StatusCode != http.StatusOK:
-		return "", &refusal{code: said.Type[strings.LastIndex(said.Type, "#")+1:], status: resp.StatusCode}
-	case said.SecretString != nil:
+	case answer.Status != http.StatusOK:
+		return "", &refusal{code: answer.Code(), status: answer.Status}
+	case err == nil && said.SecretString != nil:
 		return *said.SecretString, nil
-	case said.SecretBinary != nil:
-		return "", &refusal{code: "it is binary; want a text", status: resp.StatusCode}
+	case err == nil && said.SecretBinary != nil:
+		return "", &refusal{code: "it is binary; want a text", status: answer.Status}
 	default:
 		return "", &refusal{code: "no value in the answer", status: http.StatusInternalServerError}
 	}

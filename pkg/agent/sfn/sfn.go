@@ -1,51 +1,38 @@
-// Package sfn drives executions on AWS Step Functions: the Waiter of package runtime over the SDK.
+// Package sfn drives executions on AWS Step Functions: the Waiter of package runtime.
 package sfn
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sfn"
-	"github.com/aws/aws-sdk-go-v2/service/sfn/types"
-	"github.com/aws/smithy-go"
 
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
-
-// API is what this package uses of the SDK's client.
-type API interface {
-	SendTaskSuccess(ctx context.Context, in *sfn.SendTaskSuccessInput, opts ...func(*sfn.Options)) (*sfn.SendTaskSuccessOutput, error)
-	StartExecution(ctx context.Context, in *sfn.StartExecutionInput, opts ...func(*sfn.Options)) (*sfn.StartExecutionOutput, error)
-	StopExecution(ctx context.Context, in *sfn.StopExecutionInput, opts ...func(*sfn.Options)) (*sfn.StopExecutionOutput, error)
-	DescribeExecution(ctx context.Context, in *sfn.DescribeExecutionInput, opts ...func(*sfn.Options)) (*sfn.DescribeExecutionOutput, error)
-	ListExecutions(ctx context.Context, in *sfn.ListExecutionsInput, opts ...func(*sfn.Options)) (*sfn.ListExecutionsOutput, error)
-}
 
 // Waiter is a runtime.Waiter over one state machine. Safe for concurrent use.
 type Waiter struct {
 	// Trace gives the X-Ray header of the trace that an execution is started in; nil, or an empty one, is none. Set it before use.
 	Trace func(ctx context.Context) string
 
-	client  API
+	client  client
 	machine string // ARN of the state machine
 	prefix  string // of its executions' ARNs
 }
 
 var _ runtime.Waiter = (*Waiter)(nil)
 
-// New makes a waiter for the state machine of that ARN.
-func New(client API, machine string) (*Waiter, error) {
+// New makes a waiter for the state machine of that ARN, with Step Functions at endpoint: Endpoint gives AWS' own. An HTTP client in cfg that
+// is not the SDK's own is kept as it is. A configuration without a region or credentials makes every request fail.
+func New(cfg aws.Config, endpoint, machine string) (*Waiter, error) {
 	prefix, ok := executions(machine)
 	if !ok {
 		return nil, fmt.Errorf("state machine %q: want arn:aws:states:REGION:ACCOUNT:stateMachine:NAME", machine)
 	}
-	return &Waiter{client: client, machine: machine, prefix: prefix}, nil
+	return &Waiter{client: newClient(cfg, endpoint), machine: machine, prefix: prefix}, nil
 }
 
 // executions is what the ARNs of a state machine's executions begin with.
@@ -61,10 +48,8 @@ func executions(machine string) (string, bool) {
 // Success completes a task token's wait. Step Functions says TaskTimedOut or TaskDoesNotExist of a wait that is over, which
 // is runtime.ErrSettled; the token is kept and tried again after anything else.
 func (w *Waiter) Success(ctx context.Context, token string) error {
-	_, err := w.client.SendTaskSuccess(ctx, &sfn.SendTaskSuccessInput{TaskToken: aws.String(token), Output: aws.String("{}")})
-	var timedOut *types.TaskTimedOut
-	var gone *types.TaskDoesNotExist
-	if errors.As(err, &timedOut) || errors.As(err, &gone) {
+	err := w.client.ask(ctx, "SendTaskSuccess", map[string]any{"taskToken": token, "output": "{}"}, nil)
+	if said(err, "TaskTimedOut", "TaskDoesNotExist") {
 		return runtime.ErrSettled
 	}
 	if err != nil {
@@ -80,15 +65,14 @@ func (w *Waiter) Start(ctx context.Context, tenant, run, name string) error {
 	if err != nil {
 		return fmt.Errorf("start execution %s: %w", name, err)
 	}
-	in := &sfn.StartExecutionInput{StateMachineArn: aws.String(w.machine), Name: aws.String(name), Input: aws.String(string(input))}
+	in := map[string]any{"stateMachineArn": w.machine, "name": name, "input": string(input)}
 	if w.Trace != nil {
 		if header := w.Trace(ctx); header != "" {
-			in.TraceHeader = aws.String(header)
+			in["traceHeader"] = header
 		}
 	}
-	_, err = w.client.StartExecution(ctx, in)
-	var exists *types.ExecutionAlreadyExists
-	if err == nil || errors.As(err, &exists) {
+	err = w.client.ask(ctx, "StartExecution", in, nil)
+	if err == nil || said(err, "ExecutionAlreadyExists") {
 		return nil
 	}
 	return fmt.Errorf("start execution %s: %w", name, explain(err))
@@ -96,11 +80,8 @@ func (w *Waiter) Start(ctx context.Context, tenant, run, name string) error {
 
 // Stop ends an execution. One that was never started, or has ended, is left as it is.
 func (w *Waiter) Stop(ctx context.Context, name, cause string) error {
-	_, err := w.client.StopExecution(ctx, &sfn.StopExecutionInput{
-		ExecutionArn: aws.String(w.prefix + name), Error: aws.String("Cancelled"), Cause: aws.String(cause),
-	})
-	var none *types.ExecutionDoesNotExist
-	if err == nil || errors.As(err, &none) {
+	err := w.client.ask(ctx, "StopExecution", map[string]any{"executionArn": w.prefix + name, "error": "Cancelled", "cause": cause}, nil)
+	if err == nil || said(err, "ExecutionDoesNotExist") {
 		return nil
 	}
 	return fmt.Errorf("stop execution %s: %w", name, explain(err))
@@ -108,14 +89,13 @@ func (w *Waiter) Stop(ctx context.Context, name, cause string) error {
 
 // Status says whether an execution of that name runs.
 func (w *Waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatus, error) {
-	d, err := w.client.DescribeExecution(ctx, &sfn.DescribeExecutionInput{ExecutionArn: aws.String(w.prefix + name)})
-	var none *types.ExecutionDoesNotExist
+	d, err := w.describe(ctx, name)
 	switch {
-	case errors.As(err, &none):
-		return runtime.ExecutionNone, nil
 	case err != nil:
-		return "", fmt.Errorf("describe execution %s: %w", name, explain(err))
-	case d.Status == types.ExecutionStatusRunning, d.Status == types.ExecutionStatusPendingRedrive:
+		return "", err
+	case d == nil:
+		return runtime.ExecutionNone, nil
+	case d.Status == "RUNNING", d.Status == "PENDING_REDRIVE":
 		return runtime.ExecutionRunning, nil
 	default:
 		return runtime.ExecutionEnded, nil
@@ -127,8 +107,7 @@ var throttles = []string{"ThrottlingException", "Throttling", "TooManyRequestsEx
 
 // explain makes an error that asks for patience store.ErrThrottled, too, which callers know. Others stay as they are.
 func explain(err error) error {
-	var refused smithy.APIError
-	if errors.As(err, &refused) && slices.Contains(throttles, refused.ErrorCode()) {
+	if said(err, throttles...) {
 		return fmt.Errorf("%w: %w", store.ErrThrottled, err)
 	}
 	return err
