@@ -53,7 +53,7 @@ const (
 // Run sweeps the tenants' runs. What went wrong with one run is in the report and stops nothing; an error says that the lists could not be read,
 // or that the time is up: then the next sweep begins where this one did.
 func (s *Sweep) Run(ctx context.Context, tenants []string) (Swept, error) {
-	p := &pass{Sweep: s, done: map[store.Key]bool{}}
+	p := &pass{Sweep: s, done: map[store.Key]bool{}, again: map[string]bool{}}
 	if err := p.cursors(ctx); err != nil {
 		return p.swept, err
 	}
@@ -69,6 +69,7 @@ func (s *Sweep) Run(ctx context.Context, tenants []string) (Swept, error) {
 type pass struct {
 	*Sweep
 	done  map[store.Key]bool // runs, by the keys of their cursors
+	again map[string]bool    // tenants of which a run is to be looked at again
 	swept Swept
 }
 
@@ -83,7 +84,10 @@ func (p *pass) audit(ctx context.Context, tenant, run string) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err != nil && !Moved(err):
+	case Moved(err): // whoever moves it may die before it is done
+		p.again[tenant] = true
+	case err != nil:
+		p.again[tenant] = p.again[tenant] || !errors.Is(err, store.ErrNoRun)
 		p.swept.Failed = append(p.swept.Failed, Failed{tenant, run, err})
 	default:
 		p.swept.Audited++
@@ -251,7 +255,7 @@ func (p *pass) place(ctx context.Context, tenant string) (place, error) {
 
 // keep keeps the place, unless a run could not be audited: then the next sweep looks at all of it again.
 func (p *pass) keep(ctx context.Context, tenant string, next place) error {
-	if slices.ContainsFunc(p.swept.Failed, func(f Failed) bool { return f.Tenant == tenant && !errors.Is(f.Err, store.ErrNoRun) }) {
+	if p.again[tenant] {
 		return nil
 	}
 	body, err := agent.MarshalVerbatim(next)
