@@ -57,9 +57,11 @@ type world struct {
 
 // kinds of agents, by name: how they are asked about.
 var kinds = map[string]func(p *agent.Permission){
-	"calls":    func(*agent.Permission) {},
-	"tools":    func(p *agent.Permission) { p.Mode, p.Scope = agent.ModeBlockAndRetry, agent.ScopeTool },
-	"once":     func(p *agent.Permission) { p.Mode, p.Scope, p.Grants = agent.ModeBlockAndRetry, agent.ScopeTool, agent.GrantsOnce },
+	"calls": func(*agent.Permission) {},
+	"tools": func(p *agent.Permission) { p.Mode, p.Scope = agent.ModeBlockAndRetry, agent.ScopeTool },
+	"once": func(p *agent.Permission) {
+		p.Mode, p.Scope, p.Grants = agent.ModeBlockAndRetry, agent.ScopeTool, agent.GrantsOnce
+	},
 	"standing": func(p *agent.Permission) { p.Scope, p.Grants = agent.ScopeTool, agent.GrantsStanding },
 }
 

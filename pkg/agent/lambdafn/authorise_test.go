@@ -3,6 +3,7 @@ package lambdafn_test
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -219,6 +220,13 @@ func (s *stack) as(caller func([]byte) []byte, n named, method string, r row) ga
 // A9: who shows nothing is 401 on every route but those that show all in their path, and who shows what makes no caller is 403; a tenant in the query
 // or the body is refused. Nothing is written.
 func TestA9EveryRouteAsksWhoCalls(t *testing.T) {
+	for route, asked := range rows {
+		for _, r := range asked {
+			path := named{token: callback.Path + "x"}.fill(r.path)
+			require.Equal(t, route == "POST /v1/callbacks/{token}", api.Openly(httptest.NewRequest(http.MethodPost, path, nil)), route)
+			require.Equal(t, route == "POST /v1/callbacks/{token}", r.open, route)
+		}
+	}
 	inStack(t, pay, func(t *testing.T, s *stack) {
 		s.takesIAM("")
 		theirs, _ := s.foreign()
@@ -236,7 +244,9 @@ func TestA9EveryRouteAsksWhoCalls(t *testing.T) {
 			"no such tenant":     {claiming(with(ana, "tenant", "acme#RUN")), 403, api.NotAllowed},
 			"nobody of a tenant": {claiming(with(ana, "sub", "")), 403, api.NotAllowed},
 			"IAM, not taken":     {byIAM, 403, api.NotAllowed},
-			"a lambda's context": {func(e []byte) []byte { return authorised(e, map[string]any{"lambda": map[string]any{"tenant": "acme"}}) }, 401, api.Unauthenticated},
+			"a lambda's context": {func(e []byte) []byte {
+				return authorised(e, map[string]any{"lambda": map[string]any{"tenant": "acme"}})
+			}, 401, api.Unauthenticated},
 		} {
 			for route, asked := range rows {
 				for _, r := range asked {
