@@ -57,6 +57,7 @@ func TestC5RefusalsAreAuditedOnce(t *testing.T) {
 		a := w.waiting(w.start("calls", "k", 1))
 		deny := approval.Request{Tenant: tenant, ID: a.ID, Action: approval.Deny, By: eve, Note: secret, Via: approval.ViaPage}
 		for range 5 {
+			time.Sleep(time.Second)
 			_, err := desk.Decide(w.ctx, deny)
 			require.ErrorIs(t, err, approval.ErrForbidden)
 		}
@@ -289,6 +290,30 @@ func TestC5QuestionsAndEscalations(t *testing.T) {
 		}, kinds)
 		require.Equal(t, agent.ArgsHash(a.Args), got[0].ArgsHash)
 		require.Equal(t, a.PolicyVersion, got[0].Policy)
+	})
+}
+
+// An auditor that another has overtaken does not put the cursor back: what it planned is void, and it plans again.
+func TestC5AnOvertakenAuditorPlansAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		run := w.start("calls", "k", 1)
+		a := w.waiting(run)
+		overtaken := false
+		w.flaky.fail = func(write bool) (before, after error) {
+			if write && !overtaken {
+				overtaken = true
+				_, err := w.machine.Desk.Decide(w.ctx, approval.Request{Tenant: tenant, ID: a.ID, Action: approval.Approve, By: ana})
+				require.NoError(t, err)
+				synctest.Wait()
+				other := &audit.Auditor{Table: w.table, Journal: w.machine.Ports.Journal, Log: w.log()}
+				require.NoError(t, other.Run(w.ctx, tenant, run))
+			}
+			return nil, nil
+		}
+		require.NoError(t, w.auditor(1).Run(w.ctx, tenant, run))
+		require.True(t, overtaken)
+		w.noneOpen()
+		w.check(run, w.requests()[run], w.byRun()[run])
 	})
 }
 

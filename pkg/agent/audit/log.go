@@ -94,15 +94,18 @@ func (l *Log) append(ctx context.Context, tenant string, records []Record, besid
 	if err != nil {
 		return fmt.Errorf("audit %s: %w", tenant, err)
 	}
-	var before Head
+	var taken *Head // the head behind which there was a line already, at the last attempt; nil = there was none
 	pause, uncertain := firstPause, 0
-	for attempt := range maxAttempts {
+	for range maxAttempts {
 		if len(records)+len(beside) == 0 {
 			return nil
 		}
 		head, err := l.Head(ctx, tenant)
 		if err != nil {
 			return err
+		}
+		if taken != nil && *taken == head { // it was read after the line was met, and they are written at once
+			return fmt.Errorf("audit %s: line %d is there, and the head says %d: %w", tenant, head.Seq+1, head.Seq, ErrBroken)
 		}
 		a, err := l.attempt(ctx, tenant, head, records, beside)
 		switch {
@@ -116,10 +119,11 @@ func (l *Log) append(ctx context.Context, tenant string, records []Record, besid
 			return errMoved
 		case a.done:
 			return nil
-		case a.taken && attempt > 0 && head == before:
-			return fmt.Errorf("audit %s: line %d is there, and the head says %d: %w", tenant, head.Seq+1, head.Seq, ErrBroken)
 		}
-		records, before = a.left, head
+		records, taken = a.left, nil
+		if a.taken {
+			taken = &head
+		}
 		if !a.contended && err == nil { // only records that were kept before stood in the way
 			continue
 		}
