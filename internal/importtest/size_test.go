@@ -39,6 +39,7 @@ func bootstrapSize(t *testing.T, name string) int64 {
 	require.NoError(t, err, string(log))
 	file := filepath.Join(dir, "bootstrap")
 	quickSchemas(t, file)
+	linksAudit(t, name, file)
 	info, err := os.Stat(file)
 	require.NoError(t, err)
 	return info.Size()

@@ -1,10 +1,12 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/bolt"
@@ -74,7 +76,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	}
 	return New(Config{
 		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
-		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Warm: warmRuns,
+		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
 		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks,
 	})
 }
@@ -85,7 +87,16 @@ func (h *Home) Socket() string { return SocketPath(h.Dir) }
 // SocketPath is the path of a store directory's socket.
 func SocketPath(dir string) string { return filepath.Join(dir, "engine.sock") }
 
+// auditGrace is how long the audit of what happened last may take once the engine has stopped.
+const auditGrace = 3 * time.Second
+
 // Close ends what runs at a safe point and closes the store. Runs go on when it is opened again.
 func (h *Home) Close() error {
-	return errors.Join(h.Engine.Close(), h.table.Close())
+	ended := h.Engine.Close()
+	ctx, cancel := h.audits.clock.WithTimeout(context.Background(), auditGrace)
+	defer cancel()
+	if err := h.audits.flush(ctx); err != nil { // the next start audits it
+		h.audits.warn("audit what happened last", err)
+	}
+	return errors.Join(ended, h.table.Close())
 }

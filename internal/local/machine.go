@@ -33,7 +33,7 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Wrap, Waiter, Emit, Remotes, Functions, Callbacks and Warm are required.
+// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Waiter, Emit, Remotes, Functions, Callbacks and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
@@ -46,6 +46,7 @@ type Config struct {
 	Executions asl.Store
 	Sink       runtime.EventSink
 	Trace      *tracing.Tracer            // nil = runs are not traced
+	Audit      bool                       // the audit chain is kept up to date beside what goes on; else nobody keeps one
 	Warm       int                        // runs whose folded state is kept; 0 = none
 	Wrap       func(next Invoker) Invoker // nil = handlers are called directly
 
@@ -81,7 +82,8 @@ type Machine struct {
 	Desk        *approval.Desk
 	Servers     *approval.ServerPins
 
-	trace *tracing.Tracer
+	trace  *tracing.Tracer
+	audits *audits // nil = nobody keeps an audit chain
 }
 
 // The names under which the deployed definition knows its functions, as its placeholders are filled here.
@@ -103,8 +105,13 @@ func New(c Config) (*Machine, error) {
 	}
 	m := &Machine{Agents: c.Agents, trace: c.Trace}
 	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
+	journal := store.NewJournal(c.Table, c.Warm)
+	if c.Audit {
+		m.audits = newAudits(runtime.Ports{Table: c.Table, Journal: journal, Clock: c.Clock}, c.IDs.Jitter, c.Trouble)
+		c.Sink = besides(c.Sink, m.audits)
+	}
 	m.Ports = watch.Ports(runtime.Ports{
-		Table: c.Table, Journal: store.NewJournal(c.Table, c.Warm), Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
+		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
 		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
@@ -146,7 +153,7 @@ func (m *Machine) useCases() {
 	m.Servers = &approval.ServerPins{Table: m.Ports.Table, Blobs: m.Ports.Blobs, Clock: m.Ports.Clock}
 	m.Desk = &approval.Desk{
 		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: m.Ports.Valid, Wake: m.Waits.Wake,
-		Decided: m.trace.Decided(m.Ports.Journal),
+		Decided: approval.Told(m.trace.Decided(m.Ports.Journal), m.audits.told()),
 	}
 }
 
@@ -173,7 +180,10 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 			}
 		}
 	}
-	return m.Sweeper.RepairEnds(ctx, tenant)
+	if err := m.Sweeper.RepairEnds(ctx, tenant); err != nil {
+		return err
+	}
+	return m.audits.resume(ctx, tenant)
 }
 
 // waiter drives the engine for package runtime.

@@ -1,9 +1,17 @@
 package samtest
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// openRoute is the one route that anybody may call: the token in its path says which call may be answered.
-const openRoute = "POST /v1/callbacks/{token}"
+// openRoutes are those that anybody may call, for what they show besides: all others have an authorizer, and so has a new one.
+var openRoutes = []string{
+	"POST /v1/callbacks/{token}", // the token says which call may be answered
+	"GET /a/{link}",              // the link has a MAC for its recipient
+	"POST /a/{link}",
+	"POST /slack/interactions", // Slack signs the body
+}
 
 // api says which routes anybody may call, and where the gateway sets no limits or logs too much.
 func api(p *Project) []Problem {
@@ -16,7 +24,7 @@ func api(p *Project) []Problem {
 			}
 			continue
 		}
-		if r.Properties.Get("RouteKey").String() == openRoute {
+		if slices.Contains(openRoutes, r.Properties.Get("RouteKey").String()) {
 			found = append(found, r.want("AuthorizationType", "NONE")...)
 			continue
 		}
@@ -31,7 +39,7 @@ func api(p *Project) []Problem {
 		}
 	}
 	for _, r := range p.Resources("AWS::ApiGatewayV2::Authorizer") {
-		found = append(found, r.want("AuthorizerType", "JWT", "JwtConfiguration/Issuer", "JwtIssuer", "IdentitySource", "[$request.header.Authorization]")...)
+		found = append(found, r.want("AuthorizerType", "JWT", "JwtConfiguration/Issuer", "JwtIssuer", "JwtConfiguration/Audience", "{Fn::Split: [,, JwtAudience]}", "IdentitySource", "[$request.header.Authorization]")...)
 	}
 	for _, r := range p.Resources("AWS::ApiGatewayV2::Integration") {
 		found = append(found, r.want("PayloadFormatVersion", "2.0", "IntegrationType", "AWS_PROXY")...)

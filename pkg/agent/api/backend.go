@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Backend is what a Handler serves. All fields but Uploads, Intake, Callbacks, Local, Ready, Tool, Replay and Log are required.
+// Backend is what a Handler serves. All fields but Uploads, Intake, Callbacks, Local, Ready, Tool, Replay, Audited and Log are required.
 type Backend struct {
 	Agents    Agents
 	Starter   Starter
@@ -45,6 +45,9 @@ type Backend struct {
 	Ready func(ctx context.Context) error
 	// Replay folds a run's journal again. Nil = not served.
 	Replay func(ctx context.Context, tenant, run string) (Replay, error)
+	// Audited is called before the audit chain is read, so that it holds what has happened here; its error refuses the request. Nil = it is read
+	// as it is.
+	Audited func(ctx context.Context) error
 	// Log is told of internal errors, and why requests are put off (503). Nil = nobody is.
 	Log *slog.Logger
 }

@@ -19,6 +19,7 @@
 //	GET  /approvals                 list requests to people (status, cursor, limit)
 //	GET  /approvals/{id}            one request
 //	POST /approvals/{id}/decision   approve, deny or edit
+//	GET  /audit                     the tenant's audit chain (after, limit); its very lines with Accept: application/x-ndjson
 //	GET  /grants                    list standing grants (agent, cursor, limit)
 //	DELETE /grants/{agent}/{tool}   revoke those of a tool (digest)
 //	GET  /servers                   list MCP servers and what waits to be approved of them (agent, cursor, limit)

@@ -54,6 +54,7 @@ var routes = []struct {
 	{http.MethodGet, "/v1/approvals", (*server).listApprovals},
 	{http.MethodGet, "/v1/approvals/{id}", (*server).showApproval},
 	{http.MethodPost, "/v1/approvals/{id}/decision", (*server).decide},
+	{http.MethodGet, "/v1/audit", (*server).audit},
 	{http.MethodGet, "/v1/grants", (*server).listGrants},
 	{http.MethodDelete, "/v1/grants/{agent}/{tool}", (*server).revokeGrant},
 	{http.MethodGet, "/v1/servers", (*server).listServers},

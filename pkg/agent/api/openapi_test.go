@@ -24,6 +24,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/audit"
 	"github.com/countersign/countersign/pkg/agent/callback"
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/stream"
@@ -83,6 +84,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	t.Run("uploads", d.uploads)
 	t.Run("undo", d.undo)
 	t.Run("servers", d.servers)
+	t.Run("audit", d.audit)
 
 	var never []string
 	for _, op := range api.Routes() {
@@ -454,6 +456,7 @@ var goTypes = map[string]any{
 	"Whole":    agent.Whole{},
 	"CallUndo": api.CallUndo{}, "Undone": api.Undone{},
 	"Permission": approval.Permission{}, "Blocked": approval.Blocked{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},
+	"AuditPage": api.AuditPage{}, "AuditHead": audit.Head{}, "AuditEntry": audit.Line{}, "AuditRecord": audit.Record{},
 	"Server": api.Server{}, "ServerPage": api.ServerPage{}, "PinnedTool": api.PinnedTool{}, "PendingTool": api.PendingTool{}, "ToolDefinition": api.ToolDefinition{},
 	"ServerVerdict": api.ServerVerdict{}, "Hints": agent.MCPHints{}, "ServerState": agent.ServerState{}, "DisabledTool": agent.DisabledTool{},
 	"Blob": api.Blob{}, "Upload": api.Upload{}, "Uploaded": api.Uploaded{}, "Uploading": api.Uploading{},

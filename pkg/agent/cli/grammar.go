@@ -18,6 +18,7 @@ type grammar struct {
 	Grants    grantsCommand    `cmd:"" help:"List standing grants: what agents may call in every run without asking."`
 	Revoke    revokeCommand    `cmd:"" help:"Revoke the standing grants of an agent's tool: it asks again."`
 	Servers   serversCommand   `cmd:"" help:"List MCP servers and what waits to be approved of them, or approve it."`
+	Audit     auditCommand     `cmd:"" help:"Verify or export the audit chain: what has happened to requests."`
 	Answer    answerCommand    `cmd:"" help:"Answer for a service, or say what became of a call whose outcome is unknown, and carry the run on."`
 	Send      sendCommand      `cmd:"" help:"Say something to a run and carry it on."`
 	Cancel    cancelCommand    `cmd:"" help:"End a run."`

@@ -77,10 +77,10 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 		Starter:   &runtime.Starter{Ports: p},
 		Inputs:    &runtime.Inputs{Ports: p, Waits: waits, Definitions: definitions},
 		Canceller: &runtime.Canceller{Ports: p, Definitions: definitions},
-		Desk: &approval.Desk{
+		Desk: audited(p, &approval.Desk{
 			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake,
-			Decided: trace.Decided(p.Journal),
-		},
+			Decided: approval.Told(trace.Decided(p.Journal)),
+		}),
 		Servers: &approval.ServerPins{Table: p.Table, Blobs: p.Blobs, Clock: p.Clock},
 		Journal: p.Journal, Table: p.Table, Definitions: definitions, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
 		Caller: who.Caller, Callbacks: ring, Log: log,

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/countersign/countersign/pkg/agent/audit"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/edge"
 	"github.com/countersign/countersign/pkg/agent/metrics"
@@ -64,6 +65,7 @@ func NewSweep(p runtime.Ports, tenants runtime.Tenants, executions runtime.Execu
 	sweeper := &runtime.Sweeper{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs)}
 	s := &sweeping{
 		sweep: runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions}, machine: machine, metrics: m, log: log, clock: p.Clock,
+		audits: audit.Sweep{Auditor: auditor(p), Heads: p.Journal, Clock: p.Clock},
 	}
 	return s.serve
 }
@@ -91,6 +93,7 @@ type FailedRun struct {
 
 type sweeping struct {
 	sweep   runtime.Sweep
+	audits  audit.Sweep
 	machine string
 	metrics Metrics
 	log     *slog.Logger
@@ -134,6 +137,7 @@ func (s *sweeping) dispatch(ctx context.Context, payload []byte) ([]byte, error)
 // all sweeps. What went wrong with one run is reported, and fails the invocation only where it may pass by itself; a record that is
 // broken does not become better by being swept again.
 func (s *sweeping) all(ctx context.Context) ([]byte, error) {
+	s.audit(ctx)
 	r, err := s.sweep.Run(ctx)
 	out := Swept{Checked: r.Checked, Repaired: r.Repaired, Left: r.Left, Complete: r.Complete}
 	retried := s.noteFailures(&out, r.Failed)

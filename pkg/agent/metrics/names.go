@@ -16,7 +16,10 @@ const (
 	OldestWaitSeconds = "OldestWaitSeconds" // seconds: since when the oldest of them is open
 )
 
-// All lists them.
+// AuditFailures counts runs that a sweep could not audit. No alarm watches it: what fails is tried again by each sweep.
+const AuditFailures = "AuditFailures"
+
+// All lists those that alarms watch.
 func All() []string {
 	return []string{RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds}
 }
