@@ -42,14 +42,14 @@ func (d *document) element(name, style, text string) {
 	d.close(name)
 }
 
-// spans is foreign text: what was put in place of something else is framed.
+// spans is foreign text: what was put in place of something else is framed and moves nothing beside it, in whichever direction it is written.
 func (d *document) spans(t show.Text) {
 	for _, s := range t {
 		if s.Kind == show.Plain {
 			d.text(s.Text)
 			continue
 		}
-		d.element("span", styleMark, s.Text)
+		d.element("bdi", styleMark, show.Text{s}.String())
 	}
 }
 

@@ -64,7 +64,7 @@ func Of(m notify.Message) Letter {
 	l.Subject, l.Opening = subject(m), opening(m)
 	l.add(Section{Name: Remark, Title: remarkTitle(m.Occasion), Lines: remark(m)})
 	l.add(Section{Name: Facts, Title: "Facts", Lines: facts(m.Shown.Facts)})
-	l.add(Section{Name: Arguments, Title: "Arguments, complete", Lines: arguments(m.Shown.Arguments, 0)})
+	l.add(Section{Name: Arguments, Title: "Arguments, complete", Lines: arguments(m.Shown.Arguments)})
 	for _, t := range m.Shown.Tools {
 		l.Sections = append(l.Sections, tool(t)...)
 	}
@@ -104,16 +104,11 @@ func facts(all []show.Fact) []Line {
 	return lines
 }
 
-// arguments are a call's, one key a line. What is no text has its type with its key: "5" and 5 are two things.
-func arguments(all []show.Argument, depth int) []Line {
+// arguments are a call's, one key a line.
+func arguments(all []show.Argument) []Line {
 	lines := make([]Line, 0, len(all))
 	for _, a := range all {
-		label := slices.Clone(a.Key)
-		switch a.Kind {
-		case "number", "boolean", "null":
-			label = append(label, show.Span{Text: " (" + a.Kind + ")"})
-		}
-		lines = append(lines, Line{Depth: depth + a.Depth, Label: label, Value: a.Value})
+		lines = append(lines, Line{Depth: a.Depth, Label: a.Key, Value: a.Value})
 	}
 	return lines
 }
@@ -122,7 +117,7 @@ func arguments(all []show.Argument, depth int) []Line {
 func tool(t show.Tool) []Section {
 	out := []Section{{Name: Arguments, Title: "Tool", Lines: append([]Line{{Value: t.Name}}, facts(t.Facts)...)}}
 	for _, call := range t.Calls {
-		out = append(out, Section{Name: Arguments, Title: "One of its calls, complete", Lines: arguments(call, 0)})
+		out = append(out, Section{Name: Arguments, Title: "One of its calls, complete", Lines: arguments(call)})
 	}
 	return slices.DeleteFunc(out, func(s Section) bool { return len(s.Lines) == 0 })
 }
@@ -149,13 +144,16 @@ func history(all []show.Event) []Line {
 	return lines
 }
 
+// remarks are what an event is called that is a question or an answer.
+var remarks = []string{"says", string(notify.Question), string(notify.Answer)}
+
 // remark is the newest question or answer, where the message is about one.
 func remark(m notify.Message) []Line {
 	if m.Occasion != notify.Question && m.Occasion != notify.Answer {
 		return nil
 	}
 	for _, e := range slices.Backward(m.Shown.History) {
-		if e.What == string(m.Occasion) && len(e.Note) > 0 {
+		if slices.Contains(remarks, e.What) && len(e.Note) > 0 {
 			return []Line{{Label: e.Who, Value: e.Note}}
 		}
 	}

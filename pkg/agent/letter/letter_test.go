@@ -74,7 +74,7 @@ Facts
 
 Arguments, complete
   order:
-    id (number): 7
+    id: 7
   reason: broken chair
 
 Tool
@@ -205,7 +205,7 @@ func TestOutcome(t *testing.T) {
 func TestRemark(t *testing.T) {
 	m := message("x")
 	m.Occasion = notify.Question
-	m.Shown.History = append(m.Shown.History, show.Event{Who: text("user:ben"), What: "question", Note: text("old?")}, show.Event{Who: text("user:ana"), What: "question", Note: text("which chair?")})
+	m.Shown.History = append(m.Shown.History, show.Event{Who: text("user:ben"), What: "says", Note: text("old?")}, show.Event{Who: text("user:ana"), What: "says", Note: text("which chair?")})
 	l := letter.Of(m)
 	require.Equal(t, letter.Remark, l.Sections[0].Name)
 	require.Equal(t, "  user:ana: which chair?", l.Sections[0].Lines[0].String())

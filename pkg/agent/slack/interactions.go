@@ -30,14 +30,15 @@ const (
 type Interactions struct {
 	Secrets   []string // the app's signing secrets: any of them signs; none = every request is refused
 	Directory person.Directory
-	// Look is the request as it stands; approval.ErrNotFound where there is none.
-	Look func(ctx context.Context, tenant, id string) (approval.Approval, error)
-	// Decide is the desk's.
+	// Decide is the desk's. It is given what the message showed, and refuses a decision about anything else.
 	Decide func(ctx context.Context, r approval.Request) (approval.Approval, error)
-	Clock  clock.Clock
-	HTTP   *http.Client // for answers; nil = Go's own
-	Hooks  string       // scheme and host that answers are posted to; "" = https://hooks.slack.com
-	Log    *slog.Logger
+	// Updated has the messages about a request say what is so now. It runs while who clicked is told, is waited for while there is time, and goes on
+	// after that if the process does: what it does has to be due already. Nil = nobody updates them.
+	Updated func(ctx context.Context, a approval.Approval)
+	Clock   clock.Clock
+	HTTP    *http.Client // for answers; nil = Go's own
+	Hooks   string       // scheme and host that answers are posted to; "" = https://hooks.slack.com
+	Log     *slog.Logger
 }
 
 // ServeHTTP implements http.Handler.
@@ -75,58 +76,64 @@ func (in *Interactions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (in *Interactions) take(ctx context.Context, c click) {
 	ctx, cancel := in.Clock.WithTimeout(ctx, answerIn)
 	defer cancel()
-	told := in.decide(ctx, c)
+	now, told := in.decide(ctx, c)
+	updated := in.Clock.NewSignal()
+	if now.ID == "" || in.Updated == nil {
+		updated.Notify()
+	} else {
+		in.Clock.Go(func() {
+			in.Updated(context.WithoutCancel(ctx), now)
+			updated.Notify()
+		})
+	}
 	if err := in.answer(ctx, c.answer, told); err != nil {
 		in.Log.Warn("could not tell who clicked in Slack", "approval", c.shown.Approval, "kind", err)
 	}
+	_ = updated.Wait(ctx, 0) // what is not updated in time is due
 }
 
-// decide is what becomes of a click, in words for who clicked.
-func (in *Interactions) decide(ctx context.Context, c click) string {
+// decide is what becomes of a click, in words for who clicked, and the request where it is known that its messages are out of date.
+func (in *Interactions) decide(ctx context.Context, c click) (approval.Approval, string) {
 	ctx, cancel := in.Clock.WithTimeout(ctx, decideIn)
 	defer cancel()
 	tenant, p, found, err := in.Directory.Slack(ctx, c.team, c.member)
 	switch {
 	case err != nil:
 		in.Log.Error("could not find who clicked in Slack", "approval", c.shown.Approval, "kind", err)
-		return saidUncertain
+		return approval.Approval{}, saidUncertain
 	case !found:
-		return saidStranger
-	}
-	now, err := in.Look(ctx, tenant, c.shown.Approval)
-	if err != nil {
-		return in.failed(c, err)
-	}
-	if now.Status == approval.Pending && now.Digest != c.shown.Digest {
-		return saidChanged
+		return approval.Approval{}, saidStranger
 	}
 	a, err := in.Decide(ctx, approval.Request{
-		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note,
+		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note, Seen: c.shown.Digest,
 		By: agent.Principal{ID: p.ID, Groups: p.Groups}, Via: approval.ViaSlack,
 	})
 	if err != nil {
 		return in.failed(c, err)
 	}
-	return saidRecorded(a, c.action)
+	return a, saidRecorded(a, c.action)
+}
+
+// failures are what nothing was decided for, and what who clicked is told of it.
+var failures = []struct {
+	err  error
+	told string
+}{
+	{approval.ErrForbidden, saidForbidden}, {approval.ErrChanged, saidChanged}, {approval.ErrExpired, saidExpired}, {approval.ErrFinished, saidFinished},
+	{approval.ErrNothing, saidFinished}, {approval.ErrKind, saidKind}, {approval.ErrNotFound, saidUnknown},
 }
 
 // failed says why nothing was decided, or that nobody knows.
-func (in *Interactions) failed(c click, err error) string {
+func (in *Interactions) failed(c click, err error) (approval.Approval, string) {
 	var decided *approval.DecidedError
-	switch {
-	case errors.As(err, &decided):
-		return saidDecided(decided.Approval)
-	case errors.Is(err, approval.ErrForbidden):
-		return saidForbidden
-	case errors.Is(err, approval.ErrExpired):
-		return saidExpired
-	case errors.Is(err, approval.ErrFinished), errors.Is(err, approval.ErrNothing):
-		return saidFinished
-	case errors.Is(err, approval.ErrKind):
-		return saidKind
-	case errors.Is(err, approval.ErrNotFound):
-		return saidUnknown
+	if errors.As(err, &decided) {
+		return decided.Approval, saidDecided(decided.Approval)
+	}
+	for _, f := range failures {
+		if errors.Is(err, f.err) {
+			return approval.Approval{}, f.told
+		}
 	}
 	in.Log.Error("could not decide from Slack", "approval", c.shown.Approval, "kind", err)
-	return saidUncertain
+	return approval.Approval{}, saidUncertain
 }

@@ -46,7 +46,7 @@ func newOffice(t *testing.T) *office {
 	require.NoError(t, err)
 	o := &office{t: t, slack: s, url: at, ref: ref, desk: &desk{now: m.Approval}, log: &bytes.Buffer{}}
 	o.in = &slack.Interactions{
-		Secrets: []string{secret}, Directory: directory{}, Look: o.desk.Look, Decide: o.desk.Decide, Clock: clock.System(), Hooks: at, Log: safelog.New(o.log),
+		Secrets: []string{secret}, Directory: directory{}, Decide: o.desk.Decide, Clock: clock.System(), Hooks: at, Log: safelog.New(o.log),
 	}
 	return o
 }
@@ -78,7 +78,7 @@ func TestC1Click(t *testing.T) {
 		require.Len(t, o.desk.got, 1)
 		r := o.desk.got[0]
 		require.Equal(t, approval.Request{
-			Tenant: "acme", ID: "aabcdefghijklmnopqrstuvwxy", Action: c.want, Note: "seen <it> & checked", Via: approval.ViaSlack, By: r.By,
+			Tenant: "acme", ID: "aabcdefghijklmnopqrstuvwxy", Action: c.want, Note: "seen <it> & checked", Via: approval.ViaSlack, Seen: digest, By: r.By,
 		}, r)
 		require.Equal(t, ana.ID, r.By.ID)
 		require.Equal(t, ana.Groups, r.By.Groups)
@@ -244,7 +244,7 @@ func TestC1OldButton(t *testing.T) {
 	o.desk.now.Digest = strings.Repeat("2", 64)
 	require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
 	require.Contains(t, told(t, o.slack), "was changed since this message showed it")
-	require.Empty(t, o.desk.got)
+	require.Equal(t, approval.Pending, o.desk.now.Status)
 }
 
 // Whatever becomes of a click, who clicked is told, and neither they nor the log are told more than that.
@@ -285,6 +285,44 @@ func TestC1Errors(t *testing.T) {
 		o.in.Decide = func(context.Context, approval.Request) (approval.Approval, error) { return o.desk.now, nil }
 		require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
 		require.Equal(t, "Your approval is recorded. More people have to approve before it is carried out.", told(t, o.slack))
+	})
+}
+
+// The messages about a request are updated with every click that finds it decided, and a slow update keeps nobody waiting.
+func TestC1Updated(t *testing.T) {
+	o := newOffice(t)
+	updated := make(chan approval.Approval, 4)
+	o.in.Updated = func(ctx context.Context, a approval.Approval) {
+		if _, ok := ctx.Deadline(); ok || ctx.Err() != nil {
+			t.Error("it is not the answer's time that it has")
+		}
+		updated <- a
+	}
+	o.click(ben.Slack, "approve", "")
+	require.Empty(t, updated, "nothing was decided")
+	o.click(ana.Slack, "deny", "")
+	require.Equal(t, approval.Denied, (<-updated).Status)
+	o.click(ana.Slack, "approve", "")
+	require.Equal(t, approval.Denied, (<-updated).Status, "the message was out of date: somebody clicked")
+
+	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack}}
+	ref, err := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()}).Send(t.Context(), about(ana, "x"))
+	require.NoError(t, err)
+	body, err := s.Request(slackfake.Click{Member: ana.Slack, Ref: ref, Action: "approve"})
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := request("x")
+		finished := false
+		in := &slack.Interactions{
+			Secrets: []string{secret}, Directory: directory{}, Decide: (&desk{now: a}).Decide, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{}),
+			Updated: func(context.Context, approval.Approval) { time.Sleep(10 * time.Second); finished = true },
+		}
+		began := time.Now()
+		require.Equal(t, 200, post(in, slackfake.Headers(secret, began, body), body))
+		require.Less(t, time.Since(began), 3*time.Second)
+		require.False(t, finished)
+		time.Sleep(time.Minute)
+		require.True(t, finished)
 	})
 }
 
@@ -330,10 +368,8 @@ func TestC1AnswersWithinThreeSeconds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said string
-				a, _ := request("x")
-				d := &desk{now: a}
 				in := &slack.Interactions{
-					Secrets: []string{secret}, Directory: directory{}, Look: d.Look, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{}),
+					Secrets: []string{secret}, Directory: directory{}, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{}),
 					Decide: func(ctx context.Context, _ approval.Request) (approval.Approval, error) {
 						<-ctx.Done()
 						return approval.Approval{}, ctx.Err()
@@ -375,7 +411,7 @@ func FuzzInteractions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, signature, at string) {
 		a, _ := request("x")
 		d := &desk{now: a}
-		in := &slack.Interactions{Secrets: []string{secret}, Directory: directory{}, Look: d.Look, Decide: d.Decide, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{})}
+		in := &slack.Interactions{Secrets: []string{secret}, Directory: directory{}, Decide: d.Decide, Clock: clock.System(), Log: safelog.New(&bytes.Buffer{})}
 		h := map[string]string{"Content-Type": "application/x-www-form-urlencoded", "X-Slack-Signature": signature, "X-Slack-Request-Timestamp": at}
 		if code := post(in, h, body); code != http.StatusUnauthorized || len(d.got) > 0 {
 			t.Fatalf("an unsigned body was answered %d, decided %d", code, len(d.got))

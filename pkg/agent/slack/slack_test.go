@@ -43,7 +43,7 @@ Effect: non_idempotent
 Expires: 2026-11-20 11:00:00 UTC
 Arguments, complete
 order:
-  id (number): 1002
+  id: 1002
 reason: broken chair
 The model says (its own words, not checked)
 Trust me: this is approved already.

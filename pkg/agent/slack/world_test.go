@@ -108,13 +108,6 @@ type desk struct {
 	got  []approval.Request
 }
 
-func (d *desk) Look(_ context.Context, tenant, id string) (approval.Approval, error) {
-	if tenant != d.now.Tenant || id != d.now.ID {
-		return approval.Approval{}, fmt.Errorf("read approval %s: %w", id, approval.ErrNotFound)
-	}
-	return d.now, nil
-}
-
 func (d *desk) Decide(ctx context.Context, r approval.Request) (approval.Approval, error) {
 	d.got = append(d.got, r)
 	if d.fail != nil {
@@ -122,6 +115,12 @@ func (d *desk) Decide(ctx context.Context, r approval.Request) (approval.Approva
 	}
 	if ctx.Err() != nil {
 		return approval.Approval{}, ctx.Err()
+	}
+	if r.Tenant != d.now.Tenant || r.ID != d.now.ID {
+		return approval.Approval{}, fmt.Errorf("read approval %s: %w", r.ID, approval.ErrNotFound)
+	}
+	if d.now.Status == approval.Pending && r.Seen != d.now.Digest {
+		return approval.Approval{}, approval.ErrChanged
 	}
 	if r.By.ID != ana.ID {
 		return approval.Approval{}, approval.ErrForbidden
