@@ -97,6 +97,13 @@ func (*Channel) Name() string { return Name }
 // Reaches implements notify.Channel: p has a member's id.
 func (*Channel) Reaches(p person.Person) bool { return validMember(p.Slack) }
 
+// ValidToken reports whether a token is of a bot and fit for a header.
+func ValidToken(token string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	rest, ok := strings.CutPrefix(token, "xoxb-")
+	return ok && rest != "" && len(rest) <= 400 && strings.Trim(rest, letters) == ""
+}
+
 // validMember reports whether id is a member's: U or W, and capitals and digits.
 func validMember(id string) bool {
 	return len(id) >= 2 && len(id) <= 40 && (id[0] == 'U' || id[0] == 'W') &&
