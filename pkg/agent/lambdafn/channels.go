@@ -16,12 +16,13 @@ import (
 	"github.com/countersign/countersign/pkg/agent/slack"
 )
 
-// The environment of the functions that tell people: functions/approve, functions/sweep and functions/web. All of it is optional.
+// The environment of the functions that tell people: functions/approve, functions/sweep, functions/api and
+// functions/web, which change messages when somebody decides. All of it is optional.
 const (
-	envMailFrom    = "COUNTERSIGN_MAIL_FROM"            // the sender of mails, of an identity that SES has verified; empty = there are none
-	envSlackToken  = "COUNTERSIGN_SLACK_TOKEN"          // of the app's bot, xoxb-…; empty = there are no messages in Slack
-	envSlackSecret = "COUNTERSIGN_SLACK_SIGNING_SECRET" // the app's, several with commas between them; empty = no click is taken
-	envSlackURL    = "COUNTERSIGN_SLACK_URL"            // scheme and host in place of Slack's own, for its API and for answers; empty = Slack's
+	envMailFrom    = "COUNTERSIGN_MAIL_FROM"   // the sender of mails, of an identity that SES has verified; empty = there are none
+	envSlackToken  = "COUNTERSIGN_SLACK_TOKEN" // of the app's bot, xoxb-…; empty = there are no messages in Slack
+	envSlackSecret = slack.EnvSigningSecret    // functions/web; empty = no click is taken
+	envSlackURL    = "SLACK_URL"               // scheme and host in place of Slack's own, for its API and for answers: a stand-in's; empty = Slack's
 )
 
 // minSecret is how long a signing secret is at least; Slack's have 32 characters.

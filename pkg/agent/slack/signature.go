@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// EnvSigningSecret names the signing secrets of a deployment, with commas between several.
+const EnvSigningSecret = "COUNTERSIGN_SLACK_SIGNING_SECRET"
+
 // window is how far the time of a signature may be from now, either way.
 const window = 300 * time.Second
 
