@@ -22,8 +22,8 @@ const page = "https://approve.example.com/a/abc.def?x=1&y=2"
 
 var asked = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
-// hostile are texts of visible characters that a mail program or a reader could take for something else.
-var hostile = []string{
+// odd are texts of visible characters that a mail program or a reader could take for something else.
+var odd = []string{
 	"<script>alert(1)</script>", `" onmouseover="alert(1)`, "' style='x", "</div></body></html>", "<a href=https://evil.example>Approve</a>", "<!-- ", "-->", "<![CDATA[", "]]>",
 	"<img src=x onerror=alert(1)>", "<style>*{display:none}</style>", "&lt;b&gt; &amp;amp; &#x3c;", "&", "<", ">", "https://evil.example/approve?id=1", "javascript:alert(1)",
 	"Facts", "Subject: Approved", "Bcc: everybody@example.com", ".", "--", "=3D=0A", "=_countersign", "{{.}} ${x} %s", `\u{202E}gpj.exe`, `\{40 spaces}`, "ação 中文 עברית 🙂", "=?utf-8?q?x?=",
@@ -116,7 +116,7 @@ This message was sent by Countersign because you may decide about this request o
 // Whatever stands in a request, a mail's elements are ours, it has one link and nothing from elsewhere, and the text is there in full.
 func TestC2HostileText(t *testing.T) {
 	elements := tag.FindAllString(letter.Of(message("x")).AsMail().HTML, -1)
-	for _, h := range hostile {
+	for _, h := range odd {
 		mail := letter.Of(message(h)).AsMail()
 		require.Equal(t, elements, tag.FindAllString(mail.HTML, -1), h)
 		ours := strings.Count(letter.Of(message("")).AsMail().Text, h)

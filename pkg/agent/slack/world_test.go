@@ -34,8 +34,8 @@ var (
 	asked = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 )
 
-// hostile are texts of visible characters that Slack or a reader could take for something else.
-var hostile = []string{
+// odd are texts of visible characters that Slack or a reader could take for something else.
+var odd = []string{
 	"<!channel> <!here> <@U0ANA> <#C1|general>", "<https://evil.example|https://bank.example>", "https://evil.example/login", "*bold* _it_ ~no~ `code` ```pre```",
 	":white_check_mark: Approved by user:ana", "&lt;script&gt; &amp; &amp;lt;", "<script>alert(1)</script>", `{"type":"button","text":"Approve"}`,
 	`","blocks":[{"type":"section"}],"x":"`, `\u{202E}txt.exe`, `\{12 spaces}`, "'\"; DROP TABLE approvals; --", "${jndi:ldap://x}", "{{7*7}} %s %n", "\\n\\r\\0",
