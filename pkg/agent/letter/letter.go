@@ -144,16 +144,13 @@ func history(all []show.Event) []Line {
 	return lines
 }
 
-// remarks are what an event is called that is a question or an answer.
-var remarks = []string{"says", string(notify.Question), string(notify.Answer)}
-
 // remark is the newest question or answer, where the message is about one.
 func remark(m notify.Message) []Line {
 	if m.Occasion != notify.Question && m.Occasion != notify.Answer {
 		return nil
 	}
 	for _, e := range slices.Backward(m.Shown.History) {
-		if slices.Contains(remarks, e.What) && len(e.Note) > 0 {
+		if (e.What == "says" || e.What == string(m.Occasion)) && len(e.Note) > 0 {
 			return []Line{{Label: e.Who, Value: e.Note}}
 		}
 	}
@@ -167,9 +164,9 @@ func when(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05 UTC"
 
 // subject is words of ours and the title, which has none of a model's.
 func subject(m notify.Message) string {
-	words := subjects[m.Occasion]
+	words := subjects(m.Occasion)
 	if m.Occasion == notify.Decided {
-		words = outcomes[m.Approval.Status]
+		words = outcomes(m.Approval.Status)
 	}
 	if words == "" {
 		words = "About a request"

@@ -6,29 +6,60 @@ import (
 )
 
 // subjects are how the subjects of what is open begin.
-var subjects = map[notify.Occasion]string{
-	notify.Asked: "Approval needed", notify.Reminder: "Still waiting for approval", notify.Escalated: "Approval needed from you as well",
-	notify.Question: "Question about a request", notify.Answer: "Answer about a request",
+func subjects(of notify.Occasion) string {
+	switch of {
+	case notify.Asked:
+		return "Approval needed"
+	case notify.Reminder:
+		return "Still waiting for approval"
+	case notify.Escalated:
+		return "Approval needed from you as well"
+	case notify.Question:
+		return "Question about a request"
+	case notify.Answer:
+		return "Answer about a request"
+	}
+	return ""
 }
 
 // outcomes are how the subjects of what is over begin.
-var outcomes = map[approval.Status]string{
-	approval.Approved: "Approved", approval.Denied: "Denied", approval.Expired: "Expired", approval.Cancelled: "Called off", approval.Voided: "No longer needed",
+func outcomes(of approval.Status) string {
+	switch of {
+	case approval.Approved:
+		return "Approved"
+	case approval.Denied:
+		return "Denied"
+	case approval.Expired:
+		return "Expired"
+	case approval.Cancelled:
+		return "Called off"
+	case approval.Voided:
+		return "No longer needed"
+	}
+	return ""
 }
 
 // openings are why people are told of what is open.
-var openings = map[notify.Occasion]string{
-	notify.Asked:     "You are asked to decide about this. Nothing of it is carried out before it is approved.",
-	notify.Reminder:  "This still waits for a decision. Nothing of it is carried out before it is approved.",
-	notify.Escalated: "Nobody has decided about this yet, so you are asked as well. Nothing of it is carried out before it is approved.",
-	notify.Question:  "Who is to decide about this asks for information. Answering decides nothing.",
-	notify.Answer:    "What you asked about this was answered. It still waits for a decision.",
+func openings(of notify.Occasion) string {
+	switch of {
+	case notify.Asked:
+		return "You are asked to decide about this. Nothing of it is carried out before it is approved."
+	case notify.Reminder:
+		return "This still waits for a decision. Nothing of it is carried out before it is approved."
+	case notify.Escalated:
+		return "Nobody has decided about this yet, so you are asked as well. Nothing of it is carried out before it is approved."
+	case notify.Question:
+		return "Who is to decide about this asks for information. Answering decides nothing."
+	case notify.Answer:
+		return "What you asked about this was answered. It still waits for a decision."
+	}
+	return ""
 }
 
 // opening is why the person is told, or what became of the request.
 func opening(m notify.Message) string {
 	if m.Occasion != notify.Decided {
-		return openings[m.Occasion]
+		return openings(m.Occasion)
 	}
 	return Outcome(m.Approval)
 }
@@ -50,7 +81,7 @@ func Outcome(a approval.Approval) string {
 	case approval.Pending:
 		return "It still waits for a decision."
 	case approval.Approved, approval.Denied:
-		return outcomes[a.Status] + by + "."
+		return outcomes(a.Status) + by + "."
 	case approval.Expired:
 		return "Expired on " + when(a.ExpiresAt) + ": nobody decided in time. It was not carried out."
 	case approval.Cancelled:

@@ -114,22 +114,19 @@ func (in *Interactions) decide(ctx context.Context, c click) (approval.Approval,
 	return a, saidRecorded(a, c.action)
 }
 
-// failures are what nothing was decided for, and what who clicked is told of it.
-var failures = []struct {
-	err  error
-	told string
-}{
-	{approval.ErrForbidden, saidForbidden}, {approval.ErrChanged, saidChanged}, {approval.ErrExpired, saidExpired}, {approval.ErrFinished, saidFinished},
-	{approval.ErrNothing, saidFinished}, {approval.ErrKind, saidKind}, {approval.ErrNotFound, saidUnknown},
-}
-
 // failed says why nothing was decided, or that nobody knows.
 func (in *Interactions) failed(c click, err error) (approval.Approval, string) {
 	var decided *approval.DecidedError
 	if errors.As(err, &decided) {
 		return decided.Approval, saidDecided(decided.Approval)
 	}
-	for _, f := range failures {
+	for _, f := range []struct {
+		err  error
+		told string
+	}{
+		{approval.ErrForbidden, saidForbidden}, {approval.ErrChanged, saidChanged}, {approval.ErrExpired, saidExpired}, {approval.ErrFinished, saidFinished},
+		{approval.ErrNothing, saidFinished}, {approval.ErrKind, saidKind}, {approval.ErrNotFound, saidUnknown},
+	} {
 		if errors.Is(err, f.err) {
 			return approval.Approval{}, f.told
 		}
