@@ -115,6 +115,7 @@ func TestGrants(t *testing.T) {
 	with := func(base []string, more ...string) []string { return append(slices.Clone(base), more...) }
 
 	const put = "events:PutEvents on arn:${AWS::Partition}:events:${AWS::Region}:${AWS::AccountId}:event-bus/${EventBusName} if {StringEquals: {events:source: countersign}}"
+	const sendsMail = "ses:SendEmail on arn:${AWS::Partition}:ses:${AWS::Region}:${AWS::AccountId}:identity/${MailIdentity} if {StringEquals: {ses:FromAddress: MailFrom}}"
 	want := map[string][]string{
 		"StepRole": own("StepLogs", with(data, put,
 			"bedrock:InvokeModel on "+foundation, "bedrock:InvokeModelWithResponseStream on "+foundation,
@@ -126,14 +127,14 @@ func TestGrants(t *testing.T) {
 			"lambda:InvokeFunction on "+toolFunctions,
 			"secretsmanager:GetSecretValue on "+toolSecrets)...),
 		"ApproveRole": own("ApproveLogs", "dynamodb:GetItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn", via("Decrypt", dyn),
-			"states:SendTaskSuccess on "+m),
+			"states:SendTaskSuccess on "+m, sendsMail),
 		"ApiRole": own("ApiLogs", with(append(slices.Clone(table), bucket...), via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs), put, "sqs:SendMessage on EventDeadLetters.Arn",
 			"dynamodb:Query on ${RunsTable.Arn}/index/lists",
-			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions)...),
+			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions, sendsMail)...),
 		"SweepRole": own("SweepLogs", with(table, put, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
 			"s3:GetObject on "+blobs, "s3:PutObject on "+blobs, "s3:ListBucket on BlobsBucket.Arn", via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs),
 			"states:ListExecutions on "+m, "states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:DescribeExecution on "+executions,
-			"states:StopExecution on "+executions, "sqs:SendMessage on SweepDeadLetters.Arn")...),
+			"states:StopExecution on "+executions, "sqs:SendMessage on SweepDeadLetters.Arn", sendsMail)...),
 		"StateMachineRole": {
 			"lambda:InvokeFunction on StepFunction.Arn", "lambda:InvokeFunction on ToolFunction.Arn", "lambda:InvokeFunction on ApproveFunction.Arn",
 			"states:StartExecution on " + m, "logs:CreateLogDelivery on *", "logs:GetLogDelivery on *", "logs:UpdateLogDelivery on *",

@@ -191,7 +191,7 @@ func Bounded(text string) string {
 	return text
 }
 
-// quotedNote is a person's note as quoted, bounded data.
+// quotedNote is a person's note as quoted, bounded data: nothing in it ends the quotes, a line, or an element of whatever stands around it.
 func quotedNote(label, note string) string {
 	if note == "" {
 		return ""
@@ -200,5 +200,5 @@ func quotedNote(label, note string) string {
 	if len(r) > maxNote {
 		r = append(r[:maxNote], []rune(" […]")...)
 	}
-	return " " + label + ": " + strconv.Quote(string(r))
+	return " " + label + ": " + strings.ReplaceAll(strconv.Quote(string(r)), "<", `\u003c`)
 }

@@ -1,0 +1,197 @@
+package awsfake
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+)
+
+// Mail is Amazon SES as far as SendEmail goes, with simple content: it checks signatures, the form, the sender and addresses, refuses mails that
+// would be tracked, and keeps the others. What it does not know it refuses. Safe for concurrent use once it is made.
+type Mail struct {
+	Credentials aws.Credentials
+	Region      string
+	Identities  []string // verified addresses
+	// Refuse is asked before the n-th request, from 1: a status other than 0 is its answer, with that code. Nil = nothing is refused.
+	Refuse func(n int) (status int, code string)
+
+	mu       sync.Mutex
+	requests int
+	sent     []Sent
+}
+
+// Sent is a mail that was taken.
+type Sent struct {
+	From, To, Subject, Text, HTML string
+	Headers                       map[string]string
+}
+
+// Sent are the mails that were taken, in order.
+func (m *Mail) Sent() []Sent {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.sent)
+}
+
+// Requests is how often it was asked.
+func (m *Mail) Requests() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.requests
+}
+
+// maxMail is how large a mail may be, in bytes.
+const maxMail = 40 << 20
+
+// ServeHTTP takes SendEmail.
+func (m *Mail) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxMail+1))
+	m.mu.Lock()
+	m.requests++
+	n := m.requests
+	m.mu.Unlock()
+	switch {
+	case err != nil || len(body) > maxMail:
+		no(w, http.StatusBadRequest, "BadRequestException")
+	case r.Method != http.MethodPost || r.URL.Path != "/v2/email/outbound-emails":
+		no(w, http.StatusNotFound, "UnknownOperationException")
+	case !signedFor(r, body, m.Credentials, "ses", m.Region):
+		no(w, http.StatusForbidden, "InvalidSignatureException")
+	case m.Refuse != nil && m.refused(w, n):
+	default:
+		m.take(w, body)
+	}
+}
+
+func (m *Mail) refused(w http.ResponseWriter, n int) bool {
+	status, code := m.Refuse(n)
+	if status == 0 {
+		return false
+	}
+	no(w, status, code)
+	return true
+}
+
+// no refuses as the service does; its message repeats what a log must not hold.
+func no(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("X-Amzn-Errortype", code+":http://internal.amazon.com/coral/com.amazonaws.simpleemailv2/")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": "Email address is not verified: s3cret@example.com"}) // the client is gone if this fails
+}
+
+type sendEmail struct {
+	FromEmailAddress string
+	Destination      struct{ ToAddresses []string }
+	Content          struct {
+		Simple *struct {
+			Subject content
+			Body    struct {
+				Text content
+				HTML content `json:"Html"`
+			}
+			Headers []struct{ Name, Value string }
+		}
+	}
+	ConfigurationOverrides struct {
+		Tracking struct{ ClickTrackingEnabled, OpenTrackingEnabled string }
+	}
+}
+
+type content struct{ Data, Charset string }
+
+func (m *Mail) take(w http.ResponseWriter, body []byte) {
+	var in sendEmail
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if d.Decode(&in) != nil {
+		no(w, http.StatusBadRequest, "BadRequestException")
+		return
+	}
+	if code := m.wrong(in); code != "" {
+		no(w, http.StatusBadRequest, code)
+		return
+	}
+	s := in.Content.Simple
+	sent := Sent{From: in.FromEmailAddress, To: in.Destination.ToAddresses[0], Subject: s.Subject.Data, Text: s.Body.Text.Data, HTML: s.Body.HTML.Data, Headers: map[string]string{}}
+	for _, h := range s.Headers {
+		sent.Headers[h.Name] = h.Value
+	}
+	m.mu.Lock()
+	m.sent = append(m.sent, sent)
+	id := fmt.Sprintf("0102019%09d-000000", len(m.sent))
+	m.mu.Unlock()
+	_ = json.NewEncoder(w).Encode(map[string]string{"MessageId": id}) // the client is gone if this fails
+}
+
+// wrong is the code of what is wrong with a mail; "" = nothing is.
+func (m *Mail) wrong(in sendEmail) string {
+	s, tracking := in.Content.Simple, in.ConfigurationOverrides.Tracking
+	switch {
+	case s == nil || len(in.Destination.ToAddresses) != 1 || !address(in.Destination.ToAddresses[0]):
+		return "BadRequestException"
+	case !slices.Contains(m.Identities, in.FromEmailAddress):
+		return "MailFromDomainNotVerifiedException"
+	case tracking.ClickTrackingEnabled != "DISABLED" || tracking.OpenTrackingEnabled != "DISABLED":
+		return "TrackedMail" // it would be sent all the same; nobody here wants that
+	case len(s.Headers) > 15:
+		return "BadRequestException"
+	}
+	for _, h := range s.Headers {
+		if h.Name == "" || len(h.Name) > 126 || len(h.Value) > 870 || strings.ContainsFunc(h.Name+h.Value, unprintable) {
+			return "BadRequestException"
+		}
+	}
+	for _, c := range []content{s.Subject, s.Body.Text, s.Body.HTML} {
+		if c.Data == "" || c.Charset != "UTF-8" || !utf8.ValidString(c.Data) {
+			return "BadRequestException"
+		}
+	}
+	if strings.ContainsFunc(s.Subject.Data, unicode.IsControl) {
+		return "BadRequestException"
+	}
+	return ""
+}
+
+func unprintable(r rune) bool { return r < ' ' || r > '~' }
+
+// address reports whether a is one address of ASCII.
+func address(a string) bool {
+	return strings.Count(a, "@") == 1 && !strings.ContainsFunc(a, unprintable) && !strings.ContainsAny(a, ` ,;<>()"`)
+}
+
+// signedFor reports whether the request is signed by the caller, for that service and region.
+func signedFor(r *http.Request, body []byte, who aws.Credentials, service, region string) bool {
+	given := authorization.FindStringSubmatch(r.Header.Get("Authorization"))
+	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+	if given == nil || err != nil {
+		return false
+	}
+	again, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+r.Host+r.URL.EscapedPath(), bytes.NewReader(body))
+	if err != nil {
+		return false
+	}
+	for _, name := range strings.Split(given[1], ";") {
+		if name != "host" && name != "content-length" {
+			again.Header.Set(name, r.Header.Get(name))
+		}
+	}
+	sum := sha256.Sum256(body)
+	if err := v4.NewSigner().SignHTTP(context.Background(), who, again, hex.EncodeToString(sum[:]), service, region, at); err != nil {
+		return false
+	}
+	return again.Header.Get("Authorization") == r.Header.Get("Authorization")
+}

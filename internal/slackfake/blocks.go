@@ -1,0 +1,239 @@
+package slackfake
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"unicode/utf16"
+)
+
+// The limits that Slack documents for blocks, and the one for all of a message that it only enforces.
+const (
+	maxBlocks = 50
+	maxAll    = 12_000
+	tooLong   = "the blocks are too long"
+)
+
+// posted is what a message may hold here. Anything else is refused: Slack ignores it, and whoever sent it would never know.
+type posted struct {
+	Channel     string  `json:"channel"`
+	TS          string  `json:"ts"`
+	Text        string  `json:"text"`
+	Blocks      []Block `json:"blocks"`
+	UnfurlLinks *bool   `json:"unfurl_links"`
+	UnfurlMedia *bool   `json:"unfurl_media"`
+	LinkNames   bool    `json:"link_names"`
+	Parse       string  `json:"parse"`
+
+	raw json.RawMessage
+}
+
+// Block is a block, or what stands in one, of whatever type.
+type Block struct {
+	Type      string          `json:"type"`
+	ID        string          `json:"block_id,omitempty"`
+	Action    string          `json:"action_id,omitempty"`
+	Text      json.RawMessage `json:"text,omitempty"` // a Text, or of a rich text's element a string
+	Fields    []Text          `json:"fields,omitempty"`
+	Elements  []Block         `json:"elements,omitempty"`
+	Label     *Text           `json:"label,omitempty"`
+	Element   *Block          `json:"element,omitempty"`
+	Optional  bool            `json:"optional,omitempty"`
+	Value     string          `json:"value,omitempty"`
+	URL       string          `json:"url,omitempty"`
+	Style     string          `json:"style,omitempty"`
+	Confirm   *Confirm        `json:"confirm,omitempty"`
+	MaxLength int             `json:"max_length,omitempty"`
+}
+
+// Confirm is a confirmation dialog.
+type Confirm struct {
+	Title   Text   `json:"title"`
+	Text    Text   `json:"text"`
+	Confirm Text   `json:"confirm"`
+	Deny    Text   `json:"deny"`
+	Style   string `json:"style,omitempty"`
+}
+
+// Text is a text object.
+type Text struct {
+	Type  string `json:"type"`
+	Text  string `json:"text"`
+	Emoji *bool  `json:"emoji,omitempty"`
+}
+
+// Shown is every text of a block that a person sees, in order.
+func (b Block) Shown() []string {
+	var out []string
+	var t Text
+	var s string
+	switch {
+	case json.Unmarshal(b.Text, &t) == nil && t.Text != "":
+		out = append(out, t.Text)
+	case json.Unmarshal(b.Text, &s) == nil && s != "":
+		out = append(out, s)
+	}
+	for _, f := range b.Fields {
+		out = append(out, f.Text)
+	}
+	for _, e := range b.Elements {
+		out = append(out, e.Shown()...)
+	}
+	return out
+}
+
+// parse reads a message and says what is wrong with its blocks; nil = it is no message.
+func parse(body []byte) (*posted, []string) {
+	var m posted
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if d.Decode(&m) != nil {
+		return nil, nil
+	}
+	m.raw = body
+	c := checker{}
+	c.about(m)
+	if len(m.Blocks) > maxBlocks {
+		c.wrong("no more than %d items allowed [json-pointer:/blocks]", maxBlocks)
+	}
+	ids := map[string]bool{}
+	for i, b := range m.Blocks {
+		if b.ID != "" && ids[b.ID] {
+			c.wrong("duplicate block_id [json-pointer:/blocks/%d]", i)
+		}
+		ids[b.ID] = true
+		c.block(b, fmt.Sprintf("/blocks/%d", i))
+	}
+	if all, err := json.Marshal(m.Blocks); err != nil || length(string(all)) > maxAll {
+		c.problems = append(c.problems, tooLong)
+	}
+	return &m, c.problems
+}
+
+type checker struct{ problems []string }
+
+func (c *checker) wrong(format string, args ...any) {
+	c.problems = append(c.problems, fmt.Sprintf(format, args...))
+}
+
+// about checks what an approval's message must say beside its blocks: nothing of it is unfurled, linked or parsed.
+func (c *checker) about(m posted) {
+	if m.UnfurlLinks == nil || *m.UnfurlLinks || m.UnfurlMedia == nil || *m.UnfurlMedia {
+		c.wrong("unfurling is on")
+	}
+	if m.LinkNames || m.Parse != "none" {
+		c.wrong("names are linked or text is parsed")
+	}
+}
+
+func length(s string) int { return len(utf16.Encode([]rune(s))) }
+
+// text checks a text object: plain, of one character at least and limit at most.
+func (c *checker) text(t Text, limit int, at string) {
+	switch {
+	case t.Type != "plain_text":
+		c.wrong("only plain_text is for text that is not ours, got %q [json-pointer:%s]", t.Type, at)
+	case t.Emoji == nil || *t.Emoji:
+		c.wrong("emoji: names of emoji would be drawn [json-pointer:%s]", at)
+	case t.Text == "":
+		c.wrong("must be more than 0 characters [json-pointer:%s/text]", at)
+	case length(t.Text) > limit:
+		c.wrong("must be less than %d characters [json-pointer:%s/text]", limit+1, at)
+	}
+}
+
+func (c *checker) object(raw json.RawMessage, limit int, at string) {
+	var t Text
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if d.Decode(&t) != nil {
+		c.wrong("want a text object [json-pointer:%s]", at)
+		return
+	}
+	c.text(t, limit, at)
+}
+
+func (c *checker) block(b Block, at string) {
+	if length(b.ID) > 255 {
+		c.wrong("must be less than 256 characters [json-pointer:%s/block_id]", at)
+	}
+	switch b.Type {
+	case "header":
+		c.object(b.Text, 150, at+"/text")
+	case "section":
+		c.section(b, at)
+	case "rich_text":
+		c.rich(b, at)
+	case "actions":
+		if len(b.Elements) == 0 || len(b.Elements) > 25 {
+			c.wrong("want 1 to 25 elements [json-pointer:%s/elements]", at)
+		}
+		for i, e := range b.Elements {
+			c.button(e, fmt.Sprintf("%s/elements/%d", at, i))
+		}
+	case "input":
+		c.input(b, at)
+	default:
+		c.wrong("unsupported block: %s [json-pointer:%s]", b.Type, at)
+	}
+}
+
+func (c *checker) section(b Block, at string) {
+	if b.Text == nil && len(b.Fields) == 0 {
+		c.wrong("want text or fields [json-pointer:%s]", at)
+	}
+	if b.Text != nil {
+		c.object(b.Text, 3000, at+"/text")
+	}
+	if len(b.Fields) > 10 {
+		c.wrong("no more than 10 items allowed [json-pointer:%s/fields]", at)
+	}
+	for i, f := range b.Fields {
+		c.text(f, 2000, fmt.Sprintf("%s/fields/%d", at, i))
+	}
+}
+
+// rich checks rich text: preformatted text alone is known here.
+func (c *checker) rich(b Block, at string) {
+	if len(b.Elements) != 1 || b.Elements[0].Type != "rich_text_preformatted" || len(b.Elements[0].Elements) != 1 {
+		c.wrong("want one rich_text_preformatted with one text [json-pointer:%s/elements]", at)
+		return
+	}
+	e := b.Elements[0].Elements[0]
+	var s string
+	if e.Type != "text" || json.Unmarshal(e.Text, &s) != nil || s == "" || length(s) > 3000 {
+		c.wrong("want a text of 1 to 3000 characters [json-pointer:%s/elements/0/elements/0]", at)
+	}
+}
+
+func (c *checker) button(e Block, at string) {
+	if e.Type != "button" || e.Action == "" || length(e.Action) > 255 {
+		c.wrong("want a button with an action_id [json-pointer:%s]", at)
+		return
+	}
+	c.object(e.Text, 75, at+"/text")
+	if length(e.Value) > 2000 {
+		c.wrong("must be less than 2001 characters [json-pointer:%s/value]", at)
+	}
+	if u, err := url.Parse(e.URL); length(e.URL) > 3000 || err != nil || e.URL != "" && u.Host == "" {
+		c.wrong("want a URL of at most 3000 characters [json-pointer:%s/url]", at)
+	}
+	if e.Style != "" && e.Style != "primary" && e.Style != "danger" {
+		c.wrong("must be primary or danger [json-pointer:%s/style]", at)
+	}
+	if e.Confirm != nil {
+		c.text(e.Confirm.Title, 100, at+"/confirm/title")
+		c.text(e.Confirm.Text, 300, at+"/confirm/text")
+		c.text(e.Confirm.Confirm, 30, at+"/confirm/confirm")
+		c.text(e.Confirm.Deny, 30, at+"/confirm/deny")
+	}
+}
+
+func (c *checker) input(b Block, at string) {
+	if b.Label == nil || b.Element == nil || b.Element.Type != "plain_text_input" || b.Element.Action == "" || b.Element.MaxLength < 1 || b.Element.MaxLength > 3000 {
+		c.wrong("want a label and a plain_text_input of 1 to 3000 characters [json-pointer:%s]", at)
+		return
+	}
+	c.text(*b.Label, 2000, at+"/label")
+}

@@ -1,0 +1,204 @@
+// Package slackfake stands in for Slack as far as an app with buttons in direct messages meets it: chat.postMessage and chat.update, which
+// check tokens, forms and Block Kit's limits as Slack documents them and refuse what Slack refuses, the signed requests that clicks make, and
+// the addresses at which clicks are answered. What it does not know it refuses by name.
+package slackfake
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Server is one workspace with one app. Serve it on the loopback interface. Safe for concurrent use once it is made.
+type Server struct {
+	Token string // the bot's
+	Team  string // the workspace's id
+	// Members are who can be written to.
+	Members []string
+	// Refuse is asked before the n-th request of the Web API, from 1: an answer other than nil is given in place of Slack's. Nil = none is.
+	Refuse func(n int) *Answer
+
+	mu       sync.Mutex
+	requests int
+	messages map[string]*Message // by conversation/ts
+	order    []string
+	answers  []json.RawMessage
+}
+
+// Answer is an answer in place of Slack's own.
+type Answer struct {
+	Status     int
+	RetryAfter string
+	Body       string
+}
+
+// Message is a message as it stands.
+type Message struct {
+	Ref     string // conversation/ts
+	To      string // the member
+	Text    string
+	Blocks  []Block
+	Raw     json.RawMessage
+	Updates int
+}
+
+// Messages are all messages, in the order in which they were posted.
+func (s *Server) Messages() []Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Message, 0, len(s.order))
+	for _, ref := range s.order {
+		out = append(out, *s.messages[ref])
+	}
+	return out
+}
+
+// Requests is how often the Web API was asked.
+func (s *Server) Requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
+// Answers are what clicks were answered, in order.
+func (s *Server) Answers() []json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.answers)
+}
+
+// maxRequest is what is read of a request, in bytes.
+const maxRequest = 1 << 20
+
+// ServeHTTP serves the Web API below /api/ and answers to clicks below /actions/.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
+	if err != nil {
+		return // the client is gone
+	}
+	method, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/actions/"):
+		s.hear(w, r, body)
+	case !isAPI:
+		http.NotFound(w, r)
+	case s.refused(w):
+	default:
+		reply(w, s.call(r, method, body))
+	}
+}
+
+// refused answers in place of Slack where it is to.
+func (s *Server) refused(w http.ResponseWriter) bool {
+	s.mu.Lock()
+	s.requests++
+	n := s.requests
+	s.mu.Unlock()
+	if s.Refuse == nil {
+		return false
+	}
+	a := s.Refuse(n)
+	if a == nil {
+		return false
+	}
+	if a.RetryAfter != "" {
+		w.Header().Set("Retry-After", a.RetryAfter)
+	}
+	w.WriteHeader(a.Status)
+	_, _ = io.WriteString(w, a.Body) // the client is gone if this fails
+	return true
+}
+
+func reply(w http.ResponseWriter, body map[string]any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	_ = json.NewEncoder(w).Encode(body) // the client is gone if this fails
+}
+
+func no(code string, problems ...string) map[string]any {
+	out := map[string]any{"ok": false, "error": code}
+	if len(problems) > 0 {
+		out["errors"] = problems
+	}
+	return out
+}
+
+// call is one method of the Web API.
+func (s *Server) call(r *http.Request, method string, body []byte) map[string]any {
+	t, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	switch {
+	case r.Method != http.MethodPost:
+		return no("invalid_post_type")
+	case method != "chat.postMessage" && method != "chat.update":
+		return no("unknown_method")
+	case err != nil || t != "application/json" || params["charset"] != "" && params["charset"] != "utf-8":
+		return no("invalid_post_type")
+	case !bearer || token == "":
+		return no("not_authed")
+	case token != s.Token:
+		return no("invalid_auth")
+	}
+	m, problems := parse(body)
+	switch {
+	case m == nil:
+		return no("invalid_json")
+	case slices.Contains(problems, tooLong):
+		return no("msg_blocks_too_long")
+	case len(problems) > 0:
+		return no("invalid_blocks", problems...)
+	case m.Text == "" && len(m.Blocks) == 0:
+		return no("no_text")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if method == "chat.update" {
+		return s.update(m)
+	}
+	return s.post(m)
+}
+
+// post posts a message to the conversation with a member.
+func (s *Server) post(m *posted) map[string]any {
+	if !slices.Contains(s.Members, m.Channel) {
+		return no("channel_not_found")
+	}
+	conversation, ts := "D"+m.Channel[1:], fmt.Sprintf("1700000000.%06d", len(s.order)+1)
+	ref := conversation + "/" + ts
+	if s.messages == nil {
+		s.messages = map[string]*Message{}
+	}
+	s.messages[ref] = &Message{Ref: ref, To: m.Channel, Text: m.Text, Blocks: m.Blocks, Raw: m.raw}
+	s.order = append(s.order, ref)
+	return map[string]any{"ok": true, "channel": conversation, "ts": ts}
+}
+
+// update changes a message. Slack takes the id of a conversation there, and no member's.
+func (s *Server) update(m *posted) map[string]any {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(s.messages)), func(ref string) bool { return strings.HasPrefix(ref, m.Channel+"/") }) {
+		return no("channel_not_found")
+	}
+	old, ok := s.messages[m.Channel+"/"+m.TS]
+	if !ok {
+		return no("message_not_found")
+	}
+	old.Text, old.Blocks, old.Raw, old.Updates = m.Text, m.Blocks, m.raw, old.Updates+1
+	return map[string]any{"ok": true, "channel": m.Channel, "ts": m.TS, "text": m.Text}
+}
+
+// hear takes an answer to a click.
+func (s *Server) hear(w http.ResponseWriter, r *http.Request, body []byte) {
+	if r.Method != http.MethodPost || !json.Valid(body) || r.Header.Get("Authorization") != "" {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers = append(s.answers, body)
+	_, _ = io.WriteString(w, "ok") // the client is gone if this fails
+}
