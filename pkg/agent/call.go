@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"sync"
 	"time"
@@ -74,7 +75,7 @@ func (c Call) ToolMemo() string {
 // Editor is the person whose arguments Input holds (A8); "" where they are the model's own.
 func (c Call) Editor() string {
 	if c.Grant != nil && c.Grant.Edited {
-		return c.Grant.By
+		return cmp.Or(c.Grant.Editor, c.Grant.By)
 	}
 	return c.EditedBy
 }
@@ -98,6 +99,7 @@ const (
 	WhyOutcomeUnknown   CallReason = "outcome_unknown"     // the run ended while nobody could say what became of it
 	WhySkipped          CallReason = "skipped"             // behind one that waits, in a sequential round
 	WhyDuplicate        CallReason = "duplicate"           // it repeats one whose result the model has
+	WhyPolicyChanged    CallReason = "policy_changed"      // it is asked again: the policy that applies is another than the one it was approved under
 	WhyToolChanged      CallReason = "tool_changed"        // its server says something else of the tool than the run is pinned to
 )
 
@@ -120,6 +122,7 @@ type Wait struct {
 	Since    time.Time
 	Expires  time.Time
 	Claim    string `json:",omitempty"` // for ForOutcome: the writer whose claim it was; "" = nobody knows
+	Policy   string `json:",omitempty"` // as of CallSuspended
 }
 
 // decidable reports whether what is waited for is a decision, which a request holds, rather than data.
@@ -133,9 +136,11 @@ type Grant struct {
 	Note     string
 	Edited   bool // a person changed the arguments; Input holds theirs
 	Expires  time.Time
-	Consumed bool // a claim has used it up
-	Tool     bool `json:",omitempty"` // it is of the call's tool: Digest is ToolDigest's or StandingDigest's, and it has no expiry of its own
-	Standing bool `json:",omitempty"` // with Tool: it is on record beyond the run, and every claim under it is held to that record
+	Consumed bool   // a claim has used it up
+	Tool     bool   `json:",omitempty"` // it is of the call's tool: Digest is ToolDigest's or StandingDigest's, and it has no expiry of its own
+	Editor   string `json:",omitempty"` // with Edited: whose arguments they are; "" = By's
+	Policy   string `json:",omitempty"` // of the action, as of CallSuspended
+	Standing bool   `json:",omitempty"` // with Tool: it is on record beyond the run, and every claim under it is held to that record
 }
 
 // Result is what became of a settled call. Shown is set once it is in the conversation.

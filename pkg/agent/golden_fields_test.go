@@ -87,6 +87,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenPermits, AgentState{}, goldenPermitsRun())
 		addGolden(t, goldenGate, AgentState{}, goldenGateRun())
 		addGolden(t, goldenMemo, AgentState{}, goldenMemoRun())
+		addGolden(t, goldenQuorum, AgentState{}, goldenQuorumRun())
 		addGolden(t, goldenStanding, AgentState{}, goldenStandingRun())
 		addGolden(t, goldenGuards, AgentState{}, goldenGuardsRun())
 		addGolden(t, goldenBreaks, AgentState{}, goldenBreaksRun())
@@ -107,6 +108,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
 		goldenMemo:   {AgentState{}, snapshotVersionTools},
+		goldenQuorum: {AgentState{}, snapshotVersion},
 		goldenHidden: {AgentState{}, snapshotVersionTools}, goldenGuards: {AgentState{}, snapshotVersionTools},
 		goldenStanding: {AgentState{}, snapshotVersionTools}, goldenBreaks: {AgentState{}, snapshotVersionTools},
 		goldenListed:  {AgentState{}, snapshotVersionTools},
