@@ -99,9 +99,14 @@ const (
 	WhyOutcomeUnknown   CallReason = "outcome_unknown"     // the run ended while nobody could say what became of it
 	WhySkipped          CallReason = "skipped"             // behind one that waits, in a sequential round
 	WhyDuplicate        CallReason = "duplicate"           // it repeats one whose result the model has
-	WhyPolicyChanged    CallReason = "policy_changed"      // it is asked again: the policy that applies is another than the one it was approved under
 	WhyToolChanged      CallReason = "tool_changed"        // its server says something else of the tool than the run is pinned to
 )
+
+// AskReason says why a call is asked about that was approved before. "" = it was not.
+type AskReason string
+
+// WhyPolicyChanged says that the policy that applies is another than the one it was approved under (A17).
+const WhyPolicyChanged AskReason = "policy_changed"
 
 // WaitFor says whom a suspended call waits for.
 type WaitFor string

@@ -146,7 +146,7 @@ func canonicalRule(r Rule) map[string]any {
 		"expires": r.Expires.String(), "note": r.Note,
 	}
 	// A rule of before there were such keys keeps its hash.
-	if r.Quorum != 0 {
+	if r.Quorum > 1 {
 		rule["quorum"] = strconv.Itoa(r.Quorum)
 	}
 	if r.FourEyes {

@@ -248,8 +248,8 @@ type CallSuspended struct {
 	Gate     bool      `json:"gate,omitempty"`    // a plugin asks, before the tool is entered: with input alone
 	Entered  int       `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
 
-	Policy string     `json:"policy,omitempty"` // the ApproverPolicy that Digest is of, where the current definition makes it another than the pinned one's
-	Why    CallReason `json:"why,omitempty"`    // policy_changed where it was approved before; "" = it is asked for the first time, or its tool asks
+	Policy string    `json:"policy,omitempty"` // the ApproverPolicy that Digest is of, where the current definition makes it another than the pinned one's
+	Why    AskReason `json:"why,omitempty"`    // "" = it was not approved before
 }
 
 // CallUnknown says that a claimant died and nobody knows whether the tool ran. It parks until somebody does.

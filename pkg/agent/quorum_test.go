@@ -14,7 +14,7 @@ func goldenQuorumRun() [][]Event {
 	call := func(id string) RepliedCall {
 		return RepliedCall{ID: id, Name: "wire", Tool: "wire", Effect: EffectNonIdempotent, Input: json.RawMessage(`{"amount":100}`)}
 	}
-	asks := func(call, approval, policy string, why CallReason) CallSuspended {
+	asks := func(call, approval, policy string, why AskReason) CallSuspended {
 		return CallSuspended{Call: call, Approval: approval, Digest: "d" + approval, Expires: later, Policy: policy, Why: why}
 	}
 	return [][]Event{

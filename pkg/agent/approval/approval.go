@@ -73,6 +73,7 @@ type Approval struct {
 	Undoes      *Undone         `json:"undoes,omitempty"`      // nil = the call takes no other one back
 
 	Version       string     `json:"version,omitempty"`       // the agent's, which the run is pinned to
+	Definition    string     `json:"definition,omitempty"`    // the digest of the one it is pinned to
 	PolicyVersion string     `json:"policyVersion,omitempty"` // of the policy that asks, by agent.PolicyVersion
 	Requesters    []string   `json:"requesters,omitempty"`    // the people for whom the run acts: who started it, and its subject where that is a principal
 	FourEyes      bool       `json:"fourEyes,omitempty"`      // the requesters may deny and not approve
@@ -148,8 +149,8 @@ const (
 	Fail    Action = "fail"   // the request cannot be answered: the run ends (permission_failed); about tools alone
 )
 
-// Rerun is how the order to run a call again is recorded with the request that asks what became of it. No decision is one (Settle).
-const Rerun Action = "rerun"
+// rerun is how the order to run a call again is recorded with the request that asks what became of it. No decision is one (Settle).
+const rerun = "rerun"
 
 // Valid reports whether a is one of the actions.
 func (a Action) Valid() bool {
@@ -260,7 +261,7 @@ func (a Approval) rewritten(args json.RawMessage) Approval {
 
 // under says of a request what policy and run say of everything that waits for people.
 func (a Approval) under(def *agent.Definition, s *agent.AgentState, dec agent.Decision) Approval {
-	a.Version, a.PolicyVersion, a.Requesters = s.Version, def.PolicyVersion(), s.Requesters()
+	a.Version, a.Definition, a.PolicyVersion, a.Requesters = s.Version, s.Definition, def.PolicyVersion(), s.Requesters()
 	a.Quorum, a.FourEyes, a.RemindSeconds = dec.People(), dec.FourEyes, int64(dec.Remind/time.Second)
 	if dec.Escalate != nil {
 		a.EscalatesAt = a.RequestedAt.Add(dec.Escalate.After)

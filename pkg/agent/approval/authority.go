@@ -46,7 +46,7 @@ func (a Approval) Counted() []Decision {
 	case KindInput:
 		return a.alike(a.lastAnswer())
 	case KindOutcome:
-		return onceEach(by(a.Decisions, Rerun))
+		return onceEach(by(a.Decisions, rerun))
 	default:
 		from := 0
 		for i, d := range a.Decisions {
@@ -106,7 +106,7 @@ func (a Approval) alike(answer json.RawMessage) []Decision {
 }
 
 // approves reports whether an action is one that four eyes keep from the people for whom the run acts.
-func approves(a Action) bool { return a == Approve || a == Edit || a == Rerun }
+func approves(a Action) bool { return a == Approve || a == Edit || a == rerun }
 
 // voice is somebody in whose name a decision is made.
 type voice struct {

@@ -386,22 +386,18 @@ func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (
 // planApproval is plan of an approval or an edit of a call. Where tools are decided about, it is one on the call's tool; but an edit is of
 // its own arguments alone. Where an approval stands for the very arguments, an edit's does for the edited ones.
 func (d *Desk) planApproval(ctx context.Context, a Approval, r Request, said Decision, fact agent.Decided) (*agent.Decided, Approval, error) {
-	def, s, c, err := d.subject(ctx, a)
+	on, err := d.action(ctx, a, r.Action == Edit)
 	if err != nil {
 		return nil, a, err
 	}
-	var policy string
-	if waits := c.Wait != nil && c.Wait.Approval == a.ID; waits { // else it is overtaken by an entry that is on its way
-		is := agent.ActionNow(def, s, c, a.Args)
-		if def.Now != nil && (is.Digest != a.Digest || is.Rule.Verdict == agent.VerdictDeny) {
-			fact = agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionAskAgain, By: "policy"}
-			a.Status = Voided
-			return &fact, a, nil
-		}
-		policy = is.Policy
+	if on.moved {
+		fact = agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionAskAgain, By: "policy"}
+		a.Status = Voided
+		return &fact, a, nil
 	}
+	policy := on.policy
 	if r.Action == Edit {
-		if a, said.Args, policy, err = d.edit(a, r, def, s, c); err != nil {
+		if a, said.Args, policy, err = d.edit(a, r, on); err != nil {
 			return nil, a, err
 		}
 	}
@@ -427,6 +423,37 @@ func (d *Desk) planApproval(ctx context.Context, a Approval, r Request, said Dec
 	return &fact, a.settled(fact, said), nil
 }
 
+// action is what a request would let run, as its run and the policy of now have it.
+type action struct {
+	def    *agent.Definition
+	s      *agent.AgentState
+	c      agent.Call
+	policy string // as of agent.CallSuspended
+	moved  bool   // the policy that applies is another than the one it was asked under (A17)
+}
+
+// action reads what a request is about, if it is to be looked at or the deployment's definitions are others than the run is pinned to. Else nothing
+// of it is there to be read.
+func (d *Desk) action(ctx context.Context, a Approval, look bool) (action, error) {
+	if a.Definition != "" && !look {
+		def, err := d.Definitions(ctx, a.Tenant, a.Definition)
+		if err != nil || !agent.ChangedSince(def) {
+			return action{}, err
+		}
+	}
+	def, s, c, err := d.subject(ctx, a)
+	if err != nil {
+		return action{}, err
+	}
+	on := action{def: def, s: s, c: c}
+	if def.Now == nil || c.Wait == nil || c.Wait.Approval != a.ID { // overtaken, by an entry that is on its way
+		return on, nil
+	}
+	is := agent.ActionNow(def, s, c, a.Args)
+	on.policy, on.moved = is.Policy, is.Digest != a.Digest || is.Rule.Verdict == agent.VerdictDeny
+	return on, nil
+}
+
 // permit adds what an approval of a call grants beside it.
 func (a Approval) permit(fact *agent.Decided) {
 	switch {
@@ -441,11 +468,11 @@ func (a Approval) permit(fact *agent.Decided) {
 // edit makes a new action of the call: checked against schema and deny rules as if the model had asked for it, with its own
 // digest (A8). The request is about that then: earlier approvals do not count any more, nobody is needed less than before, and who decides is an
 // approver of both.
-func (d *Desk) edit(a Approval, r Request, def *agent.Definition, s *agent.AgentState, c agent.Call) (edited Approval, args json.RawMessage, policy string, err error) {
+func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args json.RawMessage, policy string, err error) {
 	if args, err = agent.CompactJSON(r.Args, agent.JSONLimits{}); err != nil {
 		return a, nil, "", &EditError{Problem: err.Error()}
 	}
-	is, err := agent.Amend(def, s, c, args, d.may(a, r), d.Valid)
+	is, err := agent.Amend(on.def, on.s, on.c, args, d.may(a, r), d.Valid)
 	if err != nil {
 		return a, nil, "", amended(a, r, err)
 	}
@@ -463,8 +490,8 @@ func (d *Desk) edit(a Approval, r Request, def *agent.Definition, s *agent.Agent
 	}
 	a.Permissions = nil
 	if asks { // else nobody is asked about those: no one grants them
-		c.Input = args
-		a.Permissions = []Permission{permissionOf(def, s, c)}
+		on.c.Input = args
+		a.Permissions = []Permission{permissionOf(on.def, on.s, on.c)}
 	}
 	return a, args, is.Policy, nil
 }

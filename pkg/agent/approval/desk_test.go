@@ -122,10 +122,8 @@ func TestA6ChangedArgumentsStopTheCall(t *testing.T) {
 				if early {
 					r.rewrite(args, string(changed))
 				}
-				if _, err := r.decide(approval.Approve, ana); err != nil { // of a journal that cannot be read nothing is approved
-					require.True(t, early)
-					require.False(t, json.Valid(changed), "byte %d: %s: %v", i, changed, err)
-				}
+				_, err := r.decide(approval.Approve, ana)
+				require.NoError(t, err)
 				if !early {
 					r.rewrite(args, string(changed))
 				}
@@ -647,7 +645,7 @@ func TestA19WhatPeopleSee(t *testing.T) {
 		require.Equal(t, approval.Approval{
 			Tenant: tenant, ID: c.Wait.Approval, Run: r.run, Agent: "clerk", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refund"},
 			Args: json.RawMessage(args), Digest: c.Wait.Digest, Effect: agent.EffectNonIdempotent, Status: approval.Pending,
-			Approvers: []string{"group:operators"}, Quorum: 1, RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, PolicyVersion: agent.PolicyVersion(r.def.Permission), Decisions: []approval.Decision{},
+			Approvers: []string{"group:operators"}, Quorum: 1, RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Definition: r.state().Definition, PolicyVersion: agent.PolicyVersion(r.def.Permission), Decisions: []approval.Decision{},
 		}, a)
 		_, err := r.decide(approval.Deny, ana)
 		require.NoError(t, err)

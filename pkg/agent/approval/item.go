@@ -31,7 +31,7 @@ func put(a Approval) (store.Op, error) {
 	attrs := toolAttrs(a)
 	attrs["status"], attrs["digest"] = store.Str(string(a.Status)), store.Str(orNone(a.Digest))
 	attrs["expires"], attrs["consumed"] = store.Num(a.ExpiresAt.UnixMilli()), store.Num(0)
-	attrs["rev"] = store.Num(a.rev)
+	attrs["rev"], attrs["seal"] = store.Num(a.rev), store.Str(store.BlobDigest(body))
 	return store.Op{Kind: store.Put, Item: store.Item{
 		Key: key(a.Tenant, a.ID), Body: body, Index: index(a.Tenant, a.Status), IndexSort: indexSort(a), Attrs: attrs,
 	}}, nil
@@ -182,8 +182,14 @@ func Get(ctx context.Context, t store.Table, tenant, id string) (Approval, error
 	return read(tenant, it)
 }
 
+// ErrBroken says that a stored request is not what was written: nobody is shown it, and nobody decides about it.
+var ErrBroken = errors.New("the stored request is damaged")
+
 func read(tenant string, it store.Item) (Approval, error) {
 	var a Approval
+	if seal, ok := it.Attrs["seal"]; ok && seal.String() != store.BlobDigest(it.Body) { // older ones have none
+		return Approval{}, fmt.Errorf("read approval item %s: %w", it.PK, ErrBroken)
+	}
 	if err := json.Unmarshal(it.Body, &a); err != nil {
 		return Approval{}, fmt.Errorf("read approval item %s: %w", it.PK, err)
 	}

@@ -75,7 +75,7 @@ func (d *Desk) mayRerun(ctx context.Context, a Approval, c agent.Call, o Outcome
 	if !o.Rerun || c.Grant == nil {
 		return voice{}, nil
 	}
-	r, err := d.on(ctx, Request{Tenant: o.Tenant, ID: a.ID, Action: Rerun, By: o.By})
+	r, err := d.on(ctx, Request{Tenant: o.Tenant, ID: a.ID, Action: rerun, By: o.By})
 	if err != nil {
 		return voice{}, err
 	}
@@ -203,7 +203,7 @@ func sameAnswer(a Approval, o Outcome) bool {
 func (o Outcome) action() Action {
 	switch {
 	case o.Rerun:
-		return Rerun
+		return rerun
 	case o.IsError:
 		return "error"
 	default:

@@ -455,6 +455,23 @@ func PinnedDefinitions(blobs store.Blobs) Definitions {
 	}
 }
 
+// Tightened are pinned definitions with what the deployment says now of their agents (A17): whoever decides, and whoever runs a call, has them.
+// Gone says that agents is all the agents there are, so that one it does not know has been taken away.
+func Tightened(pinned Definitions, agents Agents, gone bool) Definitions {
+	if agents == nil {
+		return pinned
+	}
+	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
+		def, err := pinned(ctx, tenant, digest)
+		if err != nil {
+			return nil, err
+		}
+		now := *def
+		now.Now = agent.CurrentOf(def, agents, gone)
+		return &now, nil
+	}
+}
+
 func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest string) (*agent.Definition, error) {
 	data, err := blobs.Get(ctx, tenant, digest)
 	if err != nil {
