@@ -146,11 +146,11 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 		if a.heard(r) {
 			return a, nil
 		}
-		decided, err := d.record(ctx, a, r)
+		decided, hears, err := d.record(ctx, a, r)
 		var write writeError
 		switch {
 		case err == nil:
-			return decided, d.tell(ctx, decided)
+			return decided, d.tell(ctx, decided, hears)
 		case !errors.As(err, &write):
 			return Approval{}, err
 		case !raced(err):
@@ -164,9 +164,9 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 	}
 }
 
-// tell tells of what was recorded, and wakes the run where that decides the request.
-func (d *Desk) tell(ctx context.Context, a Approval) error {
-	if a.Status == Pending {
+// tell tells of what was recorded, and wakes the run where it hears of that.
+func (d *Desk) tell(ctx context.Context, a Approval, hears bool) error {
+	if !hears {
 		if d.Noted != nil {
 			d.Noted(ctx, a)
 		}
@@ -300,22 +300,23 @@ func saidBy(all []Decision, r Request) bool {
 	return slices.ContainsFunc(all, func(d Decision) bool { return d.By == r.By.ID })
 }
 
-// record writes the decision into the request, and, where that decides it, into the run's inbox at once (rules 3 and 8).
-func (d *Desk) record(ctx context.Context, a Approval, r Request) (Approval, error) {
+// record writes the decision into the request, and, where that decides it, into the run's inbox at once (rules 3 and 8). Hears is
+// false where the run is to hear nothing yet.
+func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Approval, hears bool, err error) {
 	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 	if !now.Before(a.ExpiresAt) {
-		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
+		return Approval{}, false, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 	}
 	if r.Digest != a.Digest {
-		return Approval{}, &StaleError{Approval: a}
+		return Approval{}, false, &StaleError{Approval: a}
 	}
 	fact, decided, err := d.plan(ctx, a, r, now)
 	if err != nil {
-		return Approval{}, err
+		return Approval{}, false, err
 	}
 	op, err := SettleOp(decided, now)
 	if err != nil {
-		return Approval{}, err
+		return Approval{}, false, err
 	}
 	if a.Kind == KindTools {
 		for i, p := range a.Permissions {
@@ -323,23 +324,23 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (Approval, err
 		}
 	}
 	if decided.rev = max(0, decided.rev) + 1; fact == nil {
-		return decided, written(d.Table.Write(ctx, op))
+		return decided, false, written(d.Table.Write(ctx, op))
 	}
 	grants, err := grantOps(decided)
 	if err != nil {
-		return Approval{}, err
+		return Approval{}, false, err
 	}
 	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, *fact, append([]store.Op{op}, grants...)...)
 	if err != nil {
-		return Approval{}, written(err)
+		return Approval{}, false, written(err)
 	}
 	if got.Closed {
-		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
+		return Approval{}, false, fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
 	}
 	if fact.Action == agent.ActionAskAgain {
-		return Approval{}, errors.Join(&PolicyError{Approval: decided}, d.wake(ctx, decided))
+		return Approval{}, false, errors.Join(&PolicyError{Approval: decided}, d.wake(ctx, decided))
 	}
-	return decided, nil
+	return decided, true, nil
 }
 
 // writeError is an error of a write, after which what is on record is to be looked at.
