@@ -115,7 +115,7 @@ func New(c Config) (*Machine, error) {
 		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
-	m.Definitions = runtime.PinnedDefinitions(c.Blobs)
+	m.Definitions = runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Agents, false)
 	h := &lambdafn.Handlers{Definitions: m.Definitions, Agents: c.Agents, Invoked: watch.Invoked}
 	invoke := Invoker(h.Invoke)
 	if c.Wrap != nil {

@@ -22,9 +22,10 @@ const (
 	modelFile  = "model.jsonl"
 	peopleFile = "people.jsonl"
 	wantFile   = "want.json"
+	nowFile    = "now.yaml" // agent.yaml as it is deployed from a line deploy on; tools are those of tools.yaml
 )
 
-var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, wantFile}
+var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, wantFile, nowFile}
 
 // agentsFolder holds, by name, the files of the other agents.
 const agentsFolder = "agents/"

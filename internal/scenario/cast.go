@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -177,7 +178,7 @@ var errNobodyWaits = errors.New("the call waits for nobody")
 func refusal(err error) bool {
 	for _, no := range []error{
 		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing, approval.ErrNotFound,
-		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrNoServer, approval.ErrNoPending, approval.ErrServerMoved, runtime.ErrRunFinished, errNobodyWaits,
+		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrNoServer, approval.ErrNoPending, approval.ErrServerMoved, approval.ErrStale, approval.ErrPolicyChanged, runtime.ErrRunFinished, errNobodyWaits,
 		agent.ErrNotFinished, runtime.ErrNoSuchCall, runtime.ErrNotItsOwn,
 	} {
 		if errors.Is(err, no) {
@@ -189,6 +190,16 @@ func refusal(err error) bool {
 	var answer *agent.AnswerError
 	var undo *agent.UndoError
 	return errors.As(err, &undo) || errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &answer)
+}
+
+// wait lets so much time pass, in which nobody does anything.
+func (s *stage) wait(l line) (action, error) {
+	d, err := agentfile.ParseDuration(l.text)
+	until := s.clock.Now().Add(d)
+	return func(context.Context) error {
+		s.clock.AdvanceTo(until)
+		return nil
+	}, err
 }
 
 // action is something a person does, which may be repeated.
@@ -209,6 +220,10 @@ func (p *part) deed(l line) (action, error) {
 		return p.answer(l)
 	case "expire":
 		return p.expire(l)
+	case "wait":
+		return p.stage.wait(l)
+	case "deploy":
+		return func(context.Context) error { p.stage.deployed = true; return nil }, nil
 	case "message":
 		said := []agent.UserBlock{{Block: agent.Text{Text: l.text}}}
 		return func(ctx context.Context) error {

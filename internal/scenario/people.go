@@ -64,6 +64,8 @@ var deeds = map[string][]string{
 	"cancel_call": {"CALL", "note"},
 	"answer":      {"CALL", "result", "error", "rerun"},
 	"expire":      {"CALL"},
+	"wait":        {"TEXT"},
+	"deploy":      {},
 	"message":     {"TEXT"},
 	"cancel_run":  {"note"},
 	"undo":        {"CALL"},

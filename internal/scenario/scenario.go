@@ -25,8 +25,9 @@ type Scenario struct {
 	hooks   hook.Set
 	agent   agent.Definition
 	start   start
-	then    *start   // what goes on with the run once it has ended; nil = nothing does
-	tools   []canned // those of servers last
+	now     *agent.Definition // what the agent is deployed as from a line deploy on; nil = nothing else
+	then    *start            // what goes on with the run once it has ended; nil = nothing does
+	tools   []canned          // those of servers last
 	servers []server
 	script  *script.Script
 	people  []line
@@ -65,6 +66,9 @@ func LoadKnowing(name string, data []byte, known agentfile.Options) (*Scenario, 
 	}
 	s.loadScript(files[modelFile], &ps)
 	s.loadDelegates(files, &ps)
+	if f, ok := files[nowFile]; ok {
+		s.loadNow(f, &ps)
+	}
 	s.people = loadPeople(files[peopleFile], &ps)
 	s.checkPeople(files[peopleFile], &ps)
 	s.want, s.children = loadWant(files[wantFile], slices.Sorted(maps.Keys(s.delegates)), &ps)
@@ -99,6 +103,14 @@ func (s *Scenario) loadAgent(f section, ps *problems) {
 		}
 	}
 	s.agent = d
+}
+
+// loadNow reads what the agent is deployed as later.
+func (s *Scenario) loadNow(f section, ps *problems) {
+	then := &Scenario{archive: s.archive, known: s.known}
+	then.loadAgent(f, ps)
+	then.agent.Tools = s.agent.Tools
+	s.now = &then.agent
 }
 
 // loadTools reads the canned tools and puts them into the definition. One that agent.yaml has, too, is laid over it in its place.

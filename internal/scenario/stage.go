@@ -52,6 +52,7 @@ type stage struct {
 	gate        clock.Signal // handlers wait here until then
 	curtain     clock.Signal // the scenario is over
 	invocations int
+	deployed    bool     // the agent is now.yaml's from here on
 	unforeseen  []string // requests to people that only a crash made
 	diverged    bool     // a request during which somebody said something was lost in a crash: what was said was heard at another time
 	failures    []Failure
@@ -106,6 +107,9 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 func (s *stage) agents(name string) (*agent.Definition, bool) {
 	if d, ok := s.scenario.delegates[name]; ok {
 		return &d.agent, true
+	}
+	if s.deployed && s.scenario.now != nil {
+		return s.scenario.now, name == s.scenario.now.Name
 	}
 	return &s.scenario.agent, name == s.scenario.agent.Name
 }

@@ -182,7 +182,7 @@ func (s AgentState) started(e RunStarted) (AgentState, error) {
 	}
 	n := AgentState{
 		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition, HooksVersion: e.HooksVersion,
-		Subject: e.Subject, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest, Trace: e.Trace,
+		Subject: e.Subject, By: e.By, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest, Trace: e.Trace,
 		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq,
 		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, Parent: e.Parent, Wait: e.Wait, Resume: e.Resume, head: s.head,
 		Unsaid: e.Input != nil && len(e.Messages) == 0,

@@ -171,7 +171,7 @@ func (s *AgentState) suspended(e CallSuspended) error {
 		if e.For == "" || e.For == ForApproval {
 			c.Checked = e.Checked
 		}
-		c.asks(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires})
+		c.asks(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Policy: e.Policy})
 		return nil
 	})
 }
@@ -263,6 +263,9 @@ func (s *AgentState) decided(e Decided) error {
 		return nil
 	}
 	return s.change(e.Call, "decided", func(c *Call) error {
+		if e.Action == ActionAskAgain {
+			return c.move("decided", StatusResuming)
+		}
 		if e.Action != ActionApprove {
 			why := WhyDenied
 			if e.Action == ActionCancel {
@@ -270,7 +273,10 @@ func (s *AgentState) decided(e Decided) error {
 			}
 			return s.settle(c, Result{Content: e.Text, IsError: true}, why, "decided", StatusCancelled)
 		}
-		expires := c.Wait.Expires
+		expires, policy := c.Wait.Expires, c.Wait.Policy
+		if e.Args != nil {
+			policy = e.Policy
+		}
 		if c.Wait.For == ForInput {
 			c.Resume = e.Result
 			if c.Resume == nil { // nothing said is yes (seed 001, 3.5)
@@ -280,7 +286,7 @@ func (s *AgentState) decided(e Decided) error {
 		if err := c.move("decided", StatusResuming); err != nil {
 			return err
 		}
-		c.Grant = &Grant{Approval: e.Approval, Digest: e.Digest, By: e.By, Note: e.Note, Edited: e.Args != nil, Expires: expires}
+		c.Grant = &Grant{Approval: e.Approval, Digest: e.Digest, By: e.By, Note: e.Note, Edited: e.Args != nil, Editor: e.Editor, Policy: policy, Expires: expires}
 		if e.Args != nil {
 			c.Input = e.Args
 			c.forget()

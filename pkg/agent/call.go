@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"sync"
 	"time"
@@ -75,7 +76,7 @@ func (c Call) ToolMemo() string {
 // Editor is the person whose arguments Input holds (A8); "" where they are the model's own.
 func (c Call) Editor() string {
 	if c.Grant != nil && c.Grant.Edited {
-		return c.Grant.By
+		return cmp.Or(c.Grant.Editor, c.Grant.By)
 	}
 	return c.EditedBy
 }
@@ -103,6 +104,15 @@ const (
 	WhyToolChanged      CallReason = "tool_changed"        // its server says something else of the tool than the run is pinned to
 )
 
+// AskReason says why a call is asked about that was approved before. "" = it was not.
+type AskReason string
+
+// The policy that applies is another than the one it was approved under (A17), or what the call depends on is not what was shown.
+const (
+	WhyPolicyChanged AskReason = "policy_changed"
+	WhyStateChanged  AskReason = "state_changed"
+)
+
 // WaitFor says whom a suspended call waits for.
 type WaitFor string
 
@@ -122,6 +132,7 @@ type Wait struct {
 	Since    time.Time
 	Expires  time.Time
 	Claim    string `json:",omitempty"` // for ForOutcome: the writer whose claim it was; "" = nobody knows
+	Policy   string `json:",omitempty"` // as of CallSuspended
 }
 
 // decidable reports whether what is waited for is a decision, which a request holds, rather than data.
@@ -135,9 +146,11 @@ type Grant struct {
 	Note     string
 	Edited   bool // a person changed the arguments; Input holds theirs
 	Expires  time.Time
-	Consumed bool // a claim has used it up
-	Tool     bool `json:",omitempty"` // it is of the call's tool: Digest is ToolDigest's or StandingDigest's, and it has no expiry of its own
-	Standing bool `json:",omitempty"` // with Tool: it is on record beyond the run, and every claim under it is held to that record
+	Consumed bool   // a claim has used it up
+	Tool     bool   `json:",omitempty"` // it is of the call's tool: Digest is ToolDigest's or StandingDigest's, and it has no expiry of its own
+	Editor   string `json:",omitempty"` // with Edited: whose arguments they are; "" = By's
+	Policy   string `json:",omitempty"` // of the action, as of CallSuspended
+	Standing bool   `json:",omitempty"` // with Tool: it is on record beyond the run, and every claim under it is held to that record
 }
 
 // Result is what became of a settled call. Shown is set once it is in the conversation.

@@ -107,15 +107,36 @@ func PolicyVersion(p Permission) string {
 // ApproverPolicy is the hex SHA-256 of who may approve and how many of them it takes: approvers, and those of each set above whom they must
 // be among as well. Order and repetition within a set don't count.
 func ApproverPolicy(approvers []string, quorum int, above ...[]string) string {
-	policy := map[string]any{"approvers": approverSet(approvers), "quorum": strconv.Itoa(quorum)}
-	if len(above) > 0 {
-		sets := make([]any, len(above))
-		for i, set := range above {
-			sets[i] = approverSet(set)
-		}
-		policy["above"] = sets
+	return Decision{Approvers: approvers, Quorum: quorum, Above: above}.ApproverPolicy()
+}
+
+// ApproverPolicy is the ApproverPolicy of what a decision asks, with four eyes and with those who may decide later. What asks for none of
+// them has the hash it had before there were any.
+func (d Decision) ApproverPolicy() string {
+	policy := map[string]any{"approvers": approverSet(d.Approvers), "quorum": strconv.Itoa(d.People())}
+	if len(d.Above) > 0 {
+		policy["above"] = approverSets(d.Above)
+	}
+	if d.FourEyes {
+		policy["fourEyes"] = true
+	}
+	if d.Escalate != nil {
+		policy["escalate"] = canonicalEscalation(*d.Escalate)
+		policy["aboveTo"] = approverSets(d.AboveTo)
 	}
 	return hashCanonical(policy)
+}
+
+func approverSets(of [][]string) []any {
+	sets := make([]any, len(of))
+	for i, set := range of {
+		sets[i] = approverSet(set)
+	}
+	return sets
+}
+
+func canonicalEscalation(e Escalation) map[string]any {
+	return map[string]any{"after": e.After.String(), "to": approverSet(e.To)}
 }
 
 func approverSet(approvers []string) []any {
@@ -127,10 +148,24 @@ func canonicalRule(r Rule) map[string]any {
 	for i, c := range r.When {
 		when[i] = canonicalCondition(c)
 	}
-	return map[string]any{
+	rule := map[string]any{
 		"tool": r.Tool, "when": when, "verdict": string(r.Verdict), "approvers": stringList(r.Approvers),
 		"expires": r.Expires.String(), "note": r.Note,
 	}
+	// A rule of before there were such keys keeps its hash.
+	if r.Quorum > 1 {
+		rule["quorum"] = strconv.Itoa(r.Quorum)
+	}
+	if r.FourEyes {
+		rule["fourEyes"] = true
+	}
+	if r.Remind != 0 {
+		rule["remind"] = r.Remind.String()
+	}
+	if r.Escalate != nil {
+		rule["escalate"] = canonicalEscalation(*r.Escalate)
+	}
+	return rule
 }
 
 func canonicalCondition(c Condition) map[string]any {

@@ -98,6 +98,8 @@ func setField(f reflect.Value) {
 		f.SetBytes([]byte(`7`))
 	case f.Kind() == reflect.String:
 		f.SetString("7")
+	case f.Kind() == reflect.Bool:
+		f.SetBool(true)
 	case f.CanInt():
 		f.SetInt(7)
 	case f.Kind() == reflect.Pointer:

@@ -11,6 +11,7 @@ import (
 // delegated to it. What a definition says of its ceilings by itself does not count. Nothing is shared that is written later.
 func Delegated(parent *Definition, child Definition) Definition {
 	child.Ceilings = append(slices.Clone(parent.Ceilings), parent.Permission)
+	child.Delegators = append(slices.Clone(parent.Delegators), parent.Name)
 	return child
 }
 
@@ -18,11 +19,11 @@ func Delegated(parent *Definition, child Definition) Definition {
 // says it. Where several ask, a person must be an approver of each of them, and the shortest life counts. A call that nobody above asks
 // about stays as it was.
 func (d *Definition) within(own Decision, t ToolSpec, args json.RawMessage) Decision {
-	if own.Verdict == VerdictDeny {
+	if own = d.sinceThen(own, t, args); own.Verdict == VerdictDeny {
 		return own
 	}
 	var above []Decision
-	for _, p := range d.Ceilings {
+	for _, p := range d.allAbove() {
 		switch dec := p.asCeiling(t, args); dec.Verdict {
 		case VerdictDeny:
 			dec.Ceiling = true
@@ -35,13 +36,12 @@ func (d *Definition) within(own Decision, t ToolSpec, args json.RawMessage) Deci
 		return own
 	}
 	asks := own
-	if own.Verdict != VerdictAsk || d.Permission.Mode == ModeAdvisory { // nobody is asked by the policy itself
+	if own.Verdict != VerdictAsk || d.Permission.Mode == ModeAdvisory && !own.Ceiling { // nobody is asked by the policy itself
 		asks = above[0]
 	}
 	notes := withNote(nil, asks.Note)
 	for _, dec := range above {
-		asks.Expires = min(asks.Expires, dec.Expires)
-		asks.Above = append(asks.Above, append([]string{}, dec.Approvers...))
+		asks = asks.beside(dec)
 		notes = withNote(notes, dec.Note)
 	}
 	asks.Note, asks.Ceiling = strings.Join(notes, "; "), true
@@ -85,6 +85,9 @@ func (d *Definition) Granting() Permission {
 	}
 	return p
 }
+
+// PolicyVersion is the PolicyVersion of the policy that a run of the definition is under, with those above it.
+func (d *Definition) PolicyVersion() string { return d.policyVersion() }
 
 // policyVersion is the PolicyVersion of the definition's policy; with ceilings, of those as well, the root's first.
 func (d *Definition) policyVersion() string {

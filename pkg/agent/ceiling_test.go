@@ -224,7 +224,7 @@ func TestGrantsHoldUnderTheirCeilings(t *testing.T) {
 			asked := DecideIn(c.given, &s, wire, json.RawMessage(c.args))
 			require.Equal(t, VerdictAsk, asked.Verdict)
 			s.Permissions.Tools = []ToolPermit{{Tool: "wire", Approval: "a1", By: "user:ana",
-				Digests: []string{ToolDigest(c.given, &s, wire, json.RawMessage(c.args), asked.Approvers, asked.Above...)}}}
+				Digests: []string{ToolDigest(c.given, &s, wire, json.RawMessage(c.args), asked)}}}
 			call := Call{ID: "a", Tool: "wire", Name: "wire", Input: json.RawMessage(c.with), Status: StatusNew, Effect: EffectNonIdempotent}
 			g := GateCall(c.then, &s, call, worldValid, worldEpoch)
 			require.Equal(t, c.covered, g.Run)
@@ -259,7 +259,7 @@ func TestBackendsDoNotLiftCeilings(t *testing.T) {
 			if c.permit {
 				wire, _ := d.Tool("wire")
 				dec := DecideIn(&d, &s, wire, call.Input)
-				s.Permissions.Tools = []ToolPermit{{Tool: "wire", Approval: "a1", Digests: []string{ToolDigest(&d, &s, wire, call.Input, dec.Approvers, dec.Above...)}}}
+				s.Permissions.Tools = []ToolPermit{{Tool: "wire", Approval: "a1", Digests: []string{ToolDigest(&d, &s, wire, call.Input, dec)}}}
 			}
 			require.Equal(t, c.want, strength(GateCall(&d, &s, call, worldValid, worldEpoch)))
 		})
@@ -314,7 +314,7 @@ func TestEditsStayBelowCeilings(t *testing.T) {
 	c := Call{ID: "a", Tool: "wire", Name: "wire", Input: json.RawMessage(`{"n":1}`)}
 	ana, topAna := Principal{ID: "user:ana"}, Principal{ID: "user:ana", Groups: []string{"group:top"}}
 	amend := func(args string, by Principal) error {
-		_, err := Amend(&d, &s, c, json.RawMessage(args), by, worldValid)
+		_, err := Amend(&d, &s, c, json.RawMessage(args), by.mayDecide, worldValid)
 		return err
 	}
 	require.NoError(t, amend(`{"n":2}`, ana))

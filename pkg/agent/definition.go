@@ -50,6 +50,9 @@ type Definition struct {
 	MCP      []MCPServer  `json:"mcp,omitempty"`      // in order of definition
 	Ceilings []Permission `json:"ceilings,omitempty"` // of the agents that delegated to this one, the root's first: what any of them would not let pass does not pass. Never written in a file
 
+	Delegators []string `json:"delegators,omitempty"` // the agents that Ceilings are of, as far as they are known, in their order. Never written in a file
+	Now        *Current `json:"-"`                    // what the deployment says of the agents since; nil = nothing is known. It is no part of what is pinned
+
 	Below *ModelSpec `json:"below,omitempty"` // in place of the model of every agent below this one's runs; nil = each has its own. Never written in a file
 }
 

@@ -15,6 +15,8 @@ const (
 	dropNotApprover = "not one of the approvers"
 	dropNoResult    = "a call that waits for approval takes no result"
 	dropNoDecision  = "the call waits for something else"
+	dropSeveral     = "it takes several people, each of whom has seen the request"
+	dropRequester   = "the run acts for who decided"
 )
 
 // keep keeps a decision whose target is not suspended yet; the last one on a target counts (seed 001, 3.5). A decision on a call that
@@ -91,8 +93,12 @@ func early(d *Definition, s *AgentState, c Call, k DecisionKept, valid Validator
 		return fact, dropNoDecision
 	case !now.Before(c.Wait.Expires):
 		return fact, dropExpired
-	case !dec.May(by):
+	case !dec.MayAfter(by, now.Sub(c.Wait.Since)):
 		return fact, dropNotApprover
+	case k.Action == ActionApprove && dec.FourEyes && slices.Contains(s.Requesters(), k.By):
+		return fact, dropRequester
+	case k.Action == ActionApprove && dec.People() > 1:
+		return fact, dropSeveral
 	}
 	fact = Decided{Call: c.ID, Approval: c.Wait.Approval, Action: k.Action, By: k.By, Digest: c.Wait.Digest}
 	switch {
@@ -104,13 +110,13 @@ func early(d *Definition, s *AgentState, c Call, k DecisionKept, valid Validator
 		return fact, dropNoResult
 	case c.Wait.For == ForInput:
 		var err error
-		if fact, err = ResumeInput(d, s, c, k.Result, by, valid); err != nil {
+		if fact, err = ResumeInput(d, s, c, k.Result, k.By, func(dec Decision) bool { return dec.MayAfter(by, now.Sub(c.Wait.Since)) }, valid); err != nil {
 			return fact, err.Error()
 		}
 	}
 	fact.Note = k.Note
 	if d.Permission.Scope == ScopeTool && c.Wait.For == ForApproval && k.Action != ActionCancel {
-		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec.Approvers, dec.Above...), k.Action == ActionApprove && d.Granting().once()
+		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec), k.Action == ActionApprove && d.Granting().once()
 	}
 	return fact, ""
 }

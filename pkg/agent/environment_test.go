@@ -239,13 +239,13 @@ func (w *world) decisions(s *AgentState, c Call) []Decided {
 	cancel.Action, cancel.Text = ActionCancel, TextCallCancelled("user:ana", "")
 	if w.def.Permission.Scope == ScopeTool {
 		t, _ := w.def.Tool(c.Tool)
-		d.Permit = ToolDigest(&w.def, s, t, c.Input, Decide(w.def.Permission, t, c.Input).Approvers)
+		d.Permit = ToolDigest(&w.def, s, t, c.Input, Decide(w.def.Permission, t, c.Input))
 		deny.Permit, d.Once = d.Permit, w.def.Permission.once()
 	}
 	if w.def.Permission.OfArguments() {
 		t, _ := w.def.Tool(c.Tool)
 		permit := func(args json.RawMessage) string {
-			return ToolDigest(&w.def, s, t, args, Decide(w.def.Permission, t, args).Approvers)
+			return ToolDigest(&w.def, s, t, args, Decide(w.def.Permission, t, args))
 		}
 		d.Permit, edit.Permit, d.Standing, edit.Standing = permit(c.Input), permit(edit.Args), true, true
 	}
@@ -259,7 +259,7 @@ func (w *world) inputDecisions(s *AgentState, c Call, d Decided) []Decided {
 	cancel.Action, cancel.Text = ActionCancel, TextCallCancelled("user:ana", "")
 	said := []Decided{deny, cancel}
 	for _, answer := range []string{"null", `{"n":7}`, `{"bad":1}`} {
-		if yes, err := ResumeInput(&w.def, s, c, json.RawMessage(answer), Principal{ID: "user:ana"}, worldValid); err == nil {
+		if yes, err := ResumeInput(&w.def, s, c, json.RawMessage(answer), "user:ana", Principal{ID: "user:ana"}.mayDecide, worldValid); err == nil {
 			said = append(said, yes)
 		}
 	}
@@ -276,7 +276,7 @@ func worldKept() []DecisionKept {
 
 func (w *world) digest(s *AgentState, c Call) string {
 	t, _ := w.def.Tool(c.Tool)
-	return ActionDigest(&w.def, s, c, t, Decide(w.def.Permission, t, c.Input).Approvers)
+	return ActionDigest(&w.def, s, c, t, Decide(w.def.Permission, t, c.Input))
 }
 
 // answers about a call whose outcome is unknown, or was. Running it again is ordered once for each call.

@@ -29,6 +29,7 @@ type RunStarted struct {
 	MaxInteractions int             `json:"max"`
 	From            *Origin         `json:"from,omitempty"`   // nil = it began by itself
 	Parent          *Parent         `json:"parent,omitempty"` // nil = nobody delegated it; no part of BodyDigest
+	By              []string        `json:"by,omitempty"`     // the people for whom the run acts: who started it, then those of the run it began from or that delegated it; no part of BodyDigest
 	Trace           *Trace          `json:"trace,omitempty"`  // nil = the run is not traced; no part of BodyDigest
 
 	// Wait and Resume are the definition's where Wait is all_suspended: then calls stay open over inferences, and what is open decides
@@ -57,6 +58,8 @@ const (
 	ActionDeny    DecisionAction = "deny"
 	ActionCancel  DecisionAction = "cancel" // the call is called off; nobody judged it
 	ActionFail    DecisionAction = "fail"   // the request itself failed, which ends the run; of a request about tools alone
+
+	ActionAskAgain DecisionAction = "policy_changed" // nobody's: the policy that applies has changed since the request, which is void
 )
 
 // Decided is a person's decision on a suspended call. It was recorded on the approval before it came here (A12).
@@ -78,6 +81,10 @@ type Decided struct {
 	Once   bool     `json:"once,omitempty"`   // it holds for nothing further: an approval for one claim, a denial for what it was asked about
 
 	Standing bool `json:"standing,omitempty"` // what it grants of tools is on record beyond the run, and may be taken back there
+
+	With   []string `json:"with,omitempty"`   // who else has approved, in order, where it takes several people
+	Editor string   `json:"editor,omitempty"` // whose arguments Args are; "" = By's
+	Policy string   `json:"policy,omitempty"` // with Args: as of CallSuspended
 }
 
 // Answered settles a call whose outcome is unknown, with a result, an error, or the order to run it again; or a service's call, with what
@@ -99,6 +106,7 @@ type Answered struct {
 	Whole *Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
 
 	Used *ChildUsage `json:"used,omitempty"` // by the run that the call was, in all; nil = it was none
+	With []string    `json:"with,omitempty"` // with Rerun: who else has ordered it, in order, where it takes several people
 }
 
 // LateResult is a claimant's own word that lost the race for its entry and came through the inbox (protocol, rule 10).
@@ -240,6 +248,9 @@ type CallSuspended struct {
 	Gate     bool      `json:"gate,omitempty"`    // a plugin asks, before the tool is entered: with input alone
 	Entered  int       `json:"entered,omitempty"` // how often the tool was entered, from 2; 0 = as often as Ran or the claim says
 	Checked  *Checked  `json:"checked,omitempty"` // what the call's precondition gave, which people are shown; nil = it has none, or nobody is asked for an approval
+
+	Policy string    `json:"policy,omitempty"` // the ApproverPolicy that Digest is of, where the current definition makes it another than the pinned one's
+	Why    AskReason `json:"why,omitempty"`    // "" = it was not approved before
 }
 
 // CallUnknown says that a claimant died and nobody knows whether the tool ran. It parks until somebody does.

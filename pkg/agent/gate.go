@@ -142,14 +142,14 @@ func gatePerson(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, 
 	case status == PermissionApproved && !dec.Ceiling: // it knows its own agent's permissions; where one above asks, a person's word is needed besides
 		return run
 	}
-	digest, granting := ToolDigest(d, s, t, c.Input, dec.Approvers, dec.Above...), d.Granting()
+	digest, granting := ToolDigest(d, s, t, c.Input, dec), d.Granting()
 	// A backend's word on a new call is the last one. A call that resumes has been asked about since.
 	if p, covered := s.Permissions.covering(c.Tool, digest); covered && (status != PermissionRequestable || c.Status == StatusResuming) {
 		run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: granting.once()}
 		return run
 	}
 	if c.Status == StatusNew && granting.Standing() {
-		digest = StandingDigest(d, s, t, c.Input, dec.Approvers, dec.Above...)
+		digest = StandingDigest(d, s, t, c.Input, dec)
 		if p, covered := s.Permissions.standing(c.Tool, digest, c.Inference); covered && now.Before(p.Expires) {
 			run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest}
 			return run
@@ -172,18 +172,31 @@ func (p Permission) once() bool {
 // used up already lets that call go on, and no other.
 func gateGranted(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, now time.Time) Gate {
 	if c.Grant.Tool {
-		if ToolDigest(d, s, t, c.Input, dec.Approvers, dec.Above...) != c.Grant.Digest && StandingDigest(d, s, t, c.Input, dec.Approvers, dec.Above...) != c.Grant.Digest {
+		if ToolDigest(d, s, t, c.Input, dec) != c.Grant.Digest && StandingDigest(d, s, t, c.Input, dec) != c.Grant.Digest {
+			if d.movedOn(s, c, t) {
+				return askAgain(d, s, c, dec, now)
+			}
 			return refuse(c, WhyVoided, d.word(wordVoided, about(c)), dec)
 		}
 		return Gate{Run: true, Rule: dec}
 	}
-	if ActionDigest(d, s, c, t, dec.Approvers, dec.Above...) != c.Grant.Digest {
+	if ActionDigest(d, s, c, t, dec) != c.Grant.Digest {
+		if d.movedOn(s, c, t) {
+			return askAgain(d, s, c, dec, now)
+		}
 		return refuse(c, WhyVoided, d.word(wordVoided, about(c)), dec)
 	}
 	if !c.Grant.Consumed && !now.Before(c.Grant.Expires) {
 		return refuse(c, WhyExpired, d.word(wordGrantExpired, about(c)), dec)
 	}
 	return Gate{Run: true, Rule: dec}
+}
+
+// askAgain suspends a call whose approval is void, as the policy that applies has changed since (A17).
+func askAgain(d *Definition, s *AgentState, c Call, dec Decision, now time.Time) Gate {
+	ask := AskFor(d, s, c, dec, now)
+	ask.Why = WhyPolicyChanged
+	return Gate{Suspend: ask, Rule: dec}
 }
 
 // Voided refuses an approved call whose approval does not hold any more: withdrawn, used up, or not of this action (A6).
@@ -195,18 +208,21 @@ func Voided(d *Definition, c Call) *CallFinished {
 func AskFor(d *Definition, s *AgentState, c Call, dec Decision, now time.Time) *CallSuspended {
 	t, _ := d.Tool(c.Tool)
 	return &CallSuspended{
-		Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, t, dec.Approvers, dec.Above...),
-		Expires: now.UTC().Add(dec.Expires).Truncate(time.Millisecond),
+		Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, t, dec),
+		Expires: now.UTC().Add(dec.Expires).Truncate(time.Millisecond), Policy: PolicyMark(d, s, t, c.Input, dec),
 	}
 }
 
 // ActionDigest is the digest of the very action (A6): who, in which run, under which policy, does what with which bytes.
-func ActionDigest(d *Definition, s *AgentState, c Call, t ToolSpec, approvers []string, above ...[]string) string {
+func ActionDigest(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision) string {
+	return actionOf(d, s, c, t, dec).ActionDigest()
+}
+
+func actionOf(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision) DigestInput {
 	return DigestInput{
 		Tenant: s.Tenant, Run: s.Run, Call: c.ID, Agent: s.Agent, Version: s.Version, Tool: t.Name, ToolHash: ToolHash(t),
-		ArgsHash: ArgsHash(c.Input), PolicyVersion: d.policyVersion(), ApproverPolicy: ApproverPolicy(approvers, 1, above...),
-		Checked: c.Checked.digest(),
-	}.ActionDigest()
+		ArgsHash: ArgsHash(c.Input), PolicyVersion: d.policyVersion(), ApproverPolicy: dec.ApproverPolicy(), Checked: c.Checked.digest(),
+	}
 }
 
 // about is what most wordings about a call may name.

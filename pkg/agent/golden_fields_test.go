@@ -89,6 +89,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenGate, AgentState{}, goldenGateRun())
 		addGolden(t, goldenMemo, AgentState{}, goldenMemoRun())
 		addGolden(t, goldenChecked, AgentState{}, goldenPreconditionRun())
+		addGolden(t, goldenQuorum, AgentState{}, goldenQuorumRun())
 		addGolden(t, goldenStanding, AgentState{}, goldenStandingRun())
 		addGolden(t, goldenGuards, AgentState{}, goldenGuardsRun())
 		addGolden(t, goldenBreaks, AgentState{}, goldenBreaksRun())
@@ -112,6 +113,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 
 		goldenChecked: {AgentState{}, snapshotVersionTools},
 		goldenHidden:  {AgentState{}, snapshotVersionTools}, goldenGuards: {AgentState{}, snapshotVersionTools},
+		goldenQuorum:   {AgentState{}, snapshotVersion},
 		goldenStanding: {AgentState{}, snapshotVersionTools}, goldenBreaks: {AgentState{}, snapshotVersionTools},
 		goldenListed:  {AgentState{}, snapshotVersionTools},
 		goldenEvicted: {AgentState{}, snapshotVersionTools}, goldenResults: {AgentState{}, snapshotVersionTools},

@@ -226,7 +226,7 @@ func TestChangedPinVoidsAnApproval(t *testing.T) {
 	require.Equal(t, WhyVoided, g.Refuse.Reason)
 	was, _ := d.Tool("files.pay")
 	is, _ := changed.Tool("files.pay")
-	require.NotEqual(t, StandingDigest(&d, &s, was, c.Input, nil), StandingDigest(&d, &s, is, c.Input, nil))
+	require.NotEqual(t, StandingDigest(&d, &s, was, c.Input, Decision{}), StandingDigest(&d, &s, is, c.Input, Decision{}))
 }
 
 func TestForkInheritsWhatWasListedAndAContinuationDoesNot(t *testing.T) {

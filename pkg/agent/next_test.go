@@ -241,7 +241,7 @@ func TestGateAsks(t *testing.T) {
 	g := GateCall(&d, &s, c, worldValid, now)
 	wire, _ := d.Tool("wire")
 	require.Equal(t, &CallSuspended{
-		Call: "a", Approval: ApprovalID("r1", "a", 1), Digest: ActionDigest(&d, &s, c, wire, []string{"user:ana"}), Expires: worldEpoch.Add(worldExpiry + time.Millisecond),
+		Call: "a", Approval: ApprovalID("r1", "a", 1), Digest: ActionDigest(&d, &s, c, wire, Decision{Approvers: []string{"user:ana"}}), Expires: worldEpoch.Add(worldExpiry + time.Millisecond),
 	}, g.Suspend)
 	require.False(t, g.Run)
 	s = commit(t, s, "w1", *g.Suspend)

@@ -199,10 +199,10 @@ func DecideIn(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage) De
 
 // ToolDigest is the digest of a permission to call a tool in a run: who, under which policy and which approvers. The call is no part of it
 // (A18), and its arguments are one only where the policy's grants are of them (Permission.OfArguments).
-func ToolDigest(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage, approvers []string, above ...[]string) string {
+func ToolDigest(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage, dec Decision) string {
 	return hashCanonical(d.Granting().bound(args, map[string]any{
 		"tenant": s.Tenant, "run": s.Run, "agent": s.Agent, "version": s.Version, "tool": t.Name, "toolHash": ToolHash(t),
-		"policyVersion": d.policyVersion(), "approverPolicy": ApproverPolicy(approvers, 1, above...),
+		"policyVersion": d.policyVersion(), "approverPolicy": dec.ApproverPolicy(),
 	}))
 }
 
@@ -264,7 +264,7 @@ func (r *PermissionRequested) add(d *Definition, s *AgentState, c Call, g Gate, 
 	if expires.Before(r.Expires) {
 		r.Expires = expires
 	}
-	digest := ToolDigest(d, s, t, c.Input, g.Rule.Approvers, g.Rule.Above...)
+	digest := ToolDigest(d, s, t, c.Input, g.Rule)
 	i := slices.IndexFunc(r.Tools, func(have RequestedTool) bool { return have.Tool == c.Tool })
 	if i < 0 {
 		r.Tools = append(r.Tools, RequestedTool{Tool: c.Tool, Name: c.Name, Calls: []string{c.ID}, Digests: []string{digest}})
@@ -297,7 +297,7 @@ func Consequences(d *Definition, s *AgentState) []Event {
 		}
 		t, _ := d.Tool(c.Tool)
 		dec := DecideIn(d, s, t, c.Input)
-		if ok, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, c.Input, dec.Approvers, dec.Above...)); covered {
+		if ok, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, c.Input, dec)); covered {
 			due = append(due, CallPermitted{Call: c.ID, Approval: ok.Approval})
 		}
 	}

@@ -12,7 +12,7 @@ func TestGateComparesTheGrantOfATool(t *testing.T) {
 	s := AgentState{Tenant: "default", Run: "r1", Agent: "small"}
 	wire, _ := d.Tool("wire")
 	c := Call{ID: "a", Tool: "wire", Name: "wire", Input: []byte(`{}`), Effect: EffectNonIdempotent, Status: StatusResuming}
-	c.Grant = &Grant{Approval: "a1", Tool: true, Consumed: true, Digest: ToolDigest(&d, &s, wire, c.Input, d.Permission.Approvers)}
+	c.Grant = &Grant{Approval: "a1", Tool: true, Consumed: true, Digest: ToolDigest(&d, &s, wire, c.Input, Decision{Approvers: d.Permission.Approvers})}
 	require.True(t, GateCall(&d, &s, c, worldValid, worldEpoch).Run)
 	for name, change := range map[string]func(*Definition){
 		"the policy":    func(d *Definition) { d.Permission.Default = DefaultAsk },

@@ -154,6 +154,7 @@ func GateChecked(d *Definition, s *AgentState, c Call, g Gate, k *Checked, now t
 	ask := g.Suspend
 	if ask == nil {
 		ask = anew
+		ask.Why = WhyStateChanged
 	}
 	ask.Checked, ask.Digest = k, anew.Digest
 	return Gate{Suspend: ask, Rule: g.Rule}

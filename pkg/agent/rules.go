@@ -24,6 +24,7 @@ type Decision struct {
 
 	Ceiling bool       // a delegating agent's policy denies the call, or asks, be it beside the run's own
 	Above   [][]string // the approvers of each such policy that asks, the root's first: who decides is among each, besides Approvers
+	AboveTo [][]string // who is among each of Above as well once Escalate is due; shorter where no more are
 }
 
 // Decide applies a permission to a call of t with args, which CompactJSON has accepted. Deny rules are checked before all
@@ -57,6 +58,7 @@ func (p Permission) decision(v Verdict, rule int) Decision {
 	if r.Expires > 0 {
 		d.Expires = r.Expires
 	}
+	d.Quorum, d.FourEyes, d.Remind, d.Escalate = r.Quorum, r.FourEyes, r.Remind, r.Escalate
 	return d
 }
 
@@ -277,7 +279,9 @@ func (c *checker) permission(at string, p Permission) {
 	c.principals(at+".approvers", p.Approvers)
 	c.that(p.Expires > 0, at+".expires", "got nothing, want more than zero")
 	for i, r := range p.Rules {
-		c.rule(fmt.Sprintf("%s.rules[%d]", at, i), r)
+		path := fmt.Sprintf("%s.rules[%d]", at, i)
+		c.rule(path, r)
+		c.asking(path, r, cmp.Or(r.Expires, p.Expires))
 	}
 }
 

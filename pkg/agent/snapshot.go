@@ -141,7 +141,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Start: RunStarted{
 			Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Version: s.Version, Definition: s.Definition, HooksVersion: s.HooksVersion, Owner: s.Owner,
 			BodyDigest: s.BodyDigest, Subject: s.Subject, AccessControl: s.AccessControl, Input: s.Input, MaxInteractions: s.Interactions.Max,
-			From: s.From, Parent: s.Parent, Trace: s.Trace, Wait: s.Wait, Resume: s.Resume,
+			From: s.From, Parent: s.Parent, By: s.By, Trace: s.Trace, Wait: s.Wait, Resume: s.Resume,
 		},
 		Prior:  s.Prior,
 		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
@@ -240,7 +240,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 	e, b := entries[i], f.Start
 	s := AgentState{
 		Tenant: b.Tenant, Run: b.Run, Agent: b.Agent, Version: b.Version, Definition: b.Definition, HooksVersion: b.HooksVersion, Owner: b.Owner,
-		BodyDigest: b.BodyDigest, Subject: b.Subject, AccessControl: b.AccessControl, Input: b.Input, Trace: b.Trace, Status: f.Status,
+		BodyDigest: b.BodyDigest, Subject: b.Subject, By: b.By, AccessControl: b.AccessControl, Input: b.Input, Trace: b.Trace, Status: f.Status,
 		StartedAt: time.UnixMilli(f.Times[0]).UTC(), UpdatedAt: time.UnixMilli(f.Times[1]).UTC(), FormerOwner: f.Former, Generation: f.Gen,
 		OwnedSince: f.Since, WaitSeq: f.Wait, Drained: f.Drained, From: b.From, Parent: b.Parent, Prior: f.Prior, Inferences: f.Infer, Interactions: f.At, ModelCalls: f.Calls, Usage: f.Usage,
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,

@@ -37,10 +37,10 @@ type PermitRef struct {
 // StandingDigest is the digest of a permission to call a tool in every run of an agent: who, under which policy and which approvers. Run,
 // version and call are no part of it, so that a changed tool, policy or list of approvers is not covered, and all else is. Arguments are one
 // where grants are of them (Permission.OfArguments).
-func StandingDigest(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage, approvers []string, above ...[]string) string {
+func StandingDigest(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage, dec Decision) string {
 	return hashCanonical(d.Granting().bound(args, map[string]any{
 		"standing": true, "tenant": s.Tenant, "agent": s.Agent, "tool": t.Name, "toolHash": ToolHash(t),
-		"policyVersion": d.policyVersion(), "approverPolicy": ApproverPolicy(approvers, 1, above...),
+		"policyVersion": d.policyVersion(), "approverPolicy": dec.ApproverPolicy(),
 	}))
 }
 
@@ -61,7 +61,7 @@ func (p Permission) bound(args json.RawMessage, of map[string]any) map[string]an
 func StandingOf(d *Definition, s *AgentState, c Call) string {
 	t, _ := d.Tool(c.Tool)
 	dec := DecideIn(d, s, t, c.Input)
-	return StandingDigest(d, s, t, c.Input, dec.Approvers, dec.Above...)
+	return StandingDigest(d, s, t, c.Input, dec)
 }
 
 // Held is a standing grant that was given in the run itself, and the StandingDigest under which it is on record.
@@ -79,7 +79,7 @@ func HeldStanding(d *Definition, s *AgentState) []Held {
 			continue
 		}
 		dec := DecideIn(d, s, t, c.Input)
-		p, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, c.Input, dec.Approvers, dec.Above...))
+		p, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, c.Input, dec))
 		if !covered || !p.Standing {
 			continue
 		}

@@ -18,7 +18,7 @@ func TestGrantDigests(t *testing.T) {
 		wire, ok := d.Tool("wire")
 		require.True(t, ok)
 		raw := json.RawMessage(args)
-		return [2]string{ToolDigest(&d, &s, wire, raw, approvers), StandingDigest(&d, &s, wire, raw, approvers)}
+		return [2]string{ToolDigest(&d, &s, wire, raw, Decision{Approvers: approvers}), StandingDigest(&d, &s, wire, raw, Decision{Approvers: approvers})}
 	}
 	run := AgentState{Tenant: "default", Run: "r1", Agent: "small", Version: "1"}
 	later := AgentState{Tenant: "default", Run: "r2", Agent: "small", Version: "2"}

@@ -14,6 +14,7 @@ type AgentState struct {
 	Definition                  string // digest of the pinned definition's blob
 	HooksVersion                string
 	Subject, AccessControl      string
+	By                          []string        // the people for whom the run acts: see RunStarted. Never written in place
 	From                        *Origin         // where the conversation began; nil = here
 	Parent                      *Parent         // whose call the run carries out; nil = nobody's
 	Input                       json.RawMessage // what the run was started with; nil when it began with a message

@@ -167,8 +167,8 @@ func AskInput(d *Definition, s *AgentState, c Call, t Ticket, ran bool, now time
 	spec, _ := d.Tool(c.Tool)
 	dec := DecideIn(d, s, spec, c.Input)
 	return CallSuspended{
-		Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, spec, dec.Approvers, dec.Above...),
-		Expires: now.UTC().Add(InputExpiry).Truncate(time.Millisecond), For: ForInput, Ticket: &t, Ran: ran,
+		Call: c.ID, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: ActionDigest(d, s, c, spec, dec),
+		Expires: now.UTC().Add(InputExpiry).Truncate(time.Millisecond), For: ForInput, Ticket: &t, Ran: ran, Policy: PolicyMark(d, s, spec, c.Input, dec),
 	}
 }
 
@@ -180,9 +180,9 @@ func (e *AnswerError) Error() string { return "answer refused: " + e.Problem }
 // ErrOtherApprovers says that a call with changed arguments is for others to approve.
 var ErrOtherApprovers = errors.New("the changed call has other approvers")
 
-// ResumeInput is the fact that somebody who may decide about it answers the question of c, which waits for input. No result is true
-// (seed 001, 3.5). The errors are *AnswerError, *AmendError and ErrOtherApprovers.
-func ResumeInput(d *Definition, s *AgentState, c Call, result json.RawMessage, by Principal, valid Validator) (Decided, error) {
+// ResumeInput is the fact that by, who may decide about it, answers the question of c, which waits for input. No result is true
+// (seed 001, 3.5). May says whether by may decide about a call of which policy says that. The errors are *AnswerError, *AmendError and ErrOtherApprovers.
+func ResumeInput(d *Definition, s *AgentState, c Call, result json.RawMessage, by string, may func(Decision) bool, valid Validator) (Decided, error) {
 	t, _ := c.Asked()
 	answer, err := CompactAnswer(result)
 	if err != nil {
@@ -193,10 +193,12 @@ func ResumeInput(d *Definition, s *AgentState, c Call, result json.RawMessage, b
 			return Decided{}, &AnswerError{Problem: "it does not fit the response schema of call " + c.ID + ":\n" + err.Error()}
 		}
 	}
-	fact := Decided{Call: c.ID, Approval: c.Wait.Approval, Action: ActionApprove, By: by.ID, Digest: c.Wait.Digest, Result: answer}
+	fact := Decided{Call: c.ID, Approval: c.Wait.Approval, Action: ActionApprove, By: by, Digest: c.Wait.Digest, Result: answer}
 	if t.Mode == TicketPass && jsonKind(answer) != 'b' {
 		fact.Args = answer
-		fact.Digest, err = Amend(d, s, c, answer, by, valid)
+		var a Amended
+		a, err = Amend(d, s, c, answer, may, valid)
+		fact.Digest, fact.Policy = a.Digest, a.Policy
 	}
 	return fact, err
 }
@@ -218,28 +220,34 @@ type AmendError struct{ Problem string }
 
 func (e *AmendError) Error() string { return "changed arguments refused: " + e.Problem }
 
+// Amended is a call with other arguments: the digest of that action, with its Policy as of CallSuspended, and what policy says of it.
+type Amended struct {
+	Digest, Policy string
+	Rule           Decision
+}
+
 // Amend makes a new action of a call that has not had its effect: other arguments, compact, checked against deny rules and schema as if
-// the model had asked for it with them (A8). It gives the new action's digest. The errors are *AmendError and ErrOtherApprovers.
-func Amend(d *Definition, s *AgentState, c Call, args json.RawMessage, by Principal, valid Validator) (digest string, err error) {
+// the model had asked for it with them (A8). May says whether who changes them may decide about a call of which policy says that. The errors are *AmendError and ErrOtherApprovers.
+func Amend(d *Definition, s *AgentState, c Call, args json.RawMessage, may func(Decision) bool, valid Validator) (Amended, error) {
 	t, known := d.Tool(c.Tool)
 	if !known {
-		return "", &AmendError{Problem: "the agent has no tool " + c.Tool}
+		return Amended{}, &AmendError{Problem: "the agent has no tool " + c.Tool}
 	}
 	dec := DecideIn(d, s, t, args)
 	if dec.Verdict == VerdictDeny {
 		if dec.Ceiling {
-			return "", &AmendError{Problem: "the policy of an agent that delegated the run denies them"}
+			return Amended{}, &AmendError{Problem: "the policy of an agent that delegated the run denies them"}
 		}
-		return "", &AmendError{Problem: "the agent's policy denies them"}
+		return Amended{}, &AmendError{Problem: "the agent's policy denies them"}
 	}
-	if dec.Verdict == VerdictAsk && !dec.May(by) {
-		return "", ErrOtherApprovers
+	if dec.Verdict == VerdictAsk && !may(dec) {
+		return Amended{}, ErrOtherApprovers
 	}
 	if err := ValidArguments(valid, t, args); err != nil {
-		return "", &AmendError{Problem: err.Error()}
+		return Amended{}, &AmendError{Problem: err.Error()}
 	}
 	c.Input = args
-	return ActionDigest(d, s, c, t, dec.Approvers, dec.Above...), nil
+	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: PolicyMark(d, s, t, args, dec), Rule: dec}, nil
 }
 
 // ResultText is what the model reads of a JSON value given as a result: a string stands for its text, anything else for its JSON.

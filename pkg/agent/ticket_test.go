@@ -86,26 +86,26 @@ func TestResumeInput(t *testing.T) {
 		if tt.result != "" {
 			result = json.RawMessage(tt.result)
 		}
-		fact, err := ResumeInput(&d, s, call(tt.mode), result, ana, worldValid)
+		fact, err := ResumeInput(&d, s, call(tt.mode), result, ana.ID, ana.mayDecide, worldValid)
 		require.NoError(t, err)
 		require.Equal(t, []string{tt.answer, tt.args}, []string{string(fact.Result), string(fact.Args)}, "%s %s", tt.mode, tt.result)
 		require.Equal(t, tt.args == "", fact.Digest == "d", "another action has another digest")
 	}
 	var refused *AnswerError
-	_, err := ResumeInput(&d, s, call(TicketReplay), json.RawMessage(`"bad"`), ana, worldValid)
+	_, err := ResumeInput(&d, s, call(TicketReplay), json.RawMessage(`"bad"`), ana.ID, ana.mayDecide, worldValid)
 	require.ErrorAs(t, err, &refused)
 	require.Contains(t, err.Error(), "response schema of call a")
-	_, err = ResumeInput(&d, s, call(TicketPass), json.RawMessage(`{"n":2}`), Principal{ID: "user:eve"}, worldValid)
+	_, err = ResumeInput(&d, s, call(TicketPass), json.RawMessage(`{"n":2}`), "user:eve", Principal{ID: "user:eve"}.mayDecide, worldValid)
 	require.ErrorIs(t, err, ErrOtherApprovers)
 	c := call(TicketPass)
 	c.Tool = "drop"
 	var amend *AmendError
-	_, err = ResumeInput(&d, s, c, json.RawMessage(`{"n":2}`), ana, worldValid)
+	_, err = ResumeInput(&d, s, c, json.RawMessage(`{"n":2}`), ana.ID, ana.mayDecide, worldValid)
 	require.ErrorAs(t, err, &amend)
 	c.Tool = "wire"
 	failing := func(ToolSpec, json.RawMessage) error { return errors.New("no") }
 	c.Ticket.ResponseSchema = nil
-	_, err = ResumeInput(&d, s, c, json.RawMessage(`{"n":2}`), ana, failing)
+	_, err = ResumeInput(&d, s, c, json.RawMessage(`{"n":2}`), ana.ID, ana.mayDecide, failing)
 	require.ErrorAs(t, err, &amend)
 }
 

@@ -76,7 +76,7 @@ func TestOnlyAPersonLetsACallBeTakenBack(t *testing.T) {
 		d.Tools[1].Effect = rapid.SampledFrom([]Effect{EffectRead, EffectIdempotent, EffectNonIdempotent}).Draw(t, "effect")
 		c := Call{ID: "c2-0", Tool: "refunds.cancel", Name: "refunds_cancel", Effect: d.Tools[1].Effect, Input: json.RawMessage(`{}`), Status: StatusNew, Undoes: "c1"}
 		s := AgentState{Tenant: "default", Run: "r1", Agent: "refunds", Version: "1", Live: []Call{c}}
-		digest := ToolDigest(d, &s, d.Tools[1], c.Input, d.Permission.Approvers)
+		digest := ToolDigest(d, &s, d.Tools[1], c.Input, Decision{Approvers: d.Permission.Approvers})
 		s.Permissions.Tools = []ToolPermit{{Tool: "refunds.cancel", Approval: "a1", Digests: []string{digest}}}
 		g := GateCall(d, &s, c, func(ToolSpec, json.RawMessage) error { return nil }, worldEpoch)
 		if d.Permission.Default == DefaultDeny {
@@ -86,7 +86,7 @@ func TestOnlyAPersonLetsACallBeTakenBack(t *testing.T) {
 		require.NotNil(t, g.Suspend)
 		require.False(t, g.Run)
 		require.Equal(t, ApprovalID("r1", "c2-0", 1), g.Suspend.Approval)
-		require.Equal(t, ActionDigest(d, &s, c, d.Tools[1], d.Permission.Approvers), g.Suspend.Digest)
+		require.Equal(t, ActionDigest(d, &s, c, d.Tools[1], Decision{Approvers: d.Permission.Approvers}), g.Suspend.Digest)
 	})
 }
 

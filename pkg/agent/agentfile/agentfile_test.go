@@ -82,7 +82,7 @@ func TestParseEverything(t *testing.T) {
 			Mode: agent.ModeSuspendAndReplay, Default: agent.DefaultDeny, Approvers: []string{"group:desk", "user:ana"}, Expires: 24 * time.Hour,
 			Rules: []agent.Rule{
 				{
-					Tool: "mail.*", Verdict: agent.VerdictAsk, Approvers: []string{"group:finance"}, Expires: 7 * 24 * time.Hour, Note: "check it",
+					Tool: "mail.*", Verdict: agent.VerdictAsk, Approvers: []string{"group:finance"}, Expires: 7 * 24 * time.Hour, Quorum: 2, FourEyes: true, Remind: 4 * time.Hour, Escalate: &agent.Escalation{After: 24 * time.Hour, To: []string{"group:bosses"}}, Note: "check it",
 					When: []agent.Condition{
 						{Path: "/amount", Gt: json.RawMessage("100.50")}, {Path: "/a", Gte: json.RawMessage("1e3")},
 						{Path: "/b", Lt: json.RawMessage("12345678901234567890123")}, {Path: "/c", Lte: json.RawMessage("-0.10")},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/tool/schema"
@@ -245,9 +246,43 @@ func (r *reader) rules(dst *[]agent.Rule) read {
 				"approvers": r.texts(&rule.Approvers),
 				"expires":   r.duration(&rule.Expires),
 				"note":      r.text(&rule.Note),
+				"quorum":    r.people(&rule.Quorum),
+				"fourEyes":  r.boolean(&rule.FourEyes),
+				"remind":    r.lasting(&rule.Remind),
+				"escalate":  r.escalation(&rule.Escalate),
 			})
 			*dst = append(*dst, rule)
 		})
+	}
+}
+
+// people reads a number of people. One is what it takes where nothing is said.
+func (r *reader) people(dst *int) read {
+	return func(f field) {
+		r.whole(dst)(f)
+		if f.kind == kindNumber && *dst == 0 {
+			r.add(f.path, fmt.Sprintf("got 0, want 1 to %d people", agent.MaxQuorum))
+		}
+	}
+}
+
+// lasting reads a duration of more than nothing.
+func (r *reader) lasting(dst *time.Duration) read {
+	return func(f field) {
+		before := len(r.problems)
+		if r.duration(dst)(f); *dst == 0 && len(r.problems) == before {
+			r.add(f.path, "got no time at all, want a duration of more than zero")
+		}
+	}
+}
+
+// escalation reads who else is asked, and when. That both are there is for CheckPermission to say.
+func (r *reader) escalation(dst **agent.Escalation) read {
+	return func(f field) {
+		e := &agent.Escalation{}
+		if r.mapping(f, map[string]read{"after": r.lasting(&e.After), "to": r.texts(&e.To)}); f.kind == kindMapping {
+			*dst = e
+		}
 	}
 }
 

@@ -56,7 +56,7 @@ func (r *reader) mapping(f field, readers map[string]read) {
 		if take, ok := readers[m.key]; ok {
 			take(child)
 		} else {
-			r.unread(f.path, child, readers)
+			r.unread(child, readers)
 		}
 	}
 }

@@ -18,7 +18,8 @@ type Verdict struct {
 	Args   json.RawMessage `json:"args,omitempty"`   // edit: the arguments to run with
 	Result json.RawMessage `json:"result,omitempty"` // approve: the answer to what a tool asks; none and null are true
 	Note   string          `json:"note,omitempty"`
-	Tool   string          `json:"tool,omitempty"` // of a request about tools: the one it decides; "" = all that nobody has decided about
+	Digest string          `json:"digest,omitempty"` // of the approval as it was shown: refused where it is about another action since; "" = not looked at
+	Tool   string          `json:"tool,omitempty"`   // of a request about tools: the one it decides; "" = all that nobody has decided about
 }
 
 var approvalPattern = regexp.MustCompile(`^a[a-z2-7]{25}$`)
@@ -107,6 +108,9 @@ func (s *server) showApproval(_ http.ResponseWriter, r *http.Request, c Caller) 
 	return http.StatusOK, a, err
 }
 
+// via is the way by which what callers say comes in.
+func (s *server) via() approval.Via { return cmp.Or(s.Via, approval.ViaAPI) }
+
 func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	if _, err := query(r); err != nil {
 		return 0, nil, err
@@ -136,7 +140,7 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 		return 0, nil, invalid("tool: it goes with approve and deny")
 	}
 	a, err := s.Desk.Decide(r.Context(), approval.Request{
-		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, By: c.Principal,
+		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, Digest: b.Digest, By: c.Principal, Via: s.via(),
 	})
 	return http.StatusOK, a, err
 }

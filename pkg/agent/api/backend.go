@@ -39,6 +39,8 @@ type Backend struct {
 	Caller func(r *http.Request) (Caller, error)
 	// Local says that callers own the machine: they may bring a definition with a start, and are shown internal errors.
 	Local bool
+	// Via is the way by which decisions come in, for the record; "" = the API.
+	Via approval.Via
 	// Tool reports whether a tool has code here; definitions that come with a start are checked with it. Needed with Local.
 	Tool func(name string) bool
 	// Ready is called before every request that sets something going, concurrently; its error refuses the request. Nil = always ready.

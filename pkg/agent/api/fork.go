@@ -45,7 +45,7 @@ func (s *server) fork(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 	if err != nil {
 		return 0, nil, err
 	}
-	f := runtime.Fork{Tenant: c.Tenant, Run: id, At: *b.At, Key: key}
+	f := runtime.Fork{Tenant: c.Tenant, Run: id, At: *b.At, Key: key, By: c.Principal.ID}
 	if m := b.Model; m != nil {
 		f.Model = &agent.ModelSpec{Provider: m.Provider, ID: m.ID, BaseURL: m.BaseURL, File: m.File}
 	}

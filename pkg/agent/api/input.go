@@ -152,7 +152,7 @@ func do(ctx context.Context, steps []step) (applied bool, err error) {
 }
 
 func (s *server) planDecision(ctx context.Context, run *agent.AgentState, d Decision, c Caller) (step, error) {
-	r := approval.Directive{Tenant: run.Tenant, Run: run.Run, Target: d.Target, ID: d.ID, Result: d.Result, Note: d.Reason, By: c.Principal}
+	r := approval.Directive{Tenant: run.Tenant, Run: run.Run, Target: d.Target, ID: d.ID, Result: d.Result, Note: d.Reason, By: c.Principal, Via: s.via()}
 	switch d.Action {
 	case "resume":
 		r.Action = approval.Approve
@@ -218,7 +218,7 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 		}
 		return s.serviceAnswer(run, a, c), nil
 	}
-	o := approval.Outcome{Tenant: run.Tenant, Run: run.Run, Call: call.ID, Rerun: a.Rerun, By: c.Principal}
+	o := approval.Outcome{Tenant: run.Tenant, Run: run.Run, Call: call.ID, Rerun: a.Rerun, By: c.Principal, Via: s.via()}
 	switch {
 	case a.Error != nil:
 		o.Content, o.IsError = *a.Error, true

@@ -42,6 +42,8 @@ const (
 	NothingPending   ProblemType = "nothing-pending"
 	ServerChanged    ProblemType = "server-changed"
 	WrongKind        ProblemType = "wrong-kind"
+	RequestChanged   ProblemType = "request-changed"
+	PolicyChanged    ProblemType = "policy-changed"
 	NotUndoable      ProblemType = "not-undoable"
 	CallbackExpired  ProblemType = "callback-expired"
 	TooLarge         ProblemType = "too-large"
@@ -80,6 +82,8 @@ var kinds = map[ProblemType]struct {
 	NothingWaits:     {http.StatusConflict, "the call waits for nobody"},
 	NothingPending:   {http.StatusConflict, "nothing waits to be approved"},
 	ServerChanged:    {http.StatusConflict, "the server has changed since"},
+	RequestChanged:   {http.StatusConflict, "the request is about another action since"},
+	PolicyChanged:    {http.StatusConflict, "the policy has changed since"},
 	WrongKind:        {http.StatusConflict, "the request cannot be decided like that"},
 	NotUndoable:      {http.StatusConflict, "the call cannot be taken back"},
 	CallbackExpired:  {http.StatusGone, "the time to answer is over"},
@@ -97,7 +101,7 @@ type Problem struct {
 	Status   int                `json:"status"`
 	Detail   string             `json:"detail"`
 	Known    []string           `json:"known,omitempty"`    // unknown-agent: the agents there are
-	Approval *approval.Approval `json:"approval,omitempty"` // already-decided: who won
+	Approval *approval.Approval `json:"approval,omitempty"` // already-decided: who won; request-changed, policy-changed: as it stands
 }
 
 func (p *Problem) Error() string { return p.Detail }
@@ -155,6 +159,8 @@ var causes = []struct {
 func problemOf(err error) *Problem {
 	var p *Problem
 	var decided *approval.DecidedError
+	var stale *approval.StaleError
+	var policy *approval.PolicyError
 	var edit *approval.EditError
 	var answer *agent.AnswerError
 	var start *runtime.BadStart
@@ -167,6 +173,14 @@ func problemOf(err error) *Problem {
 	case errors.As(err, &decided):
 		p = problem(AlreadyDecided, "%v", decided)
 		p.Approval = &decided.Approval
+		return p
+	case errors.As(err, &stale):
+		p = problem(RequestChanged, "%v", stale)
+		p.Approval = &stale.Approval
+		return p
+	case errors.As(err, &policy):
+		p = problem(PolicyChanged, "%v", policy)
+		p.Approval = &policy.Approval
 		return p
 	case errors.As(err, &edit):
 		return problem(EditRefused, "%v", edit)

@@ -53,7 +53,7 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 	if err != nil {
 		return 0, nil, err
 	}
-	start := runtime.Start{Tenant: c.Tenant, Agent: def, Key: key, Input: b.Input, Continues: b.Continues, Subject: b.Subject, AccessControl: b.AccessControl}
+	start := runtime.Start{Tenant: c.Tenant, Agent: def, Key: key, Input: b.Input, Continues: b.Continues, Subject: b.Subject, AccessControl: b.AccessControl, By: []string{c.Principal.ID}}
 	if b.Message != nil {
 		if start.Message, err = readMessage("message", b.Message); err != nil {
 			return 0, nil, err

@@ -53,9 +53,10 @@ type Approval struct {
 	Root        string          `json:"root,omitempty"`       // and the run that nobody delegated, at which people see the request
 	Kind        Kind            `json:"kind"`
 	Calls       []string        `json:"calls"`
-	Tools       []string        `json:"tools"` // original names
-	Args        json.RawMessage `json:"args"`  // the stored bytes, complete; null where it is about tools: see Permissions
-	Digest      string          `json:"digest,omitempty"`
+	Tools       []string        `json:"tools"`            // original names
+	Args        json.RawMessage `json:"args"`             // the stored bytes, complete, that Digest is of; null where it is about tools: see Permissions
+	Asked       json.RawMessage `json:"asked,omitempty"`  // the bytes that the call asked with, where an edit has put Args in their place
+	Digest      string          `json:"digest,omitempty"` // of the action that an approval lets run
 	Ticket      *agent.Ticket   `json:"ticket,omitempty"` // of KindInput: what the tool asks, whole, and not to be trusted
 	Effect      agent.Effect    `json:"effect"`
 	Status      Status          `json:"status"`
@@ -72,15 +73,19 @@ type Approval struct {
 	Undoes      *Undone         `json:"undoes,omitempty"`      // nil = the call takes no other one back
 
 	Version       string         `json:"version,omitempty"`       // the agent's, which the run is pinned to
+	Definition    string         `json:"definition,omitempty"`    // the digest of the one it is pinned to
 	PolicyVersion string         `json:"policyVersion,omitempty"` // of the policy that asks, by agent.PolicyVersion
 	Requesters    []string       `json:"requesters,omitempty"`    // the people for whom the run acts: who started it, and its subject where that is a principal
 	FourEyes      bool           `json:"fourEyes,omitempty"`      // the requesters may deny and not approve
 	RemindSeconds int64          `json:"remindSeconds,omitempty"` // who has not decided is reminded so often; 0 = nobody is
 	EscalatesAt   time.Time      `json:"escalatesAt,omitzero"`    // when those of EscalateTo become approvers as well; zero = nobody does
 	EscalateTo    []string       `json:"escalateTo,omitempty"`
+	AboveTo       [][]string     `json:"aboveTo,omitempty"`      // who is among each of Above as well from then on; shorter where no more are
 	EscalatedAt   time.Time      `json:"escalatedAt,omitzero"`   // when they did; zero = not yet
 	Precondition  *agent.Checked `json:"precondition,omitempty"` // what the call depends on, as it was read when people were asked, and where that changed since they were last asked, what it was; nil = nothing is
 	Thread        []Remark       `json:"thread,omitempty"`       // questions about the request and what was answered, in order; none decides
+
+	rev int64 // of the item: how often it was written over while pending; -1 = it has none
 }
 
 // Remark is a question about a request, or an answer to one. It decides nothing.
@@ -145,6 +150,9 @@ const (
 	Fail    Action = "fail"   // the request cannot be answered: the run ends (permission_failed); about tools alone
 )
 
+// rerun is how the order to run a call again is recorded with the request that asks what became of it. No decision is one (Settle).
+const rerun = "rerun"
+
 // Valid reports whether a is one of the actions.
 func (a Action) Valid() bool {
 	return a == Approve || a == Deny || a == Edit || a == Cancel || a == Fail
@@ -156,9 +164,12 @@ func ForCall(def *agent.Definition, s *agent.AgentState, c agent.Call) Approval 
 	dec := agent.DecideIn(def, s, t, c.Input)
 	a := Approval{
 		Tenant: s.Tenant, ID: c.Wait.Approval, Run: s.Run, Agent: s.Agent, Kind: KindCall, Calls: []string{c.ID}, Tools: []string{c.Tool},
-		Args: c.Input, Digest: c.Wait.Digest, Effect: c.Effect, Status: Pending, Approvers: dec.Approvers, Above: dec.Above, Quorum: 1, RuleNote: dec.Note,
-		RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []Decision{},
-	}.below(s.Parent)
+		Args: c.Input, Digest: c.Wait.Digest, Effect: c.Effect, Status: Pending, RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []Decision{},
+	}.below(s.Parent).under(def, s, dec)
+	a.Approvers, a.Above, a.RuleNote = dec.Approvers, dec.Above, dec.Note
+	if dec.Escalate != nil {
+		a.EscalateTo, a.AboveTo = dec.Escalate.To, dec.AboveTo
+	}
 	switch c.Wait.For {
 	case agent.ForApproval:
 		a.Precondition = c.Checked
@@ -190,8 +201,8 @@ func permissionOf(def *agent.Definition, s *agent.AgentState, c agent.Call) Perm
 	t, _ := def.Tool(c.Tool)
 	dec := agent.DecideIn(def, s, t, c.Input)
 	p := Permission{
-		Tool: c.Tool, Name: c.Name, Effect: c.Effect, Digests: []string{agent.ToolDigest(def, s, t, c.Input, dec.Approvers, dec.Above...)},
-		Calls: []Blocked{{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note}},
+		Tool: c.Tool, Name: c.Name, Effect: c.Effect, Digests: []string{agent.ToolDigest(def, s, t, c.Input, dec)},
+		Calls: []Blocked{blocked(c, dec)},
 	}
 	p.outlive(def, s, c, dec)
 	return p
@@ -199,15 +210,23 @@ func permissionOf(def *agent.Definition, s *agent.AgentState, c agent.Call) Perm
 
 // Settled is the request as it stands once the fact has decided it.
 func (a Approval) Settled(fact agent.Decided, at time.Time) Approval {
-	said := Decision{By: fact.By, Action: Approve, At: at, Note: fact.Note, Args: fact.Result}
-	a.Status = Approved
+	said := Decision{By: fact.By, Via: ViaEarly, Action: Approve, At: at, Note: fact.Note, Args: fact.Result}
 	switch {
 	case fact.Action == agent.ActionDeny:
-		said.Action, a.Status = Deny, Denied
+		said.Action = Deny
 	case fact.Action == agent.ActionCancel:
-		said.Action, a.Status = Cancel, Cancelled
+		said.Action = Cancel
 	case fact.Args != nil && a.Kind == KindCall:
 		said.Action, said.Args = Edit, fact.Args
+	}
+	return a.settled(fact, said)
+}
+
+// settled is Settled by a decision that says it otherwise than the fact.
+func (a Approval) settled(fact agent.Decided, said Decision) Approval {
+	a.Status = statusOf(fact.Action)
+	if said.Action == Edit {
+		a = a.rewritten(said.Args)
 	}
 	if fact.Action == agent.ActionApprove {
 		a.Digest = fact.Digest
@@ -216,6 +235,39 @@ func (a Approval) Settled(fact agent.Decided, at time.Time) Approval {
 		a.Permissions = slices.Clone(a.Permissions)
 		a.Permissions[0].Verdict = fact.Action.Verdict()
 	}
-	a.Decisions = append(a.Decisions[:len(a.Decisions):len(a.Decisions)], said)
+	a.Decisions = append(slices.Clip(a.Decisions), said)
+	return a
+}
+
+// statusOf is where a decision of a call leaves its request.
+func statusOf(by agent.DecisionAction) Status {
+	switch by {
+	case agent.ActionDeny:
+		return Denied
+	case agent.ActionCancel:
+		return Cancelled
+	case agent.ActionAskAgain:
+		return Voided
+	default:
+		return Approved
+	}
+}
+
+// rewritten is a request whose arguments somebody has changed: it shows what it lets run, and keeps what was asked.
+func (a Approval) rewritten(args json.RawMessage) Approval {
+	if a.Asked == nil {
+		a.Asked = a.Args
+	}
+	a.Args = args
+	return a
+}
+
+// under says of a request what policy and run say of everything that waits for people.
+func (a Approval) under(def *agent.Definition, s *agent.AgentState, dec agent.Decision) Approval {
+	a.Version, a.Definition, a.PolicyVersion, a.Requesters = s.Version, s.Definition, def.PolicyVersion(), s.Requesters()
+	a.Quorum, a.FourEyes, a.RemindSeconds = dec.People(), dec.FourEyes, int64(dec.Remind/time.Second)
+	if dec.Escalate != nil {
+		a.EscalatesAt = a.RequestedAt.Add(dec.Escalate.After)
+	}
 	return a
 }

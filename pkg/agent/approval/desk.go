@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -23,8 +24,38 @@ var (
 	ErrNoCall    = errors.New("the run has no such call")
 	ErrIgnored   = errors.New("the call has ended: the decision changes nothing")
 	ErrKept      = errors.New("too many decisions are kept already")
-	ErrChanged   = errors.New("the action is not the one that was seen")
+
+	ErrRequester     = fmt.Errorf("the run acts for them, who may deny and not approve (four eyes): %w", ErrForbidden)
+	ErrCounted       = fmt.Errorf("whom they stand in for has approved already, and it takes different people: %w", ErrForbidden)
+	ErrStale         = errors.New("the request is about another action since") // each *StaleError is one
+	ErrPolicyChanged = errors.New("the policy that applies has changed since") // each *PolicyError is one
 )
+
+// StaleError says that the request is not about what the person was shown any more: somebody has changed the arguments meanwhile.
+type StaleError struct{ Approval Approval }
+
+// Is makes e an ErrStale.
+func (e *StaleError) Is(target error) bool { return target == ErrStale }
+
+func (e *StaleError) Error() string {
+	for _, d := range slices.Backward(e.Approval.Decisions) {
+		if d.Action == Edit {
+			return fmt.Sprintf("approval %s is about other arguments than were shown: %s has changed them; look at it again", e.Approval.ID, d.By)
+		}
+	}
+	return fmt.Sprintf("approval %s is about another action than was shown: look at it again", e.Approval.ID)
+}
+
+// PolicyError says that a request is void, as the policy that applies to its call has changed since it was made. The call is asked about again,
+// or denied.
+type PolicyError struct{ Approval Approval }
+
+// Is makes e an ErrPolicyChanged.
+func (e *PolicyError) Is(target error) bool { return target == ErrPolicyChanged }
+
+func (e *PolicyError) Error() string {
+	return fmt.Sprintf("approval %s is void: the policy that applies to call %s has changed since, and it is asked about again under that", e.Approval.ID, e.Approval.Call())
+}
 
 // DecidedError says that somebody else's other decision came first (A12).
 type DecidedError struct{ Approval Approval }
@@ -42,7 +73,7 @@ type EditError struct{ Problem string }
 
 func (e *EditError) Error() string { return "edited arguments refused: " + e.Problem }
 
-// Desk records decisions. All fields but Decided are required. Safe for concurrent use.
+// Desk records decisions. All fields but Decided, Noted and Duties are required. Safe for concurrent use.
 type Desk struct {
 	Table       store.Table
 	Journal     *store.Journal
@@ -53,6 +84,10 @@ type Desk struct {
 
 	// Decided is told of a decision once it is recorded, before the run is woken. Nil = nobody is.
 	Decided func(ctx context.Context, a Approval)
+	// Noted is told of an approval that is recorded and not the last one that it takes. The run hears nothing. Nil = nobody is.
+	Noted func(ctx context.Context, a Approval)
+	// Duties are those on whose behalf a person may decide at that time, each with the groups they are in. Nil = nobody may for another.
+	Duties func(ctx context.Context, tenant string, p agent.Principal, now time.Time) ([]agent.Principal, error)
 }
 
 // Request is one person's decision as it reaches the choke point. By comes from what authenticated the person, never from
@@ -64,49 +99,152 @@ type Request struct {
 	Args       json.RawMessage // Edit
 	Result     json.RawMessage // Approve, of KindInput: the answer; nil and null are true
 	Note       string
+	Digest     string // of the action that the person was shown: another one is a *StaleError; "" = the one that is found
 	By         agent.Principal
 	Via        Via    // for the record
-	Seen       string // the digest of the action as the person saw it: of another one the decision is ErrChanged; "" = whatever it is by now
 	Key        string // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
+
+	duties []agent.Principal // on whose behalf By may decide
+	as     voice             // in whose name it is made
 }
 
-// Decide records a decision once and wakes the run. The same decision again gives the same answer and wakes again; another one is
-// a *DecidedError. Nothing is changed by any error but an uncertain one of the table, after which Decide may be repeated.
+// maxRaces is how often a decision is tried again because somebody else wrote the request meanwhile. More people than a quorum have seldom
+// anything to say that does not decide it.
+const maxRaces = 64
+
+// Decide records a decision once and wakes the run; where it takes several people, an approval that is not the last is recorded alone, the
+// request stays pending, and the run hears nothing. The same decision again gives the same answer and wakes again; another one is
+// a *DecidedError. Nothing is changed by any error but an uncertain one of the table, after which Decide may be repeated, and by *PolicyError,
+// which has the run ask again.
 func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
-	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
+	r, err := d.on(ctx, r)
 	if err != nil {
 		return Approval{}, err
 	}
-	if err := authorise(a, r); err != nil {
-		return Approval{}, err
-	}
-	if a.Kind == KindTools {
-		return d.decideTools(ctx, a, r)
-	}
-	if a.Status == Pending {
-		if a, err = d.record(ctx, a, r); err != nil {
+	lost := int64(-1) // what stood where a condition failed
+	for races := 0; ; races++ {
+		a, err := Get(ctx, d.Table, r.Tenant, r.ID)
+		if err != nil {
 			return Approval{}, err
 		}
-		if d.Decided != nil {
-			d.Decided(ctx, a)
+		if a.Status == Pending && lost >= 0 && a.rev == lost { // nobody was first: it was the time
+			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 		}
-	} else if !sameDecision(a, r) {
-		return Approval{}, &DecidedError{Approval: a}
+		if r.as, err = authorise(a, r, d.Clock.Now()); err != nil {
+			return Approval{}, err
+		}
+		ended, same := a.ended(r)
+		switch {
+		case ended && same:
+			return a, d.wake(ctx, a)
+		case ended:
+			return Approval{}, &DecidedError{Approval: a}
+		}
+		if r.Digest == "" { // whoever is first: nobody approves what another has put in its place meanwhile
+			r.Digest = a.Digest
+		}
+		if a.heard(r) {
+			return a, nil
+		}
+		decided, hears, err := d.record(ctx, a, r)
+		var write writeError
+		switch {
+		case err == nil:
+			return decided, d.tell(ctx, decided, hears)
+		case !errors.As(err, &write):
+			return Approval{}, err
+		case !raced(err):
+			return d.uncertain(ctx, r, err)
+		case races == maxRaces:
+			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
+		}
+		if lost = a.rev; errors.Is(err, store.ErrConflict) {
+			lost = -1
+		}
 	}
-	return a, d.wake(ctx, a)
 }
 
-// authorise is the one place that says who may decide what (A9).
-func authorise(a Approval, r Request) error {
+// tell tells of what was recorded, and wakes the run where it hears of that.
+func (d *Desk) tell(ctx context.Context, a Approval, hears bool) error {
+	if !hears {
+		if d.Noted != nil {
+			d.Noted(ctx, a)
+		}
+		return nil
+	}
+	if d.Decided != nil {
+		d.Decided(ctx, a)
+	}
+	return d.wake(ctx, a)
+}
+
+// uncertain looks what became of a write of which nobody knows whether it was done.
+func (d *Desk) uncertain(ctx context.Context, r Request, cause error) (Approval, error) {
+	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
+	if err != nil {
+		return Approval{}, errors.Join(cause, err)
+	}
+	ended, same := a.ended(r)
+	switch {
+	case ended && same:
+		return a, d.wake(ctx, a)
+	case ended:
+		return Approval{}, &DecidedError{Approval: a}
+	case a.heard(r):
+		return a, nil
+	default:
+		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, cause)
+	}
+}
+
+// authorise is the one place that says who may decide what (A9), and in whose name they do.
+func authorise(a Approval, r Request, now time.Time) (voice, error) {
 	if !r.Action.Valid() {
-		return fmt.Errorf("decide approval %s: action %q: %w", a.ID, r.Action, ErrKind)
+		return voice{}, fmt.Errorf("decide approval %s: action %q: %w", a.ID, r.Action, ErrKind)
 	}
-	if !agent.MayDecideEach(r.By, a.Approvers, a.Above) {
-		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrForbidden)
+	v, err := a.speaker(r, a.among(r, now), a.countedWith(r))
+	if err != nil {
+		return voice{}, err
 	}
-	if r.Seen != "" && a.Status == Pending && a.Digest != r.Seen {
-		return fmt.Errorf("decide approval %s: %w", a.ID, ErrChanged)
+	return v, a.takes(r)
+}
+
+// among says whether somebody is an approver of all that r decides.
+func (a Approval) among(r Request, now time.Time) func(agent.Principal) bool {
+	return func(p agent.Principal) bool {
+		if !a.MayDecide(p, now) {
+			return false
+		}
+		for _, i := range a.named(r) {
+			if slices.ContainsFunc(a.Permissions[i].Calls, func(b Blocked) bool { return !a.mayDecideCall(p, b, now) }) {
+				return false
+			}
+		}
+		return true
 	}
+}
+
+// countedWith are the approvals beside which r is to count. An edit is the first of its own.
+func (a Approval) countedWith(r Request) []Decision {
+	switch {
+	case r.Action == Edit:
+		return nil
+	case a.Kind == KindTools:
+		var all []Decision
+		for _, i := range a.named(r) {
+			all = append(all, a.Granting(i)...)
+		}
+		return all
+	case a.Kind == KindInput:
+		answer, _ := agent.CompactAnswer(r.Result) // an answer that is none is refused later
+		return a.alike(answer)
+	default:
+		return a.Counted()
+	}
+}
+
+// takes refuses a decision that the kind of request does not take.
+func (a Approval) takes(r Request) error {
 	if a.Kind == KindOutcome {
 		return fmt.Errorf("decide approval %s: it asks what became of call %s; answer it with a result, an error or a rerun: %w", a.ID, a.Call(), ErrKind)
 	}
@@ -122,115 +260,306 @@ func authorise(a Approval, r Request) error {
 	if (r.Action == Edit) != (r.Args != nil) {
 		return fmt.Errorf("decide approval %s: arguments go with an edit and with nothing else: %w", a.ID, ErrKind)
 	}
+	if a.Kind == KindTools && r.Action == Edit {
+		return fmt.Errorf("decide approval %s: it is about tools, so no arguments can be edited: %w", a.ID, ErrKind)
+	}
+	if a.Kind == KindTools && r.Tool != "" && len(a.named(r)) == 0 {
+		return fmt.Errorf("decide approval %s: it does not ask about tool %q: %w", a.ID, r.Tool, ErrKind)
+	}
 	return nil
 }
 
-// record writes the decision into the request and the run's inbox at once (rules 3 and 8).
-func (d *Desk) record(ctx context.Context, a Approval, r Request) (Approval, error) {
-	now := d.Clock.Now().Truncate(time.Millisecond)
+// ended reports whether there is nothing left to decide of what r decides, and whether that has come out as r says.
+func (a Approval) ended(r Request) (ended, same bool) {
+	if a.Kind != KindTools {
+		return a.Status != Pending, sameDecision(a, r)
+	}
+	places := a.named(r)
+	return a.Status != Pending || len(a.open(places)) == 0, sameVerdicts(a, r, places)
+}
+
+// heard reports whether the person has said that already, of a request that goes on.
+func (a Approval) heard(r Request) bool {
+	if a.Kind == KindTools {
+		return r.Action == Approve && !slices.ContainsFunc(a.open(a.named(r)), func(i int) bool { return !saidBy(a.Granting(i), r) })
+	}
+	switch {
+	case r.Digest != "" && r.Digest != a.Digest:
+		return false
+	case r.Action == Approve:
+		return saidBy(a.countedWith(r), r)
+	case r.Action == Edit:
+		of := a.Counted()
+		return len(of) > 0 && of[0].By == r.By.ID && of[0].says(a.Kind, r)
+	default:
+		return false
+	}
+}
+
+func saidBy(all []Decision, r Request) bool {
+	return slices.ContainsFunc(all, func(d Decision) bool { return d.By == r.By.ID })
+}
+
+// record writes the decision into the request, and, where that decides it, into the run's inbox at once (rules 3 and 8). Hears is
+// false where the run is to hear nothing yet.
+func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Approval, hears bool, err error) {
+	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 	if !now.Before(a.ExpiresAt) {
-		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
+		return Approval{}, false, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
+	}
+	if r.Digest != a.Digest {
+		return Approval{}, false, &StaleError{Approval: a}
 	}
 	fact, decided, err := d.plan(ctx, a, r, now)
 	if err != nil {
-		return Approval{}, err
+		return Approval{}, false, err
 	}
 	op, err := SettleOp(decided, now)
 	if err != nil {
-		return Approval{}, err
+		return Approval{}, false, err
+	}
+	if a.Kind == KindTools {
+		for i, p := range a.Permissions {
+			op.If = append(op.If, isVerdict(i, p.recorded()))
+		}
+	}
+	if decided.rev = max(0, decided.rev) + 1; fact == nil {
+		return decided, false, written(d.Table.Write(ctx, op))
 	}
 	grants, err := grantOps(decided)
 	if err != nil {
-		return Approval{}, err
+		return Approval{}, false, err
 	}
-	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, fact, append([]store.Op{op}, grants...)...)
+	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, *fact, append([]store.Op{op}, grants...)...)
 	if err != nil {
-		return d.raced(ctx, a, r, err)
+		return Approval{}, false, written(err)
 	}
 	if got.Closed {
-		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
+		return Approval{}, false, fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
 	}
-	return decided, nil
+	if fact.Action == agent.ActionAskAgain {
+		return Approval{}, false, errors.Join(&PolicyError{Approval: decided}, d.wake(ctx, decided))
+	}
+	return decided, true, nil
 }
 
-// raced looks who won where the write failed or nobody knows whether it did.
-func (d *Desk) raced(ctx context.Context, a Approval, r Request, cause error) (Approval, error) {
-	now, err := Get(ctx, d.Table, a.Tenant, a.ID)
-	switch {
-	case err != nil:
-		return Approval{}, errors.Join(cause, err)
-	case now.Status == Pending && errors.Is(cause, store.ErrGuardFailed):
-		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
-	case now.Status == Pending:
-		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, cause)
-	case sameDecision(now, r):
-		return now, nil
-	default:
-		return Approval{}, &DecidedError{Approval: now}
+// writeError is an error of a write, after which what is on record is to be looked at.
+type writeError struct{ error }
+
+func (e writeError) Unwrap() error { return e.error }
+
+func written(err error) error {
+	if err == nil || errors.Is(err, store.ErrOtherInput) {
+		return err
 	}
+	return writeError{err}
 }
 
-// plan is the fact for the run and the request as it will stand. Where tools are decided about, it is one on the call's tool; but an edit is of
-// its own arguments alone. Where an approval stands for the very arguments, an edit's does for the edited ones, and a denial for none.
-func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (agent.Decided, Approval, error) {
-	fact := agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionApprove, By: r.By.ID, Digest: a.Digest}
-	var err error
+// said is the decision as it is kept.
+func (r Request) said(now time.Time) Decision {
+	return Decision{By: r.By.ID, For: r.as.For, Via: r.Via, Action: r.Action, At: now, Note: r.Note}
+}
+
+// plan is the request as it will stand, and the fact for the run; nil where that is to hear nothing yet, as it takes more people.
+func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (*agent.Decided, Approval, error) {
+	if a.Kind == KindTools {
+		fact, decided := a.verdict(r, a.open(a.named(r)), now)
+		return fact, decided, nil
+	}
+	said := r.said(now)
+	fact := agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionApprove, By: r.By.ID, Digest: a.Digest, Note: r.Note}
 	switch {
 	case r.Action == Deny:
 		fact.Action, fact.Text = agent.ActionDeny, agent.TextDenied(r.By.ID, r.Note)
 	case r.Action == Cancel:
 		fact.Action, fact.Text = agent.ActionCancel, agent.TextCallCancelled(r.By.ID, r.Note)
-	case r.Action == Edit:
-		fact.Args, fact.Digest, a.Permissions, err = d.edit(ctx, a, r)
 	case a.Kind == KindInput:
-		fact, err = d.answer(ctx, a, r)
+		return d.planAnswer(ctx, a, r, said)
+	default:
+		return d.planApproval(ctx, a, r, said, fact)
 	}
-	if a.Scope == agent.ScopeTool && len(a.Permissions) == 1 && (r.Action == Approve || r.Action == Deny) {
-		fact.Permit, fact.Once = a.Permissions[0].Digests[0], r.Action == Approve && a.Grants == agent.GrantsOnce
-		fact.Standing = r.Action == Approve && a.Grants == agent.GrantsStanding
+	if a.Scope == agent.ScopeTool && len(a.Permissions) == 1 && r.Action == Deny {
+		fact.Permit = a.Permissions[0].Digests[0]
 	}
-	if a.Scope != agent.ScopeTool && len(a.Permissions) == 1 && (r.Action == Approve || r.Action == Edit) {
+	return &fact, a.settled(fact, said), nil
+}
+
+// planApproval is plan of an approval or an edit of a call. Where tools are decided about, it is one on the call's tool; but an edit is of
+// its own arguments alone. Where an approval stands for the very arguments, an edit's does for the edited ones.
+func (d *Desk) planApproval(ctx context.Context, a Approval, r Request, said Decision, fact agent.Decided) (*agent.Decided, Approval, error) {
+	on, err := d.action(ctx, a, r.Action == Edit)
+	if err != nil {
+		return nil, a, err
+	}
+	if on.moved {
+		fact = agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionAskAgain, By: "policy"}
+		a.Status = Voided
+		return &fact, a, nil
+	}
+	policy := on.policy
+	if r.Action == Edit {
+		if a, said.Args, policy, err = d.edit(a, r, on); err != nil {
+			return nil, a, err
+		}
+	}
+	a.Decisions = append(slices.Clip(a.Decisions), said)
+	counted := a.Counted()
+	if len(counted) < a.Quorum {
+		return nil, a, nil
+	}
+	fact.Digest = a.Digest
+	for _, v := range counted[:len(counted)-1] {
+		fact.With = append(fact.With, v.By)
+	}
+	if a.Asked != nil {
+		fact.Args, fact.Policy = a.Args, policy
+		if counted[0].By != r.By.ID {
+			fact.Editor = counted[0].By
+		}
+	}
+	if len(a.Permissions) == 1 {
+		a.permit(&fact)
+	}
+	a.Decisions = a.Decisions[:len(a.Decisions)-1]
+	return &fact, a.settled(fact, said), nil
+}
+
+// action is what a request would let run, as its run and the policy of now have it.
+type action struct {
+	def    *agent.Definition
+	s      *agent.AgentState
+	c      agent.Call
+	policy string // as of agent.CallSuspended
+	moved  bool   // the policy that applies is another than the one it was asked under (A17)
+}
+
+// action reads what a request is about, if it is to be looked at or the deployment's definitions are others than the run is pinned to. Else nothing
+// of it is there to be read.
+func (d *Desk) action(ctx context.Context, a Approval, look bool) (action, error) {
+	if a.Definition != "" && !look {
+		def, err := d.Definitions(ctx, a.Tenant, a.Definition)
+		if err != nil || !agent.ChangedSince(def) {
+			return action{}, err
+		}
+	}
+	def, s, c, err := d.subject(ctx, a)
+	if err != nil {
+		return action{}, err
+	}
+	on := action{def: def, s: s, c: c}
+	if def.Now == nil || c.Wait == nil || c.Wait.Approval != a.ID { // overtaken, by an entry that is on its way
+		return on, nil
+	}
+	is := agent.ActionNow(def, s, c, a.Args)
+	on.policy, on.moved = is.Policy, is.Digest != a.Digest || is.Rule.Verdict == agent.VerdictDeny
+	return on, nil
+}
+
+// permit adds what an approval of a call grants beside it.
+func (a Approval) permit(fact *agent.Decided) {
+	switch {
+	case a.Scope != agent.ScopeTool:
 		fact.Permit, fact.Standing = a.Permissions[0].Digests[0], true
+	case a.Asked == nil:
+		fact.Permit, fact.Once = a.Permissions[0].Digests[0], a.Grants == agent.GrantsOnce
+		fact.Standing = a.Grants == agent.GrantsStanding
 	}
-	fact.Note = r.Note
-	return fact, a.Settled(fact, now), err
 }
 
 // edit makes a new action of the call: checked against schema and deny rules as if the model had asked for it, with its own
-// digest (A8). Permissions are what the request grants beside it then.
-func (d *Desk) edit(ctx context.Context, a Approval, r Request) (args json.RawMessage, digest string, permissions []Permission, err error) {
-	args, err = agent.CompactJSON(r.Args, agent.JSONLimits{})
-	if err != nil {
-		return nil, "", nil, &EditError{Problem: err.Error()}
+// digest (A8). The request is about that then: earlier approvals do not count any more, nobody is needed less than before, and who decides is an
+// approver of both.
+func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args json.RawMessage, policy string, err error) {
+	if args, err = agent.CompactJSON(r.Args, agent.JSONLimits{}); err != nil {
+		return a, nil, "", &EditError{Problem: err.Error()}
 	}
-	def, s, c, err := d.subject(ctx, a)
+	is, err := agent.Amend(on.def, on.s, on.c, args, d.may(a, r), d.Valid)
 	if err != nil {
-		return nil, "", nil, err
+		return a, nil, "", amended(a, r, err)
 	}
-	if digest, err = agent.Amend(def, s, c, args, r.By, d.Valid); err != nil {
-		return nil, "", nil, amended(a, r, err)
+	a = a.rewritten(args)
+	a.Digest = is.Digest
+	asks := is.Rule.Verdict == agent.VerdictAsk
+	if asks {
+		a = a.besides(is.Rule)
+	}
+	if a.FourEyes && (slices.Contains(a.Requesters, r.By.ID) || slices.Contains(a.Requesters, r.as.who.ID)) {
+		return a, nil, "", fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
 	}
 	if a.Scope == agent.ScopeTool || len(a.Permissions) == 0 {
-		return args, digest, a.Permissions, nil
+		return a, args, is.Policy, nil
 	}
-	c.Input = args
-	if t, _ := def.Tool(c.Tool); agent.DecideIn(def, s, t, args).Verdict != agent.VerdictAsk { // nobody is asked about those: no one grants them
-		return args, digest, nil, nil
+	a.Permissions = nil
+	if asks { // else nobody is asked about those: no one grants them
+		on.c.Input = args
+		a.Permissions = []Permission{permissionOf(on.def, on.s, on.c)}
 	}
-	return args, digest, []Permission{permissionOf(def, s, c)}, nil
+	return a, args, is.Policy, nil
 }
 
-// answer resumes a call whose tool asked for input.
-func (d *Desk) answer(ctx context.Context, a Approval, r Request) (agent.Decided, error) {
+// besides is a request that another policy's word holds for as well. It is never weaker for it.
+func (a Approval) besides(dec agent.Decision) Approval {
+	a.Quorum, a.FourEyes = max(a.Quorum, dec.People()), a.FourEyes || dec.FourEyes
+	a.Above, a.AboveTo = slices.Clone(a.Above), slices.Clone(a.AboveTo)
+	also := func(of, to []string) {
+		same := func(have []string) bool { return slices.Equal(set(have), set(of)) }
+		if same(a.Approvers) || slices.ContainsFunc(a.Above, same) {
+			return
+		}
+		a.Above = append(a.Above, of)
+		if len(to) > 0 && !a.EscalatesAt.IsZero() {
+			a.AboveTo = append(append(a.AboveTo, make([][]string, len(a.Above)-1-len(a.AboveTo))...), to)
+		}
+	}
+	var to []string
+	if dec.Escalate != nil {
+		to = dec.Escalate.To
+		if at := a.RequestedAt.Add(dec.Escalate.After); !a.EscalatesAt.IsZero() && at.After(a.EscalatesAt) {
+			a.EscalatesAt = at
+		}
+	}
+	also(dec.Approvers, to)
+	for i, of := range dec.Above {
+		to = nil
+		if i < len(dec.AboveTo) {
+			to = dec.AboveTo[i]
+		}
+		also(of, to)
+	}
+	return a
+}
+
+// may says whether the one in whose name r is made may decide about a call of which policy says that.
+func (d *Desk) may(a Approval, r Request) func(agent.Decision) bool {
+	waited := d.Clock.Now().Sub(a.RequestedAt)
+	return func(dec agent.Decision) bool { return dec.MayAfter(r.as.who, waited) }
+}
+
+// planAnswer is plan of an answer to what a call's tool asks. It takes as many people who give the same answer as it would take to approve the
+// call; of each, the newest answer counts.
+func (d *Desk) planAnswer(ctx context.Context, a Approval, r Request, said Decision) (*agent.Decided, Approval, error) {
 	def, s, c, err := d.subject(ctx, a)
 	if err != nil {
-		return agent.Decided{}, err
+		return nil, a, err
 	}
 	if c.Wait == nil || c.Wait.Approval != a.ID { // pending, and overtaken by an entry that is on its way
-		return agent.Decided{}, fmt.Errorf("decide approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)
+		return nil, a, fmt.Errorf("decide approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)
 	}
-	fact, err := agent.ResumeInput(def, s, c, r.Result, r.By, d.Valid)
-	return fact, amended(a, r, err)
+	fact, err := agent.ResumeInput(def, s, c, r.Result, r.By.ID, d.may(a, r), d.Valid)
+	if err != nil {
+		return nil, a, amended(a, r, err)
+	}
+	said.Args, fact.Note = fact.Result, r.Note
+	decided := a.settled(fact, said)
+	counted := decided.Counted()
+	if len(counted) < a.Quorum {
+		a.Decisions = decided.Decisions
+		return nil, a, nil
+	}
+	for _, v := range counted[:len(counted)-1] {
+		fact.With = append(fact.With, v.By)
+	}
+	return &fact, decided, nil
 }
 
 // subject is the call that a request is about, in its run and under its definition.
@@ -263,17 +592,25 @@ func amended(a Approval, r Request, err error) error {
 	}
 }
 
-// sameDecision reports whether r says what the request's own decision said.
+// sameDecision reports whether r says what was said of the request: of an approval of several people, what any of them said.
 func sameDecision(a Approval, r Request) bool {
-	if len(a.Decisions) == 0 {
+	shown := a.Kind != KindCall || r.Action != Approve || r.Digest == "" || r.Digest == a.Digest // whoever approves something else says something else
+	if len(a.Decisions) == 0 || !shown {
 		return false
 	}
-	d := a.Decisions[len(a.Decisions)-1]
+	of := a.Decisions[len(a.Decisions)-1:]
+	if a.Status == Approved {
+		of = a.Counted()
+	}
+	return slices.ContainsFunc(of, func(d Decision) bool { return d.says(a.Kind, r) })
+}
+
+func (d Decision) says(k Kind, r Request) bool {
 	if d.Action != r.Action {
 		return false
 	}
 	switch {
-	case r.Action == Approve && a.Kind == KindInput:
+	case r.Action == Approve && k == KindInput:
 		answer, err := agent.CompactAnswer(r.Result)
 		return err == nil && bytes.Equal(answer, d.Args)
 	case r.Action != Edit:

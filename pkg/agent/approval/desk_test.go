@@ -252,7 +252,7 @@ func TestA8EditIsANewAction(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEqual(t, asked.Digest, a.Digest, "a new digest")
 		stored := r.approval()
-		require.Equal(t, args, string(stored.Args), "both versions are kept")
+		require.Equal(t, []string{args, edited}, []string{string(stored.Asked), string(stored.Args)}, "both versions are kept")
 		require.Equal(t, edited, string(stored.Decisions[0].Args))
 		require.Equal(t, "user:ben", stored.Decisions[0].By, "the editor's own")
 		r.resume()
@@ -645,7 +645,7 @@ func TestA19WhatPeopleSee(t *testing.T) {
 		require.Equal(t, approval.Approval{
 			Tenant: tenant, ID: c.Wait.Approval, Run: r.run, Agent: "clerk", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refund"},
 			Args: json.RawMessage(args), Digest: c.Wait.Digest, Effect: agent.EffectNonIdempotent, Status: approval.Pending,
-			Approvers: []string{"group:operators"}, Quorum: 1, RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []approval.Decision{},
+			Approvers: []string{"group:operators"}, Quorum: 1, RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Definition: r.state().Definition, PolicyVersion: agent.PolicyVersion(r.def.Permission), Decisions: []approval.Decision{},
 		}, a)
 		_, err := r.decide(approval.Deny, ana)
 		require.NoError(t, err)

@@ -46,6 +46,9 @@ type room struct {
 	woken   []string
 	run     string
 	wakeErr error
+	by      []string          // who starts the run
+	subject string            // whom it is about
+	current *agent.Definition // what the deployment says now of its agents; nil = nobody knows
 }
 
 const args = `{"amount":100,"to":"ana@example.com"}`
@@ -99,13 +102,20 @@ func (r *room) begin(args string, change ...func()) {
 	}
 	s, err := (&runtime.Starter{Ports: r.ports}).Start(r.ctx, runtime.Start{
 		Tenant: tenant, Agent: r.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}},
+		By: r.by, Subject: r.subject,
 	})
 	require.NoError(r.t, err)
 	r.run = s.Run
 }
 
 // pinned gives the definition as it is now, which is how somebody who tampers with the stored one would have it.
-func (r *room) pinned(context.Context, string, string) (*agent.Definition, error) { return r.def, nil }
+func (r *room) pinned(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
+	pinned := func(context.Context, string, string) (*agent.Definition, error) { return r.def, nil }
+	if r.current == nil {
+		return r.def, nil
+	}
+	return runtime.Tightened(pinned, func(name string) (*agent.Definition, bool) { return r.current, name == r.current.Name }, true)(ctx, tenant, digest)
+}
 
 func (r *room) inv(woken int64) runtime.Invocation {
 	return runtime.Invocation{Tenant: tenant, Run: r.run, Execution: runtime.ExecutionName(r.run, 0), Woken: woken, Writer: r.ports.IDs.Writer()}

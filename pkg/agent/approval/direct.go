@@ -18,6 +18,7 @@ type Directive struct {
 	Result      json.RawMessage // Approve; nil and null are true
 	Note        string
 	By          agent.Principal
+	Via         Via // for the record
 }
 
 // Direct finds what a decision on s, the newest state of its run, is about, and gives the way to carry it out:
@@ -31,7 +32,7 @@ type Directive struct {
 // Carrying it out may be repeated. Its errors are those of Decide, and ErrFinished where the run has ended.
 func (d *Desk) Direct(ctx context.Context, s *agent.AgentState, r Directive) (func(ctx context.Context) error, error) {
 	if id, tool, ok := requestOf(s, r.Target); ok {
-		req := Request{Tenant: r.Tenant, ID: id, Tool: tool, Action: r.Action, Result: r.Result, Note: r.Note, By: r.By, Key: marker(r.ID)}
+		req := Request{Tenant: r.Tenant, ID: id, Tool: tool, Action: r.Action, Result: r.Result, Note: r.Note, By: r.By, Via: r.Via, Key: marker(r.ID)}
 		return func(ctx context.Context) error {
 			_, err := d.Decide(ctx, req)
 			return err

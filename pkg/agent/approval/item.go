@@ -31,6 +31,7 @@ func put(a Approval) (store.Op, error) {
 	attrs := toolAttrs(a)
 	attrs["status"], attrs["digest"] = store.Str(string(a.Status)), store.Str(orNone(a.Digest))
 	attrs["expires"], attrs["consumed"] = store.Num(a.ExpiresAt.UnixMilli()), store.Num(0)
+	attrs["rev"], attrs["seal"] = store.Num(a.rev), store.Str(store.BlobDigest(body))
 	return store.Op{Kind: store.Put, Item: store.Item{
 		Key: key(a.Tenant, a.ID), Body: body, Index: index(a.Tenant, a.Status), IndexSort: indexSort(a), Attrs: attrs,
 	}}, nil
@@ -62,30 +63,88 @@ func CloseOp(tenant string, w agent.Wait, as Status) store.Op {
 	}
 }
 
-// LapseOp ends an approval that no claim has used up, as what was approved is not what would run any more; it rides in the transaction of the
-// entry that asks about the call again.
-func LapseOp(a Approval) store.Op {
-	return store.Op{Kind: store.Update,
-		Item: store.Item{
-			Key: key(a.Tenant, a.ID), Attrs: map[string]store.Value{"status": store.Str(string(Voided))},
-			Index: index(a.Tenant, Voided), IndexSort: indexSort(a),
-		},
-		If: []store.Cond{
-			{Attr: "status", Op: store.Equal, Value: store.Str(string(Approved))},
-			{Attr: "consumed", Op: store.Equal, Value: store.Num(0)},
-		},
-	}
-}
-
 // SettleOp writes a pending request that a decided one replaces; it rides in the transaction of the fact that decides it. It fails where
 // somebody decided first, or the request has expired by then.
 func SettleOp(decided Approval, now time.Time) (store.Op, error) {
-	op, err := put(decided)
-	op.If = []store.Cond{
-		{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))},
-		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
+	op, err := over(decided, Pending)
+	op.If = append(op.If, store.Cond{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())})
+	return op, err
+}
+
+// over writes a request over the one it was read as, which has that status still. It fails where anybody wrote first: no approval of several, no
+// question and no escalation is lost.
+func over(a Approval, was Status) (store.Op, error) {
+	read := a.rev
+	a.rev = max(0, read) + 1
+	op, err := put(a)
+	op.If = []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(was))}}
+	if read >= 0 { // else it is of before requests were written over while pending
+		op.If = append(op.If, store.Cond{Attr: "rev", Op: store.Equal, Value: store.Num(read)})
 	}
 	return op, err
+}
+
+// VoidOp takes back an approval that no claim has used, as the policy that applies (A17) or what the call depends on has changed since; it rides in the transaction of the
+// entry that asks again.
+func VoidOp(a Approval) (store.Op, error) {
+	a.Status = Voided
+	op, err := over(a, Approved)
+	op.If = append(op.If, store.Cond{Attr: "consumed", Op: store.Equal, Value: store.Num(0)})
+	return op, err
+}
+
+// Rewrite changes a pending request, however many write at once: change is given the request as it stands, and says false where there is nothing
+// to change. It is called again where somebody else wrote first. What it changes is never the digest, nor who may decide.
+//
+// Errors: ErrNotFound; *DecidedError where the request is not pending; change's own; store.ErrConflict where others keep writing.
+func Rewrite(ctx context.Context, t store.Table, tenant, id string, change func(a *Approval) (bool, error)) (a Approval, changed bool, err error) {
+	for range maxRaces {
+		if a, err = Get(ctx, t, tenant, id); err != nil {
+			return Approval{}, false, err
+		}
+		if a.Status != Pending {
+			return a, false, &DecidedError{Approval: a}
+		}
+		if changed, err = change(&a); err != nil || !changed {
+			return a, false, err
+		}
+		op, err := over(a, Pending)
+		if err != nil {
+			return Approval{}, false, err
+		}
+		err = t.Write(ctx, op)
+		if err == nil {
+			return a, true, nil
+		}
+		if !raced(err) {
+			return Approval{}, false, fmt.Errorf("write approval %s: %w", id, err)
+		}
+	}
+	return Approval{}, false, fmt.Errorf("write approval %s: %w", id, store.ErrConflict)
+}
+
+// raced reports whether a write came to nothing because somebody else's was first.
+func raced(err error) bool {
+	var failed *store.ConditionError
+	return errors.As(err, &failed) || errors.Is(err, store.ErrGuardFailed) || errors.Is(err, store.ErrConflict)
+}
+
+// Escalate records that those of EscalateTo have become approvers, once, for who tells them; what they may do follows from the time alone. It
+// changes nothing where the request is decided, does not escalate, is not due yet, or has escalated.
+func Escalate(ctx context.Context, t store.Table, tenant, id string, now time.Time) (a Approval, changed bool, err error) {
+	now = now.UTC().Truncate(time.Millisecond)
+	a, changed, err = Rewrite(ctx, t, tenant, id, func(a *Approval) (bool, error) {
+		if a.EscalatesAt.IsZero() || now.Before(a.EscalatesAt) || !a.EscalatedAt.IsZero() || !now.Before(a.ExpiresAt) {
+			return false, nil
+		}
+		a.EscalatedAt = now
+		return true, nil
+	})
+	var decided *DecidedError
+	if errors.As(err, &decided) {
+		return decided.Approval, false, nil
+	}
+	return a, changed, err
 }
 
 // ConsumeOp uses an approval up; it rides in the transaction of the claim (A6). It fails unless the approval is live and of that
@@ -123,12 +182,21 @@ func Get(ctx context.Context, t store.Table, tenant, id string) (Approval, error
 	return read(tenant, it)
 }
 
+// ErrBroken says that a stored request is not what was written: nobody is shown it, and nobody decides about it.
+var ErrBroken = errors.New("the stored request is damaged")
+
 func read(tenant string, it store.Item) (Approval, error) {
 	var a Approval
+	if seal, ok := it.Attrs["seal"]; ok && seal.String() != store.BlobDigest(it.Body) { // older ones have none
+		return Approval{}, fmt.Errorf("read approval item %s: %w", it.PK, ErrBroken)
+	}
 	if err := json.Unmarshal(it.Body, &a); err != nil {
 		return Approval{}, fmt.Errorf("read approval item %s: %w", it.PK, err)
 	}
-	a.Tenant, a.Status = tenant, Status(it.Attrs["status"].String())
+	a.Tenant, a.Status, a.rev = tenant, Status(it.Attrs["status"].String()), -1
+	if rev, ok := it.Attrs["rev"]; ok {
+		a.rev = rev.Int()
+	}
 	for i := range a.Permissions {
 		a.Permissions[i].spent = it.Attrs[verdictAttr(i)].String() == used
 	}

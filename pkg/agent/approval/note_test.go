@@ -64,21 +64,21 @@ func TestA6SeenIsWhatIsDecided(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *room) {
 		for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
 			q := r.request(action, ana)
-			q.Seen = strings.Repeat("0", 64)
+			q.Digest = strings.Repeat("0", 64)
 			_, err := r.desk().Decide(r.ctx, q)
-			require.ErrorIs(t, err, approval.ErrChanged)
+			require.ErrorIs(t, err, approval.ErrStale)
 			q.By = stranger
 			_, err = r.desk().Decide(r.ctx, q)
 			require.ErrorIs(t, err, approval.ErrForbidden, "who may not decide is told nothing of it")
 		}
 		require.Equal(t, approval.Pending, r.approval().Status)
 		q := r.request(approval.Approve, ana)
-		q.Seen = r.approval().Digest
+		q.Digest = r.approval().Digest
 		_, err := r.desk().Decide(r.ctx, q)
 		require.NoError(t, err)
-		q.Seen = strings.Repeat("0", 64)
-		a, err := r.desk().Decide(r.ctx, q)
-		require.NoError(t, err)
-		require.Equal(t, approval.Approved, a.Status)
+		q.Digest = strings.Repeat("0", 64)
+		_, err = r.desk().Decide(r.ctx, q)
+		var decided *approval.DecidedError
+		require.ErrorAs(t, err, &decided, "what was approved is not what they saw")
 	})
 }

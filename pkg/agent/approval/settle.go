@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // Outcome is somebody's word on what became of a call that was interrupted: a result, an error, or the order to run it again.
@@ -18,11 +18,15 @@ type Outcome struct {
 	Content           string
 	IsError           bool
 	Rerun             bool
-	By                agent.Principal
+
+	as  voice // in whose name a rerun is ordered
+	By  agent.Principal
+	Via Via // for the record
 }
 
 // Settle records what became of a call, once, and wakes the run. It is data, not a decision: whoever may act for the tenant may
-// say it; but running a call again that needed an approval takes one of its approvers. The same answer again gives the same
+// say it; but running a call again that was approved is approved as it was: by as many different approvers, none of whom is one the run acts for
+// where that takes four eyes. An order that is not the last is recorded, and the request stays pending. The same answer again gives the same
 // answer and wakes again; another one is a *DecidedError. A call that waits for no outcome is ErrNothing.
 func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 	l, err := d.Journal.Load(ctx, o.Tenant, o.Run)
@@ -33,25 +37,54 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 	if !ok || c.Asks == 0 {
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrNothing)
 	}
-	a, err := d.question(ctx, o, c)
-	if err != nil {
-		return Approval{}, err
-	}
-	if o.Rerun && c.Grant != nil && !agent.MayDecideEach(o.By, a.Approvers, a.Above) {
-		return Approval{}, fmt.Errorf("run call %s again as %s: it was approved once and takes an approver again: %w", o.Call, o.By.ID, ErrForbidden)
-	}
-	switch {
-	case a.Status == Pending:
-		if a, err = d.settle(ctx, a, l.State.Definition, c, o); err != nil {
+	var a Approval
+	for races := 0; ; races++ {
+		if a, err = d.question(ctx, o, c); err != nil {
 			return Approval{}, err
 		}
-	case !sameAnswer(a, o):
-		return Approval{}, &DecidedError{Approval: a}
+		if o.as, err = d.mayRerun(ctx, a, c, o); err != nil {
+			return Approval{}, err
+		}
+		if a.Status != Pending {
+			if !sameAnswer(a, o) {
+				return Approval{}, &DecidedError{Approval: a}
+			}
+			break
+		}
+		if o.Rerun && c.Grant != nil && saidBy(a.Counted(), Request{By: o.By}) {
+			return a, nil
+		}
+		if a, err = d.settle(ctx, a, l.State.Definition, c, o); err == nil {
+			break
+		}
+		if !raced(err) || races == maxRaces {
+			return Approval{}, err
+		}
+	}
+	if a.Status == Pending {
+		return a, nil
 	}
 	if err := d.Wake(ctx, a.Tenant, a.Run); err != nil {
 		return Approval{}, fmt.Errorf("wake run %s: %w", a.Run, err)
 	}
 	return a, nil
+}
+
+// mayRerun is in whose name somebody orders an approved call to be run again.
+func (d *Desk) mayRerun(ctx context.Context, a Approval, c agent.Call, o Outcome) (voice, error) {
+	if !o.Rerun || c.Grant == nil {
+		return voice{}, nil
+	}
+	r, err := d.on(ctx, Request{Tenant: o.Tenant, ID: a.ID, Action: rerun, By: o.By})
+	if err != nil {
+		return voice{}, err
+	}
+	now := d.Clock.Now()
+	v, err := a.speaker(r, func(p agent.Principal) bool { return a.MayDecide(p, now) }, a.Counted())
+	if err != nil {
+		return voice{}, fmt.Errorf("run call %s again: it was approved once and takes its approvers again: %w", o.Call, err)
+	}
+	return v, nil
 }
 
 // question is the request that an answer is to.
@@ -78,17 +111,29 @@ func (d *Desk) settle(ctx context.Context, a Approval, definition string, c agen
 		return Approval{}, err
 	}
 	a.Status = Approved
-	a.Decisions = append(a.Decisions[:len(a.Decisions):len(a.Decisions)], said)
-	op, err := put(a)
+	a.Decisions = append(slices.Clip(a.Decisions), said)
+	counted := a.Counted()
+	partial := o.Rerun && c.Grant != nil && len(counted) < a.Quorum
+	if partial {
+		a.Status = Pending
+	}
+	op, err := over(a, Pending)
 	if err != nil {
 		return Approval{}, err
 	}
-	op.If = []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}}
+	if a.rev = max(0, a.rev) + 1; partial {
+		return a, d.Table.Write(ctx, op)
+	}
 	content, err := d.short(ctx, a.Tenant, definition, o)
 	if err != nil {
 		return Approval{}, err
 	}
 	fact := agent.Answered{Call: o.Call, Approval: a.ID, Content: content, IsError: o.IsError, Rerun: o.Rerun, By: o.By.ID}
+	if o.Rerun && c.Grant != nil {
+		for _, v := range counted[:len(counted)-1] {
+			fact.With = append(fact.With, v.By)
+		}
+	}
 	if by := c.Editor(); by != "" && !o.Rerun {
 		fact.Content = agent.TextEdited(by, string(c.Input)) + fact.Content
 	}
@@ -135,7 +180,7 @@ func (d *Desk) racedAnswer(ctx context.Context, a Approval, o Outcome, cause err
 
 // said is the answer as it is kept with the request: the text stands as a JSON string where an edit's arguments stand.
 func (o Outcome) said(now time.Time) (Decision, error) {
-	d := Decision{By: o.By.ID, Action: o.action(), At: now}
+	d := Decision{By: o.By.ID, For: o.as.For, Via: o.Via, Action: o.action(), At: now}
 	if o.Rerun {
 		return d, nil
 	}
@@ -158,7 +203,7 @@ func sameAnswer(a Approval, o Outcome) bool {
 func (o Outcome) action() Action {
 	switch {
 	case o.Rerun:
-		return "rerun"
+		return rerun
 	case o.IsError:
 		return "error"
 	default:

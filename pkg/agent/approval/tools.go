@@ -3,7 +3,6 @@ package approval
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,6 +23,7 @@ type Permission struct {
 	Digests  []string          `json:"digests"`
 	Standing []Cover           `json:"standing,omitempty"` // with grants: standing, what a grant covers in other runs
 	Verdict  agent.ToolVerdict `json:"verdict,omitempty"`  // "" = none yet
+	Quorum   int               `json:"quorum,omitempty"`   // so many different people grant it; 0 and 1 = one
 
 	spent bool // a claim has used up what was granted
 }
@@ -60,35 +60,53 @@ type Blocked struct {
 	Approvers []string        `json:"approvers"`       // who decides about the tool is among those of every call of it
 	Above     [][]string      `json:"above,omitempty"` // and among each of these
 	RuleNote  string          `json:"note,omitempty"`
+
+	EscalateTo []string   `json:"escalateTo,omitempty"` // who is among the approvers as well once the request escalates
+	AboveTo    [][]string `json:"aboveTo,omitempty"`    // and among each of Above
+}
+
+// blocked is a call that asks, as policy has it.
+func blocked(c agent.Call, dec agent.Decision) Blocked {
+	b := Blocked{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note}
+	if dec.Escalate != nil {
+		b.EscalateTo, b.AboveTo = dec.Escalate.To, dec.AboveTo
+	}
+	return b
 }
 
 // ForTools is the request that blocked calls make together, as the entry that blocks them writes it.
 func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequest) Approval {
 	a := Approval{
 		Tenant: s.Tenant, ID: r.Approval, Run: s.Run, Agent: s.Agent, Kind: KindTools, Args: json.RawMessage("null"), Effect: agent.EffectRead,
-		Status: Pending, Quorum: 1, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{}, Grants: holds(def.Granting()), RuleNote: r.Reason,
+		Status: Pending, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{}, Grants: holds(def.Granting()), RuleNote: r.Reason,
 	}.below(s.Parent)
 	if def.Permission.Scope == agent.ScopeTool {
 		a.Scope = agent.ScopeTool
 	}
+	var asks agent.Decision // what all of them ask of people, of whom the strictest counts
 	for _, asked := range r.Tools {
 		t, _ := def.Tool(asked.Tool)
 		p := Permission{Tool: asked.Tool, Name: asked.Name, Effect: t.Effect, Digests: asked.Digests}
 		for _, id := range asked.Calls {
 			c, _ := s.Call(id)
 			dec := agent.DecideIn(def, s, t, c.Input)
-			p.Calls = append(p.Calls, Blocked{Call: id, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note})
+			p.Calls = append(p.Calls, blocked(c, dec))
+			p.Quorum, asks = max(p.Quorum, dec.Quorum), asks.Together(dec)
 			p.outlive(def, s, c, dec)
 			a.Calls = append(a.Calls, id)
 			a.Approvers = slices.Concat(a.Approvers, dec.Approvers, slices.Concat(dec.Above...))
+			if dec.Escalate != nil {
+				a.EscalateTo = slices.Concat(a.EscalateTo, dec.Escalate.To, slices.Concat(dec.AboveTo...))
+			}
 		}
 		a.Tools, a.Permissions = append(a.Tools, asked.Tool), append(a.Permissions, p)
 		a.Effect = graver(a.Effect, t.Effect)
 	}
-	slices.Sort(a.Approvers)
-	a.Approvers = slices.Compact(a.Approvers)
-	return a
+	a.Approvers, a.EscalateTo = set(a.Approvers), set(a.EscalateTo)
+	return a.under(def, s, asks)
 }
+
+func set(of []string) []string { return slices.Compact(slices.Sorted(slices.Values(of))) }
 
 // outlive adds what a standing grant would cover of a call.
 func (p *Permission) outlive(def *agent.Definition, s *agent.AgentState, c agent.Call, dec agent.Decision) {
@@ -179,58 +197,6 @@ func PermitLive(ctx context.Context, t store.Table, tenant string, p agent.ToolP
 	return store.Holds(PermitOp(tenant, p, false).If, it, found), nil
 }
 
-// maxRaces is how often a decision about tools is tried again because somebody decided about others of the request meanwhile.
-const maxRaces = 10
-
-// decideTools records a verdict on one tool of a request, or on all that have none, once for each, and wakes the run.
-func (d *Desk) decideTools(ctx context.Context, a Approval, r Request) (Approval, error) {
-	for races := 0; ; races++ {
-		places, err := a.named(r)
-		if err != nil {
-			return Approval{}, err
-		}
-		open := slices.DeleteFunc(slices.Clone(places), func(i int) bool { return a.Permissions[i].Verdict != "" })
-		if a.Status != Pending || len(open) == 0 {
-			if !sameVerdicts(a, r, places) {
-				return Approval{}, &DecidedError{Approval: a}
-			}
-			return a, d.wake(ctx, a)
-		}
-		decided, err := d.recordTools(ctx, a, r, open)
-		if err == nil {
-			if d.Decided != nil {
-				d.Decided(ctx, decided)
-			}
-			return decided, d.wake(ctx, decided)
-		}
-		if errors.Is(err, ErrFinished) || errors.Is(err, ErrExpired) {
-			return Approval{}, err
-		}
-		now, readErr := Get(ctx, d.Table, a.Tenant, a.ID)
-		switch {
-		case readErr != nil:
-			return Approval{}, errors.Join(err, readErr)
-		case !errors.Is(err, store.ErrGuardFailed):
-			return d.uncertainTools(ctx, now, r, err)
-		case now.Status == Pending && !d.Clock.Now().Before(now.ExpiresAt) || now.Status == Expired:
-			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
-		case races == maxRaces:
-			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
-		}
-		a = now
-	}
-}
-
-// uncertainTools looks whether a write of which nobody knows was done.
-func (d *Desk) uncertainTools(ctx context.Context, a Approval, r Request, cause error) (Approval, error) {
-	said := slices.ContainsFunc(a.Decisions, func(have Decision) bool { return have.By == r.By.ID && have.Action == r.Action })
-	places, err := a.named(r)
-	if err == nil && said && sameVerdicts(a, r, places) {
-		return a, d.wake(ctx, a)
-	}
-	return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, cause)
-}
-
 func (d *Desk) wake(ctx context.Context, a Approval) error {
 	if err := d.Wake(ctx, a.Tenant, a.Run); err != nil {
 		return fmt.Errorf("wake run %s: %w", a.Run, err)
@@ -238,27 +204,21 @@ func (d *Desk) wake(ctx context.Context, a Approval) error {
 	return nil
 }
 
-// named are the places of the tools that a decision is about, all of which it may be made on: the tool it names, or all.
-func (a Approval) named(r Request) ([]int, error) {
-	if r.Action == Edit {
-		return nil, fmt.Errorf("decide approval %s: it is about tools, so no arguments can be edited: %w", a.ID, ErrKind)
-	}
+// named are the places of the tools that a decision is about: the tool it names, or all; of a pending request, all that have no verdict.
+func (a Approval) named(r Request) []int {
 	var places []int
 	for i, p := range a.Permissions {
-		if r.Tool != "" && r.Tool != p.Tool && r.Tool != p.Name || r.Tool == "" && p.Verdict != "" && a.Status == Pending {
+		if a.Kind != KindTools || r.Tool != "" && r.Tool != p.Tool && r.Tool != p.Name || r.Tool == "" && p.Verdict != "" && a.Status == Pending {
 			continue
-		}
-		for _, c := range p.Calls {
-			if !agent.MayDecideEach(r.By, c.Approvers, c.Above) {
-				return nil, fmt.Errorf("decide approval %s of %s as %s: %w", a.ID, p.Tool, r.By.ID, ErrForbidden)
-			}
 		}
 		places = append(places, i)
 	}
-	if len(places) == 0 && r.Tool != "" {
-		return nil, fmt.Errorf("decide approval %s: it does not ask about tool %q: %w", a.ID, r.Tool, ErrKind)
-	}
-	return places, nil
+	return places
+}
+
+// open are those of the places whose tools have no verdict.
+func (a Approval) open(places []int) []int {
+	return slices.DeleteFunc(slices.Clone(places), func(i int) bool { return a.Permissions[i].Verdict != "" })
 }
 
 // sameVerdicts reports whether the request says of the tools what r says. One that named none says it of those that nobody had decided.
@@ -285,49 +245,32 @@ func verdictOf(a Action) agent.ToolVerdict {
 	}
 }
 
-// recordTools writes the verdicts into the request and the run's inbox at once (rules 3 and 8).
-func (d *Desk) recordTools(ctx context.Context, a Approval, r Request, open []int) (Approval, error) {
-	now := d.Clock.Now().Truncate(time.Millisecond)
-	if !now.Before(a.ExpiresAt) {
-		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
-	}
-	fact, decided := a.verdict(r, open, now)
-	op, err := put(decided)
-	if err != nil {
-		return Approval{}, err
-	}
-	grants, err := grantOps(decided)
-	if err != nil {
-		return Approval{}, err
-	}
-	op.If = []store.Cond{
-		{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))},
-		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
-	}
-	for i, p := range a.Permissions {
-		op.If = append(op.If, isVerdict(i, p.recorded()))
-	}
-	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, fact, append([]store.Op{op}, grants...)...)
-	if err != nil {
-		return Approval{}, err
-	}
-	if got.Closed {
-		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
-	}
-	return decided, nil
-}
-
-// verdict is the fact for the run and the request as it will stand.
-func (a Approval) verdict(r Request, open []int, now time.Time) (agent.Decided, Approval) {
+// verdict is the fact for the run and the request as it will stand. The fact is nil where every tool takes more people than have granted it.
+func (a Approval) verdict(r Request, open []int, now time.Time) (*agent.Decided, Approval) {
 	fact := agent.Decided{Approval: a.ID, Action: agent.ActionFail, By: r.By.ID, Note: r.Note}
-	said := Decision{By: r.By.ID, Action: r.Action, At: now, Note: r.Note}
+	said := r.said(now)
+	for _, i := range open {
+		said.Tools = append(said.Tools, a.Permissions[i].Tool)
+	}
+	a.Decisions = append(slices.Clip(a.Decisions), said)
 	a.Permissions = slices.Clone(a.Permissions)
 	for _, i := range open {
 		p := &a.Permissions[i]
+		granting := a.Granting(i)
+		if r.Action == Approve && len(granting) < p.Quorum {
+			continue
+		}
 		p.Verdict = verdictOf(r.Action)
 		fact.Tools = append(fact.Tools, p.Tool)
+		for _, v := range granting {
+			if r.Action == Approve && v.By != r.By.ID && !slices.Contains(fact.With, v.By) {
+				fact.With = append(fact.With, v.By)
+			}
+		}
 	}
-	said.Tools = fact.Tools
+	if len(fact.Tools) == 0 && r.Action != Fail {
+		return nil, a
+	}
 	switch r.Action {
 	case Approve:
 		fact.Action, fact.Once, fact.Standing = agent.ActionApprove, a.Grants == agent.GrantsOnce, a.Grants == agent.GrantsStanding
@@ -337,8 +280,7 @@ func (a Approval) verdict(r Request, open []int, now time.Time) (agent.Decided, 
 		fact.Action = agent.ActionCancel
 	}
 	a.Status = a.outcome(r.Action)
-	a.Decisions = append(slices.Clip(a.Decisions), said)
-	return fact, a
+	return &fact, a
 }
 
 // outcome is where a request about tools stands once the verdicts are what they are.

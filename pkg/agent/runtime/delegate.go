@@ -38,7 +38,7 @@ func (r *round) askAgent(t agent.ToolSpec, c agent.Call, s *agent.AgentState) (s
 		return nil, err
 	}
 	start := Start{
-		Tenant: s.Tenant, Message: from.Message, Input: from.Input, Subject: s.Subject, AccessControl: s.AccessControl, Parent: &from.Parent,
+		Tenant: s.Tenant, Message: from.Message, Input: from.Input, Subject: s.Subject, AccessControl: s.AccessControl, Parent: &from.Parent, By: s.By,
 	}
 	return func(ctx context.Context) error { return r.begin(ctx, t, child, start) }, nil
 }

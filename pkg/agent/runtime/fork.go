@@ -17,6 +17,7 @@ type Fork struct {
 	Key    string // idempotency key, of the keys with which the parent's agent is started; empty = the run gets one of its own
 	// Model replaces provider, id, base URL and file of the parent's model; its settings stay. Nil = the parent's model.
 	Model *agent.ModelSpec
+	By    string // who forks it, for whom it acts besides; "" = nobody is known
 }
 
 // BadFork says why a fork is refused; it is fit to be shown.
@@ -59,6 +60,7 @@ func (st *Starter) branch(ctx context.Context, f Fork, parent *agent.AgentState)
 	first := agent.RunStarted{
 		Tenant: f.Tenant, Run: run, Agent: parent.Agent, Version: parent.Version, Definition: digest, HooksVersion: parent.HooksVersion,
 		Owner: ExecutionName(run, 0), Subject: parent.Subject, AccessControl: parent.AccessControl, MaxInteractions: def.Limits.Interactions, From: &from,
+		By: together([]string{f.By}, parent.By),
 	}
 	first.Wait, first.Resume = def.OpenRounds()
 	if first.BodyDigest, err = f.bodyDigest(); err != nil {

@@ -72,15 +72,11 @@ const (
 
 // commit appends the draft, with the requests to people that it opens, closes and uses up, and whatever is beside it; and tells the sink.
 func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition, beside ...store.Op) error {
-	guards, err := requestOps(&before, d, def)
+	guards, err := p.requestOps(ctx, &before, d, def)
 	if err != nil {
 		return err
 	}
-	lapsed, err := p.lapsed(ctx, &before, d)
-	if err != nil {
-		return err
-	}
-	guards = slices.Concat(guards, lapsed, beside)
+	guards = append(guards, beside...)
 	if err := d.Snap(); err != nil {
 		return err
 	}
@@ -171,7 +167,7 @@ func final(err error) bool {
 
 // requestOps are the writes to requests that belong into the draft's transaction: a new one for every call it suspends (A19),
 // an end for every one it overtakes, and the use of every approval it claims under (A6).
-func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+func (p Ports) requestOps(ctx context.Context, before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, c := range d.State.Waits() {
 		if was, ok := before.Call(c.ID); c.Wait.For == agent.ForAnswer || ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
@@ -183,11 +179,15 @@ func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition)
 		}
 		ops = append(ops, op)
 	}
-	early, err := settledEarly(before, d, def)
+	early, err := p.settledEarly(ctx, before, d, def)
 	if err != nil {
 		return nil, err
 	}
-	ops = append(ops, early...)
+	void, err := p.voided(ctx, before, d)
+	if err != nil {
+		return nil, err
+	}
+	ops = append(append(ops, early...), void...)
 	for _, c := range before.Waits() {
 		if c.Wait.For == agent.ForAnswer { // nobody was asked by a request of its own
 			continue
@@ -205,7 +205,7 @@ func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition)
 
 // settledEarly are the requests that decisions kept until now settle in this draft: one that was asked before is decided, if nobody was
 // first; one that the draft asks is created as it stands.
-func settledEarly(before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+func (p Ports) settledEarly(ctx context.Context, before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
 		fact, ok := e.(agent.Decided)
@@ -216,17 +216,69 @@ func settledEarly(before *agent.AgentState, d *agent.Draft, def *agent.Definitio
 		if !ok {
 			return nil, fmt.Errorf("settle approval %s: call %s is of this very entry", fact.Approval, fact.Call)
 		}
-		settle := approval.SettleOp
+		var op store.Op
+		var err error
 		if c.Wait == nil || c.Wait.Approval != fact.Approval {
-			c, settle = suspendedIn(d, c), func(a approval.Approval, _ time.Time) (store.Op, error) { return approval.CreateOp(a) }
+			op, err = approval.CreateOp(approval.ForCall(def, &d.State, suspendedIn(d, c)).Settled(fact, d.Entry.Time))
+		} else {
+			op, err = p.decidedEarly(ctx, before.Tenant, fact, d.Entry.Time)
 		}
-		op, err := settle(approval.ForCall(def, &d.State, c).Settled(fact, d.Entry.Time), d.Entry.Time)
 		if err != nil {
 			return nil, err
 		}
 		ops = append(ops, op)
 	}
 	return ops, nil
+}
+
+// decidedEarly writes the request that a kept decision settles, with all that people have said about it since it was made.
+func (p Ports) decidedEarly(ctx context.Context, tenant string, fact agent.Decided, now time.Time) (store.Op, error) {
+	asked, err := approval.Get(ctx, p.Table, tenant, fact.Approval)
+	if err != nil {
+		return store.Op{}, err
+	}
+	return approval.SettleOp(asked.Settled(fact, now), now)
+}
+
+// voided takes back the approvals of calls that are asked about again, as the policy that applies (A17) or what they depend on has changed since. What a claim has used up
+// stays as it is.
+func (p Ports) voided(ctx context.Context, before *agent.AgentState, d *agent.Draft) ([]store.Op, error) {
+	var ops []store.Op
+	for _, e := range d.Entry.Events {
+		again, ok := e.(agent.CallSuspended)
+		if !ok || again.Why == "" {
+			continue
+		}
+		id := approvedBy(d, again.Call)
+		if id == "" {
+			continue
+		}
+		a, err := approval.Get(ctx, p.Table, before.Tenant, id)
+		if err != nil {
+			return nil, err
+		}
+		op, err := approval.VoidOp(a)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
+	}
+	return ops, nil
+}
+
+// approvedBy is the request on which a call was approved before or in the draft, where no claim has used that up; "" where there is none. Of a
+// decision that was kept, the request is being written already.
+func approvedBy(d *agent.Draft, call string) string {
+	for _, e := range d.Entry.Events {
+		if said, ok := e.(agent.Decided); ok && said.Call == call && said.Action == agent.ActionApprove && said.Early == "" {
+			return said.Approval
+		}
+	}
+	c, _ := d.Before().Call(call)
+	if c.Grant == nil || c.Grant.Tool || c.Grant.Consumed {
+		return ""
+	}
+	return c.Grant.Approval
 }
 
 // suspendedIn is c as the draft suspends it.
@@ -237,7 +289,7 @@ func suspendedIn(d *agent.Draft, c agent.Call) agent.Call {
 		}
 		if e, ok := e.(agent.CallSuspended); ok && e.Call == c.ID {
 			c.Ticket = e.Ticket
-			c.Wait = &agent.Wait{For: cmp.Or(e.For, agent.ForApproval), Approval: e.Approval, Digest: e.Digest, Since: d.Entry.Time, Expires: e.Expires}
+			c.Wait = &agent.Wait{For: cmp.Or(e.For, agent.ForApproval), Approval: e.Approval, Digest: e.Digest, Since: d.Entry.Time, Expires: e.Expires, Policy: e.Policy}
 		}
 	}
 	return c
@@ -400,6 +452,23 @@ func PinnedDefinitions(blobs store.Blobs) Definitions {
 		known[tenant+"/"+digest] = def
 		mu.Unlock()
 		return def, nil
+	}
+}
+
+// Tightened are pinned definitions with what the deployment says now of their agents (A17): whoever decides, and whoever runs a call, has them.
+// Gone says that agents is all the agents there are, so that one it does not know has been taken away.
+func Tightened(pinned Definitions, agents Agents, gone bool) Definitions {
+	if agents == nil {
+		return pinned
+	}
+	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
+		def, err := pinned(ctx, tenant, digest)
+		if err != nil {
+			return nil, err
+		}
+		now := *def
+		now.Now = agent.CurrentOf(def, agents, gone)
+		return &now, nil
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -25,6 +26,7 @@ type Start struct {
 	Subject       string            // empty = that of the run that is continued
 	AccessControl string            // the same
 	Parent        *agent.Parent     // the call that the run is; nil = nobody delegates it
+	By            []string          // who starts it, or for whom the run acts that delegates it; of a run that is continued, those it acts for are added
 }
 
 // ErrKeyReused says that the key started a run with another body (R2).
@@ -104,6 +106,7 @@ func (st *Starter) continued(ctx context.Context, r Start, first *agent.RunStart
 	first.From = &from
 	first.Subject = cmp.Or(first.Subject, l.State.Subject)
 	first.AccessControl = cmp.Or(first.AccessControl, l.State.AccessControl)
+	first.By = together(first.By, l.State.By)
 	return agent.Seed(l.State), nil
 }
 
@@ -159,7 +162,7 @@ func (r Start) first(run, owner string) (agent.RunStarted, error) {
 	}
 	e := agent.RunStarted{
 		Tenant: r.Tenant, Run: run, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
-		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent,
+		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent, By: together(r.By),
 	}
 	e.Wait, e.Resume = r.Agent.OpenRounds()
 	e.BodyDigest, err = bodyDigest(e, r.Continues)
@@ -167,6 +170,17 @@ func (r Start) first(run, owner string) (agent.RunStarted, error) {
 		e.Messages = nil
 	}
 	return e, err
+}
+
+// together are the people of all lists, each once, in order.
+func together(lists ...[]string) []string {
+	var who []string
+	for _, id := range slices.Concat(lists...) {
+		if id != "" && !slices.Contains(who, id) {
+			who = append(who, id)
+		}
+	}
+	return who
 }
 
 // pin stores a definition as a blob, before the fact that points at it.

@@ -75,6 +75,7 @@ func (st *Starter) undo(ctx context.Context, u Undo, past agent.AgentState, run 
 	first := agent.RunStarted{
 		Tenant: u.Tenant, Run: run, Agent: past.Agent, Version: past.Version, Definition: past.Definition, HooksVersion: past.HooksVersion,
 		Owner: ExecutionName(run, 0), Subject: past.Subject, AccessControl: past.AccessControl, MaxInteractions: def.Limits.Interactions, From: &from,
+		By: together([]string{u.By}, past.By),
 	}
 	if first.BodyDigest, err = u.bodyDigest(); err != nil {
 		return agent.AgentState{}, err

@@ -105,7 +105,7 @@ func (in *Interactions) decide(ctx context.Context, c click) (approval.Approval,
 		return approval.Approval{}, saidStranger
 	}
 	a, err := in.Decide(ctx, approval.Request{
-		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note, Seen: c.shown.Digest,
+		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note, Digest: c.shown.Digest,
 		By: agent.Principal{ID: p.ID, Groups: p.Groups}, Via: approval.ViaSlack,
 	})
 	if err != nil {
@@ -124,7 +124,7 @@ func (in *Interactions) failed(c click, err error) (approval.Approval, string) {
 		err  error
 		told string
 	}{
-		{approval.ErrForbidden, saidForbidden}, {approval.ErrChanged, saidChanged}, {approval.ErrExpired, saidExpired}, {approval.ErrFinished, saidFinished},
+		{approval.ErrForbidden, saidForbidden}, {approval.ErrStale, saidChanged}, {approval.ErrExpired, saidExpired}, {approval.ErrFinished, saidFinished},
 		{approval.ErrNothing, saidFinished}, {approval.ErrKind, saidKind}, {approval.ErrNotFound, saidUnknown},
 	} {
 		if errors.Is(err, f.err) {

@@ -78,7 +78,7 @@ func TestC1Click(t *testing.T) {
 		require.Len(t, o.desk.got, 1)
 		r := o.desk.got[0]
 		require.Equal(t, approval.Request{
-			Tenant: "acme", ID: "aabcdefghijklmnopqrstuvwxy", Action: c.want, Note: "seen <it> & checked", Via: approval.ViaSlack, Seen: digest, By: r.By,
+			Tenant: "acme", ID: "aabcdefghijklmnopqrstuvwxy", Action: c.want, Note: "seen <it> & checked", Via: approval.ViaSlack, Digest: digest, By: r.By,
 		}, r)
 		require.Equal(t, ana.ID, r.By.ID)
 		require.Equal(t, ana.Groups, r.By.Groups)

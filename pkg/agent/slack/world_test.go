@@ -119,8 +119,8 @@ func (d *desk) Decide(ctx context.Context, r approval.Request) (approval.Approva
 	if r.Tenant != d.now.Tenant || r.ID != d.now.ID {
 		return approval.Approval{}, fmt.Errorf("read approval %s: %w", r.ID, approval.ErrNotFound)
 	}
-	if d.now.Status == approval.Pending && r.Seen != d.now.Digest {
-		return approval.Approval{}, approval.ErrChanged
+	if d.now.Status == approval.Pending && r.Digest != d.now.Digest {
+		return approval.Approval{}, approval.ErrStale
 	}
 	if r.By.ID != ana.ID {
 		return approval.Approval{}, approval.ErrForbidden
