@@ -80,6 +80,8 @@ type Approval struct {
 	EscalateTo    []string  `json:"escalateTo,omitempty"`
 	EscalatedAt   time.Time `json:"escalatedAt,omitzero"` // when they did; zero = not yet
 	Thread        []Remark  `json:"thread,omitempty"`     // questions about the request and what was answered, in order; none decides
+
+	rev int64 // of the stored body as it was read; 0 = it was not read, or its item is of before there were any
 }
 
 // Remark is a question about a request, or an answer to one. It decides nothing.

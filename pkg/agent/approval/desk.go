@@ -145,7 +145,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (Approval, err
 	if got.Closed {
 		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
 	}
-	return decided, nil
+	return decided.written(), nil
 }
 
 // raced looks who won where the write failed or nobody knows whether it did.
@@ -154,6 +154,8 @@ func (d *Desk) raced(ctx context.Context, a Approval, r Request, cause error) (A
 	switch {
 	case err != nil:
 		return Approval{}, errors.Join(cause, err)
+	case now.Status == Pending && now.rev != a.rev && errors.Is(cause, store.ErrGuardFailed): // somebody said something meanwhile
+		return d.record(ctx, now, r)
 	case now.Status == Pending && errors.Is(cause, store.ErrGuardFailed):
 		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 	case now.Status == Pending:

@@ -642,12 +642,17 @@ func TestA19WhatPeopleSee(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *room) {
 		a := r.approval()
 		c := r.call()
-		require.Equal(t, approval.Approval{
-			Tenant: tenant, ID: c.Wait.Approval, Run: r.run, Agent: "clerk", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refund"},
+		want, err := json.Marshal(approval.Approval{
+			ID: c.Wait.Approval, Run: r.run, Agent: "clerk", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refund"},
 			Args: json.RawMessage(args), Digest: c.Wait.Digest, Effect: agent.EffectNonIdempotent, Status: approval.Pending,
 			Approvers: []string{"group:operators"}, Quorum: 1, RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Decisions: []approval.Decision{},
-		}, a)
-		_, err := r.decide(approval.Deny, ana)
+		})
+		require.NoError(t, err)
+		shown, err := json.Marshal(a)
+		require.NoError(t, err)
+		require.JSONEq(t, string(want), string(shown))
+		require.Equal(t, tenant, a.Tenant)
+		_, err = r.decide(approval.Deny, ana)
 		require.NoError(t, err)
 		for status, want := range map[approval.Status]int{approval.Pending: 0, approval.Denied: 1} {
 			list, _, err := approval.List(r.ctx, r.table, tenant, status, 0, "")

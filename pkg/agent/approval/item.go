@@ -22,7 +22,7 @@ func index(tenant string, s Status) string { return "T#" + tenant + "#APPROVALS#
 
 func indexSort(a Approval) string { return fmt.Sprintf("%013d#%s", a.RequestedAt.UnixMilli(), a.ID) }
 
-// put is the whole item.
+// put is the whole item, one revision on. Whoever replaces a body that they have read holds the write to unchanged.
 func put(a Approval) (store.Op, error) {
 	body, err := agent.MarshalVerbatim(a)
 	if err != nil {
@@ -30,10 +30,25 @@ func put(a Approval) (store.Op, error) {
 	}
 	attrs := toolAttrs(a)
 	attrs["status"], attrs["digest"] = store.Str(string(a.Status)), store.Str(orNone(a.Digest))
-	attrs["expires"], attrs["consumed"] = store.Num(a.ExpiresAt.UnixMilli()), store.Num(0)
+	attrs["expires"], attrs["consumed"], attrs["rev"] = store.Num(a.ExpiresAt.UnixMilli()), store.Num(0), store.Num(a.written().rev)
 	return store.Op{Kind: store.Put, Item: store.Item{
 		Key: key(a.Tenant, a.ID), Body: body, Index: index(a.Tenant, a.Status), IndexSort: indexSort(a), Attrs: attrs,
 	}}, nil
+}
+
+// unchanged are the conditions that the body is still the one that a was read with, so that of two words that people say at the same time
+// neither is lost: the later one fails, and is said again on what is there then. None where a was not read.
+func unchanged(a Approval) []store.Cond {
+	if a.rev == 0 {
+		return nil
+	}
+	return []store.Cond{{Attr: "rev", Op: store.Equal, Value: store.Num(a.rev)}}
+}
+
+// written is a as whoever reads it once it is put finds it.
+func (a Approval) written() Approval {
+	a.rev++
+	return a
 }
 
 func orNone(digest string) string {
@@ -63,13 +78,13 @@ func CloseOp(tenant string, w agent.Wait, as Status) store.Op {
 }
 
 // SettleOp writes a pending request that a decided one replaces; it rides in the transaction of the fact that decides it. It fails where
-// somebody decided first, or the request has expired by then.
+// somebody decided first, or the request has expired by then, or somebody else has written into the request since decided was read.
 func SettleOp(decided Approval, now time.Time) (store.Op, error) {
 	op, err := put(decided)
-	op.If = []store.Cond{
+	op.If = append([]store.Cond{
 		{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))},
 		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
-	}
+	}, unchanged(decided)...)
 	return op, err
 }
 
@@ -113,7 +128,7 @@ func read(tenant string, it store.Item) (Approval, error) {
 	if err := json.Unmarshal(it.Body, &a); err != nil {
 		return Approval{}, fmt.Errorf("read approval item %s: %w", it.PK, err)
 	}
-	a.Tenant, a.Status = tenant, Status(it.Attrs["status"].String())
+	a.Tenant, a.Status, a.rev = tenant, Status(it.Attrs["status"].String()), it.Attrs["rev"].Int()
 	for i := range a.Permissions {
 		a.Permissions[i].spent = it.Attrs[verdictAttr(i)].String() == used
 	}

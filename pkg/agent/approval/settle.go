@@ -83,7 +83,7 @@ func (d *Desk) settle(ctx context.Context, a Approval, definition string, c agen
 	if err != nil {
 		return Approval{}, err
 	}
-	op.If = []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}}
+	op.If = append([]store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}}, unchanged(a)...)
 	content, err := d.short(ctx, a.Tenant, definition, o)
 	if err != nil {
 		return Approval{}, err
@@ -94,12 +94,12 @@ func (d *Desk) settle(ctx context.Context, a Approval, definition string, c agen
 	}
 	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, "", fact, op)
 	if err != nil {
-		return d.racedAnswer(ctx, a, o, err)
+		return d.racedAnswer(ctx, a, definition, c, o, err)
 	}
 	if got.Closed {
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrFinished)
 	}
-	return a, nil
+	return a.written(), nil
 }
 
 // short is what somebody said in place of a tool, as the agent's context takes it. All of it is kept with the request.
@@ -119,11 +119,13 @@ func (d *Desk) short(ctx context.Context, tenant, definition string, o Outcome) 
 }
 
 // racedAnswer looks who won where the write failed or nobody knows whether it did.
-func (d *Desk) racedAnswer(ctx context.Context, a Approval, o Outcome, cause error) (Approval, error) {
+func (d *Desk) racedAnswer(ctx context.Context, a Approval, definition string, c agent.Call, o Outcome, cause error) (Approval, error) {
 	now, err := Get(ctx, d.Table, a.Tenant, a.ID)
 	switch {
 	case err != nil:
 		return Approval{}, errors.Join(cause, err)
+	case now.Status == Pending && now.rev != a.rev && errors.Is(cause, store.ErrGuardFailed): // somebody said something meanwhile
+		return d.settle(ctx, now, definition, c, o)
 	case now.Status == Pending:
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, cause)
 	case sameAnswer(now, o):

@@ -292,17 +292,13 @@ func (d *Desk) recordTools(ctx context.Context, a Approval, r Request, open []in
 		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 	}
 	fact, decided := a.verdict(r, open, now)
-	op, err := put(decided)
+	op, err := SettleOp(decided, now)
 	if err != nil {
 		return Approval{}, err
 	}
 	grants, err := grantOps(decided)
 	if err != nil {
 		return Approval{}, err
-	}
-	op.If = []store.Cond{
-		{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))},
-		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
 	}
 	for i, p := range a.Permissions {
 		op.If = append(op.If, isVerdict(i, p.recorded()))
@@ -314,7 +310,7 @@ func (d *Desk) recordTools(ctx context.Context, a Approval, r Request, open []in
 	if got.Closed {
 		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
 	}
-	return decided, nil
+	return decided.written(), nil
 }
 
 // verdict is the fact for the run and the request as it will stand.

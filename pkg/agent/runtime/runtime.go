@@ -72,7 +72,7 @@ const (
 
 // commit appends the draft, with the requests to people that it opens, closes and uses up, and whatever is beside it; and tells the sink.
 func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition, beside ...store.Op) error {
-	guards, err := requestOps(&before, d, def)
+	guards, err := p.requestOps(ctx, &before, d, def)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func final(err error) bool {
 
 // requestOps are the writes to requests that belong into the draft's transaction: a new one for every call it suspends (A19),
 // an end for every one it overtakes, and the use of every approval it claims under (A6).
-func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+func (p Ports) requestOps(ctx context.Context, before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, c := range d.State.Waits() {
 		if was, ok := before.Call(c.ID); c.Wait.For == agent.ForAnswer || ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
@@ -179,7 +179,7 @@ func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition)
 		}
 		ops = append(ops, op)
 	}
-	early, err := settledEarly(before, d, def)
+	early, err := p.settledEarly(ctx, before, d, def)
 	if err != nil {
 		return nil, err
 	}
@@ -200,8 +200,8 @@ func requestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition)
 }
 
 // settledEarly are the requests that decisions kept until now settle in this draft: one that was asked before is decided, if nobody was
-// first; one that the draft asks is created as it stands.
-func settledEarly(before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+// first, with what people have said of it until then; one that the draft asks is created as it stands.
+func (p Ports) settledEarly(ctx context.Context, before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
 	var ops []store.Op
 	for _, e := range d.Entry.Events {
 		fact, ok := e.(agent.Decided)
@@ -212,17 +212,24 @@ func settledEarly(before *agent.AgentState, d *agent.Draft, def *agent.Definitio
 		if !ok {
 			return nil, fmt.Errorf("settle approval %s: call %s is of this very entry", fact.Approval, fact.Call)
 		}
-		settle := approval.SettleOp
-		if c.Wait == nil || c.Wait.Approval != fact.Approval {
-			c, settle = suspendedIn(d, c), func(a approval.Approval, _ time.Time) (store.Op, error) { return approval.CreateOp(a) }
-		}
-		op, err := settle(approval.ForCall(def, &d.State, c).Settled(fact, d.Entry.Time), d.Entry.Time)
+		op, err := p.settleEarly(ctx, d, def, c, fact)
 		if err != nil {
 			return nil, err
 		}
 		ops = append(ops, op)
 	}
 	return ops, nil
+}
+
+func (p Ports) settleEarly(ctx context.Context, d *agent.Draft, def *agent.Definition, c agent.Call, fact agent.Decided) (store.Op, error) {
+	if c.Wait == nil || c.Wait.Approval != fact.Approval {
+		return approval.CreateOp(approval.ForCall(def, &d.State, suspendedIn(d, c)).Settled(fact, d.Entry.Time))
+	}
+	asked, err := approval.Get(ctx, p.Table, d.State.Tenant, fact.Approval)
+	if err != nil {
+		return store.Op{}, err
+	}
+	return approval.SettleOp(asked.Settled(fact, d.Entry.Time), d.Entry.Time)
 }
 
 // suspendedIn is c as the draft suspends it.
