@@ -41,7 +41,7 @@ type EditError struct{ Problem string }
 
 func (e *EditError) Error() string { return "edited arguments refused: " + e.Problem }
 
-// Desk records decisions. All fields but Decided are required. Safe for concurrent use.
+// Desk records decisions. All fields but Decided, Said and Duties are required. Safe for concurrent use.
 type Desk struct {
 	Table       store.Table
 	Journal     *store.Journal
@@ -52,6 +52,10 @@ type Desk struct {
 
 	// Decided is told of a decision once it is recorded, before the run is woken. Nil = nobody is.
 	Decided func(ctx context.Context, a Approval)
+	// Said is told of a question or an answer once it is recorded, and perhaps again. Nil = nobody is.
+	Said func(ctx context.Context, a Approval)
+	// Duties are those who have let p decide in their place at that time, each with the groups by which they may; it fails closed. Nil = nobody has.
+	Duties func(ctx context.Context, tenant string, p agent.Principal, now time.Time) ([]agent.Principal, error)
 }
 
 // Request is one person's decision as it reaches the choke point. By comes from what authenticated the person, never from
@@ -66,6 +70,8 @@ type Request struct {
 	By         agent.Principal
 	Via        Via    // for the record
 	Key        string // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
+
+	right agent.Principal // by whose right By decides
 }
 
 // Decide records a decision once and wakes the run. The same decision again gives the same answer and wakes again; another one is
@@ -73,6 +79,9 @@ type Request struct {
 func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 	a, err := Get(ctx, d.Table, r.Tenant, r.ID)
 	if err != nil {
+		return Approval{}, err
+	}
+	if r.right, err = d.right(ctx, a, r.By); err != nil {
 		return Approval{}, err
 	}
 	if err := authorise(a, r); err != nil {
@@ -99,7 +108,7 @@ func authorise(a Approval, r Request) error {
 	if !r.Action.Valid() {
 		return fmt.Errorf("decide approval %s: action %q: %w", a.ID, r.Action, ErrKind)
 	}
-	if !agent.MayDecideEach(r.By, a.Approvers, a.Above) {
+	if !agent.MayDecideEach(r.right, a.Approvers, a.Above) {
 		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrForbidden)
 	}
 	if a.Kind == KindOutcome {
@@ -130,6 +139,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (Approval, err
 	if err != nil {
 		return Approval{}, err
 	}
+	decided.Decisions[len(decided.Decisions)-1].For = r.meanwhile()
 	op, err := SettleOp(decided, now)
 	if err != nil {
 		return Approval{}, err
@@ -204,7 +214,7 @@ func (d *Desk) edit(ctx context.Context, a Approval, r Request) (args json.RawMe
 	if err != nil {
 		return nil, "", nil, err
 	}
-	if digest, err = agent.Amend(def, s, c, args, r.By, d.Valid); err != nil {
+	if digest, err = agent.Amend(def, s, c, args, r.right, d.Valid); err != nil {
 		return nil, "", nil, amended(a, r, err)
 	}
 	if a.Scope == agent.ScopeTool || len(a.Permissions) == 0 {
