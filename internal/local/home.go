@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store/folder"
 	"github.com/countersign/countersign/pkg/agent/tracing"
@@ -38,6 +39,7 @@ type Options struct {
 	Remotes   runtime.Remotes   // see Config
 	Functions runtime.Functions // see Config
 	Callbacks runtime.Callbacks // see Config
+	People    person.Directory  // see Config
 }
 
 // Home is an opened store directory with its engine. It is a development tool: production is Step Functions, Lambda and
@@ -75,7 +77,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	return New(Config{
 		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Warm: warmRuns,
-		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks,
+		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, People: o.People,
 	})
 }
 

@@ -139,7 +139,8 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (Approval, err
 	if err != nil {
 		return Approval{}, err
 	}
-	decided.Decisions[len(decided.Decisions)-1].For = r.meanwhile()
+	said := &decided.Decisions[len(decided.Decisions)-1]
+	said.For, said.Via = r.meanwhile(), r.Via
 	op, err := SettleOp(decided, now)
 	if err != nil {
 		return Approval{}, err

@@ -316,7 +316,7 @@ func (d *Desk) recordTools(ctx context.Context, a Approval, r Request, open []in
 // verdict is the fact for the run and the request as it will stand.
 func (a Approval) verdict(r Request, open []int, now time.Time) (agent.Decided, Approval) {
 	fact := agent.Decided{Approval: a.ID, Action: agent.ActionFail, By: r.By.ID, Note: r.Note}
-	said := Decision{By: r.By.ID, For: r.meanwhile(), Action: r.Action, At: now, Note: r.Note}
+	said := Decision{By: r.By.ID, For: r.meanwhile(), Via: r.Via, Action: r.Action, At: now, Note: r.Note}
 	a.Permissions = slices.Clone(a.Permissions)
 	for _, i := range open {
 		p := &a.Permissions[i]

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
 )
 
 // web is the API on a TCP port, with a page that lists what there is. Whoever has the token acts as one principal.
@@ -42,7 +43,7 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 	}
 	b := e.backend
 	b.Caller = func(*http.Request) (api.Caller, error) { // a header can say anything: the token alone counts
-		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
+		return api.Caller{Tenant: local.Tenant, Principal: as, Via: approval.ViaConsole}, nil
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", w.page)

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/callback"
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/lambdatool"
@@ -57,7 +58,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 	home, err := local.Open(local.Options{
 		Remotes: remotes, Functions: invoked,
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
-		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
+		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func (p *program) trouble(function string, err error) {
 func caller(who people) func(*http.Request) (api.Caller, error) {
 	return func(r *http.Request) (api.Caller, error) {
 		p, err := who.acting(r.Header.Get(api.AsHeader))
-		return api.Caller{Tenant: local.Tenant, Principal: p}, err
+		return api.Caller{Tenant: local.Tenant, Principal: p, Via: approval.ViaCLI}, err
 	}
 }
 

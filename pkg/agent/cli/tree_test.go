@@ -109,7 +109,7 @@ func (o *office) shown(run string) api.Run {
 }
 
 // impatient runs a command that waits only so long for an answer that is owed.
-func (o *office) impatient(typed string, args ...string) *person {
+func (o *office) impatient(typed string, args ...string) *someone {
 	p, who := o.program(typed)
 	p.patience = 400 * time.Millisecond
 	who.code = p.run(o.t.Context(), args)

@@ -115,7 +115,7 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	ports.Model, ports.Tools, ports.Uploads, ports.Hooks = nil, nil, permits{}, hook.Set{}
 	ports.Waiter = muteable{ports.Waiter, &s.mute}
 	log := s.log()
-	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, nil, log, func() (*keyring.Ring, error) { return ring, nil })
+	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, nil, log, func() (*keyring.Ring, error) { return ring, nil }, nil)
 	s.sweep = lambdafn.NewSweep(ports, blobs, executions{s.machine.Engine}, machineARN, s.metrics, log)
 	return s
 }

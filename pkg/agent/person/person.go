@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 )
@@ -60,14 +61,12 @@ func refuse(key, format string, args ...any) error {
 
 // isUser reports whether id is user:NAME.
 func isUser(id string) bool {
-	p, err := agent.ParsePrincipal(id)
-	return err == nil && p.ID == id
+	return strings.HasPrefix(id, "user:") && agent.ValidPrincipal(id)
 }
 
 // isGroup reports whether id is group:NAME.
 func isGroup(id string) bool {
-	p, err := agent.ParsePrincipal("user:x," + id)
-	return err == nil && slices.Equal(p.Groups, []string{id})
+	return strings.HasPrefix(id, "group:") && agent.ValidPrincipal(id)
 }
 
 // checkChannels says what is wrong with the channels that a person may be told by; "" = nothing.
