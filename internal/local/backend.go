@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -25,7 +26,7 @@ func (m *Machine) Backend(s Serving) api.Backend {
 	return api.Backend{
 		Agents: s.Agents, Starter: m.Starter, Inputs: m.Inputs, Canceller: m.Canceller, Desk: m.Desk, Servers: m.Servers, People: m.People,
 		Journal: m.Ports.Journal, Table: m.Ports.Table, Feed: s.Feed, Clock: m.Ports.Clock, Definitions: m.Definitions,
-		Uploads: m.Ports.Uploads, Intake: intake, Caller: s.Caller, Local: true, Tool: m.hasTool, Ready: m.once(Tenant), Replay: m.Replay, Log: s.Log,
+		Uploads: m.Ports.Uploads, Intake: intake, Caller: s.Caller, Local: true, Via: approval.ViaCLI, Tool: m.hasTool, Ready: m.once(Tenant), Replay: m.Replay, Log: s.Log,
 	}
 }
 

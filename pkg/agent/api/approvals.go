@@ -113,6 +113,9 @@ func (s *server) showApproval(_ http.ResponseWriter, r *http.Request, c Caller) 
 	return http.StatusOK, a, err
 }
 
+// via is the way by which what callers say comes in.
+func (s *server) via() approval.Via { return cmp.Or(s.Via, approval.ViaAPI) }
+
 func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	if _, err := query(r); err != nil {
 		return 0, nil, err
@@ -142,7 +145,7 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 		return 0, nil, invalid("tool: it goes with approve and deny")
 	}
 	a, err := s.Desk.Decide(r.Context(), approval.Request{
-		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, By: c.Principal, Via: c.via(),
+		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, By: c.Principal, Via: s.via(),
 	})
 	return http.StatusOK, a, err
 }
@@ -152,7 +155,7 @@ func (s *server) talk(r *http.Request, c Caller, id string, b Verdict) (int, any
 	if b.Args != nil || b.Result != nil || b.Tool != "" {
 		return 0, nil, invalid("action: %s goes with a note and with nothing else", b.Action)
 	}
-	w := approval.Word{Tenant: c.Tenant, ID: id, Text: b.Note, By: c.Principal, Via: c.via()}
+	w := approval.Word{Tenant: c.Tenant, ID: id, Text: b.Note, By: c.Principal, Via: s.via()}
 	say := s.Desk.Ask
 	if b.Action == Reply {
 		say = s.Desk.Reply

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -42,6 +41,8 @@ type Backend struct {
 	Caller func(r *http.Request) (Caller, error)
 	// Local says that callers own the machine: they may bring a definition with a start, and are shown internal errors.
 	Local bool
+	// Via is the way by which decisions come in, for the record; "" = the API.
+	Via approval.Via
 	// Tool reports whether a tool has code here; definitions that come with a start are checked with it. Needed with Local.
 	Tool func(name string) bool
 	// Ready is called before every request that sets something going, concurrently; its error refuses the request. Nil = always ready.
@@ -56,10 +57,7 @@ type Backend struct {
 type Caller struct {
 	Tenant    string
 	Principal agent.Principal
-	Via       approval.Via // by which their word comes in; "" = the API
 }
-
-func (c Caller) via() approval.Via { return cmp.Or(c.Via, approval.ViaAPI) }
 
 // Agents knows the registered agents; *registry.Registry is one. Safe for concurrent use.
 type Agents interface {

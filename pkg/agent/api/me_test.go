@@ -79,7 +79,7 @@ func TestA15AnotherDecidesByTheAPI(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(got.body), &a))
 	require.Equal(t, "user:ben", a.Decisions[0].By)
 	require.Equal(t, "user:ana", a.Decisions[0].For)
-	require.Equal(t, approval.ViaAPI, a.Decisions[0].Via)
+	require.Equal(t, approval.ViaCLI, a.Decisions[0].Via, "the bench serves a laptop")
 	require.Equal(t, agent.RunDone, b.rest(run.ID).Status)
 	require.Equal(t, 5, <-b.paid)
 }

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // The bounds of a thread. MaxSpoken leaves room in the request's item for what is decided about it.
@@ -50,89 +49,56 @@ func (d *Desk) say(ctx context.Context, w Word, reply bool) (Approval, error) {
 	if n := utf8.RuneCountInString(w.Text); strings.TrimSpace(w.Text) == "" || n > MaxRemark {
 		return Approval{}, fmt.Errorf("say something of approval %s: got %d: %w", w.ID, n, ErrRemark)
 	}
-	for range maxRaces {
-		a, err := Get(ctx, d.Table, w.Tenant, w.ID)
+	voices := []agent.Principal{w.By}
+	if d.Duties != nil {
+		others, err := d.Duties(ctx, w.Tenant, w.By, d.Clock.Now())
 		if err != nil {
-			return Approval{}, err
+			return Approval{}, fmt.Errorf("say something of approval %s: who has let %s decide: %w", w.ID, w.By.ID, err)
 		}
-		if err := d.mayTalk(ctx, a, w, reply); err != nil {
-			return Approval{}, err
+		voices = append(voices, others...)
+	}
+	a, _, err := Rewrite(ctx, d.Table, w.Tenant, w.ID, func(a *Approval) (bool, error) {
+		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
+		if !a.mayTalk(voices, reply, now) {
+			return false, fmt.Errorf("say something of approval %s as %s: %w", a.ID, w.By.ID, ErrForbidden)
 		}
-		said, again, err := d.remark(ctx, a, w)
-		if again {
-			continue
-		}
-		if err == nil && d.Said != nil {
-			d.Said(ctx, said)
-		}
-		return said, err
-	}
-	return Approval{}, fmt.Errorf("say something of approval %s: %w", w.ID, store.ErrConflict)
-}
-
-// mayTalk says who may say something of a request: who could decide it, for whomever, and to reply those for whom the run acts.
-func (d *Desk) mayTalk(ctx context.Context, a Approval, w Word, reply bool) error {
-	if reply && w.By.ID != "" && slices.Contains(a.Requesters, w.By.ID) {
-		return nil
-	}
-	all, err := d.actsAs(ctx, w.Tenant, w.By)
-	if err != nil {
-		return fmt.Errorf("say something of approval %s: %w", a.ID, err)
-	}
-	if slices.ContainsFunc(all, func(p agent.Principal) bool { return agent.MayDecideEach(p, a.Approvers, a.Above) }) {
-		return nil
-	}
-	return fmt.Errorf("say something of approval %s as %s: %w", a.ID, w.By.ID, ErrForbidden)
-}
-
-// actsAs is by, and after them everybody who has let them decide meanwhile.
-func (d *Desk) actsAs(ctx context.Context, tenant string, by agent.Principal) ([]agent.Principal, error) {
-	if d.Duties == nil {
-		return []agent.Principal{by}, nil
-	}
-	others, err := d.Duties(ctx, tenant, by, d.Clock.Now())
-	return append([]agent.Principal{by}, others...), err
-}
-
-// remark writes the words into the request as it was read. Again is set where somebody has written into it since.
-func (d *Desk) remark(ctx context.Context, a Approval, w Word) (said Approval, again bool, err error) {
-	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
+		return a.hear(w, now)
+	})
+	var decided *DecidedError
 	switch {
-	case a.Status == Expired || a.Status == Pending && !now.Before(a.ExpiresAt):
-		return Approval{}, false, fmt.Errorf("say something of approval %s: %w", a.ID, ErrExpired)
-	case a.Status != Pending:
-		return Approval{}, false, &DecidedError{Approval: a}
-	case a.lastSaid(w):
-		return a, false, nil
-	case len(a.Thread) >= MaxRemarks:
-		return Approval{}, false, fmt.Errorf("say something of approval %s: it has %d: %w", a.ID, len(a.Thread), ErrThreadFull)
+	case errors.As(err, &decided) && decided.Approval.Status == Expired:
+		return Approval{}, fmt.Errorf("say something of approval %s: %w", w.ID, ErrExpired)
+	case err != nil:
+		return Approval{}, err
+	case d.Said != nil:
+		d.Said(ctx, a)
 	}
-	said = a
-	said.Thread = append(slices.Clip(a.Thread), Remark{By: w.By.ID, At: now, Text: w.Text, Via: w.Via})
-	op, err := SettleOp(said, now)
-	if err != nil {
-		return Approval{}, false, err
-	}
-	if len(op.Item.Body) > maxSpoken {
-		return Approval{}, false, fmt.Errorf("say something of approval %s: it would have %d bytes, at most %d: %w", a.ID, len(op.Item.Body), maxSpoken, ErrThreadFull)
-	}
-	for i, p := range a.Permissions {
-		op.If = append(op.If, isVerdict(i, p.recorded()))
-	}
-	err = d.Table.Write(ctx, op)
-	var raced *store.ConditionError
-	switch {
-	case err == nil:
-		return said.written(), false, nil
-	case errors.As(err, &raced):
-		return Approval{}, true, nil
-	default:
-		return Approval{}, false, fmt.Errorf("say something of approval %s: %w", a.ID, err)
-	}
+	return a, nil
 }
 
-// lastSaid reports whether the words are the newest of the thread: whoever got no answer says them again.
-func (a Approval) lastSaid(w Word) bool {
-	n := len(a.Thread)
-	return n > 0 && a.Thread[n-1].By == w.By.ID && a.Thread[n-1].Text == w.Text
+// mayTalk says whether somebody, the first of voices, may say something of the request: who could decide it, in whosever place, and to reply those
+// for whom the run acts.
+func (a *Approval) mayTalk(voices []agent.Principal, reply bool, now time.Time) bool {
+	if by := voices[0].ID; reply && by != "" && slices.Contains(a.Requesters, by) {
+		return true
+	}
+	return slices.ContainsFunc(voices, func(p agent.Principal) bool { return a.MayDecide(p, now) })
+}
+
+// hear appends the words to the thread; false where they are there.
+func (a *Approval) hear(w Word, now time.Time) (bool, error) {
+	switch n := len(a.Thread); {
+	case !now.Before(a.ExpiresAt):
+		return false, fmt.Errorf("say something of approval %s: %w", a.ID, ErrExpired)
+	case n > 0 && a.Thread[n-1].By == w.By.ID && a.Thread[n-1].Text == w.Text: // whoever got no answer says it again
+		return false, nil
+	case n >= MaxRemarks:
+		return false, fmt.Errorf("say something of approval %s: it has %d: %w", a.ID, n, ErrThreadFull)
+	}
+	a.Thread = append(slices.Clip(a.Thread), Remark{By: w.By.ID, At: now, Text: w.Text, Via: w.Via})
+	body, err := agent.MarshalVerbatim(a)
+	if err == nil && len(body) > maxSpoken {
+		err = fmt.Errorf("say something of approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body), maxSpoken, ErrThreadFull)
+	}
+	return true, err
 }

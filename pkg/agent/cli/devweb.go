@@ -42,8 +42,9 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 		guard.Name = host
 	}
 	b := e.backend
+	b.Via = approval.ViaConsole
 	b.Caller = func(*http.Request) (api.Caller, error) { // a header can say anything: the token alone counts
-		return api.Caller{Tenant: local.Tenant, Principal: as, Via: approval.ViaConsole}, nil
+		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", w.page)

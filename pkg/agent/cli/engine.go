@@ -15,7 +15,6 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/callback"
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/lambdatool"
@@ -108,7 +107,7 @@ func (p *program) trouble(function string, err error) {
 func caller(who people) func(*http.Request) (api.Caller, error) {
 	return func(r *http.Request) (api.Caller, error) {
 		p, err := who.acting(r.Header.Get(api.AsHeader))
-		return api.Caller{Tenant: local.Tenant, Principal: p, Via: approval.ViaCLI}, err
+		return api.Caller{Tenant: local.Tenant, Principal: p}, err
 	}
 }
 
