@@ -57,6 +57,21 @@ func writeThread(a approval.Approval, fact func(name, value string)) {
 	}
 }
 
+// showThreads shows what people have said of the requests that a run waits for.
+func (s *session) showThreads(ctx context.Context, r api.Run) error {
+	for _, w := range r.Waiting {
+		if w.Approval == "" {
+			continue
+		}
+		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, w.Approval) })
+		if err != nil {
+			return err
+		}
+		writeThread(a, func(name, value string) { s.p.say("%-9s %s: %s", name, w.Call, value) })
+	}
+	return nil
+}
+
 type preferencesCommand struct {
 	Notify string `placeholder:"CHANNELS" help:"Be told by these: email, slack or both, in order and with a comma between them; none; or default, as the directory of people has it."`
 }

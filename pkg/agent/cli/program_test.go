@@ -162,6 +162,18 @@ func TestLaterLeavesARunWaiting(t *testing.T) {
 	}
 }
 
+// TestA15AskedAtTheTerminal: a question is kept with the request, which waits on for somebody to decide.
+func TestA15AskedAtTheTerminal(t *testing.T) {
+	d := newDesk(t, renaming, renames)
+	who := d.command(t.Context(), strings.Join([]string{"ask", "Which \u202Efile?", "ask", "", "l"}, "\n")+"\n", "run", d.dir, "--message", "tidy")
+	require.Equal(t, 3, who.code, who.stderr.String())
+	require.Contains(t, who.stderr.String(), "it waits until somebody decides")
+	shown := d.command(t.Context(), "", "approvals").stdout.String()
+	require.Equal(t, 1, strings.Count(shown, "  said       by user:local at "), shown)
+	require.Contains(t, shown, `UTC: "Which \u{202E}file?"`)
+	require.Equal(t, 2, strings.Count(shown, "(pending)"))
+}
+
 var approvalID = regexp.MustCompile(`countersign approve (a[a-z2-7]{25})`)
 
 // A second process finds the store taken and does the same through the socket.
