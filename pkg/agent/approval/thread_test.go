@@ -284,7 +284,7 @@ func TestA15ThreadsAreBounded(t *testing.T) {
 		require.ErrorIs(t, err, approval.ErrThreadFull)
 		require.Less(t, len(r.item().Body), store.MaxItem/2+store.MaxItem/4)
 		q := r.request(approval.Edit, ana)
-		q.Args = []byte(`{"amount":1,"to":"` + strings.Repeat("x", 90<<10) + `"}`)
+		q.Args = []byte(`{"amount":1,"to":"` + strings.Repeat("x", 40<<10) + `"}`)
 		_, err = r.desk().Decide(r.ctx, q)
 		require.NoError(t, err, "there is room for an edit")
 	})
