@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/bolt"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store/folder"
@@ -40,6 +41,7 @@ type Options struct {
 	Remotes   runtime.Remotes   // see Config
 	Functions runtime.Functions // see Config
 	Callbacks runtime.Callbacks // see Config
+	People    person.Directory  // see Config
 }
 
 // Home is an opened store directory with its engine. It is a development tool: production is Step Functions, Lambda and
@@ -77,7 +79,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	return New(Config{
 		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
-		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks,
+		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, People: o.People,
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/modelretry"
+	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/tool/schema"
@@ -33,7 +34,7 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Waiter, Emit, Remotes, Functions, Callbacks and Warm are required.
+// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Waiter, Emit, Remotes, Functions, Callbacks, People and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
@@ -61,6 +62,8 @@ type Config struct {
 	Remotes   runtime.Remotes
 	Functions runtime.Functions
 	Callbacks runtime.Callbacks // where calls are answered; nil = by the API alone
+
+	People person.Directory // who the directory knows; nil = nobody
 }
 
 // unheard is the bus of a laptop, on which nobody listens.
@@ -81,6 +84,7 @@ type Machine struct {
 	Sweeper     *runtime.Sweeper
 	Desk        *approval.Desk
 	Servers     *approval.ServerPins
+	People      person.Directory // nil = nobody is known
 
 	trace  *tracing.Tracer
 	audits *audits // nil = nobody keeps an audit chain
@@ -103,7 +107,7 @@ func New(c Config) (*Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the state machine: %w", err)
 	}
-	m := &Machine{Agents: c.Agents, trace: c.Trace}
+	m := &Machine{Agents: c.Agents, People: c.People, trace: c.Trace}
 	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
 	journal := store.NewJournal(c.Table, c.Warm)
 	if c.Audit {
@@ -153,7 +157,7 @@ func (m *Machine) useCases() {
 	m.Servers = &approval.ServerPins{Table: m.Ports.Table, Blobs: m.Ports.Blobs, Clock: m.Ports.Clock}
 	m.Desk = &approval.Desk{
 		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: m.Ports.Valid, Wake: m.Waits.Wake,
-		Decided: approval.Told(m.trace.Decided(m.Ports.Journal), m.audits.told()),
+		Decided: approval.Told(m.trace.Decided(m.Ports.Journal), m.audits.told()), Duties: person.Duties{Table: m.Ports.Table, Directory: m.People}.ActsFor,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
@@ -179,7 +180,7 @@ func refusal(err error) bool {
 	for _, no := range []error{
 		approval.ErrForbidden, approval.ErrExpired, approval.ErrFinished, approval.ErrKind, approval.ErrNothing, approval.ErrNotFound,
 		approval.ErrNoCall, approval.ErrIgnored, approval.ErrKept, approval.ErrNoServer, approval.ErrNoPending, approval.ErrServerMoved, approval.ErrStale, approval.ErrPolicyChanged, runtime.ErrRunFinished, errNobodyWaits,
-		agent.ErrNotFinished, runtime.ErrNoSuchCall, runtime.ErrNotItsOwn,
+		agent.ErrNotFinished, runtime.ErrNoSuchCall, runtime.ErrNotItsOwn, approval.ErrRemark, approval.ErrThreadFull,
 	} {
 		if errors.Is(err, no) {
 			return true
@@ -189,7 +190,8 @@ func refusal(err error) bool {
 	var edit *approval.EditError
 	var answer *agent.AnswerError
 	var undo *agent.UndoError
-	return errors.As(err, &undo) || errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &answer)
+	var mine *person.RefusedError
+	return errors.As(err, &mine) || errors.As(err, &undo) || errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &answer)
 }
 
 // wait lets so much time pass, in which nobody does anything.
@@ -238,6 +240,10 @@ func (p *part) deed(l line) (action, error) {
 		}, nil
 	case "undo":
 		return p.stage.undo(l), nil
+	case "ask", "reply":
+		return p.talk(l)
+	case "give_duty":
+		return p.stage.giveDuty(l), nil
 	default:
 		return nil, fmt.Errorf("do %s: not a deed", l.do)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
@@ -29,6 +30,9 @@ type line struct {
 	server  string
 	tool    string // approve_tools: by the server's own name; "" = all that waits
 	refused bool   // the runtime must refuse it
+
+	to          string    // give_duty: who decides in the place of by
+	from, until time.Time // give_duty: from "" = now; wait: until
 }
 
 // moment is when a line outside the queue acts.
@@ -54,6 +58,9 @@ type lineForm struct {
 	Server  string          `json:"server"`
 	Tool    string          `json:"tool"`
 	Refused bool            `json:"refused"`
+	To      string          `json:"to"`
+	From    string          `json:"from"`
+	Until   string          `json:"until"`
 }
 
 // deeds are what people can do: the keys that go with each, beside do, agent, at, by and refused. Those in upper case must be there.
@@ -71,6 +78,10 @@ var deeds = map[string][]string{
 	"undo":        {"CALL"},
 
 	"approve_tools": {"SERVER", "tool", "note"},
+
+	"ask":       {"CALL", "NOTE"},
+	"reply":     {"CALL", "NOTE"},
+	"give_duty": {"TO", "from", "UNTIL", "note"},
 }
 
 func loadPeople(f section, ps *problems) []line {
@@ -100,10 +111,17 @@ func (s section) line(raw []byte, n int) (line, error) {
 	l := line{
 		number: s.before + n + 1, do: form.Do, agent: form.Agent, call: form.Call, args: form.Args, result: form.Result, failure: form.Error, rerun: form.Rerun,
 		note: form.Note, text: form.Text, refused: form.Refused, server: form.Server, tool: form.Tool,
+		to: form.To,
 	}
 	var err error
 	if l.by, err = principal(form.By); err != nil {
 		return line{}, s.problem(n, "by", err.Error())
+	}
+	if l.from, err = instant(form.From); err != nil {
+		return line{}, s.problem(n, "from", err.Error())
+	}
+	if l.until, err = instant(form.Until); err != nil {
+		return line{}, s.problem(n, "until", err.Error())
 	}
 	if form.At == nil {
 		return l, nil
@@ -146,6 +164,7 @@ func (f lineForm) present() []string {
 	}{
 		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
 		{"note", f.Note != ""}, {"text", f.Text != ""}, {"server", f.Server != ""}, {"tool", f.Tool != ""},
+		{"to", f.To != ""}, {"from", f.From != ""}, {"until", f.Until != ""},
 	} {
 		if k.there {
 			keys = append(keys, k.name)

@@ -14,13 +14,19 @@ import (
 
 // Verdict is the body of POST /v1/approvals/{id}/decision.
 type Verdict struct {
-	Action approval.Action `json:"action"`           // approve, deny or edit
+	Action approval.Action `json:"action"`           // approve, deny or edit; or Ask or Reply, which decide nothing
 	Args   json.RawMessage `json:"args,omitempty"`   // edit: the arguments to run with
 	Result json.RawMessage `json:"result,omitempty"` // approve: the answer to what a tool asks; none and null are true
-	Note   string          `json:"note,omitempty"`
+	Note   string          `json:"note,omitempty"`   // of Ask and Reply, what is said
 	Digest string          `json:"digest,omitempty"` // of the approval as it was shown: refused where it is about another action since; "" = not looked at
 	Tool   string          `json:"tool,omitempty"`   // of a request about tools: the one it decides; "" = all that nobody has decided about
 }
+
+// What a person may do with a request beside deciding it: ask for information, and answer.
+const (
+	Ask   approval.Action = "ask"
+	Reply approval.Action = "reply"
+)
 
 var approvalPattern = regexp.MustCompile(`^a[a-z2-7]{25}$`)
 
@@ -125,10 +131,10 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	}
 	switch b.Action {
 	case approval.Approve, approval.Deny, approval.Edit:
-	case "ask":
-		return 0, nil, later("action ask")
+	case Ask, Reply:
+		return s.talk(r, c, id, b)
 	default:
-		return 0, nil, invalid("action: got %q, want approve, deny or edit", b.Action)
+		return 0, nil, invalid("action: got %q, want approve, deny, edit, ask or reply", b.Action)
 	}
 	if (b.Action == approval.Edit) != (b.Args != nil) {
 		return 0, nil, invalid("args: they go with an edit and with nothing else")
@@ -142,5 +148,19 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	a, err := s.Desk.Decide(r.Context(), approval.Request{
 		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, Digest: b.Digest, By: c.Principal, Via: s.via(),
 	})
+	return http.StatusOK, a, err
+}
+
+// talk says something of a request and decides nothing.
+func (s *server) talk(r *http.Request, c Caller, id string, b Verdict) (int, any, error) {
+	if b.Args != nil || b.Result != nil || b.Tool != "" {
+		return 0, nil, invalid("action: %s goes with a note and with nothing else", b.Action)
+	}
+	w := approval.Word{Tenant: c.Tenant, ID: id, Text: b.Note, By: c.Principal, Via: s.via()}
+	say := s.Desk.Ask
+	if b.Action == Reply {
+		say = s.Desk.Reply
+	}
+	a, err := say(r.Context(), w)
 	return http.StatusOK, a, err
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/keyring"
+	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Backend is what a Handler serves. All fields but Uploads, Intake, Callbacks, Local, Ready, Tool, Replay, Audited and Log are required.
+// Backend is what a Handler serves. All fields but People, Uploads, Intake, Callbacks, Local, Ready, Tool, Replay, Audited and Log are required.
 type Backend struct {
 	Agents    Agents
 	Starter   Starter
@@ -23,7 +24,8 @@ type Backend struct {
 	Desk      Desk
 	Servers   Servers
 	Journal   Journal
-	Table     store.Table // where approvals and standing grants are read
+	Table     store.Table      // where approvals and standing grants are read, and what people say of themselves is kept
+	People    person.Directory // holds who has let another decide to the groups they are in now; nil = it knows nobody
 	Feed      Watcher
 	Clock     clock.Clock
 	// Definitions finds the definition a run is pinned to.
@@ -92,6 +94,13 @@ type Desk interface {
 	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
 	Direct(ctx context.Context, s *agent.AgentState, r approval.Directive) (func(ctx context.Context) error, error)
 	Revoke(ctx context.Context, r approval.Revocation) error
+	Thread
+}
+
+// Thread takes what people say of a request without deciding it; *approval.Desk is one, and says what the errors are.
+type Thread interface {
+	Ask(ctx context.Context, w approval.Word) (approval.Approval, error)
+	Reply(ctx context.Context, w approval.Word) (approval.Approval, error)
 }
 
 // Journal reads runs; *store.Journal is one, and says what the errors are.

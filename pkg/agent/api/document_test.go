@@ -12,10 +12,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent/clock"
 )
 
 // document is docs/openapi.yaml, and which of its answers have been seen.
@@ -150,9 +153,14 @@ func (d *document) examples(op string) map[string]string {
 		require.True(d.t, ok)
 		raw, err := json.Marshal(v)
 		require.NoError(d.t, err)
-		out[name] = strings.ReplaceAll(string(raw), `"refunds"`, `"payer"`)
+		out[name] = strings.NewReplacer(`"refunds"`, `"payer"`, `"2026-08-01T00:00:00Z"`, hence(time.Hour), `"2026-08-15T00:00:00Z"`, hence(24*time.Hour)).Replace(string(raw))
 	}
 	return out
+}
+
+// hence is a time so much later, as JSON.
+func hence(d time.Duration) string {
+	return `"` + clock.System().Now().Add(d).UTC().Format(time.RFC3339) + `"`
 }
 
 // example is the first of them; "" = there is none.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
@@ -31,6 +32,7 @@ const (
 	ApprovalNotFound ProblemType = "approval-not-found"
 	GrantNotFound    ProblemType = "grant-not-found"
 	ServerNotFound   ProblemType = "server-not-found"
+	DutyNotFound     ProblemType = "duty-not-found"
 	BadMethod        ProblemType = "method-not-allowed"
 	RunFinished      ProblemType = "run-finished"
 	RunNotFinished   ProblemType = "run-not-finished"
@@ -72,6 +74,7 @@ var kinds = map[ProblemType]struct {
 	ApprovalNotFound: {http.StatusNotFound, "there is no such approval"},
 	GrantNotFound:    {http.StatusNotFound, "there is no such standing grant"},
 	ServerNotFound:   {http.StatusNotFound, "there is no such server on record"},
+	DutyNotFound:     {http.StatusNotFound, "there is no such duty"},
 	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
 	RunFinished:      {http.StatusConflict, "the run has finished"},
 	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
@@ -134,6 +137,9 @@ var causes = []struct {
 	{approval.ErrNotFound, ApprovalNotFound},
 	{approval.ErrNoGrant, GrantNotFound},
 	{approval.ErrNoServer, ServerNotFound},
+	{person.ErrNoDuty, DutyNotFound},
+	{approval.ErrRemark, InvalidRequest},
+	{approval.ErrThreadFull, TooLarge},
 	{approval.ErrNoPending, NothingPending},
 	{approval.ErrServerMoved, ServerChanged},
 	{runtime.ErrRunFinished, RunFinished},
@@ -167,6 +173,7 @@ func problemOf(err error) *Problem {
 	var fork *runtime.BadFork
 	var undo *agent.UndoError
 	var forbidden *agent.ApplyError
+	var refused *person.RefusedError
 	switch {
 	case errors.As(err, &p):
 		return p
@@ -192,6 +199,8 @@ func problemOf(err error) *Problem {
 		return problem(NotUndoable, "%v", undo)
 	case errors.As(err, &fork):
 		return problem(InvalidRequest, "%v", fork)
+	case errors.As(err, &refused):
+		return problem(InvalidRequest, "%v", refused)
 	case errors.As(err, &forbidden):
 		return problem(InvalidRequest, "%v", forbidden)
 	}

@@ -88,6 +88,8 @@ type Desk struct {
 	Noted func(ctx context.Context, a Approval)
 	// Duties are those on whose behalf a person may decide at that time, each with the groups they are in. Nil = nobody may for another.
 	Duties func(ctx context.Context, tenant string, p agent.Principal, now time.Time) ([]agent.Principal, error)
+	// Said is told of a remark once it is recorded. Nil = nobody is.
+	Said func(ctx context.Context, a Approval)
 }
 
 // Request is one person's decision as it reaches the choke point. By comes from what authenticated the person, never from

@@ -112,6 +112,9 @@ func Rewrite(ctx context.Context, t store.Table, tenant, id string, change func(
 		if err != nil {
 			return Approval{}, false, err
 		}
+		for i, p := range a.Permissions { // a claim that uses a grant up changes that alone
+			op.If = append(op.If, isVerdict(i, p.recorded()))
+		}
 		err = t.Write(ctx, op)
 		if err == nil {
 			return a, true, nil

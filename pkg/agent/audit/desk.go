@@ -17,6 +17,8 @@ type Decisions interface {
 	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
 	Direct(ctx context.Context, s *agent.AgentState, r approval.Directive) (func(ctx context.Context) error, error)
 	Revoke(ctx context.Context, r approval.Revocation) error
+	Ask(ctx context.Context, w approval.Word) (approval.Approval, error)
+	Reply(ctx context.Context, w approval.Word) (approval.Approval, error)
 }
 
 // Desk is a desk whose decisions are audited: what was decided by Run, once the run is awake, and who was refused by a record of its own. What the
@@ -66,6 +68,25 @@ func (d *Desk) Direct(ctx context.Context, s *agent.AgentState, r approval.Direc
 		d.refused(ctx, r.Tenant, err, Record{Run: r.Run, Call: r.Target, Actor: r.By.ID, Action: string(r.Action)})
 		return err
 	}, nil
+}
+
+// Ask asks at the next desk.
+func (d *Desk) Ask(ctx context.Context, w approval.Word) (approval.Approval, error) {
+	return d.said(ctx, w, "ask", d.Next.Ask)
+}
+
+// Reply replies at the next desk.
+func (d *Desk) Reply(ctx context.Context, w approval.Word) (approval.Approval, error) {
+	return d.said(ctx, w, "reply", d.Next.Reply)
+}
+
+func (d *Desk) said(ctx context.Context, w approval.Word, action string, say func(context.Context, approval.Word) (approval.Approval, error)) (approval.Approval, error) {
+	a, err := say(ctx, w)
+	if err == nil {
+		d.audit(ctx, w.Tenant, a.Run)
+	}
+	d.refused(ctx, w.Tenant, err, Record{Approval: w.ID, Actor: w.By.ID, Channel: string(w.Via), Action: action})
+	return a, err
 }
 
 // Revoke revokes at the next desk.

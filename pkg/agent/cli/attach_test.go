@@ -36,7 +36,7 @@ func TestAttachThroughTheSocket(t *testing.T) {
 	require.Contains(t, d.command(t.Context(), "", "show", run, "--messages").stdout.String(), "big.pdf (application/pdf) "+digest)
 	d.release <- struct{}{}
 	d.release <- struct{}{}
-	for _, done := range []<-chan *person{first, second} {
+	for _, done := range []<-chan *someone{first, second} {
 		who := <-done
 		require.Equal(t, 0, who.code, who.stderr.String())
 	}

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +15,11 @@ import (
 
 // Whoever opens the socket says who acts, and never for which tenant: there is one.
 func TestASocketsCallerChoosesNoTenant(t *testing.T) {
-	who := caller(people{Default: "user:ana", People: map[string][]string{"user:ana": {"group:finance"}}})
+	home := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(home, "principals.yaml"), []byte("default: user:ana\npeople:\n  user:ana: [\"group:finance\"]\n"), 0o600))
+	known, err := readPeople(home)
+	require.NoError(t, err)
+	who := caller(known)
 	for _, headers := range [][]string{
 		nil, {"Tenant", "acme"}, {"X-Tenant", "acme"}, {"Countersign-Tenant", "acme"}, {"Authorization", "Bearer acme"}, {"Cookie", "tenant=acme"},
 	} {

@@ -118,12 +118,12 @@ func (s *server) approval() string {
 }
 
 // dev begins a dev in this process; stop is its Ctrl-C.
-func (d *desk) dev(args ...string) (s *server, stop context.CancelFunc, ended <-chan *person) {
+func (d *desk) dev(args ...string) (s *server, stop context.CancelFunc, ended <-chan *someone) {
 	d.t.Helper()
 	ctx, stop := context.WithCancel(d.t.Context())
 	d.t.Cleanup(stop)
 	out, in := io.Pipe()
-	who, done := &person{}, make(chan *person, 1)
+	who, done := &someone{}, make(chan *someone, 1)
 	p := &program{
 		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(""), stdout: io.MultiWriter(&who.stdout, in), stderr: &who.stderr,
 		getenv:   func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] },

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
 )
 
 // web is the API on a TCP port, with a page that lists what there is. Whoever has the token acts as one principal.
@@ -41,6 +42,7 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 		guard.Name = host
 	}
 	b := e.backend
+	b.Via = approval.ViaConsole
 	b.Caller = func(*http.Request) (api.Caller, error) { // a header can say anything: the token alone counts
 		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
 	}

@@ -57,7 +57,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 	home, err := local.Open(local.Options{
 		Remotes: remotes, Functions: invoked,
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
-		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock,
+		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
 		return nil, err

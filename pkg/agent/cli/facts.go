@@ -124,13 +124,22 @@ func writeTicket(w io.Writer, t agent.Ticket, args json.RawMessage) error {
 }
 
 func writeDecisions(a approval.Approval, fact func(name, value string)) {
+	writeThread(a, fact)
 	for _, d := range a.Decisions {
 		of := ""
 		if len(d.Tools) > 0 {
 			of = " of " + line(strings.Join(d.Tools, ", "))
 		}
-		fact("decided", fmt.Sprintf("%s%s by %s at %s%s", d.Action, of, d.By, stamp(d.At), noteOf(d.Note)))
+		fact("decided", fmt.Sprintf("%s%s by %s at %s%s", d.Action, of, decider(d), stamp(d.At), noteOf(d.Note)))
 	}
+}
+
+// decider is who decided, and in whose place.
+func decider(d approval.Decision) string {
+	if d.For == "" {
+		return d.By
+	}
+	return d.By + " for " + d.For
 }
 
 // writeScope says how far a decision on a tool goes.
@@ -215,5 +224,5 @@ func (p *program) ways(a approval.Approval) []string {
 	if len(a.Permissions) > 1 {
 		ways = append(ways, p.hint("approve", a.ID, "--tool", line(a.Tools[0]))+"   decides about one tool")
 	}
-	return ways
+	return append(ways, p.hint("ask", a.ID, "--note", "TEXT")+"   decides nothing")
 }

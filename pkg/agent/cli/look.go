@@ -110,6 +110,9 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 			return p.document(r)
 		}
 		p.summary(r)
+		if err := s.showThreads(ctx, r); err != nil {
+			return err
+		}
 		if err := s.showTree(ctx, r); err != nil {
 			return err
 		}

@@ -85,8 +85,8 @@ func (d *desk) getenv(name string) string {
 	return d.env[name]
 }
 
-// person is one who has typed a command.
-type person struct {
+// someone is one who has typed a command.
+type someone struct {
 	code           int
 	stdout, stderr locked
 }
@@ -110,15 +110,15 @@ func (l *locked) String() string {
 }
 
 // command runs a command line. Typed is what the person types at the terminal; "" = there is none.
-func (d *desk) command(ctx context.Context, typed string, args ...string) *person {
+func (d *desk) command(ctx context.Context, typed string, args ...string) *someone {
 	p, who := d.program(typed)
 	who.code = p.run(ctx, args)
 	return who
 }
 
 // program is what a command line runs in.
-func (d *desk) program(typed string) (*program, *person) {
-	who := &person{}
+func (d *desk) program(typed string) (*program, *someone) {
+	who := &someone{}
 	return &program{
 		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(typed), stdout: &who.stdout, stderr: &who.stderr,
 		getenv:   d.getenv,
@@ -127,8 +127,8 @@ func (d *desk) program(typed string) (*program, *person) {
 }
 
 // begin runs a command line beside others.
-func (d *desk) begin(ctx context.Context, args ...string) <-chan *person {
-	done := make(chan *person, 1)
+func (d *desk) begin(ctx context.Context, args ...string) <-chan *someone {
+	done := make(chan *someone, 1)
 	go func() { done <- d.command(ctx, "", args...) }()
 	return done
 }
@@ -160,6 +160,18 @@ func TestLaterLeavesARunWaiting(t *testing.T) {
 		require.Equal(t, 3, who.code)
 		require.Equal(t, 2, strings.Count(who.stdout.String(), "countersign approve a"), name)
 	}
+}
+
+// TestA15AskedAtTheTerminal: a question is kept with the request, which waits on for somebody to decide.
+func TestA15AskedAtTheTerminal(t *testing.T) {
+	d := newDesk(t, renaming, renames)
+	who := d.command(t.Context(), strings.Join([]string{"ask", "Which \u202Efile?", "ask", "", "l"}, "\n")+"\n", "run", d.dir, "--message", "tidy")
+	require.Equal(t, 3, who.code, who.stderr.String())
+	require.Contains(t, who.stderr.String(), "it waits until somebody decides")
+	shown := d.command(t.Context(), "", "approvals").stdout.String()
+	require.Equal(t, 1, strings.Count(shown, "  said       by user:local at "), shown)
+	require.Contains(t, shown, `UTC: "Which \u{202E}file?"`)
+	require.Equal(t, 2, strings.Count(shown, "(pending)"))
 }
 
 var approvalID = regexp.MustCompile(`countersign approve (a[a-z2-7]{25})`)
@@ -279,7 +291,7 @@ func TestStoreOfAProcessThatDoesNotAnswer(t *testing.T) {
 	d := newDesk(t, holding, `{"text": "Held."}`)
 	mute, err := local.Open(local.Options{Dir: d.home(), Registry: d.registry, Clock: clock.System()})
 	require.NoError(t, err)
-	who := &person{}
+	who := &someone{}
 	p := &program{
 		registry: d.registry, clock: clock.System(), stdout: &who.stdout, stderr: &who.stderr,
 		getenv: func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] }, patience: time.Millisecond,
@@ -313,7 +325,7 @@ func TestSocketsThatAreLeft(t *testing.T) {
 // The key of the API is in no output, whatever goes wrong.
 func TestKeyIsNotEchoed(t *testing.T) {
 	d := newDesk(t, strings.Replace(holding, "provider: script, file: model.jsonl", "provider: openai, id: m, baseURL: \"http://127.0.0.1:1/v1\", retry: {attempts: 1}", 1), "")
-	who := &person{}
+	who := &someone{}
 	p := &program{
 		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(""), stdout: &who.stdout, stderr: &who.stderr,
 		getenv: func(name string) string {

@@ -43,7 +43,7 @@ func (s *session) ask(ctx context.Context, a approval.Approval, r api.Run) (*api
 		return s.askTools(ctx, a)
 	}
 	for {
-		answer, err := s.prompt(ctx, "approve, deny, edit or later? [a/d/e/l] ")
+		answer, err := s.prompt(ctx, "approve, deny, edit, ask or later? [a/d/e/ask/l] ")
 		if errors.Is(err, io.EOF) {
 			return nil, nil
 		}
@@ -60,6 +60,8 @@ func (s *session) ask(ctx context.Context, a approval.Approval, r api.Run) (*api
 			if v, err := s.edited(ctx); v != nil || err != nil {
 				return v, err
 			}
+		case "ask":
+			return nil, s.askAbout(ctx, a)
 		case "l", "later":
 			return nil, nil
 		}

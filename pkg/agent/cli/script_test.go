@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/tool"
 	"github.com/countersign/countersign/pkg/agent/tool/builtin"
@@ -31,10 +32,13 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // under -race every command would end a second later
+			now := clock.System().Now().UTC()
+			e.Setenv("TOMORROW", now.Add(24*time.Hour).Format(time.RFC3339))
+			e.Setenv("NEXTWEEK", now.Add(7*24*time.Hour).Format(time.RFC3339))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "pending": pending, "document": document, "lists": lists, "newest": newest,
+			"exits": exits, "pending": pending, "document": document, "lists": lists, "newest": newest, "duty": duty,
 		},
 	})
 }
@@ -109,6 +113,13 @@ func pending(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	ts.Fatalf("no such request waits")
+}
+
+// duty sets DUTY to the id of the document on standard output.
+func duty(ts *testscript.TestScript, _ bool, _ []string) {
+	var d struct{ ID string }
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &d))
+	ts.Setenv("DUTY", d.ID)
 }
 
 // document wants standard output to be exactly one JSON document; with POINTER VALUE pairs it holds these.

@@ -109,7 +109,7 @@ func (o *office) shown(run string) api.Run {
 }
 
 // impatient runs a command that waits only so long for an answer that is owed.
-func (o *office) impatient(typed string, args ...string) *person {
+func (o *office) impatient(typed string, args ...string) *someone {
 	p, who := o.program(typed)
 	p.patience = 400 * time.Millisecond
 	who.code = p.run(o.t.Context(), args)
@@ -151,7 +151,7 @@ func TestRequestsBelowAreNamedAtTheRoot(t *testing.T) {
 			ids := approvalID.FindAllStringSubmatch(out, -1)
 			require.Len(t, ids, 2)
 
-			require.Equal(t, typed != "", strings.Contains(who.stderr.String(), "approve, deny, edit or later?"))
+			require.Equal(t, typed != "", strings.Contains(who.stderr.String(), "approve, deny, edit, ask or later?"))
 			first := o.impatient("", "approve", ids[0][1])
 			require.Equal(t, 3, first.code)
 			require.Contains(t, first.stdout.String(), "waits for run "+o.child)

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/gateway"
 	"github.com/countersign/countersign/pkg/agent/keyring"
+	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/safelog"
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -57,7 +58,11 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 	if err != nil {
 		return nil, err
 	}
-	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log).(api.Agents), who, watch.Trace, newLog(), ring)
+	people, err := readDirectory(getenv)
+	if err != nil {
+		return nil, err
+	}
+	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log).(api.Agents), who, watch.Trace, newLog(), ring, people)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		defer watch.flush()
 		return serve(ctx, payload)
@@ -65,8 +70,8 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 }
 
 // NewAPI serves the HTTP API to the events of a gateway, and takes services' answers from an event rule. It uses no model and no tool, and needs neither among its ports; without Valid it panics. A stream learns
-// of what other functions write by looking at the journal's tail. Where trace is not nil, requests are traced. Ring verifies callbacks; nil = there are none.
-func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tracing.Tracer, log *slog.Logger, ring func() (*keyring.Ring, error)) Invoke {
+// of what other functions write by looking at the journal's tail. Where trace is not nil, requests are traced. Ring verifies callbacks; nil = there are none. People holds who has let another decide to the groups they are in now; nil = it knows nobody.
+func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tracing.Tracer, log *slog.Logger, ring func() (*keyring.Ring, error), people person.Directory) Invoke {
 	if p.Valid == nil {
 		panic("lambdafn.NewAPI: want a port that checks arguments, got none")
 	}
@@ -79,10 +84,10 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 		Canceller: &runtime.Canceller{Ports: p, Definitions: definitions},
 		Desk: audited(p, &approval.Desk{
 			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake,
-			Decided: approval.Told(trace.Decided(p.Journal)),
+			Decided: approval.Told(trace.Decided(p.Journal)), Duties: person.Duties{Table: p.Table, Directory: people}.ActsFor,
 		}),
 		Servers: &approval.ServerPins{Table: p.Table, Blobs: p.Blobs, Clock: p.Clock},
-		Journal: p.Journal, Table: p.Table, Definitions: definitions, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
+		Journal: p.Journal, Table: p.Table, People: people, Definitions: definitions, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
 		Caller: who.Caller, Callbacks: ring, Log: log,
 	})
 	events := answers{&runtime.Inputs{Ports: p, Waits: waits, Definitions: definitions}}

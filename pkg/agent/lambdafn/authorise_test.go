@@ -191,7 +191,7 @@ func (s *stack) takesIAM(tenant string) {
 	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
 	ports.Model, ports.Tools, ports.Uploads = nil, nil, permits{}
 	known := agents{s.machine.Agents}
-	s.api = lambdafn.NewAPI(ports, known, gateway.Identity{IAMTenant: tenant, IAMAccount: "000000000000"}, nil, s.log(), func() (*keyring.Ring, error) { return ring, nil })
+	s.api = lambdafn.NewAPI(ports, known, gateway.Identity{IAMTenant: tenant, IAMAccount: "000000000000"}, nil, s.log(), func() (*keyring.Ring, error) { return ring, nil }, nil)
 }
 
 // agents are those of a machine.

@@ -29,6 +29,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/keyring"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/safelog"
@@ -115,7 +116,7 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	ports.Model, ports.Tools, ports.Uploads, ports.Hooks = nil, nil, permits{}, hook.Set{}
 	ports.Waiter = muteable{ports.Waiter, &s.mute}
 	log := s.log()
-	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, nil, log, func() (*keyring.Ring, error) { return ring, nil })
+	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, nil, log, func() (*keyring.Ring, error) { return ring, nil }, nil)
 	s.sweep = lambdafn.NewSweep(ports, blobs, executions{s.machine.Engine}, machineARN, s.metrics, log)
 	return s
 }
@@ -586,6 +587,9 @@ func TestTenantsAreApart(t *testing.T) {
 	inStack(t, pay, func(t *testing.T, s *stack) {
 		run := s.waiting(ana, "k")
 		ask := run.Waiting[0].Approval
+		until := s.machine.Ports.Clock.Now().Add(time.Hour).Format(time.RFC3339)
+		duty := read[person.Duty](s, ana, 201, "POST /v1/me/duties", `{"to":"user:bob","until":"`+until+`"}`) // the other tenant's bob is another one
+		read[person.Preferences](s, ana, 200, "PUT /v1/me/preferences", `{"notify":["email"]}`)
 		type attempt struct {
 			path, body string
 			kind       api.ProblemType // "" = answered, and without anything of acme's
@@ -604,6 +608,8 @@ func TestTenantsAreApart(t *testing.T) {
 			"POST /v1/approvals/{id}/decision": {
 				{"/v1/approvals/" + ask + "/decision", `{"action":"approve"}`, api.ApprovalNotFound},
 				{"/v1/approvals/" + ask + "/decision", `{"action":"edit","args":{"amount":6}}`, api.ApprovalNotFound},
+				{"/v1/approvals/" + ask + "/decision", `{"action":"ask","note":"What?"}`, api.ApprovalNotFound},
+				{"/v1/approvals/" + ask + "/decision", `{"action":"reply","note":"That."}`, api.ApprovalNotFound},
 			},
 			"POST /v1/runs/{id}/input": {
 				{"/v1/runs/" + run.ID + "/input", `{"messages":["Hello?"]}`, api.RunNotFound},
@@ -611,6 +617,11 @@ func TestTenantsAreApart(t *testing.T) {
 				{"/v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1","result":"yes"}]}`, api.RunNotFound},
 			},
 			"GET /v1/audit":                    {{"/v1/audit", "", ""}, {"/v1/audit?after=0&limit=200", "", ""}},
+			"GET /v1/me/preferences":           {{"/v1/me/preferences", "", ""}},
+			"PUT /v1/me/preferences":           nil, // below
+			"GET /v1/me/duties":                {{"/v1/me/duties", "", ""}},
+			"POST /v1/me/duties":               nil, // below
+			"DELETE /v1/me/duties/{id}":        {{"/v1/me/duties/" + duty.ID, "", api.DutyNotFound}},
 			"GET /v1/grants":                   {{"/v1/grants", "", ""}, {"/v1/grants?agent=payer", "", ""}},
 			"DELETE /v1/grants/{agent}/{tool}": {{"/v1/grants/payer/pay", "", api.GrantNotFound}},
 			"POST /v1/callbacks/{token}": {
@@ -665,6 +676,11 @@ func TestTenantsAreApart(t *testing.T) {
 		require.Equal(t, "https://uploads.example/globex/"+store.BlobDigest(secret), up.Upload.URL)
 		require.Equal(t, writes, s.writes())
 
+		// What somebody says of themself is of their own tenant.
+		read[person.Preferences](s, bob, 200, "PUT /v1/me/preferences", `{"notify":[]}`)
+		read[person.Duty](s, bob, 201, "POST /v1/me/duties", `{"to":"user:ana","until":"`+until+`"}`)
+		require.Equal(t, before, s.dump("acme"))
+
 		// The same agent, key and body: a run of one's own.
 		own := read[api.Accepted](s, bob, 202, "POST /v1/runs", `{"agent":"payer","message":"pay 5","key":"k"}`)
 		require.Equal(t, agent.RunID("globex", "payer", "k"), own.ID)
@@ -688,6 +704,24 @@ func TestTheTokenSaysWhoActs(t *testing.T) {
 		events := s.do(ana, "GET /v1/runs/"+run.ID+"/events", "")
 		require.Contains(t, events.Body, "user:eve")
 		require.NotContains(t, events.Body, "mallory")
+	})
+}
+
+// TestA15AnotherDecidesDeployed: by the groups of the token with which the duty was given, and in its place within its dates alone.
+func TestA15AnotherDecidesDeployed(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		run := s.waiting(ana, "k")
+		decide := "POST /v1/approvals/" + run.Waiting[0].Approval + "/decision"
+		now := s.machine.Ports.Clock.Now()
+		at := func(d time.Duration) string { return now.Add(d).Format(time.RFC3339) }
+		read[person.Duty](s, ana, 201, "POST /v1/me/duties", `{"to":"user:eve","from":"`+at(time.Hour)+`","until":"`+at(2*time.Hour)+`"}`)
+		read[api.Problem](s, eve, 403, decide, `{"action":"approve"}`)
+		time.Sleep(2 * time.Hour)
+		read[api.Problem](s, eve, 403, decide, `{"action":"approve"}`)
+		read[person.Duty](s, ana, 201, "POST /v1/me/duties", `{"to":"user:eve","until":"`+at(3*time.Hour)+`"}`)
+		a := read[approval.Approval](s, eve, 200, decide, `{"action":"approve"}`)
+		require.Equal(t, "user:eve", a.Decisions[0].By)
+		require.Equal(t, "user:ana", a.Decisions[0].For)
 	})
 }
 
