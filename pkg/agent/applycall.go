@@ -263,15 +263,8 @@ func (s *AgentState) decided(e Decided) error {
 		return nil
 	}
 	return s.change(e.Call, "decided", func(c *Call) error {
-		if e.Action == ActionAskAgain {
-			return c.move("decided", StatusResuming)
-		}
 		if e.Action != ActionApprove {
-			why := WhyDenied
-			if e.Action == ActionCancel {
-				why = WhyCancelled
-			}
-			return s.settle(c, Result{Content: e.Text, IsError: true}, why, "decided", StatusCancelled)
+			return s.notApproved(c, e)
 		}
 		expires, policy := c.Wait.Expires, c.Wait.Policy
 		if e.Args != nil {
@@ -293,6 +286,18 @@ func (s *AgentState) decided(e Decided) error {
 		}
 		return nil
 	})
+}
+
+// notApproved is what becomes of a suspended call that nobody approves: it ends, or is asked about again.
+func (s *AgentState) notApproved(c *Call, e Decided) error {
+	why := WhyDenied
+	switch e.Action {
+	case ActionAskAgain:
+		return c.move("decided", StatusResuming)
+	case ActionCancel:
+		why = WhyCancelled
+	}
+	return s.settle(c, Result{Content: e.Text, IsError: true}, why, "decided", StatusCancelled)
 }
 
 // forget takes away what people have answered to the tool about other arguments.

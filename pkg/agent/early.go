@@ -84,6 +84,18 @@ func Early(d *Definition, s *AgentState, valid Validator, now time.Time) []Event
 	return facts
 }
 
+// tooFew is why the approval of one person alone, of what nobody was shown, is not enough; "" = it is.
+func tooFew(s *AgentState, dec Decision, by string) string {
+	switch {
+	case dec.FourEyes && slices.Contains(s.Requesters(), by):
+		return dropRequester
+	case dec.People() > 1:
+		return dropSeveral
+	default:
+		return ""
+	}
+}
+
 // early is what a kept decision says about the call it has met, or why it says nothing.
 func early(d *Definition, s *AgentState, c Call, k DecisionKept, valid Validator, now time.Time) (fact Decided, why string) {
 	t, _ := d.Tool(c.Tool)
@@ -95,10 +107,8 @@ func early(d *Definition, s *AgentState, c Call, k DecisionKept, valid Validator
 		return fact, dropExpired
 	case !dec.MayAfter(by, now.Sub(c.Wait.Since)):
 		return fact, dropNotApprover
-	case k.Action == ActionApprove && dec.FourEyes && slices.Contains(s.Requesters(), k.By):
-		return fact, dropRequester
-	case k.Action == ActionApprove && dec.People() > 1:
-		return fact, dropSeveral
+	case k.Action == ActionApprove && tooFew(s, dec, k.By) != "":
+		return fact, tooFew(s, dec, k.By)
 	}
 	fact = Decided{Call: c.ID, Approval: c.Wait.Approval, Action: k.Action, By: k.By, Digest: c.Wait.Digest}
 	switch {

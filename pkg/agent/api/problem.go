@@ -161,6 +161,13 @@ var causes = []struct {
 	{context.DeadlineExceeded, Unavailable},
 }
 
+// asItStands is a problem with the request that it is about.
+func asItStands(t ProblemType, err error, a approval.Approval) *Problem {
+	p := problem(t, "%v", err)
+	p.Approval = &a
+	return p
+}
+
 // problemOf says how an error is answered. An error that nobody foresaw is internal.
 func problemOf(err error) *Problem {
 	var p *Problem
@@ -178,17 +185,11 @@ func problemOf(err error) *Problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &decided):
-		p = problem(AlreadyDecided, "%v", decided)
-		p.Approval = &decided.Approval
-		return p
+		return asItStands(AlreadyDecided, decided, decided.Approval)
 	case errors.As(err, &stale):
-		p = problem(RequestChanged, "%v", stale)
-		p.Approval = &stale.Approval
-		return p
+		return asItStands(RequestChanged, stale, stale.Approval)
 	case errors.As(err, &policy):
-		p = problem(PolicyChanged, "%v", policy)
-		p.Approval = &policy.Approval
-		return p
+		return asItStands(PolicyChanged, policy, policy.Approval)
 	case errors.As(err, &edit):
 		return problem(EditRefused, "%v", edit)
 	case errors.As(err, &answer):

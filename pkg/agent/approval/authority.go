@@ -117,7 +117,7 @@ type voice struct {
 // speaker is in whose name a person may decide: their own, else that of the first who has let them decide meanwhile. Among says whether somebody is
 // an approver of all that is decided; counted is what was said for it before.
 func (a Approval) speaker(r Request, among func(agent.Principal) bool, counted []Decision) (voice, error) {
-	refused := error(ErrForbidden)
+	refused := ErrForbidden
 	if !agent.MayDecide([]string{r.By.ID}, r.By) { // nobody, on whosever behalf
 		return voice{}, fmt.Errorf("decide approval %s as %q: %w", a.ID, r.By.ID, refused)
 	}

@@ -440,6 +440,9 @@ type action struct {
 func (d *Desk) action(ctx context.Context, a Approval, look bool) (action, error) {
 	if a.Definition != "" && !look {
 		def, err := d.Definitions(ctx, a.Tenant, a.Definition)
+		if errors.Is(err, store.ErrNoBlob) { // nothing of the run can be carried out, whatever is decided
+			return action{}, nil
+		}
 		if err != nil || !agent.ChangedSince(def) {
 			return action{}, err
 		}

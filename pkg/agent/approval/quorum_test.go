@@ -77,6 +77,31 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 	})
 }
 
+// TestA10NoApprovalIsLost: whoever writes between another's look and write, both are on record.
+func TestA10NoApprovalIsLost(t *testing.T) {
+	rule := agent.Rule{Quorum: 3, Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}}
+	asking(t, rule, func(t *testing.T, r *room) {
+		require.NoError(t, r.ports.Clock.Sleep(r.ctx, time.Hour))
+		r.table.on("A", func() error {
+			_, err := r.decide(approval.Approve, ben)
+			return err
+		}, nil)
+		_, err := r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		require.Len(t, r.approval().Counted(), 2)
+		r.table.on("A", func() error {
+			_, changed, err := approval.Escalate(r.ctx, r.table, tenant, r.approval().ID, r.ports.Clock.Now())
+			require.True(t, changed)
+			return err
+		}, nil)
+		a, err := r.decide(approval.Approve, cem)
+		require.NoError(t, err)
+		require.Equal(t, approval.Approved, a.Status)
+		require.False(t, r.approval().EscalatedAt.IsZero())
+		require.Len(t, r.approval().Decisions, 3)
+	})
+}
+
 // TestA10OneDenialVetoes: however many have approved, and whoever of them it is.
 func TestA10OneDenialVetoes(t *testing.T) {
 	for _, action := range []approval.Action{approval.Deny, approval.Cancel} {

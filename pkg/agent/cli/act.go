@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
@@ -54,10 +57,19 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 		if err != nil {
 			return err
 		}
-		return s.act(ctx, a.Run, func(ctx context.Context, c *api.Client) error {
-			_, err := c.Decide(ctx, id, v)
+		run, err := s.followed(ctx, a.Run)
+		if err != nil {
 			return err
-		})
+		}
+		begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether it was done
+		if a, err = call(begun, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(begun, id, v) }); err != nil {
+			return err
+		}
+		if takesMore(a, v) {
+			s.p.note("approval %s: %s", a.ID, progressOf(a))
+			return p.closing(ctx, s, run)
+		}
+		return s.attended(ctx, run)
 	})
 }
 
@@ -72,11 +84,54 @@ func (s *session) act(ctx context.Context, run string, do func(context.Context, 
 	if err != nil {
 		return err
 	}
+	return s.attended(ctx, before)
+}
+
+// attended follows a run until it is done or waits again, and says how it stands.
+func (s *session) attended(ctx context.Context, before api.Run) error {
 	r, err := s.attend(ctx, before, nil)
 	if err != nil {
 		return s.left(ctx, before.ID, err)
 	}
 	return s.p.closing(ctx, s, r)
+}
+
+// takesMore reports whether a request waits for more people after an approval: nobody's run has heard of it.
+func takesMore(a approval.Approval, v api.Verdict) bool {
+	if a.Status != approval.Pending || v.Action == approval.Deny {
+		return false
+	}
+	if a.Kind != approval.KindTools {
+		return true
+	}
+	return slices.ContainsFunc(a.Permissions, func(p approval.Permission) bool {
+		return p.Verdict == "" && (v.Tool == "" || v.Tool == p.Tool || v.Tool == p.Name)
+	})
+}
+
+// progressOf says how many of the people whom a request takes have approved it, and who.
+func progressOf(a approval.Approval) string {
+	if a.Kind != approval.KindTools {
+		return approvedBy(a.Counted(), a.Quorum)
+	}
+	var each []string
+	for i, p := range a.Permissions {
+		if p.Verdict == "" && p.Quorum > 1 {
+			each = append(each, line(p.Tool)+": "+approvedBy(a.Granting(i), p.Quorum))
+		}
+	}
+	return strings.Join(each, "; ")
+}
+
+func approvedBy(counted []approval.Decision, of int) string {
+	who := make([]string, len(counted))
+	for i, d := range counted {
+		who[i] = d.By
+	}
+	if len(who) == 0 {
+		return fmt.Sprintf("%d people have to approve, nobody has yet", of)
+	}
+	return fmt.Sprintf("%d of %d have approved: %s", len(who), of, strings.Join(who, ", "))
 }
 
 // followed is the run to follow where something is done to a run: that one, or, while it is open, the one that nobody delegated.

@@ -42,7 +42,7 @@ func writeApproval(w io.Writer, a approval.Approval, subject string) error {
 	}
 	fact("asked", stamp(a.RequestedAt))
 	fact("expires", stamp(a.ExpiresAt)+", then it is refused")
-	fact("approvers", deciders(a.Approvers, a.Above))
+	writePeople(a, fact)
 	if a.RuleNote != "" {
 		fact("policy", line(a.RuleNote))
 	}
@@ -68,6 +68,23 @@ func writeApproval(w io.Writer, a approval.Approval, subject string) error {
 		return err
 	}
 	return writeTicket(w, *a.Ticket, a.Args)
+}
+
+// writePeople says who decides about a request, and how many of them have approved it.
+func writePeople(a approval.Approval, fact func(name, value string)) {
+	fact("approvers", deciders(a.Approvers, a.Above))
+	if p := progressOf(a); a.Status == approval.Pending && (a.Quorum > 1 || a.Kind == approval.KindTools && p != "") {
+		fact("quorum", p)
+	}
+	if a.FourEyes && len(a.Requesters) > 0 {
+		fact("four eyes", strings.Join(a.Requesters, ", ")+" may deny and not approve")
+	}
+	if len(a.EscalateTo) > 0 {
+		fact("later", "from "+stamp(a.EscalatesAt)+" also "+named(a.EscalateTo))
+	}
+	if a.Asked != nil {
+		fact("edited", "the arguments below are not what was asked")
+	}
 }
 
 // deciders names who may decide: the approvers, and whom they must be among as well where agents that delegated the run have it asked.

@@ -152,9 +152,14 @@ func (s *session) consult(ctx context.Context, r api.Run, id string, ask asker) 
 		if err != nil || v == nil {
 			return false, err
 		}
-		_, err = call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(ctx, id, *v) })
+		v.Digest = a.Digest
+		a, err = call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Decide(ctx, id, *v) })
 		var refused *api.Problem
-		if !errors.As(err, &refused) {
+		switch {
+		case err == nil && takesMore(a, *v):
+			s.p.note("approval %s: %s", a.ID, progressOf(a))
+			return false, nil
+		case !errors.As(err, &refused):
 			return err == nil, err
 		}
 		s.p.note("countersign: %s", lines(refused.Detail))
@@ -163,7 +168,8 @@ func (s *session) consult(ctx context.Context, r api.Run, id string, ask asker) 
 			if v.Action != approval.Edit { // of a flag: an answer that takes the arguments' place would be the same again
 				return false, nil
 			}
-		case api.AlreadyDecided, api.ApprovalExpired, api.RunFinished:
+		case api.RequestChanged: // it is shown again
+		case api.AlreadyDecided, api.ApprovalExpired, api.RunFinished, api.PolicyChanged:
 			return true, nil
 		default:
 			return false, nil
