@@ -10,6 +10,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/bolt"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/notify"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store/folder"
@@ -25,7 +26,7 @@ const warmRuns = 256
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Sink, Trace, Trouble, Remotes, Functions and Callbacks may be nil, everything else is required.
+// Options of Open. Sink, Trace, Trouble, Remotes, Functions, Callbacks and Notify may be nil, everything else is required.
 type Options struct {
 	Dir      string
 	Registry *registry.Registry
@@ -38,6 +39,7 @@ type Options struct {
 	Remotes   runtime.Remotes   // see Config
 	Functions runtime.Functions // see Config
 	Callbacks runtime.Callbacks // see Config
+	Notify    *notify.Notifier  // see Config
 }
 
 // Home is an opened store directory with its engine. It is a development tool: production is Step Functions, Lambda and
@@ -75,7 +77,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	return New(Config{
 		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Warm: warmRuns,
-		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks,
+		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, Notify: o.Notify,
 	})
 }
 
@@ -87,5 +89,5 @@ func SocketPath(dir string) string { return filepath.Join(dir, "engine.sock") }
 
 // Close ends what runs at a safe point and closes the store. Runs go on when it is opened again.
 func (h *Home) Close() error {
-	return errors.Join(h.Engine.Close(), h.table.Close())
+	return errors.Join(h.Machine.Close(), h.table.Close())
 }

@@ -21,10 +21,11 @@ const (
 	mcpFile    = "mcp.yaml"
 	modelFile  = "model.jsonl"
 	peopleFile = "people.jsonl"
+	townFile   = "people.yaml"
 	wantFile   = "want.json"
 )
 
-var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, wantFile}
+var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, townFile, wantFile}
 
 // agentsFolder holds, by name, the files of the other agents.
 const agentsFolder = "agents/"

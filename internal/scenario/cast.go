@@ -67,6 +67,8 @@ func (c *cast) idle() bool {
 		return true
 	case done && len(c.queue) > 0 && c.queue[0].do == "undo":
 		return c.next(family)
+	case done && c.stage.owes(): // what is due is done at its time
+		return false
 	case done:
 		return c.end()
 	case !c.resting(family[0].Loaded):
@@ -223,6 +225,8 @@ func (p *part) deed(l line) (action, error) {
 		}, nil
 	case "undo":
 		return p.stage.undo(l), nil
+	case "wait":
+		return func(ctx context.Context) error { return p.stage.clock.Sleep(ctx, l.wait) }, nil
 	default:
 		return nil, fmt.Errorf("do %s: not a deed", l.do)
 	}

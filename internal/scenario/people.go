@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
@@ -29,6 +30,7 @@ type line struct {
 	server  string
 	tool    string // approve_tools: by the server's own name; "" = all that waits
 	refused bool   // the runtime must refuse it
+	wait    time.Duration
 }
 
 // moment is when a line outside the queue acts.
@@ -54,6 +56,7 @@ type lineForm struct {
 	Server  string          `json:"server"`
 	Tool    string          `json:"tool"`
 	Refused bool            `json:"refused"`
+	For     string          `json:"for"`
 }
 
 // deeds are what people can do: the keys that go with each, beside do, agent, at, by and refused. Those in upper case must be there.
@@ -67,6 +70,7 @@ var deeds = map[string][]string{
 	"message":     {"TEXT"},
 	"cancel_run":  {"note"},
 	"undo":        {"CALL"},
+	"wait":        {"FOR"},
 
 	"approve_tools": {"SERVER", "tool", "note"},
 }
@@ -102,6 +106,11 @@ func (s section) line(raw []byte, n int) (line, error) {
 	var err error
 	if l.by, err = principal(form.By); err != nil {
 		return line{}, s.problem(n, "by", err.Error())
+	}
+	if form.For != "" {
+		if l.wait, err = agentfile.ParseDuration(form.For); err != nil {
+			return line{}, s.problem(n, "for", err.Error())
+		}
 	}
 	if form.At == nil {
 		return l, nil
@@ -143,7 +152,7 @@ func (f lineForm) present() []string {
 		there bool
 	}{
 		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
-		{"note", f.Note != ""}, {"text", f.Text != ""}, {"server", f.Server != ""}, {"tool", f.Tool != ""},
+		{"note", f.Note != ""}, {"text", f.Text != ""}, {"server", f.Server != ""}, {"tool", f.Tool != ""}, {"for", f.For != ""},
 	} {
 		if k.there {
 			keys = append(keys, k.name)

@@ -53,6 +53,9 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 		return nil, err
 	}
 	ports.Valid = valid
+	if err := telling(getenv, watch, &ports); err != nil {
+		return nil, err
+	}
 	ring, err := readRing(getenv)
 	if err != nil {
 		return nil, err
@@ -79,7 +82,7 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 		Canceller: &runtime.Canceller{Ports: p, Definitions: definitions},
 		Desk: &approval.Desk{
 			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake,
-			Decided: trace.Decided(p.Journal),
+			Decided: decided(trace.Decided(p.Journal), p.Notify),
 		},
 		Servers: &approval.ServerPins{Table: p.Table, Blobs: p.Blobs, Clock: p.Clock},
 		Journal: p.Journal, Table: p.Table, Definitions: definitions, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,

@@ -16,7 +16,11 @@ const (
 	OldestWaitSeconds = "OldestWaitSeconds" // seconds: since when the oldest of them is open
 )
 
-// All lists them.
+// RequestsTold counts what sweeps have done about requests to people, by Did: messages notified, reminded and updated, and requests escalated. No
+// alarm watches it.
+const RequestsTold = "RequestsTold"
+
+// All lists those that alarms watch.
 func All() []string {
 	return []string{RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds}
 }

@@ -80,6 +80,9 @@ var errOvertaken = errors.New("the notice was written by somebody else")
 // save writes the notice if it is as it was read. A write of which nobody knows whether it was done is an error like any other: whoever comes
 // next finds what is due.
 func (n *notice) save(ctx context.Context, t store.Table) error {
+	if up := n.Due.Truncate(time.Millisecond); !up.Equal(n.Due) { // the index has milliseconds: whoever finds it due there finds it due here
+		n.Due = up.Add(time.Millisecond)
+	}
 	body, err := json.Marshal(n)
 	if err != nil {
 		return fmt.Errorf("marshal the notice of approval %s: %w", n.ID, err)

@@ -378,3 +378,15 @@ func TestOneBrokenNoticeStopsNoOther(t *testing.T) {
 	require.NoError(t, err, "it is due later")
 	require.EqualValues(t, 3, did[DidRemind])
 }
+
+// A notice is due when the index says so, whatever fraction of a millisecond it was written at.
+func TestDueIsInMilliseconds(t *testing.T) {
+	w := newWorld(t)
+	w.slack.fails = 1
+	w.clock.AdvanceTo(day.Add(time.Hour + 300*time.Nanosecond))
+	w.ask(request())
+	w.tell()
+	w.drain()
+	w.sweep(w.due())
+	require.Equal(t, []string{"ana slack asked"}, w.drain())
+}
