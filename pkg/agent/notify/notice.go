@@ -135,9 +135,6 @@ func (n *notice) of(to, channel string) *telling {
 
 // keep adds the name of a message that can be updated.
 func (t *telling) keep(ref string) {
-	if ref == "" {
-		return
-	}
 	if t.Refs = append(t.Refs, ref); len(t.Refs) > maxRefs {
 		t.Refs = slices.Delete(t.Refs, 1, 2)
 	}

@@ -284,6 +284,33 @@ func TestMessagesShowTheOutcome(t *testing.T) {
 	}
 }
 
+// C3: who took a decision and died before anybody's message was updated has made it due.
+func TestC3ADecisionIsDueAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.ask(request())
+	w.tell()
+	w.table.after = func([]store.Op) error { return errDied }
+	w.n.Decided(context.Background(), w.become(approval.Approved))
+	w.table.after = nil
+	require.Empty(t, w.updated)
+	require.Equal(t, []string{"tell of approval a1"}, w.warned)
+	require.Equal(t, map[string]int64{DidUpdate: 1}, w.sweep(0))
+}
+
+// A15: who was told late is reminded with the others, not at once.
+func TestA15WhoIsToldLateIsNotRemindedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.ask(request(reminds(time.Hour)))
+	w.tell()
+	w.drain()
+	w.people.people[3].Groups = []string{"group:finance"}
+	w.sweep(9*time.Hour + time.Minute)
+	require.Equal(t, []string{"ana email reminder", "ana slack reminder", "ben email reminder", "dan email asked"}, w.drain())
+	w.tell()
+	require.Empty(t, w.drain())
+	require.Equal(t, 10*time.Hour, w.due())
+}
+
 // An update that does not get through is tried again, and given up.
 func TestUpdatesAreTriedAgain(t *testing.T) {
 	w := newWorld(t)

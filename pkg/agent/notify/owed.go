@@ -140,7 +140,10 @@ func (n *notice) told(s sent) {
 	}
 	if s.err == nil {
 		t.At, t.Round, t.Tries, t.Next = s.at, max(t.Round, s.round), 0, time.Time{}
-		t.keep(s.ref)
+		if s.ref != "" { // and this one asks, whatever the others show
+			t.keep(s.ref)
+			t.Shows = ""
+		}
 		if s.occasion == Reminder {
 			n.Reminded++
 		}
