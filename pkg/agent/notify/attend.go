@@ -27,12 +27,10 @@ func (n *Notifier) attend(ctx context.Context, tenant, id string, v visit) (map[
 	did := map[string]int64{}
 	for range maxVisits {
 		again, err := n.visit(ctx, tenant, id, v, did)
-		switch {
-		case errors.Is(err, errOvertaken) && !v.forced: // by another sweep
+		if errors.Is(err, errOvertaken) && !v.forced { // by another sweep
 			return did, nil
-		case errors.Is(err, errOvertaken), err == nil && again:
-			v.begins = v.begins && errors.Is(err, errOvertaken)
-		default:
+		}
+		if !again && !errors.Is(err, errOvertaken) {
 			return did, err
 		}
 	}
@@ -56,12 +54,11 @@ func (n *Notifier) visit(ctx context.Context, tenant, id string, v visit, did ma
 	if err != nil {
 		return false, err
 	}
-	if have.rev == 0 {
-		if !n.concerns(a) {
-			return false, nil
+	begun := have.rev == 0
+	if begun {
+		if a, err = n.begin(ctx, &have, a); err != nil || have.rev == 0 {
+			return false, err
 		}
-		have.Due = now.Add(lease)
-		return true, have.save(ctx, n.Table) // the duty is on record, and what the request is by now will be read behind that
 	}
 	if a, err = n.escalate(ctx, a, did); err != nil {
 		return false, err
@@ -70,7 +67,29 @@ func (n *Notifier) visit(ctx context.Context, tenant, id string, v visit, did ma
 	if err != nil {
 		return false, err
 	}
+	if len(owed) == 0 {
+		return false, n.rest(ctx, &have, a, seats)
+	}
+	if !begun {
+		have.Due = now.Add(lease)
+		if err := have.save(ctx, n.Table); err != nil {
+			return false, err
+		}
+	}
 	return n.settle(ctx, have, a, seats, owed, did)
+}
+
+// begin writes the notice of a request before anybody is told, so that the duty is on record, and reads the request again behind that. A request
+// that needs no notice gets none.
+func (n *Notifier) begin(ctx context.Context, have *notice, a approval.Approval) (approval.Approval, error) {
+	if !n.concerns(a) {
+		return a, nil
+	}
+	have.Due = n.Clock.Now().Add(lease)
+	if err := have.save(ctx, n.Table); err != nil {
+		return a, err
+	}
+	return approval.Get(ctx, n.Table, a.Tenant, a.ID)
 }
 
 // owed is what a request owes by now, and where those sit who decide it.
@@ -125,13 +144,6 @@ func (n *Notifier) remarks(ctx context.Context, have *notice, a approval.Approva
 // settle sends what is owed and records it, a few messages at a time, and says when to look at the request next.
 func (n *Notifier) settle(ctx context.Context, have notice, a approval.Approval, seats []seat, owed []delivery, did map[string]int64) (again bool, err error) {
 	have.Troubles = 0
-	if len(owed) == 0 {
-		return false, n.rest(ctx, &have, a, seats)
-	}
-	have.Due = n.Clock.Now().Add(lease)
-	if err := have.save(ctx, n.Table); err != nil {
-		return false, err
-	}
 	post := n.post(ctx, a)
 	for len(owed) > 0 {
 		if n.short(ctx) { // somebody else goes on
@@ -153,11 +165,14 @@ func (n *Notifier) settle(ctx context.Context, have notice, a approval.Approval,
 	return false, nil
 }
 
-// rest says when to look at a request next that owes nothing now.
+// rest says when to look at a request next that owes nothing now. A look that is to come anyway does as well as a later one.
 func (n *Notifier) rest(ctx context.Context, have *notice, a approval.Approval, seats []seat) error {
-	if have.Due = have.next(a, seats, n.Clock.Now()); have.Due.Equal(have.stored) {
+	now := n.Clock.Now()
+	at := have.next(a, seats, now)
+	if have.stored.After(now) && !have.stored.After(at) {
 		return nil
 	}
+	have.Due, have.Troubles = at, 0
 	return have.save(ctx, n.Table)
 }
 
