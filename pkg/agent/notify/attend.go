@@ -68,7 +68,7 @@ func (n *Notifier) visit(ctx context.Context, tenant, id string, v visit, did ma
 		return false, err
 	}
 	if len(owed) == 0 {
-		return false, n.rest(ctx, &have, a, seats)
+		return false, n.rest(ctx, &have, a, seats, begun)
 	}
 	if !begun {
 		have.Due = now.Add(lease)
@@ -166,10 +166,10 @@ func (n *Notifier) settle(ctx context.Context, have notice, a approval.Approval,
 }
 
 // rest says when to look at a request next that owes nothing now. A look that is to come anyway does as well as a later one.
-func (n *Notifier) rest(ctx context.Context, have *notice, a approval.Approval, seats []seat) error {
+func (n *Notifier) rest(ctx context.Context, have *notice, a approval.Approval, seats []seat, begun bool) error {
 	now := n.Clock.Now()
 	at := have.next(a, seats, now)
-	if have.stored.After(now) && !have.stored.After(at) {
+	if !begun && have.stored.After(now) && !have.stored.After(at) {
 		return nil
 	}
 	have.Due, have.Troubles = at, 0

@@ -14,10 +14,10 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// escalate lets those whom a request's rule names decide it as well, once, if it is pending and the time has come; changed says that this call
-// did. The request is given as it stands then.
+// escalate records that those whom a request's rule names decide it as well, once, if it is pending and the time has come; changed says that this
+// call did. The request is given as it stands then.
 //
-// It stands for approval.Escalate and is to be replaced by that.
+// It stands for approval.Escalate and is to be replaced by that, as what is below is by what package approval says of who decides at a time.
 func escalate(ctx context.Context, t store.Table, tenant, id string, now time.Time) (a approval.Approval, changed bool, err error) {
 	for {
 		it, found, err := t.Get(ctx, store.Key{PK: "T#" + tenant + "#APPROVAL#" + id, SK: "A"})
@@ -36,7 +36,6 @@ func escalate(ctx context.Context, t store.Table, tenant, id string, now time.Ti
 			return a, false, nil
 		}
 		a.EscalatedAt = now.UTC().Truncate(time.Millisecond)
-		a.Approvers = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Approvers, a.EscalateTo))))
 		op, err := escalated(it, a, now)
 		if err != nil {
 			return approval.Approval{}, false, err
@@ -71,4 +70,25 @@ func escalated(it store.Item, a approval.Approval, now time.Time) (store.Op, err
 		it.Attrs["rev"] = store.Num(rev.Int() + 1)
 	}
 	return store.Op{Kind: store.Put, Item: it, If: cond}, nil
+}
+
+// late are those who decide as well by now.
+func late(a approval.Approval) []string {
+	if a.EscalatedAt.IsZero() {
+		return nil
+	}
+	return a.EscalateTo
+}
+
+// sets are the principals of whom somebody decides.
+func sets(a approval.Approval, _ time.Time) []string { return slices.Concat(a.Approvers, late(a)) }
+
+// mayDecide reports whether who is among those who decide.
+func mayDecide(a approval.Approval, who agent.Principal, now time.Time) bool {
+	return agent.MayDecideEach(who, sets(a, now), a.Above)
+}
+
+// mayDecideCall is mayDecide of a call among those of a request about tools.
+func mayDecideCall(a approval.Approval, c approval.Blocked, who agent.Principal, _ time.Time) bool {
+	return agent.MayDecideEach(who, slices.Concat(c.Approvers, late(a)), c.Above)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -18,11 +19,12 @@ func (n *Notifier) approvers(ctx context.Context, a approval.Approval) ([]person
 	if n.Directory == nil {
 		return nil, nil
 	}
-	all, err := n.Directory.Members(ctx, a.Tenant, sets(a))
+	now := n.Clock.Now()
+	all, err := n.Directory.Members(ctx, a.Tenant, sets(a, now))
 	if err != nil {
 		return nil, fmt.Errorf("find the approvers of approval %s: %w", a.ID, err)
 	}
-	all = slices.DeleteFunc(slices.Clone(all), func(p person.Person) bool { return !asks(a, p) })
+	all = slices.DeleteFunc(slices.Clone(all), func(p person.Person) bool { return !asks(a, p, now) })
 	if len(all) > maxPeople {
 		n.warn(fmt.Sprintf("tell everybody of approval %s: it asks %d people, of whom %d are told", a.ID, len(all), maxPeople), nil)
 		all = all[:maxPeople]
@@ -30,36 +32,18 @@ func (n *Notifier) approvers(ctx context.Context, a approval.Approval) ([]person
 	return all, nil
 }
 
-// sets are the principals of whom somebody decides.
-func sets(a approval.Approval) []string {
-	if a.EscalatedAt.IsZero() {
-		return a.Approvers
-	}
-	return slices.Concat(a.Approvers, a.EscalateTo)
-}
-
 // asks reports whether a request waits for that person's word: they may approve it, and have not decided it.
-func asks(a approval.Approval, p person.Person) bool {
+func asks(a approval.Approval, p person.Person, now time.Time) bool {
 	if a.FourEyes && slices.Contains(a.Requesters, p.ID) { // who can only deny is not asked
 		return false
 	}
 	who := agent.Principal{ID: p.ID, Groups: p.Groups}
 	if a.Kind != approval.KindTools {
-		return !said(a, p.ID) && agent.MayDecideEach(who, sets(a), a.Above)
+		return !said(a, p.ID) && mayDecide(a, who, now)
 	}
 	return slices.ContainsFunc(a.Permissions, func(t approval.Permission) bool {
-		return t.Verdict == "" && !slices.ContainsFunc(t.Calls, func(c approval.Blocked) bool {
-			return !agent.MayDecideEach(who, slices.Concat(c.Approvers, late(a)), c.Above)
-		})
+		return t.Verdict == "" && !slices.ContainsFunc(t.Calls, func(c approval.Blocked) bool { return !mayDecideCall(a, c, who, now) })
 	})
-}
-
-// late are those who decide as well by now.
-func late(a approval.Approval) []string {
-	if a.EscalatedAt.IsZero() {
-		return nil
-	}
-	return a.EscalateTo
 }
 
 // said reports whether a person has decided, or somebody for them.
