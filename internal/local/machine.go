@@ -113,9 +113,9 @@ func New(c Config) (*Machine, error) {
 		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
-	m.withNotices(c)
 	m.Definitions = runtime.PinnedDefinitions(c.Blobs)
 	h := &lambdafn.Handlers{Definitions: m.Definitions, Agents: c.Agents, Invoked: watch.Invoked}
+	m.withNotices(c)
 	invoke := m.notices.serve(h.Invoke)
 	if c.Wrap != nil {
 		invoke = c.Wrap(invoke)

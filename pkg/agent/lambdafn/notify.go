@@ -14,7 +14,7 @@ import (
 // time all the same.
 //
 // It is called by the mains that tell people, and by nothing that functions/step and functions/tool reach: they link none of it.
-func notifier(p runtime.Ports, _ func(string) string, log func(text string)) (*notify.Notifier, error) {
+func notifier(p runtime.Ports, _ func(string) string, log func(text string)) (*notify.Notifier, error) { //nolint:unparam // what the environment names can be wrong
 	return &notify.Notifier{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock,
 		Warn: func(what string, _ error) { log("could not " + what) }, // what an error says may be content (R17)

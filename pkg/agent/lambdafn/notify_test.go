@@ -21,7 +21,9 @@ func TestC3NoChannelIsNoPort(t *testing.T) {
 // hears is told of what a desk decides.
 type hears struct{ runtime.Notify }
 
-func (hears) Decided(ctx context.Context, a approval.Approval) { ctx.Value(key{}).(func(string))("second " + a.ID) }
+func (hears) Decided(ctx context.Context, a approval.Approval) {
+	ctx.Value(key{}).(func(string))("second " + a.ID)
+}
 
 type key struct{}
 
