@@ -56,7 +56,6 @@ type lineForm struct {
 	Server  string          `json:"server"`
 	Tool    string          `json:"tool"`
 	Refused bool            `json:"refused"`
-	For     string          `json:"for"`
 }
 
 // deeds are what people can do: the keys that go with each, beside do, agent, at, by and refused. Those in upper case must be there.
@@ -70,7 +69,7 @@ var deeds = map[string][]string{
 	"message":     {"TEXT"},
 	"cancel_run":  {"note"},
 	"undo":        {"CALL"},
-	"wait":        {"FOR"},
+	"wait":        {"TEXT"},
 
 	"approve_tools": {"SERVER", "tool", "note"},
 }
@@ -107,9 +106,9 @@ func (s section) line(raw []byte, n int) (line, error) {
 	if l.by, err = principal(form.By); err != nil {
 		return line{}, s.problem(n, "by", err.Error())
 	}
-	if form.For != "" {
-		if l.wait, err = agentfile.ParseDuration(form.For); err != nil {
-			return line{}, s.problem(n, "for", err.Error())
+	if form.Do == "wait" {
+		if l.wait, err = agentfile.ParseDuration(form.Text); err != nil {
+			return line{}, s.problem(n, "text", err.Error())
 		}
 	}
 	if form.At == nil {
@@ -152,7 +151,7 @@ func (f lineForm) present() []string {
 		there bool
 	}{
 		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
-		{"note", f.Note != ""}, {"text", f.Text != ""}, {"server", f.Server != ""}, {"tool", f.Tool != ""}, {"for", f.For != ""},
+		{"note", f.Note != ""}, {"text", f.Text != ""}, {"server", f.Server != ""}, {"tool", f.Tool != ""},
 	} {
 		if k.there {
 			keys = append(keys, k.name)
