@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/bolt"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/notify"
 	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/registry"
 	"github.com/countersign/countersign/pkg/agent/runtime"
@@ -28,7 +29,7 @@ const warmRuns = 256
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Sink, Trace, Trouble, Remotes, Functions and Callbacks may be nil, everything else is required.
+// Options of Open. Sink, Trace, Trouble, Remotes, Functions, Callbacks and Notify may be nil, everything else is required.
 type Options struct {
 	Dir      string
 	Registry *registry.Registry
@@ -42,6 +43,7 @@ type Options struct {
 	Functions runtime.Functions // see Config
 	Callbacks runtime.Callbacks // see Config
 	People    person.Directory  // see Config
+	Notify    *notify.Notifier  // see Config
 }
 
 // Home is an opened store directory with its engine. It is a development tool: production is Step Functions, Lambda and
@@ -79,7 +81,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	return New(Config{
 		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
-		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, People: o.People,
+		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, People: o.People, Notify: o.Notify,
 	})
 }
 
@@ -94,7 +96,7 @@ const auditGrace = 3 * time.Second
 
 // Close ends what runs at a safe point and closes the store. Runs go on when it is opened again.
 func (h *Home) Close() error {
-	ended := h.Engine.Close()
+	ended := h.Machine.Close()
 	ctx, cancel := h.audits.clock.WithTimeout(context.Background(), auditGrace)
 	defer cancel()
 	if err := h.audits.flush(ctx); err != nil { // the next start audits it

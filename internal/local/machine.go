@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/hook"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/modelretry"
+	"github.com/countersign/countersign/pkg/agent/notify"
 	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -34,7 +35,7 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Waiter, Emit, Remotes, Functions, Callbacks, People and Warm are required.
+// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Waiter, Emit, Remotes, Functions, Callbacks, People, Notify and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
@@ -64,6 +65,9 @@ type Config struct {
 	Callbacks runtime.Callbacks // where calls are answered; nil = by the API alone
 
 	People person.Directory // who the directory knows; nil = nobody
+	// Notify tells people of requests, over this machine's table and clock, whatever it names itself; what is due later is done at its time
+	// while the process runs. Nil = nobody is told, and nothing is due.
+	Notify *notify.Notifier
 }
 
 // unheard is the bus of a laptop, on which nobody listens.
@@ -86,8 +90,9 @@ type Machine struct {
 	Servers     *approval.ServerPins
 	People      person.Directory // nil = nobody is known
 
-	trace  *tracing.Tracer
-	audits *audits // nil = nobody keeps an audit chain
+	trace   *tracing.Tracer
+	audits  *audits  // nil = nobody keeps an audit chain
+	notices *notices // nil = nobody is told of requests
 }
 
 // The names under which the deployed definition knows its functions, as its placeholders are filled here.
@@ -121,9 +126,13 @@ func New(c Config) (*Machine, error) {
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
 	m.Definitions = runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Agents, false)
 	h := &lambdafn.Handlers{Definitions: m.Definitions, Agents: c.Agents, Invoked: watch.Invoked}
-	invoke := Invoker(h.Invoke)
+	m.withNotices(c)
+	invoke := m.notices.serve(h.Invoke)
 	if c.Wrap != nil {
 		invoke = c.Wrap(invoke)
+	}
+	if m.notices != nil {
+		m.notices.invoke = invoke
 	}
 	m.Engine, err = asl.New(asl.Config{
 		Definition: def, ARN: machineARN, Clock: c.Clock, Store: c.Executions, IDs: c.IDs.Token, Jitter: c.IDs.Jitter,
@@ -157,12 +166,12 @@ func (m *Machine) useCases() {
 	m.Servers = &approval.ServerPins{Table: m.Ports.Table, Blobs: m.Ports.Blobs, Clock: m.Ports.Clock}
 	m.Desk = &approval.Desk{
 		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: m.Ports.Valid, Wake: m.Waits.Wake,
-		Decided: approval.Told(m.trace.Decided(m.Ports.Journal), m.audits.told()), Duties: person.Duties{Table: m.Ports.Table, Directory: m.People}.ActsFor,
+		Decided: approval.Told(m.trace.Decided(m.Ports.Journal), m.audits.told()), Woken: m.notices.told(), Said: m.notices.heard(), Duties: person.Duties{Table: m.Ports.Table, Directory: m.People}.ActsFor,
 	}
 }
 
-// Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution, and has those
-// cleaned up after that were cancelled without.
+// Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution, has those
+// cleaned up after that were cancelled without, and has people told what is overdue.
 func (m *Machine) Resume(ctx context.Context, tenant string) error {
 	if err := m.Engine.Resume(ctx); err != nil {
 		return fmt.Errorf("resume executions: %w", err)
@@ -184,10 +193,7 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 			}
 		}
 	}
-	if err := m.Sweeper.RepairEnds(ctx, tenant); err != nil {
-		return err
-	}
-	return m.audits.resume(ctx, tenant)
+	return errors.Join(m.Sweeper.RepairEnds(ctx, tenant), m.notices.ensure(ctx, tenant), m.audits.resume(ctx, tenant))
 }
 
 // waiter drives the engine for package runtime.

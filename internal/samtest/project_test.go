@@ -126,7 +126,7 @@ func TestGrants(t *testing.T) {
 			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions,
 			"lambda:InvokeFunction on "+toolFunctions,
 			"secretsmanager:GetSecretValue on "+toolSecrets)...),
-		"ApproveRole": own("ApproveLogs", "dynamodb:GetItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn", via("Decrypt", dyn),
+		"ApproveRole": own("ApproveLogs", "dynamodb:GetItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn", "dynamodb:Query on RunsTable.Arn", "dynamodb:PutItem on RunsTable.Arn", via("Decrypt", dyn),
 			"states:SendTaskSuccess on "+m, sendsMail),
 		"ApiRole": own("ApiLogs", with(append(slices.Clone(table), bucket...), via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs), put, "sqs:SendMessage on EventDeadLetters.Arn",
 			"dynamodb:Query on ${RunsTable.Arn}/index/lists",

@@ -21,11 +21,12 @@ const (
 	mcpFile    = "mcp.yaml"
 	modelFile  = "model.jsonl"
 	peopleFile = "people.jsonl"
+	townFile   = "people.yaml"
 	wantFile   = "want.json"
 	nowFile    = "now.yaml" // agent.yaml as it is deployed from a line deploy on; tools are those of tools.yaml
 )
 
-var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, wantFile, nowFile}
+var allFiles = []string{agentFile, inputFile, thenFile, toolsFile, mcpFile, modelFile, peopleFile, townFile, wantFile, nowFile}
 
 // agentsFolder holds, by name, the files of the other agents.
 const agentsFolder = "agents/"

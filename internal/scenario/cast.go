@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/agentfile"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/runtime"
@@ -69,6 +68,8 @@ func (c *cast) idle() bool {
 		return true
 	case done && len(c.queue) > 0 && c.queue[0].do == "undo":
 		return c.next(family)
+	case done && c.stage.owes(): // what is due is done at its time
+		return false
 	case done:
 		return c.end()
 	case !c.resting(family[0].Loaded):
@@ -194,16 +195,6 @@ func refusal(err error) bool {
 	return errors.As(err, &mine) || errors.As(err, &undo) || errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &answer)
 }
 
-// wait lets so much time pass, in which nobody does anything.
-func (s *stage) wait(l line) (action, error) {
-	d, err := agentfile.ParseDuration(l.text)
-	until := s.clock.Now().Add(d)
-	return func(context.Context) error {
-		s.clock.AdvanceTo(until)
-		return nil
-	}, err
-}
-
 // action is something a person does, which may be repeated.
 type action func(ctx context.Context) error
 
@@ -223,7 +214,7 @@ func (p *part) deed(l line) (action, error) {
 	case "expire":
 		return p.expire(l)
 	case "wait":
-		return p.stage.wait(l)
+		return func(ctx context.Context) error { return p.stage.clock.Sleep(ctx, l.wait) }, nil
 	case "deploy":
 		return func(context.Context) error { p.stage.deployed = true; return nil }, nil
 	case "message":

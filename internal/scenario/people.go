@@ -32,7 +32,8 @@ type line struct {
 	refused bool   // the runtime must refuse it
 
 	to          string    // give_duty: who decides in the place of by
-	from, until time.Time // give_duty: from "" = now; wait: until
+	from, until time.Time // give_duty: from "" = now
+	wait        time.Duration
 }
 
 // moment is when a line outside the queue acts.
@@ -122,6 +123,11 @@ func (s section) line(raw []byte, n int) (line, error) {
 	}
 	if l.until, err = instant(form.Until); err != nil {
 		return line{}, s.problem(n, "until", err.Error())
+	}
+	if form.Do == "wait" {
+		if l.wait, err = agentfile.ParseDuration(form.Text); err != nil {
+			return line{}, s.problem(n, "text", err.Error())
+		}
 	}
 	if form.At == nil {
 		return l, nil

@@ -31,6 +31,7 @@ type Scenario struct {
 	servers []server
 	script  *script.Script
 	people  []line
+	town    *town // whom channels reach; nil = nobody
 	want    want
 
 	delegates map[string]*Scenario // the other agents: of each, the agent, its tools and its script alone
@@ -71,6 +72,7 @@ func LoadKnowing(name string, data []byte, known agentfile.Options) (*Scenario, 
 	}
 	s.people = loadPeople(files[peopleFile], &ps)
 	s.checkPeople(files[peopleFile], &ps)
+	s.loadTown(files, &ps)
 	s.want, s.children = loadWant(files[wantFile], slices.Sorted(maps.Keys(s.delegates)), &ps)
 	if err := ps.err(); err != nil {
 		return nil, err

@@ -55,6 +55,7 @@ type stage struct {
 	deployed    bool     // the agent is now.yaml's from here on
 	unforeseen  []string // requests to people that only a crash made
 	diverged    bool     // a request during which somebody said something was lost in a crash: what was said was heard at another time
+	notified    []notified
 	failures    []Failure
 }
 
@@ -100,6 +101,7 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(world{st}), Hooks: s.hooks, Emit: st.faults.Emitter(world{st}),
 		Remotes: st.away(), Functions: st.faults.Functions(world{st}),
 		Agents: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
+		Notify: st.notifier(),
 	})
 	return st, err
 }

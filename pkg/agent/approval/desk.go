@@ -88,6 +88,8 @@ type Desk struct {
 	Noted func(ctx context.Context, a Approval)
 	// Duties are those on whose behalf a person may decide at that time, each with the groups they are in. Nil = nobody may for another.
 	Duties func(ctx context.Context, tenant string, p agent.Principal, now time.Time) ([]agent.Principal, error)
+	// Woken is told of a decision once the run was woken, for what may take its time. Nil = nobody is.
+	Woken func(ctx context.Context, a Approval)
 	// Said is told of a remark once it is recorded. Nil = nobody is.
 	Said func(ctx context.Context, a Approval)
 }
@@ -177,7 +179,11 @@ func (d *Desk) tell(ctx context.Context, a Approval, hears bool) error {
 	if d.Decided != nil {
 		d.Decided(ctx, a)
 	}
-	return d.wake(ctx, a)
+	err := d.wake(ctx, a)
+	if d.Woken != nil {
+		d.Woken(ctx, a)
+	}
+	return err
 }
 
 // uncertain looks what became of a write of which nobody knows whether it was done.

@@ -656,3 +656,22 @@ func TestA19WhatPeopleSee(t *testing.T) {
 		}
 	})
 }
+
+// Who is told of a decision and may take long over it is told once the run is awake.
+func TestWokenComesBehindTheWake(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		r.park()
+		var order []string
+		d := r.desk()
+		wake := d.Wake
+		d.Wake = func(ctx context.Context, tenant, run string) error {
+			order = append(order, "wake")
+			return wake(ctx, tenant, run)
+		}
+		d.Decided = func(context.Context, approval.Approval) { order = append(order, "decided") }
+		d.Woken = func(context.Context, approval.Approval) { order = append(order, "woken") }
+		_, err := d.Decide(r.ctx, r.request(approval.Approve, ana))
+		require.NoError(t, err)
+		require.Equal(t, []string{"decided", "wake", "woken"}, order)
+	})
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/lambdatool"
 	programs "github.com/countersign/countersign/pkg/agent/mcp/program"
+	"github.com/countersign/countersign/pkg/agent/notify"
 	"github.com/countersign/countersign/pkg/agent/reach"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tracing"
@@ -57,6 +58,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 	home, err := local.Open(local.Options{
 		Remotes: remotes, Functions: invoked,
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
+		Notify:    p.notifier(),
 		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
@@ -74,6 +76,16 @@ func (p *program) openEngine(who people) (*engine, error) {
 	}
 	e.serve(socket)
 	return e, nil
+}
+
+// notifier tells people of requests. Without channels nobody is told, and requests are decided by others in time all the same.
+func (p *program) notifier() *notify.Notifier {
+	return &notify.Notifier{Warn: func(what string, err error) {
+		if err != nil {
+			what += ": " + err.Error()
+		}
+		p.note("%-8s could not %s", "trouble", line(what))
+	}}
 }
 
 // reached is where the API is reached by whoever is asked for an answer: where the environment says, else dev's own address. "" = nowhere:

@@ -36,6 +36,7 @@ type parts struct {
 	schema runtime.Schemas
 	hooks  hook.Set
 	remote func(getenv func(string) string, watch *Observer, p *runtime.Ports) error // adds what carries out calls somewhere else; nil = nothing does
+	notify func(getenv func(string) string, watch *Observer, p *runtime.Ports) error // adds what tells people of requests; nil = nothing does
 }
 
 // Remotes makes what carries out the calls of tools that are somewhere else, from a function's environment. Package reach has one; it is
@@ -54,8 +55,8 @@ func Tool(agents Agents, tools Tools, hooks hook.Set, remote Remotes) {
 	serve(parts{agents: agents, tools: tools, hooks: hooks, remote: remote.add}, (*Handlers).Tool)
 }
 
-// Approve is the main of functions/approve, which runs neither agents nor tools.
-func Approve() { serve(parts{}, (*Handlers).Approve) }
+// Approve is the main of functions/approve, which runs neither agents nor tools, and tells people that they are asked.
+func Approve() { serve(parts{notify: telling}, (*Handlers).Approve) }
 
 func serve(with parts, f func(*Handlers, context.Context, []byte) ([]byte, error)) {
 	listen(func(getenv func(string) string) (Invoke, error) {
@@ -96,6 +97,11 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 	}
 	if with.remote != nil {
 		if err := with.remote(getenv, watch, &ports); err != nil {
+			return nil, err
+		}
+	}
+	if with.notify != nil {
+		if err := with.notify(getenv, watch, &ports); err != nil {
 			return nil, err
 		}
 	}

@@ -47,6 +47,11 @@ func startSweep(getenv func(string) string) (Invoke, error) {
 	if !ok {
 		return nil, fmt.Errorf("sweep: the state machine's client %T cannot list executions", ports.Waiter)
 	}
+	tells, err := notifier(ports, getenv, watch.Log)
+	if err != nil {
+		return nil, fmt.Errorf("sweep: %w", err)
+	}
+	ports.Notify = tells
 	var m Metrics = unmeasured{}
 	if watch.Metrics != nil {
 		m = watch.Metrics
@@ -60,11 +65,13 @@ func startSweep(getenv func(string) string) (Invoke, error) {
 }
 
 // NewSweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that ARN has ended
-// badly. It answers with a Swept in JSON. It uses no model and no tool.
+// badly. It answers with a Swept in JSON. It uses no model and no tool. Where the port that tells people of requests is a runtime.Notices too, a
+// scheduled sweep does what is due of them.
 func NewSweep(p runtime.Ports, tenants runtime.Tenants, executions runtime.Executions, machine string, m Metrics, log *slog.Logger) Invoke {
 	sweeper := &runtime.Sweeper{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs)}
+	notices, _ := p.Notify.(runtime.Notices)
 	s := &sweeping{
-		sweep: runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions}, machine: machine, metrics: m, log: log, clock: p.Clock,
+		sweep: runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions, Notices: notices}, machine: machine, metrics: m, log: log, clock: p.Clock,
 		audits: audit.Sweep{Auditor: auditor(p), Heads: p.Journal, Clock: p.Clock},
 	}
 	return s.serve
@@ -77,6 +84,8 @@ type Swept struct {
 	Failures int64                    `json:"failures"`          // runs that could not be checked or repaired
 	Failed   []FailedRun              `json:"failed,omitempty"`  // the first 50 of them
 	Left     int64                    `json:"left,omitempty"`    // runs to look at again for which there was no time; a later sweep finds them
+	Told     map[string]int64         `json:"told,omitempty"`    // what was done about requests to people: notified, reminded, escalated, updated
+	Untold   int64                    `json:"untold,omitempty"`  // errors in that; what they are about is due again later
 	Complete bool                     `json:"complete"`          // false: the next sweep goes on where this one ended
 	Waiting  *runtime.Waiting         `json:"waiting,omitempty"` // of all runs; nil unless a round has ended
 	Unowned  string                   `json:"unowned,omitempty"` // an execution that ended and for which there is no run
@@ -140,6 +149,7 @@ func (s *sweeping) all(ctx context.Context) ([]byte, error) {
 	s.audit(ctx)
 	r, err := s.sweep.Run(ctx)
 	out := Swept{Checked: r.Checked, Repaired: r.Repaired, Left: r.Left, Complete: r.Complete}
+	s.noteTold(&out, r)
 	retried := s.noteFailures(&out, r.Failed)
 	if r.Left > 0 {
 		s.log.Warn("runs left for a later sweep", "count", r.Left)
@@ -159,6 +169,22 @@ func (s *sweeping) all(ctx context.Context) ([]byte, error) {
 		return nil, gaveUp(retried, fmt.Sprintf("%d runs could not be checked; the log says which", out.Failures))
 	}
 	return json.Marshal(out)
+}
+
+// noteTold reports what was done about requests to people. What could not be done is due again, and fails no sweep.
+func (s *sweeping) noteTold(out *Swept, r runtime.Report) {
+	out.Untold = int64(len(r.Untold))
+	for i, err := range r.Untold {
+		if i < maxReported {
+			s.log.Error("people could not be told", "kind", string(kindOf(err)), "error", err)
+		}
+	}
+	if len(r.Told) > 0 {
+		out.Told = r.Told
+	}
+	for what, n := range r.Told {
+		s.metrics.Count(metrics.RequestsTold, n, "Did", what)
+	}
 }
 
 // noteFailures reports what could not be checked. It returns an error among them that may pass by itself, if there is one.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/edge"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/runtime"
@@ -91,6 +92,42 @@ func TestScheduledSweep(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A sweep reports and counts what it did about requests to people, and what it could not do. That alone does not fail it.
+func TestA15SweepReportsWhatItTold(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		s.waiting(ana, "well")
+		time.Sleep(2 * time.Minute)
+		ports := s.machine.Ports
+		ports.Notify = notices{}
+		blobs := ports.Blobs.(runtime.Tenants)
+		out, err := lambdafn.NewSweep(ports, blobs, executions{s.machine.Engine}, machineARN, s.metrics, s.log())(t.Context(), []byte(ruleEvent))
+		require.NoError(t, err)
+		var r lambdafn.Swept
+		require.NoError(t, json.Unmarshal(out, &r))
+		require.Equal(t, map[string]int64{"reminded": 2, "escalated": 1, "notified": 3}, r.Told)
+		require.EqualValues(t, 1, r.Untold)
+		require.Zero(t, r.Failures)
+		m := s.metrics.take()
+		require.EqualValues(t, 2, m["RequestsTold Did reminded"])
+		require.EqualValues(t, 1, m["RequestsTold Did escalated"])
+		require.EqualValues(t, 3, m["RequestsTold Did notified"])
+		require.NotContains(t, s.logs.String(), "sk-canary")
+	})
+}
+
+// notices has done something and failed at something.
+type notices struct{}
+
+func (notices) Asked(context.Context, string, string) error { return nil }
+
+func (notices) Due(context.Context, int) (map[string]int64, error) {
+	return map[string]int64{"reminded": 2, "escalated": 1}, errors.New("sk-canary")
+}
+
+func (notices) Ensure(context.Context, approval.Approval) (map[string]int64, error) {
+	return map[string]int64{"notified": 3}, nil
 }
 
 // Two sweeps at once repair everything once, and what they repaired ends as it should.

@@ -19,6 +19,10 @@ const (
 // AuditFailures counts runs that a sweep could not audit. No alarm watches it: what fails is tried again by each sweep.
 const AuditFailures = "AuditFailures"
 
+// RequestsTold counts what sweeps have done about requests to people, by Did: messages notified, reminded and updated, and requests escalated. No
+// alarm watches it.
+const RequestsTold = "RequestsTold"
+
 // All lists those that alarms watch.
 func All() []string {
 	return []string{RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds}

@@ -22,7 +22,7 @@ type Ticket struct {
 }
 
 // Park stores the token, then looks whether anything has arrived meanwhile; if so, or if the wait is over, it completes its
-// own token (rule 6).
+// own token; else it has people told (rule 6).
 func (w *Waits) Park(ctx context.Context, t Ticket) error {
 	err := w.Journal.StoreToken(ctx, store.TokenClaim{
 		Tenant: t.Tenant, Run: t.Run, Owner: t.Execution, WaitSeq: t.WaitSeq, Attempt: t.Attempt, Token: t.Token,
@@ -40,7 +40,18 @@ func (w *Waits) Park(ctx context.Context, t Ticket) error {
 	if arrived {
 		return w.success(ctx, t.Run, t.Token)
 	}
+	w.notify(ctx, t)
 	return nil
+}
+
+// notify tells people that the run waits for them. What goes wrong is left to the sweep: the run waits all the same.
+func (w *Waits) notify(ctx context.Context, t Ticket) {
+	if w.Notify == nil {
+		return
+	}
+	if err := w.Notify.Asked(ctx, t.Tenant, t.Run); err != nil {
+		w.warn("tell people of run "+t.Run, err)
+	}
 }
 
 // arrived reports whether the wait has something to end for: the slot after the last drained one is taken, or the wait is over. While

@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Functions, Callbacks, Warn, Sink, Trace, Hooks, Count and Index are required.
+// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Functions, Callbacks, Notify, Warn, Sink, Trace, Hooks, Count and Index are required.
 type Ports struct {
 	Table     store.Table
 	Journal   *store.Journal
@@ -36,6 +36,7 @@ type Ports struct {
 	Emit      Emitter                      // nil = there is no bus: services cannot be asked, and nobody hears that a run has ended
 	Functions Functions                    // that tools are; nil = none can be invoked
 	Callbacks Callbacks                    // nil = answers come by events and by the API alone
+	Notify    Notify                       // is told of every run that waits; nil = nobody is
 	Warn      func(what string, err error) // is told of what went wrong and hurts no run; nil = nobody is
 	Sink      EventSink                    // nil = nobody listens
 	Trace     Tracer                       // nil = runs are not traced

@@ -44,6 +44,7 @@ type Sweep struct {
 	Sweeper    *Sweeper
 	Tenants    Tenants
 	Executions Executions
+	Notices    Notices // nil = nobody is told of requests
 }
 
 // Report is what a sweep found and did.
@@ -52,6 +53,8 @@ type Report struct {
 	Repaired map[Repair]int64 // by kind
 	Failed   []FailedRepair   // runs that could not be checked or repaired
 	Left     int64            // runs that were to be looked at again and had no time left: for a later sweep
+	Told     map[string]int64 // what was done about requests to people, by what it was; see Notices
+	Untold   []error          // what could not be done about them, and will be later
 	Complete bool             // the round through all lists has ended with this sweep
 	Waiting  Waiting          // of the whole round; zero unless Complete
 }
@@ -92,7 +95,7 @@ var ErrSweepStopped = errors.New("too many runs in a row could not be checked")
 // Run sweeps. The report is valid with an error, too, which says that the sweep as a whole went wrong; what went wrong with one run is in
 // the report and stops nothing.
 func (s *Sweep) Run(ctx context.Context) (Report, error) {
-	p := &pass{Sweep: s, running: map[string]*runner{}, report: Report{Repaired: map[Repair]int64{}, Failed: []FailedRepair{}}}
+	p := &pass{Sweep: s, running: map[string]*runner{}, report: Report{Repaired: map[Repair]int64{}, Failed: []FailedRepair{}, Told: map[string]int64{}}}
 	walking, cancel, err := s.bounded(ctx)
 	if err != nil {
 		return p.report, err
@@ -101,6 +104,7 @@ func (s *Sweep) Run(ctx context.Context) (Report, error) {
 	if err := p.begin(walking); err != nil {
 		return p.report, err
 	}
+	p.due(walking)
 	err = p.walk(walking)
 	if err == nil && p.whole {
 		err = p.stopLeftovers(walking)
@@ -303,7 +307,7 @@ func (p *pass) note(f FailedRepair, r Repair) error {
 	return nil
 }
 
-// outcomes counts the calls on a page of requests to people whose outcome is unknown.
+// outcomes counts the calls on a page of requests to people whose outcome is unknown, and has people told of those of which nobody began to tell.
 func (p *pass) outcomes(ctx context.Context) (next string, err error) {
 	asked, next, err := approval.List(ctx, p.Sweeper.Table, p.at.Tenant, approval.Pending, sweepPage, p.at.Cursor)
 	if err != nil {
@@ -312,6 +316,9 @@ func (p *pass) outcomes(ctx context.Context) (next string, err error) {
 	for _, a := range asked {
 		if a.Kind == approval.KindOutcome {
 			p.at.Waiting.OutcomesUnknown++
+		}
+		if err := p.ensure(ctx, a); err != nil {
+			return "", err
 		}
 	}
 	return next, nil

@@ -1,0 +1,214 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/notify"
+)
+
+// dueFunction is the name by which the alarm calls what is due, as the state machine calls its functions. No state has it.
+const dueFunction = "due"
+
+const (
+	// maxDue is how many requests one call attends to; the alarm rings again for the others.
+	maxDue = 100
+	// again is after how long the alarm rings again when it could not be done what was due, or not be read what is.
+	again = 30 * time.Second
+)
+
+// notices tells people of requests, and has what is due about them done at its time while the process runs. One timer is set, to the earliest:
+// nothing is looked at in between, and without anything due there is none.
+type notices struct {
+	*notify.Notifier
+	clock   clock.Clock
+	invoke  Invoker
+	trouble func(function string, err error)
+	ctx     context.Context // of every timer
+	cancel  context.CancelFunc
+
+	mu     sync.Mutex
+	at     time.Time          // the timer's; zero = none is set
+	unset  context.CancelFunc // ends it
+	live   int                // timers that have not returned
+	closed bool
+	quiet  clock.Signal // no timer is left
+}
+
+// withNotices gives the machine what tells people; c.Notify nil = it has nobody to tell.
+func (m *Machine) withNotices(c Config) {
+	if c.Notify == nil {
+		return
+	}
+	n := *c.Notify
+	n.Table, n.Journal, n.Clock = m.Ports.Table, m.Ports.Journal, m.Ports.Clock
+	m.notices = &notices{Notifier: &n, clock: c.Clock, trouble: c.Trouble, quiet: c.Clock.NewSignal()}
+	m.notices.ctx, m.notices.cancel = context.WithCancel(context.Background())
+	m.Ports.Notify = m.notices
+}
+
+// Asked is runtime.Notify's: what it makes due is waited for.
+func (n *notices) Asked(ctx context.Context, tenant, run string) error {
+	defer n.look(ctx)
+	return n.Notifier.Asked(ctx, tenant, run)
+}
+
+// Decided is approval.Desk's.
+func (n *notices) Decided(ctx context.Context, a approval.Approval) {
+	n.Notifier.Decided(ctx, a)
+	n.look(ctx)
+}
+
+// Said is to people of a request what Decided is.
+func (n *notices) Said(ctx context.Context, a approval.Approval) {
+	n.Thread(ctx, a)
+	n.look(ctx)
+}
+
+// look sets the timer to what is due next, unless it rings before.
+func (n *notices) look(ctx context.Context) {
+	at, found, err := n.Next(ctx)
+	if err != nil {
+		n.failed(err)
+		at, found = n.clock.Now().Add(again), true
+	}
+	if found {
+		n.set(at)
+	}
+}
+
+func (n *notices) set(at time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed || !n.at.IsZero() && !at.Before(n.at) {
+		return
+	}
+	if n.unset != nil {
+		n.unset()
+	}
+	n.live++
+	n.at = at
+	var ctx context.Context
+	ctx, n.unset = context.WithCancel(n.ctx)
+	n.clock.Go(func() {
+		defer n.returned()
+		if n.clock.Sleep(ctx, at.Sub(n.clock.Now())) == nil {
+			n.ring(ctx)
+		}
+	})
+}
+
+// ring has done what is due, and waits for what is due next.
+func (n *notices) ring(ctx context.Context) {
+	n.mu.Lock()
+	n.at, n.unset = time.Time{}, nil
+	n.mu.Unlock()
+	if _, err := n.invoke(ctx, dueFunction, nil); err != nil && ctx.Err() == nil {
+		n.failed(err)
+		n.set(n.clock.Now().Add(again))
+		return
+	}
+	n.look(ctx)
+}
+
+func (n *notices) failed(err error) {
+	if n.trouble != nil {
+		n.trouble(dueFunction, err)
+	}
+}
+
+func (n *notices) returned() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.live--; n.live == 0 {
+		n.quiet.Notify()
+	}
+}
+
+// close ends the timer, and waits for what it has begun.
+func (n *notices) close() error {
+	n.cancel()
+	n.mu.Lock()
+	n.closed = true
+	live := n.live
+	n.mu.Unlock()
+	for live > 0 {
+		if err := n.quiet.Wait(context.Background(), 0); err != nil {
+			return err
+		}
+		n.mu.Lock()
+		live = n.live
+		n.mu.Unlock()
+	}
+	return nil
+}
+
+// serve answers the alarm, and hands everything else on.
+func (n *notices) serve(next Invoker) Invoker {
+	if n == nil {
+		return next
+	}
+	return func(ctx context.Context, function string, payload []byte) ([]byte, error) {
+		if function != dueFunction {
+			return next(ctx, function, payload)
+		}
+		did, err := n.Due(ctx, maxDue)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(did)
+	}
+}
+
+// ensure tells of the tenant's requests of which nobody began to tell, and does what has become due while no process ran.
+func (n *notices) ensure(ctx context.Context, tenant string) error {
+	if n == nil {
+		return nil
+	}
+	for cursor := ""; ; {
+		asked, next, err := approval.List(ctx, n.Table, tenant, approval.Pending, 0, cursor)
+		if err != nil {
+			return err
+		}
+		for _, a := range asked {
+			if _, err := n.Ensure(ctx, a); err != nil {
+				n.failed(err)
+			}
+		}
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	n.look(ctx)
+	return nil
+}
+
+// told is what a desk tells of a decision; nil = nothing.
+func (n *notices) told() func(context.Context, approval.Approval) {
+	if n == nil {
+		return nil
+	}
+	return n.Decided
+}
+
+// heard is what a desk tells of a remark; nil = nothing.
+func (n *notices) heard() func(context.Context, approval.Approval) {
+	if n == nil {
+		return nil
+	}
+	return n.Said
+}
+
+// Close ends what the machine does at a safe point. Runs go on when it is made again over the same table.
+func (m *Machine) Close() error {
+	err := m.Engine.Close()
+	if m.notices != nil {
+		err = errors.Join(err, m.notices.close())
+	}
+	return err
+}

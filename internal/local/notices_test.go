@@ -1,0 +1,222 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/notify"
+	"github.com/countersign/countersign/pkg/agent/person"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/counting"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+// desk is a directory of one person, and a channel that reaches them.
+type desk struct {
+	mu    sync.Mutex
+	fails int
+	got   []string
+}
+
+func (*desk) Person(context.Context, string, string) (person.Person, bool, error) {
+	return person.Person{ID: "user:ana"}, true, nil
+}
+
+func (*desk) Members(context.Context, string, []string) ([]person.Person, error) {
+	return []person.Person{{ID: "user:ana", Groups: []string{"group:operators"}}}, nil
+}
+
+func (*desk) Slack(context.Context, string, string) (string, person.Person, bool, error) {
+	return "", person.Person{}, false, nil
+}
+
+func (*desk) Name() string { return "pager" }
+
+func (*desk) Reaches(person.Person) bool { return true }
+
+func (d *desk) Send(_ context.Context, m notify.Message) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fails > 0 {
+		d.fails--
+		return "", errors.New("out of reach")
+	}
+	d.got = append(d.got, string(m.Occasion))
+	return fmt.Sprint(len(d.got)), nil
+}
+
+func (d *desk) Update(_ context.Context, _ string, m notify.Message) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.got = append(d.got, string(m.Approval.Status))
+	return nil
+}
+
+func (d *desk) said() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]string{}, d.got...)
+}
+
+// asker is a model that asks for a payment and then is content.
+type asker struct{}
+
+func (asker) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
+	if r.Inference > 1 {
+		return agent.Reply{Model: "m", Text: "Paid."}, nil
+	}
+	return agent.Reply{Model: "m", Calls: []agent.ReplyCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)}}}, nil
+}
+
+// office is a process over a table.
+type office struct {
+	*Machine
+	def agent.Definition
+}
+
+func newOffice(t *testing.T, table store.Table, blobs store.Blobs, x asl.Store, d *desk) *office {
+	t.Helper()
+	pay := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(context.Context, tool.Call, struct{}) (agent.ToolResultData, error) {
+		return tool.Text("paid"), nil
+	}, nil))
+	set, err := tool.NewSet(pay)
+	require.NoError(t, err)
+	def, err := agent.PresetDefaults(agent.PresetCountersign)
+	require.NoError(t, err)
+	def.Name, def.System, def.Tools = "payer", "You pay.", []agent.ToolSpec{pay.Spec()}
+	def.Model.Provider, def.Model.ID = "demo", "m"
+	c := clock.System()
+	m, err := New(Config{
+		Table: table, Blobs: blobs, Model: asker{}, Tools: set, Agents: func(string) (*agent.Definition, bool) { return nil, false },
+		Clock: c, IDs: ids.System(c), Executions: x, Notify: &notify.Notifier{Directory: d, Channels: []notify.Channel{d}},
+	})
+	require.NoError(t, err)
+	return &office{m, def}
+}
+
+func (o *office) start(t *testing.T) string {
+	t.Helper()
+	s, err := o.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &o.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}})
+	require.NoError(t, err)
+	synctest.Wait()
+	return s.Run
+}
+
+// What is due is done at its time while the process runs, and nothing is looked at in between.
+func TestA15WhatIsDueIsDoneAtItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{fails: 2}
+		counts := counting.Wrap(memory.New())
+		o := newOffice(t, counts, memory.NewBlobs(), &asl.MemoryStore{}, d)
+		run := o.start(t)
+		require.Empty(t, d.said())
+		before := counts.Snapshot()
+		time.Sleep(29 * time.Second)
+		require.Equal(t, before, counts.Snapshot(), "nothing is due yet")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Empty(t, d.said())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"asked"}, d.said())
+		l, err := o.Ports.Journal.Load(t.Context(), Tenant, run)
+		require.NoError(t, err)
+		_, err = o.Desk.Decide(t.Context(), approval.Request{
+			Tenant: Tenant, ID: l.State.Waits()[0].Wait.Approval, Action: approval.Approve, By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+		})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, []string{"asked", "approved"}, d.said())
+		_, due, err := o.notices.Next(t.Context())
+		require.NoError(t, err)
+		require.False(t, due)
+		require.NoError(t, o.Close())
+	})
+}
+
+// What was due while no process ran is done when the next one resumes, and of what nobody was told it tells.
+func TestC3ResumeDoesWhatIsOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{fails: 1}
+		table, blobs, x := memory.New(), memory.NewBlobs(), &asl.MemoryStore{}
+		first := newOffice(t, table, blobs, x, d)
+		first.start(t)
+		require.NoError(t, first.Close())
+		time.Sleep(time.Hour)
+		require.Empty(t, d.said(), "the timer ended with its process")
+		next := newOffice(t, table, blobs, x, d)
+		require.NoError(t, next.Resume(t.Context(), Tenant))
+		synctest.Wait()
+		require.Equal(t, []string{"asked"}, d.said())
+		require.NoError(t, next.Close())
+	})
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{}
+		table, blobs, x := memory.New(), memory.NewBlobs(), &asl.MemoryStore{}
+		first := newOffice(t, table, blobs, x, d)
+		first.notices.Notifier.Channels = nil // it tells nobody, as one that died would
+		first.start(t)
+		require.NoError(t, first.Close())
+		next := newOffice(t, table, blobs, x, d)
+		require.NoError(t, next.Resume(t.Context(), Tenant))
+		synctest.Wait()
+		require.Equal(t, []string{"asked"}, d.said())
+		require.NoError(t, next.Close())
+	})
+}
+
+// The timer goes on when what is due cannot be read or done.
+func TestC3TheTimerOutlivesTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{fails: 1}
+		table := &sick{Table: memory.New()}
+		o := newOffice(t, table, memory.NewBlobs(), &asl.MemoryStore{}, d)
+		o.start(t)
+		table.set(true)
+		time.Sleep(5 * time.Minute)
+		require.Empty(t, d.said())
+		table.set(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"asked"}, d.said())
+		require.NoError(t, o.Close())
+	})
+}
+
+// sick is a table of which the index cannot be read for a while.
+type sick struct {
+	store.Table
+	mu  sync.Mutex
+	ill bool
+}
+
+func (s *sick) set(ill bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ill = ill
+}
+
+func (s *sick) Query(ctx context.Context, r store.Range) (store.Page, error) {
+	s.mu.Lock()
+	ill := s.ill
+	s.mu.Unlock()
+	if ill && r.Index {
+		return store.Page{}, errors.New("connection reset")
+	}
+	return s.Table.Query(ctx, r)
+}

@@ -1,0 +1,56 @@
+package lambdafn
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/notify"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+)
+
+// notifier is what tells people of requests, from a function's environment: functions/approve tells those who are asked, functions/sweep does
+// what is due, and whatever takes decisions has messages updated. Without channels nobody is told, and functions/sweep lets others decide in
+// time all the same.
+//
+// It is called by the mains that tell people, and by nothing that functions/step and functions/tool reach: they link none of it.
+func notifier(p runtime.Ports, _ func(string) string, log func(text string)) (*notify.Notifier, error) { //nolint:unparam // what the environment names can be wrong
+	return &notify.Notifier{
+		Table: p.Table, Journal: p.Journal, Clock: p.Clock,
+		Warn: func(what string, _ error) { log("could not " + what) }, // what an error says may be content (R17)
+	}, nil
+}
+
+// telling adds what tells people who are asked. Where there is no channel there is nobody to tell, and nothing is read or written for it.
+func telling(getenv func(string) string, watch *Observer, p *runtime.Ports) error {
+	n, err := notifier(*p, getenv, watch.Log)
+	if err != nil {
+		return fmt.Errorf("tell people of requests: %w", err)
+	}
+	if len(n.Channels) > 0 {
+		p.Notify = n
+	}
+	return nil
+}
+
+// notifies is what tells people of decisions and remarks, among what tells them that they are asked.
+type notifies interface {
+	Decided(ctx context.Context, a approval.Approval)
+	Thread(ctx context.Context, a approval.Approval)
+}
+
+// decided has people told of a decision once the run is awake; nil = nobody tells them.
+func decided(tells runtime.Notify) func(context.Context, approval.Approval) {
+	if n, ok := tells.(notifies); ok {
+		return n.Decided
+	}
+	return nil
+}
+
+// said has people told of a remark; nil = nobody tells them.
+func said(tells runtime.Notify) func(context.Context, approval.Approval) {
+	if n, ok := tells.(notifies); ok {
+		return n.Thread
+	}
+	return nil
+}
