@@ -112,7 +112,7 @@ func counted(what string) (string, error) {
 		return "", fmt.Errorf("not to be undone: %q", what)
 	}
 	switch {
-	case of == "spaces":
+	case of == "spaces", of == "space":
 		return strings.Repeat(" ", n), nil
 	case of == "line ends":
 		return strings.Repeat("\n", n), nil

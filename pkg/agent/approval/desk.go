@@ -134,7 +134,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (Approval, err
 	if err != nil {
 		return Approval{}, err
 	}
-	grants, err := grantOps(decided)
+	grants, err := d.grantOps(ctx, decided)
 	if err != nil {
 		return Approval{}, err
 	}

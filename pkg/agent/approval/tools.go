@@ -296,7 +296,7 @@ func (d *Desk) recordTools(ctx context.Context, a Approval, r Request, open []in
 	if err != nil {
 		return Approval{}, err
 	}
-	grants, err := grantOps(decided)
+	grants, err := d.grantOps(ctx, decided)
 	if err != nil {
 		return Approval{}, err
 	}

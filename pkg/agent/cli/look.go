@@ -12,6 +12,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/mask"
+	"github.com/countersign/countersign/pkg/agent/show"
 	"github.com/countersign/countersign/pkg/agent/stream"
 )
 
@@ -186,7 +188,7 @@ func (p *program) summary(r api.Run) {
 		fact("summary", "%s", lines(r.Summary))
 	}
 	if state := string(r.State); state != "" && state != "{}" {
-		fact("state", "%s", line(state))
+		fact("state", "%s", show.OneLine(r.State, nil))
 	}
 	if out := output(r.Output); out != "" {
 		fact("output", "%s", out)
@@ -223,7 +225,7 @@ func (p *program) conversation(r api.Run) error {
 				shown = "(not shown by the provider)"
 			}
 		case "tool_use":
-			shown = b.ID + " " + b.Name + " " + string(b.Input)
+			shown = b.ID + " " + b.Name + " " + mask.JSON(b.Input, nil)
 		case "tool_result":
 			shown = b.ID + " " + b.Content
 		}
@@ -231,7 +233,7 @@ func (p *program) conversation(r api.Run) error {
 		if m.Evicted {
 			gone = ", evicted"
 		}
-		p.say("\n%s %s, seen %d times%s\n%s", m.Role, b.Type, m.SeenCount, gone, lines(shown))
+		p.say("\n%s %s, seen %d times%s\n%s", m.Role, b.Type, m.SeenCount, gone, show.Said(shown))
 	}
 	return nil
 }
@@ -299,8 +301,13 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 		if p.json {
 			return p.document(api.ApprovalPage{Approvals: all})
 		}
+		seen := s.views()
 		for _, a := range all {
-			if err := writeApproval(p.stdout, a, ""); err != nil {
+			v, err := seen.of(ctx, a)
+			if err != nil {
+				return err
+			}
+			if err := writeApproval(p.stdout, a, v); err != nil {
 				return err
 			}
 			if a.Status == approval.Pending {

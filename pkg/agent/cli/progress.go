@@ -6,6 +6,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/mask"
 )
 
 // progress tells on standard error how a run goes, a line a fact.
@@ -78,14 +79,14 @@ func (pr *progress) replied(f agent.Replied) {
 	}
 	pr.tell("turn", "%d: %s, %d %s, %d tokens in, %d out", f.Inference, f.Model, len(f.Calls), calls, f.Usage.Input, f.Usage.Output)
 	if f.Text != "" && len(f.Calls) > 0 {
-		pr.tell("says", "%s", cut(f.Text, width))
+		pr.tell("says", "%s", cut(mask.Text(f.Text), width))
 	}
 	for _, c := range f.Calls {
 		pr.tools[c.ID] = c.Name
 		if c.Tool != "" {
 			pr.tools[c.ID] = c.Tool
 		}
-		pr.tell("call", "%s %s", pr.call(c.ID), cut(string(c.Input), width))
+		pr.tell("call", "%s %s", pr.call(c.ID), cut(mask.JSON(c.Input, nil), width))
 	}
 	if f.Correction != nil && f.Correction.Lifecycle != "" {
 		pr.tell("again", "%s", cut(f.Correction.Text, width))
@@ -155,7 +156,7 @@ func (pr *progress) result(call string, isError bool, content string) {
 	if isError {
 		word = "error"
 	}
-	pr.tell("result", "%s %s: %s", pr.call(call), word, cut(content, width))
+	pr.tell("result", "%s %s: %s", pr.call(call), word, cut(mask.Text(content), width))
 }
 
 func (pr *progress) finished(f agent.Finished) {

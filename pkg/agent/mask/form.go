@@ -22,7 +22,7 @@ type form struct {
 var forms = []form{
 	{pattern: `-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?:[A-Za-z0-9+/=:,\s-]|\\[nr])*`},
 	{pattern: `\b(?:AKIA|ASIA|AROA|AIDA|ABIA|ACCA)[A-Z0-9]{12,}\b`},
-	{pattern: `\b(?:sk|pk|rk|whsec)[-_](?:live|test|proj|ant|or)?[-_]?[A-Za-z0-9_-]{16,}`},
+	{pattern: `\b(?:sk|pk|rk|whsec)[-_](?:live|test|proj|ant|or)?[-_]?[A-Za-z0-9_-]{16,}`, is: random},
 	{pattern: `\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_[A-Za-z0-9_]{16,}|\bglpat-[A-Za-z0-9_-]{16,}`},
 	{pattern: `\bxox[a-z]-[A-Za-z0-9-]{8,}|\bxapp-[A-Za-z0-9-]{8,}|\bhooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]+)`},
 	{pattern: `\bAIza[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{16,}|\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|\b(?:npm|hf|dop_v1|shpat|pypi|lin_api)[_-][A-Za-z0-9]{24,}`},

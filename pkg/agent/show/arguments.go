@@ -3,6 +3,7 @@ package show
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -121,28 +122,32 @@ func (s *shower) tool(p approval.Permission) Tool {
 			t.Facts = append(t.Facts, Fact{Name: name, Label: labels[name], Value: value})
 		}
 	}
-	add(FactDoes, s.foreign(spec.Description))
+	add(FactDoes, s.does(spec))
 	add(FactEffect, word(effectOf(p.Effect)))
 	add(FactTarget, s.target(spec))
 	add(FactRisk, word(s.risk(p.Effect, spec)))
-	if p.Verdict != "" {
-		t.Verdict = string(p.Verdict)
-	}
+	add(FactBinds, word(s.binds()))
+	t.Verdict = string(p.Verdict)
 	for _, c := range p.Calls {
 		t.Calls = append(t.Calls, s.arguments(c.Args, spec.Schema))
-		t.Blocked = append(t.Blocked, Blocked{ID: bare(c.Call, nil), Approvers: deciders(c.Approvers, c.Above), Note: s.foreign(c.RuleNote)})
+		t.Blocked = append(t.Blocked, Blocked{ID: bare(c.Call, nil), Approvers: Deciders(c.Approvers, c.Above), Note: s.foreign(c.RuleNote)})
 	}
 	return t
 }
 
-// question is what a tool asks, complete, in its own words.
+// binds says what the arguments of a blocked call are to a grant.
+func (s *shower) binds() string {
+	if s.a.Grants == agent.GrantsStanding && s.a.Scope != agent.ScopeTool {
+		return "a grant is of these arguments alone"
+	}
+	return "a grant is of the tool; the arguments do not bind the model"
+}
+
+// question is what a tool asks, complete, in its own words: the action that it names, and its message.
 func (s *shower) question(t agent.Ticket) (Text, []Part) {
-	q := s.foreign(t.Action)
+	q := quoted(t.Action, s.secrets(t.Action))
 	if t.Message != "" {
-		if len(q) > 0 {
-			q = append(q, Span{Text: ": "})
-		}
-		q = append(q, s.foreign(t.Message)...)
+		q = slices.Concat(q, word(" "), quoted(t.Message, s.secrets(t.Message))).joined()
 	}
 	var parts []Part
 	for _, p := range []struct {
@@ -153,5 +158,20 @@ func (s *shower) question(t agent.Ticket) (Text, []Part) {
 			parts = append(parts, Part{Label: p.label, Lines: s.arguments(p.raw, nil)})
 		}
 	}
-	return q.joined(), parts
+	return q, parts
+}
+
+// OneLine is a JSON value on one line, for lists and progress: masked, and with nothing that cannot be seen. It is not cut.
+func OneLine(raw, schema json.RawMessage) string { return Line(mask.JSON(raw, schema)) }
+
+// Said is text for people that may have several lines, with what has the form of a secret masked and nothing that cannot be seen. It is
+// for conversations; what is decided on is shown by Of.
+func Said(text string) string {
+	var b strings.Builder
+	at := 0
+	for _, r := range mask.Secrets(text) {
+		b.WriteString(Lines(text[at:r.From]) + hiding(text[r.From:r.To]))
+		at = r.To
+	}
+	return b.String() + Lines(text[at:])
 }

@@ -23,6 +23,8 @@ import (
 func Quoted(s string) Text { return quoted(s, nil) }
 
 // Bare is Quoted without the quotes, for a text whose ends show otherwise. It is as unambiguous. Neither masks anything: Foreign does.
+//
+// Spaces at its ends are counted, be it one: \{1 space}.
 func Bare(s string) Text { return bare(s, nil) }
 
 // Foreign is Bare with what has the form of a secret masked: what people are shown of a note, a word of the model or any other text.
@@ -33,7 +35,7 @@ func Foreign(s string) Text {
 
 func quoted(s string, secrets []hidden) Text {
 	t := Text{{Text: `"`}}
-	t = append(t, bare(s, secrets)...)
+	t = append(t, within(s, secrets, false)...)
 	return append(t, Span{Text: `"`}).joined()
 }
 
@@ -43,20 +45,23 @@ type hidden struct {
 	as       string
 }
 
-func bare(s string, secrets []hidden) Text {
+func bare(s string, secrets []hidden) Text { return within(s, secrets, true) }
+
+// within is the text of s. Open says that nothing stands around it by which its ends show.
+func within(s string, secrets []hidden, open bool) Text {
 	var t Text
 	at := 0
 	for _, h := range secrets {
-		t = append(t, escaped(s[at:h.from])...)
+		t = append(t, escaped(s[at:h.from], open && at == 0, false)...)
 		t = append(t, Span{Text: h.as, Kind: Masked})
 		at = h.to
 	}
-	return append(t, escaped(s[at:])...).joined()
+	return append(t, escaped(s[at:], open && at == 0, open)...).joined()
 }
 
-// escaped is the text of a piece of foreign text.
-func escaped(s string) Text {
-	e := escaper{all: s}
+// escaped is the text of a piece of foreign text. First and last say that it begins or ends a text whose ends are open.
+func escaped(s string, first, last bool) Text {
+	e := escaper{all: s, first: first, last: last}
 	for e.at < len(s) {
 		e.step()
 	}
@@ -72,6 +77,8 @@ type escaper struct {
 	plain strings.Builder // the span that goes on
 	out   Text            // those before it
 
+	first, last bool // it begins, or ends, with nothing around it
+
 	own map[*unicode.RangeTable]bool // see scriptsOf; nil = not looked for yet
 
 	inside bool // a word goes on
@@ -85,6 +92,10 @@ type escaper struct {
 func (e *escaper) step() {
 	if t, n := repeated(e.all[e.at:]); n > 0 {
 		e.special(t, n)
+		return
+	}
+	if n := e.atEnd(); n > 0 {
+		e.special(Span{Text: count([]unit{{r: ' '}}, n), Kind: Count}, n)
 		return
 	}
 	u := unitAt(e.all[e.at:])
@@ -123,6 +134,16 @@ func (e *escaper) endPlain() {
 		e.out = append(e.out, Span{Text: e.plain.String()})
 		e.plain.Reset()
 	}
+}
+
+// atEnd is how many spaces stand here, at an end of the text that nothing shows; 0 for none, or none there.
+func (e *escaper) atEnd() int {
+	rest := e.all[e.at:]
+	n := len(rest) - len(strings.TrimLeft(rest, " "))
+	if e.first && e.at == 0 || e.last && n == len(rest) {
+		return n
+	}
+	return 0
 }
 
 // special shows what is not shown as it is.
@@ -249,6 +270,9 @@ func blank(u unit) bool {
 }
 
 func count(of []unit, times int) string {
+	if len(of) == 1 && of[0].r == ' ' && times == 1 {
+		return `\{1 space}`
+	}
 	if len(of) == 1 && of[0].r == ' ' {
 		return fmt.Sprintf(`\{%d spaces}`, times)
 	}

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,6 +31,15 @@ func (v View) tool(name string) (agent.ToolSpec, bool) {
 		}
 	}
 	return agent.ToolSpec{}, false
+}
+
+// Schema is the schema of the arguments that a request is about; nil where it is not known, or the request is about tools.
+func (v View) Schema(a approval.Approval) json.RawMessage {
+	if a.Kind == approval.KindTools {
+		return nil
+	}
+	t, _ := v.tool(first(a.Tools))
+	return t.Schema
 }
 
 // Of is what people are shown of a request: the same on every channel. It reads nothing and has no error: what cannot be read as JSON is
@@ -100,7 +110,7 @@ func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC"
 // The names of facts, in the order in which they are shown. A fact that has nothing to say is left out.
 const (
 	FactTool      = "tool"
-	FactDoes      = "does" // what the tool's definition says of it
+	FactDoes      = "does" // what the definition says of the tool; of an MCP server's, which says it itself, nothing
 	FactEffect    = "effect"
 	FactTarget    = "target"
 	FactRisk      = "risk"
@@ -119,6 +129,7 @@ const (
 	FactEscalates = "escalates"
 	FactGranted   = "if granted"
 	FactDenied    = "if denied"
+	FactBinds     = "binds" // of one of several tools
 )
 
 // facts are B1's, in order.
@@ -133,7 +144,7 @@ func (s *shower) facts() []Fact {
 	t, _ := s.v.tool(first(a.Tools))
 	add(FactTool, names(a.Tools))
 	if a.Kind != approval.KindTools {
-		add(FactDoes, s.foreign(t.Description))
+		add(FactDoes, s.does(t))
 		add(FactEffect, word(effectOf(a.Effect)))
 		add(FactTarget, s.target(t))
 		add(FactRisk, word(s.risk(a.Effect, t)))
@@ -145,7 +156,7 @@ func (s *shower) facts() []Fact {
 	add(FactRequester, s.requester())
 	add(FactWhy, s.foreign(a.RuleNote))
 	add(FactAsks, word(asks(a)))
-	add(FactApprovers, deciders(a.Approvers, a.Above))
+	add(FactApprovers, Deciders(a.Approvers, a.Above))
 	add(FactQuorum, s.quorum())
 	if a.FourEyes {
 		add(FactFourEyes, word("who the run acts for may deny, and may not approve"))
@@ -162,7 +173,15 @@ var labels = map[string]string{
 	FactTool: "tool", FactDoes: "does", FactEffect: "effect", FactTarget: "goes to", FactRisk: "risk", FactAgent: "agent", FactRun: "run",
 	FactBelow: "below", FactUndoes: "undoes", FactRequester: "for", FactWhy: "policy", FactAsks: "asks", FactApprovers: "approvers",
 	FactQuorum: "quorum", FactFourEyes: "four eyes", FactAsked: "asked", FactExpires: "expires", FactEscalates: "escalates",
-	FactGranted: "if granted", FactDenied: "if denied",
+	FactGranted: "if granted", FactDenied: "if denied", FactBinds: "binds",
+}
+
+// does is the description of a tool by whoever has written the agent. An MCP server describes its tools itself: that is no fact.
+func (s *shower) does(t agent.ToolSpec) Text {
+	if t.MCP != nil {
+		return nil
+	}
+	return s.foreign(t.Description)
 }
 
 func (s *shower) run() Text {
@@ -219,8 +238,8 @@ func (s *shower) escalates() Text {
 	return slices.Concat(word("at "+Stamp(a.EscalatesAt)+", then these decide as well: "), names(a.EscalateTo)).joined()
 }
 
-// deciders names who may decide: the approvers, and whom they must be among as well where agents that delegated the run have it asked.
-func deciders(approvers []string, above [][]string) Text {
+// Deciders names who may decide: the approvers, and whom they must be among as well where agents that delegated the run have it asked.
+func Deciders(approvers []string, above [][]string) Text {
 	sets := []string{}
 	var all Text
 	for i, set := range append([][]string{approvers}, above...) {
@@ -248,6 +267,9 @@ func (s *shower) quorum() Text {
 	}
 	var have []string
 	for _, d := range a.Decisions {
+		if d.Action == approval.Edit { // a new action: what others said was of another one
+			have = nil
+		}
 		if who := d.By; (d.Action == approval.Approve || d.Action == approval.Edit) && !slices.Contains(have, who) {
 			have = append(have, who)
 		}

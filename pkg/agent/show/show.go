@@ -63,7 +63,7 @@ type Argument struct {
 type Event struct {
 	At   time.Time
 	Who  Text
-	What string // asked, escalated, says (a remark), approve, deny, edit, cancel, fail, expired
+	What string // asked, escalated, question, answer (of whom the run acts for), approve, deny, edit, cancel, fail, expired
 	Note Text
 
 	Via       string     // the way it came by; "" = not recorded
