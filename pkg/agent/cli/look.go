@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/mask"
 	"github.com/countersign/countersign/pkg/agent/show"
 	"github.com/countersign/countersign/pkg/agent/stream"
 )
@@ -116,7 +115,7 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		if c.Messages {
-			return p.conversation(r)
+			return p.conversation(ctx, s.views(), r)
 		}
 		return nil
 	})
@@ -203,7 +202,7 @@ func whole(w *agent.Whole) string {
 	return fmt.Sprintf(", all %d characters in blob %s", w.Chars, w.Blob)
 }
 
-func (p *program) conversation(r api.Run) error {
+func (p *program) conversation(ctx context.Context, seen *views, r api.Run) error {
 	for _, m := range r.Messages {
 		var b struct {
 			Type, Text, Name, ID, MediaType, Blob string
@@ -217,23 +216,23 @@ func (p *program) conversation(r api.Run) error {
 		shown := ""
 		switch b.Type {
 		case "text":
-			shown = b.Text
+			shown = show.Said(b.Text)
 		case "media":
-			shown = strings.TrimSpace(b.Name + " (" + b.MediaType + ") " + b.Blob)
+			shown = line(strings.TrimSpace(b.Name + " (" + b.MediaType + ") " + b.Blob))
 		case "reasoning":
-			if shown = b.Text; shown == "" {
+			if shown = show.Said(b.Text); shown == "" {
 				shown = "(not shown by the provider)"
 			}
 		case "tool_use":
-			shown = b.ID + " " + b.Name + " " + mask.JSON(b.Input, nil)
+			shown = line(b.ID + " " + b.Name + " " + seen.input(ctx, r.ID, b.Name, b.Input))
 		case "tool_result":
-			shown = b.ID + " " + b.Content
+			shown = show.Said(b.ID + " " + b.Content)
 		}
 		gone := ""
 		if m.Evicted {
 			gone = ", evicted"
 		}
-		p.say("\n%s %s, seen %d times%s\n%s", m.Role, b.Type, m.SeenCount, gone, show.Said(shown))
+		p.say("\n%s %s, seen %d times%s\n%s", m.Role, b.Type, m.SeenCount, gone, shown)
 	}
 	return nil
 }

@@ -28,6 +28,6 @@ func (pr *progress) routed(f agent.StepRouted) {
 		if f.Call.Tool != "" {
 			pr.tools[f.Call.ID] = f.Call.Tool
 		}
-		pr.tell("step", "%d: %s %s", f.Step, pr.call(f.Call.ID), cut(mask.JSON(f.Call.Input, nil), width))
+		pr.tell("step", "%d: %s %s", f.Step, pr.call(f.Call.ID), cut(pr.input(f.Call.Name, f.Call.Input), width))
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -13,13 +14,14 @@ import (
 type progress struct {
 	p     *program
 	tools map[string]string // by call
+	input func(name string, input json.RawMessage) string
 }
 
 // width is how much of a foreign text a line of progress shows.
 const width = 120
 
 func newProgress(p *program, r api.Run) *progress {
-	pr := &progress{p: p, tools: map[string]string{}}
+	pr := &progress{p: p, tools: map[string]string{}, input: func(_ string, input json.RawMessage) string { return mask.JSON(input, nil) }}
 	for _, c := range r.Calls {
 		pr.tools[c.ID] = c.Tool
 	}
@@ -86,7 +88,7 @@ func (pr *progress) replied(f agent.Replied) {
 		if c.Tool != "" {
 			pr.tools[c.ID] = c.Tool
 		}
-		pr.tell("call", "%s %s", pr.call(c.ID), cut(mask.JSON(c.Input, nil), width))
+		pr.tell("call", "%s %s", pr.call(c.ID), cut(pr.input(c.Name, c.Input), width))
 	}
 	if f.Correction != nil && f.Correction.Lifecycle != "" {
 		pr.tell("again", "%s", cut(f.Correction.Text, width))

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/mask"
 	"github.com/countersign/countersign/pkg/agent/show"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
@@ -26,20 +27,49 @@ func (s *session) views() *views { return &views{s: s, run: map[string]*agent.De
 
 // of is what is known of a request. A run that is not there any more has no definition.
 func (v *views) of(ctx context.Context, a approval.Approval) (show.View, error) {
-	def, known := v.run[a.Run]
-	if !known {
-		var err error
-		if v.s.engine != nil {
-			def, err = v.s.engine.definition(ctx, a.Run)
-		} else {
-			def, err = v.s.p.askedDefinition(ctx, a.Run)
-		}
-		if err != nil {
-			return show.View{}, fmt.Errorf("read the definition of run %s: %w", a.Run, err)
-		}
-		v.run[a.Run] = def
+	def, err := v.definition(ctx, a.Run)
+	return show.View{Definition: def}, err
+}
+
+func (v *views) definition(ctx context.Context, run string) (*agent.Definition, error) {
+	if def, known := v.run[run]; known {
+		return def, nil
 	}
-	return show.View{Definition: def}, nil
+	var def *agent.Definition
+	var err error
+	if v.s.engine != nil {
+		def, err = v.s.engine.definition(ctx, run)
+	} else {
+		def, err = v.s.p.askedDefinition(ctx, run)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the definition of run %s: %w", run, err)
+	}
+	v.run[run] = def
+	return def, nil
+}
+
+// input is what is shown of a call's arguments beside a request: its secrets are masked, and all of it where it cannot be known what they
+// are. The name is the model's.
+func (v *views) input(ctx context.Context, run, name string, input json.RawMessage) string {
+	t, known, err := v.tool(ctx, run, name)
+	if err == nil && !known { // its servers' tools have been listed since
+		delete(v.run, run)
+		t, _, err = v.tool(ctx, run, name)
+	}
+	if err != nil {
+		return mask.Placeholder
+	}
+	return mask.JSON(input, t.Schema)
+}
+
+func (v *views) tool(ctx context.Context, run, name string) (agent.ToolSpec, bool, error) {
+	def, err := v.definition(ctx, run)
+	if def == nil {
+		return agent.ToolSpec{}, false, err
+	}
+	t, known := def.ToolByModelName(name)
+	return t, known, nil
 }
 
 // definition is the one that a run is pinned to; nil of a run that is not there.

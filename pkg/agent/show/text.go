@@ -194,15 +194,13 @@ func pieces(text Text, longest int) []piece {
 	var all []piece
 	var p piece
 	end := func() {
-		if strings.Trim(p.text, " ") != "" {
-			all, p = append(all, p), piece{}
+		if text := strings.TrimRight(p.text, " "); text != "" {
+			all, p = append(all, piece{text, p.space}), piece{text: p.text[len(text):]}
 		}
 	}
 	for _, s := range text {
 		if s.Kind != Plain {
-			if !strings.HasSuffix(p.text, " ") {
-				end()
-			}
+			end()
 			p.text += Text{s}.String()
 			end()
 			continue
