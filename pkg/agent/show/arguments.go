@@ -115,7 +115,7 @@ func hiding(secret string) string {
 
 // tool is what is shown of one of the tools that a request is about.
 func (s *shower) tool(p approval.Permission) Tool {
-	spec, _ := s.v.tool(p.Tool)
+	spec := s.v.tool(p.Tool)
 	t := Tool{Name: bare(p.Tool, nil)}
 	add := func(name string, value Text) {
 		if len(value) > 0 {

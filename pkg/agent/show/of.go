@@ -20,17 +20,18 @@ type View struct {
 	Says       string            // what the model said beside the call; "" = nothing
 }
 
-// tool is the description of a tool, by its original name.
-func (v View) tool(name string) (agent.ToolSpec, bool) {
+// tool is the description of a tool, by its original name; the zero one of a tool that is not known.
+func (v View) tool(name string) agent.ToolSpec {
 	if v.Definition != nil {
-		return v.Definition.Tool(name)
+		t, _ := v.Definition.Tool(name)
+		return t
 	}
 	for _, t := range v.Tools {
 		if t.Name == name {
-			return t, true
+			return t
 		}
 	}
-	return agent.ToolSpec{}, false
+	return agent.ToolSpec{}
 }
 
 // Schema is the schema of the arguments that a request is about; nil where it is not known, or the request is about tools.
@@ -38,7 +39,7 @@ func (v View) Schema(a approval.Approval) json.RawMessage {
 	if a.Kind == approval.KindTools {
 		return nil
 	}
-	t, _ := v.tool(first(a.Tools))
+	t := v.tool(first(a.Tools))
 	return t.Schema
 }
 
@@ -47,7 +48,7 @@ func (v View) Schema(a approval.Approval) json.RawMessage {
 func Of(a approval.Approval, v View) Request {
 	s := shower{a: a, v: v}
 	r := Request{ID: a.ID, Status: string(a.Status), Title: s.title(), Facts: s.facts(), Bytes: len(a.Args)}
-	t, _ := v.tool(first(a.Tools))
+	t := v.tool(first(a.Tools))
 	if a.Kind == approval.KindTools {
 		for _, p := range a.Permissions {
 			r.Tools = append(r.Tools, s.tool(p))
@@ -141,7 +142,7 @@ func (s *shower) facts() []Fact {
 			all = append(all, Fact{Name: name, Label: labels[name], Value: value})
 		}
 	}
-	t, _ := s.v.tool(first(a.Tools))
+	t := s.v.tool(first(a.Tools))
 	add(FactTool, names(a.Tools))
 	if a.Kind != approval.KindTools {
 		add(FactDoes, s.does(t))

@@ -271,7 +271,7 @@ func TestB4AnEditorKeepsWhatTheyCannotSee(t *testing.T) {
 	for _, edited := range []string{
 		fmt.Sprintf(`{"to":"%s"}`, held(1)), fmt.Sprintf(`{"password":"%s"}`, held(2)), fmt.Sprintf(`{"tokens":["%s"]}`, held(3)), fmt.Sprintf(`{"tokens":["new","one","%s"]}`, held(3)),
 		fmt.Sprintf(`{"password":"x%s"}`, held(1)), fmt.Sprintf(`{"%s":1}`, held(1)), fmt.Sprintf(`{"a":{"password":"%s"}}`, held(1)), fmt.Sprintf(`"%s"`, held(1)),
-		fmt.Sprintf(`{"password":["%s"]}`, held(1)), fmt.Sprintf(`{"password":"\u005bmasked 2: kept as it is]"}`),
+		fmt.Sprintf(`{"password":["%s"]}`, held(1)), `{"password":"\u005bmasked 2: kept as it is]"}`,
 	} {
 		_, err := show.Restore(json.RawMessage(edited), json.RawMessage(args), schema)
 		var refused *show.EditError
