@@ -100,6 +100,9 @@ func TestB4SchemasSayWhatIsASecret(t *testing.T) {
 	} {
 		require.Equal(t, want, mask.JSON(json.RawMessage(args), json.RawMessage(schema)), args)
 	}
+	v, err := mask.Read([]byte(`{"whole":{"a":[1]}}`), []byte(schema))
+	require.NoError(t, err)
+	require.Equal(t, mask.BySchema, v.Members[0].Value.Members[0].Value.Members[0].Value.Secret, "and all within it")
 	require.Equal(t, `{"a":"b"}`, mask.JSON([]byte(`{"a":"b"}`), []byte(`not a schema`)))
 }
 

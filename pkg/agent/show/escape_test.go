@@ -85,6 +85,7 @@ func TestB3HeapsOfMarksAreTakenApart(t *testing.T) {
 	require.Equal(t, "\u0e01\u0e34\u0e48\u0e4c"+`\u{0E49}\u{0E4A}`, show.Bare("\u0e01\u0e34\u0e48\u0e4c\u0e49\u0e4a").String())
 	require.Equal(t, `f\u{0336}r\u{0336}`, show.Bare("f\u0336r\u0336").String())
 	require.Equal(t, `x\u{20DD}`, show.Bare("x\u20dd").String())
+	require.Equal(t, `ж\u{0488}`, show.Bare("ж\u0488").String())
 }
 
 // Every string of the corpus is shown with visible characters alone, and all of it.

@@ -235,6 +235,13 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
       token: \{masked, more than 256 characters}
 `)
 	require.Contains(t, text.String(), "arguments (secrets are masked; the decision is on what is stored, with them)")
+	lines, masked := show.Arguments([]byte(`{"whole":{"user":"ana","list":[1]},"after":1}`), []byte(`{"properties":{"whole":{"writeOnly":true}}}`))
+	require.True(t, masked)
+	require.Equal(t, []string{"whole", "after"}, []string{lines[0].Key.String(), lines[1].Key.String()}, "nothing within it")
+	require.Len(t, lines, 2)
+	lines, _ = show.Arguments([]byte(`{"user":"ana"}`), []byte(`{"writeOnly":true}`))
+	require.Len(t, lines, 1)
+	require.Equal(t, `\{masked}`, lines[0].Value.String())
 	a.Kind, a.Permissions = approval.KindTools, []approval.Permission{{Tool: "payments.refund", Calls: []approval.Blocked{{Call: "c1", Args: a.Args, RuleNote: secret}}}}
 	a.Ticket = nil
 	r = show.Of(a, v)
