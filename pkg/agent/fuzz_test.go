@@ -35,6 +35,38 @@ func FuzzUnmarshalEntry(f *testing.F) {
 	})
 }
 
+// FuzzCanonicalJSON: whatever CompactJSON takes has one canonical form. It is JSON, its own canonical form, as large in digits as what it is
+// of, and the same however the members are ordered and the strings are escaped.
+func FuzzCanonicalJSON(f *testing.F) {
+	for _, in := range []string{`{"b":1.50,"a":[null,true,"\u00e9\/"]}`, `{"\ud83d\ude00":1,"\ufb33":2,"a":1E400}`, `"\u2028"`, `[]`, `-0.0`} {
+		f.Add([]byte(in))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		raw, err := CompactJSON(data, JSONLimits{})
+		if err != nil {
+			return
+		}
+		once, err := CanonicalJSON(raw)
+		require.NoError(t, err)
+		compact, err := CompactJSON([]byte(once), JSONLimits{Bytes: len(once) + 1})
+		require.NoError(t, err)
+		require.Equal(t, once, string(compact))
+		twice, err := CanonicalJSON(compact)
+		require.NoError(t, err)
+		require.Equal(t, once, twice)
+		want, err := decodeNumbers(raw)
+		require.NoError(t, err)
+		got, err := decodeNumbers(compact)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		spelled, err := MarshalVerbatim(want) // keys in another order, strings spelled otherwise
+		require.NoError(t, err)
+		again, err := CanonicalJSON(spelled)
+		require.NoError(t, err)
+		require.Equal(t, once, again)
+	})
+}
+
 // FuzzFold throws facts at a run in any order, by any writer, three bytes each: which, about what, and how. Most are refused;
 // those that are not keep the run well formed, and once it is done it stays as it is.
 func FuzzFold(f *testing.F) {

@@ -334,7 +334,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 	if decided.rev = max(0, decided.rev) + 1; fact == nil {
 		return decided, false, written(d.Table.Write(ctx, op))
 	}
-	grants, err := grantOps(decided)
+	grants, err := d.grantOps(ctx, decided)
 	if err != nil {
 		return Approval{}, false, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/mask"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -23,7 +24,7 @@ type Standing struct {
 	Tool      string     `json:"tool"`               // original name
 	Digest    string     `json:"digest"`             // of what it covers, by agent.StandingDigest
 	ArgsHash  string     `json:"argsHash,omitempty"` // of the arguments it is of, by agent.GrantedArgs; "" = whatever the tool is called with
-	Args      string     `json:"args,omitempty"`     // them, to be read: the text of their JSON, cut by agent.Bounded
+	Args      string     `json:"args,omitempty"`     // them, to be read: the text of their JSON with secrets masked (package mask), cut by agent.Bounded
 	Approval  string     `json:"approval"`
 	Run       string     `json:"run"` // in which it was given
 	By        string     `json:"by"`
@@ -66,12 +67,13 @@ func (g Standing) op(tenant string) (store.Op, error) {
 
 // grantOps are the records of the standing grants that the newest decision of a request gives; they ride in its transaction. None where
 // grants do not outlive the run.
-func grantOps(decided Approval) ([]store.Op, error) {
+func (d *Desk) grantOps(ctx context.Context, decided Approval) ([]store.Op, error) {
 	if decided.Grants != agent.GrantsStanding || len(decided.Decisions) == 0 {
 		return nil, nil
 	}
 	said := decided.Decisions[len(decided.Decisions)-1]
 	var ops []store.Op
+	var def *agent.Definition
 	for _, p := range decided.Permissions {
 		if p.Verdict != agent.ToolGranted || decided.Kind == KindTools && !slices.Contains(said.Tools, p.Tool) {
 			continue
@@ -82,7 +84,12 @@ func grantOps(decided Approval) ([]store.Op, error) {
 				At: said.At, Expires: said.At.UTC().Add(agent.StandingLife), Approvers: c.Approvers, Above: c.Above,
 			}
 			if args, bound := p.boundBy(c); bound {
-				g.ArgsHash, g.Args = agent.GrantedArgs(args), agent.Bounded(string(args))
+				var err error
+				if def, err = d.definitionOf(ctx, decided, def); err != nil {
+					return nil, err
+				}
+				t, _ := def.Tool(p.Tool)
+				g.ArgsHash, g.Args = agent.GrantedArgs(args), agent.Bounded(mask.JSON(args, t.Schema))
 			}
 			op, err := g.op(decided.Tenant)
 			if err != nil {
@@ -92,6 +99,22 @@ func grantOps(decided Approval) ([]store.Op, error) {
 		}
 	}
 	return ops, nil
+}
+
+// definitionOf is the definition of a request's run, which says what of a call's arguments is a secret; known, where that is read already.
+func (d *Desk) definitionOf(ctx context.Context, a Approval, known *agent.Definition) (*agent.Definition, error) {
+	if known != nil {
+		return known, nil
+	}
+	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
+	if err != nil {
+		return nil, err
+	}
+	def, err := d.Definitions(ctx, a.Tenant, l.State.Definition)
+	if err != nil {
+		return nil, fmt.Errorf("decide approval %s: %w", a.ID, err)
+	}
+	return def, nil
 }
 
 // StandingOp holds a claim to the standing grant it is made under; it rides in the transaction of the claim. It fails unless one of the

@@ -222,3 +222,21 @@ func TestRevokeManyStandingGrants(t *testing.T) {
 		require.Empty(t, r.standing())
 	})
 }
+
+// What a standing grant on record says of its arguments has no secret in it, by name or by the schema of the tool; what it holds for has.
+func TestB4StandingGrantsShowNoSecret(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		p := &r.def.Permission
+		p.Mode, p.Scope, p.Grants = replaysCall.mode, replaysCall.scope, agent.GrantsStanding
+		r.def.Tools[0].Schema = json.RawMessage(strings.Replace(string(r.def.Tools[0].Schema), `"to":{"type":"string"}`, `"to":{"type":"string","writeOnly":true}`, 1))
+		require.Contains(t, string(r.def.Tools[0].Schema), "writeOnly")
+		secret := `{"amount":7,"to":"the account","password":"hunter2"}`
+		r.start(secret)
+		_, err := r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		require.Len(t, r.standing(), 1)
+		require.Equal(t, `{"amount":7,"to":"[masked]","password":"[masked]"}`, r.standing()[0].Args)
+		require.Equal(t, agent.GrantedArgs([]byte(secret)), r.standing()[0].ArgsHash)
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/show"
 )
 
 type approveCommand struct {
@@ -57,6 +58,11 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 		if err != nil {
 			return err
 		}
+		if v.Action == approval.Edit {
+			if v.Args, err = s.restored(ctx, a, v.Args); err != nil {
+				return err
+			}
+		}
 		run, err := s.followed(ctx, a.Run)
 		if err != nil {
 			return err
@@ -71,6 +77,19 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 		}
 		return s.attended(ctx, run)
 	})
+}
+
+// restored puts what is masked back into edited arguments, where its placeholders stand.
+func (s *session) restored(ctx context.Context, a approval.Approval, edited json.RawMessage) (json.RawMessage, error) {
+	seen, err := s.views().of(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	args, err := show.Restore(edited, a.Args, seen.Schema(a))
+	if err != nil {
+		return nil, usage("--edit: %v", err)
+	}
+	return args, nil
 }
 
 // act does something to a run and follows it from there until it is done or waits again.

@@ -153,6 +153,8 @@ func TestDevServesTheAPI(t *testing.T) {
 	s.until(run, "parked")
 	listed := d.command(t.Context(), "", "runs")
 	require.Contains(t, listed.stdout.String(), run)
+	asked := d.command(t.Context(), "", "approvals")
+	require.Contains(t, asked.stdout.String(), "  goes to    code of this deployment\n", "another process reads the definition, and says what of arguments is a secret")
 	approved := d.command(t.Context(), "", "approve", s.approval(), "--as", "user:ana,group:operators")
 	require.Equal(t, 0, approved.code, approved.stderr.String())
 	require.FileExists(t, filepath.Join(d.root(), "b.txt"))

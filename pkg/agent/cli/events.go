@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/show"
 )
 
 // eventsShown shows events as they come, a line each, and keeps those that have an id for the answer in JSON.
@@ -21,13 +22,13 @@ type eventsShown struct {
 
 func (to *eventsShown) fact(e api.Event) error {
 	to.last = e.ID
-	to.p.tell("%-8s %s %-14s %s", e.ID, stamp(e.At), e.Type, line(string(e.Data)))
+	to.p.tell("%-8s %s %-14s %s", e.ID, stamp(e.At), e.Type, show.OneLine(e.Data, nil))
 	to.facts = append(to.facts, e)
 	return nil
 }
 
 func (to *eventsShown) event(id string, e json.RawMessage) error {
-	to.p.tell("%-8s %s", id, line(string(e)))
+	to.p.tell("%-8s %s", id, show.OneLine(e, nil))
 	if id != "" {
 		to.last = id
 		to.encoded = append(to.encoded, e)

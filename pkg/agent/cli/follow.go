@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -25,6 +26,10 @@ type follower struct {
 // follow begins behind the run as it is in r; a run that is only known by its id is told from its beginning.
 func (s *session) follow(r api.Run) *follower {
 	f := &follower{s: s, run: r.ID, seq: -1, progress: newProgress(s.p, r)}
+	seen := s.views()
+	f.progress.input = func(name string, input json.RawMessage) string {
+		return seen.input(context.Background(), r.ID, name, input) // bounded by the program's patience
+	}
 	if r.Status != "" {
 		f.seq, f.last = r.Seq, strconv.FormatInt(r.Seq, 10)
 	}

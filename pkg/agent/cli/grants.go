@@ -5,6 +5,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/mask"
 )
 
 type grantsCommand struct {
@@ -51,7 +52,7 @@ func (p *program) tellGrant(g api.Grant) {
 	revoke := []string{"revoke", g.Agent, g.Tool}
 	if g.Scope == agent.ScopeCall {
 		p.tell("%s may call %s with these very arguments in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))
-		p.tell("  arguments  %s", line(g.Args))
+		p.tell("  arguments  %s", line(mask.Text(g.Args)))
 		revoke = append(revoke, "--digest", g.Digest)
 	} else {
 		p.tell("%s may call %s in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/show"
 	"github.com/countersign/countersign/pkg/agent/stream"
 )
 
@@ -117,7 +118,7 @@ func (c *showCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		if c.Messages {
-			return p.conversation(r)
+			return p.conversation(ctx, s.views(), r)
 		}
 		return nil
 	})
@@ -189,7 +190,7 @@ func (p *program) summary(r api.Run) {
 		fact("summary", "%s", lines(r.Summary))
 	}
 	if state := string(r.State); state != "" && state != "{}" {
-		fact("state", "%s", line(state))
+		fact("state", "%s", show.OneLine(r.State, nil))
 	}
 	if out := output(r.Output); out != "" {
 		fact("output", "%s", out)
@@ -204,7 +205,7 @@ func whole(w *agent.Whole) string {
 	return fmt.Sprintf(", all %d characters in blob %s", w.Chars, w.Blob)
 }
 
-func (p *program) conversation(r api.Run) error {
+func (p *program) conversation(ctx context.Context, seen *views, r api.Run) error {
 	for _, m := range r.Messages {
 		var b struct {
 			Type, Text, Name, ID, MediaType, Blob string
@@ -218,23 +219,23 @@ func (p *program) conversation(r api.Run) error {
 		shown := ""
 		switch b.Type {
 		case "text":
-			shown = b.Text
+			shown = show.Said(b.Text)
 		case "media":
-			shown = strings.TrimSpace(b.Name + " (" + b.MediaType + ") " + b.Blob)
+			shown = line(strings.TrimSpace(b.Name + " (" + b.MediaType + ") " + b.Blob))
 		case "reasoning":
-			if shown = b.Text; shown == "" {
+			if shown = show.Said(b.Text); shown == "" {
 				shown = "(not shown by the provider)"
 			}
 		case "tool_use":
-			shown = b.ID + " " + b.Name + " " + string(b.Input)
+			shown = line(b.ID + " " + b.Name + " " + seen.input(ctx, r.ID, b.Name, b.Input))
 		case "tool_result":
-			shown = b.ID + " " + b.Content
+			shown = show.Said(b.ID + " " + b.Content)
 		}
 		gone := ""
 		if m.Evicted {
 			gone = ", evicted"
 		}
-		p.say("\n%s %s, seen %d times%s\n%s", m.Role, b.Type, m.SeenCount, gone, lines(shown))
+		p.say("\n%s %s, seen %d times%s\n%s", m.Role, b.Type, m.SeenCount, gone, shown)
 	}
 	return nil
 }
@@ -302,8 +303,13 @@ func (c *approvalsCommand) run(ctx context.Context, p *program) error {
 		if p.json {
 			return p.document(api.ApprovalPage{Approvals: all})
 		}
+		seen := s.views()
 		for _, a := range all {
-			if err := writeApproval(p.stdout, a, ""); err != nil {
+			v, err := seen.of(ctx, a)
+			if err != nil {
+				return err
+			}
+			if err := writeApproval(p.stdout, a, v); err != nil {
 				return err
 			}
 			if a.Status == approval.Pending {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -133,7 +134,7 @@ func (*dutiesListCommand) run(ctx context.Context, p *program) error {
 
 func (p *program) tellDuty(d person.Duty) {
 	p.tell("%s decides for %s from %s until %s%s", d.To, d.By, stamp(d.From), stamp(d.Until), noteOf(d.Note))
-	p.tell("  groups     %s", named(d.Groups))
+	p.tell("  groups     %s", cmp.Or(strings.Join(d.Groups, ", "), "nobody"))
 	p.tell("  %s", p.hint("duties", "end", d.ID))
 }
 

@@ -1,13 +1,16 @@
 package cli
 
-import "github.com/countersign/countersign/pkg/agent"
+import (
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/mask"
+)
 
 // plan tells how far a run has come with its plan.
 func (pr *progress) plan(fact agent.Event) {
 	switch f := fact.(type) {
 	case agent.Planned:
 		for _, s := range f.Steps {
-			pr.tell("plan", "%d: %s", s.Number, cut(s.Description, width))
+			pr.tell("plan", "%d: %s", s.Number, cut(mask.Text(s.Description), width))
 		}
 	case agent.StepRouted:
 		pr.routed(f)
@@ -25,6 +28,6 @@ func (pr *progress) routed(f agent.StepRouted) {
 		if f.Call.Tool != "" {
 			pr.tools[f.Call.ID] = f.Call.Tool
 		}
-		pr.tell("step", "%d: %s %s", f.Step, pr.call(f.Call.ID), cut(string(f.Call.Input), width))
+		pr.tell("step", "%d: %s %s", f.Step, pr.call(f.Call.ID), cut(pr.input(f.Call.Name, f.Call.Input), width))
 	}
 }

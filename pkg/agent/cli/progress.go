@@ -1,24 +1,27 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/mask"
 )
 
 // progress tells on standard error how a run goes, a line a fact.
 type progress struct {
 	p     *program
 	tools map[string]string // by call
+	input func(name string, input json.RawMessage) string
 }
 
 // width is how much of a foreign text a line of progress shows.
 const width = 120
 
 func newProgress(p *program, r api.Run) *progress {
-	pr := &progress{p: p, tools: map[string]string{}}
+	pr := &progress{p: p, tools: map[string]string{}, input: func(_ string, input json.RawMessage) string { return mask.JSON(input, nil) }}
 	for _, c := range r.Calls {
 		pr.tools[c.ID] = c.Tool
 	}
@@ -78,14 +81,14 @@ func (pr *progress) replied(f agent.Replied) {
 	}
 	pr.tell("turn", "%d: %s, %d %s, %d tokens in, %d out", f.Inference, f.Model, len(f.Calls), calls, f.Usage.Input, f.Usage.Output)
 	if f.Text != "" && len(f.Calls) > 0 {
-		pr.tell("says", "%s", cut(f.Text, width))
+		pr.tell("says", "%s", cut(mask.Text(f.Text), width))
 	}
 	for _, c := range f.Calls {
 		pr.tools[c.ID] = c.Name
 		if c.Tool != "" {
 			pr.tools[c.ID] = c.Tool
 		}
-		pr.tell("call", "%s %s", pr.call(c.ID), cut(string(c.Input), width))
+		pr.tell("call", "%s %s", pr.call(c.ID), cut(pr.input(c.Name, c.Input), width))
 	}
 	if f.Correction != nil && f.Correction.Lifecycle != "" {
 		pr.tell("again", "%s", cut(f.Correction.Text, width))
@@ -155,7 +158,7 @@ func (pr *progress) result(call string, isError bool, content string) {
 	if isError {
 		word = "error"
 	}
-	pr.tell("result", "%s %s: %s", pr.call(call), word, cut(content, width))
+	pr.tell("result", "%s %s: %s", pr.call(call), word, cut(mask.Text(content), width))
 }
 
 func (pr *progress) finished(f agent.Finished) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/show"
 )
 
 // asker gets a verdict on a request. A nil verdict means later.
@@ -28,13 +30,16 @@ func (s *session) always(action approval.Action, flag string) asker {
 // ask shows a request to the person at the terminal and asks what to do.
 func (s *session) ask(ctx context.Context, a approval.Approval, r api.Run) (*api.Verdict, error) {
 	fmt.Fprintln(s.p.stderr)
-	if err := writeApproval(s.p.stderr, a, r.Subject); err != nil {
+	v, err := s.views().of(ctx, a)
+	if err != nil {
 		return nil, err
 	}
-	if said, err := s.said(ctx, a); err != nil {
+	v.Subject = r.Subject
+	if v.Says, err = s.said(ctx, a); err != nil {
 		return nil, err
-	} else if said != "" {
-		fmt.Fprintf(s.p.stderr, "  the model says (not to be trusted)\n    %s\n", text(said))
+	}
+	if err := writeApproval(s.p.stderr, a, v); err != nil {
+		return nil, err
 	}
 	if a.Kind == approval.KindInput {
 		return s.askInput(ctx)
@@ -57,7 +62,7 @@ func (s *session) ask(ctx context.Context, a approval.Approval, r api.Run) (*api
 			note, err := s.prompt(ctx, "note for the model (may be empty): ")
 			return &api.Verdict{Action: approval.Deny, Note: note}, ignoreEOF(err)
 		case "e", "edit":
-			if v, err := s.edited(ctx); v != nil || err != nil {
+			if v, err := s.edited(ctx, a, v); v != nil || err != nil {
 				return v, err
 			}
 		case "ask":
@@ -123,13 +128,17 @@ func (s *session) askTools(ctx context.Context, a approval.Approval) (*api.Verdi
 	}
 }
 
-// edited asks for other arguments. Nil means that there are none.
-func (s *session) edited(ctx context.Context) (*api.Verdict, error) {
+// edited asks for other arguments. Nil means that there are none. Where some are masked, it shows what may be typed in their place.
+func (s *session) edited(ctx context.Context, a approval.Approval, v show.View) (*api.Verdict, error) {
+	schema := v.Schema(a)
+	if editable, err := show.Editable(a.Args, schema); err == nil && !bytes.Equal(editable, a.Args) {
+		s.p.note("what is masked is kept where its placeholder is typed: %s", line(string(editable)))
+	}
 	typed, err := s.prompt(ctx, "arguments as JSON on one line (empty = no edit): ")
 	if err != nil || strings.TrimSpace(typed) == "" {
 		return nil, ignoreEOF(err)
 	}
-	args, err := agent.CompactJSON([]byte(typed), agent.JSONLimits{})
+	args, err := show.Restore([]byte(typed), a.Args, schema)
 	if err != nil {
 		s.p.note("that is not taken: %v", err)
 		return nil, nil

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 
@@ -41,6 +40,7 @@ func (e *engine) socketHandler() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(s) // whoever asked has gone
 	})
+	mux.HandleFunc("GET "+definitionPath, e.serveDefinition)
 	mux.Handle("/", e.trace.HTTP(api.Handler(e.backend)))
 	return mux
 }
@@ -67,23 +67,8 @@ func (p *program) own(ctx context.Context, who people) (*engine, error) {
 
 // whoServes asks the process that has the store.
 func (p *program) whoServes(ctx context.Context) (serving, error) {
-	ctx, cancel := p.clock.WithTimeout(ctx, p.patience)
-	defer cancel()
-	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", local.SocketPath(p.home))
-	}}
-	defer t.CloseIdleConnections()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://countersign.local"+enginePath, nil)
-	if err != nil {
-		return serving{}, err
-	}
-	resp, err := t.RoundTrip(r)
-	if err != nil {
-		return serving{}, err
-	}
-	defer resp.Body.Close()
 	var s serving
-	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
+	if err := p.askEngine(ctx, enginePath, &s); err != nil {
 		return serving{}, err
 	}
 	if s.PID == 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/show"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -124,7 +125,7 @@ func TestRequestsBelowAreAskedAtTheRoot(t *testing.T) {
 	require.Equal(t, 0, who.code, who.stderr.String())
 	require.Equal(t, "Researched.\n", who.stdout.String())
 	for _, want := range []string{
-		"  run        " + o.child + " of agent tidy, call m1\n", "  below      call c1 of run " + o.root + ", for run " + o.root + "\n",
+		"  run        " + o.child + ", call m1\n", "  below      call c1 of run " + o.root + ", for run " + o.root + "\n",
 		"  policy     mind the archive\n", "  approvers  group:operators\n", `    destination: "\u{202E}b.txt"` + "\n",
 		"below    " + o.child + " of agent tidy for call c1: waiting suspended",
 	} {
@@ -229,7 +230,7 @@ func TestDeciders(t *testing.T) {
 	require.NoError(t, writeApproval(&b, approval.Approval{
 		Kind: approval.KindTools, Calls: []string{"c1"}, Agent: "x\u202e", Root: "r1", Parent: "r0", ParentCall: "c0", Args: json.RawMessage("null"),
 		Permissions: []approval.Permission{{Tool: "t", Calls: []approval.Blocked{{Call: "c1", Args: json.RawMessage(`{}`), Approvers: []string{"group:a"}, Above: [][]string{{"group:b"}}}}}},
-	}, ""))
+	}, show.View{}))
 	require.Contains(t, b.String(), "decided by group:a; and at once group:b, arguments")
 	require.Contains(t, b.String(), "  below      call c0 of run r0, for run r1\n")
 	require.NotContains(t, b.String(), "\u202e")

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/show"
 )
 
 // undoCommand asks for a call to be taken back and follows the run that does, up to where people are asked.
@@ -35,6 +36,6 @@ func (p *program) undo(run string, c api.Call) string {
 	case u.Run != "":
 		return fmt.Sprintf("%s: by run %s, %s", c.ID, u.Run, strings.TrimSpace(string(u.Status)+" "+string(u.Ended)))
 	default:
-		return fmt.Sprintf("%s: %s %s, with %s", c.ID, line(u.Tool), line(string(u.Input)), p.hint("undo", run, c.ID))
+		return fmt.Sprintf("%s: %s %s, with %s", c.ID, line(u.Tool), show.OneLine(u.Input, nil), p.hint("undo", run, c.ID))
 	}
 }

@@ -3,18 +3,22 @@
 // mails, messages and terminals do, from the same Request.
 package show
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Kind says how a span is to be read.
 type Kind string
 
 // The kinds. Whatever is not Plain was put in place of something else.
 const (
-	Plain  Kind = ""
-	Escape Kind = "escape" // \u{202E}: a character that cannot be seen, or be taken for what it is
-	Count  Kind = "count"  // \{12 spaces}: a run of spaces or line ends
-	Mixed  Kind = "mixed"  // a mark behind a word of letters that look like others
-	Masked Kind = "masked" // in place of a secret
+	Plain       Kind = ""
+	Escape      Kind = "escape" // \u{202E}: a character that cannot be seen, or is taken for another
+	Count       Kind = "count"  // \{12 spaces}: a run of what cannot be seen
+	Mixed       Kind = "mixed"  // \{mixed scripts}: a mark behind a word that is not what it looks like
+	Masked      Kind = "masked" // \{masked, …}: in place of a secret
+	RightToLeft Kind = "rtl"    // written from right to left: to be isolated (<bdi>), so that it moves nothing beside it; String writes \rtl{…}
 )
 
 // Span is a piece of text that holds visible characters alone: no control, no format character, no line end.
@@ -26,13 +30,18 @@ type Span struct {
 // Text is foreign text made harmless, in pieces.
 type Text []Span
 
-// String is the text of all spans.
+// String is the text of all spans, for channels that know of nothing but text. What is written from right to left stands in \rtl{…}:
+// the letters of that keep it where it is, with nothing that cannot be seen.
 func (t Text) String() string {
-	var all []byte
+	var all strings.Builder
 	for _, s := range t {
-		all = append(all, s.Text...)
+		if s.Kind == RightToLeft {
+			all.WriteString(`\rtl{` + s.Text + `}`)
+			continue
+		}
+		all.WriteString(s.Text)
 	}
-	return string(all)
+	return all.String()
 }
 
 // Fact is one line that the runtime vouches for.
@@ -47,15 +56,19 @@ type Argument struct {
 	Depth int
 	Key   Text   // of a member; "[0]" of an element
 	Value Text   // empty of a mapping or list that has members
-	Kind  string // string, number, boolean, null, object, array
+	Kind  string // string, number, boolean, null, object, array; unreadable = it is no JSON, and shown as the text it is
 }
 
 // Event is one line of a request's history.
 type Event struct {
 	At   time.Time
 	Who  Text
-	What string // asked, reminded, escalated, question, approve, deny, …
+	What string // asked, escalated, question, answer (of whom the run acts for), approve, deny, edit, cancel, fail, expired
 	Note Text
+
+	Via       string     // the way it came by; "" = not recorded
+	Tools     Text       // of a decision on some of a request's tools
+	Arguments []Argument // an edit's, or the answer to a tool's question
 }
 
 // Request is what people are shown.
@@ -68,6 +81,7 @@ type Request struct {
 	Tools     []Tool     // of a request about tools; else none
 	Changed   []Fact     // what a precondition gives now, where it is not what it gave; label, before → after
 	Question  Text       // of a tool that asks something itself; not to be trusted
+	Asked     []Part     // and what it asks that with
 	Note      Text       // the rule's
 	Says      Text       // what the model said beside the call; not to be trusted, and shown last
 	History   []Event
@@ -77,7 +91,22 @@ type Request struct {
 
 // Tool is one of the tools that a request is about.
 type Tool struct {
-	Name  Text
-	Facts []Fact
-	Calls [][]Argument
+	Name    Text
+	Verdict string // "" = nobody has decided about it
+	Facts   []Fact
+	Calls   [][]Argument // the arguments of the calls that ask; they do not bind the model unless a grant is of these alone
+	Blocked []Blocked    // and what else there is to say of those, one by one
+}
+
+// Blocked is a call that asks for the permission of its tool.
+type Blocked struct {
+	ID        Text
+	Approvers Text
+	Note      Text // the rule's
+}
+
+// Part is a JSON value that a tool asks people something with.
+type Part struct {
+	Label string
+	Lines []Argument
 }

@@ -1,0 +1,76 @@
+package mask
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// The words of names that say that a value is a secret, and what takes that back again.
+var (
+	// secretWords do wherever they stand in a name: dbPassword, SECRET_2, clientSecretValue.
+	secretWords = []string{
+		"password", "passwords", "passwd", "pwd", "passphrase", "passcode", "pass", "secret", "secrets", "credential", "credentials", "creds",
+		"authorization", "cookie", "cookies", "token", "tokens", "jwt", "bearer", "otp", "totp", "cvv", "cvc", "cvv2",
+		"apikey", "apikeys", "privatekey", "secretkey", "accesskey", "signingkey", "sessionid", "authtoken", "accesstoken", "refreshtoken", "clientsecret", "xapikey",
+		"kennwort", "passwort", "contraseña",
+	}
+	// secretKeys make a secret of the word key behind them: api_key, privateKey.
+	secretKeys = []string{"api", "private", "secret", "access", "signing", "encryption", "master", "account", "shared", "auth", "ssh", "host", "service", "webhook", "license"}
+	// about, as a name's last word, say that it is of something about a secret: token_type, passwordPolicy, max_tokens.
+	about = []string{
+		"type", "count", "limit", "budget", "url", "uri", "endpoint", "name", "id", "arn", "policy", "length", "size", "expires", "expiry", "expiration", "at", "ttl",
+		"enabled", "required", "used", "usage", "format", "algorithm", "version", "status", "strength",
+	}
+	// counted, as the first word before tokens, say that they are those of a model: max_tokens, inputTokens.
+	counted = []string{"max", "min", "num", "n", "total", "input", "output", "prompt", "completion", "used"}
+)
+
+// SecretName reports whether the name of a member says that its value is a secret. Spelling does not matter: apiKey, api_key, API-KEY,
+// x-api-key and apikey are one.
+func SecretName(name string) bool {
+	ws := words(name)
+	if len(ws) == 0 {
+		return false
+	}
+	last := ws[len(ws)-1]
+	if len(ws) > 1 && (slices.Contains(about, last) || last == "tokens" && slices.Contains(counted, ws[0])) {
+		return strings.Join(ws, "") == "sessionid"
+	}
+	for i, w := range ws {
+		if slices.Contains(secretWords, w) {
+			return true
+		}
+		if i > 0 && (w == "key" || w == "keys") && slices.Contains(secretKeys, ws[i-1]) {
+			return true
+		}
+	}
+	return slices.Contains(secretWords, strings.Join(ws, "")) // Pass Word, api-key
+}
+
+// words are the words of a name, in lower case: of camelCase, snake_case, kebab-case, dotted and spaced names, without digits at their end.
+func words(name string) []string {
+	var all []string
+	var w []rune
+	end := func() {
+		if word := strings.TrimRight(strings.ToLower(string(w)), "0123456789"); word != "" {
+			all = append(all, word)
+		}
+		w = nil
+	}
+	rs := []rune(name)
+	for i, r := range rs {
+		switch {
+		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
+			end()
+			continue
+		case i > 0 && unicode.IsUpper(r) && (unicode.IsLower(rs[i-1]) || unicode.IsDigit(rs[i-1])):
+			end() // apiKey
+		case i > 0 && i+1 < len(rs) && unicode.IsUpper(r) && unicode.IsUpper(rs[i-1]) && unicode.IsLower(rs[i+1]):
+			end() // APIKey
+		}
+		w = append(w, r)
+	}
+	end()
+	return all
+}

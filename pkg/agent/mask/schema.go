@@ -1,0 +1,157 @@
+package mask
+
+import (
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"strings"
+)
+
+// marks are the schemas that hold for a value, each with the document it is of. None marks nothing.
+type marks struct {
+	doc  any
+	of   []map[string]any
+	seen map[uintptr]bool // those that are in of
+}
+
+// marksOf reads a JSON Schema.
+func marksOf(schema json.RawMessage) marks {
+	var doc any
+	if len(schema) == 0 || json.Unmarshal(schema, &doc) != nil {
+		return marks{}
+	}
+	m := marks{doc: doc}
+	m.add(doc)
+	return m
+}
+
+// add adds a schema, and those that hold together with it. Of alternatives all are added: what one of them marks is masked, whichever
+// holds.
+func (m *marks) add(schema any) {
+	s, ok := schema.(map[string]any)
+	if at := reflect.ValueOf(s).Pointer(); !ok || m.seen[at] {
+		return
+	} else if m.seen == nil {
+		m.seen = map[uintptr]bool{at: true}
+	} else {
+		m.seen[at] = true
+	}
+	m.of = append(m.of, s)
+	for _, key := range []string{"allOf", "anyOf", "oneOf"} {
+		list, _ := s[key].([]any)
+		for _, one := range list {
+			m.add(one)
+		}
+	}
+	for _, key := range []string{"if", "then", "else"} {
+		m.add(s[key])
+	}
+	for _, one := range object(s["dependentSchemas"]) {
+		m.add(one)
+	}
+	for _, key := range []string{"$ref", "$dynamicRef", "$recursiveRef"} {
+		if ref, ok := s[key].(string); ok {
+			m.add(m.find(ref))
+		}
+	}
+}
+
+func object(v any) map[string]any {
+	o, _ := v.(map[string]any)
+	return o
+}
+
+// find is the schema that a reference within the document names; nil if there is none.
+func (m *marks) find(ref string) any {
+	name, ok := strings.CutPrefix(ref, "#")
+	if !ok {
+		return named(m.doc, "$id", ref)
+	}
+	if name != "" && name[0] != '/' {
+		return named(m.doc, "", name)
+	}
+	at := m.doc
+	for _, part := range strings.Split(name, "/")[1:] {
+		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		at = object(at)[part]
+	}
+	return at
+}
+
+// named is the schema in v that has the anchor, or under that key the name.
+func named(v any, key, name string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		if key != "" && v[key] == name || key == "" && (v["$anchor"] == name || v["$dynamicAnchor"] == name) {
+			return v
+		}
+		for _, member := range v {
+			if found := named(member, key, name); found != nil {
+				return found
+			}
+		}
+	case []any:
+		for _, member := range v {
+			if found := named(member, key, name); found != nil {
+				return found
+			}
+		}
+	}
+	return nil
+}
+
+// secret reports whether one of the schemas says that the value is a secret: writeOnly, format: password, x-secret.
+func (m marks) secret() bool {
+	for _, s := range m.of {
+		if s["writeOnly"] == true || s["x-secret"] == true || s["format"] == "password" {
+			return true
+		}
+	}
+	return false
+}
+
+// member are the schemas that hold for a member of an object.
+func (m marks) member(key string) marks {
+	under := marks{doc: m.doc}
+	for _, s := range m.of {
+		known := false
+		if one, ok := object(s["properties"])[key]; ok {
+			under.add(one)
+			known = true
+		}
+		for pattern, one := range object(s["patternProperties"]) {
+			if re, err := regexp.Compile(pattern); err != nil || re.MatchString(key) { // one that cannot be read may hold
+				under.add(one)
+				known = true
+			}
+		}
+		if !known {
+			under.add(s["additionalProperties"])
+		}
+		under.add(s["unevaluatedProperties"])
+	}
+	return under
+}
+
+// element are the schemas that hold for an element of an array.
+func (m marks) element(i int) marks {
+	under := marks{doc: m.doc}
+	for _, s := range m.of {
+		prefix, _ := s["prefixItems"].([]any)
+		tuple, ok := s["items"].([]any) // of drafts before 2020-12
+		if ok {
+			prefix = tuple
+		}
+		switch {
+		case i < len(prefix):
+			under.add(prefix[i])
+		case ok:
+			under.add(s["additionalItems"])
+		default:
+			under.add(s["items"])
+		}
+		under.add(s["contains"])
+		under.add(s["unevaluatedItems"])
+	}
+	return under
+}

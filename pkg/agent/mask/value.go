@@ -1,0 +1,192 @@
+// Package mask finds secrets in what people are shown: in members that a JSON Schema marks, in members whose names say so, and in texts by
+// their form (approvals.md, B4). It is pure, and knows nothing of how anything is shown. Everything it finds stays in the stored bytes, which
+// digests cover and tools get.
+package mask
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Kind is the type of a JSON value.
+type Kind string
+
+// The kinds.
+const (
+	String  Kind = "string"
+	Number  Kind = "number"
+	Boolean Kind = "boolean"
+	Null    Kind = "null"
+	Object  Kind = "object"
+	Array   Kind = "array"
+)
+
+// Value is a JSON value as it is stored: members in their order, numbers with their own digits.
+type Value struct {
+	Kind    Kind
+	Raw     json.RawMessage // its bytes, without space around them
+	Text    string          // of a string: decoded. Half a surrogate pair stands in the three bytes that UTF-8 would give it
+	Members []Member        // of an object or array
+	Secret  Reason          // why nothing of it may be shown; "" = it may be, but for what Secrets finds in texts
+}
+
+// Member is a member of an object, or an element of an array.
+type Member struct {
+	Key    string // of an object, decoded as texts are
+	RawKey []byte // as it is stored, with its quotes
+	Value  *Value
+}
+
+// Reason says why a value is masked.
+type Reason string
+
+// The reasons. A value within one that the schema marks is masked by it as well.
+const (
+	BySchema Reason = "schema"
+	ByName   Reason = "name"
+	ByForm   Reason = "form" // the whole text has the form of a secret
+)
+
+// ErrJSON says that what is stored is no JSON.
+var ErrJSON = errors.New("mask: not JSON")
+
+// Read reads a JSON value and finds its secrets by schema, name and form. The schema may be nil, and one that is not JSON marks nothing.
+// The error is ErrJSON.
+func Read(raw, schema json.RawMessage) (*Value, error) {
+	if !json.Valid(raw) {
+		return nil, ErrJSON
+	}
+	r := reader{in: raw}
+	v := r.value()
+	judge(v, marksOf(schema))
+	return v, nil
+}
+
+// reader reads JSON that is valid.
+type reader struct {
+	in []byte
+	at int
+}
+
+func (r *reader) space() {
+	for r.at < len(r.in) && (r.in[r.at] == ' ' || r.in[r.at] == '\t' || r.in[r.at] == '\n' || r.in[r.at] == '\r') {
+		r.at++
+	}
+}
+
+// next is the next byte that is no space.
+func (r *reader) next() byte {
+	r.space()
+	return r.in[r.at]
+}
+
+func (r *reader) value() *Value {
+	first := r.next()
+	start := r.at
+	v := &Value{}
+	switch first {
+	case '{':
+		v.Kind = Object
+		r.members('}', func() Member {
+			m := Member{}
+			r.space()
+			m.RawKey, m.Key = r.text()
+			r.space()
+			r.at++ // the colon
+			m.Value = r.value()
+			return m
+		}, v)
+	case '[':
+		v.Kind = Array
+		r.members(']', func() Member { return Member{Value: r.value()} }, v)
+	case '"':
+		v.Kind = String
+		_, v.Text = r.text()
+	default:
+		v.Kind = map[byte]Kind{'t': Boolean, 'f': Boolean, 'n': Null}[first]
+		if v.Kind == "" {
+			v.Kind = Number
+		}
+		for r.at < len(r.in) && !ends(r.in[r.at]) {
+			r.at++
+		}
+	}
+	v.Raw = r.in[start:r.at:r.at]
+	return v
+}
+
+// ends reports whether a byte is behind a number or a word.
+func ends(c byte) bool {
+	return c == ',' || c == ']' || c == '}' || c == ' ' || c == '\t' || c == '\n' || c == '\r'
+}
+
+func (r *reader) members(closing byte, one func() Member, of *Value) {
+	r.at++
+	for r.next() != closing {
+		if r.in[r.at] == ',' {
+			r.at++
+			continue
+		}
+		of.Members = append(of.Members, one())
+	}
+	r.at++
+}
+
+// text takes a string, and gives it as it is spelled and decoded.
+func (r *reader) text() (raw []byte, decoded string) {
+	start := r.at
+	r.at++
+	var b []byte
+	for r.in[r.at] != '"' {
+		if r.in[r.at] != '\\' {
+			b = append(b, r.in[r.at])
+			r.at++
+			continue
+		}
+		b = r.escape(b)
+	}
+	r.at++
+	return r.in[start:r.at:r.at], string(b)
+}
+
+// escape adds the character that an escape stands for.
+func (r *reader) escape(b []byte) []byte {
+	c := r.in[r.at+1]
+	r.at += 2
+	switch c {
+	case 'b':
+		return append(b, '\b')
+	case 'f':
+		return append(b, '\f')
+	case 'n':
+		return append(b, '\n')
+	case 'r':
+		return append(b, '\r')
+	case 't':
+		return append(b, '\t')
+	case 'u':
+		u := r.hex()
+		if u>>10 == 0xD800>>10 && r.at+1 < len(r.in) && r.in[r.at] == '\\' && r.in[r.at+1] == 'u' {
+			behind := r.at
+			r.at += 2
+			if low := r.hex(); low>>10 == 0xDC00>>10 {
+				return utf8.AppendRune(b, 0x10000+(u-0xD800)<<10+(low-0xDC00))
+			}
+			r.at = behind
+		}
+		if u>>11 == 0xD800>>11 { // half a pair
+			return append(b, byte(0xE0|u>>12), byte(0x80|u>>6&0x3F), byte(0x80|u&0x3F))
+		}
+		return utf8.AppendRune(b, u)
+	default:
+		return append(b, c)
+	}
+}
+
+func (r *reader) hex() rune {
+	u, _ := strconv.ParseUint(string(r.in[r.at:r.at+4]), 16, 32) // the JSON is valid
+	r.at += 4
+	return rune(u)
+}

@@ -1,0 +1,129 @@
+package show
+
+import (
+	"strings"
+	"unicode"
+)
+
+// The marks behind words.
+const (
+	mixedScripts   = `\{mixed scripts}`
+	looksLikeLatin = `\{looks like Latin}`
+	oddLetters     = `\{odd letters}`
+)
+
+// together are the scripts whose letters stand beside Latin ones in words that nobody has forged. Letters of no script in particular are
+// not among them, but judged as odd or not.
+var together = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo, unicode.Common, unicode.Inherited}
+
+// twins are letters of other scripts that look like Latin ones, by script.
+var twins = []struct {
+	script  *unicode.RangeTable
+	letters string
+}{
+	{unicode.Cyrillic, "асеорхуѕіјһԁԛԝѵӏьгпкмтвнАВЕКМНОРСТУХЅІЈҮԌԚԜЬЗЭбɡ"},
+	{unicode.Greek, "οναρυικωηγτχεϲϳΑΒΕΖΗΙΚΜΝΟΡΤΥΧϹϜ"},
+	{unicode.Armenian, "օոսցհքզղյգՕՏՍՈԼՁ"},
+	{unicode.Cherokee, "ᎠᎡᎢᎥᎩᎪᎫᎬᎳᎶᎷᎻᎽᏀᏃᏂᏎᏏᏒᏔᏕᏙᏚᏞᏟᏢᏦᏧᏭᏴᏳꭰꭱꭲꮁꮃꮇꮋꮐꮓꮜꮩꮪꮯꮲ"},
+	{unicode.Coptic, "ⲟⲣⲥⲭⲓⲕⲙⲛⲧⲩⲁⲂⲈⲎⲒⲔⲘⲚⲞⲢⲤⲦⲨⲬⲌ"},
+	{unicode.Lisu, "ꓐꓑꓒꓓꓔꓖꓗꓙꓚꓛꓜꓝꓞꓟꓠꓡꓢꓣꓤꓥꓦꓧꓨꓩꓪꓫꓬꓭꓮꓯꓰꓱꓲꓳꓴꓵꓶꓷ"},
+	{unicode.Hebrew, "וסןט"},
+	{unicode.Arabic, "اهةوﻩﻫ"},
+	{unicode.Deseret, "𐐄𐐕𐐛𐐠𐐬𐐽𐑈"},
+	{unicode.Old_Italic, "𐌀𐌁𐌂𐌄𐌉𐌊𐌌𐌍𐌏𐌓𐌕𐌖𐌗"},
+}
+
+// odd are letters by which Latin words are spelled so that they look like others: full-width, mathematical, phonetic and the like.
+var odd = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{Lo: 0x0251, Hi: 0x0251, Stride: 1}, {Lo: 0x0261, Hi: 0x0262, Stride: 1}, {Lo: 0x0269, Hi: 0x026A, Stride: 1}, {Lo: 0x0274, Hi: 0x0274, Stride: 1},
+		{Lo: 0x0280, Hi: 0x0280, Stride: 1}, {Lo: 0x028F, Hi: 0x028F, Stride: 1}, {Lo: 0x0299, Hi: 0x0299, Stride: 1}, {Lo: 0x029C, Hi: 0x029C, Stride: 1}, {Lo: 0x029F, Hi: 0x029F, Stride: 1},
+		{Lo: 0x0184, Hi: 0x0185, Stride: 1}, {Lo: 0x01BF, Hi: 0x01BF, Stride: 1}, {Lo: 0x01C4, Hi: 0x01CC, Stride: 1}, {Lo: 0x01F1, Hi: 0x01F3, Stride: 1},
+		{Lo: 0x0132, Hi: 0x0133, Stride: 1}, {Lo: 0x02B0, Hi: 0x02B8, Stride: 1}, {Lo: 0x02E0, Hi: 0x02E4, Stride: 1},
+		{Lo: 0x1D00, Hi: 0x1DBF, Stride: 1}, {Lo: 0x2071, Hi: 0x2071, Stride: 1}, {Lo: 0x207F, Hi: 0x207F, Stride: 1}, {Lo: 0x2090, Hi: 0x209C, Stride: 1},
+		{Lo: 0x2102, Hi: 0x2138, Stride: 1}, {Lo: 0x2139, Hi: 0x2139, Stride: 1}, {Lo: 0x213C, Hi: 0x2149, Stride: 1}, {Lo: 0x2160, Hi: 0x2188, Stride: 1},
+		{Lo: 0xA730, Hi: 0xA731, Stride: 1}, {Lo: 0xA7AA, Hi: 0xA7AE, Stride: 1}, {Lo: 0xAB30, Hi: 0xAB6F, Stride: 1},
+		{Lo: 0xFB00, Hi: 0xFB06, Stride: 1}, {Lo: 0xFF10, Hi: 0xFF19, Stride: 1}, {Lo: 0xFF21, Hi: 0xFF3A, Stride: 1}, {Lo: 0xFF41, Hi: 0xFF5A, Stride: 1},
+	},
+	R32: []unicode.Range32{{Lo: 0x1D400, Hi: 0x1D7FF, Stride: 1}, {Lo: 0x1F130, Hi: 0x1F189, Stride: 1}, {Lo: 0x1FBF0, Hi: 0x1FBF9, Stride: 1}},
+}
+
+// inWord reports whether a character goes on with a word: letters, their marks, digits, and letters in a frame.
+func inWord(r rune) bool { return unicode.In(r, unicode.L, unicode.M, unicode.N) || unicode.Is(odd, r) }
+
+// markOf is the mark that a word needs, "" for none. In are the scripts of the text it stands in.
+//
+//	odd letters        one of them is made for mathematics, phonetics or another width
+//	mixed scripts      they are of several scripts, be it not ones that are written together (kanji and Latin letters)
+//	looks like Latin   all of them are of another script and look Latin; but a word of one or two letters in a text of that script is one
+//	                   like any other
+func markOf(word string, in func() map[*unicode.RangeTable]bool) string {
+	scripts := map[*unicode.RangeTable]bool{}
+	letters, twin := 0, 0
+	for _, r := range word {
+		if unicode.Is(odd, r) {
+			return oddLetters
+		}
+		if !unicode.IsLetter(r) || unicode.In(r, together...) {
+			continue
+		}
+		letters++
+		of := scriptOf(r)
+		scripts[of] = true
+		if of != unicode.Latin && isTwin(r) {
+			twin++
+		}
+	}
+	switch {
+	case len(scripts) > 1:
+		return mixedScripts
+	case letters == 0 || twin < letters:
+		return ""
+	case letters > 2 || !in()[only(scripts)]:
+		return looksLikeLatin
+	}
+	return ""
+}
+
+// otherScript stands for every script that has no list of its own here.
+var otherScript = &unicode.RangeTable{}
+
+func scriptOf(r rune) *unicode.RangeTable {
+	if unicode.Is(unicode.Latin, r) {
+		return unicode.Latin
+	}
+	for _, t := range twins {
+		if unicode.Is(t.script, r) {
+			return t.script
+		}
+	}
+	return otherScript
+}
+
+func isTwin(r rune) bool {
+	for _, t := range twins {
+		if strings.ContainsRune(t.letters, r) {
+			return true
+		}
+	}
+	return false
+}
+
+// only is the one script of a word.
+func only(scripts map[*unicode.RangeTable]bool) *unicode.RangeTable {
+	for s := range scripts {
+		return s
+	}
+	return nil
+}
+
+// scriptsOf are the scripts of which a text has letters that look like no Latin ones: a text is written in those.
+func scriptsOf(text string) map[*unicode.RangeTable]bool {
+	of := map[*unicode.RangeTable]bool{}
+	for _, r := range text {
+		if unicode.IsLetter(r) && !isTwin(r) {
+			of[scriptOf(r)] = true
+		}
+	}
+	return of
+}

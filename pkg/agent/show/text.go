@@ -1,0 +1,229 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// WriteText writes a request as plain text, for terminals and mails: facts first, then the complete arguments, then what is not to be
+// trusted. Width is how many characters a line may have, 0 = as many as it takes; a line that begins with spaces and "+ " goes on
+// with the one above behind a space, and one that begins with "++ " in the middle of it. No other line begins so. The error is w's.
+func WriteText(w io.Writer, r Request, width int) error {
+	t := &writer{w: w, width: width}
+	t.line("", Bare("approval "+r.ID+" ("+r.Status+")"))
+	for _, f := range r.Facts {
+		t.fact(f)
+	}
+	for _, e := range r.History {
+		t.event(e)
+	}
+	for _, f := range r.Changed {
+		t.line("  changed    "+f.Label+" ", f.Value)
+	}
+	for _, tool := range r.Tools {
+		t.tool(tool)
+	}
+	if len(r.Tools) == 0 {
+		t.arguments("  ", word("arguments"+masked(r)), r.Arguments)
+	}
+	if len(r.Question) > 0 {
+		t.line("  the tool asks (not to be trusted): ", r.Question)
+	}
+	for _, p := range r.Asked {
+		t.arguments("  ", word(p.Label), p.Lines)
+	}
+	if len(r.Says) > 0 {
+		t.line("  the model says (not to be trusted)", nil)
+		t.line(`    `, inQuotes(r.Says))
+	}
+	return t.err
+}
+
+// masked says of the arguments' heading that there are secrets.
+func masked(r Request) string {
+	if !r.Masked {
+		return ""
+	}
+	return " (secrets are masked; the decision is on what is stored, with them)"
+}
+
+// WriteArguments writes the lines of arguments as plain text, behind indent. The error is w's.
+func WriteArguments(w io.Writer, indent string, lines []Argument) error {
+	t := &writer{w: w}
+	t.lines(indent, lines)
+	return t.err
+}
+
+type writer struct {
+	w     io.Writer
+	width int
+	err   error
+}
+
+func (t *writer) fact(f Fact) { t.line(fmt.Sprintf("  %-10s ", f.Label), f.Value) }
+
+// event writes what has happened; what a fact says already is left out.
+func (t *writer) event(e Event) {
+	var value Text
+	label := "decided"
+	switch e.What {
+	case "asked", "escalated", "expired":
+		return
+	case "question", "answer":
+		label = e.What
+		value = append(append(value, e.Who...), Span{Text: " at " + Stamp(e.At)})
+	default:
+		value = append(value, Span{Text: e.What})
+		if len(e.Tools) > 0 {
+			value = append(append(value, Span{Text: " of "}), e.Tools...)
+		}
+		value = append(append(append(value, Span{Text: " by "}), e.Who...), Span{Text: " at " + Stamp(e.At)})
+	}
+	if len(e.Note) > 0 {
+		value = append(append(value, Span{Text: ": "}), inQuotes(e.Note)...)
+	}
+	t.line(fmt.Sprintf("  %-10s ", label), value.joined())
+	if len(e.Arguments) > 0 {
+		t.arguments("    ", word("with"), e.Arguments)
+	}
+}
+
+func inQuotes(s Text) Text {
+	return append(append(Text{{Text: `"`}}, s...), Span{Text: `"`}).joined()
+}
+
+func (t *writer) tool(tool Tool) {
+	head := append(Text{}, tool.Name...)
+	if tool.Verdict != "" {
+		head = append(head, Span{Text: ": " + tool.Verdict})
+	}
+	t.line("  ", head.joined())
+	for _, f := range tool.Facts {
+		t.line(fmt.Sprintf("    %-8s ", f.Label), f.Value)
+	}
+	for i, c := range tool.Calls {
+		head := word("call arguments")
+		if i < len(tool.Blocked) {
+			b := tool.Blocked[i]
+			head = append(append(append(word("call "), b.ID...), Span{Text: ", decided by "}), b.Approvers...)
+			if len(b.Note) > 0 {
+				head = append(append(head, Span{Text: ", policy "}), inQuotes(b.Note)...)
+			}
+			head = append(head, Span{Text: ", arguments"}).joined()
+		}
+		t.arguments("    ", head, c)
+	}
+}
+
+// arguments writes a heading and the lines below it.
+func (t *writer) arguments(indent string, head Text, lines []Argument) {
+	t.line(indent, head)
+	t.lines(indent+"  ", lines)
+}
+
+func (t *writer) lines(indent string, lines []Argument) {
+	for _, a := range lines {
+		line := append(Text{}, a.Key...)
+		if len(a.Key) > 0 {
+			line = append(line, Span{Text: ":"})
+			if len(a.Value) > 0 {
+				line = append(line, Span{Text: " "})
+			}
+		}
+		t.line(indent+strings.Repeat("  ", a.Depth), append(line, a.Value...).joined())
+	}
+	if len(lines) == 0 {
+		t.line(indent+"(none)", nil)
+	}
+}
+
+// line writes one line, over several where the width wants it.
+func (t *writer) line(before string, text Text) {
+	if t.err != nil {
+		return
+	}
+	indent := before[:len(before)-len(strings.TrimLeft(before, " "))]
+	var b strings.Builder
+	b.WriteString(before)
+	left := t.width - utf8.RuneCountInString(before)
+	room := max(t.width-len(indent)-len(withinWord)-2, leastRoom)
+	fresh := true
+	for _, p := range pieces(text, room) {
+		n := utf8.RuneCountInString(p.text)
+		if p.space {
+			n++
+		}
+		switch {
+		case t.width == 0 || n <= left || fresh:
+			if p.space {
+				b.WriteByte(' ')
+			}
+		case p.space:
+			b.WriteString("\n" + indent + "  " + behindSpace)
+			left = room
+		default:
+			b.WriteString("\n" + indent + "  " + withinWord)
+			left = room
+		}
+		b.WriteString(p.text)
+		left, fresh = left-n, false
+	}
+	b.WriteByte('\n')
+	_, t.err = io.WriteString(t.w, b.String())
+}
+
+// What lines begin with that go on with the one above. A space at the end of a line would be lost on the way.
+const (
+	behindSpace = "+ "  // in place of a space
+	withinWord  = "++ " // in place of nothing
+	leastRoom   = 16
+)
+
+// piece is a part of a text that stands on one line.
+type piece struct {
+	text  string
+	space bool // a space stands before it
+}
+
+// pieces are the parts of a text between which a line may end: at single spaces, and within words that are longer than a line. What is put
+// in place of something else stays whole. Other spaces begin a piece, and end none.
+func pieces(text Text, longest int) []piece {
+	var all []piece
+	var p piece
+	end := func() {
+		if text := strings.TrimRight(p.text, " "); text != "" {
+			all, p = append(all, piece{text, p.space}), piece{text: p.text[len(text):]}
+		}
+	}
+	for _, s := range text {
+		if s.Kind != Plain {
+			end()
+			p.text += Text{s}.String()
+			end()
+			continue
+		}
+		for i, r := range s.Text {
+			if r == ' ' && single(s.Text, i) {
+				end()
+				p = piece{text: p.text, space: true}
+				continue
+			}
+			if utf8.RuneCountInString(p.text) >= longest && r != ' ' && !unicode.IsMark(r) {
+				end()
+			}
+			p.text += string(r)
+		}
+	}
+	if p.text != "" || p.space {
+		all = append(all, p)
+	}
+	return all
+}
+
+// single reports whether the space at a place has something that is none on both sides.
+func single(s string, i int) bool {
+	return i > 0 && i+1 < len(s) && s[i-1] != ' ' && s[i+1] != ' '
+}
