@@ -1,20 +1,15 @@
 package awsfake
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/countersign/countersign/pkg/agent/clock"
 )
@@ -101,27 +96,8 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"Message": "a text that may repeat the payload: s3cret"}) // the client is gone if this fails
 }
 
-// signed reports whether the request is signed by the caller.
 func (f *Functions) signed(r *http.Request, body []byte) bool {
-	given := authorization.FindStringSubmatch(r.Header.Get("Authorization"))
-	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
-	if given == nil || err != nil {
-		return false
-	}
-	again, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+r.Host+r.URL.EscapedPath(), bytes.NewReader(body))
-	if err != nil {
-		return false
-	}
-	for _, name := range strings.Split(given[1], ";") {
-		if name != "host" && name != "content-length" {
-			again.Header.Set(name, r.Header.Get(name))
-		}
-	}
-	sum := sha256.Sum256(body)
-	if err := v4.NewSigner().SignHTTP(context.Background(), f.Credentials, again, hex.EncodeToString(sum[:]), "lambda", f.Region, at); err != nil {
-		return false
-	}
-	return again.Header.Get("Authorization") == r.Header.Get("Authorization")
+	return signed(r, body, f.Credentials, "lambda", f.Region)
 }
 
 func (f *Functions) invoke(w http.ResponseWriter, r *http.Request, name string, body []byte) {

@@ -130,7 +130,7 @@ func TestA3TheMACCoversEveryField(t *testing.T) {
 		"tenant": func(l *link.Link) { l.Tenant = "other" }, "approval": func(l *link.Link) { l.Approval = "ap2" }, "run": func(l *link.Link) { l.Run += "x" },
 		"call": func(l *link.Link) { l.Call = "c2" }, "digest": func(l *link.Link) { l.Digest = "sha256:abd" }, "recipient": func(l *link.Link) { l.To = "user:bob" },
 		"channel": func(l *link.Link) { l.Channel = "slack" }, "nonce": func(l *link.Link) { l.Nonce += "x" }, "expiry": func(l *link.Link) { l.Expires = l.Expires.Add(time.Second) },
-		"id":                 func(l *link.Link) { l.ID = strings.Repeat("0", 32) },
+		"id":                  func(l *link.Link) { l.ID = strings.Repeat("0", 32) },
 		"two that read alike": func(l *link.Link) { l.Run, l.Call = l.Run+"c", "1" },
 	} {
 		t.Run(name, func(t *testing.T) {
