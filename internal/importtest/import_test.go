@@ -46,7 +46,7 @@ var floors = [][]rule{
 		{dir: "internal/dynamolocal"}, {dir: "internal/mcppeer"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"}, {dir: "internal/awsfake"},
 		{dir: "pkg/agent/api"}, {dir: "pkg/agent/tracing"}, {dir: "pkg/agent/metrics"}, {dir: "pkg/agent/mcp"}, {dir: "pkg/agent/mcp/program"},
 	},
-	{{dir: "pkg/agent/gateway"}},
+	{{dir: "pkg/agent/gateway"}, {dir: "pkg/agent/web"}},
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}, {dir: "pkg/agent/reach"}},
 	{
 		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},

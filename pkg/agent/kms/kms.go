@@ -125,7 +125,7 @@ func message(key, audience string, fields []string) ([]byte, error) {
 
 // request is that of both operations; Mac goes with VerifyMac.
 type request struct {
-	KeyId        string //nolint:revive // KMS writes it so
+	KeyID        string `json:"KeyId"`
 	Message      []byte
 	Mac          []byte `json:",omitempty"`
 	MacAlgorithm string
@@ -138,7 +138,7 @@ func (k *Keys) Sign(ctx context.Context, audience string, fields ...string) (key
 		return "", nil, fmt.Errorf("sign: %w", err)
 	}
 	var said struct{ Mac []byte }
-	if err := k.ask(ctx, "GenerateMac", request{KeyId: k.arns[0], Message: m, MacAlgorithm: algorithm}, &said); err != nil {
+	if err := k.ask(ctx, "GenerateMac", request{KeyID: k.arns[0], Message: m, MacAlgorithm: algorithm}, &said); err != nil {
 		return "", nil, fmt.Errorf("sign with key %s: %w", k.ids[0], err)
 	}
 	if len(said.Mac) != sha256.Size {
@@ -163,7 +163,7 @@ func (k *Keys) verify(ctx context.Context, mac []byte, i int, audience string, f
 		return false, nil
 	}
 	var said struct{ MacValid bool }
-	err = k.ask(ctx, "VerifyMac", request{KeyId: k.arns[i], Message: m, Mac: mac, MacAlgorithm: algorithm}, &said)
+	err = k.ask(ctx, "VerifyMac", request{KeyID: k.arns[i], Message: m, Mac: mac, MacAlgorithm: algorithm}, &said)
 	var refused *refusal
 	switch {
 	case errors.As(err, &refused) && refused.code == "KMSInvalidMacException":
