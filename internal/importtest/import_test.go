@@ -43,7 +43,7 @@ var floors = [][]rule{
 	{ // adapters: never each other
 		{dir: "pkg/agent/bolt"}, {dir: "pkg/agent/openai"}, {dir: "pkg/agent/script"}, {dir: "pkg/agent/standin"},
 		{dir: "pkg/agent/dynamo"}, {dir: "pkg/agent/s3"}, {dir: "pkg/agent/sfn"}, {dir: "pkg/agent/eventbridge"}, {dir: "pkg/agent/lambdatool"}, {dir: "pkg/agent/kms"}, {dir: "pkg/agent/secrets"}, {dir: "pkg/agent/httptool"}, {dir: "pkg/agent/bedrock"},
-		{dir: "internal/dynamolocal"}, {dir: "internal/mcppeer"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"}, {dir: "internal/awsfake"},
+		{dir: "internal/dynamolocal"}, {dir: "internal/mcppeer"}, {dir: "internal/browsertest"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"}, {dir: "internal/awsfake"},
 		{dir: "pkg/agent/api"}, {dir: "pkg/agent/tracing"}, {dir: "pkg/agent/metrics"}, {dir: "pkg/agent/mcp"}, {dir: "pkg/agent/mcp/program"},
 	},
 	{{dir: "pkg/agent/gateway"}, {dir: "pkg/agent/web"}},

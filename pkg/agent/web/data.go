@@ -56,21 +56,10 @@ func Arguments(arguments []show.Argument) any {
 			return map[string]any{"plain": plain(arguments), "lines": nil}
 		}
 		lines = append(lines, map[string]any{
-			"depth": min(a.Depth, maxDepth), "kind": a.Kind, "key": Text(a.Key), "value": Text(a.Value), "empty": empty(a),
+			"depth": min(a.Depth, maxDepth), "kind": a.Kind, "key": Text(a.Key), "value": Text(a.Value),
 		})
 	}
 	return map[string]any{"plain": "", "lines": lines}
-}
-
-// empty is what stands in place of no text.
-func empty(a show.Argument) string {
-	switch a.Kind {
-	case "object", "array":
-		return "⋯"
-	case "string":
-		return "empty text"
-	}
-	return ""
 }
 
 func plain(arguments []show.Argument) string {

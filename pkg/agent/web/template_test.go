@@ -208,7 +208,7 @@ func full() map[string]any {
 	}
 	facts := []any{map[string]any{"name": "n", "label": "l", "value": text}}
 	args := map[string]any{"plain": "", "lines": []any{
-		map[string]any{"depth": "1", "kind": "string", "key": text, "value": text, "empty": ""}, map[string]any{"depth": "0", "kind": "object", "key": text, "value": nil, "empty": "e"},
+		map[string]any{"depth": "1", "kind": "string", "key": text, "value": text}, map[string]any{"depth": "0", "kind": "object", "key": text, "value": nil},
 	}}
 	words := []any{map[string]any{"what": "w", "kind": "deny", "who": text, "at": "t", "when": "w", "note": text}, map[string]any{"what": "w", "kind": "deny", "who": nil, "at": "t", "when": "w", "note": nil}}
 	return map[string]any{
