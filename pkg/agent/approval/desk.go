@@ -23,7 +23,7 @@ var (
 	ErrNoCall    = errors.New("the run has no such call")
 	ErrIgnored   = errors.New("the call has ended: the decision changes nothing")
 	ErrKept      = errors.New("too many decisions are kept already")
-	ErrChanged   = errors.New("the action is not the one that was seen")
+	ErrStale     = errors.New("the request is about another action since")
 )
 
 // DecidedError says that somebody else's other decision came first (A12).
@@ -66,7 +66,7 @@ type Request struct {
 	Note       string
 	By         agent.Principal
 	Via        Via    // for the record
-	Seen       string // the digest of the action as the person saw it: of another one the decision is ErrChanged; "" = whatever it is by now
+	Digest     string // of the action that the person was shown: another one is ErrStale; "" = the one that is found
 	Key        string // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
 }
 
@@ -104,8 +104,8 @@ func authorise(a Approval, r Request) error {
 	if !agent.MayDecideEach(r.By, a.Approvers, a.Above) {
 		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrForbidden)
 	}
-	if r.Seen != "" && a.Status == Pending && a.Digest != r.Seen {
-		return fmt.Errorf("decide approval %s: %w", a.ID, ErrChanged)
+	if r.Digest != "" && a.Status == Pending && a.Digest != r.Digest {
+		return fmt.Errorf("decide approval %s: %w", a.ID, ErrStale)
 	}
 	if a.Kind == KindOutcome {
 		return fmt.Errorf("decide approval %s: it asks what became of call %s; answer it with a result, an error or a rerun: %w", a.ID, a.Call(), ErrKind)

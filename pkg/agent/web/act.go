@@ -53,7 +53,7 @@ func (e *formError) Error() string { return e.problem }
 func (s *server) act(ctx context.Context, v visit, form map[string]string) error {
 	r := approval.Request{
 		Tenant: v.link.Tenant, ID: v.link.Approval, Action: approval.Action(form["action"]), Note: form["note"], Tool: form["tool"], By: v.by, Via: approval.ViaPage,
-		Seen: v.a.Digest,
+		Digest: v.a.Digest,
 	}
 	switch form["action"] {
 	case "approve", "deny":
@@ -123,6 +123,9 @@ func (s *server) settle(ctx context.Context, v visit, form map[string]string) er
 func (s *server) refuse(w http.ResponseWriter, r *http.Request, v visit, form map[string]string, err error) {
 	now, readErr := s.Get(r.Context(), v.link.Tenant, v.link.Approval)
 	status, text := explain(err)
+	if status == 0 && readErr == nil && now.Status != approval.Pending {
+		status, text = http.StatusConflict, "The request waits no more. This is how it stands."
+	}
 	if readErr != nil || status == 0 {
 		s.fails(w, r, errors.Join(err, readErr))
 		return
@@ -149,7 +152,7 @@ func explain(err error) (status int, text string) {
 		return http.StatusConflict, "The request has expired."
 	case errors.Is(err, approval.ErrFinished):
 		return http.StatusConflict, "The run has ended: there is nothing left to decide."
-	case errors.Is(err, approval.ErrChanged):
+	case errors.Is(err, approval.ErrStale):
 		return http.StatusConflict, "Somebody changed the arguments meanwhile. Read them again and answer anew."
 	case errors.Is(err, approval.ErrNothing), errors.Is(err, approval.ErrIgnored), errors.Is(err, approval.ErrNoCall):
 		return http.StatusConflict, "The call no longer waits for an answer."

@@ -155,14 +155,14 @@ func newWorld(t testing.TB, lines string, change ...func(*agent.Definition)) *wo
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.m.Engine.Close()) })
-	w.pagesOver(reg)
+	w.pagesOver()
 	started, err := w.m.Starter.Start(t.Context(), runtime.Start{Tenant: local.Tenant, Agent: &def, Key: "k1", Message: []agent.UserBlock{{Block: agent.Text{Text: "pay"}}}})
 	require.NoError(t, err)
 	w.run = started.Run
 	return w
 }
 
-func (w *world) pagesOver(reg *registry.Registry) {
+func (w *world) pagesOver() {
 	ring, err := keyring.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
 	require.NoError(w.t, err)
 	w.links = &link.Links{

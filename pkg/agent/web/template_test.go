@@ -222,7 +222,7 @@ func full() map[string]any {
 		"note": "n", "result": "r", "text": "t", "args": "a", "editing": true, "asking": true, "each": []any{map[string]any{"tool": "t", "name": text}},
 		"approveLabel": "a", "denyLabel": "d", "resultLabel": "r", "resultHelp": "h", "resultButtons": []any{map[string]any{"action": "a", "label": "l", "class": "c"}},
 		"may":        map[string]any{"verdict": true, "approve": true, "result": true, "edit": true, "ask": true},
-		"answerHead": "a", "answerText": "t", "fine": "f", "askAction": "a", "askLabel": "l", "askField": "f", "askButton": "b", "askHelp": "h",
+		"answerHead": "a", "factsHead": "f", "answerText": "t", "fine": "f", "askAction": "a", "askLabel": "l", "askField": "f", "askButton": "b", "askHelp": "h",
 	}
 }
 

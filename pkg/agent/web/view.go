@@ -101,6 +101,10 @@ func (s *server) data(ctx context.Context, v visit, now said) (map[string]any, e
 		"id": Text(s.Show.Text(v.a.ID)), "form": form, "notice": s.notice(now), "risk": risk(v.a, s.open(v.a)),
 	}
 	s.standing(data, v)
+	data["factsHead"] = "What would happen"
+	if !s.open(v.a) || v.a.Kind == approval.KindOutcome {
+		data["factsHead"] = "What it was about"
+	}
 	return data, s.answers(ctx, data, v, m, now)
 }
 

@@ -107,7 +107,7 @@ func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, w.press(w.url(a, "user:ana"), "approve", "note", "fine").status)
 	require.Equal(t, []approval.Request{{
 		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "fine", By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
-		Via: approval.ViaPage, Seen: a.Digest,
+		Via: approval.ViaPage, Digest: a.Digest,
 	}}, desk.asked)
 	require.Equal(t, agent.RunDone, w.end())
 }
