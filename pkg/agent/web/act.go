@@ -61,6 +61,9 @@ func (s *server) act(ctx context.Context, v visit, form map[string]string) error
 			return err
 		}
 	case "edit":
+		if s.Show.Restore == nil {
+			return &formError{"want one of the page's buttons"}
+		}
 		args, err := s.Show.Restore(ctx, v.a, form["args"])
 		if err != nil {
 			return &approval.EditError{Problem: err.Error()}

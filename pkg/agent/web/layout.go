@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/countersign/countersign/pkg/agent"
 )
@@ -20,13 +21,14 @@ type Template struct{ tree *agent.Template }
 // maxPage is the longest page, in bytes: less than what a gateway takes of a function.
 const maxPage = 5 << 20
 
-// parsePage reads the files of a page, the last of which is the page; the others are what it uses. It panics where one is wrong: they are part of the
+// Parse reads the files of a page, the last of which is the page; the others are what it uses. It panics where one is wrong: they are part of the
 // program.
-func parsePage(names ...string) *Template {
+func Parse(names ...string) *Template {
 	var text strings.Builder
 	for _, name := range append([]string{"layout.html"}, names...) {
 		text.WriteString(file(name))
 	}
+	style, _ := styles()
 	t, err := agent.ParseTemplate(names[len(names)-1], strings.ReplaceAll(text.String(), "/*style*/", style))
 	if err != nil {
 		panic(fmt.Sprintf("web: %v", err))
@@ -49,12 +51,57 @@ func (t *Template) HTML(data map[string]any) (string, error) {
 
 // Escape makes text harmless in HTML text, in a textarea or a title, and in a double-quoted attribute that is neither an address, a script nor a style:
 // a test allows templates nothing else. It is what html/template does there, byte for byte.
-func Escape(text string) string { return escaper.Replace(text) }
+func Escape(text string) string {
+	var out strings.Builder
+	from := 0
+	for i := range len(text) {
+		if as := escaped(text[i]); as != "" {
+			out.WriteString(text[from:i])
+			out.WriteString(as)
+			from = i + 1
+		}
+	}
+	out.WriteString(text[from:])
+	return out.String()
+}
 
-var escaper = strings.NewReplacer("\x00", "\uFFFD", `"`, "&#34;", "&", "&amp;", "'", "&#39;", "+", "&#43;", "<", "&lt;", ">", "&gt;")
+// escaped is what stands for a byte; "" = itself.
+func escaped(c byte) string {
+	switch c {
+	case 0:
+		return "\uFFFD"
+	case '"':
+		return "&#34;"
+	case '&':
+		return "&amp;"
+	case '\'':
+		return "&#39;"
+	case '+':
+		return "&#43;"
+	case '<':
+		return "&lt;"
+	case '>':
+		return "&gt;"
+	}
+	return ""
+}
 
-// style is the one style sheet, as it stands in every page: without comments, and without what would end it.
-var style = compact(file("style.css"))
+// sheet is the one style sheet, as it stands in every page: without comments, and without what would end it. It is made when it is first asked for, as
+// all of this package is: a program that has no page carries none of it.
+var sheet struct {
+	once          sync.Once
+	style, policy string
+}
+
+// styles are the style sheet and the policy that lets browsers use it: show the page in our style, post its forms to us, and nothing else (B5).
+func styles() (style, policy string) {
+	sheet.once.Do(func() {
+		sheet.style = compact(file("style.css"))
+		sum := sha256.Sum256([]byte(sheet.style))
+		sheet.policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	})
+	return sheet.style, sheet.policy
+}
 
 // compact leaves out comments and the white space at lines' beginnings.
 func compact(css string) string {
@@ -76,14 +123,9 @@ func compact(css string) string {
 	return strings.Join(lines, "\n")
 }
 
-// policy is what browsers may do with a page: show it, in our style, and post its forms to us (B5).
-var policy = func() string {
-	sum := sha256.Sum256([]byte(style))
-	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-}()
-
 // Harden tells browsers to keep a page to themselves: nothing else is loaded for it, nobody frames, stores, indexes or refers to it (B5).
 func Harden(h http.Header) {
+	_, policy := styles()
 	h.Set("Content-Security-Policy", policy)
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")

@@ -31,6 +31,7 @@ func pages(t *testing.T) []string {
 
 // source is a page's text with its layout, as parse reads it.
 func source(name string) string {
+	style, _ := styles()
 	return strings.ReplaceAll(file("layout.html")+file(name), "/*style*/", style)
 }
 
@@ -160,6 +161,7 @@ func TestB5TemplatesHoldValuesInTextAlone(t *testing.T) {
 			require.True(t, strings.HasPrefix(href[1], "#"), "%s: %s", name, href[1])
 		}
 	}
+	style, _ := styles()
 	require.NotContains(t, style, "url(")
 	require.NotContains(t, style, "@import")
 	require.NotContains(t, style, "<")
@@ -231,7 +233,7 @@ func TestB5PagesAreThoseOfHTMLTemplate(t *testing.T) {
 	for _, name := range pages(t) {
 		theirs, err := template.New(name).Parse(source(name))
 		require.NoError(t, err)
-		ours := parsePage(name)
+		ours := Parse(name)
 		same := func(t require.TestingT, data map[string]any) {
 			if name == "plain.html" {
 				data["heading"] = data["title"]
@@ -271,6 +273,7 @@ func FuzzEscape(f *testing.F) {
 
 // Every page's data takes all the members that its template asks for: one that is missing would be found by whoever opens it.
 func TestDataIsComplete(t *testing.T) {
+	request := Parse("approval.html")
 	_, err := request.HTML(full())
 	require.NoError(t, err)
 	for _, absent := range reflect.ValueOf(full()).MapKeys() {

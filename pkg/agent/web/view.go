@@ -11,8 +11,6 @@ import (
 	"github.com/countersign/countersign/pkg/agent/show"
 )
 
-var request = parsePage("approval.html")
-
 // page answers with the request as it stands, what was just said before everything else.
 func (s *server) page(w http.ResponseWriter, r *http.Request, v visit, status int, now said) {
 	data, err := s.data(r.Context(), v, now)
@@ -20,7 +18,7 @@ func (s *server) page(w http.ResponseWriter, r *http.Request, v visit, status in
 		s.fails(w, r, err)
 		return
 	}
-	html, err := request.HTML(data)
+	html, err := s.request.HTML(data)
 	if err != nil {
 		s.fails(w, r, err)
 		return
@@ -51,7 +49,7 @@ func (s *server) offers(ctx context.Context, v visit) (m may, err error) {
 	case approval.KindInput:
 		m.result, m.deny = approve, deny
 	default:
-		m.approve, m.deny, m.edit = approve, deny, approve && v.a.Kind == approval.KindCall
+		m.approve, m.deny, m.edit = approve, deny, approve && v.a.Kind == approval.KindCall && s.Show.Editable != nil
 	}
 	return m, nil
 }

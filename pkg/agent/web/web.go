@@ -33,7 +33,7 @@ type Links interface {
 	View(ctx context.Context, l link.Link) (first bool, err error)
 }
 
-// Showing makes of requests what people see; package show has all four.
+// Showing makes of requests what people see. Without Editable and Restore no page offers to edit.
 type Showing struct {
 	Of       func(ctx context.Context, a approval.Approval) (show.Request, error)
 	Text     func(text string) show.Text
@@ -77,27 +77,29 @@ type server struct {
 	*Pages
 	cross                *http.CrossOriginProtection
 	links, sources, fail *Limit
+
+	request                           *Template
+	missing, tooMany, foreign, failed string // pages that say nothing of any request
 }
 
 // Handler serves the paths below link.Path, and refuses everything else like a link that is none.
 func (p *Pages) Handler() http.Handler {
+	simple := Parse("plain.html")
 	return &server{
 		Pages: p, cross: http.NewCrossOriginProtection(), links: &Limit{Rate: linkRate, Burst: linkBurst, Clock: p.Clock},
 		sources: &Limit{Rate: sourceRate, Burst: sourceBurst, Clock: p.Clock}, fail: &Limit{Rate: failRate, Burst: failBurst, Clock: p.Clock},
+		request: Parse("approval.html"),
+		missing: still(simple, "There is no such page", "The address is not one of ours, or its time is over. If you copied it, look whether all of it is there; "+
+			"if it is in a message, open the request's newest one."),
+		tooMany: still(simple, "Too many requests", "Wait a moment and open the page again. Nothing was changed."),
+		foreign: still(simple, "This was sent by another site", "Nothing was changed. Open the page by the address you were sent, and answer there."),
+		failed: still(simple, "That did not work",
+			"The page could not be made, or your answer could not be recorded for certain. Open the page again: it says how the request stands."),
 	}
 }
 
-// The pages that say nothing of any request.
-var (
-	simple  = parsePage("plain.html")
-	missing = still("There is no such page", "The address is not one of ours, or its time is over. If you copied it, look whether all of it is there; "+
-		"if it is in a message, open the request's newest one.")
-	tooMany = still("Too many requests", "Wait a moment and open the page again. Nothing was changed.")
-	foreign = still("This was sent by another site", "Nothing was changed. Open the page by the address you were sent, and answer there.")
-	failed  = still("That did not work", "The page could not be made, or your answer could not be recorded for certain. Open the page again: it says how the request stands.")
-)
-
-func still(heading, text string) string {
+// still is a page that says nothing of any request.
+func still(simple *Template, heading, text string) string {
 	page, err := simple.HTML(map[string]any{"title": heading + " · Countersign", "who": nil, "heading": heading, "text": text})
 	if err != nil {
 		panic("web: " + err.Error())
@@ -111,11 +113,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodGet, http.MethodHead, http.MethodPost:
 	default: // OPTIONS, too: of every address alike
 		w.Header().Set("Allow", "GET, HEAD, POST")
-		write(w, http.StatusMethodNotAllowed, missing)
+		write(w, http.StatusMethodNotAllowed, s.missing)
 		return
 	}
 	if s.cross.Check(r) != nil {
-		write(w, http.StatusForbidden, foreign)
+		write(w, http.StatusForbidden, s.foreign)
 		return
 	}
 	if s.sources.Full(r.RemoteAddr) || s.fail.Full("") {
@@ -127,7 +129,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, link.ErrInvalid):
 		s.sources.Take(r.RemoteAddr)
 		s.fail.Take("")
-		write(w, http.StatusNotFound, missing)
+		write(w, http.StatusNotFound, s.missing)
 	case err != nil:
 		s.fails(w, r, err)
 	case !s.links.Take(v.link.ID):
@@ -142,7 +144,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) refuseMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "5")
-	write(w, http.StatusTooManyRequests, tooMany)
+	write(w, http.StatusTooManyRequests, s.tooMany)
 }
 
 // fails says that something of ours went wrong.
@@ -150,7 +152,7 @@ func (s *server) fails(w http.ResponseWriter, r *http.Request, err error) {
 	if s.Log != nil {
 		s.Log.ErrorContext(r.Context(), "a page failed", "method", r.Method, "error", err)
 	}
-	write(w, http.StatusServiceUnavailable, failed)
+	write(w, http.StatusServiceUnavailable, s.failed)
 }
 
 // visit is somebody at a request's page.
