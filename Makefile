@@ -23,6 +23,7 @@ demo: build ## rename a folder of notes and screenshots by what they show; every
 DYNAMODB := tools/dynamodb/node_modules
 TEMPLATE := tools/template/node_modules
 PEERS    := tools/mcp/node_modules
+BROWSER  := tools/browser/node_modules
 
 .PHONY: deps
 deps: ## fetch what only tests need: DynamoDB Local, whose licence keeps it out of this repository, the template's validators, MCP servers
@@ -43,6 +44,12 @@ deps: ## fetch what only tests need: DynamoDB Local, whose licence keeps it out 
 	elif ! cmp -s tools/mcp/package-lock.json $(PEERS)/.lock; then \
 	  npm ci --prefix tools/mcp --no-audit --no-fund --loglevel=error && cp tools/mcp/package-lock.json $(PEERS)/.lock || \
 	  echo "npm ci failed: tests against real MCP servers are skipped"; \
+	fi
+	@if ! command -v npm >/dev/null; then \
+	  echo "no npm: tests in a browser are skipped"; \
+	elif ! cmp -s tools/browser/package-lock.json $(BROWSER)/.lock; then \
+	  npm ci --prefix tools/browser --no-audit --no-fund --loglevel=error && cp tools/browser/package-lock.json $(BROWSER)/.lock || \
+	  echo "npm ci failed: tests in a browser are skipped"; \
 	fi
 
 .PHONY: check-template

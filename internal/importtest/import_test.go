@@ -42,12 +42,12 @@ var floors = [][]rule{
 	{{dir: "pkg/agent/runtime"}, {dir: "pkg/agent/letter"}, {dir: "pkg/agent/tool/builtin"}, {dir: "pkg/agent/registry"}},
 	{ // adapters: never each other
 		{dir: "pkg/agent/bolt"}, {dir: "pkg/agent/openai"}, {dir: "pkg/agent/script"}, {dir: "pkg/agent/standin"},
-		{dir: "pkg/agent/dynamo"}, {dir: "pkg/agent/s3"}, {dir: "pkg/agent/sfn"}, {dir: "pkg/agent/eventbridge"}, {dir: "pkg/agent/lambdatool"}, {dir: "pkg/agent/secrets"}, {dir: "pkg/agent/httptool"}, {dir: "pkg/agent/bedrock"},
-		{dir: "internal/dynamolocal"}, {dir: "internal/mcppeer"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"}, {dir: "internal/awsfake"}, {dir: "internal/slackfake"},
+		{dir: "pkg/agent/dynamo"}, {dir: "pkg/agent/s3"}, {dir: "pkg/agent/sfn"}, {dir: "pkg/agent/eventbridge"}, {dir: "pkg/agent/lambdatool"}, {dir: "pkg/agent/kms"}, {dir: "pkg/agent/secrets"}, {dir: "pkg/agent/httptool"}, {dir: "pkg/agent/bedrock"},
+		{dir: "internal/dynamolocal"}, {dir: "internal/mcppeer"}, {dir: "internal/browsertest"}, {dir: "internal/bedrockfake"}, {dir: "internal/lambdart"}, {dir: "internal/sfnwire"}, {dir: "internal/awsfake"}, {dir: "internal/slackfake"},
 		{dir: "pkg/agent/slack"}, {dir: "pkg/agent/ses"}, {dir: "pkg/agent/outbox"},
 		{dir: "pkg/agent/api"}, {dir: "pkg/agent/tracing"}, {dir: "pkg/agent/metrics"}, {dir: "pkg/agent/mcp"}, {dir: "pkg/agent/mcp/program"},
 	},
-	{{dir: "pkg/agent/gateway"}},
+	{{dir: "pkg/agent/gateway"}, {dir: "pkg/agent/web"}},
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}, {dir: "pkg/agent/reach"}},
 	{
 		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},

@@ -45,8 +45,18 @@ func ParseTemplate(name, text string) (*Template, error) {
 // Execute gives the text over data, the value of dot and $. An error names the template, the line, the expression and, for a missing
 // key, the key. Too much output or work, and templates that invoke each other without end, are errors.
 func (t *Template) Execute(data any) (string, error) {
-	out, left := &strings.Builder{}, maxTemplateWork
-	e := &execution{templates: t, tree: t.trees[t.name], out: out, left: &left, vars: []variable{{"$", data}}}
+	return t.execute(data, nil, maxTemplateOutput)
+}
+
+// ExecuteEscaped is Execute of a page: what actions print is written as escape has it, while the template's own text stays as it is, and the output may
+// have limit bytes.
+func (t *Template) ExecuteEscaped(data any, escape func(string) string, limit int) (string, error) {
+	return t.execute(data, escape, limit)
+}
+
+func (t *Template) execute(data any, escape func(string) string, limit int) (string, error) {
+	out, left := &strings.Builder{}, max(maxTemplateWork, 8*limit)
+	e := &execution{templates: t, tree: t.trees[t.name], out: out, left: &left, vars: []variable{{"$", data}}, escape: escape, limit: limit}
 	if err := e.walk(data, e.tree.Root); err != nil {
 		return "", err
 	}
@@ -62,6 +72,8 @@ type execution struct {
 	node      parse.Node
 	vars      []variable // a stack
 	depth     int
+	escape    func(string) string // of what actions print; nil = it is written as it is
+	limit     int                 // of the output, in bytes
 }
 
 type variable struct {
@@ -90,8 +102,8 @@ func (e *execution) spend(n int) error {
 }
 
 func (e *execution) write(text string) error {
-	if len(text) > maxTemplateOutput-e.out.Len() {
-		return e.failf("too much output: want at most %d bytes", maxTemplateOutput)
+	if len(text) > e.limit-e.out.Len() {
+		return e.failf("too much output: want at most %d bytes", e.limit)
 	}
 	e.out.WriteString(text)
 	return e.spend(len(text))

@@ -62,7 +62,11 @@ func (e *execution) walkAction(dot any, n *parse.ActionNode) error {
 		return err
 	}
 	e.node = n
-	return e.write(fmt.Sprint(printable(v)))
+	text := fmt.Sprint(printable(v))
+	if e.escape != nil {
+		text = e.escape(text)
+	}
+	return e.write(text)
 }
 
 // printable is what a value looks like in a text.

@@ -1,11 +1,18 @@
-// Package link makes the addresses of requests' pages, one for each person who is told, and reads them (approvals.md, A2 to A4). A link is an opaque
-// id and a MAC. What it stands for is kept in the table, under PK LINK#id: nothing of it can be read off the address.
+// Package link makes the addresses of requests' pages, one for each person who is told, and reads them (approvals.md, A2 to A5). An address holds a
+// version, the id of a key, an opaque id and a MAC. What the id stands for is kept in the table, under PK LINK#id, SK L: nothing of it can be read off
+// the address, and no address but those that were made verifies against it. Links are never deleted to decide: a second visit shows the outcome.
 package link
 
-import "time"
+import (
+	"encoding/binary"
+	"time"
+)
 
 // Path is where the pages are; the token follows.
 const Path = "/a/"
+
+// Afterlife is how long a link can be opened once its request has expired: whoever comes too late is shown what became of it. Nothing can be decided then.
+const Afterlife = 7 * 24 * time.Hour
 
 // Link is what a link stands for: one person's view of one request, and the right to decide it as that person.
 type Link struct {
@@ -17,6 +24,20 @@ type Link struct {
 	Digest   string    `json:"digest"`  // of the action as it was asked
 	To       string    `json:"to"`      // a person's id
 	Channel  string    `json:"channel"` // that it was sent by
-	Nonce    string    `json:"nonce"`   // random
-	Expires  time.Time `json:"expires"` // in whole seconds
+	Nonce    string    `json:"nonce"`   // random, and in no address
+	Expires  time.Time `json:"expires"` // in whole seconds: the request's expiry and Afterlife
+}
+
+// audience keeps signatures apart from those of anything else that the same keys sign.
+const audience = "approval-page"
+
+// algorithm is what every version of a token signs with so far. It is signed, too.
+const algorithm = "HMAC-SHA-256"
+
+// fields are what is signed beside the audience and the key's id (A3).
+func (l Link) fields(version byte) []string {
+	return []string{
+		string([]byte{version}), algorithm, l.ID, l.Tenant, l.Approval, l.Run, l.Call, l.Digest,
+		string(binary.BigEndian.AppendUint64(nil, uint64(l.Expires.Unix()))), l.Nonce, l.To, l.Channel,
+	}
 }

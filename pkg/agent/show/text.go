@@ -72,7 +72,7 @@ func (t *writer) event(e Event) {
 	switch e.What {
 	case "asked", "escalated", "expired":
 		return
-	case "question", "answer":
+	case "said":
 		label = e.What
 		value = append(append(value, e.Who...), Span{Text: " at " + Stamp(e.At)})
 	default:

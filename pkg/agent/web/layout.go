@@ -1,0 +1,146 @@
+package web
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+//go:embed templates
+var files embed.FS
+
+// Template is a page: the layout's templates and its own.
+type Template struct{ tree *agent.Template }
+
+// maxPage is the longest page, in bytes: less than what a gateway takes of a function.
+const maxPage = 5 << 20
+
+// Parse reads the files of a page, the last of which is the page; the others are what it uses. It panics where one is wrong: they are part of the
+// program.
+func Parse(names ...string) *Template {
+	var text strings.Builder
+	for _, name := range append([]string{"layout.html"}, names...) {
+		text.WriteString(file(name))
+	}
+	style, _ := styles()
+	t, err := agent.ParseTemplate(names[len(names)-1], strings.ReplaceAll(text.String(), "/*style*/", style))
+	if err != nil {
+		panic(fmt.Sprintf("web: %v", err))
+	}
+	return &Template{t}
+}
+
+func file(name string) string {
+	text, err := files.ReadFile("templates/" + name)
+	if err != nil {
+		panic(fmt.Sprintf("web: %v", err))
+	}
+	return string(text)
+}
+
+// HTML is the page over plain data, every value of it escaped.
+func (t *Template) HTML(data map[string]any) (string, error) {
+	return t.tree.ExecuteEscaped(data, Escape, maxPage)
+}
+
+// Escape makes text harmless in HTML text, in a textarea or a title, and in a double-quoted attribute that is neither an address, a script nor a style:
+// a test allows templates nothing else. It is what html/template does there, byte for byte.
+func Escape(text string) string {
+	var out strings.Builder
+	from := 0
+	for i := range len(text) {
+		if as := escaped(text[i]); as != "" {
+			out.WriteString(text[from:i])
+			out.WriteString(as)
+			from = i + 1
+		}
+	}
+	out.WriteString(text[from:])
+	return out.String()
+}
+
+// escaped is what stands for a byte; "" = itself.
+func escaped(c byte) string {
+	switch c {
+	case 0:
+		return "\uFFFD"
+	case '"':
+		return "&#34;"
+	case '&':
+		return "&amp;"
+	case '\'':
+		return "&#39;"
+	case '+':
+		return "&#43;"
+	case '<':
+		return "&lt;"
+	case '>':
+		return "&gt;"
+	}
+	return ""
+}
+
+// sheet is the one style sheet, as it stands in every page: without comments, and without what would end it. It is made when it is first asked for, as
+// all of this package is: a program that has no page carries none of it.
+var sheet struct {
+	once          sync.Once
+	style, policy string
+}
+
+// styles are the style sheet and the policy that lets browsers use it: show the page in our style, post its forms to us, and nothing else (B5).
+func styles() (style, policy string) {
+	sheet.once.Do(func() {
+		sheet.style = compact(file("style.css"))
+		sum := sha256.Sum256([]byte(sheet.style))
+		sheet.policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	})
+	return sheet.style, sheet.policy
+}
+
+// compact leaves out comments and the white space at lines' beginnings.
+func compact(css string) string {
+	var out strings.Builder
+	for css != "" {
+		before, rest, found := strings.Cut(css, "/*")
+		out.WriteString(before)
+		if !found {
+			break
+		}
+		_, css, _ = strings.Cut(rest, "*/")
+	}
+	var lines []string
+	for line := range strings.Lines(out.String()) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Harden tells browsers to keep a page to themselves: nothing else is loaded for it, nobody frames, stores, indexes or refers to it (B5).
+func Harden(h http.Header) {
+	_, policy := styles()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("X-Robots-Tag", "noindex, nofollow, noarchive, nosnippet")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "accelerometer=(), camera=(), clipboard-read=(), display-capture=(), geolocation=(), microphone=(), payment=(), publickey-credentials-get=(), usb=()")
+}
+
+// write answers with a page.
+func write(w http.ResponseWriter, status int, page string) {
+	Harden(w.Header())
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(page)) // the client is gone if this fails
+}

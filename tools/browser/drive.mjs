@@ -1,0 +1,69 @@
+// Drives a browser for the tests (internal/browsertest): commands come as lines of JSON on stdin, answers go as lines of JSON to stdout, one each, in order.
+import { chromium } from "playwright-core";
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { createRequire } from "node:module";
+
+const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const browser = await chromium.launch({
+  executablePath: process.argv[2],
+  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+});
+const pages = new Map(); // by name: {context, page, log}
+
+const operations = {
+  // A page of its own context: nothing is shared with another.
+  async open({ page: name, width = 1280, height = 800, js = true, dark = false, headers = {} }) {
+    const context = await browser.newContext({
+      viewport: { width, height }, javaScriptEnabled: js, colorScheme: dark ? "dark" : "light", extraHTTPHeaders: headers, reducedMotion: "reduce",
+    });
+    const page = await context.newPage();
+    const log = { requests: [], dialogs: [], console: [], popups: 0 };
+    context.on("request", (r) => log.requests.push(`${r.method()} ${r.url()}`));
+    page.on("dialog", (d) => { log.dialogs.push(d.message()); d.dismiss(); });
+    page.on("console", (m) => log.console.push(m.text()));
+    page.on("pageerror", (e) => log.console.push(String(e)));
+    page.on("popup", () => log.popups++);
+    pages.set(name, { context, page, log });
+  },
+  async close({ page }) { await pages.get(page).context.close(); pages.delete(page); },
+  async goto({ page, url }) {
+    const r = await pages.get(page).page.goto(url, { waitUntil: "load", timeout: 20000 });
+    return { status: r.status(), url: pages.get(page).page.url() };
+  },
+  async content({ page, html, url }) { // a page of somebody else's, at an address of the test's
+    const p = pages.get(page);
+    await p.context.route(url, (route) => route.fulfill({ contentType: "text/html", body: html }));
+    await p.page.goto(url, { waitUntil: "load", timeout: 20000 });
+  },
+  async evaluate({ page, code }) { return pages.get(page).page.evaluate(code); },
+  async key({ page, key }) { await pages.get(page).page.keyboard.press(key); },
+  async type({ page, text }) { await pages.get(page).page.keyboard.type(text); },
+  async click({ page, selector }) { await pages.get(page).page.click(selector, { timeout: 5000 }); },
+  async fill({ page, selector, text }) { await pages.get(page).page.fill(selector, text, { timeout: 5000 }); },
+  async settle({ page }) { await pages.get(page).page.waitForLoadState("load", { timeout: 20000 }); await pages.get(page).page.waitForTimeout(150); },
+  async frames({ page }) { return Promise.all(pages.get(page).page.frames().map((f) => f.evaluate("document.documentElement.textContent").catch(() => ""))); },
+  async where({ page }) { return pages.get(page).page.url(); },
+  async log({ page }) { return pages.get(page).log; },
+  async shot({ page, path }) { await pages.get(page).page.screenshot({ path, fullPage: true }); },
+  async axe({ page }) {
+    const p = pages.get(page).page;
+    await p.evaluate(axeSource);
+    const found = await p.evaluate(() => window.axe.run(document, { resultTypes: ["violations", "incomplete"] }));
+    const brief = (list) => list.map((v) => ({ id: v.id, help: v.help, nodes: v.nodes.map((n) => n.target.join(" ") + ": " + n.failureSummary) }));
+    return { violations: brief(found.violations), incomplete: brief(found.incomplete), passes: found.passes.length };
+  },
+};
+
+process.stdout.write(JSON.stringify({ ok: { version: browser.version() } }) + "\n");
+for await (const line of createInterface({ input: process.stdin })) {
+  const command = JSON.parse(line);
+  let answer;
+  try {
+    answer = { ok: (await operations[command.op](command)) ?? null };
+  } catch (e) {
+    answer = { error: String(e.stack ?? e) };
+  }
+  process.stdout.write(JSON.stringify(answer) + "\n");
+}
+await browser.close();
