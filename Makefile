@@ -63,7 +63,7 @@ test: build deps ## every test: unit, property, scenario (plain and with crashes
 	$(BIN)/countersign test scenarios
 
 .PHONY: e2e
-e2e: deps ## the five real bootstraps behind stand-ins for AWS: start, park, approve, crash; part of `make test`
+e2e: deps ## the six real bootstraps behind stand-ins for AWS: start, park, approve, crash; part of `make test`
 	$(GO) test ./internal/e2e -count=1 -v
 
 .PHONY: race
@@ -107,9 +107,9 @@ INLINED := go.opentelemetry.io/...
 LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) GOARM64=v8.2 $(GO) build -modfile $(LAMBDA_MOD)/lambda.mod \
   -tags lambda.norpc,nethttpomithttp2 -trimpath -gcflags all=-l $(INLINED:%=-gcflags %=) -ldflags "-s -w"
 
-.PHONY: build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction
+.PHONY: build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction build-WebFunction
 build-StepFunction build-ToolFunction build-ApiFunction: compiled
-build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction: lambdamod
+build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction build-WebFunction: lambdamod
 build-StepFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/step
 build-ToolFunction:
@@ -120,6 +120,8 @@ build-ApiFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/api
 build-SweepFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/sweep
+build-WebFunction:
+	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/web
 
 .PHONY: lambdamod
 lambdamod: ## write the module file that functions are built with (dist/lambda)
@@ -130,8 +132,8 @@ compiled: ## write the agents' definitions for the functions that know agents an
 	@$(GO) run ./agents/compile
 
 .PHONY: bootstraps
-bootstraps: compiled lambdamod ## build the five Lambda bootstraps into dist/, as sam build does
-	@for f in step tool approve api sweep; do mkdir -p dist/$$f && $(LAMBDA) -o dist/$$f/bootstrap ./functions/$$f || exit 1; done
+bootstraps: compiled lambdamod ## build the six Lambda bootstraps into dist/, as sam build does
+	@for f in step tool approve api sweep web; do mkdir -p dist/$$f && $(LAMBDA) -o dist/$$f/bootstrap ./functions/$$f || exit 1; done
 	@ls -l dist/*/bootstrap
 
 .PHONY: clean

@@ -59,7 +59,7 @@ var floors = [][]rule{
 	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/presets"}, {dir: "internal/promises"}, {dir: "internal/samtest"}},
 	{
 		{dir: "cmd/countersign"}, {dir: "agents/compile"}, {dir: "internal/lambdamod"},
-		{dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "functions/api"}, {dir: "functions/sweep"},
+		{dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "functions/api"}, {dir: "functions/sweep"}, {dir: "functions/web"},
 		{dir: "internal/importtest"}, {dir: "internal/e2e"}, {dir: "internal/sampletest"},
 	},
 }
@@ -87,7 +87,7 @@ var notInLambda = []string{
 }
 
 // notWithoutTools is what only functions/tool, which runs tools, may link. A package of agents leads there, and so does package reach.
-// The last three check values: functions/api does it with arguments that people edit, functions/step with outputs.
+// The last three check values: functions/api and functions/web do it with arguments that people edit, functions/step with outputs.
 var notWithoutTools = []string{
 	module + "/pkg/agent/egress", module + "/pkg/agent/httptool", module + "/pkg/agent/secrets", module + "/pkg/agent/reach",
 	module + "/agents", module + "/pkg/agent/registry", module + "/pkg/agent/agentfile", "github.com/goccy/go-yaml",
@@ -100,6 +100,7 @@ var linkedBy = map[string][]string{
 	"tool": notWithoutTools,
 	"api":  notWithoutTools[12:],
 	"step": notWithoutTools[12:],
+	"web":  notWithoutTools[12:],
 }
 
 // lambdaTags are the build tags of the Makefile's LAMBDA.

@@ -33,7 +33,7 @@ type Links interface {
 	View(ctx context.Context, l link.Link) (first bool, err error)
 }
 
-// Showing makes of requests what people see. Without Editable and Restore no page offers to edit.
+// Showing makes of requests what people see. Without Editable and Restore no page offers to edit; Shown is package show's.
 type Showing struct {
 	Of       func(ctx context.Context, a approval.Approval) (show.Request, error)
 	Text     func(text string) show.Text
