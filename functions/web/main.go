@@ -2,8 +2,9 @@
 package main
 
 import (
+	"github.com/countersign/countersign/pkg/agent/front"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
-func main() { lambdafn.Web(schema.Validate) }
+func main() { lambdafn.Web(schema.Validate, front.Pages) }

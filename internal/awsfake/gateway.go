@@ -31,11 +31,12 @@ type Authorizer interface {
 // ErrUnauthorized is all that a caller is told.
 var ErrUnauthorized = errors.New("Unauthorized")
 
-// HTTPAPI is an HTTP API with one integration, a function behind all paths. Safe for concurrent use.
+// HTTPAPI is an HTTP API with a function behind all paths, and perhaps others behind some that need no authorizer. Safe for concurrent use.
 type HTTPAPI struct {
 	Function   func(ctx context.Context, payload []byte) ([]byte, error)
 	Authorizer Authorizer
-	Stage      string // "" = $default, whose name is not in paths
+	Open       map[string]func(ctx context.Context, payload []byte) ([]byte, error) // by what paths begin with: routes that anybody may call
+	Stage      string                                                               // "" = $default, whose name is not in paths
 	Clock      clock.Clock
 }
 
@@ -49,7 +50,11 @@ func (g *HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		message(w, http.StatusRequestEntityTooLarge, "Request Entity Too Large")
 		return
 	}
-	who, err := g.Authorizer.authorize(r, body)
+	function, open := g.route(r)
+	var who *events.APIGatewayV2HTTPRequestContextAuthorizerDescription
+	if !open {
+		who, err = g.Authorizer.authorize(r, body)
+	}
 	if err != nil {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		message(w, http.StatusUnauthorized, ErrUnauthorized.Error())
@@ -62,7 +67,7 @@ func (g *HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		message(w, http.StatusInternalServerError, "Internal Server Error")
 		return
 	}
-	out, err := g.Function(ctx, payload)
+	out, err := function(ctx, payload)
 	switch {
 	case ctx.Err() != nil:
 		message(w, http.StatusServiceUnavailable, "Service Unavailable")
@@ -71,6 +76,16 @@ func (g *HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		answer(w, out)
 	}
+}
+
+// route is the function behind a path, and whether anybody may call it.
+func (g *HTTPAPI) route(r *http.Request) (function func(ctx context.Context, payload []byte) ([]byte, error), open bool) {
+	for prefix, f := range g.Open {
+		if rest, ok := strings.CutPrefix(r.URL.EscapedPath(), prefix); ok && rest != "" && !strings.Contains(rest, "/") { // {link} is one segment
+			return f, true
+		}
+	}
+	return g.Function, false
 }
 
 func message(w http.ResponseWriter, status int, text string) {

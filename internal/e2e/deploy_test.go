@@ -1,4 +1,4 @@
-// Package e2e runs the real bootstraps as Lambda does: the five functions that are deployed, each behind a small Runtime API, with
+// Package e2e runs the real bootstraps as Lambda does: the six functions that are deployed, each behind a small Runtime API, with
 // DynamoDB Local as the table, an S3 and a Bedrock on loopback, the Step Functions wire API in front of the local engine, an HTTP API
 // and an event bus with the template's own rules. All through real SDK clients and HTTP.
 package e2e
@@ -38,6 +38,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/dynamo"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/link"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/s3"
 	"github.com/countersign/countersign/pkg/agent/sfn"
@@ -58,8 +59,14 @@ const (
 	acme    = "acme" // the tenant of those who come by the API
 )
 
+// The keys that links are signed with, and the people whom they are for.
+const (
+	keys      = `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`
+	directory = `{"tenants":{"acme":{"user:ana":{"groups":["group:operators"],"name":"Ana Lima"},"user:eve":["group:guests"]}}}`
+)
+
 // The functions, as their folders are named.
-var functions = []string{"step", "tool", "approve", "api", "sweep"}
+var functions = []string{"step", "tool", "approve", "api", "sweep", "web"}
 
 // deployment is everything a run needs, as deployed as this machine allows.
 type deployment struct {
@@ -131,7 +138,9 @@ func (d *deployment) openDoors(cfg aws.Config, bus string) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(d.t, err)
 	d.issuer = &awsfake.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
-	d.apiURL = serve(d.t, &awsfake.HTTPAPI{Function: d.functions["api"].Invoke, Authorizer: d.issuer, Clock: d.clock})
+	d.apiURL = serve(d.t, &awsfake.HTTPAPI{Function: d.functions["api"].Invoke, Authorizer: d.issuer, Clock: d.clock,
+		Open: map[string]func(context.Context, []byte) ([]byte, error){link.Path: d.functions["web"].Invoke},
+	})
 	d.bus.Rules = append(d.rules(), d.bus.Rules...)
 	d.events = eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.BaseEndpoint = aws.String(bus) })
 }
@@ -181,6 +190,7 @@ func environment(table, ledger string) []string {
 	return []string{
 		"COUNTERSIGN_TABLE=" + table, "COUNTERSIGN_BUCKET=" + bucket, "COUNTERSIGN_STATE_MACHINE=" + machine,
 		"COUNTERSIGN_BUS=default", "AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "REFUNDS_LEDGER=" + ledger,
+		"COUNTERSIGN_KEYRING=" + keys, "COUNTERSIGN_DIRECTORY=" + directory,
 	}
 }
 

@@ -49,6 +49,7 @@ var floors = [][]rule{
 	},
 	{{dir: "pkg/agent/gateway"}, {dir: "pkg/agent/web"}},
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}, {dir: "pkg/agent/reach"}},
+	{{dir: "pkg/agent/front"}},
 	{
 		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},
 		{dir: "agents", beside: []string{"agents/refunds", "agents/incident", "agents/research", "agents/ledger", "agents/hooks"}},

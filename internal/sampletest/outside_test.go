@@ -2,7 +2,9 @@ package sampletest
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/internal/samtest"
+	"github.com/countersign/countersign/pkg/agent/link"
 )
 
 // strictly decodes a sample into the type of aws-lambda-go and refuses what the type does not have.
@@ -65,6 +68,32 @@ func TestSamplesOfTheAPI(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, samples(t, "api"), append(files, answerFile), "every file has a row")
+}
+
+// ofTheWeb are the samples of functions/web. The gateway has asked nobody who they are.
+var ofTheWeb = []struct{ file, method string }{{"web/events/open.json", "GET"}, {"web/events/approve.json", "POST"}}
+
+func TestSamplesOfTheWeb(t *testing.T) {
+	var files []string
+	for _, s := range ofTheWeb {
+		files = append(files, s.file)
+		r := strictly[events.APIGatewayV2HTTPRequest](t, s.file)
+		require.Equal(t, "2.0", r.Version, s.file)
+		require.Equal(t, "ANY /a/{link}", r.RouteKey, s.file)
+		require.Equal(t, link.Path+r.PathParameters["link"], r.RawPath, s.file)
+		require.Equal(t, []string{s.method, r.RawPath}, []string{r.RequestContext.HTTP.Method, r.RequestContext.HTTP.Path}, s.file)
+		require.Equal(t, r.RequestContext.DomainName, r.Headers["host"], s.file)
+		require.Nil(t, r.RequestContext.Authorizer, s.file)
+		if s.method == "POST" {
+			require.True(t, r.IsBase64Encoded, "%s: the gateway encodes forms", s.file)
+			body, err := base64.StdEncoding.DecodeString(r.Body)
+			require.NoError(t, err)
+			form, err := url.ParseQuery(string(body))
+			require.NoError(t, err)
+			require.Equal(t, "approve", form.Get("action"))
+		}
+	}
+	require.ElementsMatch(t, samples(t, "web"), files, "every file has a row")
 }
 
 // answerFile is what the template's rule makes of a service's answer.

@@ -131,6 +131,7 @@ func TestGrants(t *testing.T) {
 		"ApiRole": own("ApiLogs", with(append(slices.Clone(table), bucket...), via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs), put, "sqs:SendMessage on EventDeadLetters.Arn",
 			"dynamodb:Query on ${RunsTable.Arn}/index/lists",
 			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions, sendsMail)...),
+		"WebRole": own("WebLogs", with(data, "states:SendTaskSuccess on "+m, sendsMail)...),
 		"SweepRole": own("SweepLogs", with(table, put, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
 			"s3:GetObject on "+blobs, "s3:PutObject on "+blobs, "s3:ListBucket on BlobsBucket.Arn", via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs),
 			"states:ListExecutions on "+m, "states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:DescribeExecution on "+executions,

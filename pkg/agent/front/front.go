@@ -1,0 +1,63 @@
+// Package front is what functions/web serves, and a laptop the same: the pages that people decide on, over a desk.
+package front
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/link"
+	"github.com/countersign/countersign/pkg/agent/web"
+)
+
+// Pages is a lambdafn.Front: the pages of requests. Every other path is answered like a link that is none.
+func Pages(b lambdafn.Behind) (http.Handler, error) {
+	pages := &web.Pages{
+		Links: b.Links, Desk: b.Desk, People: b.People, Show: web.Shown(b.Ports.Journal, b.Definitions), Clock: b.Ports.Clock, Log: b.Log,
+		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
+			return approval.Get(ctx, b.Ports.Table, tenant, id)
+		},
+		May: mayDecide(b.Desk), Remark: remark(b.Desk),
+	}
+	mux := http.NewServeMux()
+	h := pages.Handler()
+	mux.Handle(link.Path, h)
+	mux.Handle("/", h)
+	return mux, nil
+}
+
+// mayDecide says what a page offers: what somebody may do themself, or for those who have let them decide meanwhile. The desk decides.
+func mayDecide(desk *approval.Desk) func(ctx context.Context, a approval.Approval, by agent.Principal) (approve, deny bool, err error) {
+	return func(ctx context.Context, a approval.Approval, by agent.Principal) (approve, deny bool, err error) {
+		now := desk.Clock.Now()
+		as := []agent.Principal{by}
+		if desk.Duties != nil {
+			others, err := desk.Duties(ctx, a.Tenant, by, now)
+			if err != nil {
+				return false, false, err
+			}
+			as = append(as, others...)
+		}
+		deny = slices.ContainsFunc(as, func(p agent.Principal) bool { return a.MayDecide(p, now) })
+		return deny && (!a.FourEyes || !slices.Contains(a.Requesters, by.ID)), deny, nil
+	}
+}
+
+// remark takes what somebody says of a request: an answer of those for whom its run acts, a question of others.
+func remark(desk *approval.Desk) func(ctx context.Context, r web.Remark) error {
+	return func(ctx context.Context, r web.Remark) error {
+		a, err := approval.Get(ctx, desk.Table, r.Tenant, r.ID)
+		if err != nil {
+			return err
+		}
+		say := desk.Ask
+		if slices.Contains(a.Requesters, r.By.ID) {
+			say = desk.Reply
+		}
+		_, err = say(ctx, approval.Word{Tenant: r.Tenant, ID: r.ID, Text: r.Text, By: r.By, Via: r.Via})
+		return err
+	}
+}
