@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/callback"
+	"github.com/countersign/countersign/pkg/agent/link"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
@@ -20,8 +21,12 @@ func openly(pattern string) bool { return pattern == callbackPath }
 
 // Openly reports whether a request shows all that it has to in its path, so that nothing before a Handler need ask who makes it.
 func Openly(r *http.Request) bool {
-	token, ok := strings.CutPrefix(r.URL.Path, callback.Path)
-	return ok && token != "" && !strings.Contains(token, "/")
+	for _, path := range []string{callback.Path, link.Path} {
+		if token, ok := strings.CutPrefix(r.URL.Path, path); ok && token != "" && !strings.Contains(token, "/") {
+			return true
+		}
+	}
+	return false
 }
 
 // CallbackAnswer is the body of POST /v1/callbacks/{token}. Exactly one of the two is given; a null result is one.

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/link"
 )
 
 // web is the API on a TCP port, with a page that lists what there is. Whoever has the token acts as one principal.
@@ -48,6 +49,7 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", w.page)
+	mux.Handle(link.Path, e.pages()) // without the token: the link says who opens it
 	mux.Handle("/", e.trace.HTTP(api.Handler(b)))
 	unused := &unused{conns: map[net.Conn]bool{}}
 	w.server = &http.Server{

@@ -37,6 +37,7 @@ type engine struct {
 	web     *web                   // what dev serves beside; nil in every other command
 	url     atomic.Pointer[string] // of the web
 	ready   func(context.Context) error
+	ring    *keys // signs callbacks and links
 }
 
 // openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
@@ -54,7 +55,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 		return nil, err
 	}
 	remotes[agent.KindLambda] = lambdatool.Remote{Functions: invoked}
-	e := &engine{p: p, feed: feed, pipe: newPipe(), trace: trace}
+	e := &engine{p: p, feed: feed, pipe: newPipe(), trace: trace, ring: ring}
 	home, err := local.Open(local.Options{
 		Remotes: remotes, Functions: invoked,
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},

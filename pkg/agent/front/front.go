@@ -9,12 +9,14 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
-	"github.com/countersign/countersign/pkg/agent/link"
 	"github.com/countersign/countersign/pkg/agent/web"
 )
 
-// Pages is a lambdafn.Front: the pages of requests. Every other path is answered like a link that is none.
-func Pages(b lambdafn.Behind) (http.Handler, error) {
+// Pages is a lambdafn.Front: the pages of requests, and what else the environment turns on.
+func Pages(b lambdafn.Behind) (http.Handler, error) { return Requests(b), nil }
+
+// Requests are the pages of requests alone. Every other path is answered like a link that is none.
+func Requests(b lambdafn.Behind) http.Handler {
 	pages := &web.Pages{
 		Links: b.Links, Desk: b.Desk, People: b.People, Show: web.Shown(b.Ports.Journal, b.Definitions), Clock: b.Ports.Clock, Log: b.Log,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
@@ -22,11 +24,7 @@ func Pages(b lambdafn.Behind) (http.Handler, error) {
 		},
 		May: mayDecide(b.Desk), Remark: remark(b.Desk),
 	}
-	mux := http.NewServeMux()
-	h := pages.Handler()
-	mux.Handle(link.Path, h)
-	mux.Handle("/", h)
-	return mux, nil
+	return pages.Handler()
 }
 
 // mayDecide says what a page offers: what somebody may do themself, or for those who have let them decide meanwhile. The desk decides.

@@ -1,6 +1,8 @@
 package lambdafn
 
 import (
+	"errors"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -79,4 +81,49 @@ func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(out), want, account)
 	}
+}
+
+// functions/web is wired at cold start; bad configuration ends it there, names the variable and holds nothing of it.
+func TestColdStartOfPages(t *testing.T) {
+	good := map[string]string{
+		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
+		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET", envKeyRing: `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`,
+	}
+	front := func(b Behind) (http.Handler, error) {
+		if b.Getenv("UNFIT") != "" {
+			return nil, errors.New("UNFIT: want nothing")
+		}
+		require.NotNil(t, b.Links)
+		require.NotNil(t, b.Desk.Duties)
+		return http.NotFoundHandler(), nil
+	}
+	start := func(name, value string) error {
+		f, err := startWeb(schema.Validate, front, func(n string) string {
+			if n == name {
+				return value
+			}
+			return good[n]
+		})
+		if err == nil {
+			_, err = f(t.Context(), []byte(`{}`))
+			require.ErrorContains(t, err, "read the event")
+			return nil
+		}
+		return err
+	}
+	require.NoError(t, start("", ""))
+	require.EqualError(t, start("UNFIT", "x"), "UNFIT: want nothing")
+	const key = "arn:aws:kms:eu-central-1:123456789012:key/1"
+	require.NoError(t, start(envLinkKMS, key), "KMS signs in place of the ring")
+	require.NoError(t, start(envDirectory, `{"tenants":{"acme":{"user:ana":["group:operators"]}}}`))
+	for name, c := range map[string][2]string{
+		envTable: {"", "want a value"}, envKeyRing: {"", "or COUNTERSIGN_LINK_KMS_KEY, got neither"}, envLinkKMS: {"alias/links", "want the ARNs of keys"},
+		envDirectory: {`{"tenants":{"acme":{"ana":[]}}}`, "ana"},
+	} {
+		err := start(name, c[0])
+		require.ErrorContains(t, err, name)
+		require.ErrorContains(t, err, c[1])
+	}
+	require.ErrorContains(t, start(envKeyRing, "s3cret"), envKeyRing)
+	require.NotContains(t, start(envKeyRing, "s3cret").Error(), "s3cret")
 }

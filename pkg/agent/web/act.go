@@ -66,7 +66,7 @@ func (s *server) act(ctx context.Context, v visit, form map[string]string) error
 		}
 		args, err := s.Show.Restore(ctx, v.a, form["args"])
 		if err != nil {
-			return &approval.EditError{Problem: err.Error()}
+			return err
 		}
 		r.Args = args
 	case "remark":

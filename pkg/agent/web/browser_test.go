@@ -286,6 +286,24 @@ func long(text func(string) show.Text) []show.Argument {
 	}
 }
 
+// Nor is anything else that is long: what cannot be seen in it is written out all the same, without what stands around each character.
+func TestB2NothingIsCut(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	of := w.pages.Show.Of
+	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Request, error) {
+		r, err := of(ctx, a)
+		for range 80_000 {
+			r.Says = append(r.Says, show.Span{Text: "<"}, show.Span{Text: `\u{200B}`, Kind: show.Escape})
+		}
+		return r, err
+	}
+	w.server.Config.Handler = w.pages.Handler()
+	page := w.do("GET", w.url(a, "user:ana"), nil)
+	require.Equal(t, http.StatusOK, page.status)
+	require.Equal(t, 80_000, strings.Count(page.body, `&lt;\u{200B}`))
+}
+
 // However long the arguments are, all of them are there (B2).
 func TestB2ArgumentsAreNeverCut(t *testing.T) {
 	w := newWorld(t, asks(five))

@@ -103,3 +103,42 @@ func size(n int) string {
 	}
 	return fmt.Sprintf("%d KB", (n+512)/1024)
 }
+
+// flat is data whose texts are each in one piece: nothing but colour and frames is lost.
+func flat(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, member := range v {
+			out[name] = flat(member)
+		}
+		return out
+	case []any:
+		if len(v) > 1 && isSpan(v[0]) {
+			return []any{map[string]any{"text": joined(v), "kind": "", "title": "", "ends": false}}
+		}
+		out := make([]any, 0, len(v))
+		for _, element := range v {
+			out = append(out, flat(element))
+		}
+		return out
+	default:
+		return v
+	}
+}
+
+func isSpan(v any) bool {
+	m, ok := v.(map[string]any)
+	_, ends := m["ends"]
+	return ok && ends
+}
+
+// joined is the text of spans; what is written from right to left stands in \rtl{…}, as in show.Text.
+func joined(spans []any) string {
+	var t show.Text
+	for _, s := range spans {
+		m := s.(map[string]any)
+		t = append(t, show.Span{Text: m["text"].(string), Kind: show.Kind(m["kind"].(string))})
+	}
+	return t.String()
+}

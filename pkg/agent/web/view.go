@@ -19,6 +19,9 @@ func (s *server) page(w http.ResponseWriter, r *http.Request, v visit, status in
 		return
 	}
 	html, err := s.request.HTML(data)
+	if err != nil { // too long, with what stands around each odd character: all of it is there without
+		html, err = s.request.HTML(flat(data).(map[string]any))
+	}
 	if err != nil {
 		s.fails(w, r, err)
 		return

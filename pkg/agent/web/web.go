@@ -38,7 +38,7 @@ type Showing struct {
 	Of       func(ctx context.Context, a approval.Approval) (show.Request, error)
 	Text     func(text string) show.Text
 	Editable func(ctx context.Context, a approval.Approval) (string, error)                         // the arguments in JSON, what is secret in them masked
-	Restore  func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error) // and back; its error is fit to be shown
+	Restore  func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error) // and back; an *approval.EditError says what is wrong with them
 }
 
 // Remark is what somebody asks about a request, or answers.
