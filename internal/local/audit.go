@@ -175,3 +175,11 @@ func (a *audits) all(ctx context.Context, tenant string) error {
 	}
 	return err
 }
+
+// Recorder keeps what people do beside deciding, such as looking; it keeps nothing where there is no audit chain.
+func (m *Machine) Recorder() audit.Recorder {
+	if m.audits == nil {
+		return audit.Nobody
+	}
+	return m.audits.log
+}

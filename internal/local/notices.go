@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/notify"
 )
 
@@ -47,6 +48,15 @@ func (m *Machine) withNotices(c Config) {
 	}
 	n := *c.Notify
 	n.Table, n.Journal, n.Clock = m.Ports.Table, m.Ports.Journal, m.Ports.Clock
+	if n.Show == nil {
+		n.Show = notify.Viewer{Runs: m.Ports.Journal, Definitions: m.Definitions}.Show
+	}
+	if n.Directory == nil && c.People != nil {
+		n.Directory = lambdafn.Reached(m.Ports, c.People)
+	}
+	if n.Recorder == nil && m.audits != nil {
+		n.Recorder = m.audits.log
+	}
 	m.notices = &notices{Notifier: &n, clock: c.Clock, trouble: c.Trouble, quiet: c.Clock.NewSignal()}
 	m.notices.ctx, m.notices.cancel = context.WithCancel(context.Background())
 	m.Ports.Notify = m.notices

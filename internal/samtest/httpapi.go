@@ -1,7 +1,6 @@
 package samtest
 
 import (
-	"slices"
 	"strings"
 )
 

@@ -66,22 +66,12 @@ var routes = []struct {
 	{http.MethodPost, "/v1/servers/{agent}/{server}/approve", (*server).approveServer},
 }
 
-// laterPaths are the paths that a later version will serve.
-var laterPaths = []string{"/a/{link}", "/slack/interactions"}
-
 // Handler serves the API. It keeps no state and is safe for concurrent use as far as b is.
 func Handler(b Backend) http.Handler {
 	s := &server{b}
 	mux := http.NewServeMux()
 	for path, byMethod := range endpoints() {
 		mux.Handle(path, s.route(byMethod))
-	}
-	for _, path := range laterPaths {
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			p := problem(NotSupported, "%s: not supported yet", r.URL.Path)
-			p.Status = http.StatusNotFound
-			s.refuse(w, r, p)
-		})
 	}
 	mux.HandleFunc("/", s.nowhere)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -105,7 +105,9 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as agent
 	if err != nil {
 		return err
 	}
-	e.web = newWeb(e, host, l.Addr().(*net.TCPAddr), token, as) // what goes on now is told where answers go
+	if e.web, err = newWeb(e, host, l.Addr().(*net.TCPAddr), token, as); err != nil { // what goes on now is told where answers go
+		return errors.Join(err, l.Close())
+	}
 	if err := e.ready(ctx); err != nil {
 		return errors.Join(err, l.Close())
 	}

@@ -2,12 +2,17 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"net/http"
+	"strings"
 
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent/approval"
 	webfront "github.com/countersign/countersign/pkg/agent/front"
 	"github.com/countersign/countersign/pkg/agent/ids"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/link"
+	"github.com/countersign/countersign/pkg/agent/slack"
 )
 
 // links are those of a laptop: signed by the ring in HOME, at dev's own address, or where COUNTERSIGN_WEB_URL says that it is reached.
@@ -24,11 +29,32 @@ func (e *engine) links() *link.Links {
 	}
 }
 
-// pages are those of requests, as functions/web serves them. A request that acts resumes the machine first, as the API's do.
-func (e *engine) pages() http.Handler {
-	pages := webfront.Requests(lambdafn.Behind{
-		Ports: e.home.Ports, Desk: e.home.Desk, Definitions: e.home.Definitions, Links: e.links(), People: e.home.People, Getenv: e.p.getenv,
+// ownLinks are an engine's links, once it is there.
+type ownLinks struct{ e *engine }
+
+func (o ownLinks) URL(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
+	return o.e.links().URL(ctx, a, to, channel)
+}
+
+// pages are those of requests, and what is clicked in Slack, as functions/web serves them. A request that acts resumes the machine first, as the
+// API's do.
+func (e *engine) pages() (http.Handler, error) {
+	signing, err := local.SlackSecrets(context.Background(), e.p.secrets().Secret)
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	pages, err := webfront.Pages(lambdafn.Behind{
+		Ports: e.home.Ports, Desk: e.home.Desk, Decides: e.backend.Desk, Recorder: e.home.Recorder(), Definitions: e.home.Definitions, Links: e.links(),
+		People: e.home.People, Getenv: func(name string) string {
+			if name == slack.EnvSigningSecret {
+				return strings.Join(signing, ",")
+			}
+			return e.p.getenv(name)
+		},
 	})
+	if err != nil {
+		return nil, usage("%v", err)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			if err := e.ready(r.Context()); err != nil {
@@ -38,5 +64,5 @@ func (e *engine) pages() http.Handler {
 			}
 		}
 		pages.ServeHTTP(w, r)
-	})
+	}), nil
 }

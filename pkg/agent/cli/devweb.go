@@ -17,6 +17,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/link"
+	"github.com/countersign/countersign/pkg/agent/slack"
 )
 
 // web is the API on a TCP port, with a page that lists what there is. Whoever has the token acts as one principal.
@@ -36,7 +37,7 @@ const (
 )
 
 // newWeb makes the web of an engine. Host is what was asked to be listened on, at is what came of it.
-func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Principal) *web {
+func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Principal) (*web, error) {
 	w := &web{engine: e, as: as, token: token, url: "http://" + reachable(at), open: !at.IP.IsLoopback()}
 	guard := api.Guard{Token: token, Port: strconv.Itoa(at.Port), Open: w.open}
 	if net.ParseIP(host) == nil {
@@ -47,9 +48,14 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 	b.Caller = func(*http.Request) (api.Caller, error) { // a header can say anything: the token alone counts
 		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
 	}
+	pages, err := e.pages()
+	if err != nil {
+		return nil, err
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", w.page)
-	mux.Handle(link.Path, e.pages()) // without the token: the link says who opens it
+	mux.Handle(link.Path, pages) // without the token: the link says who opens it
+	mux.Handle(slack.Path, pages)
 	mux.Handle("/", e.trace.HTTP(api.Handler(b)))
 	unused := &unused{conns: map[net.Conn]bool{}}
 	w.server = &http.Server{
@@ -58,7 +64,7 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 	}
 	w.server.RegisterOnShutdown(unused.close)
 	e.url.Store(&w.url)
-	return w
+	return w, nil
 }
 
 // reachable is an address that a browser here can open.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"path/filepath"
 	"os"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/notify"
 	"github.com/countersign/countersign/pkg/agent/reach"
 	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/secrets"
 	"github.com/countersign/countersign/pkg/agent/tracing"
 )
 
@@ -56,10 +58,14 @@ func (p *program) openEngine(who people) (*engine, error) {
 	}
 	remotes[agent.KindLambda] = lambdatool.Remote{Functions: invoked}
 	e := &engine{p: p, feed: feed, pipe: newPipe(), trace: trace, ring: ring}
+	tells, err := p.notifier(e)
+	if err != nil {
+		return nil, err
+	}
 	home, err := local.Open(local.Options{
 		Remotes: remotes, Functions: invoked,
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
-		Notify:    p.notifier(),
+		Notify:    tells,
 		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
@@ -79,14 +85,23 @@ func (p *program) openEngine(who people) (*engine, error) {
 	return e, nil
 }
 
-// notifier tells people of requests. Without channels nobody is told, and requests are decided by others in time all the same.
-func (p *program) notifier() *notify.Notifier {
-	return &notify.Notifier{Warn: func(what string, err error) {
+// notifier tells people of requests: by mails, which are files of the store directory, and by Slack where there is a token among the secrets. Who is
+// in no directory with an address is told by nothing, and finds requests by listing them.
+func (p *program) notifier(e *engine) (*notify.Notifier, error) {
+	channels, err := local.Channels(context.Background(), p.home, p.secrets().Secret, p.clock)
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	return &notify.Notifier{Channels: channels, Links: ownLinks{e}, Warn: func(what string, err error) {
 		if err != nil {
 			what += ": " + err.Error()
 		}
 		p.note("%-8s could not %s", "trouble", line(what))
-	}}
+	}}, nil
+}
+
+func (p *program) secrets() secrets.Local {
+	return secrets.Local{File: filepath.Join(p.home, secrets.FileName), Getenv: p.getenv}
 }
 
 // reached is where the API is reached by whoever is asked for an answer: where the environment says, else dev's own address. "" = nowhere:

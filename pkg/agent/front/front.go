@@ -9,20 +9,47 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/slack"
 	"github.com/countersign/countersign/pkg/agent/web"
 )
 
-// Pages is a lambdafn.Front: the pages of requests, and what else the environment turns on.
-func Pages(b lambdafn.Behind) (http.Handler, error) { return Requests(b), nil }
+// Pages is a lambdafn.Front: the pages of requests, and what is clicked in Slack where the environment turns that on.
+func Pages(b lambdafn.Behind) (http.Handler, error) {
+	clicks := lambdafn.Clicks{Decide: b.Decides.Decide, Directory: b.People, Clock: b.Ports.Clock, Log: b.Log}
+	if updates, ok := b.Ports.Notify.(interface {
+		Decided(ctx context.Context, a approval.Approval)
+	}); ok {
+		clicks.Updated = updates.Decided
+	}
+	interactions, err := lambdafn.SlackInteractions(b.Getenv, clicks)
+	if err != nil {
+		return nil, err
+	}
+	return With(Requests(b), interactions), nil
+}
+
+// With are the pages, and what takes clicks in Slack; nil = nothing does.
+func With(pages, interactions http.Handler) http.Handler {
+	if interactions == nil {
+		return pages
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == slack.Path {
+			interactions.ServeHTTP(w, r)
+			return
+		}
+		pages.ServeHTTP(w, r)
+	})
+}
 
 // Requests are the pages of requests alone. Every other path is answered like a link that is none.
 func Requests(b lambdafn.Behind) http.Handler {
 	pages := &web.Pages{
-		Links: b.Links, Desk: b.Desk, People: b.People, Show: web.Shown(b.Ports.Journal, b.Definitions), Clock: b.Ports.Clock, Log: b.Log,
+		Links: b.Links, Desk: b.Decides, Audit: b.Recorder, People: b.People, Show: web.Shown(b.Ports.Journal, b.Definitions), Clock: b.Ports.Clock, Log: b.Log,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 			return approval.Get(ctx, b.Ports.Table, tenant, id)
 		},
-		May: mayDecide(b.Desk), Remark: remark(b.Desk),
+		May: mayDecide(b.Desk), Remark: remark(b),
 	}
 	return pages.Handler()
 }
@@ -45,15 +72,15 @@ func mayDecide(desk *approval.Desk) func(ctx context.Context, a approval.Approva
 }
 
 // remark takes what somebody says of a request: an answer of those for whom its run acts, a question of others.
-func remark(desk *approval.Desk) func(ctx context.Context, r web.Remark) error {
+func remark(b lambdafn.Behind) func(ctx context.Context, r web.Remark) error {
 	return func(ctx context.Context, r web.Remark) error {
-		a, err := approval.Get(ctx, desk.Table, r.Tenant, r.ID)
+		a, err := approval.Get(ctx, b.Ports.Table, r.Tenant, r.ID)
 		if err != nil {
 			return err
 		}
-		say := desk.Ask
+		say := b.Decides.Ask
 		if slices.Contains(a.Requesters, r.By.ID) {
-			say = desk.Reply
+			say = b.Decides.Reply
 		}
 		_, err = say(ctx, approval.Word{Tenant: r.Tenant, ID: r.ID, Text: r.Text, By: r.By, Via: r.Via})
 		return err

@@ -87,7 +87,7 @@ func slackURL(getenv func(string) string) (string, error) {
 
 // Clicks are what clicks in Slack meet.
 type Clicks struct {
-	Desk      *approval.Desk // its Decided is called before the run is woken, within the time that Slack waits: it is to tell no people
+	Decide    func(ctx context.Context, r approval.Request) (approval.Approval, error) // the desk's, within the time that Slack waits
 	Directory person.Directory
 	Updated   func(ctx context.Context, a approval.Approval) // has messages updated, as (*notify.Notifier).Decided does; nil = nobody does
 	Clock     clock.Clock
@@ -111,6 +111,6 @@ func SlackInteractions(getenv func(string) string, c Clicks) (http.Handler, erro
 		return nil, err
 	}
 	return &slack.Interactions{
-		Secrets: secrets, Directory: c.Directory, Decide: c.Desk.Decide, Updated: c.Updated, Clock: c.Clock, Hooks: base, Log: c.Log,
+		Secrets: secrets, Directory: c.Directory, Decide: c.Decide, Updated: c.Updated, Clock: c.Clock, Hooks: base, Log: c.Log,
 	}, nil
 }

@@ -80,10 +80,10 @@ func TestC1C2ChannelsNameWhatIsWrong(t *testing.T) {
 	for _, bad := range []string{"hooks.slack.com", "https://u:s3cret@x", "https://x/path", "ftp://x", "https://x?y=1", "http://"} {
 		_, err := Channels(asEnv(envSlackToken, botToken, envSlackURL, bad), clock.System())
 		require.ErrorContains(t, err, envSlackURL, bad)
-		_, err = SlackInteractions(asEnv(envSlackSecret, signingSecret, envSlackURL, bad), Clicks{Desk: &approval.Desk{}})
+		_, err = SlackInteractions(asEnv(envSlackSecret, signingSecret, envSlackURL, bad), Clicks{})
 		require.ErrorContains(t, err, envSlackURL, bad)
 	}
-	_, err := SlackInteractions(asEnv(envSlackSecret, signingSecret+",s3cret"), Clicks{Desk: &approval.Desk{}})
+	_, err := SlackInteractions(asEnv(envSlackSecret, signingSecret+",s3cret"), Clicks{})
 	require.ErrorContains(t, err, envSlackSecret)
 	require.NotContains(t, err.Error(), "s3cret")
 	h, err := SlackInteractions(asEnv(envSlackSecret, " , "), Clicks{})
@@ -112,7 +112,7 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	var log bytes.Buffer
 	h, err := SlackInteractions(asEnv(envSlackSecret, "another-secret-of-the-app,"+signingSecret, envSlackURL, srv.URL), Clicks{
-		Desk: &approval.Desk{Table: memory.New(), Clock: clock.System()}, Directory: oneMember{}, Clock: clock.System(), Log: safelog.New(&log),
+		Decide: (&approval.Desk{Table: memory.New(), Clock: clock.System()}).Decide, Directory: oneMember{}, Clock: clock.System(), Log: safelog.New(&log),
 	})
 	require.NoError(t, err)
 	body, err := workspace.Request(slackfake.Click{Member: "U1", Ref: ref, Action: "approve", Answer: srv.URL + "/actions/1"})

@@ -98,7 +98,7 @@ func TestColdStartOfPages(t *testing.T) {
 		return http.NotFoundHandler(), nil
 	}
 	start := func(name, value string) error {
-		f, err := startWeb(schema.Validate, front, func(n string) string {
+		f, err := startWeb(registry.Must(registry.New()), schema.Validate, front, func(n string) string {
 			if n == name {
 				return value
 			}

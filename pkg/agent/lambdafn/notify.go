@@ -6,6 +6,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/notify"
+	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 )
 
@@ -14,11 +15,35 @@ import (
 // time all the same.
 //
 // It is called by the mains that tell people, and by nothing that functions/step and functions/tool reach: they link none of it.
-func notifier(p runtime.Ports, _ func(string) string, log func(text string)) (*notify.Notifier, error) { //nolint:unparam // what the environment names can be wrong
-	return &notify.Notifier{
-		Table: p.Table, Journal: p.Journal, Clock: p.Clock,
+func notifier(p runtime.Ports, getenv func(string) string, log func(text string)) (*notify.Notifier, error) {
+	n := &notify.Notifier{
+		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Recorder: auditor(p).Log,
 		Warn: func(what string, _ error) { log("could not " + what) }, // what an error says may be content (R17)
-	}, nil
+	}
+	var err error
+	if n.Channels, err = Channels(getenv, p.Clock); err != nil || len(n.Channels) == 0 {
+		return n, err
+	}
+	known, err := readDirectory(getenv)
+	if err != nil {
+		return nil, err
+	}
+	links, err := Links(p, getenv)
+	if err != nil {
+		return nil, err
+	}
+	if links != nil { // a nil one is no nil interface
+		n.Links = links
+	}
+	n.Directory = Reached(p, known)
+	n.Show = notify.Viewer{Runs: p.Journal, Definitions: runtime.PinnedDefinitions(p.Blobs)}.Show
+	return n, nil
+}
+
+// Reached are the people of a directory as they are told of requests: by the channels that they prefer, and beside them whoever decides for them
+// meanwhile.
+func Reached(p runtime.Ports, known person.Directory) person.Directory {
+	return person.WithPreferences(person.WithDuties(known, person.Duties{Table: p.Table, Directory: known}, p.Clock), p.Table)
 }
 
 // telling adds what tells people who are asked. Where there is no channel there is nobody to tell, and nothing is read or written for it.

@@ -8,7 +8,9 @@ import (
 	"os"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/audit"
 	"github.com/countersign/countersign/pkg/agent/gateway"
 	"github.com/countersign/countersign/pkg/agent/link"
 	"github.com/countersign/countersign/pkg/agent/person"
@@ -19,7 +21,9 @@ import (
 // Behind is what stands behind the pages of functions/web.
 type Behind struct {
 	Ports       runtime.Ports
-	Desk        *approval.Desk
+	Desk        *approval.Desk // for what it knows; decisions go through Decides
+	Decides     api.Desk       // Desk, and what keeps an audit of it
+	Recorder    audit.Recorder // of what is looked at; nil = nobody keeps it
 	Definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)
 	Links       *link.Links
 	People      person.Directory
@@ -31,12 +35,12 @@ type Behind struct {
 type Front func(b Behind) (http.Handler, error)
 
 // Web is the main of functions/web: the pages that people decide on, and whatever else says by itself who asks. It serves until the process is ended.
-// Valid checks the arguments that people edit; schema.Validate does.
-func Web(valid agent.Validator, front Front) {
-	listen(func(getenv func(string) string) (Invoke, error) { return startWeb(valid, front, getenv) })
+// Agents are the definitions of now, whose policy holds beside a run's own. Valid checks the arguments that people edit; schema.Validate does.
+func Web(agents api.Agents, valid agent.Validator, front Front) {
+	listen(func(getenv func(string) string) (Invoke, error) { return startWeb(agents, valid, front, getenv) })
 }
 
-func startWeb(valid agent.Validator, front Front, getenv func(string) string) (Invoke, error) {
+func startWeb(agents api.Agents, valid agent.Validator, front Front, getenv func(string) string) (Invoke, error) {
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
@@ -46,6 +50,9 @@ func startWeb(valid agent.Validator, front Front, getenv func(string) string) (I
 		return nil, err
 	}
 	ports.Valid = valid
+	if err := telling(getenv, watch, &ports); err != nil {
+		return nil, err
+	}
 	links, err := Links(ports, getenv)
 	switch {
 	case err != nil:
@@ -57,7 +64,7 @@ func startWeb(valid agent.Validator, front Front, getenv func(string) string) (I
 	if err != nil {
 		return nil, err
 	}
-	b := NewBehind(watch.Ports(ports), watch.Trace)
+	b := NewBehind(watch.Ports(ports), agents, watch.Trace)
 	b.Links, b.People, b.Log, b.Getenv = links, people, newLog(), getenv
 	b.Desk.Duties = person.Duties{Table: ports.Table, Directory: people}.ActsFor
 	serve, err := NewWeb(b, front)
@@ -71,15 +78,17 @@ func startWeb(valid agent.Validator, front Front, getenv func(string) string) (I
 }
 
 // NewBehind is a desk over ports, which need no model and no tool. Without Valid it panics. Trace nil = decisions are not traced.
-func NewBehind(p runtime.Ports, trace *tracing.Tracer) Behind {
+func NewBehind(p runtime.Ports, agents api.Agents, trace *tracing.Tracer) Behind {
 	if p.Valid == nil {
 		panic("lambdafn.NewBehind: want a port that checks arguments, got none")
 	}
-	definitions := runtime.PinnedDefinitions(p.Blobs)
+	definitions := runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), agents.Agent, true)
 	waits := &runtime.Waits{Ports: p}
-	return Behind{Ports: p, Definitions: definitions, Desk: &approval.Desk{
+	desk := &approval.Desk{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake, Decided: trace.Decided(p.Journal),
-	}}
+		Woken: decided(p.Notify), Said: said(p.Notify),
+	}
+	return Behind{Ports: p, Definitions: definitions, Desk: desk, Decides: audited(p, desk), Recorder: auditor(p).Log}
 }
 
 // NewWeb serves the pages to the events of a gateway.
