@@ -15,9 +15,10 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	webpages "github.com/countersign/countersign/pkg/agent/web"
 )
 
-// web is the API on a TCP port, with a page that lists what there is. Whoever has the token acts as one principal.
+// web is the API on a TCP port, with the console. Whoever has the token acts as one principal.
 type web struct {
 	engine *engine
 	server *http.Server
@@ -45,7 +46,12 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", w.page)
+	console := newConsole(e, b, token, as)
+	pages := console.Handler()
+	for _, path := range webpages.ConsolePaths() {
+		mux.Handle(path, pages)
+	}
+	guard.ProvesItself, guard.Fragment = webpages.ProvesItself, console.Fragment()
 	mux.Handle("/", e.trace.HTTP(api.Handler(b)))
 	unused := &unused{conns: map[net.Conn]bool{}}
 	w.server = &http.Server{

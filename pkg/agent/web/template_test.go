@@ -21,7 +21,7 @@ func pages(t *testing.T) []string {
 	require.NoError(t, err)
 	var names []string
 	for _, f := range all {
-		if strings.HasSuffix(f.Name(), ".html") && f.Name() != "layout.html" {
+		if strings.HasSuffix(f.Name(), ".html") && f.Name() != "layout.html" && f.Name() != "parts.html" {
 			names = append(names, f.Name())
 		}
 	}
@@ -32,7 +32,7 @@ func pages(t *testing.T) []string {
 // source is a page's text with its layout, as parse reads it.
 func source(name string) string {
 	style, _ := styles()
-	return strings.ReplaceAll(file("layout.html")+file(name), "/*style*/", style)
+	return strings.ReplaceAll(file("layout.html")+file("parts.html")+file(name), "/*style*/", style)
 }
 
 // plainAttributes are those whose double-quoted values may hold actions: none of them is an address, a script or a style.
