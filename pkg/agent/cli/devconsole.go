@@ -103,56 +103,65 @@ func argumentsOf(raw []byte) ([]show.Argument, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil, nil
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var out []show.Argument
-	var value func(depth int, key show.Text) error
-	value = func(depth int, key show.Text) error {
-		t, err := d.Token()
-		if err != nil {
-			return err
-		}
-		a := show.Argument{Depth: depth, Key: key}
-		delim, nested := t.(json.Delim)
-		switch v := t.(type) {
-		case string:
-			a.Kind, a.Value = "string", pieces(text(v))
-		case json.Number:
-			a.Kind, a.Value = "number", show.Text{{Text: v.String()}}
-		case nil:
-			a.Kind, a.Value = "null", show.Text{{Text: "null"}}
-		case bool:
-			a.Kind, a.Value = "boolean", show.Text{{Text: strconv.FormatBool(v)}}
-		}
-		at := len(out)
-		inner := depth
-		if !nested || depth > 0 || delim == '[' {
-			out = append(out, a)
-			inner++
-		}
-		if !nested {
-			return nil
-		}
-		n := 0
-		for ; d.More(); n++ {
-			name := pieces("[" + strconv.Itoa(n) + "]")
-			if delim == '{' {
-				k, err := d.Token()
-				if err != nil {
-					return err
-				}
-				name = pieces(line(k.(string))) // the decoder lets only strings be keys
-			}
-			if err := value(inner, name); err != nil {
-				return err
-			}
-		}
-		if n == 0 && at < len(out) {
-			out[at].Value = show.Text{{Text: map[json.Delim]string{'{': "{}", '[': "[]"}[delim]}}
-		}
-		_, err = d.Token()
+	l := &lister{d: json.NewDecoder(bytes.NewReader(raw))}
+	l.d.UseNumber()
+	err := l.value(0, nil)
+	return l.out, err
+}
+
+// lister lists the lines of a JSON value.
+type lister struct {
+	d     *json.Decoder
+	out   []show.Argument
+	begun bool
+}
+
+// value lists the value that comes next. An object is no line of its own where it is all there is.
+func (l *lister) value(depth int, key show.Text) error {
+	t, err := l.d.Token()
+	if err != nil {
 		return err
 	}
-	err := value(0, nil)
-	return out, err
+	a, first := show.Argument{Depth: depth, Key: key}, !l.begun
+	l.begun = true
+	switch v := t.(type) {
+	case json.Delim:
+		if v == '{' && first {
+			return l.members(depth, v)
+		}
+		if !l.d.More() {
+			a.Value = show.Text{{Text: map[json.Delim]string{'{': "{}", '[': "[]"}[v]}}
+		}
+		a.Kind = map[json.Delim]string{'{': "object", '[': "array"}[v]
+		l.out = append(l.out, a)
+		return l.members(depth+1, v)
+	case string:
+		a.Kind, a.Value = "string", pieces(text(v))
+	case json.Number:
+		a.Kind, a.Value = "number", show.Text{{Text: v.String()}}
+	case bool:
+		a.Kind, a.Value = "boolean", show.Text{{Text: strconv.FormatBool(v)}}
+	default:
+		a.Kind, a.Value = "null", show.Text{{Text: "null"}}
+	}
+	l.out = append(l.out, a)
+	return nil
+}
+
+func (l *lister) members(depth int, of json.Delim) error {
+	for n := 0; l.d.More(); n++ {
+		name := "[" + strconv.Itoa(n) + "]"
+		if of == '{' {
+			key, err := l.d.Token()
+			if err != nil {
+				return err
+			}
+			name = key.(string) // the decoder lets only strings be keys
+		}
+		if err := l.value(depth, pieces(line(name))); err != nil {
+			return err
+		}
+	}
+	_, err := l.d.Token()
+	return err
 }

@@ -133,7 +133,7 @@ func (c *console) rows(ctx context.Context, heads []api.RunHead) ([]any, error) 
 		}
 		out = append(out, map[string]any{
 			"id": h.ID, "short": short(h.ID), "status": runStatus(h.Status, h.Reason), "agent": Text(c.Show.Text(h.Agent)), "preview": Text(first),
-			"child": h.Parent != "", "started": when(h.StartedAt), "updated": when(h.UpdatedAt),
+			"child": h.Parent != "", "started": stamp(h.StartedAt), "updated": stamp(h.UpdatedAt),
 		})
 	}
 	return out, nil
@@ -185,6 +185,11 @@ func cut(s string, limit int) (begins string, left int) {
 
 func when(t time.Time) any {
 	return map[string]any{"at": machine(t), "text": t.UTC().Format("2 Jan 2006, 15:04:05 UTC")}
+}
+
+// stamp is when where it stands beside that it is UTC.
+func stamp(t time.Time) any {
+	return map[string]any{"at": machine(t), "text": t.UTC().Format("2 Jan 2006, 15:04:05")}
 }
 
 // endings are why runs end, for people.

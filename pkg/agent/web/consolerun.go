@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/show"
 )
 
@@ -170,8 +171,20 @@ var waitWords = map[agent.WaitFor]string{
 	agent.ForInput: "waits for an answer to what its tool asks", agent.ForAnswer: "waits for its answer",
 }
 
-func (s *story) waits(context.Context) (any, error) {
+func (s *story) waits(ctx context.Context) (any, error) {
 	var out []any
+	below, err := s.Read.FindApprovals(ctx, approval.Query{Root: s.run.ID, Limit: homeApprovals})
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range below.Approvals {
+		if a.Run != s.run.ID && s.open(a) {
+			out = append(out, map[string]any{
+				"tool": s.text(strings.Join(a.Tools, ", ")), "what": "of agent " + s.Show.Text(a.Agent).String() + " waits for people", "until": when(a.ExpiresAt), "left": s.left(a.ExpiresAt),
+				"approval": a.ID, "child": a.Run,
+			})
+		}
+	}
 	for _, w := range s.run.Waiting {
 		_, call, _ := s.call(w.Call)
 		out = append(out, map[string]any{

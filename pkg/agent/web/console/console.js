@@ -17,7 +17,7 @@
   for (const proof of document.querySelectorAll(".proof")) {
     const key = storage && storage.getItem(prefix + proof.dataset.start);
     if (!key) continue;
-    proof.querySelector("input").value = key;
+    proof.querySelector("input[name=key]").value = key;
     proof.hidden = true;
   }
 
@@ -74,6 +74,9 @@
     if (document.visibilityState === "hidden" || source || pulse) return;
     if (main.dataset.run) {
       source = new EventSource("/v1/runs/" + main.dataset.run + "/events?after=" + main.dataset.seq);
+      source.addEventListener("error", () => { // a stream that nothing can come by any more is closed; else the browser takes it up again
+        if (source?.readyState === EventSource.CLOSED && !every) document.documentElement.classList.remove("is-live");
+      });
       for (const type of main.dataset.events.split(" ")) source.addEventListener(type, soon);
     }
     if (every) pulse = setInterval(refresh, every);
