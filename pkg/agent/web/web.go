@@ -2,6 +2,8 @@
 // (approvals.md, B5). What it shows comes from package show, who acts from the link that it was opened by, and every decision goes through
 // approval.Desk. GET, HEAD and OPTIONS change nothing about a request (A1); a decision is a POST of a form that was made over the very state that is
 // decided on, for that person, and is used up by it (B6).
+//
+// A Console is the same for a machine of one's own: all runs and requests, to whoever it is served to, with one script that keeps its pages up to date.
 package web
 
 import (
