@@ -102,7 +102,7 @@ func TestConsoleStoriesAreBounded(t *testing.T) {
 	run := api.Run{ID: id, Agent: odd, Status: agent.RunDone, Seq: 5, Output: json.RawMessage(`"x"`)}
 	for range 200 {
 		all = append(all, agent.Spoken{Message: agent.Message{Role: agent.RoleUser, Block: agent.Text{Text: odd}}})
-		run.Calls = append(run.Calls, api.Call{ID: odd, Tool: "pay", Input: json.RawMessage(`[` + strings.Repeat(`0,`, 9000) + `0]`), Status: agent.StatusSucceeded})
+		run.Calls = append(run.Calls, api.Call{ID: odd, Tool: "pay", Input: json.RawMessage(`[` + strings.Repeat(`0,`, 3000) + `0]`), Status: agent.StatusSucceeded})
 	}
 	w.console("user:ana", func(c *web.Console) {
 		c.Read = runs{run}

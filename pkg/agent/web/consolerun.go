@@ -181,7 +181,7 @@ func (s *story) waits(ctx context.Context) (any, error) {
 		if a.Run != s.run.ID && s.open(a) {
 			out = append(out, map[string]any{
 				"tool": s.text(strings.Join(a.Tools, ", ")), "what": "of agent " + s.Show.Text(a.Agent).String() + " waits for people", "until": when(a.ExpiresAt), "left": s.left(a.ExpiresAt),
-				"approval": a.ID, "child": a.Run,
+				"approval": a.ID, "child": a.Run, "childLabel": "The run that asks",
 			})
 		}
 	}
@@ -189,6 +189,7 @@ func (s *story) waits(ctx context.Context) (any, error) {
 		_, call, _ := s.call(w.Call)
 		out = append(out, map[string]any{
 			"tool": s.text(cmp.Or(call.Tool, w.Call)), "what": waitWords[w.For], "until": when(w.Expires), "left": s.left(w.Expires), "approval": w.Approval, "child": call.Run,
+			"childLabel": "The run that carries it out",
 		})
 	}
 	return out, nil
