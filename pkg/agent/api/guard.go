@@ -13,20 +13,25 @@ import (
 
 // Guard stands before a handler on a TCP port of a laptop, which every program of the machine and every page in its browser can
 // reach. It lets a request through that shows the token, calls the machine by a name of its own (a page of a rebound name does not)
-// and was not sent by another site's page. All fields but Open and Name are required.
+// and was not sent by another site's page. All fields but those from Open on are required.
 type Guard struct {
 	Token string // at least 32 random bytes, in letters and digits
 	Port  string // the port that is listened on
 	Open  bool   // others may reach the port: any IP address, and Name, are names of this machine, too
 	Name  string // the host name that is listened on; "" = it is an address
+	// ProvesItself reports whether a POST shows, beside the cookie, what proves that its sender may act: what is behind the guard judges that. It is let
+	// through with the cookie. Nil = none does.
+	ProvesItself func(r *http.Request) bool
+	// Fragment is what a browser that has shown the token is sent on with, behind #: it keeps that to itself, and shows it to no other port. "" = nothing.
+	Fragment string
 }
 
 // tokenParameter is the query parameter that a browser shows the token in, once, for a cookie.
 const tokenParameter = "token"
 
 // Before is next behind the guard. The token is taken as a bearer token. A GET with it in the query parameter token is answered with a
-// cookie and the way to the same path without it. The cookie is for looking: it is not the token, and opens GET alone, since a browser
-// shows the cookies of localhost to whatever listens on any of its ports. What is refused gets a problem: 403 of host and origin, else
+// cookie and the way to the same path without it. The cookie is for looking: it is not the token, and opens GET and what ProvesItself alone, since a
+// browser shows the cookies of localhost to whatever listens on any of its ports. What is refused gets a problem: 403 of host and origin, else
 // 401. What shows all that it has to in its path needs no token (Openly). Safe for concurrent use.
 func (g Guard) Before(next http.Handler) http.Handler {
 	cross, out := http.NewCrossOriginProtection(), &server{}
@@ -89,7 +94,8 @@ func (g Guard) shown(r *http.Request) bool {
 		return strings.EqualFold(scheme, "Bearer") && g.is(token)
 	}
 	for _, c := range r.CookiesNamed(g.cookie()) {
-		if r.Method == http.MethodGet && g.Token != "" && equal(c.Value, g.look()) {
+		looks := r.Method == http.MethodGet || r.Method == http.MethodPost && g.ProvesItself != nil && g.ProvesItself(r)
+		if looks && g.Token != "" && equal(c.Value, g.look()) {
 			return true
 		}
 	}
@@ -113,6 +119,9 @@ func (g Guard) welcome(w http.ResponseWriter, r *http.Request) {
 	to := "/" + strings.TrimLeft(r.URL.EscapedPath(), "/") // never //host, which would be another machine's
 	if len(q) > 0 {
 		to += "?" + q.Encode()
+	}
+	if g.Fragment != "" {
+		to += "#" + g.Fragment
 	}
 	http.SetCookie(w, &http.Cookie{Name: g.cookie(), Value: g.look(), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	w.Header().Set("Cache-Control", "no-store")

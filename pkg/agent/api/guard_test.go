@@ -47,6 +47,7 @@ func TestGuard(t *testing.T) {
 		return append([]string{"Cookie", "countersign-8420=" + lookCookie(t)}, more...)
 	}
 	open := api.Guard{Open: true, Name: "dev.example"}
+	forms := api.Guard{ProvesItself: func(r *http.Request) bool { return r.URL.Path == "/form" }}
 	for name, c := range map[string]struct {
 		guard   api.Guard
 		request string
@@ -67,6 +68,12 @@ func TestGuard(t *testing.T) {
 		"the token as a cookie":          {request: "GET /x", headers: []string{"Cookie", "countersign-8420=" + devToken}, want: 401},
 		"the cookie as a token":          {request: "GET /x", headers: []string{"Authorization", "Bearer " + lookCookie(t)}, want: 401},
 		"an act with the cookie":         {request: "POST /x", headers: cookie(), want: 401},
+		"a form that proves itself":      {guard: forms, request: "POST /form", headers: cookie(), want: 200},
+		"another form":                   {guard: forms, request: "POST /x", headers: cookie(), want: 401},
+		"another method of that form":    {guard: forms, request: "PUT /form", headers: cookie(), want: 401},
+		"that form without a cookie":     {guard: forms, request: "POST /form", want: 401},
+		"that form, with a wrong bearer": {guard: forms, request: "POST /form", headers: cookie("Authorization", "Bearer x"), want: 401},
+		"that form of another site":      {guard: forms, request: "POST /form", headers: cookie("Origin", "http://evil.example"), want: 403},
 		"a token in the query of a POST": {request: "POST /x?token=" + devToken, want: 401},
 		"a wrong token in the query":     {request: "GET /x?token=x", want: 401},
 

@@ -43,15 +43,15 @@ func (e *engine) pages() (http.Handler, error) {
 	if err != nil {
 		return nil, usage("%v", err)
 	}
-	pages, err := webfront.Pages(lambdafn.Behind{
-		Ports: e.home.Ports, Desk: e.home.Desk, Decides: e.backend.Desk, Recorder: e.home.Recorder(), Definitions: e.home.Definitions, Links: e.links(),
-		People: e.home.People, Getenv: func(name string) string {
-			if name == slack.EnvSigningSecret {
-				return strings.Join(signing, ",")
-			}
-			return e.p.getenv(name)
-		},
-	})
+	b := e.behind()
+	b.Links, b.People = e.links(), e.home.People
+	b.Getenv = func(name string) string {
+		if name == slack.EnvSigningSecret {
+			return strings.Join(signing, ",")
+		}
+		return e.p.getenv(name)
+	}
+	pages, err := webfront.Pages(b)
 	if err != nil {
 		return nil, usage("%v", err)
 	}
@@ -65,4 +65,11 @@ func (e *engine) pages() (http.Handler, error) {
 		}
 		pages.ServeHTTP(w, r)
 	}), nil
+}
+
+// behind is what stands behind every page of a laptop.
+func (e *engine) behind() lambdafn.Behind {
+	return lambdafn.Behind{
+		Ports: e.home.Ports, Desk: e.home.Desk, Decides: e.backend.Desk, Recorder: e.home.Recorder(), Definitions: e.home.Definitions, Log: e.backend.Log,
+	}
 }

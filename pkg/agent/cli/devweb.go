@@ -18,9 +18,10 @@ import (
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/link"
 	"github.com/countersign/countersign/pkg/agent/slack"
+	webpages "github.com/countersign/countersign/pkg/agent/web"
 )
 
-// web is the API on a TCP port, with a page that lists what there is. Whoever has the token acts as one principal.
+// web is the API on a TCP port, with the console. Whoever has the token acts as one principal.
 type web struct {
 	engine *engine
 	server *http.Server
@@ -53,9 +54,14 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", w.page)
 	mux.Handle(link.Path, pages) // without the token: the link says who opens it
 	mux.Handle(slack.Path, pages)
+	console := newConsole(e, b, token, as)
+	shown := console.Handler()
+	for _, path := range webpages.ConsolePaths() {
+		mux.Handle(path, shown)
+	}
+	guard.ProvesItself, guard.Fragment = webpages.ProvesItself, console.Fragment()
 	mux.Handle("/", e.trace.HTTP(api.Handler(b)))
 	unused := &unused{conns: map[net.Conn]bool{}}
 	w.server = &http.Server{

@@ -8,8 +8,8 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"path/filepath"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 

@@ -43,15 +43,21 @@ func With(pages, interactions http.Handler) http.Handler {
 }
 
 // Requests are the pages of requests alone. Every other path is answered like a link that is none.
-func Requests(b lambdafn.Behind) http.Handler {
+func Requests(b lambdafn.Behind) http.Handler { return Of(b).Handler() }
+
+// Of are the pages of requests over a desk. Without b.Links they are behind no link: a console serves them.
+func Of(b lambdafn.Behind) *web.Pages {
 	pages := &web.Pages{
-		Links: b.Links, Desk: b.Decides, Audit: b.Recorder, People: b.People, Show: web.Shown(b.Ports.Journal, b.Definitions), Clock: b.Ports.Clock, Log: b.Log,
+		Desk: b.Decides, Audit: b.Recorder, People: b.People, Show: web.Shown(b.Ports.Journal, b.Definitions), Clock: b.Ports.Clock, Log: b.Log,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
 			return approval.Get(ctx, b.Ports.Table, tenant, id)
 		},
 		May: mayDecide(b.Desk), Remark: remark(b),
 	}
-	return pages.Handler()
+	if b.Links != nil { // a nil one is no nil interface
+		pages.Links = b.Links
+	}
+	return pages
 }
 
 // mayDecide says what a page offers: what somebody may do themself, or for those who have let them decide meanwhile. The desk decides.

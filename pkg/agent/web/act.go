@@ -21,10 +21,16 @@ type said struct {
 
 // post takes a form. Where it is taken, the answer is the way back to the page; else it is the page, with what was typed and why it was not taken.
 func (s *server) post(w http.ResponseWriter, r *http.Request, v visit) {
-	form, err := readForm(r)
+	form, err := readForm(r, v.proof != nil)
 	if err != nil {
 		s.page(w, r, v, http.StatusBadRequest, said{head: "Your answer was not taken", text: "The form: " + err.Error() + ".", bad: true})
 		return
+	}
+	if v.proof != nil {
+		if problem := v.proof(form); problem != "" {
+			s.page(w, r, v, http.StatusForbidden, said{head: "Your answer was not taken", text: problem, bad: true, typed: form})
+			return
+		}
 	}
 	seen, ours := readTicket(v.link, form["form"])
 	if !ours {
@@ -39,7 +45,7 @@ func (s *server) post(w http.ResponseWriter, r *http.Request, v visit) {
 		s.refuse(w, r, v, form, err)
 		return
 	}
-	Harden(w.Header())
+	s.harden(w.Header())
 	w.Header().Set("Location", r.URL.EscapedPath())
 	w.WriteHeader(http.StatusSeeOther)
 }
@@ -52,7 +58,7 @@ func (e *formError) Error() string { return e.problem }
 // act does what the pressed button says, as the person, through the desk (A9).
 func (s *server) act(ctx context.Context, v visit, form map[string]string) error {
 	r := approval.Request{
-		Tenant: v.link.Tenant, ID: v.link.Approval, Action: approval.Action(form["action"]), Note: form["note"], Tool: form["tool"], By: v.by, Via: approval.ViaPage,
+		Tenant: v.link.Tenant, ID: v.link.Approval, Action: approval.Action(form["action"]), Note: form["note"], Tool: form["tool"], By: v.by, Via: v.via,
 		Digest: v.a.Digest,
 	}
 	switch form["action"] {
@@ -102,7 +108,7 @@ func (s *server) remark(ctx context.Context, v visit, text string) error {
 	if s.Remark == nil || text == "" {
 		return &formError{"want some words"}
 	}
-	return s.Remark(ctx, Remark{Tenant: v.link.Tenant, ID: v.link.Approval, Text: text, By: v.by, Via: approval.ViaPage})
+	return s.Remark(ctx, Remark{Tenant: v.link.Tenant, ID: v.link.Approval, Text: text, By: v.by, Via: v.via})
 }
 
 // settle says what became of a call whose outcome nobody knows.

@@ -105,8 +105,11 @@ const (
 // fields are what the forms of a request's page send. Each comes once, and no other does.
 var fields = []string{"form", "action", "note", "args", "result", "tool", "text"}
 
-// readForm reads a form strictly. Its error is fit to be shown.
-func readForm(r *http.Request) (map[string]string, error) {
+// proofField is where the console's forms hold what proves that they were sent by who may decide.
+const proofField = "key"
+
+// readForm reads a form strictly, with the proof or without. Its error is fit to be shown.
+func readForm(r *http.Request, proof bool) (map[string]string, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/x-www-form-urlencoded" {
 		return nil, fmt.Errorf("want a form of this page")
 	}
@@ -120,7 +123,7 @@ func readForm(r *http.Request) (map[string]string, error) {
 	}
 	got := map[string]string{}
 	for name, all := range values {
-		if !slices.Contains(fields, name) || len(all) != 1 {
+		if !slices.Contains(fields, name) && (!proof || name != proofField) || len(all) != 1 {
 			return nil, fmt.Errorf("want a form of this page")
 		}
 		got[name] = strings.ReplaceAll(all[0], "\r\n", "\n") // as browsers send line ends

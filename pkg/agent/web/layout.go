@@ -16,7 +16,10 @@ import (
 var files embed.FS
 
 // Template is a page: the layout's templates and its own.
-type Template struct{ tree *agent.Template }
+type Template struct {
+	tree  *agent.Template
+	limit int // of the page, in bytes
+}
 
 // maxPage is the longest page, in bytes: less than what a gateway takes of a function.
 const maxPage = 5 << 20
@@ -24,20 +27,27 @@ const maxPage = 5 << 20
 // Parse reads the files of a page, the last of which is the page; the others are what it uses. It panics where one is wrong: they are part of the
 // program.
 func Parse(names ...string) *Template {
-	var text strings.Builder
-	for _, name := range append([]string{"layout.html"}, names...) {
-		text.WriteString(file(name))
+	texts := []string{file("layout.html"), file("parts.html")}
+	for _, name := range names {
+		texts = append(texts, file(name))
 	}
+	return parseTexts(names[len(names)-1], texts...)
+}
+
+// parseTexts makes a page of the texts of its files.
+func parseTexts(name string, texts ...string) *Template {
 	style, _ := styles()
-	t, err := agent.ParseTemplate(names[len(names)-1], strings.ReplaceAll(text.String(), "/*style*/", style))
+	t, err := agent.ParseTemplate(name, strings.ReplaceAll(strings.Join(texts, ""), "/*style*/", style))
 	if err != nil {
 		panic(fmt.Sprintf("web: %v", err))
 	}
-	return &Template{t}
+	return &Template{t, maxPage}
 }
 
-func file(name string) string {
-	text, err := files.ReadFile("templates/" + name)
+func file(name string) string { return read(files, "templates/"+name) }
+
+func read(from embed.FS, name string) string {
+	text, err := from.ReadFile(name)
 	if err != nil {
 		panic(fmt.Sprintf("web: %v", err))
 	}
@@ -46,7 +56,7 @@ func file(name string) string {
 
 // HTML is the page over plain data, every value of it escaped.
 func (t *Template) HTML(data map[string]any) (string, error) {
-	return t.tree.ExecuteEscaped(data, Escape, maxPage)
+	return t.tree.ExecuteEscaped(data, Escape, t.limit)
 }
 
 // Escape makes text harmless in HTML text, in a textarea or a title, and in a double-quoted attribute that is neither an address, a script nor a style:
@@ -137,9 +147,17 @@ func Harden(h http.Header) {
 	h.Set("Permissions-Policy", "accelerometer=(), camera=(), clipboard-read=(), display-capture=(), geolocation=(), microphone=(), payment=(), publickey-credentials-get=(), usb=()")
 }
 
+// harden is Harden with the server's own policy.
+func (s *server) harden(h http.Header) {
+	Harden(h)
+	if s.policy != "" {
+		h.Set("Content-Security-Policy", s.policy)
+	}
+}
+
 // write answers with a page.
-func write(w http.ResponseWriter, status int, page string) {
-	Harden(w.Header())
+func (s *server) write(w http.ResponseWriter, status int, page string) {
+	s.harden(w.Header())
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(page)) // the client is gone if this fails

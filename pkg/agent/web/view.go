@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -26,7 +27,7 @@ func (s *server) page(w http.ResponseWriter, r *http.Request, v visit, status in
 		s.fails(w, r, err)
 		return
 	}
-	write(w, status, html)
+	s.write(w, status, html)
 }
 
 // may is what the page offers.
@@ -106,7 +107,11 @@ func (s *server) data(ctx context.Context, v visit, now said) (map[string]any, e
 	if !s.open(v.a) || v.a.Kind == approval.KindOutcome {
 		data["factsHead"] = "What it was about"
 	}
-	return data, s.answers(ctx, data, v, m, now)
+	if err := s.answers(ctx, data, v, m, now); err != nil {
+		return nil, err
+	}
+	maps.Copy(data, v.more)
+	return data, nil
 }
 
 func (s *server) notice(n said) any {

@@ -2,6 +2,8 @@
 // (approvals.md, B5). What it shows comes from package show, who acts from the link that it was opened by, and every decision goes through
 // approval.Desk. GET, HEAD and OPTIONS change nothing about a request (A1); a decision is a POST of a form that was made over the very state that is
 // decided on, for that person, and is used up by it (B6).
+//
+// A Console is the same for a machine of one's own: all runs and requests, to whoever it is served to, with one script that keeps its pages up to date.
 package web
 
 import (
@@ -78,17 +80,22 @@ type server struct {
 	cross                *http.CrossOriginProtection
 	links, sources, fail *Limit
 
+	policy                            string // of contents, instead of the page's own; "" = that
 	request                           *Template
 	missing, tooMany, foreign, failed string // pages that say nothing of any request
 }
 
 // Handler serves the paths below link.Path, and refuses everything else like a link that is none.
 func (p *Pages) Handler() http.Handler {
-	simple := Parse("plain.html")
+	return p.server(Parse("plain.html"), Parse("approval.html"))
+}
+
+// server is Pages at work, with templates for what is said without a request and for requests.
+func (p *Pages) server(simple, request *Template) *server {
 	return &server{
 		Pages: p, cross: http.NewCrossOriginProtection(), links: &Limit{Rate: linkRate, Burst: linkBurst, Clock: p.Clock},
 		sources: &Limit{Rate: sourceRate, Burst: sourceBurst, Clock: p.Clock}, fail: &Limit{Rate: failRate, Burst: failBurst, Clock: p.Clock},
-		request: Parse("approval.html"),
+		request: request,
 		missing: still(simple, "There is no such page", "The address is not one of ours, or its time is over. If you copied it, look whether all of it is there; "+
 			"if it is in a message, open the request's newest one."),
 		tooMany: still(simple, "Too many requests", "Wait a moment and open the page again. Nothing was changed."),
@@ -100,7 +107,7 @@ func (p *Pages) Handler() http.Handler {
 
 // still is a page that says nothing of any request.
 func still(simple *Template, heading, text string) string {
-	page, err := simple.HTML(map[string]any{"title": heading + " · Countersign", "who": nil, "heading": heading, "text": text})
+	page, err := simple.HTML(map[string]any{"title": heading + " · Countersign", "who": nil, "heading": heading, "text": text, "trail": nil})
 	if err != nil {
 		panic("web: " + err.Error())
 	}
@@ -113,11 +120,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodGet, http.MethodHead, http.MethodPost:
 	default: // OPTIONS, too: of every address alike
 		w.Header().Set("Allow", "GET, HEAD, POST")
-		write(w, http.StatusMethodNotAllowed, s.missing)
+		s.write(w, http.StatusMethodNotAllowed, s.missing)
 		return
 	}
 	if s.cross.Check(r) != nil {
-		write(w, http.StatusForbidden, s.foreign)
+		s.write(w, http.StatusForbidden, s.foreign)
 		return
 	}
 	if s.sources.Full(r.RemoteAddr) || s.fail.Full("") {
@@ -129,7 +136,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, link.ErrInvalid):
 		s.sources.Take(r.RemoteAddr)
 		s.fail.Take("")
-		write(w, http.StatusNotFound, s.missing)
+		s.write(w, http.StatusNotFound, s.missing)
 	case err != nil:
 		s.fails(w, r, err)
 	case !s.links.Take(v.link.ID):
@@ -144,7 +151,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) refuseMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "5")
-	write(w, http.StatusTooManyRequests, s.tooMany)
+	s.write(w, http.StatusTooManyRequests, s.tooMany)
 }
 
 // fails says that something of ours went wrong.
@@ -152,7 +159,7 @@ func (s *server) fails(w http.ResponseWriter, r *http.Request, err error) {
 	if s.Log != nil {
 		s.Log.ErrorContext(r.Context(), "a page failed", "method", r.Method, "error", err)
 	}
-	write(w, http.StatusServiceUnavailable, s.failed)
+	s.write(w, http.StatusServiceUnavailable, s.failed)
 }
 
 // visit is somebody at a request's page.
@@ -161,6 +168,10 @@ type visit struct {
 	a    approval.Approval
 	who  person.Person
 	by   agent.Principal
+	via  approval.Via
+	more map[string]any // of the page's data, in place of what there is of it
+	// proof judges what a form shows beside what the page put into it; "" = it is enough. Nil = nothing is asked for.
+	proof func(form map[string]string) (problem string)
 }
 
 // visit finds out who is at which request. Whoever the directory no longer knows, and a request that is not there, are link.ErrInvalid.
@@ -187,7 +198,7 @@ func (s *server) visit(r *http.Request) (visit, error) {
 	case err != nil:
 		return visit{}, err
 	}
-	return visit{link: l, a: a, who: who, by: agent.Principal{ID: who.ID, Groups: who.Groups}}, nil
+	return visit{link: l, a: a, who: who, by: agent.Principal{ID: who.ID, Groups: who.Groups}, via: approval.ViaPage}, nil
 }
 
 // view records that the page was sent, once for each link. Who only fetches ahead has seen nothing. That it cannot be recorded keeps nobody from

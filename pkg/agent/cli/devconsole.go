@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	webfront "github.com/countersign/countersign/pkg/agent/front"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/show"
+	webpages "github.com/countersign/countersign/pkg/agent/web"
+)
+
+// newConsole makes the console of an engine. What it reads it reads as any client does; what it decides goes to the desk.
+func newConsole(e *engine, b api.Backend, token string, as agent.Principal) *webpages.Console {
+	draw := ids.System(e.p.clock)
+	return &webpages.Console{
+		Pages:  webfront.Of(e.behind()),
+		Tenant: local.Tenant, As: as, Read: e.client(as), Agents: e.p.registry.Agents, Token: token, Start: draw.Token()[:10], Key: draw.Token(),
+		Conversation: func(ctx context.Context, run string) ([]agent.Spoken, error) {
+			l, err := b.Journal.Load(ctx, local.Tenant, run)
+			if err != nil {
+				return nil, err
+			}
+			return b.Journal.Conversation(ctx, local.Tenant, &l.State)
+		},
+		Arguments: func(ctx context.Context, run, tool string, raw []byte) ([]show.Argument, error) {
+			schema, err := schemaOf(ctx, b, run, tool)
+			if err != nil {
+				return nil, err
+			}
+			lines, _ := show.Arguments(raw, schema)
+			return lines, nil
+		},
+	}
+}
+
+// schemaOf is the schema of a tool's arguments, as the run is pinned to it; nil where no tool of that name is known.
+func schemaOf(ctx context.Context, b api.Backend, run, tool string) (json.RawMessage, error) {
+	if tool == "" {
+		return nil, nil
+	}
+	l, err := b.Journal.Load(ctx, local.Tenant, run)
+	if err != nil {
+		return nil, err
+	}
+	def, err := b.Definitions(ctx, local.Tenant, l.State.Definition)
+	if err != nil {
+		return nil, err
+	}
+	t, _ := def.Tool(tool)
+	return t.Schema, nil
+}

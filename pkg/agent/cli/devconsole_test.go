@@ -1,0 +1,585 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/browsertest"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+)
+
+// visitor is a browser without scripts: what it sends, and what it was given at the printed address.
+type visitor struct {
+	*server
+	cookie string
+	key    string // behind # of the address it was sent on to
+}
+
+func (s *server) visitor() *visitor {
+	s.t.Helper()
+	got := (&visitor{server: s}).send("GET", "/?token="+s.token, nil)
+	require.Equal(s.t, http.StatusSeeOther, got.StatusCode)
+	to, err := url.Parse(got.Header.Get("Location"))
+	require.NoError(s.t, err)
+	start, key, ok := strings.Cut(strings.TrimPrefix(to.Fragment, "key="), ".")
+	require.True(s.t, ok, to)
+	require.Len(s.t, start, 10)
+	require.Len(s.t, got.Cookies(), 1)
+	return &visitor{server: s, cookie: got.Cookies()[0].String(), key: key}
+}
+
+// page is an answer that was read.
+type page struct {
+	*http.Response
+	body string
+}
+
+func (v *visitor) send(method, path string, form url.Values, headers ...string) page {
+	v.t.Helper()
+	var body io.Reader
+	if form != nil {
+		body = strings.NewReader(form.Encode())
+	}
+	r, err := http.NewRequestWithContext(v.t.Context(), method, v.URL+path, body)
+	require.NoError(v.t, err)
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if v.cookie != "" {
+		name, _, _ := strings.Cut(v.cookie, ";")
+		r.Header.Set("Cookie", name)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(r)
+	require.NoError(v.t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(v.t, err)
+	return page{resp, string(data)}
+}
+
+var ticketField = regexp.MustCompile(`name="form" value="([^"]+)"`)
+
+// form is the request's form as the page has it, with an action.
+func (v *visitor) form(path, action string, pairs ...string) url.Values {
+	v.t.Helper()
+	found := ticketField.FindStringSubmatch(v.send("GET", path, nil).body)
+	require.NotNil(v.t, found)
+	form := url.Values{"form": {html.UnescapeString(found[1])}, "action": {action}}
+	for i := 0; i < len(pairs); i += 2 {
+		form.Set(pairs[i], pairs[i+1])
+	}
+	return form
+}
+
+// decided is the request as the API has it.
+func (s *server) decided(id string) approval.Approval {
+	s.t.Helper()
+	status, body := s.do("GET", "/v1/approvals/"+id, "")
+	require.Equal(s.t, http.StatusOK, status)
+	var a approval.Approval
+	require.NoError(s.t, json.Unmarshal([]byte(body), &a))
+	return a
+}
+
+// parked is a dev with a run that waits for one decision.
+func parked(t *testing.T) (d *desk, s *server, run string) {
+	t.Helper()
+	d = newDesk(t, renaming, moving)
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	t.Cleanup(func() {
+		stop()
+		require.Equal(t, 0, (<-ended).code)
+	})
+	run = s.start("tidy")
+	s.until(run, "parked")
+	return d, s, run
+}
+
+// digest is of all files of a folder.
+func digest(t *testing.T, dir string) string {
+	t.Helper()
+	sum := sha256.New()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, f fs.DirEntry, err error) error {
+		if err != nil || !f.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		sum.Write([]byte(path))
+		sum.Write(data)
+		return err
+	}))
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// settled is the digest once nothing is written any more: a run that has just parked is still being handed over.
+func settled(t *testing.T, dir string) string {
+	t.Helper()
+	was := digest(t, dir)
+	for range 100 {
+		require.NoError(t, clock.System().Sleep(t.Context(), 300*time.Millisecond))
+		now := digest(t, dir)
+		if now == was {
+			return now
+		}
+		was = now
+	}
+	t.Fatal("the store does not come to rest")
+	return ""
+}
+
+// Every address of the console: what it answers, to whom, and that to look writes nothing.
+func TestConsoleRoutes(t *testing.T) {
+	d, s, run := parked(t)
+	v := s.visitor()
+	request := s.approval()
+	stranger := &visitor{server: s}
+	absent := v.send("GET", "/runs/r"+strings.Repeat("a", 25), nil).body
+	before := settled(t, d.home())
+	for _, c := range []struct {
+		path string
+		want int
+	}{
+		{"/", 200}, {"/?status=waiting&agent=tidy", 200}, {"/?agent=none", 200}, {"/console.js", 200}, {"/runs/" + run, 200}, {"/runs/" + run + "?before=1", 200},
+		{"/approvals/" + request, 200},
+		{"/?status=odd", 404}, {"/?cursor=odd", 404}, {"/?more=1", 404}, {"/?agent=a&agent=b", 404}, {"/?%zz", 404},
+		{"/runs/", 404}, {"/runs/r" + strings.Repeat("a", 25), 404}, {"/runs/r" + strings.Repeat("a", 24), 404}, {"/runs/" + request, 404}, {"/runs/" + run + "/x", 404},
+		{"/runs/" + run + "?before=0", 404}, {"/runs/" + run + "?before=99", 404}, {"/runs/" + run + "?before=x", 404}, {"/runs/%3Cscript%3E", 404},
+		{"/approvals/", 404}, {"/approvals/a" + strings.Repeat("b", 25), 404}, {"/approvals/" + run, 404}, {"/approvals/" + request + "?x=1", 404}, {"/console.js?x=1", 404},
+	} {
+		t.Run(c.path, func(t *testing.T) {
+			got := v.send("GET", c.path, nil)
+			require.Equal(t, c.want, got.StatusCode)
+			if c.want == 404 {
+				require.Equal(t, absent, got.body, "whatever is not there is not there in the same words")
+			}
+			policy := got.Header.Get("Content-Security-Policy")
+			require.Regexp(t, `^default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'sha256-[A-Za-z0-9+/=]+'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'$`, policy)
+			for name, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer"} {
+				require.Equal(t, want, got.Header.Get(name))
+			}
+			for _, secret := range []string{s.token, v.key} {
+				require.NotContains(t, got.body, secret)
+			}
+			require.Equal(t, http.StatusUnauthorized, stranger.send("GET", c.path, nil).StatusCode)
+			bearer := stranger.send("GET", c.path, nil, "Authorization", "Bearer "+s.token)
+			require.Equal(t, got.body, bearer.body)
+			for _, method := range []string{"PUT", "DELETE", "PATCH", "OPTIONS", "POST"} {
+				if method == "POST" && strings.HasPrefix(c.path, "/approvals/a") {
+					continue
+				}
+				require.Equal(t, http.StatusUnauthorized, v.send(method, c.path, nil).StatusCode, "%s with the cookie", method)
+				require.Equal(t, http.StatusMethodNotAllowed, v.send(method, c.path, nil, "Authorization", "Bearer "+s.token).StatusCode, method)
+			}
+		})
+	}
+	require.Equal(t, before, digest(t, d.home()), "to look writes nothing")
+}
+
+// Who may look may not therefore decide: a decision proves itself, by what no other page and no other port is shown.
+func TestConsoleDecisionsProveThemselves(t *testing.T) {
+	d, s, run := parked(t)
+	other, v, request := s.visitor(), s.visitor(), s.approval()
+	path := "/approvals/" + request
+	require.Equal(t, other.key, v.key, "the key is the server's")
+	before := settled(t, d.home())
+	stranger := &visitor{server: s}
+	for name, c := range map[string]struct {
+		who     *visitor
+		form    url.Values
+		headers []string
+		want    int
+		says    string
+	}{
+		"a cookie alone":           {v, v.form(path, "approve"), nil, 403, "does not say that you may decide"},
+		"an empty key":             {v, v.form(path, "approve", "key", ""), nil, 403, "does not say that you may decide"},
+		"another key":              {v, v.form(path, "approve", "key", strings.Repeat("a", 52)), nil, 403, "does not say that you may decide"},
+		"the cookie as the key":    {v, v.form(path, "approve", "key", v.cookie), nil, 403, "does not say that you may decide"},
+		"the key without a cookie": {stranger, v.form(path, "approve", "key", v.key), nil, 401, "want the token"},
+		"a form of its own making": {v, url.Values{"form": {"YWJj"}, "action": {"approve"}, "key": {v.key}}, nil, 403, "not one of this page"},
+		"no form":                  {v, url.Values{"action": {"approve"}, "key": {v.key}}, nil, 403, "not one of this page"},
+		"another site's page":      {v, v.form(path, "approve", "key", v.key), []string{"Origin", "http://evil.example", "Sec-Fetch-Site", "cross-site"}, 403, "another origin"},
+		"a page of another port":   {v, v.form(path, "approve", "key", v.key), []string{"Origin", "http://127.0.0.1:9", "Sec-Fetch-Site", "same-site"}, 403, "another origin"},
+		"a field too many":         {v, v.form(path, "approve", "key", v.key, "by", "user:eve"), nil, 400, "want a form of this page"},
+		"a rebound name":           {v, v.form(path, "approve", "key", v.key), []string{"Sec-Fetch-Site", "cross-site"}, 403, "another origin"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := c.who.send("POST", path, c.form, c.headers...)
+			require.Equal(t, c.want, got.StatusCode, got.body)
+			require.Contains(t, got.body, c.says)
+			require.NotContains(t, got.body, v.key)
+		})
+	}
+	missing := v.send("POST", "/approvals/a"+strings.Repeat("b", 25), url.Values{"key": {v.key}})
+	require.Equal(t, http.StatusNotFound, missing.StatusCode)
+	require.Equal(t, approval.Pending, s.decided(request).Status)
+	require.Equal(t, before, digest(t, d.home()), "nothing was written")
+
+	form := v.form(path, "approve", "key", v.key, "note", "seen")
+	got := v.send("POST", path, form, "Origin", s.URL, "Sec-Fetch-Site", "same-origin")
+	require.Equal(t, http.StatusSeeOther, got.StatusCode, got.body)
+	require.Equal(t, path, got.Header.Get("Location"))
+	a := s.decided(request)
+	require.Equal(t, approval.Approved, a.Status)
+	require.Len(t, a.Decisions, 1)
+	require.Equal(t, "user:local", a.Decisions[0].By)
+	require.Equal(t, "seen", a.Decisions[0].Note)
+	s.until(run, "finished")
+	require.Equal(t, http.StatusConflict, v.send("POST", path, form).StatusCode, "the form is used up")
+	require.Len(t, s.decided(request).Decisions, 1)
+}
+
+// Of a long conversation a page shows the newest 200 messages, and the others by and by, in order.
+func TestConsolePagesLongConversations(t *testing.T) {
+	var calls []string
+	for i := range 130 {
+		calls = append(calls, fmt.Sprintf(`{"id": "m%d", "name": "move_file", "input": {"source": "no%d.txt", "destination": "b.txt"}}`, i, i))
+	}
+	d := newDesk(t, renaming+"permission: {default: allow}\n", `{"calls": [`+strings.Join(calls, ", ")+`]}
+{"text": "The end."}`)
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	run := s.start("tidy")
+	s.until(run, "finished")
+	v := s.visitor()
+	number := regexp.MustCompile(`<li class="message role-[a-z]+" value="([0-9]+)">`)
+	var seen []string
+	older := ""
+	for _, want := range []string{"messages 63 to 262 of 262", "messages 1 to 62 of 262"} {
+		got := v.send("GET", "/runs/"+run+older, nil)
+		require.Equal(t, http.StatusOK, got.StatusCode)
+		require.Contains(t, got.body, want)
+		var here []string
+		for _, m := range number.FindAllStringSubmatch(got.body, -1) {
+			here = append(here, m[1])
+		}
+		seen = append(here, seen...)
+		if next := regexp.MustCompile(`name="before" value="([0-9]+)"`).FindStringSubmatch(got.body); next != nil {
+			older = "?before=" + next[1]
+		}
+	}
+	require.Len(t, seen, 262)
+	for i, n := range seen {
+		require.Equal(t, strconv.Itoa(i+1), n)
+	}
+	newest := v.send("GET", "/runs/"+run, nil).body
+	require.Contains(t, newest, "The end.")
+	require.Contains(t, newest, "130. move_file")
+	stop()
+	require.Equal(t, 0, (<-ended).code)
+}
+
+// Runs are listed page by page, and by status and agent.
+func TestConsoleListsRuns(t *testing.T) {
+	d := newDesk(t, renaming, `{"text": "Done."}`)
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	want := map[string]bool{}
+	for range 30 {
+		run := s.start("tidy")
+		s.until(run, "finished")
+		want[run] = true
+	}
+	v := s.visitor()
+	rows := regexp.MustCompile(`<a id="(r[a-z2-7]{25})"`)
+	read := func(query string) (body string, n int) {
+		body = v.send("GET", "/?"+query, nil).body
+		for _, row := range rows.FindAllStringSubmatch(body, -1) {
+			require.True(t, want[row[1]], "%s: %s is there once", query, row[1])
+			delete(want, row[1])
+			n++
+		}
+		return body, n
+	}
+	body, n := read("status=done")
+	require.Equal(t, 25, n)
+	require.Contains(t, body, `>go</a>`, "the first message is shown")
+	cursor := regexp.MustCompile(`name="cursor" value="([^"]+)"`).FindStringSubmatch(body)
+	require.NotNil(t, cursor)
+	body, n = read(url.Values{"status": {"done"}, "agent": {""}, "cursor": {html.UnescapeString(cursor[1])}}.Encode()) // as the form sends it
+	require.Equal(t, 5, n)
+	require.NotContains(t, body, `name="cursor"`)
+	for _, none := range []string{"status=waiting", "agent=other"} {
+		body, n = read(none)
+		require.Zero(t, n)
+		require.Contains(t, body, "There are no such runs here.")
+	}
+	stop()
+	require.Equal(t, 0, (<-ended).code)
+}
+
+// Where no script runs, people type the token.
+func TestConsoleTakesTheToken(t *testing.T) {
+	_, s, _ := parked(t)
+	v, request := s.visitor(), s.approval()
+	path := "/approvals/" + request
+	require.Equal(t, http.StatusSeeOther, v.send("POST", path, v.form(path, "deny", "key", " "+s.token+"\n", "note", "No.")).StatusCode)
+	require.Equal(t, approval.Denied, s.decided(request).Status)
+}
+
+// A key is good for one start of the server: what is left of it in a browser opens nothing later.
+func TestConsoleKeysEndWithTheServer(t *testing.T) {
+	d := newDesk(t, renaming, moving)
+	t.Chdir(d.dir)
+	first, stop, ended := d.dev()
+	first.until(first.start("tidy"), "parked")
+	was, old := first.visitor(), first.approval()
+	form := was.form("/approvals/"+old, "approve")
+	stop()
+	require.Equal(t, 0, (<-ended).code)
+	second, stop, ended := d.dev()
+	v, path := second.visitor(), "/approvals/"+second.approval()
+	require.Equal(t, first.token, second.token)
+	require.NotEqual(t, was.key, v.key)
+	require.Equal(t, http.StatusForbidden, v.send("POST", path, v.form(path, "approve", "key", was.key)).StatusCode)
+	require.Equal(t, "/approvals/"+old, path)
+	form.Set("key", v.key)
+	got := v.send("POST", path, form)
+	require.Equal(t, http.StatusForbidden, got.StatusCode)
+	require.Contains(t, got.body, "not one of this page", "nor are the forms of then")
+	stop()
+	require.Equal(t, 0, (<-ended).code)
+}
+
+// eventually waits until what is evaluated in a page is true.
+func eventually(t *testing.T, p *browsertest.Page, code string) {
+	t.Helper()
+	var is bool
+	for range 100 {
+		if p.Eval(code, &is); is {
+			return
+		}
+		require.NoError(t, clock.System().Sleep(t.Context(), 100*time.Millisecond))
+	}
+	var text string
+	p.Eval("document.body.innerText", &text)
+	t.Fatalf("%s does not come true in:\n%s\n%v", code, text, p.Log())
+}
+
+// A run appears by itself, its story goes on by itself while somebody decides in another tab, and none of these pages is ever loaded again.
+func TestConsoleIsLive(t *testing.T) {
+	b := browsertest.Start(t)
+	d := newDesk(t, renaming, moving)
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	defer func() {
+		stop()
+		require.Equal(t, 0, (<-ended).code)
+	}()
+	home := b.Open("home", browsertest.Options{})
+	require.Equal(t, http.StatusOK, home.Goto(s.Open))
+	require.Equal(t, s.URL+"/", home.Where(), "neither token nor key is left in the address")
+	home.Eval(`window.loaded = "once"`, nil)
+	eventually(t, home, `document.body.innerText.includes("There are no runs yet.")`)
+
+	run := s.start("tidy")
+	eventually(t, home, `!!document.querySelector(".requests a[href^='/approvals/']") && !!document.querySelector(".runs a[href='/runs/`+run+`']")`)
+	eventually(t, home, `document.getElementById("said").textContent === "1 request waits for a decision."`)
+	story := b.Open("story", browsertest.Options{})
+	require.Equal(t, http.StatusOK, story.Goto(s.Open))
+	require.Equal(t, http.StatusOK, story.Goto(s.URL+"/runs/"+run))
+	story.Eval(`window.loaded = "once"; document.querySelector("#events-list").open = true; for (let i = 1; i < 10000; i++) clearInterval(i)`, nil) // the stream alone tells it
+	eventually(t, story, `document.querySelector("#head .status").textContent === "Waiting"`)
+
+	home.Click(".requests h3 a")
+	home.Settle()
+	require.Equal(t, s.URL+"/approvals/"+s.approval(), home.Where())
+	var hidden bool
+	home.Eval(`[...document.querySelectorAll(".proof")].every((p) => p.hidden && getComputedStyle(p).display === "none")`, &hidden)
+	require.True(t, hidden, "who came by the printed address types no token")
+	home.Fill("#note", "go on")
+	home.Click("button[value=approve]")
+	home.Settle()
+	eventually(t, home, `document.body.innerText.includes("Approved by user:local")`)
+
+	eventually(t, story, `document.querySelector("#head .status").textContent === "Done" && document.querySelector("#talk").innerText.includes("Done.")`)
+	eventually(t, story, `document.getElementById("said").textContent.startsWith("Done")`)
+	var state struct {
+		Loaded string
+		Open   bool
+		Waits  int
+	}
+	story.Eval(`({loaded: window.loaded, open: document.querySelector("#events-list").open, waits: document.querySelectorAll("#waits li").length})`, &state)
+	require.Equal(t, "once", state.Loaded, "the page was not loaded again")
+	require.True(t, state.Open, "what was opened stays open")
+	require.Zero(t, state.Waits)
+	require.Empty(t, story.Log().Console)
+	require.Empty(t, home.Log().Console)
+	require.Equal(t, "user:local", s.decided(strings.TrimPrefix(home.Where(), s.URL+"/approvals/")).Decisions[0].By)
+}
+
+// Without scripts all of it works, with a token typed; and Enter in its field decides nothing.
+func TestConsoleWithoutJavaScript(t *testing.T) {
+	b := browsertest.Start(t)
+	_, s, run := parked(t)
+	p := b.Open("plain", browsertest.Options{NoJavaScript: true, Width: 360, Height: 740})
+	require.Equal(t, http.StatusOK, p.Goto(s.Open))
+	p.Click(".requests h3 a")
+	p.Settle()
+	request := strings.TrimPrefix(p.Where(), s.URL+"/approvals/")
+	require.Equal(t, s.approval(), request)
+	p.Shot("console-request-without-scripts")
+	p.Fill("form input[type=password]", s.token)
+	p.Key("Enter")
+	p.Settle()
+	require.Equal(t, approval.Pending, s.decided(request).Status, "Enter in the field presses no button")
+	p.Click("button[value=approve]")
+	p.Settle()
+	require.Equal(t, approval.Approved, s.decided(request).Status)
+	s.until(run, "finished")
+	require.Equal(t, http.StatusOK, p.Goto(s.URL+"/runs/"+run))
+	p.Click(".reload")
+	p.Settle()
+	var text string
+	p.Eval("document.body.innerText", &text)
+	require.Contains(t, text, "move_file")
+	require.Contains(t, text, "succeeded")
+}
+
+// hostile are texts that would do something where they are not escaped.
+var hostile = []string{
+	`<script>alert(1)</script>`, `<img src=http://evil.example/x onerror=alert(1)>`, `"><svg onload=alert(1)>`, `</title><script>alert(1)</script>`, `</summary><script>alert(1)</script>`,
+	`<a href="javascript:alert(1)" autofocus onfocus=alert(1)>x</a>`, `<form action=http://evil.example/><button>Approve</button>`, `<div id="talk" data-live>x</div>`, `' onmouseover='alert(1)`,
+	`{{.form}} ${alert(1)}`, "pay \u202Eeve\u202C now", "\u200Bzero\u200Dwidth", strings.Repeat("W", 300), "https://evil.example/" + strings.Repeat("a/", 80),
+}
+
+// What models, tools and people wrote stands there as text on every page, also where it comes in by a live update.
+func TestConsoleAttacksAreInert(t *testing.T) {
+	b := browsertest.Start(t)
+	all := strings.Join(hostile, "\n")
+	quoted, err := json.Marshal(all)
+	require.NoError(t, err)
+	d := newDesk(t, renaming, `{"text": `+string(quoted)+`, "calls": [{"id": "m1", "name": "move_file", "input": {"source": `+string(quoted)+`, "destination": "b.txt"}}]}
+{"text": `+string(quoted)+`}`)
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	defer func() {
+		stop()
+		require.Equal(t, 0, (<-ended).code)
+	}()
+	status, body := s.do("POST", "/v1/runs", `{"agent": "tidy", "subject": "<b>ana</b>", "message": `+string(quoted)+`}`)
+	require.Equal(t, http.StatusAccepted, status, body)
+	var a api.Accepted
+	require.NoError(t, json.Unmarshal([]byte(body), &a))
+	s.until(a.ID, "parked")
+	inert := func(p *browsertest.Page, holds string) {
+		t.Helper()
+		var dom struct {
+			Elements  []string
+			Scripts   []string
+			Overflows int
+			Text      string
+		}
+		p.Eval(`(() => ({
+			elements: [...new Set([...document.querySelectorAll("*")].map((e) => e.localName))], scripts: [...document.scripts].map((s) => s.getAttribute("src")),
+			overflows: document.documentElement.scrollWidth - document.documentElement.clientWidth, text: document.body.textContent,
+		}))()`, &dom)
+		for _, never := range []string{"img", "svg", "iframe", "base", "object"} {
+			require.NotContains(t, dom.Elements, never)
+		}
+		require.Equal(t, []string{"/console.js"}, dom.Scripts)
+		require.LessOrEqual(t, dom.Overflows, 0, "long words wrap")
+		require.Contains(t, dom.Text, holds)
+		l := p.Log()
+		require.Empty(t, l.Dialogs)
+		require.Empty(t, l.Console)
+		for _, r := range l.Requests {
+			require.Contains(t, r, " "+s.URL+"/")
+		}
+	}
+	request := s.approval()
+	for name, width := range map[string]int{"wide": 1280, "phone": 360} {
+		p := b.Open(name, browsertest.Options{Width: width, Height: 800})
+		require.Equal(t, http.StatusOK, p.Goto(s.Open))
+		inert(p, hostile[0])
+		require.Equal(t, http.StatusOK, p.Goto(s.URL+"/approvals/"+request))
+		inert(p, `\u{202E}eve`)
+		require.Equal(t, http.StatusOK, p.Goto(s.URL+"/runs/"+a.ID))
+		inert(p, `\u{200B}zero`)
+	}
+	v := s.visitor()
+	p := b.Open("live", browsertest.Options{})
+	p.Goto(s.Open)
+	p.Goto(s.URL + "/runs/" + a.ID)
+	require.Equal(t, http.StatusSeeOther, v.send("POST", "/approvals/"+request, v.form("/approvals/"+request, "deny", "key", v.key, "note", hostile[0])).StatusCode)
+	eventually(t, p, `document.querySelector("#head .status").textContent === "Done"`)
+	inert(p, hostile[0])
+}
+
+// Every page passes axe-core on a desktop and on a phone, light and dark.
+func TestConsoleAxe(t *testing.T) {
+	b := browsertest.Start(t)
+	o := newOffice(t)
+	t.Chdir(o.dir)
+	s, stop, ended := o.dev()
+	defer func() {
+		stop()
+		require.Equal(t, 0, (<-ended).code)
+	}()
+	for _, message := range []string{"Find the invoices of March and move them to the archive, then tell me what there is.", "Tidy up."} {
+		status, body := s.do("POST", "/v1/runs", `{"agent": "research", "subject": "user:carla", "message": "`+message+`"}`)
+		require.Equal(t, http.StatusAccepted, status, body)
+		var a api.Accepted
+		require.NoError(t, json.Unmarshal([]byte(body), &a))
+		s.until(a.ID, "parked")
+	}
+	var waiting api.ApprovalPage
+	for range 100 {
+		_, body := s.do("GET", "/v1/approvals", "")
+		require.NoError(t, json.Unmarshal([]byte(body), &waiting))
+		if len(waiting.Approvals) == 4 {
+			break
+		}
+		require.NoError(t, clock.System().Sleep(t.Context(), 50*time.Millisecond))
+	}
+	require.Len(t, waiting.Approvals, 4)
+	last := waiting.Approvals[3]
+	v := s.visitor()
+	for _, a := range waiting.Approvals[:2] {
+		path := "/approvals/" + a.ID
+		require.Equal(t, http.StatusSeeOther, v.send("POST", path, v.form(path, "deny", "key", v.key, "note", "Not these.")).StatusCode)
+	}
+	s.until(waiting.Approvals[0].Root, "finished")
+	for name, path := range map[string]string{
+		"home": "/", "none": "/?agent=nobody", "root": "/runs/" + last.Root, "child": "/runs/" + last.Run, "ended": "/runs/" + waiting.Approvals[0].Run,
+		"request": "/approvals/" + last.ID, "missing": "/runs/none",
+	} {
+		for size, opts := range map[string]browsertest.Options{
+			"desktop": {Width: 1280, Height: 900}, "desktop-dark": {Width: 1280, Height: 900, Dark: true}, "phone": {Width: 360, Height: 740}, "phone-dark": {Width: 360, Height: 740, Dark: true},
+		} {
+			p := b.Open(name+size, opts)
+			p.Goto(s.Open)
+			p.Goto(s.URL + path)
+			p.Shot("console-" + name + "-" + size)
+			p.Eval(`document.querySelectorAll("details").forEach((d) => { d.open = true }); document.querySelectorAll(".proof").forEach((f) => { f.hidden = false })`, nil)
+			violations, unsure := p.Axe()
+			require.Empty(t, violations, name+" "+size)
+			require.Empty(t, unsure, name+" "+size)
+			var over int
+			p.Eval(`document.documentElement.scrollWidth - document.documentElement.clientWidth`, &over)
+			require.LessOrEqual(t, over, 0, "%s: nothing is wider than the screen", name)
+			p.Close()
+		}
+	}
+}
