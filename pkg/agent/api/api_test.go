@@ -35,8 +35,8 @@ func TestRefusals(t *testing.T) {
 		kind, detail  string
 	}{
 		{"GET /v1/nothing", "", nil, 404, "no-such-path", "/v1/nothing"},
-		{"GET /a/x", "", nil, 404, "not-supported", "not supported yet"},
-		{"POST /slack/interactions", "", nil, 404, "not-supported", "not supported yet"},
+		{"GET /a/x", "", nil, 404, "no-such-path", "there is nothing here"},
+		{"POST /slack/interactions", "", nil, 404, "no-such-path", "there is nothing here"},
 		{"DELETE /v1/runs", "", nil, 405, "method-not-allowed", "want GET or POST"},
 		{"GET /v1/runs", "", []string{"Countersign-As", "ana"}, 403, "not-allowed", "user:NAME"},
 

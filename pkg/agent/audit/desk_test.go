@@ -2,7 +2,6 @@ package audit_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -256,15 +255,14 @@ func TestC5QuestionsAndEscalations(t *testing.T) {
 		a := w.waiting(run)
 		auditor := w.auditor(1)
 		require.NoError(t, auditor.Run(w.ctx, tenant, run))
-		key := store.Key{PK: "T#" + tenant + "#APPROVAL#" + a.ID, SK: "A"}
 		at := w.clock.Now().UTC().Truncate(time.Millisecond)
 		change := func(f func(a *approval.Approval)) {
-			it, _, err := w.table.Get(w.ctx, key)
+			_, changed, err := approval.Rewrite(w.ctx, w.table, tenant, a.ID, func(a *approval.Approval) (bool, error) {
+				f(a)
+				return true, nil
+			})
 			require.NoError(t, err)
-			f(&a)
-			it.Body, err = json.Marshal(a)
-			require.NoError(t, err)
-			require.NoError(t, w.table.Write(w.ctx, store.Op{Kind: store.Put, Item: it}))
+			require.True(t, changed)
 		}
 		change(func(a *approval.Approval) {
 			a.Thread = []approval.Remark{{By: "user:ana", At: at, Text: secret, Via: approval.ViaSlack}}

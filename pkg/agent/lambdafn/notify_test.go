@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 )
 
@@ -21,7 +22,7 @@ func TestC3NoChannelIsNoPort(t *testing.T) {
 // What goes wrong is logged without what it says (R17).
 func TestNotifierLogsNoContent(t *testing.T) {
 	var log []string
-	n, err := notifier(runtime.Ports{}, nil, func(text string) { log = append(log, text) })
+	n, err := notifier(runtime.Ports{Clock: clock.System()}, func(string) string { return "" }, func(text string) { log = append(log, text) })
 	require.NoError(t, err)
 	n.Warn("tell somebody of approval a1 by email", context.DeadlineExceeded)
 	require.Equal(t, []string{"could not tell somebody of approval a1 by email"}, log)

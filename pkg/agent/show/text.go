@@ -74,7 +74,7 @@ func (t *writer) event(e Event) {
 		return
 	case "said":
 		label = e.What
-		value = append(append(value, e.Who...), Span{Text: " at " + Stamp(e.At)})
+		value = append(append(append(value, Span{Text: "by "}), e.Who...), Span{Text: " at " + Stamp(e.At)})
 	default:
 		value = append(value, Span{Text: e.What})
 		if len(e.Tools) > 0 {
