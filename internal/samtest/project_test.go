@@ -115,6 +115,7 @@ func TestGrants(t *testing.T) {
 	with := func(base []string, more ...string) []string { return append(slices.Clone(base), more...) }
 
 	const put = "events:PutEvents on arn:${AWS::Partition}:events:${AWS::Region}:${AWS::AccountId}:event-bus/${EventBusName} if {StringEquals: {events:source: countersign}}"
+	const check = "dynamodb:ConditionCheckItem on RunsTable.Arn"
 	const sendsMail = "ses:SendEmail on arn:${AWS::Partition}:ses:${AWS::Region}:${AWS::AccountId}:identity/${MailIdentity} if {StringEquals: {ses:FromAddress: MailFrom}}"
 	want := map[string][]string{
 		"StepRole": own("StepLogs", with(data, put,
@@ -122,17 +123,17 @@ func TestGrants(t *testing.T) {
 			"bedrock:InvokeModel on "+profiles, "bedrock:InvokeModelWithResponseStream on "+profiles,
 			"bedrock:CountTokens on "+foundation, "bedrock:CountTokens on "+profiles,
 			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions)...),
-		"ToolRole": own("ToolLogs", with(data, put, "dynamodb:ConditionCheckItem on RunsTable.Arn",
+		"ToolRole": own("ToolLogs", with(data, put, check,
 			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions,
 			"lambda:InvokeFunction on "+toolFunctions,
 			"secretsmanager:GetSecretValue on "+toolSecrets)...),
-		"ApproveRole": own("ApproveLogs", "dynamodb:GetItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn", "dynamodb:Query on RunsTable.Arn", "dynamodb:PutItem on RunsTable.Arn", via("Decrypt", dyn),
+		"ApproveRole": own("ApproveLogs", "dynamodb:GetItem on RunsTable.Arn", "dynamodb:UpdateItem on RunsTable.Arn", "dynamodb:Query on RunsTable.Arn", "dynamodb:PutItem on RunsTable.Arn", "s3:GetObject on "+blobs, "s3:ListBucket on BlobsBucket.Arn", via("Decrypt", dyn, s3),
 			"states:SendTaskSuccess on "+m, sendsMail),
 		"ApiRole": own("ApiLogs", with(append(slices.Clone(table), bucket...), via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs), put, "sqs:SendMessage on EventDeadLetters.Arn",
 			"dynamodb:Query on ${RunsTable.Arn}/index/lists",
-			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions, sendsMail)...),
-		"WebRole": own("WebLogs", with(data, "states:SendTaskSuccess on "+m, sendsMail)...),
-		"SweepRole": own("SweepLogs", with(table, put, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
+			"states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:StopExecution on "+executions, sendsMail, check)...),
+		"WebRole": own("WebLogs", with(data, check, "states:SendTaskSuccess on "+m, sendsMail)...),
+		"SweepRole": own("SweepLogs", with(table, put, check, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
 			"s3:GetObject on "+blobs, "s3:PutObject on "+blobs, "s3:ListBucket on BlobsBucket.Arn", via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs),
 			"states:ListExecutions on "+m, "states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:DescribeExecution on "+executions,
 			"states:StopExecution on "+executions, "sqs:SendMessage on SweepDeadLetters.Arn", sendsMail)...),
