@@ -103,6 +103,9 @@ func TestSampleEvents(t *testing.T) {
 	require.NoError(t, err)
 	for _, path := range all {
 		name := filepath.ToSlash(path[len("../../functions/"):])
+		if strings.HasPrefix(name, "web/") { // package sampletest tries those: a link is of one request
+			continue
+		}
 		require.True(t, tried[name], "%s is tried by nothing", name)
 	}
 }

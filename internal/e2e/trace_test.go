@@ -122,7 +122,7 @@ func TestOneTraceAcrossFunctions(t *testing.T) {
 	}
 	require.Equal(t, 1, kinds["AGENT"])
 	require.Equal(t, 3, kinds["LLM"], "%+v", c.all())
-	require.Equal(t, 2, kinds["TOOL"])
+	require.Equal(t, 4, kinds["TOOL"], "two calls, and the order that the refund depends on, read twice")
 	require.GreaterOrEqual(t, kinds["CHAIN"], 6)
 	require.GreaterOrEqual(t, kinds["GUARDRAIL"], 2, "the gate and the decision")
 	for _, metric := range []string{`"RunsStarted":1`, `"RunsEnded":1`, `"Inferences":1`, `"ApprovalsDecided":1`, `"StateMachine":"` + name + `"`} {

@@ -65,6 +65,9 @@ type Config struct {
 	Callbacks runtime.Callbacks // where calls are answered; nil = by the API alone
 
 	People person.Directory // who the directory knows; nil = nobody
+	// Current is what is deployed now of agents, whose policy holds beside what runs are pinned to (A17). Nil = what is pinned holds alone: on a laptop a
+	// file may have a registered agent's name.
+	Current runtime.Agents
 	// Notify tells people of requests, over this machine's table and clock, whatever it names itself; what is due later is done at its time
 	// while the process runs. Nil = nobody is told, and nothing is due.
 	Notify *notify.Notifier
@@ -124,7 +127,7 @@ func New(c Config) (*Machine, error) {
 		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
-	m.Definitions = runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Agents, false)
+	m.Definitions = runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Current)
 	h := &lambdafn.Handlers{Definitions: m.Definitions, Agents: c.Agents, Invoked: watch.Invoked}
 	m.withNotices(c)
 	invoke := m.notices.serve(h.Invoke)

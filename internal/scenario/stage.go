@@ -100,7 +100,7 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	st.machine, err = local.New(local.Config{
 		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(world{st}), Hooks: s.hooks, Emit: st.faults.Emitter(world{st}),
 		Remotes: st.away(), Functions: st.faults.Functions(world{st}),
-		Agents: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
+		Agents: st.agents, Current: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
 		Notify: st.notifier(),
 	})
 	return st, err

@@ -9,7 +9,6 @@ import (
 // Current is what the deployment says now of a run's agent, and of those that delegated the run: policy that was tightened while the run was
 // parked holds for it, too (A17). The stricter of pinned and current wins, so nothing in it ever widens what is pinned.
 type Current struct {
-	Gone       bool         // the deployment has no such agent any more: no call of it is carried out
 	Permission Permission   // the agent's own
 	Tools      []string     // original names of the tools that it has; one that it has no more is disabled
 	Servers    []string     // names of the servers whose tools it has
@@ -17,14 +16,12 @@ type Current struct {
 }
 
 // CurrentOf is what a deployment says now of the agents of a pinned definition; find gives an agent's current definition by name. Where it has
-// no such agent, that is Gone under gone, and else nil: nothing is known, as with an agent that was read from a file.
-func CurrentOf(pinned *Definition, find func(name string) (*Definition, bool), gone bool) *Current {
+// no such agent it is nil: what is pinned holds alone. That an agent is not there may be a deployment that is under way; one that is to do nothing any
+// more stays, and denies.
+func CurrentOf(pinned *Definition, find func(name string) (*Definition, bool)) *Current {
 	now, ok := find(pinned.Name)
 	if !ok {
-		if !gone {
-			return nil
-		}
-		return &Current{Gone: true}
+		return nil
 	}
 	c := &Current{Permission: now.Permission}
 	for _, t := range now.Tools {
@@ -34,12 +31,8 @@ func CurrentOf(pinned *Definition, find func(name string) (*Definition, bool), g
 		c.Servers = append(c.Servers, m.Name)
 	}
 	for _, name := range pinned.Delegators {
-		above, ok := find(name)
-		switch {
-		case ok:
+		if above, ok := find(name); ok {
 			c.Above = append(c.Above, above.Permission)
-		case gone:
-			return &Current{Gone: true}
 		}
 	}
 	return c
@@ -47,9 +40,6 @@ func CurrentOf(pinned *Definition, find func(name string) (*Definition, bool), g
 
 // disables reports whether the current definition has a tool no more that the pinned one has.
 func (n *Current) disables(pinned *Definition, t ToolSpec) bool {
-	if n.Gone {
-		return true
-	}
 	had := slices.ContainsFunc(pinned.Tools, func(p ToolSpec) bool { return p.Name == t.Name })
 	if t.MCP != nil && slices.ContainsFunc(pinned.MCP, func(m MCPServer) bool { return m.Name == t.MCP.Server }) {
 		return !slices.Contains(n.Servers, t.MCP.Server)
@@ -63,7 +53,7 @@ func ChangedSince(pinned *Definition) bool {
 	switch {
 	case n == nil:
 		return false
-	case n.Gone || PolicyVersion(n.Permission) != PolicyVersion(pinned.Permission) || len(pinned.allAbove()) > len(pinned.Ceilings):
+	case PolicyVersion(n.Permission) != PolicyVersion(pinned.Permission) || len(pinned.allAbove()) > len(pinned.Ceilings):
 		return true
 	default:
 		return slices.ContainsFunc(pinned.Tools, func(t ToolSpec) bool { return n.disables(pinned, t) })

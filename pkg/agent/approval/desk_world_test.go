@@ -114,7 +114,7 @@ func (r *room) pinned(ctx context.Context, tenant, digest string) (*agent.Defini
 	if r.current == nil {
 		return r.def, nil
 	}
-	return runtime.Tightened(pinned, func(name string) (*agent.Definition, bool) { return r.current, name == r.current.Name }, true)(ctx, tenant, digest)
+	return runtime.Tightened(pinned, func(name string) (*agent.Definition, bool) { return r.current, name == r.current.Name })(ctx, tenant, digest)
 }
 
 func (r *room) inv(woken int64) runtime.Invocation {

@@ -471,7 +471,6 @@ func TestA17PolicyTightenedWhileParked(t *testing.T) {
 		"nobody any more": {change: func(d *agent.Definition) {
 			d.Permission.Rules[len(d.Permission.Rules)-1].Approvers = []string{"user:gone"}
 		}},
-		"another's the run": {change: func(d *agent.Definition) { d.Name = "other" }, denied: true},
 	}
 	for name, c := range changes {
 		for _, early := range []bool{true, false} {

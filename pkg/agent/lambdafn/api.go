@@ -78,7 +78,7 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 	if p.Valid == nil {
 		panic("lambdafn.NewAPI: want a port that checks arguments, got none")
 	}
-	definitions := runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), agents.Agent, true)
+	definitions := runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), agents.Agent)
 	waits := &runtime.Waits{Ports: p}
 	handler := api.Handler(api.Backend{
 		Agents:    agents,

@@ -111,7 +111,7 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 	if with.agents != nil {
 		able := fit(with.agents, watch.Log)
 		h.Agents, ports.Agents = able.Agent, able.Agent
-		h.Definitions = runtime.Tightened(h.Definitions, able.Agent, true)
+		h.Definitions = runtime.Tightened(h.Definitions, able.Agent)
 		if d, ok := able.(*deployable); ok {
 			h.Unfit = d.Unfit
 		}

@@ -82,7 +82,7 @@ func NewBehind(p runtime.Ports, agents api.Agents, trace *tracing.Tracer) Behind
 	if p.Valid == nil {
 		panic("lambdafn.NewBehind: want a port that checks arguments, got none")
 	}
-	definitions := runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), agents.Agent, true)
+	definitions := runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), agents.Agent)
 	waits := &runtime.Waits{Ports: p}
 	desk := &approval.Desk{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake, Decided: trace.Decided(p.Journal),

@@ -457,8 +457,8 @@ func PinnedDefinitions(blobs store.Blobs) Definitions {
 }
 
 // Tightened are pinned definitions with what the deployment says now of their agents (A17): whoever decides, and whoever runs a call, has them.
-// Gone says that agents is all the agents there are, so that one it does not know has been taken away.
-func Tightened(pinned Definitions, agents Agents, gone bool) Definitions {
+// Of an agent that it does not know nothing is said.
+func Tightened(pinned Definitions, agents Agents) Definitions {
 	if agents == nil {
 		return pinned
 	}
@@ -468,7 +468,7 @@ func Tightened(pinned Definitions, agents Agents, gone bool) Definitions {
 			return nil, err
 		}
 		now := *def
-		now.Now = agent.CurrentOf(def, agents, gone)
+		now.Now = agent.CurrentOf(def, agents)
 		return &now, nil
 	}
 }
