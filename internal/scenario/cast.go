@@ -251,7 +251,7 @@ func (p *part) decide(l line, a approval.Action, note string) (action, error) {
 	if c.Request == "" && c.Asks == 0 && a != approval.Edit {
 		return p.direct(l, a, note)
 	}
-	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by}
+	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by, Grant: l.grant}
 	if c.Request != "" { // what is decided about a blocked call is its tool
 		r.Tool = c.Tool
 	}

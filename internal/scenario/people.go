@@ -29,6 +29,8 @@ type line struct {
 	server  string
 	tool    string // approve_tools: by the server's own name; "" = all that waits
 	refused bool   // the runtime must refuse it
+
+	grant *agent.GrantBounds // how far what is granted stands; nil = as far as the policy lets it
 }
 
 // moment is when a line outside the queue acts.
@@ -54,13 +56,15 @@ type lineForm struct {
 	Server  string          `json:"server"`
 	Tool    string          `json:"tool"`
 	Refused bool            `json:"refused"`
+
+	Grant *agent.GrantBounds `json:"grant"`
 }
 
 // deeds are what people can do: the keys that go with each, beside do, agent, at, by and refused. Those in upper case must be there.
 var deeds = map[string][]string{
-	"approve":     {"CALL", "result", "note"},
+	"approve":     {"CALL", "result", "note", "grant"},
 	"deny":        {"CALL", "note"},
-	"edit":        {"CALL", "ARGS", "note"},
+	"edit":        {"CALL", "ARGS", "note", "grant"},
 	"cancel_call": {"CALL", "note"},
 	"answer":      {"CALL", "result", "error", "rerun"},
 	"expire":      {"CALL"},
@@ -97,7 +101,7 @@ func (s section) line(raw []byte, n int) (line, error) {
 	}
 	l := line{
 		number: s.before + n + 1, do: form.Do, agent: form.Agent, call: form.Call, args: form.Args, result: form.Result, failure: form.Error, rerun: form.Rerun,
-		note: form.Note, text: form.Text, refused: form.Refused, server: form.Server, tool: form.Tool,
+		note: form.Note, text: form.Text, refused: form.Refused, server: form.Server, tool: form.Tool, grant: form.Grant,
 	}
 	var err error
 	if l.by, err = principal(form.By); err != nil {
@@ -143,7 +147,7 @@ func (f lineForm) present() []string {
 		there bool
 	}{
 		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
-		{"note", f.Note != ""}, {"text", f.Text != ""}, {"server", f.Server != ""}, {"tool", f.Tool != ""},
+		{"note", f.Note != ""}, {"text", f.Text != ""}, {"server", f.Server != ""}, {"tool", f.Tool != ""}, {"grant", f.Grant != nil},
 	} {
 		if k.there {
 			keys = append(keys, k.name)

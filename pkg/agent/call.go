@@ -138,6 +138,8 @@ type Grant struct {
 	Consumed bool // a claim has used it up
 	Tool     bool `json:",omitempty"` // it is of the call's tool: Digest is ToolDigest's or StandingDigest's, and it has no expiry of its own
 	Standing bool `json:",omitempty"` // with Tool: it is on record beyond the run, and every claim under it is held to that record
+
+	When []Condition `json:",omitempty"` // with Standing: it is of arguments that fit all of these; Digest is PatternDigest's
 }
 
 // Result is what became of a settled call. Shown is set once it is in the conversation.

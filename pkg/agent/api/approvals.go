@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
 )
 
@@ -19,6 +20,8 @@ type Verdict struct {
 	Result json.RawMessage `json:"result,omitempty"` // approve: the answer to what a tool asks; none and null are true
 	Note   string          `json:"note,omitempty"`
 	Tool   string          `json:"tool,omitempty"` // of a request about tools: the one it decides; "" = all that nobody has decided about
+
+	Grant *agent.GrantBounds `json:"grant,omitempty"` // approve, edit: how far a standing grant goes that it gives; none = as far as the policy lets it
 }
 
 var approvalPattern = regexp.MustCompile(`^a[a-z2-7]{25}$`)
@@ -135,8 +138,11 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	if b.Action == approval.Edit && b.Tool != "" {
 		return 0, nil, invalid("tool: it goes with approve and deny")
 	}
+	if b.Grant != nil && b.Action == approval.Deny {
+		return 0, nil, invalid("grant: it goes with approve and edit")
+	}
 	a, err := s.Desk.Decide(r.Context(), approval.Request{
-		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, By: c.Principal,
+		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, By: c.Principal, Grant: b.Grant,
 	})
 	return http.StatusOK, a, err
 }

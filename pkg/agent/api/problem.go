@@ -22,6 +22,7 @@ const (
 	UnknownBlob      ProblemType = "unknown-blob"
 	NotSupported     ProblemType = "not-supported"
 	EditRefused      ProblemType = "edit-refused"
+	GrantRefused     ProblemType = "grant-refused"
 	AnswerRefused    ProblemType = "answer-refused"
 	Unauthenticated  ProblemType = "unauthenticated"
 	NotAllowed       ProblemType = "not-allowed"
@@ -61,6 +62,7 @@ var kinds = map[ProblemType]struct {
 	UnknownBlob:      {http.StatusBadRequest, "a message names a file that is not there"},
 	NotSupported:     {http.StatusBadRequest, "not supported yet"},
 	EditRefused:      {http.StatusBadRequest, "the edited arguments are refused"},
+	GrantRefused:     {http.StatusBadRequest, "the bounds of the grant are refused"},
 	AnswerRefused:    {http.StatusBadRequest, "the answer is refused"},
 	Unauthenticated:  {http.StatusUnauthorized, "nobody knows who you are"},
 	NotAllowed:       {http.StatusForbidden, "you may not do this"},
@@ -156,6 +158,7 @@ func problemOf(err error) *Problem {
 	var p *Problem
 	var decided *approval.DecidedError
 	var edit *approval.EditError
+	var grant *approval.GrantError
 	var answer *agent.AnswerError
 	var start *runtime.BadStart
 	var fork *runtime.BadFork
@@ -170,6 +173,8 @@ func problemOf(err error) *Problem {
 		return p
 	case errors.As(err, &edit):
 		return problem(EditRefused, "%v", edit)
+	case errors.As(err, &grant):
+		return problem(GrantRefused, "%v", grant)
 	case errors.As(err, &answer):
 		return problem(AnswerRefused, "%v", answer)
 	case errors.As(err, &start):

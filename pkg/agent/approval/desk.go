@@ -64,8 +64,11 @@ type Request struct {
 	Result     json.RawMessage // Approve, of KindInput: the answer; nil and null are true
 	Note       string
 	By         agent.Principal
-	Via        Via    // for the record
-	Key        string // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
+	Via        Via // for the record
+
+	Grant *agent.GrantBounds // Approve and Edit, where what is granted stands: how far it goes; nil = as far as the policy lets it
+
+	Key string // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
 }
 
 // Decide records a decision once and wakes the run. The same decision again gives the same answer and wakes again; another one is
@@ -134,7 +137,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (Approval, err
 	if err != nil {
 		return Approval{}, err
 	}
-	grants, err := grantOps(decided)
+	grants, err := d.grants(ctx, decided)
 	if err != nil {
 		return Approval{}, err
 	}
@@ -188,7 +191,10 @@ func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (
 		fact.Permit, fact.Standing = a.Permissions[0].Digests[0], true
 	}
 	fact.Note = r.Note
-	return fact, a.Settled(fact, now), err
+	if err != nil {
+		return fact, a, err
+	}
+	return a.bounded(fact, r, now)
 }
 
 // edit makes a new action of the call: checked against schema and deny rules as if the model had asked for it, with its own
@@ -264,7 +270,7 @@ func sameDecision(a Approval, r Request) bool {
 		return false
 	}
 	d := a.Decisions[len(a.Decisions)-1]
-	if d.Action != r.Action {
+	if d.Action != r.Action || !sameGrant(d.Grant, r.Grant) {
 		return false
 	}
 	switch {

@@ -25,6 +25,8 @@ type Permission struct {
 	Standing []Cover           `json:"standing,omitempty"` // with grants: standing, what a grant covers in other runs
 	Verdict  agent.ToolVerdict `json:"verdict,omitempty"`  // "" = none yet
 
+	Bounds *agent.GrantBounds `json:"bounds,omitempty"` // with grants: standing, how far a grant goes at most; nil = no policy says
+
 	spent bool // a claim has used up what was granted
 }
 
@@ -42,6 +44,7 @@ type Cover struct {
 	Approvers []string   `json:"approvers"`       // who decide about such calls, and may take the grant back
 	Above     [][]string `json:"above,omitempty"` // and are among each of these as well
 	Call      string     `json:"call,omitempty"`  // it holds for the very arguments of this call; "" = whatever the tool is called with
+	Base      string     `json:"base,omitempty"`  // beside Call: a grant may be of a pattern, whose digest is made of this; "" = it may not
 }
 
 // boundBy are the arguments that a cover holds for; false where it does whatever the tool is called with.
@@ -100,6 +103,7 @@ func (p *Permission) outlive(def *agent.Definition, s *agent.AgentState, c agent
 	if granting.OfArguments() {
 		covers.Call = c.ID
 	}
+	p.bound(def, s, c, dec, &covers)
 	if !slices.ContainsFunc(p.Standing, func(have Cover) bool { return have.Digest == covers.Digest }) {
 		p.Standing = append(p.Standing, covers)
 	}
@@ -191,7 +195,7 @@ func (d *Desk) decideTools(ctx context.Context, a Approval, r Request) (Approval
 		}
 		open := slices.DeleteFunc(slices.Clone(places), func(i int) bool { return a.Permissions[i].Verdict != "" })
 		if a.Status != Pending || len(open) == 0 {
-			if !sameVerdicts(a, r, places) {
+			if !sameVerdicts(a, r, places) || !a.sameGrants(r, places) {
 				return Approval{}, &DecidedError{Approval: a}
 			}
 			return a, d.wake(ctx, a)
@@ -292,11 +296,14 @@ func (d *Desk) recordTools(ctx context.Context, a Approval, r Request, open []in
 		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 	}
 	fact, decided := a.verdict(r, open, now)
+	if err := decided.boundTools(&fact, r, open, now); err != nil {
+		return Approval{}, err
+	}
 	op, err := put(decided)
 	if err != nil {
 		return Approval{}, err
 	}
-	grants, err := grantOps(decided)
+	grants, err := d.grants(ctx, decided)
 	if err != nil {
 		return Approval{}, err
 	}

@@ -62,6 +62,9 @@ func writeApproval(w io.Writer, a approval.Approval, subject string) error {
 		}
 		fact("if denied", "the call is not carried out, and the model is told so")
 	}
+	if bounds := boundsOf(a); bounds != "" {
+		fact("it stands", bounds)
+	}
 	writeDecisions(a, fact)
 	fmt.Fprintln(w, "  arguments")
 	if err := writeArguments(w, "    ", a.Args); err != nil || a.Ticket == nil {
@@ -129,7 +132,7 @@ func writeDecisions(a approval.Approval, fact func(name, value string)) {
 		if len(d.Tools) > 0 {
 			of = " of " + line(strings.Join(d.Tools, ", "))
 		}
-		fact("decided", fmt.Sprintf("%s%s by %s at %s%s", d.Action, of, d.By, stamp(d.At), noteOf(d.Note)))
+		fact("decided", fmt.Sprintf("%s%s by %s at %s%s", d.Action, of, d.By, stamp(d.At), noteOf(d.Note)+grantOf(d.Grant)))
 	}
 }
 
@@ -162,6 +165,9 @@ func grantedForGood(a approval.Approval) string {
 func writeTools(w io.Writer, a approval.Approval, fact func(name, value string)) error {
 	fact("asks", "whether these tools may be called; the calls below were blocked and are not carried out")
 	writeScope(a, fact)
+	if bounds := boundsOf(a); bounds != "" {
+		fact("it stands", bounds)
+	}
 	writeDecisions(a, fact)
 	bind := "they do not bind the model"
 	if a.Grants == agent.GrantsStanding && a.Scope != agent.ScopeTool {
