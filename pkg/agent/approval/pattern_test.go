@@ -160,6 +160,29 @@ func TestA11TheLastUseIsOneRuns(t *testing.T) {
 	}
 }
 
+// A run that takes uses one by one goes on with what another has left it.
+func TestA11UsesBetweenTwoCallsOfARound(t *testing.T) {
+	for _, under := range []policy{replaysTool, replaysCall} { // elsewhere a round is judged before any call of it runs
+		for uses, paid := range map[int]int{2: 2, 3: 3} {
+			grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: uses}, func(t *testing.T, r *room) {
+				r.def.Executor, r.def.Guards.DuplicateCalls = agent.ExecutorSequential, false
+				before := len(r.refund.paid)
+				other := func() error {
+					ours := r.run
+					require.False(t, r.callWith("k3", args))
+					r.run = ours
+					return nil
+				}
+				r.table.on("refund#", func() error { r.table.on("refund#", other, nil); return nil }, nil)
+				r.calling(1, 2)
+				require.Equal(t, uses == 2, r.again("k2"))
+				require.Equal(t, before+paid, len(r.refund.paid))
+				require.Empty(t, r.standing())
+			})
+		}
+	}
+}
+
 // A claim of which nobody knows whether it was written is one use, and so is a call that runs again.
 func TestA11AUseIsCountedOnce(t *testing.T) {
 	for _, under := range policies {
@@ -188,7 +211,7 @@ func TestA11AUseIsCountedOnce(t *testing.T) {
 				require.ErrorIs(t, err, context.Canceled)
 				r.ctx, r.run = context.Background(), s.Run
 				r.refund.hang(false)
-				want := agent.StatusCompleted
+				want := agent.StatusSucceeded
 				if revoked {
 					require.NoError(t, r.revoke(ana), "used up, it still lets its call run again")
 					want = agent.StatusFailed
@@ -522,7 +545,8 @@ func (m *grantsModel) walk(steps []step) error {
 				err = errors.Join(err, inner)
 				return nil
 			}, nil)
-			err = errors.Join(m.call(args, s), err)
+			outer := m.call(args, s)
+			err = errors.Join(err, outer)
 			m.table.on("", nil, nil)
 		case "revoke":
 			if revoke := m.revoke(boss); revoke != nil && !errors.Is(revoke, approval.ErrNoGrant) {

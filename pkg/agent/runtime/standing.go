@@ -17,6 +17,7 @@ func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d 
 	var asked []agent.StandingGrant
 	known := s.Permissions.Checked
 	first := known.Inference != s.Round.Inference
+	doubt = doubt && !claimsUnder(d)
 	switch {
 	case first:
 		asked = agent.AskedStanding(def, s)
@@ -39,6 +40,15 @@ func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d 
 		return nil
 	}
 	return d.Add(found)
+}
+
+// claimsUnder reports whether the draft claims under grants already: then it has looked, and a record that is read now would not know of these
+// claims. The transaction looks again.
+func claimsUnder(d *agent.Draft) bool {
+	return slices.ContainsFunc(d.Entry.Events, func(e agent.Event) bool {
+		claim, ok := e.(agent.CallClaimed)
+		return ok && claim.Under != ""
+	})
 }
 
 // onRecord are those of the standing grants that are on record, read once for a round, and in doubt each time; the first time, those of
