@@ -186,9 +186,10 @@ func refusal(err error) bool {
 	}
 	var decided *approval.DecidedError
 	var edit *approval.EditError
+	var grant *approval.GrantError
 	var answer *agent.AnswerError
 	var undo *agent.UndoError
-	return errors.As(err, &undo) || errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &answer)
+	return errors.As(err, &undo) || errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &grant) || errors.As(err, &answer)
 }
 
 // action is something a person does, which may be repeated.
