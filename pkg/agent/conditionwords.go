@@ -13,7 +13,8 @@ func (c Condition) Words() string {
 	if strings.ContainsAny(path, " \"") {
 		path = string(appendCanonicalString(nil, path))
 	}
-	for _, op := range c.operators() {
+	if ops := c.operators(); len(ops) > 0 {
+		op := ops[0]
 		value := string(op.operands[0])
 		if op.name == "in" {
 			values := make([]string, len(op.operands))

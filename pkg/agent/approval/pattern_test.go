@@ -167,13 +167,15 @@ func TestA11UsesBetweenTwoCallsOfARound(t *testing.T) {
 			grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: uses}, func(t *testing.T, r *room) {
 				r.def.Executor, r.def.Guards.DuplicateCalls = agent.ExecutorSequential, false
 				before := len(r.refund.paid)
-				other := func() error {
-					ours := r.run
-					require.False(t, r.callWith("k3", args))
-					r.run = ours
+				r.table.on("refund#", func() error { // the first claim; the second meets another run
+					r.table.on("refund#", func() error {
+						ours := r.run
+						require.False(t, r.callWith("k3", args))
+						r.run = ours
+						return nil
+					}, nil)
 					return nil
-				}
-				r.table.on("refund#", func() error { r.table.on("refund#", other, nil); return nil }, nil)
+				}, nil)
 				r.calling(1, 2)
 				require.Equal(t, uses == 2, r.again("k2"))
 				require.Equal(t, before+paid, len(r.refund.paid))
@@ -204,7 +206,7 @@ func TestA11AUseIsCountedOnce(t *testing.T) {
 				before := r.refund.hang(true)
 				ctx, stop := context.WithCancel(context.Background())
 				r.ctx = ctx
-				r.onCall(1, stop)
+				r.refund.entered = stop
 				s, err := r.begun("k2")
 				require.NoError(t, err)
 				_, err = r.try(0)

@@ -62,9 +62,6 @@ func writeApproval(w io.Writer, a approval.Approval, subject string) error {
 		}
 		fact("if denied", "the call is not carried out, and the model is told so")
 	}
-	if bounds := boundsOf(a); bounds != "" {
-		fact("it stands", bounds)
-	}
 	writeDecisions(a, fact)
 	fmt.Fprintln(w, "  arguments")
 	if err := writeArguments(w, "    ", a.Args); err != nil || a.Ticket == nil {
@@ -127,6 +124,9 @@ func writeTicket(w io.Writer, t agent.Ticket, args json.RawMessage) error {
 }
 
 func writeDecisions(a approval.Approval, fact func(name, value string)) {
+	if bounds := boundsOf(a); bounds != "" {
+		fact("it stands", bounds)
+	}
 	for _, d := range a.Decisions {
 		of := ""
 		if len(d.Tools) > 0 {
@@ -165,9 +165,6 @@ func grantedForGood(a approval.Approval) string {
 func writeTools(w io.Writer, a approval.Approval, fact func(name, value string)) error {
 	fact("asks", "whether these tools may be called; the calls below were blocked and are not carried out")
 	writeScope(a, fact)
-	if bounds := boundsOf(a); bounds != "" {
-		fact("it stands", bounds)
-	}
 	writeDecisions(a, fact)
 	bind := "they do not bind the model"
 	if a.Grants == agent.GrantsStanding && a.Scope != agent.ScopeTool {
