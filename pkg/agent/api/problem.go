@@ -23,6 +23,7 @@ const (
 	UnknownBlob      ProblemType = "unknown-blob"
 	NotSupported     ProblemType = "not-supported"
 	EditRefused      ProblemType = "edit-refused"
+	GrantRefused     ProblemType = "grant-refused"
 	AnswerRefused    ProblemType = "answer-refused"
 	Unauthenticated  ProblemType = "unauthenticated"
 	NotAllowed       ProblemType = "not-allowed"
@@ -65,6 +66,7 @@ var kinds = map[ProblemType]struct {
 	UnknownBlob:      {http.StatusBadRequest, "a message names a file that is not there"},
 	NotSupported:     {http.StatusBadRequest, "not supported yet"},
 	EditRefused:      {http.StatusBadRequest, "the edited arguments are refused"},
+	GrantRefused:     {http.StatusBadRequest, "the bounds of the grant are refused"},
 	AnswerRefused:    {http.StatusBadRequest, "the answer is refused"},
 	Unauthenticated:  {http.StatusUnauthorized, "nobody knows who you are"},
 	NotAllowed:       {http.StatusForbidden, "you may not do this"},
@@ -175,6 +177,7 @@ func problemOf(err error) *Problem {
 	var stale *approval.StaleError
 	var policy *approval.PolicyError
 	var edit *approval.EditError
+	var grant *approval.GrantError
 	var answer *agent.AnswerError
 	var start *runtime.BadStart
 	var fork *runtime.BadFork
@@ -192,6 +195,8 @@ func problemOf(err error) *Problem {
 		return asItStands(PolicyChanged, policy, policy.Approval)
 	case errors.As(err, &edit):
 		return problem(EditRefused, "%v", edit)
+	case errors.As(err, &grant):
+		return problem(GrantRefused, "%v", grant)
 	case errors.As(err, &answer):
 		return problem(AnswerRefused, "%v", answer)
 	case errors.As(err, &start):
