@@ -13,19 +13,28 @@ func (c Condition) Words() string {
 	if strings.ContainsAny(path, " \"") {
 		path = string(appendCanonicalString(nil, path))
 	}
-	if ops := c.operators(); len(ops) > 0 {
-		op := ops[0]
-		value := string(op.operands[0])
-		if op.name == "in" {
-			values := make([]string, len(op.operands))
-			for i, v := range op.operands {
-				values[i] = string(v)
-			}
-			value = "[" + strings.Join(values, ",") + "]"
-		}
-		return path + " " + op.name + " " + value
+	op, values := c.Operator()
+	if len(values) == 0 {
+		return path
 	}
-	return path
+	value := string(values[0])
+	if op == "in" {
+		all := make([]string, len(values))
+		for i, v := range values {
+			all[i] = string(v)
+		}
+		value = "[" + strings.Join(all, ",") + "]"
+	}
+	return path + " " + op + " " + value
+}
+
+// Operator is the condition's operator and the JSON values it compares with: one, but of in. A pattern is a JSON string.
+func (c Condition) Operator() (name string, values []json.RawMessage) {
+	ops := c.operators()
+	if len(ops) == 0 {
+		return "", nil
+	}
+	return ops[0].name, ops[0].operands
 }
 
 // ConditionWords are conditions in words, all of which must hold; "" = there are none.

@@ -323,6 +323,9 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 	if err != nil {
 		return Approval{}, false, err
 	}
+	if err := d.readable(ctx, decided, r); err != nil {
+		return Approval{}, false, err
+	}
 	op, err := SettleOp(decided, now)
 	if err != nil {
 		return Approval{}, false, err

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -169,6 +170,32 @@ func (a Approval) otherwise(r Request) bool {
 
 func nothingStands(a Approval) error {
 	return &GrantError{Problem: fmt.Sprintf("grant: got bounds of a standing grant, and this decision on approval %s gives none", a.ID)}
+}
+
+// readable refuses a pattern over what is a secret in the request's arguments: patterns are kept as they are, for people to read.
+func (d *Desk) readable(ctx context.Context, a Approval, r Request) error {
+	if r.Grant == nil || len(r.Grant.When) == 0 {
+		return nil
+	}
+	masked := d.masked(ctx, a)
+	for _, p := range a.Permissions {
+		if a.Kind == KindTools && r.Tool != "" && r.Tool != p.Tool && r.Tool != p.Name {
+			continue
+		}
+		for _, b := range p.Calls {
+			text, err := masked(p.Tool, b.Args)
+			if err != nil {
+				return err
+			}
+			for _, c := range r.Grant.When {
+				is, _, _ := agent.Lookup(b.Args, c.Path) // read before, as it fits
+				if seen, _, err := agent.Lookup(json.RawMessage(text), c.Path); err != nil || !bytes.Equal(is, seen) {
+					return &GrantError{Problem: fmt.Sprintf("grant.when: got a condition on %s, which holds a secret", c.Path)}
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // checkGrant finds what is wrong with the bounds that a decision gives.
