@@ -189,10 +189,14 @@ func refusal(err error) bool {
 	}
 	var decided *approval.DecidedError
 	var edit *approval.EditError
+	var grant *approval.GrantError
 	var answer *agent.AnswerError
 	var undo *agent.UndoError
 	var mine *person.RefusedError
-	return errors.As(err, &mine) || errors.As(err, &undo) || errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &answer)
+	if errors.As(err, &mine) || errors.As(err, &grant) {
+		return true
+	}
+	return errors.As(err, &undo) || errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &answer)
 }
 
 // action is something a person does, which may be repeated.
@@ -263,7 +267,7 @@ func (p *part) decide(l line, a approval.Action, note string) (action, error) {
 	if c.Request == "" && c.Asks == 0 && a != approval.Edit {
 		return p.direct(l, a, note)
 	}
-	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by}
+	r := approval.Request{Tenant: tenant, ID: id, Action: a, Args: l.args, Result: l.result, Note: note, By: l.by, Grant: l.grant}
 	if c.Request != "" { // what is decided about a blocked call is its tool
 		r.Tool = c.Tool
 	}

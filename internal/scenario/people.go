@@ -34,6 +34,8 @@ type line struct {
 	to          string    // give_duty: who decides in the place of by
 	from, until time.Time // give_duty: from "" = now
 	wait        time.Duration
+
+	grant *agent.GrantBounds // how far what is granted stands; nil = as far as the policy lets it
 }
 
 // moment is when a line outside the queue acts.
@@ -62,13 +64,15 @@ type lineForm struct {
 	To      string          `json:"to"`
 	From    string          `json:"from"`
 	Until   string          `json:"until"`
+
+	Grant *agent.GrantBounds `json:"grant"`
 }
 
 // deeds are what people can do: the keys that go with each, beside do, agent, at, by and refused. Those in upper case must be there.
 var deeds = map[string][]string{
-	"approve":     {"CALL", "result", "note"},
+	"approve":     {"CALL", "result", "note", "grant"},
 	"deny":        {"CALL", "note"},
-	"edit":        {"CALL", "ARGS", "note"},
+	"edit":        {"CALL", "ARGS", "note", "grant"},
 	"cancel_call": {"CALL", "note"},
 	"answer":      {"CALL", "result", "error", "rerun"},
 	"expire":      {"CALL"},
@@ -112,7 +116,7 @@ func (s section) line(raw []byte, n int) (line, error) {
 	l := line{
 		number: s.before + n + 1, do: form.Do, agent: form.Agent, call: form.Call, args: form.Args, result: form.Result, failure: form.Error, rerun: form.Rerun,
 		note: form.Note, text: form.Text, refused: form.Refused, server: form.Server, tool: form.Tool,
-		to: form.To,
+		to: form.To, grant: form.Grant,
 	}
 	var err error
 	if l.by, err = principal(form.By); err != nil {
@@ -170,7 +174,7 @@ func (f lineForm) present() []string {
 	}{
 		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
 		{"note", f.Note != ""}, {"text", f.Text != ""}, {"server", f.Server != ""}, {"tool", f.Tool != ""},
-		{"to", f.To != ""}, {"from", f.From != ""}, {"until", f.Until != ""},
+		{"to", f.To != ""}, {"from", f.From != ""}, {"until", f.Until != ""}, {"grant", f.Grant != nil},
 	} {
 		if k.there {
 			keys = append(keys, k.name)

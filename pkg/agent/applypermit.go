@@ -84,7 +84,7 @@ func (s *AgentState) decidedTools(at int, e Decided) error {
 			continue
 		}
 		t.Verdict, t.By, t.Note = e.Action.Verdict(), e.By, e.Note
-		if t.Verdict == ToolCancelled || t.Verdict == ToolDenied && e.Once { // the next call asks again
+		if t.Verdict == ToolCancelled || e.Once && (t.Verdict == ToolDenied || e.Standing) { // the next call asks again, or is covered by the record
 			continue
 		}
 		s.Permissions.add(ToolPermit{
@@ -156,10 +156,11 @@ func (s *AgentState) under(c *Call, e CallClaimed) error {
 	})
 	if i < 0 {
 		g, ok := s.StandingUnder(*c, e)
-		if _, denied := s.Permissions.denied(c.Tool); !ok || denied {
+		if _, denied := s.Permissions.denied(c.Tool); !ok || denied || !g.left() || !Fits(g.When, c.Input) {
 			return &ApplyError{Event: "call_claimed", Call: c.ID, Problem: "no permission of its tool covers it"}
 		}
-		c.Grant = &Grant{Approval: g.Approval, Digest: e.Digest, By: g.By, Note: g.Note, Consumed: true, Tool: true, Standing: true}
+		c.Grant = &Grant{Approval: g.Approval, Digest: e.Digest, By: g.By, Note: g.Note, Consumed: true, Tool: true, Standing: true, When: g.When}
+		s.Permissions.count(c.Tool, e.Digest)
 		return nil
 	}
 	t := s.Permissions.Tools[i]

@@ -151,6 +151,8 @@ type Grant struct {
 	Editor   string `json:",omitempty"` // with Edited: whose arguments they are; "" = By's
 	Policy   string `json:",omitempty"` // of the action, as of CallSuspended
 	Standing bool   `json:",omitempty"` // with Tool: it is on record beyond the run, and every claim under it is held to that record
+
+	When []Condition `json:",omitempty"` // with Standing: it is of arguments that fit all of these; Digest is PatternDigest's
 }
 
 // Result is what became of a settled call. Shown is set once it is in the conversation.

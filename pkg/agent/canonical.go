@@ -101,6 +101,9 @@ func PolicyVersion(p Permission) string {
 			policy[key] = value
 		}
 	}
+	if b := p.Bounds; !b.zero() {
+		policy["standing"] = map[string]any{"pattern": b.Pattern, "when": stringList(canonicalWhen(b.When)), "uses": strconv.Itoa(b.Uses), "expires": b.Expires.String()}
+	}
 	return hashCanonical(policy)
 }
 

@@ -77,10 +77,12 @@ func (d *Definition) Granting() Permission {
 	for _, above := range d.Ceilings {
 		switch {
 		case above.Mode == ModeAdvisory:
-		case above.Grants == GrantsOnce, p.Scope == ScopeTool && above.Scope != ScopeTool:
+		case above.Grants == GrantsOnce, p.Scope == ScopeTool && above.Scope != ScopeTool, p.Mode == ModeBlockAndRetry && len(above.Bounds.When) > 0:
 			p.Grants = GrantsOnce
 		case above.Grants != GrantsStanding && p.Grants == GrantsStanding:
 			p.Grants = GrantsRun
+		default:
+			p.Bounds = p.Bounds.under(above)
 		}
 	}
 	return p

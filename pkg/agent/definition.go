@@ -275,6 +275,8 @@ type Permission struct {
 	ApprovalTool string `json:"approvalTool,omitempty"` // advisory: the original name of the service whose answers are approvals; "" = none
 	Backend      string `json:"backend,omitempty"`      // a hook.PermissionBackend, which knows the tools' permissions; "" = the run's own journal does
 	Policy       string `json:"policy,omitempty"`       // a hook.Policy, which lists more tools that need a permission; "" = none
+
+	Bounds StandingBounds `json:"standing,omitzero"` // how far standing grants go at most
 }
 
 // Scope says what a decision decides.

@@ -78,7 +78,7 @@ type Decided struct {
 
 	Tools  []string `json:"tools,omitempty"`  // of a request about tools: the tools it decides, by original name; Call is empty then
 	Permit string   `json:"permit,omitempty"` // it holds for the call's tool as well, or for the tool with the very arguments, by this ToolDigest
-	Once   bool     `json:"once,omitempty"`   // it holds for nothing further: an approval for one claim, a denial for what it was asked about
+	Once   bool     `json:"once,omitempty"`   // it holds for nothing further: an approval for one claim, a denial for what it was asked about; with Standing, an approval holds by its record alone
 
 	Standing bool `json:"standing,omitempty"` // what it grants of tools is on record beyond the run, and may be taken back there
 
@@ -378,7 +378,8 @@ type PolicyEvaluated struct {
 }
 
 // PermissionChecked is what the agent's permission backend said of the tools of a round that need a permission, or which standing grants
-// of them were on record. A second one about the same round only takes standing grants away.
+// of them were on record. A second one about the same round only takes standing grants away,
+// or says how much more they are used.
 type PermissionChecked struct {
 	Inference int64                       `json:"n"`     // the round's, of the conversation
 	Tools     map[string]PermissionStatus `json:"tools"` // by original name

@@ -149,9 +149,8 @@ func gatePerson(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, 
 		return run
 	}
 	if c.Status == StatusNew && granting.Standing() {
-		digest = StandingDigest(d, s, t, c.Input, dec)
-		if p, covered := s.Permissions.standing(c.Tool, digest, c.Inference); covered && now.Before(p.Expires) {
-			run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest}
+		if p, covered := s.standingFor(d, t, c, dec, now); covered {
+			run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: p.Digest}
 			return run
 		}
 	}
@@ -172,7 +171,7 @@ func (p Permission) once() bool {
 // used up already lets that call go on, and no other.
 func gateGranted(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, now time.Time) Gate {
 	if c.Grant.Tool {
-		if ToolDigest(d, s, t, c.Input, dec) != c.Grant.Digest && StandingDigest(d, s, t, c.Input, dec) != c.Grant.Digest {
+		if !c.Grant.holds(d, s, t, c, dec) {
 			if d.movedOn(s, c, t) {
 				return askAgain(d, s, c, dec, now)
 			}

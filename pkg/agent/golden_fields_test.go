@@ -62,6 +62,7 @@ const (
 	goldenStanding = "testdata/journal-v1-standing" // with a snapshot of a standing grant and a call that is claimed under it
 	goldenListed   = "testdata/journal-v1-listed"   // with one of a run that has lost one of its servers' tools
 	goldenMemo     = "testdata/journal-v1-memo"     // with a snapshot while tools want back what they asked with, one of them behind a plugin's question
+	goldenPatterns = "testdata/journal-v1-patterns" // with one of a counted standing grant of a pattern and a call that is claimed under it
 	goldenChecked  = "testdata/journal-v1-checked"  // with a snapshot while people are shown what a call depends on
 	goldenEvicted  = "testdata/journal-v1-evicted"  // with snapshots behind an eviction and while the window is full
 )
@@ -88,6 +89,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenPermits, AgentState{}, goldenPermitsRun())
 		addGolden(t, goldenGate, AgentState{}, goldenGateRun())
 		addGolden(t, goldenMemo, AgentState{}, goldenMemoRun())
+		addGolden(t, goldenPatterns, AgentState{}, goldenPatternsRun())
 		addGolden(t, goldenChecked, AgentState{}, goldenPreconditionRun())
 		addGolden(t, goldenQuorum, AgentState{}, goldenQuorumRun())
 		addGolden(t, goldenStanding, AgentState{}, goldenStandingRun())
@@ -110,6 +112,8 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenLimits: {AgentState{}, snapshotVersionTools}, goldenHooked: {AgentState{}, snapshotVersionTools},
 		goldenPermits: {AgentState{}, snapshotVersionTools}, goldenGate: {AgentState{}, snapshotVersionTools},
 		goldenMemo: {AgentState{}, snapshotVersionTools},
+
+		goldenPatterns: {AgentState{}, snapshotVersionTools},
 
 		goldenChecked: {AgentState{}, snapshotVersionTools},
 		goldenHidden:  {AgentState{}, snapshotVersionTools}, goldenGuards: {AgentState{}, snapshotVersionTools},

@@ -243,6 +243,9 @@ func BlockRound(d *Definition, s *AgentState, gate func(*AgentState, Call) Gate,
 		if g.Claim != nil && g.Claim.Once {
 			sim.Permissions.use(g.Claim.Under, c.Tool)
 		}
+		if g.Claim != nil {
+			sim.Permissions.count(c.Tool, g.Claim.Digest)
+		}
 		if g.Block != nil {
 			r.add(d, s, c, g, now)
 			refused = append(refused, *g.Block)

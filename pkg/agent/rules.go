@@ -272,6 +272,7 @@ func (c *checker) permission(at string, p Permission) {
 	if p.Grants == GrantsStanding {
 		c.standing(at+".grants", p)
 	}
+	c.bounds(at+".standing", p)
 	c.form(p.Backend == "" || validWord(p.Backend), at+".backend", p.Backend, "a name of letters, digits, _ and -")
 	c.form(p.Policy == "" || validWord(p.Policy), at+".policy", p.Policy, "a name of letters, digits, _ and -")
 	oneOf(c, at+".default", p.Default, DefaultByEffect, DefaultAllow, DefaultAsk, DefaultDeny)

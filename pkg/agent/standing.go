@@ -18,6 +18,10 @@ type StandingGrant struct {
 	By       string    `json:"by"`
 	Note     string    `json:"note,omitempty"`
 	Expires  time.Time `json:"expires"`
+
+	When []Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these; Digest is PatternDigest's then
+	Uses int         `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
+	Used int         `json:"used,omitempty"` // of them, those that are made, as it was read, and by this run since
 }
 
 // same reports whether both are the one record.
@@ -25,8 +29,10 @@ func (g StandingGrant) same(h StandingGrant) bool {
 	return g.Tool == h.Tool && g.Approval == h.Approval && g.Digest == h.Digest
 }
 
-// SameStanding reports whether both lists have the same records, in order.
-func SameStanding(a, b []StandingGrant) bool { return slices.EqualFunc(a, b, StandingGrant.same) }
+// SameStanding reports whether both lists have the same records, in order, as much used.
+func SameStanding(a, b []StandingGrant) bool {
+	return slices.EqualFunc(a, b, func(g, h StandingGrant) bool { return g.same(h) && g.Used == h.Used })
+}
 
 // PermitRef names a grant of a tool that a run has by a decision of its own.
 type PermitRef struct {
@@ -38,10 +44,15 @@ type PermitRef struct {
 // version and call are no part of it, so that a changed tool, policy or list of approvers is not covered, and all else is. Arguments are one
 // where grants are of them (Permission.OfArguments).
 func StandingDigest(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage, dec Decision) string {
-	return hashCanonical(d.Granting().bound(args, map[string]any{
+	return hashCanonical(d.Granting().bound(args, standingOf(d, s, t, dec)))
+}
+
+// standingOf is what the digests of standing grants of a tool are made of, beside arguments.
+func standingOf(d *Definition, s *AgentState, t ToolSpec, dec Decision) map[string]any {
+	return map[string]any{
 		"standing": true, "tenant": s.Tenant, "agent": s.Agent, "tool": t.Name, "toolHash": ToolHash(t),
 		"policyVersion": d.policyVersion(), "approverPolicy": dec.ApproverPolicy(),
-	}))
+	}
 }
 
 // GrantedArgs is the digest of the arguments that a grant is of. How their keys are ordered and their strings are escaped does not count;
@@ -100,8 +111,8 @@ func (p Permission) Standing() bool {
 // calls; else it is of the tool, whatever it is called with.
 func (p Permission) OfArguments() bool { return p.Standing() && p.Scope != ScopeTool }
 
-// AskedStanding are the standing grants that would cover the round's new calls which need a permission, in call order, each once. Only tool
-// and digest are set.
+// AskedStanding are the standing grants that would cover the round's new calls which need a permission, in call order, each once: those that
+// are not counted and those that are, but none of a pattern. Only tool and digest are set.
 func AskedStanding(d *Definition, s *AgentState) []StandingGrant {
 	var asked []StandingGrant
 	for _, c := range s.Live {
@@ -109,8 +120,9 @@ func AskedStanding(d *Definition, s *AgentState) []StandingGrant {
 		if c.Status != StatusNew || !known || DecideIn(d, s, t, c.Input).Verdict != VerdictAsk {
 			continue
 		}
-		if g := (StandingGrant{Tool: c.Tool, Digest: StandingOf(d, s, c)}); !slices.Contains(asked, g) {
-			asked = append(asked, g)
+		digest := StandingOf(d, s, c)
+		if g := (StandingGrant{Tool: c.Tool, Digest: digest}); !slices.ContainsFunc(asked, g.same) {
+			asked = append(asked, g, StandingGrant{Tool: c.Tool, Digest: CountedPrefix + digest})
 		}
 	}
 	return asked
@@ -134,11 +146,13 @@ func (s *AgentState) StandingUnder(c Call, e CallClaimed) (StandingGrant, bool) 
 	return g, ok && e.Under != "" && g.Approval == e.Under
 }
 
-// narrow takes away the standing grants that a second look has not found any more. It never adds one.
+// narrow takes away the standing grants that a second look has not found any more, and takes over how much the others are used. It never
+// adds one.
 func (p *Permissions) narrow(e PermissionChecked) {
 	var left []StandingGrant
 	for _, g := range p.Checked.Standing {
-		if slices.ContainsFunc(e.Standing, g.same) {
+		if i := slices.IndexFunc(e.Standing, g.same); i >= 0 {
+			g.Used = e.Standing[i].Used
 			left = append(left, g)
 		}
 	}

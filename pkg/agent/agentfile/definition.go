@@ -213,6 +213,7 @@ func (r *reader) permission(d *agent.Definition) read {
 			"default":   enum(r, &p.Default, []agent.PermissionDefault{agent.DefaultByEffect, agent.DefaultAllow, agent.DefaultAsk, agent.DefaultDeny}),
 			"scope":     enum(r, &p.Scope, []agent.Scope{agent.ScopeCall, agent.ScopeTool}),
 			"grants":    enum(r, &p.Grants, []agent.Grants{agent.GrantsRun, agent.GrantsOnce, agent.GrantsStanding}),
+			"standing":  r.standing(&p.Bounds),
 			"approvers": r.texts(&p.Approvers),
 			"rules":     r.rules(&p.Rules),
 			"early":     enum(r, &d.Early, []agent.EarlyDecision{agent.EarlyKeep, agent.EarlyRefuse}),

@@ -25,7 +25,7 @@ var working = map[string]string{
 	"tools[].retry": "{attempts: 2, backoff: 1s, maxBackoff: 9s}", "tools[].concurrency": "2", "tools[].maxResult": "9", "tools[].undo": "{tool: mail.unsend, args: {a: 1}}", "tools[].precondition": "{tool: mail.find, args: {a: {args: /a}}, compare: [/state]}", "limits.parallel": "3",
 	"mcp[].name": "files", "mcp[].command": "[npx, x]", "mcp[].dir": "/srv", "mcp[].env": "{A: b}", "mcp[].url": "https://x", "mcp[].headers": "{A: b}",
 	"mcp[].tools": "{a: {effect: read}}", "mcp[].allow": "[a]", "mcp[].deny": "[a]", "mcp[].timeout": "9s", "mcp[].required": "false",
-	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "tool", "permission.approvers": `["user:bo"]`, "permission.early": "keep", "permission.grants": "once", "permission.approvalTool": "ask.people", "permission.backend": "other", "permission.policy": "other",
+	"permission.mode": "block_and_retry", "permission.default": "ask", "permission.scope": "tool", "permission.approvers": `["user:bo"]`, "permission.early": "keep", "permission.grants": "once", "permission.approvalTool": "ask.people", "permission.backend": "other", "permission.policy": "other", "permission.standing": "{uses: 2, expires: 7d, when: [{path: /a, lte: 5}], pattern: true}",
 	"permission.rules[].tool": "other", "permission.rules[].verdict": "deny", "permission.rules[].approvers": `["user:bo"]`,
 	"permission.rules[].quorum": "2", "permission.rules[].fourEyes": "true", "permission.rules[].remind": "4h", "permission.rules[].escalate": `{after: 8h, to: ["group:b"]}`,
 	"permission.rules[].expires": "1h", "permission.rules[].note": "other", "permission.rules[].when[].path": "/other",

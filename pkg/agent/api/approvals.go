@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
 )
 
@@ -20,6 +21,8 @@ type Verdict struct {
 	Note   string          `json:"note,omitempty"`   // of Ask and Reply, what is said
 	Digest string          `json:"digest,omitempty"` // of the approval as it was shown: refused where it is about another action since; "" = not looked at
 	Tool   string          `json:"tool,omitempty"`   // of a request about tools: the one it decides; "" = all that nobody has decided about
+
+	Grant *agent.GrantBounds `json:"grant,omitempty"` // approve, edit: how far a standing grant goes that it gives; none = as far as the policy lets it
 }
 
 // What a person may do with a request beside deciding it: ask for information, and answer.
@@ -145,8 +148,12 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	if b.Action == approval.Edit && b.Tool != "" {
 		return 0, nil, invalid("tool: it goes with approve and deny")
 	}
+	if b.Grant != nil && b.Action == approval.Deny {
+		return 0, nil, invalid("grant: it goes with approve and edit")
+	}
 	a, err := s.Desk.Decide(r.Context(), approval.Request{
 		Tenant: c.Tenant, ID: id, Action: b.Action, Args: b.Args, Result: b.Result, Note: b.Note, Tool: b.Tool, Digest: b.Digest, By: c.Principal, Via: s.via(),
+		Grant: b.Grant,
 	})
 	return http.StatusOK, a, err
 }

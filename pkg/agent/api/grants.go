@@ -9,7 +9,7 @@ import (
 )
 
 // Grant is a standing grant: an agent may call a tool in every run until it expires or is revoked; whatever it is called with, or, of scope
-// call, with the very arguments.
+// call, with the very arguments; or, of scope pattern, with arguments that fit its conditions.
 type Grant struct {
 	Agent     string      `json:"agent"`
 	Tool      string      `json:"tool"` // original name
@@ -25,7 +25,15 @@ type Grant struct {
 	Expires   time.Time   `json:"expiresAt"`
 	Approvers []string    `json:"approvers"`       // who may revoke it
 	Above     [][]string  `json:"above,omitempty"` // and is among each of these as well
+
+	When    []agent.Condition `json:"when,omitempty"`    // of scope pattern: it is for arguments that fit all of these
+	Pattern string            `json:"pattern,omitempty"` // and they in words
+	Uses    int               `json:"uses,omitempty"`    // calls that it covers in all; 0 = they are not counted
+	Left    int               `json:"left,omitempty"`    // of them, those that are left
 }
+
+// ScopePattern is the scope of a grant for arguments that fit its conditions.
+const ScopePattern agent.Scope = "pattern"
 
 // GrantPage is a page of standing grants, by agent and tool.
 type GrantPage struct {
@@ -35,10 +43,16 @@ type GrantPage struct {
 
 func shownGrant(g approval.Standing) Grant {
 	scope := agent.ScopeTool
-	if g.ArgsHash != "" {
+	switch {
+	case len(g.When) > 0:
+		scope = ScopePattern
+	case g.ArgsHash != "":
 		scope = agent.ScopeCall
 	}
-	return Grant{g.Agent, g.Tool, scope, g.ArgsHash, g.Args, g.Digest, g.Approval, g.Run, g.By, g.Note, g.At, g.Expires, g.Approvers, g.Above}
+	return Grant{
+		g.Agent, g.Tool, scope, g.ArgsHash, g.Args, g.Digest, g.Approval, g.Run, g.By, g.Note, g.At, g.Expires, g.Approvers, g.Above,
+		g.When, agent.ConditionWords(g.When), g.Uses, g.Left(),
+	}
 }
 
 // listGrants lists the tenant's standing grants that hold. It looks at up to maxLooks pages of the store, as what has expired is left out.

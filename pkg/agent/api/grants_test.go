@@ -158,3 +158,41 @@ func TestGrantsOfAnotherTenant(t *testing.T) {
 	b.serve()
 	require.Equal(t, []string{"payer pay"}, b.grants(""))
 }
+
+// Who approves may say for which arguments, how often and how long a grant stands, and the list says so and how much is left.
+func TestGrantsOfPatterns(t *testing.T) {
+	b := newBench(t, pay, func(d *agent.Definition) {
+		callsStand(d)
+		d.Permission.Bounds = agent.StandingBounds{Pattern: true, Uses: 9}
+	})
+	def, ok := b.backend.Agents.Agent("payer")
+	require.True(t, ok)
+	accepted, err := b.client.Start(t.Context(), api.Start{Definition: def, Message: []byte(`"pay 5"`)})
+	require.NoError(t, err)
+	path := "POST /v1/approvals/" + b.rest(accepted.ID).Waiting[0].Approval + "/decision"
+	for body, kind := range map[string]string{
+		`{"action":"approve","grant":{"uses":10}}`:                                         "grant-refused",
+		`{"action":"approve","grant":{"when":[{"path":"/amount","lt":5}]}}`:                "grant-refused",
+		`{"action":"approve","grant":{"until":"2001-01-01T00:00:00Z"}}`:                    "grant-refused",
+		`{"action":"approve","grant":{"when":[{"path":"/amount","lt":9}],"forever":true}}`: "invalid-request",
+		`{"action":"deny","grant":{"uses":1}}`:                                             "invalid-request",
+	} {
+		got := b.do(path, body)
+		require.Equal(t, http.StatusBadRequest, got.status, body)
+		require.Contains(t, got.body, `"`+kind+`"`, body)
+	}
+	got := b.do(path, `{"action":"approve","grant":{"when":[{"path":"/amount","lte":50}],"uses":5,"seconds":3600}}`)
+	require.Equal(t, http.StatusOK, got.status, got.body)
+	p, err := b.client.Grants(t.Context(), "payer", "", 0)
+	require.NoError(t, err)
+	require.Len(t, p.Grants, 1)
+	g := p.Grants[0]
+	require.Equal(t, []any{api.ScopePattern, "/amount lte 50", 5, 5, "", "", int64(3600)}, []any{g.Scope, g.Pattern, g.Uses, g.Left, g.Args, g.ArgsHash, int64(g.Expires.Sub(g.At).Seconds())})
+	require.Equal(t, `50`, string(g.When[0].Lte))
+	a, err := b.client.Approval(t.Context(), g.Approval)
+	require.NoError(t, err)
+	require.Equal(t, 9, a.Permissions[0].Bounds.Uses)
+	require.Equal(t, 5, a.Decisions[0].Grant.Uses)
+	require.NoError(t, b.client.Revoke(t.Context(), "payer", "pay", g.Digest))
+	require.Equal(t, []string{}, b.grants(""))
+}

@@ -317,6 +317,7 @@ func (d *document) requests(t *testing.T) {
 		{op: decide, body: `{"action":"approve"}`, status: 200},
 		{op: decide, body: `{"action":"edit","args":{"amount":3},"note":"less"}`, status: 200},
 		{op: decide, body: `{"action":"edit","args":{"amount":"x"}}`, status: 400, kind: "edit-refused"},
+		{op: decide, body: `{"action":"approve","grant":{"uses":2}}`, status: 400, kind: "grant-refused"},
 		{op: decide, body: `{"action":"approve"}`, headers: []string{api.AsHeader, "user:eve"}, status: 403, kind: "not-allowed"},
 
 		{op: decide, body: `{"action":"ask","note":"Which order?"}`, status: 200},
@@ -477,7 +478,10 @@ var goTypes = map[string]any{
 	"AguiCall": stream.AguiCall{}, "AguiFunction": stream.AguiFunction{}, "AisdkPart": stream.AisdkPart{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
 	"Decided": approval.Decision{}, "Remark": approval.Remark{}, "Checked": agent.Checked{}, "Was": agent.Was{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "CallbackAnswer": api.CallbackAnswer{}, "Applied": api.Applied{}, "ForkModel": api.ForkModel{},
-	"Whole":    agent.Whole{},
+	"Whole": agent.Whole{},
+
+	"GrantBounds": agent.GrantBounds{}, "Condition": agent.Condition{},
+
 	"CallUndo": api.CallUndo{}, "Undone": api.Undone{},
 	"Permission": approval.Permission{}, "Blocked": approval.Blocked{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},
 	"AuditPage": api.AuditPage{}, "AuditHead": audit.Head{}, "AuditEntry": audit.Line{}, "AuditRecord": audit.Record{},

@@ -23,6 +23,7 @@ const (
 	UnknownBlob      ProblemType = "unknown-blob"
 	NotSupported     ProblemType = "not-supported"
 	EditRefused      ProblemType = "edit-refused"
+	GrantRefused     ProblemType = "grant-refused"
 	AnswerRefused    ProblemType = "answer-refused"
 	Unauthenticated  ProblemType = "unauthenticated"
 	NotAllowed       ProblemType = "not-allowed"
@@ -65,6 +66,7 @@ var kinds = map[ProblemType]struct {
 	UnknownBlob:      {http.StatusBadRequest, "a message names a file that is not there"},
 	NotSupported:     {http.StatusBadRequest, "not supported yet"},
 	EditRefused:      {http.StatusBadRequest, "the edited arguments are refused"},
+	GrantRefused:     {http.StatusBadRequest, "the bounds of the grant are refused"},
 	AnswerRefused:    {http.StatusBadRequest, "the answer is refused"},
 	Unauthenticated:  {http.StatusUnauthorized, "nobody knows who you are"},
 	NotAllowed:       {http.StatusForbidden, "you may not do this"},
@@ -174,8 +176,6 @@ func problemOf(err error) *Problem {
 	var decided *approval.DecidedError
 	var stale *approval.StaleError
 	var policy *approval.PolicyError
-	var edit *approval.EditError
-	var answer *agent.AnswerError
 	var start *runtime.BadStart
 	var fork *runtime.BadFork
 	var undo *agent.UndoError
@@ -190,10 +190,6 @@ func problemOf(err error) *Problem {
 		return asItStands(RequestChanged, stale, stale.Approval)
 	case errors.As(err, &policy):
 		return asItStands(PolicyChanged, policy, policy.Approval)
-	case errors.As(err, &edit):
-		return problem(EditRefused, "%v", edit)
-	case errors.As(err, &answer):
-		return problem(AnswerRefused, "%v", answer)
 	case errors.As(err, &start):
 		return problem(InvalidRequest, "%v", start)
 	case errors.As(err, &undo):
@@ -205,10 +201,30 @@ func problemOf(err error) *Problem {
 	case errors.As(err, &forbidden):
 		return problem(InvalidRequest, "%v", forbidden)
 	}
+	if said := notTaken(err); said != nil {
+		return said
+	}
 	for _, c := range causes {
 		if errors.Is(err, c.is) {
 			return problem(c.kind, "%v", err)
 		}
 	}
 	return problem(Internal, "%v", err)
+}
+
+// notTaken is the answer to a decision that is not taken with what goes with it; nil = err is about something else.
+func notTaken(err error) *Problem {
+	var edit *approval.EditError
+	var grant *approval.GrantError
+	var answer *agent.AnswerError
+	switch {
+	case errors.As(err, &edit):
+		return problem(EditRefused, "%v", edit)
+	case errors.As(err, &grant):
+		return problem(GrantRefused, "%v", grant)
+	case errors.As(err, &answer):
+		return problem(AnswerRefused, "%v", answer)
+	default:
+		return nil
+	}
 }

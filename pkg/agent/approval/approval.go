@@ -136,6 +136,8 @@ type Decision struct {
 	Note   string          `json:"note,omitempty"`
 	Args   json.RawMessage `json:"args,omitempty"`  // an edit's; of an answer, its text as a JSON string; of KindInput, the answer itself
 	Tools  []string        `json:"tools,omitempty"` // of a request about tools: those it decided
+
+	Grant *agent.GrantBounds `json:"grant,omitempty"` // how far the standing grant goes that it gives; nil = as far as the policy lets it
 }
 
 // Action is what a person can do with a request.

@@ -60,7 +60,10 @@ func (a Approval) Counted() []Decision {
 
 // Granting are the approvals of the tool at a place of a request about tools, in order.
 func (a Approval) Granting(place int) []Decision {
-	tool := a.Permissions[place].Tool
+	return a.grantors(a.Permissions[place].Tool)
+}
+
+func (a Approval) grantors(tool string) []Decision {
 	return onceEach(slices.DeleteFunc(by(a.Decisions, Approve), func(d Decision) bool { return !slices.Contains(d.Tools, tool) }))
 }
 

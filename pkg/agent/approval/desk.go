@@ -105,8 +105,9 @@ type Request struct {
 	Note       string
 	Digest     string // of the action that the person was shown: another one is a *StaleError; "" = the one that is found
 	By         agent.Principal
-	Via        Via    // for the record
-	Key        string // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
+	Via        Via                // for the record
+	Key        string             // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
+	Grant      *agent.GrantBounds // Approve and Edit, where what is granted stands: how far it goes; nil = as far as the policy lets it
 
 	duties []agent.Principal // on whose behalf By may decide
 	as     voice             // in whose name it is made
@@ -289,13 +290,13 @@ func (a Approval) ended(r Request) (ended, same bool) {
 // heard reports whether the person has said that already, of a request that goes on.
 func (a Approval) heard(r Request) bool {
 	if a.Kind == KindTools {
-		return r.Action == Approve && !slices.ContainsFunc(a.open(a.named(r)), func(i int) bool { return !saidBy(a.Granting(i), r) })
+		return r.Action == Approve && !a.otherwise(r) && !slices.ContainsFunc(a.open(a.named(r)), func(i int) bool { return !saidBy(a.Granting(i), r) })
 	}
 	switch {
 	case r.Digest != "" && r.Digest != a.Digest:
 		return false
 	case r.Action == Approve:
-		return saidBy(a.countedWith(r), r)
+		return saidBy(a.countedWith(r), r) && !a.otherwise(r)
 	case r.Action == Edit:
 		of := a.Counted()
 		return len(of) > 0 && of[0].By == r.By.ID && of[0].says(a.Kind, r)
@@ -322,6 +323,9 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 	if err != nil {
 		return Approval{}, false, err
 	}
+	if err := d.readable(ctx, decided, r); err != nil {
+		return Approval{}, false, err
+	}
 	op, err := SettleOp(decided, now)
 	if err != nil {
 		return Approval{}, false, err
@@ -334,7 +338,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 	if decided.rev = max(0, decided.rev) + 1; fact == nil {
 		return decided, false, written(d.Table.Write(ctx, op))
 	}
-	grants, err := d.grantOps(ctx, decided)
+	grants, err := d.grants(ctx, decided)
 	if err != nil {
 		return Approval{}, false, err
 	}
@@ -365,14 +369,20 @@ func written(err error) error {
 
 // said is the decision as it is kept.
 func (r Request) said(now time.Time) Decision {
-	return Decision{By: r.By.ID, For: r.as.For, Via: r.Via, Action: r.Action, At: now, Note: r.Note}
+	return Decision{By: r.By.ID, For: r.as.For, Via: r.Via, Action: r.Action, At: now, Note: r.Note, Grant: r.Grant}
 }
 
 // plan is the request as it will stand, and the fact for the run; nil where that is to hear nothing yet, as it takes more people.
 func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (*agent.Decided, Approval, error) {
-	if a.Kind == KindTools {
-		fact, decided := a.verdict(r, a.open(a.named(r)), now)
-		return fact, decided, nil
+	switch {
+	case a.otherwise(r):
+		return nil, a, &GrantError{Problem: "grant: got other bounds than those with which you have approved already"}
+	case r.Grant != nil && (!approves(r.Action) || a.Kind == KindInput):
+		return nil, a, nothingStands(a)
+	case a.Kind == KindTools:
+		open := a.open(a.named(r))
+		fact, decided := a.verdict(r, open, now)
+		return fact, decided, decided.boundTools(fact, r, open, now)
 	}
 	said := r.said(now)
 	fact := agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionApprove, By: r.By.ID, Digest: a.Digest, Note: r.Note}
@@ -410,10 +420,11 @@ func (d *Desk) planApproval(ctx context.Context, a Approval, r Request, said Dec
 			return nil, a, err
 		}
 	}
+	before := a
 	a.Decisions = append(slices.Clip(a.Decisions), said)
 	counted := a.Counted()
-	if len(counted) < a.Quorum {
-		return nil, a, nil
+	if err := a.bounded(r, said.At); err != nil || len(counted) < a.Quorum {
+		return nil, a, err
 	}
 	fact.Digest = a.Digest
 	for _, v := range counted[:len(counted)-1] {
@@ -428,8 +439,9 @@ func (d *Desk) planApproval(ctx context.Context, a Approval, r Request, said Dec
 	if len(a.Permissions) == 1 {
 		a.permit(&fact)
 	}
-	a.Decisions = a.Decisions[:len(a.Decisions)-1]
-	return &fact, a.settled(fact, said), nil
+	decided := before.settled(fact, said)
+	decided.byRecord(&fact)
+	return &fact, decided, nil
 }
 
 // action is what a request would let run, as its run and the policy of now have it.
@@ -617,7 +629,7 @@ func sameDecision(a Approval, r Request) bool {
 }
 
 func (d Decision) says(k Kind, r Request) bool {
-	if d.Action != r.Action {
+	if d.Action != r.Action || !sameGrant(d.Grant, r.Grant) {
 		return false
 	}
 	switch {

@@ -56,7 +56,7 @@ func (d *Desk) revocation(ctx context.Context, r Revocation) ([]store.Op, error)
 	}
 	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 	all = slices.DeleteFunc(all, func(g Standing) bool { return g.expired(now) || r.Digest != "" && g.Digest != r.Digest })
-	live := slices.DeleteFunc(slices.Clone(all), func(g Standing) bool { return !g.live(now) })
+	live := slices.DeleteFunc(slices.Clone(all), func(g Standing) bool { return g.RevokedBy != "" }) // one that is used up, too: a call of it may run again
 	if len(all) == 0 {
 		return nil, ErrNoGrant
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -17,8 +18,9 @@ import (
 var ErrNoGrant = errors.New("no such standing grant")
 
 // Standing is one standing grant on record: people's permission for an agent to call a tool in every run (grants: standing). There is one
-// record for a tool under one list of approvers, and under scope call for the arguments, under PK T#tenant#GRANT#agent, SK tool#digest; the
-// newest grant replaces the one before. A revoked one is kept, and holds for nothing.
+// record for a tool under one list of approvers, and under scope call for the arguments, and one more that is counted, and one for each
+// pattern, under PK T#tenant#GRANT#agent, SK tool#digest; the newest grant replaces the one before. A revoked one is kept, and holds for
+// nothing; so is one that is used up.
 type Standing struct {
 	Agent     string     `json:"agent"`
 	Tool      string     `json:"tool"`               // original name
@@ -35,6 +37,10 @@ type Standing struct {
 	Above     [][]string `json:"above,omitempty"` // who is among each of these as well
 	RevokedBy string     `json:"revokedBy,omitempty"`
 	RevokedAt time.Time  `json:"revokedAt,omitzero"`
+
+	When []agent.Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these
+	Uses int               `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
+	Used int               `json:"-"`              // of them, those that are made
 }
 
 func standingPartition(tenant, agentName string) string { return "T#" + tenant + "#GRANT#" + agentName }
@@ -55,7 +61,7 @@ func (g Standing) op(tenant string) (store.Op, error) {
 		return store.Op{}, fmt.Errorf("marshal standing grant of %s for %s: %w", g.Tool, g.Agent, err)
 	}
 	it := store.Item{Key: standingKey(tenant, g.Agent, g.Tool, g.Digest), Body: body, Attrs: map[string]store.Value{
-		"approval": store.Str(g.Approval), "expires": store.Num(g.Expires.UnixMilli()), "revoked": store.Num(0),
+		"approval": store.Str(g.Approval), "expires": store.Num(g.Expires.UnixMilli()), "revoked": store.Num(0), usedAttr: store.Num(int64(g.Used)),
 	}}
 	if g.RevokedBy == "" {
 		it.Index, it.IndexSort = standingIndex(tenant), g.Agent+"#"+g.Tool+"#"+g.Digest
@@ -73,7 +79,7 @@ func (d *Desk) grantOps(ctx context.Context, decided Approval) ([]store.Op, erro
 	}
 	said := decided.Decisions[len(decided.Decisions)-1]
 	var ops []store.Op
-	var def *agent.Definition
+	text := d.masked(ctx, decided)
 	for _, p := range decided.Permissions {
 		if p.Verdict != agent.ToolGranted || decided.Kind == KindTools && !slices.Contains(said.Tools, p.Tool) {
 			continue
@@ -81,45 +87,49 @@ func (d *Desk) grantOps(ctx context.Context, decided Approval) ([]store.Op, erro
 		for _, c := range p.Standing {
 			g := Standing{
 				Agent: decided.Agent, Tool: p.Tool, Digest: c.Digest, Approval: decided.ID, Run: decided.Run, By: said.By, Note: said.Note,
-				At: said.At, Expires: said.At.UTC().Add(agent.StandingLife), Approvers: c.Approvers, Above: c.Above,
+				At: said.At, Approvers: c.Approvers, Above: c.Above,
 			}
-			if args, bound := p.boundBy(c); bound {
-				var err error
-				if def, err = d.definitionOf(ctx, decided, def); err != nil {
-					return nil, err
-				}
-				t, _ := def.Tool(p.Tool)
-				g.ArgsHash, g.Args = agent.GrantedArgs(args), agent.Bounded(mask.JSON(args, t.Schema))
+			stands, err := g.bound(decided, p, c, text)
+			if err != nil {
+				return nil, err
+			}
+			if !stands {
+				continue
 			}
 			op, err := g.op(decided.Tenant)
 			if err != nil {
 				return nil, err
 			}
-			ops = append(ops, op)
+			if !slices.ContainsFunc(ops, func(have store.Op) bool { return have.Item.Key == op.Item.Key }) { // calls of one pattern
+				ops = append(ops, op)
+			}
 		}
 	}
 	return ops, nil
 }
 
-// definitionOf is the definition of a request's run, which says what of a call's arguments is a secret; known, where that is read already.
-func (d *Desk) definitionOf(ctx context.Context, a Approval, known *agent.Definition) (*agent.Definition, error) {
-	if known != nil {
-		return known, nil
+// masked reads arguments of a request's run with secrets masked, as its definition says what is one. That is read once, and only where it is wanted.
+func (d *Desk) masked(ctx context.Context, a Approval) func(tool string, args json.RawMessage) (string, error) {
+	var def *agent.Definition
+	return func(tool string, args json.RawMessage) (string, error) {
+		if def == nil {
+			l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
+			if err != nil {
+				return "", err
+			}
+			if def, err = d.Definitions(ctx, a.Tenant, l.State.Definition); err != nil {
+				return "", fmt.Errorf("decide approval %s: %w", a.ID, err)
+			}
+		}
+		t, _ := def.Tool(tool)
+		return mask.JSON(args, t.Schema), nil
 	}
-	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
-	if err != nil {
-		return nil, err
-	}
-	def, err := d.Definitions(ctx, a.Tenant, l.State.Definition)
-	if err != nil {
-		return nil, fmt.Errorf("decide approval %s: %w", a.ID, err)
-	}
-	return def, nil
 }
 
-// StandingOp holds a claim to the standing grant it is made under; it rides in the transaction of the claim. It fails unless one of the
-// tool and digest is on record, not revoked and not expired; and that very one, where the approval is named.
-func StandingOp(tenant, agentName string, g agent.StandingGrant, now time.Time) store.Op {
+// StandingOp holds claims to the standing grant they are made under; it rides in the transaction of the claims. It fails unless one of the
+// tool and digest is on record, not revoked and not expired; and that very one, where the approval is named. Of one that is counted, it fails
+// unless it is used as g says it is with these claims, but for them; and uses it so.
+func StandingOp(tenant, agentName string, g agent.StandingGrant, claims int, now time.Time) store.Op {
 	op := store.Op{Kind: store.Check, Item: store.Item{Key: standingKey(tenant, agentName, g.Tool, g.Digest)}, If: []store.Cond{
 		{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
 		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
@@ -127,19 +137,25 @@ func StandingOp(tenant, agentName string, g agent.StandingGrant, now time.Time) 
 	if g.Approval != "" {
 		op.If = append(op.If, store.Cond{Attr: "approval", Op: store.Equal, Value: store.Str(g.Approval)})
 	}
+	if g.Uses > 0 && claims > 0 {
+		op.Kind, op.Item.Attrs = store.Update, map[string]store.Value{usedAttr: store.Num(int64(g.Used))}
+		op.If = append(op.If, store.Cond{Attr: usedAttr, Op: store.Equal, Value: store.Num(int64(g.Used - claims))})
+	}
 	return op
 }
 
-// StandingLive reports whether such a grant is on record and holds: the conditions of StandingOp, read consistently.
+// StandingLive reports whether such a grant is on record and holds, used up or not: the conditions of StandingOp without claims, read
+// consistently.
 func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, g agent.StandingGrant, now time.Time) (bool, error) {
 	it, found, err := t.Get(ctx, standingKey(tenant, agentName, g.Tool, g.Digest))
 	if err != nil {
 		return false, fmt.Errorf("read standing grant of %s for %s: %w", g.Tool, agentName, err)
 	}
-	return store.Holds(StandingOp(tenant, agentName, g, now).If, it, found), nil
+	return store.Holds(StandingOp(tenant, agentName, g, 0, now).If, it, found), nil
 }
 
-// StandingOf reads the standing grants of these tools and digests consistently: those that are neither revoked nor expired, in order.
+// StandingOf reads the standing grants of these tools and digests consistently: those that are neither revoked nor expired nor
+// used up, in order.
 func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, of []agent.StandingGrant, now time.Time) ([]agent.StandingGrant, error) {
 	var live []agent.StandingGrant
 	for _, want := range of {
@@ -155,7 +171,7 @@ func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, of
 			return nil, err
 		}
 		if g.live(now) {
-			live = append(live, agent.StandingGrant{Tool: g.Tool, Approval: g.Approval, Digest: g.Digest, By: g.By, Note: g.Note, Expires: g.Expires})
+			live = append(live, g.read())
 		}
 	}
 	return live, nil
@@ -163,14 +179,21 @@ func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, of
 
 func (g Standing) expired(now time.Time) bool { return !now.Before(g.Expires) }
 
-func (g Standing) live(now time.Time) bool { return g.RevokedBy == "" && !g.expired(now) }
+func (g Standing) live(now time.Time) bool {
+	return g.RevokedBy == "" && !g.expired(now) && !g.exhausted()
+}
 
 // standingRecords are all records of a tool, live or not.
 func standingRecords(ctx context.Context, t store.Table, tenant, agentName, tool string) ([]Standing, error) {
-	var all []Standing
 	from, to := below(tool)
-	r := store.Range{PK: standingPartition(tenant, agentName), From: from, To: to}
-	for {
+	return standingBetween(ctx, t, tenant, agentName, tool, store.Range{From: from, To: to}, math.MaxInt)
+}
+
+// standingBetween are the records of a tool in a range, of so many pages.
+func standingBetween(ctx context.Context, t store.Table, tenant, agentName, tool string, r store.Range, pages int) ([]Standing, error) {
+	var all []Standing
+	r.PK = standingPartition(tenant, agentName)
+	for ; ; pages-- {
 		p, err := t.Query(ctx, r)
 		if err != nil {
 			return nil, fmt.Errorf("read standing grants of %s for %s: %w", tool, agentName, err)
@@ -182,7 +205,7 @@ func standingRecords(ctx context.Context, t store.Table, tenant, agentName, tool
 			}
 			all = append(all, g)
 		}
-		if r.Cursor = p.Cursor; r.Cursor == "" {
+		if r.Cursor = p.Cursor; r.Cursor == "" || pages <= 1 {
 			return all, nil
 		}
 	}
@@ -193,6 +216,7 @@ func readStanding(it store.Item) (Standing, error) {
 	if err := json.Unmarshal(it.Body, &g); err != nil {
 		return Standing{}, fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
 	}
+	g.Used = int(it.Attrs[usedAttr].Int())
 	return g, nil
 }
 
@@ -203,8 +227,8 @@ type Grants struct {
 	Cursor string // where a former page ended
 }
 
-// ListStanding pages through a tenant's standing grants that are neither revoked nor expired, by agent and tool. A page may hold fewer than
-// the limit, and none, as it leaves out what has expired. It may be late; no gate reads it.
+// ListStanding pages through a tenant's standing grants that are neither revoked nor expired nor used up, by agent and tool. A page may hold fewer than
+// the limit, and none, as it leaves out what has ended. It may be late; no gate reads it.
 func ListStanding(ctx context.Context, t store.Table, tenant string, q Grants, now time.Time) (list []Standing, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50

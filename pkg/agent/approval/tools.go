@@ -25,6 +25,8 @@ type Permission struct {
 	Verdict  agent.ToolVerdict `json:"verdict,omitempty"`  // "" = none yet
 	Quorum   int               `json:"quorum,omitempty"`   // so many different people grant it; 0 and 1 = one
 
+	Bounds *agent.GrantBounds `json:"bounds,omitempty"` // with grants: standing, how far a grant goes at most; nil = no policy says
+
 	spent bool // a claim has used up what was granted
 }
 
@@ -42,6 +44,7 @@ type Cover struct {
 	Approvers []string   `json:"approvers"`       // who decide about such calls, and may take the grant back
 	Above     [][]string `json:"above,omitempty"` // and are among each of these as well
 	Call      string     `json:"call,omitempty"`  // it holds for the very arguments of this call; "" = whatever the tool is called with
+	Base      string     `json:"base,omitempty"`  // beside Call: a grant may be of a pattern, whose digest is made of this; "" = it may not
 }
 
 // boundBy are the arguments that a cover holds for; false where it does whatever the tool is called with.
@@ -118,6 +121,7 @@ func (p *Permission) outlive(def *agent.Definition, s *agent.AgentState, c agent
 	if granting.OfArguments() {
 		covers.Call = c.ID
 	}
+	p.bound(def, s, c, dec, &covers)
 	if !slices.ContainsFunc(p.Standing, func(have Cover) bool { return have.Digest == covers.Digest }) {
 		p.Standing = append(p.Standing, covers)
 	}
@@ -224,14 +228,15 @@ func (a Approval) open(places []int) []int {
 // sameVerdicts reports whether the request says of the tools what r says. One that named none says it of those that nobody had decided.
 func sameVerdicts(a Approval, r Request, places []int) bool {
 	if r.Action == Fail || r.Tool == "" {
-		if slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Action == r.Action && d.By == r.By.ID }) {
+		if slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Action == r.Action && d.By == r.By.ID && sameGrant(d.Grant, r.Grant) }) {
 			return true
 		}
 		if r.Action == Fail {
 			return false
 		}
 	}
-	return len(places) > 0 && !slices.ContainsFunc(places, func(i int) bool { return a.Permissions[i].Verdict != verdictOf(r.Action) })
+	return len(places) > 0 && !slices.ContainsFunc(places, func(i int) bool { return a.Permissions[i].Verdict != verdictOf(r.Action) }) &&
+		a.sameGrants(r, places)
 }
 
 func verdictOf(a Action) agent.ToolVerdict {

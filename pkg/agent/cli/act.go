@@ -21,11 +21,16 @@ type approveCommand struct {
 	Result string `placeholder:"JSON|@FILE|-" help:"Answer what the tool asks with this. Without it the answer is true."`
 	Note   string `placeholder:"T" help:"Kept with the decision."`
 	Tool   string `placeholder:"NAME" help:"Of a request about several tools: this one alone."`
+
+	grantFlags
 }
 
 func (c *approveCommand) run(ctx context.Context, p *program) error {
 	v := api.Verdict{Action: approval.Approve, Note: c.Note, Tool: c.Tool}
 	var err error
+	if v.Grant, err = c.bounds(); err != nil {
+		return err
+	}
 	switch {
 	case c.Edit != "" && c.Result != "":
 		return usage("approve: want --edit or --result, not both")

@@ -80,8 +80,8 @@ func codeOf(err error) int {
 	}
 	if errors.As(err, &p) {
 		switch p.Type {
-		case api.InvalidRequest, api.UnknownAgent, api.UnknownBlob, api.NotSupported, api.EditRefused, api.AnswerRefused, api.RunNotFound, api.CallNotFound, api.ApprovalNotFound,
-			api.GrantNotFound, api.DutyNotFound:
+		case api.InvalidRequest, api.UnknownAgent, api.UnknownBlob, api.NotSupported, api.EditRefused, api.GrantRefused, api.AnswerRefused, api.RunNotFound, api.CallNotFound,
+			api.ApprovalNotFound, api.GrantNotFound, api.DutyNotFound:
 			return exitUsage
 		}
 	}

@@ -50,12 +50,19 @@ func (s *session) grants(ctx context.Context, of string) ([]api.Grant, error) {
 
 func (p *program) tellGrant(g api.Grant) {
 	revoke := []string{"revoke", g.Agent, g.Tool}
-	if g.Scope == agent.ScopeCall {
+	switch g.Scope {
+	case api.ScopePattern:
+		p.tell("%s may call %s where %s in every run until %s", line(g.Agent), line(g.Tool), line(g.Pattern), stamp(g.Expires))
+		revoke = append(revoke, "--digest", g.Digest)
+	case agent.ScopeCall:
 		p.tell("%s may call %s with these very arguments in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))
 		p.tell("  arguments  %s", line(mask.Text(g.Args)))
 		revoke = append(revoke, "--digest", g.Digest)
-	} else {
+	default:
 		p.tell("%s may call %s in every run until %s", line(g.Agent), line(g.Tool), stamp(g.Expires))
+	}
+	if g.Uses > 0 {
+		p.tell("  uses       %d of %d left", g.Left, g.Uses)
 	}
 	p.tell("  granted    by %s at %s in run %s%s", g.By, stamp(g.At), g.Run, noteOf(g.Note))
 	p.tell("  approvers  %s", deciders(g.Approvers, g.Above))

@@ -369,7 +369,7 @@ func permitted(def *agent.Definition, d *agent.Draft) []store.Op {
 		}
 		c, _ := d.State.Call(claim.Call)
 		if g, standing := standingOf(def, &d.State, c, claim); standing {
-			ops = append(ops, approval.StandingOp(tenant, d.State.Agent, g, d.Entry.Time))
+			ops = append(ops, taken(d, g))
 		}
 		for _, t := range d.State.Permissions.Tools {
 			if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {

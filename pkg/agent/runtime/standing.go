@@ -6,6 +6,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // checkStanding reads the standing grants of the round's calls, once; in doubt, as a claim was refused, again those that it had found, and
@@ -16,6 +17,7 @@ func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d 
 	var asked []agent.StandingGrant
 	known := s.Permissions.Checked
 	first := known.Inference != s.Round.Inference
+	doubt = doubt && !claimsUnder(d)
 	switch {
 	case first:
 		asked = agent.AskedStanding(def, s)
@@ -31,7 +33,7 @@ func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d 
 	if len(asked) == 0 && found.Revoked == nil {
 		return nil
 	}
-	if found.Standing, err = a.onRecord(ctx, d, asked, doubt); err != nil {
+	if found.Standing, err = a.onRecord(ctx, def, d, asked, doubt); err != nil {
 		return err
 	}
 	if !first && found.Revoked == nil && agent.SameStanding(known.Standing, found.Standing) {
@@ -40,13 +42,30 @@ func (a *authority) checkStanding(ctx context.Context, def *agent.Definition, d 
 	return d.Add(found)
 }
 
-// onRecord are those of the standing grants that are on record, read once for a round, and in doubt each time.
-func (a *authority) onRecord(ctx context.Context, d *agent.Draft, asked []agent.StandingGrant, doubt bool) ([]agent.StandingGrant, error) {
+// claimsUnder reports whether the draft claims under grants already: then it has looked, and a record that is read now would not know of these
+// claims. The transaction looks again.
+func claimsUnder(d *agent.Draft) bool {
+	return slices.ContainsFunc(d.Entry.Events, func(e agent.Event) bool {
+		claim, ok := e.(agent.CallClaimed)
+		return ok && claim.Under != ""
+	})
+}
+
+// onRecord are those of the standing grants that are on record, read once for a round, and in doubt each time; the first time, those of
+// patterns that cover a call of the round as well.
+func (a *authority) onRecord(ctx context.Context, def *agent.Definition, d *agent.Draft, asked []agent.StandingGrant, doubt bool) ([]agent.StandingGrant, error) {
 	s := &d.State
 	if a.checked == nil || a.checked.Inference != s.Round.Inference || doubt {
 		live, err := approval.StandingOf(ctx, a.table, s.Tenant, s.Agent, asked, d.Entry.Time)
 		if err != nil {
 			return nil, err
+		}
+		if s.Permissions.Checked.Inference != s.Round.Inference && def.Granting().Patterns() {
+			patterns, err := approval.PatternsOf(ctx, a.table, s.Tenant, s.Agent, agent.ToolsOf(asked), d.Entry.Time)
+			if err != nil {
+				return nil, err
+			}
+			live = append(live, agent.CoveringPatterns(def, s, patterns)...)
 		}
 		a.checked = &agent.PermissionChecked{Inference: s.Round.Inference, Standing: live}
 	}
@@ -75,11 +94,24 @@ func standingOf(def *agent.Definition, s *agent.AgentState, c agent.Call, claim 
 	if g, taken := s.StandingUnder(c, claim); taken {
 		return g, true
 	}
-	return agent.StandingGrant{Tool: c.Tool, Digest: agent.StandingOf(def, s, c)}, c.Grant != nil && c.Grant.Standing
+	return agent.StandingGrant{Tool: c.Tool, Digest: agent.RecordOf(def, s, c)}, c.Grant != nil && c.Grant.Standing
 }
 
 // standingLive reports whether what a call that has a standing grant would be claimed under is on record still.
 func (r *round) standingLive(ctx context.Context, p *plan, c agent.Call, claim agent.CallClaimed) (bool, error) {
 	g, _ := standingOf(r.def, &p.draft.State, c, claim)
 	return approval.StandingLive(ctx, r.Table, r.inv.Tenant, p.draft.State.Agent, g, p.draft.Entry.Time)
+}
+
+// taken is what the draft does to the record of the standing grant that one of its claims takes. One that is counted is counted up by all of the
+// draft's claims under it at once, from where the run knows it to be: an entry is written once, and so are its uses.
+func taken(d *agent.Draft, g agent.StandingGrant) store.Op {
+	claims := 0
+	for _, e := range d.Entry.Events {
+		claim, ok := e.(agent.CallClaimed)
+		if c, _ := d.State.Call(claim.Call); ok && c.Tool == g.Tool && claim.Under == g.Approval && claim.Digest == g.Digest {
+			claims++
+		}
+	}
+	return approval.StandingOp(d.State.Tenant, d.State.Agent, g, claims, d.Entry.Time)
 }

@@ -19,7 +19,7 @@ func (s *shower) history(t agent.ToolSpec) []Event {
 		all = append(all, Event{At: r.At, Who: s.foreign(r.By), What: "said", Note: s.foreign(r.Text), Via: string(r.Via)})
 	}
 	for _, d := range a.Decisions {
-		e := Event{At: d.At, Who: s.foreign(d.By), What: string(d.Action), Note: s.foreign(d.Note), Via: string(d.Via), Tools: names(d.Tools)}
+		e := Event{At: d.At, Who: s.foreign(d.By), What: string(d.Action), Note: s.foreign(d.Note), Via: string(d.Via), Tools: names(d.Tools), Grant: s.granted(d.Grant)}
 		if d.For != "" {
 			e.Who = slices.Concat(e.Who, word(" for "), s.foreign(d.For)).joined()
 		}

@@ -132,6 +132,7 @@ const (
 	FactExpires   = "expires"
 	FactEscalates = "escalates"
 	FactGranted   = "if granted"
+	FactStands    = "stands" // how far a grant goes at most
 	FactDenied    = "if denied"
 	FactBinds     = "binds" // of one of several tools
 )
@@ -171,6 +172,7 @@ func (s *shower) facts() []Fact {
 	add(FactExpires, word(Stamp(a.ExpiresAt)+", then it is refused"))
 	add(FactEscalates, s.escalates())
 	add(FactGranted, granted(a))
+	add(FactStands, s.stands())
 	add(FactDenied, word(denied(a)))
 	return all
 }
@@ -179,7 +181,7 @@ var labels = map[string]string{
 	FactTool: "tool", FactDoes: "does", FactEffect: "effect", FactTarget: "goes to", FactRisk: "risk", FactAgent: "agent", FactRun: "run",
 	FactBelow: "below", FactUndoes: "undoes", FactRequester: "for", FactWhy: "policy", FactAsks: "asks", FactDepends: "depends on", FactEdited: "edited", FactApprovers: "approvers",
 	FactQuorum: "quorum", FactFourEyes: "four eyes", FactAsked: "asked", FactExpires: "expires", FactEscalates: "escalates",
-	FactGranted: "if granted", FactDenied: "if denied", FactBinds: "binds",
+	FactGranted: "if granted", FactStands: "it stands", FactDenied: "if denied", FactBinds: "binds",
 }
 
 // does is the description of a tool by whoever has written the agent. An MCP server describes its tools itself: that is no fact.

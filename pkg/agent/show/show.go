@@ -68,6 +68,7 @@ type Event struct {
 
 	Via       string     // the way it came by; "" = not recorded
 	Tools     Text       // of a decision on some of a request's tools
+	Grant     Text       // of an approval, how far the standing grant goes that it gives; none = as far as the policy lets it
 	Arguments []Argument // an edit's, or the answer to a tool's question
 }
 

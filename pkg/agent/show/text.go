@@ -85,6 +85,9 @@ func (t *writer) event(e Event) {
 	if len(e.Note) > 0 {
 		value = append(append(value, Span{Text: ": "}), inQuotes(e.Note)...)
 	}
+	if len(e.Grant) > 0 {
+		value = append(append(value, Span{Text: ", "}), e.Grant...)
+	}
 	t.line(fmt.Sprintf("  %-10s ", label), value.joined())
 	if len(e.Arguments) > 0 {
 		t.arguments("    ", word("with"), e.Arguments)

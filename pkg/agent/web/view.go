@@ -218,7 +218,7 @@ func quorum(a approval.Approval) string {
 func (s *server) history(shown show.Request) []any {
 	var out []any
 	for _, e := range shown.History {
-		out = append(out, map[string]any{"what": happening(e.What), "who": Text(e.Who), "at": machine(e.At), "when": moment(e.At), "note": Text(e.Note)})
+		out = append(out, map[string]any{"what": happening(e.What), "who": Text(e.Who), "at": machine(e.At), "when": moment(e.At), "note": Text(e.Note), "grant": Text(e.Grant)})
 	}
 	return out
 }

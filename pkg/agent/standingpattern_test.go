@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Bounds that a policy cannot have are refused by name.
+func TestA11PolicyOfStandingBounds(t *testing.T) {
+	small := []Condition{{Path: "/amount", Lte: json.RawMessage("5")}}
+	for problem, p := range map[string]Permission{
+		"": {Grants: GrantsStanding, Bounds: StandingBounds{Uses: 5, Expires: StandingLife, When: small, Pattern: true}},
+		"permission.standing: got bounds of standing grants beside grants run":  {Bounds: StandingBounds{Uses: 5}},
+		"permission.standing: got bounds of standing grants beside grants once": {Grants: GrantsOnce, Bounds: StandingBounds{Uses: 5}},
+		"permission.standing.pattern: got true under scope tool":                {Grants: GrantsStanding, Scope: ScopeTool, Bounds: StandingBounds{Pattern: true}},
+		"permission.standing.uses: got -1":                                      {Grants: GrantsStanding, Bounds: StandingBounds{Uses: -1}},
+		"permission.standing.expires: got 721h0m0s, want 1s to 30d":             {Grants: GrantsStanding, Bounds: StandingBounds{Expires: StandingLife + time.Hour}},
+		"permission.standing.when[0]: got 0 operators":                          {Grants: GrantsStanding, Bounds: StandingBounds{When: []Condition{{Path: "/a"}}}},
+		"permission.standing.when: got conditions under mode block_and_retry":   {Grants: GrantsStanding, Mode: ModeBlockAndRetry, Bounds: StandingBounds{When: small}},
+		"permission.standing.when: got 11 conditions":                           {Grants: GrantsStanding, Bounds: StandingBounds{When: make([]Condition, 11)}},
+	} {
+		if p.Mode == "" {
+			p.Mode = ModeSuspendAndReplay
+		}
+		p.Default, p.Approvers, p.Expires = DefaultAsk, []string{"user:ana"}, time.Hour
+		err := CheckPermission(p)
+		if problem == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, problem)
+	}
+}
+
+// Every bound is part of the policy's version, so that a grant under another policy is none under this.
+func TestA11BoundsAreOfThePolicyVersion(t *testing.T) {
+	seen := map[string]bool{}
+	for _, b := range []StandingBounds{{}, {Uses: 1}, {Uses: 2}, {Expires: time.Hour}, {Pattern: true}, {When: []Condition{{Path: "/a", Lte: json.RawMessage("5")}}}} {
+		v := PolicyVersion(Permission{Bounds: b})
+		require.False(t, seen[v], b)
+		seen[v] = true
+	}
+}
+
+// Below an agent that delegates the run, grants go no further than both policies let them.
+func TestA11BoundsUnderCeilings(t *testing.T) {
+	small, smaller := Condition{Path: "/amount", Lte: json.RawMessage("5")}, Condition{Path: "/amount", Lt: json.RawMessage("3")}
+	own := Permission{Grants: GrantsStanding, Bounds: StandingBounds{Pattern: true, Uses: 5, When: []Condition{small}}}
+	for name, c := range map[string]struct {
+		own, above Permission
+		want       StandingBounds
+		grants     Grants
+	}{
+		"bounds nothing": {own, Permission{Grants: GrantsStanding, Bounds: StandingBounds{Pattern: true}}, own.Bounds, GrantsStanding},
+		"no patterns":    {own, Permission{Grants: GrantsStanding}, StandingBounds{Uses: 5, When: []Condition{small}}, GrantsStanding},
+		"of tools":       {own, Permission{Grants: GrantsStanding, Scope: ScopeTool}, own.Bounds, GrantsStanding},
+		"narrower": {
+			own, Permission{Grants: GrantsStanding, Bounds: StandingBounds{Pattern: true, Uses: 2, Expires: time.Hour, When: []Condition{smaller}}},
+			StandingBounds{Pattern: true, Uses: 2, Expires: time.Hour, When: []Condition{small, smaller}}, GrantsStanding,
+		},
+		"conditions above a policy that blocks": {
+			Permission{Mode: ModeBlockAndRetry, Grants: GrantsStanding}, Permission{Grants: GrantsStanding, Bounds: StandingBounds{When: []Condition{small}}}, StandingBounds{}, GrantsOnce,
+		},
+	} {
+		d := Definition{Permission: c.own, Ceilings: []Permission{c.above}}
+		require.Equal(t, c.want, d.Granting().Bounds, name)
+		require.Equal(t, c.grants, d.Granting().Grants, name)
+	}
+}
+
+// A claim outside of the pattern, or of a grant that is used up, is no fact of any run.
+func TestA11ClaimsOutsideAreRefused(t *testing.T) {
+	for name, change := range map[string]func(g *StandingGrant){
+		"within":      func(*StandingGrant) {},
+		"outside":     func(g *StandingGrant) { g.When[0].Eq = json.RawMessage("2") },
+		"used up":     func(g *StandingGrant) { g.Used = g.Uses },
+		"another one": func(g *StandingGrant) { g.Digest = "when-e" },
+	} {
+		run := goldenPatternsRun()
+		s := AgentState{}
+		d := NewDraft(s, "w1", worldEpoch)
+		require.NoError(t, d.Add(run[0]...))
+		require.NoError(t, d.Add(run[1]...))
+		checked := run[2][0].(PermissionChecked)
+		change(&checked.Standing[0])
+		require.NoError(t, d.Add(checked))
+		err := d.Add(run[2][2])
+		require.Equal(t, name == "within", err == nil, name)
+	}
+}
