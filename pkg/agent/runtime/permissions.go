@@ -417,3 +417,16 @@ func joined(a, b store.Op) store.Op {
 	}
 	return a
 }
+
+// taken is what the draft does to the record of the standing grant that one of its claims takes. One that is counted is counted up by all of the
+// draft's claims under it at once, from where the run knows it to be: an entry is written once, and so are its uses.
+func taken(d *agent.Draft, g agent.StandingGrant) store.Op {
+	claims := 0
+	for _, e := range d.Entry.Events {
+		claim, ok := e.(agent.CallClaimed)
+		if c, _ := d.State.Call(claim.Call); ok && c.Tool == g.Tool && claim.Under == g.Approval && claim.Digest == g.Digest {
+			claims++
+		}
+	}
+	return approval.StandingOp(d.State.Tenant, d.State.Agent, g, claims, d.Entry.Time)
+}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // checkStanding reads the standing grants of the round's calls, once; in doubt, as a claim was refused, again those that it had found, and
@@ -101,17 +100,4 @@ func standingOf(def *agent.Definition, s *agent.AgentState, c agent.Call, claim 
 func (r *round) standingLive(ctx context.Context, p *plan, c agent.Call, claim agent.CallClaimed) (bool, error) {
 	g, _ := standingOf(r.def, &p.draft.State, c, claim)
 	return approval.StandingLive(ctx, r.Table, r.inv.Tenant, p.draft.State.Agent, g, p.draft.Entry.Time)
-}
-
-// taken is what the draft does to the record of the standing grant that one of its claims takes. One that is counted is counted up by all of the
-// draft's claims under it at once, from where the run knows it to be: an entry is written once, and so are its uses.
-func taken(d *agent.Draft, g agent.StandingGrant) store.Op {
-	claims := 0
-	for _, e := range d.Entry.Events {
-		claim, ok := e.(agent.CallClaimed)
-		if c, _ := d.State.Call(claim.Call); ok && c.Tool == g.Tool && claim.Under == g.Approval && claim.Digest == g.Digest {
-			claims++
-		}
-	}
-	return approval.StandingOp(d.State.Tenant, d.State.Agent, g, claims, d.Entry.Time)
 }
