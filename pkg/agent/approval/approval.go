@@ -55,7 +55,7 @@ type Approval struct {
 	Calls       []string        `json:"calls"`
 	Tools       []string        `json:"tools"`            // original names
 	Args        json.RawMessage `json:"args"`             // the stored bytes, complete, that Digest is of; null where it is about tools: see Permissions
-	Asked       json.RawMessage `json:"asked,omitempty"`  // the bytes that the call asked with, where an edit has put Args in their place
+	Asked       json.RawMessage `json:"edited,omitempty"` // the bytes that the call asked with, where an edit has put Args in their place; in JSON they are args, and Args is edited
 	Digest      string          `json:"digest,omitempty"` // of the action that an approval lets run
 	Ticket      *agent.Ticket   `json:"ticket,omitempty"` // of KindInput: what the tool asks, whole, and not to be trusted
 	Effect      agent.Effect    `json:"effect"`
