@@ -59,8 +59,10 @@ func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.H
 	logs = &strings.Builder{}
 	pages, err = front.Pages(lambdafn.Behind{
 		Ports: o.Ports, Desk: o.Desk, Decides: o.audits.desk(o.Desk), Recorder: o.Recorder(), Definitions: o.Definitions, Links: links, People: people,
-		Log:    slog.New(slog.NewTextHandler(logs, nil)),
-		Getenv: func(name string) string { return map[string]string{slack.EnvSigningSecret: slackSecret, "SLACK_URL": at.URL}[name] },
+		Log: slog.New(slog.NewTextHandler(logs, nil)),
+		Getenv: func(name string) string {
+			return map[string]string{slack.EnvSigningSecret: slackSecret, "SLACK_URL": at.URL}[name]
+		},
 	})
 	require.NoError(t, err)
 	return o, workspace, pages, at.URL, logs
