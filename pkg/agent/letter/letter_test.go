@@ -205,7 +205,8 @@ func TestOutcome(t *testing.T) {
 func TestRemark(t *testing.T) {
 	m := message("x")
 	m.Occasion = notify.Question
-	m.Shown.History = append(m.Shown.History, show.Event{Who: text("user:ben"), What: "says", Note: text("old?")}, show.Event{Who: text("user:ana"), What: "says", Note: text("which chair?")})
+	m.Approval.Thread = []approval.Remark{{By: "user:ben", At: asked, Text: "old?"}, {By: "user:ana", At: asked.Add(time.Minute), Text: "which chair?"}}
+	m.Shown.History = show.Of(m.Approval, show.View{}).History
 	l := letter.Of(m)
 	require.Equal(t, letter.Remark, l.Sections[0].Name)
 	require.Equal(t, "  user:ana: which chair?", l.Sections[0].Lines[0].String())
