@@ -219,6 +219,23 @@ func TestRemark(t *testing.T) {
 	require.True(t, slices.ContainsFunc(l.Sections, func(s letter.Section) bool { return s.Name == letter.Says && s.Untrusted }))
 }
 
+// B2: what people decided stands in a message as it does on the page: on which tools, how far a grant goes, and to what arguments were changed.
+func TestB2HistoryIsComplete(t *testing.T) {
+	m := message("x")
+	m.Shown.History = []show.Event{
+		{At: asked, What: "approve", Who: text("user:ben"), Tools: text("refund, mail"), Note: text("fine"), Grant: text("3 times")},
+		{At: asked, What: "edit", Who: text("user:ana"), Arguments: []show.Argument{{Key: text("to"), Kind: "object"}, {Depth: 1, Key: text("amount"), Value: text("5")}}},
+		{At: asked, What: "expired"},
+	}
+	l := letter.Of(m)
+	var got []string
+	for _, line := range l.Sections[len(l.Sections)-1].Lines {
+		got = append(got, strings.TrimSpace(line.String()))
+	}
+	const at = "20 Nov 2026, 10:00:00 UTC: "
+	require.Equal(t, []string{at + "approve of refund, mail by user:ben: fine, 3 times", at + "edit by user:ana", "to:", "amount: 5", at + "expired"}, got)
+}
+
 func TestValidAddress(t *testing.T) {
 	for a, want := range map[string]bool{
 		"ana@example.com": true, "a.b+c@mail.example.co.uk": true, "": false, "ana": false, "@example.com": false, "ana@": false, "ana@localhost": false,
