@@ -19,8 +19,8 @@ const dueFunction = "due"
 const (
 	// maxDue is how many requests one call attends to; the alarm rings again for the others.
 	maxDue = 100
-	// again is after how long the alarm rings again when it could not be done what was due, or not be read what is.
-	again = 30 * time.Second
+	// retry is after how long the alarm rings again when it could not be done what was due, or not be read what is.
+	retry = 30 * time.Second
 )
 
 // notices tells people of requests, and has what is due about them done at its time while the process runs. One timer is set, to the earliest:
@@ -74,6 +74,12 @@ func (n *notices) Decided(ctx context.Context, a approval.Approval) {
 	n.look(ctx)
 }
 
+// Noted is approval.Desk's, of an approval that is not the last one that it takes.
+func (n *notices) Noted(ctx context.Context, a approval.Approval) {
+	n.Notifier.Noted(ctx, a)
+	n.look(ctx)
+}
+
 // Said is to people of a request what Decided is.
 func (n *notices) Said(ctx context.Context, a approval.Approval) {
 	n.Thread(ctx, a)
@@ -85,7 +91,7 @@ func (n *notices) look(ctx context.Context) {
 	at, found, err := n.Next(ctx)
 	if err != nil {
 		n.failed(err)
-		at, found = n.clock.Now().Add(again), true
+		at, found = n.clock.Now().Add(retry), true
 	}
 	if found {
 		n.set(at)
@@ -120,7 +126,7 @@ func (n *notices) ring(ctx context.Context) {
 	n.mu.Unlock()
 	if _, err := n.invoke(ctx, dueFunction, nil); err != nil && ctx.Err() == nil {
 		n.failed(err)
-		n.set(n.clock.Now().Add(again))
+		n.set(n.clock.Now().Add(retry))
 		return
 	}
 	n.look(ctx)
@@ -204,6 +210,14 @@ func (n *notices) told() func(context.Context, approval.Approval) {
 		return nil
 	}
 	return n.Decided
+}
+
+// again is what a desk tells of an approval that is not the last; nil = nothing.
+func (n *notices) again() func(context.Context, approval.Approval) {
+	if n == nil {
+		return nil
+	}
+	return n.Noted
 }
 
 // heard is what a desk tells of a remark; nil = nothing.

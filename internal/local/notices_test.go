@@ -91,6 +91,12 @@ type office struct {
 
 func newOffice(t *testing.T, table store.Table, blobs store.Blobs, x asl.Store, d *desk) *office {
 	t.Helper()
+	return newOfficeOf(t, Config{Table: table, Blobs: blobs, Executions: x, Notify: &notify.Notifier{Directory: d, Channels: []notify.Channel{d}}})
+}
+
+// newOfficeOf is an office with what it does not have of its own.
+func newOfficeOf(t *testing.T, with Config) *office {
+	t.Helper()
 	pay := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(context.Context, tool.Call, struct{}) (agent.ToolResultData, error) {
 		return tool.Text("paid"), nil
 	}, nil))
@@ -101,20 +107,23 @@ func newOffice(t *testing.T, table store.Table, blobs store.Blobs, x asl.Store, 
 	def.Name, def.System, def.Tools = "payer", "You pay.", []agent.ToolSpec{pay.Spec()}
 	def.Model.Provider, def.Model.ID = "demo", "m"
 	c := clock.System()
-	m, err := New(Config{
-		Table: table, Blobs: blobs, Model: asker{}, Tools: set, Agents: func(string) (*agent.Definition, bool) { return nil, false },
-		Clock: c, IDs: ids.System(c), Executions: x, Notify: &notify.Notifier{Directory: d, Channels: []notify.Channel{d}},
-	})
+	with.Model, with.Tools, with.Agents = asker{}, set, func(string) (*agent.Definition, bool) { return nil, false }
+	with.Clock, with.IDs = c, ids.System(c)
+	m, err := New(with)
 	require.NoError(t, err)
 	return &office{m, def}
 }
 
 func (o *office) start(t *testing.T) string {
 	t.Helper()
-	s, err := o.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &o.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}})
+	s, err := o.startRun(t)
 	require.NoError(t, err)
 	synctest.Wait()
 	return s.Run
+}
+
+func (o *office) startRun(t *testing.T) (agent.AgentState, error) {
+	return o.Starter.Start(t.Context(), runtime.Start{Tenant: Tenant, Agent: &o.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}})
 }
 
 // What is due is done at its time while the process runs, and nothing is looked at in between.

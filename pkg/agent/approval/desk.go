@@ -88,7 +88,8 @@ type Desk struct {
 	Noted func(ctx context.Context, a Approval)
 	// Duties are those on whose behalf a person may decide at that time, each with the groups they are in. Nil = nobody may for another.
 	Duties func(ctx context.Context, tenant string, p agent.Principal, now time.Time) ([]agent.Principal, error)
-	// Woken is told of a decision once the run was woken, for what may take its time. Nil = nobody is.
+	// Woken is told of a decision once the run was woken, for what may take its time, and of a request that a change of policy has voided. Nil =
+	// nobody is.
 	Woken func(ctx context.Context, a Approval)
 	// Said is told of a remark once it is recorded. Nil = nobody is.
 	Said func(ctx context.Context, a Approval)
@@ -181,10 +182,14 @@ func (d *Desk) tell(ctx context.Context, a Approval, hears bool) error {
 		d.Decided(ctx, a)
 	}
 	err := d.wake(ctx, a)
+	d.tellWoken(ctx, a)
+	return err
+}
+
+func (d *Desk) tellWoken(ctx context.Context, a Approval) {
 	if d.Woken != nil {
 		d.Woken(ctx, a)
 	}
-	return err
 }
 
 // uncertain looks what became of a write of which nobody knows whether it was done.
@@ -350,7 +355,9 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 		return Approval{}, false, fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
 	}
 	if fact.Action == agent.ActionAskAgain {
-		return Approval{}, false, errors.Join(&PolicyError{Approval: decided}, d.wake(ctx, decided))
+		woke := d.wake(ctx, decided)
+		d.tellWoken(ctx, decided)
+		return Approval{}, false, errors.Join(&PolicyError{Approval: decided}, woke)
 	}
 	return decided, true, nil
 }

@@ -675,3 +675,32 @@ func TestWokenComesBehindTheWake(t *testing.T) {
 		require.Equal(t, []string{"decided", "wake", "woken"}, order)
 	})
 }
+
+// Messages that ask what became of a call, or about a request that a change of policy has voided, have to say that nobody is asked any more.
+func TestWokenIsToldOfOutcomesAndOfVoidRequests(t *testing.T) {
+	told := func(r *room) (*approval.Desk, *[]approval.Status) {
+		d, all := r.desk(), &[]approval.Status{}
+		wake := d.Wake
+		d.Wake = func(ctx context.Context, tenant, run string) error {
+			require.Empty(r.t, *all, "behind the wake")
+			return wake(ctx, tenant, run)
+		}
+		d.Woken = func(_ context.Context, a approval.Approval) { *all = append(*all, a.Status) }
+		return d, all
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.interrupted()
+		d, all := told(r)
+		a, err := d.Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ben})
+		require.NoError(t, err)
+		require.Equal(t, []approval.Status{a.Status}, *all)
+	})
+	asking(t, agent.Rule{}, func(t *testing.T, r *room) {
+		r.now(func(d *agent.Definition) { d.Permission.Approvers = []string{"group:bosses"} })
+		d, all := told(r)
+		_, err := d.Decide(r.ctx, r.request(approval.Approve, ana))
+		require.ErrorIs(t, err, approval.ErrPolicyChanged)
+		require.Equal(t, []approval.Status{approval.Voided}, *all)
+	})
+}

@@ -64,7 +64,9 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 	if a.Status == Pending {
 		return a, nil
 	}
-	if err := d.Wake(ctx, a.Tenant, a.Run); err != nil {
+	err = d.Wake(ctx, a.Tenant, a.Run)
+	d.tellWoken(ctx, a)
+	if err != nil {
 		return Approval{}, fmt.Errorf("wake run %s: %w", a.Run, err)
 	}
 	return a, nil

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ type Desk struct {
 	Clock    clock.Clock
 	Run      func(ctx context.Context, tenant, run string) error // audits a run in which something was decided; nil = the sweep does
 	Warn     func(what string, err error)                        // nil = nobody is told
-	Patience time.Duration                                       // 0 = 2 s
+	Patience time.Duration                                       // 0 = 2 s; less where who decides has a deadline, and half a second at least
 }
 
 // Decide decides at the next desk.
@@ -138,13 +139,17 @@ func (d *Desk) audit(ctx context.Context, tenant, run string) {
 	}
 }
 
-const defaultPatience = 2 * time.Second
+const (
+	defaultPatience = 2 * time.Second
+	leastPatience   = 500 * time.Millisecond // whatever the deadline: a refusal is derived from nothing later
+)
 
-// patiently does what nobody waits for. That the client has gone is no reason to leave it.
+// patiently does what nobody waits for. That the client has gone is no reason to leave it; that whoever decides has to answer by a time, as Slack
+// wants it, is one not to take longer.
 func (d *Desk) patiently(ctx context.Context, what string, do func(ctx context.Context) error) {
-	patience := d.Patience
-	if patience == 0 {
-		patience = defaultPatience
+	patience := cmp.Or(d.Patience, defaultPatience)
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = min(patience, max(leastPatience, deadline.Sub(d.Clock.Now())))
 	}
 	ctx, cancel := d.Clock.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()

@@ -215,6 +215,31 @@ func TestC5AContendedChainHoldsNobodyUp(t *testing.T) {
 	})
 }
 
+// Slack wants its answer in three seconds: a chain that cannot be written takes no more time than whoever decides has, or half a second.
+func TestC5AuditKeepsTheDeadlineOfADecision(t *testing.T) {
+	for given, most := range map[time.Duration]time.Duration{time.Second: time.Second, 0: 500 * time.Millisecond, time.Hour: 2 * time.Second} {
+		bubble(t, func(t *testing.T, w *world) {
+			log := &audit.Log{Table: &contended{Table: w.table}, Clock: w.clock}
+			desk := &audit.Desk{Next: refusing{}, Recorder: log, Clock: w.clock}
+			ctx, cancel := w.clock.WithTimeout(w.ctx, given)
+			defer cancel()
+			begin := w.clock.Now()
+			_, err := desk.Decide(ctx, approval.Request{Tenant: tenant, ID: "a", Action: approval.Approve, By: ana})
+			require.ErrorIs(t, err, approval.ErrForbidden)
+			took := w.clock.Now().Sub(begin)
+			require.LessOrEqual(t, took, most, given)
+			require.Greater(t, took, most/2, given)
+		})
+	}
+}
+
+// refusing is a desk that refuses whoever decides.
+type refusing struct{ audit.Decisions }
+
+func (refusing) Decide(context.Context, approval.Request) (approval.Approval, error) {
+	return approval.Approval{}, approval.ErrForbidden
+}
+
 // A sweep finds a request that was made, settled and whose run ended between two sweeps; and, if a run could not be audited, it again.
 func TestC5SweepsFindWhatNobodyAudited(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

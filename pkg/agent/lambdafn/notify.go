@@ -60,6 +60,7 @@ func telling(getenv func(string) string, watch *Observer, p *runtime.Ports) erro
 
 // notifies is what tells people of decisions and remarks, among what tells them that they are asked.
 type notifies interface {
+	Noted(ctx context.Context, a approval.Approval)
 	Decided(ctx context.Context, a approval.Approval)
 	Thread(ctx context.Context, a approval.Approval)
 }
@@ -68,6 +69,14 @@ type notifies interface {
 func decided(tells runtime.Notify) func(context.Context, approval.Approval) {
 	if n, ok := tells.(notifies); ok {
 		return n.Decided
+	}
+	return nil
+}
+
+// noted has people asked again of whom more have to approve what somebody has changed; nil = nobody asks them.
+func noted(tells runtime.Notify) func(context.Context, approval.Approval) {
+	if n, ok := tells.(notifies); ok {
+		return n.Noted
 	}
 	return nil
 }

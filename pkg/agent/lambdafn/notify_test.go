@@ -17,6 +17,7 @@ func TestC3NoChannelIsNoPort(t *testing.T) {
 	require.Nil(t, p.Notify)
 	require.Nil(t, decided(p.Notify))
 	require.Nil(t, said(p.Notify))
+	require.Nil(t, noted(p.Notify))
 }
 
 // What goes wrong is logged without what it says (R17).

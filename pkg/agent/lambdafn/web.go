@@ -86,7 +86,7 @@ func NewBehind(p runtime.Ports, agents api.Agents, trace *tracing.Tracer) Behind
 	waits := &runtime.Waits{Ports: p}
 	desk := &approval.Desk{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake, Decided: trace.Decided(p.Journal),
-		Woken: decided(p.Notify), Said: said(p.Notify),
+		Noted: noted(p.Notify), Woken: decided(p.Notify), Said: said(p.Notify),
 	}
 	return Behind{Ports: p, Definitions: definitions, Desk: desk, Decides: audited(p, desk), Recorder: auditor(p).Log}
 }

@@ -132,16 +132,26 @@ func alone(t show.Text) []Line {
 func history(all []show.Event) []Line {
 	lines := make([]Line, 0, len(all))
 	for _, e := range all {
-		value := append(plain(e.What+" by "), e.Who...)
-		if len(e.Who) == 0 {
-			value = plain(e.What)
+		lines = append(lines, Line{Label: plain(when(e.At)), Value: happened(e)})
+		for _, a := range e.Arguments {
+			lines = append(lines, Line{Depth: a.Depth + 1, Label: a.Key, Value: a.Value})
 		}
-		if len(e.Note) > 0 {
-			value = append(append(value, show.Span{Text: ": "}), e.Note...)
-		}
-		lines = append(lines, Line{Label: plain(when(e.At)), Value: value})
 	}
 	return lines
+}
+
+// happened is an event in a line: what, about which tools, by whom, in which words, and how far a grant goes.
+func happened(e show.Event) show.Text {
+	value := plain(e.What)
+	for _, part := range []struct {
+		before string
+		text   show.Text
+	}{{" of ", e.Tools}, {" by ", e.Who}, {": ", e.Note}, {", ", e.Grant}} {
+		if len(part.text) > 0 {
+			value = append(append(value, show.Span{Text: part.before}), part.text...)
+		}
+	}
+	return value
 }
 
 // remark is the newest question or answer, where the message is about one.
@@ -150,7 +160,7 @@ func remark(m notify.Message) []Line {
 		return nil
 	}
 	for _, e := range slices.Backward(m.Shown.History) {
-		if (e.What == "says" || e.What == string(m.Occasion)) && len(e.Note) > 0 {
+		if e.What == show.EventSaid && len(e.Note) > 0 {
 			return []Line{{Label: e.Who, Value: e.Note}}
 		}
 	}

@@ -205,7 +205,8 @@ func TestOutcome(t *testing.T) {
 func TestRemark(t *testing.T) {
 	m := message("x")
 	m.Occasion = notify.Question
-	m.Shown.History = append(m.Shown.History, show.Event{Who: text("user:ben"), What: "says", Note: text("old?")}, show.Event{Who: text("user:ana"), What: "says", Note: text("which chair?")})
+	m.Approval.Thread = []approval.Remark{{By: "user:ben", At: asked, Text: "old?"}, {By: "user:ana", At: asked.Add(time.Minute), Text: "which chair?"}}
+	m.Shown.History = show.Of(m.Approval, show.View{}).History
 	l := letter.Of(m)
 	require.Equal(t, letter.Remark, l.Sections[0].Name)
 	require.Equal(t, "  user:ana: which chair?", l.Sections[0].Lines[0].String())
@@ -216,6 +217,23 @@ func TestRemark(t *testing.T) {
 	}
 	require.Equal(t, []letter.Name{letter.Facts}, names)
 	require.True(t, slices.ContainsFunc(l.Sections, func(s letter.Section) bool { return s.Name == letter.Says && s.Untrusted }))
+}
+
+// B2: what people decided stands in a message as it does on the page: on which tools, how far a grant goes, and to what arguments were changed.
+func TestB2HistoryIsComplete(t *testing.T) {
+	m := message("x")
+	m.Shown.History = []show.Event{
+		{At: asked, What: "approve", Who: text("user:ben"), Tools: text("refund, mail"), Note: text("fine"), Grant: text("3 times")},
+		{At: asked, What: "edit", Who: text("user:ana"), Arguments: []show.Argument{{Key: text("to"), Kind: "object"}, {Depth: 1, Key: text("amount"), Value: text("5")}}},
+		{At: asked, What: "expired"},
+	}
+	l := letter.Of(m)
+	var got []string
+	for _, line := range l.Sections[len(l.Sections)-1].Lines {
+		got = append(got, strings.TrimSpace(line.String()))
+	}
+	const at = "20 Nov 2026, 10:00:00 UTC: "
+	require.Equal(t, []string{at + "approve of refund, mail by user:ben: fine, 3 times", at + "edit by user:ana", "to:", "amount: 5", at + "expired"}, got)
 }
 
 func TestValidAddress(t *testing.T) {

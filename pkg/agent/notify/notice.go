@@ -40,6 +40,7 @@ type telling struct {
 	Tries   int             `json:"tries,omitempty"`
 	Next    time.Time       `json:"next,omitzero"`   // after a failure, no attempt before
 	Shows   approval.Status `json:"shows,omitempty"` // the outcome that the messages show; "" = they ask
+	Asks    string          `json:"asks,omitempty"`  // the digest of the action that the newest message asks about, or was to; "" = none that anything is owed for
 }
 
 const (

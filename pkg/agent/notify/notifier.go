@@ -106,6 +106,14 @@ func (n *Notifier) Decided(ctx context.Context, a approval.Approval) {
 	n.now(ctx, a, visit{forced: true})
 }
 
+// Noted asks again whoever has to look at a request again because somebody has changed its arguments and it takes more people: all who were asked
+// before, and have not approved the new ones. It is an approval.Desk's Noted.
+func (n *Notifier) Noted(ctx context.Context, a approval.Approval) {
+	if last := len(a.Decisions) - 1; last >= 0 && a.Decisions[last].Action == approval.Edit {
+		n.now(ctx, a, visit{forced: true})
+	}
+}
+
 // Thread tells those whom the newest remarks on a request are for.
 func (n *Notifier) Thread(ctx context.Context, a approval.Approval) {
 	n.now(ctx, a, visit{forced: true, begins: len(n.Channels) > 0})

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -414,4 +415,50 @@ func TestDueIsInMilliseconds(t *testing.T) {
 	w.drain()
 	w.sweep(w.due())
 	require.Equal(t, []string{"ana slack asked"}, w.drain())
+}
+
+// A8: who was asked about other arguments is asked about the new ones at once, once, and whoever had approved those has to approve again.
+func TestA8AnEditAsksAgain(t *testing.T) {
+	w := newWorld(t)
+	w.ask(request(func(a *approval.Approval) { a.Quorum = 2 }, reminds(4*time.Hour)))
+	w.tell()
+	require.Equal(t, []string{"ana email asked", "ana slack asked", "ben email asked"}, w.drain())
+	w.n.Noted(context.Background(), w.rewrite(func(a *approval.Approval) {
+		a.Decisions = append(a.Decisions, approval.Decision{By: "user:ana", Action: approval.Approve, At: w.clock.Now()})
+	}))
+	require.Empty(t, w.drain(), "an approval asks nobody again")
+	edited := w.rewrite(func(a *approval.Approval) {
+		a.Asked, a.Args, a.Digest = a.Args, json.RawMessage(`{"iban":"DE02"}`), "d2"
+		a.Decisions = append(a.Decisions, approval.Decision{By: "user:ben", Action: approval.Edit, Args: a.Args, At: w.clock.Now()})
+	})
+	for range 2 {
+		w.n.Noted(context.Background(), edited)
+	}
+	require.Equal(t, []string{"ana email asked", "ana slack asked"}, w.drain(), "her approval was of something else; the editor has approved his own")
+	ids := map[string]bool{}
+	for _, r := range w.records {
+		require.False(t, ids[r.ID], "each message is a record: %s", r.ID)
+		ids[r.ID] = true
+	}
+	w.sweep(4 * time.Hour)
+	require.Equal(t, []string{"ana email reminder", "ana slack reminder"}, w.drain())
+}
+
+// A8: a message about an edit that does not get through is tried again as any other, and not for ever.
+func TestA8AnEditIsToldOfByTheSweepToo(t *testing.T) {
+	w := newWorld(t)
+	w.ask(request(func(a *approval.Approval) { a.Quorum = 2 }))
+	w.tell()
+	w.drain()
+	w.email.fails, w.slack.fails = 1, 100
+	w.n.Noted(context.Background(), w.rewrite(func(a *approval.Approval) {
+		a.Digest = "d2"
+		a.Decisions = append(a.Decisions, approval.Decision{By: "user:ben", Action: approval.Edit, At: w.clock.Now()})
+	}))
+	require.Empty(t, w.drain())
+	for at := time.Minute; at < 2*time.Hour; at += time.Minute {
+		w.sweep(at)
+	}
+	require.Equal(t, []string{"ana email asked"}, w.drain())
+	require.Equal(t, 100-maxTries, w.slack.fails, "then it is left")
 }

@@ -46,6 +46,7 @@ type delivery struct {
 	round    int64  // that it settles
 	remark   int    // of the thread, from 1, that it tells of; 0 = of none
 	updates  string // the message that it updates, by its ref; "" = it is a new one
+	edited   bool   // they were asked before about arguments that somebody has changed since
 }
 
 // sent is what became of a delivery.
@@ -69,10 +70,11 @@ func (n *notice) asking(a approval.Approval, seats []seat, now time.Time) []deli
 	for _, s := range seats {
 		d := delivery{to: s.who, channel: s.by, occasion: first(a, s.who), round: at}
 		if t := n.of(s.who.ID, s.by.Name()); t != nil {
-			if t.Round >= at || now.Before(t.Next) {
+			d.edited = !t.At.IsZero() && t.Asks != "" && t.Asks != a.Digest // an edit is a new action, of which they have seen nothing (A8)
+			if t.Round >= at && !d.edited || now.Before(t.Next) {
 				continue
 			}
-			if d.occasion = t.As; !t.At.IsZero() {
+			if d.occasion = t.As; !t.At.IsZero() && !d.edited {
 				d.occasion = Reminder
 			}
 		}
@@ -122,7 +124,7 @@ func (n *notice) apply(a approval.Approval, all []sent) {
 		case s.updates != "":
 			continue
 		default:
-			n.told(s)
+			n.told(a, s)
 		}
 	}
 	if remarked > 0 {
@@ -132,14 +134,14 @@ func (n *notice) apply(a approval.Approval, all []sent) {
 }
 
 // told takes in a message to one who decides.
-func (n *notice) told(s sent) {
+func (n *notice) told(a approval.Approval, s sent) {
 	t := n.of(s.to.ID, s.channel.Name())
 	if t == nil {
 		n.Told = append(n.Told, telling{To: s.to.ID, Channel: s.channel.Name(), As: s.occasion, Round: -1})
 		t = &n.Told[len(n.Told)-1]
 	}
 	if s.err == nil {
-		t.At, t.Round, t.Tries, t.Next = s.at, max(t.Round, s.round), 0, time.Time{}
+		t.At, t.Round, t.Tries, t.Next, t.Asks = s.at, max(t.Round, s.round), 0, time.Time{}, a.Digest
 		if s.ref != "" { // and this one asks, whatever the others show
 			t.keep(s.ref)
 			t.Shows = ""
@@ -153,7 +155,7 @@ func (n *notice) told(s sent) {
 		t.Next = s.at.Add(pause(t.Tries))
 		return
 	}
-	t.Round, t.Tries, t.Next = max(t.Round, s.round), 0, time.Time{}
+	t.Round, t.Tries, t.Next, t.Asks = max(t.Round, s.round), 0, time.Time{}, a.Digest
 }
 
 // hear takes in that remarks were told of.

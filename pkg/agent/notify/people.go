@@ -46,9 +46,15 @@ func asks(a approval.Approval, p person.Person, now time.Time) bool {
 	})
 }
 
-// said reports whether a person has decided, or somebody for them.
+// said reports whether a person has decided, or somebody for them. What was said of a call before somebody changed its arguments counts no more (A8).
 func said(a approval.Approval, id string) bool {
-	return slices.ContainsFunc(a.Decisions, func(d approval.Decision) bool { return d.By == id || d.For == id })
+	all := a.Decisions
+	for i, d := range a.Decisions {
+		if d.Action == approval.Edit {
+			all = a.Decisions[i:]
+		}
+	}
+	return slices.ContainsFunc(all, func(d approval.Decision) bool { return d.By == id || d.For == id })
 }
 
 // audience are the people whom a remark of the thread is for: the requesters of a question, those who asked of an answer.

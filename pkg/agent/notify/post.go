@@ -83,6 +83,9 @@ func (p post) record(s sent) audit.Record {
 		At: s.at, Kind: audit.Notified, Approval: p.a.ID, Run: p.a.Run, Agent: p.a.Agent, Digest: p.a.Digest, Policy: p.a.PolicyVersion,
 		Channel: s.channel.Name(), Detail: string(s.occasion) + " " + s.to.ID,
 	}
+	if s.edited { // beside the record of the message about what was asked first
+		r.ID += "/" + p.a.Digest
+	}
 	if len(p.a.Calls) > 0 {
 		r.Call = p.a.Call()
 	}

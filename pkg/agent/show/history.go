@@ -16,7 +16,7 @@ func (s *shower) history(t agent.ToolSpec) []Event {
 		all = append(all, Event{At: a.EscalatedAt, What: "escalated", Who: names(a.EscalateTo)})
 	}
 	for _, r := range a.Thread {
-		all = append(all, Event{At: r.At, Who: s.foreign(r.By), What: "said", Note: s.foreign(r.Text), Via: string(r.Via)})
+		all = append(all, Event{At: r.At, Who: s.foreign(r.By), What: EventSaid, Note: s.foreign(r.Text), Via: string(r.Via)})
 	}
 	for _, d := range a.Decisions {
 		e := Event{At: d.At, Who: s.foreign(d.By), What: string(d.Action), Note: s.foreign(d.Note), Via: string(d.Via), Tools: names(d.Tools), Grant: s.granted(d.Grant)}

@@ -213,6 +213,11 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 	a.Decisions = []approval.Decision{{By: "user:x", Action: approval.Edit, At: noon, Note: secret, Args: json.RawMessage(`{"password":"hunter2"}`)}}
 	a.Ticket = &agent.Ticket{Action: "tool:x", Message: "is it " + secret + "?", Parameters: json.RawMessage(`{"apiKey":"hunter2"}`)}
 	v := show.View{Says: "I use " + secret, Tools: []agent.ToolSpec{{Name: "payments.refund", Description: "not " + secret, Schema: json.RawMessage(`{"properties":{"pin":{"writeOnly":true}}}`)}}}
+	a.Asked = json.RawMessage(`{"pin":1234,"password":"hunter2"}`)
+	a.Precondition = &agent.Checked{
+		Tool: "payments.refund", Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon,
+		Was: &agent.Was{Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon},
+	}
 	r := show.Of(a, v)
 	require.True(t, r.Masked)
 	all := fmt.Sprintf("%v", r)

@@ -59,11 +59,14 @@ type Argument struct {
 	Kind  string // string, number, boolean, null, object, array; unreadable = it is no JSON, and shown as the text it is
 }
 
+// EventSaid is what an Event of the thread is: a question about the request, or an answer to one.
+const EventSaid = "said"
+
 // Event is one line of a request's history.
 type Event struct {
 	At   time.Time
 	Who  Text
-	What string // asked, escalated, question, answer (of whom the run acts for), approve, deny, edit, cancel, fail, expired
+	What string // asked, escalated, said (a question or an answer), approve, deny, edit, cancel, fail, expired
 	Note Text
 
 	Via       string     // the way it came by; "" = not recorded

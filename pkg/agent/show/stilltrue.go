@@ -13,7 +13,7 @@ func (s *shower) depends() Text {
 	if k == nil {
 		return nil
 	}
-	return slices.Concat(names([]string{k.Tool}), word(" of "), s.json(k.Args), word(gives(k.IsError)), s.read(k.Content, k.IsError),
+	return slices.Concat(names([]string{k.Tool}), word(" of "), s.json(k.Args, s.v.tool(k.Tool).Schema), word(gives(k.IsError)), s.read(k.Content, k.IsError),
 		word(", at "+Stamp(k.At)+"; read again before the call runs")).joined()
 }
 
@@ -24,7 +24,7 @@ func (s *shower) changed() []Fact {
 		return nil
 	}
 	w := k.Was
-	before := slices.Concat(names([]string{k.Tool}), word(" of "), s.json(w.Args), word(gives(w.IsError)), s.read(w.Content, w.IsError), word(", at "+Stamp(w.At)))
+	before := slices.Concat(names([]string{k.Tool}), word(" of "), s.json(w.Args, s.v.tool(k.Tool).Schema), word(gives(w.IsError)), s.read(w.Content, w.IsError), word(", at "+Stamp(w.At)))
 	return []Fact{
 		{Name: "was", Label: "was", Value: before.joined()},
 		{Name: "is", Label: "is", Value: slices.Concat(word(gives(k.IsError)[1:]), s.read(k.Content, k.IsError)).joined()},
@@ -41,13 +41,14 @@ func gives(failed bool) string {
 // read is what a tool gave: JSON with what it masks, or a text.
 func (s *shower) read(content string, failed bool) Text {
 	if !failed && json.Valid([]byte(content)) {
-		return s.json(json.RawMessage(content))
+		return s.json(json.RawMessage(content), nil)
 	}
 	return s.foreign(content)
 }
 
-func (s *shower) json(raw json.RawMessage) Text {
-	masked := mask.JSON(raw, nil)
+// json is a value with what its schema and its form say is a secret masked; schema nil = there is none.
+func (s *shower) json(raw, schema json.RawMessage) Text {
+	masked := mask.JSON(raw, schema)
 	if masked != string(raw) {
 		s.masked = true
 	}
@@ -59,5 +60,5 @@ func (s *shower) edited() Text {
 	if s.a.Asked == nil {
 		return nil
 	}
-	return slices.Concat(word("the arguments are a person's; the model asked for "), s.json(s.a.Asked)).joined()
+	return slices.Concat(word("the arguments are a person's; the model asked for "), s.json(s.a.Asked, s.v.tool(first(s.a.Tools)).Schema)).joined()
 }

@@ -72,7 +72,7 @@ func (t *writer) event(e Event) {
 	switch e.What {
 	case "asked", "escalated", "expired":
 		return
-	case "said":
+	case EventSaid:
 		label = e.What
 		value = append(append(append(value, Span{Text: "by "}), e.Who...), Span{Text: " at " + Stamp(e.At)})
 	default:

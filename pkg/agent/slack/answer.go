@@ -25,6 +25,7 @@ const (
 	saidKind      = "Nothing was decided: this request cannot be decided like that. See its page."
 	saidUnknown   = "Nothing was decided: there is no such request."
 	saidChanged   = "Nothing was decided: the request was changed since this message showed it. See its page, or the newest message about it."
+	saidPolicy    = "Nothing was decided: the policy that applies has changed since this was asked. Whoever may decide by now is asked again."
 	saidUncertain = "It is not certain whether this was recorded. Click again: it is recorded once, however often you do."
 )
 

@@ -120,6 +120,10 @@ func (in *Interactions) failed(c click, err error) (approval.Approval, string) {
 	if errors.As(err, &decided) {
 		return decided.Approval, saidDecided(decided.Approval)
 	}
+	var changed *approval.PolicyError
+	if errors.As(err, &changed) {
+		return changed.Approval, saidPolicy
+	}
 	for _, f := range []struct {
 		err  error
 		told string

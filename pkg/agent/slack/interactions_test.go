@@ -259,6 +259,7 @@ func TestC1Errors(t *testing.T) {
 		"decided": {fmt.Errorf("x: %w", &approval.DecidedError{Approval: decided}), "decided already. Denied by user:ben on 20 Nov 2026, 10:00:00 UTC.", false},
 		"expired": {fmt.Errorf("x: %w", approval.ErrExpired), "has expired", false},
 		"ended":   {approval.ErrFinished, "ended without it", false},
+		"void":    {errors.Join(&approval.PolicyError{Approval: decided}, errors.New("s3cret")), "policy that applies has changed", false},
 		"kind":    {approval.ErrKind, "cannot be decided like that", false},
 		"gone":    {approval.ErrNotFound, "no such request", false},
 		"failing": {errors.New("s3cret: throttled"), "not certain whether this was recorded", true},
@@ -434,3 +435,15 @@ var (
 	_ http.Handler     = (*slack.Interactions)(nil)
 	_ person.Directory = directory{}
 )
+
+// Who clicks first after the policy has changed has every message about the request say that it is void.
+func TestC1VoidedByPolicyIsUpdated(t *testing.T) {
+	o := newOffice(t)
+	void := o.desk.now
+	void.Status = approval.Voided
+	updated := make(chan approval.Approval, 1)
+	o.in.Updated = func(_ context.Context, a approval.Approval) { updated <- a }
+	o.desk.fail = &approval.PolicyError{Approval: void}
+	require.Equal(t, 200, o.click(ana.Slack, "approve", ""))
+	require.Equal(t, approval.Voided, (<-updated).Status)
+}

@@ -1,0 +1,153 @@
+package local
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/slackfake"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/audit"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/front"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/keyring"
+	"github.com/countersign/countersign/pkg/agent/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/link"
+	"github.com/countersign/countersign/pkg/agent/notify"
+	"github.com/countersign/countersign/pkg/agent/person"
+	"github.com/countersign/countersign/pkg/agent/slack"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+)
+
+const (
+	slackToken  = "xoxb-1-canary"
+	slackSecret = "canary0123456789canary0123456789"
+)
+
+// inSlack is an office whose approver is asked in Slack, and the pages behind which clicks arrive, as functions/web wires them.
+func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.Handler, url string, logs *strings.Builder) {
+	t.Helper()
+	workspace = &slackfake.Server{Token: slackToken, Team: "T0ACME", Members: []string{"U0ANA"}}
+	at := httptest.NewServer(workspace)
+	t.Cleanup(at.Close)
+	people, err := person.Read([]byte(`{"tenants": {"` + Tenant + `": {"user:ana": {"groups": ["group:operators"], "slack": "U0ANA"}}}, "slack": {"T0ACME": "` + Tenant + `"}}`))
+	require.NoError(t, err)
+	c, table := clock.System(), memory.New()
+	ring, err := keyring.Parse(minted(t))
+	require.NoError(t, err)
+	links := &link.Links{
+		Table: table, Signer: link.Ring(func() (*keyring.Ring, error) { return ring, nil }), Clock: c, IDs: ids.System(c),
+		Base: func() string { return "https://countersign.example" },
+	}
+	tells := &notify.Notifier{
+		Channels: []notify.Channel{slack.New(slack.Options{Token: slackToken, Base: at.URL + "/api/", Clock: c})}, Links: links,
+		Warn: func(what string, err error) { t.Errorf("%s: %v", what, err) },
+	}
+	o = newOfficeOf(t, Config{
+		Table: table, Blobs: memory.NewBlobs(), Executions: &asl.MemoryStore{}, Notify: tells, People: people, Audit: true,
+		Trouble: func(function string, err error) { t.Errorf("%s: %v", function, err) },
+	})
+	t.Cleanup(func() { require.NoError(t, o.Close()) })
+	logs = &strings.Builder{}
+	pages, err = front.Pages(lambdafn.Behind{
+		Ports: o.Ports, Desk: o.Desk, Decides: o.audits.desk(o.Desk), Recorder: o.Recorder(), Definitions: o.Definitions, Links: links, People: people,
+		Log: slog.New(slog.NewTextHandler(logs, nil)),
+		Getenv: func(name string) string {
+			return map[string]string{slack.EnvSigningSecret: slackSecret, "SLACK_URL": at.URL}[name]
+		},
+	})
+	require.NoError(t, err)
+	return o, workspace, pages, at.URL, logs
+}
+
+func minted(t *testing.T) string {
+	t.Helper()
+	ring, err := keyring.Mint(strings.Repeat("k", 32))
+	require.NoError(t, err)
+	return ring
+}
+
+// C1, C5: who is asked in Slack clicks there, the run goes on, the message says what was decided, and the chain has all of it and no secret.
+func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
+	o, workspace, pages, url, logs := inSlack(t)
+	s, err := o.startRun(t)
+	require.NoError(t, err)
+	soon := func(what string, so func() bool) {
+		t.Helper()
+		require.Eventually(t, so, 20*time.Second, 5*time.Millisecond, what)
+	}
+	soon("asked", func() bool { return len(workspace.Messages()) == 1 })
+	asked := workspace.Messages()[0]
+	require.Equal(t, "U0ANA", asked.To)
+	click, err := workspace.Request(slackfake.Click{Member: "U0ANA", Ref: asked.Ref, Action: "approve", Note: "seen", Answer: url + "/actions/T0ACME/1/x"})
+	require.NoError(t, err)
+	r := httptest.NewRequest(http.MethodPost, slack.Path, strings.NewReader(string(click)))
+	for k, v := range slackfake.Headers(slackSecret, time.Now(), click) {
+		r.Header.Set(k, v)
+	}
+	w := httptest.NewRecorder()
+	pages.ServeHTTP(w, r)
+	require.Equal(t, http.StatusOK, w.Code)
+
+	soon("the run goes on to its end", func() bool {
+		l, err := o.Ports.Journal.Load(t.Context(), Tenant, s.Run)
+		require.NoError(t, err)
+		return l.State.Status == agent.RunDone
+	})
+	soon("the message is updated", func() bool { return workspace.Messages()[0].Updates > 0 })
+	now := workspace.Messages()
+	require.Len(t, now, 1)
+	require.Contains(t, string(now[0].Raw), "Approved by user:ana")
+	require.NotContains(t, string(now[0].Raw), `"action_id":"approve"`, "it asks no more")
+	soon("who clicked is told", func() bool { return len(workspace.Answers()) == 1 })
+	require.Contains(t, string(workspace.Answers()[0]), "Your approval is recorded.")
+
+	require.NoError(t, o.audits.upToDate(Tenant)(t.Context()))
+	chain := o.chain(t)
+	for kind, want := range map[audit.Kind]audit.Record{
+		audit.Requested: {Tool: "pay"}, audit.Notified: {Channel: "slack", Detail: "asked user:ana"},
+		audit.Decided: {Actor: "user:ana", Channel: "slack", Action: "approve"}, audit.Consumed: {}, audit.Executed: {},
+	} {
+		require.Len(t, chain[kind], 1, kind)
+		got := chain[kind][0]
+		require.Equal(t, s.Run, got.Run, kind)
+		for _, pair := range [][2]string{{want.Tool, got.Tool}, {want.Channel, got.Channel}, {want.Detail, got.Detail}, {want.Actor, got.Actor}, {want.Action, got.Action}} {
+			if pair[0] != "" {
+				require.Equal(t, pair[0], pair[1], kind)
+			}
+		}
+	}
+	all, err := json.Marshal(chain)
+	require.NoError(t, err)
+	for _, text := range []string{string(all), logs.String()} {
+		for _, secret := range []string{"canary", link.Path, `"seen"`} {
+			require.NotContains(t, text, secret)
+		}
+	}
+}
+
+// chain is the tenant's chain, which must be whole, by kind.
+func (o *office) chain(t *testing.T) map[audit.Kind][]audit.Record {
+	t.Helper()
+	_, err := o.audits.log.Verify(t.Context(), Tenant)
+	require.NoError(t, err)
+	lines, err := o.audits.log.Lines(t.Context(), Tenant, 0, 100)
+	require.NoError(t, err)
+	out := map[audit.Kind][]audit.Record{}
+	for _, text := range lines {
+		l, err := audit.ParseLine(text)
+		require.NoError(t, err)
+		var r audit.Record
+		require.NoError(t, json.Unmarshal(l.Record, &r))
+		out[r.Kind] = append(out[r.Kind], r)
+	}
+	return out
+}
