@@ -84,7 +84,9 @@ func (n *notices) Said(ctx context.Context, a approval.Approval) {
 func (n *notices) look(ctx context.Context) {
 	at, found, err := n.Next(ctx)
 	if err != nil {
-		n.failed(err)
+		if ctx.Err() == nil { // not just called off, as with a process that ends while the run waits
+			n.failed(err)
+		}
 		at, found = n.clock.Now().Add(again), true
 	}
 	if found {

@@ -136,6 +136,9 @@ func history(all []show.Event) []Line {
 		if len(e.Who) == 0 {
 			value = plain(e.What)
 		}
+		if e.What == "escalated" { // Who are those that are asked
+			value = append(plain("asked as well: "), e.Who...)
+		}
 		if len(e.Note) > 0 {
 			value = append(append(value, show.Span{Text: ": "}), e.Note...)
 		}
