@@ -64,6 +64,7 @@ func (m *Machine) withNotices(c Config) {
 
 // Asked is runtime.Notify's: what it makes due is waited for.
 func (n *notices) Asked(ctx context.Context, tenant, run string) error {
+	ctx = context.WithoutCancel(ctx) // a process that ends because the run waits has people told of it first
 	defer n.look(ctx)
 	return n.Notifier.Asked(ctx, tenant, run)
 }
@@ -90,7 +91,9 @@ func (n *notices) Said(ctx context.Context, a approval.Approval) {
 func (n *notices) look(ctx context.Context) {
 	at, found, err := n.Next(ctx)
 	if err != nil {
-		n.failed(err)
+		if ctx.Err() == nil { // not just called off, as with a process that ends while the run waits
+			n.failed(err)
+		}
 		at, found = n.clock.Now().Add(retry), true
 	}
 	if found {
@@ -228,11 +231,12 @@ func (n *notices) heard() func(context.Context, approval.Approval) {
 	return n.Said
 }
 
-// Close ends what the machine does at a safe point. Runs go on when it is made again over the same table.
+// Close ends what the machine does at a safe point. Runs go on when it is made again over the same table. People are told of what waits for
+// them: a process that ends because its run waits may be the last for long.
 func (m *Machine) Close() error {
 	err := m.Engine.Close()
 	if m.notices != nil {
-		err = errors.Join(err, m.notices.close())
+		err = errors.Join(err, m.notices.ensure(context.Background(), Tenant), m.notices.close())
 	}
 	return err
 }

@@ -189,6 +189,24 @@ func TestC3ResumeDoesWhatIsOverdue(t *testing.T) {
 	})
 }
 
+// A process that ends before it has told of a request, as a command does whose run waits, tells first, and once.
+func TestC3NobodyLeavesBeforePeopleAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{}
+		table, blobs, x := memory.New(), memory.NewBlobs(), &asl.MemoryStore{}
+		o := newOffice(t, table, blobs, x, d)
+		channels := o.notices.Notifier.Channels
+		o.notices.Notifier.Channels = nil
+		o.start(t)
+		o.notices.Notifier.Channels = channels
+		require.Empty(t, d.said())
+		require.NoError(t, o.Close())
+		require.Equal(t, []string{"asked"}, d.said())
+		require.NoError(t, newOffice(t, table, blobs, x, d).Close())
+		require.Equal(t, []string{"asked"}, d.said())
+	})
+}
+
 // The timer goes on when what is due cannot be read or done.
 func TestC3TheTimerOutlivesTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -76,7 +76,7 @@ func readPeople(home string) (people, error) {
 		return people{}, usage("%s: %v", name, err)
 	}
 	if _, ok := f.People[f.Default]; !ok {
-		return people{}, usage("%s: default: %s is not among the people", name, f.Default)
+		return people{}, usage("%s:%d: default: %s is not among the people", name, lineOfKey(data, []string{"default"}), f.Default)
 	}
 	return people{f.Default, book}, nil
 }

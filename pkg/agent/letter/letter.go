@@ -142,6 +142,9 @@ func history(all []show.Event) []Line {
 
 // happened is an event in a line: what, about which tools, by whom, in which words, and how far a grant goes.
 func happened(e show.Event) show.Text {
+	if e.What == "escalated" { // Who are those that are asked
+		return append(plain("asked as well: "), e.Who...)
+	}
 	value := plain(e.What)
 	for _, part := range []struct {
 		before string

@@ -47,7 +47,7 @@ func openings(of notify.Occasion) string {
 	case notify.Reminder:
 		return "This still waits for a decision. Nothing of it is carried out before it is approved."
 	case notify.Escalated:
-		return "Nobody has decided about this yet, so you are asked as well. Nothing of it is carried out before it is approved."
+		return "This is not decided yet, so you are asked as well. Nothing of it is carried out before it is approved."
 	case notify.Question:
 		return "Who is to decide about this asks for information. Answering decides nothing."
 	case notify.Answer:

@@ -27,6 +27,19 @@ func Quoted(s string) Text { return quoted(s, nil) }
 // Spaces at its ends are counted, be it one: \{1 space}.
 func Bare(s string) Text { return bare(s, nil) }
 
+// PlainQuotes is a Bare text in which quotes are as they are, for a place where nothing stands in quotes around it, such as JSON. A backslash
+// is still written as two, so that it is as unambiguous.
+func PlainQuotes(t Text) Text {
+	all := make(Text, len(t))
+	for i, s := range t {
+		if s.Kind == Escape && s.Text == `\"` {
+			s = Span{Text: `"`}
+		}
+		all[i] = s
+	}
+	return all.joined()
+}
+
 // Foreign is Bare with what has the form of a secret masked: what people are shown of a note, a word of the model or any other text.
 func Foreign(s string) Text {
 	var one shower

@@ -162,3 +162,18 @@ func FuzzEscape(f *testing.F) {
 		require.Equal(t, strings.ReplaceAll(show.Lines(s), "\n", `\n`), show.Line(s))
 	})
 }
+
+// Quotes, as JSON has them, stay readable where nothing stands in quotes around a text; what was written is still told apart.
+func TestB3QuotesMayStayAsTheyAre(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"a": 1}`:     `{"a": 1}`,
+		`{"a": "\"}"}`: `{"a": "\\"}"}`,
+		"\"\u202e\"":   `"\u{202E}"`,
+	} {
+		shown := show.PlainQuotes(show.Bare(in)).String()
+		require.Equal(t, want, shown)
+		back, err := hostile.Original(shown)
+		require.NoError(t, err)
+		require.Equal(t, in, back)
+	}
+}

@@ -52,7 +52,7 @@ func (s *shower) json(raw, schema json.RawMessage) Text {
 	if masked != string(raw) {
 		s.masked = true
 	}
-	return s.foreign(masked)
+	return PlainQuotes(s.foreign(masked))
 }
 
 // edited says that the arguments are not those that the model asked for.

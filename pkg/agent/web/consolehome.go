@@ -111,8 +111,12 @@ func deciders(a approval.Approval) string {
 	if a.Kind == approval.KindTools {
 		return "different people for each tool"
 	}
+	first := a.Approvers
+	if !a.EscalatedAt.IsZero() {
+		first = slices.Concat(first, a.EscalateTo)
+	}
 	var sets []string
-	for _, set := range append([][]string{a.Approvers}, a.Above...) {
+	for _, set := range append([][]string{first}, a.Above...) {
 		names := strings.Join(set, ", ")
 		if len(set) == 0 {
 			names = "nobody"

@@ -126,7 +126,10 @@ type story struct {
 
 // text is a foreign text, in one piece where there is no room for more.
 func (s *story) text(t string) []any {
-	shown := s.Show.Text(t)
+	return s.fit(s.Show.Text(t))
+}
+
+func (s *story) fit(shown show.Text) []any {
 	if len(shown) > s.spans {
 		return Text(show.Text{{Text: shown.String()}})
 	}
@@ -447,7 +450,7 @@ func (s *story) block(ctx context.Context, b agent.Block, left *int) (any, error
 func (s *story) words(out map[string]any, text string, left *int) {
 	begins, rest := cut(text, max(leastShown, min(maxShown, *left)))
 	*left -= len(begins)
-	out["text"] = s.text(begins)
+	out["text"] = s.fit(show.PlainQuotes(s.Show.Text(begins)))
 	if rest > 0 {
 		out["cut"] = plural(rest, "character") + " more: see the run as JSON."
 	}

@@ -220,7 +220,7 @@ func full() map[string]any {
 	args := map[string]any{"plain": "", "lines": []any{
 		map[string]any{"depth": "1", "kind": "string", "key": text, "value": text}, map[string]any{"depth": "0", "kind": "object", "key": text, "value": nil},
 	}}
-	words := []any{map[string]any{"what": "w", "kind": "deny", "who": text, "at": "t", "when": "w", "note": text, "grant": text}, map[string]any{"what": "w", "kind": "deny", "who": nil, "at": "t", "when": "w", "note": nil, "grant": nil}}
+	words := []any{map[string]any{"what": "w", "kind": "deny", "to": false, "who": text, "at": "t", "when": "w", "note": text, "grant": text}, map[string]any{"what": "w", "kind": "deny", "to": false, "who": nil, "at": "t", "when": "w", "note": nil, "grant": nil}}
 	return map[string]any{
 		"title": "t", "who": text, "heading": text, "facts": facts, "changed": facts, "arguments": args, "bytes": "b", "masked": true,
 		"tools": []any{map[string]any{"id": "i", "name": text, "facts": facts, "verdict": "v", "calls": []any{

@@ -133,7 +133,7 @@ func risk(a approval.Approval, open bool) any {
 	if a.Kind == approval.KindOutcome {
 		return map[string]any{"head": "This call may have happened", "text": "It was interrupted. To run it again may do it a second time: find out first."}
 	}
-	return map[string]any{"head": "This cannot be repeated safely", "text": "It takes effect once it is approved, and the agent cannot take that back."}
+	return map[string]any{"head": "This cannot be repeated safely", "text": "It takes effect once it is approved. An approval cannot be taken back then."}
 }
 
 // statuses are a request's statuses for people.
@@ -218,14 +218,14 @@ func quorum(a approval.Approval) string {
 func (s *server) history(shown show.Request) []any {
 	var out []any
 	for _, e := range shown.History {
-		out = append(out, map[string]any{"what": happening(e.What), "who": Text(e.Who), "at": machine(e.At), "when": moment(e.At), "note": Text(e.Note), "grant": Text(e.Grant)})
+		out = append(out, map[string]any{"what": happening(e.What), "to": e.What == "escalated", "who": Text(e.Who), "at": machine(e.At), "when": moment(e.At), "note": Text(e.Note), "grant": Text(e.Grant)})
 	}
 	return out
 }
 
 // happenings are the words for what happened, as show.Event has it.
 var happenings = map[string]string{
-	"asked": "Asked", "reminded": "Reminded", "escalated": "Others were asked as well", "question": "Question", "answer": "Answer", "approve": "Approved",
+	"asked": "Asked", "reminded": "Reminded", "escalated": "Asked as well:", "question": "Question", "answer": "Answer", "approve": "Approved",
 	"deny": "Denied", "edit": "Approved with other arguments", "cancel": "Called off", "expired": "Expired",
 }
 
