@@ -520,14 +520,27 @@ func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args jso
 	return a, args, is.Policy, nil
 }
 
-// besides is a request that another policy's word holds for as well. It is never weaker for it.
+// besides is a request that another policy's word holds for as well. It is never weaker for it: a set of the same approvers is another one where others
+// are among it later.
 func (a Approval) besides(dec agent.Decision) Approval {
 	a.Quorum, a.FourEyes = max(a.Quorum, dec.People()), a.FourEyes || dec.FourEyes
 	a.Above, a.AboveTo = slices.Clone(a.Above), slices.Clone(a.AboveTo)
+	alike := func(x, y []string) bool { return slices.Equal(set(x), set(y)) }
 	also := func(of, to []string) {
-		same := func(have []string) bool { return slices.Equal(set(have), set(of)) }
-		if same(a.Approvers) || slices.ContainsFunc(a.Above, same) {
+		same := func(have, later []string) bool {
+			return alike(have, of) && (a.EscalatesAt.IsZero() || alike(later, to))
+		}
+		if same(a.Approvers, a.EscalateTo) {
 			return
+		}
+		for i, have := range a.Above {
+			var later []string
+			if i < len(a.AboveTo) {
+				later = a.AboveTo[i]
+			}
+			if same(have, later) {
+				return
+			}
 		}
 		a.Above = append(a.Above, of)
 		if len(to) > 0 && !a.EscalatesAt.IsZero() {
