@@ -47,3 +47,17 @@ func TestA8EditKeepsWhoIsLetInLater(t *testing.T) {
 		})
 	}
 }
+
+// TestDecidingWhileAGrantBesideIsUsedUp: a claim that uses up the grant of one tool between a decision on another and its write takes nothing from it.
+func TestDecidingWhileAGrantBesideIsUsedUp(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		_, err := r.decideTool(approval.Approve, "refund", boss)
+		require.NoError(t, err)
+		granted := agent.ToolPermit{Tool: "refund", Approval: r.approval().ID, Digests: r.approval().Permissions[0].Digests}
+		r.table.on("A", func() error { return r.table.Table.Write(r.ctx, approval.PermitOp(tenant, granted, true)) }, nil)
+		a, err := r.decideTool(approval.Approve, "wire", boss)
+		require.NoError(t, err)
+		require.Equal(t, approval.Approved, a.Status)
+		require.Equal(t, "used", r.item().Attrs["v0"].String())
+	})
+}

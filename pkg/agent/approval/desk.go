@@ -126,13 +126,13 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 	if err != nil {
 		return Approval{}, err
 	}
-	lost := int64(-1) // what stood where a condition failed
+	lost := Approval{rev: -1} // what stood where a condition failed
 	for races := 0; ; races++ {
 		a, err := Get(ctx, d.Table, r.Tenant, r.ID)
 		if err != nil {
 			return Approval{}, err
 		}
-		if a.Status == Pending && lost >= 0 && a.rev == lost { // nobody was first: it was the time
+		if a.Status == Pending && lost.rev >= 0 && a.stands(lost) { // nobody was first: it was the time
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 		}
 		if r.as, err = authorise(a, r, d.Clock.Now()); err != nil {
@@ -163,10 +163,16 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 		case races == maxRaces:
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
 		}
-		if lost = a.rev; errors.Is(err, store.ErrConflict) {
-			lost = -1
+		if lost = a; errors.Is(err, store.ErrConflict) {
+			lost.rev = -1
 		}
 	}
+}
+
+// stands reports whether nobody has written the request since it was as before, nor used up what it grants, which writes no revision.
+func (a Approval) stands(before Approval) bool {
+	return a.rev == before.rev &&
+		slices.EqualFunc(a.Permissions, before.Permissions, func(p, q Permission) bool { return p.recorded() == q.recorded() })
 }
 
 // tell tells of what was recorded, and wakes the run where it hears of that.
