@@ -48,6 +48,15 @@ func TestA8EditKeepsWhoIsLetInLater(t *testing.T) {
 	}
 }
 
+// TestA9FailingARequestTakesAnApproverOfAllOfIt: to fail a request ends what it asks of every tool, whichever one is named.
+func TestA9FailingARequestTakesAnApproverOfAllOfIt(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		_, err := r.decideTool(approval.Fail, "refund", ana)
+		require.ErrorIs(t, err, approval.ErrForbidden)
+		require.Equal(t, approval.Pending, r.approval().Status)
+	})
+}
+
 // TestDecidingWhileAGrantBesideIsUsedUp: a claim that uses up the grant of one tool between a decision on another and its write takes nothing from it.
 func TestDecidingWhileAGrantBesideIsUsedUp(t *testing.T) {
 	inRoomOfTools(t, func(t *testing.T, r *room) {

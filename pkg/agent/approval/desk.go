@@ -224,8 +224,11 @@ func authorise(a Approval, r Request, now time.Time) (voice, error) {
 	return v, a.takes(r)
 }
 
-// among says whether somebody is an approver of all that r decides.
+// among says whether somebody is an approver of all that r decides. To fail a request is to decide all that is open of it.
 func (a Approval) among(r Request, now time.Time) func(agent.Principal) bool {
+	if r.Action == Fail {
+		r.Tool = ""
+	}
 	return func(p agent.Principal) bool {
 		if !a.MayDecide(p, now) {
 			return false
