@@ -302,13 +302,13 @@ func (a Approval) heard(r Request) bool {
 		return r.Action == Approve && !a.otherwise(r) && !slices.ContainsFunc(a.open(a.named(r)), func(i int) bool { return !saidBy(a.Granting(i), r) })
 	}
 	switch {
+	case r.Action == Edit: // whatever they were shown: the request is about what they say since
+		of := a.Counted()
+		return len(of) > 0 && of[0].By == r.By.ID && of[0].says(a.Kind, r)
 	case r.Digest != "" && r.Digest != a.Digest:
 		return false
 	case r.Action == Approve:
 		return saidBy(a.countedWith(r), r) && !a.otherwise(r)
-	case r.Action == Edit:
-		of := a.Counted()
-		return len(of) > 0 && of[0].By == r.By.ID && of[0].says(a.Kind, r)
 	default:
 		return false
 	}
