@@ -594,10 +594,16 @@ func (d *Desk) planAnswer(ctx context.Context, a Approval, r Request, said Decis
 	if err != nil {
 		return nil, a, amended(a, r, err)
 	}
+	people := a.Quorum
+	if fact.Args != nil { // a new action, which takes what its own rule wants as well (A8)
+		if people, err = a.forAnswered(r, agent.ActionNow(def, s, c, fact.Args).Rule); err != nil {
+			return nil, a, err
+		}
+	}
 	said.Args, fact.Note = fact.Result, r.Note
 	decided := a.settled(fact, said)
 	counted := decided.Counted()
-	if len(counted) < a.Quorum {
+	if len(counted) < people {
 		a.Decisions = decided.Decisions
 		return nil, a, nil
 	}
@@ -605,6 +611,17 @@ func (d *Desk) planAnswer(ctx context.Context, a Approval, r Request, said Decis
 		fact.With = append(fact.With, v.By)
 	}
 	return &fact, decided, nil
+}
+
+// forAnswered is how many people give an answer that takes the arguments' place, of which policy says that. Each of them is judged by it in turn.
+func (a Approval) forAnswered(r Request, dec agent.Decision) (people int, err error) {
+	if dec.Verdict == agent.VerdictAsk {
+		a = a.besides(dec)
+	}
+	if a.FourEyes && (slices.Contains(a.Requesters, r.By.ID) || slices.Contains(a.Requesters, r.as.who.ID)) {
+		return 0, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
+	}
+	return a.Quorum, nil
 }
 
 // subject is the call that a request is about, in its run and under its definition.
