@@ -96,6 +96,18 @@ func tooFew(s *AgentState, dec Decision, by string) string {
 	}
 }
 
+// tooFewForAnswered is tooFew of an answer that takes the arguments' place, which makes a new action of the call (A8).
+func tooFewForAnswered(d *Definition, s *AgentState, c Call, fact Decided) string {
+	if fact.Args == nil {
+		return ""
+	}
+	is := ActionNow(d, s, c, fact.Args).Rule
+	if is.Verdict != VerdictAsk {
+		return ""
+	}
+	return tooFew(s, is, fact.By)
+}
+
 // early is what a kept decision says about the call it has met, or why it says nothing.
 func early(d *Definition, s *AgentState, c Call, k DecisionKept, valid Validator, now time.Time) (fact Decided, why string) {
 	t, _ := d.Tool(c.Tool)
@@ -122,6 +134,9 @@ func early(d *Definition, s *AgentState, c Call, k DecisionKept, valid Validator
 		var err error
 		if fact, err = ResumeInput(d, s, c, k.Result, k.By, func(dec Decision) bool { return dec.MayAfter(by, now.Sub(c.Wait.Since)) }, valid); err != nil {
 			return fact, err.Error()
+		}
+		if why := tooFewForAnswered(d, s, c, fact); why != "" {
+			return fact, why
 		}
 	}
 	fact.Note = k.Note

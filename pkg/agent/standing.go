@@ -18,6 +18,7 @@ type StandingGrant struct {
 	By       string    `json:"by"`
 	Note     string    `json:"note,omitempty"`
 	Expires  time.Time `json:"expires"`
+	With     []string  `json:"with,omitempty"` // who gave it beside By: the others whom it took, and those in whose name it was given
 
 	When []Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these; Digest is PatternDigest's then
 	Uses int         `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted

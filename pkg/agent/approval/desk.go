@@ -127,13 +127,13 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 	if err != nil {
 		return Approval{}, err
 	}
-	lost := int64(-1) // what stood where a condition failed
+	lost := Approval{rev: -1} // what stood where a condition failed
 	for races := 0; ; races++ {
 		a, err := Get(ctx, d.Table, r.Tenant, r.ID)
 		if err != nil {
 			return Approval{}, err
 		}
-		if a.Status == Pending && lost >= 0 && a.rev == lost { // nobody was first: it was the time
+		if a.Status == Pending && lost.rev >= 0 && a.stands(lost) { // nobody was first: it was the time
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 		}
 		if r.as, err = authorise(a, r, d.Clock.Now()); err != nil {
@@ -164,10 +164,16 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 		case races == maxRaces:
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
 		}
-		if lost = a.rev; errors.Is(err, store.ErrConflict) {
-			lost = -1
+		if lost = a; errors.Is(err, store.ErrConflict) {
+			lost.rev = -1
 		}
 	}
+}
+
+// stands reports whether nobody has written the request since it was as before, nor used up what it grants, which writes no revision.
+func (a Approval) stands(before Approval) bool {
+	return a.rev == before.rev &&
+		slices.EqualFunc(a.Permissions, before.Permissions, func(p, q Permission) bool { return p.recorded() == q.recorded() })
 }
 
 // tell tells of what was recorded, and wakes the run where it hears of that.
@@ -223,8 +229,11 @@ func authorise(a Approval, r Request, now time.Time) (voice, error) {
 	return v, a.takes(r)
 }
 
-// among says whether somebody is an approver of all that r decides.
+// among says whether somebody is an approver of all that r decides. To fail a request is to decide all that is open of it.
 func (a Approval) among(r Request, now time.Time) func(agent.Principal) bool {
+	if r.Action == Fail {
+		r.Tool = ""
+	}
 	return func(p agent.Principal) bool {
 		if !a.MayDecide(p, now) {
 			return false
@@ -298,13 +307,13 @@ func (a Approval) heard(r Request) bool {
 		return r.Action == Approve && !a.otherwise(r) && !slices.ContainsFunc(a.open(a.named(r)), func(i int) bool { return !saidBy(a.Granting(i), r) })
 	}
 	switch {
+	case r.Action == Edit: // whatever they were shown: the request is about what they say since
+		of := a.Counted()
+		return len(of) > 0 && of[0].By == r.By.ID && of[0].says(a.Kind, r)
 	case r.Digest != "" && r.Digest != a.Digest:
 		return false
 	case r.Action == Approve:
 		return saidBy(a.countedWith(r), r) && !a.otherwise(r)
-	case r.Action == Edit:
-		of := a.Counted()
-		return len(of) > 0 && of[0].By == r.By.ID && of[0].says(a.Kind, r)
 	default:
 		return false
 	}
@@ -527,14 +536,27 @@ func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args jso
 	return a, args, is.Policy, nil
 }
 
-// besides is a request that another policy's word holds for as well. It is never weaker for it.
+// besides is a request that another policy's word holds for as well. It is never weaker for it: a set of the same approvers is another one where others
+// are among it later.
 func (a Approval) besides(dec agent.Decision) Approval {
 	a.Quorum, a.FourEyes = max(a.Quorum, dec.People()), a.FourEyes || dec.FourEyes
 	a.Above, a.AboveTo = slices.Clone(a.Above), slices.Clone(a.AboveTo)
+	alike := func(x, y []string) bool { return slices.Equal(set(x), set(y)) }
 	also := func(of, to []string) {
-		same := func(have []string) bool { return slices.Equal(set(have), set(of)) }
-		if same(a.Approvers) || slices.ContainsFunc(a.Above, same) {
+		same := func(have, later []string) bool {
+			return alike(have, of) && (a.EscalatesAt.IsZero() || alike(later, to))
+		}
+		if same(a.Approvers, a.EscalateTo) {
 			return
+		}
+		for i, have := range a.Above {
+			var later []string
+			if i < len(a.AboveTo) {
+				later = a.AboveTo[i]
+			}
+			if same(have, later) {
+				return
+			}
 		}
 		a.Above = append(a.Above, of)
 		if len(to) > 0 && !a.EscalatesAt.IsZero() {
@@ -579,10 +601,16 @@ func (d *Desk) planAnswer(ctx context.Context, a Approval, r Request, said Decis
 	if err != nil {
 		return nil, a, amended(a, r, err)
 	}
+	people := a.Quorum
+	if fact.Args != nil { // a new action, which takes what its own rule wants as well (A8)
+		if people, err = a.forAnswered(r, agent.ActionNow(def, s, c, fact.Args).Rule); err != nil {
+			return nil, a, err
+		}
+	}
 	said.Args, fact.Note = fact.Result, r.Note
 	decided := a.settled(fact, said)
 	counted := decided.Counted()
-	if len(counted) < a.Quorum {
+	if len(counted) < people {
 		a.Decisions = decided.Decisions
 		return nil, a, nil
 	}
@@ -590,6 +618,17 @@ func (d *Desk) planAnswer(ctx context.Context, a Approval, r Request, said Decis
 		fact.With = append(fact.With, v.By)
 	}
 	return &fact, decided, nil
+}
+
+// forAnswered is how many people give an answer that takes the arguments' place, of which policy says that. Each of them is judged by it in turn.
+func (a Approval) forAnswered(r Request, dec agent.Decision) (people int, err error) {
+	if dec.Verdict == agent.VerdictAsk {
+		a = a.besides(dec)
+	}
+	if a.FourEyes && (slices.Contains(a.Requesters, r.By.ID) || slices.Contains(a.Requesters, r.as.who.ID)) {
+		return 0, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
+	}
+	return a.Quorum, nil
 }
 
 // subject is the call that a request is about, in its run and under its definition.

@@ -35,7 +35,7 @@ func (g Standing) Left() int { return max(0, g.Uses-g.Used) }
 // read is the grant as a run reads it.
 func (g Standing) read() agent.StandingGrant {
 	return agent.StandingGrant{
-		Tool: g.Tool, Approval: g.Approval, Digest: g.Digest, By: g.By, Note: g.Note, Expires: g.Expires, When: g.When, Uses: g.Uses, Used: g.Used,
+		Tool: g.Tool, Approval: g.Approval, Digest: g.Digest, By: g.By, Note: g.Note, Expires: g.Expires, When: g.When, Uses: g.Uses, Used: g.Used, With: g.With,
 	}
 }
 

@@ -39,6 +39,7 @@ type Standing struct {
 	RevokedAt time.Time  `json:"revokedAt,omitzero"`
 
 	When []agent.Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these
+	With []string          `json:"with,omitempty"` // who gave it beside By: the others whom it took, and those in whose name it was given
 	Uses int               `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
 	Used int               `json:"-"`              // of them, those that are made
 }
@@ -88,6 +89,7 @@ func (d *Desk) grantOps(ctx context.Context, decided Approval) ([]store.Op, erro
 			g := Standing{
 				Agent: decided.Agent, Tool: p.Tool, Digest: c.Digest, Approval: decided.ID, Run: decided.Run, By: said.By, Note: said.Note,
 				At: said.At, Approvers: c.Approvers, Above: c.Above,
+				With: decided.givers(p, said.By),
 			}
 			stands, err := g.bound(decided, p, c, text)
 			if err != nil {
@@ -106,6 +108,23 @@ func (d *Desk) grantOps(ctx context.Context, decided Approval) ([]store.Op, erro
 		}
 	}
 	return ops, nil
+}
+
+// givers are those who grant a permission beside one of them, each once: who approved, and in whose name.
+func (a Approval) givers(p Permission, beside string) []string {
+	said := a.Counted()
+	if a.Kind == KindTools {
+		said = a.grantors(p.Tool)
+	}
+	var all []string
+	for _, d := range said {
+		for _, id := range []string{d.By, d.For} {
+			if id != "" && id != beside && !slices.Contains(all, id) {
+				all = append(all, id)
+			}
+		}
+	}
+	return all
 }
 
 // masked reads arguments of a request's run with secrets masked, as its definition says what is one. That is read once, and only where it is wanted.

@@ -57,7 +57,7 @@ func (r *room) again(key string) bool {
 // begun starts another run and does none of its steps.
 func (r *room) begun(key string) (agent.AgentState, error) {
 	s, err := (&runtime.Starter{Ports: r.ports}).Start(r.ctx, runtime.Start{
-		Tenant: tenant, Agent: r.def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}},
+		Tenant: tenant, Agent: r.def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}}, By: r.by,
 	})
 	r.run = s.Run
 	return s, err
