@@ -48,8 +48,8 @@ const atOnce = 3 * time.Second
 // batch is how many messages are sent before it is recorded that they were.
 const batch = 20
 
-// Asked tells the people of every pending request that a run waits for, each of them who was not told before. What cannot be done now is due
-// later; the error says what not even that could be recorded of.
+// Asked tells the people of every pending request that a run waits for, each of them who was not told before, where nobody is at it already. What
+// cannot be done now is due later; the error says what not even that could be recorded of.
 func (n *Notifier) Asked(ctx context.Context, tenant, run string) error {
 	l, err := n.journal().Load(ctx, tenant, run)
 	if err != nil {
@@ -57,7 +57,7 @@ func (n *Notifier) Asked(ctx context.Context, tenant, run string) error {
 	}
 	var all []error
 	for _, id := range requests(&l.State) {
-		_, err := n.attend(ctx, tenant, id, visit{begins: true, forced: true})
+		_, err := n.first(ctx, tenant, id)
 		all = append(all, err)
 	}
 	return errors.Join(all...)
@@ -93,7 +93,12 @@ func (n *Notifier) Ensure(ctx context.Context, a approval.Approval) (map[string]
 	if err != nil || have.rev > 0 {
 		return nil, err
 	}
-	return n.attend(ctx, a.Tenant, a.ID, visit{begins: true, forced: true})
+	return n.first(ctx, a.Tenant, a.ID)
+}
+
+// first tells the people of a request of which there may be no notice yet. Where somebody is at it, it is left to them.
+func (n *Notifier) first(ctx context.Context, tenant, id string) (map[string]int64, error) {
+	return n.attend(ctx, tenant, id, visit{begins: true})
 }
 
 // concerns reports whether anything will have to be done about a request while it is pending.

@@ -462,3 +462,35 @@ func TestA8AnEditIsToldOfByTheSweepToo(t *testing.T) {
 	require.Equal(t, []string{"ana email asked"}, w.drain())
 	require.Equal(t, 100-maxTries, w.slack.fails, "then it is left")
 }
+
+// meanwhile is a channel during whose first message something else happens.
+type meanwhile struct {
+	Channel
+	do func()
+}
+
+func (m *meanwhile) Send(ctx context.Context, message Message) (string, error) {
+	if do := m.do; do != nil {
+		m.do = nil
+		do()
+	}
+	return m.Channel.Send(ctx, message)
+}
+
+// C3: who begins to tell people while somebody else does, as a process that comes back parks its runs and looks for those that nobody was told of,
+// sends nothing twice.
+func TestC3WhoeverIsAtItIsLeftToIt(t *testing.T) {
+	w := newWorld(t)
+	a := w.ask(request())
+	for i := range w.n.Channels {
+		w.n.Channels[i] = &meanwhile{w.n.Channels[i], func() {
+			_, err := w.n.first(context.Background(), acme, a.ID)
+			require.NoError(t, err)
+		}}
+	}
+	_, err := w.n.Ensure(context.Background(), a)
+	require.NoError(t, err)
+	require.Equal(t, []string{"ana email asked", "ana slack asked", "ben email asked"}, w.drain())
+	w.sweep(2 * time.Minute)
+	require.Empty(t, w.drain())
+}
