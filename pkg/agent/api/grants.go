@@ -20,6 +20,7 @@ type Grant struct {
 	Approval  string      `json:"approval"`           // the request it was given on
 	Run       string      `json:"run"`                // and its run
 	By        string      `json:"by"`
+	With      []string    `json:"with,omitempty"` // who gave it beside By
 	Note      string      `json:"note,omitempty"`
 	At        time.Time   `json:"at"`
 	Expires   time.Time   `json:"expiresAt"`
@@ -50,7 +51,7 @@ func shownGrant(g approval.Standing) Grant {
 		scope = agent.ScopeCall
 	}
 	return Grant{
-		g.Agent, g.Tool, scope, g.ArgsHash, g.Args, g.Digest, g.Approval, g.Run, g.By, g.Note, g.At, g.Expires, g.Approvers, g.Above,
+		g.Agent, g.Tool, scope, g.ArgsHash, g.Args, g.Digest, g.Approval, g.Run, g.By, g.With, g.Note, g.At, g.Expires, g.Approvers, g.Above,
 		g.When, agent.ConditionWords(g.When), g.Uses, g.Left(),
 	}
 }

@@ -262,10 +262,15 @@ type resumed struct {
 }
 
 func (*resumeCommand) run(ctx context.Context, p *program) error {
-	return p.with(ctx, true, func(s *session) error {
-		open, err := s.open(ctx)
+	return p.with(ctx, false, func(s *session) error {
+		open, err := s.open(ctx) // before anything goes on: what has ended by the time all goes on was open, too
 		if err != nil {
 			return err
+		}
+		if s.carry = true; s.engine != nil {
+			if err := s.engine.ready(ctx); err != nil {
+				return err
+			}
 		}
 		doc, worst := resumed{Runs: []api.Run{}}, error(nil)
 		for _, id := range open {
