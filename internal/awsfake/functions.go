@@ -66,7 +66,7 @@ func (f *Functions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "InvalidRequestContentException")
 	case !ok || !invokes || r.Method != http.MethodPost:
 		refuse(w, http.StatusNotFound, "UnknownOperationException")
-	case !signedFor(r, body, f.Credentials, "lambda", f.Region):
+	case !signed(r, body, f.Credentials, "lambda", f.Region):
 		refuse(w, http.StatusForbidden, "InvalidSignatureException")
 	case f.Refuse != nil && f.refused(w, n):
 	default:

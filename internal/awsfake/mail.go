@@ -2,9 +2,6 @@ package awsfake
 
 import (
 	"bytes"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,12 +9,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
 // Mail is Amazon SES as far as SendEmail goes, with simple content: it checks signatures, the form, the sender and addresses, refuses mails that
@@ -69,7 +64,7 @@ func (m *Mail) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		no(w, http.StatusBadRequest, "BadRequestException")
 	case r.Method != http.MethodPost || r.URL.Path != "/v2/email/outbound-emails":
 		no(w, http.StatusNotFound, "UnknownOperationException")
-	case !signedFor(r, body, m.Credentials, "ses", m.Region):
+	case !signed(r, body, m.Credentials, "ses", m.Region):
 		no(w, http.StatusForbidden, "InvalidSignatureException")
 	case m.Refuse != nil && m.refused(w, n):
 	default:
@@ -171,27 +166,4 @@ func unprintable(r rune) bool { return r < ' ' || r > '~' }
 // address reports whether a is one address of ASCII.
 func address(a string) bool {
 	return strings.Count(a, "@") == 1 && !strings.ContainsFunc(a, unprintable) && !strings.ContainsAny(a, ` ,;<>()"`)
-}
-
-// signedFor reports whether the request is signed by the caller, for that service and region.
-func signedFor(r *http.Request, body []byte, who aws.Credentials, service, region string) bool {
-	given := authorization.FindStringSubmatch(r.Header.Get("Authorization"))
-	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
-	if given == nil || err != nil {
-		return false
-	}
-	again, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+r.Host+r.URL.EscapedPath(), bytes.NewReader(body))
-	if err != nil {
-		return false
-	}
-	for _, name := range strings.Split(given[1], ";") {
-		if name != "host" && name != "content-length" {
-			again.Header.Set(name, r.Header.Get(name))
-		}
-	}
-	sum := sha256.Sum256(body)
-	if err := v4.NewSigner().SignHTTP(context.Background(), who, again, hex.EncodeToString(sum[:]), service, region, at); err != nil {
-		return false
-	}
-	return again.Header.Get("Authorization") == r.Header.Get("Authorization")
 }
