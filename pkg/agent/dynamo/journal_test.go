@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/dynamolocal"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
@@ -170,6 +171,16 @@ func (d *deployment) settled(run string) agent.AgentState {
 	}
 }
 
+// ended closes a machine whose run is done, once its execution has ended too: closed any earlier, the engine takes the context away from a
+// write whose answer is still under way, and what it cost is not counted.
+func (d *deployment) ended(m *local.Machine) {
+	d.t.Helper()
+	for len(m.Engine.List(d.t.Context(), asl.Running)) > 0 {
+		require.NoError(d.t, clock.System().Sleep(d.t.Context(), time.Millisecond))
+	}
+	require.NoError(d.t, m.Engine.Close())
+}
+
 // requireOneRequestEach asserts that what went over the wire is what went through the port, call by call.
 func (d *deployment) requireOneRequestEach() {
 	d.t.Helper()
@@ -201,7 +212,7 @@ func TestRunParksIsApprovedInAnotherProcessAndEnds(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
-	require.NoError(t, m.Engine.Close())
+	d.ended(m)
 	require.Equal(t, 2, waits)
 	require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
 	require.FileExists(t, filepath.Join(d.dir, "team_meeting.txt"))
@@ -269,7 +280,7 @@ func TestRequestsOfAnIteration(t *testing.T) {
 			s, err := d.start(m, "k")
 			require.NoError(t, err)
 			s = d.settled(s.Run)
-			require.NoError(t, m.Engine.Close())
+			d.ended(m)
 			require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
 			require.Len(t, s.Calls(), times)
 			return d.meter.snapshot(), d.table.Snapshot()
@@ -296,7 +307,7 @@ func TestRunOverAFlakyConnection(t *testing.T) {
 	s, err := d.start(m, "k")
 	require.NoError(t, err)
 	s = d.settled(s.Run)
-	require.NoError(t, m.Engine.Close())
+	d.ended(m)
 	require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
 	require.Len(t, s.Calls(), times)
 	require.EqualValues(t, 1+2*times+1, s.Entries, "start, a reply and its results each time, end")
