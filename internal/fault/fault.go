@@ -78,6 +78,16 @@ func (in *Injector) Calls() []Call {
 	return append([]Call(nil), in.calls...)
 }
 
+// Call is the call of that number; ok is false where it has not been made.
+func (in *Injector) Call(n int) (c Call, ok bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if n < 1 || n > len(in.calls) {
+		return Call{}, false
+	}
+	return in.calls[n-1], true
+}
+
 // Spent reports whether everything that was to go wrong has, and nobody who was given up is still to go on.
 func (in *Injector) Spent() bool {
 	in.mu.Lock()

@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/fault"
@@ -17,11 +18,29 @@ func (s *stage) disturbed() bool { return len(s.plan)+len(s.acts) > 0 }
 // otherStory reports whether what is wanted of the story can be expected no more: somebody acts besides, or a fault is one that the run, and not
 // only the product, has to do with. Then promises alone are checked.
 func (s *stage) otherStory() bool {
-	return len(s.acts) > 0 || slices.ContainsFunc(s.plan, func(p fault.Point) bool { return !retold(p.Kind) })
+	if len(s.acts) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(s.plan, func(p fault.Point) bool { return !s.retold(p) })
 }
 
-// retold reports whether a run tells the same story after a fault of this kind.
-func retold(k fault.Kind) bool { return k == fault.CrashBefore || k == fault.CrashAfter }
+// retold reports whether a run tells the same story after a fault: its invocation is begun again, or what it asked for is. One that has not
+// happened yet changes nothing.
+func (s *stage) retold(p fault.Point) bool {
+	c, made := s.faults.Call(p.Call)
+	if !made {
+		return true
+	}
+	port, _, _ := strings.Cut(c.Port, ".")
+	switch p.Kind {
+	case fault.CrashBefore, fault.CrashAfter:
+		return true
+	case fault.ErrorBefore, fault.ErrorAfter, fault.Twice, fault.Throttled, fault.Stale, fault.Zombie:
+		return port == "table" || port == "blobs" || port == "waiter"
+	default:
+		return false
+	}
+}
 
 // maxSweeps is how often a story may need a sweep.
 const maxSweeps = 5

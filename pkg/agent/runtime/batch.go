@@ -85,6 +85,9 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 		return Route{}, false, err
 	}
 	if route, away := turnedAway(r.inv, &r.loaded.State, r.Clock.Now()); away {
+		if route.Next == NextWait { // Step comes first, and no wait has ended by that: it would take itself for the one that was woken
+			route.Woken = r.inv.Woken
+		}
 		return r.leave(r.within(ctx, &r.loaded.State), route)
 	}
 	if err := r.makeRoom(ctx, r.inv, *r.loaded, r.def); err != nil {
