@@ -121,3 +121,16 @@ func clone(it store.Item) store.Item {
 	it.Body = slices.Clone(it.Body)
 	return it
 }
+
+// All are copies of all items, by key: for whoever compares or keeps a whole table.
+func (t *Table) All() []store.Item {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var all []store.Item
+	for _, pk := range slices.Sorted(maps.Keys(t.partitions)) {
+		for _, r := range t.partitions[pk] {
+			all = append(all, clone(r.item))
+		}
+	}
+	return all
+}
