@@ -51,7 +51,7 @@ var floors = [][]rule{
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}, {dir: "pkg/agent/reach"}},
 	{{dir: "pkg/agent/front"}},
 	{
-		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}},
+		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/released"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}}, {dir: "internal/rehearse", beside: []string{"internal/local"}},
 		{dir: "agents", beside: []string{"agents/refunds", "agents/incident", "agents/research", "agents/ledger", "agents/hooks"}},
 		{dir: "agents/research"}, {dir: "agents/refunds", beside: []string{"agents/ledger"}},
 		{dir: "agents/incident", beside: []string{"agents/ledger", "agents/incident/duty"}}, {dir: "agents/incident/duty"}, {dir: "agents/ledger"},

@@ -93,6 +93,7 @@ type Machine struct {
 	Servers     *approval.ServerPins
 	People      person.Directory // nil = nobody is known
 
+	trouble func(function string, err error) // nil = nobody listens
 	trace   *tracing.Tracer
 	audits  *audits  // nil = nobody keeps an audit chain
 	notices *notices // nil = nobody is told of requests
@@ -115,7 +116,7 @@ func New(c Config) (*Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the state machine: %w", err)
 	}
-	m := &Machine{Agents: c.Agents, People: c.People, trace: c.Trace}
+	m := &Machine{Agents: c.Agents, People: c.People, trace: c.Trace, trouble: c.Trouble}
 	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
 	journal := store.NewJournal(c.Table, c.Warm)
 	if c.Audit {
@@ -187,7 +188,7 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 				return err
 			}
 			for _, h := range heads {
-				if _, err := m.Sweeper.Repair(ctx, tenant, h.Run); err != nil {
+				if err := m.repair(ctx, tenant, h.Run); err != nil {
 					return err
 				}
 			}
@@ -197,6 +198,18 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 		}
 	}
 	return errors.Join(m.Sweeper.RepairEnds(ctx, tenant), m.notices.ensure(ctx, tenant), m.audits.resume(ctx, tenant))
+}
+
+// repair leaves a run that only a newer version can read to that one: the others go on.
+func (m *Machine) repair(ctx context.Context, tenant, run string) error {
+	_, err := m.Sweeper.Repair(ctx, tenant, run)
+	if !errors.Is(err, agent.ErrNewer) {
+		return err
+	}
+	if m.trouble != nil {
+		m.trouble("resume", err)
+	}
+	return nil
 }
 
 // waiter drives the engine for package runtime.

@@ -235,7 +235,7 @@ func (s *stage) visible(st *agent.AgentState) {
 
 // nothingPending: nobody is asked about a run that has ended.
 func (s *stage) nothingPending(run string) {
-	for _, it := range s.items.Items() {
+	for _, it := range s.items.All() {
 		_, id, ok := strings.Cut(it.PK, "#APPROVAL#")
 		if !ok || it.SK != "A" {
 			continue

@@ -190,14 +190,19 @@ func StoredLen(text string) int {
 	return len(b)
 }
 
-// UnmarshalEntry reads the stored form. A form newer than this code is an error that says so.
+// UnmarshalEntry reads the stored form. A form newer than this code is a *NewerError that says so, whatever it holds.
 func UnmarshalEntry(data []byte) (Entry, error) {
 	var f entryForm
-	if err := json.Unmarshal(data, &f); err != nil {
-		return Entry{}, fmt.Errorf("unmarshal entry: %w", err)
+	err := ReadStored("entry", data, &f)
+	if f.Version > entryVersion { // its keys are then nobody's here, and its number may be
+		newer := &NewerError{What: "entry", Found: fmt.Sprintf("form %d", f.Version), Knows: fmt.Sprintf("forms 1 to %d", entryVersion)}
+		return Entry{}, fmt.Errorf("unmarshal entry %d: %w", f.Seq, newer)
 	}
-	if f.Version < 1 || f.Version > entryVersion {
-		return Entry{}, fmt.Errorf("unmarshal entry %d: written in form %d, this build reads forms 1 to %d", f.Seq, f.Version, entryVersion)
+	if err != nil {
+		return Entry{}, fmt.Errorf("unmarshal entry %d: %w", f.Seq, err)
+	}
+	if f.Version < 1 {
+		return Entry{}, fmt.Errorf("unmarshal entry %d: written in form %d, want forms 1 to %d", f.Seq, f.Version, entryVersion)
 	}
 	e := Entry{Seq: f.Seq, Generation: f.Generation, Writer: f.Writer, Time: time.UnixMilli(f.Time).UTC(), Snapshot: f.Snapshot}
 	for _, form := range f.Kinds {
@@ -223,5 +228,5 @@ func kindOf(form string) (Checkpoint, error) {
 			return k, nil
 		}
 	}
-	return "", fmt.Errorf("%q is no checkpoint", form)
+	return "", &NewerError{What: "checkpoint", Found: fmt.Sprintf("%q", Bounded(form)), Knows: "U, A, T and F"}
 }

@@ -165,7 +165,8 @@ func MarshalEvent(e Event) (json.RawMessage, error) {
 	return append(append([]byte(`{"`+name+`":`), body...), '}'), nil
 }
 
-// UnmarshalEvent reads what MarshalEvent wrote. Unknown names and keys are errors: a newer build wrote them.
+// UnmarshalEvent reads what MarshalEvent wrote. Unknown names, forms, keys and words that decide what happens are a *NewerError: a newer build
+// wrote them.
 func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -177,13 +178,13 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	for name, body := range m {
 		decode, ok := eventTypes[name]
 		if !ok {
-			return nil, fmt.Errorf("unmarshal event: %q is not known to this build", name)
+			return nil, unknownEvent(name)
 		}
 		e, err := decode(body)
 		if err != nil {
-			return nil, fmt.Errorf("unmarshal event %s: %w", name, err)
+			return nil, newerKey("event "+name, err)
 		}
-		return e, nil
+		return e, checkWords(name, e)
 	}
 	return nil, nil
 }

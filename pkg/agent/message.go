@@ -164,6 +164,6 @@ func UnmarshalBlock(data []byte) (Block, error) {
 		}
 		return r, nil
 	default:
-		return nil, fmt.Errorf("unmarshal block: type %q is not one of text, media, reasoning, tool_use, tool_result", j.Type)
+		return nil, &NewerError{What: "content block", Found: fmt.Sprintf("type %q", Bounded(j.Type)), Knows: "text, media, reasoning, tool_use, tool_result"}
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -221,7 +222,11 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 			continue
 		}
 		var f snapshotForm
-		if err := json.Unmarshal(entries[i].Snapshot, &f); err != nil {
+		err := ReadStored("snapshot", entries[i].Snapshot, &f)
+		if errors.Is(err, ErrNewer) { // all that is in it is in the entries as well
+			return s, false, nil
+		}
+		if err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}
 		if f.Version < snapshotVersion || f.Version > snapshotVersionTools {

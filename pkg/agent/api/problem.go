@@ -52,6 +52,7 @@ const (
 	TooLarge         ProblemType = "too-large"
 	BadMediaType     ProblemType = "unsupported-media-type"
 	Unavailable      ProblemType = "unavailable"
+	NewerVersion     ProblemType = "newer-version"
 	AnswerTooLarge   ProblemType = "answer-too-large"
 	Internal         ProblemType = "internal"
 )
@@ -95,6 +96,7 @@ var kinds = map[ProblemType]struct {
 	TooLarge:         {http.StatusRequestEntityTooLarge, "too large"},
 	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
 	Unavailable:      {http.StatusServiceUnavailable, "try again"},
+	NewerVersion:     {http.StatusServiceUnavailable, "a newer version wrote it"},
 	AnswerTooLarge:   {http.StatusInternalServerError, "the answer is too large"},
 	Internal:         {http.StatusInternalServerError, "something went wrong here"},
 }
@@ -156,6 +158,7 @@ var causes = []struct {
 	{approval.ErrNoCall, CallNotFound},
 	{approval.ErrKept, TooLarge},
 	{store.ErrTooLarge, TooLarge},
+	{agent.ErrNewer, NewerVersion},
 	{store.ErrThrottled, Unavailable},
 	{store.ErrConflict, Unavailable},
 	{runtime.ErrContention, Unavailable},

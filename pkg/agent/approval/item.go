@@ -2,7 +2,6 @@ package approval
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -189,11 +188,11 @@ func Get(ctx context.Context, t store.Table, tenant, id string) (Approval, error
 var ErrBroken = errors.New("the stored request is damaged")
 
 func read(tenant string, it store.Item) (Approval, error) {
-	var a Approval
 	if seal, ok := it.Attrs["seal"]; ok && seal.String() != store.BlobDigest(it.Body) { // older ones have none
 		return Approval{}, fmt.Errorf("read approval item %s: %w", it.PK, ErrBroken)
 	}
-	if err := json.Unmarshal(it.Body, &a); err != nil {
+	a, err := readForm(it)
+	if err != nil {
 		return Approval{}, fmt.Errorf("read approval item %s: %w", it.PK, err)
 	}
 	a.Tenant, a.Status, a.rev = tenant, Status(it.Attrs["status"].String()), -1
@@ -225,7 +224,8 @@ func List(ctx context.Context, t store.Table, tenant string, s Status, limit int
 	return Find(ctx, t, tenant, Query{Status: s, Limit: limit, Cursor: cursor})
 }
 
-// Find is List of the requests that fit. Where a run is named, a page may hold fewer than the limit, and none, and yet not be the last.
+// Find is List of the requests that fit. Where a run is named, a page may hold fewer than the limit, and none, and yet not be the last. A request that only
+// a newer version can read is left to that one: it would keep people from all others.
 func Find(ctx context.Context, t store.Table, tenant string, q Query) (list []Approval, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50
@@ -240,6 +240,9 @@ func Find(ctx context.Context, t store.Table, tenant string, q Query) (list []Ap
 	}
 	for _, it := range p.Items {
 		a, err := read(tenant, it)
+		if errors.Is(err, agent.ErrNewer) {
+			continue
+		}
 		if err != nil {
 			return nil, "", err
 		}

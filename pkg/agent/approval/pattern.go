@@ -306,5 +306,5 @@ func PatternsOf(ctx context.Context, t store.Table, tenant, agentName string, to
 // patterns are the records of grants of patterns of a tool, live or not.
 func patterns(ctx context.Context, t store.Table, tenant, agentName, tool string) ([]Standing, error) {
 	from := tool + "#" + agent.PatternPrefix
-	return standingBetween(ctx, t, tenant, agentName, tool, store.Range{From: from, To: from + "~"}, maxPatternPages)
+	return standingBetween(ctx, t, tenant, agentName, tool, store.Range{From: from, To: from + "~"}, maxPatternPages, true)
 }

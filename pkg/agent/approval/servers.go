@@ -134,7 +134,7 @@ func (s Server) op(tenant string) (store.Op, error) {
 
 func readServer(it store.Item) (Server, error) {
 	var s Server
-	if err := json.Unmarshal(it.Body, &s); err != nil {
+	if err := agent.ReadStored("server", it.Body, &s); err != nil {
 		return Server{}, fmt.Errorf("read server %s %s: %w", it.PK, it.SK, err)
 	}
 	return s, nil

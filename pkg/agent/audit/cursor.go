@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,7 +45,7 @@ func (a *Auditor) cursor(ctx context.Context, tenant, run string) (cursor, error
 	if !found {
 		return c, nil
 	}
-	if err := json.Unmarshal(it.Body, &c); err != nil {
+	if err := agent.ReadStored("audit cursor", it.Body, &c); err != nil {
 		return c, fmt.Errorf("read audit cursor of run %s: %w", run, err)
 	}
 	c.Tenant, c.Run, c.version = tenant, run, it.Attrs["version"].Int()

@@ -106,7 +106,11 @@ func (p *pass) cursors(ctx context.Context) error {
 		}
 		for _, it := range page.Items {
 			var c cursor
-			if err := json.Unmarshal(it.Body, &c); err != nil {
+			err := agent.ReadStored("audit cursor", it.Body, &c)
+			if errors.Is(err, agent.ErrNewer) { // who wrote it goes on with it
+				continue
+			}
+			if err != nil {
 				return fmt.Errorf("read audit cursor %s: %w", it.PK, err)
 			}
 			open = append(open, c)

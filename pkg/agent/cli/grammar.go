@@ -30,6 +30,7 @@ type grammar struct {
 	Undo      undoCommand        `cmd:"" help:"Ask for a call of a run that has ended to be taken back, and follow the run that does."`
 	Fork      forkCommand        `cmd:"" help:"Branch off a run at one of its entries and follow the new run."`
 	Replay    replayCommand      `cmd:"" help:"Fold a run's journal again, offline, and report any difference."`
+	Rehearse  rehearseCommand    `cmd:"" help:"Say what a deployment of this build, and of these agents, would do to the runs that are open. Nothing is written."`
 	Dev       devCommand         `cmd:"" help:"Serve the HTTP API until Ctrl-C, and carry on everything that is open."`
 	Test      testCommand        `cmd:"" help:"Run scenarios."`
 	Graph     graphCommand       `cmd:"" help:"Print the state machine, or the two transition tables, as Mermaid."`

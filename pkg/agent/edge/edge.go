@@ -10,17 +10,20 @@ import (
 // Kind says what an error means to whoever called.
 type Kind string
 
-// The kinds. The first three pass by themselves: the state machine retries them by these very names.
+// The kinds. The first four pass by themselves: the state machine retries them by these very names.
 const (
 	Throttled   Kind = "Countersign.Throttled"
 	Unavailable Kind = "Countersign.Unavailable"
 	Contention  Kind = "Countersign.Contention"
-	Invalid     Kind = "Countersign.Invalid"  // what was asked makes no sense, and never will
-	Internal    Kind = "Countersign.Internal" // a bug or a broken record; never retried
+	Newer       Kind = "Countersign.NewerVersion" // a newer version wrote what this one was to read: it passes once that one is deployed here
+	Invalid     Kind = "Countersign.Invalid"      // what was asked makes no sense, and never will
+	Internal    Kind = "Countersign.Internal"     // a bug or a broken record; never retried
 )
 
 // Retried reports whether the state machine tries again after an error of this kind.
-func (k Kind) Retried() bool { return k == Throttled || k == Unavailable || k == Contention }
+func (k Kind) Retried() bool {
+	return k == Throttled || k == Unavailable || k == Contention || k == Newer
+}
 
 // Error is an error with its kind. ErrorType is the name that the state machine sees.
 type Error struct {

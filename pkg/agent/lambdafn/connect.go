@@ -38,6 +38,28 @@ type embeds interface {
 	Embedder(agent.Embeddings) (runtime.Embedder, bool)
 }
 
+// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET beside that of the SDK: for whoever looks at
+// them from outside. A variable that is missing is an error that names it.
+func Stored(getenv func(string) string) (store.Table, store.Blobs, error) {
+	for _, name := range []string{envTable, envBucket} {
+		if getenv(name) == "" {
+			return nil, nil, fmt.Errorf("%s: want a value, got none", name)
+		}
+	}
+	cfg, err := awsConfig(getenv)
+	if err != nil {
+		return nil, nil, err
+	}
+	tables, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, getenv)
+	if err != nil {
+		return nil, nil, err
+	}
+	clk := clock.System()
+	draw := ids.System(clk)
+	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	return table, s3.New(s3.NewClient(cfg, ""), getenv(envBucket)), nil
+}
+
 // connect wires the ports of a deployment from its environment, all but the tools; watch stands around its models. A variable that is missing is an error that names it.
 func connect(getenv func(string) string, model Models, watch func(Models) Models) (runtime.Ports, error) {
 	for _, name := range []string{envTable, envBucket, envMachine} {

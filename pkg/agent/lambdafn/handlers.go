@@ -206,6 +206,8 @@ func classify(err error) error {
 		return nil
 	case errors.Is(err, store.ErrThrottled), errors.Is(err, store.ErrConflict):
 		return edge.Wrap(edge.Throttled, err)
+	case errors.Is(err, agent.ErrNewer):
+		return edge.Wrap(edge.Newer, err)
 	case errors.Is(err, runtime.ErrContention):
 		return edge.Wrap(edge.Contention, err)
 	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob), errors.As(err, &bad):

@@ -3,7 +3,6 @@ package link
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -113,7 +112,7 @@ func (l *Links) find(ctx context.Context, id string) (kept Link, found bool, err
 	if !found {
 		return Link{}, false, nil
 	}
-	if err := json.Unmarshal(it.Body, &kept); err != nil {
+	if err := agent.ReadStored("link", it.Body, &kept); err != nil {
 		return Link{}, false, fmt.Errorf("read a link: %w", err)
 	}
 	return kept, kept.ID == id && agent.ValidTenant(kept.Tenant), nil

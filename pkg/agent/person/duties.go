@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -210,7 +209,7 @@ func (s Duties) list(ctx context.Context, tenant, person, side string, now time.
 		}
 		for _, it := range p.Items {
 			var d Duty
-			if err := json.Unmarshal(it.Body, &d); err != nil {
+			if err := agent.ReadStored("duty", it.Body, &d); err != nil {
 				return nil, fmt.Errorf("read duty %s: %w", it.SK, err)
 			}
 			if ended := it.Attrs["ended"].Int(); ended != 0 {

@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -72,7 +71,7 @@ func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools [
 				continue
 			}
 			var t agent.ToolApproval
-			if err := json.Unmarshal(it.Body, &t); err != nil {
+			if err := agent.ReadStored("word on a tool", it.Body, &t); err != nil {
 				return nil, fmt.Errorf("read approvals of agent %s: %s: %w", agentName, it.SK, err)
 			}
 			known = append(known, t)

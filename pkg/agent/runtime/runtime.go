@@ -158,7 +158,7 @@ func conflict(err error) bool {
 // final reports whether the same attempt would meet the same error again.
 func final(err error) bool {
 	var forbidden *agent.ApplyError
-	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, errCleaning, ErrUncleaned} {
+	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, errCleaning, ErrUncleaned, agent.ErrNewer} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -479,7 +479,7 @@ func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest strin
 		return nil, fmt.Errorf("read definition %s: %w", digest, err)
 	}
 	def := &agent.Definition{}
-	if err := json.Unmarshal(data, def); err != nil {
+	if err := agent.ReadStored("definition", data, def); err != nil { // what a newer version has people asked about must not pass here
 		return nil, fmt.Errorf("read definition %s: %w", digest, err)
 	}
 	return def, nil

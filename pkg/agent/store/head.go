@@ -48,6 +48,7 @@ func headOp(s *agent.AgentState) Op {
 	}}
 }
 
+// readHead takes what it knows of a view and leaves the rest: what a run is, its journal says, in a form of its own.
 func readHead(tenant string, it Item) Head {
 	h := Head{
 		Tenant: tenant, Run: string(it.Body), Agent: it.Attrs["agent"].String(), Status: agent.RunStatus(it.Attrs["status"].String()),

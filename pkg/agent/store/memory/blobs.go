@@ -106,3 +106,16 @@ func (b *Blobs) Tenants(ctx context.Context) ([]string, error) {
 	slices.Sort(out)
 	return slices.Compact(out), nil
 }
+
+// All are copies of a tenant's blobs, by digest: for whoever compares or keeps them.
+func (b *Blobs) All(tenant string) map[string][]byte {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	all := map[string][]byte{}
+	for key, data := range b.data {
+		if key.tenant == tenant {
+			all[key.digest] = slices.Clone(data)
+		}
+	}
+	return all
+}

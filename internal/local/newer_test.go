@@ -1,0 +1,272 @@
+package local_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/edge"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+	"github.com/countersign/countersign/pkg/agent/tool/port"
+)
+
+// rolledBack is a machine and a run that waits for a person, in a store that a newer version has had as well.
+type rolledBack struct {
+	t       *testing.T
+	table   *memory.Table
+	blobs   *memory.Blobs
+	clock   *clock.Virtual
+	machine *local.Machine
+	def     agent.Definition
+	run     string
+	asked   string // the request
+	owner   string
+	entered int
+	replies int
+}
+
+func (r *rolledBack) Generate(context.Context, agent.Request) (agent.Reply, error) {
+	if r.replies++; r.replies == 1 {
+		return agent.Reply{Model: "m", Calls: []agent.ReplyCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{"amount":40}`)}}}, nil
+	}
+	return agent.Reply{Model: "m", Text: "Paid."}, nil
+}
+
+func (r *rolledBack) Lookup(string) (port.Tool, bool) { return r, true }
+
+func (r *rolledBack) Spec() agent.ToolSpec { return r.def.Tools[0] }
+
+func (r *rolledBack) Call(context.Context, port.Call) (agent.ToolResultData, error) {
+	r.entered++
+	return agent.ToolResultData{Content: "paid"}, nil
+}
+
+// withParkedRun has f do with a run that waits what it likes, on a virtual clock.
+func withParkedRun(t *testing.T, f func(r *rolledBack)) {
+	t.Helper()
+	d, err := agent.PresetDefaults(agent.PresetCountersign)
+	require.NoError(t, err)
+	d.Name, d.System, d.Model.Provider, d.Model.ID = "payer", "You pay.", "demo", "m"
+	d.Tools = []agent.ToolSpec{{
+		Name: "pay", Kind: agent.KindInternal, Effect: agent.EffectNonIdempotent, Description: "Pays.", Timeout: time.Minute,
+		Schema: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"number"}},"required":["amount"]}`),
+	}}
+	d.Permission.Default, d.Permission.Approvers = agent.DefaultAsk, []string{"group:operators"}
+	r := &rolledBack{t: t, table: memory.New(), blobs: memory.NewBlobs(), clock: clock.NewVirtual(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), def: d}
+	require.NoError(t, r.clock.Run(func() {
+		r.open()
+		s, err := r.machine.Starter.Start(context.Background(), runtime.Start{Tenant: "default", Agent: &r.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}})
+		require.NoError(t, err)
+		r.run = s.Run
+		h := r.until(func(h store.Head) bool { return h.Token != "" })
+		r.owner = h.Owner
+		l, err := r.machine.Ports.Journal.Load(context.Background(), "default", r.run)
+		require.NoError(t, err)
+		r.asked = l.State.Waits()[0].Wait.Approval
+		f(r)
+	}))
+}
+
+// open makes a machine over the store, as a deployment does: nothing is warm.
+func (r *rolledBack) open() {
+	var err error
+	r.machine, err = local.New(local.Config{
+		Table: r.table, Blobs: r.blobs, Model: r, Tools: r, Clock: r.clock, IDs: ids.Seeded(r.clock, uint64(7+len(r.table.All()))), Executions: &asl.MemoryStore{},
+		Agents: func(string) (*agent.Definition, bool) { return &r.def, true },
+	})
+	require.NoError(r.t, err)
+}
+
+// until lets the machine work until the run's view is as wanted.
+func (r *rolledBack) until(ok func(h store.Head) bool) store.Head {
+	r.t.Helper()
+	for range 7200 {
+		h, err := r.machine.Ports.Journal.Head(context.Background(), "default", r.run)
+		require.NoError(r.t, err)
+		if ok(h) {
+			return h
+		}
+		require.NoError(r.t, r.clock.Sleep(context.Background(), time.Second))
+	}
+	r.t.Fatal("the run does not get there")
+	return store.Head{}
+}
+
+func (r *rolledBack) key(sk string) store.Key {
+	return store.Key{PK: "T#default#RUN#" + r.run, SK: sk}
+}
+
+// replace writes something else in an item's place and gives what was there.
+func (r *rolledBack) replace(k store.Key, from, to string) store.Item {
+	r.t.Helper()
+	it, found, err := r.table.Get(context.Background(), k)
+	require.NoError(r.t, err)
+	require.True(r.t, found)
+	was := it
+	was.Body, was.Attrs = append([]byte(nil), it.Body...), maps.Clone(it.Attrs)
+	it.Body = []byte(strings.Replace(string(it.Body), from, to, 1))
+	require.NotEqual(r.t, string(was.Body), string(it.Body))
+	if _, sealed := it.Attrs["seal"]; sealed {
+		it.Attrs["seal"] = store.Str(store.BlobDigest(it.Body))
+	}
+	r.put(it)
+	return was
+}
+
+func (r *rolledBack) put(it store.Item) {
+	r.t.Helper()
+	require.NoError(r.t, r.table.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
+}
+
+// newerForms are what a newer version may have written about a run that waits, each with what puts it back.
+var newerForms = map[string]func(r *rolledBack) []store.Item{
+	"a fact": func(r *rolledBack) []store.Item {
+		return []store.Item{r.replace(r.key("J#0000000002"), `"parked":`, `"halted":`)}
+	},
+	"a form": func(r *rolledBack) []store.Item {
+		return []store.Item{r.replace(r.key("J#0000000002"), `"parked":`, `"parked/2":`)}
+	},
+	"a key": func(r *rolledBack) []store.Item {
+		return []store.Item{r.replace(r.key("J#0000000002"), `"digest":`, `"weight":3,"digest":`)}
+	},
+	"a wait": func(r *rolledBack) []store.Item {
+		return []store.Item{r.replace(r.key("J#0000000002"), `"digest":`, `"for":"review","digest":`)}
+	},
+	"an entry": func(r *rolledBack) []store.Item {
+		return []store.Item{r.replace(r.key("J#0000000002"), `"v":1`, `"v":2`)}
+	},
+	"a definition": newerDefinition,
+}
+
+// newerDefinition pins the run to one with a key that this build would leave out.
+func newerDefinition(r *rolledBack) []store.Item {
+	l, err := r.machine.Ports.Journal.Load(context.Background(), "default", r.run)
+	require.NoError(r.t, err)
+	raw, err := r.blobs.Get(context.Background(), "default", l.State.Definition)
+	require.NoError(r.t, err)
+	raw = []byte(strings.Replace(string(raw), `{"name":`, `{"oversight":"strict","name":`, 1))
+	digest := store.BlobDigest(raw)
+	require.NoError(r.t, r.blobs.Put(context.Background(), "default", digest, raw))
+	return []store.Item{r.replace(r.key("J#0000000000"), l.State.Definition, digest)}
+}
+
+// TestNewerIsLeftAlone is a deployment that is rolled back, or under way: whatever this version meets that only a newer one can read, it writes nothing, enters no tool, neither fails
+// nor cancels the run, and says by an error of a kind of its own what it met; and once the newer version is there, the run goes on to its end (R12).
+func TestNewerIsLeftAlone(t *testing.T) {
+	for name, write := range newerForms {
+		t.Run(name, func(t *testing.T) {
+			withParkedRun(t, func(r *rolledBack) {
+				was := write(r)
+				r.open()
+				before := r.table.All()
+				r.refuses("step", func(h *lambdafn.Handlers) error { _, err := h.Step(context.Background(), r.payload(false)); return err })
+				r.refuses("tool", func(h *lambdafn.Handlers) error { _, err := h.Tool(context.Background(), r.payload(false)); return err })
+				r.refuses("step", func(h *lambdafn.Handlers) error { _, err := h.Step(context.Background(), r.payload(true)); return err })
+				_, err := r.machine.Canceller.Cancel(context.Background(), "default", r.run, "user:ana", "")
+				require.ErrorIs(t, err, agent.ErrNewer)
+				if name != "a definition" { // whose run reads: its execution is started, and fails by itself
+					_, err = r.machine.Sweeper.Repair(context.Background(), "default", r.run)
+					require.ErrorIs(t, err, agent.ErrNewer)
+				}
+				require.NoError(t, r.machine.Resume(context.Background(), "default"), "other runs are not kept from going on")
+				require.Equal(t, before, r.table.All(), "nothing is written")
+				require.Zero(t, r.entered)
+
+				for _, it := range was { // the newer version reads what it wrote
+					r.put(it)
+				}
+				r.open()
+				require.NoError(t, r.machine.Resume(context.Background(), "default"))
+				r.until(func(h store.Head) bool { return h.Token != "" && h.Status == agent.RunWaiting })
+				r.decide(nil)
+				h := r.until(func(h store.Head) bool { return h.Status == agent.RunDone })
+				require.Equal(t, agent.ReasonNaturalEnd, h.Reason)
+				require.Equal(t, 1, r.entered)
+			})
+		})
+	}
+}
+
+// refuses wants a function to fail by the kind that the state machine tries again, with the run and what was found in its text.
+func (r *rolledBack) refuses(what string, f func(h *lambdafn.Handlers) error) {
+	r.t.Helper()
+	err := f(&lambdafn.Handlers{Ports: r.machine.Ports, Definitions: r.machine.Definitions, Agents: r.machine.Agents})
+	var e *edge.Error
+	require.ErrorAs(r.t, err, &e, what)
+	require.Equal(r.t, edge.Newer, e.Kind, what)
+	require.True(r.t, e.Kind.Retried())
+	require.ErrorContains(r.t, err, r.run)
+	require.ErrorContains(r.t, err, "found ")
+	require.ErrorContains(r.t, err, "deploy it, or wait until it is deployed")
+}
+
+// payload is the state machine's, of the attempt that was woken, or of the one that records a failure.
+func (r *rolledBack) payload(failed bool) []byte {
+	failure := ""
+	if failed {
+		failure = `,"failure":{"Error":"Countersign.NewerVersion","Cause":""}`
+	}
+	return []byte(fmt.Sprintf(`{"execution":"e","name":%q,"state":{"tenant":"default","run":%q,"woken":2,"at":0%s}}`, r.owner, r.run, failure))
+}
+
+func (r *rolledBack) decide(want error) {
+	r.t.Helper()
+	_, err := r.machine.Desk.Decide(context.Background(), approval.Request{
+		Tenant: "default", ID: r.asked, Action: approval.Approve, By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+	})
+	require.True(r.t, errors.Is(err, want), "%v", err)
+}
+
+// TestNewerRequestIsNotDecided: a request with anything that this version does not know is shown to nobody and decided by nobody here, and is not called off either.
+func TestNewerRequestIsNotDecided(t *testing.T) {
+	withParkedRun(t, func(r *rolledBack) {
+		k := store.Key{PK: "T#default#APPROVAL#" + r.asked, SK: "A"}
+		was := r.replace(k, `{"id":`, `{"veto":["user:eve"],"id":`)
+		before := r.table.All()
+		r.decide(agent.ErrNewer)
+		list, _, err := approval.List(context.Background(), r.table, "default", approval.Pending, 0, "")
+		require.NoError(t, err, "the others are listed")
+		require.Empty(t, list)
+		require.Equal(t, before, r.table.All(), "nothing is written")
+		r.put(was)
+		r.decide(nil)
+		r.until(func(h store.Head) bool { return h.Status == agent.RunDone })
+		require.Equal(t, 1, r.entered)
+	})
+}
+
+// TestNewerInputWaits: what came into the inbox by a newer version waits there for it.
+func TestNewerInputWaits(t *testing.T) {
+	withParkedRun(t, func(r *rolledBack) {
+		r.decide(nil)
+		var slot store.Item
+		for _, it := range r.table.All() {
+			if strings.HasPrefix(it.SK, "K#") {
+				slot = it
+			}
+		}
+		was := r.replace(slot.Key, `"action":"approve"`, `"action":"abstain"`)
+		before := r.table.All()
+		require.NoError(t, r.clock.Sleep(context.Background(), 5*time.Minute))
+		require.Equal(t, before, r.table.All(), "the woken step writes nothing")
+		r.put(was)
+		r.until(func(h store.Head) bool { return h.Status == agent.RunDone }) // by the retry of the state machine
+		require.Equal(t, 1, r.entered)
+	})
+}

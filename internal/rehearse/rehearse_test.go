@@ -1,0 +1,313 @@
+package rehearse
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+	"github.com/countersign/countersign/pkg/agent/tool/port"
+)
+
+const tenant = "default"
+
+var opening = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// world is a store in which runs are parked.
+type world struct {
+	t     *testing.T
+	table *memory.Table
+	blobs *memory.Blobs
+	tools map[string]agent.ToolSpec
+	run   string
+}
+
+func (w *world) Lookup(name string) (port.Tool, bool) {
+	spec, ok := w.tools[name]
+	return entered{w.t, spec}, ok
+}
+
+// entered is a tool that is not to be entered by a rehearsal; in the run itself it never gets so far.
+type entered struct {
+	t    *testing.T
+	spec agent.ToolSpec
+}
+
+func (e entered) Spec() agent.ToolSpec { return e.spec }
+
+func (e entered) Call(context.Context, port.Call) (agent.ToolResultData, error) {
+	e.t.Error("a tool was entered")
+	return agent.ToolResultData{}, nil
+}
+
+// once is a model that calls something and is never asked again.
+type once struct {
+	t     *testing.T
+	asked *bool
+	calls []agent.ReplyCall
+}
+
+func (o once) Generate(context.Context, agent.Request) (agent.Reply, error) {
+	if *o.asked {
+		o.t.Error("the model was asked again")
+	}
+	*o.asked = true
+	return agent.Reply{Model: "m", Calls: o.calls}, nil
+}
+
+func payTool() agent.ToolSpec {
+	return agent.ToolSpec{
+		Name: "pay", Kind: agent.KindInternal, Effect: agent.EffectNonIdempotent, Description: "Pays.",
+		Schema: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"number"}},"required":["amount"]}`), Timeout: time.Minute,
+	}
+}
+
+func payer() agent.Definition {
+	d, err := agent.PresetDefaults(agent.PresetCountersign)
+	if err != nil {
+		panic(err)
+	}
+	d.Name, d.Version, d.System = "payer", "1", "You pay."
+	d.Model.Provider, d.Model.ID = "demo", "m"
+	d.Tools = []agent.ToolSpec{payTool()}
+	d.Permission.Default, d.Permission.Approvers = agent.DefaultAsk, []string{"group:operators"}
+	return d
+}
+
+// parkedRun is a world in which one run of the agent waits, for whatever its calls wait for.
+func parkedRun(t *testing.T, def agent.Definition, calls ...agent.ReplyCall) *world {
+	t.Helper()
+	w := &world{t: t, table: memory.New(), blobs: memory.NewBlobs(), tools: map[string]agent.ToolSpec{"pay": payTool()}}
+	v := clock.NewVirtual(opening)
+	asked := false
+	m, err := local.New(local.Config{
+		Table: w.table, Blobs: w.blobs, Model: once{t, &asked, calls}, Tools: w, Clock: v, IDs: ids.Seeded(v, 7), Executions: &asl.MemoryStore{},
+		Agents: func(string) (*agent.Definition, bool) { return &def, true },
+	})
+	require.NoError(t, err)
+	require.NoError(t, v.Run(func() {
+		s, err := m.Starter.Start(context.Background(), runtime.Start{Tenant: tenant, Agent: &def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}})
+		require.NoError(t, err)
+		w.run = s.Run
+		for range 10 {
+			require.NoError(t, v.Sleep(context.Background(), time.Second))
+		}
+		h, err := m.Ports.Journal.Head(context.Background(), tenant, w.run)
+		require.NoError(t, err)
+		require.Equal(t, agent.RunWaiting, h.Status)
+	}))
+	return w
+}
+
+func pay() agent.ReplyCall {
+	return agent.ReplyCall{ID: "c1", Name: "pay", Input: json.RawMessage(`{"amount":40}`)}
+}
+
+// rehearse rehearses as if now were deployed; nil = the agent is not known any more.
+func (w *world) rehearse(now *agent.Definition) Report {
+	w.t.Helper()
+	before := w.table.All()
+	r := Rehearsal{
+		Table: w.table, Blobs: w.blobs, Tenant: tenant, Tools: w, Now: opening.Add(time.Hour),
+		Agents: func(name string) (*agent.Definition, bool) { return now, now != nil && name == now.Name },
+	}
+	rep, err := r.All(context.Background())
+	require.NoError(w.t, err)
+	require.Equal(w.t, before, w.table.All(), "nothing is written")
+	return rep
+}
+
+// then is what would come of an answer to the only wait.
+func then(t *testing.T, rep Report, answer string) string {
+	t.Helper()
+	require.Len(t, rep.Runs, 1)
+	require.Len(t, rep.Runs[0].Waits, 1, "%+v", rep)
+	for _, a := range rep.Runs[0].Waits[0].Answers {
+		if a.Answer == answer {
+			return a.Then
+		}
+	}
+	t.Fatalf("no answer %s in %+v", answer, rep)
+	return ""
+}
+
+const paid = `pay runs with {"amount":40}, then the model is asked`
+
+// TestNewDefinitions: what each change of a definition does to a run that waits for a person (A17, R12).
+func TestNewDefinitions(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(d *agent.Definition)
+		approve string
+		breaks  string // a part of it; "" = nothing breaks
+		changes bool
+	}{
+		"the same":               {func(*agent.Definition) {}, paid, "", false},
+		"another prompt":         {func(d *agent.Definition) { d.System = "You pay well." }, paid, "", false},
+		"a looser policy":        {func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow }, paid, "", false},
+		"fewer approvers":        {func(d *agent.Definition) { d.Permission.Approvers = []string{"group:finance"} }, "people are asked about call c1 again, under the new policy", "", true},
+		"a deny rule":            {denies("pay"), "call c1 is not carried out (denied), then the model is asked", "call c1 is denied", true},
+		"the tool is gone":       {func(d *agent.Definition) { d.Tools = nil }, "call c1 is not carried out (denied), then the model is asked", "has no tool pay", true},
+		"a rule for other tools": {denies("send"), paid, "", false},
+		"a quorum nobody reaches": {func(d *agent.Definition) {
+			d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, Approvers: []string{"user:ana"}, Quorum: 2}}
+		}, "people are asked about call c1 again, under the new policy", "takes 2 people", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := parkedRun(t, payer(), pay())
+			now := payer()
+			c.change(&now)
+			rep := w.rehearse(&now)
+			require.Equal(t, c.approve, then(t, rep, "approve"))
+			require.Equal(t, "the model is asked", then(t, rep, "expire"))
+			if c.breaks == "" {
+				require.Zero(t, rep.Breaks, "%+v", rep.Runs)
+			} else {
+				require.Contains(t, strings.Join(rep.Runs[0].Breaks, "\n"), c.breaks)
+				require.Equal(t, 1, rep.Breaks)
+			}
+			require.Equal(t, c.changes, rep.Changes == 1, "%+v", rep.Runs)
+		})
+	}
+}
+
+func denies(tool string) func(*agent.Definition) {
+	return func(d *agent.Definition) { d.Permission.Rules = []agent.Rule{{Tool: tool, Verdict: agent.VerdictDeny}} }
+}
+
+// TestNewBuilds: what a run needs of the code that is linked.
+func TestNewBuilds(t *testing.T) {
+	d := payer()
+	t.Run("the tool's code is gone", func(t *testing.T) {
+		w := parkedRun(t, payer(), pay())
+		delete(w.tools, "pay")
+		rep := w.rehearse(&d)
+		require.Contains(t, rep.Runs[0].Breaks[0], "tool pay is not in this build, and call c1 is open")
+	})
+	t.Run("it takes other arguments", func(t *testing.T) {
+		w := parkedRun(t, payer(), pay())
+		other := payTool()
+		other.Schema = json.RawMessage(`{"type":"object","properties":{"amount":{"type":"string"}},"required":["amount"]}`)
+		w.tools["pay"] = other
+		rep := w.rehearse(&d)
+		require.Equal(t, []string{"the arguments of call c1 are not what tool pay takes in this build"}, rep.Runs[0].Breaks)
+	})
+	t.Run("the agent is gone", func(t *testing.T) {
+		w := parkedRun(t, payer(), pay())
+		rep := w.rehearse(nil)
+		require.Equal(t, paid, then(t, rep, "approve"), "it goes on with what it is pinned to")
+		require.Equal(t, "unknown", rep.Runs[0].Deployed)
+		require.Zero(t, rep.Breaks)
+	})
+	t.Run("a plugin is gone", func(t *testing.T) {
+		def := payer()
+		w := parkedRun(t, def, pay())
+		pinned := def
+		pinned.Plugins = []agent.PluginSpec{{Name: "audit"}}
+		w.repin(pinned)
+		require.Contains(t, strings.Join(w.rehearse(&d).Runs[0].Breaks, "\n"), "code that its definition names is not in this build")
+	})
+}
+
+// repin has the run's first entry name another definition.
+func (w *world) repin(d agent.Definition) {
+	w.t.Helper()
+	raw, err := agent.MarshalVerbatim(d)
+	require.NoError(w.t, err)
+	w.pinTo(raw)
+}
+
+func (w *world) pinTo(raw []byte) {
+	w.t.Helper()
+	digest := store.BlobDigest(raw)
+	require.NoError(w.t, w.blobs.Put(context.Background(), tenant, digest, raw))
+	w.rewrite("J#0000000000", func(e map[string]any) {
+		e["e"].([]any)[0].(map[string]any)["run_started"].(map[string]any)["definition"] = digest
+	})
+}
+
+func (w *world) rewrite(sk string, change func(map[string]any)) {
+	w.t.Helper()
+	key := store.Key{PK: "T#" + tenant + "#RUN#" + w.run, SK: sk}
+	it, found, err := w.table.Get(context.Background(), key)
+	require.NoError(w.t, err)
+	require.True(w.t, found)
+	var e map[string]any
+	require.NoError(w.t, json.Unmarshal(it.Body, &e))
+	change(e)
+	it.Body, err = json.Marshal(e)
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.table.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
+}
+
+// TestWhatOnlyANewerBuildReads breaks, and says so of each run.
+func TestWhatOnlyANewerBuildReads(t *testing.T) {
+	d := payer()
+	for name, c := range map[string]struct {
+		change func(w *world)
+		says   string
+	}{
+		"a newer fact": {func(w *world) {
+			w.rewrite("J#0000000001", func(e map[string]any) {
+				e["e"] = append(e["e"].([]any), map[string]any{"call_judged": map[string]any{}})
+			})
+		}, `event: found "call_judged"`},
+		"a newer definition": {func(w *world) { w.pinTo([]byte(`{"name":"payer","oversight":"strict"}`)) }, `definition: found the key "oversight"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := parkedRun(t, payer(), pay())
+			c.change(w)
+			rep := w.rehearse(&d)
+			require.Equal(t, 1, rep.Breaks)
+			require.Contains(t, rep.Runs[0].Breaks[0], c.says)
+			require.Contains(t, rep.Runs[0].Breaks[0], "written by a newer version")
+		})
+	}
+}
+
+// TestServicesAreNotAsked: what a service would answer is rehearsed, too.
+func TestServicesAreNotAsked(t *testing.T) {
+	d := payer()
+	d.Tools = []agent.ToolSpec{{Name: "pay", Kind: agent.KindService, Effect: agent.EffectNonIdempotent, Schema: payTool().Schema, Description: "Pays.", Timeout: time.Hour}}
+	d.Permission.Default = agent.DefaultAllow
+	w := parkedRun(t, d, pay())
+	rep := w.rehearse(&d)
+	require.Equal(t, "the model is asked", then(t, rep, "answer"))
+	require.Zero(t, rep.Breaks, "%+v", rep.Runs)
+}
+
+// TestAgainst finds what another build said otherwise.
+func TestAgainst(t *testing.T) {
+	d := payer()
+	rep := parkedRun(t, payer(), pay()).rehearse(&d)
+	raw, err := json.Marshal(rep)
+	require.NoError(t, err)
+	var former Report
+	require.NoError(t, json.Unmarshal(raw, &former))
+	rep.Against(former)
+	require.Zero(t, rep.Changes)
+	former.Runs[0].Waits[0].Answers[0].Then = "the run ends"
+	rep.Against(former)
+	require.Equal(t, 1, rep.Changes)
+	require.Contains(t, rep.Runs[0].Changes[0], "in the former report: the run ends")
+}
+
+// TestUnknownRun names a run that is not open.
+func TestUnknownRun(t *testing.T) {
+	w := parkedRun(t, payer(), pay())
+	r := Rehearsal{Table: w.table, Blobs: w.blobs, Tenant: tenant, Tools: w, Now: opening, Agents: func(string) (*agent.Definition, bool) { return nil, false }}
+	_, err := r.All(context.Background(), "rnone")
+	require.ErrorIs(t, err, store.ErrNoRun)
+	require.True(t, errors.Is(err, store.ErrNoRun))
+}

@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/rehearse"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/bolt"
+	"github.com/countersign/countersign/pkg/agent/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/folder"
+)
+
+// rehearseCommand says what a deployment of this build would do to the runs that are open.
+type rehearseCommand struct {
+	Runs     []string `arg:"" optional:"" name:"run" help:"These runs alone (default: all that are open)."`
+	Agent    []string `placeholder:"AGENT" sep:"none" help:"A directory or file with an agent.yaml that is to be deployed, in place of the registered agent of its name. May be repeated."`
+	Deployed bool     `help:"Read the table and bucket of a deployment (COUNTERSIGN_TABLE, COUNTERSIGN_BUCKET, AWS_REGION and credentials in the environment) in place of the store directory."`
+	Tenant   string   `placeholder:"T" help:"Of a deployment: whose runs (default: default)."`
+	Against  string   `placeholder:"FILE" help:"Compare with what rehearse --json of another build printed."`
+}
+
+func (c *rehearseCommand) run(ctx context.Context, p *program) error {
+	former, err := c.former()
+	if err != nil {
+		return err
+	}
+	agents, err := c.agents(p)
+	if err != nil {
+		return err
+	}
+	if c.Tenant != "" && !c.Deployed {
+		return usage("--tenant: want it with --deployed: the store directory has one tenant")
+	}
+	table, blobs, done, err := c.store(p)
+	if err != nil {
+		return err
+	}
+	rep := rehearse.Report{Runs: []rehearse.Run{}}
+	if table != nil {
+		r := rehearse.Rehearsal{
+			Table: table, Blobs: blobs, Tenant: c.tenant(), Tools: p.registry.Tools(), Hooks: p.registry.Hooks(), Agents: agents, Now: p.clock.Now(),
+		}
+		rep, err = r.All(ctx, c.Runs...)
+		if err = errors.Join(err, done()); errors.Is(err, store.ErrNoRun) {
+			return usage("%v", err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if former != nil {
+		rep.Against(*former)
+	}
+	return p.tellRehearsed(rep)
+}
+
+func (c *rehearseCommand) tenant() string {
+	if c.Tenant == "" {
+		return local.Tenant
+	}
+	return c.Tenant
+}
+
+// former is the report to compare with; nil = none.
+func (c *rehearseCommand) former() (*rehearse.Report, error) {
+	if c.Against == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(c.Against)
+	if err != nil {
+		return nil, usage("--against: %v", err)
+	}
+	var rep rehearse.Report
+	if err := json.Unmarshal(data, &rep); err != nil || rep.Runs == nil {
+		return nil, usage("--against: %s: want what rehearse --json printed", c.Against)
+	}
+	return &rep, nil
+}
+
+// agents are those that would be deployed: the registered ones, and in place of them those that are named.
+func (c *rehearseCommand) agents(p *program) (func(name string) (*agent.Definition, bool), error) {
+	named := map[string]*agent.Definition{}
+	for _, arg := range c.Agent {
+		d, err := p.agent(arg, chosen{})
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := named[d.Name]; twice {
+			return nil, usage("--agent: two of them are named %s", d.Name)
+		}
+		named[d.Name] = d
+	}
+	return func(name string) (*agent.Definition, bool) {
+		if d, ok := named[name]; ok {
+			return d, true
+		}
+		return p.registry.Agent(name)
+	}, nil
+}
+
+// store is what is read; done closes it. Where nothing has run yet, table is nil.
+func (c *rehearseCommand) store(p *program) (table rehearse.Reader, blobs rehearse.BlobReader, done func() error, err error) {
+	if c.Deployed {
+		t, b, err := lambdafn.Stored(p.getenv)
+		if err != nil {
+			return nil, nil, nil, usage("--deployed: %v", err)
+		}
+		return t, b, func() error { return nil }, nil
+	}
+	file := filepath.Join(p.home, "store.db")
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil, nil
+	}
+	t, err := bolt.Open(file, bolt.Options{})
+	if errors.Is(err, bolt.ErrLocked) {
+		return nil, nil, nil, usage("rehearse: the store in %s is in use by another process: end it first", p.home)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	b, err := folder.Open(filepath.Join(p.home, "blobs"))
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, t.Close())
+	}
+	return t, b, t.Close, nil
+}
+
+// tellRehearsed says it for people, the worst first, and ends with 1 where something would break.
+func (p *program) tellRehearsed(rep rehearse.Report) error {
+	for _, run := range rep.Runs {
+		p.tellRun(run)
+	}
+	switch n := len(rep.Runs); {
+	case n == 0:
+		p.tell("nothing is open")
+	case rep.Breaks == 0 && rep.Changes == 0:
+		p.tell("%s: nothing would break, and nothing would be otherwise", counted(n, "open run"))
+	default:
+		p.tell("%s: %d would break, %d would go on otherwise", counted(n, "open run"), rep.Breaks, rep.Changes)
+	}
+	if err := p.answer(rep); err != nil {
+		return err
+	}
+	if rep.Breaks > 0 {
+		return exit(exitFailed)
+	}
+	return nil
+}
+
+func (p *program) tellRun(run rehearse.Run) {
+	word := "ok"
+	switch {
+	case len(run.Breaks) > 0:
+		word = "BREAKS"
+	case len(run.Changes) > 0:
+		word = "CHANGES"
+	}
+	p.tell("%-8s run %s of %s, %s", word, run.ID, orUnknown(run.Agent), run.Status)
+	for _, of := range []struct {
+		name  string
+		lines []string
+	}{{"breaks", run.Breaks}, {"changes", run.Changes}, {"note", run.Notes}} {
+		for _, text := range of.lines {
+			p.tell("  %-8s %s", of.name, line(text))
+		}
+	}
+	for _, w := range run.Waits {
+		p.tell("  waits    %s %s, for %s until %s", w.Call, line(w.Tool), w.For, stamp(w.Expires))
+		for _, a := range w.Answers {
+			p.tell("    %-8s %s", a.Answer, line(a.Then))
+		}
+	}
+}
+
+func orUnknown(name string) string {
+	if name == "" {
+		return "an unknown agent"
+	}
+	return line(name)
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestRehearseOfADeploymentReadsAlone: it queries the table that the environment names, for the tenant's open runs, and writes nothing.
+func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
+	var mu sync.Mutex
+	var asked, bodies []string
+	tables := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			asked, bodies = append(asked, r.Header.Get("X-Amz-Target")), append(bodies, string(body))
+		}
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		_, _ = io.WriteString(w, `{"Items":[],"Count":0,"ScannedCount":0}`)
+	}))
+	defer tables.Close()
+	d := newDesk(t, holding, `{"text": "Done."}`)
+	d.env = map[string]string{
+		"COUNTERSIGN_TABLE": "runs", "COUNTERSIGN_BUCKET": "blobs", "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "SECRET",
+		"AWS_ENDPOINT_URL_DYNAMODB": tables.URL,
+	}
+	who := d.command(context.Background(), "", "rehearse", "--deployed", "--tenant", "acme")
+	require.Zero(t, who.code, who.stderr.String())
+	require.Equal(t, "nothing is open\n", who.stdout.String())
+	require.Equal(t, []string{"DynamoDB_20120810.Query", "DynamoDB_20120810.Query"}, asked)
+	require.Contains(t, bodies[0], "T#acme#RUNS#waiting")
+	require.Contains(t, bodies[1], "T#acme#RUNS#running")
+	require.NoDirExists(t, d.home())
+}
