@@ -67,8 +67,9 @@ e2e: deps ## the six real bootstraps behind stand-ins for AWS: start, park, appr
 	$(GO) test ./internal/e2e -count=1 -v
 
 .PHONY: race
-race: ## the tests under the race detector
+race: deps ## the tests under the race detector, and many more histories of what people and runs do at once
 	$(GO) test -race ./...
+	COUNTERSIGN_LINEAR=200 $(GO) test -race -count=1 -timeout 20m ./internal/linear
 
 .PHONY: crash
 crash: build ## every scenario again with a crash before and after each I/O point
