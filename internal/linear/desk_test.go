@@ -314,6 +314,7 @@ func (o *office) settle(last runtime.Route) {
 		}
 		o.clock.jump()
 	}
+	o.calm()
 	require.True(o.t, over, "the run has not come to its end: %+v", last)
 	for i := range requests {
 		o.look(8, i)

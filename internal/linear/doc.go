@@ -6,5 +6,6 @@
 // A table with faults stands between: writes that are done and reported as failed, that are done long after they were given up, refusals, delays.
 // Deliberately wrong tables and desks show that the check finds what it is for.
 //
-// All of it is tests. COUNTERSIGN_LINEAR=N checks so many histories of each kind; `make race` does.
+// All of it is tests. COUNTERSIGN_LINEAR=N checks so many histories of each kind over the memory table, and in proportion over the others;
+// `make race` does.
 package linear

@@ -213,6 +213,7 @@ func (p *post) storm() {
 			p.clock.jump()
 		}
 	}
+	p.calm()
 	require.True(p.t, over, "the run has not come to its end: %+v", last)
 	p.say(8, send{"late", "hello"})
 	p.read(8, store.NewJournal(p.plain, 0))

@@ -88,7 +88,7 @@ var stories = map[string]story{
 		asks:    true, people: approve, reason: agent.ReasonNaturalEnd, paid: 1,
 	},
 	"expired": {
-		replies: map[string][]agent.Reply{"clerk": {payBack, farewell}}, asks: true, speed: 300, people: nobody, reason: agent.ReasonNaturalEnd,
+		replies: map[string][]agent.Reply{"clerk": {payBack, farewell}}, asks: true, speed: 100, people: nobody, reason: agent.ReasonNaturalEnd,
 	},
 }
 
@@ -482,7 +482,7 @@ func TestKilledInAnyStory(t *testing.T) {
 			}
 			step := int64(1)
 			if !every {
-				step = all/4 + 1
+				step = all/3 + 1
 			}
 			kills := 0
 			for point := 1 + (int64(len(name)) % step); point <= all; point += step {

@@ -32,7 +32,7 @@ func TestStorm(t *testing.T) {
 	table, k := memory.New(), &marks{of: map[string]int{}}
 	books := killable{k, filepath.Join(t.TempDir(), "ledger")}
 	system := clock.System()
-	c := fast{system, system.Now(), 200}
+	c := fast{system, system.Now(), 100}
 	m, err := New(Config{
 		Table: table, Blobs: memory.NewBlobs(), Model: killableModel{s, k, agents}, Tools: books,
 		Agents: func(name string) (*agent.Definition, bool) { d, ok := agents[name]; return d, ok },
