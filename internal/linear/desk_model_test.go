@@ -68,6 +68,7 @@ type outcome struct {
 
 func deskModel(quorum int, initial string) porcupine.Model {
 	m := porcupine.NondeterministicModel{
+		Hash: hash[desk],
 		Init: func() []any {
 			var d desk
 			for i := range d.of {

@@ -42,6 +42,7 @@ const other answer = "the id was another message's"
 
 func inboxModel() porcupine.Model {
 	m := porcupine.NondeterministicModel{
+		Hash: hash[inbox],
 		Init: func() []any { return []any{inbox{log: "first "}} },
 		Step: func(state, in, out any) []any {
 			var next []any
