@@ -67,8 +67,14 @@ e2e: deps ## the six real bootstraps behind stand-ins for AWS: start, park, appr
 	$(GO) test ./internal/e2e -count=1 -v
 
 .PHONY: race
-race: ## the tests under the race detector
+race: deps ## the tests under the race detector, and many more histories of what people and runs do at once
 	$(GO) test -race ./...
+	COUNTERSIGN_LINEAR=200 $(GO) test -race -count=1 -timeout 20m ./internal/linear
+
+.PHONY: kills
+kills: deps ## kill -9 of the local engine at every point of every story, and of every bootstrap at every request of the table
+	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run 'TestKilledInAnyStory|TestKilledAtEveryPoint' ./internal/local
+	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestKilledAtEveryRequest ./internal/e2e
 
 .PHONY: crash
 crash: build ## every scenario again with a crash before and after each I/O point

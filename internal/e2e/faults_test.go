@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -37,12 +38,12 @@ func TestKilledAtEveryWrite(t *testing.T) {
 	d := deploy(t, newClerk(t))
 	d.relay.next(nil)
 	d.refundRun("plain")
-	writes := d.relay.count()
+	writes := d.relay.count(true)
 	require.GreaterOrEqual(t, writes, 9, "start, two plain rounds, park, token, decide, resume, result, end")
 	met := map[string]int{}
 	for n := 1; n <= writes; n++ {
 		for _, after := range []bool{false, true} {
-			s := &strike{n: n, after: after}
+			s := &strike{n: n, writes: true, after: after}
 			d.relay.next(s)
 			d.refundRun(fmt.Sprintf("write-%d-%t", n, after))
 			require.NotEmpty(t, s.struck, "write %d was not made", n)
@@ -53,6 +54,43 @@ func TestKilledAtEveryWrite(t *testing.T) {
 		require.Positive(t, met[f], "%s was never ended: %v", f, met)
 	}
 	t.Logf("%d writes, ended before and after each: %v", writes, met)
+}
+
+// At each request of the table, reads among them, the process that makes it is ended, before the table has the request and after it has answered. What
+// a read finds depends on nobody, so a few of them, others each time the number of requests changes, stand for all where COUNTERSIGN_KILLS is not set.
+func TestKilledAtEveryRequest(t *testing.T) {
+	d := deploy(t, newClerk(t))
+	d.relay.next(nil)
+	d.refundRun("plain")
+	requests := d.relay.count(false)
+	step := 1
+	if os.Getenv("COUNTERSIGN_KILLS") == "" {
+		step = requests/4 + 1
+		t.Log("a few requests; all of them by COUNTERSIGN_KILLS=all, or make kills")
+	}
+	met, kills := map[string]int{}, 0
+	for n := 1 + requests%step; n <= requests; n += step {
+		for _, after := range []bool{false, true} {
+			if step > 1 && after != (n/step%2 == 0) {
+				continue
+			}
+			s := &strike{n: n, after: after}
+			d.relay.next(s)
+			d.refundRun(fmt.Sprintf("request-%d-%t", n, after))
+			d.relay.next(nil)
+			if s.struck != "" { // who looks whether something has come, looks more or less often
+				met[s.struck]++
+				kills++
+			}
+		}
+	}
+	require.Positive(t, kills)
+	if step == 1 {
+		for _, f := range []string{"api", "step", "tool", "approve"} {
+			require.Positive(t, met[f], "%s was never ended: %v", f, met)
+		}
+	}
+	t.Logf("%d requests, ended before and after, %d times: %v", requests, kills, met)
 }
 
 // Every event of the state machine comes to its function twice, one after the other or both at once, as when a retry overlaps the

@@ -35,7 +35,7 @@ type relay struct {
 	kill    func(function string) error
 
 	mu     sync.Mutex
-	writes int
+	made   map[bool]int // requests of the table since next: all, and those that write
 	strike *strike
 }
 
@@ -44,9 +44,10 @@ type target struct {
 	client aws.HTTPClient
 }
 
-// strike ends the process that makes the n-th write from now on, before the table has it or after.
+// strike ends the process that makes the n-th request of the table from now on, before the table has it or after.
 type strike struct {
 	n      int
+	writes bool // the n-th that writes
 	after  bool
 	struck string // the function it met; "" = none yet
 }
@@ -55,7 +56,7 @@ func newRelay(t *testing.T, dynamo aws.Config, s3, sfn, bedrock, bus, secrets st
 	t.Helper()
 	p, err := samtest.Read("../..", nil)
 	require.NoError(t, err)
-	r := &relay{t: t, kill: kill, grants: map[string][]string{}, targets: map[string]target{
+	r := &relay{t: t, kill: kill, made: map[bool]int{}, grants: map[string][]string{}, targets: map[string]target{
 		"dynamodb": {dynamolocal.Endpoint, dynamo.HTTPClient}, "s3": {s3, http.DefaultClient}, "states": {sfn, http.DefaultClient},
 		"bedrock": {bedrock, http.DefaultClient}, "events": {bus, http.DefaultClient},
 		"secretsmanager": {secrets, http.DefaultClient},
@@ -82,14 +83,14 @@ func (r *relay) environment(function string) []string {
 func (r *relay) next(s *strike) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.writes, r.strike = 0, s
+	r.made, r.strike = map[bool]int{}, s
 }
 
-// count is how many writes there were since next.
-func (r *relay) count() int {
+// count is how many requests of the table there were since next, or how many that write.
+func (r *relay) count(writes bool) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.writes
+	return r.made[writes]
 }
 
 // permitted checks a request against the function's role.
@@ -152,21 +153,25 @@ func inTransaction(body []byte) (all []string) {
 	return all
 }
 
-// due counts a write and reports whether the strike is on it.
+// due counts a request of the table and reports whether the strike is on it.
 func (r *relay) due(service string, q *http.Request, function string) (before, after bool) {
+	if service != "dynamodb" {
+		return false, false
+	}
 	op := q.Header.Get("X-Amz-Target")
 	op = op[strings.Index(op, ".")+1:]
-	if service != "dynamodb" || op != "PutItem" && op != "UpdateItem" && op != "TransactWriteItems" {
-		return false, false
-	}
+	writes := op == "PutItem" || op == "UpdateItem" || op == "TransactWriteItems"
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.writes++
-	if r.strike == nil || r.writes != r.strike.n {
+	if r.made[false]++; writes {
+		r.made[true]++
+	}
+	s := r.strike
+	if s == nil || s.struck != "" || s.writes && !writes || r.made[s.writes] != s.n {
 		return false, false
 	}
-	r.strike.struck = function
-	return !r.strike.after, r.strike.after
+	s.struck = function
+	return !s.after, s.after
 }
 
 func (r *relay) forward(w http.ResponseWriter, q *http.Request, function, service string) {

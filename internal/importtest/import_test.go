@@ -61,7 +61,7 @@ var floors = [][]rule{
 	{
 		{dir: "cmd/countersign"}, {dir: "agents/compile"}, {dir: "internal/lambdamod"},
 		{dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "functions/api"}, {dir: "functions/sweep"}, {dir: "functions/web"},
-		{dir: "internal/importtest"}, {dir: "internal/e2e"}, {dir: "internal/sampletest"},
+		{dir: "internal/importtest"}, {dir: "internal/linear"}, {dir: "internal/e2e"}, {dir: "internal/sampletest"},
 	},
 }
 
@@ -82,7 +82,7 @@ var notInLambda = []string{
 	"github.com/aws/aws-sdk-go-v2/service/s3", "encoding/xml", "github.com/aws/aws-sdk-go-v2/service/sfn", "github.com/aws/aws-sdk-go-v2/service/dynamodb",
 	// Package pkg/agent/tracing records spans itself.
 	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/sdk/trace", "go.opentelemetry.io/otel/sdk/resource",
-	"expvar", "net/http/pprof", "testing",
+	"expvar", "net/http/pprof", "testing", "github.com/anishathalye/porcupine",
 	// It starts programs on the machine, which no agent's file may in a deployed function.
 	module + "/pkg/agent/mcp/program",
 }

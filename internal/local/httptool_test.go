@@ -178,14 +178,18 @@ func dies(t *testing.T, b *bank, p payment) {
 	cmd.Env = append(os.Environ(), payerVar+"="+string(plan))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	dead := make(chan struct{})
+	started, dead := make(chan struct{}), make(chan struct{})
+	b.mu.Lock()
 	b.kill = func() {
+		<-started
 		if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 			t.Error(err)
 		}
 		<-dead
 	}
+	b.mu.Unlock()
 	require.NoError(t, cmd.Start())
+	close(started)
 	err = cmd.Wait()
 	close(dead)
 	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)

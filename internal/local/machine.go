@@ -174,8 +174,8 @@ func (m *Machine) useCases() {
 	}
 }
 
-// Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution, has those
-// cleaned up after that were cancelled without, and has people told what is overdue.
+// Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution, stops the executions of those
+// that were cancelled and has them cleaned up after where the process that cancelled them did not come to it, and has people told what is overdue.
 func (m *Machine) Resume(ctx context.Context, tenant string) error {
 	if err := m.Engine.Resume(ctx); err != nil {
 		return fmt.Errorf("resume executions: %w", err)
@@ -197,7 +197,30 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 			}
 		}
 	}
-	return errors.Join(m.Sweeper.RepairEnds(ctx, tenant), m.notices.ensure(ctx, tenant), m.audits.resume(ctx, tenant))
+	return errors.Join(m.cancelledAgain(ctx, tenant), m.Sweeper.RepairEnds(ctx, tenant), m.notices.ensure(ctx, tenant), m.audits.resume(ctx, tenant))
+}
+
+// cancelledAgain does again what follows a cancel, for every run that was cancelled and whose execution waits on.
+func (m *Machine) cancelledAgain(ctx context.Context, tenant string) error {
+	for _, x := range m.Engine.List(ctx, asl.Running) {
+		var of struct{ Tenant, Run string }
+		if err := json.Unmarshal(x.Input, &of); err != nil || of.Tenant != tenant || of.Run == "" { // started by hand, for whatever run
+			continue
+		}
+		l, err := m.Ports.Journal.Load(ctx, tenant, of.Run)
+		switch {
+		case errors.Is(err, store.ErrNoRun):
+			continue
+		case err != nil:
+			return err
+		case l.State.Status != agent.RunDone || l.State.Reason != agent.ReasonCancelled || l.State.Owner != x.Name:
+			continue
+		}
+		if _, err := m.Canceller.Cancel(ctx, tenant, of.Run, "", ""); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // repair leaves a run that only a newer version can read to that one: the others go on.

@@ -61,8 +61,8 @@ func (e *PolicyError) Error() string {
 type DecidedError struct{ Approval Approval }
 
 func (e *DecidedError) Error() string {
-	if n := len(e.Approval.Decisions); n > 0 {
-		d := e.Approval.Decisions[n-1]
+	if e.Approval.byPeople() {
+		d := e.Approval.Decisions[len(e.Approval.Decisions)-1]
 		return fmt.Sprintf("approval %s is %s: %s by %s", e.Approval.ID, e.Approval.Status, d.Action, d.By)
 	}
 	return fmt.Sprintf("approval %s is %s", e.Approval.ID, e.Approval.Status)
@@ -668,10 +668,31 @@ func sameDecision(a Approval, r Request) bool {
 		return false
 	}
 	of := a.Decisions[len(a.Decisions)-1:]
-	if a.Status == Approved {
+	switch {
+	case a.Status == Approved:
 		of = a.Counted()
+	case !a.byPeople(): // what some have said came to nothing: nobody else has said the same
+		of = slices.DeleteFunc(a.Counted(), func(d Decision) bool { return d.By != r.By.ID })
 	}
 	return slices.ContainsFunc(of, func(d Decision) bool { return d.says(a.Kind, r) })
+}
+
+// byPeople reports whether it was people who have settled the request, or of one about tools, some of them. Else it is pending, has expired, was called off with its run or overtaken, whatever
+// some of several people had said by then.
+func (a Approval) byPeople() bool {
+	if len(a.Decisions) == 0 {
+		return false
+	}
+	switch last := a.Decisions[len(a.Decisions)-1]; a.Status {
+	case Approved, Denied:
+		return true
+	case Cancelled:
+		return last.Action == Cancel || last.Action == Fail
+	case Pending:
+		return a.Kind == KindTools
+	default:
+		return false
+	}
 }
 
 func (d Decision) says(k Kind, r Request) bool {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -75,6 +76,40 @@ func TestA10QuorumTakesSoManyPeople(t *testing.T) {
 		require.Len(t, r.refund.paid, 1)
 		require.Equal(t, int64(1), r.item().Attrs["consumed"].Int())
 	})
+}
+
+// TestA12ApprovedByHalfAndOver: a request of several people that expired, or was called off with its run, after one of them had approved was decided by
+// nobody. Who approved hears how it ended; nobody else hears that they have approved it.
+func TestA12ApprovedByHalfAndOver(t *testing.T) {
+	for status, end := range map[approval.Status]func(r *room){
+		approval.Expired: func(r *room) {
+			r.untilExpiry(0)
+			r.resume()
+		},
+		approval.Cancelled: func(r *room) {
+			_, err := (&runtime.Canceller{Ports: r.ports, Definitions: r.pinned}).Cancel(r.ctx, tenant, r.run, "user:boss", "")
+			require.NoError(r.t, err)
+		},
+	} {
+		t.Run(string(status), func(t *testing.T) {
+			asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+				_, err := r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+				end(r)
+				a, err := r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+				require.Equal(t, status, a.Status)
+				for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
+					_, err = r.decide(action, ben)
+					var decided *approval.DecidedError
+					require.ErrorAs(t, err, &decided)
+					require.Equal(t, status, decided.Approval.Status)
+					require.EqualError(t, err, "approval "+a.ID+" is "+string(status), "it names nobody who has not decided it")
+				}
+				require.Empty(t, r.refund.paid)
+			})
+		})
+	}
 }
 
 // TestA10NoApprovalIsLost: whoever writes between another's look and write, both are on record.

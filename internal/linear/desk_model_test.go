@@ -1,0 +1,252 @@
+package linear
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/countersign/countersign/pkg/agent/approval"
+)
+
+// The sequential specification of a run's requests to people. A request is pending with the approvals it has, until it is decided, expires, or its run
+// is called off; nothing follows that. Whoever comes later is told what stands there.
+
+// requests is how many a run makes at once.
+const requests = 3
+
+// request is one as it stands.
+type request struct {
+	status approval.Status
+	args   string // what an approval lets run
+	said   string // the decisions in order, each as who:action:args and a semicolon
+}
+
+// desk is the state of the specification.
+type desk struct {
+	of   [requests]request
+	over string // "" = the run goes on, cancelled, or ended
+}
+
+// The operations.
+type (
+	// decide is what a person says. Shown is what the arguments were when they looked; "" = they did not.
+	decide struct {
+		of     int
+		by     string
+		action approval.Action
+		args   string
+		shown  string
+		late   bool // the time was up before they began
+	}
+	get    struct{ of int }
+	cancel struct{}
+	// work is an attempt of the run's own; finish, that it may have ended the run as well.
+	work   struct{}
+	finish struct{}
+)
+
+// answer is how a person's word was answered.
+type answer string
+
+const (
+	taken     answer = "taken"    // it, or the same before
+	beaten    answer = "beaten"   // another came first
+	tooLate   answer = "too late" // the time was up
+	finished  answer = "finished" // the run has ended
+	stale     answer = "stale"    // it is about other arguments than were shown
+	uncertain answer = "uncertain"
+)
+
+// outcome is what an operation answered.
+type outcome struct {
+	answer answer
+	shows  request // of taken, beaten, stale and get
+	over   string  // of cancel: how the run has ended
+	late   bool    // the time may have been up before it returned
+}
+
+func deskModel(quorum int, initial string) porcupine.Model {
+	m := porcupine.NondeterministicModel{
+		Hash: hash[desk],
+		Init: func() []any {
+			var d desk
+			for i := range d.of {
+				d.of[i] = request{status: approval.Pending, args: initial}
+			}
+			return []any{d}
+		},
+		Step: func(state, in, out any) []any {
+			var next []any
+			for _, d := range state.(desk).after(in, out.(outcome), quorum) {
+				next = append(next, d)
+			}
+			return next
+		},
+	}
+	return m.ToModel()
+}
+
+// after are the states in which the specification may be once an operation was answered so; none = it never answers so.
+func (d desk) after(in any, out outcome, quorum int) []desk {
+	switch in := in.(type) {
+	case get:
+		if out.answer == uncertain || d.of[in.of] == out.shows {
+			return []desk{d}
+		}
+	case decide:
+		next := d.decided(in, out, quorum)
+		if in.shown == "" && d.of[in.of].said != "" { // it is about what they found at first, which others may have changed before they were heard
+			in.shown = "what it was before"
+			next = append(next, d.decided(in, out, quorum)...)
+		}
+		return next
+	case cancel:
+		return d.cancelled(out)
+	case work:
+		if out.late && d.over == "" {
+			return []desk{d, d.close(approval.Expired)}
+		}
+		return []desk{d}
+	case finish:
+		next := []desk{d}
+		if d.over == "" && !slices.ContainsFunc(d.of[:], func(r request) bool { return r.status == approval.Pending }) {
+			d.over = "ended"
+			next = append(next, d)
+		}
+		return next
+	}
+	return nil
+}
+
+func (d desk) close(as approval.Status) desk {
+	for i := range d.of {
+		if d.of[i].status == approval.Pending {
+			d.of[i].status = as
+		}
+	}
+	return d
+}
+
+func (d desk) cancelled(out outcome) []desk {
+	next := d.close(approval.Cancelled)
+	next.over = "cancelled"
+	switch {
+	case out.answer == uncertain && d.over == "":
+		return []desk{d, next}
+	case out.answer == uncertain:
+		return []desk{d}
+	case d.over == "" && out.over == "cancelled":
+		return []desk{next}
+	case d.over == out.over:
+		return []desk{d}
+	default:
+		return nil
+	}
+}
+
+// decided is what a person's word makes of the requests.
+func (d desk) decided(in decide, out outcome, quorum int) []desk {
+	r := d.of[in.of]
+	will, now := r.word(in, quorum)
+	changed := d
+	changed.of[in.of] = now
+	open := r.status == approval.Pending && !in.late
+	is := func(ok bool) []desk {
+		if ok {
+			return []desk{d}
+		}
+		return nil
+	}
+	switch out.answer {
+	case uncertain:
+		if open && will == taken && d.over == "" {
+			return []desk{d, changed}
+		}
+		return []desk{d}
+	case tooLate: // nobody was first
+		return is(r.status == approval.Pending && out.late)
+	case finished:
+		return is(d.over != "")
+	}
+	next := is(will == out.answer && out.shows == r && now == r)
+	// After a lost answer they are shown what stands there by then, which is checked as a look of its own: their word, and who has overtaken it.
+	if open && will == taken && now != r && d.over == "" && strings.HasPrefix(out.shows.said, now.said) &&
+		(out.answer == taken || out.answer == beaten && out.shows != now) {
+		next = append(next, changed)
+	}
+	return next
+}
+
+// word is how a request answers what a person says about it, and how it stands then.
+func (r request) word(in decide, quorum int) (answer, request) {
+	if r.status != approval.Pending {
+		if r.says(in) {
+			return taken, r
+		}
+		return beaten, r
+	}
+	counted := r.counted()
+	switch {
+	case in.action == approval.Edit && len(counted) > 0 && counted[0] == in.by+":edit:"+in.args:
+		return taken, r // they have said it
+	case in.action == approval.Approve && (in.shown == "" || in.shown == r.args) && slices.ContainsFunc(counted, func(s string) bool { return strings.HasPrefix(s, in.by+":") }):
+		return taken, r
+	case in.shown != "" && in.shown != r.args:
+		return stale, r
+	}
+	now := r
+	now.said += in.by + ":" + string(in.action) + ":" + in.args + ";"
+	switch in.action {
+	case approval.Deny:
+		now.status = approval.Denied
+	case approval.Cancel:
+		now.status = approval.Cancelled
+	case approval.Edit:
+		now.args = in.args
+		fallthrough
+	default:
+		if len(now.counted()) >= quorum {
+			now.status = approval.Approved
+		}
+	}
+	return taken, now
+}
+
+// words are the decisions, each as who:action:args.
+func (r request) words() []string {
+	if r.said == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(r.said, ";"), ";")
+}
+
+// counted are the approvals that count: those since the arguments were last changed.
+func (r request) counted() []string {
+	var of []string
+	for _, s := range r.words() {
+		switch strings.Split(s, ":")[1] {
+		case "edit":
+			of = []string{s}
+		case "approve":
+			of = append(of, s)
+		}
+	}
+	return of
+}
+
+// says reports whether a request that is settled came out as somebody says: of one that several approved, what any of them said. Of one that nobody
+// has decided, what they had said themselves.
+func (r request) says(in decide) bool {
+	of := r.counted()
+	if words := r.words(); r.status == approval.Denied || r.status == approval.Cancelled && len(words) > 0 && strings.Contains(words[len(words)-1], ":cancel:") {
+		of = words[len(words)-1:]
+	} else if r.status != approval.Approved {
+		of = slices.DeleteFunc(of, func(s string) bool { return !strings.HasPrefix(s, in.by+":") })
+	}
+	shown := in.action != approval.Approve || in.shown == "" || in.shown == r.args
+	return shown && slices.ContainsFunc(of, func(s string) bool {
+		parts := strings.SplitN(s, ":", 3)
+		return parts[1] == string(in.action) && (in.action != approval.Edit || parts[2] == in.args)
+	})
+}

@@ -1,0 +1,288 @@
+package linear
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// The sequential specification of what is said to a run: a log that grows at its end, takes each id once, and is closed for ever by the run's end.
+type inbox struct {
+	log    string // the messages in order, each as id/text and a space
+	closed bool
+}
+
+// The operations, beside cancel and finish.
+type (
+	send struct{ id, text string }
+	read struct{}
+)
+
+// found is what an operation on the inbox answered.
+type found struct {
+	answer answer // of send: taken, finished, other, uncertain
+	log    string // of read
+	closed bool
+	left   bool // the run has ended and has not drained all
+}
+
+const other answer = "the id was another message's"
+
+func inboxModel() porcupine.Model {
+	m := porcupine.NondeterministicModel{
+		Hash: hash[inbox],
+		Init: func() []any { return []any{inbox{log: "first "}} },
+		Step: func(state, in, out any) []any {
+			var next []any
+			for _, b := range state.(inbox).after(in, out.(found)) {
+				next = append(next, b)
+			}
+			return next
+		},
+	}
+	return m.ToModel()
+}
+
+func (b inbox) after(in any, out found) []inbox {
+	switch in := in.(type) {
+	case send:
+		return b.sent(in, out.answer)
+	case read:
+		if out.answer == uncertain || b.log == out.log && b.closed == out.closed && !out.left {
+			return []inbox{b}
+		}
+	case finish:
+		return []inbox{b, {b.log, true}}
+	case cancel:
+		if out.answer == uncertain {
+			return []inbox{b, {b.log, true}}
+		}
+		return []inbox{{b.log, true}}
+	}
+	return nil
+}
+
+func (b inbox) sent(in send, out answer) []inbox {
+	will, now := taken, b
+	switch known := b.text(in.id); {
+	case known != "" && known != in.text:
+		will = other
+	case known != "":
+	case b.closed:
+		will = finished
+	default:
+		now.log += in.id + "/" + in.text + " "
+	}
+	switch out {
+	case uncertain:
+		return []inbox{b, now}
+	case will:
+		return []inbox{now}
+	default:
+		return nil
+	}
+}
+
+// text is what the message with that id says; "" = there is none.
+func (b inbox) text(id string) string {
+	for _, m := range strings.Fields(b.log) {
+		if text, ok := strings.CutPrefix(m, id+"/"); ok {
+			return text
+		}
+	}
+	return ""
+}
+
+// post is a world whose run looks at things while people talk to it.
+type post struct {
+	*world
+	*history
+	inputs *runtime.Inputs
+}
+
+func newPost(t *testing.T, plain store.Table, seed int64, wrap func(store.Table) store.Table) *post {
+	m := &model{}
+	for i := range 1 + seed%4 {
+		m.replies = append(m.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: call(int(i)), Name: "look", Input: json.RawMessage(fmt.Sprintf(`{"at":%d}`, i))}}})
+	}
+	if seed%3 == 0 { // it is parked meanwhile
+		m.replies = append(m.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: "p", Name: "refund", Input: json.RawMessage(initial)}}})
+	}
+	w := newWorld(t, plain, seed, clerk(t, 1), m, wrap)
+	return &post{world: w, history: &history{}, inputs: &runtime.Inputs{Ports: w.ports, Waits: &runtime.Waits{Ports: w.ports}}}
+}
+
+// say sends a message, and says it again under the same id, or something else under it, where the draw has it so.
+func (p *post) say(who int, in send) {
+	p.do(who, in, func() (any, bool) {
+		err := p.inputs.Send(p.t.Context(), tenant, p.run, in.id, "user:ana", []agent.UserBlock{{Block: agent.Text{Text: "#" + in.id + "/" + in.text}}})
+		switch {
+		case err == nil:
+			return found{answer: taken}, false
+		case errors.Is(err, runtime.ErrRunFinished):
+			return found{answer: finished}, false
+		case errors.Is(err, store.ErrOtherInput):
+			return found{answer: other}, false
+		default:
+			return found{answer: uncertain}, true
+		}
+	})
+}
+
+// read reads the run: what it has drained, and what lies in its inbox. Of one that has ended, everything is drained.
+func (p *post) read(who int, journal *store.Journal) {
+	p.do(who, read{}, func() (any, bool) {
+		l, err := journal.Load(p.t.Context(), tenant, p.run)
+		if err != nil {
+			return found{answer: uncertain}, true
+		}
+		out := found{log: p.drained(&l.State), closed: l.State.Status == agent.RunDone}
+		for _, e := range l.Inbox {
+			in, ok := e.(agent.InputReceived)
+			if !ok {
+				continue
+			}
+			out.left = out.closed
+			out.log += content(in)
+		}
+		return out, false
+	})
+}
+
+// drained are the messages of people that a run has drained, in order. The entries that it was folded from do not change.
+func (p *post) drained(s *agent.AgentState) string {
+	entries, err := store.NewJournal(p.plain, 0).Entries(p.t.Context(), tenant, p.run, 0, int(s.Entries))
+	if err != nil {
+		p.t.Error(err)
+	}
+	log := "first "
+	for _, e := range entries {
+		for _, event := range e.Events {
+			if in, ok := event.(agent.InputReceived); ok {
+				log += content(in)
+			}
+		}
+	}
+	return log
+}
+
+func content(in agent.InputReceived) string {
+	text, _ := in.Blocks[0].Block.(agent.Text)
+	return strings.TrimPrefix(text.Text, "#") + " "
+}
+
+// heard are the messages of people that the model was given, in order.
+func heard(s *agent.AgentState) (log string) {
+	for _, m := range s.Messages.All() {
+		if text, ok := m.Block.(agent.Text); ok && m.Role == agent.RoleUser && strings.HasPrefix(text.Text, "#") {
+			log += text.Text[1:] + " "
+		}
+	}
+	return log
+}
+
+func (p *post) recorded(attempt func() (runtime.Route, error)) (runtime.Route, error) {
+	called := p.now.Add(1)
+	r, err := attempt()
+	if err != nil || r.Next == runtime.NextDone || r.Next == runtime.NextFailed {
+		p.add(porcupine.Operation{Input: finish{}, Output: found{}, Call: called, Return: p.now.Add(1)}, err != nil)
+	}
+	return r, err
+}
+
+// storm is a rush after which the run is carried to its end.
+func (p *post) storm() {
+	last, over := p.rush(), false
+	if last.Next != runtime.NextWait {
+		last = runtime.Route{Next: runtime.NextStep, Woken: last.Woken}
+	}
+	m := &machine{p.world, p.recorded}
+	for i := 0; i < 3 && !over; i++ {
+		if last, over = m.follow(p.t.Context(), last, 20*time.Millisecond); !over {
+			p.clock.jump()
+		}
+	}
+	p.calm()
+	require.True(p.t, over, "the run has not come to its end: %+v", last)
+	p.say(8, send{"late", "hello"})
+	p.read(8, store.NewJournal(p.plain, 0))
+	l, err := store.NewJournal(p.plain, 0).Load(p.t.Context(), tenant, p.run)
+	require.NoError(p.t, err)
+	if l.State.Reason == agent.ReasonNaturalEnd {
+		require.Equal(p.t, p.drained(&l.State), heard(&l.State), "the model has heard all of it, once and in order")
+	}
+}
+
+// rush is everybody at once: who talk, often twice, who read, the run, and who calls it off.
+func (p *post) rush() runtime.Route {
+	p.faulty.fine.Store(false)
+	ctx, stop := context.WithCancel(p.t.Context())
+	var people, carried sync.WaitGroup
+	last := runtime.Route{Next: runtime.NextStep}
+	m := &machine{p.world, p.recorded}
+	carried.Go(func() { last, _ = m.follow(ctx, last, time.Minute) })
+	for who := range 4 {
+		people.Go(func() {
+			for range 4 {
+				pause(time.Duration(p.chance(3)) * time.Millisecond)
+				p.say(who+1, send{fmt.Sprint("m", p.chance(7)), []string{"hello", "hello", "hello", "bye"}[p.chance(4)]})
+			}
+		})
+	}
+	for who := 5; who < 7; who++ {
+		journal := p.ports.Journal
+		if who == 5 {
+			journal = store.NewJournal(p.ports.Table, 0)
+		}
+		people.Go(func() {
+			for range 5 {
+				pause(time.Duration(p.chance(3)) * time.Millisecond)
+				p.read(who, journal)
+			}
+		})
+	}
+	if p.chance(4) == 0 {
+		people.Go(func() {
+			pause(time.Duration(p.chance(8)) * time.Millisecond)
+			p.do(7, cancel{}, func() (any, bool) {
+				_, err := (&runtime.Canceller{Ports: p.ports, Definitions: p.definition}).Cancel(p.t.Context(), tenant, p.run, "user:boss", "enough")
+				if err != nil {
+					return found{answer: uncertain}, true
+				}
+				return found{}, false
+			})
+		})
+	}
+	people.Wait()
+	stop()
+	carried.Wait()
+	p.calm()
+	p.read(8, store.NewJournal(p.plain, 0))
+	return last
+}
+
+// TestInboxIsLinearizable: what is said is accepted once, in one order, by all who look, and the end closes it.
+func TestInboxIsLinearizable(t *testing.T) {
+	for _, table := range tables {
+		t.Run(table.name, func(t *testing.T) {
+			open := table.open(t)
+			for seed := range int64(histories(t, table.few)) {
+				p := newPost(t, open(), seed, nil)
+				p.storm()
+				p.require(t, inboxModel(), seed)
+			}
+		})
+	}
+}

@@ -1,0 +1,146 @@
+package linear
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/dynamolocal"
+	"github.com/countersign/countersign/pkg/agent/bolt"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/dynamo"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+)
+
+func TestMain(m *testing.M) { dynamolocal.Main(m) }
+
+// tables are those that a run may be kept in. Each history has one of its own; of DynamoDB Local, a partition.
+var tables = []struct {
+	name string
+	few  int // histories that `go test` checks
+	open func(t *testing.T) func() store.Table
+}{
+	{"memory", 20, func(*testing.T) func() store.Table { return func() store.Table { return memory.New() } }},
+	{"bolt", 6, func(t *testing.T) func() store.Table {
+		return func() store.Table {
+			b, err := bolt.Open(filepath.Join(t.TempDir(), "store.db"), bolt.Options{})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, b.Close()) })
+			return b
+		}
+	}},
+	{"dynamodb", 3, func(t *testing.T) func() store.Table {
+		cfg := dynamolocal.Config(t) // skips, and says why, where DynamoDB Local cannot run
+		client := dynamo.NewClient(cfg, dynamolocal.Endpoint)
+		return func() store.Table {
+			return dynamo.New(client, dynamolocal.Table(t, cfg, dynamo.IndexName), dynamo.Options{Token: ids.System(clock.System()).Key})
+		}
+	}},
+}
+
+var (
+	errLost   = errors.New("connection reset, and nobody knows what became of the request")
+	errBefore = errors.New("connection refused, as nobody can tell from the above")
+)
+
+// faulty is a table on a bad day: it is late, refuses, loses requests, loses answers, and carries requests out long after it said that they were
+// lost. Safe for concurrent use.
+type faulty struct {
+	store.Table
+	mu    sync.Mutex
+	rng   *rand.Rand
+	fine  atomic.Bool // from now on nothing goes wrong
+	later sync.WaitGroup
+}
+
+func newFaulty(t store.Table, seed int64) *faulty {
+	return &faulty{Table: t, rng: rand.New(rand.NewPCG(uint64(seed), 7))}
+}
+
+// draw says what happens: a number from 0 to 99, and a delay of up to a millisecond, mostly none.
+func (f *faulty) draw() (fate int, delay time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rng.IntN(3) == 0 {
+		delay = time.Duration(f.rng.Int64N(int64(time.Millisecond)))
+	}
+	fate = f.rng.IntN(100)
+	if f.fine.Load() {
+		return 99, 0
+	}
+	return fate, delay
+}
+
+func (f *faulty) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
+	err = f.read(func() error {
+		it, found, err = f.Table.Get(ctx, k)
+		return err
+	})
+	return it, found, err
+}
+
+func (f *faulty) Query(ctx context.Context, r store.Range) (p store.Page, err error) {
+	err = f.read(func() error {
+		p, err = f.Table.Query(ctx, r)
+		return err
+	})
+	return p, err
+}
+
+func (f *faulty) read(call func() error) error {
+	fate, delay := f.draw()
+	pause(delay)
+	switch {
+	case fate < 2:
+		return store.ErrThrottled
+	case fate < 3:
+		return errBefore
+	}
+	defer pause(delay)
+	return call()
+}
+
+func (f *faulty) Write(ctx context.Context, ops ...store.Op) error {
+	fate, delay := f.draw()
+	pause(delay)
+	switch {
+	case fate < 3:
+		return store.ErrThrottled
+	case fate < 6:
+		return store.ErrConflict
+	case fate < 9:
+		return errBefore
+	case fate < 14: // F2, also of a write whose condition failed
+		_ = f.Table.Write(ctx, ops...)
+		return errLost
+	case fate < 17:
+		f.later.Go(func() {
+			pause(5 * delay)
+			_ = f.Table.Write(context.WithoutCancel(ctx), ops...)
+		})
+		return errLost
+	}
+	defer pause(delay)
+	return f.Table.Write(ctx, ops...)
+}
+
+func pause(d time.Duration) {
+	if d > 0 {
+		time.Sleep(d)
+	}
+}
+
+// calm ends the bad day: what was late has been carried out when it returns.
+func (f *faulty) calm() {
+	f.fine.Store(true)
+	f.later.Wait()
+}

@@ -1,0 +1,114 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+)
+
+// TestStorm: many runs in one process, each with people who approve, and deny the same payment at once, say the same things twice, cancel, and with a
+// fast clock whose time is up meanwhile. Every run comes to its end, and no payment is made twice or without an approval. It is for the race detector.
+func TestStorm(t *testing.T) {
+	s := stories["approved"]
+	agents, err := s.agents()
+	require.NoError(t, err)
+	agents["clerk"].Permission.Rules = []agent.Rule{
+		{Tool: "pay", Verdict: agent.VerdictAsk, Expires: time.Minute}, {Tool: "*", Verdict: agent.VerdictAllow},
+	}
+	table, k := memory.New(), &marks{of: map[string]int{}}
+	books := killable{k, filepath.Join(t.TempDir(), "ledger")}
+	system := clock.System()
+	c := fast{system, system.Now(), 100}
+	m, err := New(Config{
+		Table: table, Blobs: memory.NewBlobs(), Model: killableModel{s, k, agents}, Tools: books,
+		Agents: func(name string) (*agent.Definition, bool) { d, ok := agents[name]; return d, ok },
+		Clock:  c, IDs: ids.System(c), Executions: NewExecutions(table), Warm: 4, Audit: true,
+	})
+	require.NoError(t, err)
+	const runs = 12
+	var all sync.WaitGroup
+	for i := range runs {
+		all.Go(func() { weather(t.Context(), t, m, fmt.Sprint("k", i), i) })
+	}
+	all.Wait()
+	require.Eventually(t, func() bool { return len(m.Engine.List(t.Context(), asl.Running)) == 0 }, 2*time.Minute, time.Millisecond)
+	require.NoError(t, m.Engine.Close())
+	paid := map[string]int{}
+	for _, key := range books.books("pay") {
+		paid[key]++
+	}
+	for i := range runs {
+		run := agent.RunID(Tenant, "clerk", fmt.Sprint("k", i))
+		l, err := m.Ports.Journal.Load(t.Context(), Tenant, run)
+		require.NoError(t, err)
+		require.Equal(t, agent.RunDone, l.State.Status)
+		require.Empty(t, l.Inbox)
+		n := paid[run+"/c2"]
+		require.LessOrEqual(t, n, 1, "run %d paid more than once", i)
+		if a, err := approval.Get(t.Context(), table, Tenant, agent.ApprovalID(run, "c2", 1)); n == 1 {
+			require.NoError(t, err)
+			require.Equal(t, approval.Approved, a.Status)
+		}
+	}
+}
+
+// weather is what people do to a run, all at once.
+func weather(ctx context.Context, t *testing.T, m *Machine, key string, i int) {
+	def, _ := m.Agents("clerk")
+	var people sync.WaitGroup
+	for range 2 { // two clients with one key
+		people.Go(func() {
+			if _, err := m.Starter.Start(ctx, runtime.Start{Tenant: Tenant, Agent: def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "Order A-1."}}}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	people.Wait()
+	run := agent.RunID(Tenant, "clerk", key)
+	id := agent.ApprovalID(run, "c2", 1)
+	over := func() bool {
+		h, err := m.Ports.Journal.Head(ctx, Tenant, run)
+		return err == nil && h.Status == agent.RunDone
+	}
+	for who := range 3 {
+		by := agent.Principal{ID: fmt.Sprint("user:u", who), Groups: clerks.Groups}
+		action := []approval.Action{approval.Approve, approval.Deny, approval.Approve}[(who+i)%3]
+		people.Go(func() {
+			for said := 0; !over(); said++ {
+				err := m.Inputs.Send(ctx, Tenant, run, fmt.Sprint("m", said%5), clerks.ID, []agent.UserBlock{{Block: agent.Text{Text: "Well?"}}})
+				if err != nil && !errors.Is(err, runtime.ErrRunFinished) {
+					t.Error(err)
+				}
+				if i%4 != 0 { // else time decides
+					_, err = m.Desk.Decide(ctx, approval.Request{Tenant: Tenant, ID: id, Action: action, By: by})
+				}
+				if i%6 == 5 && said == 3 {
+					_, err = m.Canceller.Cancel(ctx, Tenant, run, by.ID, "")
+				}
+				var decided *approval.DecidedError
+				if err != nil && !errors.As(err, &decided) && !errors.Is(err, approval.ErrNotFound) && !errors.Is(err, approval.ErrExpired) &&
+					!errors.Is(err, approval.ErrFinished) && !errors.Is(err, runtime.ErrRunFinished) {
+					t.Error(err)
+				}
+				if err := clock.System().Sleep(ctx, time.Millisecond); err != nil {
+					return
+				}
+			}
+		})
+	}
+	people.Wait()
+}
