@@ -1,0 +1,56 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/fault"
+)
+
+func TestParseWith(t *testing.T) {
+	for text, want := range map[string]where{
+		"F3@tool.Call":                 {fault.CrashBefore, "tool.Call", "", 1},
+		"F4@table.Write ^J#0000000002": {fault.CrashAfter, "table.Write", "^J#0000000002", 1},
+		"F4@table.Write K# #2":         {fault.CrashAfter, "table.Write", "K#", 2},
+	} {
+		w, err := parseWith(text)
+		require.NoError(t, err)
+		require.Equal(t, want, w)
+	}
+	for _, text := range []string{"", "F3", "F99@tool.Call", "F3@tool.Call c1 #0", "F3@tool.Call c1 #x"} {
+		_, err := parseWith(text)
+		require.Error(t, err, text)
+	}
+}
+
+func TestFind(t *testing.T) {
+	calls := []fault.Call{
+		{Number: 1, Port: "table.Write", What: "J#0+HEAD"}, {Number: 2, Port: "table.Get", What: "HEAD"}, {Number: 3, Port: "table.Write", What: "HEAD"},
+	}
+	for text, want := range map[string]int{"F3@table.Write HEAD": 1, "F3@table.Write ^HEAD": 3, "F3@table.Write HEAD #2": 3, "F3@table.Get": 2} {
+		w, err := parseWith(text)
+		require.NoError(t, err)
+		c, err := w.find(calls)
+		require.NoError(t, err)
+		require.Equal(t, want, c.Number, text)
+	}
+	w, err := parseWith("F3@table.Get HEAD #2")
+	require.NoError(t, err)
+	_, err = w.find(calls)
+	require.ErrorContains(t, err, "the run has 1 calls table.Get HEAD, want at least 2")
+}
+
+// TestRun: what is wrong with a scenario is said by the fault that brought it.
+func TestRun(t *testing.T) {
+	found, err := run("../testdata/teeth-pay.txtar", "F4@tool.Call c1")
+	require.NoError(t, err)
+	require.Empty(t, found)
+	found, err = run("../testdata/teeth-pay.txtar", "crash")
+	require.NoError(t, err)
+	require.Empty(t, found)
+	_, err = run("../testdata/teeth-pay.txtar", "F4@tool.Call c2")
+	require.Error(t, err)
+	_, err = run("../testdata/none.txtar", "")
+	require.Error(t, err)
+}
