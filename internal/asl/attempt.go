@@ -224,6 +224,14 @@ func (e *Engine) SendTaskHeartbeat(ctx context.Context, token string) error {
 	return e.send(ctx, token, message{kind: heartbeat})
 }
 
+// Waits reports whether a task waits for a token: it was given out, and its outcome has not come.
+func (e *Engine) Waits(token string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.tokens[token]
+	return a != nil && !a.closed && len(a.inbox) == 0
+}
+
 // maxToken is the longest task token, in characters.
 const maxToken = 2048
 

@@ -20,7 +20,7 @@ func (c *channel) Name() string { return c.next.Name() }
 func (c *channel) Reaches(p person.Person) bool { return c.next.Reaches(p) }
 
 func (c *channel) Send(ctx context.Context, m notify.Message) (ref string, err error) {
-	err = c.in.through(ctx, "channel.Send", c.Name()+" "+m.To.ID, func() (err error) {
+	err = c.in.through(ctx, Call{Port: "channel.Send", What: c.Name() + " " + m.To.ID}, func() (err error) {
 		ref, err = c.next.Send(ctx, m)
 		return err
 	})
@@ -28,5 +28,5 @@ func (c *channel) Send(ctx context.Context, m notify.Message) (ref string, err e
 }
 
 func (c *channel) Update(ctx context.Context, ref string, m notify.Message) error {
-	return c.in.through(ctx, "channel.Update", c.Name()+" "+m.To.ID, func() error { return c.next.Update(ctx, ref, m) })
+	return c.in.through(ctx, Call{Port: "channel.Update", What: c.Name() + " " + m.To.ID}, func() error { return c.next.Update(ctx, ref, m) })
 }

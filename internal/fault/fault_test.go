@@ -26,7 +26,11 @@ func put() store.Op { return store.Op{Kind: store.Put, Item: store.Item{Key: key
 func play(t *testing.T, p *fault.Point, main func(in *fault.Injector, v *clock.Virtual)) {
 	t.Helper()
 	v := clock.NewVirtual(opening)
-	in := fault.New(v, p)
+	var points []fault.Point
+	if p != nil {
+		points = append(points, *p)
+	}
+	in := fault.New(v, points...)
 	require.NoError(t, v.Run(func() { main(in, v) }))
 }
 
@@ -59,7 +63,7 @@ func TestCrash(t *testing.T) {
 			require.Equal(t, c.lived, lived)
 			require.Equal(t, c.lived, seen, "what crashed sees no answer")
 			require.Equal(t, c.stored, stored(t, inner))
-			require.Equal(t, []fault.Call{{Number: 1, Port: "table.Write", What: "S", Invocation: "one"}}, in.Calls())
+			require.Equal(t, []fault.Call{{Number: 1, Port: "table.Write", What: "S", Invocation: "one", First: true}}, in.Calls())
 			require.Zero(t, in.Live())
 		})
 	}

@@ -15,7 +15,7 @@ type functions struct {
 }
 
 func (f *functions) Invoke(ctx context.Context, i runtime.Invoke) (out runtime.Invoked, err error) {
-	err = f.in.through(ctx, "functions.Invoke", i.Function, func() (err error) {
+	err = f.in.through(ctx, Call{Port: portFunctions, What: i.Function, Once: i.Once}, func() (err error) {
 		out, err = f.next.Invoke(ctx, i)
 		return err
 	})

@@ -3,7 +3,9 @@ package fault
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent/clock"
 )
@@ -20,8 +22,32 @@ func (exitError) ErrorType() string { return "Runtime.ExitError" }
 type invocation struct {
 	name   string
 	dead   atomic.Bool
-	over   clock.Signal // it has returned or died
+	over   clock.Signal // it has returned, died or was given up
 	cancel context.CancelFunc
+	life   *lifetime
+
+	begun   bool          // it has made a call
+	refused string        // the port that refuses it from now on; "" = none
+	lag     int           // how many writes its reads that may be late do not see
+	skew    time.Duration // of its clock
+
+	frozen   bool // its caller has given it up, and it does not move
+	gone     bool // its caller has given it up
+	patience int  // calls of others until it goes on; 0 or less = until nothing else moves
+	waiting  []clock.Signal
+}
+
+// lifetime is an invocation's context. It can end as if the invocation's time were up.
+type lifetime struct {
+	context.Context
+	up atomic.Bool
+}
+
+func (l *lifetime) Err() error {
+	if err := l.Context.Err(); err == nil || !l.up.Load() {
+		return err
+	}
+	return context.DeadlineExceeded
 }
 
 type invocationKey struct{}
@@ -37,20 +63,23 @@ func Crashed(ctx context.Context) bool {
 	return i != nil && i.dead.Load()
 }
 
-// Run runs f as one invocation and reports whether it lived to its end. It returns as soon as the invocation dies, from whichever
-// goroutine; the context of what is left of it is done by then.
+// Run runs f as one invocation and reports whether it lived to its end. It returns as soon as the invocation dies or is given up, from whichever
+// goroutine; the context of what is left of one that died is done by then.
 func (in *Injector) Run(ctx context.Context, name string, f func(ctx context.Context)) (lived bool) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	i := &invocation{name: name, over: in.clock.NewSignal(), cancel: cancel}
+	i := &invocation{name: name, over: in.clock.NewSignal(), cancel: cancel, life: &lifetime{Context: ctx}}
 	in.count(1)
-	defer in.count(-1)
+	by := in.whose()
 	in.clock.Go(func() {
+		defer cancel()
+		defer in.count(-1)
 		defer i.over.Notify()
-		f(context.WithValue(ctx, invocationKey{}, i))
+		in.enter(i)
+		f(context.WithValue(context.Context(i.life), invocationKey{}, i))
 	})
 	ended := i.over.Wait(context.WithoutCancel(ctx), 0)
-	return ended == nil && !i.dead.Load()
+	in.enter(by)
+	return ended == nil && !i.dead.Load() && !i.gone
 }
 
 // Live is how many invocations are under way.
@@ -79,4 +108,60 @@ func (i *invocation) mustLive() {
 	if i.dead.Load() {
 		runtime.Goexit()
 	}
+}
+
+// expire ends the invocation's context: its time is up.
+func (i *invocation) expire() {
+	i.life.up.Store(true)
+	i.cancel()
+}
+
+// abandon has the caller of an invocation give it up and stops it where it is, until others have made so many calls, or nothing else moves.
+func (in *Injector) abandon(i *invocation, patience int) {
+	in.mu.Lock()
+	i.frozen, i.gone, i.patience = true, true, patience
+	in.frozen = append(in.frozen, i)
+	in.mu.Unlock()
+	i.over.Notify()
+	in.thaw(i)
+}
+
+// thaw returns once the invocation may move.
+func (in *Injector) thaw(i *invocation) {
+	in.mu.Lock()
+	if !i.frozen {
+		in.mu.Unlock()
+		return
+	}
+	s := in.clock.NewSignal()
+	i.waiting = append(i.waiting, s)
+	in.mu.Unlock()
+	err := s.Wait(context.Background(), 0)
+	in.enter(i)
+	if err != nil { // the run is over
+		i.dead.Store(true)
+		i.mustLive()
+	}
+}
+
+// Release lets every invocation go on that was given up, and reports whether there was one. It is for when nothing else moves.
+func (in *Injector) Release() bool {
+	in.mu.Lock()
+	all := slices.Clone(in.frozen)
+	in.mu.Unlock()
+	for _, z := range all {
+		z.goOn()
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.frozen = nil
+	return len(all) > 0
+}
+
+func (i *invocation) goOn() {
+	i.frozen = false
+	for _, s := range i.waiting {
+		s.Notify()
+	}
+	i.waiting = nil
 }

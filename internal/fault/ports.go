@@ -2,45 +2,12 @@ package fault
 
 import (
 	"context"
-	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/tool"
 )
-
-// Table puts the injector before a table.
-func (in *Injector) Table(next store.Table) store.Table { return &table{in, next} }
-
-type table struct {
-	in   *Injector
-	next store.Table
-}
-
-func (t *table) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
-	err = t.in.through(ctx, "table.Get", k.SK, func() (err error) {
-		it, found, err = t.next.Get(ctx, k)
-		return err
-	})
-	return it, found, err
-}
-
-func (t *table) Query(ctx context.Context, r store.Range) (p store.Page, err error) {
-	err = t.in.through(ctx, "table.Query", r.From, func() (err error) {
-		p, err = t.next.Query(ctx, r)
-		return err
-	})
-	return p, err
-}
-
-func (t *table) Write(ctx context.Context, ops ...store.Op) error {
-	keys := make([]string, len(ops))
-	for i, op := range ops {
-		keys[i] = op.Item.SK
-	}
-	return t.in.through(ctx, "table.Write", strings.Join(keys, "+"), func() error { return t.next.Write(ctx, ops...) })
-}
 
 // Blobs puts the injector before blobs.
 func (in *Injector) Blobs(next store.Blobs) store.Blobs { return &blobs{in, next} }
@@ -51,11 +18,11 @@ type blobs struct {
 }
 
 func (b *blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
-	return b.in.through(ctx, "blobs.Put", digest, func() error { return b.next.Put(ctx, tenant, digest, data) })
+	return b.in.through(ctx, Call{Port: "blobs.Put", What: digest}, func() error { return b.next.Put(ctx, tenant, digest, data) })
 }
 
 func (b *blobs) Get(ctx context.Context, tenant, digest string) (data []byte, err error) {
-	err = b.in.through(ctx, "blobs.Get", digest, func() (err error) {
+	err = b.in.through(ctx, Call{Port: "blobs.Get", What: digest}, func() (err error) {
 		data, err = b.next.Get(ctx, tenant, digest)
 		return err
 	})
@@ -63,7 +30,7 @@ func (b *blobs) Get(ctx context.Context, tenant, digest string) (data []byte, er
 }
 
 func (b *blobs) Size(ctx context.Context, tenant, digest string) (size int64, err error) {
-	err = b.in.through(ctx, "blobs.Size", digest, func() (err error) {
+	err = b.in.through(ctx, Call{Port: "blobs.Size", What: digest}, func() (err error) {
 		size, err = b.next.Size(ctx, tenant, digest)
 		return err
 	})
@@ -79,7 +46,7 @@ type model struct {
 }
 
 func (m *model) Generate(ctx context.Context, r agent.Request) (reply agent.Reply, err error) {
-	err = m.in.through(ctx, "model.Generate", r.Model.ID, func() (err error) {
+	err = m.in.through(ctx, Call{Port: portModel, What: r.Model.ID}, func() (err error) {
 		reply, err = m.next.Generate(ctx, r)
 		return err
 	})
@@ -95,23 +62,36 @@ type waiter struct {
 }
 
 func (w *waiter) Success(ctx context.Context, token string) error {
-	return w.in.through(ctx, "waiter.Success", "", func() error { return w.next.Success(ctx, token) })
+	return w.in.through(ctx, Call{Port: "waiter.Success", What: ""}, func() error { return w.next.Success(ctx, token) })
 }
 
 func (w *waiter) Start(ctx context.Context, tenant, run, name string) error {
-	return w.in.through(ctx, "waiter.Start", name, func() error { return w.next.Start(ctx, tenant, run, name) })
+	return w.in.through(ctx, Call{Port: "waiter.Start", What: name}, func() error { return w.next.Start(ctx, tenant, run, name) })
 }
 
 func (w *waiter) Stop(ctx context.Context, name, cause string) error {
-	return w.in.through(ctx, "waiter.Stop", name, func() error { return w.next.Stop(ctx, name, cause) })
+	return w.in.through(ctx, Call{Port: "waiter.Stop", What: name}, func() error { return w.next.Stop(ctx, name, cause) })
 }
 
 func (w *waiter) Status(ctx context.Context, name string) (s runtime.ExecutionStatus, err error) {
-	err = w.in.through(ctx, "waiter.Status", name, func() (err error) {
+	err = w.in.through(ctx, Call{Port: "waiter.Status", What: name, Lags: true}, func() (err error) {
 		s, err = w.next.Status(ctx, name)
+		if i := invocationOf(ctx); i != nil && i.lag > 0 {
+			s = earlier(s)
+		}
 		return err
 	})
 	return s, err
+}
+
+// earlier is the status that an execution had before.
+func earlier(s runtime.ExecutionStatus) runtime.ExecutionStatus {
+	switch s {
+	case runtime.ExecutionEnded:
+		return runtime.ExecutionRunning
+	default:
+		return runtime.ExecutionNone
+	}
 }
 
 // Tools puts the injector before every tool of a source. One that can reconcile still can.
@@ -139,7 +119,7 @@ type entered struct {
 }
 
 func (t *entered) Call(ctx context.Context, c tool.Call) (r agent.ToolResultData, err error) {
-	err = t.in.through(ctx, "tool.Call", c.ID, func() (err error) {
+	err = t.in.through(ctx, Call{Port: portTool, What: c.ID, Once: t.Spec().Effect == agent.EffectNonIdempotent || t.Spec().Effect == ""}, func() (err error) {
 		r, err = t.Tool.Call(ctx, c)
 		return err
 	})
@@ -152,7 +132,7 @@ type reconciler struct {
 }
 
 func (t *reconciler) Reconcile(ctx context.Context, c tool.Call) (o tool.Outcome, r agent.ToolResultData, err error) {
-	err = t.in.through(ctx, "tool.Reconcile", c.ID, func() (err error) {
+	err = t.in.through(ctx, Call{Port: "tool.Reconcile", What: c.ID}, func() (err error) {
 		o, r, err = t.next.Reconcile(ctx, c)
 		return err
 	})
@@ -168,5 +148,5 @@ type emitter struct {
 }
 
 func (e *emitter) Emit(ctx context.Context, o agent.Outgoing) error {
-	return e.in.through(ctx, "bus.Emit", o.ID, func() error { return e.next.Emit(ctx, o) })
+	return e.in.through(ctx, Call{Port: "bus.Emit", What: o.ID}, func() error { return e.next.Emit(ctx, o) })
 }

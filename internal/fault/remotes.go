@@ -49,7 +49,7 @@ type lister struct {
 }
 
 func (l *lister) List(ctx context.Context, s agent.MCPServer) (tools agent.ServerTools, err error) {
-	err = l.in.through(ctx, "remote.List", s.Name, func() (err error) {
+	err = l.in.through(ctx, Call{Port: "remote.List", What: s.Name}, func() (err error) {
 		tools, err = l.next.List(ctx, s)
 		return err
 	})

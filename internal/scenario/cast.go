@@ -55,10 +55,17 @@ func (c *cast) idle() bool {
 	if c.busy || !c.stage.open {
 		return false
 	}
+	if c.stage.faults.Release() {
+		return true
+	}
 	family, err := c.stage.family()
 	if err != nil {
 		c.stage.fail(Failure{Path: "run", Got: err.Error(), Want: "a run"})
 		return c.end()
+	}
+	if c.stage.stuck(family) {
+		c.enter(c.stage.rescue)
+		return true
 	}
 	switch done := family[0].State.Status == agent.RunDone; {
 	case done && !c.stage.quiet(family):
@@ -334,8 +341,13 @@ func (p *part) answerService(l line) action {
 }
 
 func (p *part) settle(o approval.Outcome) action {
+	counted := false
 	return func(ctx context.Context) error {
 		_, err := p.stage.machine.Desk.Settle(ctx, o)
+		if err == nil && o.Rerun && !counted {
+			counted = true
+			p.ledger.rerun[o.Call]++
+		}
 		return err
 	}
 }

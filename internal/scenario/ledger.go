@@ -21,6 +21,7 @@ type ledger struct {
 	index   map[execution]int   // which result an execution gets; a repeated one gets the same
 	entries map[string][]*entry // by tool
 	effects map[string]*entry   // by call: the newest that took effect
+	rerun   map[string]int      // by call: how often people, or the tool itself, had it run again
 	invoked []invoked           // functions that answer later, each key once
 	events  []agent.Outgoing    // in the order in which they first went out, each id once
 }
@@ -33,6 +34,7 @@ type execution struct {
 
 // entry is one entering of a tool.
 type entry struct {
+	ctx       context.Context // of the invocation that entered it
 	execution execution
 	result    result
 	done      bool // it took effect
@@ -42,7 +44,7 @@ type entry struct {
 
 func newLedger(p *part, tools []canned) *ledger {
 	l := &ledger{
-		part: p, tools: map[string]*canned{}, used: map[string]int{}, index: map[execution]int{}, entries: map[string][]*entry{}, effects: map[string]*entry{},
+		part: p, tools: map[string]*canned{}, used: map[string]int{}, index: map[execution]int{}, entries: map[string][]*entry{}, effects: map[string]*entry{}, rerun: map[string]int{},
 	}
 	for i := range tools {
 		if name := tools[i].spec.Name; l.tools[name] == nil { // a server's tool never stands for one of the agent's own
@@ -127,12 +129,15 @@ func (l *ledger) leftover() []Failure {
 }
 
 // enter records that a tool is entered.
-func (l *ledger) enter(c *canned, x execution) *entry {
+func (l *ledger) enter(ctx context.Context, c *canned, x execution) *entry {
 	name := c.spec.Name
 	if before := l.newest(name, x); before != nil && !before.done {
+		if !l.repeatable(name) && !before.void && !fault.Crashed(before.ctx) {
+			l.stage.violate("effects", "call "+x.call+" was entered while it was under way", "once")
+		}
 		before.void = true
 	}
-	e := &entry{execution: x, result: l.choose(c, x)}
+	e := &entry{ctx: ctx, execution: x, result: l.choose(c, x)}
 	l.entries[name] = append(l.entries[name], e)
 	return e
 }
@@ -173,6 +178,7 @@ func (t *cannedTool) Spec() agent.ToolSpec { return t.canned.spec }
 // Call enters the tool: people who wait for that act, time passes, and then it takes effect.
 func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	l := t.ledger
+	entered := c.Args
 	n, err := l.executions(c.ID)
 	if err != nil {
 		return agent.ToolResultData{}, err
@@ -181,7 +187,10 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		l.stage.fail(Failure{Path: t.canned.spec.Name, Got: "entered", Want: "never entered: it has no results"})
 		return tool.Errorf("%s has no results", t.canned.spec.Name), nil
 	}
-	e := l.enter(t.canned, execution{c.ID, n + c.Attempt - 1})
+	e := l.enter(ctx, t.canned, execution{c.ID, n + c.Attempt - 1})
+	if c, ok := l.called(c.ID); ok {
+		l.authorised(c, entered)
+	}
 	l.checkEntered(t.canned.spec.Name+".input", e.result.input, c.Args)
 	l.checkEntered(t.canned.spec.Name+".resume", e.result.heard, c.Resume)
 	l.checkEntered(t.canned.spec.Name+".state", e.result.state, c.State)

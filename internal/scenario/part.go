@@ -129,7 +129,14 @@ func (p *part) generate(ctx context.Context, r agent.Request) (agent.Reply, erro
 	if _, err := s.provider.Generate(ctx, r); err != nil {
 		return agent.Reply{}, err
 	}
-	return p.model.Generate(ctx, r)
+	reply, err := p.model.Generate(ctx, r)
+	if err != nil && s.otherStory() { // nobody wrote what is said then
+		reply, err = agent.Reply{Model: r.Model.ID, Text: "That is all.", StopReason: "stop"}, nil
+	}
+	if err == nil && s.disturbed() {
+		reply = s.answered(r, reply)
+	}
+	return reply, err
 }
 
 // executions is which execution of a call its tool is being entered for, from 1, as the journal counts them.

@@ -147,8 +147,8 @@ func everywhere(t *testing.T, s *Scenario, hooks func() hook.Set, after func(t *
 	require.Empty(t, r.Failures)
 	after(t, false)
 	for _, c := range r.Calls {
-		for _, k := range fault.Kinds() {
-			got := with(s, hooks()).Run(Options{Crash: &fault.Point{Call: c.Number, Kind: k}})
+		for _, k := range fault.Crashes() {
+			got := with(s, hooks()).Run(Options{Faults: []fault.Point{{Call: c.Number, Kind: k}}})
 			require.Empty(t, got.Failures, "%s, %v", k, c)
 			after(t, true)
 		}

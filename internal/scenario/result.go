@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/pkg/agent"
@@ -24,11 +25,26 @@ type Result struct {
 	Children [][]agent.Entry  // the journals of the runs that calls were, each behind the one whose call it was
 	Seed     agent.AgentState // what Journal is folded from: the run that it goes on with, where there is one
 	Diverged bool             // under a crash: what somebody said during an inference came before its repetition, so nothing is compared
+
+	Violations []Failure  // promises that were broken, whatever the story
+	Idle       int        // acts that found nothing to do
+	Repaired   int        // runs that a sweep repaired
+	Sweeps     int        // sweeps without which nothing would have moved
+	Boundaries []Boundary // once nothing more was to go wrong: the states in which handlers began alone
+	Pruned     bool       // it came to a state that was seen before, and was left there
+}
+
+// Boundary is a state of everything, as a handler begins that is the only one.
+type Boundary struct {
+	Call  int      // the number that its first call will have
+	Print [16]byte // of the state, by which equal ones are known: random ids and instants do not count
 }
 
 // Options says how a scenario is run. The zero value runs it as it is.
 type Options struct {
-	Crash *fault.Point // nil = nothing goes wrong
+	Faults []fault.Point             // what goes wrong
+	Acts   []Act                     // what others do meanwhile
+	Seen   func(print [16]byte) bool // asked at each boundary; true ends the run there. Nil = none is known
 }
 
 // CrashFailure is a run with a crash that did not come to what is wanted.
@@ -56,14 +72,14 @@ func (s *Scenario) Crash() CrashResult {
 	}
 	r.Points = len(r.Plain.Calls)
 	for _, c := range r.Plain.Calls {
-		for _, k := range fault.Kinds() {
+		for _, k := range fault.Crashes() {
 			r.Runs++
-			got := s.Run(Options{Crash: &fault.Point{Call: c.Number, Kind: k}})
+			got := s.Run(Options{Faults: []fault.Point{{Call: c.Number, Kind: k}}})
 			if got.Diverged {
 				r.Diverged++
 			}
-			if len(got.Failures) > 0 {
-				r.Failures = append(r.Failures, CrashFailure{At: c, Kind: k, Failures: got.Failures})
+			if bad := slices.Concat(got.Violations, got.Failures); len(bad) > 0 {
+				r.Failures = append(r.Failures, CrashFailure{At: c, Kind: k, Failures: bad})
 			}
 		}
 	}

@@ -40,6 +40,7 @@ type stage struct {
 	machine  *local.Machine
 	record   *store.Journal // the observer's own view, behind no fault
 	table    store.Table    // the same
+	items    *memory.Table  // the same
 	blobs    store.Blobs    // the same
 	provider runtime.Model  // what would be asked in the script's place, behind what every provider's adapter is behind
 	servers  *servers
@@ -57,6 +58,23 @@ type stage struct {
 	diverged    bool     // a request during which somebody said something was lost in a crash: what was said was heard at another time
 	notified    []notified
 	failures    []Failure
+
+	acts       []Act
+	acted      map[int]bool // of acts, by place
+	idleActs   int          // acts that found nothing to do
+	gone       bool         // somebody did not come back for their answer
+	cancelled  bool         // the run was called off by an act
+	said       []string     // ids of messages that acts had accepted
+	repaired   int          // runs that a sweep repaired
+	sweeps     int          // how often one was needed
+	sent       []sent       // requests to models that were answered
+	violations []Failure    // promises that were broken
+	drawn      *drawn
+	plan       []fault.Point
+	broke      []Failure                 // ways in which the run came to no end
+	seenBefore func(print [16]byte) bool // nil = nobody asks
+	boundaries []Boundary
+	pruned     bool
 }
 
 // request is one request to a model, by position in the journal.
@@ -75,10 +93,28 @@ func (s *Scenario) Run(o Options) Result {
 	if err := st.clock.Run(st.play); err != nil {
 		st.broken(err)
 	}
-	if st.diverged {
-		return Result{Failures: st.failures, Calls: st.faults.Calls(), Diverged: true}
+	return st.came()
+}
+
+// came is what came of the run.
+func (st *stage) came() Result {
+	r := Result{Calls: st.faults.Calls(), Boundaries: st.boundaries, Idle: st.idleActs, Repaired: st.repaired, Sweeps: st.sweeps, Diverged: st.diverged}
+	if st.pruned {
+		r.Pruned = true
+		r.Violations = st.violations
+		return r
 	}
-	return st.review()
+	if len(st.failures) == 0 || st.disturbed() {
+		st.promises()
+	}
+	r.Violations = st.violations
+	if st.diverged || st.otherStory() {
+		r.Failures = st.broke
+		return r
+	}
+	reviewed := st.review()
+	r.Failures, r.Journal, r.Children, r.Seed = reviewed.Failures, reviewed.Journal, reviewed.Children, reviewed.Seed
+	return r
 }
 
 func newStage(s *Scenario, o Options) (*stage, error) {
@@ -86,8 +122,12 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	v.SetLimit(maxSteps)
 	table := memory.New()
 	st := &stage{
-		parts: map[string]*part{}, crashing: o.Crash != nil, clock: v, faults: fault.New(v, o.Crash), table: table, record: store.NewJournal(table, 0),
-		gate: v.NewSignal(), curtain: v.NewSignal(),
+		parts: map[string]*part{}, crashing: len(o.Faults)+len(o.Acts) > 0, clock: v, faults: fault.New(v, o.Faults...), table: table, items: table,
+		record: store.NewJournal(table, 0), gate: v.NewSignal(), curtain: v.NewSignal(), acts: o.Acts, acted: map[int]bool{}, seenBefore: o.Seen,
+		plan: o.Faults, drawn: newDrawn(ids.Seeded(v, 1)),
+	}
+	if len(o.Acts) > 0 {
+		st.faults.Before(st.interrupt)
 	}
 	st.part = newPart(st, s, agent.RunID(tenant, s.agent.Name, s.start.key), "")
 	st.servers = newServers(st)
@@ -98,9 +138,9 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	st.provider = runtime.WithMedia(provider{}, blobs)
 	var err error
 	st.machine, err = local.New(local.Config{
-		Table: st.faults.Table(table), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(world{st}), Hooks: s.hooks, Emit: st.faults.Emitter(world{st}),
+		Table: store.Resend(st.faults.Table(table), v, st.drawn.Jitter), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(world{st}), Hooks: s.hooks, Emit: st.faults.Emitter(world{st}),
 		Remotes: st.away(), Functions: st.faults.Functions(world{st}),
-		Agents: st.agents, Current: st.agents, Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
+		Agents: st.agents, Current: st.agents, Clock: st.faults.Clock(), IDs: st.drawn, Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
 		Notify: st.notifier(),
 	})
 	return st, err
@@ -126,8 +166,11 @@ func (s *stage) invocation(next local.Invoker) local.Invoker {
 			s.gate.Notify() // there may be another
 		}
 		if s.invocations++; s.invocations > maxInvocations {
-			s.fail(Failure{Path: "run", Got: fmt.Sprintf("%d invocations", maxInvocations), Want: "an end or a wait"})
+			s.noEnd(Failure{Path: "run", Got: fmt.Sprintf("%d invocations", maxInvocations), Want: "an end or a wait"})
 			s.curtain.Notify()
+			return nil, fault.ErrExit
+		}
+		if s.stopHere(function, payload) {
 			return nil, fault.ErrExit
 		}
 		if !s.faults.Run(ctx, function, func(ctx context.Context) { out, err = next(ctx, function, payload) }) {
@@ -154,11 +197,16 @@ func (s *stage) play() {
 // begin starts the run, as often as it takes: a client that loses the answer asks again.
 func (s *stage) begin() error { return s.start(s.scenario.start, "") }
 
-func (s *stage) start(in start, continues string) error {
-	r := runtime.Start{
+// body is what starting the run asks for.
+func (s *stage) body(in start, continues string) runtime.Start {
+	return runtime.Start{
 		Tenant: tenant, Agent: &s.scenario.agent, Key: in.key, Message: in.message, Input: in.input, Subject: in.subject, AccessControl: in.accessControl,
 		Continues: continues,
 	}
+}
+
+func (s *stage) start(in start, continues string) error {
+	r := s.body(in, continues)
 	return s.insist("start", func(ctx context.Context) error {
 		_, err := s.machine.Starter.Start(ctx, r)
 		return err
@@ -200,11 +248,16 @@ func (s *stage) startThen(in start) error {
 	})
 }
 
-// insist does something as an invocation of its own, and again if that crashes.
+// patience is how often somebody who has no answer asks again.
+const patience = 10
+
+// insist does something as an invocation of its own, and again if that crashes, or ends in an error that is no considered no, as a client
+// does.
 func (s *stage) insist(name string, do func(ctx context.Context) error) error {
-	for {
+	for tries := 1; ; tries++ {
 		var err error
-		if s.faults.Run(context.Background(), name, func(ctx context.Context) { err = do(ctx) }) {
+		lived := s.faults.Run(context.Background(), name, func(ctx context.Context) { err = do(ctx) })
+		if lived && (err == nil || !s.disturbed() || refusal(err) || tries == patience) {
 			return err
 		}
 	}
@@ -229,18 +282,24 @@ func (provider) Generate(_ context.Context, r agent.Request) (agent.Reply, error
 
 func (s *stage) fail(f Failure) { s.failures = append(s.failures, f) }
 
+// noEnd says that the run came to no end, whatever its story is.
+func (s *stage) noEnd(f Failure) {
+	s.broke = append(s.broke, f)
+	s.fail(f)
+}
+
 // broken says how the scheduler stopped.
 func (s *stage) broken(err error) {
 	var p *clock.PanicError
 	switch {
 	case errors.Is(err, clock.ErrDeadlock):
-		s.fail(Failure{Path: "run", Got: s.standing() + ", and nothing that could move it", Want: "an end or a wait"})
+		s.noEnd(Failure{Path: "run", Got: s.standing() + ", and nothing that could move it", Want: "an end or a wait"})
 	case errors.Is(err, clock.ErrRunaway):
-		s.fail(Failure{Path: "run", Got: fmt.Sprintf("%d steps and no end: %s", maxSteps, s.standing()), Want: "an end or a wait"})
+		s.noEnd(Failure{Path: "run", Got: fmt.Sprintf("%d steps and no end: %s", maxSteps, s.standing()), Want: "an end or a wait"})
 	case errors.As(err, &p):
-		s.fail(Failure{Path: "run", Got: p.Error(), Want: "no panic"})
+		s.noEnd(Failure{Path: "run", Got: p.Error(), Want: "no panic"})
 	default:
-		s.fail(Failure{Path: "run", Got: err.Error(), Want: "an end or a wait"})
+		s.noEnd(Failure{Path: "run", Got: err.Error(), Want: "an end or a wait"})
 	}
 }
 

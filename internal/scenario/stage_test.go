@@ -25,7 +25,7 @@ func load(t *testing.T, name string) *Scenario {
 
 // TestSameTrace: the same scenario makes the same calls and leaves the same journal, writers and times included, crash or not.
 func TestSameTrace(t *testing.T) {
-	for _, o := range []Options{{}, {Crash: &fault.Point{Call: 20, Kind: fault.CrashAfter}}} {
+	for _, o := range []Options{{}, {Faults: []fault.Point{{Call: 20, Kind: fault.CrashAfter}}}} {
 		for _, s := range corpus(t) {
 			first, second := s.Run(o), s.Run(o)
 			require.Equal(t, first, second, s.Name)
@@ -39,7 +39,7 @@ func TestCrashIsOne(t *testing.T) {
 	s := load(t, "approve")
 	plain := s.Run(Options{})
 	for i, c := range plain.Calls {
-		got := s.Run(Options{Crash: &fault.Point{Call: c.Number, Kind: fault.CrashBefore}})
+		got := s.Run(Options{Faults: []fault.Point{{Call: c.Number, Kind: fault.CrashBefore}}})
 		require.Equal(t, plain.Calls[:i+1], got.Calls[:i+1], "up to the crash nothing differs")
 		require.Greater(t, len(got.Calls), len(plain.Calls), "%v was made again", c)
 	}

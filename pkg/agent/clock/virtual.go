@@ -65,6 +65,9 @@ func (v *Virtual) SetLimit(steps int) { v.limit = steps }
 // Now is the virtual time, UTC.
 func (v *Virtual) Now() time.Time { return v.start.Add(time.Duration(v.elapsed.Load())) }
 
+// Timers is how many timers are set: sleeps, waits with a limit and contexts that will end.
+func (v *Virtual) Timers() int { return len(v.timers) }
+
 // Go makes f a task, behind those that can already run. Before Run, it waits for Run. A task started while Run is
 // ending never runs.
 func (v *Virtual) Go(f func()) { v.ready = append(v.ready, newTask(v, f)) }

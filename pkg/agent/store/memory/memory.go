@@ -121,3 +121,16 @@ func clone(it store.Item) store.Item {
 	it.Body = slices.Clone(it.Body)
 	return it
 }
+
+// Items is every item, ordered by partition and sort key: a copy of the table as it is now.
+func (t *Table) Items() []store.Item {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var all []store.Item
+	for _, pk := range slices.Sorted(maps.Keys(t.partitions)) {
+		for _, r := range t.partitions[pk] {
+			all = append(all, clone(r.item))
+		}
+	}
+	return all
+}

@@ -1,0 +1,296 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+)
+
+// What must hold whatever goes wrong and whoever acts (ARCHITECTURE.md, invariants). It is checked against what the world outside saw, never
+// against what the product says of itself alone.
+
+// violate says that a promise was broken.
+func (s *stage) violate(promise, got, want string) {
+	f := Failure{Path: promise, Got: got, Want: want}
+	if !slices.Contains(s.violations, f) {
+		s.violations = append(s.violations, f)
+	}
+}
+
+// sent is a request to a model that was answered.
+type sent struct {
+	run      string
+	messages map[agent.Source]bool
+}
+
+// mark is how a reply says which request it answers: its stop reason, which decides nothing, ends in it.
+const mark = "~"
+
+// answered notes a request and has its reply say which it answers.
+func (s *stage) answered(r agent.Request, reply agent.Reply) agent.Reply {
+	held := map[agent.Source]bool{}
+	for _, m := range r.Messages {
+		held[m.Source] = true
+	}
+	s.sent = append(s.sent, sent{r.Run, held})
+	reply.StopReason += mark + strconv.Itoa(len(s.sent)-1)
+	return reply
+}
+
+// marked is the request that a committed reply answers.
+func (s *stage) marked(stop string) (sent, bool) {
+	_, number, ok := strings.Cut(stop, mark)
+	n, err := strconv.Atoi(number)
+	if !ok || err != nil || n >= len(s.sent) {
+		return sent{}, false
+	}
+	return s.sent[n], true
+}
+
+// promises checks everything that must hold once the story rests.
+func (s *stage) promises() {
+	family, err := s.family()
+	if err != nil {
+		s.violate("run", err.Error(), "a run that can be read")
+		return
+	}
+	for _, m := range family {
+		entries, err := s.record.Entries(context.Background(), tenant, m.State.Run, 0, 0)
+		if err != nil {
+			s.violate("journal", err.Error(), "a journal that can be read")
+			continue
+		}
+		s.foldsTheSame(m, entries)
+		s.appliedOnce(m, entries)
+		s.seen(m, entries)
+		s.comesToRest(m)
+		s.oneResultEach(m)
+		m.part.ledger.once(&m.State)
+	}
+}
+
+// foldsTheSame: a journal gives the state that whoever loads the run sees, and the view of it says the same.
+func (s *stage) foldsTheSame(m member, entries []agent.Entry) {
+	if m.State.From == nil {
+		folded, err := agent.Fold(agent.AgentState{}, entries)
+		if err != nil {
+			s.violate("journal", err.Error(), "entries that fold")
+			return
+		}
+		want, got := marshal(&folded), marshal(&m.State)
+		if string(want) != string(got) {
+			s.violate("journal", "a state that differs from the loaded one", "the same")
+		}
+	}
+	h, err := s.record.Head(context.Background(), tenant, m.State.Run)
+	if err != nil {
+		s.violate("head", err.Error(), "a view of the run")
+		return
+	}
+	st := &m.State
+	if h.Status != st.Status || h.Owner != st.Owner || st.Status == agent.RunWaiting && (h.WaitSeq != st.WaitSeq || h.Drained != st.Drained) {
+		s.violate("head", fmt.Sprintf("%s, owner %s, wait %d, drained %d", h.Status, h.Owner, h.WaitSeq, h.Drained),
+			fmt.Sprintf("%s, owner %s, wait %d, drained %d", st.Status, st.Owner, st.WaitSeq, st.Drained))
+	}
+}
+
+// appliedOnce: what was accepted is applied once, and in order (invariant 1).
+func (s *stage) appliedOnce(m member, entries []agent.Entry) {
+	heard, decided, slot := map[string]int{}, map[string]int{}, int64(0)
+	for _, e := range entries {
+		for _, ev := range e.Events {
+			if n := slotOf(ev); n != 0 {
+				if n <= slot {
+					s.violate("order", fmt.Sprintf("slot %d after slot %d", n, slot), "slots in order, each once")
+				}
+				slot = n
+			}
+			switch ev := ev.(type) {
+			case agent.InputReceived:
+				heard[ev.ID]++
+			case agent.Decided:
+				if ev.Approval != "" {
+					decided[ev.Approval]++
+				}
+			}
+		}
+	}
+	for id, n := range heard {
+		if n > 1 {
+			s.violate("inputs", fmt.Sprintf("%s applied %d times", id, n), "once")
+		}
+	}
+	if m.State.Run == s.run {
+		for _, id := range s.said {
+			if heard[id] != 1 {
+				s.violate("inputs", fmt.Sprintf("%s was accepted and applied %d times", id, heard[id]), "once")
+			}
+		}
+	}
+	for id, n := range decided {
+		if n > 1 {
+			s.violate("decisions", fmt.Sprintf("%s applied %d times", id, n), "once")
+		}
+	}
+}
+
+// slotOf is the inbox slot that a fact came through; 0 = none.
+func slotOf(ev agent.Event) int64 {
+	switch ev := ev.(type) {
+	case agent.InputReceived:
+		return ev.Slot
+	case agent.Decided:
+		return ev.Slot
+	case agent.Answered:
+		return ev.Slot
+	case agent.LateResult:
+		return ev.Slot
+	default:
+		return 0
+	}
+}
+
+// seen: seenCount is the number of committed model calls the message was in, plus one if the model wrote it (invariant 6).
+func (s *stage) seen(m member, entries []agent.Entry) {
+	if m.State.From != nil { // what it began from was counted elsewhere
+		return
+	}
+	counted := map[agent.Source]int64{}
+	for _, e := range entries {
+		for _, ev := range e.Events {
+			r, ok := ev.(agent.Replied)
+			if !ok {
+				continue
+			}
+			asked, ok := s.marked(r.Stop)
+			if !ok {
+				return // some of it was asked in another way
+			}
+			for from := range asked.messages {
+				counted[from]++
+			}
+		}
+	}
+	for i := range m.State.Messages.Len() {
+		msg := m.State.Messages.At(i)
+		want := counted[msg.Source]
+		if msg.Role == agent.RoleAssistant {
+			want++
+		}
+		if got := msg.Seen(m.State.Inferences); got != want {
+			s.violate("seenCount", fmt.Sprintf("%d for message %d (%s)", got, i, msg.Role), strconv.FormatInt(want, 10))
+		}
+	}
+}
+
+// comesToRest: a run ends, or is parked on waits that have an expiry and that people can see, with nothing owed to it (invariants 5 and 7).
+func (s *stage) comesToRest(m member) {
+	ctx, st := context.Background(), &m.State
+	if len(m.Inbox) > 0 {
+		s.violate("rest", fmt.Sprintf("%d inputs that nobody drained", len(m.Inbox)), "none")
+	}
+	switch st.Status {
+	case agent.RunDone:
+		if taken, err := s.record.SlotTaken(ctx, tenant, st.Run, st.Drained+1); err != nil || !taken {
+			s.violate("end", "an inbox that is open", "closed")
+		}
+		s.nothingPending(st.Run)
+	case agent.RunWaiting:
+		s.visible(st)
+	default:
+		s.violate("rest", "a run that is "+string(st.Status), "done or waiting")
+	}
+}
+
+// visible: what a run waits for has an expiry and can be decided.
+func (s *stage) visible(st *agent.AgentState) {
+	if h, err := s.record.Head(context.Background(), tenant, st.Run); err != nil || h.Token == "" {
+		s.violate("wait", "no task token", "one that is stored")
+	}
+	for _, c := range st.Waits() {
+		if c.Wait.Expires.IsZero() {
+			s.violate("wait", "call "+c.ID+" waits for ever", "an expiry")
+		}
+		if c.Wait.Approval == "" {
+			continue
+		}
+		a, err := approval.Get(context.Background(), s.table, tenant, c.Wait.Approval)
+		if err != nil || a.Status != approval.Pending {
+			s.violate("wait", fmt.Sprintf("call %s waits for request %s, which is %s (%v)", c.ID, c.Wait.Approval, a.Status, err), "pending")
+		}
+	}
+}
+
+// nothingPending: nobody is asked about a run that has ended.
+func (s *stage) nothingPending(run string) {
+	for _, it := range s.items.Items() {
+		_, id, ok := strings.Cut(it.PK, "#APPROVAL#")
+		if !ok || it.SK != "A" {
+			continue
+		}
+		if a, err := approval.Get(context.Background(), s.table, tenant, id); err == nil && a.Run == run && a.Status == approval.Pending {
+			s.violate("end", "request "+a.ID+" is pending", "settled with its run")
+		}
+	}
+}
+
+// oneResultEach: every call of a run that has ended has its result (invariant 2).
+func (s *stage) oneResultEach(m member) {
+	if m.State.Status != agent.RunDone {
+		return
+	}
+	for _, c := range m.State.Calls() {
+		if c.Result == nil && c.Status != agent.StatusCancelled {
+			s.violate("results", fmt.Sprintf("call %s is %s and has none", c.ID, c.Status), "a result")
+		}
+	}
+}
+
+// once: a tool that may not be repeated takes effect once for a call, but where a person has it run again (invariant 3).
+func (l *ledger) once(st *agent.AgentState) {
+	effects := map[string]int{}
+	for name, entries := range l.entries {
+		if l.repeatable(name) {
+			continue
+		}
+		for _, e := range entries {
+			if e.done && e.result.data.Suspend == nil && e.result.fails == nil {
+				effects[e.execution.call]++
+			}
+		}
+	}
+	for id, n := range effects {
+		if allowed := 1 + l.rerun[id]; n > allowed {
+			l.stage.violate("effects", fmt.Sprintf("call %s took effect %d times", id, n), strconv.Itoa(allowed))
+		}
+	}
+}
+
+// authorised: a call that people were asked about runs only under their word, with the arguments they saw (invariant 4).
+func (p *part) authorised(c agent.Call, args json.RawMessage) {
+	if c.Asks == 0 || c.Undoes != "" {
+		return
+	}
+	s := p.stage
+	a, err := approval.Get(context.Background(), s.table, tenant, agent.ApprovalID(p.run, c.ID, c.Asks))
+	if err != nil || a.Kind != approval.KindCall {
+		return
+	}
+	if a.Status == approval.Pending || a.Status == approval.Denied || a.Status == approval.Expired {
+		s.violate("authority", fmt.Sprintf("call %s ran while request %s is %s", c.ID, a.ID, a.Status), "approved")
+	}
+	if string(a.Args) != string(args) {
+		s.violate("authority", fmt.Sprintf("call %s ran with other arguments than were approved", c.ID), "those of request "+a.ID)
+	}
+}
+
+// alone reports whether the handler that is about to begin is the only one, and nothing is owed to the script of faults.
+func (s *stage) alone() bool {
+	return s.faults.Live() == 0 && s.faults.Spent() && len(s.acted) == len(s.acts)
+}

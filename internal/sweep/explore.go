@@ -1,0 +1,206 @@
+// Package sweep explores what becomes of scenarios when things go wrong and others act meanwhile (docs/reliability.md, fault sweep): every call
+// of a port is a place for a fault, or for somebody to act, and every story is played again for each of them. Runs that come to a state which
+// was seen before with the same still to come are left there.
+package sweep
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/scenario"
+)
+
+// Script is what happens in one run beside its story, in order.
+type Script struct {
+	Faults []fault.Point
+	Acts   []scenario.Act
+}
+
+func (s Script) String() string {
+	var all []string
+	for _, f := range s.Faults {
+		all = append(all, f.String())
+	}
+	for _, a := range s.Acts {
+		all = append(all, a.String())
+	}
+	return strings.Join(all, " ")
+}
+
+func (s Script) withFault(p fault.Point) Script {
+	return Script{Faults: append(slices.Clone(s.Faults), p), Acts: s.Acts}
+}
+
+func (s Script) withAct(a scenario.Act) Script {
+	return Script{Faults: s.Faults, Acts: append(slices.Clone(s.Acts), a)}
+}
+
+// last is the call of the script's last disturbance.
+func (s Script) last() int {
+	n := 0
+	for _, f := range s.Faults {
+		n = max(n, f.Call)
+	}
+	for _, a := range s.Acts {
+		n = max(n, a.Call)
+	}
+	return n
+}
+
+// Budget is how much may still happen in a run.
+type Budget struct {
+	Faults, Acts int
+}
+
+func (b Budget) none() bool { return b.Faults == 0 && b.Acts == 0 }
+
+// Scope says what is explored of a scenario.
+type Scope struct {
+	Budget Budget
+	Kinds  []fault.Kind
+	Deeds  []scenario.Deed
+	// Patience is how many calls others make at most before a zombie goes on; it is tried with each number up to that, and with as many as there
+	// are.
+	Patience int
+	// Window is how many calls lie at most between two faults; 0 = any number. Of a fault and an act it is not asked.
+	Window int
+	Lost   bool // people who crash do not come back, too
+	Limit  int  // runs at most; 0 = no limit
+}
+
+// Finding is a run in which a promise was broken.
+type Finding struct {
+	Scenario string
+	Script   Script
+	Call     fault.Call // at which the last disturbance was
+	Failures []scenario.Failure
+}
+
+func (f Finding) String() string {
+	return fmt.Sprintf("%s, %s (last at %v): %v", f.Scenario, f.Script, f.Call, f.Failures)
+}
+
+// Count is what was explored.
+type Count struct {
+	Points   int // calls of ports in the plain run
+	Runs     int
+	Pruned   int // runs that were left at a state which was seen before
+	Idle     int // runs whose act found nothing to do: they are the run without it
+	Diverged int // runs whose story a fault changed, so that promises alone were checked
+	Swept    int // runs that only a sweep moved
+	Skipped  int // disturbances that were not played, because the limit was reached
+}
+
+func (c *Count) add(o Count) {
+	c.Points += o.Points
+	c.Runs += o.Runs
+	c.Pruned += o.Pruned
+	c.Idle += o.Idle
+	c.Diverged += o.Diverged
+	c.Swept += o.Swept
+	c.Skipped += o.Skipped
+}
+
+// explorer explores one scenario.
+type explorer struct {
+	*scenario.Scenario
+	scope    Scope
+	seen     map[state]bool
+	count    Count
+	findings []Finding
+}
+
+// state is one in which so much may still happen.
+type state struct {
+	print [16]byte
+	left  Budget
+}
+
+// Explore plays a scenario with everything that the scope allows. The plain run must be as wanted.
+func Explore(s *scenario.Scenario, scope Scope) (Count, []Finding) {
+	x := &explorer{Scenario: s, scope: scope, seen: map[state]bool{}}
+	x.explore(Script{}, scope.Budget)
+	return x.count, x.findings
+}
+
+// explore plays a script, and then every script that goes on from it with one disturbance more.
+func (x *explorer) explore(s Script, left Budget) {
+	r := x.play(s, left)
+	x.count.Runs++
+	if s.last() == 0 {
+		x.count.Points = len(r.Calls)
+	}
+	if bad := slices.Concat(r.Violations, r.Failures); len(bad) > 0 {
+		f := Finding{Scenario: x.Name, Script: s, Failures: bad}
+		if n := s.last(); n > 0 && n <= len(r.Calls) {
+			f.Call = r.Calls[n-1]
+		}
+		x.findings = append(x.findings, f)
+		return // what goes on from here is the same mistake
+	}
+	if r.Idle > 0 {
+		x.count.Idle++
+		return
+	}
+	if r.Diverged {
+		x.count.Diverged++
+	}
+	if r.Sweeps > 0 {
+		x.count.Swept++
+	}
+	until := len(r.Calls)
+	if r.Pruned {
+		x.count.Pruned++
+		until = r.Boundaries[len(r.Boundaries)-1].Call - 1
+	}
+	for _, b := range r.Boundaries {
+		x.seen[state{b.Print, left}] = true
+	}
+	if left.none() {
+		return
+	}
+	for _, c := range r.Calls[s.last():until] {
+		x.from(s, left, c)
+	}
+}
+
+// from goes on with a script by each disturbance that there can be at a call.
+func (x *explorer) from(s Script, left Budget, c fault.Call) {
+	if left.Faults > 0 && x.near(s, c) {
+		for _, k := range x.scope.Kinds {
+			for _, p := range k.Variants(c, x.scope.Patience) {
+				x.next(s.withFault(p), Budget{left.Faults - 1, left.Acts})
+			}
+		}
+	}
+	if left.Acts > 0 {
+		for _, d := range x.scope.Deeds {
+			x.next(s.withAct(scenario.Act{Call: c.Number, Do: d}), Budget{left.Faults, left.Acts - 1})
+			if x.scope.Lost && left.Faults > 0 {
+				x.next(s.withAct(scenario.Act{Call: c.Number, Do: d, Lost: true}), Budget{left.Faults, left.Acts - 1})
+			}
+		}
+	}
+}
+
+func (x *explorer) next(s Script, left Budget) {
+	if x.scope.Limit > 0 && x.count.Runs >= x.scope.Limit {
+		x.count.Skipped++
+		return
+	}
+	x.explore(s, left)
+}
+
+// near reports whether a call lies within the window behind the script's last fault.
+func (x *explorer) near(s Script, c fault.Call) bool {
+	if x.scope.Window == 0 || len(s.Faults) == 0 {
+		return true
+	}
+	return c.Number-s.Faults[len(s.Faults)-1].Call <= x.scope.Window
+}
+
+func (x *explorer) play(s Script, left Budget) scenario.Result {
+	return x.Run(scenario.Options{Faults: s.Faults, Acts: s.Acts, Seen: func(print [16]byte) bool { return x.seen[state{print, left}] }})
+}
