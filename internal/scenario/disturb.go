@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -59,6 +60,9 @@ func (s *stage) rescue() {
 		return
 	}
 	s.sweep(Act{Do: Sweep})
+	if s.sweeps == maxSweeps {
+		s.violate("rest", fmt.Sprintf("%s, after %d sweeps", s.standing(), s.sweeps), "a run that a sweep moves")
+	}
 }
 
 // exhausted reports whether a fault ended an execution for good.
