@@ -20,7 +20,10 @@ var defences = []Mutation{
 		Edits: []Edit{{planFile, `	if c.Status == agent.StatusRunning && c.Claim != r.inv.Writer {
 `, `	if c.Status == agent.StatusRunning && (c.Claim != r.inv.Writer || tooth("no-reread")) {
 `}},
-		Cases: []Case{{Test: "TestRule09Claim/a_lost_answer", Why: "F2 at a claim", Wants: "actual  : 0"}},
+		Cases: []Case{
+			{Scenario: "teeth-pay", With: "F2@table.Write ^J#0000000002", Wants: "outcome: got people had to say 1 times what became of a call"},
+			{Test: "TestRule09Claim/a_lost_answer", Why: "a count of what people are asked", Wants: "actual  : 0"},
+		},
 	},
 	{
 		Name: "no-look", Of: Defence, Takes: "the waiter does not look into the inbox once it has stored its token",
@@ -30,7 +33,7 @@ var defences = []Mutation{
 	}
 	return w.Journal.SlotTaken(ctx, t.Tenant, t.Run, h.Drained+1)
 `}},
-		Cases: []Case{{Scenario: "approve", With: "F3@table.Write ^HEAD", Wants: `calls[0].reason: got "expired"`}},
+		Cases: []Case{{Scenario: "approve", With: "F3@table.Write ^HEAD", Wants: "only a sweep could move it"}},
 	},
 	{
 		Name: "no-sweeper", Of: Defence, Takes: "nothing is ever repaired",
@@ -44,7 +47,10 @@ var defences = []Mutation{
 	if s.Status == agent.RunDone {
 		r, err := sw.stopLeftover(ctx, s, s.Owner)
 `}},
-		Cases: []Case{{Test: "TestRule14Sweeper/never_started", Why: "a client that never asks again after F4 at a start, and a sweep", Wants: `expected: "started"`}},
+		Cases: []Case{
+			{Scenario: "teeth-unheard", With: "approve/lost@table.Get ^A, F4@table.Write ^A+K#", Wants: "after 5 sweeps, want a run that a sweep moves"},
+			{Test: "TestRule14Sweeper/never_started", Why: "a client that is gone after F4 at a start", Wants: `expected: "started"`},
+		},
 	},
 	{
 		Name: "seen-apart", Of: Defence, Takes: "a message counts as seen once it is drained, before the reply to it is committed",

@@ -74,7 +74,7 @@ var rules = []Mutation{
 		return nil
 	}
 `}},
-		Cases: []Case{{Scenario: "message-parked", With: "F4@table.Write K#", Wants: "approve: got never its turn"}},
+		Cases: []Case{{Scenario: "message-parked", With: "F4@table.Write K#", Wants: "only a sweep could move it"}},
 	},
 	{
 		Name: "rule04-inbox-stays-open", Of: "rule 4", Takes: "the entry that ends a run leaves its inbox open",
@@ -146,7 +146,10 @@ var rules = []Mutation{
 		},
 		If: either("rule08-expiry-wins", []store.Cond(nil), []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}}),
 `}},
-		Cases: []Case{{Test: "TestRule08OneArbiter/decided_first", Why: "F10: a desk whose clock is late, at the expiry's write", Wants: "the person was told 200"}},
+		Cases: []Case{
+			{Scenario: "teeth-arbiter", With: "approve@table.Write ^J#0000000003, F10/1@table.Query R#", Wants: "though somebody was told that they decided it"},
+			{Test: "TestRule08OneArbiter/decided_first", Why: "what the journal says of the call", Wants: "the person was told 200"},
+		},
 	},
 	{
 		Name: "rule09-claim-of-execution", Of: "rule 9", Takes: "the writer id is the execution's name, so that a retry takes a dead claim for its own",

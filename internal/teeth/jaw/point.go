@@ -10,58 +10,92 @@ import (
 	"github.com/countersign/countersign/internal/scenario"
 )
 
-// atOnePoint runs a scenario with one fault at one call. What goes wrong without it, too, is said as such.
-func atOnePoint(s *scenario.Scenario, with string) ([]string, error) {
-	w, err := parseWith(with)
-	if err != nil {
-		return nil, err
+// disturbed runs a scenario with what WITH says, each at a call of the run with those before it. What goes wrong without any is said as such.
+func disturbed(s *scenario.Scenario, with string) ([]string, error) {
+	var o scenario.Options
+	var at fault.Call
+	r := s.Run(o)
+	if found := bad(r); len(found) > 0 {
+		return said("without a fault: ", found), nil
 	}
-	plain := s.Run(scenario.Options{})
-	if len(plain.Failures) > 0 {
-		return said("without a fault: ", plain.Failures), nil
+	for part := range strings.SplitSeq(with, ", ") {
+		w, err := parseWith(part)
+		if err != nil {
+			return nil, err
+		}
+		c, err := w.find(r.Calls)
+		if err != nil {
+			return nil, err
+		}
+		if c.Number <= at.Number {
+			return nil, fmt.Errorf("%s is at %s, want it behind %s", part, c, at)
+		}
+		if at = c; w.kind != "" {
+			o.Faults = append(o.Faults, fault.Point{Call: c.Number, Kind: w.kind, More: w.more})
+		} else {
+			o.Acts = append(o.Acts, scenario.Act{Call: c.Number, Do: w.deed, Lost: w.lost})
+		}
+		r = s.Run(o)
 	}
-	c, err := w.find(plain.Calls)
-	if err != nil {
-		return nil, err
+	if r.Idle > 0 {
+		return nil, fmt.Errorf("%s: %d of the deeds found nothing to do", with, r.Idle)
 	}
-	got := s.Run(scenario.Options{Crash: &fault.Point{Call: c.Number, Kind: w.kind}})
-	return said(fmt.Sprintf("%s, %s: ", string(w.kind), c), got.Failures), nil
+	return said(fmt.Sprintf("%s: ", with), bad(r)), nil
 }
 
-// where is a fault at a call.
+// where is a fault or a deed at a call.
 type where struct {
-	kind          fault.Kind
+	kind          fault.Kind // "" = a deed
+	more          int
+	deed          scenario.Deed
+	lost          bool
 	port, subject string
 	nth           int // from 1
 }
 
 func parseWith(text string) (where, error) {
-	kind, at, ok := strings.Cut(text, "@")
-	w := where{kind: fault.Kind(kind), nth: 1}
-	if !ok || !slices.Contains(fault.Kinds(), w.kind) {
-		return w, fmt.Errorf("got %q, want crash, or one of %v, @, a port and a part of its subject", text, fault.Kinds())
+	what, at, ok := strings.Cut(text, "@")
+	what, more, _ := strings.Cut(what, "/")
+	w := where{nth: 1}
+	err := fmt.Errorf("got %q, want crash, or one of %q with a number behind /, or of %v, perhaps with /lost, and then @, a port and a part of its subject", text, names(), scenario.Deeds())
+	switch {
+	case !ok:
+		return w, err
+	case slices.Contains(fault.Kinds(), fault.Kind(what)):
+		w.kind = fault.Kind(what)
+		if more != "" {
+			n, bad := strconv.Atoi(more)
+			if bad != nil || n < 1 {
+				return w, err
+			}
+			w.more = n
+		}
+	case slices.Contains(scenario.Deeds(), scenario.Deed(what)) && (more == "" || more == "lost"):
+		w.deed, w.lost = scenario.Deed(what), more != ""
+	default:
+		return w, err
+	}
+	if i := strings.LastIndex(at, " #"); i >= 0 {
+		n, bad := strconv.Atoi(at[i+2:])
+		if bad != nil || n < 1 {
+			return w, fmt.Errorf("got %q, want a number from 1 behind #", text)
+		}
+		at, w.nth = at[:i], n
 	}
 	w.port, w.subject, _ = strings.Cut(at, " ")
-	subject, nth, ok := cutLast(w.subject, " #")
-	if !ok {
-		return w, nil
-	}
-	n, err := strconv.Atoi(nth)
-	if err != nil || n < 1 {
-		return w, fmt.Errorf("got %q, want a number from 1 behind #", text)
-	}
-	w.subject, w.nth = subject, n
 	return w, nil
 }
 
-func cutLast(text, sep string) (before, after string, ok bool) {
-	if i := strings.LastIndex(text, sep); i >= 0 {
-		return text[:i], text[i+len(sep):], true
+// names are those of the kinds of faults.
+func names() []string {
+	var list []string
+	for _, k := range fault.Kinds() {
+		list = append(list, string(k))
 	}
-	return text, "", false
+	return list
 }
 
-// find is the call among those of a run without faults.
+// find is the call among those of a run.
 func (w where) find(calls []fault.Call) (fault.Call, error) {
 	n := 0
 	for _, c := range calls {
