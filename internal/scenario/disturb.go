@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -82,6 +83,9 @@ func (s *stage) rescue() {
 		return
 	}
 	s.sweep(Act{Do: Sweep})
+	if s.sweeps == maxSweeps {
+		s.violate("rest", fmt.Sprintf("%s, after %d sweeps", s.standing(), s.sweeps), "a run that a sweep moves")
+	}
 }
 
 // exhausted reports whether a fault ended an execution for good.

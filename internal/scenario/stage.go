@@ -65,6 +65,7 @@ type stage struct {
 	gone       bool              // somebody did not come back for their answer
 	cancelled  bool              // the run was called off by an act
 	said       map[string]string // the runs of messages that acts had accepted, by the messages' ids
+	told       []string          // requests about calls of which somebody beside the story was told that their decision counts
 	repaired   int               // runs that a sweep repaired
 	sweeps     int               // how often one was needed
 	sent       []sent            // requests to models that were answered
