@@ -55,13 +55,13 @@ func (c *cast) idle() bool {
 	if c.busy || !c.stage.open {
 		return false
 	}
-	if c.stage.faults.Release() {
-		return true
-	}
 	family, err := c.stage.family()
 	if err != nil {
 		c.stage.fail(Failure{Path: "run", Got: err.Error(), Want: "a run"})
 		return c.end()
+	}
+	if !c.stage.moving(family) && c.stage.faults.Release() {
+		return true
 	}
 	if c.stage.stuck(family) {
 		c.enter(c.stage.rescue)
@@ -80,6 +80,8 @@ func (c *cast) idle() bool {
 	case done:
 		return c.end()
 	case !c.resting(family[0].Loaded):
+		return false
+	case c.stage.disturbed() && c.stage.faults.Live() > 0: // somebody who was given up is at it
 		return false
 	case c.knows(family):
 		return true
