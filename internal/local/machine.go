@@ -236,6 +236,8 @@ func (w waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatu
 		return runtime.ExecutionNone, nil
 	case err != nil:
 		return "", err
+	case d.Status == asl.Succeeded:
+		return runtime.ExecutionSucceeded, nil
 	case d.Status.Terminal():
 		return runtime.ExecutionEnded, nil
 	default:

@@ -43,6 +43,9 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 
 func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, paid **turn) (Route, error) {
 	now := st.Clock.Now()
+	if inv.witness().Ahead(&l.State) {
+		return st.quarantine(ctx, inv, l)
+	}
 	if r, away := turnedAway(inv, &l.State, now); away {
 		if cleaner(inv, &l.State) {
 			return r, st.settle(ctx, &l.State, st.Definitions)
@@ -53,6 +56,10 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
 	if err != nil {
 		return Route{}, err
+	}
+	inv = inv.knowing(&l.State)
+	if l.State.Quarantine != nil {
+		return st.hold(ctx, inv, def, l)
 	}
 	if agent.Next(def, &l.State).Kind == agent.ActList { // before anything looks at the agent's tools; this function connects to nobody
 		r := inv.route(NextTools)
