@@ -54,17 +54,12 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 		return nil, err
 	}
 	ports.Valid = valid
-	if err := telling(getenv, watch, &ports); err != nil {
-		return nil, err
-	}
+	telling(getenv, watch, &ports)
 	ring, err := readRing(getenv)
 	if err != nil {
 		return nil, err
 	}
-	people, err := readDirectory(getenv)
-	if err != nil {
-		return nil, err
-	}
+	people := directory(getenv, watch)
 	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log).(api.Agents), who, watch.Trace, newLog(), ring, people)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		defer watch.flush()

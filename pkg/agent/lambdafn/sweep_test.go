@@ -74,7 +74,7 @@ func TestScheduledSweep(t *testing.T) {
 					Waiting: &runtime.Waiting{Runs: 2, Since: since.UTC()},
 				}, r)
 				require.Equal(t, map[string]int64{
-					"RunsRepaired": 1, "RunsRepaired Repair took_over": 1, "SweepFailures": 0, "WaitsOpen": 2, "OldestWaitSeconds": 121, "OutcomesUnknown": 0,
+					"RunsRepaired": 1, "RunsRepaired Repair took_over": 1, "SweepFailures": 0, "WaitsOpen": 2, "OldestWaitSeconds": 121, "OutcomesUnknown": 0, "RunsQuarantined": 0,
 				}, s.metrics.take())
 				synctest.Wait()
 
