@@ -14,6 +14,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // trouble is a disagreement that real code leaves behind when it is cut off, and what repairs it.
@@ -255,4 +256,42 @@ type unlisted struct{ *executions }
 
 func (unlisted) Running(context.Context, string) ([]runtime.Execution, string, error) {
 	return nil, "", nil
+}
+
+// TestAnOwedWordBetweenRunsIsSaid: a child is called off and whoever did that dies before the run whose call it was hears of it: a sweep tells that one, once,
+// and it goes on; sweeps at once count one repair.
+func TestAnOwedWordBetweenRunsIsSaid(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.delegating(1)
+		w.model.replies = []agent.Reply{calls(`ask c1 {"message":"Help."}`), {Text: "So be it."}}
+		w.start()
+		root, owner := w.run, w.owner
+		r := w.drive(0)
+		require.Equal(t, runtime.NextWait, r.Next)
+		w.park(r.Woken, 0, "token of the root")
+		child := w.child()
+		for range 4 { // as often as it tries
+			w.table.set(failed(func(ops []store.Op) bool { return ops[0].Item.SK == "I#answer/c1" }))
+		}
+		_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, child, "user:bob", "not needed")
+		require.ErrorIs(t, err, errBlown)
+		w.to(child)
+		require.Equal(t, agent.ReasonCancelled, w.state().Reason)
+		w.waiter.ended(w.owner)
+		w.sleep(2 * time.Minute)
+		before := len(w.waiter.woken)
+		require.Equal(t, map[runtime.Repair]int64{runtime.RepairTold: 1}, w.sweepAll().Repaired)
+		require.Equal(t, []string{"token of the root"}, w.waiter.woken[before:])
+		w.run, w.owner = root, owner
+		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		require.Equal(t, agent.StatusFailed, w.call("c1").Status)
+		require.Len(t, w.model.asked, 2)
+		w.waiter.ended(w.owner)
+		w.sleep(2 * time.Minute)
+		require.Empty(t, w.sweepAll().Repaired)
+		list, _, err := runtime.ListRepaired(w.ctx, w.table, tenant, 0, "")
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, child, list[0].Run)
+	})
 }
