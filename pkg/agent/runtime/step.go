@@ -41,11 +41,16 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 	}
 }
 
+// attempt is one try, on the run as it was read.
 func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, paid **turn) (Route, error) {
-	now := st.Clock.Now()
 	if inv.witness().Ahead(&l.State) {
 		return st.quarantine(ctx, inv, l)
 	}
+	return st.carryOn(ctx, inv, l, paid)
+}
+
+func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, paid **turn) (Route, error) {
+	now := st.Clock.Now()
 	if r, away := turnedAway(inv, &l.State, now); away {
 		if cleaner(inv, &l.State) {
 			return r, st.settle(ctx, &l.State, st.Definitions)
