@@ -235,6 +235,19 @@ func (m *Machine) repair(ctx context.Context, tenant, run string) error {
 	return nil
 }
 
+// Restored quarantines every open run of a tenant, as an operator says that the store is a copy of that time. Executions are part of a store, and as
+// old: nothing proves that a run was not touched since.
+func (m *Machine) Restored(ctx context.Context, tenant string, copied time.Time, by string) (runtime.Mark, error) {
+	r := runtime.Restore{Sweeper: m.Sweeper, Tenants: only(tenant)}
+	return r.Mark(ctx, copied, by)
+}
+
+// only is the one tenant of a laptop.
+type only string
+
+// Tenants implements runtime.Tenants.
+func (o only) Tenants(context.Context) ([]string, error) { return []string{string(o)}, nil }
+
 // waiter drives the engine for package runtime.
 type waiter struct{ engine *asl.Engine }
 
@@ -272,6 +285,8 @@ func (w waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatu
 		return runtime.ExecutionNone, nil
 	case err != nil:
 		return "", err
+	case d.Status == asl.Succeeded:
+		return runtime.ExecutionSucceeded, nil
 	case d.Status.Terminal():
 		return runtime.ExecutionEnded, nil
 	default:

@@ -28,6 +28,9 @@ func (o outside) Status(ctx context.Context, name string) (runtime.ExecutionStat
 	if name == leftover {
 		return runtime.ExecutionRunning, err
 	}
+	if name != run+"-0" {
+		return runtime.ExecutionNone, err
+	}
 	return runtime.ExecutionEnded, err
 }
 

@@ -118,6 +118,9 @@ func (s *AgentState) applyCode(e Event) error {
 		if known, err := s.applyListing(e); known {
 			return err
 		}
+		if known, err := s.applyQuarantine(e); known {
+			return err
+		}
 		return s.applyPermission(e)
 	}
 }
@@ -357,7 +360,7 @@ func (s *AgentState) parked() error {
 	if !s.AwaitsAnyone() {
 		return &ApplyError{Event: "parked", Problem: "no call waits for anyone"}
 	}
-	if slices.ContainsFunc(s.Permissions.Asked, PermissionRequest.Complete) {
+	if s.Quarantine == nil && slices.ContainsFunc(s.Permissions.Asked, PermissionRequest.Complete) {
 		return &ApplyError{Event: "parked", Problem: "a request about tools is answered, and the model has not been told"}
 	}
 	return s.moveRun(RunWaiting, "parked")

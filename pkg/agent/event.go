@@ -459,6 +459,8 @@ func InboxSlot(e Event) int64 {
 		return e.Slot
 	case LateSuspended:
 		return e.Slot
+	case Released:
+		return e.Slot
 	default:
 		return 0
 	}
@@ -483,6 +485,9 @@ func WithSlot(e Event, n int64) (Event, error) {
 		e.Slot = n
 		return e, nil
 	case LateSuspended:
+		e.Slot = n
+		return e, nil
+	case Released:
 		e.Slot = n
 		return e, nil
 	default:

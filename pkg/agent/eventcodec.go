@@ -49,6 +49,9 @@ var eventTypes = map[string]func(json.RawMessage) (Event, error){
 	"undo_ordered":   decodeEvent[UndoOrdered],
 	"tools_listed":   decodeEvent[ToolsListed],
 	"tools_disabled": decodeEvent[ToolsDisabled],
+
+	"quarantined": decodeEvent[Quarantined],
+	"released":    decodeEvent[Released],
 }
 
 func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
@@ -146,6 +149,9 @@ func permissionEventType(e Event) string {
 			return name
 		}
 		if name, ok := listingEventType(e); ok {
+			return name
+		}
+		if name, ok := quarantineEventType(e); ok {
 			return name
 		}
 		return fmt.Sprintf("%T", e)

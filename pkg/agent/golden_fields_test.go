@@ -64,6 +64,7 @@ const (
 	goldenMemo     = "testdata/journal-v1-memo"     // with a snapshot while tools want back what they asked with, one of them behind a plugin's question
 	goldenPatterns = "testdata/journal-v1-patterns" // with one of a counted standing grant of a pattern and a call that is claimed under it
 	goldenChecked  = "testdata/journal-v1-checked"  // with a snapshot while people are shown what a call depends on
+	goldenRestored = "testdata/journal-v1-restored" // with one of a run in quarantine after a restore
 	goldenEvicted  = "testdata/journal-v1-evicted"  // with snapshots behind an eviction and while the window is full
 )
 
@@ -97,6 +98,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenBreaks, AgentState{}, goldenBreaksRun())
 		addGolden(t, goldenEvicted, AgentState{}, goldenEvictedRun())
 		addGolden(t, goldenListed, AgentState{}, goldenListedRun())
+		addGolden(t, goldenRestored, AgentState{}, goldenRestoredRun())
 		addGolden(t, goldenResults, AgentState{}, goldenResultsRun())
 		addGolden(t, goldenChild, AgentState{}, goldenChildRun())
 		addGolden(t, goldenPlanLeft, AgentState{}, goldenPlanLeftRun())
@@ -119,7 +121,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenHidden:  {AgentState{}, snapshotVersionTools}, goldenGuards: {AgentState{}, snapshotVersionTools},
 		goldenQuorum:   {AgentState{}, snapshotVersion},
 		goldenStanding: {AgentState{}, snapshotVersionTools}, goldenBreaks: {AgentState{}, snapshotVersionTools},
-		goldenListed:  {AgentState{}, snapshotVersionTools},
+		goldenListed: {AgentState{}, snapshotVersionTools}, goldenRestored: {AgentState{}, snapshotVersionRestored},
 		goldenEvicted: {AgentState{}, snapshotVersionTools}, goldenResults: {AgentState{}, snapshotVersionTools},
 		goldenChild:    {AgentState{}, snapshotVersionTools},
 		goldenPlanLeft: {AgentState{}, snapshotVersionTools}, goldenPlanDone: {AgentState{}, snapshotVersionTools},

@@ -38,6 +38,9 @@ func Next(d *Definition, s *AgentState) Action {
 	if s.Status == RunDone {
 		return Action{Kind: ActDone}
 	}
+	if s.Quarantine != nil {
+		return Action{Kind: ActWait, Expires: s.EarliestExpiry()}
+	}
 	if s.lists(d) {
 		return Action{Kind: ActList}
 	}

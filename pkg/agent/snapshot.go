@@ -92,6 +92,9 @@ type snapshotForm struct {
 	Listed   bool          `json:"listed,omitempty"`
 	Servers  []ServerState `json:"servers,omitempty"`
 	Children *Children     `json:"children,omitempty"` // nil = no call is a run
+
+	Epoch      int64       `json:"epoch,omitempty"`
+	Quarantine *Quarantine `json:"quarantine,omitempty"` // nil = the run may go on
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -114,6 +117,8 @@ const (
 	snapshotVersionOrigin  = 2
 	snapshotVersionRefused = 3
 	snapshotVersionTools   = 4
+
+	snapshotVersionRestored = 5 // after a restore: an older build must not go on with a run in quarantine
 )
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry is the first to evict, or evicts all but few messages, and every so
@@ -152,7 +157,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Tally: s.Tally, Watch: s.Watch, Cut: s.Cut, Recovery: s.Recovery,
 		Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Hidden: s.Hidden, Begun: s.Begun, Broken: s.Broken,
 		Files: s.Files, Named: s.Named, Counted: s.Counted, Full: s.Full,
-		Listed: s.Listed, Servers: s.Servers,
+		Listed: s.Listed, Servers: s.Servers, Epoch: s.Epoch, Quarantine: s.Quarantine,
 	}
 	if !s.Permissions.zero() {
 		f.Permits = &s.Permissions
@@ -164,6 +169,8 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		f.Children = &s.Children
 	}
 	switch {
+	case s.Quarantine != nil || s.Epoch > 0:
+		f.Version = snapshotVersionRestored
 	case s.hasToolFacts():
 		f.Version = snapshotVersionTools
 	case s.Correction != nil:
@@ -229,7 +236,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 		if err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
 		}
-		if f.Version < snapshotVersion || f.Version > snapshotVersionTools {
+		if f.Version < snapshotVersion || f.Version > snapshotVersionRestored {
 			return s, false, nil
 		}
 		if s, ok = f.state(entries, i); ok {
@@ -254,7 +261,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Tally: f.Tally, Watch: f.Watch, Cut: f.Cut, Recovery: f.Recovery,
 		Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
 		Files: f.Files, Named: f.Named, Counted: f.Counted, Full: f.Full,
-		Listed: f.Listed, Servers: f.Servers,
+		Listed: f.Listed, Servers: f.Servers, Epoch: f.Epoch, Quarantine: f.Quarantine,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {

@@ -34,6 +34,7 @@ type AgentState struct {
 	Owner       string    // the execution that may write; FormerOwner handed over to it
 	FormerOwner string
 	Generation  int64 // of owners, from 0
+	Epoch       int64 // the generation with which the newest quarantine after a restore began; 0 = there was none
 	OwnedSince  int64 // sequence of the entry that made Owner the owner
 	WaitSeq     int64 // sequence of the entry that parked the run, while it waits
 
@@ -95,6 +96,8 @@ type AgentState struct {
 
 	Listed  bool          // its servers have been asked for their tools, which are in Definition
 	Servers []ServerState // what they said, in the definition's order; never written in place
+
+	Quarantine *Quarantine // nil = the run may go on. Never written in place
 
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
@@ -195,14 +198,17 @@ func (s *AgentState) Waits() []Call {
 	return out
 }
 
-// AwaitsAnyone reports whether somebody owes the run a word: on a suspended call, or on a request about tools.
+// AwaitsAnyone reports whether somebody owes the run a word: on a suspended call, on a request about tools, or that it may go on.
 func (s *AgentState) AwaitsAnyone() bool {
-	return len(s.Permissions.Asked) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })
+	return s.Quarantine != nil || len(s.Permissions.Asked) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })
 }
 
 // EarliestExpiry is when the first of the open waits expires; zero when there is none.
 func (s *AgentState) EarliestExpiry() time.Time {
 	var first time.Time
+	if s.Quarantine != nil {
+		first = s.Quarantine.Expires
+	}
 	for _, r := range s.Permissions.Asked {
 		if first.IsZero() || r.Expires.Before(first) {
 			first = r.Expires

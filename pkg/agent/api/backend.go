@@ -21,6 +21,7 @@ type Backend struct {
 	Starter   Starter
 	Inputs    Inputs
 	Canceller Canceller
+	Releaser  Releaser
 	Desk      Desk
 	Servers   Servers
 	Journal   Journal

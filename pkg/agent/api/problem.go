@@ -37,6 +37,7 @@ const (
 	BadMethod        ProblemType = "method-not-allowed"
 	RunFinished      ProblemType = "run-finished"
 	RunNotFinished   ProblemType = "run-not-finished"
+	NotQuarantined   ProblemType = "not-quarantined"
 	CallRunning      ProblemType = "call-running"
 	KeyReused        ProblemType = "key-reused"
 	AlreadyDecided   ProblemType = "already-decided"
@@ -81,6 +82,7 @@ var kinds = map[ProblemType]struct {
 	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
 	RunFinished:      {http.StatusConflict, "the run has finished"},
 	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
+	NotQuarantined:   {http.StatusConflict, "the run is not in quarantine"},
 	CallRunning:      {http.StatusConflict, "a call was running there"},
 	KeyReused:        {http.StatusConflict, "the key was used with another body"},
 	AlreadyDecided:   {http.StatusConflict, "somebody has decided already"},
@@ -134,6 +136,8 @@ var causes = []struct {
 	{store.ErrNoRun, RunNotFound},
 	{store.ErrNoEntry, InvalidRequest},
 	{agent.ErrNotFinished, RunNotFinished},
+	{runtime.ErrNotQuarantined, NotQuarantined},
+	{runtime.ErrMayNotRelease, NotAllowed},
 	{agent.ErrCallRunning, CallRunning},
 	{agent.ErrUndoing, CallRunning},
 	{runtime.ErrNoSuchCall, CallNotFound},

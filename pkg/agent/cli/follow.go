@@ -101,7 +101,7 @@ func (s *session) stalled(ctx context.Context, run string) error {
 		return err
 	}
 	status, err := s.engine.home.Ports.Waiter.Status(ctx, before.Owner)
-	if err != nil || status != runtime.ExecutionEnded {
+	if err != nil || status != runtime.ExecutionEnded && status != runtime.ExecutionSucceeded {
 		return err
 	}
 	after, err := s.engine.home.Ports.Journal.Head(ctx, local.Tenant, run)

@@ -54,17 +54,12 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 		return nil, err
 	}
 	ports.Valid = valid
-	if err := telling(getenv, watch, &ports); err != nil {
-		return nil, err
-	}
+	telling(getenv, watch, &ports)
 	ring, err := readRing(getenv)
 	if err != nil {
 		return nil, err
 	}
-	people, err := readDirectory(getenv)
-	if err != nil {
-		return nil, err
-	}
+	people := directory(getenv, watch)
 	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log).(api.Agents), who, watch.Trace, newLog(), ring, people)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		defer watch.flush()
@@ -85,6 +80,7 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 		Starter:   &runtime.Starter{Ports: p},
 		Inputs:    &runtime.Inputs{Ports: p, Waits: waits, Definitions: definitions},
 		Canceller: &runtime.Canceller{Ports: p, Definitions: definitions},
+		Releaser:  &runtime.Releaser{Ports: p, Waits: waits, Definitions: definitions},
 		Desk: audited(p, &approval.Desk{
 			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake,
 			Decided: trace.Decided(p.Journal), Noted: noted(p.Notify), Woken: decided(p.Notify), Said: said(p.Notify), Duties: person.Duties{Table: p.Table, Directory: people}.ActsFor,

@@ -2,6 +2,7 @@ package lambdafn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -28,32 +29,41 @@ const (
 // minSecret is how long a signing secret is at least; Slack's have 32 characters.
 const minSecret = 16
 
-// Channels are the ways by which a function's environment has people told of requests; none = nobody is. An error names the variable and no
-// secret.
+// Channels are the ways by which a function's environment has people told of requests; none = nobody is. One that is misconfigured is left out, and
+// an error says so beside those that are not: it names the variable and no secret.
 func Channels(getenv func(string) string, clk clock.Clock) ([]notify.Channel, error) {
 	var all []notify.Channel
+	var broken []error
 	if token := getenv(envSlackToken); token != "" {
-		base, err := slackURL(getenv)
-		if err != nil {
-			return nil, err
+		c, err := inSlack(getenv, token, clk)
+		if err == nil {
+			all = append(all, c)
 		}
-		if !slack.ValidToken(token) {
-			return nil, fmt.Errorf("%s: want the token of a bot, xoxb-…", envSlackToken)
-		}
-		o := slack.Options{Token: token, Clock: clk}
-		if base != "" {
-			o.Base = base + "/api/"
-		}
-		all = append(all, slack.New(o))
+		broken = append(broken, err)
 	}
 	if from := getenv(envMailFrom); from != "" {
-		mails, err := mails(getenv, from, clk)
-		if err != nil {
-			return nil, err
+		c, err := mails(getenv, from, clk)
+		if err == nil {
+			all = append(all, c)
 		}
-		all = append(all, mails)
+		broken = append(broken, err)
 	}
-	return all, nil
+	return all, errors.Join(broken...)
+}
+
+func inSlack(getenv func(string) string, token string, clk clock.Clock) (notify.Channel, error) {
+	base, err := slackURL(getenv)
+	if err != nil {
+		return nil, err
+	}
+	if !slack.ValidToken(token) {
+		return nil, fmt.Errorf("%s: want the token of a bot, xoxb-…", envSlackToken)
+	}
+	o := slack.Options{Token: token, Clock: clk}
+	if base != "" {
+		o.Base = base + "/api/"
+	}
+	return slack.New(o), nil
 }
 
 func mails(getenv func(string) string, from string, clk clock.Clock) (*ses.Channel, error) {

@@ -81,7 +81,7 @@ func decode(payload []byte) (event, error) {
 
 func (h *Handlers) invocation(e event) runtime.Invocation {
 	return runtime.Invocation{
-		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, Woken: e.State.Woken, At: e.State.At, Writer: h.Ports.IDs.Writer(),
+		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, Woken: e.State.Woken, At: e.State.At, Seq: e.State.Seq, Writer: h.Ports.IDs.Writer(),
 	}
 }
 

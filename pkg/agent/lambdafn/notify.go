@@ -2,7 +2,6 @@ package lambdafn
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/notify"
@@ -14,30 +13,28 @@ import (
 // what is due, and whatever takes decisions has messages updated. Without channels nobody is told, and functions/sweep lets others decide in
 // time all the same.
 //
+// What is misconfigured is left out, and watch is told: no function that runs need ends because somebody cannot be told by Slack.
+//
 // It is called by the mains that tell people, and by nothing that functions/step and functions/tool reach: they link none of it.
-func notifier(p runtime.Ports, getenv func(string) string, log func(text string)) (*notify.Notifier, error) {
+func notifier(p runtime.Ports, getenv func(string) string, watch *Observer) *notify.Notifier {
 	n := &notify.Notifier{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Recorder: auditor(p).Log,
-		Warn: func(what string, _ error) { log("could not " + what) }, // what an error says may be content (R17)
+		Warn: func(what string, _ error) { watch.Log("could not " + what) }, // what an error says may be content (R17)
 	}
 	var err error
-	if n.Channels, err = Channels(getenv, p.Clock); err != nil || len(n.Channels) == 0 {
-		return n, err
-	}
-	known, err := readDirectory(getenv)
-	if err != nil {
-		return nil, err
+	n.Channels, err = Channels(getenv, p.Clock)
+	watch.without("a channel", err)
+	if len(n.Channels) == 0 {
+		return n
 	}
 	links, err := Links(p, getenv)
-	if err != nil {
-		return nil, err
-	}
+	watch.without("links", err)
 	if links != nil { // a nil one is no nil interface
 		n.Links = links
 	}
-	n.Directory = Reached(p, known)
+	n.Directory = Reached(p, directory(getenv, watch))
 	n.Show = notify.Viewer{Runs: p.Journal, Definitions: runtime.PinnedDefinitions(p.Blobs)}.Show
-	return n, nil
+	return n
 }
 
 // Reached are the people of a directory as they are told of requests: by the channels that they prefer, and beside them whoever decides for them
@@ -47,15 +44,10 @@ func Reached(p runtime.Ports, known person.Directory) person.Directory {
 }
 
 // telling adds what tells people who are asked. Where there is no channel there is nobody to tell, and nothing is read or written for it.
-func telling(getenv func(string) string, watch *Observer, p *runtime.Ports) error {
-	n, err := notifier(*p, getenv, watch.Log)
-	if err != nil {
-		return fmt.Errorf("tell people of requests: %w", err)
-	}
-	if len(n.Channels) > 0 {
+func telling(getenv func(string) string, watch *Observer, p *runtime.Ports) {
+	if n := notifier(*p, getenv, watch); len(n.Channels) > 0 {
 		p.Notify = n
 	}
-	return nil
 }
 
 // notifies is what tells people of decisions and remarks, among what tells them that they are asked.

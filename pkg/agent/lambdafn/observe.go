@@ -51,6 +51,18 @@ func observe(getenv func(string) string, out, log io.Writer) (*Observer, error) 
 	return o, nil
 }
 
+// without says that a function goes on without a part of it that is misconfigured, in its log and as a metric. What err says names variables, and
+// holds nothing of them. Nil = nothing is wrong.
+func (o *Observer) without(part string, err error) {
+	if err == nil {
+		return
+	}
+	o.Log("goes on without " + part + ": " + err.Error())
+	if o.Metrics != nil {
+		o.Metrics.Count(metrics.Misconfigured, 1)
+	}
+}
+
 // logLine writes one line of the function's log.
 func logLine(w io.Writer, text string) {
 	line, err := json.Marshal(map[string]string{"level": "WARN", "message": text})

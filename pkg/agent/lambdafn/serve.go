@@ -36,7 +36,7 @@ type parts struct {
 	schema runtime.Schemas
 	hooks  hook.Set
 	remote func(getenv func(string) string, watch *Observer, p *runtime.Ports) error // adds what carries out calls somewhere else; nil = nothing does
-	notify func(getenv func(string) string, watch *Observer, p *runtime.Ports) error // adds what tells people of requests; nil = nothing does
+	notify func(getenv func(string) string, watch *Observer, p *runtime.Ports)       // adds what tells people of requests; nil = nothing does
 }
 
 // Remotes makes what carries out the calls of tools that are somewhere else, from a function's environment. Package reach has one; it is
@@ -101,9 +101,7 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 		}
 	}
 	if with.notify != nil {
-		if err := with.notify(getenv, watch, &ports); err != nil {
-			return nil, err
-		}
+		with.notify(getenv, watch, &ports)
 	}
 	if err := with.checkHooks(); err != nil {
 		return nil, err

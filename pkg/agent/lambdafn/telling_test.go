@@ -1,18 +1,21 @@
 package lambdafn
 
 import (
+	"bytes"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/notify"
 	"github.com/countersign/countersign/pkg/agent/registry"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
 // Every function that tells people is wired for it at cold start: by both channels, with links, the directory and what is shown. What is wrong with any
-// of it ends the function there, and names the variable without what is secret in it.
+// of it is left out: the function starts, says so and names the variable without what is secret in it. Pages need keys and the directory.
 func TestColdStartTellsPeople(t *testing.T) {
 	env := map[string]string{
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
@@ -62,8 +65,12 @@ func TestColdStartTellsPeople(t *testing.T) {
 					}
 					return env[name]
 				})
-				require.ErrorContains(t, err, variable)
-				require.NotContains(t, err.Error(), "s3cret")
+				if name == "web" && variable == envDirectory || variable == envKeyRing && (name == "web" || name == "api") {
+					require.ErrorContains(t, err, variable)
+					require.NotContains(t, err.Error(), "s3cret")
+					continue
+				}
+				require.NoError(t, err, variable)
 			}
 		})
 	}
@@ -71,4 +78,38 @@ func TestColdStartTellsPeople(t *testing.T) {
 	require.NotNil(t, behind.Desk.Said)
 	require.NotNil(t, behind.Decides)
 	require.NotNil(t, behind.Recorder)
+}
+
+// A function that people need goes on without a channel that is misconfigured, says so in its log and as a metric, and names no secret.
+func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
+	env := map[string]string{
+		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET", envSlackToken: "xoxb-1-2-abcdefghij", envMailFrom: "approvals@example.com",
+		envKeyRing: `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`,
+	}
+	for variable, c := range map[string]struct {
+		bad      string
+		channels int
+	}{
+		envSlackToken: {"xoxp-s3cret", 1}, envSlackURL: {"https://s3cret@slack", 1}, envMailFrom: {"somebody", 1}, envDirectory: {`{"s3cret`, 2}, envKeyRing: {`{"id":"1","key":"s3cret"}`, 2},
+	} {
+		t.Run(variable, func(t *testing.T) {
+			var metered, logged bytes.Buffer
+			getenv := func(name string) string {
+				if name == variable {
+					return c.bad
+				}
+				return env[name]
+			}
+			watch, err := observe(getenv, &metered, &logged)
+			require.NoError(t, err)
+			ports := runtime.Ports{Clock: clock.System()}
+			telling(getenv, watch, &ports)
+			watch.flush()
+			require.Len(t, ports.Notify.(*notify.Notifier).Channels, c.channels)
+			require.Contains(t, logged.String(), variable)
+			require.Contains(t, logged.String(), "goes on without")
+			require.NotContains(t, logged.String(), "s3cret")
+			require.Contains(t, metered.String(), `"Misconfigured":1`)
+		})
+	}
 }

@@ -50,9 +50,7 @@ func startWeb(agents api.Agents, valid agent.Validator, front Front, getenv func
 		return nil, err
 	}
 	ports.Valid = valid
-	if err := telling(getenv, watch, &ports); err != nil {
-		return nil, err
-	}
+	telling(getenv, watch, &ports)
 	links, err := Links(ports, getenv)
 	switch {
 	case err != nil:

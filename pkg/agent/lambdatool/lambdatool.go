@@ -151,7 +151,7 @@ func (c *Client) request(ctx context.Context, i runtime.Invoke) (*http.Request, 
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Amz-Invocation-Type", kind)
 	if c.unready {
-		return nil, errors.New("sign the request: want a region and credentials of AWS, got none")
+		return nil, fmt.Errorf("%w: sign the request: want a region and credentials of AWS, got none", runtime.ErrUndeliverable)
 	}
 	return r, nil
 }

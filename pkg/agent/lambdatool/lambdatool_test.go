@@ -247,7 +247,7 @@ func TestUnreached(t *testing.T) {
 func TestUnconfigured(t *testing.T) {
 	for _, cfg := range []aws.Config{{}, {Region: region}, {Credentials: credentials.StaticCredentialsProvider{Value: keys}}} {
 		_, err := call(t, lambdatool.New(cfg, "http://127.0.0.1:1"), stock, take)
-		require.EqualError(t, err, "invoke function stock: sign the request: want a region and credentials of AWS, got none")
+		require.EqualError(t, err, "invoke function stock: it cannot be delivered: sign the request: want a region and credentials of AWS, got none")
 	}
 }
 

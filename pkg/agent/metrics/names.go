@@ -16,8 +16,12 @@ const (
 	OldestWaitSeconds = "OldestWaitSeconds" // seconds: since when the oldest of them is open
 )
 
-// AuditFailures counts runs that a sweep could not audit. No alarm watches it: what fails is tried again by each sweep.
-const AuditFailures = "AuditFailures"
+// More that alarms watch. All but RunsQuarantined are counted as they happen.
+const (
+	AuditFailures   = "AuditFailures"   // count: runs that a sweep could not audit; each sweep tries again
+	RunsQuarantined = "RunsQuarantined" // count: runs that stand still after a restore until somebody releases them
+	Misconfigured   = "Misconfigured"   // count: parts of a function that it began without, as their configuration is wrong
+)
 
 // RequestsTold counts what sweeps have done about requests to people, by Did: messages notified, reminded and updated, and requests escalated. No
 // alarm watches it.
@@ -25,5 +29,7 @@ const RequestsTold = "RequestsTold"
 
 // All lists those that alarms watch.
 func All() []string {
-	return []string{RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds}
+	return []string{
+		RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds, AuditFailures, RunsQuarantined, Misconfigured,
+	}
 }

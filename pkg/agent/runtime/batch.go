@@ -84,11 +84,18 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 	if err := r.know(ctx); err != nil {
 		return Route{}, false, err
 	}
+	if r.inv.witness().Ahead(&r.loaded.State) { // what runs here already goes on; its word comes through the inbox
+		return r.leave(r.within(ctx, &r.loaded.State), r.back())
+	}
 	if route, away := turnedAway(r.inv, &r.loaded.State, r.Clock.Now()); away {
 		if route.Next == NextWait { // Step comes first, and no wait has ended by that: it would take itself for the one that was woken
 			route.Woken = r.inv.Woken
 		}
 		return r.leave(r.within(ctx, &r.loaded.State), route)
+	}
+	r.inv = r.inv.knowing(&r.loaded.State)
+	if r.loaded.State.Quarantine != nil { // nothing is started; the step holds the run
+		return r.back(), true, nil
 	}
 	if err := r.makeRoom(ctx, r.inv, *r.loaded, r.def); err != nil {
 		return Route{}, false, err
@@ -145,6 +152,13 @@ func (r *round) know(ctx context.Context) error {
 	return err
 }
 
+// back leads to the step as this invocation came, for what only that does.
+func (r *round) back() Route {
+	route := r.inv.route(NextStep)
+	route.Woken = r.inv.Woken
+	return route
+}
+
 // after is the route once nothing runs and nothing is owed here. Where this invocation wrote nothing, it passes on what woke it.
 func (r *round) after(p *plan) Route {
 	route := r.inv.route(NextStep)
@@ -174,6 +188,7 @@ func (r *round) commitPlan(ctx context.Context, p *plan) error {
 	r.flight.stored(p.taken)
 	r.loaded = &store.Loaded{State: d.Committed()}
 	r.inv.Woken = 0
+	r.inv = r.inv.knowing(&r.loaded.State)
 	return nil
 }
 

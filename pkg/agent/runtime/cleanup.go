@@ -127,7 +127,7 @@ func (sw *Sweeper) goOn(ctx context.Context, s *agent.AgentState, owed owedEnd) 
 		if err := sw.tellFamily(ctx, s); err != nil {
 			return RepairNone, err
 		}
-		return RepairCleaning, sw.Waiter.Start(ctx, s.Tenant, s.Run, name)
+		return sw.cleans(ctx, s, name)
 	}
 	if !owed.told { // whoever waits for the end is not to wait for this
 		if err := sw.tell(ctx, s); err != nil {
@@ -159,5 +159,13 @@ func (sw *Sweeper) tryAgain(ctx context.Context, s *agent.AgentState, tries int6
 	if err != nil {
 		return RepairNone, fmt.Errorf("count executions that clean up: %w", err)
 	}
-	return RepairCleaning, sw.Waiter.Start(ctx, s.Tenant, s.Run, CleanupName(s.Run, tries+1))
+	return sw.cleans(ctx, s, CleanupName(s.Run, tries+1))
+}
+
+// cleans starts an execution that cleans up after a run.
+func (sw *Sweeper) cleans(ctx context.Context, s *agent.AgentState, name string) (Repair, error) {
+	if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, name); err != nil {
+		return RepairNone, err
+	}
+	return sw.record(ctx, s, RepairCleaning, name)
 }

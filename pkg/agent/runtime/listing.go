@@ -48,7 +48,8 @@ func (r *round) list(ctx context.Context) (Route, bool, error) {
 	if err := r.commit(ctx, r.loaded.State, d, r.def); err != nil {
 		return Route{}, false, err
 	}
-	return r.inv.route(NextStep), true, nil
+	after := d.Committed()
+	return r.inv.knowing(&after).route(NextStep), true, nil
 }
 
 // listed adds what the run goes on with to the draft. Its definition is stored before the fact that names it.

@@ -79,7 +79,7 @@ func TestInputWakesAnOpenRound(t *testing.T) {
 		first := w.drive(0)
 		require.NoError(t, w.send("m1", "Well?"))
 		before := w.state()
-		for _, woken := range []int64{0, first.Woken - 1, first.Woken + 1} {
+		for _, woken := range []int64{0, first.Woken - 1} {
 			require.Equal(t, first, w.step(woken), "woken %d", woken)
 			passed := first
 			passed.Woken = woken

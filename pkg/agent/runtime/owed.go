@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -67,7 +68,7 @@ func (p Ports) unlist(ctx context.Context, s *agent.AgentState) error {
 }
 
 // commitOutside commits an end that no execution commits.
-func (p Ports) commitOutside(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition) error {
+func (p Ports) commitOutside(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition, beside ...store.Op) error {
 	after := d.State
 	heard, err := p.heard(&after)
 	if err != nil {
@@ -75,15 +76,15 @@ func (p Ports) commitOutside(ctx context.Context, before agent.AgentState, d *ag
 	}
 	cleaning := ownsCleaning(def)
 	if !cleaning && !heard {
-		return p.commit(ctx, before, d, def)
+		return p.commit(ctx, before, d, def, beside...)
 	}
 	attrs := map[string]store.Value{attrAt: store.Num(d.Entry.Time.UnixMilli())}
 	if cleaning {
 		attrs[attrCleaning], attrs[attrTries] = store.Num(1), store.Num(0)
 	}
-	return p.commit(ctx, before, d, def, store.Op{Kind: store.Put, Item: store.Item{
+	return p.commit(ctx, before, d, def, append(slices.Clip(beside), store.Op{Kind: store.Put, Item: store.Item{
 		Key: owedKey(after.Tenant, after.Run), Index: owedIndex(after.Tenant), IndexSort: after.Run, Attrs: attrs,
-	}})
+	}})...)
 }
 
 // endedOutside does what comes after an end that no execution has committed: it has an execution clean up after the run, which tells of the
@@ -166,11 +167,11 @@ func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, e
 	if err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
 	}
-	r := RepairTold
+	var r Repair
 	if owed.cleaning {
 		r, err = sw.goOn(ctx, &l.State, owed)
-	} else {
-		err = sw.tellOutside(ctx, &l.State)
+	} else if err = sw.tellOutside(ctx, &l.State); err == nil {
+		r, err = sw.record(ctx, &l.State, RepairTold, "")
 	}
 	if err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)

@@ -62,7 +62,9 @@ type ExecutionStatus string
 const (
 	ExecutionNone    ExecutionStatus = "none" // never started
 	ExecutionRunning ExecutionStatus = "running"
-	ExecutionEnded   ExecutionStatus = "ended"
+	ExecutionEnded   ExecutionStatus = "ended" // in error, stopped, or nobody knows how
+
+	ExecutionSucceeded ExecutionStatus = "succeeded" // ended, and not in error
 )
 
 // ErrSettled says that a task token's wait is over: look at the record (rule 8).

@@ -386,7 +386,7 @@ func TestRule07OnlyTheWokenTouchAParkedRun(t *testing.T) {
 		_, err = w.decide("c2", approval.Approve)
 		require.NoError(t, err)
 		before := w.state()
-		for _, woken := range []int64{0, first.Woken, second.Woken + 1} {
+		for _, woken := range []int64{0, first.Woken, second.Woken - 1} { // a later one would be a wait that the journal does not have
 			require.Equal(t, second, w.step(woken), "woken %d", woken)
 			passed := second
 			passed.Woken = woken // Step comes next, and no wait has ended meanwhile

@@ -41,7 +41,15 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 	}
 }
 
+// attempt is one try, on the run as it was read.
 func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, paid **turn) (Route, error) {
+	if inv.witness().Ahead(&l.State) {
+		return st.quarantine(ctx, inv, l)
+	}
+	return st.carryOn(ctx, inv, l, paid)
+}
+
+func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, paid **turn) (Route, error) {
 	now := st.Clock.Now()
 	if r, away := turnedAway(inv, &l.State, now); away {
 		if cleaner(inv, &l.State) {
@@ -53,6 +61,10 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	def, err := st.Definitions(ctx, inv.Tenant, l.State.Definition)
 	if err != nil {
 		return Route{}, err
+	}
+	inv = inv.knowing(&l.State)
+	if l.State.Quarantine != nil {
+		return st.hold(ctx, inv, def, l)
 	}
 	if agent.Next(def, &l.State).Kind == agent.ActList { // before anything looks at the agent's tools; this function connects to nobody
 		r := inv.route(NextTools)

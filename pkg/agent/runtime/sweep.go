@@ -24,7 +24,16 @@ const (
 	RepairTold     Repair = "told"      // it had ended, and whoever ended it had not said so
 	RepairCleaning Repair = "cleaning"  // it had ended from outside and was not cleaned up after: an execution does that now
 	RepairStopped  Repair = "stopped"   // an execution ran on though the run was done, or another's
+
+	RepairQuarantined Repair = "quarantined" // its journal is an older copy than what happened: it waits for a person
 )
+
+// Repairs are all kinds of repair but none, in the order of their declaration.
+func Repairs() []Repair {
+	return []Repair{
+		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairTold, RepairCleaning, RepairStopped, RepairQuarantined,
+	}
+}
 
 const (
 	// settling is how long an execution that was just woken, or whose run has just ended or been handed over, has to act on it.
@@ -136,9 +145,18 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	if err != nil {
 		return RepairNone, err
 	}
+	why, err := sw.evidence(ctx, s, status)
+	if err != nil {
+		return RepairNone, err
+	}
 	switch {
+	case why != "":
+		return sw.quarantine(ctx, l, why, time.Time{})
 	case status == ExecutionNone:
-		return RepairStarted, sw.Waiter.Start(ctx, s.Tenant, s.Run, s.Owner)
+		if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, s.Owner); err != nil {
+			return RepairNone, err
+		}
+		return sw.record(ctx, s, RepairStarted, s.Owner)
 	case status == ExecutionEnded:
 		return sw.takeOver(ctx, l)
 	case s.Status == agent.RunWaiting && (len(l.Inbox) > 0 || overdue(s.EarliestExpiry(), sw.Clock.Now())):
@@ -157,7 +175,10 @@ func (sw *Sweeper) stopLeftover(ctx context.Context, s *agent.AgentState, name s
 	if err != nil || status != ExecutionRunning {
 		return RepairNone, err
 	}
-	return RepairStopped, sw.Waiter.Stop(ctx, name, "the run goes on without it")
+	if err := sw.Waiter.Stop(ctx, name, "the run goes on without it"); err != nil {
+		return RepairNone, err
+	}
+	return sw.record(ctx, s, RepairStopped, name)
 }
 
 // overdue reports whether a wait is over so long that its execution should have noticed by itself.
@@ -181,16 +202,16 @@ func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 	case err != nil:
 		return RepairNone, err
 	case len(l.Inbox) > 0:
-		return RepairWoke, nil
+		return sw.record(ctx, s, RepairWoke, tokenName(h.Token))
 	default:
-		return RepairExpired, nil
+		return sw.record(ctx, s, RepairExpired, tokenName(h.Token))
 	}
 }
 
 // takeOver makes the next execution the owner, conditional on the sequence, starts it and stops the old one.
 func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
-	if s.Generation >= maxTakeOvers {
+	if s.Generation-s.Epoch >= maxTakeOvers {
 		return RepairFailed, sw.giveUp(ctx, l)
 	}
 	def, err := sw.Definitions(ctx, s.Tenant, s.Definition)
@@ -206,7 +227,7 @@ func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error)
 	if err := d.Add(events...); err != nil {
 		return RepairNone, err
 	}
-	if err := sw.commit(ctx, *s, d, def); err != nil {
+	if err := sw.commit(ctx, *s, d, def, sw.recordOp(s, RepairTookOver, next)); err != nil {
 		return RepairNone, err
 	}
 	if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, next); err != nil {
@@ -233,7 +254,7 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err := end(d, agent.Fail(agent.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.Generation+1))); err != nil {
 		return err
 	}
-	if err := sw.commitOutside(ctx, *s, d, def); err != nil {
+	if err := sw.commitOutside(ctx, *s, d, def, sw.recordOp(s, RepairFailed, s.Owner)); err != nil {
 		return err
 	}
 	after := d.Committed()

@@ -24,6 +24,7 @@ type Head struct {
 	UpdatedAt          time.Time
 	Parent             *agent.Parent // nil = nobody delegated the run; without its depth
 	Trace              *agent.Trace  // nil = the run is not traced; only the context of the run's own span
+	Quarantined        bool          // it stands still after a restore until somebody releases it
 }
 
 // headOp writes the view of s, without a token.
@@ -35,6 +36,9 @@ func headOp(s *agent.AgentState) Op {
 	}
 	if s.Status == agent.RunWaiting {
 		attrs["expires"] = Num(s.EarliestExpiry().UnixMilli())
+	}
+	if s.Quarantine != nil && s.Status != agent.RunDone {
+		attrs["quarantined"] = Num(1)
 	}
 	if p := s.Parent; p != nil {
 		attrs["root"], attrs["parent"], attrs["parentCall"] = Str(p.Root), Str(p.Run), Str(p.Call)
@@ -56,6 +60,7 @@ func readHead(tenant string, it Item) Head {
 		Drained: it.Attrs["drained"].Int(), Token: it.Attrs["token"].String(),
 		StartedAt: time.UnixMilli(it.Attrs["started"].Int()).UTC(), UpdatedAt: time.UnixMilli(it.Attrs["updated"].Int()).UTC(),
 	}
+	h.Quarantined = it.Attrs["quarantined"].Int() == 1
 	if ms := it.Attrs["expires"].Int(); ms != 0 {
 		h.Expires = time.UnixMilli(ms).UTC()
 	}

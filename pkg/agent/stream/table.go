@@ -52,7 +52,9 @@ var lines = map[string]line{
 	"undo_ordered":         {first: ordered},
 	"synthesised":          {first: synthesised},
 	"plan_left":            {last: func(w *writing, _ agent.Event) { w.conversation() }}, // what the plan has done is part of it now
-	"hooked":               {},                                                           // plugins; what they say is in the next request, and what they patch in state_delta
+	"quarantined":          {},                                                           // a run in JSON has it
+	"released":             {},
+	"hooked":               {}, // plugins; what they say is in the next request, and what they patch in state_delta
 }
 
 func started(w *writing, _ agent.Event) {

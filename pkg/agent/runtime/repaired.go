@@ -1,0 +1,81 @@
+package runtime
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// Every repair has a record, PK T#tenant#REPAIR#run, SK sequence#kind#of, put if absent: an operator lists them (R18), and of several sweeps that did
+// the same one counts it. A repair that is an entry has its record in the entry's transaction; the others have it right after. Whoever dies
+// between has repaired something that nobody counted.
+
+// Repaired is one repair of a run.
+type Repaired struct {
+	Run  string    `json:"run"`
+	Kind Repair    `json:"kind"`
+	Of   string    `json:"of,omitempty"` // the execution, or the token's name, that it was about; of a quarantine, why
+	Seq  int64     `json:"seq"`          // the newest entry of the run that was repaired
+	At   time.Time `json:"at"`
+}
+
+func repairsIndex(tenant string) string { return "T#" + tenant + "#REPAIRS" }
+
+// recordOp is the record of a repair of the run as it was found.
+func (sw *Sweeper) recordOp(s *agent.AgentState, kind Repair, of string) store.Op {
+	at := sw.Clock.Now().UTC().Truncate(time.Millisecond)
+	body, err := json.Marshal(Repaired{Run: s.Run, Kind: kind, Of: of, Seq: s.Seq(), At: at})
+	if err != nil { // strings, a number and a time always marshal
+		body = nil
+	}
+	return store.Op{Kind: store.Put, If: []store.Cond{{Op: store.ItemAbsent}}, Item: store.Item{
+		Key:   store.Key{PK: "T#" + s.Tenant + "#REPAIR#" + s.Run, SK: fmt.Sprintf("%010d#%s#%s", s.Seq(), kind, of)},
+		Index: repairsIndex(s.Tenant), IndexSort: fmt.Sprintf("%013d#%s#%s", at.UnixMilli(), s.Run, kind), Body: body,
+	}}
+}
+
+// record notes a repair that was made. It is none where another sweep has noted the same.
+func (sw *Sweeper) record(ctx context.Context, s *agent.AgentState, kind Repair, of string) (Repair, error) {
+	err := sw.Table.Write(ctx, sw.recordOp(s, kind, of))
+	switch {
+	case err == nil:
+		return kind, nil
+	case store.FailedOp(err, 0):
+		return RepairNone, nil
+	default: // it is repaired; the count is short
+		sw.warn("note that run "+s.Run+" was repaired", err)
+		return kind, nil
+	}
+}
+
+// tokenName names a task token without saying it.
+func tokenName(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:8])
+}
+
+// ListRepaired pages through a tenant's repairs, the newest first. Limit 0 is 50. It may be late.
+func ListRepaired(ctx context.Context, t store.Table, tenant string, limit int, cursor string) (list []Repaired, next string, err error) {
+	if limit == 0 {
+		limit = 50
+	}
+	p, err := t.Query(ctx, store.Range{PK: repairsIndex(tenant), Index: true, Reverse: true, Limit: limit, Cursor: cursor})
+	if err != nil {
+		return nil, "", fmt.Errorf("list repairs: %w", err)
+	}
+	for _, it := range p.Items {
+		var r Repaired
+		if err := json.Unmarshal(it.Body, &r); err != nil {
+			return nil, "", errors.Join(store.ErrInvalid, fmt.Errorf("read the record of a repair: %w", err))
+		}
+		list = append(list, r)
+	}
+	return list, p.Cursor, nil
+}
