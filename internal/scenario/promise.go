@@ -255,13 +255,19 @@ func (s *stage) visible(st *agent.AgentState) {
 
 // nothingPending: nobody is asked about a run that has ended.
 func (s *stage) nothingPending(run string) {
-	for _, it := range s.items.All() {
-		_, id, ok := strings.Cut(it.PK, "#APPROVAL#")
-		if !ok || it.SK != "A" {
-			continue
+	for cursor := ""; ; {
+		page, next, err := approval.List(context.Background(), s.table, tenant, approval.Pending, 0, cursor)
+		if err != nil {
+			s.violate("end", err.Error(), "requests that can be listed")
+			return
 		}
-		if a, err := approval.Get(context.Background(), s.table, tenant, id); err == nil && a.Run == run && a.Status == approval.Pending {
-			s.violate("end", "request "+a.ID+" is pending", "settled with its run")
+		for _, a := range page {
+			if a.Run == run {
+				s.violate("end", "request "+a.ID+" is pending", "settled with its run")
+			}
+		}
+		if cursor = next; cursor == "" {
+			return
 		}
 	}
 }
