@@ -100,7 +100,7 @@ func TestDecodeStrict(t *testing.T) {
 		{`{"map":{"k":{"N":1}}}`, `json at offset 0, "/map/k/N": want a known key`},
 		{`{"ptr":{"m":1}}`, `json at offset 0, "/ptr/m": want a known key`},
 		{`{"Hidden":"x"}`, `json at offset 0, "/Hidden": want a known key`},
-		{`{"action":4111111111111111}`, `json key "action": want a value for a Go string`},
+		{`{"action":4111111111111111}`, `json at offset 0, "/action": want a string`},
 		{`{"action":"x"} {}`, `json at offset 15: want nothing after the value`},
 		{`{"action":"x","action":"x"}`, `json at offset 14, "/action": want each key once`},
 	} {

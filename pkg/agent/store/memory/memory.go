@@ -86,6 +86,19 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 	return nil
 }
 
+// Items are all that is in the table, in its order: for whoever has to show that nothing was written.
+func (t *Table) Items() []store.Item {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var all []store.Item
+	for _, pk := range slices.Sorted(maps.Keys(t.partitions)) {
+		for it := range t.partitions[pk].between("", "", false) {
+			all = append(all, clone(it))
+		}
+	}
+	return all
+}
+
 // lookup gives the stored item itself, which is never modified.
 func (t *Table) lookup(k store.Key) (store.Item, bool) {
 	rs := t.partitions[k.PK]
