@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/store/memory"
@@ -19,6 +20,8 @@ func State(all ...any) string {
 		switch held := one.(type) {
 		case *memory.Table:
 			out += rows(held.Items())
+		case *memory.Blobs:
+			out += strings.Join(held.Names(), "\n")
 		case string:
 			out += files(held)
 		default:
