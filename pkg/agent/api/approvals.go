@@ -19,7 +19,7 @@ type Verdict struct {
 	Args   json.RawMessage `json:"args,omitempty"`   // edit: the arguments to run with
 	Result json.RawMessage `json:"result,omitempty"` // approve: the answer to what a tool asks; none and null are true
 	Note   string          `json:"note,omitempty"`   // of Ask and Reply, what is said
-	Digest string          `json:"digest,omitempty"` // of the approval as it was shown: refused where it is about another action since; "" = not looked at
+	Digest string          `json:"digest,omitempty"` // of the approval as it was shown: refused where it is about another action since; "" = as it was asked, so that an approval of what somebody has edited is refused
 	Tool   string          `json:"tool,omitempty"`   // of a request about tools: the one it decides; "" = all that nobody has decided about
 
 	Grant *agent.GrantBounds `json:"grant,omitempty"` // approve, edit: how far a standing grant goes that it gives; none = as far as the policy lets it
