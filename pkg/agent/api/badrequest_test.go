@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -140,7 +141,7 @@ func (b *badBench) wire(text string) answer {
 	require.NoError(b.t, err)
 	conn, err := (&net.Dialer{}).DialContext(b.t.Context(), "tcp", at.Host)
 	require.NoError(b.t, err)
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	_, err = io.WriteString(conn, text)
 	require.NoError(b.t, err)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -202,7 +203,7 @@ func TestBadHeaders(t *testing.T) {
 	for _, id := range append(slices.Clone(queries["after"][1:]), "0 1", "0,1", "1;2", " ") {
 		id, err := url.PathUnescape(id)
 		require.NoError(t, err)
-		if strings.ContainsAny(id, "\x00\r\n\xff") || strings.TrimSpace(id) == "" {
+		if strings.ContainsAny(id, "\x00\r\n") || !utf8.ValidString(id) || strings.TrimSpace(id) == "" {
 			continue // no header
 		}
 		e := b.edge("GET /v1/runs/{id}/events")

@@ -307,8 +307,9 @@ func page[T any](q url.Values, all []T) (part []T, next string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	at, ok := int64(0), true
+	at := int64(0)
 	if q.Get("cursor") != "" {
+		var ok bool
 		if at, ok = whole(q.Get("cursor")); !ok || at < 0 {
 			return nil, "", invalid("cursor: got %.64q, want one that a page gave", q.Get("cursor"))
 		}

@@ -259,10 +259,10 @@ func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
 	}
 	switch e.Status {
 	case "FAILED", "TIMED_OUT", "ABORTED":
-	default:
-		return nil, edge.Invalidf("read the event: detail.status: want the status of an execution")
 	case "RUNNING", "SUCCEEDED", "PENDING_REDRIVE":
 		return json.Marshal(Swept{Repaired: map[runtime.Repair]int64{}, Complete: true, Ignored: e.Status})
+	default:
+		return nil, edge.Invalidf("read the event: detail.status: want the status of an execution")
 	}
 	out, err := s.reapOne(ctx, e)
 	if err != nil {
