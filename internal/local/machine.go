@@ -209,7 +209,7 @@ func (m *Machine) cancelledAgain(ctx context.Context, tenant string) error {
 		}
 		l, err := m.Ports.Journal.Load(ctx, tenant, of.Run)
 		switch {
-		case errors.Is(err, store.ErrNoRun):
+		case errors.Is(err, store.ErrNoRun), errors.Is(err, agent.ErrNewer): // what only a newer version can read is its to see to
 			continue
 		case err != nil:
 			return err

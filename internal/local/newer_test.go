@@ -28,17 +28,18 @@ import (
 
 // rolledBack is a machine and a run that waits for a person, in a store that a newer version has had as well.
 type rolledBack struct {
-	t       *testing.T
-	table   *memory.Table
-	blobs   *memory.Blobs
-	clock   *clock.Virtual
-	machine *local.Machine
-	def     agent.Definition
-	run     string
-	asked   string // the request
-	owner   string
-	entered int
-	replies int
+	executions asl.MemoryStore // of all its machines
+	t          *testing.T
+	table      *memory.Table
+	blobs      *memory.Blobs
+	clock      *clock.Virtual
+	machine    *local.Machine
+	def        agent.Definition
+	run        string
+	asked      string // the request
+	owner      string
+	entered    int
+	replies    int
 }
 
 func (r *rolledBack) Generate(context.Context, agent.Request) (agent.Reply, error) {
@@ -85,9 +86,12 @@ func withParkedRun(t *testing.T, f func(r *rolledBack)) {
 
 // open makes a machine over the store, as a deployment does: nothing is warm.
 func (r *rolledBack) open() {
+	if r.machine != nil {
+		require.NoError(r.t, r.machine.Engine.Close())
+	}
 	var err error
 	r.machine, err = local.New(local.Config{
-		Table: r.table, Blobs: r.blobs, Model: r, Tools: r, Clock: r.clock, IDs: ids.Seeded(r.clock, uint64(7+len(r.table.All()))), Executions: &asl.MemoryStore{},
+		Table: r.table, Blobs: r.blobs, Model: r, Tools: r, Clock: r.clock, IDs: ids.Seeded(r.clock, uint64(7+len(r.table.All()))), Executions: &r.executions,
 		Agents: func(string) (*agent.Definition, bool) { return &r.def, true },
 	})
 	require.NoError(r.t, err)

@@ -287,6 +287,9 @@ func (p *part) decide(l line, a approval.Action, note string) (action, error) {
 		r.Tool = c.Tool
 	}
 	return func(ctx context.Context) error {
+		if now, err := approval.Get(ctx, p.stage.table, tenant, id); a == approval.Approve && err == nil {
+			r.Digest = now.Digest // people look before they approve
+		}
 		_, err := p.stage.machine.Desk.Decide(ctx, r)
 		return err
 	}, nil

@@ -29,11 +29,11 @@ func ValidMediaType(s string) bool {
 func (m Media) Check() error {
 	switch {
 	case !ValidMediaType(m.MediaType):
-		return fmt.Errorf("mediaType: got %q, want one such as image/png", m.MediaType)
+		return fmt.Errorf("mediaType: got %.64q, want one such as image/png", m.MediaType)
 	case (m.Data == "") == (m.Blob == ""):
 		return errors.New("want either data or blob")
 	case m.Blob != "" && !ValidDigest(m.Blob):
-		return fmt.Errorf("blob: got %q, want a SHA-256 in 64 lower-case hex digits", m.Blob)
+		return fmt.Errorf("blob: got %.64q, want a SHA-256 in 64 lower-case hex digits", m.Blob)
 	default:
 		return nil
 	}

@@ -5,37 +5,108 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 )
 
-// checkFields refuses keys that are not, letter by letter, the names of the fields they would set. It stops where a type
-// decodes itself.
-func checkFields(raw json.RawMessage, t reflect.Type, at string) error {
+// fieldCheck refuses keys that are not, letter by letter, the names of the fields they would set, and values of another kind than these hold.
+// It stops where a type decodes itself.
+type fieldCheck struct {
+	others bool // keys that are no field's are nobody's business
+}
+
+func (f fieldCheck) value(raw json.RawMessage, t reflect.Type, at string) error {
 	for t != nil && t.Kind() == reflect.Pointer && !decodesItself(t) {
 		t = t.Elem()
+	}
+	if t == reflect.TypeFor[time.Time]() || t == reflect.TypeFor[*time.Time]() {
+		return checkTime(raw, at)
 	}
 	if t == nil || decodesItself(t) || decodesItself(reflect.PointerTo(t)) {
 		return nil
 	}
+	if !fitsKind(raw, t) {
+		return &JSONError{Pointer: at, Want: kindWanted(t)}
+	}
 	switch kind := jsonKind(raw); {
 	case kind == '{' && t.Kind() == reflect.Struct:
-		return checkStructFields(raw, t, at)
+		return f.members(raw, t, at)
 	case kind == '{' && t.Kind() == reflect.Map:
-		return eachMember(raw, at, func(_ string, v json.RawMessage, at string) error { return checkFields(v, t.Elem(), at) })
+		return eachMember(raw, at, func(_ string, v json.RawMessage, at string) error { return f.value(v, t.Elem(), at) })
 	case kind == '[' && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array):
-		return eachElement(raw, at, func(v json.RawMessage, at string) error { return checkFields(v, t.Elem(), at) })
+		return eachElement(raw, at, func(v json.RawMessage, at string) error { return f.value(v, t.Elem(), at) })
 	}
 	return nil
 }
 
-func checkStructFields(raw json.RawMessage, t reflect.Type, at string) error {
+// checkTime refuses what is no time. The error of time.Time quotes the text, and names no key.
+func checkTime(raw json.RawMessage, at string) error {
+	var when time.Time
+	if json.Unmarshal(raw, &when) != nil {
+		return &JSONError{Pointer: at, Want: "a time, such as 2026-01-31T12:00:00Z"}
+	}
+	return nil
+}
+
+// fitsKind reports whether a value is null or of the kind that encoding/json decodes into t.
+func fitsKind(raw json.RawMessage, t reflect.Type) bool {
+	kind := jsonKind(raw)
+	switch t.Kind() {
+	case reflect.String:
+		return kind == '"' || kind == 'n' || t == reflect.TypeFor[json.Number]() && kind == '0'
+	case reflect.Bool:
+		return kind == 'b' || kind == 'n'
+	case reflect.Struct, reflect.Map:
+		return kind == '{' || kind == 'n'
+	case reflect.Slice, reflect.Array:
+		return kind == '[' || kind == 'n' || t.Elem().Kind() == reflect.Uint8 && kind == '"'
+	case reflect.Interface:
+		return true
+	default:
+		return kind == '0' || kind == 'n'
+	}
+}
+
+// kindWanted is what a value for t is, in words.
+func kindWanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Float32, reflect.Float64:
+		return "a number that is not too large"
+	default:
+		return "a whole number that is not too large"
+	}
+}
+
+func (f fieldCheck) members(raw json.RawMessage, t reflect.Type, at string) error {
 	known := jsonFields(t)
 	return eachMember(raw, at, func(key string, v json.RawMessage, at string) error {
 		field, ok := known[key]
-		if !ok {
+		switch {
+		case ok:
+			return f.value(v, field, at)
+		case f.others && !spelledOtherwise(key, known):
+			return nil
+		default:
 			return &JSONError{Pointer: at, Want: "a known key"}
 		}
-		return checkFields(v, field, at)
 	})
+}
+
+// spelledOtherwise reports whether encoding/json would take a key for a field that has another name.
+func spelledOtherwise(key string, known map[string]reflect.Type) bool {
+	for name := range known {
+		if strings.EqualFold(name, key) {
+			return true
+		}
+	}
+	return false
 }
 
 func eachMember(raw json.RawMessage, at string, visit func(key string, v json.RawMessage, at string) error) error {

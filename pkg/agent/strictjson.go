@@ -80,7 +80,7 @@ func DecodeStrict(raw []byte, v any) error {
 	if err != nil {
 		return err
 	}
-	if err := checkFields(compact, reflect.TypeOf(v), ""); err != nil {
+	if err := (fieldCheck{}).value(compact, reflect.TypeOf(v), ""); err != nil {
 		return err
 	}
 	dec := json.NewDecoder(bytes.NewReader(compact))
@@ -89,11 +89,24 @@ func DecodeStrict(raw []byte, v any) error {
 	return withoutValue(dec.Decode(v))
 }
 
-// withoutValue replaces an error of encoding/json that would quote a number.
+// DecodeKnown is DecodeStrict for what another version of ours, or a service that adds keys, has written: keys that are not v's are left out.
+// A key that is one of v's but for its capitals is refused all the same.
+func DecodeKnown(raw []byte, lim JSONLimits, v any) error {
+	compact, err := CompactJSON(raw, lim)
+	if err != nil {
+		return err
+	}
+	if err := (fieldCheck{others: true}).value(compact, reflect.TypeOf(v), ""); err != nil {
+		return err
+	}
+	return withoutValue(json.Unmarshal(compact, v))
+}
+
+// withoutValue replaces an error of encoding/json that would quote a number: of the right kind, it does not fit.
 func withoutValue(err error) error {
 	var t *json.UnmarshalTypeError
 	if errors.As(err, &t) {
-		return fmt.Errorf("json key %q: want a value for a Go %s", t.Field, t.Type)
+		return fmt.Errorf("json key %q: want %s", t.Field, kindWanted(t.Type))
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -100,7 +101,7 @@ func TestDecodeStrict(t *testing.T) {
 		{`{"map":{"k":{"N":1}}}`, `json at offset 0, "/map/k/N": want a known key`},
 		{`{"ptr":{"m":1}}`, `json at offset 0, "/ptr/m": want a known key`},
 		{`{"Hidden":"x"}`, `json at offset 0, "/Hidden": want a known key`},
-		{`{"action":4111111111111111}`, `json key "action": want a value for a Go string`},
+		{`{"action":4111111111111111}`, `json at offset 0, "/action": want a string`},
 		{`{"action":"x"} {}`, `json at offset 15: want nothing after the value`},
 		{`{"action":"x","action":"x"}`, `json at offset 14, "/action": want each key once`},
 	} {
@@ -184,4 +185,43 @@ func walkJSON(dec *json.Decoder, depth int) (deepest int, ok bool) {
 	}
 	_, err = dec.Token()
 	return deepest, err == nil
+}
+
+// What is read strictly is read alike where other keys may stand, and written and read again it is the same.
+func FuzzDecodeStrict(f *testing.F) {
+	type inner struct {
+		N    int64           `json:"n"`
+		Raw  json.RawMessage `json:"raw,omitempty"`
+		When time.Time       `json:"when"`
+	}
+	type outer struct {
+		Text string   `json:"text"`
+		Is   *bool    `json:"is,omitempty"`
+		List []inner  `json:"list"`
+		Any  []string `json:"any"`
+	}
+	for _, seed := range []string{
+		`{"text":"x","is":true,"list":[{"n":1,"raw":{"a":1.10},"when":"2026-01-02T03:04:05Z"}],"any":["a"]}`, `{"Text":"x"}`, `{"text":1}`, `{"list":[null]}`, `null`, `[]`,
+		`{"list":[{"n":1e999}]}`, `{"list":[{"when":"no"}]}`, `{"text":"a","\u0074ext":"b"}`, `{"zzz":1}`, `{"any":{"0":"a"}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var strict, known outer
+		if err := DecodeStrict(raw, &strict); err != nil {
+			require.NotContains(t, err.Error(), "Go ")
+			return
+		}
+		require.NoError(t, DecodeKnown(raw, JSONLimits{}, &known))
+		require.Equal(t, strict, known)
+		again, err := json.Marshal(strict)
+		if err != nil {
+			return // a year that RFC 3339 does not write
+		}
+		var back outer
+		require.NoError(t, DecodeStrict(again, &back), "%s", again)
+		more, err := json.Marshal(back)
+		require.NoError(t, err)
+		require.JSONEq(t, string(again), string(more))
+	})
 }

@@ -19,7 +19,7 @@ type Verdict struct {
 	Args   json.RawMessage `json:"args,omitempty"`   // edit: the arguments to run with
 	Result json.RawMessage `json:"result,omitempty"` // approve: the answer to what a tool asks; none and null are true
 	Note   string          `json:"note,omitempty"`   // of Ask and Reply, what is said
-	Digest string          `json:"digest,omitempty"` // of the approval as it was shown: refused where it is about another action since; "" = not looked at
+	Digest string          `json:"digest,omitempty"` // of the approval as it was shown: refused where it is about another action since; "" = as it was asked, so that an approval of what somebody has edited is refused
 	Tool   string          `json:"tool,omitempty"`   // of a request about tools: the one it decides; "" = all that nobody has decided about
 
 	Grant *agent.GrantBounds `json:"grant,omitempty"` // approve, edit: how far a standing grant goes that it gives; none = as far as the policy lets it
@@ -36,7 +36,7 @@ var approvalPattern = regexp.MustCompile(`^a[a-z2-7]{25}$`)
 func approvalID(r *http.Request) (string, error) {
 	id := r.PathValue("id")
 	if !approvalPattern.MatchString(id) {
-		return "", problem(ApprovalNotFound, "read approval %q: no such approval", id)
+		return "", problem(ApprovalNotFound, "read approval %.64q: no such approval", id)
 	}
 	return id, nil
 }
@@ -51,9 +51,12 @@ func (s *server) listApprovals(_ http.ResponseWriter, r *http.Request, c Caller)
 	if err != nil {
 		return 0, nil, err
 	}
-	status := cmp.Or(approval.Status(q.Get("status")), approval.Pending)
+	status := approval.Pending
+	if q.Has("status") {
+		status = approval.Status(q.Get("status"))
+	}
 	if !status.Valid() {
-		return 0, nil, invalid("status: got %q, want pending, approved, denied, expired, cancelled or voided", status)
+		return 0, nil, invalid("status: got %.64q, want pending, approved, denied, expired, cancelled or voided", status)
 	}
 	find := approval.Query{Status: status, Run: q.Get("run"), Root: q.Get("root"), Cursor: q.Get("cursor")}
 	for _, name := range []string{"run", "root"} {
@@ -93,7 +96,7 @@ func (s *server) since(r *http.Request, c Caller, q url.Values, name string, at 
 	}
 	id := q.Get(name)
 	if !runPattern.MatchString(id) {
-		return at, problem(RunNotFound, "%s: read run %q: no such run", name, id)
+		return at, problem(RunNotFound, "%s: read run %.64q: no such run", name, id)
 	}
 	h, err := s.Journal.Head(r.Context(), c.Tenant, id)
 	if err != nil {
@@ -137,7 +140,7 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	case Ask, Reply:
 		return s.talk(r, c, id, b)
 	default:
-		return 0, nil, invalid("action: got %q, want approve, deny, edit, ask or reply", b.Action)
+		return 0, nil, invalid("action: got %.64q, want approve, deny, edit, ask or reply", b.Action)
 	}
 	if (b.Action == approval.Edit) != (b.Args != nil) {
 		return 0, nil, invalid("args: they go with an edit and with nothing else")

@@ -45,8 +45,9 @@ func (s *server) audit(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 	}
 	after := int64(0)
 	if q.Has("after") {
-		if after, err = strconv.ParseInt(q.Get("after"), 10, 64); err != nil || after < 0 || after > maxAfter {
-			return 0, nil, invalid("after: got %q, want the sequence of an entry, or 0", q.Get("after"))
+		var ok bool
+		if after, ok = whole(q.Get("after")); !ok || after < 0 || after > maxAfter {
+			return 0, nil, invalid("after: got %.64q, want the sequence of an entry, or 0", q.Get("after"))
 		}
 	}
 	if s.Audited != nil {

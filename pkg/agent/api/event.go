@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -52,14 +53,16 @@ func (p position) before(seq int64, index int) bool {
 func readPosition(s string) (position, error) {
 	seq, index, one := strings.Cut(s, ".")
 	p := position{index: wholeEntry}
-	var err error
-	if p.seq, err = strconv.ParseInt(seq, 10, 64); err != nil || p.seq < -1 {
-		return p, fmt.Errorf("got %q, want SEQ or SEQ.INDEX", s)
+	var ok bool
+	if p.seq, ok = whole(seq); !ok || p.seq < -1 {
+		return p, fmt.Errorf("got %.64q, want SEQ or SEQ.INDEX", s)
 	}
 	if one {
-		if p.index, err = strconv.Atoi(index); err != nil || p.index < 0 {
-			return p, fmt.Errorf("got %q, want SEQ or SEQ.INDEX", s)
+		i, ok := whole(index)
+		if !ok || i < 0 || i > math.MaxInt {
+			return p, fmt.Errorf("got %.64q, want SEQ or SEQ.INDEX", s)
 		}
+		p.index = int(i)
 	}
 	return p, nil
 }

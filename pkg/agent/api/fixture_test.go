@@ -29,7 +29,8 @@ import (
 
 // payment is the argument of the one tool that asks.
 type payment struct {
-	Amount int `json:"amount"`
+	Amount int    `json:"amount"`
+	To     string `json:"to,omitempty"`
 }
 
 // pay is the script most tests use: one call that waits, then the end.
@@ -45,6 +46,10 @@ type bench struct {
 	feed    *api.Feed
 	server  *httptest.Server
 	client  *api.Client
+
+	table      *memory.Table
+	blobs      string // a folder
+	executions *asl.MemoryStore
 }
 
 // change is made to the agent's definition.
@@ -62,7 +67,7 @@ func newBench(t *testing.T, lines string, change ...func(*agent.Definition)) *be
 // newUnserved is a bench without a server.
 func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) *bench {
 	t.Helper()
-	b := &bench{t: t, paid: make(chan int, 10)}
+	b := &bench{t: t, paid: make(chan int, 10), table: memory.New(), blobs: t.TempDir(), executions: &asl.MemoryStore{}}
 	payTool := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(ctx context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
 		if in.Amount == 7 && c.Resume == nil {
 			return agent.ToolResultData{Suspend: &agent.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(`{"type":"string"}`)}}, nil
@@ -82,13 +87,13 @@ func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) 
 	require.NoError(t, reg.Add(def))
 	s, err := script.Parse("model.jsonl", []byte(lines))
 	require.NoError(t, err)
-	blobs, err := folder.Open(t.TempDir())
+	blobs, err := folder.Open(b.blobs)
 	require.NoError(t, err)
 	c := clock.System()
 	b.feed = api.NewFeed(c)
 	b.Machine, err = local.New(local.Config{
-		Table: memory.New(), Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: ids.System(c),
-		Executions: &asl.MemoryStore{}, Sink: b.feed, Warm: 10,
+		Table: b.table, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: ids.System(c),
+		Executions: b.executions, Sink: b.feed, Warm: 10,
 	})
 	require.NoError(t, err)
 	b.backend = b.Backend(local.Serving{Agents: reg, Feed: b.feed, Caller: func(r *http.Request) (api.Caller, error) {

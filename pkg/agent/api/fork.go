@@ -35,7 +35,7 @@ func (s *server) fork(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 	id := r.PathValue("id")
 	switch {
 	case !runPattern.MatchString(id):
-		return 0, nil, problem(RunNotFound, "fork run %q: no such run", id)
+		return 0, nil, problem(RunNotFound, "fork run %.64q: no such run", id)
 	case b.At == nil:
 		return 0, nil, invalid("at: got nothing, want an entry's sequence")
 	case b.Model != nil && !s.Local: // it may name a file or an address of this machine

@@ -36,7 +36,7 @@ func readForm(name string) (stream.Format, error) {
 		return f, nil
 	}
 	are := strings.Join(append([]string{journalForm}, stream.Formats()...), ", ")
-	return "", invalid("format: got %q, want one of %s", name, are)
+	return "", invalid("format: got %.64q, want one of %s", name, are)
 }
 
 // view is a run's journal as a client reads it, from an entry on. Not safe for concurrent use.

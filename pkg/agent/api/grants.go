@@ -67,7 +67,7 @@ func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (i
 		return 0, nil, err
 	}
 	if q.Has("agent") && !agent.ValidAgentName(q.Get("agent")) {
-		return 0, nil, invalid("agent: got %q, want an agent's name", q.Get("agent"))
+		return 0, nil, invalid("agent: got %.64q, want an agent's name", q.Get("agent"))
 	}
 	p := GrantPage{Grants: []Grant{}, Cursor: q.Get("cursor")}
 	for looks := 0; len(p.Grants) < n && looks < maxLooks; looks++ {
@@ -98,7 +98,7 @@ func (s *server) revokeGrant(w http.ResponseWriter, r *http.Request, c Caller) (
 	}
 	of, tool := r.PathValue("agent"), r.PathValue("tool")
 	if !agent.ValidAgentName(of) || !agent.ValidToolName(tool) {
-		return 0, nil, problem(GrantNotFound, "revoke standing grant of %q for %q: no such standing grant", tool, of)
+		return 0, nil, problem(GrantNotFound, "revoke standing grant of %.64q for %.64q: no such standing grant", tool, of)
 	}
 	if err := s.Desk.Revoke(r.Context(), approval.Revocation{Tenant: c.Tenant, Agent: of, Tool: tool, Digest: q.Get("digest"), By: c.Principal}); err != nil {
 		return 0, nil, err

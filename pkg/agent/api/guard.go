@@ -38,7 +38,7 @@ func (g Guard) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		harden(w.Header())
 		if !g.own(r.Host) {
-			out.refuse(w, r, problem(NotAllowed, "Host: got %q, want a name of this machine, such as localhost, with port %s", r.Host, g.Port))
+			out.refuse(w, r, problem(NotAllowed, "Host: got %.64q, want a name of this machine, such as localhost, with port %s", r.Host, g.Port))
 			return
 		}
 		if err := cross.Check(r); err != nil {

@@ -87,7 +87,7 @@ func Handler(b Backend) http.Handler {
 }
 
 func (s *server) nowhere(w http.ResponseWriter, r *http.Request) {
-	s.refuse(w, r, problem(NoSuchPath, "%s: there is nothing here", r.URL.Path))
+	s.refuse(w, r, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path))
 }
 
 // plain reports whether a path is written in the one way that a path is: from the root, and without empty, . and .. segments.
@@ -128,7 +128,7 @@ func (s *server) route(byMethod map[string]endpoint) http.HandlerFunc {
 			}
 			slices.Sort(allowed)
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			s.refuse(w, r, problem(BadMethod, "%s: got %s, want %s", r.URL.Path, r.Method, strings.Join(allowed, " or ")))
+			s.refuse(w, r, problem(BadMethod, "%.200s: got %.20s, want %s", r.URL.Path, r.Method, strings.Join(allowed, " or ")))
 			return
 		}
 		status, body, err := s.answer(e, w, r)
@@ -232,20 +232,24 @@ func body(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
 	if err := agent.DecodeStrict(data, v); err != nil {
 		return invalid("the body: %v", err)
 	}
+	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // null, which decodes into anything
+		return invalid("the body: want an object")
+	}
 	return nil
 }
 
 // jsonBody refuses a body that does not say that it is JSON as it stands.
 func jsonBody(h http.Header) error {
-	if coding := h.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return problem(BadMediaType, "got Content-Encoding %q, want the body as it is", coding)
+	if coding := strings.Join(h.Values("Content-Encoding"), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
+		return problem(BadMediaType, "got Content-Encoding %.64q, want the body as it is", coding)
 	}
-	t, params, err := mime.ParseMediaType(h.Get("Content-Type"))
+	kind := strings.Join(h.Values("Content-Type"), ", ")
+	t, params, err := mime.ParseMediaType(kind)
 	if err != nil || t != "application/json" {
-		return problem(BadMediaType, "got Content-Type %q, want application/json", h.Get("Content-Type"))
+		return problem(BadMediaType, "got Content-Type %.64q, want application/json", kind)
 	}
 	if c := params["charset"]; c != "" && !strings.EqualFold(c, "utf-8") {
-		return problem(BadMediaType, "got Content-Type %q, want application/json in utf-8", h.Get("Content-Type"))
+		return problem(BadMediaType, "got Content-Type %.64q, want application/json in utf-8", kind)
 	}
 	return nil
 }
@@ -258,10 +262,10 @@ func query(r *http.Request, known ...string) (url.Values, error) {
 	}
 	for name, values := range q {
 		if !slices.Contains(known, name) {
-			return nil, invalid("query parameter %q is not known, want %s", name, oneOf(known))
+			return nil, invalid("query parameter %.64q is not known, want %s", name, oneOf(known))
 		}
 		if len(values) > 1 {
-			return nil, invalid("query parameter %q is given %d times", name, len(values))
+			return nil, invalid("query parameter %.64q is given %d times", name, len(values))
 		}
 	}
 	return q, nil
@@ -279,17 +283,23 @@ func limit(q url.Values) (int, error) {
 	if !q.Has("limit") {
 		return defaultPage, nil
 	}
-	n, err := strconv.Atoi(q.Get("limit"))
-	if err != nil || n < 1 || n > maxPage {
-		return 0, invalid("limit: got %q, want 1 to %d", q.Get("limit"), maxPage)
+	n, ok := whole(q.Get("limit"))
+	if !ok || n < 1 || n > maxPage {
+		return 0, invalid("limit: got %.64q, want 1 to %d", q.Get("limit"), maxPage)
 	}
-	return n, nil
+	return int(n), nil
+}
+
+// whole reads a number in the one way that it is written: without a plus, and without zeros before it.
+func whole(text string) (n int64, ok bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && strconv.FormatInt(n, 10) == text
 }
 
 // badCursor says what a list made of a cursor that no page gave. What the store says of it is the store's.
 func badCursor(cursor string, err error) error {
 	if cursor != "" && errors.Is(err, store.ErrInvalid) {
-		return invalid("cursor: got %q, want one that a page gave", cursor)
+		return invalid("cursor: got %.64q, want one that a page gave", cursor)
 	}
 	return err
 }
@@ -300,13 +310,14 @@ func page[T any](q url.Values, all []T) (part []T, next string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	from := 0
+	at := int64(0)
 	if q.Get("cursor") != "" {
-		if from, err = strconv.Atoi(q.Get("cursor")); err != nil || from < 0 {
-			return nil, "", invalid("cursor: got %q, want one that a page gave", q.Get("cursor"))
+		var ok bool
+		if at, ok = whole(q.Get("cursor")); !ok || at < 0 {
+			return nil, "", invalid("cursor: got %.64q, want one that a page gave", q.Get("cursor"))
 		}
 	}
-	from = min(from, len(all))
+	from := int(min(at, int64(len(all))))
 	to := min(from+n, len(all))
 	if to < len(all) {
 		next = fmt.Sprint(to)

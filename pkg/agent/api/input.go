@@ -159,11 +159,12 @@ func (s *server) planDecision(ctx context.Context, run *agent.AgentState, d Deci
 	case "cancel":
 		r.Action = approval.Cancel
 	default:
-		return nil, invalid("action: got %q, want resume or cancel", d.Action)
+		return nil, invalid("action: got %.64q, want resume or cancel", d.Action)
+	}
+	if err := errors.Join(shortText("id", d.ID, maxKey), shortText("target", d.Target, maxKey)); err != nil {
+		return nil, err
 	}
 	switch {
-	case len(d.ID) > maxKey || len(d.Target) > maxKey:
-		return nil, invalid("id and target: want at most %d bytes", maxKey)
 	case d.Target == "":
 		return nil, invalid("target: got nothing, want a call, a suspension or a pending call")
 	case d.Result != nil && r.Action == approval.Cancel:
@@ -202,9 +203,15 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 	if given != 1 {
 		return nil, invalid("want exactly one of result, error and rerun")
 	}
+	if a.Call == "" {
+		return nil, invalid("call: got nothing, want the id of one")
+	}
+	if err := shortText("id", a.ID, maxKey); err != nil {
+		return nil, err
+	}
 	call, ok := run.Call(a.Call)
 	if !ok {
-		return nil, problem(CallNotFound, "call: run %s has no call %q", run.Run, a.Call)
+		return nil, problem(CallNotFound, "call: run %s has no call %.64q", run.Run, a.Call)
 	}
 	if id := run.RequestOf(call); id != "" {
 		return s.answeredDecision(run, a, c, approval.Request{ID: id, Tool: call.Tool}, agent.ForApproval)

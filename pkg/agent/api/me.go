@@ -37,14 +37,17 @@ func (s *server) showPreferences(_ http.ResponseWriter, r *http.Request, c Calle
 	return http.StatusOK, p, err
 }
 
+// preferencesForm is the body of PUT /v1/me/preferences: null and a list are told from nothing.
+type preferencesForm struct {
+	Notify json.RawMessage `json:"notify"`
+}
+
 // keepPreferences keeps the caller's own.
 func (s *server) keepPreferences(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	if _, err := query(r); err != nil {
 		return 0, nil, err
 	}
-	var form struct {
-		Notify json.RawMessage `json:"notify"`
-	}
+	var form preferencesForm
 	if err := body(w, r, &form, false); err != nil {
 		return 0, nil, err
 	}
@@ -100,7 +103,7 @@ func (s *server) endDuty(w http.ResponseWriter, r *http.Request, c Caller) (int,
 	}
 	id := r.PathValue("id")
 	if !dutyPattern.MatchString(id) {
-		return 0, nil, problem(DutyNotFound, "end duty %q: no such duty", id)
+		return 0, nil, problem(DutyNotFound, "end duty %.64q: no such duty", id)
 	}
 	if err := s.duties().End(r.Context(), c.Tenant, c.Principal, id, s.Clock.Now()); err != nil {
 		return 0, nil, err

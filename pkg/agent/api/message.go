@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 )
@@ -13,6 +14,9 @@ const MaxInline = 128 << 10
 
 // maxBlocks is how many blocks a message has at most: each file it names is looked for.
 const maxBlocks = 100
+
+// maxName is the longest name of a file, in bytes.
+const maxName = 1024
 
 // block is a content block as people may send it.
 type block struct {
@@ -24,7 +28,12 @@ type block struct {
 	Blob      *string `json:"blob"`
 }
 
-// readMessage reads a message: a string, or a list of text and media blocks. key names it in errors.
+// ReadMessage reads a message as anybody may send one: a string, or a list of text and media blocks. key names it in errors, which are of type
+// *Problem.
+func ReadMessage(key string, raw json.RawMessage) ([]agent.UserBlock, error) {
+	return readMessage(key, raw)
+}
+
 func readMessage(key string, raw json.RawMessage) ([]agent.UserBlock, error) {
 	if len(raw) > 0 && raw[0] == '[' {
 		var blocks []block
@@ -57,19 +66,22 @@ func (b block) check() error {
 	case "media":
 		return b.checkMedia()
 	default:
-		return fmt.Errorf("type: got %q, want text or media", b.Type)
+		return fmt.Errorf("type: got %.64q, want text or media", b.Type)
 	}
 }
 
 func (b block) checkMedia() error {
 	if b.Text != nil || b.MediaType == nil || (b.Data == nil) == (b.Blob == nil) {
-		return fmt.Errorf("want a media block of mediaType, data or blob, and perhaps name")
+		return fmt.Errorf("want a media block of type, mediaType, data or blob, and perhaps name")
+	}
+	if len(b.Name) > maxName {
+		return fmt.Errorf("name: got %d bytes, want at most %d", len(b.Name), maxName)
 	}
 	if b.Blob != nil {
 		return agent.Media{MediaType: *b.MediaType, Blob: *b.Blob}.Check()
 	}
 	data, err := base64.StdEncoding.Strict().DecodeString(*b.Data)
-	if err != nil || len(data) == 0 {
+	if err != nil || len(data) == 0 || strings.ContainsAny(*b.Data, "\r\n") { // the decoder skips line ends, and who reads it later may not
 		return fmt.Errorf("data: want base64 of one byte or more")
 	}
 	if len(data) > MaxInline {

@@ -754,7 +754,7 @@ func TestServerTakesWhatTheSchemasTake(t *testing.T) {
 		"POST /v1/approvals/{id}/decision": {`{"action":"approve","args":{"amount":1}}`, `{"action":"edit"}`, `{"action":"edit","args":{"amount":1},"note":"n"}`},
 	}
 	for _, op := range api.Routes() {
-		if d.body(op) == "" {
+		if d.body(op) == "" || strings.HasSuffix(op, "/undo") { // which says nothing, of a run that is done: see TestBadBodies
 			continue
 		}
 		t.Run(op, func(t *testing.T) {

@@ -34,6 +34,25 @@ const keyHeader = "Idempotency-Key"
 // maxKey is the longest idempotency key, in bytes.
 const maxKey = 256
 
+// maxLabel is the longest subject, and the longest accessControl, of a run, in bytes: each event that leaves it carries them.
+const maxLabel = 1024
+
+// check refuses labels that are no plain text, or longer than what has to carry them.
+func (b Start) check() error {
+	return errors.Join(shortText("subject", b.Subject, maxLabel), shortText("accessControl", b.AccessControl, maxLabel))
+}
+
+// shortText refuses a text that is longer than so many bytes, or holds what no store keeps in a key.
+func shortText(key, value string, most int) error {
+	if len(value) > most {
+		return invalid("%s: got %d bytes, want at most %d", key, len(value), most)
+	}
+	if !utf8.ValidString(value) || strings.Contains(value, "\x00") {
+		return invalid("%s: want UTF-8 without NUL", key)
+	}
+	return nil
+}
+
 func (s *server) start(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
 	if _, err := query(r); err != nil {
 		return 0, nil, err
@@ -43,7 +62,10 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 		return 0, nil, err
 	}
 	if b.Continues != "" && !runPattern.MatchString(b.Continues) {
-		return 0, nil, problem(RunNotFound, "continue run %q: no such run", b.Continues)
+		return 0, nil, problem(RunNotFound, "continues: run %.64q: no such run", b.Continues)
+	}
+	if err := b.check(); err != nil {
+		return 0, nil, err
 	}
 	key, err := idempotencyKey(r, b.Key)
 	if err != nil {
@@ -89,13 +111,7 @@ func idempotencyKey(r *http.Request, inBody string) (string, error) {
 	if inBody != "" {
 		key = inBody
 	}
-	if len(key) > maxKey {
-		return "", invalid("key: got %d bytes, want at most %d", len(key), maxKey)
-	}
-	if !utf8.ValidString(key) || strings.Contains(key, "\x00") { // the store takes no other
-		return "", invalid("key: want UTF-8 without NUL")
-	}
-	return key, nil
+	return key, shortText("key", key, maxKey)
 }
 
 // unfit are Agents that leave out some that are registered, since they cannot run here, and say why; "" = an agent is not one of those.
@@ -113,7 +129,7 @@ func (s *server) definition(b Start) (*agent.Definition, error) {
 			p.Known = known
 			return nil, p
 		}
-		p := problem(UnknownAgent, "start run: unknown agent %q; known: %s", b.Agent, oneOf(known))
+		p := problem(UnknownAgent, "start run: unknown agent %.64q; known: %s", b.Agent, oneOf(known))
 		p.Known = known
 		return nil, p
 	}
@@ -121,7 +137,7 @@ func (s *server) definition(b Start) (*agent.Definition, error) {
 		return nil, problem(NotAllowed, "definition: only taken where the caller owns the machine")
 	}
 	if b.Agent != "" && b.Agent != b.Definition.Name {
-		return nil, invalid("agent: got %q, want %q, the definition's name, or nothing", b.Agent, b.Definition.Name)
+		return nil, invalid("agent: got %.64q, want %.64q, the definition's name, or nothing", b.Agent, b.Definition.Name)
 	}
 	if err := b.Definition.Check(); err != nil {
 		return nil, invalid("definition: %v", err)
@@ -154,7 +170,7 @@ func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int
 	if q.Has("status") {
 		status := agent.RunStatus(q.Get("status"))
 		if !status.Valid() {
-			return 0, nil, invalid("status: got %q, want running, waiting or done", status)
+			return 0, nil, invalid("status: got %.64q, want running, waiting or done", status)
 		}
 		statuses = []agent.RunStatus{status}
 	}
@@ -200,7 +216,7 @@ func readRunCursor(s string, statuses []agent.RunStatus) (*runCursor, error) {
 	status, inner, ok := strings.Cut(s, ":")
 	c.inner = inner
 	if c.i = slices.Index(statuses, agent.RunStatus(status)); !ok || c.i < 0 {
-		return nil, invalid("cursor: got %q, want one that a page gave", s)
+		return nil, invalid("cursor: got %.64q, want one that a page gave", s)
 	}
 	return c, nil
 }
@@ -228,7 +244,7 @@ var runPattern = regexp.MustCompile(`^r[a-z2-7]{25}$`)
 func (s *server) load(r *http.Request, c Caller) (store.Loaded, error) {
 	id := r.PathValue("id")
 	if !runPattern.MatchString(id) {
-		return store.Loaded{}, problem(RunNotFound, "load run %q: no such run", id)
+		return store.Loaded{}, problem(RunNotFound, "load run %.64q: no such run", id)
 	}
 	return s.Journal.Load(r.Context(), c.Tenant, id)
 }
@@ -239,7 +255,7 @@ func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int,
 		return 0, nil, err
 	}
 	if q.Has("messages") && q.Get("messages") != "0" && q.Get("messages") != "1" {
-		return 0, nil, invalid("messages: got %q, want 0 or 1", q.Get("messages"))
+		return 0, nil, invalid("messages: got %.64q, want 0 or 1", q.Get("messages"))
 	}
 	l, err := s.load(r, c)
 	if err != nil {
@@ -314,7 +330,7 @@ func (s *server) replay(_ http.ResponseWriter, r *http.Request, c Caller) (int, 
 	}
 	id := r.PathValue("id")
 	if !runPattern.MatchString(id) {
-		return 0, nil, problem(RunNotFound, "replay run %q: no such run", id)
+		return 0, nil, problem(RunNotFound, "replay run %.64q: no such run", id)
 	}
 	found, err := s.Replay(r.Context(), c.Tenant, id)
 	return http.StatusOK, found, err

@@ -77,7 +77,7 @@ func (s *server) listServers(_ http.ResponseWriter, r *http.Request, c Caller) (
 		return 0, nil, err
 	}
 	if q.Has("agent") && !agent.ValidAgentName(q.Get("agent")) {
-		return 0, nil, invalid("agent: got %q, want an agent's name", q.Get("agent"))
+		return 0, nil, invalid("agent: got %.64q, want an agent's name", q.Get("agent"))
 	}
 	list, next, err := s.Servers.List(r.Context(), c.Tenant, approval.Servers{Agent: q.Get("agent"), Limit: n, Cursor: q.Get("cursor")})
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *server) approveServer(w http.ResponseWriter, r *http.Request, c Caller)
 	}
 	of, name := r.PathValue("agent"), r.PathValue("server")
 	if !agent.ValidAgentName(of) || !agent.ValidServerName(name) {
-		return 0, nil, problem(ServerNotFound, "server %q of agent %q: there is no such server on record", name, of)
+		return 0, nil, problem(ServerNotFound, "server %.64q of agent %.64q: there is no such server on record", name, of)
 	}
 	after, err := s.Servers.Approve(r.Context(), approval.ServerApproval{
 		Tenant: c.Tenant, Agent: of, Server: name, Tool: v.Tool, Digest: v.Digest, Note: v.Note, By: c.Principal,

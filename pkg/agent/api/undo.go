@@ -37,9 +37,13 @@ func (s *server) undo(w http.ResponseWriter, r *http.Request, c Caller) (int, an
 	if _, err := query(r); err != nil {
 		return 0, nil, err
 	}
+	var nothing struct{}
+	if err := body(w, r, &nothing, true); err != nil { // so that nobody takes what they said for heard
+		return 0, nil, err
+	}
 	id := r.PathValue("id")
 	if !runPattern.MatchString(id) {
-		return 0, nil, problem(RunNotFound, "undo a call of run %q: no such run", id)
+		return 0, nil, problem(RunNotFound, "undo a call of run %.64q: no such run", id)
 	}
 	run, again, err := s.Starter.Undo(r.Context(), runtime.Undo{Tenant: c.Tenant, Run: id, Call: r.PathValue("call"), By: c.Principal.ID})
 	if err = s.unlessUnstarted(r, "undo", err); err != nil { // who asks again gets the same run

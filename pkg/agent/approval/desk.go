@@ -104,7 +104,7 @@ type Request struct {
 	Args       json.RawMessage // Edit
 	Result     json.RawMessage // Approve, of KindInput: the answer; nil and null are true
 	Note       string
-	Digest     string // of the action that the person was shown: another one is a *StaleError; "" = the one that is found
+	Digest     string // of the action that the person was shown: another one is a *StaleError; "" = the one that people were asked about
 	By         agent.Principal
 	Via        Via                // for the record
 	Key        string             // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
@@ -145,6 +145,9 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 			return a, d.wake(ctx, a)
 		case ended:
 			return Approval{}, d.first(ctx, a)
+		}
+		if r.Digest == "" && r.Action == Approve && a.changed() && !a.heard(r) {
+			return Approval{}, &StaleError{Approval: a}
 		}
 		if r.Digest == "" { // whoever is first: nobody approves what another has put in its place meanwhile
 			r.Digest = a.Digest
@@ -301,6 +304,11 @@ func (a Approval) takes(r Request) error {
 		return fmt.Errorf("decide approval %s: it does not ask about tool %q: %w", a.ID, r.Tool, ErrKind)
 	}
 	return nil
+}
+
+// changed reports whether the request is about another action than it was made for. Who approves it then has to say that this is what they have seen.
+func (a Approval) changed() bool {
+	return slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Action == Edit })
 }
 
 // ended reports whether there is nothing left to decide of what r decides, and whether that has come out as r says.

@@ -106,7 +106,9 @@ func TestA11QuorumEditResetsGrants(t *testing.T) {
 		q.Args, q.Grant = json.RawMessage(`{"amount":40,"to":"x"}`), &agent.GrantBounds{When: atMost("45")}
 		_, err = r.desk().Decide(r.ctx, q)
 		require.NoError(t, err)
-		_, err = r.grant(&agent.GrantBounds{When: atMost("100"), Uses: 7}, ana)
+		q = r.request(approval.Approve, ana)
+		q.Grant, q.Digest = &agent.GrantBounds{When: atMost("100"), Uses: 7}, r.approval().Digest
+		_, err = r.desk().Decide(r.ctx, q)
 		require.NoError(t, err)
 		g := r.standing()
 		require.Len(t, g, 1)

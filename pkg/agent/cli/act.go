@@ -21,12 +21,13 @@ type approveCommand struct {
 	Result string `placeholder:"JSON|@FILE|-" help:"Answer what the tool asks with this. Without it the answer is true."`
 	Note   string `placeholder:"T" help:"Kept with the decision."`
 	Tool   string `placeholder:"NAME" help:"Of a request about several tools: this one alone."`
+	Digest string `placeholder:"D" help:"What was seen: where the request is about something else by now, nothing is approved. Needed once somebody has edited it."`
 
 	grantFlags
 }
 
 func (c *approveCommand) run(ctx context.Context, p *program) error {
-	v := api.Verdict{Action: approval.Approve, Note: c.Note, Tool: c.Tool}
+	v := api.Verdict{Action: approval.Approve, Note: c.Note, Tool: c.Tool, Digest: c.Digest}
 	var err error
 	if v.Grant, err = c.bounds(); err != nil {
 		return err

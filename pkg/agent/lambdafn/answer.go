@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/edge"
@@ -15,6 +16,8 @@ import (
 type delivery struct {
 	Tenant string          `json:"tenant"`
 	Answer json.RawMessage `json:"answer"`
+
+	raw []byte // all of it
 }
 
 // eventAnswer is the detail of an answer. Exactly one of Result and Error is given; a null result is one.
@@ -27,7 +30,7 @@ type eventAnswer struct {
 
 // readDelivery tells an answer from an event of the gateway, which never has these keys: what a caller sends stands in its body.
 func readDelivery(payload []byte) (delivery, bool) {
-	var d delivery
+	d := delivery{raw: payload}
 	err := json.Unmarshal(payload, &d)
 	return d, err == nil && d.Tenant != "" && d.Answer != nil
 }
@@ -54,14 +57,22 @@ func (a answers) take(ctx context.Context, d delivery) ([]byte, error) {
 
 func readAnswer(d delivery) (runtime.Answer, error) {
 	var said eventAnswer
-	if err := json.Unmarshal(d.Answer, &said); err != nil {
+	if err := agent.DecodeKnown(d.raw, limits, &delivery{}); err != nil { // no key of it is there twice, or in other letters
+		return runtime.Answer{}, edge.Invalidf("read the answer: %w", err)
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(d.Answer), []byte("{")) {
 		return runtime.Answer{}, edge.Invalidf("read the answer: want {run, call, result or error}, got something of another form")
+	}
+	if err := agent.DecodeKnown(d.Answer, limits, &said); err != nil { // an event may say more than the answer
+		return runtime.Answer{}, edge.Invalidf("read the answer: %w", err)
 	}
 	switch {
 	case !agent.ValidTenant(d.Tenant):
 		return runtime.Answer{}, edge.Invalidf("read the answer: tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
 	case said.Run == "" || said.Call == "":
 		return runtime.Answer{}, edge.Invalidf("read the answer: want the run and the call that it answers")
+	case len(said.Run) > maxKey || len(said.Call) > maxKey || strings.Contains(said.Run+said.Call, "\x00"):
+		return runtime.Answer{}, edge.Invalidf("read the answer: run and call: want their ids")
 	case (said.Result == nil) == (said.Error == nil):
 		return runtime.Answer{}, edge.Invalidf("read the answer: want exactly one of result and error")
 	}

@@ -8,8 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/edge"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -57,6 +62,8 @@ type state struct {
 	Message json.RawMessage `json:"message"`
 	Input   json.RawMessage `json:"input"`
 	Subject string          `json:"subject"`
+
+	keys []string // as they were sent
 }
 
 // failure is the error output of a state that gave up.
@@ -68,15 +75,72 @@ type failure struct {
 // retriesPerRedrive orders a waiter's attempts: every redrive is later than all retries before it.
 const retriesPerRedrive = 1 << 20
 
+// envelope is how the state machine's event nests what an execution was started with.
+const envelope = 2
+
+// limits are those of the state machine's events: what is in them is as deep as any JSON of ours may be.
+var limits = agent.JSONLimits{Bytes: runtime.MaxStart, Depth: 64 + envelope}
+
+// decode reads the state machine's event. What stands in it may be of another version of ours, and have keys that this one does not know.
 func decode(payload []byte) (event, error) {
 	var e event
-	if err := json.Unmarshal(payload, &e); err != nil {
+	err := agent.DecodeKnown(payload, limits, &e)
+	if err == nil {
+		err = e.check()
+	}
+	if err == nil && e.State.Run == "" {
+		e.State.keys = keysOf(payload)
+	}
+	if err != nil {
 		return event{}, edge.Invalidf("read the state machine's event: %w", err)
 	}
-	if e.Name == "" {
-		return event{}, edge.Invalidf("read the state machine's event: name: want the execution's name")
-	}
 	return e, nil
+}
+
+// keysOf are the keys of the state in an event, sorted.
+func keysOf(payload []byte) []string {
+	var e struct {
+		State map[string]json.RawMessage `json:"state"`
+	}
+	if json.Unmarshal(payload, &e) != nil { // it was read before
+		return nil
+	}
+	return slices.Sorted(maps.Keys(e.State))
+}
+
+// check refuses what the state machine never sends, before it becomes part of a key.
+func (e *event) check() error {
+	s := &e.State
+	switch {
+	case !executionName(e.Name):
+		return errors.New("name: want the execution's name")
+	case len(e.Token) > maxToken:
+		return fmt.Errorf("token: got %d bytes, want at most %d", len(e.Token), maxToken)
+	case e.Retries < 0 || e.Retries >= retriesPerRedrive || e.Redrives < 0 || e.Redrives >= maxRedrives:
+		return errors.New("retries and redrives: want how often there was one")
+	case s.Run == "" && s.Tenant == "": // it has a default
+	case !agent.ValidTenant(s.Tenant):
+		return errors.New("state.tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
+	case len(s.Run) > maxRunID || strings.Trim(s.Run, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
+		return errors.New("state.run: want a run's id")
+	}
+	if s.At < 0 || s.Woken < 0 {
+		return errors.New("state.at and state.woken: want places in the journal")
+	}
+	return nil
+}
+
+// The bounds of what Step Functions makes: a task token is about 1000 characters long, and a redrive is made by people.
+const (
+	maxToken    = 4096 // bytes
+	maxRedrives = 1 << 30
+	maxRunID    = 64 // characters
+)
+
+// executionName reports whether Step Functions, or the engine of a laptop, could have given an execution that name.
+func executionName(s string) bool {
+	const word = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	return s != "" && len(s) <= 80 && strings.Trim(s, word) == ""
 }
 
 func (h *Handlers) invocation(e event) runtime.Invocation {
@@ -126,12 +190,15 @@ func (h *Handlers) create(ctx context.Context, e *event) (string, error) {
 	if s.Tenant == "" {
 		s.Tenant = "default"
 	}
+	if err := s.checkStart(); err != nil {
+		return "", err
+	}
 	def, ok := h.Agents(s.Agent)
 	if !ok && h.Unfit != nil && h.Unfit(s.Agent) != "" {
 		return "", edge.Invalidf("start run: %s", h.Unfit(s.Agent))
 	}
 	if !ok {
-		return "", edge.Invalidf("start run: agent %q is not known to this deployment", s.Agent)
+		return "", edge.Invalidf("start run: agent %s is not known to this deployment", nameIfAny(s.Agent))
 	}
 	said, err := readMessage(s.Message)
 	if err != nil {
@@ -147,14 +214,49 @@ func (h *Handlers) create(ctx context.Context, e *event) (string, error) {
 	return run, err
 }
 
+// The bounds of what starts a run, in bytes, as the API has them.
+const (
+	maxKey     = 256
+	maxSubject = 1024
+)
+
+// starts are the keys of what an execution is started with that has to make its run; failure is what the state machine adds where that failed.
+var starts = []string{"agent", "failure", "input", "key", "message", "subject", "tenant"}
+
+// checkStart refuses what would be left out of the run, or be cut from it, without a word.
+func (s *state) checkStart() error {
+	for _, key := range s.keys {
+		if !slices.Contains(starts, key) {
+			return edge.Invalidf("start run: %s: want one of %s", nameIfAny(key), strings.Join(starts, ", "))
+		}
+	}
+	for _, text := range []struct {
+		key, value string
+		most       int
+	}{{"key", s.Key, maxKey}, {"subject", s.Subject, maxSubject}} {
+		if len(text.value) > text.most || strings.Contains(text.value, "\x00") {
+			return edge.Invalidf("start run: %s: want at most %d bytes, without NUL", text.key, text.most)
+		}
+	}
+	return nil
+}
+
+// nameIfAny is a name that somebody gave, if it could be one: what an error says is kept by Step Functions and by logs.
+func nameIfAny(name string) string {
+	if agent.ValidAgentName(name) || name == "" {
+		return strconv.Quote(name)
+	}
+	return "(a text that is no name)"
+}
+
 // readMessage reads a message: a string, or a list of blocks.
 func readMessage(raw json.RawMessage) ([]agent.UserBlock, error) {
 	if raw == nil || string(raw) == "null" {
 		return nil, nil
 	}
-	blocks, err := agent.ParseMessage(raw)
+	blocks, err := api.ReadMessage("message", raw)
 	if err != nil {
-		return nil, edge.Invalidf("start run: message: %w", err)
+		return nil, edge.Invalidf("start run: %w", err)
 	}
 	return blocks, nil
 }

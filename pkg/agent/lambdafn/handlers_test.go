@@ -26,6 +26,8 @@ import (
 type deployed struct {
 	*Handlers
 	t      *testing.T
+	rows   *memory.Table
+	blobs  *memory.Blobs
 	table  *table
 	replys []agent.Reply
 	asked  int
@@ -37,8 +39,9 @@ func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := clock.System()
-		d := &deployed{t: t, table: &table{Table: memory.New()}}
-		blobs := memory.NewBlobs()
+		d := &deployed{t: t, rows: memory.New(), blobs: memory.NewBlobs()}
+		d.table = &table{Table: d.rows}
+		blobs := d.blobs
 		def, err := agent.PresetDefaults(agent.PresetCountersign)
 		require.NoError(t, err)
 		def.Name, def.System = "clerk", "You work."
@@ -188,7 +191,7 @@ func TestBadEvents(t *testing.T) {
 		"both":                {`{"agent":"clerk","message":"Hi.","input":1}`, "want one of them"},
 		"an empty message":    {`{"agent":"clerk","message":""}`, "the message is empty"},
 		"no message":          {`{"agent":"clerk","message":7}`, "want a string or a list"},
-		"a result from users": {`{"agent":"clerk","message":[{"type":"tool_result","id":"c1","content":"x"}]}`, "a user does not say"},
+		"a result from users": {`{"agent":"clerk","message":[{"type":"tool_result","id":"c1","content":"x"}]}`, "message: "},
 		"duplicate keys":      {`{"agent":"clerk","input":{"a":1,"a":2}}`, "a"},
 		"no such run":         {`{"tenant":"default","run":"rnone"}`, "no such run"},
 	} {

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/audit"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/edge"
@@ -108,6 +109,9 @@ type sweeping struct {
 	clock   clock.Clock
 }
 
+// eventLimits are those of EventBridge's own events: an execution's may hold its input and its output, as texts.
+var eventLimits = agent.JSONLimits{Bytes: 1 << 20}
+
 // trigger is an event of EventBridge. Its detail is an object, or with EventBridge Scheduler a text.
 type trigger struct {
 	Source     string          `json:"source"`
@@ -128,7 +132,7 @@ func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err e
 
 func (s *sweeping) dispatch(ctx context.Context, payload []byte) ([]byte, error) {
 	var t trigger
-	if err := json.Unmarshal(payload, &t); err != nil {
+	if err := agent.DecodeKnown(payload, eventLimits, &t); err != nil {
 		return nil, edge.Invalidf("read the event: want an event of EventBridge, got something of another form")
 	}
 	switch {
@@ -276,14 +280,18 @@ type ended struct {
 // an event was to start and that was never written is not there to be repaired: its execution is reported as unowned.
 func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
 	var e ended
-	if err := json.Unmarshal(detail, &e); err != nil || e.Name == "" {
+	if err := agent.DecodeKnown(detail, eventLimits, &e); err != nil || !executionName(e.Name) {
 		return nil, edge.Invalidf("read the event: detail: want an execution's change of status with its name")
 	}
 	if e.Machine != s.machine {
 		return nil, edge.Invalidf("read the event: detail.stateMachineArn: want %s: the rule lets other machines' executions through", s.machine)
 	}
-	if e.Status != "FAILED" && e.Status != "TIMED_OUT" && e.Status != "ABORTED" {
+	switch e.Status {
+	case "FAILED", "TIMED_OUT", "ABORTED":
+	case "RUNNING", "SUCCEEDED", "PENDING_REDRIVE":
 		return json.Marshal(Swept{Repaired: map[runtime.Repair]int64{}, Complete: true, Ignored: e.Status})
+	default:
+		return nil, edge.Invalidf("read the event: detail.status: want the status of an execution")
 	}
 	out, err := s.reapOne(ctx, e)
 	if err != nil {

@@ -100,7 +100,7 @@ func (d Duty) check(now time.Time) error {
 	case !isUser(d.By):
 		return refuse("to", "%q is no person who could give a duty", agent.Bounded(d.By))
 	case !isUser(d.To):
-		return refuse("to", "got %q, want user:NAME", agent.Bounded(d.To))
+		return refuse("to", "got %.64q, want user:NAME", d.To)
 	case d.To == d.By:
 		return refuse("to", "got %s, want somebody else", d.To)
 	case d.From.After(now.Add(MaxDuty)):

@@ -1,17 +1,23 @@
 package runtime
 
 import (
-	"encoding/json"
-
 	"github.com/countersign/countersign/pkg/agent"
 )
+
+// MaxStart is the longest input of an execution, in bytes, with what the state machine puts around it: a state has at most 256 KiB.
+const MaxStart = 260 << 10
 
 // StartedRun is the run that an execution is for, by the input it was started with and its name: {tenant, run} where the run was there
 // first; {agent, key, tenant} where an event made the execution make the run, whose id follows from them. ok is false for any
 // other input. Whether there is such a run, the journal says.
 func StartedRun(name string, input []byte) (tenant, run string, ok bool) {
-	var in struct{ Tenant, Run, Agent, Key string }
-	if json.Unmarshal(input, &in) != nil {
+	var in struct {
+		Tenant string `json:"tenant"`
+		Run    string `json:"run"`
+		Agent  string `json:"agent"`
+		Key    string `json:"key"`
+	}
+	if agent.DecodeKnown(input, agent.JSONLimits{Bytes: MaxStart}, &in) != nil { // as the execution itself has read it
 		return "", "", false
 	}
 	if in.Tenant == "" {

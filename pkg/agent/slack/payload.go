@@ -1,11 +1,12 @@
 package slack
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"mime"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -62,8 +63,8 @@ func read(h http.Header, body []byte) (payload, error) {
 	if err != nil || len(form) != 1 || len(form["payload"]) != 1 {
 		return p, errForm
 	}
-	raw, err := agent.CompactJSON([]byte(form["payload"][0]), agent.JSONLimits{Bytes: maxBody})
-	if err != nil || json.Unmarshal(raw, &p) != nil {
+	raw := []byte(strings.TrimLeft(form["payload"][0], " \t\r\n"))
+	if !bytes.HasPrefix(raw, []byte("{")) || agent.DecodeKnown(raw, agent.JSONLimits{Bytes: maxBody}, &p) != nil {
 		return payload{}, errForm
 	}
 	return p, nil

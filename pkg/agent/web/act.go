@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
 )
 
@@ -115,16 +114,20 @@ func (s *server) remark(ctx context.Context, v visit, text string) error {
 func (s *server) settle(ctx context.Context, v visit, form map[string]string) error {
 	o := approval.Outcome{
 		Tenant: v.a.Tenant, Run: v.a.Run, Call: v.a.Call(), ID: v.a.ID, Content: form["result"], IsError: form["action"] == "failed", Rerun: form["action"] == "rerun", By: v.by,
+		Via: v.via,
 	}
+	may, _, err := s.decides(ctx, v) // the API lets whoever acts for the tenant say it; a link is of one request's approvers
 	switch {
-	case !agent.MayDecideEach(v.by, v.a.Approvers, v.a.Above): // the API lets whoever acts for the tenant say it; a link is of one request's approvers
+	case err != nil:
+		return err
+	case !may:
 		return approval.ErrForbidden
 	case o.Rerun:
 		o.Content = ""
 	case strings.TrimSpace(o.Content) == "":
 		return &formError{"say what came of the call"}
 	}
-	_, err := s.Desk.Settle(ctx, o)
+	_, err = s.Desk.Settle(ctx, o)
 	return err
 }
 

@@ -56,6 +56,7 @@ type world struct {
 	seen   *records
 	server *httptest.Server
 	run    string
+	rows   *memory.Table
 }
 
 // shifted is the system's clock, moved by the test.
@@ -119,7 +120,7 @@ func asks(input string) string {
 
 func newWorld(t testing.TB, lines string, change ...func(*agent.Definition)) *world {
 	t.Helper()
-	w := &world{t: t, paid: make(chan payment, 10), clk: &shifted{Clock: clock.System()}, seen: &records{}}
+	w := &world{t: t, paid: make(chan payment, 10), clk: &shifted{Clock: clock.System()}, seen: &records{}, rows: memory.New()}
 	w.people = people{
 		"user:ana": {ID: "user:ana", Name: "Ana Lima", Groups: []string{"group:operators"}},
 		"user:bob": {ID: "user:bob", Groups: []string{"group:operators"}},
@@ -150,7 +151,7 @@ func newWorld(t testing.TB, lines string, change ...func(*agent.Definition)) *wo
 	blobs, err := folder.Open(t.TempDir())
 	require.NoError(t, err)
 	w.m, err = local.New(local.Config{
-		Table: memory.New(), Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: w.clk, IDs: ids.System(w.clk),
+		Table: w.rows, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: w.clk, IDs: ids.System(w.clk),
 		Executions: &asl.MemoryStore{}, Warm: 10,
 	})
 	require.NoError(t, err)

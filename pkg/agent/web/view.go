@@ -40,12 +40,9 @@ func (s *server) offers(ctx context.Context, v visit) (m may, err error) {
 		return m, nil
 	}
 	m.remark = s.Remark != nil
-	deny := agent.MayDecideEach(v.by, v.a.Approvers, v.a.Above)
-	approve := deny && (!v.a.FourEyes || !slices.Contains(v.a.Requesters, v.by.ID))
-	if s.May != nil {
-		if approve, deny, err = s.May(ctx, v.a, v.by); err != nil {
-			return may{}, err
-		}
+	approve, deny, err := s.decides(ctx, v)
+	if err != nil {
+		return may{}, err
 	}
 	switch v.a.Kind {
 	case approval.KindOutcome:
@@ -56,6 +53,15 @@ func (s *server) offers(ctx context.Context, v visit) (m may, err error) {
 		m.approve, m.deny, m.edit = approve, deny, approve && v.a.Kind == approval.KindCall && s.Show.Editable != nil
 	}
 	return m, nil
+}
+
+// decides reports what the visitor may do as things stand: at this time, and on whosever behalf.
+func (s *server) decides(ctx context.Context, v visit) (approve, deny bool, err error) {
+	if s.May != nil {
+		return s.May(ctx, v.a, v.by)
+	}
+	deny = v.a.MayDecide(v.by, s.Clock.Now())
+	return deny && (!v.a.FourEyes || !slices.Contains(v.a.Requesters, v.by.ID)), deny, nil
 }
 
 // open reports whether the request can still be decided, as far as the page knows: the desk decides.

@@ -510,3 +510,62 @@ func (unsure) Decide(context.Context, approval.Request) (approval.Approval, erro
 func (unsure) Settle(context.Context, approval.Outcome) (approval.Approval, error) {
 	return approval.Approval{}, context.DeadlineExceeded
 }
+
+// settling is a desk that keeps what it is told of an outcome.
+type settling struct {
+	web.Desk
+	got *[]approval.Outcome
+}
+
+func (s settling) Settle(_ context.Context, o approval.Outcome) (approval.Approval, error) {
+	*s.got = append(*s.got, o)
+	return approval.Approval{}, nil
+}
+
+// Who may say what became of a call is who the desk says may decide at this time: those a request has escalated to, and those who stand in for
+// an approver. The record says that it came by the page.
+func TestA15OutcomesBySubstitutesAndAfterEscalation(t *testing.T) {
+	for name, c := range map[string]struct {
+		may    func(w *world, a *approval.Approval)
+		status int
+	}{
+		"nobody lets her in": {func(*world, *approval.Approval) {}, http.StatusForbidden},
+		"before it escalates": {func(w *world, a *approval.Approval) {
+			a.EscalatesAt, a.EscalateTo = w.clk.Now().Add(time.Hour), []string{"group:guests"}
+		}, http.StatusForbidden},
+		"once it has escalated": {func(w *world, a *approval.Approval) {
+			a.EscalatesAt, a.EscalateTo = w.clk.Now().Add(-time.Hour), []string{"group:guests"}
+		}, http.StatusSeeOther},
+		"she stands in": {func(w *world, _ *approval.Approval) {
+			w.pages.May = func(context.Context, approval.Approval, agent.Principal) (bool, bool, error) { return true, true, nil }
+		}, http.StatusSeeOther},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, asks(`{"amount": 5}`))
+			at := w.url(w.asked(), "user:eve")
+			get := w.pages.Get
+			w.pages.Get = func(ctx context.Context, tenant, id string) (approval.Approval, error) {
+				a, err := get(ctx, tenant, id)
+				a.Kind = approval.KindOutcome
+				c.may(w, &a)
+				return a, err
+			}
+			var got []approval.Outcome
+			w.pages.Desk = settling{w.pages.Desk, &got}
+			w.server.Config.Handler = w.pages.Handler()
+			then := w.pages.May
+			w.pages.May = func(context.Context, approval.Approval, agent.Principal) (bool, bool, error) { return true, true, nil }
+			page := w.do("GET", at, nil) // when she was let in
+			require.Contains(t, page.body, `value="happened"`)
+			w.pages.May = then
+			form := w.form(page.body, "action", "happened", "result", "It did.")
+			require.Equal(t, c.status, w.do("POST", at, form).status)
+			if c.status == http.StatusForbidden {
+				require.Empty(t, got)
+				return
+			}
+			require.Len(t, got, 1)
+			require.Equal(t, []any{approval.ViaPage, "It did.", "user:eve"}, []any{got[0].Via, got[0].Content, got[0].By.ID})
+		})
+	}
+}
