@@ -74,6 +74,10 @@ race: ## the tests under the race detector
 crash: build ## every scenario again with a crash before and after each I/O point
 	$(BIN)/countersign test --crash scenarios
 
+.PHONY: long
+long: deps ## long runs, large conversations, ten thousand runs and requests, whole; `make test` runs them small
+	COUNTERSIGN_LONG=1 $(GO) test ./internal/long -count=1 -v -timeout 60m
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for 20 seconds
 	@for p in $$($(GO) list ./...); do \

@@ -1,8 +1,6 @@
 package agent
 
-import (
-	"time"
-)
+import "time"
 
 // ActionKind says who owes the run its next fact.
 type ActionKind string
@@ -29,9 +27,10 @@ type Action struct {
 	End       Finished  // ActEnd
 }
 
-// entriesPerExecution bounds how many entries one execution may own before it hands over. An iteration is two entries and
-// twelve history events; with retries that stays below 10,000 events, of the 25,000 that end an execution (R10).
-const entriesPerExecution = 1200
+// entriesPerExecution bounds how many entries one execution may own before it hands over, so that its history stays below 10,000 events, of the
+// 25,000 that end an execution (R10). A plain iteration is two entries and twelve events. The most that an entry takes is thirteen: Step, its
+// choice, and a wait that ends, where every wake parks the run again.
+const entriesPerExecution = 750
 
 // Next says who owes the run its next fact. It is the only place where that is decided.
 func Next(d *Definition, s *AgentState) Action {
