@@ -92,7 +92,8 @@ type lab struct {
 
 func newLab(t *testing.T, s setup) *lab {
 	t.Helper()
-	l := &lab{items: &witness{Table: s.table, largest: map[string]int{}}, ended: newTally()}
+	l := &lab{items: &witness{Table: s.table, largest: map[string]int{}, tokens: map[string]bool{}}, ended: newTally()}
+	l.items.tally = l.ended
 	l.table = counting.Wrap(l.items)
 	if s.clock == nil {
 		s.clock = clock.System()
@@ -305,8 +306,10 @@ func (m calls) Generate(_ context.Context, r agent.Request) (agent.Reply, error)
 type witness struct {
 	store.Table
 	mu      sync.Mutex
-	largest map[string]int // bytes, by kind
-	pages   int            // the most items that one query gave
+	largest map[string]int  // bytes, by kind
+	pages   int             // the most items that one query gave
+	tokens  map[string]bool // runs that have stored one
+	tally   *tally
 }
 
 // kind is what an item is, by the beginning of its keys.
@@ -335,7 +338,23 @@ func (w *witness) Write(ctx context.Context, ops ...store.Op) error {
 		w.largest[kind(op.Item.Key)] = max(w.largest[kind(op.Item.Key)], store.Size(op.Item))
 	}
 	w.mu.Unlock()
-	return w.Table.Write(ctx, ops...)
+	if err := w.Table.Write(ctx, ops...); err != nil {
+		return err
+	}
+	if it := ops[0].Item; ops[0].Kind == store.Update && it.SK == "HEAD" && it.Attrs["token"].String() != "" {
+		w.mu.Lock()
+		w.tokens[it.PK] = true
+		w.mu.Unlock()
+		w.tally.tell()
+	}
+	return nil
+}
+
+// stored is how many runs have stored a token.
+func (w *witness) stored() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.tokens)
 }
 
 func (w *witness) size(kind string) int {
