@@ -175,7 +175,7 @@ func newEve(t *testing.T, toolName string, perIteration int) eve {
 	e.run = l.start(t, "eve").Run
 	<-stopped
 	cancel()
-	<-worked // what it was about may have met the end of the process
+	_ = <-worked // what it was about may have met the end of the process
 	_ = l.Engine.Close()
 	e.items = table.items(t)
 	require.EqualValues(t, 0, l.state(t, e.run).Generation)
