@@ -203,6 +203,7 @@ func (e eve) day(t *testing.T, d *disturbed, act func(t *testing.T, l *lab)) (re
 	if d.what == beside {
 		<-acted
 	}
+	d.calm()
 	if d.over() {
 		l = e.process(t, table)
 		e.finish(t, l, &disturbed{Table: table})
@@ -220,6 +221,13 @@ func (d *disturbed) over() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.dead
+}
+
+// calm lets nothing happen any more.
+func (d *disturbed) calm() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.what = nothing
 }
 
 // finish is a process: it resumes what there is, somebody denies whatever is asked, and a sweep comes by every minute, until the run has ended

@@ -95,15 +95,15 @@ func (*gone) Status(context.Context, string) (runtime.ExecutionStatus, error) {
 	return runtime.ExecutionEnded, nil
 }
 
-// TestAnOldRunIsRepaired: a run that has handed over a hundred times is no run whose executions end before it does, a hundred times.
+// TestAnOldRunIsRepaired: an execution that handed over is none that ended before its run did. After a hundred of these, the run is given up.
 func TestAnOldRunIsRepaired(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		entries int // that every owner has written
 		want    runtime.Repair
 	}{
-		{"handed over", limit, runtime.RepairTookOver},
-		{"died", 3, runtime.RepairFailed},
+		{"a hundred owners, of whom two may have handed over", 15, runtime.RepairTookOver},
+		{"a hundred owners, none of whom had written its share", 3, runtime.RepairFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t, setup{table: stores["memory"](t), model: calls{}, define: small, warm: 1})
