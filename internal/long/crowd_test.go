@@ -264,13 +264,17 @@ func TestApprovalStorm(t *testing.T) {
 	storm := &storm{lab: l, ids: ids, said: make([]map[approval.Action]int, n)}
 	var others sync.WaitGroup
 	stop := make(chan struct{})
+	end := sync.OnceFunc(func() {
+		close(stop)
+		others.Wait()
+	})
+	defer end()
 	others.Go(func() { storm.list(t, stop) })
 	others.Go(func() { storm.remind(t, due, stop) })
 	others.Go(func() { storm.sweepOver(t, due, stop) })
 	each(t, people, people, storm.decideAll)
 	l.ended.untilDone(t, n)
-	close(stop)
-	others.Wait()
+	end()
 	l.ended.untilClosed(t, n)
 	approved := storm.assertDecided(t)
 	l.ended.assertAll(t, n, approved)
@@ -360,7 +364,7 @@ func (s *storm) list(t *testing.T, stop <-chan struct{}) {
 // pause leaves the others room between two looks.
 func (s *storm) pause(t *testing.T) {
 	t.Helper()
-	if err := s.lab.Ports.Clock.Sleep(t.Context(), 50*time.Millisecond); err != nil {
+	if err := s.lab.Ports.Clock.Sleep(context.Background(), 50*time.Millisecond); err != nil {
 		t.Error(err)
 	}
 }
