@@ -40,7 +40,7 @@ func (r *rig) answer(next ...string) {
 		}
 		n := next[0]
 		next = next[1:]
-		return map[string]any{"tenant": "t", "run": "r1", "next": n, "waitSeconds": 60, "successor": "r1-2"}, nil
+		return map[string]any{"tenant": "t", "run": "r1", "next": n, "at": 7, "waitSeconds": 60, "successor": "r1-2"}, nil
 	})
 }
 
@@ -87,7 +87,7 @@ func TestAgentContinuesInANewExecution(t *testing.T) {
 	r.run(func() {
 		require.Equal(t, Succeeded, r.settled(r.start("r1-1", `{"tenant": "t", "run": "r1"}`)).Status)
 		d := r.settled(r.prefix + "r1-2")
-		require.Equal(t, `{"run":"r1","tenant":"t"}`, string(d.Input))
+		require.Equal(t, `{"at":7,"run":"r1","tenant":"t"}`, string(d.Input))
 		require.Equal(t, Succeeded, d.Status)
 	})
 }

@@ -133,17 +133,20 @@ func (e *Engine) launch(x *execution) error {
 	return nil
 }
 
-// deadline is the execution's context with the definition's timeout, which counts from the start or the last redrive.
+// maxLife is how long an execution may take, waits included: a year.
+const maxLife = 365 * 24 * time.Hour
+
+// deadline is the execution's context with the definition's timeout, a year at most, which counts from the start or the last redrive.
 func (e *Engine) deadline(x *execution) (context.Context, context.CancelFunc) {
-	if e.Definition.timeout == 0 {
-		return x.ctx, func() {}
+	life := maxLife
+	if limit := time.Duration(e.Definition.timeout) * time.Second; limit > 0 {
+		life = min(life, limit)
 	}
 	from := x.rec.StartDate
 	if x.rec.RedriveCount > 0 {
 		from = x.rec.RedriveDate
 	}
-	until := from.Add(time.Duration(e.Definition.timeout) * time.Second)
-	return e.Clock.WithTimeout(x.ctx, until.Sub(e.Clock.Now()))
+	return e.Clock.WithTimeout(x.ctx, from.Add(life).Sub(e.Clock.Now()))
 }
 
 // maxName is the longest name of an execution, in characters.

@@ -57,7 +57,7 @@ var floors = [][]rule{
 		{dir: "agents/incident", beside: []string{"agents/ledger", "agents/incident/duty"}}, {dir: "agents/incident/duty"}, {dir: "agents/ledger"},
 		{dir: "agents/hooks", beside: []string{"agents/incident/duty"}}, {dir: "agents/compiled"},
 	},
-	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/presets"}, {dir: "internal/promises"}, {dir: "internal/samtest"}, {dir: "internal/sweep"}, {dir: "internal/teeth"}},
+	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/presets"}, {dir: "internal/promises"}, {dir: "internal/samtest"}, {dir: "internal/long"}, {dir: "internal/sweep"}, {dir: "internal/teeth"}},
 	{
 		{dir: "cmd/countersign"}, {dir: "agents/compile"}, {dir: "internal/lambdamod"},
 		{dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "functions/api"}, {dir: "functions/sweep"}, {dir: "functions/web"},

@@ -66,6 +66,7 @@ const (
 	goldenChecked  = "testdata/journal-v1-checked"  // with a snapshot while people are shown what a call depends on
 	goldenRestored = "testdata/journal-v1-restored" // with one of a run in quarantine after a restore
 	goldenEvicted  = "testdata/journal-v1-evicted"  // with snapshots behind an eviction and while the window is full
+	goldenOwned    = "testdata/journal-v1-owned"    // with one that says since when its execution owns the run
 )
 
 // TestStoredSnapshotsStillRestore: whoever begins at a stored snapshot, of either form, ends up where the whole journal leads.
@@ -99,6 +100,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		addGolden(t, goldenEvicted, AgentState{}, goldenEvictedRun())
 		addGolden(t, goldenListed, AgentState{}, goldenListedRun())
 		addGolden(t, goldenRestored, AgentState{}, goldenRestoredRun())
+		addGolden(t, goldenOwned, AgentState{}, goldenOwnedRun())
 		addGolden(t, goldenResults, AgentState{}, goldenResultsRun())
 		addGolden(t, goldenChild, AgentState{}, goldenChildRun())
 		addGolden(t, goldenPlanLeft, AgentState{}, goldenPlanLeftRun())
@@ -124,6 +126,7 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 		goldenListed: {AgentState{}, snapshotVersionTools}, goldenRestored: {AgentState{}, snapshotVersionRestored},
 		goldenEvicted: {AgentState{}, snapshotVersionTools}, goldenResults: {AgentState{}, snapshotVersionTools},
 		goldenChild:    {AgentState{}, snapshotVersionTools},
+		goldenOwned:    {AgentState{}, snapshotVersion},
 		goldenPlanLeft: {AgentState{}, snapshotVersionTools}, goldenPlanDone: {AgentState{}, snapshotVersionTools},
 	} {
 		entries := unmarshalled(t, linesOf(t, name+".jsonl"))
@@ -142,6 +145,9 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 			}
 			if name != goldenEvicted { // nor of that
 				want.Named, part.Named = nil, nil
+			}
+			if name != goldenOwned { // nor of that
+				want.ownedAt = part.ownedAt
 			}
 			if name != goldenAsked { // nor of that
 				want.Live = unasked(want.Live)
@@ -738,6 +744,17 @@ func goldenEvictedRun() [][]Event {
 		{Evicted{Total: 4, Summary: "- assistant: On it.", Files: []string{"a.txt"}}, ContextFull{Left: 12, Of: 1000}, Parked{Expires: later}},
 		{Resumed{}, InputReceived{Slot: 1, ID: "m1", Blocks: []UserBlock{{Text{"And?"}}}}, reply(3)},
 		{CancelRun("user:ana", "stop")},
+	}
+}
+
+// goldenOwnedRun is handed over, and evicts then.
+func goldenOwnedRun() [][]Event {
+	return [][]Event{
+		{RunStarted{Tenant: "default", Run: "r11", Agent: "a", Definition: "d1", Owner: "r11-0", MaxInteractions: 9, Messages: []UserBlock{{Text{"Count."}}}}},
+		{Replied{Inference: 1, Model: "m", Requests: 1, Text: "One."}, InputReceived{Slot: 1, ID: "m1", Blocks: []UserBlock{{Text{"On."}}}}},
+		{HandedOver{Owner: "r11-1"}},
+		{Evicted{Total: 2, Summary: "They count."}, Replied{Inference: 2, Model: "m", Requests: 1, Text: "Two."}, InputReceived{Slot: 2, ID: "m2", Blocks: []UserBlock{{Text{"On."}}}}},
+		{Replied{Inference: 3, Model: "m", Requests: 1, Text: "Three."}, Finished{Reason: ReasonNaturalEnd}},
 	}
 }
 

@@ -1,8 +1,6 @@
 package agent
 
-import (
-	"time"
-)
+import "time"
 
 // ActionKind says who owes the run its next fact.
 type ActionKind string
@@ -29,9 +27,26 @@ type Action struct {
 	End       Finished  // ActEnd
 }
 
-// entriesPerExecution bounds how many entries one execution may own before it hands over. An iteration is two entries and
-// twelve history events; with retries that stays below 10,000 events, of the 25,000 that end an execution (R10).
-const entriesPerExecution = 1200
+// entriesPerExecution bounds how many entries one execution may own before it hands over, so that its history stays below 10,000 events, of the
+// 25,000 that end an execution (R10). A plain iteration is two entries and twelve events. The most that an entry takes is thirteen: Step, its
+// choice, and a wait that ends, where every wake parks the run again.
+const entriesPerExecution = 750
+
+// longestOwner is how old an execution may be before it hands over, a wait included. Step Functions ends one after a year, which nothing in it can
+// catch; the days between are for clocks, retries and pauses of whoever runs it.
+const longestOwner = 360 * 24 * time.Hour
+
+// HandsOverAt is when the run's owner is so old that another execution has to go on.
+func (s *AgentState) HandsOverAt() time.Time { return s.ownedAt.Add(longestOwner) }
+
+// handsOver reports whether the owner has written so much, or is so old as of the newest fact, that another execution has to go on.
+func (s *AgentState) handsOver() bool {
+	return s.Entries-s.OwnedSince >= entriesPerExecution || !s.head.time.Before(s.HandsOverAt())
+}
+
+// TakeOvers is how many of the run's owners ended without having handed over, at least: whoever hands over has written its share of entries, but
+// for one that was parked for a year. A restore begins the count anew.
+func (s *AgentState) TakeOvers() int64 { return max(0, s.Generation-s.Epoch-s.Entries/entriesPerExecution) }
 
 // Next says who owes the run its next fact. It is the only place where that is decided.
 func Next(d *Definition, s *AgentState) Action {
@@ -71,7 +86,7 @@ func Next(d *Definition, s *AgentState) Action {
 	if !waits && !owed {
 		return Action{Kind: ActEnd, End: naturalEnd(d, s)}
 	}
-	if s.Entries-s.OwnedSince >= entriesPerExecution {
+	if s.handsOver() {
 		return Action{Kind: ActContinue}
 	}
 	if waits && (!owed || !s.withPlaceholders() || s.Plan.active() || endWaits(d, s)) {

@@ -111,6 +111,38 @@ func TestNextHandsOverAfterManyEntries(t *testing.T) {
 	require.Equal(t, ActInfer, Next(&d, &s).Kind)
 }
 
+// An execution ends after a year, which nothing in it can catch: whatever the run does next, another one goes on in time.
+func TestNextHandsOverWithinAYear(t *testing.T) {
+	d := worldDefinition()
+	s := started(t)
+	year := 365 * 24 * time.Hour
+	require.Less(t, s.HandsOverAt().Sub(s.StartedAt), year-24*time.Hour)
+	s.head.time = s.HandsOverAt().Add(-time.Millisecond)
+	require.Equal(t, ActInfer, Next(&d, &s).Kind)
+	s.head.time = s.HandsOverAt()
+	require.Equal(t, Action{Kind: ActContinue}, Next(&d, &s))
+	draft := NewDraft(s, "w1", s.HandsOverAt())
+	require.NoError(t, draft.Add(HandedOver{Owner: "r1-1"}))
+	after := draft.Committed()
+	require.Equal(t, ActInfer, Next(&d, &after).Kind)
+	require.Equal(t, after.UpdatedAt.Add(s.HandsOverAt().Sub(s.StartedAt)), after.HandsOverAt(), "the next one has as long")
+}
+
+// Owners that handed over are no sign that a run gets nowhere; those that ended before are.
+func TestTakeOvers(t *testing.T) {
+	for _, c := range []struct{ generation, entries, want int64 }{
+		{0, 1, 0},
+		{1, entriesPerExecution + 1, 0}, // handed over
+		{1, 20, 1},
+		{200, 200*entriesPerExecution + 200, 0},
+		{101, entriesPerExecution + 101, 100},
+		{3, 20 * entriesPerExecution, 0}, // by a build whose executions wrote more
+	} {
+		s := AgentState{Generation: c.generation, Entries: c.entries}
+		require.Equal(t, c.want, s.TakeOvers(), "%+v", c)
+	}
+}
+
 func TestPlanReply(t *testing.T) {
 	priorities := func(mode BatchMode) func(*Definition) {
 		return func(d *Definition) {

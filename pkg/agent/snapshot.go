@@ -34,6 +34,7 @@ type snapshotForm struct {
 	Former   string         `json:"former,omitempty"`
 	Gen      int64          `json:"gen,omitempty"`
 	Since    int64          `json:"since,omitempty"`
+	Owned    int64          `json:"owned,omitempty"` // since when, in milliseconds; 0 = the builds that wrote it did not say
 	Wait     int64          `json:"wait,omitempty"`
 	Drained  int64          `json:"drained,omitempty"`
 	Prior    int64          `json:"prior,omitempty"`
@@ -150,7 +151,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 			From: s.From, Parent: s.Parent, By: s.By, Trace: s.Trace, Wait: s.Wait, Resume: s.Resume,
 		},
 		Prior:  s.Prior,
-		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
+		Former: s.FormerOwner, Gen: s.Generation, Since: s.OwnedSince, Owned: s.ownedAt.UnixMilli(), Wait: s.WaitSeq, Drained: s.Drained, Infer: s.Inferences,
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept, Advice: s.Advice,
@@ -266,6 +267,9 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 	}
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended
+	}
+	if s.ownedAt = s.StartedAt; f.Owned != 0 { // at the earliest
+		s.ownedAt = time.UnixMilli(f.Owned).UTC()
 	}
 	if f.Permits != nil {
 		s.Permissions = *f.Permits

@@ -103,6 +103,8 @@ type AgentState struct {
 
 	head entryHead // of the entry being applied
 
+	ownedAt time.Time // when Owner became the owner
+
 	snapped int64 // 1 + the oldest entry that the newest snapshot needs; 0 = there is none
 
 	past *AgentState // of a Seed alone: what the run that starts will inherit

@@ -157,6 +157,10 @@ func (b brokenStore) Load(context.Context, string, string) (store.Loaded, error)
 	return store.Loaded{}, b.err
 }
 
+func (b brokenStore) Head(context.Context, string, string) (store.Head, error) {
+	return store.Head{}, b.err
+}
+
 func (b brokenStore) Entries(context.Context, string, string, int64, int) ([]agent.Entry, error) {
 	return nil, b.err
 }

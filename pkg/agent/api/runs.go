@@ -242,11 +242,20 @@ var runPattern = regexp.MustCompile(`^r[a-z2-7]{25}$`)
 
 // load reads the run that the path names.
 func (s *server) load(r *http.Request, c Caller) (store.Loaded, error) {
-	id := r.PathValue("id")
-	if !runPattern.MatchString(id) {
-		return store.Loaded{}, problem(RunNotFound, "load run %.64q: no such run", id)
+	id, err := runOf(r)
+	if err != nil {
+		return store.Loaded{}, err
 	}
 	return s.Journal.Load(r.Context(), c.Tenant, id)
+}
+
+// runOf is the id of the run that the path names.
+func runOf(r *http.Request) (string, error) {
+	id := r.PathValue("id")
+	if !runPattern.MatchString(id) {
+		return "", problem(RunNotFound, "load run %.64q: no such run", id)
+	}
+	return id, nil
 }
 
 func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {

@@ -32,18 +32,18 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 			return 0, nil, invalid("after: %v", err)
 		}
 	}
-	l, err := s.load(r, c)
+	of, err := s.followed(r, c, form)
 	if err != nil {
 		return 0, nil, err
 	}
 	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
-		return 0, nil, s.stream(w, r, &l.State, from, form)
+		return 0, nil, s.stream(w, r, &of, from, form)
 	}
 	n, err := limit(q)
 	if err != nil {
 		return 0, nil, err
 	}
-	v, err := s.view(r.Context(), &l.State, from, form)
+	v, err := s.view(r.Context(), &of, from, form)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -53,6 +53,21 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, c Caller) (int, 
 	}
 	p, err := v.page(events, n)
 	return http.StatusOK, p, err
+}
+
+// followed is the run that the path names, as far as its events need it: facts are shown as they are stored, whatever came of them, so that of a
+// run of any age no more is read than what is shown. A format makes its events of the run's state.
+func (s *server) followed(r *http.Request, c Caller, form stream.Format) (agent.AgentState, error) {
+	if form != "" {
+		l, err := s.load(r, c)
+		return l.State, err
+	}
+	id, err := runOf(r)
+	if err != nil {
+		return agent.AgentState{}, err
+	}
+	h, err := s.Journal.Head(r.Context(), c.Tenant, id)
+	return agent.AgentState{Tenant: c.Tenant, Run: id, Status: h.Status}, err
 }
 
 // stream sends what is there and then what comes, until the run has ended or the window is over. Last-Event-ID says what the
@@ -201,10 +216,30 @@ func (t *tail) flush() error {
 
 // sendNew writes the events of the entries that are new, and says whether the run has ended.
 func (t *tail) sendNew(ctx context.Context) (ended bool, err error) {
-	entries, err := t.journal.Entries(ctx, t.tenant, t.run, t.next, 0)
-	if err != nil {
-		return false, err
+	for more := true; more && !ended; {
+		entries, err := t.journal.Entries(ctx, t.tenant, t.run, t.next, stretch)
+		if err != nil {
+			return false, err
+		}
+		full, err := t.send(entries)
+		if err != nil || full {
+			return false, err // the client resumes behind them
+		}
+		more, ended = len(entries) >= stretch, slices.ContainsFunc(entries, finishes)
 	}
+	if last := t.format.Wire().Last; ended && last != "" {
+		if _, err := fmt.Fprintf(t.out, "data: %s\n\n", last); err != nil {
+			return false, err
+		}
+	}
+	return ended, nil
+}
+
+// stretch is how many entries of a run are held at once.
+const stretch = 100
+
+// send writes the events of entries; full says that the answer takes no more.
+func (t *tail) send(entries []agent.Entry) (full bool, err error) {
 	for _, e := range entries {
 		events, err := t.take(e)
 		if err != nil {
@@ -212,20 +247,14 @@ func (t *tail) sendNew(ctx context.Context) (ended bool, err error) {
 		}
 		for _, e := range events {
 			if t.held && t.written > maxHeldBack {
-				return false, nil // the client resumes behind them
+				return true, nil
 			}
 			if err := t.write(e.at.String(), e.name, e.data); err != nil {
 				return false, err
 			}
 		}
 	}
-	ended = slices.ContainsFunc(entries, finishes)
-	if last := t.format.Wire().Last; ended && last != "" {
-		if _, err := fmt.Fprintf(t.out, "data: %s\n\n", last); err != nil {
-			return false, err
-		}
-	}
-	return ended, nil
+	return false, nil
 }
 
 // write writes one event; without an id, a client resumes behind the one before it.

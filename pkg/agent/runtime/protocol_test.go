@@ -892,7 +892,7 @@ func TestRule13HandOverNamesTheSuccessorFirst(t *testing.T) {
 		require.Equal(t, next, w.state().Owner)
 		require.Equal(t, next, w.head().Owner)
 		before := w.state()
-		require.EqualValues(t, 1202, before.Entries, "the start, 600 iterations, the hand-over")
+		require.EqualValues(t, 752, before.Entries, "the start, 375 iterations, the hand-over")
 		require.Equal(t, want, w.step(0), "the hand-over's answer was lost: start it again")
 		require.Equal(t, want, w.batchRun(0))
 		require.Equal(t, before, w.state())

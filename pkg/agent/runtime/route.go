@@ -89,7 +89,11 @@ func doneRoute(s *agent.AgentState) string {
 func waitRoute(i Invocation, s *agent.AgentState, now time.Time) Route {
 	r := i.knowing(s).route(NextWait)
 	r.Woken, r.At = s.WaitSeq, s.ReadFrom()
-	left := s.EarliestExpiry().Sub(now)
+	until := s.EarliestExpiry()
+	if age := s.HandsOverAt(); age.Before(until) { // woken then, for another execution to wait on
+		until = age
+	}
+	left := until.Sub(now)
 	r.WaitSeconds = min(max(int64((left+time.Second-1)/time.Second), minWait), maxWait)
 	return r
 }

@@ -38,7 +38,7 @@ func Repairs() []Repair {
 const (
 	// settling is how long an execution that was just woken, or whose run has just ended or been handed over, has to act on it.
 	settling = time.Minute
-	// maxTakeOvers is the generation of owners from which on a run whose execution has ended is not taken over again.
+	// maxTakeOvers is how many of a run's executions may end before it does: then it is not taken over again. Those that handed over do not count.
 	maxTakeOvers = 100
 )
 
@@ -211,7 +211,7 @@ func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 // takeOver makes the next execution the owner, conditional on the sequence, starts it and stops the old one.
 func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
-	if s.Generation-s.Epoch >= maxTakeOvers {
+	if s.TakeOvers() >= maxTakeOvers {
 		return RepairFailed, sw.giveUp(ctx, l)
 	}
 	def, err := sw.Definitions(ctx, s.Tenant, s.Definition)
@@ -251,7 +251,7 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err != nil {
 		return err
 	}
-	if err := end(d, agent.Fail(agent.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.Generation+1))); err != nil {
+	if err := end(d, agent.Fail(agent.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))); err != nil {
 		return err
 	}
 	if err := sw.commitOutside(ctx, *s, d, def, sw.recordOp(s, RepairFailed, s.Owner)); err != nil {

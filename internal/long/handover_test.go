@@ -1,0 +1,438 @@
+package long
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+)
+
+// disturbed is a table whose n-th request something happens at.
+type disturbed struct {
+	store.Table
+	at   int
+	what disturbance
+
+	mu   sync.Mutex
+	n    int
+	dead bool
+	kill func()
+	also func() // before that request
+}
+
+// disturbance is what happens at a request.
+type disturbance string
+
+const (
+	nothing     disturbance = "nothing"
+	crashBefore disturbance = "crash before"
+	crashAfter  disturbance = "crash after"
+	refused     disturbance = "refused"
+	lost        disturbance = "executed, answer lost"
+	beside      disturbance = "somebody acts"
+)
+
+var errDisturbed = errors.New("the table did not answer")
+
+// around makes one request.
+func (d *disturbed) around(do func() error) error {
+	d.mu.Lock()
+	d.n++
+	hit := d.n == d.at && d.what != nothing
+	dead := d.dead
+	if hit && (d.what == crashBefore || d.what == crashAfter) {
+		d.dead = true
+	}
+	d.mu.Unlock()
+	if dead {
+		return errDisturbed
+	}
+	if !hit {
+		return do()
+	}
+	switch d.what {
+	case crashBefore:
+		d.kill()
+		return errDisturbed
+	case crashAfter:
+		err := do()
+		d.kill()
+		return errors.Join(err, errDisturbed)
+	case refused:
+		return errDisturbed
+	case lost:
+		return errors.Join(do(), errDisturbed)
+	default:
+		d.also()
+		return do()
+	}
+}
+
+func (d *disturbed) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
+	err = d.around(func() (err error) { it, found, err = d.Table.Get(ctx, k); return err })
+	return it, found, err
+}
+
+func (d *disturbed) Query(ctx context.Context, r store.Range) (p store.Page, err error) {
+	err = d.around(func() (err error) { p, err = d.Table.Query(ctx, r); return err })
+	return p, err
+}
+
+func (d *disturbed) Write(ctx context.Context, ops ...store.Op) error {
+	return d.around(func() error { return d.Table.Write(ctx, ops...) })
+}
+
+// recorded is a table that remembers its partitions, to be copied.
+type recorded struct {
+	store.Table
+	mu  sync.Mutex
+	pks map[string]bool
+}
+
+func (r *recorded) Write(ctx context.Context, ops ...store.Op) error {
+	r.mu.Lock()
+	for _, op := range ops {
+		r.pks[op.Item.PK] = true
+	}
+	r.mu.Unlock()
+	return r.Table.Write(ctx, ops...)
+}
+
+// items are all of the table's.
+func (r *recorded) items(t *testing.T) []store.Item {
+	t.Helper()
+	var all []store.Item
+	for pk := range r.pks {
+		q := store.Range{PK: pk}
+		for {
+			p, err := r.Query(t.Context(), q)
+			require.NoError(t, err)
+			all = append(all, p.Items...)
+			if q.Cursor = p.Cursor; q.Cursor == "" {
+				break
+			}
+		}
+	}
+	return all
+}
+
+func tableOf(t *testing.T, items []store.Item) *memory.Table {
+	t.Helper()
+	table := memory.New()
+	for _, it := range items {
+		require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
+	}
+	return table
+}
+
+// eve is a run that is about to hand over: its process has died a few entries before.
+type eve struct {
+	items []store.Item
+	blobs *memory.Blobs
+	run   string
+	tool  string
+	n     int // iterations of the whole run
+}
+
+// limit is how many entries an execution owns before it hands over, and left how many of them are left.
+const (
+	limit = 750
+	left  = 5
+)
+
+func newEve(t *testing.T, toolName string, perIteration int) eve {
+	t.Helper()
+	table := &recorded{Table: memory.New(), pks: map[string]bool{}}
+	e := eve{blobs: memory.NewBlobs(), tool: toolName, n: limit/perIteration + 4}
+	at := int64((limit - left) / perIteration)
+	var l *lab
+	stopped := make(chan struct{})
+	m := calls{n: int64(e.n), tool: toolName, seen: func(r agent.Request) {
+		if r.Inference == at {
+			l.Engine.Kill()
+			close(stopped)
+		}
+	}}
+	o := newOperator(func(int) approval.Action { return approval.Deny })
+	l = newLab(t, setup{table: table, blobs: e.blobs, model: m, define: small, warm: 1, sink: o})
+	ctx, cancel := context.WithCancel(t.Context())
+	worked := make(chan error, 1)
+	go func() { worked <- o.work(ctx, l) }()
+	e.run = l.start(t, "eve").Run
+	<-stopped
+	cancel()
+	if err := <-worked; err != nil {
+		t.Logf("the end of the process met a decision: %v", err)
+	}
+	_ = l.Engine.Close()
+	e.items = table.items(t)
+	require.EqualValues(t, 0, l.state(t, e.run).Generation)
+	require.Greater(t, l.state(t, e.run).Entries, int64(limit-4*left))
+	return e
+}
+
+// day goes on with the run while something happens at one request, and again in another process where this one dies. It returns how many
+// requests the first process made.
+func (e eve) day(t *testing.T, d *disturbed, act func(t *testing.T, l *lab)) (requests int, l *lab) {
+	t.Helper()
+	table := tableOf(t, e.items)
+	d.Table = table
+	l = e.process(t, d)
+	d.kill = l.Engine.Kill
+	acted := make(chan struct{})
+	d.also = func() { // until they are through, or wait for whoever makes this request
+		go func() {
+			defer close(acted)
+			act(t, l)
+		}()
+		require.NoError(t, l.Ports.Clock.Sleep(t.Context(), time.Millisecond))
+	}
+	e.finish(t, l, d)
+	if d.what == beside {
+		<-acted
+	}
+	d.calm()
+	if d.over() {
+		l = e.process(t, table)
+		e.finish(t, l, &disturbed{Table: table})
+	}
+	return d.n, l
+}
+
+func (e eve) process(t *testing.T, table store.Table) *lab {
+	t.Helper()
+	return newLab(t, setup{table: table, blobs: e.blobs, model: calls{n: int64(e.n), tool: e.tool}, define: small, warm: 1})
+}
+
+// over reports whether the process has died.
+func (d *disturbed) over() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.dead
+}
+
+// calm lets nothing happen any more.
+func (d *disturbed) calm() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.what = nothing
+}
+
+// finish is a process: it resumes what there is, somebody denies whatever is asked, and a sweep comes by every minute, until the run has ended
+// and no execution is left, or until the process dies.
+func (e eve) finish(t *testing.T, l *lab, d *disturbed) {
+	t.Helper()
+	if err := l.Resume(t.Context(), local.Tenant); err != nil {
+		require.ErrorIs(t, err, errDisturbed)
+	}
+	for range 200 {
+		synctest.Wait()
+		if d.over() {
+			break
+		}
+		if e.ended(t, d.Table) && len(l.Engine.List(t.Context(), asl.Running)) == 0 {
+			require.NoError(t, l.Engine.Close())
+			return
+		}
+		if !e.deny(t, l) {
+			require.NoError(t, l.Ports.Clock.Sleep(t.Context(), time.Minute))
+			if _, err := l.Sweeper.Repair(t.Context(), local.Tenant, e.run); err != nil {
+				require.ErrorIs(t, err, errDisturbed)
+			}
+		}
+	}
+	require.True(t, d.over(), "the run stands still")
+	_ = l.Engine.Close()
+}
+
+// ended reports whether the run has, as whom nothing happens to sees it.
+func (e eve) ended(t *testing.T, table store.Table) bool {
+	t.Helper()
+	h, err := store.NewJournal(table, 0).Head(t.Context(), local.Tenant, e.run)
+	require.NoError(t, err)
+	return h.Status == agent.RunDone
+}
+
+// deny denies what is asked, and says whether anything was.
+func (e eve) deny(t *testing.T, l *lab) bool {
+	t.Helper()
+	asked, _, err := approval.List(t.Context(), l.table, local.Tenant, approval.Pending, 0, "")
+	if err != nil {
+		require.ErrorIs(t, err, errDisturbed)
+		return false
+	}
+	for _, a := range asked {
+		if _, err := l.Desk.Decide(t.Context(), approval.Request{Tenant: local.Tenant, ID: a.ID, Action: approval.Deny, By: ana}); err != nil {
+			var first *approval.DecidedError // the run was cancelled meanwhile
+			require.True(t, errors.Is(err, errDisturbed) || errors.Is(err, asl.ErrClosed) || errors.As(err, &first), err)
+			return false
+		}
+	}
+	return len(asked) > 0
+}
+
+// assertContinued: the run has ended as it should, one execution for each owner, and none that runs on.
+func (e eve) assertContinued(t *testing.T, l *lab) agent.AgentState {
+	t.Helper()
+	s := l.state(t, e.run)
+	require.Equal(t, agent.RunDone, s.Status)
+	require.GreaterOrEqual(t, s.Generation, int64(1))
+	require.LessOrEqual(t, s.Generation, int64(2), "a crash costs a take-over at most")
+	require.Len(t, l.Engine.List(t.Context(), ""), int(s.Generation)+1)
+	for g := range s.Generation + 1 {
+		require.True(t, hasExecution(l, fmt.Sprintf("%s-%d", e.run, g)))
+	}
+	entries, err := l.Ports.Journal.Entries(t.Context(), local.Tenant, e.run, 0, 0)
+	require.NoError(t, err)
+	handed, inferences := 0, 0
+	for i, entry := range entries {
+		require.EqualValues(t, i, entry.Seq)
+		for _, fact := range entry.Events {
+			switch fact := fact.(type) {
+			case agent.HandedOver:
+				handed++
+				require.Equal(t, runtime.ExecutionName(e.run, int64(handed)), fact.Owner)
+			case agent.Replied:
+				inferences++
+			}
+		}
+	}
+	require.EqualValues(t, s.Generation, handed)
+	require.EqualValues(t, s.Inferences, inferences)
+	require.LessOrEqual(t, s.OwnedSince, int64(limit+left), "it handed over in time, the first time")
+	return s
+}
+
+// TestHandOverUnderFaults: whatever happens to one request around a hand-over, the run goes on in its successor, started once.
+func TestHandOverUnderFaults(t *testing.T) {
+	for _, tool := range []string{"work_read", "work_pay"} {
+		t.Run(tool, func(t *testing.T) {
+			e := newEve(t, tool, 2)
+			points := 0
+			synctest.Test(t, func(t *testing.T) {
+				n, l := e.day(t, &disturbed{what: nothing}, nil)
+				points = n
+				s := e.assertContinued(t, l)
+				require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+				require.EqualValues(t, 1, s.Generation)
+			})
+			runs := 0
+			for _, what := range []disturbance{crashBefore, crashAfter, refused, lost} {
+				for at := 1; at <= points; at += sized(31, 1) {
+					runs++
+					synctest.Test(t, func(t *testing.T) {
+						_, l := e.day(t, &disturbed{what: what, at: at}, nil)
+						s := e.assertContinued(t, l)
+						require.Equal(t, agent.ReasonNaturalEnd, s.Reason, "%s at %d", what, at)
+						require.EqualValues(t, e.n+1, s.Inferences, "%s at %d", what, at)
+					})
+				}
+			}
+			t.Logf("%d requests around the hand-over, %d runs with a fault at one of them", points, runs)
+		})
+	}
+}
+
+// TestHandOverMeetsOthers: a zombie of the former owner, a message and a cancel at every request around a hand-over.
+func TestHandOverMeetsOthers(t *testing.T) {
+	said := []agent.UserBlock{{Block: agent.Text{Text: "By the way."}}}
+	for name, c := range map[string]struct {
+		act    func(t *testing.T, l *lab, run string)
+		assert func(t *testing.T, s agent.AgentState, l *lab)
+	}{
+		"zombie": {
+			func(t *testing.T, l *lab, run string) {
+				step := runtime.Stepper{Ports: l.Ports, Definitions: l.Definitions}
+				_, _ = step.Step(t.Context(), runtime.Invocation{Tenant: local.Tenant, Run: run, Execution: runtime.ExecutionName(run, 0), Writer: l.Ports.IDs.Writer()})
+			},
+			func(t *testing.T, s agent.AgentState, _ *lab) { require.Equal(t, agent.ReasonNaturalEnd, s.Reason) },
+		},
+		"message": {
+			func(t *testing.T, l *lab, run string) {
+				err := l.Inputs.Send(t.Context(), local.Tenant, run, "m-1", "user:ana", said)
+				if !errors.Is(err, runtime.ErrRunFinished) {
+					require.NoError(t, err)
+					require.NoError(t, l.Inputs.Send(t.Context(), local.Tenant, run, "m-1", "user:ana", said), "the same again")
+				}
+			},
+			func(t *testing.T, s agent.AgentState, l *lab) {
+				require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+				require.LessOrEqual(t, l.heard(t, s.Run, "By the way."), 1)
+				require.EqualValues(t, l.heard(t, s.Run, "By the way."), l.accepted(t, s.Run, "m-1"), "accepted is applied, once")
+			},
+		},
+		"cancel": {
+			func(t *testing.T, l *lab, run string) {
+				_, err := l.Canceller.Cancel(t.Context(), local.Tenant, run, "user:ana", "enough")
+				require.NoError(t, err)
+			},
+			func(t *testing.T, s agent.AgentState, _ *lab) {
+				require.Contains(t, []agent.Reason{agent.ReasonCancelled, agent.ReasonNaturalEnd}, s.Reason)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, tool := range []string{"work_read", "work_pay"} {
+				e := newEve(t, tool, 2)
+				points := 0
+				synctest.Test(t, func(t *testing.T) { points, _ = e.day(t, &disturbed{what: nothing}, nil) })
+				for at := 1; at <= points; at += sized(53, 3) {
+					synctest.Test(t, func(t *testing.T) {
+						_, l := e.day(t, &disturbed{what: beside, at: at}, func(t *testing.T, l *lab) { c.act(t, l, e.run) })
+						s := l.state(t, e.run)
+						if s.Reason != agent.ReasonCancelled {
+							s = e.assertContinued(t, l)
+						}
+						c.assert(t, s, l)
+						require.Empty(t, l.Engine.List(t.Context(), asl.Running))
+					})
+				}
+				t.Logf("%s: %s at each of %d requests", tool, name, points)
+			}
+		})
+	}
+}
+
+// heard is how often a user's text came into the run.
+func (l *lab) heard(t *testing.T, run, text string) int {
+	t.Helper()
+	n := 0
+	entries, err := l.Ports.Journal.Entries(t.Context(), local.Tenant, run, 0, 0)
+	require.NoError(t, err)
+	for _, e := range entries {
+		for _, fact := range e.Events {
+			if in, ok := fact.(agent.InputReceived); ok && in.Blocks[0].Block == (agent.Text{Text: text}) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// accepted is whether the inbox has taken an input of that id.
+func (l *lab) accepted(t *testing.T, run, id string) int {
+	t.Helper()
+	p, err := l.table.Query(t.Context(), store.Range{PK: "T#" + local.Tenant + "#RUN#" + run, From: "I#", To: "I#\uffff"})
+	require.NoError(t, err)
+	n := 0
+	for _, it := range p.Items {
+		if strings.HasSuffix(it.SK, id) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,98 @@
+package long
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+)
+
+// operator decides whatever is asked, one request after the other, as soon as a run has stored its token.
+type operator struct {
+	action func(n int) approval.Action // of the n-th request, from 0
+
+	mu     sync.Mutex
+	parked []parked
+	wake   chan struct{}
+}
+
+type parked struct{ run, approval string }
+
+func newOperator(action func(n int) approval.Action) *operator {
+	return &operator{action: action, wake: make(chan struct{}, 1)}
+}
+
+func (o *operator) Committed(_ context.Context, _ agent.Entry, s *agent.AgentState) {
+	if s.Status != agent.RunWaiting {
+		return
+	}
+	o.mu.Lock()
+	for _, c := range s.Waits() {
+		o.parked = append(o.parked, parked{s.Run, c.Wait.Approval})
+	}
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+var ana = agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}
+
+// work decides until the context ends.
+func (o *operator) work(ctx context.Context, l *lab) error {
+	for n := 0; ; {
+		o.mu.Lock()
+		all := o.parked
+		o.parked = nil
+		o.mu.Unlock()
+		for _, p := range all {
+			_, err := l.Desk.Decide(ctx, approval.Request{Tenant: local.Tenant, ID: p.approval, Action: o.action(n), By: ana})
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		select {
+		case <-o.wake:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// TestHistoriesOfApprovals: an iteration that waits for a person takes many more events than a plain one; the history stays below its bound all
+// the same (R10).
+func TestHistoriesOfApprovals(t *testing.T) {
+	for name, action := range map[string]approval.Action{"denied": approval.Deny, "approved": approval.Approve} {
+		t.Run(name, func(t *testing.T) {
+			n := sized(700, 3000)
+			o := newOperator(func(int) approval.Action { return action })
+			l := newLab(t, setup{table: stores["memory"](t), model: calls{n: int64(n), tool: "work_pay"}, define: small, warm: 8, sink: o})
+			ctx, cancel := context.WithCancel(t.Context())
+			worked := make(chan error, 1)
+			go func() { worked <- o.work(ctx, l) }()
+			run := l.start(t, "approvals").Run
+			l.ended.untilDone(t, 1)
+			l.ended.untilClosed(t, int(l.state(t, run).Generation)+1)
+			cancel()
+			require.NoError(t, <-worked)
+			require.NoError(t, l.Engine.Close())
+			require.Positive(t, l.state(t, run).Generation)
+			l.assertHandOvers(t, run, n)
+			entered := 0
+			if action == approval.Approve {
+				entered = n
+			}
+			require.Len(t, l.ended.entered, entered)
+			for key, times := range l.ended.entered {
+				require.Equal(t, 1, times, key)
+			}
+		})
+	}
+}

@@ -1,0 +1,364 @@
+package long
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/dynamolocal"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/bolt"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/dynamo"
+	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/notify"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/counting"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+func TestMain(m *testing.M) { dynamolocal.Main(m) }
+
+// whole is the variable that asks for the whole sizes: make long sets it.
+const whole = "COUNTERSIGN_LONG"
+
+// sized is the small size of a test, and under make long its whole one.
+func sized(small, large int) int {
+	if os.Getenv(whole) != "" {
+		return large
+	}
+	return small
+}
+
+// onlyWhole skips what has no small size.
+func onlyWhole(t *testing.T) {
+	t.Helper()
+	if os.Getenv(whole) == "" {
+		t.Skip("only under make long (" + whole + "=1)")
+	}
+}
+
+// stores are where a lab's run may live.
+var stores = map[string]func(t *testing.T) store.Table{
+	"memory": func(*testing.T) store.Table { return memory.New() },
+	"bolt": func(t *testing.T) store.Table {
+		t.Helper()
+		db, err := bolt.Open(filepath.Join(t.TempDir(), "store.db"), bolt.Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		return db
+	},
+	"dynamo": func(t *testing.T) store.Table {
+		t.Helper()
+		cfg := dynamolocal.Config(t)
+		return dynamo.New(dynamo.NewClient(cfg, dynamolocal.Endpoint), dynamolocal.Table(t, cfg, dynamo.IndexName), dynamo.Options{Token: ids.System(clock.System()).Key})
+	},
+}
+
+// setup is what a lab is made of. The zero value of what is optional is the usual.
+type setup struct {
+	table  store.Table // required
+	model  runtime.Model
+	result func(c tool.Call) string // of the tools; nil = about 2 KB
+	define func(d *agent.Definition)
+	warm   int
+	blobs  store.Blobs
+	notify *notify.Notifier
+	clock  clock.Clock
+	sink   runtime.EventSink
+}
+
+// lab is the whole product in one process over a table that counts.
+type lab struct {
+	*local.Machine
+	def   *agent.Definition
+	table *counting.Table
+	items *witness
+	blobs store.Blobs
+	ended *tally
+}
+
+func newLab(t *testing.T, s setup) *lab {
+	t.Helper()
+	l := &lab{items: &witness{Table: s.table, largest: map[string]int{}, tokens: map[string]bool{}}, ended: newTally()}
+	l.items.tally = l.ended
+	l.table = counting.Wrap(l.items)
+	if s.clock == nil {
+		s.clock = clock.System()
+	}
+	if l.blobs = s.blobs; l.blobs == nil {
+		l.blobs = memory.NewBlobs()
+	}
+	tools := []tool.Tool{work{"work.read", agent.EffectRead, s.result, l.ended}, work{"work.pay", agent.EffectNonIdempotent, s.result, l.ended}}
+	set, err := tool.NewSet(tools...)
+	require.NoError(t, err)
+	def, err := agent.PresetDefaults(agent.PresetCountersign)
+	require.NoError(t, err)
+	def.Name, def.System = "long", "You work."
+	def.Model.Provider, def.Model.ID = "demo", "instant"
+	def.Limits.Interactions = 1_000_000
+	def.Guards = agent.Guards{}
+	for _, w := range tools {
+		def.Tools = append(def.Tools, w.Spec())
+	}
+	if s.define != nil {
+		s.define(&def)
+	}
+	require.NoError(t, def.Check())
+	l.def = &def
+	l.Machine, err = local.New(local.Config{
+		Table: l.table, Blobs: l.blobs, Model: s.model, Tools: set, Agents: func(string) (*agent.Definition, bool) { return l.def, true },
+		Clock: s.clock, IDs: ids.System(s.clock), Executions: executions{local.NewExecutions(l.table), l.ended}, Sink: sinks{l.ended, s.sink}, Warm: s.warm, Notify: s.notify,
+		Trouble: func(function string, err error) { l.ended.trouble(fmt.Errorf("%s: %w", function, err)) },
+	})
+	require.NoError(t, err)
+	return l
+}
+
+func (l *lab) start(t *testing.T, key string) agent.AgentState {
+	t.Helper()
+	s, err := l.Starter.Start(t.Context(), runtime.Start{
+		Tenant: local.Tenant, Agent: l.def, Key: key, Message: []agent.UserBlock{{Block: agent.Text{Text: "Work."}}},
+	})
+	require.NoError(t, err)
+	return s
+}
+
+// state is the run as its journal says.
+func (l *lab) state(t *testing.T, run string) agent.AgentState {
+	t.Helper()
+	got, err := l.Ports.Journal.Load(t.Context(), local.Tenant, run)
+	require.NoError(t, err)
+	return got.State
+}
+
+// sinks hear one after the other.
+type sinks []runtime.EventSink
+
+func (all sinks) Committed(ctx context.Context, e agent.Entry, s *agent.AgentState) {
+	for _, one := range all {
+		if one != nil {
+			one.Committed(ctx, e, s)
+		}
+	}
+}
+
+// tally counts what became of runs, and what tools did.
+type tally struct {
+	mu       sync.Mutex
+	parked   map[string]bool
+	done     map[string]agent.Reason
+	entered  map[string]int // by idempotency key: run/call
+	twice    []string
+	closed   map[string]asl.Record
+	problems []error
+	moved    chan struct{} // sticky
+}
+
+func newTally() *tally {
+	return &tally{parked: map[string]bool{}, done: map[string]agent.Reason{}, entered: map[string]int{}, closed: map[string]asl.Record{}, moved: make(chan struct{}, 1)}
+}
+
+func (y *tally) Committed(_ context.Context, _ agent.Entry, s *agent.AgentState) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	switch s.Status {
+	case agent.RunDone:
+		if _, again := y.done[s.Run]; again {
+			y.twice = append(y.twice, s.Run)
+		}
+		y.done[s.Run] = s.Reason
+	case agent.RunWaiting:
+		y.parked[s.Run] = true
+	default:
+		return
+	}
+	y.tell()
+}
+
+func (y *tally) tell() {
+	select {
+	case y.moved <- struct{}{}:
+	default:
+	}
+}
+
+func (y *tally) trouble(err error) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.problems = append(y.problems, err)
+}
+
+func (y *tally) enter(key string) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.entered[key]++
+}
+
+// until waits until so many runs have ended, or parked.
+func (y *tally) until(t *testing.T, reached func() bool) {
+	t.Helper()
+	for {
+		y.mu.Lock()
+		ok, problems := reached(), errors.Join(y.problems...)
+		y.mu.Unlock()
+		require.NoError(t, problems)
+		if ok {
+			return
+		}
+		select {
+		case <-y.moved:
+		case <-t.Context().Done():
+			require.NoError(t, t.Context().Err())
+		}
+	}
+}
+
+func (y *tally) untilDone(t *testing.T, n int) {
+	t.Helper()
+	y.until(t, func() bool { return len(y.done) >= n })
+}
+
+func (y *tally) untilParked(t *testing.T, n int) {
+	t.Helper()
+	y.until(t, func() bool { return len(y.parked) >= n })
+}
+
+// untilClosed waits until so many executions have ended.
+func (y *tally) untilClosed(t *testing.T, n int) {
+	t.Helper()
+	y.until(t, func() bool { return len(y.closed) >= n })
+}
+
+// executions tell the tally of those that have ended.
+type executions struct {
+	asl.Store
+	tally *tally
+}
+
+func (x executions) Save(ctx context.Context, r asl.Record) error {
+	err := x.Store.Save(ctx, r)
+	if err == nil && r.Status.Terminal() {
+		x.tally.mu.Lock()
+		defer x.tally.mu.Unlock()
+		x.tally.closed[r.Name] = r
+		x.tally.tell()
+	}
+	return err
+}
+
+// work is a tool that answers at once.
+type work struct {
+	name   string
+	effect agent.Effect
+	result func(c tool.Call) string
+	tally  *tally
+}
+
+func (w work) Spec() agent.ToolSpec {
+	return agent.ToolSpec{Name: w.name, Kind: agent.KindInternal, Effect: w.effect, Description: "Work.", Schema: json.RawMessage(`{"type":"object"}`)}
+}
+
+var usual = strings.Repeat("r", 2048)
+
+func (w work) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
+	w.tally.enter(c.Key)
+	if w.result == nil {
+		return agent.ToolResultData{Content: usual}, nil
+	}
+	return agent.ToolResultData{Content: w.result(c)}, nil
+}
+
+// calls is a model that asks for one call after the other, each with about 200 B of arguments, and then is content.
+type calls struct {
+	n    int64
+	tool string
+	seen func(r agent.Request) // nil = nobody looks
+}
+
+func (m calls) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
+	if m.seen != nil {
+		m.seen(r)
+	}
+	reply := agent.Reply{Model: "instant", Usage: agent.Usage{Input: 10, Output: 10}}
+	if r.Inference > m.n {
+		reply.Text = "Done."
+		return reply, nil
+	}
+	args := fmt.Sprintf(`{"q":"%08d%s"}`, r.Inference, strings.Repeat("a", 184))
+	reply.Calls = []agent.ReplyCall{{ID: fmt.Sprintf("toolu_%08d", r.Inference), Name: m.tool, Input: json.RawMessage(args)}}
+	return reply, nil
+}
+
+// witness sees what is written: the largest item of each kind, and every key of a journal's entry at most once.
+type witness struct {
+	store.Table
+	mu      sync.Mutex
+	largest map[string]int  // bytes, by kind
+	pages   int             // the most items that one query gave
+	tokens  map[string]bool // runs that have stored one
+	tally   *tally
+}
+
+// kind is what an item is, by the beginning of its keys.
+func kind(k store.Key) string {
+	if strings.HasPrefix(k.PK, "X#") {
+		return "execution"
+	}
+	if strings.Contains(k.PK, "#APPROVAL#") {
+		return "approval"
+	}
+	sk, _, _ := strings.Cut(k.SK, "#")
+	return sk
+}
+
+func (w *witness) Query(ctx context.Context, r store.Range) (store.Page, error) {
+	p, err := w.Table.Query(ctx, r)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pages = max(w.pages, len(p.Items))
+	return p, err
+}
+
+func (w *witness) Write(ctx context.Context, ops ...store.Op) error {
+	w.mu.Lock()
+	for _, op := range ops {
+		w.largest[kind(op.Item.Key)] = max(w.largest[kind(op.Item.Key)], store.Size(op.Item))
+	}
+	w.mu.Unlock()
+	if err := w.Table.Write(ctx, ops...); err != nil {
+		return err
+	}
+	if it := ops[0].Item; ops[0].Kind == store.Update && it.SK == "HEAD" && it.Attrs["token"].String() != "" {
+		w.mu.Lock()
+		w.tokens[it.PK] = true
+		w.mu.Unlock()
+		w.tally.tell()
+	}
+	return nil
+}
+
+// stored is how many runs have stored a token.
+func (w *witness) stored() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.tokens)
+}
+
+func (w *witness) size(kind string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.largest[kind]
+}

@@ -1,0 +1,195 @@
+package long
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/memory"
+	"github.com/countersign/countersign/pkg/agent/tool"
+)
+
+const megabyte = 1 << 20
+
+// asked is how large the requests were that a model got.
+type asked struct {
+	mu      sync.Mutex
+	largest int // bytes of text in messages
+	n       int
+	sizes   []int
+}
+
+// above is how many requests were larger.
+func (a *asked) above(window int) (n int) {
+	for _, size := range a.sizes {
+		if size > window {
+			n++
+		}
+	}
+	return n
+}
+
+func (a *asked) see(r agent.Request) {
+	size := len(r.System)
+	for _, m := range r.Messages {
+		switch b := m.Block.(type) {
+		case agent.Text:
+			size += len(b.Text)
+		case agent.ToolUse:
+			size += len(b.Input)
+		case agent.ToolResult:
+			size += len(b.Content)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.largest = max(a.largest, size)
+	a.n++
+	a.sizes = append(a.sizes, size)
+}
+
+// TestLargeOutputs: a conversation with 5 MB of what tools said. No item comes near its limit, no request is larger than the window, and whoever
+// reads gets pages.
+func TestLargeOutputs(t *testing.T) {
+	whole := func(d *agent.Definition) { d.Context.TruncateResult = 0 }
+	usual := func(*agent.Definition) {}
+	for _, c := range []struct {
+		name   string
+		n      int // results
+		size   int
+		define func(d *agent.Definition)
+		over   bool // the model is asked once about more than its window
+	}{
+		{"one of 5 MB, cut for the model", 1, 5 * megabyte, usual, false},
+		{"one of 5 MB, whole", 1, 5 * megabyte, whole, true},
+		{"ten of 512 KB, cut for the model", 10, megabyte / 2, usual, false},
+		{"ten of 512 KB, whole", 10, megabyte / 2, whole, true},
+		{"200 of 25 KB, cut for the model", 200, 25 << 10, usual, false},
+		{"200 of 25 KB, whole", 200, 25 << 10, whole, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := &asked{}
+			content := strings.Repeat("All work and no play. ", c.size/22+1)[:c.size]
+			blobs := &counted{Blobs: memory.NewBlobs()}
+			l := newLab(t, setup{
+				table: stores["memory"](t), model: calls{n: int64(c.n), tool: "work_read", seen: a.see}, define: c.define, blobs: blobs,
+				result: func(c tool.Call) string { return c.Key + content },
+			})
+			run := l.start(t, "large").Run
+			l.ended.untilDone(t, 1)
+			l.ended.untilClosed(t, 1)
+			s := l.state(t, run)
+			require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+			window := l.def.Context.Window * 16 / 5 // bytes of prose
+			require.Equal(t, c.over, a.largest > window, "a request of %d B", a.largest)
+			if c.over { // the run is summed up as soon as it is known that nothing more fits
+				require.LessOrEqual(t, len(l.ended.entered)*c.size, window+c.size)
+				require.EqualValues(t, 1, a.above(window))
+			}
+			require.LessOrEqual(t, l.items.size("J"), store.MaxItem/2)
+			l.assertPages(t, run, len(l.ended.entered))
+			t.Logf("%d entries, the largest %d B; %d blobs of %d B; %d requests, the largest %d B of %d; %d of %d messages live",
+				s.Entries, l.items.size("J"), blobs.n, blobs.bytes, a.n, a.largest, window, s.Messages.Len(), s.Messages.Len()+int(s.EvictedMessages))
+			l.assertForks(t, run, s)
+			require.NoError(t, l.Engine.Close())
+		})
+	}
+}
+
+// counted counts the blobs that are put.
+type counted struct {
+	*memory.Blobs
+	mu       sync.Mutex
+	n, bytes int
+}
+
+func (b *counted) Put(ctx context.Context, tenant, digest string, data []byte) error {
+	b.mu.Lock()
+	b.n++
+	b.bytes += len(data)
+	b.mu.Unlock()
+	return b.Blobs.Put(ctx, tenant, digest, data)
+}
+
+// mostAnswer is what a Lambda function may answer, in bytes.
+const mostAnswer = 6 * megabyte
+
+// get asks the API and gives the answer.
+func (l *lab) get(t *testing.T, path string) []byte {
+	t.Helper()
+	h := api.Handler(l.Backend(local.Serving{
+		Agents: nobody{}, Feed: api.NewFeed(l.Ports.Clock),
+		Caller: func(*http.Request) (api.Caller, error) { return api.Caller{Tenant: local.Tenant, Principal: ana}, nil },
+	}))
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+	return w.Body.Bytes()
+}
+
+type nobody struct{}
+
+func (nobody) Agent(string) (*agent.Definition, bool) { return nil, false }
+func (nobody) Agents() []string                       { return nil }
+
+// assertPages: every page fits into an answer, and together they are all messages and calls.
+func (l *lab) assertPages(t *testing.T, run string, calls int) {
+	t.Helper()
+	largest, messages := 0, 0
+	for _, list := range []string{"messages", "calls", "events"} {
+		found := 0
+		for cursor, more := "", true; more; {
+			path := "/v1/runs/" + run + "/" + list + "?limit=100"
+			if cursor != "" && list == "events" {
+				path += "&after=" + cursor
+			} else if cursor != "" {
+				path += "&cursor=" + cursor
+			}
+			body := l.get(t, path)
+			largest = max(largest, len(body))
+			var p struct {
+				Messages, Calls, Events []json.RawMessage
+				Cursor                  string
+			}
+			require.NoError(t, json.Unmarshal(body, &p))
+			found += len(p.Messages) + len(p.Calls) + len(p.Events)
+			cursor, more = p.Cursor, p.Cursor != ""
+		}
+		switch list {
+		case "messages":
+			messages = found
+		case "calls":
+			require.Equal(t, calls, found)
+		}
+	}
+	s := l.state(t, run)
+	require.Equal(t, s.Messages.Len()+int(s.EvictedMessages), messages)
+	all := len(l.get(t, "/v1/runs/"+run))
+	require.LessOrEqual(t, largest, mostAnswer)
+	t.Logf("largest page of 100: %d B; the run as a whole: %d B", largest, all)
+}
+
+// assertForks: a run may branch off in the middle, and reads what is alive there.
+func (l *lab) assertForks(t *testing.T, run string, s agent.AgentState) {
+	t.Helper()
+	before := l.table.Snapshot()
+	fork, err := l.Starter.Fork(t.Context(), runtime.Fork{Tenant: local.Tenant, Run: run, At: s.Seq() - 1, Key: "fork"})
+	require.NoError(t, err)
+	l.ended.untilDone(t, 2)
+	l.ended.untilClosed(t, 2)
+	f := l.state(t, fork.Run)
+	spent := l.table.Snapshot().Sub(before)
+	require.Equal(t, agent.ReasonNaturalEnd, f.Reason)
+	t.Logf("a fork at its last round: %d queries, read %d B, wrote %d B", spent.Queries, spent.BytesRead, spent.BytesWritten)
+}

@@ -1,0 +1,97 @@
+package long
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/pkg/agent/store/counting"
+)
+
+// TestReadingAnOldRun: what people ask of a run of many iterations, by a process that has not seen it before. Lists and events are read by pages,
+// however old the run is; what needs its state folds it whole, once for a process that keeps it.
+func TestReadingAnOldRun(t *testing.T) {
+	n := sized(400, 10_000)
+	l := newLab(t, setup{table: stores["memory"](t), model: calls{n: int64(n), tool: "work_read"}, define: small, warm: 1})
+	run := l.start(t, "old").Run
+	l.ended.untilDone(t, 1)
+	l.ended.untilClosed(t, int(l.state(t, run).Generation)+1)
+	s := l.state(t, run)
+	for _, c := range []struct {
+		path   string
+		stream bool
+		most   int64 // items read; 0 = as many as the run has
+	}{
+		{path: "/v1/runs?limit=50", most: 50},
+		{path: "/v1/runs/" + run + "/events?limit=50", most: 60},
+		{path: "/v1/runs/" + run + "/events?limit=50&after=300", most: 60},
+		{path: "/v1/runs/" + run + "/events?after=" + strconv.FormatInt(s.Seq()-3, 10), stream: true, most: 10},
+		{path: "/v1/runs/" + run + "?messages=0"},
+		{path: "/v1/runs/" + run},
+		{path: "/v1/runs/" + run + "/calls?limit=50"},
+		{path: "/v1/runs/" + run + "/messages?limit=50"},
+	} {
+		spent, body := l.read(t, c.path, c.stream)
+		most := c.most
+		if most == 0 {
+			most = 2*s.Entries + 10
+		}
+		require.LessOrEqual(t, spent.ItemsRead, most, c.path)
+		t.Logf("%d iterations, %s: %d items, %d B read by %d queries and %d gets, %d B answered", n, strings.ReplaceAll(c.path, run, "ID"),
+			spent.ItemsRead, spent.BytesRead, spent.Queries, spent.Gets, body)
+	}
+	longest := &stretches{Journal: store.NewJournal(l.table, 0)}
+	h := api.Handler(l.backend(longest))
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/runs/"+run+"/events", nil)
+	r.Header.Set("Accept", "text/event-stream")
+	h.ServeHTTP(w, r)
+	require.Equal(t, n+1, strings.Count(w.Body.String(), "event: replied"), "a client that follows gets all of it")
+	require.LessOrEqual(t, longest.most, 100, "and no more of it is held at once")
+	require.NoError(t, l.Engine.Close())
+}
+
+// stretches is a journal that knows the most entries that were read at once.
+type stretches struct {
+	*store.Journal
+	most int
+}
+
+func (s *stretches) Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error) {
+	all, err := s.Journal.Entries(ctx, tenant, run, from, count)
+	s.most = max(s.most, len(all))
+	return all, err
+}
+
+// backend serves the lab's runs from another journal.
+func (l *lab) backend(j api.Journal) api.Backend {
+	b := l.Backend(local.Serving{
+		Agents: nobody{}, Feed: api.NewFeed(l.Ports.Clock),
+		Caller: func(*http.Request) (api.Caller, error) { return api.Caller{Tenant: local.Tenant, Principal: ana}, nil },
+	})
+	b.Journal, b.Ready = j, nil
+	return b
+}
+
+// read asks the API in a process of its own, and counts what that reads.
+func (l *lab) read(t *testing.T, path string, stream bool) (spent counting.Counts, answered int) {
+	t.Helper()
+	table := counting.Wrap(l.items.Table)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	if stream {
+		r.Header.Set("Accept", "text/event-stream")
+	}
+	w := httptest.NewRecorder()
+	api.Handler(l.backend(store.NewJournal(table, 1))).ServeHTTP(w, r)
+	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+	return table.Snapshot(), w.Body.Len()
+}

@@ -1,0 +1,139 @@
+package long
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+const day = 24 * time.Hour
+
+// TestAWaitOutlivesItsExecution: Step Functions ends an execution after a year, which nothing in it can catch. A run that waits longer is handed
+// over before, without a repair, and the request that people were shown stays the one that they decide.
+func TestAWaitOutlivesItsExecution(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after time.Duration // somebody decides
+		hands int64
+		ends  approval.Status
+	}{
+		{"decided within the year", 300 * day, 0, approval.Approved},
+		{"decided after two and a half", 912 * day, 2, approval.Approved},
+		{"never decided", 1200 * day, 3, approval.Expired},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLab(t, setup{table: stores["memory"](t), model: calls{n: 1, tool: "work_pay"}, define: func(d *agent.Definition) { d.Permission.Expires = 1095 * day }})
+				run := l.start(t, "year").Run
+				sleep(t, c.after)
+				asked := waiting(t, l)
+				if c.ends == approval.Approved {
+					require.Len(t, asked, 1)
+					require.Equal(t, c.hands, l.state(t, run).Generation)
+					_, err := l.Desk.Decide(t.Context(), approval.Request{Tenant: local.Tenant, ID: asked[0].ID, Action: approval.Approve, By: ana})
+					require.NoError(t, err)
+				}
+				synctest.Wait()
+				s := l.state(t, run)
+				require.Equal(t, agent.RunDone, s.Status)
+				require.Equal(t, agent.ReasonNaturalEnd, s.Reason)
+				require.Equal(t, c.hands, s.Generation)
+				all := l.Engine.List(t.Context(), "")
+				require.Len(t, all, int(c.hands)+1)
+				for _, x := range all {
+					require.Equal(t, asl.Succeeded, x.Status, x.Name)
+				}
+				ended, _, err := approval.List(t.Context(), l.table, local.Tenant, c.ends, 0, "")
+				require.NoError(t, err)
+				require.Len(t, ended, 1)
+				want := 0
+				if c.ends == approval.Approved {
+					want = 1
+				}
+				require.Len(t, l.ended.entered, want)
+				require.NoError(t, l.Engine.Close())
+			})
+		})
+	}
+}
+
+func sleep(t *testing.T, d time.Duration) {
+	t.Helper()
+	require.NoError(t, clock.System().Sleep(t.Context(), d))
+	synctest.Wait()
+}
+
+func waiting(t *testing.T, l *lab) []approval.Approval {
+	t.Helper()
+	all, _, err := approval.List(t.Context(), l.table, local.Tenant, approval.Pending, 0, "")
+	require.NoError(t, err)
+	return all
+}
+
+// gone is an engine whose executions have all ended.
+type gone struct{ started []string }
+
+func (*gone) Success(context.Context, string) error { return runtime.ErrSettled }
+func (g *gone) Start(_ context.Context, _, _, name string) error {
+	g.started = append(g.started, name)
+	return nil
+}
+func (*gone) Stop(context.Context, string, string) error { return nil }
+func (*gone) Status(context.Context, string) (runtime.ExecutionStatus, error) {
+	return runtime.ExecutionEnded, nil
+}
+
+// TestAnOldRunIsRepaired: an execution that handed over is none that ended before its run did. After a hundred of these, the run is given up.
+func TestAnOldRunIsRepaired(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		entries int // that every owner has written
+		want    runtime.Repair
+	}{
+		{"a hundred owners, of whom two may have handed over", 15, runtime.RepairTookOver},
+		{"a hundred owners, none of whom had written its share", 3, runtime.RepairFailed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t, setup{table: stores["memory"](t), model: calls{}, define: small, warm: 1})
+			g := &gone{}
+			l.Starter.Waiter, l.Sweeper.Waiter = g, g
+			run := l.start(t, "old").Run
+			s := l.state(t, run)
+			slot := int64(0)
+			for owner := range int64(101) {
+				for i := range c.entries {
+					slot++
+					in := agent.InputReceived{Slot: slot, ID: fmt.Sprint(owner, "-", i), Blocks: []agent.UserBlock{{Block: agent.Text{Text: "On."}}}}
+					s = l.append(t, s, in)
+				}
+				s = l.append(t, s, agent.HandedOver{Owner: runtime.ExecutionName(run, owner+1)})
+			}
+			require.EqualValues(t, 101, s.Generation)
+			did, err := l.Sweeper.Repair(t.Context(), local.Tenant, run)
+			require.NoError(t, err)
+			require.Equal(t, c.want, did)
+			require.NoError(t, l.Engine.Close())
+		})
+	}
+}
+
+// append writes an entry of its own into a run's journal.
+func (l *lab) append(t *testing.T, s agent.AgentState, facts ...agent.Event) agent.AgentState {
+	t.Helper()
+	d := agent.NewDraft(s, "w", s.UpdatedAt)
+	require.NoError(t, d.Add(facts...))
+	require.NoError(t, store.NewJournal(l.items.Table, 0).Append(t.Context(), s, d))
+	return d.Committed()
+}
