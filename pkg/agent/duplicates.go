@@ -96,6 +96,9 @@ func closest(asked string, names []string) []string {
 	return out
 }
 
+// Closest are the names, at most three, that are most like what somebody has written, best first; none where none is.
+func Closest(written string, names []string) []string { return closest(written, names) }
+
 // alike is how much two names have in common: 3 where they differ in case and separators alone, 2 where one is the other behind a prefix,
 // and else from 0 to 1 the share of the longer one that need not be changed.
 func alike(asked, name string) float64 {

@@ -76,6 +76,11 @@ func Widened(sets, by [][]string) [][]string {
 func (c *checker) asking(at string, r Rule, expires time.Duration) {
 	c.that(r.Quorum >= 0 && r.Quorum <= MaxQuorum, at+".quorum", fmt.Sprintf("got %d, want 1 to %d people", r.Quorum, MaxQuorum))
 	c.that(r.Remind >= 0, at+".remind", "got less than zero, want a duration")
+	c.that(r.Remind < expires, at+".remind", "got as long as the request lives, or longer; want less than "+expires.String())
+	if r.Verdict == VerdictAllow || r.Verdict == VerdictDeny {
+		c.unasked(at, r)
+		return
+	}
 	if r.Escalate == nil {
 		return
 	}
@@ -83,4 +88,14 @@ func (c *checker) asking(at string, r Rule, expires time.Duration) {
 	c.that(r.Escalate.After < expires, at+".escalate.after", "got as long as the request lives, or longer; want less than "+expires.String())
 	c.that(len(r.Escalate.To) > 0, at+".escalate.to", "got nobody, want at least one principal")
 	c.principals(at+".escalate.to", r.Escalate.To)
+}
+
+// unasked finds what a rule says of people whom it does not ask.
+func (c *checker) unasked(at string, r Rule) {
+	for _, said := range []struct {
+		key string
+		is  bool
+	}{{"quorum", r.Quorum != 0}, {"fourEyes", r.FourEyes}, {"remind", r.Remind != 0}, {"escalate", r.Escalate != nil}} {
+		c.that(!said.is, at+"."+said.key, "got a value, want none: the rule asks nobody (verdict: "+string(r.Verdict)+")")
+	}
 }

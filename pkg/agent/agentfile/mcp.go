@@ -46,7 +46,7 @@ func (r *reader) patterns(dst *[]agent.MCPPattern) read {
 		}
 		for _, member := range f.members {
 			p := agent.MCPPattern{Match: member.key}
-			r.mapping(field{join(f.path, member.key), member.value}, map[string]read{
+			r.mapping(f.child(member), map[string]read{
 				"effect":   enum(r, &p.Effect, []agent.Effect{agent.EffectRead, agent.EffectIdempotent, agent.EffectNonIdempotent}),
 				"timeout":  r.duration(&p.Timeout),
 				"priority": r.whole(&p.Priority),

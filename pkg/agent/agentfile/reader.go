@@ -28,15 +28,20 @@ func newReader(file string, opt Options) *reader {
 type field struct {
 	path string
 	*node
+	key string // the last of path; "" where that is no key
 }
 
-func (f field) item(i int) field { return field{fmt.Sprintf("%s[%d]", f.path, i), f.items[i]} }
+func (f field) item(i int) field {
+	return field{path: fmt.Sprintf("%s[%d]", f.path, i), node: f.items[i]}
+}
+
+func (f field) child(m member) field { return field{join(f.path, m.key), m.value, m.key} }
 
 // member is the value of a key, if it is there.
 func (f field) member(key string) (field, bool) {
 	for _, m := range f.members {
 		if m.key == key {
-			return field{join(f.path, key), m.value}, true
+			return f.child(m), true
 		}
 	}
 	return field{}, false
@@ -52,7 +57,7 @@ func (r *reader) mapping(f field, readers map[string]read) {
 		return
 	}
 	for _, m := range f.members {
-		child := field{join(f.path, m.key), m.value}
+		child := f.child(m)
 		if take, ok := readers[m.key]; ok {
 			take(child)
 		} else {

@@ -140,7 +140,7 @@ func (r *reader) textsByKey(dst *map[string]string) read {
 		}
 		for _, m := range f.members {
 			var text string
-			r.text(&text)(field{join(f.path, m.key), m.value})
+			r.text(&text)(f.child(m))
 			if *dst == nil {
 				*dst = map[string]string{}
 			}

@@ -64,7 +64,7 @@ func (r *reader) tree(data []byte) (field, bool) {
 	if len(docs) == 1 {
 		body = docs[0].Body
 	}
-	return field{"", r.node("", body, maxDepth)}, true
+	return field{node: r.node("", body, maxDepth)}, true
 }
 
 func unreadable(data []byte) string {
@@ -225,10 +225,10 @@ func lineOf(n ast.Node) int {
 	return max(n.GetToken().Position.Line, 1)
 }
 
-// startOf is the line of a document's --- mark.
+// startOf is the line of a document's --- mark, or of its first key where it has none.
 func startOf(d *ast.DocumentNode) int {
 	if d.Start == nil {
-		return 1
+		return lineOf(d.Body)
 	}
 	return d.Start.Position.Line
 }
