@@ -54,6 +54,8 @@ type Definition struct {
 	Now        *Current `json:"-"`                    // what the deployment says of the agents since; nil = nothing is known. It is no part of what is pinned
 
 	Below *ModelSpec `json:"below,omitempty"` // in place of the model of every agent below this one's runs; nil = each has its own. Never written in a file
+	// Folder is where every tool of this agent's and of those below it works, and its programs start; "" = each has its own. Never written in a file.
+	Folder string `json:"folder,omitempty"`
 }
 
 // Preset names a bundle of policies.

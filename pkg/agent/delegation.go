@@ -193,6 +193,9 @@ func ChildDefinition(d *Definition, child Child, current *Definition) Definition
 	if d.Below != nil {
 		n = n.Throughout(*d.Below)
 	}
+	if d.Folder != "" {
+		n = n.Within(d.Folder)
+	}
 	return Delegated(d, n)
 }
 
@@ -202,6 +205,20 @@ func (d Definition) Throughout(m ModelSpec) Definition {
 	d.Model.Provider, d.Model.ID, d.Model.BaseURL, d.Model.File, d.Model.Fallbacks = m.Provider, m.ID, m.BaseURL, m.File, nil
 	d.Orchestrator.Planner, d.Orchestrator.Router = nil, nil
 	d.Below = &m
+	return d
+}
+
+// Within is the agent whose tools are confined to a folder, an absolute path, and whose programs start there, and so of every agent below it.
+func (d Definition) Within(folder string) Definition {
+	d.Folder, d.Tools, d.MCP = folder, slices.Clone(d.Tools), slices.Clone(d.MCP)
+	for i := range d.Tools {
+		d.Tools[i].Root = folder
+	}
+	for i := range d.MCP {
+		if len(d.MCP[i].Command) > 0 {
+			d.MCP[i].Dir = folder
+		}
+	}
 	return d
 }
 

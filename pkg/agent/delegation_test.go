@@ -112,6 +112,13 @@ func TestChildDefinition(t *testing.T) {
 	require.Equal(t, []string{"demo", "stand-in"}, []string{n.Model.Provider, n.Model.ID})
 	n = ChildDefinition(&n, Child{}, &current)
 	require.Equal(t, []string{"demo", "stand-in"}, []string{n.Model.Provider, n.Model.ID}, "also further below")
+	current.Tools = []ToolSpec{{Name: "files.read", Root: "/elsewhere"}}
+	current.MCP = []MCPServer{{Name: "own", Command: []string{"x"}, Dir: "/elsewhere"}, {Name: "far", URL: "https://mcp.example.com"}}
+	d = d.Within("/work")
+	n = ChildDefinition(&d, Child{}, &current)
+	n = ChildDefinition(&n, Child{}, &current)
+	require.Equal(t, []string{"/work", "/work", ""}, []string{n.Tools[0].Root, n.MCP[0].Dir, n.MCP[1].Dir}, "also further below")
+	require.Equal(t, []string{"/elsewhere", "/elsewhere"}, []string{current.Tools[0].Root, current.MCP[0].Dir})
 	require.EqualValues(t, 50, current.Limits.Tokens, "the deployment's own stays as it is")
 }
 

@@ -90,7 +90,7 @@ func (p *program) read(file string, c chosen) (*agent.Definition, error) {
 	return &d, nil
 }
 
-// setRoots confines every tool to one folder, and starts there the programs that are servers of tools.
+// setRoots confines every tool to one folder, and starts there the programs that are servers of tools, those of delegates as well.
 func setRoots(d *agent.Definition, dir string) error {
 	if dir == "" {
 		return nil
@@ -102,13 +102,6 @@ func setRoots(d *agent.Definition, dir string) error {
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
 		return usage("--dir: %s is not a directory", dir)
 	}
-	for i := range d.Tools {
-		d.Tools[i].Root = root
-	}
-	for i := range d.MCP {
-		if len(d.MCP[i].Command) > 0 {
-			d.MCP[i].Dir = root
-		}
-	}
+	*d = d.Within(root) // and those that it asks
 	return nil
 }
