@@ -356,7 +356,7 @@ func TestBadForms(t *testing.T) {
 		"tabs":                 {lines + "limits:\n\tusd: 1\n", "agent.yaml:5: not YAML"},
 		"tabs in a list":       {lines + "tools:\n\t- name: x\n", "agent.yaml:5: not YAML"},
 		"two documents":        {lines + "---\n" + lines, "agent.yaml:4: got a second document, want one"},
-		"an ended document":    {lines + "...\n" + lines, "agent.yaml:4: "},
+		"an ended document":    {lines + "...\n" + lines, "agent.yaml:5: got a second document, want one"},
 		"a merge key":          {lines + "limits:\n  <<: {usd: 1}\n", "agent.yaml:5: limits["},
 		"a merged alias":       {"a: &a {usd: 1}\n" + lines + "limits:\n  <<: *a\n", "agent.yaml:1: a: "},
 		"a bomb of aliases":    {lines + "a: &a [x,x,x,x]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\nd: [*c,*c,*c,*c]\n", "agent.yaml:4: a: got an anchor or alias"},

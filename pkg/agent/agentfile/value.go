@@ -12,6 +12,39 @@ type Value struct {
 	Line  int
 	JSON  json.RawMessage // the value as JSON: key order and digits as written
 	Items []Value         // a list's elements; nil for everything else
+
+	Members map[string]Value // a mapping's values; nil for everything else
+}
+
+// LineOf is the line of what stands at the end of a path of keys, or of the last key that leads there.
+func (v Value) LineOf(keys ...string) int {
+	for _, key := range keys {
+		m, ok := v.Members[key]
+		if !ok {
+			break
+		}
+		v = m
+	}
+	return v.Line
+}
+
+// ParseMapping reads a mapping of these keys, to whose values somebody else gives a meaning; a file that says nothing is one without keys. A
+// non-nil error is Problems.
+func ParseMapping(name string, data []byte, keys ...string) (Value, error) {
+	r := newReader(name, Options{})
+	root, ok := r.tree(data)
+	if !ok {
+		return Value{}, r.err()
+	}
+	if root.kind == kindNull && len(r.problems) == 0 {
+		root.node = &node{kind: kindMapping}
+	}
+	readers := map[string]read{}
+	for _, key := range keys {
+		readers[key] = func(field) {}
+	}
+	r.mapping(root, readers)
+	return r.value(root), r.err()
 }
 
 // ParseList reads a bare list whose elements somebody else gives a meaning to. A non-nil error is Problems.
@@ -29,6 +62,12 @@ func (r *reader) value(f field) Value {
 	v := Value{Key: f.path, Line: r.line(f.path), JSON: f.json()}
 	for i := range f.items {
 		v.Items = append(v.Items, r.value(f.item(i)))
+	}
+	for _, m := range f.members {
+		if v.Members == nil {
+			v.Members = map[string]Value{}
+		}
+		v.Members[m.key] = r.value(f.child(m))
 	}
 	return v
 }

@@ -59,7 +59,7 @@ func (c *denyCommand) run(ctx context.Context, p *program) error {
 
 // decide records a decision and carries the run on.
 func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
-	return p.with(ctx, true, func(s *session) error {
+	return p.existing(ctx, func(s *session) error {
 		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
 		if err != nil {
 			return err
@@ -214,7 +214,7 @@ func (c *sendCommand) run(ctx context.Context, p *program) error {
 // input sends an input and before it the files that it names, once however often the engine moves meanwhile, and carries the run on.
 func (p *program) input(ctx context.Context, run string, in api.Input, uploads ...upload) error {
 	key := ids.System(p.clock).Key()
-	return p.with(ctx, true, func(s *session) error {
+	return p.existing(ctx, func(s *session) error {
 		if err := s.bring(ctx, uploads); err != nil {
 			return err
 		}
@@ -239,7 +239,7 @@ type cancelCommand struct {
 
 // run ends with 0 when the run has ended, since that is what was asked for.
 func (c *cancelCommand) run(ctx context.Context, p *program) error {
-	return p.with(ctx, true, func(s *session) error {
+	return p.existing(ctx, func(s *session) error {
 		if _, err := call(ctx, s, func(cl *api.Client) (api.Accepted, error) { return cl.Cancel(ctx, c.Run, c.Note) }); err != nil {
 			return err
 		}
@@ -263,7 +263,11 @@ type resumed struct {
 }
 
 func (*resumeCommand) run(ctx context.Context, p *program) error {
-	return p.with(ctx, false, func(s *session) error {
+	return p.looking(ctx, func(s *session) error {
+		if s == nil {
+			p.say("nothing is open")
+			return p.answer(resumed{Runs: []api.Run{}})
+		}
 		open, err := s.open(ctx) // before anything goes on: what has ended by the time all goes on was open, too
 		if err != nil {
 			return err

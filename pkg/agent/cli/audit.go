@@ -65,10 +65,21 @@ func (p *program) tellVerified(v *audit.Verifier, err error) error {
 	case errors.As(err, &broken):
 		doc.Line, doc.Problem = broken.Line, broken.Problem
 		p.tell("broken: %s", line(broken.Error()))
-		p.tell("%d entries before that are as they were written, the last one %d %s", v.Count, v.Last.Seq, v.Last.Hash)
+		switch v.Count {
+		case 0:
+			p.tell("nothing before that is known to be as it was written")
+		case 1:
+			p.tell("the entry before that is as it was written: %d %s", v.Last.Seq, v.Last.Hash)
+		default:
+			p.tell("the %d entries before that are as they were written, the last one is %d %s", v.Count, v.Last.Seq, v.Last.Hash)
+		}
 	case err != nil:
 		return err
 	default:
+		if v.Count == 0 {
+			p.tell("ok: there is no entry")
+			break
+		}
 		p.tell("ok: %d entries", v.Count)
 		p.tell("head: %d %s", v.Last.Seq, v.Last.Hash)
 	}

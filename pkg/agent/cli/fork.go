@@ -21,7 +21,7 @@ func (c *forkCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return p.with(ctx, true, func(s *session) error {
+	return p.existing(ctx, func(s *session) error {
 		return s.launch(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Fork(ctx, c.Run, f) }, s.terminal())
 	})
 }

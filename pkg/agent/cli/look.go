@@ -24,6 +24,14 @@ func (p *program) looking(ctx context.Context, f func(s *session) error) error {
 	return p.with(ctx, false, f)
 }
 
+// existing runs f in a session that does something to what is there. Where nothing has run yet, no store is made for it to be missing in.
+func (p *program) existing(ctx context.Context, f func(s *session) error) error {
+	if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
+		return p.nothing()
+	}
+	return p.with(ctx, true, f)
+}
+
 // nothing is the error of a command that looks at one thing where there is no store.
 func (p *program) nothing() error {
 	return usage("there is no store in %s: nothing has run there yet (--home or COUNTERSIGN_HOME name another)", p.home)
@@ -268,7 +276,7 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 		if _, err := os.Stat(p.home); errors.Is(err, fs.ErrNotExist) {
 			return p.nothing()
 		}
-		err := p.with(ctx, true, func(s *session) error { return s.tail(ctx, c.Run, after, to) })
+		err := p.existing(ctx, func(s *session) error { return s.tail(ctx, c.Run, after, to) })
 		if err == nil || canceled(ctx, err) {
 			return errors.Join(err, to.answer())
 		}

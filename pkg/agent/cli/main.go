@@ -15,6 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
+	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/registry"
 )
@@ -66,8 +67,34 @@ type command interface {
 	run(ctx context.Context, p *program) error
 }
 
+// answers is standard output, and what went wrong with it first.
+type answers struct {
+	io.Writer
+	err error
+}
+
+// Write notes the first error. Who reads the exit code is not told that all was said when it was not.
+func (a *answers) Write(b []byte) (int, error) {
+	n, err := a.Writer.Write(b)
+	if a.err == nil {
+		a.err = err
+	}
+	return n, err
+}
+
 // run carries out one command line and returns the exit code.
 func (p *program) run(ctx context.Context, args []string) int {
+	out := &answers{Writer: p.stdout}
+	p.stdout = out
+	code := p.carryOut(ctx, args)
+	if out.err != nil && code == exitDone {
+		p.note("countersign: write the answer: %v", out.err)
+		return exitFailed
+	}
+	return code
+}
+
+func (p *program) carryOut(ctx context.Context, args []string) int {
 	c, helped, err := p.parse(args)
 	if helped {
 		return exitDone
@@ -97,8 +124,11 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 	if err != nil {
 		return nil, false, usage("%v; see countersign --help", err)
 	}
-	if name, without := withoutValue(parsed, args); without {
+	if name, without := withoutValue(parsed); without {
 		return nil, false, usage("%s: got nothing, want a value; see countersign --help", name)
+	}
+	if _, err := agent.ParsePrincipal(g.As); g.As != "" && err != nil {
+		return nil, false, usage("--as: %v", err)
 	}
 	p.doing, p.home, p.json, p.as = parsed.Selected().Name, g.Home, g.JSON, g.As
 	if p.home == "" {
@@ -114,13 +144,12 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 	return c, false, nil
 }
 
-// withoutValue is the last argument where that is a flag whose value is missing. As values may begin with a hyphen, the parser takes the end of
-// the line for an empty one: revoke --digest would be of every grant.
-func withoutValue(parsed *kong.Context, args []string) (name string, without bool) {
-	name = args[len(args)-1]
+// withoutValue is a flag that is given without a value, or with an empty one: as values may begin with a hyphen, the parser takes the end of the line for
+// one. No flag means anything by it, and what a script leaves empty by mistake must not mean all: revoke --digest "" would be of every grant.
+func withoutValue(parsed *kong.Context) (name string, without bool) {
 	for _, f := range parsed.Flags() {
-		if name == "--"+f.Name && f.Set && !f.IsBool() && f.Target.Kind() == reflect.String && f.Target.String() == "" {
-			return name, true
+		if v := reflect.Indirect(f.Target); f.Set && !f.IsBool() && v.Kind() == reflect.String && v.String() == "" {
+			return "--" + f.Name, true
 		}
 	}
 	return "", false

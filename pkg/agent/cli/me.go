@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/person"
@@ -86,26 +88,39 @@ func (c *preferencesCommand) run(ctx context.Context, p *program) error {
 	default:
 		wanted.Notify = strings.Split(c.Notify, ",")
 	}
-	return p.with(ctx, false, func(s *session) error {
-		got, err := call(ctx, s, func(cl *api.Client) (person.Preferences, error) {
-			if c.Notify == "" {
-				return cl.Preferences(ctx)
+	if err := wanted.Check(); err != nil {
+		return usage("preferences: %v", err)
+	}
+	if c.Notify == "" {
+		return p.looking(ctx, func(s *session) error {
+			if s == nil {
+				as, err := p.acting()
+				return p.tellPreferences(as, person.Preferences{}, err)
 			}
-			return cl.Prefer(ctx, wanted)
+			got, err := call(ctx, s, func(cl *api.Client) (person.Preferences, error) { return cl.Preferences(ctx) })
+			return p.tellPreferences(s.as, got, err)
 		})
-		if err != nil {
-			return err
-		}
-		switch {
-		case got.Notify == nil:
-			p.tell("%s is told of requests as the directory of people has it", s.as.ID)
-		case len(got.Notify) == 0:
-			p.tell("%s is told of no requests", s.as.ID)
-		default:
-			p.tell("%s is told of requests by %s", s.as.ID, strings.Join(got.Notify, ", then "))
-		}
-		return p.answer(got)
+	}
+	return p.with(ctx, false, func(s *session) error {
+		got, err := call(ctx, s, func(cl *api.Client) (person.Preferences, error) { return cl.Prefer(ctx, wanted) })
+		return p.tellPreferences(s.as, got, err)
 	})
+}
+
+// tellPreferences shows what somebody has said, unless it could not be read.
+func (p *program) tellPreferences(as agent.Principal, got person.Preferences, err error) error {
+	if err != nil {
+		return err
+	}
+	switch {
+	case got.Notify == nil:
+		p.tell("%s is told of requests as the directory of people has it", as.ID)
+	case len(got.Notify) == 0:
+		p.tell("%s is told of no requests", as.ID)
+	default:
+		p.tell("%s is told of requests by %s", as.ID, strings.Join(got.Notify, ", then "))
+	}
+	return p.answer(got)
 }
 
 type dutiesCommand struct {
@@ -117,8 +132,15 @@ type dutiesCommand struct {
 type dutiesListCommand struct{}
 
 func (*dutiesListCommand) run(ctx context.Context, p *program) error {
-	return p.with(ctx, false, func(s *session) error {
-		list, err := call(ctx, s, func(c *api.Client) (api.DutyList, error) { return c.Duties(ctx) })
+	return p.looking(ctx, func(s *session) error {
+		list, as := api.DutyList{Given: []person.Duty{}, Received: []person.Duty{}}, agent.Principal{}
+		var err error
+		if s == nil {
+			as, err = p.acting()
+		} else {
+			as = s.as
+			list, err = call(ctx, s, func(c *api.Client) (api.DutyList, error) { return c.Duties(ctx) })
+		}
 		if err != nil {
 			return err
 		}
@@ -126,7 +148,7 @@ func (*dutiesListCommand) run(ctx context.Context, p *program) error {
 			p.tellDuty(d)
 		}
 		if len(list.Given)+len(list.Received) == 0 {
-			p.tell("nobody decides for %s, nor they for anybody", s.as.ID)
+			p.tell("nobody decides for %s, nor they for anybody", as.ID)
 		}
 		return p.answer(list)
 	})
@@ -141,7 +163,7 @@ func (p *program) tellDuty(d person.Duty) {
 type dutiesGiveCommand struct {
 	To    string `arg:"" help:"Who decides meanwhile: user:NAME."`
 	From  string `placeholder:"WHEN" help:"From when: 2026-08-01, at the beginning of the day (UTC), or 2026-08-01T09:00:00Z (default: now)."`
-	Until string `required:"" placeholder:"WHEN" help:"Until when, written alike: not on that day any more."`
+	Until string `required:"" placeholder:"WHEN" help:"Until when, written alike: not on that day any more; or how long, such as 2d or 12h."`
 	Note  string `placeholder:"T" help:"Kept with the duty."`
 }
 
@@ -154,10 +176,15 @@ func (c *dutiesGiveCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 	}
-	if f.Until, err = readTime("--until", c.Until); err != nil {
+	if long, durationErr := agentfile.ParseDuration(c.Until); durationErr == nil && long > 0 {
+		f.Until = from.Add(long)
+	} else if f.Until, err = readTime("--until", c.Until); err != nil {
 		return err
 	}
 	return p.with(ctx, false, func(s *session) error {
+		if err := s.who.knows(c.To); err != nil {
+			return usage("duties give: to: %v", err)
+		}
 		begun := context.WithoutCancel(ctx) // an interrupt must not leave open whether it was given
 		d, err := call(begun, s, func(cl *api.Client) (person.Duty, error) { return cl.GiveDuty(begun, f) })
 		if err != nil {
@@ -176,7 +203,11 @@ func readTime(flag, s string) (time.Time, error) {
 	case dayErr == nil:
 		return day, nil
 	case err != nil || at.IsZero():
-		return at, usage("%s: got %q, want a day as 2026-08-01 or a time as 2026-08-01T09:00:00Z", flag, s)
+		also := ""
+		if flag == "--until" {
+			also = ", or a duration as 2d"
+		}
+		return at, usage("%s: got %q, want a day as 2026-08-01 or a time as 2026-08-01T09:00:00Z%s", flag, s, also)
 	}
 	return at.UTC(), nil
 }

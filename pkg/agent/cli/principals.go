@@ -6,17 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
 	"github.com/countersign/countersign/pkg/agent/person"
 )
 
@@ -31,6 +29,21 @@ import (
 type people struct {
 	Default string
 	Book    *person.Book
+
+	file  string   // "" = there is none
+	named []string // who stands in the file, sorted
+}
+
+// knows says why a person cannot be meant: the file has people, and they are not among them.
+func (p people) knows(id string) error {
+	if len(p.named) == 0 || slices.Contains(p.named, id) || !strings.HasPrefix(id, "user:") {
+		return nil
+	}
+	like := ""
+	if near := agent.Closest(id, p.named); len(near) > 0 {
+		like = "; did you mean " + near[0] + "?"
+	}
+	return fmt.Errorf("%s is not among the people of %s%s", line(id), p.file, like)
 }
 
 // The person of a laptop without a principals.yaml.
@@ -41,9 +54,9 @@ const (
 
 // peopleFile is the file as it is written.
 type peopleFile struct {
-	Default string         `yaml:"default"`
-	People  map[string]any `yaml:"people"`
-	Slack   map[string]any `yaml:"slack"`
+	Default string                     `json:"default"`
+	People  map[string]json.RawMessage `json:"people"`
+	Slack   map[string]json.RawMessage `json:"slack"`
 }
 
 // readPeople reads the file of a store directory; without one there is user:local, an operator.
@@ -53,9 +66,17 @@ func readPeople(home string) (people, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return people{}, usage("read principals: %v", err)
 	}
-	var f peopleFile
-	if err := yaml.UnmarshalWithOptions(data, &f, yaml.Strict()); err != nil && len(data) > 0 {
-		return people{}, usage("%s: %s", name, strings.TrimSpace(yaml.FormatError(err, false, false)))
+	doc, err := agentfile.ParseMapping(name, data, "default", "people", "slack")
+	if err != nil {
+		return people{}, usage("%v", err)
+	}
+	f, err := readPeopleFile(name, doc)
+	if err != nil {
+		return people{}, err
+	}
+	p := people{named: slices.Sorted(maps.Keys(f.People))}
+	if len(p.named) > 0 {
+		p.file = name
 	}
 	if f.Default == "" {
 		f.Default = localUser
@@ -70,15 +91,32 @@ func readPeople(home string) (people, error) {
 		if key[len(key)-1] == "groups" {
 			bad.Text += ` (within braces each in quotes: "group:finance")` // the parser takes group:finance there for a mapping
 		}
-		return people{}, usage("%s:%d: %s: %s", name, lineOfKey(data, key), strings.Join(key, "."), bad.Text)
+		return people{}, usage("%s:%d: %s: %s", name, doc.LineOf(key...), strings.Join(key, "."), bad.Text)
 	}
 	if err != nil {
 		return people{}, usage("%s: %v", name, err)
 	}
 	if _, ok := f.People[f.Default]; !ok {
-		return people{}, usage("%s:%d: default: %s is not among the people", name, lineOfKey(data, []string{"default"}), f.Default)
+		return people{}, usage("%s:%d: default: %s is not among the people", name, doc.LineOf("default"), f.Default)
 	}
-	return people{f.Default, book}, nil
+	p.Default, p.Book = f.Default, book
+	return p, nil
+}
+
+// readPeopleFile takes the parts of the file apart. What is in them, person.Read says.
+func readPeopleFile(name string, doc agentfile.Value) (f peopleFile, err error) {
+	for key, dst := range map[string]any{"default": &f.Default, "people": &f.People, "slack": &f.Slack} {
+		v, there := doc.Members[key]
+		if !there || json.Unmarshal(v.JSON, dst) == nil {
+			continue
+		}
+		want := "a mapping"
+		if key == "default" {
+			want = "user:NAME, one of the people"
+		}
+		return f, usage("%s:%d: %s: want %s", name, v.Line, key, want)
+	}
+	return f, nil
 }
 
 // book is the file as the one document of people there is.
@@ -98,35 +136,25 @@ func under(path []string) []string {
 	return path
 }
 
-// lineOfKey is the line of the key at the end of a path of a YAML text, or of the last that leads there.
-func lineOfKey(data []byte, path []string) int {
-	line := 1
-	file, err := parser.ParseBytes(data, 0)
-	if err != nil || len(file.Docs) == 0 {
-		return line
-	}
-	node := file.Docs[0].Body
-	for _, key := range path {
-		object, ok := node.(ast.MapNode)
-		if !ok {
-			return line
-		}
-		node = nil
-		for it := object.MapRange(); it.Next(); {
-			if it.Key().String() == key || strings.Trim(it.Key().String(), `"'`) == key {
-				line, node = it.Key().GetToken().Position.Line, it.Value()
-			}
-		}
-	}
-	return line
-}
-
-func withLocal(m map[string]any) map[string]any {
-	out := map[string]any{localUser: []string{localOperators}}
+func withLocal(m map[string]json.RawMessage) map[string]json.RawMessage {
+	out := map[string]json.RawMessage{localUser: json.RawMessage(`["` + localOperators + `"]`)}
 	for who, is := range m {
 		out[who] = is
 	}
 	return out
+}
+
+// acting is who types, where there is no store.
+func (p *program) acting() (agent.Principal, error) {
+	who, err := readPeople(p.home)
+	if err != nil {
+		return agent.Principal{}, err
+	}
+	as, err := who.acting(p.as)
+	if err != nil {
+		return as, usage("--as: %v", err)
+	}
+	return as, nil
 }
 
 // acting is who --as means: "" the default, a user alone with the groups that the file gives them, or exactly what is said.

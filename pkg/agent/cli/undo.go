@@ -16,7 +16,7 @@ type undoCommand struct {
 }
 
 func (c *undoCommand) run(ctx context.Context, p *program) error {
-	return p.with(ctx, true, func(s *session) error {
+	return p.existing(ctx, func(s *session) error {
 		return s.launch(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) {
 			u, err := cl.Undo(ctx, c.Run, c.Call)
 			if err == nil && u.Already {

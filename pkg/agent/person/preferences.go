@@ -29,14 +29,22 @@ func ReadPreferences(ctx context.Context, t store.Table, tenant, id string) (Pre
 	return p, wrapped(err, "read preferences of %s", id)
 }
 
+// Check says why preferences are not taken, as a *RefusedError.
+func (p Preferences) Check() error {
+	if problem := checkChannels(p.Notify); problem != "" {
+		return refuse("notify", "%s", problem)
+	}
+	return nil
+}
+
 // WritePreferences keeps what by says of themself, in place of what they said before. By comes from what authenticated the person. The error is
 // a *RefusedError where it is not taken.
 func WritePreferences(ctx context.Context, t store.Table, tenant string, by agent.Principal, p Preferences) error {
 	if !isUser(by.ID) {
 		return refuse("notify", "%q is no person", agent.Bounded(by.ID))
 	}
-	if problem := checkChannels(p.Notify); problem != "" {
-		return refuse("notify", "%s", problem)
+	if err := p.Check(); err != nil {
+		return err
 	}
 	body, err := agent.MarshalVerbatim(p)
 	if err != nil {

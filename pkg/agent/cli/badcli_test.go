@@ -1,0 +1,367 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/pkg/agent/clock"
+)
+
+const (
+	oddRun      = "raaaaaaaaaaaaaaaaaaaaaaaaa"
+	oddApproval = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
+)
+
+// goodLines are command lines whose form is right, by command; DIR is a folder with an agent and a scenario. A command that is not here fails the
+// test.
+var goodLines = map[string][]string{
+	"run": {"DIR", "--message", "x"}, "runs": nil, "show": {oddRun}, "events": {oddRun}, "approvals": nil, "approve": {oddApproval}, "deny": {oddApproval},
+	"ask": {oddApproval, "--note", "x"}, "reply": {oddApproval, "--note", "x"}, "duties list": nil,
+	"duties give": {"user:ben", "--until", "2d"}, "duties end": {"daaaaaaaaaaaaaaaaaaaaaaaaa"}, "preferences": nil, "grants": nil,
+	"revoke": {"clerk", "mail"}, "servers list": nil, "servers approve": {"clerk", "files", "--digest", "d"}, "audit verify": nil, "audit export": nil,
+	"answer": {oddRun, "c1", "--rerun"}, "send": {oddRun, "--message", "x"}, "cancel": {oddRun}, "resume": nil, "undo": {oddRun, "c1"},
+	"fork": {oddRun, "--at", "1"}, "replay": {oddRun}, "dev": {"--addr", "127.0.0.1:0"}, "test": {"DIR/good.txtar"}, "graph": nil, "validate": {"DIR"},
+	"init": {"DIR"},
+}
+
+// badValues are values that a flag or an argument does not take, and what is said of each, by command and name. Of a flag that takes any text, there
+// are none: "". One that is not here fails the test.
+var badValues = map[string]map[string]string{
+	"run <agent>":   {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key", "DIR/empty": "read agent: ", "DIR/binary": "got a control character"},
+	"run --input":   {"{": "--input: json at offset", "@DIR/none.json": "no such file", "@DIR": "is a directory", "": "got nothing, want a value"},
+	"run --message": {"": "got nothing, want a value"}, "run --attach": {"DIR/none.png": "no such file", "DIR": "DIR: "}, "run --key": {"": "got nothing, want a value"},
+	"run --continue": {"": "got nothing, want a value"},
+	"run --model":    {"psychic": `got "psychic", want script:FILE`, "script:none.jsonl": "none.jsonl: no such file"}, "run --dir": {"nowhere": "nowhere is not a directory", "DIR/agent.yaml": "agent.yaml is not a directory"},
+	"run --yes": {"=x": "bool value must be"}, "run --no": {"=x": "bool value must be"},
+	"runs --status": {"odd": `--status: got "odd", want running, waiting or done`}, "runs --agent": nil, "runs --root": nil,
+	"show <run>": {"r1": "nothing has run there yet"}, "show --messages": {"=x": "bool value must be"},
+	"events <run>": {"r1": "nothing has run there yet"}, "events --after": {"x": "--after: ", "1.5": "--after: "}, "events --follow": {"=x": "bool value must be"}, "events --format": {"xml": "--format: got"},
+	"approvals --status": {"odd": `--status: got "odd"`}, "approvals --run": nil, "approvals --root": nil,
+	"approve <id>": nil, "approve --edit": {"{": "--edit: json at offset", "@DIR/none.json": "no such file"}, "approve --result": {"{": "--result: json at offset"},
+	"approve --note": nil, "approve --tool": nil, "approve --grant-when": {"amount": "--grant-when: "}, "approve --grant-uses": {"x": "--grant-uses: ", "-1": "--grant-uses: got -1, want more than zero"},
+	"approve --grant-for": {"soon": `--grant-for: got "soon", want a duration`, "0s": `--grant-for: got "0s", want a duration`},
+	"deny <id>":           nil, "deny --note": nil, "deny --tool": nil, "ask <id>": nil, "ask --note": nil, "reply <id>": nil, "reply --note": nil,
+	"duties give <to>": nil, "duties give --from": {"now": `--from: got "now", want a day as 2026-08-01`}, "duties give --note": nil,
+	"duties give --until": {"tomorrow": `--until: got "tomorrow", want a day as 2026-08-01`, "2026-13-01": `--until: got "2026-13-01"`, "-2d": `--until: got "-2d"`},
+	"duties end <id>":     {"d1": "nothing has run there yet"}, "preferences --notify": {"sms": `notify: got "sms", want email or slack`},
+	"grants --agent": {"Clerk!": `--agent: got "Clerk!", want an agent's name`},
+	"revoke <agent>": {"Clerk!": `revoke: got "Clerk!", want an agent's name`}, "revoke <tool>": {"a b": `revoke: got "a b", want a tool's original name`}, "revoke --digest": nil,
+	"servers list <agent>": {"Clerk!": "want an agent's name"}, "servers approve <agent>": {"Clerk!": `got "Clerk!" and "files", want the names of an agent and of one of its servers`}, "servers approve <server>": nil, "servers approve <tool>": nil,
+	"servers approve --digest": nil, "servers approve --note": nil,
+	"audit verify <file>": {"DIR/none.jsonl": "no such file"}, "audit verify --head": {"abc": `--head: got "abc", want the hash of an entry`},
+	"audit verify --after": {"x": "--after: ", "-1": "--after: got -1"}, "audit export --after": {"x": "--after: ", "-1": "--after: got -1"}, "audit export --out": nil,
+	"answer <run>": nil, "answer <call>": nil, "answer --result": {"{": "--result: json at offset"}, "answer --error": nil, "answer --rerun": {"=x": "bool value must be"},
+	"send <run>": nil, "send --message": nil, "send --attach": {"DIR/none.png": "no such file"}, "cancel <run>": nil, "cancel --note": nil, "undo <run>": nil, "undo <call>": nil,
+	"fork <run>": nil, "fork --at": {"x": "--at: ", "-1": "fork: want --at SEQ, an entry of the run, from 0"}, "fork --model": {"psychic": `got "psychic", want script:FILE`}, "fork --key": nil, "replay <run>": nil,
+	"dev --addr": {"x": "--addr: got", "0.0.0.0:1": "others can reach", "127.0.0.1:99999": "want 0 to 65535"}, "dev --insecure-listen": {"=x": "bool value must be"},
+	"test <file>": {"DIR/none.txtar": "read scenarios: ", "DIR/empty": "there is none in", "DIR/bad.txtar": "bad.txtar:"}, "test --crash": {"=x": "bool value must be"},
+	"graph --states": {"=x": "bool value must be"}, "validate <agent>": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"}, "init <args>": nil,
+	"--home": {"": "got nothing, want a value"}, "--json": {"=x": "bool value must be"}, "--as": {"ana": `--as: parse principal "ana"`, "": "got nothing, want a value"},
+}
+
+// typist runs command lines in a folder of its own, whose store is not there.
+type typist struct {
+	t    *testing.T
+	dir  string
+	home string
+}
+
+func newTypist(t *testing.T) *typist {
+	t.Helper()
+	x := &typist{t: t, dir: t.TempDir()}
+	x.home = filepath.Join(x.dir, "home")
+	good := "name: clerk\nsystem: Hi.\nmodel: {provider: script, file: model.jsonl}\n"
+	for name, text := range map[string]string{
+		"agent.yaml": good, "model.jsonl": `{"text": "ok"}` + "\n", "broken.yaml": "colour: red\n", "empty/readme": "", "binary": "\x00\x01",
+		"good.txtar": "-- agent.yaml --\n" + strings.Replace(good, "model: {provider: script, file: model.jsonl}\n", "", 1) + "-- input.json --\n{\"message\": \"x\"}\n-- model.jsonl --\n{\"text\": \"ok\"}\n-- want.json --\n{\"status\": \"done\"}\n",
+		"bad.txtar":  "-- agent.yaml --\ncolour: red\n",
+	} {
+		file := filepath.Join(x.dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	return x
+}
+
+// commandLine is one taken apart.
+type commandLine struct {
+	words, args []string
+	flags       []string // each with its value behind it, if it has one
+}
+
+// alone are the commands that are called otherwise to try a flag, as it does not go with those of goodLines.
+var alone = map[string][]string{"run --input": {"DIR"}, "run --message": {"DIR"}, "answer --result": {oddRun, "c1"}, "answer --error": {oddRun, "c1"}, "audit verify --after": {"DIR/good.txtar"}}
+
+func (x *typist) line(command, flag string) commandLine {
+	l := commandLine{words: strings.Fields(command)}
+	good := goodLines[command]
+	if other, ok := alone[command+" "+flag]; ok {
+		good = other
+	}
+	for i, a := range good {
+		if a = strings.ReplaceAll(a, "DIR", x.dir); strings.HasPrefix(a, "--") || len(l.flags) > 0 && !strings.HasPrefix(good[i], "DIR") {
+			l.flags = append(l.flags, a)
+		} else {
+			l.args = append(l.args, a)
+		}
+	}
+	if i := slices.Index(l.flags, flag); i >= 0 {
+		l.flags = slices.Delete(slices.Clone(l.flags), i, i+2)
+	}
+	return l
+}
+
+func (l commandLine) with(more ...string) []string {
+	return slices.Concat(l.words, l.args, l.flags, more)
+}
+
+func (l commandLine) arg(i int, value string) []string {
+	args := slices.Clone(l.args)
+	for len(args) <= i {
+		args = append(args, "")
+	}
+	args[i] = value
+	l.args = args
+	return l.with()
+}
+
+func (x *typist) types(args ...string) (code int, stdout, stderr string) {
+	x.t.Helper()
+	var out, errs bytes.Buffer
+	p := &program{
+		registry: testRegistry(), clock: clock.System(), stdin: strings.NewReader(""), stdout: &out, stderr: &errs, patience: time.Millisecond,
+		getenv: func(name string) string { return map[string]string{"COUNTERSIGN_HOME": x.home}[name] },
+	}
+	ctx, cancel := context.WithTimeout(x.t.Context(), 20*time.Second)
+	defer cancel()
+	code = p.run(ctx, args)
+	return code, out.String(), errs.String()
+}
+
+// refused wants a command line to be refused: exit code 2, what is wrong in one place, and nothing made.
+func (x *typist) refused(want string, args ...string) {
+	x.t.Helper()
+	code, stdout, stderr := x.types(args...)
+	assert.Equal(x.t, 2, code, "%q\n%s%s", args, stdout, stderr)
+	assert.Contains(x.t, stdout+stderr, strings.ReplaceAll(want, "DIR", x.dir), "%q", args)
+	assert.NotContains(x.t, stderr, "goroutine ")
+	_, err := os.Stat(x.home)
+	assert.ErrorIs(x.t, err, fs.ErrNotExist, "%q has made a store", args)
+	require.NoError(x.t, os.RemoveAll(x.home))
+}
+
+func leaves(t *testing.T) []*kong.Node {
+	t.Helper()
+	var g grammar
+	k, err := kong.New(&g)
+	require.NoError(t, err)
+	return k.Model.Leaves(false)
+}
+
+// TestEveryCommandRefuses: every command, flag and argument of the grammar, with what it does not take. Nothing is written, whatever is wrong.
+func TestEveryCommandRefuses(t *testing.T) {
+	x := newTypist(t)
+	met, cases := map[string]bool{}, 0
+	refused := func(want string, args []string) { cases++; x.refused(want, args...) }
+	refuses := func(name string, line func(value string) []string) {
+		values, known := badValues[name]
+		require.True(t, known, "%s has no cases: say in badValues what it does not take", name)
+		met[name] = true
+		for value, want := range values {
+			refused(want, line(strings.ReplaceAll(value, "DIR", x.dir)))
+		}
+	}
+	for _, n := range leaves(t) {
+		command := n.Path()
+		_, known := goodLines[command]
+		require.True(t, known, "%s has no cases: say in goodLines how it is called", command)
+		if command == "init" { // it says by itself that it cannot do anything
+			refuses("init <args>", nil)
+			continue
+		}
+		refused("unknown flag --zzz", x.line(command, "").with("--zzz"))
+		more := len(n.Positional) == 0
+		for i, p := range n.Positional {
+			if p.Required {
+				l := x.line(command, "")
+				l.args = l.args[:i]
+				refused("expected ", l.with())
+			}
+			more = p.Required && p.Target.Kind() != reflect.Slice
+			refuses(command+" <"+p.Name+">", func(value string) []string { return x.line(command, "").arg(i, value) })
+		}
+		if more {
+			l := x.line(command, "")
+			refused("unexpected argument zzz", l.arg(len(l.args), "zzz"))
+		}
+		for _, f := range flags(n) {
+			name, flag := command+" --"+f.Name, "--"+f.Name
+			if everywhere := slices.Contains([]string{"home", "json", "as"}, f.Name); everywhere {
+				name = flag
+			}
+			refuses(name, func(value string) []string {
+				if f.IsBool() {
+					return x.line(command, "").with(flag + value)
+				}
+				return x.line(command, flag).with(flag, value)
+			})
+			if !f.IsBool() {
+				refused(flag, x.line(command, flag).with(flag))
+			}
+		}
+	}
+	for name := range badValues {
+		require.True(t, met[name], "%s is no flag or argument any more", name)
+	}
+	t.Logf("%d commands, %d flags and arguments, %d cases", len(goodLines), len(met), cases)
+}
+
+func flags(n *kong.Node) []*kong.Flag {
+	var all []*kong.Flag
+	for _, group := range n.AllFlags(false) {
+		for _, f := range group {
+			if f.Name != "help" {
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
+
+// writes are the commands that make the store where there is none.
+var writes = []string{"run", "duties give", "dev"}
+
+// A command that looks, or that does something to what is there, makes no store.
+func TestNoStoreIsMadeToLookInto(t *testing.T) {
+	x := newTypist(t)
+	for _, n := range leaves(t) {
+		if slices.Contains(writes, n.Path()) || n.Path() == "init" {
+			continue
+		}
+		code, stdout, stderr := x.types(x.line(n.Path(), "").with()...)
+		assert.Contains(t, []int{0, 2}, code, "%s: %s%s", n.Path(), stdout, stderr)
+		_, err := os.Stat(x.home)
+		assert.ErrorIs(t, err, fs.ErrNotExist, "%s has made a store", n.Path())
+		require.NoError(t, os.RemoveAll(x.home))
+	}
+}
+
+// stores are the commands that open the store.
+func stores(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, n := range leaves(t) {
+		if !slices.Contains([]string{"test", "graph", "validate", "init"}, n.Path()) {
+			all = append(all, n.Path())
+		}
+	}
+	return all
+}
+
+// A store that cannot be opened is told by its name, by every command, and left as it is.
+func TestBadStores(t *testing.T) {
+	for name, c := range map[string]struct {
+		make func(t *testing.T, home string)
+		want string
+	}{
+		"a file": {func(t *testing.T, home string) { require.NoError(t, os.WriteFile(home, []byte("mine"), 0o600)) }, "home"},
+		"below a file": {func(t *testing.T, home string) {
+			require.NoError(t, os.Remove(home))
+			require.NoError(t, os.Symlink(filepath.Join(filepath.Dir(home), "agent.yaml", "x"), home))
+		}, "home"},
+		"no store": {inHome("store.db", "mine\n"), "store.db: not a store, or damaged"},
+		"cut off":  {inHome("store.db", "\x00"), "store.db: "},
+		"a folder": {func(t *testing.T, home string) {
+			require.NoError(t, os.MkdirAll(filepath.Join(home, "store.db"), 0o700))
+		}, "store.db: not a regular file"},
+		"blobs a file":   {inHome("blobs", "mine"), "blobs"},
+		"people":         {inHome("principals.yaml", "peolpe: {}\n"), "principals.yaml:1: peolpe: got an unknown key, want one of default, people, slack; did you mean people?"},
+		"people twice":   {inHome("principals.yaml", "people: {}\npeople: {}\n"), "principals.yaml:2: people: got the key a second time"},
+		"people aliased": {inHome("principals.yaml", "people: &a {}\n"), "principals.yaml:1: people: got an anchor or alias"},
+		"nobody there":   {inHome("principals.yaml", "default: user:ana\n"), "principals.yaml:1: default: user:ana is not among the people"},
+		"no text":        {inHome("principals.yaml", "default: [user:ana]\n"), "principals.yaml:1: default: want user:NAME"},
+		"people a list":  {inHome("principals.yaml", "people: [user:ana]\n"), "principals.yaml:1: people: want a mapping"},
+		"not UTF-8":      {inHome("principals.yaml", "people: \xff\n"), "principals.yaml:1: got bytes that are not UTF-8"},
+		"people a folder": {func(t *testing.T, home string) {
+			require.NoError(t, os.MkdirAll(filepath.Join(home, "principals.yaml"), 0o700))
+		}, "principals.yaml: is a directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newTypist(t)
+			require.NoError(t, os.MkdirAll(x.home, 0o700))
+			if name == "a file" {
+				require.NoError(t, os.Remove(x.home))
+			}
+			c.make(t, x.home)
+			before := listing(t, x.dir)
+			for _, command := range stores(t) {
+				code, stdout, stderr := x.types(x.line(command, "").with()...)
+				if command == "audit verify" && code == 0 {
+					continue
+				}
+				assert.Contains(t, []int{1, 2}, code, "%s: %s%s", command, stdout, stderr)
+				assert.Contains(t, stderr, c.want, command)
+				assert.Empty(t, stdout, command)
+				assert.NotContains(t, stderr, "goroutine ")
+			}
+			for file, data := range before {
+				after, err := os.ReadFile(file)
+				if data != "" {
+					require.NoError(t, err)
+					require.Equal(t, data, string(after), file)
+				}
+			}
+		})
+	}
+}
+
+func inHome(name, text string) func(t *testing.T, home string) {
+	return func(t *testing.T, home string) {
+		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text), 0o600))
+	}
+}
+
+// listing are the files below a folder, and what they hold.
+func listing(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			data, err := os.ReadFile(path)
+			all[path] = string(data)
+			return err
+		}
+		return err
+	}))
+	return all
+}
+
+// full is a standard output that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// Who reads the exit code is not told that all was said when it was not.
+func TestStandardOutputThatIsFull(t *testing.T) {
+	x := newTypist(t)
+	for _, args := range [][]string{{"runs"}, {"runs", "--json"}, {"graph"}, {"run", x.dir, "--message", "x"}, {"approvals"}, {"audit", "verify"}, {"validate", x.dir}, {"test", x.dir + "/good.txtar"}} {
+		var errs bytes.Buffer
+		p := &program{registry: testRegistry(), clock: clock.System(), stdin: strings.NewReader(""), stdout: full{}, stderr: &errs, patience: time.Millisecond, getenv: func(string) string { return "" }}
+		code := p.run(t.Context(), append([]string{"--home", x.home}, args...))
+		require.Equal(t, 1, code, args)
+		require.Contains(t, errs.String(), "countersign: write the answer: no space left on device", args)
+	}
+}
