@@ -13,7 +13,7 @@ type Value struct {
 	JSON  json.RawMessage // the value as JSON: key order and digits as written
 	Items []Value         // a list's elements; nil for everything else
 
-	Members map[string]Value // a mapping's values; nil for everything else
+	Members map[string]Value // of what ParseMapping reads: a mapping's values; nil for everything else
 }
 
 // LineOf is the line of what stands at the end of a path of keys, or of the last key that leads there.
@@ -44,7 +44,7 @@ func ParseMapping(name string, data []byte, keys ...string) (Value, error) {
 		readers[key] = func(field) {}
 	}
 	r.mapping(root, readers)
-	return r.value(root), r.err()
+	return r.members(root), r.err()
 }
 
 // ParseList reads a bare list whose elements somebody else gives a meaning to. A non-nil error is Problems.
@@ -63,11 +63,17 @@ func (r *reader) value(f field) Value {
 	for i := range f.items {
 		v.Items = append(v.Items, r.value(f.item(i)))
 	}
-	for _, m := range f.members {
+	return v
+}
+
+// members is value with what is in mappings.
+func (r *reader) members(f field) Value {
+	v := r.value(f)
+	for _, m := range f.node.members {
 		if v.Members == nil {
 			v.Members = map[string]Value{}
 		}
-		v.Members[m.key] = r.value(f.child(m))
+		v.Members[m.key] = r.members(f.child(m))
 	}
 	return v
 }
