@@ -141,7 +141,7 @@ func (l *ledger) leftover() []Failure {
 func (l *ledger) enter(ctx context.Context, c *canned, x execution) *entry {
 	name := c.spec.Name
 	if before := l.newest(name, x); before != nil && !before.done {
-		if !l.repeatable(name) && !before.void && !fault.Crashed(before.ctx) {
+		if !l.repeatable(name) && !before.void && !fault.Crashed(before.ctx) && !l.fences[x.call].against(fault.Number(before.ctx)) {
 			l.stage.violate("effects", "call "+x.call+" was entered while it was under way", "once")
 		}
 		before.void = true
