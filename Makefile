@@ -80,6 +80,10 @@ kills: deps ## kill -9 of the local engine at every point of every story, and of
 crash: build ## every scenario again with a crash before and after each I/O point
 	$(BIN)/countersign test --crash scenarios
 
+.PHONY: sweep
+sweep: ## every fault at every I/O point of the corpus, with people and others acting at every point, and pairs of faults
+	$(GO) run ./internal/sweep/run
+
 .PHONY: teeth
 teeth: ## take each rule and defence away in turn, and let the case that is named for it catch that; part of `make test`
 	$(GO) run ./internal/teeth/run
