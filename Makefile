@@ -74,6 +74,10 @@ race: ## the tests under the race detector
 crash: build ## every scenario again with a crash before and after each I/O point
 	$(BIN)/countersign test --crash scenarios
 
+.PHONY: sweep
+sweep: ## every fault at every I/O point of the corpus, with people and others acting at every point, and pairs of faults
+	$(GO) run ./internal/sweep/run
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for 20 seconds
 	@for p in $$($(GO) list ./...); do \

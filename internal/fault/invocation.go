@@ -21,6 +21,7 @@ func (exitError) ErrorType() string { return "Runtime.ExitError" }
 // invocation is what dies together.
 type invocation struct {
 	name   string
+	number int // in the order in which they began, from 1
 	dead   atomic.Bool
 	over   clock.Signal // it has returned, died or was given up
 	cancel context.CancelFunc
@@ -63,12 +64,19 @@ func Crashed(ctx context.Context) bool {
 	return i != nil && i.dead.Load()
 }
 
+// Number is the place of the invocation that ctx belongs to in the order in which they began, from 1; 0 = it belongs to none.
+func Number(ctx context.Context) int {
+	if i := invocationOf(ctx); i != nil {
+		return i.number
+	}
+	return 0
+}
+
 // Run runs f as one invocation and reports whether it lived to its end. It returns as soon as the invocation dies or is given up, from whichever
 // goroutine; the context of what is left of one that died is done by then.
 func (in *Injector) Run(ctx context.Context, name string, f func(ctx context.Context)) (lived bool) {
 	ctx, cancel := context.WithCancel(ctx)
-	i := &invocation{name: name, over: in.clock.NewSignal(), cancel: cancel, life: &lifetime{Context: ctx}}
-	in.count(1)
+	i := &invocation{name: name, number: in.begin(), over: in.clock.NewSignal(), cancel: cancel, life: &lifetime{Context: ctx}}
 	by := in.whose()
 	in.clock.Go(func() {
 		defer cancel()
@@ -76,6 +84,7 @@ func (in *Injector) Run(ctx context.Context, name string, f func(ctx context.Con
 		defer i.over.Notify()
 		in.enter(i)
 		f(context.WithValue(context.Context(i.life), invocationKey{}, i))
+		i.skew = 0 // what goes on is the process's, which has the right time
 	})
 	ended := i.over.Wait(context.WithoutCancel(ctx), 0)
 	in.enter(by)
@@ -87,6 +96,22 @@ func (in *Injector) Live() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.live
+}
+
+// Started is how many invocations have begun.
+func (in *Injector) Started() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.started
+}
+
+// begin counts an invocation that begins.
+func (in *Injector) begin() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.live++
+	in.started++
+	return in.started
 }
 
 func (in *Injector) count(n int) {

@@ -57,11 +57,11 @@ var floors = [][]rule{
 		{dir: "agents/incident", beside: []string{"agents/ledger", "agents/incident/duty"}}, {dir: "agents/incident/duty"}, {dir: "agents/ledger"},
 		{dir: "agents/hooks", beside: []string{"agents/incident/duty"}}, {dir: "agents/compiled"},
 	},
-	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/presets"}, {dir: "internal/promises"}, {dir: "internal/samtest"}},
+	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/presets"}, {dir: "internal/promises"}, {dir: "internal/samtest"}, {dir: "internal/sweep"}},
 	{
 		{dir: "cmd/countersign"}, {dir: "agents/compile"}, {dir: "internal/lambdamod"},
 		{dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "functions/api"}, {dir: "functions/sweep"}, {dir: "functions/web"},
-		{dir: "internal/importtest"}, {dir: "internal/e2e"}, {dir: "internal/sampletest"},
+		{dir: "internal/sweep/run"}, {dir: "internal/importtest"}, {dir: "internal/e2e"}, {dir: "internal/sampletest"},
 	},
 }
 

@@ -193,10 +193,14 @@ func (s *stage) decided(a Act, asked approval.Approval, action approval.Action) 
 	if asked.Kind == approval.KindInput && action == approval.Approve {
 		r.Result = []byte(`"yes"`)
 	}
-	return s.took(s.try(a, func(ctx context.Context) error {
+	took := s.took(s.try(a, func(ctx context.Context) error {
 		_, err := s.machine.Desk.Decide(ctx, r)
 		return err
 	}))
+	if took && asked.Kind == approval.KindCall && asked.Quorum <= 1 {
+		s.told = append(s.told, asked.ID)
+	}
+	return took
 }
 
 // redeliver starts the execution that owns the run again.

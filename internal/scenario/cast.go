@@ -55,31 +55,25 @@ func (c *cast) idle() bool {
 	if c.busy || !c.stage.open {
 		return false
 	}
-	if c.stage.faults.Release() {
-		return true
-	}
 	family, err := c.stage.family()
 	if err != nil {
 		c.stage.fail(Failure{Path: "run", Got: err.Error(), Want: "a run"})
 		return c.end()
 	}
+	if !c.stage.moving(family) && c.stage.faults.Release() {
+		return true
+	}
 	if c.stage.stuck(family) {
 		c.enter(c.stage.rescue)
 		return true
 	}
-	switch done := family[0].State.Status == agent.RunDone; {
-	case done && !c.stage.quiet(family):
-		return false
-	case done && c.stage.scenario.then != nil && c.stage.first == "":
-		c.enter(c.stage.goOn)
-		return true
-	case done && len(c.queue) > 0 && c.queue[0].do == "undo":
-		return c.next(family)
-	case done && c.stage.owes(): // what is due is done at its time
-		return false
-	case done:
-		return c.end()
+	if family[0].State.Status == agent.RunDone {
+		return c.ended(family)
+	}
+	switch {
 	case !c.resting(family[0].Loaded):
+		return false
+	case c.stage.disturbed() && c.stage.faults.Live() > 0: // somebody who was given up is at it
 		return false
 	case c.knows(family):
 		return true
@@ -87,6 +81,23 @@ func (c *cast) idle() bool {
 		return c.next(family)
 	default:
 		return c.rest(family) && c.stage.parked(family) && c.end()
+	}
+}
+
+// ended is idle of a story whose run is done.
+func (c *cast) ended(family []member) bool {
+	switch {
+	case !c.stage.quiet(family):
+		return false
+	case c.stage.scenario.then != nil && c.stage.first == "":
+		c.enter(c.stage.goOn)
+		return true
+	case len(c.queue) > 0 && c.queue[0].do == "undo":
+		return c.next(family)
+	case c.stage.owes(): // what is due is done at its time
+		return false
+	default:
+		return c.end()
 	}
 }
 
@@ -285,6 +296,9 @@ func (p *part) decide(l line, a approval.Action, note string) (action, error) {
 		r.Tool = c.Tool
 	}
 	return func(ctx context.Context) error {
+		if now, err := approval.Get(ctx, p.stage.table, tenant, id); a == approval.Approve && err == nil {
+			r.Digest = now.Digest // people look before they approve
+		}
 		_, err := p.stage.machine.Desk.Decide(ctx, r)
 		return err
 	}, nil

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -48,22 +49,25 @@ const maxSweeps = 5
 // stuck reports whether a run of the family would move only when its time runs out, though something is owed to it, or never, and none of the others
 // moves that could see to it.
 func (s *stage) stuck(family []member) bool {
-	if !s.disturbed() || s.faults.Live() > 0 || s.sweeps >= maxSweeps {
+	if !s.disturbed() || s.faults.Live() > 0 || s.sweeps > maxSweeps || s.moving(family) {
 		return false
 	}
-	owed := false
-	for _, m := range family {
-		status, err := s.machine.Ports.Waiter.Status(context.Background(), m.State.Owner)
-		if err != nil {
-			return false
-		}
-		parked := m.State.Status == agent.RunWaiting && s.waits(m.State.Run)
-		if status == runtime.ExecutionRunning && !parked { // it is about to try again
-			return false
-		}
-		owed = owed || m.State.Status != agent.RunDone && (status != runtime.ExecutionRunning || len(m.Inbox) > 0)
-	}
-	return owed
+	return slices.ContainsFunc(family, func(m member) bool {
+		return m.State.Status != agent.RunDone && (!s.executes(m) || len(m.Inbox) > 0)
+	})
+}
+
+// moving reports whether an execution of the family goes on by itself, now or when it tries again.
+func (s *stage) moving(family []member) bool {
+	return slices.ContainsFunc(family, func(m member) bool {
+		return s.executes(m) && (m.State.Status != agent.RunWaiting || !s.waits(m.State.Run))
+	})
+}
+
+// executes reports whether the run's execution has not ended.
+func (s *stage) executes(m member) bool {
+	status, err := s.machine.Ports.Waiter.Status(context.Background(), m.State.Owner)
+	return err != nil || status == runtime.ExecutionRunning
 }
 
 // waits reports whether the run's task token is stored and can still wake it.
@@ -82,6 +86,9 @@ func (s *stage) rescue() {
 		return
 	}
 	s.sweep(Act{Do: Sweep})
+	if s.sweeps == maxSweeps {
+		s.violate("rest", fmt.Sprintf("%s, after %d sweeps", s.standing(), s.sweeps), "a run that a sweep moves")
+	}
 }
 
 // exhausted reports whether a fault ended an execution for good.

@@ -21,6 +21,7 @@ type ledger struct {
 	index   map[execution]int   // which result an execution gets; a repeated one gets the same
 	entries map[string][]*entry // by tool
 	effects map[string]*entry   // by call: the newest that took effect
+	fences  map[string]fence    // by call: who was told that it was not done, and never would be by anybody else who had begun
 	rerun   map[string]int      // by call: how often people, or the tool itself, had it run again
 	invoked []invoked           // functions that answer later, each key once
 	events  []agent.Outgoing    // in the order in which they first went out, each id once
@@ -31,6 +32,14 @@ type execution struct {
 	call string
 	n    int
 }
+
+// fence keeps those out of a tool of whom it has said that they would not come.
+type fence struct {
+	told   int // the invocation that was told so
+	newest int // the newest that had begun by then
+}
+
+func (f fence) against(invocation int) bool { return invocation <= f.newest && invocation != f.told }
 
 // entry is one entering of a tool.
 type entry struct {
@@ -44,7 +53,7 @@ type entry struct {
 
 func newLedger(p *part, tools []canned) *ledger {
 	l := &ledger{
-		part: p, tools: map[string]*canned{}, used: map[string]int{}, index: map[execution]int{}, entries: map[string][]*entry{}, effects: map[string]*entry{}, rerun: map[string]int{},
+		part: p, tools: map[string]*canned{}, used: map[string]int{}, index: map[execution]int{}, entries: map[string][]*entry{}, effects: map[string]*entry{}, rerun: map[string]int{}, fences: map[string]fence{},
 	}
 	for i := range tools {
 		if name := tools[i].spec.Name; l.tools[name] == nil { // a server's tool never stands for one of the agent's own
@@ -132,7 +141,7 @@ func (l *ledger) leftover() []Failure {
 func (l *ledger) enter(ctx context.Context, c *canned, x execution) *entry {
 	name := c.spec.Name
 	if before := l.newest(name, x); before != nil && !before.done {
-		if !l.repeatable(name) && !before.void && !fault.Crashed(before.ctx) {
+		if !l.repeatable(name) && !before.void && !fault.Crashed(before.ctx) && !l.fences[x.call].against(fault.Number(before.ctx)) {
 			l.stage.violate("effects", "call "+x.call+" was entered while it was under way", "once")
 		}
 		before.void = true
@@ -187,6 +196,9 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		l.stage.fail(Failure{Path: t.canned.spec.Name, Got: "entered", Want: "never entered: it has no results"})
 		return tool.Errorf("%s has no results", t.canned.spec.Name), nil
 	}
+	if l.fences[c.ID].against(fault.Number(ctx)) {
+		return tool.Errorf("%s was told that this attempt would not come", t.canned.spec.Name), nil
+	}
 	e := l.enter(ctx, t.canned, execution{c.ID, n + c.Attempt - 1})
 	if c, ok := l.called(c.ID); ok {
 		l.authorised(c, entered)
@@ -202,6 +214,10 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 	if fault.Crashed(ctx) {
 		e.void = true
 		return agent.ToolResultData{}, fault.ErrExit
+	}
+	if l.fences[c.ID].against(fault.Number(ctx)) { // it was asked meanwhile what became of it, and has said that nothing would
+		e.void = true
+		return tool.Errorf("%s was told that this attempt would not come", t.canned.spec.Name), nil
 	}
 	if e.result.fails != nil {
 		e.done = true
@@ -224,7 +240,16 @@ func (l *ledger) lose(name, call string) {
 }
 
 // Reconcile tells what became of a call, truthfully or not at all. Where the lost execution asked for input, it says what.
-func (t *cannedTool) Reconcile(_ context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+func (t *cannedTool) Reconcile(ctx context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+	o, r, err := t.became(c)
+	if o == tool.OutcomeNotDone { // and never will be by any attempt before
+		t.ledger.fences[c.ID] = fence{told: fault.Number(ctx), newest: t.ledger.stage.faults.Started()}
+	}
+	return o, r, err
+}
+
+// became is the truth about a call.
+func (t *cannedTool) became(c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
 	if !t.canned.reconciles {
 		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
 	}

@@ -18,7 +18,7 @@ import (
 // ahead.
 func (s *stage) print(function string, payload []byte) [16]byte {
 	var all bytes.Buffer
-	for _, it := range s.items.Items() {
+	for _, it := range s.items.All() {
 		fmt.Fprintf(&all, "%s|%s|%s|%s|", it.PK, it.SK, it.Index, it.IndexSort)
 		for _, k := range slices.Sorted(maps.Keys(it.Attrs)) {
 			v := it.Attrs[k]

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
 )
@@ -60,6 +61,14 @@ func (s *stage) promises() {
 		s.violate("run", err.Error(), "a run that can be read")
 		return
 	}
+	if s.claimantsLive() && len(s.unforeseen) > 0 {
+		s.violate("outcome", fmt.Sprintf("people had to say %d times what became of a call", len(s.unforeseen)), "never: its claimant lives and knows")
+	}
+	for _, id := range s.told {
+		if a, err := approval.Get(context.Background(), s.table, tenant, id); err != nil || a.Status == approval.Expired || a.Status == approval.Pending {
+			s.violate("decisions", fmt.Sprintf("request %s is %s (%v), though somebody was told that they decided it", id, a.Status, err), "decided")
+		}
+	}
 	if s.first != "" {
 		l, err := s.record.Load(context.Background(), tenant, s.first)
 		if err != nil {
@@ -79,8 +88,19 @@ func (s *stage) promises() {
 		s.seen(m, entries)
 		s.comesToRest(m)
 		s.oneResultEach(m)
-		m.part.ledger.once(&m.State)
+		m.part.ledger.once()
 	}
+}
+
+// claimantsLive reports whether nothing went wrong but that the answer to a write was lost: then whoever claimed a call lives, and finds its
+// claim by its writer id (rule 9).
+func (s *stage) claimantsLive() bool {
+	calls := s.faults.Calls()
+	if len(s.acts) > 0 || len(s.plan) != 1 {
+		return false
+	}
+	p := s.plan[0]
+	return p.Kind == fault.ErrorAfter && p.Call <= len(calls) && calls[p.Call-1].Port == "table.Write"
 }
 
 // foldsTheSame: a journal gives the state that whoever loads the run sees, and the view of it says the same.
@@ -235,13 +255,19 @@ func (s *stage) visible(st *agent.AgentState) {
 
 // nothingPending: nobody is asked about a run that has ended.
 func (s *stage) nothingPending(run string) {
-	for _, it := range s.items.Items() {
-		_, id, ok := strings.Cut(it.PK, "#APPROVAL#")
-		if !ok || it.SK != "A" {
-			continue
+	for cursor := ""; ; {
+		page, next, err := approval.List(context.Background(), s.table, tenant, approval.Pending, 0, cursor)
+		if err != nil {
+			s.violate("end", err.Error(), "requests that can be listed")
+			return
 		}
-		if a, err := approval.Get(context.Background(), s.table, tenant, id); err == nil && a.Run == run && a.Status == approval.Pending {
-			s.violate("end", "request "+a.ID+" is pending", "settled with its run")
+		for _, a := range page {
+			if a.Run == run {
+				s.violate("end", "request "+a.ID+" is pending", "settled with its run")
+			}
+		}
+		if cursor = next; cursor == "" {
+			return
 		}
 	}
 }
@@ -259,7 +285,7 @@ func (s *stage) oneResultEach(m member) {
 }
 
 // once: a tool that may not be repeated takes effect once for a call, but where a person has it run again (invariant 3).
-func (l *ledger) once(st *agent.AgentState) {
+func (l *ledger) once() {
 	effects := map[string]int{}
 	for name, entries := range l.entries {
 		if l.repeatable(name) {

@@ -237,6 +237,9 @@ func (p *part) requestsMade(ctx context.Context, entries []agent.Entry) ([]appro
 		if err != nil {
 			return nil, err
 		}
+		if p.stage.disturbed() && a.Kind == approval.KindOutcome && a.Status == approval.Voided { // what became of the call came late, and nobody had to say
+			continue
+		}
 		list = append(list, a)
 	}
 	return list, nil

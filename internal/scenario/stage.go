@@ -65,6 +65,7 @@ type stage struct {
 	gone       bool              // somebody did not come back for their answer
 	cancelled  bool              // the run was called off by an act
 	said       map[string]string // the runs of messages that acts had accepted, by the messages' ids
+	told       []string          // requests about calls of which somebody beside the story was told that their decision counts
 	repaired   int               // runs that a sweep repaired
 	sweeps     int               // how often one was needed
 	sent       []sent            // requests to models that were answered
@@ -97,22 +98,22 @@ func (s *Scenario) Run(o Options) Result {
 }
 
 // came is what came of the run.
-func (st *stage) came() Result {
-	r := Result{Calls: st.faults.Calls(), Boundaries: st.boundaries, Idle: st.idleActs, Repaired: st.repaired, Sweeps: st.sweeps, Diverged: st.diverged}
-	if st.pruned {
+func (s *stage) came() Result {
+	r := Result{Calls: s.faults.Calls(), Boundaries: s.boundaries, Idle: s.idleActs, Repaired: s.repaired, Sweeps: s.sweeps, Diverged: s.diverged}
+	if s.pruned {
 		r.Pruned = true
-		r.Violations = st.violations
+		r.Violations = s.violations
 		return r
 	}
-	if len(st.failures) == 0 || st.disturbed() {
-		st.promises()
+	if len(s.failures) == 0 || s.disturbed() {
+		s.promises()
 	}
-	r.Violations = st.violations
-	if st.diverged || st.otherStory() {
-		r.Failures = st.broke
+	r.Violations = s.violations
+	if s.diverged || s.otherStory() {
+		r.Failures = s.broke
 		return r
 	}
-	reviewed := st.review()
+	reviewed := s.review()
 	r.Failures, r.Journal, r.Children, r.Seed = reviewed.Failures, reviewed.Journal, reviewed.Children, reviewed.Seed
 	return r
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/sweep"
+	"github.com/countersign/countersign/pkg/agent/clock"
 )
 
 func main() {
@@ -26,7 +27,7 @@ func main() {
 	if *only != "" {
 		names = strings.Split(*only, ",")
 	}
-	began := time.Now()
+	began := clock.System().Now()
 	failed := 0
 	var total sweep.Count
 	for _, lane := range sweep.Lanes() {
@@ -43,7 +44,7 @@ func main() {
 		failed += n
 		total.Add(count)
 	}
-	fmt.Printf("%d scenarios: %s, %d failures, %.0f s\n", len(names), total, failed, time.Since(began).Seconds())
+	fmt.Printf("%d scenarios: %s, %d failures, %.0f s\n", len(names), total, failed, clock.System().Now().Sub(began).Seconds())
 	if failed > 0 {
 		os.Exit(1)
 	}
@@ -92,12 +93,12 @@ func sweepAll(dir string, names []string, scope sweep.Scope, workers, most int) 
 }
 
 func one(dir, name string, scope sweep.Scope) outcome {
-	began := time.Now()
+	began := clock.System().Now()
 	s, err := sweep.Load(dir, name)
 	if err != nil {
 		return outcome{name: name, err: err}
 	}
 	count, found := sweep.Explore(s, scope)
 	slices.SortStableFunc(found, func(a, b sweep.Finding) int { return cmp.Compare(len(a.Script.String()), len(b.Script.String())) })
-	return outcome{name: name, count: count, found: found, took: time.Since(began)}
+	return outcome{name: name, count: count, found: found, took: clock.System().Now().Sub(began)}
 }

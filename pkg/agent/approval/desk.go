@@ -144,7 +144,7 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 		case ended && same:
 			return a, d.wake(ctx, a)
 		case ended:
-			return Approval{}, &DecidedError{Approval: a}
+			return Approval{}, d.first(ctx, a)
 		}
 		if r.Digest == "" { // whoever is first: nobody approves what another has put in its place meanwhile
 			r.Digest = a.Digest
@@ -209,12 +209,23 @@ func (d *Desk) uncertain(ctx context.Context, r Request, cause error) (Approval,
 	case ended && same:
 		return a, d.wake(ctx, a)
 	case ended:
-		return Approval{}, &DecidedError{Approval: a}
+		return Approval{}, d.first(ctx, a)
 	case a.heard(r):
 		return a, nil
 	default:
 		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, cause)
 	}
+}
+
+// first says who was first. A request that nobody has decided was voided by somebody who decided under a policy that had changed: they may have
+// had no answer, and nobody else wakes the run for what they put into its inbox.
+func (d *Desk) first(ctx context.Context, a Approval) error {
+	if a.Status == Voided {
+		if err := d.wake(ctx, a); err != nil {
+			return err
+		}
+	}
+	return &DecidedError{Approval: a}
 }
 
 // authorise is the one place that says who may decide what (A9), and in whose name they do.
@@ -364,9 +375,11 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 		return Approval{}, false, fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
 	}
 	if fact.Action == agent.ActionAskAgain {
-		woke := d.wake(ctx, decided)
+		if err := d.wake(ctx, decided); err != nil {
+			return Approval{}, false, err // who hears no word of the policy comes again, and has the run woken: see first
+		}
 		d.tellWoken(ctx, decided)
-		return Approval{}, false, errors.Join(&PolicyError{Approval: decided}, woke)
+		return Approval{}, false, &PolicyError{Approval: decided}
 	}
 	return decided, true, nil
 }

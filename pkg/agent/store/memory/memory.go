@@ -122,8 +122,8 @@ func clone(it store.Item) store.Item {
 	return it
 }
 
-// Items is every item, ordered by partition and sort key: a copy of the table as it is now.
-func (t *Table) Items() []store.Item {
+// All are copies of all items, by partition and sort key: for whoever compares or keeps a whole table.
+func (t *Table) All() []store.Item {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	var all []store.Item
