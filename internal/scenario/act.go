@@ -55,8 +55,10 @@ func (s *stage) interrupt(c fault.Call) {
 			continue
 		}
 		s.acted[i] = true
-		if !s.interfere(a) {
+		if !s.interfere(a) { // then this is the run without it
 			s.idleActs++
+			s.pruned = true
+			s.curtain.Notify()
 		}
 	}
 }
@@ -70,13 +72,13 @@ func (s *stage) interfere(a Act) bool {
 	case Approve, Deny, Contest:
 		return s.interfereWith(a)
 	case Say:
-		id := fmt.Sprintf("act-%d", a.Call)
+		id, run := fmt.Sprintf("act-%d", a.Call), s.run
 		said := []agent.UserBlock{{Block: agent.Text{Text: "And one more thing."}}}
 		err := s.try(a, func(ctx context.Context) error {
-			return s.machine.Inputs.Send(ctx, tenant, s.run, id, localUser.ID, said)
+			return s.machine.Inputs.Send(ctx, tenant, run, id, localUser.ID, said)
 		})
 		if s.took(err) {
-			s.said = append(s.said, id)
+			s.said[id] = run
 		}
 		return true
 	case CancelRun:

@@ -86,7 +86,7 @@ func (c *cast) idle() bool {
 	case len(c.queue) > 0:
 		return c.next(family)
 	default:
-		return c.rest(family) && c.stage.parked() && c.end()
+		return c.rest(family) && c.stage.parked(family) && c.end()
 	}
 }
 
@@ -149,10 +149,16 @@ func (s *stage) over(m member) bool {
 	return m.State.Status == agent.RunDone && (err != nil || status != runtime.ExecutionRunning)
 }
 
-// parked reports whether the run's task token is stored, so that it can be woken.
-func (s *stage) parked() bool {
-	h, err := s.record.Head(context.Background(), tenant, s.run)
-	return err != nil || h.Token != ""
+// parked reports whether the task token of the run that the story is about is stored, so that it can be woken; where something went wrong, that of
+// each run of the family that waits.
+func (s *stage) parked(family []member) bool {
+	return !slices.ContainsFunc(family, func(m member) bool {
+		if m.State.Run != s.run && !s.disturbed() || m.State.Status != agent.RunWaiting {
+			return false
+		}
+		h, err := s.record.Head(context.Background(), tenant, m.State.Run)
+		return err == nil && h.Token == ""
+	})
 }
 
 // perform does what a line says, as often as it takes, and judges what came of it. What it is about is what the person saw first: a

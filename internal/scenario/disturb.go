@@ -26,27 +26,31 @@ func retold(k fault.Kind) bool { return k == fault.CrashBefore || k == fault.Cra
 // maxSweeps is how often a story may need a sweep.
 const maxSweeps = 5
 
-// stuck reports whether a run of the family would move only by itself when its time runs out, though something is owed to it, or never.
+// stuck reports whether a run of the family would move only when its time runs out, though something is owed to it, or never, and none of the others
+// moves that could see to it.
 func (s *stage) stuck(family []member) bool {
 	if !s.disturbed() || s.faults.Live() > 0 || s.sweeps >= maxSweeps {
 		return false
 	}
-	return slices.ContainsFunc(family, func(m member) bool {
+	owed := false
+	for _, m := range family {
 		status, err := s.machine.Ports.Waiter.Status(context.Background(), m.State.Owner)
-		switch {
-		case err != nil:
-			return false
-		case m.State.Status == agent.RunRunning:
-			return status != runtime.ExecutionRunning
-		case m.State.Status == agent.RunWaiting && status != runtime.ExecutionRunning:
-			return true
-		case m.State.Status == agent.RunWaiting && len(m.Inbox) > 0:
-			h, err := s.record.Head(context.Background(), tenant, m.State.Run)
-			return err == nil && s.machine.Engine.Waits(h.Token)
-		default:
+		if err != nil {
 			return false
 		}
-	})
+		parked := m.State.Status == agent.RunWaiting && s.waits(m.State.Run)
+		if status == runtime.ExecutionRunning && !parked { // it is about to try again
+			return false
+		}
+		owed = owed || m.State.Status != agent.RunDone && (status != runtime.ExecutionRunning || len(m.Inbox) > 0)
+	}
+	return owed
+}
+
+// waits reports whether the run's task token is stored and can still wake it.
+func (s *stage) waits(run string) bool {
+	h, err := s.record.Head(context.Background(), tenant, run)
+	return err == nil && s.machine.Engine.Waits(h.Token)
 }
 
 // rescue is the scheduled sweep, five minutes later. Only what somebody left undone who did not come back may need it.

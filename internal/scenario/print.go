@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -56,32 +55,75 @@ func (s *stage) printStory(all *bytes.Buffer) {
 	all.Write(notes)
 }
 
-var volatile = regexp.MustCompile(`[a-z2-7]{10,52}|[0-9A-Z]{26}|20\d\d-\d\d-\d\dT[0-9:.]+Z|\b1[78]\d{11}\b|~\d+`)
-
 // canonical puts places for what was drawn, and minutes for instants.
 func (s *stage) canonical(b []byte) []byte {
-	places := map[string]string{}
-	return volatile.ReplaceAllFunc(b, func(m []byte) []byte {
-		text := string(m)
-		switch {
-		case s.drawn.all[text]:
-			p, ok := places[text]
-			if !ok {
-				p = fmt.Sprintf("<%d>", len(places))
-				places[text] = p
+	c := canonical{stage: s, places: map[string]int{}, out: make([]byte, 0, len(b))}
+	for len(b) > 0 {
+		n := wordLen(b)
+		if n == 0 {
+			n = c.mark(b)
+			b = b[n:]
+			continue
+		}
+		b = b[c.word(b, n):]
+	}
+	return c.out
+}
+
+// canonical is what has been made of the bytes before.
+type canonical struct {
+	stage  *stage
+	places map[string]int
+	out    []byte
+}
+
+// wordLen is how many letters and digits b begins with.
+func wordLen(b []byte) int {
+	for i, c := range b {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
+			return i
+		}
+	}
+	return len(b)
+}
+
+// mark takes a byte that is in no word, and the number behind the mark of a request.
+func (c *canonical) mark(b []byte) int {
+	c.out = append(c.out, b[0])
+	n := 1
+	for b[0] == mark[0] && n < len(b) && b[n] >= '0' && b[n] <= '9' {
+		n++
+	}
+	return n
+}
+
+// word takes a word of n bytes, or the instant that begins with it, and returns how much it took.
+func (c *canonical) word(b []byte, n int) int {
+	word := b[:n]
+	switch {
+	case n >= 10 && c.stage.drawn.all[string(word)]:
+		p, ok := c.places[string(word)]
+		if !ok {
+			p = len(c.places)
+			c.places[string(word)] = p
+		}
+		c.out = fmt.Appendf(c.out, "<%d>", p)
+		return n
+	case n == 13 && word[0] == '1':
+		if ms, err := strconv.ParseInt(string(word), 10, 64); err == nil {
+			c.out = append(c.out, c.stage.ahead(time.UnixMilli(ms))...)
+			return n
+		}
+	case n == 4 && word[0] == '2' && len(b) > 4 && b[4] == '-':
+		if z := bytes.IndexByte(b[:min(len(b), len(time.RFC3339Nano))], 'Z'); z > 0 {
+			if at, err := time.Parse(time.RFC3339Nano, string(b[:z+1])); err == nil {
+				c.out = append(c.out, c.stage.ahead(at)...)
+				return z + 1
 			}
-			return []byte(p)
-		case m[0] == '~':
-			return []byte("~")
 		}
-		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
-			return s.ahead(at)
-		}
-		if ms, err := strconv.ParseInt(text, 10, 64); err == nil && len(text) == 13 {
-			return s.ahead(time.UnixMilli(ms))
-		}
-		return m
-	})
+	}
+	c.out = append(c.out, word...)
+	return n
 }
 
 func (s *stage) ahead(at time.Time) []byte {

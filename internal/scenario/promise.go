@@ -60,6 +60,14 @@ func (s *stage) promises() {
 		s.violate("run", err.Error(), "a run that can be read")
 		return
 	}
+	if s.first != "" {
+		l, err := s.record.Load(context.Background(), tenant, s.first)
+		if err != nil {
+			s.violate("run", err.Error(), "a run that can be read")
+			return
+		}
+		family = append(family, member{s.part, l})
+	}
 	for _, m := range family {
 		entries, err := s.record.Entries(context.Background(), tenant, m.State.Run, 0, 0)
 		if err != nil {
@@ -126,11 +134,9 @@ func (s *stage) appliedOnce(m member, entries []agent.Entry) {
 			s.violate("inputs", fmt.Sprintf("%s applied %d times", id, n), "once")
 		}
 	}
-	if m.State.Run == s.run {
-		for _, id := range s.said {
-			if heard[id] != 1 {
-				s.violate("inputs", fmt.Sprintf("%s was accepted and applied %d times", id, heard[id]), "once")
-			}
+	for id, run := range s.said {
+		if run == m.State.Run && heard[id] != 1 {
+			s.violate("inputs", fmt.Sprintf("%s was accepted and applied %d times", id, heard[id]), "once")
 		}
 	}
 	for id, n := range decided {

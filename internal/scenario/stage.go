@@ -60,15 +60,15 @@ type stage struct {
 	failures    []Failure
 
 	acts       []Act
-	acted      map[int]bool // of acts, by place
-	idleActs   int          // acts that found nothing to do
-	gone       bool         // somebody did not come back for their answer
-	cancelled  bool         // the run was called off by an act
-	said       []string     // ids of messages that acts had accepted
-	repaired   int          // runs that a sweep repaired
-	sweeps     int          // how often one was needed
-	sent       []sent       // requests to models that were answered
-	violations []Failure    // promises that were broken
+	acted      map[int]bool      // of acts, by place
+	idleActs   int               // acts that found nothing to do
+	gone       bool              // somebody did not come back for their answer
+	cancelled  bool              // the run was called off by an act
+	said       map[string]string // the runs of messages that acts had accepted, by the messages' ids
+	repaired   int               // runs that a sweep repaired
+	sweeps     int               // how often one was needed
+	sent       []sent            // requests to models that were answered
+	violations []Failure         // promises that were broken
 	drawn      *drawn
 	plan       []fault.Point
 	broke      []Failure                 // ways in which the run came to no end
@@ -123,7 +123,7 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	table := memory.New()
 	st := &stage{
 		parts: map[string]*part{}, crashing: len(o.Faults)+len(o.Acts) > 0, clock: v, faults: fault.New(v, o.Faults...), table: table, items: table,
-		record: store.NewJournal(table, 0), gate: v.NewSignal(), curtain: v.NewSignal(), acts: o.Acts, acted: map[int]bool{}, seenBefore: o.Seen,
+		record: store.NewJournal(table, 0), gate: v.NewSignal(), curtain: v.NewSignal(), acts: o.Acts, acted: map[int]bool{}, said: map[string]string{}, seenBefore: o.Seen,
 		plan: o.Faults, drawn: newDrawn(ids.Seeded(v, 1)),
 	}
 	if len(o.Acts) > 0 {

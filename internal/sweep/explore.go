@@ -68,6 +68,7 @@ type Scope struct {
 	Window int
 	Lost   bool // people who crash do not come back, too
 	Limit  int  // runs at most; 0 = no limit
+	Whole  bool // no run is left early
 }
 
 // Finding is a run in which a promise was broken.
@@ -93,7 +94,8 @@ type Count struct {
 	Skipped  int // disturbances that were not played, because the limit was reached
 }
 
-func (c *Count) add(o Count) {
+// Add adds what another exploration counted.
+func (c *Count) Add(o Count) {
 	c.Points += o.Points
 	c.Runs += o.Runs
 	c.Pruned += o.Pruned
@@ -101,6 +103,17 @@ func (c *Count) add(o Count) {
 	c.Diverged += o.Diverged
 	c.Swept += o.Swept
 	c.Skipped += o.Skipped
+}
+
+func (c Count) String() string {
+	s := fmt.Sprintf("%d I/O points, %d runs, %d pruned, %d with nothing to do", c.Points, c.Runs, c.Pruned, c.Idle)
+	if c.Swept > 0 {
+		s += fmt.Sprintf(", %d moved by a sweep", c.Swept)
+	}
+	if c.Skipped > 0 {
+		s += fmt.Sprintf(", %d not played", c.Skipped)
+	}
+	return s
 }
 
 // explorer explores one scenario.
@@ -151,7 +164,7 @@ func (x *explorer) explore(s Script, left Budget) {
 		x.count.Swept++
 	}
 	until := len(r.Calls)
-	if r.Pruned {
+	if r.Pruned && len(r.Boundaries) > 0 {
 		x.count.Pruned++
 		until = r.Boundaries[len(r.Boundaries)-1].Call - 1
 	}
@@ -202,5 +215,5 @@ func (x *explorer) near(s Script, c fault.Call) bool {
 }
 
 func (x *explorer) play(s Script, left Budget) scenario.Result {
-	return x.Run(scenario.Options{Faults: s.Faults, Acts: s.Acts, Seen: func(print [16]byte) bool { return x.seen[state{print, left}] }})
+	return x.Run(scenario.Options{Faults: s.Faults, Acts: s.Acts, Seen: func(print [16]byte) bool { return !x.scope.Whole && x.seen[state{print, left}] }})
 }

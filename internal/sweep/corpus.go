@@ -1,0 +1,72 @@
+package sweep
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/scenario"
+)
+
+// Corpus names the scenarios that are swept: every preset, and every way in which a run waits, is answered, ends or asks another one.
+func Corpus() []string {
+	return []string{
+		"approve", "edit", "expiry", "cancel-parked", "cancel-during-tool", "outcome-of-a-crash", "quorum", "escalation", "grant-once", "standing-grant-uses",
+		"precondition-changed", "policy-changed", "message-parked", "message-during-inference", "parallel-order", "executor-sequential", "service-gated",
+		"lambda-async", "delegate-child-asks", "delegate-cancel-parent", "undo-approved", "plan", "countersign-progressive", "notify-asked",
+		"arvo-permission", "service-asked", "advisory-approval", "tirea-suspend-replay", "all-suspended-starts-early", "early-kept", "cowork-approval",
+		"cowork-nudge", "forge-approval", "forge-mcp",
+	}
+}
+
+// Slice names those of the corpus that `make test` sweeps.
+func Slice() []string {
+	return []string{"approve", "cancel-parked", "tirea-suspend-replay", "arvo-permission", "delegate-child-asks", "service-gated"}
+}
+
+// Load reads a scenario of a folder.
+func Load(dir, name string) (*scenario.Scenario, error) {
+	file := filepath.Join(dir, name+".txtar")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	s, err := scenario.Load(file, data)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", file, err)
+	}
+	return s, nil
+}
+
+// Lane is one way of sweeping the corpus.
+type Lane struct {
+	Name  string
+	About string
+	Scope Scope
+}
+
+// Lanes are all ways, as `make sweep` goes.
+func Lanes() []Lane {
+	others := slices.DeleteFunc(scenario.Deeds(), func(d scenario.Deed) bool { return d == scenario.Approve || d == scenario.Say })
+	return []Lane{
+		{"faults and people", "every fault at every call, with a decision and with a message at every call, before it and behind it", Scope{
+			Budget: Budget{1, 1}, Kinds: fault.Kinds(), Patience: 2, Deeds: []scenario.Deed{scenario.Approve, scenario.Say},
+		}},
+		{"faults and others", "lost answers, crashes and zombies at every call, with every other deed at every call", Scope{
+			Budget: Budget{1, 1}, Kinds: []fault.Kind{fault.ErrorAfter, fault.CrashAfter, fault.Zombie}, Patience: 1, Deeds: others,
+		}},
+		{"lost people", "people and clients who crash and do not come back: a sweep finds what they left", Scope{
+			Budget: Budget{1, 1}, Kinds: fault.Crashes(), Lost: true, Deeds: []scenario.Deed{scenario.Approve, scenario.Say, scenario.CancelRun, scenario.Again},
+		}},
+		{"pairs of faults", "all pairs of faults within twelve calls", Scope{
+			Budget: Budget{2, 0}, Kinds: fault.Kinds(), Patience: 1, Window: 12,
+		}},
+	}
+}
+
+// Quick is the lane of the slice.
+func Quick() Lane {
+	return Lane{"slice", "every fault at every call; every deed at every call", Scope{Budget: Budget{1, 0}, Kinds: fault.Kinds(), Patience: 2}}
+}

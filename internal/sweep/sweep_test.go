@@ -1,0 +1,67 @@
+package sweep_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/scenario"
+	"github.com/countersign/countersign/internal/sweep"
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+const scenarios = "../../scenarios"
+
+func load(t *testing.T, name string) *scenario.Scenario {
+	t.Helper()
+	s, err := sweep.Load(scenarios, name)
+	require.NoError(t, err)
+	return s
+}
+
+// TestCorpus: it has every preset, and the slice is of it.
+func TestCorpus(t *testing.T) {
+	require.GreaterOrEqual(t, len(sweep.Corpus()), 20)
+	presets := map[agent.Preset]bool{}
+	for _, name := range sweep.Corpus() {
+		d := load(t, name).Agent()
+		presets[d.Preset] = true
+	}
+	for _, p := range []agent.Preset{agent.PresetCountersign, agent.PresetArvo, agent.PresetRunner, agent.PresetTirea, agent.PresetCowork, agent.PresetForge} {
+		require.True(t, presets[p], "%s is swept", p)
+	}
+	require.Subset(t, sweep.Corpus(), sweep.Slice())
+}
+
+// TestSlice sweeps a fixed part of the corpus: every fault at every call, and every deed at every call. `make sweep` sweeps all of it.
+func TestSlice(t *testing.T) {
+	for _, name := range sweep.Slice() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, budget := range []sweep.Budget{{Faults: 1}, {Acts: 1}} {
+				count, found := sweep.Explore(load(t, name), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Deeds: scenario.Deeds(), Patience: 1})
+				for _, f := range found {
+					t.Errorf("%v", f)
+				}
+				require.Positive(t, count.Points)
+				require.Greater(t, count.Runs, 4*count.Points)
+				t.Logf("%+v: %s", budget, count)
+			}
+		})
+	}
+}
+
+// TestPruningLosesNothing: what is found without leaving runs early is what is found with it, and much less is played.
+func TestPruningLosesNothing(t *testing.T) {
+	s := load(t, "cancel-parked")
+	scope := sweep.Scope{Budget: sweep.Budget{Faults: 1, Acts: 1}, Kinds: []fault.Kind{fault.CrashAfter}, Deeds: []scenario.Deed{scenario.Say}}
+	pruned, found := sweep.Explore(s, scope)
+	require.Empty(t, found)
+	scope.Whole = true
+	whole, found := sweep.Explore(s, scope)
+	require.Empty(t, found)
+	require.Zero(t, whole.Pruned)
+	require.Positive(t, pruned.Pruned)
+	require.Less(t, pruned.Runs, whole.Runs)
+}
