@@ -74,6 +74,12 @@ race: ## the tests under the race detector
 crash: build ## every scenario again with a crash before and after each I/O point
 	$(BIN)/countersign test --crash scenarios
 
+PROGRAMS ?= 2000
+
+.PHONY: random
+random: ## PROGRAMS=n whole programs at random, with faults and people at random; each property of them (internal/sweep, random_test.go)
+	COUNTERSIGN_RANDOM=$(PROGRAMS) $(GO) test ./internal/sweep -run TestRandom -count=1 -v -timeout 0
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for 20 seconds
 	@for p in $$($(GO) list ./...); do \

@@ -54,6 +54,7 @@ type Injector struct {
 	mu      sync.Mutex
 	calls   []Call
 	live    int           // invocations under way
+	begun   int           // invocations that have begun
 	frozen  []*invocation // those that were given up and have yet to go on
 	current *invocation   // whose task runs, under a clock of Clock
 }

@@ -21,7 +21,9 @@ func (exitError) ErrorType() string { return "Runtime.ExitError" }
 // invocation is what dies together.
 type invocation struct {
 	name   string
+	number int // in the order in which they began, from 1
 	dead   atomic.Bool
+	ended  atomic.Bool  // its handler has returned: what goes on is the process's
 	over   clock.Signal // it has returned, died or was given up
 	cancel context.CancelFunc
 	life   *lifetime
@@ -63,16 +65,31 @@ func Crashed(ctx context.Context) bool {
 	return i != nil && i.dead.Load()
 }
 
+// Number is the place of the invocation that ctx belongs to among all, in the order in which they began, from 1; 0 = it belongs to none.
+func Number(ctx context.Context) int {
+	if i := invocationOf(ctx); i != nil {
+		return i.number
+	}
+	return 0
+}
+
+// Begun is how many invocations have begun.
+func (in *Injector) Begun() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.begun
+}
+
 // Run runs f as one invocation and reports whether it lived to its end. It returns as soon as the invocation dies or is given up, from whichever
 // goroutine; the context of what is left of one that died is done by then.
 func (in *Injector) Run(ctx context.Context, name string, f func(ctx context.Context)) (lived bool) {
 	ctx, cancel := context.WithCancel(ctx)
-	i := &invocation{name: name, over: in.clock.NewSignal(), cancel: cancel, life: &lifetime{Context: ctx}}
-	in.count(1)
+	i := &invocation{name: name, number: in.begin(), over: in.clock.NewSignal(), cancel: cancel, life: &lifetime{Context: ctx}}
 	by := in.whose()
 	in.clock.Go(func() {
 		defer cancel()
-		defer in.count(-1)
+		defer in.end()
+		defer i.ended.Store(true)
 		defer i.over.Notify()
 		in.enter(i)
 		f(context.WithValue(context.Context(i.life), invocationKey{}, i))
@@ -89,10 +106,19 @@ func (in *Injector) Live() int {
 	return in.live
 }
 
-func (in *Injector) count(n int) {
+// begin counts an invocation that begins, and end one that has ended.
+func (in *Injector) begin() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.live += n
+	in.live++
+	in.begun++
+	return in.begun
+}
+
+func (in *Injector) end() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.live--
 }
 
 // crash ends the invocation, and the goroutine that calls it.

@@ -55,10 +55,10 @@ func (c *cast) idle() bool {
 	if c.busy || !c.stage.open {
 		return false
 	}
-	if c.stage.faults.Release() {
+	family, err := c.stage.family()
+	if c.stage.release(family) {
 		return true
 	}
-	family, err := c.stage.family()
 	if err != nil {
 		c.stage.fail(Failure{Path: "run", Got: err.Error(), Want: "a run"})
 		return c.end()
@@ -67,18 +67,10 @@ func (c *cast) idle() bool {
 		c.enter(c.stage.rescue)
 		return true
 	}
-	switch done := family[0].State.Status == agent.RunDone; {
-	case done && !c.stage.quiet(family):
-		return false
-	case done && c.stage.scenario.then != nil && c.stage.first == "":
-		c.enter(c.stage.goOn)
-		return true
-	case done && len(c.queue) > 0 && c.queue[0].do == "undo":
-		return c.next(family)
-	case done && c.stage.owes(): // what is due is done at its time
-		return false
-	case done:
-		return c.end()
+	if family[0].State.Status == agent.RunDone {
+		return c.after(family)
+	}
+	switch {
 	case !c.resting(family[0].Loaded):
 		return false
 	case c.knows(family):
@@ -86,7 +78,24 @@ func (c *cast) idle() bool {
 	case len(c.queue) > 0:
 		return c.next(family)
 	default:
-		return c.rest(family) && c.stage.parked(family) && c.end()
+		return c.rest(family) && c.stage.parked(family) && c.stage.faults.Live() == 0 && c.end() // who was given up may still have something to say
+	}
+}
+
+// after is idle once the run is done.
+func (c *cast) after(family []member) bool {
+	switch {
+	case !c.stage.quiet(family):
+		return false
+	case c.stage.scenario.then != nil && c.stage.first == "":
+		c.enter(c.stage.goOn)
+		return true
+	case len(c.queue) > 0 && c.queue[0].do == "undo":
+		return c.next(family)
+	case c.stage.owes(): // what is due is done at its time
+		return false
+	default:
+		return c.end()
 	}
 }
 
@@ -106,10 +115,13 @@ func (c *cast) next(family []member) bool {
 		return false
 	}
 	l := c.queue[0]
-	if _, ok := of(family, l.agent); !ok {
+	_, ok := of(family, l.agent)
+	if !ok && !c.stage.promisesOnly {
 		return c.end() // and its line was never used
 	}
-	c.queue = c.queue[1:]
+	if c.queue = c.queue[1:]; !ok {
+		return c.idle()
+	}
 	c.enter(func() { c.stage.perform(l) })
 	return true
 }
@@ -143,6 +155,18 @@ func (s *stage) quiet(family []member) bool {
 	return !slices.ContainsFunc(family, func(m member) bool { return !s.over(m) })
 }
 
+// release lets those go on who were given up, once no run of the family is about to try again, and reports whether there was one.
+func (s *stage) release(family []member) bool { return !s.going(family) && s.faults.Release() }
+
+// going reports whether a run of the family is about to try again: whoever was given up at it goes on beside that.
+func (s *stage) going(family []member) bool {
+	return slices.ContainsFunc(family, func(m member) bool {
+		status, err := s.machine.Ports.Waiter.Status(context.Background(), m.State.Owner)
+		parked := m.State.Status == agent.RunWaiting && s.waits(m.State.Run)
+		return err == nil && status == runtime.ExecutionRunning && !parked
+	})
+}
+
 // over reports whether a run is done, and so is its execution.
 func (s *stage) over(m member) bool {
 	status, err := s.machine.Ports.Waiter.Status(context.Background(), m.State.Owner)
@@ -171,6 +195,7 @@ func (s *stage) perform(l line) {
 	}
 	if err == nil {
 		err = s.insist(strings.TrimSpace(l.do+" "+l.call), act)
+		s.judge(l, err)
 	}
 	at := Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, l.number, l.do)}
 	switch {
@@ -184,6 +209,13 @@ func (s *stage) perform(l line) {
 		at.Got, at.Want = err.Error(), "taken or refused"
 	}
 	s.fail(at)
+}
+
+// judge wants what people do to be taken or refused, whatever it is.
+func (s *stage) judge(l line, err error) {
+	if s.promisesOnly && err != nil && !refusal(err) {
+		s.violate("people", fmt.Sprintf("%s %s: %v", l.do, l.call, err), "taken or refused")
+	}
 }
 
 // errNobodyWaits refuses to let a wait run out that is not there.
