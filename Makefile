@@ -77,6 +77,11 @@ crash: build ## every scenario again with a crash before and after each I/O poin
 .PHONY: sweep
 sweep: ## every fault at every I/O point of the corpus, with people and others acting at every point, and pairs of faults
 	$(GO) run ./internal/sweep/run
+PROGRAMS ?= 2000
+
+.PHONY: random
+random: ## PROGRAMS=n whole programs at random, with faults and people at random; each property of them (internal/sweep, random_test.go)
+	COUNTERSIGN_RANDOM=$(PROGRAMS) $(GO) test ./internal/sweep -run TestRandom -count=1 -v -timeout 0
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for 20 seconds

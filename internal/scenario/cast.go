@@ -117,10 +117,13 @@ func (c *cast) next(family []member) bool {
 		return false
 	}
 	l := c.queue[0]
-	if _, ok := of(family, l.agent); !ok {
+	_, ok := of(family, l.agent)
+	if !ok && !c.stage.promisesOnly {
 		return c.end() // and its line was never used
 	}
-	c.queue = c.queue[1:]
+	if c.queue = c.queue[1:]; !ok {
+		return c.idle()
+	}
 	c.enter(func() { c.stage.perform(l) })
 	return true
 }
@@ -182,6 +185,7 @@ func (s *stage) perform(l line) {
 	}
 	if err == nil {
 		err = s.insist(strings.TrimSpace(l.do+" "+l.call), act)
+		s.judge(l, err)
 	}
 	at := Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, l.number, l.do)}
 	switch {
@@ -195,6 +199,13 @@ func (s *stage) perform(l line) {
 		at.Got, at.Want = err.Error(), "taken or refused"
 	}
 	s.fail(at)
+}
+
+// judge wants what people do to be taken or refused, whatever it is.
+func (s *stage) judge(l line, err error) {
+	if s.promisesOnly && err != nil && !refusal(err) {
+		s.violate("people", fmt.Sprintf("%s %s: %v", l.do, l.call, err), "taken or refused")
+	}
 }
 
 // errNobodyWaits refuses to let a wait run out that is not there.

@@ -35,6 +35,9 @@ type stage struct {
 	*part                     // of the run that is played
 	parts    map[string]*part // by run, as they were needed
 	crashing bool
+
+	promisesOnly bool // whatever the story is
+
 	clock    *clock.Virtual
 	faults   *fault.Injector
 	machine  *local.Machine
@@ -70,6 +73,7 @@ type stage struct {
 	sweeps     int               // how often one was needed
 	sent       []sent            // requests to models that were answered
 	violations []Failure         // promises that were broken
+	entered    []*entry          // of tools, in order
 	drawn      *drawn
 	plan       []fault.Point
 	broke      []Failure                 // ways in which the run came to no end
@@ -108,6 +112,9 @@ func (s *stage) came() Result {
 	if len(s.failures) == 0 || s.disturbed() {
 		s.promises()
 	}
+	if s.promisesOnly {
+		r.Effects, r.Runs = s.effects(), s.runs()
+	}
 	r.Violations = s.violations
 	if s.diverged || s.otherStory() {
 		r.Failures = s.broke
@@ -123,7 +130,7 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	v.SetLimit(maxSteps)
 	table := memory.New()
 	st := &stage{
-		parts: map[string]*part{}, crashing: len(o.Faults)+len(o.Acts) > 0, clock: v, faults: fault.New(v, o.Faults...), table: table, items: table,
+		parts: map[string]*part{}, crashing: o.PromisesOnly || len(o.Faults)+len(o.Acts) > 0, promisesOnly: o.PromisesOnly, clock: v, faults: fault.New(v, o.Faults...), table: table, items: table,
 		record: store.NewJournal(table, 0), gate: v.NewSignal(), curtain: v.NewSignal(), acts: o.Acts, acted: map[int]bool{}, said: map[string]string{}, seenBefore: o.Seen,
 		plan: o.Faults, drawn: newDrawn(ids.Seeded(v, 1)),
 	}
@@ -221,6 +228,7 @@ func (s *stage) goOn() {
 	}
 	s.first, s.run = s.run, agent.RunID(tenant, s.scenario.agent.Name, s.scenario.then.key)
 	if err := s.startThen(*s.scenario.then); err != nil {
+		s.first, s.run = "", s.first
 		s.fail(Failure{Path: thenFile, Got: err.Error(), Want: "a run"})
 		s.curtain.Notify()
 	}
