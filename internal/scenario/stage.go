@@ -131,7 +131,7 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	table := memory.New()
 	st := &stage{
 		parts: map[string]*part{}, crashing: o.PromisesOnly || len(o.Faults)+len(o.Acts) > 0, promisesOnly: o.PromisesOnly, clock: v, faults: fault.New(v, o.Faults...), table: table, items: table,
-		record: store.NewJournal(table, 0), gate: v.NewSignal(), curtain: v.NewSignal(), acts: o.Acts, acted: map[int]bool{}, said: map[string]string{}, seenBefore: o.Seen,
+		record: store.NewJournal(table, 16), gate: v.NewSignal(), curtain: v.NewSignal(), acts: o.Acts, acted: map[int]bool{}, said: map[string]string{}, seenBefore: o.Seen,
 		plan: o.Faults, drawn: newDrawn(ids.Seeded(v, 1)),
 	}
 	if len(o.Acts) > 0 {
