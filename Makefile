@@ -91,6 +91,11 @@ teeth: ## take each rule and defence away in turn, and let the case that is name
 .PHONY: long
 long: deps ## long runs, large conversations, ten thousand runs and requests, whole; `make test` runs them small
 	COUNTERSIGN_LONG=1 $(GO) test ./internal/long -count=1 -v -timeout 60m
+PROGRAMS ?= 2000
+
+.PHONY: random
+random: ## PROGRAMS=n whole programs at random, with faults and people at random; each property of them (internal/sweep, random_test.go)
+	COUNTERSIGN_RANDOM=$(PROGRAMS) $(GO) test ./internal/sweep -run TestRandom -count=1 -v -timeout 0
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for 20 seconds

@@ -23,6 +23,7 @@ type invocation struct {
 	name   string
 	number int // in the order in which they began, from 1
 	dead   atomic.Bool
+	ended  atomic.Bool  // its handler has returned: what goes on is the process's
 	over   clock.Signal // it has returned, died or was given up
 	cancel context.CancelFunc
 	life   *lifetime
@@ -80,7 +81,8 @@ func (in *Injector) Run(ctx context.Context, name string, f func(ctx context.Con
 	by := in.whose()
 	in.clock.Go(func() {
 		defer cancel()
-		defer in.count(-1)
+		defer in.end()
+		defer i.ended.Store(true)
 		defer i.over.Notify()
 		in.enter(i)
 		f(context.WithValue(context.Context(i.life), invocationKey{}, i))
@@ -114,10 +116,11 @@ func (in *Injector) begin() int {
 	return in.started
 }
 
-func (in *Injector) count(n int) {
+// end counts one that has ended.
+func (in *Injector) end() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.live += n
+	in.live--
 }
 
 // crash ends the invocation, and the goroutine that calls it.

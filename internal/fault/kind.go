@@ -138,10 +138,7 @@ func (in *Injector) hit(ctx context.Context, i *invocation, p Point, c Call, cal
 	case CrashBefore:
 		i.crash()
 	case CrashAfter:
-		err := call()
-		i.mustLive()
-		i.crash()
-		return err
+		return i.unheard(call)
 	case Zombie:
 		in.abandon(i, p.More)
 	case Twice:
@@ -169,8 +166,13 @@ func (in *Injector) timeUp(_ context.Context, i *invocation, more int, call func
 		i.expire()
 		return context.DeadlineExceeded
 	}
-	err := call()
+	return i.unheard(call)
+}
+
+// unheard makes the call, and ends the invocation before it hears what came of it.
+func (i *invocation) unheard(call func() error) error {
+	_ = call() // nobody hears it
 	i.mustLive()
 	i.crash()
-	return err
+	return ErrExit // not reached: the goroutine has ended
 }

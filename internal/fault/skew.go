@@ -21,7 +21,7 @@ type skewed struct {
 
 func (s *skewed) Now() time.Time {
 	now := s.Clock.Now()
-	if i := s.in.whose(); i != nil {
+	if i := s.in.whose(); i != nil && !i.ended.Load() {
 		now = now.Add(i.skew)
 	}
 	return now

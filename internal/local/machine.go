@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/countersign/countersign/internal/asl"
@@ -108,11 +109,16 @@ const (
 	executionARN    = "arn:aws:states:local:000000000000:execution:countersign:"
 )
 
-// New makes a machine. It starts nothing: see Resume.
-func New(c Config) (*Machine, error) {
-	def, err := asl.Parse(statemachine.Agent, map[string]string{
+// definition is the deployed state machine. Machines share it: nothing changes it.
+var definition = sync.OnceValues(func() (*asl.Definition, error) {
+	return asl.Parse(statemachine.Agent, map[string]string{
 		"StepFunctionArn": stepFunction, "ToolFunctionArn": toolFunction, "ApproveFunctionArn": approveFunction,
 	})
+})
+
+// New makes a machine. It starts nothing: see Resume.
+func New(c Config) (*Machine, error) {
+	def, err := definition()
 	if err != nil {
 		return nil, fmt.Errorf("load the state machine: %w", err)
 	}

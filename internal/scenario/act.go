@@ -57,10 +57,18 @@ func (s *stage) interrupt(c fault.Call) {
 		s.acted[i] = true
 		if !s.interfere(a) { // then this is the run without it
 			s.idleActs++
-			s.pruned = true
-			s.curtain.Notify()
+			s.leave()
 		}
 	}
+}
+
+// leave leaves the run here, which is one that is known, unless what becomes of it is to be seen all the same.
+func (s *stage) leave() {
+	if s.promisesOnly {
+		return
+	}
+	s.pruned = true
+	s.curtain.Notify()
 }
 
 // interfere does a deed, and reports whether there was anything to do.
@@ -168,10 +176,12 @@ func (s *stage) interfereWith(a Act) bool {
 	}
 	if asked.ID == "" {
 		answer := runtime.Answer{Tenant: tenant, Run: p.run, Call: c.ID, By: localUser.ID, Content: "answered", IsError: a.Do == Deny}
-		err := s.try(a, func(ctx context.Context) error { return s.machine.Inputs.Answer(ctx, answer) })
-		if !errors.Is(err, runtime.ErrUnasked) {
-			s.took(err)
-		}
+		s.took(s.try(a, func(ctx context.Context) error {
+			if err := s.machine.Inputs.Answer(ctx, answer); !errors.Is(err, runtime.ErrUnasked) {
+				return err
+			}
+			return nil // nobody waits for it any more, and it changes nothing
+		}))
 		return true
 	}
 	first, second := approval.Approve, approval.Deny

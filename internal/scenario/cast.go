@@ -67,18 +67,10 @@ func (c *cast) idle() bool {
 		c.enter(c.stage.rescue)
 		return true
 	}
-	switch done := family[0].State.Status == agent.RunDone; {
-	case done && !c.stage.quiet(family):
-		return false
-	case done && c.stage.scenario.then != nil && c.stage.first == "":
-		c.enter(c.stage.goOn)
-		return true
-	case done && len(c.queue) > 0 && c.queue[0].do == "undo":
-		return c.next(family)
-	case done && c.stage.owes(): // what is due is done at its time
-		return false
-	case done:
-		return c.end()
+	if family[0].State.Status == agent.RunDone {
+		return c.ended(family)
+	}
+	switch {
 	case !c.resting(family[0].Loaded):
 		return false
 	case c.stage.disturbed() && c.stage.faults.Live() > 0: // somebody who was given up is at it
@@ -89,6 +81,23 @@ func (c *cast) idle() bool {
 		return c.next(family)
 	default:
 		return c.rest(family) && c.stage.parked(family) && c.end()
+	}
+}
+
+// ended is idle of a story whose run is done.
+func (c *cast) ended(family []member) bool {
+	switch {
+	case !c.stage.quiet(family):
+		return false
+	case c.stage.scenario.then != nil && c.stage.first == "":
+		c.enter(c.stage.goOn)
+		return true
+	case len(c.queue) > 0 && c.queue[0].do == "undo":
+		return c.next(family)
+	case c.stage.owes(): // what is due is done at its time
+		return false
+	default:
+		return c.end()
 	}
 }
 
@@ -108,10 +117,13 @@ func (c *cast) next(family []member) bool {
 		return false
 	}
 	l := c.queue[0]
-	if _, ok := of(family, l.agent); !ok {
+	_, ok := of(family, l.agent)
+	if !ok && !c.stage.promisesOnly {
 		return c.end() // and its line was never used
 	}
-	c.queue = c.queue[1:]
+	if c.queue = c.queue[1:]; !ok {
+		return c.idle()
+	}
 	c.enter(func() { c.stage.perform(l) })
 	return true
 }
@@ -173,6 +185,7 @@ func (s *stage) perform(l line) {
 	}
 	if err == nil {
 		err = s.insist(strings.TrimSpace(l.do+" "+l.call), act)
+		s.judge(l, err)
 	}
 	at := Failure{Path: fmt.Sprintf("%s:%d: %s", s.scenario.archive, l.number, l.do)}
 	switch {
@@ -186,6 +199,13 @@ func (s *stage) perform(l line) {
 		at.Got, at.Want = err.Error(), "taken or refused"
 	}
 	s.fail(at)
+}
+
+// judge wants what people do to be taken or refused, whatever it is.
+func (s *stage) judge(l line, err error) {
+	if s.promisesOnly && err != nil && !refusal(err) {
+		s.violate("people", fmt.Sprintf("%s %s: %v", l.do, l.call, err), "taken or refused")
+	}
 }
 
 // errNobodyWaits refuses to let a wait run out that is not there.

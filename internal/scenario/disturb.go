@@ -14,12 +14,12 @@ import (
 )
 
 // disturbed reports whether anything goes wrong or anybody acts beside the story.
-func (s *stage) disturbed() bool { return len(s.plan)+len(s.acts) > 0 }
+func (s *stage) disturbed() bool { return s.promisesOnly || len(s.plan)+len(s.acts) > 0 }
 
 // otherStory reports whether what is wanted of the story can be expected no more: somebody acts besides, or a fault is one that the run, and not
 // only the product, has to do with. Then promises alone are checked.
 func (s *stage) otherStory() bool {
-	if len(s.acts) > 0 {
+	if s.promisesOnly || len(s.acts) > 0 {
 		return true
 	}
 	return slices.ContainsFunc(s.plan, func(p fault.Point) bool { return !s.retold(p) })

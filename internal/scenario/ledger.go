@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -20,9 +21,9 @@ type ledger struct {
 	used    map[string]int      // by tool: results given out
 	index   map[execution]int   // which result an execution gets; a repeated one gets the same
 	entries map[string][]*entry // by tool
-	effects map[string]*entry   // by call: the newest that took effect
-	fences  map[string]fence    // by call: who was told that it was not done, and never would be by anybody else who had begun
+	effects map[string]*entry   // by run and call: the newest that took effect
 	rerun   map[string]int      // by call: how often people, or the tool itself, had it run again
+	fences  map[string]fence    // by run and call
 	invoked []invoked           // functions that answer later, each key once
 	events  []agent.Outgoing    // in the order in which they first went out, each id once
 }
@@ -33,27 +34,23 @@ type execution struct {
 	n    int
 }
 
-// fence keeps those out of a tool of whom it has said that they would not come.
-type fence struct {
-	told   int // the invocation that was told so
-	newest int // the newest that had begun by then
-}
-
-func (f fence) against(invocation int) bool { return invocation <= f.newest && invocation != f.told }
-
 // entry is one entering of a tool.
 type entry struct {
 	ctx       context.Context // of the invocation that entered it
+	run       string
 	execution execution
+	args      json.RawMessage
 	result    result
 	done      bool // it took effect
+	left      bool // its tool has returned, or its invocation is dead
 	void      bool // it had no effect and never will: its invocation died, or the same execution was begun again
 	lost      bool // nobody hears its result, crash or not: its server dies before it answers
 }
 
 func newLedger(p *part, tools []canned) *ledger {
 	l := &ledger{
-		part: p, tools: map[string]*canned{}, used: map[string]int{}, index: map[execution]int{}, entries: map[string][]*entry{}, effects: map[string]*entry{}, rerun: map[string]int{}, fences: map[string]fence{},
+		part: p, tools: map[string]*canned{}, used: map[string]int{}, index: map[execution]int{}, entries: map[string][]*entry{}, effects: map[string]*entry{}, rerun: map[string]int{},
+		fences: map[string]fence{},
 	}
 	for i := range tools {
 		if name := tools[i].spec.Name; l.tools[name] == nil { // a server's tool never stands for one of the agent's own
@@ -137,16 +134,28 @@ func (l *ledger) leftover() []Failure {
 	return list
 }
 
+// fence is what a tool keeps of having said that a call did not happen and never will by the attempts of before: of the invocations that had begun
+// by then, only the one that it was said to may still make it.
+type fence struct{ to, begun int }
+
+func (f fence) excludes(invocation int) bool { return invocation <= f.begun && invocation != f.to }
+
+// underWay reports whether somebody is still at it, and may yet bring about its effect.
+func (e *entry) underWay() bool {
+	return !e.done && !e.left && !e.void && !fault.Crashed(e.ctx)
+}
+
 // enter records that a tool is entered.
-func (l *ledger) enter(ctx context.Context, c *canned, x execution) *entry {
+func (l *ledger) enter(ctx context.Context, c *canned, x execution, of tool.Call) *entry {
 	name := c.spec.Name
-	if before := l.newest(name, x); before != nil && !before.done {
-		if !l.repeatable(name) && !before.void && !fault.Crashed(before.ctx) && !l.fences[x.call].against(fault.Number(before.ctx)) {
+	if before := l.newest(of.Run, name, x); before != nil && !before.done {
+		if !l.repeatable(name) && before.underWay() {
 			l.stage.violate("effects", "call "+x.call+" was entered while it was under way", "once")
 		}
 		before.void = true
 	}
-	e := &entry{ctx: ctx, execution: x, result: l.choose(c, x)}
+	e := &entry{ctx: ctx, run: of.Run, execution: x, args: of.Args, result: l.choose(c, x)}
+	l.stage.entered = append(l.stage.entered, e)
 	l.entries[name] = append(l.entries[name], e)
 	return e
 }
@@ -196,10 +205,11 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		l.stage.fail(Failure{Path: t.canned.spec.Name, Got: "entered", Want: "never entered: it has no results"})
 		return tool.Errorf("%s has no results", t.canned.spec.Name), nil
 	}
-	if l.fences[c.ID].against(fault.Number(ctx)) {
-		return tool.Errorf("%s was told that this attempt would not come", t.canned.spec.Name), nil
+	if l.fences[c.Run+"/"+c.ID].excludes(fault.Number(ctx)) {
+		return agent.ToolResultData{}, errCalledOff
 	}
-	e := l.enter(ctx, t.canned, execution{c.ID, n + c.Attempt - 1})
+	e := l.enter(ctx, t.canned, execution{c.ID, n + c.Attempt - 1}, c)
+	defer func() { e.left = true }()
 	if c, ok := l.called(c.ID); ok {
 		l.authorised(c, entered)
 	}
@@ -215,19 +225,18 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		e.void = true
 		return agent.ToolResultData{}, fault.ErrExit
 	}
-	if l.fences[c.ID].against(fault.Number(ctx)) { // it was asked meanwhile what became of it, and has said that nothing would
-		e.void = true
-		return tool.Errorf("%s was told that this attempt would not come", t.canned.spec.Name), nil
-	}
 	if e.result.fails != nil {
 		e.done = true
 		return agent.ToolResultData{}, e.result.fails
 	}
 	if e.done = true; e.result.data.Suspend == nil { // who asks for input has done nothing yet
-		l.effects[c.ID] = e
+		l.effects[c.Run+"/"+c.ID] = e
 	}
 	return e.result.data, nil
 }
+
+// errCalledOff is what a tool says to an attempt of which it has said before that it will never happen.
+var errCalledOff = errors.New("this attempt was called off")
 
 // lose notes that nobody hears what the tool's last entry for a call gives.
 func (l *ledger) lose(name, call string) {
@@ -239,28 +248,33 @@ func (l *ledger) lose(name, call string) {
 	}
 }
 
-// Reconcile tells what became of a call, truthfully or not at all. Where the lost execution asked for input, it says what.
+// Reconcile tells what became of a call, truthfully or not at all. Where the lost execution asked for input, it says what. Of one that did not
+// happen it sees to it that it never will.
 func (t *cannedTool) Reconcile(ctx context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
-	o, r, err := t.became(c)
-	if o == tool.OutcomeNotDone { // and never will be by any attempt before
-		t.ledger.fences[c.ID] = fence{told: fault.Number(ctx), newest: t.ledger.stage.faults.Started()}
+	outcome, data, err := t.becameOf(c)
+	if outcome == tool.OutcomeNotDone {
+		t.ledger.fences[c.Run+"/"+c.ID] = fence{fault.Number(ctx), t.ledger.stage.faults.Started()}
 	}
-	return o, r, err
+	return outcome, data, err
 }
 
-// became is the truth about a call.
-func (t *cannedTool) became(c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+// becameOf is what Reconcile finds.
+func (t *cannedTool) becameOf(c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
 	if !t.canned.reconciles {
 		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
 	}
-	if e := t.ledger.effects[c.ID]; e != nil {
+	if e := t.ledger.effects[c.Run+"/"+c.ID]; e != nil {
 		return tool.OutcomeDone, e.result.data, nil
 	}
 	n, err := t.ledger.executions(c.ID)
 	if err != nil {
 		return "", agent.ToolResultData{}, err
 	}
-	if e := t.ledger.newest(t.canned.spec.Name, execution{c.ID, n}); e != nil && e.done {
+	e := t.ledger.newest(c.Run, t.canned.spec.Name, execution{c.ID, n})
+	if e != nil && e.underWay() {
+		return tool.OutcomeUnknown, agent.ToolResultData{}, nil
+	}
+	if e != nil && e.done {
 		if e.result.fails != nil { // it was never carried out, and will not be
 			e.void = true
 			return tool.OutcomeNotDone, agent.ToolResultData{}, nil

@@ -58,6 +58,19 @@ func (s *stage) family() ([]member, error) {
 	return s.below(s.part, s.run)
 }
 
+// story are all runs of the story: the family, behind that of the run which it goes on with.
+func (s *stage) story() ([]member, error) {
+	var before []member
+	if s.first != "" {
+		var err error
+		if before, err = s.below(s.part, s.first); err != nil {
+			return nil, err
+		}
+	}
+	family, err := s.family()
+	return append(before, family...), err
+}
+
 func (s *stage) below(p *part, run string) ([]member, error) {
 	l, err := s.record.Load(context.Background(), tenant, run)
 	if err != nil {

@@ -30,8 +30,11 @@ type sent struct {
 	messages map[agent.Source]bool
 }
 
-// mark is how a reply says which request it answers: its stop reason, which decides nothing, ends in it.
+// mark is how a reply says which request it answers: its stop reason ends in it, unless that is one that decides something.
 const mark = "~"
+
+// deciding are the stop reasons that a definition may have people told of (agent.CutText).
+var deciding = []string{"length", "max_tokens", "content_filter", "content_filtered", "guardrail_intervened"}
 
 // answered notes a request and has its reply say which it answers.
 func (s *stage) answered(r agent.Request, reply agent.Reply) agent.Reply {
@@ -40,6 +43,9 @@ func (s *stage) answered(r agent.Request, reply agent.Reply) agent.Reply {
 		held[m.Source] = true
 	}
 	s.sent = append(s.sent, sent{r.Run, held})
+	if slices.Contains(deciding, reply.StopReason) {
+		return reply
+	}
 	reply.StopReason += mark + strconv.Itoa(len(s.sent)-1)
 	return reply
 }
@@ -143,8 +149,8 @@ func (s *stage) appliedOnce(m member, entries []agent.Entry) {
 			case agent.InputReceived:
 				heard[ev.ID]++
 			case agent.Decided:
-				if ev.Approval != "" {
-					decided[ev.Approval]++
+				if ev.Approval != "" { // one about tools is decided for each of them
+					decided[strings.TrimSpace(ev.Approval+" "+strings.Join(ev.Tools, " "))]++
 				}
 			}
 		}
@@ -205,13 +211,40 @@ func (s *stage) seen(m member, entries []agent.Entry) {
 	}
 	for i := range m.State.Messages.Len() {
 		msg := m.State.Messages.At(i)
+		from := origin(msg, entries)
+		if _, built := from.(agent.ContextBuilt); built { // code says how often it was seen before
+			continue
+		}
 		want := counted[msg.Source]
-		if msg.Role == agent.RoleAssistant {
+		if msg.Role == agent.RoleAssistant && !standIn(msg, from) {
 			want++
 		}
 		if got := msg.Seen(m.State.Inferences); got != want {
 			s.violate("seenCount", fmt.Sprintf("%d for message %d (%s)", got, i, msg.Role), strconv.FormatInt(want, 10))
 		}
+	}
+}
+
+// origin is the fact that a message came from; nil = one of another run.
+func origin(msg agent.Message, entries []agent.Entry) agent.Event {
+	from := msg.Source
+	if from.Run != "" || from.Seq >= int64(len(entries)) || from.Event >= len(entries[from.Seq].Events) {
+		return nil
+	}
+	return entries[from.Seq].Events[from.Event]
+}
+
+// standIn reports whether a message of the assistant's is one that no model wrote: a text in place of one, or a call that a person has made.
+func standIn(msg agent.Message, ev agent.Event) bool {
+	switch ev := ev.(type) {
+	case agent.Finished, agent.UndoOrdered:
+		return true
+	case agent.Synthesised:
+		return ev.Static != ""
+	case agent.Replied:
+		return ev.Static != "" && msg.Block == agent.Block(agent.Text{Text: ev.Static})
+	default:
+		return false
 	}
 }
 
@@ -292,7 +325,7 @@ func (l *ledger) once(st *agent.AgentState) {
 			continue
 		}
 		for _, e := range entries {
-			if e.done && e.result.data.Suspend == nil && e.result.fails == nil {
+			if e.run == st.Run && e.tookEffect() {
 				effects[e.execution.call]++
 			}
 		}
@@ -302,6 +335,11 @@ func (l *ledger) once(st *agent.AgentState) {
 			l.stage.violate("effects", fmt.Sprintf("call %s took effect %d times", id, n), strconv.Itoa(allowed))
 		}
 	}
+}
+
+// tookEffect reports whether the tool did what it is for: one that asked for input, or could not be carried out, has not.
+func (e *entry) tookEffect() bool {
+	return e.done && e.result.data.Suspend == nil && e.result.fails == nil
 }
 
 // authorised: a call that people were asked about runs only under their word, with the arguments they saw (invariant 4).

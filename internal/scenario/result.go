@@ -32,6 +32,23 @@ type Result struct {
 	Sweeps     int        // sweeps without which nothing would have moved
 	Boundaries []Boundary // once nothing more was to go wrong: the states in which handlers began alone
 	Pruned     bool       // it came to a state that was seen before, and was left there
+
+	Effects []Effect // of tools, in the order in which they came about
+	Runs    []Run    // under Options.PromisesOnly: every run of the story
+}
+
+// Effect is one time that a tool took effect.
+type Effect struct {
+	Run, Call, Tool string
+	Args            string // JSON
+	Repeatable      bool   // it may come about more than once for a call
+}
+
+// Run is one run of a story, as it is on record.
+type Run struct {
+	Seed    agent.AgentState // what its journal is folded from
+	State   agent.AgentState // at the end of it
+	Journal []agent.Entry
 }
 
 // Boundary is a state of everything, as a handler begins that is the only one.
@@ -45,6 +62,10 @@ type Options struct {
 	Faults []fault.Point             // what goes wrong
 	Acts   []Act                     // what others do meanwhile
 	Seen   func(print [16]byte) bool // asked at each boundary; true ends the run there. Nil = none is known
+
+	// PromisesOnly checks what must hold of every story, and nothing that is wanted of this one: nobody knows what comes of it. A script that runs out
+	// ends the run, and people who find nothing to do are no failure; but what they do is taken or refused, and nothing else.
+	PromisesOnly bool
 }
 
 // CrashFailure is a run with a crash that did not come to what is wanted.

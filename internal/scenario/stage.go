@@ -35,6 +35,9 @@ type stage struct {
 	*part                     // of the run that is played
 	parts    map[string]*part // by run, as they were needed
 	crashing bool
+
+	promisesOnly bool // whatever the story is
+
 	clock    *clock.Virtual
 	faults   *fault.Injector
 	machine  *local.Machine
@@ -70,6 +73,7 @@ type stage struct {
 	sweeps     int               // how often one was needed
 	sent       []sent            // requests to models that were answered
 	violations []Failure         // promises that were broken
+	entered    []*entry          // of tools, in order
 	drawn      *drawn
 	plan       []fault.Point
 	broke      []Failure                 // ways in which the run came to no end
@@ -98,22 +102,25 @@ func (s *Scenario) Run(o Options) Result {
 }
 
 // came is what came of the run.
-func (st *stage) came() Result {
-	r := Result{Calls: st.faults.Calls(), Boundaries: st.boundaries, Idle: st.idleActs, Repaired: st.repaired, Sweeps: st.sweeps, Diverged: st.diverged}
-	if st.pruned {
+func (s *stage) came() Result {
+	r := Result{Calls: s.faults.Calls(), Boundaries: s.boundaries, Idle: s.idleActs, Repaired: s.repaired, Sweeps: s.sweeps, Diverged: s.diverged}
+	if s.pruned {
 		r.Pruned = true
-		r.Violations = st.violations
+		r.Violations = s.violations
 		return r
 	}
-	if len(st.failures) == 0 || st.disturbed() {
-		st.promises()
+	if len(s.failures) == 0 || s.disturbed() {
+		s.promises()
 	}
-	r.Violations = st.violations
-	if st.diverged || st.otherStory() {
-		r.Failures = st.broke
+	if s.promisesOnly {
+		r.Effects, r.Runs = s.effects(), s.runs()
+	}
+	r.Violations = s.violations
+	if s.diverged || s.otherStory() {
+		r.Failures = s.broke
 		return r
 	}
-	reviewed := st.review()
+	reviewed := s.review()
 	r.Failures, r.Journal, r.Children, r.Seed = reviewed.Failures, reviewed.Journal, reviewed.Children, reviewed.Seed
 	return r
 }
@@ -123,8 +130,8 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	v.SetLimit(maxSteps)
 	table := memory.New()
 	st := &stage{
-		parts: map[string]*part{}, crashing: len(o.Faults)+len(o.Acts) > 0, clock: v, faults: fault.New(v, o.Faults...), table: table, items: table,
-		record: store.NewJournal(table, 0), gate: v.NewSignal(), curtain: v.NewSignal(), acts: o.Acts, acted: map[int]bool{}, said: map[string]string{}, seenBefore: o.Seen,
+		parts: map[string]*part{}, crashing: o.PromisesOnly || len(o.Faults)+len(o.Acts) > 0, promisesOnly: o.PromisesOnly, clock: v, faults: fault.New(v, o.Faults...), table: table, items: table,
+		record: store.NewJournal(table, 16), gate: v.NewSignal(), curtain: v.NewSignal(), acts: o.Acts, acted: map[int]bool{}, said: map[string]string{}, seenBefore: o.Seen,
 		plan: o.Faults, drawn: newDrawn(ids.Seeded(v, 1)),
 	}
 	if len(o.Acts) > 0 {
@@ -221,6 +228,7 @@ func (s *stage) goOn() {
 	}
 	s.first, s.run = s.run, agent.RunID(tenant, s.scenario.agent.Name, s.scenario.then.key)
 	if err := s.startThen(*s.scenario.then); err != nil {
+		s.first, s.run = "", s.first
 		s.fail(Failure{Path: thenFile, Got: err.Error(), Want: "a run"})
 		s.curtain.Notify()
 	}

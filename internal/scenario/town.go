@@ -119,9 +119,10 @@ func (s *stage) notifier() *notify.Notifier {
 	return n
 }
 
-// owes reports whether anything is due about the story's requests, now or later.
+// owes reports whether anything is due about the story's requests, now or later. Where who would have looked then has crashed, it waits for a
+// process that begins.
 func (s *stage) owes() bool {
-	if !s.scenario.tells() {
+	if !s.scenario.tells() || s.clock.Timers() == 0 {
 		return false
 	}
 	p, err := s.table.Query(context.Background(), store.Range{PK: "DUE", Index: true, Limit: 1})

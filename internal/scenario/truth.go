@@ -58,7 +58,7 @@ func (p *part) foresight(c agent.Call) (approval.Outcome, bool) {
 		return approval.Outcome{}, false
 	}
 	o := approval.Outcome{Tenant: tenant, Run: p.run, Call: c.ID, ID: c.Wait.Approval}
-	switch e := p.ledger.newest(c.Tool, execution{c.ID, c.Executions}); {
+	switch e := p.ledger.newest(p.run, c.Tool, execution{c.ID, c.Executions}); {
 	case e == nil || e.void:
 		o.Rerun = true
 	case e.lost: // it would be unknown without a crash, too
@@ -74,10 +74,10 @@ func (p *part) foresight(c agent.Call) (approval.Outcome, bool) {
 }
 
 // newest is the last entry of an execution; nil where its tool was not entered.
-func (l *ledger) newest(name string, x execution) *entry {
+func (l *ledger) newest(run, name string, x execution) *entry {
 	entries := l.entries[name]
 	for _, e := range slices.Backward(entries) {
-		if e.execution == x {
+		if e.run == run && e.execution == x {
 			return e
 		}
 	}

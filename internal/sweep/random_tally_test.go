@@ -1,0 +1,76 @@
+package sweep
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/scenario"
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// tally counts what was played, for whoever wants to know whether it was everything. While rapid makes a failure smaller it counts on.
+type tally map[string]int
+
+// counting is that of the test that runs. Tests of this file do not run beside each other.
+var counting = tally{}
+
+func (c tally) program(tags map[string]bool) {
+	c["programs"]++
+	for tag := range tags {
+		if len(tag) < 48 && !strings.Contains(tag, "map[") {
+			c["has "+tag]++
+		}
+	}
+}
+
+// played counts a run: what its script's last disturbance hit, and how the runs of the story stand.
+func (c tally) played(s Script, r scenario.Result) {
+	c["runs"]++
+	c["calls of ports"] += len(r.Calls)
+	if r.Sweeps > 0 {
+		c["runs that a sweep moved"]++
+	}
+	for _, run := range r.Runs {
+		c["status "+string(run.State.Status)+" "+string(run.State.Reason)]++
+		c["entries"] += len(run.Journal)
+		for _, call := range run.State.Calls() {
+			c["call "+string(call.Status)]++
+		}
+		for _, e := range run.Journal {
+			for _, ev := range e.Events {
+				c["event "+eventName(ev)]++
+			}
+		}
+	}
+	for i, f := range s.Faults {
+		if i == len(s.Faults)-1 && f.Call == s.last() && f.Call <= len(r.Calls) {
+			c[fmt.Sprintf("fault %s at %s", f.Kind, r.Calls[f.Call-1].Port)]++
+			c["faults"]++
+		}
+	}
+	if n := len(s.Acts); n > 0 && s.Acts[n-1].Call == s.last() {
+		a := s.Acts[n-1]
+		c["acts"]++
+		name := "act " + string(a.Do)
+		if a.Lost {
+			name += " lost"
+		}
+		if r.Idle == 0 {
+			c[name+" did something"]++
+		} else {
+			c[name]++
+		}
+	}
+}
+
+func (c tally) String() string {
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(c)) {
+		fmt.Fprintf(&b, "%7d %s\n", c[key], key)
+	}
+	return b.String()
+}
+
+func eventName(ev agent.Event) string { return agent.EventType(ev) }

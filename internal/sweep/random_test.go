@@ -1,0 +1,338 @@
+package sweep
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/fault"
+	"github.com/countersign/countersign/internal/scenario"
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// Whole programs at random, disturbed at random: whatever the agent, the model, the people and the faults are, every promise is kept and every run
+// comes to rest. COUNTERSIGN_RANDOM=n plays n of them (`make random`); a failure prints the seed, the program and what disturbed it, which
+// testdata/regressions takes as it stands.
+
+// TestRandomPrograms plays programs with up to four faults and three acts.
+func TestRandomPrograms(t *testing.T) {
+	check(t, 150, func(t *rapid.T) {
+		p := draw(t, false)
+		r := p.play(t, Script{})
+		for range rapid.IntRange(0, 7).Draw(t, "disturbances") {
+			next, ok := p.disturb(t, r.Calls)
+			if !ok {
+				return
+			}
+			r = p.play(t, next)
+		}
+	})
+}
+
+// TestRandomProgramsTwice: a program that is played again gives the same journals, to the byte, and so does one whose reads are repeated.
+func TestRandomProgramsTwice(t *testing.T) {
+	check(t, 40, func(t *rapid.T) {
+		p := draw(t, false)
+		first := p.play(t, Script{})
+		require.Equal(t, journals(t, first), journals(t, p.play(t, Script{})), "again\n%s", p.archive)
+		reads := slices.DeleteFunc(slices.Clone(first.Calls), func(c fault.Call) bool { return !slices.Contains(readPorts, c.Port) })
+		var s Script
+		for _, c := range rapid.SliceOfN(rapid.SampledFrom(reads), 1, 6).Draw(t, "reads") {
+			s = s.withFault(fault.Point{Call: c.Number, Kind: fault.Twice})
+		}
+		require.Equal(t, journals(t, first), journals(t, p.play(t, s)), "with reads repeated: %s\n%s", s, p.archive)
+	})
+}
+
+var readPorts = []string{"table.Get", "table.Query", "blobs.Get", "blobs.Size", "waiter.Status"}
+
+// TestRandomCrashes: a crash changes neither what tools did that may not be repeated, nor what became of calls.
+func TestRandomCrashes(t *testing.T) {
+	check(t, 60, func(t *rapid.T) {
+		p := draw(t, true)
+		plain := p.play(t, Script{})
+		if p.tellsTime() {
+			return
+		}
+		r := plain
+		for range rapid.IntRange(1, 3).Draw(t, "crashes") {
+			left := r.Calls[min(p.script.last(), len(r.Calls)):]
+			if len(left) == 0 {
+				return
+			}
+			c := rapid.SampledFrom(left).Draw(t, "at")
+			k := rapid.SampledFrom(fault.Crashes()).Draw(t, "kind")
+			if r = p.play(t, p.script.withFault(fault.Point{Call: c.Number, Kind: k})); r.Diverged {
+				return
+			}
+			require.Equal(t, effectsOf(plain), effectsOf(r), "effects, %s\n%s", p.script, p.archive)
+			require.Equal(t, statuses(plain), statuses(r), "calls, %s\n%s", p.script, p.archive)
+		}
+	})
+}
+
+// TestRandomDuplicates: what is delivered twice changes nothing but how often things were tried.
+func TestRandomDuplicates(t *testing.T) {
+	check(t, 60, func(t *rapid.T) {
+		p := draw(t, true)
+		plain := p.play(t, Script{})
+		if p.tellsTime() {
+			return
+		}
+		r := plain
+		for range rapid.IntRange(1, 4).Draw(t, "duplicates") {
+			left := slices.DeleteFunc(slices.Clone(r.Calls[min(p.script.last(), len(r.Calls)):]), func(c fault.Call) bool { return c.Once })
+			if len(left) == 0 {
+				return
+			}
+			c := rapid.SampledFrom(left).Draw(t, "at")
+			next := p.script.withFault(fault.Point{Call: c.Number, Kind: fault.Twice})
+			if do := rapid.SampledFrom([]scenario.Deed{"", "", scenario.Again, scenario.Redeliver}).Draw(t, "do"); do != "" {
+				next = p.script.withAct(scenario.Act{Call: c.Number, Do: do})
+			}
+			if r = p.play(t, next); r.Diverged {
+				return
+			}
+			require.Equal(t, outcome(plain), outcome(r), "what came of it, %s\n%s", p.script, p.archive)
+		}
+	})
+}
+
+// check is rapid.Check with so many programs, or as many as COUNTERSIGN_RANDOM or -rapid.checks say.
+func check(t *testing.T, few int, property func(t *rapid.T)) {
+	t.Helper()
+	n := os.Getenv("COUNTERSIGN_RANDOM")
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+	if n == "" {
+		n = fmt.Sprint(few)
+	}
+	before := flag.Lookup("rapid.checks").Value.String()
+	if !given {
+		require.NoError(t, flag.Lookup("rapid.checks").Value.Set(n))
+		defer func() { _ = flag.Lookup("rapid.checks").Value.Set(before) }()
+	}
+	counts := tally{}
+	counting = counts
+	defer func() { t.Log(counts.String()) }()
+	rapid.Check(t, property)
+}
+
+// program is one that was written at random, and what disturbs it.
+type program struct {
+	archive string
+	tags    map[string]bool
+	*scenario.Scenario
+	script Script
+}
+
+func draw(t *rapid.T, steady bool) *program {
+	a := &author{t: t, tags: map[string]bool{}, steady: steady}
+	p := &program{archive: a.program(), tags: a.tags}
+	var err error
+	if p.Scenario, err = scenario.Load("random.txtar", []byte(p.archive)); err != nil {
+		t.Fatalf("what was written cannot be read: %v\n%s", err, p.archive)
+	}
+	counting.program(a.tags)
+	return p
+}
+
+// play plays the program under a script and wants every promise kept.
+func (p *program) play(t *rapid.T, s Script) scenario.Result {
+	p.script = s
+	r := p.Run(scenario.Options{Faults: s.Faults, Acts: s.Acts, PromisesOnly: true})
+	counting.played(s, r)
+	if bad := slices.Concat(r.Violations, r.Failures); len(bad) > 0 {
+		var b strings.Builder
+		for _, f := range bad {
+			fmt.Fprintf(&b, "%s\n", f)
+		}
+		t.Fatalf("promises broken\n%s\nscript: %s\n%s\n%s", &b, s, near(s, r), p.archive)
+	}
+	folds(t, p, r)
+	return r
+}
+
+// near is the calls at which a script's disturbances were.
+func near(s Script, r scenario.Result) string {
+	var b strings.Builder
+	for _, c := range r.Calls {
+		hit := slices.ContainsFunc(s.Faults, func(f fault.Point) bool { return f.Call == c.Number }) ||
+			slices.ContainsFunc(s.Acts, func(a scenario.Act) bool { return a.Call == c.Number })
+		if hit {
+			fmt.Fprintf(&b, "%s\n", c)
+		}
+	}
+	return b.String()
+}
+
+// disturb draws what happens next, behind what has, and reports whether there is anything left that it could happen to.
+func (p *program) disturb(t *rapid.T, calls []fault.Call) (Script, bool) {
+	left := calls[min(p.script.last(), len(calls)):]
+	if len(left) == 0 {
+		return p.script, false
+	}
+	if len(p.script.Acts) < 3 && rapid.IntRange(0, 2).Draw(t, "act") == 2 {
+		do := rapid.SampledFrom(scenario.Deeds()).Draw(t, "do")
+		c := rapid.SampledFrom(asked(do, left)).Draw(t, "at")
+		lost := rapid.IntRange(0, 3).Draw(t, "lost") == 3
+		return p.script.withAct(scenario.Act{Call: c.Number, Do: do, Lost: lost}), true
+	}
+	if len(p.script.Faults) >= 4 {
+		return p.script, false
+	}
+	k := rapid.SampledFrom(fault.Kinds()).Draw(t, "kind")
+	byPort := map[string][]fault.Call{}
+	var ports []string
+	for _, c := range left {
+		if len(k.Variants(c, 5)) == 0 {
+			continue
+		}
+		if byPort[c.Port] == nil {
+			ports = append(ports, c.Port)
+		}
+		byPort[c.Port] = append(byPort[c.Port], c)
+	}
+	if len(ports) == 0 {
+		return p.script, false
+	}
+	c := rapid.SampledFrom(byPort[rapid.SampledFrom(ports).Draw(t, "port")]).Draw(t, "at")
+	return p.script.withFault(rapid.SampledFrom(k.Variants(c, 5)).Draw(t, "variant")), true
+}
+
+// asked are the calls at which a deed may have something to do: those from the first on that are made while the run waits, for what is done about a wait.
+func asked(do scenario.Deed, calls []fault.Call) []fault.Call {
+	waits := slices.IndexFunc(calls, func(c fault.Call) bool { return c.Invocation == "approve" })
+	if waits < 0 || !slices.Contains([]scenario.Deed{scenario.Approve, scenario.Deny, scenario.Contest, scenario.Expire}, do) {
+		return calls
+	}
+	return calls[waits:]
+}
+
+// tellsTime reports whether what comes of the program depends on when things happen, or on what else is under way: a crash or a duplicate may change
+// that. People of a program with helpers do, who act when nobody moves: that is at another moment of one run where another one is late.
+func (p *program) tellsTime() bool {
+	return slices.ContainsFunc([]string{"stop.timeout", "delegates", "do=deploy", "then=map[fork:replied]", "then=map[fork:call_suspended]"},
+		func(tag string) bool { return p.tags[tag] })
+}
+
+// folds wants every prefix of every journal to fold, to a state that is JSON, the last of them the one on record; and entries to be read as they were written.
+func folds(t *rapid.T, p *program, r scenario.Result) {
+	for _, run := range r.Runs {
+		st := run.Seed
+		var err error
+		for i, e := range run.Journal {
+			st, err = agent.ApplyEntry(st, e)
+			require.NoError(t, err, "entry %d of %s, %s\n%s", i, run.State.Run, p.script, p.archive)
+			prefix, err := agent.Fold(run.Seed, run.Journal[:i+1])
+			require.NoError(t, err)
+			shown := marshalled(t, prefix)
+			require.Equal(t, string(marshalled(t, st)), string(shown), "entry %d folds as it applies, %s\n%s", i, p.script, p.archive)
+			require.Equal(t, string(shown), string(again(t, shown)), "JSON")
+			readsAsWritten(t, p, e)
+		}
+		require.Equal(t, string(marshalled(t, run.State)), string(marshalled(t, st)), "%s\n%s", p.script, p.archive)
+	}
+}
+
+// readsAsWritten: an entry that is stored and read is the entry.
+func readsAsWritten(t *rapid.T, p *program, e agent.Entry) {
+	raw, err := agent.MarshalEntry(e)
+	require.NoError(t, err)
+	back, err := agent.UnmarshalEntry(raw)
+	require.NoError(t, err)
+	twice, err := agent.MarshalEntry(back)
+	require.NoError(t, err)
+	require.Equal(t, string(raw), string(twice), "%s\n%s", p.script, p.archive)
+	require.True(t, reflect.DeepEqual(e.Events, back.Events), "events, %s\n%s", p.script, p.archive)
+}
+
+func marshalled(t *rapid.T, s agent.AgentState) []byte {
+	raw, err := json.Marshal(s)
+	require.NoError(t, err)
+	return raw
+}
+
+// again is JSON that was read, digits and all, and written as it came.
+func again(t *rapid.T, raw []byte) []byte {
+	var b bytes.Buffer
+	require.NoError(t, json.Compact(&b, raw))
+	require.True(t, json.Valid(raw))
+	return b.Bytes()
+}
+
+// journals are all of a story's, as they are stored.
+func journals(t *rapid.T, r scenario.Result) []string {
+	var list []string
+	for _, run := range r.Runs {
+		for _, e := range run.Journal {
+			raw, err := agent.MarshalEntry(e)
+			require.NoError(t, err)
+			list = append(list, run.State.Run+" "+string(raw))
+		}
+	}
+	return list
+}
+
+// effectsOf are what tools did that may do it only once, in no order.
+func effectsOf(r scenario.Result) map[string]int {
+	n := map[string]int{}
+	for _, e := range r.Effects {
+		if !e.Repeatable {
+			n[e.Run+" "+e.Call+" "+e.Tool+" "+e.Args]++
+		}
+	}
+	return n
+}
+
+// statuses are what became of calls.
+func statuses(r scenario.Result) []string {
+	var list []string
+	for _, run := range r.Runs {
+		for _, c := range run.State.Calls() {
+			list = append(list, fmt.Sprintf("%s %s %s %s", run.State.Run, c.ID, c.Tool, c.Status))
+		}
+	}
+	return list
+}
+
+// outcome is what came of a story, without how often things were tried and when, in no order: of runs that go on beside each other, either may end first.
+func outcome(r scenario.Result) []string {
+	list := statuses(r)
+	for _, run := range r.Runs {
+		s := run.State
+		raw, err := json.Marshal(s)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		var shown struct {
+			Status, Reason string
+			Error, Output  json.RawMessage
+			Messages       []struct {
+				Role      string
+				SeenCount int
+				Content   json.RawMessage
+			}
+			Inferences int
+			State      json.RawMessage
+		}
+		if err := json.Unmarshal(raw, &shown); err != nil {
+			return []string{err.Error()}
+		}
+		list = append(list, fmt.Sprintf("%s %s %s error=%s output=%s inferences=%d state=%s", s.Run, shown.Status, shown.Reason, shown.Error, shown.Output, shown.Inferences, shown.State))
+		for _, m := range shown.Messages {
+			list = append(list, fmt.Sprintf("%s %s %d %s", s.Run, m.Role, m.SeenCount, m.Content))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
