@@ -332,7 +332,7 @@ func TestHandOverUnderFaults(t *testing.T) {
 			})
 			runs := 0
 			for _, what := range []disturbance{crashBefore, crashAfter, refused, lost} {
-				for at := 1; at <= points; at += sized(31, 1) {
+				for at := 1; at <= points; at += sized(53, 1) {
 					runs++
 					synctest.Test(t, func(t *testing.T) {
 						_, l := e.day(t, &disturbed{what: what, at: at}, nil)
@@ -390,7 +390,7 @@ func TestHandOverMeetsOthers(t *testing.T) {
 				e := newEve(t, tool, 2)
 				points := 0
 				synctest.Test(t, func(t *testing.T) { points, _ = e.day(t, &disturbed{what: nothing}, nil) })
-				for at := 1; at <= points; at += sized(53, 3) {
+				for at := 1; at <= points; at += sized(97, 3) {
 					synctest.Test(t, func(t *testing.T) {
 						_, l := e.day(t, &disturbed{what: beside, at: at}, func(t *testing.T, l *lab) { c.act(t, l, e.run) })
 						s := l.state(t, e.run)
