@@ -82,8 +82,11 @@ func waiting(t *testing.T, l *lab) []approval.Approval {
 	return all
 }
 
-// gone is an engine whose executions have all ended.
-type gone struct{ started []string }
+// gone is an engine whose executions have all ended, but for the one that was never started: the owner's successor.
+type gone struct {
+	started []string
+	next    string
+}
 
 func (*gone) Success(context.Context, string) error { return runtime.ErrSettled }
 func (g *gone) Start(_ context.Context, _, _, name string) error {
@@ -91,7 +94,10 @@ func (g *gone) Start(_ context.Context, _, _, name string) error {
 	return nil
 }
 func (*gone) Stop(context.Context, string, string) error { return nil }
-func (*gone) Status(context.Context, string) (runtime.ExecutionStatus, error) {
+func (g *gone) Status(_ context.Context, name string) (runtime.ExecutionStatus, error) {
+	if name == g.next {
+		return runtime.ExecutionNone, nil
+	}
 	return runtime.ExecutionEnded, nil
 }
 
@@ -121,6 +127,7 @@ func TestAnOldRunIsRepaired(t *testing.T) {
 				s = l.append(t, s, agent.HandedOver{Owner: runtime.ExecutionName(run, owner+1)})
 			}
 			require.EqualValues(t, 101, s.Generation)
+			g.next = runtime.ExecutionName(run, s.Generation+1)
 			did, err := l.Sweeper.Repair(t.Context(), local.Tenant, run)
 			require.NoError(t, err)
 			require.Equal(t, c.want, did)

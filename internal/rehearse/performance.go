@@ -72,10 +72,13 @@ func (p performance) play(ctx context.Context, current runtime.Agents) (outcome,
 	for _, kind := range []agent.ToolKind{agent.KindMCP, agent.KindHTTP, agent.KindLambda} {
 		remotes[kind] = away{st}
 	}
-	var err error
+	ended, err := p.ended(ctx)
+	if err != nil {
+		return outcome{}, err
+	}
 	st.machine, err = local.New(local.Config{
 		Table: newOverlay(p.Table), Blobs: blobsOver{p.Blobs, memory.NewBlobs()}, Model: nobody{st}, Tools: shown{st}, Hooks: p.Hooks, Agents: p.Agents, Current: current,
-		Clock: v, IDs: ids.Seeded(v, 1), Executions: &asl.MemoryStore{}, Remotes: remotes, Functions: away{st}, Emit: away{st},
+		Clock: v, IDs: ids.Seeded(v, 1), Executions: ended, Remotes: remotes, Functions: away{st}, Emit: away{st},
 		Trouble: func(_ string, err error) { st.trouble = err },
 	})
 	if err != nil {
@@ -83,10 +86,25 @@ func (p performance) play(ctx context.Context, current runtime.Agents) (outcome,
 	}
 	v.SetIdle(st.idle)
 	var failed error
-	if err := v.Run(func() { failed = st.act(ctx) }); err != nil {
+	if err := v.Run(func() {
+		if failed = st.machine.Engine.Resume(ctx); failed == nil {
+			failed = st.act(ctx)
+		}
+	}); err != nil {
 		return outcome{}, fmt.Errorf("it does not come to rest: %w", err)
 	}
 	return st.out, failed
+}
+
+// ended is the execution that the run waits by, as one that was stopped: the copy of the run goes on by another, and is not taken for a table that
+// was restored without its executions.
+func (p performance) ended(ctx context.Context) (*asl.MemoryStore, error) {
+	l, err := p.journal().Load(ctx, p.Tenant, p.run)
+	if err != nil {
+		return nil, err
+	}
+	executions := &asl.MemoryStore{}
+	return executions, executions.Save(ctx, asl.Record{Name: l.State.Owner, Status: asl.Aborted, StartDate: p.Now, StopDate: p.Now})
 }
 
 // act takes the run over, gives the answer, and waits until it has come to rest.

@@ -279,7 +279,7 @@ func TestWhatOnlyANewerBuildReads(t *testing.T) {
 // TestServicesAreNotAsked: what a service would answer is rehearsed, too.
 func TestServicesAreNotAsked(t *testing.T) {
 	d := payer()
-	d.Tools = []agent.ToolSpec{{Name: "pay", Kind: agent.KindService, Effect: agent.EffectNonIdempotent, Schema: payTool().Schema, Description: "Pays.", Timeout: time.Hour}}
+	d.Tools = []agent.ToolSpec{{Name: "pay", Kind: agent.KindService, Effect: agent.EffectNonIdempotent, Schema: payTool().Schema, Description: "Pays.", Timeout: 2 * time.Hour}}
 	d.Permission.Default = agent.DefaultAllow
 	w := parkedRun(t, d, pay())
 	rep := w.rehearse(&d)

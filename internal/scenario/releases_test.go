@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -118,11 +119,15 @@ func carriedOn(t *testing.T, s *Scenario, p parked) (end any, failed string) {
 	return end, failed
 }
 
-// load fills an empty stage with what was stored.
+// load fills an empty stage with what was stored, and with the executions of then as ones that were stopped: a release loses none.
 func (p parked) load(t *testing.T, st *stage) {
 	t.Helper()
 	for _, i := range p.Items {
 		require.NoError(t, st.table.Write(context.Background(), i.put()))
+		if owner := i.Attrs["owner"].S; i.SK == "HEAD" && owner != nil {
+			was := asl.Record{Name: *owner, Status: asl.Aborted, StartDate: opening, StopDate: opening}
+			require.NoError(t, st.machine.Engine.Store.Save(context.Background(), was))
+		}
 	}
 	for digest, body := range p.Blobs {
 		require.NoError(t, st.blobs.Put(context.Background(), tenant, digest, []byte(body)))

@@ -45,7 +45,7 @@ func TestNewerFormsAreRefused(t *testing.T) {
 // TestNewerSnapshotIsNotNeeded: a snapshot is a shortcut. One of a form that this build does not know, in whatever way, is passed over, and the whole journal says the same.
 func TestNewerSnapshotIsNotNeeded(t *testing.T) {
 	entries := unmarshalled(t, linesOf(t, goldenAll+".jsonl"))
-	for _, change := range []string{`{"v":5,`, `{"v":1,"lease":4,`} {
+	for _, change := range []string{`{"v":6,`, `{"v":1,"lease":4,`} {
 		changed := append([]Entry(nil), entries...)
 		for i, e := range changed {
 			if e.Snapshot != nil {

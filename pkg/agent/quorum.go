@@ -76,7 +76,7 @@ func Widened(sets, by [][]string) [][]string {
 func (c *checker) asking(at string, r Rule, expires time.Duration) {
 	c.that(r.Quorum >= 0 && r.Quorum <= MaxQuorum, at+".quorum", fmt.Sprintf("got %d, want 1 to %d people", r.Quorum, MaxQuorum))
 	c.that(r.Remind >= 0, at+".remind", "got less than zero, want a duration")
-	c.that(r.Remind < expires, at+".remind", "got as long as the request lives, or longer; want less than "+expires.String())
+	c.that(r.Remind == 0 || r.Remind < expires, at+".remind", "got as long as the request lives, or longer; want less than "+expires.String())
 	if r.Verdict == VerdictAllow || r.Verdict == VerdictDeny {
 		c.unasked(at, r)
 		return
