@@ -34,7 +34,7 @@ var goodLines = map[string][]string{
 	"revoke": {"clerk", "mail"}, "servers list": nil, "servers approve": {"clerk", "files", "--digest", "d"}, "audit verify": nil, "audit export": nil,
 	"answer": {oddRun, "c1", "--rerun"}, "send": {oddRun, "--message", "x"}, "cancel": {oddRun}, "resume": nil, "undo": {oddRun, "c1"},
 	"fork": {oddRun, "--at", "1"}, "replay": {oddRun}, "dev": {"--addr", "127.0.0.1:0"}, "test": {"DIR/good.txtar"}, "graph": nil, "validate": {"DIR"},
-	"init": {"DIR"},
+	"init": {"DIR"}, "repairs": nil, "restore mark": {"--at", "2026-01-01T00:00:00Z"}, "restore list": nil, "restore release": {oddRun}, "rehearse": nil,
 }
 
 // badValues are values that a flag or an argument does not take, and what is said of each, by command and name. Of a flag that takes any text, there
@@ -51,7 +51,7 @@ var badValues = map[string]map[string]string{
 	"events <run>": {"r1": "nothing has run there yet"}, "events --after": {"x": "--after: ", "1.5": "--after: "}, "events --follow": {"=x": "bool value must be"}, "events --format": {"xml": "--format: got"},
 	"approvals --status": {"odd": `--status: got "odd"`}, "approvals --run": nil, "approvals --root": nil,
 	"approve <id>": nil, "approve --edit": {"{": "--edit: json at offset", "@DIR/none.json": "no such file"}, "approve --result": {"{": "--result: json at offset"},
-	"approve --note": nil, "approve --tool": nil, "approve --grant-when": {"amount": "--grant-when: "}, "approve --grant-uses": {"x": "--grant-uses: ", "-1": "--grant-uses: got -1, want more than zero"},
+	"approve --digest": nil, "approve --note": nil, "approve --tool": nil, "approve --grant-when": {"amount": "--grant-when: "}, "approve --grant-uses": {"x": "--grant-uses: ", "-1": "--grant-uses: got -1, want more than zero"},
 	"approve --grant-for": {"soon": `--grant-for: got "soon", want a duration`, "0s": `--grant-for: got "0s", want a duration`},
 	"deny <id>":           nil, "deny --note": nil, "deny --tool": nil, "ask <id>": nil, "ask --note": nil, "reply <id>": nil, "reply --note": nil,
 	"duties give <to>": nil, "duties give --from": {"now": `--from: got "now", want a day as 2026-08-01`}, "duties give --note": nil,
@@ -68,6 +68,10 @@ var badValues = map[string]map[string]string{
 	"fork <run>": nil, "fork --at": {"x": "--at: ", "-1": "fork: want --at SEQ, an entry of the run, from 0"}, "fork --model": {"psychic": `got "psychic", want script:FILE`}, "fork --key": nil, "replay <run>": nil,
 	"dev --addr": {"x": "--addr: got", "0.0.0.0:1": "others can reach", "127.0.0.1:99999": "want 0 to 65535"}, "dev --insecure-listen": {"=x": "bool value must be"},
 	"test <file>": {"DIR/none.txtar": "read scenarios: ", "DIR/empty": "there is none in", "DIR/bad.txtar": "bad.txtar:"}, "test --crash": {"=x": "bool value must be"},
+	"restore mark --at":     {"yesterday": `--at: got "yesterday", want a time as 2006-01-02T15:04:05Z`, "2026-13-01T00:00:00Z": `--at: got "2026-13-01T00:00:00Z"`, "2026-01-01": `--at: got "2026-01-01"`},
+	"restore release <run>": {"r1": "nothing has run there yet"}, "restore release --note": nil,
+	"rehearse <run>": nil, "rehearse --agent": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"},
+	"rehearse --deployed": {"=x": "bool value must be"}, "rehearse --tenant": nil, "rehearse --against": {"DIR/none.json": "no such file", "DIR/agent.yaml": "agent.yaml"},
 	"graph --states": {"=x": "bool value must be"}, "validate <agent>": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"}, "init <args>": nil,
 	"--home": {"": "got nothing, want a value"}, "--json": {"=x": "bool value must be"}, "--as": {"ana": `--as: parse principal "ana"`, "": "got nothing, want a value"},
 }
@@ -310,6 +314,9 @@ func TestBadStores(t *testing.T) {
 			for _, command := range stores(t) {
 				code, stdout, stderr := x.types(x.line(command, "").with()...)
 				if command == "audit verify" && code == 0 {
+					continue
+				}
+				if command == "rehearse" && strings.HasPrefix(c.want, "principals.yaml") { // nobody is asked
 					continue
 				}
 				assert.Contains(t, []int{1, 2}, code, "%s: %s%s", command, stdout, stderr)

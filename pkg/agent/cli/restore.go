@@ -134,7 +134,7 @@ type restoreReleaseCommand struct {
 }
 
 func (c *restoreReleaseCommand) run(ctx context.Context, p *program) error {
-	return p.with(ctx, true, func(s *session) error {
+	return p.existing(ctx, func(s *session) error {
 		return s.launch(ctx, func(ctx context.Context, cl *api.Client) (api.Accepted, error) { return cl.Release(ctx, c.Run, c.Note) }, s.terminal())
 	})
 }

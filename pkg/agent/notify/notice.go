@@ -119,7 +119,7 @@ func dueItem(sort string) (at time.Time, tenant, id string, err error) {
 	if len(parts) != 3 {
 		return time.Time{}, "", "", fmt.Errorf("read the index DUE: %q is no place of it", sort)
 	}
-	if _, err := fmt.Sscanf(parts[0], "%d", &ms); err != nil {
+	if _, err := fmt.Sscanf(parts[0], "%d", &ms); err != nil || ms < 0 {
 		return time.Time{}, "", "", fmt.Errorf("read the index DUE: %q is no place of it", sort)
 	}
 	return time.UnixMilli(ms).UTC(), parts[1], parts[2], nil
