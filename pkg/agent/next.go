@@ -74,10 +74,7 @@ func Next(d *Definition, s *AgentState) Action {
 	if len(calls) > 0 {
 		return Action{Kind: ActTools, Calls: calls}
 	}
-	if end, conflict := stateEnd(s); conflict {
-		return Action{Kind: ActEnd, End: end}
-	}
-	if end, over := undoEnd(s); over {
+	if end, over := endWith(s); over {
 		return Action{Kind: ActEnd, End: end}
 	}
 	_, exits := s.exit()
@@ -95,6 +92,14 @@ func Next(d *Definition, s *AgentState) Action {
 		return Action{Kind: ActWait, Expires: s.EarliestExpiry()}
 	}
 	return infer(d, s)
+}
+
+// endWith is the end that the calls bring about, whoever waits: a conflict over shared state, or an undo that has come to its own.
+func endWith(s *AgentState) (Finished, bool) {
+	if end, conflict := stateEnd(s); conflict {
+		return end, true
+	}
+	return undoEnd(s)
 }
 
 // endWaits reports whether the run would end, or be summed up, if the model were owed another reply now. With calls open only errors end

@@ -146,11 +146,8 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 		case ended:
 			return Approval{}, d.first(ctx, a)
 		}
-		if r.Digest == "" && r.Action == Approve && a.changed() && !a.heard(r) {
-			return Approval{}, &StaleError{Approval: a}
-		}
-		if r.Digest == "" { // whoever is first: nobody approves what another has put in its place meanwhile
-			r.Digest = a.Digest
+		if r.Digest, err = a.meant(r); err != nil {
+			return Approval{}, err
 		}
 		if a.heard(r) {
 			return a, nil
@@ -170,6 +167,19 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 		if lost = a; errors.Is(err, store.ErrConflict) {
 			lost.rev = -1
 		}
+	}
+}
+
+// meant is the digest of the arguments that a decision is about: what stands now, for whoever names none. Nobody approves unseen what another has
+// put in its place meanwhile.
+func (a Approval) meant(r Request) (string, error) {
+	switch {
+	case r.Digest != "":
+		return r.Digest, nil
+	case r.Action == Approve && a.changed() && !a.heard(r):
+		return "", &StaleError{Approval: a}
+	default:
+		return a.Digest, nil
 	}
 }
 

@@ -133,7 +133,8 @@ type dutiesListCommand struct{}
 
 func (*dutiesListCommand) run(ctx context.Context, p *program) error {
 	return p.looking(ctx, func(s *session) error {
-		list, as := api.DutyList{Given: []person.Duty{}, Received: []person.Duty{}}, agent.Principal{}
+		list := api.DutyList{Given: []person.Duty{}, Received: []person.Duty{}}
+		var as agent.Principal
 		var err error
 		if s == nil {
 			as, err = p.acting()

@@ -49,6 +49,13 @@ func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, 
 	return st.carryOn(ctx, inv, l, paid)
 }
 
+// toTools is the route to the batch, which hears what this invocation heard.
+func (i Invocation) toTools() Route {
+	r := i.route(NextTools)
+	r.Woken = i.Woken
+	return r
+}
+
 func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, paid **turn) (Route, error) {
 	now := st.Clock.Now()
 	if r, away := turnedAway(inv, &l.State, now); away {
@@ -67,9 +74,7 @@ func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, 
 		return st.hold(ctx, inv, def, l)
 	}
 	if agent.Next(def, &l.State).Kind == agent.ActList { // before anything looks at the agent's tools; this function connects to nobody
-		r := inv.route(NextTools)
-		r.Woken = inv.Woken
-		return r, nil
+		return inv.toTools(), nil
 	}
 	if t := *paid; t != nil && t.draft.Entry.Seq == l.State.Entries {
 		return st.commitTurn(ctx, inv, def, t)
@@ -86,9 +91,7 @@ func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, 
 		return st.endOrphan(ctx, inv, def, l, d, err)
 	}
 	if early := agent.EarlyOwed(&d.State) && !st.beginsFirst(def, d); early || len(d.State.Abandoned()) > 0 { // the batch has what it takes
-		r := inv.route(NextTools)
-		r.Woken = inv.Woken
-		return r, nil
+		return inv.toTools(), nil
 	}
 	permits := authority{hooks: st.Hooks}
 	if err := permits.prepare(ctx, def, d); err != nil {
