@@ -157,6 +157,8 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 		switch {
 		case err == nil:
 			return decided, d.tell(ctx, decided, hears)
+		case errors.Is(err, ErrFinished): // by what somebody else said of the request, maybe
+			return d.uncertain(ctx, r, err)
 		case !errors.As(err, &write):
 			return Approval{}, err
 		case !raced(err):
@@ -390,7 +392,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 		return Approval{}, false, written(err)
 	}
 	if got.Closed {
-		return Approval{}, false, fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
+		return Approval{}, false, ErrFinished
 	}
 	if fact.Action == agent.ActionAskAgain {
 		if err := d.wake(ctx, decided); err != nil {

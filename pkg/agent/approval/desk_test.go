@@ -438,6 +438,19 @@ func TestA12SameAndOther(t *testing.T) {
 			require.NoError(t, err, "it may be repeated")
 		})
 	})
+	t.Run("somebody else was first, and the run has ended by it", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			d := r.desk()
+			d.Definitions = func(ctx context.Context, tenant, digest string) (*agent.Definition, error) { // ben's request has been read by then
+				_, err := r.decide(approval.Deny, ana)
+				r.resume()
+				require.Equal(t, agent.RunDone, r.state().Status)
+				return r.def, err
+			}
+			_, err := d.Decide(r.ctx, r.request(approval.Approve, ben))
+			require.ErrorContains(t, err, "is denied: deny by user:ana")
+		})
+	})
 	t.Run("a run that has ended", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *room) {
 			c := runtime.Canceller{Ports: r.ports, Definitions: r.pinned}
