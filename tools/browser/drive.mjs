@@ -45,7 +45,11 @@ const operations = {
   async frames({ page }) { return Promise.all(pages.get(page).page.frames().map((f) => f.evaluate("document.documentElement.textContent").catch(() => ""))); },
   async where({ page }) { return pages.get(page).page.url(); },
   async log({ page }) { return pages.get(page).log; },
-  async shot({ page, path }) { await pages.get(page).page.screenshot({ path, fullPage: true }); },
+  async shot({ page, path }) {
+    for (let left = 3; ; left--) { // a browser that is short of time may be unable to, once
+      try { return void await pages.get(page).page.screenshot({ path, fullPage: true }); } catch (e) { if (left === 1) throw e; }
+    }
+  },
   async axe({ page }) {
     const p = pages.get(page).page;
     await p.evaluate(axeSource);
