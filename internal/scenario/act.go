@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,11 +27,13 @@ const (
 	Redeliver Deed = "redeliver" // start the owner's execution again by its name
 	Sweep     Deed = "sweep"     // the scheduled sweep looks at every run
 	Expire    Deed = "expire"    // the time of the earliest wait runs out
+	Abort     Deed = "abort"     // the owner's execution ends, wherever it is: somebody stops it, or it is lost
+	Event     Deed = "event"     // the event that started the run is delivered again, to an execution of its own
 )
 
 // Deeds lists all deeds.
 func Deeds() []Deed {
-	return []Deed{Approve, Deny, Contest, Say, CancelRun, Again, Redeliver, Sweep, Expire}
+	return []Deed{Approve, Deny, Contest, Say, CancelRun, Again, Redeliver, Sweep, Expire, Abort, Event}
 }
 
 // Act is a deed at a call of a port: it is done, whole, in the moment before the call is made. Its own calls are counted behind that one.
@@ -109,6 +112,10 @@ func (s *stage) interfere(a Act) bool {
 		return true
 	case Expire:
 		return s.runOut()
+	case Abort:
+		return s.abort(a)
+	case Event:
+		return s.event(a)
 	default:
 		panic("scenario: deed " + string(a.Do))
 	}
@@ -222,6 +229,51 @@ func (s *stage) redeliver(a Act) bool {
 	s.took(s.try(a, func(ctx context.Context) error {
 		return s.machine.Ports.Waiter.Start(ctx, tenant, s.run, l.State.Owner)
 	}))
+	return true
+}
+
+// abort ends the execution that owns the run. Nobody is left to see to the run but the sweep.
+func (s *stage) abort(a Act) bool {
+	l, err := s.record.Load(context.Background(), tenant, s.run)
+	if err != nil || !s.executes(member{Loaded: l}) {
+		return false
+	}
+	s.gone = true
+	s.took(s.try(a, func(ctx context.Context) error {
+		return s.machine.Ports.Waiter.Stop(ctx, l.State.Owner, "stopped by an operator")
+	}))
+	return true
+}
+
+// event has an execution begin by what the run was started by, as a bus does that delivers twice. It does not own the run, and ends.
+func (s *stage) event(a Act) bool {
+	in := s.scenario.start
+	if in.accessControl != "" { // no event says that
+		return false
+	}
+	body := map[string]any{"tenant": tenant, "agent": s.scenario.agent.Name, "key": in.key, "subject": in.subject}
+	if in.input != nil {
+		body["input"] = in.input
+	} else {
+		body["message"] = in.message
+	}
+	name := fmt.Sprintf("event-%d", a.Call)
+	payload, err := json.Marshal(map[string]any{"execution": name, "name": name, "state": body})
+	if err != nil {
+		s.violate("act", err.Error(), "an event")
+		return true
+	}
+	var r runtime.Route
+	took := s.took(s.try(a, func(ctx context.Context) error {
+		out, err := s.functions(ctx, "step", payload)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(out, &r)
+	}))
+	if took && r.Next != runtime.NextDone {
+		s.violate("owner", fmt.Sprintf("an execution that does not own the run was led to %q", r.Next), "its end")
+	}
 	return true
 }
 

@@ -36,15 +36,17 @@ type execution struct {
 
 // entry is one entering of a tool.
 type entry struct {
-	ctx       context.Context // of the invocation that entered it
-	run       string
-	execution execution
-	args      json.RawMessage
-	result    result
-	done      bool // it took effect
-	left      bool // its tool has returned, or its invocation is dead
-	void      bool // it had no effect and never will: its invocation died, or the same execution was begun again
-	lost      bool // nobody hears its result, crash or not: its server dies before it answers
+	ctx        context.Context // of the invocation that entered it
+	run        string
+	execution  execution
+	args       json.RawMessage
+	result     result
+	done       bool // it took effect
+	left       bool // its tool has returned, or its invocation is dead
+	void       bool // it had no effect and never will: its invocation died, or the same execution was begun again
+	lost       bool // nobody hears its result, crash or not: its server dies before it answers
+	repeatable bool // its tool is
+	told       bool // the invocation that made it has ended well while the run was open: its result is on record
 }
 
 func newLedger(p *part, tools []canned) *ledger {
@@ -154,7 +156,7 @@ func (l *ledger) enter(ctx context.Context, c *canned, x execution, of tool.Call
 		}
 		before.void = true
 	}
-	e := &entry{ctx: ctx, run: of.Run, execution: x, args: of.Args, result: l.choose(c, x)}
+	e := &entry{ctx: ctx, run: of.Run, execution: x, args: of.Args, result: l.choose(c, x), repeatable: l.repeatable(name)}
 	l.stage.entered = append(l.stage.entered, e)
 	l.entries[name] = append(l.entries[name], e)
 	return e

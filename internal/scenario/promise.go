@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // What must hold whatever goes wrong and whoever acts (ARCHITECTURE.md, invariants). It is checked against what the world outside saw, never
@@ -95,6 +96,8 @@ func (s *stage) promises() {
 		s.comesToRest(m)
 		s.oneResultEach(m)
 		m.part.ledger.once(&m.State)
+		s.onRecord(m, entries)
+		s.usedUp(m)
 	}
 }
 
@@ -333,6 +336,66 @@ func (l *ledger) once(st *agent.AgentState) {
 	for id, n := range effects {
 		if allowed := 1 + l.rerun[id]; n > allowed {
 			l.stage.violate("effects", fmt.Sprintf("call %s took effect %d times", id, n), strconv.Itoa(allowed))
+		}
+	}
+}
+
+// returned notes what an invocation that has ended well has learnt of tools that may not be repeated.
+func (s *stage) returned(ctx context.Context) {
+	if slices.ContainsFunc(s.plan, func(p fault.Point) bool {
+		c, made := s.faults.Call(p.Call)
+		return made && c.Port == "tool.Call"
+	}) { // what it has learnt then is not what the tool said
+		return
+	}
+	n := fault.Number(ctx)
+	for _, e := range s.entered {
+		if fault.Number(e.ctx) != n || !e.tookEffect() || e.lost || e.repeatable {
+			continue
+		}
+		if h, err := s.record.Head(context.Background(), tenant, e.run); err == nil && h.Status != agent.RunDone {
+			e.told = true
+		}
+	}
+}
+
+// onRecord: what a tool answered to whoever lived to say so is on record, as the call's result or as a late one (rule 10).
+func (s *stage) onRecord(m member, entries []agent.Entry) {
+	said := map[string]bool{}
+	for _, e := range entries {
+		for _, ev := range e.Events {
+			switch ev := ev.(type) {
+			case agent.CallFinished:
+				said[ev.Call] = true
+			case agent.LateResult:
+				said[ev.Call] = true
+			case agent.Answered: // the tool, asked what became of it
+				said[ev.Call] = said[ev.Call] || ev.By == "reconcile"
+			}
+		}
+	}
+	for _, e := range s.entered {
+		if call := e.execution.call; e.told && e.run == m.State.Run && !said[call] {
+			s.violate("results", fmt.Sprintf("what call %s came to was learnt, and is nowhere on record", call), "its result, or a late one")
+		}
+	}
+}
+
+// usedUp: an approval under which a call has run is used up (rule 9).
+func (s *stage) usedUp(m member) {
+	for _, e := range s.entered {
+		c, ok := m.State.Call(e.execution.call)
+		if !ok || e.run != m.State.Run || c.Asks == 0 {
+			continue
+		}
+		id := agent.ApprovalID(m.State.Run, c.ID, c.Asks)
+		a, err := approval.Get(context.Background(), s.table, tenant, id)
+		if err != nil || a.Kind != approval.KindCall || a.Status != approval.Approved { // another word has let it run
+			continue
+		}
+		it, found, err := s.table.Get(context.Background(), store.Key{PK: "T#" + tenant + "#APPROVAL#" + id, SK: "A"})
+		if err != nil || !found || it.Attrs["consumed"].Int() == 0 {
+			s.violate("authority", fmt.Sprintf("call %s ran under request %s, which may be used again (%v)", c.ID, id, err), "used up")
 		}
 	}
 }

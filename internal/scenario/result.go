@@ -63,6 +63,10 @@ type Options struct {
 	Acts   []Act                     // what others do meanwhile
 	Seen   func(print [16]byte) bool // asked at each boundary; true ends the run there. Nil = none is known
 
+	// Warm keeps the runs that functions have read, step's and tool's each in a process of its own. A crash does not empty them. What a function knows is
+	// no part of a print: Seen is of no use then.
+	Warm bool
+
 	// PromisesOnly checks what must hold of every story, and nothing that is wanted of this one: nobody knows what comes of it. A script that runs out
 	// ends the run, and people who find nothing to do are no failure; but what they do is taken or refused, and nothing else.
 	PromisesOnly bool

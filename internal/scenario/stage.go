@@ -36,7 +36,9 @@ type stage struct {
 	parts    map[string]*part // by run, as they were needed
 	crashing bool
 
-	promisesOnly bool // whatever the story is
+	promisesOnly bool          // whatever the story is
+	functions    local.Invoker // handlers, of no invocation yet
+	toolProcess  local.Invoker // nil = functions share one
 
 	clock    *clock.Virtual
 	faults   *fault.Injector
@@ -144,14 +146,35 @@ func newStage(s *Scenario, o Options) (*stage, error) {
 	st.blobs = memory.NewBlobs()
 	blobs := st.faults.Blobs(st.blobs)
 	st.provider = runtime.WithMedia(provider{}, blobs)
-	var err error
-	st.machine, err = local.New(local.Config{
+	config := local.Config{
 		Table: store.Resend(st.faults.Table(table), v, st.drawn.Jitter), Blobs: blobs, Model: st.faults.Model(st), Tools: st.faults.Tools(world{st}), Hooks: s.hooks, Emit: st.faults.Emitter(world{st}),
 		Remotes: st.away(), Functions: st.faults.Functions(world{st}),
 		Agents: st.agents, Current: st.agents, Clock: st.faults.Clock(), IDs: st.drawn, Executions: &asl.MemoryStore{}, Wrap: st.invocation, Waiter: st.faults.Waiter,
 		Notify: st.notifier(),
-	})
+	}
+	if o.Warm {
+		config.Warm = warmRuns
+	}
+	var err error
+	if st.machine, err = local.New(config); err == nil && o.Warm {
+		err = st.apart(config)
+	}
 	return st, err
+}
+
+// warmRuns is how many runs a process keeps.
+const warmRuns = 4
+
+// apart gives the tool function a process of its own, with what it keeps of runs, over the same store and the same executions.
+func (s *stage) apart(c local.Config) error {
+	c.Executions = &asl.MemoryStore{} // none is ever started there
+	c.Waiter = func(runtime.Waiter) runtime.Waiter { return s.machine.Ports.Waiter }
+	c.Wrap = func(own local.Invoker) local.Invoker {
+		s.toolProcess = own
+		return own
+	}
+	_, err := local.New(c)
+	return err
 }
 
 func (s *stage) agents(name string) (*agent.Definition, bool) {
@@ -166,6 +189,7 @@ func (s *stage) agents(name string) (*agent.Definition, bool) {
 
 // invocation makes each handler one invocation that can crash. None begins before the run is open.
 func (s *stage) invocation(next local.Invoker) local.Invoker {
+	s.functions = next
 	return func(ctx context.Context, function string, payload []byte) (out []byte, err error) {
 		if !s.open {
 			if err := s.gate.Wait(ctx, 0); err != nil {
@@ -181,7 +205,15 @@ func (s *stage) invocation(next local.Invoker) local.Invoker {
 		if s.stopHere(function, payload) {
 			return nil, fault.ErrExit
 		}
-		if !s.faults.Run(ctx, function, func(ctx context.Context) { out, err = next(ctx, function, payload) }) {
+		handler := next
+		if function == "tool" && s.toolProcess != nil {
+			handler = s.toolProcess
+		}
+		if !s.faults.Run(ctx, function, func(ctx context.Context) {
+			if out, err = handler(ctx, function, payload); err == nil {
+				s.returned(ctx)
+			}
+		}) {
 			return nil, fault.ErrExit
 		}
 		return out, err

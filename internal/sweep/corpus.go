@@ -60,6 +60,10 @@ func Lanes() []Lane {
 		{"lost people", "people and clients who crash and do not come back: a sweep finds what they left", Scope{
 			Budget: Budget{1, 1}, Kinds: fault.Crashes(), Lost: true, Deeds: []scenario.Deed{scenario.Approve, scenario.Say, scenario.CancelRun, scenario.Again},
 		}},
+		{"warm functions", "every fault at every call, of functions that keep what they have read, each in a process of its own", Scope{
+			Budget: Budget{1, 0}, Kinds: fault.Kinds(), Patience: 2, Warm: true,
+		}},
+		{"warm functions and people", "every deed at every call of such functions", Scope{Budget: Budget{0, 1}, Deeds: scenario.Deeds(), Warm: true}},
 		{"pairs of faults", "all pairs of faults within twelve calls", Scope{
 			Budget: Budget{2, 0}, Kinds: fault.Kinds(), Patience: 1, Window: 12,
 		}},

@@ -69,6 +69,7 @@ type Scope struct {
 	Lost   bool // people who crash do not come back, too
 	Limit  int  // runs at most; 0 = no limit
 	Whole  bool // no run is left early
+	Warm   bool // functions keep the runs that they have read, each in a process of its own; no run is left early
 }
 
 // Finding is a run in which a promise was broken.
@@ -168,7 +169,7 @@ func (x *explorer) explore(s Script, left Budget) {
 		x.count.Pruned++
 		until = r.Boundaries[len(r.Boundaries)-1].Call - 1
 	}
-	for _, b := range r.Boundaries {
+	for _, b := range r.Boundaries { // none where nobody asked
 		x.seen[state{b.Print, left}] = true
 	}
 	if left.none() {
@@ -215,5 +216,9 @@ func (x *explorer) near(s Script, c fault.Call) bool {
 }
 
 func (x *explorer) play(s Script, left Budget) scenario.Result {
-	return x.Run(scenario.Options{Faults: s.Faults, Acts: s.Acts, Seen: func(print [16]byte) bool { return !x.scope.Whole && x.seen[state{print, left}] }})
+	o := scenario.Options{Faults: s.Faults, Acts: s.Acts, Warm: x.scope.Warm}
+	if !x.scope.Whole && !x.scope.Warm {
+		o.Seen = func(print [16]byte) bool { return x.seen[state{print, left}] }
+	}
+	return x.Run(o)
 }

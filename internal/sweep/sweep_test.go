@@ -52,6 +52,19 @@ func TestSlice(t *testing.T) {
 	}
 }
 
+// TestWarmFunctions sweeps functions that keep what they have read, each in a process of its own.
+func TestWarmFunctions(t *testing.T) {
+	for _, budget := range []sweep.Budget{{Faults: 1}, {Acts: 1}} {
+		count, found := sweep.Explore(load(t, "approve"), sweep.Scope{Budget: budget, Kinds: fault.Kinds(), Deeds: scenario.Deeds(), Patience: 1, Warm: true})
+		for _, f := range found {
+			t.Errorf("%v", f)
+		}
+		require.Zero(t, count.Pruned)
+		require.Greater(t, count.Runs, 4*count.Points)
+		t.Logf("%+v: %s", budget, count)
+	}
+}
+
 // TestPruningLosesNothing: what is found without leaving runs early is what is found with it, and much less is played.
 func TestPruningLosesNothing(t *testing.T) {
 	s := load(t, "cancel-parked")

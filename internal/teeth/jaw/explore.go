@@ -24,8 +24,10 @@ func explore(s *scenario.Scenario, kinds string) ([]string, error) {
 			scope.Deeds, scope.Budget.Acts = append(scope.Deeds, scenario.Deed(name)), 1
 		case name == "lost":
 			scope.Lost = true
+		case name == "warm":
+			scope.Warm = true
 		default:
-			return nil, fmt.Errorf("got %q, want one of %q, of %v, or lost", name, names(), scenario.Deeds())
+			return nil, fmt.Errorf("got %q, want one of %q, of %v, lost or warm", name, names(), scenario.Deeds())
 		}
 	}
 	_, found := sweep.Explore(s, scope)

@@ -14,11 +14,16 @@ import (
 func disturbed(s *scenario.Scenario, with string) ([]string, error) {
 	var o scenario.Options
 	var at fault.Call
+	points, warm := strings.CutPrefix(with, "warm")
+	o.Warm = warm
 	r := s.Run(o)
 	if found := bad(r); len(found) > 0 {
 		return said("without a fault: ", found), nil
 	}
-	for part := range strings.SplitSeq(with, ", ") {
+	for part := range strings.SplitSeq(strings.TrimPrefix(points, ", "), ", ") {
+		if part == "" { // warm alone
+			continue
+		}
 		w, err := parseWith(part)
 		if err != nil {
 			return nil, err
