@@ -134,8 +134,18 @@ func TestDamagedItem(t *testing.T) {
 	require.ErrorContains(t, err, bad.SK)
 	_, err = tb.Query(t.Context(), store.Range{PK: bad.PK})
 	require.ErrorIs(t, err, ErrDamaged)
-	_, err = tb.Query(t.Context(), store.Range{PK: bad.Index, Index: true})
-	require.ErrorIs(t, err, ErrDamaged)
+	require.ErrorIs(t, err, store.ErrDamaged)
+	listed, err := tb.Query(t.Context(), store.Range{PK: bad.Index, Index: true})
+	require.NoError(t, err)
+	require.Len(t, listed.Items, 2, "the one hides no other")
+	for _, it := range listed.Items {
+		if it.SK == good.SK {
+			require.Equal(t, good, it)
+			continue
+		}
+		require.ErrorIs(t, it.Broken, ErrDamaged)
+		require.Equal(t, store.Item{Key: bad.Key, Index: bad.Index, IndexSort: bad.IndexSort, Broken: it.Broken}, it)
+	}
 	require.ErrorIs(t, tb.Write(t.Context(), store.Op{Kind: store.Put, Item: bad}), ErrDamaged)
 
 	got, found, err := tb.Get(t.Context(), good.Key)
