@@ -91,11 +91,11 @@ func readExecution(it store.Item) (asl.Record, error) {
 	switch {
 	case err != nil:
 	case rec.Name != it.SK:
-		err = errors.New("Name: want that of the key")
+		err = errors.New("name: want that of the key")
 	case !rec.Status.Valid() || rec.Status.Terminal() != (it.PK == closedExecutions):
-		err = errors.New("Status: want one that executions under this key have")
+		err = errors.New("status: want one that executions under this key have")
 	case !rec.Status.Terminal() && rec.State == "" && rec.Wait != nil:
-		err = errors.New("State: got nothing, want where it waits")
+		err = errors.New("state: got nothing, want where it waits")
 	}
 	if err != nil {
 		return asl.Record{}, fmt.Errorf("load execution %s: %w", it.SK, &store.DamagedError{Key: it.Key, Err: err})
