@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign/countersign/internal/damage"
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/store/memory"
 )
@@ -183,4 +184,45 @@ func requireSpared(t *testing.T, err error, names string) {
 	require.Len(t, damaged, 1)
 	require.ErrorIs(t, damaged[0].Err, store.ErrDamaged)
 	require.ErrorContains(t, damaged[0].Err, names)
+}
+
+// Whoever takes grants back takes back those that can be read, and hears of the one that is left.
+func TestRevokingBesideADamagedGrant(t *testing.T) {
+	for name, spoil := range map[string]struct {
+		change func(body []byte) []byte
+		is     error
+	}{
+		"damaged": {func(b []byte) []byte { return b[:len(b)-1] }, store.ErrDamaged},
+		"newer":   {func(b []byte) []byte { return append([]byte(`{"weekdays":["mon"],`), b[1:]...) }, agent.ErrNewer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			given := func(digest string) func() (store.Op, error) {
+				return func() (store.Op, error) {
+					return Standing{Agent: "clerk", Tool: "refund", Digest: digest, Approval: "a1", Expires: damagedAt.Add(time.Hour), Approvers: []string{"user:ana"}}.op("acme")
+				}
+			}
+			table := tableOf(t, given("d1"), given("d2"), given("d3"))
+			bad := standingKey("acme", "clerk", "refund", "d2")
+			it, _, err := table.Get(t.Context(), bad)
+			require.NoError(t, err)
+			it.Body = spoil.change(it.Body)
+			require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
+			c := clock.NewVirtual(damagedAt)
+			d := &Desk{Table: table, Clock: c}
+			revoke := func(digest string) error {
+				return d.Revoke(t.Context(), Revocation{Tenant: "acme", Agent: "clerk", Tool: "refund", Digest: digest, By: agent.Principal{ID: "user:ana"}})
+			}
+			require.NoError(t, revoke("d1"), "another one is not about it")
+			require.ErrorIs(t, revoke("d2"), spoil.is)
+			err = revoke("")
+			require.ErrorIs(t, err, spoil.is)
+			require.ErrorContains(t, err, "all but what cannot be read")
+			require.ErrorContains(t, err, bad.SK)
+			for _, digest := range []string{"d1", "d3"} {
+				it, _, err := table.Get(t.Context(), standingKey("acme", "clerk", "refund", digest))
+				require.NoError(t, err)
+				require.EqualValues(t, 1, it.Attrs["revoked"].Int(), digest)
+			}
+		})
+	}
 }

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"path/filepath"
 	"testing"
@@ -135,6 +136,12 @@ func TestDamagedItem(t *testing.T) {
 	_, err = tb.Query(t.Context(), store.Range{PK: bad.PK})
 	require.ErrorIs(t, err, ErrDamaged)
 	require.ErrorIs(t, err, store.ErrDamaged)
+	spared, err := tb.Query(t.Context(), store.Range{PK: bad.PK, Spare: true})
+	require.NoError(t, err)
+	require.Len(t, spared.Items, 2)
+	for _, it := range spared.Items {
+		require.Equal(t, it.SK == bad.SK, errors.Is(it.Broken, store.ErrDamaged))
+	}
 	listed, err := tb.Query(t.Context(), store.Range{PK: bad.Index, Index: true})
 	require.NoError(t, err)
 	require.Len(t, listed.Items, 2, "the one hides no other")
