@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent/person"
@@ -75,7 +76,7 @@ func (s *server) listDuties(_ http.ResponseWriter, r *http.Request, c Caller) (i
 	if err != nil {
 		return 0, nil, err
 	}
-	list.Unread = append(unread, others...)
+	list.Unread = slices.Concat(unread, others)
 	list.Given, list.Received = append(list.Given, given...), append(list.Received, received...)
 	return http.StatusOK, list, nil
 }

@@ -208,8 +208,8 @@ func TestAnUnreadItemHidesNoOther(t *testing.T) {
 
 // asNewer is an item as a newer version may have written it.
 func asNewer(it store.Item) store.Item {
-	switch {
-	case it.SK == "HEAD":
+	switch it.SK {
+	case "HEAD":
 		it.Attrs = maps.Clone(it.Attrs)
 		it.Attrs["status"] = store.Str("asleep")
 	default:
