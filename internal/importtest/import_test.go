@@ -33,7 +33,7 @@ var floors = [][]rule{
 		{dir: "pkg/agent/agentfile", beside: []string{"pkg/agent/tool/schema", "pkg/agent/hook"}},
 	},
 	{
-		{dir: "pkg/agent/store/memory"}, {dir: "internal/badinput", beside: []string{"pkg/agent/store/memory"}}, {dir: "pkg/agent/store/folder"}, {dir: "pkg/agent/store/counting"}, {dir: "pkg/agent/store/storetest"},
+		{dir: "pkg/agent/store/memory"}, {dir: "internal/badinput", beside: []string{"pkg/agent/store/memory"}}, {dir: "internal/damage"}, {dir: "pkg/agent/store/folder"}, {dir: "pkg/agent/store/counting"}, {dir: "pkg/agent/store/storetest"},
 		{dir: "pkg/agent/approval"}, {dir: "pkg/agent/person"}, {dir: "pkg/agent/audit", beside: []string{"pkg/agent/approval"}}, {dir: "pkg/agent/show", beside: []string{"pkg/agent/approval"}},
 		{dir: "pkg/agent/link", beside: []string{"pkg/agent/approval"}}, {dir: "pkg/agent/notify", beside: []string{"pkg/agent/approval", "pkg/agent/person", "pkg/agent/show", "pkg/agent/link", "pkg/agent/audit"}},
 		{dir: "pkg/agent/tool/files"}, {dir: "pkg/agent/tool/ocr", beside: []string{"pkg/agent/tool/files"}},

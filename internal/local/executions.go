@@ -3,15 +3,23 @@ package local
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // Executions keeps the engine's records in a table: PK X#open or X#closed, SK the execution's name. Loading at start reads the
 // open ones and no more, so that it does not grow with what has been.
-type Executions struct{ table store.Table }
+type Executions struct {
+	table store.Table
+
+	// Damaged is told of a record that is not what was written; then it counts for nothing, and the sweeper starts an execution of the same name
+	// for a run that is open: its journal says what is owed. Nil = such a record is an error of Load.
+	Damaged func(err error)
+}
 
 const (
 	openExecutions   = "X#open"
@@ -19,7 +27,7 @@ const (
 )
 
 // NewExecutions makes the records of an engine over t.
-func NewExecutions(t store.Table) *Executions { return &Executions{t} }
+func NewExecutions(t store.Table) *Executions { return &Executions{table: t} }
 
 // Save writes a record; a closed one moves.
 func (x *Executions) Save(ctx context.Context, r asl.Record) error {
@@ -60,14 +68,37 @@ func (x *Executions) read(ctx context.Context, pk string, into map[string]asl.Re
 			return fmt.Errorf("load executions: %w", err)
 		}
 		for _, it := range p.Items {
-			var rec asl.Record
-			if err := json.Unmarshal(it.Body, &rec); err != nil {
-				return fmt.Errorf("load execution %s: %w", it.SK, err)
+			rec, err := readExecution(it)
+			switch {
+			case err == nil:
+				into[rec.Name] = rec
+			case x.Damaged == nil:
+				return err
+			default:
+				x.Damaged(err)
 			}
-			into[rec.Name] = rec
 		}
 		if r.Cursor = p.Cursor; r.Cursor == "" {
 			return nil
 		}
 	}
+}
+
+// readExecution reads a record, which must be the one that its key says.
+func readExecution(it store.Item) (asl.Record, error) {
+	var rec asl.Record
+	err := agent.ReadView("execution", it.Body, &rec)
+	switch {
+	case err != nil:
+	case rec.Name != it.SK:
+		err = errors.New("name: want that of the key")
+	case !rec.Status.Valid() || rec.Status.Terminal() != (it.PK == closedExecutions):
+		err = errors.New("status: want one that executions under this key have")
+	case !rec.Status.Terminal() && rec.State == "" && rec.Wait != nil:
+		err = errors.New("state: got nothing, want where it waits")
+	}
+	if err != nil {
+		return asl.Record{}, fmt.Errorf("load execution %s: %w", it.SK, &store.DamagedError{Key: it.Key, Err: err})
+	}
+	return rec, nil
 }

@@ -78,9 +78,15 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
+	executions := NewExecutions(t)
+	executions.Damaged = func(err error) {
+		if o.Trouble != nil {
+			o.Trouble("executions", err)
+		}
+	}
 	return New(Config{
 		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
-		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: NewExecutions(t), Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
+		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
 		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, People: o.People, Notify: o.Notify,
 	})
 }

@@ -94,8 +94,9 @@ type Machine struct {
 	Servers     *approval.ServerPins
 	People      person.Directory // nil = nobody is known
 
-	trouble func(function string, err error) // nil = nobody listens
+	trouble func(what string, err error) // nil = nobody listens
 	trace   *tracing.Tracer
+
 	audits  *audits  // nil = nobody keeps an audit chain
 	notices *notices // nil = nobody is told of requests
 }
@@ -190,11 +191,11 @@ func (m *Machine) Resume(ctx context.Context, tenant string) error {
 		cursor := ""
 		for {
 			heads, next, err := m.Ports.Journal.List(ctx, tenant, status, 0, cursor)
-			if err != nil {
+			if err = m.spare(err); err != nil {
 				return err
 			}
 			for _, h := range heads {
-				if err := m.repair(ctx, tenant, h.Run); err != nil {
+				if _, err := m.Sweeper.Repair(ctx, tenant, h.Run); m.spare(err) != nil {
 					return err
 				}
 			}
@@ -215,30 +216,37 @@ func (m *Machine) cancelledAgain(ctx context.Context, tenant string) error {
 		}
 		l, err := m.Ports.Journal.Load(ctx, tenant, of.Run)
 		switch {
-		case errors.Is(err, store.ErrNoRun), errors.Is(err, agent.ErrNewer): // what only a newer version can read is its to see to
+		case errors.Is(err, store.ErrNoRun), store.Unread(err): // it was told of, or is told of by whoever goes on with it
 			continue
 		case err != nil:
 			return err
 		case l.State.Status != agent.RunDone || l.State.Reason != agent.ReasonCancelled || l.State.Owner != x.Name:
 			continue
 		}
-		if _, err := m.Canceller.Cancel(ctx, tenant, of.Run, "", ""); err != nil {
+		if _, err := m.Canceller.Cancel(ctx, tenant, of.Run, "", ""); m.spare(err) != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// repair leaves a run that only a newer version can read to that one: the others go on.
-func (m *Machine) repair(ctx context.Context, tenant, run string) error {
-	_, err := m.Sweeper.Repair(ctx, tenant, run)
-	if !errors.Is(err, agent.ErrNewer) {
-		return err
+// spare tells of what is damaged, and of what only a newer version can read, and stops nothing for it: the other runs go on. Its error is any other.
+func (m *Machine) spare(err error) error {
+	unread, err := store.Spared(err)
+	for _, u := range unread {
+		m.tell("resume", u.Err)
 	}
+	if store.Unread(err) {
+		m.tell("resume", err)
+		return nil
+	}
+	return err
+}
+
+func (m *Machine) tell(what string, err error) {
 	if m.trouble != nil {
-		m.trouble("resume", err)
+		m.trouble(what, err)
 	}
-	return nil
 }
 
 // Restored quarantines every open run of a tenant, as an operator says that the store is a copy of that time. Executions are part of a store, and as

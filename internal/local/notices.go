@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/notify"
+	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // dueFunction is the name by which the alarm calls what is due, as the state machine calls its functions. No state has it.
@@ -191,8 +192,12 @@ func (n *notices) ensure(ctx context.Context, tenant string) error {
 	}
 	for cursor := ""; ; {
 		asked, next, err := approval.List(ctx, n.Table, tenant, approval.Pending, 0, cursor)
+		unread, err := store.Spared(err)
 		if err != nil {
 			return err
+		}
+		for _, u := range unread {
+			n.failed(u.Err)
 		}
 		for _, a := range asked {
 			if _, err := n.Ensure(ctx, a); err != nil {

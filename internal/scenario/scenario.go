@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -129,8 +130,24 @@ func (s *Scenario) loadTools(files map[string]section, ps *problems) {
 			ps.add(files[agentFile].problem(0, "tools", "got "+t.Name+", want it in "+toolsFile+" with its results"))
 		}
 	}
-	if err := s.agent.Check(); err != nil {
-		ps.add(f.problem(0, "", err.Error()))
+	if !ok {
+		f = files[agentFile]
+	}
+	s.checkAgent(f, ps)
+}
+
+// checkAgent adds what is wrong with the agent and its tools as a whole, each by itself.
+func (s *Scenario) checkAgent(f section, ps *problems) {
+	err := s.agent.Check()
+	var found agent.Problems
+	if !errors.As(err, &found) {
+		if err != nil {
+			ps.add(f.problem(0, "", err.Error()))
+		}
+		return
+	}
+	for _, p := range found {
+		ps.add(f.problem(0, p.Path, p.Text))
 	}
 }
 

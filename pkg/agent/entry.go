@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -151,7 +152,7 @@ var kindForms = map[Checkpoint]string{
 
 // MarshalEntry writes the stored form.
 func MarshalEntry(e Entry) ([]byte, error) {
-	f := entryForm{Version: entryVersion, Seq: e.Seq, Generation: e.Generation, Writer: e.Writer, Time: e.Time.UnixMilli(), Snapshot: e.Snapshot}
+	f := entryForm{Version: entryVersion, Seq: e.Seq, Generation: e.Generation, Writer: e.Writer, Time: e.Time.UnixMilli(), Snapshot: e.Snapshot, Events: []json.RawMessage{}}
 	for _, k := range e.Kinds {
 		form, ok := kindForms[k]
 		if !ok {
@@ -192,34 +193,77 @@ func StoredLen(text string) int {
 
 // UnmarshalEntry reads the stored form. A form newer than this code is a *NewerError that says so, whatever it holds.
 func UnmarshalEntry(data []byte) (Entry, error) {
-	var f entryForm
-	err := ReadStored("entry", data, &f)
-	if f.Version > entryVersion { // its keys are then nobody's here, and its number may be
-		newer := &NewerError{What: "entry", Found: fmt.Sprintf("form %d", f.Version), Knows: fmt.Sprintf("forms 1 to %d", entryVersion)}
-		return Entry{}, fmt.Errorf("unmarshal entry %d: %w", f.Seq, newer)
-	}
+	f, err := decodeEntry(data)
 	if err != nil {
-		return Entry{}, fmt.Errorf("unmarshal entry %d: %w", f.Seq, err)
+		return Entry{}, err
 	}
-	if f.Version < 1 {
-		return Entry{}, fmt.Errorf("unmarshal entry %d: written in form %d, want forms 1 to %d", f.Seq, f.Version, entryVersion)
-	}
-	e := Entry{Seq: f.Seq, Generation: f.Generation, Writer: f.Writer, Time: time.UnixMilli(f.Time).UTC(), Snapshot: f.Snapshot}
+	e := Entry{Seq: *f.Seq, Generation: f.Generation, Writer: *f.Writer, Time: time.UnixMilli(*f.Time).UTC(), Snapshot: f.Snapshot}
 	for _, form := range f.Kinds {
 		k, err := kindOf(form)
 		if err != nil {
-			return Entry{}, fmt.Errorf("unmarshal entry %d: %w", f.Seq, err)
+			return Entry{}, fmt.Errorf("unmarshal entry %d: %w", e.Seq, err)
 		}
 		e.Kinds = append(e.Kinds, k)
 	}
 	for i, raw := range f.Events {
 		ev, err := UnmarshalEvent(raw)
 		if err != nil {
-			return Entry{}, fmt.Errorf("unmarshal entry %d event %d: %w", f.Seq, i, err)
+			return Entry{}, fmt.Errorf("unmarshal entry %d event %d: %w", e.Seq, i, err)
 		}
 		e.Events = append(e.Events, ev)
 	}
 	return e, nil
+}
+
+// storedEntry is entryForm as it is read: what every entry has must be there.
+type storedEntry struct {
+	Version    *int              `json:"v"`
+	Seq        *int64            `json:"s"`
+	Generation int64             `json:"g"`
+	Writer     *string           `json:"w"`
+	Time       *int64            `json:"t"`
+	Kinds      []string          `json:"k"`
+	Events     []json.RawMessage `json:"e"`
+	Snapshot   json.RawMessage   `json:"p"`
+}
+
+// decodeEntry reads the form and nothing else. What is there of another build is a *NewerError, and what is missing was lost.
+func decodeEntry(data []byte) (storedEntry, error) {
+	var f storedEntry
+	if _, err := CompactJSON(data, storedLimits(data)); err != nil {
+		return f, fmt.Errorf("unmarshal entry: %w", err)
+	}
+	err := readKnown("entry", data, &f)
+	if f.Version != nil && *f.Version > entryVersion { // it comes first: its keys are then nobody's here, and its number may be
+		err = &NewerError{What: "entry", Found: fmt.Sprintf("form %d", *f.Version), Knows: fmt.Sprintf("forms 1 to %d", entryVersion)}
+	}
+	if err == nil {
+		err = f.complete()
+	}
+	switch {
+	case err == nil:
+		return f, nil
+	case f.Seq == nil:
+		return f, fmt.Errorf("unmarshal entry: %w", err)
+	default:
+		return f, fmt.Errorf("unmarshal entry %d: %w", *f.Seq, err)
+	}
+}
+
+// complete refuses an entry that lacks what every entry has.
+func (f *storedEntry) complete() error {
+	for _, part := range []struct {
+		key   string
+		there bool
+	}{{"v", f.Version != nil}, {"s", f.Seq != nil}, {"w", f.Writer != nil}, {"t", f.Time != nil}, {"e", f.Events != nil}} {
+		if !part.there {
+			return fmt.Errorf("%s: got nothing, want what every entry has", part.key)
+		}
+	}
+	if *f.Version < 1 {
+		return fmt.Errorf("written in form %d, want forms 1 to %d", *f.Version, entryVersion)
+	}
+	return nil
 }
 
 func kindOf(form string) (Checkpoint, error) {
@@ -228,5 +272,8 @@ func kindOf(form string) (Checkpoint, error) {
 			return k, nil
 		}
 	}
-	return "", &NewerError{What: "checkpoint", Found: fmt.Sprintf("%q", Bounded(form)), Knows: "U, A, T and F"}
+	if len(form) != 1 || form[0] < 'A' || form[0] > 'Z' {
+		return "", errors.New("checkpoint: want a letter")
+	}
+	return "", &NewerError{What: "checkpoint", Found: fmt.Sprintf("%q", form), Knows: "U, A, T and F"}
 }

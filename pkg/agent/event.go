@@ -437,7 +437,7 @@ func (b UserBlock) MarshalJSON() ([]byte, error) { return MarshalBlock(b.Block) 
 
 // UnmarshalJSON reads a block.
 func (b *UserBlock) UnmarshalJSON(data []byte) (err error) {
-	if err := ReadStored("content block", data, &blockJSON{}); err != nil {
+	if err := readKnown("content block", data, &blockJSON{}); err != nil {
 		return err
 	}
 	b.Block, err = UnmarshalBlock(data)

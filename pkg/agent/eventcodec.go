@@ -195,6 +195,14 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	return nil, nil
 }
 
+// UnmarshalStored is UnmarshalEvent of an event that is stored by itself, with the checks that UnmarshalEntry makes of a whole entry.
+func UnmarshalStored(raw json.RawMessage) (Event, error) {
+	if _, err := CompactJSON(raw, storedLimits(raw)); err != nil {
+		return nil, fmt.Errorf("unmarshal event: %w", err)
+	}
+	return UnmarshalEvent(raw)
+}
+
 // callOf is the id of the call a fact is about, "" where it is about the run.
 func callOf(e Event) string {
 	switch e := e.(type) {

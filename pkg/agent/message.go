@@ -164,6 +164,6 @@ func UnmarshalBlock(data []byte) (Block, error) {
 		}
 		return r, nil
 	default:
-		return nil, &NewerError{What: "content block", Found: fmt.Sprintf("type %q", Bounded(j.Type)), Knows: "text, media, reasoning, tool_use, tool_result"}
+		return nil, UnknownWord("content block: type", j.Type, "text, media, reasoning, tool_use, tool_result")
 	}
 }

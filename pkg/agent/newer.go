@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -28,9 +29,44 @@ func (e *NewerError) Error() string {
 // Is makes errors.Is(err, ErrNewer) true.
 func (e *NewerError) Is(target error) bool { return target == ErrNewer }
 
+// storedLimits are those of what is stored: the bounds of what went into it are kept when it is written.
+func storedLimits(data []byte) JSONLimits { return JSONLimits{Bytes: len(data) + 1, Depth: 256} }
+
 // ReadStored decodes a stored form into v, a pointer. A key that v has no field for is a *NewerError: whoever wrote it meant something by it that this
-// build would leave out. What follows the value, and a value of another shape, is an error like any other. What names the form in it.
+// build would leave out. What no version writes is an error like any other: what is no JSON, or has a key twice, one in other capitals, a value of another
+// kind or anything behind it. What names the form in it. Raw JSON within v is as it was stored, to the byte.
 func ReadStored(what string, data []byte, v any) error {
+	if err := checkStored(data, v); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return readKnown(what, data, v)
+}
+
+// ReadView is ReadStored of a view or a convenience: keys that this build does not know are left out, since nothing hangs on them.
+func ReadView(what string, data []byte, v any) error {
+	err := checkStored(data, v)
+	if err == nil {
+		err = withoutValue(json.Unmarshal(data, v))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// checkStored refuses what no version writes.
+func checkStored(data []byte, v any) error {
+	if _, err := CompactJSON(data, storedLimits(data)); err != nil {
+		return err
+	}
+	if of := reflect.TypeOf(v); of.Elem().Kind() == reflect.Struct && jsonKind(data) != '{' {
+		return &JSONError{Want: "an object"}
+	}
+	return fieldCheck{others: true}.value(data, reflect.TypeOf(v), "")
+}
+
+// readKnown is ReadStored of what has been checked as part of a larger form.
+func readKnown(what string, data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
@@ -53,7 +89,7 @@ func newerKey(what string, err error) error {
 	if key, ok := strings.CutPrefix(err.Error(), unknownKey); ok {
 		return &NewerError{What: what, Found: "the key " + key, Knows: "no such key"}
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return fmt.Errorf("%s: %w", what, withoutValue(err))
 }
 
 // eventForm splits an event's stored name: call_finished is its first form, call_finished/2 its second. A fact whose meaning changes gets the next form; one
@@ -69,10 +105,34 @@ func eventForm(name string) (base, form string) {
 // unknownEvent says what this build knows instead of a name that it does not.
 func unknownEvent(name string) error {
 	base, form := eventForm(name)
-	if _, known := eventTypes[base]; known {
+	if _, known := eventTypes[base]; known && isForm(form) {
 		return &NewerError{What: "event " + base, Found: "form " + form, Knows: "form 1"}
 	}
-	return &NewerError{What: "event", Found: fmt.Sprintf("%q", Bounded(name)), Knows: fmt.Sprintf("%d others", len(eventTypes))}
+	if isForm(form) {
+		return UnknownWord("event", base, fmt.Sprintf("%d others", len(eventTypes)))
+	}
+	return errors.New("event: want a name, and a form from 2 on behind a slash")
+}
+
+// isForm reports whether it is a form as events have one.
+func isForm(form string) bool {
+	n := digitsLength([]byte(form))
+	return n > 0 && n == len(form) && n < 6 && form[0] != '0'
+}
+
+// UnknownWord is the error of a word that decides what happens and that this build does not know: a *NewerError, unless no version would write such a
+// word. Words are of small letters, digits and underscores.
+func UnknownWord(what, word, knows string) error {
+	for _, c := range []byte(word) {
+		if (c < 'a' || c > 'z') && !isDigit(c) && c != '_' {
+			word = ""
+			break
+		}
+	}
+	if word == "" {
+		return fmt.Errorf("%s: want one of: %s", what, knows)
+	}
+	return &NewerError{What: what, Found: fmt.Sprintf("%q", Bounded(word)), Knows: knows}
 }
 
 // checkWords refuses a fact with a word that decides what happens and that this build does not know: folded, it would mean something else.
@@ -101,5 +161,5 @@ func knownWord[W ~string](event, key string, w W, known ...W) error {
 	for i, k := range known {
 		words[i] = string(k)
 	}
-	return &NewerError{What: "event " + event + ": " + key, Found: fmt.Sprintf("%q", Bounded(string(w))), Knows: strings.Join(words, ", ")}
+	return UnknownWord("event "+event+": "+key, string(w), strings.Join(words, ", "))
 }

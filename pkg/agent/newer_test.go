@@ -30,7 +30,7 @@ func TestNewerFormsAreRefused(t *testing.T) {
 		"another reason to ask again":      {entry(1, "F", `{"call_suspended":{"call":"c1","approval":"a","digest":"d","expires":"2026-01-01T00:00:00Z","why":"budget_changed"}}`), `why: found "budget_changed"`},
 		"another action":                   {entry(1, "F", `{"decided":{"slot":1,"call":"c1","approval":"a","action":"abstain","by":"user:ana"}}`), `event decided: action: found "abstain"`},
 		"another action that is kept":      {entry(1, "F", `{"decision_kept":{"slot":1,"target":"c1","action":"abstain","by":"user:ana"}}`), `event decision_kept: action: found "abstain"`},
-		"a block":                          {entry(1, "U", `{"input_received":{"slot":1,"id":"m","msgs":[{"type":"audio","data":"x"}]}}`), `content block: found type "audio"`},
+		"a block":                          {entry(1, "U", `{"input_received":{"slot":1,"id":"m","msgs":[{"type":"audio","data":"x"}]}}`), `content block: type: found "audio"`},
 		"a key of a block":                 {entry(1, "U", `{"input_received":{"slot":1,"id":"m","msgs":[{"type":"text","text":"x","language":"de"}]}}`), `content block: found the key "language"`},
 	} {
 		t.Run(name, func(t *testing.T) {

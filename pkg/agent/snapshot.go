@@ -230,7 +230,7 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 			continue
 		}
 		var f snapshotForm
-		err := ReadStored("snapshot", entries[i].Snapshot, &f)
+		err := readKnown("snapshot", entries[i].Snapshot, &f)
 		if errors.Is(err, ErrNewer) { // all that is in it is in the entries as well
 			return s, false, nil
 		}

@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -64,19 +63,21 @@ func (s *server) listApprovals(_ http.ResponseWriter, r *http.Request, c Caller)
 			return 0, nil, err
 		}
 	}
-	p, err := s.findApprovals(r.Context(), c.Tenant, find, n)
+	p, err := s.findApprovals(r, c, find, n)
 	return http.StatusOK, p, err
 }
 
 // findApprovals makes a page of the requests that fit.
-func (s *server) findApprovals(ctx context.Context, tenant string, find approval.Query, n int) (ApprovalPage, error) {
+func (s *server) findApprovals(r *http.Request, c Caller, find approval.Query, n int) (ApprovalPage, error) {
 	p := ApprovalPage{Approvals: []approval.Approval{}}
-	for looks := 0; len(p.Approvals) < n && looks < maxLooks; looks++ {
-		find.Limit = n - len(p.Approvals)
-		list, next, err := approval.Find(ctx, s.Table, tenant, find)
+	for looks := 0; len(p.Approvals)+len(p.Unread) < n && looks < maxLooks; looks++ {
+		find.Limit = n - len(p.Approvals) - len(p.Unread)
+		list, next, err := approval.Find(r.Context(), s.Table, c.Tenant, find)
+		unread, err := s.spared(r, c, err)
 		if err != nil {
 			return p, badCursor(find.Cursor, err)
 		}
+		p.Unread = append(p.Unread, unread...)
 		p.Approvals, p.Cursor, find.Cursor = append(p.Approvals, list...), next, next
 		if next == "" {
 			break

@@ -166,7 +166,7 @@ func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (sta
 // refuse writes a problem. What went wrong inside is for the log, and for those who own the machine.
 func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
-	if p.Type == Internal || p.Type == Unavailable {
+	if p.Type == Internal || p.Type == Damaged || p.Type == Unavailable {
 		s.blame(r, p.Type, err)
 		if !s.Local {
 			p.Detail = p.Title

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent/person"
@@ -21,6 +22,7 @@ type DutyForm struct {
 type DutyList struct {
 	Given    []person.Duty `json:"given"`
 	Received []person.Duty `json:"received"`
+	Unread   []Unread      `json:"unread,omitempty"`
 }
 
 var dutyPattern = regexp.MustCompile(`^d[a-z2-7]{25}$`)
@@ -65,13 +67,16 @@ func (s *server) listDuties(_ http.ResponseWriter, r *http.Request, c Caller) (i
 	}
 	list, now := DutyList{Given: []person.Duty{}, Received: []person.Duty{}}, s.Clock.Now()
 	given, err := s.duties().Given(r.Context(), c.Tenant, c.Principal.ID, now)
+	unread, err := s.spared(r, c, err)
 	if err != nil {
 		return 0, nil, err
 	}
 	received, err := s.duties().Received(r.Context(), c.Tenant, c.Principal.ID, now)
+	others, err := s.spared(r, c, err)
 	if err != nil {
 		return 0, nil, err
 	}
+	list.Unread = slices.Concat(unread, others)
 	list.Given, list.Received = append(list.Given, given...), append(list.Received, received...)
 	return http.StatusOK, list, nil
 }

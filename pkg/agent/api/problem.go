@@ -54,6 +54,7 @@ const (
 	BadMediaType     ProblemType = "unsupported-media-type"
 	Unavailable      ProblemType = "unavailable"
 	NewerVersion     ProblemType = "newer-version"
+	Damaged          ProblemType = "damaged"
 	AnswerTooLarge   ProblemType = "answer-too-large"
 	Internal         ProblemType = "internal"
 )
@@ -99,6 +100,7 @@ var kinds = map[ProblemType]struct {
 	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
 	Unavailable:      {http.StatusServiceUnavailable, "try again"},
 	NewerVersion:     {http.StatusServiceUnavailable, "a newer version wrote it"},
+	Damaged:          {http.StatusInternalServerError, "what is stored is damaged"},
 	AnswerTooLarge:   {http.StatusInternalServerError, "the answer is too large"},
 	Internal:         {http.StatusInternalServerError, "something went wrong here"},
 }
@@ -191,6 +193,8 @@ func problemOf(err error) *Problem {
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.Is(err, store.ErrDamaged): // whatever it makes impossible
+		return problem(Damaged, "%v", err)
 	case errors.As(err, &decided):
 		return asItStands(AlreadyDecided, decided, decided.Approval)
 	case errors.As(err, &stale):

@@ -35,12 +35,14 @@ type QuarantineCall struct {
 // QuarantinePage is a page of runs in quarantine, the newest first.
 type QuarantinePage struct {
 	Runs   []QuarantinedRun `json:"runs"`
+	Unread []Unread         `json:"unread,omitempty"`
 	Cursor string           `json:"cursor,omitempty"`
 }
 
 // RepairPage is a page of repairs, the newest first.
 type RepairPage struct {
 	Repairs []runtime.Repaired `json:"repairs"`
+	Unread  []Unread           `json:"unread,omitempty"`
 	Cursor  string             `json:"cursor,omitempty"`
 }
 
@@ -55,13 +57,15 @@ func (s *server) listQuarantine(_ http.ResponseWriter, r *http.Request, c Caller
 		return 0, nil, err
 	}
 	p := QuarantinePage{Runs: []QuarantinedRun{}, Cursor: q.Get("cursor")}
-	for looks := 0; len(p.Runs) < n && looks < maxLooks; looks++ {
+	for looks := 0; len(p.Runs)+len(p.Unread) < n && looks < maxLooks; looks++ {
 		at := p.Cursor
-		heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, agent.RunWaiting, time.Time{}, n-len(p.Runs), at)
+		heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, agent.RunWaiting, time.Time{}, n-len(p.Runs)-len(p.Unread), at)
+		unread, err := s.spared(r, c, err)
 		if err != nil {
 			return 0, nil, badCursor(at, err)
 		}
-		if err := s.addQuarantined(r.Context(), &p, heads); err != nil {
+		p.Unread = append(p.Unread, unread...)
+		if err := s.addQuarantined(r, c, &p, heads); err != nil {
 			return 0, nil, err
 		}
 		if p.Cursor = next; next == "" {
@@ -71,12 +75,16 @@ func (s *server) listQuarantine(_ http.ResponseWriter, r *http.Request, c Caller
 	return http.StatusOK, p, nil
 }
 
-func (s *server) addQuarantined(ctx context.Context, p *QuarantinePage, heads []store.Head) error {
+func (s *server) addQuarantined(r *http.Request, c Caller, p *QuarantinePage, heads []store.Head) error {
 	for _, h := range heads {
 		if !h.Quarantined {
 			continue
 		}
-		l, err := s.Journal.Load(ctx, h.Tenant, h.Run)
+		l, err := s.Journal.Load(r.Context(), h.Tenant, h.Run)
+		if store.Unread(err) {
+			p.Unread = append(p.Unread, s.unread(r, c, store.UnreadItem{Key: store.RunKey(h.Tenant, h.Run), Err: err}))
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -123,10 +131,11 @@ func (s *server) listRepairs(_ http.ResponseWriter, r *http.Request, c Caller) (
 	}
 	at := q.Get("cursor")
 	list, next, err := runtime.ListRepaired(r.Context(), s.Table, c.Tenant, n, at)
+	unread, err := s.spared(r, c, err)
 	if err != nil {
 		return 0, nil, badCursor(at, err)
 	}
-	return http.StatusOK, RepairPage{append([]runtime.Repaired{}, list...), next}, nil
+	return http.StatusOK, RepairPage{append([]runtime.Repaired{}, list...), unread, next}, nil
 }
 
 // Quarantine lists a page of the runs in quarantine.

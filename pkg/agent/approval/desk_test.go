@@ -187,6 +187,21 @@ func (r *room) set(name string, v store.Value) {
 	}))
 }
 
+// expires has the request expire at that time, as if it had been written so.
+func (r *room) expires(at time.Time) {
+	r.t.Helper()
+	it := r.item()
+	var body map[string]json.RawMessage
+	require.NoError(r.t, json.Unmarshal(it.Body, &body))
+	text, err := json.Marshal(at.UTC())
+	require.NoError(r.t, err)
+	body["expiresAt"] = text
+	it.Body, err = json.Marshal(body)
+	require.NoError(r.t, err)
+	it.Attrs["expires"], it.Attrs["seal"] = store.Num(at.UnixMilli()), store.Str(store.BlobDigest(it.Body))
+	require.NoError(r.t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
+}
+
 // TestA6NumbersKeepTheirDigits: amounts that are one double have two digests, and what is approved is executed digit for digit.
 func TestA6NumbersKeepTheirDigits(t *testing.T) {
 	spellings := []string{"100", "100.0", "1e2", "100.00000000000000000001", "9007199254740992", "9007199254740993"}
@@ -532,7 +547,7 @@ func TestA14ExpiryBoundary(t *testing.T) {
 	})
 	t.Run("the condition, not the look before it, decides", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *room) {
-			r.table.on("A", func() error { r.set("expires", store.Num(r.ports.Clock.Now().UnixMilli())); return nil }, nil)
+			r.table.on("A", func() error { r.expires(r.ports.Clock.Now()); return nil }, nil)
 			_, err := r.decide(approval.Approve, ana)
 			require.ErrorIs(t, err, approval.ErrExpired)
 			require.Empty(t, r.inbox())

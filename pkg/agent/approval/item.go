@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -187,22 +188,80 @@ func Get(ctx context.Context, t store.Table, tenant, id string) (Approval, error
 // ErrBroken says that a stored request is not what was written: nobody is shown it, and nobody decides about it.
 var ErrBroken = errors.New("the stored request is damaged")
 
+// read reads a request, which must be the one that its key says. Its error is a store.ErrDamaged and an ErrBroken.
 func read(tenant string, it store.Item) (Approval, error) {
+	id := it.PK[min(len(key(tenant, "").PK), len(it.PK)):]
+	a, err := decode(tenant, id, it)
+	switch {
+	case errors.Is(err, agent.ErrNewer): // nothing is wrong with it
+		return Approval{}, fmt.Errorf("read approval %s: %w", id, err)
+	case err != nil:
+		return Approval{}, fmt.Errorf("read approval %s: %w: %w", id, ErrBroken, err)
+	}
+	return a, nil
+}
+
+func decode(tenant, id string, it store.Item) (Approval, error) {
+	var a Approval
+	if it.Broken != nil {
+		return a, it.Broken
+	}
 	if seal, ok := it.Attrs["seal"]; ok && seal.String() != store.BlobDigest(it.Body) { // older ones have none
-		return Approval{}, fmt.Errorf("read approval item %s: %w", it.PK, ErrBroken)
+		return a, store.Damaged(it.Key, "seal: its body is not what was written")
 	}
-	a, err := readForm(it)
-	if err != nil {
-		return Approval{}, fmt.Errorf("read approval item %s: %w", it.PK, err)
+	var f form
+	if err := agent.ReadStored("approval", it.Body, &f); err != nil {
+		return a, store.Unreadable(it.Key, err)
 	}
-	a.Tenant, a.Status, a.rev = tenant, Status(it.Attrs["status"].String()), -1
-	if rev, ok := it.Attrs["rev"]; ok {
-		a.rev = rev.Int()
+	a = f.approval()
+	a.Tenant, a.rev = tenant, -1
+	if err := a.fits(id, it); err != nil {
+		return a, err
 	}
 	for i := range a.Permissions {
 		a.Permissions[i].spent = it.Attrs[verdictAttr(i)].String() == used
 	}
 	return a, nil
+}
+
+// fits holds a request to its key and to what its attributes say, which conditions are about.
+func (a *Approval) fits(id string, it store.Item) error {
+	status, err := it.Text("status")
+	if err != nil {
+		return err
+	}
+	digest, err := it.Text("digest")
+	if err != nil {
+		return err
+	}
+	expires, err := it.Number("expires")
+	if err != nil {
+		return err
+	}
+	if _, err := it.Number("consumed"); err != nil {
+		return err
+	}
+	if _, ok := it.Attrs["rev"]; ok {
+		if a.rev, err = it.Number("rev"); err != nil {
+			return err
+		}
+	}
+	a.Status = Status(status)
+	switch {
+	case it.Key != key(a.Tenant, id) || a.ID != id:
+		return store.Damaged(it.Key, "id: want that of the request under whose key it stands")
+	case !a.Status.Valid():
+		return store.Unreadable(it.Key, agent.UnknownWord("status", status, "pending, approved, denied, expired, cancelled, voided"))
+	case !slices.Contains([]Kind{KindCall, KindTools, KindOutcome, KindInput}, a.Kind):
+		return store.Unreadable(it.Key, agent.UnknownWord("kind", string(a.Kind), "call, tools, outcome, input"))
+	case a.Run == "" || a.Kind != KindTools && len(a.Calls) == 0:
+		return store.Damaged(it.Key, "run and calls: got nothing, want what asks")
+	case orNone(a.Digest) != digest:
+		return store.Damaged(it.Key, "digest: it is not the one that conditions compare")
+	case a.ExpiresAt.UnixMilli() != expires:
+		return store.Damaged(it.Key, "expiresAt: it is not the one that conditions compare")
+	}
+	return nil
 }
 
 // Query narrows a list of requests. The zero value but for its status lists a page of all.
@@ -224,8 +283,8 @@ func List(ctx context.Context, t store.Table, tenant string, s Status, limit int
 	return Find(ctx, t, tenant, Query{Status: s, Limit: limit, Cursor: cursor})
 }
 
-// Find is List of the requests that fit. Where a run is named, a page may hold fewer than the limit, and none, and yet not be the last. A request that only
-// a newer version can read is left to that one: it would keep people from all others.
+// Find is List of the requests that fit. Those that cannot be read, or only by a newer version, are store.UnreadItems beside the others: they would keep people
+// from all of them. Where a run is named, a page may hold fewer than the limit, and none, and yet not be the last.
 func Find(ctx context.Context, t store.Table, tenant string, q Query) (list []Approval, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50
@@ -238,17 +297,14 @@ func Find(ctx context.Context, t store.Table, tenant string, q Query) (list []Ap
 	if err != nil {
 		return nil, "", fmt.Errorf("list %s approvals: %w", q.Status, err)
 	}
+	var unread store.UnreadItems
 	for _, it := range p.Items {
 		a, err := read(tenant, it)
-		if errors.Is(err, agent.ErrNewer) {
-			continue
-		}
 		if err != nil {
-			return nil, "", err
-		}
-		if q.fits(a) {
+			unread = append(unread, store.UnreadItem{Key: it.Key, Err: err})
+		} else if q.fits(a) {
 			list = append(list, a)
 		}
 	}
-	return list, p.Cursor, nil
+	return list, p.Cursor, unread.AsError()
 }

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ type Revocation struct {
 func (d *Desk) Revoke(ctx context.Context, r Revocation) error {
 	what := fmt.Sprintf("revoke standing grant of %s for %s", r.Tool, r.Agent)
 	for range maxRaces {
-		ops, err := d.revocation(ctx, r)
+		ops, left, err := d.revocation(ctx, r)
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
@@ -39,6 +40,8 @@ func (d *Desk) Revoke(ctx context.Context, r Revocation) error {
 		}
 		var raced *store.ConditionError
 		switch {
+		case err == nil && left != nil: // it covers nothing here, and may do so elsewhere
+			return fmt.Errorf("%s: all but what cannot be read: %w", what, left)
 		case err == nil:
 			return nil
 		case !errors.As(err, &raced): // somebody granted or revoked since: what is there now is looked at again
@@ -48,17 +51,21 @@ func (d *Desk) Revoke(ctx context.Context, r Revocation) error {
 	return fmt.Errorf("%s: %w", what, store.ErrConflict)
 }
 
-// revocation are the writes that are left to do; none where all is revoked already.
-func (d *Desk) revocation(ctx context.Context, r Revocation) ([]store.Op, error) {
+// revocation are the writes that are left to do, none where all is revoked already; and left, what cannot be read of what is to be revoked.
+func (d *Desk) revocation(ctx context.Context, r Revocation) (ops []store.Op, left, err error) {
 	all, err := standingRecords(ctx, d.Table, r.Tenant, r.Agent, r.Tool)
+	unread, err := store.Spared(err)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	left = slices.DeleteFunc(unread, func(u store.UnreadItem) bool {
+		return r.Digest != "" && u.Key != standingKey(r.Tenant, r.Agent, r.Tool, r.Digest)
+	}).AsError()
 	now := d.Clock.Now().UTC().Truncate(time.Millisecond)
 	all = slices.DeleteFunc(all, func(g Standing) bool { return g.expired(now) || r.Digest != "" && g.Digest != r.Digest })
 	live := slices.DeleteFunc(slices.Clone(all), func(g Standing) bool { return g.RevokedBy != "" }) // one that is used up, too: a call of it may run again
 	if len(all) == 0 {
-		return nil, ErrNoGrant
+		return nil, left, cmp.Or(left, ErrNoGrant)
 	}
 	of := live
 	if len(of) == 0 {
@@ -66,18 +73,17 @@ func (d *Desk) revocation(ctx context.Context, r Revocation) ([]store.Op, error)
 	}
 	for _, g := range of {
 		if !agent.MayDecideEach(r.By, g.Approvers, g.Above) {
-			return nil, fmt.Errorf("as %s: %w", r.By.ID, ErrForbidden)
+			return nil, nil, fmt.Errorf("as %s: %w", r.By.ID, ErrForbidden)
 		}
 	}
-	var ops []store.Op
 	for _, g := range live {
 		op, err := g.revoked(r.Tenant, r.By, now)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		ops = append(ops, op)
 	}
-	return ops, nil
+	return ops, left, nil
 }
 
 // revoked writes the record of a live grant as revoked. It fails where that is not what is on record any more.

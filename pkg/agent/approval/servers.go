@@ -132,10 +132,36 @@ func (s Server) op(tenant string) (store.Op, error) {
 	}}, nil
 }
 
-func readServer(it store.Item) (Server, error) {
-	var s Server
-	if err := agent.ReadStored("server", it.Body, &s); err != nil {
+// readServer reads the record of a tenant's server, which must be the one that its key says.
+func readServer(tenant string, it store.Item) (Server, error) {
+	s, err := decodeServer(tenant, it)
+	if err != nil {
 		return Server{}, fmt.Errorf("read server %s %s: %w", it.PK, it.SK, err)
+	}
+	return s, nil
+}
+
+func decodeServer(tenant string, it store.Item) (Server, error) {
+	var s Server
+	if it.Broken != nil {
+		return s, it.Broken
+	}
+	if err := agent.ReadStored("server", it.Body, &s); err != nil {
+		return s, store.Unreadable(it.Key, err)
+	}
+	version, err := it.Number("version")
+	switch {
+	case err != nil:
+		return s, err
+	case it.Key != serverKey(tenant, s.Agent, s.Server):
+		return s, store.Damaged(it.Key, "agent and server: want those of the key")
+	case s.Version != version || version < 1:
+		return s, store.Damaged(it.Key, "version: it is not the one that conditions compare")
+	}
+	for _, t := range s.Tools {
+		if t.Tool == "" || t.Digest == "" {
+			return s, store.Damaged(it.Key, "tools: want the name of each and the digest of its definition")
+		}
 	}
 	return s, nil
 }
@@ -156,7 +182,7 @@ func (v *ServerPins) Get(ctx context.Context, tenant, agentName, server string) 
 	if !found {
 		return Server{}, fmt.Errorf("server %q of %q: %w", server, agentName, ErrNoServer)
 	}
-	return readServer(it)
+	return readServer(tenant, it)
 }
 
 // Sighting is what a run has seen of a server.
@@ -383,22 +409,25 @@ type Servers struct {
 	Cursor string // where a former page ended
 }
 
-// List pages through the servers on record, by agent and name; that of all agents may be late. No gate reads it.
+// List pages through the servers on record, by agent and name; that of all agents may be late. No gate reads it. Records that cannot be read are store.UnreadItems
+// beside the others.
 func (v *ServerPins) List(ctx context.Context, tenant string, q Servers) (list []Server, next string, err error) {
 	r := store.Range{PK: serverIndex(tenant), Index: true, Limit: cmp.Or(q.Limit, 50), Cursor: q.Cursor}
 	if q.Agent != "" {
-		r.PK, r.Index = serverPartition(tenant, q.Agent), false
+		r.PK, r.Index, r.Spare = serverPartition(tenant, q.Agent), false, true
 	}
 	p, err := v.Table.Query(ctx, r)
 	if err != nil {
 		return nil, "", fmt.Errorf("list servers: %w", err)
 	}
+	var unread store.UnreadItems
 	for _, it := range p.Items {
-		s, err := readServer(it)
+		s, err := readServer(tenant, it)
 		if err != nil {
-			return nil, "", err
+			unread = append(unread, store.UnreadItem{Key: it.Key, Err: err})
+			continue
 		}
 		list = append(list, s)
 	}
-	return list, p.Cursor, nil
+	return list, p.Cursor, unread.AsError()
 }

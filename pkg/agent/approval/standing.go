@@ -167,6 +167,9 @@ func StandingOp(tenant, agentName string, g agent.StandingGrant, claims int, now
 // consistently.
 func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, g agent.StandingGrant, now time.Time) (bool, error) {
 	it, found, err := t.Get(ctx, standingKey(tenant, agentName, g.Tool, g.Digest))
+	if store.Unread(err) {
+		return false, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("read standing grant of %s for %s: %w", g.Tool, agentName, err)
 	}
@@ -179,14 +182,11 @@ func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, of
 	var live []agent.StandingGrant
 	for _, want := range of {
 		it, found, err := t.Get(ctx, standingKey(tenant, agentName, want.Tool, want.Digest))
-		if err != nil {
-			return nil, fmt.Errorf("read standing grant of %s for %s: %w", want.Tool, agentName, err)
+		var g Standing
+		if err == nil && found {
+			g, err = readStanding(tenant, it)
 		}
-		if !found {
-			continue
-		}
-		g, err := readStanding(it)
-		if errors.Is(err, agent.ErrNewer) { // it may be bounded by what this build does not know: it covers nothing here
+		if store.Unread(err) || err == nil && !found { // one may be bounded by what this build does not know, or was: it covers nothing here
 			continue
 		}
 		if err != nil {
@@ -205,44 +205,85 @@ func (g Standing) live(now time.Time) bool {
 	return g.RevokedBy == "" && !g.expired(now) && !g.exhausted()
 }
 
-// standingRecords are all records of a tool, live or not.
+// standingRecords are all records of a tool, live or not, with those that cannot be read as a store.UnreadItems.
 func standingRecords(ctx context.Context, t store.Table, tenant, agentName, tool string) ([]Standing, error) {
 	from, to := below(tool)
-	return standingBetween(ctx, t, tenant, agentName, tool, store.Range{From: from, To: to}, math.MaxInt, false)
+	return standingBetween(ctx, t, tenant, agentName, tool, store.Range{From: from, To: to}, math.MaxInt)
 }
 
-// standingBetween are the records of a tool in a range, of so many pages. With known those that only a newer version reads are left out: they may be bounded by what
-// this build does not know, and cover nothing here; else one of them is an error: whoever takes grants back must not miss one.
-func standingBetween(ctx context.Context, t store.Table, tenant, agentName, tool string, r store.Range, pages int, known bool) ([]Standing, error) {
+// standingBetween are the records of a tool in a range, of so many pages, with those that cannot be read as a store.UnreadItems: they cover nothing here, and
+// whoever takes grants back must not miss one.
+func standingBetween(ctx context.Context, t store.Table, tenant, agentName, tool string, r store.Range, pages int) ([]Standing, error) {
 	var all []Standing
-	r.PK = standingPartition(tenant, agentName)
+	var unread store.UnreadItems
+	r.PK, r.Spare = standingPartition(tenant, agentName), true
 	for ; ; pages-- {
 		p, err := t.Query(ctx, r)
 		if err != nil {
 			return nil, fmt.Errorf("read standing grants of %s for %s: %w", tool, agentName, err)
 		}
 		for _, it := range p.Items {
-			g, err := readStanding(it)
-			if known && errors.Is(err, agent.ErrNewer) {
-				continue
-			}
+			g, err := readStanding(tenant, it)
 			if err != nil {
-				return nil, err
+				unread = append(unread, store.UnreadItem{Key: it.Key, Err: err})
+				continue
 			}
 			all = append(all, g)
 		}
 		if r.Cursor = p.Cursor; r.Cursor == "" || pages <= 1 {
-			return all, nil
+			return all, unread.AsError()
 		}
 	}
 }
 
-func readStanding(it store.Item) (Standing, error) {
-	var g Standing
-	if err := agent.ReadStored("standing grant", it.Body, &g); err != nil {
+// readStanding reads a record of a tenant, which must be the one that its key says, and what its attributes say, which claims are held to.
+func readStanding(tenant string, it store.Item) (Standing, error) {
+	g, err := decodeStanding(tenant, it)
+	if err != nil {
 		return Standing{}, fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
 	}
-	g.Used = int(it.Attrs[usedAttr].Int())
+	return g, nil
+}
+
+func decodeStanding(tenant string, it store.Item) (Standing, error) {
+	var g Standing
+	if it.Broken != nil {
+		return g, it.Broken
+	}
+	if err := agent.ReadStored("standing grant", it.Body, &g); err != nil {
+		return g, store.Unreadable(it.Key, err)
+	}
+	approval, err := it.Text("approval")
+	if err != nil {
+		return g, err
+	}
+	expires, err := it.Number("expires")
+	if err != nil {
+		return g, err
+	}
+	revoked, err := it.Number("revoked")
+	if err != nil {
+		return g, err
+	}
+	if _, ok := it.Attrs[usedAttr]; ok { // one of before grants were counted has none
+		n, err := it.Number(usedAttr)
+		if err != nil {
+			return g, err
+		}
+		g.Used = int(n)
+	}
+	switch {
+	case it.Key != standingKey(tenant, g.Agent, g.Tool, g.Digest):
+		return g, store.Damaged(it.Key, "agent, tool and digest: want those of the key")
+	case g.Approval != approval:
+		return g, store.Damaged(it.Key, "approval: it is not the one that claims are held to")
+	case g.Expires.UnixMilli() != expires:
+		return g, store.Damaged(it.Key, "expiresAt: it is not the one that claims are held to")
+	case (g.RevokedBy != "") != (revoked == 1) || revoked != 0 && revoked != 1:
+		return g, store.Damaged(it.Key, "revokedBy: it is not what claims are held to")
+	case g.Used < 0 || g.Uses < 0:
+		return g, store.Damaged(it.Key, "uses: want 0 or more")
+	}
 	return g, nil
 }
 
@@ -254,7 +295,7 @@ type Grants struct {
 }
 
 // ListStanding pages through a tenant's standing grants that are neither revoked nor expired nor used up, by agent and tool. A page may hold fewer than
-// the limit, and none, as it leaves out what has ended. It may be late; no gate reads it.
+// the limit, and none, as it leaves out what has ended. It may be late; no gate reads it. Records that cannot be read are store.UnreadItems beside the others.
 func ListStanding(ctx context.Context, t store.Table, tenant string, q Grants, now time.Time) (list []Standing, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = 50
@@ -267,17 +308,14 @@ func ListStanding(ctx context.Context, t store.Table, tenant string, q Grants, n
 	if err != nil {
 		return nil, "", fmt.Errorf("list standing grants: %w", err)
 	}
+	var unread store.UnreadItems
 	for _, it := range p.Items {
-		g, err := readStanding(it)
-		if errors.Is(err, agent.ErrNewer) {
-			continue
-		}
+		g, err := readStanding(tenant, it)
 		if err != nil {
-			return nil, "", err
-		}
-		if g.live(now) {
+			unread = append(unread, store.UnreadItem{Key: it.Key, Err: err})
+		} else if g.live(now) {
 			list = append(list, g)
 		}
 	}
-	return list, p.Cursor, nil
+	return list, p.Cursor, unread.AsError()
 }

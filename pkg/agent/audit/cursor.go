@@ -45,11 +45,26 @@ func (a *Auditor) cursor(ctx context.Context, tenant, run string) (cursor, error
 	if !found {
 		return c, nil
 	}
-	if err := agent.ReadStored("audit cursor", it.Body, &c); err != nil {
+	if c, err = readCursor(it); err == nil && (c.Tenant != tenant || c.Run != run) {
+		err = store.Damaged(it.Key, "tenant and run: want those of the key")
+	}
+	if err != nil {
 		return c, fmt.Errorf("read audit cursor of run %s: %w", run, err)
 	}
-	c.Tenant, c.Run, c.version = tenant, run, it.Attrs["version"].Int()
 	return c, nil
+}
+
+func readCursor(it store.Item) (c cursor, err error) {
+	if it.Broken != nil {
+		return c, it.Broken
+	}
+	if err := agent.ReadStored("audit cursor", it.Body, &c); err != nil {
+		return cursor{}, store.Unreadable(it.Key, err)
+	}
+	if c.version, err = it.Number("version"); err == nil && (c.version < 1 || c.Seq < 0) {
+		err = store.Damaged(it.Key, "version and seq: want one or more, and none or more")
+	}
+	return c, err
 }
 
 func (c cursor) clone() cursor {

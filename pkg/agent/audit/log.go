@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
@@ -61,11 +62,34 @@ func (l *Log) Record(ctx context.Context, tenant string, records ...Record) erro
 
 // Head is the newest line of a tenant's chain.
 func (l *Log) Head(ctx context.Context, tenant string) (Head, error) {
-	it, _, err := l.Table.Get(ctx, headKey(tenant))
-	if err != nil {
-		return Head{}, fmt.Errorf("read audit chain of %s: %w", tenant, err)
+	it, found, err := l.Table.Get(ctx, headKey(tenant))
+	if err != nil || !found {
+		return Head{}, wrapped(err, tenant)
 	}
-	return Head{Seq: it.Attrs["seq"].Int(), Hash: it.Attrs["hash"].String()}, nil
+	h, err := readHead(it)
+	return h, wrapped(err, tenant)
+}
+
+func wrapped(err error, tenant string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("read audit chain of %s: %w", tenant, err)
+}
+
+func readHead(it store.Item) (Head, error) {
+	seq, err := it.Number("seq")
+	if err != nil {
+		return Head{}, err
+	}
+	hash, err := it.Text("hash")
+	switch {
+	case err != nil:
+		return Head{}, err
+	case seq < 0 || seq > 0 && !agent.ValidDigest(hash):
+		return Head{}, store.Damaged(it.Key, "seq and hash: want those of an entry")
+	}
+	return Head{Seq: seq, Hash: hash}, nil
 }
 
 // Lines reads up to limit lines that follow one in the order of the chain, as they are stored.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -95,6 +96,22 @@ func (p *pass) audit(ctx context.Context, tenant, run string) error {
 	return nil
 }
 
+// fail notes what could not be audited; the next sweep looks at all of the tenant again.
+func (p *pass) fail(tenant, run string, err error) {
+	p.done[cursorKey(tenant, run)] = true
+	p.again[tenant] = true
+	p.swept.Failed = append(p.swept.Failed, Failed{tenant, run, err})
+}
+
+// spare notes what could not be read of a list, and goes on with the others. Its error is that of the whole list.
+func (p *pass) spare(tenant string, err error) error {
+	unread, err := store.Spared(err)
+	for _, u := range unread {
+		p.fail(tenant, "", u.Err)
+	}
+	return err
+}
+
 // cursors audits the runs that are known to be open.
 func (p *pass) cursors(ctx context.Context) error {
 	var open []cursor
@@ -105,13 +122,11 @@ func (p *pass) cursors(ctx context.Context) error {
 			return fmt.Errorf("list audit cursors: %w", err)
 		}
 		for _, it := range page.Items {
-			var c cursor
-			err := agent.ReadStored("audit cursor", it.Body, &c)
-			if errors.Is(err, agent.ErrNewer) { // who wrote it goes on with it
-				continue
-			}
+			c, err := readCursor(it)
 			if err != nil {
-				return fmt.Errorf("read audit cursor %s: %w", it.PK, err)
+				tenant, run, _ := strings.Cut(it.IndexSort, "#")
+				p.fail(tenant, run, fmt.Errorf("read audit cursor: %w", err))
+				continue
 			}
 			open = append(open, c)
 		}
@@ -169,7 +184,7 @@ func (p *pass) requests(ctx context.Context, tenant string, status approval.Stat
 	q := approval.Query{Status: status, Since: since, Limit: sweepPage}
 	for {
 		list, cursor, err := approval.Find(ctx, p.Auditor.Table, tenant, q)
-		if err != nil {
+		if err = p.spare(tenant, err); err != nil {
 			return fmt.Errorf("audit requests of %s: %w", tenant, err)
 		}
 		for _, a := range list {
@@ -197,7 +212,7 @@ func (p *pass) granted(ctx context.Context, tenant string, now time.Time, next *
 	q := approval.Grants{Limit: sweepPage}
 	for {
 		list, cursor, err := approval.ListStanding(ctx, p.Auditor.Table, tenant, q, now)
-		if err != nil {
+		if err = p.spare(tenant, err); err != nil {
 			return fmt.Errorf("audit standing grants of %s: %w", tenant, err)
 		}
 		for _, g := range list {
@@ -226,7 +241,7 @@ func (p *pass) underGrants(ctx context.Context, tenant string, since time.Time, 
 		cursor := ""
 		for {
 			heads, next, err := p.Heads.ListSince(ctx, tenant, status, from, sweepPage, cursor)
-			if err != nil {
+			if err = p.spare(tenant, err); err != nil {
 				return fmt.Errorf("audit runs of %s: %w", tenant, err)
 			}
 			for _, h := range heads {

@@ -56,6 +56,9 @@ func (b buckets) put(c store.Change) error {
 // walk gives the items of a store.Span in the order of r until visit has had enough.
 func (b buckets) walk(r store.Range, from, until string, visit func(store.Item) bool) error {
 	bucket, load := b.items, b.fromItem
+	if r.Spare {
+		load = b.spared
+	}
 	if r.Index {
 		bucket, load = b.index, b.fromRow
 	}
@@ -81,17 +84,29 @@ func (b buckets) fromItem(key, value []byte) (store.Item, error) {
 	return decode(store.Key{PK: pk, SK: sk}, value)
 }
 
+// spared is the item, as broken where it cannot be read: it hides no other.
+func (b buckets) spared(key, value []byte) (store.Item, error) {
+	it, err := b.fromItem(key, value)
+	if err != nil {
+		pk, sk, _ := strings.Cut(string(key), separator)
+		it = store.Item{Key: store.Key{PK: pk, SK: sk}, Broken: err}
+	}
+	return it, nil
+}
+
+// fromRow is the item that an index row lists. One that cannot be read is listed as broken: it hides no other.
 func (b buckets) fromRow(key, _ []byte) (store.Item, error) {
 	parts := strings.Split(string(key), separator)
 	if len(parts) != 4 {
 		return store.Item{}, fmt.Errorf("index row %q: %w", key, ErrDamaged)
 	}
-	it, found, err := b.get(store.Key{PK: parts[2], SK: parts[3]})
-	if err != nil {
-		return store.Item{}, err
+	k := store.Key{PK: parts[2], SK: parts[3]}
+	it, found, err := b.get(k)
+	if err == nil && (!found || !bytes.Equal(indexKey(it), key)) {
+		err = fmt.Errorf("index row %q points at no such item: %w", key, ErrDamaged)
 	}
-	if !found || !bytes.Equal(indexKey(it), key) {
-		return store.Item{}, fmt.Errorf("index row %q points at no such item: %w", key, ErrDamaged)
+	if err != nil {
+		return store.Item{Key: k, Index: parts[0], IndexSort: parts[1], Broken: err}, nil
 	}
 	return it, nil
 }

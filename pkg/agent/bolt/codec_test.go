@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"path/filepath"
 	"testing"
@@ -134,8 +135,24 @@ func TestDamagedItem(t *testing.T) {
 	require.ErrorContains(t, err, bad.SK)
 	_, err = tb.Query(t.Context(), store.Range{PK: bad.PK})
 	require.ErrorIs(t, err, ErrDamaged)
-	_, err = tb.Query(t.Context(), store.Range{PK: bad.Index, Index: true})
-	require.ErrorIs(t, err, ErrDamaged)
+	require.ErrorIs(t, err, store.ErrDamaged)
+	spared, err := tb.Query(t.Context(), store.Range{PK: bad.PK, Spare: true})
+	require.NoError(t, err)
+	require.Len(t, spared.Items, 2)
+	for _, it := range spared.Items {
+		require.Equal(t, it.SK == bad.SK, errors.Is(it.Broken, store.ErrDamaged))
+	}
+	listed, err := tb.Query(t.Context(), store.Range{PK: bad.Index, Index: true})
+	require.NoError(t, err)
+	require.Len(t, listed.Items, 2, "the one hides no other")
+	for _, it := range listed.Items {
+		if it.SK == good.SK {
+			require.Equal(t, good, it)
+			continue
+		}
+		require.ErrorIs(t, it.Broken, ErrDamaged)
+		require.Equal(t, store.Item{Key: bad.Key, Index: bad.Index, IndexSort: bad.IndexSort, Broken: it.Broken}, it)
+	}
 	require.ErrorIs(t, tb.Write(t.Context(), store.Op{Kind: store.Put, Item: bad}), ErrDamaged)
 
 	got, found, err := tb.Get(t.Context(), good.Key)

@@ -11,6 +11,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // The kinds of error beside those of store.Table.
@@ -18,11 +20,18 @@ var (
 	// ErrLocked: another process, or another Table of this one, has the file open.
 	ErrLocked = errors.New("in use by another process")
 	// ErrDamaged: the file is no store, or its content is not what was written.
-	ErrDamaged = errors.New("not a store, or damaged")
+	ErrDamaged error = damaged{}
 	// ErrUnsure: an earlier commit failed so late that what is on disk is not known. Every call returns it until the file is
 	// opened again.
 	ErrUnsure = errors.New("an earlier commit failed, the store must be opened again")
 )
+
+// damaged is ErrDamaged. Of an item, it is a store.ErrDamaged.
+type damaged struct{}
+
+func (damaged) Error() string { return "not a store, or damaged" }
+
+func (damaged) Is(target error) bool { return target == store.ErrDamaged }
 
 // OpenError is what Open returns. Err matches ErrLocked, ErrDamaged, fs.ErrPermission, fs.ErrNotExist (of the folder), or is the
 // system's error.

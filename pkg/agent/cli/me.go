@@ -145,6 +145,9 @@ func (*dutiesListCommand) run(ctx context.Context, p *program) error {
 		if err != nil {
 			return err
 		}
+		if s != nil {
+			s.list(list.Unread)
+		}
 		for _, d := range slices.Concat(list.Given, list.Received) {
 			p.tellDuty(d)
 		}

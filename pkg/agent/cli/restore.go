@@ -29,7 +29,7 @@ func (*repairsCommand) run(ctx context.Context, p *program) error {
 		if len(all) == 0 {
 			p.tell("nothing was repaired")
 		}
-		return p.answer(api.RepairPage{Repairs: all})
+		return p.answer(api.RepairPage{Repairs: all, Unread: s.unreadItems()})
 	})
 }
 
@@ -42,6 +42,7 @@ func (s *session) repairs(ctx context.Context) ([]runtime.Repaired, error) {
 			return nil, err
 		}
 		all = append(all, page.Repairs...)
+		s.list(page.Unread)
 		if cursor = page.Cursor; cursor == "" {
 			break
 		}
@@ -77,6 +78,9 @@ func (c *restoreMarkCommand) run(ctx context.Context, p *program) error {
 			return err
 		}
 		p.tell("%d runs are in quarantine (%s)", m.Quarantined, p.hint("restore", "list"))
+		if m.Damaged > 0 {
+			p.tell("%d runs cannot be read: what is stored of them is damaged, and nobody goes on with them", m.Damaged)
+		}
 		return p.answer(m)
 	})
 }
@@ -95,7 +99,7 @@ func (*restoreListCommand) run(ctx context.Context, p *program) error {
 		if len(all) == 0 {
 			p.tell("no run is in quarantine")
 		}
-		return p.answer(api.QuarantinePage{Runs: all})
+		return p.answer(api.QuarantinePage{Runs: all, Unread: s.unreadItems()})
 	})
 }
 
@@ -108,6 +112,7 @@ func (s *session) quarantined(ctx context.Context) ([]api.QuarantinedRun, error)
 			return nil, err
 		}
 		all = append(all, page.Runs...)
+		s.list(page.Unread)
 		if cursor = page.Cursor; cursor == "" {
 			break
 		}

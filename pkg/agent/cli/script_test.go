@@ -38,7 +38,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "pending": pending, "document": document, "lists": lists, "newest": newest, "duty": duty,
+			"exits": exits, "pending": pending, "document": document, "lists": lists, "newest": newest, "duty": duty, "spoil": spoil,
 		},
 	})
 }

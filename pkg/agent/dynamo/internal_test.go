@@ -181,3 +181,78 @@ func TestCursorOutsideTheBounds(t *testing.T) {
 		}
 	}
 }
+
+// Every byte of a stored body, and the key it stands under, is in its sum: whatever is changed in the table is found when it is read.
+func TestEveryByteOfABodyIsSummed(t *testing.T) {
+	for name, body := range map[string][]byte{"as it is": []byte(`{"v":1,"e":[{"decided":{"call":"c1","amount":1.50}}]}`), "deflated": bytes.Repeat([]byte(`{"text":"abc"},`), 300)} {
+		t.Run(name, func(t *testing.T) {
+			it := store.Item{Key: store.Key{PK: "T#acme#RUN#r1", SK: "J#0000000001"}, Body: body, Index: "I", IndexSort: "1"}
+			stored, err := encode(it)
+			require.NoError(t, err)
+			again, err := decode(stored)
+			require.NoError(t, err)
+			require.Equal(t, it, again)
+			bytesOf := func(a attributes) []byte {
+				if b := a[store.NameBody].B; b != nil {
+					return b
+				}
+				return a[store.NameBody].M[deflated].B
+			}
+			raw := bytesOf(stored)
+			require.Equal(t, name == "as it is", &raw[0] == &body[0])
+			for i := range raw {
+				for _, flip := range []byte{1, 0x20, 0x80} {
+					raw[i] ^= flip
+					if flipped, err := decode(stored); err == nil { // bits that fill up the last byte of what is deflated
+						require.Equal(t, it, flipped, "byte %d", i)
+					} else {
+						requireItemDamaged(t, err, it.Key)
+					}
+					raw[i] ^= flip
+				}
+			}
+			for n := range raw {
+				cut, err := encode(it)
+				require.NoError(t, err)
+				if v := cut[store.NameBody]; v.B != nil {
+					cut[store.NameBody] = attribute{B: v.B[:n]}
+				} else {
+					v.M[deflated] = attribute{B: v.M[deflated].B[:n]}
+				}
+				_, err = decode(cut)
+				requireItemDamaged(t, err, it.Key)
+			}
+			for _, other := range []store.Key{{PK: "T#acme#RUN#r2", SK: it.SK}, {PK: "T#other#RUN#r1", SK: it.SK}, {PK: it.PK, SK: "J#0000000002"}, {PK: it.PK + "J", SK: it.SK[1:]}} {
+				copied, err := encode(it)
+				require.NoError(t, err)
+				copied[store.NamePK], copied[store.NameSK] = str(other.PK), str(other.SK)
+				_, err = decode(copied)
+				requireItemDamaged(t, err, other)
+				listing, err := listed(copied)
+				require.NoError(t, err, "it hides no other from a list")
+				require.ErrorIs(t, listing.Broken, store.ErrDamaged)
+				require.Equal(t, store.Item{Key: other, Index: "I", IndexSort: "1", Broken: listing.Broken}, listing)
+			}
+			delete(stored, store.NameBody)
+			_, err = decode(stored)
+			requireItemDamaged(t, err, it.Key)
+			old, err := encode(it)
+			require.NoError(t, err)
+			delete(old, store.NameSum)
+			again, err = decode(old)
+			require.NoError(t, err, "items of before there were sums")
+			require.Equal(t, it, again)
+		})
+	}
+	large, err := encode(store.Item{Key: store.Key{PK: "P", SK: "S"}, Body: make([]byte, store.MaxItem-10)})
+	require.NoError(t, err)
+	require.NotContains(t, large, store.NameSum, "there is no room for it")
+}
+
+func requireItemDamaged(t *testing.T, err error, k store.Key) {
+	t.Helper()
+	var damaged *store.DamagedError
+	require.ErrorIs(t, err, store.ErrDamaged)
+	require.ErrorAs(t, err, &damaged)
+	require.Equal(t, k, damaged.Key)
+}

@@ -96,9 +96,12 @@ func cursorAt(it store.Item, index bool) string {
 // page collects what a Query gave. DynamoDB ends a page by stored bytes, the port by those of the items themselves: where bodies were
 // compressed, items that do not fit are left for the next page.
 func page(r store.Range, stored []attributes, last attributes) (store.Page, error) {
-	pager := store.NewPager(r)
+	pager, read := store.NewPager(r), decode
+	if r.Index || r.Spare {
+		read = listed
+	}
 	for _, s := range stored {
-		it, err := decode(s)
+		it, err := read(s)
 		if err != nil {
 			return store.Page{}, err
 		}

@@ -156,7 +156,7 @@ func TestRequests(t *testing.T) {
 		"ConditionExpression":"attribute_exists(#n4) AND #n5 <= :v4",
 		"ExpressionAttributeNames":{"#n0":"n","#n1":"status","#n2":"Index","#n3":"IndexSort","#n4":"PK","#n5":"n"},
 		"ExpressionAttributeValues":{":v0":{"N":"-7"},":v1":{"S":"done"},":v2":{"S":"I"},":v3":{"S":"1"},":v4":{"N":"3"}}`
-	whole := `"TableName":"runs","Item":{"PK":{"S":"P"},"SK":{"S":"S"},"Body":{"B":"Ym9keQ=="}},
+	whole := `"TableName":"runs","Item":{"PK":{"S":"P"},"SK":{"S":"S"},"Body":{"B":"Ym9keQ=="},"Sum":{"N":"1089634904"}},
 		"ConditionExpression":"attribute_not_exists(#n0)","ExpressionAttributeNames":{"#n0":"PK"}`
 	write := func(ops ...store.Op) func(context.Context, *dynamo.Table) error {
 		return func(ctx context.Context, tb *dynamo.Table) error { return tb.Write(ctx, ops...) }

@@ -315,7 +315,7 @@ func classify(err error) error {
 	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob), errors.As(err, &bad):
 		return edge.Wrap(edge.Invalid, err)
 	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNoBlob),
-		errors.Is(err, runtime.ErrUncleaned):
+		errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrUncleaned):
 		return edge.Wrap(edge.Internal, err)
 	default:
 		return edge.Wrap(edge.Unavailable, err)

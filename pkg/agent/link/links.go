@@ -113,7 +113,7 @@ func (l *Links) find(ctx context.Context, id string) (kept Link, found bool, err
 		return Link{}, false, nil
 	}
 	if err := agent.ReadStored("link", it.Body, &kept); err != nil {
-		return Link{}, false, fmt.Errorf("read a link: %w", err)
+		return Link{}, false, fmt.Errorf("read a link: %w", store.Unreadable(it.Key, err))
 	}
 	return kept, kept.ID == id && agent.ValidTenant(kept.Tenant), nil
 }

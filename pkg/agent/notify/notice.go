@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,13 +66,17 @@ func load(ctx context.Context, t store.Table, tenant, id string) (notice, error)
 	if !found {
 		return n, nil
 	}
+	rev, err := it.Number(revAttr)
+	if err != nil {
+		return notice{}, fmt.Errorf("read the notice of approval %s: %w", id, err)
+	}
 	if json.Unmarshal(it.Body, &n) != nil {
 		at, _, _, err := dueItem(it.IndexSort)
 		if n = (notice{Tenant: tenant, ID: id}); err == nil {
 			n.Due = at
 		}
 	}
-	n.rev, n.stored = it.Attrs[revAttr].Int(), n.Due
+	n.rev, n.stored = rev, n.Due
 	return n, nil
 }
 
@@ -115,11 +120,11 @@ func dueSort(at time.Time, tenant, id string) string {
 // dueItem reads what a place in the index is about.
 func dueItem(sort string) (at time.Time, tenant, id string, err error) {
 	parts := strings.SplitN(sort, "#", 3)
-	var ms int64
 	if len(parts) != 3 {
 		return time.Time{}, "", "", fmt.Errorf("read the index DUE: %q is no place of it", sort)
 	}
-	if _, err := fmt.Sscanf(parts[0], "%d", &ms); err != nil || ms < 0 {
+	ms, err := strconv.ParseInt(parts[0], 10, 64)
+	if err != nil || ms < 0 {
 		return time.Time{}, "", "", fmt.Errorf("read the index DUE: %q is no place of it", sort)
 	}
 	return time.UnixMilli(ms).UTC(), parts[1], parts[2], nil

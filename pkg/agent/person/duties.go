@@ -117,26 +117,36 @@ func (d Duty) check(now time.Time) error {
 
 // give writes the duty, unless it is there. Its error is a *store.ConditionError where the giver has changed another since.
 func (s Duties) give(ctx context.Context, tenant string, d Duty, now time.Time) (Duty, error) {
-	head, _, err := s.Table.Get(ctx, headKey(tenant, d.By))
+	head, found, err := s.Table.Get(ctx, headKey(tenant, d.By))
 	if err != nil {
 		return Duty{}, err
 	}
 	open, err := s.Given(ctx, tenant, d.By, now)
+	unread, err := store.Spared(err)
 	if err != nil {
 		return Duty{}, err
+	}
+	if i := slices.IndexFunc(unread, func(u store.UnreadItem) bool { return u.Key == d.key(tenant, given) }); i >= 0 {
+		return Duty{}, unread[i].Err
 	}
 	if i := slices.IndexFunc(open, func(have Duty) bool { return have.ID == d.ID }); i >= 0 {
 		return open[i], nil
 	}
-	if len(open) >= MaxDuties {
-		return Duty{}, refuse("to", "there are %d duties that are not over: end one first", len(open))
+	if n := len(open) + len(unread); n >= MaxDuties {
+		return Duty{}, refuse("to", "there are %d duties that are not over: end one first", n)
 	}
 	body, err := agent.MarshalVerbatim(d)
 	if err != nil {
 		return Duty{}, err
 	}
 	attrs := map[string]store.Value{"ended": store.Num(0)}
-	return d, s.Table.Write(ctx, counted(tenant, d.By, head.Attrs["rev"].Int()),
+	rev := int64(0)
+	if found {
+		if rev, err = head.Number("rev"); err != nil {
+			return Duty{}, err
+		}
+	}
+	return d, s.Table.Write(ctx, counted(tenant, d.By, rev),
 		store.Op{Kind: store.Put, Item: store.Item{Key: d.key(tenant, given), Body: body, Attrs: attrs}},
 		store.Op{Kind: store.Put, Item: store.Item{Key: d.key(tenant, received), Body: body, Attrs: attrs}})
 }
@@ -176,8 +186,12 @@ func (s Duties) End(ctx context.Context, tenant string, by agent.Principal, id s
 func (s Duties) find(ctx context.Context, tenant, person, id string, now time.Time) (Duty, error) {
 	for _, side := range []string{given, received} {
 		list, err := s.list(ctx, tenant, person, side, now)
+		unread, err := store.Spared(err)
 		if err != nil {
 			return Duty{}, err
+		}
+		if i := slices.IndexFunc(unread, func(u store.UnreadItem) bool { return strings.HasSuffix(u.Key.SK, "#"+id) }); i >= 0 {
+			return Duty{}, unread[i].Err
 		}
 		if i := slices.IndexFunc(list, func(d Duty) bool { return d.ID == id }); i >= 0 {
 			return list[i], nil
@@ -186,7 +200,8 @@ func (s Duties) find(ctx context.Context, tenant, person, id string, now time.Ti
 	return Duty{}, ErrNoDuty
 }
 
-// Given are the duties that a person has given and that are not over, those that end first before the others.
+// Given are the duties that a person has given and that are not over, those that end first before the others. Those that cannot be read are
+// store.UnreadItems beside them.
 func (s Duties) Given(ctx context.Context, tenant, by string, now time.Time) ([]Duty, error) {
 	list, err := s.list(ctx, tenant, by, given, now)
 	return slices.DeleteFunc(list, func(d Duty) bool { return d.over(now) }), err
@@ -200,38 +215,59 @@ func (s Duties) Received(ctx context.Context, tenant, to string, now time.Time) 
 
 // list reads consistently the duties of one side whose time is not over, those that were ended included.
 func (s Duties) list(ctx context.Context, tenant, person, side string, now time.Time) ([]Duty, error) {
-	r := store.Range{PK: dutyPartition(tenant, person), From: fmt.Sprintf("%s#%013d", side, now.UnixMilli()), To: side + "$"}
+	r := store.Range{PK: dutyPartition(tenant, person), From: fmt.Sprintf("%s#%013d", side, now.UnixMilli()), To: side + "$", Spare: true}
 	var list []Duty
+	var unread store.UnreadItems
 	for {
 		p, err := s.Table.Query(ctx, r)
 		if err != nil {
 			return nil, fmt.Errorf("list duties of %s: %w", person, err)
 		}
 		for _, it := range p.Items {
-			var d Duty
-			if err := agent.ReadStored("duty", it.Body, &d); err != nil {
-				return nil, fmt.Errorf("read duty %s: %w", it.SK, err)
-			}
-			if ended := it.Attrs["ended"].Int(); ended != 0 {
-				d.EndedAt = time.UnixMilli(ended).UTC()
+			d, err := readDuty(tenant, side, it)
+			if err != nil {
+				unread = append(unread, store.UnreadItem{Key: it.Key, Err: fmt.Errorf("read duty of %s: %w", person, err)})
+				continue
 			}
 			list = append(list, d)
 		}
 		if r.Cursor = p.Cursor; r.Cursor == "" {
-			return list, nil
+			return list, unread.AsError()
 		}
 	}
 }
 
+// readDuty reads one side of a tenant's duty, which must be the one that its key says: it is a right.
+func readDuty(tenant, side string, it store.Item) (Duty, error) {
+	var d Duty
+	if it.Broken != nil {
+		return d, it.Broken
+	}
+	if err := agent.ReadStored("duty", it.Body, &d); err != nil {
+		return Duty{}, store.Unreadable(it.Key, err)
+	}
+	ended, err := it.Number("ended")
+	switch {
+	case err != nil:
+		return Duty{}, err
+	case d.ID != dutyID(tenant, d) || it.Key != d.key(tenant, side): // the id follows from who gives what to whom and when
+		return Duty{}, store.Damaged(it.Key, "id, by, to, from and until: want those of the duty under whose key they stand")
+	}
+	if ended != 0 {
+		d.EndedAt = time.UnixMilli(ended).UTC()
+	}
+	return d, nil
+}
+
 // ActsFor are those in whose place p decides at that time, sorted by id, each once: with the groups they were in when they gave the duty, less
 // those they are no longer in as far as the directory knows them. It is the Duties of an approval.Desk; whoever gets an error knows of nobody.
-// Nobody in whose place a giver decides is among them: what a person was given they cannot hand on.
+// A duty that cannot be read is nobody's. Nobody in whose place a giver decides is among them: what a person was given they cannot hand on.
 func (s Duties) ActsFor(ctx context.Context, tenant string, p agent.Principal, now time.Time) ([]agent.Principal, error) {
 	if !isUser(p.ID) {
 		return nil, nil
 	}
 	list, err := s.Received(ctx, tenant, p.ID, now)
-	if err != nil {
+	if _, err = store.Spared(err); err != nil {
 		return nil, err
 	}
 	groups := map[string][]string{}

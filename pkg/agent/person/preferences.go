@@ -2,7 +2,6 @@ package person
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -25,8 +24,19 @@ func ReadPreferences(ctx context.Context, t store.Table, tenant, id string) (Pre
 		return Preferences{}, wrapped(err, "read preferences of %s", id)
 	}
 	var p Preferences
-	err = json.Unmarshal(it.Body, &p)
-	return p, wrapped(err, "read preferences of %s", id)
+	if err := agent.ReadView("preferences", it.Body, &p); err != nil {
+		return Preferences{}, wrapped(&store.DamagedError{Key: it.Key, Err: err}, "read preferences of %s", id)
+	}
+	for _, name := range p.Notify {
+		if name != Email && name != Slack {
+			err = store.Unreadable(it.Key, agent.UnknownWord("notify", name, Email+", "+Slack))
+			return Preferences{}, wrapped(err, "read preferences of %s", id)
+		}
+	}
+	if problem := checkChannels(p.Notify); problem != "" {
+		return Preferences{}, wrapped(store.Damaged(it.Key, "notify: %s", problem), "read preferences of %s", id)
+	}
+	return p, nil
 }
 
 // Check says why preferences are not taken, as a *RefusedError.
@@ -97,8 +107,12 @@ func (d preferring) Slack(ctx context.Context, team, member string) (string, Per
 	return tenant, p, found, err
 }
 
+// prefer leaves it as the directory has it where what was said cannot be read: a request that reaches nobody is worse than one told on another channel.
 func (d preferring) prefer(ctx context.Context, tenant string, p *Person) error {
 	said, err := ReadPreferences(ctx, d.table, tenant, p.ID)
+	if store.Unread(err) {
+		return nil
+	}
 	if err == nil && said.Notify != nil {
 		p.Notify = said.Notify
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/store"
 )
 
 // standing is a Directory in which those who decide for somebody are told as well.
@@ -45,7 +46,7 @@ func (d standing) Members(ctx context.Context, tenant string, principals []strin
 // deputies are those who decide for a person and are not seen yet.
 func (d standing) deputies(ctx context.Context, tenant, by string, now time.Time, seen map[string]bool) ([]Person, error) {
 	given, err := d.duties.Given(ctx, tenant, by, now)
-	if err != nil {
+	if _, err = store.Spared(err); err != nil { // one that cannot be read is nobody's
 		return nil, err
 	}
 	var list []Person

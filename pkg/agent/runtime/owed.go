@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,12 +40,36 @@ const (
 // owedEnd reads what is owed behind a run's end.
 func (p Ports) owedEnd(ctx context.Context, tenant, run string) (owedEnd, error) {
 	it, _, err := p.Table.Get(ctx, owedKey(tenant, run))
+	if err == nil {
+		err = checkOwed(it)
+	}
 	if err != nil {
 		return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, err)
 	}
 	return owedEnd{
 		listed: it.Index != "", cleaning: it.Attrs[attrCleaning].Int() == 1, told: it.Attrs[attrTold].Int() == 1, tries: it.Attrs[attrTries].Int(),
 	}, nil
+}
+
+// checkOwed holds an item to what is written: of the zero one, nothing is owed.
+func checkOwed(it store.Item) error {
+	if it.Broken != nil {
+		return it.Broken
+	}
+	if it.Index != "" {
+		if _, err := it.Number(attrAt); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{attrCleaning, attrTold, attrTries} {
+		if _, there := it.Attrs[name]; !there {
+			continue
+		}
+		if n, err := it.Number(name); err != nil || n < 0 || n > 1 && name != attrTries {
+			return cmp.Or(err, store.Damaged(it.Key, "%s: got a number that is not written", name))
+		}
+	}
+	return nil
 }
 
 // noteTold notes that the end is told, where cleaning up is still owed.
@@ -142,6 +167,12 @@ func (p *pass) ends(ctx context.Context) (next string, err error) {
 		return "", fmt.Errorf("list ends that are owed: %w", err)
 	}
 	for _, it := range page.Items {
+		if err := checkOwed(it); err != nil {
+			if err := p.note(FailedRepair{Tenant: p.at.Tenant, Run: it.IndexSort, Err: err}, RepairNone); err != nil {
+				return "", err
+			}
+			continue
+		}
 		tries := min(it.Attrs[attrTries].Int(), maxCleanups)
 		if p.Sweeper.Clock.Now().UnixMilli()-it.Attrs[attrAt].Int() < settling.Milliseconds()<<tries {
 			continue
@@ -190,7 +221,7 @@ func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string) error {
 		}
 		for _, it := range page.Items {
 			_, err := sw.repairEnd(ctx, tenant, it.IndexSort)
-			if errors.Is(err, ErrUncleaned) { // it keeps nobody from working
+			if errors.Is(err, ErrUncleaned) || store.Unread(err) { // it keeps nobody from working
 				sw.warn("clean up after run "+it.IndexSort, err)
 				continue
 			}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -28,6 +27,10 @@ type Repaired struct {
 
 func repairsIndex(tenant string) string { return "T#" + tenant + "#REPAIRS" }
 
+func repairKey(tenant string, r Repaired) store.Key {
+	return store.Key{PK: "T#" + tenant + "#REPAIR#" + r.Run, SK: fmt.Sprintf("%010d#%s#%s", r.Seq, r.Kind, r.Of)}
+}
+
 // recordOp is the record of a repair of the run as it was found.
 func (sw *Sweeper) recordOp(s *agent.AgentState, kind Repair, of string) store.Op {
 	at := sw.Clock.Now().UTC().Truncate(time.Millisecond)
@@ -36,7 +39,7 @@ func (sw *Sweeper) recordOp(s *agent.AgentState, kind Repair, of string) store.O
 		body = nil
 	}
 	return store.Op{Kind: store.Put, If: []store.Cond{{Op: store.ItemAbsent}}, Item: store.Item{
-		Key:   store.Key{PK: "T#" + s.Tenant + "#REPAIR#" + s.Run, SK: fmt.Sprintf("%010d#%s#%s", s.Seq(), kind, of)},
+		Key:   repairKey(s.Tenant, Repaired{Run: s.Run, Kind: kind, Of: of, Seq: s.Seq()}),
 		Index: repairsIndex(s.Tenant), IndexSort: fmt.Sprintf("%013d#%s#%s", at.UnixMilli(), s.Run, kind), Body: body,
 	}}
 }
@@ -61,7 +64,8 @@ func tokenName(token string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// ListRepaired pages through a tenant's repairs, the newest first. Limit 0 is 50. It may be late.
+// ListRepaired pages through a tenant's repairs, the newest first. Limit 0 is 50. It may be late. Records that cannot be read are store.UnreadItems beside
+// the others.
 func ListRepaired(ctx context.Context, t store.Table, tenant string, limit int, cursor string) (list []Repaired, next string, err error) {
 	if limit == 0 {
 		limit = 50
@@ -70,12 +74,29 @@ func ListRepaired(ctx context.Context, t store.Table, tenant string, limit int, 
 	if err != nil {
 		return nil, "", fmt.Errorf("list repairs: %w", err)
 	}
+	var unread store.UnreadItems
 	for _, it := range p.Items {
-		var r Repaired
-		if err := json.Unmarshal(it.Body, &r); err != nil {
-			return nil, "", errors.Join(store.ErrInvalid, fmt.Errorf("read the record of a repair: %w", err))
+		r, err := readRepaired(tenant, it)
+		if err != nil {
+			unread = append(unread, store.UnreadItem{Key: it.Key, Err: fmt.Errorf("read the record of a repair: %w", err)})
+			continue
 		}
 		list = append(list, r)
 	}
-	return list, p.Cursor, nil
+	return list, p.Cursor, unread.AsError()
+}
+
+// readRepaired reads a tenant's record, which must be the one that its key says.
+func readRepaired(tenant string, it store.Item) (Repaired, error) {
+	var r Repaired
+	if it.Broken != nil {
+		return r, it.Broken
+	}
+	if err := agent.ReadView("repair", it.Body, &r); err != nil {
+		return r, store.Unreadable(it.Key, err)
+	}
+	if it.Key != repairKey(tenant, r) || r.At.IsZero() {
+		return r, store.Damaged(it.Key, "run, seq, kind and of: want those of the key, and when")
+	}
+	return r, nil
 }

@@ -32,10 +32,11 @@ type Restore struct {
 type Mark struct {
 	Copied      time.Time `json:"copied"` // when the copy had been made
 	By          string    `json:"by"`
-	Since       time.Time `json:"since"`       // when the word was given
-	Tenant      string    `json:"tenant"`      // the last of those it is carried out for; "" = the first is under way
-	Quarantined int64     `json:"quarantined"` // runs
-	Untouched   int64     `json:"untouched"`   // open runs that were left alone: somebody still waits for them as they are
+	Since       time.Time `json:"since"`             // when the word was given
+	Tenant      string    `json:"tenant"`            // the last of those it is carried out for; "" = the first is under way
+	Quarantined int64     `json:"quarantined"`       // runs
+	Untouched   int64     `json:"untouched"`         // open runs that were left alone: somebody still waits for them as they are
+	Damaged     int64     `json:"damaged,omitempty"` // runs that could not be quarantined, as they cannot be read: nobody can go on with them either
 	Complete    bool      `json:"complete"`
 }
 
@@ -53,8 +54,11 @@ func ReadMark(ctx context.Context, t store.Table) (m Mark, found bool, err error
 	if err != nil || !found {
 		return Mark{}, false, wrapMark(err)
 	}
-	if err := json.Unmarshal(it.Body, &m); err != nil {
-		return Mark{}, false, errors.Join(store.ErrInvalid, wrapMark(err))
+	if err := agent.ReadStored("mark", it.Body, &m); err != nil {
+		return Mark{}, false, wrapMark(store.Unreadable(it.Key, err))
+	}
+	if m.Copied.IsZero() || m.Since.IsZero() {
+		return Mark{}, false, wrapMark(store.Damaged(it.Key, "copied and since: got nothing, want when"))
 	}
 	return m, true, nil
 }
@@ -137,11 +141,16 @@ func (r *Restore) keepCounts(ctx context.Context, m Mark) error {
 
 // tenant quarantines the open runs of a tenant. Runs that are quarantined meanwhile move from one list to the other; both are gone through until
 // neither has a run left.
-func (r *Restore) tenant(ctx context.Context, tenant string, m *Mark) error {
-	before := m.Untouched
+func (r *Restore) tenant(ctx context.Context, tenant string, m *Mark) (err error) {
+	untouched, damaged := m.Untouched, m.Damaged
+	defer func() {
+		if err != nil { // it is gone through again
+			m.Damaged = damaged
+		}
+	}()
 	for {
 		found := int64(0)
-		m.Untouched = before
+		m.Untouched, m.Damaged = untouched, damaged
 		for _, status := range []agent.RunStatus{agent.RunRunning, agent.RunWaiting} {
 			n, err := r.list(ctx, tenant, status, m)
 			if err != nil {
@@ -159,12 +168,21 @@ func (r *Restore) list(ctx context.Context, tenant string, status agent.RunStatu
 	cursor := ""
 	for {
 		heads, next, err := r.Sweeper.Journal.List(ctx, tenant, status, sweepPage, cursor)
+		unread, err := store.Spared(err)
 		if err != nil {
 			return quarantined, wrapMark(err)
 		}
+		for _, u := range unread { // the view alone: the journal says what the run is
+			heads = append(heads, store.Head{Tenant: tenant, Run: store.RunOf(tenant, u.Key)})
+		}
 		for _, h := range heads {
 			did, err := r.one(ctx, h, m)
-			if err != nil {
+			if errors.Is(err, store.ErrDamaged) {
+				r.Sweeper.warn("quarantine run "+h.Run, err)
+				m.Damaged++
+				continue
+			}
+			if err != nil { // one of a newer version is not skipped: that version would carry it on
 				return quarantined, err
 			}
 			if did {
@@ -220,6 +238,9 @@ func (r *Restore) untouched(ctx context.Context, s *agent.AgentState) (bool, err
 		return false, nil
 	}
 	h, err := r.Sweeper.Journal.Head(ctx, s.Tenant, s.Run)
+	if errors.Is(err, store.ErrDamaged) { // it proves nothing
+		return false, nil
+	}
 	if err != nil || h.Token == "" || h.WaitSeq != s.WaitSeq {
 		return false, err
 	}

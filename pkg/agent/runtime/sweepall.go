@@ -235,7 +235,7 @@ func (p *pass) walk(ctx context.Context) error {
 
 func (p *pass) runningRuns(ctx context.Context) (next string, err error) {
 	heads, next, err := p.Sweeper.Journal.List(ctx, p.at.Tenant, agent.RunRunning, sweepPage, p.at.Cursor)
-	if err != nil {
+	if err := p.spare(err); err != nil {
 		return "", err
 	}
 	return next, p.checkAll(ctx, heads)
@@ -243,7 +243,7 @@ func (p *pass) runningRuns(ctx context.Context) (next string, err error) {
 
 func (p *pass) waitingRuns(ctx context.Context) (next string, err error) {
 	heads, next, err := p.Sweeper.Journal.List(ctx, p.at.Tenant, agent.RunWaiting, sweepPage, p.at.Cursor)
-	if err != nil {
+	if err := p.spare(err); err != nil {
 		return "", err
 	}
 	if err := p.checkAll(ctx, heads); err != nil {
@@ -257,6 +257,17 @@ func (p *pass) waitingRuns(ctx context.Context) (next string, err error) {
 		p.at.Waiting.join(one)
 	}
 	return next, nil
+}
+
+// spare reports what could not be read of a list, each by itself, and goes on with the others. Its error is that of the whole list.
+func (p *pass) spare(err error) error {
+	unread, err := store.Spared(err)
+	for _, u := range unread {
+		if err := p.note(FailedRepair{Tenant: p.at.Tenant, Run: store.RunOf(p.at.Tenant, u.Key), Err: u.Err}, RepairNone); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // checkAll checks a page of runs. A page that time ran out on is checked again by the next sweep.
@@ -338,7 +349,7 @@ func (p *pass) note(f FailedRepair, r Repair) error {
 // outcomes counts the calls on a page of requests to people whose outcome is unknown, and has people told of those of which nobody began to tell.
 func (p *pass) outcomes(ctx context.Context) (next string, err error) {
 	asked, next, err := approval.List(ctx, p.Sweeper.Table, p.at.Tenant, approval.Pending, sweepPage, p.at.Cursor)
-	if err != nil {
+	if err := p.spare(err); err != nil {
 		return "", err
 	}
 	for _, a := range asked {

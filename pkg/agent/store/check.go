@@ -126,7 +126,7 @@ func checkAttrs(attrs map[string]Value) error {
 
 func checkAttrName(name string) error {
 	switch name {
-	case NamePK, NameSK, NameBody, NameIndex, NameIndexSort:
+	case NamePK, NameSK, NameBody, NameIndex, NameIndexSort, NameSum:
 		return fmt.Errorf("attribute name %q is reserved: %w", name, ErrInvalid)
 	}
 	return checkName("attribute name", name, MaxSK)

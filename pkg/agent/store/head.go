@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,25 +53,72 @@ func headOp(s *agent.AgentState) Op {
 	}}
 }
 
-// readHead takes what it knows of a view and leaves the rest: what a run is, its journal says, in a form of its own.
-func readHead(tenant string, it Item) Head {
-	h := Head{
-		Tenant: tenant, Run: string(it.Body), Agent: it.Attrs["agent"].String(), Status: agent.RunStatus(it.Attrs["status"].String()),
-		Reason: agent.Reason(it.Attrs["reason"].String()), Owner: it.Attrs["owner"].String(), WaitSeq: it.Attrs["waitSeq"].Int(),
-		Drained: it.Attrs["drained"].Int(), Token: it.Attrs["token"].String(),
-		StartedAt: time.UnixMilli(it.Attrs["started"].Int()).UTC(), UpdatedAt: time.UnixMilli(it.Attrs["updated"].Int()).UTC(),
+// readHead reads what it knows of a view and leaves the rest: what a run is, its journal says, in a form of its own. Of one that cannot be read, the
+// Head names the run alone.
+func readHead(tenant string, it Item) (Head, error) {
+	run := it.PK[min(len(runPK(tenant, "")), len(it.PK)):]
+	named := Head{Tenant: tenant, Run: run}
+	if it.Broken != nil {
+		return named, it.Broken
 	}
-	h.Quarantined = it.Attrs["quarantined"].Int() == 1
-	if ms := it.Attrs["expires"].Int(); ms != 0 {
+	r := headReader{it: it}
+	if it.Key != headKey(tenant, run) || string(it.Body) != run {
+		r.fail("body: want the id of the run under whose key it stands")
+	}
+	h := Head{
+		Tenant: tenant, Run: run, Agent: r.text("agent"), Status: agent.RunStatus(r.text("status")), Reason: agent.Reason(r.text("reason")),
+		Owner: r.text("owner"), WaitSeq: r.number("waitSeq"), Drained: r.number("drained"), Token: r.text("token"),
+		StartedAt: time.UnixMilli(r.number("started")).UTC(), UpdatedAt: time.UnixMilli(r.number("updated")).UTC(),
+	}
+	r.number("attempt") // which StoreToken compares
+	if r.err == nil && !h.Status.Valid() {
+		r.err = Unreadable(it.Key, agent.UnknownWord("status", string(h.Status), "running, waiting, done"))
+	}
+	if _, there := it.Attrs["quarantined"]; there {
+		h.Quarantined = r.number("quarantined") == 1
+	}
+	if ms := r.number("expires"); ms != 0 {
 		h.Expires = time.UnixMilli(ms).UTC()
 	}
-	if root := it.Attrs["root"].String(); root != "" {
-		h.Parent = &agent.Parent{Root: root, Run: it.Attrs["parent"].String(), Call: it.Attrs["parentCall"].String()}
+	if r.has("root") {
+		h.Parent = &agent.Parent{Root: r.text("root"), Run: r.text("parent"), Call: r.text("parentCall")}
 	}
-	if parent := it.Attrs["traceparent"].String(); parent != "" {
-		h.Trace = &agent.Trace{Traceparent: parent, Tracestate: it.Attrs["tracestate"].String()}
+	if r.has("traceparent") {
+		h.Trace = &agent.Trace{Traceparent: r.text("traceparent"), Tracestate: r.text("tracestate")}
 	}
-	return h
+	if r.err != nil {
+		return named, r.err
+	}
+	return h, nil
+}
+
+// headReader reads attributes and keeps the first that is not what a writer writes.
+type headReader struct {
+	it  Item
+	err error
+}
+
+func (r *headReader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = Damaged(r.it.Key, format, args...)
+	}
+}
+
+func (r *headReader) has(name string) bool {
+	v, ok := r.it.Attrs[name]
+	return ok && (!v.isStr || v.s != "")
+}
+
+func (r *headReader) text(name string) string {
+	s, err := r.it.Text(name)
+	r.err = cmp.Or(r.err, err)
+	return s
+}
+
+func (r *headReader) number(name string) int64 {
+	n, err := r.it.Number(name)
+	r.err = cmp.Or(r.err, err)
+	return n
 }
 
 // Head reads a run's view consistently. A run that does not exist is ErrNoRun.
@@ -82,7 +130,11 @@ func (j *Journal) Head(ctx context.Context, tenant, run string) (Head, error) {
 	if !found {
 		return Head{}, fmt.Errorf("read head of run %s: %w", run, ErrNoRun)
 	}
-	return readHead(tenant, it), nil
+	h, err := readHead(tenant, it)
+	if err != nil {
+		return Head{}, fmt.Errorf("read head of run %s: %w", run, err)
+	}
+	return h, nil
 }
 
 // TokenClaim is what a waiter claims for its task token: the wait and the owner it waits for, and the attempt, larger for a later one.
@@ -115,7 +167,8 @@ func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
 	return nil
 }
 
-// List pages through a tenant's runs of one status, newest start first. Limit 0 is 50. It may be late; no gate reads it.
+// List pages through a tenant's runs of one status, newest start first. Limit 0 is 50. It may be late; no gate reads it. Views that cannot be
+// read are UnreadItems beside the others.
 func (j *Journal) List(ctx context.Context, tenant string, status agent.RunStatus, limit int, cursor string) (heads []Head, next string, err error) {
 	return j.ListSince(ctx, tenant, status, time.Time{}, limit, cursor)
 }
@@ -135,8 +188,14 @@ func (j *Journal) ListSince(
 	if err != nil {
 		return nil, "", fmt.Errorf("list %s runs: %w", status, err)
 	}
+	var unread UnreadItems
 	for _, it := range p.Items {
-		heads = append(heads, readHead(tenant, it))
+		h, err := readHead(tenant, it)
+		if err != nil {
+			unread = append(unread, UnreadItem{Key: it.Key, Err: fmt.Errorf("read head of run %s: %w", h.Run, err)})
+			continue
+		}
+		heads = append(heads, h)
 	}
-	return heads, p.Cursor, nil
+	return heads, p.Cursor, unread.AsError()
 }

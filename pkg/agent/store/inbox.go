@@ -98,7 +98,14 @@ func (j *Journal) sameInput(ctx context.Context, tenant, run, id, digest string)
 	if !found {
 		return Accepted{Closed: true}, false, nil
 	}
-	if it.Attrs["digest"].String() != digest {
+	was, err := it.Text("digest")
+	if err == nil && (!agent.ValidDigest(was) || len(it.Body) > 0) {
+		err = Damaged(it.Key, "digest: want 64 hex digits and nothing beside")
+	}
+	if err != nil {
+		return Accepted{}, false, fmt.Errorf("read marker %s of run %s: %w", id, run, err)
+	}
+	if was != digest {
 		return Accepted{}, false, fmt.Errorf("accept input %s of run %s: %w", id, run, ErrOtherInput)
 	}
 	return Accepted{Duplicate: true}, false, nil
@@ -136,24 +143,36 @@ func closeOp(tenant, run string, n int64) Op {
 
 // readSlot is the fact in a slot; nil for the one that closes the inbox.
 func readSlot(it Item) (agent.Event, error) {
-	if isClosed(it) {
-		return nil, nil
+	closed, err := isClosed(it)
+	if err != nil || closed {
+		return nil, err
 	}
 	n, err := slotNumber(it.SK)
 	if err != nil {
 		return nil, err
 	}
-	fact, err := agent.UnmarshalEvent(it.Body)
-	if err != nil {
-		return nil, fmt.Errorf("read inbox slot %d: %w", n, err)
+	fact, err := agent.UnmarshalStored(it.Body)
+	if err == nil && agent.InboxSlot(fact) != n {
+		err = fmt.Errorf("slot: it holds the fact of slot %d", agent.InboxSlot(fact))
 	}
-	if agent.InboxSlot(fact) != n {
-		return nil, fmt.Errorf("read inbox slot %d: it holds the fact of slot %d", n, agent.InboxSlot(fact))
+	if err != nil {
+		return nil, Unreadable(it.Key, fmt.Errorf("inbox slot %d: %w", n, err))
 	}
 	return fact, nil
 }
 
-func isClosed(it Item) bool { return it.Attrs["closed"].Int() == 1 }
+// isClosed reports whether it is the slot that closes the inbox. That one says so and nothing else, and an input does not.
+func isClosed(it Item) (bool, error) {
+	_, says := it.Attrs["closed"]
+	if !says && len(it.Body) > 0 {
+		return false, nil
+	}
+	n, err := it.Number("closed")
+	if err == nil && (n != 1 || len(it.Body) > 0) {
+		err = Damaged(it.Key, "closed: got %d and %d bytes, want 1 and none", n, len(it.Body))
+	}
+	return err == nil, err
+}
 
 // newestSlot reads the newest slot's number, 0 for an empty inbox.
 func (j *Journal) newestSlot(ctx context.Context, tenant, run string) (n int64, closed bool, err error) {
@@ -164,8 +183,13 @@ func (j *Journal) newestSlot(ctx context.Context, tenant, run string) (n int64, 
 	if len(p.Items) == 0 {
 		return 0, false, nil
 	}
-	n, err = slotNumber(p.Items[0].SK)
-	return n, isClosed(p.Items[0]), err
+	if n, err = slotNumber(p.Items[0].SK); err == nil {
+		closed, err = isClosed(p.Items[0])
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("read inbox of run %s: %w", run, err)
+	}
+	return n, closed, nil
 }
 
 // SlotTaken reports whether something stands in slot n: an input, or the end. It reads consistently.

@@ -99,7 +99,7 @@ func TestInboxOfAnotherSlot(t *testing.T) {
 	require.NoError(t, err)
 	write(t, table, "K#9999999998", fact)
 	_, err = store.NewJournal(table, 0).Load(context.Background(), acme, runID)
-	require.ErrorContains(t, err, "read inbox slot 1: it holds the fact of slot 7")
+	require.ErrorContains(t, err, "inbox slot 1: slot: it holds the fact of slot 7")
 }
 
 // The inbox is handed out as one entry can hold it, and said to be full where nothing else has room beside it.

@@ -93,7 +93,7 @@ func (j *Journal) loadTail(ctx context.Context, tenant, run string, at int64) (l
 			err = f.slot(it)
 		} else {
 			var e agent.Entry
-			e, err = agent.UnmarshalEntry(it.Body)
+			e, err = readEntry(it)
 			entries, f.body = append(entries, e), it.Body
 		}
 		if err != nil {
@@ -101,11 +101,46 @@ func (j *Journal) loadTail(ctx context.Context, tenant, run string, at int64) (l
 		}
 	}
 	f.state, ok, err = agent.Restore(entries)
-	if err != nil || !ok {
-		return Loaded{}, false, err
+	if err == nil && ok {
+		err = ofRun(&f.state, tenant, run)
+	}
+	if err != nil {
+		return Loaded{}, false, fmt.Errorf("load run %s: %w", run, broken(runPK(tenant, run), err))
+	}
+	if !ok {
+		return Loaded{}, false, nil
 	}
 	j.cache.put(f.warm)
 	return f.loaded(), true, nil
+}
+
+// readEntry reads an entry, which must be the one that its key says.
+func readEntry(it Item) (agent.Entry, error) {
+	e, err := agent.UnmarshalEntry(it.Body)
+	if err == nil && it.SK != entrySK(e.Seq) {
+		err = fmt.Errorf("s: it holds entry %d", e.Seq)
+	}
+	if err != nil {
+		return agent.Entry{}, Unreadable(it.Key, err)
+	}
+	return e, nil
+}
+
+// broken says that a journal does not fold: no item of it may be damaged by itself.
+func broken(pk string, err error) error {
+	var damaged *DamagedError
+	if errors.As(err, &damaged) {
+		return err
+	}
+	return &DamagedError{Key: Key{PK: pk, SK: journalSK}, Err: err}
+}
+
+// ofRun holds a folded journal to the run under whose key it stands.
+func ofRun(s *agent.AgentState, tenant, run string) error {
+	if s.Tenant != tenant || s.Run != run {
+		return errors.New("run_started: it is of another run, or of another tenant's")
+	}
+	return nil
 }
 
 // items reads all pages of a range.
@@ -148,6 +183,10 @@ func (j *Journal) loadFrom(ctx context.Context, tenant, run string, w warm, whol
 	}
 	if f.state.Entries == 0 {
 		return Loaded{}, fmt.Errorf("load run %s: %w", run, ErrNoRun)
+	}
+	if err := ofRun(&f.state, tenant, run); err != nil {
+		j.cache.drop(tenant, run)
+		return Loaded{}, fmt.Errorf("load run %s: %w", run, broken(r.PK, err))
 	}
 	j.cache.put(f.warm)
 	return f.loaded(), nil
@@ -200,7 +239,7 @@ func (f *fold) entry(it Item) error {
 		}
 		return nil
 	}
-	e, err := agent.UnmarshalEntry(it.Body)
+	e, err := readEntry(it)
 	if err != nil {
 		return err
 	}
@@ -210,7 +249,7 @@ func (f *fold) entry(it Item) error {
 		}
 	}
 	if f.state, err = agent.ApplyEntry(f.state, e); err != nil {
-		return err
+		return &DamagedError{Key: it.Key, Err: err}
 	}
 	f.body = it.Body
 	return nil

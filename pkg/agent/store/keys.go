@@ -31,8 +31,8 @@ func slotSK(n int64) string { return fmt.Sprintf("%s%010d", inboxSK, maxSlot-n) 
 // slotNumber reads the slot's number from its sort key.
 func slotNumber(sk string) (int64, error) {
 	left, err := strconv.ParseInt(strings.TrimPrefix(sk, inboxSK), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("read inbox key %q: %w", sk, err)
+	if err != nil || left < 0 || slotSK(maxSlot-left) != sk {
+		return 0, fmt.Errorf("read inbox key %q: want %s and ten digits: %w", sk, inboxSK, ErrDamaged)
 	}
 	return maxSlot - left, nil
 }
@@ -42,3 +42,15 @@ func markerKey(tenant, run, id string) Key { return Key{runPK(tenant, run), mark
 func headKey(tenant, run string) Key { return Key{runPK(tenant, run), headSK} }
 
 func runsIndex(tenant, status string) string { return "T#" + tenant + "#RUNS#" + status }
+
+// RunKey is the key of a run's view, by which lists know the run.
+func RunKey(tenant, run string) Key { return headKey(tenant, run) }
+
+// RunOf is the run in whose partition of a tenant a key is; "" = in none's.
+func RunOf(tenant string, k Key) string {
+	run, ok := strings.CutPrefix(k.PK, runPK(tenant, ""))
+	if !ok {
+		return ""
+	}
+	return run
+}

@@ -134,8 +134,8 @@ func (j *Journal) readEntries(ctx context.Context, run string, r Range) ([]agent
 	}
 	out := make([]agent.Entry, len(items))
 	for i, it := range items {
-		if out[i], err = agent.UnmarshalEntry(it.Body); err != nil {
-			return nil, fmt.Errorf("read journal of run %s at %s: %w", run, it.SK, err)
+		if out[i], err = readEntry(it); err != nil {
+			return nil, fmt.Errorf("read journal of run %s: %w", run, err)
 		}
 	}
 	return out, nil

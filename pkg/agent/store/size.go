@@ -21,6 +21,7 @@ const (
 	NameBody      = "Body"
 	NameIndex     = "Index"
 	NameIndexSort = "IndexSort"
+	NameSum       = "Sum" // an adapter may keep Sum there; it is not counted
 )
 
 // Size is the item's size in bytes as DynamoDB counts it towards MaxItem and towards capacity: names and values of keys,

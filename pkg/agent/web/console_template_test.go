@@ -77,8 +77,9 @@ func fullConsole() map[string]any {
 		"approvals": []any{map[string]any{
 			"id": anID, "risky": true, "title": text, "agent": text, "run": anID, "short": "s", "root": anID, "rootShort": "r", "left": "l", "until": when, "approvers": text, "quorum": "q", "risk": "r",
 		}},
-		"runs":  []any{map[string]any{"id": anID, "short": "s", "preview": text, "child": true, "status": status, "agent": text, "started": when, "updated": when}},
-		"paged": true, "cursor": "c", "statusValue": "s", "agentValue": "a", "inside": true,
+		"unread": text,
+		"runs":   []any{map[string]any{"id": anID, "short": "s", "preview": text, "child": true, "status": status, "agent": text, "started": when, "updated": when}},
+		"paged":  true, "cursor": "c", "statusValue": "s", "agentValue": "a", "inside": true,
 		"run": anID, "seq": "1", "eventTypes": "a b", "every": "0", "statusLine": "s", "range": "r", "older": "1", "newest": true, "eventCount": "1", "olderCalls": true,
 		"waits":    []any{map[string]any{"tool": text, "what": "w", "until": when, "left": "l", "approval": anID, "child": anID, "childLabel": "c"}},
 		"messages": []any{block("text"), block("media"), block("tool_use"), block("tool_result"), block("reasoning")}, "output": args, "facts": facts,

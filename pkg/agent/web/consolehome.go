@@ -36,7 +36,7 @@ func (c *console) homeData(r *http.Request) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	requests, err := c.requests(r.Context(), waiting.Approvals)
+	requests, hidden, err := c.requests(r.Context(), waiting.Approvals)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +55,20 @@ func (c *console) homeData(r *http.Request) (map[string]any, error) {
 	return map[string]any{
 		"title": title(len(requests)), "trail": nil, "status": waitingLine(count, len(requests)), "waiting": count, "approvals": requests, "moreWaiting": waiting.Cursor != "",
 		"runs": rows, "none": none, "statuses": statusOptions(q["status"]), "agents": c.agentOptions(q["agent"]), "paged": runs.Cursor != "" || q["cursor"] != "",
-		"inside": q["cursor"] != "", "cursor": runs.Cursor, "statusValue": q["status"], "agentValue": q["agent"],
+		"unread": c.unread(slices.Concat(waiting.Unread, hidden, runs.Unread)), "inside": q["cursor"] != "", "cursor": runs.Cursor, "statusValue": q["status"], "agentValue": q["agent"],
 	}, nil
+}
+
+// unread names what the lists could not read; nil = nothing.
+func (c *console) unread(items []api.Unread) any {
+	if len(items) == 0 {
+		return nil
+	}
+	names := make([]string, len(items))
+	for i, u := range items {
+		names[i] = u.Item + " (" + string(u.Why) + ")"
+	}
+	return Text(c.Show.Text("What cannot be read: " + strings.Join(names, ", ") + "."))
 }
 
 func title(waiting int) string {
@@ -81,8 +93,8 @@ var riskWords = map[agent.Effect]string{
 	agent.EffectRead: "It only reads.", agent.EffectIdempotent: "It can be repeated safely.", agent.EffectNonIdempotent: "It cannot be repeated safely.",
 }
 
-func (c *console) requests(ctx context.Context, list []approval.Approval) ([]any, error) {
-	var out []any
+// requests are those that are open; hidden are those of runs that cannot be read: nobody can know what is secret in them.
+func (c *console) requests(ctx context.Context, list []approval.Approval) (out []any, hidden []api.Unread, err error) {
 	now := c.Clock.Now()
 	for _, a := range list {
 		if !c.open(a) { // its time is over, and what ends it has not come by yet
@@ -90,8 +102,12 @@ func (c *console) requests(ctx context.Context, list []approval.Approval) ([]any
 		}
 		a.Tenant = c.Tenant
 		shown, err := c.Show.Of(ctx, a)
+		if why := api.UnreadBy(err); why != "" {
+			hidden = append(hidden, api.Unread{Item: a.ID, Why: why})
+			continue
+		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		risk, known := riskWords[a.Effect]
 		if !known {
@@ -103,7 +119,7 @@ func (c *console) requests(ctx context.Context, list []approval.Approval) ([]any
 			"risky": a.Effect != agent.EffectRead && a.Effect != agent.EffectIdempotent,
 		})
 	}
-	return out, nil
+	return out, hidden, nil
 }
 
 // deciders names who may decide: one of the approvers, who is among those of each delegating agent's policy as well.
@@ -132,7 +148,7 @@ func (c *console) rows(ctx context.Context, heads []api.RunHead) ([]any, error) 
 	var out []any
 	for _, h := range heads {
 		first, err := c.preview(ctx, h.ID)
-		if err != nil && !absent(err) {
+		if err != nil && !absent(err) && api.UnreadBy(err) == "" {
 			return nil, err
 		}
 		out = append(out, map[string]any{

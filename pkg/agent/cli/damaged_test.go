@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/countersign/countersign/pkg/agent/bolt"
+	"github.com/countersign/countersign/pkg/agent/store"
+)
+
+// spoil request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose it is.
+func spoil(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: spoil request|run ID")
+	}
+	file := filepath.Join(ts.MkAbs(defaultHome), "store.db")
+	if args[0] == "request" {
+		data, err := os.ReadFile(file)
+		ts.Check(err)
+		id := []byte(`"id":"` + args[1])
+		if !bytes.Contains(data, id) {
+			ts.Fatalf("there is no request %s", args[1])
+		}
+		ts.Check(os.WriteFile(file, bytes.ReplaceAll(data, id, []byte(`"ie":"`+args[1])), 0o600))
+		return
+	}
+	t, err := bolt.Open(file, bolt.Options{})
+	ts.Check(err)
+	defer func() { ts.Check(t.Close()) }()
+	it, _, err := t.Get(context.Background(), store.RunKey("default", args[1]))
+	ts.Check(err)
+	delete(it.Attrs, "owner")
+	ts.Check(t.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))
+}
