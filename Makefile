@@ -82,7 +82,7 @@ crash: build ## every scenario again with a crash before and after each I/O poin
 
 .PHONY: sweep
 sweep: ## every fault at every I/O point of the corpus, with people and others acting at every point, and pairs of faults
-	$(GO) run ./internal/sweep/run
+	$(GO) run ./internal/sweep/run -report docs/reliability.md
 
 .PHONY: teeth
 teeth: ## take each rule and defence away in turn, and let the case that is named for it catch that; part of `make test`

@@ -23,30 +23,40 @@ func main() {
 	workers := flag.Int("workers", 2, "scenarios at once")
 	limit := flag.Int("limit", 0, "runs at most of each scenario in each lane; 0 = no limit")
 	most := flag.Int("print", 5, "findings to print of each scenario in each lane")
+	report := flag.String("report", "", "a Markdown file to write the results into, between its lines "+begins+" and "+ends+"; empty = none")
 	flag.Parse()
-	names := sweep.Corpus()
-	if *only != "" {
-		names = strings.Split(*only, ",")
-	}
 	debug.SetGCPercent(800) // every run is a small world that is dropped
 	began := clock.System().Now()
 	failed := 0
 	var total sweep.Count
+	var results []result
 	for _, lane := range sweep.Lanes() {
 		if !strings.Contains(lane.Name, *lanes) {
 			continue
 		}
+		if *only != "" {
+			lane.Scenarios = strings.Split(*only, ",")
+		}
 		fmt.Printf("%s: %s\n", lane.Name, lane.About)
 		lane.Scope.Limit = *limit
-		count, n, err := sweepAll(*dir, names, lane.Scope, *workers, *most)
+		since := clock.System().Now()
+		count, n, err := sweepAll(*dir, lane.Scenarios, lane.Scope, *workers, *most)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(2)
 		}
 		failed += n
 		total.Add(count)
+		results = append(results, result{lane, count, n, clock.System().Now().Sub(since)})
 	}
-	fmt.Printf("%d scenarios: %s, %d failures, %.0f s\n", len(names), total, failed, clock.System().Now().Sub(began).Seconds())
+	took := clock.System().Now().Sub(began)
+	fmt.Printf("all: %s, %d failures, %.0f s\n", total, failed, took.Seconds())
+	if *report != "" {
+		if err := write(*report, section(results, total, failed, took)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2)
+		}
+	}
 	if failed > 0 {
 		os.Exit(1)
 	}
