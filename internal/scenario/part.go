@@ -136,9 +136,9 @@ func (p *part) generate(ctx context.Context, r agent.Request) (agent.Reply, erro
 		p.requests[which] = n
 	}
 	s.diverged = s.diverged || repeated && p.heard[n]
-	if s.act(moment{"inference", strconv.Itoa(n), p.name}) {
-		p.heard[n] = true
-	}
+	before := p.heard[n]
+	p.heard[n] = true // whoever asks again meanwhile has not waited for what is said
+	p.heard[n] = s.act(moment{"inference", strconv.Itoa(n), p.name}) || before
 	if _, err := s.provider.Generate(ctx, r); err != nil {
 		return agent.Reply{}, err
 	}
