@@ -59,7 +59,7 @@ check-template: deps ## what is deployed, against itself, the code and the valid
 .PHONY: test
 test: build deps ## every test: unit, property, scenario (plain and with crashes), kill -9
 	$(GO) vet ./...
-	$(GO) test -p 4 ./... # some wait for servers, browsers and clocks: more packages than processors
+	$(GO) test -p 3 ./... # some wait for servers, browsers and clocks: more packages than processors
 	$(BIN)/countersign test scenarios
 
 .PHONY: e2e
