@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -62,11 +63,25 @@ func (e *RefusedError) Error() string { return "not allowed: " + e.Why }
 
 func refusedf(format string, args ...any) error { return &RefusedError{fmt.Sprintf(format, args...)} }
 
-// Bare is the error of a client's request without the URL, which may hold secrets.
+// quoting is how net/http begins to quote an answer that it cannot read.
+var quoting = []string{
+	"failed to parse Location header", "malformed HTTP response", "malformed HTTP version", "malformed HTTP status code", "malformed MIME header", "malformed chunked encoding",
+	"bad Content-Length", "multiple Content-Length headers", "unsupported transfer encoding",
+}
+
+// Bare is the error of a client's request without the URL, which may hold secrets, and without what the server has sent.
 func Bare(err error) error {
 	var u *url.Error
 	for errors.As(err, &u) {
 		err = u.Err
+	}
+	if err == nil {
+		return nil
+	}
+	for _, begins := range quoting {
+		if before, _, quotes := strings.Cut(err.Error(), begins); quotes {
+			return errors.New(before + begins)
+		}
 	}
 	return err
 }

@@ -29,15 +29,61 @@ func read(payload []byte) agent.ToolResultData {
 	if string(payload) == "null" {
 		return agent.ToolResultData{}
 	}
-	var r result
-	if len(payload) == 0 || payload[0] != '{' || strict(payload, &r) != nil || string(payload) == "{}" {
+	r, ours, err := form(payload)
+	if !ours {
 		return agent.ToolResultData{Content: agent.ResultText(payload)}
 	}
-	d, err := r.data()
+	var d agent.ToolResultData
+	if err == nil {
+		d, err = r.data()
+	}
 	if err != nil {
 		return agent.ToolResultData{Content: "the function ran, but its result cannot be read: " + err.Error(), IsError: true}
 	}
 	return d
+}
+
+// form takes a result apart. It is ours where it is an object that has keys, and each is, letter by letter, one of ours. An error says that one is
+// there twice: which of the two is meant would be a guess.
+func form(payload []byte) (r result, ours bool, err error) {
+	parts := map[string]*json.RawMessage{"text": &r.Text, "json": &r.JSON, "error": &r.Error, "media": &r.Media, "suspend": &r.Suspend, "patch": &r.Patch}
+	dec := json.NewDecoder(bytes.NewReader(payload))
+	if open, failed := dec.Token(); failed != nil || open != json.Delim('{') || !json.Valid(payload) {
+		return r, false, nil
+	}
+	for dec.More() {
+		token, failed := dec.Token()
+		key, _ := token.(string)
+		at := parts[key]
+		if failed != nil || at == nil {
+			return r, false, nil
+		}
+		if *at != nil {
+			err = fmt.Errorf("want the key %s once", key)
+		}
+		if failed := dec.Decode(at); failed != nil {
+			return r, false, nil
+		}
+		ours = true
+	}
+	return r.withoutNulls(), ours, err
+}
+
+// withoutNulls is r without what a function spells out as not being there: anything that is null, but a text or JSON that is all there is.
+func (r result) withoutNulls() result {
+	null := func(raw json.RawMessage) bool { return string(raw) == "null" }
+	for _, at := range []*json.RawMessage{&r.Error, &r.Suspend, &r.Media, &r.Patch} {
+		if null(*at) {
+			*at = nil
+		}
+	}
+	if null(r.Text) && (r.JSON != nil || r.Error != nil || r.Suspend != nil || r.Media != nil || r.Patch != nil) {
+		r.Text = nil
+	}
+	if null(r.JSON) && (r.Text != nil || r.Error != nil || r.Suspend != nil || r.Media != nil || r.Patch != nil) {
+		r.JSON = nil
+	}
+	return r
 }
 
 func strict(raw []byte, into any) error {
@@ -109,8 +155,20 @@ const maxSaid = 1000
 
 // failure is what Lambda says of a function that ended in an error. The rest of it, such as where in its code, is nobody's here.
 type failure struct {
-	Type    string `json:"errorType"`
-	Message string `json:"errorMessage"`
+	Type    words `json:"errorType"`
+	Message words `json:"errorMessage"`
+}
+
+// words are a text; what is no text is none, and takes nothing else along.
+type words string
+
+// UnmarshalJSON implements json.Unmarshaler. There is no error.
+func (w *words) UnmarshalJSON(raw []byte) error {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		*w = words(text)
+	}
+	return nil
 }
 
 // failed is the error of a function: its own words, as a tool's error, or that nobody knows what it did.
@@ -119,8 +177,8 @@ func failed(payload []byte) (agent.ToolResultData, error) {
 	if json.Unmarshal(payload, &f) != nil {
 		f = failure{}
 	}
-	said := short(f.Message)
-	if kind := short(f.Type); kind != "" && said != "" {
+	said := short(string(f.Message))
+	if kind := short(string(f.Type)); kind != "" && said != "" {
 		said = kind + ": " + said
 	} else {
 		said = cmp.Or(said, kind, "it gave no reason")
@@ -133,8 +191,9 @@ func failed(payload []byte) (agent.ToolResultData, error) {
 
 // wordless reports whether it is Lambda and not the function that speaks: its time was up, or its process ended.
 func (f failure) wordless() bool {
-	return strings.HasPrefix(f.Type, "Sandbox.") || f.Type == "Runtime.ExitError" || f.Type == "Runtime.OutOfMemory" || f.Type == "Extension.Crash" ||
-		f.Type == "" && (strings.Contains(f.Message, "Task timed out after") || strings.Contains(f.Message, "exited before completing request"))
+	message := string(f.Message)
+	return strings.HasPrefix(string(f.Type), "Sandbox.") || f.Type == "Runtime.ExitError" || f.Type == "Runtime.OutOfMemory" || f.Type == "Extension.Crash" ||
+		f.Type == "" && (strings.Contains(message, "Task timed out after") || strings.Contains(message, "exited before completing request"))
 }
 
 // short is foreign text fit to be shown: valid, on one line, without control characters, and not long.

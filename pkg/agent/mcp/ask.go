@@ -51,6 +51,8 @@ func (l *link) asks(r callResult) agent.ToolResultData {
 
 func ticket(r callResult) (*agent.Ticket, error) {
 	switch {
+	case r.unasked != nil:
+		return nil, fmt.Errorf("what it asks cannot be read: %w", r.unasked)
 	case len(r.InputRequests) == 0:
 		return nil, errors.New("it is busy and asks to try again later")
 	case len(r.InputRequests) > maxAsked:

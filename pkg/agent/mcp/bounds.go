@@ -8,6 +8,8 @@ const (
 	maxDefinition  = 64 << 10  // of one tool, as the server sent it
 	maxDefinitions = 512 << 10 // of all tools of a server
 	maxPages       = 64        // of a list
+	maxCursor      = 16 << 10  // of what asks for the next page
+	maxVersion     = 64        // of a protocol's
 	maxLeft        = 64        // tools that are named as left out; the others are counted
 	maxDescription = 8 << 10   // of a tool's description, as the model reads it; the rest is cut
 	maxTitle       = 200       // characters of a title

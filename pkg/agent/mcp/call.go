@@ -65,7 +65,7 @@ func (t *remoteTool) once(ctx context.Context, server agent.MCPServer, at agent.
 	if err != nil {
 		return agent.ToolResultData{}, err
 	}
-	return l.outcome(d, x), nil
+	return l.outcome(d, x)
 }
 
 // pinned is the definition of a tool, where it is the one that the run is pinned to.

@@ -37,8 +37,8 @@ func read(raw json.RawMessage) (definition, error) {
 	if err != nil {
 		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition cannot be read: %w", err)
 	}
-	if err := json.Unmarshal(compact, &d); err != nil {
-		return definition{Name: nameOf(raw)}, errors.New("its definition is none: want an object with name and inputSchema")
+	if err := agent.DecodeKnown(compact, definitionLimits, &d); err != nil {
+		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition is none: %w", err)
 	}
 	d.digest, err = d.sum()
 	return d, err
@@ -196,8 +196,10 @@ func (d definition) hints() (agent.MCPHints, error) {
 		IdempotentHint  bool   `json:"idempotentHint"`
 		OpenWorldHint   *bool  `json:"openWorldHint"`
 	}{}
-	if d.Annotations != nil && json.Unmarshal(d.Annotations, &a) != nil {
-		return agent.MCPHints{}, errors.New("its annotations are none: want an object with a title and hints that are true or false")
+	if d.Annotations != nil {
+		if err := agent.DecodeKnown(d.Annotations, definitionLimits, &a); err != nil {
+			return agent.MCPHints{}, fmt.Errorf("its annotations are none: %w", err)
+		}
 	}
 	yes := func(said *bool) bool { return said == nil || *said }
 	return agent.MCPHints{

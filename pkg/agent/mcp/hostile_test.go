@@ -66,7 +66,7 @@ func TestHostileToListing(t *testing.T) {
 		"garbage list": {do: func(p *peer) { p.tools = func(ask) string { return `[]` } }, says: "it answered with something else than a list of tools"},
 		"depth 1000 and more": {do: func(p *peer) {
 			p.tools = func(ask) string { return `{"tools":[{"x":` + lines(1000, "[") + lines(1000, "]") + `}]}` }
-		}, says: "nesting depth"},
+		}, says: `sending "tools/list": failed to decode response: it is no message of the protocol`},
 		"an error for a list": {do: func(p *peer) {
 			p.first = on("tools/list", func(w http.ResponseWriter, a ask) { p.refuse(w, a, -32603, "no \u202etools") })
 		}, says: "it answered with error -32603: no <U+202E>tools"},

@@ -206,7 +206,26 @@ func (l *link) said(err error) error {
 	if errors.As(err, &request) {
 		err = request.Err
 	}
-	return &shownError{text: agent.Bounded(l.redacted(visible(err.Error()))), err: err}
+	return &shownError{text: agent.Bounded(l.redacted(visible(unquoted(err)))), err: err}
+}
+
+// quoting is how the SDK and net/http begin to quote an answer that they cannot read.
+var quoting = []string{
+	"failed to decode response", "failed to decode event",
+	"failed to parse Location header", "malformed HTTP response", "malformed HTTP version", "malformed HTTP status code", "malformed MIME header", "malformed chunked encoding",
+	"bad Content-Length", "multiple Content-Length headers", "unsupported transfer encoding",
+}
+
+// unquoted is an error's text without what quotes a message that could not be read. The SDK quotes the bytes at which it gave up, and cuts
+// them anywhere: of a secret that a server sends back, one half could stand there, which nothing takes out. (Of programs: see unread.)
+func unquoted(err error) string {
+	text := err.Error()
+	for _, begins := range quoting {
+		if before, _, quotes := strings.Cut(text, begins); quotes {
+			return before + begins + ": it is no message of the protocol"
+		}
+	}
+	return text
 }
 
 // shownError is an error whose text may be shown.

@@ -62,15 +62,12 @@ func (l *link) list(ctx context.Context) (listing, error) {
 // page takes in one page and gives what the SDK is to know of it: the schemas of the tools that are kept, some of whose arguments it sends as
 // headers.
 func (l *listing) page(result json.RawMessage) (json.RawMessage, error) {
-	var p struct {
-		Tools      []json.RawMessage `json:"tools"`
-		NextCursor string            `json:"nextCursor"`
-	}
-	if err := json.Unmarshal(result, &p); err != nil {
-		return nil, errors.New("it answered with something else than a list of tools")
+	tools, cursor, err := readPage(result)
+	if err != nil {
+		return nil, fmt.Errorf("it answered with something else than a list of tools: %w", err)
 	}
 	kept := []json.RawMessage{}
-	for _, raw := range p.Tools {
+	for _, raw := range tools {
 		if !l.take(raw) {
 			continue
 		}
@@ -81,7 +78,27 @@ func (l *listing) page(result json.RawMessage) (json.RawMessage, error) {
 		}
 		kept = append(kept, short)
 	}
-	return json.Marshal(map[string]any{"tools": kept, "nextCursor": p.NextCursor})
+	return json.Marshal(map[string]any{"tools": kept, "nextCursor": cursor})
+}
+
+// readPage is what one page lists, and what asks for the next one; "" = it is the last. A page whose tools are null lists none.
+func readPage(result json.RawMessage) (tools []json.RawMessage, cursor string, err error) {
+	all, err := members(result, "tools", "nextCursor")
+	if err != nil {
+		return nil, "", err
+	}
+	if _, there := all["tools"]; !there {
+		return nil, "", errors.New("it has no key tools")
+	}
+	if err := errors.Join(member(all, "tools", &tools, "a list"), member(all, "nextCursor", &cursor, "a text")); err != nil {
+		return nil, "", err
+	}
+	if raw := all["nextCursor"]; cursor != "" {
+		if _, err := agent.CompactJSON(raw, agent.JSONLimits{Bytes: maxCursor}); err != nil { // it goes back as it came, or not at all
+			return nil, "", fmt.Errorf("its nextCursor cannot be used: %w", err)
+		}
+	}
+	return tools, cursor, nil
 }
 
 // take keeps a definition, or says why not.

@@ -1,24 +1,75 @@
 package mcp
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/tool/port"
 	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
 // callResult is a server's answer to a call, of any protocol.
 type callResult struct {
-	Content           []json.RawMessage          `json:"content"`
-	Text              *string                    `json:"text"`
-	StructuredContent json.RawMessage            `json:"structuredContent"`
-	IsError           bool                       `json:"isError"`
-	ResultType        string                     `json:"resultType"`
-	InputRequests     map[string]json.RawMessage `json:"inputRequests"`
-	RequestState      string                     `json:"requestState"`
+	Content           []json.RawMessage
+	Text              *string
+	StructuredContent json.RawMessage
+	IsError           bool
+	ResultType        string
+	InputRequests     map[string]json.RawMessage
+	RequestState      string
+
+	asks    bool  // for input, and says by that that nothing was done
+	unasked error // why what it asks for cannot be read; nil = it can, or it asks for nothing
+	strange bool  // it says something, but not as a result of the protocol does
+}
+
+// readResult reads an answer to a call. An error says that what became of the call is not in it for sure: a key that decides about that is
+// of another kind, or there twice. An answer of a form of its own is none of those: what it says is its result.
+func readResult(answer json.RawMessage) (callResult, error) {
+	var r callResult
+	all, err := members(answer, "content", "structuredContent", "isError", "resultType", "inputRequests", "requestState")
+	if errors.Is(err, errNoObject) {
+		r.strange = true
+		return r, nil
+	}
+	if err == nil {
+		err = r.decisive(all)
+	}
+	if err != nil {
+		return r, fmt.Errorf("its answer cannot be read: %w", err)
+	}
+	r.strange = member(all, "content", &r.Content, "a list") != nil || member(all, "text", &r.Text, "a text") != nil
+	r.StructuredContent = all["structuredContent"]
+	return r, nil
+}
+
+// decisive reads what says whether the call was made, and how it went.
+func (r *callResult) decisive(all map[string]json.RawMessage) error {
+	if err := member(all, "isError", &r.IsError, "true or false"); err != nil {
+		return err
+	}
+	if err := member(all, "resultType", &r.ResultType, "a text"); err != nil {
+		return err
+	}
+	unread := member(all, "inputRequests", &r.InputRequests, "an object")
+	switch r.ResultType {
+	case "complete": // whatever else it says
+	case "input_required":
+		r.asks, r.unasked = true, cmp.Or(unread, member(all, "requestState", &r.RequestState, "a text"))
+	case "":
+		if r.asks = r.InputRequests != nil; r.asks {
+			r.unasked = member(all, "requestState", &r.RequestState, "a text")
+		}
+		return unread
+	default:
+		return errors.New("want complete or input_required for the key resultType")
+	}
+	return nil
 }
 
 // content is a part of a result.
@@ -56,14 +107,17 @@ func (s *said) line(text string) {
 	s.lines, s.size = append(s.lines, text), s.size+len(text)
 }
 
-// outcome is what a tool's call gives the run: a result, an error of the tool's, or what people are asked.
-func (l *link) outcome(d definition, x exchange) agent.ToolResultData {
-	var r callResult
-	if err := json.Unmarshal(x.answer, &r); err != nil {
-		return agent.ToolResultData{Content: l.redacted(bounded(asText(x.answer), maxText)) + "\n[the server's answer is not a result of the protocol]"}
-	}
-	if r.ResultType == "input_required" || r.InputRequests != nil {
-		return l.asks(r)
+// outcome is what a tool's call gives the run: a result, an error of the tool's, or what people are asked. An error is a port.LostError.
+func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
+	r, err := readResult(x.answer)
+	switch {
+	case err != nil:
+		return agent.ToolResultData{}, &port.LostError{Err: l.failed(err)}
+	case r.asks:
+		return l.asks(r), nil
+	case r.strange:
+		text := l.redacted(bounded(asText(x.answer), maxText)) + "\n[the server's answer is not a result of the protocol]"
+		return agent.ToolResultData{Content: text, IsError: r.IsError}, nil
 	}
 	var s said
 	r.parts(&s)
@@ -72,7 +126,7 @@ func (l *link) outcome(d definition, x exchange) agent.ToolResultData {
 	out := agent.ToolResultData{IsError: r.IsError, Media: s.media}
 	out.Media, text = l.withoutSecrets(out.Media, text)
 	out.Content = l.redacted(noted(text, r.notes(d, s, x)...)) // the notes quote the server, too
-	return out
+	return out, nil
 }
 
 // noted is a result's text with what is to be known of it behind.

@@ -103,7 +103,7 @@ func TestPrograms(t *testing.T) {
 func TestHostilePrograms(t *testing.T) {
 	for mood, says := range map[string]string{
 		"dies":     "it ended the connection",
-		"garbage":  "invalid character",
+		"garbage":  "it wrote something that is no message of the protocol",
 		"flood":    "it sent more than 1000 messages or 4194304 bytes that nobody asked for",
 		"huge":     "the answer was lost",
 		"wrong id": "it answered a request that nobody made",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -85,7 +86,7 @@ func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
 func (t *tap) sends(ctx context.Context, r *jsonrpc.Request) {
 	x := exchangeOf(ctx)
 	if x == nil {
-		x = &exchange{}
+		x = &exchange{short: t.handshake(r.Method)}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,14 +99,7 @@ func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		m, err := t.Connection.Read(ctx)
 		if err != nil {
-			var garbled *json.SyntaxError
-			switch {
-			case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-				err = errEnded
-			case errors.As(err, &garbled):
-				err = fmt.Errorf("it wrote something that is no message of the protocol: %w", err)
-			}
-			return nil, t.breaks(err)
+			return nil, t.breaks(unread(err))
 		}
 		switch m := m.(type) {
 		case *jsonrpc.Response:
@@ -127,6 +121,24 @@ func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
+// errGarbled is the end of a connection whose server no longer speaks the protocol.
+var errGarbled = errors.New("it wrote something that is no message of the protocol")
+
+// unread is why nothing more is read. What the SDK says of a message that it cannot read is not handed on: it quotes the message, and some of
+// it is of the type of a server's answer that says no, which nobody gave.
+func unread(err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	var answer *jsonrpc.Error
+	switch {
+	case errors.As(err, &answer), errors.As(err, &syntax), errors.As(err, &kind), strings.Contains(err.Error(), "invalid message version tag"):
+		return errGarbled
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errEnded
+	}
+	return err
+}
+
 func (t *tap) breaks(err error) error {
 	t.link.cut(err)
 	return err
@@ -146,6 +158,9 @@ func (t *tap) answered(r *jsonrpc.Response) (*jsonrpc.Response, error) {
 	delete(t.under, r.ID)
 	var refusal *jsonrpc.Error
 	if errors.As(r.Error, &refusal) {
+		if r.Result != nil && string(r.Result) != "null" { // whether it was done is anybody's guess
+			return nil, errors.New("it answered with a result and an error at once")
+		}
 		x.refusal = refusal
 		return r, nil
 	}
@@ -157,10 +172,6 @@ func (t *tap) answered(r *jsonrpc.Response) (*jsonrpc.Response, error) {
 
 func (t *tap) result(x *exchange, r *jsonrpc.Response) (*jsonrpc.Response, error) {
 	x.answer = r.Result
-	var init struct{ ProtocolVersion string }
-	if json.Unmarshal(r.Result, &init) == nil && init.ProtocolVersion != "" && t.protocol == "" {
-		t.protocol = init.ProtocolVersion
-	}
 	if x.short == nil {
 		return r, nil
 	}
