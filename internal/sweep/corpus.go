@@ -47,7 +47,10 @@ func Small() []string {
 
 // long names those of the corpus that make so many calls that what grows with their square takes too long.
 func long() []string {
-	return []string{"standing-grant-uses", "notify-asked", "delegate-cancel-parent", "cowork-approval", "escalation"}
+	return []string{
+		"standing-grant-uses", "notify-asked", "delegate-cancel-parent", "cowork-approval", "escalation", "policy-changed", "undo-approved", "precondition-changed",
+		"forge-mcp", "grant-once",
+	}
 }
 
 // Lane is one way of sweeping.
