@@ -45,11 +45,11 @@ func Small() []string {
 	return []string{"approve", "cancel-parked", "cancel-during-tool", "outcome-of-a-crash", "expiry", "message-parked", "service-asked", "tirea-suspend-replay"}
 }
 
-// long names those of the corpus that make so many calls that what grows with their square takes too long.
+// long names those of the corpus that make so many calls, or try again so often, that what grows with the square of their calls takes too long.
 func long() []string {
 	return []string{
 		"standing-grant-uses", "notify-asked", "delegate-cancel-parent", "cowork-approval", "escalation", "policy-changed", "undo-approved", "precondition-changed",
-		"forge-mcp", "grant-once",
+		"forge-mcp", "grant-once", "lambda-async", "service-gated",
 	}
 }
 
