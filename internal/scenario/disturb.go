@@ -91,8 +91,11 @@ func (s *stage) rescue() {
 	}
 }
 
-// exhausted reports whether a fault ended an execution for good.
-func (s *stage) exhausted() bool { return false }
+// exhausted reports whether somebody died whom nobody begins again: a zombie, whose retry is through with its work.
+func (s *stage) exhausted() bool {
+	zombie := slices.ContainsFunc(s.plan, func(p fault.Point) bool { return p.Kind == fault.Zombie })
+	return zombie && slices.ContainsFunc(s.plan, func(p fault.Point) bool { return slices.Contains(fault.Crashes(), p.Kind) })
+}
 
 // stopHere notes the state in which a handler begins alone, and reports whether the run is to be left there.
 func (s *stage) stopHere(function string, payload []byte) bool {

@@ -348,14 +348,20 @@ func (s *stage) returned(ctx context.Context) {
 	}) { // what it has learnt then is not what the tool said
 		return
 	}
+	if slices.ContainsFunc(s.acts, func(a Act) bool { return a.Do == Expire }) { // days pass during it, and no invocation has so much time
+		return
+	}
 	n := fault.Number(ctx)
 	for _, e := range s.entered {
 		if fault.Number(e.ctx) != n || !e.tookEffect() || e.lost || e.repeatable {
 			continue
 		}
-		if h, err := s.record.Head(context.Background(), tenant, e.run); err == nil && h.Status != agent.RunDone {
-			e.told = true
+		l, err := s.record.Load(context.Background(), tenant, e.run)
+		if err != nil || l.State.Status == agent.RunDone {
+			continue
 		}
+		c, ok := l.State.Call(e.execution.call)
+		e.told = ok && c.Result == nil // else it is there, or somebody was first to say what became of it
 	}
 }
 

@@ -71,6 +71,12 @@ func TestWarmFunctions(t *testing.T) {
 	}
 }
 
+// TestListingIsWholeOrNotAtAll: an error between a server's list and what people have approved of it disables none of its tools.
+func TestListingIsWholeOrNotAtAll(t *testing.T) {
+	_, found := sweep.Explore(load(t, "forge-mcp"), sweep.Scope{Budget: sweep.Budget{Faults: 1}, Kinds: []fault.Kind{fault.ErrorBefore}})
+	require.Empty(t, found)
+}
+
 // TestPruningLosesNothing: what is found without leaving runs early is what is found with it, and much less is played.
 func TestPruningLosesNothing(t *testing.T) {
 	s := load(t, "cancel-parked")

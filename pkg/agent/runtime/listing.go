@@ -33,9 +33,11 @@ func (r *round) list(ctx context.Context) (Route, bool, error) {
 	}
 	ctx = r.within(ctx, &d.State)
 	if r.servers == nil { // also after a conflict: what was listed is as good as it was
-		if r.servers, err = r.listAll(ctx, &d.State); err != nil {
+		servers, err := r.listAll(ctx, &d.State)
+		if err != nil { // what is known of them is not whole
 			return Route{}, false, err
 		}
+		r.servers = servers
 	}
 	if fin, missing := unavailable(r.servers); missing {
 		err = r.end(ctx, r.def, d, fin)
