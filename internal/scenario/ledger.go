@@ -208,6 +208,7 @@ func (t *cannedTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultDat
 		return tool.Errorf("%s has no results", t.canned.spec.Name), nil
 	}
 	if l.fences[c.Run+"/"+c.ID].excludes(fault.Number(ctx)) {
+		l.stage.diverged = true // it may be first to say that nothing came of the call
 		return agent.ToolResultData{}, errCalledOff
 	}
 	e := l.enter(ctx, t.canned, execution{c.ID, n + c.Attempt - 1}, c)
