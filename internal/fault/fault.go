@@ -36,6 +36,7 @@ type Call struct {
 	Port       string // table.Write, model.Generate, ...
 	What       string // of that port: a key, a tool, a call
 	Invocation string // who made it
+	By         int    // that invocation's place, as Number has it
 	Once       bool   // made twice it would be done twice, and the port says so: nobody may deliver it again
 	Lags       bool   // what it reads may be late
 	First      bool   // of its invocation
@@ -135,7 +136,7 @@ func (in *Injector) through(ctx context.Context, c Call, call func() error) erro
 func (in *Injector) next(i *invocation, c Call) (Call, Point, []*invocation) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	c.Number, c.First = len(in.calls)+1, !i.begun
+	c.Number, c.By, c.First = len(in.calls)+1, i.number, !i.begun
 	i.begun = true
 	in.calls = append(in.calls, c)
 	var due []*invocation

@@ -63,7 +63,7 @@ func TestCrash(t *testing.T) {
 			require.Equal(t, c.lived, lived)
 			require.Equal(t, c.lived, seen, "what crashed sees no answer")
 			require.Equal(t, c.stored, stored(t, inner))
-			require.Equal(t, []fault.Call{{Number: 1, Port: "table.Write", What: "S", Invocation: "one", First: true}}, in.Calls())
+			require.Equal(t, []fault.Call{{Number: 1, Port: "table.Write", What: "S", Invocation: "one", By: 1, First: true}}, in.Calls())
 			require.Zero(t, in.Live())
 		})
 	}

@@ -96,8 +96,16 @@ func (s *stage) rescue() {
 
 // exhausted reports whether somebody died whom nobody begins again: a zombie, whose retry is through with its work.
 func (s *stage) exhausted() bool {
-	zombie := slices.ContainsFunc(s.plan, func(p fault.Point) bool { return p.Kind == fault.Zombie })
-	return zombie && slices.ContainsFunc(s.plan, func(p fault.Point) bool { return slices.Contains(fault.Crashes(), p.Kind) })
+	zombies := map[int]bool{}
+	for _, p := range s.plan {
+		if c, made := s.faults.Call(p.Call); made && p.Kind == fault.Zombie {
+			zombies[c.By] = true
+		}
+	}
+	return slices.ContainsFunc(s.plan, func(p fault.Point) bool {
+		c, made := s.faults.Call(p.Call)
+		return made && zombies[c.By] && slices.Contains(fault.Crashes(), p.Kind)
+	})
 }
 
 // stopHere notes the state in which a handler begins alone, and reports whether the run is to be left there.
