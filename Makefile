@@ -84,13 +84,10 @@ crash: build ## every scenario again with a crash before and after each I/O poin
 sweep: ## every fault at every I/O point of the corpus, with people and others acting at every point, and pairs of faults
 	$(GO) run ./internal/sweep/run -report docs/reliability.md
 
-.PHONY: teeth
-teeth: ## take each rule and defence away in turn, and let the case that is named for it catch that; part of `make test`
-	$(GO) run ./internal/teeth/run
-
 .PHONY: long
 long: deps ## long runs, large conversations, ten thousand runs and requests, whole; `make test` runs them small
 	COUNTERSIGN_LONG=1 $(GO) test ./internal/long -count=1 -v -timeout 60m
+
 PROGRAMS ?= 2000
 
 .PHONY: random

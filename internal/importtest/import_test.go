@@ -51,17 +51,17 @@ var floors = [][]rule{
 	{{dir: "pkg/agent/lambdafn"}, {dir: "pkg/agent/deployed"}, {dir: "pkg/agent/reach"}},
 	{{dir: "pkg/agent/front"}},
 	{
-		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/released"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}}, {dir: "internal/rehearse", beside: []string{"internal/local"}},
+		{dir: "internal/fault"}, {dir: "internal/local"}, {dir: "internal/scenario", beside: []string{"internal/local", "internal/fault"}}, {dir: "internal/rehearse", beside: []string{"internal/local"}},
 		{dir: "agents", beside: []string{"agents/refunds", "agents/incident", "agents/research", "agents/ledger", "agents/hooks"}},
 		{dir: "agents/research"}, {dir: "agents/refunds", beside: []string{"agents/ledger"}},
 		{dir: "agents/incident", beside: []string{"agents/ledger", "agents/incident/duty"}}, {dir: "agents/incident/duty"}, {dir: "agents/ledger"},
 		{dir: "agents/hooks", beside: []string{"agents/incident/duty"}}, {dir: "agents/compiled"},
 	},
-	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/presets"}, {dir: "internal/promises"}, {dir: "internal/samtest"}, {dir: "internal/long"}, {dir: "internal/sweep"}, {dir: "internal/teeth"}},
+	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/samtest"}, {dir: "internal/long"}, {dir: "internal/sweep"}},
 	{
 		{dir: "cmd/countersign"}, {dir: "agents/compile"}, {dir: "internal/lambdamod"},
 		{dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "functions/api"}, {dir: "functions/sweep"}, {dir: "functions/web"},
-		{dir: "internal/sweep/run"}, {dir: "internal/teeth/run"}, {dir: "internal/teeth/jaw"}, {dir: "internal/importtest"}, {dir: "internal/linear"}, {dir: "internal/e2e"},
+		{dir: "internal/sweep/run"}, {dir: "internal/importtest"}, {dir: "internal/linear"}, {dir: "internal/e2e"},
 		{dir: "internal/sampletest"},
 	},
 }
