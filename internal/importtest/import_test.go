@@ -101,7 +101,7 @@ var notWithoutTools = []string{
 var linkedBy = map[string][]string{
 	"tool": notWithoutTools,
 	"api":  notWithoutTools[12:],
-	"step": notWithoutTools[12:],
+	"step": append([]string{module + "/pkg/agent/secrets", "github.com/goccy/go-yaml"}, notWithoutTools[12:]...), // the keys of models are secrets
 	"web":  notWithoutTools[12:],
 }
 

@@ -151,6 +151,7 @@ var documented = map[string]string{
 	"s3:GetObject on ${BlobsBucket.Arn}/T/*":                 "every blob of every tenant: the tenant is checked by the code",
 	"s3:PutObject on ${BlobsBucket.Arn}/T/*":                 "every blob of every tenant: the tenant is checked by the code",
 	"secretsmanager:GetSecretValue on " + toolSecrets:        "every secret of every tenant of this stack: the tenant is checked by the code",
+	"secretsmanager:GetSecretValue on " + modelSecrets:       "the keys of every tenant's models: the tenant is checked by the code",
 	"states:StopExecution on " + executions:                  "every execution of this state machine",
 	"states:DescribeExecution on " + executions:              "every execution of this state machine",
 	"bedrock:InvokeModel on " + foundation:                   "models of every region: a profile asks those of others; BedrockModels narrows it",
@@ -162,10 +163,11 @@ var documented = map[string]string{
 }
 
 const (
-	toolSecrets = "arn:${AWS::Partition}:secretsmanager:${AWS::Region}:${AWS::AccountId}:secret:${AWS::StackName}/tools/*"
-	executions  = "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:execution:${AWS::StackName}-agent:*"
-	foundation  = "arn:${AWS::Partition}:bedrock:*::foundation-model/${BedrockModels}"
-	profiles    = "arn:${AWS::Partition}:bedrock:${AWS::Region}:${AWS::AccountId}:inference-profile/*${BedrockModels}"
+	toolSecrets  = "arn:${AWS::Partition}:secretsmanager:${AWS::Region}:${AWS::AccountId}:secret:${AWS::StackName}/tools/*"
+	modelSecrets = "arn:${AWS::Partition}:secretsmanager:${AWS::Region}:${AWS::AccountId}:secret:${AWS::StackName}/models/*"
+	executions   = "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:execution:${AWS::StackName}-agent:*"
+	foundation   = "arn:${AWS::Partition}:bedrock:*::foundation-model/${BedrockModels}"
+	profiles     = "arn:${AWS::Partition}:bedrock:${AWS::Region}:${AWS::AccountId}:inference-profile/*${BedrockModels}"
 )
 
 // wildcards says which actions and resources hold a star that no list documents, and which permissions are by exclusion.

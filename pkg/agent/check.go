@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -249,13 +250,19 @@ func (c *checker) price(at string, p *Price) {
 }
 
 func (c *checker) modelSettings(at string, m ModelSpec) {
-	c.form(m.BaseURL == "" || validBaseURL(m.BaseURL), at+".baseURL", m.BaseURL, "an http or https URL without credentials, query or fragment")
+	c.form(m.BaseURL == "" || validBaseURL(m.BaseURL), at+".baseURL", m.BaseURL, "an http or https URL without credentials, fragment or any query but api-version")
 	c.that(m.MaxTokens >= 0, at+".maxTokens", fmt.Sprintf("got %d, want zero or more", m.MaxTokens))
 	c.that(m.Temperature == nil || *m.Temperature >= 0 && *m.Temperature <= 2, at+".temperature", "got something else, want 0 to 2")
 	if m.Cache != "" {
 		oneOf(c, at+".cache", m.Cache, CacheOff, CacheFiveMinutes, CacheOneHour)
 	}
 	c.that(m.Options == nil || isJSONObject(m.Options), at+".options", "got something else, want a mapping")
+	c.modelOptions(at, m)
+	if m.Key != "" {
+		_, ok := m.KeySecret()
+		c.that(ok, at+".key", "got something else, want ${secret:NAME}: keys do not belong into agent files")
+		c.that(m.Provider == "openai", at+".key", "got one, want none: only provider openai takes a key")
+	}
 	c.that(m.Retry.Attempts > 0, at+".retry.attempts", fmt.Sprintf("got %d, want more than zero", m.Retry.Attempts))
 	c.that(m.Retry.Backoff >= 0, at+".retry.backoff", "got less than zero, want a duration")
 	c.that(m.Retry.Window >= 0, at+".retry.window", "got less than zero, want a duration")
@@ -266,6 +273,27 @@ func (c *checker) modelSettings(at string, m ModelSpec) {
 	c.that(m.Retry.MaxBackoff >= m.Retry.Backoff, at+".retry.maxBackoff", "got less than backoff, want at least as much")
 }
 
+// KeySecret is the name of the secret that is the model's key; ok is false where the key is none.
+func (m ModelSpec) KeySecret() (name string, ok bool) {
+	parts, err := SecretParts(m.Key)
+	if err != nil || len(parts) != 1 {
+		return "", false
+	}
+	return parts[0].Secret, parts[0].Secret != ""
+}
+
+// modelOptions refuses options of a request that the rest of the definition decides.
+func (c *checker) modelOptions(at string, m ModelSpec) {
+	var options map[string]json.RawMessage
+	if m.Provider != "openai" || json.Unmarshal(m.Options, &options) != nil {
+		return
+	}
+	for _, key := range []string{"messages", "model", "stream", "tools"} {
+		_, there := options[key]
+		c.that(!there, at+".options."+key, "got a value, want none: the rest of the definition decides it")
+	}
+}
+
 func isJSONObject(raw json.RawMessage) bool {
 	_, err := CompactJSON(raw, JSONLimits{})
 	return err == nil && jsonKind(raw) == '{'
@@ -274,8 +302,11 @@ func isJSONObject(raw json.RawMessage) bool {
 func validBaseURL(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
-		u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
+		(u.RawQuery == "" || apiVersion.MatchString(u.RawQuery)) && !u.ForceQuery && u.Fragment == ""
 }
+
+// apiVersion is the only query that a model's base URL may have: Azure's.
+var apiVersion = regexp.MustCompile(`^api-version=[0-9A-Za-z.-]{1,40}$`)
 
 func (c *checker) allTools(d *Definition) {
 	c.toolsOf(d.Tools, d.MCP)

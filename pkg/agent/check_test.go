@@ -98,7 +98,7 @@ func TestCheckRefuses(t *testing.T) {
 	schema := func(s string) func(*Definition) { return tool(func(t *ToolSpec) { t.Schema = rawJSON(s) }) }
 	temperature := func(x float64) func(*Definition) { return func(d *Definition) { d.Model.Temperature = &x } }
 	baseURL := func(u string) func(*Definition) { return func(d *Definition) { d.Model.BaseURL = u } }
-	const wantURL = "model.baseURL: got something else, want an http or https URL without credentials, query or fragment"
+	const wantURL = "model.baseURL: got something else, want an http or https URL without credentials, fragment or any query but api-version"
 	for _, tt := range []struct {
 		spoil func(*Definition)
 		want  string

@@ -200,6 +200,7 @@ type ModelSpec struct {
 	Provider    string   `json:"provider"` // bedrock | openai | script | demo
 	ID          string   `json:"id,omitempty"`
 	BaseURL     string   `json:"baseURL,omitempty"` // openai
+	Key         string   `json:"key,omitempty"`     // openai: ${secret:NAME}, the key of the server; "" = OpenAI's from the environment, for OpenAI alone
 	File        string   `json:"file,omitempty"`    // script
 	MaxTokens   int      `json:"maxTokens,omitempty"`
 	Temperature *float64 `json:"temperature,omitempty"` // nil = the provider's default
@@ -218,7 +219,7 @@ type ModelSpec struct {
 	Repair    Repair            `json:"repair,omitempty"`    // what becomes of arguments that are not JSON
 	Busy      Busy              `json:"busy,omitempty"`      // what becomes of a run while all models of the chain are busy
 
-	Options json.RawMessage `json:"options,omitempty"` // bedrock: the model's own request fields, an object, sent as it is; nil = none
+	Options json.RawMessage `json:"options,omitempty"` // bedrock: the model's own request fields; openai: fields of the body. An object; nil = none
 }
 
 // Chain is the model and its fallbacks, each as it is asked: alone, with the first one's retries and dialect where it has none of its own,

@@ -190,6 +190,7 @@ type RepliedReasoning struct {
 	Redacted   []byte `json:"redacted,omitempty"` // base64
 	Provider   string `json:"provider,omitempty"`
 	Model      string `json:"model,omitempty"`
+	Field      string `json:"field,omitempty"`
 	AfterText  int    `json:"afterText,omitempty"`
 	AfterCalls int    `json:"afterCalls,omitempty"`
 }

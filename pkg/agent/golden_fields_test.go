@@ -232,7 +232,7 @@ func goldenFieldsFork() [][]Event {
 			From: &Origin{Kind: OriginFork, Run: "r5", Seq: 3, At: 1, Unknown: []CallUnknown{unknown}},
 		}},
 		{Answered{Slot: 1, Call: "c1", Approval: "a8", Content: "It was.", By: "user:ana"}},
-		{Replied{Inference: 1, Model: "m", Requests: 1, Text: "Good.", Reasoning: []RepliedReasoning{{Text: "Is it?", Provider: "openai", Model: "m"}}}, InputReceived{Slot: 2, ID: "m", Blocks: []UserBlock{{Text{"Go on."}}}}},
+		{Replied{Inference: 1, Model: "m", Requests: 1, Text: "Good.", Reasoning: []RepliedReasoning{{Text: "Is it?", Provider: "openai", Model: "m", Field: "reasoning"}}}, InputReceived{Slot: 2, ID: "m", Blocks: []UserBlock{{Text{"Go on."}}}}},
 		{Evicted{Total: 10, Summary: "A payment."}},
 		{Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}},
 	}

@@ -72,6 +72,7 @@ type Reasoning struct {
 	Redacted  []byte // what the provider alone can read; never written in place
 	Provider  string // who wrote it, as in ModelSpec
 	Model     string
+	Field     string // the key under which the provider sent it and takes it back; "" = it has a form of its own
 }
 
 // empty reports whether there is nothing to keep.
@@ -115,6 +116,7 @@ type blockJSON struct {
 	Redacted  []byte          `json:"redacted,omitempty"` // base64
 	Provider  string          `json:"provider,omitempty"`
 	Model     string          `json:"model,omitempty"`
+	Field     string          `json:"field,omitempty"`
 	IsError   *bool           `json:"isError,omitempty"` // always written for a tool_result
 	Whole     *Whole          `json:"whole,omitempty"`
 }
@@ -131,7 +133,7 @@ func MarshalBlock(b Block) ([]byte, error) {
 		return MarshalVerbatim(blockJSON{Type: "media", Name: b.Name, MediaType: b.MediaType, Data: b.Data, Blob: b.Blob})
 	case Reasoning:
 		return MarshalVerbatim(blockJSON{
-			Type: "reasoning", Text: b.Text, Signature: b.Signature, Redacted: b.Redacted, Provider: b.Provider, Model: b.Model,
+			Type: "reasoning", Text: b.Text, Signature: b.Signature, Redacted: b.Redacted, Provider: b.Provider, Model: b.Model, Field: b.Field,
 		})
 	case ToolUse:
 		return MarshalVerbatim(blockJSON{Type: "tool_use", ID: b.ID, Name: b.Name, Input: b.Input})
@@ -154,7 +156,7 @@ func UnmarshalBlock(data []byte) (Block, error) {
 	case "media":
 		return Media{Name: j.Name, MediaType: j.MediaType, Data: j.Data, Blob: j.Blob}, nil
 	case "reasoning":
-		return Reasoning{Text: j.Text, Signature: j.Signature, Redacted: j.Redacted, Provider: j.Provider, Model: j.Model}, nil
+		return Reasoning{Text: j.Text, Signature: j.Signature, Redacted: j.Redacted, Provider: j.Provider, Model: j.Model, Field: j.Field}, nil
 	case "tool_use":
 		return ToolUse{ID: j.ID, Name: j.Name, Input: j.Input}, nil
 	case "tool_result":

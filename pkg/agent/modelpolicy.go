@@ -37,6 +37,11 @@ const (
 // StopInterrupted is the StopReason of a reply whose stream broke off.
 const StopInterrupted = "interrupted"
 
+// Withheld reports whether a model stopped, in its provider's word, because it refused to answer or was kept from it.
+func Withheld(stop string) bool {
+	return slices.Contains([]string{"refusal", "content_filter", "content_filtered", "guardrail_intervened"}, stop)
+}
+
 // ModelErrorClasses are all classes, those that may be retried first.
 func ModelErrorClasses() []ModelErrorClass {
 	return []ModelErrorClass{

@@ -28,7 +28,7 @@ func plannedReasoning(all []ReplyReasoning, text string, kept []int) []RepliedRe
 			said = len(text)
 		}
 		out = append(out, RepliedReasoning{
-			Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model, AfterText: said, AfterCalls: asked,
+			Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model, Field: r.Field, AfterText: said, AfterCalls: asked,
 		})
 	}
 	return out
@@ -36,7 +36,7 @@ func plannedReasoning(all []ReplyReasoning, text string, kept []int) []RepliedRe
 
 // isText reports whether all of r that is text can be stored as it is.
 func (r Reasoning) isText() bool {
-	return !slices.ContainsFunc([]string{r.Text, r.Signature, r.Provider, r.Model}, func(s string) bool { return !utf8.ValidString(s) })
+	return !slices.ContainsFunc([]string{r.Text, r.Signature, r.Provider, r.Model, r.Field}, func(s string) bool { return !utf8.ValidString(s) })
 }
 
 // storedSize is how many bytes of an entry r takes, less what names it: what has to be escaped takes more than its length.
@@ -78,7 +78,7 @@ func (r RepliedReasoning) fits(e Replied, said, asked int) bool {
 }
 
 func (r RepliedReasoning) block() Block {
-	return Reasoning{Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model}
+	return Reasoning{Text: r.Text, Signature: r.Signature, Redacted: r.Redacted, Provider: r.Provider, Model: r.Model, Field: r.Field}
 }
 
 func appendUses(blocks []Block, calls []RepliedCall) []Block {

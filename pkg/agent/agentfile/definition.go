@@ -83,6 +83,7 @@ func (r *reader) model(m *agent.ModelSpec) read {
 			"provider":    enum(r, &m.Provider, []string{"bedrock", "openai", "script", "demo"}),
 			"id":          r.text(&m.ID),
 			"baseURL":     r.text(&m.BaseURL),
+			"key":         r.text(&m.Key),
 			"file":        r.text(&m.File),
 			"maxTokens":   r.whole(&m.MaxTokens),
 			"temperature": r.temperature(&m.Temperature),

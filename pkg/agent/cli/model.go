@@ -36,7 +36,7 @@ func (p *program) adapter(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model
 		model.OnDelta = heard
 		return model, nil
 	case "openai":
-		return openai.New(openai.Config{BaseURL: m.BaseURL, Key: p.getenv("OPENAI_API_KEY"), OnDelta: heard})
+		return openai.Servers{OwnKey: p.getenv("OPENAI_API_KEY"), Secrets: p.secrets(), OnDelta: heard}, nil
 	case "bedrock":
 		return p.bedrock(heard)
 	case "demo":
@@ -73,7 +73,7 @@ type awsClient struct {
 // override is the model, and no other behind it, with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.
 func override(m agent.ModelSpec, spec string) (agent.ModelSpec, error) {
 	provider, rest, _ := strings.Cut(spec, ":")
-	m.Provider, m.ID, m.BaseURL, m.File, m.Fallbacks = provider, "", "", "", nil
+	m.Provider, m.ID, m.BaseURL, m.Key, m.Options, m.File, m.Fallbacks = provider, "", "", "", nil, "", nil
 	switch {
 	case provider == "script" && rest != "":
 		file, err := filepath.Abs(rest)

@@ -9,11 +9,14 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/bedrock"
+	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/openai"
 	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/secrets"
+	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
 
-// envKey is the key of OpenAI-compatible servers; empty where they want none.
+// envKey is the key of OpenAI itself. It goes to no other server.
 const envKey = "OPENAI_API_KEY"
 
 // Models makes the model port: a lambdafn.Models. It opens no connection, and all its requests share those that they open. Safe for
@@ -22,14 +25,30 @@ func Models(cfg aws.Config, getenv func(string) string) runtime.Model {
 	if cfg.HTTPClient == nil {
 		cfg.HTTPClient = awshttp.NewBuildableClient()
 	}
-	return model{cfg, bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true}), getenv(envKey)}
+	return model{
+		cfg: cfg, bedrock: bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true}),
+		openai: openai.Servers{OwnKey: getenv(envKey), Secrets: keys(cfg, getenv)},
+	}
 }
+
+// keys are where the keys of models are. What is wrong with the environment is told to who asks for one.
+func keys(cfg aws.Config, getenv func(string) string) port.Secrets {
+	from, err := secrets.Deployed(cfg, getenv, clock.System())
+	if err != nil {
+		return misconfigured{err}
+	}
+	return from
+}
+
+type misconfigured struct{ err error }
+
+func (m misconfigured) Secret(context.Context, string, string) (string, error) { return "", m.err }
 
 // model asks the model that the run's own definition names.
 type model struct {
-	cfg       aws.Config
-	bedrock   *bedrock.Model
-	openaiKey string
+	cfg     aws.Config
+	bedrock *bedrock.Model
+	openai  openai.Servers
 }
 
 // CountTokens counts with the service where the model is one of its own. Servers that speak OpenAI's protocol count for nobody.
@@ -46,11 +65,7 @@ func (m model) Generate(ctx context.Context, r agent.Request) (agent.Reply, erro
 	case "bedrock":
 		return m.bedrock.Generate(ctx, r)
 	case "openai":
-		o, err := openai.New(openai.Config{BaseURL: r.Model.BaseURL, Key: m.openaiKey})
-		if err != nil {
-			return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(), Cause: err}
-		}
-		return o.Generate(ctx, r)
+		return m.openai.Generate(ctx, r)
 	default:
 		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID,
 			Message: "provider " + r.Model.Provider + " does not work in a deployed function; want bedrock or openai"}

@@ -1,6 +1,7 @@
 package deployed
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -72,6 +73,36 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 		require.Equal(t, "Hello yourself.", reply.Text)
 	}
 	require.Less(t, opened.Load(), int64(10))
+}
+
+// The key of an OpenAI-compatible server is a secret of the stack, and OpenAI's own goes to nobody else.
+func TestKeysOfModels(t *testing.T) {
+	var sent []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent = append(sent, r.Header.Get("Authorization"))
+		_, _ = io.WriteString(w, `{"choices": [{"message": {"content": "Hello."}, "finish_reason": "stop"}]}`)
+	}))
+	t.Cleanup(server.Close)
+	var asked []string
+	manager := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // one that was cut is another name
+		asked = append(asked, string(body))
+		_, _ = io.WriteString(w, `{"SecretString": "the-key"}`)
+	}))
+	t.Cleanup(manager.Close)
+	fake := bedrockfake.New()
+	t.Cleanup(fake.Close)
+	cfg := fake.Config()
+	cfg.BaseEndpoint = &manager.URL
+	m := Models(cfg, func(name string) string {
+		return map[string]string{"OPENAI_API_KEY": "sk-openai", "COUNTERSIGN_SECRETS_PREFIX": "stack/models/"}[name]
+	})
+	for _, key := range []string{"", "${secret:OTHER}", "${secret:OTHER}"} {
+		_, err := m.Generate(t.Context(), agent.Request{Tenant: "acme", Model: agent.ModelSpec{Provider: "openai", ID: "m", BaseURL: server.URL, Key: key}})
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"", "Bearer the-key", "Bearer the-key"}, sent)
+	require.Equal(t, []string{`{"SecretId":"stack/models/acme/OTHER"}`}, asked)
 }
 
 // What only works on a laptop is refused in a deployed function, as data.

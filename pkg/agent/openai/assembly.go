@@ -22,6 +22,8 @@ type assembly struct {
 	model  string // that answers; the one that was asked until the server says
 	text   strings.Builder
 	reason strings.Builder
+	field  string // under which reasoning came
+	refuse bool   // the model refuses: the text says why
 	calls  []*callParts
 	finish string
 	usage  agent.Usage
@@ -33,7 +35,18 @@ type callParts struct {
 	id, name  string
 	repaired  bool // the server could not read it
 	arguments strings.Builder
+	extra     json.RawMessage // what the server wants back with the call; nil = nothing
 }
+
+// provider is this adapter's name in a definition.
+const provider = "openai"
+
+// The names under which servers send what they want back: reasoning as text, and with a call what they alone can read.
+const (
+	fieldReasoningContent = "reasoning_content"
+	fieldReasoning        = "reasoning"
+	fieldExtra            = "extra_content"
+)
 
 // add takes a completion's first choice and tells of it.
 func (a *assembly) add(c completion, of func(choice) piece) error {
@@ -48,11 +61,11 @@ func (a *assembly) add(c completion, of func(choice) piece) error {
 			continue
 		}
 		p := of(ch)
-		thought := string(cmp.Or(p.ReasoningContent, p.Reasoning))
-		a.reason.WriteString(thought)
-		a.say(agent.DeltaReasoning, thought)
-		a.text.WriteString(p.Content)
-		a.say(agent.DeltaText, p.Content)
+		a.think(p)
+		text := p.Content.text + string(p.Refusal)
+		a.refuse = a.refuse || p.Refusal != ""
+		a.text.WriteString(text)
+		a.say(agent.DeltaText, text)
 		for _, d := range p.ToolCalls {
 			if a.addCall(d); len(a.calls) > maxCalls {
 				return failed(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
@@ -63,6 +76,19 @@ func (a *assembly) add(c completion, of func(choice) piece) error {
 		}
 	}
 	return nil
+}
+
+// think takes reasoning, and the name it came by; thoughts among the parts of a content have none to go back under.
+func (a *assembly) think(p piece) {
+	thought := p.Content.thought
+	switch {
+	case p.ReasoningContent != "":
+		thought, a.field = string(p.ReasoningContent), fieldReasoningContent
+	case p.Reasoning != "":
+		thought, a.field = string(p.Reasoning), fieldReasoning
+	}
+	a.reason.WriteString(thought)
+	a.say(agent.DeltaReasoning, thought)
 }
 
 func (a *assembly) say(kind agent.DeltaKind, text string) {
@@ -86,6 +112,9 @@ func (a *assembly) addCall(d callPiece) {
 	}
 	if c.name == "" {
 		c.name = d.Function.Name
+	}
+	if c.extra == nil && len(d.Extra) > 0 && d.Extra[0] == '{' {
+		c.extra = d.Extra
 	}
 	c.arguments.WriteString(string(d.Function.Arguments))
 	if begins || d.Function.Arguments != "" {
@@ -122,10 +151,20 @@ func (a *assembly) interrupted(err error) error {
 func (a *assembly) reply() agent.Reply {
 	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
 	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.finish, Truncated: a.finish == "length", Usage: a.usage}
-	if a.reason.Len() > 0 {
-		r.Reasoning = []agent.ReplyReasoning{{Reasoning: agent.Reasoning{Text: a.reason.String(), Provider: "openai", Model: a.model}}}
+	if a.refuse {
+		r.StopReason = stopRefusal
 	}
-	for _, c := range a.calls {
+	if a.reason.Len() > 0 {
+		thought := a.thought()
+		thought.Text, thought.Field = a.reason.String(), a.field
+		r.Reasoning = []agent.ReplyReasoning{{Reasoning: thought}}
+	}
+	for i, c := range a.calls {
+		if c.extra != nil {
+			thought := a.thought()
+			thought.Redacted, thought.Field = c.extra, fieldExtra
+			r.Reasoning = append(r.Reasoning, agent.ReplyReasoning{Reasoning: thought, AfterText: len(r.Text), AfterCalls: i + 1})
+		}
 		input := c.arguments.String()
 		if input == "" {
 			input = "{}"
@@ -133,6 +172,14 @@ func (a *assembly) reply() agent.Reply {
 		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: json.RawMessage(input), Repaired: c.repaired})
 	}
 	return r
+}
+
+// stopRefusal is the StopReason of a reply in which the model refuses.
+const stopRefusal = "refusal"
+
+// thought is reasoning of the model that was asked, whatever name it answers by: to that one it goes back.
+func (a *assembly) thought() agent.Reasoning {
+	return agent.Reasoning{Provider: provider, Model: a.asked.Model.ID}
 }
 
 // clip bounds a server's word that is kept for the record: 128 bytes of UTF-8.

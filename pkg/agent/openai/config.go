@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -60,7 +61,8 @@ func transport(connect time.Duration) *http.Transport {
 	}
 }
 
-// baseURL is the normal form of a base URL. One with a user, a query or a fragment is refused: it could carry a credential.
+// baseURL is the normal form of a base URL. One with a user, a fragment or a query that is more than Azure's api-version is refused: it could
+// carry a credential.
 func baseURL(s string) (string, error) {
 	if s == "" {
 		return DefaultBaseURL, nil
@@ -69,10 +71,34 @@ func baseURL(s string) (string, error) {
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return "", errors.New("configure openai: baseURL is not an http or https URL")
 	}
-	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", errors.New("configure openai: baseURL has a user, a query or a fragment")
+	if u.User != nil || u.Fragment != "" || u.RawQuery != "" && (len(u.Query()) != 1 || !u.Query().Has(apiVersion)) {
+		return "", errors.New("configure openai: baseURL has a user, a query or a fragment, want none but the query api-version")
 	}
-	return strings.TrimRight(u.String(), "/"), nil
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	return u.String(), nil
+}
+
+// apiVersion is the query of Azure's older form, which names a deployment in the path and takes its key in a header of its own.
+const apiVersion = "api-version"
+
+// classicAzure reports whether a base URL has Azure's older form.
+func classicAzure(base string) bool { return strings.Contains(base, "?"+apiVersion+"=") }
+
+// OwnHost reports whether a base URL is OpenAI's own, to which alone the environment's key may go. "" is.
+func OwnHost(base string) bool { return hosted(base, "api.openai.com") }
+
+// hosted reports whether a base URL leads to one of these hosts, or to one below it.
+func hosted(base string, hosts ...string) bool {
+	if base == "" {
+		base = DefaultBaseURL
+	}
+	u, err := url.Parse(base)
+	return err == nil && slices.ContainsFunc(hosts, func(h string) bool { return u.Hostname() == h || strings.HasSuffix(u.Hostname(), "."+h) })
+}
+
+// limitsCompletion reports whether a server wants the limit of a reply's tokens under its newer name, which only OpenAI and Azure know.
+func limitsCompletion(base string) bool {
+	return OwnHost(base) || classicAzure(base) || hosted(base, "azure.com", "azure.us", "azure.cn")
 }
 
 // followSameHost follows redirects that repeat the request at the same origin; what any other leads to is not seen.

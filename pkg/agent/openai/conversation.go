@@ -13,13 +13,13 @@ const noResponse = `{"type":"error","name":"no_tool_response","message":"There i
 
 // conversation groups one-block messages into a provider's. A turn's text and calls become one assistant message; its
 // results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
-// becomes one user message. Reasoning is never sent: the protocol has no place for it, and servers want their own not back.
-func conversation(system string, messages []agent.Message) ([]chatMessage, error) {
+// becomes one user message. Reasoning goes back to the model that wrote it, under the name it came by.
+func conversation(model, system string, messages []agent.Message) ([]chatMessage, error) {
 	results, err := agent.ResultsByCall(messages)
 	if err != nil {
 		return nil, failed(agent.ModelInvalid, err.Error())
 	}
-	g := grouping{out: []chatMessage{}, results: results}
+	g := grouping{model: model, out: []chatMessage{}, results: results}
 	if system != "" {
 		g.out = append(g.out, chatMessage{Role: "system", Content: system})
 	}
@@ -36,9 +36,11 @@ func conversation(system string, messages []agent.Message) ([]chatMessage, error
 // grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's.
 type grouping struct {
 	out     []chatMessage
+	model   string // that is asked
 	results map[string]agent.ToolResult
 	turn    *chatMessage
-	thought bool // reasoning stood behind the turn's text, which may go on behind it
+	begins  chatMessage // reasoning that the next turn begins with
+	thought bool        // reasoning stood behind the turn's text, which may go on behind it
 	user    []agent.Block
 }
 
@@ -51,7 +53,7 @@ func (g *grouping) add(m agent.Message) error {
 			return nil
 		}
 		g.endTurn()
-		g.user = append(g.user, b)
+		g.user, g.begins = append(g.user, b), chatMessage{}
 	case agent.Media:
 		if m.Role == agent.RoleAssistant || b.Data == "" {
 			return errors.New("is media that is the model's own or was not resolved")
@@ -60,9 +62,9 @@ func (g *grouping) add(m agent.Message) error {
 			return errors.New("is media of a type that chat completions do not take: want a picture or a document")
 		}
 		g.endTurn()
-		g.user = append(g.user, b)
+		g.user, g.begins = append(g.user, b), chatMessage{}
 	case agent.Reasoning:
-		g.thought = g.turn != nil && len(g.turn.ToolCalls) == 0
+		g.reason(b)
 	case agent.ToolUse:
 		g.call(b)
 	case agent.ToolResult:
@@ -70,10 +72,47 @@ func (g *grouping) add(m agent.Message) error {
 			return errors.New("is a tool_result that was not resolved")
 		}
 		g.endTurn()
+		g.begins = chatMessage{}
 	default:
 		return errors.New("has no block")
 	}
 	return nil
+}
+
+// reason takes reasoning: of a turn that goes on behind it, of the turn that begins with it, or of the call before it.
+func (g *grouping) reason(b agent.Reasoning) {
+	calls := g.turn != nil && len(g.turn.ToolCalls) > 0
+	g.thought = g.turn != nil && !calls
+	if b.Provider != provider || b.Model != g.model {
+		return
+	}
+	to := &g.begins
+	if g.thought {
+		to = g.turn
+	}
+	switch b.Field {
+	case fieldReasoningContent:
+		to.ReasoningContent += b.Text
+	case fieldReasoning:
+		to.Reasoning += b.Text
+	case fieldExtra:
+		if last := len(g.turn.calls()) - 1; last >= 0 && g.turn.ToolCalls[last].Extra == nil {
+			g.turn.ToolCalls[last].Extra = b.Redacted
+		}
+	}
+}
+
+func (m *chatMessage) calls() []chatCall {
+	if m == nil {
+		return nil
+	}
+	return m.ToolCalls
+}
+
+// begin starts a turn, with the reasoning that stood before it.
+func (g *grouping) begin(content any) {
+	g.turn = &chatMessage{Role: "assistant", Content: content, ReasoningContent: g.begins.ReasoningContent, Reasoning: g.begins.Reasoning}
+	g.begins = chatMessage{}
 }
 
 // say starts a turn, for text comes before calls, or goes on with one that had reasoning within its text.
@@ -85,20 +124,20 @@ func (g *grouping) say(text string) {
 	}
 	g.endUser()
 	g.endTurn()
-	g.turn = &chatMessage{Role: "assistant", Content: text}
+	g.begin(text)
 }
 
 func (g *grouping) call(b agent.ToolUse) {
 	g.thought = false
 	g.endUser()
 	if g.turn == nil {
-		g.turn = &chatMessage{Role: "assistant"}
+		g.begin(nil)
 	}
 	arguments := string(b.Input)
 	if arguments == "" {
 		arguments = "{}"
 	}
-	g.turn.ToolCalls = append(g.turn.ToolCalls, chatCall{b.ID, "function", chatFunction{b.Name, arguments}})
+	g.turn.ToolCalls = append(g.turn.ToolCalls, chatCall{ID: b.ID, Type: "function", Function: chatFunction{b.Name, arguments}})
 }
 
 func (g *grouping) endTurn() {

@@ -39,7 +39,7 @@ func TestInterruptedStreams(t *testing.T) {
 		{"an error of the server's", text("a") + "data: {\"error\":{\"code\":502,\"message\":\"canary-content\"}}\n\n", agent.ModelServer, kept(agent.Reply{Text: "a"})},
 		{"what is no chunk", text("a") + "data: {canary\n\n", agent.ModelInvalid, kept(agent.Reply{Text: "a"})},
 		{"reasoning alone", chunk(`{"reasoning":"hm"}`), agent.ModelConnection, nil},
-		{"reasoning and text", chunk(`{"reasoning":"hm"}`) + text("a"), agent.ModelConnection, kept(agent.Reply{Text: "a", Reasoning: reasoned("m-1", "hm")})},
+		{"reasoning and text", chunk(`{"reasoning":"hm"}`) + text("a"), agent.ModelConnection, kept(agent.Reply{Text: "a", Reasoning: reasoned("reasoning", "hm")})},
 		{"a call alone that is not all there", callChunk(0, "a", `{"x":1`), agent.ModelConnection, nil},
 		{"blanks", text("\n"), agent.ModelConnection, nil},
 		{"nothing", "", agent.ModelConnection, nil},

@@ -3,8 +3,9 @@
 //
 // What it guarantees. Every tool_use it sends meets exactly one result. A reply cut short is an error, never a shorter
 // reply; what was received is the error's Partial, and whether that is a reply is for others to say. Reasoning that a server tells is kept
-// in front of what it says and never sent. No error text holds the key, anything of the request, or anything a server wrote but the error
-// codes of a list known here. The key goes to the configured host and to no other.
+// in front of what it says, and goes back to that model under the name it came by, as what a server wants back with a call does. No error text
+// holds the key, anything of the request, or anything a server wrote but names: of the error and of the parameter that it is about. The key goes
+// to the configured host and to no other.
 //
 // Where the request's Model.Repair is on, an error of the server's that quotes the call it could not read (Ollama, llama.cpp) is that call,
 // if what is quoted can only be one call of one tool on offer.
@@ -19,6 +20,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -49,6 +51,9 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	var failure *agent.ModelError
 	if errors.As(err, &failure) {
 		failure.Model = r.Model.ID
+		if m.key != "" {
+			failure.Message = strings.ReplaceAll(failure.Message, m.key, "…")
+		}
 	}
 	return reply, err
 }
@@ -90,18 +95,28 @@ func (m *Model) request(ctx context.Context, r agent.Request) (*http.Request, er
 	if base, err := baseURL(r.Model.BaseURL); r.Model.BaseURL != "" && (err != nil || base != m.base) {
 		return nil, failed(agent.ModelInvalid, "request is for another server")
 	}
+	r.Model.BaseURL = m.base
 	body, err := encode(r)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.base+"/chat/completions", bytes.NewReader(body))
+	path, query, versioned := strings.Cut(m.base, "?")
+	path += "/chat/completions"
+	if versioned {
+		path += "?" + query
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, path, bytes.NewReader(body))
 	if err != nil {
 		return nil, failed(agent.ModelInvalid, "request cannot be made")
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream, application/json")
 	req.Header.Set("User-Agent", "countersign")
-	if m.key != "" {
+	switch {
+	case m.key == "":
+	case classicAzure(m.base):
+		req.Header.Set("Api-Key", m.key)
+	default:
 		req.Header.Set("Authorization", "Bearer "+m.key)
 	}
 	return req, nil

@@ -65,8 +65,8 @@ func call(id, name, input string) agent.ReplyCall {
 	return agent.ReplyCall{ID: id, Name: name, Input: json.RawMessage(input)}
 }
 
-func reasoned(model, text string) []agent.ReplyReasoning {
-	return []agent.ReplyReasoning{{Reasoning: agent.Reasoning{Text: text, Provider: "openai", Model: model}}}
+func reasoned(field, text string) []agent.ReplyReasoning {
+	return []agent.ReplyReasoning{{Reasoning: agent.Reasoning{Text: text, Provider: "openai", Model: "m", Field: field}}}
 }
 
 func TestReplies(t *testing.T) {
@@ -110,13 +110,13 @@ func TestReplies(t *testing.T) {
 		{"no arguments", sse, chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"get"}}]}`) + end,
 			agent.Reply{Model: "m-1", Calls: []agent.ReplyCall{call("a", "get", `{}`)}}},
 		{"reasoning_content", sse, chunk(`{"reasoning_content":"Let me ","content":null}`) + chunk(`{"reasoning_content":"think."}`) + text("Hi") + done("stop") + end,
-			agent.Reply{Model: "m-1", Text: "Hi", StopReason: "stop", Reasoning: reasoned("m-1", "Let me think.")}},
+			agent.Reply{Model: "m-1", Text: "Hi", StopReason: "stop", Reasoning: reasoned("reasoning_content", "Let me think.")}},
 		{"reasoning", sse, chunk(`{"reasoning":"hm","content":""}`) + chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"get","arguments":"{\"x\":1}"}}]}`) + end,
-			agent.Reply{Model: "m-1", Calls: two[:1], Reasoning: reasoned("m-1", "hm")}},
-		{"both names", sse, chunk(`{"reasoning":"hm","reasoning_content":"hm"}`) + end, agent.Reply{Model: "m-1", Reasoning: reasoned("m-1", "hm")}},
+			agent.Reply{Model: "m-1", Calls: two[:1], Reasoning: reasoned("reasoning", "hm")}},
+		{"both names", sse, chunk(`{"reasoning":"hm","reasoning_content":"hm"}`) + end, agent.Reply{Model: "m-1", Reasoning: reasoned("reasoning_content", "hm")}},
 		{"reasoning that is no text", sse, chunk(`{"reasoning":{"effort":"low"},"reasoning_content":null,"content":"Hi"}`) + end, agent.Reply{Model: "m-1", Text: "Hi"}},
 		{"document with reasoning", doc, `{"choices":[{"message":{"content":"Hi","reasoning_content":"hm"}}]}`,
-			agent.Reply{Model: "m", Text: "Hi", Reasoning: reasoned("m", "hm")}},
+			agent.Reply{Model: "m", Text: "Hi", Reasoning: reasoned("reasoning_content", "hm")}},
 		{"document", doc, `{"model":"m-1","choices":[{"index":0,"message":{"role":"assistant","content":"Hello"},"finish_reason":"stop"}],
 			"usage":{"prompt_tokens":5,"completion_tokens":2},"error":null}`,
 			agent.Reply{Model: "m-1", Text: "Hello", StopReason: "stop", Usage: agent.Usage{Input: 5, Output: 2}}},

@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // problem is what a server says went wrong. Its words are looked at and never passed on.
-type problem struct{ message, kind, code string }
+type problem struct{ message, kind, code, param string }
 
 // problemIn finds the problem in a body: under error, as an object or a string, or at the top. What cannot be read is no problem.
 func problemIn(body []byte) problem {
@@ -25,7 +26,7 @@ func problemIn(body []byte) problem {
 	if json.Unmarshal(raw, &fields) != nil {
 		return problem{message: word(raw)}
 	}
-	return problem{message: word(fields["message"]), kind: word(fields["type"]), code: word(fields["code"])}
+	return problem{message: word(fields["message"]), kind: word(fields["type"]), code: word(fields["code"]), param: word(fields["param"])}
 }
 
 // word is a string's content, a number's digits, else nothing.
@@ -80,6 +81,29 @@ func (p problem) known() string {
 		}
 	}
 	return ""
+}
+
+// What a server's code and parameter may be to be shown: names, and nothing that could be content or a key.
+var (
+	codeName  = regexp.MustCompile(`^[a-z]+(_[a-z0-9]+)*$`)
+	paramName = regexp.MustCompile(`^[a-z][A-Za-z0-9_.\[\]]*$`)
+)
+
+const maxName = 64
+
+// shown names what went wrong: the error's code or its type, and the parameter that it is about. "" = the server named nothing.
+func (p problem) shown() string {
+	code, param := "", ""
+	for _, word := range []string{p.code, p.kind} {
+		_, known := knownCodes[word]
+		if code == "" && (known || len(word) <= maxName && codeName.MatchString(word)) {
+			code = word
+		}
+	}
+	if len(p.param) <= maxName && paramName.MatchString(p.param) {
+		param = "param " + p.param
+	}
+	return strings.Join(slices.DeleteFunc([]string{code, param}, func(s string) bool { return s == "" }), ", ")
 }
 
 // class decides by decisive code, status, known code and phrase, in this order; a status of 0 is none.

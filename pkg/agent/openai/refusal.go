@@ -14,7 +14,7 @@ import (
 // refusal is the cause of an error that came as a status.
 type refusal struct {
 	status int
-	code   string // of knownCodes, or empty
+	code   string // and parameter, as problem.shown has them
 	after  time.Duration
 }
 
@@ -41,7 +41,7 @@ func refused(ctx context.Context, r agent.Request, resp *http.Response) (agent.R
 			return agent.Reply{Model: r.Model.ID, Calls: []agent.ReplyCall{c}, StopReason: stopRepaired}, nil
 		}
 	}
-	cause := &refusal{status: resp.StatusCode, code: p.known(), after: retryAfter(resp.Header)}
+	cause := &refusal{status: resp.StatusCode, code: p.shown(), after: retryAfter(resp.Header)}
 	lasting := resp.StatusCode == http.StatusNotFound
 	return agent.Reply{}, &agent.ModelError{Class: p.class(resp.StatusCode), Message: cause.Error(), Cause: cause, Lasting: lasting}
 }
@@ -53,14 +53,17 @@ func streamFailure(p problem) error {
 		status = 0
 	}
 	message := "server reported an error in its reply"
-	if code := p.known(); code != "" {
+	if code := p.shown(); code != "" {
 		message += ", " + code
 	}
 	return failed(p.class(status), message)
 }
 
-// retryAfter reads Retry-After: seconds, or a date taken relative to the response's own Date, so that no clock is needed.
+// retryAfter reads Retry-After-Ms, else Retry-After: seconds, or a date taken relative to the response's own Date, so that no clock is needed.
 func retryAfter(h http.Header) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 && ms < 1e12 {
+		return time.Duration(ms * float64(time.Millisecond))
+	}
 	value := h.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second

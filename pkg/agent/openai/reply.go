@@ -29,10 +29,37 @@ type choice struct {
 
 // piece has reasoning under one of two names; some servers send both, with the same text.
 type piece struct {
-	Content          string      `json:"content"`
+	Content          content     `json:"content"`
+	Refusal          words       `json:"refusal"`
 	ReasoningContent words       `json:"reasoning_content"`
 	Reasoning        words       `json:"reasoning"`
 	ToolCalls        []callPiece `json:"tool_calls"`
+}
+
+// content is a text, or a list of parts of which some are thoughts.
+type content struct{ text, thought string }
+
+func (c *content) UnmarshalJSON(raw []byte) error {
+	var parts []struct {
+		Type     string  `json:"type"`
+		Text     words   `json:"text"`
+		Refusal  words   `json:"refusal"`
+		Thinking content `json:"thinking"`
+	}
+	if json.Unmarshal(raw, &parts) != nil {
+		return json.Unmarshal(raw, &c.text)
+	}
+	for _, p := range parts {
+		switch p.Type {
+		case "text", "output_text":
+			c.text += string(p.Text)
+		case "refusal":
+			c.text += string(p.Refusal)
+		case "thinking":
+			c.thought += p.Thinking.text + string(p.Text)
+		}
+	}
+	return nil
 }
 
 // words is a text; anything else is none.
@@ -53,6 +80,7 @@ type callPiece struct {
 		Name      string    `json:"name"`
 		Arguments arguments `json:"arguments"`
 	} `json:"function"`
+	Extra json.RawMessage `json:"extra_content"`
 }
 
 // arguments are JSON in a string, or from some servers the JSON itself.

@@ -8,13 +8,14 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 )
 
-// chatRequest is the body of POST /chat/completions. The length goes out as max_tokens: max_completion_tokens is known
-// to OpenAI alone, while every server takes the old name.
+// chatRequest is the body of POST /chat/completions. The length goes out under the name that the server knows: OpenAI's current models
+// refuse max_tokens, and other servers know nothing else.
 type chatRequest struct {
 	Model         string        `json:"model"`
 	Messages      []chatMessage `json:"messages"`
 	Tools         []chatTool    `json:"tools,omitempty"`
 	MaxTokens     int           `json:"max_tokens,omitempty"`
+	MaxCompletion int           `json:"max_completion_tokens,omitempty"`
 	Temperature   *float64      `json:"temperature,omitempty"`
 	Format        *chatFormat   `json:"response_format,omitempty"`
 	Stream        bool          `json:"stream"`
@@ -31,12 +32,17 @@ type chatMessage struct {
 	Content    any        `json:"content"`
 	ToolCalls  []chatCall `json:"tool_calls,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
+
+	ReasoningContent string `json:"reasoning_content,omitempty"`
+	Reasoning        string `json:"reasoning,omitempty"`
 }
 
 type chatCall struct {
 	ID       string       `json:"id"`
 	Type     string       `json:"type"`
 	Function chatFunction `json:"function"`
+
+	Extra json.RawMessage `json:"extra_content,omitempty"`
 }
 
 type chatFunction struct {
@@ -96,27 +102,54 @@ func format(f agent.OutputFormat) *chatFormat {
 	return &chatFormat{"json_schema", &chatSchema{cmp.Or(f.Name, outputName), f.Schema}}
 }
 
-// encode writes a request's body.
+// encode writes a request's body, as the server at its model's base URL wants it.
 func encode(r agent.Request) ([]byte, error) {
 	r = r.WithNotices()
-	messages, err := conversation(r.System, r.Messages)
+	messages, err := conversation(r.Model.ID, r.System, r.Messages)
 	if err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err = enc.Encode(chatRequest{
+	body := chatRequest{
 		Model:         r.Model.ID,
 		Messages:      messages,
 		Tools:         chatTools(r.Tools),
-		MaxTokens:     r.Model.MaxTokens,
 		Temperature:   r.Model.Temperature,
 		Format:        format(r.Output),
 		Stream:        true,
 		StreamOptions: streamOptions{IncludeUsage: true},
-	})
-	if err != nil {
+	}
+	if r.Model.BaseURL != "" && limitsCompletion(r.Model.BaseURL) {
+		body.MaxCompletion = r.Model.MaxTokens
+	} else {
+		body.MaxTokens = r.Model.MaxTokens
+	}
+	return withOptions(body, r.Model.Options)
+}
+
+// withOptions writes a body with the definition's options in it: each stands for the field of its name, and null takes that out.
+func withOptions(body chatRequest, options json.RawMessage) ([]byte, error) {
+	data, err := marshal(body)
+	if err != nil || len(options) == 0 {
+		return data, err
+	}
+	var fields, own map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(options, &own) != nil {
+		return nil, failed(agent.ModelInvalid, "options are not an object")
+	}
+	for key, value := range own {
+		fields[key] = value
+		if string(value) == "null" {
+			delete(fields, key)
+		}
+	}
+	return marshal(fields)
+}
+
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(v) != nil {
 		return nil, failed(agent.ModelInvalid, "request cannot be written as JSON")
 	}
 	return b.Bytes(), nil

@@ -145,7 +145,7 @@ func TestConversation(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			messages, err := conversation("", tt.messages)
+			messages, err := conversation("m", "", tt.messages)
 			require.NoError(t, err)
 			got, err := json.Marshal(messages)
 			require.NoError(t, err)
@@ -217,7 +217,7 @@ func conversations() *rapid.Generator[[]agent.Message] {
 func TestPropertyConversation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := conversations().Draw(t, "messages")
-		out, err := conversation("", in)
+		out, err := conversation("m", "", in)
 		require.NoError(t, err)
 
 		last := map[string]string{}

@@ -3,7 +3,6 @@
 package reach
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -25,13 +24,9 @@ import (
 // Deployed is for a deployed function: a lambdafn.Remotes. Without a prefix there are no secrets. A variable that makes no sense is an
 // error that names it.
 func Deployed(cfg aws.Config, getenv func(string) string) (runtime.Remotes, error) {
-	var from port.Secrets = port.NoSecrets{}
-	if prefix := getenv(secrets.EnvPrefix); prefix != "" {
-		at, err := managerEndpoint(cfg)
-		if err != nil {
-			return nil, err
-		}
-		from = secrets.NewVault(cfg, at, prefix, clock.System())
+	from, err := secrets.Deployed(cfg, getenv, clock.System())
+	if err != nil {
+		return nil, err
 	}
 	w := world{secrets: from, private: getenv(egress.EnvPrivate), clock: clock.System()}
 	return w.remotes()
@@ -92,62 +87,4 @@ const maxSession = 64 << 20
 func loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
-}
-
-// endpoints and the others are what package lambdafn's configuration says, under the SDK's names for the questions.
-type (
-	endpoints interface {
-		GetServiceBaseEndpoint(ctx context.Context, service string) (string, bool, error)
-	}
-	ignored interface {
-		GetIgnoreConfiguredEndpoints(ctx context.Context) (ignore, found bool, err error)
-	}
-	variants interface {
-		GetUseFIPSEndpoint(ctx context.Context) (aws.FIPSEndpointState, bool, error)
-		GetUseDualStackEndpoint(ctx context.Context) (aws.DualStackEndpointState, bool, error)
-	}
-)
-
-// managerEndpoint is where Secrets Manager is: where the configuration says, else in the region.
-func managerEndpoint(cfg aws.Config) (string, error) {
-	var fips, dualStack bool
-	for _, source := range cfg.ConfigSources {
-		url, err := said(source)
-		if url != "" || err != nil {
-			return url, err
-		}
-		if v, ok := source.(variants); ok {
-			state, _, err := v.GetUseFIPSEndpoint(context.Background())
-			if err != nil {
-				return "", err
-			}
-			dual, _, err := v.GetUseDualStackEndpoint(context.Background())
-			if err != nil {
-				return "", err
-			}
-			fips, dualStack = state == aws.FIPSEndpointStateEnabled, dual == aws.DualStackEndpointStateEnabled
-		}
-	}
-	if cfg.BaseEndpoint != nil {
-		return *cfg.BaseEndpoint, nil
-	}
-	return secrets.Endpoint(cfg.Region, fips, dualStack), nil
-}
-
-// said is the endpoint that a source names; "" = none that counts.
-func said(source any) (string, error) {
-	if i, ok := source.(ignored); ok {
-		if ignore, _, err := i.GetIgnoreConfiguredEndpoints(context.Background()); ignore || err != nil {
-			return "", err
-		}
-	}
-	e, ok := source.(endpoints)
-	if !ok {
-		return "", nil
-	}
-	url, found, err := e.GetServiceBaseEndpoint(context.Background(), "Secrets Manager")
-	if !found {
-		return "", err
-	}
-	return url, err
 }

@@ -76,7 +76,7 @@ func (st *Starter) forked(ctx context.Context, f Fork, parent *agent.AgentState)
 		return def, parent.Definition, err
 	}
 	m := &def.Model
-	m.Provider, m.ID, m.BaseURL, m.File = f.Model.Provider, f.Model.ID, f.Model.BaseURL, f.Model.File
+	m.Provider, m.ID, m.BaseURL, m.File, m.Key, m.Options = f.Model.Provider, f.Model.ID, f.Model.BaseURL, f.Model.File, "", nil // of the other model
 	written := *def
 	written.Ceilings = nil // no part of a definition as it is written; the fork stays below them
 	if err := written.Check(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/hook"
@@ -309,6 +310,16 @@ func (st *Stepper) replied(ctx context.Context, ph phases, l store.Loaded, d *ag
 	return st.turn(ctx, ph, l, d)
 }
 
+// withStop is a run's end behind a reply: where the model refused or its words were filtered, it says so.
+func withStop(d *agent.Draft, end agent.Finished) agent.Finished {
+	for _, ev := range slices.Backward(d.Entry.Events) {
+		if said, ok := ev.(agent.Replied); ok && end.Detail == "" && end.Reason == agent.ReasonNaturalEnd && agent.Withheld(said.Stop) {
+			end.Detail = said.Stop
+		}
+	}
+	return end
+}
+
 // turn is a draft that is paid for, behind facts that are added, with what it leads to: the run's end, or that it parks.
 func (st *Stepper) turn(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, facts ...agent.Event) (*turn, error) {
 	if err := d.Add(facts...); err != nil {
@@ -318,7 +329,7 @@ func (st *Stepper) turn(ctx context.Context, ph phases, l store.Loaded, d *agent
 	switch next := agent.Next(ph.def, &d.State); next.Kind {
 	case agent.ActEnd:
 		t.open = d.Clone()
-		return t, ph.end(ctx, d, next.End)
+		return t, ph.end(ctx, d, withStop(d, next.End))
 	case agent.ActWait: // the last word while calls are open ends nothing
 		return t, ph.park(ctx, d)
 	default:
