@@ -179,7 +179,8 @@ func (s *AgentState) forked(past *AgentState) error {
 	if len(asked) > 0 {
 		return &ApplyError{Event: "run_started", Call: asked[0].Call, Problem: "its outcome is not in doubt"}
 	}
-	s.flush() // a round that moved in the parent may rest here
+	s.flush()   // a round that moved in the parent may rest here
+	s.unqueue() // nobody answers the parent's requests about tools here
 	s.settleState()
 	return nil
 }

@@ -266,7 +266,8 @@ func wellFormed(s *AgentState) error {
 	if !s.Status.Valid() || s.Status == RunRunning && s.Reason != "" || s.Status != RunRunning && s.Reason == "" {
 		return fmt.Errorf("the run is %q because of %q", s.Status, s.Reason)
 	}
-	if len(s.Queued) > 0 && !slices.ContainsFunc(s.Live, Call.Open) && s.Plan.Stage != PlanSteps {
+	asked := len(s.OpenRequests()) > 0 && !s.withPlaceholders()
+	if len(s.Queued) > 0 && !asked && !slices.ContainsFunc(s.Live, Call.Open) && s.Plan.Stage != PlanSteps {
 		return fmt.Errorf("%d blocks of users are held back for nothing", len(s.Queued))
 	}
 	if err := verdictHolds(s); err != nil {
