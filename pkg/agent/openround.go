@@ -84,13 +84,3 @@ func Skip(d *Definition, s *AgentState, c Call) (e CallCancelled, ok bool) {
 	}
 	return CallCancelled{Call: c.ID, Reason: WhySkipped, Content: d.word(wordSkipped, about(c))}, true
 }
-
-// RoundRan reports whether a call of the newest round has ended.
-func (s *AgentState) RoundRan() bool {
-	for _, c := range s.newest() {
-		if !c.Open() {
-			return true
-		}
-	}
-	return false
-}
