@@ -421,7 +421,7 @@ func (s *AgentState) finished(e Finished) error {
 			return err
 		}
 	}
-	s.unqueue() // what was said while a request about tools was open: nobody answers that any more
+	s.unqueue()          // what was said while a request about tools was open: nobody answers that any more
 	if s.Plan.active() { // who goes on with the conversation has to know what was done
 		s.leavePlan()
 	}
