@@ -463,7 +463,7 @@ func (k *explorer) nextFits(s *AgentState) error {
 			return fmt.Errorf("next is to wait for ever")
 		}
 		_, exits := s.exit() // a last word
-		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && !exits && s.Ending == "" && !s.Plan.active() && !quotaUsed(&k.w.def, s) && leaves(&k.w.def, s) == "" && !s.spokenFor(&k.w.def) {
+		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && !s.holdsBack() && !exits && s.Ending == "" && !s.Plan.active() && !quotaUsed(&k.w.def, s) && leaves(&k.w.def, s) == "" && !s.spokenFor(&k.w.def) {
 			return fmt.Errorf("it waits while the model has %d messages to see", s.Unseen)
 		}
 	}
