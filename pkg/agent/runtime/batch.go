@@ -173,7 +173,7 @@ func (r *round) commitPlan(ctx context.Context, p *plan) error {
 	d := p.draft
 	idle := len(p.launch) == 0 && r.flight.running() == 0
 	next := agent.Next(r.def, &d.State).Kind
-	if next != agent.ActTools && (p.results || p.suspends && d.State.RoundRan()) {
+	if next != agent.ActTools && (p.results || p.suspends) { // the round is as far as it goes
 		d.Mark(agent.CheckpointToolResults)
 	}
 	if idle && next == agent.ActWait && agent.Consequences(r.def, &d.State) == nil { // else the next entry has them
