@@ -26,7 +26,12 @@ var reserved = map[string]bool{
 type Failure struct {
 	Name  string
 	Cause string
+
+	err error // of the handler; nil = another kind of failure
 }
+
+// Unwrap is the error of the handler that failed.
+func (f *Failure) Unwrap() error { return f.err }
 
 func (f *Failure) Error() string { return f.Name + ": " + f.Cause }
 

@@ -60,6 +60,7 @@ type program struct {
 	json  bool
 	as    string // --as, as it was typed
 	typed *typed // what comes from stdin; nil until it is asked for
+	aws   awsClient
 }
 
 // command is what a node of the grammar does.

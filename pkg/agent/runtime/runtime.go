@@ -61,6 +61,9 @@ func (p Ports) resumed(ctx context.Context, s *agent.AgentState, now time.Time) 
 	return e
 }
 
+// ErrModelBusy says that every model of the chain failed in a way that may pass, as often as each may be asked. Nothing was committed.
+var ErrModelBusy = errors.New("the model is busy")
+
 // ErrContention says that an entry lost its sequence so often that this attempt gives up; a later one will not.
 var ErrContention = errors.New("the run is written to by others")
 
@@ -158,7 +161,7 @@ func conflict(err error) bool {
 // final reports whether the same attempt would meet the same error again.
 func final(err error) bool {
 	var forbidden *agent.ApplyError
-	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleaning, ErrUncleaned, agent.ErrNewer} {
+	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleaning, ErrUncleaned, agent.ErrNewer, ErrModelBusy} {
 		if errors.Is(err, e) {
 			return true
 		}
