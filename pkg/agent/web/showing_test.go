@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"encoding/json"
 	"html"
 	"net/http"
 	"regexp"
@@ -52,6 +53,18 @@ func TestB4EditsKeepWhatIsMasked(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, w.press(at, "edit", "args", strings.Replace(args, "5", "3", 1)).status)
 	require.Equal(t, agent.RunDone, w.end())
 	require.Equal(t, payment{3, "AKIAIOSFODNN7EXAMPLE"}, <-w.paid)
+}
+
+// No name and no form hides what runs, or who is paid.
+func TestB4NothingThatRunsIsMasked(t *testing.T) {
+	for _, behind := range hostile.Behind() {
+		w := newWorld(t, asks(string(hostile.BehindArgs(behind))), func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) }).real()
+		page := w.do("GET", w.url(w.asked(), "user:ana"), nil).body
+		story, _, _ := strings.Cut(page, `<section class="answer"`)
+		got := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(story, ""))
+		require.Equal(t, 3, strings.Count(got, show.Quoted(behind).String()), "%q:\n%s", behind, got)
+		require.Contains(t, got, `"mallory"`)
+	}
 }
 
 // Every string of the corpus, in a real browser: what is read is what package show makes of it, and nothing is done.
