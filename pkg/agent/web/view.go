@@ -86,7 +86,11 @@ func (v visit) voted() bool {
 }
 
 func (s *server) data(ctx context.Context, v visit, now said) (map[string]any, error) {
-	shown, err := s.Show.Of(ctx, v.a)
+	show := s.Show.Of
+	if v.uncovered {
+		show = s.Show.Uncovered
+	}
+	shown, err := show(ctx, v.a)
 	if err != nil {
 		return nil, err
 	}
