@@ -12,7 +12,6 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/bedrock"
-	"github.com/countersign/countersign/pkg/agent/openai"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/script"
 	"github.com/countersign/countersign/pkg/agent/standin"
@@ -35,7 +34,7 @@ func (p *program) adapter(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model
 		model.OnDelta = heard
 		return model, nil
 	case "openai":
-		return openai.New(openai.Config{BaseURL: m.BaseURL, Key: p.getenv("OPENAI_API_KEY"), OnDelta: heard})
+		return p.openai(m, heard)
 	case "bedrock":
 		return p.bedrock(heard)
 	case "demo":
@@ -56,7 +55,7 @@ func (p *program) bedrock(heard agent.OnDelta) (runtime.Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the AWS SDK: %w", err)
 	}
-	return bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true, OnDelta: heard}), nil
+	return advised{Model: bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true, OnDelta: heard}), what: bedrockAdvice}, nil
 }
 
 // override is the model, and no other behind it, with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.
