@@ -26,10 +26,11 @@ const (
 	Voided    Status = "voided"    // it was overtaken: the call was settled without it
 )
 
+// Statuses are all of them.
+func Statuses() []Status { return []Status{Pending, Approved, Denied, Expired, Cancelled, Voided} }
+
 // Valid reports whether s is one of the statuses.
-func (s Status) Valid() bool {
-	return slices.Contains([]Status{Pending, Approved, Denied, Expired, Cancelled, Voided}, s)
-}
+func (s Status) Valid() bool { return slices.Contains(Statuses(), s) }
 
 // Kind is what is asked.
 type Kind string
