@@ -145,15 +145,20 @@ func (s *server) route(byMethod map[string]endpoint) http.HandlerFunc {
 // which takes a permission away before anything goes on under it.
 func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
 	var c Caller
-	if !openly(r.Pattern) {
+	if openly(r.Pattern) {
+		_, err = s.claim(r) // nothing is set going, nor written, for whoever has no token
+	} else {
 		c, err = s.Caller(r)
 	}
 	var refused *Problem
 	if errors.As(err, &refused) {
 		return 0, nil, refused
 	}
+	if err != nil && !openly(r.Pattern) {
+		err = problem(NotAllowed, "%v", err)
+	}
 	if err != nil {
-		return 0, nil, problem(NotAllowed, "%v", err)
+		return 0, nil, err
 	}
 	if s.Ready != nil && r.Method != http.MethodGet && r.Method != http.MethodDelete {
 		if err := s.Ready(r.Context()); err != nil {

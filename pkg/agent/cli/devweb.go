@@ -45,7 +45,7 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 		guard.Name = host
 	}
 	b := e.backend
-	b.Via = approval.ViaConsole
+	b.Via = approval.ViaAPI
 	b.Caller = func(*http.Request) (api.Caller, error) { // a header can say anything: the token alone counts
 		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
 	}

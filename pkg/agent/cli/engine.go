@@ -72,7 +72,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 		return nil, err
 	}
 	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: caller(who)})
-	b.Callbacks = ring.get
+	b.Callbacks = ring.known
 	e.home, e.backend, e.ready = home, b, b.Ready
 	e.server = &http.Server{Handler: e.socketHandler(), ReadHeaderTimeout: readHeaderTimeout}
 	e.serve(e.pipe)

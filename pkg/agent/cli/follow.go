@@ -105,7 +105,7 @@ func (s *session) stalled(ctx context.Context, run string) error {
 		return err
 	}
 	after, err := s.engine.home.Ports.Journal.Head(ctx, local.Tenant, run)
-	if err != nil || after != before { // it has ended, or been handed over, while we looked
+	if err != nil || !after.Equal(before) { // it has ended, or been handed over, while we looked
 		return err
 	}
 	return fmt.Errorf("run %s stands still: its execution has given up; once what troubled it is mended, %s carries it on", run, s.p.hint("resume"))
