@@ -21,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
@@ -244,7 +245,11 @@ func newBadBench(t *testing.T) *badBench {
 	b.wait = b.start("wait")
 	require.Eventually(t, func() bool { // from then on nothing moves
 		h, err := b.Ports.Journal.Head(t.Context(), local.Tenant, b.wait.ID)
-		return err == nil && h.Token != ""
+		records, failed := b.executions.Load(t.Context())
+		ended := !slices.ContainsFunc(records, func(r asl.Record) bool {
+			return strings.HasPrefix(r.Name, b.done.ID) && r.Status == asl.Running
+		})
+		return err == nil && failed == nil && h.Token != "" && ended
 	}, time.Minute, time.Millisecond)
 	def := definition(t)
 	def.Name = "brought"
