@@ -26,6 +26,8 @@ var reserved = map[string]bool{
 type Failure struct {
 	Name  string
 	Cause string
+
+	still error // it is none of the state's: the execution stands still for it
 }
 
 func (f *Failure) Error() string { return f.Name + ": " + f.Cause }

@@ -108,6 +108,7 @@ var bodies = map[string]taken{
 			`{"answers":[{"call":"c1","id":"i","result":true}]}`,
 			`{"answers":[{"call":"c1","error":"no"}]}`,
 			`REFUSED{"answers":[{"call":"c1","rerun":true}]}`,
+			`REFUSED{"answers":[{"call":"c1","approval":"","rerun":true}]}`,
 		},
 	},
 	"POST /v1/runs/{id}/cancel": {

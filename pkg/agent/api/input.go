@@ -241,12 +241,16 @@ func (s *server) planAnswer(ctx context.Context, run *agent.AgentState, a Answer
 
 // namedAnswer takes an answer to the request that it names: one that asks what became of a call.
 func (s *server) namedAnswer(ctx context.Context, run *agent.AgentState, a Answer, c Caller) (step, error) {
+	none := problem(ApprovalNotFound, "approval: run %s has no request %.64q", run.Run, a.Approval)
+	if !approvalPattern.MatchString(a.Approval) {
+		return nil, none
+	}
 	asked, err := approval.Get(ctx, s.Table, run.Tenant, a.Approval)
 	switch {
 	case err != nil && !errors.Is(err, approval.ErrNotFound):
 		return nil, problemOf(err)
 	case err != nil, asked.Run != run.Run:
-		return nil, problem(ApprovalNotFound, "approval: run %s has no request %.64q", run.Run, a.Approval)
+		return nil, none
 	case a.Call != "" && a.Call != asked.Call():
 		return nil, invalid("call: got %.64q, and approval %s is about call %s", a.Call, asked.ID, asked.Call())
 	case asked.Kind != approval.KindOutcome:

@@ -56,6 +56,10 @@ func (p *program) connect(ctx context.Context, carry bool) (*session, error) {
 	if err != nil {
 		return nil, usage("--as: %v", err)
 	}
+	known, problems := p.nearAgents()
+	if p.registry = known; carry || p.doing == "resume" {
+		p.leaveOut(problems)
+	}
 	s := &session{p: p, who: who, as: as, carry: carry}
 	return s, s.reach(ctx)
 }
