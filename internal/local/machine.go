@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -189,6 +190,23 @@ func (m *Machine) useCases() {
 
 // StandsStill says why a run's execution does not go on in this process, though it is open; nil while it may.
 func (m *Machine) StandsStill(execution string) error { return m.Engine.StandsStill(execution) }
+
+// Drain begins nothing more of any run, and waits until what is under way, such as calls of tools, has ended, or ctx has, whose error it is. Close comes
+// after it.
+func (m *Machine) Drain(ctx context.Context) error { return m.Engine.Drain(ctx) }
+
+// UnderWay are the runs of which something is under way in this process, sorted.
+func (m *Machine) UnderWay() []string {
+	var runs []string
+	for _, x := range m.Engine.UnderWay() {
+		var of struct{ Run string }
+		if json.Unmarshal(x.Input, &of) == nil && of.Run != "" {
+			runs = append(runs, of.Run)
+		}
+	}
+	slices.Sort(runs)
+	return slices.Compact(runs)
+}
 
 // Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution, stops the executions of those
 // that were cancelled and has them cleaned up after where the process that cancelled them did not come to it, and has people told what is overdue.

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -224,6 +225,9 @@ func body(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return problem(TooLarge, "the body is larger than %d bytes", maxBody)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return invalid("the body: it was not all there in time; send it again")
 	}
 	if err != nil {
 		return invalid("read the body: %v", err)

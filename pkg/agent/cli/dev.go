@@ -43,7 +43,7 @@ func (c *devCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.serve(ctx, e, host, as), e.Close())
+	return errors.Join(c.serve(ctx, e, host, as), e.leave(ctx))
 }
 
 // host checks the address, and gives the host name or address to listen on.
@@ -89,7 +89,7 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as agent
 	}
 	select {
 	case <-ctx.Done():
-		e.p.note("countersign: ending; runs stay as they are. Ctrl-C once more ends at once")
+		e.p.note("countersign: ending; what is under way has %s to end, and runs stay as they are. Ctrl-C once more ends at once", e.p.graceful())
 		return nil
 	case err := <-failed:
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
@@ -30,12 +29,6 @@ type web struct {
 	open   bool   // others can reach the port
 	token  string
 }
-
-// The bounds of a port that browsers reach. A stream bounds itself.
-const (
-	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 64 << 10
-)
 
 // newWeb makes the web of an engine. Host is what was asked to be listened on, at is what came of it.
 func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Principal) (*web, error) {
@@ -64,10 +57,8 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 	guard.ProvesItself, guard.Fragment = webpages.ProvesItself, console.Fragment()
 	mux.Handle("/", e.trace.HTTP(api.Handler(b)))
 	unused := &unused{conns: map[net.Conn]bool{}}
-	w.server = &http.Server{
-		Handler: guard.Before(mux), ConnState: unused.track,
-		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-	}
+	w.server = e.p.server(guard.Before(mux))
+	w.server.ConnState = unused.track
 	w.server.RegisterOnShutdown(unused.close)
 	e.url.Store(&w.url)
 	return w, nil
