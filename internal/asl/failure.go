@@ -28,6 +28,7 @@ type Failure struct {
 	Cause string
 
 	err error // of the handler; nil = another kind of failure
+	still error // it is none of the state's: the execution stands still for it
 }
 
 // Unwrap is the error of the handler that failed.

@@ -95,6 +95,7 @@ var bodies = map[string]taken{
 			"/decisions/0/result": {Takes: anyJSON},
 			"/decisions/0/reason": {Takes: "s", Good: []string{`"\u0000\u202e"`, `null`}},
 			"/answers/0/call":     {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"c9"`: "404 call-not-found", `"C1"`: "404 call-not-found", badinput.Text(5000): "404 call-not-found"}},
+			"/answers/0/approval": {Takes: "s", Bad: map[string]string{`"a9"`: "404 approval-not-found", badinput.Text(5000): "404 approval-not-found"}, Good: []string{`""`, `null`}},
 			"/answers/0/id":       {Takes: "s", Max: 256},
 			"/answers/0/result":   {Takes: anyJSON, Good: []string{`false`, `""`, `0`, `null`, `1e400`}},
 			"/answers/0/error":    {Takes: "s", Required: true},
@@ -107,6 +108,7 @@ var bodies = map[string]taken{
 			`{"answers":[{"call":"c1","id":"i","result":true}]}`,
 			`{"answers":[{"call":"c1","error":"no"}]}`,
 			`REFUSED{"answers":[{"call":"c1","rerun":true}]}`,
+			`REFUSED{"answers":[{"call":"c1","approval":"","rerun":true}]}`,
 		},
 	},
 	"POST /v1/runs/{id}/cancel": {
