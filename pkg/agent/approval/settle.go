@@ -51,6 +51,9 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 			}
 			break
 		}
+		if l.State.Status == agent.RunDone {
+			return Approval{}, d.finished(ctx, a)
+		}
 		if o.Rerun && c.Grant != nil && saidBy(a.Counted(), Request{By: o.By}) {
 			return a, nil
 		}
