@@ -178,6 +178,7 @@ func (r *reader) limits(l *agent.Limits) read {
 			"parallel":     r.whole(&l.Parallel),
 			"depth":        r.whole(&l.Depth),
 			"children":     r.whole(&l.Children),
+			"open":         r.whole(&l.Open),
 		})
 	}
 }

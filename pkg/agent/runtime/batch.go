@@ -115,8 +115,8 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 		}
 	}
 	r.launch(ctx, p)
-	if len(p.early) > 0 && r.loaded.State.Status == agent.RunRunning {
-		return Route{}, false, nil // what a kept decision let run is owed now
+	if (len(p.early) > 0 || p.full) && r.loaded.State.Status == agent.RunRunning {
+		return Route{}, false, nil // what a kept decision let run, or what the entry had no room for, is owed now
 	}
 	if r.flight.empty() {
 		return r.after(p), r.away == nil, r.away
