@@ -27,7 +27,8 @@ type Failure struct {
 	Name  string
 	Cause string
 
-	err error // of the handler; nil = another kind of failure
+	err   error // of the handler; nil = another kind of failure
+	still error // it is none of the state's: the execution stands still for it
 }
 
 // Unwrap is the error of the handler that failed.

@@ -92,6 +92,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 		Table: t, Blobs: blobs, Model: models, Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
 		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, People: o.People, Notify: o.Notify,
+		LeavesUnknown: true,
 	})
 }
 

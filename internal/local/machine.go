@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,6 +69,8 @@ type Config struct {
 	Remotes   runtime.Remotes
 	Functions runtime.Functions
 	Callbacks runtime.Callbacks // where calls are answered; nil = by the API alone
+	// LeavesUnknown has runs stand still that need an agent which only another process knows (see Machine.StandsStill); else their calls fail.
+	LeavesUnknown bool
 
 	People person.Directory // who the directory knows; nil = nobody
 	// Current is what is deployed now of agents, whose policy holds beside what runs are pinned to (A17). Nil = what is pinned holds alone: on a laptop a
@@ -137,6 +140,7 @@ func New(c Config) (*Machine, error) {
 	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
 		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
+		LeavesUnknown: c.LeavesUnknown,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
 	m.Definitions = runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Current)
@@ -155,6 +159,9 @@ func New(c Config) (*Machine, error) {
 			out, err := invoke(ctx, function, payload)
 			if err != nil && ctx.Err() == nil && c.Trouble != nil && !errors.Is(err, runtime.ErrModelBusy) {
 				c.Trouble(function, err)
+			}
+			if errors.Is(err, runtime.ErrElsewhere) {
+				err = fmt.Errorf("%w: %w", asl.ErrStandStill, err)
 			}
 			return out, err
 		},
@@ -215,6 +222,26 @@ func (m *Machine) useCases() {
 		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: m.Ports.Valid, Wake: m.Waits.Wake,
 		Decided: approval.Told(m.trace.Decided(m.Ports.Journal), m.audits.told()), Noted: m.notices.again(), Woken: m.notices.told(), Said: m.notices.heard(), Duties: person.Duties{Table: m.Ports.Table, Directory: m.People}.ActsFor,
 	}
+}
+
+// StandsStill says why a run's execution does not go on in this process, though it is open; nil while it may.
+func (m *Machine) StandsStill(execution string) error { return m.Engine.StandsStill(execution) }
+
+// Drain begins nothing more of any run, and waits until what is under way, such as calls of tools, has ended, or ctx has, whose error it is. Close comes
+// after it.
+func (m *Machine) Drain(ctx context.Context) error { return m.Engine.Drain(ctx) }
+
+// UnderWay are the runs of which something is under way in this process, sorted.
+func (m *Machine) UnderWay() []string {
+	var runs []string
+	for _, x := range m.Engine.UnderWay() {
+		var of struct{ Run string }
+		if json.Unmarshal(x.Input, &of) == nil && of.Run != "" {
+			runs = append(runs, of.Run)
+		}
+	}
+	slices.Sort(runs)
+	return slices.Compact(runs)
 }
 
 // Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution, stops the executions of those

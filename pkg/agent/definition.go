@@ -173,7 +173,15 @@ type Limits struct {
 	Parallel int `json:"parallel,omitempty"` // calls of one batch that run at a time; 0 = no bound
 	Depth    int `json:"depth,omitempty"`    // how many runs below the root there may be in a line of agents that ask each other; 0 = DefaultDepth
 	Children int `json:"children,omitempty"` // runs that a run's calls are, at a time; 0 = DefaultChildren
+
+	Open int `json:"open,omitempty"` // requests to people that a run has open at a time; 0 = DefaultOpen
 }
+
+// DefaultOpen is how many requests to people a run has open where its definition does not say.
+const DefaultOpen = 50
+
+// maxOpen is how many requests to people a run has open at a time.
+func (d *Definition) maxOpen() int { return cmp.Or(d.Limits.Open, DefaultOpen) }
 
 // Validators says when outputs and the arguments of services are checked.
 type Validators string

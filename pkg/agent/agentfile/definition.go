@@ -15,6 +15,7 @@ import (
 // definition reads a whole file over its preset's values.
 func (r *reader) definition(f field) agent.Definition {
 	d := r.preset(f)
+	static := d.Model.StaticText
 	r.mapping(f, map[string]read{
 		"preset":          func(field) {}, // read first
 		"name":            r.text(&d.Name),
@@ -48,6 +49,9 @@ func (r *reader) definition(f field) agent.Definition {
 		"prefilter":       r.prefilter(&d.Prefilter),
 		"wording":         r.textsByKey(&d.Wording),
 	})
+	if d.Output.Format == agent.OutputJSON && d.Model.StaticText == static { // a preset's words are no JSON value
+		d.Model.StaticText = ""
+	}
 	return d
 }
 
@@ -175,6 +179,7 @@ func (r *reader) limits(l *agent.Limits) read {
 			"parallel":     r.whole(&l.Parallel),
 			"depth":        r.whole(&l.Depth),
 			"children":     r.whole(&l.Children),
+			"open":         r.whole(&l.Open),
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -72,9 +73,9 @@ func (p *program) openEngine(who people) (*engine, error) {
 		return nil, err
 	}
 	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: caller(who)})
-	b.Callbacks = ring.get
+	b.Callbacks = ring.known
 	e.home, e.backend, e.ready = home, b, b.Ready
-	e.server = &http.Server{Handler: e.socketHandler(), ReadHeaderTimeout: readHeaderTimeout}
+	e.server = p.server(e.socketHandler())
 	e.serve(e.pipe)
 	socket, err := listen(home.Socket())
 	if err != nil {
@@ -115,8 +116,6 @@ func (e *engine) reached() string {
 	}
 	return ""
 }
-
-const readHeaderTimeout = 10 * time.Second
 
 // tracer records runs where the environment names a collector; nil = it names none.
 func (p *program) tracer() (*tracing.Tracer, error) {
@@ -178,13 +177,48 @@ func (e *engine) client(as agent.Principal) *api.Client {
 	return api.NewClient(e.pipe.dial, as.String())
 }
 
-// defaultGrace is how long requests that are being answered may take once the process ends.
-const defaultGrace = 5 * time.Second
+// defaultGrace is how long calls that are under way may take once the process ends, and answerGrace how long requests then.
+const (
+	defaultGrace = 20 * time.Second
+	answerGrace  = 5 * time.Second
+)
+
+// unsaid is how long what is under way is waited for without a word: most of it is the end of what the command did.
+const unsaid = 200 * time.Millisecond
+
+func (p *program) graceful() time.Duration { return cmp.Or(p.grace, defaultGrace) }
+
+// drain begins nothing more and lets end what is under way, also for the runs of other commands, which it goes on to serve meanwhile. It is cut short by
+// the end of ctx, or where that has ended already, by the second Ctrl-C, which kills.
+func (e *engine) drain(ctx context.Context) {
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := e.p.clock.WithTimeout(ctx, e.p.graceful())
+	defer cancel()
+	soon, done := e.p.clock.WithTimeout(ctx, unsaid)
+	defer done()
+	if e.home.Drain(soon) == nil {
+		return
+	}
+	if runs := e.home.UnderWay(); len(runs) > 0 {
+		e.p.note("countersign: what is under way of run %s has %s to end; Ctrl-C ends at once", strings.Join(runs, ", "), e.p.graceful())
+	}
+	if e.home.Drain(ctx) != nil {
+		e.p.note("countersign: what is under way of run %s is cut off; whoever carries it on finds out what became of it", strings.Join(e.home.UnderWay(), ", "))
+	}
+}
+
+// leave lets end what is under way, and closes.
+func (e *engine) leave(ctx context.Context) error {
+	e.drain(ctx)
+	return e.Close()
+}
 
 // Close stops serving, lets handlers come to a safe point and closes the store.
 func (e *engine) Close() error {
 	e.feed.Close()
-	ctx, cancel := e.p.clock.WithTimeout(context.Background(), cmp.Or(e.p.grace, defaultGrace))
+	ctx, cancel := e.p.clock.WithTimeout(context.Background(), min(e.p.graceful(), answerGrace))
 	defer cancel()
 	if e.web != nil {
 		e.web.close(ctx)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/bedrock"
-	"github.com/countersign/countersign/pkg/agent/openai"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/script"
 	"github.com/countersign/countersign/pkg/agent/standin"
@@ -36,7 +35,7 @@ func (p *program) adapter(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model
 		model.OnDelta = heard
 		return model, nil
 	case "openai":
-		return openai.Servers{OwnKey: p.getenv("OPENAI_API_KEY"), Secrets: p.secrets(), OnDelta: heard}, nil
+		return p.openai(m, heard)
 	case "bedrock":
 		return p.bedrock(heard)
 	case "demo":
@@ -60,7 +59,7 @@ func (p *program) bedrock(heard agent.OnDelta) (runtime.Model, error) {
 	if p.aws.err != nil {
 		return nil, fmt.Errorf("configure the AWS SDK: %w", p.aws.err)
 	}
-	return bedrock.New(bedrock.Config{Client: p.aws.client, Stream: true, OnDelta: heard}), nil
+	return advised{Model: bedrock.New(bedrock.Config{Client: p.aws.client, Stream: true, OnDelta: heard}), what: bedrockAdvice}, nil
 }
 
 // awsClient is the process' client of Amazon Bedrock, made when the first of its models is.

@@ -28,7 +28,8 @@ type desk struct {
 	t        *testing.T
 	dir      string
 	registry *registry.Registry
-	grace    time.Duration // of dev; 0 = its own
+	grace    time.Duration // of every command; 0 = its own
+	bounds   bounds
 	entered  chan string   // the run of every call of hold
 	release  chan struct{} // lets one call of hold go on
 	env      map[string]string
@@ -122,7 +123,7 @@ func (d *desk) program(typed string) (*program, *someone) {
 	return &program{
 		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(typed), stdout: &who.stdout, stderr: &who.stderr,
 		getenv:   d.getenv,
-		terminal: typed != "", patience: 10 * time.Second,
+		terminal: typed != "", patience: 10 * time.Second, grace: d.grace,
 	}, who
 }
 
@@ -205,6 +206,7 @@ func TestSecondProcessUsesTheSocket(t *testing.T) {
 // Ctrl-C leaves the run as it is, and resume carries it on.
 func TestInterruptAndResume(t *testing.T) {
 	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	d.grace = time.Millisecond // its call does not end by itself
 	ctx, interrupt := context.WithCancel(t.Context())
 	first := d.begin(ctx, "run", d.dir, "--message", "hold")
 	run := <-d.entered
@@ -259,6 +261,7 @@ func TestABusyModelIsWaitedFor(t *testing.T) {
 // Whoever follows a run through the socket takes the store over when the other process ends.
 func TestFollowerTakesTheStoreOver(t *testing.T) {
 	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	d.grace = time.Millisecond // its call does not end by itself
 	ctx, interrupt := context.WithCancel(t.Context())
 	first := d.begin(ctx, "run", d.dir, "--message", "hold", "--key", "first")
 	a := <-d.entered

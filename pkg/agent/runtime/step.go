@@ -102,6 +102,9 @@ func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, 
 	if err := expire(d); err != nil {
 		return Route{}, err
 	}
+	if crowded(d) { // the others close in an entry of their own
+		return Route{}, st.commitCrowded(ctx, l, d, def)
+	}
 	var r Route
 	if agent.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" {
 		r, err = st.beginEarly(ctx, inv, def, l, d)

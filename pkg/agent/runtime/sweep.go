@@ -22,6 +22,7 @@ const (
 	RepairExpired  Repair = "expired"   // its wait was over and nothing had ended it
 	RepairFailed   Repair = "failed"    // so many executions had ended that it is given up
 	RepairTold     Repair = "told"      // it had ended, and whoever ended it had not said so
+	RepairClosed   Repair = "closed"    // it had ended, and its requests to people were still open
 	RepairCleaning Repair = "cleaning"  // it had ended from outside and was not cleaned up after: an execution does that now
 	RepairStopped  Repair = "stopped"   // an execution ran on though the run was done, or another's
 
@@ -31,7 +32,7 @@ const (
 // Repairs are all kinds of repair but none, in the order of their declaration.
 func Repairs() []Repair {
 	return []Repair{
-		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairTold, RepairCleaning, RepairStopped, RepairQuarantined,
+		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairTold, RepairClosed, RepairCleaning, RepairStopped, RepairQuarantined,
 	}
 }
 
