@@ -132,6 +132,7 @@ type Accepted struct {
 	ID      string          `json:"id"`
 	Status  agent.RunStatus `json:"status"`
 	Applied *bool           `json:"applied,omitempty"` // of decisions and answers: false = the run had ended, or the call its answer
+	Already bool            `json:"already,omitempty"` // of answers to requests: all of them were given before, and nothing was changed
 	Links   *Links          `json:"links,omitempty"`
 }
 

@@ -26,10 +26,11 @@ const (
 	Voided    Status = "voided"    // it was overtaken: the call was settled without it
 )
 
+// Statuses are all of them.
+func Statuses() []Status { return []Status{Pending, Approved, Denied, Expired, Cancelled, Voided} }
+
 // Valid reports whether s is one of the statuses.
-func (s Status) Valid() bool {
-	return slices.Contains([]Status{Pending, Approved, Denied, Expired, Cancelled, Voided}, s)
-}
+func (s Status) Valid() bool { return slices.Contains(Statuses(), s) }
 
 // Kind is what is asked.
 type Kind string
@@ -86,8 +87,12 @@ type Approval struct {
 	Precondition  *agent.Checked `json:"precondition,omitempty"` // what the call depends on, as it was read when people were asked, and where that changed since they were last asked, what it was; nil = nothing is
 	Thread        []Remark       `json:"thread,omitempty"`       // questions about the request and what was answered, in order; none decides
 
-	rev int64 // of the item: how often it was written over while pending; -1 = it has none
+	rev      int64 // of the item: how often it was written over while pending; -1 = it has none
+	repeated bool  // see Repeated
 }
+
+// Repeated reports, of what Settle gives, that the same was said of the request before: nothing was changed.
+func (a Approval) Repeated() bool { return a.repeated }
 
 // Remark is a question about a request, or an answer to one. It decides nothing.
 type Remark struct {
@@ -134,6 +139,7 @@ type Decision struct {
 	Via    Via             `json:"via,omitempty"`
 	Action Action          `json:"action"`
 	At     time.Time       `json:"at"`
+	Key    string          `json:"id,omitempty"` // of an answer: the client's own id
 	Note   string          `json:"note,omitempty"`
 	Args   json.RawMessage `json:"args,omitempty"`  // an edit's; of an answer, its text as a JSON string; of KindInput, the answer itself
 	Tools  []string        `json:"tools,omitempty"` // of a request about tools: those it decided

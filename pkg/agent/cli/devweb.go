@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
@@ -33,12 +32,6 @@ type web struct {
 	token  string
 }
 
-// The bounds of a port that browsers reach. A stream bounds itself.
-const (
-	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 64 << 10
-)
-
 // newWeb makes the web of an engine. Host is what was asked to be listened on, at is what came of it.
 func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Principal) (*web, error) {
 	w := &web{engine: e, as: as, token: token, url: "http://" + reachable(at), open: !at.IP.IsLoopback()}
@@ -47,7 +40,7 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 		guard.Name = host
 	}
 	b := e.backend
-	b.Via = approval.ViaConsole
+	b.Via = approval.ViaAPI
 	b.Caller = func(*http.Request) (api.Caller, error) { // a header can say anything: the token alone counts
 		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
 	}
@@ -73,10 +66,8 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 	}
 	guard.SignIn = signIn.Handler()
 	unused := &unused{conns: map[net.Conn]bool{}}
-	w.server = &http.Server{
-		Handler: guard.Before(mux), ConnState: unused.track,
-		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-	}
+	w.server = e.p.server(guard.Before(mux))
+	w.server.ConnState = unused.track
 	w.server.RegisterOnShutdown(unused.close)
 	e.url.Store(&w.url)
 	return w, nil

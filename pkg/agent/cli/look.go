@@ -41,7 +41,7 @@ func (p *program) nothing() error {
 type runsCommand struct {
 	Status string `placeholder:"S" help:"Only these: running, waiting or done."`
 	Agent  string `placeholder:"A" help:"Only runs of this agent."`
-	Root   string `placeholder:"RUN" help:"Only runs that are carried out for calls of this one, however far below."`
+	Root   string `placeholder:"RUN" id:"run" help:"Only runs that are carried out for calls of this one, however far below."`
 }
 
 func (c *runsCommand) run(ctx context.Context, p *program) error {
@@ -99,7 +99,7 @@ func (s *session) runs(ctx context.Context, q api.RunQuery) ([]api.RunHead, erro
 }
 
 type showCommand struct {
-	Run      string `arg:"" help:"The run."`
+	Run      string `arg:"" id:"run" help:"The run."`
 	Messages bool   `help:"Show the conversation, too."`
 }
 
@@ -197,7 +197,7 @@ func (p *program) summary(r api.Run) {
 		}
 	}
 	for _, v := range r.Servers {
-		tellServerOf(v, fact)
+		p.tellServerOf(v, fact)
 	}
 	if r.Summary != "" {
 		fact("summary", "%s", lines(r.Summary))
@@ -254,7 +254,7 @@ func (p *program) conversation(ctx context.Context, seen *views, r api.Run) erro
 }
 
 type eventsCommand struct {
-	Run    string `arg:"" help:"The run."`
+	Run    string `arg:"" id:"run" help:"The run."`
 	After  *int64 `placeholder:"N" help:"Only what came after this sequence."`
 	Follow bool   `help:"Go on until the run is done, and carry it on if nobody does."`
 	Format string `placeholder:"F" help:"journal (default), canonical, arvo, cowork, forge, agui or aisdk: what an event is."`
@@ -300,8 +300,8 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 
 type approvalsCommand struct {
 	Status string `placeholder:"S" help:"pending (default), approved, denied, expired, cancelled or voided."`
-	Run    string `placeholder:"RUN" help:"Only what this run asks."`
-	Root   string `placeholder:"RUN" help:"Only what this run asks, or one that is carried out for it, however far below."`
+	Run    string `placeholder:"RUN" id:"run" help:"Only what this run asks."`
+	Root   string `placeholder:"RUN" id:"run" help:"Only what this run asks, or one that is carried out for it, however far below."`
 }
 
 func (c *approvalsCommand) run(ctx context.Context, p *program) error {

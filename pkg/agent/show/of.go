@@ -17,6 +17,7 @@ type View struct {
 	Definition *agent.Definition // the run's; nil = see Tools
 	Tools      []agent.ToolSpec  // of the agent, where there is no definition
 	Says       string            // what the model said beside the call; "" = nothing
+	Uncovered  bool              // nothing is masked: for an approver who has asked for it, on record
 }
 
 // tool is the description of a tool, by its original name; the zero one of a tool that is not known.

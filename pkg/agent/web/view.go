@@ -87,7 +87,11 @@ func (v visit) voted() bool {
 }
 
 func (s *server) data(ctx context.Context, v visit, now said) (map[string]any, error) {
-	shown, err := s.Show.Of(ctx, v.a)
+	of := s.Show.Of
+	if v.uncovered {
+		of = s.Show.Uncovered
+	}
+	shown, err := of(ctx, v.a)
 	if err != nil {
 		return nil, err
 	}

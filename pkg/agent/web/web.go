@@ -38,10 +38,12 @@ type Links interface {
 
 // Showing makes of requests what people see. Without Editable and Restore no page offers to edit; Shown is package show's.
 type Showing struct {
-	Of       func(ctx context.Context, a approval.Approval) (show.Request, error)
-	Text     func(text string) show.Text
-	Editable func(ctx context.Context, a approval.Approval) (string, error)                         // the arguments in JSON, what is secret in them masked
-	Restore  func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error) // and back; an *approval.EditError says what is wrong with them
+	Of func(ctx context.Context, a approval.Approval) (show.Request, error)
+	// Uncovered is Of with nothing masked. Nil = nothing is ever uncovered.
+	Uncovered func(ctx context.Context, a approval.Approval) (show.Request, error)
+	Text      func(text string) show.Text
+	Editable  func(ctx context.Context, a approval.Approval) (string, error)                         // the arguments in JSON, what is secret in them masked
+	Restore   func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error) // and back; an *approval.EditError says what is wrong with them
 }
 
 // Remark is what somebody asks about a request, or answers.
@@ -64,7 +66,7 @@ type Pages struct {
 	May func(ctx context.Context, a approval.Approval, by agent.Principal) (approve, deny bool, err error)
 	// Remark takes a question or an answer about a request. Nil = the page offers neither.
 	Remark func(ctx context.Context, r Remark) error
-	Audit  audit.Recorder // is told that a page was sent, once for each link; nil = nobody is
+	Audit  audit.Recorder // is told that a page was sent, once for each link, and who uncovered what is masked; nil = nobody is, and nothing is uncovered
 	Log    *slog.Logger   // of what failed, without content; nil = nowhere
 }
 
@@ -200,6 +202,8 @@ type visit struct {
 	by   agent.Principal
 	via  approval.Via
 	more map[string]any // of the page's data, in place of what there is of it
+
+	uncovered bool // nothing is masked on the page
 	// proof judges what a form shows beside what the page put into it; "" = it is enough. Nil = nothing is asked for.
 	proof func(form map[string]string) (problem string)
 }
