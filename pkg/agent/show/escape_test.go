@@ -189,7 +189,7 @@ func TestWords(t *testing.T) {
 		"x" + strings.Repeat(" ", 200):    `x\{200 spaces}`,
 		"pay \u202eeve\u202c":             `pay \u{202E}eve\u{202C}`,
 		"bell\a, half\rover":              `bell\u{0007}, half\rover`,
-		"key AKIAIOSFODNN7EXAMPLE\nnext":  "key " + `\{masked, 17 to 64 characters}` + "\nnext",
+		"key AKIAIOSFODNN7EXAMPLE\nnext":  "key " + `\{masked, 20 characters}` + "\nnext",
 		"שלום\nworld":                     `\rtl{שלום}` + "\nworld",
 		"":                                "",
 	} {
