@@ -108,8 +108,12 @@ func (p Ports) answerLost(ctx context.Context, inv Invocation, s *agent.AgentSta
 	tell(ctx, p.Sink, entries[0], s)
 }
 
-// errDrained says that a full inbox has been drained by an entry of its own: the run is to be read again.
-var errDrained = errors.New("the inbox was drained first")
+// Both say that something was committed by an entry of its own and the run is to be read again: a full inbox was drained, or what closes
+// requests to people was recorded.
+var (
+	errDrained  = errors.New("the inbox was drained first")
+	errRecorded = errors.New("what closes requests was recorded first")
+)
 
 // makeRoom drains an inbox that is too large for the entry this attempt is about.
 func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *agent.Definition) error {
@@ -133,7 +137,7 @@ type reloads struct{ conflicts, uncertain int }
 // with where it is not.
 func (r *reloads) again(ctx context.Context, err error) (bool, error) {
 	switch {
-	case errors.Is(err, errDrained):
+	case errors.Is(err, errDrained), errors.Is(err, errRecorded):
 		return true, nil
 	case conflict(err):
 		if r.conflicts++; r.conflicts > maxReloads {
