@@ -102,6 +102,7 @@ const (
 	WhyOutcomeUnknown   CallReason = "outcome_unknown"     // the run ended while nobody could say what became of it
 	WhySkipped          CallReason = "skipped"             // behind one that waits, in a sequential round
 	WhyDuplicate        CallReason = "duplicate"           // it repeats one whose result the model has
+	WhyTooManyOpen      CallReason = "too_many_open"       // people are asked as much of the run as they may be at a time (limits.open)
 	WhyToolChanged      CallReason = "tool_changed"        // its server says something else of the tool than the run is pinned to
 )
 

@@ -100,7 +100,7 @@ func runnerDefaults() Definition {
 func tireaDefaults() Definition {
 	return Definition{
 		Preset:          PresetTirea,
-		Model:           ModelSpec{Retry: defaultRetry(2, 10*time.Second), Continuations: 3},
+		Model:           ModelSpec{Retry: defaultRetry(2, 10*time.Second), Continuations: 3, Busy: BusyFail},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
 		Limits:          Limits{Interactions: 10, OnLimit: OnLimitStop, Asks: defaultAsks},
 		Batch:           BatchAll,
@@ -165,7 +165,7 @@ func coworkDefaults() Definition {
 func forgeDefaults() Definition {
 	return Definition{
 		Preset:          PresetForge,
-		Model:           ModelSpec{Retry: defaultRetry(1, 0), Dialect: DialectXML, Repair: RepairOn},
+		Model:           ModelSpec{Retry: defaultRetry(1, 0), Dialect: DialectXML, Repair: RepairOn, Busy: BusyFail},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
 		Limits:          Limits{Interactions: 10, OnLimit: OnLimitError, Asks: defaultAsks},
 		Batch:           BatchFirst,

@@ -82,6 +82,7 @@ func (r *reader) model(m *agent.ModelSpec) read {
 			"moveOn":    r.classes(&m.MoveOn),
 			"cutStream": enum(r, &m.CutStream, []agent.CutStream{agent.CutStreamFail, agent.CutStreamKeep}),
 			"repair":    enum(r, &m.Repair, []agent.Repair{agent.RepairOff, agent.RepairOn}),
+			"busy":      enum(r, &m.Busy, []agent.Busy{agent.BusyWait, agent.BusyFail}),
 
 			"provider":    enum(r, &m.Provider, []string{"bedrock", "openai", "script", "demo"}),
 			"id":          r.text(&m.ID),
@@ -177,6 +178,7 @@ func (r *reader) limits(l *agent.Limits) read {
 			"parallel":     r.whole(&l.Parallel),
 			"depth":        r.whole(&l.Depth),
 			"children":     r.whole(&l.Children),
+			"open":         r.whole(&l.Open),
 		})
 	}
 }

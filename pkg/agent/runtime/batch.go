@@ -76,6 +76,7 @@ type round struct {
 	patience patience
 	servers  []agent.ListedServer // what came of listing the agent's servers; nil = nobody has
 	lost     lostTools
+	away     error // why a call that is owed can only be carried out by another process; nil = none is
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
@@ -114,11 +115,11 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 		}
 	}
 	r.launch(ctx, p)
-	if len(p.early) > 0 && r.loaded.State.Status == agent.RunRunning {
-		return Route{}, false, nil // what a kept decision let run is owed now
+	if (len(p.early) > 0 || p.full) && r.loaded.State.Status == agent.RunRunning {
+		return Route{}, false, nil // what a kept decision let run, or what the entry had no room for, is owed now
 	}
 	if r.flight.empty() {
-		return r.after(p), true, nil
+		return r.after(p), r.away == nil, r.away
 	}
 	return Route{}, false, r.await(ctx)
 }
