@@ -55,7 +55,7 @@ func TestPresetValues(t *testing.T) {
 			"limits":{"interactions":10,"onLimit":"stop","asks":10},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"all_suspended","resume":"each",
 			"textBesideCalls":"keep","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain",
 			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-		PresetCowork: `{"name":"","preset":"cowork","system":"","model":{"provider":"","timeout":180000000000,"cutStream":"keep","repair":"on","moveOn":["timeout","connection","unavailable","server"],
+		PresetCowork: `{"name":"","preset":"cowork","system":"","model":{"provider":"","timeout":180000000000,"cutStream":"keep","staticText":"No model can be reached at the moment, so the task was stopped. What was done is in the list of the run's calls. Please try again later.","repair":"on","moveOn":["timeout","connection","unavailable","server"],
 			"retry":{"attempts":2,"backoff":250000000,"maxBackoff":2000000000,"jitter":20,"on":["server"]}},
 			"permission":{"mode":"suspend_and_replay","default":"allow","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
 			"limits":{"interactions":20,"onLimit":"summarise","asks":10},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"sequential","wait":"any_external","resume":"each",
