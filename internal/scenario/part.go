@@ -23,11 +23,12 @@ type part struct {
 	model    *script.Model
 	requests map[request]int // to the model, numbered as they first came
 	heard    map[int]bool    // requests to the model during which somebody said something
+	answered map[int]bool    // requests to which the model has given a reply
 	ledger   *ledger
 }
 
 func newPart(st *stage, s *Scenario, run, name string) *part {
-	p := &part{stage: st, scenario: s, run: run, name: name, model: script.New(s.script), requests: map[request]int{}, heard: map[int]bool{}}
+	p := &part{stage: st, scenario: s, run: run, name: name, model: script.New(s.script), requests: map[request]int{}, heard: map[int]bool{}, answered: map[int]bool{}}
 	p.ledger = newLedger(p, s.tools)
 	return p
 }
@@ -136,6 +137,9 @@ func (p *part) generate(ctx context.Context, r agent.Request) (agent.Reply, erro
 		p.requests[which] = n
 	}
 	s.diverged = s.diverged || repeated && p.heard[n]
+	if p.answered[n] && !s.crashing { // nothing was lost: the reply was thrown away
+		s.noEnd(Failure{Path: fmt.Sprintf("inference:%d", n), Got: "a second request for the same reply", Want: "that the reply is kept"})
+	}
 	before := p.heard[n]
 	p.heard[n] = true // whoever asks again meanwhile has not waited for what is said
 	p.heard[n] = s.act(moment{"inference", strconv.Itoa(n), p.name}) || before
@@ -149,6 +153,7 @@ func (p *part) generate(ctx context.Context, r agent.Request) (agent.Reply, erro
 	if err == nil && s.disturbed() {
 		reply = s.answered(r, reply)
 	}
+	p.answered[n] = p.answered[n] || err == nil
 	return reply, err
 }
 

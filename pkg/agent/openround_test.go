@@ -43,9 +43,14 @@ func TestNextUnderAllSuspended(t *testing.T) {
 		{"one with a result goes to the model", all, []Event{called(1, "a", "r"), suspend("a")}, []Event{ran("r", "1")}, results},
 		{"a refused call is a result", all, []Event{called(1, "a", "b"), suspend("a")}, []Event{CallFinished{Call: "b", IsError: true, Reason: WhyDenied}}, results},
 		{"not before all that runs has come back", all, []Event{called(1, "a", "r", "r2"), suspend("a")}, []Event{ran("r", "1")}, tools("r2")},
-		{"a denied one is finished", all, paused, []Event{decision(1, "a", ActionDeny)}, results},
-		{"so is one that is called off", all, paused, []Event{decision(1, "a", ActionCancel)}, results},
-		{"so is an expired one", all, paused, []Event{CallCancelled{Call: "b", Reason: WhyExpired}}, results},
+		{"a denied one is finished", all[:1], paused, []Event{decision(1, "a", ActionDeny)}, results},
+		{"so is one that is called off", all[:1], paused, []Event{decision(1, "a", ActionCancel)}, results},
+		{"so is an expired one", all[:1], paused, []Event{CallCancelled{Call: "b", Reason: WhyExpired}}, results},
+		{"a denied one waits for the others", all[1:], paused, []Event{decision(1, "a", ActionDeny)}, wait},
+		{"so does one that is called off", all[1:], paused, []Event{decision(1, "a", ActionCancel)}, wait},
+		{"so does an expired one", all[1:], paused, []Event{CallCancelled{Call: "b", Reason: WhyExpired}}, wait},
+		{"but not with what a user says", all[1:], paused, []Event{decision(1, "a", ActionDeny), said(2, "x")}, results},
+		{"nor when all are decided", all[1:], paused, []Event{decision(1, "a", ActionDeny), decision(2, "b", ActionDeny)}, results},
 		{"input goes to the model at once", all, paused, []Event{said(1, "x")}, input},
 		{"a last word parks", all, []Event{called(1, "a", "r"), suspend("a"), ran("r", "1")}, []Event{text(2, "Soon.")}, wait},
 		{"so does an empty one", all, []Event{called(1, "a", "r"), suspend("a"), ran("r", "1")}, []Event{text(2, "")}, wait},
@@ -168,8 +173,7 @@ func TestPlaceholders(t *testing.T) {
 	finished.Media = []Media{{Name: "m", MediaType: "image/png", Blob: "b"}}
 	s := openRounds(t, &d, called(1, "a", "r", "b", "c"), suspend("a"), suspend("b"), CallClaimed{Call: "c"}, lost("c"), finished, decision(1, "b", ActionApprove))
 	build := func() Request {
-		a := Next(&d, &s)
-		require.Equal(t, ActInfer, a.Kind)
+		a := infer(&d, &s) // whether Next would ask yet or not
 		require.NoError(t, answered(&d, &s, a))
 		r, _ := BuildRequest(&d, &s, a, "")
 		return r

@@ -98,6 +98,15 @@ func (d *Definition) writesCalls() bool {
 	return slices.ContainsFunc(d.Model.Chain(), func(m ModelSpec) bool { return m.Dialect == DialectXML })
 }
 
+// TakenApart is a reply without calls as what its model said and thought, where models are told to put thinking and calls between tags: in
+// DialectXML and under TextRequireTool. Else all of it is what was said.
+func (d *Definition) TakenApart(text string) ToolText {
+	if !d.writesCalls() && d.Text != TextRequireTool {
+		return ToolText{Text: text}
+	}
+	return ReadToolText(text)
+}
+
 // spoken is what a last reply says: of a model that writes its calls as text, what it thought is no part of it.
 func spoken(d *Definition, text string) string {
 	if !d.writesCalls() || !strings.Contains(text, tagThinking) {

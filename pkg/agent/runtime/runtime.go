@@ -124,7 +124,7 @@ func (p Ports) answerLost(ctx context.Context, inv Invocation, s *agent.AgentSta
 }
 
 // errDrained says that an entry of its own has drained a full inbox, or closed requests: the run is to be read again.
-var errDrained = errors.New("what has no room beside anything else was committed first")
+var errDrained = errors.New("what stands in an entry of its own was committed first")
 
 // makeRoom drains an inbox that is too large for the entry this attempt is about.
 func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *agent.Definition) error {
@@ -135,11 +135,12 @@ func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *
 	if err != nil {
 		return err
 	}
-	return p.commitCrowded(ctx, l, d, def)
+	return p.commitAlone(ctx, l, d, def)
 }
 
-// commitCrowded commits a draft that has no room for anything else. Its error is errDrained where that went well.
-func (p Ports) commitCrowded(ctx context.Context, l store.Loaded, d *agent.Draft, def *agent.Definition) error {
+// commitAlone commits a draft that has no room for anything else, or has to be on record before anything else. Its error is errDrained where
+// that went well.
+func (p Ports) commitAlone(ctx context.Context, l store.Loaded, d *agent.Draft, def *agent.Definition) error {
 	if err := p.commit(ctx, l.State, d, def); err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, 
 		return Route{}, err
 	}
 	if crowded(d) { // the others close in an entry of their own
-		return Route{}, st.commitCrowded(ctx, l, d, def)
+		return Route{}, st.commitAlone(ctx, l, d, def)
 	}
 	var r Route
 	if agent.EarlyOwed(&d.State) && d.State.Permissions.Failed == "" {
@@ -150,6 +150,9 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 	if err != nil {
 		return Route{}, err
 	}
+	if err := st.recordFirst(ctx, def, l, d); err != nil {
+		return Route{}, err
+	}
 	looks := l.State.Status == agent.RunWaiting && agent.Next(def, &d.State).Kind == agent.ActWait
 	add, err := ph.prepare(ctx, d)
 	if err != nil {
@@ -194,6 +197,19 @@ func (st *Stepper) act(ctx context.Context, inv Invocation, def *agent.Definitio
 	}
 	after := d.Committed()
 	return st.leave(ctx, inv, &after, routeAfter(inv, def, &after, st.Clock.Now()))
+}
+
+// recordFirst commits the draft before a model is asked, where it closes requests to people: what a tool's denial or an expiry has settled is
+// on record at once. Somebody could decide such a request while the model thinks, and the reply, whose entry would close it, would be lost.
+func (st *Stepper) recordFirst(ctx context.Context, def *agent.Definition, l store.Loaded, d *agent.Draft) error {
+	if agent.Next(def, &d.State).Kind != agent.ActInfer {
+		return nil
+	}
+	closes, err := st.requestOps(ctx, &l.State, d, def)
+	if err != nil || len(closes) == 0 {
+		return err
+	}
+	return st.commitAlone(ctx, l, d, def)
 }
 
 // turn is a reply that is paid for, as the entry that commits it.

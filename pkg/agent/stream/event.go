@@ -140,7 +140,8 @@ type ToolCallReadyData struct {
 	For       agent.WaitFor   `json:"for,omitempty"`      // of a pending one: what is asked for
 	Approval  string          `json:"approval,omitempty"` // of a pending one: the request people see
 
-	input json.RawMessage // of a pending one: the arguments of the call that waits
+	input   json.RawMessage // of a pending one: the arguments of the call that waits
+	missing bool            // the agent has no such tool
 }
 
 // ToolCallDoneData is what became of a call.
@@ -235,6 +236,8 @@ type ContextBudget struct {
 // said is what the encodings tell of a reply that the canonical form has in the conversation.
 type said struct {
 	thoughts []string // in order; those that their provider alone can read are none
+	written  []string // what the text of a reply without calls has between thinking tags
+	text     string   // without that, and without what stands between tags of tools
 	calls    int
 	sentBack bool // it is not the last word, and the model is told why
 }

@@ -3,6 +3,7 @@ package stream
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 
 	"github.com/countersign/countersign/pkg/agent"
 )
@@ -196,14 +197,14 @@ func (w *forgeWriting) step(e Event) {
 	if !ok {
 		return
 	}
-	for _, thought := range r.said.thoughts {
+	for _, thought := range slices.Concat(r.said.thoughts, r.said.written) {
 		w.add(e, forgeThinkingStart, none{})
 		w.add(e, forgeThinking, ForgeContent{Content: thought})
 		w.add(e, forgeThinkingEnd, none{})
 	}
-	if r.Text != "" {
+	if r.said.text != "" {
 		w.add(e, forgeMessageStart, none{})
-		w.add(e, forgeMessage, ForgeContent{Content: r.Text})
+		w.add(e, forgeMessage, ForgeContent{Content: r.said.text})
 		w.add(e, forgeMessageEnd, none{})
 	}
 	w.add(e, forgeCallEnd, ForgeCallEnd{r.Model, r.Requests, r.Stop, r.Duration})
@@ -240,6 +241,9 @@ func (w *forgeWriting) call(e Event) {
 	w.add(e, forgeToolStart, ForgeTool{ID: d.ID, Name: d.Name})
 	w.add(e, forgeToolContent, ForgeContent{Content: string(d.Arguments)})
 	w.add(e, forgeToolEnd, none{})
+	if d.missing { // the seed has the error alone
+		return
+	}
 	w.add(e, forgeTool, ForgeTool{ID: d.ID, Name: d.Name, Kind: d.Kind, Arguments: d.Arguments})
 }
 

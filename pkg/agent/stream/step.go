@@ -41,10 +41,17 @@ func replied(w *writing, fact agent.Event) {
 }
 
 func (w *writing) said(e agent.Replied) said {
-	s := said{calls: len(e.Calls), sentBack: e.Correction != nil && !e.Correction.GoesOn()}
+	s := said{text: e.Text, calls: len(e.Calls), sentBack: e.Correction != nil && !e.Correction.GoesOn()}
 	for _, r := range e.Reasoning {
 		if r.Text != "" {
 			s.thoughts = append(s.thoughts, r.Text)
+		}
+	}
+	if len(e.Calls) == 0 && w.def != nil {
+		t := w.def.TakenApart(e.Text)
+		s.text = t.Text
+		for _, thought := range t.Thoughts {
+			s.written = append(s.written, thought.Text)
 		}
 	}
 	return s
@@ -59,7 +66,16 @@ func (w *writing) ready(c agent.RepliedCall) ToolCallReadyData {
 	if len(arguments) == 0 {
 		arguments = json.RawMessage("{}")
 	}
-	return ToolCallReadyData{ID: c.ID, Name: c.Name, Arguments: arguments, Tool: tool, Kind: w.kind(tool), Repaired: c.Repaired}
+	return ToolCallReadyData{ID: c.ID, Name: c.Name, Arguments: arguments, Tool: tool, Kind: w.kind(tool), Repaired: c.Repaired, missing: w.missing(tool, c.Name)}
+}
+
+// missing reports whether the agent has no tool that the model may call by a name.
+func (w *writing) missing(tool, name string) bool {
+	if w.def == nil {
+		return false
+	}
+	t, known := w.def.Tool(tool)
+	return !known || t.ModelName() != name
 }
 
 // stepStart is what the model was asked with. Why it was asked is what Next says of the run as it was then.
