@@ -11,7 +11,7 @@ import (
 // titles are what somebody learns who points at what was put in place of something else.
 var titles = map[show.Kind]string{
 	show.Escape: "a character that cannot be seen, or could be taken for another", show.Count: "so many of them in a row",
-	show.Mixed: "letters of several scripts that look alike", show.Masked: "a secret, which is not shown",
+	show.Mixed: "letters or digits that look like other ones", show.Masked: "a secret, which is not shown",
 }
 
 // Text is text for the template "text"; nil for none. What only notation escapes is itself: a line end ends the line, and
