@@ -109,7 +109,7 @@ func hiding(characters int) string { return `\{` + mask.Words(characters) + `}` 
 // tool is what is shown of one of the tools that a request is about.
 func (s *shower) tool(p approval.Permission) Tool {
 	spec := s.v.tool(p.Tool)
-	t := Tool{Name: bare(p.Tool, nil)}
+	t := Tool{Name: bare(p.Tool, nil), Risk: RiskOf(p.Effect, spec.Undo != nil)}
 	add := func(name string, value Text) {
 		if len(value) > 0 {
 			t.Facts = append(t.Facts, Fact{Name: name, Label: labels[name], Value: value})
