@@ -4,6 +4,7 @@ import (
 	"math/big"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -20,6 +21,11 @@ func TestCompareNumbers(t *testing.T) {
 		{"1e999999999", "2e999999999", -1}, {"1e999999999", "1e999999998", 1}, {"-1e999999999", "1", -1},
 		{"1e99999999999999999999999999", "1e99999999999999999999999998", 1},
 		{"1e-99999999999999999999999999", "0", 1},
+		{"10e999999999999999999", "1e1000000000000000000", 0}, {"0.1e1000000000000000000", "1e999999999999999999", 0},
+		{"10e-1000000000000000000", "1e-999999999999999999", 0}, {"1000e99999999999999999999999", "1e100000000000000000000002", 0},
+		{"0.01e-99999999999999999999", "1e-100000000000000000001", 0}, {"0.1e100000000000000000000", "1e99999999999999999999", 0},
+		{"10e-100000000000000000000", "1e-99999999999999999999", 0}, {"1e+0000000000000000000000000000003", "1000", 0},
+		{"1e1000000000000000000000000", "1e-1000000000000000000000000", 1}, {"1e-1000000000000000000000001", "1e-1000000000000000000000000", -1},
 		{"99", "100", -1}, {"0.09", "0.1", -1}, {"12e-1", "1.2", 0}, {"0.0012", "12e-4", 0},
 	} {
 		got, err := CompareNumbers(tt.a, tt.b)
@@ -37,6 +43,30 @@ func TestCompareNumbersRefuses(t *testing.T) {
 		require.EqualError(t, err, "compare numbers: want JSON numbers", bad)
 		_, err = CompareNumbers("1", bad)
 		require.Error(t, err, bad)
+	}
+}
+
+// A number costs what it takes to read it, whatever its exponent: the deadline is that of something which writes it out, or is not linear.
+func TestCompareNumbersIsLinear(t *testing.T) {
+	digits := strings.Repeat("9", 250_000)
+	done := make(chan int)
+	go func() {
+		n := 0
+		for range 100 {
+			for _, number := range []string{"1e" + digits, "1e-" + digits, digits, "0." + digits, "1e999999999"} {
+				c, err := CompareNumbers(number, "1")
+				if err == nil && c != 0 {
+					n++
+				}
+			}
+		}
+		done <- n
+	}()
+	select {
+	case n := <-done:
+		require.Equal(t, 500, n)
+	case <-time.After(30 * time.Second):
+		t.Fatal("500 comparisons take more than half a minute")
 	}
 }
 

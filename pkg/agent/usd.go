@@ -39,10 +39,11 @@ func parseUSD(s string) (USD, bool) {
 	if d.sign == 0 {
 		return 0, true
 	}
-	if !d.point.IsInt64() || d.point.Int64() > 7 || d.point.Int64() < -12 {
+	point, ok := d.point.int64()
+	if !ok || point > 7 || point < -12 {
 		return 0, false
 	}
-	zeros := int(d.point.Int64()) + 12 - len(d.digits)
+	zeros := int(point) + 12 - len(d.digits)
 	if zeros < 0 {
 		return 0, false
 	}
