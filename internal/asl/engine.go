@@ -34,7 +34,11 @@ type Config struct {
 	Jitter func(max time.Duration) time.Duration
 	// Observe is told every history event, in order for each execution, by the goroutine that makes it, and
 	// ExecutionHalted when an execution stands still because the Store failed. It must not block. Nil is nobody.
-	Observe    func(HistoryEvent)
+	Observe func(HistoryEvent)
+	// Retrying is told that an execution waits before it tries its state again, and after what failure. It must not block. Nil is nobody.
+	Retrying func(d Description, f *Failure, wait time.Duration)
+	// Ended is told, concurrently, of every execution whose end is on record. Close waits for it. Nil is nobody.
+	Ended      func(ctx context.Context, d Description)
 	RoleARN    string // $$.Execution.RoleArn
 	MaxRunning int    // open executions at most; 0 = 1,000,000
 }

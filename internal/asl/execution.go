@@ -139,7 +139,11 @@ func (x *execution) conclude(output any, err error) error {
 		return err
 	}
 	x.lastEvent(e)
-	return x.save(func(r *Record) error { return x.close(r, e) })
+	saved := x.save(func(r *Record) error { return x.close(r, e) })
+	if saved == nil && x.engine.Ended != nil {
+		x.engine.spawn(func() { x.engine.Ended(x.engine.ctx, x.describe()) })
+	}
+	return saved
 }
 
 // close makes r the record of an execution that ended.

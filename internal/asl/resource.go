@@ -114,7 +114,7 @@ func lambdaFailure(err error) *Failure {
 		Message string `json:"errorMessage"`
 		Type    string `json:"errorType"`
 	}{err.Error(), name})
-	return &Failure{Name: name, Cause: string(cause)}
+	return &Failure{Name: name, Cause: string(cause), err: err}
 }
 
 func prepareStart(x *execution, params map[string]any) (work, error) {

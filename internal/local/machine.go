@@ -37,7 +37,7 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Waiter, Emit, Remotes, Functions, Callbacks, People, Notify and Warm are required.
+// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions, Callbacks, People, Notify and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
@@ -56,6 +56,10 @@ type Config struct {
 
 	// Trouble is told of every function that failed, before the state machine tries again or gives up; nil = nobody listens.
 	Trouble func(function string, err error)
+	// Busy is told that a run waits for its model, why, and after how long it asks again; nil = nobody listens.
+	Busy func(run string, err error, again time.Duration)
+	// Reaps says that a run goes on in the next execution as soon as one was throttled for too long. Else that is left to a sweep.
+	Reaps bool
 	// Waiter stands between the use cases and the engine; nil = nothing does.
 	Waiter func(engine runtime.Waiter) runtime.Waiter
 	// Emit takes the events of services' calls and of runs' ends; nil = unheard: whoever looks at a run sees what it waits for, and answers.
@@ -153,7 +157,7 @@ func New(c Config) (*Machine, error) {
 		Definition: def, ARN: machineARN, Clock: c.Clock, Store: c.Executions, IDs: c.IDs.Token, Jitter: c.IDs.Jitter,
 		Invoke: func(ctx context.Context, function string, payload []byte, _ asl.Invocation) ([]byte, error) {
 			out, err := invoke(ctx, function, payload)
-			if err != nil && ctx.Err() == nil && c.Trouble != nil {
+			if err != nil && ctx.Err() == nil && c.Trouble != nil && !errors.Is(err, runtime.ErrModelBusy) {
 				c.Trouble(function, err)
 			}
 			if errors.Is(err, runtime.ErrElsewhere) {
@@ -161,6 +165,8 @@ func New(c Config) (*Machine, error) {
 			}
 			return out, err
 		},
+		Retrying: c.retrying,
+		Ended:    m.reaper(c.Reaps),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the engine: %w", err)
@@ -172,6 +178,36 @@ func New(c Config) (*Machine, error) {
 	h.Ports, h.Family = m.Ports, m.Ports.TellFamily
 	m.useCases()
 	return m, nil
+}
+
+// retrying tells of a run that waits for its model.
+func (c Config) retrying(d asl.Description, f *asl.Failure, wait time.Duration) {
+	if c.Busy == nil || !errors.Is(f, runtime.ErrModelBusy) {
+		return
+	}
+	why := f.Unwrap()
+	var failed *agent.ModelError
+	if errors.As(f, &failed) {
+		why = failed
+	}
+	_, run, _ := runtime.StartedRun(d.Name, d.Input)
+	c.Busy(run, why, wait)
+}
+
+// reaper goes on with the runs of executions that were throttled for too long, as functions/sweep does when it hears of such an end.
+func (m *Machine) reaper(on bool) func(context.Context, asl.Description) {
+	if !on {
+		return nil
+	}
+	return func(ctx context.Context, d asl.Description) {
+		tenant, run, ok := runtime.StartedRun(d.Name, d.Input)
+		if !ok || d.Error != runtime.ThrottledError {
+			return
+		}
+		if _, err := m.Sweeper.Repair(ctx, tenant, run); err != nil && ctx.Err() == nil {
+			m.tell("repair", err)
+		}
+	}
 }
 
 // useCases binds what people do to the ports.
@@ -328,6 +364,8 @@ func (w waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatu
 		return "", err
 	case d.Status == asl.Succeeded:
 		return runtime.ExecutionSucceeded, nil
+	case d.Status.Terminal() && d.Error == runtime.ThrottledError:
+		return runtime.ExecutionThrottled, nil
 	case d.Status.Terminal():
 		return runtime.ExecutionEnded, nil
 	default:

@@ -55,6 +55,9 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 			a.repeated = true
 			break
 		}
+		if l.State.Status == agent.RunDone {
+			return Approval{}, d.finished(ctx, a)
+		}
 		if o.Rerun && c.Grant != nil && saidBy(a.Counted(), Request{By: o.By}) {
 			a.repeated = true
 			return a, nil

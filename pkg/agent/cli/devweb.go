@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,6 +58,13 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 	}
 	guard.ProvesItself, guard.Fragment = webpages.ProvesItself, console.Fragment()
 	mux.Handle("/", e.trace.HTTP(api.Handler(b)))
+	signIn := &webpages.SignIn{Is: guard.Is, Welcome: guard.Welcome, Clock: e.p.clock}
+	if !w.open { // whoever else reaches the port need not know where the store is
+		if signIn.File, err = filepath.Abs(filepath.Join(e.home.Dir, tokenFile)); err != nil {
+			return nil, fmt.Errorf("find the token: %w", err)
+		}
+	}
+	guard.SignIn = signIn.Handler()
 	unused := &unused{conns: map[net.Conn]bool{}}
 	w.server = e.p.server(guard.Before(mux))
 	w.server.ConnState = unused.track

@@ -67,7 +67,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 		Remotes: remotes, Functions: invoked,
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
 		Notify:    tells,
-		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock, People: who.Book,
+		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Busy: p.busy, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
 		return nil, err
@@ -128,6 +128,11 @@ func (p *program) tracer() (*tracing.Tracer, error) {
 // trouble tells of a function of the state machine that failed. What passes by itself is tried again.
 func (p *program) trouble(function string, err error) {
 	p.note("%-8s %s failed: %s", "trouble", function, line(err.Error()))
+}
+
+// busy tells of a run that waits for its model.
+func (p *program) busy(run string, err error, again time.Duration) {
+	p.note("%-8s run %s waits: %s; asks again in %s", "busy", run, line(err.Error()), again.Truncate(time.Second)+time.Second)
 }
 
 // caller is who a request of the socket is made for. Only the owner of the machine can open it.

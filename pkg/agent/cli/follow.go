@@ -30,6 +30,15 @@ func (s *session) follow(r api.Run) *follower {
 	f.progress.input = func(name string, input json.RawMessage) string {
 		return seen.input(context.Background(), r.ID, name, input) // bounded by the program's patience
 	}
+	f.progress.known = func() []api.Call {
+		ctx, cancel := s.p.clock.WithTimeout(context.Background(), s.p.patience)
+		defer cancel()
+		whole, err := s.client.Run(ctx, r.ID)
+		if err != nil { // a name that is not told is no reason to stop following
+			return nil
+		}
+		return whole.Calls
+	}
 	if r.Status != "" {
 		f.seq, f.last = r.Seq, strconv.FormatInt(r.Seq, 10)
 	}

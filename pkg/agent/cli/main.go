@@ -25,6 +25,7 @@ import (
 func Main(r *registry.Registry) {
 	p := &program{
 		registry: r, clock: clock.System(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
+		called:   os.Args[0],
 		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())), patience: 10 * time.Second,
 	}
 	os.Exit(p.run(interruptible(p.clock), os.Args[1:]))
@@ -51,6 +52,7 @@ type program struct {
 	stdout   io.Writer
 	stderr   io.Writer
 	getenv   func(string) string
+	called   string        // how the person called the program, os.Args[0]; "" = countersign
 	terminal bool          // a person reads stderr and types into stdin
 	patience time.Duration // how long another process that has the store may take to answer
 	grace    time.Duration // how long what is under way may take once this process ends, calls of tools above all; 0 = defaultGrace
@@ -60,7 +62,9 @@ type program struct {
 	home  string // the store directory
 	json  bool
 	as    string // --as, as it was typed
+	ids   []typedID
 	typed *typed // what comes from stdin; nil until it is asked for
+	aws   awsClient
 }
 
 // command is what a node of the grammar does.
@@ -101,6 +105,9 @@ func (p *program) carryOut(ctx context.Context, args []string) int {
 		return exitDone
 	}
 	if err == nil {
+		err = p.completeIDs(ctx)
+	}
+	if err == nil {
 		err = c.run(ctx, p)
 	}
 	return p.end(ctx, err)
@@ -109,7 +116,7 @@ func (p *program) carryOut(ctx context.Context, args []string) int {
 // parse finds the command. Helped says that the help was asked for and shown.
 func (p *program) parse(args []string) (c command, helped bool, err error) {
 	var g grammar
-	parser, err := kong.New(&g, kong.Name("countersign"), kong.Description("Durable agents whose actions wait for a countersignature."),
+	parser, err := kong.New(&g, kong.Name(p.name()), kong.Bind(p), kong.Description("Durable agents whose actions wait for a countersignature."),
 		kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { helped = true }), kong.WithHyphenPrefixedParameters(true),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
@@ -123,15 +130,15 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 		return nil, true, nil
 	}
 	if err != nil {
-		return nil, false, usage("%v; see countersign --help", err)
+		return nil, false, usage("%v; see %s --help", err, p.name())
 	}
-	if name, without := withoutValue(parsed); without {
-		return nil, false, usage("%s: got nothing, want a value; see countersign --help", name)
+	if flag, without := withoutValue(parsed); without {
+		return nil, false, usage("%s: got nothing, want a value; see %s --help", flag, p.name())
 	}
 	if _, err := agent.ParsePrincipal(g.As); g.As != "" && err != nil {
 		return nil, false, usage("--as: %v", err)
 	}
-	p.doing, p.home, p.json, p.as = parsed.Selected().Name, g.Home, g.JSON, g.As
+	p.doing, p.home, p.json, p.as, p.ids = parsed.Selected().Name, g.Home, g.JSON, g.As, typedIDs(parsed)
 	if p.home == "" {
 		p.home = p.getenv("COUNTERSIGN_HOME")
 	}
@@ -174,7 +181,7 @@ func (p *program) note(format string, args ...any) { fmt.Fprintf(p.stderr, forma
 
 // hint is a command line that a person can type as it is.
 func (p *program) hint(args ...string) string {
-	line := []string{"countersign"}
+	line := p.calledAs()
 	if p.home != defaultHome && p.home != p.getenv("COUNTERSIGN_HOME") {
 		line = append(line, "--home", p.home)
 	}

@@ -19,7 +19,7 @@ import (
 
 // rehearseCommand says what a deployment of this build would do to the runs that are open.
 type rehearseCommand struct {
-	Runs     []string `arg:"" optional:"" name:"run" help:"These runs alone (default: all that are open)."`
+	Runs     []string `arg:"" optional:"" name:"run" id:"run" help:"These runs alone (default: all that are open)."`
 	Agent    []string `placeholder:"AGENT" sep:"none" help:"A directory or file with an agent.yaml that is to be deployed, in place of the registered agent of its name. May be repeated."`
 	Deployed bool     `help:"Read the table and bucket of a deployment (COUNTERSIGN_TABLE, COUNTERSIGN_BUCKET, AWS_REGION and credentials in the environment) in place of the store directory."`
 	Tenant   string   `placeholder:"T" help:"Of a deployment: whose runs (default: default)."`
