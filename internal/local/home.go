@@ -61,10 +61,7 @@ func Open(o Options) (*Home, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", o.Dir, err)
 	}
-	t, err := bolt.Open(filepath.Join(o.Dir, "store.db"), bolt.Options{})
-	if errors.Is(err, bolt.ErrLocked) {
-		return nil, fmt.Errorf("open store %s: %w", o.Dir, ErrInUse)
-	}
+	t, err := OpenTable(o.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +70,28 @@ func Open(o Options) (*Home, error) {
 		return nil, errors.Join(err, t.Close())
 	}
 	return &Home{Machine: m, Dir: o.Dir, table: t}, nil
+}
+
+// tableFile is the file of a store directory's table, made before anything else.
+const tableFile = "store.db"
+
+// OpenTable opens the table of a store directory, or makes it. ErrInUse where another process has it. An empty file is one that is about to be made;
+// but beside what only an opened store has, it is what is left of that store, which is not begun anew.
+func OpenTable(dir string) (*bolt.Table, error) {
+	file := filepath.Join(dir, tableFile)
+	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+		for _, beside := range []string{"blobs", "token"} {
+			if _, err := os.Lstat(filepath.Join(dir, beside)); err == nil {
+				return nil, fmt.Errorf("open store %s: the file is empty, and beside it there is %s of an earlier store: bring %s back from a copy, "+
+					"or move the folder away and begin anew: %w", file, beside, tableFile, bolt.ErrDamaged)
+			}
+		}
+	}
+	t, err := bolt.Open(file, bolt.Options{})
+	if errors.Is(err, bolt.ErrLocked) {
+		return nil, fmt.Errorf("open store %s: %w", dir, ErrInUse)
+	}
+	return t, err
 }
 
 func (o Options) machine(t *bolt.Table) (*Machine, error) {

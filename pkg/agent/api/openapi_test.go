@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,6 +84,10 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	t.Run("whoever may not", d.forbidden)
 	t.Run("internal", func(t *testing.T) { d.broken(t, errors.New("disk full"), http.StatusInternalServerError) })
 	t.Run("unavailable", func(t *testing.T) { d.broken(t, store.ErrThrottled, http.StatusServiceUnavailable) })
+	t.Run("full disk", func(t *testing.T) {
+		full := &fs.PathError{Op: "write", Path: "store.db", Err: syscall.ENOSPC}
+		d.broken(t, fmt.Errorf("write 2 operations to store: %w", full), http.StatusServiceUnavailable, "The disk that holds the store is full: free some space there")
+	})
 	t.Run("bodies", d.bodies)
 	t.Run("methods", d.otherMethods)
 	t.Run("requests", d.requests)
@@ -185,7 +191,7 @@ type brokenDesk struct {
 
 func (b brokenDesk) Revoke(context.Context, approval.Revocation) error { return b.err }
 
-func (d *document) broken(t *testing.T, err error, status int) {
+func (d *document) broken(t *testing.T, err error, status int, says ...string) {
 	b := newBench(t, pay)
 	run := b.start("k")
 	broken := brokenStore{err: err}
@@ -198,6 +204,9 @@ func (d *document) broken(t *testing.T, err error, status int) {
 	d.every(t, b, run, func(t *testing.T, op string, send func(...string) answer) {
 		got := send()
 		require.Equal(t, status, got.status, got.body)
+		for _, text := range says {
+			require.Contains(t, got.body, text)
+		}
 		d.check(t, op, got)
 	})
 }

@@ -74,7 +74,7 @@ func (c *change) opens(q question) error {
 		return err
 	}
 	r := about(a)
-	r.ID, r.Kind, r.At, r.Digest, r.Action = a.ID+"/requested", Requested, c.entry.Time, cmp.Or(q.digest, a.Digest), string(a.Kind)
+	r.ID, r.Kind, r.At, r.Digest, r.Action = requestedID(a.ID), Requested, c.entry.Time, cmp.Or(q.digest, a.Digest), string(a.Kind)
 	r.ArgsHash = argsHash(a.Args)
 	c.add(r)
 	c.cursor.Open = append(c.cursor.Open, asking{Approval: a.ID})

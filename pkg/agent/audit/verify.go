@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 )
 
@@ -26,7 +27,20 @@ type Verifier struct {
 
 	Count int64 // lines so far
 	seen  map[string]bool
+	asked map[string]bool // by the ids of records: requests that have to be on record, and whether they are
 }
+
+// ExpectRequest has End look for the record of a request that was there before the chain was read: a chain that was emptied, or cut off and gone on
+// with, has it no more.
+func (v *Verifier) ExpectRequest(approval string) {
+	if v.asked == nil {
+		v.asked = map[string]bool{}
+	}
+	v.asked[requestedID(approval)] = false
+}
+
+// requestedID is the id of the record that a request was made.
+func requestedID(approval string) string { return approval + "/requested" }
 
 // Expect has End look for a line of that hash: one that was noted down earlier, where no writer of the table could change it.
 func (v *Verifier) Expect(hash string) {
@@ -63,6 +77,14 @@ func (v *Verifier) Add(text []byte) error {
 	if _, wanted := v.seen[l.Hash]; wanted {
 		v.seen[l.Hash] = true
 	}
+	var of struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(l.Record, &of) == nil && v.asked != nil { // ParseLine has read it
+		if _, wanted := v.asked[of.ID]; wanted {
+			v.asked[of.ID] = true
+		}
+	}
 	return nil
 }
 
@@ -72,6 +94,15 @@ func (v *Verifier) End() error {
 		if !seen {
 			return &BreakError{0, fmt.Sprintf("truncated or rewritten: no entry up to %d has the hash %.64q", v.Last.Seq, hash)}
 		}
+	}
+	missing := 0
+	for _, there := range v.asked {
+		if !there {
+			missing++
+		}
+	}
+	if missing > 0 {
+		return &BreakError{0, fmt.Sprintf("truncated or overwritten: of %d requests that are there, %d are in no entry up to %d", len(v.asked), missing, v.Last.Seq)}
 	}
 	return nil
 }

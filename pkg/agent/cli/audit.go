@@ -11,6 +11,7 @@ import (
 	"regexp"
 
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/audit"
 )
 
@@ -165,8 +166,11 @@ func (s *session) chain(ctx context.Context, after int64, f func(line []byte, fi
 	return before, newest, nil
 }
 
-// verify recomputes the chain of the store.
+// verify recomputes the chain of the store. Every request that was made is in it.
 func (s *session) verify(ctx context.Context, v *audit.Verifier) error {
+	if err := s.expectRequests(ctx, v); err != nil {
+		return err
+	}
 	before, newest, err := s.chain(ctx, 0, func(line []byte, head audit.Head) error {
 		if err := v.Add(line); err != nil {
 			return err
@@ -185,6 +189,24 @@ func (s *session) verify(ctx context.Context, v *audit.Verifier) error {
 		return err
 	}
 	return v.End()
+}
+
+func (s *session) expectRequests(ctx context.Context, v *audit.Verifier) error {
+	if s == nil {
+		return nil
+	}
+	for _, status := range []approval.Status{
+		approval.Pending, approval.Approved, approval.Denied, approval.Expired, approval.Cancelled, approval.Voided,
+	} {
+		made, err := s.approvals(ctx, approval.Query{Status: status})
+		if err != nil {
+			return err
+		}
+		for _, a := range made {
+			v.ExpectRequest(a.ID)
+		}
+	}
+	return nil
 }
 
 type auditExportCommand struct {

@@ -288,6 +288,14 @@ func TestBadStores(t *testing.T) {
 		}, "home"},
 		"no store": {inHome("store.db", "mine\n"), "store.db: not a store, or damaged"},
 		"cut off":  {inHome("store.db", "\x00"), "store.db: "},
+		"emptied, beside blobs": {func(t *testing.T, home string) {
+			inHome("store.db", "")(t, home)
+			require.NoError(t, os.MkdirAll(filepath.Join(home, "blobs"), 0o700))
+		}, "store.db: the file is empty, and beside it there is blobs of an earlier store"},
+		"emptied, beside a token": {func(t *testing.T, home string) {
+			inHome("store.db", "")(t, home)
+			inHome("token", strings.Repeat("a", 52))(t, home)
+		}, "store.db: the file is empty, and beside it there is token of an earlier store"},
 		"a folder": {func(t *testing.T, home string) {
 			require.NoError(t, os.MkdirAll(filepath.Join(home, "store.db"), 0o700))
 		}, "store.db: not a regular file"},

@@ -12,12 +12,19 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// spoil request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose it is.
+// spoil request ID changes a byte of a request in the store's file; spoil run ID takes from a run's view whose it is; spoil chain default overwrites the
+// keys of a tenant's audit chain in the file, so that nothing of it is found.
 func spoil(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
-		ts.Fatalf("usage: spoil request|run ID")
+		ts.Fatalf("usage: spoil request|run|chain ID")
 	}
 	file := filepath.Join(ts.MkAbs(defaultHome), "store.db")
+	if args[0] == "chain" {
+		data, err := os.ReadFile(file)
+		ts.Check(err)
+		ts.Check(os.WriteFile(file, bytes.ReplaceAll(data, []byte("T#"+args[1]+"#AUDIT\x00"), []byte("T#"+args[1]+"#AUDIS\x00")), 0o600))
+		return
+	}
 	if args[0] == "request" {
 		data, err := os.ReadFile(file)
 		ts.Check(err)

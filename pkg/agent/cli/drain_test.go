@@ -178,3 +178,47 @@ func TestDevBoundsWhoeverIsSlow(t *testing.T) {
 	stop()
 	require.Equal(t, 0, (<-ended).code)
 }
+
+// An order to run a call again outlives the process that carries it out: lost again, the call is asked about anew, and is not run a third time.
+func TestAnOrderOutlivesItsServer(t *testing.T) {
+	b := newBank(t)
+	d := payer(t, b)
+	first := devProcess(t, d)
+	run := first.start("payer")
+	<-b.entered
+	first.kill()
+	second := devProcess(t, d)
+	second.until(run, "parked")
+	ordered := d.begin(t.Context(), "answer", run, "p1", "--rerun")
+	<-b.entered
+	second.kill()
+	who := <-ordered // it has taken the store over
+	require.Equal(t, 3, who.code, who.stderr.String())
+	require.Contains(t, who.stdout.String(), "waits for word on what became of pay (p1)")
+	require.Equal(t, "p1 suspended 2, p2 new 0", d.paid(run))
+	require.Empty(t, b.entered)
+}
+
+func (p *process) kill() {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Kill())
+	require.Error(p.t, p.cmd.Wait())
+}
+
+// Who follows a run that another process does not carry on is told so.
+func TestAFollowerIsToldOfARunThatStandsStill(t *testing.T) {
+	o := newOffice(t)
+	known := o.registry
+	parked := o.command(t.Context(), "", "run", o.dir, "--message", "look", "--key", "k")
+	require.Equal(t, 3, parked.code, parked.stderr.String())
+	o.registry = testRegistry()
+	t.Chdir(t.TempDir())
+	_, stop, ended := o.dev()
+	forked := o.command(t.Context(), "", "fork", o.root, "--at", "0")
+	require.Equal(t, 1, forked.code, forked.stderr.String())
+	require.Contains(t, forked.stderr.String(), "agent tidy is not known here")
+	stop()
+	require.Equal(t, 0, (<-ended).code)
+	o.registry = known
+	require.Equal(t, 3, o.command(t.Context(), "", "resume").code)
+}

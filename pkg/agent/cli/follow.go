@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
+	"os"
 	"strconv"
 	"time"
 
@@ -60,17 +63,20 @@ func (f *follower) untilRest(ctx context.Context) (api.Run, error) {
 	}
 }
 
-// glance is how often a run that is silent is looked at, where the engine is in this process.
-const glance = time.Second
+// glance is how often a run that is silent is looked at, where the engine is in this process, and farGlance where it is in another.
+const (
+	glance    = time.Second
+	farGlance = 2 * time.Second
+)
 
 // listen tells what comes until it is time to look at the run.
 func (f *follower) listen(ctx context.Context) error {
-	before, window := f.last, ctx
+	before, limit := f.last, farGlance
 	if f.s.engine != nil {
-		var cancel context.CancelFunc
-		window, cancel = f.s.p.clock.WithTimeout(ctx, glance)
-		defer cancel()
+		limit = glance
 	}
+	window, cancel := f.s.p.clock.WithTimeout(ctx, limit)
+	defer cancel()
 	err := f.s.client.Follow(window, f.run, f.last, f.tell)
 	switch {
 	case errors.Is(err, errLooked):
@@ -99,27 +105,55 @@ func (f *follower) tell(e api.Event) error {
 	return nil
 }
 
-// stalled says so when a run goes on no more though it is open: its execution has given up, because what it owes cannot be read or
-// written, or stands still, because this process does not know the agent that a call is for.
+// stalledPath is, like enginePath, between one countersign and another.
+const stalledPath = "/engine/stalled"
+
+// stalledError says why a run that is open does not go on.
+type stalledError string
+
+func (e stalledError) Error() string { return string(e) }
+
+// stalled asks the process that has the store, this one or another, whether a run goes on no more though it is open. One that cannot be asked has gone,
+// which whoever follows the run finds out.
 func (s *session) stalled(ctx context.Context, run string) error {
-	if s.engine == nil {
+	if s.engine != nil {
+		return s.engine.stalled(ctx, run)
+	}
+	var why stalledError
+	if err := s.p.askEngine(ctx, stalledPath+"?run="+url.QueryEscape(run), &why); err != nil || why == "" {
 		return nil
 	}
-	before, err := s.engine.home.Ports.Journal.Head(ctx, local.Tenant, run)
+	return why
+}
+
+// stalled says so when a run goes on no more though it is open: its execution has given up, because what it owes cannot be read or
+// written, or stands still, because this process does not know the agent that a call is for.
+func (e *engine) stalled(ctx context.Context, run string) error {
+	before, err := e.home.Ports.Journal.Head(ctx, local.Tenant, run)
 	if err != nil || before.Status == agent.RunDone {
 		return err
 	}
-	if err := s.engine.home.StandsStill(before.Owner); err != nil {
-		return fmt.Errorf("run %s is not carried on by this process: %w; %s carries it on where the agent is registered, or is in ./%s or ./agents/*/%s",
-			run, err, s.p.hint("resume"), agentFile, agentFile)
+	if err := e.home.StandsStill(before.Owner); err != nil {
+		return stalledError(fmt.Sprintf("run %s is not carried on by process %d: %v; %s carries it on where the agent is registered, or is in ./%s or ./agents/*/%s",
+			run, os.Getpid(), err, e.p.hint("resume"), agentFile, agentFile))
 	}
-	status, err := s.engine.home.Ports.Waiter.Status(ctx, before.Owner)
+	status, err := e.home.Ports.Waiter.Status(ctx, before.Owner)
 	if err != nil || status != runtime.ExecutionEnded && status != runtime.ExecutionSucceeded {
 		return err
 	}
-	after, err := s.engine.home.Ports.Journal.Head(ctx, local.Tenant, run)
+	after, err := e.home.Ports.Journal.Head(ctx, local.Tenant, run)
 	if err != nil || !after.Equal(before) { // it has ended, or been handed over, while we looked
 		return err
 	}
-	return fmt.Errorf("run %s stands still: its execution has given up; once what troubled it is mended, %s carries it on", run, s.p.hint("resume"))
+	return stalledError(fmt.Sprintf("run %s stands still: its execution has given up; once what troubled it is mended, %s carries it on", run, e.p.hint("resume")))
+}
+
+func (e *engine) serveStalled(w http.ResponseWriter, r *http.Request) {
+	var why stalledError
+	if err := e.stalled(r.Context(), r.URL.Query().Get("run")); err != nil && !errors.As(err, &why) {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(why) // whoever asked has gone
 }

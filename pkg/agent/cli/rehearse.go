@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/rehearse"
 	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/bolt"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/store"
 	"github.com/countersign/countersign/pkg/agent/store/folder"
@@ -121,8 +120,8 @@ func (c *rehearseCommand) store(p *program) (table rehearse.Reader, blobs rehear
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil, nil
 	}
-	t, err := bolt.Open(file, bolt.Options{})
-	if errors.Is(err, bolt.ErrLocked) {
+	t, err := local.OpenTable(p.home)
+	if errors.Is(err, local.ErrInUse) {
 		return nil, nil, nil, usage("rehearse: the store in %s is in use by another process: end it first", p.home)
 	}
 	if err != nil {

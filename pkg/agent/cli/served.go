@@ -41,6 +41,7 @@ func (e *engine) socketHandler() http.Handler {
 		_ = json.NewEncoder(w).Encode(s) // whoever asked has gone
 	})
 	mux.HandleFunc("GET "+definitionPath, e.serveDefinition)
+	mux.HandleFunc("GET "+stalledPath, e.serveStalled)
 	mux.Handle("/", e.trace.HTTP(api.Handler(e.backend)))
 	return mux
 }
