@@ -11,6 +11,10 @@ import (
 	"github.com/countersign/countersign/pkg/agent/clock"
 )
 
+// ErrLeave is an error of Invoke that has the execution left as it is on record, as if the process had ended: it stands still until the Resume of
+// another engine.
+var ErrLeave = errors.New("the execution is left as it is")
+
 // ErrClosed is what an Engine returns that was closed.
 var ErrClosed = errors.New("engine is closed")
 
@@ -25,7 +29,7 @@ type Config struct {
 	// Invoke calls a Lambda function and returns its answer, JSON. It is called concurrently. Its context ends when the
 	// engine is closed and not when the Task times out, as a Lambda goes on too. An error's name for Retry and Catch is its
 	// ErrorType() string, of any error it wraps, else Lambda.Unknown; if the call ends its goroutine (runtime.Goexit), it
-	// is Runtime.ExitError.
+	// is Runtime.ExitError. ErrLeave is seen by neither.
 	Invoke func(ctx context.Context, function string, payload []byte, inv Invocation) ([]byte, error)
 	Store  Store
 	IDs    func() string // a new id at every call, 1 to 80 of A-Z a-z 0-9 - _; safe for concurrent use

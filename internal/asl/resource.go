@@ -78,6 +78,9 @@ func prepareInvoke(x *execution, params map[string]any) (work, error) {
 	}
 	return func(ctx context.Context) (any, *Failure) {
 		out, err := x.engine.Invoke(ctx, function, payload, inv)
+		if errors.Is(err, ErrLeave) {
+			x.cancel(ErrClosed)
+		}
 		if err != nil {
 			return nil, lambdaFailure(err)
 		}

@@ -86,7 +86,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	}
 	return New(Config{
 		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
-		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
+		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Audit: true, LinkedOnly: true, Warm: warmRuns,
 		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, People: o.People, Notify: o.Notify,
 	})
 }

@@ -53,6 +53,10 @@ type Config struct {
 	Warm       int                        // runs whose folded state is kept; 0 = none
 	Wrap       func(next Invoker) Invoker // nil = handlers are called directly
 
+	// LinkedOnly leaves runs as they are, and requests pending, whose calls need code that Tools does not have: another process has it. False =
+	// such a call fails, as in a deployment.
+	LinkedOnly bool
+
 	// Trouble is told of every function that failed, before the state machine tries again or gives up; nil = nobody listens.
 	Trouble func(function string, err error)
 	// Waiter stands between the use cases and the engine; nil = nothing does.
@@ -142,6 +146,9 @@ func New(c Config) (*Machine, error) {
 	if c.Wrap != nil {
 		invoke = c.Wrap(invoke)
 	}
+	if c.LinkedOnly {
+		invoke = m.linkedOnly(invoke)
+	}
 	if m.notices != nil {
 		m.notices.invoke = invoke
 	}
@@ -164,6 +171,9 @@ func New(c Config) (*Machine, error) {
 	}
 	h.Ports, h.Family = m.Ports, m.Ports.TellFamily
 	m.useCases()
+	if c.LinkedOnly {
+		m.Desk.Able = m.canCarryOut
+	}
 	return m, nil
 }
 

@@ -51,6 +51,11 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 			}
 			break
 		}
+		if d.Able != nil {
+			if err := d.Able(ctx, a); err != nil {
+				return Approval{}, err
+			}
+		}
 		if o.Rerun && c.Grant != nil && saidBy(a.Counted(), Request{By: o.By}) {
 			return a, nil
 		}

@@ -303,6 +303,11 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 				p.leaves(id)
 				return errors.Join(err, p.answer(doc))
 			}
+			if errors.Is(err, approval.ErrNotLinked) { // the other runs go on
+				p.note("countersign: %s", lines(err.Error()))
+				worst = exit(exitFailed)
+				continue
+			}
 			if err != nil {
 				return err
 			}

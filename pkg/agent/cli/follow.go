@@ -11,6 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 )
 
@@ -104,6 +105,9 @@ func (f *follower) tell(e api.Event) error {
 func (s *session) stalled(ctx context.Context, run string) error {
 	if s.engine == nil {
 		return nil
+	}
+	if err := s.engine.home.Lacks(ctx, local.Tenant, run); errors.Is(err, approval.ErrNotLinked) {
+		return err
 	}
 	before, err := s.engine.home.Ports.Journal.Head(ctx, local.Tenant, run)
 	if err != nil || before.Status == agent.RunDone {
