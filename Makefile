@@ -57,9 +57,9 @@ check-template: deps ## what is deployed, against itself, the code and the valid
 	$(GO) test ./internal/samtest ./internal/sampletest
 
 .PHONY: test
-test: build deps ## every test: unit, property, scenario (plain and with crashes), kill -9
+test: build deps ## every test: unit, property, scenario (plain and with some crashes), kill -9; the lanes below go deeper
 	$(GO) vet ./...
-	$(GO) test -p 3 ./... # some wait for servers, browsers and clocks: more packages than processors
+	RAPID_CHECKS=25 $(GO) test -p 3 -timeout 20m ./... # some wait for servers, browsers and clocks: more packages than processors
 	$(BIN)/countersign test scenarios
 
 .PHONY: e2e
@@ -77,8 +77,8 @@ kills: deps ## kill -9 of the local engine at every point of every story, and of
 	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestKilledAtEveryRequest ./internal/e2e
 
 .PHONY: crash
-crash: build ## every scenario again with a crash before and after each I/O point
-	$(BIN)/countersign test --crash scenarios
+crash: ## every scenario again with a crash before and after each I/O point; `make test` plays twelve of them a scenario
+	COUNTERSIGN_CRASHES=all $(GO) test -count=1 -timeout 60m ./internal/scenario ./agents
 
 .PHONY: sweep
 sweep: ## every fault at every I/O point of the corpus, with people and others acting at every point, and pairs of faults
@@ -91,7 +91,8 @@ long: deps ## long runs, large conversations, ten thousand runs and requests, wh
 PROGRAMS ?= 2000
 
 .PHONY: random
-random: ## PROGRAMS=n whole programs at random, with faults and people at random; each property of them (internal/sweep, random_test.go)
+random: ## every property with 500 random cases; PROGRAMS=n whole programs with faults and people at random (internal/sweep, random_test.go)
+	RAPID_CHECKS=500 $(GO) test -count=1 -timeout 60m ./pkg/...
 	COUNTERSIGN_RANDOM=$(PROGRAMS) $(GO) test ./internal/sweep -run TestRandom -count=1 -v -timeout 0
 
 .PHONY: fuzz

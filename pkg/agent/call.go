@@ -16,6 +16,7 @@ type Call struct {
 	Effect     Effect
 	Service    bool  `json:",omitempty"` // it goes out as an event and somebody answers; nothing runs here
 	Breaks     bool  `json:",omitempty"` // a loop-breaking tool's: its success ends the run
+	Ahead      bool  `json:",omitempty"` // its result stands before those of its round's other calls that were carried out (arvo: of MCP servers)
 	Inference  int64 // the inference of the conversation that made it
 	Status     CallStatus
 	Reason     CallReason // set on failed and cancelled calls
@@ -101,6 +102,7 @@ const (
 	WhyOutcomeUnknown   CallReason = "outcome_unknown"     // the run ended while nobody could say what became of it
 	WhySkipped          CallReason = "skipped"             // behind one that waits, in a sequential round
 	WhyDuplicate        CallReason = "duplicate"           // it repeats one whose result the model has
+	WhyTooManyOpen      CallReason = "too_many_open"       // people are asked as much of the run as they may be at a time (limits.open)
 	WhyToolChanged      CallReason = "tool_changed"        // its server says something else of the tool than the run is pinned to
 )
 

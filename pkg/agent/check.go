@@ -145,6 +145,7 @@ func (c *checker) limits(at string, l Limits) {
 	c.amounts(at, l)
 	c.that(l.Interactions > 0, at+".interactions", fmt.Sprintf("got %d, want more than zero", l.Interactions))
 	c.that(l.Asks >= 0, at+".asks", fmt.Sprintf("got %d, want zero or more", l.Asks))
+	c.that(l.Open >= 0, at+".open", fmt.Sprintf("got %d, want zero (the default of %d) or more", l.Open, DefaultOpen))
 	c.that(l.Parallel >= 0, at+".parallel", fmt.Sprintf("got %d, want zero or more", l.Parallel))
 	c.that(l.Grace >= 0, at+".grace", fmt.Sprintf("got %d, want zero or more", l.Grace))
 	oneOf(c, at+".onLimit", l.OnLimit, OnLimitError, OnLimitStop, OnLimitSummarise)

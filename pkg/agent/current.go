@@ -155,7 +155,17 @@ func ActionNow(d *Definition, s *AgentState, c Call, args json.RawMessage) Amend
 	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: PolicyMark(d, s, t, args, dec), Rule: dec}
 }
 
-// Requesters are the people for whom the run acts: who started it, and whom it is about where that is a person.
+// ClaimedSubject is whom or what the run is for by the word of the API's caller, which nobody checked; "" where the
+// caller named nobody, or a person who is known to have started the run.
+func (s *AgentState) ClaimedSubject() string {
+	if slices.Contains(s.By, s.Subject) {
+		return ""
+	}
+	return s.Subject
+}
+
+// Requesters are the people for whom the run acts: who started it, and whom it is about where that is a person. The
+// latter is the word of the API's caller (ClaimedSubject): it may keep a person from approving, and lets nobody do it.
 func (s *AgentState) Requesters() []string {
 	who := slices.Clone(s.By)
 	if isPrincipal("user:", s.Subject) && !slices.Contains(who, s.Subject) {

@@ -173,7 +173,15 @@ type Limits struct {
 	Parallel int `json:"parallel,omitempty"` // calls of one batch that run at a time; 0 = no bound
 	Depth    int `json:"depth,omitempty"`    // how many runs below the root there may be in a line of agents that ask each other; 0 = DefaultDepth
 	Children int `json:"children,omitempty"` // runs that a run's calls are, at a time; 0 = DefaultChildren
+
+	Open int `json:"open,omitempty"` // requests to people that a run has open at a time; 0 = DefaultOpen
 }
+
+// DefaultOpen is how many requests to people a run has open where its definition does not say.
+const DefaultOpen = 50
+
+// maxOpen is how many requests to people a run has open at a time.
+func (d *Definition) maxOpen() int { return cmp.Or(d.Limits.Open, DefaultOpen) }
 
 // Validators says when outputs and the arguments of services are checked.
 type Validators string
@@ -216,6 +224,7 @@ type ModelSpec struct {
 	MoveOn    []ModelErrorClass `json:"moveOn,omitzero"`     // classes that move on to the next model, or to StaticText; nil = every class
 	CutStream CutStream         `json:"cutStream,omitempty"` // what becomes of a reply whose stream broke off
 	Repair    Repair            `json:"repair,omitempty"`    // what becomes of arguments that are not JSON
+	Busy      Busy              `json:"busy,omitempty"`      // what becomes of a run while all models of the chain are busy
 
 	Options json.RawMessage `json:"options,omitempty"` // bedrock: the model's own request fields, an object, sent as it is; nil = none
 }
@@ -227,7 +236,7 @@ func (m ModelSpec) Chain() []ModelSpec {
 	for i := range chain {
 		chain[i].Retry = chain[i].Retry.or(m.Retry)
 		chain[i].Dialect = cmp.Or(chain[i].Dialect, m.Dialect)
-		chain[i].Fallbacks, chain[i].StaticText, chain[i].Continuations, chain[i].MoveOn = nil, "", 0, nil
+		chain[i].Fallbacks, chain[i].StaticText, chain[i].Continuations, chain[i].MoveOn, chain[i].Busy = nil, "", 0, nil, ""
 		chain[i].CutStream, chain[i].Repair = m.CutStream, m.Repair
 	}
 	return chain

@@ -45,12 +45,20 @@ var wordingsOfGate = []Wording{{
 	Key: wordAskedOften, About: "of a call about which people have been asked too often", Fields: []string{"Tool", "Asks"},
 	Text: "{{.Tool}} was not called: people have been asked about this call {{.Asks}} times, and it still cannot go on. Do not repeat the call.",
 }, {
+	Key: wordTooManyOpen, About: "of a call that needs a person while as many requests are open as may be", Fields: []string{"Tool", "Open"},
+	Text: "Nobody was asked about {{.Tool}}, which needs a person: {{.Open}} requests of this run wait for people already, and no more may. " +
+		"The call is not done: make it again once some of those are decided.",
+}, {
 	Key: wordToolChanged, About: "of a call of a tool whose server has changed it since the run began", Fields: []string{"Tool"},
 	Text: "{{.Tool}} was not called: its server has changed the tool, and it is disabled until people have approved it as it is now. Do not call it again.",
 }, {
 	Key: wordUnread, About: "of a call that was not made because what it depends on could not be read", Fields: []string{"Tool", "Reads", "Problem"},
 	Text: "{{.Tool}} was not called: what it depends on could not be read with {{.Reads}} ({{.Problem}}). Nothing was changed.",
 }}
+
+// wordTooManyOpen is the key of what a model is told of a call that needs a person while the run has as many open
+// requests as it may.
+const wordTooManyOpen = "tooManyOpen"
 
 // wordToolChanged is the key of what a model is told of a call that was not made because the tool is not what it was.
 const wordToolChanged = "toolChanged"
@@ -63,7 +71,27 @@ func TextToolChanged(d *Definition, c Call) string { return d.word(wordToolChang
 // running; needs a permission of its tool under block_and_retry; invalid arguments; a person's answer is the result; a plugin suspends it,
 // or it needs a person; run. So a person who decides about a call is never asked about one that could not run. Under advisory nobody is
 // asked and nothing is blocked.
+//
+// A call about which people would have to be asked while as many requests are open as may be is refused.
 func GateHooked(d *Definition, s *AgentState, c Call, plugins PluginGate, valid Validator, now time.Time) Gate {
+	g := gateCall(d, s, c, plugins, valid, now)
+	if (g.Suspend != nil || g.Block != nil) && TooManyOpen(d, s) {
+		return Gate{Refuse: NotAsked(d, c), Rule: g.Rule}
+	}
+	return g
+}
+
+// TooManyOpen reports whether the run has as many requests to people open as it may (limits.open).
+func TooManyOpen(d *Definition, s *AgentState) bool { return s.openRequests() >= d.maxOpen() }
+
+// NotAsked is the result of a call about which nobody is asked, as too many requests are open.
+func NotAsked(d *Definition, c Call) *CallFinished {
+	text := d.word(wordTooManyOpen, map[string]any{"Tool": c.Name, "Open": d.maxOpen()})
+	return refuse(c, WhyTooManyOpen, text, Decision{}).Refuse
+}
+
+// gateCall is GateHooked, however many requests are open.
+func gateCall(d *Definition, s *AgentState, c Call, plugins PluginGate, valid Validator, now time.Time) Gate {
 	t, known := d.Tool(c.Tool)
 	if known = known && t.ModelName() == c.Name; !known { // a tool's original name is not one the model was given
 		t = ToolSpec{Name: c.Tool, Effect: EffectNonIdempotent}

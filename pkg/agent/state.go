@@ -200,6 +200,37 @@ func (s *AgentState) Waits() []Call {
 	return out
 }
 
+// openRequests is how many requests to people the run waits for.
+func (s *AgentState) openRequests() int {
+	n := len(s.OpenRequests())
+	for _, c := range s.Live {
+		if c.Status == StatusSuspended && c.Wait.For != ForAnswer {
+			n++
+		}
+	}
+	return n
+}
+
+// LeftRequests are the requests to people that the end of a run may have left open: those about calls that the end
+// closed, and about tools. Whether one of them was decided before, its own record says.
+func (s *AgentState) LeftRequests() []string {
+	if s.Status != RunDone {
+		return nil
+	}
+	var ids []string
+	for _, c := range s.Live {
+		if c.Asks > 0 && c.Status == StatusCancelled && c.Result != nil && c.Result.source.Part > 0 { // as closeCall leaves it
+			ids = append(ids, ApprovalID(s.Run, c.ID, c.Asks))
+		}
+	}
+	for _, r := range s.Permissions.Asked {
+		if !r.Complete() {
+			ids = append(ids, r.Approval)
+		}
+	}
+	return ids
+}
+
 // AwaitsAnyone reports whether somebody owes the run a word: on a suspended call, on a request about tools, or that it may go on.
 func (s *AgentState) AwaitsAnyone() bool {
 	return s.Quarantine != nil || len(s.Permissions.Asked) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })

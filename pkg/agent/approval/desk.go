@@ -43,6 +43,10 @@ func (e *StaleError) Error() string {
 			return fmt.Sprintf("approval %s is about other arguments than were shown: %s has changed them; look at it again", e.Approval.ID, d.By)
 		}
 	}
+	if e.Approval.Kind == KindOutcome {
+		return fmt.Sprintf("answer call %s: it was asked about before and has run again since; want approval: the id of the request you answer, which is %s now",
+			e.Approval.Call(), e.Approval.ID)
+	}
 	return fmt.Sprintf("approval %s is about another action than was shown: look at it again", e.Approval.ID)
 }
 
@@ -234,9 +238,18 @@ func (d *Desk) uncertain(ctx context.Context, r Request, cause error) (Approval,
 		return Approval{}, d.first(ctx, a)
 	case a.heard(r):
 		return a, nil
+	case errors.Is(cause, ErrFinished):
+		return Approval{}, d.finished(ctx, a)
 	default:
 		return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, cause)
 	}
+}
+
+// finished refuses a decision about a run that has ended, and closes the request: whoever ended the run has not come
+// to that yet.
+func (d *Desk) finished(ctx context.Context, a Approval) error {
+	err := fmt.Errorf("decide approval %s: %w", a.ID, ErrFinished)
+	return errors.Join(err, CloseEnded(ctx, d.Table, a.Tenant, []Open{{ID: a.ID, Since: a.RequestedAt}}))
 }
 
 // first says who was first. A request that nobody has decided was voided by somebody who decided under a policy that had changed: they may have
@@ -352,7 +365,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 		}
 	}
 	if decided.rev = max(0, decided.rev) + 1; fact == nil {
-		return decided, false, written(d.Table.Write(ctx, op))
+		return decided, false, d.recordAlone(ctx, decided, op)
 	}
 	grants, err := d.grants(ctx, decided)
 	if err != nil {
@@ -373,6 +386,19 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 		return Approval{}, false, &PolicyError{Approval: decided}
 	}
 	return decided, true, nil
+}
+
+// recordAlone writes an approval of which the run is to hear nothing yet. So nothing but the view of the run says
+// here that it has ended.
+func (d *Desk) recordAlone(ctx context.Context, a Approval, op store.Op) error {
+	h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
+	if err != nil {
+		return err
+	}
+	if h.Status == agent.RunDone {
+		return ErrFinished
+	}
+	return written(d.Table.Write(ctx, op))
 }
 
 // writeError is an error of a write, after which what is on record is to be looked at.

@@ -51,8 +51,8 @@ func CreateOp(a Approval) (store.Op, error) {
 	return op, err
 }
 
-// CloseOp ends a pending request without a decision; it rides in the transaction of the entry that settles its call. It fails
-// where somebody decided first.
+// CloseOp ends a pending request without a decision; it rides in the transaction of the entry that settles its call,
+// or stands behind the one that ends the run. It fails where somebody decided first.
 func CloseOp(tenant string, w agent.Wait, as Status) store.Op {
 	return store.Op{Kind: store.Update,
 		Item: store.Item{
@@ -61,6 +61,40 @@ func CloseOp(tenant string, w agent.Wait, as Status) store.Op {
 		},
 		If: []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}},
 	}
+}
+
+// Open is a request that the end of its run has left open, and when it was made.
+type Open struct {
+	ID    string    `json:"id"`
+	Since time.Time `json:"since"`
+}
+
+// closedAtOnce is how many requests one transaction closes.
+const closedAtOnce = 90
+
+// CloseEnded closes those of the requests that are pending, as their run has ended: nothing can be decided about them
+// any more. It may be repeated.
+func CloseEnded(ctx context.Context, t store.Table, tenant string, open []Open) error {
+	for some := range slices.Chunk(open, closedAtOnce) {
+		var ops []store.Op
+		for _, o := range some {
+			ops = append(ops, CloseOp(tenant, agent.Wait{Approval: o.ID, Since: o.Since}, Cancelled))
+		}
+		for len(ops) > 0 {
+			err := t.Write(ctx, ops...)
+			var failed *store.ConditionError
+			if err == nil {
+				break
+			}
+			if !errors.As(err, &failed) {
+				return fmt.Errorf("close %d requests of a run that has ended: %w", len(ops), err)
+			}
+			for _, i := range slices.Backward(failed.Failed) { // it is not pending any more
+				ops = slices.Delete(ops, i, i+1)
+			}
+		}
+	}
+	return nil
 }
 
 // SettleOp writes a pending request that a decided one replaces; it rides in the transaction of the fact that decides it. It fails where

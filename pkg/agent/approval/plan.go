@@ -265,6 +265,9 @@ func (d *Desk) subject(ctx context.Context, a Approval) (*agent.Definition, *age
 	if err != nil {
 		return nil, nil, agent.Call{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
 	}
+	if l.State.Status == agent.RunDone {
+		return nil, nil, agent.Call{}, ErrFinished
+	}
 	c, ok := l.State.Call(a.Call())
 	if !ok {
 		return nil, nil, agent.Call{}, fmt.Errorf("decide approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/show"
 )
 
@@ -193,7 +194,7 @@ func (s *session) followed(ctx context.Context, run string) (api.Run, error) {
 
 type answerCommand struct {
 	Run    string  `arg:"" id:"run" help:"The run."`
-	Call   string  `arg:"" id:"call" help:"The call."`
+	Call   string  `arg:"" id:"call" help:"The call, or the request that asks what became of it."`
 	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"The service's answer, or what its tool asks; or it took effect, with this result."`
 	Error  *string `xor:"answer" placeholder:"TEXT" help:"It failed, like this."`
 	Rerun  bool    `xor:"answer" help:"Carry it out again."`
@@ -210,7 +211,37 @@ func (c *answerCommand) run(ctx context.Context, p *program) error {
 	if a.Result == nil && a.Error == nil && !a.Rerun {
 		return usage("answer: want --result, --error or --rerun")
 	}
-	return p.input(ctx, c.Run, api.Input{Answers: []api.Answer{a}})
+	key := ids.System(p.clock).Key()
+	return p.existing(ctx, func(s *session) error {
+		if err := s.name(ctx, c.Run, &a); err != nil {
+			return err
+		}
+		return s.input(ctx, c.Run, api.Input{Answers: []api.Answer{a}}, key)
+	})
+}
+
+// name puts the request into an answer that says what became of a call, by the call's name or its own: sent again, the answer is to no other.
+func (s *session) name(ctx context.Context, run string, a *api.Answer) error {
+	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) })
+	if err != nil {
+		return err
+	}
+	for _, w := range r.Waiting {
+		if w.For == agent.ForOutcome && (a.Call == w.Call || a.Call == w.Approval) {
+			a.Call, a.Approval = w.Call, w.Approval
+			return nil
+		}
+	}
+	asked, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, a.Call) })
+	var none *api.Problem
+	switch {
+	case errors.As(err, &none) && none.Type == api.ApprovalNotFound: // the name of a call that waits for no such answer
+		return nil
+	case err != nil:
+		return err
+	}
+	a.Call, a.Approval = asked.Call(), asked.ID
+	return nil
 }
 
 type sendCommand struct {
@@ -237,17 +268,24 @@ func (p *program) input(ctx context.Context, run string, in api.Input, uploads .
 		if err := s.bring(ctx, uploads); err != nil {
 			return err
 		}
-		return s.act(ctx, run, func(ctx context.Context, c *api.Client) error {
-			got, err := c.Input(ctx, run, in, key)
-			switch {
-			case err != nil || got.Applied == nil || *got.Applied:
-			case got.Status == agent.RunDone:
-				p.note("run %s had ended: nothing was changed", run)
-			default:
-				p.note("run %s waits for no such answer any more: nothing was changed", run)
-			}
-			return err
-		})
+		return s.input(ctx, run, in, key)
+	})
+}
+
+func (s *session) input(ctx context.Context, run string, in api.Input, key string) error {
+	return s.act(ctx, run, func(ctx context.Context, c *api.Client) error {
+		got, err := c.Input(ctx, run, in, key)
+		switch {
+		case err != nil:
+		case got.Already:
+			s.p.note("run %s was told that already: nothing was changed", run)
+		case got.Applied == nil || *got.Applied:
+		case got.Status == agent.RunDone:
+			s.p.note("run %s had ended: nothing was changed", run)
+		default:
+			s.p.note("run %s waits for no such answer any more: nothing was changed", run)
+		}
+		return err
 	})
 }
 
@@ -303,7 +341,7 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 				p.leaves(id)
 				return errors.Join(err, p.answer(doc))
 			}
-			if errors.Is(err, approval.ErrNotLinked) { // the other runs go on
+			if errors.Is(err, runtime.ErrElsewhere) { // the other runs go on
 				p.note("countersign: %s", lines(err.Error()))
 				worst = exit(exitFailed)
 				continue

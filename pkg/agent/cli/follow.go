@@ -11,7 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 )
 
@@ -101,24 +100,25 @@ func (f *follower) tell(e api.Event) error {
 }
 
 // stalled says so when a run goes on no more though it is open: its execution has given up, because what it owes cannot be read or
-// written.
+// written, or stands still, because this process does not know the agent that a call is for.
 func (s *session) stalled(ctx context.Context, run string) error {
 	if s.engine == nil {
 		return nil
 	}
-	if err := s.engine.home.Lacks(ctx, local.Tenant, run); errors.Is(err, approval.ErrNotLinked) {
-		return err
-	}
 	before, err := s.engine.home.Ports.Journal.Head(ctx, local.Tenant, run)
 	if err != nil || before.Status == agent.RunDone {
 		return err
+	}
+	if err := s.engine.home.StandsStill(before.Owner); err != nil {
+		return fmt.Errorf("run %s is not carried on by this process: %w; %s carries it on where the agent is registered, or is in ./%s or ./agents/*/%s, "+
+			"and the tool is linked", run, err, s.p.hint("resume"), agentFile, agentFile)
 	}
 	status, err := s.engine.home.Ports.Waiter.Status(ctx, before.Owner)
 	if err != nil || status != runtime.ExecutionEnded && status != runtime.ExecutionSucceeded {
 		return err
 	}
 	after, err := s.engine.home.Ports.Journal.Head(ctx, local.Tenant, run)
-	if err != nil || after != before { // it has ended, or been handed over, while we looked
+	if err != nil || !after.Equal(before) { // it has ended, or been handed over, while we looked
 		return err
 	}
 	return fmt.Errorf("run %s stands still: its execution has given up; once what troubled it is mended, %s carries it on", run, s.p.hint("resume"))

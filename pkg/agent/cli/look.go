@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -168,10 +169,13 @@ func (p *program) summary(r api.Run) {
 	if r.Root != "" {
 		fact("below", "call %s of run %s, for run %s", r.ParentCall, r.Parent, r.Root)
 	}
-	if r.Subject != "" {
-		fact("for", "%s", line(r.Subject))
-	}
 	fact("started", "%s", stamp(r.StartedAt))
+	if len(r.StartedBy) > 0 {
+		fact("by", "%s", line(strings.Join(r.StartedBy, ", ")))
+	}
+	if r.Subject != "" && !slices.Contains(r.StartedBy, r.Subject) {
+		fact("claim", "the caller says (not checked): the run is for %s", text(r.Subject))
+	}
 	if !r.EndedAt.IsZero() {
 		fact("ended", "%s", stamp(r.EndedAt))
 	}

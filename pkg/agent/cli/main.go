@@ -20,8 +20,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent/registry"
 )
 
-// Main runs the command line of the process over a registry and ends the process. The first Ctrl-C ends what is followed and
-// leaves runs as they are, the second one kills.
+// Main runs the command line of the process over a registry and ends the process. The first Ctrl-C ends what is followed, lets calls that are under
+// way end, and leaves runs as they are; the second one kills.
 func Main(r *registry.Registry) {
 	p := &program{
 		registry: r, clock: clock.System(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
@@ -55,7 +55,8 @@ type program struct {
 	called   string        // how the person called the program, os.Args[0]; "" = countersign
 	terminal bool          // a person reads stderr and types into stdin
 	patience time.Duration // how long another process that has the store may take to answer
-	grace    time.Duration // how long requests that are being answered may take once this process ends; 0 = 5 s
+	grace    time.Duration // how long what is under way may take once this process ends, calls of tools above all; 0 = defaultGrace
+	bounds   bounds        // of whoever connects
 
 	doing string // the command's name
 	home  string // the store directory
@@ -63,6 +64,7 @@ type program struct {
 	as    string // --as, as it was typed
 	ids   []typedID
 	typed *typed // what comes from stdin; nil until it is asked for
+	aws   awsClient
 }
 
 // command is what a node of the grammar does.

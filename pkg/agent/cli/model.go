@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -47,15 +48,25 @@ func (p *program) adapter(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model
 // configureWithin bounds how long the AWS SDK may look for its configuration.
 const configureWithin = 10 * time.Second
 
-// bedrock is Amazon Bedrock with the credentials and the region that the AWS SDK finds where it always does.
+// bedrock is Amazon Bedrock with the credentials and the region that the AWS SDK finds where it always does. All models share one client.
 func (p *program) bedrock(heard agent.OnDelta) (runtime.Model, error) {
-	ctx, cancel := p.clock.WithTimeout(context.Background(), configureWithin)
-	defer cancel()
-	cfg, err := config.LoadDefaultConfig(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("configure the AWS SDK: %w", err)
+	p.aws.once.Do(func() {
+		ctx, cancel := p.clock.WithTimeout(context.Background(), configureWithin)
+		defer cancel()
+		cfg, err := config.LoadDefaultConfig(ctx)
+		p.aws.client, p.aws.err = bedrock.NewClient(cfg, ""), err
+	})
+	if p.aws.err != nil {
+		return nil, fmt.Errorf("configure the AWS SDK: %w", p.aws.err)
 	}
-	return advised{Model: bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true, OnDelta: heard}), what: bedrockAdvice}, nil
+	return advised{Model: bedrock.New(bedrock.Config{Client: p.aws.client, Stream: true, OnDelta: heard}), what: bedrockAdvice}, nil
+}
+
+// awsClient is the process' client of Amazon Bedrock, made when the first of its models is.
+type awsClient struct {
+	once   sync.Once
+	client bedrock.API
+	err    error
 }
 
 // override is the model, and no other behind it, with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.

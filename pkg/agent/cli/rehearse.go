@@ -87,6 +87,8 @@ func (c *rehearseCommand) former() (*rehearse.Report, error) {
 
 // agents are those that would be deployed: the registered ones, and in place of them those that are named.
 func (c *rehearseCommand) agents(p *program) (func(name string) (*agent.Definition, bool), error) {
+	known, problems := p.nearAgents()
+	p.leaveOut(problems)
 	named := map[string]*agent.Definition{}
 	for _, arg := range c.Agent {
 		d, err := p.agent(arg, chosen{})
@@ -102,7 +104,7 @@ func (c *rehearseCommand) agents(p *program) (func(name string) (*agent.Definiti
 		if d, ok := named[name]; ok {
 			return d, true
 		}
-		return p.registry.Agent(name)
+		return known.Agent(name)
 	}, nil
 }
 

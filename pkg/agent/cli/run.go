@@ -148,7 +148,7 @@ func (s *session) consult(ctx context.Context, r api.Run, id string, ask asker) 
 		if err != nil || a.Status != approval.Pending {
 			return err == nil, err
 		}
-		v, err := ask(ctx, a, r)
+		v, err := ask(ctx, a)
 		if err != nil || v == nil {
 			return false, err
 		}

@@ -8,11 +8,15 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 )
 
-// announce tells whoever started the run that it has ended, where this execution owns it: at least once, since every attempt that finds
-// the run done says so before it leaves, under one id. The end itself is committed by then, and stays whatever becomes of the event.
+// announce closes the requests that the run's end has left open, and tells whoever started the run that it has ended,
+// where this execution owns it: at least once, since every attempt that finds the run done says so before it leaves,
+// under one id. The end itself is committed by then, and stays whatever becomes of the event.
 func (p Ports) announce(ctx context.Context, inv Invocation, s *agent.AgentState) error {
 	if s.Owner != inv.Execution {
 		return nil
+	}
+	if err := p.closeRequests(ctx, s); err != nil {
+		return err
 	}
 	return p.tellBus(ctx, s)
 }

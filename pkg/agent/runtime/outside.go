@@ -174,11 +174,17 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 		return agent.AgentState{}, err
 	}
 	after := d.Committed()
+	if err := c.closeRequests(ctx, &after); err != nil {
+		return agent.AgentState{}, err
+	}
 	return after, c.over(ctx, &after, ownsCleaning(def))
 }
 
 // repeated does again what follows a cancel, for one whose answer was lost; of a run that has ended otherwise, it only tells.
 func (c *Canceller) repeated(ctx context.Context, s *agent.AgentState) error {
+	if err := c.closeRequests(ctx, s); err != nil {
+		return err
+	}
 	if s.Reason != agent.ReasonCancelled {
 		return c.tell(ctx, s)
 	}

@@ -3,17 +3,21 @@ package runtime
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// An end that is committed by no execution may be told by nobody, should whoever commits it die, and nothing that runs there can clean up
-// after the run. So an end that somebody waits for, or behind which cleaning up is owed, has a record in its transaction, under
-// PK T#tenant#END#run, SK "E", which is listed until nothing is owed.
+// An end that is committed by no execution may be told by nobody, should whoever commits it die, and nothing that
+// runs there can clean up after the run. However many requests to people a run has open, its end commits by itself,
+// and they are closed behind it. So an end that somebody waits for, or behind which cleaning up or closing requests
+// is owed, has a record in its transaction, under PK T#tenant#END#run, SK "E", which is listed until nothing is owed.
 
 func owedKey(tenant, run string) store.Key {
 	return store.Key{PK: "T#" + tenant + "#END#" + run, SK: "E"}
@@ -23,16 +27,18 @@ func owedIndex(tenant string) string { return "T#" + tenant + "#ENDS" }
 
 // owedEnd is the record of an end, less its time. The zero value owes nothing.
 type owedEnd struct {
-	listed   bool  // something is owed: the announcement, if nothing else
-	cleaning bool  // cleaning up is owed
-	told     bool  // the announcement is not owed any more
-	tries    int64 // executions that were started to clean up and ended without
+	listed   bool            // something is owed: the announcement, if nothing else
+	cleaning bool            // cleaning up is owed
+	requests []approval.Open // that are to be closed
+	told     bool            // the announcement is not owed, or not any more
+	tries    int64           // executions that were started to clean up and ended without
 }
 
 // The attributes of a record. "at" is when its newest execution was, or was to be, started, in milliseconds.
 const (
 	attrAt       = "at"
 	attrCleaning = "cleanup" // 1, while it is owed
+	attrRequests = "open"    // 1, while closing requests is owed
 	attrTold     = "told"    // 1
 	attrTries    = "tries"
 )
@@ -46,9 +52,15 @@ func (p Ports) owedEnd(ctx context.Context, tenant, run string) (owedEnd, error)
 	if err != nil {
 		return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, err)
 	}
-	return owedEnd{
+	owed := owedEnd{
 		listed: it.Index != "", cleaning: it.Attrs[attrCleaning].Int() == 1, told: it.Attrs[attrTold].Int() == 1, tries: it.Attrs[attrTries].Int(),
-	}, nil
+	}
+	if it.Attrs[attrRequests].Int() == 1 {
+		if err := json.Unmarshal(it.Body, &owed.requests); err != nil {
+			return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, store.Unreadable(it.Key, err))
+		}
+	}
+	return owed, nil
 }
 
 // checkOwed holds an item to what is written: of the zero one, nothing is owed.
@@ -61,7 +73,7 @@ func checkOwed(it store.Item) error {
 			return err
 		}
 	}
-	for _, name := range []string{attrCleaning, attrTold, attrTries} {
+	for _, name := range []string{attrCleaning, attrRequests, attrTold, attrTries} {
 		if _, there := it.Attrs[name]; !there {
 			continue
 		}
@@ -107,14 +119,88 @@ func (p Ports) commitOutside(ctx context.Context, before agent.AgentState, d *ag
 	if cleaning {
 		attrs[attrCleaning], attrs[attrTries] = store.Num(1), store.Num(0)
 	}
-	return p.commit(ctx, before, d, def, append(slices.Clip(beside), store.Op{Kind: store.Put, Item: store.Item{
-		Key: owedKey(after.Tenant, after.Run), Index: owedIndex(after.Tenant), IndexSort: after.Run, Attrs: attrs,
-	}})...)
+	return p.commit(ctx, before, d, def, append(slices.Clip(beside), owedOp(&after, attrs))...)
+}
+
+// owedOp is the record of what is owed behind the end of a run.
+func owedOp(s *agent.AgentState, attrs map[string]store.Value) store.Op {
+	return store.Op{Kind: store.Put, Item: store.Item{
+		Key: owedKey(s.Tenant, s.Run), Index: owedIndex(s.Tenant), IndexSort: s.Run, Attrs: attrs,
+	}}
+}
+
+// leftOpen are the requests to people that the draft's end leaves open.
+func leftOpen(before *agent.AgentState, d *agent.Draft) []approval.Open {
+	ids := d.State.LeftRequests()
+	if len(ids) == 0 {
+		return nil
+	}
+	var left []approval.Open
+	for _, c := range before.Waits() {
+		if c.Wait.For != agent.ForAnswer && slices.Contains(ids, c.Wait.Approval) {
+			left = append(left, approval.Open{ID: c.Wait.Approval, Since: c.Wait.Since})
+		}
+	}
+	for _, r := range before.Permissions.Asked {
+		if slices.Contains(ids, r.Approval) {
+			left = append(left, approval.Open{ID: r.Approval, Since: r.Since})
+		}
+	}
+	return left
+}
+
+// owingRequests notes in the record of an end, which is in the transaction or comes into it, that these requests are
+// to be closed.
+func owingRequests(d *agent.Draft, left []approval.Open, beside []store.Op) ([]store.Op, error) {
+	body, err := json.Marshal(left)
+	if err != nil {
+		return nil, fmt.Errorf("end run %s: %w", d.State.Run, err)
+	}
+	beside = slices.Clone(beside)
+	i := slices.IndexFunc(beside, func(op store.Op) bool { return op.Item.Key == owedKey(d.State.Tenant, d.State.Run) })
+	if i < 0 { // an execution's own: it tells of the end
+		i = len(beside)
+		beside = append(beside, owedOp(&d.State, map[string]store.Value{
+			attrAt: store.Num(d.Entry.Time.UnixMilli()), attrTold: store.Num(1),
+		}))
+	}
+	beside[i].Item.Attrs = maps.Clone(beside[i].Item.Attrs)
+	beside[i].Item.Attrs[attrRequests], beside[i].Item.Body = store.Num(1), body
+	return beside, nil
+}
+
+// closeRequests closes the requests to people that the end of a run has left open, where that is owed. Whoever ends a
+// run does so, and whoever finds that it has ended.
+func (p Ports) closeRequests(ctx context.Context, s *agent.AgentState) error {
+	if len(s.LeftRequests()) == 0 {
+		return nil
+	}
+	owed, err := p.owedEnd(ctx, s.Tenant, s.Run)
+	if err != nil || len(owed.requests) == 0 {
+		return err
+	}
+	if err := approval.CloseEnded(ctx, p.Table, s.Tenant, owed.requests); err != nil {
+		return fmt.Errorf("end run %s: %w", s.Run, err)
+	}
+	if owed.told && !owed.cleaning {
+		return p.unlist(ctx, s)
+	}
+	err = p.Table.Write(ctx, store.Op{
+		Kind: store.Update, Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrRequests: store.Num(0)}},
+		If: []store.Cond{{Attr: attrRequests, Op: store.Equal, Value: store.Num(1)}},
+	})
+	if err == nil || store.FailedOp(err, 0) {
+		return nil
+	}
+	return fmt.Errorf("note that the requests of run %s are closed: %w", s.Run, err)
 }
 
 // endedOutside does what comes after an end that no execution has committed: it has an execution clean up after the run, which tells of the
 // end then; where nothing is to be cleaned up, it tells of it.
 func (p Ports) endedOutside(ctx context.Context, s *agent.AgentState, cleaning bool) error {
+	if err := p.closeRequests(ctx, s); err != nil {
+		return err
+	}
 	if !cleaning {
 		return p.tellOutside(ctx, s)
 	}
@@ -198,11 +284,19 @@ func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, e
 	if err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
 	}
+	if err := sw.closeRequests(ctx, &l.State); err != nil {
+		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
+	}
 	var r Repair
-	if owed.cleaning {
+	switch {
+	case owed.cleaning:
 		r, err = sw.goOn(ctx, &l.State, owed)
-	} else if err = sw.tellOutside(ctx, &l.State); err == nil {
-		r, err = sw.record(ctx, &l.State, RepairTold, "")
+	case owed.told:
+		r, err = sw.record(ctx, &l.State, RepairClosed, "")
+	default:
+		if err = sw.tellOutside(ctx, &l.State); err == nil {
+			r, err = sw.record(ctx, &l.State, RepairTold, "")
+		}
 	}
 	if err != nil {
 		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)

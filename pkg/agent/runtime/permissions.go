@@ -36,7 +36,7 @@ func (a *authority) prepare(ctx context.Context, def *agent.Definition, d *agent
 	if err := a.tell(ctx, def, d); err != nil {
 		return err
 	}
-	return d.Add(agent.Consequences(def, &d.State)...)
+	return addWhileRoom(d, agent.Consequences(def, &d.State)...)
 }
 
 // evaluate asks the policy function, once after the run's beginning and once after every wake.
@@ -312,20 +312,18 @@ func toolRequestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definit
 	var ops []store.Op
 	for _, r := range d.State.Permissions.Asked {
 		asked := slices.ContainsFunc(before.Permissions.Asked, func(b agent.PermissionRequest) bool { return b.Approval == r.Approval })
-		switch {
-		case !asked:
-			a := approval.ForTools(def, &d.State, r)
-			if d.State.Status == agent.RunDone { // by the very entry: nobody is waited for
-				a.Status = approval.Cancelled
-			}
-			op, err := approval.CreateOp(a)
-			if err != nil {
-				return nil, err
-			}
-			ops = append(ops, op)
-		case d.State.Status == agent.RunDone && !r.Complete():
-			ops = append(ops, approval.CloseToolsOp(before.Tenant, r, approval.Cancelled))
+		if asked {
+			continue
 		}
+		a := approval.ForTools(def, &d.State, r)
+		if d.State.Status == agent.RunDone { // by the very entry: nobody is waited for
+			a.Status = approval.Cancelled
+		}
+		op, err := approval.CreateOp(a)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
 	}
 	for _, e := range d.Entry.Events {
 		answered, ok := e.(agent.PermissionAnswered)

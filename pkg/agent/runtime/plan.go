@@ -21,6 +21,7 @@ type plan struct {
 	emitted   bool            // some of what it suspends are services that were asked
 	blocks    bool            // it asks for permissions: people may decide while other calls run
 	resumes   bool            // the run was parked: nothing may run before that is over
+	full      bool            // the draft writes as many requests as an entry may: it is committed, and what else is owed is for the next one
 	early     map[string]bool // calls that a kept decision has met: what it lets run is claimed in a later entry, as its request is one item
 	committed bool
 }
@@ -33,7 +34,7 @@ func (p *plan) urgent(r *round) bool {
 	}
 	busy := len(p.launch) > 0 || r.flight.running() > 0
 	switch {
-	case p.claims, len(p.early) > 0, len(p.taken) > 0 && (p.results || p.emitted), p.draft.State.Permissions.Failed != "":
+	case p.full, p.claims, len(p.early) > 0, len(p.taken) > 0 && (p.results || p.emitted), p.draft.State.Permissions.Failed != "":
 		return true
 	case p.blocks && r.def.Early == agent.EarlyKeep:
 		return true
@@ -62,6 +63,9 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 	}
 	size := 0
 	for _, f := range r.flight.finishedNow() {
+		if p.full = crowded(d); p.full {
+			return p, nil
+		}
 		if size += f.size; size > maxResults && len(p.taken) > 0 {
 			break // the next entry holds it
 		}
@@ -77,6 +81,9 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 		return p, err
 	}
 	for {
+		if p.full = crowded(d); p.full {
+			return p, nil
+		}
 		progress, err := r.gateOwed(ctx, p)
 		if fin, broken := brokenBy(err); broken { // nothing that this plan would start is started
 			r.broken = &fin
@@ -86,7 +93,7 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 			p.claims = true
 			return p, nil
 		}
-		if err != nil || !progress {
+		if p.full = crowded(d); err != nil || !progress || p.full {
 			return p, err
 		}
 		if err := r.settleEarly(ctx, p); err != nil {
@@ -98,6 +105,9 @@ func (r *round) plan(ctx context.Context) (*plan, error) {
 // settleEarly settles the kept decisions that have met a suspended call, and lets the permission backend hear of them.
 func (r *round) settleEarly(ctx context.Context, p *plan) error {
 	for _, fact := range agent.Early(r.def, &p.draft.State, r.Valid, p.draft.Entry.Time) {
+		if crowded(p.draft) {
+			break
+		}
 		if err := p.draft.Add(fact); err != nil {
 			return err
 		}
@@ -152,6 +162,9 @@ func (r *round) gateOwed(ctx context.Context, p *plan) (bool, error) {
 		if !c.Open() || r.flight.has(id) || p.launches(id) || p.early[id] {
 			continue
 		}
+		if crowded(p.draft) {
+			return progress, nil
+		}
 		before := len(p.draft.Entry.Events)
 		if err := r.gate(ctx, p, c); err != nil {
 			return false, err
@@ -172,6 +185,9 @@ func (p *plan) launches(id string) bool {
 
 // gate decides about one call that is owed: run, ask, refuse, or find out what became of it.
 func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
+	if r.isUnlinked(c) {
+		return nil
+	}
 	if c.Status == agent.StatusRunning && c.Claim != r.inv.Writer {
 		return r.orphan(ctx, p, c)
 	}
@@ -201,6 +217,8 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 	case g.Refuse != nil:
 		p.results = true
 		err = p.draft.Add(*g.Refuse)
+	case r.isAway(c):
+		return nil
 	default:
 		claim, refused := r.delegated(p, c, g.Claim)
 		if refused == nil {
@@ -373,6 +391,12 @@ func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
 		case nil:
 			return r.ranOut(ctx, p, c)
 		case agent.CallSuspended:
+			if agent.TooManyOpen(r.def, &p.draft.State) {
+				notAsked := agent.NotAsked(r.def, c)
+				notAsked.Ran, notAsked.Entered = e.Ran, e.Entered
+				err = p.draft.Add(*notAsked)
+				break
+			}
 			p.suspends = true
 			err = p.draft.Add(r.asks(p, c, e))
 		default:

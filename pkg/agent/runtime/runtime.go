@@ -41,7 +41,10 @@ type Ports struct {
 	Sink      EventSink                    // nil = nobody listens
 	Trace     Tracer                       // nil = runs are not traced
 	Hooks     hook.Set                     // the code that agents name beside tools
-	Index     *ToolIndex                   // for agents whose tools are compared by a model; nil = nobody embeds texts
+	// LeavesUnknown says that other processes carry the same runs on: what this one knows nothing of is left to them (ErrElsewhere), in place of
+	// being failed.
+	LeavesUnknown bool
+	Index         *ToolIndex // for agents whose tools are compared by a model; nil = nobody embeds texts
 }
 
 // within is ctx inside the run s.
@@ -61,8 +64,14 @@ func (p Ports) resumed(ctx context.Context, s *agent.AgentState, now time.Time) 
 	return e
 }
 
+// ErrModelBusy says that every model of the chain failed in a way that may pass, as often as each may be asked. Nothing was committed.
+var ErrModelBusy = errors.New("the model is busy")
+
 // ErrContention says that an entry lost its sequence so often that this attempt gives up; a later one will not.
 var ErrContention = errors.New("the run is written to by others")
+
+// ErrElsewhere says that a run cannot be carried on here and can be where more is known: nothing of what it waits for was used up.
+var ErrElsewhere = errors.New("another process has to carry the run on")
 
 // maxReloads bounds how often one invocation plans anew after a conflict; maxUncertain, how often after an error that leaves
 // open whether the write happened.
@@ -71,11 +80,17 @@ const (
 	maxUncertain = 3
 )
 
-// commit appends the draft, with the requests to people that it opens, closes and uses up, and whatever is beside it; and tells the sink.
+// commit appends the draft, with the requests to people that it opens, closes and uses up, and whatever is beside it;
+// and tells the sink. An end closes no request: that is owed behind it (closeRequests), however many there are.
 func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition, beside ...store.Op) error {
 	guards, err := p.requestOps(ctx, &before, d, def)
 	if err != nil {
 		return err
+	}
+	if left := leftOpen(&before, d); len(left) > 0 {
+		if beside, err = owingRequests(d, left, beside); err != nil {
+			return err
+		}
 	}
 	guards = append(guards, beside...)
 	if err := d.Snap(); err != nil {
@@ -108,8 +123,8 @@ func (p Ports) answerLost(ctx context.Context, inv Invocation, s *agent.AgentSta
 	tell(ctx, p.Sink, entries[0], s)
 }
 
-// errDrained says that a full inbox has been drained by an entry of its own: the run is to be read again.
-var errDrained = errors.New("the inbox was drained first")
+// errDrained says that an entry of its own has drained a full inbox, or closed requests: the run is to be read again.
+var errDrained = errors.New("what has no room beside anything else was committed first")
 
 // makeRoom drains an inbox that is too large for the entry this attempt is about.
 func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *agent.Definition) error {
@@ -120,6 +135,11 @@ func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *
 	if err != nil {
 		return err
 	}
+	return p.commitCrowded(ctx, l, d, def)
+}
+
+// commitCrowded commits a draft that has no room for anything else. Its error is errDrained where that went well.
+func (p Ports) commitCrowded(ctx context.Context, l store.Loaded, d *agent.Draft, def *agent.Definition) error {
 	if err := p.commit(ctx, l.State, d, def); err != nil {
 		return err
 	}
@@ -158,12 +178,63 @@ func conflict(err error) bool {
 // final reports whether the same attempt would meet the same error again.
 func final(err error) bool {
 	var forbidden *agent.ApplyError
-	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleaning, ErrUncleaned, agent.ErrNewer} {
+	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleaning, ErrUncleaned, ErrElsewhere, agent.ErrNewer, ErrModelBusy} {
 		if errors.Is(err, e) {
 			return true
 		}
 	}
 	return errors.As(err, &forbidden)
+}
+
+// maxRequestWrites is how many requests one entry writes. A transaction has at most store.MaxOps operations, some of
+// which are the entry's own, the view's, the inbox's and those of records beside it.
+const maxRequestWrites = store.MaxOps - 20
+
+// crowded reports whether an entry writes as many requests as one may: what else is due is for the entry behind it.
+func crowded(d *agent.Draft) bool { return requestWrites(d.Entry.Events) >= maxRequestWrites }
+
+// requestWrites is how many writes to requests the events take, at most: see requestOps.
+func requestWrites(events []agent.Event) int {
+	n := 0
+	for _, e := range events {
+		switch e := e.(type) {
+		case agent.CallSuspended:
+			if e.For != agent.ForAnswer {
+				n++
+			}
+			if e.Why != "" { // the approval that is void
+				n++
+			}
+		case agent.LateSuspended: // and the request that asked what became of the call
+			n += 2
+		case agent.CallUnknown, agent.CallClaimed, agent.CallCancelled, agent.CallPermitted, agent.LateResult, agent.PermissionRequested,
+			agent.PermissionAnswered:
+			n++
+		case agent.Answered:
+			if e.Used != nil {
+				n++
+			}
+		case agent.Decided:
+			if e.Early != "" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// addWhileRoom adds facts that close requests, each by itself, as far as the entry has room for them. The next entry
+// finds those that are left.
+func addWhileRoom(d *agent.Draft, facts ...agent.Event) error {
+	for _, e := range facts {
+		if crowded(d) {
+			return nil
+		}
+		if err := d.Add(e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // requestOps are the writes to requests that belong into the draft's transaction: a new one for every call it suspends (A19),
@@ -327,8 +398,6 @@ func overtaken(c agent.Call, events []agent.Event) (approval.Status, bool) {
 			if e.Call == c.ID {
 				return approval.Voided, true
 			}
-		case agent.Finished:
-			return approval.Cancelled, true
 		}
 	}
 	return "", false
@@ -368,9 +437,10 @@ func consumed(tenant string, d *agent.Draft) []store.Op {
 	return ops
 }
 
-// expire cancels the suspended calls, and closes the requests about tools, whose time is up. A timeout never approves (A14).
+// expire cancels the suspended calls, and closes the requests about tools, whose time is up, as far as the entry has
+// room for them. A timeout never approves (A14).
 func expire(d *agent.Draft) error {
-	if err := d.Add(d.State.Overdue(d.Entry.Time)...); err != nil {
+	if err := addWhileRoom(d, d.State.Overdue(d.Entry.Time)...); err != nil {
 		return err
 	}
 	for _, c := range d.State.Waits() {
@@ -386,7 +456,7 @@ func expire(d *agent.Draft) error {
 		case agent.ForAnswer:
 			e.Content = agent.TextAnswerExpired()
 		}
-		if err := d.Add(e); err != nil {
+		if err := addWhileRoom(d, e); err != nil {
 			return err
 		}
 	}

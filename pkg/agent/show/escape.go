@@ -46,6 +46,25 @@ func Foreign(s string) Text {
 	return one.foreign(s)
 }
 
+// Words is foreign text as people read it in a conversation: lines end where it ends them, indents, quotes and
+// backslashes are themselves. What has the form of a secret is masked, and what cannot be seen, or puts the rest out of
+// sight, is written out as by Foreign. Its spans may therefore hold line ends and tabs; nothing is decided on by it.
+func Words(s string) Text {
+	var one shower
+	var t Text
+	at := 0
+	for _, h := range one.secrets(s) {
+		t = append(append(t, spoken(s[at:h.from])...), Span{Text: h.as, Kind: Masked})
+		at = h.to
+	}
+	return append(t, spoken(s[at:])...).joined()
+}
+
+func spoken(s string) Text {
+	e := escaper{all: s, words: true}
+	return e.text()
+}
+
 func quoted(s string, secrets []hidden) Text {
 	t := Text{{Text: `"`}}
 	t = append(t, within(s, secrets, false)...)
@@ -75,7 +94,11 @@ func within(s string, secrets []hidden, open bool) Text {
 // escaped is the text of a piece of foreign text. First and last say that it begins or ends a text whose ends are open.
 func escaped(s string, first, last bool) Text {
 	e := escaper{all: s, first: first, last: last}
-	for e.at < len(s) {
+	return e.text()
+}
+
+func (e *escaper) text() Text {
+	for e.at < len(e.all) {
 		e.step()
 	}
 	e.endWord()
@@ -91,6 +114,7 @@ type escaper struct {
 	out   Text            // those before it
 
 	first, last bool // it begins, or ends, with nothing around it
+	words       bool // see Words
 
 	own map[*unicode.RangeTable]bool // see scriptsOf; nil = not looked for yet
 
@@ -103,6 +127,13 @@ type escaper struct {
 
 // step shows what stands at the place, and goes behind it.
 func (e *escaper) step() {
+	if as, n := e.layout(); n > 0 {
+		e.endWord()
+		e.base, e.before, e.marks = 0, 0, 0
+		e.plain.WriteString(as)
+		e.at += n
+		return
+	}
 	if t, n := repeated(e.all[e.at:]); n > 0 {
 		e.special(t, n)
 		return
@@ -134,6 +165,29 @@ func (e *escaper) step() {
 	e.before = u.r
 	e.plain.WriteString(u.shown)
 	e.at += u.bytes
+}
+
+// The white space that Words leaves as it is: so much at once, and so many line ends in it.
+const (
+	mostSpace    = 120
+	mostLineEnds = 4
+)
+
+// layout is what stands here as it is in Words alone, and the bytes it takes; 0 = nothing.
+func (e *escaper) layout() (as string, bytes int) {
+	if !e.words {
+		return "", 0
+	}
+	rest := e.all[e.at:]
+	if rest[0] == '"' || rest[0] == '\\' {
+		return rest[:1], 1
+	}
+	n := len(rest) - len(strings.TrimLeft(rest, " \t\r\n"))
+	as = strings.ReplaceAll(rest[:n], "\r\n", "\n")
+	if n > mostSpace || strings.Count(as, "\n") > mostLineEnds || strings.Contains(as, "\r") {
+		return "", 0
+	}
+	return as, n
 }
 
 // put ends the plain span and puts another one behind it.

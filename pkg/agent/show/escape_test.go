@@ -177,3 +177,22 @@ func TestB3QuotesMayStayAsTheyAre(t *testing.T) {
 		require.Equal(t, in, back)
 	}
 }
+
+// In a conversation lines end and indent where they did; what hides something is written out all the same.
+func TestWords(t *testing.T) {
+	long := strings.Repeat("\n", 50)
+	for in, want := range map[string]string{
+		"one\ntwo\r\n\r\nthree":           "one\ntwo\n\nthree",
+		"list:\n    - \"a\"\n\t- C:\\dir": "list:\n    - \"a\"\n\t- C:\\dir",
+		" ends with spaces  ":             " ends with spaces  ",
+		"above" + long + "below":          `above\{50 line ends}below`,
+		"x" + strings.Repeat(" ", 200):    `x\{200 spaces}`,
+		"pay \u202eeve\u202c":             `pay \u{202E}eve\u{202C}`,
+		"bell\a, half\rover":              `bell\u{0007}, half\rover`,
+		"key AKIAIOSFODNN7EXAMPLE\nnext":  "key " + `\{masked, 17 to 64 characters}` + "\nnext",
+		"שלום\nworld":                     `\rtl{שלום}` + "\nworld",
+		"":                                "",
+	} {
+		require.Equal(t, want, show.Words(in).String(), "%q", in)
+	}
+}

@@ -49,6 +49,12 @@ func RiskOf(e agent.Effect, undo bool) Risk {
 	return High
 }
 
+// higher is the higher of two classes; "" is below all of them.
+func higher(a, b Risk) Risk {
+	scale := []Risk{"", Low, Medium, High}
+	return scale[max(slices.Index(scale, a), slices.Index(scale, b))]
+}
+
 func (s *shower) risk(e agent.Effect, t agent.ToolSpec) string {
 	r := RiskOf(e, t.Undo != nil)
 	switch {

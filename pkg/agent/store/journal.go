@@ -259,12 +259,15 @@ func (f *fold) entry(it Item) error {
 func (f *fold) loaded() Loaded {
 	l := Loaded{State: f.state}
 	slices.Reverse(f.slots)
-	size := 0
+	size, closing := 0, 0
 	for _, s := range f.slots {
 		if agent.InboxSlot(s.fact) <= f.state.Drained {
 			continue
 		}
-		if size += s.size; len(l.Inbox) > 0 && size > maxFact {
+		if closes(s.fact) {
+			closing++
+		}
+		if size += s.size; closing > maxClosing || len(l.Inbox) > 0 && size > maxFact {
 			l.Full = true
 			break
 		}
@@ -272,6 +275,18 @@ func (f *fold) loaded() Loaded {
 	}
 	l.Full = l.Full || size > maxBeside
 	return l
+}
+
+// closes reports whether draining an input may close a request to people or open one.
+func closes(fact agent.Event) bool {
+	switch e := fact.(type) {
+	case agent.LateResult, agent.LateSuspended:
+		return true
+	case agent.Answered:
+		return e.Used != nil
+	default:
+		return false
+	}
 }
 
 // Append commits the draft as the entry after before. The entry that starts, parks, resumes, ends or hands over a run takes

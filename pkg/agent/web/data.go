@@ -14,8 +14,35 @@ var titles = map[show.Kind]string{
 	show.Mixed: "letters of several scripts that look alike", show.Masked: "a secret, which is not shown",
 }
 
-// Text is text for the template "text"; nil for none.
+// Text is text for the template "text"; nil for none. What only notation escapes is itself: a line end ends the line. Of
+// arguments, where each character counts, it is exactText.
 func Text(t show.Text) []any {
+	var read show.Text
+	for i, s := range t {
+		if s.Kind == show.Escape {
+			switch s.Text {
+			case `\r`:
+				if i+1 < len(t) && t[i+1] == (show.Span{Text: `\n`, Kind: show.Escape}) {
+					continue
+				}
+			case `\n`, `\t`, `\"`, `\\`:
+				s = show.Span{Text: notation[s.Text]}
+			}
+		}
+		if n := len(read); n > 0 && s.Kind == show.Plain && read[n-1].Kind == show.Plain {
+			read[n-1].Text += s.Text
+			continue
+		}
+		read = append(read, s)
+	}
+	return exactText(read)
+}
+
+// notation is what show writes as in JSON, and what it stands for.
+var notation = map[string]string{`\n`: "\n", `\t`: "\t", `\"`: `"`, `\\`: `\`}
+
+// exactText is text of arguments for the template "text": what cannot be seen is written out, line ends too.
+func exactText(t show.Text) []any {
 	var spans []any
 	for _, s := range t {
 		if s.Text != "" {
@@ -56,7 +83,7 @@ func Arguments(arguments []show.Argument) any {
 			return map[string]any{"plain": plain(arguments), "lines": nil}
 		}
 		lines = append(lines, map[string]any{
-			"depth": min(a.Depth, maxDepth), "kind": a.Kind, "key": Text(a.Key), "value": Text(a.Value),
+			"depth": min(a.Depth, maxDepth), "kind": a.Kind, "key": exactText(a.Key), "value": exactText(a.Value),
 		})
 	}
 	return map[string]any{"plain": "", "lines": lines}
