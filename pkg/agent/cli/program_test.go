@@ -348,7 +348,7 @@ func TestSocketsThatAreLeft(t *testing.T) {
 
 // The key of the API is in no output, whatever goes wrong.
 func TestKeyIsNotEchoed(t *testing.T) {
-	d := newDesk(t, strings.Replace(holding, "provider: script, file: model.jsonl", "provider: openai, id: m, baseURL: \"http://127.0.0.1:1/v1\", retry: {attempts: 1}", 1), "")
+	d := newDesk(t, strings.Replace(holding, "provider: script, file: model.jsonl", "provider: openai, id: m, baseURL: \"http://127.0.0.1:1/v1\", busy: fail, retry: {attempts: 1}", 1), "")
 	who := &someone{}
 	p := &program{
 		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(""), stdout: &who.stdout, stderr: &who.stderr,
