@@ -712,6 +712,20 @@ func TestConsoleSignInInABrowser(t *testing.T) {
 	b := browsertest.Start(t)
 	_, s, _ := parked(t)
 	path := "/approvals/" + s.approval()
+	for size, opts := range map[string]browsertest.Options{
+		"desktop": {}, "desktop-dark": {Dark: true}, "phone": {Width: 360, Height: 740}, "phone-dark": {Width: 360, Height: 740, Dark: true},
+	} {
+		p := b.Open(size, opts)
+		p.Goto(s.URL + "/?token=wrong")
+		p.Shot("console-sign-in-" + size)
+		violations, unsure := p.Axe()
+		require.Empty(t, violations, size)
+		require.Empty(t, unsure, size)
+		var over int
+		p.Eval(`document.documentElement.scrollWidth - document.documentElement.clientWidth`, &over)
+		require.LessOrEqual(t, over, 0, "%s: nothing is wider than the screen", size)
+		p.Close()
+	}
 	p := b.Open("sign-in", browsertest.Options{})
 	require.Equal(t, http.StatusUnauthorized, p.Goto(s.URL+path))
 	p.Fill("#token", "wrong")

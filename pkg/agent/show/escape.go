@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -14,7 +15,7 @@ import (
 //	\x{FF}                  a byte that is no UTF-8
 //	\{12 spaces}            a run of spaces or line ends
 //	\{9 times \u{200B}}     a run of anything else of which nothing can be seen; in it, \s is a space
-//	\{mixed scripts}        behind a word that is not what it looks like; also \{looks like Latin} and \{odd letters}
+//	\{mixed scripts}        behind a word that is not what it looks like; also \{looks like Latin}, \{odd letters} and \{digits of another script}
 //	\rtl{…}                 text that is written from right to left
 //	\{masked, …}            in place of a secret
 //
@@ -421,6 +422,26 @@ func Line(s string) string {
 // Lines is Line of a text that may have several lines.
 func Lines(s string) string {
 	return harmless(s, func(r rune) bool { return r == '\n' })
+}
+
+// JSON is a JSON text in which every character that is not Visible is spelled \uXXXX, but for the white space between its values. It means
+// the same.
+func JSON(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r < ' ' || Visible(r):
+			out = append(out, text[:n]...)
+		case r > 0xFFFF:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		text = text[n:]
+	}
+	return out
 }
 
 func harmless(s string, keep func(rune) bool) string {

@@ -109,7 +109,7 @@ func (s *shower) host(t agent.HTTPTool) Text {
 func asks(a approval.Approval) string {
 	switch a.Kind {
 	case approval.KindTools:
-		return "whether these tools may be called; the calls below were blocked and are not carried out"
+		return "whether these tools may be called; their calls were blocked and are not carried out"
 	case approval.KindOutcome:
 		return "what became of this call: it was interrupted, and nobody knows whether it took effect"
 	case approval.KindInput:

@@ -105,7 +105,7 @@ func (c *console) requests(ctx context.Context, list []approval.Approval) (out [
 			return nil, nil, err
 		}
 		_, risk := withoutRisk(shown.Facts, shown.Risk)
-		if risk == nil { // several tools: the highest of theirs
+		if risk == nil && shown.Risk != "" { // several tools: the highest of theirs
 			risk = map[string]any{"level": string(shown.Risk), "label": riskLabels[shown.Risk], "text": ""}
 		}
 		arguments, more := excerpt(askedWith(shown))

@@ -31,12 +31,12 @@ func (w *world) real() *world {
 	return w
 }
 
-// The page says what the runtime knows first, then the arguments, and what the model said last and labelled.
-func TestB1FactsFirst(t *testing.T) {
+// The page leads with the arguments, then says what the runtime knows, and what the model said last and labelled.
+func TestB1ArgumentsAndFactsFirst(t *testing.T) {
 	w := newWorld(t, asks(five)).real()
 	page := w.do("GET", w.url(w.asked(), "user:ana"), nil).body
 	at := 0
-	for _, want := range []string{"<h1>", "<dt>tool</dt>", "Arguments", "amount", "What the model says", "Nobody has checked them", "I will pay."} {
+	for _, want := range []string{"<h1>", "High risk", "Arguments", "amount", "<dt>tool</dt>", "What the model says", "Nobody has checked them", "I will pay."} {
 		i := strings.Index(page[at:], want)
 		require.GreaterOrEqual(t, i, 0, "%q, after what comes before it: %s", want, page)
 		at += i

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -86,11 +87,11 @@ func (v visit) voted() bool {
 }
 
 func (s *server) data(ctx context.Context, v visit, now said) (map[string]any, error) {
-	show := s.Show.Of
+	of := s.Show.Of
 	if v.uncovered {
-		show = s.Show.Uncovered
+		of = s.Show.Uncovered
 	}
-	shown, err := show(ctx, v.a)
+	shown, err := of(ctx, v.a)
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +108,7 @@ func (s *server) data(ctx context.Context, v visit, now said) (map[string]any, e
 		name = v.who.ID
 	}
 	facts, risk := withoutRisk(shown.Facts, shown.Risk)
+	slices.SortStableFunc(facts, func(a, b show.Fact) int { return cmp.Compare(weight(a.Name), weight(b.Name)) })
 	data := map[string]any{
 		"title": shown.Title.String() + " · Countersign", "who": Text(s.Show.Text(name)), "heading": Text(shown.Title),
 		"facts": Facts(facts), "changed": Facts(shown.Changed), "arguments": Arguments(shown.Arguments), "bytes": size(shown.Bytes),
@@ -131,6 +133,15 @@ func (s *server) notice(n said) any {
 		kind, role = "bad", "alert"
 	}
 	return map[string]any{"kind": kind, "role": role, "head": n.head, "text": Text(s.Show.Text(n.text))}
+}
+
+// weight orders the facts below the arguments: first what the call depends on and why it is asked, then the rest.
+func weight(fact string) int {
+	switch fact {
+	case show.FactAsks, show.FactEdited, show.FactDepends, show.FactWhy, show.FactUndoes:
+		return 0
+	}
+	return 1
 }
 
 // riskLabels name the classes of risk, on the one scale that there is. Pages are red for the highest alone.
