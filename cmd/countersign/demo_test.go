@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// demo is `make demo` without the build: its script, a scratch folder, and a PATH that has no other programs than those the script names,
-// so that it has tesseract only where the test puts one there.
+// demo is `make demo` without the build: its script, a scratch folder, and a PATH that has no other programs than
+// those the script names, so that it has tesseract only where the test puts one there.
 type demo struct {
 	t       *testing.T
 	path    string
@@ -100,8 +100,8 @@ func asked(t *testing.T, shown string) string {
 	return all[len(all)-1][1]
 }
 
-// Later on the terminal leaves the run: the demo says so and ends well, and the next one goes on with that run in the same folder. Once the
-// run has ended the next one is a fresh one.
+// Later on the terminal leaves the run: the demo says so and ends well, and the next one goes on with that run in
+// the same folder. Once the run has ended the next one is a fresh one.
 func TestDemoLaterGoesOnWithTheRun(t *testing.T) {
 	d := newDemo(t)
 	terminal := d.onTerminal()

@@ -177,6 +177,9 @@ func New(c Config) (*Machine, error) {
 	}
 	h.Ports, h.Family = m.Ports, m.Ports.TellFamily
 	m.useCases()
+	if c.LeavesUnknown {
+		m.Desk.Able = m.canCarryOut
+	}
 	return m, nil
 }
 

@@ -46,6 +46,7 @@ const (
 	NothingWaits     ProblemType = "nothing-waits"
 	NothingPending   ProblemType = "nothing-pending"
 	ServerChanged    ProblemType = "server-changed"
+	NotLinked        ProblemType = "not-linked"
 	WrongKind        ProblemType = "wrong-kind"
 	RequestChanged   ProblemType = "request-changed"
 	PolicyChanged    ProblemType = "policy-changed"
@@ -94,6 +95,7 @@ var kinds = map[ProblemType]struct {
 	ServerChanged:    {http.StatusConflict, "the server has changed since"},
 	RequestChanged:   {http.StatusConflict, "the request is about another action since"},
 	PolicyChanged:    {http.StatusConflict, "the policy has changed since"},
+	NotLinked:        {http.StatusConflict, "this process does not have the tool"},
 	WrongKind:        {http.StatusConflict, "the request cannot be decided like that"},
 	NotUndoable:      {http.StatusConflict, "the call cannot be taken back"},
 	CallbackExpired:  {http.StatusGone, "the time to answer is over"},
@@ -161,6 +163,7 @@ var causes = []struct {
 	{approval.ErrExpired, ApprovalExpired},
 	{approval.ErrFinished, RunFinished},
 	{approval.ErrKind, WrongKind},
+	{approval.ErrNotLinked, NotLinked},
 	{approval.ErrNothing, NothingWaits},
 	{approval.ErrNoCall, CallNotFound},
 	{approval.ErrKept, TooLarge},

@@ -22,6 +22,7 @@ var (
 	ErrNothing   = errors.New("the call waits for nobody")
 	ErrNoCall    = errors.New("the run has no such call")
 	ErrIgnored   = errors.New("the call has ended: the decision changes nothing")
+	ErrNotLinked = errors.New("not part of this program; use the program that has it, or cancel the run")
 	ErrKept      = errors.New("too many decisions are kept already")
 
 	ErrRequester     = fmt.Errorf("the run acts for them, who may deny and not approve (four eyes): %w", ErrForbidden)
@@ -76,7 +77,7 @@ type EditError struct{ Problem string }
 
 func (e *EditError) Error() string { return "edited arguments refused: " + e.Problem }
 
-// Desk records decisions. All fields but Decided, Noted and Duties are required. Safe for concurrent use.
+// Desk records decisions. All fields but Able, Decided, Noted, Duties, Woken and Said are required. Safe for concurrent use.
 type Desk struct {
 	Table       store.Table
 	Journal     *store.Journal
@@ -85,6 +86,8 @@ type Desk struct {
 	Valid       agent.Validator
 	Wake        func(ctx context.Context, tenant, run string) error // completes the parked run's task token, if it has one
 
+	// Able refuses decisions that this process could not carry out, by an ErrNotLinked. Nil = it is not this process that does.
+	Able func(ctx context.Context, a Approval) error
 	// Decided is told of a decision once it is recorded, before the run is woken. Nil = nobody is.
 	Decided func(ctx context.Context, a Approval)
 	// Noted is told of an approval that is recorded and not the last one that it takes. The run hears nothing. Nil = nobody is.
@@ -148,6 +151,11 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 			return a, d.wake(ctx, a)
 		case ended:
 			return Approval{}, d.first(ctx, a)
+		}
+		if d.Able != nil {
+			if err := d.Able(ctx, a); err != nil {
+				return Approval{}, err
+			}
 		}
 		if r.Digest, err = a.meant(r); err != nil {
 			return Approval{}, err

@@ -58,6 +58,11 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 		if l.State.Status == agent.RunDone {
 			return Approval{}, d.finished(ctx, a)
 		}
+		if d.Able != nil {
+			if err := d.Able(ctx, a); err != nil {
+				return Approval{}, err
+			}
+		}
 		if o.Rerun && c.Grant != nil && saidBy(a.Counted(), Request{By: o.By}) {
 			a.repeated = true
 			return a, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/show"
 )
 
@@ -339,6 +340,11 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 			if canceled(ctx, err) {
 				p.leaves(id)
 				return errors.Join(err, p.answer(doc))
+			}
+			if errors.Is(err, runtime.ErrElsewhere) { // the other runs go on
+				p.note("countersign: %s", lines(err.Error()))
+				worst = exit(exitFailed)
+				continue
 			}
 			if err != nil {
 				return err

@@ -134,7 +134,7 @@ func (e *engine) stalled(ctx context.Context, run string) error {
 		return err
 	}
 	if err := e.home.StandsStill(before.Owner); err != nil {
-		return stalledError(fmt.Sprintf("run %s is not carried on by process %d: %v; %s carries it on where the agent is registered, or is in ./%s or ./agents/*/%s",
+		return stalledError(fmt.Sprintf("run %s is not carried on by process %d: %v; %s carries it on where the agent is registered, or is in ./%s or ./agents/*/%s, and the tool is linked",
 			run, os.Getpid(), err, e.p.hint("resume"), agentFile, agentFile))
 	}
 	status, err := e.home.Ports.Waiter.Status(ctx, before.Owner)

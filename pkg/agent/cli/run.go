@@ -169,6 +169,8 @@ func (s *session) consult(ctx context.Context, r api.Run, id string, ask asker) 
 				return false, nil
 			}
 		case api.RequestChanged: // it is shown again
+		case api.NotLinked:
+			return false, err
 		case api.AlreadyDecided, api.ApprovalExpired, api.RunFinished, api.PolicyChanged:
 			return true, nil
 		default:

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"countersign": func() { Main(testRegistry()) },
 		"my-agents":   func() { Main(testRegistry()) }, // somebody else's program over the same agents
+		"toolless":    func() { Main(registry.Must(registry.New())) },
 	})
 }
 

@@ -18,7 +18,8 @@ import (
 // idLength is how long the ids of runs and approvals are.
 const idLength = 26
 
-// typedID is an argument that names something by its id, or by the beginning of it. Fields of the grammar with a tag id hold one.
+// typedID is an argument that names something by its id, or by the beginning of it. Fields of the grammar with a tag
+// id hold one.
 type typedID struct {
 	kind string // run, approval, or call: of the run before it
 	at   reflect.Value
@@ -51,8 +52,8 @@ func idsIn(v *kong.Value) (all []typedID) {
 
 func (id typedID) isWhole() bool { return id.kind != "call" && len(id.at.String()) >= idLength }
 
-// completeIDs puts whole ids in the place of their beginnings, before the command looks at them. What begins no id stays as it is, for the
-// command to say so.
+// completeIDs puts whole ids in the place of their beginnings, before the command looks at them. What begins no id
+// stays as it is, for the command to say so.
 func (p *program) completeIDs(ctx context.Context) error {
 	if !slices.ContainsFunc(p.ids, func(id typedID) bool { return !id.isWhole() }) {
 		return nil
@@ -91,7 +92,8 @@ func (s *session) complete(ctx context.Context, id typedID, run string) error {
 	case len(fits) == 1:
 		id.at.SetString(fits[0])
 	case len(fits) > 1:
-		return usage("%s %s: more than one id begins like this: %s", id.kind, line(short), line(strings.Join(fits[:min(len(fits), 5)], ", ")))
+		some := strings.Join(fits[:min(len(fits), 5)], ", ")
+		return usage("%s %s: more than one id begins like this: %s", id.kind, line(short), line(some))
 	}
 	return nil
 }

@@ -185,6 +185,9 @@ func (p *plan) launches(id string) bool {
 
 // gate decides about one call that is owed: run, ask, refuse, or find out what became of it.
 func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
+	if r.isUnlinked(c) {
+		return nil
+	}
 	if c.Status == agent.StatusRunning && c.Claim != r.inv.Writer {
 		return r.orphan(ctx, p, c)
 	}
