@@ -154,12 +154,3 @@ func ActionNow(d *Definition, s *AgentState, c Call, args json.RawMessage) Amend
 	dec := DecideIn(d, s, t, args)
 	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: PolicyMark(d, s, t, args, dec), Rule: dec}
 }
-
-// Requesters are the people for whom the run acts: who started it, and whom it is about where that is a person.
-func (s *AgentState) Requesters() []string {
-	who := slices.Clone(s.By)
-	if isPrincipal("user:", s.Subject) && !slices.Contains(who, s.Subject) {
-		who = append(who, s.Subject)
-	}
-	return who
-}

@@ -30,6 +30,7 @@ type RunStarted struct {
 	From            *Origin         `json:"from,omitempty"`   // nil = it began by itself
 	Parent          *Parent         `json:"parent,omitempty"` // nil = nobody delegated it; no part of BodyDigest
 	By              []string        `json:"by,omitempty"`     // the people for whom the run acts: who started it, then those of the run it began from or that delegated it; no part of BodyDigest
+	Heard           []string        `json:"heard,omitempty"`  // people whose words the run that delegated it had taken in; no part of BodyDigest
 	Trace           *Trace          `json:"trace,omitempty"`  // nil = the run is not traced; no part of BodyDigest
 
 	// Wait and Resume are the definition's where Wait is all_suspended: then calls stay open over inferences, and what is open decides
@@ -47,6 +48,7 @@ type InputReceived struct {
 	ID     string      `json:"id"`
 	Blocks []UserBlock `json:"msgs"`
 	By     string      `json:"by,omitempty"`
+	Starts bool        `json:"starts,omitempty"` // By started the run again, under its key; nothing more is said
 }
 
 // DecisionAction is what a person did with a request.

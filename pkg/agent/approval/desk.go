@@ -135,6 +135,9 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 		if a.Status == Pending && lost.rev >= 0 && a.stands(lost) { // nobody was first: it was the time
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 		}
+		if a, err = d.withStarters(ctx, a, r.Action); err != nil {
+			return Approval{}, err
+		}
 		if r.as, err = authorise(a, r, d.Clock.Now()); err != nil {
 			return Approval{}, err
 		}
@@ -169,6 +172,31 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 			lost.rev = -1
 		}
 	}
+}
+
+// withStarters is a request that four eyes are about, with all who have started its run by now: who starts it a
+// second time under its key, after the call has asked, wants what comes of it like the first.
+func (d *Desk) withStarters(ctx context.Context, a Approval, by Action) (Approval, error) {
+	if !a.FourEyes || a.Status != Pending || !approves(by) {
+		return a, nil
+	}
+	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
+	if err != nil {
+		return a, err
+	}
+	who := slices.Concat(l.State.By, l.State.Again)
+	for _, fact := range l.Inbox {
+		if e, ok := fact.(agent.InputReceived); ok && e.Starts {
+			who = append(who, e.By)
+		}
+	}
+	a.Requesters = slices.Clone(a.Requesters)
+	for _, id := range who {
+		if !slices.Contains(a.Requesters, id) {
+			a.Requesters = append(a.Requesters, id)
+		}
+	}
+	return a, nil
 }
 
 // meant is the digest of the arguments that a decision is about: what stands now, for whoever names none. Nobody approves unseen what another has

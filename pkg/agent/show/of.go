@@ -166,7 +166,7 @@ func (s *shower) facts() []Fact {
 	add(FactApprovers, Deciders(a.Approvers, a.Above))
 	add(FactQuorum, s.quorum())
 	if a.FourEyes {
-		add(FactFourEyes, word("who the run acts for may deny, and may not approve"))
+		add(FactFourEyes, s.fourEyes())
 	}
 	add(FactAsked, word(Stamp(a.RequestedAt)))
 	add(FactExpires, word(Stamp(a.ExpiresAt)+", then it is refused"))
@@ -222,6 +222,14 @@ func (s *shower) requester() Text {
 		all = append(all, s.v.Subject)
 	}
 	return s.list(all)
+}
+
+// fourEyes says whom four eyes keep from approving.
+func (s *shower) fourEyes() Text {
+	if s.a.NoStarter {
+		return word("nobody is known to have started the run: two different people approve")
+	}
+	return word("who the run acts for may deny, and may not approve")
 }
 
 func (s *shower) list(of []string) Text {
