@@ -85,6 +85,7 @@ type Decided struct {
 	Standing bool `json:"standing,omitempty"` // what it grants of tools is on record beyond the run, and may be taken back there
 
 	With   []string `json:"with,omitempty"`   // who else has approved, in order, where it takes several people
+	Voices []Voice  `json:"voices,omitempty"` // of an approval: who By and With are, as the desk authenticated them; none = it did not say
 	Editor string   `json:"editor,omitempty"` // whose arguments Args are; "" = By's
 	Policy string   `json:"policy,omitempty"` // with Args: as of CallSuspended
 }

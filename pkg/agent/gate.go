@@ -216,6 +216,11 @@ func gateGranted(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision,
 	if !c.Grant.Consumed && !now.Before(c.Grant.Expires) {
 		return refuse(c, WhyExpired, d.word(wordGrantExpired, about(c)), dec)
 	}
+	if !c.Grant.counts(s, dec) {
+		ask := AskFor(d, s, c, dec, now)
+		ask.Why = WhyMiscounted
+		return Gate{Suspend: ask, Rule: dec}
+	}
 	return Gate{Run: true, Rule: dec}
 }
 

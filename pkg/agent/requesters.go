@@ -7,12 +7,15 @@ import "slices"
 
 // Requesters are the people for whom the run acts: who started it, whom it is about where that is a person, who
 // started it again under its key, and all whose messages, answers and results it has taken in.
-func (s *AgentState) Requesters() []string {
+func (s *AgentState) Requesters() []string { return s.requestersOnce(len(s.Heard)) }
+
+// requestersOnce are the requesters of a call that asked when the run had heard so many people.
+func (s *AgentState) requestersOnce(heard int) []string {
 	who := slices.Clone(s.By)
 	if isPrincipal("user:", s.Subject) {
 		who = withPeople(who, s.Subject)
 	}
-	return withPeople(withPeople(who, s.Again...), s.Heard...)
+	return withPeople(withPeople(who, s.Again...), s.Heard[:min(heard, len(s.Heard))]...)
 }
 
 // StarterKnown reports whether a person is known for whom the run was started.

@@ -381,7 +381,12 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 		}
 	}
 	if decided.rev = max(0, decided.rev) + 1; fact == nil {
-		return decided, false, d.recordAlone(ctx, decided, op)
+		return decided, false, d.recordAlone(ctx, decided, r, now, op)
+	}
+	if fact.Action == agent.ActionApprove && a.Kind != KindTools {
+		if fact.Voices, err = d.voices(ctx, decided, r, *fact, now); err != nil {
+			return Approval{}, false, err
+		}
 	}
 	grants, err := d.grants(ctx, decided)
 	if err != nil {
@@ -406,7 +411,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 
 // recordAlone writes an approval of which the run is to hear nothing yet. So nothing but the view of the run says
 // here that it has ended.
-func (d *Desk) recordAlone(ctx context.Context, a Approval, op store.Op) error {
+func (d *Desk) recordAlone(ctx context.Context, a Approval, r Request, now time.Time, op store.Op) error {
 	h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
 	if err != nil {
 		return err
@@ -414,7 +419,11 @@ func (d *Desk) recordAlone(ctx context.Context, a Approval, op store.Op) error {
 	if h.Status == agent.RunDone {
 		return ErrFinished
 	}
-	return written(d.Table.Write(ctx, op))
+	voice, err := voiceOp(a, r, now)
+	if err != nil {
+		return err
+	}
+	return written(d.Table.Write(ctx, op, voice))
 }
 
 // writeError is an error of a write, after which what is on record is to be looked at.
