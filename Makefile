@@ -57,9 +57,9 @@ check-template: deps ## what is deployed, against itself, the code and the valid
 	$(GO) test ./internal/samtest ./internal/sampletest
 
 .PHONY: test
-test: build deps ## every test: unit, property, scenario (plain and with crashes), kill -9
+test: build deps ## every test: unit, property, scenario (plain and with some crashes), kill -9; the lanes below go deeper
 	$(GO) vet ./...
-	$(GO) test -p 3 ./... # some wait for servers, browsers and clocks: more packages than processors
+	RAPID_CHECKS=25 RAPID_SEED=7 $(GO) test -p 3 -timeout 20m ./... # some wait for servers, browsers and clocks: more packages than processors
 	$(BIN)/countersign test scenarios
 
 .PHONY: e2e
@@ -77,8 +77,8 @@ kills: deps ## kill -9 of the local engine at every point of every story, and of
 	COUNTERSIGN_KILLS=all $(GO) test -count=1 -timeout 30m -v -run TestKilledAtEveryRequest ./internal/e2e
 
 .PHONY: crash
-crash: build ## every scenario again with a crash before and after each I/O point
-	$(BIN)/countersign test --crash scenarios
+crash: ## every scenario again with a crash before and after each I/O point; `make test` plays twelve of them a scenario
+	COUNTERSIGN_CRASHES=all $(GO) test -count=1 -timeout 60m ./internal/scenario ./agents
 
 .PHONY: sweep
 sweep: ## every fault at every I/O point of the corpus, with people and others acting at every point, and pairs of faults
@@ -91,7 +91,8 @@ long: deps ## long runs, large conversations, ten thousand runs and requests, wh
 PROGRAMS ?= 2000
 
 .PHONY: random
-random: ## PROGRAMS=n whole programs at random, with faults and people at random; each property of them (internal/sweep, random_test.go)
+random: ## every property with 500 random cases; PROGRAMS=n whole programs with faults and people at random (internal/sweep, random_test.go)
+	RAPID_CHECKS=500 $(GO) test -count=1 -timeout 60m ./pkg/...
 	COUNTERSIGN_RANDOM=$(PROGRAMS) $(GO) test ./internal/sweep -run TestRandom -count=1 -v -timeout 0
 
 .PHONY: fuzz
@@ -118,18 +119,12 @@ generate: deps ## write the generated diagrams and lists again
 	$(GO) test ./pkg/agent -run TestDiagrams -update
 	node tools/template/names.mjs > internal/samtest/names.new && mv internal/samtest/names.new internal/samtest/names.json
 
-# What `sam build` calls: one bootstrap a function, small (ADR 0015): without HTTP/2, which no AWS service that is called needs, for the
-# processors Lambda has (Graviton2 is ARMv8.2), with the module file that internal/lambdamod writes, and without inlining but in OpenTelemetry,
-# whose tables of names would be made at every start without it.
+# What `sam build` calls: one bootstrap a function.
 LAMBDA_ARCH ?= arm64
-LAMBDA_MOD := dist/lambda
-INLINED := go.opentelemetry.io/...
-LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) GOARM64=v8.2 $(GO) build -modfile $(LAMBDA_MOD)/lambda.mod \
-  -tags lambda.norpc,nethttpomithttp2 -trimpath -gcflags all=-l $(INLINED:%=-gcflags %=) -ldflags "-s -w"
+LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) $(GO) build -trimpath -ldflags "-s -w" -tags lambda.norpc
 
 .PHONY: build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction build-WebFunction
 build-StepFunction build-ToolFunction build-ApiFunction: compiled
-build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction build-WebFunction: lambdamod
 build-StepFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/step
 build-ToolFunction:
@@ -143,16 +138,12 @@ build-SweepFunction:
 build-WebFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/web
 
-.PHONY: lambdamod
-lambdamod: ## write the module file that functions are built with (dist/lambda)
-	@$(GO) run ./internal/lambdamod $(LAMBDA_MOD)
-
 .PHONY: compiled
 compiled: ## write the agents' definitions for the functions that know agents and run no tools (agents/compiled)
 	@$(GO) run ./agents/compile
 
 .PHONY: bootstraps
-bootstraps: compiled lambdamod ## build the six Lambda bootstraps into dist/, as sam build does
+bootstraps: compiled ## build the six Lambda bootstraps into dist/, as sam build does
 	@for f in step tool approve api sweep web; do mkdir -p dist/$$f && $(LAMBDA) -o dist/$$f/bootstrap ./functions/$$f || exit 1; done
 	@ls -l dist/*/bootstrap
 

@@ -17,9 +17,7 @@ import (
 // The command itself, killed with SIGKILL at twenty random moments of `run --yes` and then taken up by `resume` and `approve`, as a
 // person would: the run completes, every file is there once and under its new name.
 func TestRunKilledAtRandomMomentsAndResumed(t *testing.T) {
-	bin := filepath.Join(t.TempDir(), "countersign")
-	out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput()
-	require.NoError(t, err, string(out))
+	bin := countersign(t)
 	agent := agentFolder(t)
 	whole := timed(t, func() {
 		c := folder(t, bin, agent)

@@ -113,6 +113,35 @@ func TestAgentRetriesThrottling(t *testing.T) {
 	require.Equal(t, time.Duration(1+2+4+8+16+32+60*4)*time.Second, d.StopDate.Sub(d.StartDate))
 }
 
+// What passes by itself is asked for again for about an hour (full jitter halves these delays), by a retrier of its own. Then the execution
+// ends, and nothing is recorded of the run, which goes on in another.
+func TestAgentOutlastsThrottling(t *testing.T) {
+	const busy, lambda = (5 + 10 + 20 + 40 + 80 + 160 + 23*300) * time.Second, 6486 * time.Second
+	for name, want := range map[string]struct {
+		retries int
+		within  time.Duration
+	}{
+		"Countersign.ModelBusy":            {29, busy},
+		"Lambda.TooManyRequestsException":  {60, lambda},
+		"Lambda.EC2ThrottledException":     {60, lambda},
+		"Lambda.ENILimitReachedException":  {60, lambda},
+		"Lambda.ResourceConflictException": {60, lambda},
+		"Lambda.ResourceNotReadyException": {60, lambda},
+		"Lambda.KMSThrottlingException":    {60, lambda},
+		"Countersign.Throttled":            {10, 303 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newAgentRig(t)
+			r.on("step", func(context.Context, map[string]any) (any, error) { return nil, named(name) })
+			d := r.result(`{"tenant": "t", "run": "r1"}`)
+			require.Equal(t, "Step Throttled", r.path())
+			require.Equal(t, []any{Failed, "Countersign.Throttled"}, []any{d.Status, d.Error})
+			require.Len(t, r.calls, want.retries+1)
+			require.Equal(t, want.within, d.StopDate.Sub(d.StartDate).Truncate(time.Second))
+		})
+	}
+}
+
 func BenchmarkAgentLoop(b *testing.B) {
 	b.ReportAllocs()
 	r := newAgentRig(b)

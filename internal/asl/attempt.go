@@ -93,6 +93,10 @@ func (a *attempt) close() {
 // attempt ends before it: its answer is then dropped.
 func (a *attempt) perform(x *execution, do work) (any, error) {
 	if a.owesCall(x.engine.Clock.Now()) {
+		if !a.engine.beginCall(a, x) {
+			a.close()
+			return nil, ErrClosed
+		}
 		x.event("TaskScheduled", nil)
 		x.event("TaskStarted", nil)
 		a.engine.spawn(func() { a.call(do) })
@@ -124,8 +128,11 @@ func (a *attempt) owesCall(now time.Time) bool {
 // call makes the call. One that ends its goroutine is like a Lambda whose process exits.
 func (a *attempt) call(do work) {
 	m := message{kind: invoked, failure: failf("Runtime.ExitError", "the handler exited without a result")}
-	defer func() { a.post(m) }()
-	m.output, m.failure = do(a.engine.ctx)
+	defer func() {
+		a.post(m)
+		a.engine.endCall(a)
+	}()
+	m.output, m.failure = do(callContext{a.engine.ctx, a.engine})
 }
 
 // await is the attempt's result, or the *Failure it ended with, or what stopped the execution.
@@ -191,7 +198,10 @@ func (a *attempt) judge(x *execution, m message) (result any, done bool, err err
 
 // returned takes the end of the call. With a token its output means nothing, its failure all.
 func (a *attempt) returned(x *execution, m message) (any, bool, error) {
-	if m.failure != nil {
+	switch {
+	case m.failure != nil && m.failure.still != nil:
+		return nil, true, m.failure.still
+	case m.failure != nil:
 		return nil, true, m.failure
 	}
 	if a.wait == nil {

@@ -25,7 +25,10 @@ func (e *Engine) Stop(ctx context.Context, arn, name, cause string) error {
 	if x.record().Status.Terminal() {
 		return nil
 	}
-	if e.ctx.Err() != nil {
+	e.mu.Lock()
+	draining := !e.drained.IsZero()
+	e.mu.Unlock()
+	if draining || e.ctx.Err() != nil {
 		return ErrClosed
 	}
 	return fmt.Errorf("stop execution %s: it could not be written", arn)

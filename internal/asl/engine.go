@@ -25,7 +25,7 @@ type Config struct {
 	// Invoke calls a Lambda function and returns its answer, JSON. It is called concurrently. Its context ends when the
 	// engine is closed and not when the Task times out, as a Lambda goes on too. An error's name for Retry and Catch is its
 	// ErrorType() string, of any error it wraps, else Lambda.Unknown; if the call ends its goroutine (runtime.Goexit), it
-	// is Runtime.ExitError.
+	// is Runtime.ExitError. One that wraps ErrStandStill leaves the execution where it is.
 	Invoke func(ctx context.Context, function string, payload []byte, inv Invocation) ([]byte, error)
 	Store  Store
 	IDs    func() string // a new id at every call, 1 to 80 of A-Z a-z 0-9 - _; safe for concurrent use
@@ -34,7 +34,11 @@ type Config struct {
 	Jitter func(max time.Duration) time.Duration
 	// Observe is told every history event, in order for each execution, by the goroutine that makes it, and
 	// ExecutionHalted when an execution stands still because the Store failed. It must not block. Nil is nobody.
-	Observe    func(HistoryEvent)
+	Observe func(HistoryEvent)
+	// Retrying is told that an execution waits before it tries its state again, and after what failure. It must not block. Nil is nobody.
+	Retrying func(d Description, f *Failure, wait time.Duration)
+	// Ended is told, concurrently, of every execution whose end is on record. Close waits for it. Nil is nobody.
+	Ended      func(ctx context.Context, d Description)
 	RoleARN    string // $$.Execution.RoleArn
 	MaxRunning int    // open executions at most; 0 = 1,000,000
 }
@@ -55,6 +59,9 @@ type Engine struct {
 	goroutines int
 	idle       *latch // opens when no goroutine is left; nil while nobody waits for that
 	halted     []error
+	calls      map[*attempt]*execution // whose handlers run
+	drained    time.Time               // when Drain was called; zero = it was not
+	quiet      *latch                  // opens when no handler runs any more; nil until Drain
 }
 
 var machineARN = regexp.MustCompile(`^(arn:[^:]+:states:[^:]+:[^:]+):stateMachine:([A-Za-z0-9_-]{1,80})$`)
@@ -73,7 +80,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e := &Engine{
 		Config: c, name: m[2], prefix: m[1] + ":execution:" + m[2] + ":",
-		executions: map[string]*execution{}, tokens: map[string]*attempt{},
+		executions: map[string]*execution{}, tokens: map[string]*attempt{}, calls: map[*attempt]*execution{},
 	}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e, nil
@@ -130,7 +137,7 @@ func (e *Engine) halt(x *execution, err error) {
 // Kill is the death of the process: nothing is written any more and the contexts of handlers end. It does not wait.
 func (e *Engine) Kill() { e.cancel(ErrClosed) }
 
-// Close is Kill and waits until executions stand still and handlers have returned. Open executions stay open for Resume.
+// Close is Kill, not Drain, and waits until executions stand still and handlers have returned. Open executions stay open for Resume.
 // The error joins those of executions that halted because they could not be written.
 func (e *Engine) Close() error {
 	e.Kill()

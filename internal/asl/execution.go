@@ -15,6 +15,7 @@ type execution struct {
 	saved  bool   // the start is durable; guarded by engine.mu
 	active bool   // the loop runs, or is about to; guarded by engine.mu
 
+	still    error  // why it does not go on in this process; guarded by engine.mu
 	replaced bool   // by a redriven one, or about to be; guarded by engine.mu
 	begun    *latch // opens when the start was written, or was not
 	ended    *latch // opens when the loop has ended
@@ -69,7 +70,12 @@ func (x *execution) sleep(d time.Duration) error {
 func (x *execution) run() {
 	defer x.leave()
 	err := x.conclude(x.loop())
-	if err != nil && !errors.Is(err, ErrClosed) {
+	switch {
+	case errors.Is(err, ErrStandStill):
+		x.engine.mu.Lock()
+		x.still = err
+		x.engine.mu.Unlock()
+	case err != nil && !errors.Is(err, ErrClosed):
 		x.engine.halt(x, err)
 	}
 }
@@ -133,7 +139,11 @@ func (x *execution) conclude(output any, err error) error {
 		return err
 	}
 	x.lastEvent(e)
-	return x.save(func(r *Record) error { return x.close(r, e) })
+	saved := x.save(func(r *Record) error { return x.close(r, e) })
+	if saved == nil && x.engine.Ended != nil {
+		x.engine.spawn(func() { x.engine.Ended(x.engine.ctx, x.describe()) })
+	}
+	return saved
 }
 
 // close makes r the record of an execution that ended.

@@ -26,7 +26,13 @@ var reserved = map[string]bool{
 type Failure struct {
 	Name  string
 	Cause string
+
+	err   error // of the handler; nil = another kind of failure
+	still error // it is none of the state's: the execution stands still for it
 }
+
+// Unwrap is the error of the handler that failed.
+func (f *Failure) Unwrap() error { return f.err }
 
 func (f *Failure) Error() string { return f.Name + ": " + f.Cause }
 

@@ -78,7 +78,10 @@ func prepareInvoke(x *execution, params map[string]any) (work, error) {
 	}
 	return func(ctx context.Context) (any, *Failure) {
 		out, err := x.engine.Invoke(ctx, function, payload, inv)
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrStandStill):
+			return nil, &Failure{still: err}
+		case err != nil:
 			return nil, lambdaFailure(err)
 		}
 		return lambdaResult(out)
@@ -111,7 +114,7 @@ func lambdaFailure(err error) *Failure {
 		Message string `json:"errorMessage"`
 		Type    string `json:"errorType"`
 	}{err.Error(), name})
-	return &Failure{Name: name, Cause: string(cause)}
+	return &Failure{Name: name, Cause: string(cause), err: err}
 }
 
 func prepareStart(x *execution, params map[string]any) (work, error) {

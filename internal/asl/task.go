@@ -136,6 +136,9 @@ func (s *taskState) enter(x *execution, in any) (any, string, error) {
 		if !again {
 			return s.caught(in, f)
 		}
+		if x.engine.Retrying != nil {
+			x.engine.Retrying(x.describe(), f, delay)
+		}
 		if err := x.sleep(delay); err != nil {
 			return nil, "", err
 		}

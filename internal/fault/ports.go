@@ -87,7 +87,7 @@ func (w *waiter) Status(ctx context.Context, name string) (s runtime.ExecutionSt
 // earlier is the status that an execution had before.
 func earlier(s runtime.ExecutionStatus) runtime.ExecutionStatus {
 	switch s {
-	case runtime.ExecutionEnded:
+	case runtime.ExecutionEnded, runtime.ExecutionThrottled:
 		return runtime.ExecutionRunning
 	default:
 		return runtime.ExecutionNone

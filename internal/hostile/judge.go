@@ -103,7 +103,7 @@ func closing(s string) int {
 
 func counted(what string) (string, error) {
 	switch what {
-	case "mixed scripts", "looks like Latin", "odd letters":
+	case "mixed scripts", "looks like Latin", "odd letters", "digits of another script":
 		return "", nil
 	}
 	number, of, ok := strings.Cut(what, " ")

@@ -59,7 +59,7 @@ var floors = [][]rule{
 	},
 	{{dir: "pkg/agent/cli"}, {dir: "internal/bench"}, {dir: "internal/costs"}, {dir: "internal/samtest"}, {dir: "internal/long"}, {dir: "internal/sweep"}},
 	{
-		{dir: "cmd/countersign"}, {dir: "agents/compile"}, {dir: "internal/lambdamod"},
+		{dir: "cmd/countersign"}, {dir: "agents/compile"},
 		{dir: "functions/step"}, {dir: "functions/tool"}, {dir: "functions/approve"}, {dir: "functions/api"}, {dir: "functions/sweep"}, {dir: "functions/web"},
 		{dir: "internal/sweep/run"}, {dir: "internal/importtest"}, {dir: "internal/linear"}, {dir: "internal/e2e"},
 		{dir: "internal/sampletest"},
@@ -106,7 +106,7 @@ var linkedBy = map[string][]string{
 }
 
 // lambdaTags are the build tags of the Makefile's LAMBDA.
-const lambdaTags = "lambda.norpc,nethttpomithttp2"
+const lambdaTags = "lambda.norpc"
 
 // notWithoutModels is what only functions/step, which asks models, may link.
 var notWithoutModels = []string{

@@ -87,8 +87,30 @@ func deskModel(quorum int, initial string) porcupine.Model {
 	return m.ToModel()
 }
 
-// after are the states in which the specification may be once an operation was answered so; none = it never answers so.
+// after are the states in which the specification may be once an operation was answered so; none = it never answers so. The requests that
+// an end leaves open decide nothing, and are closed one by one behind it: each may be closed by then, or not yet.
 func (d desk) after(in any, out outcome, quorum int) []desk {
+	if d.over == "" {
+		return d.answered(in, out, quorum)
+	}
+	states := []desk{d}
+	for i := range d.of {
+		for _, s := range states {
+			if s.of[i].status == approval.Pending {
+				s.of[i].status = approval.Cancelled
+				states = append(states, s)
+			}
+		}
+	}
+	var next []desk
+	for _, s := range states {
+		next = append(next, s.answered(in, out, quorum)...)
+	}
+	return next
+}
+
+// answered are the states in which the specification may be once an operation was answered so, and no request was closed meanwhile.
+func (d desk) answered(in any, out outcome, quorum int) []desk {
 	switch in := in.(type) {
 	case get:
 		if out.answer == uncertain || d.of[in.of] == out.shows {
@@ -129,7 +151,7 @@ func (d desk) close(as approval.Status) desk {
 }
 
 func (d desk) cancelled(out outcome) []desk {
-	next := d.close(approval.Cancelled)
+	next := d
 	next.over = "cancelled"
 	switch {
 	case out.answer == uncertain && d.over == "":

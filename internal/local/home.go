@@ -29,7 +29,7 @@ const warmRuns = 256
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Sink, Trace, Trouble, Remotes, Functions, Callbacks and Notify may be nil, everything else is required.
+// Options of Open. Sink, Trace, Trouble, Busy, Remotes, Functions, Callbacks and Notify may be nil, everything else is required.
 type Options struct {
 	Dir      string
 	Registry *registry.Registry
@@ -37,7 +37,9 @@ type Options struct {
 	Sink     runtime.EventSink
 	Trace    *tracing.Tracer
 	Trouble  func(function string, err error) // see Config
-	Clock    clock.Clock
+
+	Busy  func(run string, err error, again time.Duration) // see Config
+	Clock clock.Clock
 
 	Remotes   runtime.Remotes   // see Config
 	Functions runtime.Functions // see Config
@@ -84,10 +86,13 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 			o.Trouble("executions", err)
 		}
 	}
+	models := newModels(resolving(o.Model, blobs))
 	return New(Config{
-		Table: t, Blobs: blobs, Model: newModels(resolving(o.Model, blobs)), Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
+		Busy: o.Busy, Reaps: true, Wrap: models.givenUp,
+		Table: t, Blobs: blobs, Model: models, Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
 		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
 		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, People: o.People, Notify: o.Notify,
+		LeavesUnknown: true,
 	})
 }
 

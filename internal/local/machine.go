@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ type IDs interface {
 // Invoker calls a function of the state machine by its name: Step, Tool or Approve.
 type Invoker func(ctx context.Context, function string, payload []byte) ([]byte, error)
 
-// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Waiter, Emit, Remotes, Functions, Callbacks, People, Notify and Warm are required.
+// Config is what a Machine is made of. All but Sink, Trace, Audit, Wrap, Busy, Reaps, Waiter, Emit, Remotes, Functions, Callbacks, People, Notify and Warm are required.
 type Config struct {
 	Table      store.Table
 	Blobs      store.Blobs
@@ -55,6 +56,10 @@ type Config struct {
 
 	// Trouble is told of every function that failed, before the state machine tries again or gives up; nil = nobody listens.
 	Trouble func(function string, err error)
+	// Busy is told that a run waits for its model, why, and after how long it asks again; nil = nobody listens.
+	Busy func(run string, err error, again time.Duration)
+	// Reaps says that a run goes on in the next execution as soon as one was throttled for too long. Else that is left to a sweep.
+	Reaps bool
 	// Waiter stands between the use cases and the engine; nil = nothing does.
 	Waiter func(engine runtime.Waiter) runtime.Waiter
 	// Emit takes the events of services' calls and of runs' ends; nil = unheard: whoever looks at a run sees what it waits for, and answers.
@@ -64,6 +69,8 @@ type Config struct {
 	Remotes   runtime.Remotes
 	Functions runtime.Functions
 	Callbacks runtime.Callbacks // where calls are answered; nil = by the API alone
+	// LeavesUnknown has runs stand still that need an agent which only another process knows (see Machine.StandsStill); else their calls fail.
+	LeavesUnknown bool
 
 	People person.Directory // who the directory knows; nil = nobody
 	// Current is what is deployed now of agents, whose policy holds beside what runs are pinned to (A17). Nil = what is pinned holds alone: on a laptop a
@@ -133,6 +140,7 @@ func New(c Config) (*Machine, error) {
 	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
 		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
+		LeavesUnknown: c.LeavesUnknown,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
 	m.Definitions = runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Current)
@@ -149,11 +157,16 @@ func New(c Config) (*Machine, error) {
 		Definition: def, ARN: machineARN, Clock: c.Clock, Store: c.Executions, IDs: c.IDs.Token, Jitter: c.IDs.Jitter,
 		Invoke: func(ctx context.Context, function string, payload []byte, _ asl.Invocation) ([]byte, error) {
 			out, err := invoke(ctx, function, payload)
-			if err != nil && ctx.Err() == nil && c.Trouble != nil {
+			if err != nil && ctx.Err() == nil && c.Trouble != nil && !errors.Is(err, runtime.ErrModelBusy) {
 				c.Trouble(function, err)
+			}
+			if errors.Is(err, runtime.ErrElsewhere) {
+				err = fmt.Errorf("%w: %w", asl.ErrStandStill, err)
 			}
 			return out, err
 		},
+		Retrying: c.retrying,
+		Ended:    m.reaper(c.Reaps),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the engine: %w", err)
@@ -165,6 +178,36 @@ func New(c Config) (*Machine, error) {
 	h.Ports, h.Family = m.Ports, m.Ports.TellFamily
 	m.useCases()
 	return m, nil
+}
+
+// retrying tells of a run that waits for its model.
+func (c Config) retrying(d asl.Description, f *asl.Failure, wait time.Duration) {
+	if c.Busy == nil || !errors.Is(f, runtime.ErrModelBusy) {
+		return
+	}
+	why := f.Unwrap()
+	var failed *agent.ModelError
+	if errors.As(f, &failed) {
+		why = failed
+	}
+	_, run, _ := runtime.StartedRun(d.Name, d.Input)
+	c.Busy(run, why, wait)
+}
+
+// reaper goes on with the runs of executions that were throttled for too long, as functions/sweep does when it hears of such an end.
+func (m *Machine) reaper(on bool) func(context.Context, asl.Description) {
+	if !on {
+		return nil
+	}
+	return func(ctx context.Context, d asl.Description) {
+		tenant, run, ok := runtime.StartedRun(d.Name, d.Input)
+		if !ok || d.Error != runtime.ThrottledError {
+			return
+		}
+		if _, err := m.Sweeper.Repair(ctx, tenant, run); err != nil && ctx.Err() == nil {
+			m.tell("repair", err)
+		}
+	}
 }
 
 // useCases binds what people do to the ports.
@@ -179,6 +222,26 @@ func (m *Machine) useCases() {
 		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: m.Ports.Valid, Wake: m.Waits.Wake,
 		Decided: approval.Told(m.trace.Decided(m.Ports.Journal), m.audits.told()), Noted: m.notices.again(), Woken: m.notices.told(), Said: m.notices.heard(), Duties: person.Duties{Table: m.Ports.Table, Directory: m.People}.ActsFor,
 	}
+}
+
+// StandsStill says why a run's execution does not go on in this process, though it is open; nil while it may.
+func (m *Machine) StandsStill(execution string) error { return m.Engine.StandsStill(execution) }
+
+// Drain begins nothing more of any run, and waits until what is under way, such as calls of tools, has ended, or ctx has, whose error it is. Close comes
+// after it.
+func (m *Machine) Drain(ctx context.Context) error { return m.Engine.Drain(ctx) }
+
+// UnderWay are the runs of which something is under way in this process, sorted.
+func (m *Machine) UnderWay() []string {
+	var runs []string
+	for _, x := range m.Engine.UnderWay() {
+		var of struct{ Run string }
+		if json.Unmarshal(x.Input, &of) == nil && of.Run != "" {
+			runs = append(runs, of.Run)
+		}
+	}
+	slices.Sort(runs)
+	return slices.Compact(runs)
 }
 
 // Resume goes on with the executions on record, repairs every open run of the tenant that disagrees with its execution, stops the executions of those
@@ -301,6 +364,8 @@ func (w waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatu
 		return "", err
 	case d.Status == asl.Succeeded:
 		return runtime.ExecutionSucceeded, nil
+	case d.Status.Terminal() && d.Error == runtime.ThrottledError:
+		return runtime.ExecutionThrottled, nil
 	case d.Status.Terminal():
 		return runtime.ExecutionEnded, nil
 	default:

@@ -3,11 +3,13 @@ package local
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/pkg/agent/script"
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
@@ -50,6 +52,32 @@ func (m *models) CountTokens(ctx context.Context, r agent.Request) (int64, error
 		return 0, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(), Cause: err}
 	}
 	return runtime.CountWith(ctx, adapter, r)
+}
+
+// givenUp tells scripts that a reply was given up for now, since they are not to fail in the same way for ever.
+func (m *models) givenUp(next Invoker) Invoker {
+	return func(ctx context.Context, function string, payload []byte) ([]byte, error) {
+		out, err := next(ctx, function, payload)
+		if errors.Is(err, runtime.ErrModelBusy) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			for _, a := range m.made {
+				if s, ok := a.(*script.Model); ok {
+					s.GiveUp(RunOf(payload))
+				}
+			}
+		}
+		return out, err
+	}
+}
+
+// RunOf is the run that an event of the state machine is about; "" = it has none yet.
+func RunOf(payload []byte) string {
+	var e struct{ State struct{ Run string } }
+	if json.Unmarshal(payload, &e) != nil {
+		return ""
+	}
+	return e.State.Run
 }
 
 func (m *models) adapter(spec agent.ModelSpec) (runtime.Model, error) {

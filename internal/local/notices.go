@@ -22,6 +22,8 @@ const (
 	maxDue = 100
 	// retry is after how long the alarm rings again when it could not be done what was due, or not be read what is.
 	retry = 30 * time.Second
+	// finishing bounds what one call may take, and so how long Close waits for messages that are on their way.
+	finishing = 15 * time.Second
 )
 
 // notices tells people of requests, and has what is due about them done at its time while the process runs. One timer is set, to the earliest:
@@ -123,12 +125,15 @@ func (n *notices) set(at time.Time) {
 	})
 }
 
-// ring has done what is due, and waits for what is due next.
+// ring does what is due and sets the timer to what is due next. A process that ends meanwhile does not cut it off: a message that is
+// cut off may have arrived.
 func (n *notices) ring(ctx context.Context) {
 	n.mu.Lock()
 	n.at, n.unset = time.Time{}, nil
 	n.mu.Unlock()
-	if _, err := n.invoke(ctx, dueFunction, nil); err != nil && ctx.Err() == nil {
+	work, done := n.clock.WithTimeout(context.WithoutCancel(ctx), finishing)
+	defer done()
+	if _, err := n.invoke(work, dueFunction, nil); err != nil && ctx.Err() == nil {
 		n.failed(err)
 		n.set(n.clock.Now().Add(retry))
 		return

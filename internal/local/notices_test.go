@@ -30,6 +30,7 @@ import (
 type desk struct {
 	mu    sync.Mutex
 	fails int
+	takes time.Duration // to send a message
 	got   []string
 }
 
@@ -49,9 +50,12 @@ func (*desk) Name() string { return "pager" }
 
 func (*desk) Reaches(person.Person) bool { return true }
 
-func (d *desk) Send(_ context.Context, m notify.Message) (string, error) {
+func (d *desk) Send(ctx context.Context, m notify.Message) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := clock.System().Sleep(ctx, d.takes); err != nil {
+		return "", err
+	}
 	if d.fails > 0 {
 		d.fails--
 		return "", errors.New("out of reach")
@@ -203,6 +207,20 @@ func TestC3NobodyLeavesBeforePeopleAreTold(t *testing.T) {
 		require.NoError(t, o.Close())
 		require.Equal(t, []string{"asked"}, d.said())
 		require.NoError(t, newOffice(t, table, blobs, x, d).Close())
+		require.Equal(t, []string{"asked"}, d.said())
+	})
+}
+
+// A message that is on its way when the process ends arrives, and nothing is said to have failed.
+func TestCloseWaitsForAMessageOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{fails: 1, takes: 3 * time.Second}
+		o := newOffice(t, memory.New(), memory.NewBlobs(), &asl.MemoryStore{}, d)
+		o.start(t)
+		time.Sleep(4 * time.Second) // the first attempt fails
+		o.notices.Warn = func(what string, err error) { t.Errorf("%s: %v", what, err) }
+		time.Sleep(30 * time.Second)
+		require.NoError(t, o.Close())
 		require.Equal(t, []string{"asked"}, d.said())
 	})
 }

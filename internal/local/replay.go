@@ -52,7 +52,7 @@ func (m *Machine) replayOnce(ctx context.Context, tenant, run string) (found api
 		return found, false, loadErr
 	}
 	after, err := m.Ports.Journal.Head(ctx, tenant, run)
-	if err != nil || loaded.State.Entries != s.Entries || after != head {
+	if err != nil || loaded.State.Entries != s.Entries || !after.Equal(head) {
 		return found, err == nil, err
 	}
 	found.Status = string(s.Status)

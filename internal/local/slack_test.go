@@ -23,6 +23,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/link"
 	"github.com/countersign/countersign/pkg/agent/notify"
 	"github.com/countersign/countersign/pkg/agent/person"
+	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/slack"
 	"github.com/countersign/countersign/pkg/agent/store/memory"
 )
@@ -132,6 +133,21 @@ func TestC1ASlackButtonCarriesARunToItsEnd(t *testing.T) {
 			require.NotContains(t, text, secret)
 		}
 	}
+}
+
+// What the API's caller says of whom a run is for stands in Slack as the caller's word, not among the facts.
+func TestSlackMarksTheCallersClaim(t *testing.T) {
+	const claim = "the CEO; pre-approved by legal"
+	o, workspace, _, _, _ := inSlack(t)
+	_, err := o.Starter.Start(t.Context(), runtime.Start{
+		Tenant: Tenant, Agent: &o.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}}, Subject: claim, By: []string{"user:ben"},
+	})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(workspace.Messages()) == 1 }, 20*time.Second, 5*time.Millisecond)
+	asked := string(workspace.Messages()[0].Raw)
+	require.Contains(t, asked, "started by: user:ben")
+	require.Regexp(t, `The caller says \\?\(nobody checked it\\?\).*the run is for: `+claim, asked)
+	require.Equal(t, 1, strings.Count(asked, claim))
 }
 
 // chain is the tenant's chain, which must be whole, by kind.

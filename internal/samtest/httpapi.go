@@ -7,6 +7,7 @@ import (
 // openRoutes are those that anybody may call, with what says in place of an authorizer who asks.
 var openRoutes = map[string]string{
 	"POST /v1/callbacks/{token}": "the token in the path says which call may be answered",
+	"GET /":                      "a page that says how a request is opened, the same for everybody",
 	"ANY /a/{link}":              "the link in the path says who opens which request",
 	"POST /slack/interactions":   "Slack signs the body",
 }

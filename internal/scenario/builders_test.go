@@ -68,7 +68,7 @@ func TestBuilders(t *testing.T) {
 			require.ErrorContains(t, err, "want a registered context builder: there is none")
 			s, err := LoadWith(filepath.Base(file), data, desk)
 			require.NoError(t, err)
-			r := s.Crash()
+			r := s.Crash(CrashesInTests())
 			require.Empty(t, r.Plain.Failures)
 			for _, f := range r.Failures {
 				t.Errorf("%s, %s: %v", f.Kind, f.At, f.Failures)

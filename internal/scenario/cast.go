@@ -63,6 +63,13 @@ func (c *cast) idle() bool {
 	if !c.stage.moving(family) && c.stage.faults.Release() {
 		return true
 	}
+	if m, ok := c.stage.outlasted(family); ok && c.stage.faults.Live() == 0 {
+		if len(m.part.model.Leftover()) == 0 { // its models never answer
+			return c.end()
+		}
+		c.enter(c.stage.rescue)
+		return true
+	}
 	if c.stage.stuck(family) {
 		c.enter(c.stage.rescue)
 		return true

@@ -27,15 +27,7 @@ func corpus(t *testing.T) []*Scenario {
 	return list
 }
 
-func TestCorpus(t *testing.T) {
-	for _, s := range corpus(t) {
-		t.Run(s.Name, func(t *testing.T) {
-			require.Empty(t, s.Run(Options{}).Failures)
-		})
-	}
-}
-
-// TestCorpusUnderCrash repeats every scenario with a crash at every call of a port.
+// TestCorpusUnderCrash plays every scenario as it is and repeats it with crashes at calls of ports (CrashesInTests).
 func TestCorpusUnderCrash(t *testing.T) {
 	var points, runs, diverged atomic.Int64
 	t.Cleanup(func() {
@@ -44,7 +36,7 @@ func TestCorpusUnderCrash(t *testing.T) {
 	for _, s := range corpus(t) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			r := s.Crash()
+			r := s.Crash(CrashesInTests())
 			require.Empty(t, r.Plain.Failures)
 			for _, f := range r.Failures {
 				t.Errorf("%s, %s: %v", f.Kind, f.At, f.Failures)

@@ -60,6 +60,18 @@ func (s *stage) stuck(family []member) bool {
 	})
 }
 
+// outlasted is the first run of the family whose execution gave up because what it needed was throttled for too long.
+func (s *stage) outlasted(family []member) (member, bool) {
+	i := slices.IndexFunc(family, func(m member) bool {
+		status, err := s.machine.Ports.Waiter.Status(context.Background(), m.State.Owner)
+		return err == nil && status == runtime.ExecutionThrottled && m.State.Status != agent.RunDone
+	})
+	if i < 0 {
+		return member{}, false
+	}
+	return family[i], true
+}
+
 // moving reports whether an execution of the family goes on by itself, now or when it tries again.
 func (s *stage) moving(family []member) bool {
 	return slices.ContainsFunc(family, func(m member) bool {
@@ -82,7 +94,9 @@ func (s *stage) waits(run string) bool {
 // rescue is the scheduled sweep, five minutes later. Only what somebody left undone who did not come back may need it.
 func (s *stage) rescue() {
 	s.sweeps++
-	if !s.gone && !s.exhausted() {
+	family, err := s.family()
+	_, outlasted := s.outlasted(family)
+	if err == nil && !outlasted && !s.gone && !s.exhausted() {
 		s.violate("rest", s.standing()+", and only a sweep could move it", "a run that goes on by itself")
 	}
 	if err := s.clock.Sleep(context.Background(), 5*time.Minute); err != nil {

@@ -4,7 +4,7 @@
 //
 //	s, err := scenario.Load("refund.txtar", data)    // strict: file, line and key of everything that is wrong
 //	r := s.Run(scenario.Options{})                   // what is not as wanted
-//	c := s.Crash()                                   // the same with a crash at every call of a port
+//	c := s.Crash(0)                                   // the same with a crash at every call of a port
 //
 // # Under a crash
 //

@@ -54,7 +54,7 @@ func TestFailingUnderCrash(t *testing.T) {
 	require.NoError(t, err)
 	s, err := Load("wrong-want.txtar", data)
 	require.NoError(t, err)
-	r := s.Crash()
+	r := s.Crash(0)
 	require.NotEmpty(t, r.Plain.Failures)
 	require.Zero(t, r.Runs)
 }

@@ -129,7 +129,7 @@ func (p *part) generate(ctx context.Context, r agent.Request) (agent.Reply, erro
 	if p == s.part {
 		r.Inference += s.before
 	}
-	which := request{r.Inference, r.Lifecycle == agent.LifecycleNotes, r.Attempt}
+	which := request{r.Inference, r.Lifecycle == agent.LifecycleNotes, p.model.Attempt(r)}
 	n, repeated := p.requests[which]
 	if !repeated {
 		n = len(p.requests) + 1

@@ -253,6 +253,9 @@ func standIn(msg agent.Message, ev agent.Event) bool {
 
 // comesToRest: a run ends, or is parked on waits that have an expiry and that people can see, with nothing owed to it (invariants 5 and 7).
 func (s *stage) comesToRest(m member) {
+	if _, ok := s.outlasted([]member{m}); ok { // the story ends while its models are busy: the run is open
+		return
+	}
 	ctx, st := context.Background(), &m.State
 	if len(m.Inbox) > 0 {
 		s.violate("rest", fmt.Sprintf("%d inputs that nobody drained", len(m.Inbox)), "none")

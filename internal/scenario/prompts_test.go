@@ -52,7 +52,7 @@ func TestPrompts(t *testing.T) {
 			require.ErrorContains(t, err, "want a registered context source: there is none")
 			s, err := LoadWith(filepath.Base(file), data, sources)
 			require.NoError(t, err)
-			r := s.Crash()
+			r := s.Crash(CrashesInTests())
 			require.Empty(t, r.Plain.Failures)
 			for _, f := range r.Failures {
 				t.Errorf("%s, %s: %v", f.Kind, f.At, f.Failures)

@@ -213,6 +213,9 @@ func (s *stage) invocation(next local.Invoker) local.Invoker {
 			if out, err = handler(ctx, function, payload); err == nil {
 				s.returned(ctx)
 			}
+			if run := local.RunOf(payload); errors.Is(err, runtime.ErrModelBusy) {
+				s.partOf(run).model.GiveUp(run)
+			}
 		}) {
 			return nil, fault.ErrExit
 		}

@@ -23,10 +23,14 @@ func load(t *testing.T, name string) *Scenario {
 	return s
 }
 
-// TestSameTrace: the same scenario makes the same calls and leaves the same journal, writers and times included, crash or not.
+// TestSameTrace: the same scenario makes the same calls and leaves the same journal, writers and times included, crash or not. Every
+// eighth scenario of the corpus is tried.
 func TestSameTrace(t *testing.T) {
 	for _, o := range []Options{{}, {Faults: []fault.Point{{Call: 20, Kind: fault.CrashAfter}}}} {
-		for _, s := range corpus(t) {
+		for i, s := range corpus(t) {
+			if i%8 != 0 {
+				continue
+			}
 			first, second := s.Run(o), s.Run(o)
 			require.Equal(t, first, second, s.Name)
 			require.NotEmpty(t, first.Calls)

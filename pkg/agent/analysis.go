@@ -16,8 +16,8 @@ const (
 	TextRequireTool TextPolicy = "require_tool"
 )
 
-// Analysis tunes TextHeuristic. Lists hold phrases that are looked for without regard to case; nil or empty = the built-in ones. The
-// zero value of a number is its preset's.
+// Analysis tunes TextHeuristic. Lists hold phrases that are looked for without regard to case, with * between two words for up to eight others
+// of one sentence; nil or empty = the built-in ones. The zero value of a number is its preset's.
 type Analysis struct {
 	Incomplete []string `json:"incomplete,omitempty"` // a text that says so is gone on with
 	Completion []string `json:"completion,omitempty"` // a text that says so is finished, whatever else it says
@@ -57,9 +57,14 @@ func (c *checker) analysis(at string, a Analysis) {
 	}{{"incomplete", a.Incomplete}, {"completion", a.Completion}, {"deflection", a.Deflection}} {
 		for i, phrase := range l.list {
 			c.that(phrase != "", fmt.Sprintf("%s.%s[%d]", at, l.key, i), "got nothing, want a phrase")
+			c.that(len(phrase) <= maxPhrase, fmt.Sprintf("%s.%s[%d]", at, l.key, i),
+				fmt.Sprintf("got %d bytes, want at most %d: a phrase is a few words that stand in a text", len(phrase), maxPhrase))
 		}
 	}
 }
+
+// maxPhrase bounds a phrase of a definition, in bytes, and with it the expression that finds it.
+const maxPhrase = 200
 
 // CorrectionKind is what a policy found in a reply that is not the last word, for who shows it. "" = it was cut short, or is no output.
 type CorrectionKind string
@@ -79,7 +84,7 @@ const shortQuestion = 300
 func (a Analysis) Read(text string, suspected bool) CorrectionKind {
 	text = folded(text)
 	switch {
-	case says(text, phrasesOf(a.Completion, completionSignals)):
+	case len(a.Completion) == 0 && completed(text) || says(text, a.Completion):
 		return ""
 	case says(text, phrasesOf(a.Incomplete, incompleteSignals)):
 		return KindIncomplete

@@ -77,6 +77,19 @@ func TestRead(t *testing.T) {
 		{"incomplete comes first", "4 remaining. Shall I go on?", KindIncomplete},
 		{"completion vetoes the one", "Processed all; none of it remaining.", ""},
 		{"and the other", "All done. Would you like me to sort them?", ""},
+		{"things are counted", "All 7 photos have been renamed, 0 remaining.", ""},
+		{"and named", "All of 1.png, 2.png and\nold (3).png HAVE BEEN renamed. Next file: none.", ""},
+		{"all of them at once", "The 7 photos have all been renamed; no more files remaining.", ""},
+		{"every one", "Every last photo has been renamed, 0 remaining.", ""},
+		{"not all", "Not all 7 photos have been renamed.", KindIncomplete},
+		{"not all, with a count", "I have not renamed everything: not all 7 photos have been renamed, 3 remaining.", KindIncomplete},
+		{"not yet all done", "It is not yet all done, 3 remaining.", KindIncomplete},
+		{"only a count", "3 remaining.", KindIncomplete},
+		{"a condition", "I'll continue until all 7 photos have been renamed.", KindIncomplete},
+		{"those that were", "All photos that have been renamed are in one folder, 3 are remaining.", KindIncomplete},
+		{"have not been", "All 3 remaining photos have not been renamed.", KindIncomplete},
+		{"another sentence", "I saw all of it. Three files have been renamed, 4 remaining.", KindIncomplete},
+		{"too far apart", "All in all I am glad to say that by now quite a few of the photos have been renamed, 3 remaining.", KindIncomplete},
 		{"nothing in particular", "The sky is blue.", ""},
 		{"a short question", "Blue?", KindDeflection},
 		{"299 bytes", strings.Repeat("x", 298) + "?", KindDeflection},
@@ -103,6 +116,11 @@ func TestOwnLists(t *testing.T) {
 	require.Equal(t, KindDeflection, own.Read("Und nun", true))
 	require.Empty(t, own.Read("Let me know", true))
 	require.Equal(t, KindDeflection, own.Read("Ja?", true), "a short question is one by its length")
+	stars := Analysis{Completion: []string{"alle * sind umbenannt", "**Fertig**"}}
+	require.Empty(t, stars.Read("Alle 7 Fotos sind umbenannt, nothing remaining", false))
+	require.Equal(t, KindIncomplete, stars.Read("alle. Sie sind umbenannt, 3 remaining", false))
+	require.Empty(t, stars.Read("**fertig**, 0 remaining", false), "a star that is no word is itself")
+	require.Equal(t, KindIncomplete, stars.Read("fertig, 3 remaining", false))
 	part := Analysis{Incomplete: []string{"noch offen"}}
 	require.Empty(t, part.Read("all done, nur 2 noch offen", false))
 	require.Equal(t, KindDeflection, part.Read("let me know", true))

@@ -223,7 +223,8 @@ func (s *AgentState) inputReceived(e InputReceived) error {
 }
 
 // unqueue lets users be heard once no call owes a result, and under all_suspended once the round has said what it can: a turn's
-// results stand directly behind its calls. What they say while the steps of a plan are carried out stands behind what comes of it.
+// results stand directly behind its calls. What they say while the steps of a plan are carried out stands behind what comes of it, and
+// what they say while a request about tools is open stands behind its answer (any_external: the model is not asked before).
 func (s *AgentState) unqueue() {
 	if s.Plan.Stage == PlanSteps {
 		return
@@ -232,10 +233,17 @@ func (s *AgentState) unqueue() {
 	if !said && slices.ContainsFunc(s.Live, Call.Open) {
 		return
 	}
-	for _, q := range s.Queued {
+	heard := len(s.Queued)
+	if len(s.OpenRequests()) > 0 && !s.withPlaceholders() {
+		heard = s.permissionTexts()
+	}
+	for _, q := range s.Queued[:heard] {
 		s.say(RoleUser, q.block, 0, q.source)
 	}
-	s.Queued = nil
+	s.Queued = s.Queued[heard:]
+	if len(s.Queued) == 0 {
+		s.Queued = nil
+	}
 }
 
 // userMaySay refuses what only the model or a tool says: a result a user made up would be a second one.
@@ -414,6 +422,7 @@ func (s *AgentState) finished(e Finished) error {
 			return err
 		}
 	}
+	s.unqueue()          // what was said while a request about tools was open: nobody answers that any more
 	if s.Plan.active() { // who goes on with the conversation has to know what was done
 		s.leavePlan()
 	}

@@ -423,11 +423,8 @@ func (s *AgentState) flush() {
 // showFrom says the results of the live calls from number first on that nobody has been told of.
 func (s *AgentState) showFrom(first int) {
 	var live []Call
-	for i := first; i < len(s.Live); i++ {
+	for _, i := range s.untold(first) {
 		c := s.Live[i]
-		if c.Result == nil || c.Result.Shown || c.Step > 0 { // what a plan has done is not said before the loop takes over
-			continue
-		}
 		if live == nil {
 			live = slices.Clone(s.Live)
 		}
@@ -439,6 +436,38 @@ func (s *AgentState) showFrom(first int) {
 	if live != nil {
 		s.Live = live
 	}
+}
+
+// untold lists the live calls from number first on whose results are to be said, in the order in which they stand: as the model made them,
+// but that of a round's calls that were carried out, those that go ahead come first.
+func (s *AgentState) untold(first int) []int {
+	var all, ran []int
+	for i := first; i < len(s.Live); i++ {
+		c := s.Live[i]
+		if c.Result == nil || c.Result.Shown || c.Step > 0 { // what a plan has done is not said before the loop takes over
+			continue
+		}
+		all = append(all, i)
+		if c.Executions > 0 && !c.Service {
+			ran = append(ran, i)
+		}
+	}
+	places := slices.Clone(ran)
+	behind := func(i int) int {
+		if s.Live[i].Ahead {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(ran, func(a, b int) int {
+		return cmp.Or(cmp.Compare(s.Live[a].Inference, s.Live[b].Inference), cmp.Compare(behind(a), behind(b)))
+	})
+	for n, i := range all {
+		if at := slices.Index(places, i); at >= 0 {
+			all[n] = ran[at]
+		}
+	}
+	return all
 }
 
 // show says a result, and after it what media the tool gave.

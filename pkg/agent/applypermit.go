@@ -74,6 +74,7 @@ func (s *AgentState) decidedTools(at int, e Decided) error {
 	if e.Action == ActionFail {
 		s.Permissions.close(at)
 		s.Permissions.fail("the request for permission failed" + quotedNote("It says", e.Note))
+		s.unqueue()
 		return nil
 	}
 	asked := slices.Clone(s.Permissions.Asked)

@@ -123,8 +123,8 @@ func (s *AgentState) askedFor(e Replied, hidden []string) error {
 
 func (rc RepliedCall) call(inference int64) Call {
 	c := Call{
-		ID: rc.ID, Tool: rc.original(), Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Service: rc.Service, Breaks: rc.Breaks, Inference: inference,
-		Repeats: rc.Repeats,
+		ID: rc.ID, Tool: rc.original(), Name: rc.Name, Input: rc.Input, Effect: rc.Effect, Service: rc.Service, Breaks: rc.Breaks, Ahead: rc.Ahead,
+		Inference: inference, Repeats: rc.Repeats,
 	}
 	if c.Effect == "" {
 		c.Effect = EffectNonIdempotent

@@ -16,6 +16,7 @@ type Call struct {
 	Effect     Effect
 	Service    bool  `json:",omitempty"` // it goes out as an event and somebody answers; nothing runs here
 	Breaks     bool  `json:",omitempty"` // a loop-breaking tool's: its success ends the run
+	Ahead      bool  `json:",omitempty"` // its result stands before those of its round's other calls that were carried out (arvo: of MCP servers)
 	Inference  int64 // the inference of the conversation that made it
 	Status     CallStatus
 	Reason     CallReason // set on failed and cancelled calls

@@ -154,3 +154,12 @@ func ActionNow(d *Definition, s *AgentState, c Call, args json.RawMessage) Amend
 	dec := DecideIn(d, s, t, args)
 	return Amended{Digest: ActionDigest(d, s, c, t, dec), Policy: PolicyMark(d, s, t, args, dec), Rule: dec}
 }
+
+// ClaimedSubject is whom or what the run is for by the word of the API's caller, which nobody checked; "" where the
+// caller named nobody, or a person who is known to have started the run.
+func (s *AgentState) ClaimedSubject() string {
+	if slices.Contains(s.By, s.Subject) {
+		return ""
+	}
+	return s.Subject
+}

@@ -224,6 +224,7 @@ type ModelSpec struct {
 	MoveOn    []ModelErrorClass `json:"moveOn,omitzero"`     // classes that move on to the next model, or to StaticText; nil = every class
 	CutStream CutStream         `json:"cutStream,omitempty"` // what becomes of a reply whose stream broke off
 	Repair    Repair            `json:"repair,omitempty"`    // what becomes of arguments that are not JSON
+	Busy      Busy              `json:"busy,omitempty"`      // what becomes of a run while all models of the chain are busy
 
 	Options json.RawMessage `json:"options,omitempty"` // bedrock: the model's own request fields, an object, sent as it is; nil = none
 }
@@ -235,7 +236,7 @@ func (m ModelSpec) Chain() []ModelSpec {
 	for i := range chain {
 		chain[i].Retry = chain[i].Retry.or(m.Retry)
 		chain[i].Dialect = cmp.Or(chain[i].Dialect, m.Dialect)
-		chain[i].Fallbacks, chain[i].StaticText, chain[i].Continuations, chain[i].MoveOn = nil, "", 0, nil
+		chain[i].Fallbacks, chain[i].StaticText, chain[i].Continuations, chain[i].MoveOn, chain[i].Busy = nil, "", 0, nil, ""
 		chain[i].CutStream, chain[i].Repair = m.CutStream, m.Repair
 	}
 	return chain

@@ -180,6 +180,7 @@ type RepliedCall struct {
 	Service   bool `json:"service,omitempty"`   // the tool is a service
 	Unoffered bool `json:"unoffered,omitempty"` // the request was narrowed to other tools
 	Breaks    bool `json:"breaks,omitempty"`    // its success ends the run
+	Ahead     bool `json:"ahead,omitempty"`     // its result stands before those of the other calls that were carried out
 
 	Repaired bool   `json:"repaired,omitempty"` // Input is what was made of what the model wrote, which was not JSON
 	Repeats  string `json:"repeats,omitempty"`  // the call whose result stands and that this one repeats; "" = none

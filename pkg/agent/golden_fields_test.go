@@ -543,7 +543,7 @@ func goldenBreaksRun() [][]Event {
 		{
 			Evicted{Total: 2, Summary: "Somebody asked."},
 			said(3, Replied{Text: "I pay.", Calls: []RepliedCall{
-				{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)},
+				{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`), Ahead: true},
 				{ID: "c2", Name: "task_completion", Input: json.RawMessage(`{"result":"Paid."}`), Effect: EffectRead, Breaks: true},
 			}}),
 			CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: later}, Parked{Expires: later},

@@ -1,6 +1,9 @@
 package agent
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // usedUp is the error code of the limit that leaves the run no further inference, "" while it has one. What is spent is known here
 // before the next request is made: every reply is committed with its usage and its cost. Grace is of interactions alone.
@@ -71,11 +74,10 @@ func Fail(code ErrorCode, message string) Finished {
 }
 
 // ModelFailed is the end of a run whose models have all failed after so many requests: the definition's static text, as its natural end,
-// or an error. An error of a class that does not move on ended the run before the chain did, and is one. What people were asked, and calls
-// that are open, are nothing that a static text may close.
+// or an error. An error of a class that does not move on ended the run before the chain did, and is one.
 func ModelFailed(d *Definition, s *AgentState, failed *ModelError, requests int) Finished {
 	end := Fail(CodeModelFailed, failed.Error())
-	if d.Model.StaticText != "" && d.Model.MovesOn(failed.Class) && s.openCall() == nil && len(s.Permissions.Asked) == 0 {
+	if saysStatic(d, s, failed) {
 		end = Finished{Reason: ReasonNaturalEnd, Static: d.Model.StaticText, Output: textOutput(d.Model.StaticText), History: d.Output.History}
 		if d.Output.Format == OutputJSON { // Check lets nothing but JSON through
 			end.Output = []byte(d.Model.StaticText)
@@ -83,6 +85,23 @@ func ModelFailed(d *Definition, s *AgentState, failed *ModelError, requests int)
 	}
 	end.Requests = requests
 	return end
+}
+
+// WaitsForModel reports whether the run waits for models that have all failed: it does not end, and nothing is committed.
+func WaitsForModel(d *Definition, s *AgentState, failed *ModelError) bool {
+	return d.Model.Waits(failed) && !saysStatic(d, s, failed)
+}
+
+// WaitedTooLong is the end of a run that waits for its models, after so many requests; ok is false while it has not run for as long as it may.
+func WaitedTooLong(d *Definition, s *AgentState, requests int, at time.Time) (end Finished, ok bool) {
+	end = Finished{Reason: Stopped(StopTimeout), OpenText: textRunEnded, UnknownText: textOutcomeUnknown, Requests: requests}
+	return end, d.Stop.Timeout > 0 && s.ranFor(at.UnixMilli()) >= d.Stop.Timeout
+}
+
+// saysStatic reports whether the static text ends a run whose models have all failed. What people were asked, and calls that are open, are
+// nothing that a static text may close.
+func saysStatic(d *Definition, s *AgentState, failed *ModelError) bool {
+	return d.Model.StaticText != "" && d.Model.MovesOn(failed.Class) && s.openCall() == nil && len(s.Permissions.Asked) == 0
 }
 
 // CancelRun is the end of a run that somebody called off. The note tells a run that continues this one what happened.

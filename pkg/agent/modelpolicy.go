@@ -25,6 +25,15 @@ const (
 	RepairOn  Repair = "on"
 )
 
+// Busy says what becomes of a run when every model of its chain has failed and the last error may pass.
+type Busy string
+
+// The run waits: nothing is committed and the state machine asks again for about an hour, then the sweep; or it ends in error. "" = wait.
+const (
+	BusyWait Busy = "wait"
+	BusyFail Busy = "fail"
+)
+
 // StopInterrupted is the StopReason of a reply whose stream broke off.
 const StopInterrupted = "interrupted"
 
@@ -44,6 +53,11 @@ func (r Retry) Repeats(e *ModelError) bool {
 // an error of this class. Any other ends the run at once.
 func (m ModelSpec) MovesOn(c ModelErrorClass) bool {
 	return m.MoveOn == nil || slices.Contains(m.MoveOn, c)
+}
+
+// Waits reports whether a run whose chain ended with e waits until its models answer again. Otherwise e ends the run.
+func (m ModelSpec) Waits(e *ModelError) bool {
+	return m.Busy != BusyFail && e.Class.Retryable() && !e.Lasting && m.MovesOn(e.Class)
 }
 
 // Kept is the reply that is made of what was received before e, if the model's replies are kept like that.
@@ -93,6 +107,7 @@ func (m ModelSpec) or(p ModelSpec) ModelSpec {
 	m.Continuations = cmp.Or(m.Continuations, p.Continuations)
 	m.CutStream = cmp.Or(m.CutStream, p.CutStream)
 	m.Repair = cmp.Or(m.Repair, p.Repair)
+	m.Busy = cmp.Or(m.Busy, p.Busy)
 	m.MaxTokens = cmp.Or(m.MaxTokens, p.MaxTokens)
 	m.Temperature = cmp.Or(m.Temperature, p.Temperature)
 	m.Timeout = cmp.Or(m.Timeout, p.Timeout)
@@ -118,10 +133,12 @@ func (c *checker) wholeChain(m ModelSpec) {
 	}
 	oneOf(c, "model.cutStream", cmp.Or(m.CutStream, CutStreamFail), CutStreamFail, CutStreamKeep)
 	oneOf(c, "model.repair", cmp.Or(m.Repair, RepairOff), RepairOff, RepairOn)
+	oneOf(c, "model.busy", cmp.Or(m.Busy, BusyWait), BusyWait, BusyFail)
 	for i, f := range m.Fallbacks {
 		at := chainPath(i + 1)
 		c.that(f.MoveOn == nil, at+".moveOn", "got a list, want none: it is the whole chain's")
 		c.that(f.CutStream == "", at+".cutStream", "got a word, want none: it is the whole chain's")
 		c.that(f.Repair == "", at+".repair", "got a word, want none: it is the whole chain's")
+		c.that(f.Busy == "", at+".busy", "got a word, want none: it is the whole chain's")
 	}
 }

@@ -88,7 +88,7 @@ func Next(d *Definition, s *AgentState) Action {
 	if s.handsOver() {
 		return Action{Kind: ActContinue}
 	}
-	if waits && (!owed || !s.withPlaceholders() || s.Plan.active() || endWaits(d, s)) {
+	if waits && (!owed || !s.withPlaceholders() || s.holdsBack() || s.Plan.active() || endWaits(d, s)) {
 		return Action{Kind: ActWait, Expires: s.EarliestExpiry()}
 	}
 	return infer(d, s)

@@ -39,6 +39,29 @@ func (s *AgentState) held(mode ResumeMode) bool {
 	return false
 }
 
+// holdsBack reports whether the model is not asked yet: other decisions are waited for (held), and all that it has not seen came of decisions
+// on suspended calls, answers to them and their expiry. Calls that ran beside them, and what users say, are not held back.
+func (s *AgentState) holdsBack() bool {
+	if !s.held(s.Resume) || s.Correction.owed() {
+		return false
+	}
+	all := s.Messages.All()
+	i := len(all)
+	for i > 0 && all[i-1].Seen(s.Inferences) == 0 {
+		i--
+	}
+	for ; i < len(all); i = resultEnd(all, i) {
+		r, ok := all[i].Block.(ToolResult)
+		if !ok {
+			return false
+		}
+		if c, _ := s.Call(r.ID); c.Asks == 0 && c.AskedAt.IsZero() && c.Reason != WhySkipped {
+			return false
+		}
+	}
+	return true
+}
+
 // paused reports whether the call goes nowhere before somebody answers: it is suspended, or approved and held. Only of a run that asks
 // the model meanwhile.
 func (s *AgentState) paused(c Call) bool {
@@ -83,14 +106,4 @@ func Skip(d *Definition, s *AgentState, c Call) (e CallCancelled, ok bool) {
 		return CallCancelled{}, false
 	}
 	return CallCancelled{Call: c.ID, Reason: WhySkipped, Content: d.word(wordSkipped, about(c))}, true
-}
-
-// RoundRan reports whether a call of the newest round has ended.
-func (s *AgentState) RoundRan() bool {
-	for _, c := range s.newest() {
-		if !c.Open() {
-			return true
-		}
-	}
-	return false
 }

@@ -27,7 +27,7 @@ func goldenPlanLeftRun() [][]Event {
 	call := func(id string) *RepliedCall {
 		return &RepliedCall{ID: id, Name: "payments_send", Tool: "payments.send", Effect: EffectNonIdempotent, Input: json.RawMessage(`{"amount":100.10}`), Unoffered: true}
 	}
-	post := &RepliedCall{ID: "p1", Name: "post", Effect: EffectRead, Input: json.RawMessage(`{}`), Service: true, Repaired: true}
+	post := &RepliedCall{ID: "p1", Name: "post", Effect: EffectRead, Input: json.RawMessage(`{}`), Service: true, Ahead: true, Repaired: true}
 	steps := []PlanStep{
 		{Number: 1, Description: "Pay.", Server: "payments", Hints: json.RawMessage(`{"amount":100.10}`)}, {Number: 2, Description: "Post.", Server: "post"},
 		{Number: 3, Description: "Sing."}, {Number: 4, Description: "Look at what step 1 gave."},

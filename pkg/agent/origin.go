@@ -180,7 +180,8 @@ func (s *AgentState) forked(past *AgentState) error {
 	if len(asked) > 0 {
 		return &ApplyError{Event: "run_started", Call: asked[0].Call, Problem: "its outcome is not in doubt"}
 	}
-	s.flush() // a round that moved in the parent may rest here
+	s.flush()   // a round that moved in the parent may rest here
+	s.unqueue() // nobody answers the parent's requests about tools here
 	s.settleState()
 	return nil
 }
@@ -210,7 +211,7 @@ func (s *AgentState) anew(c Call) (Call, error) {
 	}
 	n := Call{
 		ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: asked,
-		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Repeats: c.Repeats, Step: c.Step, Undoes: c.Undoes,
+		Service: c.Service, Hidden: c.Hidden, Breaks: c.Breaks, Ahead: c.Ahead, Repeats: c.Repeats, Step: c.Step, Undoes: c.Undoes,
 	}
 	return n, n.move("run_started", StatusNew)
 }
@@ -239,7 +240,7 @@ func (s *AgentState) inDoubt(c Call, asked []CallUnknown) (Call, []CallUnknown, 
 	if len(asked) == 0 || asked[0].Call != c.ID || asked[0].Approval == "" || asked[0].Expires.IsZero() {
 		return c, asked, &ApplyError{Event: "run_started", Call: c.ID, Problem: "its outcome is unknown and nobody is asked"}
 	}
-	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1, Service: c.Service, Step: c.Step, Undoes: c.Undoes}
+	n := Call{ID: c.ID, Tool: c.Tool, Name: c.Name, Effect: c.Effect, Inference: c.Inference, Input: c.Input, Executions: c.Executions, Asks: 1, Service: c.Service, Ahead: c.Ahead, Step: c.Step, Undoes: c.Undoes}
 	n.EditedBy = c.Editor()
 	err := n.move("run_started", StatusNew, StatusRunning, StatusSuspended)
 	n.Wait = &Wait{For: ForOutcome, Approval: asked[0].Approval, Since: s.head.time, Expires: asked[0].Expires}

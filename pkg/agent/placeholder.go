@@ -46,7 +46,7 @@ func (p *pairing) add(i int) {
 		p.owed, p.used[b.ID] = append(p.owed, b.ID), true
 	case ToolResult:
 		if p.used[b.ID] {
-			p.placed = p.end(i)
+			p.placed = resultEnd(p.all, i)
 		}
 	}
 	if i >= p.placed {
@@ -54,11 +54,11 @@ func (p *pairing) add(i int) {
 	}
 }
 
-// end is the place behind the result at i and the media that came with it.
-func (p *pairing) end(i int) int {
+// resultEnd is the place behind the result at i and the media that came with it.
+func resultEnd(all []Message, i int) int {
 	j := i + 1
-	for ; j < len(p.all) && p.all[j].Source.sameEvent(p.all[i].Source); j++ {
-		if _, ok := p.all[j].Block.(Media); !ok {
+	for ; j < len(all) && all[j].Source.sameEvent(all[i].Source); j++ {
+		if _, ok := all[j].Block.(Media); !ok {
 			break
 		}
 	}
@@ -69,7 +69,7 @@ func (p *pairing) end(i int) int {
 func (p *pairing) endTurn() {
 	for _, id := range p.owed {
 		if i, ok := p.results[id]; ok {
-			p.out = append(p.out, p.all[i:p.end(i)]...)
+			p.out = append(p.out, p.all[i:resultEnd(p.all, i)]...)
 		} else {
 			p.out = append(p.out, p.state.placeholder(id))
 		}

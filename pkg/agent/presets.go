@@ -100,7 +100,7 @@ func runnerDefaults() Definition {
 func tireaDefaults() Definition {
 	return Definition{
 		Preset:          PresetTirea,
-		Model:           ModelSpec{Retry: defaultRetry(2, 10*time.Second), Continuations: 3},
+		Model:           ModelSpec{Retry: defaultRetry(2, 10*time.Second), Continuations: 3, Busy: BusyFail},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
 		Limits:          Limits{Interactions: 10, OnLimit: OnLimitStop, Asks: defaultAsks},
 		Batch:           BatchAll,
@@ -122,6 +122,9 @@ func tireaDefaults() Definition {
 	}
 }
 
+// textNoModel is what an agent says where none of its models answers (seed 002, "on all models fail"; the words are ours).
+const textNoModel = "No model can be reached at the moment, so the task was stopped. What was done is in the list of the run's calls. Please try again later."
+
 // coworkDefaults are those of seed 002. The window is partitioned by the terms of its own example, whose figure of 17,743 remaining tokens
 // they give.
 func coworkDefaults() Definition {
@@ -134,6 +137,7 @@ func coworkDefaults() Definition {
 		Preset: PresetCowork,
 		Model: ModelSpec{
 			Retry: retry, Timeout: 3 * time.Minute, CutStream: CutStreamKeep, Repair: RepairOn, MoveOn: []ModelErrorClass{ModelTimeout, ModelConnection, ModelUnavailable, ModelServer},
+			StaticText: textNoModel,
 		},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
 		Limits:          Limits{Interactions: 20, OnLimit: OnLimitSummarise, Asks: defaultAsks},
@@ -161,7 +165,7 @@ func coworkDefaults() Definition {
 func forgeDefaults() Definition {
 	return Definition{
 		Preset:          PresetForge,
-		Model:           ModelSpec{Retry: defaultRetry(1, 0), Dialect: DialectXML, Repair: RepairOn},
+		Model:           ModelSpec{Retry: defaultRetry(1, 0), Dialect: DialectXML, Repair: RepairOn, Busy: BusyFail},
 		Permission:      defaultPermission(ModeSuspendAndReplay, DefaultAllow, ScopeCall),
 		Limits:          Limits{Interactions: 10, OnLimit: OnLimitError, Asks: defaultAsks},
 		Batch:           BatchFirst,
@@ -214,6 +218,9 @@ func (d Definition) Resolve() (Definition, error) {
 	d.TextBesideCalls = cmp.Or(d.TextBesideCalls, p.TextBesideCalls)
 	d.Early = cmp.Or(d.Early, p.Early)
 	d.Output.Format = cmp.Or(d.Output.Format, p.Output.Format)
+	if d.Output.Format != OutputJSON { // a preset's words are no JSON value
+		d.Model.StaticText = cmp.Or(d.Model.StaticText, p.Model.StaticText)
+	}
 	d.Corrections = cmp.Or(d.Corrections, p.Corrections)
 	d.SystemPrompt = cmp.Or(d.SystemPrompt, p.SystemPrompt)
 	d.Dropped = cmp.Or(d.Dropped, p.Dropped)

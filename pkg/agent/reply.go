@@ -126,6 +126,7 @@ func plannedCall(d *Definition, id string, c ReplyCall) RepliedCall {
 	p := RepliedCall{ID: id, Name: validText(c.Name), Input: safeInput(c.Input), Repaired: c.Repaired}
 	if t, ok := d.ToolByModelName(c.Name); ok {
 		p.Effect, p.Service, p.Breaks = t.Effect, t.AnsweredLater(), d.breaksLoop(t.Name)
+		p.Ahead = d.Preset == PresetArvo && t.Kind == KindMCP
 	}
 	if original := d.OriginalName(c.Name); original != c.Name {
 		p.Tool = original

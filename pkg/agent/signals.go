@@ -2,6 +2,7 @@ package agent
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -25,7 +26,8 @@ const (
 	SignalPresenting SignalCategory = "presenting" // results are shown
 )
 
-// Signal is a phrase that texts are looked through for, whatever their case.
+// Signal is a phrase that texts are looked through for, whatever their case. A * between two of its words stands for any words there, up to
+// eight, of one sentence.
 type Signal struct {
 	Phrase   string
 	Category SignalCategory
@@ -36,15 +38,14 @@ var (
 	incompleteSignals = signals(map[SignalCategory][]string{
 		SignalRemaining: {
 			"remaining", "left to process", "left to do", "files left", "items left", "more files", "more items", "not yet processed",
-			"still need to", "need to rename", "yet to be processed",
+			"still need to", "need to rename", "yet to be processed", "not all * have been", "not every * has been", "not all done",
 		},
 		SignalNext:       {"next file", "next screenshot", "next item", "next step is"},
 		SignalContinuing: {"continue with", "let me continue", "i'll continue", "i will continue", "will process", "proceeding to", "moving on to"},
 	})
 	completionSignals = signals(map[SignalCategory][]string{
 		SignalAll: {
-			"all files have been", "all screenshots have been", "all items have been", "all tasks have been", "all documents have been",
-			"all images have been", "all of them have been", "completed all", "processed all",
+			"all * have been", "every * has been", "each * has been", "have all been", "completed all", "processed all",
 		},
 		SignalFinished: {
 			"finished processing", "all done", "no more files", "no files remaining", "nothing remaining", "nothing left to", "task complete",
@@ -140,5 +141,41 @@ func caseFold(r rune) rune {
 
 // says reports whether one of the phrases stands in a folded text.
 func says(text string, list []string) bool {
-	return slices.ContainsFunc(list, func(phrase string) bool { return strings.Contains(text, folded(phrase)) })
+	return slices.ContainsFunc(list, func(phrase string) bool { return pattern(phrase).MatchString(text) })
+}
+
+// anyWords is what * stands for in a phrase: up to eight words, none of which ends a sentence.
+const anyWords = `(?:\S*[^\s.!?;:]\s+){0,8}`
+
+// pattern finds a phrase in a folded text: a plain one wherever its characters stand, one with * where its first word begins.
+func pattern(phrase string) *regexp.Regexp {
+	parts := strings.Split(folded(phrase), " * ")
+	for i, part := range parts {
+		parts[i] = regexp.QuoteMeta(part)
+	}
+	re := strings.Join(parts, `\s+`+anyWords)
+	if len(parts) > 1 {
+		re = `\b` + re
+	}
+	return regexp.MustCompile(re) // quoted text always compiles
+}
+
+// Words that make a built-in phrase of completion no such thing: before it, and in the place of its *.
+var (
+	withholds = regexp.MustCompile(`(?i)(?:\b(?:not|cannot|never|nearly|almost|until|till|unless|before|once|when|if|after)|n't)(?:\s+(?:yet|quite))?\s+$`)
+	restricts = regexp.MustCompile(`(?i)\b(?:not|that|which)\b`)
+)
+
+// completed reports whether a folded text says by a built-in phrase that the work is done, and does not take that back: "not all of them have
+// been renamed", "until all files have been renamed", "all files that have been renamed".
+func completed(text string) bool {
+	for _, s := range completionSignals {
+		for _, at := range pattern(s.Phrase).FindAllStringIndex(text, -1) {
+			said := text[at[0]:at[1]]
+			if !withholds.MatchString(text[:at[0]]) && !(strings.Contains(s.Phrase, "*") && restricts.MatchString(said)) {
+				return true
+			}
+		}
+	}
+	return false
 }

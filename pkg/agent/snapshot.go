@@ -389,7 +389,7 @@ func (s *AgentState) hasToolFacts() bool {
 
 // hasToolFacts reports whether the call has.
 func (c Call) hasToolFacts() bool {
-	return c.Ticket != nil || c.Checked != nil || c.Request != "" || c.Service || c.Gated || c.Hidden || c.Breaks || c.Undoes != "" || c.Result != nil && c.Result.Whole != nil ||
+	return c.Ticket != nil || c.Checked != nil || c.Request != "" || c.Service || c.Gated || c.Hidden || c.Breaks || c.Ahead || c.Undoes != "" || c.Result != nil && c.Result.Whole != nil ||
 		c.Wait != nil && c.Wait.Claim != ""
 }
 

@@ -25,9 +25,10 @@ type runJSON struct {
 	Calls          []callJSON      `json:"calls"`
 	Waiting        []waitingJSON   `json:"waiting"`
 	Summary        string          `json:"summary"`
-	State          json.RawMessage `json:"state"` // what the run's tools and plugins share
-	Subject        string          `json:"subject,omitempty"`
-	Parent         string          `json:"parent,omitempty"` // the run that this one branched off, or is carried out for
+	State          json.RawMessage `json:"state"`               // what the run's tools and plugins share
+	Subject        string          `json:"subject,omitempty"`   // as the API's caller says: nobody checked it
+	StartedBy      []string        `json:"startedBy,omitempty"` // authenticated
+	Parent         string          `json:"parent,omitempty"`    // the run that this one branched off, or is carried out for
 	ParentCall     string          `json:"parentCall,omitempty"`
 	Root           string          `json:"root,omitempty"` // of a delegated run: the one that nobody delegated
 	ParentSeq      *int64          `json:"parentSeq,omitempty"`
@@ -77,7 +78,7 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 		ID: s.Run, Agent: s.Agent, Version: s.Version, Status: s.Status, Reason: s.Reason, Error: s.Error,
 		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage, Cost: s.Cost,
 		Calls: callsJSON(newest(s.Calls())), Waiting: []waitingJSON{},
-		Summary: s.SummaryShown(), State: s.SharedState(), Subject: s.Subject,
+		Summary: s.SummaryShown(), State: s.SharedState(), Subject: s.Subject, StartedBy: s.By,
 		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(), Servers: s.Servers, Quarantine: s.Quarantine,
 	}
 	if s.Status == RunDone {

@@ -266,7 +266,8 @@ func wellFormed(s *AgentState) error {
 	if !s.Status.Valid() || s.Status == RunRunning && s.Reason != "" || s.Status != RunRunning && s.Reason == "" {
 		return fmt.Errorf("the run is %q because of %q", s.Status, s.Reason)
 	}
-	if len(s.Queued) > 0 && !slices.ContainsFunc(s.Live, Call.Open) && s.Plan.Stage != PlanSteps {
+	asked := len(s.OpenRequests()) > 0 && !s.withPlaceholders()
+	if len(s.Queued) > 0 && !asked && !slices.ContainsFunc(s.Live, Call.Open) && s.Plan.Stage != PlanSteps {
 		return fmt.Errorf("%d blocks of users are held back for nothing", len(s.Queued))
 	}
 	if err := verdictHolds(s); err != nil {
@@ -462,7 +463,7 @@ func (k *explorer) nextFits(s *AgentState) error {
 			return fmt.Errorf("next is to wait for ever")
 		}
 		_, exits := s.exit() // a last word
-		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && !exits && s.Ending == "" && !s.Plan.active() && !quotaUsed(&k.w.def, s) && leaves(&k.w.def, s) == "" && !s.spokenFor(&k.w.def) {
+		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && !s.holdsBack() && !exits && s.Ending == "" && !s.Plan.active() && !quotaUsed(&k.w.def, s) && leaves(&k.w.def, s) == "" && !s.spokenFor(&k.w.def) {
 			return fmt.Errorf("it waits while the model has %d messages to see", s.Unseen)
 		}
 	}

@@ -57,7 +57,10 @@ var wordingsOfCalls = []Wording{
 		Text: "Denied: calling {{.Tool}} is not permitted. The call was not carried out. Do not call it again."},
 	{Key: wordAwaiting, About: "the tool's permission is being requested (seed 000, permission authorization gate)", Fields: []string{"Tool"},
 		Text: "Blocked: {{.Tool}} may not be called without a permission, which is being requested. The call was not carried out. " +
-			"You will be told what came of the request; if the permission is granted, call {{.Tool}} again."},
+			"You will be told what came of the request; if the permission is granted, call {{.Tool}} again.",
+		Presets: map[Preset]string{
+			PresetArvo: "[Critical] Tool blocked - permission required. Request lodged, please retry after approval.",
+		}},
 	{Key: wordInvalidArguments, About: "the arguments do not fit the tool's schema", Fields: []string{"Tool", "Problem"},
 		Text: "The arguments do not fit the schema of {{.Tool}}, so it was not called. Refer to the tool's definition:\n{{.Problem}}"},
 	{Key: wordBlockedCall, About: "a plugin blocks the call", Fields: []string{"Tool", "Reason"}, Text: "{{.Tool}} was not called, because it is blocked: {{.Reason}}"},

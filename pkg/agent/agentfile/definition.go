@@ -15,6 +15,7 @@ import (
 // definition reads a whole file over its preset's values.
 func (r *reader) definition(f field) agent.Definition {
 	d := r.preset(f)
+	static := d.Model.StaticText
 	r.mapping(f, map[string]read{
 		"preset":          func(field) {}, // read first
 		"name":            r.text(&d.Name),
@@ -48,6 +49,9 @@ func (r *reader) definition(f field) agent.Definition {
 		"prefilter":       r.prefilter(&d.Prefilter),
 		"wording":         r.textsByKey(&d.Wording),
 	})
+	if d.Output.Format == agent.OutputJSON && d.Model.StaticText == static { // a preset's words are no JSON value
+		d.Model.StaticText = ""
+	}
 	return d
 }
 
@@ -78,6 +82,7 @@ func (r *reader) model(m *agent.ModelSpec) read {
 			"moveOn":    r.classes(&m.MoveOn),
 			"cutStream": enum(r, &m.CutStream, []agent.CutStream{agent.CutStreamFail, agent.CutStreamKeep}),
 			"repair":    enum(r, &m.Repair, []agent.Repair{agent.RepairOff, agent.RepairOn}),
+			"busy":      enum(r, &m.Busy, []agent.Busy{agent.BusyWait, agent.BusyFail}),
 
 			"provider":    enum(r, &m.Provider, []string{"bedrock", "openai", "script", "demo"}),
 			"id":          r.text(&m.ID),

@@ -21,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
@@ -94,6 +95,7 @@ var bodies = map[string]taken{
 			"/decisions/0/result": {Takes: anyJSON},
 			"/decisions/0/reason": {Takes: "s", Good: []string{`"\u0000\u202e"`, `null`}},
 			"/answers/0/call":     {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"c9"`: "404 call-not-found", `"C1"`: "404 call-not-found", badinput.Text(5000): "404 call-not-found"}},
+			"/answers/0/approval": {Takes: "s", Bad: map[string]string{`"a9"`: "404 approval-not-found", badinput.Text(5000): "404 approval-not-found"}, Good: []string{`""`, `null`}},
 			"/answers/0/id":       {Takes: "s", Max: 256},
 			"/answers/0/result":   {Takes: anyJSON, Good: []string{`false`, `""`, `0`, `null`, `1e400`}},
 			"/answers/0/error":    {Takes: "s", Required: true},
@@ -106,6 +108,7 @@ var bodies = map[string]taken{
 			`{"answers":[{"call":"c1","id":"i","result":true}]}`,
 			`{"answers":[{"call":"c1","error":"no"}]}`,
 			`REFUSED{"answers":[{"call":"c1","rerun":true}]}`,
+			`REFUSED{"answers":[{"call":"c1","approval":"","rerun":true}]}`,
 		},
 	},
 	"POST /v1/runs/{id}/cancel": {
@@ -243,7 +246,11 @@ func newBadBench(t *testing.T) *badBench {
 	b.wait = b.start("wait")
 	require.Eventually(t, func() bool { // from then on nothing moves
 		h, err := b.Ports.Journal.Head(t.Context(), local.Tenant, b.wait.ID)
-		return err == nil && h.Token != ""
+		records, failed := b.executions.Load(t.Context())
+		ended := !slices.ContainsFunc(records, func(r asl.Record) bool {
+			return strings.HasPrefix(r.Name, b.done.ID) && r.Status == asl.Running
+		})
+		return err == nil && failed == nil && h.Token != "" && ended
 	}, time.Minute, time.Millisecond)
 	def := definition(t)
 	def.Name = "brought"

@@ -87,8 +87,11 @@ func (s *server) claim(r *http.Request) (callback.Claim, error) {
 		return callback.Claim{}, errNoCallback()
 	}
 	ring, err := s.Callbacks()
-	if err != nil {
+	switch {
+	case err != nil:
 		return callback.Claim{}, err
+	case ring == nil: // nothing was ever signed
+		return callback.Claim{}, errNoCallback()
 	}
 	c, err := callback.Read(ring, r.PathValue("token"), s.Clock.Now())
 	switch {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/person"
@@ -37,6 +38,7 @@ func NewClient(dial func(ctx context.Context) (net.Conn, error), as string) *Cli
 	t := &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 		DisableCompression: true,
+		IdleConnTimeout:    time.Minute, // less than servers leave connections open
 	}
 	return &Client{http: &http.Client{Transport: t}, base: "http://countersign.local", as: as}
 }

@@ -24,6 +24,9 @@ type Guard struct {
 	ProvesItself func(r *http.Request) bool
 	// Fragment is what a browser that has shown the token is sent on with, behind #: it keeps that to itself, and shows it to no other port. "" = nothing.
 	Fragment string
+	// SignIn answers who has not shown the token in the guard's place, and reports whether it did: with a page for people.
+	// Nil = nobody is answered but with a problem.
+	SignIn func(w http.ResponseWriter, r *http.Request) bool
 }
 
 // tokenParameter is the query parameter that a browser shows the token in, once, for a cookie.
@@ -45,11 +48,14 @@ func (g Guard) Before(next http.Handler) http.Handler {
 			out.refuse(w, r, problem(NotAllowed, "%s %s: sent by a page of another origin", r.Method, r.URL.Path))
 			return
 		}
-		if r.Method == http.MethodGet && r.URL.Query().Has(tokenParameter) && g.is(r.URL.Query().Get(tokenParameter)) {
-			g.welcome(w, r)
+		if r.Method == http.MethodGet && r.URL.Query().Has(tokenParameter) && g.Is(r.URL.Query().Get(tokenParameter)) {
+			g.Welcome(w, r)
 			return
 		}
 		if !g.shown(r) && !Openly(r) {
+			if g.SignIn != nil && g.SignIn(w, r) {
+				return
+			}
 			w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
 			out.refuse(w, r, problem(Unauthenticated, "want the token, as Authorization: Bearer, or from the link that was printed at the start"))
 			return
@@ -81,7 +87,8 @@ func (g Guard) own(host string) bool {
 	return strings.EqualFold(name, "localhost") || g.Open && g.Name != "" && strings.EqualFold(name, g.Name)
 }
 
-func (g Guard) is(token string) bool {
+// Is reports whether a text is the token.
+func (g Guard) Is(token string) bool {
 	return g.Token != "" && equal(token, g.Token)
 }
 
@@ -91,7 +98,7 @@ func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []by
 func (g Guard) shown(r *http.Request) bool {
 	if auth := r.Header.Get("Authorization"); auth != "" {
 		scheme, token, _ := strings.Cut(auth, " ")
-		return strings.EqualFold(scheme, "Bearer") && g.is(token)
+		return strings.EqualFold(scheme, "Bearer") && g.Is(token)
 	}
 	for _, c := range r.CookiesNamed(g.cookie()) {
 		looks := r.Method == http.MethodGet || r.Method == http.MethodPost && g.ProvesItself != nil && g.ProvesItself(r)
@@ -112,8 +119,8 @@ func (g Guard) look() string {
 // cookie is the cookie's name. Browsers do not tell the ports of a host apart, so the name does.
 func (g Guard) cookie() string { return "countersign-" + g.Port }
 
-// welcome takes the token out of the address bar, for a cookie.
-func (g Guard) welcome(w http.ResponseWriter, r *http.Request) {
+// Welcome answers who has shown the token: with a cookie in its place, and the way to the same path without it.
+func (g Guard) Welcome(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	q.Del(tokenParameter)
 	to := "/" + strings.TrimLeft(r.URL.EscapedPath(), "/") // never //host, which would be another machine's

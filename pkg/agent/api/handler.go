@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -145,15 +146,20 @@ func (s *server) route(byMethod map[string]endpoint) http.HandlerFunc {
 // which takes a permission away before anything goes on under it.
 func (s *server) answer(e endpoint, w http.ResponseWriter, r *http.Request) (status int, body any, err error) {
 	var c Caller
-	if !openly(r.Pattern) {
+	if openly(r.Pattern) {
+		_, err = s.claim(r) // nothing is set going, nor written, for whoever has no token
+	} else {
 		c, err = s.Caller(r)
 	}
 	var refused *Problem
 	if errors.As(err, &refused) {
 		return 0, nil, refused
 	}
+	if err != nil && !openly(r.Pattern) {
+		err = problem(NotAllowed, "%v", err)
+	}
 	if err != nil {
-		return 0, nil, problem(NotAllowed, "%v", err)
+		return 0, nil, err
 	}
 	if s.Ready != nil && r.Method != http.MethodGet && r.Method != http.MethodDelete {
 		if err := s.Ready(r.Context()); err != nil {
@@ -219,6 +225,9 @@ func body(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return problem(TooLarge, "the body is larger than %d bytes", maxBody)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return invalid("the body: it was not all there in time; send it again")
 	}
 	if err != nil {
 		return invalid("read the body: %v", err)

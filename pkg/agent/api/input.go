@@ -36,12 +36,16 @@ type Decision struct {
 // Answer is what a service gives to its call, or says what became of a call whose outcome is unknown. To a call that waits for approval or
 // input it is a decision, whose words are those of semantics.md, 3.5; so it is to one that was blocked, but an error says that the request
 // for permission has failed, and ends the run. Exactly one of Result, Error and Rerun is given.
+//
+// Every answer to the same request that says the same is the first one again. Approval names the request: a call that is lost again is asked about
+// under a new one, and then an answer without Approval counts only as the repetition that its ID, or the request's Idempotency-Key, shows it to be.
 type Answer struct {
-	Call   string          `json:"call"`
-	ID     string          `json:"id,omitempty"`     // the client's own
-	Result json.RawMessage `json:"result,omitempty"` // a string stands for its text, anything else for its JSON
-	Error  *string         `json:"error,omitempty"`
-	Rerun  bool            `json:"rerun,omitempty"` // carry it out again
+	Call     string          `json:"call,omitempty"`     // may be left out beside Approval
+	Approval string          `json:"approval,omitempty"` // of an outcome that is unknown: the request that is answered
+	ID       string          `json:"id,omitempty"`       // the client's own
+	Result   json.RawMessage `json:"result,omitempty"`   // a string stands for its text, anything else for its JSON
+	Error    *string         `json:"error,omitempty"`
+	Rerun    bool            `json:"rerun,omitempty"` // carry it out again
 }
 
 // step is one part of an input, ready to be done.
@@ -67,17 +71,13 @@ func (s *server) input(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 	if err != nil {
 		return 0, nil, err
 	}
-	applied, err := true, error(nil)
-	if l.State.Status == agent.RunDone {
-		applied = false
-	} else {
-		applied, err = do(r.Context(), steps)
-	}
-	if err != nil {
-		return 0, nil, err
-	}
 	a := accepted(l.State)
-	a.Applied = &applied
+	a.Applied = new(bool)
+	if l.State.Status != agent.RunDone {
+		if *a.Applied, a.Already, err = do(r.Context(), steps); err != nil {
+			return 0, nil, err
+		}
+	}
 	return http.StatusAccepted, a, nil
 }
 
@@ -101,7 +101,10 @@ func (s *server) plan(ctx context.Context, l store.Loaded, b Input, c Caller, ke
 		steps = append(steps, step)
 	}
 	for i, a := range b.Answers {
-		step, err := s.planAnswer(&l.State, a, c)
+		if a.ID == "" && key != "" {
+			a.ID = fmt.Sprintf("%s-%d", key, i)
+		}
+		step, err := s.planAnswer(ctx, &l.State, a, c)
 		if err != nil {
 			return nil, at("answers", i, err)
 		}
@@ -135,20 +138,25 @@ func at(list string, i int, err error) error {
 	return err
 }
 
+// errAlready says of a step that it was taken before, and has changed nothing.
+var errAlready = errors.New("that was said already")
+
 // do takes the steps in order. A decision or answer that meets a run or call which has ended is not applied, and no error; nor is an answer
-// to a service's call that has one.
-func do(ctx context.Context, steps []step) (applied bool, err error) {
-	applied = true
+// to a service's call that has one. Already says that all of them were taken before.
+func do(ctx context.Context, steps []step) (applied, already bool, err error) {
+	applied, already = true, true
 	for _, step := range steps {
 		err := step(ctx)
+		already = already && errors.Is(err, errAlready)
 		switch {
+		case errors.Is(err, errAlready):
 		case errors.Is(err, approval.ErrFinished), errors.Is(err, approval.ErrIgnored), errors.Is(err, runtime.ErrUnasked):
 			applied = false
 		case err != nil:
-			return false, err
+			return false, false, err
 		}
 	}
-	return applied, nil
+	return applied, already, nil
 }
 
 func (s *server) planDecision(ctx context.Context, run *agent.AgentState, d Decision, c Caller) (step, error) {
@@ -193,7 +201,7 @@ func (s *server) deciding(req approval.Request) step {
 	}
 }
 
-func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, error) {
+func (s *server) planAnswer(ctx context.Context, run *agent.AgentState, a Answer, c Caller) (step, error) {
 	given := 0
 	for _, is := range []bool{a.Result != nil, a.Error != nil, a.Rerun} {
 		if is {
@@ -203,11 +211,14 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 	if given != 1 {
 		return nil, invalid("want exactly one of result, error and rerun")
 	}
-	if a.Call == "" {
-		return nil, invalid("call: got nothing, want the id of one")
-	}
 	if err := shortText("id", a.ID, maxKey); err != nil {
 		return nil, err
+	}
+	if a.Approval != "" {
+		return s.namedAnswer(ctx, run, a, c)
+	}
+	if a.Call == "" {
+		return nil, invalid("call: got nothing, want the id of one")
 	}
 	call, ok := run.Call(a.Call)
 	if !ok {
@@ -225,7 +236,35 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 		}
 		return s.serviceAnswer(run, a, c), nil
 	}
-	o := approval.Outcome{Tenant: run.Tenant, Run: run.Run, Call: call.ID, Rerun: a.Rerun, By: c.Principal, Via: s.via()}
+	return s.settling(run, a, c), nil
+}
+
+// namedAnswer takes an answer to the request that it names: one that asks what became of a call.
+func (s *server) namedAnswer(ctx context.Context, run *agent.AgentState, a Answer, c Caller) (step, error) {
+	none := problem(ApprovalNotFound, "approval: run %s has no request %.64q", run.Run, a.Approval)
+	if !approvalPattern.MatchString(a.Approval) {
+		return nil, none
+	}
+	asked, err := approval.Get(ctx, s.Table, run.Tenant, a.Approval)
+	switch {
+	case err != nil && !errors.Is(err, approval.ErrNotFound):
+		return nil, problemOf(err)
+	case err != nil, asked.Run != run.Run:
+		return nil, none
+	case a.Call != "" && a.Call != asked.Call():
+		return nil, invalid("call: got %.64q, and approval %s is about call %s", a.Call, asked.ID, asked.Call())
+	case asked.Kind != approval.KindOutcome:
+		return nil, problem(WrongKind, "approval: %s does not ask what became of a call; decide it by POST /v1/approvals/%s/decision", asked.ID, asked.ID)
+	}
+	a.Call = asked.Call()
+	return s.settling(run, a, c), nil
+}
+
+// settling says what became of a call whose outcome is unknown.
+func (s *server) settling(run *agent.AgentState, a Answer, c Caller) step {
+	o := approval.Outcome{
+		Tenant: run.Tenant, Run: run.Run, Call: a.Call, ID: a.Approval, Key: a.ID, Rerun: a.Rerun, By: c.Principal, Via: s.via(),
+	}
 	switch {
 	case a.Error != nil:
 		o.Content, o.IsError = *a.Error, true
@@ -233,9 +272,12 @@ func (s *server) planAnswer(run *agent.AgentState, a Answer, c Caller) (step, er
 		o.Content = agent.ResultText(a.Result)
 	}
 	return func(ctx context.Context) error {
-		_, err := s.Desk.Settle(ctx, o)
+		answered, err := s.Desk.Settle(ctx, o)
+		if err == nil && answered.Repeated() {
+			return errAlready
+		}
 		return err
-	}, nil
+	}
 }
 
 // serviceAnswer hands an answer to a service's call on as the data it is.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"syscall"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
@@ -195,6 +196,8 @@ func problemOf(err error) *Problem {
 		return p
 	case errors.Is(err, store.ErrDamaged): // whatever it makes impossible
 		return problem(Damaged, "%v", err)
+	case diskFull(err):
+		return problem(Unavailable, "The disk that holds the store is full: free some space there, and send the request again (%v).", err)
 	case errors.As(err, &decided):
 		return asItStands(AlreadyDecided, decided, decided.Approval)
 	case errors.As(err, &stale):
@@ -221,6 +224,11 @@ func problemOf(err error) *Problem {
 		}
 	}
 	return problem(Internal, "%v", err)
+}
+
+// diskFull reports whether a laptop's store, or the blobs beside it, cannot grow.
+func diskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
 // notTaken is the answer to a decision that is not taken with what goes with it; nil = err is about something else.

@@ -31,8 +31,9 @@ type Run struct {
 	Waiting        []Waiting          `json:"waiting"`
 	Inbox          int                `json:"inbox,omitempty"` // inputs accepted and not applied yet: a waiting run that has some is about to go on
 	Summary        string             `json:"summary"`
-	State          json.RawMessage    `json:"state"` // what the run's tools and plugins share, an object
-	Subject        string             `json:"subject,omitempty"`
+	State          json.RawMessage    `json:"state"`                // what the run's tools and plugins share, an object
+	Subject        string             `json:"subject,omitempty"`    // as the API's caller says: nobody checked it
+	StartedBy      []string           `json:"startedBy,omitempty"`  // authenticated: who started it, and who the run that it goes on with or is called by
 	Parent         string             `json:"parent,omitempty"`     // of a fork: the run it branched off; of a delegated run: the one whose call it carries out
 	ParentCall     string             `json:"parentCall,omitempty"` // that call
 	Root           string             `json:"root,omitempty"`       // of a delegated run: the one that nobody delegated, where people see what it asks
@@ -131,6 +132,7 @@ type Accepted struct {
 	ID      string          `json:"id"`
 	Status  agent.RunStatus `json:"status"`
 	Applied *bool           `json:"applied,omitempty"` // of decisions and answers: false = the run had ended, or the call its answer
+	Already bool            `json:"already,omitempty"` // of answers to requests: all of them were given before, and nothing was changed
 	Links   *Links          `json:"links,omitempty"`
 }
 

@@ -72,6 +72,9 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c Caller) (int, a
 		return 0, nil, err
 	}
 	def, err := s.definition(b)
+	if err == nil {
+		err = s.knowsDelegates(def)
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -112,6 +115,21 @@ func idempotencyKey(r *http.Request, inBody string) (string, error) {
 		key = inBody
 	}
 	return key, shortText("key", key, maxKey)
+}
+
+// knowsDelegates refuses, on a laptop, an agent that asks one that is not known here: the run would come to stand still at that call.
+func (s *server) knowsDelegates(def *agent.Definition) error {
+	for _, t := range def.Tools {
+		if !s.Local || t.Kind != agent.KindAgent {
+			continue
+		}
+		if _, ok := s.Agents.Agent(t.Agent.Agent); !ok {
+			p := problem(UnknownAgent, "start run: tool %s of agent %s: unknown agent %.64q; known: %s", t.Name, def.Name, t.Agent.Agent, oneOf(s.Agents.Agents()))
+			p.Known = s.Agents.Agents()
+			return p
+		}
+	}
+	return nil
 }
 
 // unfit are Agents that leave out some that are registered, since they cannot run here, and say why; "" = an agent is not one of those.

@@ -26,10 +26,11 @@ const (
 	Voided    Status = "voided"    // it was overtaken: the call was settled without it
 )
 
+// Statuses are all of them.
+func Statuses() []Status { return []Status{Pending, Approved, Denied, Expired, Cancelled, Voided} }
+
 // Valid reports whether s is one of the statuses.
-func (s Status) Valid() bool {
-	return slices.Contains([]Status{Pending, Approved, Denied, Expired, Cancelled, Voided}, s)
-}
+func (s Status) Valid() bool { return slices.Contains(Statuses(), s) }
 
 // Kind is what is asked.
 type Kind string
@@ -72,22 +73,27 @@ type Approval struct {
 	Permissions []Permission    `json:"permissions,omitempty"` // the tools that a decision decides about, in the order of Tools
 	Undoes      *Undone         `json:"undoes,omitempty"`      // nil = the call takes no other one back
 
-	Version       string         `json:"version,omitempty"`       // the agent's, which the run is pinned to
-	Definition    string         `json:"definition,omitempty"`    // the digest of the one it is pinned to
-	PolicyVersion string         `json:"policyVersion,omitempty"` // of the policy that asks, by agent.PolicyVersion
-	Requesters    []string       `json:"requesters,omitempty"`    // the people for whom the run acts: agent.Requesters
-	FourEyes      bool           `json:"fourEyes,omitempty"`      // the requesters may deny and not approve
-	NoStarter     bool           `json:"noStarter,omitempty"`     // nobody is known to have started the run: four eyes take two people
-	RemindSeconds int64          `json:"remindSeconds,omitempty"` // who has not decided is reminded so often; 0 = nobody is
-	EscalatesAt   time.Time      `json:"escalatesAt,omitzero"`    // when those of EscalateTo become approvers as well; zero = nobody does
+	Version       string         `json:"version,omitempty"`        // the agent's, which the run is pinned to
+	Definition    string         `json:"definition,omitempty"`     // the digest of the one it is pinned to
+	PolicyVersion string         `json:"policyVersion,omitempty"`  // of the policy that asks, by agent.PolicyVersion
+	Requesters    []string       `json:"requesters,omitempty"`     // the people for whom the run acts: agent.Requesters
+	Claimed       string         `json:"claimedSubject,omitempty"` // whom the run is for by the word of the API's caller, which nobody checked; of a principal also among Requesters
+	FourEyes      bool           `json:"fourEyes,omitempty"`       // the requesters may deny and not approve
+	NoStarter     bool           `json:"noStarter,omitempty"`      // nobody is known to have started the run: four eyes take two people
+	RemindSeconds int64          `json:"remindSeconds,omitempty"`  // who has not decided is reminded so often; 0 = nobody is
+	EscalatesAt   time.Time      `json:"escalatesAt,omitzero"`     // when those of EscalateTo become approvers as well; zero = nobody does
 	EscalateTo    []string       `json:"escalateTo,omitempty"`
 	AboveTo       [][]string     `json:"aboveTo,omitempty"`      // who is among each of Above as well from then on; shorter where no more are
 	EscalatedAt   time.Time      `json:"escalatedAt,omitzero"`   // when they did; zero = not yet
 	Precondition  *agent.Checked `json:"precondition,omitempty"` // what the call depends on, as it was read when people were asked, and where that changed since they were last asked, what it was; nil = nothing is
 	Thread        []Remark       `json:"thread,omitempty"`       // questions about the request and what was answered, in order; none decides
 
-	rev int64 // of the item: how often it was written over while pending; -1 = it has none
+	rev      int64 // of the item: how often it was written over while pending; -1 = it has none
+	repeated bool  // see Repeated
 }
+
+// Repeated reports, of what Settle gives, that the same was said of the request before: nothing was changed.
+func (a Approval) Repeated() bool { return a.repeated }
 
 // Remark is a question about a request, or an answer to one. It decides nothing.
 type Remark struct {
@@ -134,6 +140,7 @@ type Decision struct {
 	Via    Via             `json:"via,omitempty"`
 	Action Action          `json:"action"`
 	At     time.Time       `json:"at"`
+	Key    string          `json:"id,omitempty"` // of an answer: the client's own id
 	Note   string          `json:"note,omitempty"`
 	Args   json.RawMessage `json:"args,omitempty"`  // an edit's; of an answer, its text as a JSON string; of KindInput, the answer itself
 	Tools  []string        `json:"tools,omitempty"` // of a request about tools: those it decided
@@ -267,7 +274,8 @@ func (a Approval) rewritten(args json.RawMessage) Approval {
 
 // under says of a request what policy and run say of everything that waits for people.
 func (a Approval) under(def *agent.Definition, s *agent.AgentState, dec agent.Decision) Approval {
-	a.Version, a.Definition, a.PolicyVersion, a.Requesters = s.Version, s.Definition, def.PolicyVersion(), s.Requesters()
+	a.Version, a.Definition, a.PolicyVersion = s.Version, s.Definition, def.PolicyVersion()
+	a.Requesters, a.Claimed = s.Requesters(), s.ClaimedSubject()
 	a.Quorum, a.FourEyes, a.RemindSeconds = dec.People(), dec.FourEyes, int64(dec.Remind/time.Second)
 	a.NoStarter = dec.FourEyes && !s.StarterKnown()
 	if dec.Escalate != nil {

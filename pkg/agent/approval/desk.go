@@ -42,6 +42,10 @@ func (e *StaleError) Error() string {
 			return fmt.Sprintf("approval %s is about other arguments than were shown: %s has changed them; look at it again", e.Approval.ID, d.By)
 		}
 	}
+	if e.Approval.Kind == KindOutcome {
+		return fmt.Sprintf("answer call %s: it was asked about before and has run again since; want approval: the id of the request you answer, which is %s now",
+			e.Approval.Call(), e.Approval.ID)
+	}
 	return fmt.Sprintf("approval %s is about another action than was shown: look at it again", e.Approval.ID)
 }
 

@@ -14,7 +14,8 @@ import (
 // Outcome is somebody's word on what became of a call that was interrupted: a result, an error, or the order to run it again.
 type Outcome struct {
 	Tenant, Run, Call string
-	ID                string // the request it answers; empty = the newest about the call
+	ID                string // the request it answers; empty = the only one of this kind there has been about the call
+	Key               string // the client's own id of the answer: without ID, the same key is the same answer to the same request; empty = none
 	Content           string
 	IsError           bool
 	Rerun             bool
@@ -26,8 +27,10 @@ type Outcome struct {
 
 // Settle records what became of a call, once, and wakes the run. It is data, not a decision: whoever may act for the tenant may
 // say it; but running a call again that was approved is approved as it was: by as many different approvers, none of whom is one the run acts for
-// where that takes four eyes. An order that is not the last is recorded, and the request stays pending. The same answer again gives the same
-// answer and wakes again; another one is a *DecidedError. A call that waits for no outcome is ErrNothing.
+// where that takes four eyes. An order that is not the last is recorded, and the request stays pending. The same answer to the same request gives
+// the first answer (see Approval.Repeated), changes nothing and wakes again; another one is a *DecidedError. A call that waits for no outcome is
+// ErrNothing. A call that was asked about before is asked about under a new request: an answer without ID is a *StaleError then, unless Key says
+// which it was.
 func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 	l, err := d.Journal.Load(ctx, o.Tenant, o.Run)
 	if err != nil {
@@ -49,12 +52,14 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 			if !sameAnswer(a, o) {
 				return Approval{}, &DecidedError{Approval: a}
 			}
+			a.repeated = true
 			break
 		}
 		if l.State.Status == agent.RunDone {
 			return Approval{}, d.finished(ctx, a)
 		}
 		if o.Rerun && c.Grant != nil && saidBy(a.Counted(), Request{By: o.By}) {
+			a.repeated = true
 			return a, nil
 		}
 		if a, err = d.settle(ctx, a, l.State.Definition, c, o); err == nil {
@@ -97,18 +102,55 @@ func (d *Desk) mayRerun(ctx context.Context, a Approval, c agent.Call, o Outcome
 
 // question is the request that an answer is to.
 func (d *Desk) question(ctx context.Context, o Outcome, c agent.Call) (Approval, error) {
-	id := o.ID
-	if id == "" {
-		id = agent.ApprovalID(o.Run, c.ID, c.Asks)
+	if o.ID == "" {
+		return d.unnamed(ctx, o, c)
 	}
-	a, err := Get(ctx, d.Table, o.Tenant, id)
+	a, err := Get(ctx, d.Table, o.Tenant, o.ID)
+	if err == nil && !a.asksOutcome(o) {
+		err = fmt.Errorf("answer call %s: approval %s: %w", o.Call, o.ID, ErrNothing)
+	}
+	return a, err
+}
+
+// unnamed is the request that an answer is to which names none: the one that was answered under the same key, else the newest about the call where
+// it is the first. What was said of an earlier attempt, and comes again, is not said of a later one.
+func (d *Desk) unnamed(ctx context.Context, o Outcome, c agent.Call) (Approval, error) {
+	newest, err := Get(ctx, d.Table, o.Tenant, agent.ApprovalID(o.Run, c.ID, c.Asks))
 	if err != nil {
 		return Approval{}, err
 	}
-	if a.Kind != KindOutcome || a.Run != o.Run || a.Call() != o.Call {
-		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrNothing)
+	earlier := false
+	for ask, a := c.Asks, newest; ; {
+		if a.asksOutcome(o) {
+			if a.answeredUnder(o.Key) {
+				return a, nil
+			}
+			earlier = earlier || ask < c.Asks
+		}
+		if ask--; ask == 0 {
+			break
+		}
+		if a, err = Get(ctx, d.Table, o.Tenant, agent.ApprovalID(o.Run, c.ID, ask)); err != nil && !errors.Is(err, ErrNotFound) {
+			return Approval{}, err
+		}
 	}
-	return a, nil
+	switch {
+	case !newest.asksOutcome(o):
+		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrNothing)
+	case earlier && newest.Status == Pending:
+		return Approval{}, &StaleError{Approval: newest}
+	}
+	return newest, nil
+}
+
+// asksOutcome reports whether the request asks what became of the call that o is about.
+func (a Approval) asksOutcome(o Outcome) bool {
+	return a.Kind == KindOutcome && a.Run == o.Run && a.Call() == o.Call
+}
+
+// answeredUnder reports whether somebody has answered the request under a key.
+func (a Approval) answeredUnder(key string) bool {
+	return key != "" && slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Key == key })
 }
 
 // settle records the answer in the request and the run's inbox at once. The model is told what the person said and, where somebody had
@@ -180,6 +222,7 @@ func (d *Desk) racedAnswer(ctx context.Context, a Approval, o Outcome, cause err
 	case now.Status == Pending:
 		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, cause)
 	case sameAnswer(now, o):
+		now.repeated = true
 		return now, nil
 	default:
 		return Approval{}, &DecidedError{Approval: now}
@@ -188,7 +231,7 @@ func (d *Desk) racedAnswer(ctx context.Context, a Approval, o Outcome, cause err
 
 // said is the answer as it is kept with the request: the text stands as a JSON string where an edit's arguments stand.
 func (o Outcome) said(now time.Time) (Decision, error) {
-	d := Decision{By: o.By.ID, For: o.as.For, Via: o.Via, Action: o.action(), At: now}
+	d := Decision{By: o.By.ID, For: o.as.For, Via: o.Via, Action: o.action(), At: now, Key: o.Key}
 	if o.Rerun {
 		return d, nil
 	}

@@ -236,7 +236,7 @@ func TestB4StandingGrantsShowNoSecret(t *testing.T) {
 		_, err := r.decide(approval.Approve, ana)
 		require.NoError(t, err)
 		require.Len(t, r.standing(), 1)
-		require.Equal(t, `{"amount":7,"to":"[masked]","password":"[masked]"}`, r.standing()[0].Args)
+		require.Equal(t, `{"amount":7,"to":"[masked, 11 characters]","password":"[masked, 7 characters]"}`, r.standing()[0].Args)
 		require.Equal(t, agent.GrantedArgs([]byte(secret)), r.standing()[0].ArgsHash)
 	})
 }

@@ -22,7 +22,8 @@ const (
 	Requested Kind = "requested"
 	Notified  Kind = "notified"
 	Viewed    Kind = "viewed"
-	Asked     Kind = "asked" // for information
+	Uncovered Kind = "uncovered" // somebody was shown what is masked
+	Asked     Kind = "asked"     // for information
 	Decided   Kind = "decided"
 	Refused   Kind = "refused" // a decision that was not taken
 	Escalated Kind = "escalated"

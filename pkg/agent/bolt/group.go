@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"syscall"
 
 	"go.etcd.io/bbolt"
 
@@ -80,10 +82,20 @@ func (t *Table) commit(group []*pending) {
 	})
 	for _, p := range group {
 		if err != nil {
-			p.err = fmt.Errorf("write %d operations to store %s: %w", len(p.ops), t.path, err)
+			p.err = fmt.Errorf("write %d operations to store %s: %w", len(p.ops), t.path, named(err))
 		}
 		close(p.done)
 	}
+}
+
+// named gives the error of a full disk its number back: bbolt keeps the text alone where a file cannot grow.
+func named(err error) error {
+	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		if !errors.Is(err, full) && strings.HasSuffix(err.Error(), full.Error()) {
+			return fmt.Errorf("%w: %w", err, full)
+		}
+	}
+	return err
 }
 
 // apply sets p.err when p's own conditions or items refuse it; the error it returns ends the whole transaction.

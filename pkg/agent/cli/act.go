@@ -16,7 +16,7 @@ import (
 )
 
 type approveCommand struct {
-	ID     string `arg:"" help:"The approval."`
+	ID     string `arg:"" id:"approval" help:"The approval."`
 	Edit   string `placeholder:"JSON|@FILE|-" help:"Run with these arguments instead."`
 	Result string `placeholder:"JSON|@FILE|-" help:"Answer what the tool asks with this. Without it the answer is true."`
 	Note   string `placeholder:"T" help:"Kept with the decision."`
@@ -48,7 +48,7 @@ func (c *approveCommand) run(ctx context.Context, p *program) error {
 }
 
 type denyCommand struct {
-	ID   string `arg:"" help:"The approval."`
+	ID   string `arg:"" id:"approval" help:"The approval."`
 	Note string `placeholder:"T" help:"Told to the model."`
 	Tool string `placeholder:"NAME" help:"Of a request about several tools: this one alone."`
 }
@@ -64,6 +64,7 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 		if err != nil {
 			return err
 		}
+		p.tellDecisions(a)
 		if v.Action == approval.Edit {
 			if v.Args, err = s.restored(ctx, a, v.Args); err != nil {
 				return err
@@ -83,6 +84,24 @@ func (p *program) decide(ctx context.Context, id string, v api.Verdict) error {
 		}
 		return s.attended(ctx, run)
 	})
+}
+
+// tellDecisions says who has decided what about a request that is decided already.
+func (p *program) tellDecisions(a approval.Approval) {
+	if a.Status == approval.Pending {
+		return
+	}
+	p.note("approval %s of %s (%s) was decided before:", a.ID, line(strings.Join(a.Tools, ", ")), strings.Join(a.Calls, ", "))
+	for _, d := range a.Decisions {
+		with := ""
+		if d.Action == approval.Edit {
+			with = " with other arguments"
+		}
+		p.note("%-8s %s%s by %s at %s%s", "decided", d.Action, with, d.By, stamp(d.At), noteOf(d.Note))
+	}
+	if len(a.Decisions) == 0 {
+		p.note("%-8s %s, by nobody's decision", "decided", a.Status)
+	}
 }
 
 // restored puts what is masked back into edited arguments, where its placeholders stand.
@@ -173,8 +192,8 @@ func (s *session) followed(ctx context.Context, run string) (api.Run, error) {
 }
 
 type answerCommand struct {
-	Run    string  `arg:"" help:"The run."`
-	Call   string  `arg:"" help:"The call."`
+	Run    string  `arg:"" id:"run" help:"The run."`
+	Call   string  `arg:"" id:"call" help:"The call, or the request that asks what became of it."`
 	Result *string `xor:"answer" placeholder:"JSON|@FILE|-" help:"The service's answer, or what its tool asks; or it took effect, with this result."`
 	Error  *string `xor:"answer" placeholder:"TEXT" help:"It failed, like this."`
 	Rerun  bool    `xor:"answer" help:"Carry it out again."`
@@ -191,11 +210,41 @@ func (c *answerCommand) run(ctx context.Context, p *program) error {
 	if a.Result == nil && a.Error == nil && !a.Rerun {
 		return usage("answer: want --result, --error or --rerun")
 	}
-	return p.input(ctx, c.Run, api.Input{Answers: []api.Answer{a}})
+	key := ids.System(p.clock).Key()
+	return p.existing(ctx, func(s *session) error {
+		if err := s.name(ctx, c.Run, &a); err != nil {
+			return err
+		}
+		return s.input(ctx, c.Run, api.Input{Answers: []api.Answer{a}}, key)
+	})
+}
+
+// name puts the request into an answer that says what became of a call, by the call's name or its own: sent again, the answer is to no other.
+func (s *session) name(ctx context.Context, run string, a *api.Answer) error {
+	r, err := call(ctx, s, func(c *api.Client) (api.Run, error) { return c.Run(ctx, run) })
+	if err != nil {
+		return err
+	}
+	for _, w := range r.Waiting {
+		if w.For == agent.ForOutcome && (a.Call == w.Call || a.Call == w.Approval) {
+			a.Call, a.Approval = w.Call, w.Approval
+			return nil
+		}
+	}
+	asked, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, a.Call) })
+	var none *api.Problem
+	switch {
+	case errors.As(err, &none) && none.Type == api.ApprovalNotFound: // the name of a call that waits for no such answer
+		return nil
+	case err != nil:
+		return err
+	}
+	a.Call, a.Approval = asked.Call(), asked.ID
+	return nil
 }
 
 type sendCommand struct {
-	Run     string   `arg:"" help:"The run."`
+	Run     string   `arg:"" id:"run" help:"The run."`
 	Message string   `placeholder:"T" help:"What to say."`
 	Attach  []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 100 MB along."`
 }
@@ -218,22 +267,29 @@ func (p *program) input(ctx context.Context, run string, in api.Input, uploads .
 		if err := s.bring(ctx, uploads); err != nil {
 			return err
 		}
-		return s.act(ctx, run, func(ctx context.Context, c *api.Client) error {
-			got, err := c.Input(ctx, run, in, key)
-			switch {
-			case err != nil || got.Applied == nil || *got.Applied:
-			case got.Status == agent.RunDone:
-				p.note("run %s had ended: nothing was changed", run)
-			default:
-				p.note("run %s waits for no such answer any more: nothing was changed", run)
-			}
-			return err
-		})
+		return s.input(ctx, run, in, key)
+	})
+}
+
+func (s *session) input(ctx context.Context, run string, in api.Input, key string) error {
+	return s.act(ctx, run, func(ctx context.Context, c *api.Client) error {
+		got, err := c.Input(ctx, run, in, key)
+		switch {
+		case err != nil:
+		case got.Already:
+			s.p.note("run %s was told that already: nothing was changed", run)
+		case got.Applied == nil || *got.Applied:
+		case got.Status == agent.RunDone:
+			s.p.note("run %s had ended: nothing was changed", run)
+		default:
+			s.p.note("run %s waits for no such answer any more: nothing was changed", run)
+		}
+		return err
 	})
 }
 
 type cancelCommand struct {
-	Run  string `arg:"" help:"The run."`
+	Run  string `arg:"" id:"run" help:"The run."`
 	Note string `placeholder:"T" help:"Why."`
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,10 +10,43 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
+	"github.com/countersign/countersign/pkg/agent/registry"
 )
 
 // agentFile is where a directory holds its agent.
 const agentFile = "agent.yaml"
+
+// nearAgents is the registry with the agents of the current directory: ./agent.yaml and ./agents/*/agent.yaml, which come before registered ones of the
+// same name. Whatever command may carry runs on knows the same agents. What cannot be used is left out, and is in the problems.
+func (p *program) nearAgents() (known *registry.Registry, problems []error) {
+	files, err := filepath.Glob(filepath.Join("agents", "*", agentFile))
+	if err != nil {
+		return p.registry, []error{fmt.Errorf("look for agents: %w", err)}
+	}
+	if _, err := os.Stat(agentFile); err == nil {
+		files = append([]string{agentFile}, files...)
+	}
+	var found []agent.Definition
+	for _, f := range files {
+		d, err := p.agent(f, chosen{})
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		found = append(found, *d)
+	}
+	if known, err = p.registry.With(found...); err != nil {
+		return p.registry, append(problems, fmt.Errorf("%w; in %s", err, strings.Join(files, ", ")))
+	}
+	return known, problems
+}
+
+// leaveOut tells of agents near by that cannot be used.
+func (p *program) leaveOut(problems []error) {
+	for _, problem := range problems {
+		p.note("countersign: an agent is left out: %s", lines(problem.Error()))
+	}
+}
 
 // chosen is what the flags of a command put in place of an agent's own.
 type chosen struct {
@@ -55,13 +89,14 @@ func (p *program) find(arg string, c chosen) (*agent.Definition, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, usage("read agent: %v", err)
 	}
-	if d, ok := p.registry.Agent(arg); ok {
+	all, _ := p.nearAgents()
+	if d, ok := all.Agent(arg); ok {
 		own := *d // the registry's stays as it is
 		own.Tools = append([]agent.ToolSpec(nil), d.Tools...)
 		own.MCP = append([]agent.MCPServer(nil), d.MCP...)
 		return &own, nil
 	}
-	known := strings.Join(p.registry.Agents(), ", ")
+	known := strings.Join(all.Agents(), ", ")
 	if known == "" {
 		known = "none"
 	}

@@ -73,7 +73,7 @@ var badValues = map[string]map[string]string{
 	"rehearse <run>": nil, "rehearse --agent": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"},
 	"rehearse --deployed": {"=x": "bool value must be"}, "rehearse --tenant": nil, "rehearse --against": {"DIR/none.json": "no such file", "DIR/agent.yaml": "agent.yaml"},
 	"graph --states": {"=x": "bool value must be"}, "validate <agent>": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"}, "init <args>": nil,
-	"--home": {"": "got nothing, want a value"}, "--json": {"=x": "bool value must be"}, "--as": {"ana": `--as: parse principal "ana"`, "": "got nothing, want a value"},
+	"--home": {"": "got nothing, want a value"}, "--json": {"=x": "bool value must be"}, "--version": {"=x": "bool value must be"}, "--as": {"ana": `--as: parse principal "ana"`, "": "got nothing, want a value"},
 }
 
 // typist runs command lines in a folder of its own, whose store is not there.
@@ -213,7 +213,7 @@ func TestEveryCommandRefuses(t *testing.T) {
 		}
 		for _, f := range flags(n) {
 			name, flag := command+" --"+f.Name, "--"+f.Name
-			if everywhere := slices.Contains([]string{"home", "json", "as"}, f.Name); everywhere {
+			if everywhere := slices.Contains([]string{"home", "json", "as", "version"}, f.Name); everywhere {
 				name = flag
 			}
 			refuses(name, func(value string) []string {

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/ids"
-	"github.com/countersign/countersign/pkg/agent/registry"
 )
 
 // devCommand serves the API over TCP beside the socket until it is interrupted. It serves the registered agents and those of the
@@ -28,9 +26,11 @@ func (c *devCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	if p.registry, err = p.withNearAgents(); err != nil {
-		return err
+	known, problems := p.nearAgents()
+	if err := errors.Join(problems...); err != nil {
+		return usage("%w", err)
 	}
+	p.registry = known
 	who, err := readPeople(p.home)
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (c *devCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.serve(ctx, e, host, as), e.Close())
+	return errors.Join(c.serve(ctx, e, host, as), e.leave(ctx))
 }
 
 // host checks the address, and gives the host name or address to listen on.
@@ -64,35 +64,6 @@ func (c *devCommand) host() (string, error) {
 			"or --insecure-listen if it is meant", c.Addr)
 	}
 	return host, nil
-}
-
-// withNearAgents is the registry with the agents of the current directory.
-func (p *program) withNearAgents() (*registry.Registry, error) {
-	files, err := filepath.Glob(filepath.Join("agents", "*", agentFile))
-	if err != nil {
-		return nil, fmt.Errorf("look for agents: %w", err)
-	}
-	if here, err := filepath.Glob(agentFile); err == nil {
-		files = append(here, files...)
-	}
-	var found []agent.Definition
-	var problems []error
-	for _, f := range files {
-		d, err := p.agent(f, chosen{})
-		if err != nil {
-			problems = append(problems, err)
-			continue
-		}
-		found = append(found, *d)
-	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, usage("%w", err)
-	}
-	r, err := p.registry.With(found...)
-	if err != nil {
-		return nil, usage("%v; in %s", err, strings.Join(files, ", "))
-	}
-	return r, nil
 }
 
 // serve listens, carries on what is open, and waits for the interrupt or for the server to fail.
@@ -118,7 +89,7 @@ func (c *devCommand) serve(ctx context.Context, e *engine, host string, as agent
 	}
 	select {
 	case <-ctx.Done():
-		e.p.note("countersign: ending; runs stay as they are. Ctrl-C once more ends at once")
+		e.p.note("countersign: ending; what is under way has %s to end, and runs stay as they are. Ctrl-C once more ends at once", e.p.graceful())
 		return nil
 	case err := <-failed:
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)

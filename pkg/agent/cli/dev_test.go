@@ -24,6 +24,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/link"
 )
 
 // moving is a model that asks for one move.
@@ -126,7 +127,7 @@ func (d *desk) dev(args ...string) (s *server, stop context.CancelFunc, ended <-
 	p := &program{
 		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(""), stdout: io.MultiWriter(&who.stdout, in), stderr: &who.stderr,
 		getenv:   func(name string) string { return map[string]string{"COUNTERSIGN_HOME": d.home()}[name] },
-		patience: 10 * time.Second, grace: d.grace,
+		patience: 10 * time.Second, grace: d.grace, bounds: d.bounds,
 	}
 	go func() {
 		who.code = p.run(ctx, append([]string{"dev", "--addr", "127.0.0.1:0", "--json"}, args...))
@@ -262,12 +263,13 @@ func TestDevIsGuarded(t *testing.T) {
 func TestDevCarriesOn(t *testing.T) {
 	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}
 {"text": "Held."}`)
+	d.grace = time.Millisecond
 	t.Chdir(d.dir)
 	first, stop, ended := d.dev()
 	run := first.start("holder")
 	<-d.entered
 	stop()
-	require.Equal(t, 0, (<-ended).code, "a tool that is being carried out does not keep it")
+	require.Equal(t, 0, (<-ended).code, "a tool that is being carried out does not keep it for longer than it may")
 	second, stop, ended := d.dev()
 	require.Equal(t, first.token, second.token)
 	<-d.entered
@@ -545,4 +547,121 @@ func TestTokenIsMintedOnce(t *testing.T) {
 	_, err = mint(filepath.Join(home, "none", "token"), "x")
 	require.Error(t, err)
 	require.False(t, bytes.Contains([]byte(err.Error()), []byte(strings.Repeat("b", 52))))
+}
+
+// An answer names the request. The same order, sent again and again, is carried out once: a call that is lost again is asked about under a new request,
+// and waits for an order of its own.
+func TestAnAnswerNamesItsRequest(t *testing.T) {
+	d := newDesk(t, strings.ReplaceAll(holding, "hold", "charge")+"permission: {default: allow}\n", `{"calls": [{"id": "c1", "name": "charge"}]}`+"\n"+`{"text": "Charged."}`)
+	started := d.command(t.Context(), "", "run", d.dir, "--message", "x", "--key", "k", "--json")
+	require.Equal(t, 3, started.code, started.stderr.String())
+	var r api.Run
+	require.NoError(t, json.Unmarshal([]byte(started.stdout.String()), &r))
+	s, stop, ended := d.dev()
+	input := "/v1/runs/" + r.ID + "/input"
+	look := func() api.Run {
+		_, body := s.do("GET", "/v1/runs/"+r.ID, "")
+		var now api.Run
+		require.NoError(t, json.Unmarshal([]byte(body), &now))
+		return now
+	}
+	// asked waits until the call is asked about for the n-th time.
+	asked := func(n int) string {
+		for {
+			if now := look(); len(now.Waiting) == 1 && now.Calls[0].Executions == n {
+				return now.Waiting[0].Approval
+			}
+		}
+	}
+	accepted := func(status int, body string) api.Accepted {
+		t.Helper()
+		require.Equal(t, http.StatusAccepted, status, body)
+		var a api.Accepted
+		require.NoError(t, json.Unmarshal([]byte(body), &a))
+		require.True(t, *a.Applied)
+		return a
+	}
+	const order = `{"answers": [{"call": "c1", "id": "o1", "rerun": true}]}`
+	first := asked(1)
+	require.False(t, accepted(s.do("POST", input, order, "Idempotency-Key", "k1")).Already)
+	second := asked(2)
+	require.NotEqual(t, first, second)
+	for range 2 {
+		require.True(t, accepted(s.do("POST", input, order, "Idempotency-Key", "k1")).Already)
+		require.True(t, accepted(s.do("POST", input, `{"answers": [{"approval": "`+first+`", "rerun": true}]}`)).Already)
+	}
+	status, body := s.do("POST", input, `{"answers": [{"call": "c1", "rerun": true}]}`)
+	require.Equal(t, http.StatusConflict, status, body)
+	require.Contains(t, body, `"type":"request-changed"`)
+	require.Contains(t, body, second)
+	status, body = s.do("POST", input, `{"answers": [{"approval": "`+first+`", "error": "no"}]}`)
+	require.Equal(t, http.StatusConflict, status, body)
+	require.Contains(t, body, "rerun by user:local", "the first answer is told")
+	require.Equal(t, 2, look().Calls[0].Executions)
+
+	// By the key of the request alone, and by the name of the request.
+	byKey := `{"answers": [{"approval": "` + second + `", "rerun": true}]}`
+	require.False(t, accepted(s.do("POST", input, byKey, "Idempotency-Key", "k2")).Already)
+	third := asked(3)
+	require.True(t, accepted(s.do("POST", input, `{"answers": [{"call": "c1", "rerun": true}]}`, "Idempotency-Key", "k2")).Already)
+
+	// At the command line the call's name does, and what was said already is told.
+	stop()
+	require.Equal(t, 0, (<-ended).code)
+	again := d.command(t.Context(), "", "answer", r.ID, second, "--rerun")
+	require.Equal(t, 3, again.code, again.stderr.String())
+	require.Contains(t, again.stderr.String(), "was told that already: nothing was changed")
+	named := d.command(t.Context(), "", "answer", r.ID, "c1", "--result", `"paid"`)
+	require.Equal(t, 0, named.code, named.stderr.String())
+	var told api.Run
+	require.NoError(t, json.Unmarshal([]byte(d.command(t.Context(), "", "show", r.ID, "--json").stdout.String()), &told))
+	require.Equal(t, 3, told.Calls[0].Executions)
+	settled := d.command(t.Context(), "", "approvals", "--status", "approved", "--json").stdout.String()
+	require.Contains(t, settled, third)
+}
+
+// Whoever has no token of a callback, or of a link, leaves nothing behind in the store directory.
+func TestStrangersWriteNothing(t *testing.T) {
+	d := newDesk(t, renaming, moving)
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	before, err := os.ReadDir(d.home())
+	require.NoError(t, err)
+	for _, c := range []struct{ method, path string }{
+		{"POST", "/v1/callbacks/AAAA"}, {"GET", "/v1/callbacks/AAAA"},
+		{"GET", link.Path + strings.Repeat("A", 80)}, {"POST", link.Path + strings.Repeat("A", 80)},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), c.method, s.URL+c.path, strings.NewReader(`{"result": 1}`))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.GreaterOrEqual(t, resp.StatusCode, 400, "%s %s", c.method, c.path)
+	}
+	after, err := os.ReadDir(d.home())
+	require.NoError(t, err)
+	require.Equal(t, names(before), names(after))
+	stop()
+	require.Equal(t, 0, (<-ended).code)
+}
+
+func names(entries []os.DirEntry) (all []string) {
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+// What a decision says of the way it came in by is so: over the API it is the API.
+func TestDevDecisionsByTheAPISayIt(t *testing.T) {
+	d := newDesk(t, renaming, moving)
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	s.until(s.start("tidy"), "parked")
+	status, body := s.do("POST", "/v1/approvals/"+s.approval()+"/decision", `{"action": "deny"}`)
+	require.Equal(t, http.StatusOK, status, body)
+	require.Contains(t, body, `"via":"api"`)
+	stop()
+	require.Equal(t, 0, (<-ended).code)
 }

@@ -8,6 +8,7 @@ import (
 	"html"
 	"io"
 	"io/fs"
+	"mime/quotedprintable"
 	"net/http"
 	"net/url"
 	"os"
@@ -581,5 +582,273 @@ func TestConsoleAxe(t *testing.T) {
 			require.LessOrEqual(t, over, 0, "%s: nothing is wider than the screen", name)
 			p.Close()
 		}
+	}
+}
+
+// What the API's caller says of whom a run is for is nobody's fact: page, console, mail, terminal and JSON say whose word
+// it is, and who started the run beside it.
+func TestTheCallersClaimIsMarkedAsOne(t *testing.T) {
+	const claim = "the CEO; pre-approved by legal"
+	d := newDesk(t, renaming, moving)
+	require.NoError(t, os.MkdirAll(d.home(), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(d.home(), "principals.yaml"), []byte(`default: user:ana
+people: {"user:ana": {groups: ["group:operators"], email: ana@example.com}}
+`), 0o600))
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	defer func() {
+		stop()
+		require.Equal(t, 0, (<-ended).code)
+	}()
+	status, body := s.do("POST", "/v1/runs", `{"agent": "tidy", "subject": "`+claim+`", "message": "go"}`)
+	require.Equal(t, http.StatusAccepted, status, body)
+	var run api.Accepted
+	require.NoError(t, json.Unmarshal([]byte(body), &run))
+	s.until(run.ID, "parked")
+
+	var asked map[string]any
+	_, body = s.do("GET", "/v1/approvals/"+s.approval(), "")
+	require.NoError(t, json.Unmarshal([]byte(body), &asked))
+	require.Equal(t, []any{"user:ana"}, asked["requesters"])
+	require.Equal(t, claim, asked["claimedSubject"])
+	var whole map[string]any
+	_, body = s.do("GET", "/v1/runs/"+run.ID, "")
+	require.NoError(t, json.Unmarshal([]byte(body), &whole))
+	require.Equal(t, []any{"user:ana"}, whole["startedBy"])
+
+	v := s.visitor()
+	text := regexp.MustCompile(`<[^>]*>`)
+	page := text.ReplaceAllString(v.send("GET", "/approvals/"+s.approval(), nil).body, "\n")
+	require.Regexp(t, `(?i)started by\s+user:ana\s`, page)
+	require.Regexp(t, `The caller says the run is for\s+In the words of whoever started the run. Nobody has checked them.\s+`+claim, page)
+	require.Equal(t, 1, strings.Count(page, claim))
+	story := text.ReplaceAllString(v.send("GET", "/runs/"+run.ID, nil).body, "\n")
+	require.Regexp(t, `(?i)started by\s+user:ana\s`, story)
+	require.Regexp(t, `For, the caller says \(nobody checked it\)\s+`+claim, story)
+	require.Equal(t, 1, strings.Count(story, claim))
+
+	for _, args := range [][]string{{"approvals"}, {"show", run.ID}} {
+		shown := d.command(t.Context(), "", args...)
+		require.Equal(t, 0, shown.code, shown.stderr.String())
+		require.Contains(t, shown.stdout.String(), `the caller says (not checked): the run is for "`+claim+`"`, args)
+		require.Equal(t, 1, strings.Count(shown.stdout.String(), claim), args)
+		require.Regexp(t, `(?m)^(  started by|by) +user:ana$`, shown.stdout.String(), args)
+	}
+
+	var mails []string
+	for range 100 {
+		mails, _ = filepath.Glob(filepath.Join(d.home(), "outbox", "*.eml"))
+		if len(mails) > 0 {
+			break
+		}
+		require.NoError(t, clock.System().Sleep(t.Context(), 50*time.Millisecond))
+	}
+	require.Len(t, mails, 1)
+	data, err := os.ReadFile(mails[0])
+	require.NoError(t, err)
+	mail, err := io.ReadAll(quotedprintable.NewReader(strings.NewReader(string(data))))
+	require.NoError(t, err)
+	require.Contains(t, string(mail), "The caller says (nobody checked it)\r\n  the run is for: "+claim)
+	require.Contains(t, string(mail), "  started by: user:ana\r\n")
+	require.Equal(t, 2, strings.Count(string(mail), claim), "once in its text and once in its HTML")
+}
+
+// Whoever opens the console without its token is asked for it, on a page that says where it is, and gets by it what the
+// printed address gives. Wrong ones are counted; the right one is taken however many there were.
+func TestConsoleSignIn(t *testing.T) {
+	d, s, run := parked(t)
+	stranger := &visitor{server: s}
+	for _, path := range []string{"/", "/runs/" + run, "/approvals/" + s.approval(), "/runs/none", "/?token=wrong"} {
+		got := stranger.send("GET", path, nil)
+		require.Equal(t, http.StatusUnauthorized, got.StatusCode, path)
+		require.Equal(t, "text/html; charset=utf-8", got.Header.Get("Content-Type"), path)
+		require.Equal(t, "no-store", got.Header.Get("Cache-Control"), path)
+		require.Contains(t, got.body, `<h1>Sign in</h1>`, path)
+		require.Contains(t, got.body, "countersign dev", path)
+		require.Contains(t, got.body, filepath.Join(d.home(), "token"), path)
+		require.Equal(t, path == "/?token=wrong", strings.Contains(got.body, "not the one of this server"), path)
+		require.NotContains(t, got.body, run)
+		require.Empty(t, got.Cookies(), path)
+	}
+	problem := stranger.send("GET", "/v1/runs", nil)
+	require.Equal(t, "application/problem+json", problem.Header.Get("Content-Type"), "programs get a problem")
+
+	signIn := func(path, token string, headers ...string) page {
+		return stranger.send("POST", path, url.Values{"token": {token}}, headers...)
+	}
+	require.Equal(t, http.StatusForbidden, signIn("/", s.token, "Origin", "http://evil.example", "Sec-Fetch-Site", "cross-site").StatusCode)
+	codes := map[int]int{}
+	for range 60 {
+		got := signIn("/", s.token[1:]+"a")
+		codes[got.StatusCode]++
+		require.Empty(t, got.Cookies())
+		require.NotContains(t, got.body, s.token[1:])
+		require.Regexp(t, "That is not the token of this server|too many wrong tokens", got.body)
+	}
+	require.Positive(t, codes[http.StatusUnauthorized])
+	require.Positive(t, codes[http.StatusTooManyRequests])
+	require.Len(t, codes, 2)
+
+	link := s.visitor()
+	for path, want := range map[string]string{
+		"/": "/", "/runs/" + run: "/runs/" + run, "/?status=waiting&token=wrong": "/?status=waiting", "/approvals/" + s.approval(): "/approvals/" + s.approval(),
+	} {
+		got := signIn(path, " "+s.token+"\n", "Origin", s.URL, "Sec-Fetch-Site", "same-origin")
+		require.Equal(t, http.StatusSeeOther, got.StatusCode, path)
+		require.Len(t, got.Cookies(), 1)
+		require.Equal(t, link.cookie, got.Cookies()[0].String(), "as the link gives")
+		at, fragment, _ := strings.Cut(got.Header.Get("Location"), "#")
+		require.Equal(t, want, at)
+		require.True(t, strings.HasSuffix(fragment, "."+link.key), fragment)
+	}
+	lost := stranger.send("POST", "/approvals/"+s.approval(), link.form("/approvals/"+s.approval(), "approve", "key", link.key), "Accept", "text/html")
+	require.Equal(t, http.StatusUnauthorized, lost.StatusCode)
+	require.Contains(t, lost.body, "You are not signed in any more. Nothing was changed.")
+	require.Equal(t, approval.Pending, s.decided(s.approval()).Status)
+}
+
+// By hand: the token is typed, the page that was asked for comes, and a decision there needs no token again.
+func TestConsoleSignInInABrowser(t *testing.T) {
+	b := browsertest.Start(t)
+	_, s, _ := parked(t)
+	path := "/approvals/" + s.approval()
+	for size, opts := range map[string]browsertest.Options{
+		"desktop": {}, "desktop-dark": {Dark: true}, "phone": {Width: 360, Height: 740}, "phone-dark": {Width: 360, Height: 740, Dark: true},
+	} {
+		p := b.Open(size, opts)
+		p.Goto(s.URL + "/?token=wrong")
+		p.Shot("console-sign-in-" + size)
+		violations, unsure := p.Axe()
+		require.Empty(t, violations, size)
+		require.Empty(t, unsure, size)
+		var over int
+		p.Eval(`document.documentElement.scrollWidth - document.documentElement.clientWidth`, &over)
+		require.LessOrEqual(t, over, 0, "%s: nothing is wider than the screen", size)
+		p.Close()
+	}
+	p := b.Open("sign-in", browsertest.Options{})
+	require.Equal(t, http.StatusUnauthorized, p.Goto(s.URL+path))
+	p.Fill("#token", "wrong")
+	p.Key("Enter")
+	p.Settle()
+	eventually(t, p, `document.body.innerText.includes("That is not the token of this server.")`)
+	p.Fill("#token", s.token)
+	p.Key("Enter")
+	p.Settle()
+	require.Equal(t, s.URL+path, p.Where(), "neither token nor key is left in the address")
+	p.Fill("#note", "signed in by hand")
+	p.Click("button[value=approve]")
+	p.Settle()
+	eventually(t, p, `document.body.innerText.includes("Approved by user:local")`)
+	require.Equal(t, approval.Approved, s.decided(strings.TrimPrefix(path, "/approvals/")).Status)
+}
+
+// layout is a model that writes in lines, and asks for a move whose arguments have some.
+const layout = `{"text": "The plan:\n\n    1. move \"a.txt\"\n    2. tell you", "calls": [{"id": "m1", "name": "move_file", "input": {"source": "a.txt", "destination": "b\nc.txt"}}]}
+{"text": "Done.\n\n- moved C:\\a.txt\n- told you"}`
+
+// In a transcript lines end where they were ended, without a mark; in arguments, on which people decide, each is marked.
+// Cards and pages show the arguments before whatever else there is to say, and the risk once. The headings count along
+// while a page is open.
+func TestConsoleReadsLikeAConversation(t *testing.T) {
+	b := browsertest.Start(t)
+	d := newDesk(t, renaming, layout)
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	defer func() {
+		stop()
+		require.Equal(t, 0, (<-ended).code)
+	}()
+	_, body := s.do("POST", "/v1/runs", `{"agent": "tidy", "message": "Please\n\n\ttidy up."}`)
+	var run api.Accepted
+	require.NoError(t, json.Unmarshal([]byte(body), &run))
+	s.until(run.ID, "parked")
+
+	home := b.Open("home", browsertest.Options{})
+	require.Equal(t, http.StatusOK, home.Goto(s.Open))
+	var card struct {
+		Parts []string
+		Risks int
+	}
+	home.Eval(`({
+		parts: [...document.querySelector(".request-card").children].map((e) => e.className || e.localName),
+		risks: document.querySelector(".request-card").innerText.match(/risk/gi).length,
+	})`, &card)
+	require.Equal(t, []string{"h3", "args"}, card.Parts[:2], "the arguments come first")
+	require.Equal(t, 1, card.Risks, "the risk is said once")
+
+	story := b.Open("story", browsertest.Options{})
+	require.Equal(t, http.StatusOK, story.Goto(s.Open))
+	require.Equal(t, http.StatusOK, story.Goto(s.URL+"/runs/"+run.ID))
+	var said []string
+	story.Eval(`[...document.querySelectorAll("#talk .words")].map((e) => e.innerText)`, &said)
+	require.Equal(t, []string{"Please\n\n\ttidy up.", "The plan:\n\n    1. move \"a.txt\"\n    2. tell you"}, said)
+	story.Eval(`[...document.querySelectorAll(".odd")].filter((e) => !e.closest(".args")).map((e) => e.innerText)`, &said)
+	require.Empty(t, said, "no marks outside arguments")
+	story.Eval(`[...document.querySelectorAll("#talk .args .odd")].map((e) => e.innerText)`, &said)
+	require.Equal(t, []string{`\n`}, said, "in arguments it counts")
+	heading := `document.querySelector("#talk-head").innerText`
+	eventually(t, story, heading+` === "Conversation 3 messages"`)
+	story.Eval(`window.loaded = "once"`, nil)
+
+	request := b.Open("request", browsertest.Options{})
+	require.Equal(t, http.StatusOK, request.Goto(s.Open))
+	require.Equal(t, http.StatusOK, request.Goto(s.URL+"/approvals/"+s.approval()))
+	var page struct {
+		Sections []string
+		Risks    int
+	}
+	request.Eval(`({
+		sections: [...document.querySelectorAll(".story > section")].map((e) => e.getAttribute("aria-labelledby")),
+		risks: document.querySelectorAll(".risk").length,
+	})`, &page)
+	require.Equal(t, []string{"args-head", "facts-head"}, page.Sections[:2])
+	require.Equal(t, 1, page.Risks)
+	var facts string
+	request.Eval(`document.querySelector(".facts").innerText.toLowerCase()`, &facts)
+	for _, again := range []string{"risk", "effect", "undone"} {
+		require.NotContains(t, facts, again, "it is said once, above")
+	}
+	request.Click("button[value=approve]")
+	request.Settle()
+
+	eventually(t, story, heading+` === "Conversation 5 messages"`)
+	eventually(t, story, `document.querySelector("#calls-head").innerText === "Calls 1"`)
+	var loaded string
+	story.Eval(`window.loaded`, &loaded)
+	require.Equal(t, "once", loaded, "the page was not loaded again")
+	story.Eval(`[[...document.querySelectorAll("#talk .words")].at(-1).innerText, document.querySelector("#facts .words").innerText]`, &said)
+	require.Equal(t, []string{"Done.\n\n- moved C:\\a.txt\n- told you", "Done.\n\n- moved C:\\a.txt\n- told you"}, said, "the last word, and the output")
+}
+
+// Red is the highest class of risk alone: what can be done again, or be taken back, is not.
+func TestConsoleIsRedForHighRiskAlone(t *testing.T) {
+	b := browsertest.Start(t)
+	for effect, want := range map[string]struct {
+		label string
+		red   bool
+	}{"read": {"Low risk", false}, "idempotent": {"Medium risk", false}, "non_idempotent": {"High risk", true}} {
+		d := newDesk(t, strings.Replace(renaming, "{name: move_file", "{name: move_file, effect: "+effect, 1)+"permission: {default: ask}\n", moving)
+		t.Chdir(d.dir)
+		s, stop, ended := d.dev()
+		s.until(s.start("tidy"), "parked")
+		p := b.Open(effect, browsertest.Options{})
+		require.Equal(t, http.StatusOK, p.Goto(s.Open))
+		for _, path := range []string{"/", "/approvals/" + s.approval()} {
+			require.Equal(t, http.StatusOK, p.Goto(s.URL+path))
+			var shown struct{ Label, Color, Red string }
+			p.Eval(`(() => {
+				const probe = document.createElement("i");
+				document.body.append(probe);
+				probe.className = "kind-bad";
+				const r = document.querySelector(".risk strong");
+				return {label: r.innerText, color: getComputedStyle(r).color, red: getComputedStyle(probe).color};
+			})()`, &shown)
+			require.Equal(t, want.label, shown.Label, path)
+			require.Equal(t, want.red, shown.Color == shown.Red, "%s: %s", effect, path)
+		}
+		p.Close()
+		stop()
+		require.Equal(t, 0, (<-ended).code)
 	}
 }

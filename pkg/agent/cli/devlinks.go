@@ -18,7 +18,7 @@ import (
 // links are those of a laptop: signed by the ring in HOME, at dev's own address, or where COUNTERSIGN_WEB_URL says that it is reached.
 func (e *engine) links() *link.Links {
 	return &link.Links{
-		Table: e.backend.Table, Signer: link.Ring(e.ring.get), Clock: e.p.clock, IDs: ids.System(e.p.clock),
+		Table: e.backend.Table, Signer: signer{link.Ring(e.ring.get), e.ring}, Clock: e.p.clock, IDs: ids.System(e.p.clock),
 		Base: func() string {
 			var own string
 			if url := e.url.Load(); url != nil {
@@ -27,6 +27,20 @@ func (e *engine) links() *link.Links {
 			return cmp.Or(e.p.getenv("COUNTERSIGN_WEB_URL"), own)
 		},
 	}
+}
+
+// signer is a ring that is made when something is signed, and not to look at what nobody can have signed.
+type signer struct {
+	link.Ring
+	keys *keys
+}
+
+// Verify implements link.Signer.
+func (s signer) Verify(ctx context.Context, mac []byte, key, audience string, fields ...string) (bool, error) {
+	if ring, err := s.keys.known(); ring == nil {
+		return false, err
+	}
+	return s.Ring.Verify(ctx, mac, key, audience, fields...)
 }
 
 // ownLinks are an engine's links, once it is there.

@@ -10,12 +10,15 @@ import (
 	"strings"
 )
 
+// tokenFile holds the token, in HOME.
+const tokenFile = "token"
+
 var tokenPattern = regexp.MustCompile(`^[a-z2-7]{52}$`)
 
 // readToken is what HOME/token holds: whoever shows it to dev's port is the owner of the store. The first time it is minted, by draw.
 // The caller has the store, so nobody else mints meanwhile.
 func readToken(home string, draw func() string) (string, error) {
-	name := filepath.Join(home, "token")
+	name := filepath.Join(home, tokenFile)
 	info, err := os.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
@@ -31,12 +32,6 @@ type web struct {
 	token  string
 }
 
-// The bounds of a port that browsers reach. A stream bounds itself.
-const (
-	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 64 << 10
-)
-
 // newWeb makes the web of an engine. Host is what was asked to be listened on, at is what came of it.
 func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Principal) (*web, error) {
 	w := &web{engine: e, as: as, token: token, url: "http://" + reachable(at), open: !at.IP.IsLoopback()}
@@ -45,7 +40,7 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 		guard.Name = host
 	}
 	b := e.backend
-	b.Via = approval.ViaConsole
+	b.Via = approval.ViaAPI
 	b.Caller = func(*http.Request) (api.Caller, error) { // a header can say anything: the token alone counts
 		return api.Caller{Tenant: local.Tenant, Principal: as}, nil
 	}
@@ -63,11 +58,16 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 	}
 	guard.ProvesItself, guard.Fragment = webpages.ProvesItself, console.Fragment()
 	mux.Handle("/", e.trace.HTTP(api.Handler(b)))
-	unused := &unused{conns: map[net.Conn]bool{}}
-	w.server = &http.Server{
-		Handler: guard.Before(mux), ConnState: unused.track,
-		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+	signIn := &webpages.SignIn{Is: guard.Is, Welcome: guard.Welcome, Clock: e.p.clock}
+	if !w.open { // whoever else reaches the port need not know where the store is
+		if signIn.File, err = filepath.Abs(filepath.Join(e.home.Dir, tokenFile)); err != nil {
+			return nil, fmt.Errorf("find the token: %w", err)
+		}
 	}
+	guard.SignIn = signIn.Handler()
+	unused := &unused{conns: map[net.Conn]bool{}}
+	w.server = e.p.server(guard.Before(mux))
+	w.server.ConnState = unused.track
 	w.server.RegisterOnShutdown(unused.close)
 	e.url.Store(&w.url)
 	return w, nil

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -66,15 +67,15 @@ func (p *program) openEngine(who people) (*engine, error) {
 		Remotes: remotes, Functions: invoked,
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
 		Notify:    tells,
-		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Clock: p.clock, People: who.Book,
+		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Busy: p.busy, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
 		return nil, err
 	}
 	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: caller(who)})
-	b.Callbacks = ring.get
+	b.Callbacks = ring.known
 	e.home, e.backend, e.ready = home, b, b.Ready
-	e.server = &http.Server{Handler: e.socketHandler(), ReadHeaderTimeout: readHeaderTimeout}
+	e.server = p.server(e.socketHandler())
 	e.serve(e.pipe)
 	socket, err := listen(home.Socket())
 	if err != nil {
@@ -116,8 +117,6 @@ func (e *engine) reached() string {
 	return ""
 }
 
-const readHeaderTimeout = 10 * time.Second
-
 // tracer records runs where the environment names a collector; nil = it names none.
 func (p *program) tracer() (*tracing.Tracer, error) {
 	draw := ids.System(p.clock)
@@ -129,6 +128,11 @@ func (p *program) tracer() (*tracing.Tracer, error) {
 // trouble tells of a function of the state machine that failed. What passes by itself is tried again.
 func (p *program) trouble(function string, err error) {
 	p.note("%-8s %s failed: %s", "trouble", function, line(err.Error()))
+}
+
+// busy tells of a run that waits for its model.
+func (p *program) busy(run string, err error, again time.Duration) {
+	p.note("%-8s run %s waits: %s; asks again in %s", "busy", run, line(err.Error()), again.Truncate(time.Second)+time.Second)
 }
 
 // caller is who a request of the socket is made for. Only the owner of the machine can open it.
@@ -173,13 +177,48 @@ func (e *engine) client(as agent.Principal) *api.Client {
 	return api.NewClient(e.pipe.dial, as.String())
 }
 
-// defaultGrace is how long requests that are being answered may take once the process ends.
-const defaultGrace = 5 * time.Second
+// defaultGrace is how long calls that are under way may take once the process ends, and answerGrace how long requests then.
+const (
+	defaultGrace = 20 * time.Second
+	answerGrace  = 5 * time.Second
+)
+
+// unsaid is how long what is under way is waited for without a word: most of it is the end of what the command did.
+const unsaid = 200 * time.Millisecond
+
+func (p *program) graceful() time.Duration { return cmp.Or(p.grace, defaultGrace) }
+
+// drain begins nothing more and lets end what is under way, also for the runs of other commands, which it goes on to serve meanwhile. It is cut short by
+// the end of ctx, or where that has ended already, by the second Ctrl-C, which kills.
+func (e *engine) drain(ctx context.Context) {
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := e.p.clock.WithTimeout(ctx, e.p.graceful())
+	defer cancel()
+	soon, done := e.p.clock.WithTimeout(ctx, unsaid)
+	defer done()
+	if e.home.Drain(soon) == nil {
+		return
+	}
+	if runs := e.home.UnderWay(); len(runs) > 0 {
+		e.p.note("countersign: what is under way of run %s has %s to end; Ctrl-C ends at once", strings.Join(runs, ", "), e.p.graceful())
+	}
+	if e.home.Drain(ctx) != nil {
+		e.p.note("countersign: what is under way of run %s is cut off; whoever carries it on finds out what became of it", strings.Join(e.home.UnderWay(), ", "))
+	}
+}
+
+// leave lets end what is under way, and closes.
+func (e *engine) leave(ctx context.Context) error {
+	e.drain(ctx)
+	return e.Close()
+}
 
 // Close stops serving, lets handlers come to a safe point and closes the store.
 func (e *engine) Close() error {
 	e.feed.Close()
-	ctx, cancel := e.p.clock.WithTimeout(context.Background(), cmp.Or(e.p.grace, defaultGrace))
+	ctx, cancel := e.p.clock.WithTimeout(context.Background(), min(e.p.graceful(), answerGrace))
 	defer cancel()
 	if e.web != nil {
 		e.web.close(ctx)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/pkg/agent/show"
 )
 
 // The exit codes of interfaces.md, section 1.
@@ -100,12 +102,17 @@ func codeOfRun(r api.Run) error {
 	}
 }
 
-// document writes the one JSON document of a command.
+// document writes the one JSON document of a command. It is the same to programs, and harmless to a terminal.
 func (p *program) document(v any) error {
-	enc := json.NewEncoder(p.stdout)
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(v); err != nil {
+	err := enc.Encode(v)
+	if err == nil {
+		_, err = p.stdout.Write(show.JSON(text.Bytes()))
+	}
+	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
 	return nil

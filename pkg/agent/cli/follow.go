@@ -30,6 +30,15 @@ func (s *session) follow(r api.Run) *follower {
 	f.progress.input = func(name string, input json.RawMessage) string {
 		return seen.input(context.Background(), r.ID, name, input) // bounded by the program's patience
 	}
+	f.progress.known = func() []api.Call {
+		ctx, cancel := s.p.clock.WithTimeout(context.Background(), s.p.patience)
+		defer cancel()
+		whole, err := s.client.Run(ctx, r.ID)
+		if err != nil { // a name that is not told is no reason to stop following
+			return nil
+		}
+		return whole.Calls
+	}
 	if r.Status != "" {
 		f.seq, f.last = r.Seq, strconv.FormatInt(r.Seq, 10)
 	}
@@ -91,7 +100,7 @@ func (f *follower) tell(e api.Event) error {
 }
 
 // stalled says so when a run goes on no more though it is open: its execution has given up, because what it owes cannot be read or
-// written.
+// written, or stands still, because this process does not know the agent that a call is for.
 func (s *session) stalled(ctx context.Context, run string) error {
 	if s.engine == nil {
 		return nil
@@ -100,12 +109,16 @@ func (s *session) stalled(ctx context.Context, run string) error {
 	if err != nil || before.Status == agent.RunDone {
 		return err
 	}
+	if err := s.engine.home.StandsStill(before.Owner); err != nil {
+		return fmt.Errorf("run %s is not carried on by this process: %w; %s carries it on where the agent is registered, or is in ./%s or ./agents/*/%s",
+			run, err, s.p.hint("resume"), agentFile, agentFile)
+	}
 	status, err := s.engine.home.Ports.Waiter.Status(ctx, before.Owner)
 	if err != nil || status != runtime.ExecutionEnded && status != runtime.ExecutionSucceeded {
 		return err
 	}
 	after, err := s.engine.home.Ports.Journal.Head(ctx, local.Tenant, run)
-	if err != nil || after != before { // it has ended, or been handed over, while we looked
+	if err != nil || !after.Equal(before) { // it has ended, or been handed over, while we looked
 		return err
 	}
 	return fmt.Errorf("run %s stands still: its execution has given up; once what troubled it is mended, %s carries it on", run, s.p.hint("resume"))

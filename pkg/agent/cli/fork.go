@@ -10,8 +10,8 @@ import (
 
 // forkCommand starts a run that begins as another was after one of its entries, and follows it.
 type forkCommand struct {
-	Run   string `arg:"" help:"The run to branch off."`
-	At    *int64 `placeholder:"SEQ" help:"The entry behind which the new run parts from it (countersign events RUN lists them)."`
+	Run   string `arg:"" id:"run" help:"The run to branch off."`
+	At    *int64 `placeholder:"SEQ" help:"The entry behind which the new run parts from it (events RUN lists them)."`
 	Model string `placeholder:"SPEC" help:"script:FILE, openai:MODEL@BASE_URL, bedrock:MODEL_ID or demo, in place of the run's model."`
 	Key   string `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
 }

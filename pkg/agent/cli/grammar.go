@@ -8,6 +8,8 @@ type grammar struct {
 	JSON bool   `name:"json" help:"Print one JSON document on standard output and nothing else there."`
 	As   string `placeholder:"WHO" help:"Who acts: user:NAME, and group:NAME separated by commas (default: HOME/principals.yaml, else user:local of group:operators)."`
 
+	Version versionFlag `help:"Print the version of this program and end."`
+
 	Run       runCommand         `cmd:"" help:"Start a run and follow it."`
 	Runs      runsCommand        `cmd:"" help:"List runs."`
 	Show      showCommand        `cmd:"" help:"Show a run."`

@@ -21,7 +21,12 @@ type keys struct {
 }
 
 // get reads the ring, or makes one. No key is in its error.
-func (k *keys) get() (*keyring.Ring, error) {
+func (k *keys) get() (*keyring.Ring, error) { return k.read(true) }
+
+// known reads the ring; nil where none was made, so that nothing was ever signed.
+func (k *keys) known() (*keyring.Ring, error) { return k.read(false) }
+
+func (k *keys) read(minting bool) (*keyring.Ring, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ring != nil {
@@ -30,6 +35,9 @@ func (k *keys) get() (*keyring.Ring, error) {
 	name := filepath.Join(k.home, "keyring")
 	text, err := readPrivate(name)
 	if errors.Is(err, fs.ErrNotExist) {
+		if !minting {
+			return nil, nil
+		}
 		if text, err = keyring.Mint(k.draw()); err == nil {
 			text, err = mint(name, text)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -40,7 +41,7 @@ func (p *program) nothing() error {
 type runsCommand struct {
 	Status string `placeholder:"S" help:"Only these: running, waiting or done."`
 	Agent  string `placeholder:"A" help:"Only runs of this agent."`
-	Root   string `placeholder:"RUN" help:"Only runs that are carried out for calls of this one, however far below."`
+	Root   string `placeholder:"RUN" id:"run" help:"Only runs that are carried out for calls of this one, however far below."`
 }
 
 func (c *runsCommand) run(ctx context.Context, p *program) error {
@@ -98,7 +99,7 @@ func (s *session) runs(ctx context.Context, q api.RunQuery) ([]api.RunHead, erro
 }
 
 type showCommand struct {
-	Run      string `arg:"" help:"The run."`
+	Run      string `arg:"" id:"run" help:"The run."`
 	Messages bool   `help:"Show the conversation, too."`
 }
 
@@ -168,10 +169,13 @@ func (p *program) summary(r api.Run) {
 	if r.Root != "" {
 		fact("below", "call %s of run %s, for run %s", r.ParentCall, r.Parent, r.Root)
 	}
-	if r.Subject != "" {
-		fact("for", "%s", line(r.Subject))
-	}
 	fact("started", "%s", stamp(r.StartedAt))
+	if len(r.StartedBy) > 0 {
+		fact("by", "%s", line(strings.Join(r.StartedBy, ", ")))
+	}
+	if r.Subject != "" && !slices.Contains(r.StartedBy, r.Subject) {
+		fact("claim", "the caller says (not checked): the run is for %s", text(r.Subject))
+	}
 	if !r.EndedAt.IsZero() {
 		fact("ended", "%s", stamp(r.EndedAt))
 	}
@@ -193,7 +197,7 @@ func (p *program) summary(r api.Run) {
 		}
 	}
 	for _, v := range r.Servers {
-		tellServerOf(v, fact)
+		p.tellServerOf(v, fact)
 	}
 	if r.Summary != "" {
 		fact("summary", "%s", lines(r.Summary))
@@ -250,7 +254,7 @@ func (p *program) conversation(ctx context.Context, seen *views, r api.Run) erro
 }
 
 type eventsCommand struct {
-	Run    string `arg:"" help:"The run."`
+	Run    string `arg:"" id:"run" help:"The run."`
 	After  *int64 `placeholder:"N" help:"Only what came after this sequence."`
 	Follow bool   `help:"Go on until the run is done, and carry it on if nobody does."`
 	Format string `placeholder:"F" help:"journal (default), canonical, arvo, cowork, forge, agui or aisdk: what an event is."`
@@ -296,8 +300,8 @@ func (c *eventsCommand) run(ctx context.Context, p *program) error {
 
 type approvalsCommand struct {
 	Status string `placeholder:"S" help:"pending (default), approved, denied, expired, cancelled or voided."`
-	Run    string `placeholder:"RUN" help:"Only what this run asks."`
-	Root   string `placeholder:"RUN" help:"Only what this run asks, or one that is carried out for it, however far below."`
+	Run    string `placeholder:"RUN" id:"run" help:"Only what this run asks."`
+	Root   string `placeholder:"RUN" id:"run" help:"Only what this run asks, or one that is carried out for it, however far below."`
 }
 
 func (c *approvalsCommand) run(ctx context.Context, p *program) error {

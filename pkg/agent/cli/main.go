@@ -20,11 +20,12 @@ import (
 	"github.com/countersign/countersign/pkg/agent/registry"
 )
 
-// Main runs the command line of the process over a registry and ends the process. The first Ctrl-C ends what is followed and
-// leaves runs as they are, the second one kills.
+// Main runs the command line of the process over a registry and ends the process. The first Ctrl-C ends what is followed, lets calls that are under
+// way end, and leaves runs as they are; the second one kills.
 func Main(r *registry.Registry) {
 	p := &program{
 		registry: r, clock: clock.System(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
+		called:   os.Args[0],
 		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())), patience: 10 * time.Second,
 	}
 	os.Exit(p.run(interruptible(p.clock), os.Args[1:]))
@@ -51,15 +52,19 @@ type program struct {
 	stdout   io.Writer
 	stderr   io.Writer
 	getenv   func(string) string
+	called   string        // how the person called the program, os.Args[0]; "" = countersign
 	terminal bool          // a person reads stderr and types into stdin
 	patience time.Duration // how long another process that has the store may take to answer
-	grace    time.Duration // how long requests that are being answered may take once this process ends; 0 = 5 s
+	grace    time.Duration // how long what is under way may take once this process ends, calls of tools above all; 0 = defaultGrace
+	bounds   bounds        // of whoever connects
 
 	doing string // the command's name
 	home  string // the store directory
 	json  bool
 	as    string // --as, as it was typed
+	ids   []typedID
 	typed *typed // what comes from stdin; nil until it is asked for
+	aws   awsClient
 }
 
 // command is what a node of the grammar does.
@@ -100,6 +105,9 @@ func (p *program) carryOut(ctx context.Context, args []string) int {
 		return exitDone
 	}
 	if err == nil {
+		err = p.completeIDs(ctx)
+	}
+	if err == nil {
 		err = c.run(ctx, p)
 	}
 	return p.end(ctx, err)
@@ -108,7 +116,7 @@ func (p *program) carryOut(ctx context.Context, args []string) int {
 // parse finds the command. Helped says that the help was asked for and shown.
 func (p *program) parse(args []string) (c command, helped bool, err error) {
 	var g grammar
-	parser, err := kong.New(&g, kong.Name("countersign"), kong.Description("Durable agents whose actions wait for a countersignature."),
+	parser, err := kong.New(&g, kong.Name(p.name()), kong.Bind(p), kong.Description("Durable agents whose actions wait for a countersignature."),
 		kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { helped = true }), kong.WithHyphenPrefixedParameters(true),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
@@ -122,15 +130,15 @@ func (p *program) parse(args []string) (c command, helped bool, err error) {
 		return nil, true, nil
 	}
 	if err != nil {
-		return nil, false, usage("%v; see countersign --help", err)
+		return nil, false, usage("%v; see %s --help", err, p.name())
 	}
-	if name, without := withoutValue(parsed); without {
-		return nil, false, usage("%s: got nothing, want a value; see countersign --help", name)
+	if flag, without := withoutValue(parsed); without {
+		return nil, false, usage("%s: got nothing, want a value; see %s --help", flag, p.name())
 	}
 	if _, err := agent.ParsePrincipal(g.As); g.As != "" && err != nil {
 		return nil, false, usage("--as: %v", err)
 	}
-	p.doing, p.home, p.json, p.as = parsed.Selected().Name, g.Home, g.JSON, g.As
+	p.doing, p.home, p.json, p.as, p.ids = parsed.Selected().Name, g.Home, g.JSON, g.As, typedIDs(parsed)
 	if p.home == "" {
 		p.home = p.getenv("COUNTERSIGN_HOME")
 	}
@@ -173,7 +181,7 @@ func (p *program) note(format string, args ...any) { fmt.Fprintf(p.stderr, forma
 
 // hint is a command line that a person can type as it is.
 func (p *program) hint(args ...string) string {
-	line := []string{"countersign"}
+	line := p.calledAs()
 	if p.home != defaultHome && p.home != p.getenv("COUNTERSIGN_HOME") {
 		line = append(line, "--home", p.home)
 	}

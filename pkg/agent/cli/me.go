@@ -16,7 +16,7 @@ import (
 )
 
 type askCommand struct {
-	ID   string `arg:"" help:"The approval."`
+	ID   string `arg:"" id:"approval" help:"The approval."`
 	Note string `required:"" placeholder:"T" help:"What you want to know."`
 }
 
@@ -25,7 +25,7 @@ func (c *askCommand) run(ctx context.Context, p *program) error {
 }
 
 type replyCommand struct {
-	ID   string `arg:"" help:"The approval."`
+	ID   string `arg:"" id:"approval" help:"The approval."`
 	Note string `required:"" placeholder:"T" help:"The answer."`
 }
 

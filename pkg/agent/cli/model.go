@@ -6,13 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/bedrock"
-	"github.com/countersign/countersign/pkg/agent/openai"
 	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/script"
 	"github.com/countersign/countersign/pkg/agent/standin"
@@ -35,7 +35,7 @@ func (p *program) adapter(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model
 		model.OnDelta = heard
 		return model, nil
 	case "openai":
-		return openai.New(openai.Config{BaseURL: m.BaseURL, Key: p.getenv("OPENAI_API_KEY"), OnDelta: heard})
+		return p.openai(m, heard)
 	case "bedrock":
 		return p.bedrock(heard)
 	case "demo":
@@ -48,15 +48,25 @@ func (p *program) adapter(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model
 // configureWithin bounds how long the AWS SDK may look for its configuration.
 const configureWithin = 10 * time.Second
 
-// bedrock is Amazon Bedrock with the credentials and the region that the AWS SDK finds where it always does.
+// bedrock is Amazon Bedrock with the credentials and the region that the AWS SDK finds where it always does. All models share one client.
 func (p *program) bedrock(heard agent.OnDelta) (runtime.Model, error) {
-	ctx, cancel := p.clock.WithTimeout(context.Background(), configureWithin)
-	defer cancel()
-	cfg, err := config.LoadDefaultConfig(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("configure the AWS SDK: %w", err)
+	p.aws.once.Do(func() {
+		ctx, cancel := p.clock.WithTimeout(context.Background(), configureWithin)
+		defer cancel()
+		cfg, err := config.LoadDefaultConfig(ctx)
+		p.aws.client, p.aws.err = bedrock.NewClient(cfg, ""), err
+	})
+	if p.aws.err != nil {
+		return nil, fmt.Errorf("configure the AWS SDK: %w", p.aws.err)
 	}
-	return bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true, OnDelta: heard}), nil
+	return advised{Model: bedrock.New(bedrock.Config{Client: p.aws.client, Stream: true, OnDelta: heard}), what: bedrockAdvice}, nil
+}
+
+// awsClient is the process' client of Amazon Bedrock, made when the first of its models is.
+type awsClient struct {
+	once   sync.Once
+	client bedrock.API
+	err    error
 }
 
 // override is the model, and no other behind it, with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.

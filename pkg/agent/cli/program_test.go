@@ -28,7 +28,8 @@ type desk struct {
 	t        *testing.T
 	dir      string
 	registry *registry.Registry
-	grace    time.Duration // of dev; 0 = its own
+	grace    time.Duration // of every command; 0 = its own
+	bounds   bounds
 	entered  chan string   // the run of every call of hold
 	release  chan struct{} // lets one call of hold go on
 	env      map[string]string
@@ -122,7 +123,7 @@ func (d *desk) program(typed string) (*program, *someone) {
 	return &program{
 		registry: d.registry, clock: clock.System(), stdin: strings.NewReader(typed), stdout: &who.stdout, stderr: &who.stderr,
 		getenv:   d.getenv,
-		terminal: typed != "", patience: 10 * time.Second,
+		terminal: typed != "", patience: 10 * time.Second, grace: d.grace,
 	}, who
 }
 
@@ -205,6 +206,7 @@ func TestSecondProcessUsesTheSocket(t *testing.T) {
 // Ctrl-C leaves the run as it is, and resume carries it on.
 func TestInterruptAndResume(t *testing.T) {
 	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	d.grace = time.Millisecond // its call does not end by itself
 	ctx, interrupt := context.WithCancel(t.Context())
 	first := d.begin(ctx, "run", d.dir, "--message", "hold")
 	run := <-d.entered
@@ -235,9 +237,31 @@ func TestInterruptAndResume(t *testing.T) {
 	require.Equal(t, "nothing is open\n", d.command(t.Context(), "", "resume").stdout.String())
 }
 
+// A run whose model is busy says so and goes on waiting; Ctrl-C leaves it, and resume carries it on.
+func TestABusyModelIsWaitedFor(t *testing.T) {
+	d := newDesk(t, `{name: helper, system: You help., model: {provider: script, file: model.jsonl, retry: {attempts: 1}}}`, `{"error": "throttled"}`)
+	ctx, interrupt := context.WithCancel(t.Context())
+	p, who := d.program("")
+	done := make(chan int, 1)
+	go func() { done <- p.run(ctx, []string{"run", d.dir, "--message", "Hello."}) }()
+	waits := regexp.MustCompile(`busy     run (\w+) waits: model script: throttled: .*; asks again in \d+s`)
+	require.Eventually(t, func() bool { return waits.MatchString(who.stderr.String()) }, 10*time.Second, time.Millisecond)
+	interrupt()
+	require.Equal(t, 130, <-done)
+	run := waits.FindStringSubmatch(who.stderr.String())[1]
+	require.Contains(t, who.stderr.String(), "run "+run+" is left as it is; countersign resume carries it on")
+	require.Contains(t, d.command(t.Context(), "", "runs").stdout.String(), "running")
+
+	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "model.jsonl"), []byte(`{"text": "Hello yourself."}`), 0o600))
+	again := d.command(t.Context(), "", "resume")
+	require.Equal(t, 0, again.code, again.stderr.String())
+	require.Contains(t, again.stdout.String(), "Hello yourself.")
+}
+
 // Whoever follows a run through the socket takes the store over when the other process ends.
 func TestFollowerTakesTheStoreOver(t *testing.T) {
 	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	d.grace = time.Millisecond // its call does not end by itself
 	ctx, interrupt := context.WithCancel(t.Context())
 	first := d.begin(ctx, "run", d.dir, "--message", "hold", "--key", "first")
 	a := <-d.entered

@@ -14,6 +14,7 @@ import (
 type progress struct {
 	p     *program
 	tools map[string]string // by call
+	known func() []api.Call // the calls that the run has; of a fork, some are older than what is told
 	input func(name string, input json.RawMessage) string
 }
 
@@ -33,7 +34,14 @@ func (pr *progress) tell(what, format string, args ...any) {
 }
 
 // call is how a call is named: its tool and its id.
-func (pr *progress) call(id string) string { return pr.tools[id] + " (" + id + ")" }
+func (pr *progress) call(id string) string {
+	if pr.tools[id] == "" && pr.known != nil {
+		for _, c := range pr.known() {
+			pr.tools[c.ID] = c.Tool
+		}
+	}
+	return pr.tools[id] + " (" + id + ")"
+}
 
 // event tells one fact. Facts that only the runtime cares for are not told.
 func (pr *progress) event(e api.Event) {

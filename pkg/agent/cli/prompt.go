@@ -17,24 +17,23 @@ import (
 )
 
 // asker gets a verdict on a request. A nil verdict means later.
-type asker func(ctx context.Context, a approval.Approval, r api.Run) (*api.Verdict, error)
+type asker func(ctx context.Context, a approval.Approval) (*api.Verdict, error)
 
 // always gives the same verdict on everything, and says so.
 func (s *session) always(action approval.Action, flag string) asker {
-	return func(_ context.Context, a approval.Approval, _ api.Run) (*api.Verdict, error) {
+	return func(_ context.Context, a approval.Approval) (*api.Verdict, error) {
 		s.p.note("%-8s %s: %s as %s (%s)", "decide", a.ID, action, s.as.ID, flag)
 		return &api.Verdict{Action: action}, nil
 	}
 }
 
 // ask shows a request to the person at the terminal and asks what to do.
-func (s *session) ask(ctx context.Context, a approval.Approval, r api.Run) (*api.Verdict, error) {
+func (s *session) ask(ctx context.Context, a approval.Approval) (*api.Verdict, error) {
 	fmt.Fprintln(s.p.stderr)
 	v, err := s.views().of(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	v.Subject = r.Subject
 	if v.Says, err = s.said(ctx, a); err != nil {
 		return nil, err
 	}

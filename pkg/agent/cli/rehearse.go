@@ -20,7 +20,7 @@ import (
 
 // rehearseCommand says what a deployment of this build would do to the runs that are open.
 type rehearseCommand struct {
-	Runs     []string `arg:"" optional:"" name:"run" help:"These runs alone (default: all that are open)."`
+	Runs     []string `arg:"" optional:"" name:"run" id:"run" help:"These runs alone (default: all that are open)."`
 	Agent    []string `placeholder:"AGENT" sep:"none" help:"A directory or file with an agent.yaml that is to be deployed, in place of the registered agent of its name. May be repeated."`
 	Deployed bool     `help:"Read the table and bucket of a deployment (COUNTERSIGN_TABLE, COUNTERSIGN_BUCKET, AWS_REGION and credentials in the environment) in place of the store directory."`
 	Tenant   string   `placeholder:"T" help:"Of a deployment: whose runs (default: default)."`
@@ -87,6 +87,8 @@ func (c *rehearseCommand) former() (*rehearse.Report, error) {
 
 // agents are those that would be deployed: the registered ones, and in place of them those that are named.
 func (c *rehearseCommand) agents(p *program) (func(name string) (*agent.Definition, bool), error) {
+	known, problems := p.nearAgents()
+	p.leaveOut(problems)
 	named := map[string]*agent.Definition{}
 	for _, arg := range c.Agent {
 		d, err := p.agent(arg, chosen{})
@@ -102,7 +104,7 @@ func (c *rehearseCommand) agents(p *program) (func(name string) (*agent.Definiti
 		if d, ok := named[name]; ok {
 			return d, true
 		}
-		return p.registry.Agent(name)
+		return known.Agent(name)
 	}, nil
 }
 

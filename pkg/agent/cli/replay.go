@@ -7,7 +7,7 @@ import (
 )
 
 type replayCommand struct {
-	Run string `arg:"" help:"The run."`
+	Run string `arg:"" id:"run" help:"The run."`
 }
 
 func (c *replayCommand) run(ctx context.Context, p *program) error {

@@ -54,7 +54,7 @@ func (s *session) repairs(ctx context.Context) ([]runtime.Repaired, error) {
 type restoreCommand struct {
 	Mark    restoreMarkCommand    `cmd:"" help:"Say that the store was restored from an older copy: every open run is quarantined. Before anything carries runs on."`
 	List    restoreListCommand    `cmd:"" help:"List runs in quarantine, and the calls that run once they are released."`
-	Release restoreReleaseCommand `cmd:"" help:"Let a run out of quarantine and carry it on. To end it instead: countersign cancel."`
+	Release restoreReleaseCommand `cmd:"" help:"Let a run out of quarantine and carry it on. To end it instead: cancel RUN."`
 }
 
 type restoreMarkCommand struct {
@@ -134,7 +134,7 @@ func (p *program) tellQuarantined(r api.QuarantinedRun) {
 }
 
 type restoreReleaseCommand struct {
-	Run  string `arg:"" help:"The run."`
+	Run  string `arg:"" id:"run" help:"The run."`
 	Note string `placeholder:"T" help:"Why it may go on."`
 }
 

@@ -19,7 +19,7 @@ type runCommand struct {
 	Message  string   `placeholder:"TEXT" help:"Start from what a user says."`
 	Attach   []string `sep:"none" placeholder:"FILE" help:"Send a file of up to 100 MB along with the message."`
 	Key      string   `placeholder:"K" help:"Idempotency key: the same key and request give the same run."`
-	Continue string   `placeholder:"RUN" help:"Go on with a finished run's conversation."`
+	Continue string   `placeholder:"RUN" id:"run" help:"Go on with a finished run's conversation."`
 	Model    string   `placeholder:"SPEC" help:"script:FILE, openai:MODEL@BASE_URL or demo, in place of the agent's model."`
 	Dir      string   `placeholder:"DIR" help:"Folder the file tools work in, and the programs of MCP servers, in place of the agent's."`
 	Yes      bool     `xor:"verdict" help:"Approve everything."`
@@ -148,7 +148,7 @@ func (s *session) consult(ctx context.Context, r api.Run, id string, ask asker) 
 		if err != nil || a.Status != approval.Pending {
 			return err == nil, err
 		}
-		v, err := ask(ctx, a, r)
+		v, err := ask(ctx, a)
 		if err != nil || v == nil {
 			return false, err
 		}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -21,7 +23,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"countersign": func() { Main(testRegistry()) }})
+	testscript.Main(m, map[string]func(){
+		"countersign": func() { Main(testRegistry()) },
+		"my-agents":   func() { Main(testRegistry()) }, // somebody else's program over the same agents
+	})
 }
 
 // TestScripts are the commands a person types: testdata/script/*.txtar.
@@ -38,7 +43,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "pending": pending, "document": document, "lists": lists, "newest": newest, "duty": duty, "spoil": spoil,
+			"exits": exits, "pending": pending, "document": document, "lists": lists, "newest": newest, "duty": duty, "spoil": spoil, "refuses": refuses, "beginning": beginning,
 		},
 	})
 }
@@ -113,6 +118,21 @@ func pending(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	ts.Fatalf("no such request waits")
+}
+
+// beginning NAME ID sets NAME to the first six characters of an id.
+func beginning(ts *testscript.TestScript, _ bool, args []string) { ts.Setenv(args[0], args[1][:6]) }
+
+// refuses STATUS NAME starts a server that answers every request with that status, and sets NAME to its URL.
+func refuses(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: refuses STATUS NAME")
+	}
+	status, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	ts.Defer(server.Close)
+	ts.Setenv(args[1], server.URL)
 }
 
 // duty sets DUTY to the id of the document on standard output.

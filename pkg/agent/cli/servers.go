@@ -161,7 +161,7 @@ func (c *serversApproveCommand) seen(ctx context.Context, p *program, s *session
 }
 
 // tellServerOf says what a run has of a server, and what it has not.
-func tellServerOf(v agent.ServerState, fact func(name, format string, args ...any)) {
+func (p *program) tellServerOf(v agent.ServerState, fact func(name, format string, args ...any)) {
 	switch {
 	case v.Problem != "" && len(v.Tools) == 0:
 		fact("server", "%s could not be listed: %s", line(v.Name), line(v.Problem))
@@ -171,7 +171,7 @@ func tellServerOf(v agent.ServerState, fact func(name, format string, args ...an
 		fact("server", "%s with %d tools", line(v.Name), len(v.Tools))
 	}
 	for _, t := range v.Disabled {
-		fact("disabled", "%s of %s: %s", line(t.Tool), line(v.Name), disabled(t))
+		fact("disabled", "%s of %s: %s", line(t.Tool), line(v.Name), p.disabled(t))
 	}
 }
 
@@ -180,24 +180,24 @@ func (pr *progress) servers(fact agent.Event) {
 	switch f := fact.(type) {
 	case agent.ToolsListed:
 		for _, v := range f.Servers {
-			tellServerOf(v, func(name, format string, args ...any) {
+			pr.p.tellServerOf(v, func(name, format string, args ...any) {
 				if name != "server" || v.Problem != "" {
 					pr.tell(name, format, args...)
 				}
 			})
 		}
 	case agent.ToolsDisabled:
-		pr.tell("disabled", "%s of %s: %s", f.Tool, f.Server, disabled(agent.DisabledTool{Why: f.Why}))
+		pr.tell("disabled", "%s of %s: %s", f.Tool, f.Server, pr.p.disabled(agent.DisabledTool{Why: f.Why}))
 	}
 }
 
 // disabled says why a tool is.
-func disabled(t agent.DisabledTool) string {
+func (p *program) disabled(t agent.DisabledTool) string {
 	switch t.Why {
 	case agent.DisabledChanged:
-		return "its server has changed it since it was approved (countersign servers)"
+		return "its server has changed it since it was approved (" + p.name() + " servers)"
 	case agent.DisabledNew:
-		return "it was not there when its server was first listed (countersign servers)"
+		return "it was not there when its server was first listed (" + p.name() + " servers)"
 	case agent.DisabledCollision:
 		return "its name is taken: " + line(t.Detail)
 	default:

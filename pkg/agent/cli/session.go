@@ -56,6 +56,10 @@ func (p *program) connect(ctx context.Context, carry bool) (*session, error) {
 	if err != nil {
 		return nil, usage("--as: %v", err)
 	}
+	known, problems := p.nearAgents()
+	if p.registry = known; carry || p.doing == "resume" {
+		p.leaveOut(problems)
+	}
 	s := &session{p: p, who: who, as: as, carry: carry}
 	return s, s.reach(ctx)
 }
@@ -67,7 +71,7 @@ func (p *program) with(ctx context.Context, carry bool, f func(s *session) error
 		return err
 	}
 	err = f(s)
-	if closed := s.Close(); closed != nil {
+	if closed := s.Close(ctx); closed != nil {
 		p.note("countersign: %s", lines(closed.Error()))
 		if err == nil {
 			err = exit(exitFailed)
@@ -116,7 +120,7 @@ func (s *session) begin(ctx context.Context) error {
 	}
 	err := s.engine.ready(ctx)
 	if err != nil {
-		err = errors.Join(err, s.Close())
+		err = errors.Join(err, s.Close(ctx))
 		s.engine = nil
 	}
 	return err
@@ -146,10 +150,10 @@ func call[T any](ctx context.Context, s *session, ask func(*api.Client) (T, erro
 }
 
 // Close ends the session, and the engine if it is in this process.
-func (s *session) Close() error {
+func (s *session) Close(ctx context.Context) error {
 	s.client.Close()
 	if s.engine == nil {
 		return nil
 	}
-	return s.engine.Close()
+	return s.engine.leave(ctx)
 }

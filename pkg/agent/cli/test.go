@@ -92,7 +92,7 @@ func (c *testCommand) test(file string, known agentfile.Options) (testedScenario
 	}
 	t.Name = s.Name
 	if c.Crash {
-		r := s.Crash()
+		r := s.Crash(0)
 		t.Crashes = r.Runs
 		t.add("", r.Plain.Failures)
 		for _, f := range r.Failures {

@@ -11,8 +11,8 @@ import (
 
 // undoCommand asks for a call to be taken back and follows the run that does, up to where people are asked.
 type undoCommand struct {
-	Run  string `arg:"" help:"The run, which has ended."`
-	Call string `arg:"" help:"The call to take back (countersign show RUN lists what would)."`
+	Run  string `arg:"" id:"run" help:"The run, which has ended."`
+	Call string `arg:"" id:"call" help:"The call to take back (show RUN lists what would)."`
 }
 
 func (c *undoCommand) run(ctx context.Context, p *program) error {

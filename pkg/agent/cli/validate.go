@@ -98,13 +98,14 @@ func problems(err error) []problem {
 	return out
 }
 
-// together is what is wrong with an agent and those that it asks: registered ones, and those that are validated with it.
+// together is what is wrong with an agent and those that it asks: registered ones, those near, and those that are validated with it.
 func (p *program) together(d *agent.Definition, read map[string]*agent.Definition) error {
-	names := slices.AppendSeq(p.registry.Agents(), maps.Keys(read))
+	known, _ := p.nearAgents() // each is told of where it is validated
+	names := slices.AppendSeq(known.Agents(), maps.Keys(read))
 	return agent.CheckDelegates(d, slices.Compact(slices.Sorted(slices.Values(names))), func(name string) (*agent.Definition, bool) {
 		if d, ok := read[name]; ok {
 			return d, true
 		}
-		return p.registry.Agent(name)
+		return known.Agent(name)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"unicode/utf8"
 
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/pkg/agent"
@@ -58,7 +59,7 @@ func (v *views) input(ctx context.Context, run, name string, input json.RawMessa
 		t, _, err = v.tool(ctx, run, name)
 	}
 	if err != nil {
-		return mask.Placeholder
+		return mask.Placeholder(utf8.RuneCount(input))
 	}
 	return mask.JSON(input, t.Schema)
 }

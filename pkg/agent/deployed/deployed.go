@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/bedrock"
@@ -15,14 +16,19 @@ import (
 // envKey is the key of OpenAI-compatible servers; empty where they want none.
 const envKey = "OPENAI_API_KEY"
 
-// Models makes the model port: a lambdafn.Models. It opens no connection. Safe for concurrent use.
+// Models makes the model port: a lambdafn.Models. It opens no connection, and all its requests share those that they open. Safe for
+// concurrent use.
 func Models(cfg aws.Config, getenv func(string) string) runtime.Model {
-	return model{cfg, getenv(envKey)}
+	if cfg.HTTPClient == nil {
+		cfg.HTTPClient = awshttp.NewBuildableClient()
+	}
+	return model{cfg, bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true}), getenv(envKey)}
 }
 
 // model asks the model that the run's own definition names.
 type model struct {
 	cfg       aws.Config
+	bedrock   *bedrock.Model
 	openaiKey string
 }
 
@@ -31,20 +37,19 @@ func (m model) CountTokens(ctx context.Context, r agent.Request) (int64, error) 
 	if r.Model.Provider != "bedrock" {
 		return 0, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: "its tokens cannot be counted", Lasting: true}
 	}
-	return bedrock.New(bedrock.Config{Client: bedrock.NewClient(m.cfg, "")}).CountTokens(ctx, r)
+	return m.bedrock.CountTokens(ctx, r)
 }
 
-// Generate makes the adapter the request needs. Making one opens no connection.
+// Generate asks the adapter that the request needs.
 func (m model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	switch r.Model.Provider {
 	case "bedrock":
-		return bedrock.New(bedrock.Config{Client: bedrock.NewClient(m.cfg, ""), Stream: true}).Generate(ctx, r)
+		return m.bedrock.Generate(ctx, r)
 	case "openai":
 		o, err := openai.New(openai.Config{BaseURL: r.Model.BaseURL, Key: m.openaiKey})
 		if err != nil {
 			return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: err.Error(), Cause: err}
 		}
-		defer o.Close()
 		return o.Generate(ctx, r)
 	default:
 		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID,

@@ -1,6 +1,12 @@
 package deployed
 
 import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -31,6 +37,41 @@ func TestModelsCountTokens(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, agent.ModelInvalid, failed.Class)
 	require.Len(t, server.Requests(), 1)
+}
+
+// Ten inferences of a function, and the tokens that are counted before each, share a connection to Bedrock: a client each would be twenty. The SDK
+// itself drops a connection now and then whose server answers within microseconds, as this one does, so that more than one is no error.
+func TestTenInferencesAreOneConnection(t *testing.T) {
+	server := bedrockfake.New()
+	t.Cleanup(server.Close)
+	behind, err := url.Parse(server.URL())
+	require.NoError(t, err)
+	var opened atomic.Int64
+	front := httptest.NewUnstartedServer(httputil.NewSingleHostReverseProxy(behind))
+	front.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	front.Start()
+	t.Cleanup(front.Close)
+
+	cfg := server.Config()
+	cfg.HTTPClient, cfg.BaseEndpoint = nil, &front.URL
+	m := Models(cfg, func(string) string { return "" })
+	r := agent.Request{
+		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
+		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "Hello."}}},
+	}
+	for range 10 {
+		server.Then(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Hello ", "yourself.")}})
+		_, err := m.(runtime.TokenCounter).CountTokens(t.Context(), r)
+		require.NoError(t, err)
+		reply, err := m.Generate(t.Context(), r)
+		require.NoError(t, err)
+		require.Equal(t, "Hello yourself.", reply.Text)
+	}
+	require.Less(t, opened.Load(), int64(10))
 }
 
 // What only works on a laptop is refused in a deployed function, as data.

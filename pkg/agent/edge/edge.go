@@ -10,11 +10,12 @@ import (
 // Kind says what an error means to whoever called.
 type Kind string
 
-// The kinds. The first four pass by themselves: the state machine retries them by these very names.
+// The kinds. The first five pass by themselves: the state machine retries them by these very names.
 const (
 	Throttled   Kind = "Countersign.Throttled"
 	Unavailable Kind = "Countersign.Unavailable"
 	Contention  Kind = "Countersign.Contention"
+	Busy        Kind = "Countersign.ModelBusy"    // every model of the chain failed in a way that may pass; nothing was committed
 	Newer       Kind = "Countersign.NewerVersion" // a newer version wrote what this one was to read: it passes once that one is deployed here
 	Invalid     Kind = "Countersign.Invalid"      // what was asked makes no sense, and never will
 	Internal    Kind = "Countersign.Internal"     // a bug or a broken record; never retried
@@ -22,7 +23,7 @@ const (
 
 // Retried reports whether the state machine tries again after an error of this kind.
 func (k Kind) Retried() bool {
-	return k == Throttled || k == Unavailable || k == Contention || k == Newer
+	return k == Throttled || k == Unavailable || k == Contention || k == Busy || k == Newer
 }
 
 // Error is an error with its kind. ErrorType is the name that the state machine sees.

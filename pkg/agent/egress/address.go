@@ -67,8 +67,20 @@ func public(a netip.Addr) bool {
 	return a.IsValid() && public6.Contains(a) && !within(notPublic6, a)
 }
 
-// local reports whether an address is one that hosts of an own network have: private or loopback.
+var (
+	carriers = prefixes("100.64.0.0/10")
+	// clouds are where clouds keep a machine's metadata and credentials, at addresses that an own network may have as well.
+	clouds = prefixes(
+		"169.254.0.0/16",
+		"100.100.100.200/32",     // Alibaba Cloud
+		"fd00:ec2::/32",          // AWS
+		"fd20:ce::254/128",       // Google Cloud
+		"fd00:c1::a9fe:a9fe/128", // Oracle Cloud
+	)
+)
+
+// local reports whether an address is one that hosts of an own network have: private or loopback, and not where a cloud keeps credentials.
 func local(a netip.Addr) bool {
 	a = a.Unmap()
-	return a.Zone() == "" && (a.IsPrivate() || a.IsLoopback() || a.Is4() && netip.MustParsePrefix("100.64.0.0/10").Contains(a))
+	return a.Zone() == "" && !within(clouds, a) && (a.IsPrivate() || a.IsLoopback() || within(carriers, a))
 }

@@ -188,7 +188,7 @@ func TestServerSideRequestForgery(t *testing.T) {
 
 // Who may be let in is told by whom; nobody lets in what belongs to the cloud.
 func TestRefusalsSayWhoAllows(t *testing.T) {
-	for at, allowed := range map[string]bool{"127.0.0.1": true, "10.0.0.1": true, "[fd00::1]": true, "169.254.169.254": false, "224.0.0.1": false} {
+	for at, allowed := range map[string]bool{"127.0.0.1": true, "10.0.0.1": true, "[fd00::1]": true, "169.254.169.254": false, "224.0.0.1": false, "[fd00:ec2::254]": false, "100.100.100.200": false} {
 		l := newLab(t, Config{Allow: []string{at}}, nil)
 		_, err := l.get(t, "http://"+at+"/")
 		require.ErrorContains(t, err, "at an address that is not public")
@@ -269,6 +269,15 @@ func TestPrivateHosts(t *testing.T) {
 		"IPv6 loopback":                   {"http://[::1]/", "", true},
 		"name rebound to metadata":        {"http://intra.example/", "169.254.169.254", false},
 		"name rebound to another literal": {"http://intra.example/", "169.254.1.1", false},
+		"name at container credentials":   {"http://intra.example/", "169.254.170.2", false},
+		"name at mapped metadata":         {"http://intra.example/", "::ffff:169.254.169.254", false},
+		"name at AWS's IPv6 metadata":     {"http://intra.example/", "fd00:ec2::254", false},
+		"name at AWS's IPv6 containers":   {"http://intra.example/", "fd00:ec2:0:1::23", false},
+		"name at Alibaba's metadata":      {"http://intra.example/", "100.100.100.200", false},
+		"name at mapped Alibaba's":        {"http://intra.example/", "::ffff:100.100.100.200", false},
+		"name beside Alibaba's metadata":  {"http://intra.example/", "100.100.100.201", true},
+		"name at Google's IPv6 metadata":  {"http://intra.example/", "fd20:ce::254", false},
+		"name at Oracle's IPv6 metadata":  {"http://intra.example/", "fd00:c1::a9fe:a9fe", false},
 		"name at the unspecified address": {"http://intra.example/", "0.0.0.0", false},
 		"another port of it":              {"http://intra.example:81/", "10.0.0.9", false},
 		"another port of the address":     {"http://10.0.0.5/", "", false},

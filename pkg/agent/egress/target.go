@@ -19,7 +19,8 @@ type target struct{ host, port string }
 func (t target) String() string { return net.JoinHostPort(t.host, t.port) }
 
 // Private are the hosts that may be at addresses that are not public: those of an own network. A name among them may be at a private or
-// loopback address; a link-local one and the like has to be there itself. The zero value has none.
+// loopback address, and never at one where a cloud keeps credentials; such a one, and a link-local one, has to be there itself. The zero value
+// has none.
 type Private struct{ pairs []target }
 
 // ParsePrivate reads host:port pairs with commas between them.

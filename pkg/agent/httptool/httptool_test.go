@@ -2,6 +2,7 @@ package httptool_test
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -345,6 +346,15 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 	})
 }
 
+// each is the canary with each of its characters in a form.
+func each(form string) string {
+	var all strings.Builder
+	for _, c := range canary {
+		fmt.Fprintf(&all, form, c)
+	}
+	return all.String()
+}
+
 // Secrets go where they are wanted, and nothing of them comes back: not in a result, not in media, not in an error.
 func TestSecretsDoNotComeBack(t *testing.T) {
 	tool := agent.HTTPTool{
@@ -357,6 +367,11 @@ func TestSecretsDoNotComeBack(t *testing.T) {
 		"plain": canary, "JSON": `{"k":` + string(quoted) + `}`, "query": "?k=" + url.QueryEscape(canary), "path": url.PathEscape(canary),
 		"JSON with slashes": strings.ReplaceAll(canary, "/", `\/`),
 		"base64":            "czNjcjN0L2NhbmFyeSt2YWx1ZQ==",
+		"hexadecimal":       hex.EncodeToString([]byte(canary)), "HEXADECIMAL": strings.ToUpper(hex.EncodeToString([]byte(canary))),
+		"hex with colons": each(":%02x")[1:], "hex of a program": each(", 0x%02X")[2:], "all percent": each("%%%02X"), "percent": each("%%%02x"), "percent twice": each("%%25%02x"),
+		"all JSON": each(`\u%04x`), "JSON capitals": each(`\u%04X`), "JSON in JSON": each(`\\u%04x`), "program": each(`\x%02x`), "octal": each(`\%03o`), "braces": each(`\u{%x}`),
+		"entities": each("&#%d;"), "hexadecimal entities": each("&#x%X;"), "entities in entities": each("&amp;#%d;"), "entities without end": each("&#%07d"),
+		"HTML": strings.NewReplacer("/", "&sol;", "+", "&plus;").Replace(canary), "a bit of each": `s%33&#99;r\u0033t/c\x61nary%2Bv&#x61;lue`,
 	}
 	for name, echo := range echoes {
 		for _, status := range []int{200, 401, 500} {

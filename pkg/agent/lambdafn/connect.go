@@ -100,9 +100,11 @@ func connect(getenv func(string) string, model Models, watch func(Models) Models
 		p.Emit = eventbridge.New(cfg, at, name)
 	}
 	if model != nil {
-		m := runtime.WithDialect(runtime.WithMedia(watch(model)(cfg, getenv), p.Blobs))
+		made := model(cfg, getenv)
+		same := func(aws.Config, func(string) string) runtime.Model { return made }
+		m := runtime.WithDialect(runtime.WithMedia(watch(same)(cfg, getenv), p.Blobs))
 		p.Model, p.Count = modelretry.New(m, clk, draw.Jitter), m
-		if e, ok := model(cfg, getenv).(embeds); ok {
+		if e, ok := made.(embeds); ok {
 			p.Index = runtime.NewToolIndex(e.Embedder)
 		}
 	}

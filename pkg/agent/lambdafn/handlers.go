@@ -310,6 +310,8 @@ func classify(err error) error {
 		return edge.Wrap(edge.Throttled, err)
 	case errors.Is(err, agent.ErrNewer):
 		return edge.Wrap(edge.Newer, err)
+	case errors.Is(err, runtime.ErrModelBusy):
+		return edge.Wrap(edge.Busy, err)
 	case errors.Is(err, runtime.ErrContention):
 		return edge.Wrap(edge.Contention, err)
 	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob), errors.As(err, &bad):

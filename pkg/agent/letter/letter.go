@@ -29,7 +29,7 @@ type Letter struct {
 type Section struct {
 	Name      Name
 	Title     string // of ours
-	Untrusted bool   // a model or a tool says so; nobody vouches for it
+	Untrusted bool   // a model, a tool or the API's caller says so; nobody vouches for it
 	Lines     []Line
 }
 
@@ -43,6 +43,7 @@ const (
 	Arguments Name = "arguments" // complete; of a request about tools, those of each call
 	Changed   Name = "changed"   // what is no longer as it was when it was asked
 	Note      Name = "note"      // the rule's
+	Claims    Name = "claims"    // what the API's caller says
 	Asks      Name = "asks"      // what a tool asks
 	Says      Name = "says"      // what the model said
 	History   Name = "history"
@@ -70,6 +71,7 @@ func Of(m notify.Message) Letter {
 	}
 	l.add(Section{Name: Changed, Title: "Changed since it was asked", Lines: facts(m.Shown.Changed)})
 	l.add(Section{Name: Note, Title: "Why it is asked", Lines: alone(m.Shown.Note)})
+	l.add(Section{Name: Claims, Title: "The caller says (nobody checked it)", Untrusted: true, Lines: claims(m.Shown.Claim)})
 	l.add(Section{Name: Asks, Title: "The tool asks (its own words, not checked)", Untrusted: true, Lines: alone(m.Shown.Question)})
 	l.add(Section{Name: Says, Title: "The model says (its own words, not checked)", Untrusted: true, Lines: alone(m.Shown.Says)})
 	l.add(Section{Name: History, Title: "History", Lines: history(m.Shown.History)})
@@ -127,6 +129,13 @@ func alone(t show.Text) []Line {
 		return nil
 	}
 	return []Line{{Value: t}}
+}
+
+func claims(subject show.Text) []Line {
+	if len(subject) == 0 {
+		return nil
+	}
+	return []Line{{Label: plain("the run is for"), Value: subject}}
 }
 
 func history(all []show.Event) []Line {

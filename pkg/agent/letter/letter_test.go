@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/countersign/countersign/internal/hostile"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/letter"
 	"github.com/countersign/countersign/pkg/agent/notify"
@@ -244,5 +245,19 @@ func TestValidAddress(t *testing.T) {
 		strings.Repeat("x", 65) + "@example.com": false, "ana@" + strings.Repeat("x.", 130) + "com": false,
 	} {
 		require.Equal(t, want, letter.ValidAddress(a), a)
+	}
+}
+
+// No name and no form hides what runs, or who is paid.
+func TestB4NothingThatRunsIsMasked(t *testing.T) {
+	for _, behind := range hostile.Behind() {
+		m := message("")
+		m.Approval.Args, m.Approval.Tools = hostile.BehindArgs(behind), []string{"deploy"}
+		m.Shown = show.Of(m.Approval, show.View{Says: behind})
+		mail := letter.Of(m).AsMail()
+		for _, got := range []string{mail.Text, seen(mail.HTML)} {
+			require.GreaterOrEqual(t, strings.Count(got, show.Quoted(behind).String()), 3, "%q:\n%s", behind, got)
+			require.Contains(t, got, `"mallory"`)
+		}
 	}
 }

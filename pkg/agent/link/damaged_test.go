@@ -17,7 +17,7 @@ import (
 func TestDamagedLinks(t *testing.T) {
 	w := newWorld(t, both)
 	text := w.mint(t, asked, "user:ana")
-	want, err := w.links.Read(t.Context(), text)
+	want, err := w.read(t.Context(), text)
 	require.NoError(t, err)
 	key := store.Key{PK: "LINK#" + want.ID, SK: "L"}
 	good, _, err := w.table.Get(t.Context(), key)
@@ -26,7 +26,7 @@ func TestDamagedLinks(t *testing.T) {
 	refused := func(what string, it store.Item, newer bool) {
 		count++
 		require.NoError(t, w.table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
-		_, err := w.links.Read(t.Context(), text)
+		_, err := w.read(t.Context(), text)
 		require.True(t, errors.Is(err, link.ErrInvalid) || errors.Is(err, store.ErrDamaged) || newer && errors.Is(err, agent.ErrNewer), "%s: %v\n%s", what, err, it.Body)
 	}
 	for i := range good.Body {
@@ -44,7 +44,7 @@ func TestDamagedLinks(t *testing.T) {
 	}
 	t.Logf("%d cases", count)
 	require.NoError(t, w.table.Write(t.Context(), store.Op{Kind: store.Put, Item: good}))
-	got, err := w.links.Read(t.Context(), text)
+	got, err := w.read(t.Context(), text)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }

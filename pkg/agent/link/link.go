@@ -1,10 +1,14 @@
-// Package link makes the addresses of requests' pages, one for each person who is told, and reads them (approvals.md, A2 to A5). An address holds a
-// version, the id of a key, an opaque id and a MAC. What the id stands for is kept in the table, under PK LINK#id, SK L: nothing of it can be read off
-// the address, and no address but those that were made verifies against it. Links are never deleted to decide: a second visit shows the outcome.
+// Package link makes the addresses of requests' pages, one for each person who is told, and reads them (approvals.md,
+// A2 to A5). An address holds a version, the id of a key, the link's id and a MAC of these. The id is a digest of what
+// the link stands for, a random nonce among it, so that the MAC covers all of that and is checked without reading
+// anything. What the link stands for is kept in the table, under PK LINK#id, SK L: nothing of it can be read off the
+// address. Links are never deleted to decide: a second visit shows the outcome.
 package link
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"time"
 )
 
@@ -16,7 +20,7 @@ const Afterlife = 7 * 24 * time.Hour
 
 // Link is what a link stands for: one person's view of one request, and the right to decide it as that person.
 type Link struct {
-	ID       string    `json:"id"` // random; all that the address says beside its MAC and the key's id
+	ID       string    `json:"id"` // a digest of the other fields; all that the address says beside its MAC and the key's id
 	Tenant   string    `json:"tenant"`
 	Approval string    `json:"approval"`
 	Run      string    `json:"run"`
@@ -34,10 +38,21 @@ const audience = "approval-page"
 // algorithm is what every version of a token signs with so far. It is signed, too.
 const algorithm = "HMAC-SHA-256"
 
-// fields are what is signed beside the audience and the key's id (A3).
-func (l Link) fields(version byte) []string {
-	return []string{
-		string([]byte{version}), algorithm, l.ID, l.Tenant, l.Approval, l.Run, l.Call, l.Digest,
-		string(binary.BigEndian.AppendUint64(nil, uint64(l.Expires.Unix()))), l.Nonce, l.To, l.Channel,
+// digest is the link's id: of the version and of every field, each with its length (A3). It has 128 bits: whoever could
+// change the table would need another link of the very same digest.
+func (l Link) digest(version byte) string {
+	sum := sha256.New()
+	for _, field := range []string{
+		string([]byte{version}), l.Tenant, l.Approval, l.Run, l.Call, l.Digest, l.To, l.Channel, l.Nonce,
+		string(binary.BigEndian.AppendUint64(nil, uint64(l.Expires.Unix()))),
+	} {
+		sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))
+		sum.Write([]byte(field))
 	}
+	return hex.EncodeToString(sum.Sum(nil)[:idSize])
+}
+
+// signed are the fields of a token that its MAC covers beside the audience and the key's id.
+func signed(version byte, id string) []string {
+	return []string{string([]byte{version}), algorithm, id}
 }

@@ -74,6 +74,15 @@ func (w *world) mint(t testing.TB, a approval.Approval, to string) string {
 	return text
 }
 
+// read is the link of a token, as the pages read it.
+func (w *world) read(ctx context.Context, text string) (link.Link, error) {
+	id, err := w.links.Verify(ctx, text)
+	if err != nil {
+		return link.Link{}, err
+	}
+	return w.links.Read(ctx, id)
+}
+
 // A link is an opaque id and a MAC, one for each person who is told: what it stands for is in the table alone.
 func TestA2AddressesSayNothing(t *testing.T) {
 	w := newWorld(t, newKey)
@@ -89,7 +98,7 @@ func TestA2AddressesSayNothing(t *testing.T) {
 		require.NotContains(t, text, said)
 	}
 
-	got, err := w.links.Read(t.Context(), text)
+	got, err := w.read(t.Context(), text)
 	require.NoError(t, err)
 	require.Len(t, got.Nonce, 52)
 	require.Equal(t, link.Link{
@@ -136,13 +145,13 @@ func TestA3TheMACCoversEveryField(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newKey)
 			text := w.mint(t, asked, "user:ana")
-			got, err := w.links.Read(t.Context(), text)
+			got, err := w.read(t.Context(), text)
 			require.NoError(t, err)
 			w.kept(t, got.ID, func(*link.Link) {})
-			_, err = w.links.Read(t.Context(), text)
+			_, err = w.read(t.Context(), text)
 			require.NoError(t, err, "as it was")
 			w.kept(t, got.ID, change)
-			_, err = w.links.Read(t.Context(), text)
+			_, err = w.read(t.Context(), text)
 			require.ErrorIs(t, err, link.ErrInvalid)
 		})
 	}
@@ -154,7 +163,7 @@ func TestA3AnotherAudienceIsNoLink(t *testing.T) {
 	w.links.Signer = elsewhere{w.links.Signer}
 	text := w.mint(t, asked, "user:ana")
 	w.links.Signer = ring(t, newKey)
-	_, err := w.links.Read(t.Context(), text)
+	_, err := w.read(t.Context(), text)
 	require.ErrorIs(t, err, link.ErrInvalid)
 }
 
@@ -173,7 +182,7 @@ func TestA3NoTokenButTheOneMade(t *testing.T) {
 	require.NoError(t, err)
 	refused := func(bad string, why ...any) {
 		t.Helper()
-		_, err := w.links.Read(t.Context(), bad)
+		_, err := w.read(t.Context(), bad)
 		require.ErrorIs(t, err, link.ErrInvalid, why...)
 		require.EqualError(t, err, link.ErrInvalid.Error(), "alike, whatever is wrong")
 	}
@@ -198,7 +207,7 @@ func TestA3NoTokenButTheOneMade(t *testing.T) {
 	} {
 		refused(bad)
 	}
-	_, err = w.links.Read(t.Context(), text)
+	_, err = w.read(t.Context(), text)
 	require.NoError(t, err)
 }
 
@@ -211,7 +220,7 @@ func TestA4RotationWithALinkOutstanding(t *testing.T) {
 		ok   bool
 	}{{oldKey, true}, {both, true}, {"[" + oldKey + "," + newKey + "]", true}, {newKey, false}} {
 		w.links.Signer = ring(t, c.keys)
-		_, err := w.links.Read(t.Context(), outstanding)
+		_, err := w.read(t.Context(), outstanding)
 		require.Equal(t, c.ok, err == nil, "%s: %v", c.keys, err)
 		if !c.ok {
 			require.ErrorIs(t, err, link.ErrInvalid)
@@ -220,12 +229,12 @@ func TestA4RotationWithALinkOutstanding(t *testing.T) {
 	w.links.Signer = ring(t, both)
 	fresh := w.mint(t, asked, "user:ana")
 	w.links.Signer = ring(t, newKey)
-	_, err := w.links.Read(t.Context(), fresh)
+	_, err := w.read(t.Context(), fresh)
 	require.NoError(t, err, "the newest key signs")
 
 	same := strings.Replace(newKey, "2026", "2025", 1) // another key of the same id is another key
 	w.links.Signer = ring(t, same)
-	_, err = w.links.Read(t.Context(), outstanding)
+	_, err = w.read(t.Context(), outstanding)
 	require.ErrorIs(t, err, link.ErrInvalid)
 }
 
@@ -235,11 +244,11 @@ func TestA5LinksOutliveTheirRequest(t *testing.T) {
 	text := w.mint(t, asked, "user:ana")
 	for _, later := range []time.Duration{0, time.Hour, time.Hour + link.Afterlife - time.Nanosecond} {
 		w.now = noon.Add(later)
-		_, err := w.links.Read(t.Context(), text)
+		_, err := w.read(t.Context(), text)
 		require.NoError(t, err, later)
 	}
 	w.now = noon.Add(time.Hour + link.Afterlife)
-	_, err := w.links.Read(t.Context(), text)
+	_, err := w.read(t.Context(), text)
 	require.EqualError(t, err, link.ErrInvalid.Error())
 }
 
@@ -247,7 +256,7 @@ func TestA5LinksOutliveTheirRequest(t *testing.T) {
 func TestViewIsNotedOnce(t *testing.T) {
 	w := newWorld(t, newKey)
 	text := w.mint(t, asked, "user:ana")
-	got, err := w.links.Read(t.Context(), text)
+	got, err := w.read(t.Context(), text)
 	require.NoError(t, err)
 	firsts := make(chan bool, 20)
 	for range cap(firsts) {
@@ -263,7 +272,7 @@ func TestViewIsNotedOnce(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, count)
-	again, err := w.links.Read(t.Context(), text)
+	again, err := w.read(t.Context(), text)
 	require.NoError(t, err)
 	require.Equal(t, got, again, "and the link is what it was")
 	first, err := w.links.View(t.Context(), link.Link{ID: "ffffffffffffffffffffffffffffffff"})
@@ -277,14 +286,14 @@ func TestFailures(t *testing.T) {
 	text := w.mint(t, asked, "user:ana")
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := w.links.Read(cancelled, text)
+	_, err := w.read(cancelled, text)
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = w.links.Mint(cancelled, asked, "user:ana", "email")
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = w.links.View(cancelled, link.Link{ID: "00"})
 	require.ErrorIs(t, err, context.Canceled)
 	w.links.Signer = link.Ring(func() (*keyring.Ring, error) { return nil, errors.New("no ring") })
-	_, err = w.links.Read(t.Context(), text)
+	_, err = w.read(t.Context(), text)
 	require.ErrorContains(t, err, "no ring")
 	require.NotErrorIs(t, err, link.ErrInvalid)
 	_, err = w.links.URL(t.Context(), asked, "user:ana", "email")
@@ -304,7 +313,7 @@ func TestLinksSayWhatTheyWereMadeFor(t *testing.T) {
 		to := rapid.String().Draw(t, "to")
 		text, err := w.links.Mint(context.Background(), a, to, "slack")
 		require.NoError(t, err)
-		got, err := w.links.Read(context.Background(), text)
+		got, err := w.read(context.Background(), text)
 		require.NoError(t, err)
 		require.Equal(t, []string{strings.ToValidUTF8(a.ID, "\uFFFD"), a.Run, a.Calls[0], to}, []string{got.Approval, got.Run, got.Call, got.To})
 	})
@@ -320,7 +329,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(base64.RawURLEncoding.EncodeToString(append([]byte{1, 255}, make([]byte, 300)...)))
 	f.Add(made[:4] + "\r\n" + made[4:])
 	f.Fuzz(func(t *testing.T, text string) {
-		_, err := w.links.Read(context.Background(), text)
+		_, err := w.read(context.Background(), text)
 		if text == made {
 			require.NoError(t, err)
 			return

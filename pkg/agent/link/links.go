@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -52,20 +51,21 @@ func (l *Links) URL(ctx context.Context, a approval.Approval, to, channel string
 // Mint is the token of a new link, which is kept first.
 func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel string) (string, error) {
 	made := Link{
-		ID: l.newID(), Tenant: a.Tenant, Approval: a.ID, Run: a.Run, Call: a.Call(), Digest: a.Digest, To: to, Channel: channel, Nonce: l.IDs.Token(),
+		Tenant: a.Tenant, Approval: a.ID, Run: a.Run, Call: a.Call(), Digest: a.Digest, To: to, Channel: channel, Nonce: l.IDs.Token(),
 		Expires: a.ExpiresAt.Add(Afterlife).Truncate(time.Second).UTC(),
 	}
-	key, mac, err := l.Signer.Sign(ctx, audience, made.fields(version)...)
+	made.ID = made.digest(version)
+	body, err := agent.MarshalVerbatim(made)
+	if err != nil {
+		return "", fmt.Errorf("marshal a link of approval %s: %w", a.ID, err)
+	}
+	key, mac, err := l.Signer.Sign(ctx, audience, signed(version, made.ID)...)
 	if err != nil {
 		return "", fmt.Errorf("sign a link of approval %s: %w", a.ID, err)
 	}
 	t := token{version: version, key: key, id: made.ID, mac: mac}
 	if !ValidKeyID(t.key) || len(mac) != macSize {
 		return "", fmt.Errorf("sign a link of approval %s: want the id of a key and a MAC of %d bytes", a.ID, macSize)
-	}
-	body, err := agent.MarshalVerbatim(made)
-	if err != nil {
-		return "", fmt.Errorf("marshal a link of approval %s: %w", a.ID, err)
 	}
 	op := store.Op{Kind: store.Put, If: []store.Cond{{Op: store.ItemAbsent}}, Item: store.Item{
 		Key: itemKey(made.ID), Body: body, Attrs: map[string]store.Value{ttlAttr: store.Num(made.Expires.Unix()), viewedAttr: store.Num(0)},
@@ -76,46 +76,41 @@ func (l *Links) Mint(ctx context.Context, a approval.Approval, to, channel strin
 	return t.String(), nil
 }
 
-func (l *Links) newID() string {
-	raw := make([]byte, idSize)
-	l.IDs.Fill(raw)
-	return hex.EncodeToString(raw)
-}
-
-// Read is the link of a token. Whatever is wrong with one, whichever part of it, is ErrInvalid, after the same reads and the same comparison; any other
-// error is the table's or the signer's. Whether the request can still be decided is the desk's to say.
-func (l *Links) Read(ctx context.Context, text string) (Link, error) {
+// Verify is the id of the link whose token a text is, by the token's MAC alone: it reads nothing. ErrInvalid says that
+// the text is no token of ours; any other error is the signer's.
+func (l *Links) Verify(ctx context.Context, text string) (id string, err error) {
 	t, formed := readToken(text)
 	if !formed {
-		t = token{version: version, key: "none", id: strings.Repeat("0", 2*idSize), mac: make([]byte, macSize)}
+		return "", ErrInvalid
 	}
-	kept, found, err := l.find(ctx, t.id)
-	if err != nil {
-		return Link{}, err
-	}
-	right, err := l.Signer.Verify(ctx, t.mac, t.key, audience, kept.fields(t.version)...)
+	right, err := l.Signer.Verify(ctx, t.mac, t.key, audience, signed(t.version, t.id)...)
 	switch {
 	case err != nil:
-		return Link{}, fmt.Errorf("verify a link: %w", err)
-	case !formed, !found, !right, !l.Clock.Now().Before(kept.Expires):
+		return "", fmt.Errorf("verify a link: %w", err)
+	case !right:
+		return "", ErrInvalid
+	}
+	return t.id, nil
+}
+
+// Read is the link of an id that Verify gave. A link that is over, or is kept otherwise than it was made, is ErrInvalid;
+// any other error is the table's. Whether the request can still be decided is the desk's to say.
+func (l *Links) Read(ctx context.Context, id string) (Link, error) {
+	it, found, err := l.Table.Get(ctx, itemKey(id))
+	if err != nil {
+		return Link{}, fmt.Errorf("read a link: %w", err)
+	}
+	if !found {
+		return Link{}, ErrInvalid
+	}
+	var kept Link
+	if err := agent.ReadStored("link", it.Body, &kept); err != nil {
+		return Link{}, fmt.Errorf("read a link: %w", store.Unreadable(it.Key, err))
+	}
+	if kept.ID != id || kept.digest(version) != id || !l.Clock.Now().Before(kept.Expires) {
 		return Link{}, ErrInvalid
 	}
 	return kept, nil
-}
-
-// find reads what an id stands for. What is kept names itself: a link is none of another's item.
-func (l *Links) find(ctx context.Context, id string) (kept Link, found bool, err error) {
-	it, found, err := l.Table.Get(ctx, itemKey(id))
-	if err != nil {
-		return Link{}, false, fmt.Errorf("read a link: %w", err)
-	}
-	if !found {
-		return Link{}, false, nil
-	}
-	if err := agent.ReadStored("link", it.Body, &kept); err != nil {
-		return Link{}, false, fmt.Errorf("read a link: %w", store.Unreadable(it.Key, err))
-	}
-	return kept, kept.ID == id && agent.ValidTenant(kept.Tenant), nil
 }
 
 // View notes that the link's page was sent, once: first is true for one caller alone. It changes nothing about the request.

@@ -11,7 +11,7 @@ const version = 1
 
 // Sizes, in bytes; maxToken in characters.
 const (
-	idSize   = 16 // random
+	idSize   = 16
 	macSize  = 32
 	maxKeyID = 64
 	maxToken = 2 * (1 + 1 + maxKeyID + idSize + macSize)

@@ -1,46 +1,191 @@
 package mask
 
 import (
-	"regexp"
+	"cmp"
+	"slices"
 	"strings"
-	"sync"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Range is a part of a text, in bytes.
 type Range struct{ From, To int }
 
-// form is how secrets of a kind look in a text. Those that are of a name and a value are secrets where the name says so.
-type form struct {
-	pattern string
-	name    int                     // the group that is a name to be judged by SecretName; 0 = none
-	values  []int                   // the groups that are the secret, of which one matches; nil = all of it
-	is      func(value string) bool // nil = always
+// Secrets are the parts of a text that have the form of a secret: keys of well-known services, JSON Web Tokens, the lines of private keys,
+// the words behind Bearer, the passwords of addresses, and the values of assignments, headers, options and JSON members whose names say so.
+// In order; they do not touch.
+//
+// Only what cannot be anything else is one: whoever writes a text chooses its names, and must not be able to hide a command or a payee
+// behind one. So nothing is that a shell, a parser of addresses or another reader could take for more than a value: see runEnd. The cost is
+// linear in the text. Safe for concurrent use.
+func Secrets(s string) []Range {
+	f := finder{text: s}
+	f.privateKeys()
+	f.keysOfServices()
+	f.bearers()
+	f.named()
+	return f.merged()
 }
 
-// forms are ordered: a later one adds to what an earlier one finds.
-var forms = []form{
-	{pattern: `-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?:[A-Za-z0-9+/=:,\s-]|\\[nr])*`},
-	{pattern: `\b(?:AKIA|ASIA|AROA|AIDA|ABIA|ACCA)[A-Z0-9]{12,}\b`},
-	{pattern: `\b(?:sk|pk|rk|whsec)[-_](?:live|test|proj|ant|or)?[-_]?[A-Za-z0-9_-]{16,}`, is: random},
-	{pattern: `\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_[A-Za-z0-9_]{16,}|\bglpat-[A-Za-z0-9_-]{16,}`},
-	{pattern: `\bxox[a-z]-[A-Za-z0-9-]{8,}|\bxapp-[A-Za-z0-9-]{8,}|\bhooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]+)`},
-	{pattern: `\bAIza[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{16,}|\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|\b(?:npm|hf|dop_v1|shpat|pypi|lin_api)[_-][A-Za-z0-9]{24,}`},
-	{pattern: `\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*)*`},
-	{pattern: `(?i)\b(?:bearer|basic|digest|token)\s+"?([A-Za-z0-9._~+/=-]{8,})`, values: []int{1}, is: random},
-	{pattern: `\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#:@"'<>]*:([^\s/?#"'<>]+)@`, values: []int{1}},
-	{pattern: `\b[A-Za-z][A-Za-z0-9+.-]*://([^\s/?#:@"'<>]{16,})@`, values: []int{1}, is: random},
-	{pattern: `([\pL\pN_.-]+)\s*=\s*(?:\\?"((?:[^"\\]|\\[^"])*)\\?"?|'([^']*)'?|([^\s"';,&]+))`, name: 1, values: []int{2, 3, 4}, is: notACount},
-	{pattern: `\\?["']([\pL\pN _.-]+?)\\?["']\s*:\s*(?:\\?"((?:[^"\\]|\\[^"])*)\\?"?|'([^']*)'?)`, name: 1, values: []int{2, 3}},
-	{pattern: `(?i)\b((?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]*(?:token|key|secret)|api-key)\s*:[ \t]*([^\r\n"']+)`, values: []int{2}},
-	{pattern: `([\pL\pN_-]+)\s*:[ \t]*([^\s"',;]{6,})`, name: 1, values: []int{2}, is: random},
-	{pattern: `--?([\pL\pN-]+)[ \t]+(?:"([^"]*)"?|'([^']*)'?|([^\s"';,&-][^\s"';,&]*))`, name: 1, values: []int{2, 3, 4}},
+// finder finds the secrets of a text.
+type finder struct {
+	text             string
+	found            []Range
+	used             map[string]bool // the variables that the text refers to; nil = not looked for yet
+	runFrom, runStop int             // the last run that runEnd has measured
+}
+
+func (f *finder) hide(from, to int) { f.found = append(f.found, Range{from, to}) }
+
+// merged are the ranges in order, those that overlap made one.
+func (f *finder) merged() []Range {
+	slices.SortFunc(f.found, func(a, b Range) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
+	var all []Range
+	for _, r := range f.found {
+		if n := len(all); n > 0 && r.From < all[n-1].To {
+			all[n-1].To = max(all[n-1].To, r.To)
+			continue
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// at is the byte at a place; 0 where there is none.
+func (f *finder) at(i int) byte {
+	if i < 0 || i >= len(f.text) {
+		return 0
+	}
+	return f.text[i]
+}
+
+// signs are what a secret may hold beside letters and digits.
+const signs = "!#*+-./:=?^_~"
+
+// runEnd is where the run of characters ends that begins at a place and can be nothing but a value: no white space, line end, quote,
+// backslash, @, comma, bracket or any of $ ( ) ` ; | & < >, neither as it is nor behind a percent sign.
+func (f *finder) runEnd(at int) int {
+	if f.runFrom <= at && at < f.runStop {
+		return f.runStop
+	}
+	f.runFrom = at
+	for at < len(f.text) {
+		n := plainAt(f.text[at:])
+		if n == 0 {
+			break
+		}
+		at += n
+	}
+	f.runStop = at
+	return at
+}
+
+// plainAt is how many bytes the character has that a text begins with, if a secret may hold it; else 0.
+func plainAt(s string) int {
+	c := s[0]
+	switch {
+	case c == '%':
+		if len(s) >= 3 && isHex(s[1]) && isHex(s[2]) {
+			if d := unhex(s[1])<<4 | unhex(s[2]); d != '%' && d < utf8.RuneSelf && plainAt(string(rune(d))) > 0 {
+				return 3
+			}
+		}
+		return 0
+	case c < utf8.RuneSelf:
+		if alphanumeric(c) || strings.IndexByte(signs, c) >= 0 {
+			return 1
+		}
+		return 0
+	}
+	r, n := utf8.DecodeRuneInString(s)
+	if r == utf8.RuneError || !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+		return 0
+	}
+	return n
+}
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
+
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c | 0x20 - 'a' + 10
+}
+
+func alphanumeric(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
+}
+
+// opaque reports whether a whole value can be nothing but a value. It may hold commas: it is in no list.
+func opaque(s string) bool {
+	for at := 0; at < len(s); {
+		n := plainAt(s[at:])
+		if n == 0 && s[at] == ',' {
+			n = 1
+		}
+		if n == 0 {
+			return false
+		}
+		at += n
+	}
+	return s != "" && !means(s)
+}
+
+// means reports whether a value names something: an address, a file, an account, another value. The name beside it does not make a secret
+// of it.
+func means(s string) bool {
+	lower := strings.ToLower(s[:min(len(s), 40)])
+	equals := max(strings.IndexByte(s[:min(len(s), 256)], '='), 0)
+	switch {
+	case equals > 0 && strings.Trim(s[equals:], "=") != "": // base64 ends with it
+		return true
+	case strings.Contains(lower, "://"), strings.HasPrefix(lower, "arn:"), strings.HasPrefix(lower, "mailto:"):
+		return true
+	case strings.HasPrefix(s, "./"), strings.HasPrefix(s, "../"), strings.HasPrefix(s, "~/"):
+		return true
+	case s[0] == '/': // base64 may begin so
+		return len(s) < 20 || !mixed(s) || strings.ContainsAny(s[:min(len(s), 256)], ".-_")
+	case len(s) == 42 && strings.HasPrefix(lower, "0x"):
+		return strings.Trim(s[2:], "0123456789abcdefABCDEF") == ""
+	}
+	return isIBAN(s)
+}
+
+// isIBAN reports whether a text is the number of a bank account: two letters, digits, and the right checksum (ISO 13616).
+func isIBAN(s string) bool {
+	if len(s) < 15 || len(s) > 34 || !isUpper(s[0]) || !isUpper(s[1]) {
+		return false
+	}
+	rest := 0
+	for _, c := range []byte(s[4:] + s[:4]) {
+		switch {
+		case '0' <= c && c <= '9':
+			rest = (rest*10 + int(c-'0')) % 97
+		case isUpper(c):
+			rest = (rest*100 + int(c-'A') + 10) % 97
+		default:
+			return false
+		}
+	}
+	return rest == 1
+}
+
+func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
+
+// mixed reports whether a text has capitals, small letters and digits near its beginning.
+func mixed(s string) bool {
+	var upper, lower, digit bool
+	for _, c := range []byte(s[:min(len(s), 256)]) {
+		upper, lower, digit = upper || isUpper(c), lower || 'a' <= c && c <= 'z', digit || '0' <= c && c <= '9'
+	}
+	return upper && lower && digit
 }
 
 // random reports whether a word is rather one of a generator than one of a language: it has letters and digits, signs, or capitals within.
 func random(word string) bool {
 	var digit, letter, capital, sign bool
-	for i, r := range word {
+	for i, r := range word[:min(len(word), 256)] {
 		digit = digit || unicode.IsDigit(r)
 		letter = letter || unicode.IsLetter(r)
 		capital = capital || i > 0 && unicode.IsUpper(r)
@@ -49,73 +194,58 @@ func random(word string) bool {
 	return letter && (digit || capital && word != strings.ToUpper(word) || sign)
 }
 
-// notACount reports whether a value is more than a short number: tokens=5.
-func notACount(value string) bool {
-	return len(value) > 3 || strings.ContainsFunc(value, func(r rune) bool { return r < '0' || r > '9' })
+// ends reports whether the word that stands before a place ends there, as a shell, a query or a list reads it. A shell goes on with a word
+// behind a quote.
+func (f *finder) ends(at int) bool {
+	if mark, quoted := f.quote(at); quoted {
+		at += len(mark)
+	}
+	return at == len(f.text) || strings.IndexByte(" \t\r\n;,&|)<>}]", f.text[at]) >= 0
 }
 
-// The forms are compiled when a text is first looked at: most functions that link this package never do.
-var (
-	compiling sync.Once
-	compiled  []*regexp.Regexp
-)
-
-func patterns() []*regexp.Regexp {
-	compiling.Do(func() {
-		for _, f := range forms {
-			compiled = append(compiled, regexp.MustCompile(f.pattern))
-		}
-	})
-	return compiled
+// quote is the quotation mark that stands at a place, with the backslashes before it.
+func (f *finder) quote(at int) (mark string, ok bool) {
+	end := at
+	for f.at(end) == '\\' && end < at+8 {
+		end++
+	}
+	if c := f.at(end); c != '"' && c != '\'' {
+		return "", false
+	}
+	return f.text[at : end+1], true
 }
 
-// Secrets are the parts of a text that have the form of a secret: keys of well-known services, JSON Web Tokens, private keys, the words
-// behind Bearer, the passwords of addresses, and the values of assignments, headers, options and JSON members whose names say so. In order;
-// they do not touch. Safe for concurrent use.
-func Secrets(s string) []Range {
-	var hidden []bool
-	for i, p := range patterns() {
-		for _, at := range p.FindAllStringSubmatchIndex(s, -1) {
-			r, ok := forms[i].secret(s, at)
-			if !ok {
-				continue
-			}
-			if hidden == nil {
-				hidden = make([]bool, len(s))
-			}
-			for j := r.From; j < r.To; j++ {
-				hidden[j] = true
-			}
-		}
+// value is the value that begins at a place: in quotes, which have to close right behind it, or on its own.
+func (f *finder) value(at int) (r Range, quoted, ok bool) {
+	mark, quoted := f.quote(at)
+	r = Range{at + len(mark), f.runEnd(at + len(mark))}
+	switch {
+	case r.From == r.To, !quoted && !f.ends(r.To), quoted && !strings.HasPrefix(f.text[r.To:], mark):
+		return r, quoted, false
 	}
-	return ranges(hidden)
+	return r, quoted, !means(f.text[r.From:r.To])
 }
 
-// secret is the part that a match says is one.
-func (f form) secret(s string, at []int) (Range, bool) {
-	r := Range{at[0], at[1]}
-	for _, g := range f.values {
-		if at[2*g] >= 0 {
-			r = Range{at[2*g], at[2*g+1]}
-		}
+// spaces is the first place from at on where no space or tab stands.
+func (f *finder) spaces(at int) int {
+	for c := f.at(at); c == ' ' || c == '\t'; c = f.at(at) {
+		at++
 	}
-	if f.name > 0 && !SecretName(s[at[2*f.name]:at[2*f.name+1]]) {
-		return r, false
-	}
-	return r, r.From < r.To && (f.is == nil || f.is(s[r.From:r.To]))
+	return at
 }
 
-func ranges(hidden []bool) []Range {
-	var all []Range
-	for i := 0; i < len(hidden); i++ {
-		if !hidden[i] {
-			continue
+// longestName is how long a name is at most, in bytes.
+const longestName = 64
+
+// nameBefore is the name that ends at a place; "" where there is none. In quotes it may hold spaces.
+func (f *finder) nameBefore(end int, quoted bool) (name string, from int) {
+	from = end
+	for from > 0 && end-from < longestName {
+		r, n := utf8.DecodeLastRuneInString(f.text[:from])
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-.", r) && (!quoted || r != ' ') {
+			break
 		}
-		from := i
-		for i < len(hidden) && hidden[i] {
-			i++
-		}
-		all = append(all, Range{from, i})
+		from -= n
 	}
-	return all
+	return f.text[from:end], from
 }

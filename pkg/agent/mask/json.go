@@ -1,11 +1,24 @@
 package mask
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
 
-// Placeholder is what JSON puts in place of a secret.
-const Placeholder = "[masked]"
+// Placeholder is what JSON and Text put in place of a secret of so many characters.
+func Placeholder(characters int) string { return "[" + Words(characters) + "]" }
 
-// JSON is a JSON value as text, to be read: with Placeholder in place of every secret in it. What is no JSON is judged as the text it is.
+// Words say that so many characters are masked.
+func Words(characters int) string {
+	if characters == 1 {
+		return "masked, 1 character"
+	}
+	return fmt.Sprintf("masked, %d characters", characters)
+}
+
+// JSON is a JSON value as text, to be read: with a placeholder for every secret in it. What is no JSON is judged as the text it is.
 // A value without any is as it is stored.
 func JSON(raw, schema json.RawMessage) string {
 	v, err := Read(raw, schema)
@@ -15,23 +28,28 @@ func JSON(raw, schema json.RawMessage) string {
 	return string(v.masked(nil))
 }
 
-// Text is a text with Placeholder in place of what has the form of a secret.
-func Text(s string) string {
-	var out []byte
+// Text is a text with a placeholder for every part that has the form of a secret.
+func Text(s string) string { return without(s, Secrets(s)) }
+
+func without(s string, hidden []Range) string {
+	if len(hidden) == 0 {
+		return s
+	}
+	var out strings.Builder
 	at := 0
-	for _, r := range Secrets(s) {
-		out = append(append(out, s[at:r.From]...), Placeholder...)
+	for _, r := range hidden {
+		out.WriteString(s[at:r.From] + Placeholder(utf8.RuneCountInString(s[r.From:r.To])))
 		at = r.To
 	}
-	return string(append(out, s[at:]...))
+	return out.String() + s[at:]
 }
 
 func (v *Value) masked(out []byte) []byte {
 	switch {
-	case v.Secret == BySchema, v.Kind == String && v.Secret != "" && v.Text != "":
-		return append(append(append(out, '"'), Placeholder...), '"')
 	case v.Kind == String:
-		return text(out, v.Raw, v.Text)
+		return text(out, v.Raw, v.Text, v.Hidden)
+	case v.Secret != "":
+		return append(out, `"`+Placeholder(v.Length())+`"`...)
 	case v.Kind != Object && v.Kind != Array:
 		return append(out, v.Raw...)
 	}
@@ -45,7 +63,7 @@ func (v *Value) masked(out []byte) []byte {
 			out = append(out, ',')
 		}
 		if v.Kind == Object {
-			out = append(text(out, m.RawKey, m.Key), ':')
+			out = append(text(out, m.RawKey, m.Key, Secrets(m.Key)), ':')
 		}
 		out = m.Value.masked(out)
 	}
@@ -53,10 +71,10 @@ func (v *Value) masked(out []byte) []byte {
 }
 
 // text adds a JSON string: as it is stored, where nothing of it is a secret.
-func text(out, raw []byte, decoded string) []byte {
-	if len(Secrets(decoded)) == 0 {
+func text(out, raw []byte, decoded string, hidden []Range) []byte {
+	if len(hidden) == 0 {
 		return append(out, raw...)
 	}
-	masked, _ := json.Marshal(Text(decoded)) // a string
+	masked, _ := json.Marshal(without(decoded, hidden)) // a string
 	return append(out, masked...)
 }

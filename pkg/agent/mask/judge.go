@@ -1,32 +1,94 @@
 package mask
 
-// judge says of a value, and of all within it, why it is masked. What the schema marks is masked with all within it, whatever its type.
-// A name masks the texts behind it, in lists and objects, too: a number, boolean or null under such a name counts or switches something
-// more often than it is a secret, and is masked where the schema says so.
-func judge(v *Value, m marks) { judgeUnder(v, m, "") }
+import (
+	"slices"
+	"strings"
+)
 
-func judgeUnder(v *Value, m marks, why Reason) {
-	if m.secret() || why == BySchema {
+// judge says of a value, and of all within it, what is masked: what the schema marks, and below it every value that has no members; texts
+// behind a name that says so, and in a list behind one; and what has the form of a secret. A number, boolean or null behind such a name
+// counts or switches something more often than it is a secret. An object is never masked as a whole, and no name masks what is in one: its
+// members have names of their own.
+func judge(v *Value, m marks) { judgeUnder(v, m, "", "") }
+
+func judgeUnder(v *Value, m marks, name string, why Reason) {
+	if m.secret() {
 		why = BySchema
-		v.Secret = why
 	}
 	switch v.Kind {
 	case String:
-		v.Secret = why
-		if r := Secrets(v.Text); why == "" && len(r) == 1 && r[0] == (Range{0, len(v.Text)}) {
-			v.Secret = ByForm
-		}
+		v.judgeText(name, why)
 	case Object:
 		for _, member := range v.Members {
 			under := why
+			if under != BySchema {
+				under = ""
+			}
 			if under == "" && SecretName(member.Key) {
 				under = ByName
 			}
-			judgeUnder(member.Value, m.member(member.Key), under)
+			judgeUnder(member.Value, m.member(member.Key), member.Key, under)
 		}
 	case Array:
 		for i, member := range v.Members {
-			judgeUnder(member.Value, m.element(i), why)
+			judgeUnder(member.Value, m.element(i), name, why)
+		}
+	default:
+		if why == BySchema {
+			v.Secret = why
 		}
 	}
 }
+
+// judgeText judges a text. Whoever writes the schema knows that its values are secrets, spaces and all, but not what a shell would run. Whoever
+// writes the text has chosen its names: behind them only what cannot be anything else is masked.
+func (v *Value) judgeText(name string, why Reason) {
+	whole := Range{0, len(v.Text)}
+	switch {
+	case v.Text == "":
+	case why == BySchema && !isCommand(v.Text), why == ByName && opaque(v.Text):
+		v.Secret, v.Hidden = why, []Range{whole}
+	default:
+		v.Hidden = Secrets(v.Text)
+		if why == ByName && isHeader(strings.ToLower(name)) {
+			v.Hidden = behindName(name, v)
+		}
+		if slices.Equal(v.Hidden, []Range{whole}) {
+			v.Secret = ByForm
+		}
+	}
+}
+
+// behindName are the secrets of a text that is a header's value: of Authorization, Cookie and others.
+func behindName(name string, v *Value) []Range {
+	before := name + ": "
+	hidden := v.Hidden
+	for _, r := range Secrets(before + v.Text) {
+		if r.From >= len(before) {
+			hidden = append(hidden, Range{r.From - len(before), r.To - len(before)})
+		}
+	}
+	f := finder{text: v.Text, found: hidden}
+	return f.merged()
+}
+
+// isCommand reports whether a text reads like a command with more than words in it: one that is put in place of something, or that stands
+// behind another.
+func isCommand(s string) bool {
+	for _, sign := range []string{"$(", "${", "`", "<(", ">("} {
+		if strings.Contains(s, sign) {
+			return true
+		}
+	}
+	for i := range len(s) {
+		if strings.IndexByte(";|&<>", s[i]) < 0 {
+			continue
+		}
+		if i > 0 && isBlank(s[i-1]) || i+1 < len(s) && isBlank(s[i+1]) {
+			return true
+		}
+	}
+	return false
+}
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }

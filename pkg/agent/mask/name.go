@@ -6,9 +6,9 @@ import (
 	"unicode"
 )
 
-// The words of names that say that a value is a secret, and what takes that back again.
+// The words of names that say that a value is a secret, and those that may stand beside them.
 var (
-	// secretWords do wherever they stand in a name: dbPassword, SECRET_2, clientSecretValue.
+	// secretWords do as the last word of a name: dbPassword, SECRET_2.
 	secretWords = []string{
 		"password", "passwords", "passwd", "pwd", "passphrase", "passcode", "pass", "secret", "secrets", "credential", "credentials", "creds",
 		"authorization", "cookie", "cookies", "token", "tokens", "jwt", "bearer", "otp", "totp", "cvv", "cvc", "cvv2",
@@ -17,10 +17,11 @@ var (
 	}
 	// secretKeys make a secret of the word key behind them: api_key, privateKey.
 	secretKeys = []string{"api", "private", "secret", "access", "signing", "encryption", "master", "account", "shared", "auth", "ssh", "host", "service", "webhook", "license"}
-	// about, as a name's last word, say that it is of something about a secret: token_type, passwordPolicy, max_tokens.
-	about = []string{
-		"type", "count", "limit", "budget", "url", "uri", "endpoint", "name", "id", "arn", "policy", "length", "size", "expires", "expiry", "expiration", "at", "ttl",
-		"enabled", "required", "used", "usage", "format", "algorithm", "version", "status", "strength",
+	// behind are the words that may follow those and leave the name a secret's: secretValue, password_confirmation, TOKEN_PROD. Any other
+	// makes it the name of something else: token_type, passwordPolicy, --password-command, tokenRecipient.
+	behind = []string{
+		"value", "text", "string", "plain", "plaintext", "old", "new", "current", "previous", "next", "primary", "secondary", "confirm", "confirmation", "repeat",
+		"again", "prod", "production", "staging", "dev", "test", "live", "base", "hash", "header", "encoded", "raw",
 	}
 	// counted, as the first word before tokens, say that they are those of a model: max_tokens, inputTokens.
 	counted = []string{"max", "min", "num", "n", "total", "input", "output", "prompt", "completion", "used"}
@@ -33,19 +34,17 @@ func SecretName(name string) bool {
 	if len(ws) == 0 {
 		return false
 	}
+	if slices.Contains(secretWords, strings.Join(ws, "")) { // Pass Word, api-key, session_id
+		return true
+	}
+	for len(ws) > 1 && slices.Contains(behind, ws[len(ws)-1]) {
+		ws = ws[:len(ws)-1]
+	}
 	last := ws[len(ws)-1]
-	if len(ws) > 1 && (slices.Contains(about, last) || last == "tokens" && slices.Contains(counted, ws[0])) {
-		return strings.Join(ws, "") == "sessionid"
+	if len(ws) > 1 && (last == "key" || last == "keys") {
+		return slices.Contains(secretKeys, ws[len(ws)-2]) || slices.Contains(secretWords, ws[len(ws)-2])
 	}
-	for i, w := range ws {
-		if slices.Contains(secretWords, w) {
-			return true
-		}
-		if i > 0 && (w == "key" || w == "keys") && slices.Contains(secretKeys, ws[i-1]) {
-			return true
-		}
-	}
-	return slices.Contains(secretWords, strings.Join(ws, "")) // Pass Word, api-key
+	return slices.Contains(secretWords, last) && (last != "tokens" || !slices.Contains(counted, ws[0]))
 }
 
 // words are the words of a name, in lower case: of camelCase, snake_case, kebab-case, dotted and spaced names, without digits at their end.

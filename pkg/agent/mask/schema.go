@@ -9,9 +9,16 @@ import (
 
 // marks are the schemas that hold for a value, each with the document it is of. None marks nothing.
 type marks struct {
-	doc  any
+	doc  *document
 	of   []map[string]any
 	seen map[uintptr]bool // those that are in of
+}
+
+// document is a schema as a whole, with what was found in it and compiled of it: values have many members.
+type document struct {
+	root     any
+	refs     map[string]any            // by reference
+	patterns map[string]*regexp.Regexp // nil = one that cannot be read
 }
 
 // marksOf reads a JSON Schema.
@@ -20,7 +27,7 @@ func marksOf(schema json.RawMessage) marks {
 	if len(schema) == 0 || json.Unmarshal(schema, &doc) != nil {
 		return marks{}
 	}
-	m := marks{doc: doc}
+	m := marks{doc: &document{root: doc, refs: map[string]any{}, patterns: map[string]*regexp.Regexp{}}}
 	m.add(doc)
 	return m
 }
@@ -51,7 +58,7 @@ func (m *marks) add(schema any) {
 	}
 	for _, key := range []string{"$ref", "$dynamicRef", "$recursiveRef"} {
 		if ref, ok := s[key].(string); ok {
-			m.add(m.find(ref))
+			m.add(m.doc.find(ref))
 		}
 	}
 }
@@ -62,20 +69,39 @@ func object(v any) map[string]any {
 }
 
 // find is the schema that a reference within the document names; nil if there is none.
-func (m *marks) find(ref string) any {
+func (d *document) find(ref string) any {
+	found, known := d.refs[ref]
+	if !known {
+		found = d.look(ref)
+		d.refs[ref] = found
+	}
+	return found
+}
+
+func (d *document) look(ref string) any {
 	name, ok := strings.CutPrefix(ref, "#")
 	if !ok {
-		return named(m.doc, "$id", ref)
+		return named(d.root, "$id", ref)
 	}
 	if name != "" && name[0] != '/' {
-		return named(m.doc, "", name)
+		return named(d.root, "", name)
 	}
-	at := m.doc
+	at := d.root
 	for _, part := range strings.Split(name, "/")[1:] {
 		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
 		at = object(at)[part]
 	}
 	return at
+}
+
+// matches reports whether a pattern matches a key. One that cannot be read may.
+func (d *document) matches(pattern, key string) bool {
+	re, known := d.patterns[pattern]
+	if !known {
+		re, _ = regexp.Compile(pattern) // nil where it is none
+		d.patterns[pattern] = re
+	}
+	return re == nil || re.MatchString(key)
 }
 
 // named is the schema in v that has the anchor, or under that key the name.
@@ -120,7 +146,7 @@ func (m marks) member(key string) marks {
 			known = true
 		}
 		for pattern, one := range object(s["patternProperties"]) {
-			if re, err := regexp.Compile(pattern); err != nil || re.MatchString(key) { // one that cannot be read may hold
+			if m.doc.matches(pattern, key) {
 				under.add(one)
 				known = true
 			}

@@ -29,7 +29,16 @@ type Value struct {
 	Raw     json.RawMessage // its bytes, without space around them
 	Text    string          // of a string: decoded. Half a surrogate pair stands in the three bytes that UTF-8 would give it
 	Members []Member        // of an object or array
-	Secret  Reason          // why nothing of it may be shown; "" = it may be, but for what Secrets finds in texts
+	Secret  Reason          // why nothing of it is shown; "" = it is, but for Hidden. Never of an object, an array or an empty text
+	Hidden  []Range         // of a string: the parts of Text that are not shown; all of it where Secret says why
+}
+
+// Length is how many characters there are of a value that has no members.
+func (v *Value) Length() int {
+	if v.Kind == String {
+		return utf8.RuneCountInString(v.Text)
+	}
+	return len(v.Raw)
 }
 
 // Member is a member of an object, or an element of an array.

@@ -22,8 +22,7 @@ type Runs interface {
 	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
 }
 
-// View is what is known of a request: the definition that its run is pinned to, on whose behalf the run acts, and what the model said beside the
-// call. Of a run that is not there any more nothing is.
+// View is what is known of a request: the definition that its run is pinned to, and what the model said beside the call. Of a run that is not there any more nothing is.
 func (v Viewer) View(ctx context.Context, a approval.Approval) (show.View, error) {
 	l, err := v.Runs.Load(ctx, a.Tenant, a.Run)
 	if errors.Is(err, store.ErrNoRun) {
@@ -36,7 +35,7 @@ func (v Viewer) View(ctx context.Context, a approval.Approval) (show.View, error
 	if err != nil {
 		return show.View{}, err
 	}
-	return show.View{Definition: def, Subject: l.State.Subject, Says: beside(&l.State, a.Call())}, nil
+	return show.View{Definition: def, Says: beside(&l.State, a.Call())}, nil
 }
 
 // Show is what people are shown of a request.

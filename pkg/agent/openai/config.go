@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -18,8 +19,8 @@ const DefaultBaseURL = "https://api.openai.com/v1"
 type Config struct {
 	BaseURL        string        // with the version, e.g. http://127.0.0.1:11434/v1; "" = DefaultBaseURL
 	Key            string        // sent as a bearer token; "" = none
-	Client         *http.Client  // nil = one without a proxy. Redirects follow this package's rule in any case
-	ConnectTimeout time.Duration // for connecting and for the TLS handshake; 0 = 5 s; not used with Client
+	Client         *http.Client  // nil = one without a proxy, whose connections all models share. Redirects follow this package's rule in any case
+	ConnectTimeout time.Duration // for connecting and for the TLS handshake; 0 = 5 s. Any other has connections of its own; not used with Client
 	OnDelta        agent.OnDelta // is told of replies as they arrive; nil = nobody is
 }
 
@@ -32,13 +33,19 @@ func New(c Config) (*Model, error) {
 	if strings.ContainsFunc(c.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, errors.New("configure openai: key has characters that no header may hold")
 	}
-	client := http.Client{Transport: transport(c.ConnectTimeout)}
-	if c.Client != nil {
+	client := http.Client{Transport: shared()}
+	switch {
+	case c.Client != nil:
 		client = *c.Client
+	case c.ConnectTimeout > 0:
+		client.Transport = transport(c.ConnectTimeout)
 	}
 	client.CheckRedirect = followSameHost
 	return &Model{base: base, key: c.Key, client: &client, onDelta: c.OnDelta}, nil
 }
+
+// shared is the process' pool of connections: a new one costs a TLS handshake, and models are made for single requests.
+var shared = sync.OnceValue(func() *http.Transport { return transport(0) })
 
 func transport(connect time.Duration) *http.Transport {
 	if connect <= 0 {

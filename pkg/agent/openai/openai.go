@@ -19,6 +19,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
 )
@@ -60,15 +61,29 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err != nil {
 		return agent.Reply{}, err
 	}
-	resp, err := m.client.Do(req)
+	whole, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	resp, err := m.client.Do(req.WithContext(whole))
 	if err != nil {
 		return agent.Reply{}, ioFailure(ctx, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // nothing depends on how a response that was read or given up ends
+	defer finish(resp.Body, giveUp)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return refused(ctx, r, resp)
 	}
 	return m.read(ctx, r, resp)
+}
+
+// drainFor is how long a server may take to end a response whose reply is there.
+const drainFor = 100 * time.Millisecond
+
+// finish reads what is left of a response, so that its connection serves the next request. A server that does not end it is not waited for.
+func finish(body io.ReadCloser, giveUp func()) {
+	late, stop := context.WithTimeout(context.Background(), drainFor)
+	defer stop()
+	defer context.AfterFunc(late, giveUp)()
+	_, _ = io.CopyN(io.Discard, body, maxRefusal) // nothing depends on how a response ends that was read or given up
+	_ = body.Close()
 }
 
 func (m *Model) request(ctx context.Context, r agent.Request) (*http.Request, error) {

@@ -118,22 +118,33 @@ func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
 	return out, nil
 }
 
-// AddFS adds every agent whose agent.yaml lies in a directory of fsys. All of them are read, and every problem is reported.
+// AddFS adds every agent whose agent.yaml lies in fsys, at whatever depth. All of them are read, and every problem is reported. A tree
+// without any agent.yaml is an error: the pattern that embedded it has missed them.
 func (r *Registry) AddFS(fsys fs.FS) error {
-	files, err := fs.Glob(fsys, "*/agent.yaml")
-	if err != nil {
-		return fmt.Errorf("register agents: %w", err)
-	}
 	var problems []error
-	for _, f := range files {
-		d, err := r.Read(fsys, f)
+	found := false
+	err := fs.WalkDir(fsys, ".", func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || e.Name() != agentFile {
+			return err
+		}
+		found = true
+		d, err := r.Read(fsys, file)
 		if err == nil {
 			err = r.Add(d)
 		}
 		problems = append(problems, err)
+		return nil
+	})
+	if err != nil {
+		problems = append(problems, fmt.Errorf("register agents: %w", err))
+	} else if !found {
+		problems = append(problems, fmt.Errorf("register agents: there is no %s among the files: is it where //go:embed looks, such as */%s?", agentFile, agentFile))
 	}
 	return errors.Join(problems...)
 }
+
+// agentFile is the name of a file that defines an agent.
+const agentFile = "agent.yaml"
 
 // Read reads one agent file with this registry's tools, and registers nothing.
 func (r *Registry) Read(fsys fs.FS, file string) (agent.Definition, error) {

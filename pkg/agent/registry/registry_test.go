@@ -33,11 +33,12 @@ func TestAddFS(t *testing.T) {
 	require.NoError(t, r.AddFS(fstest.MapFS{
 		"zoe/agent.yaml":       file("name: zoe\nsystem: s\nmodel: {provider: demo, id: m}\ntools: [{name: orders.get}]\n"),
 		"abe/agent.yaml":       file("name: abe\nsystem: s\nmodel: {provider: demo, id: m}\n"),
-		"abe/deep/agent.yaml":  file("not an agent"),
+		"shop/ben/agent.yaml":  file("name: ben\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+		"agent.yaml":           file("name: top\nsystem: s\nmodel: {provider: demo, id: m}\n"),
 		"README.md":            file("neither"),
 		"zoe/scenarios/a.yaml": file("neither"),
 	}))
-	require.Equal(t, []string{"abe", "zoe"}, r.Agents())
+	require.Equal(t, []string{"abe", "ben", "top", "zoe"}, r.Agents())
 	d, ok := r.Agent("zoe")
 	require.True(t, ok)
 	require.Equal(t, []agent.ToolSpec{named("orders.get").Spec()}, d.Tools)
@@ -46,6 +47,14 @@ func TestAddFS(t *testing.T) {
 	got, ok := r.Tools().Lookup("mail.send")
 	require.True(t, ok)
 	require.Equal(t, named("mail.send"), got)
+}
+
+// A tree in which nobody finds an agent is a mistake of whoever embedded it.
+func TestAddFSWithoutAgents(t *testing.T) {
+	for _, tree := range []fstest.MapFS{{}, {"README.md": file("none"), "abe/agent.yml": file("none")}} {
+		r := registry.Must(registry.New())
+		require.ErrorContains(t, r.AddFS(tree), "register agents: there is no agent.yaml among the files")
+	}
 }
 
 // Every broken file is named, and the good ones beside it are added.

@@ -76,6 +76,7 @@ type round struct {
 	patience patience
 	servers  []agent.ListedServer // what came of listing the agent's servers; nil = nobody has
 	lost     lostTools
+	away     error // why a call that is owed can only be carried out by another process; nil = none is
 }
 
 // turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
@@ -118,7 +119,7 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 		return Route{}, false, nil // what a kept decision let run, or what the entry had no room for, is owed now
 	}
 	if r.flight.empty() {
-		return r.after(p), true, nil
+		return r.after(p), r.away == nil, r.away
 	}
 	return Route{}, false, r.await(ctx)
 }
@@ -173,7 +174,7 @@ func (r *round) commitPlan(ctx context.Context, p *plan) error {
 	d := p.draft
 	idle := len(p.launch) == 0 && r.flight.running() == 0
 	next := agent.Next(r.def, &d.State).Kind
-	if next != agent.ActTools && (p.results || p.suspends && d.State.RoundRan()) {
+	if next != agent.ActTools && (p.results || p.suspends) { // the round is as far as it goes
 		d.Mark(agent.CheckpointToolResults)
 	}
 	if idle && next == agent.ActWait && agent.Consequences(r.def, &d.State) == nil { // else the next entry has them

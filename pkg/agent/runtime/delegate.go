@@ -13,6 +13,20 @@ import (
 // Agents finds the deployment's current definition of an agent by name.
 type Agents func(name string) (*agent.Definition, bool)
 
+// isAway reports whether the call is carried out by an agent that only other processes know. It stays as it is, and the invocation ends as
+// ErrElsewhere once nothing is left that it can do.
+func (r *round) isAway(c agent.Call) bool {
+	t, ok := r.def.Tool(c.Tool)
+	if !r.LeavesUnknown || !ok || t.Kind != agent.KindAgent || c.Child != "" {
+		return false
+	}
+	if _, known := r.Agents.find(t.Agent.Agent); known {
+		return false
+	}
+	r.away = fmt.Errorf("call %s: agent %s is not known here: %w", c.ID, t.Agent.Agent, ErrElsewhere)
+	return true
+}
+
 // delegated is the claim of a call that may run, with its child where another agent carries it out; or why that cannot be.
 func (r *round) delegated(p *plan, c agent.Call, claim *agent.CallClaimed) (*agent.CallClaimed, *agent.CallFinished) {
 	child, refused := agent.Delegation(r.def, &p.draft.State, c, r.Agents)
@@ -51,6 +65,9 @@ func (r *round) begin(ctx context.Context, t agent.ToolSpec, child agent.Child, 
 	current, ok := r.Agents.find(t.Agent.Agent)
 	if !ok { // another deployment may have begun it before this one took the claim over
 		l, err := r.Journal.Load(ctx, start.Tenant, child.Run)
+		if errors.Is(err, store.ErrNoRun) && r.LeavesUnknown {
+			return fmt.Errorf("agent %s is not known here: %w", t.Agent.Agent, ErrElsewhere)
+		}
 		if errors.Is(err, store.ErrNoRun) {
 			return fmt.Errorf("%w: this deployment has no agent %s", ErrUndeliverable, t.Agent.Agent)
 		}

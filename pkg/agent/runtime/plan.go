@@ -214,6 +214,8 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 	case g.Refuse != nil:
 		p.results = true
 		err = p.draft.Add(*g.Refuse)
+	case r.isAway(c):
+		return nil
 	default:
 		claim, refused := r.delegated(p, c, g.Claim)
 		if refused == nil {

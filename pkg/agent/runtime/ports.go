@@ -65,7 +65,11 @@ const (
 	ExecutionEnded   ExecutionStatus = "ended" // in error, stopped, or nobody knows how
 
 	ExecutionSucceeded ExecutionStatus = "succeeded" // ended, and not in error
+	ExecutionThrottled ExecutionStatus = "throttled" // ended in ThrottledError: the run is open, and goes on in the next
 )
+
+// ThrottledError is the error of an execution that gave up because what it needed was throttled for too long.
+const ThrottledError = "Countersign.Throttled"
 
 // ErrSettled says that a task token's wait is over: look at the record (rule 8).
 var ErrSettled = errors.New("the wait of this task token is over")

@@ -99,7 +99,7 @@ func (sw *Sweeper) evidence(ctx context.Context, s *agent.AgentState, status Exe
 			return agent.QuarantineVanished, nil
 		}
 		return "", nil
-	case ExecutionEnded:
+	case ExecutionEnded, ExecutionThrottled:
 		next, err := sw.Waiter.Status(ctx, ExecutionName(s.Run, s.Generation+1))
 		if err == nil && next != ExecutionNone { // an entry names it before it is started
 			why = agent.QuarantineSuccessor

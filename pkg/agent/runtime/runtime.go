@@ -41,7 +41,10 @@ type Ports struct {
 	Sink      EventSink                    // nil = nobody listens
 	Trace     Tracer                       // nil = runs are not traced
 	Hooks     hook.Set                     // the code that agents name beside tools
-	Index     *ToolIndex                   // for agents whose tools are compared by a model; nil = nobody embeds texts
+	// LeavesUnknown says that other processes carry the same runs on: what this one knows nothing of is left to them (ErrElsewhere), in place of
+	// being failed.
+	LeavesUnknown bool
+	Index         *ToolIndex // for agents whose tools are compared by a model; nil = nobody embeds texts
 }
 
 // within is ctx inside the run s.
@@ -61,8 +64,14 @@ func (p Ports) resumed(ctx context.Context, s *agent.AgentState, now time.Time) 
 	return e
 }
 
+// ErrModelBusy says that every model of the chain failed in a way that may pass, as often as each may be asked. Nothing was committed.
+var ErrModelBusy = errors.New("the model is busy")
+
 // ErrContention says that an entry lost its sequence so often that this attempt gives up; a later one will not.
 var ErrContention = errors.New("the run is written to by others")
+
+// ErrElsewhere says that a run cannot be carried on here and can be where more is known: nothing of what it waits for was used up.
+var ErrElsewhere = errors.New("another process has to carry the run on")
 
 // maxReloads bounds how often one invocation plans anew after a conflict; maxUncertain, how often after an error that leaves
 // open whether the write happened.
@@ -169,7 +178,7 @@ func conflict(err error) bool {
 // final reports whether the same attempt would meet the same error again.
 func final(err error) bool {
 	var forbidden *agent.ApplyError
-	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleaning, ErrUncleaned, agent.ErrNewer} {
+	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleaning, ErrUncleaned, ErrElsewhere, agent.ErrNewer, ErrModelBusy} {
 		if errors.Is(err, e) {
 			return true
 		}

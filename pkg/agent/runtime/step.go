@@ -219,7 +219,7 @@ func (st *Stepper) ask(ctx context.Context, ph phases, l store.Loaded, d *agent.
 }
 
 // infer asks the model, with what plugins add, and plans the reply's entry. A model error that outlived its retries is the run's end, as
-// data.
+// data, or ErrModelBusy.
 func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, a agent.Action, add hook.Additions) (*turn, error) {
 	def := ph.def
 	if err := st.judgeTools(ctx, def, d); err != nil {
@@ -256,6 +256,9 @@ func (st *Stepper) infer(ctx context.Context, ph phases, l store.Loaded, d *agen
 		*d = *crowded
 		return st.modelFailed(ctx, ph, l, d, failed, requests)
 	}
+	if errors.Is(err, context.DeadlineExceeded) { // the function's time is over, and the model's answer had not come
+		return nil, fmt.Errorf("%w: %w", ErrModelBusy, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the model: %w", err)
 	}
@@ -281,9 +284,16 @@ func (st *Stepper) unasked(ctx context.Context, ph phases, l store.Loaded, d, cr
 	return &turn{before: l.State, draft: d}, ph.end(ctx, d, fin)
 }
 
-// modelFailed ends the run behind a model error that outlived its retries, after so many requests.
+// modelFailed ends the run behind a model error that outlived its retries, after so many requests; ErrModelBusy where the run waits instead.
 func (st *Stepper) modelFailed(ctx context.Context, ph phases, l store.Loaded, d *agent.Draft, failed *agent.ModelError, requests int) (*turn, error) {
 	fin := agent.ModelFailed(ph.def, &d.State, failed, requests)
+	if agent.WaitsForModel(ph.def, &d.State, failed) {
+		stopped, late := agent.WaitedTooLong(ph.def, &d.State, requests, st.Clock.Now())
+		if !late {
+			return nil, fmt.Errorf("%w: %w", ErrModelBusy, failed)
+		}
+		fin = stopped
+	}
 	if err := ph.afterInference(ctx, d, failed); err != nil {
 		return nil, err
 	}

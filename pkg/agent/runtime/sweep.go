@@ -39,7 +39,8 @@ func Repairs() []Repair {
 const (
 	// settling is how long an execution that was just woken, or whose run has just ended or been handed over, has to act on it.
 	settling = time.Minute
-	// maxTakeOvers is how many of a run's executions may end before it does: then it is not taken over again. Those that handed over do not count.
+	// maxTakeOvers is how many of a run's executions may end before it does: then it is not taken over again, unless the last was throttled.
+	// Those that handed over do not count.
 	maxTakeOvers = 100
 )
 
@@ -98,7 +99,7 @@ func (sw *Sweeper) lookAgain(ctx context.Context, sus suspect) (Repair, error) {
 	if l.State.Entries != sus.entries {
 		return RepairNone, nil
 	}
-	r, err := sw.takeOver(ctx, l)
+	r, err := sw.takeOverOrGiveUp(ctx, l)
 	return alive(r, sus.run, err)
 }
 
@@ -159,6 +160,8 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 		}
 		return sw.record(ctx, s, RepairStarted, s.Owner)
 	case status == ExecutionEnded:
+		return sw.takeOverOrGiveUp(ctx, l)
+	case status == ExecutionThrottled: // however often: throttling ends no run
 		return sw.takeOver(ctx, l)
 	case s.Status == agent.RunWaiting && (len(l.Inbox) > 0 || overdue(s.EarliestExpiry(), sw.Clock.Now())):
 		return sw.wake(ctx, l)
@@ -209,12 +212,17 @@ func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
 	}
 }
 
+// takeOverOrGiveUp takes a run over, unless so many of its executions have ended that it is given up.
+func (sw *Sweeper) takeOverOrGiveUp(ctx context.Context, l store.Loaded) (Repair, error) {
+	if l.State.TakeOvers() >= maxTakeOvers {
+		return RepairFailed, sw.giveUp(ctx, l)
+	}
+	return sw.takeOver(ctx, l)
+}
+
 // takeOver makes the next execution the owner, conditional on the sequence, starts it and stops the old one.
 func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error) {
 	s := &l.State
-	if s.TakeOvers() >= maxTakeOvers {
-		return RepairFailed, sw.giveUp(ctx, l)
-	}
 	def, err := sw.Definitions(ctx, s.Tenant, s.Definition)
 	if err != nil {
 		return RepairNone, err

@@ -35,10 +35,26 @@ type Model struct {
 	mu       sync.Mutex
 	used     map[int]bool // by line number
 	failures []WantError
+	last     map[string]asked // by run: the newest request for a reply
+	before   map[reply]int    // requests for it until it was last given up
 }
 
-// New makes a model of a script. It keeps no position: two models of one script give the same replies.
-func New(s *Script) *Model { return &Model{script: s, used: map[int]bool{}} }
+// reply is one that a run is owed, and asked one of the requests for it.
+type (
+	reply struct {
+		run       string
+		inference int64
+	}
+	asked struct {
+		reply
+		attempt int
+	}
+)
+
+// New makes a model of a script. It keeps no position but behind replies that were given up: two models of one script give the same replies.
+func New(s *Script) *Model {
+	return &Model{script: s, used: map[int]bool{}, last: map[string]asked{}, before: map[reply]int{}}
+}
 
 // Generate answers with the line of the request's inference and attempt. A context that is done is returned as its error. Any
 // other error is an *agent.ModelError: of the line's own class, or ModelInvalid, wrapping a *WantError that Failures
@@ -48,6 +64,7 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, err
 	}
+	r.Attempt = m.Attempt(r)
 	l, ok := m.script.at(r)
 	if !ok {
 		got := fmt.Sprintf("a request for inference %d", r.Inference)
@@ -60,12 +77,41 @@ func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 		return agent.Reply{}, m.refuse(r, l.number, found)
 	}
 	m.use(l.number)
+	m.note(r)
 	m.stream(r, l)
 	if class := l.fails(); class != "" {
 		message := fmt.Sprintf("scripted error, %s:%d", m.script.file, l.number)
 		return agent.Reply{}, &agent.ModelError{Class: class, Model: name(r), Message: message, Partial: agent.Interrupted(l.reply(r))}
 	}
 	return l.reply(r), nil
+}
+
+// Attempt is the number of a request among all for its reply, those before the reply was last given up included.
+func (m *Model) Attempt(r agent.Request) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Lifecycle == agent.LifecycleNotes {
+		return r.Attempt
+	}
+	return r.Attempt + m.before[reply{r.Run, r.Inference}]
+}
+
+func (m *Model) note(r agent.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Lifecycle != agent.LifecycleNotes {
+		m.last[r.Run] = asked{reply{r.Run, r.Inference}, r.Attempt}
+	}
+}
+
+// GiveUp says that whoever asked for a run's newest reply waits, since the model was busy. The next request for it is answered from the line
+// behind those that were used: else it would be busy for ever.
+func (m *Model) GiveUp(run string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r, ok := m.last[run]; ok {
+		m.before[r.reply] = r.attempt + 1
+	}
 }
 
 // fails is how the line's request fails, "" = it does not. A connection is what breaks off.

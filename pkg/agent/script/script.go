@@ -6,6 +6,8 @@
 // Inference i is answered from block i, its attempt k from the block's line k, and further attempts from its last. The last
 // block may be errors alone: the inference that ends the run.
 //
+// An inference that was given up because its model was busy (Model.GiveUp) goes on behind the lines of the attempts that were made.
+//
 // A stream that breaks off is a reply with cut, where the definition keeps what was received, and so the inference's last line; or an error
 // with what it had said before, where it does not.
 //

@@ -49,7 +49,7 @@ func (w *Waiter) Running(ctx context.Context, cursor string) (page []runtime.Exe
 }
 
 // described is what is read of an execution.
-type described struct{ Status, Input string }
+type described struct{ Status, Input, Error string }
 
 // describe finds an execution by name; nil = there is none.
 func (w *Waiter) describe(ctx context.Context, name string) (*described, error) {

@@ -99,6 +99,8 @@ func (w *Waiter) Status(ctx context.Context, name string) (runtime.ExecutionStat
 		return runtime.ExecutionRunning, nil
 	case d.Status == "SUCCEEDED":
 		return runtime.ExecutionSucceeded, nil
+	case d.Error == runtime.ThrottledError:
+		return runtime.ExecutionThrottled, nil
 	default:
 		return runtime.ExecutionEnded, nil
 	}

@@ -27,7 +27,7 @@ func (s *shower) arguments(raw, schema json.RawMessage) []Argument {
 	if err != nil {
 		return []Argument{{Kind: "unreadable", Value: s.value(&mask.Value{Kind: mask.String, Text: string(raw)})}}
 	}
-	if v.Kind == mask.Object && v.Secret != mask.BySchema {
+	if v.Kind == mask.Object {
 		return s.members(nil, v, 0)
 	}
 	return s.lines(nil, Argument{}, v)
@@ -36,11 +36,7 @@ func (s *shower) arguments(raw, schema json.RawMessage) []Argument {
 // lines adds the line of a value, and those of its members.
 func (s *shower) lines(all []Argument, at Argument, v *mask.Value) []Argument {
 	at.Kind, at.Value = string(v.Kind), s.value(v)
-	all = append(all, at)
-	if v.Secret == mask.BySchema {
-		return all
-	}
-	return s.members(all, v, at.Depth+1)
+	return s.members(append(all, at), v, at.Depth+1)
 }
 
 func (s *shower) members(all []Argument, of *mask.Value, depth int) []Argument {
@@ -57,14 +53,11 @@ func (s *shower) members(all []Argument, of *mask.Value, depth int) []Argument {
 // value is a value's text. One that has members has none of its own.
 func (s *shower) value(v *mask.Value) Text {
 	switch {
-	case v.Secret == mask.BySchema:
+	case v.Secret != "" && !s.v.Uncovered:
 		s.masked = true
-		return Text{{Text: `\{masked}`, Kind: Masked}}
-	case v.Kind == mask.String && v.Secret != "" && v.Text != "":
-		s.masked = true
-		return Text{{Text: hiding(v.Text), Kind: Masked}}
+		return Text{{Text: hiding(v.Length()), Kind: Masked}}
 	case v.Kind == mask.String:
-		return quoted(v.Text, s.secrets(v.Text))
+		return quoted(v.Text, s.hidden(v.Text, v.Hidden))
 	case len(v.Members) > 0:
 		return nil
 	case v.Kind == mask.Object:
@@ -91,32 +84,32 @@ func (s *shower) foreign(text string) Text { return bare(text, s.secrets(text)) 
 
 // secrets are the parts of a text that have the form of a secret.
 func (s *shower) secrets(text string) []hidden {
-	var all []hidden
-	for _, r := range mask.Secrets(text) {
-		s.masked = true
-		all = append(all, hidden{r.From, r.To, hiding(text[r.From:r.To])})
+	if s.v.Uncovered {
+		return nil
+	}
+	return s.hidden(text, mask.Secrets(text))
+}
+
+// hidden are the parts of a text that are not shown; none where all is uncovered.
+func (s *shower) hidden(text string, parts []mask.Range) []hidden {
+	if s.v.Uncovered || len(parts) == 0 {
+		return nil
+	}
+	s.masked = true
+	all := make([]hidden, 0, len(parts))
+	for _, r := range parts {
+		all = append(all, hidden{r.From, r.To, hiding(utf8.RuneCountInString(text[r.From:r.To]))})
 	}
 	return all
 }
 
-// hiding is what is shown for a secret: nothing of it, and how much there is in four steps, so that nothing long can be put out of sight.
-func hiding(secret string) string {
-	n := utf8.RuneCountInString(secret)
-	switch {
-	case n <= 16:
-		return `\{masked, up to 16 characters}`
-	case n <= 64:
-		return `\{masked, 17 to 64 characters}`
-	case n <= 256:
-		return `\{masked, 65 to 256 characters}`
-	}
-	return `\{masked, more than 256 characters}`
-}
+// hiding is what is shown for a secret: nothing of it, and how long it is, so that nothing long can be put out of sight.
+func hiding(characters int) string { return `\{` + mask.Words(characters) + `}` }
 
 // tool is what is shown of one of the tools that a request is about.
 func (s *shower) tool(p approval.Permission) Tool {
 	spec := s.v.tool(p.Tool)
-	t := Tool{Name: bare(p.Tool, nil)}
+	t := Tool{Name: bare(p.Tool, nil), Risk: RiskOf(p.Effect, spec.Undo != nil)}
 	add := func(name string, value Text) {
 		if len(value) > 0 {
 			t.Facts = append(t.Facts, Fact{Name: name, Label: labels[name], Value: value})
@@ -170,7 +163,7 @@ func Said(text string) string {
 	var b strings.Builder
 	at := 0
 	for _, r := range mask.Secrets(text) {
-		b.WriteString(Lines(text[at:r.From]) + hiding(text[r.From:r.To]))
+		b.WriteString(Lines(text[at:r.From]) + hiding(utf8.RuneCountInString(text[r.From:r.To])))
 		at = r.To
 	}
 	return b.String() + Lines(text[at:])

@@ -96,7 +96,7 @@ func (h *holder) find(v *mask.Value, at string) {
 
 // held reports whether a value is held back as a whole.
 func held(v *mask.Value) bool {
-	if v.Secret == mask.BySchema || v.Kind == mask.String && v.Text != "" && (v.Secret != "" || len(mask.Secrets(v.Text)) > 0) {
+	if v.Secret != "" || len(v.Hidden) > 0 {
 		return true
 	}
 	for _, m := range v.Members {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -14,7 +15,7 @@ import (
 //	\x{FF}                  a byte that is no UTF-8
 //	\{12 spaces}            a run of spaces or line ends
 //	\{9 times \u{200B}}     a run of anything else of which nothing can be seen; in it, \s is a space
-//	\{mixed scripts}        behind a word that is not what it looks like; also \{looks like Latin} and \{odd letters}
+//	\{mixed scripts}        behind a word that is not what it looks like; also \{looks like Latin}, \{odd letters} and \{digits of another script}
 //	\rtl{…}                 text that is written from right to left
 //	\{masked, …}            in place of a secret
 //
@@ -46,6 +47,25 @@ func Foreign(s string) Text {
 	return one.foreign(s)
 }
 
+// Words is foreign text as people read it in a conversation: lines end where it ends them, indents, quotes and
+// backslashes are themselves. What has the form of a secret is masked, and what cannot be seen, or puts the rest out of
+// sight, is written out as by Foreign. Its spans may therefore hold line ends and tabs; nothing is decided on by it.
+func Words(s string) Text {
+	var one shower
+	var t Text
+	at := 0
+	for _, h := range one.secrets(s) {
+		t = append(append(t, spoken(s[at:h.from])...), Span{Text: h.as, Kind: Masked})
+		at = h.to
+	}
+	return append(t, spoken(s[at:])...).joined()
+}
+
+func spoken(s string) Text {
+	e := escaper{all: s, words: true}
+	return e.text()
+}
+
 func quoted(s string, secrets []hidden) Text {
 	t := Text{{Text: `"`}}
 	t = append(t, within(s, secrets, false)...)
@@ -75,7 +95,11 @@ func within(s string, secrets []hidden, open bool) Text {
 // escaped is the text of a piece of foreign text. First and last say that it begins or ends a text whose ends are open.
 func escaped(s string, first, last bool) Text {
 	e := escaper{all: s, first: first, last: last}
-	for e.at < len(s) {
+	return e.text()
+}
+
+func (e *escaper) text() Text {
+	for e.at < len(e.all) {
 		e.step()
 	}
 	e.endWord()
@@ -91,6 +115,7 @@ type escaper struct {
 	out   Text            // those before it
 
 	first, last bool // it begins, or ends, with nothing around it
+	words       bool // see Words
 
 	own map[*unicode.RangeTable]bool // see scriptsOf; nil = not looked for yet
 
@@ -103,6 +128,13 @@ type escaper struct {
 
 // step shows what stands at the place, and goes behind it.
 func (e *escaper) step() {
+	if as, n := e.layout(); n > 0 {
+		e.endWord()
+		e.base, e.before, e.marks = 0, 0, 0
+		e.plain.WriteString(as)
+		e.at += n
+		return
+	}
 	if t, n := repeated(e.all[e.at:]); n > 0 {
 		e.special(t, n)
 		return
@@ -134,6 +166,29 @@ func (e *escaper) step() {
 	e.before = u.r
 	e.plain.WriteString(u.shown)
 	e.at += u.bytes
+}
+
+// The white space that Words leaves as it is: so much at once, and so many line ends in it.
+const (
+	mostSpace    = 120
+	mostLineEnds = 4
+)
+
+// layout is what stands here as it is in Words alone, and the bytes it takes; 0 = nothing.
+func (e *escaper) layout() (as string, bytes int) {
+	if !e.words {
+		return "", 0
+	}
+	rest := e.all[e.at:]
+	if rest[0] == '"' || rest[0] == '\\' {
+		return rest[:1], 1
+	}
+	n := len(rest) - len(strings.TrimLeft(rest, " \t\r\n"))
+	as = strings.ReplaceAll(rest[:n], "\r\n", "\n")
+	if n > mostSpace || strings.Count(as, "\n") > mostLineEnds || strings.Contains(as, "\r") {
+		return "", 0
+	}
+	return as, n
 }
 
 // put ends the plain span and puts another one behind it.
@@ -367,6 +422,26 @@ func Line(s string) string {
 // Lines is Line of a text that may have several lines.
 func Lines(s string) string {
 	return harmless(s, func(r rune) bool { return r == '\n' })
+}
+
+// JSON is a JSON text in which every character that is not Visible is spelled \uXXXX, but for the white space between its values. It means
+// the same.
+func JSON(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r < ' ' || Visible(r):
+			out = append(out, text[:n]...)
+		case r > 0xFFFF:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		text = text[n:]
+	}
+	return out
 }
 
 func harmless(s string, keep func(rune) bool) string {

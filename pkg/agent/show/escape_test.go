@@ -177,3 +177,50 @@ func TestB3QuotesMayStayAsTheyAre(t *testing.T) {
 		require.Equal(t, in, back)
 	}
 }
+
+// In a conversation lines end and indent where they did; what hides something is written out all the same.
+func TestWords(t *testing.T) {
+	long := strings.Repeat("\n", 50)
+	for in, want := range map[string]string{
+		"one\ntwo\r\n\r\nthree":           "one\ntwo\n\nthree",
+		"list:\n    - \"a\"\n\t- C:\\dir": "list:\n    - \"a\"\n\t- C:\\dir",
+		" ends with spaces  ":             " ends with spaces  ",
+		"above" + long + "below":          `above\{50 line ends}below`,
+		"x" + strings.Repeat(" ", 200):    `x\{200 spaces}`,
+		"pay \u202eeve\u202c":             `pay \u{202E}eve\u{202C}`,
+		"bell\a, half\rover":              `bell\u{0007}, half\rover`,
+		"key AKIAIOSFODNN7EXAMPLE\nnext":  "key " + `\{masked, 20 characters}` + "\nnext",
+		"שלום\nworld":                     `\rtl{שלום}` + "\nworld",
+		"":                                "",
+	} {
+		require.Equal(t, want, show.Words(in).String(), "%q", in)
+	}
+}
+
+// Digits that are not 0 to 9 are marked wherever they stand: many look like other ones, and a program may read them as what they are.
+func TestB3DigitsOfOtherScriptsAreMarked(t *testing.T) {
+	const mark = `\{digits of another script}`
+	for in, want := range map[string]string{
+		"100":           "100",
+		"৪00":           "৪00" + mark,
+		"1,৪৭0.00 EUR":  "1,৪৭0" + mark + ".00 EUR",
+		"pay ١٢٣ now":   "pay ١٢٣" + mark + " now",
+		"लागत १२३":      "लागत १२३" + mark,
+		"DE8৪3704":      "DE8৪3704" + mark,
+		"߁߀ and ൦":      "߁߀" + mark + " and ൦" + mark,
+		"1〇〇":           "1〇〇" + mark,
+		"10² m":         "10²" + mark + " m",
+		"m² and ½":      "m² and ½",
+		"2024年":         "2024年",
+		"１２":            `１２\{odd letters}`,
+		"שלום ١٢٣ שלום": `\rtl{שלום} ١٢٣` + mark + ` \rtl{שלום}`,
+		"paypa1 𝟏":      `paypa1 𝟏\{odd letters}`,
+	} {
+		require.Equal(t, want, show.Foreign(in).String())
+		require.Equal(t, want, show.Bare(in).String())
+		whole(t, in)
+	}
+	lines, _ := show.Arguments([]byte(`{"amount":"৪00","৪":1}`), nil)
+	require.Equal(t, `amount "৪00`+mark+`"`, lines[0].Key.String()+" "+lines[0].Value.String())
+	require.Equal(t, `"৪`+mark+`"`, lines[1].Key.String())
+}

@@ -10,6 +10,7 @@ const (
 	mixedScripts   = `\{mixed scripts}`
 	looksLikeLatin = `\{looks like Latin}`
 	oddLetters     = `\{odd letters}`
+	otherDigits    = `\{digits of another script}`
 )
 
 // together are the scripts whose letters stand beside Latin ones in words that nobody has forged. Letters of no script in particular are
@@ -57,12 +58,20 @@ func inWord(r rune) bool { return unicode.In(r, unicode.L, unicode.M, unicode.N)
 //	mixed scripts      they are of several scripts, be it not ones that are written together (kanji and Latin letters)
 //	looks like Latin   all of them are of another script and look Latin; but a word of one or two letters in a text of that script is one
 //	                   like any other
+//	digits of another  it has decimal digits that are not 0 to 9, or beside such ones another sign for a number: many look like other digits
+//	script
 func markOf(word string, in func() map[*unicode.RangeTable]bool) string {
 	scripts := map[*unicode.RangeTable]bool{}
-	letters, twin := 0, 0
+	if isASCII(word) {
+		return ""
+	}
+	letters, twin, mark := 0, 0, ""
 	for _, r := range word {
 		if unicode.Is(odd, r) {
 			return oddLetters
+		}
+		if r > unicode.MaxASCII && (unicode.IsDigit(r) || unicode.IsNumber(r) && strings.ContainsFunc(word, unicode.IsDigit)) {
+			mark = otherDigits
 		}
 		if !unicode.IsLetter(r) || unicode.In(r, together...) {
 			continue
@@ -77,12 +86,19 @@ func markOf(word string, in func() map[*unicode.RangeTable]bool) string {
 	switch {
 	case len(scripts) > 1:
 		return mixedScripts
-	case letters == 0 || twin < letters:
-		return ""
-	case letters > 2 || !in()[only(scripts)]:
+	case letters > 0 && twin == letters && (letters > 2 || !in()[only(scripts)]):
 		return looksLikeLatin
 	}
-	return ""
+	return mark
+}
+
+func isASCII(word string) bool {
+	for i := range len(word) {
+		if word[i] > unicode.MaxASCII {
+			return false
+		}
+	}
+	return true
 }
 
 // otherScript stands for every script that has no list of its own here.

@@ -49,6 +49,12 @@ func RiskOf(e agent.Effect, undo bool) Risk {
 	return High
 }
 
+// higher is the higher of two classes; "" is below all of them.
+func higher(a, b Risk) Risk {
+	scale := []Risk{"", Low, Medium, High}
+	return scale[max(slices.Index(scale, a), slices.Index(scale, b))]
+}
+
 func (s *shower) risk(e agent.Effect, t agent.ToolSpec) string {
 	r := RiskOf(e, t.Undo != nil)
 	switch {
@@ -103,7 +109,7 @@ func (s *shower) host(t agent.HTTPTool) Text {
 func asks(a approval.Approval) string {
 	switch a.Kind {
 	case approval.KindTools:
-		return "whether these tools may be called; the calls below were blocked and are not carried out"
+		return "whether these tools may be called; their calls were blocked and are not carried out"
 	case approval.KindOutcome:
 		return "what became of this call: it was interrupted, and nobody knows whether it took effect"
 	case approval.KindInput:

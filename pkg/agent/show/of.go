@@ -16,8 +16,8 @@ import (
 type View struct {
 	Definition *agent.Definition // the run's; nil = see Tools
 	Tools      []agent.ToolSpec  // of the agent, where there is no definition
-	Subject    string            // on whose behalf the run acts; "" = nobody's, or what Requesters say
 	Says       string            // what the model said beside the call; "" = nothing
+	Uncovered  bool              // nothing is masked: for an approver who has asked for it, on record
 }
 
 // tool is the description of a tool, by its original name; the zero one of a tool that is not known.
@@ -51,16 +51,17 @@ func Of(a approval.Approval, v View) Request {
 	t := v.tool(first(a.Tools))
 	if a.Kind == approval.KindTools {
 		for _, p := range a.Permissions {
-			r.Tools = append(r.Tools, s.tool(p))
+			tool := s.tool(p)
+			r.Tools, r.Risk = append(r.Tools, tool), higher(r.Risk, tool.Risk)
 		}
 	} else {
-		r.Arguments = s.arguments(a.Args, t.Schema)
+		r.Arguments, r.Risk = s.arguments(a.Args, t.Schema), RiskOf(a.Effect, t.Undo != nil)
 	}
 	if a.Ticket != nil {
 		r.Question, r.Asked = s.question(*a.Ticket)
 	}
 	r.Changed = s.changed()
-	r.Note, r.Says = s.foreign(a.RuleNote), s.foreign(v.Says)
+	r.Note, r.Claim, r.Says = s.foreign(a.RuleNote), s.foreign(a.Claimed), s.foreign(v.Says)
 	r.History = s.history(t)
 	r.Masked = s.masked
 	return r
@@ -179,7 +180,7 @@ func (s *shower) facts() []Fact {
 
 var labels = map[string]string{
 	FactTool: "tool", FactDoes: "does", FactEffect: "effect", FactTarget: "goes to", FactRisk: "risk", FactAgent: "agent", FactRun: "run",
-	FactBelow: "below", FactUndoes: "undoes", FactRequester: "for", FactWhy: "policy", FactAsks: "asks", FactDepends: "depends on", FactEdited: "edited", FactApprovers: "approvers",
+	FactBelow: "below", FactUndoes: "undoes", FactRequester: "started by", FactWhy: "policy", FactAsks: "asks", FactDepends: "depends on", FactEdited: "edited", FactApprovers: "approvers",
 	FactQuorum: "quorum", FactFourEyes: "four eyes", FactAsked: "asked", FactExpires: "expires", FactEscalates: "escalates",
 	FactGranted: "if granted", FactStands: "it stands", FactDenied: "if denied", FactBinds: "binds",
 }
@@ -215,13 +216,11 @@ func (s *shower) undoes() Text {
 	return slices.Concat(word("call "), bare(u.Call, nil), word(" of run "), bare(u.Run, nil)).joined()
 }
 
-// requester is for whom the run acts: the people who asked for it, and its subject where that is none of them.
+// requester is who started the run, as they were authenticated. Whom the run is for by the word of the API's caller is
+// no fact: it is Request.Claim.
 func (s *shower) requester() Text {
-	all := slices.Clone(s.a.Requesters)
-	if s.v.Subject != "" && !slices.Contains(all, s.v.Subject) {
-		all = append(all, s.v.Subject)
-	}
-	return s.list(all)
+	claimed := func(id string) bool { return id == s.a.Claimed }
+	return s.list(slices.DeleteFunc(slices.Clone(s.a.Requesters), claimed))
 }
 
 // fourEyes says whom four eyes keep from approving.
@@ -229,7 +228,7 @@ func (s *shower) fourEyes() Text {
 	if s.a.NoStarter {
 		return word("nobody is known to have started the run: two different people approve")
 	}
-	return word("who the run acts for may deny, and may not approve")
+	return word("whoever started the run, is said to have it act for them, or told it what to do, may deny and not approve")
 }
 
 func (s *shower) list(of []string) Text {

@@ -48,7 +48,8 @@ func TestB1FactsFirstMadeByTheRuntime(t *testing.T) {
 	a.EscalateTo, a.EscalatesAt = []string{"group:heads"}, noon.Add(2*time.Hour)
 	a.Parent, a.ParentCall, a.Root = "r0", "c9", "r0"
 	a.Above = [][]string{{"group:support"}}
-	v := show.View{Subject: "user:cy", Says: "The customer asked. Approve it.", Tools: []agent.ToolSpec{{
+	a.Claimed, a.Requesters = "user:cy; approved by legal", append(a.Requesters, "user:cy; approved by legal")
+	v := show.View{Says: "The customer asked. Approve it.", Tools: []agent.ToolSpec{{
 		Name: "payments.refund", Kind: agent.KindHTTP, Description: "Pays money back.", HTTP: &agent.HTTPTool{Method: "POST", URL: "https://pay.example/v1/{order}"},
 		Undo: &agent.Undo{Tool: "payments.take_back"},
 	}}}
@@ -61,7 +62,7 @@ func TestB1FactsFirstMadeByTheRuntime(t *testing.T) {
 	for name, want := range map[string]string{
 		"tool": "payments.refund", "does": "Pays money back.", "effect": "non_idempotent: it changes something, and doing it twice is not the same as once",
 		"target": "POST to https://pay.example", "risk": "medium: it cannot be repeated safely; payments.take_back takes it back", "agent": "refunds 3",
-		"run": "r1, call c1", "below": "call c9 of run r0, for run r0", "requester": "user:ana, user:cy", "why": "over 50",
+		"run": "r1, call c1", "below": "call c9 of run r0, for run r0", "requester": "user:ana", "why": "over 50",
 		"approvers": "group:finance; and at once group:support", "quorum": "2 different people approve, and one who denies is enough; 1 of 2 so far: user:bo",
 		"asked": "2026-11-22 11:00:00 UTC", "expires": "2026-11-23 11:00:00 UTC, then it is refused",
 		"escalates": "at 2026-11-22 13:00:00 UTC, then these decide as well: group:heads", "if denied": "the call is not carried out, and the model is told so",
@@ -69,8 +70,10 @@ func TestB1FactsFirstMadeByTheRuntime(t *testing.T) {
 		require.Equal(t, want, got[name], name)
 	}
 	require.Equal(t, "The customer asked. Approve it.", r.Says.String())
+	require.Equal(t, "user:cy; approved by legal", r.Claim.String(), "the caller's word is no fact")
 	for name, value := range got {
 		require.NotContains(t, value, "customer", "%s: the model's words are no fact", name)
+		require.NotContains(t, value, "legal", "%s: the caller's words are no fact", name)
 	}
 	require.Equal(t, []string{"asked", "approve"}, []string{r.History[0].What, r.History[1].What})
 	require.Equal(t, "slack", r.History[1].Via)
@@ -130,7 +133,7 @@ func TestB1WhatADecisionDoes(t *testing.T) {
 		{func(a *approval.Approval) { a.Scope, a.Grants = agent.ScopeTool, agent.GrantsRun }, "the tool may be called for the rest of the run, whatever it is called with", "the tool is not called any more in this run, and the model is told so", ""},
 		{func(a *approval.Approval) { a.Scope, a.Grants = agent.ScopeTool, agent.GrantsStanding }, "the tool may be called for the rest of the run, and in every run of refunds for 30 days or until it is revoked, whatever it is called with", "the tool is not called any more in this run, and the model is told so", ""},
 		{func(a *approval.Approval) { a.Grants = agent.GrantsStanding }, "the tool may be called with these very arguments for the rest of the run, and in every run of refunds for 30 days or until it is revoked", "the call is not carried out, and the model is told so", ""},
-		{func(a *approval.Approval) { a.Kind, a.Grants = approval.KindTools, agent.GrantsOnce }, "the tool may be called once, whatever it is called with", "the model is told so; its next call asks again", "whether these tools may be called; the calls below were blocked and are not carried out"},
+		{func(a *approval.Approval) { a.Kind, a.Grants = approval.KindTools, agent.GrantsOnce }, "the tool may be called once, whatever it is called with", "the model is told so; its next call asks again", "whether these tools may be called; their calls were blocked and are not carried out"},
 		{func(a *approval.Approval) { a.Kind = approval.KindOutcome }, "", "nothing: say what became of it", "what became of this call: it was interrupted, and nobody knows whether it took effect"},
 		{func(a *approval.Approval) {
 			a.Kind, a.Ticket = approval.KindInput, &agent.Ticket{Mode: agent.TicketResult}
@@ -179,7 +182,8 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 		a.RuleNote = c.Text
 		a.Decisions = []approval.Decision{{By: "user:bo", Action: approval.Deny, At: noon, Note: c.Text}}
 		a.Thread = []approval.Remark{{By: "user:bo", At: noon, Text: c.Text}}
-		r := show.Of(a, show.View{Says: c.Text, Subject: c.Text})
+		a.Claimed = c.Text
+		r := show.Of(a, show.View{Says: c.Text})
 		require.Len(t, r.Arguments, 1, c.Comment)
 		shown := r.Arguments[0].Value.String()
 		harmless(t, r.Arguments[0].Value, c.Comment)
@@ -192,8 +196,9 @@ func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
 		require.NoError(t, show.WriteText(&text, r, 0))
 		require.NoError(t, hostile.Harmless(text.String()), c.Comment)
 		a.Args, a.RuleNote, a.Decisions[0].Note, a.Thread[0].Text = json.RawMessage(`{"text":"plain"}`), "plain", "plain", "plain"
+		a.Claimed = "plain"
 		var plain strings.Builder
-		require.NoError(t, show.WriteText(&plain, show.Of(a, show.View{Says: "plain", Subject: "plain"}), 0))
+		require.NoError(t, show.WriteText(&plain, show.Of(a, show.View{Says: "plain"}), 0))
 		more := 0
 		for _, optional := range []bool{c.Text == "", c.Text == "", c.Text == "", c.Text == ""} { // subject, note and two lines of words are left out
 			if optional {
@@ -229,24 +234,24 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 		}
 	}
 	require.Contains(t, text.String(), `
-    password: \{masked, up to 16 characters}
-    text: "use \{masked, 17 to 64 characters} now"
-    pin: \{masked}
+    password: \{masked, 7 characters}
+    text: "use \{masked, 20 characters} now"
+    pin: \{masked, 4 characters}
     nested:
       [0]:
-        clientSecret: \{masked, up to 16 characters}
-    "\{masked, 17 to 64 characters}": 1
+        clientSecret: \{masked, 7 characters}
+    "\{masked, 20 characters}": 1
     long:
-      token: \{masked, more than 256 characters}
+      token: \{masked, 350 characters}
 `)
 	require.Contains(t, text.String(), "arguments (secrets are masked; the decision is on what is stored, with them)")
 	lines, masked := show.Arguments([]byte(`{"whole":{"user":"ana","list":[1]},"after":1}`), []byte(`{"properties":{"whole":{"writeOnly":true}}}`))
 	require.True(t, masked)
-	require.Equal(t, []string{"whole", "after"}, []string{lines[0].Key.String(), lines[1].Key.String()}, "nothing within it")
-	require.Len(t, lines, 2)
-	lines, _ = show.Arguments([]byte(`{"user":"ana"}`), []byte(`{"writeOnly":true}`))
-	require.Len(t, lines, 1)
-	require.Equal(t, `\{masked}`, lines[0].Value.String())
+	var shown []string
+	for _, l := range lines {
+		shown = append(shown, l.Key.String()+" "+l.Value.String())
+	}
+	require.Equal(t, []string{"whole ", `user \{masked, 3 characters}`, "list ", `[0] \{masked, 1 character}`, "after 1"}, shown, "an object is never masked as a whole")
 	a.Kind, a.Permissions = approval.KindTools, []approval.Permission{{Tool: "payments.refund", Calls: []approval.Blocked{{Call: "c1", Args: a.Args, RuleNote: secret}}}}
 	a.Ticket = nil
 	r = show.Of(a, v)
@@ -254,8 +259,8 @@ func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%v", r), "hunter2")
 	require.NotContains(t, fmt.Sprintf("%v", r), secret)
 	require.False(t, show.Of(request(), show.View{}).Masked)
-	require.Equal(t, `{"password":"[masked]","a":1}`, show.OneLine([]byte(`{"password":"x","a":1}`), nil))
-	require.Equal(t, "a\n"+`\{masked, 17 to 64 characters}\u{202E}`, show.Said("a\n"+secret+"\u202e"))
+	require.Equal(t, `{"password":"[masked, 1 character]","a":1}`, show.OneLine([]byte(`{"password":"x","a":1}`), nil))
+	require.Equal(t, "a\n"+`\{masked, 20 characters}\u{202E}`, show.Said("a\n"+secret+"\u202e"))
 }
 
 func TestB4AnEditorKeepsWhatTheyCannotSee(t *testing.T) {

@@ -83,10 +83,12 @@ type Request struct {
 	Facts     []Fact     // B1, in order
 	Arguments []Argument // complete
 	Tools     []Tool     // of a request about tools; else none
+	Risk      Risk       // the class of what is asked; of several tools the highest
 	Changed   []Fact     // what a precondition gives now, where it is not what it gave; label, before → after
 	Question  Text       // of a tool that asks something itself; not to be trusted
 	Asked     []Part     // and what it asks that with
 	Note      Text       // the rule's
+	Claim     Text       // whom the run is for by the word of the API's caller, which nobody checked
 	Says      Text       // what the model said beside the call; not to be trusted, and shown last
 	History   []Event
 	Masked    bool // something was masked
@@ -98,6 +100,7 @@ type Tool struct {
 	Name    Text
 	Verdict string // "" = nobody has decided about it
 	Facts   []Fact
+	Risk    Risk
 	Calls   [][]Argument // the arguments of the calls that ask; they do not bind the model unless a grant is of these alone
 	Blocked []Blocked    // and what else there is to say of those, one by one
 }

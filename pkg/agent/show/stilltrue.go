@@ -48,11 +48,11 @@ func (s *shower) read(content string, failed bool) Text {
 
 // json is a value with what its schema and its form say is a secret masked; schema nil = there is none.
 func (s *shower) json(raw, schema json.RawMessage) Text {
-	masked := mask.JSON(raw, schema)
-	if masked != string(raw) {
-		s.masked = true
+	text := string(raw)
+	if masked := mask.JSON(raw, schema); masked != text && !s.v.Uncovered {
+		s.masked, text = true, masked
 	}
-	return PlainQuotes(s.foreign(masked))
+	return PlainQuotes(s.foreign(text))
 }
 
 // edited says that the arguments are not those that the model asked for.

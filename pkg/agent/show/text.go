@@ -29,6 +29,9 @@ func WriteText(w io.Writer, r Request, width int) error {
 	if len(r.Tools) == 0 {
 		t.arguments("  ", word("arguments"+masked(r)), r.Arguments)
 	}
+	if len(r.Claim) > 0 {
+		t.line("  the caller says (not checked): the run is for ", inQuotes(r.Claim))
+	}
 	if len(r.Question) > 0 {
 		t.line("  the tool asks (not to be trusted): ", r.Question)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/countersign/countersign/internal/hostile"
 	"github.com/countersign/countersign/internal/slackfake"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
@@ -74,6 +75,21 @@ func TestC1HostileText(t *testing.T) {
 			require.NotContains(t, string(got.Raw), "mrkdwn")
 			require.NotContains(t, got.Text, h)
 		})
+	}
+}
+
+// No name and no form hides what runs, or who is paid.
+func TestB4NothingThatRunsIsMasked(t *testing.T) {
+	for _, behind := range hostile.Behind() {
+		s, c, _ := workspace(t)
+		m := about(ana, "")
+		m.Approval.Args = hostile.BehindArgs(behind)
+		m.Shown = show.Of(m.Approval, show.View{})
+		_, err := c.Send(t.Context(), m)
+		require.NoError(t, err)
+		got := shown(s.Messages()[0])
+		require.Equal(t, 3, strings.Count(got, show.Quoted(behind).String()), "%q:\n%s", behind, got)
+		require.Contains(t, got, `"mallory"`)
 	}
 }
 

@@ -33,7 +33,7 @@ func (Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error)
 	if err := ctx.Err(); err != nil {
 		return agent.Reply{}, err
 	}
-	i := slices.IndexFunc(jobs, func(j job) bool { return j.fits(r.Tools) })
+	i := slices.IndexFunc(jobs, func(j job) bool { return j.fits(r) })
 	if i < 0 {
 		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: "stand-in", Message: "the stand-in knows the jobs of " + known() +
 			", and this agent has the tools of none of them; use a real model for anything else"}
@@ -44,13 +44,21 @@ func (Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error)
 	return reply, nil
 }
 
-func (j job) fits(offered []agent.ToolSpec) bool {
-	for _, want := range j.tools {
-		if !slices.ContainsFunc(offered, func(t agent.ToolSpec) bool { return t.ModelName() == want }) {
-			return false
-		}
-	}
-	return true
+// fits reports whether the agent has every tool of the job. A tool that was called before counts although it is not offered: a guard
+// withdraws one that fails too often.
+func (j job) fits(r agent.Request) bool {
+	return !slices.ContainsFunc(j.tools, func(want string) bool { return !offers(r, want) && !called(r.Messages, want) })
+}
+
+func offers(r agent.Request, tool string) bool {
+	return slices.ContainsFunc(r.Tools, func(t agent.ToolSpec) bool { return t.ModelName() == tool })
+}
+
+func called(messages []agent.Message, tool string) bool {
+	return slices.ContainsFunc(messages, func(m agent.Message) bool {
+		use, ok := m.Block.(agent.ToolUse)
+		return ok && use.Name == tool
+	})
 }
 
 func known() string {

@@ -11,7 +11,7 @@ import (
 )
 
 // tidying is the job of agents/screenshots: look through a folder, find out what each file is about, and rename it.
-var tidying = job{"screenshots", []string{listTool, readTool, ocrTool, moveTool}, func(r agent.Request) agent.Reply { return decide(read(r.Messages)) }}
+var tidying = job{"screenshots", []string{listTool, readTool, ocrTool, moveTool}, tidy}
 
 // the tools the job takes, by their model-facing names.
 const (
@@ -121,6 +121,30 @@ func listing(text string) []*file {
 		}
 	}
 	return files
+}
+
+func tidy(r agent.Request) agent.Reply {
+	s := read(r.Messages)
+	if !offers(r, ocrTool) {
+		s.leavePictures()
+	}
+	return decide(s)
+}
+
+// leavePictures leaves the pictures that nobody has looked into, for the reason that the last one could not be read: their reader is
+// offered no more.
+func (s *story) leavePictures() {
+	why := ocrTool + " is not offered any more"
+	for _, f := range s.files {
+		if f.left != "" && reader(f.name) == ocrTool {
+			why = f.left
+		}
+	}
+	for _, f := range s.files {
+		if !f.read && reader(f.name) == ocrTool {
+			f.left = why
+		}
+	}
 }
 
 // decide is the next call: list, then for each file look into it and rename it, then say what was done.

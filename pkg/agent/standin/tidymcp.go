@@ -8,7 +8,8 @@ import (
 
 // tidyingServed is the job of agents/screenshots-mcp: the same one, where an MCP server has the files.
 var tidyingServed = job{"screenshots-mcp", []string{served[listTool], served[readTool], ocrTool, served[moveTool]}, func(r agent.Request) agent.Reply {
-	reply := decide(read(asBuiltIn(r.Messages)))
+	r.Messages = asBuiltIn(r.Messages)
+	reply := tidy(r)
 	for i, c := range reply.Calls {
 		if name, ok := served[c.Name]; ok {
 			reply.Calls[i].Name = name

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -27,6 +28,9 @@ type Head struct {
 	Trace              *agent.Trace  // nil = the run is not traced; only the context of the run's own span
 	Quarantined        bool          // it stands still after a restore until somebody releases it
 }
+
+// Equal reports whether two views say the same.
+func (h Head) Equal(o Head) bool { return reflect.DeepEqual(h, o) }
 
 // headOp writes the view of s, without a token.
 func headOp(s *agent.AgentState) Op {

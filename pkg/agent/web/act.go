@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/audit"
 )
 
 // said is what a page says of what was just tried, and what its person had typed.
@@ -40,6 +42,10 @@ func (s *server) post(w http.ResponseWriter, r *http.Request, v visit) {
 		s.page(w, r, v, http.StatusConflict, said{head: "The request is not as you saw it", text: what, bad: true, typed: form})
 		return
 	}
+	if form["action"] == "uncover" {
+		s.uncover(w, r, v, form)
+		return
+	}
 	if err := s.act(r.Context(), v, form); err != nil {
 		s.refuse(w, r, v, form, err)
 		return
@@ -47,6 +53,41 @@ func (s *server) post(w http.ResponseWriter, r *http.Request, v visit) {
 	s.harden(w.Header())
 	w.Header().Set("Location", r.URL.EscapedPath())
 	w.WriteHeader(http.StatusSeeOther)
+}
+
+// uncover answers with the page on which nothing is masked, to who may decide. That they looked is recorded first: where it cannot be,
+// nothing is shown.
+func (s *server) uncover(w http.ResponseWriter, r *http.Request, v visit, form map[string]string) {
+	err := s.mayUncover(r.Context(), v)
+	if err != nil {
+		s.refuse(w, r, v, form, err)
+		return
+	}
+	now := s.Clock.Now().UTC()
+	err = s.Audit.Record(r.Context(), v.link.Tenant, audit.Record{
+		ID: fmt.Sprintf("uncovered#%s#%s#%d", v.link.ID, v.a.ID, now.UnixMilli()), At: now.Truncate(1e6), Kind: audit.Uncovered, Approval: v.a.ID, Run: v.a.Run,
+		Call: v.a.Call(), Agent: v.a.Agent, Actor: v.by.ID, Channel: cmp.Or(v.link.Channel, string(v.via)), Digest: v.a.Digest, Policy: v.a.PolicyVersion,
+	})
+	if err != nil {
+		s.fails(w, r, fmt.Errorf("record that masked values were uncovered: %w", err))
+		return
+	}
+	v.uncovered = true
+	s.page(w, r, v, http.StatusOK, said{head: "Nothing is masked on this page", text: "It is recorded that you looked. Open the page again to have it masked."})
+}
+
+func (s *server) mayUncover(ctx context.Context, v visit) error {
+	if s.Show.Uncovered == nil || s.Audit == nil || s.Audit == audit.Nobody {
+		return &formError{"nothing is uncovered here, since no audit is kept of it"}
+	}
+	if !s.open(v.a) {
+		return approval.ErrExpired
+	}
+	approve, deny, err := s.decides(ctx, v)
+	if err == nil && !approve && !deny {
+		err = approval.ErrForbidden
+	}
+	return err
 }
 
 // formError is what is wrong with a form, fit to be shown.

@@ -120,7 +120,7 @@ func TestBadLinks(t *testing.T) {
 	token := at[strings.LastIndexByte(at, '/')+1:]
 	missing := w.do("GET", w.server.URL+"/a/x", nil)
 	for _, path := range []string{
-		"", "/", "/a", "/a/", "/a//" + token, "/a/" + token + "/", "/a/" + token + "/x", "/a/" + token + "%00", "/a/" + token + "%0a", "/a/" + token + "=", "/a/" + token[:len(token)-1],
+		"/a", "/a/", "/a//" + token, "/a/" + token + "/", "/a/" + token + "/x", "/a/" + token + "%00", "/a/" + token + "%0a", "/a/" + token + "=", "/a/" + token[:len(token)-1],
 		"/a/" + token + "A", "/a/" + strings.ToUpper(token), "/a/" + token + "?x=1", "/a/../a/" + token, "/a/%2e%2e/a/" + token, "/A/" + token, "/a/" + badinput.Canary, "/a/" + strings.Repeat("A", 5000), "/slack/interactions/x",
 	} {
 		w.clk.advance(60e9)

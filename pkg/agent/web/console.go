@@ -38,7 +38,7 @@ type Reader interface {
 // changes nothing. What decides is the form of a request's page, by POST, which proves itself by Key or Token: that who sends it may look is not enough,
 // since a browser shows a cookie of this machine to whatever listens on any of its ports. All fields but Agents are required. Safe for concurrent use.
 type Console struct {
-	Pages  *Pages // without Links, People and Audit
+	Pages  *Pages // without Links and People
 	Tenant string
 	As     agent.Principal // who looks, and decides
 	Read   Reader

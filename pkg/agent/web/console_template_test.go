@@ -75,14 +75,14 @@ func fullConsole() map[string]any {
 	maps.Copy(data, map[string]any{
 		"start": "s", "trail": []any{map[string]any{"run": anID, "label": "l"}}, "waiting": "1", "moreWaiting": true, "none": "n", "statuses": option("l"), "agents": option(text),
 		"approvals": []any{map[string]any{
-			"id": anID, "risky": true, "title": text, "agent": text, "run": anID, "short": "s", "root": anID, "rootShort": "r", "left": "l", "until": when, "approvers": text, "quorum": "q", "risk": "r",
+			"id": anID, "arguments": args, "more": true, "level": "high", "risk": map[string]any{"level": "high", "label": "h", "text": "t"}, "title": text, "agent": text, "run": anID, "short": "s", "root": anID, "rootShort": "r", "left": "l", "until": when, "approvers": text, "quorum": "q",
 		}},
 		"unread": text,
 		"runs":   []any{map[string]any{"id": anID, "short": "s", "preview": text, "child": true, "status": status, "agent": text, "started": when, "updated": when}},
 		"paged":  true, "cursor": "c", "statusValue": "s", "agentValue": "a", "inside": true,
-		"run": anID, "seq": "1", "eventTypes": "a b", "every": "0", "statusLine": "s", "range": "r", "older": "1", "newest": true, "eventCount": "1", "olderCalls": true,
-		"waits":    []any{map[string]any{"tool": text, "what": "w", "until": when, "left": "l", "approval": anID, "child": anID, "childLabel": "c"}},
-		"messages": []any{block("text"), block("media"), block("tool_use"), block("tool_result"), block("reasoning")}, "output": args, "facts": facts,
+		"run": anID, "seq": "1", "eventTypes": "a b", "every": "0", "statusLine": "s", "range": "r", "older": "1", "newest": true, "eventCount": "1", "callCount": "1",
+		"waits":    []any{map[string]any{"arguments": args, "more": true, "tool": text, "what": "w", "until": when, "left": "l", "approval": anID, "child": anID, "childLabel": "c"}},
+		"messages": []any{block("text"), block("media"), block("tool_use"), block("tool_result"), block("reasoning")}, "output": map[string]any{"words": text, "lines": args, "cut": "c"}, "facts": facts,
 		"tree": []any{map[string]any{"depth": "1", "status": status, "here": true, "agent": text, "short": "s", "id": anID}, map[string]any{"depth": "1", "status": status, "here": false, "agent": text, "short": "s", "id": anID}},
 		"calls": []any{map[string]any{
 			"n": "1", "tool": text, "status": "failed", "label": "l", "detail": "d", "waits": "w", "approval": anID, "child": anID, "input": args, "bytes": "b", "cut": "c",

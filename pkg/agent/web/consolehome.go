@@ -88,11 +88,6 @@ func waitingLine(count string, n int) string {
 	return count + " requests wait for a decision."
 }
 
-// riskWords say what an effect means to who decides.
-var riskWords = map[agent.Effect]string{
-	agent.EffectRead: "It only reads.", agent.EffectIdempotent: "It can be repeated safely.", agent.EffectNonIdempotent: "It cannot be repeated safely.",
-}
-
 // requests are those that are open; hidden are those of runs that cannot be read: nobody can know what is secret in them.
 func (c *console) requests(ctx context.Context, list []approval.Approval) (out []any, hidden []api.Unread, err error) {
 	now := c.Clock.Now()
@@ -109,17 +104,67 @@ func (c *console) requests(ctx context.Context, list []approval.Approval) (out [
 		if err != nil {
 			return nil, nil, err
 		}
-		risk, known := riskWords[a.Effect]
-		if !known {
-			risk = riskWords[agent.EffectNonIdempotent]
+		_, risk := withoutRisk(shown.Facts, shown.Risk)
+		if risk == nil && shown.Risk != "" { // several tools: the highest of theirs
+			risk = map[string]any{"level": string(shown.Risk), "label": riskLabels[shown.Risk], "text": ""}
 		}
+		arguments, more := excerpt(askedWith(shown))
 		out = append(out, map[string]any{
+			"arguments": arguments, "more": more, "level": string(shown.Risk),
 			"id": a.ID, "title": Text(shown.Title), "agent": Text(c.Show.Text(a.Agent)), "run": a.Run, "short": short(a.Run), "root": a.Root, "rootShort": short(a.Root),
 			"left": span(a.ExpiresAt.Sub(now)), "until": when(a.ExpiresAt), "approvers": Text(c.Show.Text(deciders(a))), "quorum": quorum(a), "risk": risk,
-			"risky": a.Effect != agent.EffectRead && a.Effect != agent.EffectIdempotent,
 		})
 	}
 	return out, hidden, nil
+}
+
+// The bounds of what a card shows of arguments, in lines and in characters of each. A request's own page has all of them.
+const (
+	cardLines = 6
+	cardValue = 160
+)
+
+// askedWith are the arguments of what a request asks; of several tools those of each call, below the tool's name.
+func askedWith(r show.Request) []show.Argument {
+	all := r.Arguments
+	for _, t := range r.Tools {
+		for _, c := range t.Calls {
+			all = append(all, show.Argument{Key: t.Name, Kind: "object"})
+			for _, a := range c {
+				a.Depth++
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
+// excerpt is how arguments begin; more says that there is more of them.
+func excerpt(all []show.Argument) (begin any, more bool) {
+	lines := slices.Clone(all[:min(len(all), cardLines)])
+	more = len(lines) < len(all)
+	for i, a := range lines {
+		var cut bool
+		lines[i].Value, cut = beginning(a.Value, cardValue)
+		more = more || cut
+	}
+	return Arguments(lines), more
+}
+
+// beginning is how a text begins; cut says that it goes on.
+func beginning(t show.Text, limit int) (begin show.Text, cut bool) {
+	for _, s := range t {
+		r := []rune(s.Text)
+		if len(r) <= limit {
+			begin, limit = append(begin, s), limit-len(r)
+			continue
+		}
+		if s.Kind == show.Plain {
+			begin = append(begin, show.Span{Text: string(r[:limit])})
+		}
+		return append(begin, show.Span{Text: "…"}), true
+	}
+	return begin, false
 }
 
 // deciders names who may decide: one of the approvers, who is among those of each delegating agent's policy as well.

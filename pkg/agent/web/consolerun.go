@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -51,7 +52,7 @@ func (c *console) runData(r *http.Request, id string) (map[string]any, error) {
 	data := map[string]any{
 		"run": run.ID, "trail": ancestors(run), "seq": strconv.FormatInt(run.Seq-1, 10), "eventTypes": strings.Join(agent.EventTypes(), " "), "status": status,
 		"range": spread(from, to, len(all)), "older": older(from), "newest": q["before"] != "", "every": "0",
-		"olderCalls": len(run.Calls) >= storyMessages,
+		"callCount": callCount(len(run.Calls)),
 	}
 	if run.Status != agent.RunDone {
 		data["every"] = "5000" // what is below it moves without it, and time goes by
@@ -62,7 +63,7 @@ func (c *console) runData(r *http.Request, id string) (map[string]any, error) {
 		name string
 		make func(context.Context) (any, error)
 	}{ // in this order, since they share the room there is
-		{"facts", st.facts}, {"output", st.output}, {"waits", st.waits}, {"tree", st.tree}, {"events", st.events},
+		{"waits", st.waits}, {"facts", st.facts}, {"output", st.output}, {"tree", st.tree}, {"events", st.events},
 		{"messages", func(ctx context.Context) (any, error) { return st.messages(ctx, all[from:to], from) }}, {"calls", st.calls},
 	} {
 		if data[part.name], err = part.make(r.Context()); err != nil {
@@ -90,6 +91,17 @@ func spread(from, to, n int) string {
 		return plural(n, "message")
 	}
 	return fmt.Sprintf("messages %d to %d of %d", from+1, to, n)
+}
+
+// callCount says how many calls a run's page has.
+func callCount(n int) string {
+	switch {
+	case n == 0:
+		return ""
+	case n >= storyMessages:
+		return "the newest " + strconv.Itoa(n)
+	}
+	return strconv.Itoa(n)
 }
 
 func older(from int) string {
@@ -183,14 +195,20 @@ func (s *story) waits(ctx context.Context) (any, error) {
 	for _, a := range below.Approvals {
 		if a.Run != s.run.ID && s.open(a) {
 			out = append(out, map[string]any{
-				"tool": s.text(strings.Join(a.Tools, ", ")), "what": "of agent " + s.Show.Text(a.Agent).String() + " waits for people", "until": when(a.ExpiresAt), "left": s.left(a.ExpiresAt),
+				"arguments": nil, "more": false, "tool": s.text(strings.Join(a.Tools, ", ")), "what": "of agent " + s.Show.Text(a.Agent).String() + " waits for people", "until": when(a.ExpiresAt), "left": s.left(a.ExpiresAt),
 				"approval": a.ID, "child": a.Run, "childLabel": "The run that asks",
 			})
 		}
 	}
 	for _, w := range s.run.Waiting {
 		_, call, _ := s.call(w.Call)
+		lines, err := s.Arguments(ctx, s.run.ID, call.Tool, call.Input)
+		if err != nil {
+			return nil, err
+		}
+		arguments, more := excerpt(lines)
 		out = append(out, map[string]any{
+			"arguments": arguments, "more": more,
 			"tool": s.text(cmp.Or(call.Tool, w.Call)), "what": waitWords[w.For], "until": when(w.Expires), "left": s.left(w.Expires), "approval": w.Approval, "child": call.Run,
 			"childLabel": "The run that carries it out",
 		})
@@ -209,12 +227,15 @@ func (s *story) facts(context.Context) (any, error) {
 	var facts []show.Fact
 	add := func(label, value string) {
 		if value != "" {
-			facts = append(facts, show.Fact{Label: label, Value: s.Show.Text(value)})
+			facts = append(facts, show.Fact{Label: label, Value: show.Words(value)})
 		}
 	}
 	r := s.run
 	add("Agent", strings.TrimSpace(r.Agent+" "+r.Version))
-	add("On behalf of", r.Subject)
+	add("Started by", strings.Join(r.StartedBy, ", "))
+	if !slices.Contains(r.StartedBy, r.Subject) {
+		add("For, the caller says (nobody checked it)", r.Subject)
+	}
 	add("Started", moment(r.StartedAt))
 	if !r.EndedAt.IsZero() {
 		add("Ended", moment(r.EndedAt))
@@ -243,15 +264,25 @@ func (s *story) facts(context.Context) (any, error) {
 	return Facts(facts), nil
 }
 
+// output is what the run came to: words as words, anything else line by line.
 func (s *story) output(ctx context.Context) (any, error) {
-	if len(s.run.Output) == 0 || string(s.run.Output) == "null" {
+	out := map[string]any{"words": nil, "lines": nil, "cut": ""}
+	var words string
+	switch raw := s.run.Output; {
+	case len(raw) == 0 || string(raw) == "null":
 		return nil, nil
+	case len(raw) > maxStory:
+		out["cut"] = size(len(raw)) + ": see the run as JSON."
+	case json.Unmarshal(raw, &words) == nil:
+		out["words"] = s.fit(show.Words(words))
+	default:
+		lines, err := s.Arguments(ctx, s.run.ID, "", raw)
+		if err != nil {
+			return nil, err
+		}
+		out["lines"] = s.lines(lines)
 	}
-	if len(s.run.Output) > maxStory {
-		return map[string]any{"plain": size(len(s.run.Output)) + ": see the run as JSON", "lines": nil}, nil
-	}
-	lines, err := s.Arguments(ctx, s.run.ID, "", s.run.Output)
-	return s.lines(lines), err
+	return out, nil
 }
 
 // tree is the run and all that were delegated below the one that nobody delegated, each behind the one that asked for it.
@@ -450,7 +481,7 @@ func (s *story) block(ctx context.Context, b agent.Block, left *int) (any, error
 func (s *story) words(out map[string]any, text string, left *int) {
 	begins, rest := cut(text, max(leastShown, min(maxShown, *left)))
 	*left -= len(begins)
-	out["text"] = s.fit(show.PlainQuotes(s.Show.Text(begins)))
+	out["text"] = s.fit(show.Words(begins))
 	if rest > 0 {
 		out["cut"] = plural(rest, "character") + " more: see the run as JSON."
 	}

@@ -11,11 +11,47 @@ import (
 // titles are what somebody learns who points at what was put in place of something else.
 var titles = map[show.Kind]string{
 	show.Escape: "a character that cannot be seen, or could be taken for another", show.Count: "so many of them in a row",
-	show.Mixed: "letters of several scripts that look alike", show.Masked: "a secret, which is not shown",
+	show.Mixed: "letters or digits that look like other ones", show.Masked: "a secret, which is not shown",
 }
 
-// Text is text for the template "text"; nil for none.
+// Text is text for the template "text"; nil for none. What only notation escapes is itself: a line end ends the line, and
+// an indent indents it. Of arguments, where each character counts, it is exactText.
 func Text(t show.Text) []any {
+	var read show.Text
+	for i, s := range t {
+		if s.Kind == show.Escape {
+			switch s.Text {
+			case `\r`:
+				if i+1 < len(t) && t[i+1] == (show.Span{Text: `\n`, Kind: show.Escape}) {
+					continue
+				}
+			case `\n`, `\t`, `\"`, `\\`:
+				s = show.Span{Text: notation[s.Text]}
+			}
+		}
+		if s.Kind == show.Count && len(read) > 0 && strings.HasSuffix(read[len(read)-1].Text, "\n") {
+			var n int
+			if _, err := fmt.Sscanf(s.Text, `\{%d spaces}`, &n); err == nil && n <= maxIndent {
+				s = show.Span{Text: strings.Repeat(" ", n)}
+			}
+		}
+		if n := len(read); n > 0 && s.Kind == show.Plain && read[n-1].Kind == show.Plain {
+			read[n-1].Text += s.Text
+			continue
+		}
+		read = append(read, s)
+	}
+	return exactText(read)
+}
+
+// maxIndent is how many spaces at a line's beginning are themselves; more would put the line out of sight.
+const maxIndent = 24
+
+// notation is what show writes as in JSON, and what it stands for.
+var notation = map[string]string{`\n`: "\n", `\t`: "\t", `\"`: `"`, `\\`: `\`}
+
+// exactText is text of arguments for the template "text": what cannot be seen is written out, line ends too.
+func exactText(t show.Text) []any {
 	var spans []any
 	for _, s := range t {
 		if s.Text != "" {
@@ -56,7 +92,7 @@ func Arguments(arguments []show.Argument) any {
 			return map[string]any{"plain": plain(arguments), "lines": nil}
 		}
 		lines = append(lines, map[string]any{
-			"depth": min(a.Depth, maxDepth), "kind": a.Kind, "key": Text(a.Key), "value": Text(a.Value),
+			"depth": min(a.Depth, maxDepth), "kind": a.Kind, "key": exactText(a.Key), "value": exactText(a.Value),
 		})
 	}
 	return map[string]any{"plain": "", "lines": lines}

@@ -1,6 +1,9 @@
 package web
 
 import (
+	"net"
+	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -44,13 +47,6 @@ func (l *Limit) Take(key string) bool {
 	return true
 }
 
-// Full reports whether Take would say no.
-func (l *Limit) Full(key string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.now(key).level+1 > l.Burst
-}
-
 func (l *Limit) now(key string) bucket {
 	b, now := l.used[key], l.Clock.Now()
 	if !b.at.IsZero() {
@@ -58,4 +54,21 @@ func (l *Limit) now(key string) bucket {
 	}
 	b.at = now
 	return b
+}
+
+// sourceOf is where a request comes from, as limits count it: the address without its port, which changes with every
+// connection; of IPv6 its first 64 bits, which one subscriber has all addresses of.
+func sourceOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil { // a gateway gives the address alone
+		host = r.RemoteAddr
+	}
+	at, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if at = at.Unmap().WithZone(""); at.Is4() {
+		return at.String()
+	}
+	return netip.PrefixFrom(at, 64).Masked().String()
 }

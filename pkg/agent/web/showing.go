@@ -18,6 +18,11 @@ func Shown(runs notify.Runs, definitions func(ctx context.Context, tenant, diges
 	return Showing{
 		Text: show.Foreign,
 		Of:   v.Show,
+		Uncovered: func(ctx context.Context, a approval.Approval) (show.Request, error) {
+			view, err := v.View(ctx, a)
+			view.Uncovered = true
+			return show.Of(a, view), err
+		},
 		Editable: func(ctx context.Context, a approval.Approval) (string, error) {
 			schema, err := schemaOf(ctx, v, a)
 			if err != nil {

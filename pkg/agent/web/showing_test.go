@@ -2,12 +2,16 @@ package web_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"html"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,6 +19,7 @@ import (
 	"github.com/countersign/countersign/internal/hostile"
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/pkg/agent/audit"
 	"github.com/countersign/countersign/pkg/agent/show"
 	"github.com/countersign/countersign/pkg/agent/web"
 )
@@ -26,12 +31,12 @@ func (w *world) real() *world {
 	return w
 }
 
-// The page says what the runtime knows first, then the arguments, and what the model said last and labelled.
-func TestB1FactsFirst(t *testing.T) {
+// The page leads with the arguments, then says what the runtime knows, and what the model said last and labelled.
+func TestB1ArgumentsAndFactsFirst(t *testing.T) {
 	w := newWorld(t, asks(five)).real()
 	page := w.do("GET", w.url(w.asked(), "user:ana"), nil).body
 	at := 0
-	for _, want := range []string{"<h1>", "<dt>tool</dt>", "Arguments", "amount", "What the model says", "Nobody has checked them", "I will pay."} {
+	for _, want := range []string{"<h1>", "High risk", "Arguments", "amount", "<dt>tool</dt>", "What the model says", "Nobody has checked them", "I will pay."} {
 		i := strings.Index(page[at:], want)
 		require.GreaterOrEqual(t, i, 0, "%q, after what comes before it: %s", want, page)
 		at += i
@@ -52,6 +57,81 @@ func TestB4EditsKeepWhatIsMasked(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, w.press(at, "edit", "args", strings.Replace(args, "5", "3", 1)).status)
 	require.Equal(t, agent.RunDone, w.end())
 	require.Equal(t, payment{3, "AKIAIOSFODNN7EXAMPLE"}, <-w.paid)
+}
+
+// unrecorded is an audit that fails.
+type unrecorded struct{}
+
+func (unrecorded) Record(context.Context, string, ...audit.Record) error {
+	return errors.New("no table")
+}
+
+// Who may decide can have masked values shown, by a POST that is recorded; nobody else can, and no other page ever holds one.
+func TestB4AnApproverUncoversOnRecord(t *testing.T) {
+	const secret = "AKIAIOSFODNN7EXAMPLE"
+	w := newWorld(t, asks(`{"amount": 5, "to": "`+secret+`"}`)).real()
+	w.pages.Remark = func(context.Context, web.Remark) error { return nil } // so that there is a form for everybody
+	a := w.asked()
+	ana, eve := w.url(a, "user:ana"), w.url(a, "user:eve")
+	page := w.do("GET", ana, nil).body
+	require.NotContains(t, page, secret)
+	require.Contains(t, page, `\{masked, 20 characters}`)
+	require.Contains(t, page, `value="uncover"`)
+	require.NotContains(t, w.do("GET", eve, nil).body, `value="uncover"`)
+
+	refused := w.press(eve, "uncover")
+	require.Equal(t, http.StatusForbidden, refused.status)
+	require.NotContains(t, refused.body, secret)
+	require.NotContains(t, w.seen.kinds(), audit.Uncovered, "nobody has seen anything")
+	w.pages.Audit = unrecorded{}
+	w.server.Config.Handler = w.pages.Handler()
+	failed := w.press(ana, "uncover")
+	require.Equal(t, http.StatusServiceUnavailable, failed.status, "what cannot be recorded is not shown")
+	require.NotContains(t, failed.body, secret)
+	w.pages.Audit = w.seen
+	w.server.Config.Handler = w.pages.Handler()
+
+	uncovered := w.press(ana, "uncover")
+	require.Equal(t, http.StatusOK, uncovered.status)
+	require.Contains(t, uncovered.body, secret)
+	require.NotContains(t, uncovered.body, "Secrets are masked")
+	require.Equal(t, "no-store", uncovered.header.Get("Cache-Control"))
+	last := w.seen.all[len(w.seen.all)-1]
+	require.Equal(t, audit.Uncovered, last.Kind)
+	require.Equal(t, []string{"user:ana", a.ID, a.Run, "c1", a.Digest, "email"}, []string{last.Actor, last.Approval, last.Run, last.Call, last.Digest, last.Channel})
+	require.WithinDuration(t, w.clk.Now(), last.At, time.Minute)
+	require.Equal(t, approval.Pending, w.now(a).Status, "it decides nothing")
+	require.NotContains(t, w.do("GET", ana, nil).body, secret, "it was shown once")
+
+	w.console("user:ana", func(*web.Console) {})
+	inConsole := w.server.URL + "/approvals/" + a.ID
+	unproved := w.press(inConsole, "uncover")
+	require.Equal(t, http.StatusForbidden, unproved.status, "who may look has not shown that they may decide")
+	require.NotContains(t, unproved.body, secret)
+	require.Contains(t, w.press(inConsole, "uncover", "key", "key").body, secret)
+	require.Equal(t, "console", w.seen.all[len(w.seen.all)-1].Channel)
+	w.server = httptest.NewServer(w.pages.Handler())
+	t.Cleanup(w.server.Close)
+	ana = w.url(a, "user:ana")
+	uncovered = w.press(ana, "uncover")
+
+	answered := w.do("POST", ana, w.form(uncovered.body, "action", "deny"))
+	require.Equal(t, http.StatusSeeOther, answered.status, "the uncovered page takes answers")
+	over := w.do("POST", ana, w.form(uncovered.body, "action", "uncover"))
+	require.Equal(t, http.StatusConflict, over.status)
+	require.NotContains(t, over.body, secret)
+}
+
+// No name and no form hides what runs, or who is paid.
+func TestB4NothingThatRunsIsMasked(t *testing.T) {
+	for _, behind := range hostile.Behind() {
+		w := newWorld(t, asks(string(hostile.BehindArgs(behind))), func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) }).real()
+		page := w.do("GET", w.url(w.asked(), "user:ana"), nil).body
+		story, _, _ := strings.Cut(page, `<section class="answer"`)
+		got := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(story, ""))
+		require.Equal(t, 3, strings.Count(got, show.Quoted(behind).String()), "%q:\n%s", behind, got)
+		require.Contains(t, got, `"mallory"`)
+	}
 }
 
 // Every string of the corpus, in a real browser: what is read is what package show makes of it, and nothing is done.

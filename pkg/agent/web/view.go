@@ -1,13 +1,14 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/show"
 )
@@ -86,7 +87,11 @@ func (v visit) voted() bool {
 }
 
 func (s *server) data(ctx context.Context, v visit, now said) (map[string]any, error) {
-	shown, err := s.Show.Of(ctx, v.a)
+	of := s.Show.Of
+	if v.uncovered {
+		of = s.Show.Uncovered
+	}
+	shown, err := of(ctx, v.a)
 	if err != nil {
 		return nil, err
 	}
@@ -102,17 +107,16 @@ func (s *server) data(ctx context.Context, v visit, now said) (map[string]any, e
 	if name == "" {
 		name = v.who.ID
 	}
+	facts, risk := withoutRisk(shown.Facts, shown.Risk)
+	slices.SortStableFunc(facts, func(a, b show.Fact) int { return cmp.Compare(weight(a.Name), weight(b.Name)) })
 	data := map[string]any{
 		"title": shown.Title.String() + " · Countersign", "who": Text(s.Show.Text(name)), "heading": Text(shown.Title),
-		"facts": Facts(shown.Facts), "changed": Facts(shown.Changed), "arguments": Arguments(shown.Arguments), "bytes": size(shown.Bytes),
-		"masked": shown.Masked, "tools": s.tools(v.a, shown), "history": s.history(shown), "question": Text(shown.Question), "says": Text(shown.Says),
-		"id": Text(s.Show.Text(v.a.ID)), "form": form, "notice": s.notice(now), "risk": risk(v.a, s.open(v.a)),
+		"facts": Facts(facts), "changed": Facts(shown.Changed), "arguments": Arguments(shown.Arguments), "bytes": size(shown.Bytes),
+		"masked": shown.Masked, "tools": s.tools(v.a, shown), "history": s.history(shown), "question": Text(shown.Question),
+		"claim": Text(shown.Claim), "says": Text(shown.Says),
+		"id": Text(s.Show.Text(v.a.ID)), "form": form, "notice": s.notice(now), "risk": risk,
 	}
 	s.standing(data, v)
-	data["factsHead"] = "What would happen"
-	if !s.open(v.a) || v.a.Kind == approval.KindOutcome {
-		data["factsHead"] = "What it was about"
-	}
 	if err := s.answers(ctx, data, v, m, now); err != nil {
 		return nil, err
 	}
@@ -131,15 +135,32 @@ func (s *server) notice(n said) any {
 	return map[string]any{"kind": kind, "role": role, "head": n.head, "text": Text(s.Show.Text(n.text))}
 }
 
-// risk warns of what cannot be taken back.
-func risk(a approval.Approval, open bool) any {
-	if a.Effect != agent.EffectNonIdempotent || !open {
-		return nil
+// weight orders the facts below the arguments: first what the call depends on and why it is asked, then the rest.
+func weight(fact string) int {
+	switch fact {
+	case show.FactAsks, show.FactEdited, show.FactDepends, show.FactWhy, show.FactUndoes:
+		return 0
 	}
-	if a.Kind == approval.KindOutcome {
-		return map[string]any{"head": "This call may have happened", "text": "It was interrupted. To run it again may do it a second time: find out first."}
+	return 1
+}
+
+// riskLabels name the classes of risk, on the one scale that there is. Pages are red for the highest alone.
+var riskLabels = map[show.Risk]string{show.Low: "Low", show.Medium: "Medium", show.High: "High"}
+
+// withoutRisk takes what facts say of the risk out of them ("high: it cannot be undone"), for the one place where a page
+// says it. The effect, from which the class of risk follows, is said by it as well.
+func withoutRisk(all []show.Fact, level show.Risk) (facts []show.Fact, risk any) {
+	for _, f := range all {
+		switch f.Name {
+		case show.FactRisk:
+			_, why, _ := strings.Cut(f.Value.String(), ": ")
+			risk = map[string]any{"level": string(level), "label": riskLabels[level], "text": why}
+		case show.FactEffect:
+		default:
+			facts = append(facts, f)
+		}
 	}
-	return map[string]any{"head": "This cannot be repeated safely", "text": "It takes effect once it is approved. An approval cannot be taken back then."}
+	return facts, risk
 }
 
 // statuses are a request's statuses for people.
@@ -253,7 +274,10 @@ func (s *server) tools(a approval.Approval, shown show.Request) []any {
 		for j, c := range t.Calls {
 			calls = append(calls, map[string]any{"head": "Call " + strconv.Itoa(j+1), "arguments": argumentsOrNone(c)})
 		}
-		out = append(out, map[string]any{"id": "tool-" + strconv.Itoa(i), "name": Text(t.Name), "facts": Facts(t.Facts), "calls": calls, "verdict": verdict})
+		facts, risk := withoutRisk(t.Facts, t.Risk)
+		out = append(out, map[string]any{
+			"id": "tool-" + strconv.Itoa(i), "name": Text(t.Name), "facts": Facts(facts), "risk": risk, "calls": calls, "verdict": verdict,
+		})
 	}
 	return out
 }

@@ -29,18 +29,21 @@ type Desk interface {
 	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
 }
 
-// Links reads links; *link.Links does.
+// Links reads links; *link.Links does. Verify judges a token by its MAC and reads nothing.
 type Links interface {
-	Read(ctx context.Context, token string) (link.Link, error)
+	Verify(ctx context.Context, token string) (id string, err error)
+	Read(ctx context.Context, id string) (link.Link, error)
 	View(ctx context.Context, l link.Link) (first bool, err error)
 }
 
 // Showing makes of requests what people see. Without Editable and Restore no page offers to edit; Shown is package show's.
 type Showing struct {
-	Of       func(ctx context.Context, a approval.Approval) (show.Request, error)
-	Text     func(text string) show.Text
-	Editable func(ctx context.Context, a approval.Approval) (string, error)                         // the arguments in JSON, what is secret in them masked
-	Restore  func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error) // and back; an *approval.EditError says what is wrong with them
+	Of func(ctx context.Context, a approval.Approval) (show.Request, error)
+	// Uncovered is Of with nothing masked. Nil = nothing is ever uncovered.
+	Uncovered func(ctx context.Context, a approval.Approval) (show.Request, error)
+	Text      func(text string) show.Text
+	Editable  func(ctx context.Context, a approval.Approval) (string, error)                         // the arguments in JSON, what is secret in them masked
+	Restore   func(ctx context.Context, a approval.Approval, edited string) (json.RawMessage, error) // and back; an *approval.EditError says what is wrong with them
 }
 
 // Remark is what somebody asks about a request, or answers.
@@ -63,29 +66,31 @@ type Pages struct {
 	May func(ctx context.Context, a approval.Approval, by agent.Principal) (approve, deny bool, err error)
 	// Remark takes a question or an answer about a request. Nil = the page offers neither.
 	Remark func(ctx context.Context, r Remark) error
-	Audit  audit.Recorder // is told that a page was sent, once for each link; nil = nobody is
+	Audit  audit.Recorder // is told that a page was sent, once for each link, and who uncovered what is masked; nil = nobody is, and nothing is uncovered
 	Log    *slog.Logger   // of what failed, without content; nil = nowhere
 }
 
-// The bounds of use, in each process: of one link, of tokens that are none by where they come from, and of those altogether.
+// The bounds of use, in each process: of one link, and of wrong tokens by where they come from. A right token is never
+// refused for what wrong ones did.
 const (
-	linkRate, linkBurst     = 1, 30
-	sourceRate, sourceBurst = 0.2, 20
-	failRate, failBurst     = 5, 200
+	linkRate, linkBurst   = 1, 30
+	wrongRate, wrongBurst = 0.2, 20
 )
 
 // server is Pages at work.
 type server struct {
 	*Pages
-	cross                *http.CrossOriginProtection
-	links, sources, fail *Limit
+	cross        *http.CrossOriginProtection
+	links, wrong *Limit
 
-	policy                            string // of contents, instead of the page's own; "" = that
-	request                           *Template
-	missing, tooMany, foreign, failed string // pages that say nothing of any request
+	policy  string // of contents, instead of the page's own; "" = that
+	request *Template
+
+	entrance, missing, tooMany, foreign, failed string // pages that say nothing of any request
 }
 
-// Handler serves the paths below link.Path, and refuses everything else like a link that is none.
+// Handler serves the paths below link.Path, says at / how a request is opened, and refuses everything else like a link
+// that is none.
 func (p *Pages) Handler() http.Handler {
 	return p.server(Parse("plain.html"), Parse("approval.html"))
 }
@@ -94,8 +99,10 @@ func (p *Pages) Handler() http.Handler {
 func (p *Pages) server(simple, request *Template) *server {
 	return &server{
 		Pages: p, cross: http.NewCrossOriginProtection(), links: &Limit{Rate: linkRate, Burst: linkBurst, Clock: p.Clock},
-		sources: &Limit{Rate: sourceRate, Burst: sourceBurst, Clock: p.Clock}, fail: &Limit{Rate: failRate, Burst: failBurst, Clock: p.Clock},
+		wrong:   &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: p.Clock},
 		request: request,
+		entrance: still(simple, "Countersign", "People decide here what agents may do. To open a request, use the link in the message that you were "+
+			"sent about it, by mail or in Slack: it is yours alone. Who has no link lists and decides requests by the API."),
 		missing: still(simple, "There is no such page", "The address is not one of ours, or its time is over. If you copied it, look whether all of it is there; "+
 			"if it is in a message, open the request's newest one."),
 		tooMany: still(simple, "Too many requests", "Wait a moment and open the page again. Nothing was changed."),
@@ -107,7 +114,11 @@ func (p *Pages) server(simple, request *Template) *server {
 
 // still is a page that says nothing of any request.
 func still(simple *Template, heading, text string) string {
-	page, err := simple.HTML(map[string]any{"title": heading + " · Countersign", "who": nil, "heading": heading, "text": text, "trail": nil})
+	title := heading
+	if heading != "Countersign" {
+		title += " · Countersign"
+	}
+	page, err := simple.HTML(map[string]any{"title": title, "who": nil, "heading": heading, "text": text, "trail": nil})
 	if err != nil {
 		panic("web: " + err.Error())
 	}
@@ -127,26 +138,47 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.write(w, http.StatusForbidden, s.foreign)
 		return
 	}
-	if s.sources.Full(r.RemoteAddr) || s.fail.Full("") {
+	if r.URL.Path == "/" && r.Method != http.MethodPost {
+		s.write(w, http.StatusOK, s.entrance)
+		return
+	}
+	token, _ := strings.CutPrefix(r.URL.Path, link.Path)
+	id, err := s.Links.Verify(r.Context(), token)
+	switch {
+	case errors.Is(err, link.ErrInvalid):
+		s.none(w, r)
+		return
+	case r.URL.RawQuery != "" && err == nil: // no address of ours has one
+		s.write(w, http.StatusNotFound, s.missing)
+		return
+	case err != nil:
+		s.fails(w, r, err)
+		return
+	case !s.links.Take(id):
 		s.refuseMany(w)
 		return
 	}
-	v, err := s.visit(r)
+	v, err := s.visit(r.Context(), id)
 	switch {
-	case errors.Is(err, link.ErrInvalid):
-		s.sources.Take(r.RemoteAddr)
-		s.fail.Take("")
+	case errors.Is(err, link.ErrInvalid): // a link of ours that is over
 		s.write(w, http.StatusNotFound, s.missing)
 	case err != nil:
 		s.fails(w, r, err)
-	case !s.links.Take(v.link.ID):
-		s.refuseMany(w)
 	case r.Method == http.MethodPost:
 		s.post(w, r, v)
 	default:
 		s.view(r, v)
 		s.page(w, r, v, http.StatusOK, said{})
 	}
+}
+
+// none answers a wrong token, and counts it.
+func (s *server) none(w http.ResponseWriter, r *http.Request) {
+	if !s.wrong.Take(sourceOf(r)) {
+		s.refuseMany(w)
+		return
+	}
+	s.write(w, http.StatusNotFound, s.missing)
 }
 
 func (s *server) refuseMany(w http.ResponseWriter) {
@@ -170,28 +202,27 @@ type visit struct {
 	by   agent.Principal
 	via  approval.Via
 	more map[string]any // of the page's data, in place of what there is of it
+
+	uncovered bool // nothing is masked on the page
 	// proof judges what a form shows beside what the page put into it; "" = it is enough. Nil = nothing is asked for.
 	proof func(form map[string]string) (problem string)
 }
 
-// visit finds out who is at which request. Whoever the directory no longer knows, and a request that is not there, are link.ErrInvalid.
-func (s *server) visit(r *http.Request) (visit, error) {
-	token, below := strings.CutPrefix(r.URL.Path, link.Path)
-	if !below || r.URL.RawQuery != "" {
-		token = ""
-	}
-	l, err := s.Links.Read(r.Context(), token)
+// visit finds out who is at which request, by the id of a link whose token was right. Whoever the directory no longer
+// knows, and a request that is not there, are link.ErrInvalid.
+func (s *server) visit(ctx context.Context, id string) (visit, error) {
+	l, err := s.Links.Read(ctx, id)
 	if err != nil {
 		return visit{}, err
 	}
-	who, known, err := s.People.Person(r.Context(), l.Tenant, l.To)
+	who, known, err := s.People.Person(ctx, l.Tenant, l.To)
 	switch {
 	case err != nil:
 		return visit{}, err
 	case !known:
 		return visit{}, link.ErrInvalid
 	}
-	a, err := s.Get(r.Context(), l.Tenant, l.Approval)
+	a, err := s.Get(ctx, l.Tenant, l.Approval)
 	switch {
 	case errors.Is(err, approval.ErrNotFound):
 		return visit{}, link.ErrInvalid

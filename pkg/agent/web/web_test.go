@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -17,6 +19,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/audit"
+	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/pkg/agent/gateway"
 	"github.com/countersign/countersign/pkg/agent/link"
 	"github.com/countersign/countersign/pkg/agent/person"
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -63,7 +67,9 @@ func TestA2PagesHoldNoTokens(t *testing.T) {
 	a := w.asked()
 	at := w.url(a, "user:ana")
 	page := w.do("GET", at, nil).body
-	l, err := w.links.Read(t.Context(), strings.TrimPrefix(at, w.server.URL+link.Path))
+	id, err := w.links.Verify(t.Context(), strings.TrimPrefix(at, w.server.URL+link.Path))
+	require.NoError(t, err)
+	l, err := w.links.Read(t.Context(), id)
 	require.NoError(t, err)
 	require.NotContains(t, page, l.Nonce)
 	require.NotContains(t, page, strings.TrimPrefix(at, w.server.URL), "nor the page's own address")
@@ -347,7 +353,7 @@ func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
 	joe := w.url(a, "user:joe")
 	delete(w.people, "user:joe")
 	for name, other := range map[string]string{
-		"empty": w.server.URL + link.Path, "changed": at[:len(at)-1] + "A", "cut": at[:len(at)-9], "longer": at + "/x", "elsewhere": w.server.URL + "/", "long": w.server.URL + link.Path + strings.Repeat("A", 5000),
+		"empty": w.server.URL + link.Path, "changed": at[:len(at)-1] + "A", "cut": at[:len(at)-9], "longer": at + "/x", "elsewhere": w.server.URL + "/b/", "long": w.server.URL + link.Path + strings.Repeat("A", 5000),
 		"a request that is not there": w.url(gone, "user:ana"), "another tenant": w.url(foreign, "user:ana"), "somebody who left": joe, "nobody": w.url(a, "user:nobody"), "a query": at + "?a=b",
 	} {
 		for _, method := range []string{"GET", "POST"} {
@@ -387,7 +393,7 @@ func TestB6WhoIsNoApproverMayLook(t *testing.T) {
 	require.Equal(t, approval.Pending, w.now(a).Status)
 }
 
-// Each link, each source of what is no link, and all of those together have a rate.
+// Each link has a rate, and so have wrong tokens by where they come from, which closes no right one out.
 func TestB6RateLimits(t *testing.T) {
 	w := newWorld(t, asks(five))
 	a := w.asked()
@@ -407,9 +413,123 @@ func TestB6RateLimits(t *testing.T) {
 	w.clk.advance(time.Minute)
 	require.Zero(t, count(ana, 20), "and it is filled again")
 	require.Positive(t, count(w.server.URL+link.Path+"none", 40))
-	require.Positive(t, count(bob, 1), "from where what is no link is tried, links are not either")
+	require.Zero(t, count(bob, 1), "a right token opens its page wherever wrong ones come from")
 	w.clk.advance(10 * time.Minute)
-	require.Zero(t, count(bob, 1))
+	require.Zero(t, count(w.server.URL+link.Path+"none", 20), "and that one, too, is filled again")
+}
+
+// counting is a table that counts what is read of it.
+type counting struct {
+	store.Table
+	reads int
+}
+
+func (c *counting) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
+	c.reads++
+	return c.Table.Get(ctx, k)
+}
+
+// still is a clock that stands still for limits.
+type still struct {
+	clock.Clock
+	at time.Time
+}
+
+func (s still) Now() time.Time { return s.at }
+
+// However many wrong tokens come, from wherever, they read nothing, and whoever has a right one opens and answers its
+// page, from the same address, too. What counts is the address without its port, and of IPv6 the network.
+func TestB6WrongTokensCloseNobodyOut(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	table := &counting{Table: w.links.Table}
+	w.links.Table, w.pages.Clock = table, still{w.clk, w.clk.Now()}
+	h := w.pages.Handler()
+	get := func(from, path string) int {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.RemoteAddr = from
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, r)
+		return rec.Code
+	}
+	right := strings.TrimPrefix(at, w.server.URL)
+	wrong := right[:len(right)-2] + "AA" // well-formed, of the right key and of a link that is there
+	require.NotEqual(t, right, wrong)
+	tries := func(from func(n int) string) (refused int) {
+		for n := range 210 {
+			if get(from(n), wrong) == http.StatusTooManyRequests {
+				refused++
+			}
+		}
+		return refused
+	}
+	for name, c := range map[string]struct {
+		from  func(n int) string
+		alike bool // all of them are one source
+	}{
+		"one address, other ports":    {func(n int) string { return fmt.Sprintf("192.0.2.1:%d", 1000+n) }, true},
+		"one network of IPv6":         {func(n int) string { return fmt.Sprintf("[2001:db8:1:2:%x::1]:443", n) }, true},
+		"IPv4 within IPv6":            {func(n int) string { return fmt.Sprintf("[::ffff:192.0.2.2]:%d", 1000+n) }, true},
+		"a gateway's, without a port": {func(int) string { return "192.0.2.3" }, true},
+		"a gateway's of IPv6":         {func(n int) string { return fmt.Sprintf("2001:db8:7::%x", n) }, true},
+		"many addresses":              {func(n int) string { return fmt.Sprintf("198.51.100.%d:443", n) }, false},
+		"many networks of IPv6":       {func(n int) string { return fmt.Sprintf("[2001:db8:2:%x::1]:443", n) }, false},
+	} {
+		refused := tries(c.from)
+		if c.alike {
+			require.Equal(t, 190, refused, name)
+		} else {
+			require.Zero(t, refused, name)
+		}
+		require.Zero(t, table.reads, "%s: nothing is read for a wrong token", name)
+		require.Equal(t, http.StatusOK, get(c.from(0), right), "%s: the right one opens", name)
+		require.Positive(t, table.reads)
+		table.reads = 0
+	}
+	require.Equal(t, http.StatusSeeOther, w.press(at, "approve").status)
+	require.Equal(t, agent.RunDone, w.end())
+}
+
+// Behind API Gateway, what counts is the address that the gateway gives, whatever headers say.
+func TestB6TheGatewaysAddressCounts(t *testing.T) {
+	w := newWorld(t, asks(five))
+	right := strings.TrimPrefix(w.url(w.asked(), "user:ana"), w.server.URL)
+	w.pages.Clock = still{w.clk, w.clk.Now()}
+	g := &gateway.Gateway{Handler: w.pages.Handler()}
+	get := func(n int, from, path string) int {
+		event := map[string]any{
+			"version": "2.0", "rawPath": path, "headers": map[string]string{"x-forwarded-for": fmt.Sprintf("203.0.113.%d", n)},
+			"requestContext": map[string]any{"stage": "$default", "http": map[string]string{"method": "GET", "sourceIp": from}},
+		}
+		payload, err := json.Marshal(event)
+		require.NoError(t, err)
+		out, err := g.Serve(t.Context(), payload)
+		require.NoError(t, err)
+		var got gateway.Answer
+		require.NoError(t, json.Unmarshal(out, &got))
+		return got.Status
+	}
+	codes := map[int]int{}
+	for n := range 210 {
+		codes[get(n, "192.0.2.1", link.Path+"wrong")]++
+	}
+	require.Equal(t, map[int]int{http.StatusNotFound: 20, http.StatusTooManyRequests: 190}, codes)
+	require.Equal(t, http.StatusNotFound, get(0, "192.0.2.2", link.Path+"wrong"), "another address")
+	require.Equal(t, http.StatusOK, get(0, "192.0.2.1", right))
+}
+
+// Where no console is, / says how a request is opened, and nothing of any.
+func TestTheEntranceSaysHowARequestIsOpened(t *testing.T) {
+	w := newWorld(t, asks(five))
+	w.asked()
+	got := w.do("GET", w.server.URL+"/", nil)
+	require.Equal(t, http.StatusOK, got.status)
+	require.Equal(t, "text/html; charset=utf-8", got.header.Get("Content-Type"))
+	require.Contains(t, got.body, "use the link in the message that you were sent about it")
+	require.NotContains(t, got.body, "<form")
+	require.Equal(t, http.StatusOK, w.do("HEAD", w.server.URL+"/", nil).status)
+	require.Equal(t, http.StatusNotFound, w.do("POST", w.server.URL+"/", url.Values{"token": {"x"}}).status)
 }
 
 // That a page was sent is recorded once for each link, and not where it was fetched ahead; it changes nothing about the request.

@@ -2,11 +2,8 @@ package port
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -54,11 +51,8 @@ type Disclosure struct {
 	from   Secrets
 	tenant string
 	values map[string]string // by name
-	forms  []form            // the longest first
+	echoes []echo            // by name
 }
-
-// form is one way to write a secret.
-type form struct{ text, name string }
 
 // NewDisclosure discloses secrets of a tenant. from may be nil: then there are none.
 func NewDisclosure(from Secrets, tenant string) *Disclosure {
@@ -100,15 +94,8 @@ func (d *Disclosure) Value(ctx context.Context, name string) (string, error) {
 		return "", fmt.Errorf("read secret %s: want at least %d bytes, got fewer", name, MinSecret)
 	}
 	d.values[name] = v
-	for _, text := range written(v) {
-		d.forms = append(d.forms, form{text, name})
-	}
-	slices.SortFunc(d.forms, func(a, b form) int {
-		if n := len(b.text) - len(a.text); n != 0 {
-			return n
-		}
-		return strings.Compare(a.text+"\x00"+a.name, b.text+"\x00"+b.name)
-	})
+	d.echoes = append(d.echoes, newEcho(name, v))
+	slices.SortFunc(d.echoes, func(a, b echo) int { return strings.Compare(a.name, b.name) })
 	return v, nil
 }
 
@@ -122,52 +109,36 @@ func (d *Disclosure) Names() []string {
 	return names
 }
 
-// Redact puts ${secret:NAME} back where a disclosed secret stands in text: as it is, in JSON, in a URL, or in base64.
-func (d *Disclosure) Redact(text string) string {
-	if len(d.forms) == 0 {
-		return text
-	}
-	pairs := make([]string, 0, 2*len(d.forms))
-	for _, f := range d.forms {
-		pairs = append(pairs, f.text, "${secret:"+f.name+"}")
-	}
-	return strings.NewReplacer(pairs...).Replace(text) // of several that begin at one place, the first: the longest
-}
+// Redact puts ${secret:NAME} back where a disclosed secret stands in text: as it is, or as JSON, a URL, HTML, hexadecimal or base64 write it.
+func (d *Disclosure) Redact(text string) string { return d.redact(text, false) }
 
 // RedactCut is Redact of a text whose end is missing: it also takes out what a secret may begin with there.
-func (d *Disclosure) RedactCut(text string) string {
-	text = d.Redact(text)
-	longest := 0
-	for _, f := range d.forms {
-		for n := min(len(f.text)-1, len(text)); n > longest; n-- {
-			if strings.HasSuffix(text, f.text[:n]) {
-				longest = n
+func (d *Disclosure) RedactCut(text string) string { return d.redact(text, true) }
+
+func (d *Disclosure) redact(text string, missing bool) string {
+	if len(d.echoes) == 0 {
+		return text
+	}
+	var out strings.Builder
+	from := 0
+	for at := 0; at < len(text); {
+		longest, name, open := 0, "", false
+		for i := range d.echoes {
+			n, cut := d.echoes[i].at(text[at:])
+			if open = open || cut; n > longest {
+				longest, name = n, d.echoes[i].name
 			}
 		}
+		switch {
+		case open && missing:
+			return out.String() + text[from:at]
+		case longest == 0:
+			at++
+		default:
+			out.WriteString(text[from:at] + "${secret:" + name + "}")
+			at += longest
+			from = at
+		}
 	}
-	return text[:len(text)-longest]
-}
-
-// written are the ways in which a secret is found in an answer that echoes it.
-func written(secret string) []string {
-	quoted, _ := json.Marshal(secret) // a string always is JSON
-	verbatim := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(quoted))
-	forms := []string{
-		secret, unquoted(string(quoted)), unquoted(verbatim), url.QueryEscape(secret), url.PathEscape(secret),
-		strings.ReplaceAll(unquoted(verbatim), "/", `\/`),
-	}
-	for lead := range 3 { // where it stands among the bytes that are encoded together
-		forms = append(forms, within64(base64.RawStdEncoding, secret, lead), within64(base64.RawURLEncoding, secret, lead))
-	}
-	slices.Sort(forms)
-	return slices.DeleteFunc(slices.Compact(forms), func(f string) bool { return len(f) < MinSecret })
-}
-
-func unquoted(s string) string { return s[1 : len(s)-1] }
-
-// within64 is the part of an encoding that a secret behind so many other bytes determines alone.
-func within64(e *base64.Encoding, secret string, lead int) string {
-	text := e.EncodeToString([]byte(strings.Repeat("\x00", lead) + secret))
-	from, to := (lead*8+5)/6, (lead+len(secret))*8/6
-	return text[from:to]
+	return out.String() + text[from:]
 }

@@ -3,10 +3,14 @@ package port_test
 import (
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"html"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -72,6 +76,8 @@ func TestRedactTakesSecretsOut(t *testing.T) {
 		quoted, _ := json.Marshal(secret)
 		for name, written := range map[string]string{
 			"plain": secret, "JSON": string(quoted), "query": url.QueryEscape(secret), "path": url.PathEscape(secret),
+			"hex": hex.EncodeToString([]byte(secret)), "HTML": html.EscapeString(secret), "HTML of JSON": html.EscapeString(string(quoted)),
+			"percent": each(secret, "%%%02X"), "JSON all": each(secret, `\u%04x`), "entities": each(secret, "&#%d;"), "JSON twice": strings.ReplaceAll(string(quoted), `\`, `\\`),
 		} {
 			text := d.Redact(before + written + after)
 			if strings.Contains(text, written) || !strings.Contains(text, "${secret:KEY}") || !strings.HasPrefix(text, before) || !strings.HasSuffix(text, after) {
@@ -86,6 +92,52 @@ func TestRedactTakesSecretsOut(t *testing.T) {
 			}
 		}
 	})
+}
+
+func each(secret, form string) string {
+	var all strings.Builder
+	for _, c := range []byte(secret) {
+		fmt.Fprintf(&all, form, c)
+	}
+	return all.String()
+}
+
+// Characters beyond ASCII are spelled in more ways, and what is no secret stays, however it is spelled.
+func TestRedactKnowsOtherCharacters(t *testing.T) {
+	d := port.NewDisclosure(kept{"acme/KEY": "пароль😀é"}, "acme")
+	_, err := d.Value(t.Context(), "KEY")
+	require.NoError(t, err)
+	for _, written := range []string{
+		"пароль😀é", url.QueryEscape("пароль😀é"), `\u043f\u0430\u0440\u043e\u043b\u044c\ud83d\ude00\u00e9`, "&#1087;&#1072;&#1088;&#1086;&#1083;&#1100;&#128512;&eacute;",
+		hex.EncodeToString([]byte("пароль😀é")),
+	} {
+		require.Equal(t, "a ${secret:KEY} b", d.Redact("a "+written+" b"))
+		for cut := 1; cut < len(written); cut++ {
+			require.Equal(t, "a ", d.RedactCut("a "+written[:cut]), "%q", written[:cut])
+		}
+	}
+	for _, text := range []string{"пароль", `\u043f\u0430`, "%D0%BF", "&amp;&lt;&#65;&", `C:\\x\u0041`, "100%", "deadbeef"} {
+		require.Equal(t, text, d.Redact(text))
+	}
+}
+
+// A long answer costs no second, whatever is in it: the deadline is that of something which is not linear.
+func TestRedactIsLinear(t *testing.T) {
+	d := port.NewDisclosure(kept{"acme/KEY": `u"x%/ 1+`, "acme/A": strings.Repeat("a", 4000), "acme/PCT": `"pass\word%25&amp;`}, "acme")
+	for _, name := range []string{"KEY", "A", "PCT"} {
+		_, err := d.Value(t.Context(), name)
+		require.NoError(t, err)
+	}
+	for _, piece := range []string{`\`, `\u`, `\\x5`, "%", "%25", "&", "&amp;", "&#0", "6161", "a", "b", "61:"} {
+		text := strings.Repeat(piece, (1<<20)/len(piece)) + "!"
+		done := make(chan string)
+		go func() { done <- d.RedactCut(text) }()
+		select {
+		case <-done:
+		case <-time.After(60 * time.Second):
+			t.Fatalf("%q, again and again, takes more than a minute", piece)
+		}
+	}
 }
 
 // A text that ends within a secret does not keep the part that is there.

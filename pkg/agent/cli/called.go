@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"cmp"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// calledAs is the beginning of a command line that calls this program as it was called. The file that `go run` starts is gone afterwards,
+// so the package is named in its place.
+func (p *program) calledAs() []string {
+	if strings.Contains(filepath.ToSlash(p.called), "/go-build") {
+		if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(info.Path, "/") {
+			return []string{"go", "run", info.Path}
+		}
+	}
+	return []string{cmp.Or(p.called, "countersign")}
+}
+
+func (p *program) name() string { return strings.Join(p.calledAs(), " ") }
+
+// versionFlag prints the version and ends the command line there.
+type versionFlag bool
+
+// BeforeReset is called by kong once the flag is found, before anything else of the command line is checked.
+func (versionFlag) BeforeReset(app *kong.Kong, p *program) error {
+	v := readVersion()
+	app.Exit(exitDone)
+	if p.json {
+		return p.document(v)
+	}
+	p.say("%s %s", filepath.Base(cmp.Or(p.called, "countersign")), v)
+	return nil
+}
+
+// modulePath is the module of Countersign, which is a dependency of other people's programs.
+const modulePath = "github.com/countersign/countersign"
+
+// version says of what a program is built.
+type version struct {
+	Module      string `json:"module"`             // of the program
+	Version     string `json:"version"`            // of that module; (devel) = built in its checkout
+	Revision    string `json:"revision,omitempty"` // of the checkout
+	Modified    bool   `json:"modified,omitempty"` // the checkout had changes
+	Countersign string `json:"countersign"`        // the version of Countersign in it
+	Go          string `json:"go"`
+}
+
+func readVersion() version {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return version{Version: "unknown", Countersign: "unknown"}
+	}
+	v := version{Module: info.Main.Path, Version: cmp.Or(info.Main.Version, "(devel)"), Go: info.GoVersion}
+	v.Countersign = v.Version
+	for _, d := range info.Deps {
+		if d.Path == modulePath {
+			v.Countersign = d.Version
+		}
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Revision = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}
+
+func (v version) String() string {
+	text := v.Version
+	if v.Revision != "" && !strings.Contains(v.Version, v.Revision[:min(12, len(v.Revision))]) {
+		text += " " + v.Revision[:min(12, len(v.Revision))]
+	}
+	if v.Modified && !strings.Contains(v.Version, "dirty") {
+		text += " with changes"
+	}
+	if v.Module != modulePath {
+		text += ", countersign " + v.Countersign
+	}
+	return text + ", " + v.Go
+}

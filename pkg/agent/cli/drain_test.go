@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/pkg/agent/api"
+)
+
+// bank takes payments over HTTP, each as long as the test lets it.
+type bank struct {
+	*httptest.Server
+	entered, release chan struct{}
+}
+
+func newBank(t *testing.T) *bank {
+	t.Helper()
+	b := &bank{entered: make(chan struct{}, 10), release: make(chan struct{}, 10)}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.entered <- struct{}{}
+		select {
+		case <-b.release:
+		case <-r.Context().Done():
+		}
+		w.Header().Set("Content-Type", "text/plain")
+		_, _ = w.Write([]byte("paid"))
+	}))
+	t.Cleanup(b.Close)
+	return b
+}
+
+// payer is a desk whose agent makes two payments in a row, at a bank.
+func payer(t *testing.T, b *bank) *desk {
+	t.Helper()
+	d := newDesk(t, strings.ReplaceAll(`name: payer
+system: You pay.
+model: {provider: script, file: model.jsonl}
+permission: {default: allow}
+executor: sequential
+tools:
+  - {name: pay, kind: http, method: POST, url: "BANK/pay", description: Pays., schema: {type: object}}
+`, "BANK", b.URL), `{"calls": [{"id": "p1", "name": "pay", "input": {}}, {"id": "p2", "name": "pay", "input": {}}]}
+{"text": "Paid."}`)
+	t.Setenv("COUNTERSIGN_PRIVATE_HOSTS", strings.TrimPrefix(b.URL, "http://"))
+	d.env = map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": strings.TrimPrefix(b.URL, "http://")}
+	return d
+}
+
+// paid is what became of the two payments, and how often each was made.
+func (d *desk) paid(run string) string {
+	d.t.Helper()
+	r := d.look(run)
+	var all []string
+	for _, c := range r.Calls {
+		all = append(all, fmt.Sprintf("%s %s %d", c.ID, c.Status, c.Executions))
+	}
+	return strings.Join(all, ", ")
+}
+
+// A payment that is under way when dev is asked to end is let end, and its result is kept; the next one is not begun. A second signal ends at once.
+func TestDevEndsOnceWhatIsUnderWayHasEnded(t *testing.T) {
+	b := newBank(t)
+	d := payer(t, b)
+	p := devProcess(t, d)
+	run := p.start("payer")
+	<-b.entered
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	p.ending()
+	line, err := p.stderr.ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "what is under way of run "+run+" has 20s to end; Ctrl-C ends at once")
+	b.release <- struct{}{}
+	require.NoError(t, p.cmd.Wait(), "it ends with 0")
+	require.Empty(t, b.entered, "the second payment was not begun")
+	require.Equal(t, "p1 succeeded 1, p2 new 0", d.paid(run))
+
+	p = devProcess(t, d)
+	<-b.entered
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	p.ending()
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	require.Error(t, p.cmd.Wait())
+	require.Equal(t, syscall.SIGINT, p.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
+	require.Equal(t, "p1 succeeded 1, p2 running 1", d.paid(run))
+}
+
+// A command that has the store and ends lets the calls end that it carries out for other commands, which take the store over then.
+func TestACommandThatEndsCutsOffNoOthers(t *testing.T) {
+	b := newBank(t)
+	d := payer(t, b)
+	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "says.jsonl"), []byte(`{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`), 0o600))
+	require.NoError(t, os.MkdirAll(filepath.Join(d.dir, "short"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "short", "agent.yaml"), []byte(strings.Replace(holding, "model.jsonl", "../says.jsonl", 1)), 0o600))
+	first := d.begin(t.Context(), "run", filepath.Join(d.dir, "short"), "--message", "x")
+	<-d.entered
+	second := d.begin(t.Context(), "run", d.dir, "--message", "x", "--json")
+	<-b.entered // the first command's process makes the payment
+	d.release <- struct{}{}
+	for !strings.Contains(d.command(t.Context(), "", "runs", "--status", "done").stdout.String(), "holder") {
+	}
+	b.release <- struct{}{}
+	require.Equal(t, 0, (<-first).code)
+	<-b.entered // the other one's makes the next
+	b.release <- struct{}{}
+	who := <-second
+	require.Equal(t, 0, who.code, who.stderr.String())
+	runs := d.command(t.Context(), "", "runs", "--agent", "payer").stdout.String()
+	require.Equal(t, "p1 succeeded 1, p2 succeeded 1", d.paid(runs[:26]))
+	require.Empty(t, b.entered)
+}
+
+func (d *desk) look(run string) (r api.Run) {
+	d.t.Helper()
+	who := d.command(d.t.Context(), "", "show", run, "--json")
+	require.Equal(d.t, 0, who.code, who.stderr.String())
+	require.NoError(d.t, json.Unmarshal([]byte(who.stdout.String()), &r))
+	return r
+}
+
+// Whoever is slow to send a request, or sends none, is cut off; an event stream goes on, however long nothing happens.
+func TestDevBoundsWhoeverIsSlow(t *testing.T) {
+	d := newDesk(t, holding, `{"calls": [{"id": "h1", "name": "hold"}]}`+"\n"+`{"text": "Held."}`)
+	d.bounds = bounds{header: 50 * time.Millisecond, body: 50 * time.Millisecond, idle: 50 * time.Millisecond}
+	t.Chdir(d.dir)
+	s, stop, ended := d.dev()
+	host := strings.TrimPrefix(s.URL, "http://")
+	head := "POST /v1/runs HTTP/1.1\r\nHost: " + host + "\r\nAuthorization: Bearer " + s.token + "\r\nContent-Type: application/json\r\nContent-Length: 40\r\n"
+	for name, c := range map[string]struct{ sent, want string }{
+		"slow header": {head, ""},
+		"slow body":   {head + "\r\n{", "it was not all there in time"},
+		"idle":        {"GET /v1/runs HTTP/1.1\r\nHost: " + host + "\r\nAuthorization: Bearer " + s.token + "\r\n\r\n", `"runs"`},
+	} {
+		for _, at := range []struct{ network, address string }{{"tcp", host}, {"unix", local.SocketPath(d.home())}} {
+			conn, err := net.Dial(at.network, at.address)
+			require.NoError(t, err)
+			_, err = io.WriteString(conn, c.sent)
+			require.NoError(t, err)
+			answer, err := io.ReadAll(conn) // up to where the server closes it
+			require.NoError(t, err, name)
+			require.Contains(t, string(answer), c.want, name)
+			require.NoError(t, conn.Close())
+		}
+	}
+
+	run := s.start("holder")
+	<-d.entered
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/v1/runs/"+run+"/events", nil)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+s.token)
+	r.Header.Set("Accept", "text/event-stream")
+	stream, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	for range 3 { // longer than any of the bounds
+		conn, err := net.Dial("tcp", host)
+		require.NoError(t, err)
+		_, err = io.ReadAll(conn)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+	}
+	d.release <- struct{}{}
+	events, err := io.ReadAll(stream.Body)
+	require.NoError(t, err)
+	require.NoError(t, stream.Body.Close())
+	require.Contains(t, string(events), "event: finished")
+	stop()
+	require.Equal(t, 0, (<-ended).code)
+}

@@ -1,0 +1,207 @@
+package mask
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+)
+
+// service is how the keys of a service begin and go on.
+type service struct {
+	prefix string
+	more   string            // signs that stand in one beside letters and digits
+	least  int               // characters behind the prefix
+	is     func(string) bool // of the whole key; nil = always
+}
+
+var services = []service{
+	{"AKIA", "", 12, allUpper}, {"ASIA", "", 12, allUpper}, {"AROA", "", 12, allUpper}, {"AIDA", "", 12, allUpper}, {"ABIA", "", 12, allUpper}, {"ACCA", "", 12, allUpper},
+	{"sk-", "_-", 16, generated}, {"sk_", "_-", 16, generated}, {"pk_", "_-", 16, generated}, {"rk_", "_-", 16, generated}, {"whsec_", "_-", 16, generated},
+	{"ghp_", "", 16, nil}, {"gho_", "", 16, nil}, {"ghu_", "", 16, nil}, {"ghs_", "", 16, nil}, {"ghr_", "", 16, nil}, {"github_pat_", "_", 16, random},
+	{"glpat-", "_-", 16, nil}, {"xoxa-", "-", 16, random}, {"xoxb-", "-", 16, random}, {"xoxe-", "-", 16, random}, {"xoxp-", "-", 16, random},
+	{"xoxr-", "-", 16, random}, {"xoxs-", "-", 16, random}, {"xapp-", "-", 16, random}, {"AIza", "_-", 30, nil}, {"ya29.", "_-", 16, random},
+	{"SG.", "_-.", 33, generated}, {"npm_", "", 24, nil}, {"hf_", "", 24, nil}, {"dop_v1_", "", 24, nil}, {"shpat_", "", 24, nil}, {"pypi-", "_-", 24, generated},
+	{"lin_api_", "", 24, nil}, {"eyJ", "_-.", 16, isToken},
+}
+
+func allUpper(s string) bool { return s == strings.ToUpper(s) }
+
+// generated reports whether a key is long enough, in one piece or altogether, to be nobody's words.
+func generated(s string) bool {
+	for _, piece := range strings.FieldsFunc(s, func(r rune) bool { return r == '-' || r == '_' || r == '.' }) {
+		if len(piece) >= 16 && random(piece) {
+			return true
+		}
+	}
+	return len(s) >= 40 && mixed(s)
+}
+
+// isToken reports whether a text is a JSON Web Token: signed, whose header and claims are objects, or encrypted.
+func isToken(s string) bool {
+	parts := strings.Split(s, ".")
+	switch {
+	case len(parts) == 3:
+		return isObject(parts[0]) && isObject(parts[1])
+	case len(parts) == 5:
+		return isObject(parts[0])
+	}
+	return false
+}
+
+func isObject(part string) bool {
+	raw, err := base64.RawURLEncoding.DecodeString(part)
+	return err == nil && len(raw) > 0 && raw[0] == '{' && json.Valid(raw)
+}
+
+// keysOfServices finds keys by how they begin. What is a part of a path, a name of a file or an address is none.
+func (f *finder) keysOfServices() {
+	for _, s := range services {
+		f.each(s.prefix, func(at int) {
+			if c := f.at(at - 1); alphanumeric(c) || c != 0 && strings.IndexByte("_-./\\", c) >= 0 {
+				return
+			}
+			end := at + len(s.prefix)
+			for end < len(f.text) && (alphanumeric(f.text[end]) || strings.IndexByte(s.more, f.text[end]) >= 0) {
+				end++
+			}
+			for end > at && f.text[end-1] == '.' { // of a sentence
+				end--
+			}
+			key := f.text[at:end]
+			if len(key) < len(s.prefix)+s.least || f.goesOn(end) || s.is != nil && !s.is(key) {
+				return
+			}
+			f.hide(at, end)
+		})
+	}
+	for _, path := range []string{"hooks.slack.com/services/", "hooks.slack.com/workflows/", "hooks.slack.com/triggers/"} {
+		f.each(path, func(at int) {
+			from := at + len(path)
+			end := from
+			for end < len(f.text) && (alphanumeric(f.text[end]) || f.text[end] == '/') {
+				end++
+			}
+			if last := from + strings.LastIndexByte(f.text[from:end], '/') + 1; end-last >= 8 && f.ends(end) {
+				f.hide(last, end) // what stands before it says whose Slack it is
+			}
+		})
+	}
+}
+
+// goesOn reports whether what stands at a place makes of the word before it a part of something else.
+func (f *finder) goesOn(at int) bool {
+	c := f.at(at)
+	return c != 0 && strings.IndexByte("_/@$`%", c) >= 0 || c == '.' && (alphanumeric(f.at(at+1))) || alphanumeric(c)
+}
+
+// each calls do with the places of a text, from the left to the right.
+func (f *finder) each(of string, do func(at int)) {
+	for at := 0; ; at += len(of) {
+		next := strings.Index(f.text[at:], of)
+		if next < 0 {
+			return
+		}
+		at += next
+		do(at)
+	}
+}
+
+// bearers finds what stands behind the word Bearer.
+func (f *finder) bearers() {
+	for _, word := range []string{"Bearer ", "bearer ", "BEARER "} {
+		f.each(word, func(at int) {
+			r, _, ok := f.value(f.spaces(at + len(word)))
+			key, long := f.text[r.From:r.To], r.To-r.From
+			if ok && (long >= 20 && random(key) || long >= 12 && mixed(key)) && !alphanumeric(f.at(at-1)) {
+				f.hide(r.From, r.To)
+			}
+		})
+	}
+}
+
+// privateKeys finds the lines of private keys: base64 alone on a line behind a key's header, and nothing else that stands there.
+func (f *finder) privateKeys() {
+	f.each("-----BEGIN ", func(at int) {
+		from := at + len("-----BEGIN ")
+		label, _, ok := strings.Cut(f.text[from:min(len(f.text), from+longestName)], "-----")
+		if !ok || !strings.Contains(label, "PRIVATE KEY") {
+			return
+		}
+		at = from + len(label) + len("-----")
+		first := 0
+		for {
+			at = f.keyHeaders(f.lineStart(at))
+			end := at
+			for end < len(f.text) && (alphanumeric(f.text[end]) || strings.IndexByte("+/=", f.text[end]) >= 0) {
+				end++
+			}
+			line := f.text[at:end]
+			if !isKeyLine(line, first) || f.lineStart(end) == end && !f.lineEnds(end) && !strings.HasPrefix(f.text[end:], "-----END ") {
+				return
+			}
+			if f.at(f.spaces(end)) != 0 && f.spaces(end) == f.lineStart(end) && f.spaces(end) != end && len(line) < 60 {
+				return // a word among others on a line
+			}
+			f.hide(at, end)
+			if first == 0 {
+				first = len(line)
+			}
+			if at = end; len(line) < first {
+				return
+			}
+		}
+	})
+}
+
+// lineStart is where the next line begins: behind spaces and line ends, be these spelled \n or \r\n.
+func (f *finder) lineStart(at int) int {
+	for {
+		switch c := f.at(at); {
+		case c == ' ' || c == '\t' || c == '\r' || c == '\n':
+			at++
+			continue
+		case c == '\\':
+			end := at
+			for f.at(end) == '\\' {
+				end++
+			}
+			if f.at(end) == 'n' || f.at(end) == 'r' {
+				at = end + 1
+				continue
+			}
+		}
+		return at
+	}
+}
+
+// keyHeaders is the first place behind the headers that an encrypted key has.
+func (f *finder) keyHeaders(at int) int {
+	for _, header := range []string{"Proc-Type: ", "DEK-Info: ", "Version: "} {
+		if strings.HasPrefix(f.text[at:], header) {
+			if end := strings.IndexByte(f.text[at:], '\n'); end > 0 {
+				at = f.lineStart(at + end)
+			}
+		}
+	}
+	return at
+}
+
+// isKeyLine reports whether a line is one of a key: first is how long its first one is, 0 of that itself. Only the last one is shorter, and a
+// short one has to look like nothing that has a meaning.
+func isKeyLine(line string, first int) bool {
+	upper, lower := strings.ToLower(line) != line, strings.ToUpper(line) != line
+	sign := strings.ContainsAny(line, "0123456789+/=")
+	switch n := len(line); {
+	case n == 0 || strings.HasPrefix(line, "/") && (n < 60 || strings.Contains(line, "//")):
+		return false
+	case first == 0:
+		return n >= 16 && (line[0] == 'M' && line[1] <= 'P' || strings.HasPrefix(line, "b3BlbnNza") || n >= 60 && upper && lower && sign)
+	case n > first:
+		return false
+	case n >= 60:
+		return upper && lower
+	case n >= 16:
+		return upper && lower && (sign || strings.HasPrefix(line, "MI"))
+	}
+	return strings.HasSuffix(line, "=") || mixed(line)
+}

@@ -1,0 +1,256 @@
+package mask
+
+import (
+	"slices"
+	"strings"
+)
+
+// named finds the values that stand behind names which say that they are secrets, and the passwords of addresses.
+func (f *finder) named() {
+	for at := 0; ; at++ {
+		next := strings.IndexAny(f.text[at:], "=:-")
+		if next < 0 {
+			return
+		}
+		at += next
+		switch f.text[at] {
+		case '=':
+			at = f.assignment(at)
+		case ':':
+			if strings.HasPrefix(f.text[at:], "://") {
+				f.address(at)
+				continue
+			}
+			at = f.member(at)
+		case '-':
+			at = f.option(at)
+		}
+	}
+}
+
+// assignment takes NAME=value, name="value" and name = value. A shell would run what stands behind "NAME= ".
+func (f *finder) assignment(at int) (next int) {
+	end, behind := at, at+1
+	if f.at(at-1) == ' ' || f.at(at-1) == '\t' {
+		if behind = f.spaces(at + 1); behind == at+1 {
+			return at
+		}
+		for end = at - 1; end > 0 && (f.text[end-1] == ' ' || f.text[end-1] == '\t') && at-end < longestName; end-- { //nolint:revive // all is in the head
+		}
+	}
+	name, _ := f.nameBefore(end, false)
+	if f.at(behind) == '=' || !SecretName(name) || f.refersTo(name) {
+		return at
+	}
+	r, _, ok := f.value(behind)
+	if !ok || isCount(f.text[r.From:r.To]) {
+		return at
+	}
+	f.hide(r.From, r.To)
+	return r.To - 1
+}
+
+// isCount reports whether a value is a short number: tokens=5.
+func isCount(value string) bool { return len(value) <= 3 && strings.Trim(value, "0123456789") == "" }
+
+// refersTo reports whether the text uses a variable of that name: then its value may be a part of a command.
+func (f *finder) refersTo(name string) bool {
+	if f.used == nil {
+		f.used = map[string]bool{}
+		for at := 0; ; at++ {
+			next := strings.IndexAny(f.text[at:], "$%!")
+			if next < 0 {
+				break
+			}
+			at += next
+			from := at + 1
+			for f.at(from) == '{' || f.at(from) == '!' || f.at(from) == '#' {
+				from++
+			}
+			if strings.HasPrefix(strings.ToLower(f.text[from:min(from+4, len(f.text))]), "env:") {
+				from += 4
+			}
+			to := from
+			for to < len(f.text) && to-from < longestName && (alphanumeric(f.text[to]) || f.text[to] == '_') {
+				to++
+			}
+			f.used[strings.ToLower(f.text[from:to])] = true
+		}
+	}
+	return f.used[strings.ToLower(name)]
+}
+
+// member takes what a colon stands before: a header's value, or that of a member of JSON or YAML.
+func (f *finder) member(at int) (next int) {
+	if f.at(at-1) == '"' || f.at(at-1) == '\'' {
+		return f.quotedMember(at)
+	}
+	name, _ := f.nameBefore(at, false)
+	if !SecretName(name) {
+		return at
+	}
+	if name = strings.ToLower(name); isHeader(name) {
+		return f.header(name, at+1)
+	}
+	behind := f.spaces(at + 1)
+	r, _, ok := f.value(behind)
+	if word := f.text[r.From:r.To]; ok && behind > at+1 && len(word) >= 6 && random(word) && !strings.ContainsAny(word, ".:") {
+		f.hide(r.From, r.To)
+		return r.To - 1
+	}
+	return at
+}
+
+// quotedMember takes "name": "value", with whatever backslashes before the quotes.
+func (f *finder) quotedMember(at int) (next int) {
+	end := at - 1
+	for end > 0 && f.text[end-1] == '\\' {
+		end--
+	}
+	name, from := f.nameBefore(end, true)
+	if !strings.HasSuffix(f.text[:from], f.text[end:at]) || !SecretName(name) {
+		return at
+	}
+	r, quoted, ok := f.value(f.spaces(at + 1))
+	if !ok || !quoted {
+		return at
+	}
+	f.hide(r.From, r.To)
+	return r.To - 1
+}
+
+func isHeader(name string) bool {
+	switch name {
+	case "authorization", "proxy-authorization", "cookie", "set-cookie", "api-key":
+		return true
+	}
+	return strings.HasPrefix(name, "x-")
+}
+
+// schemes stand before the credentials of an Authorization header.
+var schemes = []string{"bearer", "basic", "digest", "token", "apikey", "negotiate", "bot"}
+
+// header takes the value of a header: what stands behind the scheme of an Authorization, or the values of cookies; else all of it.
+func (f *finder) header(name string, at int) (next int) {
+	at = f.spaces(at)
+	if strings.HasSuffix(name, "cookie") {
+		f.cookies(at)
+		return at - 1
+	}
+	end := f.runEnd(at)
+	scheme := strings.HasSuffix(name, "authorization") && slices.Contains(schemes, strings.ToLower(f.text[at:min(end, at+longestName)]))
+	if scheme {
+		at = f.spaces(end)
+		end = f.runEnd(at)
+	}
+	word := f.text[at:end]
+	if word == "" || means(word) || !f.lineEnds(end) && (!f.ends(end) || !random(word)) {
+		return at - 1
+	}
+	f.hide(at, end)
+	return end - 1
+}
+
+// lineEnds reports whether a line, or the quotes in which it stands, end at a place.
+func (f *finder) lineEnds(at int) bool {
+	_, quoted := f.quote(at)
+	return quoted || at == len(f.text) || f.text[at] == '\n' || f.text[at] == '\r'
+}
+
+// sessions are names of cookies whose values sign somebody in, beside those that SecretName knows.
+var sessions = []string{"session", "sessionid", "sess", "sid", "auth", "csrf", "xsrf"}
+
+// cookies takes the values of name=value; name=value up to the first that is no such pair.
+func (f *finder) cookies(at int) {
+	for {
+		from := at
+		for alphanumeric(f.at(at)) || f.at(at) == '_' || f.at(at) == '-' || f.at(at) == '.' {
+			at++
+		}
+		name := f.text[from:at]
+		if name == "" || f.at(at) != '=' {
+			return
+		}
+		end := f.runEnd(at + 1)
+		value := f.text[at+1 : end]
+		if !f.ends(end) {
+			return
+		}
+		if value != "" && !means(value) && (SecretName(name) || isSession(name) || len(value) >= 16 && random(value)) {
+			f.hide(at+1, end)
+		}
+		if f.at(end) != ';' {
+			return
+		}
+		at = f.spaces(end + 1)
+	}
+}
+
+func isSession(name string) bool {
+	return slices.ContainsFunc(words(name), func(w string) bool {
+		return slices.ContainsFunc(sessions, func(s string) bool { return strings.HasSuffix(w, s) })
+	})
+}
+
+// What makes of an option one that takes no secret: a first word that does something, or a name for what is kept elsewhere.
+var (
+	doing = []string{
+		"no", "ask", "prompt", "use", "with", "without", "skip", "reset", "show", "enable", "disable", "generate", "get", "set", "print", "require",
+		"allow", "verify", "rotate", "revoke", "delete", "remove", "create", "list", "add", "update", "put", "to", "from",
+	}
+	kept = []string{"secret", "secrets", "credential", "credentials", "cookie", "cookies", "authorization", "tokens", "passwords"}
+)
+
+// option takes --name value. Many options of such names take no value, so what follows has to look like a secret, and not like a host.
+func (f *finder) option(at int) (next int) {
+	if at > 0 && strings.IndexByte(" \t\r\n\"'", f.text[at-1]) < 0 {
+		return at
+	}
+	from := at + 1
+	if f.at(from) == '-' {
+		from++
+	}
+	end := from
+	for end < len(f.text) && end-from < longestName && (alphanumeric(f.text[end]) || f.text[end] == '-' || f.text[end] == '_') {
+		end++
+	}
+	name, behind := f.text[from:end], f.spaces(end)
+	if ws := words(name); behind == end || !SecretName(name) || slices.Contains(doing, ws[0]) || slices.Contains(kept, strings.Join(ws, "")) {
+		return at
+	}
+	r, _, ok := f.value(behind)
+	if word := f.text[r.From:r.To]; !ok || !random(word) || strings.ContainsAny(word, "./:") {
+		return at
+	}
+	f.hide(r.From, r.To)
+	return r.To - 1
+}
+
+// address takes the password of scheme://user:password@host, and a long random user. Nothing is taken where not every reader agrees on the
+// host: with another @ or a backslash before its end.
+func (f *finder) address(at int) {
+	if !alphanumeric(f.at(at - 1)) {
+		return
+	}
+	from := at + len("://")
+	end := from
+	for n := 0; end < len(f.text) && strings.IndexByte("/?#\"'<>", f.text[end]) < 0; end += n {
+		if n = plainAt(f.text[end:]); f.text[end] == '@' {
+			n = 1
+		}
+		if n == 0 {
+			break
+		}
+	}
+	user, host, ok := strings.Cut(f.text[from:end], "@")
+	if !ok || host == "" || strings.Contains(host, "@") || !f.ends(end) && strings.IndexByte("/?#", f.at(end)) < 0 {
+		return
+	}
+	name, password, ok := strings.Cut(user, ":")
+	switch {
+	case ok && password != "" && !strings.Contains(password, ":"):
+		f.hide(from+len(name)+1, from+len(user))
+	case !ok && len(user) >= 16 && random(user):
+		f.hide(from, from+len(user))
+	}
+}
