@@ -53,6 +53,7 @@ func Apply(s AgentState, e Event) (AgentState, error) {
 	if slot := InboxSlot(e); slot != 0 {
 		s.Drained = slot
 	}
+	s.noteRequesters(e)
 	return s, nil
 }
 
@@ -185,7 +186,7 @@ func (s AgentState) started(e RunStarted) (AgentState, error) {
 	}
 	n := AgentState{
 		Tenant: e.Tenant, Run: e.Run, Agent: e.Agent, Version: e.Version, Definition: e.Definition, HooksVersion: e.HooksVersion,
-		Subject: e.Subject, By: e.By, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest, Trace: e.Trace,
+		Subject: e.Subject, By: e.By, Heard: e.Heard, AccessControl: e.AccessControl, Input: e.Input, BodyDigest: e.BodyDigest, Trace: e.Trace,
 		StartedAt: s.head.time, UpdatedAt: s.head.time, Owner: e.Owner, OwnedSince: s.head.seq, ownedAt: s.head.time,
 		Interactions: Interactions{Max: e.MaxInteractions}, Entries: s.Entries, From: e.From, Parent: e.Parent, Wait: e.Wait, Resume: e.Resume, head: s.head,
 		Unsaid: e.Input != nil && len(e.Messages) == 0,

@@ -171,7 +171,7 @@ func (s *AgentState) suspended(e CallSuspended) error {
 		if e.For == "" || e.For == ForApproval {
 			c.Checked = e.Checked
 		}
-		c.asks(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Policy: e.Policy})
+		c.asks(e.Ticket, at, Wait{For: cmp.Or(e.For, ForApproval), Approval: e.Approval, Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Policy: e.Policy, Heard: len(s.Heard)})
 		return nil
 	})
 }
@@ -266,7 +266,7 @@ func (s *AgentState) decided(e Decided) error {
 		if e.Action != ActionApprove {
 			return s.notApproved(c, e)
 		}
-		expires, policy := c.Wait.Expires, c.Wait.Policy
+		expires, policy, asked, heard := c.Wait.Expires, c.Wait.Policy, c.Wait.Since, c.Wait.Heard
 		if e.Args != nil {
 			policy = e.Policy
 		}
@@ -280,6 +280,9 @@ func (s *AgentState) decided(e Decided) error {
 			return err
 		}
 		c.Grant = &Grant{Approval: e.Approval, Digest: e.Digest, By: e.By, Note: e.Note, Edited: e.Args != nil, Editor: e.Editor, Policy: policy, Expires: expires}
+		if len(e.Voices) > 0 {
+			c.Grant.Voices, c.Grant.Asked, c.Grant.Heard = e.Voices, asked, heard
+		}
 		if e.Args != nil {
 			c.Input = e.Args
 			c.forget()

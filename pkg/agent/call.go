@@ -113,6 +113,7 @@ type AskReason string
 const (
 	WhyPolicyChanged AskReason = "policy_changed"
 	WhyStateChanged  AskReason = "state_changed"
+	WhyMiscounted    AskReason = "miscounted" // those who have approved are not those whom its policy wants
 )
 
 // WaitFor says whom a suspended call waits for.
@@ -135,6 +136,7 @@ type Wait struct {
 	Expires  time.Time
 	Claim    string `json:",omitempty"` // for ForOutcome: the writer whose claim it was; "" = nobody knows
 	Policy   string `json:",omitempty"` // as of CallSuspended
+	Heard    int    `json:",omitempty"` // how many of AgentState.Heard the run had heard when it asked
 }
 
 // decidable reports whether what is waited for is a decision, which a request holds, rather than data.
@@ -153,6 +155,10 @@ type Grant struct {
 	Editor   string `json:",omitempty"` // with Edited: whose arguments they are; "" = By's
 	Policy   string `json:",omitempty"` // of the action, as of CallSuspended
 	Standing bool   `json:",omitempty"` // with Tool: it is on record beyond the run, and every claim under it is held to that record
+
+	Voices []Voice   `json:",omitempty"` // whose approvals it takes, for the claim to count again; none = it was not recorded
+	Asked  time.Time `json:",omitzero"`  // with Voices: when people were asked
+	Heard  int       `json:",omitempty"` // with Voices: as of Wait
 
 	When []Condition `json:",omitempty"` // with Standing: it is of arguments that fit all of these; Digest is PatternDigest's
 }

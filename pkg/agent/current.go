@@ -163,13 +163,3 @@ func (s *AgentState) ClaimedSubject() string {
 	}
 	return s.Subject
 }
-
-// Requesters are the people for whom the run acts: who started it, and whom it is about where that is a person. The
-// latter is the word of the API's caller (ClaimedSubject): it may keep a person from approving, and lets nobody do it.
-func (s *AgentState) Requesters() []string {
-	who := slices.Clone(s.By)
-	if isPrincipal("user:", s.Subject) && !slices.Contains(who, s.Subject) {
-		who = append(who, s.Subject)
-	}
-	return who
-}

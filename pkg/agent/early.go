@@ -122,6 +122,7 @@ func early(d *Definition, s *AgentState, c Call, k DecisionKept, valid Validator
 	case k.Action == ActionApprove && tooFew(s, dec, k.By) != "":
 		return fact, tooFew(s, dec, k.By)
 	}
+	voices := []Voice{{By: k.By, Groups: k.Groups, At: now}}
 	fact = Decided{Call: c.ID, Approval: c.Wait.Approval, Action: k.Action, By: k.By, Digest: c.Wait.Digest}
 	switch {
 	case k.Action == ActionDeny:
@@ -139,7 +140,9 @@ func early(d *Definition, s *AgentState, c Call, k DecisionKept, valid Validator
 			return fact, why
 		}
 	}
-	fact.Note = k.Note
+	if fact.Note = k.Note; k.Action == ActionApprove {
+		fact.Voices = voices
+	}
 	if d.Permission.Scope == ScopeTool && c.Wait.For == ForApproval && k.Action != ActionCancel {
 		fact.Permit, fact.Once = ToolDigest(d, s, t, c.Input, dec), k.Action == ActionApprove && d.Granting().once()
 	}

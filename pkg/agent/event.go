@@ -30,6 +30,7 @@ type RunStarted struct {
 	From            *Origin         `json:"from,omitempty"`   // nil = it began by itself
 	Parent          *Parent         `json:"parent,omitempty"` // nil = nobody delegated it; no part of BodyDigest
 	By              []string        `json:"by,omitempty"`     // the people for whom the run acts: who started it, then those of the run it began from or that delegated it; no part of BodyDigest
+	Heard           []string        `json:"heard,omitempty"`  // people whose words the run that delegated it had taken in; no part of BodyDigest
 	Trace           *Trace          `json:"trace,omitempty"`  // nil = the run is not traced; no part of BodyDigest
 
 	// Wait and Resume are the definition's where Wait is all_suspended: then calls stay open over inferences, and what is open decides
@@ -47,6 +48,7 @@ type InputReceived struct {
 	ID     string      `json:"id"`
 	Blocks []UserBlock `json:"msgs"`
 	By     string      `json:"by,omitempty"`
+	Starts bool        `json:"starts,omitempty"` // By started the run again, under its key; nothing more is said
 }
 
 // DecisionAction is what a person did with a request.
@@ -83,6 +85,7 @@ type Decided struct {
 	Standing bool `json:"standing,omitempty"` // what it grants of tools is on record beyond the run, and may be taken back there
 
 	With   []string `json:"with,omitempty"`   // who else has approved, in order, where it takes several people
+	Voices []Voice  `json:"voices,omitempty"` // of an approval: who By and With are, as the desk authenticated them; none = it did not say
 	Editor string   `json:"editor,omitempty"` // whose arguments Args are; "" = By's
 	Policy string   `json:"policy,omitempty"` // with Args: as of CallSuspended
 }

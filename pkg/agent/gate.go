@@ -163,20 +163,20 @@ func gatePerson(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, 
 	if c.Grant != nil || dec.Verdict != VerdictAsk || d.Permission.Mode == ModeAdvisory && !dec.Ceiling {
 		return run
 	}
-	status := s.Permissions.status(c.Tool, c.Inference)
+	status, byItself := s.Permissions.status(c.Tool, c.Inference), hasCaseKeys(c.Input) // nothing that was said of other calls covers it
 	switch {
 	case status == PermissionDenied:
 		return refuse(c, WhyDenied, d.word(wordToolRefused, about(c)), dec)
-	case status == PermissionApproved && !dec.Ceiling: // it knows its own agent's permissions; where one above asks, a person's word is needed besides
+	case status == PermissionApproved && !dec.Ceiling && !byItself: // it knows its own agent's permissions; where one above asks, a person's word is needed besides
 		return run
 	}
 	digest, granting := ToolDigest(d, s, t, c.Input, dec), d.Granting()
 	// A backend's word on a new call is the last one. A call that resumes has been asked about since.
-	if p, covered := s.Permissions.covering(c.Tool, digest); covered && (status != PermissionRequestable || c.Status == StatusResuming) {
+	if p, covered := s.Permissions.covering(c.Tool, digest); covered && !byItself && (status != PermissionRequestable || c.Status == StatusResuming) {
 		run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: granting.once()}
 		return run
 	}
-	if c.Status == StatusNew && granting.Standing() {
+	if c.Status == StatusNew && granting.Standing() && !byItself {
 		if p, covered := s.standingFor(d, t, c, dec, now); covered {
 			run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: p.Digest}
 			return run
@@ -215,6 +215,11 @@ func gateGranted(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision,
 	}
 	if !c.Grant.Consumed && !now.Before(c.Grant.Expires) {
 		return refuse(c, WhyExpired, d.word(wordGrantExpired, about(c)), dec)
+	}
+	if !c.Grant.counts(s, dec) {
+		ask := AskFor(d, s, c, dec, now)
+		ask.Why = WhyMiscounted
+		return Gate{Suspend: ask, Rule: dec}
 	}
 	return Gate{Run: true, Rule: dec}
 }

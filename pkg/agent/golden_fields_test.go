@@ -33,6 +33,9 @@ func TestStoredJournalsHaveEveryField(t *testing.T) {
 	for path := range want {
 		elsewhere := path == ".p.msgs.f.Run" || path == ".p.queued.Run" || path == ".p.plan.steps.from.Run" || // no snapshot has bodies in another run's journal
 			strings.HasSuffix(path, ".from.unknown.claim") || // and a claimant of the other run says nothing here
+			slices.Contains([]string{".e.input_received.starts", ".e.run_started.heard", ".p.start.heard", ".p.heard", ".p.again"}, path) ||
+			strings.HasPrefix(path, ".e.decided.voices") || strings.HasPrefix(path, ".p.live.Grant.Voices") || // see api's TestAForgedRequestLetsNothingRun
+			slices.Contains([]string{".p.live.Grant.Asked", ".p.live.Grant.Heard", ".p.live.Wait.Heard"}, path) || // see TestRequestersOutliveASnapshot
 			path == ".p.live.Undoes" || // nor of a run that takes a call back, which begins from another and infers nothing
 			slices.Contains([]string{".e.undo_ordered.call.repeats", ".e.undo_ordered.call.breaks", ".e.undo_ordered.call.unoffered", ".e.undo_ordered.call.repaired"}, path) || // no model has made that call
 			path == ".e.step_routed.call.repeats" || path == ".e.step_routed.call.breaks" // a step's call is neither a duplicate nor the run's end
@@ -152,10 +155,30 @@ func TestStoredSnapshotsStillRestore(t *testing.T) {
 			if name != goldenAsked { // nor of that
 				want.Live = unasked(want.Live)
 			}
+			want.Heard, part.Heard = nil, nil // nor did any of them
+			want.Live, part.Live = uncounted(want.Live), uncounted(part.Live)
 			require.Equal(t, shared(t, want), shared(t, part), "%s at %d", name, end-1)
 			require.Equal(t, want.From, part.From, name)
 		}
 	}
+}
+
+// uncounted are calls without what a claim counts approvals by.
+func uncounted(calls []Call) []Call {
+	calls = slices.Clone(calls)
+	for i, c := range calls {
+		if c.Wait != nil {
+			w := *c.Wait
+			w.Heard = 0
+			calls[i].Wait = &w
+		}
+		if c.Grant != nil {
+			g := *c.Grant
+			g.Voices, g.Asked, g.Heard = nil, time.Time{}, 0
+			calls[i].Grant = &g
+		}
+	}
+	return calls
 }
 
 // unasked are calls without the times at which they were asked.

@@ -40,7 +40,7 @@ func (s *AgentState) lateSuspended(e LateSuspended) error {
 			return err
 		}
 		c.tried(e.Entered)
-		c.asks(e.Ticket, nil, Wait{For: ForInput, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: e.Digest, Since: s.head.time, Expires: e.Expires})
+		c.asks(e.Ticket, nil, Wait{For: ForInput, Approval: ApprovalID(s.Run, c.ID, c.Asks+1), Digest: e.Digest, Since: s.head.time, Expires: e.Expires, Heard: len(s.Heard)})
 		return nil
 	})
 }

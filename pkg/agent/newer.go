@@ -142,7 +142,7 @@ func checkWords(name string, e Event) error {
 		if err := knownWord(name, "for", e.For, ForApproval, ForOutcome, ForInput, ForAnswer); err != nil {
 			return err
 		}
-		return knownWord(name, "why", e.Why, WhyPolicyChanged, WhyStateChanged)
+		return knownWord(name, "why", e.Why, WhyPolicyChanged, WhyStateChanged, WhyMiscounted)
 	case Decided:
 		return knownWord(name, "action", e.Action, ActionApprove, ActionDeny, ActionCancel, ActionFail, ActionAskAgain)
 	case DecisionKept:

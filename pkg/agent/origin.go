@@ -102,6 +102,7 @@ func (s *AgentState) inherit(past *AgentState) error {
 		return &ApplyError{Event: "run_started", Problem: "the past it was given is not the one it names"}
 	}
 	s.Prior = past.Prior + past.Inferences
+	s.Heard = withPeople(s.Heard, past.Requesters()...)
 	s.EvictedMessages, s.Summary, s.Files, s.Partial = past.EvictedMessages, past.Summary, past.Files, past.Partial
 	s.Unseen, s.BlobMessages = past.Unseen, past.BlobMessages
 	if s.Input == nil {

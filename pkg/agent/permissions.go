@@ -186,6 +186,7 @@ func (s *AgentState) RequestOf(c Call) string {
 
 // DecideIn is Decide within a run: a tool that the run's policy function lists asks where rules would allow it, and no verdict is
 // weaker than that of an agent which delegated the run. Deny wins. Loop-breaking tools, which do nothing but end the run, are nobody's to decide about.
+// Where nobody is known to have started the run, four eyes are two people who approve.
 func DecideIn(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage) Decision {
 	if d.breaksLoop(t.Name) {
 		return Decision{Verdict: VerdictAllow}
@@ -194,7 +195,7 @@ func DecideIn(d *Definition, s *AgentState, t ToolSpec, args json.RawMessage) De
 	if dec.Verdict == VerdictAllow && slices.Contains(s.Permissions.Policy, t.Name) {
 		dec.Verdict = VerdictAsk
 	}
-	return d.within(dec, t, args)
+	return s.asFourEyes(d.within(dec, t, args))
 }
 
 // ToolDigest is the digest of a permission to call a tool in a run: who, under which policy and which approvers. The call is no part of it
@@ -296,6 +297,9 @@ func Consequences(d *Definition, s *AgentState) []Event {
 		}
 		if no, denied := s.Permissions.denied(c.Tool); denied {
 			due = append(due, CallCancelled{Call: c.ID, Reason: WhyDenied, Content: textToolDenied(d, c.Name, no)})
+			continue
+		}
+		if hasCaseKeys(c.Input) { // a word on its tool is none on it
 			continue
 		}
 		t, _ := d.Tool(c.Tool)

@@ -31,7 +31,14 @@ type Decision struct {
 // others; then the first rule that matches wins; then the default. What cannot be compared never widens a permission: a
 // value that is missing or of another type than the rule compares it with makes deny and ask rules match and allow rules
 // not, and so do conditions that CheckPermission would refuse.
+//
+// A call with an object of which two keys are equal but for case is never allowed.
 func Decide(p Permission, t ToolSpec, args json.RawMessage) Decision {
+	return p.decide(t, args).withCaseKeys(args)
+}
+
+// decide is Decide, whatever the keys are.
+func (p Permission) decide(t ToolSpec, args json.RawMessage) Decision {
 	for i, r := range p.Rules {
 		if r.denies() && r.matches(t.Name, args) {
 			return p.decision(VerdictDeny, i)

@@ -119,7 +119,7 @@ func phrases(all []Signal, which func(Signal) bool) []string {
 // folded is text as phrases are looked for in it: without regard to case, as strings.EqualFold has it, and with one kind of apostrophe.
 func folded(text string) string { return strings.Map(foldRune, text) }
 
-// foldRune is the smallest of the runes that are r in another case.
+// foldRune is caseFold, and one kind of apostrophe.
 func foldRune(r rune) rune {
 	switch {
 	case r == '’' || r == 'ʼ':
@@ -127,6 +127,11 @@ func foldRune(r rune) rune {
 	case r < 'A': // digits, spaces and most of what stands between words have no case
 		return r
 	}
+	return caseFold(r)
+}
+
+// caseFold is the smallest of the runes that are r in another case, as strings.EqualFold has it.
+func caseFold(r rune) rune {
 	least := r
 	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
 		least = min(least, f)

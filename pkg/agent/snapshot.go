@@ -62,6 +62,9 @@ type snapshotForm struct {
 	SystemBlob bool   `json:"systemBlob,omitempty"`
 	Built      bool   `json:"built,omitempty"`
 
+	Heard []string `json:"heard,omitempty"`
+	Again []string `json:"again,omitempty"`
+
 	Advice Advice `json:"advice,omitzero"`
 
 	Cost   USD   `json:"cost,omitempty"`
@@ -155,6 +158,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		At: s.Interactions, Calls: s.ModelCalls, Usage: s.Usage, Units: s.ExecutionUnits, Unseen: s.Unseen, System: s.System,
 		Evicted: s.EvictedMessages, Summary: s.Summary, Live: s.Live, Round: s.Round,
 		Refused: s.Correction, Shared: s.Shared, Patches: s.Patches, SystemText: s.SystemText, SystemBlob: s.SystemBlob, Built: s.Built, Kept: s.Kept, Advice: s.Advice,
+		Heard: s.Heard, Again: s.Again,
 		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Tally: s.Tally, Watch: s.Watch, Cut: s.Cut, Recovery: s.Recovery,
 		Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Hidden: s.Hidden, Begun: s.Begun, Broken: s.Broken,
 		Files: s.Files, Named: s.Named, Counted: s.Counted, Full: s.Full,
@@ -259,6 +263,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		ExecutionUnits: f.Units, Unseen: f.Unseen, System: f.System, EvictedMessages: f.Evicted, Summary: f.Summary, Live: f.Live, Round: f.Round,
 		Correction: f.Refused, Shared: f.Shared, Patches: f.Patches, Wait: b.Wait, Resume: b.Resume,
 		SystemText: f.SystemText, SystemBlob: f.SystemBlob, Built: f.Built, Kept: f.Kept, Advice: f.Advice,
+		Heard: f.Heard, Again: f.Again,
 		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Tally: f.Tally, Watch: f.Watch, Cut: f.Cut, Recovery: f.Recovery,
 		Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
 		Files: f.Files, Named: f.Named, Counted: f.Counted, Full: f.Full,
@@ -377,7 +382,7 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 
 // hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
 func (s *AgentState) hasToolFacts() bool {
-	return s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.Parent != nil || !s.Children.zero() || s.SystemText != "" || s.SystemBlob || s.Built ||
+	return len(s.Heard) > 0 || len(s.Again) > 0 || s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.Parent != nil || !s.Children.zero() || s.SystemText != "" || s.SystemBlob || s.Built ||
 		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.hasGuardFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil ||
 		!s.Permissions.zero() || !s.Plan.zero() || s.hasListing() || slices.ContainsFunc(s.Live, Call.hasToolFacts)
 }

@@ -14,6 +14,8 @@ type AgentState struct {
 	Definition                  string // digest of the pinned definition's blob
 	HooksVersion                string
 	Subject, AccessControl      string
+	Heard                       []string        // people whose words it took in, or the run it began from or that delegated it. Never written in place
+	Again                       []string        // people who started it again under its key. Never written in place
 	By                          []string        // the people for whom the run acts: see RunStarted. Never written in place
 	From                        *Origin         // where the conversation began; nil = here
 	Parent                      *Parent         // whose call the run carries out; nil = nobody's

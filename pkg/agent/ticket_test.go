@@ -122,7 +122,7 @@ func TestEarlySettlesTheNewest(t *testing.T) {
 		return k
 	}
 	yes := func(target string) Event {
-		return Decided{Call: "a", Approval: "q", Action: ActionApprove, By: "user:ana", Digest: "d", Early: target}
+		return Decided{Call: "a", Approval: "q", Action: ActionApprove, By: "user:ana", Digest: "d", Early: target, Voices: []Voice{{By: "user:ana", At: worldEpoch}}}
 	}
 	drop := func(target, why string) Event { return DecisionDropped{Target: target, Call: "a", Why: why} }
 	outcome := wait

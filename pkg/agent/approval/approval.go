@@ -76,9 +76,10 @@ type Approval struct {
 	Version       string         `json:"version,omitempty"`        // the agent's, which the run is pinned to
 	Definition    string         `json:"definition,omitempty"`     // the digest of the one it is pinned to
 	PolicyVersion string         `json:"policyVersion,omitempty"`  // of the policy that asks, by agent.PolicyVersion
-	Requesters    []string       `json:"requesters,omitempty"`     // the people for whom the run acts: who started it, and its subject where that is a principal
+	Requesters    []string       `json:"requesters,omitempty"`     // the people for whom the run acts: agent.Requesters
 	Claimed       string         `json:"claimedSubject,omitempty"` // whom the run is for by the word of the API's caller, which nobody checked; of a principal also among Requesters
 	FourEyes      bool           `json:"fourEyes,omitempty"`       // the requesters may deny and not approve
+	NoStarter     bool           `json:"noStarter,omitempty"`      // nobody is known to have started the run: four eyes take two people
 	RemindSeconds int64          `json:"remindSeconds,omitempty"`  // who has not decided is reminded so often; 0 = nobody is
 	EscalatesAt   time.Time      `json:"escalatesAt,omitzero"`     // when those of EscalateTo become approvers as well; zero = nobody does
 	EscalateTo    []string       `json:"escalateTo,omitempty"`
@@ -276,6 +277,7 @@ func (a Approval) under(def *agent.Definition, s *agent.AgentState, dec agent.De
 	a.Version, a.Definition, a.PolicyVersion = s.Version, s.Definition, def.PolicyVersion()
 	a.Requesters, a.Claimed = s.Requesters(), s.ClaimedSubject()
 	a.Quorum, a.FourEyes, a.RemindSeconds = dec.People(), dec.FourEyes, int64(dec.Remind/time.Second)
+	a.NoStarter = dec.FourEyes && !s.StarterKnown()
 	if dec.Escalate != nil {
 		a.EscalatesAt = a.RequestedAt.Add(dec.Escalate.After)
 	}

@@ -142,6 +142,9 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 		if a.Status == Pending && lost.rev >= 0 && a.stands(lost) { // nobody was first: it was the time
 			return Approval{}, fmt.Errorf("decide approval %s: %w", a.ID, ErrExpired)
 		}
+		if a, err = d.withStarters(ctx, a, r.Action); err != nil {
+			return Approval{}, err
+		}
 		if r.as, err = authorise(a, r, d.Clock.Now()); err != nil {
 			return Approval{}, err
 		}
@@ -181,6 +184,31 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 			lost.rev = -1
 		}
 	}
+}
+
+// withStarters is a request that four eyes are about, with all who have started its run by now: who starts it a
+// second time under its key, after the call has asked, wants what comes of it like the first.
+func (d *Desk) withStarters(ctx context.Context, a Approval, by Action) (Approval, error) {
+	if !a.FourEyes || a.Status != Pending || !approves(by) {
+		return a, nil
+	}
+	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
+	if err != nil {
+		return a, err
+	}
+	who := slices.Concat(l.State.By, l.State.Again)
+	for _, fact := range l.Inbox {
+		if e, ok := fact.(agent.InputReceived); ok && e.Starts {
+			who = append(who, e.By)
+		}
+	}
+	a.Requesters = slices.Clone(a.Requesters)
+	for _, id := range who {
+		if !slices.Contains(a.Requesters, id) {
+			a.Requesters = append(a.Requesters, id)
+		}
+	}
+	return a, nil
 }
 
 // meant is the digest of the arguments that a decision is about: what stands now, for whoever names none. Nobody approves unseen what another has
@@ -365,7 +393,12 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 		}
 	}
 	if decided.rev = max(0, decided.rev) + 1; fact == nil {
-		return decided, false, d.recordAlone(ctx, decided, op)
+		return decided, false, d.recordAlone(ctx, decided, r, now, op)
+	}
+	if fact.Action == agent.ActionApprove && a.Kind != KindTools {
+		if fact.Voices, err = d.voices(ctx, decided, r, *fact, now); err != nil {
+			return Approval{}, false, err
+		}
 	}
 	grants, err := d.grants(ctx, decided)
 	if err != nil {
@@ -390,7 +423,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 
 // recordAlone writes an approval of which the run is to hear nothing yet. So nothing but the view of the run says
 // here that it has ended.
-func (d *Desk) recordAlone(ctx context.Context, a Approval, op store.Op) error {
+func (d *Desk) recordAlone(ctx context.Context, a Approval, r Request, now time.Time, op store.Op) error {
 	h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
 	if err != nil {
 		return err
@@ -398,7 +431,11 @@ func (d *Desk) recordAlone(ctx context.Context, a Approval, op store.Op) error {
 	if h.Status == agent.RunDone {
 		return ErrFinished
 	}
-	return written(d.Table.Write(ctx, op))
+	voice, err := voiceOp(a, r, now)
+	if err != nil {
+		return err
+	}
+	return written(d.Table.Write(ctx, op, voice))
 }
 
 // writeError is an error of a write, after which what is on record is to be looked at.

@@ -146,6 +146,7 @@ func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args jso
 	if asks {
 		a = a.besides(is.Rule)
 	}
+	a.Quorum = agent.FourEyesEdit(a.Quorum, a.FourEyes)
 	if a.FourEyes && (slices.Contains(a.Requesters, r.By.ID) || slices.Contains(a.Requesters, r.as.who.ID)) {
 		return a, nil, "", fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
 	}
@@ -252,7 +253,7 @@ func (a Approval) forAnswered(r Request, dec agent.Decision) (people int, err er
 	if a.FourEyes && (slices.Contains(a.Requesters, r.By.ID) || slices.Contains(a.Requesters, r.as.who.ID)) {
 		return 0, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
 	}
-	return a.Quorum, nil
+	return agent.FourEyesEdit(a.Quorum, a.FourEyes), nil
 }
 
 // subject is the call that a request is about, in its run and under its definition.

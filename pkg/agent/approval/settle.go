@@ -94,6 +94,9 @@ func (d *Desk) mayRerun(ctx context.Context, a Approval, c agent.Call, o Outcome
 	if err != nil {
 		return voice{}, err
 	}
+	if a, err = d.withStarters(ctx, a, rerun); err != nil {
+		return voice{}, err
+	}
 	now := d.Clock.Now()
 	v, err := a.speaker(r, func(p agent.Principal) bool { return a.MayDecide(p, now) }, a.Counted())
 	if err != nil {

@@ -54,6 +54,10 @@ func (pr *progress) event(e api.Event) {
 	case agent.RunStarted:
 		pr.started(f)
 	case agent.InputReceived:
+		if f.Starts {
+			pr.tell("input", "started again by %s", f.By)
+			return
+		}
 		pr.tell("input", "%d more said by %s", len(f.Blocks), f.By)
 	case agent.Replied:
 		pr.replied(f)

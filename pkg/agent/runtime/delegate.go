@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/store"
@@ -53,6 +54,7 @@ func (r *round) askAgent(t agent.ToolSpec, c agent.Call, s *agent.AgentState) (s
 	}
 	start := Start{
 		Tenant: s.Tenant, Message: from.Message, Input: from.Input, Subject: s.Subject, AccessControl: s.AccessControl, Parent: &from.Parent, By: s.By,
+		heard: append(slices.Clone(s.Heard), s.Again...),
 	}
 	return func(ctx context.Context) error { return r.begin(ctx, t, child, start) }, nil
 }

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -43,7 +44,7 @@ func (st *Starter) Fork(ctx context.Context, f Fork) (agent.AgentState, error) {
 	if err != nil {
 		return agent.AgentState{}, err
 	}
-	return s, st.launch(ctx, &s)
+	return s, errors.Join(st.launch(ctx, &s), st.startedAgain(ctx, &s, []string{f.By}))
 }
 
 // branch writes the first entry of a fork of the parent, or finds that it is there.

@@ -476,7 +476,7 @@ func (p Ports) draft(ctx context.Context, i Invocation, l store.Loaded) (*agent.
 		if err := d.Add(fact); err != nil {
 			return nil, err
 		}
-		if _, said := fact.(agent.InputReceived); said {
+		if in, said := fact.(agent.InputReceived); said && !in.Starts {
 			d.Mark(agent.CheckpointUserMessage)
 		}
 	}

@@ -26,6 +26,7 @@ type Start struct {
 	Subject       string            // empty = that of the run that is continued
 	AccessControl string            // the same
 	Parent        *agent.Parent     // the call that the run is; nil = nobody delegates it
+	heard         []string          // people whose words the run has taken in that delegates it
 	By            []string          // who starts it, or for whom the run acts that delegates it; of a run that is continued, those it acts for are added
 }
 
@@ -55,7 +56,25 @@ func (st *Starter) Start(ctx context.Context, r Start) (agent.AgentState, error)
 	if err != nil {
 		return agent.AgentState{}, err
 	}
-	return s, st.launch(ctx, &s)
+	return s, errors.Join(st.launch(ctx, &s), st.startedAgain(ctx, &s, r.By))
+}
+
+// startedAgain has a run know who started it besides those for whom it acts already: they are requesters like the
+// first. A run that has ended asks nobody any more.
+func (st *Starter) startedAgain(ctx context.Context, s *agent.AgentState, by []string) error {
+	for _, id := range by {
+		if s.Status == agent.RunDone || id == "" || slices.Contains(s.By, id) || slices.Contains(s.Again, id) {
+			continue
+		}
+		fact := agent.InputReceived{ID: "start/" + id, By: id, Starts: true}
+		if _, err := st.Journal.Accept(ctx, s.Tenant, s.Run, "start/"+id, fact); err != nil {
+			return fmt.Errorf("note that %s has started run %s, too: %w", id, s.Run, err)
+		}
+		if err := (&Waits{Ports: st.Ports}).Wake(ctx, s.Tenant, s.Run); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // launch starts the execution of a run that is written. Starting it again is no error.
@@ -163,6 +182,7 @@ func (r Start) first(run, owner string) (agent.RunStarted, error) {
 	e := agent.RunStarted{
 		Tenant: r.Tenant, Run: run, Agent: r.Agent.Name, Version: r.Agent.Version, HooksVersion: r.Agent.HooksVersion,
 		Owner: owner, Subject: r.Subject, AccessControl: r.AccessControl, Input: r.Input, Messages: said, MaxInteractions: r.Agent.Limits.Interactions, Parent: r.Parent, By: together(r.By),
+		Heard: together(r.heard),
 	}
 	e.Wait, e.Resume = r.Agent.OpenRounds()
 	e.BodyDigest, err = bodyDigest(e, r.Continues)

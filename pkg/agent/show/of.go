@@ -167,7 +167,7 @@ func (s *shower) facts() []Fact {
 	add(FactApprovers, Deciders(a.Approvers, a.Above))
 	add(FactQuorum, s.quorum())
 	if a.FourEyes {
-		add(FactFourEyes, word("whoever started the run, or is said to have it act for them, may deny and not approve"))
+		add(FactFourEyes, s.fourEyes())
 	}
 	add(FactAsked, word(Stamp(a.RequestedAt)))
 	add(FactExpires, word(Stamp(a.ExpiresAt)+", then it is refused"))
@@ -221,6 +221,14 @@ func (s *shower) undoes() Text {
 func (s *shower) requester() Text {
 	claimed := func(id string) bool { return id == s.a.Claimed }
 	return s.list(slices.DeleteFunc(slices.Clone(s.a.Requesters), claimed))
+}
+
+// fourEyes says whom four eyes keep from approving.
+func (s *shower) fourEyes() Text {
+	if s.a.NoStarter {
+		return word("nobody is known to have started the run: two different people approve")
+	}
+	return word("whoever started the run, is said to have it act for them, or told it what to do, may deny and not approve")
 }
 
 func (s *shower) list(of []string) Text {

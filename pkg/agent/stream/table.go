@@ -107,7 +107,7 @@ func evicted(w *writing, _ agent.Event) {
 
 func input(w *writing, fact agent.Event) {
 	e, ok := fact.(agent.InputReceived)
-	if !ok || w.after.Drained == w.before.Drained {
+	if !ok || e.Starts || w.after.Drained == w.before.Drained {
 		return
 	}
 	w.add(ActivitySnapshot, 0, ActivitySnapshotData{
