@@ -105,9 +105,9 @@ func asked(t *testing.T, shown string) string {
 func TestDemoLaterGoesOnWithTheRun(t *testing.T) {
 	d := newDemo(t)
 	terminal := d.onTerminal()
-	first := terminal.until(question)
+	first := terminal.asks()
 	terminal.types("a")
-	second := terminal.until(question)
+	second := terminal.asks()
 	terminal.types("l")
 	rest, code := terminal.ended()
 	require.Zero(t, code, rest)
@@ -116,14 +116,14 @@ func TestDemoLaterGoesOnWithTheRun(t *testing.T) {
 	require.Contains(t, d.files(), "doc1-final-2.txt", "it was left for later")
 
 	terminal = d.onTerminal()
-	shown := terminal.until(question)
+	shown := terminal.asks()
 	require.Contains(t, shown, "The demo goes on with the run that was left open")
 	require.Contains(t, shown, "grandmas_lentil_soup_for_about.txt")
 	require.NotEqual(t, asked(t, first), asked(t, second))
 	require.Equal(t, asked(t, second), asked(t, shown), "the same request")
 	for range 2 {
 		terminal.types("a")
-		terminal.until(question)
+		terminal.asks()
 	}
 	terminal.types("a")
 	rest, code = terminal.ended()
@@ -131,7 +131,7 @@ func TestDemoLaterGoesOnWithTheRun(t *testing.T) {
 	require.ElementsMatch(t, append(pictures, renamedNotes...), d.files())
 
 	terminal = d.onTerminal()
-	require.NotContains(t, terminal.until(question), "goes on with the run")
+	require.NotContains(t, terminal.asks(), "goes on with the run")
 	require.ElementsMatch(t, append(pictures, notes...), d.files())
 	terminal.types("l")
 	_, code = terminal.ended()
@@ -155,11 +155,11 @@ func (d *demo) onTerminal() *terminal {
 	return &terminal{t: d.t, cmd: cmd, screen: bufio.NewReader(both), keys: both}
 }
 
-// until is what the terminal shows up to and with a text.
-func (m *terminal) until(text string) string {
+// asks is what the terminal shows until it asks what to do with a call.
+func (m *terminal) asks() string {
 	m.t.Helper()
 	var shown strings.Builder
-	for !strings.HasSuffix(shown.String(), text) {
+	for !strings.HasSuffix(shown.String(), question) {
 		c, err := m.screen.ReadByte()
 		require.NoError(m.t, err, shown.String())
 		shown.WriteByte(c)

@@ -1,11 +1,9 @@
 package importtest
 
 import (
-	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -166,22 +164,4 @@ func reaches(calls map[string][]string, from, to string, seen map[string]bool) b
 	}
 	seen[from] = true
 	return slices.ContainsFunc(calls[from], func(next string) bool { return reaches(calls, next, to, seen) })
-}
-
-// auditing are the functions whose bootstraps may hold the audit: what functions/step and functions/tool do is in the journal, and is audited from
-// there. The errors of a package that is imported are linked into each; what it does is not.
-var auditing = []string{"api", "sweep", "approve", "web"}
-
-// linksAudit holds a bootstrap to the above. Names of functions are in it though its symbols are not.
-func linksAudit(t *testing.T, name, file string) {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.True(t, bytes.Contains(data, []byte(module+"/pkg/agent/store.")), "names of functions are in %s", file)
-	if !slices.Contains(auditing, name) {
-		require.False(t, bytes.Contains(data, []byte(module+"/pkg/agent/audit.(")), "functions/%s links the audit", name)
-	}
-	if name == "api" || name == "sweep" {
-		require.True(t, bytes.Contains(data, []byte(module+"/pkg/agent/audit.(")), "functions/%s does not audit", name)
-	}
 }

@@ -85,13 +85,6 @@ var wrongDesks = map[string]variant{
 		},
 		change: (*office).lag,
 	},
-	"a cancelled run leaves its requests open": overTable(func(t store.Table) store.Table {
-		return wrong{t, func(ops []store.Op) []store.Op {
-			return slices.DeleteFunc(ops, func(op store.Op) bool {
-				return op.Kind == store.Update && op.Item.Attrs["status"].String() == string(approval.Cancelled)
-			})
-		}}
-	}),
 	"reads are older than what was read before": overTable(func(t store.Table) store.Table {
 		return &outdated{Table: t, seen: map[store.Key]store.Item{}}
 	}),

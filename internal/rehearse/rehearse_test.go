@@ -170,7 +170,7 @@ func TestNewDefinitions(t *testing.T) {
 			c.change(&now)
 			rep := w.rehearse(&now)
 			require.Equal(t, c.approve, then(t, rep, "approve"))
-			require.Equal(t, "the model is asked", then(t, rep, "expire"))
+			require.Equal(t, "call c1 is not carried out (expired), then the model is asked", then(t, rep, "expire"))
 			if c.breaks == "" {
 				require.Zero(t, rep.Breaks, "%+v", rep.Runs)
 			} else {

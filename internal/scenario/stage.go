@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign/countersign/internal/asl"
@@ -242,9 +243,14 @@ func (s *stage) begin() error { return s.start(s.scenario.start, "") }
 
 // body is what starting the run asks for.
 func (s *stage) body(in start, continues string) runtime.Start {
+	var by []string // whom the story names started the run: nobody lies in a story
+	if strings.HasPrefix(in.subject, "user:") {
+		by = []string{in.subject}
+	}
 	return runtime.Start{
-		Tenant: tenant, Agent: &s.scenario.agent, Key: in.key, Message: in.message, Input: in.input, Subject: in.subject, AccessControl: in.accessControl,
-		Continues: continues,
+		Tenant: tenant, Agent: &s.scenario.agent, Key: in.key, Message: in.message, Input: in.input, Subject: in.subject, By: by,
+		AccessControl: in.accessControl,
+		Continues:     continues,
 	}
 }
 

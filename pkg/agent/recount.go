@@ -45,7 +45,9 @@ func (g Grant) counts(s *AgentState, dec Decision) bool {
 	var counted []string
 	have := 0
 	for _, v := range g.Voices {
-		known := func(id string) bool { return slices.Contains(counted, id) || dec.FourEyes && slices.Contains(requesters, id) }
+		known := func(id string) bool {
+			return slices.Contains(counted, id) || dec.FourEyes && slices.Contains(requesters, id)
+		}
 		if !dec.MayAfter(v.approver(), v.At.Sub(g.Asked)) || slices.ContainsFunc(v.people(), known) {
 			continue
 		}

@@ -18,9 +18,10 @@ func (s *AgentState) requestersOnce(heard int) []string {
 	return withPeople(withPeople(who, s.Again...), s.Heard[:min(heard, len(s.Heard))]...)
 }
 
-// StarterKnown reports whether a person is known for whom the run was started.
+// StarterKnown reports whether it is known which person started the run. Whom a caller says that it is for is not known: an event can say
+// anything.
 func (s *AgentState) StarterKnown() bool {
-	return isPrincipal("user:", s.Subject) || slices.ContainsFunc(s.By, func(id string) bool { return isPrincipal("user:", id) })
+	return slices.ContainsFunc(s.By, func(id string) bool { return isPrincipal("user:", id) })
 }
 
 // asFourEyes is the decision where four eyes cannot keep anybody from approving, since nobody is known to have

@@ -172,7 +172,8 @@ func completed(text string) bool {
 	for _, s := range completionSignals {
 		for _, at := range pattern(s.Phrase).FindAllStringIndex(text, -1) {
 			said := text[at[0]:at[1]]
-			if !withholds.MatchString(text[:at[0]]) && !(strings.Contains(s.Phrase, "*") && restricts.MatchString(said)) {
+			restricted := strings.Contains(s.Phrase, "*") && restricts.MatchString(said)
+			if !restricted && !withholds.MatchString(text[:at[0]]) {
 				return true
 			}
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/pkg/agent/api"
 	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/ids"
-	"github.com/countersign/countersign/pkg/agent/runtime"
 	"github.com/countersign/countersign/pkg/agent/show"
 )
 
@@ -341,7 +340,7 @@ func (*resumeCommand) run(ctx context.Context, p *program) error {
 				p.leaves(id)
 				return errors.Join(err, p.answer(doc))
 			}
-			if errors.Is(err, runtime.ErrElsewhere) { // the other runs go on
+			if still := stalledError(""); errors.As(err, &still) { // the other runs go on
 				p.note("countersign: %s", lines(err.Error()))
 				worst = exit(exitFailed)
 				continue

@@ -131,7 +131,7 @@ func (s *session) consultAll(ctx context.Context, all family, later map[string]b
 			if later[w.Approval] || w.For != agent.ForApproval && w.For != agent.ForInput {
 				continue
 			}
-			done, err := s.consult(ctx, r, w.Approval, ask)
+			done, err := s.consult(ctx, w.Approval, ask)
 			if err != nil {
 				return decided, err
 			}
@@ -142,7 +142,7 @@ func (s *session) consultAll(ctx context.Context, all family, later map[string]b
 }
 
 // consult asks about one request until it is decided, by this person or by another, or left for later.
-func (s *session) consult(ctx context.Context, r api.Run, id string, ask asker) (decided bool, err error) {
+func (s *session) consult(ctx context.Context, id string, ask asker) (decided bool, err error) {
 	for {
 		a, err := call(ctx, s, func(c *api.Client) (approval.Approval, error) { return c.Approval(ctx, id) })
 		if err != nil || a.Status != approval.Pending {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/approval"
 	"github.com/countersign/countersign/pkg/agent/clock"
 	"github.com/countersign/countersign/pkg/agent/edge"
 	"github.com/countersign/countersign/pkg/agent/ids"
@@ -163,6 +164,23 @@ func TestStartByEvent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whom an event says that its run is for is not known: under four eyes it takes two people, and none of them is that one.
+func TestAnEventsSubjectIsNoStarter(t *testing.T) {
+	inBubble(t, func(t *testing.T, d *deployed) {
+		def, _ := d.Agents("clerk")
+		def.Permission.Approvers = []string{"group:finance"}
+		def.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, FourEyes: true}}
+		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
+		r := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana.","key":"evt-1","subject":"user:nobody"}`)
+		d.must("tool", "exec-1", asState(t, r))
+		asked, err := approval.Get(t.Context(), d.table, "default", agent.ApprovalID(r.Run, "c1", 1))
+		require.NoError(t, err)
+		require.True(t, asked.NoStarter)
+		require.Equal(t, 2, asked.Quorum)
+		require.Equal(t, []string{"user:nobody"}, asked.Requesters)
+	})
 }
 
 // A retry of the first step finds the run it has started; another execution of the same event ends quietly and writes nothing.

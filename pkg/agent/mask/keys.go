@@ -156,11 +156,11 @@ func (f *finder) privateKeys() {
 // lineStart is where the next line begins: behind spaces and line ends, be these spelled \n or \r\n.
 func (f *finder) lineStart(at int) int {
 	for {
-		switch c := f.at(at); {
-		case c == ' ' || c == '\t' || c == '\r' || c == '\n':
+		switch f.at(at) {
+		case ' ', '\t', '\r', '\n':
 			at++
 			continue
-		case c == '\\':
+		case '\\':
 			end := at
 			for f.at(end) == '\\' {
 				end++

@@ -35,7 +35,8 @@ func (f *finder) assignment(at int) (next int) {
 		if behind = f.spaces(at + 1); behind == at+1 {
 			return at
 		}
-		for end = at - 1; end > 0 && (f.text[end-1] == ' ' || f.text[end-1] == '\t') && at-end < longestName; end-- { //nolint:revive // all is in the head
+		for end = at - 1; end > 0 && (f.text[end-1] == ' ' || f.text[end-1] == '\t') && at-end < longestName; end-- {
+			continue
 		}
 	}
 	name, _ := f.nameBefore(end, false)
@@ -234,13 +235,15 @@ func (f *finder) address(at int) {
 	}
 	from := at + len("://")
 	end := from
-	for n := 0; end < len(f.text) && strings.IndexByte("/?#\"'<>", f.text[end]) < 0; end += n {
-		if n = plainAt(f.text[end:]); f.text[end] == '@' {
+	for end < len(f.text) && strings.IndexByte("/?#\"'<>", f.text[end]) < 0 {
+		n := plainAt(f.text[end:])
+		if f.text[end] == '@' {
 			n = 1
 		}
 		if n == 0 {
 			break
 		}
+		end += n
 	}
 	user, host, ok := strings.Cut(f.text[from:end], "@")
 	if !ok || host == "" || strings.Contains(host, "@") || !f.ends(end) && strings.IndexByte("/?#", f.at(end)) < 0 {

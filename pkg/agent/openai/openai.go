@@ -68,7 +68,7 @@ func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	}
 	whole, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	resp, err := m.client.Do(req.WithContext(whole))
+	resp, err := m.client.Do(req.WithContext(whole)) //nolint:bodyclose // finish closes it
 	if err != nil {
 		return agent.Reply{}, ioFailure(ctx, err)
 	}
