@@ -87,12 +87,21 @@ func (n *notices) inTurn(run string, tell func() error) error {
 	}
 	n.telling[run] = nil
 	n.mu.Unlock()
+	done := false
+	defer func() { // a function that crashes leaves nobody waiting for it
+		if !done {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			delete(n.telling, run)
+		}
+	}()
 	for all := []error(nil); ; {
 		all = append(all, tell())
 		n.mu.Lock()
 		behind := n.telling[run]
 		if len(behind) == 0 {
 			delete(n.telling, run)
+			done = true
 			n.mu.Unlock()
 			return errors.Join(all...)
 		}
