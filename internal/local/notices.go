@@ -19,7 +19,7 @@ const dueFunction = "due"
 
 const (
 	// maxDue is how many requests one call attends to; the alarm rings again for the others.
-	maxDue = 100
+	maxDue = 1000
 	// retry is after how long the alarm rings again when it could not be done what was due, or not be read what is.
 	retry = 30 * time.Second
 	// finishing bounds what one call may take, and so how long Close waits for messages that are on their way.
@@ -42,6 +42,8 @@ type notices struct {
 	live   int                // timers that have not returned
 	closed bool
 	quiet  clock.Signal // no timer is left
+
+	telling map[string][]func() error // runs of whose requests somebody is telling, and who wants to after them
 }
 
 // withNotices gives the machine what tells people; c.Notify nil = it has nobody to tell.
@@ -60,7 +62,9 @@ func (m *Machine) withNotices(c Config) {
 	if n.Recorder == nil && m.audits != nil {
 		n.Recorder = m.audits.log
 	}
-	m.notices = &notices{Notifier: &n, clock: c.Clock, trouble: c.Trouble, quiet: c.Clock.NewSignal()}
+	m.notices = &notices{
+		Notifier: &n, clock: c.Clock, trouble: c.Trouble, quiet: c.Clock.NewSignal(), telling: map[string][]func() error{},
+	}
 	m.notices.ctx, m.notices.cancel = context.WithCancel(context.Background())
 	m.Ports.Notify = m.notices
 }
@@ -69,7 +73,32 @@ func (m *Machine) withNotices(c Config) {
 func (n *notices) Asked(ctx context.Context, tenant, run string) error {
 	ctx = context.WithoutCancel(ctx) // a process that ends because the run waits has people told of it first
 	defer n.look(ctx)
-	return n.Notifier.Asked(ctx, tenant, run)
+	return n.inTurn(run, func() error { return n.Notifier.Asked(ctx, tenant, run) })
+}
+
+// inTurn tells of the requests of a run behind whoever is telling of them: two at once would share them out and send
+// two messages where one does. Whoever is telling does it then, and nobody waits.
+func (n *notices) inTurn(run string, tell func() error) error {
+	n.mu.Lock()
+	if behind, busy := n.telling[run]; busy {
+		n.telling[run] = append(behind, tell)
+		n.mu.Unlock()
+		return nil
+	}
+	n.telling[run] = nil
+	n.mu.Unlock()
+	for all := []error(nil); ; {
+		all = append(all, tell())
+		n.mu.Lock()
+		behind := n.telling[run]
+		if len(behind) == 0 {
+			delete(n.telling, run)
+			n.mu.Unlock()
+			return errors.Join(all...)
+		}
+		tell, n.telling[run] = behind[0], behind[1:]
+		n.mu.Unlock()
+	}
 }
 
 // Decided is approval.Desk's.
@@ -205,7 +234,11 @@ func (n *notices) ensure(ctx context.Context, tenant string) error {
 			n.failed(u.Err)
 		}
 		for _, a := range asked {
-			if _, err := n.Ensure(ctx, a); err != nil {
+			err := n.inTurn(a.Run, func() error {
+				_, err := n.Ensure(ctx, a)
+				return err
+			})
+			if err != nil {
 				n.failed(err)
 			}
 		}

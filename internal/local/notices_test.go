@@ -87,6 +87,10 @@ func (asker) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
 	return agent.Reply{Model: "m", Calls: []agent.ReplyCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)}}}, nil
 }
 
+type transfer struct {
+	To string `json:"to,omitempty"`
+}
+
 // office is a process over a table.
 type office struct {
 	*Machine
@@ -101,9 +105,10 @@ func newOffice(t *testing.T, table store.Table, blobs store.Blobs, x asl.Store, 
 // newOfficeOf is an office with what it does not have of its own.
 func newOfficeOf(t *testing.T, with Config) *office {
 	t.Helper()
-	pay := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(context.Context, tool.Call, struct{}) (agent.ToolResultData, error) {
+	paid := func(context.Context, tool.Call, transfer) (agent.ToolResultData, error) {
 		return tool.Text("paid"), nil
-	}, nil))
+	}
+	pay := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, paid, nil))
 	set, err := tool.NewSet(pay)
 	require.NoError(t, err)
 	def, err := agent.PresetDefaults(agent.PresetCountersign)
@@ -111,7 +116,10 @@ func newOfficeOf(t *testing.T, with Config) *office {
 	def.Name, def.System, def.Tools = "payer", "You pay.", []agent.ToolSpec{pay.Spec()}
 	def.Model.Provider, def.Model.ID = "demo", "m"
 	c := clock.System()
-	with.Model, with.Tools, with.Agents = asker{}, set, func(string) (*agent.Definition, bool) { return nil, false }
+	if with.Model == nil {
+		with.Model = asker{}
+	}
+	with.Tools, with.Agents = set, func(string) (*agent.Definition, bool) { return nil, false }
 	with.Clock, with.IDs = c, ids.System(c)
 	m, err := New(with)
 	require.NoError(t, err)

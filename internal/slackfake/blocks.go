@@ -36,6 +36,7 @@ type Block struct {
 	Action    string          `json:"action_id,omitempty"`
 	Text      json.RawMessage `json:"text,omitempty"` // a Text, or of a rich text's element a string
 	Fields    []Text          `json:"fields,omitempty"`
+	Accessory *Block          `json:"accessory,omitempty"` // of a section: a button here
 	Elements  []Block         `json:"elements,omitempty"`
 	Label     *Text           `json:"label,omitempty"`
 	Element   *Block          `json:"element,omitempty"`
@@ -76,6 +77,9 @@ func (b Block) Shown() []string {
 	}
 	for _, f := range b.Fields {
 		out = append(out, f.Text)
+	}
+	if b.Accessory != nil {
+		out = append(out, b.Accessory.Shown()...)
 	}
 	for _, e := range b.Elements {
 		out = append(out, e.Shown()...)
@@ -185,6 +189,9 @@ func (c *checker) section(b Block, at string) {
 	}
 	if b.Text != nil {
 		c.object(b.Text, 3000, at+"/text")
+	}
+	if b.Accessory != nil {
+		c.button(*b.Accessory, at+"/accessory")
 	}
 	if len(b.Fields) > 10 {
 		c.wrong("no more than 10 items allowed [json-pointer:%s/fields]", at)

@@ -15,6 +15,7 @@ const (
 	styleTold  = "margin:0 0 12px"
 	styleLines = "border-left:3px solid #888888;padding:4px 0 4px 12px;font-family:monospace;font-size:14px;overflow-wrap:anywhere;word-break:break-word;white-space:pre-wrap"
 	styleLink  = "display:inline-block;padding:12px 20px;border:2px solid #3366cc;border-radius:6px;font-weight:bold;text-decoration:none"
+	styleEntry = "font-weight:bold"
 	styleMark  = "border:1px solid #888888;border-radius:3px;padding:0 2px"
 	styleSmall = "font-size:13px;margin:24px 0 0"
 )
@@ -90,9 +91,13 @@ func (l Letter) html() string {
 	for _, s := range l.Sections {
 		d.section(s)
 	}
-	d.invite(l)
-	d.element("p", styleSmall, "Request "+l.ID)
-	d.element("p", styleSmall, footer)
+	if l.IsMany() {
+		d.entries(l)
+	} else {
+		d.invite(l)
+		d.element("p", styleSmall, "Request "+l.ID)
+		d.element("p", styleSmall, footer)
+	}
 	d.WriteString("</body></html>\n")
 	return d.String()
 }
@@ -115,16 +120,40 @@ func (d *document) section(s Section) {
 	d.close("div")
 }
 
-// invite is the one link there is. SES takes ses:no-track for itself and leaves the link as it is.
+// invite is the one link there is of a letter about one request. SES takes ses:no-track for itself and leaves the link
+// as it is.
 func (d *document) invite(l Letter) {
 	if l.Link == "" {
 		d.element("p", styleTold, l.invitation())
 		return
 	}
 	d.open("p", "style", "margin:24px 0")
-	d.WriteString("<a ses:no-track")
-	d.WriteString(` href="` + escape(l.Link) + `" rel="noreferrer" style="` + styleLink + `">`)
-	d.text(strings.TrimSuffix(l.invitation(), ":"))
-	d.WriteString("</a>")
+	d.link(l.Link, styleLink, strings.TrimSuffix(l.invitation(), ":"))
 	d.close("p")
+}
+
+func (d *document) link(to, style, text string) {
+	d.WriteString("<a ses:no-track")
+	d.WriteString(` href="` + escape(to) + `" rel="noreferrer" style="` + style + `">`)
+	d.text(text)
+	d.WriteString("</a>")
+}
+
+// entries are the requests of a letter about many, each with its link.
+func (d *document) entries(l Letter) {
+	for _, e := range l.Entries {
+		d.open("div", "style", styleLines, "dir", "ltr")
+		d.text(strconv.Itoa(e.Number) + ". ")
+		d.spans(e.Text)
+		if e.Link != "" {
+			d.text(" ")
+			d.link(e.Link, styleEntry, "Open page")
+		}
+		d.close("div")
+	}
+	if rest := l.Elsewhere(); rest != "" {
+		d.element("p", styleTold, rest)
+	}
+	d.element("p", styleSmall, "Run "+l.Run)
+	d.element("p", styleSmall, footerOfMany)
 }

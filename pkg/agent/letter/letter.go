@@ -23,6 +23,11 @@ type Letter struct {
 	ID       string // the request's
 	Pending  bool   // it can still be decided
 	Short    bool   // Brief made it: the arguments are not in it
+
+	// Of a letter about many requests of a run, which has no sections and neither link nor id of its own:
+	Entries  []Entry
+	Unlisted int    // so many requests are not among Entries
+	Run      string // the run's id
 }
 
 // Section is some lines under a title.
@@ -61,6 +66,9 @@ const maxSubject = 120
 
 // Of lays out a message.
 func Of(m notify.Message) Letter {
+	if len(m.Others) > 0 {
+		return many(m)
+	}
 	l := Letter{ID: m.Approval.ID, Link: m.Link, Pending: m.Approval.Status == approval.Pending && m.Occasion != notify.Decided}
 	l.Subject, l.Opening = subject(m), opening(m)
 	l.add(Section{Name: Remark, Title: remarkTitle(m.Occasion), Lines: remark(m)})

@@ -18,10 +18,21 @@ const (
 	noLink  = "Decide it with `countersign approvals`, the web console or the API."
 	footer  = "This message was sent by Countersign because you may decide about this request or it is yours. " +
 		"Opening a link changes nothing: decisions are made on the page."
+	footerOfMany = "This message was sent by Countersign because you may decide about these requests. " +
+		"Opening a link changes nothing: decisions are made on the pages."
 )
 
-// AsMail is the letter as a mail: whole, or where it would be too long in brief.
+// AsMail is the letter as a mail: whole, or where it would be too long in brief. One about many lists as many as there
+// is room for.
 func (l Letter) AsMail() Mail {
+	if l.IsMany() {
+		m := l.mail()
+		for n := len(l.Entries); n > 0 && len(m.Text)+len(m.HTML) > MaxMail; {
+			n -= (n + 9) / 10
+			m = l.First(n).mail()
+		}
+		return m
+	}
 	for _, form := range []func() Letter{func() Letter { return l }, l.Brief} {
 		if m := form().mail(); len(m.Text)+len(m.HTML) <= MaxMail {
 			return m
@@ -45,12 +56,30 @@ func (l Letter) text() string {
 			b.WriteString(line.String() + "\n")
 		}
 	}
+	if l.IsMany() {
+		l.writeEntries(&b)
+		return b.String()
+	}
 	b.WriteString("\n" + l.invitation() + "\n")
 	if l.Link != "" {
 		b.WriteString(l.Link + "\n")
 	}
 	b.WriteString("\nRequest " + l.ID + "\n-- \n" + footer + "\n")
 	return b.String()
+}
+
+func (l Letter) writeEntries(b *strings.Builder) {
+	b.WriteString("\n")
+	for _, e := range l.Entries {
+		b.WriteString("  " + e.String() + "\n")
+		if e.Link != "" {
+			b.WriteString("  " + e.Link + "\n")
+		}
+	}
+	if rest := l.Elsewhere(); rest != "" {
+		b.WriteString("\n" + rest + "\n")
+	}
+	b.WriteString("\nRun " + l.Run + "\n-- \n" + footerOfMany + "\n")
 }
 
 // invitation says where the request is seen and decided.

@@ -11,81 +11,160 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// visit is how a request is attended to.
+// visit is how requests are attended to.
 type visit struct {
-	begins bool // where there is no notice yet, one is begun
-	forced bool // whether it is due or not
+	begins bool          // where there is no notice yet, one is begun
+	forced bool          // whether it is due or not
+	ahead  time.Duration // what is due so soon is attended to as well, as if its time had come
 }
 
-// maxVisits bounds how often one call reads a request again because somebody else wrote its notice.
-const maxVisits = 5
+const (
+	// maxVisits bounds how often one call reads a request again because somebody else wrote its notice.
+	maxVisits = 5
+	// maxPass bounds the requests that are open in one pass, and so what it holds in memory.
+	maxPass = 500
+)
 
-// attend does what is owed of one request, whatever that is. It reads the notice, then the request, and only then makes the notice its own for a
-// while by a conditional write: whoever decides a request makes the notice due after that, so that either this visit sees the decision, or its
-// write fails, or the notice stays due.
-func (n *Notifier) attend(ctx context.Context, tenant, id string, v visit) (map[string]int64, error) {
-	did := map[string]int64{}
-	for range maxVisits {
-		again, err := n.visit(ctx, tenant, id, v, did)
-		if errors.Is(err, errOvertaken) && !v.forced { // by another sweep
-			return did, nil
-		}
-		if !again && !errors.Is(err, errOvertaken) {
-			return did, err
-		}
-	}
-	return did, nil // it is due: the next one goes on
+// pass attends to requests of one run: it opens them, sends what they owe, and records it in the notice of each.
+type pass struct {
+	*Notifier
+	tenant string
+	v      visit
+	did    map[string]int64
+	visits map[string]int // to each request that somebody else wrote meanwhile
+	again  []string       // requests to read again
+	failed []error
 }
 
-// visit is one attempt of attend. Again says that the request is to be read again.
-func (n *Notifier) visit(ctx context.Context, tenant, id string, v visit, did map[string]int64) (again bool, err error) {
-	have, err := load(ctx, n.Table, tenant, id)
-	if err != nil || have.rev == 0 && !v.begins || have.rev > 0 && have.Due.IsZero() {
-		return false, err
+// opened is a request that a pass has made its own for a while.
+type opened struct {
+	have  notice
+	a     approval.Approval
+	at    time.Time // as of when it is attended to: now, or when it was to be due
+	seats []seat
+	owed  []delivery
+	post  post
+}
+
+// attend does what is owed of requests of one run, whatever that is. It reads a notice, then the request, and only then
+// makes the notice its own for a while by a conditional write: whoever decides a request makes the notice due after
+// that, so that either this visit sees the decision, or its write fails, or the notice stays due. What goes wrong with
+// one request stops no other.
+func (n *Notifier) attend(ctx context.Context, tenant string, v visit, ids ...string) (map[string]int64, error) {
+	p := &pass{Notifier: n, tenant: tenant, v: v, did: map[string]int64{}, visits: map[string]int{}}
+	for todo := ids; len(todo) > 0; {
+		var open []*opened
+		open, todo = p.open(ctx, todo)
+		open = p.group(ctx, open)
+		for _, r := range open {
+			again, err := p.settle(ctx, r)
+			p.take(ctx, r.a.ID, again, err)
+		}
+		todo, p.again = append(todo, p.again...), nil
 	}
-	now := n.Clock.Now()
-	if !v.forced && have.Due.After(now) {
-		return false, nil
+	return p.did, errors.Join(p.failed...)
+}
+
+// open makes requests the pass's own, and leaves the others for the next one: what is open is sent while half of the
+// time is left.
+func (p *pass) open(ctx context.Context, ids []string) (open []*opened, rest []string) {
+	var half time.Time
+	if deadline, ok := ctx.Deadline(); ok {
+		now := p.Clock.Now()
+		half = now.Add(deadline.Sub(now) / 2)
 	}
-	a, err := approval.Get(ctx, n.Table, tenant, id)
+	until := p.Clock.Now().Add(lease) // one time for all: those that are not told of are due again together
+	for i, id := range ids {
+		if p.sweeps() && p.short(ctx) { // the next sweep goes on
+			return open, nil
+		}
+		if len(open) == maxPass || len(open) > 0 && !half.IsZero() && p.Clock.Now().After(half) {
+			return open, ids[i:]
+		}
+		r, err := p.visit(ctx, id, until)
+		if p.take(ctx, id, false, err); r != nil {
+			open = append(open, r)
+		}
+	}
+	return open, nil
+}
+
+// sweeps reports whether the pass attends to what is due alone.
+func (p *pass) sweeps() bool { return !p.v.begins && !p.v.forced }
+
+// take takes in how a visit ended. What goes wrong in a sweep is put off, so that it does not stand before everything
+// else for ever.
+func (p *pass) take(ctx context.Context, id string, again bool, err error) {
+	overtaken := errors.Is(err, errOvertaken)
+	switch {
+	case again, overtaken && p.v.forced:
+		if p.visits[id]++; p.visits[id] < maxVisits { // else it is due: the next one goes on
+			p.again = append(p.again, id)
+		}
+	case overtaken, err == nil: // by another sweep, which goes on
+	default:
+		if p.failed = append(p.failed, err); p.sweeps() && ctx.Err() == nil {
+			p.failed = append(p.failed, p.putOff(ctx, p.tenant, id))
+		}
+	}
+}
+
+// visit opens a request; nil = nothing is owed of it now.
+func (p *pass) visit(ctx context.Context, id string, until time.Time) (*opened, error) {
+	have, err := load(ctx, p.Table, p.tenant, id)
+	if err != nil || have.rev == 0 && !p.v.begins || have.rev > 0 && have.Due.IsZero() {
+		return nil, err
+	}
+	at := p.Clock.Now()
+	if !p.v.forced && have.Due.After(at) {
+		if have.Due.After(at.Add(p.v.ahead)) {
+			return nil, nil
+		}
+		at = have.Due
+	}
+	a, err := approval.Get(ctx, p.Table, p.tenant, id)
 	if errors.Is(err, approval.ErrNotFound) && have.rev > 0 {
-		return false, have.leave(ctx, n.Table)
+		return nil, have.leave(ctx, p.Table)
 	}
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	begun := have.rev == 0
 	if begun {
-		if a, err = n.begin(ctx, &have, a); err != nil || have.rev == 0 {
-			return false, err
+		if a, err = p.begin(ctx, &have, a, until); err != nil || have.rev == 0 {
+			return nil, err
 		}
 	}
-	if a, err = n.escalate(ctx, a, did); err != nil {
-		return false, err
+	if a, err = p.escalate(ctx, a, at, p.did); err != nil {
+		return nil, err
 	}
-	seats, owed, err := n.owed(ctx, &have, a)
+	have.Run = a.Run
+	seats, owed, err := p.owed(ctx, &have, a, at)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if len(owed) == 0 {
-		return false, n.rest(ctx, &have, a, seats, begun)
+		return nil, p.rest(ctx, &have, a, at, seats, begun)
 	}
 	if !begun {
-		have.Due = now.Add(lease)
-		if err := have.save(ctx, n.Table); err != nil {
-			return false, err
+		have.Due = until
+		if err := have.save(ctx, p.Table); err != nil {
+			return nil, err
 		}
 	}
-	return n.settle(ctx, have, a, seats, owed, did)
+	have.Troubles = 0
+	return &opened{have: have, a: a, at: at, seats: seats, owed: owed, post: p.post(ctx, a)}, nil
 }
 
 // begin writes the notice of a request before anybody is told, so that the duty is on record, and reads the request again behind that. A request
 // that needs no notice gets none.
-func (n *Notifier) begin(ctx context.Context, have *notice, a approval.Approval) (approval.Approval, error) {
+func (n *Notifier) begin(
+	ctx context.Context, have *notice, a approval.Approval, until time.Time,
+) (approval.Approval, error) {
 	if !n.concerns(a) {
 		return a, nil
 	}
-	have.Due = n.Clock.Now().Add(lease)
+	have.Run, have.Due = a.Run, until
 	if err := have.save(ctx, n.Table); err != nil {
 		return a, err
 	}
@@ -93,8 +172,9 @@ func (n *Notifier) begin(ctx context.Context, have *notice, a approval.Approval)
 }
 
 // owed is what a request owes by now, and where those sit who decide it.
-func (n *Notifier) owed(ctx context.Context, have *notice, a approval.Approval) ([]seat, []delivery, error) {
-	now := n.Clock.Now()
+func (n *Notifier) owed(
+	ctx context.Context, have *notice, a approval.Approval, now time.Time,
+) ([]seat, []delivery, error) {
 	switch {
 	case a.Status != approval.Pending:
 		return nil, have.updating(a, n.channel, now), nil
@@ -106,7 +186,7 @@ func (n *Notifier) owed(ctx context.Context, have *notice, a approval.Approval) 
 		return nil, nil, err
 	}
 	seats := n.seats(people)
-	remarks, err := n.remarks(ctx, have, a)
+	remarks, err := n.remarks(ctx, have, a, now)
 	return seats, slices.Concat(have.asking(a, seats, now), remarks), err
 }
 
@@ -121,8 +201,8 @@ func (n *Notifier) seats(people []person.Person) []seat {
 }
 
 // remarks are the messages about remarks of which nobody was told.
-func (n *Notifier) remarks(ctx context.Context, have *notice, a approval.Approval) ([]delivery, error) {
-	if have.Remarks >= len(a.Thread) || n.Clock.Now().Before(have.HearNext) {
+func (n *Notifier) remarks(ctx context.Context, have *notice, a approval.Approval, now time.Time) ([]delivery, error) {
+	if have.Remarks >= len(a.Thread) || now.Before(have.HearNext) {
 		return nil, nil
 	}
 	var out []delivery
@@ -142,32 +222,46 @@ func (n *Notifier) remarks(ctx context.Context, have *notice, a approval.Approva
 }
 
 // settle sends what is owed and records it, a few messages at a time, and says when to look at the request next.
-func (n *Notifier) settle(ctx context.Context, have notice, a approval.Approval, seats []seat, owed []delivery, did map[string]int64) (again bool, err error) {
-	have.Troubles = 0
-	post := n.post(ctx, a)
-	for len(owed) > 0 {
-		if n.short(ctx) { // somebody else goes on
-			have.Due = n.Clock.Now()
-			return false, have.save(ctx, n.Table)
+func (p *pass) settle(ctx context.Context, r *opened) (again bool, err error) {
+	for len(r.owed) > 0 {
+		if p.short(ctx) { // somebody else goes on
+			r.have.Due = p.Clock.Now()
+			return false, r.have.save(ctx, p.Table)
 		}
-		some := owed[:min(batch, len(owed))]
-		owed = owed[len(some):]
-		done := post.send(ctx, some)
-		count(did, done)
-		have.apply(a, done)
-		if have.Due = n.Clock.Now().Add(lease); len(owed) == 0 {
-			have.Due = have.next(a, seats, n.Clock.Now())
-		}
-		if again, err := n.record(ctx, &have, a, done); again || err != nil {
+		some := r.owed[:min(batch, len(r.owed))]
+		r.owed = r.owed[len(some):]
+		done := r.post.send(ctx, some)
+		count(p.did, done)
+		if again, err := p.keep(ctx, r, done); again || err != nil {
 			return again, err
 		}
 	}
 	return false, nil
 }
 
+// keep audits and records what was sent of what a request owes. Where nothing is left, it says when to look at the
+// request next.
+func (p *pass) keep(ctx context.Context, r *opened, done []sent) (again bool, err error) {
+	r.post.audit(ctx, done)
+	r.have.apply(r.a, done)
+	now := p.Clock.Now()
+	if r.have.Due = now.Add(lease); len(r.owed) == 0 {
+		r.have.Due = r.have.next(r.a, r.seats, latest(now, r.at))
+	}
+	return p.record(ctx, &r.have, r.a, done)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // rest says when to look at a request next that owes nothing now. A look that is to come anyway does as well as a later one.
-func (n *Notifier) rest(ctx context.Context, have *notice, a approval.Approval, seats []seat, begun bool) error {
-	now := n.Clock.Now()
+func (n *Notifier) rest(
+	ctx context.Context, have *notice, a approval.Approval, now time.Time, seats []seat, begun bool,
+) error {
 	at := have.next(a, seats, now)
 	if !begun && have.stored.After(now) && !have.stored.After(at) {
 		return nil
@@ -188,7 +282,7 @@ func (n *Notifier) record(ctx context.Context, have *notice, a approval.Approval
 			return false, err
 		}
 		have.apply(a, done)
-		have.Due, again = n.Clock.Now(), true
+		have.Run, have.Due, again = a.Run, n.Clock.Now(), true
 	}
 }
 
@@ -214,8 +308,9 @@ func count(did map[string]int64, done []sent) {
 }
 
 // escalate lets others decide as well once it is time.
-func (n *Notifier) escalate(ctx context.Context, a approval.Approval, did map[string]int64) (approval.Approval, error) {
-	now := n.Clock.Now()
+func (n *Notifier) escalate(
+	ctx context.Context, a approval.Approval, now time.Time, did map[string]int64,
+) (approval.Approval, error) {
 	if !escalates(a, now) {
 		return a, nil
 	}

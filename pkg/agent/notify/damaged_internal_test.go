@@ -24,8 +24,8 @@ func TestDamagedNotice(t *testing.T) {
 			return err
 		},
 	}))
-	for _, sort := range []string{"", "x", "1#2", "x#acme#a1", "#acme#a1", "1x#acme#a1"} {
-		_, _, _, err := dueItem(sort)
+	for _, sort := range []string{"", "x", "1#2", "1#acme#a1", "x#acme#r1#a1", "#acme#r1#a1", "1x#acme#r1#a1"} {
+		_, _, _, _, err := dueItem(sort)
 		require.Error(t, err, sort)
 	}
 }

@@ -8,16 +8,16 @@ import (
 
 // FuzzDueItem: a place of the index is read as what it was written for, or it is none.
 func FuzzDueItem(f *testing.F) {
-	f.Add("0000000005000#acme#a1")
-	f.Add("5000#acme#a#1")
-	f.Add("-1##")
+	f.Add("0000000005000#acme#r1#a1")
+	f.Add("5000#acme#r#a#1")
+	f.Add("-1###")
 	f.Fuzz(func(t *testing.T, sort string) {
-		at, tenant, id, err := dueItem(sort)
+		at, tenant, run, id, err := dueItem(sort)
 		if err != nil {
 			return
 		}
-		again, sameTenant, sameID, err := dueItem(dueSort(at, tenant, id))
+		again, sameTenant, sameRun, sameID, err := dueItem(dueSort(at, tenant, run, id))
 		require.NoError(t, err)
-		require.Equal(t, []any{at, tenant, id}, []any{again, sameTenant, sameID})
+		require.Equal(t, []any{at, tenant, run, id}, []any{again, sameTenant, sameRun, sameID})
 	})
 }

@@ -19,6 +19,7 @@ import (
 type notice struct {
 	Tenant   string    `json:"-"`
 	ID       string    `json:"-"` // of the request
+	Run      string    `json:"-"` // of the request; stands in the place in the index
 	Told     []telling `json:"told,omitempty"`
 	Remarks  int       `json:"remarks,omitempty"`   // of the request's thread: so many have been told of
 	Heard    int       `json:"heard,omitempty"`     // attempts in a row to tell of the next one
@@ -70,11 +71,14 @@ func load(ctx context.Context, t store.Table, tenant, id string) (notice, error)
 	if err != nil {
 		return notice{}, fmt.Errorf("read the notice of approval %s: %w", id, err)
 	}
+	at, _, run, _, err := dueItem(it.IndexSort)
 	if json.Unmarshal(it.Body, &n) != nil {
-		at, _, _, err := dueItem(it.IndexSort)
 		if n = (notice{Tenant: tenant, ID: id}); err == nil {
 			n.Due = at
 		}
+	}
+	if err == nil {
+		n.Run = run
 	}
 	n.rev, n.stored = rev, n.Due
 	return n, nil
@@ -95,7 +99,7 @@ func (n *notice) save(ctx context.Context, t store.Table) error {
 	}
 	it := store.Item{Key: noticeKey(n.Tenant, n.ID), Body: body, Attrs: map[string]store.Value{revAttr: store.Num(n.rev + 1)}}
 	if !n.Due.IsZero() {
-		it.Index, it.IndexSort = duePartition, dueSort(n.Due, n.Tenant, n.ID)
+		it.Index, it.IndexSort = duePartition, dueSort(n.Due, n.Tenant, n.Run, n.ID)
 	}
 	op := store.Op{Kind: store.Put, Item: it, If: []store.Cond{{Attr: revAttr, Op: store.Equal, Value: store.Num(n.rev)}}}
 	if n.rev == 0 {
@@ -112,22 +116,22 @@ func (n *notice) save(ctx context.Context, t store.Table) error {
 	return nil
 }
 
-// dueSort orders the index by time.
-func dueSort(at time.Time, tenant, id string) string {
-	return fmt.Sprintf("%013d#%s#%s", max(0, at.UnixMilli()), tenant, id)
+// dueSort orders the index by time, and names the run so that its requests are told of together.
+func dueSort(at time.Time, tenant, run, id string) string {
+	return fmt.Sprintf("%013d#%s#%s#%s", max(0, at.UnixMilli()), tenant, run, id)
 }
 
 // dueItem reads what a place in the index is about.
-func dueItem(sort string) (at time.Time, tenant, id string, err error) {
-	parts := strings.SplitN(sort, "#", 3)
-	if len(parts) != 3 {
-		return time.Time{}, "", "", fmt.Errorf("read the index DUE: %q is no place of it", sort)
+func dueItem(sort string) (at time.Time, tenant, run, id string, err error) {
+	parts := strings.SplitN(sort, "#", 4)
+	if len(parts) != 4 {
+		return time.Time{}, "", "", "", fmt.Errorf("read the index DUE: %q is no place of it", sort)
 	}
 	ms, err := strconv.ParseInt(parts[0], 10, 64)
 	if err != nil || ms < 0 {
-		return time.Time{}, "", "", fmt.Errorf("read the index DUE: %q is no place of it", sort)
+		return time.Time{}, "", "", "", fmt.Errorf("read the index DUE: %q is no place of it", sort)
 	}
-	return time.UnixMilli(ms).UTC(), parts[1], parts[2], nil
+	return time.UnixMilli(ms).UTC(), parts[1], parts[2], parts[3], nil
 }
 
 // of is the telling of a person on a channel; nil = nobody tried yet. It is good until the next one is added.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign/countersign/pkg/agent"
@@ -55,12 +56,8 @@ func (n *Notifier) Asked(ctx context.Context, tenant, run string) error {
 	if err != nil {
 		return fmt.Errorf("tell of the requests of run %s: %w", run, err)
 	}
-	var all []error
-	for _, id := range requests(&l.State) {
-		_, err := n.first(ctx, tenant, id)
-		all = append(all, err)
-	}
-	return errors.Join(all...)
+	_, err = n.first(ctx, tenant, requests(&l.State)...)
+	return err
 }
 
 func (n *Notifier) journal() *store.Journal {
@@ -84,7 +81,7 @@ func requests(s *agent.AgentState) []string {
 	return ids
 }
 
-// Ensure does what Asked does for one pending request of which there is no notice, and nothing for any other.
+// Ensure does what Asked does for the run of a pending request of which there is no notice, and nothing for any other.
 func (n *Notifier) Ensure(ctx context.Context, a approval.Approval) (map[string]int64, error) {
 	if !n.concerns(a) {
 		return nil, nil
@@ -93,12 +90,20 @@ func (n *Notifier) Ensure(ctx context.Context, a approval.Approval) (map[string]
 	if err != nil || have.rev > 0 {
 		return nil, err
 	}
-	return n.first(ctx, a.Tenant, a.ID)
+	ids := []string{a.ID}
+	l, err := n.journal().Load(ctx, a.Tenant, a.Run)
+	if err == nil {
+		ids = append(ids, slices.DeleteFunc(requests(&l.State), func(id string) bool { return id == a.ID })...)
+	} else if !errors.Is(err, store.ErrNoRun) {
+		n.warn("find the other requests of run "+a.Run, err)
+	}
+	return n.first(ctx, a.Tenant, ids...)
 }
 
-// first tells the people of a request of which there may be no notice yet. Where somebody is at it, it is left to them.
-func (n *Notifier) first(ctx context.Context, tenant, id string) (map[string]int64, error) {
-	return n.attend(ctx, tenant, id, visit{begins: true})
+// first tells the people of requests of a run of which there may be no notice yet. Where somebody is at one, it is left
+// to them.
+func (n *Notifier) first(ctx context.Context, tenant string, ids ...string) (map[string]int64, error) {
+	return n.attend(ctx, tenant, visit{begins: true}, ids...)
 }
 
 // concerns reports whether anything will have to be done about a request while it is pending.
@@ -130,7 +135,7 @@ func (n *Notifier) now(ctx context.Context, a approval.Approval, v visit) {
 	defer cancel()
 	err := n.call(bounded, a.Tenant, a.ID)
 	if err == nil {
-		_, err = n.attend(bounded, a.Tenant, a.ID, v)
+		_, err = n.attend(bounded, a.Tenant, v, a.ID)
 	}
 	if err != nil {
 		n.warn("tell of approval "+a.ID, err)
@@ -151,45 +156,67 @@ func (n *Notifier) call(ctx context.Context, tenant, id string) error {
 	}
 }
 
-// Due does what is due by now of at most limit requests of all tenants, and counts what it did. What goes wrong with one stops no other, and
-// is due again later; the error joins all of it.
+// together is how close to each other requests of a run have to be due to be told of by one message: those of one reply
+// are made one after the other.
+const together = 10 * time.Second
+
+// Due does what is due by now of at most limit requests of all tenants, and what is due soon of the same runs, and
+// counts what it did. What goes wrong with one request stops no other, and is due again later; the error joins all of
+// it.
 func (n *Notifier) Due(ctx context.Context, limit int) (map[string]int64, error) {
 	did := map[string]int64{}
-	var all []error
-	r := store.Range{PK: duePartition, Index: true, To: fmt.Sprintf("%013d~", n.Clock.Now().UnixMilli()), Limit: limit}
+	due, all := n.due(ctx, limit)
+	for _, of := range due {
+		if n.short(ctx) { // the next sweep goes on
+			break
+		}
+		done, err := n.attend(ctx, of.tenant, visit{ahead: together}, of.ids...)
+		for what, count := range done {
+			did[what] += count
+		}
+		all = append(all, err)
+	}
+	return did, errors.Join(all...)
+}
+
+// dueRun is what is due of a run.
+type dueRun struct {
+	tenant, run string
+	ids         []string // of requests
+}
+
+// due lists what is due by now, and what is due soon of the same runs: at most limit requests.
+func (n *Notifier) due(ctx context.Context, limit int) (due []*dueRun, all []error) {
+	now := n.Clock.Now()
+	of := map[[2]string]*dueRun{}
+	r := store.Range{PK: duePartition, Index: true, To: fmt.Sprintf("%013d~", now.Add(together).UnixMilli()), Limit: limit}
 	for seen := 0; seen < limit; {
 		p, err := n.Table.Query(ctx, r)
 		if err != nil {
-			return did, errors.Join(append(all, fmt.Errorf("list what is due: %w", err))...)
+			return due, append(all, fmt.Errorf("list what is due: %w", err))
 		}
 		for _, it := range p.Items {
-			if n.short(ctx) { // the next sweep goes on
-				return did, errors.Join(all...)
-			}
-			all = append(all, n.one(ctx, it.IndexSort, did))
 			seen++
+			at, tenant, run, id, err := dueItem(it.IndexSort)
+			if err != nil {
+				all = append(all, err)
+				continue
+			}
+			key := [2]string{tenant, run}
+			if of[key] == nil {
+				if at.After(now) {
+					continue
+				}
+				of[key] = &dueRun{tenant: tenant, run: run}
+				due = append(due, of[key])
+			}
+			of[key].ids = append(of[key].ids, id)
 		}
 		if r.Cursor = p.Cursor; r.Cursor == "" {
 			break
 		}
 	}
-	return did, errors.Join(all...)
-}
-
-// one attends to what stands at a place of the index. What goes wrong is put off, so that it does not stand before everything else for ever.
-func (n *Notifier) one(ctx context.Context, place string, did map[string]int64) error {
-	_, tenant, id, err := dueItem(place)
-	if err != nil {
-		return err
-	}
-	done, err := n.attend(ctx, tenant, id, visit{})
-	for what, count := range done {
-		did[what] += count
-	}
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	return errors.Join(err, n.putOff(ctx, tenant, id))
+	return due, all
 }
 
 // putOff makes a notice that could not be attended to due later, each time later.
@@ -212,7 +239,7 @@ func (n *Notifier) Next(ctx context.Context) (time.Time, bool, error) {
 	if err != nil || len(p.Items) == 0 {
 		return time.Time{}, false, err
 	}
-	at, _, _, err := dueItem(p.Items[0].IndexSort)
+	at, _, _, _, err := dueItem(p.Items[0].IndexSort)
 	return at, err == nil, err
 }
 

@@ -203,7 +203,7 @@ func TestC3TheDirectoryIsAskedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.people.gone = true
 	w.ask(request())
-	_, err := w.n.attend(context.Background(), acme, "a1", visit{begins: true, forced: true})
+	_, err := w.n.attend(context.Background(), acme, visit{begins: true, forced: true}, "a1")
 	require.ErrorIs(t, err, errBlown)
 	for _, after := range []time.Duration{time.Minute, 90 * time.Second, 3 * time.Minute} {
 		w.clock.AdvanceTo(day.Add(after))
@@ -391,7 +391,7 @@ func TestOneBrokenNoticeStopsNoOther(t *testing.T) {
 	w.tell()
 	w.drain()
 	for key, it := range map[string]store.Item{"A": {}, "N": {
-		Attrs: map[string]store.Value{revAttr: store.Num(1)}, Index: duePartition, IndexSort: dueSort(day, acme, "a0"),
+		Attrs: map[string]store.Value{revAttr: store.Num(1)}, Index: duePartition, IndexSort: dueSort(day, acme, "r0", "a0"),
 	}} {
 		it.PK, it.SK, it.Body = "T#acme#APPROVAL#a0", key, []byte("broken")
 		require.NoError(t, w.table.Table.Write(context.Background(), store.Op{Kind: store.Put, Item: it}))

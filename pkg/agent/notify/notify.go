@@ -30,6 +30,17 @@ type Message struct {
 	Shown    show.Request
 	To       person.Person
 	Link     string // the page of the request, signed for To; "" = there is none
+
+	// Others are further requests of the same run about which the person is told by the same message, for the same
+	// occasion. A message that has any lists all of its requests, each with its link, and is not updated.
+	Others []Other
+}
+
+// Other is a further request that a message tells of.
+type Other struct {
+	Approval approval.Approval
+	Shown    show.Request
+	Link     string // as Message's
 }
 
 // Channel carries messages to people. Safe for concurrent use.

@@ -47,7 +47,7 @@ func TestA15EveryDutyIsDone(t *testing.T) {
 		}
 		w.ask(a)
 		deeds := map[string]func(r *rapid.T){
-			"asked": func(*rapid.T) { _, _ = w.n.attend(context.Background(), acme, "a1", visit{begins: true, forced: true}) },
+			"asked": func(*rapid.T) { _, _ = w.n.attend(context.Background(), acme, visit{begins: true, forced: true}, "a1") },
 			"sweep": func(*rapid.T) { _, _ = w.n.Due(context.Background(), 100) },
 			"time": func(r *rapid.T) {
 				w.clock.AdvanceTo(w.clock.Now().Add(time.Duration(rapid.IntRange(1, 300).Draw(r, "minutes")) * time.Minute))
@@ -59,7 +59,7 @@ func TestA15EveryDutyIsDone(t *testing.T) {
 			},
 			"dies asking": func(r *rapid.T) {
 				restart := w.dies(rapid.IntRange(1, 12).Draw(r, "at"))
-				_, _ = w.n.attend(context.Background(), acme, "a1", visit{begins: true, forced: true})
+				_, _ = w.n.attend(context.Background(), acme, visit{begins: true, forced: true}, "a1")
 				restart()
 			},
 			"another sweeps meanwhile": func(r *rapid.T) {

@@ -260,7 +260,7 @@ func (w *world) rewrite(change func(a *approval.Approval)) approval.Approval {
 // tell tells of the request as the state machine's waiter does, whose runs are tested elsewhere.
 func (w *world) tell() {
 	w.t.Helper()
-	_, err := w.n.attend(context.Background(), acme, "a1", visit{begins: true, forced: true})
+	_, err := w.n.attend(context.Background(), acme, visit{begins: true, forced: true}, "a1")
 	require.NoError(w.t, err)
 }
 

@@ -24,14 +24,15 @@ const (
 
 // block is a block of Block Kit as far as we use it.
 type block struct {
-	Type     string   `json:"type"`
-	ID       string   `json:"block_id,omitempty"`
-	Text     *text    `json:"text,omitempty"`
-	Fields   []text   `json:"fields,omitempty"`
-	Elements []any    `json:"elements,omitempty"`
-	Label    *text    `json:"label,omitempty"`   // of an input
-	Element  *element `json:"element,omitempty"` // of an input
-	Optional bool     `json:"optional,omitempty"`
+	Type      string   `json:"type"`
+	ID        string   `json:"block_id,omitempty"`
+	Text      *text    `json:"text,omitempty"`
+	Fields    []text   `json:"fields,omitempty"`
+	Accessory *element `json:"accessory,omitempty"` // of a section: a link beside it
+	Elements  []any    `json:"elements,omitempty"`
+	Label     *text    `json:"label,omitempty"`   // of an input
+	Element   *element `json:"element,omitempty"` // of an input
+	Optional  bool     `json:"optional,omitempty"`
 }
 
 // text is a text object, always plain.
@@ -121,6 +122,9 @@ func (b block) fits() bool {
 		limit = maxHeader
 	}
 	if b.Text != nil && (b.Text.Text == "" || length(b.Text.Text) > limit) || len(b.Fields) > maxFields {
+		return false
+	}
+	if b.Accessory != nil && length(b.Accessory.URL) > maxAddress {
 		return false
 	}
 	for _, f := range b.Fields {

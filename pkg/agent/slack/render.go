@@ -33,6 +33,9 @@ const (
 // render is a letter as a message: its line for notifications, in words of ours alone, and its blocks. It is whole, or says that it is not.
 func render(l letter.Letter, a approval.Approval, why notify.Occasion) (line string, blocks []block) {
 	line, l = "Countersign: "+l.Opening, heading(l)
+	if l.IsMany() {
+		return line, list(l)
+	}
 	if whole := layout(l, a, why); fit(whole) {
 		return line, whole
 	}
@@ -44,6 +47,33 @@ func render(l letter.Letter, a approval.Approval, why notify.Occasion) (line str
 		bare.Link = "" // an address of thousands of characters is none of ours
 	}
 	return line, layout(bare, a, why)
+}
+
+// list is a letter about many requests: each has a line with its page, as many as there is room for. People decide on
+// the pages.
+func list(l letter.Letter) []block {
+	for n := min(len(l.Entries), maxBlocks); ; n-- {
+		some := l.First(n)
+		blocks := []block{header(some.Subject), section(some.Opening)}
+		for _, e := range some.Entries {
+			b := section(e.String())
+			if e.Link != "" {
+				b.Accessory = &element{Type: "button", Action: actionOpen, Text: openPage(), URL: e.Link}
+			}
+			blocks = append(blocks, b)
+		}
+		if rest := some.Elsewhere(); rest != "" {
+			blocks = append(blocks, section(rest))
+		}
+		if n == 0 || fit(blocks) {
+			return blocks
+		}
+	}
+}
+
+func openPage() *text {
+	t := plain("Open page")
+	return &t
 }
 
 // heading gives a letter whose subject is too long for a header another one; its facts say what it is about.
@@ -147,8 +177,7 @@ func actions(l letter.Letter, a approval.Approval, buttons bool) []any {
 			button(actionDeny, "Deny", "danger", value, "Deny this call?", "It will not be carried out. The agent is told so, with your note."))
 	}
 	if l.Link != "" {
-		label := plain("Open page")
-		row = append(row, element{Type: "button", Action: actionOpen, Text: &label, URL: l.Link})
+		row = append(row, element{Type: "button", Action: actionOpen, Text: openPage(), URL: l.Link})
 	}
 	return row
 }
