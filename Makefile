@@ -124,7 +124,6 @@ LAMBDA_ARCH ?= arm64
 LAMBDA = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) $(GO) build -trimpath -ldflags "-s -w" -tags lambda.norpc
 
 .PHONY: build-StepFunction build-ToolFunction build-ApproveFunction build-ApiFunction build-SweepFunction build-WebFunction
-build-StepFunction build-ToolFunction build-ApiFunction: compiled
 build-StepFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/step
 build-ToolFunction:
@@ -138,12 +137,8 @@ build-SweepFunction:
 build-WebFunction:
 	$(LAMBDA) -o $(ARTIFACTS_DIR)/bootstrap ./functions/web
 
-.PHONY: compiled
-compiled: ## write the agents' definitions for the functions that know agents and run no tools (agents/compiled)
-	@$(GO) run ./agents/compile
-
 .PHONY: bootstraps
-bootstraps: compiled ## build the six Lambda bootstraps into dist/, as sam build does
+bootstraps: ## build the six Lambda bootstraps into dist/, as sam build does
 	@for f in step tool approve api sweep web; do mkdir -p dist/$$f && $(LAMBDA) -o dist/$$f/bootstrap ./functions/$$f || exit 1; done
 	@ls -l dist/*/bootstrap
 

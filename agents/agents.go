@@ -25,7 +25,7 @@ var files embed.FS
 // Registry holds the built-in tools and every agent of this folder: those that are files, and those that are Go. It panics at start-up
 // where one of them is broken.
 func Registry() *registry.Registry {
-	r := Code()
+	r := registry.Must(registry.New(tools()...))
 	if err := errors.Join(r.Hook(hooks.All()), r.AddFS(files), addIncident(r), r.Check()); err != nil {
 		panic(err)
 	}
@@ -44,10 +44,6 @@ func addIncident(r *registry.Registry) error {
 	}
 	return r.Add(d)
 }
-
-// Code is the registry without the agents: for a function that runs what a run's own definition names, and so neither reads nor links
-// YAML.
-func Code() *registry.Registry { return registry.Must(registry.New(tools()...)) }
 
 func tools() []tool.Tool {
 	builtins, noBuiltins := builtin.PerRun()

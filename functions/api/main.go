@@ -2,9 +2,9 @@
 package main
 
 import (
-	"github.com/countersign/countersign/agents/compiled"
+	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
-func main() { lambdafn.API(compiled.Agents(), schema.Validate) }
+func main() { lambdafn.API(agents.Registry(), schema.Validate) }

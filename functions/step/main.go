@@ -2,11 +2,11 @@
 package main
 
 import (
-	"github.com/countersign/countersign/agents/compiled"
+	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/agents/hooks"
 	"github.com/countersign/countersign/pkg/agent/deployed"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
-func main() { lambdafn.Step(compiled.Agents(), deployed.Models, schema.Fits, hooks.All()) }
+func main() { lambdafn.Step(agents.Registry(), deployed.Models, schema.Fits, hooks.All()) }

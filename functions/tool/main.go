@@ -3,10 +3,12 @@ package main
 
 import (
 	"github.com/countersign/countersign/agents"
-	"github.com/countersign/countersign/agents/compiled"
 	"github.com/countersign/countersign/agents/hooks"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/reach"
 )
 
-func main() { lambdafn.Tool(compiled.Agents(), agents.Code().Tools(), hooks.All(), reach.Deployed) }
+func main() {
+	registry := agents.Registry()
+	lambdafn.Tool(registry, registry.Tools(), hooks.All(), reach.Deployed)
+}

@@ -2,10 +2,10 @@
 package main
 
 import (
-	"github.com/countersign/countersign/agents/compiled"
+	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/pkg/agent/front"
 	"github.com/countersign/countersign/pkg/agent/lambdafn"
 	"github.com/countersign/countersign/pkg/agent/tool/schema"
 )
 
-func main() { lambdafn.Web(compiled.Agents(), schema.Validate, front.Pages) }
+func main() { lambdafn.Web(agents.Registry(), schema.Validate, front.Pages) }

@@ -421,22 +421,31 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 	return decided, true, nil
 }
 
-// recordAlone writes an approval of which the run is to hear nothing yet. So nothing but the view of the run says
-// here that it has ended.
+// recordAlone writes an approval of which the run is to hear nothing yet, as long as the run goes on: behind its end a request may still
+// be open, and takes no more approvals.
 func (d *Desk) recordAlone(ctx context.Context, a Approval, r Request, now time.Time, op store.Op) error {
-	h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
-	if err != nil {
-		return err
-	}
-	if h.Status == agent.RunDone {
-		return ErrFinished
-	}
 	voice, err := voiceOp(a, r, now)
 	if err != nil {
 		return err
 	}
-	return written(d.Table.Write(ctx, op, voice))
+	for range maxMoves {
+		h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
+		if err != nil {
+			return err
+		}
+		if h.Status == agent.RunDone {
+			return ErrFinished
+		}
+		err = d.Table.Write(ctx, op, voice, h.StillOp())
+		if moved := store.FailedOp(err, 2) && !store.FailedOp(err, 0); !moved {
+			return written(err)
+		}
+	}
+	return written(fmt.Errorf("decide approval %s: run %s does not come to rest", a.ID, a.Run))
 }
+
+// maxMoves is how often the run may go on or come to rest while an approval is written.
+const maxMoves = 10
 
 // writeError is an error of a write, after which what is on record is to be looked at.
 type writeError struct{ error }

@@ -17,7 +17,7 @@ import (
 	"github.com/countersign/countersign/pkg/agent/runtime"
 )
 
-// Agents finds the current definitions of agents by name; *catalog.Catalog does, and *registry.Registry. Safe for concurrent use.
+// Agents finds the current definitions of agents by name; *registry.Registry does. Safe for concurrent use.
 type Agents interface {
 	Agent(name string) (*agent.Definition, bool)
 }

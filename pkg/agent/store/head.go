@@ -57,6 +57,11 @@ func headOp(s *agent.AgentState) Op {
 	}}
 }
 
+// StillOp is a condition of a transaction: the run has the status with which h was read.
+func (h Head) StillOp() Op {
+	return Op{Kind: Check, Item: Item{Key: headKey(h.Tenant, h.Run)}, If: []Cond{{Attr: "status", Op: Equal, Value: Str(string(h.Status))}}}
+}
+
 // readHead reads what it knows of a view and leaves the rest: what a run is, its journal says, in a form of its own. Of one that cannot be read, the
 // Head names the run alone.
 func readHead(tenant string, it Item) (Head, error) {
