@@ -6,11 +6,13 @@ import (
 	"time"
 )
 
-// ErrStandStill is what Invoke returns, wrapped, for work that this process cannot do and another one may: the execution stays where it is on record, and
-// goes on when an Engine of such a process resumes it. See Engine.StandsStill.
+// ErrStandStill is what Invoke returns, wrapped, for work that this process cannot do and another one may: the
+// execution stays where it is on record, and goes on when an Engine of such a process resumes it. See
+// Engine.StandsStill.
 var ErrStandStill = errors.New("the execution stands still in this process")
 
-// lastCall is how much time the contexts of handlers say is left once the engine drains: so little that a handler begins nothing more, as on Lambda.
+// lastCall is how much time the contexts of handlers say is left once the engine drains: so little that a handler
+// begins nothing more, as on Lambda.
 const lastCall = 5 * time.Second
 
 // callContext is what handlers are called with.
@@ -29,8 +31,8 @@ func (c callContext) Deadline() (time.Time, bool) {
 	return c.engine.drained.Add(lastCall), true
 }
 
-// Drain begins no handler any more, and waits until those that run have returned, or ctx is done, which is its error. Executions stay where they are on
-// record; what was sent to their tokens is kept. Close comes after it.
+// Drain begins no handler any more, and waits until those that run have returned, or ctx is done, which is its error.
+// Executions stay where they are on record; what was sent to their tokens is kept. Close comes after it.
 func (e *Engine) Drain(ctx context.Context) error {
 	e.mu.Lock()
 	if e.drained.IsZero() {

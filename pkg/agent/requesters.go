@@ -18,8 +18,8 @@ func (s *AgentState) requestersOnce(heard int) []string {
 	return withPeople(withPeople(who, s.Again...), s.Heard[:min(heard, len(s.Heard))]...)
 }
 
-// StarterKnown reports whether it is known which person started the run. Whom a caller says that it is for is not known: an event can say
-// anything.
+// StarterKnown reports whether it is known which person started the run. Whom a caller says that it is for is not
+// known: an event can say anything.
 func (s *AgentState) StarterKnown() bool {
 	return slices.ContainsFunc(s.By, func(id string) bool { return isPrincipal("user:", id) })
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent/store"
 )
 
-// plan is the request as it will stand, and the fact for the run; nil where that is to hear nothing yet, as it takes more people.
+// plan is the request as it will stand, and the fact for the run; nil where that is to hear nothing yet, as it takes
+// more people.
 func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (*agent.Decided, Approval, error) {
 	switch {
 	case a.otherwise(r):
@@ -42,8 +43,9 @@ func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (
 	return &fact, a.settled(fact, said), nil
 }
 
-// planApproval is plan of an approval or an edit of a call. Where tools are decided about, it is one on the call's tool; but an edit is of
-// its own arguments alone. Where an approval stands for the very arguments, an edit's does for the edited ones.
+// planApproval is plan of an approval or an edit of a call. Where tools are decided about, it is one on the call's
+// tool; but an edit is of its own arguments alone. Where an approval stands for the very arguments, an edit's does for
+// the edited ones.
 func (d *Desk) planApproval(ctx context.Context, a Approval, r Request, said Decision, fact agent.Decided) (*agent.Decided, Approval, error) {
 	on, err := d.action(ctx, a, r.Action == Edit)
 	if err != nil {
@@ -93,8 +95,8 @@ type action struct {
 	moved  bool   // the policy that applies is another than the one it was asked under (A17)
 }
 
-// action reads what a request is about, if it is to be looked at or the deployment's definitions are others than the run is pinned to. Else nothing
-// of it is there to be read.
+// action reads what a request is about, if it is to be looked at or the deployment's definitions are others than the
+// run is pinned to. Else nothing of it is there to be read.
 func (d *Desk) action(ctx context.Context, a Approval, look bool) (action, error) {
 	if a.Definition != "" && !look {
 		def, err := d.Definitions(ctx, a.Tenant, a.Definition)
@@ -129,9 +131,9 @@ func (a Approval) permit(fact *agent.Decided) {
 	}
 }
 
-// edit makes a new action of the call: checked against schema and deny rules as if the model had asked for it, with its own
-// digest (A8). The request is about that then: earlier approvals do not count any more, nobody is needed less than before, and who decides is an
-// approver of both.
+// edit makes a new action of the call: checked against schema and deny rules as if the model had asked for it, with its
+// own digest (A8). The request is about that then: earlier approvals do not count any more, nobody is needed less than
+// before, and who decides is an approver of both.
 func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args json.RawMessage, policy string, err error) {
 	if args, err = agent.CompactJSON(r.Args, agent.JSONLimits{}); err != nil {
 		return a, nil, "", &EditError{Problem: err.Error()}
@@ -161,8 +163,8 @@ func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args jso
 	return a, args, is.Policy, nil
 }
 
-// besides is a request that another policy's word holds for as well. It is never weaker for it: a set of the same approvers is another one where others
-// are among it later.
+// besides is a request that another policy's word holds for as well. It is never weaker for it: a set of the same
+// approvers is another one where others are among it later.
 func (a Approval) besides(dec agent.Decision) Approval {
 	a.Quorum, a.FourEyes = max(a.Quorum, dec.People()), a.FourEyes || dec.FourEyes
 	a.Above, a.AboveTo = slices.Clone(a.Above), slices.Clone(a.AboveTo)
@@ -212,8 +214,8 @@ func (d *Desk) may(a Approval, r Request) func(agent.Decision) bool {
 	return func(dec agent.Decision) bool { return dec.MayAfter(r.as.who, waited) }
 }
 
-// planAnswer is plan of an answer to what a call's tool asks. It takes as many people who give the same answer as it would take to approve the
-// call; of each, the newest answer counts.
+// planAnswer is plan of an answer to what a call's tool asks. It takes as many people who give the same answer as it
+// would take to approve the call; of each, the newest answer counts.
 func (d *Desk) planAnswer(ctx context.Context, a Approval, r Request, said Decision) (*agent.Decided, Approval, error) {
 	def, s, c, err := d.subject(ctx, a)
 	if err != nil {
@@ -245,7 +247,8 @@ func (d *Desk) planAnswer(ctx context.Context, a Approval, r Request, said Decis
 	return &fact, decided, nil
 }
 
-// forAnswered is how many people give an answer that takes the arguments' place, of which policy says that. Each of them is judged by it in turn.
+// forAnswered is how many people give an answer that takes the arguments' place, of which policy says that. Each of
+// them is judged by it in turn.
 func (a Approval) forAnswered(r Request, dec agent.Decision) (people int, err error) {
 	if dec.Verdict == agent.VerdictAsk {
 		a = a.besides(dec)

@@ -7,7 +7,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 )
 
-// changed reports whether the request is about another action than it was made for. Who approves it then has to say that this is what they have seen.
+// changed reports whether the request is about another action than it was made for. Who approves it then has to say
+// that this is what they have seen.
 func (a Approval) changed() bool {
 	return slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Action == Edit })
 }
@@ -43,7 +44,8 @@ func saidBy(all []Decision, r Request) bool {
 	return slices.ContainsFunc(all, func(d Decision) bool { return d.By == r.By.ID })
 }
 
-// sameDecision reports whether r says what was said of the request: of an approval of several people, what any of them said.
+// sameDecision reports whether r says what was said of the request: of an approval of several people, what any of them
+// said.
 func sameDecision(a Approval, r Request) bool {
 	shown := a.Kind != KindCall || r.Action != Approve || r.Digest == "" || r.Digest == a.Digest // whoever approves something else says something else
 	if len(a.Decisions) == 0 || !shown {
@@ -59,8 +61,8 @@ func sameDecision(a Approval, r Request) bool {
 	return slices.ContainsFunc(of, func(d Decision) bool { return d.says(a.Kind, r) })
 }
 
-// byPeople reports whether it was people who have settled the request, or of one about tools, some of them. Else it is pending, has expired, was called off with its run or overtaken, whatever
-// some of several people had said by then.
+// byPeople reports whether it was people who have settled the request, or of one about tools, some of them. Else it is
+// pending, has expired, was called off with its run or overtaken, whatever some of several people had said by then.
 func (a Approval) byPeople() bool {
 	if len(a.Decisions) == 0 {
 		return false

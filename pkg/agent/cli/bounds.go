@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// bounds are how long whoever connects to the port or to the socket may take; 0 = the default. An answer has none: an event stream bounds itself.
+// bounds are how long whoever connects to the port or to the socket may take; 0 = the default. An answer has none: an
+// event stream bounds itself.
 type bounds struct {
 	header time.Duration // until the header of a request is there; 0 = 10 s
 	body   time.Duration // until its body is; 0 = 30 s

@@ -9,8 +9,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// calledAs is the beginning of a command line that calls this program as it was called. The file that `go run` starts is gone afterwards,
-// so the package is named in its place.
+// calledAs is the beginning of a command line that calls this program as it was called. The file that `go run` starts
+// is gone afterwards, so the package is named in its place.
 func (p *program) calledAs() []string {
 	if strings.Contains(filepath.ToSlash(p.called), "/go-build") {
 		if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(info.Path, "/") {

@@ -12,8 +12,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent/secrets"
 )
 
-// advised is a provider's adapter whose errors also say where the model was looked for and what to do. It is for people at a command
-// line: a deployed function has neither these variables nor a --model.
+// advised is a provider's adapter whose errors also say where the model was looked for and what to do. It is for people
+// at a command line: a deployed function has neither these variables nor a --model.
 type advised struct {
 	runtime.Model
 	where string // the URL; "" = the SDK's choice
@@ -43,7 +43,8 @@ func (m advised) Generate(ctx context.Context, r agent.Request) (agent.Reply, er
 	return reply, &told
 }
 
-// nobodyThere are the errors of a server that does not run, or is somewhere else: a run that begins is not to wait for it.
+// nobodyThere are the errors of a server that does not run, or is somewhere else: a run that begins is not to wait for
+// it.
 var nobodyThere = []string{"connection refused", "host name not found"}
 
 // CountTokens implements runtime.TokenCounter, where the adapter does.

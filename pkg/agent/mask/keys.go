@@ -119,7 +119,8 @@ func (f *finder) bearers() {
 	}
 }
 
-// privateKeys finds the lines of private keys: base64 alone on a line behind a key's header, and nothing else that stands there.
+// privateKeys finds the lines of private keys: base64 alone on a line behind a key's header, and nothing else that
+// stands there.
 func (f *finder) privateKeys() {
 	f.each("-----BEGIN ", func(at int) {
 		from := at + len("-----BEGIN ")
@@ -186,8 +187,8 @@ func (f *finder) keyHeaders(at int) int {
 	return at
 }
 
-// isKeyLine reports whether a line is one of a key: first is how long its first one is, 0 of that itself. Only the last one is shorter, and a
-// short one has to look like nothing that has a meaning.
+// isKeyLine reports whether a line is one of a key: first is how long its first one is, 0 of that itself. Only the last
+// one is shorter, and a short one has to look like nothing that has a meaning.
 func isKeyLine(line string, first int) bool {
 	upper, lower := strings.ToLower(line) != line, strings.ToUpper(line) != line
 	sign := strings.ContainsAny(line, "0123456789+/=")

@@ -131,7 +131,8 @@ func isHeader(name string) bool {
 // schemes stand before the credentials of an Authorization header.
 var schemes = []string{"bearer", "basic", "digest", "token", "apikey", "negotiate", "bot"}
 
-// header takes the value of a header: what stands behind the scheme of an Authorization, or the values of cookies; else all of it.
+// header takes the value of a header: what stands behind the scheme of an Authorization, or the values of cookies; else
+// all of it.
 func (f *finder) header(name string, at int) (next int) {
 	at = f.spaces(at)
 	if strings.HasSuffix(name, "cookie") {
@@ -193,7 +194,8 @@ func isSession(name string) bool {
 	})
 }
 
-// What makes of an option one that takes no secret: a first word that does something, or a name for what is kept elsewhere.
+// What makes of an option one that takes no secret: a first word that does something, or a name for what is kept
+// elsewhere.
 var (
 	doing = []string{
 		"no", "ask", "prompt", "use", "with", "without", "skip", "reset", "show", "enable", "disable", "generate", "get", "set", "print", "require",
@@ -202,7 +204,8 @@ var (
 	kept = []string{"secret", "secrets", "credential", "credentials", "cookie", "cookies", "authorization", "tokens", "passwords"}
 )
 
-// option takes --name value. Many options of such names take no value, so what follows has to look like a secret, and not like a host.
+// option takes --name value. Many options of such names take no value, so what follows has to look like a secret, and
+// not like a host.
 func (f *finder) option(at int) (next int) {
 	if at > 0 && strings.IndexByte(" \t\r\n\"'", f.text[at-1]) < 0 {
 		return at
@@ -227,8 +230,8 @@ func (f *finder) option(at int) (next int) {
 	return r.To - 1
 }
 
-// address takes the password of scheme://user:password@host, and a long random user. Nothing is taken where not every reader agrees on the
-// host: with another @ or a backslash before its end.
+// address takes the password of scheme://user:password@host, and a long random user. Nothing is taken where not every
+// reader agrees on the host: with another @ or a backslash before its end.
 func (f *finder) address(at int) {
 	if !alphanumeric(f.at(at - 1)) {
 		return

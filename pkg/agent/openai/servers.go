@@ -9,15 +9,16 @@ import (
 	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
 
-// Servers asks the server that a request's model names, with that server's key. All requests share their connections. Safe for concurrent use
-// if OnDelta is.
+// Servers asks the server that a request's model names, with that server's key. All requests share their connections.
+// Safe for concurrent use if OnDelta is.
 type Servers struct {
 	OwnKey  string        // OpenAI's, which goes to no other server; "" = none
 	Secrets port.Secrets  // where models' own keys are
 	OnDelta agent.OnDelta // is told of replies as they arrive; nil = nobody is
 }
 
-// Generate makes one request, as Model.Generate does. A key that there is not is ModelAuth, one that cannot be read now ModelUnavailable.
+// Generate makes one request, as Model.Generate does. A key that there is not is ModelAuth, one that cannot be read now
+// ModelUnavailable.
 func (s Servers) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	key, err := s.key(ctx, r)
 	if err != nil {

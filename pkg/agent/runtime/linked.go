@@ -7,8 +7,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent"
 )
 
-// Missing is the code that a call of a tool needs and this process does not have: the tool, or the one that its precondition reads; "" = it
-// has all of it, or needs none. The name is the original one.
+// Missing is the code that a call of a tool needs and this process does not have: the tool, or the one that its
+// precondition reads; "" = it has all of it, or needs none. The name is the original one.
 func (p Ports) Missing(def *agent.Definition, name string) string {
 	i := slices.IndexFunc(def.Tools, func(t agent.ToolSpec) bool { return t.Name == name })
 	if i < 0 { // a server's tool, or one that the product brings
@@ -24,8 +24,9 @@ func (p Ports) Missing(def *agent.Definition, name string) string {
 	return ""
 }
 
-// isUnlinked reports whether the call needs code that only other processes have. It stays as it is: nobody is asked about it, it is not
-// claimed, and what became of it is not looked into. The invocation ends as ErrElsewhere once nothing is left that it can do.
+// isUnlinked reports whether the call needs code that only other processes have. It stays as it is: nobody is asked
+// about it, it is not claimed, and what became of it is not looked into. The invocation ends as ErrElsewhere once
+// nothing is left that it can do.
 func (r *round) isUnlinked(c agent.Call) bool {
 	if !r.LeavesUnknown {
 		return false

@@ -9,8 +9,8 @@ import (
 	"github.com/countersign/countersign/pkg/agent/tool/port"
 )
 
-// Deployed are the secrets of a deployed function, as its environment names them. Without a prefix there are none. A variable that makes no sense
-// is an error that names it.
+// Deployed are the secrets of a deployed function, as its environment names them. Without a prefix there are none. A
+// variable that makes no sense is an error that names it.
 func Deployed(cfg aws.Config, getenv func(string) string, clk clock.Clock) (port.Secrets, error) {
 	prefix := getenv(EnvPrefix)
 	if prefix == "" {

@@ -30,8 +30,8 @@ type signIn struct {
 	wrong *Limit
 }
 
-// Handler answers requests for the console's pages (ConsolePaths), and reports whether a request was for one: others are
-// left to whoever asks. A POST with the token leads to the page that was asked for.
+// Handler answers requests for the console's pages (ConsolePaths), and reports whether a request was for one: others
+// are left to whoever asks. A POST with the token leads to the page that was asked for.
 func (s *SignIn) Handler() func(w http.ResponseWriter, r *http.Request) bool {
 	h := &signIn{SignIn: s, page: Parse("signin.html"), wrong: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: s.Clock}}
 	return h.answer

@@ -10,8 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// echo finds a secret in a text, however it is written there: as it is, in hexadecimal, in base64, or character by character with any of
-// them escaped as in JSON, URLs, HTML and program texts. The cost at a place of a text is bounded by the secret's length.
+// echo finds a secret in a text, however it is written there: as it is, in hexadecimal, in base64, or character by
+// character with any of them escaped as in JSON, URLs, HTML and program texts. The cost at a place of a text is bounded
+// by the secret's length.
 type echo struct {
 	name   string
 	secret string
@@ -55,7 +56,8 @@ func within64(e *base64.Encoding, secret string, lead int) string {
 	return text[from:to]
 }
 
-// at is how long the secret is that a text begins with, 0 = it begins with none; open says that it begins with one whose end is missing.
+// at is how long the secret is that a text begins with, 0 = it begins with none; open says that it begins with one
+// whose end is missing.
 func (e *echo) at(text string) (n int, open bool) {
 	if !e.starts[text[0]] {
 		return 0, false
@@ -74,7 +76,8 @@ func (e *echo) at(text string) (n int, open bool) {
 	return n, open
 }
 
-// mayBegin tells from the next few bytes whether the secret can be spelled there: texts have many signs that escape something else.
+// mayBegin tells from the next few bytes whether the secret can be spelled there: texts have many signs that escape
+// something else.
 func (e *echo) mayBegin(text string) bool {
 	if text[0] == e.secret[0] || len(text) <= deepest {
 		return true
@@ -93,7 +96,8 @@ func (e *echo) mayBegin(text string) bool {
 	return true
 }
 
-// spelled reads the secret character by character. A character may have several spellings at a place, of which one is longer.
+// spelled reads the secret character by character. A character may have several spellings at a place, of which one is
+// longer.
 func (e *echo) spelled(text string) (n int, open bool) {
 	var here, next [2 * deepest]int // the places that have been reached
 	ends := here[:1]
@@ -117,7 +121,8 @@ func (e *echo) spelled(text string) (n int, open bool) {
 // deepest is how often something is escaped that was escaped already.
 const deepest = 8
 
-// spellings takes how long the spellings of a character are that a text begins with; cut says that the text may end within one.
+// spellings takes how long the spellings of a character are that a text begins with; cut says that the text may end
+// within one.
 func (c character) spellings(text string, take func(n int)) (cut bool) {
 	add := func(n int, open bool) {
 		if n > 0 {
@@ -163,7 +168,8 @@ func (c character) spellings(text string, take func(n int)) (cut bool) {
 	return cut
 }
 
-// bytesBehind reads a character's bytes in hexadecimal, each behind a mark: %41, or %2541 where that was escaped again; \x41, or \\x41.
+// bytesBehind reads a character's bytes in hexadecimal, each behind a mark: %41, or %2541 where that was escaped again;
+// \x41, or \\x41.
 func bytesBehind(text, mark, character string) (n int, cut bool) {
 	for i := range len(character) {
 		for m := 0; mark == `\x` && m < deepest && strings.HasPrefix(text[n:], `\\`); m++ {
@@ -203,7 +209,8 @@ func hexByte(text string, c byte) (n int, cut bool) {
 	return 2, false
 }
 
-// escapes are what stands for a character behind a backslash: u0041, u{41}, 101, the letter of a control character, or a sign itself.
+// escapes are what stands for a character behind a backslash: u0041, u{41}, 101, the letter of a control character, or
+// a sign itself.
 func escapes(text string) []string {
 	r, _ := utf8.DecodeRuneInString(text)
 	forms := []string{fmt.Sprintf("u%04x", r), fmt.Sprintf("u{%x}", r), fmt.Sprintf("u{%04x}", r), fmt.Sprintf("%03o", r)}
