@@ -14,9 +14,9 @@ import (
 	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/agents/refunds"
 	"github.com/countersign/countersign/agents/research"
-	"github.com/countersign/countersign/pkg/agent/registry"
-	"github.com/countersign/countersign/pkg/agent/tool"
-	"github.com/countersign/countersign/pkg/agent/tool/builtin"
+	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools/builtin"
 )
 
 //go:embed */agent.yaml

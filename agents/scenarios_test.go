@@ -11,8 +11,8 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/scenario"
-	"github.com/countersign/countersign/pkg/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 

@@ -4,7 +4,7 @@ package hooks
 
 import (
 	"github.com/countersign/countersign/agents/incident/duty"
-	"github.com/countersign/countersign/pkg/agent/hook"
+	"github.com/countersign/countersign/internal/hook"
 )
 
 // All is that code. Version is recorded in every run: raise it when what the code does changes.

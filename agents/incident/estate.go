@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/agents/ledger"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Estate is the services that the agent looks after. What is known of them is a file of this folder; what has been rolled back is in the

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/agents/incident/duty"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Name is the agent's, which the rule for alarms in template.yaml names.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/countersign/countersign/agents/incident"
 	"github.com/countersign/countersign/agents/ledger"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 func tools(t *testing.T) map[string]tool.Tool {

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // The arguments of the tools. Their schemas are made of these types: the model reads the descriptions, and what does not fit the tags

@@ -11,8 +11,8 @@ import (
 	"math/big"
 
 	"github.com/countersign/countersign/agents/ledger"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Order is what a customer has bought.

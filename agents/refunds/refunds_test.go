@@ -11,8 +11,8 @@ import (
 
 	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/agents/refunds"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 func shop(t *testing.T) (get, create tool.Tool, dir string) {

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/agents/research"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 func call(t *testing.T, which int, args string) agent.ToolResultData {

@@ -3,8 +3,8 @@ package main
 
 import (
 	"github.com/countersign/countersign/agents"
-	"github.com/countersign/countersign/pkg/agent/lambdafn"
-	"github.com/countersign/countersign/pkg/agent/tool/schema"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 func main() { lambdafn.API(agents.Registry(), schema.Validate) }

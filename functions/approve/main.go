@@ -1,6 +1,6 @@
 // Command approve is functions/approve of the state machine.
 package main
 
-import "github.com/countersign/countersign/pkg/agent/lambdafn"
+import "github.com/countersign/countersign/internal/lambdafn"
 
 func main() { lambdafn.Approve() }

@@ -4,8 +4,8 @@ package main
 import (
 	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/agents/hooks"
-	"github.com/countersign/countersign/pkg/agent/lambdafn"
-	"github.com/countersign/countersign/pkg/agent/reach"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/tools/reach"
 )
 
 func main() {

@@ -3,9 +3,9 @@ package main
 
 import (
 	"github.com/countersign/countersign/agents"
-	"github.com/countersign/countersign/pkg/agent/front"
-	"github.com/countersign/countersign/pkg/agent/lambdafn"
-	"github.com/countersign/countersign/pkg/agent/tool/schema"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/tools/schema"
+	"github.com/countersign/countersign/internal/web/front"
 )
 
 func main() { lambdafn.Web(agents.Registry(), schema.Validate, front.Pages) }

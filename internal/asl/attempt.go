@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // attempt is one try of a Task. Everything that happens to it arrives in its inbox and is judged by its execution's own

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // ErrClosed is what an Engine returns that was closed.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // latch is closed until it is released, and then open for good. It is safe for concurrent use.

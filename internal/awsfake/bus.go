@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // Bus is an event bus. It speaks the wire protocol of PutEvents, awsJson1.1, and delivers each event to the target of every rule whose

@@ -11,7 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // Functions is AWS Lambda as far as Invoke goes: it checks signatures, sizes and names, runs a function and answers with its result or its

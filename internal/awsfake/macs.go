@@ -10,7 +10,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // MACs is AWS KMS as far as GenerateMac and VerifyMac with keys for HMAC_SHA_256 go: it checks signatures, names, sizes and members. Safe for concurrent

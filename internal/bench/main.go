@@ -16,7 +16,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // measurement is one JSON line.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 func BenchmarkW(b *testing.B) {

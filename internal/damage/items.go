@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // Damaged is an item with one thing wrong with it. What is the damage, as body: KEY: missing.

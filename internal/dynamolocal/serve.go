@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // The arguments of the second process, and the line by which it says that the server answers.

@@ -9,11 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/bedrockfake"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // responder is a model that looks, rolls back, looks again and wakes a person. What it does next it takes from the conversation alone.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/lambdart"
-	"github.com/countersign/countersign/pkg/agent/clock"
 )
 
 // coldStarts is how often each function is started: enough for a median.

@@ -15,13 +15,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/aws/kms"
 	"github.com/countersign/countersign/internal/awsfake"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/clock"
-	"github.com/countersign/countersign/pkg/agent/ids"
-	"github.com/countersign/countersign/pkg/agent/keyring"
-	"github.com/countersign/countersign/pkg/agent/kms"
-	"github.com/countersign/countersign/pkg/agent/link"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
 const linkKey = "arn:aws:kms:eu-central-1:123456789012:key/11111111-2222-3333-4444-555555555555"

@@ -3,8 +3,8 @@ package fault
 import (
 	"context"
 
-	"github.com/countersign/countersign/pkg/agent/notify"
-	"github.com/countersign/countersign/pkg/agent/person"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/person"
 )
 
 // Channel puts the injector before a channel to people.

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // Point is one fault: at which call, from 1, what goes wrong.

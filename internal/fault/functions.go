@@ -3,7 +3,7 @@ package fault
 import (
 	"context"
 
-	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/internal/runtime"
 )
 
 // Functions puts the injector before functions.

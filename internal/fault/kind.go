@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/tool/port"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // Kind is what goes wrong. The names are those of docs/reliability.md.

@@ -3,9 +3,9 @@ package fault
 import (
 	"context"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Remotes puts the injector before every call of tools that are somewhere else, and before every list of them.

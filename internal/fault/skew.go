@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // skews are by how much clocks are wrong.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/store/memory"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // Table puts the injector before a table that is empty. Its index can be made to lag.

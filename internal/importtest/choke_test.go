@@ -13,29 +13,29 @@ import (
 )
 
 // chokePoint is where decisions are authorised (approvals.md, A9).
-const chokePoint = "pkg/agent/approval"
+const chokePoint = "internal/approval"
 
 // decisionFacts are the facts that a person's word becomes, and who may make them beside the desk: the core, of words that the desk has kept or that
 // it asks it to make of an answer.
 var decisionFacts = map[string][]string{
-	"Decided":      {chokePoint, "pkg/agent/early.go", "pkg/agent/eventcodec.go", "pkg/agent/event.go", "pkg/agent/ticket.go", "pkg/agent/resolve.go"},
-	"DecisionKept": {chokePoint, "pkg/agent/eventcodec.go", "pkg/agent/event.go"},
+	"Decided":      {chokePoint, "internal/agent/early.go", "internal/agent/eventcodec.go", "internal/agent/event.go", "internal/agent/ticket.go", "internal/agent/resolve.go"},
+	"DecisionKept": {chokePoint, "internal/agent/eventcodec.go", "internal/agent/event.go"},
 }
 
 // requestWrites are the writes to requests, and the files beside the desk's own that may put them into a transaction: those of the entries that
 // ask, overtake and use requests, which decide nothing but what was kept.
 var requestWrites = map[string][]string{
-	"CreateOp":     {"pkg/agent/runtime/runtime.go", "pkg/agent/runtime/permissions.go"},
-	"SettleOp":     {"pkg/agent/runtime/runtime.go"}, // settledEarly
-	"CloseOp":      {"pkg/agent/runtime/runtime.go"},
-	"CloseToolsOp": {"pkg/agent/runtime/permissions.go"},
-	"ConsumeOp":    {"pkg/agent/runtime/runtime.go"},
-	"PermitOp":     {"pkg/agent/runtime/permissions.go"},
-	"StandingOp":   {"pkg/agent/runtime/permissions.go"},
+	"CreateOp":     {"internal/runtime/runtime.go", "internal/runtime/permissions.go"},
+	"SettleOp":     {"internal/runtime/runtime.go"}, // settledEarly
+	"CloseOp":      {"internal/runtime/runtime.go"},
+	"CloseToolsOp": {"internal/runtime/permissions.go"},
+	"ConsumeOp":    {"internal/runtime/runtime.go"},
+	"PermitOp":     {"internal/runtime/permissions.go"},
+	"StandingOp":   {"internal/runtime/permissions.go"},
 }
 
 // requestKeys are the packages that may name the keys of requests.
-var requestKeys = []string{chokePoint, "pkg/agent/notify"}
+var requestKeys = []string{chokePoint, "internal/people/notify"}
 
 // accepting are the methods of the desk that put people's words into runs.
 var accepting = []string{"Decide", "Settle", "Direct"}
@@ -76,7 +76,7 @@ func TestA9OnlyTheDeskDecides(t *testing.T) {
 	met := map[string]bool{}
 	for _, p := range list(t) {
 		for file, parsed := range sources(t, p) {
-			core := strings.HasPrefix(file, "pkg/agent/") && strings.Count(file, "/") == 2
+			core := strings.HasPrefix(file, "internal/agent/") && strings.Count(file, "/") == 2
 			ast.Inspect(parsed, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.CompositeLit:

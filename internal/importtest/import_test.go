@@ -19,8 +19,8 @@ const module = "github.com/countersign/countersign"
 
 // notInLambda is what no function may link: engines of a laptop, what starts programs, and what is for tests.
 var notInLambda = []string{
-	"go.etcd.io/bbolt", module + "/pkg/agent/bolt", module + "/internal/local", module + "/internal/asl",
-	module + "/pkg/agent/cli", "github.com/alecthomas/kong", module + "/pkg/agent/script", module + "/pkg/agent/mcp/program",
+	"go.etcd.io/bbolt", module + "/internal/store/bolt", module + "/internal/local", module + "/internal/asl",
+	module + "/pkg/agent/cli", "github.com/alecthomas/kong", module + "/internal/model/script", module + "/internal/tools/mcp/program",
 	"expvar", "net/http/pprof", "testing", "github.com/anishathalye/porcupine",
 }
 
@@ -55,7 +55,7 @@ func list(t *testing.T) []pkg {
 
 func TestCoreImportsNothingOfOursAndNoSDK(t *testing.T) {
 	for _, p := range list(t) {
-		if p.ImportPath != module+"/pkg/agent" {
+		if p.ImportPath != module+"/internal/agent" {
 			continue
 		}
 		for _, imp := range p.Deps {
@@ -89,10 +89,10 @@ func TestOnlyClockReadsTimeAndOnlyIDsDrawsChance(t *testing.T) {
 		for _, f := range p.GoFiles {
 			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, 0)
 			require.NoError(t, err)
-			if p.ImportPath != module+"/pkg/agent/clock" {
+			if p.ImportPath != module+"/internal/clock" {
 				checkTime(t, p.ImportPath+"/"+f, file)
 			}
-			if p.ImportPath == module+"/pkg/agent/ids" {
+			if p.ImportPath == module+"/internal/ids" {
 				continue
 			}
 			for _, imp := range file.Imports {

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // Config is a function as it is deployed.

@@ -12,8 +12,8 @@ import (
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/lambdart"
-	"github.com/countersign/countersign/pkg/agent/clock"
 )
 
 // The tests' own binary is the bootstrap: with a folder in this variable it serves events instead of tests.

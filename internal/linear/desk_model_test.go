@@ -6,7 +6,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/internal/approval"
 )
 
 // The sequential specification of a run's requests to people. A request is pending with the approvals it has, until it is decided, expires, or its run

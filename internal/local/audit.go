@@ -5,12 +5,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/audit"
-	"github.com/countersign/countersign/pkg/agent/clock"
-	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/audit"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // audits keeps the chain of a laptop up to date: after each park, decision and end of a run, beside what goes on. What it does not come to, the

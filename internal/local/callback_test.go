@@ -19,15 +19,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/awsfake"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/callback"
-	"github.com/countersign/countersign/pkg/agent/clock"
-	"github.com/countersign/countersign/pkg/agent/keyring"
-	"github.com/countersign/countersign/pkg/agent/lambdatool"
-	"github.com/countersign/countersign/pkg/agent/registry"
-	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/callback"
+	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/tools/lambdatool"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // stockkeeper is a model that has stock counted and says what came of it.

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
-	"github.com/countersign/countersign/pkg/agent/notify"
-	"github.com/countersign/countersign/pkg/agent/outbox"
-	"github.com/countersign/countersign/pkg/agent/slack"
-	"github.com/countersign/countersign/pkg/agent/tool/port"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/outbox"
+	"github.com/countersign/countersign/internal/people/slack"
+	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // The secrets of a laptop that turn Slack on, by name. They are read once: Slack's are not replaced while an engine runs.

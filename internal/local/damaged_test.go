@@ -10,8 +10,8 @@ import (
 
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/damage"
-	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/store/memory"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
 )
 
 func savedExecutions(t *testing.T) *memory.Table {

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/asl"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // Executions keeps the engine's records in a table: PK X#open or X#closed, SK the execution's name. Loading at start reads the

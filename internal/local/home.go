@@ -8,16 +8,16 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/bolt"
-	"github.com/countersign/countersign/pkg/agent/clock"
-	"github.com/countersign/countersign/pkg/agent/ids"
-	"github.com/countersign/countersign/pkg/agent/notify"
-	"github.com/countersign/countersign/pkg/agent/person"
-	"github.com/countersign/countersign/pkg/agent/registry"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/store/folder"
-	"github.com/countersign/countersign/pkg/agent/tracing"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store/bolt"
+	"github.com/countersign/countersign/internal/store/folder"
 )
 
 // Tenant is the tenant of everything on a laptop.

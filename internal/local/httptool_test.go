@@ -19,14 +19,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/clock"
-	"github.com/countersign/countersign/pkg/agent/egress"
-	"github.com/countersign/countersign/pkg/agent/reach"
-	"github.com/countersign/countersign/pkg/agent/registry"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/secrets"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/egress"
+	"github.com/countersign/countersign/internal/tools/reach"
+	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
 // payerVar starts this test binary again as a process that pays, until it is killed: a payment as JSON.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/internal/approval"
 )
 
 // canCarryOut refuses a decision about a call whose tool this process does not have: nobody here could carry it out. A

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/script"
-	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // models routes a request to the adapter of the model it names: every run has its own, pinned with its definition.

@@ -12,18 +12,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/clock"
-	"github.com/countersign/countersign/pkg/agent/edge"
-	"github.com/countersign/countersign/pkg/agent/ids"
-	"github.com/countersign/countersign/pkg/agent/lambdafn"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/store/memory"
-	"github.com/countersign/countersign/pkg/agent/tool/port"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // rolledBack is a machine and a run that waits for a person, in a store that a newer version has had as well.

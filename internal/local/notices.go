@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/clock"
-	"github.com/countersign/countersign/pkg/agent/lambdafn"
-	"github.com/countersign/countersign/pkg/agent/notify"
-	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // dueFunction is the name by which the alarm calls what is due, as the state machine calls its functions. No state has it.

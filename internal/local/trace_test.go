@@ -9,14 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/clock"
-	"github.com/countersign/countersign/pkg/agent/ids"
-	"github.com/countersign/countersign/pkg/agent/otlp"
-	"github.com/countersign/countersign/pkg/agent/registry"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/tool"
-	"github.com/countersign/countersign/pkg/agent/tracing"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/observe/otlp"
+	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // spans is a collector of the spans' names.

@@ -12,13 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/store/memory"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // disturbed is a table whose n-th request something happens at.

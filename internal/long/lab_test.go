@@ -13,20 +13,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/dynamolocal"
+	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/bolt"
-	"github.com/countersign/countersign/pkg/agent/clock"
-	"github.com/countersign/countersign/pkg/agent/dynamo"
-	"github.com/countersign/countersign/pkg/agent/ids"
-	"github.com/countersign/countersign/pkg/agent/notify"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/store/counting"
-	"github.com/countersign/countersign/pkg/agent/store/memory"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/bolt"
+	"github.com/countersign/countersign/internal/store/counting"
+	"github.com/countersign/countersign/internal/store/dynamo"
+	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 func TestMain(m *testing.M) { dynamolocal.Main(m) }

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/tool/port"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // errStopped ends what a rehearsal does not do.

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/samtest"
-	"github.com/countersign/countersign/pkg/agent/link"
 )
 
 // strictly decodes a sample into the type of aws-lambda-go and refuses what the type does not have.

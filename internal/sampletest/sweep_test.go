@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/observe/safelog"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/samtest"
-	"github.com/countersign/countersign/pkg/agent/lambdafn"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/safelog"
 )
 
 // outside is the state machine as functions/sweep may look at it. Its executions have ended, but for a leftover that nobody needs.

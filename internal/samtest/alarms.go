@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent/metrics"
+	"github.com/countersign/countersign/internal/observe/metrics"
 )
 
 // Measure is one metric that an alarm watches, its dimensions in short.

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent/dynamo"
-	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/dynamo"
 )
 
 // want says which of the properties do not have the value that is wanted, in short.

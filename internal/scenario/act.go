@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/internal/runtime"
 )
 
 // Deed is what somebody beside the story does at a call of a port: see Act.

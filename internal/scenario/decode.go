@@ -6,7 +6,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // decode reads JSON, data, which begins in the section's n-th line, strictly: no unknown key, none twice.

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/ids"
-	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/runtime"
 )
 
 // disturbed reports whether anything goes wrong or anybody acts beside the story.

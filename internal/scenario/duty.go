@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/person"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/person"
 )
 
 // talk says something of the newest request about a call, and decides nothing.

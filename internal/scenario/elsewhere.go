@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // cannedRemote stands for whoever carries out the calls of tools that are somewhere else: tools.yaml says what they give.

@@ -8,10 +8,10 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/match"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // ledger is the world outside: what tools were entered, and what came of it. No crash of an invocation reaches it.

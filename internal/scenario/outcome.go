@@ -3,7 +3,7 @@ package scenario
 import (
 	"context"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // effects are those of all tools so far.

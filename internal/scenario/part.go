@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/script"
-	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/tool"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // part is what one run of a story is played with: its agent's script and tools, both read from their beginning, and what was seen of it.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/scenario"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/hook"
 )
 
 // The scenarios of testdata/plugins name code that only this test has: one does what its configuration says, the other writes down

@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // What must hold whatever goes wrong and whoever acts (ARCHITECTURE.md, invariants). It is checked against what the world outside saw, never

@@ -6,8 +6,8 @@ import (
 	"os"
 	"slices"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
-	"github.com/countersign/countersign/pkg/agent"
 )
 
 // Failure is one thing that is not as wanted.

@@ -10,11 +10,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/match"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/script"
-	"github.com/countersign/countersign/pkg/agent/stream"
+	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/web/stream"
 )
 
 // notUnderCrash are the keys of want.json that a crash may change.

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
-	"github.com/countersign/countersign/pkg/agent/hook"
-	"github.com/countersign/countersign/pkg/agent/script"
 )
 
 // Scenario is an archive that was read without complaint. It does not change by being run and is safe for concurrent use.

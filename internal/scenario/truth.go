@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 )
 
 // truth settles what no line of the scenario could foresee: a crash has left open what became of a call whose tool does not

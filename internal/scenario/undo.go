@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
 )
 
 // undo asks for a call of a run that has ended to be taken back; the run that does is the one that is played from then on. A call that

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/match"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/stream"
+	"github.com/countersign/countersign/internal/web/stream"
 )
 
 // want is want.json by key.

@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/asl"
+	adapter "github.com/countersign/countersign/internal/aws/sfn"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/sfnwire"
-	"github.com/countersign/countersign/pkg/agent/clock"
-	"github.com/countersign/countersign/pkg/agent/ids"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	adapter "github.com/countersign/countersign/pkg/agent/sfn"
 )
 
 const machine = "arn:aws:states:local:000000000000:stateMachine:countersign"

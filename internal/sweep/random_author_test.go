@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // author writes whole programs at random: an agent, its tools and helpers, what the model says and what people do. What it draws first is what a

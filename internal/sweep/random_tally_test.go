@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/scenario"
-	"github.com/countersign/countersign/pkg/agent"
 )
 
 // tally counts what was played, for whoever wants to know whether it was everything. While rapid makes a failure smaller it counts on.

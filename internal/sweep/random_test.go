@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/scenario"
-	"github.com/countersign/countersign/pkg/agent"
 )
 
 // Whole programs at random, disturbed at random: whatever the agent, the model, the people and the faults are, every promise is kept and every run

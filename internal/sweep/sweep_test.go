@@ -5,10 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/fault"
 	"github.com/countersign/countersign/internal/scenario"
 	"github.com/countersign/countersign/internal/sweep"
-	"github.com/countersign/countersign/pkg/agent"
 )
 
 const scenarios = "../../scenarios"

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/hook"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
 )
 
 // AlarmBuilder is the name of the context builder.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/hook"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
 )
 
 // OrderPlugin is the name of the plugin.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/sweep"
-	"github.com/countersign/countersign/pkg/agent/clock"
 )
 
 func main() {

@@ -11,8 +11,8 @@ package agentfile
 import (
 	"errors"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/hook"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
 )
 
 // Options says what surrounds a file. The zero value knows no tools and wants a model.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/tool/schema"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 // definition reads a whole file over its preset's values.

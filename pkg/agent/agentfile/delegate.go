@@ -1,7 +1,7 @@
 package agentfile
 
 import (
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // delegate is what an entry of kind agent is laid over. Asking another agent is repeatable: the same call is the same run, whose own calls

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // A tool of kind agent has no code: it names another agent, and takes a message unless it has a schema of its own.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/egress"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tools/egress"
 )
 
 // httpEntry is what the keys of a tool of kind http say.

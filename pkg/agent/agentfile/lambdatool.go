@@ -1,6 +1,6 @@
 package agentfile
 
-import "github.com/countersign/countersign/pkg/agent"
+import "github.com/countersign/countersign/internal/agent"
 
 // lambdaKeys reads the keys of a tool of kind lambda. What t has of one that it is laid over stays that one's.
 func (r *reader) lambdaKeys(readers map[string]read, t *agent.ToolSpec) {

@@ -3,7 +3,7 @@ package agentfile
 import (
 	"path/filepath"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // servers reads the agent's MCP servers.

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // The bounds of a document of OpenAPI: bytes of a file, of what it shows of itself to a model, and how many operations a message names.

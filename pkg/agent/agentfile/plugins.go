@@ -1,7 +1,7 @@
 package agentfile
 
 import (
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // plugins reads a list of names, each alone or with the plugin's configuration.

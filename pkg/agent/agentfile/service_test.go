@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // A service has no code: what it says is all there is. A contract that says neither kind nor schema is one; a tool with either is what it says.

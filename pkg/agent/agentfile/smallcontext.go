@@ -1,7 +1,7 @@
 package agentfile
 
 import (
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // context reads how much of the conversation a request holds.

@@ -1,6 +1,6 @@
 package agentfile
 
-import "github.com/countersign/countersign/pkg/agent"
+import "github.com/countersign/countersign/internal/agent"
 
 // standing reads how far standing grants go at most.
 func (r *reader) standing(b *agent.StandingBounds) read {

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/ids"
-	"github.com/countersign/countersign/pkg/agent/show"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 type approveCommand struct {

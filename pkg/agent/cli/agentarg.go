@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
-	"github.com/countersign/countersign/pkg/agent/registry"
 )
 
 // agentFile is where a directory holds its agent.

@@ -10,9 +10,9 @@ import (
 	"os"
 	"regexp"
 
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/audit"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/audit"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // auditCommand reads the audit chain of the store, or an export of any.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/ids"
 )
 
 // devCommand serves the API over TCP beside the socket until it is interrupted. It serves the registered agents and those of the

@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	webfront "github.com/countersign/countersign/pkg/agent/front"
-	"github.com/countersign/countersign/pkg/agent/ids"
-	"github.com/countersign/countersign/pkg/agent/show"
-	webpages "github.com/countersign/countersign/pkg/agent/web"
+	"github.com/countersign/countersign/internal/people/show"
+	webpages "github.com/countersign/countersign/internal/web"
+	"github.com/countersign/countersign/internal/web/api"
+	webfront "github.com/countersign/countersign/internal/web/front"
 )
 
 // newConsole makes the console of an engine. What it reads it reads as any client does; what it decides goes to the desk.

@@ -21,10 +21,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/browsertest"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // visitor is a browser without scripts: what it sends, and what it was given at the printed address.

@@ -6,13 +6,13 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	webfront "github.com/countersign/countersign/pkg/agent/front"
-	"github.com/countersign/countersign/pkg/agent/ids"
-	"github.com/countersign/countersign/pkg/agent/lambdafn"
-	"github.com/countersign/countersign/pkg/agent/link"
-	"github.com/countersign/countersign/pkg/agent/slack"
+	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/slack"
+	webfront "github.com/countersign/countersign/internal/web/front"
 )
 
 // links are those of a laptop: signed by the ring in HOME, at dev's own address, or where COUNTERSIGN_WEB_URL says that it is reached.

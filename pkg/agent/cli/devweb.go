@@ -13,13 +13,13 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/link"
-	"github.com/countersign/countersign/pkg/agent/slack"
-	webpages "github.com/countersign/countersign/pkg/agent/web"
+	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/slack"
+	webpages "github.com/countersign/countersign/internal/web"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // web is the API on a TCP port, with the console. Whoever has the token acts as one principal.

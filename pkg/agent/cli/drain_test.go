@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // bank takes payments over HTTP, each as long as the test lets it.

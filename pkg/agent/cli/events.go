@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/show"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // eventsShown shows events as they come, a line each, and keeps those that have an id for the answer in JSON.

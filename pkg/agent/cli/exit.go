@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/show"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // The exit codes of interfaces.md, section 1.

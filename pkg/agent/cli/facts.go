@@ -3,8 +3,8 @@ package cli
 import (
 	"io"
 
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/show"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/show"
 )
 
 // writeApproval shows a request: facts first, made by the runtime, then the complete arguments (B1, B2), and what is not to be trusted last.

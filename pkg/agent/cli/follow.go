@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // follower follows one run and tells how it goes.

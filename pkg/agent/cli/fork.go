@@ -3,9 +3,9 @@ package cli
 import (
 	"context"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // forkCommand starts a run that begins as another was after one of its entries, and follows it.

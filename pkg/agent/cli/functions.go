@@ -10,8 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 
-	"github.com/countersign/countersign/pkg/agent/lambdatool"
-	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/lambdatool"
 )
 
 // functions are those of AWS Lambda, with the credentials and the region that the AWS SDK finds where it always does, once one is invoked:

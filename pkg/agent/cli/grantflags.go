@@ -3,7 +3,7 @@ package cli
 import (
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 

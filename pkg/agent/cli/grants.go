@@ -3,9 +3,9 @@ package cli
 import (
 	"context"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/mask"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 type grantsCommand struct {

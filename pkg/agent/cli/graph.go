@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/statemachine"
 )
 

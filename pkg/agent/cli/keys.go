@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/countersign/countersign/pkg/agent/keyring"
+	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
 // keys is the ring in HOME/keyring, made when it is first needed. Only who has the store needs it. Safe for concurrent use.

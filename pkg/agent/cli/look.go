@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/show"
-	"github.com/countersign/countersign/pkg/agent/stream"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web/stream"
 )
 
 // looking runs f in a session that changes nothing. Where nothing has run yet, no store is made: f gets nil.

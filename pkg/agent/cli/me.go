@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/person"
 )
 
 type askCommand struct {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/config"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/bedrock"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/script"
-	"github.com/countersign/countersign/pkg/agent/standin"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/bedrock"
+	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/standin"
 )
 
 // adapter makes the adapter of a model. The key of OpenAI's API is the only credential read here; the AWS SDK finds its own.

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/openai"
-	"github.com/countersign/countersign/pkg/agent/runtime"
-	"github.com/countersign/countersign/pkg/agent/secrets"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/openai"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
 // advised is a provider's adapter whose errors also say where the model was looked for and what to do. It is for people

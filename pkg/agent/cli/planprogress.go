@@ -1,8 +1,8 @@
 package cli
 
 import (
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/mask"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/people/mask"
 )
 
 // plan tells how far a run has come with its plan.

@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
-	"github.com/countersign/countersign/pkg/agent/person"
 )
 
 // people is HOME/principals.yaml: who acts where nobody is named, the groups of who is named without any, and where people are reached. Under

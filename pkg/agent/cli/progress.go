@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/mask"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // progress tells on standard error how a run goes, a line a fact.

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/show"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // asker gets a verdict on a request. A nil verdict means later.

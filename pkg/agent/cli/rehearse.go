@@ -9,12 +9,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/rehearse"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/lambdafn"
-	"github.com/countersign/countersign/pkg/agent/store"
-	"github.com/countersign/countersign/pkg/agent/store/folder"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/folder"
 )
 
 // rehearseCommand says what a deployment of this build would do to the runs that are open.

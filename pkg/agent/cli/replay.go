@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 
-	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 type replayCommand struct {

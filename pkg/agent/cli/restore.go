@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/runtime"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // repairsCommand lists what was repaired.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/ids"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // runCommand starts a run and follows it.

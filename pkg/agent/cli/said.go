@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 )
 
 // value reads an argument that is JSON, @FILE, or - for standard input. flag names it in errors, which do not repeat the value.

@@ -15,11 +15,11 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/clock"
-	"github.com/countersign/countersign/pkg/agent/registry"
-	"github.com/countersign/countersign/pkg/agent/tool"
-	"github.com/countersign/countersign/pkg/agent/tool/builtin"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools/builtin"
 )
 
 func TestMain(m *testing.M) {

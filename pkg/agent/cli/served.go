@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // serving says which process serves a store: what GET /engine answers, on its socket alone.

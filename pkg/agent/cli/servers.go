@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // serversCommand looks at MCP servers, and approves what they say of their tools.

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // session is a connection to the engine, wherever it is.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/approval"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // idLength is how long the ids of runs and approvals are.

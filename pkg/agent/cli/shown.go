@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"github.com/countersign/countersign/pkg/agent/show"
+	"github.com/countersign/countersign/internal/people/show"
 )
 
 // What foreign text and moments look like, on one line and on several.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/api"
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // tree is the runs that are carried out for calls of a run, however far below, as they were listed: the oldest first.

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent/clock"
+	"github.com/countersign/countersign/internal/clock"
 )
 
 // typed reads what a person types, a line at a time. Waiting for a line ends with the context; the line is then the next one's.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/pkg/agent/api"
-	"github.com/countersign/countersign/pkg/agent/show"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/web/api"
 )
 
 // undoCommand asks for a call to be taken back and follows the run that does, up to where people are asked.

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/pkg/agent/agentfile"
 )
 

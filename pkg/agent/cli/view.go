@@ -10,12 +10,12 @@ import (
 	"net/url"
 	"unicode/utf8"
 
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/pkg/agent"
-	"github.com/countersign/countersign/pkg/agent/approval"
-	"github.com/countersign/countersign/pkg/agent/mask"
-	"github.com/countersign/countersign/pkg/agent/show"
-	"github.com/countersign/countersign/pkg/agent/store"
+	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // views finds what is known of requests beside what is stored with them: the definitions of their runs, each read once.

@@ -1,0 +1,161 @@
+package approval
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// Deciders are those among whom a person who decides has to be at that time: the approvers, and each set above. Of KindTools, see Permissions.
+func (a Approval) Deciders(now time.Time) (approvers []string, above [][]string) {
+	if !a.escalated(now) {
+		return a.Approvers, a.Above
+	}
+	return slices.Concat(a.Approvers, a.EscalateTo), agent.Widened(a.Above, a.AboveTo)
+}
+
+// escalated is a matter of time alone: nobody has to have noticed.
+func (a Approval) escalated(now time.Time) bool {
+	return !a.EscalatesAt.IsZero() && !now.Before(a.EscalatesAt)
+}
+
+// MayDecide reports whether p is among the approvers at that time, of themselves. Whom four eyes or a former word keep from approving is not
+// looked at. Empty sets mean nobody.
+func (a Approval) MayDecide(p agent.Principal, now time.Time) bool {
+	approvers, above := a.Deciders(now)
+	return agent.MayDecideEach(p, approvers, above)
+}
+
+// mayDecideCall is MayDecide of a call among those of a request about tools.
+func (a Approval) mayDecideCall(p agent.Principal, b Blocked, now time.Time) bool {
+	if !a.escalated(now) {
+		return agent.MayDecideEach(p, b.Approvers, b.Above)
+	}
+	return agent.MayDecideEach(p, slices.Concat(b.Approvers, b.EscalateTo), agent.Widened(b.Above, b.AboveTo))
+}
+
+// Counted are the approvals that count towards the quorum, in order: those behind the last edit, which is one itself. Of what a tool asks they are
+// the newest answers of those who have answered alike most recently; of a rerun, the orders to do it. Of KindTools, see Granting.
+func (a Approval) Counted() []Decision {
+	switch a.Kind {
+	case KindInput:
+		return a.alike(a.lastAnswer())
+	case KindOutcome:
+		return onceEach(by(a.Decisions, rerun))
+	default:
+		from := 0
+		for i, d := range a.Decisions {
+			if d.Action == Edit {
+				from = i
+			}
+		}
+		return onceEach(by(a.Decisions[from:], Approve, Edit))
+	}
+}
+
+// Granting are the approvals of the tool at a place of a request about tools, in order.
+func (a Approval) Granting(place int) []Decision {
+	return a.grantors(a.Permissions[place].Tool)
+}
+
+func (a Approval) grantors(tool string) []Decision {
+	return onceEach(slices.DeleteFunc(by(a.Decisions, Approve), func(d Decision) bool { return !slices.Contains(d.Tools, tool) }))
+}
+
+func by(all []Decision, actions ...Action) []Decision {
+	var counted []Decision
+	for _, d := range all {
+		if slices.Contains(actions, d.Action) {
+			counted = append(counted, d)
+		}
+	}
+	return counted
+}
+
+// onceEach are the first decisions of each person.
+func onceEach(all []Decision) []Decision {
+	var first []Decision
+	for _, d := range all {
+		if !slices.ContainsFunc(first, func(have Decision) bool { return have.By == d.By }) {
+			first = append(first, d)
+		}
+	}
+	return first
+}
+
+// lastAnswer is the newest answer to what a tool asks; nil where there is none.
+func (a Approval) lastAnswer() json.RawMessage {
+	for _, d := range slices.Backward(a.Decisions) {
+		if d.Action == Approve {
+			return d.Args
+		}
+	}
+	return nil
+}
+
+// alike are the newest answers of people that are this one.
+func (a Approval) alike(answer json.RawMessage) []Decision {
+	var newest []Decision
+	for _, d := range by(a.Decisions, Approve) {
+		newest = slices.DeleteFunc(newest, func(have Decision) bool { return have.By == d.By })
+		newest = append(newest, d)
+	}
+	return slices.DeleteFunc(newest, func(d Decision) bool { return !bytes.Equal(d.Args, answer) })
+}
+
+// approves reports whether an action is one that four eyes keep from the people for whom the run acts.
+func approves(a Action) bool { return a == Approve || a == Edit || a == rerun }
+
+// voice is somebody in whose name a decision is made.
+type voice struct {
+	who agent.Principal
+	For string // "" = their own
+}
+
+// speaker is in whose name a person may decide: their own, else that of the first who has let them decide meanwhile. Among says whether somebody is
+// an approver of all that is decided; counted is what was said for it before.
+func (a Approval) speaker(r Request, among func(agent.Principal) bool, counted []Decision) (voice, error) {
+	refused := ErrForbidden
+	if !agent.MayDecide([]string{r.By.ID}, r.By) { // nobody, on whosever behalf
+		return voice{}, fmt.Errorf("decide approval %s as %q: %w", a.ID, r.By.ID, refused)
+	}
+	if approves(r.Action) && a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
+		return voice{}, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
+	}
+	voices := []voice{{who: r.By}}
+	for _, p := range r.duties {
+		voices = append(voices, voice{p, p.ID})
+	}
+	for _, v := range voices {
+		switch {
+		case !among(v.who):
+		case approves(r.Action) && a.FourEyes && slices.Contains(a.Requesters, v.who.ID):
+			refused = ErrRequester
+		case approves(r.Action) && slices.ContainsFunc(counted, func(d Decision) bool { return d.By != r.By.ID && d.voices(v.who.ID) }):
+			refused = ErrCounted
+		default:
+			return v, nil
+		}
+	}
+	return voice{}, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, refused)
+}
+
+// voices reports whether the decision was made by that person or in their name.
+func (d Decision) voices(id string) bool { return d.By == id || d.For == id }
+
+// on is the request as its person makes it: with those who have let them decide meanwhile.
+func (d *Desk) on(ctx context.Context, r Request) (Request, error) {
+	if d.Duties == nil {
+		return r, nil
+	}
+	var err error
+	if r.duties, err = d.Duties(ctx, r.Tenant, r.By, d.Clock.Now()); err != nil {
+		return r, fmt.Errorf("decide approval %s: who has let %s decide: %w", r.ID, r.By.ID, err)
+	}
+	return r, nil
+}

@@ -1,0 +1,322 @@
+package approval_test
+
+import (
+	"encoding/json"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// bossAlone decides where a policy above asks, and nowhere else.
+var bossAlone = agent.Principal{ID: "user:chief", Groups: []string{"group:bosses"}}
+
+// ceiling is the policy of an agent that delegates: bosses decide.
+func ceiling(change ...func(*agent.Permission)) agent.Permission {
+	p := agent.Permission{
+		Mode: agent.ModeSuspendAndReplay, Default: agent.DefaultAsk, Approvers: []string{"group:bosses"}, Expires: time.Hour,
+		Scope: agent.ScopeTool, Grants: agent.GrantsStanding,
+	}
+	for _, f := range change {
+		f(&p)
+	}
+	return p
+}
+
+// inDelegated runs a test with a run that somebody delegated under a ceiling, and that is parked on its calls.
+func inDelegated(t *testing.T, change func(r *room), f func(t *testing.T, r *room)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.def.Ceilings = []agent.Permission{ceiling()}
+		if change != nil {
+			change(r)
+		}
+		r.startBelow()
+		f(t, r)
+	})
+}
+
+var above = agent.Parent{Run: "rparent", Call: "c7", Root: "rroot", Depth: 2}
+
+// startAbove writes a run that waits for the run of its call. What its definition says is of no importance.
+func (r *room) startAbove(definition string) {
+	r.t.Helper()
+	d := agent.NewDraft(agent.AgentState{}, r.ports.IDs.Writer(), r.ports.Clock.Now())
+	require.NoError(r.t, d.Add(
+		agent.RunStarted{
+			Tenant: tenant, Run: above.Run, Agent: "desk", Definition: definition, Owner: runtime.ExecutionName(above.Run, 0), MaxInteractions: 5, BodyDigest: "b",
+			Messages: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}},
+		},
+		agent.Replied{Inference: 1, Model: "m", Requests: 1, Calls: []agent.RepliedCall{
+			{ID: above.Call, Name: "ask", Effect: agent.EffectIdempotent, Input: json.RawMessage(`{}`), Service: true},
+		}},
+		agent.CallClaimed{Call: above.Call, Child: &agent.Child{Run: r.run}},
+	))
+	require.NoError(r.t, r.ports.Journal.Append(r.ctx, agent.AgentState{}, d))
+}
+
+// startBelow writes the first entry of a run that carries out a call of another, and drives it.
+func (r *room) startBelow() {
+	r.t.Helper()
+	if r.replies == nil {
+		r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
+	}
+	pinned, err := json.Marshal(r.def)
+	require.NoError(r.t, err)
+	r.run = agent.RunID(tenant, r.def.Name, "below")
+	require.NoError(r.t, r.ports.Blobs.Put(r.ctx, tenant, store.BlobDigest(pinned), pinned))
+	r.startAbove(store.BlobDigest(pinned))
+	d := agent.NewDraft(agent.AgentState{}, r.ports.IDs.Writer(), r.ports.Clock.Now())
+	require.NoError(r.t, d.Add(agent.RunStarted{
+		Tenant: tenant, Run: r.run, Agent: r.def.Name, Definition: store.BlobDigest(pinned), Owner: runtime.ExecutionName(r.run, 0), Parent: &above,
+		MaxInteractions: r.def.Limits.Interactions, BodyDigest: "b", Messages: []agent.UserBlock{{Block: agent.Text{Text: "Pay Ana back."}}},
+	}))
+	require.NoError(r.t, r.ports.Journal.Append(r.ctx, agent.AgentState{}, d))
+	require.Equal(r.t, runtime.NextWait, r.drive(0).Next)
+}
+
+// A9, A10: who decides is an approver under the run's own policy and under each above that asks, whatever they decide.
+func TestDelegatedCallsTakeApproversOfEachPolicy(t *testing.T) {
+	for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel, approval.Edit} {
+		for name, c := range map[string]struct {
+			by agent.Principal
+			ok bool
+		}{
+			"of the run's own alone": {ana, false}, "of the one above alone": {bossAlone, false}, "of both": {boss, true}, "of none": {stranger, false},
+			"nobody": {agent.Principal{}, false},
+		} {
+			t.Run(string(action)+" by one "+name, func(t *testing.T) {
+				inDelegated(t, nil, func(t *testing.T, r *room) {
+					a := r.approval()
+					require.Equal(t, []string{"group:operators"}, a.Approvers)
+					require.Equal(t, [][]string{{"group:bosses"}}, a.Above)
+					require.Equal(t, []string{"rparent", "c7", "rroot"}, []string{a.Parent, a.ParentCall, a.Root})
+					require.Equal(t, time.Hour, a.ExpiresAt.Sub(a.RequestedAt), "the shortest life counts")
+					q := r.request(action, c.by)
+					if action == approval.Edit {
+						q.Args = json.RawMessage(`{"amount":7,"to":"ana@example.com"}`)
+					}
+					_, err := r.desk().Decide(r.ctx, q)
+					if !c.ok {
+						require.ErrorIs(t, err, approval.ErrForbidden)
+						require.Empty(t, r.inbox())
+						return
+					}
+					require.NoError(t, err)
+					r.resume()
+					pays := action == approval.Approve || action == approval.Edit
+					require.Equal(t, pays, len(r.refund.paid) == 1)
+				})
+			})
+		}
+	}
+}
+
+// A6: whatever is changed of a policy above after asking, before or after deciding, the approval fits no more.
+func TestA6ChangedCeilingStopsTheCall(t *testing.T) {
+	for name, tamper := range map[string]func(d *agent.Definition){
+		"gone":      func(d *agent.Definition) { d.Ceilings = nil },
+		"one more":  func(d *agent.Definition) { d.Ceilings = append(d.Ceilings, agent.Permission{Mode: agent.ModeAdvisory}) },
+		"mode":      func(d *agent.Definition) { d.Ceilings[0].Mode = agent.ModeAdvisory },
+		"default":   func(d *agent.Definition) { d.Ceilings[0].Default = agent.DefaultAllow },
+		"approvers": func(d *agent.Definition) { d.Ceilings[0].Approvers = []string{"group:bosses", "group:guests"} },
+		"rule": func(d *agent.Definition) {
+			d.Ceilings[0].Rules = []agent.Rule{{Tool: "wire", Verdict: agent.VerdictDeny}}
+		},
+		"scope":  func(d *agent.Definition) { d.Ceilings[0].Scope = agent.ScopeCall },
+		"expiry": func(d *agent.Definition) { d.Ceilings[0].Expires++ },
+	} {
+		for _, early := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				inDelegated(t, nil, func(t *testing.T, r *room) {
+					change := func() {
+						r.tamper(func(d *agent.Definition) {
+							d.Ceilings = append([]agent.Permission(nil), d.Ceilings...)
+							tamper(d)
+						})
+					}
+					if early {
+						change()
+					}
+					_, err := r.decide(approval.Approve, boss)
+					require.NoError(t, err)
+					if !early {
+						change()
+					}
+					r.resume()
+					require.Empty(t, r.refund.paid)
+					require.Equal(t, agent.WhyVoided, r.call().Reason)
+				})
+			})
+		}
+	}
+}
+
+// Under block_and_retry a policy above has the tool asked for, by its approvers as well; one whose decisions are of calls lets a grant of
+// the tool hold for one claim, and the request says so.
+func TestDelegatedToolsAreGrantedBelowTheirCeilings(t *testing.T) {
+	for name, c := range map[string]struct {
+		scope  agent.Scope
+		grants agent.Grants
+		holds  agent.Grants
+		second bool // a second call runs under the grant
+	}{
+		"of tools":          {agent.ScopeTool, agent.GrantsRun, agent.GrantsRun, true},
+		"of tools, once":    {agent.ScopeTool, agent.GrantsOnce, agent.GrantsOnce, false},
+		"of calls":          {agent.ScopeCall, agent.GrantsRun, agent.GrantsOnce, false},
+		"of calls for good": {agent.ScopeCall, agent.GrantsStanding, agent.GrantsOnce, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inDelegated(t, func(r *room) {
+				p := &r.def.Permission
+				p.Mode, p.Scope, p.Grants, p.Default = agent.ModeBlockAndRetry, agent.ScopeTool, agent.GrantsStanding, agent.DefaultAllow
+				r.def.Ceilings[0].Scope, r.def.Ceilings[0].Grants = c.scope, c.grants
+			}, func(t *testing.T, r *room) {
+				a := r.approval()
+				require.Equal(t, approval.KindTools, a.Kind)
+				require.Equal(t, "rroot", a.Root)
+				require.Equal(t, c.holds, a.Grants)
+				require.Equal(t, []string{"group:bosses"}, a.Permissions[0].Calls[0].Approvers, "its own policy allows the call")
+				_, err := r.decideTool(approval.Approve, "refund", ana)
+				require.ErrorIs(t, err, approval.ErrForbidden)
+				_, err = r.decideTool(approval.Approve, "refund", bossAlone)
+				require.NoError(t, err)
+				call := func(id string) agent.Reply {
+					return agent.Reply{Calls: []agent.ReplyCall{{ID: id, Name: "refund", Input: json.RawMessage(args)}}}
+				}
+				r.replies = append(r.replies, call("c3"), call("c4"))
+				r.resume()
+				require.Len(t, r.refund.paid, map[bool]int{true: 2, false: 1}[c.second])
+			})
+		})
+	}
+}
+
+// Both policies ask for a tool: who grants it is of both.
+func TestDelegatedToolsTakeApproversOfEachPolicy(t *testing.T) {
+	inDelegated(t, func(r *room) {
+		r.def.Permission.Mode, r.def.Permission.Scope, r.def.Permission.Default = agent.ModeBlockAndRetry, agent.ScopeTool, agent.DefaultAsk
+	}, func(t *testing.T, r *room) {
+		require.Equal(t, []string{"group:bosses", "group:operators"}, r.approval().Approvers)
+		require.Equal(t, [][]string{{"group:bosses"}}, r.approval().Permissions[0].Calls[0].Above)
+		for _, by := range []agent.Principal{ana, bossAlone, stranger} {
+			_, err := r.decideTool(approval.Approve, "refund", by)
+			require.ErrorIs(t, err, approval.ErrForbidden)
+		}
+		_, err := r.decideTool(approval.Approve, "refund", boss)
+		require.NoError(t, err)
+	})
+}
+
+// A standing grant that was given below a ceiling is on record with all who had to agree: who is one of them alone takes nothing back. It
+// holds for no run of the agent that nobody delegated, or that others did.
+func TestStandingGrantsBelowACeiling(t *testing.T) {
+	inDelegated(t, func(r *room) {
+		r.def.Permission.Scope, r.def.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
+	}, func(t *testing.T, r *room) {
+		_, err := r.decide(approval.Approve, boss)
+		require.NoError(t, err)
+		r.resume()
+		require.Len(t, r.refund.paid, 1)
+		list, _, err := approval.ListStanding(r.ctx, r.table, tenant, approval.Grants{}, r.ports.Clock.Now())
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, [][]string{{"group:bosses"}}, list[0].Above)
+		s, c := r.state(), r.call()
+		require.Equal(t, list[0].Digest, agent.StandingOf(r.def, &s, c))
+		for _, other := range [][]agent.Permission{nil, {ceiling(), ceiling()}, {ceiling(func(p *agent.Permission) { p.Expires++ })}} {
+			d := *r.def
+			d.Ceilings = other
+			require.NotEqual(t, list[0].Digest, agent.StandingOf(&d, &s, c))
+		}
+		revoke := func(by agent.Principal) error {
+			return r.desk().Revoke(r.ctx, approval.Revocation{Tenant: tenant, Agent: "clerk", Tool: "refund", By: by})
+		}
+		require.ErrorIs(t, revoke(ana), approval.ErrForbidden)
+		require.ErrorIs(t, revoke(bossAlone), approval.ErrForbidden)
+		require.NoError(t, revoke(boss))
+	})
+}
+
+// A policy above that lets nobody's word outlive a run leaves no record.
+func TestNoStandingGrantWhereACeilingHasNone(t *testing.T) {
+	inDelegated(t, func(r *room) {
+		r.def.Permission.Scope, r.def.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
+		r.def.Ceilings[0].Grants = agent.GrantsRun
+	}, func(t *testing.T, r *room) {
+		require.Equal(t, agent.GrantsRun, r.approval().Grants)
+		require.Empty(t, r.approval().Permissions[0].Standing)
+		_, err := r.decide(approval.Approve, boss)
+		require.NoError(t, err)
+		r.resume()
+		require.Len(t, r.refund.paid, 1)
+		list, _, err := approval.ListStanding(r.ctx, r.table, tenant, approval.Grants{}, r.ports.Clock.Now())
+		require.NoError(t, err)
+		require.Empty(t, list)
+	})
+}
+
+// What became of a delegated call, and what its tool asks, surfaces at the root like every request, and takes the same people.
+func TestDelegatedQuestionsTakeApproversOfEachPolicy(t *testing.T) {
+	t.Run("what became of it", func(t *testing.T) {
+		inDelegated(t, func(r *room) { r.refund.hang(true) }, func(t *testing.T, r *room) {
+			_, err := r.decide(approval.Approve, boss)
+			require.NoError(t, err)
+			r.resume()
+			require.Equal(t, agent.ForOutcome, r.call().Wait.For)
+			a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
+			require.NoError(t, err)
+			require.Equal(t, []string{string(approval.KindOutcome), "rroot"}, []string{string(a.Kind), a.Root})
+			r.refund.hang(false)
+			again := approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true}
+			for _, by := range []agent.Principal{ana, bossAlone, stranger} {
+				again.By = by
+				_, err := r.desk().Settle(r.ctx, again)
+				require.ErrorIs(t, err, approval.ErrForbidden)
+			}
+			again.By = boss
+			_, err = r.desk().Settle(r.ctx, again)
+			require.NoError(t, err)
+		})
+	})
+	t.Run("what its tool asks", func(t *testing.T) {
+		inDelegated(t, func(r *room) {
+			r.refund.tickets = []agent.Ticket{{ID: "why", Message: "Why?", Mode: agent.TicketReplay}}
+		}, func(t *testing.T, r *room) {
+			_, err := r.decide(approval.Approve, boss)
+			require.NoError(t, err)
+			r.resume()
+			a, err := approval.Get(r.ctx, r.table, tenant, r.call().Wait.Approval)
+			require.NoError(t, err)
+			require.Equal(t, []string{string(approval.KindInput), "rroot"}, []string{string(a.Kind), a.Root})
+			for _, by := range []agent.Principal{ana, bossAlone, stranger} {
+				require.ErrorIs(t, r.answer(2, `"so"`, by), approval.ErrForbidden)
+			}
+			require.NoError(t, r.answer(2, `"so"`, boss))
+			r.resume()
+			require.Len(t, r.refund.paid, 1)
+		})
+	})
+}
+
+// A delegated call that a policy above denies is never asked about, and the model is told whose policy it was.
+func TestDeniedAbove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.def.Ceilings = []agent.Permission{ceiling(func(p *agent.Permission) { p.Default = agent.DefaultDeny })}
+		r.begin(args)
+		require.Equal(t, runtime.NextDone, r.drive(0).Next)
+		require.Equal(t, agent.WhyDenied, r.call().Reason)
+		require.Contains(t, r.call().Result.Content, "The policy of the agent that delegated this task denies calling refund")
+		list, _, err := approval.List(r.ctx, r.table, tenant, approval.Pending, 0, "")
+		require.NoError(t, err)
+		require.Empty(t, list)
+	})
+}

@@ -1,0 +1,72 @@
+package approval_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+)
+
+// TestA8EditKeepsWhoIsLetInLater: where the edited call's rule has the same approvers and lets others in later than the first one, or nobody, those whom
+// the first one lets in alone do not count towards it.
+func TestA8EditKeepsWhoIsLetInLater(t *testing.T) {
+	const large = `{"amount":700,"to":"x"}`
+	guest := agent.Principal{ID: "user:gil", Groups: []string{"group:guests"}}
+	auditor := agent.Principal{ID: "user:aud", Groups: []string{"group:auditors"}}
+	for name, c := range map[string]struct {
+		escalate *agent.Escalation // of the edited call's rule
+		refused  []agent.Principal
+		counts   agent.Principal
+	}{
+		"nobody is let in":    {nil, []agent.Principal{guest, auditor}, ben},
+		"others are let in":   {&agent.Escalation{After: time.Hour, To: []string{"group:auditors"}}, []agent.Principal{guest, auditor}, ben},
+		"the same are let in": {&agent.Escalation{After: time.Hour, To: []string{"group:guests"}}, []agent.Principal{auditor}, guest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asking(t, agent.Rule{Quorum: 2, Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}}, func(t *testing.T, r *room) {
+				time.Sleep(time.Hour)
+				_, err := r.edit(large, ana)
+				require.NoError(t, err)
+				for _, p := range c.refused {
+					_, err = r.decide(approval.Approve, p)
+					require.ErrorIs(t, err, approval.ErrForbidden, p.ID)
+				}
+				_, err = r.approveShown(c.counts)
+				require.NoError(t, err)
+				r.resume()
+				require.Equal(t, []string{large}, r.refund.paid)
+			}, func(r *room) {
+				over := agent.Condition{Path: "/amount", Gt: json.RawMessage("600")}
+				rules := &r.def.Permission.Rules
+				*rules = append([]agent.Rule{(*rules)[0], {Tool: "refund", When: []agent.Condition{over, {Path: "/amount", Lte: json.RawMessage("1000")}}, Verdict: agent.VerdictAsk, Quorum: 2, Escalate: c.escalate}}, (*rules)[1:]...)
+			})
+		})
+	}
+}
+
+// TestA9FailingARequestTakesAnApproverOfAllOfIt: to fail a request ends what it asks of every tool, whichever one is named.
+func TestA9FailingARequestTakesAnApproverOfAllOfIt(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		_, err := r.decideTool(approval.Fail, "refund", ana)
+		require.ErrorIs(t, err, approval.ErrForbidden)
+		require.Equal(t, approval.Pending, r.approval().Status)
+	})
+}
+
+// TestDecidingWhileAGrantBesideIsUsedUp: a claim that uses up the grant of one tool between a decision on another and its write takes nothing from it.
+func TestDecidingWhileAGrantBesideIsUsedUp(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		_, err := r.decideTool(approval.Approve, "refund", boss)
+		require.NoError(t, err)
+		granted := agent.ToolPermit{Tool: "refund", Approval: r.approval().ID, Digests: r.approval().Permissions[0].Digests}
+		r.table.on("A", func() error { return r.table.Table.Write(r.ctx, approval.PermitOp(tenant, granted, true)) }, nil)
+		a, err := r.decideTool(approval.Approve, "wire", boss)
+		require.NoError(t, err)
+		require.Equal(t, approval.Approved, a.Status)
+		require.Equal(t, "used", r.item().Attrs["v0"].String())
+	})
+}

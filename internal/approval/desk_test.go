@@ -1,0 +1,734 @@
+package approval_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// The tests are named after the requirements of docs/approvals.md.
+
+// TestA6DigestCoversEveryField: no two inputs that differ in one field share a digest.
+func TestA6DigestCoversEveryField(t *testing.T) {
+	seen := map[string]string{agent.DigestInput{}.ActionDigest(): "nothing"}
+	for i := range reflect.TypeFor[agent.DigestInput]().NumField() {
+		var d agent.DigestInput
+		reflect.ValueOf(&d).Elem().Field(i).SetString("x")
+		name := reflect.TypeFor[agent.DigestInput]().Field(i).Name
+		require.NotContains(t, seen, d.ActionDigest(), name)
+		seen[d.ActionDigest()] = name
+	}
+	spec := agent.ToolSpec{Name: "refund"}
+	seen = map[string]string{agent.ToolHash(spec): "nothing"}
+	for i := range reflect.TypeFor[agent.ToolSpec]().NumField() {
+		other := spec
+		change(reflect.ValueOf(&other).Elem().Field(i))
+		name := reflect.TypeFor[agent.ToolSpec]().Field(i).Name
+		require.NotContains(t, seen, agent.ToolHash(other), name)
+		seen[agent.ToolHash(other)] = name
+	}
+}
+
+func change(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		change(v.Elem())
+	case reflect.Struct:
+		change(v.Field(0))
+	case reflect.String:
+		v.SetString("changed")
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7)
+	default:
+		v.SetBytes([]byte(`{"type":"object"}`))
+	}
+}
+
+// TestA6ChangedDefinitionStopsTheCall: whatever is changed of the tool or the policy after asking, before or after deciding, the
+// approval fits no more.
+func TestA6ChangedDefinitionStopsTheCall(t *testing.T) {
+	tampers := map[string]func(d *agent.Definition){
+		"tool description":   func(d *agent.Definition) { d.Tools[0].Description += "." },
+		"tool schema":        func(d *agent.Definition) { d.Tools[0].Schema = json.RawMessage(`{"type":"object"}`) },
+		"tool effect":        func(d *agent.Definition) { d.Tools[0].Effect = agent.EffectRead },
+		"tool kind":          func(d *agent.Definition) { d.Tools[0].Kind = agent.KindMCP },
+		"tool priority":      func(d *agent.Definition) { d.Tools[0].Priority++ },
+		"tool timeout":       func(d *agent.Definition) { d.Tools[0].Timeout++ },
+		"tool root":          func(d *agent.Definition) { d.Tools[0].Root = "/" },
+		"policy mode":        func(d *agent.Definition) { d.Permission.Mode = agent.ModeBlockAndRetry },
+		"policy default":     func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow },
+		"policy expiry":      func(d *agent.Definition) { d.Permission.Expires++ },
+		"policy approvers":   func(d *agent.Definition) { d.Permission.Approvers = []string{"group:operators", "group:guests"} },
+		"a rule's limit":     func(d *agent.Definition) { d.Permission.Rules[1].When[0].Gt = json.RawMessage("1001") },
+		"a rule's note":      func(d *agent.Definition) { d.Permission.Rules[1].Note = "please" },
+		"a rule's approvers": func(d *agent.Definition) { d.Permission.Rules[1].Approvers = nil },
+		"a rule less":        func(d *agent.Definition) { d.Permission.Rules = d.Permission.Rules[1:] },
+	}
+	for name, tamper := range tampers {
+		for _, early := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, before deciding %t", name, early), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, r *room) {
+					if early {
+						r.tamper(tamper)
+					}
+					_, err := r.decide(approval.Approve, ana)
+					require.NoError(t, err)
+					if !early {
+						r.tamper(tamper)
+					}
+					r.resume()
+					require.Empty(t, r.refund.paid)
+					require.Equal(t, agent.WhyVoided, r.call().Reason)
+					require.Zero(t, r.item().Attrs["consumed"].Int())
+				})
+			})
+		}
+	}
+}
+
+// tamper changes a copy: the run's own memory of its definition is not what is attacked.
+func (r *room) tamper(f func(*agent.Definition)) {
+	d := *r.def
+	d.Tools = append([]agent.ToolSpec(nil), d.Tools...)
+	d.Permission.Rules = append([]agent.Rule(nil), d.Permission.Rules...)
+	for i := range d.Permission.Rules {
+		d.Permission.Rules[i].When = append([]agent.Condition(nil), d.Permission.Rules[i].When...)
+	}
+	f(&d)
+	r.def = &d
+}
+
+// TestA6ChangedArgumentsStopTheCall: any byte of the stored arguments.
+func TestA6ChangedArgumentsStopTheCall(t *testing.T) {
+	for i := range len(args) {
+		for _, early := range []bool{true, false} {
+			inBubble(t, func(t *testing.T, r *room) {
+				changed := []byte(args)
+				changed[i] ^= 1
+				if early {
+					r.rewrite(args, string(changed))
+				}
+				_, err := r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+				if !early {
+					r.rewrite(args, string(changed))
+				}
+				l, err := r.ports.Journal.Load(r.ctx, tenant, r.run)
+				if err == nil { // else the journal cannot be read any more, which stops the call, too
+					_, err = r.try(l.State.WaitSeq)
+				}
+				require.Empty(t, r.refund.paid, "byte %d: %s", i, changed)
+				if err == nil {
+					require.Contains(t, []agent.CallReason{agent.WhyVoided, agent.WhyInvalidArguments, agent.WhyDenied}, r.call().Reason)
+				}
+			})
+		}
+	}
+}
+
+// rewrite changes a journal entry past all rules.
+func (r *room) rewrite(from, to string) {
+	r.t.Helper()
+	p, err := r.table.Table.Query(r.ctx, store.Range{PK: "T#" + tenant + "#RUN#" + r.run, From: "J#", To: "J#~"})
+	require.NoError(r.t, err)
+	changed := 0
+	for _, it := range p.Items {
+		body := strings.ReplaceAll(string(it.Body), from, to)
+		if body != string(it.Body) {
+			it.Body = []byte(body)
+			require.NoError(r.t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
+			changed++
+		}
+	}
+	require.Equal(r.t, 1, changed)
+}
+
+// TestA6ForgedRequestStopsTheCall: the claim's write compares with the request itself.
+func TestA6ForgedRequestStopsTheCall(t *testing.T) {
+	for name, v := range map[string]store.Value{
+		"digest": store.Str("forged"), "status": store.Str(string(approval.Voided)), "consumed": store.Num(1), "expires": store.Num(1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *room) {
+				_, err := r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+				r.set(name, v)
+				_, err = r.try(r.state().WaitSeq)
+				require.NoError(t, err)
+				require.Empty(t, r.refund.paid)
+				s := r.state()
+				c := s.Calls()[0]
+				require.Equal(t, agent.StatusFailed, c.Status)
+				require.Equal(t, agent.WhyVoided, c.Reason)
+			})
+		})
+	}
+}
+
+// set changes an attribute of the request past all rules.
+func (r *room) set(name string, v store.Value) {
+	r.t.Helper()
+	require.NoError(r.t, r.table.Table.Write(r.ctx, store.Op{
+		Kind: store.Update, Item: store.Item{Key: r.key(), Attrs: map[string]store.Value{name: v}},
+	}))
+}
+
+// expires has the request expire at that time, as if it had been written so.
+func (r *room) expires(at time.Time) {
+	r.t.Helper()
+	it := r.item()
+	var body map[string]json.RawMessage
+	require.NoError(r.t, json.Unmarshal(it.Body, &body))
+	text, err := json.Marshal(at.UTC())
+	require.NoError(r.t, err)
+	body["expiresAt"] = text
+	it.Body, err = json.Marshal(body)
+	require.NoError(r.t, err)
+	it.Attrs["expires"], it.Attrs["seal"] = store.Num(at.UnixMilli()), store.Str(store.BlobDigest(it.Body))
+	require.NoError(r.t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
+}
+
+// TestA6NumbersKeepTheirDigits: amounts that are one double have two digests, and what is approved is executed digit for digit.
+func TestA6NumbersKeepTheirDigits(t *testing.T) {
+	spellings := []string{"100", "100.0", "1e2", "100.00000000000000000001", "9007199254740992", "9007199254740993"}
+	seen := map[string]string{}
+	for _, amount := range spellings {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRoom(t)
+			r.def.Permission.Rules = nil
+			in := `{"amount":` + amount + `,"to":"x"}`
+			r.start(in)
+			a := r.approval()
+			require.NotContains(t, seen, a.Digest, amount)
+			seen[a.Digest] = amount
+			require.Equal(t, in, string(a.Args), "what is shown")
+			_, err := r.decide(approval.Approve, ana)
+			require.NoError(t, err)
+			r.resume()
+			require.Equal(t, []string{in}, r.refund.paid, "is what runs")
+		})
+	}
+}
+
+// TestA6ConsumedOnce: an approval is used by one claim.
+func TestA6ConsumedOnce(t *testing.T) {
+	t.Run("two invocations at once", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			_, err := r.decide(approval.Approve, ana)
+			require.NoError(t, err)
+			woken := r.state().WaitSeq
+			r.table.on("J#", func() error { _, err := r.batch(woken); return err }, nil)
+			_, err = r.batch(woken)
+			require.NoError(t, err)
+			require.Len(t, r.refund.paid, 1)
+			require.EqualValues(t, 1, r.item().Attrs["consumed"].Int())
+		})
+	})
+	t.Run("the claim's answer lost", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			_, err := r.decide(approval.Approve, ana)
+			require.NoError(t, err)
+			r.table.on("A", nil, func() error { return errBlown })
+			r.resume()
+			require.Len(t, r.refund.paid, 1)
+		})
+	})
+	t.Run("the operation itself", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			a, err := r.decide(approval.Approve, ana)
+			require.NoError(t, err)
+			use := approval.ConsumeOp(tenant, agent.Grant{Approval: a.ID, Digest: a.Digest}, r.ports.Clock.Now())
+			require.NoError(t, r.table.Write(r.ctx, use))
+			require.True(t, store.FailedOp(r.table.Write(r.ctx, use), 0))
+		})
+	})
+}
+
+// TestA8EditIsANewAction: it is checked like the model's, runs instead of it, and nobody is left in doubt who changed what.
+func TestA8EditIsANewAction(t *testing.T) {
+	const edited = `{"amount":50.0,"to":"ana@example.com"}`
+	inBubble(t, func(t *testing.T, r *room) {
+		asked := r.approval()
+		a, err := r.edit(" "+edited+"\n", ben)
+		require.NoError(t, err)
+		require.NotEqual(t, asked.Digest, a.Digest, "a new digest")
+		stored := r.approval()
+		require.Equal(t, []string{args, edited}, []string{string(stored.Asked), string(stored.Args)}, "both versions are kept")
+		require.Equal(t, edited, string(stored.Decisions[0].Args))
+		require.Equal(t, "user:ben", stored.Decisions[0].By, "the editor's own")
+		r.resume()
+		require.Equal(t, []string{edited}, r.refund.paid)
+		said := r.call().Result.Content
+		require.Contains(t, said, "user:ben changed the arguments")
+		require.Contains(t, said, edited)
+		require.True(t, strings.HasSuffix(said, "paid"))
+		last := r.asked[len(r.asked)-1]
+		heard := last.Messages[len(last.Messages)-1].Block.(agent.ToolResult)
+		require.Equal(t, said, heard.Content, "the model is told")
+		use := last.Messages[1].Block.(agent.ToolUse)
+		require.Equal(t, args, string(use.Input), "and what it asked for stays on record")
+	})
+}
+
+// TestA8EditRefused: what the model may not do, no editor may.
+func TestA8EditRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		args string
+		by   agent.Principal
+		want string
+	}{
+		"schema":           {`{"amount":-1,"to":"x"}`, ana, "amount"},
+		"missing property": {`{"amount":1}`, ana, "to"},
+		"deny rule":        {`{"amount":10001,"to":"x"}`, boss, "policy"},
+		"duplicate keys":   {`{"amount":1,"amount":5000,"to":"x"}`, ana, "amount"},
+		"not JSON":         {`{"amount":`, ana, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *room) {
+				_, err := r.edit(c.args, c.by)
+				var refused *approval.EditError
+				require.ErrorAs(t, err, &refused)
+				require.Contains(t, refused.Problem, c.want)
+				require.Equal(t, approval.Pending, r.approval().Status)
+			})
+		})
+	}
+	t.Run("other approvers", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			_, err := r.edit(`{"amount":1001,"to":"x"}`, ana)
+			require.ErrorIs(t, err, approval.ErrForbidden)
+			_, err = r.edit(`{"amount":1001,"to":"x"}`, boss)
+			require.NoError(t, err)
+			r.resume()
+			require.Equal(t, []string{`{"amount":1001,"to":"x"}`}, r.refund.paid)
+		})
+	})
+	t.Run("arguments go with an edit alone", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			q := r.request(approval.Approve, ana)
+			q.Args = json.RawMessage(args)
+			_, err := r.desk().Decide(r.ctx, q)
+			require.ErrorIs(t, err, approval.ErrKind)
+			_, err = r.decide(approval.Edit, ana)
+			require.ErrorIs(t, err, approval.ErrKind)
+		})
+	})
+}
+
+// TestA9ApproversFailClosed: one place says who may decide, and in doubt it is nobody.
+func TestA9ApproversFailClosed(t *testing.T) {
+	for name, c := range map[string]struct {
+		approvers []string
+		by        agent.Principal
+		allowed   bool
+	}{
+		"in the group":       {[]string{"group:operators"}, ana, true},
+		"by name":            {[]string{"user:ana"}, agent.Principal{ID: "user:ana"}, true},
+		"a stranger":         {[]string{"group:operators"}, stranger, false},
+		"nobody":             {nil, boss, false},
+		"an empty list":      {[]string{}, boss, false},
+		"no principal":       {[]string{""}, agent.Principal{}, false},
+		"a group as a user":  {[]string{"group:operators"}, agent.Principal{ID: "group:operators"}, false},
+		"a user as a group":  {[]string{"user:ana"}, agent.Principal{ID: "user:eve", Groups: []string{"user:ana"}}, false},
+		"another spelling":   {[]string{"user:ana"}, agent.Principal{ID: "user:Ana"}, false},
+		"a wildcard is none": {[]string{"group:*", "*"}, boss, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRoom(t)
+				r.def.Permission.Approvers = c.approvers
+				r.start(args)
+				for _, a := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
+					_, err := r.decide(a, c.by)
+					if c.allowed {
+						require.NoError(t, err)
+						return
+					}
+					require.ErrorIs(t, err, approval.ErrForbidden)
+				}
+				_, err := r.edit(args, c.by)
+				require.ErrorIs(t, err, approval.ErrForbidden)
+				require.Equal(t, approval.Pending, r.approval().Status)
+				require.Empty(t, r.inbox())
+			})
+		})
+	}
+	t.Run("another tenant's", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			q := r.request(approval.Approve, ana)
+			q.Tenant = "rival"
+			_, err := r.desk().Decide(r.ctx, q)
+			require.ErrorIs(t, err, approval.ErrNotFound)
+		})
+	})
+	t.Run("no such action", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			_, err := r.decide("shrug", ana)
+			require.ErrorIs(t, err, approval.ErrKind)
+		})
+	})
+}
+
+// TestA12FirstDecisionWins: of a hundred people at once one decides; who says the same hears the same, all others hear who won.
+func TestA12FirstDecisionWins(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		actions := []approval.Action{approval.Approve, approval.Deny, approval.Cancel}
+		errs := make([]error, 100)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() {
+				by := agent.Principal{ID: fmt.Sprintf("user:p%d", i), Groups: []string{"group:operators"}}
+				_, errs[i] = r.decide(actions[i%3], by)
+			})
+		}
+		wg.Wait()
+		inbox := r.inbox()
+		require.Len(t, inbox, 1, "one decision")
+		won := inbox[0].(agent.Decided)
+		a := r.approval()
+		require.Len(t, a.Decisions, 1)
+		require.Equal(t, a.Decisions[0].By, won.By)
+		for i, err := range errs {
+			if actions[i%3] == a.Decisions[0].Action {
+				require.NoError(t, err)
+				continue
+			}
+			var decided *approval.DecidedError
+			require.ErrorAs(t, err, &decided)
+			require.ErrorContains(t, err, won.By, "409 names the winner")
+			require.Equal(t, a, decided.Approval)
+		}
+	})
+}
+
+// TestA12SameAndOther: also when the first answer was lost, and after the run has gone on.
+func TestA12SameAndOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		r.table.on("A", nil, func() error { return errBlown })
+		first, err := r.decide(approval.Deny, ana)
+		require.NoError(t, err, "executed, then error: it looks who won, and it did")
+		r.resume()
+		again, err := r.decide(approval.Deny, ana)
+		require.NoError(t, err)
+		require.Equal(t, first, again)
+		_, err = r.decide(approval.Approve, ben)
+		require.ErrorContains(t, err, "is denied: deny by user:ana")
+		require.Empty(t, r.refund.paid)
+		require.Equal(t, agent.WhyDenied, r.call().Reason)
+	})
+	t.Run("an edit is another decision than an approval, and than another edit", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			_, err := r.edit(`{"amount":1,"to":"x"}`, ana)
+			require.NoError(t, err)
+			_, err = r.edit(`{ "amount": 1, "to": "x" }`, ben)
+			require.NoError(t, err, "the same but for white space")
+			var decided *approval.DecidedError
+			_, err = r.edit(`{"amount":2,"to":"x"}`, ben)
+			require.ErrorAs(t, err, &decided)
+			_, err = r.decide(approval.Approve, ben)
+			require.ErrorAs(t, err, &decided)
+		})
+	})
+	t.Run("not written at all", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			r.table.on("A", func() error { return errBlown }, nil)
+			_, err := r.decide(approval.Deny, ana)
+			require.ErrorIs(t, err, errBlown)
+			require.Equal(t, approval.Pending, r.approval().Status)
+			_, err = r.decide(approval.Deny, ana)
+			require.NoError(t, err, "it may be repeated")
+		})
+	})
+	t.Run("somebody else was first, and the run has ended by it", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			d := r.desk()
+			d.Definitions = func(ctx context.Context, tenant, digest string) (*agent.Definition, error) { // ben's request has been read by then
+				_, err := r.decide(approval.Deny, ana)
+				r.resume()
+				require.Equal(t, agent.RunDone, r.state().Status)
+				return r.def, err
+			}
+			_, err := d.Decide(r.ctx, r.request(approval.Approve, ben))
+			require.ErrorContains(t, err, "is denied: deny by user:ana")
+		})
+	})
+	t.Run("a run that has ended", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			c := runtime.Canceller{Ports: r.ports, Definitions: r.pinned}
+			_, err := c.Cancel(r.ctx, tenant, r.run, "user:ana", "")
+			require.NoError(t, err)
+			var decided *approval.DecidedError
+			_, err = r.decide(approval.Approve, ana)
+			require.ErrorAs(t, err, &decided)
+			require.Equal(t, approval.Cancelled, decided.Approval.Status)
+		})
+	})
+}
+
+// TestA13RecordedBeforeOrAfterTheToken: whichever side comes second wakes the run.
+func TestA13RecordedBeforeOrAfterTheToken(t *testing.T) {
+	for name, order := range map[string]func(r *room, decide func() error){
+		"before": func(r *room, decide func() error) {
+			require.NoError(r.t, decide())
+			require.Empty(r.t, r.woken)
+			r.park()
+		},
+		"after": func(r *room, decide func() error) {
+			r.park()
+			require.Empty(r.t, r.woken)
+			require.NoError(r.t, decide())
+		},
+		"right before": func(r *room, decide func() error) {
+			r.table.on("HEAD", decide, nil)
+			r.park()
+		},
+		"right after": func(r *room, decide func() error) {
+			r.table.on("HEAD", nil, decide)
+			r.park()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *room) {
+				order(r, func() error { _, err := r.decide(approval.Approve, ana); return err })
+				require.NotEmpty(t, r.woken)
+				require.Equal(t, "t1", r.woken[0])
+				r.resume()
+				require.Len(t, r.refund.paid, 1)
+			})
+		})
+	}
+	t.Run("a lost wake is repeated with the decision", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			r.park()
+			r.wakeErr = errBlown
+			_, err := r.decide(approval.Approve, ana)
+			require.ErrorIs(t, err, errBlown)
+			require.Equal(t, approval.Approved, r.approval().Status, "recorded all the same")
+			r.wakeErr = nil
+			_, err = r.decide(approval.Approve, ana)
+			require.NoError(t, err)
+			require.Equal(t, []string{"t1"}, r.woken)
+			require.Len(t, r.inbox(), 1, "once")
+		})
+	})
+}
+
+// TestA14ExpiryBoundary: at the very millisecond it is too late, one earlier it is not.
+func TestA14ExpiryBoundary(t *testing.T) {
+	t.Run("deciding", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			r.untilExpiry(0)
+			r.table.on("A", func() error { return errBlown }, nil)
+			for _, a := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
+				_, err := r.decide(a, ana)
+				require.ErrorIs(t, err, approval.ErrExpired, "it is not even tried")
+			}
+			require.Empty(t, r.inbox())
+		})
+		inBubble(t, func(t *testing.T, r *room) {
+			r.untilExpiry(time.Millisecond)
+			_, err := r.decide(approval.Approve, ana)
+			require.NoError(t, err)
+		})
+	})
+	t.Run("the condition, not the look before it, decides", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			r.table.on("A", func() error { r.expires(r.ports.Clock.Now()); return nil }, nil)
+			_, err := r.decide(approval.Approve, ana)
+			require.ErrorIs(t, err, approval.ErrExpired)
+			require.Empty(t, r.inbox())
+		})
+	})
+	t.Run("using", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *room) {
+			a, err := r.decide(approval.Approve, ana)
+			require.NoError(t, err)
+			g := agent.Grant{Approval: a.ID, Digest: a.Digest}
+			require.True(t, store.FailedOp(r.table.Write(r.ctx, approval.ConsumeOp(tenant, g, a.ExpiresAt)), 0))
+			require.NoError(t, r.table.Write(r.ctx, approval.ConsumeOp(tenant, g, a.ExpiresAt.Add(-time.Millisecond))))
+		})
+	})
+}
+
+// TestA14TimeoutNeverApproves: nobody decided, so it did not run, and the model hears that this is not a denial.
+func TestA14TimeoutNeverApproves(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		r.untilExpiry(time.Millisecond)
+		r.resume()
+		require.Equal(t, agent.StatusSuspended, r.call().Status, "woken a millisecond early: it waits on")
+		r.untilExpiry(0)
+		r.resume()
+		require.Empty(t, r.refund.paid)
+		c := r.call()
+		require.Equal(t, agent.StatusCancelled, c.Status)
+		require.Equal(t, agent.WhyExpired, c.Reason)
+		require.True(t, c.Result.IsError)
+		require.Contains(t, c.Result.Content, "Expired")
+		require.Equal(t, approval.Expired, r.approval().Status)
+		var decided *approval.DecidedError
+		_, err := r.decide(approval.Approve, ana)
+		require.ErrorAs(t, err, &decided)
+	})
+}
+
+// TestA14ExpiredGrantIsNotUsed: approved in time, claimed too late.
+func TestA14ExpiredGrantIsNotUsed(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		_, err := r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		r.untilExpiry(0)
+		r.resume()
+		require.Empty(t, r.refund.paid)
+		require.Equal(t, agent.WhyExpired, r.call().Reason)
+		require.Zero(t, r.item().Attrs["consumed"].Int())
+	})
+	inBubble(t, func(t *testing.T, r *room) {
+		_, err := r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		r.untilExpiry(time.Millisecond)
+		r.resume()
+		require.Len(t, r.refund.paid, 1)
+	})
+}
+
+// TestA14FourOutcomesAreToldApart: denied, called off, expired and failed are different words to the model.
+func TestA14FourOutcomesAreToldApart(t *testing.T) {
+	told := map[string]bool{}
+	for _, f := range []func(r *room){
+		func(r *room) { _, err := r.decide(approval.Deny, ana); require.NoError(r.t, err) },
+		func(r *room) { _, err := r.decide(approval.Cancel, ana); require.NoError(r.t, err) },
+		func(r *room) { r.untilExpiry(0) },
+		func(r *room) {
+			_, err := r.decide(approval.Approve, ana)
+			require.NoError(r.t, err)
+			r.tamper(func(d *agent.Definition) { d.Tools[0].Description = "Takes." })
+		},
+	} {
+		inBubble(t, func(t *testing.T, r *room) {
+			f(r)
+			r.resume()
+			require.Empty(t, r.refund.paid)
+			told[r.call().Result.Content] = true
+		})
+	}
+	require.Len(t, told, 4)
+}
+
+// TestA19TheRequestIsThereWhenTheCallIsSuspended: one write makes both, so no crash can leave a suspended call nobody can see.
+func TestA19TheRequestIsThereWhenTheCallIsSuspended(t *testing.T) {
+	for name, fault := range map[string]func(tb *table, die func() error){
+		"dies before the write": func(tb *table, die func() error) { tb.on("A", die, nil) },
+		"dies after it":         func(tb *table, die func() error) { tb.on("A", nil, die) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRoom(t)
+				ctx, cancel := context.WithCancel(r.ctx)
+				defer cancel()
+				r.ctx = ctx
+				fault(r.table, func() error { cancel(); return ctx.Err() })
+				r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
+				s, err := (&runtime.Starter{Ports: r.ports}).Start(ctx, runtime.Start{
+					Tenant: tenant, Agent: r.def, Key: "k", Message: []agent.UserBlock{{Block: agent.Text{Text: "Pay."}}},
+				})
+				require.NoError(t, err)
+				r.run = s.Run
+				_, err = r.try(0)
+				require.ErrorIs(t, err, context.Canceled)
+
+				r.ctx = context.Background()
+				visible, _, err := approval.List(r.ctx, r.table, tenant, approval.Pending, 0, "")
+				require.NoError(t, err)
+				suspended := r.call().Status == agent.StatusSuspended
+				require.Equal(t, suspended, len(visible) == 1, "both or neither")
+				require.Equal(t, runtime.NextWait, r.drive(0).Next, "the next attempt goes on")
+				_, err = r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+				r.resume()
+				require.Len(t, r.refund.paid, 1)
+			})
+		})
+	}
+}
+
+// TestA19WhatPeopleSee: the request holds the complete call and is listed under its status.
+func TestA19WhatPeopleSee(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		a := r.approval()
+		c := r.call()
+		require.Equal(t, approval.Approval{
+			Tenant: tenant, ID: c.Wait.Approval, Run: r.run, Agent: "clerk", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refund"},
+			Args: json.RawMessage(args), Digest: c.Wait.Digest, Effect: agent.EffectNonIdempotent, Status: approval.Pending,
+			Approvers: []string{"group:operators"}, Quorum: 1, RequestedAt: c.Wait.Since, ExpiresAt: c.Wait.Expires, Definition: r.state().Definition, PolicyVersion: agent.PolicyVersion(r.def.Permission), Decisions: []approval.Decision{},
+		}, a)
+		_, err := r.decide(approval.Deny, ana)
+		require.NoError(t, err)
+		for status, want := range map[approval.Status]int{approval.Pending: 0, approval.Denied: 1} {
+			list, _, err := approval.List(r.ctx, r.table, tenant, status, 0, "")
+			require.NoError(t, err)
+			require.Len(t, list, want, status)
+		}
+	})
+}
+
+// Who is told of a decision and may take long over it is told once the run is awake.
+func TestWokenComesBehindTheWake(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		r.park()
+		var order []string
+		d := r.desk()
+		wake := d.Wake
+		d.Wake = func(ctx context.Context, tenant, run string) error {
+			order = append(order, "wake")
+			return wake(ctx, tenant, run)
+		}
+		d.Decided = func(context.Context, approval.Approval) { order = append(order, "decided") }
+		d.Woken = func(context.Context, approval.Approval) { order = append(order, "woken") }
+		_, err := d.Decide(r.ctx, r.request(approval.Approve, ana))
+		require.NoError(t, err)
+		require.Equal(t, []string{"decided", "wake", "woken"}, order)
+	})
+}
+
+// Messages that ask what became of a call, or about a request that a change of policy has voided, have to say that nobody is asked any more.
+func TestWokenIsToldOfOutcomesAndOfVoidRequests(t *testing.T) {
+	told := func(r *room) (*approval.Desk, *[]approval.Status) {
+		d, all := r.desk(), &[]approval.Status{}
+		wake := d.Wake
+		d.Wake = func(ctx context.Context, tenant, run string) error {
+			require.Empty(r.t, *all, "behind the wake")
+			return wake(ctx, tenant, run)
+		}
+		d.Woken = func(_ context.Context, a approval.Approval) { *all = append(*all, a.Status) }
+		return d, all
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.interrupted()
+		d, all := told(r)
+		a, err := d.Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ben})
+		require.NoError(t, err)
+		require.Equal(t, []approval.Status{a.Status}, *all)
+	})
+	asking(t, agent.Rule{}, func(t *testing.T, r *room) {
+		r.now(func(d *agent.Definition) { d.Permission.Approvers = []string{"group:bosses"} })
+		d, all := told(r)
+		_, err := d.Decide(r.ctx, r.request(approval.Approve, ana))
+		require.ErrorIs(t, err, approval.ErrPolicyChanged)
+		require.Equal(t, []approval.Status{approval.Voided}, *all)
+	})
+}

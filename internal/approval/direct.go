@@ -1,0 +1,124 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// Directive is a decision aimed at a call, a suspension or a pending call (seed 001, ToolCallDecision). By comes from what authenticated
+// the person.
+type Directive struct {
+	Tenant, Run string
+	Target      string
+	ID          string          // idempotency key: it is decided under it once in the run; empty = the target is
+	Action      Action          // Approve resumes; Deny and Cancel cancel
+	Result      json.RawMessage // Approve; nil and null are true
+	Note        string
+	By          agent.Principal
+	Via         Via // for the record
+}
+
+// Direct finds what a decision on s, the newest state of its run, is about, and gives the way to carry it out:
+//
+//	a suspended call                the decision on its request, like every other (Decide)
+//	a blocked call, its request     the decision on its tool, on all of the request's tools
+//	a call that waited              its request is decided: the same answer for the same decision, *DecidedError for another
+//	anything else, early: keep      kept until the target is suspended, and judged then; ErrIgnored where the call has ended
+//	anything else, early: refuse    ErrNothing: nothing was shown; ErrNoCall where the run has no such call
+//
+// Carrying it out may be repeated. Its errors are those of Decide, and ErrFinished where the run has ended.
+func (d *Desk) Direct(ctx context.Context, s *agent.AgentState, r Directive) (func(ctx context.Context) error, error) {
+	if id, tool, ok := requestOf(s, r.Target); ok {
+		req := Request{Tenant: r.Tenant, ID: id, Tool: tool, Action: r.Action, Result: r.Result, Note: r.Note, By: r.By, Via: r.Via, Key: marker(r.ID)}
+		return func(ctx context.Context) error {
+			_, err := d.Decide(ctx, req)
+			return err
+		}, nil
+	}
+	def, err := d.Definitions(ctx, r.Tenant, s.Definition)
+	if err != nil {
+		return nil, fmt.Errorf("decide %s of run %s: %w", r.Target, r.Run, err)
+	}
+	c, known := s.Call(r.Target)
+	switch keep := def.Early == agent.EarlyKeep; {
+	case keep && known && !c.Open():
+		return nil, fmt.Errorf("decide call %s: %w", r.Target, ErrIgnored)
+	case keep:
+		return d.keeping(s, r)
+	case known:
+		return nil, fmt.Errorf("decide call %s: nothing was shown: %w", r.Target, ErrNothing)
+	default:
+		return nil, fmt.Errorf("decide %q of run %s: %w", r.Target, r.Run, ErrNoCall)
+	}
+}
+
+// requestOf is the request that a target names: of the suspended call, else of the call of that id, or of one that waited under it. What is
+// decided about a blocked call is its tool; about its request, all of it.
+func requestOf(s *agent.AgentState, target string) (id, tool string, ok bool) {
+	if c, ok := s.Waiting(target); ok {
+		return c.Wait.Approval, "", true
+	}
+	if c, ok := s.Call(target); ok && s.RequestOf(c) != "" {
+		return s.RequestOf(c), c.Tool, true
+	}
+	if c, ok := s.Call(target); ok && c.Asks > 0 {
+		return agent.ApprovalID(s.Run, c.ID, c.Asks), "", true
+	}
+	for _, c := range s.Calls() {
+		if id := s.RequestOf(c); id != "" && id == target {
+			return id, "", true
+		}
+		if id := agent.ApprovalID(s.Run, c.ID, c.Asks); c.Asks > 0 && (id == target || c.WaitedUnder(target)) {
+			return id, "", true
+		}
+	}
+	return "", "", false
+}
+
+// keeping puts a decision into the run's inbox for when its target is suspended. Whether the person may decide shows only then; a person
+// who is nobody is refused here.
+func (d *Desk) keeping(s *agent.AgentState, r Directive) (func(ctx context.Context) error, error) {
+	fact := agent.DecisionKept{ID: r.ID, Target: r.Target, Action: agent.ActionApprove, Note: r.Note, By: r.By.ID, Groups: r.By.Groups}
+	switch r.Action {
+	case Deny:
+		fact.Action = agent.ActionDeny
+	case Cancel:
+		fact.Action = agent.ActionCancel
+	case Approve:
+		var err error
+		if fact.Result, err = agent.CompactAnswer(r.Result); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("decide %s: action %q: %w", r.Target, r.Action, ErrKind)
+	}
+	switch {
+	case r.Target == "":
+		return nil, fmt.Errorf("decide nothing of run %s: %w", r.Run, ErrNoCall)
+	case !agent.MayDecide([]string{r.By.ID}, r.By):
+		return nil, fmt.Errorf("decide %s as %q: %w", r.Target, r.By.ID, ErrForbidden)
+	case len(s.Kept) >= agent.MaxKept:
+		return nil, fmt.Errorf("decide %s of run %s: %d: %w", r.Target, r.Run, len(s.Kept), ErrKept)
+	}
+	return func(ctx context.Context) error {
+		got, err := d.Journal.Accept(ctx, r.Tenant, r.Run, marker(r.ID), fact)
+		if err != nil {
+			return err
+		}
+		if got.Closed {
+			return fmt.Errorf("decide %s: %w", r.Target, ErrFinished)
+		}
+		return d.Wake(ctx, r.Tenant, r.Run)
+	}, nil
+}
+
+// marker is the id under which the inbox knows a decision; empty where the client gave none.
+func marker(id string) string {
+	if id == "" {
+		return ""
+	}
+	return "decision/" + id
+}

@@ -1,0 +1,331 @@
+package approval_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// early runs a test with a run that keeps early decisions and has not taken a step.
+func early(t *testing.T, f func(t *testing.T, r *room)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.def.Early = agent.EarlyKeep
+		r.begin(args)
+		f(t, r)
+	})
+}
+
+func (r *room) directive(target string, a approval.Action, by agent.Principal) approval.Directive {
+	return approval.Directive{Tenant: tenant, Run: r.run, Target: target, Action: a, By: by}
+}
+
+// direct decides on a target of the run as it is now.
+func (r *room) direct(d approval.Directive) error {
+	s := r.state()
+	step, err := r.desk().Direct(r.ctx, &s, d)
+	if err != nil {
+		return err
+	}
+	return step(r.ctx)
+}
+
+func (r *room) answer(n int, result string, by agent.Principal) error {
+	q := approval.Request{Tenant: tenant, ID: agent.ApprovalID(r.run, "c1", n), Action: approval.Approve, By: by}
+	if result != "" {
+		q.Result = json.RawMessage(result)
+	}
+	_, err := r.desk().Decide(r.ctx, q)
+	return err
+}
+
+// A decision that was kept because its call was not suspended yet when it was looked at, and is by the time it is accepted, is applied all
+// the same: through the request that people see by then.
+func TestKeptDecisionThatIsLate(t *testing.T) {
+	early(t, func(t *testing.T, r *room) {
+		before := r.state()
+		r.drive(0)
+		step, err := r.desk().Direct(r.ctx, &before, r.directive("c1", approval.Approve, ana))
+		require.NoError(t, err)
+		r.park()
+		require.NoError(t, step(r.ctx))
+		require.Equal(t, []string{"t1"}, r.woken, "it wakes the run")
+		require.Equal(t, approval.Pending, r.approval().Status, "nobody has judged it yet")
+		r.resume()
+		require.Equal(t, []string{args}, r.refund.paid)
+		a := r.approval()
+		require.Equal(t, approval.Approved, a.Status)
+		require.Equal(t, "user:ana", a.Decisions[0].By)
+		require.EqualValues(t, 1, r.item().Attrs["consumed"].Int())
+		require.Empty(t, r.state().Kept)
+	})
+}
+
+// What such a decision grants of a tool lets nothing run in the entry that writes its request: the claim holds to what is on record by then.
+func TestKeptGrantOfAToolIsHeldTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.def.Early, r.def.Wait, r.def.Permission.Scope = agent.EarlyKeep, agent.WaitAllSuspended, agent.ScopeTool
+		r.begin(args)
+		r.replies[0].Calls = append(r.replies[0].Calls, agent.ReplyCall{ID: "c2", Name: "ghost", Input: json.RawMessage(`{}`)})
+		r.replies = append(r.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: "c3", Name: "refund", Input: json.RawMessage(args)}}})
+		before := r.state()
+		infer := func() (runtime.Route, error) {
+			return (&runtime.Stepper{Ports: r.ports, Definitions: r.pinned}).Step(r.ctx, r.inv(0))
+		}
+		for _, do := range []func() (runtime.Route, error){infer, func() (runtime.Route, error) { return r.batch(0) }, infer} {
+			_, err := do()
+			require.NoError(t, err)
+		}
+		s := r.state()
+		c3, _ := s.Call("c3")
+		require.Equal(t, agent.StatusNew, c3.Status)
+		step, err := r.desk().Direct(r.ctx, &before, r.directive("c1", approval.Approve, ana))
+		require.NoError(t, err)
+		require.NoError(t, step(r.ctx))
+		r.drive(0)
+		require.Equal(t, []string{args, args}, r.refund.paid)
+		require.Equal(t, agent.RunDone, r.state().Status)
+		require.Equal(t, agent.ToolGranted, r.approval().Permissions[0].Verdict)
+	})
+}
+
+// Somebody decides on the request while an early decision is on its way: the request is decided once, by who was first.
+func TestKeptDecisionThatIsOvertaken(t *testing.T) {
+	early(t, func(t *testing.T, r *room) {
+		before := r.state()
+		r.drive(0)
+		step, err := r.desk().Direct(r.ctx, &before, r.directive("c1", approval.Approve, ana))
+		require.NoError(t, err)
+		require.NoError(t, step(r.ctx))
+		r.table.on("A", func() error { _, err := r.decide(approval.Deny, ben); return err }, nil)
+		r.resume()
+		require.Empty(t, r.refund.paid)
+		require.Equal(t, agent.WhyDenied, r.call().Reason)
+		require.Equal(t, "user:ben", r.approval().Decisions[0].By)
+	})
+}
+
+// What an early approval lets run is the action of the request it is bound to, by one of the request's approvers, in time.
+func TestA6EarlyApprovalIsBound(t *testing.T) {
+	for name, tt := range map[string]struct {
+		by   agent.Principal
+		args string
+		paid int
+	}{
+		"by an approver":                     {ana, args, 1},
+		"by a stranger":                      {stranger, args, 0},
+		"a rule names others":                {ana, `{"amount":2000,"to":"x"}`, 0},
+		"by one of those":                    {boss, `{"amount":2000,"to":"x"}`, 1},
+		"what policy denies stays denied":    {boss, `{"amount":20000,"to":"x"}`, 0},
+		"what does not fit is never carried": {boss, `{"amount":-1,"to":"x"}`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRoom(t)
+				r.def.Early = agent.EarlyKeep
+				r.begin(tt.args)
+				require.NoError(t, r.direct(r.directive("c1", approval.Approve, tt.by)))
+				r.drive(0)
+				require.Len(t, r.refund.paid, tt.paid)
+				if tt.paid > 0 {
+					require.EqualValues(t, 1, r.item().Attrs["consumed"].Int())
+				} else if r.call().Status == agent.StatusSuspended {
+					require.Equal(t, approval.Pending, r.approval().Status)
+				}
+				require.Empty(t, r.state().Kept)
+			})
+		})
+	}
+}
+
+// The claim that follows an early approval reads the request itself: a request that was withdrawn behind the run's back lets nothing run.
+func TestA6EarlyApprovalIsConsumed(t *testing.T) {
+	early(t, func(t *testing.T, r *room) {
+		require.NoError(t, r.direct(r.directive("c1", approval.Approve, ana)))
+		r.table.on("A", nil, func() error { // the entry that suspends and decides
+			return r.table.Table.Write(r.ctx, store.Op{Kind: store.Update, Item: store.Item{Key: r.key(), Attrs: map[string]store.Value{"consumed": store.Num(1)}}})
+		})
+		r.drive(0)
+		require.Empty(t, r.refund.paid)
+		require.Equal(t, agent.WhyVoided, r.call().Reason)
+	})
+}
+
+func TestKeptDecisionsAtTheDoor(t *testing.T) {
+	early(t, func(t *testing.T, r *room) {
+		withID := func(a approval.Action) approval.Directive {
+			d := r.directive("c1", a, ana)
+			d.ID = "d1"
+			return d
+		}
+		require.NoError(t, r.direct(withID(approval.Approve)))
+		require.NoError(t, r.direct(withID(approval.Approve)), "the same again")
+		require.Len(t, r.inbox(), 1)
+		require.ErrorIs(t, r.direct(withID(approval.Cancel)), store.ErrOtherInput)
+		require.ErrorIs(t, r.direct(r.directive("c1", approval.Edit, ana)), approval.ErrKind)
+		require.ErrorIs(t, r.direct(r.directive("", approval.Approve, ana)), approval.ErrNoCall)
+		require.ErrorIs(t, r.direct(r.directive("c1", approval.Approve, agent.Principal{ID: "ana"})), approval.ErrForbidden)
+		bad := r.directive("c1", approval.Approve, ana)
+		bad.Result = json.RawMessage(`{"a":1,"a":2}`)
+		var refused *agent.AnswerError
+		require.ErrorAs(t, r.direct(bad), &refused)
+
+		s := r.state()
+		for i := range agent.MaxKept {
+			s.Kept = append(s.Kept, agent.DecisionKept{Target: fmt.Sprint(i)})
+		}
+		_, err := r.desk().Direct(r.ctx, &s, r.directive("c9", approval.Approve, ana))
+		require.ErrorIs(t, err, approval.ErrKept)
+	})
+	inBubble(t, func(t *testing.T, r *room) { // early: refuse
+		require.ErrorIs(t, r.direct(r.directive("c9", approval.Approve, ana)), approval.ErrNoCall)
+		require.NoError(t, r.direct(r.directive("fc_c1", approval.Deny, ana)), "the pending id of an approval")
+		r.resume()
+		require.NoError(t, r.direct(r.directive("c1", approval.Deny, ana)), "the same decision again")
+		var decided *approval.DecidedError
+		require.ErrorAs(t, r.direct(r.directive(agent.ApprovalID(r.run, "c1", 1), approval.Approve, ana)), &decided)
+	})
+}
+
+// A decision on a call that has ended without ever waiting changes nothing; on a run that has ended neither.
+func TestIllegalDecisionsAreIgnored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.def.Early = agent.EarlyKeep
+		r.begin(`{"amount":-1,"to":"x"}`) // refused at the gate
+		before := r.state()
+		r.drive(0)
+		entries := r.state().Entries
+		require.ErrorIs(t, r.direct(r.directive("c1", approval.Approve, ana)), approval.ErrIgnored)
+		step, err := r.desk().Direct(r.ctx, &before, r.directive("c1", approval.Approve, ana))
+		require.NoError(t, err)
+		require.ErrorIs(t, step(r.ctx), approval.ErrFinished)
+		require.Equal(t, entries, r.state().Entries)
+	})
+}
+
+// Every answer lets an approved call run exactly once more, consumed in the claim like the approval was; nothing else does.
+func TestA6AnswersAreConsumedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.refund.tickets = []agent.Ticket{{Message: "From where?"}, {}}
+		r.start(args)
+		_, err := r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		r.resume()
+		require.Empty(t, r.refund.paid)
+		require.Equal(t, agent.ForInput, r.call().Wait.For)
+		require.ErrorIs(t, r.answer(2, `"savings"`, stranger), approval.ErrForbidden)
+		_, err = r.decide(approval.Approve, ana)
+		require.NoError(t, err, "the first request's decision is known")
+		r.resume()
+		require.Len(t, r.refund.resumes, 1, "and lets nothing run again")
+
+		require.NoError(t, r.answer(2, `"savings"`, ana))
+		require.NoError(t, r.answer(2, `"savings"`, ana), "the same again")
+		var decided *approval.DecidedError
+		require.ErrorAs(t, r.answer(2, `"checking"`, ana), &decided)
+		woken := r.state().WaitSeq
+		r.table.on("J#", func() error { _, err := r.batch(woken); return err }, nil)
+		_, err = r.batch(woken)
+		require.NoError(t, err)
+		r.drive(0)
+		require.Equal(t, []string{"", `"savings"`}, r.refund.resumes, "two invocations, one entering")
+
+		require.NoError(t, r.answer(3, "", boss))
+		require.NoError(t, r.answer(3, "null", boss), "null is true")
+		r.resume()
+		require.Equal(t, []string{"", `"savings"`, "true"}, r.refund.resumes)
+		require.Equal(t, []string{args}, r.refund.paid)
+		for n := 1; n <= 3; n++ {
+			it, _, err := r.table.Table.Get(r.ctx, store.Key{PK: "T#" + tenant + "#APPROVAL#" + agent.ApprovalID(r.run, "c1", n), SK: "A"})
+			require.NoError(t, err)
+			require.EqualValues(t, 1, it.Attrs["consumed"].Int(), "request %d", n)
+		}
+	})
+}
+
+// A decision that is sent again, by whatever name of its target and under its own id, never answers a later question.
+func TestRepeatedDecisionAnswersNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.def.Early = agent.EarlyKeep
+		r.def.Permission.Default = agent.DefaultAllow
+		r.refund.tickets = []agent.Ticket{{ID: "confirm", Pending: agent.Pending{ID: "p"}}, {ID: "confirm", Pending: agent.Pending{ID: "p"}}}
+		r.start(args)
+		yes := r.directive("confirm", approval.Approve, ana)
+		yes.ID, yes.Result = "d1", json.RawMessage(`"first"`)
+		require.NoError(t, r.direct(yes))
+		for _, again := range []string{"confirm", "p", "c1"} {
+			yes.Target = again
+			require.NoError(t, r.direct(yes), "answered and not drained: known as %s", again)
+		}
+		require.Len(t, r.inbox(), 1)
+		r.resume()
+		require.Equal(t, agent.ForInput, r.call().Wait.For, "it asks again")
+		yes.Target = "confirm"
+		require.ErrorIs(t, r.direct(yes), store.ErrOtherInput, "the same decision is none on another question")
+		require.Equal(t, agent.StatusSuspended, r.call().Status)
+		yes.ID = "d2"
+		require.NoError(t, r.direct(yes))
+		r.resume()
+		for _, again := range []string{"confirm", "p", "c1"} {
+			yes.Target = again
+			require.NoError(t, r.direct(yes), "settled: known as %s", again)
+		}
+		require.Equal(t, []string{"", `"first"`, `"first"`}, r.refund.resumes)
+		require.Empty(t, r.state().Kept)
+	})
+}
+
+// An answer that takes the arguments' place is a new action (A8): what policy denies or the schema refuses is not taken, and a call that
+// others approve is theirs.
+func TestA8AnswerInTheArgumentsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.refund.tickets = []agent.Ticket{{Mode: agent.TicketPass}}
+		r.start(args)
+		_, err := r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		r.resume()
+		var refused *approval.EditError
+		require.ErrorAs(t, r.answer(2, `{"amount":20000,"to":"x"}`, ana), &refused, "policy denies it")
+		require.ErrorAs(t, r.answer(2, `{"amount":1}`, ana), &refused, "the schema refuses it")
+		require.ErrorIs(t, r.answer(2, `{"amount":2000,"to":"x"}`, ana), approval.ErrForbidden)
+		require.NoError(t, r.answer(2, `{"amount":2000,"to":"x"}`, boss))
+		r.resume()
+		require.Equal(t, []string{`{"amount":2000,"to":"x"}`}, r.refund.paid)
+		require.Contains(t, r.call().Result.Content, "user:boss changed the arguments")
+	})
+}
+
+// A tool whose question nobody could be asked has failed; the run goes on.
+func TestQuestionThatCannotBeAsked(t *testing.T) {
+	for name, ticket := range map[string]agent.Ticket{
+		"a mode":   {Mode: "later"},
+		"a schema": {ResponseSchema: json.RawMessage(`{"type":"nothing"}`)},
+		"JSON":     {Parameters: json.RawMessage(`{`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *room) {
+				r.refund.tickets = []agent.Ticket{ticket}
+				_, err := r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+				r.resume()
+				c := r.call()
+				require.Equal(t, []any{agent.StatusFailed, agent.WhyToolError}, []any{c.Status, c.Reason})
+				require.Contains(t, c.Result.Content, "cannot be shown")
+			})
+		})
+	}
+}

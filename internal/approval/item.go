@@ -1,0 +1,344 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// ErrNotFound says that the tenant has no such request. It is the answer for another tenant's, too.
+var ErrNotFound = errors.New("no such approval")
+
+func key(tenant, id string) store.Key {
+	return store.Key{PK: "T#" + tenant + "#APPROVAL#" + id, SK: "A"}
+}
+
+func index(tenant string, s Status) string { return "T#" + tenant + "#APPROVALS#" + string(s) }
+
+func indexSort(a Approval) string { return fmt.Sprintf("%013d#%s", a.RequestedAt.UnixMilli(), a.ID) }
+
+// put is the whole item.
+func put(a Approval) (store.Op, error) {
+	body, err := agent.MarshalVerbatim(a)
+	if err != nil {
+		return store.Op{}, fmt.Errorf("marshal approval %s: %w", a.ID, err)
+	}
+	attrs := toolAttrs(a)
+	attrs["status"], attrs["digest"] = store.Str(string(a.Status)), store.Str(orNone(a.Digest))
+	attrs["expires"], attrs["consumed"] = store.Num(a.ExpiresAt.UnixMilli()), store.Num(0)
+	attrs["rev"], attrs["seal"] = store.Num(a.rev), store.Str(store.BlobDigest(body))
+	return store.Op{Kind: store.Put, Item: store.Item{
+		Key: key(a.Tenant, a.ID), Body: body, Index: index(a.Tenant, a.Status), IndexSort: indexSort(a), Attrs: attrs,
+	}}, nil
+}
+
+func orNone(digest string) string {
+	if digest == "" {
+		return "none"
+	}
+	return digest
+}
+
+// CreateOp writes a new request; it rides in the transaction of the entry that suspends its call (A19).
+func CreateOp(a Approval) (store.Op, error) {
+	op, err := put(a)
+	op.If = []store.Cond{{Op: store.ItemAbsent}}
+	return op, err
+}
+
+// CloseOp ends a pending request without a decision; it rides in the transaction of the entry that settles its call,
+// or stands behind the one that ends the run. It fails where somebody decided first.
+func CloseOp(tenant string, w agent.Wait, as Status) store.Op {
+	return store.Op{Kind: store.Update,
+		Item: store.Item{
+			Key: key(tenant, w.Approval), Attrs: map[string]store.Value{"status": store.Str(string(as))},
+			Index: index(tenant, as), IndexSort: fmt.Sprintf("%013d#%s", w.Since.UnixMilli(), w.Approval),
+		},
+		If: []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(Pending))}},
+	}
+}
+
+// Open is a request that the end of its run has left open, and when it was made.
+type Open struct {
+	ID    string    `json:"id"`
+	Since time.Time `json:"since"`
+}
+
+// closedAtOnce is how many requests one transaction closes.
+const closedAtOnce = 90
+
+// CloseEnded closes those of the requests that are pending, as their run has ended: nothing can be decided about them
+// any more. It may be repeated.
+func CloseEnded(ctx context.Context, t store.Table, tenant string, open []Open) error {
+	for some := range slices.Chunk(open, closedAtOnce) {
+		var ops []store.Op
+		for _, o := range some {
+			ops = append(ops, CloseOp(tenant, agent.Wait{Approval: o.ID, Since: o.Since}, Cancelled))
+		}
+		for len(ops) > 0 {
+			err := t.Write(ctx, ops...)
+			var failed *store.ConditionError
+			if err == nil {
+				break
+			}
+			if !errors.As(err, &failed) {
+				return fmt.Errorf("close %d requests of a run that has ended: %w", len(ops), err)
+			}
+			for _, i := range slices.Backward(failed.Failed) { // it is not pending any more
+				ops = slices.Delete(ops, i, i+1)
+			}
+		}
+	}
+	return nil
+}
+
+// SettleOp writes a pending request that a decided one replaces; it rides in the transaction of the fact that decides it. It fails where
+// somebody decided first, or the request has expired by then.
+func SettleOp(decided Approval, now time.Time) (store.Op, error) {
+	op, err := over(decided, Pending)
+	op.If = append(op.If, store.Cond{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())})
+	return op, err
+}
+
+// over writes a request over the one it was read as, which has that status still. It fails where anybody wrote first: no approval of several, no
+// question and no escalation is lost.
+func over(a Approval, was Status) (store.Op, error) {
+	read := a.rev
+	a.rev = max(0, read) + 1
+	op, err := put(a)
+	op.If = []store.Cond{{Attr: "status", Op: store.Equal, Value: store.Str(string(was))}}
+	if read >= 0 { // else it is of before requests were written over while pending
+		op.If = append(op.If, store.Cond{Attr: "rev", Op: store.Equal, Value: store.Num(read)})
+	}
+	return op, err
+}
+
+// VoidOp takes back an approval that no claim has used, as the policy that applies (A17) or what the call depends on has changed since; it rides in the transaction of the
+// entry that asks again.
+func VoidOp(a Approval) (store.Op, error) {
+	a.Status = Voided
+	op, err := over(a, Approved)
+	op.If = append(op.If, store.Cond{Attr: "consumed", Op: store.Equal, Value: store.Num(0)})
+	return op, err
+}
+
+// Rewrite changes a pending request, however many write at once: change is given the request as it stands, and says false where there is nothing
+// to change. It is called again where somebody else wrote first. What it changes is never the digest, nor who may decide.
+//
+// Errors: ErrNotFound; *DecidedError where the request is not pending; change's own; store.ErrConflict where others keep writing.
+func Rewrite(ctx context.Context, t store.Table, tenant, id string, change func(a *Approval) (bool, error)) (a Approval, changed bool, err error) {
+	for range maxRaces {
+		if a, err = Get(ctx, t, tenant, id); err != nil {
+			return Approval{}, false, err
+		}
+		if a.Status != Pending {
+			return a, false, &DecidedError{Approval: a}
+		}
+		if changed, err = change(&a); err != nil || !changed {
+			return a, false, err
+		}
+		op, err := over(a, Pending)
+		if err != nil {
+			return Approval{}, false, err
+		}
+		for i, p := range a.Permissions { // a claim that uses a grant up changes that alone
+			op.If = append(op.If, isVerdict(i, p.recorded()))
+		}
+		err = t.Write(ctx, op)
+		if err == nil {
+			return a, true, nil
+		}
+		if !raced(err) {
+			return Approval{}, false, fmt.Errorf("write approval %s: %w", id, err)
+		}
+	}
+	return Approval{}, false, fmt.Errorf("write approval %s: %w", id, store.ErrConflict)
+}
+
+// raced reports whether a write came to nothing because somebody else's was first.
+func raced(err error) bool {
+	var failed *store.ConditionError
+	return errors.As(err, &failed) || errors.Is(err, store.ErrGuardFailed) || errors.Is(err, store.ErrConflict)
+}
+
+// Escalate records that those of EscalateTo have become approvers, once, for who tells them; what they may do follows from the time alone. It
+// changes nothing where the request is decided, does not escalate, is not due yet, or has escalated.
+func Escalate(ctx context.Context, t store.Table, tenant, id string, now time.Time) (a Approval, changed bool, err error) {
+	now = now.UTC().Truncate(time.Millisecond)
+	a, changed, err = Rewrite(ctx, t, tenant, id, func(a *Approval) (bool, error) {
+		if a.EscalatesAt.IsZero() || now.Before(a.EscalatesAt) || !a.EscalatedAt.IsZero() || !now.Before(a.ExpiresAt) {
+			return false, nil
+		}
+		a.EscalatedAt = now
+		return true, nil
+	})
+	var decided *DecidedError
+	if errors.As(err, &decided) {
+		return decided.Approval, false, nil
+	}
+	return a, changed, err
+}
+
+// ConsumeOp uses an approval up; it rides in the transaction of the claim (A6). It fails unless the approval is live and of that
+// very action.
+func ConsumeOp(tenant string, g agent.Grant, now time.Time) store.Op {
+	return store.Op{Kind: store.Update,
+		Item: store.Item{Key: key(tenant, g.Approval), Attrs: map[string]store.Value{"consumed": store.Num(1)}},
+		If: []store.Cond{
+			{Attr: "status", Op: store.Equal, Value: store.Str(string(Approved))},
+			{Attr: "digest", Op: store.Equal, Value: store.Str(g.Digest)},
+			{Attr: "consumed", Op: store.Equal, Value: store.Num(0)},
+			{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
+		},
+	}
+}
+
+// Live reports whether the approval still holds for the grant at that time: the conditions of ConsumeOp, read consistently.
+func Live(ctx context.Context, t store.Table, tenant string, g agent.Grant, now time.Time) (bool, error) {
+	it, found, err := t.Get(ctx, key(tenant, g.Approval))
+	if err != nil {
+		return false, fmt.Errorf("read approval %s: %w", g.Approval, err)
+	}
+	return store.Holds(ConsumeOp(tenant, g, now).If, it, found), nil
+}
+
+// Get reads one request consistently.
+func Get(ctx context.Context, t store.Table, tenant, id string) (Approval, error) {
+	it, found, err := t.Get(ctx, key(tenant, id))
+	if err != nil {
+		return Approval{}, fmt.Errorf("read approval %s: %w", id, err)
+	}
+	if !found {
+		return Approval{}, fmt.Errorf("read approval %s: %w", id, ErrNotFound)
+	}
+	return read(tenant, it)
+}
+
+// ErrBroken says that a stored request is not what was written: nobody is shown it, and nobody decides about it.
+var ErrBroken = errors.New("the stored request is damaged")
+
+// read reads a request, which must be the one that its key says. Its error is a store.ErrDamaged and an ErrBroken.
+func read(tenant string, it store.Item) (Approval, error) {
+	id := it.PK[min(len(key(tenant, "").PK), len(it.PK)):]
+	a, err := decode(tenant, id, it)
+	switch {
+	case errors.Is(err, agent.ErrNewer): // nothing is wrong with it
+		return Approval{}, fmt.Errorf("read approval %s: %w", id, err)
+	case err != nil:
+		return Approval{}, fmt.Errorf("read approval %s: %w: %w", id, ErrBroken, err)
+	}
+	return a, nil
+}
+
+func decode(tenant, id string, it store.Item) (Approval, error) {
+	var a Approval
+	if it.Broken != nil {
+		return a, it.Broken
+	}
+	if seal, ok := it.Attrs["seal"]; ok && seal.String() != store.BlobDigest(it.Body) { // older ones have none
+		return a, store.Damaged(it.Key, "seal: its body is not what was written")
+	}
+	var f form
+	if err := agent.ReadStored("approval", it.Body, &f); err != nil {
+		return a, store.Unreadable(it.Key, err)
+	}
+	a = f.approval()
+	a.Tenant, a.rev = tenant, -1
+	if err := a.fits(id, it); err != nil {
+		return a, err
+	}
+	for i := range a.Permissions {
+		a.Permissions[i].spent = it.Attrs[verdictAttr(i)].String() == used
+	}
+	return a, nil
+}
+
+// fits holds a request to its key and to what its attributes say, which conditions are about.
+func (a *Approval) fits(id string, it store.Item) error {
+	status, err := it.Text("status")
+	if err != nil {
+		return err
+	}
+	digest, err := it.Text("digest")
+	if err != nil {
+		return err
+	}
+	expires, err := it.Number("expires")
+	if err != nil {
+		return err
+	}
+	if _, err := it.Number("consumed"); err != nil {
+		return err
+	}
+	if _, ok := it.Attrs["rev"]; ok {
+		if a.rev, err = it.Number("rev"); err != nil {
+			return err
+		}
+	}
+	a.Status = Status(status)
+	switch {
+	case it.Key != key(a.Tenant, id) || a.ID != id:
+		return store.Damaged(it.Key, "id: want that of the request under whose key it stands")
+	case !a.Status.Valid():
+		return store.Unreadable(it.Key, agent.UnknownWord("status", status, "pending, approved, denied, expired, cancelled, voided"))
+	case !slices.Contains([]Kind{KindCall, KindTools, KindOutcome, KindInput}, a.Kind):
+		return store.Unreadable(it.Key, agent.UnknownWord("kind", string(a.Kind), "call, tools, outcome, input"))
+	case a.Run == "" || a.Kind != KindTools && len(a.Calls) == 0:
+		return store.Damaged(it.Key, "run and calls: got nothing, want what asks")
+	case orNone(a.Digest) != digest:
+		return store.Damaged(it.Key, "digest: it is not the one that conditions compare")
+	case a.ExpiresAt.UnixMilli() != expires:
+		return store.Damaged(it.Key, "expiresAt: it is not the one that conditions compare")
+	}
+	return nil
+}
+
+// Query narrows a list of requests. The zero value but for its status lists a page of all.
+type Query struct {
+	Status Status
+	Run    string    // that this run asks
+	Root   string    // that this run asks, or one that is carried out for it, however far below
+	Since  time.Time // that were made since then; whoever names a run leaves out by its start what cannot be of it
+	Limit  int       // of the requests looked at; 0 = 50
+	Cursor string    // where a former page ended
+}
+
+func (q Query) fits(a Approval) bool {
+	return (q.Run == "" || q.Run == a.Run) && (q.Root == "" || q.Root == a.Run || q.Root == a.Root)
+}
+
+// List pages through a tenant's requests of one status, oldest first. Limit 0 is 50. It may be late; no gate reads it.
+func List(ctx context.Context, t store.Table, tenant string, s Status, limit int, cursor string) (list []Approval, next string, err error) {
+	return Find(ctx, t, tenant, Query{Status: s, Limit: limit, Cursor: cursor})
+}
+
+// Find is List of the requests that fit. Those that cannot be read, or only by a newer version, are store.UnreadItems beside the others: they would keep people
+// from all of them. Where a run is named, a page may hold fewer than the limit, and none, and yet not be the last.
+func Find(ctx context.Context, t store.Table, tenant string, q Query) (list []Approval, next string, err error) {
+	if q.Limit == 0 {
+		q.Limit = 50
+	}
+	r := store.Range{PK: index(tenant, q.Status), Index: true, Limit: q.Limit, Cursor: q.Cursor}
+	if !q.Since.IsZero() {
+		r.From = fmt.Sprintf("%013d", q.Since.UnixMilli())
+	}
+	p, err := t.Query(ctx, r)
+	if err != nil {
+		return nil, "", fmt.Errorf("list %s approvals: %w", q.Status, err)
+	}
+	var unread store.UnreadItems
+	for _, it := range p.Items {
+		a, err := read(tenant, it)
+		if err != nil {
+			unread = append(unread, store.UnreadItem{Key: it.Key, Err: err})
+		} else if q.fits(a) {
+			list = append(list, a)
+		}
+	}
+	return list, p.Cursor, unread.AsError()
+}

@@ -1,0 +1,57 @@
+package approval_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+)
+
+// TestA8AnsweredArgumentsAreNeverWeaker: where an answer is what the call goes on with, it takes who and as many as these arguments do, also of an
+// answer that came before the question.
+func TestA8AnsweredArgumentsAreNeverWeaker(t *testing.T) {
+	const large = `{"amount":700,"to":"x"}`
+	for name, early := range map[string]string{"asked": "", "by several": "user:ben", "four eyes": "user:ana"} {
+		t.Run(name, func(t *testing.T) {
+			asking(t, agent.Rule{}, func(t *testing.T, r *room) {
+				r.refund.tickets = []agent.Ticket{{ID: "which", Mode: agent.TicketPass}}
+				if early != "" {
+					kept := r.directive("which", approval.Approve, agent.Principal{ID: early, Groups: ben.Groups})
+					kept.Result = json.RawMessage(large)
+					require.NoError(t, r.direct(kept))
+				}
+				_, err := r.decide(approval.Approve, ben)
+				require.NoError(t, err)
+				r.resume()
+				require.Equal(t, agent.ForInput, r.call().Wait.For)
+				require.Empty(t, r.state().Kept)
+				answer := func(by agent.Principal) (approval.Approval, error) {
+					return r.desk().Decide(r.ctx, approval.Request{
+						Tenant: tenant, ID: agent.ApprovalID(r.run, "c1", 2), Action: approval.Approve, Result: json.RawMessage(large), By: by,
+					})
+				}
+				_, err = answer(ana)
+				require.ErrorIs(t, err, approval.ErrRequester)
+				a, err := answer(ben)
+				require.NoError(t, err)
+				require.Equal(t, approval.Pending, a.Status)
+				require.Empty(t, r.inbox())
+				a, err = answer(cem)
+				require.NoError(t, err)
+				require.Equal(t, approval.Approved, a.Status)
+				r.resume()
+				require.Equal(t, []string{large}, r.refund.paid)
+			}, func(r *room) {
+				r.by, r.def.Early = []string{"user:ana"}, agent.EarlyKeep
+				strict := agent.Rule{
+					Tool: "refund", When: []agent.Condition{{Path: "/amount", Gt: json.RawMessage("600")}}, Verdict: agent.VerdictAsk, Quorum: 2, FourEyes: true,
+				}
+				rules := &r.def.Permission.Rules
+				*rules = append([]agent.Rule{(*rules)[0], strict}, (*rules)[1:]...)
+			})
+		})
+	}
+}

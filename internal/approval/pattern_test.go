@@ -1,0 +1,689 @@
+package approval_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/store"
+)
+
+func atMost(amount string) []agent.Condition {
+	return []agent.Condition{{Path: "/amount", Lte: json.RawMessage(amount)}}
+}
+
+// grantedWith runs a test in a bubble after a run in which ana has granted refund with these bounds; its policy lets grants be of patterns.
+func grantedWith(t *testing.T, under policy, b *agent.GrantBounds, f func(t *testing.T, r *room)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.stands(under)
+		r.start(args)
+		_, err := r.grant(b, ana)
+		require.NoError(t, err)
+		f(t, r)
+	})
+}
+
+func (r *room) stands(under policy) {
+	r.t.Helper()
+	p := &r.def.Permission
+	p.Mode, p.Scope, p.Grants = under.mode, under.scope, agent.GrantsStanding
+	p.Bounds.Pattern = under.scope == agent.ScopeCall
+	require.NoError(r.t, r.def.Check())
+}
+
+func (r *room) grant(b *agent.GrantBounds, by agent.Principal) (approval.Approval, error) {
+	q := r.request(approval.Approve, by)
+	q.Grant = b
+	return r.desk().Decide(r.ctx, q)
+}
+
+// callWith starts another run that calls refund with these arguments, and reports whether it waits for a person.
+func (r *room) callWith(key, args string) bool {
+	r.t.Helper()
+	r.replies = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "refund", Input: json.RawMessage(args)}}}}
+	return r.again(key)
+}
+
+// A grant of a pattern is of the arguments that fit it, whatever else they hold, and of no others.
+func TestA11StandingGrantOfAPattern(t *testing.T) {
+	for name, c := range map[string]struct {
+		args string
+		asks bool
+	}{
+		"the very call":             {args, false},
+		"another person":            {`{"amount":7,"to":"ben@example.com"}`, false},
+		"at the bound":              {`{"amount":200,"to":"x"}`, false},
+		"at the bound, spelled out": {`{"amount":2.000e2,"to":"x"}`, false},
+		"a little above":            {`{"amount":200.00000000000000000001,"to":"x"}`, true},
+		"above":                     {`{"amount":201,"to":"x"}`, true},
+		"above where others decide": {`{"amount":2000,"to":"x"}`, true},
+	} {
+		for _, under := range policies {
+			t.Run(name+" "+under.String(), func(t *testing.T) {
+				grantedWith(t, under, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *room) {
+					before := len(r.refund.paid)
+					require.Equal(t, c.asks, r.callWith("k2", c.args))
+					if c.asks {
+						require.Equal(t, before, len(r.refund.paid))
+						return
+					}
+					require.Equal(t, []string{c.args}, r.refund.paid[before:])
+					require.Equal(t, r.standing()[0].Approval, r.call().Grant.Approval, "it says who granted it")
+				})
+			})
+		}
+	}
+}
+
+// What cannot be compared is outside of every pattern.
+func TestA11PatternOfWhatIsNotThere(t *testing.T) {
+	for _, when := range [][]agent.Condition{
+		{{Path: "/note", Ne: json.RawMessage(`"no"`)}}, {{Path: "/to", Lte: json.RawMessage("5")}}, {{Path: "/amount", Matches: "1"}}, {{Path: "/to/0", Eq: json.RawMessage(`"a"`)}},
+	} {
+		require.False(t, agent.Fits(when, json.RawMessage(args)))
+		require.False(t, agent.Fits(append(atMost("200"), when...), json.RawMessage(args)))
+	}
+	require.True(t, agent.Fits(nil, json.RawMessage(args)))
+}
+
+// So many calls are covered, in whichever runs, and the next one asks. What the grant was given on does not count.
+func TestA11StandingGrantIsUsedUp(t *testing.T) {
+	for _, under := range policies {
+		for _, when := range [][]agent.Condition{nil, atMost("200")} {
+			t.Run(fmt.Sprint(under, when != nil), func(t *testing.T) {
+				grantedWith(t, under, &agent.GrantBounds{When: when, Uses: 2}, func(t *testing.T, r *room) {
+					left := func() int { return r.standing()[0].Left() }
+					require.Equal(t, 2, left())
+					require.False(t, r.callWith("k2", args))
+					require.Equal(t, 1, left())
+					require.False(t, r.callWith("k3", args))
+					require.Empty(t, r.standing(), "what is used up holds no more")
+					before := len(r.refund.paid)
+					require.True(t, r.callWith("k4", args))
+					require.Equal(t, before, len(r.refund.paid))
+					_, err := r.grant(&agent.GrantBounds{When: when, Uses: 1}, ben)
+					require.NoError(t, err)
+					require.False(t, r.callWith("k5", args), "it may be given again")
+					require.True(t, r.callWith("k6", args))
+				})
+			})
+		}
+	}
+}
+
+// Calls of one round take their uses together; who comes late is asked.
+func TestA11UsesOfOneRound(t *testing.T) {
+	for _, under := range policies {
+		for _, executor := range []agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming} {
+			t.Run(fmt.Sprint(under, executor), func(t *testing.T) {
+				grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 2}, func(t *testing.T, r *room) {
+					r.def.Executor, r.def.Guards.DuplicateCalls = executor, false
+					r.calling(1, 3)
+					before := len(r.refund.paid)
+					require.True(t, r.again("k2"))
+					require.Equal(t, before+2, len(r.refund.paid))
+					require.Empty(t, r.standing())
+				})
+			})
+		}
+	}
+}
+
+// Of two runs that reach for the last use at once, one has it and the other is asked.
+func TestA11TheLastUseIsOneRuns(t *testing.T) {
+	for _, under := range policies {
+		grantedWith(t, under, &agent.GrantBounds{Uses: 1}, func(t *testing.T, r *room) {
+			before, met := len(r.refund.paid), false
+			r.table.on("refund#", func() error {
+				met = true
+				ours := r.run
+				require.False(t, r.callWith("k3", args))
+				r.run = ours
+				return nil
+			}, nil)
+			require.True(t, r.callWith("k2", args))
+			require.True(t, met)
+			require.Equal(t, before+1, len(r.refund.paid))
+		})
+	}
+}
+
+// A run that takes uses one by one goes on with what another has left it.
+func TestA11UsesBetweenTwoCallsOfARound(t *testing.T) {
+	for _, under := range []policy{replaysTool, replaysCall} { // elsewhere a round is judged before any call of it runs
+		for uses, paid := range map[int]int{2: 2, 3: 3} {
+			grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: uses}, func(t *testing.T, r *room) {
+				r.def.Executor, r.def.Guards.DuplicateCalls = agent.ExecutorSequential, false
+				before := len(r.refund.paid)
+				r.table.on("refund#", func() error { // the first claim; the second meets another run
+					r.table.on("refund#", func() error {
+						ours := r.run
+						require.False(t, r.callWith("k3", args))
+						r.run = ours
+						return nil
+					}, nil)
+					return nil
+				}, nil)
+				r.calling(1, 2)
+				require.Equal(t, uses == 2, r.again("k2"))
+				require.Equal(t, before+paid, len(r.refund.paid))
+				require.Empty(t, r.standing())
+			})
+		}
+	}
+}
+
+// A claim of which nobody knows whether it was written is one use, and so is a call that runs again.
+func TestA11AUseIsCountedOnce(t *testing.T) {
+	for _, under := range policies {
+		grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 3}, func(t *testing.T, r *room) {
+			r.table.on("refund#", nil, func() error { return errBlown })
+			require.False(t, r.callWith("k2", args))
+			require.Equal(t, 2, r.standing()[0].Left())
+		})
+	}
+	for _, under := range []policy{replaysTool, replaysCall} {
+		for _, revoked := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRoom(t)
+				r.def.Tools[0].Effect, r.def.Permission.Default = agent.EffectIdempotent, agent.DefaultAsk
+				r.stands(under)
+				r.start(args)
+				_, err := r.grant(&agent.GrantBounds{When: atMost("200"), Uses: 1}, ana)
+				require.NoError(t, err)
+				before := r.refund.hang(true)
+				ctx, stop := context.WithCancel(context.Background())
+				r.ctx = ctx
+				r.refund.entered = stop
+				s, err := r.begun("k2")
+				require.NoError(t, err)
+				_, err = r.try(0)
+				require.ErrorIs(t, err, context.Canceled)
+				r.ctx, r.run = context.Background(), s.Run
+				r.refund.hang(false)
+				want := agent.StatusSucceeded
+				if revoked {
+					require.NoError(t, r.revoke(ana), "used up, it still lets its call run again")
+					want = agent.StatusFailed
+				}
+				r.drive(0)
+				require.Equal(t, want, r.call().Status)
+				require.Equal(t, revoked, len(r.refund.paid) == before+1, "the first attempt had paid")
+			})
+		}
+	}
+}
+
+// A grant ends when who gave it said, and never later than any other.
+func TestA11StandingGrantEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		bounds agent.GrantBounds
+		ends   time.Duration
+	}{
+		"after a while": {agent.GrantBounds{Seconds: 3600}, time.Hour},
+		"counted":       {agent.GrantBounds{Seconds: 3600, Uses: 9}, time.Hour},
+		"a pattern":     {agent.GrantBounds{When: atMost("200")}, agent.StandingLife},
+		"the earlier":   {agent.GrantBounds{Seconds: 3600, Until: time.Date(2000, 1, 1, 0, 30, 0, 0, time.UTC)}, 30 * time.Minute},
+	} {
+		for _, under := range policies {
+			t.Run(name+" "+under.String(), func(t *testing.T) {
+				grantedWith(t, under, &c.bounds, func(t *testing.T, r *room) {
+					left := r.standing()[0].Expires.Sub(r.ports.Clock.Now())
+					require.LessOrEqual(t, left, c.ends)
+					time.Sleep(left - time.Second)
+					require.False(t, r.callWith("k2", args))
+					time.Sleep(time.Second)
+					require.Empty(t, r.standing())
+					require.True(t, r.callWith("k3", args))
+				})
+			})
+		}
+	}
+}
+
+// One of several grants is revoked by its digest, and all of the tool without.
+func TestA11RevokeAPattern(t *testing.T) {
+	for _, under := range policies {
+		grantedWith(t, under, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *room) {
+			require.True(t, r.callWith("k2", `{"amount":300,"to":"x"}`))
+			_, err := r.grant(&agent.GrantBounds{When: atMost("400")}, ana)
+			require.NoError(t, err)
+			require.Len(t, r.standing(), 2)
+			for _, g := range r.standing() {
+				if string(g.When[0].Lte) == "400" {
+					require.NoError(t, r.desk().Revoke(r.ctx, approval.Revocation{Tenant: tenant, Agent: "clerk", Tool: "refund", Digest: g.Digest, By: ben}))
+				}
+			}
+			require.False(t, r.callWith("k3", args))
+			require.True(t, r.callWith("k4", `{"amount":300,"to":"x"}`))
+			require.NoError(t, r.revoke(ben))
+			require.True(t, r.callWith("k5", args))
+		})
+	}
+}
+
+// A grant that is revoked, or used up by another, before the claim is committed lets nothing run.
+func TestA11RevokedBeforeTheClaim(t *testing.T) {
+	for _, under := range policies {
+		for _, uses := range []int{0, 5} {
+			grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: uses}, func(t *testing.T, r *room) {
+				before := len(r.refund.paid)
+				r.table.on("refund#", func() error { return r.revoke(ana) }, nil)
+				require.True(t, r.callWith("k2", args))
+				require.Equal(t, before, len(r.refund.paid))
+			})
+		}
+	}
+}
+
+// Deny wins over every grant, whichever way it is said.
+func TestA11DenyWinsOverAPattern(t *testing.T) {
+	refused := func(why agent.CallReason) func(t *testing.T, r *room) {
+		return func(t *testing.T, r *room) { require.Equal(t, why, r.call().Reason) }
+	}
+	asked := func(t *testing.T, r *room) { require.True(t, r.state().Status == agent.RunWaiting, "people are asked") }
+	for name, c := range map[string]struct {
+		since func(r *room)
+		then  func(t *testing.T, r *room)
+	}{
+		"a rule": {func(r *room) {
+			r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictDeny})
+		}, refused(agent.WhyDenied)},
+		"a rule about the arguments": {func(r *room) {
+			r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictDeny, When: atMost("100")})
+		}, refused(agent.WhyDenied)},
+		"the default": {func(r *room) { r.def.Permission.Default = agent.DefaultDeny }, refused(agent.WhyDenied)},
+		"an agent above denies": {func(r *room) {
+			above := r.def.Permission
+			above.Rules = []agent.Rule{{Tool: "refund", Verdict: agent.VerdictDeny}}
+			r.def.Ceilings = []agent.Permission{above}
+		}, refused(agent.WhyDenied)},
+		"an agent above asks": {func(r *room) {
+			above := r.def.Permission
+			above.Default = agent.DefaultAsk
+			r.def.Ceilings = []agent.Permission{above}
+		}, asked},
+		"another policy":      {func(r *room) { r.def.Permission.Expires += time.Hour }, asked},
+		"fewer uses":          {func(r *room) { r.def.Permission.Bounds.Uses = 1 }, asked},
+		"another tool":        {func(r *room) { r.def.Tools[0].Description = "Pays twice." }, asked},
+		"a tool that is gone": {func(r *room) { r.def.Tools[0].Name = "repay" }, refused(agent.WhyUnknownTool)},
+		"others decide":       {func(r *room) { r.def.Permission.Approvers = []string{"group:bosses"} }, asked},
+		"nothing stands now": {func(r *room) {
+			r.def.Permission.Grants, r.def.Permission.Bounds = agent.GrantsRun, agent.StandingBounds{}
+		}, asked},
+	} {
+		for _, under := range policies {
+			t.Run(name+" "+under.String(), func(t *testing.T) {
+				grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 5}, func(t *testing.T, r *room) {
+					c.since(r)
+					before := len(r.refund.paid)
+					r.callWith("k2", args)
+					require.Equal(t, before, len(r.refund.paid))
+					c.then(t, r)
+				})
+			})
+		}
+	}
+}
+
+// A person's denial of the tool in the run wins over the grant as well (scope tool).
+func TestA11DeniedToolWinsOverAPattern(t *testing.T) {
+	grantedWith(t, replaysTool, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *room) {
+		call := func(id, args string) agent.Reply {
+			return agent.Reply{Calls: []agent.ReplyCall{{ID: id, Name: "refund", Input: json.RawMessage(args)}}}
+		}
+		r.replies = []agent.Reply{call("c1", `{"amount":300,"to":"x"}`), call("c2", args)}
+		require.True(t, r.again("k2"))
+		before := len(r.refund.paid)
+		_, err := r.decide(approval.Deny, ana)
+		require.NoError(t, err)
+		r.resume()
+		require.Equal(t, before, len(r.refund.paid))
+		s := r.state()
+		c, _ := s.Call("c2")
+		require.Equal(t, agent.WhyDenied, c.Reason)
+	})
+}
+
+// Bounds are refused with what is wrong, and then nothing is decided.
+func TestA11BoundsAreRefused(t *testing.T) {
+	past := time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC)
+	bounds := func(b agent.GrantBounds) *agent.GrantBounds { return &b }
+	for want, c := range map[string]struct {
+		bounds *agent.GrantBounds
+		change func(p *agent.Permission, q *approval.Request)
+	}{
+		"grant.when: the arguments of the request itself do not fit /amount lte 99": {bounds(agent.GrantBounds{When: atMost("99")}), nil},
+		`grant.when: the arguments of the request itself do not fit /note ne "no"`:  {bounds(agent.GrantBounds{When: []agent.Condition{{Path: "/note", Ne: json.RawMessage(`"no"`)}}}), nil},
+		"grant.when[0]: got 0 operators":                                            {bounds(agent.GrantBounds{When: []agent.Condition{{Path: "/amount"}}}), nil},
+		"grant.when[0].lte: got a string, want a number":                            {bounds(agent.GrantBounds{When: atMost(`"5"`)}), nil},
+		"grant.when: got 11 conditions, want at most 10":                            {bounds(agent.GrantBounds{When: make([]agent.Condition, 11)}), nil},
+		"grant.uses: got -1":                                              {bounds(agent.GrantBounds{Uses: -1}), nil},
+		"grant.seconds: got less than zero":                               {bounds(agent.GrantBounds{Seconds: -1}), nil},
+		"grant.seconds: got 2592001, want at most 2592000":                {bounds(agent.GrantBounds{Seconds: 2592001}), nil},
+		"grant.until: got 1999-12-31T00:00:00Z, which is over":            {bounds(agent.GrantBounds{Until: past}), nil},
+		"grant.until: got 2100-12-31T00:00:00Z, want":                     {bounds(agent.GrantBounds{Until: past.AddDate(101, 0, 0)}), nil},
+		"grant.uses: got 6, want at most 5":                               {bounds(agent.GrantBounds{Uses: 6}), func(p *agent.Permission, _ *approval.Request) { p.Bounds.Uses = 5 }},
+		"grant.seconds: got 61, want at most 60":                          {bounds(agent.GrantBounds{Seconds: 61}), func(p *agent.Permission, _ *approval.Request) { p.Bounds.Expires = time.Minute }},
+		"the agent's policy grants calls with their very arguments alone": {bounds(agent.GrantBounds{When: atMost("200")}), func(p *agent.Permission, _ *approval.Request) { p.Bounds.Pattern = false }},
+		"got bounds of a standing grant, and this decision on approval": {bounds(agent.GrantBounds{Uses: 1}), func(p *agent.Permission, _ *approval.Request) {
+			p.Grants, p.Bounds = agent.GrantsRun, agent.StandingBounds{}
+		}},
+		"got bounds of a standing grant, and this decision": {bounds(agent.GrantBounds{Uses: 1}), func(_ *agent.Permission, q *approval.Request) { q.Action = approval.Deny }},
+	} {
+		for _, under := range []policy{replaysCall, blocksCall} {
+			t.Run(want+" "+under.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRoom(t)
+					r.stands(under)
+					var q approval.Request
+					if c.change != nil {
+						c.change(&r.def.Permission, &q)
+					}
+					require.NoError(t, r.def.Check())
+					r.start(args)
+					action := q.Action
+					if action == "" {
+						action = approval.Approve
+					}
+					q = r.request(action, ana)
+					q.Grant = c.bounds
+					_, err := r.desk().Decide(r.ctx, q)
+					var refused *approval.GrantError
+					require.ErrorAs(t, err, &refused)
+					require.Contains(t, refused.Problem, want)
+					require.Equal(t, approval.Pending, r.approval().Status)
+					require.Empty(t, r.standing())
+				})
+			})
+		}
+	}
+}
+
+// What the policy says bounds a grant of which nobody says anything, and what does not fit it is approved for itself alone.
+func TestA11PolicyBoundsGrants(t *testing.T) {
+	for _, under := range policies {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRoom(t)
+			r.stands(under)
+			r.def.Permission.Bounds.Uses, r.def.Permission.Bounds.Expires = 1, time.Hour
+			require.NoError(t, r.def.Check())
+			r.start(args)
+			_, err := r.decide(approval.Approve, ana)
+			require.NoError(t, err)
+			require.Equal(t, time.Hour, r.standing()[0].Expires.Sub(r.standing()[0].At))
+			require.False(t, r.callWith("k2", args))
+			require.True(t, r.callWith("k3", args))
+		})
+	}
+	for _, under := range []policy{replaysTool, replaysCall} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRoom(t)
+			r.stands(under)
+			r.def.Permission.Bounds.When = atMost("50")
+			require.NoError(t, r.def.Check())
+			r.start(args)
+			_, err := r.decide(approval.Approve, ana)
+			require.NoError(t, err)
+			r.resume()
+			require.Equal(t, []string{args}, r.refund.paid)
+			require.Empty(t, r.standing())
+			require.True(t, r.callWith("k2", `{"amount":50,"to":"x"}`))
+			_, err = r.decide(approval.Approve, ana)
+			require.NoError(t, err)
+			require.Len(t, r.standing(), 1)
+			require.Equal(t, under.scope == agent.ScopeCall, r.callWith("k3", `{"amount":49,"to":"x"}`))
+		})
+	}
+}
+
+// The same decision with the same bounds is one decision; with others it is another (A12).
+func TestA11SameDecisionSameBounds(t *testing.T) {
+	for _, under := range policies {
+		grantedWith(t, under, &agent.GrantBounds{When: atMost("200"), Uses: 2}, func(t *testing.T, r *room) {
+			_, err := r.grant(&agent.GrantBounds{When: atMost("200"), Uses: 2}, ana)
+			require.NoError(t, err)
+			for _, other := range []*agent.GrantBounds{nil, {Uses: 2}, {When: atMost("200"), Uses: 3}} {
+				_, err = r.grant(other, ana)
+				var decided *approval.DecidedError
+				require.ErrorAs(t, err, &decided)
+			}
+			require.Len(t, r.standing(), 1)
+			require.Equal(t, 2, r.standing()[0].Uses)
+		})
+	}
+}
+
+// There is a bound on the patterns of a tool that hold at a time.
+func TestA11TooManyPatterns(t *testing.T) {
+	grantedWith(t, replaysTool, &agent.GrantBounds{When: atMost("200")}, func(t *testing.T, r *room) {
+		it, err := r.table.Query(r.ctx, store.Range{PK: "T#" + tenant + "#GRANT#clerk"})
+		require.NoError(t, err)
+		for i := range approval.MaxPatterns - 1 {
+			other, digest := it.Items[0], fmt.Sprintf("when-%d", i)
+			other.SK, other.Body = "refund#"+digest, bytes.ReplaceAll(other.Body, []byte(strings.TrimPrefix(other.SK, "refund#")), []byte(digest))
+			require.NoError(t, r.table.Write(r.ctx, store.Op{Kind: store.Put, Item: other}))
+		}
+		require.True(t, r.callWith("k2", `{"amount":300,"to":"x"}`))
+		_, err = r.grant(&agent.GrantBounds{When: atMost("400")}, ana)
+		require.ErrorContains(t, err, "100 grants of patterns")
+		require.Equal(t, approval.Pending, r.approval().Status)
+		_, err = r.grant(&agent.GrantBounds{Uses: 1}, ana)
+		require.NoError(t, err)
+	})
+}
+
+// Whatever is granted, used by runs that meet, revoked and left to expire: no grant covers more claims than it has uses, none after it was
+// revoked or has expired, and none outside its pattern or against a rule; and what is covered asks nobody.
+func TestA11StandingGrantsHold(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		under := rapid.SampledFrom(policies).Draw(rt, "policy")
+		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
+			return step{
+				do: rapid.SampledFrom([]string{"grant", "call", "call", "call", "meet", "revoke", "wait"}).Draw(rt, "do"), amount: rapid.SampledFrom([]int{50, 150, 250, 20000}).Draw(rt, "amount"),
+				most: rapid.SampledFrom([]int{0, 100, 200, 300}).Draw(rt, "most"), uses: rapid.IntRange(0, 2).Draw(rt, "uses"), hours: rapid.IntRange(0, 3).Draw(rt, "hours"),
+			}
+		}), 3, 12).Draw(rt, "steps")
+		var problem error
+		synctest.Test(t, func(t *testing.T) {
+			r := newRoom(t)
+			r.stands(under)
+			problem = (&grantsModel{room: r, given: map[string]*given{}}).walk(steps)
+		})
+		if problem != nil {
+			rt.Fatal(problem)
+		}
+	})
+}
+
+type step struct {
+	do                        string
+	amount, most, uses, hours int
+}
+
+// given is a grant as the model of the property knows it.
+type given struct {
+	args    string // "" = whatever fits
+	most    int    // 0 = no condition
+	left    int    // -1 = not counted
+	ends    time.Time
+	revoked bool
+	digest  string
+}
+
+func (g *given) covers(args string, amount int, now time.Time) bool {
+	return !g.revoked && now.Before(g.ends) && g.left != 0 && (g.args == "" || g.args == args) && (g.most == 0 || amount <= g.most)
+}
+
+type grantsModel struct {
+	*room
+	given map[string]*given // by request
+	n     int
+}
+
+func (m *grantsModel) walk(steps []step) error {
+	for i, s := range steps {
+		var err error
+		switch args := fmt.Sprintf(`{"amount":%d,"to":"x"}`, s.amount); s.do {
+		case "grant", "call":
+			err = m.call(args, s)
+		case "meet": // two runs at once
+			m.table.on("refund#", func() error {
+				ours := m.run
+				inner := m.call(args, s)
+				m.run = ours
+				err = errors.Join(err, inner)
+				return nil
+			}, nil)
+			outer := m.call(args, s)
+			err = errors.Join(err, outer)
+			m.table.on("", nil, nil)
+		case "revoke":
+			if revoke := m.revoke(boss); revoke != nil && !errors.Is(revoke, approval.ErrNoGrant) {
+				err = revoke
+			}
+			for _, g := range m.given {
+				g.revoked = true
+			}
+		case "wait":
+			time.Sleep(time.Duration(s.hours) * time.Hour)
+		}
+		if err != nil {
+			return fmt.Errorf("step %d %+v: %w", i, s, err)
+		}
+	}
+	return nil
+}
+
+// call has a run call refund, and grants it where that is the step and it asks.
+func (m *grantsModel) call(args string, s step) error {
+	m.n++
+	before := len(m.refund.paid)
+	now := m.ports.Clock.Now()
+	met := m.n
+	asked := m.callWith(fmt.Sprintf("k%d", m.n), args)
+	paid := m.refund.paid[before:]
+	c := m.room.call()
+	switch {
+	case s.amount > 10000:
+		if asked || len(paid) > 0 || c.Reason != agent.WhyDenied {
+			return fmt.Errorf("a denied call: asked %v, paid %v", asked, paid)
+		}
+		return nil
+	case c.Grant != nil:
+		g := m.given[c.Grant.Approval]
+		if g == nil || !g.covers(args, s.amount, now) {
+			return fmt.Errorf("%s ran under %+v, which does not cover it", args, g)
+		}
+		g.left = max(g.left-1, -1)
+		return nil
+	}
+	for id, g := range m.given {
+		if met == m.n && g.covers(args, s.amount, now) {
+			return fmt.Errorf("%s was asked about, and %s %+v covers it", args, id, g)
+		}
+	}
+	if s.do != "grant" {
+		return nil
+	}
+	b := &agent.GrantBounds{Uses: s.uses, Seconds: int64(s.hours) * 3600}
+	if s.most >= s.amount {
+		b.When = atMost(fmt.Sprint(s.most))
+	}
+	a, err := m.grant(b, ana)
+	if err != nil {
+		return err
+	}
+	return m.note(a, b, args)
+}
+
+// note takes a grant over into the model. It replaces what has its digest.
+func (m *grantsModel) note(a approval.Approval, b *agent.GrantBounds, args string) error {
+	g := &given{left: -1, ends: b.Expires(m.ports.Clock.Now())}
+	if b.Uses > 0 {
+		g.left = b.Uses
+	}
+	for _, have := range m.standing() {
+		if have.Approval == a.ID {
+			g.digest = have.Digest
+		}
+	}
+	if g.digest == "" {
+		return fmt.Errorf("no record of %s", a.ID)
+	}
+	if len(b.When) > 0 {
+		if _, err := fmt.Sscan(string(b.When[0].Lte), &g.most); err != nil {
+			return err
+		}
+	} else if a.Scope != agent.ScopeTool {
+		g.args = args
+	}
+	for id, old := range m.given {
+		if old.digest == g.digest {
+			delete(m.given, id)
+		}
+	}
+	m.given[a.ID] = g
+	return nil
+}
+
+// The narrowest of what several people say is what all of them allow.
+func TestA11NarrowGrant(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+		draw := func(name string) agent.GrantBounds {
+			b := agent.GrantBounds{Uses: rapid.IntRange(0, 3).Draw(t, name), Seconds: rapid.Int64Range(0, 3).Draw(t, name)}
+			if n := rapid.IntRange(0, 3).Draw(t, name); n > 0 {
+				b.When = atMost(fmt.Sprint(n))
+			}
+			if n := rapid.IntRange(0, 3).Draw(t, name); n > 0 {
+				b.Until = at.Add(time.Duration(n) * time.Second)
+			}
+			return b
+		}
+		a, b := draw("a"), draw("b")
+		n := agent.NarrowGrant(a, b)
+		require.True(t, n.Same(agent.NarrowGrant(b, a)))
+		require.True(t, n.Same(agent.NarrowGrant(n, a)))
+		require.True(t, a.Same(agent.NarrowGrant(a, agent.GrantBounds{})))
+		for amount := range 5 {
+			args := json.RawMessage(fmt.Sprintf(`{"amount":%d}`, amount))
+			require.Equal(t, agent.Fits(a.When, args) && agent.Fits(b.When, args), agent.Fits(n.When, args))
+		}
+		first := a.Expires(at)
+		if b.Expires(at).Before(first) {
+			first = b.Expires(at)
+		}
+		require.Equal(t, first, n.Expires(at))
+	})
+}
+
+// What is written in words reads the same again.
+func TestConditionWords(t *testing.T) {
+	for _, words := range []string{
+		"/amount lte 50", `/to eq "ana"`, `/to in ["a","b c"]`, `/to matches "^a b"`, "/a/b ne null", "/n gt -1.5e3", `"/a b" gte 0`, "/x lt 9", "/ok eq true",
+	} {
+		c, err := agent.ParseCondition(words)
+		require.NoError(t, err, words)
+		require.Equal(t, words, c.Words())
+	}
+	for _, words := range []string{"", "/a", "/a lte", "/a lte x", "/a is 5", "a lte 5", "/a in 5", "/a in []", "/a matches 5", `/a lte "5"`, "/a eq {}", `"/a lte 5`, "/a lte 5 6", `/a matches "("`} {
+		_, err := agent.ParseCondition(words)
+		require.Error(t, err, words)
+	}
+	require.Equal(t, "/a lte 1 and /b eq 2", agent.ConditionWords([]agent.Condition{{Path: "/a", Lte: json.RawMessage("1")}, {Path: "/b", Eq: json.RawMessage("2")}}))
+	require.False(t, strings.Contains(agent.ConditionWords(nil), "and"))
+}

@@ -1,0 +1,293 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// plan is the request as it will stand, and the fact for the run; nil where that is to hear nothing yet, as it takes
+// more people.
+func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (*agent.Decided, Approval, error) {
+	switch {
+	case a.otherwise(r):
+		return nil, a, &GrantError{Problem: "grant: got other bounds than those with which you have approved already"}
+	case r.Grant != nil && (!approves(r.Action) || a.Kind == KindInput):
+		return nil, a, nothingStands(a)
+	case a.Kind == KindTools:
+		open := a.open(a.named(r))
+		fact, decided := a.verdict(r, open, now)
+		return fact, decided, decided.boundTools(fact, r, open, now)
+	}
+	said := r.said(now)
+	fact := agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionApprove, By: r.By.ID, Digest: a.Digest, Note: r.Note}
+	switch {
+	case r.Action == Deny:
+		fact.Action, fact.Text = agent.ActionDeny, agent.TextDenied(r.By.ID, r.Note)
+	case r.Action == Cancel:
+		fact.Action, fact.Text = agent.ActionCancel, agent.TextCallCancelled(r.By.ID, r.Note)
+	case a.Kind == KindInput:
+		return d.planAnswer(ctx, a, r, said)
+	default:
+		return d.planApproval(ctx, a, r, said, fact)
+	}
+	if a.Scope == agent.ScopeTool && len(a.Permissions) == 1 && r.Action == Deny {
+		fact.Permit = a.Permissions[0].Digests[0]
+	}
+	return &fact, a.settled(fact, said), nil
+}
+
+// planApproval is plan of an approval or an edit of a call. Where tools are decided about, it is one on the call's
+// tool; but an edit is of its own arguments alone. Where an approval stands for the very arguments, an edit's does for
+// the edited ones.
+func (d *Desk) planApproval(ctx context.Context, a Approval, r Request, said Decision, fact agent.Decided) (*agent.Decided, Approval, error) {
+	on, err := d.action(ctx, a, r.Action == Edit)
+	if err != nil {
+		return nil, a, err
+	}
+	if on.moved {
+		fact = agent.Decided{Call: a.Call(), Approval: a.ID, Action: agent.ActionAskAgain, By: "policy"}
+		a.Status = Voided
+		return &fact, a, nil
+	}
+	policy := on.policy
+	if r.Action == Edit {
+		if a, said.Args, policy, err = d.edit(a, r, on); err != nil {
+			return nil, a, err
+		}
+	}
+	before := a
+	a.Decisions = append(slices.Clip(a.Decisions), said)
+	counted := a.Counted()
+	if err := a.bounded(r, said.At); err != nil || len(counted) < a.Quorum {
+		return nil, a, err
+	}
+	fact.Digest = a.Digest
+	for _, v := range counted[:len(counted)-1] {
+		fact.With = append(fact.With, v.By)
+	}
+	if a.Asked != nil {
+		fact.Args, fact.Policy = a.Args, policy
+		if counted[0].By != r.By.ID {
+			fact.Editor = counted[0].By
+		}
+	}
+	if len(a.Permissions) == 1 {
+		a.permit(&fact)
+	}
+	decided := before.settled(fact, said)
+	decided.byRecord(&fact)
+	return &fact, decided, nil
+}
+
+// action is what a request would let run, as its run and the policy of now have it.
+type action struct {
+	def    *agent.Definition
+	s      *agent.AgentState
+	c      agent.Call
+	policy string // as of agent.CallSuspended
+	moved  bool   // the policy that applies is another than the one it was asked under (A17)
+}
+
+// action reads what a request is about, if it is to be looked at or the deployment's definitions are others than the
+// run is pinned to. Else nothing of it is there to be read.
+func (d *Desk) action(ctx context.Context, a Approval, look bool) (action, error) {
+	if a.Definition != "" && !look {
+		def, err := d.Definitions(ctx, a.Tenant, a.Definition)
+		if errors.Is(err, store.ErrNoBlob) { // nothing of the run can be carried out, whatever is decided
+			return action{}, nil
+		}
+		if err != nil || !agent.ChangedSince(def) {
+			return action{}, err
+		}
+	}
+	def, s, c, err := d.subject(ctx, a)
+	if err != nil {
+		return action{}, err
+	}
+	on := action{def: def, s: s, c: c}
+	if def.Now == nil || c.Wait == nil || c.Wait.Approval != a.ID { // overtaken, by an entry that is on its way
+		return on, nil
+	}
+	is := agent.ActionNow(def, s, c, a.Args)
+	on.policy, on.moved = is.Policy, is.Digest != a.Digest || is.Rule.Verdict == agent.VerdictDeny
+	return on, nil
+}
+
+// permit adds what an approval of a call grants beside it.
+func (a Approval) permit(fact *agent.Decided) {
+	switch {
+	case a.Scope != agent.ScopeTool:
+		fact.Permit, fact.Standing = a.Permissions[0].Digests[0], true
+	case a.Asked == nil:
+		fact.Permit, fact.Once = a.Permissions[0].Digests[0], a.Grants == agent.GrantsOnce
+		fact.Standing = a.Grants == agent.GrantsStanding
+	}
+}
+
+// edit makes a new action of the call: checked against schema and deny rules as if the model had asked for it, with its
+// own digest (A8). The request is about that then: earlier approvals do not count any more, nobody is needed less than
+// before, and who decides is an approver of both.
+func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args json.RawMessage, policy string, err error) {
+	if args, err = agent.CompactJSON(r.Args, agent.JSONLimits{}); err != nil {
+		return a, nil, "", &EditError{Problem: err.Error()}
+	}
+	is, err := agent.Amend(on.def, on.s, on.c, args, d.may(a, r), d.Valid)
+	if err != nil {
+		return a, nil, "", amended(a, r, err)
+	}
+	a = a.rewritten(args)
+	a.Digest = is.Digest
+	asks := is.Rule.Verdict == agent.VerdictAsk
+	if asks {
+		a = a.besides(is.Rule)
+	}
+	a.Quorum = agent.FourEyesEdit(a.Quorum, a.FourEyes)
+	if a.FourEyes && (slices.Contains(a.Requesters, r.By.ID) || slices.Contains(a.Requesters, r.as.who.ID)) {
+		return a, nil, "", fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
+	}
+	if a.Scope == agent.ScopeTool || len(a.Permissions) == 0 {
+		return a, args, is.Policy, nil
+	}
+	a.Permissions = nil
+	if asks { // else nobody is asked about those: no one grants them
+		on.c.Input = args
+		a.Permissions = []Permission{permissionOf(on.def, on.s, on.c)}
+	}
+	return a, args, is.Policy, nil
+}
+
+// besides is a request that another policy's word holds for as well. It is never weaker for it: a set of the same
+// approvers is another one where others are among it later.
+func (a Approval) besides(dec agent.Decision) Approval {
+	a.Quorum, a.FourEyes = max(a.Quorum, dec.People()), a.FourEyes || dec.FourEyes
+	a.Above, a.AboveTo = slices.Clone(a.Above), slices.Clone(a.AboveTo)
+	alike := func(x, y []string) bool { return slices.Equal(set(x), set(y)) }
+	also := func(of, to []string) {
+		same := func(have, later []string) bool {
+			return alike(have, of) && (a.EscalatesAt.IsZero() || alike(later, to))
+		}
+		if same(a.Approvers, a.EscalateTo) {
+			return
+		}
+		for i, have := range a.Above {
+			var later []string
+			if i < len(a.AboveTo) {
+				later = a.AboveTo[i]
+			}
+			if same(have, later) {
+				return
+			}
+		}
+		a.Above = append(a.Above, of)
+		if len(to) > 0 && !a.EscalatesAt.IsZero() {
+			a.AboveTo = append(append(a.AboveTo, make([][]string, len(a.Above)-1-len(a.AboveTo))...), to)
+		}
+	}
+	var to []string
+	if dec.Escalate != nil {
+		to = dec.Escalate.To
+		if at := a.RequestedAt.Add(dec.Escalate.After); !a.EscalatesAt.IsZero() && at.After(a.EscalatesAt) {
+			a.EscalatesAt = at
+		}
+	}
+	also(dec.Approvers, to)
+	for i, of := range dec.Above {
+		to = nil
+		if i < len(dec.AboveTo) {
+			to = dec.AboveTo[i]
+		}
+		also(of, to)
+	}
+	return a
+}
+
+// may says whether the one in whose name r is made may decide about a call of which policy says that.
+func (d *Desk) may(a Approval, r Request) func(agent.Decision) bool {
+	waited := d.Clock.Now().Sub(a.RequestedAt)
+	return func(dec agent.Decision) bool { return dec.MayAfter(r.as.who, waited) }
+}
+
+// planAnswer is plan of an answer to what a call's tool asks. It takes as many people who give the same answer as it
+// would take to approve the call; of each, the newest answer counts.
+func (d *Desk) planAnswer(ctx context.Context, a Approval, r Request, said Decision) (*agent.Decided, Approval, error) {
+	def, s, c, err := d.subject(ctx, a)
+	if err != nil {
+		return nil, a, err
+	}
+	if c.Wait == nil || c.Wait.Approval != a.ID { // pending, and overtaken by an entry that is on its way
+		return nil, a, fmt.Errorf("decide approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)
+	}
+	fact, err := agent.ResumeInput(def, s, c, r.Result, r.By.ID, d.may(a, r), d.Valid)
+	if err != nil {
+		return nil, a, amended(a, r, err)
+	}
+	people := a.Quorum
+	if fact.Args != nil { // a new action, which takes what its own rule wants as well (A8)
+		if people, err = a.forAnswered(r, agent.ActionNow(def, s, c, fact.Args).Rule); err != nil {
+			return nil, a, err
+		}
+	}
+	said.Args, fact.Note = fact.Result, r.Note
+	decided := a.settled(fact, said)
+	counted := decided.Counted()
+	if len(counted) < people {
+		a.Decisions = decided.Decisions
+		return nil, a, nil
+	}
+	for _, v := range counted[:len(counted)-1] {
+		fact.With = append(fact.With, v.By)
+	}
+	return &fact, decided, nil
+}
+
+// forAnswered is how many people give an answer that takes the arguments' place, of which policy says that. Each of
+// them is judged by it in turn.
+func (a Approval) forAnswered(r Request, dec agent.Decision) (people int, err error) {
+	if dec.Verdict == agent.VerdictAsk {
+		a = a.besides(dec)
+	}
+	if a.FourEyes && (slices.Contains(a.Requesters, r.By.ID) || slices.Contains(a.Requesters, r.as.who.ID)) {
+		return 0, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
+	}
+	return agent.FourEyesEdit(a.Quorum, a.FourEyes), nil
+}
+
+// subject is the call that a request is about, in its run and under its definition.
+func (d *Desk) subject(ctx context.Context, a Approval) (*agent.Definition, *agent.AgentState, agent.Call, error) {
+	l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
+	if err != nil {
+		return nil, nil, agent.Call{}, err
+	}
+	def, err := d.Definitions(ctx, a.Tenant, l.State.Definition)
+	if err != nil {
+		return nil, nil, agent.Call{}, fmt.Errorf("decide approval %s: %w", a.ID, err)
+	}
+	if l.State.Status == agent.RunDone {
+		return nil, nil, agent.Call{}, ErrFinished
+	}
+	c, ok := l.State.Call(a.Call())
+	if !ok {
+		return nil, nil, agent.Call{}, fmt.Errorf("decide approval %s: call %s: %w", a.ID, a.Call(), ErrNothing)
+	}
+	return def, &l.State, c, nil
+}
+
+// amended is the desk's error for one of changed arguments.
+func amended(a Approval, r Request, err error) error {
+	var refused *agent.AmendError
+	switch {
+	case errors.As(err, &refused):
+		return &EditError{Problem: refused.Problem}
+	case errors.Is(err, agent.ErrOtherApprovers):
+		return fmt.Errorf("decide approval %s as %s: %w: %w", a.ID, r.By.ID, err, ErrForbidden)
+	default:
+		return err
+	}
+}

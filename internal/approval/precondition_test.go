@@ -1,0 +1,168 @@
+package approval_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tool"
+)
+
+// orders is a tool that reads, and what it gives next.
+type orders struct {
+	gives string
+	fails error
+	reads int
+}
+
+func (o *orders) Spec() agent.ToolSpec {
+	return agent.ToolSpec{
+		Name: "orders.get", Kind: agent.KindInternal, Description: "Reads.", Effect: agent.EffectRead,
+		Schema: json.RawMessage(`{"type":"object","properties":{"of":{"type":"string"}},"required":["of"]}`),
+	}
+}
+
+func (o *orders) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
+	o.reads++
+	if string(c.Args) != `{"of":"ana@example.com"}` {
+		return agent.ToolResultData{Content: "of " + string(c.Args)}, nil
+	}
+	return agent.ToolResultData{Content: o.gives}, o.fails
+}
+
+// withOrders are the room's tools and one that reads.
+type withOrders struct {
+	*room
+	*orders
+}
+
+func (w withOrders) Lookup(name string) (tool.Tool, bool) {
+	if name == "orders.get" {
+		return w.orders, true
+	}
+	return w.room.Lookup(name)
+}
+
+// inStill runs a test with a run that is parked on a refund that depends on an order.
+func inStill(t *testing.T, f func(t *testing.T, r *room, o *orders)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r, o := newRoom(t), &orders{gives: `{"status":"paid"}`}
+		r.def.Tools[0].Precondition = &agent.Precondition{Tool: "orders.get", Args: json.RawMessage(`{"of":{"args":"/to"}}`)}
+		r.def.Tools = append(r.def.Tools, o.Spec())
+		require.NoError(t, r.def.Check())
+		r.ports.Tools = withOrders{r, o}
+		r.start(args)
+		f(t, r, o)
+	})
+}
+
+// A6: what people were shown is part of what they approve: any byte of it that is changed on record stops the call.
+func TestA6ChangedPreconditionStopsTheCall(t *testing.T) {
+	shown := `{\"status\":\"paid\"}`
+	for i := range len(shown) {
+		for _, early := range []bool{true, false} {
+			inStill(t, func(t *testing.T, r *room, o *orders) {
+				require.Equal(t, `{"status":"paid"}`, r.approval().Precondition.Content)
+				changed := []byte(shown)
+				changed[i] ^= 1
+				if early {
+					r.rewrite(shown, string(changed))
+				}
+				_, err := r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+				if !early {
+					r.rewrite(shown, string(changed))
+				}
+				if l, err := r.ports.Journal.Load(r.ctx, tenant, r.run); err == nil {
+					_, _ = r.try(l.State.WaitSeq) // a journal that cannot be read stops the call, too
+				}
+				require.Empty(t, r.refund.paid, "byte %d: %s", i, changed)
+			})
+		}
+	}
+}
+
+// What was approved runs only as long as it is as it was; else people are asked again, and told what it was. What nobody can read runs never.
+func TestPreconditionIsReadAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(o *orders)
+		paid   int
+		reason agent.CallReason
+		again  bool
+	}{
+		"as it was":             {func(*orders) {}, 1, "", false},
+		"in another spelling":   {func(o *orders) { o.gives = "{ \"status\" : \"p\\u0061id\" }" }, 1, "", false},
+		"changed":               {func(o *orders) { o.gives = `{"status":"refunded"}` }, 0, "", true},
+		"more of it":            {func(o *orders) { o.gives = `{"status":"paid","open":true}` }, 0, "", true},
+		"cannot be read":        {func(o *orders) { o.fails = errors.New("connection reset") }, 0, agent.WhyPrecondition, false},
+		"more than can be seen": {func(o *orders) { o.gives = strings.Repeat("x", agent.MaxChecked+1) }, 0, agent.WhyPrecondition, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inStill(t, func(t *testing.T, r *room, o *orders) {
+				_, err := r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+				c.change(o)
+				r.resume()
+				require.Len(t, r.refund.paid, c.paid)
+				require.Equal(t, c.reason, r.call().Reason)
+				require.Equal(t, 2, o.reads)
+				if !c.again {
+					return
+				}
+				require.Equal(t, approval.Voided, r.approval().Status)
+				again, err := approval.Get(r.ctx, r.table, tenant, agent.ApprovalID(r.run, "c1", 2))
+				require.NoError(t, err)
+				require.Equal(t, o.gives, again.Precondition.Content)
+				require.Equal(t, `{"status":"paid"}`, again.Precondition.Was.Content)
+				q := r.request(approval.Approve, ben)
+				q.ID = again.ID
+				_, err = r.desk().Decide(r.ctx, q)
+				require.NoError(t, err)
+				r.resume()
+				require.Len(t, r.refund.paid, 1)
+				require.Equal(t, 3, o.reads)
+			})
+		})
+	}
+}
+
+// Asking again and again ends where the definition says so.
+func TestPreconditionThatNeverHolds(t *testing.T) {
+	inStill(t, func(t *testing.T, r *room, o *orders) {
+		r.def.Limits.Asks = 3
+		for asks := 1; r.call().Status == agent.StatusSuspended; asks++ {
+			require.LessOrEqual(t, asks, 3)
+			o.gives += " "
+			o.gives = strings.Replace(o.gives, "paid", "paid again", 1)
+			q := r.request(approval.Approve, ana)
+			q.ID = agent.ApprovalID(r.run, "c1", asks)
+			_, err := r.desk().Decide(r.ctx, q)
+			require.NoError(t, err)
+			r.resume()
+		}
+		require.Empty(t, r.refund.paid)
+		require.Equal(t, agent.WhyVoided, r.call().Reason)
+		require.Contains(t, r.call().Result.Content, "3 times")
+	})
+}
+
+// An approval that was overtaken by a change is of no use any more, to nobody.
+func TestVoidedByAChangeIsNotConsumed(t *testing.T) {
+	inStill(t, func(t *testing.T, r *room, o *orders) {
+		a, err := r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		o.gives = "gone"
+		r.resume()
+		use := approval.ConsumeOp(tenant, agent.Grant{Approval: a.ID, Digest: a.Digest}, r.ports.Clock.Now())
+		require.True(t, store.FailedOp(r.table.Write(r.ctx, use), 0))
+	})
+}

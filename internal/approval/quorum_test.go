@@ -1,0 +1,668 @@
+package approval_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+var cem = agent.Principal{ID: "user:cem", Groups: []string{"group:operators"}}
+
+// ruled is a rule about every refund that no other rule is about.
+func ruled(rule agent.Rule) func(*room) {
+	return func(r *room) {
+		rule.Tool, rule.Verdict = "refund", agent.VerdictAsk
+		r.def.Permission.Rules = append(r.def.Permission.Rules, rule)
+	}
+}
+
+// asking runs a test with a run that is parked on its call c1, under a rule.
+func asking(t *testing.T, rule agent.Rule, f func(t *testing.T, r *room), with ...func(*room)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		ruled(rule)(r)
+		for _, w := range with {
+			w(r)
+		}
+		r.start(args)
+		f(t, r)
+	})
+}
+
+// TestA10QuorumTakesSoManyPeople: until the last of them the request stays pending and the run hears nothing; nobody counts twice.
+func TestA10QuorumTakesSoManyPeople(t *testing.T) {
+	asking(t, agent.Rule{Quorum: 3}, func(t *testing.T, r *room) {
+		var noted []int
+		desk := r.desk()
+		desk.Noted = func(_ context.Context, a approval.Approval) { noted = append(noted, len(a.Counted())) }
+		for i, by := range []agent.Principal{ana, ben, ana, ben, {ID: "user:ana", Groups: []string{"group:bosses", "group:operators"}}} {
+			a, err := desk.Decide(r.ctx, r.request(approval.Approve, by))
+			require.NoError(t, err)
+			require.Equal(t, approval.Pending, a.Status)
+			require.Equal(t, r.approval(), a)
+			require.Len(t, a.Decisions, min(i+1, 2))
+			require.Empty(t, r.inbox(), "the run hears nothing")
+			require.Empty(t, r.woken)
+		}
+		require.Equal(t, []int{1, 2}, noted)
+		r.park()
+		a, err := desk.Decide(r.ctx, r.request(approval.Approve, cem))
+		require.NoError(t, err)
+		require.Equal(t, approval.Approved, a.Status)
+		require.Len(t, r.inbox(), 1)
+		require.Equal(t, []string{"t1"}, r.woken)
+		fact := r.inbox()[0].(agent.Decided)
+		require.Equal(t, "user:cem", fact.By)
+		require.Equal(t, []string{"user:ana", "user:ben"}, fact.With)
+		for _, by := range []agent.Principal{ana, cem, boss} { // the same decision again, by whomever
+			again, err := r.decide(approval.Approve, by)
+			require.NoError(t, err)
+			require.Equal(t, a, again)
+		}
+		r.resume()
+		require.Len(t, r.refund.paid, 1)
+		require.Equal(t, int64(1), r.item().Attrs["consumed"].Int())
+	})
+}
+
+// TestA12ApprovedByHalfAndOver: a request of several people that expired, or was called off with its run, after one of them had approved was decided by
+// nobody. Who approved hears how it ended; nobody else hears that they have approved it.
+func TestA12ApprovedByHalfAndOver(t *testing.T) {
+	for status, end := range map[approval.Status]func(r *room){
+		approval.Expired: func(r *room) {
+			r.untilExpiry(0)
+			r.resume()
+		},
+		approval.Cancelled: func(r *room) {
+			_, err := (&runtime.Canceller{Ports: r.ports, Definitions: r.pinned}).Cancel(r.ctx, tenant, r.run, "user:boss", "")
+			require.NoError(r.t, err)
+		},
+	} {
+		t.Run(string(status), func(t *testing.T) {
+			asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+				_, err := r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+				end(r)
+				a, err := r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+				require.Equal(t, status, a.Status)
+				for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel} {
+					_, err = r.decide(action, ben)
+					var decided *approval.DecidedError
+					require.ErrorAs(t, err, &decided)
+					require.Equal(t, status, decided.Approval.Status)
+					require.EqualError(t, err, "approval "+a.ID+" is "+string(status), "it names nobody who has not decided it")
+				}
+				require.Empty(t, r.refund.paid)
+			})
+		})
+	}
+}
+
+// TestA10NoApprovalIsLost: whoever writes between another's look and write, both are on record.
+func TestA10NoApprovalIsLost(t *testing.T) {
+	rule := agent.Rule{Quorum: 3, Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}}
+	asking(t, rule, func(t *testing.T, r *room) {
+		require.NoError(t, r.ports.Clock.Sleep(r.ctx, time.Hour))
+		r.table.on("A", func() error {
+			_, err := r.decide(approval.Approve, ben)
+			return err
+		}, nil)
+		_, err := r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		require.Len(t, r.approval().Counted(), 2)
+		r.table.on("A", func() error {
+			_, changed, err := approval.Escalate(r.ctx, r.table, tenant, r.approval().ID, r.ports.Clock.Now())
+			require.True(t, changed)
+			return err
+		}, nil)
+		a, err := r.decide(approval.Approve, cem)
+		require.NoError(t, err)
+		require.Equal(t, approval.Approved, a.Status)
+		require.False(t, r.approval().EscalatedAt.IsZero())
+		require.Len(t, r.approval().Decisions, 3)
+	})
+}
+
+// TestA10OneDenialVetoes: however many have approved, and whoever of them it is.
+func TestA10OneDenialVetoes(t *testing.T) {
+	for _, action := range []approval.Action{approval.Deny, approval.Cancel} {
+		for _, by := range []agent.Principal{ana, cem} {
+			asking(t, agent.Rule{Quorum: 3}, func(t *testing.T, r *room) {
+				for _, who := range []agent.Principal{ana, ben} {
+					_, err := r.decide(approval.Approve, who)
+					require.NoError(t, err)
+				}
+				_, err := r.decide(action, by)
+				require.NoError(t, err)
+				_, err = r.decide(approval.Approve, boss)
+				var decided *approval.DecidedError
+				require.ErrorAs(t, err, &decided)
+				require.ErrorContains(t, err, by.ID)
+				r.resume()
+				require.Empty(t, r.refund.paid)
+			})
+		}
+	}
+}
+
+// TestA8EditLapsesEarlierApprovals: they were of another action. Both versions are kept, and later approvals are for the edited arguments.
+func TestA8EditLapsesEarlierApprovals(t *testing.T) {
+	const edited = `{"amount":50,"to":"ana@example.com"}`
+	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+		shown := r.approval()
+		_, err := r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		a, err := r.edit(edited, ben)
+		require.NoError(t, err)
+		require.Equal(t, approval.Pending, a.Status)
+		require.Len(t, a.Counted(), 1, "the editor's own")
+		require.Equal(t, []string{args, edited}, []string{string(a.Asked), string(a.Args)})
+		require.NotEqual(t, shown.Digest, a.Digest)
+		require.Empty(t, r.inbox())
+
+		_, err = r.edit(edited, ben)
+		require.NoError(t, err)
+		require.Len(t, r.approval().Decisions, 2, "the same edit again is the same")
+		_, err = r.decide(approval.Approve, ben)
+		require.NoError(t, err)
+		require.Equal(t, approval.Pending, r.approval().Status, "the editor counts once")
+
+		q := r.request(approval.Approve, ana)
+		q.Digest = shown.Digest
+		_, err = r.desk().Decide(r.ctx, q)
+		require.ErrorIs(t, err, approval.ErrStale, "nobody approves what they were not shown")
+		require.ErrorContains(t, err, "user:ben")
+		q.Digest = a.Digest
+		a, err = r.desk().Decide(r.ctx, q)
+		require.NoError(t, err)
+		require.Equal(t, approval.Approved, a.Status)
+		fact := r.inbox()[0].(agent.Decided)
+		require.Equal(t, []any{"user:ana", []string{"user:ben"}, "user:ben", edited}, []any{fact.By, fact.With, fact.Editor, string(fact.Args)})
+		r.resume()
+		require.Equal(t, []string{edited}, r.refund.paid)
+		require.Contains(t, r.call().Result.Content, "user:ben changed the arguments")
+	})
+}
+
+// TestA8EditIsNeverWeaker: who decides about an edit is an approver of both, and it takes as many people as either wants.
+func TestA8EditIsNeverWeaker(t *testing.T) {
+	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) { // more than 1000 is for the bosses, one of whom is enough
+		_, err := r.edit(`{"amount":2000,"to":"x"}`, ana)
+		require.ErrorIs(t, err, approval.ErrForbidden)
+		a, err := r.edit(`{"amount":2000,"to":"x"}`, boss)
+		require.NoError(t, err)
+		require.Equal(t, approval.Pending, a.Status)
+		_, err = r.decide(approval.Approve, ana)
+		require.ErrorIs(t, err, approval.ErrForbidden)
+		_, err = r.decide(approval.Approve, agent.Principal{ID: "user:zoe", Groups: []string{"group:bosses"}})
+		require.ErrorIs(t, err, approval.ErrForbidden, "she is none of those who were asked")
+		_, err = r.decide(approval.Approve, agent.Principal{ID: "user:zoe", Groups: []string{"group:bosses", "group:operators"}})
+		require.ErrorIs(t, err, approval.ErrStale, "she does not say that she has seen what it is about now")
+		require.Equal(t, a.Digest, r.approval().Digest)
+		require.Len(t, r.approval().Decisions, 1)
+		_, err = r.approveShown(agent.Principal{ID: "user:zoe", Groups: []string{"group:bosses", "group:operators"}})
+		require.NoError(t, err)
+		r.resume()
+		require.Equal(t, []string{`{"amount":2000,"to":"x"}`}, r.refund.paid)
+	})
+}
+
+// TestA10FourEyes: the people for whom the run acts may deny and not approve, whatever group they act by and on whosever behalf.
+func TestA10FourEyes(t *testing.T) {
+	for name, c := range map[string]struct {
+		by      []string
+		subject string
+	}{"who started it": {by: []string{"user:ana"}}, "its subject": {subject: "user:ana"}, "both": {by: []string{"user:ben"}, subject: "user:ana"}} {
+		t.Run(name, func(t *testing.T) {
+			asking(t, agent.Rule{FourEyes: true}, func(t *testing.T, r *room) {
+				require.Contains(t, r.approval().Requesters, "user:ana")
+				_, err := r.decide(approval.Approve, ana)
+				require.ErrorIs(t, err, approval.ErrRequester)
+				require.ErrorIs(t, err, approval.ErrForbidden)
+				_, err = r.edit(`{"amount":1,"to":"x"}`, ana)
+				require.ErrorIs(t, err, approval.ErrRequester)
+				desk := r.desk()
+				desk.Duties = func(_ context.Context, _ string, p agent.Principal, _ time.Time) ([]agent.Principal, error) {
+					return map[string][]agent.Principal{"user:ana": {ben}, "user:eve": {ana}}[p.ID], nil
+				}
+				_, err = desk.Decide(r.ctx, r.request(approval.Approve, ana))
+				require.ErrorIs(t, err, approval.ErrRequester, "on nobody's behalf")
+				_, err = desk.Decide(r.ctx, r.request(approval.Approve, stranger))
+				require.ErrorIs(t, err, approval.ErrRequester, "and nobody on theirs")
+				require.Empty(t, r.approval().Decisions)
+				a, err := r.decide(approval.Deny, ana)
+				require.NoError(t, err)
+				require.Equal(t, approval.Denied, a.Status)
+			}, func(r *room) { r.by, r.subject = c.by, c.subject })
+		})
+	}
+	asking(t, agent.Rule{FourEyes: true}, func(t *testing.T, r *room) {
+		_, err := r.decide(approval.Approve, cem)
+		require.NoError(t, err)
+		r.resume()
+		require.Len(t, r.refund.paid, 1)
+	}, func(r *room) { r.by = []string{"user:ana"} })
+}
+
+// TestA15DutyIsOneVoice: who stands in for an approver decides in their name, which is on record; the two of them count once.
+func TestA15DutyIsOneVoice(t *testing.T) {
+	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+		desk := r.desk()
+		desk.Duties = func(_ context.Context, _ string, p agent.Principal, _ time.Time) ([]agent.Principal, error) {
+			return map[string][]agent.Principal{"user:eve": {ana}, "user:fay": {ana}}[p.ID], nil
+		}
+		q := r.request(approval.Approve, stranger)
+		q.Via = approval.ViaSlack
+		a, err := desk.Decide(r.ctx, q)
+		require.NoError(t, err)
+		require.Equal(t, approval.Decision{By: "user:eve", For: "user:ana", Via: approval.ViaSlack, Action: approval.Approve, At: a.Decisions[0].At}, a.Decisions[0])
+		for _, by := range []agent.Principal{ana, {ID: "user:fay"}} {
+			_, err = desk.Decide(r.ctx, r.request(approval.Approve, by))
+			require.ErrorIs(t, err, approval.ErrCounted, by.ID)
+		}
+		_, err = desk.Decide(r.ctx, r.request(approval.Approve, agent.Principal{ID: "nobody", Groups: []string{"group:operators"}}))
+		require.ErrorIs(t, err, approval.ErrForbidden)
+		require.Len(t, r.approval().Decisions, 1)
+		_, err = desk.Decide(r.ctx, r.request(approval.Approve, ben))
+		require.NoError(t, err)
+		r.resume()
+		require.Len(t, r.refund.paid, 1)
+	})
+}
+
+// TestA15EscalationIsATimeAlone: others are approvers from then on, whether or not anybody has noticed.
+func TestA15EscalationIsATimeAlone(t *testing.T) {
+	rule := agent.Rule{Escalate: &agent.Escalation{After: time.Hour, To: []string{"group:guests"}}, Remind: 10 * time.Minute}
+	for _, noticed := range []bool{true, false} {
+		asking(t, rule, func(t *testing.T, r *room) {
+			a := r.approval()
+			require.Equal(t, a.RequestedAt.Add(time.Hour), a.EscalatesAt)
+			require.Equal(t, int64(600), a.RemindSeconds)
+			require.NoError(t, r.ports.Clock.Sleep(r.ctx, time.Hour-time.Millisecond))
+			_, err := r.decide(approval.Approve, stranger)
+			require.ErrorIs(t, err, approval.ErrForbidden)
+			_, changed, err := approval.Escalate(r.ctx, r.table, tenant, a.ID, r.ports.Clock.Now())
+			require.NoError(t, err)
+			require.False(t, changed)
+			require.NoError(t, r.ports.Clock.Sleep(r.ctx, time.Millisecond))
+			for _, first := range []bool{noticed, false} {
+				if !noticed {
+					break
+				}
+				a, changed, err = approval.Escalate(r.ctx, r.table, tenant, a.ID, r.ports.Clock.Now())
+				require.NoError(t, err)
+				require.Equal(t, first, changed, "once")
+				require.Equal(t, r.ports.Clock.Now().UTC(), a.EscalatedAt)
+			}
+			_, err = r.decide(approval.Approve, stranger)
+			require.NoError(t, err)
+			_, changed, err = approval.Escalate(r.ctx, r.table, tenant, a.ID, r.ports.Clock.Now())
+			require.NoError(t, err)
+			require.False(t, changed, "it is decided")
+			r.resume()
+			require.Len(t, r.refund.paid, 1)
+		})
+	}
+}
+
+// TestA9EmptySetsMeanNobody: wherever a set stands.
+func TestA9EmptySetsMeanNobody(t *testing.T) {
+	now := time.Unix(10, 0)
+	for name, a := range map[string]approval.Approval{
+		"approvers":    {},
+		"above":        {Approvers: []string{"user:ana"}, Above: [][]string{{}}},
+		"escalateTo":   {EscalatesAt: now, EscalateTo: []string{}},
+		"aboveTo":      {Approvers: []string{"user:ana"}, Above: [][]string{{"user:ben"}}, EscalatesAt: now, EscalateTo: []string{"user:cem"}, AboveTo: [][]string{nil}},
+		"not yet time": {EscalatesAt: now.Add(1), EscalateTo: []string{"user:ana"}},
+	} {
+		require.False(t, a.MayDecide(ana, now), name)
+	}
+	both := approval.Approval{Approvers: []string{"user:ben"}, Above: [][]string{{"user:ben"}}, EscalatesAt: now, EscalateTo: []string{"user:ana"}, AboveTo: [][]string{{"user:ana"}}}
+	require.True(t, both.MayDecide(ana, now))
+}
+
+// TestA9EveryWayGoesThroughTheChokePoint: whatever a stranger calls, and however, nothing is recorded.
+func TestA9EveryWayGoesThroughTheChokePoint(t *testing.T) {
+	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+		before := r.item()
+		s := r.state()
+		for _, who := range []agent.Principal{stranger, {}, {ID: "group:operators"}, {Groups: []string{"group:operators"}}} {
+			for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel, approval.Fail, approval.Edit} {
+				q := r.request(action, who)
+				if action == approval.Edit {
+					q.Args = json.RawMessage(args)
+				}
+				_, err := r.desk().Decide(r.ctx, q)
+				require.ErrorIs(t, err, approval.ErrForbidden, "%s as %v", action, who)
+				carry, err := r.desk().Direct(r.ctx, &s, approval.Directive{Tenant: tenant, Run: r.run, Target: "c1", Action: action, By: who})
+				if err == nil {
+					err = carry(r.ctx)
+				}
+				require.Error(t, err)
+			}
+			_, err := r.desk().Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true, By: who})
+			require.Error(t, err)
+			require.Error(t, r.desk().Revoke(r.ctx, approval.Revocation{Tenant: tenant, Agent: "clerk", Tool: "refund", By: who}))
+		}
+		require.Equal(t, before, r.item())
+		require.Empty(t, r.inbox())
+	})
+}
+
+// TestA12ThousandDeciders: one wins, or as many as it takes; every other is told who did; and the run hears of it once.
+func TestA12ThousandDeciders(t *testing.T) {
+	for _, quorum := range []int{1, 3} {
+		t.Run(fmt.Sprint(quorum), func(t *testing.T) {
+			asking(t, agent.Rule{Quorum: quorum}, func(t *testing.T, r *room) {
+				var mu sync.Mutex
+				var wg sync.WaitGroup
+				errs := map[string]error{}
+				for i := range 1000 {
+					wg.Go(func() {
+						q := r.request([]approval.Action{approval.Approve, approval.Approve, approval.Approve, approval.Edit, approval.Deny}[i%5], agent.Principal{ID: fmt.Sprintf("user:p%d", i), Groups: []string{"group:operators"}})
+						if q.Action == approval.Edit {
+							q.Args = json.RawMessage(fmt.Sprintf(`{"amount":%d,"to":"x"}`, 1+i%7))
+						}
+						_, err := r.desk().Decide(r.ctx, q)
+						mu.Lock()
+						errs[q.By.ID] = err
+						mu.Unlock()
+					})
+				}
+				wg.Wait()
+				a := r.approval()
+				require.NotEqual(t, approval.Pending, a.Status)
+				require.Len(t, r.inbox(), 1)
+				last := a.Decisions[len(a.Decisions)-1]
+				require.NoError(t, errs[last.By])
+				for by, err := range errs {
+					if err != nil {
+						var decided *approval.DecidedError
+						require.True(t, errors.As(err, &decided) || errors.Is(err, approval.ErrStale), "%s: %v", by, err)
+						if decided != nil {
+							require.ErrorContains(t, err, last.By)
+						}
+					}
+				}
+				if a.Status == approval.Approved {
+					require.Len(t, a.Counted(), quorum)
+				}
+			})
+		})
+	}
+}
+
+// TestA10ToolsTakeTheirQuorumEach: of a request about tools, each tool is granted by as many people.
+func TestA10ToolsTakeTheirQuorumEach(t *testing.T) {
+	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+		id := r.state().Permissions.Asked[0].Approval
+		decide := func(action approval.Action, by agent.Principal) (approval.Approval, error) {
+			return r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: id, Action: action, By: by})
+		}
+		for range 2 {
+			a, err := decide(approval.Approve, ana)
+			require.NoError(t, err)
+			require.Equal(t, []any{approval.Pending, agent.ToolVerdict("")}, []any{a.Status, a.Permissions[0].Verdict})
+			require.Len(t, a.Decisions, 1)
+			require.Empty(t, r.inbox())
+		}
+		a, err := decide(approval.Approve, ben)
+		require.NoError(t, err)
+		require.Equal(t, []any{approval.Approved, agent.ToolGranted}, []any{a.Status, a.Permissions[0].Verdict})
+		require.Equal(t, []string{"user:ana"}, r.inbox()[0].(agent.Decided).With)
+	}, func(r *room) {
+		r.def.Permission.Mode, r.def.Permission.Scope = agent.ModeBlockAndRetry, agent.ScopeTool
+	})
+}
+
+// TestA10AnswersOfSeveral: what a tool asks under a quorum takes as many people who give the same answer; of each, the newest counts.
+func TestA10AnswersOfSeveral(t *testing.T) {
+	asking(t, agent.Rule{Quorum: 2}, func(t *testing.T, r *room) {
+		r.refund.tickets = []agent.Ticket{{Message: "Which?"}}
+		for _, by := range []agent.Principal{ana, ben} {
+			_, err := r.decide(approval.Approve, by)
+			require.NoError(t, err)
+		}
+		r.resume()
+		answer := func(by agent.Principal, is string) approval.Approval {
+			a, err := r.desk().Decide(r.ctx, approval.Request{
+				Tenant: tenant, ID: agent.ApprovalID(r.run, "c1", 2), Action: approval.Approve, Result: json.RawMessage(is), By: by,
+			})
+			require.NoError(t, err)
+			return a
+		}
+		require.Equal(t, approval.Pending, answer(ana, `"a"`).Status)
+		require.Equal(t, approval.Pending, answer(ben, `"b"`).Status)
+		require.Equal(t, approval.Pending, answer(ana, `"a"`).Status, "the same again")
+		require.Equal(t, approval.Pending, answer(ben, `"b"`).Status)
+		a := answer(ana, `"b"`)
+		require.Equal(t, approval.Approved, a.Status)
+		r.resume()
+		require.Equal(t, []string{"", `"b"`}, r.refund.resumes)
+	})
+}
+
+// TestA10RerunOfWhatSeveralApproved: a call that was approved by several runs again when as many order it, none of them a requester.
+func TestA10RerunOfWhatSeveralApproved(t *testing.T) {
+	asking(t, agent.Rule{Quorum: 2, FourEyes: true}, func(t *testing.T, r *room) {
+		for _, by := range []agent.Principal{ana, ben} {
+			_, err := r.decide(approval.Approve, by)
+			require.NoError(t, err)
+		}
+		r.refund.hang(true)
+		r.resume()
+		require.Equal(t, agent.ForOutcome, r.call().Wait.For)
+		r.refund.hang(false)
+		again := func(by agent.Principal) (approval.Approval, error) {
+			return r.desk().Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true, By: by})
+		}
+		_, err := again(agent.Principal{ID: "user:req", Groups: []string{"group:operators"}})
+		require.ErrorIs(t, err, approval.ErrRequester)
+		for range 2 {
+			a, err := again(ana)
+			require.NoError(t, err)
+			require.Equal(t, approval.Pending, a.Status)
+			require.Empty(t, r.inbox())
+		}
+		a, err := again(cem)
+		require.NoError(t, err)
+		require.Equal(t, approval.Approved, a.Status)
+		require.Equal(t, []string{"user:ana"}, r.inbox()[0].(agent.Answered).With)
+	}, func(r *room) { r.by = []string{"user:req"} })
+}
+
+// now has the deployment say something else of the agent from then on.
+func (r *room) now(change func(d *agent.Definition)) {
+	d := *r.def
+	d.Permission.Rules = append([]agent.Rule(nil), r.def.Permission.Rules...)
+	change(&d)
+	r.current = &d
+}
+
+// TestA17PolicyTightenedWhileParked: what the deployment says of the agent when somebody decides, and when the call is to run, holds as well.
+func TestA17PolicyTightenedWhileParked(t *testing.T) {
+	changes := map[string]struct {
+		change func(d *agent.Definition)
+		denied bool
+		next   []agent.Principal // who decides about it then; none = nobody can
+	}{
+		"a rule denies": {change: func(d *agent.Definition) {
+			d.Permission.Rules = []agent.Rule{{Tool: "refund", Verdict: agent.VerdictDeny}}
+		}, denied: true},
+		"no such tool":    {change: func(d *agent.Definition) { d.Tools = nil }, denied: true},
+		"other approvers": {change: func(d *agent.Definition) { d.Permission.Approvers = []string{"group:bosses"} }, next: []agent.Principal{boss}},
+		"a quorum":        {change: func(d *agent.Definition) { d.Permission.Rules[len(d.Permission.Rules)-1].Quorum = 2 }, next: []agent.Principal{ana, ben}},
+		"four eyes":       {change: func(d *agent.Definition) { d.Permission.Rules[len(d.Permission.Rules)-1].FourEyes = true }, next: []agent.Principal{ben}},
+		"nobody any more": {change: func(d *agent.Definition) {
+			d.Permission.Rules[len(d.Permission.Rules)-1].Approvers = []string{"user:gone"}
+		}},
+	}
+	for name, c := range changes {
+		for _, early := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, before deciding %t", name, early), func(t *testing.T) {
+				asking(t, agent.Rule{}, func(t *testing.T, r *room) {
+					if early {
+						r.now(c.change)
+					}
+					a, err := r.decide(approval.Approve, ana)
+					if early {
+						require.ErrorIs(t, err, approval.ErrPolicyChanged)
+						require.Empty(t, r.approval().Decisions)
+					} else {
+						require.NoError(t, err)
+						require.Equal(t, approval.Approved, a.Status)
+						r.now(c.change)
+					}
+					r.resume()
+					require.Empty(t, r.refund.paid)
+					if c.denied {
+						require.Equal(t, agent.WhyDenied, r.call().Reason)
+						return
+					}
+					require.Equal(t, approval.Voided, r.approval().Status)
+					require.Zero(t, r.item().Attrs["consumed"].Int())
+					again := r.call().Wait
+					require.Equal(t, agent.ApprovalID(r.run, "c1", 2), again.Approval)
+					for i, by := range c.next {
+						a, err := r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: by})
+						require.NoError(t, err)
+						require.Equal(t, i == len(c.next)-1, a.Status == approval.Approved)
+					}
+					if c.next != nil {
+						r.resume()
+						require.Equal(t, []string{args}, r.refund.paid)
+					} else {
+						_, err := r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: again.Approval, Action: approval.Approve, By: ana})
+						require.ErrorIs(t, err, approval.ErrForbidden)
+					}
+				}, func(r *room) { r.by = []string{"user:ana"} })
+			})
+		}
+	}
+}
+
+// TestA17LooserPolicyChangesNothing: the stricter of pinned and current wins, and a change elsewhere in the policy voids nothing.
+func TestA17LooserPolicyChangesNothing(t *testing.T) {
+	for name, change := range map[string]func(d *agent.Definition){
+		"all is allowed": func(d *agent.Definition) { d.Permission.Rules = nil; d.Permission.Default = agent.DefaultAllow },
+		"a rule elsewhere": func(d *agent.Definition) {
+			d.Permission.Rules = append(d.Permission.Rules, agent.Rule{Tool: "x", Verdict: agent.VerdictDeny})
+		},
+		"a tool more": func(d *agent.Definition) { d.Tools = append(d.Tools[:1:1], agent.ToolSpec{Name: "more"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			asking(t, agent.Rule{}, func(t *testing.T, r *room) {
+				r.now(change)
+				_, err := r.decide(approval.Approve, stranger)
+				require.ErrorIs(t, err, approval.ErrForbidden)
+				_, err = r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+				r.resume()
+				require.Equal(t, []string{args}, r.refund.paid)
+			})
+		})
+	}
+}
+
+// TestA17TightenedTwice: an approval under a policy that was tightened before it was asked is void when that is tightened again.
+func TestA17TightenedTwice(t *testing.T) {
+	asking(t, agent.Rule{}, func(t *testing.T, r *room) {
+		quorum := func(n int) {
+			r.now(func(d *agent.Definition) { d.Permission.Rules[len(d.Permission.Rules)-1].Quorum = n })
+		}
+		quorum(2)
+		_, err := r.decide(approval.Approve, ana)
+		require.ErrorIs(t, err, approval.ErrPolicyChanged)
+		r.resume()
+		second := r.call().Wait.Approval
+		for _, by := range []agent.Principal{ana, ben} {
+			_, err := r.desk().Decide(r.ctx, approval.Request{Tenant: tenant, ID: second, Action: approval.Approve, By: by})
+			require.NoError(t, err)
+		}
+		quorum(3)
+		r.resume()
+		require.Empty(t, r.refund.paid)
+		a, err := approval.Get(r.ctx, r.table, tenant, second)
+		require.NoError(t, err)
+		require.Equal(t, approval.Voided, a.Status)
+		require.Equal(t, agent.ApprovalID(r.run, "c1", 3), r.call().Wait.Approval)
+	})
+}
+
+// TestA6AnyByteOfTheStoredDefinition: whichever byte of it is changed, as long as it can still be read, the call does not run.
+func TestA6AnyByteOfTheStoredDefinition(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		inBubble(t, func(t *testing.T, r *room) {
+			stored, err := json.Marshal(r.def)
+			require.NoError(t, err)
+			if !early {
+				_, err := r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+			}
+			s, tried := r.state(), 0
+			c, _ := s.Call("c1")
+			for i := range stored {
+				changed := append([]byte(nil), stored...)
+				changed[i] ^= 1
+				var d agent.Definition
+				if json.Unmarshal(changed, &d) != nil || sameAgent(t, &d, r.def) {
+					continue
+				}
+				tried++
+				tool, ok := d.Tool("refund")
+				if !ok {
+					continue // nothing of the name can run
+				}
+				g := agent.GateCall(&d, &s, c, r.ports.Valid, r.ports.Clock.Now())
+				if !early {
+					c.Grant = &agent.Grant{Approval: c.Wait.Approval, Digest: c.Wait.Digest, By: "user:ana", Expires: c.Wait.Expires}
+					c.Status = agent.StatusResuming
+					g = agent.GateCall(&d, &s, c, r.ports.Valid, r.ports.Clock.Now())
+				}
+				if agent.ToolHash(tool) != agent.ToolHash(r.def.Tools[0]) || agent.PolicyVersion(d.Permission) != agent.PolicyVersion(r.def.Permission) {
+					require.False(t, g.Run, "byte %d of %s", i, changed)
+				}
+			}
+			require.Greater(t, tried, 200)
+		})
+	}
+}
+
+func sameAgent(t *testing.T, a, b *agent.Definition) bool {
+	t.Helper()
+	x, err := json.Marshal(a)
+	require.NoError(t, err)
+	y, err := json.Marshal(b)
+	require.NoError(t, err)
+	return string(x) == string(y)
+}
+
+// TestA6AnyByteOfTheRequest: whatever is changed in the stored request, nobody decides about what they were not asked.
+func TestA6AnyByteOfTheRequest(t *testing.T) {
+	size := 0
+	inBubble(t, func(t *testing.T, r *room) { size = len(r.item().Body) })
+	for i := range size {
+		inBubble(t, func(t *testing.T, r *room) {
+			it := r.item()
+			it.Body[i] ^= 1
+			require.NoError(t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
+			_, err := r.decide(approval.Approve, ana)
+			require.ErrorIs(t, err, approval.ErrBroken, "byte %d", i)
+			require.Empty(t, r.inbox())
+		})
+	}
+}

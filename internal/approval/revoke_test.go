@@ -1,0 +1,306 @@
+package approval_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// calling lets every reply of the model call refund so often, and the last one end the run.
+func (r *room) calling(rounds, calls int) {
+	r.replies = nil
+	for i := range rounds {
+		var reply agent.Reply
+		for j := range calls {
+			reply.Calls = append(reply.Calls, agent.ReplyCall{ID: fmt.Sprintf("c%d", i*calls+j+1), Name: "refund", Input: json.RawMessage(args)})
+		}
+		r.replies = append(r.replies, reply)
+	}
+}
+
+// onCall acts when the tool is entered for the nth time, from now on.
+func (r *room) onCall(n int, f func()) {
+	r.refund.entered = func() {
+		if n--; n == 0 {
+			f()
+		}
+	}
+}
+
+// A grant that is revoked between two entries of a batch covers the first of its calls and not the second: that one is asked about.
+func TestStandingGrantRevokedBetweenTwoEntries(t *testing.T) {
+	for _, under := range policies {
+		t.Run(under.String(), func(t *testing.T) {
+			inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
+				r.def.Executor = agent.ExecutorSequential
+				r.calling(1, 2)
+				before := len(r.refund.paid)
+				r.onCall(1, func() { require.NoError(t, r.revoke(ben)) })
+				require.True(t, r.again("k2"))
+				require.Equal(t, before+1, len(r.refund.paid))
+				s := r.state()
+				require.Empty(t, s.Permissions.Checked.Standing)
+				second, _ := s.Call("c2")
+				if under.mode == agent.ModeSuspendAndReplay {
+					require.Equal(t, agent.StatusSuspended, second.Status)
+				} else {
+					require.Equal(t, agent.WhyAwaiting, second.Reason)
+				}
+			})
+		})
+	}
+}
+
+// grantAgain starts another run, in which ana grants refund for good.
+func (r *room) grantAgain(key string) error {
+	r.t.Helper()
+	r.calling(1, 1)
+	require.True(r.t, r.again(key))
+	_, err := r.decide(approval.Approve, ana)
+	return err
+}
+
+// What is revoked holds no more in the run in which it was granted, either: it asks anew, and may be granted again.
+func TestStandingGrantRevokedInItsOwnRun(t *testing.T) {
+	for _, under := range policies {
+		t.Run(under.String(), func(t *testing.T) {
+			inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
+				r.calling(4, 1)
+				before := len(r.refund.paid)
+				r.onCall(1, func() { require.NoError(t, r.revoke(ben)) })
+				r.resume() // calls under the grant, and again once it is revoked
+				require.Equal(t, before+1, len(r.refund.paid))
+				s := r.state()
+				require.Equal(t, agent.RunWaiting, s.Status)
+				require.Empty(t, s.Permissions.Tools)
+				require.Empty(t, r.standing())
+				q := r.request(approval.Approve, ben)
+				q.ID = pendingOf(&s)
+				_, err := r.desk().Decide(r.ctx, q)
+				require.NoError(t, err)
+				r.resume()
+				require.Len(t, r.standing(), 1)
+				require.Equal(t, agent.RunDone, r.state().Status)
+				require.Greater(t, len(r.refund.paid), before+1)
+			})
+		})
+	}
+}
+
+// pendingOf is the request that the run waits for.
+func pendingOf(s *agent.AgentState) string {
+	for _, q := range s.Permissions.Asked {
+		return q.Approval
+	}
+	return s.Waits()[0].Wait.Approval
+}
+
+// A call whose claimant died is run again under its grant, unless that has been revoked since.
+func TestStandingGrantOfACallThatRunsAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		since func(r *room) error
+		paid  int
+		as    agent.CallStatus
+	}{
+		"still granted": {func(*room) error { return nil }, 2, agent.StatusSucceeded},
+		"revoked":       {func(r *room) error { return r.revoke(ana) }, 1, agent.StatusFailed},
+	} {
+		for _, scope := range []agent.Scope{agent.ScopeTool, agent.ScopeCall} {
+			t.Run(name+" "+string(scope), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRoom(t)
+					r.def.Tools[0].Effect = agent.EffectIdempotent
+					r.def.Permission.Default = agent.DefaultAsk
+					r.def.Permission.Scope, r.def.Permission.Grants = scope, agent.GrantsStanding
+					r.start(args)
+					_, err := r.decide(approval.Approve, ana)
+					require.NoError(t, err)
+					before := r.refund.hang(true)
+					ctx, stop := context.WithCancel(context.Background())
+					r.ctx = ctx
+					r.onCall(1, stop)
+					s, err := r.begun("k2")
+					require.NoError(t, err)
+					_, err = r.try(0)
+					require.ErrorIs(t, err, context.Canceled)
+					r.ctx, r.run = context.Background(), s.Run
+					require.Equal(t, agent.StatusRunning, r.call().Status)
+					r.refund.hang(false)
+					require.NoError(t, c.since(r))
+					r.drive(0)
+					require.Equal(t, before+c.paid, len(r.refund.paid))
+					require.Equal(t, c.as, r.call().Status)
+				})
+			})
+		}
+	}
+}
+
+// Of a tool about whose calls different people decide, there is a grant for each of them: to give one leaves the other as it is. Only who
+// is an approver of both revokes them.
+func TestStandingGrantsOfSeveralApprovers(t *testing.T) {
+	for _, under := range []policy{replaysTool, replaysCall} {
+		inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
+			r.replies[0].Calls[0].Input = []byte(`{"amount":2000,"to":"a"}`)
+			require.True(t, r.again("k2"))
+			_, err := r.decide(approval.Approve, ana)
+			require.ErrorIs(t, err, approval.ErrForbidden)
+			_, err = r.decide(approval.Approve, boss)
+			require.NoError(t, err)
+			require.Len(t, r.standing(), 2)
+			require.False(t, r.again("k3"), "large ones are granted")
+			r.replies[0].Calls[0].Input = []byte(args)
+			require.False(t, r.again("k4"), "and small ones still are")
+			require.ErrorIs(t, r.revoke(ana), approval.ErrForbidden)
+			require.Len(t, r.standing(), 2)
+			require.NoError(t, r.revoke(boss))
+			require.Empty(t, r.standing())
+			require.True(t, r.again("k5"))
+		})
+	}
+}
+
+// A revocation that meets another one, or a new grant, takes back what is there then.
+func TestRevocationsRace(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(r *room) error
+		by        string // who is on record for it
+	}{
+		"another revocation":        {func(r *room) error { return r.revoke(ben) }, "user:ben"},
+		"revoked and granted again": {func(r *room) error { return errors.Join(r.revoke(ben), r.grantAgain("k2")) }, "user:ana"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inRoomOfStandingGrants(t, replaysTool, func(t *testing.T, r *room) {
+				r.table.on("refund#", func() error { return c.meanwhile(r) }, nil)
+				require.NoError(t, r.revoke(ana))
+				require.Empty(t, r.standing())
+				g := r.onRecord()
+				require.Equal(t, []string{r.run, c.by}, []string{g.Run, g.RevokedBy})
+			})
+		})
+	}
+	inRoomOfStandingGrants(t, replaysTool, func(t *testing.T, r *room) { // nobody knows whether it was written
+		r.table.on("refund#", nil, func() error { return errBlown })
+		require.ErrorIs(t, r.revoke(ana), errBlown)
+		require.NoError(t, r.revoke(ana))
+		require.Empty(t, r.standing())
+	})
+}
+
+// onRecord is the record of the standing grant as it is stored.
+func (r *room) onRecord() (g approval.Standing) {
+	r.t.Helper()
+	p, err := r.table.Table.Query(r.ctx, store.Range{PK: "T#" + tenant + "#GRANT#clerk"})
+	require.NoError(r.t, err)
+	require.Len(r.t, p.Items, 1)
+	require.NoError(r.t, json.Unmarshal(p.Items[0].Body, &g))
+	return g
+}
+
+// A claim names the grant that holds when it is made: one that was revoked and given again since the gate is the new one.
+func TestStandingGrantGivenAgainBeforeTheClaim(t *testing.T) {
+	inRoomOfStandingGrants(t, replaysTool, func(t *testing.T, r *room) {
+		old := r.onRecord()
+		v := &revoker{Table: r.table, now: func() {
+			run := r.run
+			require.NoError(t, errors.Join(r.revoke(ana), r.grantAgain("k2")))
+			r.run = run
+		}}
+		r.ports.Table, r.ports.Journal = v, store.NewJournal(v, 0)
+		require.False(t, r.again("k3"))
+		require.NotEqual(t, old.Approval, r.onRecord().Approval)
+		require.Equal(t, r.onRecord().Approval, r.call().Grant.Approval)
+	})
+}
+
+// ledger counts what is asked of a table, and lets somebody act before one of them.
+type ledger struct {
+	store.Table
+	left    int
+	act     func()
+	entries int // of journals, that were written before the act was over
+}
+
+func (l *ledger) tick() {
+	if l.left--; l.left == 0 {
+		l.act()
+	}
+}
+
+func (l *ledger) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
+	l.tick()
+	return l.Table.Get(ctx, k)
+}
+
+func (l *ledger) Query(ctx context.Context, r store.Range) (store.Page, error) {
+	l.tick()
+	return l.Table.Query(ctx, r)
+}
+
+func (l *ledger) Write(ctx context.Context, ops ...store.Op) error {
+	l.tick()
+	err := l.Table.Write(ctx, ops...)
+	for _, op := range ops {
+		if err == nil && l.left > 0 && op.Kind == store.Put && strings.HasPrefix(op.Item.SK, "J#") {
+			l.entries++
+		}
+	}
+	return err
+}
+
+// Whenever a grant is revoked, before whichever read or write of whatever run, no entry written from then on claims under it.
+func TestRevokedGrantsLetNoLaterClaimThrough(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		under := rapid.SampledFrom(policies).Draw(rt, "policy")
+		executor := rapid.SampledFrom([]agent.Executor{agent.ExecutorSequential, agent.ExecutorParallelBatch, agent.ExecutorParallelStreaming}).Draw(rt, "executor")
+		rounds, calls := rapid.IntRange(1, 3).Draw(rt, "rounds"), rapid.IntRange(1, 3).Draw(rt, "calls")
+		own, at := rapid.Bool().Draw(rt, "in its own run"), rapid.IntRange(1, 60).Draw(rt, "at")
+		var problem error
+		inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
+			r.def.Executor = executor
+			r.calling(rounds, calls)
+			l := &ledger{Table: r.table.Table, left: at, act: func() { require.NoError(t, r.revoke(boss)) }}
+			start := 0
+			if own {
+				start = len(r.entries())
+			}
+			r.ports.Table, r.ports.Journal = l, store.NewJournal(l, 0)
+			if own {
+				r.resume()
+			} else {
+				r.again("k2")
+			}
+			if l.left > 0 { // it was over before
+				return
+			}
+			for _, e := range r.entries()[start+l.entries:] {
+				for _, fact := range e.Events {
+					if c, ok := fact.(agent.CallClaimed); ok && c.Under != "" {
+						problem = errors.Join(problem, fmt.Errorf("entry %d claims %s under %s", e.Seq, c.Call, c.Under))
+					}
+				}
+			}
+		})
+		if problem != nil {
+			rt.Fatal(problem)
+		}
+	})
+}
+
+func (r *room) entries() []agent.Entry {
+	r.t.Helper()
+	all, err := store.NewJournal(r.table, 0).Entries(r.ctx, tenant, r.run, 0, 100)
+	require.NoError(r.t, err)
+	return all
+}

@@ -1,0 +1,268 @@
+package approval
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// Outcome is somebody's word on what became of a call that was interrupted: a result, an error, or the order to run it again.
+type Outcome struct {
+	Tenant, Run, Call string
+	ID                string // the request it answers; empty = the only one of this kind there has been about the call
+	Key               string // the client's own id of the answer: without ID, the same key is the same answer to the same request; empty = none
+	Content           string
+	IsError           bool
+	Rerun             bool
+
+	as  voice // in whose name a rerun is ordered
+	By  agent.Principal
+	Via Via // for the record
+}
+
+// Settle records what became of a call, once, and wakes the run. It is data, not a decision: whoever may act for the tenant may
+// say it; but running a call again that was approved is approved as it was: by as many different approvers, none of whom is one the run acts for
+// where that takes four eyes. An order that is not the last is recorded, and the request stays pending. The same answer to the same request gives
+// the first answer (see Approval.Repeated), changes nothing and wakes again; another one is a *DecidedError. A call that waits for no outcome is
+// ErrNothing. A call that was asked about before is asked about under a new request: an answer without ID is a *StaleError then, unless Key says
+// which it was.
+func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
+	l, err := d.Journal.Load(ctx, o.Tenant, o.Run)
+	if err != nil {
+		return Approval{}, err
+	}
+	c, ok := l.State.Call(o.Call)
+	if !ok || c.Asks == 0 {
+		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrNothing)
+	}
+	var a Approval
+	for races := 0; ; races++ {
+		if a, err = d.question(ctx, o, c); err != nil {
+			return Approval{}, err
+		}
+		if o.as, err = d.mayRerun(ctx, a, c, o); err != nil {
+			return Approval{}, err
+		}
+		if a.Status != Pending {
+			if !sameAnswer(a, o) {
+				return Approval{}, &DecidedError{Approval: a}
+			}
+			a.repeated = true
+			break
+		}
+		if l.State.Status == agent.RunDone {
+			return Approval{}, d.finished(ctx, a)
+		}
+		if d.Able != nil {
+			if err := d.Able(ctx, a); err != nil {
+				return Approval{}, err
+			}
+		}
+		if o.Rerun && c.Grant != nil && saidBy(a.Counted(), Request{By: o.By}) {
+			a.repeated = true
+			return a, nil
+		}
+		if a, err = d.settle(ctx, a, l.State.Definition, c, o); err == nil {
+			break
+		}
+		if !raced(err) || races == maxRaces {
+			return Approval{}, err
+		}
+	}
+	if a.Status == Pending {
+		return a, nil
+	}
+	err = d.Wake(ctx, a.Tenant, a.Run)
+	d.tellWoken(ctx, a)
+	if err != nil {
+		return Approval{}, fmt.Errorf("wake run %s: %w", a.Run, err)
+	}
+	return a, nil
+}
+
+// mayRerun is in whose name somebody orders an approved call to be run again.
+func (d *Desk) mayRerun(ctx context.Context, a Approval, c agent.Call, o Outcome) (voice, error) {
+	if !o.Rerun || c.Grant == nil {
+		return voice{}, nil
+	}
+	r, err := d.on(ctx, Request{Tenant: o.Tenant, ID: a.ID, Action: rerun, By: o.By})
+	if err != nil {
+		return voice{}, err
+	}
+	if a, err = d.withStarters(ctx, a, rerun); err != nil {
+		return voice{}, err
+	}
+	now := d.Clock.Now()
+	v, err := a.speaker(r, func(p agent.Principal) bool { return a.MayDecide(p, now) }, a.Counted())
+	if err != nil {
+		return voice{}, fmt.Errorf("run call %s again: it was approved once and takes its approvers again: %w", o.Call, err)
+	}
+	return v, nil
+}
+
+// question is the request that an answer is to.
+func (d *Desk) question(ctx context.Context, o Outcome, c agent.Call) (Approval, error) {
+	if o.ID == "" {
+		return d.unnamed(ctx, o, c)
+	}
+	a, err := Get(ctx, d.Table, o.Tenant, o.ID)
+	if err == nil && !a.asksOutcome(o) {
+		err = fmt.Errorf("answer call %s: approval %s: %w", o.Call, o.ID, ErrNothing)
+	}
+	return a, err
+}
+
+// unnamed is the request that an answer is to which names none: the one that was answered under the same key, else the newest about the call where
+// it is the first. What was said of an earlier attempt, and comes again, is not said of a later one.
+func (d *Desk) unnamed(ctx context.Context, o Outcome, c agent.Call) (Approval, error) {
+	newest, err := Get(ctx, d.Table, o.Tenant, agent.ApprovalID(o.Run, c.ID, c.Asks))
+	if err != nil {
+		return Approval{}, err
+	}
+	earlier := false
+	for ask, a := c.Asks, newest; ; {
+		if a.asksOutcome(o) {
+			if a.answeredUnder(o.Key) {
+				return a, nil
+			}
+			earlier = earlier || ask < c.Asks
+		}
+		if ask--; ask == 0 {
+			break
+		}
+		if a, err = Get(ctx, d.Table, o.Tenant, agent.ApprovalID(o.Run, c.ID, ask)); err != nil && !errors.Is(err, ErrNotFound) {
+			return Approval{}, err
+		}
+	}
+	switch {
+	case !newest.asksOutcome(o):
+		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrNothing)
+	case earlier && newest.Status == Pending:
+		return Approval{}, &StaleError{Approval: newest}
+	}
+	return newest, nil
+}
+
+// asksOutcome reports whether the request asks what became of the call that o is about.
+func (a Approval) asksOutcome(o Outcome) bool {
+	return a.Kind == KindOutcome && a.Run == o.Run && a.Call() == o.Call
+}
+
+// answeredUnder reports whether somebody has answered the request under a key.
+func (a Approval) answeredUnder(key string) bool {
+	return key != "" && slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Key == key })
+}
+
+// settle records the answer in the request and the run's inbox at once. The model is told what the person said and, where somebody had
+// changed the call's arguments, that (A8).
+func (d *Desk) settle(ctx context.Context, a Approval, definition string, c agent.Call, o Outcome) (Approval, error) {
+	said, err := o.said(d.Clock.Now().Truncate(time.Millisecond))
+	if err != nil {
+		return Approval{}, err
+	}
+	a.Status = Approved
+	a.Decisions = append(slices.Clip(a.Decisions), said)
+	counted := a.Counted()
+	partial := o.Rerun && c.Grant != nil && len(counted) < a.Quorum
+	if partial {
+		a.Status = Pending
+	}
+	op, err := over(a, Pending)
+	if err != nil {
+		return Approval{}, err
+	}
+	if a.rev = max(0, a.rev) + 1; partial {
+		return a, d.Table.Write(ctx, op)
+	}
+	content, err := d.short(ctx, a.Tenant, definition, o)
+	if err != nil {
+		return Approval{}, err
+	}
+	fact := agent.Answered{Call: o.Call, Approval: a.ID, Content: content, IsError: o.IsError, Rerun: o.Rerun, By: o.By.ID}
+	if o.Rerun && c.Grant != nil {
+		for _, v := range counted[:len(counted)-1] {
+			fact.With = append(fact.With, v.By)
+		}
+	}
+	if by := c.Editor(); by != "" && !o.Rerun {
+		fact.Content = agent.TextEdited(by, string(c.Input)) + fact.Content
+	}
+	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, "", fact, op)
+	if err != nil {
+		return d.racedAnswer(ctx, a, o, err)
+	}
+	if got.Closed {
+		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, ErrFinished)
+	}
+	return a, nil
+}
+
+// short is what somebody said in place of a tool, as the agent's context takes it. All of it is kept with the request.
+func (d *Desk) short(ctx context.Context, tenant, definition string, o Outcome) (string, error) {
+	if o.Rerun {
+		return "", nil
+	}
+	def, err := d.Definitions(ctx, tenant, definition)
+	if err != nil {
+		return "", err
+	}
+	head, chars, cut := def.CutResult(o.Content)
+	if cut {
+		head += def.CutNotice(o.Call, chars, false)
+	}
+	return head, nil
+}
+
+// racedAnswer looks who won where the write failed or nobody knows whether it did.
+func (d *Desk) racedAnswer(ctx context.Context, a Approval, o Outcome, cause error) (Approval, error) {
+	now, err := Get(ctx, d.Table, a.Tenant, a.ID)
+	switch {
+	case err != nil:
+		return Approval{}, errors.Join(cause, err)
+	case now.Status == Pending:
+		return Approval{}, fmt.Errorf("answer call %s: %w", o.Call, cause)
+	case sameAnswer(now, o):
+		now.repeated = true
+		return now, nil
+	default:
+		return Approval{}, &DecidedError{Approval: now}
+	}
+}
+
+// said is the answer as it is kept with the request: the text stands as a JSON string where an edit's arguments stand.
+func (o Outcome) said(now time.Time) (Decision, error) {
+	d := Decision{By: o.By.ID, For: o.as.For, Via: o.Via, Action: o.action(), At: now, Key: o.Key}
+	if o.Rerun {
+		return d, nil
+	}
+	text, err := agent.MarshalVerbatim(o.Content)
+	d.Args = text
+	return d, err
+}
+
+// sameAnswer reports whether o says what the request's own answer said.
+func sameAnswer(a Approval, o Outcome) bool {
+	if len(a.Decisions) == 0 {
+		return false
+	}
+	d := a.Decisions[len(a.Decisions)-1]
+	again, err := o.said(d.At)
+	return err == nil && d.Action == again.Action && bytes.Equal(d.Args, again.Args)
+}
+
+// action is how the answer is recorded with the request.
+func (o Outcome) action() Action {
+	switch {
+	case o.Rerun:
+		return rerun
+	case o.IsError:
+		return "error"
+	default:
+		return "result"
+	}
+}

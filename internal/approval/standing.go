@@ -1,0 +1,321 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/people/mask"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// ErrNoGrant says that the tenant has no standing grant of the tool for the agent. It is the answer for another tenant's, too.
+var ErrNoGrant = errors.New("no such standing grant")
+
+// Standing is one standing grant on record: people's permission for an agent to call a tool in every run (grants: standing). There is one
+// record for a tool under one list of approvers, and under scope call for the arguments, and one more that is counted, and one for each
+// pattern, under PK T#tenant#GRANT#agent, SK tool#digest; the newest grant replaces the one before. A revoked one is kept, and holds for
+// nothing; so is one that is used up.
+type Standing struct {
+	Agent     string     `json:"agent"`
+	Tool      string     `json:"tool"`               // original name
+	Digest    string     `json:"digest"`             // of what it covers, by agent.StandingDigest
+	ArgsHash  string     `json:"argsHash,omitempty"` // of the arguments it is of, by agent.GrantedArgs; "" = whatever the tool is called with
+	Args      string     `json:"args,omitempty"`     // them, to be read: the text of their JSON with secrets masked (package mask), cut by agent.Bounded
+	Approval  string     `json:"approval"`
+	Run       string     `json:"run"` // in which it was given
+	By        string     `json:"by"`
+	Note      string     `json:"note,omitempty"`
+	At        time.Time  `json:"at"`
+	Expires   time.Time  `json:"expiresAt"`
+	Approvers []string   `json:"approvers"`       // of the calls it covers: one of them takes it back
+	Above     [][]string `json:"above,omitempty"` // who is among each of these as well
+	RevokedBy string     `json:"revokedBy,omitempty"`
+	RevokedAt time.Time  `json:"revokedAt,omitzero"`
+
+	When []agent.Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these
+	With []string          `json:"with,omitempty"` // who gave it beside By: the others whom it took, and those in whose name it was given
+	Uses int               `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
+	Used int               `json:"-"`              // of them, those that are made
+}
+
+func standingPartition(tenant, agentName string) string { return "T#" + tenant + "#GRANT#" + agentName }
+
+func standingKey(tenant, agentName, tool, digest string) store.Key {
+	return store.Key{PK: standingPartition(tenant, agentName), SK: tool + "#" + digest}
+}
+
+func standingIndex(tenant string) string { return "T#" + tenant + "#GRANTS" }
+
+// below are the bounds of the sort keys that begin with name and #. No name has a #, and $ is the character behind it.
+func below(name string) (from, to string) { return name + "#", name + "$" }
+
+// op writes the whole record. A live one is listed.
+func (g Standing) op(tenant string) (store.Op, error) {
+	body, err := agent.MarshalVerbatim(g)
+	if err != nil {
+		return store.Op{}, fmt.Errorf("marshal standing grant of %s for %s: %w", g.Tool, g.Agent, err)
+	}
+	it := store.Item{Key: standingKey(tenant, g.Agent, g.Tool, g.Digest), Body: body, Attrs: map[string]store.Value{
+		"approval": store.Str(g.Approval), "expires": store.Num(g.Expires.UnixMilli()), "revoked": store.Num(0), usedAttr: store.Num(int64(g.Used)),
+	}}
+	if g.RevokedBy == "" {
+		it.Index, it.IndexSort = standingIndex(tenant), g.Agent+"#"+g.Tool+"#"+g.Digest
+	} else {
+		it.Attrs["revoked"] = store.Num(1)
+	}
+	return store.Op{Kind: store.Put, Item: it}, nil
+}
+
+// grantOps are the records of the standing grants that the newest decision of a request gives; they ride in its transaction. None where
+// grants do not outlive the run.
+func (d *Desk) grantOps(ctx context.Context, decided Approval) ([]store.Op, error) {
+	if decided.Grants != agent.GrantsStanding || len(decided.Decisions) == 0 {
+		return nil, nil
+	}
+	said := decided.Decisions[len(decided.Decisions)-1]
+	var ops []store.Op
+	text := d.masked(ctx, decided)
+	for _, p := range decided.Permissions {
+		if p.Verdict != agent.ToolGranted || decided.Kind == KindTools && !slices.Contains(said.Tools, p.Tool) {
+			continue
+		}
+		for _, c := range p.Standing {
+			g := Standing{
+				Agent: decided.Agent, Tool: p.Tool, Digest: c.Digest, Approval: decided.ID, Run: decided.Run, By: said.By, Note: said.Note,
+				At: said.At, Approvers: c.Approvers, Above: c.Above,
+				With: decided.givers(p, said.By),
+			}
+			stands, err := g.bound(decided, p, c, text)
+			if err != nil {
+				return nil, err
+			}
+			if !stands {
+				continue
+			}
+			op, err := g.op(decided.Tenant)
+			if err != nil {
+				return nil, err
+			}
+			if !slices.ContainsFunc(ops, func(have store.Op) bool { return have.Item.Key == op.Item.Key }) { // calls of one pattern
+				ops = append(ops, op)
+			}
+		}
+	}
+	return ops, nil
+}
+
+// givers are those who grant a permission beside one of them, each once: who approved, and in whose name.
+func (a Approval) givers(p Permission, beside string) []string {
+	said := a.Counted()
+	if a.Kind == KindTools {
+		said = a.grantors(p.Tool)
+	}
+	var all []string
+	for _, d := range said {
+		for _, id := range []string{d.By, d.For} {
+			if id != "" && id != beside && !slices.Contains(all, id) {
+				all = append(all, id)
+			}
+		}
+	}
+	return all
+}
+
+// masked reads arguments of a request's run with secrets masked, as its definition says what is one. That is read once, and only where it is wanted.
+func (d *Desk) masked(ctx context.Context, a Approval) func(tool string, args json.RawMessage) (string, error) {
+	var def *agent.Definition
+	return func(tool string, args json.RawMessage) (string, error) {
+		if def == nil {
+			l, err := d.Journal.Load(ctx, a.Tenant, a.Run)
+			if err != nil {
+				return "", err
+			}
+			if def, err = d.Definitions(ctx, a.Tenant, l.State.Definition); err != nil {
+				return "", fmt.Errorf("decide approval %s: %w", a.ID, err)
+			}
+		}
+		t, _ := def.Tool(tool)
+		return mask.JSON(args, t.Schema), nil
+	}
+}
+
+// StandingOp holds claims to the standing grant they are made under; it rides in the transaction of the claims. It fails unless one of the
+// tool and digest is on record, not revoked and not expired; and that very one, where the approval is named. Of one that is counted, it fails
+// unless it is used as g says it is with these claims, but for them; and uses it so.
+func StandingOp(tenant, agentName string, g agent.StandingGrant, claims int, now time.Time) store.Op {
+	op := store.Op{Kind: store.Check, Item: store.Item{Key: standingKey(tenant, agentName, g.Tool, g.Digest)}, If: []store.Cond{
+		{Attr: "revoked", Op: store.Equal, Value: store.Num(0)},
+		{Attr: "expires", Op: store.Above, Value: store.Num(now.UnixMilli())},
+	}}
+	if g.Approval != "" {
+		op.If = append(op.If, store.Cond{Attr: "approval", Op: store.Equal, Value: store.Str(g.Approval)})
+	}
+	if g.Uses > 0 && claims > 0 {
+		op.Kind, op.Item.Attrs = store.Update, map[string]store.Value{usedAttr: store.Num(int64(g.Used))}
+		op.If = append(op.If, store.Cond{Attr: usedAttr, Op: store.Equal, Value: store.Num(int64(g.Used - claims))})
+	}
+	return op
+}
+
+// StandingLive reports whether such a grant is on record and holds, used up or not: the conditions of StandingOp without claims, read
+// consistently.
+func StandingLive(ctx context.Context, t store.Table, tenant, agentName string, g agent.StandingGrant, now time.Time) (bool, error) {
+	it, found, err := t.Get(ctx, standingKey(tenant, agentName, g.Tool, g.Digest))
+	if store.Unread(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read standing grant of %s for %s: %w", g.Tool, agentName, err)
+	}
+	return store.Holds(StandingOp(tenant, agentName, g, 0, now).If, it, found), nil
+}
+
+// StandingOf reads the standing grants of these tools and digests consistently: those that are neither revoked nor expired nor
+// used up, in order.
+func StandingOf(ctx context.Context, t store.Table, tenant, agentName string, of []agent.StandingGrant, now time.Time) ([]agent.StandingGrant, error) {
+	var live []agent.StandingGrant
+	for _, want := range of {
+		it, found, err := t.Get(ctx, standingKey(tenant, agentName, want.Tool, want.Digest))
+		var g Standing
+		if err == nil && found {
+			g, err = readStanding(tenant, it)
+		}
+		if store.Unread(err) || err == nil && !found { // one may be bounded by what this build does not know, or was: it covers nothing here
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if g.live(now) {
+			live = append(live, g.read())
+		}
+	}
+	return live, nil
+}
+
+func (g Standing) expired(now time.Time) bool { return !now.Before(g.Expires) }
+
+func (g Standing) live(now time.Time) bool {
+	return g.RevokedBy == "" && !g.expired(now) && !g.exhausted()
+}
+
+// standingRecords are all records of a tool, live or not, with those that cannot be read as a store.UnreadItems.
+func standingRecords(ctx context.Context, t store.Table, tenant, agentName, tool string) ([]Standing, error) {
+	from, to := below(tool)
+	return standingBetween(ctx, t, tenant, agentName, tool, store.Range{From: from, To: to}, math.MaxInt)
+}
+
+// standingBetween are the records of a tool in a range, of so many pages, with those that cannot be read as a store.UnreadItems: they cover nothing here, and
+// whoever takes grants back must not miss one.
+func standingBetween(ctx context.Context, t store.Table, tenant, agentName, tool string, r store.Range, pages int) ([]Standing, error) {
+	var all []Standing
+	var unread store.UnreadItems
+	r.PK, r.Spare = standingPartition(tenant, agentName), true
+	for ; ; pages-- {
+		p, err := t.Query(ctx, r)
+		if err != nil {
+			return nil, fmt.Errorf("read standing grants of %s for %s: %w", tool, agentName, err)
+		}
+		for _, it := range p.Items {
+			g, err := readStanding(tenant, it)
+			if err != nil {
+				unread = append(unread, store.UnreadItem{Key: it.Key, Err: err})
+				continue
+			}
+			all = append(all, g)
+		}
+		if r.Cursor = p.Cursor; r.Cursor == "" || pages <= 1 {
+			return all, unread.AsError()
+		}
+	}
+}
+
+// readStanding reads a record of a tenant, which must be the one that its key says, and what its attributes say, which claims are held to.
+func readStanding(tenant string, it store.Item) (Standing, error) {
+	g, err := decodeStanding(tenant, it)
+	if err != nil {
+		return Standing{}, fmt.Errorf("read standing grant %s %s: %w", it.PK, it.SK, err)
+	}
+	return g, nil
+}
+
+func decodeStanding(tenant string, it store.Item) (Standing, error) {
+	var g Standing
+	if it.Broken != nil {
+		return g, it.Broken
+	}
+	if err := agent.ReadStored("standing grant", it.Body, &g); err != nil {
+		return g, store.Unreadable(it.Key, err)
+	}
+	approval, err := it.Text("approval")
+	if err != nil {
+		return g, err
+	}
+	expires, err := it.Number("expires")
+	if err != nil {
+		return g, err
+	}
+	revoked, err := it.Number("revoked")
+	if err != nil {
+		return g, err
+	}
+	if _, ok := it.Attrs[usedAttr]; ok { // one of before grants were counted has none
+		n, err := it.Number(usedAttr)
+		if err != nil {
+			return g, err
+		}
+		g.Used = int(n)
+	}
+	switch {
+	case it.Key != standingKey(tenant, g.Agent, g.Tool, g.Digest):
+		return g, store.Damaged(it.Key, "agent, tool and digest: want those of the key")
+	case g.Approval != approval:
+		return g, store.Damaged(it.Key, "approval: it is not the one that claims are held to")
+	case g.Expires.UnixMilli() != expires:
+		return g, store.Damaged(it.Key, "expiresAt: it is not the one that claims are held to")
+	case (g.RevokedBy != "") != (revoked == 1) || revoked != 0 && revoked != 1:
+		return g, store.Damaged(it.Key, "revokedBy: it is not what claims are held to")
+	case g.Used < 0 || g.Uses < 0:
+		return g, store.Damaged(it.Key, "uses: want 0 or more")
+	}
+	return g, nil
+}
+
+// Grants narrows a list of standing grants. The zero value lists a page of all.
+type Grants struct {
+	Agent  string // "" = of every agent
+	Limit  int    // 0 = 50
+	Cursor string // where a former page ended
+}
+
+// ListStanding pages through a tenant's standing grants that are neither revoked nor expired nor used up, by agent and tool. A page may hold fewer than
+// the limit, and none, as it leaves out what has ended. It may be late; no gate reads it. Records that cannot be read are store.UnreadItems beside the others.
+func ListStanding(ctx context.Context, t store.Table, tenant string, q Grants, now time.Time) (list []Standing, next string, err error) {
+	if q.Limit == 0 {
+		q.Limit = 50
+	}
+	r := store.Range{PK: standingIndex(tenant), Index: true, Limit: q.Limit, Cursor: q.Cursor}
+	if q.Agent != "" {
+		r.From, r.To = below(q.Agent)
+	}
+	p, err := t.Query(ctx, r)
+	if err != nil {
+		return nil, "", fmt.Errorf("list standing grants: %w", err)
+	}
+	var unread store.UnreadItems
+	for _, it := range p.Items {
+		g, err := readStanding(tenant, it)
+		if err != nil {
+			unread = append(unread, store.UnreadItem{Key: it.Key, Err: err})
+		} else if g.live(now) {
+			list = append(list, g)
+		}
+	}
+	return list, p.Cursor, unread.AsError()
+}

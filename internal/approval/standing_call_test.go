@@ -1,0 +1,242 @@
+package approval_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Under scope call a standing grant is of the very arguments: a later run that calls the tool with any others asks.
+func TestStandingGrantOfACall(t *testing.T) {
+	for name, c := range map[string]struct {
+		args string
+		asks bool
+	}{
+		"the same":            {args, false},
+		"keys in other order": {`{"to":"ana@example.com","amount":100}`, false},
+		"escaped otherwise":   {`{"amount":100,"to":"ana\u0040example.com"}`, false},
+		"another amount":      {`{"amount":101,"to":"ana@example.com"}`, true},
+		"spelled otherwise":   {`{"amount":100.0,"to":"ana@example.com"}`, true},
+		"text for a number":   {`{"amount":100,"to":"ben@example.com"}`, true},
+		"one more key":        {`{"amount":100,"to":"ana@example.com","now":true}`, true},
+	} {
+		for _, under := range policies {
+			t.Run(name+" "+under.String(), func(t *testing.T) {
+				inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
+					before := len(r.refund.paid)
+					r.replies[0].Calls[0].Input = []byte(c.args)
+					asks := c.asks && under.scope == agent.ScopeCall
+					require.Equal(t, asks, r.again("k2"))
+					if asks {
+						require.Equal(t, before, len(r.refund.paid))
+						return
+					}
+					require.Equal(t, []string{c.args}, r.refund.paid[before:])
+				})
+			})
+		}
+	}
+}
+
+// The record names the arguments by their digest, and shows them to who lists it, bounded.
+func TestStandingGrantOfACallIsOnRecord(t *testing.T) {
+	for _, under := range []policy{replaysCall, blocksCall} {
+		inRoomOfStandingGrants(t, under, func(t *testing.T, r *room) {
+			g := r.onRecord()
+			require.Equal(t, []string{args, agent.GrantedArgs([]byte(args))}, []string{g.Args, g.ArgsHash})
+			long := `{"amount":7,"to":"` + strings.Repeat("ü", 5000) + `"}`
+			r.replies[0].Calls[0].Input = []byte(long)
+			require.True(t, r.again("k2"))
+			_, err := r.decide(approval.Approve, ana)
+			require.NoError(t, err)
+			shown := map[string]bool{}
+			for _, g := range r.standing() {
+				shown[g.Args] = true
+			}
+			require.Equal(t, map[string]bool{args: true, agent.Bounded(long): true}, shown)
+			require.False(t, r.again("k3"), "what is shown is cut, what is granted is not")
+		})
+	}
+	inRoomOfStandingGrants(t, replaysTool, func(t *testing.T, r *room) {
+		g := r.onRecord()
+		require.Empty(t, g.Args+g.ArgsHash, "it is of the tool, whatever it is called with")
+	})
+}
+
+// An edited approval stands for the edited arguments, and not for those that were asked about; for none where the edited ones need nobody.
+func TestEditedApprovalStandsForItsArguments(t *testing.T) {
+	const edited, small = `{"amount":50,"to":"ana@example.com"}`, `{"amount":1,"to":"x"}`
+	for to, stands := range map[string]bool{edited: true, small: false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRoom(t)
+			p := &r.def.Permission
+			p.Grants = agent.GrantsStanding
+			r.def.Guards.DuplicateCalls = false // the very call again is what this is about
+			p.Rules = append(p.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictAllow, When: []agent.Condition{{Path: "/amount", Lte: json.RawMessage("1")}}})
+			r.start(args)
+			_, err := r.edit(to, ana)
+			require.NoError(t, err)
+			r.replies = []agent.Reply{r.replies[0], {Calls: []agent.ReplyCall{{ID: "c2", Name: "refund", Input: json.RawMessage(to)}}}}
+			r.resume() // also what is like it in the same run
+			require.Equal(t, []string{to, to}, r.refund.paid)
+			require.Equal(t, stands, len(r.standing()) == 1)
+			if stands {
+				require.Equal(t, to, r.onRecord().Args)
+			}
+			r.calling(1, 1)
+			require.True(t, r.again("k2"), "what was edited is not granted")
+			r.replies[0].Calls[0].Input = []byte(to)
+			require.False(t, r.again("k3"))
+		})
+	}
+}
+
+// An approval of one call lets every like call of its run go on: one that waits beside it, whose own request is voided, and later ones. What
+// is not like it waits.
+func TestStandingGrantOfACallInItsOwnRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.def.Permission.Grants = agent.GrantsStanding
+		r.begin(args, func() {
+			call := func(id, args string) agent.ReplyCall {
+				return agent.ReplyCall{ID: id, Name: "refund", Input: json.RawMessage(args)}
+			}
+			r.replies = []agent.Reply{{Calls: []agent.ReplyCall{call("c1", args), call("c2", args), call("c3", `{"amount":7,"to":"x"}`)}}, {Calls: []agent.ReplyCall{call("c4", args)}}}
+		})
+		require.Equal(t, runtime.NextWait, r.drive(0).Next)
+		_, err := r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		r.resume()
+		require.Equal(t, []string{args, args}, r.refund.paid)
+		s := r.state()
+		require.Len(t, s.Waits(), 1)
+		require.Equal(t, "c3", s.Waits()[0].ID)
+		beside, err := approval.Get(r.ctx, r.table, tenant, agent.ApprovalID(r.run, "c2", 1))
+		require.NoError(t, err)
+		require.Equal(t, approval.Voided, beside.Status)
+		q := r.request(approval.Deny, ana)
+		q.ID = s.Waits()[0].Wait.Approval
+		_, err = r.desk().Decide(r.ctx, q)
+		require.NoError(t, err)
+		r.resume()
+		require.Equal(t, []string{args, args, args}, r.refund.paid)
+		require.Len(t, r.standing(), 1, "what was denied is not on record")
+	})
+}
+
+// Under run and once, an approval under scope call is of its call alone, as ever.
+func TestApprovalOfACallStandsForNothingElse(t *testing.T) {
+	for _, grants := range []agent.Grants{"", agent.GrantsRun, agent.GrantsOnce} {
+		for _, mode := range []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRoom(t)
+				r.def.Permission.Grants, r.def.Permission.Mode = grants, mode
+				r.begin(args, func() { r.calling(3, 1) })
+				require.Equal(t, runtime.NextWait, r.drive(0).Next)
+				_, err := r.decide(approval.Approve, ana)
+				require.NoError(t, err)
+				r.resume()
+				require.Equal(t, agent.RunWaiting, r.state().Status, "it asks again")
+				require.Equal(t, []string{args}, r.refund.paid)
+				require.Empty(t, r.standing())
+			})
+		}
+	}
+}
+
+// Word on what became of a call, also that it is to run again, makes no grant; nor does a decision that was made before anything was shown.
+func TestWhatMakesNoStandingGrantOfACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.def.Permission.Grants = agent.GrantsStanding
+		r.def.Permission.Rules = append(r.def.Permission.Rules, agent.Rule{Tool: "refund", Verdict: agent.VerdictAllow})
+		r.interrupted()
+		_, err := r.desk().Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Rerun: true, By: ana})
+		require.NoError(t, err)
+		r.resume()
+		require.Equal(t, agent.StatusSucceeded, r.call().Status)
+		require.Empty(t, r.standing())
+	})
+	early(t, func(t *testing.T, r *room) {
+		r.def.Permission.Grants = agent.GrantsStanding
+		require.NoError(t, r.direct(r.directive("c1", approval.Approve, ana)))
+		r.drive(0)
+		require.Equal(t, agent.StatusSucceeded, r.call().Status)
+		require.Empty(t, r.standing())
+	})
+}
+
+// One grant of several is revoked by its digest, by an approver of that one.
+func TestRevokeOneStandingGrant(t *testing.T) {
+	inRoomOfStandingGrants(t, replaysCall, func(t *testing.T, r *room) {
+		small := r.onRecord()
+		r.replies[0].Calls[0].Input = []byte(`{"amount":2000,"to":"a"}`)
+		require.True(t, r.again("k2"))
+		_, err := r.decide(approval.Approve, boss)
+		require.NoError(t, err)
+		one := approval.Revocation{Tenant: tenant, Agent: r.def.Name, Tool: "refund", Digest: small.Digest, By: ana}
+		for _, wrong := range []string{"x", agent.GrantedArgs([]byte(args))} {
+			other := one
+			other.Digest = wrong
+			require.ErrorIs(t, r.desk().Revoke(r.ctx, other), approval.ErrNoGrant)
+		}
+		require.ErrorIs(t, r.revoke(ana), approval.ErrForbidden, "not of both")
+		require.NoError(t, r.desk().Revoke(r.ctx, one))
+		require.NoError(t, r.desk().Revoke(r.ctx, one), "it is revoked already")
+		require.Len(t, r.standing(), 1)
+		require.NotEqual(t, small.Digest, r.standing()[0].Digest)
+		require.False(t, r.again("k3"), "the other still holds")
+		r.calling(1, 1)
+		require.True(t, r.again("k4"))
+	})
+}
+
+// More grants than fit into one write are revoked as well; where that breaks off, to say it again revokes the rest.
+func TestRevokeManyStandingGrants(t *testing.T) {
+	inRoomOfStandingGrants(t, replaysCall, func(t *testing.T, r *room) {
+		of := r.onRecord()
+		for i := range 2 * store.MaxOps {
+			of.Digest = fmt.Sprintf("%064x", i)
+			body, err := json.Marshal(of)
+			require.NoError(t, err)
+			require.NoError(t, r.table.Write(r.ctx, store.Op{Kind: store.Put, Item: store.Item{
+				Key: store.Key{PK: "T#" + tenant + "#GRANT#clerk", SK: "refund#" + of.Digest}, Body: body,
+				Index: "T#" + tenant + "#GRANTS", IndexSort: "clerk#refund#" + of.Digest,
+				Attrs: map[string]store.Value{"approval": store.Str(of.Approval), "expires": store.Num(of.Expires.UnixMilli()), "revoked": store.Num(0)},
+			}}))
+		}
+		require.Len(t, r.standing(), 2*store.MaxOps+1)
+		r.table.on("refund#", nil, func() error { return errBlown })
+		require.ErrorIs(t, r.revoke(ana), errBlown)
+		require.Len(t, r.standing(), store.MaxOps+1)
+		require.NoError(t, r.revoke(ana))
+		require.Empty(t, r.standing())
+	})
+}
+
+// What a standing grant on record says of its arguments has no secret in it, by name or by the schema of the tool; what it holds for has.
+func TestB4StandingGrantsShowNoSecret(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		p := &r.def.Permission
+		p.Mode, p.Scope, p.Grants = replaysCall.mode, replaysCall.scope, agent.GrantsStanding
+		r.def.Tools[0].Schema = json.RawMessage(strings.Replace(string(r.def.Tools[0].Schema), `"to":{"type":"string"}`, `"to":{"type":"string","writeOnly":true}`, 1))
+		require.Contains(t, string(r.def.Tools[0].Schema), "writeOnly")
+		secret := `{"amount":7,"to":"the account","password":"hunter2"}`
+		r.start(secret)
+		_, err := r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		require.Len(t, r.standing(), 1)
+		require.Equal(t, `{"amount":7,"to":"[masked, 11 characters]","password":"[masked, 7 characters]"}`, r.standing()[0].Args)
+		require.Equal(t, agent.GrantedArgs([]byte(secret)), r.standing()[0].ArgsHash)
+	})
+}

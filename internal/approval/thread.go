@@ -1,0 +1,104 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// The bounds of a thread. MaxSpoken leaves room in the request's item for what is decided about it.
+const (
+	MaxRemarks = 50
+	MaxRemark  = 4000      // characters of a remark
+	maxSpoken  = 256 << 10 // bytes of a request with its thread
+)
+
+// The errors of Ask and Reply beside those of Decide.
+var (
+	ErrRemark     = fmt.Errorf("a remark has 1 to %d characters", MaxRemark)
+	ErrThreadFull = errors.New("the request takes no more remarks")
+)
+
+// Word is what somebody says of a request without deciding it. By comes from what authenticated the person.
+type Word struct {
+	Tenant, ID string
+	Text       string // 1 to MaxRemark characters
+	By         agent.Principal
+	Via        Via // for the record
+}
+
+// Ask appends a question of somebody who could decide the request; it decides nothing, and the request goes on waiting and expires as before
+// (A15). The same words of the same person again, with none between, are said once.
+//
+// Errors: ErrNotFound; ErrForbidden; ErrRemark; ErrThreadFull; ErrExpired; *DecidedError where it waits no more; store.ErrConflict where others
+// keep writing. An error of any other kind is uncertain, and the same may be said again.
+func (d *Desk) Ask(ctx context.Context, w Word) (Approval, error) { return d.say(ctx, w, false) }
+
+// Reply appends an answer: of somebody who could decide the request, or of a person for whom its run acts. Otherwise it is like Ask.
+//
+// A thread is the request's own. Where the request is asked anew, as after a change of policy, the new one has none.
+func (d *Desk) Reply(ctx context.Context, w Word) (Approval, error) { return d.say(ctx, w, true) }
+
+func (d *Desk) say(ctx context.Context, w Word, reply bool) (Approval, error) {
+	if n := utf8.RuneCountInString(w.Text); strings.TrimSpace(w.Text) == "" || n > MaxRemark {
+		return Approval{}, fmt.Errorf("say something of approval %s: got %d: %w", w.ID, n, ErrRemark)
+	}
+	voices := []agent.Principal{w.By}
+	if d.Duties != nil {
+		others, err := d.Duties(ctx, w.Tenant, w.By, d.Clock.Now())
+		if err != nil {
+			return Approval{}, fmt.Errorf("say something of approval %s: who has let %s decide: %w", w.ID, w.By.ID, err)
+		}
+		voices = append(voices, others...)
+	}
+	a, _, err := Rewrite(ctx, d.Table, w.Tenant, w.ID, func(a *Approval) (bool, error) {
+		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
+		if !a.mayTalk(voices, reply, now) {
+			return false, fmt.Errorf("say something of approval %s as %s: %w", a.ID, w.By.ID, ErrForbidden)
+		}
+		return a.hear(w, now)
+	})
+	var decided *DecidedError
+	switch {
+	case errors.As(err, &decided) && decided.Approval.Status == Expired:
+		return Approval{}, fmt.Errorf("say something of approval %s: %w", w.ID, ErrExpired)
+	case err != nil:
+		return Approval{}, err
+	case d.Said != nil:
+		d.Said(ctx, a)
+	}
+	return a, nil
+}
+
+// mayTalk says whether somebody, the first of voices, may say something of the request: who could decide it, in whosever place, and to reply those
+// for whom the run acts.
+func (a *Approval) mayTalk(voices []agent.Principal, reply bool, now time.Time) bool {
+	if by := voices[0].ID; reply && by != "" && slices.Contains(a.Requesters, by) {
+		return true
+	}
+	return slices.ContainsFunc(voices, func(p agent.Principal) bool { return a.MayDecide(p, now) })
+}
+
+// hear appends the words to the thread; false where they are there.
+func (a *Approval) hear(w Word, now time.Time) (bool, error) {
+	switch n := len(a.Thread); {
+	case !now.Before(a.ExpiresAt):
+		return false, fmt.Errorf("say something of approval %s: %w", a.ID, ErrExpired)
+	case n > 0 && a.Thread[n-1].By == w.By.ID && a.Thread[n-1].Text == w.Text: // whoever got no answer says it again
+		return false, nil
+	case n >= MaxRemarks:
+		return false, fmt.Errorf("say something of approval %s: it has %d: %w", a.ID, n, ErrThreadFull)
+	}
+	a.Thread = append(slices.Clip(a.Thread), Remark{By: w.By.ID, At: now, Text: w.Text, Via: w.Via})
+	body, err := agent.MarshalVerbatim(a)
+	if err == nil && len(body) > maxSpoken {
+		err = fmt.Errorf("say something of approval %s: it would have %d bytes, at most %d: %w", a.ID, len(body), maxSpoken, ErrThreadFull)
+	}
+	return true, err
+}

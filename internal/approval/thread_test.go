@@ -1,0 +1,383 @@
+package approval_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/store"
+)
+
+func (r *room) word(text string, by agent.Principal) approval.Word {
+	return approval.Word{Tenant: tenant, ID: agent.ApprovalID(r.run, "c1", 1), Text: text, By: by, Via: approval.ViaAPI}
+}
+
+func (r *room) ask(text string, by agent.Principal) (approval.Approval, error) {
+	return r.desk().Ask(r.ctx, r.word(text, by))
+}
+
+// spoken is the thread as NAME: TEXT.
+func spoken(a approval.Approval) []string {
+	var out []string
+	for _, m := range a.Thread {
+		out = append(out, strings.TrimPrefix(m.By, "user:")+": "+m.Text)
+	}
+	return out
+}
+
+// TestA15AskDecidesNothing: a question and its answer are kept with the request, which waits and expires as before; the model hears of neither.
+func TestA15AskDecidesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		before, inbox := r.approval(), r.inbox()
+		var told []string
+		desk := r.desk()
+		desk.Said = func(_ context.Context, a approval.Approval) { told = append(told, spoken(a)[len(a.Thread)-1]) }
+		a, err := desk.Ask(r.ctx, r.word("Which order is it?", ana))
+		require.NoError(t, err)
+		require.Equal(t, []string{"ana: Which order is it?"}, spoken(a))
+		_, err = desk.Reply(r.ctx, r.word("Order 7.", ben))
+		require.NoError(t, err)
+		require.Equal(t, []string{"ana: Which order is it?", "ben: Order 7."}, told)
+
+		now := r.approval()
+		require.Equal(t, told, spoken(now))
+		require.Equal(t, approval.ViaAPI, now.Thread[0].Via)
+		require.False(t, now.Thread[0].At.IsZero())
+		require.Equal(t, approval.Pending, now.Status)
+		require.Empty(t, now.Decisions)
+		require.Equal(t, before.ExpiresAt, now.ExpiresAt)
+		require.Equal(t, inbox, r.inbox(), "the run is told nothing")
+		require.Empty(t, r.woken)
+		listed, _, err := approval.List(r.ctx, r.table, tenant, approval.Pending, 0, "")
+		require.NoError(t, err)
+		require.Len(t, listed, 1)
+
+		_, err = r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		r.resume()
+		require.Equal(t, []string{args}, r.refund.paid)
+		require.Equal(t, told, spoken(r.approval()), "it stays with the request")
+		require.NotContains(t, fmt.Sprintf("%+v", r.asked), "Which order", "the model never sees it")
+	})
+}
+
+// TestA15WhoMayTalk: who could decide may ask and reply, the requesters may reply, and nobody else may do either.
+func TestA15WhoMayTalk(t *testing.T) {
+	for name, c := range map[string]struct {
+		by         agent.Principal
+		asks, says bool
+	}{
+		"an approver":                  {ana, true, true},
+		"a requester":                  {agent.Principal{ID: "user:rita"}, false, true},
+		"a stranger":                   {stranger, false, false},
+		"nobody":                       {agent.Principal{}, false, false},
+		"a group is no person":         {agent.Principal{ID: "group:operators"}, false, false},
+		"who decides for an approver":  {agent.Principal{ID: "user:carl"}, true, true},
+		"who decides for somebody who": {agent.Principal{ID: "user:dan"}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *room) {
+				r.change(func(a *approval.Approval) { a.Requesters = []string{"user:rita"} })
+				desk := r.desk()
+				desk.Duties = func(_ context.Context, _ string, p agent.Principal, _ time.Time) ([]agent.Principal, error) {
+					return map[string][]agent.Principal{"user:carl": {ana}, "user:dan": {stranger}}[p.ID], nil
+				}
+				for _, do := range []struct {
+					say     func(context.Context, approval.Word) (approval.Approval, error)
+					allowed bool
+					text    string
+				}{{desk.Ask, c.asks, "What?"}, {desk.Reply, c.says, "That."}} {
+					_, err := do.say(r.ctx, r.word(do.text, c.by))
+					if do.allowed {
+						require.NoError(t, err)
+						continue
+					}
+					require.ErrorIs(t, err, approval.ErrForbidden)
+					require.NotContains(t, strings.Join(spoken(r.approval()), "\n"), do.text)
+				}
+			})
+		})
+	}
+}
+
+// change rewrites the stored request, as an entry of the run would have written it.
+func (r *room) change(f func(a *approval.Approval)) {
+	r.t.Helper()
+	a := r.approval()
+	f(&a)
+	op, err := approval.SettleOp(a, r.ports.Clock.Now())
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.table.Write(r.ctx, op))
+}
+
+// Who cannot be known to stand in for somebody may say nothing.
+func TestA15DutiesFailClosed(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		desk := r.desk()
+		desk.Duties = func(context.Context, string, agent.Principal, time.Time) ([]agent.Principal, error) {
+			return []agent.Principal{ana}, errBlown
+		}
+		_, err := desk.Ask(r.ctx, r.word("What?", stranger))
+		require.ErrorIs(t, err, errBlown)
+		_, err = desk.Decide(r.ctx, r.request(approval.Approve, stranger))
+		require.ErrorIs(t, err, errBlown)
+		require.Empty(t, r.approval().Thread)
+		require.Empty(t, r.inbox())
+	})
+}
+
+// TestA15RemarkAndDecisionKeepBoth: a remark that is written while a decision is on its way is kept, and so is the decision.
+func TestA15RemarkAndDecisionKeepBoth(t *testing.T) {
+	for _, action := range []approval.Action{approval.Approve, approval.Deny, approval.Cancel, approval.Edit} {
+		inBubble(t, func(t *testing.T, r *room) {
+			r.table.on("A", func() error { _, err := r.ask("Sure?", ben); return err }, nil)
+			q := r.request(action, ana)
+			if action == approval.Edit {
+				q.Args = []byte(`{"amount":1,"to":"x"}`)
+			}
+			got, err := r.desk().Decide(r.ctx, q)
+			require.NoError(t, err, action)
+			require.Equal(t, []string{"ben: Sure?"}, spoken(got))
+			a := r.approval()
+			require.Equal(t, []string{"ben: Sure?"}, spoken(a))
+			require.Len(t, a.Decisions, 1)
+			require.Equal(t, action, a.Decisions[0].Action)
+			require.Len(t, r.inbox(), 1, "it is decided once")
+		})
+	}
+}
+
+// The same where tools are decided about one by one.
+func TestA15RemarkAndVerdictsKeepBoth(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		r.table.on("A", func() error { _, err := r.ask("Sure?", ben); return err }, nil)
+		_, err := r.decideTool(approval.Approve, "refund", ana)
+		require.NoError(t, err)
+		r.table.on("A", func() error { _, err := r.decideTool(approval.Deny, "wire", boss); return err }, nil)
+		_, err = r.ask("And the other?", ben)
+		var decided *approval.DecidedError
+		require.ErrorAs(t, err, &decided, "it was decided first")
+		require.Equal(t, []string{"ben: Sure?"}, spoken(r.approval()))
+		require.Equal(t, []agent.ToolVerdict{agent.ToolGranted, agent.ToolDenied}, verdicts(r.approval()))
+	})
+}
+
+// A claim may use a grant up while somebody talks about the request's other tools: it stays used.
+func TestA15RemarkGivesNoGrantBack(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		_, err := r.decideTool(approval.Approve, "refund", ana)
+		require.NoError(t, err)
+		p := r.approval()
+		use := approval.PermitOp(tenant, agent.ToolPermit{Approval: p.ID, Place: 0, Digests: p.Permissions[0].Digests}, true)
+		r.table.on("A", func() error { return r.table.Table.Write(r.ctx, use) }, nil)
+		_, err = r.ask("And the other?", ben)
+		require.NoError(t, err)
+		require.Equal(t, "used", r.item().Attrs["v0"].String())
+		require.Equal(t, []string{"ben: And the other?"}, spoken(r.approval()))
+	})
+}
+
+// The same where somebody says what became of a call.
+func TestA15RemarkAndOutcomeKeepBoth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		r.interrupted()
+		id := r.call().Wait.Approval
+		ask := func() error {
+			w := r.word("Did it?", ben)
+			w.ID = id
+			_, err := r.desk().Ask(r.ctx, w)
+			return err
+		}
+		r.table.on("A", ask, nil)
+		_, err := r.desk().Settle(r.ctx, approval.Outcome{Tenant: tenant, Run: r.run, Call: "c1", Content: "paid", By: ana})
+		require.NoError(t, err)
+		a, err := approval.Get(r.ctx, r.table, tenant, id)
+		require.NoError(t, err)
+		require.Equal(t, []string{"ben: Did it?"}, spoken(a))
+		require.Len(t, a.Decisions, 1)
+	})
+}
+
+// The same where a decision was kept before the call asked, and is judged after somebody has seen the request; whenever the remark comes.
+func TestA15RemarkAndKeptDecisionKeepBoth(t *testing.T) {
+	for _, late := range []bool{true, false} {
+		early(t, func(t *testing.T, r *room) {
+			before := r.state()
+			r.drive(0)
+			step, err := r.desk().Direct(r.ctx, &before, r.directive("c1", approval.Approve, ana))
+			require.NoError(t, err)
+			require.NoError(t, step(r.ctx))
+			ask := func() error { _, err := r.ask("Sure?", ben); return err }
+			if late {
+				r.table.on("A", ask, nil)
+			} else {
+				require.NoError(t, ask())
+			}
+			r.resume()
+			require.Equal(t, []string{args}, r.refund.paid)
+			require.Equal(t, []string{"ben: Sure?"}, spoken(r.approval()))
+			require.Equal(t, "user:ana", r.approval().Decisions[0].By)
+		})
+	}
+}
+
+// TestA15RemarksEndWithTheRequest: nothing is said of a request that waits for nobody any more.
+func TestA15RemarksEndWithTheRequest(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		r.table.on("A", func() error { _, err := r.decide(approval.Deny, ana); return err }, nil)
+		_, err := r.ask("Sure?", ben)
+		var decided *approval.DecidedError
+		require.ErrorAs(t, err, &decided)
+		require.Equal(t, "user:ana", decided.Approval.Decisions[0].By)
+		require.Empty(t, r.approval().Thread)
+	})
+	inBubble(t, func(t *testing.T, r *room) {
+		r.untilExpiry(time.Millisecond)
+		_, err := r.ask("Sure?", ben)
+		require.NoError(t, err)
+		r.untilExpiry(0)
+		_, err = r.ask("And now?", ben)
+		require.ErrorIs(t, err, approval.ErrExpired)
+		require.Len(t, r.approval().Thread, 1)
+	})
+	inBubble(t, func(t *testing.T, r *room) {
+		w := r.word("Sure?", ben)
+		w.Tenant = "other"
+		_, err := r.desk().Ask(r.ctx, w)
+		require.ErrorIs(t, err, approval.ErrNotFound)
+	})
+}
+
+// TestA15ThreadsAreBounded: in number, in length, and so that there is room for the decision.
+func TestA15ThreadsAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		for _, text := range []string{"", " \n", strings.Repeat("é", approval.MaxRemark+1)} {
+			_, err := r.ask(text, ana)
+			require.ErrorIs(t, err, approval.ErrRemark)
+		}
+		for i := range approval.MaxRemarks {
+			_, err := r.ask(fmt.Sprintf("%04d", i)+strings.Repeat("x", approval.MaxRemark-4), ana)
+			require.NoError(t, err)
+		}
+		_, err := r.ask("one more", ana)
+		require.ErrorIs(t, err, approval.ErrThreadFull)
+		require.Len(t, r.approval().Thread, approval.MaxRemarks)
+		_, err = r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+	})
+	inBubble(t, func(t *testing.T, r *room) {
+		var err error
+		for i := 0; err == nil; i++ {
+			_, err = r.ask(fmt.Sprintf("%04d", i)+strings.Repeat("語", approval.MaxRemark-4), ana)
+		}
+		require.ErrorIs(t, err, approval.ErrThreadFull)
+		require.Less(t, len(r.item().Body), store.MaxItem/2+store.MaxItem/4)
+		q := r.request(approval.Edit, ana)
+		q.Args = []byte(`{"amount":1,"to":"` + strings.Repeat("x", 40<<10) + `"}`)
+		_, err = r.desk().Decide(r.ctx, q)
+		require.NoError(t, err, "there is room for an edit")
+	})
+}
+
+// Of remarks that come at once none is lost and none is doubled; the same words again are said once.
+func TestA15RemarksAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				for {
+					_, err := r.ask(fmt.Sprint(i), ana)
+					if !errors.Is(err, store.ErrConflict) {
+						require.NoError(t, err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		said := spoken(r.approval())
+		require.Len(t, said, 20)
+		slices.Sort(said)
+		require.Len(t, slices.Compact(said), 20)
+	})
+	inBubble(t, func(t *testing.T, r *room) {
+		r.table.on("A", nil, func() error { return errBlown })
+		_, err := r.ask("Sure?", ana)
+		require.ErrorIs(t, err, errBlown, "nobody knows")
+		for range 2 {
+			_, err = r.ask("Sure?", ana)
+			require.NoError(t, err)
+		}
+		require.Equal(t, []string{"ana: Sure?"}, spoken(r.approval()))
+		_, err = r.ask("Sure?", ben)
+		require.NoError(t, err)
+		require.Len(t, r.approval().Thread, 2, "another person says it for themself")
+	})
+}
+
+// A request that was written before bodies had revisions is talked about and decided like any other.
+func TestA15RequestsOfBefore(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *room) {
+		it := r.item()
+		delete(it.Attrs, "rev")
+		require.NoError(t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
+		_, err := r.ask("Sure?", ben)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, r.item().Attrs["rev"].Int())
+		r.table.on("A", func() error { _, err := r.ask("Quite?", ben); return err }, nil)
+		_, err = r.decide(approval.Approve, ana)
+		require.NoError(t, err)
+		require.Equal(t, []string{"ben: Sure?", "ben: Quite?"}, spoken(r.approval()))
+	})
+}
+
+// TestA15AnotherDecidesMeanwhile: whoever an approver lets decide does so by the approver's right, and the record says both.
+func TestA15AnotherDecidesMeanwhile(t *testing.T) {
+	carl := agent.Principal{ID: "user:carl", Groups: []string{"group:guests"}}
+	duties := func(_ context.Context, _ string, p agent.Principal, _ time.Time) ([]agent.Principal, error) {
+		return map[string][]agent.Principal{"user:carl": {stranger, ana}}[p.ID], nil
+	}
+	inBubble(t, func(t *testing.T, r *room) {
+		desk := r.desk()
+		desk.Duties = duties
+		_, err := desk.Decide(r.ctx, r.request(approval.Approve, stranger))
+		require.ErrorIs(t, err, approval.ErrForbidden)
+		a, err := desk.Decide(r.ctx, r.request(approval.Approve, carl))
+		require.NoError(t, err)
+		require.Equal(t, "user:carl", a.Decisions[0].By)
+		require.Equal(t, "user:ana", a.Decisions[0].For)
+		require.Equal(t, "user:carl", r.inbox()[0].(agent.Decided).By)
+		r.resume()
+		require.Equal(t, []string{args}, r.refund.paid)
+	})
+	inBubble(t, func(t *testing.T, r *room) {
+		desk := r.desk()
+		desk.Duties = duties
+		a, err := desk.Decide(r.ctx, r.request(approval.Deny, ana))
+		require.NoError(t, err)
+		require.Empty(t, a.Decisions[0].For, "an approver decides for themself")
+	})
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		desk := r.desk()
+		desk.Duties = duties
+		q := r.request(approval.Approve, carl)
+		q.Tool = "refund"
+		a, err := desk.Decide(r.ctx, q)
+		require.NoError(t, err)
+		require.Equal(t, "user:ana", a.Decisions[0].For)
+		q.Tool = "wire"
+		_, err = desk.Decide(r.ctx, q)
+		require.ErrorIs(t, err, approval.ErrForbidden, "ana decides about that no more than carl")
+	})
+}

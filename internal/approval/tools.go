@@ -1,0 +1,308 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Permission is one tool of a request, with a verdict of its own. What it grants holds for the tool, whatever it is called with: the
+// arguments that are shown are those of the calls that asked, and nothing binds them (A18). But with grants: standing under scope call it
+// holds for these very arguments, and no others.
+type Permission struct {
+	Tool     string            `json:"tool"` // original name
+	Name     string            `json:"name"` // the model's
+	Effect   agent.Effect      `json:"effect"`
+	Calls    []Blocked         `json:"calls"` // that ask
+	Digests  []string          `json:"digests"`
+	Standing []Cover           `json:"standing,omitempty"` // with grants: standing, what a grant covers in other runs
+	Verdict  agent.ToolVerdict `json:"verdict,omitempty"`  // "" = none yet
+	Quorum   int               `json:"quorum,omitempty"`   // so many different people grant it; 0 and 1 = one
+
+	Bounds *agent.GrantBounds `json:"bounds,omitempty"` // with grants: standing, how far a grant goes at most; nil = no policy says
+
+	spent bool // a claim has used up what was granted
+}
+
+// recorded is the verdict as the item keeps it.
+func (p Permission) recorded() string {
+	if p.spent {
+		return used
+	}
+	return string(p.Verdict)
+}
+
+// Cover is what a standing grant holds for: a tool as it is defined, under a policy and its approvers.
+type Cover struct {
+	Digest    string     `json:"digest"`          // by agent.StandingDigest
+	Approvers []string   `json:"approvers"`       // who decide about such calls, and may take the grant back
+	Above     [][]string `json:"above,omitempty"` // and are among each of these as well
+	Call      string     `json:"call,omitempty"`  // it holds for the very arguments of this call; "" = whatever the tool is called with
+	Base      string     `json:"base,omitempty"`  // beside Call: a grant may be of a pattern, whose digest is made of this; "" = it may not
+}
+
+// boundBy are the arguments that a cover holds for; false where it does whatever the tool is called with.
+func (p Permission) boundBy(c Cover) (json.RawMessage, bool) {
+	i := slices.IndexFunc(p.Calls, func(b Blocked) bool { return b.Call == c.Call })
+	if c.Call == "" || i < 0 {
+		return nil, false
+	}
+	return p.Calls[i].Args, true
+}
+
+// Blocked is a call that asks for the permission of its tool.
+type Blocked struct {
+	Call      string          `json:"call"`
+	Args      json.RawMessage `json:"args"`            // the stored bytes, complete
+	Approvers []string        `json:"approvers"`       // who decides about the tool is among those of every call of it
+	Above     [][]string      `json:"above,omitempty"` // and among each of these
+	RuleNote  string          `json:"note,omitempty"`
+
+	EscalateTo []string   `json:"escalateTo,omitempty"` // who is among the approvers as well once the request escalates
+	AboveTo    [][]string `json:"aboveTo,omitempty"`    // and among each of Above
+}
+
+// blocked is a call that asks, as policy has it.
+func blocked(c agent.Call, dec agent.Decision) Blocked {
+	b := Blocked{Call: c.ID, Args: c.Input, Approvers: dec.Approvers, Above: dec.Above, RuleNote: dec.Note}
+	if dec.Escalate != nil {
+		b.EscalateTo, b.AboveTo = dec.Escalate.To, dec.AboveTo
+	}
+	return b
+}
+
+// ForTools is the request that blocked calls make together, as the entry that blocks them writes it.
+func ForTools(def *agent.Definition, s *agent.AgentState, r agent.PermissionRequest) Approval {
+	a := Approval{
+		Tenant: s.Tenant, ID: r.Approval, Run: s.Run, Agent: s.Agent, Kind: KindTools, Args: json.RawMessage("null"), Effect: agent.EffectRead,
+		Status: Pending, RequestedAt: r.Since, ExpiresAt: r.Expires, Decisions: []Decision{}, Grants: holds(def.Granting()), RuleNote: r.Reason,
+	}.below(s.Parent)
+	if def.Permission.Scope == agent.ScopeTool {
+		a.Scope = agent.ScopeTool
+	}
+	var asks agent.Decision // what all of them ask of people, of whom the strictest counts
+	for _, asked := range r.Tools {
+		t, _ := def.Tool(asked.Tool)
+		p := Permission{Tool: asked.Tool, Name: asked.Name, Effect: t.Effect, Digests: asked.Digests}
+		for _, id := range asked.Calls {
+			c, _ := s.Call(id)
+			dec := agent.DecideIn(def, s, t, c.Input)
+			p.Calls = append(p.Calls, blocked(c, dec))
+			p.Quorum, asks = max(p.Quorum, dec.Quorum), asks.Together(dec)
+			p.outlive(def, s, c, dec)
+			a.Calls = append(a.Calls, id)
+			a.Approvers = slices.Concat(a.Approvers, dec.Approvers, slices.Concat(dec.Above...))
+			if dec.Escalate != nil {
+				a.EscalateTo = slices.Concat(a.EscalateTo, dec.Escalate.To, slices.Concat(dec.AboveTo...))
+			}
+		}
+		a.Tools, a.Permissions = append(a.Tools, asked.Tool), append(a.Permissions, p)
+		a.Effect = graver(a.Effect, t.Effect)
+	}
+	a.Approvers, a.EscalateTo = set(a.Approvers), set(a.EscalateTo)
+	return a.under(def, s, asks)
+}
+
+func set(of []string) []string { return slices.Compact(slices.Sorted(slices.Values(of))) }
+
+// outlive adds what a standing grant would cover of a call.
+func (p *Permission) outlive(def *agent.Definition, s *agent.AgentState, c agent.Call, dec agent.Decision) {
+	granting := def.Granting()
+	if !granting.Standing() {
+		return
+	}
+	covers := Cover{Digest: agent.StandingOf(def, s, c), Approvers: dec.Approvers, Above: dec.Above}
+	if granting.OfArguments() {
+		covers.Call = c.ID
+	}
+	p.bound(def, s, c, dec, &covers)
+	if !slices.ContainsFunc(p.Standing, func(have Cover) bool { return have.Digest == covers.Digest }) {
+		p.Standing = append(p.Standing, covers)
+	}
+}
+
+// holds says how long a grant of a tool does. Where decisions are of calls, it is for the one call that the model makes again, unless it
+// stands for that very call for good.
+func holds(p agent.Permission) agent.Grants {
+	if p.Scope != agent.ScopeTool && !p.Standing() {
+		return agent.GrantsOnce
+	}
+	return p.Grants
+}
+
+// graver is the effect that takes more care.
+func graver(a, b agent.Effect) agent.Effect {
+	for _, e := range []agent.Effect{agent.EffectNonIdempotent, agent.EffectIdempotent} {
+		if a == e || b == e {
+			return e
+		}
+	}
+	return agent.EffectRead
+}
+
+// verdictAttr and digestAttr are where an item keeps what conditions compare of the tool at a place.
+func verdictAttr(place int) string { return "v" + strconv.Itoa(place) }
+func digestAttr(place int) string  { return "d" + strconv.Itoa(place) }
+
+// used is the stored verdict of a grant that a claim has used up.
+const used = "used"
+
+// toolAttrs are the attributes of a request's tools.
+func toolAttrs(a Approval) map[string]store.Value {
+	attrs := map[string]store.Value{}
+	for i, p := range a.Permissions {
+		attrs[verdictAttr(i)], attrs[digestAttr(i)] = store.Str(p.recorded()), store.Str(agent.PermitDigest(p.Digests))
+	}
+	return attrs
+}
+
+// isVerdict is the condition that the tool at a place has that verdict on record.
+func isVerdict(place int, recorded string) store.Cond {
+	return store.Cond{Attr: verdictAttr(place), Op: store.Equal, Value: store.Str(recorded)}
+}
+
+// CloseToolsOp ends a pending request about tools of which no more was decided than the run knows; it rides in the transaction of the
+// entry that ends it. It fails where somebody decided since.
+func CloseToolsOp(tenant string, r agent.PermissionRequest, as Status) store.Op {
+	op := CloseOp(tenant, agent.Wait{Approval: r.Approval, Since: r.Since}, as)
+	for i, t := range r.Tools {
+		if t.Verdict == "" { // the others are decided for good, and may be used up
+			op.If = append(op.If, isVerdict(i, ""))
+		}
+	}
+	return op
+}
+
+// PermitOp holds a claim to the grant of its tool; it rides in the transaction of the claim (A18). It fails unless that very permission was
+// granted and is not used up; once uses it up.
+func PermitOp(tenant string, p agent.ToolPermit, once bool) store.Op {
+	op := store.Op{Kind: store.Check, Item: store.Item{Key: key(tenant, p.Approval)}, If: []store.Cond{
+		{Attr: verdictAttr(p.Place), Op: store.Equal, Value: store.Str(string(agent.ToolGranted))},
+		{Attr: digestAttr(p.Place), Op: store.Equal, Value: store.Str(agent.PermitDigest(p.Digests))},
+	}}
+	if once {
+		op.Kind, op.Item.Attrs = store.Update, map[string]store.Value{verdictAttr(p.Place): store.Str(used)}
+	}
+	return op
+}
+
+// PermitLive reports whether the grant still holds: the conditions of PermitOp, read consistently.
+func PermitLive(ctx context.Context, t store.Table, tenant string, p agent.ToolPermit) (bool, error) {
+	it, found, err := t.Get(ctx, key(tenant, p.Approval))
+	if err != nil {
+		return false, fmt.Errorf("read approval %s: %w", p.Approval, err)
+	}
+	return store.Holds(PermitOp(tenant, p, false).If, it, found), nil
+}
+
+func (d *Desk) wake(ctx context.Context, a Approval) error {
+	if err := d.Wake(ctx, a.Tenant, a.Run); err != nil {
+		return fmt.Errorf("wake run %s: %w", a.Run, err)
+	}
+	return nil
+}
+
+// named are the places of the tools that a decision is about: the tool it names, or all; of a pending request, all that have no verdict.
+func (a Approval) named(r Request) []int {
+	var places []int
+	for i, p := range a.Permissions {
+		if a.Kind != KindTools || r.Tool != "" && r.Tool != p.Tool && r.Tool != p.Name || r.Tool == "" && p.Verdict != "" && a.Status == Pending {
+			continue
+		}
+		places = append(places, i)
+	}
+	return places
+}
+
+// open are those of the places whose tools have no verdict.
+func (a Approval) open(places []int) []int {
+	return slices.DeleteFunc(slices.Clone(places), func(i int) bool { return a.Permissions[i].Verdict != "" })
+}
+
+// sameVerdicts reports whether the request says of the tools what r says. One that named none says it of those that nobody had decided.
+func sameVerdicts(a Approval, r Request, places []int) bool {
+	if r.Action == Fail || r.Tool == "" {
+		if slices.ContainsFunc(a.Decisions, func(d Decision) bool { return d.Action == r.Action && d.By == r.By.ID && sameGrant(d.Grant, r.Grant) }) {
+			return true
+		}
+		if r.Action == Fail {
+			return false
+		}
+	}
+	return len(places) > 0 && !slices.ContainsFunc(places, func(i int) bool { return a.Permissions[i].Verdict != verdictOf(r.Action) }) &&
+		a.sameGrants(r, places)
+}
+
+func verdictOf(a Action) agent.ToolVerdict {
+	switch a {
+	case Approve:
+		return agent.ToolGranted
+	case Deny:
+		return agent.ToolDenied
+	default:
+		return agent.ToolCancelled
+	}
+}
+
+// verdict is the fact for the run and the request as it will stand. The fact is nil where every tool takes more people than have granted it.
+func (a Approval) verdict(r Request, open []int, now time.Time) (*agent.Decided, Approval) {
+	fact := agent.Decided{Approval: a.ID, Action: agent.ActionFail, By: r.By.ID, Note: r.Note}
+	said := r.said(now)
+	for _, i := range open {
+		said.Tools = append(said.Tools, a.Permissions[i].Tool)
+	}
+	a.Decisions = append(slices.Clip(a.Decisions), said)
+	a.Permissions = slices.Clone(a.Permissions)
+	for _, i := range open {
+		p := &a.Permissions[i]
+		granting := a.Granting(i)
+		if r.Action == Approve && len(granting) < p.Quorum {
+			continue
+		}
+		p.Verdict = verdictOf(r.Action)
+		fact.Tools = append(fact.Tools, p.Tool)
+		for _, v := range granting {
+			if r.Action == Approve && v.By != r.By.ID && !slices.Contains(fact.With, v.By) {
+				fact.With = append(fact.With, v.By)
+			}
+		}
+	}
+	if len(fact.Tools) == 0 && r.Action != Fail {
+		return nil, a
+	}
+	switch r.Action {
+	case Approve:
+		fact.Action, fact.Once, fact.Standing = agent.ActionApprove, a.Grants == agent.GrantsOnce, a.Grants == agent.GrantsStanding
+	case Deny:
+		fact.Action, fact.Once = agent.ActionDeny, a.Scope != agent.ScopeTool
+	case Cancel:
+		fact.Action = agent.ActionCancel
+	}
+	a.Status = a.outcome(r.Action)
+	return &fact, a
+}
+
+// outcome is where a request about tools stands once the verdicts are what they are.
+func (a Approval) outcome(by Action) Status {
+	has := func(v agent.ToolVerdict) bool {
+		return slices.ContainsFunc(a.Permissions, func(p Permission) bool { return p.Verdict == v })
+	}
+	switch {
+	case by == Fail:
+		return Cancelled
+	case has(""):
+		return Pending
+	case has(agent.ToolGranted):
+		return Approved
+	case has(agent.ToolDenied):
+		return Denied
+	default:
+		return Cancelled
+	}
+}

@@ -1,0 +1,302 @@
+package approval_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// inRoomOfTools runs a test in a bubble with a run that is parked on one request: for refund, about which ana and ben decide, and for
+// wire, about which boss does.
+func inRoomOfTools(t *testing.T, f func(t *testing.T, r *room)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		p := &r.def.Permission
+		p.Mode, p.Scope = agent.ModeBlockAndRetry, agent.ScopeTool
+		wire := r.def.Tools[0]
+		wire.Name = "wire"
+		r.def.Tools = append(r.def.Tools, wire)
+		p.Rules = []agent.Rule{{Tool: "wire", Verdict: agent.VerdictAsk, Approvers: []string{"group:bosses"}}}
+		r.asks(`{"c1":"refund","c2":"wire"}`)
+		f(t, r)
+	})
+}
+
+// asks starts the run with these calls.
+func (r *room) asks(calls string) {
+	r.t.Helper()
+	var tools map[string]string
+	require.NoError(r.t, json.Unmarshal([]byte(calls), &tools))
+	r.start(args, func() {
+		r.replies[0].Calls = nil
+		for _, id := range []string{"c1", "c2"} {
+			r.replies[0].Calls = append(r.replies[0].Calls, agent.ReplyCall{ID: id, Name: tools[id], Input: json.RawMessage(args)})
+		}
+	})
+}
+
+func (r *room) decideTool(a approval.Action, tool string, by agent.Principal) (approval.Approval, error) {
+	q := r.request(a, by)
+	q.Tool = tool
+	return r.desk().Decide(r.ctx, q)
+}
+
+// A decision aimed at a blocked call is one on its tool; one aimed at the request is one on all that is open. Neither is kept.
+func TestDirectDecisionsAboutTools(t *testing.T) {
+	for _, early := range []agent.EarlyDecision{agent.EarlyKeep, agent.EarlyRefuse} {
+		inRoomOfTools(t, func(t *testing.T, r *room) {
+			r.def.Early = early
+			require.NoError(t, r.direct(r.directive("c2", approval.Deny, boss)))
+			require.Equal(t, []agent.ToolVerdict{"", agent.ToolDenied}, verdicts(r.approval()))
+			require.ErrorIs(t, r.direct(r.directive("c1", approval.Approve, stranger)), approval.ErrForbidden)
+			d := r.directive(r.approval().ID, approval.Approve, boss)
+			d.ID = "d1"
+			require.NoError(t, r.direct(d))
+			require.Equal(t, []agent.ToolVerdict{agent.ToolGranted, agent.ToolDenied}, verdicts(r.approval()))
+			d.Action = approval.Cancel
+			require.Error(t, r.direct(d))
+			require.Len(t, r.inbox(), 2)
+			r.resume()
+			require.Len(t, r.state().Permissions.Tools, 2)
+			require.Empty(t, r.state().Kept)
+		})
+	}
+}
+
+func verdicts(a approval.Approval) []agent.ToolVerdict {
+	var out []agent.ToolVerdict
+	for _, p := range a.Permissions {
+		out = append(out, p.Verdict)
+	}
+	return out
+}
+
+// A9, A12: each tool has its own approvers and is decided once; who names none decides about all that are open, or about none.
+func TestDecideTools(t *testing.T) {
+	const none, granted, denied = agent.ToolVerdict(""), agent.ToolGranted, agent.ToolDenied
+	type said struct {
+		do   approval.Action
+		tool string
+		by   agent.Principal
+		want error // nil = taken
+		as   []agent.ToolVerdict
+		then approval.Status
+	}
+	decided := &approval.DecidedError{}
+	for name, story := range map[string][]said{
+		"one by one": {
+			{approval.Approve, "refund", ana, nil, []agent.ToolVerdict{granted, none}, approval.Pending},
+			{approval.Deny, "wire", boss, nil, []agent.ToolVerdict{granted, denied}, approval.Approved},
+		},
+		"all at once": {{approval.Deny, "", boss, nil, []agent.ToolVerdict{denied, denied}, approval.Denied}},
+		"not all of them, so none": {
+			{approval.Approve, "", ana, approval.ErrForbidden, []agent.ToolVerdict{none, none}, approval.Pending},
+			{approval.Approve, "wire", boss, nil, []agent.ToolVerdict{none, granted}, approval.Pending},
+			{approval.Approve, "", ana, nil, []agent.ToolVerdict{granted, granted}, approval.Approved}, // what is left
+		},
+		"somebody else's tool": {{approval.Deny, "wire", ana, approval.ErrForbidden, []agent.ToolVerdict{none, none}, approval.Pending}},
+		"nobody's":             {{approval.Deny, "refund", stranger, approval.ErrForbidden, []agent.ToolVerdict{none, none}, approval.Pending}},
+		"no such tool":         {{approval.Deny, "mail", boss, approval.ErrKind, []agent.ToolVerdict{none, none}, approval.Pending}},
+		"the first word counts": {
+			{approval.Deny, "refund", ana, nil, []agent.ToolVerdict{denied, none}, approval.Pending},
+			{approval.Deny, "refund", ben, nil, []agent.ToolVerdict{denied, none}, approval.Pending},
+			{approval.Approve, "refund", ben, decided, []agent.ToolVerdict{denied, none}, approval.Pending},
+		},
+		"the rest twice is the same": {
+			{approval.Deny, "refund", ana, nil, []agent.ToolVerdict{denied, none}, approval.Pending},
+			{approval.Approve, "", boss, nil, []agent.ToolVerdict{denied, granted}, approval.Approved},
+			{approval.Approve, "", boss, nil, []agent.ToolVerdict{denied, granted}, approval.Approved},
+			{approval.Deny, "", boss, decided, []agent.ToolVerdict{denied, granted}, approval.Approved},
+		},
+		"called off": {{approval.Cancel, "", boss, nil, []agent.ToolVerdict{agent.ToolCancelled, agent.ToolCancelled}, approval.Cancelled}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inRoomOfTools(t, func(t *testing.T, r *room) {
+				for i, s := range story {
+					_, err := r.decideTool(s.do, s.tool, s.by)
+					switch {
+					case s.want == nil:
+						require.NoError(t, err, i)
+					case errors.As(s.want, new(*approval.DecidedError)):
+						require.ErrorAs(t, err, new(*approval.DecidedError), i)
+					default:
+						require.ErrorIs(t, err, s.want, i)
+					}
+					require.Equal(t, s.as, verdicts(r.approval()), i)
+					require.Equal(t, s.then, r.approval().Status, i)
+				}
+			})
+		})
+	}
+}
+
+// An edit has nothing to edit: what is granted is the tool, whatever it is called with.
+func TestToolsAreNotEdited(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		_, err := r.edit(args, boss)
+		require.ErrorIs(t, err, approval.ErrKind)
+		require.Empty(t, r.inbox())
+	})
+}
+
+// Who decides about a tool while somebody decides about another of the request loses neither.
+func TestDecideToolsAtOnce(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		r.table.on("A", func() error {
+			_, err := r.decideTool(approval.Deny, "wire", boss)
+			require.NoError(t, err)
+			return nil
+		}, nil)
+		a, err := r.decideTool(approval.Approve, "refund", ana)
+		require.NoError(t, err)
+		require.Equal(t, []agent.ToolVerdict{agent.ToolGranted, agent.ToolDenied}, verdicts(a))
+		require.Len(t, r.approval().Decisions, 2)
+		require.Len(t, r.inbox(), 2)
+	})
+}
+
+// Two who decide otherwise about the same tool: the second one is told who was first.
+func TestDecideToolRaces(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		r.table.on("A", func() error {
+			_, err := r.decideTool(approval.Deny, "refund", ben)
+			require.NoError(t, err)
+			return nil
+		}, nil)
+		_, err := r.decideTool(approval.Approve, "refund", ana)
+		var decided *approval.DecidedError
+		require.ErrorAs(t, err, &decided)
+		require.Contains(t, err.Error(), "deny by user:ben")
+		require.Len(t, r.inbox(), 1)
+	})
+}
+
+// A decision whose answer was lost is the same decision when it is made again, and is there once.
+func TestDecideToolsLostAnswer(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		r.table.on("A", nil, func() error { return errBlown })
+		_, err := r.decideTool(approval.Deny, "", boss)
+		require.NoError(t, err, "it was found on record")
+		_, err = r.decideTool(approval.Deny, "", boss)
+		require.NoError(t, err)
+		require.Len(t, r.inbox(), 1)
+	})
+}
+
+// A13, A14: a verdict that was given in time counts, though the time was up before the run heard of it; the others are not granted.
+func TestToolsExpire(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		r.untilExpiry(time.Second)
+		_, err := r.decideTool(approval.Approve, "refund", ana)
+		require.NoError(t, err)
+		r.untilExpiry(0)
+		_, err = r.decideTool(approval.Approve, "wire", boss)
+		require.ErrorIs(t, err, approval.ErrExpired)
+		r.resume()
+		require.Equal(t, approval.Expired, r.approval().Status)
+		_, err = r.decideTool(approval.Approve, "wire", boss)
+		require.Error(t, err)
+		said := r.state().Permissions
+		require.Len(t, said.Tools, 1)
+		require.Equal(t, "refund", said.Tools[0].Tool)
+		require.Empty(t, said.Asked)
+	})
+}
+
+// Rule 8: between a decision and the expiry there is one winner. Who was told that it counts, it counts.
+func TestToolExpiryLosesToADecision(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		waiting := r.state().WaitSeq
+		r.untilExpiry(time.Millisecond)
+		late := false
+		r.table.on("J#", func() error { // the entry that says expired is on its way
+			if late {
+				return nil
+			}
+			late = true
+			it := r.item()
+			require.Equal(t, store.Str(""), it.Attrs["v0"])
+			d := r.desk()
+			d.Clock = behind{d.Clock} // a desk whose clock is behind
+			q := r.request(approval.Approve, ana)
+			q.Tool = "refund"
+			_, err := d.Decide(r.ctx, q)
+			require.NoError(t, err)
+			return nil
+		}, nil)
+		r.untilExpiry(0)
+		r.drive(waiting)
+		require.True(t, late)
+		require.Equal(t, []agent.ToolVerdict{agent.ToolGranted, ""}, verdicts(r.approval()))
+		require.Len(t, r.state().Permissions.Tools, 1, "the journal says what the person was told")
+	})
+}
+
+// behind is a clock a minute behind.
+type behind struct{ clock.Clock }
+
+func (e behind) Now() time.Time { return e.Clock.Now().Add(-time.Minute) }
+
+// A18: a claim is held to the record. A grant that is not there any more lets nothing run.
+func TestClaimIsHeldToTheGrant(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		_, err := r.decideTool(approval.Approve, "refund", ana)
+		require.NoError(t, err)
+		_, err = r.decideTool(approval.Deny, "wire", boss)
+		require.NoError(t, err)
+		it := r.item()
+		it.Attrs["v0"] = store.Str("denied")
+		require.NoError(t, r.table.Table.Write(r.ctx, store.Op{Kind: store.Put, Item: it}))
+		r.replies = append(r.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: "c3", Name: "refund", Input: json.RawMessage(args)}}})
+		r.resume()
+		s := r.state()
+		c, _ := s.Call("c3")
+		require.Equal(t, agent.WhyVoided, c.Reason)
+		require.Empty(t, r.refund.paid)
+	})
+}
+
+// Without that the tool runs, once for a grant that is for once.
+func TestClaimUsesTheGrantUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t)
+		p := &r.def.Permission
+		p.Mode, p.Scope, p.Grants = agent.ModeBlockAndRetry, agent.ScopeTool, agent.GrantsOnce
+		r.start(args)
+		_, err := r.decideTool(approval.Approve, "refund", ana)
+		require.NoError(t, err)
+		r.replies = append(r.replies, agent.Reply{Calls: []agent.ReplyCall{{ID: "c3", Name: "refund", Input: json.RawMessage(args)}}})
+		r.resume()
+		require.Len(t, r.refund.paid, 1)
+		require.Equal(t, store.Str("used"), r.item().Attrs["v0"])
+	})
+}
+
+// A grant that was used up while others of its request were undecided stays used up, and they can still be decided, or expire.
+func TestDecidingBesideAGrantThatIsUsedUp(t *testing.T) {
+	inRoomOfTools(t, func(t *testing.T, r *room) {
+		_, err := r.decideTool(approval.Approve, "refund", boss)
+		require.NoError(t, err)
+		granted := agent.ToolPermit{Tool: "refund", Approval: r.approval().ID, Digests: r.approval().Permissions[0].Digests}
+		require.NoError(t, r.table.Write(r.ctx, approval.PermitOp(tenant, granted, true)))
+
+		known := agent.PermissionRequest{Approval: granted.Approval, Tools: []agent.AskedTool{{Verdict: agent.ToolGranted}, {}}}
+		require.True(t, store.Holds(approval.CloseToolsOp(tenant, known, approval.Expired).If, r.item(), true))
+		_, err = r.decideTool(approval.Approve, "wire", boss)
+		require.NoError(t, err)
+		require.False(t, store.Holds(approval.CloseToolsOp(tenant, known, approval.Expired).If, r.item(), true))
+		live, err := approval.PermitLive(r.ctx, r.table, tenant, granted)
+		require.NoError(t, err)
+		require.False(t, live)
+	})
+}

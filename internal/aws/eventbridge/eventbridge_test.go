@@ -1,0 +1,157 @@
+package eventbridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	sdk "github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/aws/eventbridge"
+	"github.com/countersign/countersign/internal/runtime"
+)
+
+var static = credentials.NewStaticCredentialsProvider("AKID", "SECRET", "SESSION")
+
+// answer is what a service at the other end says to one request.
+type answer struct {
+	status int
+	body   string
+}
+
+const taken = `{"FailedEntryCount":0,"Entries":[{"EventId":"e1"}]}`
+
+// bus answers in order, the last one repeating, and keeps what it was asked.
+func bus(t *testing.T, answers ...answer) (b *eventbridge.Bus, asked *[]*http.Request, bodies *[]string) {
+	t.Helper()
+	asked, bodies = new([]*http.Request), new([]string)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body json.RawMessage
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		a := answers[min(len(*asked), len(answers)-1)]
+		*asked, *bodies = append(*asked, r), append(*bodies, string(body))
+		w.WriteHeader(a.status)
+		_, _ = w.Write([]byte(a.body))
+	}))
+	t.Cleanup(srv.Close)
+	return eventbridge.New(aws.Config{Region: "eu-central-1", Credentials: static}, srv.URL, "orders"), asked, bodies
+}
+
+var event = agent.Outgoing{ID: "r1/c1", Type: "com.weather", Tenant: "acme", Run: "r1", Agent: "clerk", Call: "c1", Subject: "r1", Data: json.RawMessage(`{"city":"<Oslo>","n":1.0}`)}
+
+func TestEmit(t *testing.T) {
+	b, asked, bodies := bus(t, answer{200, taken})
+	require.NoError(t, b.Emit(t.Context(), event))
+	require.Len(t, *asked, 1)
+	r := (*asked)[0]
+	require.Equal(t, "AWSEvents.PutEvents", r.Header.Get("X-Amz-Target"))
+	require.Equal(t, "application/x-amz-json-1.1", r.Header.Get("Content-Type"))
+	require.Contains(t, r.Header.Get("Authorization"), "/eu-central-1/events/aws4_request")
+	require.Equal(t, "SESSION", r.Header.Get("X-Amz-Security-Token"))
+	var in struct {
+		Entries []struct{ Source, DetailType, Detail, EventBusName string }
+	}
+	require.NoError(t, json.Unmarshal([]byte((*bodies)[0]), &in))
+	require.Len(t, in.Entries, 1)
+	require.Equal(t, []string{"countersign", "com.weather", "orders"}, []string{in.Entries[0].Source, in.Entries[0].DetailType, in.Entries[0].EventBusName})
+	require.Contains(t, in.Entries[0].Detail, `"data":{"city":"<Oslo>","n":1.0}`, "digit for digit")
+	var detail agent.Outgoing
+	require.NoError(t, json.Unmarshal([]byte(in.Entries[0].Detail), &detail))
+	require.Equal(t, event, detail)
+}
+
+// What may pass is tried again, under the same id; what will not is said to be undeliverable; and nothing of the event is in an error.
+func TestEmitFails(t *testing.T) {
+	refused := func(code string) answer {
+		return answer{200, fmt.Sprintf(`{"FailedEntryCount":1,"Entries":[{"ErrorCode":%q,"ErrorMessage":"secret <Oslo>"}]}`, code)}
+	}
+	for name, c := range map[string]struct {
+		answers       []answer
+		asked         int
+		ok, permanent bool
+	}{
+		"throttled once":       {answers: []answer{{400, `{"__type":"com.amazonaws#ThrottlingException","message":"secret <Oslo>"}`}, {200, taken}}, asked: 2, ok: true},
+		"the entry throttled":  {answers: []answer{refused("ThrottlingException"), {200, taken}}, asked: 2, ok: true},
+		"failing":              {answers: []answer{refused("InternalFailure")}, asked: 4},
+		"unavailable":          {answers: []answer{{503, `secret <Oslo>`}}, asked: 4},
+		"no answer to it":      {answers: []answer{{200, `{}`}}, asked: 4},
+		"no JSON":              {answers: []answer{{200, `<html>`}}, asked: 4},
+		"forbidden":            {answers: []answer{{400, `{"__type":"AccessDeniedException","message":"secret <Oslo>"}`}}, asked: 1},
+		"malformed":            {answers: []answer{refused("MalformedDetail")}, asked: 1, permanent: true},
+		"refused as it is":     {answers: []answer{{400, `{"__type":"ValidationException"}`}}, asked: 1, permanent: true},
+		"too large for it":     {answers: []answer{{413, ``}}, asked: 1, permanent: true},
+		"redirected elsewhere": {answers: []answer{{307, ``}}, asked: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // some wait before they ask again
+			b, asked, _ := bus(t, c.answers...)
+			err := b.Emit(t.Context(), event)
+			require.Len(t, *asked, c.asked)
+			if c.ok {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, "r1/c1")
+			require.NotContains(t, err.Error(), "secret")
+			require.NotContains(t, err.Error(), "Oslo")
+			require.Equal(t, c.permanent, isUndeliverable(err), "%v", err)
+		})
+	}
+	t.Run("too large", func(t *testing.T) {
+		b, asked, _ := bus(t, answer{200, taken})
+		large := event
+		large.Data = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
+		require.ErrorIs(t, b.Emit(t.Context(), large), runtime.ErrUndeliverable)
+		require.Empty(t, *asked)
+	})
+	t.Run("nobody there", func(t *testing.T) {
+		b := eventbridge.New(aws.Config{Region: "eu-central-1", Credentials: static}, "http://127.0.0.1:1", "orders")
+		err := b.Emit(t.Context(), event)
+		require.Error(t, err)
+		require.False(t, isUndeliverable(err))
+	})
+	t.Run("no credentials", func(t *testing.T) {
+		require.ErrorContains(t, eventbridge.New(aws.Config{Region: "eu-central-1"}, "http://127.0.0.1:1", "b").Emit(t.Context(), event), "want credentials")
+	})
+}
+
+func isUndeliverable(err error) bool { return errors.Is(err, runtime.ErrUndeliverable) }
+
+// recorder keeps where a request would have gone.
+type recorder struct{ url string }
+
+func (r *recorder) Do(q *http.Request) (*http.Response, error) {
+	r.url = q.URL.Scheme + "://" + q.URL.Host
+	return nil, context.Canceled
+}
+
+// Endpoints are where the SDK's client of EventBridge asks.
+func TestEndpoint(t *testing.T) {
+	for _, region := range []string{"eu-central-1", "us-east-1", "us-gov-west-1", "us-gov-east-1", "cn-north-1", "ap-south-2"} {
+		for _, fips := range []bool{false, true} {
+			for _, dual := range []bool{false, true} {
+				if fips && (dual || strings.HasPrefix(region, "cn-")) {
+					continue // not every region has them
+				}
+				r := &recorder{}
+				c := sdk.New(sdk.Options{Region: region, Credentials: static, HTTPClient: r, Retryer: aws.NopRetryer{}, EndpointOptions: sdk.EndpointResolverOptions{
+					UseFIPSEndpoint:      map[bool]aws.FIPSEndpointState{true: aws.FIPSEndpointStateEnabled}[fips],
+					UseDualStackEndpoint: map[bool]aws.DualStackEndpointState{true: aws.DualStackEndpointStateEnabled}[dual],
+				}})
+				_, _ = c.ListRules(t.Context(), &sdk.ListRulesInput{}) // it always fails
+				require.Equal(t, r.url, eventbridge.Endpoint(region, fips, dual), "%s %v %v", region, fips, dual)
+			}
+		}
+	}
+}

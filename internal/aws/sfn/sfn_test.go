@@ -1,0 +1,260 @@
+package sfn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	sdk "github.com/aws/aws-sdk-go-v2/service/sfn"
+	"github.com/aws/smithy-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/aws/sfn"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+const machine = "arn:aws:states:eu-central-1:123456789012:stateMachine:m"
+
+var static = credentials.NewStaticCredentialsProvider("AKID", "SECRET", "SESSION")
+
+// answer is what Step Functions says to one request; err = the connection breaks.
+type answer struct {
+	status int
+	body   string
+	err    error
+}
+
+func refused(code string) answer {
+	return answer{status: 400, body: `{"__type":"com.amazonaws.swf.service.v2.model#` + code + `","message":"Rate exceeded"}`}
+}
+
+// states is Step Functions: it answers in order, the last answer repeating, and keeps what it was asked.
+type states struct {
+	answers []answer
+	asked   []*http.Request
+	bodies  []map[string]any
+}
+
+func (s *states) Do(r *http.Request) (*http.Response, error) {
+	a := s.answers[min(len(s.asked), len(s.answers)-1)]
+	var in map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		return nil, err
+	}
+	s.asked, s.bodies = append(s.asked, r), append(s.bodies, in)
+	if a.err != nil {
+		return nil, a.err
+	}
+	return &http.Response{StatusCode: a.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(a.body))}, nil
+}
+
+// waiter asks s.
+func waiter(t *testing.T, s *states) *sfn.Waiter {
+	t.Helper()
+	w, err := sfn.New(aws.Config{Region: "eu-central-1", Credentials: static, HTTPClient: s}, "https://states", machine)
+	require.NoError(t, err)
+	return w
+}
+
+// everything asks w for everything, and gives how it went.
+func everything(t *testing.T, w *sfn.Waiter) map[string]error {
+	t.Helper()
+	_, _, running := w.Running(t.Context(), "")
+	_, _, input := w.Input(t.Context(), "r-0")
+	_, status := w.Status(t.Context(), "r-0")
+	return map[string]error{
+		"running": running, "input": input, "status": status, "start": w.Start(t.Context(), "acme", "r", "r-0"),
+		"stop": w.Stop(t.Context(), "r-0", "done"), "success": w.Success(t.Context(), "token"),
+	}
+}
+
+// Whoever asks Step Functions for something is told when to have patience, in the words of the store, after it has been asked three times
+// where that may help.
+func TestThrottling(t *testing.T) {
+	broken := errors.New("connection reset")
+	for name, c := range map[string]struct {
+		answer   answer
+		code     string
+		attempts int
+		throttle bool
+	}{
+		"throttled":  {refused("ThrottlingException"), "ThrottlingException", 3, true},
+		"at a limit": {refused("ExecutionLimitExceeded"), "ExecutionLimitExceeded", 1, true},
+		"forbidden":  {refused("AccessDeniedException"), "AccessDeniedException", 1, false},
+		"failing":    {answer{status: 503, body: "<html>"}, "ServiceUnavailable", 3, false},
+		"moved":      {answer{status: 307}, "TemporaryRedirect", 1, false},
+		"broken":     {answer{err: broken}, "", 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &states{answers: []answer{c.answer}}
+				for what, err := range everything(t, waiter(t, s)) {
+					var said smithy.APIError
+					if c.code == "" {
+						require.ErrorIs(t, err, broken, what)
+					} else {
+						require.ErrorAs(t, err, &said, what)
+						require.Equal(t, c.code, said.ErrorCode(), what)
+					}
+					if strings.Contains(c.answer.body, "Rate exceeded") {
+						require.ErrorContains(t, err, "Rate exceeded", what)
+					}
+					require.Equal(t, c.throttle, errors.Is(err, store.ErrThrottled), what)
+				}
+				require.Len(t, s.asked, 6*c.attempts)
+			})
+		})
+	}
+}
+
+// What is over, or was done before, is none of the caller's errors.
+func TestSettled(t *testing.T) {
+	for _, code := range []string{"TaskTimedOut", "TaskDoesNotExist"} {
+		require.ErrorIs(t, waiter(t, &states{answers: []answer{refused(code)}}).Success(t.Context(), "token"), runtime.ErrSettled)
+	}
+	require.NoError(t, waiter(t, &states{answers: []answer{refused("ExecutionAlreadyExists")}}).Start(t.Context(), "acme", "r", "r-0"))
+	gone := waiter(t, &states{answers: []answer{refused("ExecutionDoesNotExist")}})
+	require.NoError(t, gone.Stop(t.Context(), "r-0", "done"))
+	status, err := gone.Status(t.Context(), "r-0")
+	require.NoError(t, err)
+	require.Equal(t, runtime.ExecutionNone, status)
+	_, found, err := gone.Input(t.Context(), "r-0")
+	require.NoError(t, err)
+	require.False(t, found)
+	for _, other := range []string{"ExecutionDoesNotExist", "InvalidToken"} {
+		require.NotErrorIs(t, waiter(t, &states{answers: []answer{refused(other)}}).Success(t.Context(), "token"), runtime.ErrSettled)
+		require.Error(t, waiter(t, &states{answers: []answer{refused(other)}}).Start(t.Context(), "acme", "r", "r-0"))
+	}
+}
+
+// What Step Functions says is read as it is meant.
+func TestAnswers(t *testing.T) {
+	for said, want := range map[string]runtime.ExecutionStatus{
+		"RUNNING": runtime.ExecutionRunning, "PENDING_REDRIVE": runtime.ExecutionRunning, "SUCCEEDED": runtime.ExecutionSucceeded,
+		"FAILED": runtime.ExecutionEnded, "TIMED_OUT": runtime.ExecutionEnded, "ABORTED": runtime.ExecutionEnded,
+	} {
+		got, err := waiter(t, &states{answers: []answer{{status: 200, body: `{"status":"` + said + `"}`}}}).Status(t.Context(), "r-0")
+		require.NoError(t, err)
+		require.Equal(t, want, got, said)
+	}
+	s := &states{answers: []answer{
+		{status: 200, body: `{"executions":[{"name":"r-0","startDate":1.763795000123E9,"status":"RUNNING"}],"nextToken":"n"}`},
+		{status: 200, body: `{"executions":[]}`}, {status: 200, body: `{"executions":`},
+	}}
+	w := waiter(t, s)
+	page, next, err := w.Running(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, []runtime.Execution{{Name: "r-0", Started: time.UnixMilli(1763795000123).UTC()}}, page)
+	require.Equal(t, map[string]any{"stateMachineArn": machine, "statusFilter": "RUNNING", "maxResults": 1000.0}, s.bodies[0])
+	page, next, err = w.Running(t.Context(), next)
+	require.NoError(t, err)
+	require.Empty(t, page)
+	require.Empty(t, next)
+	require.Equal(t, "n", s.bodies[1]["nextToken"])
+	_, _, err = w.Running(t.Context(), "")
+	require.ErrorContains(t, err, "list executions: read the answer of Step Functions")
+	require.Len(t, s.asked, 3, "an answer that cannot be read is not asked for again")
+}
+
+// An execution is started in the trace of whoever starts it, and in none where there is none; its name and input are the same either way.
+func TestExecutionIsStartedInATrace(t *testing.T) {
+	const header = "Root=1-6907a3c1-5e1b4f2a7c8d9e0f1a2b3c4d;Parent=00f067aa0ba902b7;Sampled=1"
+	for name, trace := range map[string]func() string{"": nil, "none": func() string { return "" }, header: func() string { return header }} {
+		s := &states{answers: []answer{{status: 200, body: `{"executionArn":"a","startDate":1}`}}}
+		w := waiter(t, s)
+		if trace != nil {
+			w.Trace = func(context.Context) string { return trace() }
+		}
+		require.NoError(t, w.Start(t.Context(), "acme", "r", "r-0"))
+		require.Equal(t, "AWSStepFunctions.StartExecution", s.asked[0].Header.Get("X-Amz-Target"))
+		require.Equal(t, "application/x-amz-json-1.0", s.asked[0].Header.Get("Content-Type"))
+		require.Contains(t, s.asked[0].Header.Get("Authorization"), "/eu-central-1/states/aws4_request")
+		in := s.bodies[0]
+		require.Equal(t, "r-0", in["name"])
+		require.JSONEq(t, `{"tenant":"acme","run":"r"}`, in["input"].(string))
+		if name == header {
+			require.Equal(t, header, in["traceHeader"])
+			continue
+		}
+		require.NotContains(t, in, "traceHeader")
+	}
+}
+
+// What is sent is what the SDK's client sends for the same.
+func TestRequestsAreTheSDKs(t *testing.T) {
+	ours, theirs := &states{answers: []answer{{status: 200, body: `{}`}}}, &states{answers: []answer{{status: 200, body: `{}`}}}
+	w := waiter(t, ours)
+	require.NoError(t, w.Start(t.Context(), "acme", "r<1>", "r-0"))
+	require.NoError(t, w.Stop(t.Context(), "r-0", "done & gone"))
+	require.NoError(t, w.Success(t.Context(), "token=="))
+	_, err := w.Status(t.Context(), "r-0")
+	require.NoError(t, err)
+	_, _, err = w.Running(t.Context(), "cursor")
+	require.NoError(t, err)
+
+	c := sdk.New(sdk.Options{Region: "eu-central-1", Credentials: static, HTTPClient: theirs, BaseEndpoint: aws.String("https://states")})
+	execution := aws.String("arn:aws:states:eu-central-1:123456789012:execution:m:r-0")
+	_, e1 := c.StartExecution(t.Context(), &sdk.StartExecutionInput{
+		StateMachineArn: aws.String(machine), Name: aws.String("r-0"), Input: aws.String(ours.bodies[0]["input"].(string)),
+	})
+	_, e2 := c.StopExecution(t.Context(), &sdk.StopExecutionInput{ExecutionArn: execution, Error: aws.String("Cancelled"), Cause: aws.String("done & gone")})
+	_, e3 := c.SendTaskSuccess(t.Context(), &sdk.SendTaskSuccessInput{TaskToken: aws.String("token=="), Output: aws.String("{}")})
+	_, e4 := c.DescribeExecution(t.Context(), &sdk.DescribeExecutionInput{ExecutionArn: execution})
+	_, e5 := c.ListExecutions(t.Context(), &sdk.ListExecutionsInput{
+		StateMachineArn: aws.String(machine), StatusFilter: "RUNNING", MaxResults: 1000, NextToken: aws.String("cursor"),
+	})
+	require.NoError(t, errors.Join(e1, e2, e3, e4, e5))
+	require.Equal(t, theirs.bodies, ours.bodies)
+	for i, r := range theirs.asked {
+		require.Equal(t, r.Method+" "+r.URL.String(), ours.asked[i].Method+" "+ours.asked[i].URL.String())
+		for _, name := range []string{"X-Amz-Target", "Content-Type", "X-Amz-Security-Token"} {
+			require.Equal(t, r.Header.Get(name), ours.asked[i].Header.Get(name))
+		}
+	}
+}
+
+// A configuration says how often it is asked.
+func TestAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, mode := range []aws.RetryMode{"", aws.RetryModeStandard, aws.RetryModeAdaptive} {
+			s := &states{answers: []answer{{status: 503}}}
+			w, err := sfn.New(aws.Config{Region: "eu-central-1", Credentials: static, HTTPClient: s, RetryMaxAttempts: 5, RetryMode: mode}, "https://states", machine)
+			require.NoError(t, err)
+			require.Error(t, w.Success(t.Context(), "token"))
+			require.Len(t, s.asked, 5)
+		}
+	})
+}
+
+// Endpoints are where the SDK's client of Step Functions asks.
+func TestEndpoint(t *testing.T) {
+	for _, region := range []string{
+		"eu-central-1", "us-east-1", "us-gov-west-1", "us-gov-east-1", "cn-north-1", "ap-south-2", "eusc-de-east-1",
+		"us-iso-east-1", "us-isob-east-1", "us-isof-south-1", "eu-isoe-west-1",
+	} {
+		for _, fips := range []bool{false, true} {
+			for _, dual := range []bool{false, true} {
+				s := &states{answers: []answer{{status: 200, body: `{}`}}}
+				c := sdk.New(sdk.Options{Region: region, Credentials: static, HTTPClient: s, EndpointOptions: sdk.EndpointResolverOptions{
+					UseFIPSEndpoint:      map[bool]aws.FIPSEndpointState{true: aws.FIPSEndpointStateEnabled}[fips],
+					UseDualStackEndpoint: map[bool]aws.DualStackEndpointState{true: aws.DualStackEndpointStateEnabled}[dual],
+				}})
+				if _, err := c.ListActivities(t.Context(), &sdk.ListActivitiesInput{}); err != nil {
+					require.ErrorContains(t, err, "endpoint rule error", "the SDK knows none")
+					continue
+				}
+				at := s.asked[0].URL
+				require.Equal(t, at.Scheme+"://"+at.Host, sfn.Endpoint(region, fips, dual), "%s %v %v", region, fips, dual)
+			}
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// Chain is the plugins of one agent, in order. The nil Chain has none. Safe for concurrent use as far as its plugins are.
+type Chain struct{ plugins []named }
+
+type named struct {
+	name string
+	Plugin
+}
+
+// Chain makes the plugins that an agent names. An error says which of them is not to be had; it is fit to be shown.
+func (s Set) Chain(specs []agent.PluginSpec) (*Chain, error) {
+	if len(specs) == 0 {
+		return nil, nil //nolint:nilnil // the nil Chain is one without plugins
+	}
+	c := &Chain{}
+	for _, spec := range specs {
+		p, err := s.plugin(spec)
+		if err != nil {
+			return nil, err
+		}
+		c.plugins = append(c.plugins, p)
+	}
+	return c, nil
+}
+
+// Error is a plugin's failure. Its text is fit to be stored and shown, as far as the plugin's own is.
+type Error struct {
+	Plugin string
+	Phase  agent.Phase
+	Cause  error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("plugin %s failed in %s: %s", e.Plugin, e.Phase, agent.Bounded(e.Cause.Error()))
+}
+
+func (e *Error) Unwrap() error { return e.Cause }
+
+// errPanicked is the cause where a plugin panicked. What it panicked with may hold anything, so nobody is told.
+var errPanicked = errors.New("it panicked")
+
+// BeginsRuns reports whether a plugin has something to do at run_start.
+func (c *Chain) BeginsRuns() bool {
+	return c.any(func(p named) bool { return p.RunStart != nil })
+}
+
+func (c *Chain) any(has func(named) bool) bool {
+	if c == nil {
+		return false
+	}
+	for _, p := range c.plugins {
+		if has(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// each enters every plugin with what it is given for the phase.
+func (c *Chain) each(ctx context.Context, phase agent.Phase, m *Moment, enter func(p named) error) error {
+	if c == nil {
+		return nil
+	}
+	for _, p := range c.plugins {
+		err := entered(func() error { return enter(p) })
+		if err == nil {
+			err = m.invalid
+		}
+		if ctx.Err() != nil { // the invocation is at its end; the next one enters it again
+			return ctx.Err()
+		}
+		if err != nil {
+			return &Error{Plugin: p.name, Phase: phase, Cause: err}
+		}
+	}
+	return nil
+}
+
+func entered(enter func() error) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errPanicked
+		}
+	}()
+	return enter()
+}
+
+// State runs one of the phases that only change the shared state.
+func (c *Chain) State(ctx context.Context, phase agent.Phase, d *agent.Definition, s *agent.AgentState) (agent.Hooked, error) {
+	m := &Moment{def: d, run: *s}
+	err := c.each(ctx, phase, m, func(p named) error {
+		if f := p.of(phase); f != nil {
+			return f(ctx, m)
+		}
+		return nil
+	})
+	return agent.Hooked{Phase: phase, Patches: m.patches}, err
+}
+
+// of is the plugin's function for one of the phases that only change the shared state.
+func (p named) of(phase agent.Phase) func(context.Context, *Moment) error {
+	switch phase {
+	case agent.PhaseRunStart:
+		return p.RunStart
+	case agent.PhaseStepStart:
+		return p.StepStart
+	case agent.PhaseStepEnd:
+		return p.StepEnd
+	case agent.PhaseRunEnd:
+		return p.RunEnd
+	default:
+		return nil
+	}
+}
+
+// Additions is what plugins add to one request. The zero value adds nothing.
+type Additions struct {
+	system, session []string
+	transforms      []func(agent.Request) agent.Request
+	owners          []string // of the transforms
+}
+
+// BeforeInference runs the phase: what was decided, and what the request gets beside it.
+func (c *Chain) BeforeInference(ctx context.Context, d *agent.Definition, s *agent.AgentState) (agent.Hooked, Additions, error) {
+	m := &BeforeInference{Moment: Moment{def: d, run: *s}, excluded: map[string]bool{}}
+	var owners []string
+	err := c.each(ctx, agent.PhaseBeforeInference, &m.Moment, func(p named) error {
+		if p.BeforeInference == nil {
+			return nil
+		}
+		err := p.BeforeInference(ctx, m)
+		for len(owners) < len(m.transforms) {
+			owners = append(owners, p.name)
+		}
+		return errors.Join(err, m.ending.problem)
+	})
+	h := agent.Hooked{Phase: agent.PhaseBeforeInference, Patches: m.patches, End: m.reason, Hidden: m.hidden()}
+	return h, Additions{m.system, m.session, m.transforms, owners}, err
+}
+
+// hidden are the tools that are left out, in order of definition: what nobody includes where somebody does, and what anybody excludes.
+func (m *BeforeInference) hidden() []string {
+	var names []string
+	for _, t := range m.def.ToolsIn(&m.run) {
+		if m.excluded[t.Name] || m.included != nil && !m.included[t.Name] {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+// To is the request with the additions: the system's text first, then messages before the conversation, then the transforms in order.
+func (a Additions) To(r agent.Request) (agent.Request, error) {
+	r = r.WithContext(a.system, a.session)
+	for i, change := range a.transforms {
+		if err := entered(func() error { r = change(r); return nil }); err != nil {
+			return r, &Error{Plugin: a.owners[i], Phase: agent.PhaseBeforeInference, Cause: err}
+		}
+	}
+	return r, nil
+}
+
+// AfterInference runs the phase; failure is why the model gave no answer, nil where it did.
+func (c *Chain) AfterInference(ctx context.Context, d *agent.Definition, s *agent.AgentState, failure *agent.ModelError) (agent.Hooked, error) {
+	m := &AfterInference{Moment: Moment{def: d, run: *s}, failure: failure}
+	err := c.each(ctx, agent.PhaseAfterInference, &m.Moment, func(p named) error {
+		if p.AfterInference == nil {
+			return nil
+		}
+		return errors.Join(p.AfterInference(ctx, m), m.ending.problem)
+	})
+	return agent.Hooked{Phase: agent.PhaseAfterInference, Patches: m.patches, End: m.reason}, err
+}
+
+// BeforeTool runs the phase for a call: what was decided, and what the gate is to know. Fit says what is wrong with a ticket that is well
+// formed; nil = nothing is.
+func (c *Chain) BeforeTool(
+	ctx context.Context, d *agent.Definition, s *agent.AgentState, call agent.Call, fit func(agent.Ticket) error,
+) (agent.Hooked, agent.PluginGate, error) {
+	m := &BeforeTool{Moment: Moment{def: d, run: *s}, call: call, fit: fit}
+	err := c.each(ctx, agent.PhaseBeforeTool, &m.Moment, func(p named) error {
+		if p.BeforeTool == nil {
+			return nil
+		}
+		return p.BeforeTool(ctx, m)
+	})
+	return agent.Hooked{Phase: agent.PhaseBeforeTool, Call: call.ID, Patches: m.patches}, m.chosen(), err
+}
+
+// AfterTool runs the phase for a call that came to something.
+func (c *Chain) AfterTool(ctx context.Context, d *agent.Definition, s *agent.AgentState, call agent.Call) (agent.Hooked, error) {
+	m := &AfterTool{Moment: Moment{def: d, run: *s}, call: call}
+	err := c.each(ctx, agent.PhaseAfterTool, &m.Moment, func(p named) error {
+		if p.AfterTool == nil {
+			return nil
+		}
+		return p.AfterTool(ctx, m)
+	})
+	return agent.Hooked{Phase: agent.PhaseAfterTool, Call: call.ID, Patches: m.patches, Says: m.says}, err
+}

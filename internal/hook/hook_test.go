@@ -1,0 +1,215 @@
+package hook_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
+)
+
+var definition = agent.Definition{Tools: []agent.ToolSpec{{Name: "look"}, {Name: "mail.send"}, {Name: "pay"}}}
+
+// chain is the chain of plugins of code, p0, p1 and so on, in this order.
+func chain(t *testing.T, plugins ...hook.Plugin) *hook.Chain {
+	t.Helper()
+	set := hook.Set{Plugins: map[string]hook.Factory{}}
+	var specs []agent.PluginSpec
+	for i, p := range plugins {
+		name := "p" + string(rune('0'+i))
+		set.Plugins[name] = func(json.RawMessage) (hook.Plugin, error) { return p, nil }
+		specs = append(specs, agent.PluginSpec{Name: name})
+	}
+	c, err := set.Chain(specs)
+	require.NoError(t, err)
+	return c
+}
+
+// built is the chain of one built-in plugin.
+func built(t *testing.T, name, config string) *hook.Chain {
+	t.Helper()
+	c, err := hook.Set{}.Chain([]agent.PluginSpec{{Name: name, Config: json.RawMessage(config)}})
+	require.NoError(t, err)
+	return c
+}
+
+func TestAllPhasesWithoutPlugins(t *testing.T) {
+	var none *hook.Chain
+	ctx, s := context.Background(), &agent.AgentState{}
+	require.False(t, none.BeginsRuns())
+	for _, phase := range agent.Phases() {
+		h, err := none.State(ctx, phase, &definition, s)
+		require.NoError(t, err)
+		require.True(t, h.Empty())
+	}
+	h, add, err := none.BeforeInference(ctx, &definition, s)
+	require.NoError(t, err)
+	require.True(t, h.Empty())
+	r, err := add.To(agent.Request{System: "s"})
+	require.NoError(t, err)
+	require.Equal(t, agent.Request{System: "s"}, r)
+	h, gate, err := none.BeforeTool(ctx, &definition, s, agent.Call{ID: "c"}, nil)
+	require.NoError(t, err)
+	require.True(t, h.Empty())
+	require.Zero(t, gate)
+}
+
+// What two plugins say of one call, in either order.
+func TestGatePrecedence(t *testing.T) {
+	say := map[string]func(*hook.BeforeTool){
+		"nothing": func(*hook.BeforeTool) {},
+		"block":   func(m *hook.BeforeTool) { m.Block("a") }, "block b": func(m *hook.BeforeTool) { m.Block("b") },
+		"suspend": func(m *hook.BeforeTool) { m.Suspend(agent.Ticket{ID: "a"}) }, "suspend b": func(m *hook.BeforeTool) { m.Suspend(agent.Ticket{ID: "b"}) },
+		"result": func(m *hook.BeforeTool) { m.SetResult(agent.ToolResultData{Content: "a"}) }, "result b": func(m *hook.BeforeTool) { m.SetResult(agent.ToolResultData{Content: "b"}) },
+		"allow": func(m *hook.BeforeTool) { m.Allow() },
+	}
+	for _, c := range []struct{ first, second, want string }{
+		{"nothing", "nothing", "run"}, {"block", "nothing", "block a"}, {"suspend", "nothing", "suspend a"}, {"result", "nothing", "result a"},
+		{"block", "suspend b", "block a"}, {"suspend b", "block", "block a"}, {"block", "result b", "block a"}, {"result b", "block", "block a"},
+		{"suspend", "result b", "suspend a"}, {"result b", "suspend", "suspend a"},
+		{"block", "block b", "block a"}, {"suspend", "suspend b", "suspend a"}, {"result", "result b", "result a"},
+		{"block", "allow", "run"}, {"suspend", "allow", "run"}, {"result", "allow", "run"}, {"allow", "block", "block a"},
+	} {
+		plugin := func(name string) hook.Plugin {
+			return hook.Plugin{BeforeTool: func(_ context.Context, m *hook.BeforeTool) error { say[name](m); return nil }}
+		}
+		_, gate, err := chain(t, plugin(c.first), plugin(c.second)).BeforeTool(context.Background(), &definition, &agent.AgentState{}, agent.Call{ID: "c", Tool: "pay"}, nil)
+		require.NoError(t, err)
+		require.Equal(t, c.want, shown(gate), "%s, then %s", c.first, c.second)
+	}
+}
+
+func shown(g agent.PluginGate) string {
+	var said []string
+	if g.Block != nil {
+		said = append(said, "block "+*g.Block)
+	}
+	if g.Suspend != nil {
+		said = append(said, "suspend "+g.Suspend.ID)
+	}
+	if g.Result != nil {
+		said = append(said, "result "+g.Result.Content)
+	}
+	if said == nil {
+		return "run"
+	}
+	return strings.Join(said, " and ")
+}
+
+// Include-only lists unite, exclude wins, in whatever order.
+func TestFiltersCompose(t *testing.T) {
+	include := func(tools ...string) hook.Plugin {
+		return hook.Plugin{BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { m.IncludeOnly(tools...); return nil }}
+	}
+	exclude := func(tools ...string) hook.Plugin {
+		return hook.Plugin{BeforeInference: func(_ context.Context, m *hook.BeforeInference) error { m.Exclude(tools...); return nil }}
+	}
+	for _, c := range []struct {
+		plugins []hook.Plugin
+		hidden  []string
+	}{
+		{nil, nil},
+		{[]hook.Plugin{include("look")}, []string{"mail.send", "pay"}},
+		{[]hook.Plugin{include("look"), include("pay")}, []string{"mail.send"}},
+		{[]hook.Plugin{include()}, []string{"look", "mail.send", "pay"}},
+		{[]hook.Plugin{exclude("pay"), include("look", "pay")}, []string{"mail.send", "pay"}},
+		{[]hook.Plugin{include("look", "pay"), exclude("pay")}, []string{"mail.send", "pay"}},
+		{[]hook.Plugin{exclude("ghost")}, nil},
+	} {
+		h, _, err := chain(t, c.plugins...).BeforeInference(context.Background(), &definition, &agent.AgentState{})
+		require.NoError(t, err)
+		require.Equal(t, c.hidden, h.Hidden)
+	}
+}
+
+func TestFirstEndCounts(t *testing.T) {
+	end := hook.Plugin{AfterInference: func(_ context.Context, m *hook.AfterInference) error { m.End(); return nil }}
+	stop := hook.Plugin{AfterInference: func(_ context.Context, m *hook.AfterInference) error { m.Stop("enough"); return nil }}
+	for _, c := range []struct {
+		plugins []hook.Plugin
+		want    agent.Reason
+	}{{nil, ""}, {[]hook.Plugin{end, stop}, agent.ReasonPluginRequested}, {[]hook.Plugin{stop, end}, "stopped:enough"}} {
+		h, err := chain(t, c.plugins...).AfterInference(context.Background(), &definition, &agent.AgentState{}, nil)
+		require.NoError(t, err)
+		require.Equal(t, c.want, h.End)
+	}
+}
+
+// A later plugin sees what an earlier one has patched; the run itself is not changed.
+func TestPatchesAreSeen(t *testing.T) {
+	count := hook.Plugin{StepStart: func(_ context.Context, m *hook.Moment) error {
+		n := 0
+		_, err := m.Value("/n", &n)
+		m.Patch("/n", n+1)
+		return err
+	}}
+	s := &agent.AgentState{Shared: json.RawMessage(`{"n":3}`)}
+	h, err := chain(t, count, count).State(context.Background(), agent.PhaseStepStart, &definition, s)
+	require.NoError(t, err)
+	require.Equal(t, []agent.Patch{{Path: "/n", Value: json.RawMessage("4")}, {Path: "/n", Value: json.RawMessage("5")}}, h.Patches)
+	require.JSONEq(t, `{"n":3}`, string(s.Shared))
+}
+
+func TestFailures(t *testing.T) {
+	at := func(f func(context.Context, *hook.Moment) error) hook.Plugin { return hook.Plugin{RunEnd: f} }
+	for name, c := range map[string]struct {
+		do   func(context.Context, *hook.Moment) error
+		want string
+	}{
+		"an error":                   {func(context.Context, *hook.Moment) error { return errors.New("no luck") }, "plugin p0 failed in run_end: no luck"},
+		"a long one":                 {func(context.Context, *hook.Moment) error { return errors.New(strings.Repeat("x", 3000)) }, strings.Repeat("x", 2000) + " […]"},
+		"a panic":                    {func(context.Context, *hook.Moment) error { panic("secret") }, "plugin p0 failed in run_end: it panicked"},
+		"a patch of the root":        {func(_ context.Context, m *hook.Moment) error { m.Patch("", 1); return nil }, "want an object"},
+		"a patch below a scalar":     {func(_ context.Context, m *hook.Moment) error { m.Patch("/n/x", 1); return nil }, "neither an object nor a list"},
+		"a patch that is no JSON":    {func(_ context.Context, m *hook.Moment) error { m.Patch("/f", func() {}); return nil }, "unsupported type"},
+		"a value of another type":    {func(_ context.Context, m *hook.Moment) error { var s string; _, err := m.Value("/n", &s); return err }, "read /n of the shared state"},
+		"a pointer that is not one":  {func(_ context.Context, m *hook.Moment) error { _, err := m.Value("n", nil); return err }, "leading slash"},
+		"an error after one of them": {func(_ context.Context, m *hook.Moment) error { m.Patch("", 1); return errors.New("first") }, "first"},
+	} {
+		_, err := chain(t, at(c.do)).State(context.Background(), agent.PhaseRunEnd, &definition, &agent.AgentState{Shared: json.RawMessage(`{"n":3}`)})
+		var failed *hook.Error
+		require.ErrorAs(t, err, &failed, name)
+		require.ErrorContains(t, err, c.want, name)
+		require.NotContains(t, err.Error(), "secret", name)
+	}
+	transform := hook.Plugin{BeforeInference: func(_ context.Context, m *hook.BeforeInference) error {
+		m.Transform(func(agent.Request) agent.Request { panic("secret") })
+		return nil
+	}}
+	_, add, err := chain(t, hook.Plugin{}, transform).BeforeInference(context.Background(), &definition, &agent.AgentState{})
+	require.NoError(t, err)
+	_, err = add.To(agent.Request{})
+	require.EqualError(t, err, "plugin p1 failed in before_inference: it panicked")
+}
+
+// An invocation that is at its end has not failed: the next one enters the plugin again.
+func TestTheEndOfAnInvocationIsNoFailure(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	late := hook.Plugin{StepEnd: func(ctx context.Context, _ *hook.Moment) error { cancel(); return ctx.Err() }}
+	_, err := chain(t, late).State(ctx, agent.PhaseStepEnd, &definition, &agent.AgentState{})
+	require.Equal(t, context.Canceled, err)
+}
+
+func TestNamesAndConfigurations(t *testing.T) {
+	broken := func(json.RawMessage) (hook.Plugin, error) { return hook.Plugin{}, errors.New("want a mood") }
+	set := hook.Set{Plugins: map[string]hook.Factory{"moody": broken, "reminder": broken}}
+	require.Equal(t, []string{"moody", "permission", "reminder", "tool-policy"}, set.PluginNames())
+	for name, c := range map[string]struct{ config, want string }{
+		"ghost":       {``, `there is no plugin "ghost"; known: moody, permission, reminder, tool-policy`},
+		"moody":       {``, "plugin moody: want a mood"},
+		"reminder":    {``, "plugin reminder: want a mood"}, // a deployment's own comes first
+		"permission":  {`{"default":"sometimes"}`, "plugin permission: want allow, deny or ask"},
+		"tool-policy": {`{"allow":5}`, `plugin tool-policy: `},
+	} {
+		err := set.CheckPlugin(agent.PluginSpec{Name: name, Config: json.RawMessage(c.config)})
+		require.ErrorContains(t, err, c.want, name)
+		require.NotContains(t, err.Error(), "sometimes")
+	}
+	require.NoError(t, hook.Set{}.CheckPlugin(agent.PluginSpec{Name: "permission"}))
+	require.NoError(t, hook.Set{}.CheckPlugin(agent.PluginSpec{Name: "tool-policy", Config: json.RawMessage("null")}))
+}

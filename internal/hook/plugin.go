@@ -1,0 +1,239 @@
+package hook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// Plugin is what a plugin does at each phase; nil = nothing. It keeps nothing between two phases but in the run's shared state: the next
+// phase may be another process. Functions return soon, and may be called for several runs at once.
+type Plugin struct {
+	RunStart        func(ctx context.Context, m *Moment) error
+	StepStart       func(ctx context.Context, m *Moment) error
+	BeforeInference func(ctx context.Context, m *BeforeInference) error
+	AfterInference  func(ctx context.Context, m *AfterInference) error
+	StepEnd         func(ctx context.Context, m *Moment) error
+	BeforeTool      func(ctx context.Context, m *BeforeTool) error
+	AfterTool       func(ctx context.Context, m *AfterTool) error
+	RunEnd          func(ctx context.Context, m *Moment) error
+}
+
+// Moment is what every phase has: the run to look at, and its shared state to change. Nothing that it gives out may be changed.
+type Moment struct {
+	def     *agent.Definition
+	run     agent.AgentState
+	patches []agent.Patch
+	invalid error
+}
+
+// Agent is the definition that the run is pinned to.
+func (m *Moment) Agent() *agent.Definition { return m.def }
+
+// Run is the run as it is, with what plugins before this one have patched.
+func (m *Moment) Run() *agent.AgentState { return &m.run }
+
+// Value reads the value at a JSON Pointer of the shared state into v, and reports whether there is one. A value that does not fit v is an
+// error.
+func (m *Moment) Value(path string, v any) (bool, error) {
+	if len(m.run.Shared) == 0 {
+		return false, nil
+	}
+	raw, ok, err := agent.Lookup(m.run.Shared, path)
+	if err != nil || !ok {
+		return false, err
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return true, fmt.Errorf("read %s of the shared state: %w", path, err)
+	}
+	return true, nil
+}
+
+// Patch sets the value at a JSON Pointer of the shared state. A value that is no JSON, and a place that cannot be, fail the phase.
+func (m *Moment) Patch(path string, value any) {
+	raw, err := json.Marshal(value)
+	if err == nil {
+		err = m.apply(agent.Patch{Path: path, Value: raw})
+	}
+	m.invalid = errors.Join(m.invalid, err)
+}
+
+func (m *Moment) apply(p agent.Patch) error {
+	if err := agent.CheckPatch(m.run.SharedState(), []agent.Patch{p}); err != nil {
+		return err
+	}
+	state, err := agent.ApplyPatches(m.run.Shared, []agent.Patch{p})
+	if err != nil {
+		return err
+	}
+	m.run.Shared = state
+	m.patches = append(m.patches, p)
+	return nil
+}
+
+// BeforeInference is the moment before the model is asked. What is added to the request is in this request alone.
+type BeforeInference struct {
+	Moment
+
+	ending
+	system, session []string
+	excluded        map[string]bool
+	included        map[string]bool // nil = nobody has said
+	transforms      []func(agent.Request) agent.Request
+}
+
+// AddSystem adds a paragraph to the system text.
+func (m *BeforeInference) AddSystem(text string) { m.system = append(m.system, text) }
+
+// AddSession adds a message of the system's before the conversation.
+func (m *BeforeInference) AddSession(text string) { m.session = append(m.session, text) }
+
+// Exclude takes tools, by original name, out of the request, whoever includes them. A call of such a tool fails.
+func (m *BeforeInference) Exclude(tools ...string) {
+	for _, t := range tools {
+		m.excluded[t] = true
+	}
+}
+
+// IncludeOnly leaves in the request what is named, by original name, here or by another plugin that includes; none of these, no tool.
+func (m *BeforeInference) IncludeOnly(tools ...string) {
+	if m.included == nil {
+		m.included = map[string]bool{}
+	}
+	for _, t := range tools {
+		m.included[t] = true
+	}
+}
+
+// Transform changes the request, which is a copy whose lists are shared: change is to make new ones. Transforms run in order, after
+// everything that is added; whether the result is one that a provider takes is theirs to see to.
+func (m *BeforeInference) Transform(change func(agent.Request) agent.Request) {
+	m.transforms = append(m.transforms, change)
+}
+
+// AfterInference is the moment after the model has answered. The answer stands in the run; that it is in the journal is still to come.
+type AfterInference struct {
+	Moment
+
+	ending
+	failure *agent.ModelError
+}
+
+// Failure is why there is no answer, where the model failed for good and the run is about to end; else nil.
+func (m *AfterInference) Failure() *agent.ModelError { return m.failure }
+
+// ending is the effect of the phases that may end a run. The first reason counts.
+type ending struct {
+	reason  agent.Reason
+	problem error
+}
+
+// End ends the run as plugin_requested, with the last text so far as its output: the model is not asked, and calls that it has asked for
+// are not carried out.
+func (e *ending) End() { e.set(agent.ReasonPluginRequested) }
+
+// Stop ends the run as stopped:<code>, which is 1 to 40 of a to z and _; another code fails the phase. Before an inference that is at once; behind one, once the calls it asked for have finished.
+func (e *ending) Stop(code string) {
+	if !agent.ValidStopCode(code) {
+		e.problem = errCode
+	}
+	e.set(agent.Stopped(code))
+}
+
+// errCode is the error of a plugin that stops a run and does not say what for.
+var errCode = errors.New("it stopped the run without a code of 1 to 40 of a to z and _")
+
+func (e *ending) set(r agent.Reason) {
+	if e.reason == "" {
+		e.reason = r
+	}
+}
+
+// BeforeTool is the moment before a call is carried out: for a new call, and again for one that was suspended and goes on. The newest
+// word is not the last: of what all plugins say, blocking counts before suspending and that before a result, and of two that say the
+// same the first does. Rules of the definition hold whatever plugins say.
+type BeforeTool struct {
+	Moment
+
+	call agent.Call
+	gate agent.PluginGate
+	fit  func(agent.Ticket) error // what only a runtime sees of a ticket; nil = nothing
+}
+
+// Call is the call.
+func (m *BeforeTool) Call() agent.Call { return m.call }
+
+// Tool is the call's tool; false where the agent has none of that name.
+func (m *BeforeTool) Tool() (agent.ToolSpec, bool) { return m.def.Tool(m.call.Tool) }
+
+// Resumed reports whether the call was suspended and goes on.
+func (m *BeforeTool) Resumed() bool { return m.call.Status == agent.StatusResuming }
+
+// Granted reports whether somebody who may has approved this very call. Whether the approval still holds is for the gate to see.
+func (m *BeforeTool) Granted() bool { return m.call.Grant != nil }
+
+// Block refuses the call: it fails, and the model reads why.
+func (m *BeforeTool) Block(reason string) {
+	if m.gate.Block == nil {
+		m.gate.Block = &reason
+	}
+}
+
+// Suspend has somebody asked before the call runs, who may approve under the agent's permission. Once they have, this phase runs
+// again, and the call has the answer as its Resume; the tool does not get it, as it is none to a question of its own. A ticket that nobody
+// could be asked, or whose answer nothing could be checked against, fails the phase.
+func (m *BeforeTool) Suspend(t agent.Ticket) {
+	t, err := t.Checked()
+	if err == nil && m.fit != nil {
+		err = m.fit(t)
+	}
+	m.invalid = errors.Join(m.invalid, err)
+	if m.gate.Suspend == nil {
+		m.gate.Suspend = &t
+	}
+}
+
+// SetResult is the call's result in the tool's place: it is not entered.
+func (m *BeforeTool) SetResult(r agent.ToolResultData) {
+	if m.gate.Result == nil {
+		r.Suspend = nil
+		m.gate.Result = &r
+	}
+}
+
+// Allow withdraws what plugins before this one have said of the call. Those behind it may say something again.
+func (m *BeforeTool) Allow() { m.gate = agent.PluginGate{} }
+
+// chosen is the one thing that is said.
+func (m *BeforeTool) chosen() agent.PluginGate {
+	switch g := m.gate; {
+	case g.Block != nil:
+		return agent.PluginGate{Block: g.Block}
+	case g.Suspend != nil:
+		return agent.PluginGate{Suspend: g.Suspend}
+	default:
+		return g
+	}
+}
+
+// AfterTool is the moment after a call came to something here: a result, an error, a refusal, a suspension.
+type AfterTool struct {
+	Moment
+
+	call agent.Call
+	says []agent.Said
+}
+
+// Call is the call, with its status and result.
+func (m *AfterTool) Call() agent.Call { return m.call }
+
+// AddReminder adds a message of the system's behind the results of the round.
+func (m *AfterTool) AddReminder(text string) {
+	m.says = append(m.says, agent.Said{Text: text, Reminder: true})
+}
+
+// AddMessage adds a message of the user's behind the results of the round.
+func (m *AfterTool) AddMessage(text string) { m.says = append(m.says, agent.Said{Text: text}) }

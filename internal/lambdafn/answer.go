@@ -1,0 +1,100 @@
+package lambdafn
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/web/edge"
+)
+
+// delivery is a service's answer as the event rule hands it on: the tenant is the rule's constant, the answer the event's detail.
+type delivery struct {
+	Tenant string          `json:"tenant"`
+	Answer json.RawMessage `json:"answer"`
+
+	raw []byte // all of it
+}
+
+// eventAnswer is the detail of an answer. Exactly one of Result and Error is given; a null result is one.
+type eventAnswer struct {
+	Run    string          `json:"run"`
+	Call   string          `json:"call"`
+	Result json.RawMessage `json:"result"` // a string stands for its text, anything else for its JSON
+	Error  *string         `json:"error"`
+}
+
+// readDelivery tells an answer from an event of the gateway, which never has these keys: what a caller sends stands in its body.
+func readDelivery(payload []byte) (delivery, bool) {
+	d := delivery{raw: payload}
+	err := json.Unmarshal(payload, &d)
+	return d, err == nil && d.Tenant != "" && d.Answer != nil
+}
+
+// answers takes services' answers that come as events.
+type answers struct{ inputs *runtime.Inputs }
+
+// byEvent is who answers where an event does: whoever may put one on the bus.
+const byEvent = "service"
+
+// take takes an answer into the inbox of its run. One that counts for nothing is no error; one of the wrong form or for a run that is not
+// there is, and ends in the dead-letter queue.
+func (a answers) take(ctx context.Context, d delivery) ([]byte, error) {
+	got, err := readAnswer(d)
+	if err != nil {
+		return nil, err
+	}
+	err = a.inputs.Answer(ctx, got)
+	if err != nil && !errors.Is(err, runtime.ErrUnasked) {
+		return nil, classify(err)
+	}
+	return json.Marshal(map[string]bool{"applied": err == nil})
+}
+
+func readAnswer(d delivery) (runtime.Answer, error) {
+	var said eventAnswer
+	if err := agent.DecodeKnown(d.raw, limits, &delivery{}); err != nil { // no key of it is there twice, or in other letters
+		return runtime.Answer{}, edge.Invalidf("read the answer: %w", err)
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(d.Answer), []byte("{")) {
+		return runtime.Answer{}, edge.Invalidf("read the answer: want {run, call, result or error}, got something of another form")
+	}
+	if err := agent.DecodeKnown(d.Answer, limits, &said); err != nil { // an event may say more than the answer
+		return runtime.Answer{}, edge.Invalidf("read the answer: %w", err)
+	}
+	switch {
+	case !agent.ValidTenant(d.Tenant):
+		return runtime.Answer{}, edge.Invalidf("read the answer: tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
+	case said.Run == "" || said.Call == "":
+		return runtime.Answer{}, edge.Invalidf("read the answer: want the run and the call that it answers")
+	case len(said.Run) > maxKey || len(said.Call) > maxKey || strings.Contains(said.Run+said.Call, "\x00"):
+		return runtime.Answer{}, edge.Invalidf("read the answer: run and call: want their ids")
+	case (said.Result == nil) == (said.Error == nil):
+		return runtime.Answer{}, edge.Invalidf("read the answer: want exactly one of result and error")
+	}
+	got := runtime.Answer{Tenant: d.Tenant, Run: said.Run, Call: said.Call, By: byEvent}
+	if said.Error != nil {
+		got.Content, got.IsError = *said.Error, true
+		return got, nil
+	}
+	var err error
+	got.Content, err = plainText(said.Result)
+	return got, err
+}
+
+// plainText is what the model will read of a result: a string's text, or JSON, strictly read.
+func plainText(raw json.RawMessage) (string, error) {
+	value, err := agent.CompactJSON(raw, agent.JSONLimits{})
+	if err != nil {
+		return "", edge.Invalidf("read the answer: result: %w", err)
+	}
+	var text string
+	if bytes.HasPrefix(value, []byte(`"`)) && json.Unmarshal(value, &text) == nil {
+		return text, nil
+	}
+	return string(value), nil
+}

@@ -1,0 +1,79 @@
+package lambdafn
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/web/edge"
+)
+
+func TestReadAnswer(t *testing.T) {
+	text := func(content string) runtime.Answer {
+		return runtime.Answer{Tenant: "acme", Run: "r1", Call: "c1", Content: content, By: "service"}
+	}
+	failed := text("no")
+	failed.IsError = true
+	for in, want := range map[string]runtime.Answer{
+		`{"run":"r1","call":"c1","result":"rain"}`:                  text("rain"),
+		`{"run":"r1","call":"c1","result":{"n": 1.0}}`:              text(`{"n":1.0}`),
+		`{"run":"r1","call":"c1","result":null}`:                    text("null"),
+		`{"run":"r1","call":"c1","result":false}`:                   text("false"),
+		`{"run":"r1","call":"c1","result":""}`:                      text(""),
+		`{"run":"r1","call":"c1","error":"no"}`:                     failed,
+		`{"run":"r1","call":"c1","result":1,"more":"of the event"}`: text("1"),
+	} {
+		d, ok := readDelivery([]byte(`{"tenant":"acme","answer":` + in + `}`))
+		require.True(t, ok, in)
+		got, err := readAnswer(d)
+		require.NoError(t, err, in)
+		require.Equal(t, want, got, in)
+	}
+	for in, want := range map[string]string{
+		`{"tenant":"acme","answer":{"run":"r1","result":1}}`:                         "want the run and the call",
+		`{"tenant":"acme","answer":{"call":"c1","result":1}}`:                        "want the run and the call",
+		`{"tenant":"acme","answer":{"run":"r1","call":"c1"}}`:                        "want exactly one of result and error",
+		`{"tenant":"acme","answer":{"run":"r1","call":"c1","result":1,"error":"x"}}`: "want exactly one of result and error",
+		`{"tenant":"acme","answer":{"run":"r1","call":"c1","result":{"a":1,"a":2}}}`: "want each key once",
+		`{"tenant":"acme","answer":[]}`:                                              "another form",
+		`{"tenant":"A#B","answer":{"run":"r1","call":"c1","result":1}}`:              "tenant: want",
+	} {
+		d, ok := readDelivery([]byte(in))
+		require.True(t, ok, in)
+		_, err := readAnswer(d)
+		var kind *edge.Error
+		require.ErrorAs(t, err, &kind, in)
+		require.Equal(t, edge.Invalid, kind.Kind, in)
+		require.ErrorContains(t, err, want, in)
+	}
+	for _, in := range []string{
+		`{"version":"2.0","body":"{\"tenant\":\"acme\",\"answer\":{}}"}`, `{"tenant":"acme"}`, `{"answer":{}}`, `{`, `[]`,
+	} {
+		_, ok := readDelivery([]byte(in))
+		require.False(t, ok, "%s is no answer of the rule's", in)
+	}
+}
+
+// The bus is where its own variable says, else where all services are.
+func TestBusEndpoint(t *testing.T) {
+	for name, c := range map[string]struct {
+		env  map[string]string
+		want string
+	}{
+		"the region's": {nil, "https://events.eu-central-1.amazonaws.com"},
+		"FIPS":         {map[string]string{envFIPS: "true", envRegion: "us-east-1"}, "https://events-fips.us-east-1.amazonaws.com"},
+		"its own":      {map[string]string{envEndpoint: "http://127.0.0.1:1", envEndpoint + "_EVENTBRIDGE": "http://127.0.0.1:2"}, "http://127.0.0.1:2"},
+		"one for all":  {map[string]string{envEndpoint: "http://127.0.0.1:1"}, "http://127.0.0.1:1"},
+		"ignored":      {map[string]string{envEndpoint: "http://127.0.0.1:1", envEndpoint + "_EVENTBRIDGE": "http://127.0.0.1:2", envIgnoreEndpoints: "true"}, "https://events.eu-central-1.amazonaws.com"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			get := lambdaEnv(c.env)
+			cfg, err := awsConfig(get)
+			require.NoError(t, err)
+			at, err := busEndpoint(cfg, get)
+			require.NoError(t, err)
+			require.Equal(t, c.want, at)
+		})
+	}
+}

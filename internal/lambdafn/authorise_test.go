@@ -1,0 +1,315 @@
+package lambdafn_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/audit"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tools/callback"
+	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web/gateway"
+)
+
+// named are names of things that fill the places of a request: those of a tenant that the caller is not of, or of what nobody has.
+type named struct{ run, approval, sha, agent, server, token, duty string }
+
+// row says how a route is asked about a thing: whatever a caller names that is another tenant's, is answered as what nobody has.
+type row struct {
+	path, body string
+	open       bool // anybody may ask: what they have to show is in the path
+	list       bool // it names nothing: what it gives has to be the caller's own
+}
+
+// rows has a line for every route; a route without one fails.
+var rows = map[string][]row{
+	"POST /v1/runs": {
+		{path: "/v1/runs", body: `{"agent":"payer","message":"x","continues":"{run}"}`},
+		{path: "/v1/runs", body: `{"agent":"payer","message":[{"type":"media","mediaType":"text/plain","blob":"{sha}"}]}`},
+	},
+	"GET /v1/runs": {
+		{path: "/v1/runs", list: true}, {path: "/v1/runs?status=waiting&agent=payer", list: true}, {path: "/v1/runs?root={run}"},
+	},
+	"GET /v1/runs/{id}":                    {{path: "/v1/runs/{run}"}, {path: "/v1/runs/{run}?messages=0"}},
+	"GET /v1/runs/{id}/messages":           {{path: "/v1/runs/{run}/messages"}},
+	"GET /v1/runs/{id}/calls":              {{path: "/v1/runs/{run}/calls"}},
+	"GET /v1/runs/{id}/events":             {{path: "/v1/runs/{run}/events"}, {path: "/v1/runs/{run}/events?after=1&format=arvo"}},
+	"GET /v1/runs/{id}/replay":             {{path: "/v1/runs/{run}/replay"}},
+	"POST /v1/runs/{id}/cancel":            {{path: "/v1/runs/{run}/cancel", body: `{}`}, {path: "/v1/runs/{run}/cancel"}},
+	"POST /v1/runs/{id}/fork":              {{path: "/v1/runs/{run}/fork", body: `{"at":0}`}, {path: "/v1/runs/{run}/fork", body: `{"at":999}`}},
+	"POST /v1/runs/{id}/calls/{call}/undo": {{path: "/v1/runs/{run}/calls/c1/undo", body: `{}`}, {path: "/v1/runs/{run}/calls/c9/undo", body: `{}`}},
+	"POST /v1/runs/{id}/input": {
+		{path: "/v1/runs/{run}/input", body: `{"messages":["Hello?"]}`},
+		{path: "/v1/runs/{run}/input", body: `{"decisions":[{"target":"c1","action":"resume"}]}`},
+		{path: "/v1/runs/{run}/input", body: `{"decisions":[{"target":"{approval}","action":"cancel"}]}`},
+		{path: "/v1/runs/{run}/input", body: `{"answers":[{"call":"c1","result":"yes"}]}`},
+	},
+	"POST /v1/callbacks/{token}": {{path: "{token}", body: `{"result":1}`, open: true}},
+	"POST /v1/blobs":             {{path: "/v1/blobs", body: `{"mediaType":"text/plain","bytes":10,"sha256":"{sha}"}`}},
+	"PUT /v1/blobs/{sha256}":     {{path: "/v1/blobs/{sha}", body: `x`}},
+	"GET /v1/approvals": {
+		{path: "/v1/approvals", list: true}, {path: "/v1/approvals?status=pending&limit=200", list: true},
+		{path: "/v1/approvals?run={run}"}, {path: "/v1/approvals?root={run}"},
+	},
+	"GET /v1/approvals/{id}": {{path: "/v1/approvals/{approval}"}},
+	"POST /v1/approvals/{id}/decision": {
+		{path: "/v1/approvals/{approval}/decision", body: `{"action":"approve"}`},
+		{path: "/v1/approvals/{approval}/decision", body: `{"action":"deny","note":"no"}`},
+		{path: "/v1/approvals/{approval}/decision", body: `{"action":"edit","args":{"amount":6}}`},
+		{path: "/v1/approvals/{approval}/decision", body: `{"action":"approve","tool":"pay"}`},
+	},
+	"GET /v1/audit":                    {{path: "/v1/audit", list: true}, {path: "/v1/audit?after=1", list: true}},
+	"GET /v1/grants":                   {{path: "/v1/grants", list: true}, {path: "/v1/grants?agent=payer", list: true}},
+	"DELETE /v1/grants/{agent}/{tool}": {{path: "/v1/grants/{agent}/pay"}, {path: "/v1/grants/{agent}/pay?digest={sha}"}},
+	"GET /v1/me/preferences":           {{path: "/v1/me/preferences", list: true}},
+	"PUT /v1/me/preferences":           {{path: "/v1/me/preferences", body: `{"notify":["{run}"]}`}},
+	"GET /v1/me/duties":                {{path: "/v1/me/duties", list: true}},
+	"POST /v1/me/duties":               {{path: "/v1/me/duties", body: `{"to":"user:ana","until":"2001-01-01T00:00:00Z","note":"{run}"}`}},
+	"DELETE /v1/me/duties/{id}":        {{path: "/v1/me/duties/{duty}"}},
+	"GET /v1/repairs":                  {{path: "/v1/repairs", list: true}},
+	"GET /v1/quarantine":               {{path: "/v1/quarantine", list: true}},
+	"POST /v1/runs/{id}/release":       {{path: "/v1/runs/{run}/release", body: `{"note":"x"}`}},
+	"GET /v1/servers":                  {{path: "/v1/servers", list: true}, {path: "/v1/servers?agent=payer", list: true}},
+	"POST /v1/servers/{agent}/{server}/approve": {
+		{path: "/v1/servers/{agent}/{server}/approve", body: `{"digest":"2"}`}, {path: "/v1/servers/{agent}/{server}/approve", body: `{"tool":"read","digest":"2"}`},
+	},
+}
+
+func (n named) fill(text string) string {
+	return strings.NewReplacer("{run}", n.run, "{approval}", n.approval, "{sha}", n.sha, "{agent}", n.agent, "{server}", n.server, "{token}", n.token, "{duty}", n.duty).Replace(text)
+}
+
+// blank is an answer with what a request named taken out.
+func (n named) blank(text string) string {
+	for _, name := range []string{n.token, n.duty, n.run, n.approval, n.sha, n.server, n.agent} {
+		text = strings.ReplaceAll(text, name, "?")
+	}
+	return text
+}
+
+// foreign is what acme has of every kind, and strange what looks like it and is nobody's.
+func (s *stack) foreign() (theirs, strange named) {
+	run := s.waiting(ana, "k")
+	secret := []byte("acme's own")
+	require.NoError(s.t, s.machine.Ports.Blobs.Put(s.t.Context(), "acme", store.BlobDigest(secret), secret))
+	for _, digest := range []string{"1", "2"} {
+		_, err := s.machine.Servers.Saw(s.t.Context(), approval.Sighting{Tenant: "acme", Agent: "payer", Run: run.ID, Server: "files", Tools: []agent.ServerTool{
+			{Name: "read", Description: "I will pay", Schema: json.RawMessage(`{"type":"object"}`), Digest: digest},
+		}})
+		require.NoError(s.t, err)
+	}
+	log := &audit.Log{Table: s.machine.Ports.Table, Clock: s.machine.Ports.Clock}
+	require.NoError(s.t, log.Record(s.t.Context(), "acme", audit.Record{ID: "1", Kind: audit.Viewed, Actor: "user:ana"}, audit.Record{ID: "2", Kind: audit.Viewed, Actor: "user:ana"}))
+	now := s.machine.Ports.Clock.Now()
+	given, err := person.Duties{Table: s.machine.Ports.Table, Directory: s.machine.People}.Give(s.t.Context(), "acme",
+		agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, person.Duty{To: "user:bob", From: now, Until: now.Add(time.Hour)}, now)
+	require.NoError(s.t, err)
+	// It says acme's run, and is not acme's.
+	theirs = named{run.ID, run.Waiting[0].Approval, store.BlobDigest(secret), "payer", "files", callback.Path + addressed("globex", run.ID), given.ID}
+	other := agent.RunID("nobody", "payer", "k")
+	strange = named{other, agent.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", "filex", callback.Path + addressed("globex", other), "d" + other[1:]}
+	return theirs, strange
+}
+
+// A9: whatever another tenant's a caller names, on whichever route and however they show who they are, the answer is that about what does not exist:
+// its status, its type, its headers and its words. Lists hold nothing of it, and nothing is written.
+func TestA9OtherTenantsAreNobodys(t *testing.T) {
+	var routes []string
+	for route := range rows {
+		routes = append(routes, route)
+	}
+	require.ElementsMatch(t, api.Routes(), routes, "each route says how it is asked about what is another tenant's")
+	for name, caller := range map[string]func([]byte) []byte{"token": byToken, "IAM": byIAM} {
+		t.Run(name, func(t *testing.T) {
+			inStack(t, pay, func(t *testing.T, s *stack) {
+				s.takesIAM("globex")
+				theirs, strange := s.foreign()
+				before, writes := s.dump("acme"), s.writes()
+				for route, asked := range rows {
+					method := strings.Fields(route)[0]
+					for _, r := range asked {
+						got := s.as(caller, theirs, method, r)
+						for _, secret := range []string{"I will pay", "user:ana", `"amount"`, theirs.approval} {
+							require.NotContains(t, theirs.blankIn(got.Body, r), secret, "%s %s", method, r.path)
+						}
+						if r.list {
+							require.Equal(t, http.StatusOK, got.Status, got.Body)
+							require.NotContains(t, got.Body, theirs.run)
+							continue
+						}
+						want := s.as(caller, strange, method, r)
+						require.Equal(t, want.Status, got.Status, "%s %s", method, r.path)
+						require.Equal(t, want.Headers, got.Headers, "%s %s", method, r.path)
+						require.Equal(t, strange.blank(want.Body), theirs.blank(got.Body), "%s %s", method, r.path)
+						if !strings.HasPrefix(r.path, "/v1/blobs") { // an upload of the same bytes is permitted, as one's own
+							require.GreaterOrEqual(t, got.Status, 400, "%s %s", method, r.path)
+						}
+					}
+				}
+				synctest.Wait()
+				require.Equal(t, writes, s.writes(), "nothing is written")
+				require.Equal(t, before, s.dump("acme"))
+				require.Empty(t, s.paid)
+			})
+		})
+	}
+}
+
+// blankIn takes what the request itself named out of an answer: that a problem repeats it says nothing.
+func (n named) blankIn(text string, r row) string {
+	if strings.Contains(r.path+r.body, "{approval}") {
+		return strings.ReplaceAll(text, n.approval, "?")
+	}
+	return text
+}
+
+// byToken and byIAM are bob of globex, in the two ways in which the gateway says who calls.
+func byToken(event []byte) []byte {
+	return authorised(event, map[string]any{"jwt": map[string]any{"claims": bob, "scopes": nil}})
+}
+
+func byIAM(event []byte) []byte {
+	return authorised(event, map[string]any{"iam": map[string]any{
+		"accountId": "000000000000", "callerId": "AIDA", "userArn": "arn:aws:sts::000000000000:assumed-role/operators/bob", "userId": "AIDA",
+	}})
+}
+
+func authorised(event []byte, authorizer map[string]any) []byte {
+	var raw map[string]any
+	if err := json.Unmarshal(event, &raw); err != nil {
+		panic(err)
+	}
+	raw["requestContext"].(map[string]any)["authorizer"] = authorizer
+	out, err := json.Marshal(raw)
+	if err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// takesIAM makes the API one that takes callers signed by IAM, of a tenant.
+func (s *stack) takesIAM(tenant string) {
+	ports := s.machine.Ports
+	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
+	ports.Model, ports.Tools, ports.Uploads = nil, nil, permits{}
+	known := agents{s.machine.Agents}
+	s.api = lambdafn.NewAPI(ports, known, gateway.Identity{IAMTenant: tenant, IAMAccount: "000000000000"}, nil, s.log(), func() (*keyring.Ring, error) { return ring, nil }, nil)
+}
+
+// agents are those of a machine.
+type agents struct {
+	find func(name string) (*agent.Definition, bool)
+}
+
+func (a agents) Agent(name string) (*agent.Definition, bool) { return a.find(name) }
+
+func (agents) Agents() []string { return []string{"payer"} }
+
+// claimed are the ways in which a request may claim to be of another tenant, or another person: none is looked at.
+var claimed = []string{"countersign-as", "user:ana,group:operators", "tenant", "acme", "x-tenant", "acme", "x-amzn-tenant", "acme", "cookie", "tenant=acme"}
+
+// as asks about what is named, claiming besides to be of acme.
+func (s *stack) as(caller func([]byte) []byte, n named, method string, r row) gateway.Answer {
+	s.t.Helper()
+	event := caller(request(method+" "+n.fill(r.path), n.fill(r.body), nil, claimed...))
+	out, err := s.api(s.t.Context(), event)
+	require.NoError(s.t, err)
+	var a gateway.Answer
+	require.NoError(s.t, json.Unmarshal(out, &a))
+	return a
+}
+
+// A9: who shows nothing is 401 on every route but those that show all in their path, and who shows what makes no caller is 403; a tenant in the query
+// or the body is refused. Nothing is written.
+func TestA9EveryRouteAsksWhoCalls(t *testing.T) {
+	for route, asked := range rows {
+		for _, r := range asked {
+			path := named{token: callback.Path + "x"}.fill(r.path)
+			require.Equal(t, route == "POST /v1/callbacks/{token}", api.Openly(httptest.NewRequest(http.MethodPost, path, nil)), route)
+			require.Equal(t, route == "POST /v1/callbacks/{token}", r.open, route)
+		}
+	}
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		s.takesIAM("")
+		theirs, _ := s.foreign()
+		before, writes := s.dump("acme"), s.writes()
+		nobody := func(event []byte) []byte { return event }
+		for what, c := range map[string]struct {
+			caller func([]byte) []byte
+			status int
+			kind   api.ProblemType
+		}{
+			"nobody":             {nobody, 401, api.Unauthenticated},
+			"a null authorizer":  {func(e []byte) []byte { return authorised(e, nil) }, 401, api.Unauthenticated},
+			"no claims":          {func(e []byte) []byte { return authorised(e, map[string]any{"jwt": map[string]any{}}) }, 403, api.NotAllowed},
+			"no tenant":          {claiming(with(ana, "tenant", "")), 403, api.NotAllowed},
+			"no such tenant":     {claiming(with(ana, "tenant", "acme#RUN")), 403, api.NotAllowed},
+			"nobody of a tenant": {claiming(with(ana, "sub", "")), 403, api.NotAllowed},
+			"IAM, not taken":     {byIAM, 403, api.NotAllowed},
+			"a lambda's context": {func(e []byte) []byte {
+				return authorised(e, map[string]any{"lambda": map[string]any{"tenant": "acme"}})
+			}, 401, api.Unauthenticated},
+		} {
+			for route, asked := range rows {
+				for _, r := range asked {
+					if r.open {
+						continue
+					}
+					got := s.as(c.caller, theirs, strings.Fields(route)[0], r)
+					require.Equal(t, c.status, got.Status, "%s: %s", what, route)
+					var p api.Problem
+					require.NoError(t, json.Unmarshal([]byte(got.Body), &p))
+					require.Equal(t, c.kind, p.Type, "%s: %s", what, route)
+				}
+			}
+		}
+		for route, asked := range rows {
+			r := asked[0]
+			if r.open || strings.HasPrefix(route, "PUT ") {
+				continue
+			}
+			path := theirs.fill(r.path)
+			in := s.do(bob, strings.Fields(route)[0]+" "+path+map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")]+"tenant=acme", theirs.fill(r.body))
+			require.GreaterOrEqual(t, in.Status, 400, route)
+			if strings.HasPrefix(r.body, "{") {
+				in = s.do(bob, strings.Fields(route)[0]+" "+path, `{"tenant":"acme"}`)
+				require.GreaterOrEqual(t, in.Status, 400, route)
+			}
+		}
+		require.Equal(t, writes, s.writes())
+		require.Equal(t, before, s.dump("acme"))
+	})
+}
+
+func claiming(claims map[string]string) func([]byte) []byte {
+	return func(e []byte) []byte {
+		return authorised(e, map[string]any{"jwt": map[string]any{"claims": claims}})
+	}
+}
+
+// A record of another tenant's refusal is nobody's either: who is refused an approval of their own tenant is on its chain alone.
+func TestA9RefusalsStayWithTheirTenant(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		run := s.waiting(ana, "k")
+		read[api.Problem](s, bob, 404, "POST /v1/approvals/"+run.Waiting[0].Approval+"/decision", `{"action":"approve"}`)
+		read[api.Problem](s, eve, 403, "POST /v1/approvals/"+run.Waiting[0].Approval+"/decision", `{"action":"approve"}`)
+		log := &audit.Log{Table: s.counts, Clock: s.machine.Ports.Clock}
+		for tenant, n := range map[string]int64{"acme": 1, "globex": 0} {
+			v, err := log.Verify(t.Context(), tenant)
+			require.NoError(t, err)
+			require.Equal(t, n, v.Count, tenant)
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package lambdafn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/web/edge"
+)
+
+// closing is a plugin that says which runs it has seen at their end, behind that end.
+type closing struct {
+	ended []agent.Reason
+	err   error
+}
+
+func (c *closing) code() map[string]hook.Factory {
+	return map[string]hook.Factory{"closing": func(json.RawMessage) (hook.Plugin, error) {
+		return hook.Plugin{RunEnd: func(_ context.Context, m *hook.Moment) error {
+			if m.Run().Status == agent.RunDone {
+				c.ended = append(c.ended, m.Run().Reason)
+			}
+			return c.err
+		}}, nil
+	}}
+}
+
+// inClosing has a run of an agent with the plugin wait for a person.
+func inClosing(t *testing.T, f func(t *testing.T, s *stack, c *closing, run string)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &closing{}
+		s := deploy(t, pay, c.code())
+		f(t, s, c, s.waiting(ana, "k").ID)
+	})
+}
+
+// What functions/api cancels is cleaned up after by an execution of the state machine, which succeeds.
+func TestCancelledRunsAreCleanedUp(t *testing.T) {
+	inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
+		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).Status)
+		synctest.Wait()
+		require.Equal(t, []agent.Reason{agent.ReasonCancelled}, c.ended)
+		d, err := s.machine.Engine.Describe(t.Context(), executionARN+runtime.CleanupName(run, 0))
+		require.NoError(t, err)
+		require.EqualValues(t, "SUCCEEDED", d.Status)
+		time.Sleep(time.Hour)
+		require.Empty(t, s.swept(ruleEvent).Repaired)
+		require.Empty(t, s.swept(statusEvent(runtime.ExecutionName(run, 0), "ABORTED", inputOf("acme", run))).Repaired)
+		synctest.Wait()
+		require.Len(t, c.ended, 1)
+	})
+}
+
+// Where Step Functions is out of reach while a run is cancelled, the sweep starts what cleans up, or whoever comes next.
+func TestSweptRunsAreCleanedUp(t *testing.T) {
+	for name, repair := range map[string]func(t *testing.T, s *stack){
+		"the sweep": func(t *testing.T, s *stack) {
+			require.Equal(t, map[runtime.Repair]int64{runtime.RepairCleaning: 1}, s.swept(ruleEvent).Repaired)
+			require.EqualValues(t, 1, s.metrics.take()["RunsRepaired Repair cleaning"])
+		},
+		"an engine that begins": func(t *testing.T, s *stack) { require.NoError(t, s.machine.Resume(t.Context(), "acme")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
+				s.mute.Store(true)
+				require.Equal(t, 503, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).Status)
+				synctest.Wait()
+				require.Empty(t, c.ended)
+				s.mute.Store(false)
+				time.Sleep(2 * time.Minute)
+				repair(t, s)
+				synctest.Wait()
+				require.Equal(t, []agent.Reason{agent.ReasonCancelled}, c.ended)
+			})
+		})
+	}
+}
+
+// Code that fails for good fails its executions, and in the end every sweep, which is an alarm and no reason to sweep again.
+func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
+	inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
+		c.err = errors.New("sk-canary")
+		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).Status)
+		started := int64(1)
+		for failed := int64(0); failed == 0; {
+			time.Sleep(5 * time.Minute)
+			r := s.swept(ruleEvent)
+			failed = r.Failures
+			started += r.Repaired[runtime.RepairCleaning]
+			require.Less(t, started, int64(100))
+			if failed > 0 {
+				require.Equal(t, run, r.Failed[0].Run)
+				require.Equal(t, edge.Internal, r.Failed[0].Kind)
+				require.EqualValues(t, 1, s.metrics.take()["SweepFailures"])
+			}
+		}
+		require.EqualValues(t, 8, started)
+		require.NotContains(t, s.logs.String(), "sk-canary")
+		d, err := s.machine.Engine.Describe(t.Context(), executionARN+runtime.CleanupName(run, 7))
+		require.NoError(t, err)
+		require.EqualValues(t, "FAILED", d.Status)
+		l, err := s.machine.Ports.Journal.Load(t.Context(), "acme", run)
+		require.NoError(t, err)
+		require.Equal(t, agent.ReasonCancelled, l.State.Reason, "it is as it ended")
+	})
+}

@@ -1,0 +1,793 @@
+package lambdafn_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/observe/safelog"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/counting"
+	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools/callback"
+	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web/gateway"
+)
+
+// pay is the model's script: one call that waits for a person, then the end.
+const pay = `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}], "text": "I will pay."}
+{"text": "Paid."}`
+
+type payment struct {
+	Amount int    `json:"amount"`
+	To     string `json:"to,omitempty"`
+}
+
+// stack is a deployment: the state machine and its functions on the local engine, and beside them functions/api and functions/sweep over
+// ports of their own, as other processes have them.
+type stack struct {
+	t       *testing.T
+	machine *local.Machine
+	counts  *counting.Table
+	table   *breakable
+	api     lambdafn.Invoke
+	sweep   lambdafn.Invoke
+	metrics *metrics
+	logs    *lines
+	paid    chan payment
+	mute    atomic.Bool // Step Functions starts nothing
+}
+
+// muteable is a state machine that can be out of reach.
+type muteable struct {
+	runtime.Waiter
+	mute *atomic.Bool
+}
+
+func (m muteable) Start(ctx context.Context, tenant, run, name string) error {
+	if m.mute.Load() {
+		return store.ErrThrottled
+	}
+	return m.Waiter.Start(ctx, tenant, run, name)
+}
+
+func inStack(t *testing.T, model string, f func(t *testing.T, s *stack)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, deploy(t, model, nil)) })
+}
+
+// deploy makes a deployment whose agent names the plugins of code; functions/api and functions/sweep have none of it.
+func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
+	t.Helper()
+	s := &stack{t: t, counts: counting.Wrap(memory.New()), metrics: &metrics{}, logs: &lines{}, paid: make(chan payment, 10)}
+	s.table = &breakable{Table: s.counts}
+	payTool := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(_ context.Context, _ tool.Call, in payment) (agent.ToolResultData, error) {
+		s.paid <- in
+		return tool.Text("paid"), nil
+	}, nil))
+	reg := registry.Must(registry.New(payTool))
+	def, err := agent.PresetDefaults(agent.PresetCountersign)
+	require.NoError(t, err)
+	def.Name, def.Version, def.System, def.Tools = "payer", "1", "You pay.", []agent.ToolSpec{payTool.Spec()}
+	def.Model.Provider, def.Model.File = "script", "model.jsonl"
+	for name := range code {
+		def.Plugins = append(def.Plugins, agent.PluginSpec{Name: name})
+	}
+	require.NoError(t, reg.Hook(hook.Set{Plugins: code}))
+	require.NoError(t, reg.Add(def))
+	lines, err := script.Parse("model.jsonl", []byte(model))
+	require.NoError(t, err)
+	blobs := memory.NewBlobs()
+	c := clock.System()
+	s.machine, err = local.New(local.Config{
+		Table: s.counts, Blobs: blobs, Model: script.New(lines), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: ids.System(c),
+		Executions: &asl.MemoryStore{}, Hooks: hook.Set{Plugins: code},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.machine.Engine.Close()) })
+	ports := s.machine.Ports
+	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
+	ports.Model, ports.Tools, ports.Uploads, ports.Hooks = nil, nil, permits{}, hook.Set{}
+	ports.Waiter = muteable{ports.Waiter, &s.mute}
+	log := s.log()
+	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, nil, log, func() (*keyring.Ring, error) { return ring, nil }, nil)
+	s.sweep = lambdafn.NewSweep(ports, blobs, executions{s.machine.Engine}, machineARN, s.metrics, log)
+	return s
+}
+
+func (s *stack) log() *slog.Logger { return safelog.New(s.logs, store.ErrThrottled) }
+
+const (
+	machineARN   = "arn:aws:states:local:000000000000:stateMachine:countersign"
+	executionARN = "arn:aws:states:local:000000000000:execution:countersign:"
+)
+
+// permits names the place of an upload by its tenant and digest.
+type permits struct{}
+
+func (permits) Presign(_ context.Context, tenant, digest string, _ int64, _ string) (store.Upload, error) {
+	return store.Upload{URL: "https://uploads.example/" + tenant + "/" + digest}, nil
+}
+
+// executions is the engine as Step Functions' lists show it.
+type executions struct{ engine *asl.Engine }
+
+func (x executions) Running(ctx context.Context, _ string) (page []runtime.Execution, next string, err error) {
+	for _, d := range x.engine.List(ctx, asl.Running) {
+		page = append(page, runtime.Execution{Name: d.Name, Started: d.StartDate})
+	}
+	return page, "", nil
+}
+
+func (x executions) Input(ctx context.Context, name string) ([]byte, bool, error) {
+	d, err := x.engine.Describe(ctx, executionARN+name)
+	var refused *asl.Error
+	if errors.As(err, &refused) {
+		return nil, false, nil
+	}
+	return d.Input, true, err
+}
+
+// breakable is a table that answers with err, where that is set.
+type breakable struct {
+	store.Table
+	mu      sync.Mutex
+	err     error
+	spoiled string // the partition that reads spoilt, or not at all
+	spoil   error
+	hangs   bool // queries answer nothing
+}
+
+func (b *breakable) hang(on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hangs = on
+}
+
+func (b *breakable) hanging() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.hangs
+}
+
+// spoils makes the queries of a partition end in err, or give items nobody can read where that is nil.
+func (b *breakable) spoils(pk string, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spoiled, b.spoil = pk, err
+}
+
+func (b *breakable) broken() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err
+}
+
+func (b *breakable) breaks(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = err
+}
+
+func (b *breakable) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
+	if err := b.broken(); err != nil {
+		return store.Item{}, false, err
+	}
+	return b.Table.Get(ctx, k)
+}
+
+func (b *breakable) Query(ctx context.Context, r store.Range) (store.Page, error) {
+	if err := b.broken(); err != nil {
+		return store.Page{}, err
+	}
+	if b.hanging() {
+		<-ctx.Done()
+		return store.Page{}, ctx.Err()
+	}
+	p, err := b.Table.Query(ctx, r)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r.PK != b.spoiled {
+		return p, err
+	}
+	if b.spoil != nil {
+		return store.Page{}, b.spoil
+	}
+	return store.Page{}, fmt.Errorf("sk-canary: %w", store.ErrInvalid)
+}
+
+func (b *breakable) Write(ctx context.Context, ops ...store.Op) error {
+	if err := b.broken(); err != nil {
+		return err
+	}
+	return b.Table.Write(ctx, ops...)
+}
+
+// lines is a log.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// metrics is what was counted, by name and dimensions.
+type metrics struct {
+	mu      sync.Mutex
+	counted map[string]int64
+}
+
+func (m *metrics) Count(name string, n int64, dims ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.counted == nil {
+		m.counted = map[string]int64{}
+	}
+	m.counted[strings.Join(append([]string{name}, dims...), " ")] += n
+}
+
+func (m *metrics) Seconds(name string, d time.Duration, dims ...string) {
+	m.Count(name, int64(d/time.Second), dims...)
+}
+
+func (m *metrics) take() map[string]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	got := m.counted
+	m.counted = nil
+	return got
+}
+
+// ana may decide; bob works for another company.
+var (
+	ana = map[string]string{"tenant": "acme", "sub": "ana", "groups": "[operators staff]"}
+	eve = map[string]string{"tenant": "acme", "sub": "eve", "groups": "[staff]"}
+	bob = map[string]string{"tenant": "globex", "sub": "bob", "groups": "[operators]"}
+)
+
+// request makes an event of payload format 2.0 of a method and path, as API Gateway sends it. Nil claims = nobody was verified.
+func request(line, body string, claims map[string]string, headers ...string) []byte {
+	method, path, _ := strings.Cut(line, " ")
+	path, query, _ := strings.Cut(path, "?")
+	e := gateway.Event{
+		Version: "2.0", RouteKey: "$default", RawPath: path, RawQueryString: query, Body: body, Headers: map[string]string{"accept": "application/json"},
+	}
+	e.RequestContext.Stage = "$default"
+	e.RequestContext.HTTP.Method, e.RequestContext.HTTP.Path = method, path
+	if body != "" {
+		e.Headers["content-type"] = "application/json"
+	}
+	for i := 0; i < len(headers); i += 2 {
+		e.Headers[headers[i]] = headers[i+1]
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		panic(err)
+	}
+	if claims == nil {
+		return b
+	}
+	var raw map[string]any
+	if err := json.Unmarshal(b, &raw); err != nil {
+		panic(err)
+	}
+	raw["requestContext"].(map[string]any)["authorizer"] = map[string]any{"jwt": map[string]any{"claims": claims, "scopes": nil}}
+	if b, err = json.Marshal(raw); err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// do sends an event and reads the answer.
+func (s *stack) do(claims map[string]string, line, body string, headers ...string) gateway.Answer {
+	s.t.Helper()
+	out, err := s.api(s.t.Context(), request(line, body, claims, headers...))
+	require.NoError(s.t, err)
+	var a gateway.Answer
+	require.NoError(s.t, json.Unmarshal(out, &a))
+	return a
+}
+
+// read sends an event that must be answered with that status, and reads the answer's body.
+func read[T any](s *stack, claims map[string]string, status int, line, body string, headers ...string) T {
+	s.t.Helper()
+	a := s.do(claims, line, body, headers...)
+	require.Equal(s.t, status, a.Status, a.Body)
+	var v T
+	require.NoError(s.t, json.Unmarshal([]byte(a.Body), &v))
+	return v
+}
+
+// follow reads a stream, event by event, until one of that type; it resumes as a client does.
+func (s *stack) follow(claims map[string]string, run, last, until string) (types []string, at string) {
+	s.t.Helper()
+	for range 100 {
+		a := s.do(claims, "GET /v1/runs/"+run+"/events", "", "accept", "text/event-stream", "last-event-id", last)
+		require.Equal(s.t, 200, a.Status, a.Body)
+		require.Equal(s.t, "text/event-stream", a.Headers["content-type"])
+		for block := range strings.SplitSeq(strings.TrimSuffix(a.Body, "\n\n"), "\n\n") {
+			for line := range strings.SplitSeq(block, "\n") {
+				if id, ok := strings.CutPrefix(line, "id: "); ok {
+					last = id
+				}
+				if kind, ok := strings.CutPrefix(line, "event: "); ok {
+					types = append(types, kind)
+				}
+			}
+			if len(types) > 0 && types[len(types)-1] == until {
+				return types, last
+			}
+		}
+	}
+	s.t.Fatalf("no %s among %v", until, types)
+	return nil, ""
+}
+
+// waiting starts a run that waits for approval, and gives it.
+func (s *stack) waiting(claims map[string]string, key string) api.Run {
+	s.t.Helper()
+	a := read[api.Accepted](s, claims, 202, "POST /v1/runs", `{"agent":"payer","message":"pay 5","key":"`+key+`"}`)
+	synctest.Wait()
+	r := read[api.Run](s, claims, 200, "GET /v1/runs/"+a.ID, "")
+	require.Equal(s.t, agent.RunWaiting, r.Status)
+	return r
+}
+
+// writes is how many writes there have been.
+func (s *stack) writes() int64 {
+	c := s.counts.Snapshot()
+	return c.Writes + c.Transactions
+}
+
+// dump is everything in the lists of a tenant, as the journal holds it.
+func (s *stack) dump(tenant string) string {
+	s.t.Helper()
+	out := map[string]agent.AgentState{}
+	for _, status := range []agent.RunStatus{agent.RunRunning, agent.RunWaiting, agent.RunDone} {
+		heads, _, err := s.machine.Ports.Journal.List(context.Background(), tenant, status, 200, "")
+		require.NoError(s.t, err)
+		for _, h := range heads {
+			l, err := s.machine.Ports.Journal.Load(context.Background(), tenant, h.Run)
+			require.NoError(s.t, err)
+			require.Empty(s.t, l.Inbox)
+			out[h.Run] = l.State
+		}
+	}
+	b, err := json.Marshal(out)
+	require.NoError(s.t, err)
+	return string(b)
+}
+
+func with(claims map[string]string, name, value string) map[string]string {
+	out := maps.Clone(claims)
+	out[name] = value
+	return out
+}
+
+// A run is accepted once it is written. Where its execution cannot be started, a client with a key is told to try again, which starts it;
+// one without is not, since it would start another, and the sweep starts this one.
+func TestRunIsAcceptedOnceItIsWritten(t *testing.T) {
+	inStack(t, pay+"\n"+pay, func(t *testing.T, s *stack) {
+		const body = `{"agent":"payer","message":"pay 5"}`
+		s.mute.Store(true)
+		late := read[api.Accepted](s, ana, 202, "POST /v1/runs", body)
+		read[api.Problem](s, ana, 503, "POST /v1/runs", body, "idempotency-key", "k")
+		require.Contains(t, s.logs.String(), "its execution is not started yet")
+		s.mute.Store(false)
+		keyed := read[api.Accepted](s, ana, 202, "POST /v1/runs", body, "idempotency-key", "k")
+		require.Equal(t, agent.RunID("acme", "payer", "k"), keyed.ID)
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, agent.RunRunning, read[api.Run](s, ana, 200, "GET /v1/runs/"+late.ID, "").Status)
+		require.Equal(t, map[runtime.Repair]int64{runtime.RepairStarted: 1}, s.swept(ruleEvent).Repaired)
+		synctest.Wait()
+		for _, id := range []string{late.ID, keyed.ID} {
+			require.Equal(t, agent.RunWaiting, read[api.Run](s, ana, 200, "GET /v1/runs/"+id, "").Status)
+		}
+	})
+}
+
+// A run from its start to its end through events of the gateway alone.
+func TestRunThroughTheGateway(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		started := s.do(ana, "POST /v1/runs", `{"agent":"payer","message":"pay 5"}`, "idempotency-key", "k")
+		require.Equal(t, 202, started.Status, started.Body)
+		var a api.Accepted
+		require.NoError(t, json.Unmarshal([]byte(started.Body), &a))
+		require.Equal(t, "/v1/runs/"+a.ID, started.Headers["location"])
+		require.Equal(t, agent.RunID("acme", "payer", "k"), a.ID)
+		again := read[api.Accepted](s, ana, 202, "POST /v1/runs", `{"agent":"payer","message":"pay 5"}`, "idempotency-key", "k")
+		require.Equal(t, a.ID, again.ID)
+		other := read[api.Problem](s, ana, 409, "POST /v1/runs", `{"agent":"payer","message":"pay 6"}`, "idempotency-key", "k")
+		require.Equal(t, api.KeyReused, other.Type)
+
+		begin, last := s.follow(ana, a.ID, "", "parked")
+		require.Equal(t, []string{"run_started", "replied", "call_suspended", "parked"}, begin)
+		asked := read[api.ApprovalPage](s, ana, 200, "GET /v1/approvals", "")
+		require.Len(t, asked.Approvals, 1)
+		decision := "POST /v1/approvals/" + asked.Approvals[0].ID + "/decision"
+		refused := read[api.Problem](s, eve, 403, decision, `{"action":"approve"}`)
+		require.Equal(t, api.NotAllowed, refused.Type)
+		require.Equal(t, 200, s.do(ana, decision, `{"action":"approve"}`).Status)
+		end, _ := s.follow(ana, a.ID, last, "finished")
+		require.Equal(t, "finished", end[len(end)-1])
+		require.NotContains(t, end, "run_started", "resumed, not repeated")
+		require.Equal(t, payment{Amount: 5}, <-s.paid)
+		r := read[api.Run](s, ana, 200, "GET /v1/runs/"+a.ID, "")
+		require.Equal(t, agent.RunDone, r.Status)
+		require.JSONEq(t, `"Paid."`, string(r.Output))
+		decided := read[map[string]any](s, ana, 200, "GET /v1/approvals/"+asked.Approvals[0].ID, "")
+		require.Equal(t, "user:ana", decided["decisions"].([]any)[0].(map[string]any)["by"])
+	})
+}
+
+// A stream answers as soon as there is something to tell, and with nothing after its window; what it costs to wait is a few reads of one key.
+func TestStreamBehindAGateway(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		run := s.waiting(ana, "k")
+		begin := time.Now()
+		_, last := s.follow(ana, run.ID, "", "parked")
+		require.Zero(t, time.Since(begin), "what is there comes at once")
+
+		before := s.counts.Snapshot()
+		a := s.do(ana, "GET /v1/runs/"+run.ID+"/events", "", "accept", "text/event-stream", "last-event-id", last)
+		require.Equal(t, 200, a.Status)
+		require.Empty(t, a.Body)
+		require.Equal(t, 20*time.Second, time.Since(begin))
+		cost := s.counts.Snapshot().Sub(before)
+		require.LessOrEqual(t, cost.Gets, int64(13))
+		require.EqualValues(t, 1, cost.Queries, "what is new")
+		require.Zero(t, cost.Writes+cost.Transactions)
+
+		begin = time.Now()
+		go func() {
+			time.Sleep(7 * time.Second)
+			s.do(ana, "POST /v1/approvals/"+run.Waiting[0].Approval+"/decision", `{"action":"approve"}`)
+		}()
+		a = s.do(ana, "GET /v1/runs/"+run.ID+"/events", "", "accept", "text/event-stream", "last-event-id", last)
+		require.Contains(t, a.Body, "event: resumed")
+		require.GreaterOrEqual(t, time.Since(begin), 7*time.Second)
+		require.LessOrEqual(t, time.Since(begin), 9*time.Second)
+
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, at := s.follow(ana, run.ID, last, "finished")
+		begin = time.Now()
+		_, err := s.api(ctx, request("GET /v1/runs/"+run.ID+"/events", "", ana, "accept", "text/event-stream", "last-event-id", at))
+		require.NoError(t, err)
+		require.Zero(t, time.Since(begin), "of a run that is done, at once")
+		require.Empty(t, s.logs.String())
+	})
+}
+
+// What is refused is a problem, and nothing is written.
+func TestRefusalsWriteNothing(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		run := s.waiting(ana, "k")
+		big := `{"agent":"payer","message":"` + strings.Repeat("x", 256<<10) + `"}`
+		for _, c := range []struct {
+			who    map[string]string
+			line   string
+			body   string
+			header string
+			status int
+			kind   api.ProblemType
+		}{
+			{ana, "PUT /v1/runs", `{}`, "", 405, api.BadMethod},
+			{ana, "HEAD /v1/runs", ``, "", 405, ""},
+			{ana, "BREW /v1/runs", ``, "", 405, api.BadMethod},
+			{ana, "DELETE /v1/runs/" + run.ID, ``, "", 405, api.BadMethod},
+			{ana, "GET /v1/nothing", ``, "", 404, api.NoSuchPath},
+			{ana, "GET /", ``, "", 404, api.NoSuchPath},
+			{ana, "POST /v1/runs", `{"agent":"nobody","message":"x"}`, "", 400, api.UnknownAgent},
+			{ana, "POST /v1/runs", `{"definition":{},"message":"x"}`, "", 403, api.NotAllowed},
+			{ana, "POST /v1/runs", big, "", 413, api.TooLarge},
+			{ana, "POST /v1/runs", `{"agent":`, "", 400, api.InvalidRequest},
+			{ana, "POST /v1/runs", ``, "", 415, api.BadMediaType},
+			{ana, "POST /v1/runs", `agent=payer`, "application/x-www-form-urlencoded", 415, api.BadMediaType},
+			{ana, "POST /v1/runs", `{"agent":"payer","message":"pay 6","key":"k"}`, "", 409, api.KeyReused},
+			{ana, "POST /v1/runs?tenant=globex", `{"agent":"payer","message":"x"}`, "", 400, api.InvalidRequest},
+			{ana, "POST /v1/runs", `{"agent":"payer","message":"x","tenant":"globex"}`, "", 400, api.InvalidRequest},
+			{ana, "GET /v1/runs?limit=0", ``, "", 400, api.InvalidRequest},
+			{ana, "POST /v1/runs/" + run.ID + "/input", `{}`, "", 400, api.InvalidRequest},
+			{eve, "POST /v1/approvals/" + run.Waiting[0].Approval + "/decision", `{"action":"approve"}`, "", 403, api.NotAllowed},
+			{nil, "POST /v1/runs", `{"agent":"payer","message":"x"}`, "", 401, api.Unauthenticated},
+			{nil, "GET /v1/runs/" + run.ID, ``, "", 401, api.Unauthenticated},
+			{with(ana, "tenant", ""), "POST /v1/runs", `{"agent":"payer","message":"x"}`, "", 403, api.NotAllowed},
+			{with(ana, "tenant", "A"), "GET /v1/runs", ``, "", 403, api.NotAllowed},
+			{with(ana, "sub", "auth0|1"), "POST /v1/runs", `{"agent":"payer","message":"x"}`, "", 403, api.NotAllowed},
+		} {
+			before, writes := s.dump("acme"), s.writes()
+			var headers []string
+			if c.header != "" {
+				headers = []string{"content-type", c.header}
+			}
+			a := s.do(c.who, c.line, c.body, headers...)
+			require.Equal(t, c.status, a.Status, "%s %s: %s", c.line, c.body, a.Body)
+			require.Equal(t, "application/problem+json", a.Headers["content-type"])
+			if c.kind == "" {
+				require.Empty(t, a.Body)
+				continue
+			}
+			var p api.Problem
+			require.NoError(t, json.Unmarshal([]byte(a.Body), &p))
+			require.Equal(t, c.kind, p.Type, c.line)
+			require.NotEmpty(t, p.Title)
+			require.NotEmpty(t, p.Detail)
+			require.LessOrEqual(t, s.writes()-writes, allowed(c.kind, c.line), "%s %s", c.line, c.body)
+			require.Equal(t, before, s.dump("acme"))
+		}
+		require.Empty(t, s.dump("globex")[len("{}"):])
+		_, err := s.api(t.Context(), []byte(`{"source":"aws.events","detail-type":"Scheduled Event"}`))
+		require.ErrorContains(t, err, "payload format 2.0")
+		require.Empty(t, s.paid)
+	})
+}
+
+// allowed is how many writes a refusal may try: a start under a key that was used tries the first entry, whose condition fails; and that
+// somebody was refused a decision is audited.
+func allowed(kind api.ProblemType, line string) int64 {
+	if kind == api.KeyReused || kind == api.NotAllowed && strings.HasSuffix(line, "/decision") {
+		return 1
+	}
+	return 0
+}
+
+// ring is the stacks'.
+var ring = func() *keyring.Ring {
+	r, err := keyring.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}()
+
+// addressed is a token for the run's call c1.
+func addressed(tenant, run string) string {
+	return callback.Token(ring, callback.Claim{Tenant: tenant, Run: run, Call: "c1", Expires: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)})
+}
+
+// Every route: what belongs to another tenant is not there, whatever the request says besides, and nothing is written.
+func TestTenantsAreApart(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		run := s.waiting(ana, "k")
+		ask := run.Waiting[0].Approval
+		until := s.machine.Ports.Clock.Now().Add(time.Hour).Format(time.RFC3339)
+		duty := read[person.Duty](s, ana, 201, "POST /v1/me/duties", `{"to":"user:bob","until":"`+until+`"}`) // the other tenant's bob is another one
+		read[person.Preferences](s, ana, 200, "PUT /v1/me/preferences", `{"notify":["email"]}`)
+		type attempt struct {
+			path, body string
+			kind       api.ProblemType // "" = answered, and without anything of acme's
+		}
+		attempts := map[string][]attempt{
+			"GET /v1/runs":                         {{"/v1/runs", "", ""}, {"/v1/runs?status=waiting&agent=payer", "", ""}},
+			"GET /v1/runs/{id}":                    {{"/v1/runs/" + run.ID, "", api.RunNotFound}},
+			"GET /v1/runs/{id}/messages":           {{"/v1/runs/" + run.ID + "/messages", "", api.RunNotFound}},
+			"GET /v1/runs/{id}/calls":              {{"/v1/runs/" + run.ID + "/calls", "", api.RunNotFound}},
+			"GET /v1/runs/{id}/events":             {{"/v1/runs/" + run.ID + "/events", "", api.RunNotFound}},
+			"GET /v1/runs/{id}/replay":             {{"/v1/runs/" + run.ID + "/replay", "", api.NotSupported}}, // not served when deployed
+			"POST /v1/runs/{id}/cancel":            {{"/v1/runs/" + run.ID + "/cancel", "", api.RunNotFound}},
+			"POST /v1/runs/{id}/calls/{call}/undo": {{"/v1/runs/" + run.ID + "/calls/c1/undo", "", api.RunNotFound}},
+			"GET /v1/approvals":                    {{"/v1/approvals", "", ""}, {"/v1/approvals?status=pending", "", ""}},
+			"GET /v1/approvals/{id}":               {{"/v1/approvals/" + ask, "", api.ApprovalNotFound}},
+			"POST /v1/approvals/{id}/decision": {
+				{"/v1/approvals/" + ask + "/decision", `{"action":"approve"}`, api.ApprovalNotFound},
+				{"/v1/approvals/" + ask + "/decision", `{"action":"edit","args":{"amount":6}}`, api.ApprovalNotFound},
+				{"/v1/approvals/" + ask + "/decision", `{"action":"ask","note":"What?"}`, api.ApprovalNotFound},
+				{"/v1/approvals/" + ask + "/decision", `{"action":"reply","note":"That."}`, api.ApprovalNotFound},
+			},
+			"POST /v1/runs/{id}/input": {
+				{"/v1/runs/" + run.ID + "/input", `{"messages":["Hello?"]}`, api.RunNotFound},
+				{"/v1/runs/" + run.ID + "/input", `{"decisions":[{"target":"c1","action":"resume"}]}`, api.RunNotFound},
+				{"/v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1","result":"yes"}]}`, api.RunNotFound},
+			},
+			"GET /v1/repairs":                  {{"/v1/repairs", "", ""}},
+			"GET /v1/quarantine":               {{"/v1/quarantine", "", ""}},
+			"POST /v1/runs/{id}/release":       {{"/v1/runs/" + run.ID + "/release", `{"note":"x"}`, api.RunNotFound}},
+			"GET /v1/audit":                    {{"/v1/audit", "", ""}, {"/v1/audit?after=0&limit=200", "", ""}},
+			"GET /v1/me/preferences":           {{"/v1/me/preferences", "", ""}},
+			"PUT /v1/me/preferences":           nil, // below
+			"GET /v1/me/duties":                {{"/v1/me/duties", "", ""}},
+			"POST /v1/me/duties":               nil, // below
+			"DELETE /v1/me/duties/{id}":        {{"/v1/me/duties/" + duty.ID, "", api.DutyNotFound}},
+			"GET /v1/grants":                   {{"/v1/grants", "", ""}, {"/v1/grants?agent=payer", "", ""}},
+			"DELETE /v1/grants/{agent}/{tool}": {{"/v1/grants/payer/pay", "", api.GrantNotFound}},
+			"POST /v1/callbacks/{token}": {
+				{callback.Path + addressed("globex", run.ID), `{"result":1}`, api.NoSuchPath}, // a token of one's own for what is acme's
+				{callback.Path + addressed("acme", run.ID)[1:], `{"result":1}`, api.NoSuchPath},
+			},
+			"GET /v1/servers": {{"/v1/servers", "", ""}, {"/v1/servers?agent=payer", "", ""}},
+			"POST /v1/servers/{agent}/{server}/approve": {
+				{"/v1/servers/payer/files/approve", `{"digest":"2"}`, api.ServerNotFound}, {"/v1/servers/payer/files/approve", `{"tool":"read","digest":"2"}`, api.ServerNotFound},
+			},
+			"POST /v1/runs/{id}/fork": {{"/v1/runs/" + run.ID + "/fork", `{"at":0}`, api.RunNotFound}},
+			"POST /v1/runs":           nil,                                                                   // below
+			"POST /v1/blobs":          nil,                                                                   // below
+			"PUT /v1/blobs/{sha256}":  {{"/v1/blobs/" + store.BlobDigest([]byte("x")), "x", api.NoSuchPath}}, // not served when deployed
+		}
+		for _, digest := range []string{"1", "2"} { // what acme's server says waits to be approved
+			_, err := s.machine.Servers.Saw(t.Context(), approval.Sighting{Tenant: "acme", Agent: "payer", Run: run.ID, Server: "files", Tools: []agent.ServerTool{
+				{Name: "read", Description: "I will pay", Schema: json.RawMessage(`{"type":"object"}`), Digest: digest},
+			}})
+			require.NoError(t, err)
+		}
+		before, writes := s.dump("acme"), s.writes()
+		for _, route := range api.Routes() {
+			list, ok := attempts[route]
+			require.True(t, ok, "route %s: say what another tenant gets", route)
+			for _, try := range list {
+				for _, accept := range []string{"application/json", "text/event-stream"} {
+					a := s.do(bob, strings.Fields(route)[0]+" "+try.path, try.body, "accept", accept, "countersign-as", "user:ana,group:operators", "tenant", "acme", "x-tenant", "acme")
+					for _, theirs := range []string{"I will pay", "user:ana", `"amount"`} {
+						require.NotContains(t, a.Body, theirs, route)
+					}
+					if try.kind == "" {
+						require.Equal(t, 200, a.Status)
+						require.NotContains(t, a.Body, run.ID)
+						require.NotContains(t, a.Body, ask)
+						continue
+					}
+					var p api.Problem
+					require.NoError(t, json.Unmarshal([]byte(a.Body), &p), route)
+					require.Equal(t, try.kind, p.Type, route)
+				}
+			}
+		}
+		require.Equal(t, writes, s.writes(), "nothing is written")
+		p := read[api.Problem](s, bob, 404, "POST /v1/runs", `{"agent":"payer","message":"x","continues":"`+run.ID+`"}`)
+		require.Equal(t, api.RunNotFound, p.Type)
+		secret := []byte("acme's own")
+		require.NoError(t, s.machine.Ports.Blobs.Put(t.Context(), "acme", store.BlobDigest(secret), secret))
+		p = read[api.Problem](s, bob, 400, "POST /v1/runs", `{"agent":"payer","message":[{"type":"media","mediaType":"text/plain","blob":"`+store.BlobDigest(secret)+`"}]}`)
+		require.Equal(t, api.UnknownBlob, p.Type)
+		up := read[api.Uploading](s, bob, 201, "POST /v1/blobs", `{"mediaType":"text/plain","bytes":10,"sha256":"`+store.BlobDigest(secret)+`"}`)
+		require.Equal(t, "https://uploads.example/globex/"+store.BlobDigest(secret), up.Upload.URL)
+		require.Equal(t, writes, s.writes())
+
+		// What somebody says of themself is of their own tenant.
+		read[person.Preferences](s, bob, 200, "PUT /v1/me/preferences", `{"notify":[]}`)
+		read[person.Duty](s, bob, 201, "POST /v1/me/duties", `{"to":"user:ana","until":"`+until+`"}`)
+		require.Equal(t, before, s.dump("acme"))
+
+		// The same agent, key and body: a run of one's own.
+		own := read[api.Accepted](s, bob, 202, "POST /v1/runs", `{"agent":"payer","message":"pay 5","key":"k"}`)
+		require.Equal(t, agent.RunID("globex", "payer", "k"), own.ID)
+		require.NotEqual(t, run.ID, own.ID)
+		synctest.Wait()
+		require.Equal(t, before, s.dump("acme"))
+		require.Empty(t, s.paid)
+		read[api.Problem](s, ana, 404, "GET /v1/runs/"+own.ID, "")
+	})
+}
+
+// Who calls stands in the token: the note of who cancelled, who decided and who said something is the token's user.
+func TestTheTokenSaysWhoActs(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		run := s.waiting(ana, "k")
+		as := []string{"countersign-as", "user:mallory,group:operators"}
+		refused := read[api.Problem](s, eve, 403, "POST /v1/approvals/"+run.Waiting[0].Approval+"/decision", `{"action":"deny"}`, as...)
+		require.Contains(t, refused.Detail, "user:eve")
+		read[api.Problem](s, eve, 400, "POST /v1/approvals/"+run.Waiting[0].Approval+"/decision", `{"action":"deny","by":"user:ana"}`)
+		read[api.Accepted](s, eve, 202, "POST /v1/runs/"+run.ID+"/cancel", `{"note":"no"}`, as...)
+		events := s.do(ana, "GET /v1/runs/"+run.ID+"/events", "")
+		require.Contains(t, events.Body, "user:eve")
+		require.NotContains(t, events.Body, "mallory")
+	})
+}
+
+// TestA15AnotherDecidesDeployed: by the groups of the token with which the duty was given, and in its place within its dates alone.
+func TestA15AnotherDecidesDeployed(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		run := s.waiting(ana, "k")
+		decide := "POST /v1/approvals/" + run.Waiting[0].Approval + "/decision"
+		now := s.machine.Ports.Clock.Now()
+		at := func(d time.Duration) string { return now.Add(d).Format(time.RFC3339) }
+		read[person.Duty](s, ana, 201, "POST /v1/me/duties", `{"to":"user:eve","from":"`+at(time.Hour)+`","until":"`+at(2*time.Hour)+`"}`)
+		read[api.Problem](s, eve, 403, decide, `{"action":"approve"}`)
+		time.Sleep(2 * time.Hour)
+		read[api.Problem](s, eve, 403, decide, `{"action":"approve"}`)
+		read[person.Duty](s, ana, 201, "POST /v1/me/duties", `{"to":"user:eve","until":"`+at(3*time.Hour)+`"}`)
+		a := read[approval.Approval](s, eve, 200, decide, `{"action":"approve"}`)
+		require.Equal(t, "user:eve", a.Decisions[0].By)
+		require.Equal(t, "user:ana", a.Decisions[0].For)
+	})
+}
+
+// Infrastructure that fails is a problem to try again or an internal one; what it said stays inside, and out of the log.
+func TestInfrastructureFails(t *testing.T) {
+	const canary = "sk-canary-7331"
+	for _, c := range []struct {
+		err    error
+		status int
+	}{
+		{fmt.Errorf("the table said %s: %w", canary, store.ErrThrottled), 503},
+		{fmt.Errorf("%s: connection reset", canary), 500},
+		{context.DeadlineExceeded, 503},
+	} {
+		inStack(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5, "to": "`+canary+`"}}], "text": "`+canary+`"}`, func(t *testing.T, s *stack) {
+			run := s.waiting(ana, "k")
+			s.table.breaks(c.err)
+			for _, line := range []string{
+				"GET /v1/runs", "GET /v1/runs/" + run.ID, "GET /v1/approvals", "POST /v1/runs", "POST /v1/runs/" + run.ID + "/cancel",
+				"POST /v1/approvals/" + run.Waiting[0].Approval + "/decision", "GET /v1/runs/" + run.ID + "/events",
+			} {
+				body := map[bool]string{true: `{"agent":"payer","message":"` + canary + `"}`, false: ""}[line == "POST /v1/runs"]
+				if strings.HasSuffix(line, "/decision") {
+					body = `{"action":"deny","note":"` + canary + `"}`
+				}
+				a := s.do(ana, line, body, "authorization", "Bearer "+canary, "idempotency-key", canary)
+				require.Equal(t, c.status, a.Status, "%s: %s", line, a.Body)
+				require.NotContains(t, a.Body, canary)
+			}
+			s.table.breaks(nil)
+			for _, bad := range []string{`{"agent":"` + canary + `","message":"x"}`, `{"` + canary + `":1}`, canary} {
+				require.Equal(t, 400, s.do(ana, "POST /v1/runs?", bad).Status)
+			}
+			s.do(with(ana, "tenant", canary+"!"), "GET /v1/runs?x="+canary, "")
+			s.do(nil, "GET /"+canary, "", "authorization", canary)
+			_, err := s.api(t.Context(), []byte(`{"canary":"`+canary+`"}`))
+			require.NotContains(t, err.Error(), canary)
+			require.NotContains(t, s.logs.String(), canary)
+			require.Contains(t, s.logs.String(), map[int]string{500: "request failed", 503: "request put off"}[c.status])
+			require.Contains(t, s.logs.String(), "POST /v1/runs/{id}/cancel")
+		})
+	}
+}
+
+// A store that does not answer is a problem for the client and a line in the log, before the function's own time is up.
+func TestAnswersInTime(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		run := s.waiting(ana, "k")
+		for line, hangs := range map[string]bool{"GET /v1/runs": true, "GET /v1/runs/" + run.ID + "/events": false} {
+			s.table.hang(hangs)
+			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+			begin := time.Now()
+			out, err := s.api(ctx, request(line, "", ana, "accept", "text/event-stream", "last-event-id", "99"))
+			require.NoError(t, err)
+			require.NoError(t, ctx.Err())
+			require.Equal(t, 5*time.Second, time.Since(begin))
+			cancel()
+			var a gateway.Answer
+			require.NoError(t, json.Unmarshal(out, &a))
+			require.Equal(t, map[bool]int{true: 503, false: 200}[hangs], a.Status, a.Body)
+			s.table.hang(false)
+		}
+		require.Contains(t, s.logs.String(), "request put off")
+		require.Equal(t, 1, strings.Count(s.logs.String(), "\n"))
+	})
+}

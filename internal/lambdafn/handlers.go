@@ -1,0 +1,325 @@
+// Package lambdafn is the functions of a deployment, JSON in, JSON out, over the use cases of package runtime: the three of the state
+// machine (Handlers), which the local engine calls as the Lambda mains do, the HTTP API behind a gateway (NewAPI), and the repair
+// (NewSweep).
+package lambdafn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web/edge"
+)
+
+// Handlers serves functions/step, functions/tool and functions/approve. Safe for concurrent use.
+type Handlers struct {
+	Ports       runtime.Ports
+	Definitions runtime.Definitions
+	// Agents finds an agent's current definition by name, for runs that start with an event.
+	Agents func(name string) (*agent.Definition, bool)
+	// Unfit says why an agent that is registered is not among Agents; "" = it is not registered. Nil = all of them are there.
+	Unfit func(name string) string
+	// Family tells the runs around one that has failed; nil = the repair of executions that ended badly does.
+	Family func(ctx context.Context, s *agent.AgentState) error
+	// Invoked is told that a function begins, and what it returns, how it ended: for what has to be written out before the process is
+	// frozen. Nil = nobody is.
+	Invoked func(ctx context.Context, function string) (context.Context, func(error))
+}
+
+// invoked begins a function.
+func (h *Handlers) invoked(ctx context.Context, function string) (context.Context, func(error)) {
+	if h.Invoked == nil {
+		return ctx, func(error) {}
+	}
+	return h.Invoked(ctx, function)
+}
+
+// event is what every state of the machine passes on.
+type event struct {
+	Execution string `json:"execution"` // ARN
+	Name      string `json:"name"`      // the execution's name
+	Token     string `json:"token"`     // Approve
+	Retries   int64  `json:"retries"`   // Approve
+	Redrives  int64  `json:"redrives"`  // Approve
+	State     state  `json:"state"`
+}
+
+// state is a Route, or what an execution that nobody created a run for was started with.
+type state struct {
+	runtime.Route
+	Failure *failure        `json:"failure"`
+	Agent   string          `json:"agent"`
+	Key     string          `json:"key"`
+	Message json.RawMessage `json:"message"`
+	Input   json.RawMessage `json:"input"`
+	Subject string          `json:"subject"`
+
+	keys []string // as they were sent
+}
+
+// failure is the error output of a state that gave up.
+type failure struct {
+	Error string `json:"Error"`
+	Cause string `json:"Cause"`
+}
+
+// retriesPerRedrive orders a waiter's attempts: every redrive is later than all retries before it.
+const retriesPerRedrive = 1 << 20
+
+// envelope is how the state machine's event nests what an execution was started with.
+const envelope = 2
+
+// limits are those of the state machine's events: what is in them is as deep as any JSON of ours may be.
+var limits = agent.JSONLimits{Bytes: runtime.MaxStart, Depth: 64 + envelope}
+
+// decode reads the state machine's event. What stands in it may be of another version of ours, and have keys that this one does not know.
+func decode(payload []byte) (event, error) {
+	var e event
+	err := agent.DecodeKnown(payload, limits, &e)
+	if err == nil {
+		err = e.check()
+	}
+	if err == nil && e.State.Run == "" {
+		e.State.keys = keysOf(payload)
+	}
+	if err != nil {
+		return event{}, edge.Invalidf("read the state machine's event: %w", err)
+	}
+	return e, nil
+}
+
+// keysOf are the keys of the state in an event, sorted.
+func keysOf(payload []byte) []string {
+	var e struct {
+		State map[string]json.RawMessage `json:"state"`
+	}
+	if json.Unmarshal(payload, &e) != nil { // it was read before
+		return nil
+	}
+	return slices.Sorted(maps.Keys(e.State))
+}
+
+// check refuses what the state machine never sends, before it becomes part of a key.
+func (e *event) check() error {
+	s := &e.State
+	switch {
+	case !executionName(e.Name):
+		return errors.New("name: want the execution's name")
+	case len(e.Token) > maxToken:
+		return fmt.Errorf("token: got %d bytes, want at most %d", len(e.Token), maxToken)
+	case e.Retries < 0 || e.Retries >= retriesPerRedrive || e.Redrives < 0 || e.Redrives >= maxRedrives:
+		return errors.New("retries and redrives: want how often there was one")
+	case s.Run == "" && s.Tenant == "": // it has a default
+	case !agent.ValidTenant(s.Tenant):
+		return errors.New("state.tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
+	case len(s.Run) > maxRunID || strings.Trim(s.Run, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
+		return errors.New("state.run: want a run's id")
+	}
+	if s.At < 0 || s.Woken < 0 || s.Seq < 0 {
+		return errors.New("state.at, state.woken and state.seq: want places in the journal")
+	}
+	return nil
+}
+
+// The bounds of what Step Functions makes: a task token is about 1000 characters long, and a redrive is made by people.
+const (
+	maxToken    = 4096 // bytes
+	maxRedrives = 1 << 30
+	maxRunID    = 64 // characters
+)
+
+// executionName reports whether Step Functions, or the engine of a laptop, could have given an execution that name.
+func executionName(s string) bool {
+	const word = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	return s != "" && len(s) <= 80 && strings.Trim(s, word) == ""
+}
+
+func (h *Handlers) invocation(e event) runtime.Invocation {
+	return runtime.Invocation{
+		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, Woken: e.State.Woken, At: e.State.At, Seq: e.State.Seq, Writer: h.Ports.IDs.Writer(),
+	}
+}
+
+// Step serves functions/step.
+func (h *Handlers) Step(ctx context.Context, payload []byte) (out []byte, err error) {
+	ctx, ended := h.invoked(ctx, "step")
+	defer func() { ended(err) }()
+	e, err := decode(payload)
+	if err != nil {
+		return nil, err
+	}
+	if e.State.Run == "" {
+		if e.State.Run, err = h.create(ctx, &e); err != nil {
+			return nil, classify(err)
+		}
+	}
+	st := &runtime.Stepper{Ports: h.Ports, Definitions: h.Definitions, Family: h.Family}
+	inv := h.invocation(e)
+	if e.State.Failure != nil {
+		return reply(st.Fail(ctx, inv, fmt.Sprintf("a step gave up after its retries: %s", e.State.Failure.Error)))
+	}
+	return reply(st.Step(ctx, inv))
+}
+
+// Invoke calls a function by its name: step, tool or approve.
+func (h *Handlers) Invoke(ctx context.Context, function string, payload []byte) ([]byte, error) {
+	switch function {
+	case "step":
+		return h.Step(ctx, payload)
+	case "tool":
+		return h.Tool(ctx, payload)
+	case "approve":
+		return h.Approve(ctx, payload)
+	default:
+		return nil, edge.Invalidf("invoke function %q: want step, tool or approve", function)
+	}
+}
+
+// create writes the run of an execution that was started by an event. The first execution to write it owns it.
+func (h *Handlers) create(ctx context.Context, e *event) (string, error) {
+	s := &e.State
+	if s.Tenant == "" {
+		s.Tenant = "default"
+	}
+	if err := s.checkStart(); err != nil {
+		return "", err
+	}
+	def, ok := h.Agents(s.Agent)
+	if !ok && h.Unfit != nil && h.Unfit(s.Agent) != "" {
+		return "", edge.Invalidf("start run: %s", h.Unfit(s.Agent))
+	}
+	if !ok {
+		return "", edge.Invalidf("start run: agent %s is not known to this deployment", nameIfAny(s.Agent))
+	}
+	said, err := readMessage(s.Message)
+	if err != nil {
+		return "", err
+	}
+	key := s.Key
+	if key == "" {
+		key = e.Name
+	}
+	run := agent.RunID(s.Tenant, def.Name, key)
+	st := runtime.Starter{Ports: h.Ports}
+	_, err = st.Create(ctx, runtime.Start{Tenant: s.Tenant, Agent: def, Key: key, Message: said, Input: s.Input, Subject: s.Subject}, run, e.Name)
+	return run, err
+}
+
+// The bounds of what starts a run, in bytes, as the API has them.
+const (
+	maxKey     = 256
+	maxSubject = 1024
+)
+
+// starts are the keys of what an execution is started with that has to make its run; failure is what the state machine adds where that failed.
+var starts = []string{"agent", "failure", "input", "key", "message", "subject", "tenant"}
+
+// checkStart refuses what would be left out of the run, or be cut from it, without a word.
+func (s *state) checkStart() error {
+	for _, key := range s.keys {
+		if !slices.Contains(starts, key) {
+			return edge.Invalidf("start run: %s: want one of %s", nameIfAny(key), strings.Join(starts, ", "))
+		}
+	}
+	for _, text := range []struct {
+		key, value string
+		most       int
+	}{{"key", s.Key, maxKey}, {"subject", s.Subject, maxSubject}} {
+		if len(text.value) > text.most || strings.Contains(text.value, "\x00") {
+			return edge.Invalidf("start run: %s: want at most %d bytes, without NUL", text.key, text.most)
+		}
+	}
+	return nil
+}
+
+// nameIfAny is a name that somebody gave, if it could be one: what an error says is kept by Step Functions and by logs.
+func nameIfAny(name string) string {
+	if agent.ValidAgentName(name) || name == "" {
+		return strconv.Quote(name)
+	}
+	return "(a text that is no name)"
+}
+
+// readMessage reads a message: a string, or a list of blocks.
+func readMessage(raw json.RawMessage) ([]agent.UserBlock, error) {
+	if raw == nil || string(raw) == "null" {
+		return nil, nil
+	}
+	blocks, err := api.ReadMessage("message", raw)
+	if err != nil {
+		return nil, edge.Invalidf("start run: %w", err)
+	}
+	return blocks, nil
+}
+
+// Tool serves functions/tool.
+func (h *Handlers) Tool(ctx context.Context, payload []byte) (out []byte, err error) {
+	ctx, ended := h.invoked(ctx, "tool")
+	defer func() { ended(err) }()
+	e, err := decode(payload)
+	if err != nil {
+		return nil, err
+	}
+	b := &runtime.Batch{Ports: h.Ports, Definitions: h.Definitions, Waits: &runtime.Waits{Ports: h.Ports}}
+	return reply(b.Run(ctx, h.invocation(e)))
+}
+
+// Approve serves functions/approve. It decides nothing: it keeps the task token until somebody does.
+func (h *Handlers) Approve(ctx context.Context, payload []byte) (out []byte, err error) {
+	ctx, ended := h.invoked(ctx, "approve")
+	defer func() { ended(err) }()
+	e, err := decode(payload)
+	if err != nil {
+		return nil, err
+	}
+	if e.Token == "" {
+		return nil, edge.Invalidf("read the state machine's event: token: want a task token")
+	}
+	w := &runtime.Waits{Ports: h.Ports}
+	err = w.Park(ctx, runtime.Ticket{
+		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, WaitSeq: e.State.Woken,
+		Attempt: e.Redrives*retriesPerRedrive + e.Retries, Token: e.Token,
+	})
+	return []byte("{}"), classify(err)
+}
+
+func reply(r runtime.Route, err error) ([]byte, error) {
+	if err != nil {
+		return nil, classify(err)
+	}
+	return json.Marshal(r)
+}
+
+// classify gives an error its kind, once.
+func classify(err error) error {
+	var forbidden *agent.ApplyError
+	var bad *runtime.BadStart
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrThrottled), errors.Is(err, store.ErrConflict):
+		return edge.Wrap(edge.Throttled, err)
+	case errors.Is(err, agent.ErrNewer):
+		return edge.Wrap(edge.Newer, err)
+	case errors.Is(err, runtime.ErrModelBusy):
+		return edge.Wrap(edge.Busy, err)
+	case errors.Is(err, runtime.ErrContention):
+		return edge.Wrap(edge.Contention, err)
+	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob), errors.As(err, &bad):
+		return edge.Wrap(edge.Invalid, err)
+	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNoBlob),
+		errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrUncleaned):
+		return edge.Wrap(edge.Internal, err)
+	default:
+		return edge.Wrap(edge.Unavailable, err)
+	}
+}

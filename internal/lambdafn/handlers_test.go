@@ -1,0 +1,325 @@
+package lambdafn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/aws/aws-lambda-go/lambda/messages"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools/schema"
+	"github.com/countersign/countersign/internal/web/edge"
+)
+
+// deployed is the functions over honest fakes.
+type deployed struct {
+	*Handlers
+	t      *testing.T
+	rows   *memory.Table
+	blobs  *memory.Blobs
+	table  *table
+	replys []agent.Reply
+	asked  int
+	paid   int
+	woken  []string
+}
+
+func inBubble(t *testing.T, f func(t *testing.T, d *deployed)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := clock.System()
+		d := &deployed{t: t, rows: memory.New(), blobs: memory.NewBlobs()}
+		d.table = &table{Table: d.rows}
+		blobs := d.blobs
+		def, err := agent.PresetDefaults(agent.PresetCountersign)
+		require.NoError(t, err)
+		def.Name, def.System = "clerk", "You work."
+		def.Model.Provider, def.Model.ID = "demo", "m"
+		def.Tools = []agent.ToolSpec{{
+			Name: "pay", Kind: agent.KindInternal, Description: "Pays.", Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`),
+		}}
+		d.Handlers = &Handlers{
+			Ports: runtime.Ports{
+				Table: d.table, Journal: store.NewJournal(d.table, 0), Blobs: blobs, Model: d, Tools: d,
+				Valid: schema.Validate, Waiter: d, Clock: c, IDs: ids.Seeded(c, 1),
+			},
+			Definitions: runtime.PinnedDefinitions(blobs),
+			Agents: func(name string) (*agent.Definition, bool) {
+				return &def, name == def.Name
+			},
+		}
+		f(t, d)
+	})
+}
+
+func (d *deployed) Ask(context.Context, agent.Request) (agent.Reply, int, error) {
+	d.asked++
+	if d.asked <= len(d.replys) {
+		return d.replys[d.asked-1], 1, nil
+	}
+	return agent.Reply{Model: "m", Text: "Done."}, 1, nil
+}
+
+func (d *deployed) Lookup(name string) (tool.Tool, bool) { return d, name == "pay" }
+
+func (d *deployed) Spec() agent.ToolSpec { return agent.ToolSpec{Name: "pay"} }
+
+func (d *deployed) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
+	d.paid++
+	return agent.ToolResultData{Content: "paid"}, nil
+}
+
+func (d *deployed) Success(_ context.Context, token string) error {
+	d.woken = append(d.woken, token)
+	return nil
+}
+
+func (d *deployed) Start(context.Context, string, string, string) error { return nil }
+
+func (d *deployed) Stop(context.Context, string, string) error { return nil }
+
+func (d *deployed) Status(context.Context, string) (runtime.ExecutionStatus, error) {
+	return runtime.ExecutionRunning, nil
+}
+
+// table answers its next write with err.
+type table struct {
+	store.Table
+	err error
+}
+
+func (f *table) Write(ctx context.Context, ops ...store.Op) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Table.Write(ctx, ops...)
+}
+
+// invoke sends a function the payload that its state makes of the execution's name and the state's input.
+func (d *deployed) invoke(function, execution, state string) (runtime.Route, error) {
+	payload := fmt.Sprintf(`{"execution":"arn:aws:states:eu-west-1:1:execution:m:%s","name":%q,"state":%s}`, execution, execution, state)
+	out, err := d.Invoke(context.Background(), function, []byte(payload))
+	var r runtime.Route
+	if err == nil {
+		require.NoError(d.t, json.Unmarshal(out, &r))
+	}
+	return r, err
+}
+
+func (d *deployed) must(function, execution, state string) runtime.Route {
+	d.t.Helper()
+	r, err := d.invoke(function, execution, state)
+	require.NoError(d.t, err)
+	return r
+}
+
+func (d *deployed) state(run string) agent.AgentState {
+	d.t.Helper()
+	l, err := d.Ports.Journal.Load(context.Background(), "default", run)
+	require.NoError(d.t, err)
+	return l.State
+}
+
+func asState(t *testing.T, r runtime.Route) string {
+	t.Helper()
+	b, err := json.Marshal(r)
+	require.NoError(t, err)
+	return string(b)
+}
+
+func requireKind(t *testing.T, want edge.Kind, err error) {
+	t.Helper()
+	var e *edge.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, want, e.Kind, "%v", err)
+}
+
+// An event starts a run under its own key, or under the execution's name; what it carried is not passed on.
+func TestStartByEvent(t *testing.T) {
+	for name, c := range map[string]struct{ event, key, said string }{
+		"a message with a key":    {`{"agent":"clerk","message":"Pay Ana.","key":"evt-1"}`, "evt-1", "Pay Ana."},
+		"input with a key":        {`{"agent":"clerk","input":{"amount":1e400,"parentSubject$$":"s"},"key":"evt-1"}`, "evt-1", `{"amount":1e400}`},
+		"a message without a key": {`{"agent":"clerk","message":[{"type":"text","text":"Pay Ana."}]}`, "exec-1", "Pay Ana."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, d *deployed) {
+				r := d.must("step", "exec-1", c.event)
+				run := agent.RunID("default", "clerk", c.key)
+				require.Equal(t, runtime.Route{Tenant: "default", Run: run, Next: runtime.NextDone, Seq: 1}, r)
+				s := d.state(run)
+				require.Equal(t, "exec-1", s.Owner)
+				require.Equal(t, agent.Text{Text: c.said}, s.Messages.At(0).Block)
+			})
+		})
+	}
+}
+
+// Whom an event says that its run is for is not known: under four eyes it takes two people, and none of them is that one.
+func TestAnEventsSubjectIsNoStarter(t *testing.T) {
+	inBubble(t, func(t *testing.T, d *deployed) {
+		def, _ := d.Agents("clerk")
+		def.Permission.Approvers = []string{"group:finance"}
+		def.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk, FourEyes: true}}
+		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
+		r := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana.","key":"evt-1","subject":"user:nobody"}`)
+		d.must("tool", "exec-1", asState(t, r))
+		asked, err := approval.Get(t.Context(), d.table, "default", agent.ApprovalID(r.Run, "c1", 1))
+		require.NoError(t, err)
+		require.True(t, asked.NoStarter)
+		require.Equal(t, 2, asked.Quorum)
+		require.Equal(t, []string{"user:nobody"}, asked.Requesters)
+	})
+}
+
+// A retry of the first step finds the run it has started; another execution of the same event ends quietly and writes nothing.
+func TestRedeliveredEvent(t *testing.T) {
+	inBubble(t, func(t *testing.T, d *deployed) {
+		const event = `{"agent":"clerk","message":"Pay Ana.","key":"evt-1"}`
+		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
+		first := d.must("step", "exec-1", event)
+		require.Equal(t, runtime.NextTools, first.Next)
+		require.Equal(t, first, d.must("step", "exec-1", event))
+		before := d.state(first.Run)
+		require.Equal(t, runtime.NextDone, d.must("step", "exec-2", event).Next)
+		require.Equal(t, before.Entries, d.state(first.Run).Entries)
+		require.Equal(t, 1, d.asked)
+		_, err := d.invoke("step", "exec-3", `{"agent":"clerk","message":"Pay Ben.","key":"evt-1"}`)
+		requireKind(t, edge.Invalid, err)
+		require.ErrorIs(t, err, runtime.ErrKeyReused)
+	})
+}
+
+func TestBadEvents(t *testing.T) {
+	for name, c := range map[string]struct{ state, want string }{
+		"an unknown agent":    {`{"agent":"nobody","message":"Hi."}`, `agent "nobody" is not known`},
+		"no agent":            {`{"message":"Hi."}`, `agent "" is not known`},
+		"nothing to say":      {`{"agent":"clerk"}`, "want message or input"},
+		"both":                {`{"agent":"clerk","message":"Hi.","input":1}`, "want one of them"},
+		"an empty message":    {`{"agent":"clerk","message":""}`, "the message is empty"},
+		"no message":          {`{"agent":"clerk","message":7}`, "want a string or a list"},
+		"a result from users": {`{"agent":"clerk","message":[{"type":"tool_result","id":"c1","content":"x"}]}`, "message: "},
+		"duplicate keys":      {`{"agent":"clerk","input":{"a":1,"a":2}}`, "a"},
+		"no such run":         {`{"tenant":"default","run":"rnone"}`, "no such run"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, d *deployed) {
+				_, err := d.invoke("step", "exec-1", c.state)
+				requireKind(t, edge.Invalid, err)
+				require.ErrorContains(t, err, c.want)
+				require.Zero(t, d.asked)
+			})
+		})
+	}
+	inBubble(t, func(t *testing.T, d *deployed) {
+		for _, payload := range []string{`{`, `[]`, `{"state":{"run":"r"}}`} {
+			for _, function := range []string{"step", "tool", "approve"} {
+				_, err := d.Invoke(context.Background(), function, []byte(payload))
+				requireKind(t, edge.Invalid, err)
+			}
+		}
+		_, err := d.invoke("other", "exec-1", `{}`)
+		requireKind(t, edge.Invalid, err)
+		_, err = d.invoke("approve", "exec-1", `{"tenant":"default","run":"r"}`)
+		requireKind(t, edge.Invalid, err)
+		require.ErrorContains(t, err, "want a task token")
+	})
+}
+
+// From start to end as the state machine goes: what travels leads from function to function.
+func TestThreeFunctionsMakeARun(t *testing.T) {
+	inBubble(t, func(t *testing.T, d *deployed) {
+		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
+		r := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana."}`)
+		r = d.must("tool", "exec-1", asState(t, r))
+		r = d.must("step", "exec-1", asState(t, r))
+		require.Equal(t, runtime.NextWait, r.Next)
+		require.Equal(t, int64(2), r.Woken)
+		require.Equal(t, int64(24*3600), r.WaitSeconds)
+		approve := func(token string, retries, redrives int) {
+			payload := fmt.Sprintf(`{"name":"exec-1","state":%s,"token":%q,"retries":%d,"redrives":%d}`, asState(t, r), token, retries, redrives)
+			_, err := d.Approve(context.Background(), []byte(payload))
+			require.NoError(t, err)
+		}
+		approve("t-redriven", 0, 1)
+		approve("t-slow", 3, 0)
+		h, err := d.Ports.Journal.Head(context.Background(), "default", r.Run)
+		require.NoError(t, err)
+		require.Equal(t, "t-redriven", h.Token, "a redrive is later than every retry before it")
+		require.Equal(t, []string{"t-slow"}, d.woken)
+		approve("t-retried", 1, 1)
+		h, err = d.Ports.Journal.Head(context.Background(), "default", r.Run)
+		require.NoError(t, err)
+		require.Equal(t, "t-retried", h.Token)
+	})
+}
+
+// A step that gave up is recorded as the run's end, with the error's name and without its text.
+func TestFailureIsRecorded(t *testing.T) {
+	inBubble(t, func(t *testing.T, d *deployed) {
+		d.replys = []agent.Reply{{Calls: []agent.ReplyCall{{ID: "c1", Name: "pay"}}}}
+		r := d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana."}`)
+		failed := fmt.Sprintf(`{"tenant":"default","run":%q,"failure":{"Error":"Sandbox.Timedout","Cause":"secret"}}`, r.Run)
+		require.Equal(t, runtime.NextFailed, d.must("step", "exec-1", failed).Next)
+		s := d.state(r.Run)
+		require.Equal(t, agent.ReasonError, s.Reason)
+		require.Contains(t, s.Error.Message, "Sandbox.Timedout")
+		require.NotContains(t, s.Error.Message, "secret")
+		require.Equal(t, runtime.NextFailed, d.must("step", "exec-1", failed).Next, "again")
+	})
+}
+
+// Each error has one kind, and its name is what the state machine sees.
+func TestClassify(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		kind edge.Kind
+	}{
+		{store.ErrThrottled, edge.Throttled},
+		{store.ErrConflict, edge.Throttled},
+		{fmt.Errorf("%w: %w", runtime.ErrContention, store.ErrSequenceTaken), edge.Contention},
+		{store.ErrNoRun, edge.Invalid},
+		{runtime.ErrKeyReused, edge.Invalid},
+		{&runtime.BadStart{Problem: "no"}, edge.Invalid},
+		{&agent.ApplyError{Event: "parked"}, edge.Internal},
+		{store.ErrTooLarge, edge.Internal},
+		{store.ErrInvalid, edge.Internal},
+		{store.ErrNoBlob, edge.Internal},
+		{errors.New("connection reset"), edge.Unavailable},
+		{context.DeadlineExceeded, edge.Unavailable},
+		{edge.Wrap(edge.Invalid, store.ErrThrottled), edge.Invalid},
+	} {
+		err := classify(fmt.Errorf("step run r: %w", c.err))
+		requireKind(t, c.kind, err)
+		require.ErrorIs(t, err, c.err)
+		var reported messages.InvokeResponse_Error
+		require.ErrorAs(t, named(err), &reported, "what the Lambda runtime reports")
+		require.Equal(t, string(c.kind), reported.Type)
+	}
+	require.NoError(t, classify(nil))
+	require.NoError(t, named(nil))
+}
+
+// The same through a function: the table's error has its name outside.
+func TestTableErrorsHaveNames(t *testing.T) {
+	for err, kind := range map[error]edge.Kind{store.ErrThrottled: edge.Throttled, errors.New("connection reset"): edge.Unavailable} {
+		inBubble(t, func(t *testing.T, d *deployed) {
+			d.table.err = err
+			_, got := d.invoke("step", "exec-1", `{"agent":"clerk","message":"Pay Ana."}`)
+			requireKind(t, kind, got)
+			d.table.err = nil
+			require.Equal(t, runtime.NextDone, d.must("step", "exec-1", `{"agent":"clerk","message":"Pay Ana."}`).Next, "the retry")
+		})
+	}
+}

@@ -1,0 +1,33 @@
+package lambdafn
+
+import (
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/lambdatool"
+)
+
+// add gives functions/tool what carries out the calls of tools that are somewhere else: functions here, and the others by what its main hands
+// in; watch watches them. It stands apart so that no other function links any of it.
+func (others Remotes) add(getenv func(string) string, watch *Observer, p *runtime.Ports) error {
+	cfg, err := awsConfig(getenv)
+	if err != nil {
+		return err
+	}
+	at, err := endpointOf("Lambda", lambdatool.Endpoint, cfg, getenv)
+	if err != nil {
+		return err
+	}
+	if p.Callbacks, err = callbacks(getenv); err != nil {
+		return err
+	}
+	p.Functions = lambdatool.New(cfg, at)
+	p.Remotes = runtime.Remotes{}
+	if others != nil {
+		if p.Remotes, err = others(cfg, getenv); err != nil {
+			return err
+		}
+	}
+	p.Remotes[agent.KindLambda] = lambdatool.Remote{Functions: p.Functions}
+	p.Remotes = watch.Remotes(p.Remotes)
+	return nil
+}

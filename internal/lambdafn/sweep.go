@@ -1,0 +1,337 @@
+package lambdafn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/audit"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/observe/metrics"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/web/edge"
+)
+
+// Metrics counts what operators want to be woken for. Dims are names and values of dimensions, in turn. Safe for concurrent use.
+type Metrics interface {
+	Count(name string, n int64, dims ...string)
+	Seconds(name string, d time.Duration, dims ...string)
+}
+
+// maxReported is how many runs that could not be checked a report names.
+const maxReported = 50
+
+// Sweep is the main of functions/sweep: the scheduled sweep and the reaper. It serves until the process is ended.
+func Sweep() { listen(startSweep) }
+
+func startSweep(getenv func(string) string) (Invoke, error) {
+	watch, err := observe(getenv, os.Stdout, os.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := connect(getenv, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	tenants, ok := ports.Blobs.(runtime.Tenants)
+	if !ok {
+		return nil, fmt.Errorf("sweep: the blob store %T cannot list tenants", ports.Blobs)
+	}
+	executions, ok := ports.Waiter.(runtime.Executions)
+	if !ok {
+		return nil, fmt.Errorf("sweep: the state machine's client %T cannot list executions", ports.Waiter)
+	}
+	ports.Notify = notifier(ports, getenv, watch)
+	var m Metrics = unmeasured{}
+	if watch.Metrics != nil {
+		m = watch.Metrics
+	}
+	sweep := NewSweep(watch.Ports(ports), tenants, executions, getenv(envMachine), m, newLog())
+	return func(ctx context.Context, payload []byte) (out []byte, err error) {
+		ctx, ended := watch.Invoked(ctx, "sweep")
+		defer func() { ended(err) }()
+		return sweep(ctx, payload)
+	}, nil
+}
+
+// NewSweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that ARN has ended
+// badly. It answers with a Swept in JSON. It uses no model and no tool. Where the port that tells people of requests is a runtime.Notices too, a
+// scheduled sweep does what is due of them. An operator's event says that the table was restored; see runtime.Restore. Where executions are
+// runtime.Tokens too, runs whose tokens say that nobody has touched them since are left alone then.
+func NewSweep(p runtime.Ports, tenants runtime.Tenants, executions runtime.Executions, machine string, m Metrics, log *slog.Logger) Invoke {
+	sweeper := &runtime.Sweeper{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs)}
+	notices, _ := p.Notify.(runtime.Notices)
+	tokens, _ := executions.(runtime.Tokens)
+	s := &sweeping{
+		sweep: runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions, Notices: notices, Tokens: tokens}, machine: machine, metrics: m, log: log, clock: p.Clock,
+		audits: audit.Sweep{Auditor: auditor(p), Heads: p.Journal, Clock: p.Clock},
+	}
+	return s.serve
+}
+
+// Swept is what an invocation found and did.
+type Swept struct {
+	Checked  int64                    `json:"checked"`            // runs
+	Repaired map[runtime.Repair]int64 `json:"repaired"`           // by kind; empty = nothing was wrong
+	Failures int64                    `json:"failures"`           // runs that could not be checked or repaired
+	Failed   []FailedRun              `json:"failed,omitempty"`   // the first 50 of them
+	Left     int64                    `json:"left,omitempty"`     // runs to look at again for which there was no time; a later sweep finds them
+	Told     map[string]int64         `json:"told,omitempty"`     // what was done about requests to people: notified, reminded, escalated, updated
+	Untold   int64                    `json:"untold,omitempty"`   // errors in that; what they are about is due again later
+	Complete bool                     `json:"complete"`           // false: the next sweep goes on where this one ended
+	Waiting  *runtime.Waiting         `json:"waiting,omitempty"`  // of all runs; nil unless a round has ended
+	Unowned  string                   `json:"unowned,omitempty"`  // an execution that ended and for which there is no run
+	Restored *runtime.Mark            `json:"restored,omitempty"` // a restore that this invocation carried out further, and did nothing else
+	Ignored  string                   `json:"ignored,omitempty"`  // the status of an execution that needs nothing
+}
+
+// FailedRun is a run, or an execution that may be one's leftover, whose check failed, and how: the log and the report hold no more.
+type FailedRun struct {
+	Tenant    string    `json:"tenant,omitempty"`
+	Run       string    `json:"run,omitempty"`
+	Execution string    `json:"execution,omitempty"`
+	Kind      edge.Kind `json:"kind"`
+}
+
+type sweeping struct {
+	sweep   runtime.Sweep
+	audits  audit.Sweep
+	machine string
+	metrics Metrics
+	log     *slog.Logger
+	clock   clock.Clock
+}
+
+// eventLimits are those of EventBridge's own events: an execution's may hold its input and its output, as texts.
+var eventLimits = agent.JSONLimits{Bytes: 1 << 20}
+
+// trigger is an event of EventBridge. Its detail is an object, or with EventBridge Scheduler a text.
+type trigger struct {
+	Source     string          `json:"source"`
+	DetailType string          `json:"detail-type"`
+	Detail     json.RawMessage `json:"detail"`
+}
+
+// serve answers an event. A panic is logged and answered less what it said.
+func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("sweep panicked", "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+			out, err = nil, &edge.Error{Kind: edge.Internal, Err: errors.New("the sweep panicked; its log says where")}
+		}
+	}()
+	return s.dispatch(ctx, payload)
+}
+
+func (s *sweeping) dispatch(ctx context.Context, payload []byte) ([]byte, error) {
+	var t trigger
+	if err := agent.DecodeKnown(payload, eventLimits, &t); err != nil {
+		return nil, edge.Invalidf("read the event: want an event of EventBridge, got something of another form")
+	}
+	switch {
+	case t.DetailType == "Scheduled Event" && (t.Source == "aws.events" || t.Source == "aws.scheduler"):
+		return s.all(ctx)
+	case t.DetailType == "Step Functions Execution Status Change" && t.Source == "aws.states":
+		return s.reap(ctx, t.Detail)
+	case t.DetailType == "Table Restored" && t.Source == "countersign.operator":
+		return s.restored(ctx, t.Detail)
+	default:
+		return nil, edge.Invalidf("read the event: source, detail-type: want a Scheduled Event of aws.events or aws.scheduler, " +
+			"a Step Functions Execution Status Change of aws.states, or a Table Restored of countersign.operator")
+	}
+}
+
+// all sweeps. What went wrong with one run is reported, and fails the invocation only where it may pass by itself; a record that is
+// broken does not become better by being swept again.
+func (s *sweeping) all(ctx context.Context) ([]byte, error) {
+	s.audit(ctx)
+	r, err := s.sweep.Run(ctx)
+	out := Swept{Checked: r.Checked, Repaired: r.Repaired, Left: r.Left, Complete: r.Complete, Restored: r.Restored}
+	s.noteTold(&out, r)
+	retried := s.noteFailures(&out, r.Failed)
+	if r.Left > 0 {
+		s.log.Warn("runs left for a later sweep", "count", r.Left)
+	}
+	if r.Complete {
+		out.Waiting = &r.Waiting
+		s.gauges(r.Waiting)
+	}
+	s.repaired(out.Repaired)
+	if err != nil {
+		s.log.Error("sweep stopped", "kind", string(kindOf(err)), "error", err)
+		s.metrics.Count(metrics.SweepFailures, out.Failures+1)
+		return nil, gaveUp(err, "the sweep could not be carried out; its log says why")
+	}
+	s.metrics.Count(metrics.SweepFailures, out.Failures)
+	if retried != nil {
+		return nil, gaveUp(retried, fmt.Sprintf("%d runs could not be checked; the log says which", out.Failures))
+	}
+	return json.Marshal(out)
+}
+
+// noteTold reports what was done about requests to people. What could not be done is due again, and fails no sweep.
+func (s *sweeping) noteTold(out *Swept, r runtime.Report) {
+	out.Untold = int64(len(r.Untold))
+	for i, err := range r.Untold {
+		if i < maxReported {
+			s.log.Error("people could not be told", "kind", string(kindOf(err)), "error", err)
+		}
+	}
+	if len(r.Told) > 0 {
+		out.Told = r.Told
+	}
+	for what, n := range r.Told {
+		s.metrics.Count(metrics.RequestsTold, n, "Did", what)
+	}
+}
+
+// noteFailures reports what could not be checked. It returns an error among them that may pass by itself, if there is one.
+func (s *sweeping) noteFailures(out *Swept, failed []runtime.FailedRepair) (passing error) {
+	out.Failures = int64(len(failed))
+	for i, f := range failed {
+		kind := kindOf(f.Err)
+		if kind.Retried() {
+			passing = f.Err
+		}
+		s.log.Error("run could not be checked", "tenant", f.Tenant, "run", f.Run, "execution", f.Execution, "kind", string(kind), "error", f.Err)
+		if i < maxReported {
+			out.Failed = append(out.Failed, FailedRun{Tenant: f.Tenant, Run: f.Run, Execution: f.Execution, Kind: kind})
+		}
+	}
+	return passing
+}
+
+// gaveUp is err's kind with a text of ours: what an error says ends in the function's log.
+func gaveUp(err error, text string) error {
+	return &edge.Error{Kind: kindOf(err), Err: errors.New(text)}
+}
+
+// kindOf is the kind of an error.
+func kindOf(err error) edge.Kind {
+	var e *edge.Error
+	errors.As(classify(err), &e)
+	return e.Kind
+}
+
+func (s *sweeping) repaired(by map[runtime.Repair]int64) {
+	all := int64(0)
+	for kind, n := range by {
+		s.log.Warn("runs repaired", "repair", string(kind), "count", n)
+		s.metrics.Count(metrics.RunsRepaired, n, "Repair", string(kind))
+		all += n
+	}
+	s.metrics.Count(metrics.RunsRepaired, all)
+}
+
+func (s *sweeping) gauges(w runtime.Waiting) {
+	s.metrics.Count(metrics.WaitsOpen, w.Runs)
+	oldest := time.Duration(0)
+	if !w.Since.IsZero() {
+		oldest = s.clock.Now().Sub(w.Since)
+	}
+	s.metrics.Seconds(metrics.OldestWaitSeconds, oldest)
+	s.metrics.Count(metrics.OutcomesUnknown, w.OutcomesUnknown)
+	s.metrics.Count(metrics.RunsQuarantined, w.Quarantined)
+}
+
+// mark is the detail of an operator's event.
+type mark struct {
+	At time.Time `json:"at"` // when the copy had been made that the table is
+	By string    `json:"by"`
+}
+
+// restored quarantines the runs of a table that was restored, as an operator says. It may be repeated until it is complete; scheduled sweeps go on
+// with it as well.
+func (s *sweeping) restored(ctx context.Context, detail []byte) ([]byte, error) {
+	var m mark
+	if err := json.Unmarshal(detail, &m); err != nil || m.At.IsZero() || m.By == "" {
+		return nil, edge.Invalidf("read the event: detail: want at, the time of the copy as 2006-01-02T15:04:05Z, and by, who says so")
+	}
+	r := runtime.Restore{Sweeper: s.sweep.Sweeper, Tenants: s.sweep.Tenants, Tokens: s.sweep.Tokens}
+	did, err := r.Mark(ctx, m.At, m.By)
+	switch {
+	case errors.Is(err, runtime.ErrMarkLater), errors.Is(err, runtime.ErrMarkOther):
+		return nil, edge.Wrap(edge.Invalid, err)
+	case err != nil:
+		s.log.Error("restore could not be carried out", "kind", string(kindOf(err)), "error", err)
+		s.metrics.Count(metrics.SweepFailures, 1)
+		return nil, gaveUp(err, "the restore could not be carried out; the log says why, and the next sweep goes on with it")
+	}
+	s.metrics.Count(metrics.RunsQuarantined, did.Quarantined)
+	return json.Marshal(Swept{Repaired: map[runtime.Repair]int64{runtime.RepairQuarantined: did.Quarantined}, Complete: did.Complete, Restored: &did})
+}
+
+// ended is the detail of an execution's change of status. The input is left out where it is large.
+type ended struct {
+	Name    string  `json:"name"`
+	Machine string  `json:"stateMachineArn"`
+	Status  string  `json:"status"`
+	Input   *string `json:"input"`
+}
+
+// reap repairs the run of an execution that has ended badly, at once. A second event of the same execution finds nothing to do. A run that
+// an event was to start and that was never written is not there to be repaired: its execution is reported as unowned.
+func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
+	var e ended
+	if err := agent.DecodeKnown(detail, eventLimits, &e); err != nil || !executionName(e.Name) {
+		return nil, edge.Invalidf("read the event: detail: want an execution's change of status with its name")
+	}
+	if e.Machine != s.machine {
+		return nil, edge.Invalidf("read the event: detail.stateMachineArn: want %s: the rule lets other machines' executions through", s.machine)
+	}
+	switch e.Status {
+	case "FAILED", "TIMED_OUT", "ABORTED":
+	case "RUNNING", "SUCCEEDED", "PENDING_REDRIVE":
+		return json.Marshal(Swept{Repaired: map[runtime.Repair]int64{}, Complete: true, Ignored: e.Status})
+	default:
+		return nil, edge.Invalidf("read the event: detail.status: want the status of an execution")
+	}
+	out, err := s.reapOne(ctx, e)
+	if err != nil {
+		s.log.Error("run could not be repaired", "execution", e.Name, "kind", string(kindOf(err)), "error", err)
+		s.metrics.Count(metrics.SweepFailures, 1)
+		return nil, gaveUp(err, "the run of an execution that ended could not be repaired; the log says why")
+	}
+	s.repaired(out.Repaired)
+	return json.Marshal(out)
+}
+
+func (s *sweeping) reapOne(ctx context.Context, e ended) (Swept, error) {
+	out := Swept{Repaired: map[runtime.Repair]int64{}, Complete: true}
+	tenant, run, ok, err := s.runOf(ctx, e)
+	if err != nil {
+		return out, err
+	}
+	r := runtime.RepairNone
+	if ok {
+		r, err = s.sweep.Sweeper.Repair(ctx, tenant, run)
+	}
+	if !ok || errors.Is(err, store.ErrNoRun) {
+		out.Unowned = e.Name
+		return out, nil
+	}
+	out.Checked = 1
+	if r != runtime.RepairNone {
+		out.Repaired[r] = 1
+	}
+	return out, err
+}
+
+// runOf is the run that an execution was for, by its input: the event's, or what Step Functions kept.
+func (s *sweeping) runOf(ctx context.Context, e ended) (tenant, run string, ok bool, err error) {
+	var input []byte
+	if e.Input != nil {
+		input = []byte(*e.Input)
+	} else if input, ok, err = s.sweep.Executions.Input(ctx, e.Name); err != nil || !ok {
+		return "", "", false, err
+	}
+	tenant, run, ok = runtime.StartedRun(e.Name, input)
+	return tenant, run, ok, nil
+}

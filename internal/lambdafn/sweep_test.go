@@ -1,0 +1,336 @@
+package lambdafn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web/edge"
+)
+
+// The schedule's event as an EventBridge rule sends it, and as EventBridge Scheduler does.
+const (
+	ruleEvent = `{"version":"0","id":"e1","detail-type":"Scheduled Event","source":"aws.events","account":"1","time":"2026-01-01T00:00:00Z",
+		"region":"eu-central-1","resources":["arn:aws:events:eu-central-1:1:rule/sweep"],"detail":{}}`
+	schedulerEvent = `{"version":"0","id":"e1","detail-type":"Scheduled Event","source":"aws.scheduler","account":"1","time":"2026-01-01T00:00:00Z",
+		"region":"eu-central-1","resources":["arn:aws:scheduler:eu-central-1:1:schedule/default/sweep"],"detail":"{}"}`
+)
+
+// swept sends functions/sweep an event that it must answer.
+func (s *stack) swept(event string) lambdafn.Swept {
+	s.t.Helper()
+	out, err := s.sweep(s.t.Context(), []byte(event))
+	require.NoError(s.t, err)
+	var r lambdafn.Swept
+	require.NoError(s.t, json.Unmarshal(out, &r))
+	return r
+}
+
+// statusEvent is what Step Functions sends when an execution changes its status. Nil input = it was too large for the event.
+func statusEvent(name, status string, input any) string {
+	in, err := json.Marshal(input)
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf(`{"version":"0","id":"e2","detail-type":"Step Functions Execution Status Change","source":"aws.states","account":"1",
+		"detail":{"executionArn":%q,"stateMachineArn":%q,"name":%q,"status":%q,"startDate":1,"stopDate":2,"input":%s,"output":null,
+		"inputDetails":{"included":%t},"error":"States.Timeout","cause":"sk-canary"}}`, executionARN+name, machineARN, name, status, in, input != nil)
+}
+
+// kill ends an execution as an operator's hand or a limit does, before its run is done.
+func (s *stack) kill(name string) {
+	s.t.Helper()
+	require.NoError(s.t, s.machine.Engine.Stop(context.Background(), executionARN+name, "Gone", "killed"))
+	synctest.Wait()
+}
+
+func inputOf(tenant, run string) string { return fmt.Sprintf(`{"tenant":%q,"run":%q}`, tenant, run) }
+
+// A sweep on schedule repairs what is wrong, says so in its report and its metrics, and the next one finds nothing.
+func TestScheduledSweep(t *testing.T) {
+	for name, event := range map[string]string{"rule": ruleEvent, "scheduler": schedulerEvent} {
+		t.Run(name, func(t *testing.T) {
+			inStack(t, pay, func(t *testing.T, s *stack) {
+				s.waiting(ana, "well")
+				since := time.Now()
+				time.Sleep(time.Second)
+				dead := s.waiting(ana, "dead")
+				s.kill(runtime.ExecutionName(dead.ID, 0))
+				time.Sleep(2 * time.Minute)
+				r := s.swept(event)
+				require.Equal(t, lambdafn.Swept{
+					Checked: 2, Repaired: map[runtime.Repair]int64{runtime.RepairTookOver: 1}, Complete: true,
+					Waiting: &runtime.Waiting{Runs: 2, Since: since.UTC()},
+				}, r)
+				require.Equal(t, map[string]int64{
+					"RunsRepaired": 1, "RunsRepaired Repair took_over": 1, "SweepFailures": 0, "WaitsOpen": 2, "OldestWaitSeconds": 121, "OutcomesUnknown": 0, "RunsQuarantined": 0,
+				}, s.metrics.take())
+				synctest.Wait()
+
+				// The new execution has found the run's wait and waits on.
+				ask := read[api.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Waiting[0].Approval
+				require.Equal(t, dead.Waiting[0].Approval, ask)
+				time.Sleep(2 * time.Minute)
+				r = s.swept(event)
+				require.Empty(t, r.Repaired)
+				require.Equal(t, int64(0), s.metrics.take()["RunsRepaired"])
+				require.Equal(t, 200, s.do(ana, "POST /v1/approvals/"+ask+"/decision", `{"action":"approve"}`).Status)
+				synctest.Wait()
+				require.Equal(t, agent.RunDone, read[api.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Status)
+				require.Len(t, s.paid, 1)
+			})
+		})
+	}
+}
+
+// A sweep reports and counts what it did about requests to people, and what it could not do. That alone does not fail it.
+func TestA15SweepReportsWhatItTold(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		s.waiting(ana, "well")
+		time.Sleep(2 * time.Minute)
+		ports := s.machine.Ports
+		ports.Notify = notices{}
+		blobs := ports.Blobs.(runtime.Tenants)
+		out, err := lambdafn.NewSweep(ports, blobs, executions{s.machine.Engine}, machineARN, s.metrics, s.log())(t.Context(), []byte(ruleEvent))
+		require.NoError(t, err)
+		var r lambdafn.Swept
+		require.NoError(t, json.Unmarshal(out, &r))
+		require.Equal(t, map[string]int64{"reminded": 2, "escalated": 1, "notified": 3}, r.Told)
+		require.EqualValues(t, 1, r.Untold)
+		require.Zero(t, r.Failures)
+		m := s.metrics.take()
+		require.EqualValues(t, 2, m["RequestsTold Did reminded"])
+		require.EqualValues(t, 1, m["RequestsTold Did escalated"])
+		require.EqualValues(t, 3, m["RequestsTold Did notified"])
+		require.NotContains(t, s.logs.String(), "sk-canary")
+	})
+}
+
+// notices has done something and failed at something.
+type notices struct{}
+
+func (notices) Asked(context.Context, string, string) error { return nil }
+
+func (notices) Due(context.Context, int) (map[string]int64, error) {
+	return map[string]int64{"reminded": 2, "escalated": 1}, errors.New("sk-canary")
+}
+
+func (notices) Ensure(context.Context, approval.Approval) (map[string]int64, error) {
+	return map[string]int64{"notified": 3}, nil
+}
+
+// Two sweeps at once repair everything once, and what they repaired ends as it should.
+func TestSweepsAtOnce(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		run := s.waiting(ana, "dead")
+		s.kill(runtime.ExecutionName(run.ID, 0))
+		time.Sleep(2 * time.Minute)
+		done := make(chan lambdafn.Swept, 2)
+		for range 2 {
+			go func() { done <- s.swept(ruleEvent) }()
+		}
+		a, b := <-done, <-done
+		require.EqualValues(t, 1, a.Repaired[runtime.RepairTookOver]+b.Repaired[runtime.RepairTookOver])
+		synctest.Wait()
+		l, err := s.machine.Ports.Journal.Load(t.Context(), "acme", run.ID)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, l.State.Generation)
+	})
+}
+
+// The reaper takes a run over as soon as its execution has ended badly, however often it is told, and by whatever its input says.
+func TestReaper(t *testing.T) {
+	for _, status := range []string{"FAILED", "TIMED_OUT", "ABORTED"} {
+		for name, input := range map[string]func(run string) any{
+			"input in the event":  func(run string) any { return inputOf("acme", run) },
+			"input left out":      func(string) any { return nil },
+			"started by an event": func(string) any { return `{"agent":"payer","tenant":"acme","key":"k","message":"pay 5"}` },
+		} {
+			t.Run(status+" "+name, func(t *testing.T) {
+				inStack(t, pay, func(t *testing.T, s *stack) {
+					run := s.waiting(ana, "k")
+					execution := runtime.ExecutionName(run.ID, 0)
+					s.kill(execution)
+					event := statusEvent(execution, status, input(run.ID))
+					r := s.swept(event)
+					require.Equal(t, lambdafn.Swept{Checked: 1, Repaired: map[runtime.Repair]int64{runtime.RepairTookOver: 1}, Complete: true}, r)
+					require.Equal(t, map[string]int64{"RunsRepaired": 1, "RunsRepaired Repair took_over": 1}, s.metrics.take())
+					synctest.Wait()
+					again := s.swept(event)
+					require.Empty(t, again.Repaired, "delivered twice")
+					l, err := s.machine.Ports.Journal.Load(t.Context(), "acme", run.ID)
+					require.NoError(t, err)
+					require.Equal(t, runtime.ExecutionName(run.ID, 1), l.State.Owner)
+					require.Equal(t, 200, s.do(ana, "POST /v1/approvals/"+run.Waiting[0].Approval+"/decision", `{"action":"approve"}`).Status)
+					synctest.Wait()
+					require.Len(t, s.paid, 1)
+				})
+			})
+		}
+	}
+}
+
+// A run that was started by an event is found by the execution's input, under its key and under the execution's name.
+func TestReaperOfEventStartedRuns(t *testing.T) {
+	for _, input := range []string{
+		`{"agent":"payer","message":"pay 5"}`, `{"agent":"payer","message":"pay 5","key":"evt-1"}`, `{"agent":"payer","input":{"a":1},"tenant":"acme","key":"evt-1"}`,
+	} {
+		inStack(t, pay, func(t *testing.T, s *stack) {
+			_, err := s.machine.Engine.Start(t.Context(), "any-name", []byte(input))
+			require.NoError(t, err)
+			synctest.Wait()
+			s.kill("any-name")
+			require.EqualValues(t, 1, s.swept(statusEvent("any-name", "ABORTED", input)).Repaired[runtime.RepairTookOver], input)
+		})
+	}
+}
+
+// An execution that needs nothing, or has no run, is answered and writes nothing.
+func TestReaperWithoutARun(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		run := s.waiting(ana, "k")
+		writes := s.writes()
+		for _, status := range []string{"RUNNING", "SUCCEEDED", "PENDING_REDRIVE"} {
+			require.Equal(t, status, s.swept(statusEvent(runtime.ExecutionName(run.ID, 0), status, inputOf("acme", run.ID))).Ignored)
+		}
+		for _, input := range []any{inputOf("globex", run.ID), `{"agent":"payer","message":"never written"}`, `{}`, `odd`, nil} {
+			require.Equal(t, lambdafn.Swept{Repaired: map[runtime.Repair]int64{}, Complete: true, Unowned: "x"}, s.swept(statusEvent("x", "FAILED", input)))
+		}
+		require.Equal(t, writes, s.writes())
+		s.metrics.take()
+	})
+}
+
+// Events of another kind are errors that say what was expected and repeat nothing.
+func TestSweepRefusesOtherEvents(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		writes := s.writes()
+		other := `{"source":"aws.states","detail-type":"Step Functions Execution Status Change","detail":{"name":"canary","status":"FAILED",
+			"stateMachineArn":"arn:aws:states:local:000000000000:stateMachine:canary","input":"{}"}}`
+		for event, want := range map[string]string{
+			``: "EventBridge", `[]`: "EventBridge", `{"canary":1}`: "source, detail-type", other: "detail.stateMachineArn: want " + machineARN,
+			`{"source":"aws.canary","detail-type":"Scheduled Event"}`:                                          "source, detail-type",
+			`{"source":"aws.states","detail-type":"Scheduled Event"}`:                                          "source, detail-type",
+			`{"source":"aws.states","detail-type":"Step Functions Execution Status Change","detail":"canary"}`: "detail: want",
+			`{"source":"aws.states","detail-type":"Step Functions Execution Status Change"}`:                   "detail: want",
+		} {
+			_, err := s.sweep(t.Context(), []byte(event))
+			var e *edge.Error
+			require.True(t, errors.As(err, &e), event)
+			require.Equal(t, edge.Invalid, e.Kind, event)
+			require.Contains(t, err.Error(), want)
+			require.NotContains(t, err.Error(), "canary")
+		}
+		require.Equal(t, writes, s.writes())
+	})
+}
+
+// What fails is counted, named in the log by its kind, and fails the invocation where it may pass; what it said is nowhere.
+func TestSweepFailures(t *testing.T) {
+	const canary = "sk-canary-7331"
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		run := s.waiting(ana, "k")
+		s.kill(runtime.ExecutionName(run.ID, 0))
+		time.Sleep(2 * time.Minute)
+		s.table.breaks(errors.New(canary))
+		for _, event := range []string{ruleEvent, statusEvent(runtime.ExecutionName(run.ID, 0), "FAILED", inputOf("acme", run.ID))} {
+			_, err := s.sweep(t.Context(), []byte(event))
+			var e *edge.Error
+			require.True(t, errors.As(err, &e))
+			require.Equal(t, edge.Unavailable, e.Kind)
+			require.Contains(t, err.Error(), "log")
+			require.NotContains(t, err.Error()+s.logs.String(), canary)
+			require.Equal(t, map[string]int64{"SweepFailures": 1}, map[string]int64{"SweepFailures": s.metrics.take()["SweepFailures"]})
+		}
+		s.table.breaks(nil)
+		require.EqualValues(t, 1, s.swept(ruleEvent).Repaired[runtime.RepairTookOver])
+		require.NotContains(t, s.logs.String(), canary)
+	})
+}
+
+// A record that is broken is reported, and does not fail the sweep for ever; one that cannot be reached does fail it.
+func TestSweepTellsBrokenFromUnreachable(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		kind edge.Kind
+	}{{nil, edge.Internal}, {errors.New("connection reset by sk-canary"), edge.Unavailable}} {
+		inStack(t, pay, func(t *testing.T, s *stack) {
+			run := s.waiting(ana, "k")
+			other := s.waiting(ana, "other")
+			for _, id := range []string{run.ID, other.ID} {
+				s.kill(runtime.ExecutionName(id, 0))
+			}
+			time.Sleep(2 * time.Minute)
+			s.table.spoils("T#acme#RUN#"+run.ID, c.err)
+			out, err := s.sweep(t.Context(), []byte(ruleEvent))
+			m := s.metrics.take()
+			require.EqualValues(t, 1, m["SweepFailures"])
+			require.EqualValues(t, 1, m["RunsRepaired Repair took_over"], "the other one")
+			require.Contains(t, s.logs.String(), run.ID)
+			require.NotContains(t, s.logs.String(), "canary")
+			if c.kind.Retried() {
+				require.EqualError(t, err, "1 runs could not be checked; the log says which")
+				return
+			}
+			require.NoError(t, err)
+			var r lambdafn.Swept
+			require.NoError(t, json.Unmarshal(out, &r))
+			require.Equal(t, []lambdafn.FailedRun{{Tenant: "acme", Run: run.ID, Kind: c.kind}}, r.Failed)
+			require.EqualValues(t, 1, r.Failures)
+		})
+	}
+}
+
+// A panic is an error without what it said.
+func TestSweepPanics(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		sweep := lambdafn.NewSweep(s.machine.Ports, nil, nil, machineARN, s.metrics, s.log())
+		_, err := sweep(t.Context(), []byte(ruleEvent))
+		var e *edge.Error
+		require.True(t, errors.As(err, &e))
+		require.Equal(t, edge.Internal, e.Kind)
+		require.Contains(t, s.logs.String(), "sweep panicked")
+	})
+}
+
+// An operator's event quarantines the runs of a table that was restored, but those that wait as they did; a scheduled sweep counts them, and one that is
+// given other words is refused.
+func TestRestoreIsMarked(t *testing.T) {
+	inStack(t, pay, func(t *testing.T, s *stack) {
+		well, dead := s.waiting(ana, "well"), s.waiting(ana, "dead")
+		s.kill(runtime.ExecutionName(dead.ID, 0))
+		time.Sleep(time.Hour)
+		event := func(at, by string) string {
+			return fmt.Sprintf(`{"source":"countersign.operator","detail-type":"Table Restored","detail":{"at":%q,"by":%q}}`, at, by)
+		}
+		at := time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
+		for _, bad := range []string{event("yesterday", "user:op"), event(at, ""), event(time.Now().Add(time.Hour).UTC().Format(time.RFC3339), "user:op")} {
+			_, err := s.sweep(t.Context(), []byte(bad))
+			require.Error(t, err, bad)
+		}
+		r := s.swept(event(at, "user:op"))
+		require.True(t, r.Restored.Complete)
+		require.EqualValues(t, 2, r.Restored.Quarantined+r.Restored.Untouched)
+		require.Positive(t, r.Restored.Quarantined)
+		require.EqualValues(t, r.Restored.Quarantined, s.metrics.take()["RunsQuarantined"])
+		require.Contains(t, s.do(ana, "GET /v1/quarantine", "").Body, dead.ID)
+		synctest.Wait()
+		time.Sleep(2 * time.Minute)
+		require.EqualValues(t, r.Restored.Quarantined, s.swept(ruleEvent).Waiting.Quarantined)
+		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+dead.ID+"/release", `{"note":"the bank has none of it"}`).Status)
+		synctest.Wait()
+		require.Nil(t, read[api.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Quarantine)
+		require.Equal(t, agent.RunWaiting, read[api.Run](s, ana, 200, "GET /v1/runs/"+well.ID, "").Status)
+	})
+}

@@ -1,0 +1,288 @@
+package bedrock
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// MaxReply is how many bytes of text, reasoning and tool input a reply may have together; a longer one is ModelInvalid.
+const MaxReply = 16 << 20
+
+// maxCalls bounds the tool calls of one reply; no model makes as many on purpose.
+const maxCalls = 1000
+
+// assembly is a reply under way, of either form.
+type assembly struct {
+	model    string
+	tell     func(agent.Delta)
+	text     strings.Builder
+	calls    []*callParts
+	blocks   map[int32]*callParts // the calls of a stream by their content block
+	thoughts []*thought
+	size     int
+	stop     string
+	stopped  bool // messageStop came
+	metered  bool // metadata came
+	usage    agent.Usage
+}
+
+// callParts is a tool call under way. A server's is carried out by the model's own side and is none of ours.
+type callParts struct {
+	place    int32
+	id, name string
+	server   bool
+	whole    bool // the block has ended: no input is still to come
+	input    bytes.Buffer
+}
+
+func newAssembly(model string, tell func(agent.Delta)) *assembly {
+	return &assembly{model: model, tell: tell, blocks: map[int32]*callParts{}}
+}
+
+// addWhole takes a reply that came in one piece.
+func (a *assembly) addWhole(out *bedrockruntime.ConverseOutput) error {
+	message, ok := out.Output.(*types.ConverseOutputMemberMessage)
+	if !ok || out.StopReason == "" {
+		return failed(agent.ModelInvalid, "reply has no message or no stop reason")
+	}
+	if err := a.addBlocks(message.Value.Content); err != nil {
+		return err
+	}
+	a.stop = clip(string(out.StopReason))
+	a.usage = tokens(out.Usage)
+	if out.Trace != nil {
+		a.routed(out.Trace.PromptRouter)
+	}
+	return nil
+}
+
+// addBlocks adds the blocks that a reply is made of and skips the others. A block that is the one before it, the same in
+// memory, is one that the SDK does not know and has put the last one in for (bedrockruntime 1.63.0 and later).
+func (a *assembly) addBlocks(blocks []types.ContentBlock) error {
+	for i, b := range blocks {
+		if i > 0 && b == blocks[i-1] {
+			continue
+		}
+		if err := a.addBlock(int32(i), b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *assembly) addBlock(place int32, b types.ContentBlock) error {
+	switch b := b.(type) {
+	case *types.ContentBlockMemberText:
+		return a.addText(b.Value)
+	case *types.ContentBlockMemberCitationsContent:
+		for _, c := range b.Value.Content {
+			if text, ok := c.(*types.CitationGeneratedContentMemberText); ok {
+				if err := a.addText(text.Value); err != nil {
+					return err
+				}
+			}
+		}
+	case *types.ContentBlockMemberToolUse:
+		input, err := inputOf(b.Value.Input)
+		if err != nil {
+			return err
+		}
+		if err := a.addCall(place, b.Value.ToolUseId, b.Value.Name, b.Value.Type); err != nil {
+			return err
+		}
+		return a.addInput(place, string(input))
+	case *types.ContentBlockMemberReasoningContent:
+		return a.addReasoning(place, wholeThought(b.Value))
+	}
+	return nil
+}
+
+func (a *assembly) addText(text string) error {
+	if text == "" {
+		return nil
+	}
+	if err := a.grow(len(text)); err != nil {
+		return err
+	}
+	a.text.WriteString(text)
+	a.tell(agent.Delta{Kind: agent.DeltaText, Text: text})
+	return nil
+}
+
+// addCall starts a call at a content block.
+func (a *assembly) addCall(place int32, id, name *string, kind types.ToolUseType) error {
+	if a.blocks[place] != nil {
+		return failed(agent.ModelInvalid, "reply starts a content block twice")
+	}
+	if len(a.blocks) == maxCalls {
+		return failed(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
+	}
+	c := &callParts{place: place, id: aws.ToString(id), name: aws.ToString(name), server: kind == types.ToolUseTypeServerToolUse}
+	if err := a.grow(len(c.id) + len(c.name)); err != nil {
+		return err
+	}
+	a.blocks[place] = c
+	a.calls = append(a.calls, c)
+	a.tellCall(c, "")
+	return nil
+}
+
+// addInput goes on with the input of the call at a content block.
+func (a *assembly) addInput(place int32, piece string) error {
+	c := a.blocks[place]
+	if c == nil {
+		return failed(agent.ModelInvalid, "reply has input for a tool call that did not start")
+	}
+	if err := a.grow(len(piece)); err != nil {
+		return err
+	}
+	c.input.WriteString(piece)
+	if piece != "" {
+		a.tellCall(c, piece)
+	}
+	return nil
+}
+
+// tellCall tells of a call that is the model's to make. Its own side's calls are nobody's business here, and count for no place.
+func (a *assembly) tellCall(c *callParts, piece string) {
+	if c.server {
+		return
+	}
+	d := agent.Delta{Kind: agent.DeltaCall, Text: piece, Call: c.id, Name: c.name}
+	for _, earlier := range a.calls {
+		if earlier == c {
+			break
+		}
+		if !earlier.server {
+			d.Place++
+		}
+	}
+	a.tell(d)
+}
+
+// interrupted is the failure of a reply that broke off, with what there is of it.
+func (a *assembly) interrupted(err error) error {
+	var failure *agent.ModelError
+	if !errors.As(err, &failure) || a.size > MaxReply {
+		return err
+	}
+	a.calls = slices.DeleteFunc(a.calls, func(c *callParts) bool { return !c.whole })
+	a.thoughts = slices.DeleteFunc(a.thoughts, func(t *thought) bool { return !t.whole })
+	a.stop = agent.StopInterrupted
+	if reply, nonsense := a.reply(); nonsense == nil { // else the error says enough
+		failure.Partial = agent.Interrupted(reply)
+	}
+	return err
+}
+
+func (a *assembly) grow(n int) error {
+	if a.size += n; a.size > MaxReply {
+		return failed(agent.ModelInvalid, fmt.Sprintf("reply is larger than %d MiB", MaxReply>>20))
+	}
+	return nil
+}
+
+func (a *assembly) routed(t *types.PromptRouterTrace) {
+	if t != nil && aws.ToString(t.InvokedModelId) != "" {
+		a.model = clip(*t.InvokedModelId)
+	}
+}
+
+// reply is what was put together, calls and reasoning in order of their content blocks.
+func (a *assembly) reply() (agent.Reply, error) {
+	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
+	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.stop, Truncated: a.stop == string(types.StopReasonMaxTokens), Usage: a.usage}
+	first, kept := map[string]*callParts{}, []int32{}
+	for _, c := range a.calls {
+		if c.server {
+			continue
+		}
+		again, err := c.repeats(first[c.id])
+		if err != nil {
+			return agent.Reply{}, err
+		}
+		if again {
+			continue
+		}
+		first[c.id], kept = c, append(kept, c.place)
+		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: c.json()})
+	}
+	var err error
+	if r.Reasoning, err = a.reasoning(kept); err != nil {
+		return agent.Reply{}, err
+	}
+	return r, a.gaveUp(r)
+}
+
+// gaveUp is the failure of a model that ended without a reply: what it made was no call and no text that anybody could read, which
+// may pass, or there was no room left to say anything.
+func (a *assembly) gaveUp(r agent.Reply) error {
+	if len(r.Calls) > 0 {
+		return nil
+	}
+	switch types.StopReason(a.stop) {
+	case types.StopReasonMalformedToolUse, types.StopReasonMalformedModelOutput:
+		return failed(agent.ModelServer, "reply cannot be read, "+a.stop)
+	case types.StopReasonModelContextWindowExceeded:
+		if blank(r.Text) {
+			return failed(agent.ModelContextOverflow, "reply is empty, "+a.stop)
+		}
+	}
+	return nil
+}
+
+// repeats reports whether c is a call that the reply has already. The same id with the same name and input is one call told
+// twice and must not be carried out twice; the same id with anything else is a reply that makes no sense. Calls
+// without an id are all different.
+func (c *callParts) repeats(earlier *callParts) (bool, error) {
+	if earlier == nil || c.id == "" {
+		return false, nil
+	}
+	if c.name != earlier.name || !bytes.Equal(c.input.Bytes(), earlier.input.Bytes()) {
+		return false, failed(agent.ModelInvalid, "reply has two different tool calls of the same id")
+	}
+	return true, nil
+}
+
+func (c *callParts) json() json.RawMessage {
+	if c.input.Len() == 0 {
+		return json.RawMessage(`{}`)
+	}
+	return c.input.Bytes()
+}
+
+// tokens counts each token once: Bedrock's inputTokens exclude those read from and written to the cache.
+func tokens(u *types.TokenUsage) agent.Usage {
+	if u == nil {
+		return agent.Usage{}
+	}
+	count := func(n *int32) int64 { return int64(max(0, aws.ToInt32(n))) }
+	return agent.Usage{
+		Input: count(u.InputTokens), Output: count(u.OutputTokens),
+		CacheRead: count(u.CacheReadInputTokens), CacheWrite: count(u.CacheWriteInputTokens),
+	}
+}
+
+// clip bounds a word of the service that is kept for the record: 128 bytes of UTF-8.
+func clip(s string) string {
+	const limit = 128
+	if len(s) > limit {
+		s = s[:limit]
+		for !utf8.ValidString(s) {
+			s = s[:len(s)-1]
+		}
+	}
+	return s
+}

@@ -1,0 +1,332 @@
+package bedrock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/bedrockfake"
+)
+
+// against is a model whose server has the turns for a script.
+func against(t *testing.T, c Config, turns ...bedrockfake.Turn) (*Model, *bedrockfake.Server) {
+	t.Helper()
+	server := bedrockfake.New(turns...)
+	t.Cleanup(server.Close)
+	c.Client = NewClient(server.Config(), server.URL())
+	return New(c), server
+}
+
+func request() agent.Request {
+	return agent.Request{
+		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
+		Messages: []agent.Message{ask("canary-content")},
+	}
+}
+
+func call(id, name, input string) agent.ReplyCall {
+	return agent.ReplyCall{ID: id, Name: name, Input: json.RawMessage(input)}
+}
+
+func signed(model, text, signature string) agent.Reasoning {
+	return agent.Reasoning{Text: text, Signature: signature, Provider: "bedrock", Model: model}
+}
+
+// thoughts are reasoning at one place.
+func thoughts(text, calls int, all ...agent.Reasoning) []agent.ReplyReasoning {
+	var out []agent.ReplyReasoning
+	for _, b := range all {
+		out = append(out, agent.ReplyReasoning{Reasoning: b, AfterText: text, AfterCalls: calls})
+	}
+	return out
+}
+
+func blocks(bs ...bedrockfake.Block) bedrockfake.Reply { return bedrockfake.Reply{Blocks: bs} }
+
+// Either way of asking gives the same reply, and the text shown is the text replied.
+func TestReplies(t *testing.T) {
+	get := bedrockfake.ToolUse("a", "get", `{"x"`, `:1}`)
+	tests := []struct {
+		name  string
+		reply bedrockfake.Reply
+		want  agent.Reply
+	}{
+		{"text", bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Hel", "lo")}, Usage: bedrockfake.Usage{Input: 30, Output: 7, CacheRead: 20, CacheWrite: 5}},
+			agent.Reply{Text: "Hello", StopReason: "end_turn", Usage: agent.Usage{Input: 30, Output: 7, CacheRead: 20, CacheWrite: 5}}},
+		{"nothing", blocks(), agent.Reply{StopReason: "end_turn"}},
+		{"blank pieces", blocks(bedrockfake.Text("", " ", "")), agent.Reply{Text: " ", StopReason: "end_turn"}},
+		{"two texts", blocks(bedrockfake.Text("a"), bedrockfake.Text("b")), agent.Reply{Text: "ab", StopReason: "end_turn"}},
+		{"text and calls", blocks(bedrockfake.Text("Wait."), get, bedrockfake.ToolUse("b", "put", `{"y":"é<&>"}`)),
+			agent.Reply{Text: "Wait.", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`), call("b", "put", `{"y":"é<&>"}`)}}},
+		{"no input", blocks(bedrockfake.ToolUse("a", "ping")), agent.Reply{StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "ping", `{}`)}}},
+		{"digits", blocks(bedrockfake.ToolUse("a", "pay", `{"amount":12345678901234567890.10,"rate":1e-7}`)),
+			agent.Reply{StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "pay", `{"amount":12345678901234567890.10,"rate":1e-7}`)}}},
+		{"reasoning", blocks(bedrockfake.Reasoning("s+/=", "sec", "ret <é>"), bedrockfake.Text("a"), get),
+			agent.Reply{Text: "a", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}, Reasoning: thoughts(0, 0, signed("m", "secret <é>", "s+/="))}},
+		{"reasoning here and there", blocks(bedrockfake.Redacted([]byte{0}, []byte{255, 1}), bedrockfake.Text("a"), bedrockfake.Unsigned("b"), bedrockfake.Text("c"), get, bedrockfake.Reasoning("s")),
+			agent.Reply{Text: "ac", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}, Reasoning: slices.Concat(
+				thoughts(0, 0, agent.Reasoning{Redacted: []byte{0, 255, 1}, Provider: "bedrock", Model: "m"}), thoughts(1, 0, signed("m", "b", "")), thoughts(2, 1, signed("m", "", "s")))}},
+		{"reasoning alone", blocks(bedrockfake.Reasoning("s", "a")), agent.Reply{StopReason: "end_turn", Reasoning: thoughts(0, 0, signed("m", "a", "s"))}},
+		{"reasoning that is none", blocks(bedrockfake.Unsigned(""), bedrockfake.Redacted(nil), bedrockfake.Text("a")), agent.Reply{Text: "a", StopReason: "end_turn"}},
+		{"an unknown block behind reasoning", blocks(bedrockfake.Reasoning("s", "a"), bedrockfake.Other("hologram", "x"), bedrockfake.Text("b")),
+			agent.Reply{Text: "b", StopReason: "end_turn", Reasoning: thoughts(0, 0, signed("m", "a", "s"))}},
+		{"reasoning of a kind not known yet", blocks(bedrockfake.Other("reasoningContent", map[string]string{"hologram": "x"}), bedrockfake.Text("b")),
+			agent.Reply{Text: "b", StopReason: "end_turn"}},
+		{"reasoning behind a prompt router", bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Reasoning("s", "a"), bedrockfake.Text("b")}, Router: "m-2"},
+			agent.Reply{Model: "m-2", Text: "b", StopReason: "end_turn", Reasoning: thoughts(0, 0, signed("m-2", "a", "s"))}},
+		{"a call beside what cannot be read", bedrockfake.Reply{Blocks: []bedrockfake.Block{get}, StopReason: "malformed_tool_use"},
+			agent.Reply{StopReason: "malformed_tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}}},
+		{"a text that ends with the window", bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("a")}, StopReason: "model_context_window_exceeded"},
+			agent.Reply{Text: "a", StopReason: "model_context_window_exceeded"}},
+		{"an unknown block behind a text", blocks(bedrockfake.Text("a"), bedrockfake.Other("hologram", "x"), bedrockfake.Text("b")),
+			agent.Reply{Text: "ab", StopReason: "end_turn"}},
+		{"an unknown block behind a call", blocks(get, bedrockfake.Other("hologram", map[string]int{"y": 1}), bedrockfake.Other("hologram", 1)),
+			agent.Reply{StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}}},
+		{"a call told twice", blocks(get, bedrockfake.Text("a"), get),
+			agent.Reply{Text: "a", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", `{"x":1}`)}}},
+		{"calls without ids", blocks(bedrockfake.ToolUse("", "get", `{"x":1}`), bedrockfake.ToolUse("", "get", `{"x":1}`)),
+			agent.Reply{StopReason: "tool_use", Calls: []agent.ReplyCall{call("", "get", `{"x":1}`), call("", "get", `{"x":1}`)}}},
+		{"a call of the server's own", blocks(bedrockfake.Block{
+			Whole:  json.RawMessage(`{"toolUse":{"toolUseId":"s","name":"search","input":{},"type":"server_tool_use"}}`),
+			Start:  json.RawMessage(`{"toolUse":{"toolUseId":"s","name":"search","type":"server_tool_use"}}`),
+			Deltas: []json.RawMessage{json.RawMessage(`{"toolUse":{"input":"{}"}}`)},
+		}, bedrockfake.Text("a")), agent.Reply{Text: "a", StopReason: "tool_use"}},
+		{"a prompt router", bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("a")}, Router: "m-2"}, agent.Reply{Model: "m-2", Text: "a", StopReason: "end_turn"}},
+	}
+	for _, reason := range []string{"max_tokens", "stop_sequence", "content_filtered", "guardrail_intervened", "not known yet"} {
+		tests = append(tests, struct {
+			name  string
+			reply bedrockfake.Reply
+			want  agent.Reply
+		}{reason, bedrockfake.Reply{StopReason: reason}, agent.Reply{StopReason: reason, Truncated: reason == "max_tokens"}})
+	}
+	for _, tt := range tests {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/stream=%v", tt.name, stream), func(t *testing.T) {
+				var shown strings.Builder
+				onDelta := func(r agent.Request, d agent.Delta) {
+					require.Equal(t, request(), r)
+					if d.Kind == agent.DeltaText {
+						require.NotEmpty(t, d.Text)
+						shown.WriteString(d.Text)
+					}
+				}
+				m, server := against(t, Config{Stream: stream, OnDelta: onDelta}, tt.reply)
+				reply, err := m.Generate(context.Background(), request())
+				require.NoError(t, err)
+				if tt.want.Model == "" {
+					tt.want.Model = "m"
+				}
+				require.Equal(t, tt.want, reply)
+				require.Equal(t, tt.want.Text, shown.String())
+				require.Zero(t, server.Left())
+				require.Equal(t, stream, server.Requests()[0].Stream)
+			})
+		}
+	}
+}
+
+// A reply that nobody could read may come out better the next time; one that had no room will not.
+func TestRepliesThatAreNone(t *testing.T) {
+	said := []bedrockfake.Block{bedrockfake.Reasoning("s", "canary"), bedrockfake.Text("canary")}
+	tests := []struct {
+		blocks []bedrockfake.Block
+		stop   string
+		class  agent.ModelErrorClass
+		want   string
+	}{
+		{nil, "malformed_tool_use", agent.ModelServer, "reply cannot be read, malformed_tool_use"},
+		{said, "malformed_tool_use", agent.ModelServer, "reply cannot be read, malformed_tool_use"},
+		{nil, "malformed_model_output", agent.ModelServer, "reply cannot be read, malformed_model_output"},
+		{said, "malformed_model_output", agent.ModelServer, "reply cannot be read, malformed_model_output"},
+		{nil, "model_context_window_exceeded", agent.ModelContextOverflow, "reply is empty, model_context_window_exceeded"},
+		{said[:1], "model_context_window_exceeded", agent.ModelContextOverflow, "reply is empty, model_context_window_exceeded"},
+	}
+	for _, tt := range tests {
+		for _, stream := range []bool{false, true} {
+			m, _ := against(t, Config{Stream: stream}, bedrockfake.Reply{Blocks: tt.blocks, StopReason: tt.stop})
+			reply, err := m.Generate(context.Background(), request())
+			requireClass(t, tt.class, err)
+			require.Equal(t, tt.want, failureOf(t, err).Message)
+			require.Equal(t, agent.Reply{}, reply)
+		}
+	}
+}
+
+// What the model wrote as input reaches the core as it is: it alone says what is wrong with it.
+func TestMalformedInput(t *testing.T) {
+	for _, input := range []string{`{"x": <1`, `{"x":1,"x":2}`, `[1]`, `"`, "{\"x\":\"\x01\"}", ` {"b":1.0, "a":2} `} {
+		m, _ := against(t, Config{Stream: true}, blocks(bedrockfake.ToolUse("a", "get", input[:1], input[1:])))
+		reply, err := m.Generate(context.Background(), request())
+		require.NoError(t, err)
+		require.Equal(t, []agent.ReplyCall{call("a", "get", input)}, reply.Calls)
+	}
+}
+
+func TestCitedText(t *testing.T) {
+	m, _ := against(t, Config{}, bedrockfake.Body{Type: "application/json", Text: `{"output":{"message":{"role":"assistant","content":[
+		{"citationsContent":{"content":[{"text":"a"},{"text":"b"}],"citations":[{"title":"t"}]}}]}},"stopReason":"end_turn"}`})
+	reply, err := m.Generate(context.Background(), request())
+	require.NoError(t, err)
+	require.Equal(t, agent.Reply{Model: "m", Text: "ab", StopReason: "end_turn"}, reply)
+}
+
+func TestBrokenReplies(t *testing.T) {
+	const doc = "application/json"
+	message := func(content string) bedrockfake.Body {
+		return bedrockfake.Body{Type: doc, Text: `{"output":{"message":{"role":"assistant","content":[` + content + `]}},"stopReason":"end_turn"}`}
+	}
+	tests := []struct {
+		name   string
+		turn   bedrockfake.Turn
+		stream bool
+		class  agent.ModelErrorClass
+	}{
+		{"page", bedrockfake.Body{Type: "text/html", Text: "<html>canary-content</html>"}, false, agent.ModelInvalid},
+		{"no message", bedrockfake.Body{Type: doc, Text: `{"output":{},"stopReason":"end_turn"}`}, false, agent.ModelInvalid},
+		{"no stop reason", bedrockfake.Body{Type: doc, Text: `{"output":{"message":{"role":"assistant","content":[]}}}`}, false, agent.ModelInvalid},
+		{"of another kind", bedrockfake.Body{Type: doc, Text: `{"output":{"message":{"content":"canary-content"}}}`}, false, agent.ModelInvalid},
+		{"cut", bedrockfake.Body{Type: doc, Text: `{"output":{"message":`, Short: 100}, false, agent.ModelConnection},
+		{"one id, two calls", message(`{"toolUse":{"toolUseId":"a","name":"get","input":{}}},{"toolUse":{"toolUseId":"a","name":"get","input":{"x":1}}}`), false, agent.ModelInvalid},
+		{"too many calls", message(strings.Repeat(`{"toolUse":{"toolUseId":"a","name":"get","input":{}}},`, maxCalls) + `{"toolUse":{"toolUseId":"a","name":"get","input":{}}}`), false, agent.ModelInvalid},
+		{"too long", message(`{"text":"` + strings.Repeat("x", MaxReply+1) + `"}`), false, agent.ModelInvalid},
+		{"one id, two calls, streamed", blocks(bedrockfake.ToolUse("a", "get", `{}`), bedrockfake.ToolUse("a", "put", `{}`)), true, agent.ModelInvalid},
+		{"an answer that is no stream", bedrockfake.Body{Type: doc, Text: `{"output":{}}`}, true, agent.ModelConnection},
+		{"an answer that is nothing", bedrockfake.Body{}, true, agent.ModelConnection},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m, _ := against(t, Config{Stream: tt.stream}, tt.turn)
+			reply, err := m.Generate(context.Background(), request())
+			requireClass(t, tt.class, err)
+			require.Equal(t, agent.Reply{}, reply)
+		})
+	}
+}
+
+// failureOf is the model error that err is.
+func failureOf(t *testing.T, err error) *agent.ModelError {
+	t.Helper()
+	var failure *agent.ModelError
+	require.ErrorAs(t, err, &failure)
+	return failure
+}
+
+// requireClass checks the class and that nothing a test calls a canary is in any text of the error.
+func requireClass(t *testing.T, class agent.ModelErrorClass, err error) {
+	t.Helper()
+	failure := failureOf(t, err)
+	require.Equal(t, class, failure.Class, err)
+	require.Equal(t, "m", failure.Model)
+	requireNoCanary(t, err)
+}
+
+func requireNoCanary(t *testing.T, err error) {
+	t.Helper()
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		require.NotContains(t, strings.ToLower(fmt.Sprintf("%v %+v %#v", e, e, e)), "canary")
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	tests := []struct {
+		status  int
+		code    string
+		says    string
+		class   agent.ModelErrorClass
+		message string
+	}{
+		{429, "ThrottlingException", "Too many tokens, please wait before trying again.", agent.ModelThrottled, "status 429, ThrottlingException"},
+		{429, "ModelNotReadyException", "canary", agent.ModelUnavailable, "status 429, ModelNotReadyException"},
+		{408, "ModelTimeoutException", "canary", agent.ModelTimeout, "status 408, ModelTimeoutException"},
+		{424, "ModelErrorException", "canary", agent.ModelServer, "status 424, ModelErrorException"},
+		{424, "ModelErrorException", "prompt is too long", agent.ModelContextOverflow, "status 424, ModelErrorException"},
+		{500, "InternalServerException", "canary", agent.ModelServer, "status 500, InternalServerException"},
+		{503, "ServiceUnavailableException", "canary", agent.ModelUnavailable, "status 503, ServiceUnavailableException"},
+		{400, "ValidationException", "canary", agent.ModelInvalid, "status 400, ValidationException"},
+		{400, "ValidationException", "Input is too long for requested model.", agent.ModelContextOverflow, "status 400, ValidationException"},
+		{400, "ValidationException", "The model returned the following errors: prompt is too long: 200049 tokens > 200000 maximum", agent.ModelContextOverflow, "status 400, ValidationException"},
+		{400, "ValidationException", "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000", agent.ModelContextOverflow, "status 400, ValidationException"},
+		{400, "ValidationException", "This model's maximum context length is 202752 tokens.", agent.ModelContextOverflow, "status 400, ValidationException"},
+		{404, "ResourceNotFoundException", "canary", agent.ModelUnavailable, "status 404, ResourceNotFoundException"},
+		{403, "AccessDeniedException", "You don't have access to canary", agent.ModelAuth, "status 403, AccessDeniedException"},
+		{403, "UnrecognizedClientException", "canary", agent.ModelAuth, "status 403, UnrecognizedClientException"},
+		{403, "ExpiredTokenException", "canary", agent.ModelAuth, "status 403, ExpiredTokenException"},
+		{400, "ExpiredTokenException", "canary", agent.ModelAuth, "status 400, ExpiredTokenException"},
+		{403, "InvalidSignatureException", "canary", agent.ModelAuth, "status 403, InvalidSignatureException"},
+		{401, "", "canary", agent.ModelAuth, "status 401"},
+		{403, "CanaryException", "canary", agent.ModelAuth, "status 403"},
+		{400, "CanaryException", "prompt is too long", agent.ModelInvalid, "status 400"},
+		{413, "", "canary", agent.ModelInvalid, "status 413"},
+		{424, "", "canary", agent.ModelServer, "status 424"},
+		{429, "", "canary", agent.ModelThrottled, "status 429"},
+		{502, "", "canary", agent.ModelServer, "status 502"},
+		{503, "CanaryException", "canary", agent.ModelUnavailable, "status 503"},
+		{504, "", "canary", agent.ModelTimeout, "status 504"},
+	}
+	for _, tt := range tests {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d %s/stream=%v", tt.status, tt.code, stream), func(t *testing.T) {
+				m, server := against(t, Config{Stream: stream}, bedrockfake.Failure{Status: tt.status, Code: tt.code, Message: tt.says, Wait: 3})
+				_, err := m.Generate(context.Background(), request())
+				requireClass(t, tt.class, err)
+				require.Equal(t, tt.message, failureOf(t, err).Message)
+				require.Len(t, server.Requests(), 1, "the SDK must not retry by itself")
+				var asks interface{ RetryAfter() time.Duration }
+				require.ErrorAs(t, failureOf(t, err).Cause, &asks)
+				require.Equal(t, 3*time.Second, asks.RetryAfter())
+			})
+		}
+	}
+}
+
+func TestRefusalsThatAreNoJSON(t *testing.T) {
+	for status, class := range map[int]agent.ModelErrorClass{502: agent.ModelServer, 503: agent.ModelUnavailable, 429: agent.ModelThrottled, 403: agent.ModelAuth, 400: agent.ModelInvalid, 307: agent.ModelInvalid} {
+		for _, stream := range []bool{false, true} {
+			m, _ := against(t, Config{Stream: stream}, bedrockfake.Body{Status: status, Type: "text/html", Text: "<html>canary-content"})
+			_, err := m.Generate(context.Background(), request())
+			requireClass(t, class, err)
+			require.Equal(t, fmt.Sprintf("status %d", status), failureOf(t, err).Message)
+		}
+	}
+}
+
+func TestOtherServer(t *testing.T) {
+	m, server := against(t, Config{})
+	r := request()
+	r.Model.BaseURL = "http://canary"
+	_, err := m.Generate(context.Background(), r)
+	requireClass(t, agent.ModelInvalid, err)
+	require.Empty(t, server.Requests())
+}
+
+func TestConcurrent(t *testing.T) {
+	server := bedrockfake.NewFunc(func(bedrockfake.Request) bedrockfake.Turn { return blocks(bedrockfake.Text("a", "b")) })
+	defer server.Close()
+	m := New(Config{Client: NewClient(server.Config(), ""), Stream: true})
+	errs := make(chan error)
+	for range 8 {
+		go func() {
+			reply, err := m.Generate(context.Background(), request())
+			if err == nil && reply.Text != "ab" {
+				err = errors.New("mixed up")
+			}
+			errs <- err
+		}()
+	}
+	for range 8 {
+		require.NoError(t, <-errs)
+	}
+}
+
+func TestNoClient(t *testing.T) {
+	require.Panics(t, func() { New(Config{}) })
+}

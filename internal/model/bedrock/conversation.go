@@ -1,0 +1,220 @@
+package bedrock
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+const (
+	// noResponse stands in for a result that is missing: Bedrock refuses a call without one.
+	noResponse = `{"type":"error","name":"no_tool_response","message":"There is no response from this tool."}`
+	// noOutput stands in for a blank result: Bedrock refuses a blank text.
+	noOutput = "(no output)"
+	// opening stands in for the user's first words where the conversation's beginning was evicted: Bedrock wants the user first.
+	opening = "(The beginning of this conversation is left out.)"
+)
+
+// provider is this adapter's name in a definition.
+const provider = "bedrock"
+
+// conversation groups one-block messages into Converse's. A turn's texts, calls and reasoning become one assistant message; its results
+// follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns comes behind
+// them in the same user message. Blank texts are left out, and what stood at either side of one is joined.
+//
+// A conversation that ends with the assistant is sent as it is: some models go on with it, others refuse it.
+func conversation(model string, messages []agent.Message) ([]types.Message, error) {
+	results, err := agent.ResultsByCall(messages)
+	if err != nil {
+		return nil, failed(agent.ModelInvalid, err.Error())
+	}
+	g := grouping{model: model, results: results, attachments: attachments{names: names{}}, marksErrors: marksErrors(model)}
+	for i, m := range messages {
+		if err := g.add(m); err != nil {
+			return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
+		}
+	}
+	g.endTurn()
+	g.endUser()
+	if len(g.out) == 0 {
+		return nil, failed(agent.ModelInvalid, "conversation is empty")
+	}
+	return g.out, nil
+}
+
+// marksErrors reports whether the model's family takes a tool result's status. Others refuse it and learn of an error from the
+// result's text alone. An application inference profile does not tell its model and counts as others.
+func marksErrors(model string) bool {
+	return strings.Contains(model, "anthropic.claude") || strings.Contains(model, "amazon.nova")
+}
+
+// grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's, never both.
+type grouping struct {
+	model       string
+	out         []types.Message
+	results     map[string]agent.ToolResult
+	attachments attachments
+	marksErrors bool
+	thoughts    []types.ContentBlock // reasoning that the turn has yet to go on behind
+	turn        []types.ContentBlock
+	calls       []string // of turn
+	user        []types.ContentBlock
+}
+
+// add takes the next message; its error completes the sentence "message 3 ...".
+func (g *grouping) add(m agent.Message) error {
+	switch b := m.Block.(type) {
+	case agent.Text:
+		g.say(m.Role, b.Text)
+	case agent.Media:
+		if m.Role == agent.RoleAssistant || b.Data == "" {
+			return errors.New("is media that is the model's own or was not resolved")
+		}
+		block, err := g.attachments.block(b)
+		if err != nil {
+			return err
+		}
+		g.endTurn()
+		g.user = append(g.user, block)
+	case agent.Reasoning:
+		g.think(b)
+	case agent.ToolUse:
+		return g.call(b)
+	case agent.ToolResult:
+		if b.Blob != "" && b.Content == "" {
+			return errors.New("is a tool_result that was not resolved")
+		}
+		g.endCalls()
+	default:
+		return errors.New("has no block")
+	}
+	return nil
+}
+
+// say adds a text. In a turn text comes before calls: one that comes behind them starts the next turn.
+func (g *grouping) say(role agent.Role, text string) {
+	if blank(text) {
+		return
+	}
+	block := &types.ContentBlockMemberText{Value: text}
+	if role == agent.RoleAssistant {
+		g.endCalls()
+		g.goOn(block)
+		return
+	}
+	g.endTurn()
+	g.user = append(g.user, block)
+}
+
+// think holds reasoning back until the turn goes on: at its end it would be refused. Reasoning without a proof, of another provider
+// or of another model is left out.
+func (g *grouping) think(b agent.Reasoning) {
+	if b.Provider != provider || b.Model != g.model {
+		return
+	}
+	switch {
+	case len(b.Redacted) > 0:
+		g.thoughts = append(g.thoughts, reasoning(&types.ReasoningContentBlockMemberRedactedContent{Value: b.Redacted}))
+	case b.Signature != "":
+		g.thoughts = append(g.thoughts, reasoning(&types.ReasoningContentBlockMemberReasoningText{
+			Value: types.ReasoningTextBlock{Text: aws.String(b.Text), Signature: aws.String(b.Signature)},
+		}))
+	}
+}
+
+func reasoning(b types.ReasoningContentBlock) types.ContentBlock {
+	return &types.ContentBlockMemberReasoningContent{Value: b}
+}
+
+// goOn adds a block to the model's turn, behind the reasoning that came before it.
+func (g *grouping) goOn(block types.ContentBlock) {
+	g.endUser()
+	g.turn = append(append(g.turn, g.thoughts...), block)
+	g.thoughts = nil
+}
+
+func (g *grouping) call(b agent.ToolUse) error {
+	input, err := sentInput(b.Input)
+	if err != nil {
+		return err
+	}
+	g.goOn(&types.ContentBlockMemberToolUse{Value: types.ToolUseBlock{
+		ToolUseId: aws.String(b.ID), Name: aws.String(b.Name), Input: verbatim(input),
+	}})
+	g.calls = append(g.calls, b.ID)
+	return nil
+}
+
+// sentInput is a call's input as Bedrock takes it, an object. What is another value, as the core makes of a model's malformed
+// input, is wrapped in one.
+func sentInput(input json.RawMessage) ([]byte, error) {
+	switch {
+	case len(input) == 0:
+		return []byte(`{}`), nil
+	case isObject(input):
+		return input, nil
+	case json.Valid(input):
+		return agent.MarshalVerbatim(map[string]json.RawMessage{"malformed_input": input})
+	}
+	return nil, errors.New("is a tool_use whose input is not JSON")
+}
+
+// endCalls ends a turn that has calls: nothing more of the model's can stand between them and their results.
+func (g *grouping) endCalls() {
+	if len(g.calls) > 0 {
+		g.endTurn()
+	}
+}
+
+// endTurn closes the model's turn and opens the user's with the results of its calls.
+func (g *grouping) endTurn() {
+	g.thoughts = nil
+	if len(g.turn) == 0 {
+		return
+	}
+	if len(g.out) == 0 {
+		g.emit(types.ConversationRoleUser, []types.ContentBlock{&types.ContentBlockMemberText{Value: opening}})
+	}
+	g.emit(types.ConversationRoleAssistant, g.turn)
+	for _, id := range g.calls {
+		g.user = append(g.user, &types.ContentBlockMemberToolResult{Value: g.result(id)})
+	}
+	g.turn, g.calls = nil, nil
+}
+
+func (g *grouping) result(id string) types.ToolResultBlock {
+	r, ok := g.results[id]
+	if !ok {
+		r = agent.ToolResult{Content: noResponse, IsError: true}
+	}
+	text := r.Content
+	if blank(text) {
+		text = noOutput
+	}
+	block := types.ToolResultBlock{
+		ToolUseId: aws.String(id),
+		Content:   []types.ToolResultContentBlock{&types.ToolResultContentBlockMemberText{Value: text}},
+	}
+	if r.IsError && g.marksErrors {
+		block.Status = types.ToolResultStatusError
+	}
+	return block
+}
+
+func (g *grouping) endUser() {
+	if len(g.user) == 0 {
+		return
+	}
+	g.emit(types.ConversationRoleUser, withText(g.user))
+	g.user = nil
+}
+
+func (g *grouping) emit(role types.ConversationRole, content []types.ContentBlock) {
+	g.out = append(g.out, types.Message{Role: role, Content: content})
+}

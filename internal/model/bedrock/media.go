@@ -1,0 +1,174 @@
+package bedrock
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"mime"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// attached stands beside documents that came without a word: Bedrock refuses a message that has a document and no text.
+const attached = "(See the attached document.)"
+
+var imageFormats = map[string]types.ImageFormat{
+	"image/png":  types.ImageFormatPng,
+	"image/jpeg": types.ImageFormatJpeg,
+	"image/jpg":  types.ImageFormatJpeg,
+	"image/gif":  types.ImageFormatGif,
+	"image/webp": types.ImageFormatWebp,
+}
+
+// documentFormats has more than Bedrock's own formats: what is text by another name is sent as text.
+var documentFormats = map[string]types.DocumentFormat{
+	"application/pdf":    types.DocumentFormatPdf,
+	"text/csv":           types.DocumentFormatCsv,
+	"application/msword": types.DocumentFormatDoc,
+	"application/vnd.openxmlformats-officedocument.wordprocessingml.document": types.DocumentFormatDocx,
+	"application/vnd.ms-excel": types.DocumentFormatXls,
+	"application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": types.DocumentFormatXlsx,
+	"text/html":        types.DocumentFormatHtml,
+	"text/plain":       types.DocumentFormatTxt,
+	"text/markdown":    types.DocumentFormatMd,
+	"application/json": types.DocumentFormatTxt,
+	"application/yaml": types.DocumentFormatTxt,
+	"application/xml":  types.DocumentFormatTxt,
+	"text/xml":         types.DocumentFormatTxt,
+}
+
+var videoFormats = map[string]types.VideoFormat{
+	"video/mp4":        types.VideoFormatMp4,
+	"video/quicktime":  types.VideoFormatMov,
+	"video/x-matroska": types.VideoFormatMkv,
+	"video/webm":       types.VideoFormatWebm,
+	"video/x-flv":      types.VideoFormatFlv,
+	"video/mpeg":       types.VideoFormatMpeg,
+	"video/x-ms-wmv":   types.VideoFormatWmv,
+	"video/3gpp":       types.VideoFormatThreeGp,
+}
+
+// What Bedrock takes in one request, whatever the model. Images have no bounds of the service's own, and neither has the size of
+// a PDF or DOCX that the newer models read as pictures: what a model makes of those, it says itself.
+const (
+	maxDocuments = 5
+	maxDocument  = 9 << 19  // bytes of a document that is read as text: 4.5 MiB
+	maxMedia     = 25 << 20 // bytes of all media together; more is no request at all
+)
+
+// attachments are the media of a request so far.
+type attachments struct {
+	names     names
+	documents int
+	bytes     int
+}
+
+// block makes a block of media; its error completes the sentence "message 3 ...".
+func (a *attachments) block(m agent.Media) (types.ContentBlock, error) {
+	data, err := base64.StdEncoding.DecodeString(m.Data)
+	if err != nil || len(data) == 0 {
+		return nil, errors.New("is media whose data is not base64")
+	}
+	kind, _, err := mime.ParseMediaType(m.MediaType)
+	if err != nil {
+		return nil, errors.New("is media without a media type")
+	}
+	if a.bytes += len(data); a.bytes > maxMedia {
+		return nil, fmt.Errorf("is media with which the request has %d bytes of it; Bedrock takes at most %d", a.bytes, maxMedia)
+	}
+	if format, ok := imageFormats[kind]; ok {
+		return &types.ContentBlockMemberImage{Value: types.ImageBlock{
+			Format: format, Source: &types.ImageSourceMemberBytes{Value: data},
+		}}, nil
+	}
+	if format, ok := videoFormats[kind]; ok {
+		return &types.ContentBlockMemberVideo{Value: types.VideoBlock{
+			Format: format, Source: &types.VideoSourceMemberBytes{Value: data},
+		}}, nil
+	}
+	return a.document(kind, m.Name, data)
+}
+
+func (a *attachments) document(kind, name string, data []byte) (types.ContentBlock, error) {
+	format, ok := documentFormats[kind]
+	if !ok && strings.HasPrefix(kind, "text/") {
+		format, ok = types.DocumentFormatTxt, true
+	}
+	if !ok {
+		return nil, errors.New("is media of a type that Bedrock does not take")
+	}
+	pictured := format == types.DocumentFormatPdf || format == types.DocumentFormatDocx
+	if len(data) > maxDocument && !pictured {
+		return nil, fmt.Errorf("is a document of %d bytes; Bedrock takes at most %d", len(data), maxDocument)
+	}
+	if a.documents++; a.documents > maxDocuments {
+		return nil, fmt.Errorf("is a document too many; Bedrock takes at most %d in a request", maxDocuments)
+	}
+	return &types.ContentBlockMemberDocument{Value: types.DocumentBlock{
+		Format: format, Name: aws.String(a.names.take(name)), Source: &types.DocumentSourceMemberBytes{Value: data},
+	}}, nil
+}
+
+// names are the document names that a request has so far, in lower case: Bedrock refuses a name that comes twice.
+type names map[string]bool
+
+// take makes a name that is allowed and not taken. The same documents in the same order get the same names, so that a cached
+// beginning stays one.
+func (n names) take(name string) string {
+	name = neutral(name)
+	free := name
+	for i := 2; n[strings.ToLower(free)]; i++ {
+		free = fmt.Sprintf("%s (%d)", name, i)
+	}
+	n[strings.ToLower(free)] = true
+	return free
+}
+
+// neutral keeps what Bedrock allows in a document's name: letters and digits of ASCII, hyphens, round and square brackets, single
+// spaces. Each run of other characters becomes a hyphen. At most 100 characters; nothing left = "document".
+func neutral(name string) string {
+	const longest = 100
+	var b strings.Builder
+	last := ' '
+	for _, r := range name {
+		if !allowed(r) {
+			r = '-'
+		}
+		if (r == ' ' || r == '-') && (last == ' ' || last == '-') {
+			continue
+		}
+		b.WriteRune(r)
+		last = r
+	}
+	name = b.String()
+	name = strings.TrimRight(name[:min(len(name), longest)], " -")
+	if name == "" {
+		return "document"
+	}
+	return name
+}
+
+func allowed(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" -()[]", r)
+}
+
+// withText adds a text to blocks that have a document and none.
+func withText(blocks []types.ContentBlock) []types.ContentBlock {
+	document := false
+	for _, b := range blocks {
+		switch b.(type) {
+		case *types.ContentBlockMemberText:
+			return blocks
+		case *types.ContentBlockMemberDocument:
+			document = true
+		}
+	}
+	if document {
+		blocks = append(blocks, &types.ContentBlockMemberText{Value: attached})
+	}
+	return blocks
+}

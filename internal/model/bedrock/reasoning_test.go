@@ -1,0 +1,341 @@
+package bedrock
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/bedrockfake"
+)
+
+// everyByte is redacted content no text could hold.
+func everyByte() []byte {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	return all
+}
+
+// talk is a run that is stored and read back after each entry, as one Lambda after another does.
+type talk struct {
+	t   *testing.T
+	def agent.Definition
+	s   agent.AgentState
+}
+
+func newTalk(t *testing.T) *talk {
+	c := &talk{t: t, def: agent.Definition{System: "Be brief.", Batch: agent.BatchAll, TextBesideCalls: agent.TextBesideKeep,
+		Model: agent.ModelSpec{Provider: "bedrock", ID: "eu.anthropic.claude-x", Cache: agent.CacheFiveMinutes},
+		Tools: []agent.ToolSpec{{Name: "get", Effect: agent.EffectRead, Schema: json.RawMessage(`{"type":"object"}`)}}}}
+	c.commit(agent.RunStarted{Tenant: "default", Run: "r", Owner: "r-0", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "q"}}}})
+	return c
+}
+
+func (c *talk) commit(events ...agent.Event) {
+	c.t.Helper()
+	d := agent.NewDraft(c.s, "w", time.Unix(1e9, 0))
+	require.NoError(c.t, d.Add(events...))
+	raw, err := agent.MarshalEntry(d.Entry)
+	require.NoError(c.t, err)
+	e, err := agent.UnmarshalEntry(raw)
+	require.NoError(c.t, err)
+	c.s, err = agent.ApplyEntry(c.s, e)
+	require.NoError(c.t, err)
+}
+
+// turn asks the model, commits what it said and answers its calls.
+func (c *talk) turn(m *Model) {
+	c.t.Helper()
+	r, system := agent.BuildRequest(&c.def, &c.s, agent.Next(&c.def, &c.s), c.def.System)
+	reply, err := m.Generate(context.Background(), r)
+	require.NoError(c.t, err)
+	c.commit(agent.PlanReply(&c.def, &c.s, reply, 1, system))
+	for _, call := range c.s.Live {
+		if call.Open() {
+			c.commit(agent.CallFinished{Call: call.ID, Ran: true, Content: "found"})
+		}
+	}
+}
+
+// assistantContent are the blocks of the model's n-th message in a request.
+func assistantContent(t *testing.T, r bedrockfake.Request, n int) []json.RawMessage {
+	t.Helper()
+	var body struct {
+		Messages []struct {
+			Role    string
+			Content []json.RawMessage
+		}
+	}
+	require.NoError(t, json.Unmarshal(r.Body, &body))
+	for _, m := range body.Messages {
+		if m.Role == "assistant" {
+			if n == 0 {
+				return m.Content
+			}
+			n--
+		}
+	}
+	t.Fatal("the request has not so many messages of the model's")
+	return nil
+}
+
+func requireSent(t *testing.T, r bedrockfake.Request, turn int, want ...bedrockfake.Block) {
+	t.Helper()
+	got := assistantContent(t, r, turn)
+	require.Len(t, got, len(want))
+	for i, b := range want {
+		require.JSONEq(t, string(b.Whole), string(got[i]))
+	}
+}
+
+// Reasoning goes out again as it came in, before the calls of its turn, as long as the tool loop goes on: the fake takes back only
+// what it has sent, byte for byte.
+func TestReasoningRoundTrip(t *testing.T) {
+	first := []bedrockfake.Block{
+		bedrockfake.Reasoning("EqQBCkYIBxgCKkA+/==", "Where <is> it?", " é\u2028\"\\\n", "\t"), bedrockfake.Redacted(everyByte()[:100], everyByte()[100:]),
+		bedrockfake.Text("Let me ", "see."), bedrockfake.ToolUse("a", "get", `{"x":`, `1.0}`), bedrockfake.Reasoning("omitted+/="), bedrockfake.ToolUse("b", "get"),
+	}
+	second := []bedrockfake.Block{bedrockfake.Redacted([]byte("\xff\x00")), bedrockfake.Text("x"), bedrockfake.Reasoning("s2", "y"), bedrockfake.Text("z"), bedrockfake.ToolUse("c", "get", `{}`)}
+	for _, stream := range []bool{false, true} {
+		t.Run(fmt.Sprint("stream=", stream), func(t *testing.T) {
+			m, server := against(t, Config{Stream: stream}, blocks(first...), blocks(second...), blocks(bedrockfake.Reasoning("s3", "w"), bedrockfake.Text("done"), bedrockfake.Reasoning("s4", "v")), blocks(bedrockfake.Text("yes")))
+			c := newTalk(t)
+			c.turn(m)
+			c.turn(m)
+			c.turn(m)
+			a := agent.Next(&c.def, &c.s)
+			require.Equal(t, agent.ActEnd, a.Kind)
+			require.JSONEq(t, `"done"`, string(a.End.Output))
+			c.commit(agent.InputReceived{Slot: 1, ID: "m", Blocks: []agent.UserBlock{{Block: agent.Text{Text: "Sure?"}}}})
+			c.turn(m)
+			requests := server.Requests()
+			require.Len(t, requests, 4)
+			for i, r := range requests[1:] {
+				requireSent(t, r, 0, first...)
+				if i > 0 {
+					requireSent(t, r, 1, second...)
+				}
+			}
+			requireSent(t, requests[3], 2, bedrockfake.Reasoning("s3", "w"), bedrockfake.Text("done"))
+		})
+	}
+}
+
+// A model is not shown what another one reasoned, and the conversation goes on without it.
+func TestReasoningOfAnotherModel(t *testing.T) {
+	m, server := against(t, Config{}, blocks(bedrockfake.Reasoning("s", "x"), bedrockfake.ToolUse("a", "get", `{}`)), blocks(bedrockfake.ToolUse("b", "get", `{}`)), blocks(bedrockfake.Text("done")))
+	c := newTalk(t)
+	c.turn(m)
+	c.def.Model.ID = "us.anthropic.claude-x"
+	c.turn(m)
+	c.def.Model.ID = "eu.anthropic.claude-x"
+	c.turn(m)
+	requireSent(t, server.Requests()[1], 0, bedrockfake.ToolUse("a", "get", `{}`))
+	requireSent(t, server.Requests()[2], 0, bedrockfake.Reasoning("s", "x"), bedrockfake.ToolUse("a", "get", `{}`))
+}
+
+func thinks(b agent.Reasoning) agent.Message { return assistant(b) }
+
+// What Bedrock would refuse stays at home, and what is left is a conversation all the same.
+func TestReasoningThatIsNotSent(t *testing.T) {
+	own := signed("m", "hm", "s")
+	foreign := own
+	foreign.Provider = "openai"
+	sentOwn := `{"reasoningContent":{"reasoningText":{"text":"hm","signature":"s"}}}`
+	tests := []struct {
+		name     string
+		messages []agent.Message
+		want     string
+	}{
+		{"one's own", []agent.Message{ask("q"), thinks(own), say("a"), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[` + sentOwn + `,{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
+		{"another model's", []agent.Message{ask("q"), thinks(signed("m2", "hm", "s")), say("a"), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
+		{"another provider's", []agent.Message{ask("q"), thinks(foreign), say("a"), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
+		{"unsigned", []agent.Message{ask("q"), thinks(signed("m", "hm", "")), say("a"), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
+		{"alone", []agent.Message{ask("q"), thinks(own), ask("r")}, `[{"role":"user","content":[{"text":"q"},{"text":"r"}]}]`},
+		{"with a blank", []agent.Message{ask("q"), thinks(own), say(" "), ask("r")}, `[{"role":"user","content":[{"text":"q"},{"text":"r"}]}]`},
+		{"behind a text", []agent.Message{ask("q"), say("a"), thinks(own), ask("r")}, `[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]}]`},
+		{"before the user speaks again", []agent.Message{ask("q"), say("a"), thinks(own), ask("r"), say("b"), ask("s")},
+			`[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"text":"a"}]},{"role":"user","content":[{"text":"r"}]},{"role":"assistant","content":[{"text":"b"}]},{"role":"user","content":[{"text":"s"}]}]`},
+		{"behind a call", []agent.Message{ask("q"), use("a", ``), thinks(own), result("a", "1")},
+			`[{"role":"user","content":[{"text":"q"}]},{"role":"assistant","content":[{"toolUse":{"toolUseId":"a","name":"get","input":{}}}]},{"role":"user","content":[{"toolResult":{"toolUseId":"a","content":[{"text":"1"}]}}]}]`},
+		{"at the end", []agent.Message{ask("q"), thinks(own)}, `[{"role":"user","content":[{"text":"q"}]}]`},
+		{"at the beginning", []agent.Message{thinks(own), say("a"), ask("q")}, `[{"role":"user","content":[{"text":"` + opening + `"}]},{"role":"assistant","content":[` + sentOwn + `,{"text":"a"}]},{"role":"user","content":[{"text":"q"}]}]`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m, server := against(t, Config{}, bedrockfake.Reply{})
+			server.Wrote("m", bedrockfake.Reasoning("s", "hm"))
+			_, err := m.Generate(context.Background(), agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: tt.messages})
+			require.NoError(t, err)
+			var body struct{ Messages json.RawMessage }
+			require.NoError(t, json.Unmarshal(server.Requests()[0].Body, &body))
+			require.JSONEq(t, tt.want, string(body.Messages))
+		})
+	}
+}
+
+// A stream that breaks within reasoning is no reply, whether it ends, is damaged or reports an error.
+func TestStreamsThatBreakInReasoning(t *testing.T) {
+	whole := blocks(bedrockfake.Reasoning("sig", "canary", "thoughts"), bedrockfake.Redacted([]byte("ab"), []byte("cd")), bedrockfake.ToolUse("a", "get", `{"x"`, `: <1`)).Frames()
+	for n := 1; n < len(whole); n++ {
+		shown := ""
+		m, _ := against(t, Config{Stream: true, OnDelta: func(_ agent.Request, d agent.Delta) { shown += textOf(d) }},
+			bedrockfake.Stream{Frames: whole[:n]}, bedrockfake.Stream{Frames: whole[:n], Cut: 2}, bedrockfake.Stream{Frames: whole[:n], Flip: 4},
+			bedrockfake.Stream{Frames: append(whole[:n:n], bedrockfake.Exception("modelStreamErrorException", "canary"))},
+			bedrockfake.Stream{Frames: append(whole[:n:n], bedrockfake.Exception("throttlingException", "canary"))},
+			bedrockfake.Stream{Frames: append(whole[:n:n], bedrockfake.Exception("validationException", "prompt is too long"))})
+		for _, class := range []agent.ModelErrorClass{agent.ModelConnection, agent.ModelConnection, agent.ModelConnection, agent.ModelServer, agent.ModelThrottled, agent.ModelContextOverflow} {
+			reply, err := m.Generate(context.Background(), request())
+			requireClass(t, class, err)
+			require.Equal(t, agent.Reply{}, reply)
+		}
+		require.Empty(t, shown, "reasoning is not shown as text")
+	}
+}
+
+// A call whose input is no JSON keeps the reasoning before it, so that the model can be told and go on.
+func TestMalformedInputBesideReasoning(t *testing.T) {
+	think, bad := bedrockfake.Reasoning("sig", "hm"), bedrockfake.ToolUse("a", "get", `{"x"`, `: <1`)
+	m, server := against(t, Config{Stream: true}, blocks(think, bad), blocks(bedrockfake.Text("sorry")))
+	c := newTalk(t)
+	r, _ := agent.BuildRequest(&c.def, &c.s, agent.Next(&c.def, &c.s), c.def.System)
+	reply, err := m.Generate(context.Background(), r)
+	require.NoError(t, err)
+	require.Equal(t, []agent.ReplyCall{call("a", "get", `{"x": <1`)}, reply.Calls)
+	c.commit(agent.PlanReply(&c.def, &c.s, reply, 1, ""))
+	c.commit(agent.CallFinished{Call: "a", IsError: true, Reason: agent.WhyInvalidArguments, Content: "no JSON"})
+	c.turn(m)
+	requireSent(t, server.Requests()[1], 0, think, bedrockfake.ToolUse("a", "get", `{"malformed_input":"{\"x\": <1"}`))
+}
+
+func TestReasoningThatMakesNoSense(t *testing.T) {
+	piece := func(delta any) bedrockfake.Frame {
+		return bedrockfake.Event("contentBlockDelta", map[string]any{"contentBlockIndex": 0, "delta": map[string]any{"reasoningContent": delta}})
+	}
+	end := blocks().Frames()[1:]
+	many := make([]bedrockfake.Block, maxThoughts+1)
+	for i := range many {
+		many[i] = bedrockfake.Reasoning("s", "x")
+	}
+	tests := map[string]struct {
+		turn bedrockfake.Turn
+		want string
+	}{
+		"two kinds": {bedrockfake.Stream{Frames: append([]bedrockfake.Frame{piece(map[string]string{"text": "canary"}), piece(map[string][]byte{"redactedContent": {1}})}, end...)},
+			"reply has a reasoning block of two kinds"},
+		"too many":  {blocks(many...), "reply has more than 1000 reasoning blocks"},
+		"too large": {blocks(bedrockfake.Reasoning("s", strings.Repeat("x", 8<<20), strings.Repeat("x", 8<<20))), "reply is larger than 16 MiB"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			m, _ := against(t, Config{Stream: true}, tt.turn)
+			_, err := m.Generate(context.Background(), request())
+			requireClass(t, agent.ModelInvalid, err)
+			require.Equal(t, tt.want, failureOf(t, err).Message)
+		})
+	}
+}
+
+// Some versions of the SDK put the block before it in for one that they do not know: reasoning is not doubled either.
+func TestRepeatedReasoning(t *testing.T) {
+	b := reasoning(&types.ReasoningContentBlockMemberRedactedContent{Value: []byte{1}})
+	a := newAssembly("m", func(agent.Delta) {})
+	require.NoError(t, a.addBlocks([]types.ContentBlock{b, b, &types.ContentBlockMemberText{Value: "a"}}))
+	reply, err := a.reply()
+	require.NoError(t, err)
+	require.Len(t, reply.Reasoning, 1)
+}
+
+func TestOutputFormat(t *testing.T) {
+	const schema = `{"type":"object","properties":{"z":{"maximum":12345678901234567890.10},"a":{}}}`
+	r := agent.Request{Model: agent.ModelSpec{ID: "m"}, Messages: []agent.Message{ask("a")}, Output: agent.OutputFormat{JSON: true, Schema: json.RawMessage(schema)}}
+	for name, want := range map[string]string{"": "output", "receipt": "receipt"} {
+		r.Output.Name = name
+		for _, stream := range []bool{false, true} {
+			var body struct{ OutputConfig json.RawMessage }
+			require.NoError(t, json.Unmarshal(sent(t, Config{Stream: stream}, r).Body, &body))
+			require.Equal(t, fmt.Sprintf(`{"textFormat":{"structure":{"jsonSchema":{"name":%q,"schema":%q}},"type":"json_schema"}}`, want, schema), string(body.OutputConfig))
+		}
+	}
+	for _, none := range []agent.OutputFormat{{}, {JSON: true}, {Schema: json.RawMessage(schema)}} {
+		r.Output = none
+		require.NotContains(t, string(sent(t, Config{}, r).Body), "outputConfig")
+	}
+}
+
+// The model's own fields go out byte for byte: they are what turns reasoning on.
+func TestOptions(t *testing.T) {
+	const options = `{"thinking":{"type":"enabled","budget_tokens":2048},"a":1.10}`
+	r := agent.Request{Model: agent.ModelSpec{ID: "m", Options: json.RawMessage(options)}, Messages: []agent.Message{ask("a")}}
+	for _, stream := range []bool{false, true} {
+		require.Contains(t, string(sent(t, Config{Stream: stream}, r).Body), `"additionalModelRequestFields":`+options)
+	}
+}
+
+func TestCachePoints(t *testing.T) {
+	conversation := []agent.Message{ask("q"), use("a", `{}`), result("a", "1"), ask("r"), use("b", `{}`), result("b", "2")}
+	get := []agent.ToolSpec{{Name: "get"}}
+	const claude, nova, profile = "eu.anthropic.claude-x", "amazon.nova-pro-v1:0", "arn:aws:bedrock:eu-1:1:application-inference-profile/x"
+	tests := []struct {
+		name  string
+		r     agent.Request
+		cache agent.Cache
+		want  string // where points are: s system, t tools, and the places of messages
+		life  string
+	}{
+		{"off", agent.Request{Model: agent.ModelSpec{ID: claude}, System: "S", Tools: get, Messages: conversation}, agent.CacheOff, "", ""},
+		{"nothing said", agent.Request{Model: agent.ModelSpec{ID: claude}, System: "S", Tools: get, Messages: conversation}, "", "", ""},
+		{"Claude", agent.Request{Model: agent.ModelSpec{ID: claude}, System: "S", Tools: get, Messages: conversation}, agent.CacheFiveMinutes, "st24", ""},
+		{"Claude for an hour", agent.Request{Model: agent.ModelSpec{ID: claude}, System: "S", Tools: get, Messages: conversation}, agent.CacheOneHour, "st24", "1h"},
+		{"Nova", agent.Request{Model: agent.ModelSpec{ID: nova}, System: "S", Tools: get, Messages: conversation}, agent.CacheFiveMinutes, "s24", ""},
+		{"a model nobody knows", agent.Request{Model: agent.ModelSpec{ID: profile}, System: "S", Tools: get, Messages: conversation}, agent.CacheOneHour, "s24", "1h"},
+		{"nothing to mark", agent.Request{Model: agent.ModelSpec{ID: claude}, System: " ", Messages: conversation[:1]}, agent.CacheFiveMinutes, "0", ""},
+		{"behind a document", agent.Request{Model: agent.ModelSpec{ID: claude}, Messages: []agent.Message{media("x", "application/pdf", "AAAA")}}, agent.CacheFiveMinutes, "0", ""},
+	}
+	for _, tt := range tests {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprint(tt.name, stream), func(t *testing.T) {
+				tt.r.Model.Cache = tt.cache
+				got, life := pointsIn(t, sent(t, Config{Stream: stream}, tt.r).Body)
+				require.Equal(t, tt.want, got)
+				require.Equal(t, tt.life, life)
+			})
+		}
+	}
+}
+
+// pointsIn says where a request has cache points, each the last of its list, and their life.
+func pointsIn(t *testing.T, raw json.RawMessage) (places, life string) {
+	t.Helper()
+	type block struct {
+		CachePoint *struct{ Type, TTL string }
+	}
+	var body struct {
+		System   []block
+		Messages []struct{ Content []block }
+		Tools    struct{ Tools []block } `json:"toolConfig"`
+	}
+	require.NoError(t, json.Unmarshal(raw, &body))
+	look := func(place string, blocks []block) {
+		for i, b := range blocks {
+			if b.CachePoint != nil {
+				require.Equal(t, len(blocks)-1, i)
+				places, life = places+place, b.CachePoint.TTL
+			}
+		}
+	}
+	look("s", body.System)
+	look("t", body.Tools.Tools)
+	for i, m := range body.Messages {
+		look(fmt.Sprint(i), m.Content)
+	}
+	return places, life
+}

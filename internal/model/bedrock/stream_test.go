@@ -1,0 +1,386 @@
+package bedrock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/bedrockfake"
+)
+
+// A stream that ends before both messageStop and metadata came is no reply, wherever between two frames or within one it ends.
+// textOf is a piece of text, "" = of something else.
+func textOf(d agent.Delta) string {
+	if d.Kind != agent.DeltaText {
+		return ""
+	}
+	return d.Text
+}
+
+func TestTruncatedStreams(t *testing.T) {
+	frames := blocks(bedrockfake.Text("a"), bedrockfake.ToolUse("a", "get", `{"x":1}`)).Frames()
+	for n := range frames {
+		m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: frames[:n]}, bedrockfake.Stream{Frames: frames[:n+1], Cut: 1},
+			bedrockfake.Stream{Frames: frames[:n+1], Flip: 3}, bedrockfake.Stream{Frames: frames})
+		for range 3 {
+			reply, err := m.Generate(context.Background(), request())
+			requireClass(t, agent.ModelConnection, err)
+			require.Equal(t, agent.Reply{}, reply)
+		}
+		_, err := m.Generate(context.Background(), request())
+		require.NoError(t, err)
+	}
+}
+
+func TestStreamWithoutStopOrMetadata(t *testing.T) {
+	whole := blocks(bedrockfake.Text("a")).Frames()
+	last := len(whole) - 1
+	m, _ := against(t, Config{Stream: true},
+		bedrockfake.Stream{Frames: whole[:last]},
+		bedrockfake.Stream{Frames: append(append([]bedrockfake.Frame{}, whole[:last-1]...), whole[last])})
+	for range 2 {
+		_, err := m.Generate(context.Background(), request())
+		requireClass(t, agent.ModelConnection, err)
+		require.Equal(t, "stream ended before the reply did", failureOf(t, err).Message)
+	}
+}
+
+func TestMidStreamExceptions(t *testing.T) {
+	tests := []struct {
+		frame   bedrockfake.Frame
+		class   agent.ModelErrorClass
+		message string
+	}{
+		{bedrockfake.Exception("throttlingException", "canary"), agent.ModelThrottled, "service reported an error in its reply, ThrottlingException"},
+		{bedrockfake.Exception("internalServerException", "canary"), agent.ModelServer, "service reported an error in its reply, InternalServerException"},
+		{bedrockfake.Exception("modelStreamErrorException", "canary"), agent.ModelServer, "service reported an error in its reply, ModelStreamErrorException"},
+		{bedrockfake.Exception("serviceUnavailableException", "canary"), agent.ModelUnavailable, "service reported an error in its reply, ServiceUnavailableException"},
+		{bedrockfake.Exception("validationException", "canary"), agent.ModelInvalid, "service reported an error in its reply, ValidationException"},
+		{bedrockfake.Exception("validationException", "Input is too long for requested model."), agent.ModelContextOverflow, "service reported an error in its reply, ValidationException"},
+		{bedrockfake.Exception("modelTimeoutException", "canary"), agent.ModelTimeout, "service reported an error in its reply, ModelTimeoutException"},
+		{bedrockfake.Exception("canaryException", "canary"), agent.ModelServer, "service reported an error in its reply"},
+		{bedrockfake.Problem("canary"), agent.ModelServer, "service reported an error in its reply"},
+		{bedrockfake.Problem("InternalServerException"), agent.ModelServer, "service reported an error in its reply, InternalServerException"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.frame.Type, func(t *testing.T) {
+			frames := blocks(bedrockfake.Text("a")).Frames()
+			shown := ""
+			m, server := against(t, Config{Stream: true, OnDelta: func(_ agent.Request, d agent.Delta) { shown += textOf(d) }},
+				bedrockfake.Stream{Frames: append(frames[:3:3], tt.frame)}, bedrockfake.Stream{Frames: append(frames, tt.frame)})
+			_, err := m.Generate(context.Background(), request())
+			requireClass(t, tt.class, err)
+			require.Equal(t, tt.message, failureOf(t, err).Message)
+			require.Equal(t, "a", shown)
+			require.Len(t, server.Requests(), 1)
+
+			reply, err := m.Generate(context.Background(), request())
+			require.NoError(t, err, "a complete reply stays one")
+			require.Equal(t, "a", reply.Text)
+		})
+	}
+}
+
+func TestStreamsThatMakeNoSense(t *testing.T) {
+	start := func(i int, id string) bedrockfake.Frame {
+		return bedrockfake.Event("contentBlockStart", map[string]any{"contentBlockIndex": i, "start": map[string]any{"toolUse": map[string]string{"toolUseId": id, "name": "get"}}})
+	}
+	input := bedrockfake.Event("contentBlockDelta", map[string]any{"contentBlockIndex": 0, "delta": map[string]any{"toolUse": map[string]string{"input": "{}"}}})
+	end := blocks().Frames()[1:]
+	tests := []struct {
+		name   string
+		frames []bedrockfake.Frame
+		class  agent.ModelErrorClass
+	}{
+		{"input of no call", append([]bedrockfake.Frame{input}, end...), agent.ModelInvalid},
+		{"a block that starts twice", append([]bedrockfake.Frame{start(0, "a"), start(0, "b")}, end...), agent.ModelInvalid},
+		{"one id, two calls", append([]bedrockfake.Frame{start(0, "a"), input, start(1, "a")}, end...), agent.ModelInvalid},
+		{"an event that is no JSON", append([]bedrockfake.Frame{{Kind: "event", Type: "contentBlockStart", Payload: json.RawMessage(`canary`)}}, end...), agent.ModelConnection},
+		{"an event without a kind", append([]bedrockfake.Frame{{Kind: "canary", Type: "x"}}, end...), agent.ModelConnection},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: tt.frames})
+			_, err := m.Generate(context.Background(), request())
+			requireClass(t, tt.class, err)
+		})
+	}
+}
+
+func TestUnknownEvents(t *testing.T) {
+	frames := []bedrockfake.Frame{bedrockfake.Event("hologram", 1)}
+	for _, f := range blocks(bedrockfake.Text("a"), bedrockfake.ToolUse("a", "get", "{}")).Frames() {
+		frames = append(frames, f, bedrockfake.Event("hologram", map[string]int{"contentBlockIndex": 1}))
+	}
+	m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: frames})
+	reply, err := m.Generate(context.Background(), request())
+	require.NoError(t, err)
+	require.Equal(t, agent.Reply{Model: "m", Text: "a", StopReason: "tool_use", Calls: []agent.ReplyCall{call("a", "get", "{}")}}, reply)
+}
+
+func TestBigStream(t *testing.T) {
+	pieces := make([]string, 4000)
+	for i := range pieces {
+		pieces[i] = fmt.Sprintf("%d%s ", i, strings.Repeat("é", 100))
+	}
+	input := `{"x":"` + strings.Repeat("y", 1<<20) + `"}`
+	m, _ := against(t, Config{Stream: true}, blocks(bedrockfake.Text(pieces...), bedrockfake.ToolUse("a", "get", input[:1<<19], input[1<<19:])),
+		blocks(bedrockfake.Text(strings.Repeat("x", 8<<20), strings.Repeat("x", 8<<20), "x")))
+	reply, err := m.Generate(context.Background(), request())
+	require.NoError(t, err)
+	require.Equal(t, strings.Join(pieces, ""), reply.Text)
+	require.Equal(t, []agent.ReplyCall{call("a", "get", input)}, reply.Calls)
+
+	_, err = m.Generate(context.Background(), request())
+	requireClass(t, agent.ModelInvalid, err)
+	require.Equal(t, "reply is larger than 16 MiB", failureOf(t, err).Message)
+}
+
+func TestContextEnds(t *testing.T) {
+	ignored := goleak.IgnoreCurrent()
+	whole := blocks(bedrockfake.Text("a", "b")).Frames()
+	for n, name := range map[int]string{0: "before anything", 2: "in the text", len(whole) - 1: "before the metadata"} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(context.Background())
+			sent := make(chan string)
+			go func() { <-sent; cancel() }()
+			m, _ := against(t, Config{Stream: true}, bedrockfake.Stream{Frames: whole[:n], Hold: sent})
+			_, err := m.Generate(ctx, request())
+			require.ErrorIs(t, err, context.Canceled)
+			requireNoCanary(t, err)
+			var failure *agent.ModelError
+			require.False(t, errors.As(err, &failure))
+			_, err = m.Generate(ctx, request())
+			require.ErrorIs(t, err, context.Canceled)
+		})
+	}
+	goleak.VerifyNone(t, ignored)
+}
+
+// What goes wrong behind a complete reply does not matter.
+func TestEndOfACompleteReply(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	a := newAssembly("m", func(agent.Delta) {})
+	require.NoError(t, a.addEvent(&types.ConverseStreamOutputMemberMessageStop{}))
+	require.Error(t, a.end(ctx, ctx.Err()))
+	require.Error(t, a.end(ctx, nil))
+	require.NoError(t, a.addEvent(&types.ConverseStreamOutputMemberMetadata{}))
+	require.NoError(t, a.end(ctx, ctx.Err()))
+	require.NoError(t, a.end(context.Background(), &types.InternalServerException{}))
+}
+
+// expiring is a context whose deadline passes when a test says so.
+type expiring struct {
+	context.Context
+	done chan struct{}
+}
+
+func (e expiring) Done() <-chan struct{} { return e.done }
+
+func (e expiring) Err() error {
+	select {
+	case <-e.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	ctx := expiring{context.Background(), make(chan struct{})}
+	sent := make(chan string)
+	go func() { <-sent; close(ctx.done) }()
+	m, server := against(t, Config{Stream: true}, bedrockfake.Stream{Hold: sent})
+	for range 2 {
+		_, err := m.Generate(ctx, request())
+		requireClass(t, agent.ModelTimeout, err)
+		require.Equal(t, "deadline passed", failureOf(t, err).Message)
+	}
+	require.Len(t, server.Requests(), 1)
+}
+
+func TestNoServer(t *testing.T) {
+	m, server := against(t, Config{})
+	server.Close()
+	_, err := m.Generate(context.Background(), request())
+	requireClass(t, agent.ModelConnection, err)
+	require.Equal(t, "connection refused", failureOf(t, err).Message)
+}
+
+type noCredentials struct{}
+
+func (noCredentials) Retrieve(context.Context) (aws.Credentials, error) {
+	return aws.Credentials{}, errors.New("canary: profile not found")
+}
+
+func TestNoCredentials(t *testing.T) {
+	server := bedrockfake.New()
+	defer server.Close()
+	c := server.Config()
+	c.Credentials = noCredentials{}
+	_, err := New(Config{Client: NewClient(c, "")}).Generate(context.Background(), request())
+	requireClass(t, agent.ModelAuth, err)
+	require.Empty(t, server.Requests())
+
+	c = server.Config()
+	c.Region, c.BaseEndpoint = "", nil
+	_, err = New(Config{Client: NewClient(c, "")}).Generate(context.Background(), request())
+	requireClass(t, agent.ModelAuth, err)
+}
+
+// list is a stream that is all there.
+type list struct {
+	events chan types.ConverseStreamOutput
+	err    error
+}
+
+func listOf(events []types.ConverseStreamOutput, err error) list {
+	l := list{make(chan types.ConverseStreamOutput, len(events)), err}
+	for _, e := range events {
+		l.events <- e
+	}
+	close(l.events)
+	return l
+}
+
+func (l list) Events() <-chan types.ConverseStreamOutput { return l.events }
+func (l list) Err() error                                { return l.err }
+
+// eventsOf makes events of bytes: for each a kind, a content block and a length of what follows.
+func eventsOf(data []byte) []types.ConverseStreamOutput {
+	var events []types.ConverseStreamOutput
+	take := func(n int) string {
+		n = min(n, len(data))
+		s := string(data[:n])
+		data = data[n:]
+		return s
+	}
+	for len(data) >= 3 {
+		head := take(3)
+		place, piece := aws.Int32(int32(head[1]%4)), aws.String(take(int(head[2])))
+		delta := func(d types.ContentBlockDelta) types.ConverseStreamOutput {
+			return &types.ConverseStreamOutputMemberContentBlockDelta{Value: types.ContentBlockDeltaEvent{ContentBlockIndex: place, Delta: d}}
+		}
+		kinds := []types.ConverseStreamOutput{
+			delta(&types.ContentBlockDeltaMemberText{Value: *piece}),
+			delta(&types.ContentBlockDeltaMemberToolUse{Value: types.ToolUseBlockDelta{Input: piece}}),
+			delta(&types.ContentBlockDeltaMemberReasoningContent{}),
+			delta(&types.ContentBlockDeltaMemberReasoningContent{Value: &types.ReasoningContentBlockDeltaMemberText{Value: *piece}}),
+			delta(&types.ContentBlockDeltaMemberReasoningContent{Value: &types.ReasoningContentBlockDeltaMemberSignature{Value: *piece}}),
+			delta(&types.ContentBlockDeltaMemberReasoningContent{Value: &types.ReasoningContentBlockDeltaMemberRedactedContent{Value: []byte(*piece)}}),
+			delta(nil),
+			&types.ConverseStreamOutputMemberContentBlockStart{Value: types.ContentBlockStartEvent{ContentBlockIndex: place,
+				Start: &types.ContentBlockStartMemberToolUse{Value: types.ToolUseBlockStart{ToolUseId: piece, Name: piece}}}},
+			&types.ConverseStreamOutputMemberContentBlockStart{Value: types.ContentBlockStartEvent{}},
+			&types.ConverseStreamOutputMemberMessageStop{Value: types.MessageStopEvent{StopReason: types.StopReason(*piece)}},
+			&types.ConverseStreamOutputMemberMetadata{},
+			&types.UnknownUnionMember{Tag: *piece},
+			nil,
+		}
+		events = append(events, kinds[int(head[0])%len(kinds)])
+	}
+	return events
+}
+
+// Any events are a reply or a model error; a reply needs both ends, has the text that was shown, and no call id twice.
+func FuzzAssembly(f *testing.F) {
+	f.Add([]byte("\x00\x00\x01a\x09\x00\x01s\x0a\x00\x00"))
+	f.Add([]byte("\x03\x00\x01a\x04\x00\x01s\x00\x01\x01a\x05\x02\x01r\x09\x00\x00\x0a\x00\x00"))
+	f.Add([]byte("\x07\x00\x01a\x01\x00\x02{}\x07\x01\x01a\x01\x01\x02{}\x09\x00\x00\x0a\x00\x00"))
+	f.Add([]byte("\x07\x00\x01a\x07\x01\x01a\x01\x01\x02{}\x09\x00\x00\x0a\x00\x00"))
+	f.Add([]byte("\x01\x00\x00"))
+	f.Add([]byte("\x03\x01\x01a\x00\x00\x01t\x03\x00\x01b\x09\x00\x00\x0a\x00\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		all := eventsOf(data)
+		var shown strings.Builder
+		a := newAssembly("m", func(d agent.Delta) { shown.WriteString(textOf(d)) })
+		err := readStream(context.Background(), listOf(all, nil), a)
+		var reply agent.Reply
+		if err == nil {
+			reply, err = a.reply()
+		}
+		if err != nil {
+			require.True(t, failureOf(t, err).Class.Valid())
+			return
+		}
+		require.Equal(t, shown.String(), reply.Text)
+		ids := map[string]bool{}
+		for _, c := range reply.Calls {
+			require.NotEmpty(t, c.Input)
+			require.False(t, c.ID != "" && ids[c.ID])
+			ids[c.ID] = true
+		}
+		said, asked := 0, 0
+		for _, r := range reply.Reasoning {
+			require.False(t, r.Text+r.Signature == "" && len(r.Redacted) == 0)
+			require.True(t, said <= r.AfterText && r.AfterText <= len(reply.Text) && asked <= r.AfterCalls && r.AfterCalls <= len(reply.Calls))
+			said, asked = r.AfterText, r.AfterCalls
+		}
+		stop, metadata := false, false
+		for _, e := range all {
+			switch e.(type) {
+			case *types.ConverseStreamOutputMemberMessageStop:
+				stop = true
+			case *types.ConverseStreamOutputMemberMetadata:
+				metadata = true
+			}
+		}
+		require.True(t, stop && metadata)
+	})
+}
+
+// Calls whose input comes in pieces, in any order between calls, come out whole and in order of their content blocks.
+func TestPropertyAssembly(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		inputs := rapid.SliceOfN(rapid.StringN(1, 12, -1), 1, 5).Draw(t, "inputs")
+		order := rapid.Permutation(places(len(inputs))).Draw(t, "order")
+		a := newAssembly("m", func(agent.Delta) {})
+		left := make([][]rune, len(inputs))
+		for _, i := range order {
+			left[i] = []rune(inputs[i])
+			require.NoError(t, a.addCall(int32(i), aws.String(fmt.Sprint(i)), aws.String("get"), ""))
+		}
+		for open := len(inputs); open > 0; {
+			i := rapid.IntRange(0, len(inputs)-1).Draw(t, "call")
+			if len(left[i]) == 0 {
+				continue
+			}
+			n := rapid.IntRange(1, len(left[i])).Draw(t, "piece")
+			require.NoError(t, a.addDelta(int32(i), &types.ContentBlockDeltaMemberToolUse{Value: types.ToolUseBlockDelta{Input: aws.String(string(left[i][:n]))}}))
+			if left[i] = left[i][n:]; len(left[i]) == 0 {
+				open--
+			}
+		}
+		reply, err := a.reply()
+		require.NoError(t, err)
+		require.Len(t, reply.Calls, len(inputs))
+		for i, c := range reply.Calls {
+			require.Equal(t, call(fmt.Sprint(i), "get", inputs[i]), c)
+		}
+	})
+}
+
+func places(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+func TestClip(t *testing.T) {
+	require.Equal(t, "stop", clip("stop"))
+	require.Equal(t, strings.Repeat("x", 128), clip(strings.Repeat("x", 500)))
+	require.Equal(t, strings.Repeat("é", 63), clip("x" + strings.Repeat("é", 100))[1:])
+}

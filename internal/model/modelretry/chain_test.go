@@ -1,0 +1,289 @@
+package modelretry
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+)
+
+// house answers or fails by the id of the model that is asked, and notes who was.
+type house struct {
+	clock   clock.Clock
+	replies map[string][]error // one a request, the last repeating; nil = an answer
+	slow    map[string]time.Duration
+	asked   []string
+	numbers []int
+	at      []time.Time
+}
+
+func (h *house) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	id := r.Model.ID
+	h.asked, h.numbers, h.at = append(h.asked, id), append(h.numbers, r.Attempt), append(h.at, h.clock.Now())
+	if err := h.clock.Sleep(ctx, h.slow[id]); err != nil {
+		return agent.Reply{}, err
+	}
+	left := h.replies[id]
+	if len(left) > 1 {
+		h.replies[id] = left[1:]
+	}
+	if len(left) > 0 && left[0] != nil {
+		return agent.Reply{}, left[0]
+	}
+	return agent.Reply{Model: id}, nil
+}
+
+// chain is a request to a, then b, then c.
+func chain(attempts int) agent.Request {
+	r := request(attempts)
+	r.Model.ID, r.Model.StaticText, r.Model.Continuations = "a", "Sorry.", 3
+	r.Model.Fallbacks = []agent.ModelSpec{{Provider: "openai", ID: "b", Retry: agent.Retry{Attempts: 1}}, {ID: "c"}}
+	return r
+}
+
+func TestChain(t *testing.T) {
+	server, auth, overflow := fail(agent.ModelServer), fail(agent.ModelAuth), fail(agent.ModelContextOverflow)
+	for _, tt := range []struct {
+		name    string
+		replies map[string][]error
+		asked   []string
+		place   int
+		err     error
+	}{
+		{"the first answers", nil, []string{"a"}, 0, nil},
+		{"the first answers when asked again", map[string][]error{"a": {server, nil}}, []string{"a", "a"}, 0, nil},
+		{"each as often as it may be", map[string][]error{"a": {server}, "b": {server}}, []string{"a", "a", "b", "c"}, 2, nil},
+		{"every class moves on", map[string][]error{"a": {auth}, "b": {overflow}, "c": {server, nil}}, []string{"a", "b", "c", "c"}, 2, nil},
+		{"nobody answers", map[string][]error{"a": {auth}, "b": {server}, "c": {overflow}}, []string{"a", "b", "c"}, 2, overflow},
+		{"what is no model's failure moves nowhere", map[string][]error{"a": {errors.New("disk")}}, []string{"a"}, 0, errors.New("disk")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &house{clock: clock.System(), replies: tt.replies}
+				reply, requests, err := New(h, h.clock, nil).Ask(context.Background(), chain(2))
+				require.Equal(t, tt.err, err)
+				require.Equal(t, tt.asked, h.asked)
+				require.Equal(t, len(tt.asked), requests)
+				for i, n := range h.numbers {
+					require.Equal(t, i, n, "attempts are counted through the chain")
+				}
+				if err == nil {
+					require.Equal(t, tt.place, reply.Place)
+					require.Equal(t, tt.asked[len(tt.asked)-1], reply.Model)
+				}
+			})
+		})
+	}
+}
+
+// cowork is what the definition of semantics 4.5 says of errors.
+func cowork(r agent.Request) agent.Request {
+	r.Model.Retry.On = []agent.ModelErrorClass{agent.ModelServer}
+	r.Model.MoveOn = []agent.ModelErrorClass{agent.ModelTimeout, agent.ModelConnection, agent.ModelUnavailable, agent.ModelServer}
+	r.Model.Fallbacks[0].Retry = agent.Retry{}
+	return r
+}
+
+// Each model is asked once, but after a server error twice, and only some errors move on.
+func TestChainOfCowork(t *testing.T) {
+	server, timeout, gone := fail(agent.ModelServer), fail(agent.ModelTimeout), &agent.ModelError{Class: agent.ModelUnavailable, Lasting: true}
+	for _, tt := range []struct {
+		name    string
+		replies map[string][]error
+		asked   []string
+		err     error
+	}{
+		{"a server error twice, others once", map[string][]error{"a": {server}, "b": {timeout}}, []string{"a", "a", "b", "c"}, nil},
+		{"a server error, then an answer", map[string][]error{"a": {server, nil}}, []string{"a", "a"}, nil},
+		{"a server error, then another", map[string][]error{"a": {server, timeout}}, []string{"a", "a", "b"}, nil},
+		{"connection and unavailable", map[string][]error{"a": {fail(agent.ModelConnection)}, "b": {gone}}, []string{"a", "b", "c"}, nil},
+		{"nobody answers", map[string][]error{"a": {timeout}, "b": {server}, "c": {gone}}, []string{"a", "b", "b", "c"}, gone},
+		{"throttled ends it", map[string][]error{"a": {fail(agent.ModelThrottled)}}, []string{"a"}, fail(agent.ModelThrottled)},
+		{"auth ends it", map[string][]error{"a": {server}, "b": {fail(agent.ModelAuth)}}, []string{"a", "a", "b"}, fail(agent.ModelAuth)},
+		{"invalid ends it", map[string][]error{"a": {fail(agent.ModelInvalid)}}, []string{"a"}, fail(agent.ModelInvalid)},
+		{"overflow ends it", map[string][]error{"a": {fail(agent.ModelContextOverflow)}}, []string{"a"}, fail(agent.ModelContextOverflow)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &house{clock: clock.System(), replies: tt.replies}
+				_, requests, err := New(h, h.clock, nil).Ask(context.Background(), cowork(chain(2)))
+				require.Equal(t, tt.err, err)
+				require.Equal(t, tt.asked, h.asked)
+				require.Equal(t, len(tt.asked), requests)
+			})
+		})
+	}
+}
+
+// What would fail in the same way is not asked again, whatever its class; the next model is.
+func TestLastingErrorsAreNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{clock: clock.System(), replies: map[string][]error{"a": {&agent.ModelError{Class: agent.ModelUnavailable, Lasting: true}}}}
+		reply, requests, err := New(h, h.clock, nil).Ask(context.Background(), chain(3))
+		require.NoError(t, err)
+		require.Equal(t, 2, requests)
+		require.Equal(t, "b", reply.Model)
+	})
+}
+
+// A stream that broke off is an answer where such are kept: the first one, with no request after it. Else it is a failure like any.
+func TestBrokenStreams(t *testing.T) {
+	part := &agent.Reply{Model: "a", Text: "I ren", StopReason: agent.StopInterrupted}
+	broken := &agent.ModelError{Class: agent.ModelConnection, Partial: part}
+	silent := fail(agent.ModelConnection)
+	ask := func(t *testing.T, keep agent.CutStream, a []error, change func(*house, *agent.Request)) (agent.Reply, []string, error) {
+		var h *house
+		var reply agent.Reply
+		var err error
+		synctest.Test(t, func(*testing.T) {
+			h = &house{clock: clock.System(), replies: map[string][]error{"a": a}, slow: map[string]time.Duration{}}
+			r := chain(2)
+			r.Model.CutStream = keep
+			if change != nil {
+				change(h, &r)
+			}
+			reply, _, err = New(h, h.clock, nil).Ask(context.Background(), r)
+		})
+		return reply, h.asked, err
+	}
+	reply, asked, err := ask(t, agent.CutStreamKeep, []error{silent, broken}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "a"}, asked, "nothing was received at first")
+	require.Equal(t, *part, reply)
+
+	reply, asked, err = ask(t, agent.CutStreamFail, []error{broken}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "a", "b"}, asked)
+	require.Equal(t, "b", reply.Model)
+
+	reply, asked, err = ask(t, agent.CutStreamKeep, []error{fail(agent.ModelAuth)}, func(h *house, _ *agent.Request) { h.replies["b"] = []error{broken} })
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, asked)
+	require.Equal(t, "I ren", reply.Text)
+	require.Equal(t, 1, reply.Place)
+}
+
+// slowStream is a model whose stream hangs after a piece of text.
+type slowStream struct{ clock clock.Clock }
+
+func (s slowStream) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	_ = s.clock.Sleep(ctx, time.Hour)
+	return agent.Reply{}, &agent.ModelError{Class: agent.ModelTimeout, Partial: &agent.Reply{Model: r.Model.ID, Text: "I ren", StopReason: agent.StopInterrupted}}
+}
+
+// A stream that its model's own time cut is kept; one that the caller's time cut is nobody's answer: the caller asks again.
+func TestStreamsCutByTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clock.System()
+		r := chain(1)
+		r.Model.CutStream, r.Model.Timeout = agent.CutStreamKeep, time.Second
+		reply, err := New(slowStream{c}, c, nil).Generate(context.Background(), r)
+		require.NoError(t, err)
+		require.Equal(t, "I ren", reply.Text)
+		require.Equal(t, "a", reply.Model)
+
+		ctx, cancel := c.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		r.Model.Timeout = time.Minute
+		_, err = New(slowStream{c}, c, nil).Generate(ctx, r)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var failed *agent.ModelError
+		require.False(t, errors.As(err, &failed))
+	})
+}
+
+// A model of the chain is asked as if it stood alone.
+func TestChainAsksEachAlone(t *testing.T) {
+	of := chain(4).Model
+	of.MoveOn, of.CutStream, of.Repair = []agent.ModelErrorClass{agent.ModelServer}, agent.CutStreamKeep, agent.RepairOn
+	for i, m := range of.Chain() {
+		require.Empty(t, m.Fallbacks)
+		require.Empty(t, m.StaticText)
+		require.Zero(t, m.Continuations)
+		require.Nil(t, m.MoveOn)
+		require.Equal(t, agent.CutStreamKeep, m.CutStream)
+		require.Equal(t, agent.RepairOn, m.Repair)
+		require.Equal(t, []int{4, 1, 4}[i], m.Retry.Attempts)
+		require.Equal(t, 250*time.Millisecond, m.Retry.Backoff, "the first one's, where it has none")
+	}
+	m := chain(1).Model
+	require.Equal(t, "c", m.Answering(2).ID)
+	require.Equal(t, "a", m.Answering(3).ID)
+}
+
+// The window counts from the first request to any model. It ends repetitions, and keeps nobody from asking the next model.
+func TestWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{clock: clock.System(), replies: map[string][]error{"a": {fail(agent.ModelServer)}, "b": {fail(agent.ModelServer)}}}
+		h.slow = map[string]time.Duration{"a": 3 * time.Second}
+		r := chain(9)
+		r.Model.Retry.Backoff, r.Model.Retry.MaxBackoff, r.Model.Retry.Window = time.Second, time.Second, 7*time.Second
+		r.Model.Fallbacks[0].Retry.Attempts = 9
+		_, requests, err := New(h, h.clock, nil).Ask(context.Background(), r)
+		require.NoError(t, err)
+		require.Equal(t, []string{"a", "a", "b", "c"}, h.asked, "a third request to a, and a second one to b, would begin 8 s after the first")
+		require.Equal(t, 4, requests)
+	})
+}
+
+// Whoever asks to wait longer than the window is not asked again.
+func TestRetryAfterBeyondTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{clock: clock.System(), replies: map[string][]error{"a": {throttled(11 * time.Second)}}}
+		r := chain(3)
+		r.Model.Retry.Window = 10 * time.Second
+		began := h.clock.Now()
+		_, _, err := New(h, h.clock, nil).Ask(context.Background(), r)
+		require.NoError(t, err)
+		require.Equal(t, []string{"a", "b"}, h.asked)
+		require.Equal(t, began, h.clock.Now())
+	})
+}
+
+// A model that takes longer than it has is asked again, and then the next; a caller that has no time left is not.
+func TestTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{clock: clock.System(), slow: map[string]time.Duration{"a": time.Hour}}
+		r := chain(2)
+		r.Model.Timeout = 5 * time.Second
+		reply, requests, err := New(h, h.clock, nil).Ask(context.Background(), r)
+		require.NoError(t, err)
+		require.Equal(t, "b", reply.Model)
+		require.Equal(t, 3, requests)
+
+		r.Model.Fallbacks = nil
+		_, _, err = New(h, h.clock, nil).Ask(context.Background(), r)
+		var failed *agent.ModelError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, agent.ModelTimeout, failed.Class)
+
+		h.asked = nil
+		short, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, requests, err = New(h, h.clock, nil).Ask(short, chain(2))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorAs(t, err, &failed)
+		require.Equal(t, 1, requests)
+		require.Equal(t, []string{"a"}, h.asked)
+	})
+}
+
+// Chance adds as much as the agent says, and nothing where it says nothing.
+func TestJitterIsThePercentage(t *testing.T) {
+	for percent, want := range map[int]time.Duration{0: 0, 20: 50 * time.Millisecond, 100: 250 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &flaky{clock: clock.System(), failures: []error{fail(agent.ModelServer)}}
+			r := request(2)
+			r.Model.Retry.Jitter = percent
+			_, err := New(f, f.clock, func(most time.Duration) time.Duration { return most }).Generate(context.Background(), r)
+			require.NoError(t, err)
+			require.Equal(t, []time.Duration{250*time.Millisecond + want}, f.waits(), percent)
+		})
+	}
+}

@@ -1,0 +1,164 @@
+// Package modelretry asks a model again when it fails in a way that may pass, and the next model of its chain when it goes on failing
+// (semantics.md, seed 001, 3.7, and seed 002, 4.5). How often, how soon and after which classes of errors is the request's own Model.Retry;
+// which classes move on to the next model is its Model.MoveOn, and whether what came of a broken stream is a reply, its Model.CutStream.
+package modelretry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+)
+
+// MaxRetryAfter is the longest wait a server may ask for. Who asks for more is not asked again: to ask sooner would ignore
+// it, and to wait would hold a paid function idle.
+const MaxRetryAfter = time.Minute
+
+// Generator is a model. Its errors are *agent.ModelError or the context's.
+type Generator interface {
+	Generate(ctx context.Context, r agent.Request) (agent.Reply, error)
+}
+
+// Model is a decorator over another model. It holds no state and is safe for concurrent use if next and jitter are.
+type Model struct {
+	next   Generator
+	clock  clock.Clock
+	jitter func(max time.Duration) time.Duration
+}
+
+// New decorates next. Jitter draws a duration from 0 to max; nil draws 0.
+func New(next Generator, c clock.Clock, jitter func(max time.Duration) time.Duration) *Model {
+	if jitter == nil {
+		jitter = func(time.Duration) time.Duration { return 0 }
+	}
+	return &Model{next: next, clock: c, jitter: jitter}
+}
+
+// Generate is Ask without the count.
+func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	reply, _, err := m.Ask(ctx, r)
+	return reply, err
+}
+
+// Ask asks the models of r.Model's chain in order until one answers, each up to Retry.Attempts times (fewer than 1 counts as 1), and says
+// how many requests that took, failed ones included, whatever it returns. The requests carry Attempt as r.Attempt, r.Attempt+1, and so on,
+// and each the model that is asked; the reply's Place says which one answered.
+//
+// An error whose class does not move on ends the chain. A reply whose stream broke off is an answer where the chain keeps such.
+//
+// The error is the last request's, unless the context is done by then, or would be before the next one: then it wraps the
+// context's error alone, because that failure is not the model's and must not be recorded as such.
+func (m *Model) Ask(ctx context.Context, r agent.Request) (reply agent.Reply, requests int, err error) {
+	if err := ctx.Err(); err != nil {
+		return agent.Reply{}, 0, fmt.Errorf("ask model %s: %w", r.Model.ID, err)
+	}
+	began, whole := m.clock.Now(), r.Model
+	for place, spec := range whole.Chain() {
+		first := r.Attempt
+		r.Model = spec
+		reply, r.Attempt, err = m.one(ctx, r, began)
+		reply.Place = place
+		requests += r.Attempt - first
+		failure := failureOf(err)
+		if failure == nil || !whole.MovesOn(failure.Class) {
+			break
+		}
+	}
+	return reply, requests, err
+}
+
+// one asks one model of a chain, the first of which was asked when it began, and says what the next request's Attempt is.
+func (m *Model) one(ctx context.Context, r agent.Request, began time.Time) (reply agent.Reply, next int, err error) {
+	for requests := 1; ; requests++ {
+		reply, err = m.within(ctx, r)
+		r.Attempt++
+		if ended := ctx.Err(); err != nil && ended != nil {
+			return agent.Reply{}, r.Attempt, fmt.Errorf("ask model %s: %w", r.Model.ID, ended)
+		}
+		if kept, ok := r.Model.Kept(failureOf(err)); ok {
+			return kept, r.Attempt, nil
+		}
+		wait, again := m.again(r.Model.Retry, requests, err, began)
+		if !again {
+			return reply, r.Attempt, err
+		}
+		if ended := m.sleep(ctx, wait); ended != nil {
+			return agent.Reply{}, r.Attempt, fmt.Errorf("wait to ask model %s again: %w", r.Model.ID, ended)
+		}
+	}
+}
+
+// within makes one request, which may take as long as its model has. A model that takes longer has failed, and not the caller.
+func (m *Model) within(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	if r.Model.Timeout == 0 {
+		return m.next.Generate(ctx, r)
+	}
+	timed, cancel := m.clock.WithTimeout(ctx, r.Model.Timeout)
+	defer cancel()
+	reply, err := m.next.Generate(timed, r)
+	if err != nil && timed.Err() != nil {
+		late := &agent.ModelError{Class: agent.ModelTimeout, Model: r.Model.ID, Message: fmt.Sprintf("no reply within %s", r.Model.Timeout)}
+		if failure := failureOf(err); failure != nil {
+			late.Partial = failure.Partial
+		}
+		err = late
+	}
+	return reply, err
+}
+
+// again decides whether to ask once more after so many requests, and how long to wait before.
+func (m *Model) again(retry agent.Retry, requests int, err error, began time.Time) (time.Duration, bool) {
+	failure := failureOf(err)
+	if failure == nil || !retry.Repeats(failure) || requests >= retry.Attempts {
+		return 0, false
+	}
+	after := retryAfter(failure)
+	wait := backoff(retry, requests)
+	wait = max(after, wait+m.jitter(wait/100*time.Duration(retry.Jitter)))
+	late := retry.Window > 0 && m.clock.Now().Add(wait).Sub(began) > retry.Window
+	return wait, after <= MaxRetryAfter && !late
+}
+
+// failureOf is the model error that err is, nil if it is none.
+func failureOf(err error) *agent.ModelError {
+	var failure *agent.ModelError
+	errors.As(err, &failure)
+	return failure
+}
+
+// sleep waits, or fails at once if the context's deadline comes first: there is no point in paying for the time until then.
+func (m *Model) sleep(ctx context.Context, d time.Duration) error {
+	if deadline, ok := ctx.Deadline(); ok && !m.clock.Now().Add(d).Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return m.clock.Sleep(ctx, d)
+}
+
+// backoff is the wait after the n-th request, before jitter: Backoff, doubled n-1 times, at most MaxBackoff (0 = no cap).
+func backoff(retry agent.Retry, n int) time.Duration {
+	limit := time.Duration(math.MaxInt64 / 2) // leaves room for jitter
+	if retry.MaxBackoff > 0 {
+		limit = min(limit, retry.MaxBackoff)
+	}
+	d := retry.Backoff
+	for i := 1; i < n && d < limit; i++ {
+		if d > limit/2 {
+			return limit
+		}
+		d *= 2
+	}
+	return max(0, min(d, limit))
+}
+
+// retryAfter is what the server asked to wait: a cause may have a method RetryAfter() time.Duration; 0 = it did not say.
+func retryAfter(failure *agent.ModelError) time.Duration {
+	var asks interface{ RetryAfter() time.Duration }
+	if !errors.As(failure.Cause, &asks) {
+		return 0
+	}
+	return asks.RetryAfter()
+}

@@ -1,0 +1,195 @@
+package openai
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// maxCalls bounds the tool calls of one reply; no model makes as many on purpose.
+const maxCalls = 1000
+
+// assembly is a reply under way.
+type assembly struct {
+	asked  agent.Request
+	tell   func(agent.Delta)
+	model  string // that answers; the one that was asked until the server says
+	text   strings.Builder
+	reason strings.Builder
+	field  string // under which reasoning came
+	refuse bool   // the model refuses: the text says why
+	calls  []*callParts
+	finish string
+	usage  agent.Usage
+}
+
+// callParts is a tool call under way. Place is the index the server gave it, or its rank where it gave none.
+type callParts struct {
+	place     int
+	id, name  string
+	repaired  bool // the server could not read it
+	arguments strings.Builder
+	extra     json.RawMessage // what the server wants back with the call; nil = nothing
+}
+
+// provider is this adapter's name in a definition.
+const provider = "openai"
+
+// The names under which servers send what they want back: reasoning as text, and with a call what they alone can read.
+const (
+	fieldReasoningContent = "reasoning_content"
+	fieldReasoning        = "reasoning"
+	fieldExtra            = "extra_content"
+)
+
+// add takes a completion's first choice and tells of it.
+func (a *assembly) add(c completion, of func(choice) piece) error {
+	if c.Model != "" {
+		a.model = clip(c.Model)
+	}
+	if c.Usage != nil {
+		a.usage = c.Usage.tokens()
+	}
+	for _, ch := range c.Choices {
+		if ch.Index != 0 {
+			continue
+		}
+		p := of(ch)
+		a.think(p)
+		text := p.Content.text + string(p.Refusal)
+		a.refuse = a.refuse || p.Refusal != ""
+		a.text.WriteString(text)
+		a.say(agent.DeltaText, text)
+		for _, d := range p.ToolCalls {
+			if a.addCall(d); len(a.calls) > maxCalls {
+				return failed(agent.ModelInvalid, fmt.Sprintf("reply has more than %d tool calls", maxCalls))
+			}
+		}
+		if ch.FinishReason != "" {
+			a.finish = clip(ch.FinishReason)
+		}
+	}
+	return nil
+}
+
+// think takes reasoning, and the name it came by; thoughts among the parts of a content have none to go back under.
+func (a *assembly) think(p piece) {
+	thought := p.Content.thought
+	switch {
+	case p.ReasoningContent != "":
+		thought, a.field = string(p.ReasoningContent), fieldReasoningContent
+	case p.Reasoning != "":
+		thought, a.field = string(p.Reasoning), fieldReasoning
+	}
+	a.reason.WriteString(thought)
+	a.say(agent.DeltaReasoning, thought)
+}
+
+func (a *assembly) say(kind agent.DeltaKind, text string) {
+	if text != "" {
+		a.tell(agent.Delta{Kind: kind, Text: text})
+	}
+}
+
+func (a *assembly) addCall(d callPiece) {
+	c := a.call(d)
+	begins := c == nil
+	if begins {
+		c = &callParts{place: len(a.calls)}
+		if d.Index != nil {
+			c.place = *d.Index
+		}
+		a.calls = append(a.calls, c)
+	}
+	if c.id == "" {
+		c.id = d.ID
+	}
+	if c.name == "" {
+		c.name = d.Function.Name
+	}
+	if c.extra == nil && len(d.Extra) > 0 && d.Extra[0] == '{' {
+		c.extra = d.Extra
+	}
+	c.arguments.WriteString(string(d.Function.Arguments))
+	if begins || d.Function.Arguments != "" {
+		a.tell(agent.Delta{Kind: agent.DeltaCall, Text: string(d.Function.Arguments), Place: slices.Index(a.calls, c), Call: c.id, Name: c.name})
+	}
+}
+
+// call finds the call that a piece goes on with, the newest first; nil = the piece starts one. Some servers give every call
+// index 0 and some give none: another id is another call whatever the index says.
+func (a *assembly) call(d callPiece) *callParts {
+	for _, c := range slices.Backward(a.calls) {
+		switch {
+		case d.Index != nil && c.place != *d.Index:
+		case d.ID != "" && c.id != "" && c.id != d.ID:
+		case d.Index == nil && d.Function.Name != "" && (d.ID == "" || d.ID != c.id):
+		default:
+			return c
+		}
+	}
+	return nil
+}
+
+// interrupted is the failure of a reply that broke off, with what there is of it.
+func (a *assembly) interrupted(err error) error {
+	var failure *agent.ModelError
+	if errors.As(err, &failure) {
+		a.calls = slices.DeleteFunc(a.calls, func(c *callParts) bool { return c.arguments.Len() == 0 }) // they were still to come
+		failure.Partial = agent.Interrupted(a.reply())
+	}
+	return err
+}
+
+// reply is what was put together, calls in order of their index.
+func (a *assembly) reply() agent.Reply {
+	slices.SortStableFunc(a.calls, func(x, y *callParts) int { return cmp.Compare(x.place, y.place) })
+	r := agent.Reply{Model: a.model, Text: a.text.String(), StopReason: a.finish, Truncated: a.finish == "length", Usage: a.usage}
+	if a.refuse {
+		r.StopReason = stopRefusal
+	}
+	if a.reason.Len() > 0 {
+		thought := a.thought()
+		thought.Text, thought.Field = a.reason.String(), a.field
+		r.Reasoning = []agent.ReplyReasoning{{Reasoning: thought}}
+	}
+	for i, c := range a.calls {
+		if c.extra != nil {
+			thought := a.thought()
+			thought.Redacted, thought.Field = c.extra, fieldExtra
+			r.Reasoning = append(r.Reasoning, agent.ReplyReasoning{Reasoning: thought, AfterText: len(r.Text), AfterCalls: i + 1})
+		}
+		input := c.arguments.String()
+		if input == "" {
+			input = "{}"
+		}
+		r.Calls = append(r.Calls, agent.ReplyCall{ID: c.id, Name: c.name, Input: json.RawMessage(input), Repaired: c.repaired})
+	}
+	return r
+}
+
+// stopRefusal is the StopReason of a reply in which the model refuses.
+const stopRefusal = "refusal"
+
+// thought is reasoning of the model that was asked, whatever name it answers by: to that one it goes back.
+func (a *assembly) thought() agent.Reasoning {
+	return agent.Reasoning{Provider: provider, Model: a.asked.Model.ID}
+}
+
+// clip bounds a server's word that is kept for the record: 128 bytes of UTF-8.
+func clip(s string) string {
+	const limit = 128
+	if len(s) > limit {
+		s = s[:limit]
+		for !utf8.ValidString(s) {
+			s = s[:len(s)-1]
+		}
+	}
+	return s
+}

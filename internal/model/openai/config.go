@@ -1,0 +1,115 @@
+package openai
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// DefaultBaseURL is OpenAI's own endpoint.
+const DefaultBaseURL = "https://api.openai.com/v1"
+
+// Config says where the models are. The zero Config is OpenAI without a key.
+type Config struct {
+	BaseURL        string        // with the version, e.g. http://127.0.0.1:11434/v1; "" = DefaultBaseURL
+	Key            string        // sent as a bearer token; "" = none
+	Client         *http.Client  // nil = one without a proxy, whose connections all models share. Redirects follow this package's rule in any case
+	ConnectTimeout time.Duration // for connecting and for the TLS handshake; 0 = 5 s. Any other has connections of its own; not used with Client
+	OnDelta        agent.OnDelta // is told of replies as they arrive; nil = nobody is
+}
+
+// New checks the configuration. Errors never hold the key.
+func New(c Config) (*Model, error) {
+	base, err := baseURL(c.BaseURL)
+	if err != nil {
+		return nil, err
+	}
+	if strings.ContainsFunc(c.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, errors.New("configure openai: key has characters that no header may hold")
+	}
+	client := http.Client{Transport: shared()}
+	switch {
+	case c.Client != nil:
+		client = *c.Client
+	case c.ConnectTimeout > 0:
+		client.Transport = transport(c.ConnectTimeout)
+	}
+	client.CheckRedirect = followSameHost
+	return &Model{base: base, key: c.Key, client: &client, onDelta: c.OnDelta}, nil
+}
+
+// shared is the process' pool of connections: a new one costs a TLS handshake, and models are made for single requests.
+var shared = sync.OnceValue(func() *http.Transport { return transport(0) })
+
+func transport(connect time.Duration) *http.Transport {
+	if connect <= 0 {
+		connect = 5 * time.Second // semantics 4.5
+	}
+	return &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: connect}).DialContext,
+		TLSHandshakeTimeout: connect,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: 16,
+		IdleConnTimeout:     90 * time.Second,
+	}
+}
+
+// baseURL is the normal form of a base URL. One with a user, a fragment or a query that is more than Azure's api-version is refused: it could
+// carry a credential.
+func baseURL(s string) (string, error) {
+	if s == "" {
+		return DefaultBaseURL, nil
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return "", errors.New("configure openai: baseURL is not an http or https URL")
+	}
+	if u.User != nil || u.Fragment != "" || u.RawQuery != "" && (len(u.Query()) != 1 || !u.Query().Has(apiVersion)) {
+		return "", errors.New("configure openai: baseURL has a user, a query or a fragment, want none but the query api-version")
+	}
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	return u.String(), nil
+}
+
+// apiVersion is the query of Azure's older form, which names a deployment in the path and takes its key in a header of its own.
+const apiVersion = "api-version"
+
+// classicAzure reports whether a base URL has Azure's older form.
+func classicAzure(base string) bool { return strings.Contains(base, "?"+apiVersion+"=") }
+
+// OwnHost reports whether a base URL is OpenAI's own, to which alone the environment's key may go. "" is.
+func OwnHost(base string) bool { return hosted(base, "api.openai.com") }
+
+// hosted reports whether a base URL leads to one of these hosts, or to one below it.
+func hosted(base string, hosts ...string) bool {
+	if base == "" {
+		base = DefaultBaseURL
+	}
+	u, err := url.Parse(base)
+	return err == nil && slices.ContainsFunc(hosts, func(h string) bool { return u.Hostname() == h || strings.HasSuffix(u.Hostname(), "."+h) })
+}
+
+// limitsCompletion reports whether a server wants the limit of a reply's tokens under its newer name, which only OpenAI and Azure know.
+func limitsCompletion(base string) bool {
+	return OwnHost(base) || classicAzure(base) || hosted(base, "azure.com", "azure.us", "azure.cn")
+}
+
+// followSameHost follows redirects that repeat the request at the same origin; what any other leads to is not seen.
+func followSameHost(next *http.Request, via []*http.Request) error {
+	first := via[0]
+	same := next.URL.Scheme == first.URL.Scheme && next.URL.Host == first.URL.Host && next.Method == first.Method
+	if !same || len(via) > 3 {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// Close lets go of idle connections. The model may still be used.
+func (m *Model) Close() { m.client.CloseIdleConnections() }

@@ -1,0 +1,194 @@
+package openai
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// noResponse stands in for a result that is missing: a strict server refuses a call without one.
+const noResponse = `{"type":"error","name":"no_tool_response","message":"There is no response from this tool."}`
+
+// conversation groups one-block messages into a provider's. A turn's text and calls become one assistant message; its
+// results follow at once, in the order of the calls, wherever they stood; what the user's side says between two turns
+// becomes one user message. Reasoning goes back to the model that wrote it, under the name it came by.
+func conversation(model, system string, messages []agent.Message) ([]chatMessage, error) {
+	results, err := agent.ResultsByCall(messages)
+	if err != nil {
+		return nil, failed(agent.ModelInvalid, err.Error())
+	}
+	g := grouping{model: model, out: []chatMessage{}, results: results}
+	if system != "" {
+		g.out = append(g.out, chatMessage{Role: "system", Content: system})
+	}
+	for i, m := range messages {
+		if err := g.add(m); err != nil {
+			return nil, failed(agent.ModelInvalid, fmt.Sprintf("message %d %s", i, err))
+		}
+	}
+	g.endTurn()
+	g.endUser()
+	return g.out, nil
+}
+
+// grouping is the messages so far, and the one that is still open: a turn of the model's or one of the user's.
+type grouping struct {
+	out     []chatMessage
+	model   string // that is asked
+	results map[string]agent.ToolResult
+	turn    *chatMessage
+	begins  chatMessage // reasoning that the next turn begins with
+	thought bool        // reasoning stood behind the turn's text, which may go on behind it
+	user    []agent.Block
+}
+
+// add takes the next message; its error completes the sentence "message 3 ...".
+func (g *grouping) add(m agent.Message) error {
+	switch b := m.Block.(type) {
+	case agent.Text:
+		if m.Role == agent.RoleAssistant {
+			g.say(b.Text)
+			return nil
+		}
+		g.endTurn()
+		g.user, g.begins = append(g.user, b), chatMessage{}
+	case agent.Media:
+		if m.Role == agent.RoleAssistant || b.Data == "" {
+			return errors.New("is media that is the model's own or was not resolved")
+		}
+		if strings.HasPrefix(b.MediaType, "audio/") || strings.HasPrefix(b.MediaType, "video/") {
+			return errors.New("is media of a type that chat completions do not take: want a picture or a document")
+		}
+		g.endTurn()
+		g.user, g.begins = append(g.user, b), chatMessage{}
+	case agent.Reasoning:
+		g.reason(b)
+	case agent.ToolUse:
+		g.call(b)
+	case agent.ToolResult:
+		if b.Blob != "" && b.Content == "" {
+			return errors.New("is a tool_result that was not resolved")
+		}
+		g.endTurn()
+		g.begins = chatMessage{}
+	default:
+		return errors.New("has no block")
+	}
+	return nil
+}
+
+// reason takes reasoning: of a turn that goes on behind it, of the turn that begins with it, or of the call before it.
+func (g *grouping) reason(b agent.Reasoning) {
+	calls := g.turn != nil && len(g.turn.ToolCalls) > 0
+	g.thought = g.turn != nil && !calls
+	if b.Provider != provider || b.Model != g.model {
+		return
+	}
+	to := &g.begins
+	if g.thought {
+		to = g.turn
+	}
+	switch b.Field {
+	case fieldReasoningContent:
+		to.ReasoningContent += b.Text
+	case fieldReasoning:
+		to.Reasoning += b.Text
+	case fieldExtra:
+		if last := len(g.turn.calls()) - 1; last >= 0 && g.turn.ToolCalls[last].Extra == nil {
+			g.turn.ToolCalls[last].Extra = b.Redacted
+		}
+	}
+}
+
+func (m *chatMessage) calls() []chatCall {
+	if m == nil {
+		return nil
+	}
+	return m.ToolCalls
+}
+
+// begin starts a turn, with the reasoning that stood before it.
+func (g *grouping) begin(content any) {
+	g.turn = &chatMessage{Role: "assistant", Content: content, ReasoningContent: g.begins.ReasoningContent, Reasoning: g.begins.Reasoning}
+	g.begins = chatMessage{}
+}
+
+// say starts a turn, for text comes before calls, or goes on with one that had reasoning within its text.
+func (g *grouping) say(text string) {
+	if g.thought {
+		said, _ := g.turn.Content.(string) // think of a turn without calls: its content is a text
+		g.turn.Content, g.thought = said+text, false
+		return
+	}
+	g.endUser()
+	g.endTurn()
+	g.begin(text)
+}
+
+func (g *grouping) call(b agent.ToolUse) {
+	g.thought = false
+	g.endUser()
+	if g.turn == nil {
+		g.begin(nil)
+	}
+	arguments := string(b.Input)
+	if arguments == "" {
+		arguments = "{}"
+	}
+	g.turn.ToolCalls = append(g.turn.ToolCalls, chatCall{ID: b.ID, Type: "function", Function: chatFunction{b.Name, arguments}})
+}
+
+func (g *grouping) endTurn() {
+	g.thought = false
+	if g.turn == nil {
+		return
+	}
+	g.out = append(g.out, *g.turn)
+	for _, c := range g.turn.ToolCalls {
+		content := noResponse
+		if result, ok := g.results[c.ID]; ok {
+			content = result.Content
+		}
+		g.out = append(g.out, chatMessage{Role: "tool", ToolCallID: c.ID, Content: content})
+	}
+	g.turn = nil
+}
+
+// endUser writes texts alone as one string with blank lines between, which servers with a text-only template take as well.
+func (g *grouping) endUser() {
+	if len(g.user) == 0 {
+		return
+	}
+	var texts []string
+	var parts []chatPart
+	for _, b := range g.user {
+		switch b := b.(type) {
+		case agent.Text:
+			texts = append(texts, b.Text)
+			parts = append(parts, chatPart{Type: "text", Text: &b.Text})
+		case agent.Media:
+			parts = append(parts, mediaPart(b))
+		}
+	}
+	message := chatMessage{Role: "user", Content: parts}
+	if len(texts) == len(parts) {
+		message.Content = strings.Join(texts, "\n\n")
+	}
+	g.out, g.user = append(g.out, message), nil
+}
+
+// mediaPart is a picture, or a file where it is something else. OpenAI takes 50 MB of files and pictures in a request, base64
+// included, which agent.MaxRequestMedia stays below; other servers say themselves what is too large, as an invalid request.
+func mediaPart(b agent.Media) chatPart {
+	data := "data:" + b.MediaType + ";base64," + b.Data
+	if strings.HasPrefix(b.MediaType, "image/") {
+		return chatPart{Type: "image_url", ImageURL: &imageURL{data}}
+	}
+	name := b.Name
+	if name == "" {
+		name = "file" // a file without a name is refused
+	}
+	return chatPart{Type: "file", File: &fileData{name, data}}
+}

@@ -1,0 +1,170 @@
+// Package openai asks any server that speaks the OpenAI chat completions protocol: Ollama, vLLM, llama.cpp, OpenAI itself. It is a
+// thin client: no retries (package modelretry), no fallbacks, no state beside a connection pool.
+//
+// What it guarantees. Every tool_use it sends meets exactly one result. A reply cut short is an error, never a shorter
+// reply; what was received is the error's Partial, and whether that is a reply is for others to say. Reasoning that a server tells is kept
+// in front of what it says, and goes back to that model under the name it came by, as what a server wants back with a call does. No error text
+// holds the key, anything of the request, or anything a server wrote but names: of the error and of the parameter that it is about. The key goes
+// to the configured host and to no other.
+//
+// Where the request's Model.Repair is on, an error of the server's that quotes the call it could not read (Ollama, llama.cpp) is that call,
+// if what is quoted can only be one call of one tool on offer.
+package openai
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// MaxResponse is how many bytes of a response are read, after decompression; a longer one is ModelInvalid.
+const MaxResponse = 16 << 20
+
+// maxRefusal is how much of a refusal's body is looked at for its error code.
+const maxRefusal = 64 << 10
+
+// Model is a client of one server. It is safe for concurrent use.
+type Model struct {
+	base    string
+	key     string
+	client  *http.Client
+	onDelta agent.OnDelta
+}
+
+// Generate makes one request. Errors are *agent.ModelError, a context's deadline included (ModelTimeout); a context that was
+// cancelled is returned as its error. A cause may have a method RetryAfter() time.Duration. A request whose Model.BaseURL
+// is another than the configured one is ModelInvalid.
+//
+// A call's Input is what the model wrote, byte for byte, JSON or not; nothing at all counts as {}. Whoever encodes a reply
+// must check that first.
+func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	reply, err := m.ask(ctx, r)
+	var failure *agent.ModelError
+	if errors.As(err, &failure) {
+		failure.Model = r.Model.ID
+		if m.key != "" {
+			failure.Message = strings.ReplaceAll(failure.Message, m.key, "…")
+		}
+	}
+	return reply, err
+}
+
+func (m *Model) ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return agent.Reply{}, ioFailure(ctx, err)
+	}
+	req, err := m.request(ctx, r)
+	if err != nil {
+		return agent.Reply{}, err
+	}
+	whole, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	resp, err := m.client.Do(req.WithContext(whole)) //nolint:bodyclose // finish closes it
+	if err != nil {
+		return agent.Reply{}, ioFailure(ctx, err)
+	}
+	defer finish(resp.Body, giveUp)
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return refused(ctx, r, resp)
+	}
+	return m.read(ctx, r, resp)
+}
+
+// drainFor is how long a server may take to end a response whose reply is there.
+const drainFor = 100 * time.Millisecond
+
+// finish reads what is left of a response, so that its connection serves the next request. A server that does not end it is not waited for.
+func finish(body io.ReadCloser, giveUp func()) {
+	late, stop := context.WithTimeout(context.Background(), drainFor)
+	defer stop()
+	defer context.AfterFunc(late, giveUp)()
+	_, _ = io.CopyN(io.Discard, body, maxRefusal) // nothing depends on how a response ends that was read or given up
+	_ = body.Close()
+}
+
+func (m *Model) request(ctx context.Context, r agent.Request) (*http.Request, error) {
+	if base, err := baseURL(r.Model.BaseURL); r.Model.BaseURL != "" && (err != nil || base != m.base) {
+		return nil, failed(agent.ModelInvalid, "request is for another server")
+	}
+	r.Model.BaseURL = m.base
+	body, err := encode(r)
+	if err != nil {
+		return nil, err
+	}
+	path, query, versioned := strings.Cut(m.base, "?")
+	path += "/chat/completions"
+	if versioned {
+		path += "?" + query
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, path, bytes.NewReader(body))
+	if err != nil {
+		return nil, failed(agent.ModelInvalid, "request cannot be made")
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "text/event-stream, application/json")
+	req.Header.Set("User-Agent", "countersign")
+	switch {
+	case m.key == "":
+	case classicAzure(m.base):
+		req.Header.Set("Api-Key", m.key)
+	default:
+		req.Header.Set("Authorization", "Bearer "+m.key)
+	}
+	return req, nil
+}
+
+// read takes the reply as a stream or as one JSON document, whichever the server chose to send.
+func (m *Model) read(ctx context.Context, r agent.Request, resp *http.Response) (agent.Reply, error) {
+	body := bufio.NewReader(http.MaxBytesReader(nil, resp.Body, MaxResponse))
+	kind, err := bodyKind(resp.Header.Get("Content-Type"), body)
+	if err != nil {
+		return agent.Reply{}, ioFailure(ctx, err)
+	}
+	a := &assembly{asked: r, model: r.Model.ID, tell: func(d agent.Delta) {
+		if m.onDelta != nil {
+			m.onDelta(r, d)
+		}
+	}}
+	switch kind {
+	case "text/event-stream":
+		err = a.readStream(ctx, body)
+	case "application/json":
+		err = a.readDocument(ctx, body)
+	default:
+		err = failed(agent.ModelInvalid, "reply is neither JSON nor an event stream")
+	}
+	if err != nil {
+		return agent.Reply{}, err
+	}
+	return a.reply(), nil
+}
+
+// bodyKind is the body's media type, guessed from its beginning where the header says nothing of use.
+func bodyKind(header string, body *bufio.Reader) (string, error) {
+	if kind, _, err := mime.ParseMediaType(header); err == nil && (kind == "text/event-stream" || kind == "application/json") {
+		return kind, nil
+	}
+	start, err := body.Peek(1)
+	if errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read reply: %w", io.ErrUnexpectedEOF)
+	}
+	if err != nil {
+		return "", err
+	}
+	switch start[0] {
+	case '{':
+		return "application/json", nil
+	case 'd', 'e', ':': // data, event, a comment
+		return "text/event-stream", nil
+	}
+	return "", nil
+}

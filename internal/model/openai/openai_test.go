@@ -1,0 +1,466 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+const key = "sk-canary-key"
+
+// against is a model whose server is the handler.
+func against(t *testing.T, onDelta agent.OnDelta, handler http.HandlerFunc) *Model {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	m, err := New(Config{BaseURL: server.URL + "/v1/", Key: key, OnDelta: onDelta})
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close(); server.Close() })
+	return m
+}
+
+// answer is a handler that always sends the same body.
+func answer(contentType, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		_, _ = io.WriteString(w, body) // a client that hung up is the client's business
+	}
+}
+
+// chunk is a chunk of a stream with a delta; done one that ends the reply.
+func chunk(delta string) string {
+	return fmt.Sprintf("data: {\"model\":\"m-1\",\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":null}]}\n\n", delta)
+}
+
+func text(s string) string { return chunk(fmt.Sprintf(`{"content":%q}`, s)) }
+
+func done(reason string) string {
+	return fmt.Sprintf("data: {\"model\":\"m-1\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":%q}]}\n\n", reason)
+}
+
+const (
+	end       = "data: [DONE]\n\n"
+	usageOnly = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":50,\"completion_tokens\":7,\"prompt_tokens_details\":{\"cached_tokens\":20}}}\n\n"
+)
+
+func request() agent.Request {
+	return agent.Request{
+		Model:    agent.ModelSpec{Provider: "openai", ID: "m"},
+		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "canary-content"}}},
+	}
+}
+
+func call(id, name, input string) agent.ReplyCall {
+	return agent.ReplyCall{ID: id, Name: name, Input: json.RawMessage(input)}
+}
+
+func reasoned(field, text string) []agent.ReplyReasoning {
+	return []agent.ReplyReasoning{{Reasoning: agent.Reasoning{Text: text, Provider: "openai", Model: "m", Field: field}}}
+}
+
+func TestReplies(t *testing.T) {
+	const sse, doc = "text/event-stream; charset=utf-8", "application/json"
+	two := []agent.ReplyCall{call("a", "get", `{"x":1}`), call("b", "put", `{"y":"é"}`)}
+	tests := []struct {
+		name, contentType, body string
+		want                    agent.Reply
+	}{
+		{"text", sse, chunk(`{"role":"assistant","content":""}`) + text("Hel") + text("lo") + done("stop") + usageOnly + end,
+			agent.Reply{Model: "m-1", Text: "Hello", StopReason: "stop", Usage: agent.Usage{Input: 30, Output: 7, CacheRead: 20}}},
+		{"no usage", sse, text("a") + done("length") + end, agent.Reply{Model: "m-1", Text: "a", StopReason: "length", Truncated: true}},
+		{"no finish reason", sse, text("a") + end, agent.Reply{Model: "m-1", Text: "a"}},
+		{"no [DONE]", sse, text("a") + done("content_filter"), agent.Reply{Model: "m-1", Text: "a", StopReason: "content_filter"}},
+		{"cut after the finish reason", sse, text("a") + done("stop") + "data: {\"choi", agent.Reply{Model: "m-1", Text: "a", StopReason: "stop"}},
+		{"empty reply", sse, done("stop") + end, agent.Reply{Model: "m-1", StopReason: "stop"}},
+		{"nothing at all", sse, end, agent.Reply{Model: "m"}},
+		{"comments, names and ids", sse, ": keep-alive\n\nevent: message\nid: 1\n" + text("a") + ":\n:\n\n" + end, agent.Reply{Model: "m-1", Text: "a"}},
+		{"CRLF", sse, strings.ReplaceAll(": hi\n\n"+text("a")+done("stop")+end, "\n", "\r\n"), agent.Reply{Model: "m-1", Text: "a", StopReason: "stop"}},
+		{"data without a space", sse, strings.ReplaceAll(text("a")+end, "data: ", "data:"), agent.Reply{Model: "m-1", Text: "a"}},
+		{"other choices", sse, "data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"no\"}}]}\n\n" + text("a") + end, agent.Reply{Model: "m-1", Text: "a"}},
+		{"one call", sse, text("Let me see.") +
+			chunk(`{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"get","arguments":""}}]}`) +
+			chunk(`{"tool_calls":[{"index":0,"function":{"arguments":"{\"x\":"}}]}`) +
+			chunk(`{"tool_calls":[{"index":0,"function":{"arguments":" 1.0}"}}]}`) + done("tool_calls") + end,
+			agent.Reply{Model: "m-1", Text: "Let me see.", StopReason: "tool_calls", Calls: []agent.ReplyCall{call("a", "get", `{"x": 1.0}`)}}},
+		{"interleaved calls", sse, chunk(`{"tool_calls":[{"index":1,"id":"b","function":{"name":"put","arguments":"{\"y\""}}]}`) +
+			chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"get","arguments":"{\"x\""}},{"index":1,"function":{"arguments":":\"é\"}"}}]}`) +
+			chunk(`{"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]}`) + done("tool_calls") + end,
+			agent.Reply{Model: "m-1", StopReason: "tool_calls", Calls: two}},
+		{"every call at index 0", sse, chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"get","arguments":"{\"x\":1}"}}]}`) +
+			chunk(`{"tool_calls":[{"index":0,"id":"b","function":{"name":"put","arguments":"{\"y\":\"é\"}"}}]}`) + end,
+			agent.Reply{Model: "m-1", Calls: two}},
+		{"no index", sse, chunk(`{"tool_calls":[{"id":"a","function":{"name":"get","arguments":"{\"x\""}}]}`) +
+			chunk(`{"tool_calls":[{"function":{"arguments":":1}"}},{"id":"b","function":{"name":"put","arguments":"{\"y\":\"é\"}"}}]}`) + end,
+			agent.Reply{Model: "m-1", Calls: two}},
+		{"no index, no id", sse, chunk(`{"tool_calls":[{"function":{"name":"get","arguments":"{\"x\":1}"}},{"function":{"name":"get","arguments":"{}"}}]}`) + end,
+			agent.Reply{Model: "m-1", Calls: []agent.ReplyCall{call("", "get", `{"x":1}`), call("", "get", `{}`)}}},
+		{"arguments that are no JSON", sse, chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"get","arguments":"{\"x\": <1"}}]}`) + end,
+			agent.Reply{Model: "m-1", Calls: []agent.ReplyCall{call("a", "get", `{"x": <1`)}}},
+		{"no arguments", sse, chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"get"}}]}`) + end,
+			agent.Reply{Model: "m-1", Calls: []agent.ReplyCall{call("a", "get", `{}`)}}},
+		{"reasoning_content", sse, chunk(`{"reasoning_content":"Let me ","content":null}`) + chunk(`{"reasoning_content":"think."}`) + text("Hi") + done("stop") + end,
+			agent.Reply{Model: "m-1", Text: "Hi", StopReason: "stop", Reasoning: reasoned("reasoning_content", "Let me think.")}},
+		{"reasoning", sse, chunk(`{"reasoning":"hm","content":""}`) + chunk(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"get","arguments":"{\"x\":1}"}}]}`) + end,
+			agent.Reply{Model: "m-1", Calls: two[:1], Reasoning: reasoned("reasoning", "hm")}},
+		{"both names", sse, chunk(`{"reasoning":"hm","reasoning_content":"hm"}`) + end, agent.Reply{Model: "m-1", Reasoning: reasoned("reasoning_content", "hm")}},
+		{"reasoning that is no text", sse, chunk(`{"reasoning":{"effort":"low"},"reasoning_content":null,"content":"Hi"}`) + end, agent.Reply{Model: "m-1", Text: "Hi"}},
+		{"document with reasoning", doc, `{"choices":[{"message":{"content":"Hi","reasoning_content":"hm"}}]}`,
+			agent.Reply{Model: "m", Text: "Hi", Reasoning: reasoned("reasoning_content", "hm")}},
+		{"document", doc, `{"model":"m-1","choices":[{"index":0,"message":{"role":"assistant","content":"Hello"},"finish_reason":"stop"}],
+			"usage":{"prompt_tokens":5,"completion_tokens":2},"error":null}`,
+			agent.Reply{Model: "m-1", Text: "Hello", StopReason: "stop", Usage: agent.Usage{Input: 5, Output: 2}}},
+		{"document with calls", doc, `{"model":"m-1","choices":[{"message":{"content":null,"tool_calls":[
+			{"id":"a","function":{"name":"get","arguments":{"x":1}}},{"id":"b","function":{"name":"put","arguments":"{\"y\":\"é\"}"}}]}}]}`,
+			agent.Reply{Model: "m-1", Calls: two}},
+		{"document that calls itself text", "text/plain", `{"choices":[{"message":{"content":"a"}}]}`, agent.Reply{Model: "m", Text: "a"}},
+		{"stream that calls itself text", "text/plain", text("a") + end, agent.Reply{Model: "m-1", Text: "a"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var pieces strings.Builder
+			onDelta := func(_ agent.Request, d agent.Delta) {
+				if d.Kind == agent.DeltaText {
+					pieces.WriteString(d.Text)
+				}
+			}
+			reply, err := against(t, onDelta, answer(tt.contentType, tt.body)).Generate(context.Background(), request())
+			require.NoError(t, err)
+			require.Equal(t, tt.want, reply)
+			require.Equal(t, tt.want.Text, pieces.String())
+		})
+	}
+}
+
+func TestBrokenReplies(t *testing.T) {
+	const sse, doc = "text/event-stream", "application/json"
+	problem := func(s string) string { return text("a") + "data: {\"error\":" + s + "}\n\n" + end }
+	tests := []struct {
+		name, contentType, body string
+		class                   agent.ModelErrorClass
+	}{
+		{"truncated", sse, text("a"), agent.ModelConnection},
+		{"truncated in a line", sse, text("a") + "data: {\"choices\":[{\"ind", agent.ModelConnection},
+		{"empty stream", sse, "", agent.ModelConnection},
+		{"empty body", "text/plain", "", agent.ModelConnection},
+		{"chunk that is no JSON", sse, text("a") + "data: {canary-content\n\n" + end, agent.ModelInvalid},
+		{"chunk of another kind", sse, "data: {\"choices\":\"canary-content\"}\n\n" + end, agent.ModelInvalid},
+		{"page", "text/html", "<html>canary-content</html>", agent.ModelInvalid},
+		{"page that calls itself JSON", doc, "<html>canary-content</html>", agent.ModelInvalid},
+		{"no choice", doc, `{"choices":[]}`, agent.ModelInvalid},
+		{"cut document", doc, `{"choices":[{"message":`, agent.ModelInvalid},
+		{"error in a document", doc, `{"error":{"message":"canary-content","type":"server_error"}}`, agent.ModelServer},
+		{"too many calls", doc, `{"choices":[{"message":{"tool_calls":[` + strings.Repeat(`{},`, maxCalls) + `{}]}}]}`, agent.ModelInvalid},
+		{"mid-stream error without a code", sse, problem(`{"message":"canary-content"}`), agent.ModelServer},
+		{"mid-stream text", sse, problem(`"canary-content"`), agent.ModelServer},
+		{"mid-stream limit", sse, problem(`{"code":"rate_limit_exceeded"}`), agent.ModelThrottled},
+		{"mid-stream overload", sse, problem(`{"type":"overloaded_error"}`), agent.ModelUnavailable},
+		{"mid-stream status", sse, problem(`{"code":502,"message":"canary-content"}`), agent.ModelServer},
+		{"mid-stream status as text", sse, problem(`{"code":"429"}`), agent.ModelThrottled},
+		{"mid-stream overflow", sse, problem(`{"message":"exceeds the maximum context length of 8192"}`), agent.ModelContextOverflow},
+		{"vLLM's own form", sse, "data: {\"object\":\"error\",\"message\":\"canary-content\",\"type\":\"BadRequestError\",\"code\":400}\n\n", agent.ModelInvalid},
+		{"error event", sse, "event: error\ndata: canary-content\n\n", agent.ModelServer},
+		{"long stream", sse, ":" + strings.Repeat("x", MaxResponse) + "\n\n" + text("a") + end, agent.ModelInvalid},
+		{"long stream after the finish reason", sse, text("a") + done("stop") + ":" + strings.Repeat("x", MaxResponse), agent.ModelInvalid},
+		{"long document", doc, `{"choices":[{"message":{"content":"` + strings.Repeat("x", MaxResponse) + `"}}]}`, agent.ModelInvalid},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			reply, err := against(t, nil, answer(tt.contentType, tt.body)).Generate(context.Background(), request())
+			requireClass(t, tt.class, err)
+			require.Equal(t, agent.Reply{}, reply)
+		})
+	}
+}
+
+// failureOf is the model error that err is.
+func failureOf(t *testing.T, err error) *agent.ModelError {
+	t.Helper()
+	var failure *agent.ModelError
+	require.ErrorAs(t, err, &failure)
+	return failure
+}
+
+// requireClass checks the class and that nothing a test calls a canary is in any text of the error.
+func requireClass(t *testing.T, class agent.ModelErrorClass, err error) {
+	t.Helper()
+	failure := failureOf(t, err)
+	require.Equal(t, class, failure.Class, err)
+	require.Equal(t, "m", failure.Model)
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		require.NotContains(t, fmt.Sprintf("%v %+v", e, e), "canary")
+	}
+}
+
+func TestStatuses(t *testing.T) {
+	tests := []struct {
+		status  int
+		body    string
+		class   agent.ModelErrorClass
+		message string
+	}{
+		{400, `{"error":{"message":"canary-content","type":"invalid_request_error","code":null}}`, agent.ModelInvalid, "status 400, invalid_request_error"},
+		{400, `{"error":{"code":"context_length_exceeded"}}`, agent.ModelContextOverflow, "status 400, context_length_exceeded"},
+		{400, `{"object":"error","message":"This model's maximum context length is 4096 tokens","code":400}`, agent.ModelContextOverflow, "status 400"},
+		{400, `{"error":{"code":400,"message":"request exceeds the available context size","type":"exceed_context_size_error"}}`,
+			agent.ModelContextOverflow, "status 400, exceed_context_size_error"},
+		{500, `{"error":"maximum context length"}`, agent.ModelServer, "status 500"},
+		{401, `{"error":{"message":"Incorrect API key: sk-canary-key","code":"sk-canary-key"}}`, agent.ModelAuth, "status 401"},
+		{402, ``, agent.ModelAuth, "status 402"},
+		{403, `<html>canary-content</html>`, agent.ModelAuth, "status 403"},
+		{404, `{"error":"model canary-content not found"}`, agent.ModelUnavailable, "status 404"},
+		{404, `{"error":{"code":"model_not_found"}}`, agent.ModelUnavailable, "status 404, model_not_found"},
+		{408, ``, agent.ModelTimeout, "status 408"},
+		{409, ``, agent.ModelUnavailable, "status 409"},
+		{413, `{"detail":"canary-content"}`, agent.ModelInvalid, "status 413"},
+		{422, `[1]`, agent.ModelInvalid, "status 422"},
+		{425, ``, agent.ModelUnavailable, "status 425"},
+		{429, `{"error":{"code":"rate_limit_exceeded"}}`, agent.ModelThrottled, "status 429, rate_limit_exceeded"},
+		{429, `{"error":{"code":"insufficient_quota"}}`, agent.ModelAuth, "status 429, insufficient_quota"},
+		{500, `{"error":{"type":"server_error"}}`, agent.ModelServer, "status 500, server_error"},
+		{501, ``, agent.ModelInvalid, "status 501"},
+		{502, ``, agent.ModelServer, "status 502"},
+		{503, strings.Repeat("canary", maxRefusal), agent.ModelUnavailable, "status 503"},
+		{504, ``, agent.ModelTimeout, "status 504"},
+		{529, ``, agent.ModelUnavailable, "status 529"},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.status, tt.message), func(t *testing.T) {
+			m := against(t, nil, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(tt.status)
+				_, _ = io.WriteString(w, tt.body)
+			})
+			_, err := m.Generate(context.Background(), request())
+			requireClass(t, tt.class, err)
+			require.Equal(t, tt.message, failureOf(t, err).Message)
+		})
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	date := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	tests := []struct {
+		value, date string
+		want        time.Duration
+	}{
+		{"", "", 0},
+		{"7", "", 7 * time.Second},
+		{"-7", "", 0},
+		{"99999999999999999999", "", 0},
+		{"soon", "", 0},
+		{date.Add(90 * time.Second).Format(http.TimeFormat), date.Format(http.TimeFormat), 90 * time.Second},
+		{date.Format(http.TimeFormat), date.Add(time.Hour).Format(http.TimeFormat), 0},
+		{date.Format(http.TimeFormat), "no date", 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.value, func(t *testing.T) {
+			m := against(t, nil, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", tt.value)
+				w.Header().Set("Date", tt.date)
+				w.WriteHeader(http.StatusTooManyRequests)
+			})
+			_, err := m.Generate(context.Background(), request())
+			var asks interface{ RetryAfter() time.Duration }
+			requireClass(t, agent.ModelThrottled, err)
+			require.ErrorAs(t, failureOf(t, err).Cause, &asks)
+			require.Equal(t, tt.want, asks.RetryAfter())
+		})
+	}
+}
+
+func TestConnectionLost(t *testing.T) {
+	drop := func(before string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, before)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	}
+	_, err := against(t, nil, drop(text("a"))).Generate(context.Background(), request())
+	requireClass(t, agent.ModelConnection, err)
+
+	reply, err := against(t, nil, drop(text("a")+done("stop"))).Generate(context.Background(), request())
+	require.NoError(t, err)
+	require.Equal(t, "a", reply.Text)
+
+	_, err = against(t, nil, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		require.NoError(t, err)
+		_, _ = io.WriteString(conn, "HTTP/1.1 canary canary-content\r\n\r\n")
+		_ = conn.Close()
+	}).Generate(context.Background(), request())
+	requireClass(t, agent.ModelConnection, err)
+
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	m, err := New(Config{BaseURL: gone.URL, Key: key})
+	require.NoError(t, err)
+	_, err = m.Generate(context.Background(), request())
+	requireClass(t, agent.ModelConnection, err)
+	require.Equal(t, "connection refused", failureOf(t, err).Message)
+}
+
+// hang sends a piece of text and then nothing until the client goes away.
+func hang(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = io.WriteString(w, text("a"))
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+}
+
+func TestCancel(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	m := against(t, func(agent.Request, agent.Delta) { cancel() }, hang)
+	_, err := m.Generate(ctx, request())
+	require.ErrorIs(t, err, context.Canceled)
+	var failure *agent.ModelError
+	require.False(t, errors.As(err, &failure))
+
+	_, err = m.Generate(ctx, request())
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// roundTrip is a transport without a network, so that time can be virtual.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := roundTrip(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		m, err := New(Config{Client: &http.Client{Transport: slow}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_, err = m.Generate(ctx, request())
+		requireClass(t, agent.ModelTimeout, err)
+	})
+}
+
+func TestClientTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := roundTrip(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		m, err := New(Config{Client: &http.Client{Transport: slow, Timeout: time.Second}})
+		require.NoError(t, err)
+		_, err = m.Generate(context.Background(), request())
+		requireClass(t, agent.ModelTimeout, err)
+		require.Equal(t, "network timed out", failureOf(t, err).Message)
+	})
+}
+
+func TestRedirects(t *testing.T) {
+	asked := 0
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+	defer other.Close()
+	tests := []struct {
+		name     string
+		status   int
+		location string
+		class    agent.ModelErrorClass // "" = followed
+	}{
+		{"same host", 307, "/moved", ""},
+		{"same host, as a GET", 302, "/moved", agent.ModelInvalid},
+		{"another host", 307, other.URL, agent.ModelInvalid},
+		{"for ever", 308, "/v1/chat/completions", agent.ModelInvalid},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := against(t, nil, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/moved" {
+					http.Redirect(w, r, tt.location, tt.status)
+					return
+				}
+				body, err := io.ReadAll(r.Body)
+				require.NoError(t, err)
+				require.Contains(t, string(body), "canary-content")
+				require.Equal(t, "Bearer "+key, r.Header.Get("Authorization"))
+				answer("text/event-stream", text("a")+end)(w, r)
+			})
+			_, err := m.Generate(context.Background(), request())
+			if tt.class == "" {
+				require.NoError(t, err)
+				return
+			}
+			requireClass(t, tt.class, err)
+		})
+	}
+	require.Zero(t, asked)
+}
+
+func TestNew(t *testing.T) {
+	tests := []struct {
+		name string
+		c    Config
+		err  string
+	}{
+		{"zero", Config{}, ""},
+		{"local", Config{BaseURL: "http://127.0.0.1:11434/v1"}, ""},
+		{"no scheme", Config{BaseURL: "127.0.0.1:11434"}, "baseURL is not an http or https URL"},
+		{"no host", Config{BaseURL: "http:///v1"}, "baseURL is not an http or https URL"},
+		{"another scheme", Config{BaseURL: "file:///etc/passwd"}, "baseURL is not an http or https URL"},
+		{"user", Config{BaseURL: "https://me:canary@host/v1"}, "baseURL has a user, a query or a fragment"},
+		{"query", Config{BaseURL: "https://host/v1?key=canary"}, "baseURL has a user, a query or a fragment"},
+		{"key with a line end", Config{Key: "canary\n"}, "key has characters that no header may hold"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := New(tt.c)
+			if tt.err == "" {
+				require.NoError(t, err)
+				require.NotNil(t, m)
+				return
+			}
+			require.ErrorContains(t, err, tt.err)
+			require.NotContains(t, err.Error(), "canary")
+		})
+	}
+}
+
+// The key must not be sent to a server that a definition names and the operator did not.
+func TestOtherServer(t *testing.T) {
+	m := against(t, nil, answer("text/event-stream", text("a")+end))
+	r := request()
+	r.Model.BaseURL = "http://127.0.0.1:1/v1"
+	_, err := m.Generate(context.Background(), r)
+	requireClass(t, agent.ModelInvalid, err)
+	r.Model.BaseURL = m.base + "/"
+	_, err = m.Generate(context.Background(), r)
+	require.NoError(t, err)
+}
+
+func TestConcurrent(t *testing.T) {
+	m := against(t, func(agent.Request, agent.Delta) {}, answer("text/event-stream", text("a")+end))
+	errs := make(chan error)
+	for range 8 {
+		go func() {
+			_, err := m.Generate(context.Background(), request())
+			errs <- err
+		}()
+	}
+	for range 8 {
+		require.NoError(t, <-errs)
+	}
+}
+
+// Whoever says nothing gives a server five seconds to be reached.
+func TestConnectTimeout(t *testing.T) {
+	require.Equal(t, 5*time.Second, transport(0).TLSHandshakeTimeout)
+	require.Equal(t, time.Minute, transport(time.Minute).TLSHandshakeTimeout)
+}

@@ -1,0 +1,151 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// problem is what a server says went wrong. Its words are looked at and never passed on.
+type problem struct{ message, kind, code, param string }
+
+// problemIn finds the problem in a body: under error, as an object or a string, or at the top. What cannot be read is no problem.
+func problemIn(body []byte) problem {
+	var top struct {
+		Error json.RawMessage `json:"error"`
+	}
+	raw := json.RawMessage(body)
+	if json.Unmarshal(body, &top) == nil && len(top.Error) > 0 && string(top.Error) != "null" {
+		raw = top.Error
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) != nil {
+		return problem{message: word(raw)}
+	}
+	return problem{message: word(fields["message"]), kind: word(fields["type"]), code: word(fields["code"]), param: word(fields["param"])}
+}
+
+// word is a string's content, a number's digits, else nothing.
+func word(raw json.RawMessage) string {
+	var s string
+	var n json.Number
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	if json.Unmarshal(raw, &n) == nil {
+		return n.String()
+	}
+	return ""
+}
+
+// knownCodes are the error codes and types that decide where there is no status, in a stream, and that may be shown.
+var knownCodes = map[string]agent.ModelErrorClass{
+	"context_length_exceeded":   agent.ModelContextOverflow,
+	"exceed_context_size_error": agent.ModelContextOverflow, // llama.cpp
+	"insufficient_quota":        agent.ModelAuth,            // status 429, yet waiting does not help
+	"rate_limit_exceeded":       agent.ModelThrottled,
+	"rate_limit_error":          agent.ModelThrottled,
+	"invalid_api_key":           agent.ModelAuth,
+	"authentication_error":      agent.ModelAuth,
+	"permission_error":          agent.ModelAuth,
+	"model_not_found":           agent.ModelUnavailable,
+	"invalid_request_error":     agent.ModelInvalid,
+	"BadRequestError":           agent.ModelInvalid, // vLLM
+	"content_filter":            agent.ModelInvalid,
+	"timeout":                   agent.ModelTimeout,
+	"overloaded_error":          agent.ModelUnavailable,
+	"service_unavailable":       agent.ModelUnavailable,
+	"server_error":              agent.ModelServer,
+	"internal_server_error":     agent.ModelServer,
+	"api_error":                 agent.ModelServer,
+}
+
+// decisiveCodes say more than a response's status.
+var decisiveCodes = []string{"context_length_exceeded", "exceed_context_size_error", "insufficient_quota"}
+
+// overflowPhrases are how servers without a code say that the request does not fit the context.
+var overflowPhrases = []string{
+	"context length", "context window", "context size", "maximum context", "context_length", "max_model_len",
+	"prompt is too long", "input is too long", "too many tokens", "input length exceeds",
+}
+
+// known is the first of a problem's code and type that is in the list, "" if neither is.
+func (p problem) known() string {
+	for _, c := range []string{p.code, p.kind} {
+		if _, ok := knownCodes[c]; ok {
+			return c
+		}
+	}
+	return ""
+}
+
+// What a server's code and parameter may be to be shown: names, and nothing that could be content or a key.
+var (
+	codeName  = regexp.MustCompile(`^[a-z]+(_[a-z0-9]+)*$`)
+	paramName = regexp.MustCompile(`^[a-z][A-Za-z0-9_.\[\]]*$`)
+)
+
+const maxName = 64
+
+// shown names what went wrong: the error's code or its type, and the parameter that it is about. "" = the server named nothing.
+func (p problem) shown() string {
+	code, param := "", ""
+	for _, word := range []string{p.code, p.kind} {
+		_, known := knownCodes[word]
+		if code == "" && (known || len(word) <= maxName && codeName.MatchString(word)) {
+			code = word
+		}
+	}
+	if len(p.param) <= maxName && paramName.MatchString(p.param) {
+		param = "param " + p.param
+	}
+	return strings.Join(slices.DeleteFunc([]string{code, param}, func(s string) bool { return s == "" }), ", ")
+}
+
+// class decides by decisive code, status, known code and phrase, in this order; a status of 0 is none.
+func (p problem) class(status int) agent.ModelErrorClass {
+	code := p.known()
+	class := agent.ModelServer
+	switch {
+	case slices.Contains(decisiveCodes, code):
+		return knownCodes[code]
+	case status != 0:
+		class = statusClass(status)
+	case code != "":
+		class = knownCodes[code]
+	}
+	if (class == agent.ModelInvalid || status == 0) && p.overflows() {
+		return agent.ModelContextOverflow
+	}
+	return class
+}
+
+func (p problem) overflows() bool {
+	message := strings.ToLower(p.message)
+	return slices.ContainsFunc(overflowPhrases, func(phrase string) bool { return strings.Contains(message, phrase) })
+}
+
+func statusClass(status int) agent.ModelErrorClass {
+	switch status {
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
+		return agent.ModelAuth
+	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
+		return agent.ModelTimeout
+	case http.StatusNotFound: // this model is not here; another may be (semantics 4.5)
+		return agent.ModelUnavailable
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+		return agent.ModelInvalid
+	case http.StatusConflict, http.StatusTooEarly, http.StatusServiceUnavailable, 529: // not processed; 529 is "overloaded"
+		return agent.ModelUnavailable
+	case http.StatusTooManyRequests:
+		return agent.ModelThrottled
+	}
+	if status >= 500 {
+		return agent.ModelServer
+	}
+	return agent.ModelInvalid
+}

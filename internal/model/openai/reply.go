@@ -1,0 +1,188 @@
+package openai
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// completion is a chunk of a stream or a whole reply; they differ in delta and message.
+type completion struct {
+	Model   string          `json:"model"`
+	Choices []choice        `json:"choices"`
+	Usage   *usage          `json:"usage"`
+	Object  string          `json:"object"`
+	Error   json.RawMessage `json:"error"`
+}
+
+type choice struct {
+	Index        int    `json:"index"`
+	Delta        piece  `json:"delta"`
+	Message      piece  `json:"message"`
+	FinishReason string `json:"finish_reason"`
+}
+
+// piece has reasoning under one of two names; some servers send both, with the same text.
+type piece struct {
+	Content          content     `json:"content"`
+	Refusal          words       `json:"refusal"`
+	ReasoningContent words       `json:"reasoning_content"`
+	Reasoning        words       `json:"reasoning"`
+	ToolCalls        []callPiece `json:"tool_calls"`
+}
+
+// content is a text, or a list of parts of which some are thoughts.
+type content struct{ text, thought string }
+
+func (c *content) UnmarshalJSON(raw []byte) error {
+	var parts []struct {
+		Type     string  `json:"type"`
+		Text     words   `json:"text"`
+		Refusal  words   `json:"refusal"`
+		Thinking content `json:"thinking"`
+	}
+	if json.Unmarshal(raw, &parts) != nil {
+		return json.Unmarshal(raw, &c.text)
+	}
+	for _, p := range parts {
+		switch p.Type {
+		case "text", "output_text":
+			c.text += string(p.Text)
+		case "refusal":
+			c.text += string(p.Refusal)
+		case "thinking":
+			c.thought += p.Thinking.text + string(p.Text)
+		}
+	}
+	return nil
+}
+
+// words is a text; anything else is none.
+type words string
+
+func (w *words) UnmarshalJSON(raw []byte) error {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		*w = words(s)
+	}
+	return nil
+}
+
+type callPiece struct {
+	Index    *int   `json:"index"`
+	ID       string `json:"id"`
+	Function struct {
+		Name      string    `json:"name"`
+		Arguments arguments `json:"arguments"`
+	} `json:"function"`
+	Extra json.RawMessage `json:"extra_content"`
+}
+
+// arguments are JSON in a string, or from some servers the JSON itself.
+type arguments string
+
+func (a *arguments) UnmarshalJSON(raw []byte) error {
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		s = string(raw)
+	}
+	*a = arguments(s)
+	return nil
+}
+
+type usage struct {
+	Prompt     int64 `json:"prompt_tokens"`
+	Completion int64 `json:"completion_tokens"`
+	Details    struct {
+		Cached int64 `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+// tokens counts each token once: the provider's prompt_tokens include the cached ones, Usage.Input does not.
+func (u usage) tokens() agent.Usage {
+	cached := min(max(0, u.Details.Cached), max(0, u.Prompt))
+	return agent.Usage{Input: max(0, u.Prompt) - cached, Output: max(0, u.Completion), CacheRead: cached}
+}
+
+// readStream puts a streamed reply together. A stream is complete with a finish_reason or [DONE]; after a finish_reason only usage
+// can follow, so that a connection lost then loses no reply.
+func (a *assembly) readStream(ctx context.Context, body *bufio.Reader) error {
+	events := eventReader{r: body}
+	for {
+		ev, err := events.next()
+		switch {
+		case err != nil && a.finish != "" && !tooLarge(err):
+			return nil
+		case errors.Is(err, io.EOF):
+			return a.interrupted(failed(agent.ModelConnection, "stream ended before the reply did"))
+		case tooLarge(err):
+			return ioFailure(ctx, err)
+		case err != nil:
+			return a.interrupted(ioFailure(ctx, err))
+		case string(bytes.TrimSpace(ev.data)) == "[DONE]":
+			return nil
+		}
+		if ended, err := a.addEvent(ev); ended || err != nil {
+			return err
+		}
+	}
+}
+
+// addEvent takes one event of a stream. An error in it is the reply's end.
+func (a *assembly) addEvent(ev event) (ended bool, err error) {
+	c, problem, err := parse(ev.data)
+	switch {
+	case ev.name == "error" || problem != nil:
+		p := problemIn(ev.data)
+		if a.rescue(p) {
+			return true, nil
+		}
+		return false, a.interrupted(streamFailure(p))
+	case err != nil:
+		return false, a.interrupted(err)
+	}
+	return false, a.add(c, func(ch choice) piece { return ch.Delta })
+}
+
+// readDocument reads a reply that came in one piece.
+func (a *assembly) readDocument(ctx context.Context, body io.Reader) error {
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return ioFailure(ctx, err)
+	}
+	c, problem, err := parse(data)
+	switch {
+	case err != nil:
+		return err
+	case problem != nil && a.rescue(*problem):
+		return nil
+	case problem != nil:
+		return streamFailure(*problem)
+	case len(c.Choices) == 0:
+		return failed(agent.ModelInvalid, "reply has no choice")
+	}
+	for _, ch := range c.Choices {
+		for i := range ch.Message.ToolCalls {
+			ch.Message.ToolCalls[i].Index = &i
+		}
+	}
+	return a.add(c, func(ch choice) piece { return ch.Message })
+}
+
+// parse reads a completion, or the problem that stands in its place.
+func parse(data []byte) (completion, *problem, error) {
+	var c completion
+	if json.Unmarshal(data, &c) != nil {
+		return c, nil, failed(agent.ModelInvalid, "reply is not the JSON of a completion")
+	}
+	if c.Object == "error" || (len(c.Error) > 0 && string(c.Error) != "null") {
+		p := problemIn(data)
+		return c, &p, nil
+	}
+	return c, nil, nil
+}

@@ -1,0 +1,168 @@
+package openai
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// chatRequest is the body of POST /chat/completions. The length goes out under the name that the server knows: OpenAI's current models
+// refuse max_tokens, and other servers know nothing else.
+type chatRequest struct {
+	Model         string        `json:"model"`
+	Messages      []chatMessage `json:"messages"`
+	Tools         []chatTool    `json:"tools,omitempty"`
+	MaxTokens     int           `json:"max_tokens,omitempty"`
+	MaxCompletion int           `json:"max_completion_tokens,omitempty"`
+	Temperature   *float64      `json:"temperature,omitempty"`
+	Format        *chatFormat   `json:"response_format,omitempty"`
+	Stream        bool          `json:"stream"`
+	StreamOptions streamOptions `json:"stream_options"`
+}
+
+type streamOptions struct {
+	IncludeUsage bool `json:"include_usage"`
+}
+
+// chatMessage is a provider's message; Content is a string, []chatPart, or nil beside tool calls.
+type chatMessage struct {
+	Role       string     `json:"role"`
+	Content    any        `json:"content"`
+	ToolCalls  []chatCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
+
+	ReasoningContent string `json:"reasoning_content,omitempty"`
+	Reasoning        string `json:"reasoning,omitempty"`
+}
+
+type chatCall struct {
+	ID       string       `json:"id"`
+	Type     string       `json:"type"`
+	Function chatFunction `json:"function"`
+
+	Extra json.RawMessage `json:"extra_content,omitempty"`
+}
+
+type chatFunction struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+type chatPart struct {
+	Type     string    `json:"type"`
+	Text     *string   `json:"text,omitempty"`
+	ImageURL *imageURL `json:"image_url,omitempty"`
+	File     *fileData `json:"file,omitempty"`
+}
+
+type imageURL struct {
+	URL string `json:"url"`
+}
+
+type fileData struct {
+	Name string `json:"filename,omitempty"`
+	Data string `json:"file_data"`
+}
+
+type chatTool struct {
+	Type     string       `json:"type"`
+	Function toolFunction `json:"function"`
+}
+
+type toolFunction struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters"`
+}
+
+// chatFormat is json_schema with a schema, or json_object without.
+type chatFormat struct {
+	Type   string      `json:"type"`
+	Schema *chatSchema `json:"json_schema,omitempty"`
+}
+
+type chatSchema struct {
+	Name   string          `json:"name"`
+	Schema json.RawMessage `json:"schema"`
+}
+
+// outputName is a schema's name where the request has none.
+const outputName = "output"
+
+// format is nil for free text. It is not strict: strict servers refuse most schemas that were not written for them.
+func format(f agent.OutputFormat) *chatFormat {
+	switch {
+	case !f.JSON:
+		return nil
+	case len(f.Schema) == 0:
+		return &chatFormat{Type: "json_object"}
+	}
+	return &chatFormat{"json_schema", &chatSchema{cmp.Or(f.Name, outputName), f.Schema}}
+}
+
+// encode writes a request's body, as the server at its model's base URL wants it.
+func encode(r agent.Request) ([]byte, error) {
+	r = r.WithNotices()
+	messages, err := conversation(r.Model.ID, r.System, r.Messages)
+	if err != nil {
+		return nil, err
+	}
+	body := chatRequest{
+		Model:         r.Model.ID,
+		Messages:      messages,
+		Tools:         chatTools(r.Tools),
+		Temperature:   r.Model.Temperature,
+		Format:        format(r.Output),
+		Stream:        true,
+		StreamOptions: streamOptions{IncludeUsage: true},
+	}
+	if r.Model.BaseURL != "" && limitsCompletion(r.Model.BaseURL) {
+		body.MaxCompletion = r.Model.MaxTokens
+	} else {
+		body.MaxTokens = r.Model.MaxTokens
+	}
+	return withOptions(body, r.Model.Options)
+}
+
+// withOptions writes a body with the definition's options in it: each stands for the field of its name, and null takes that out.
+func withOptions(body chatRequest, options json.RawMessage) ([]byte, error) {
+	data, err := marshal(body)
+	if err != nil || len(options) == 0 {
+		return data, err
+	}
+	var fields, own map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(options, &own) != nil {
+		return nil, failed(agent.ModelInvalid, "options are not an object")
+	}
+	for key, value := range own {
+		fields[key] = value
+		if string(value) == "null" {
+			delete(fields, key)
+		}
+	}
+	return marshal(fields)
+}
+
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(v) != nil {
+		return nil, failed(agent.ModelInvalid, "request cannot be written as JSON")
+	}
+	return b.Bytes(), nil
+}
+
+func chatTools(specs []agent.ToolSpec) []chatTool {
+	tools := make([]chatTool, len(specs))
+	for i, t := range specs {
+		schema := t.Schema
+		if len(schema) == 0 {
+			schema = json.RawMessage(`{"type":"object","properties":{}}`)
+		}
+		tools[i] = chatTool{"function", toolFunction{t.ModelName(), t.Description, schema}}
+	}
+	return tools
+}

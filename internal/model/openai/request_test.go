@@ -1,0 +1,265 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+func user(b agent.Block) agent.Message { return agent.Message{Role: agent.RoleUser, Block: b} }
+func assistant(b agent.Block) agent.Message {
+	return agent.Message{Role: agent.RoleAssistant, Block: b}
+}
+
+func use(id, input string) agent.Message {
+	return assistant(agent.ToolUse{ID: id, Name: "get", Input: json.RawMessage(input)})
+}
+
+func result(id, content string) agent.Message {
+	return user(agent.ToolResult{ID: id, Content: content})
+}
+
+func say(text string) agent.Message { return assistant(agent.Text{Text: text}) }
+func ask(text string) agent.Message { return user(agent.Text{Text: text}) }
+
+var thinks = assistant(agent.Reasoning{Text: "hm", Signature: "s", Provider: "openai", Model: "m"})
+
+func TestOutputFormat(t *testing.T) {
+	schema := json.RawMessage(`{"type":"object","properties":{"z":{"maximum":1.10},"a":{}}}`)
+	for want, f := range map[string]agent.OutputFormat{
+		`"response_format":{"type":"json_schema","json_schema":{"name":"output","schema":` + string(schema) + `}},"stream":true`:  {JSON: true, Schema: schema},
+		`"response_format":{"type":"json_schema","json_schema":{"name":"receipt","schema":` + string(schema) + `}},"stream":true`: {JSON: true, Schema: schema, Name: "receipt"},
+		`"response_format":{"type":"json_object"},"stream":true`:                                                                  {JSON: true},
+		`"messages":[],"stream":true`: {Schema: schema},
+	} {
+		got, err := encode(agent.Request{Output: f})
+		require.NoError(t, err)
+		require.Contains(t, string(got), want)
+	}
+}
+
+// The object form is refused unless the conversation speaks of JSON, and a used up quota is told to the model twice.
+func TestNotices(t *testing.T) {
+	r := agent.Request{System: "Be brief.", Messages: []agent.Message{ask("Hi")}, Output: agent.OutputFormat{JSON: true}, Exhausted: true}
+	body, err := encode(r)
+	require.NoError(t, err)
+	var got struct {
+		Messages []struct{ Role, Content string }
+	}
+	require.NoError(t, json.Unmarshal(body, &got))
+	require.Len(t, got.Messages, 2)
+	require.Regexp(t, `^Be brief\.\n\nYou have used up .*\n\nGive your final answer as one JSON value`, got.Messages[0].Content)
+	require.Regexp(t, `^Hi\s+You have used up `, got.Messages[1].Content)
+}
+
+func TestRequest(t *testing.T) {
+	var got []byte
+	var header http.Header
+	m := against(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		require.Equal(t, "POST /v1/chat/completions", r.Method+" "+r.URL.String())
+		body, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		got, header = body, r.Header
+		answer("text/event-stream", end)(w, r)
+	})
+	zero := 0.0
+	r := agent.Request{
+		Model:    agent.ModelSpec{ID: "m", MaxTokens: 100, Temperature: &zero},
+		System:   "Be <brief>.",
+		Messages: []agent.Message{ask("Hi & bye")},
+		Tools: []agent.ToolSpec{
+			{Name: "orders.get", Description: "Look.", Schema: json.RawMessage(`{"type":"object"}`)},
+			{Name: "ping"},
+		},
+	}
+	_, err := m.Generate(context.Background(), r)
+	require.NoError(t, err)
+	require.Equal(t, `{"model":"m","messages":[{"role":"system","content":"Be <brief>."},{"role":"user","content":"Hi & bye"}],`+
+		`"tools":[{"type":"function","function":{"name":"orders_get","description":"Look.","parameters":{"type":"object"}}},`+
+		`{"type":"function","function":{"name":"ping","parameters":{"type":"object","properties":{}}}}],`+
+		`"max_tokens":100,"temperature":0,"stream":true,"stream_options":{"include_usage":true}}`+"\n", string(got))
+	require.Equal(t, "Bearer "+key, header.Get("Authorization"))
+	require.Equal(t, "application/json", header.Get("Content-Type"))
+
+	_, err = m.Generate(context.Background(), agent.Request{Model: agent.ModelSpec{ID: "m"}})
+	require.NoError(t, err)
+	require.Equal(t, `{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true}}`+"\n", string(got))
+}
+
+func TestNoKey(t *testing.T) {
+	m := against(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		require.NotContains(t, r.Header, "Authorization")
+		answer("text/event-stream", end)(w, r)
+	})
+	m.key = ""
+	_, err := m.Generate(context.Background(), request())
+	require.NoError(t, err)
+}
+
+func TestConversation(t *testing.T) {
+	const callA = `{"id":"a","type":"function","function":{"name":"get","arguments":"{\"x\":1.0}"}}`
+	const callB = `{"id":"b","type":"function","function":{"name":"get","arguments":"{}"}}`
+	tests := []struct {
+		name     string
+		messages []agent.Message
+		want     string
+	}{
+		{"a turn with text and two calls", []agent.Message{ask("q"), say("wait"), use("a", `{"x":1.0}`), use("b", ``), result("a", "1"), result("b", "2"), say("done")},
+			`[{"role":"user","content":"q"},{"role":"assistant","content":"wait","tool_calls":[` + callA + `,` + callB + `]},
+			{"role":"tool","content":"1","tool_call_id":"a"},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"assistant","content":"done"}]`},
+		{"results in another order, behind a text", []agent.Message{use("a", `{"x":1.0}`), use("b", `{}`), ask("q"), result("b", "2"), result("a", "1"), ask("r")},
+			`[{"role":"assistant","content":null,"tool_calls":[` + callA + `,` + callB + `]},
+			{"role":"tool","content":"1","tool_call_id":"a"},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"user","content":"q\n\nr"}]`},
+		{"two turns", []agent.Message{use("a", `{"x":1.0}`), result("a", "1"), use("b", `{}`), result("b", "2")},
+			`[{"role":"assistant","content":null,"tool_calls":[` + callA + `]},{"role":"tool","content":"1","tool_call_id":"a"},
+			{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"2","tool_call_id":"b"}]`},
+		{"a result is missing", []agent.Message{use("b", `{}`), ask("q")},
+			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},
+			{"role":"tool","content":"{\"type\":\"error\",\"name\":\"no_tool_response\",\"message\":\"There is no response from this tool.\"}","tool_call_id":"b"},
+			{"role":"user","content":"q"}]`},
+		{"the last result wins", []agent.Message{use("b", `{}`), result("b", "1"), ask("q"), result("b", "2")},
+			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"2","tool_call_id":"b"},{"role":"user","content":"q"}]`},
+		{"an empty result is a result", []agent.Message{use("b", `{}`), result("b", "")},
+			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"","tool_call_id":"b"}]`},
+		{"two texts of the model", []agent.Message{say("a"), say("b")}, `[{"role":"assistant","content":"a"},{"role":"assistant","content":"b"}]`},
+		{"media", []agent.Message{ask("look"), user(agent.Media{Name: "p.png", MediaType: "image/png", Data: "AAAA"}), ask(""), user(agent.Media{Name: "f.pdf", MediaType: "application/pdf", Data: "BBBB"})},
+			`[{"role":"user","content":[{"type":"text","text":"look"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},
+			{"type":"text","text":""},{"type":"file","file":{"filename":"f.pdf","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
+		{"a file without a name", []agent.Message{user(agent.Media{MediaType: "application/pdf", Data: "BBBB"})},
+			`[{"role":"user","content":[{"type":"file","file":{"filename":"file","file_data":"data:application/pdf;base64,BBBB"}}]}]`},
+		{"reasoning", []agent.Message{ask("q"), thinks, say("a"), thinks, say("b"), thinks, use("b", `{}`), thinks, result("b", "1"), thinks, ask("r"), thinks, say("c"), thinks, ask("s"), say("d"), thinks, use("c", `{}`), say("e")},
+			`[{"role":"user","content":"q"},{"role":"assistant","content":"ab","tool_calls":[` + callB + `]},{"role":"tool","content":"1","tool_call_id":"b"},
+			{"role":"user","content":"r"},{"role":"assistant","content":"c"},{"role":"user","content":"s"},{"role":"assistant","content":"d","tool_calls":[` + strings.Replace(callB, `"b"`, `"c"`, 1) + `]},
+			{"role":"tool","content":"{\"type\":\"error\",\"name\":\"no_tool_response\",\"message\":\"There is no response from this tool.\"}","tool_call_id":"c"},{"role":"assistant","content":"e"}]`},
+		{"a shortened result", []agent.Message{use("b", `{}`), user(agent.ToolResult{ID: "b", Content: "start…", Blob: "d"})},
+			`[{"role":"assistant","content":null,"tool_calls":[` + callB + `]},{"role":"tool","content":"start…","tool_call_id":"b"}]`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			messages, err := conversation("m", "", tt.messages)
+			require.NoError(t, err)
+			got, err := json.Marshal(messages)
+			require.NoError(t, err)
+			require.JSONEq(t, tt.want, string(got))
+		})
+	}
+}
+
+func TestRequestsThatCannotBeMade(t *testing.T) {
+	tests := []struct {
+		name string
+		r    agent.Request
+		want string
+	}{
+		{"media in a blob", agent.Request{Messages: []agent.Message{user(agent.Media{MediaType: "image/png", Blob: "canary"})}},
+			"message 0 is media that is the model's own or was not resolved"},
+		{"media that is no picture and no document", agent.Request{Messages: []agent.Message{user(agent.Media{MediaType: "video/mp4", Data: "canary"})}},
+			"message 0 is media of a type that chat completions do not take: want a picture or a document"},
+		{"media of the model", agent.Request{Messages: []agent.Message{assistant(agent.Media{MediaType: "image/png", Data: "canary"})}},
+			"message 0 is media that is the model's own or was not resolved"},
+		{"result in a blob", agent.Request{Messages: []agent.Message{use("a", "{}"), user(agent.ToolResult{ID: "a", Blob: "canary"})}},
+			"message 1 is a tool_result that was not resolved"},
+		{"result without a call", agent.Request{Messages: []agent.Message{result("canary", ""), use("canary", "{}")}},
+			"message 0 is a tool_result without its tool_use"},
+		{"id twice", agent.Request{Messages: []agent.Message{use("canary", "{}"), use("canary", "{}")}}, "message 1 is a tool_use whose id is taken"},
+		{"no block", agent.Request{Messages: []agent.Message{{Role: agent.RoleUser}}}, "message 0 has no block"},
+		{"schema that is no JSON", agent.Request{Tools: []agent.ToolSpec{{Name: "a", Schema: json.RawMessage(`canary`)}}}, "request cannot be written as JSON"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			asked := false
+			m := against(t, nil, func(http.ResponseWriter, *http.Request) { asked = true })
+			tt.r.Model.ID = "m"
+			_, err := m.Generate(context.Background(), tt.r)
+			requireClass(t, agent.ModelInvalid, err)
+			require.Equal(t, tt.want, failureOf(t, err).Message)
+			require.False(t, asked)
+		})
+	}
+}
+
+// conversations draws messages in which results follow their calls, sometimes late, twice or never.
+func conversations() *rapid.Generator[[]agent.Message] {
+	return rapid.Custom(func(t *rapid.T) []agent.Message {
+		var messages []agent.Message
+		calls := 0
+		for range rapid.IntRange(0, 20).Draw(t, "length") {
+			switch rapid.IntRange(0, 3).Draw(t, "kind") {
+			case 0:
+				messages = append(messages, ask(fmt.Sprintf("u%d.", len(messages))))
+			case 1:
+				messages = append(messages, say(fmt.Sprintf("a%d.", len(messages))))
+			case 2:
+				calls++
+				messages = append(messages, use(fmt.Sprint(calls), "{}"))
+			case 3:
+				if calls > 0 {
+					id := rapid.IntRange(1, calls).Draw(t, "call")
+					messages = append(messages, result(fmt.Sprint(id), fmt.Sprintf("r%d", len(messages))))
+				}
+			}
+		}
+		return messages
+	})
+}
+
+// Whatever the order of results: each call meets exactly one, directly behind its assistant message and in order; it is the last
+// one given; and no text is lost or moved before another.
+func TestPropertyConversation(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := conversations().Draw(t, "messages")
+		out, err := conversation("m", "", in)
+		require.NoError(t, err)
+
+		last := map[string]string{}
+		var wantText, gotText string
+		for _, m := range in {
+			switch b := m.Block.(type) {
+			case agent.Text:
+				wantText += b.Text
+			case agent.ToolUse:
+				last[b.ID] = noResponse
+			case agent.ToolResult:
+				last[b.ID] = b.Content
+			}
+		}
+		var open []chatCall
+		for _, m := range out {
+			if m.Role == "tool" {
+				require.NotEmpty(t, open)
+				require.Equal(t, open[0].ID, m.ToolCallID)
+				require.Equal(t, last[m.ToolCallID], m.Content)
+				delete(last, m.ToolCallID)
+				open = open[1:]
+				continue
+			}
+			require.Empty(t, open)
+			open = m.ToolCalls
+			if text, ok := m.Content.(string); ok {
+				gotText += text
+			}
+		}
+		require.Empty(t, open)
+		require.Empty(t, last)
+		require.Equal(t, wantText, withoutBlankLines(gotText))
+	})
+}
+
+func withoutBlankLines(s string) string {
+	var b []byte
+	for i := range len(s) {
+		if s[i] != '\n' {
+			b = append(b, s[i])
+		}
+	}
+	return string(b)
+}

@@ -1,0 +1,234 @@
+package script
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/match"
+)
+
+// WantError is a scenario failure: a request that is not what the script wants, that is malformed, or that no line is
+// left for. Got and Want are for people and may hold parts of the request.
+type WantError struct {
+	File string
+	Line int    // the script's line; one past the last when it ran out
+	Path string // where in the request, e.g. messages[0].seenCount
+	Got  string
+	Want string
+}
+
+func (e *WantError) Error() string {
+	return fmt.Sprintf("%s:%d: %s: got %s, want %s", e.File, e.Line, e.Path, e.Got, e.Want)
+}
+
+// Model answers requests from a script. It is safe for concurrent use.
+type Model struct {
+	// OnDelta, if not nil, is told of a reply before Generate returns it: reasoning, text in the line's chunks, else whole, and calls. Set
+	// it before the first request.
+	OnDelta agent.OnDelta
+
+	script   *Script
+	mu       sync.Mutex
+	used     map[int]bool // by line number
+	failures []WantError
+	last     map[string]asked // by run: the newest request for a reply
+	before   map[reply]int    // requests for it until it was last given up
+}
+
+// reply is one that a run is owed, and asked one of the requests for it.
+type (
+	reply struct {
+		run       string
+		inference int64
+	}
+	asked struct {
+		reply
+		attempt int
+	}
+)
+
+// New makes a model of a script. It keeps no position but behind replies that were given up: two models of one script give the same replies.
+func New(s *Script) *Model {
+	return &Model{script: s, used: map[int]bool{}, last: map[string]asked{}, before: map[reply]int{}}
+}
+
+// Generate answers with the line of the request's inference and attempt. A context that is done is returned as its error. Any
+// other error is an *agent.ModelError: of the line's own class, or ModelInvalid, wrapping a *WantError that Failures
+// lists as well. Usage on an error line is not reported: a failed call has none. What a line has said before its error, or before it was
+// cut, is the error's Partial.
+func (m *Model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return agent.Reply{}, err
+	}
+	r.Attempt = m.Attempt(r)
+	l, ok := m.script.at(r)
+	if !ok {
+		got := fmt.Sprintf("a request for inference %d", r.Inference)
+		if r.Lifecycle == agent.LifecycleNotes {
+			got = fmt.Sprintf("a request for notes before inference %d", r.Inference)
+		}
+		return agent.Reply{}, m.refuse(r, m.script.end, []match.Mismatch{{Path: "model.jsonl", Got: got, Want: "no more requests"}})
+	}
+	if found := l.check(r); len(found) > 0 {
+		return agent.Reply{}, m.refuse(r, l.number, found)
+	}
+	m.use(l.number)
+	m.note(r)
+	m.stream(r, l)
+	if class := l.fails(); class != "" {
+		message := fmt.Sprintf("scripted error, %s:%d", m.script.file, l.number)
+		return agent.Reply{}, &agent.ModelError{Class: class, Model: name(r), Message: message, Partial: agent.Interrupted(l.reply(r))}
+	}
+	return l.reply(r), nil
+}
+
+// Attempt is the number of a request among all for its reply, those before the reply was last given up included.
+func (m *Model) Attempt(r agent.Request) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Lifecycle == agent.LifecycleNotes {
+		return r.Attempt
+	}
+	return r.Attempt + m.before[reply{r.Run, r.Inference}]
+}
+
+func (m *Model) note(r agent.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Lifecycle != agent.LifecycleNotes {
+		m.last[r.Run] = asked{reply{r.Run, r.Inference}, r.Attempt}
+	}
+}
+
+// GiveUp says that whoever asked for a run's newest reply waits, since the model was busy. The next request for it is answered from the line
+// behind those that were used: else it would be busy for ever.
+func (m *Model) GiveUp(run string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r, ok := m.last[run]; ok {
+		m.before[r.reply] = r.attempt + 1
+	}
+}
+
+// fails is how the line's request fails, "" = it does not. A connection is what breaks off.
+func (l line) fails() agent.ModelErrorClass {
+	if l.cut {
+		return agent.ModelConnection
+	}
+	return l.class
+}
+
+// check lists everything that is wrong with a request for this line.
+func (l line) check(r agent.Request) []match.Mismatch {
+	found := malformed(r.Messages)
+	if l.model != "" && l.model != r.Model.ID {
+		found = append(found, match.Mismatch{Path: "model", Got: r.Model.ID, Want: l.model})
+	}
+	different, err := differences(l.want, r)
+	if err != nil {
+		return append(found, match.Mismatch{Path: "request", Got: err.Error(), Want: "a request that is JSON"})
+	}
+	return append(found, different...)
+}
+
+// refuse records the failures and makes the first of them the call's error.
+func (m *Model) refuse(r agent.Request, number int, found []match.Mismatch) error {
+	m.use(number)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var first *WantError
+	for _, f := range found {
+		e := WantError{File: m.script.file, Line: number, Path: f.Path, Got: f.Got, Want: f.Want}
+		if first == nil {
+			first = &e
+		}
+		if !slices.Contains(m.failures, e) { // a request repeated after a crash fails the same way
+			m.failures = append(m.failures, e)
+		}
+	}
+	message := fmt.Sprintf("%s:%d: request is not what the script wants", m.script.file, number)
+	return &agent.ModelError{Class: agent.ModelInvalid, Model: name(r), Message: message, Cause: first}
+}
+
+func (m *Model) use(number int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.used[number] = true
+}
+
+func (m *Model) stream(r agent.Request, l line) {
+	if m.OnDelta == nil {
+		return
+	}
+	for _, b := range l.reasoning {
+		m.tell(r, agent.Delta{Kind: agent.DeltaReasoning, Text: b.Text})
+	}
+	pieces := l.chunks
+	if pieces == nil {
+		pieces = []string{l.text}
+	}
+	for _, piece := range pieces {
+		m.tell(r, agent.Delta{Kind: agent.DeltaText, Text: piece})
+	}
+	for i, c := range l.calls {
+		m.tell(r, agent.Delta{Kind: agent.DeltaCall, Text: string(c.Input), Place: i, Call: c.ID, Name: c.Name})
+	}
+}
+
+func (m *Model) tell(r agent.Request, d agent.Delta) {
+	if d.Text != "" {
+		m.OnDelta(r, d)
+	}
+}
+
+func (l line) reply(r agent.Request) agent.Reply {
+	stop := cmp.Or(l.stop, "stop")
+	if len(l.calls) > 0 {
+		stop = cmp.Or(l.stop, "tool_calls")
+	}
+	reply := agent.Reply{Model: name(r), Text: l.text, Calls: slices.Clone(l.calls), StopReason: stop, Usage: l.usage, Reasoning: slices.Clone(l.reasoning)}
+	reply.Truncated = stop == "length" || stop == "max_tokens"
+	for i := range reply.Reasoning {
+		reply.Reasoning[i].Provider, reply.Reasoning[i].Model = "script", name(r)
+	}
+	return reply
+}
+
+// name is the id of the model that answers: the one asked for, else script.
+func name(r agent.Request) string {
+	if r.Model.ID == "" {
+		return "script"
+	}
+	return r.Model.ID
+}
+
+// Failures lists what went wrong so far, each thing once, in order of first appearance. Empty means that all requests were as
+// wanted.
+func (m *Model) Failures() []*WantError {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []*WantError
+	for _, e := range m.failures {
+		list = append(list, &e)
+	}
+	return list
+}
+
+// Leftover lists the numbers of the lines that no request has reached, in order.
+func (m *Model) Leftover() []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var left []int
+	for i, block := range m.script.blocks {
+		for _, l := range slices.Concat(m.script.notes[i], block) {
+			if !m.used[l.number] {
+				left = append(left, l.number)
+			}
+		}
+	}
+	return left
+}

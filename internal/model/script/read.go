@@ -1,0 +1,285 @@
+package script
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/match"
+)
+
+var errUnknownKey = errors.New("unknown key")
+
+// keyError is an error with the key it is about; nested keys make a path.
+type keyError struct {
+	path string
+	err  error
+}
+
+func (e *keyError) Error() string { return e.path + ": " + e.err.Error() }
+func (e *keyError) Unwrap() error { return e.err }
+
+// under puts a key in front of an error.
+func under(key string, err error) error {
+	var inner *keyError
+	if errors.As(err, &inner) {
+		return &keyError{path: key + "." + inner.path, err: inner.err}
+	}
+	return &keyError{path: key, err: err}
+}
+
+// eachMember calls f for each member of an object, in order, and refuses a key that is there twice.
+func eachMember(raw []byte, f func(key string, value json.RawMessage) error) error {
+	if !json.Valid(raw) || bytes.TrimSpace(raw)[0] != '{' {
+		return errors.New("not a JSON object")
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := dec.Token(); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		name := key.(string) // the decoder lets only strings be keys
+		if seen[name] {
+			return under(name, errors.New("key is there twice"))
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return err
+		}
+		if err := f(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
+
+func readString(raw json.RawMessage) (s string, err error) {
+	if isNull(raw) || json.Unmarshal(raw, &s) != nil {
+		return "", errors.New("not a string")
+	}
+	return s, nil
+}
+
+func readName(raw json.RawMessage) (string, error) {
+	s, err := readString(raw)
+	if err == nil && s == "" {
+		err = errors.New("empty")
+	}
+	return s, err
+}
+
+func readList(raw json.RawMessage) (l []json.RawMessage, err error) {
+	if json.Unmarshal(raw, &l) != nil || len(l) == 0 {
+		return nil, errors.New("not a list of one or more")
+	}
+	return l, nil
+}
+
+func readStrings(raw json.RawMessage) ([]string, error) {
+	items, err := readList(raw)
+	if err != nil {
+		return nil, err
+	}
+	l := make([]string, len(items))
+	for i, item := range items {
+		if l[i], err = readString(item); err != nil {
+			return nil, under(fmt.Sprint(i), err)
+		}
+	}
+	return l, nil
+}
+
+// readObject is the compact text of an object.
+func readObject(raw json.RawMessage) (string, error) {
+	if err := eachMember(raw, func(string, json.RawMessage) error { return nil }); err != nil {
+		return "", err
+	}
+	compacted, err := compact(raw)
+	return string(compacted), err
+}
+
+// compact drops the space between tokens.
+func compact(raw json.RawMessage) (json.RawMessage, error) {
+	var b bytes.Buffer
+	err := json.Compact(&b, raw)
+	return b.Bytes(), err
+}
+
+func readTrue(raw json.RawMessage) error {
+	if string(raw) != "true" {
+		return errors.New("not true")
+	}
+	return nil
+}
+
+func readClass(raw json.RawMessage) (agent.ModelErrorClass, error) {
+	s, err := readString(raw)
+	if err != nil {
+		return "", err
+	}
+	class := agent.ModelErrorClass(s)
+	if !class.Valid() {
+		return "", fmt.Errorf("%q is not a class of model errors", s)
+	}
+	return class, nil
+}
+
+func readUsage(raw json.RawMessage) (u agent.Usage, err error) {
+	err = eachMember(raw, func(key string, value json.RawMessage) error {
+		var n int64
+		if isNull(value) || json.Unmarshal(value, &n) != nil || n < 0 {
+			return under(key, errors.New("not a whole number of at least 0"))
+		}
+		switch key {
+		case "input":
+			u.Input = n
+		case "output":
+			u.Output = n
+		default:
+			return under(key, errUnknownKey)
+		}
+		return nil
+	})
+	return u, err
+}
+
+func readCalls(raw json.RawMessage) ([]agent.ReplyCall, error) {
+	items, err := readList(raw)
+	if err != nil {
+		return nil, err
+	}
+	calls := make([]agent.ReplyCall, len(items))
+	for i, item := range items {
+		if calls[i], err = readCall(item); err != nil {
+			return nil, under(fmt.Sprint(i), err)
+		}
+	}
+	return calls, nil
+}
+
+// readCall reads one call. Without an id the core mints one; without input it is {}.
+func readCall(raw json.RawMessage) (agent.ReplyCall, error) {
+	c := agent.ReplyCall{Input: json.RawMessage(`{}`)}
+	err := eachMember(raw, func(key string, value json.RawMessage) (err error) {
+		switch key {
+		case "id":
+			c.ID, err = readString(value)
+		case "name":
+			c.Name, err = readName(value)
+		case "input":
+			c.Input, err = compact(value)
+		default:
+			err = errUnknownKey
+		}
+		if err != nil {
+			return under(key, err)
+		}
+		return nil
+	})
+	if err == nil && c.Name == "" {
+		err = under("name", errors.New("missing"))
+	}
+	return c, err
+}
+
+// readReasoning reads reasoning: a text, an object, or a list of those.
+func readReasoning(raw json.RawMessage) ([]agent.ReplyReasoning, error) {
+	if len(raw) == 0 || raw[0] != '[' {
+		b, err := readThought(raw)
+		return []agent.ReplyReasoning{{Reasoning: b}}, err
+	}
+	items, err := readList(raw)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]agent.ReplyReasoning, len(items))
+	for i, item := range items {
+		if all[i].Reasoning, err = readThought(item); err != nil {
+			return nil, under(fmt.Sprint(i), err)
+		}
+	}
+	return all, nil
+}
+
+// readThought reads a text, {text, signature}, or {redacted}, which is base64.
+func readThought(raw json.RawMessage) (b agent.Reasoning, err error) {
+	if len(raw) == 0 || raw[0] != '{' {
+		b.Text, err = readName(raw)
+		return b, err
+	}
+	err = eachMember(raw, func(key string, value json.RawMessage) (err error) {
+		switch key {
+		case "text":
+			b.Text, err = readName(value)
+		case "signature":
+			b.Signature, err = readName(value)
+		case "redacted":
+			b.Redacted, err = readBytes(value)
+		default:
+			err = errUnknownKey
+		}
+		if err != nil {
+			return under(key, err)
+		}
+		return nil
+	})
+	if said := b.Text + b.Signature; err == nil && (said == "") == (b.Redacted == nil) {
+		err = errors.New("not text and signature, or redacted alone")
+	}
+	return b, err
+}
+
+func readBytes(raw json.RawMessage) ([]byte, error) {
+	s, err := readName(raw)
+	if err != nil {
+		return nil, err
+	}
+	data, err := base64.StdEncoding.Strict().DecodeString(s)
+	if err != nil {
+		return nil, errors.New("not base64")
+	}
+	return data, nil
+}
+
+// lifecycles are the words of interfaces.md section 4, those of presets to come included.
+var lifecycles = []string{"init", "tool_result", "output_error_feedback", "input", "nudge", "summary", "notes", "plan", "route", "synthesis"}
+
+func checkWant(raw json.RawMessage) error {
+	err := eachMember(raw, func(key string, value json.RawMessage) error {
+		switch key {
+		case "system", "turn", "messages", "tools", "exhausted", "output":
+			return nil
+		case "lifecycle":
+			return checkLifecycle(value)
+		default:
+			return under(key, errUnknownKey)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return match.Check(raw)
+}
+
+func checkLifecycle(raw json.RawMessage) error {
+	s, err := readString(raw)
+	if err == nil && s != "" && s[0] != '~' && !slices.Contains(lifecycles, s) {
+		err = fmt.Errorf("%q is not one of %v", s, lifecycles)
+	}
+	if err != nil {
+		return under("lifecycle", err)
+	}
+	return nil
+}

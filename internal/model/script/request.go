@@ -1,0 +1,138 @@
+package script
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/match"
+)
+
+// requestView is a request as `want` sees it.
+type requestView struct {
+	System    string            `json:"system"`
+	Turn      string            `json:"turn,omitempty"` // words before the newest user turn, which no message holds
+	Messages  []messageView     `json:"messages"`
+	Tools     []json.RawMessage `json:"tools"`
+	Lifecycle agent.Lifecycle   `json:"lifecycle"`
+	Exhausted bool              `json:"exhausted"`
+	Output    *outputView       `json:"output,omitempty"` // absent: free text
+}
+
+type outputView struct {
+	Format string          `json:"format"` // json
+	Schema json.RawMessage `json:"schema,omitempty"`
+}
+
+type messageView struct {
+	Role      agent.Role      `json:"role"`
+	SeenCount int64           `json:"seenCount"` // before the call
+	Content   json.RawMessage `json:"content"`
+}
+
+type toolView struct {
+	Name        string          `json:"name"` // model-facing
+	Description string          `json:"description"`
+	Schema      json.RawMessage `json:"schema,omitempty"`
+}
+
+// differences lists where r is not what want wants. An error means that r cannot be written as JSON.
+func differences(want json.RawMessage, r agent.Request) ([]match.Mismatch, error) {
+	if len(want) == 0 {
+		return nil, nil
+	}
+	r = r.Prompted()
+	v := requestView{System: r.System, Turn: r.Turn, Messages: make([]messageView, len(r.Messages)), Lifecycle: r.Lifecycle, Exhausted: r.Exhausted}
+	if r.Output.JSON {
+		v.Output = &outputView{"json", r.Output.Schema}
+	}
+	for i, m := range r.Messages {
+		content, err := agent.MarshalBlock(m.Block)
+		if err != nil {
+			return nil, fmt.Errorf("write message %d: %w", i, err)
+		}
+		v.Messages[i] = messageView{m.Role, m.Seen(r.Inferences), content}
+	}
+	var err error
+	if v.Tools, err = viewTools(want, r.Tools); err != nil {
+		return nil, err
+	}
+	got, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("write request: %w", err)
+	}
+	return match.Match(want, got), nil
+}
+
+// viewTools shows each tool as want speaks of it: as an object where it has an object in that place, else as its name.
+func viewTools(want json.RawMessage, specs []agent.ToolSpec) ([]json.RawMessage, error) {
+	wanted := wantedTools(want)
+	views := make([]json.RawMessage, len(specs))
+	for i, t := range specs {
+		var shown any = t.ModelName()
+		if i < len(wanted) && bytes.HasPrefix(wanted[i], []byte("{")) {
+			shown = toolView{t.ModelName(), t.Description, t.Schema}
+		}
+		raw, err := json.Marshal(shown)
+		if err != nil {
+			return nil, fmt.Errorf("write tool %s: %w", t.Name, err)
+		}
+		views[i] = raw
+	}
+	return views, nil
+}
+
+// wantedTools is the list want has under tools, nil where it has none: a tools that is no list is match's to report.
+func wantedTools(want json.RawMessage) []json.RawMessage {
+	var w struct {
+		Tools json.RawMessage `json:"tools"`
+	}
+	var tools []json.RawMessage
+	if json.Unmarshal(want, &w) != nil || json.Unmarshal(w.Tools, &tools) != nil {
+		return nil
+	}
+	return tools
+}
+
+// malformed lists what no provider would take: a tool_result without its tool_use before it, a tool_use without exactly
+// one result, a result that does not stand behind the turn of its tool_use.
+func malformed(messages []agent.Message) []match.Mismatch {
+	var found []match.Mismatch
+	type use struct{ at, turn, results int }
+	uses := map[string]*use{}
+	var order []string
+	turn := 0 // the model's, counted: its words behind a user's begin another one
+	for i, m := range messages {
+		if m.Role == agent.RoleAssistant && i > 0 && messages[i-1].Role == agent.RoleUser {
+			turn++
+		}
+		switch b := m.Block.(type) {
+		case agent.ToolUse:
+			if uses[b.ID] != nil {
+				found = append(found, at(i, fmt.Sprintf("tool_use %q a second time", b.ID), "ids that are unique"))
+				continue
+			}
+			uses[b.ID], order = &use{at: i, turn: turn}, append(order, b.ID)
+		case agent.ToolResult:
+			if uses[b.ID] == nil {
+				found = append(found, at(i, fmt.Sprintf("tool_result %q", b.ID), "its tool_use before it"))
+				continue
+			}
+			if uses[b.ID].turn != turn {
+				found = append(found, at(i, fmt.Sprintf("tool_result %q behind another turn", b.ID), "it behind the turn of its tool_use"))
+			}
+			uses[b.ID].results++
+		}
+	}
+	for _, id := range order {
+		if u := uses[id]; u.results != 1 {
+			found = append(found, at(u.at, fmt.Sprintf("tool_use %q with %d results", id, u.results), "exactly one result"))
+		}
+	}
+	return found
+}
+
+func at(message int, got, want string) match.Mismatch {
+	return match.Mismatch{Path: fmt.Sprintf("messages[%d]", message), Got: got, Want: want}
+}

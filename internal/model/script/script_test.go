@@ -1,0 +1,228 @@
+package script
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+func TestParse(t *testing.T) {
+	tests := []struct {
+		name, text string
+		want       line
+	}{
+		{"text", `{"text": "hi"}`, line{text: "hi"}},
+		{"empty text", `{"text": ""}`, line{}},
+		{"calls", `{"calls": [{"id": "c1", "name": "orders_get", "input": {"id": 1.0}}], "text": "let me see"}`,
+			line{text: "let me see", calls: []agent.ReplyCall{{ID: "c1", Name: "orders_get", Input: json.RawMessage(`{"id":1.0}`)}}}},
+		{"call without id and input", `{"calls": [{"name": "a"}]}`, line{calls: []agent.ReplyCall{{Name: "a", Input: json.RawMessage(`{}`)}}}},
+		{"input that is no object", `{"calls": [{"name": "a", "input": "{"}]}`, line{calls: []agent.ReplyCall{{Name: "a", Input: json.RawMessage(`"{"`)}}}},
+		{"json", `{"json": {"b": 1, "a": [1, 2]}}`, line{text: `{"b":1,"a":[1,2]}`}},
+		{"empty", `{"empty": true}`, line{}},
+		{"error", `{"error": "context_overflow"}`, line{class: agent.ModelContextOverflow}},
+		{"usage and model", `{"text": "", "usage": {"input": 3, "output": 4}, "model": "big"}`,
+			line{usage: agent.Usage{Input: 3, Output: 4}, model: "big"}},
+		{"want", `{"text": "", "want": {"tools": [], "lifecycle": "init"}}`, line{want: json.RawMessage(`{"tools": [], "lifecycle": "init"}`)}},
+		{"lifecycle pattern", `{"text": "", "want": {"lifecycle": "~^init$"}}`, line{want: json.RawMessage(`{"lifecycle": "~^init$"}`)}},
+		{"reasoning", `{"text": "a", "reasoning": "hm"}`, line{text: "a", reasoning: thoughts(agent.Reasoning{Text: "hm"})}},
+		{"cut short", `{"text": "a", "stop": "max_tokens"}`, line{text: "a", stop: "max_tokens"}},
+		{"reasoning alone", `{"empty": true, "reasoning": {"signature": "s"}}`, line{reasoning: thoughts(agent.Reasoning{Signature: "s"})}},
+		{"much reasoning", `{"empty": true, "reasoning": [{"text": "hm", "signature": "s"}, {"redacted": "AP8="}, "so"]}`,
+			line{reasoning: thoughts(agent.Reasoning{Text: "hm", Signature: "s"}, agent.Reasoning{Redacted: []byte{0, 255}}, agent.Reasoning{Text: "so"})}},
+		{"chunks", `{"chunks": ["a", "b"]}`, line{text: "ab", chunks: []string{"a", "b"}}},
+		{"chunks of a text", `{"text": "ab", "chunks": ["a", "b"]}`, line{text: "ab", chunks: []string{"a", "b"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := Parse("model.jsonl", []byte(tt.text+"\r\n"))
+			require.NoError(t, err)
+			tt.want.number = 1
+			require.Equal(t, [][]line{{tt.want}}, s.blocks)
+			require.Equal(t, 2, s.end)
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	tests := []struct{ text, err string }{
+		{`{"text": "a"`, `not a JSON object`},
+		{`[]`, `not a JSON object`},
+		{`{"text": "a"} {}`, `not a JSON object`},
+		{"{\"text\": \"\xff\"}", `line is not UTF-8`},
+		{`{}`, `line is not exactly one of text or calls, json, empty, error`},
+		{`{"want": {}}`, `line is not exactly one of text or calls, json, empty, error`},
+		{`{"text": "a", "empty": true}`, `line is not exactly one of text or calls, json, empty, error`},
+		{`{"json": {}, "error": "auth"}`, `line is not exactly one of text or calls, json, empty, error`},
+		{`{"empty": true, "error": "auth"}`, `line is not exactly one of text or calls, json, empty, error`},
+		{`{"text": "a", "cut": false}`, `cut: not true`},
+		{`{"empty": true, "cut": true}`, `cut: only text or calls break off`},
+		{`{"text": "a", "error": "auth", "cut": true}`, `cut: only text or calls break off`},
+		{`{"text": "a", "stop": "length", "cut": true}`, `stop: a request that fails has none`},
+		{`{"json": {}, "chunks": ["{}"]}`, `line is not exactly one of text or calls, json, empty, error`},
+		{`{"txt": "a"}`, `txt: unknown key`},
+		{`{"text": "a", "text": "a"}`, `text: key is there twice`},
+		{`{"text": null}`, `text: not a string`},
+		{`{"text": 1}`, `text: not a string`},
+		{`{"empty": false}`, `empty: not true`},
+		{`{"json": []}`, `json: not a JSON object`},
+		{`{"json": {"a": 1, "a": 2}}`, `json.a: key is there twice`},
+		{`{"error": "boom"}`, `error: "boom" is not a class of model errors`},
+		{`{"calls": []}`, `calls: not a list of one or more`},
+		{`{"calls": [{"name": "a"}, {"id": "c1"}]}`, `calls.1.name: missing`},
+		{`{"calls": [{"name": ""}]}`, `calls.0.name: empty`},
+		{`{"calls": [{"name": "a", "args": {}}]}`, `calls.0.args: unknown key`},
+		{`{"text": "", "usage": {"input": -1}}`, `usage.input: not a whole number of at least 0`},
+		{`{"text": "", "usage": {"input": 1.5}}`, `usage.input: not a whole number of at least 0`},
+		{`{"text": "", "usage": {"total": 1}}`, `usage.total: unknown key`},
+		{`{"error": "auth", "reasoning": "hm"}`, `reasoning: a request that fails has none, unless it broke off behind text or calls`},
+		{`{"error": "auth", "stop": "length"}`, `stop: a request that fails has none`},
+		{`{"text": "", "stop": ""}`, `stop: empty`},
+		{`{"reasoning": "hm"}`, `line is not exactly one of text or calls, json, empty, error`},
+		{`{"text": "", "reasoning": ""}`, `reasoning: empty`},
+		{`{"text": "", "reasoning": 1}`, `reasoning: not a string`},
+		{`{"text": "", "reasoning": []}`, `reasoning: not a list of one or more`},
+		{`{"text": "", "reasoning": {}}`, `reasoning: not text and signature, or redacted alone`},
+		{`{"text": "", "reasoning": [{"text": "a", "redacted": "AA=="}]}`, `reasoning.0: not text and signature, or redacted alone`},
+		{`{"text": "", "reasoning": {"redacted": "A"}}`, `reasoning.redacted: not base64`},
+		{`{"text": "", "reasoning": {"thought": "a"}}`, `reasoning.thought: unknown key`},
+		{`{"text": "", "model": ""}`, `model: empty`},
+		{`{"text": "", "want": []}`, `want: not a JSON object`},
+		{`{"text": "", "want": {"message": []}}`, `want.message: unknown key`},
+		{`{"text": "", "want": {"lifecycle": "start"}}`, `want.lifecycle: "start" is not one of [init tool_result output_error_feedback input nudge summary notes plan route synthesis]`},
+		{`{"text": "", "want": {"system": "~("}}`, `want: system: error parsing regexp`},
+		{`{"text": "", "want": {"messages": [{"role": "a", "role": "b"}]}}`, `want: messages[0].role: key is there twice`},
+		{`{"chunks": []}`, `chunks: not a list of one or more`},
+		{`{"chunks": ["a", 1]}`, `chunks.1: not a string`},
+		{`{"text": "abc", "chunks": ["a", "b"]}`, `chunks: pieces do not make up the text`},
+		{`{"notes": true, "calls": [{"id": "a", "name": "b", "input": {}}]}`, `notes: who writes notes has no tools to call`},
+		{`{"notes": false, "text": "a"}`, `notes: not true`},
+		{`{"notes": true, "text": "a"}`, `notes: before no inference`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.text, func(t *testing.T) {
+			_, err := Parse("model.jsonl", []byte("{\"text\": \"fine\"}\n\n"+tt.text+"\n"))
+			require.ErrorContains(t, err, "model.jsonl:3: "+tt.err)
+		})
+	}
+}
+
+func TestAt(t *testing.T) {
+	s, err := Parse("m", []byte(`{"text": "one"}
+{"error": "throttled"}
+
+{"error": "auth"}
+{"text": "two"}
+{"error": "server"}
+{"error": "server"}
+`))
+	require.NoError(t, err)
+	tests := []struct {
+		inference int64
+		attempt   int
+		number    int // 0 = none
+	}{
+		{0, 0, 0}, {1, -1, 0}, {4, 0, 0},
+		{1, 0, 1}, {1, 1, 1},
+		{2, 0, 2}, {2, 1, 4}, {2, 2, 5}, {2, 9, 5},
+		{3, 0, 6}, {3, 1, 7}, {3, 2, 7},
+	}
+	for _, tt := range tests {
+		l, ok := s.at(agent.Request{Inference: tt.inference, Attempt: tt.attempt})
+		require.Equal(t, tt.number, l.number, "inference %d attempt %d", tt.inference, tt.attempt)
+		require.Equal(t, tt.number != 0, ok)
+	}
+}
+
+// Asking each inference again until it is answered visits every line of a script once, in order.
+func TestPropertyOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		errors := rapid.SliceOfN(rapid.IntRange(0, 3), 0, 5).Draw(t, "errors before each reply")
+		var text strings.Builder
+		for i, n := range errors {
+			text.WriteString(strings.Repeat("{\"error\": \"server\"}\n", n))
+			fmt.Fprintf(&text, "{\"text\": \"%d\"}\n", i)
+		}
+		s, err := Parse("m", []byte(text.String()))
+		require.NoError(t, err)
+		number := 0
+		for i, n := range errors {
+			for attempt := 0; attempt <= n; attempt++ {
+				l, ok := s.at(agent.Request{Inference: int64(i + 1), Attempt: attempt})
+				number++
+				require.True(t, ok)
+				require.Equal(t, number, l.number)
+				require.Equal(t, attempt == n, l.class == "")
+			}
+		}
+		require.Equal(t, number+1, s.end)
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"calls": [{"id": "c1", "name": "a", "input": {}}], "want": {"tools": ["a"]}}`))
+	f.Add([]byte("{\"error\": \"auth\"}\n{\"chunks\": [\"a\"], \"usage\": {\"input\": 1}}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Parse("m", data)
+		if err != nil {
+			require.Nil(t, s)
+			require.Contains(t, err.Error(), "m:")
+			return
+		}
+		for _, block := range s.blocks {
+			for i, l := range block[:len(block)-1] {
+				require.NotEmpty(t, l.class, "line %d of a block is a reply before the last", i)
+			}
+			for _, c := range block[len(block)-1].calls {
+				require.True(t, json.Valid(c.Input))
+			}
+		}
+	})
+}
+
+func thoughts(all ...agent.Reasoning) []agent.ReplyReasoning {
+	list := make([]agent.ReplyReasoning, len(all))
+	for i, b := range all {
+		list[i].Reasoning = b
+	}
+	return list
+}
+
+// Notes are answered before the inference that they make room for, and its own lines are counted without them.
+func TestNotesHaveLinesOfTheirOwn(t *testing.T) {
+	s, err := Parse("model.jsonl", []byte(`{"text": "one"}
+{"notes": true, "error": "server"}
+{"notes": true, "text": "noted"}
+{"text": "two"}`))
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		inference int64
+		attempt   int
+		lifecycle agent.Lifecycle
+		want      string
+		ok        bool
+	}{
+		{1, 0, agent.LifecycleInit, "one", true},
+		{1, 0, agent.LifecycleNotes, "", false},
+		{2, 1, agent.LifecycleNotes, "noted", true},
+		{2, 5, agent.LifecycleNotes, "noted", true},
+		{2, 0, agent.LifecycleInput, "two", true},
+	} {
+		l, ok := s.at(agent.Request{Inference: tt.inference, Attempt: tt.attempt, Lifecycle: tt.lifecycle})
+		require.Equal(t, tt.ok, ok)
+		require.Equal(t, tt.want, l.text)
+	}
+	_, err = Parse("model.jsonl", []byte(`{"error": "server"}
+{"notes": true, "text": "a"}
+{"text": "b"}`))
+	require.ErrorContains(t, err, "model.jsonl:2: notes: behind an error of the inference that they are for")
+	l, ok := s.at(agent.Request{Inference: 2, Lifecycle: agent.LifecycleNotes})
+	require.True(t, ok)
+	require.Equal(t, agent.ModelServer, l.class)
+	require.Equal(t, []int{1, 2, 3, 4}, New(s).Leftover())
+}

@@ -1,0 +1,206 @@
+// Package metrics counts what runs do, from decorators over the ports of package runtime, and names what a deployment measures of
+// itself, once for the code that emits it and for the alarms in template.yaml: an alarm on a name that nobody emits would be silent for
+// ever. Counters are per agent, never per run.
+package metrics
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// Meter takes measurements. Dims are names and values of dimensions in turn. *emf.Sink is one. Safe for concurrent use.
+type Meter interface {
+	Count(name string, n int64, dims ...string)
+	Millis(name string, d time.Duration, dims ...string)
+}
+
+// The metrics of runs. Those of facts are counted once, by whoever commits the fact.
+const (
+	RunsStarted  = "RunsStarted"  // Agent
+	RunsEnded    = "RunsEnded"    // Agent, Reason
+	RunTime      = "RunTime"      // Agent: from start to end, waits included
+	Inferences   = "Inferences"   // Agent
+	InputTokens  = "InputTokens"  // Agent: those of the cache included
+	OutputTokens = "OutputTokens" // Agent
+	ToolCalls    = "ToolCalls"    // Agent, Outcome: succeeded, or the reason why not
+
+	ApprovalsAsked   = "ApprovalsAsked"   // Agent
+	ApprovalsDecided = "ApprovalsDecided" // Agent, Outcome: approve, deny, cancel, expired
+	CallsUnknown     = "CallsUnknown"     // Agent: calls that have come to need somebody who says what became of them
+
+	ModelErrors  = "ModelErrors"  // Agent, Class: each request that failed, retried or not
+	ModelLatency = "ModelLatency" // Agent: of one request that was answered
+	ToolLatency  = "ToolLatency"  // Tool: of one entering
+)
+
+// The dimensions.
+const (
+	dimAgent   = "Agent"
+	dimReason  = "Reason"
+	dimOutcome = "Outcome"
+	dimClass   = "Class"
+	dimTool    = "Tool"
+)
+
+// Sink counts facts as they are committed: a runtime.EventSink.
+func Sink(m Meter) runtime.EventSink { return sink{m} }
+
+type sink struct{ meter Meter }
+
+// Committed counts the facts of an entry.
+func (k sink) Committed(_ context.Context, e agent.Entry, s *agent.AgentState) {
+	for _, fact := range e.Events {
+		k.fact(fact, e, s)
+	}
+}
+
+func (k sink) fact(fact agent.Event, e agent.Entry, s *agent.AgentState) {
+	switch fact := fact.(type) {
+	case agent.RunStarted:
+		k.meter.Count(RunsStarted, 1, dimAgent, s.Agent)
+		if fact.From != nil && len(fact.From.Unknown) > 0 {
+			k.meter.Count(CallsUnknown, int64(len(fact.From.Unknown)), dimAgent, s.Agent)
+		}
+	case agent.Replied:
+		k.meter.Count(Inferences, 1, dimAgent, s.Agent)
+		k.tokens(fact.Usage, s)
+	case agent.Planned, agent.StepRouted, agent.Synthesised:
+		k.forPlan(fact, s)
+	case agent.CallFinished:
+		k.meter.Count(ToolCalls, 1, dimAgent, s.Agent, dimOutcome, outcome(fact))
+	case agent.PermissionRequested:
+		k.meter.Count(ApprovalsAsked, 1, dimAgent, s.Agent)
+	case agent.CallSuspended:
+		if fact.For != agent.ForAnswer {
+			k.meter.Count(ApprovalsAsked, 1, dimAgent, s.Agent)
+		}
+	case agent.CallUnknown:
+		k.meter.Count(CallsUnknown, 1, dimAgent, s.Agent)
+	case agent.Decided:
+		k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Action))
+	case agent.PermissionAnswered:
+		if fact.Expired {
+			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(agent.WhyExpired))
+		}
+	case agent.CallCancelled:
+		c, _ := s.Call(fact.Call)
+		asked := c.Service && c.Executions > 0 // a service did not answer: no approval expired
+		if fact.Reason == agent.WhyExpired && !asked {
+			k.meter.Count(ApprovalsDecided, 1, dimAgent, s.Agent, dimOutcome, string(fact.Reason))
+		}
+	case agent.Finished:
+		k.meter.Count(RunsEnded, 1, dimAgent, s.Agent, dimReason, string(fact.Reason))
+		k.meter.Millis(RunTime, e.Time.Sub(s.StartedAt), dimAgent, s.Agent)
+	}
+}
+
+// forPlan counts what a reply for a run's plan took, which is no inference.
+func (k sink) forPlan(fact agent.Event, s *agent.AgentState) {
+	switch fact := fact.(type) {
+	case agent.Planned:
+		k.tokens(fact.Usage, s)
+	case agent.StepRouted:
+		k.tokens(fact.Usage, s)
+	case agent.Synthesised:
+		k.tokens(fact.Usage, s)
+	}
+}
+
+func (k sink) tokens(u agent.Usage, s *agent.AgentState) {
+	k.meter.Count(InputTokens, u.Input+u.CacheRead+u.CacheWrite, dimAgent, s.Agent)
+	k.meter.Count(OutputTokens, u.Output, dimAgent, s.Agent)
+}
+
+func outcome(f agent.CallFinished) string {
+	if !f.IsError {
+		return string(agent.StatusSucceeded)
+	}
+	return string(f.Reason)
+}
+
+// Model measures every request to next. It belongs below the retries.
+func Model(next runtime.Model, m Meter, c clock.Clock) runtime.Model { return model{next, m, c} }
+
+type model struct {
+	next  runtime.Model
+	meter Meter
+	clock clock.Clock
+}
+
+// Generate asks next.
+func (m model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	from := m.clock.Now()
+	reply, err := m.next.Generate(ctx, r)
+	var failed *agent.ModelError
+	switch {
+	case err == nil:
+		m.meter.Millis(ModelLatency, m.clock.Now().Sub(from), dimAgent, r.Agent)
+	case errors.As(err, &failed):
+		m.meter.Count(ModelErrors, 1, dimAgent, r.Agent, dimClass, string(failed.Class))
+	}
+	return reply, err
+}
+
+// CountTokens counts with next. It is no request to a model and is not measured.
+func (m model) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	return runtime.CountWith(ctx, m.next, r)
+}
+
+// Tools measures every entering of a tool of next.
+func Tools(next runtime.ToolSource, m Meter, c clock.Clock) runtime.ToolSource {
+	return tools{next, m, c}
+}
+
+// Remotes measures every entering of a tool of next.
+func Remotes(next runtime.Remotes, m Meter, c clock.Clock) runtime.Remotes {
+	return next.Around(func(found port.Tool) port.Tool { return measured(found, m, c) })
+}
+
+type tools struct {
+	next  runtime.ToolSource
+	meter Meter
+	clock clock.Clock
+}
+
+// Lookup finds a tool of next.
+func (s tools) Lookup(original string) (port.Tool, bool) {
+	found, ok := s.next.Lookup(original)
+	if !ok {
+		return nil, false
+	}
+	return measured(found, s.meter, s.clock), true
+}
+
+// measured is a tool whose entering is measured. One that can reconcile still can.
+func measured(found port.Tool, m Meter, c clock.Clock) port.Tool {
+	timed := measuredTool{found, m, c}
+	if r, ok := found.(port.Reconciler); ok {
+		return reconcilingTool{timed, r}
+	}
+	return timed
+}
+
+type measuredTool struct {
+	port.Tool
+	meter Meter
+	clock clock.Clock
+}
+
+// reconcilingTool can also tell what became of a call.
+type reconcilingTool struct {
+	measuredTool
+	port.Reconciler
+}
+
+// Call enters the tool.
+func (t measuredTool) Call(ctx context.Context, c port.Call) (agent.ToolResultData, error) {
+	from := t.clock.Now()
+	defer func() { t.meter.Millis(ToolLatency, t.clock.Now().Sub(from), dimTool, c.Name) }()
+	return t.Tool.Call(ctx, c)
+}

@@ -1,0 +1,96 @@
+package safelog_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/observe/safelog"
+	"github.com/countersign/countersign/internal/web/edge"
+)
+
+const canary = "sk-canary-7331"
+
+var errKnown = errors.New("table throttled")
+
+// throttled is an error as the SDK has them.
+type throttled struct{ code string }
+
+func (e *throttled) Error() string     { return "service said " + canary }
+func (e *throttled) ErrorCode() string { return e.code }
+
+func line(t *testing.T, log func(l *slog.Logger)) map[string]any {
+	t.Helper()
+	var out bytes.Buffer
+	log(safelog.New(&out, errKnown))
+	require.NotContains(t, out.String(), canary)
+	var m map[string]any
+	require.NoError(t, json.Unmarshal(out.Bytes(), &m))
+	delete(m, "time")
+	return m
+}
+
+func TestOnlyWhatIsAllowedIsWritten(t *testing.T) {
+	require.Equal(t, map[string]any{"level": "INFO", "msg": "m", "run": "r1", "count": 3.0}, line(t, func(l *slog.Logger) {
+		l.Info("m", "run", "r1", "count", 3, "arguments", canary, "header", http(canary), "tenant", []string{canary})
+	}))
+	require.Equal(t, map[string]any{"level": "WARN", "msg": "m", "tenant": "acme", "run": "r1"}, line(t, func(l *slog.Logger) {
+		l.With("tenant", "acme", "token", canary).Warn("m", "run", "r1", slog.Group("run", "x", canary))
+	}))
+	require.Equal(t, map[string]any{"level": "INFO", "msg": "m", "g": map[string]any{"run": "r1"}}, line(t, func(l *slog.Logger) {
+		l.WithGroup("g").Info("m", "run", "r1", "body", canary)
+	}))
+	require.Equal(t, map[string]any{"level": "INFO", "msg": "m"}, line(t, func(l *slog.Logger) { l.Info("m", "run", late{}) }))
+}
+
+// http is a value that only says what it holds when it is printed.
+type http string
+
+// late resolves to what is not allowed.
+type late struct{}
+
+func (late) LogValue() slog.Value { return slog.AnyValue([]string{canary}) }
+
+// An error says what it is by its types, by codes, and by errors that are constants.
+func TestErrorsSayTheirKinds(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want []any
+	}{
+		"text":         {errors.New(canary), []any{"*errors.errorString"}},
+		"a known one":  {fmt.Errorf("read %s: %w", canary, errKnown), []any{"table throttled"}},
+		"a code":       {fmt.Errorf("x: %w", &throttled{"ThrottlingException"}), []any{"*safelog_test.throttled", "ThrottlingException"}},
+		"no code":      {&throttled{canary}, []any{"*safelog_test.throttled"}},
+		"a kind":       {edge.Invalidf("bad %s", canary), []any{"*edge.Error", "Countersign.Invalid"}},
+		"several":      {fmt.Errorf("%w and %w", errKnown, &throttled{"A"}), []any{"table throttled", "*safelog_test.throttled", "A"}},
+		"of a library": {&net.OpError{Op: canary, Err: errors.New(canary)}, []any{"*net.OpError"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := line(t, func(l *slog.Logger) { l.Error("failed", "error", c.err) })
+			require.Equal(t, c.want, got["error"])
+		})
+	}
+}
+
+func TestTimesAreNumbers(t *testing.T) {
+	require.InDelta(t, 5.0, line(t, func(l *slog.Logger) { l.Info("m", "millis", (5 * time.Millisecond).Milliseconds()) })["millis"], 0)
+}
+
+// What a service says is a code only where it has a code's form.
+func TestCodes(t *testing.T) {
+	for code, is := range map[string]bool{
+		"ThrottlingException": true, "Countersign.Throttled": true, "a": true, strings.Repeat("a", 64): true,
+		"": false, ".a": false, strings.Repeat("a", 65): false, "a b": false, "a1": false, "ä": false, "sk-canary": false, "a\n": false,
+	} {
+		require.Equal(t, is, slices.Contains(safelog.Kinds(&throttled{code}), code), "%q", code)
+	}
+}

@@ -1,0 +1,181 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/web/edge"
+)
+
+// invocation is one invocation of a function: a CHAIN span that begins before anybody knows whose run it is, and is therefore made once
+// the run has been read.
+type invocation struct {
+	function string
+	start    time.Time
+	xray     trace.SpanContext // of the Lambda service; invalid = none that is sampled
+
+	mu     sync.Mutex
+	span   trace.Span // nil until the run is known
+	run    string
+	parked *agent.AgentState // the run as it was before Resume gave it a new trace
+	open   map[any]func()    // ends the spans of tools that nobody waits for any more
+}
+
+type invocationKey struct{}
+
+func current(ctx context.Context) *invocation {
+	inv, _ := ctx.Value(invocationKey{}).(*invocation)
+	return inv
+}
+
+// holds notes how to end a span before the invocation itself ends; what it returns forgets it.
+func (inv *invocation) holds(key any, end func()) (forget func()) {
+	if inv == nil {
+		return func() {}
+	}
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	if inv.open == nil {
+		inv.open = map[any]func(){}
+	}
+	inv.open[key] = end
+	return func() {
+		inv.mu.Lock()
+		defer inv.mu.Unlock()
+		delete(inv.open, key)
+	}
+}
+
+// Invoked begins an invocation of a function; what it returns ends it and sends what has been recorded. It is lambdafn's
+// Handlers.Invoked.
+func (t *Tracer) Invoked(ctx context.Context, function string) (context.Context, func(error)) {
+	if t == nil {
+		return ctx, func(error) {}
+	}
+	inv := &invocation{function: function, start: t.clock.Now(), xray: lambdaXRay(ctx)}
+	return context.WithValue(ctx, invocationKey{}, inv), func(err error) {
+		t.endInvocation(ctx, inv, err)
+		t.Flush(ctx)
+	}
+}
+
+func (t *Tracer) endInvocation(ctx context.Context, inv *invocation, err error) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	for _, end := range inv.open {
+		end()
+	}
+	if inv.span == nil { // nobody learned which run it was for
+		t.startInvocation(ctx, inv, &agent.AgentState{})
+	}
+	if err != nil {
+		inv.span.SetStatus(codes.Error, class(err))
+	}
+	inv.span.End(trace.WithTimestamp(t.clock.Now()))
+}
+
+// class is an error's name, without its text.
+func class(err error) string {
+	var known *edge.Error
+	var model *agent.ModelError
+	switch {
+	case errors.As(err, &known):
+		return known.ErrorType()
+	case errors.As(err, &model):
+		return string(model.Class)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
+	default:
+		return "error"
+	}
+}
+
+// startInvocation makes the CHAIN span: a child of the run's AGENT span; where the run has none, of what invoked the function.
+func (t *Tracer) startInvocation(ctx context.Context, inv *invocation, s *agent.AgentState) {
+	parent := ofTrace(s.Trace)
+	opts := []trace.SpanStartOption{
+		trace.WithTimestamp(inv.start), trace.WithAttributes(append(identity(s), keyKind.String(kindChain))...),
+	}
+	switch {
+	case parent.IsValid() && inv.xray.IsValid():
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: inv.xray}))
+	case !parent.IsValid() && inv.xray.IsValid():
+		parent = inv.xray
+	}
+	_, inv.span = t.spans.Start(trace.ContextWithRemoteSpanContext(context.WithoutCancel(ctx), parent), inv.function, opts...)
+	inv.run = s.Run
+}
+
+// Within is ctx inside the run: the invocation's CHAIN span, or the run's own where no function was invoked.
+func (t *Tracer) Within(ctx context.Context, s *agent.AgentState) context.Context {
+	ctx = context.WithValue(ctx, identityKey{}, identity(s))
+	inv := current(ctx)
+	if inv == nil {
+		return trace.ContextWithRemoteSpanContext(ctx, ofTrace(s.Trace))
+	}
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	if inv.span == nil {
+		t.startInvocation(ctx, inv, s)
+	}
+	if inv.run != s.Run {
+		return trace.ContextWithRemoteSpanContext(ctx, ofTrace(s.Trace))
+	}
+	return trace.ContextWithSpan(ctx, inv.span)
+}
+
+type identityKey struct{}
+
+// identity are the attributes that say whose span it is.
+func identity(s *agent.AgentState) []attribute.KeyValue {
+	var out []attribute.KeyValue
+	for _, kv := range []attribute.KeyValue{keySession.String(s.Run), keyUser.String(s.Subject), keyAgent.String(s.Agent)} {
+		if kv.Value.AsString() != "" {
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// span starts a child of ctx's span.
+func (t *Tracer) span(ctx context.Context, name, kind string, kvs ...attribute.KeyValue) (context.Context, trace.Span) {
+	who, _ := ctx.Value(identityKey{}).([]attribute.KeyValue)
+	kvs = append(append(kvs, keyKind.String(kind)), who...)
+	return t.spans.Start(ctx, name, trace.WithTimestamp(t.clock.Now()), trace.WithAttributes(kvs...))
+}
+
+// end ends a span now.
+func (t *Tracer) end(s trace.Span) { s.End(trace.WithTimestamp(t.clock.Now())) }
+
+// The time that sending spans may take of an invocation.
+const (
+	flushWithin = 2 * time.Second
+	flushMargin = 200 * time.Millisecond // is left to the invocation for its answer
+)
+
+// Flush sends what has been recorded, within two seconds and what ctx's deadline leaves. What fails is told to the log, once, and
+// is nobody else's concern. It waits also where ctx is done already.
+func (t *Tracer) Flush(ctx context.Context) {
+	if t == nil {
+		return
+	}
+	within := flushWithin
+	if at, ok := ctx.Deadline(); ok {
+		within = min(within, at.Sub(t.clock.Now())-flushMargin)
+	}
+	if within <= 0 {
+		return // what was recorded stays for the next invocation
+	}
+	ctx, cancel := t.clock.WithTimeout(context.WithoutCancel(ctx), within)
+	defer cancel()
+	_ = t.buffer.flush(ctx) // it has told the log
+}

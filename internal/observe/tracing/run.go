@@ -1,0 +1,171 @@
+package tracing
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+)
+
+var (
+	_ runtime.Tracer    = (*Tracer)(nil)
+	_ runtime.EventSink = (*Tracer)(nil)
+)
+
+// Begin promises the AGENT span of a run that is about to start: a child of ctx's span, else of the X-Ray segment that invoked this function,
+// else the root of a new trace. Whether it is sampled is decided now, for the whole run.
+//
+// It starts the span for its ids and its sampling, and forgets it: the one that is written is made when the run ends.
+func (t *Tracer) Begin(ctx context.Context, agentName string) *agent.Trace {
+	parent := trace.SpanContextFromContext(ctx)
+	if inv := current(ctx); !parent.IsValid() && inv != nil {
+		parent = inv.xray
+	}
+	now := t.clock.Now()
+	_, span := t.spans.Start(trace.ContextWithRemoteSpanContext(context.Background(), parent), agentName, trace.WithTimestamp(now))
+	sc := span.SpanContext()
+	out := &agent.Trace{Traceparent: traceparent(sc), Tracestate: sc.TraceState().String(), Since: now.UnixMilli()}
+	if parent.IsValid() {
+		out.Parent = parent.SpanID().String()
+	}
+	return out
+}
+
+// Resume gives a run that was parked for long a new trace, whose AGENT span links to the one before. A run whose trace is not sampled
+// keeps it: nobody sees it. The ids follow from the wait, because one invocation may find the run awake and the next one commit that.
+func (t *Tracer) Resume(ctx context.Context, s *agent.AgentState) *agent.Trace {
+	inv := current(ctx)
+	if inv == nil || !ofTrace(s.Trace).IsSampled() || t.clock.Now().Sub(s.UpdatedAt) <= t.longPause {
+		return nil
+	}
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	before := *s
+	inv.parked = &before
+	sum := sha256.Sum256(fmt.Appendf(nil, "resume/%s/%d", s.Trace.Traceparent, s.WaitSeq))
+	c := trace.SpanContextConfig{TraceFlags: trace.FlagsSampled}
+	copy(c.TraceID[:], sum[:])
+	copy(c.SpanID[:], sum[len(c.TraceID):])
+	return &agent.Trace{Traceparent: traceparent(trace.NewSpanContext(c)), Link: s.Trace.Traceparent, Since: inv.start.UnixMilli()}
+}
+
+// Committed writes what only a commit makes true: what gates said, and the AGENT span where the run, or its part before a long pause,
+// has ended. A nil Tracer writes nothing.
+func (t *Tracer) Committed(ctx context.Context, e agent.Entry, s *agent.AgentState) {
+	if t == nil {
+		return
+	}
+	for _, fact := range e.Events {
+		switch fact := fact.(type) {
+		case agent.Resumed:
+			t.goneOn(ctx, fact)
+		case agent.Finished:
+			t.writeAgent(s, e.Time)
+		case agent.CallSuspended:
+			if fact.For != agent.ForAnswer {
+				t.gate(ctx, s, fact.Call, "ask", e.Time)
+			}
+		case agent.CallCancelled:
+			t.refused(ctx, s, fact.Call, fact.Reason, e.Time)
+		case agent.CallFinished:
+			t.refused(ctx, s, fact.Call, fact.Reason, e.Time)
+		}
+	}
+}
+
+// refusals are the reasons of results that a gate gave in the tool's place.
+var refusals = map[agent.CallReason]string{agent.WhyDenied: "deny", agent.WhyVoided: "void", agent.WhyExpired: "expire", agent.WhyAwaiting: "ask"}
+
+// refused writes what a gate said if it is why a call was settled.
+func (t *Tracer) refused(ctx context.Context, s *agent.AgentState, call string, why agent.CallReason, at time.Time) {
+	if verdict, ok := refusals[why]; ok {
+		t.gate(ctx, s, call, verdict, at)
+	}
+}
+
+// goneOn writes the AGENT span of the part of the run before a long pause.
+func (t *Tracer) goneOn(ctx context.Context, fact agent.Resumed) {
+	inv := current(ctx)
+	if fact.Trace == nil || inv == nil {
+		return
+	}
+	inv.mu.Lock()
+	before := inv.parked
+	inv.mu.Unlock()
+	if before != nil {
+		t.writeAgent(before, before.UpdatedAt)
+	}
+}
+
+// writeAgent writes the promised AGENT span of a run that has ended, or been parked for long.
+func (t *Tracer) writeAgent(s *agent.AgentState, end time.Time) {
+	own := ofTrace(s.Trace)
+	if !own.IsSampled() {
+		return
+	}
+	ctx := context.Background()
+	if above, err := trace.SpanIDFromHex(s.Trace.Parent); err == nil {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, own.WithSpanID(above))
+	}
+	kvs := append(identity(s), keyKind.String(kindAgent), keyReason.String(string(s.Reason)), t.hide.input(began(s)))
+	if s.Status == agent.RunDone {
+		kvs = append(kvs, t.hide.output(said(s)))
+	}
+	opts := []trace.SpanStartOption{trace.WithTimestamp(time.UnixMilli(s.Trace.Since)), trace.WithAttributes(kvs...)}
+	if before := ofTrace(&agent.Trace{Traceparent: s.Trace.Link}); before.IsValid() {
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: before}))
+	}
+	_, span := t.spans.Start(promised(ctx, own), s.Agent, opts...)
+	if s.Error != nil {
+		span.SetStatus(codes.Error, string(s.Error.Code))
+	}
+	span.End(trace.WithTimestamp(end))
+}
+
+// began is what the run was started with: its input, or what the user said first. A run that continues another took over that one's input
+// and words; its own, an input among them, stand behind.
+func began(s *agent.AgentState) string {
+	if s.From != nil && s.From.Kind == agent.OriginContinues {
+		for _, m := range s.Messages.All() {
+			if m.Source.Run == "" && m.Source.Seq == 0 {
+				return blockText(m.Block)
+			}
+		}
+		return ""
+	}
+	if s.Input != nil {
+		return string(s.Input)
+	}
+	if s.EvictedMessages > 0 || s.Messages.Len() == 0 {
+		return ""
+	}
+	return blockText(s.Messages.At(0).Block)
+}
+
+// said is what the run ended with: its output, as text where it is one.
+func said(s *agent.AgentState) string {
+	var text string
+	if json.Unmarshal(s.Output, &text) == nil {
+		return text
+	}
+	return string(s.Output)
+}
+
+// gate writes what a gate said about a call.
+func (t *Tracer) gate(ctx context.Context, s *agent.AgentState, call, verdict string, at time.Time) {
+	c, ok := s.Call(call)
+	if !ok {
+		return
+	}
+	_, span := t.spans.Start(ctx, "gate "+c.Tool, trace.WithTimestamp(at), trace.WithAttributes(append(identity(s),
+		keyKind.String(kindGuardrail), keyToolName.String(c.Tool), keyToolID.String(c.ID), keyVerdict.String(verdict), t.hide.input(string(c.Input)),
+	)...))
+	span.End(trace.WithTimestamp(at))
+}

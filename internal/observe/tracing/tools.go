@@ -1,0 +1,106 @@
+package tracing
+
+import (
+	"context"
+	"sync"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// Tools records every entering of a tool of next as a TOOL span, which the tool finds in its context. A nil Tracer gives next itself.
+func (t *Tracer) Tools(next runtime.ToolSource) runtime.ToolSource {
+	if t == nil || next == nil {
+		return next
+	}
+	return &tools{t, next}
+}
+
+// Remotes records every entering of a tool of next in the same way. A nil Tracer gives next itself.
+func (t *Tracer) Remotes(next runtime.Remotes) runtime.Remotes {
+	if t == nil {
+		return next
+	}
+	return next.Around(t.traced)
+}
+
+type tools struct {
+	*Tracer
+	next runtime.ToolSource
+}
+
+// Lookup finds a tool of next.
+func (s *tools) Lookup(original string) (port.Tool, bool) {
+	found, ok := s.next.Lookup(original)
+	if !ok {
+		return nil, false
+	}
+	return s.traced(found), true
+}
+
+// traced is a tool whose entering is recorded. One that can reconcile still can.
+func (t *Tracer) traced(found port.Tool) port.Tool {
+	traced := &tracedTool{found, t}
+	if r, ok := found.(port.Reconciler); ok {
+		return &reconcilingTool{traced, r}
+	}
+	return traced
+}
+
+type tracedTool struct {
+	port.Tool
+	t *Tracer
+}
+
+// reconcilingTool can also tell what became of a call.
+type reconcilingTool struct {
+	*tracedTool
+	port.Reconciler
+}
+
+// Call enters the tool. The span ends with ctx if the tool does not: then nobody waits for it any more.
+func (c *tracedTool) Call(ctx context.Context, call port.Call) (agent.ToolResultData, error) {
+	ctx, span := c.t.span(ctx, call.Name, kindTool, keyToolName.String(call.Name), keyToolID.String(call.ID),
+		c.t.hide.input(string(call.Args)), keyToolParameters.String(unless(c.t.hide.Inputs, string(call.Args))))
+	e := &entering{t: c.t, span: span}
+	abandon := func() { e.end(class(ctx.Err())) }
+	stop := context.AfterFunc(ctx, abandon)
+	defer stop()
+	defer current(ctx).holds(e, abandon)()
+	defer e.end("panic") // does nothing where the tool returned
+	res, err := c.Tool.Call(ctx, call)
+	e.end(c.returned(span, res, err))
+	return res, err
+}
+
+// entering is one entering of a tool. Its span ends once, whoever says so first.
+type entering struct {
+	t    *Tracer
+	span trace.Span
+	once sync.Once
+}
+
+func (e *entering) end(problem string) {
+	e.once.Do(func() {
+		if problem != "" {
+			e.span.SetStatus(codes.Error, problem)
+		}
+		e.t.end(e.span)
+	})
+}
+
+// returned notes what the tool gave and says what was wrong with it.
+func (c *tracedTool) returned(span trace.Span, res agent.ToolResultData, err error) string {
+	if err != nil {
+		return class(err)
+	}
+	span.SetAttributes(c.t.hide.output(res.Content))
+	if res.IsError {
+		return string(agent.WhyToolError)
+	}
+	return ""
+}

@@ -1,0 +1,339 @@
+package link_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/tools/keyring"
+)
+
+var _ notify.Links = (*link.Links)(nil)
+
+const (
+	oldKey = `{"id":"2025","key":"0123456789abcdef0123456789abcdef"}`
+	newKey = `{"id":"2026","key":"fedcba9876543210fedcba9876543210"}`
+	both   = "[" + newKey + "," + oldKey + "]"
+)
+
+func ring(t testing.TB, text string) link.Ring {
+	t.Helper()
+	r, err := keyring.Parse(text)
+	require.NoError(t, err)
+	return func() (*keyring.Ring, error) { return r, nil }
+}
+
+// world is a deployment whose clock the test moves.
+type world struct {
+	links *link.Links
+	table *memory.Table
+	now   time.Time
+}
+
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+func newWorld(t testing.TB, keys string) *world {
+	t.Helper()
+	w := &world{table: memory.New(), now: noon}
+	clk := at{clock.System(), &w.now}
+	w.links = &link.Links{Table: w.table, Signer: ring(t, keys), Clock: clk, IDs: ids.Seeded(clk, 1), Base: func() string { return "https://api.example.com/" }}
+	return w
+}
+
+// at is a clock that stands still.
+type at struct {
+	clock.Clock
+	now *time.Time
+}
+
+func (a at) Now() time.Time { return *a.now }
+
+var asked = approval.Approval{
+	Tenant: "acme", ID: "ap1", Run: "rabcdefghijklmnopqrstuvwxy", Calls: []string{"c1"}, Tools: []string{"refund"}, Kind: approval.KindCall,
+	Args: json.RawMessage(`{"iban":"DE89370400440532013000","to":"bob@example.com"}`), Digest: "sha256:abc", Status: approval.Pending, ExpiresAt: noon.Add(time.Hour + 300*time.Millisecond),
+}
+
+func (w *world) mint(t testing.TB, a approval.Approval, to string) string {
+	t.Helper()
+	text, err := w.links.Mint(t.Context(), a, to, "email")
+	require.NoError(t, err)
+	return text
+}
+
+// read is the link of a token, as the pages read it.
+func (w *world) read(ctx context.Context, text string) (link.Link, error) {
+	id, err := w.links.Verify(ctx, text)
+	if err != nil {
+		return link.Link{}, err
+	}
+	return w.links.Read(ctx, id)
+}
+
+// A link is an opaque id and a MAC, one for each person who is told: what it stands for is in the table alone.
+func TestA2AddressesSayNothing(t *testing.T) {
+	w := newWorld(t, newKey)
+	url, err := w.links.URL(t.Context(), asked, "user:ana", "email")
+	require.NoError(t, err)
+	text, ours := strings.CutPrefix(url, "https://api.example.com/a/")
+	require.True(t, ours, url)
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	require.NoError(t, err)
+	require.Len(t, raw, 2+len("2026")+16+32)
+	for _, said := range []string{"acme", "ap1", asked.Run, "c1", "refund", "ana", "email", "DE89", "bob", "sha256", "abc"} {
+		require.NotContains(t, string(raw), said)
+		require.NotContains(t, text, said)
+	}
+
+	got, err := w.read(t.Context(), text)
+	require.NoError(t, err)
+	require.Len(t, got.Nonce, 52)
+	require.Equal(t, link.Link{
+		ID: got.ID, Tenant: "acme", Approval: "ap1", Run: asked.Run, Call: "c1", Digest: "sha256:abc", To: "user:ana", Channel: "email", Nonce: got.Nonce,
+		Expires: noon.Add(time.Hour + link.Afterlife),
+	}, got)
+
+	seen := map[string]bool{}
+	for range 3 {
+		for _, to := range []string{"user:ana", "user:bob"} {
+			seen[w.mint(t, asked, to)] = true
+		}
+	}
+	require.Len(t, seen, 6, "one for each who is told, and a new one each time")
+	w.links.Base = func() string { return "" }
+	url, err = w.links.URL(t.Context(), asked, "user:ana", "email")
+	require.NoError(t, err)
+	require.Empty(t, url, "of a deployment that nobody reaches")
+}
+
+// kept changes what the table keeps of the one link there is.
+func (w *world) kept(t *testing.T, id string, change func(*link.Link)) {
+	t.Helper()
+	it, found, err := w.table.Get(t.Context(), store.Key{PK: "LINK#" + id, SK: "L"})
+	require.NoError(t, err)
+	require.True(t, found)
+	var l link.Link
+	require.NoError(t, json.Unmarshal(it.Body, &l))
+	change(&l)
+	it.Body, err = json.Marshal(l)
+	require.NoError(t, err)
+	require.NoError(t, w.table.Write(t.Context(), store.Op{Kind: store.Put, Item: it}))
+}
+
+// The MAC covers every fact of the link: whichever is another than it was signed for, the link is none.
+func TestA3TheMACCoversEveryField(t *testing.T) {
+	for name, change := range map[string]func(*link.Link){
+		"tenant": func(l *link.Link) { l.Tenant = "other" }, "approval": func(l *link.Link) { l.Approval = "ap2" }, "run": func(l *link.Link) { l.Run += "x" },
+		"call": func(l *link.Link) { l.Call = "c2" }, "digest": func(l *link.Link) { l.Digest = "sha256:abd" }, "recipient": func(l *link.Link) { l.To = "user:bob" },
+		"channel": func(l *link.Link) { l.Channel = "slack" }, "nonce": func(l *link.Link) { l.Nonce += "x" }, "expiry": func(l *link.Link) { l.Expires = l.Expires.Add(time.Second) },
+		"id":                  func(l *link.Link) { l.ID = strings.Repeat("0", 32) },
+		"two that read alike": func(l *link.Link) { l.Run, l.Call = l.Run+"c", "1" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newKey)
+			text := w.mint(t, asked, "user:ana")
+			got, err := w.read(t.Context(), text)
+			require.NoError(t, err)
+			w.kept(t, got.ID, func(*link.Link) {})
+			_, err = w.read(t.Context(), text)
+			require.NoError(t, err, "as it was")
+			w.kept(t, got.ID, change)
+			_, err = w.read(t.Context(), text)
+			require.ErrorIs(t, err, link.ErrInvalid)
+		})
+	}
+}
+
+// The keys sign for other audiences as well: what was signed for one of those, over the very same fields, is no link.
+func TestA3AnotherAudienceIsNoLink(t *testing.T) {
+	w := newWorld(t, newKey)
+	w.links.Signer = elsewhere{w.links.Signer}
+	text := w.mint(t, asked, "user:ana")
+	w.links.Signer = ring(t, newKey)
+	_, err := w.read(t.Context(), text)
+	require.ErrorIs(t, err, link.ErrInvalid)
+}
+
+type elsewhere struct{ link.Signer }
+
+func (e elsewhere) Sign(ctx context.Context, _ string, fields ...string) (string, []byte, error) {
+	return e.Signer.Sign(ctx, "callback", fields...)
+}
+
+// Each bit of a token counts, and so does each character: nothing that differs from what was made is a link, not even another way to write it.
+func TestA3NoTokenButTheOneMade(t *testing.T) {
+	w := newWorld(t, newKey)
+	text := w.mint(t, asked, "user:ana")
+	other := w.mint(t, asked, "user:bob")
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	require.NoError(t, err)
+	refused := func(bad string, why ...any) {
+		t.Helper()
+		_, err := w.read(t.Context(), bad)
+		require.ErrorIs(t, err, link.ErrInvalid, why...)
+		require.EqualError(t, err, link.ErrInvalid.Error(), "alike, whatever is wrong")
+	}
+	for i := range raw {
+		for bit := range 8 {
+			raw[i] ^= 1 << bit
+			refused(base64.RawURLEncoding.EncodeToString(raw), "byte %d, bit %d", i, bit)
+			raw[i] ^= 1 << bit
+		}
+	}
+	for n := range len(raw) {
+		refused(base64.RawURLEncoding.EncodeToString(raw[:n]), "cut to %d bytes", n)
+		refused(text[:n], "cut to %d characters", n)
+	}
+	theirs, err := base64.RawURLEncoding.DecodeString(other)
+	require.NoError(t, err)
+	mixed := append(append([]byte{}, raw[:len(raw)-32]...), theirs[len(theirs)-32:]...)
+	refused(base64.RawURLEncoding.EncodeToString(mixed), "a MAC of another link")
+	for _, bad := range []string{
+		"", text + "=", text + "\n", text[:9] + "\r\n" + text[9:], text + "AAAA", " " + text, text + text, strings.ToUpper(text), strings.Repeat("A", 1<<16),
+		base64.URLEncoding.EncodeToString(append(raw, 0)), "../" + text, "%00",
+	} {
+		refused(bad)
+	}
+	_, err = w.read(t.Context(), text)
+	require.NoError(t, err)
+}
+
+// A link outlives the rotation of the keys for as long as its key is kept, and not longer; new ones are signed with the newest.
+func TestA4RotationWithALinkOutstanding(t *testing.T) {
+	w := newWorld(t, oldKey)
+	outstanding := w.mint(t, asked, "user:ana")
+	for _, c := range []struct {
+		keys string
+		ok   bool
+	}{{oldKey, true}, {both, true}, {"[" + oldKey + "," + newKey + "]", true}, {newKey, false}} {
+		w.links.Signer = ring(t, c.keys)
+		_, err := w.read(t.Context(), outstanding)
+		require.Equal(t, c.ok, err == nil, "%s: %v", c.keys, err)
+		if !c.ok {
+			require.ErrorIs(t, err, link.ErrInvalid)
+		}
+	}
+	w.links.Signer = ring(t, both)
+	fresh := w.mint(t, asked, "user:ana")
+	w.links.Signer = ring(t, newKey)
+	_, err := w.read(t.Context(), fresh)
+	require.NoError(t, err, "the newest key signs")
+
+	same := strings.Replace(newKey, "2026", "2025", 1) // another key of the same id is another key
+	w.links.Signer = ring(t, same)
+	_, err = w.read(t.Context(), outstanding)
+	require.ErrorIs(t, err, link.ErrInvalid)
+}
+
+// A link works after the request was decided or edited, until a while after it has expired; then it is like any other that is none.
+func TestA5LinksOutliveTheirRequest(t *testing.T) {
+	w := newWorld(t, newKey)
+	text := w.mint(t, asked, "user:ana")
+	for _, later := range []time.Duration{0, time.Hour, time.Hour + link.Afterlife - time.Nanosecond} {
+		w.now = noon.Add(later)
+		_, err := w.read(t.Context(), text)
+		require.NoError(t, err, later)
+	}
+	w.now = noon.Add(time.Hour + link.Afterlife)
+	_, err := w.read(t.Context(), text)
+	require.EqualError(t, err, link.ErrInvalid.Error())
+}
+
+// That a page was sent is noted once for each link, whoever asks at the same time.
+func TestViewIsNotedOnce(t *testing.T) {
+	w := newWorld(t, newKey)
+	text := w.mint(t, asked, "user:ana")
+	got, err := w.read(t.Context(), text)
+	require.NoError(t, err)
+	firsts := make(chan bool, 20)
+	for range cap(firsts) {
+		go func() {
+			first, err := w.links.View(context.Background(), got)
+			firsts <- first && err == nil
+		}()
+	}
+	count := 0
+	for range cap(firsts) {
+		if <-firsts {
+			count++
+		}
+	}
+	require.Equal(t, 1, count)
+	again, err := w.read(t.Context(), text)
+	require.NoError(t, err)
+	require.Equal(t, got, again, "and the link is what it was")
+	first, err := w.links.View(t.Context(), link.Link{ID: "ffffffffffffffffffffffffffffffff"})
+	require.NoError(t, err)
+	require.False(t, first)
+}
+
+// A table or a ring that fails is said to fail: nobody takes that for a link that is none.
+func TestFailures(t *testing.T) {
+	w := newWorld(t, newKey)
+	text := w.mint(t, asked, "user:ana")
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := w.read(cancelled, text)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = w.links.Mint(cancelled, asked, "user:ana", "email")
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = w.links.View(cancelled, link.Link{ID: "00"})
+	require.ErrorIs(t, err, context.Canceled)
+	w.links.Signer = link.Ring(func() (*keyring.Ring, error) { return nil, errors.New("no ring") })
+	_, err = w.read(t.Context(), text)
+	require.ErrorContains(t, err, "no ring")
+	require.NotErrorIs(t, err, link.ErrInvalid)
+	_, err = w.links.URL(t.Context(), asked, "user:ana", "email")
+	require.ErrorContains(t, err, "no ring")
+}
+
+// Whatever a request is like, its link says what it was made for, and two links never read alike.
+func TestLinksSayWhatTheyWereMadeFor(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{table: memory.New(), now: noon}
+		clk := at{clock.System(), &w.now}
+		r, err := keyring.Parse(rapid.SampledFrom([]string{oldKey, newKey, both}).Draw(t, "ring"))
+		require.NoError(t, err)
+		w.links = &link.Links{Table: w.table, Signer: link.Ring(func() (*keyring.Ring, error) { return r, nil }), Clock: clk, IDs: ids.Seeded(clk, rapid.Uint64().Draw(t, "seed"))}
+		a := asked
+		a.ID, a.Run, a.Calls = rapid.String().Draw(t, "id"), rapid.String().Draw(t, "run"), []string{rapid.String().Draw(t, "call")}
+		to := rapid.String().Draw(t, "to")
+		text, err := w.links.Mint(context.Background(), a, to, "slack")
+		require.NoError(t, err)
+		got, err := w.read(context.Background(), text)
+		require.NoError(t, err)
+		require.Equal(t, []string{strings.ToValidUTF8(a.ID, "\uFFFD"), a.Run, a.Calls[0], to}, []string{got.Approval, got.Run, got.Call, got.To})
+	})
+}
+
+// Whatever comes, reading does not panic, and only what was made is a link.
+func FuzzRead(f *testing.F) {
+	w := newWorld(f, both)
+	made := w.mint(f, asked, "user:ana")
+	f.Add(made)
+	f.Add("")
+	f.Add(base64.RawURLEncoding.EncodeToString(append([]byte{1, 1, 'x'}, make([]byte, 48)...)))
+	f.Add(base64.RawURLEncoding.EncodeToString(append([]byte{1, 255}, make([]byte, 300)...)))
+	f.Add(made[:4] + "\r\n" + made[4:])
+	f.Fuzz(func(t *testing.T, text string) {
+		_, err := w.read(context.Background(), text)
+		if text == made {
+			require.NoError(t, err)
+			return
+		}
+		require.ErrorIs(t, err, link.ErrInvalid)
+	})
+}

@@ -1,0 +1,41 @@
+package notify
+
+import (
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+)
+
+// escalates reports whether the time has come, and nobody has said so.
+func escalates(a approval.Approval, now time.Time) bool {
+	return a.Status == approval.Pending && !a.EscalatesAt.IsZero() && a.EscalatedAt.IsZero() && !now.Before(a.EscalatesAt) && now.Before(a.ExpiresAt)
+}
+
+// late are those who decide as well by now.
+func late(a approval.Approval) []string {
+	if a.EscalatedAt.IsZero() {
+		return nil
+	}
+	return a.EscalateTo
+}
+
+// sets are the principals of whom somebody decides.
+func sets(a approval.Approval, now time.Time) []string {
+	approvers, _ := a.Deciders(now)
+	return approvers
+}
+
+// mayDecide reports whether who is among those who decide.
+func mayDecide(a approval.Approval, who agent.Principal, now time.Time) bool {
+	return a.MayDecide(who, now)
+}
+
+// mayDecideCall is mayDecide of a call among those of a request about tools.
+func mayDecideCall(a approval.Approval, c approval.Blocked, who agent.Principal, _ time.Time) bool {
+	if a.EscalatedAt.IsZero() {
+		return agent.MayDecideEach(who, c.Approvers, c.Above)
+	}
+	return agent.MayDecideEach(who, slices.Concat(c.Approvers, c.EscalateTo), agent.Widened(c.Above, c.AboveTo))
+}

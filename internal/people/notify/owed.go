@@ -1,0 +1,246 @@
+package notify
+
+import (
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/person"
+)
+
+// The times of notices.
+const (
+	// lease is how long whoever sends has to say that it has; then the next one sends again.
+	lease = time.Minute
+	// maxTries is how often a message is tried; then it is left to the next reminder.
+	maxTries = 5
+	// firstRetry and lastRetry bound the pauses between tries, which double.
+	firstRetry = 30 * time.Second
+	lastRetry  = 10 * time.Minute
+	// soonestLook and rarestLook bound how often a request is looked at only because its messages would have to be updated: a request that is
+	// called off says so to nobody.
+	soonestLook = 5 * time.Minute
+	rarestLook  = 6 * time.Hour
+	// settling is how long a run has to say that a request has expired.
+	settling = time.Minute
+)
+
+// pause is the time between the n-th failure, from 1, and the next try.
+func pause(n int) time.Duration {
+	return min(firstRetry<<min(n-1, 10), lastRetry)
+}
+
+// round is how many reminders of a request have become due by now. Those that nobody sent in time are one with the newest.
+func round(a approval.Approval, now time.Time) int64 {
+	if a.RemindSeconds <= 0 || now.Before(a.RequestedAt) {
+		return 0
+	}
+	return int64(now.Sub(a.RequestedAt) / (time.Duration(a.RemindSeconds) * time.Second))
+}
+
+// delivery is one message that is owed, or the update of one.
+type delivery struct {
+	to       person.Person
+	channel  Channel
+	occasion Occasion
+	round    int64  // that it settles
+	remark   int    // of the thread, from 1, that it tells of; 0 = of none
+	updates  string // the message that it updates, by its ref; "" = it is a new one
+	edited   bool   // they were asked before about arguments that somebody has changed since
+}
+
+// sent is what became of a delivery.
+type sent struct {
+	delivery
+	at  time.Time
+	ref string // that the channel gave to a new message
+	err error
+}
+
+// seat is a person on a channel by which they want to be told.
+type seat struct {
+	who person.Person
+	by  Channel
+}
+
+// asking are the messages that a pending request owes to those who decide it, in their order.
+func (n *notice) asking(a approval.Approval, seats []seat, now time.Time) []delivery {
+	var out []delivery
+	at := round(a, now)
+	for _, s := range seats {
+		d := delivery{to: s.who, channel: s.by, occasion: first(a, s.who), round: at}
+		if t := n.of(s.who.ID, s.by.Name()); t != nil {
+			d.edited = !t.At.IsZero() && t.Asks != "" && t.Asks != a.Digest // an edit is a new action, of which they have seen nothing (A8)
+			if t.Round >= at && !d.edited || now.Before(t.Next) {
+				continue
+			}
+			if d.occasion = t.As; !t.At.IsZero() && !d.edited {
+				d.occasion = Reminder
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// first is the occasion of a person's first message.
+func first(a approval.Approval, p person.Person) Occasion {
+	if agent.MayDecide(late(a), agent.Principal{ID: p.ID, Groups: p.Groups}) {
+		return Escalated
+	}
+	return Asked
+}
+
+// updating are the messages whose request is pending no more, and that do not say so yet. One of a channel that is gone stays as it is.
+func (n *notice) updating(a approval.Approval, channel func(name string) Channel, now time.Time) []delivery {
+	var out []delivery
+	for i := range n.Told {
+		t := &n.Told[i]
+		if t.Shows == a.Status || now.Before(t.Next) {
+			continue
+		}
+		c := channel(t.Channel)
+		if c == nil || len(t.Refs) == 0 {
+			t.Shows = a.Status
+			continue
+		}
+		for _, ref := range t.Refs {
+			out = append(out, delivery{to: person.Person{ID: t.To}, channel: c, occasion: Decided, updates: ref})
+		}
+	}
+	return out
+}
+
+// apply takes in what became of deliveries.
+func (n *notice) apply(a approval.Approval, all []sent) {
+	failed, remarked := 0, 0
+	for _, s := range all {
+		switch {
+		case s.remark > 0:
+			remarked = max(remarked, s.remark)
+			if s.err != nil {
+				failed++
+			}
+		case s.updates != "":
+			continue
+		default:
+			n.told(a, s)
+		}
+	}
+	if remarked > 0 {
+		n.hear(remarked, failed, all[len(all)-1].at)
+	}
+	n.shown(a, all)
+}
+
+// told takes in a message to one who decides.
+func (n *notice) told(a approval.Approval, s sent) {
+	t := n.of(s.to.ID, s.channel.Name())
+	if t == nil {
+		n.Told = append(n.Told, telling{To: s.to.ID, Channel: s.channel.Name(), As: s.occasion, Round: -1})
+		t = &n.Told[len(n.Told)-1]
+	}
+	if s.err == nil {
+		t.At, t.Round, t.Tries, t.Next, t.Asks = s.at, max(t.Round, s.round), 0, time.Time{}, a.Digest
+		if s.ref != "" { // and this one asks, whatever the others show
+			t.keep(s.ref)
+			t.Shows = ""
+		}
+		if s.occasion == Reminder {
+			n.Reminded++
+		}
+		return
+	}
+	if t.Tries++; t.Tries < maxTries {
+		t.Next = s.at.Add(pause(t.Tries))
+		return
+	}
+	t.Round, t.Tries, t.Next, t.Asks = max(t.Round, s.round), 0, time.Time{}, a.Digest
+}
+
+// hear takes in that remarks were told of.
+func (n *notice) hear(upTo, failed int, at time.Time) {
+	if failed > 0 {
+		if n.Heard++; n.Heard < maxTries {
+			n.HearNext = at.Add(pause(n.Heard))
+			return
+		}
+	}
+	n.Remarks, n.Heard, n.HearNext = max(n.Remarks, upTo), 0, time.Time{}
+}
+
+// shown takes in updates: of a telling all of whose messages show the outcome, or that was tried too often, nothing is owed.
+func (n *notice) shown(a approval.Approval, all []sent) {
+	for i := range n.Told {
+		t := &n.Told[i]
+		tried, failed := false, false
+		var at time.Time
+		for _, s := range all {
+			if s.updates != "" && s.to.ID == t.To && s.channel.Name() == t.Channel {
+				tried, failed, at = true, failed || s.err != nil, s.at
+			}
+		}
+		switch {
+		case !tried:
+		case failed && t.Tries+1 < maxTries:
+			t.Tries++
+			t.Next = at.Add(pause(t.Tries))
+		default:
+			t.Shows, t.Tries, t.Next = a.Status, 0, time.Time{}
+		}
+	}
+}
+
+// next is when to look at the request again; zero = never. Nothing of it is before now, and all that is owed by now has been tried.
+func (n *notice) next(a approval.Approval, seats []seat, now time.Time) time.Time {
+	if a.Status != approval.Pending {
+		return n.nextUpdate(a)
+	}
+	if !now.Before(a.ExpiresAt) {
+		return now.Add(min(max(now.Sub(a.ExpiresAt), settling), rarestLook))
+	}
+	at := a.ExpiresAt
+	sooner := func(t time.Time) {
+		if t.After(now) && t.Before(at) {
+			at = t
+		}
+	}
+	if a.EscalatedAt.IsZero() {
+		sooner(a.EscalatesAt)
+	}
+	if a.RemindSeconds > 0 && len(seats) > 0 {
+		sooner(a.RequestedAt.Add(time.Duration(round(a, now)+1) * time.Duration(a.RemindSeconds) * time.Second))
+	}
+	for _, s := range seats {
+		if t := n.of(s.who.ID, s.by.Name()); t != nil {
+			sooner(t.Next)
+		}
+	}
+	if n.Remarks < len(a.Thread) {
+		sooner(n.HearNext)
+	}
+	if n.changeable() {
+		sooner(now.Add(min(max(now.Sub(a.RequestedAt)/2, soonestLook), rarestLook)))
+	}
+	return at
+}
+
+// nextUpdate is the next try of those updates that have failed.
+func (n *notice) nextUpdate(a approval.Approval) (at time.Time) {
+	for _, t := range n.Told {
+		if t.Shows != a.Status && (at.IsZero() || t.Next.Before(at)) {
+			at = t.Next
+		}
+	}
+	return at
+}
+
+// changeable reports whether there is a message that would have to be updated.
+func (n *notice) changeable() bool {
+	for _, t := range n.Told {
+		if len(t.Refs) > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,108 @@
+package notify
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/person"
+)
+
+// maxPeople is how many people are told of one request: the notice is one item, and a request to more of them is one to nobody.
+const maxPeople = 500
+
+// approvers are the people who may decide a request as it stands, and have not had their say yet.
+func (n *Notifier) approvers(ctx context.Context, a approval.Approval) ([]person.Person, error) {
+	if n.Directory == nil {
+		return nil, nil
+	}
+	now := n.Clock.Now()
+	all, err := n.Directory.Members(ctx, a.Tenant, sets(a, now))
+	if err != nil {
+		return nil, fmt.Errorf("find the approvers of approval %s: %w", a.ID, err)
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(p person.Person) bool { return !asks(a, p, now) })
+	if len(all) > maxPeople {
+		n.warn(fmt.Sprintf("tell everybody of approval %s: it asks %d people, of whom %d are told", a.ID, len(all), maxPeople), nil)
+		all = all[:maxPeople]
+	}
+	return all, nil
+}
+
+// asks reports whether a request waits for that person's word: they may approve it, and have not decided it.
+func asks(a approval.Approval, p person.Person, now time.Time) bool {
+	if a.FourEyes && slices.Contains(a.Requesters, p.ID) { // who can only deny is not asked
+		return false
+	}
+	who := agent.Principal{ID: p.ID, Groups: p.Groups}
+	if a.Kind != approval.KindTools {
+		return !said(a, p.ID) && mayDecide(a, who, now)
+	}
+	return slices.ContainsFunc(a.Permissions, func(t approval.Permission) bool {
+		return t.Verdict == "" && !slices.ContainsFunc(t.Calls, func(c approval.Blocked) bool { return !mayDecideCall(a, c, who, now) })
+	})
+}
+
+// said reports whether a person has decided, or somebody for them. What was said of a call before somebody changed its arguments counts no more (A8).
+func said(a approval.Approval, id string) bool {
+	all := a.Decisions
+	for i, d := range a.Decisions {
+		if d.Action == approval.Edit {
+			all = a.Decisions[i:]
+		}
+	}
+	return slices.ContainsFunc(all, func(d approval.Decision) bool { return d.By == id || d.For == id })
+}
+
+// audience are the people whom a remark of the thread is for: the requesters of a question, those who asked of an answer.
+func (n *Notifier) audience(ctx context.Context, a approval.Approval, i int) ([]person.Person, Occasion, error) {
+	if n.Directory == nil {
+		return nil, Question, nil
+	}
+	by, occasion, to := a.Thread[i].By, Question, a.Requesters
+	var asked []string
+	for _, r := range a.Thread[:i] {
+		if !slices.Contains(a.Requesters, r.By) {
+			asked = append(asked, r.By)
+		}
+	}
+	if slices.Contains(a.Requesters, by) && len(asked) > 0 {
+		occasion, to = Answer, asked
+	}
+	people, err := n.Directory.Members(ctx, a.Tenant, to)
+	if err != nil {
+		return nil, occasion, fmt.Errorf("find who is told of a remark about approval %s: %w", a.ID, err)
+	}
+	return slices.DeleteFunc(slices.Clone(people), func(p person.Person) bool { return p.ID == by }), occasion, nil
+}
+
+// channels are those by which a person wants to be told, in their order.
+func (n *Notifier) channels(p person.Person) []Channel {
+	var out []Channel
+	if p.Notify == nil {
+		for _, c := range n.Channels {
+			if c.Reaches(p) {
+				out = append(out, c)
+			}
+		}
+		return out
+	}
+	for _, name := range p.Notify {
+		if c := n.channel(name); c != nil && c.Reaches(p) && !slices.Contains(out, c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// channel is the one of that name; nil = this deployment has none.
+func (n *Notifier) channel(name string) Channel {
+	i := slices.IndexFunc(n.Channels, func(c Channel) bool { return c.Name() == name })
+	if i < 0 {
+		return nil
+	}
+	return n.Channels[i]
+}

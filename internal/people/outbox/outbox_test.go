@@ -1,0 +1,114 @@
+package outbox_test
+
+import (
+	"bytes"
+	"io"
+	"mime"
+	"mime/multipart"
+	"mime/quotedprintable"
+	"net/mail"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people/letter"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/outbox"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people/show"
+)
+
+func message() notify.Message {
+	text := func(s string) show.Text { return show.Text{{Text: s}} }
+	return notify.Message{
+		Occasion: notify.Asked, To: person.Person{ID: "user:ana", Email: "ana@example.com"}, Link: "http://127.0.0.1:8080/a/abc",
+		Approval: approval.Approval{ID: "aabc", Status: approval.Pending},
+		Shown: show.Request{
+			Title: text("réfund of agent clerk"), Facts: []show.Fact{{Label: "Tool", Value: text("refund")}},
+			Arguments: []show.Argument{{Key: text("reason"), Value: text("--=_countersign\r\n.\n<b>&=3D é 🙂"), Kind: "string"}},
+		},
+	}
+}
+
+// A mail is a file that mail programs open, with both halves as they were laid out; only its owner may read it.
+func TestC2Outbox(t *testing.T) {
+	c := outbox.Channel{Path: filepath.Join(t.TempDir(), "home", "outbox"), Clock: clock.System()}
+	m := message()
+	ref, err := c.Send(t.Context(), m)
+	require.NoError(t, err)
+	require.Empty(t, ref)
+	require.NoError(t, c.Update(t.Context(), ref, m))
+	files, err := filepath.Glob(filepath.Join(c.Path, "*"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.Regexp(t, `/\d{8}T\d{6}\.\d{3}-aabc-asked-user_ana\.eml$`, filepath.ToSlash(files[0]))
+	if runtime.GOOS != "windows" {
+		info, err := os.Stat(files[0])
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	}
+	data, err := os.ReadFile(files[0])
+	require.NoError(t, err)
+	read, err := mail.ReadMessage(bytes.NewReader(data))
+	require.NoError(t, err)
+	subject, err := new(mime.WordDecoder).DecodeHeader(read.Header.Get("Subject"))
+	require.NoError(t, err)
+	require.Equal(t, "Approval needed: réfund of agent clerk", subject)
+	require.Equal(t, "ana@example.com", read.Header.Get("To"))
+	require.Equal(t, "auto-generated", read.Header.Get("Auto-Submitted"))
+	_, err = read.Header.Date()
+	require.NoError(t, err)
+
+	kind, params, err := mime.ParseMediaType(read.Header.Get("Content-Type"))
+	require.NoError(t, err)
+	require.Equal(t, "multipart/alternative", kind)
+	want := letter.Of(m).AsMail()
+	parts := multipart.NewReader(read.Body, params["boundary"])
+	for _, half := range []string{want.Text, want.HTML} {
+		p, err := parts.NextRawPart()
+		require.NoError(t, err)
+		got, err := io.ReadAll(quotedprintable.NewReader(p))
+		require.NoError(t, err)
+		require.Equal(t, lines(half), lines(string(got)))
+	}
+	_, err = parts.NextPart()
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// lines are without their carriage returns, which mails have and texts do not.
+func lines(s string) string { return string(bytes.ReplaceAll([]byte(s), []byte("\r\n"), []byte("\n"))) }
+
+// Nothing that a request or a person is called leads out of the directory or into a header, and what fails leaves nothing behind.
+func TestC2OutboxRefuses(t *testing.T) {
+	for name, change := range map[string]func(*notify.Message){
+		"a request's id":  func(m *notify.Message) { m.Approval.ID = "../../x" },
+		"no id":           func(m *notify.Message) { m.Approval.ID = "" },
+		"a person's id":   func(m *notify.Message) { m.To.ID = "user:../x" },
+		"an address":      func(m *notify.Message) { m.To.Email = "ana@example.com\r\nBcc: eve@example.com" },
+		"no address":      func(m *notify.Message) { m.To.Email = "" },
+		"an odd occasion": func(m *notify.Message) { m.Occasion = "../asked" },
+	} {
+		c := outbox.Channel{Path: filepath.Join(t.TempDir(), "outbox"), Clock: clock.System()}
+		m := message()
+		change(&m)
+		_, err := c.Send(t.Context(), m)
+		require.Error(t, err, name)
+		require.NoDirExists(t, c.Path, name)
+	}
+	m := message()
+	m.Occasion = notify.Decided
+	c := outbox.Channel{Path: filepath.Join(t.TempDir(), "outbox"), Clock: clock.System()}
+	_, err := c.Send(t.Context(), m)
+	require.NoError(t, err)
+	require.NoDirExists(t, c.Path, "what is decided is not mailed")
+
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err = outbox.Channel{Path: file, Clock: clock.System()}.Send(t.Context(), message())
+	require.Error(t, err)
+}

@@ -1,0 +1,83 @@
+// Package person knows the people who decide: the groups they are in, where they are reached, and who decides for them meanwhile.
+//
+// A Directory serves two questions: who is told of a request, and who somebody is who comes by a link or from Slack; such a person acts with
+// the groups that the directory gives them at that moment. Whoever shows a token of their own acts with the groups of the token.
+//
+// What people say of themselves is kept under PK T#tenant#PERSON#user, SK "P" (Preferences), and PK T#tenant#DUTY#user (Duties).
+package person
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// The channels that a person may be told by.
+const (
+	Email = "email"
+	Slack = "slack"
+)
+
+// Person is one who may be an approver.
+type Person struct {
+	ID     string   // user:ana
+	Groups []string // group:finance
+	Name   string   // for people; "" = the id
+	Email  string   // "" = none
+	Slack  string   // the member's id in the workspace, as U012ABCDEF; "" = none
+	Notify []string // the channels to use, in order: email, slack; nil = every one that reaches them, empty = none
+}
+
+// Principal is the person as one who acts.
+func (p Person) Principal() agent.Principal {
+	return agent.Principal{ID: p.ID, Groups: slices.Clone(p.Groups)}
+}
+
+// Directory finds people. Safe for concurrent use.
+type Directory interface {
+	// Person finds one by id; false where the tenant has nobody of that id.
+	Person(ctx context.Context, tenant, id string) (Person, bool, error)
+	// Members are the people of these principals, each once, sorted by id: a user stands for themself, a group for who is in it. Whoever the
+	// directory does not know is left out.
+	Members(ctx context.Context, tenant string, principals []string) ([]Person, error)
+	// Slack finds who a workspace's member is; false where nobody is.
+	Slack(ctx context.Context, team, member string) (tenant string, p Person, found bool, err error)
+}
+
+// RefusedError says why what somebody wants of themselves is not taken. It is fit to be shown.
+type RefusedError struct {
+	Key  string // notify, to, from, until, note
+	Text string // what was got and what is wanted
+}
+
+func (e *RefusedError) Error() string { return e.Key + ": " + e.Text }
+
+func refuse(key, format string, args ...any) error {
+	return &RefusedError{Key: key, Text: fmt.Sprintf(format, args...)}
+}
+
+// isUser reports whether id is user:NAME.
+func isUser(id string) bool {
+	return strings.HasPrefix(id, "user:") && agent.ValidPrincipal(id)
+}
+
+// isGroup reports whether id is group:NAME.
+func isGroup(id string) bool {
+	return strings.HasPrefix(id, "group:") && agent.ValidPrincipal(id)
+}
+
+// checkChannels says what is wrong with the channels that a person may be told by; "" = nothing.
+func checkChannels(names []string) string {
+	for i, name := range names {
+		switch {
+		case name != Email && name != Slack:
+			return fmt.Sprintf("got %q, want %s or %s", agent.Bounded(name), Email, Slack)
+		case slices.Contains(names[:i], name):
+			return name + " is named twice"
+		}
+	}
+	return ""
+}

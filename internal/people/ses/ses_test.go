@@ -1,0 +1,179 @@
+package ses_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people/letter"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people/ses"
+	"github.com/countersign/countersign/internal/people/show"
+)
+
+const from = "approvals@example.com"
+
+var (
+	keys = aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET", SessionToken: "SESSION"}
+	cfg  = aws.Config{Region: "eu-central-1", Credentials: credentials.StaticCredentialsProvider{Value: keys}}
+	ana  = person.Person{ID: "user:ana", Email: "ana@example.com"}
+)
+
+func service(t *testing.T, refuse func(n int) (int, string)) (*awsfake.Mail, *ses.Channel) {
+	t.Helper()
+	m := &awsfake.Mail{Credentials: keys, Region: "eu-central-1", Identities: []string{from}, Refuse: refuse}
+	srv := httptest.NewServer(m)
+	t.Cleanup(srv.Close)
+	c, err := ses.New(cfg, srv.URL+"/", from, clock.System())
+	require.NoError(t, err)
+	return m, c
+}
+
+func message(value string) notify.Message {
+	text := func(s string) show.Text { return show.Text{{Text: s}} }
+	return notify.Message{
+		Occasion: notify.Asked, To: ana, Link: "https://approve.example.com/a/abc",
+		Approval: approval.Approval{Tenant: "acme", ID: "aabc", Status: approval.Pending, Kind: approval.KindCall, ExpiresAt: time.Unix(2e9, 0)},
+		Shown: show.Request{
+			Title: text("refund of agent clerk"), Facts: []show.Fact{{Label: "Tool", Value: text("refund")}},
+			Arguments: []show.Argument{{Key: text("reason"), Value: text(value), Kind: "string"}}, Says: text("trust me"),
+		},
+	}
+}
+
+// A mail arrives as it was laid out, for one person, marked as what it is, and the fake refuses it where it would be tracked.
+func TestC2Send(t *testing.T) {
+	s, c := service(t, nil)
+	require.Equal(t, "email", c.Name())
+	m := message(`<b>"chair"</b> & é 🙂`)
+	ref, err := c.Send(t.Context(), m)
+	require.NoError(t, err)
+	require.Empty(t, ref, "no mail is changed later")
+	want := letter.Of(m).AsMail()
+	require.Equal(t, []awsfake.Sent{{
+		From: from, To: "ana@example.com", Subject: "Approval needed: refund of agent clerk", Text: want.Text, HTML: want.HTML,
+		Headers: map[string]string{"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"},
+	}}, s.Sent())
+	require.Contains(t, want.Text, `<b>"chair"</b> & é 🙂`)
+
+	require.NoError(t, c.Update(t.Context(), ref, m))
+	m.Occasion = notify.Decided
+	_, err = c.Send(t.Context(), m)
+	require.NoError(t, err)
+	require.Len(t, s.Sent(), 1, "what is decided is not mailed")
+}
+
+// However long the arguments, the mail goes out.
+func TestC2LongMail(t *testing.T) {
+	s, c := service(t, nil)
+	_, err := c.Send(t.Context(), message(strings.Repeat("x", 300_000)))
+	require.NoError(t, err)
+	require.Contains(t, s.Sent()[0].Text, letter.TooLong)
+}
+
+func TestC2Reaches(t *testing.T) {
+	s, c := service(t, nil)
+	for address, want := range map[string]bool{"ana@example.com": true, "": false, "ana@example.com,eve@example.com": false, "ana@example.com\nBcc: x@example.com": false} {
+		require.Equal(t, want, c.Reaches(person.Person{Email: address}), address)
+	}
+	m := message("x")
+	m.To.Email = "ana@example.com, eve@example.com"
+	_, err := c.Send(t.Context(), m)
+	require.ErrorContains(t, err, "no address")
+	require.NotContains(t, err.Error(), "eve")
+	require.Zero(t, s.Requests())
+	for _, bad := range []string{"", "nobody", "A <a@example.com>", "a@example.com\r\nX: y"} {
+		_, err := ses.New(cfg, "http://127.0.0.1:1", bad, clock.System())
+		require.ErrorContains(t, err, "want an address", bad)
+	}
+}
+
+// What may pass is tried again, what will not is not, and no error repeats what SES says.
+func TestC2Refused(t *testing.T) {
+	first := func(n, status int, code string) func(int) (int, string) {
+		return func(i int) (int, string) {
+			if i <= n {
+				return status, code
+			}
+			return 0, ""
+		}
+	}
+	for name, c := range map[string]struct {
+		refuse    func(int) (int, string)
+		asked     int
+		ok        bool
+		code      string
+		permanent bool
+	}{
+		"throttled once": {refuse: first(1, 429, "TooManyRequestsException"), asked: 2, ok: true},
+		"failing once":   {refuse: first(1, 500, "InternalFailure"), asked: 2, ok: true},
+		"always down":    {refuse: first(9, 503, "ServiceUnavailable"), asked: 4, code: "ServiceUnavailable"},
+		"rejected":       {refuse: first(9, 400, "MessageRejected"), asked: 1, code: "MessageRejected", permanent: true},
+		"forbidden":      {refuse: first(9, 403, "AccessDeniedException"), asked: 1, code: "AccessDeniedException", permanent: true},
+		"paused":         {refuse: first(9, 400, "SendingPausedException"), asked: 1, code: "SendingPausedException", permanent: true},
+		"a story":        {refuse: first(9, 400, "what s3cret says"), asked: 1, permanent: true},
+		"moved":          {refuse: first(9, 307, ""), asked: 1, permanent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // some wait before they ask again
+			s, ch := service(t, c.refuse)
+			_, err := ch.Send(t.Context(), message("broken chair"))
+			require.Equal(t, c.asked, s.Requests())
+			if c.ok {
+				require.NoError(t, err)
+				require.Len(t, s.Sent(), 1)
+				return
+			}
+			var refused *ses.RefusedError
+			require.True(t, errors.As(err, &refused), "%v", err)
+			require.Equal(t, c.code, refused.Code)
+			require.Equal(t, c.permanent, refused.Permanent())
+			require.NotContains(t, err.Error(), "s3cret")
+			require.NotContains(t, err.Error(), "ana@")
+			require.ErrorContains(t, err, "aabc")
+		})
+	}
+	t.Run("another sender", func(t *testing.T) {
+		s, _ := service(t, nil)
+		srv := httptest.NewServer(s)
+		t.Cleanup(srv.Close)
+		c, err := ses.New(cfg, srv.URL, "other@example.com", clock.System())
+		require.NoError(t, err)
+		_, err = c.Send(t.Context(), message("x"))
+		require.ErrorContains(t, err, "MailFromDomainNotVerifiedException")
+	})
+	t.Run("no answer to it", func(t *testing.T) {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) }))
+		t.Cleanup(srv.Close)
+		c, err := ses.New(cfg, srv.URL, from, clock.System())
+		require.NoError(t, err)
+		_, err = c.Send(t.Context(), message("x"))
+		require.ErrorContains(t, err, "NoMessageId")
+	})
+	t.Run("no credentials", func(t *testing.T) {
+		c, err := ses.New(aws.Config{Region: "eu-central-1"}, "http://127.0.0.1:1", from, clock.System())
+		require.NoError(t, err)
+		_, err = c.Send(t.Context(), message("x"))
+		require.ErrorContains(t, err, "want credentials")
+	})
+}
+
+func TestEndpoint(t *testing.T) {
+	require.Equal(t, "https://email.eu-central-1.amazonaws.com", ses.Endpoint("eu-central-1", false, false))
+	require.Equal(t, "https://email-fips.us-east-1.amazonaws.com", ses.Endpoint("us-east-1", true, false))
+	require.Equal(t, "https://email.us-east-1.api.aws", ses.Endpoint("us-east-1", false, true))
+	require.Equal(t, "https://email.cn-north-1.amazonaws.com.cn", ses.Endpoint("cn-north-1", false, false))
+}
+
+var _ notify.Channel = (*ses.Channel)(nil)

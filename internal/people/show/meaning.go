@@ -1,0 +1,163 @@
+package show
+
+import (
+	"net/url"
+	"slices"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+)
+
+// effects say what an effect means to who decides. One that is not known is as grave as any.
+var effects = map[agent.Effect]string{
+	agent.EffectRead:          "read: it changes nothing",
+	agent.EffectIdempotent:    "idempotent: doing it twice is the same as once",
+	agent.EffectNonIdempotent: "non_idempotent: it changes something, and doing it twice is not the same as once",
+}
+
+func effectOf(e agent.Effect) string {
+	if text, ok := effects[e]; ok {
+		return text
+	}
+	return effects[agent.EffectNonIdempotent]
+}
+
+// Risk is the class of what is asked. It is derived from what the definition says of the tool, never from what the model says:
+//
+//	low     effect read
+//	medium  effect idempotent; or non_idempotent with a tool that takes it back (undo)
+//	high    everything else: it cannot be repeated safely, and nothing takes it back
+//
+// A call of another agent is of the effect that its definition declares. Of several tools it is the highest.
+type Risk string
+
+// The classes.
+const (
+	Low    Risk = "low"
+	Medium Risk = "medium"
+	High   Risk = "high"
+)
+
+// RiskOf is the class of a call of that effect; undo says that a tool takes it back.
+func RiskOf(e agent.Effect, undo bool) Risk {
+	switch {
+	case e == agent.EffectRead:
+		return Low
+	case e == agent.EffectIdempotent || e == agent.EffectNonIdempotent && undo:
+		return Medium
+	}
+	return High
+}
+
+// higher is the higher of two classes; "" is below all of them.
+func higher(a, b Risk) Risk {
+	scale := []Risk{"", Low, Medium, High}
+	return scale[max(slices.Index(scale, a), slices.Index(scale, b))]
+}
+
+func (s *shower) risk(e agent.Effect, t agent.ToolSpec) string {
+	r := RiskOf(e, t.Undo != nil)
+	switch {
+	case r == Low:
+		return "low: it reads"
+	case e == agent.EffectIdempotent:
+		return "medium: it changes something, and can be repeated safely"
+	case r == Medium:
+		return "medium: it cannot be repeated safely; " + t.Undo.Tool + " takes it back"
+	case t.Name == "":
+		return "high: it cannot be repeated safely"
+	}
+	return "high: it cannot be undone or repeated safely"
+}
+
+// target is where the call goes, by the definition; nothing of a tool whose definition is not known.
+func (s *shower) target(t agent.ToolSpec) Text {
+	switch {
+	case t.MCP != nil:
+		return slices.Concat(word("MCP server "), bare(t.MCP.Server, nil), word(", its tool "), bare(t.MCP.Tool, nil)).joined()
+	case t.HTTP != nil:
+		return s.host(*t.HTTP)
+	case t.Lambda != nil:
+		return slices.Concat(word("function "), bare(t.Lambda.Function, nil)).joined()
+	case t.Agent != nil:
+		return slices.Concat(word("agent "), bare(t.Agent.Agent, nil), word(", in a run of its own")).joined()
+	case t.Kind == agent.KindService:
+		return slices.Concat(word("a service, by event "), bare(eventOf(t), nil)).joined()
+	case t.Kind == agent.KindInternal:
+		return word("code of this deployment")
+	}
+	return nil
+}
+
+func eventOf(t agent.ToolSpec) string {
+	if t.Event != "" {
+		return t.Event
+	}
+	return t.Name
+}
+
+// host names the host that a request goes to, which no argument changes. The path has arguments in it, and is none of a fact.
+func (s *shower) host(t agent.HTTPTool) Text {
+	u, err := url.Parse(t.URL)
+	if err != nil || u.Host == "" {
+		return slices.Concat(word(t.Method+" of "), s.foreign(t.URL)).joined()
+	}
+	return slices.Concat(word(t.Method+" to "), bare(u.Scheme+"://"+u.Host, nil)).joined()
+}
+
+// asks says what a decision is about, where that is not whether the call may be carried out.
+func asks(a approval.Approval) string {
+	switch a.Kind {
+	case approval.KindTools:
+		return "whether these tools may be called; their calls were blocked and are not carried out"
+	case approval.KindOutcome:
+		return "what became of this call: it was interrupted, and nobody knows whether it took effect"
+	case approval.KindInput:
+		mode := agent.TicketMode("")
+		if a.Ticket != nil {
+			mode = a.Ticket.Mode
+		}
+		return "for input: its tool has done nothing yet, and " + answering[mode]
+	}
+	return ""
+}
+
+// answering says what an answer does. A ticket that says nothing replays.
+var answering = map[agent.TicketMode]string{
+	"":                 "runs again with the answer",
+	agent.TicketReplay: "runs again with the answer",
+	agent.TicketResult: "does not run again: the answer is its result",
+	agent.TicketPass:   "runs with the answer for its arguments, unless that is true or false",
+}
+
+// granted says what an approval grants beside the call; nothing where it is of the call alone.
+func granted(a approval.Approval) Text {
+	of := "the tool may be called for the rest of the run"
+	switch {
+	case a.Kind == approval.KindOutcome || a.Kind == approval.KindInput:
+		return nil
+	case a.Grants == agent.GrantsRun && (a.Scope == agent.ScopeTool || a.Kind == approval.KindTools):
+		return word(of + ", whatever it is called with")
+	case a.Grants == agent.GrantsStanding && a.Scope == agent.ScopeTool:
+		return slices.Concat(word(of+", and in every run of "), bare(a.Agent, nil), word(" for 30 days or until it is revoked, whatever it is called with")).joined()
+	case a.Grants == agent.GrantsStanding:
+		return slices.Concat(word("the tool may be called with these very arguments for the rest of the run, and in every run of "), bare(a.Agent, nil),
+			word(" for 30 days or until it is revoked")).joined()
+	case a.Kind == approval.KindTools:
+		return word("the tool may be called once, whatever it is called with")
+	}
+	return nil
+}
+
+// denied says what a denial does.
+func denied(a approval.Approval) string {
+	switch {
+	case a.Kind == approval.KindOutcome:
+		return "nothing: say what became of it"
+	case a.Scope == agent.ScopeTool:
+		return "the tool is not called any more in this run, and the model is told so"
+	case a.Kind == approval.KindTools:
+		return "the model is told so; its next call asks again"
+	}
+	return "the call is not carried out, and the model is told so"
+}

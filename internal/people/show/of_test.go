@@ -1,0 +1,394 @@
+package show_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/hostile"
+	"github.com/countersign/countersign/internal/people/show"
+)
+
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.FixedZone("", 3600))
+
+func request() approval.Approval {
+	return approval.Approval{
+		ID: "a1", Run: "r1", Agent: "refunds", Version: "3", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"payments.refund"},
+		Args: json.RawMessage(`{"order":"A-1","amount":100.50}`), Effect: agent.EffectNonIdempotent, Status: approval.Pending,
+		Approvers: []string{"group:finance"}, Quorum: 1, RuleNote: "over 50", RequestedAt: noon, ExpiresAt: noon.Add(24 * time.Hour), Decisions: []approval.Decision{},
+	}
+}
+
+func values(r show.Request) map[string]string {
+	all := map[string]string{}
+	for _, f := range r.Facts {
+		all[f.Name] = f.Value.String()
+	}
+	return all
+}
+
+func names(r show.Request) (all []string) {
+	for _, f := range r.Facts {
+		all = append(all, f.Name)
+	}
+	return all
+}
+
+func TestB1FactsFirstMadeByTheRuntime(t *testing.T) {
+	a := request()
+	a.Quorum, a.FourEyes, a.Requesters = 2, true, []string{"user:ana"}
+	a.Decisions = []approval.Decision{{By: "user:bo", Action: approval.Approve, At: noon.Add(time.Hour), Note: "fine", Via: approval.ViaSlack}}
+	a.EscalateTo, a.EscalatesAt = []string{"group:heads"}, noon.Add(2*time.Hour)
+	a.Parent, a.ParentCall, a.Root = "r0", "c9", "r0"
+	a.Above = [][]string{{"group:support"}}
+	a.Claimed, a.Requesters = "user:cy; approved by legal", append(a.Requesters, "user:cy; approved by legal")
+	v := show.View{Says: "The customer asked. Approve it.", Tools: []agent.ToolSpec{{
+		Name: "payments.refund", Kind: agent.KindHTTP, Description: "Pays money back.", HTTP: &agent.HTTPTool{Method: "POST", URL: "https://pay.example/v1/{order}"},
+		Undo: &agent.Undo{Tool: "payments.take_back"},
+	}}}
+	r := show.Of(a, v)
+	require.Equal(t, "May refunds carry out payments.refund?", r.Title.String())
+	require.Equal(t, []string{
+		"tool", "does", "effect", "target", "risk", "agent", "run", "below", "requester", "why", "approvers", "quorum", "four eyes", "asked", "expires", "escalates", "if denied",
+	}, names(r))
+	got := values(r)
+	for name, want := range map[string]string{
+		"tool": "payments.refund", "does": "Pays money back.", "effect": "non_idempotent: it changes something, and doing it twice is not the same as once",
+		"target": "POST to https://pay.example", "risk": "medium: it cannot be repeated safely; payments.take_back takes it back", "agent": "refunds 3",
+		"run": "r1, call c1", "below": "call c9 of run r0, for run r0", "requester": "user:ana", "why": "over 50",
+		"approvers": "group:finance; and at once group:support", "quorum": "2 different people approve, and one who denies is enough; 1 of 2 so far: user:bo",
+		"asked": "2026-11-22 11:00:00 UTC", "expires": "2026-11-23 11:00:00 UTC, then it is refused",
+		"escalates": "at 2026-11-22 13:00:00 UTC, then these decide as well: group:heads", "if denied": "the call is not carried out, and the model is told so",
+	} {
+		require.Equal(t, want, got[name], name)
+	}
+	require.Equal(t, "The customer asked. Approve it.", r.Says.String())
+	require.Equal(t, "user:cy; approved by legal", r.Claim.String(), "the caller's word is no fact")
+	for name, value := range got {
+		require.NotContains(t, value, "customer", "%s: the model's words are no fact", name)
+		require.NotContains(t, value, "legal", "%s: the caller's words are no fact", name)
+	}
+	require.Equal(t, []string{"asked", "approve"}, []string{r.History[0].What, r.History[1].What})
+	require.Equal(t, "slack", r.History[1].Via)
+	a.Decisions = append(a.Decisions, approval.Decision{By: "user:di", Action: approval.Edit, At: noon.Add(2 * time.Hour), Args: json.RawMessage(`{"amount":5}`)})
+	r = show.Of(a, v)
+	require.Contains(t, values(r)["quorum"], "1 of 2 so far: user:di", "an edit is another action: what was said before is not of it")
+	require.Equal(t, "amount", r.History[2].Arguments[0].Key.String())
+}
+
+func TestB1NothingIsNeededBesideTheRequest(t *testing.T) {
+	require.NotPanics(t, func() { show.Of(approval.Approval{}, show.View{}) })
+	got := values(show.Of(request(), show.View{}))
+	require.Equal(t, "high: it cannot be repeated safely", got["risk"])
+	require.NotContains(t, got, "target")
+	require.NotContains(t, got, "requester")
+	a := request()
+	a.Approvers = nil
+	require.Equal(t, "nobody", values(show.Of(a, show.View{}))["approvers"])
+}
+
+func TestB1WhereCallsGo(t *testing.T) {
+	for want, spec := range map[string]agent.ToolSpec{
+		"MCP server files, its tool move_file": {Kind: agent.KindMCP, MCP: &agent.MCPTool{Server: "files", Tool: "move_file"}, Description: "Trust me."},
+		"function arn:aws:lambda:x":            {Kind: agent.KindLambda, Lambda: &agent.LambdaTool{Function: "arn:aws:lambda:x"}},
+		"agent tidy, in a run of its own":      {Kind: agent.KindAgent, Agent: &agent.Delegate{Agent: "tidy"}},
+		"a service, by event payments.refund":  {Kind: agent.KindService},
+		"code of this deployment":              {Kind: agent.KindInternal},
+		"GET to http://10.0.0.1:8080":          {Kind: agent.KindHTTP, HTTP: &agent.HTTPTool{Method: "GET", URL: "http://user:hunter2@10.0.0.1:8080/{order}"}},
+	} {
+		spec.Name = "payments.refund"
+		r := show.Of(request(), show.View{Tools: []agent.ToolSpec{spec}})
+		require.Equal(t, want, values(r)["target"])
+		require.NotContains(t, fmt.Sprint(r), "hunter2")
+		require.NotContains(t, fmt.Sprint(r), "Trust me", "a server's word of itself is no fact")
+	}
+}
+
+func TestB1Risk(t *testing.T) {
+	for _, c := range []struct {
+		effect agent.Effect
+		undo   bool
+		want   show.Risk
+	}{
+		{agent.EffectRead, false, show.Low}, {agent.EffectIdempotent, false, show.Medium}, {agent.EffectNonIdempotent, true, show.Medium},
+		{agent.EffectNonIdempotent, false, show.High}, {"", false, show.High}, {"new", true, show.High},
+	} {
+		require.Equal(t, c.want, show.RiskOf(c.effect, c.undo), c)
+	}
+}
+
+func TestB1WhatADecisionDoes(t *testing.T) {
+	for _, c := range []struct {
+		change                 func(*approval.Approval)
+		granted, denied, asked string
+	}{
+		{func(*approval.Approval) {}, "", "the call is not carried out, and the model is told so", ""},
+		{func(a *approval.Approval) { a.Scope, a.Grants = agent.ScopeTool, agent.GrantsRun }, "the tool may be called for the rest of the run, whatever it is called with", "the tool is not called any more in this run, and the model is told so", ""},
+		{func(a *approval.Approval) { a.Scope, a.Grants = agent.ScopeTool, agent.GrantsStanding }, "the tool may be called for the rest of the run, and in every run of refunds for 30 days or until it is revoked, whatever it is called with", "the tool is not called any more in this run, and the model is told so", ""},
+		{func(a *approval.Approval) { a.Grants = agent.GrantsStanding }, "the tool may be called with these very arguments for the rest of the run, and in every run of refunds for 30 days or until it is revoked", "the call is not carried out, and the model is told so", ""},
+		{func(a *approval.Approval) { a.Kind, a.Grants = approval.KindTools, agent.GrantsOnce }, "the tool may be called once, whatever it is called with", "the model is told so; its next call asks again", "whether these tools may be called; their calls were blocked and are not carried out"},
+		{func(a *approval.Approval) { a.Kind = approval.KindOutcome }, "", "nothing: say what became of it", "what became of this call: it was interrupted, and nobody knows whether it took effect"},
+		{func(a *approval.Approval) {
+			a.Kind, a.Ticket = approval.KindInput, &agent.Ticket{Mode: agent.TicketResult}
+		}, "", "the call is not carried out, and the model is told so", "for input: its tool has done nothing yet, and does not run again: the answer is its result"},
+		{func(a *approval.Approval) { a.Undoes = &approval.Undone{Run: "r0", Call: "c0"} }, "", "the call is not carried out, and the model is told so", ""},
+	} {
+		a := request()
+		c.change(&a)
+		got := values(show.Of(a, show.View{}))
+		require.Equal(t, []string{c.granted, c.denied, c.asked}, []string{got["if granted"], got["if denied"], got["asks"]})
+		require.Equal(t, a.Undoes != nil, got["undoes"] == "call c0 of run r0")
+	}
+}
+
+func TestB2ArgumentsAreCompleteAndInOrder(t *testing.T) {
+	for in, want := range map[string]string{
+		`{}`:  "(none)\n",
+		`"x"`: "\"x\"\n",
+		`[]`:  "[]\n",
+		`{"a":10000000000000000001,"b":1.50,"c":true,"d":null,"e":"","f":1E400}`: "a: 10000000000000000001\nb: 1.50\nc: true\nd: null\ne: \"\"\nf: 1E400\n",
+		`{"to":{"name":"Ana","tags":["x",["y"],{}]},"last":[]}`:                  "to:\n  name: \"Ana\"\n  tags:\n    [0]: \"x\"\n    [1]:\n      [0]: \"y\"\n    [2]: {}\nlast: []\n",
+		`{"z":1,"a":2,"od\u202ed key":1,"":2,"n":"1","n2":1}`:                    "z: 1\na: 2\n\"od\\u{202E}d key\": 1\n\"\": 2\nn: \"1\"\nn2: 1\n",
+		`{"a":1,"a":2}`:  "a: 1\na: 2\n",
+		`{"a":"\ud800"}`: "a: \"\\u{D800}\"\n",
+		`{"a":`:          "\"{\\\"a\\\":\"\n",
+	} {
+		lines, _ := show.Arguments(json.RawMessage(in), nil)
+		var b strings.Builder
+		require.NoError(t, show.WriteArguments(&b, "", lines))
+		require.Equal(t, want, b.String())
+	}
+	long := strings.Repeat("x", 200_000)
+	lines, masked := show.Arguments(json.RawMessage(`{"a":"`+long+`"}`), nil)
+	require.False(t, masked)
+	require.Equal(t, `"`+long+`"`, lines[0].Value.String())
+}
+
+// Every string of the corpus, as a value, as a key, as a note and in the model's words, on the plain channel.
+func TestB3TheCorpusChangesNothingBesideIt(t *testing.T) {
+	for _, c := range hostile.All() {
+		if !c.Stored() {
+			continue
+		}
+		a := request()
+		a.Args = c.Args()
+		a.RuleNote = c.Text
+		a.Decisions = []approval.Decision{{By: "user:bo", Action: approval.Deny, At: noon, Note: c.Text}}
+		a.Thread = []approval.Remark{{By: "user:bo", At: noon, Text: c.Text}}
+		a.Claimed = c.Text
+		r := show.Of(a, show.View{Says: c.Text})
+		require.Len(t, r.Arguments, 1, c.Comment)
+		shown := r.Arguments[0].Value.String()
+		harmless(t, r.Arguments[0].Value, c.Comment)
+		if !r.Masked {
+			got, err := hostile.Original(shown[1 : len(shown)-1])
+			require.NoError(t, err)
+			require.Equal(t, c.Text, got, c.Comment)
+		}
+		var text strings.Builder
+		require.NoError(t, show.WriteText(&text, r, 0))
+		require.NoError(t, hostile.Harmless(text.String()), c.Comment)
+		a.Args, a.RuleNote, a.Decisions[0].Note, a.Thread[0].Text = json.RawMessage(`{"text":"plain"}`), "plain", "plain", "plain"
+		a.Claimed = "plain"
+		var plain strings.Builder
+		require.NoError(t, show.WriteText(&plain, show.Of(a, show.View{Says: "plain"}), 0))
+		more := 0
+		for _, optional := range []bool{c.Text == "", c.Text == "", c.Text == "", c.Text == ""} { // subject, note and two lines of words are left out
+			if optional {
+				more++
+			}
+		}
+		require.Equal(t, strings.Count(plain.String(), "\n"), strings.Count(text.String(), "\n")+more, "%s: it makes lines of its own", c.Comment)
+	}
+}
+
+func TestB4SecretsAreMaskedEverywhere(t *testing.T) {
+	const secret = "AKIAIOSFODNN7EXAMPLE"
+	a := request()
+	a.Args = json.RawMessage(`{"password":"hunter2","text":"use ` + secret + ` now","pin":1234,"nested":[{"clientSecret":"hunter2"}],"` + secret + `":1,"long":{"token":"` + strings.Repeat("hunter2", 50) + `"}}`)
+	a.RuleNote = "note " + secret
+	a.Thread = []approval.Remark{{By: "user:x", At: noon, Text: "is " + secret + " right?"}}
+	a.Decisions = []approval.Decision{{By: "user:x", Action: approval.Edit, At: noon, Note: secret, Args: json.RawMessage(`{"password":"hunter2"}`)}}
+	a.Ticket = &agent.Ticket{Action: "tool:x", Message: "is it " + secret + "?", Parameters: json.RawMessage(`{"apiKey":"hunter2"}`)}
+	v := show.View{Says: "I use " + secret, Tools: []agent.ToolSpec{{Name: "payments.refund", Description: "not " + secret, Schema: json.RawMessage(`{"properties":{"pin":{"writeOnly":true}}}`)}}}
+	a.Asked = json.RawMessage(`{"pin":1234,"password":"hunter2"}`)
+	a.Precondition = &agent.Checked{
+		Tool: "payments.refund", Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon,
+		Was: &agent.Was{Args: json.RawMessage(`{"pin":1234}`), Content: "{}", At: noon},
+	}
+	r := show.Of(a, v)
+	require.True(t, r.Masked)
+	all := fmt.Sprintf("%v", r)
+	var text strings.Builder
+	require.NoError(t, show.WriteText(&text, r, 0))
+	for _, shown := range []string{all, text.String()} {
+		for _, hidden := range []string{secret, "hunter2", "1234"} {
+			require.NotContains(t, shown, hidden)
+		}
+	}
+	require.Contains(t, text.String(), `
+    password: \{masked, 7 characters}
+    text: "use \{masked, 20 characters} now"
+    pin: \{masked, 4 characters}
+    nested:
+      [0]:
+        clientSecret: \{masked, 7 characters}
+    "\{masked, 20 characters}": 1
+    long:
+      token: \{masked, 350 characters}
+`)
+	require.Contains(t, text.String(), "arguments (secrets are masked; the decision is on what is stored, with them)")
+	lines, masked := show.Arguments([]byte(`{"whole":{"user":"ana","list":[1]},"after":1}`), []byte(`{"properties":{"whole":{"writeOnly":true}}}`))
+	require.True(t, masked)
+	var shown []string
+	for _, l := range lines {
+		shown = append(shown, l.Key.String()+" "+l.Value.String())
+	}
+	require.Equal(t, []string{"whole ", `user \{masked, 3 characters}`, "list ", `[0] \{masked, 1 character}`, "after 1"}, shown, "an object is never masked as a whole")
+	a.Kind, a.Permissions = approval.KindTools, []approval.Permission{{Tool: "payments.refund", Calls: []approval.Blocked{{Call: "c1", Args: a.Args, RuleNote: secret}}}}
+	a.Ticket = nil
+	r = show.Of(a, v)
+	require.True(t, r.Masked)
+	require.NotContains(t, fmt.Sprintf("%v", r), "hunter2")
+	require.NotContains(t, fmt.Sprintf("%v", r), secret)
+	require.False(t, show.Of(request(), show.View{}).Masked)
+	require.Equal(t, `{"password":"[masked, 1 character]","a":1}`, show.OneLine([]byte(`{"password":"x","a":1}`), nil))
+	require.Equal(t, "a\n"+`\{masked, 20 characters}\u{202E}`, show.Said("a\n"+secret+"\u202e"))
+}
+
+func TestB4AnEditorKeepsWhatTheyCannotSee(t *testing.T) {
+	args := `{"to":"ana","password":"hunter2","tokens":["one","two"],"url":"https://u:hunter2@x.example/","pin":12,"map":{"AKIAIOSFODNN7EXAMPLE":"x"},"n":1.50}`
+	schema := json.RawMessage(`{"properties":{"pin":{"writeOnly":true}}}`)
+	held := func(n int) string { return fmt.Sprintf("[masked %d: kept as it is]", n) }
+	got, err := show.Editable(json.RawMessage(args), schema)
+	require.NoError(t, err)
+	want := fmt.Sprintf(`{"to":"ana","password":"%s","tokens":["%s","%s"],"url":"%s","pin":"%s","map":"%s","n":1.50}`, held(1), held(2), held(3), held(4), held(5), held(6))
+	require.Equal(t, want, string(got))
+
+	back, err := show.Restore(got, json.RawMessage(args), schema)
+	require.NoError(t, err)
+	require.Equal(t, args, string(back), "untouched, it is what is stored, byte by byte")
+	for edited, want := range map[string]string{
+		strings.Replace(want, `"ana"`, `"bo"`, 1):          strings.Replace(args, `"ana"`, `"bo"`, 1),
+		strings.Replace(want, `"`+held(1)+`"`, `"new"`, 1): strings.Replace(args, `"hunter2"`, `"new"`, 1),
+		fmt.Sprintf(`{"n":2, "password":"%s"}`, held(1)):   `{"n":2,"password":"hunter2"}`,
+		fmt.Sprintf(`{"tokens":["%s"]}`, held(2)):          `{"tokens":["one"]}`,
+	} {
+		back, err := show.Restore(json.RawMessage(edited), json.RawMessage(args), schema)
+		require.NoError(t, err)
+		require.Equal(t, want, string(back))
+	}
+	for _, edited := range []string{
+		fmt.Sprintf(`{"to":"%s"}`, held(1)), fmt.Sprintf(`{"password":"%s"}`, held(2)), fmt.Sprintf(`{"tokens":["%s"]}`, held(3)), fmt.Sprintf(`{"tokens":["new","one","%s"]}`, held(3)),
+		fmt.Sprintf(`{"password":"x%s"}`, held(1)), fmt.Sprintf(`{"%s":1}`, held(1)), fmt.Sprintf(`{"a":{"password":"%s"}}`, held(1)), fmt.Sprintf(`"%s"`, held(1)),
+		fmt.Sprintf(`{"password":["%s"]}`, held(1)), `{"password":"\u005bmasked 2: kept as it is]"}`,
+	} {
+		_, err := show.Restore(json.RawMessage(edited), json.RawMessage(args), schema)
+		var refused *show.EditError
+		require.ErrorAs(t, err, &refused, edited)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+	_, err = show.Restore(json.RawMessage(`{"a":1,"a":2}`), json.RawMessage(args), schema)
+	require.Error(t, err, "a key twice")
+
+	literal := `{"to":"[masked 1: kept as it is]","[masked 2":"x","password":"hunter2"}` // stored, and no secret
+	got, err = show.Editable(json.RawMessage(literal), nil)
+	require.NoError(t, err)
+	back, err = show.Restore(got, json.RawMessage(literal), nil)
+	require.NoError(t, err)
+	require.Equal(t, literal, string(back))
+}
+
+// generated are arguments with secrets in all places.
+func generated(t *rapid.T) json.RawMessage {
+	key := rapid.SampledFrom([]string{"a", "b", "password", "apiKey", "a/b", "m~n", "", "AKIAIOSFODNN7EXAMPLE"})
+	leaf := rapid.SampledFrom([]string{`"x"`, `1.50`, `true`, `null`, `"AKIAIOSFODNN7EXAMPLE"`, `"use ghp_abcdefghijklmnopqrstuvwxyz0123456789"`, `"[masked 1: kept as it is]"`, `{}`, `[]`, `"\u202e"`})
+	var value func(depth int) string
+	value = func(depth int) string {
+		switch n := rapid.IntRange(0, 3).Draw(t, "n"); {
+		case depth == 0 || n == 0:
+			return leaf.Draw(t, "leaf")
+		case n == 1:
+			return "[" + value(depth-1) + "," + value(depth-1) + "]"
+		default:
+			a, b := key.Draw(t, "key"), key.Draw(t, "key")
+			if a == b {
+				b += "2"
+			}
+			return fmt.Sprintf(`{"%s":%s,"%s":%s}`, a, value(depth-1), b, value(depth-1))
+		}
+	}
+	return json.RawMessage(value(4))
+}
+
+func TestB4WhatIsNotEditedIsRestored(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		args := generated(t)
+		restores(t, args, nil)
+		shown, err := show.Editable(args, nil)
+		require.NoError(t, err)
+		require.NotContains(t, string(shown), "AKIA")
+		require.NotContains(t, string(shown), "ghp_")
+	})
+}
+
+func restores(t require.TestingT, args, schema json.RawMessage) {
+	shown, err := show.Editable(args, schema)
+	require.NoError(t, err)
+	back, err := show.Restore(shown, args, schema)
+	require.NoError(t, err)
+	require.Equal(t, string(args), string(back))
+}
+
+func FuzzRestore(f *testing.F) {
+	f.Add(`{"password":"x","a":["[masked 1: kept as it is]"]}`, `{"a":["[masked 1: kept as it is]"]}`)
+	f.Fuzz(func(t *testing.T, stored, edited string) {
+		args, err := agent.CompactJSON([]byte(stored), agent.JSONLimits{})
+		if err != nil {
+			return
+		}
+		restores(t, args, nil)
+		back, err := show.Restore(json.RawMessage(edited), args, nil)
+		if err == nil {
+			require.True(t, json.Valid(back))
+		}
+	})
+}
+
+// Where lines are broken, nothing is lost and nothing looks like another line.
+func TestWrappedTextIsTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := request()
+		args, err := json.Marshal(map[string]string{anything().Draw(t, "key"): anything().Draw(t, "value") + strings.Repeat("word ", rapid.IntRange(0, 40).Draw(t, "n"))})
+		require.NoError(t, err)
+		a.Args, a.RuleNote = args, anything().Draw(t, "note")
+		r := show.Of(a, show.View{Says: anything().Draw(t, "says")})
+		var whole, wrapped strings.Builder
+		require.NoError(t, show.WriteText(&whole, r, 0))
+		require.NoError(t, show.WriteText(&wrapped, r, rapid.IntRange(30, 100).Draw(t, "width")))
+		var joined strings.Builder
+		for i, line := range strings.Split(wrapped.String(), "\n") {
+			require.Equal(t, strings.TrimRight(line, " "), line, "no space at the end of a line, where it would be lost")
+			at := strings.TrimLeft(line, " ")
+			switch {
+			case strings.HasPrefix(at, "++ "):
+				joined.WriteString(at[3:])
+			case strings.HasPrefix(at, "+ "):
+				joined.WriteString(" " + at[2:])
+			default:
+				if i > 0 {
+					joined.WriteByte('\n')
+				}
+				joined.WriteString(line)
+			}
+		}
+		require.Equal(t, whole.String(), joined.String())
+	})
+}

@@ -1,0 +1,94 @@
+package slack
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/letter"
+)
+
+// hooks is where Slack takes answers to clicks.
+const hooks = "https://hooks.slack.com"
+
+// What who clicked is told. None of it holds anything of a request but who decided it.
+const (
+	saidStranger  = "Nothing was decided: Countersign does not know you. Ask whoever runs it to put your Slack member id into its directory of people."
+	saidForbidden = "Nothing was decided: you are not one of those who may decide about this request."
+	saidExpired   = "Nothing was decided: the request has expired. It was not carried out."
+	saidFinished  = "Nothing was decided: the run has gone on or ended without it. Nobody has to decide any more."
+	saidKind      = "Nothing was decided: this request cannot be decided like that. See its page."
+	saidUnknown   = "Nothing was decided: there is no such request."
+	saidChanged   = "Nothing was decided: the request was changed since this message showed it. See its page, or the newest message about it."
+	saidPolicy    = "Nothing was decided: the policy that applies has changed since this was asked. Whoever may decide by now is asked again."
+	saidUncertain = "It is not certain whether this was recorded. Click again: it is recorded once, however often you do."
+)
+
+// saidRecorded is told of a decision that counts.
+func saidRecorded(a approval.Approval, did approval.Action) string {
+	word := "Your approval is recorded. "
+	if did == approval.Deny {
+		word = "Your denial is recorded. "
+	}
+	if a.Status == approval.Pending {
+		return word + "More people have to approve before it is carried out."
+	}
+	return word + letter.Outcome(a)
+}
+
+// saidDecided is told of a decision that came too late.
+func saidDecided(a approval.Approval) string {
+	return "Nothing was decided: this request is decided already. " + letter.Outcome(a)
+}
+
+// ephemeral is an answer that who clicked alone sees.
+type ephemeral struct {
+	ResponseType    string  `json:"response_type"`
+	ReplaceOriginal bool    `json:"replace_original"`
+	Text            string  `json:"text"`
+	Blocks          []block `json:"blocks"`
+}
+
+// errAnswer is all that is said of an answer that was not delivered.
+var errAnswer = errors.New("the answer could not be delivered")
+
+// answer posts what became of a click to the address that Slack gave with it, if that is one of Slack's.
+func (in *Interactions) answer(ctx context.Context, address, told string) error {
+	if !in.ours(address) {
+		return errAnswer
+	}
+	body, err := json.Marshal(ephemeral{ResponseType: "ephemeral", Text: "Countersign", Blocks: []block{section(told)}})
+	if err != nil {
+		return errAnswer
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return errAnswer
+	}
+	r.Header.Set("Content-Type", "application/json; charset=utf-8")
+	r.Header.Set("User-Agent", "countersign")
+	resp, err := client(in.HTTP, answerIn).Do(r)
+	if err != nil {
+		return errAnswer
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errAnswer
+	}
+	return nil
+}
+
+// ours reports whether an address is at the host of Slack's hooks and nowhere else.
+func (in *Interactions) ours(address string) bool {
+	want, err := url.Parse(cmp.Or(in.Hooks, hooks))
+	if err != nil {
+		return false
+	}
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme == want.Scheme && u.Host == want.Host && u.User == nil && u.Opaque == "" && u.Fragment == ""
+}

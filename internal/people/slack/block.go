@@ -1,0 +1,148 @@
+package slack
+
+import (
+	"strings"
+	"unicode/utf16"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// The limits of Block Kit. Slack counts characters as JavaScript does.
+const (
+	maxBlocks  = 50
+	maxHeader  = 150
+	maxText    = 3000
+	maxField   = 2000
+	maxFields  = 10
+	maxAddress = 3000
+	maxNote    = 1000 // of a note, of our own: so much of it reaches the model
+
+	// maxAll bounds all blocks of a message as JSON. Slack refuses somewhat above 12,000 characters in all (msg_blocks_too_long), says nowhere how it
+	// counts, and adds to what it counts.
+	maxAll = 10_000
+)
+
+// block is a block of Block Kit as far as we use it.
+type block struct {
+	Type      string   `json:"type"`
+	ID        string   `json:"block_id,omitempty"`
+	Text      *text    `json:"text,omitempty"`
+	Fields    []text   `json:"fields,omitempty"`
+	Accessory *element `json:"accessory,omitempty"` // of a section: a link beside it
+	Elements  []any    `json:"elements,omitempty"`
+	Label     *text    `json:"label,omitempty"`   // of an input
+	Element   *element `json:"element,omitempty"` // of an input
+	Optional  bool     `json:"optional,omitempty"`
+}
+
+// text is a text object, always plain.
+type text struct {
+	Type  string `json:"type"`
+	Text  string `json:"text"`
+	Emoji bool   `json:"emoji"` // false: :name: stays what it is
+}
+
+// rich is rich text: the block's element, and the one in it.
+type rich struct {
+	Type     string     `json:"type"`
+	Elements []richText `json:"elements"`
+}
+
+type richText struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+// element is a button or a field to type in.
+type element struct {
+	Type      string   `json:"type"`
+	Action    string   `json:"action_id"`
+	Text      *text    `json:"text,omitempty"`
+	Value     string   `json:"value,omitempty"`
+	URL       string   `json:"url,omitempty"`
+	Style     string   `json:"style,omitempty"`
+	Confirm   *confirm `json:"confirm,omitempty"`
+	MaxLength int      `json:"max_length,omitempty"`
+}
+
+// confirm is the dialog before a button's click counts.
+type confirm struct {
+	Title   text   `json:"title"`
+	Text    text   `json:"text"`
+	Confirm text   `json:"confirm"`
+	Deny    text   `json:"deny"`
+	Style   string `json:"style,omitempty"`
+}
+
+func plain(t string) text { return text{Type: "plain_text", Text: verbatim(t)} }
+
+func header(t string) block {
+	p := plain(t)
+	return block{Type: "header", Text: &p}
+}
+
+func section(t string) block {
+	p := plain(t)
+	return block{Type: "section", Text: &p}
+}
+
+// preformatted shows text as it is, in one typeface.
+func preformatted(t string) block {
+	return block{Type: "rich_text", Elements: []any{
+		rich{Type: "rich_text_preformatted", Elements: []richText{{Type: "text", Text: verbatim(t)}}},
+	}}
+}
+
+// verbatim shows an ampersand that Slack could read as the beginning of one of its three escapes as the character's number: whether Slack
+// takes &lt; in a plain text for < is said nowhere.
+func verbatim(t string) string {
+	return strings.NewReplacer("&amp;", `\u{26}amp;`, "&lt;", `\u{26}lt;`, "&gt;", `\u{26}gt;`).Replace(t)
+}
+
+// length is a text's in characters as Slack counts them.
+func length(t string) int { return len(utf16.Encode([]rune(t))) }
+
+// fit reports whether Slack takes these blocks.
+func fit(blocks []block) bool {
+	if len(blocks) > maxBlocks {
+		return false
+	}
+	for _, b := range blocks {
+		if !b.fits() {
+			return false
+		}
+	}
+	all, err := agent.MarshalVerbatim(blocks)
+	return err == nil && length(string(all)) <= maxAll
+}
+
+func (b block) fits() bool {
+	limit := maxText
+	if b.Type == "header" {
+		limit = maxHeader
+	}
+	if b.Text != nil && (b.Text.Text == "" || length(b.Text.Text) > limit) || len(b.Fields) > maxFields {
+		return false
+	}
+	if b.Accessory != nil && length(b.Accessory.URL) > maxAddress {
+		return false
+	}
+	for _, f := range b.Fields {
+		if f.Text == "" || length(f.Text) > maxField {
+			return false
+		}
+	}
+	for _, e := range b.Elements {
+		switch e := e.(type) {
+		case rich:
+			if length(e.Elements[0].Text) > maxText {
+				return false
+			}
+		case element:
+			if length(e.URL) > maxAddress {
+				return false
+			}
+		}
+	}
+	return true
+}

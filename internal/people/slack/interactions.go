@@ -1,0 +1,140 @@
+package slack
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people/person"
+)
+
+// Path is where Slack sends what is clicked.
+const Path = "/slack/interactions"
+
+// Slack wants an answer within three seconds, and nothing runs after it in a function: so long may a decision take, and so long all of it.
+const (
+	decideIn = 2 * time.Second
+	answerIn = 2600 * time.Millisecond
+)
+
+// Interactions takes decisions from the buttons of messages: POST of Path, behind nothing that authenticates. A request that no signing secret
+// has signed within five minutes is refused before anything of it is read. Who clicked is who Slack says, mapped by the directory to a tenant
+// and a person; what they may decide, the desk says. They are told what became of it in a message that they alone see; the messages about the
+// request are updated by whoever sent them. Logs hold no content. Safe for concurrent use.
+type Interactions struct {
+	Secrets   []string // the app's signing secrets: any of them signs; none = every request is refused
+	Directory person.Directory
+	// Decide is the desk's. It is given what the message showed, and refuses a decision about anything else.
+	Decide func(ctx context.Context, r approval.Request) (approval.Approval, error)
+	// Updated has the messages about a request say what is so now. It runs while who clicked is told, is waited for while there is time, and goes on
+	// after that if the process does: what it does has to be due already. Nil = nobody updates them.
+	Updated func(ctx context.Context, a approval.Approval)
+	Clock   clock.Clock
+	HTTP    *http.Client // for answers; nil = Go's own
+	Hooks   string       // scheme and host that answers are posted to; "" = https://hooks.slack.com
+	Log     *slog.Logger
+}
+
+// ServeHTTP implements http.Handler.
+func (in *Interactions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	switch {
+	case err != nil:
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	case len(body) > maxBody:
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		return
+	case !verified(in.Secrets, r.Header, body, in.Clock.Now()):
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	p, err := read(r.Header, body)
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	if c, ok := p.clicked(); ok {
+		in.take(r.Context(), c)
+	}
+	w.WriteHeader(http.StatusOK) // what came of a click is told in an answer of its own
+}
+
+// take carries a click out and tells who clicked.
+func (in *Interactions) take(ctx context.Context, c click) {
+	ctx, cancel := in.Clock.WithTimeout(ctx, answerIn)
+	defer cancel()
+	now, told := in.decide(ctx, c)
+	updated := in.Clock.NewSignal()
+	if now.ID == "" || in.Updated == nil {
+		updated.Notify()
+	} else {
+		in.Clock.Go(func() {
+			in.Updated(context.WithoutCancel(ctx), now)
+			updated.Notify()
+		})
+	}
+	if err := in.answer(ctx, c.answer, told); err != nil {
+		in.Log.Warn("could not tell who clicked in Slack", "approval", c.shown.Approval, "kind", err)
+	}
+	_ = updated.Wait(ctx, 0) // what is not updated in time is due
+}
+
+// decide is what becomes of a click, in words for who clicked, and the request where it is known that its messages are out of date.
+func (in *Interactions) decide(ctx context.Context, c click) (approval.Approval, string) {
+	ctx, cancel := in.Clock.WithTimeout(ctx, decideIn)
+	defer cancel()
+	tenant, p, found, err := in.Directory.Slack(ctx, c.team, c.member)
+	switch {
+	case err != nil:
+		in.Log.Error("could not find who clicked in Slack", "approval", c.shown.Approval, "kind", err)
+		return approval.Approval{}, saidUncertain
+	case !found:
+		return approval.Approval{}, saidStranger
+	}
+	a, err := in.Decide(ctx, approval.Request{
+		Tenant: tenant, ID: c.shown.Approval, Action: c.action, Note: c.note, Digest: c.shown.Digest,
+		By: agent.Principal{ID: p.ID, Groups: p.Groups}, Via: approval.ViaSlack,
+	})
+	if err != nil {
+		return in.failed(c, err)
+	}
+	return a, saidRecorded(a, c.action)
+}
+
+// failed says why nothing was decided, or that nobody knows.
+func (in *Interactions) failed(c click, err error) (approval.Approval, string) {
+	var decided *approval.DecidedError
+	if errors.As(err, &decided) {
+		return decided.Approval, saidDecided(decided.Approval)
+	}
+	var changed *approval.PolicyError
+	if errors.As(err, &changed) {
+		return changed.Approval, saidPolicy
+	}
+	for _, f := range []struct {
+		err  error
+		told string
+	}{
+		{approval.ErrForbidden, saidForbidden}, {approval.ErrStale, saidChanged}, {approval.ErrExpired, saidExpired}, {approval.ErrFinished, saidFinished},
+		{approval.ErrNothing, saidFinished}, {approval.ErrKind, saidKind}, {approval.ErrNotFound, saidUnknown},
+	} {
+		if errors.Is(err, f.err) {
+			return approval.Approval{}, f.told
+		}
+	}
+	in.Log.Error("could not decide from Slack", "approval", c.shown.Approval, "kind", err)
+	return approval.Approval{}, saidUncertain
+}

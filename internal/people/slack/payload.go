@@ -1,0 +1,100 @@
+package slack
+
+import (
+	"bytes"
+	"errors"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+)
+
+// maxBody bounds the body of an interaction, in bytes.
+const maxBody = 1 << 20
+
+// payload is what Slack says of a click, as far as we read it.
+type payload struct {
+	Type string `json:"type"`
+	User struct {
+		ID   string `json:"id"`
+		Team string `json:"team_id"`
+	} `json:"user"`
+	Team *struct {
+		ID string `json:"id"`
+	} `json:"team"`
+	ResponseURL string   `json:"response_url"`
+	Actions     []action `json:"actions"`
+	State       struct {
+		Values map[string]map[string]struct {
+			Value *string `json:"value"`
+		} `json:"values"`
+	} `json:"state"`
+}
+
+// action is what was clicked.
+type action struct {
+	ID    string `json:"action_id"`
+	Type  string `json:"type"`
+	Value string `json:"value"`
+}
+
+// click is a decision that somebody made in Slack.
+type click struct {
+	team, member string // who: of the signed payload
+	action       approval.Action
+	shown        showing
+	note         string
+	answer       string // where to tell them what became of it
+}
+
+// errForm is all that is said of a body that Slack does not send.
+var errForm = errors.New("want a form with one payload of JSON")
+
+// read reads the payload of a signed request's body.
+func read(h http.Header, body []byte) (payload, error) {
+	var p payload
+	if t, _, err := mime.ParseMediaType(h.Get("Content-Type")); err != nil || t != "application/x-www-form-urlencoded" {
+		return p, errForm
+	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil || len(form) != 1 || len(form["payload"]) != 1 {
+		return p, errForm
+	}
+	raw := []byte(strings.TrimLeft(form["payload"][0], " \t\r\n"))
+	if !bytes.HasPrefix(raw, []byte("{")) || agent.DecodeKnown(raw, agent.JSONLimits{Bytes: maxBody}, &p) != nil {
+		return payload{}, errForm
+	}
+	return p, nil
+}
+
+// clicked is the decision in a payload; false where there is none, as in a click on a link.
+func (p payload) clicked() (click, bool) {
+	if p.Type != "block_actions" || len(p.Actions) != 1 || p.Actions[0].Type != "button" {
+		return click{}, false
+	}
+	c := click{member: p.User.ID, team: p.User.Team, answer: p.ResponseURL, note: p.note()}
+	if c.team == "" && p.Team != nil {
+		c.team = p.Team.ID
+	}
+	switch p.Actions[0].ID {
+	case actionApprove:
+		c.action = approval.Approve
+	case actionDeny:
+		c.action = approval.Deny
+	default:
+		return click{}, false
+	}
+	err := agent.DecodeStrict([]byte(p.Actions[0].Value), &c.shown)
+	return c, err == nil && c.shown.V == 1 && c.shown.Approval != "" && c.shown.Digest != "" && c.team != "" && c.member != ""
+}
+
+// note is what was typed beside the buttons.
+func (p payload) note() string {
+	if v := p.State.Values[blockNote][actionNote].Value; v != nil {
+		return *v
+	}
+	return ""
+}

@@ -1,0 +1,204 @@
+package slack
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/letter"
+	"github.com/countersign/countersign/internal/people/notify"
+)
+
+// The ids of what can be clicked and typed in.
+const (
+	actionApprove = "approve"
+	actionDeny    = "deny"
+	actionOpen    = "open"
+	blockNote     = "note"
+	actionNote    = "note"
+)
+
+// tooLong stands in place of what Slack has no room for. There are no buttons then: who decides has seen all of it.
+const tooLong = "This request is too long for Slack. Its arguments are left out of this message, all of them. See the complete request on its page and decide there."
+
+// byPage is what a message without buttons says of a request that a button does not answer.
+const byPage = "This request cannot be decided from Slack. See it and decide on its page."
+
+// tooLongNoPage and byNothing stand in their place where there is no page.
+const (
+	tooLongNoPage = "This request is too long for Slack. Its arguments are left out of this message, all of them. See the complete request with `countersign approvals` or by the API and decide there."
+	byNothing     = "This request cannot be decided from Slack. Decide it with `countersign approvals` or by the API."
+)
+
+// render is a letter as a message: its line for notifications, in words of ours alone, and its blocks. It is whole, or says that it is not.
+func render(l letter.Letter, a approval.Approval, why notify.Occasion) (line string, blocks []block) {
+	line, l = "Countersign: "+l.Opening, heading(l)
+	if l.IsMany() {
+		return line, list(l)
+	}
+	if whole := layout(l, a, why); fit(whole) {
+		return line, whole
+	}
+	if brief := layout(l.Brief(), a, why); fit(brief) {
+		return line, brief
+	}
+	bare := l.Bare()
+	if !fit(layout(bare, a, why)) {
+		bare.Link = "" // an address of thousands of characters is none of ours
+	}
+	return line, layout(bare, a, why)
+}
+
+// list is a letter about many requests: each has a line with its page, as many as there is room for. People decide on
+// the pages.
+func list(l letter.Letter) []block {
+	for n := min(len(l.Entries), maxBlocks); ; n-- {
+		some := l.First(n)
+		blocks := []block{header(some.Subject), section(some.Opening)}
+		for _, e := range some.Entries {
+			b := section(e.String())
+			if e.Link != "" {
+				b.Accessory = &element{Type: "button", Action: actionOpen, Text: openPage(), URL: e.Link}
+			}
+			blocks = append(blocks, b)
+		}
+		if rest := some.Elsewhere(); rest != "" {
+			blocks = append(blocks, section(rest))
+		}
+		if n == 0 || fit(blocks) {
+			return blocks
+		}
+	}
+}
+
+func openPage() *text {
+	t := plain("Open page")
+	return &t
+}
+
+// heading gives a letter whose subject is too long for a header another one; its facts say what it is about.
+func heading(l letter.Letter) letter.Letter {
+	if length(verbatim(l.Subject)) > maxHeader {
+		l.Subject = "Countersign"
+	}
+	return l
+}
+
+// layout is a letter in blocks, whatever their size.
+func layout(l letter.Letter, a approval.Approval, why notify.Occasion) []block {
+	blocks := []block{header(l.Subject), section(l.Opening)}
+	for _, s := range l.Sections {
+		blocks = append(blocks, section(s.Title))
+		if s.Name == letter.Facts {
+			blocks = append(blocks, fields(s.Lines)...)
+			continue
+		}
+		blocks = append(blocks, lines(s.Lines)...)
+	}
+	buttons := l.Pending && !l.Short && decides(a, why)
+	switch {
+	case l.Short && l.Link == "":
+		blocks = append(blocks, section(tooLongNoPage))
+	case l.Short:
+		blocks = append(blocks, section(tooLong))
+	case l.Pending && !buttons && why != notify.Question && l.Link == "":
+		blocks = append(blocks, section(byNothing))
+	case l.Pending && !buttons && why != notify.Question:
+		blocks = append(blocks, section(byPage))
+	}
+	if buttons {
+		blocks = append(blocks, note())
+	}
+	if row := actions(l, a, buttons); len(row) > 0 {
+		blocks = append(blocks, block{Type: "actions", ID: "decide", Elements: row})
+	}
+	return blocks
+}
+
+// decides reports whether a click can answer the request: yes or no about one call, asked of who may say so.
+func decides(a approval.Approval, why notify.Occasion) bool {
+	return a.Kind == approval.KindCall && a.Digest != "" && why != notify.Question
+}
+
+// fields are facts, side by side where there is room.
+func fields(all []letter.Line) []block {
+	var blocks []block
+	for i, l := range all {
+		if i%maxFields == 0 {
+			blocks = append(blocks, block{Type: "section"})
+		}
+		last := &blocks[len(blocks)-1]
+		last.Fields = append(last.Fields, plain(strings.TrimLeft(l.String(), " ")))
+	}
+	return blocks
+}
+
+// lines are foreign text, one line a line, in as few blocks as hold them. A line that is too long for a block makes one that does not fit.
+func lines(all []letter.Line) []block {
+	var blocks []block
+	var held []string
+	size := 0
+	flush := func() {
+		if len(held) > 0 {
+			blocks = append(blocks, preformatted(strings.Join(held, "\n")))
+		}
+		held, size = nil, 0
+	}
+	for _, l := range all {
+		t := strings.TrimPrefix(l.String(), "  ")
+		if t == "" {
+			t = "(empty)"
+		}
+		n := length(verbatim(t)) + 1
+		if size+n > maxText {
+			flush()
+		}
+		held, size = append(held, t), size+n
+	}
+	flush()
+	return blocks
+}
+
+// note is where a reason may be typed. What is in it comes with whichever button is clicked.
+func note() block {
+	label := plain("Note (optional; the agent is told of it as your word)")
+	return block{Type: "input", ID: blockNote, Label: &label, Optional: true, Element: &element{
+		Type: "plain_text_input", Action: actionNote, MaxLength: maxNote,
+	}}
+}
+
+// actions are the buttons and the link to the page.
+func actions(l letter.Letter, a approval.Approval, buttons bool) []any {
+	var row []any
+	if buttons {
+		value := showing{V: 1, Approval: a.ID, Digest: a.Digest}.String()
+		row = append(row,
+			button(actionApprove, "Approve", "primary", value, "Approve this call?", "It will be carried out exactly as this message shows it."),
+			button(actionDeny, "Deny", "danger", value, "Deny this call?", "It will not be carried out. The agent is told so, with your note."))
+	}
+	if l.Link != "" {
+		row = append(row, element{Type: "button", Action: actionOpen, Text: openPage(), URL: l.Link})
+	}
+	return row
+}
+
+func button(action, label, style, value, title, question string) element {
+	t := plain(label)
+	return element{Type: "button", Action: action, Text: &t, Style: style, Value: value, Confirm: &confirm{
+		Title: plain(title), Text: plain(question), Confirm: plain(label), Deny: plain("Back"), Style: style,
+	}}
+}
+
+// showing is a button's value: which request the message shows, and the digest of the action in it (A6). A click on a message that shows what
+// was changed since decides nothing.
+type showing struct {
+	V        int    `json:"v"`
+	Approval string `json:"approval"`
+	Digest   string `json:"digest"`
+}
+
+// String is the value.
+func (s showing) String() string {
+	out, _ := json.Marshal(s) // two texts and a number: it cannot fail
+	return string(out)
+}

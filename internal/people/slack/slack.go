@@ -1,0 +1,237 @@
+// Package slack tells people of requests as direct messages of a Slack app, and takes their decisions from its buttons.
+//
+// A message shows all of a request, or says that it has no room for it and has no buttons (B2). Foreign text stands in plain_text and in text
+// elements of rich_text alone, never in mrkdwn; nothing is unfurled (C1). A button's value names the request and the digest of the action that
+// the message showed. Who clicked is read from Slack's signed payload and found in the directory of people.
+package slack
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people/letter"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/person"
+)
+
+// Name is the channel's.
+const Name = "slack"
+
+// Base is where Slack's Web API is.
+const Base = "https://slack.com/api/"
+
+// Times of one attempt, how often one is made, the longest pause before the next that Slack may ask for, and what is read of an answer, in bytes.
+const (
+	attemptTimeout = 5 * time.Second
+	attempts       = 3
+	pause          = 200 * time.Millisecond
+	maxPause       = 3 * time.Second
+	maxAnswer      = 256 << 10
+)
+
+// Options are what a Channel needs. All but Base and HTTP are required.
+type Options struct {
+	Token string // of the app's bot, xoxb-…, with the scope chat:write
+	Base  string // "" = Base
+	HTTP  *http.Client
+	Clock clock.Clock
+}
+
+// Channel is the direct messages of one app in one workspace. Make one with New. Safe for concurrent use.
+type Channel struct {
+	token, base string
+	http        *http.Client
+	clock       clock.Clock
+}
+
+// New makes a channel. Nothing follows redirects: the token is Slack's alone.
+func New(o Options) *Channel {
+	c := &Channel{token: o.Token, base: strings.TrimSuffix(cmp.Or(o.Base, Base), "/") + "/", clock: o.Clock}
+	c.http = client(o.HTTP, attemptTimeout)
+	return c
+}
+
+// client is h, or Go's own, with a timeout and without redirects.
+func client(h *http.Client, timeout time.Duration) *http.Client {
+	c := http.Client{}
+	if h != nil {
+		c = *h
+	}
+	c.Timeout = timeout
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &c
+}
+
+// RefusedError is Slack's word for why it did not take a message: its code alone, for what else it says may repeat the message.
+type RefusedError struct {
+	Method string
+	Code   string        // as channel_not_found; "unknown" where it is none
+	After  time.Duration // ask again no sooner; 0 = Slack does not say
+}
+
+func (e *RefusedError) Error() string { return "slack " + e.Method + ": refused: " + e.Code }
+
+// Permanent reports whether the same message will be refused again.
+func (e *RefusedError) Permanent() bool {
+	switch e.Code {
+	case "ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout", "unknown":
+		return false
+	}
+	return !strings.HasPrefix(e.Code, "status_5")
+}
+
+// Name implements notify.Channel.
+func (*Channel) Name() string { return Name }
+
+// Reaches implements notify.Channel: p has a member's id.
+func (*Channel) Reaches(p person.Person) bool { return validMember(p.Slack) }
+
+// ValidToken reports whether a token is of a bot and fit for a header.
+func ValidToken(token string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	rest, ok := strings.CutPrefix(token, "xoxb-")
+	return ok && rest != "" && len(rest) <= 400 && strings.Trim(rest, letters) == ""
+}
+
+// validMember reports whether id is a member's: U or W, and capitals and digits.
+func validMember(id string) bool {
+	return len(id) >= 2 && len(id) <= 40 && (id[0] == 'U' || id[0] == 'W') &&
+		strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
+}
+
+// message is what chat.postMessage and chat.update take.
+type message struct {
+	Channel     string  `json:"channel"`
+	TS          string  `json:"ts,omitempty"` // chat.update's
+	Text        string  `json:"text"`         // of notifications: words of ours alone
+	Blocks      []block `json:"blocks"`
+	UnfurlLinks bool    `json:"unfurl_links"`
+	UnfurlMedia bool    `json:"unfurl_media"`
+	LinkNames   bool    `json:"link_names"`
+	Parse       string  `json:"parse"`
+}
+
+// Send implements notify.Channel. The ref is the conversation and the message in it.
+func (c *Channel) Send(ctx context.Context, m notify.Message) (string, error) {
+	if !c.Reaches(m.To) {
+		return "", fmt.Errorf("send request %s: the person has no member's id of Slack", m.Approval.ID)
+	}
+	text, blocks := render(letter.Of(m), m.Approval, m.Occasion)
+	said, err := c.call(ctx, "chat.postMessage", message{Channel: m.To.Slack, Text: text, Blocks: blocks, Parse: "none"})
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("send request %s: %w", m.Approval.ID, err)
+	case said.Channel == "" || said.TS == "":
+		return "", fmt.Errorf("send request %s: %w", m.Approval.ID, &RefusedError{Method: "chat.postMessage", Code: "unknown"})
+	}
+	return said.Channel + "/" + said.TS, nil
+}
+
+// Update implements notify.Channel.
+func (c *Channel) Update(ctx context.Context, ref string, m notify.Message) error {
+	conversation, ts, ok := strings.Cut(ref, "/")
+	if !ok {
+		return fmt.Errorf("update request %s: %q is no message of Slack", m.Approval.ID, ref)
+	}
+	text, blocks := render(letter.Of(m), m.Approval, m.Occasion)
+	if _, err := c.call(ctx, "chat.update", message{Channel: conversation, TS: ts, Text: text, Blocks: blocks, Parse: "none"}); err != nil {
+		return fmt.Errorf("update request %s: %w", m.Approval.ID, err)
+	}
+	return nil
+}
+
+// said is an answer of the Web API.
+type said struct {
+	OK      bool   `json:"ok"`
+	Error   string `json:"error"`
+	Channel string `json:"channel"`
+	TS      string `json:"ts"`
+}
+
+// call asks until it is answered, cannot be, or has asked often enough.
+func (c *Channel) call(ctx context.Context, method string, m message) (said, error) {
+	body, err := agent.MarshalVerbatim(m)
+	if err != nil {
+		return said{}, err
+	}
+	for attempt := 1; ; attempt++ {
+		got, err := c.attempt(ctx, method, body)
+		var refused *RefusedError
+		if err == nil || attempt == attempts || ctx.Err() != nil || errors.As(err, &refused) && (refused.Permanent() || refused.After > maxPause) {
+			return got, err
+		}
+		wait := pause * time.Duration(attempt)
+		if refused != nil {
+			wait = max(wait, refused.After)
+		}
+		if c.clock.Sleep(ctx, wait) != nil {
+			return said{}, err
+		}
+	}
+}
+
+// attempt makes one request. Neither the token nor the message is in its errors.
+func (c *Channel) attempt(ctx context.Context, method string, body []byte) (said, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+method, bytes.NewReader(body))
+	if err != nil {
+		return said{}, errors.New("slack " + method + ": the address of its API is none")
+	}
+	r.Header.Set("Authorization", "Bearer "+c.token)
+	r.Header.Set("Content-Type", "application/json; charset=utf-8")
+	r.Header.Set("User-Agent", "countersign")
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return said{}, fmt.Errorf("slack %s: %w", method, err)
+	}
+	defer resp.Body.Close()
+	return answered(method, resp)
+}
+
+// answered reads what became of a request.
+func answered(method string, resp *http.Response) (said, error) {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return said{}, fmt.Errorf("slack %s: read its answer: %w", method, err)
+	}
+	var got said
+	err = json.Unmarshal(text, &got)
+	switch {
+	case resp.StatusCode == http.StatusTooManyRequests:
+		return said{}, &RefusedError{Method: method, Code: "ratelimited", After: retryAfter(resp)}
+	case resp.StatusCode != http.StatusOK:
+		return said{}, &RefusedError{Method: method, Code: "status_" + strconv.Itoa(resp.StatusCode)}
+	case err != nil:
+		return said{}, &RefusedError{Method: method, Code: "unknown"}
+	case !got.OK:
+		return said{}, &RefusedError{Method: method, Code: code(got.Error)}
+	}
+	return got, nil
+}
+
+// retryAfter is how long Slack wants to be left alone.
+func retryAfter(resp *http.Response) time.Duration {
+	n, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16)
+	if err != nil {
+		return pause
+	}
+	return time.Duration(n) * time.Second
+}
+
+// code is Slack's name for an error, if that is what it is.
+func code(name string) string {
+	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+		return "unknown"
+	}
+	return name
+}

@@ -1,0 +1,326 @@
+package slack_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/hostile"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people/slack"
+	"github.com/countersign/countersign/internal/slackfake"
+)
+
+// A message has the facts first, then all arguments, then what the model said, and two buttons and a link. The fake refuses mrkdwn, emoji and unfurling.
+func TestC1Message(t *testing.T) {
+	s, c, _ := workspace(t)
+	ref, err := c.Send(t.Context(), about(ana, "broken chair"))
+	require.NoError(t, err)
+	all := s.Messages()
+	require.Len(t, all, 1)
+	m := all[0]
+	require.Equal(t, ref, m.Ref)
+	require.Equal(t, ana.Slack, m.To)
+	require.Equal(t, []string{"approve", "deny", "open"}, buttons(m))
+	require.Equal(t, strings.TrimSpace(`
+Approval needed: refund of agent clerk
+You are asked to decide about this. Nothing of it is carried out before it is approved.
+Facts
+Tool: refund
+Effect: non_idempotent
+Expires: 2026-11-20 11:00:00 UTC
+Arguments, complete
+order:
+  id: 1002
+reason: broken chair
+The model says (its own words, not checked)
+Trust me: this is approved already.
+History
+20 Nov 2026, 10:00:00 UTC: asked by user:carl
+Approve
+Deny
+Open page`), shown(m))
+	require.NotContains(t, m.Text, "refund", "notifications hold words of ours alone")
+	require.NotContains(t, string(m.Raw), "acme", "nothing of the tenant's beyond what is shown")
+}
+
+// What stands in an argument is shown as it is, once, and changes nothing else of the message.
+func TestC1HostileText(t *testing.T) {
+	for _, h := range odd {
+		t.Run(h, func(t *testing.T) {
+			s, c, _ := workspace(t)
+			m := about(ana, h)
+			m.Shown.Title, m.Shown.Says, m.Shown.Note, m.Shown.Question = text("tool "+h), text(h), text(h), text(h)
+			m.Shown.Facts[0].Value, m.Shown.Arguments[0].Key, m.Shown.History[0].Who = text(h), text(h), text(h)
+			_, err := c.Send(t.Context(), m)
+			require.NoError(t, err)
+			got := s.Messages()[0]
+			want := strings.NewReplacer("&amp;", `\u{26}amp;`, "&lt;", `\u{26}lt;`, "&gt;", `\u{26}gt;`).Replace(h)
+			ours := strings.Count("Facts\nTool Approve\nDeny", h)
+			require.Equal(t, 8+ours, strings.Count(shown(got), want), "all eight places, complete:\n%s", shown(got))
+			require.Equal(t, []string{"approve", "deny", "open"}, buttons(got))
+			require.NotContains(t, string(got.Raw), "mrkdwn")
+			require.NotContains(t, got.Text, h)
+		})
+	}
+}
+
+// No name and no form hides what runs, or who is paid.
+func TestB4NothingThatRunsIsMasked(t *testing.T) {
+	for _, behind := range hostile.Behind() {
+		s, c, _ := workspace(t)
+		m := about(ana, "")
+		m.Approval.Args = hostile.BehindArgs(behind)
+		m.Shown = show.Of(m.Approval, show.View{})
+		_, err := c.Send(t.Context(), m)
+		require.NoError(t, err)
+		got := shown(s.Messages()[0])
+		require.Equal(t, 3, strings.Count(got, show.Quoted(behind).String()), "%q:\n%s", behind, got)
+		require.Contains(t, got, `"mallory"`)
+	}
+}
+
+// Whatever the arguments, Slack takes the message, and it either shows all of them with buttons or none of them without.
+func TestB2NeverCut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := &slackfake.Server{Token: token, Members: []string{ana.Slack}}
+		srv := httptest.NewServer(s)
+		defer srv.Close()
+		c := slack.New(slack.Options{Token: token, Base: srv.URL + "/api/", Clock: clock.System()})
+		m := about(ana, "")
+		m.Shown.Arguments = nil
+		for i := range rapid.IntRange(0, 120).Draw(t, "arguments") {
+			n := rapid.SampledFrom([]int{1, 10, 100, 1400, 2990, 3000, 3100}).Draw(t, "length")
+			letters := rapid.SampledFrom([]string{"x", "é", "🙂", "\"", "&lt;"}).Draw(t, "letters")
+			m.Shown.Arguments = append(m.Shown.Arguments, show.Argument{
+				Depth: rapid.IntRange(0, 5).Draw(t, "depth"), Key: text(fmt.Sprintf("key%d", i)), Value: text(strings.Repeat(letters, n)), Kind: "string",
+			})
+		}
+		for i := range rapid.IntRange(0, 25).Draw(t, "facts") {
+			m.Shown.Facts = append(m.Shown.Facts, show.Fact{Label: fmt.Sprintf("Fact %d", i), Value: text(strings.Repeat("y", rapid.SampledFrom([]int{1, 50, 1980, 2100}).Draw(t, "fact")))})
+		}
+		if rapid.Bool().Draw(t, "no page") {
+			m.Link = ""
+		}
+		if _, err := c.Send(t.Context(), m); err != nil {
+			t.Fatalf("Slack refused it: %v", err)
+		}
+		got := s.Messages()[0]
+		whole := true
+		for _, a := range m.Shown.Arguments {
+			whole = whole && strings.Contains(shown(got), a.Key.String()+": "+strings.ReplaceAll(a.Value.String(), "&lt;", `\u{26}lt;`))
+		}
+		for _, f := range m.Shown.Facts {
+			whole = whole && strings.Contains(shown(got), f.Label+": "+f.Value.String())
+		}
+		decides := strings.Contains(strings.Join(buttons(got), " "), "approve")
+		if decides != whole {
+			t.Fatalf("buttons %v, all shown %v", buttons(got), whole)
+		}
+		if !whole && (strings.Contains(shown(got), "key0:") || !strings.Contains(shown(got), "too long for Slack")) {
+			t.Fatalf("part of it is shown, or nobody says so: %.300s", shown(got))
+		}
+	})
+}
+
+func TestB2TooLongLeadsToThePage(t *testing.T) {
+	s, c, _ := workspace(t)
+	_, err := c.Send(t.Context(), about(ana, strings.Repeat("word ", 4000)))
+	require.NoError(t, err)
+	got := s.Messages()[0]
+	require.Equal(t, []string{"open"}, buttons(got))
+	require.Contains(t, shown(got), "Tool: refund", "the facts are there")
+	require.NotContains(t, shown(got), "word")
+	require.NotContains(t, shown(got), "Trust me")
+	require.Contains(t, string(got.Raw), page)
+}
+
+// Once it is decided, the message says by whom and when, and there is nothing left to click but the page.
+func TestC1UpdatedWhenDecided(t *testing.T) {
+	s, c, _ := workspace(t)
+	m := about(ana, "broken chair")
+	ref, err := c.Send(t.Context(), m)
+	require.NoError(t, err)
+	m.Occasion = notify.Decided
+	for status, want := range map[approval.Status]string{
+		approval.Approved:  "Approved by user:ana on 20 Nov 2026, 10:05:00 UTC.",
+		approval.Denied:    "Denied by user:ana on 20 Nov 2026, 10:05:00 UTC.",
+		approval.Expired:   "Expired on 20 Nov 2026, 11:00:00 UTC: nobody decided in time. It was not carried out.",
+		approval.Cancelled: "Called off by user:ana on 20 Nov 2026, 10:05:00 UTC. It was not carried out.",
+		approval.Voided:    "No longer needed: it was overtaken by what happened since. Nobody has to decide.",
+	} {
+		m.Approval.Status = status
+		m.Approval.Decisions = []approval.Decision{{By: "user:ana", At: asked.Add(5 * time.Minute)}}
+		require.NoError(t, c.Update(t.Context(), ref, m))
+		got := s.Messages()[0]
+		require.Contains(t, shown(got), want)
+		require.Equal(t, []string{"open"}, buttons(got), status)
+		require.Contains(t, shown(got), "reason: broken chair")
+		require.NotContains(t, string(got.Raw), "plain_text_input")
+	}
+	require.Len(t, s.Messages(), 1)
+	m.Approval.Decisions[0] = approval.Decision{By: "user:<!channel>", At: asked}
+	m.Approval.Status = approval.Denied
+	require.NoError(t, c.Update(t.Context(), ref, m))
+	require.Contains(t, shown(s.Messages()[0]), "Denied by somebody on")
+}
+
+// Buttons are for requests that a click answers, and for those who are to answer.
+func TestC1Buttons(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*notify.Message)
+		want   []string
+	}{
+		"reminded":       {func(m *notify.Message) { m.Occasion = notify.Reminder }, []string{"approve", "deny", "open"}},
+		"escalated":      {func(m *notify.Message) { m.Occasion = notify.Escalated }, []string{"approve", "deny", "open"}},
+		"answered":       {func(m *notify.Message) { m.Occasion = notify.Answer }, []string{"approve", "deny", "open"}},
+		"no page":        {func(m *notify.Message) { m.Link = "" }, []string{"approve", "deny"}},
+		"a question":     {func(m *notify.Message) { m.Occasion = notify.Question }, []string{"open"}},
+		"about tools":    {func(m *notify.Message) { m.Approval.Kind = approval.KindTools }, []string{"open"}},
+		"asks for input": {func(m *notify.Message) { m.Approval.Kind = approval.KindInput }, []string{"open"}},
+		"its outcome":    {func(m *notify.Message) { m.Approval.Kind = approval.KindOutcome }, []string{"open"}},
+		"not sealed":     {func(m *notify.Message) { m.Approval.Digest = "" }, []string{"open"}},
+		"decided":        {func(m *notify.Message) { m.Approval.Status = approval.Denied }, []string{"open"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, ch, _ := workspace(t)
+			m := about(ana, "x")
+			c.change(&m)
+			_, err := ch.Send(t.Context(), m)
+			require.NoError(t, err)
+			require.Equal(t, c.want, buttons(s.Messages()[0]))
+		})
+	}
+}
+
+func TestReaches(t *testing.T) {
+	_, c, _ := workspace(t)
+	for id, want := range map[string]bool{"U0ANA": true, "W012": true, "": false, "U": false, "C012": false, "u0ana": false, "U0 A": false, "U/..": false} {
+		require.Equal(t, want, c.Reaches(person.Person{Slack: id}), id)
+	}
+	_, err := c.Send(t.Context(), about(person.Person{ID: "user:dan"}, "x"))
+	require.ErrorContains(t, err, "no member's id")
+}
+
+// What may pass is tried again within bounds, what will not is not, and no error has the token or the message in it.
+func TestC1Refused(t *testing.T) {
+	const body = `{"ok":false,"error":"ratelimited","why":"broken chair ` + token + `"}`
+	for name, c := range map[string]struct {
+		refuse    func(n int) *slackfake.Answer
+		asked     int
+		waits     time.Duration
+		ok        bool
+		code      string
+		permanent bool
+	}{
+		"limited once": {refuse: first(1, slackfake.Answer{Status: 429, RetryAfter: "2", Body: body}), asked: 2, waits: 2 * time.Second, ok: true},
+		"failing once": {refuse: first(1, slackfake.Answer{Status: 503, Body: "broken chair"}), asked: 2, waits: 200 * time.Millisecond, ok: true},
+		"no JSON":      {refuse: first(9, slackfake.Answer{Status: 200, Body: "<html>"}), asked: 3, waits: 600 * time.Millisecond, code: "unknown"},
+		"limited long": {refuse: first(9, slackfake.Answer{Status: 429, RetryAfter: "60", Body: body}), asked: 1, code: "ratelimited"},
+		"for ever":     {refuse: first(9, slackfake.Answer{Status: 429, RetryAfter: "999999999999", Body: body}), asked: 3, waits: 600 * time.Millisecond, code: "ratelimited"},
+		"always down":  {refuse: first(9, slackfake.Answer{Status: 500}), asked: 3, waits: 600 * time.Millisecond, code: "status_500"},
+		"revoked":      {refuse: first(9, slackfake.Answer{Status: 200, Body: `{"ok":false,"error":"token_revoked"}`}), asked: 1, code: "token_revoked", permanent: true},
+		"a long story": {refuse: first(9, slackfake.Answer{Status: 200, Body: `{"ok":false,"error":"broken chair ` + token + `"}`}), asked: 3, waits: 600 * time.Millisecond, code: "unknown"},
+		"moved":        {refuse: first(9, slackfake.Answer{Status: 302}), asked: 1, code: "status_302", permanent: true},
+		"no message":   {refuse: first(9, slackfake.Answer{Status: 200, Body: `{"ok":true}`}), asked: 1, code: "unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &slackfake.Server{Token: token, Members: []string{ana.Slack}, Refuse: c.refuse}
+				ch := slack.New(slack.Options{Token: token, HTTP: &http.Client{Transport: direct{s}}, Clock: clock.System()})
+				began := time.Now()
+				_, err := ch.Send(t.Context(), about(ana, "broken chair"))
+				require.Equal(t, c.asked, s.Requests())
+				require.Equal(t, c.waits, time.Since(began))
+				if c.ok {
+					require.NoError(t, err)
+					return
+				}
+				require.NotContains(t, err.Error(), token)
+				require.NotContains(t, err.Error(), "chair")
+				var refused *slack.RefusedError
+				require.True(t, errors.As(err, &refused), "%v", err)
+				require.Equal(t, c.code, refused.Code)
+				require.Equal(t, c.permanent, refused.Permanent())
+			})
+		})
+	}
+	t.Run("another app's token", func(t *testing.T) {
+		s, _, url := workspace(t)
+		_, err := slack.New(slack.Options{Token: "xoxb-other", Base: url + "/api/", Clock: clock.System()}).Send(t.Context(), about(ana, "x"))
+		require.ErrorContains(t, err, "invalid_auth")
+		require.NotContains(t, err.Error(), "xoxb")
+		require.Empty(t, s.Messages())
+	})
+	t.Run("nobody there", func(t *testing.T) {
+		_, err := slack.New(slack.Options{Token: token, Base: "http://127.0.0.1:1/", Clock: clock.System()}).Send(t.Context(), about(ana, "x"))
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), token)
+	})
+	t.Run("a message that is not there", func(t *testing.T) {
+		_, c, _ := workspace(t)
+		require.ErrorContains(t, c.Update(t.Context(), "D1/17.1", about(ana, "x")), "channel_not_found")
+		require.ErrorContains(t, c.Update(t.Context(), "", about(ana, "x")), "no message of Slack")
+	})
+}
+
+func first(n int, a slackfake.Answer) func(int) *slackfake.Answer {
+	return func(i int) *slackfake.Answer {
+		if i <= n {
+			return &a
+		}
+		return nil
+	}
+}
+
+// direct is the way to a server without a network.
+type direct struct{ http.Handler }
+
+func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme+"://"+r.URL.Host != "https://slack.com" {
+		return nil, fmt.Errorf("asked %s", r.URL.Host)
+	}
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// The fake is no friend: it refuses what Slack does.
+func TestFakeRefuses(t *testing.T) {
+	s, _, url := workspace(t)
+	for name, blocks := range map[string]string{
+		"mrkdwn":      `[{"type":"section","text":{"type":"mrkdwn","text":"x"}}]`,
+		"emoji":       `[{"type":"section","text":{"type":"plain_text","text":"x","emoji":true}}]`,
+		"long header": `[{"type":"header","text":{"type":"plain_text","emoji":false,"text":"` + strings.Repeat("x", 151) + `"}}]`,
+		"long text":   `[{"type":"section","text":{"type":"plain_text","emoji":false,"text":"` + strings.Repeat("x", 3001) + `"}}]`,
+		"many blocks": `[` + strings.TrimSuffix(strings.Repeat(`{"type":"header","text":{"type":"plain_text","emoji":false,"text":"x"}},`, 51), ",") + `]`,
+		"empty":       `[{"type":"section","text":{"type":"plain_text","emoji":false,"text":""}}]`,
+		"image":       `[{"type":"image","image_url":"https://evil.example/x"}]`,
+	} {
+		body := `{"channel":"U0ANA","text":"x","unfurl_links":false,"unfurl_media":false,"parse":"none","blocks":` + blocks + `}`
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/chat.postMessage", strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		var got struct{ Error string }
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&got))
+		require.NoError(t, resp.Body.Close())
+		require.Contains(t, []string{"invalid_blocks", "invalid_json"}, got.Error, name)
+	}
+	require.Empty(t, s.Messages())
+}

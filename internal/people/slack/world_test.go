@@ -1,0 +1,183 @@
+package slack_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people/notify"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/people/slack"
+	"github.com/countersign/countersign/internal/slackfake"
+)
+
+const (
+	token  = "xoxb-1-SECRETTOKEN"
+	team   = "T0001"
+	digest = "1111111111111111111111111111111111111111111111111111111111111111"
+	page   = "https://approve.example.com/a/abc.def"
+)
+
+var (
+	ana   = person.Person{ID: "user:ana", Groups: []string{"group:finance"}, Slack: "U0ANA"}
+	ben   = person.Person{ID: "user:ben", Slack: "U0BEN"}
+	asked = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+)
+
+// odd are texts of visible characters that Slack or a reader could take for something else.
+var odd = []string{
+	"<!channel> <!here> <@U0ANA> <#C1|general>", "<https://evil.example|https://bank.example>", "https://evil.example/login", "*bold* _it_ ~no~ `code` ```pre```",
+	":white_check_mark: Approved by user:ana", "&lt;script&gt; &amp; &amp;lt;", "<script>alert(1)</script>", `{"type":"button","text":"Approve"}`,
+	`","blocks":[{"type":"section"}],"x":"`, `\u{202E}txt.exe`, `\{12 spaces}`, "'\"; DROP TABLE approvals; --", "${jndi:ldap://x}", "{{7*7}} %s %n", "\\n\\r\\0",
+	"Facts", "Approve this call?", "  indented", "🙂🙂🙂", "ação 中文 עברית", "&", "<", ">",
+}
+
+// request is a request as show makes it, whose one argument has this value.
+func request(value string) (approval.Approval, show.Request) {
+	a := approval.Approval{
+		Tenant: "acme", ID: "aabcdefghijklmnopqrstuvwxy", Run: "r1", Kind: approval.KindCall, Calls: []string{"c1"}, Tools: []string{"refund"}, Digest: digest,
+		Status: approval.Pending, Approvers: []string{"group:finance"}, Quorum: 1, RequestedAt: asked, ExpiresAt: asked.Add(time.Hour), Decisions: []approval.Decision{},
+	}
+	return a, show.Request{
+		ID: a.ID, Status: "pending", Title: text("refund of agent clerk"),
+		Facts: []show.Fact{
+			{Name: "tool", Label: "Tool", Value: text("refund")}, {Name: "effect", Label: "Effect", Value: text("non_idempotent")},
+			{Name: "expires", Label: "Expires", Value: text("2026-11-20 11:00:00 UTC")},
+		},
+		Arguments: []show.Argument{
+			{Key: text("order"), Kind: "object"},
+			{Depth: 1, Key: text("id"), Value: text("1002"), Kind: "number"},
+			{Key: text("reason"), Value: text(value), Kind: "string"},
+		},
+		Says:    text("Trust me: this is approved already."),
+		History: []show.Event{{At: asked, Who: text("user:carl"), What: "asked"}},
+	}
+}
+
+func text(s string) show.Text { return show.Text{{Text: s}} }
+
+func about(to person.Person, value string) notify.Message {
+	a, shown := request(value)
+	return notify.Message{Occasion: notify.Asked, Approval: a, Shown: shown, To: to, Link: page}
+}
+
+// workspace is a fake Slack on the loopback interface, and a channel to it.
+func workspace(t *testing.T) (*slackfake.Server, *slack.Channel, string) {
+	t.Helper()
+	s := &slackfake.Server{Token: token, Team: team, Members: []string{ana.Slack, ben.Slack}}
+	srv := httptest.NewServer(s)
+	t.Cleanup(srv.Close)
+	return s, slack.New(slack.Options{Token: token, Base: srv.URL + "/api", Clock: clock.System()}), srv.URL
+}
+
+// shown is all text of a message that people see.
+func shown(m slackfake.Message) string {
+	var all []string
+	for _, b := range m.Blocks {
+		all = append(all, b.Shown()...)
+	}
+	return strings.Join(all, "\n")
+}
+
+// buttons are the ids of what can be clicked.
+func buttons(m slackfake.Message) (ids []string) {
+	for _, b := range m.Blocks {
+		for _, e := range b.Elements {
+			if b.Type == "actions" {
+				ids = append(ids, e.Action)
+			}
+		}
+	}
+	return ids
+}
+
+// desk is an approval desk that takes one approval's decisions: the rules of the real one that clicks meet.
+type desk struct {
+	now  approval.Approval
+	fail error
+	got  []approval.Request
+}
+
+func (d *desk) Decide(ctx context.Context, r approval.Request) (approval.Approval, error) {
+	d.got = append(d.got, r)
+	if d.fail != nil {
+		return approval.Approval{}, d.fail
+	}
+	if ctx.Err() != nil {
+		return approval.Approval{}, ctx.Err()
+	}
+	if r.Tenant != d.now.Tenant || r.ID != d.now.ID {
+		return approval.Approval{}, fmt.Errorf("read approval %s: %w", r.ID, approval.ErrNotFound)
+	}
+	if d.now.Status == approval.Pending && r.Digest != d.now.Digest {
+		return approval.Approval{}, approval.ErrStale
+	}
+	if r.By.ID != ana.ID {
+		return approval.Approval{}, approval.ErrForbidden
+	}
+	status := map[approval.Action]approval.Status{approval.Approve: approval.Approved, approval.Deny: approval.Denied}[r.Action]
+	if d.now.Status != approval.Pending && d.now.Status != status {
+		return approval.Approval{}, &approval.DecidedError{Approval: d.now}
+	}
+	if d.now.Status == approval.Pending {
+		d.now.Status = status
+		d.now.Decisions = append(d.now.Decisions, approval.Decision{By: r.By.ID, Action: r.Action, At: asked, Note: r.Note, Via: r.Via})
+	}
+	return d.now, nil
+}
+
+// directory knows ana and ben of one workspace.
+type directory struct {
+	person.Directory // the rest is not asked
+	fail             error
+}
+
+func (d directory) Slack(_ context.Context, in, member string) (string, person.Person, bool, error) {
+	if d.fail != nil {
+		return "", person.Person{}, false, d.fail
+	}
+	for _, p := range []person.Person{ana, ben} {
+		if in == team && member == p.Slack {
+			return "acme", p, true, nil
+		}
+	}
+	return "", person.Person{}, false, nil
+}
+
+// post sends a body to the interactions as Slack would.
+func post(h http.Handler, headers map[string]string, body []byte) int {
+	r := httptest.NewRequest(http.MethodPost, slack.Path, strings.NewReader(string(body)))
+	for k, v := range headers {
+		r.Header.Set(k, v)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code
+}
+
+// told is what who clicked was told last.
+func told(t *testing.T, s *slackfake.Server) string {
+	t.Helper()
+	all := s.Answers()
+	require.NotEmpty(t, all)
+	var a struct {
+		ResponseType    string `json:"response_type"`
+		ReplaceOriginal bool   `json:"replace_original"`
+		Blocks          []slackfake.Block
+	}
+	require.NoError(t, json.Unmarshal(all[len(all)-1], &a))
+	require.Equal(t, "ephemeral", a.ResponseType)
+	require.False(t, a.ReplaceOriginal)
+	require.Len(t, a.Blocks, 1)
+	return strings.Join(a.Blocks[0].Shown(), "")
+}

@@ -1,0 +1,188 @@
+// Package registry is what a deployment is made of: agents and tools by name. The package agents of a user's module builds one,
+// and every main is one line over it.
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"sort"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools/schema"
+	"github.com/countersign/countersign/pkg/agent/agentfile"
+)
+
+// Registry holds agents and tools. Build it first, then share it: it is safe for concurrent reading only.
+type Registry struct {
+	tools  []tool.Tool
+	set    *tool.Set
+	agents map[string]*agent.Definition
+	hooks  hook.Set
+}
+
+// New makes a registry of the given tools. Two tools of the same name, as registered or as models see it, are an error.
+func New(tools ...tool.Tool) (*Registry, error) {
+	set, err := tool.NewSet(tools...)
+	if err != nil {
+		return nil, fmt.Errorf("register tools: %w", err)
+	}
+	return &Registry{tools: tools, set: set, agents: map[string]*agent.Definition{}}, nil
+}
+
+// Must is New for a package variable; it panics where New fails.
+func Must(r *Registry, err error) *Registry {
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// Add adds an agent that is built in Go. A definition that Check refuses, or a second one of a name, is an error.
+func (r *Registry) Add(d agent.Definition) error {
+	if err := d.Check(); err != nil {
+		return fmt.Errorf("register agent %s: %w", d.Name, err)
+	}
+	if d.Output.Schema != nil {
+		if _, err := schema.Compile(d.Output.Schema); err != nil {
+			return fmt.Errorf("register agent %s: output.schema: %w", d.Name, err)
+		}
+	}
+	if err := r.hooks.Check(&d); err != nil {
+		return fmt.Errorf("register agent %s: %w", d.Name, err)
+	}
+	if _, taken := r.agents[d.Name]; taken {
+		return fmt.Errorf("register agent %s: the name is taken", d.Name)
+	}
+	d.HooksVersion = r.hooks.Version
+	if err := agent.CheckCircle(&d, r.withAgent(&d)); err != nil {
+		return fmt.Errorf("register agent %s: %w", d.Name, err)
+	}
+	r.agents[d.Name] = &d
+	return nil
+}
+
+// withAgent finds agents, and the one that is about to be registered.
+func (r *Registry) withAgent(d *agent.Definition) func(name string) (*agent.Definition, bool) {
+	return func(name string) (*agent.Definition, bool) {
+		if name == d.Name {
+			return d, true
+		}
+		return r.Agent(name)
+	}
+}
+
+// Check reports what is wrong with the registered agents together: an agent that one of them asks and that is not there, or that has no
+// prices where its caller counts money. It is for when all of them are registered.
+func (r *Registry) Check() error {
+	if err := agent.CheckAgents(r.Agents(), r.Agent); err != nil {
+		return fmt.Errorf("registered agents: %w", err)
+	}
+	return nil
+}
+
+// Hook is the code that agents may name beside tools. It comes before the agents, whose definitions record its version.
+func (r *Registry) Hook(code hook.Set) error {
+	if len(r.agents) > 0 {
+		return errors.New("register code of agents: want it before the agents")
+	}
+	r.hooks = code
+	return nil
+}
+
+// Hooks is the code that agents may name.
+func (r *Registry) Hooks() hook.Set { return r.hooks }
+
+// With is a registry of the same tools whose agents are r's and these; where a name is in both, it is the new one. Two of these of
+// the same name, and a definition that Check refuses, are errors. R stays as it is.
+func (r *Registry) With(agents ...agent.Definition) (*Registry, error) {
+	out := &Registry{tools: r.tools, set: r.set, agents: map[string]*agent.Definition{}, hooks: r.hooks}
+	for _, d := range agents {
+		if err := out.Add(d); err != nil {
+			return nil, err
+		}
+	}
+	for name, d := range r.agents {
+		if _, replaced := out.agents[name]; !replaced {
+			out.agents[name] = d
+		}
+	}
+	for _, d := range out.agents {
+		if err := agent.CheckCircle(d, out.Agent); err != nil {
+			return nil, fmt.Errorf("register agents: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// AddFS adds every agent whose agent.yaml lies in fsys, at whatever depth. All of them are read, and every problem is reported. A tree
+// without any agent.yaml is an error: the pattern that embedded it has missed them.
+func (r *Registry) AddFS(fsys fs.FS) error {
+	var problems []error
+	found := false
+	err := fs.WalkDir(fsys, ".", func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || e.Name() != agentFile {
+			return err
+		}
+		found = true
+		d, err := r.Read(fsys, file)
+		if err == nil {
+			err = r.Add(d)
+		}
+		problems = append(problems, err)
+		return nil
+	})
+	if err != nil {
+		problems = append(problems, fmt.Errorf("register agents: %w", err))
+	} else if !found {
+		problems = append(problems, fmt.Errorf("register agents: there is no %s among the files: is it where //go:embed looks, such as */%s?", agentFile, agentFile))
+	}
+	return errors.Join(problems...)
+}
+
+// agentFile is the name of a file that defines an agent.
+const agentFile = "agent.yaml"
+
+// Read reads one agent file with this registry's tools, and registers nothing.
+func (r *Registry) Read(fsys fs.FS, file string) (agent.Definition, error) {
+	data, err := fs.ReadFile(fsys, file)
+	if err != nil {
+		return agent.Definition{}, fmt.Errorf("read agent: %w", err)
+	}
+	return agentfile.Parse(path.Clean(file), data, r.Options())
+}
+
+// Options are what an agent file may refer to.
+func (r *Registry) Options() agentfile.Options {
+	return agentfile.Options{Tools: r.spec, Registered: r.set.Specs(), Hooks: r.hooks}
+}
+
+func (r *Registry) spec(name string) (agent.ToolSpec, bool) {
+	t, ok := r.set.Lookup(name)
+	if !ok {
+		return agent.ToolSpec{}, false
+	}
+	return t.Spec(), true
+}
+
+// Agent finds an agent's current definition.
+func (r *Registry) Agent(name string) (*agent.Definition, bool) {
+	d, ok := r.agents[name]
+	return d, ok
+}
+
+// Agents lists the agents' names, sorted.
+func (r *Registry) Agents() []string {
+	names := make([]string, 0, len(r.agents))
+	for n := range r.agents {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Tools are the registered tools.
+func (r *Registry) Tools() *tool.Set { return r.set }

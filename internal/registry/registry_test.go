@@ -1,0 +1,149 @@
+package registry_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/tool"
+)
+
+type named string
+
+func (n named) Spec() agent.ToolSpec {
+	return agent.ToolSpec{
+		Name: string(n), Kind: agent.KindInternal, Description: "Works.", Effect: agent.EffectRead, Schema: json.RawMessage(`{"type":"object"}`),
+	}
+}
+
+func (n named) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
+	return agent.ToolResultData{Content: string(n)}, nil
+}
+
+func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+
+func TestAddFS(t *testing.T) {
+	r := registry.Must(registry.New(named("orders.get"), named("mail.send")))
+	require.NoError(t, r.AddFS(fstest.MapFS{
+		"zoe/agent.yaml":       file("name: zoe\nsystem: s\nmodel: {provider: demo, id: m}\ntools: [{name: orders.get}]\n"),
+		"abe/agent.yaml":       file("name: abe\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+		"shop/ben/agent.yaml":  file("name: ben\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+		"agent.yaml":           file("name: top\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+		"README.md":            file("neither"),
+		"zoe/scenarios/a.yaml": file("neither"),
+	}))
+	require.Equal(t, []string{"abe", "ben", "top", "zoe"}, r.Agents())
+	d, ok := r.Agent("zoe")
+	require.True(t, ok)
+	require.Equal(t, []agent.ToolSpec{named("orders.get").Spec()}, d.Tools)
+	_, ok = r.Agent("eve")
+	require.False(t, ok)
+	got, ok := r.Tools().Lookup("mail.send")
+	require.True(t, ok)
+	require.Equal(t, named("mail.send"), got)
+}
+
+// A tree in which nobody finds an agent is a mistake of whoever embedded it.
+func TestAddFSWithoutAgents(t *testing.T) {
+	for _, tree := range []fstest.MapFS{{}, {"README.md": file("none"), "abe/agent.yml": file("none")}} {
+		r := registry.Must(registry.New())
+		require.ErrorContains(t, r.AddFS(tree), "register agents: there is no agent.yaml among the files")
+	}
+}
+
+// Every broken file is named, and the good ones beside it are added.
+func TestAddFSReportsEveryProblem(t *testing.T) {
+	r := registry.Must(registry.New(named("orders.get")))
+	err := r.AddFS(fstest.MapFS{
+		"good/agent.yaml":    file("name: good\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+		"unknown/agent.yaml": file("name: unknown\nsystem: s\nmodel: {provider: demo, id: m}\ntools: [{name: orders.put}]\n"),
+		"broken/agent.yaml":  file("name: [\n"),
+		"again/agent.yaml":   file("name: good\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+	})
+	require.ErrorContains(t, err, "unknown/agent.yaml")
+	require.ErrorContains(t, err, "orders.get", "the known ones are listed")
+	require.ErrorContains(t, err, "broken/agent.yaml")
+	require.ErrorContains(t, err, "the name is taken")
+	require.Equal(t, []string{"good"}, r.Agents())
+}
+
+func TestWith(t *testing.T) {
+	r := registry.Must(registry.New(named("orders.get")))
+	require.NoError(t, r.AddFS(fstest.MapFS{
+		"abe/agent.yaml": file("name: abe\nversion: \"1\"\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+		"zoe/agent.yaml": file("name: zoe\nsystem: s\nmodel: {provider: demo, id: m}\n"),
+	}))
+	abe, _ := r.Agent("abe")
+	newer, third := *abe, *abe
+	newer.Version, third.Name = "2", "ben"
+	more, err := r.With(newer, third)
+	require.NoError(t, err)
+	require.Equal(t, []string{"abe", "ben", "zoe"}, more.Agents())
+	got, _ := more.Agent("abe")
+	require.Equal(t, "2", got.Version, "the new one comes first")
+	require.Same(t, r.Tools(), more.Tools())
+	require.Equal(t, []string{"abe", "zoe"}, r.Agents(), "the old registry is as it was")
+	got, _ = r.Agent("abe")
+	require.Equal(t, "1", got.Version)
+	_, err = r.With(newer, newer)
+	require.ErrorContains(t, err, "register agent abe: the name is taken")
+	_, err = r.With(agent.Definition{Name: "No"})
+	require.Error(t, err)
+}
+
+func TestAddRefuses(t *testing.T) {
+	r := registry.Must(registry.New())
+	require.ErrorContains(t, r.Add(agent.Definition{Name: "Bad Name"}), "register agent Bad Name")
+	require.Empty(t, r.Agents())
+	d, err := agent.Definition{Name: "a", System: "s", Model: agent.ModelSpec{Provider: "demo"},
+		Output: agent.Output{Format: agent.OutputJSON, Schema: json.RawMessage(`{"type":"objekt"}`)}}.Resolve()
+	require.NoError(t, err)
+	require.ErrorContains(t, r.Add(d), "register agent a: output.schema: compile schema: not a valid JSON Schema: at /type")
+	require.Empty(t, r.Agents())
+	d.Output, d.Builder = agent.Output{}, "desk.context"
+	require.EqualError(t, r.Add(d), `register agent a: builder: got "desk.context", want a registered context builder: there is none`)
+	_, err = r.Read(fstest.MapFS{"a/agent.yaml": file("name: a\nbuilder: x\nmodel: {provider: demo, id: m}\n")}, "a/agent.yaml")
+	require.EqualError(t, err, `a/agent.yaml:2: builder: got "x", want a registered context builder: there is none`)
+	_, err = r.Read(fstest.MapFS{}, "gone/agent.yaml")
+	require.ErrorContains(t, err, "gone/agent.yaml")
+}
+
+// An agent that names code which is not registered is refused, in a file with its line, and the known code is listed.
+func TestUnknownCodeIsRefused(t *testing.T) {
+	policy := func(context.Context, hook.PolicyInput) ([]string, error) { return nil, nil }
+	r := registry.Must(registry.New())
+	require.NoError(t, r.Hook(hook.Set{Version: "1", Policies: map[string]hook.Policy{"strict": policy, "lax": policy}}))
+	err := r.AddFS(fstest.MapFS{
+		"abe/agent.yaml": file("name: abe\nsystem: s\nmodel: {provider: demo, id: m}\npermission:\n  policy: strikt\n  backend: book\n"),
+		"zoe/agent.yaml": file("name: zoe\nsystem: s\nmodel: {provider: demo, id: m}\npermission:\n  policy: lax\n"),
+	})
+	require.ErrorContains(t, err, `abe/agent.yaml:5: permission.policy: got "strikt", want a registered policy function: lax, strict`)
+	require.ErrorContains(t, err, `abe/agent.yaml:6: permission.backend: got "book", want a registered permission backend: there is none`)
+	require.Equal(t, []string{"zoe"}, r.Agents())
+	d, err := agent.Definition{Name: "eve", System: "s", Model: agent.ModelSpec{Provider: "demo", ID: "m"}, Permission: agent.Permission{Policy: "strikt"}}.Resolve()
+	require.NoError(t, err)
+	require.ErrorContains(t, r.Add(d), `register agent eve: permission.policy: got "strikt", want a registered policy function: lax, strict`)
+}
+
+// An agent is kept as it was when it was added.
+func TestAddKeepsACopy(t *testing.T) {
+	r := registry.Must(registry.New())
+	d, err := agent.Definition{Name: "abe", System: "s", Model: agent.ModelSpec{Provider: "demo", ID: "m"}}.Resolve()
+	require.NoError(t, err)
+	require.NoError(t, r.Add(d))
+	d.System = "changed"
+	got, _ := r.Agent("abe")
+	require.Equal(t, "s", got.System)
+}
+
+func TestNewRefusesTwoOfAName(t *testing.T) {
+	_, err := registry.New(named("orders.get"), named("orders_get"))
+	require.ErrorContains(t, err, "orders_get", "both are orders_get to a model")
+	require.Panics(t, func() { registry.Must(registry.New(named("x"), named("x"))) })
+}

@@ -1,0 +1,105 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// The record of an agent's approvals under an advisory policy (seed 003, approval cache): PK T#tenant#ADVICE#agent, SK the tool's name as
+// the model uses it, body an agent.ToolApproval. It decides nothing but what the model reads in a tool's description.
+
+func adviceKey(tenant, agentName, tool string) store.Key {
+	return store.Key{PK: "T#" + tenant + "#ADVICE#" + agentName, SK: tool}
+}
+
+// judgeTools notes in the draft what is known of the approvals of the agent's tools: once when an attempt begins, what its record says,
+// and what answers say that the model has not seen. Those go into the record, for other runs: a record that cannot be written hurts
+// nobody.
+func (st *Stepper) judgeTools(ctx context.Context, def *agent.Definition, d *agent.Draft) error {
+	if !def.Advises() {
+		return nil
+	}
+	if !d.State.Advice.Read {
+		known, err := st.readAdvice(ctx, d.State.Tenant, d.State.Agent, def.Flaggable())
+		if err != nil {
+			return err
+		}
+		if err := d.Add(agent.ToolsJudged{Tools: known}); err != nil {
+			return err
+		}
+	}
+	for _, c := range def.Unheard(&d.State) {
+		answer := []byte(c.Result.Content)
+		if c.Result.Blob != "" {
+			var err error
+			if answer, err = st.Blobs.Get(ctx, d.State.Tenant, c.Result.Blob); err != nil {
+				return fmt.Errorf("read answer of call %s: %w", c.ID, err)
+			}
+		}
+		said, ok := agent.ReadApprovals(answer)
+		if !ok {
+			continue
+		}
+		if err := st.writeAdvice(ctx, d.State.Tenant, d.State.Agent, said); err != nil {
+			st.warn("keep approvals of agent "+d.State.Agent, err)
+		}
+		if err := d.Add(agent.ToolsJudged{Call: c.ID, Tools: said}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readAdvice reads an agent's whole record and gives what it says of these tools. Nothing is read for no tools.
+func (p Ports) readAdvice(ctx context.Context, tenant, agentName string, tools []string) ([]agent.ToolApproval, error) {
+	if len(tools) == 0 {
+		return nil, nil
+	}
+	var known []agent.ToolApproval
+	r := store.Range{PK: adviceKey(tenant, agentName, "").PK}
+	for {
+		page, err := p.Table.Query(ctx, r)
+		if err != nil {
+			return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, err)
+		}
+		for _, it := range page.Items {
+			if !slices.Contains(tools, it.SK) {
+				continue
+			}
+			var t agent.ToolApproval
+			if err := agent.ReadStored("word on a tool", it.Body, &t); err != nil {
+				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Unreadable(it.Key, err))
+			}
+			if t.Tool != it.SK {
+				return nil, fmt.Errorf("read approvals of agent %s: %w", agentName, store.Damaged(it.Key, "tool: want that of the key"))
+			}
+			known = append(known, t)
+		}
+		if r.Cursor = page.Cursor; r.Cursor == "" {
+			return known, nil
+		}
+	}
+}
+
+// writeAdvice writes what was said, all of it or nothing. The newest word counts.
+func (p Ports) writeAdvice(ctx context.Context, tenant, agentName string, said []agent.ToolApproval) error {
+	var ops []store.Op
+	for _, t := range said {
+		if len(ops) == store.MaxOps { // more tools than an agent has
+			break
+		}
+		body, err := agent.MarshalVerbatim(t)
+		if err != nil {
+			return err
+		}
+		ops = append(ops, store.Op{Kind: store.Put, Item: store.Item{Key: adviceKey(tenant, agentName, t.Tool), Body: body}})
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	return p.Table.Write(ctx, ops...)
+}

@@ -1,0 +1,293 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// The times of a batch.
+const (
+	// drainEvery is how often a streaming batch looks into the inbox while a tool runs.
+	drainEvery = 2 * time.Second
+	// groupWithin is how long a finished result waits for its neighbours to finish, too, before it is committed.
+	groupWithin = 500 * time.Microsecond
+	// launchMargin is the time an invocation must have left to start a tool; with less, the next one starts it.
+	launchMargin = 10 * time.Second
+	// deadlineMargin is how long before the invocation's own deadline a tool's deadline is (R7).
+	deadlineMargin = 5 * time.Second
+	// defaultTimeout is a tool's where its definition says none.
+	defaultTimeout = 5 * time.Minute
+)
+
+// Batch runs a round of tool calls. Safe for concurrent use.
+type Batch struct {
+	Ports
+	Definitions Definitions
+	Waits       *Waits
+}
+
+// Run gates, claims and runs the calls that are owed, commits results as they finish, and parks the run if nothing but waiting is
+// left. It always leads back to Step, which drains again (the resume gate).
+func (b *Batch) Run(ctx context.Context, inv Invocation) (Route, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &round{Batch: b, inv: inv, flight: newFlight(b.Clock), gates: map[string]gated{}, results: map[string]agent.Hooked{}, asked: map[string]*agent.Checked{}, permits: authority{hooks: b.Hooks, table: b.Table}, sessions: sessions{}, patience: newPatience(ctx)}
+	defer r.sessions.close()
+	defer r.patience.stop()
+	for {
+		route, done, err := r.turn(ctx)
+		if done {
+			return route, nil
+		}
+		if err == nil {
+			continue
+		}
+		r.loaded = nil
+		r.doubt = r.doubt || errors.Is(err, store.ErrGuardFailed)
+		if again, fatal := r.tries.again(ctx, err); !again {
+			return Route{}, fmt.Errorf("run tools of run %s: %w", inv.Run, fatal)
+		}
+	}
+}
+
+// round is one invocation's view of its batch.
+type round struct {
+	*Batch
+	inv     Invocation
+	def     *agent.Definition
+	loaded  *store.Loaded // what is known of the run; nil = to be read
+	flight  *flight
+	tries   reloads
+	phases  phases
+	gates   map[string]gated        // what plugins said before calls, by gateKey
+	results map[string]agent.Hooked // and after them
+	broken  *agent.Finished         // plugins have failed: nothing is started any more, and this ends the run
+	doubt   bool                    // a claim was refused by the table: look at the approval itself before trying again
+	permits authority
+
+	asked    map[string]*agent.Checked // what preconditions gave for those who will be asked, by call and how often they were
+	sessions sessions
+	patience patience
+	servers  []agent.ListedServer // what came of listing the agent's servers; nil = nobody has
+	lost     lostTools
+	away     error // why a call that is owed can only be carried out by another process; nil = none is
+}
+
+// turn is one pass: know the run, plan an entry, commit it if it cannot wait, launch what may run, wait for something to
+// finish. done is set with the route once nothing is left to do here.
+func (r *round) turn(ctx context.Context) (Route, bool, error) {
+	if err := r.know(ctx); err != nil {
+		return Route{}, false, err
+	}
+	if r.inv.witness().Ahead(&r.loaded.State) { // what runs here already goes on; its word comes through the inbox
+		return r.leave(r.within(ctx, &r.loaded.State), r.back())
+	}
+	if route, away := turnedAway(r.inv, &r.loaded.State, r.Clock.Now()); away {
+		if route.Next == NextWait { // Step comes first, and no wait has ended by that: it would take itself for the one that was woken
+			route.Woken = r.inv.Woken
+		}
+		return r.leave(r.within(ctx, &r.loaded.State), route)
+	}
+	r.inv = r.inv.knowing(&r.loaded.State)
+	if r.loaded.State.Quarantine != nil { // nothing is started; the step holds the run
+		return r.back(), true, nil
+	}
+	if err := r.makeRoom(ctx, r.inv, *r.loaded, r.def); err != nil {
+		return Route{}, false, err
+	}
+	if agent.Next(r.def, &r.loaded.State).Kind == agent.ActList {
+		return r.list(ctx)
+	}
+	p, err := r.plan(ctx)
+	if err != nil {
+		return Route{}, false, err
+	}
+	ctx = r.within(ctx, &p.draft.State)
+	if p.urgent(r) {
+		if err := r.commitPlan(ctx, p); err != nil {
+			return Route{}, false, err
+		}
+	}
+	r.launch(ctx, p)
+	if (len(p.early) > 0 || p.full) && r.loaded.State.Status == agent.RunRunning {
+		return Route{}, false, nil // what a kept decision let run, or what the entry had no room for, is owed now
+	}
+	if r.flight.empty() {
+		return r.after(p), r.away == nil, r.away
+	}
+	return Route{}, false, r.await(ctx)
+}
+
+// know reads the run where it is not known, and the definition once.
+func (r *round) know(ctx context.Context) error {
+	if r.loaded == nil {
+		l, err := r.Journal.LoadAt(ctx, r.inv.Tenant, r.inv.Run, r.inv.At)
+		if err != nil {
+			return err
+		}
+		r.loaded = &l
+	}
+	if r.def != nil {
+		return nil
+	}
+	def, err := r.Definitions(ctx, r.inv.Tenant, r.loaded.State.Definition)
+	if err != nil {
+		return err
+	}
+	r.def = def
+	if fin, refused := r.Remotes.refuse(def); refused {
+		r.broken = &fin
+		return nil
+	}
+	r.phases, err = r.Ports.phases(def)
+	if fin, broken := brokenBy(err); broken {
+		r.broken = &fin
+		return nil
+	}
+	return err
+}
+
+// back leads to the step as this invocation came, for what only that does.
+func (r *round) back() Route {
+	route := r.inv.route(NextStep)
+	route.Woken = r.inv.Woken
+	return route
+}
+
+// after is the route once nothing runs and nothing is owed here. Where this invocation wrote nothing, it passes on what woke it.
+func (r *round) after(p *plan) Route {
+	route := r.inv.route(NextStep)
+	if !p.committed && r.loaded.State.Status == agent.RunWaiting {
+		route.Woken = r.inv.Woken
+	}
+	return route
+}
+
+// commitPlan commits the plan's entry; where it leaves nothing but waiting, as the entry that parks the run (rule 5).
+func (r *round) commitPlan(ctx context.Context, p *plan) error {
+	d := p.draft
+	idle := len(p.launch) == 0 && r.flight.running() == 0
+	next := agent.Next(r.def, &d.State).Kind
+	if next != agent.ActTools && (p.results || p.suspends) { // the round is as far as it goes
+		d.Mark(agent.CheckpointToolResults)
+	}
+	if idle && next == agent.ActWait && agent.Consequences(r.def, &d.State) == nil { // else the next entry has them
+		if err := r.park(ctx, d); err != nil {
+			return err
+		}
+	}
+	if err := r.commit(ctx, r.loaded.State, d, r.def); err != nil {
+		return err
+	}
+	p.committed = true
+	r.flight.stored(p.taken)
+	r.loaded = &store.Loaded{State: d.Committed()}
+	r.inv.Woken = 0
+	r.inv = r.inv.knowing(&r.loaded.State)
+	return nil
+}
+
+// park ends the entry as a wait; plugins that fail at that end the run instead.
+func (r *round) park(ctx context.Context, d *agent.Draft) error {
+	err := r.phases.park(ctx, d)
+	if fin, broken := brokenBy(err); broken {
+		return r.end(ctx, r.def, d, fin)
+	}
+	return err
+}
+
+// await returns when something has finished, having given its neighbours a moment; or when it is time to drain.
+func (r *round) await(ctx context.Context) error {
+	limit := time.Duration(0)
+	if r.def.Executor == agent.ExecutorParallelStreaming {
+		limit = drainEvery
+	}
+	err := r.flight.wait(ctx, limit)
+	if errors.Is(err, clock.ErrTimeout) {
+		r.loaded = nil
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.flight.group(ctx, groupWithin)
+	if r.flight.running() > 0 && r.def.Executor == agent.ExecutorParallelStreaming {
+		r.loaded = nil // decisions start early: drain whenever a tool finishes while others run
+	}
+	return nil
+}
+
+// leave ends an invocation that may not touch the run any more. What it holds under a claim is delivered through the inbox, also
+// when it finishes later; everything else is dropped (rule 10).
+func (r *round) leave(ctx context.Context, route Route) (Route, bool, error) {
+	r.patience.stop()
+	s := &r.loaded.State
+	if s.Status == agent.RunDone {
+		route.Woken = s.Seq() // it is said
+		err := r.announce(ctx, r.inv, s)
+		if s.Owner == r.inv.Execution {
+			err = errors.Join(r.tellFamily(ctx, s), err)
+		}
+		return route, err == nil, err
+	}
+	if s.Owner == r.inv.Execution {
+		if _, err := r.Ports.dropAbandoned(ctx, s); err != nil {
+			return Route{}, false, err
+		}
+	}
+	for {
+		for _, f := range r.flight.finishedNow() {
+			if err := r.deliverLate(ctx, f); err != nil {
+				return Route{}, false, err
+			}
+			r.flight.stored([]*execution{f})
+		}
+		if r.flight.running() == 0 {
+			return route, true, nil
+		}
+		if err := r.flight.wait(ctx, 0); err != nil {
+			return Route{}, false, err
+		}
+	}
+}
+
+// deliverLate puts a claimant's word into the inbox, where it counts if the call is still claimed or unknown.
+func (r *round) deliverLate(ctx context.Context, f *execution) error {
+	if f.late == nil {
+		f.late = r.lateWord(f)
+	}
+	if !f.claimed || f.late == nil {
+		return nil
+	}
+	id := fmt.Sprintf("late/%s/%s", f.call.ID, r.inv.Writer)
+	got, err := r.Journal.Accept(ctx, r.inv.Tenant, r.inv.Run, id, f.late)
+	if err != nil || got.Closed {
+		return err
+	}
+	return r.Waits.Wake(ctx, r.inv.Tenant, r.inv.Run)
+}
+
+// lateWord is what became of an execution as it comes through the inbox: a result, or what its tool asks people; nil = nothing does.
+func (r *round) lateWord(f *execution) agent.Event {
+	switch e := f.event.(type) {
+	case agent.CallFinished:
+		return agent.LateResult{
+			Call: e.Call, Writer: r.inv.Writer, Content: e.Content, Blob: e.Blob, IsError: e.IsError, Media: e.Media, Patch: e.Patch, Whole: e.Whole,
+			Entered: e.Entered,
+		}
+	case agent.CallSuspended:
+		if e.Ticket == nil { // a service's event is out; it goes out again under the same id
+			return nil
+		}
+		ask := agent.AskInput(r.def, &r.loaded.State, f.call, *e.Ticket, false, r.Clock.Now())
+		return agent.LateSuspended{Call: e.Call, Writer: r.inv.Writer, Ticket: e.Ticket, Digest: ask.Digest, Expires: ask.Expires, Entered: e.Entered}
+	default:
+		return nil
+	}
+}

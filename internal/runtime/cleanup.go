@@ -1,0 +1,171 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Who ends a run from outside, by cancelling it or giving it up, has none of the code that is to be run at a run's end. It says in the
+// record of the end that cleaning up is owed, and starts an execution of the state machine for that. Such an execution owns nothing and
+// writes nothing to the run: what it may do, the record says.
+
+// CleanupName is the name of an execution that cleans up after a run: <run>-cleanup-<n>, n counted from 0. None is used twice.
+func CleanupName(run string, n int64) string { return fmt.Sprintf("%s-cleanup-%d", run, n) }
+
+// cleansUp reports whether an execution is one that cleans up after the run.
+func cleansUp(run, execution string) bool {
+	n, ok := strings.CutPrefix(execution, run+"-cleanup-")
+	if !ok {
+		return false
+	}
+	at, err := strconv.ParseInt(n, 10, 64)
+	return err == nil && at >= 0
+}
+
+// maxCleanups is how many executions are started to clean up after a run. Each may retry.
+const maxCleanups = 8
+
+// ErrUncleaned says that nobody could clean up after a run. It is found until an execution that was started for it is redriven and does.
+var ErrUncleaned = fmt.Errorf("%d executions could not clean up after the run: redrive the last one", maxCleanups)
+
+// errCleaning says that code which was to clean up failed.
+var errCleaning = errors.New("clean up after the run")
+
+// ownsCleaning reports whether a definition names code that is to be run at a run's end. Which plugins have something to do then, only
+// they know.
+func ownsCleaning(def *agent.Definition) bool {
+	return def.Permission.Backend != "" || len(def.Plugins) > 0
+}
+
+// cleanUp runs the code that a run names for its end, behind that end: plugins at run_end, and the permission backend. What plugins decide
+// there has no place any more and is dropped. All are tried, whichever fails.
+func (p Ports) cleanUp(ctx context.Context, s *agent.AgentState, def *agent.Definition) error {
+	ctx = p.within(ctx, s)
+	err := errors.Join(p.lastPhase(ctx, s, def), p.lastWord(ctx, s, def))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCleaning, err)
+	}
+	return nil
+}
+
+func (p Ports) lastPhase(ctx context.Context, s *agent.AgentState, def *agent.Definition) error {
+	ph, err := p.phases(def)
+	if err != nil {
+		return err
+	}
+	_, err = ph.chain.State(ctx, agent.PhaseRunEnd, def, s)
+	return err
+}
+
+func (p Ports) lastWord(ctx context.Context, s *agent.AgentState, def *agent.Definition) error {
+	backend, ok := p.backend(def)
+	if !ok {
+		return nil
+	}
+	if err := backend.Cleanup(ctx, contextOf(s)); err != nil {
+		return fmt.Errorf("permission backend %s: %s", def.Permission.Backend, agent.Bounded(err.Error()))
+	}
+	return nil
+}
+
+// backend is the permission backend of a definition. Code that is not there has nothing to clean up.
+func (p Ports) backend(def *agent.Definition) (hook.PermissionBackend, bool) {
+	if def.Permission.Backend == "" {
+		return nil, false
+	}
+	b, ok := p.Hooks.Backends[def.Permission.Backend]
+	return b, ok
+}
+
+// settle does what the record of a run's end says is owed: it cleans up, then tells of the end whether that went well or not, and takes the
+// record off its list when nothing is owed any more. It may be repeated.
+func (p Ports) settle(ctx context.Context, s *agent.AgentState, of Definitions) error {
+	owed, err := p.owedEnd(ctx, s.Tenant, s.Run)
+	if err != nil || !owed.cleaning {
+		return err
+	}
+	def, err := of(ctx, s.Tenant, s.Definition)
+	if err != nil {
+		return err
+	}
+	failed := p.cleanUp(ctx, s, def)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if !owed.told { // the runs around it have been told before anybody was to clean up
+		if err := p.tellBus(ctx, s); err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+	if failed == nil {
+		return p.unlist(ctx, s)
+	}
+	return errors.Join(failed, p.noteTold(ctx, s))
+}
+
+// cleaner reports whether an invocation that was turned away is one by an execution that is to clean up after the run.
+func cleaner(inv Invocation, s *agent.AgentState) bool {
+	return s.Status == agent.RunDone && s.Owner != inv.Execution && s.FormerOwner != inv.Execution && cleansUp(s.Run, inv.Execution)
+}
+
+// goOn takes an owed cleaning up one step further: it starts the execution that nobody has started, or the next one where one has ended
+// and left it owed.
+func (sw *Sweeper) goOn(ctx context.Context, s *agent.AgentState, owed owedEnd) (Repair, error) {
+	name := CleanupName(s.Run, owed.tries)
+	status, err := sw.Waiter.Status(ctx, name)
+	switch {
+	case err != nil || status == ExecutionRunning:
+		return RepairNone, err
+	case status == ExecutionNone:
+		if err := sw.tellFamily(ctx, s); err != nil {
+			return RepairNone, err
+		}
+		return sw.cleans(ctx, s, name)
+	}
+	if !owed.told { // whoever waits for the end is not to wait for this
+		if err := sw.tell(ctx, s); err != nil {
+			return RepairNone, err
+		}
+		if err := sw.noteTold(ctx, s); err != nil {
+			return RepairNone, err
+		}
+	}
+	if owed.tries+1 >= maxCleanups {
+		return RepairNone, ErrUncleaned
+	}
+	return sw.tryAgain(ctx, s, owed.tries)
+}
+
+// tryAgain starts the execution behind the one that was the tries-th, unless it is done or another sweep goes on with it. It is counted
+// first: one that is counted and was not started is found like the first.
+func (sw *Sweeper) tryAgain(ctx context.Context, s *agent.AgentState, tries int64) (Repair, error) {
+	err := sw.Table.Write(ctx, store.Op{
+		Kind: store.Update,
+		Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{
+			attrAt: store.Num(sw.Clock.Now().UnixMilli()), attrTries: store.Num(tries + 1),
+		}},
+		If: []store.Cond{{Attr: attrTries, Op: store.Equal, Value: store.Num(tries)}},
+	})
+	if store.FailedOp(err, 0) {
+		return RepairNone, nil
+	}
+	if err != nil {
+		return RepairNone, fmt.Errorf("count executions that clean up: %w", err)
+	}
+	return sw.cleans(ctx, s, CleanupName(s.Run, tries+1))
+}
+
+// cleans starts an execution that cleans up after a run.
+func (sw *Sweeper) cleans(ctx context.Context, s *agent.AgentState, name string) (Repair, error) {
+	if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, name); err != nil {
+		return RepairNone, err
+	}
+	return sw.record(ctx, s, RepairCleaning, name)
+}

@@ -1,0 +1,107 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
+)
+
+// badContext says that a run's context cannot be built, whoever tries. It ends the run and is fit to be shown.
+type badContext struct{ cause error }
+
+func (e *badContext) Error() string { return e.cause.Error() }
+func (e *badContext) Unwrap() error { return e.cause }
+
+// buildContext is the system text of the inference that a asks for. Where the run begins with a context builder, what that gave is added
+// to the draft. Nothing is built anew that the run has kept. Errors are *badContext or the store's.
+func (st *Stepper) buildContext(ctx context.Context, def *agent.Definition, d *agent.Draft, a agent.Action) (string, error) {
+	first := agent.NeedsBuilder(def, &d.State)
+	if kept, inBlob, ok := agent.KeptSystem(def, &d.State); ok && !first {
+		if !inBlob {
+			return kept, nil
+		}
+		return st.systemBlob(ctx, &d.State)
+	}
+	text, err := agent.RenderSystem(*def, agent.SystemFor(def, &d.State, a, d.Entry.Time))
+	if err != nil {
+		return "", &badContext{err}
+	}
+	if def.Builder == "" {
+		return withSections(def, d, a, text)
+	}
+	built, err := st.Hooks.Build(ctx, def.Builder, buildInput(def, d, a, text, first))
+	if errors.Is(err, hook.ErrBuilder) {
+		return "", &badContext{err}
+	}
+	if err != nil {
+		return "", err
+	}
+	if first {
+		if err := st.addBuilt(ctx, def, d, built); err != nil {
+			return "", err
+		}
+	}
+	return withSections(def, d, a, strings.ToValidUTF8(built.System, "\uFFFD"))
+}
+
+func buildInput(def *agent.Definition, d *agent.Draft, a agent.Action, text string, first bool) hook.BuildInput {
+	s := &d.State
+	in := hook.BuildInput{
+		Lifecycle: a.Lifecycle, Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Caller: s.Caller(), Subject: s.Subject, AccessControl: s.AccessControl,
+		Date: s.StartedAt.UTC().Format("2006-01-02"), Now: d.Entry.Time, Input: s.Input, System: text,
+		Interactions: s.Interactions, Exhausted: a.Exhausted, MessagesWanted: first,
+	}
+	for _, t := range def.Tools {
+		in.Tools = append(in.Tools, t.ModelFacing())
+	}
+	return in
+}
+
+// addBuilt adds the builder's messages to the draft, or the default message.
+func (st *Stepper) addBuilt(ctx context.Context, def *agent.Definition, d *agent.Draft, built hook.Built) error {
+	given := make([]agent.BuiltMessage, len(built.Messages))
+	said := make([]agent.UserBlock, len(built.Messages))
+	for i, m := range built.Messages {
+		said[i] = agent.UserBlock{Block: m.Block}
+		given[i] = agent.BuiltMessage{Role: m.Role, Content: said[i], Seen: m.Seen}
+	}
+	fact, err := agent.Built(&d.State, given)
+	if err != nil {
+		return &badContext{fmt.Errorf("%w %s: %w", hook.ErrBuilder, def.Builder, err)}
+	}
+	err = st.checkMedia(ctx, d.State.Tenant, said)
+	if errors.Is(err, ErrUnknownBlob) {
+		return &badContext{fmt.Errorf("%w %s: %w", hook.ErrBuilder, def.Builder, err)}
+	}
+	if err != nil {
+		return err
+	}
+	if len(fact.Messages) > 0 {
+		d.Mark(agent.CheckpointUserMessage)
+	}
+	return d.Add(fact)
+}
+
+// systemBlob reads a system text that was too large for the journal.
+func (p Ports) systemBlob(ctx context.Context, s *agent.AgentState) (string, error) {
+	body, err := p.Blobs.Get(ctx, s.Tenant, s.System)
+	if err != nil {
+		return "", fmt.Errorf("read system text of run %s: %w", s.Run, err)
+	}
+	return string(body), nil
+}
+
+// storeSystem stores a system text that the reply's fact will only point at: before the fact, and before the reply is paid for.
+func (p Ports) storeSystem(ctx context.Context, def *agent.Definition, s *agent.AgentState, digest, text string) error {
+	if !agent.KeepSystem(def, agent.Replied{System: digest}, text).SystemBlob {
+		return nil
+	}
+	if err := p.Blobs.Put(ctx, s.Tenant, digest, []byte(text)); err != nil {
+		return fmt.Errorf("store system text of run %s: %w", s.Run, err)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package runtime_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/runtime"
+)
+
+// building gives the world's agent a builder, which counts how often it is asked, and a run that begins with data.
+func (w *world) building(build hook.Builder) {
+	w.t.Helper()
+	w.def.Builder, w.def.System = "b", ""
+	w.ports.Hooks = hook.Set{Builders: map[string]hook.Builder{"b": build}}
+	r := runtime.Start{Tenant: tenant, Agent: w.def, Key: "k1", Input: json.RawMessage(`{"n":1}`)}
+	w.follow(w.starter().Start(w.ctx, r))
+}
+
+func counted(n *int) hook.Builder {
+	return func(context.Context, hook.BuildInput) (hook.Built, error) {
+		*n++
+		return hook.Built{System: fmt.Sprintf("build %d", *n), Messages: []hook.Message{{Block: agent.Text{Text: fmt.Sprintf("message %d", *n)}}}}, nil
+	}
+}
+
+// A later build of the code changes nothing of a run whose context is built once.
+func TestContextStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.model.replies = []agent.Reply{calls("look c1"), {Text: "Bye."}}
+		asked := 0
+		w.building(counted(&asked))
+		require.Zero(t, w.state().Messages.Len(), "what the data comes to is the builder's to say")
+		require.Zero(t, asked, "nothing is built where a run is started")
+		w.step(0)
+		w.ports.Hooks = hook.Set{}
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		require.Equal(t, 1, asked)
+		for _, r := range w.model.asked {
+			require.Equal(t, "build 1", r.System)
+			require.Equal(t, agent.Text{Text: "message 1"}, r.Messages[0].Block)
+		}
+	})
+}
+
+// A crash between the builder and the commit asks it again; what it said before is nowhere.
+func TestContextOfALostAttempt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.model.replies = []agent.Reply{{Text: "Bye."}, {Text: "Bye."}}
+		asked := 0
+		w.building(counted(&asked))
+		dead, cancel := context.WithCancel(w.ctx)
+		w.table.set(trap{fits: entry("replied"), before: func() error { cancel(); return dead.Err() }})
+		_, err := w.stepper().Step(dead, w.inv(0))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Zero(t, w.state().Messages.Len())
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		require.Equal(t, 2, asked)
+		s := w.state()
+		require.Equal(t, 2, s.Messages.Len())
+		require.Equal(t, agent.Text{Text: "message 2"}, s.Messages.At(0).Block)
+		require.Equal(t, "build 2", s.SystemText)
+	})
+}
+
+// A builder that runs out of time has said nothing: the step is tried again and the run goes on.
+func TestContextOutOfTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.model.replies = []agent.Reply{{Text: "Bye."}}
+		ctx, cancel := context.WithCancel(w.ctx)
+		first := true
+		w.building(func(ctx context.Context, _ hook.BuildInput) (hook.Built, error) {
+			if first {
+				first = false
+				cancel()
+			}
+			return hook.Built{}, ctx.Err()
+		})
+		_, err := w.stepper().Step(ctx, w.inv(0))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, agent.RunRunning, w.state().Status)
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		require.Equal(t, agent.Text{Text: `{"n":1}`}, w.model.asked[0].Messages[0].Block)
+	})
+}
+
+// A deployment that lost the builder ends the run and says so.
+func TestContextWithoutItsBuilder(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.building(func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, errors.New("never") })
+		w.ports.Hooks = hook.Set{}
+		require.Equal(t, runtime.NextFailed, w.step(0).Next)
+		require.Equal(t, &agent.RunError{Code: agent.CodeDefinition, Message: "context builder b: this deployment does not have it"}, w.state().Error)
+		require.Empty(t, w.model.asked)
+	})
+}
+
+// The same key and body are the same run, though an agent got a builder in between.
+func TestBuilderIsNoPartOfTheBody(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		r := runtime.Start{Tenant: tenant, Agent: w.def, Key: "k1", Input: json.RawMessage(`{"n":1}`)}
+		before, err := w.starter().Start(w.ctx, r)
+		require.NoError(t, err)
+		built := *w.def
+		built.Builder = "b"
+		r.Agent = &built
+		after, err := w.starter().Start(w.ctx, r)
+		require.NoError(t, err)
+		require.Equal(t, before.Run, after.Run)
+		require.Equal(t, 1, after.Messages.Len())
+		r.Input = json.RawMessage(`{"n":2}`)
+		_, err = w.starter().Start(w.ctx, r)
+		require.ErrorIs(t, err, runtime.ErrKeyReused)
+	})
+}

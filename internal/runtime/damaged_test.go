@@ -1,0 +1,171 @@
+package runtime_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
+)
+
+// damage changes an item of the current table, whatever it is then.
+func (w *world) damage(k store.Key, change func(it *store.Item)) {
+	w.t.Helper()
+	it, found, err := w.ports.Table.Get(w.ctx, k)
+	require.NoError(w.t, err)
+	require.True(w.t, found, "%v is not there", k)
+	change(&it)
+	require.NoError(w.t, w.ports.Table.Write(w.ctx, store.Op{Kind: store.Put, Item: it}))
+}
+
+// dump is a run's partition as it stands.
+func (w *world) dump(run string) []store.Item {
+	w.t.Helper()
+	p, err := w.ports.Table.Query(w.ctx, store.Range{PK: "T#" + tenant + "#RUN#" + run})
+	require.NoError(w.t, err)
+	return p.Items
+}
+
+// A run whose records are damaged is told of by its name and left as it is: nothing is written, no execution begins, no tool is called. The
+// runs beside it are repaired.
+func TestSweepLeavesDamagedRunsAlone(t *testing.T) {
+	cut := func(it *store.Item) { it.Body = it.Body[:len(it.Body)/2] }
+	for name, c := range map[string]struct {
+		key    func(run, approval string) store.Key
+		change func(it *store.Item)
+		names  string // what the error names beside the run
+		newer  bool   // nothing is damaged: a newer version wrote it
+	}{
+		"an entry is cut off":     {entryOf(1), cut, `"J#0000000001"`, false},
+		"the first entry":         {entryOf(0), func(it *store.Item) { it.Body = []byte("{}") }, `"J#0000000000"`, false},
+		"an entry of another":     {entryOf(1), func(it *store.Item) { it.Body = bytes.Replace(it.Body, []byte(`"s":1`), []byte(`"s":0`), 1) }, "s: it holds entry 0", false},
+		"a newer form":            {entryOf(1), func(it *store.Item) { it.Body = bytes.Replace(it.Body, []byte(`"v":1`), []byte(`"v":9`), 1) }, "found form 9", true},
+		"an unknown key":          {entryOf(1), func(it *store.Item) { it.Body = bytes.Replace(it.Body, []byte(`"v":1`), []byte(`"v":1,"z":1`), 1) }, `found the key "z"`, true},
+		"the view":                {headOf, func(it *store.Item) { delete(it.Attrs, "owner") }, "owner: got nothing, want a string", false},
+		"the view's status":       {headOf, func(it *store.Item) { it.Attrs["status"] = store.Str("asleep") }, `status: found "asleep"`, true},
+		"no status":               {headOf, func(it *store.Item) { it.Attrs["status"] = store.Str("") }, "status: want one of: running, waiting, done", false},
+		"the view is of another":  {headOf, func(it *store.Item) { it.Body = []byte("r2") }, "body: want the id of the run", false},
+		"the request to people":   {approvalOf, cut, "#APPROVAL#", false},
+		"the request's expiry":    {approvalOf, func(it *store.Item) { it.Attrs["expires"] = store.Str("never") }, "expires: got a string, want a number", false},
+		"the request is unsealed": {approvalOf, func(it *store.Item) { it.Body = bytes.Replace(it.Body, []byte("refund"), []byte("refunD"), 1) }, "seal: its body is not what was written", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.parked("first")
+				w.unheard()
+				bad := w.parked("second")
+				w.unheard()
+				w.waiter.ended(w.owner)
+				l, err := w.ports.Journal.Load(w.ctx, tenant, bad)
+				require.NoError(t, err)
+				id := l.State.Waits()[0].Wait.Approval
+				third := w.parked("third")
+				w.waiter.ended(w.owner)
+				w.sleep(2 * time.Minute)
+				w.model.replies = nil
+				key := c.key(bad, id)
+				w.damage(key, c.change)
+				w.ports.Journal = store.NewJournal(w.ports.Table, 0)
+				before, calls := w.dump(bad), len(w.model.asked)
+
+				r := w.sweepAll()
+				require.True(t, r.Complete)
+				failed := slices.IndexFunc(r.Failed, func(f runtime.FailedRepair) bool { return strings.Contains(f.Err.Error(), c.names) })
+				require.GreaterOrEqual(t, failed, 0, "%v", r.Failed)
+				require.Equal(t, !c.newer, errors.Is(r.Failed[failed].Err, store.ErrDamaged), "%v", r.Failed[failed].Err)
+				require.Equal(t, c.newer, errors.Is(r.Failed[failed].Err, agent.ErrNewer), "%v", r.Failed[failed].Err)
+				require.Equal(t, tenant, r.Failed[failed].Tenant)
+				if strings.Contains(key.PK, "#RUN#") {
+					require.ErrorContains(t, r.Failed[failed].Err, bad)
+					require.Equal(t, before, w.dump(bad), "it is left as it is")
+					require.Equal(t, runtime.ExecutionNone, cmpStatus(w, runtime.ExecutionName(bad, 1)))
+				} else {
+					require.ErrorContains(t, r.Failed[failed].Err, id)
+				}
+				require.Equal(t, runtime.ExecutionRunning, w.waiter.status[runtime.ExecutionName(third, 1)], "the others are repaired")
+				require.Positive(t, r.Repaired[runtime.RepairWoke])
+				require.Len(t, w.model.asked, calls)
+			})
+		})
+	}
+}
+
+func cmpStatus(w *world, name string) runtime.ExecutionStatus {
+	if s, ok := w.waiter.status[name]; ok {
+		return s
+	}
+	return runtime.ExecutionNone
+}
+
+func entryOf(seq int) func(run, approval string) store.Key {
+	return func(run, _ string) store.Key {
+		return store.Key{PK: "T#" + tenant + "#RUN#" + run, SK: fmt.Sprintf("J#%010d", seq)}
+	}
+}
+
+func headOf(run, _ string) store.Key { return store.Key{PK: "T#" + tenant + "#RUN#" + run, SK: "HEAD"} }
+
+func approvalOf(_, approval string) store.Key {
+	return store.Key{PK: "T#" + tenant + "#APPROVAL#" + approval, SK: "A"}
+}
+
+// However many runs are damaged, one behind the other, the sweep comes to the one that is not.
+func TestSweepOfManyDamagedRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for i := range 60 {
+			run := w.neverStarted(tenant, fmt.Sprint(i))
+			w.damage(entryOf(0)(run, ""), func(it *store.Item) { it.Body = it.Body[1:] })
+		}
+		good := w.neverStarted("globex", "good")
+		w.ports.Journal = store.NewJournal(w.ports.Table, 0)
+		w.sleep(2 * time.Minute)
+		r := w.sweepAll()
+		require.Len(t, r.Failed, 60)
+		require.Equal(t, runtime.ExecutionRunning, w.waiter.status[runtime.ExecutionName(good, 0)])
+	})
+}
+
+// A restore quarantines every run but the damaged ones, which nobody can carry on; it counts those, and mends a view whose journal can be read. One of a newer
+// version keeps it open: that version would carry the run on.
+func TestARestoreLeavesOutDamagedRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		cut := func(it *store.Item) { it.Body = it.Body[:len(it.Body)/2] }
+		damaged, viewless, newer, good := w.parked("damaged"), w.parked("viewless"), w.parked("newer"), w.parked("good")
+		w.sleep(time.Minute)
+		was, _, err := w.ports.Table.Get(w.ctx, entryOf(1)(newer, ""))
+		require.NoError(t, err)
+		w.damage(entryOf(1)(damaged, ""), cut)
+		w.damage(headOf(viewless, ""), func(it *store.Item) { delete(it.Attrs, "owner") })
+		w.damage(entryOf(1)(newer, ""), func(it *store.Item) { it.Body = bytes.Replace(it.Body, []byte(`"v":1`), []byte(`"v":9`), 1) })
+		w.ports.Journal = store.NewJournal(w.ports.Table, 0)
+		before := w.dump(damaged)
+		copied := time.Now().Add(-time.Second)
+		restore := &runtime.Restore{Sweeper: w.sweeper().Sweeper, Tenants: w.ports.Blobs.(*memory.Blobs)}
+		_, err = restore.Mark(w.ctx, copied, "user:op")
+		require.ErrorIs(t, err, agent.ErrNewer)
+		m, _, err := runtime.ReadMark(w.ctx, w.ports.Table)
+		require.NoError(t, err)
+		require.False(t, m.Complete)
+
+		require.NoError(t, w.ports.Table.Write(w.ctx, store.Op{Kind: store.Put, Item: was}))
+		m, err = restore.Mark(w.ctx, copied, "user:op")
+		require.NoError(t, err)
+		require.True(t, m.Complete)
+		require.EqualValues(t, 1, m.Damaged)
+		require.Equal(t, before, w.dump(damaged), "it is left as it is")
+		for _, run := range []string{viewless, newer, good} {
+			h, err := w.ports.Journal.Head(w.ctx, tenant, run)
+			require.NoError(t, err)
+			require.True(t, h.Quarantined)
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Agents finds the deployment's current definition of an agent by name.
+type Agents func(name string) (*agent.Definition, bool)
+
+// isAway reports whether the call is carried out by an agent that only other processes know. It stays as it is, and the invocation ends as
+// ErrElsewhere once nothing is left that it can do.
+func (r *round) isAway(c agent.Call) bool {
+	t, ok := r.def.Tool(c.Tool)
+	if !r.LeavesUnknown || !ok || t.Kind != agent.KindAgent || c.Child != "" {
+		return false
+	}
+	if _, known := r.Agents.find(t.Agent.Agent); known {
+		return false
+	}
+	r.away = fmt.Errorf("call %s: agent %s is not known here: %w", c.ID, t.Agent.Agent, ErrElsewhere)
+	return true
+}
+
+// delegated is the claim of a call that may run, with its child where another agent carries it out; or why that cannot be.
+func (r *round) delegated(p *plan, c agent.Call, claim *agent.CallClaimed) (*agent.CallClaimed, *agent.CallFinished) {
+	child, refused := agent.Delegation(r.def, &p.draft.State, c, r.Agents)
+	p.results = p.results || refused != nil
+	if child == nil {
+		return claim, refused
+	}
+	with := agent.CallClaimed{Call: c.ID}
+	if claim != nil {
+		with = *claim
+	}
+	with.Child = child
+	return &with, nil
+}
+
+// askAgent is the run of another agent that carries out a claimed call.
+func (r *round) askAgent(t agent.ToolSpec, c agent.Call, s *agent.AgentState) (send, error) {
+	child, ok := s.ChildOf(c.ID)
+	if !ok {
+		return nil, fmt.Errorf("no run was claimed for it")
+	}
+	from, err := agent.StartOf(s, t, c)
+	if err != nil {
+		return nil, err
+	}
+	start := Start{
+		Tenant: s.Tenant, Message: from.Message, Input: from.Input, Subject: s.Subject, AccessControl: s.AccessControl, Parent: &from.Parent, By: s.By,
+		heard: append(slices.Clone(s.Heard), s.Again...),
+	}
+	return func(ctx context.Context) error { return r.begin(ctx, t, child, start) }, nil
+}
+
+// begin writes the run of an open child and starts its execution. One that is there already goes on as it was written.
+func (r *round) begin(ctx context.Context, t agent.ToolSpec, child agent.Child, start Start) error {
+	st := Starter{Ports: r.Ports}
+	current, ok := r.Agents.find(t.Agent.Agent)
+	if !ok { // another deployment may have begun it before this one took the claim over
+		l, err := r.Journal.Load(ctx, start.Tenant, child.Run)
+		if errors.Is(err, store.ErrNoRun) && r.LeavesUnknown {
+			return fmt.Errorf("agent %s is not known here: %w", t.Agent.Agent, ErrElsewhere)
+		}
+		if errors.Is(err, store.ErrNoRun) {
+			return fmt.Errorf("%w: this deployment has no agent %s", ErrUndeliverable, t.Agent.Agent)
+		}
+		if err != nil {
+			return err
+		}
+		return st.launch(ctx, &l.State)
+	}
+	def := agent.ChildDefinition(r.def, child, current)
+	start.Agent = &def
+	s, err := st.Create(ctx, start, child.Run, ExecutionName(child.Run, 0))
+	if err != nil {
+		return undeliverable(err)
+	}
+	return st.launch(ctx, &s)
+}
+
+// undeliverable marks what no second attempt could mend.
+func undeliverable(err error) error {
+	var bad *BadStart
+	if errors.As(err, &bad) || errors.Is(err, ErrKeyReused) || errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrInvalid) {
+		return fmt.Errorf("%w: %w", ErrUndeliverable, err)
+	}
+	return err
+}
+
+// find is false where there are no agents.
+func (a Agents) find(name string) (*agent.Definition, bool) {
+	if a == nil {
+		return nil, false
+	}
+	return a(name)
+}

@@ -1,0 +1,56 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// announce closes the requests that the run's end has left open, and tells whoever started the run that it has ended,
+// where this execution owns it: at least once, since every attempt that finds the run done says so before it leaves,
+// under one id. The end itself is committed by then, and stays whatever becomes of the event.
+func (p Ports) announce(ctx context.Context, inv Invocation, s *agent.AgentState) error {
+	if s.Owner != inv.Execution {
+		return nil
+	}
+	if err := p.closeRequests(ctx, s); err != nil {
+		return err
+	}
+	return p.tellBus(ctx, s)
+}
+
+// tell says that a run has ended that is done: to the runs around it, and to whoever started it.
+func (p Ports) tell(ctx context.Context, s *agent.AgentState) error {
+	if err := p.tellFamily(ctx, s); err != nil {
+		return err
+	}
+	return p.tellBus(ctx, s)
+}
+
+// tellBus tells whoever started the run, and none of the runs around it.
+func (p Ports) tellBus(ctx context.Context, s *agent.AgentState) error {
+	if p.Emit == nil {
+		return nil
+	}
+	e, owed, err := agent.Announcement(s)
+	if err != nil || !owed {
+		return err
+	}
+	err = p.Emit.Emit(ctx, e)
+	if errors.Is(err, ErrUndeliverable) { // it would be refused again
+		p.warn("announce the end of run "+s.Run, err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("announce the end of run %s: %w", s.Run, err)
+	}
+	return nil
+}
+
+func (p Ports) warn(what string, err error) {
+	if p.Warn != nil {
+		p.Warn(what, err)
+	}
+}

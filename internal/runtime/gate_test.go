@@ -1,0 +1,174 @@
+package runtime_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/runtime"
+	tool "github.com/countersign/countersign/internal/tools/port"
+)
+
+// guarded has a plugin say what say says before every call.
+func (w *world) guarded(say func(m *hook.BeforeTool)) {
+	w.def.Plugins = []agent.PluginSpec{{Name: "guard"}}
+	w.def.Permission.Approvers = []string{"user:ana"}
+	w.ports.Hooks = hook.Set{Plugins: map[string]hook.Factory{"guard": func(json.RawMessage) (hook.Plugin, error) {
+		return hook.Plugin{BeforeTool: func(_ context.Context, m *hook.BeforeTool) error {
+			say(m)
+			return nil
+		}}, nil
+	}}}
+}
+
+// answers approves what c1 waits for with a result, and goes on.
+func (w *world) answers(r runtime.Route, result string) runtime.Route {
+	w.t.Helper()
+	require.Equal(w.t, runtime.NextWait, r.Next)
+	_, err := w.desk().Decide(w.ctx, approval.Request{
+		Tenant: tenant, ID: w.call("c1").Wait.Approval, Action: approval.Approve, Result: json.RawMessage(result), By: ana,
+	})
+	require.NoError(w.t, err)
+	return w.drive(r.Woken)
+}
+
+// What people answer a plugin is none to the tool: that hears what it asked itself, and what was said of the arguments it runs with, in whatever
+// order the two ask.
+func TestToolHearsItsOwnAnswer(t *testing.T) {
+	ask := func(c agent.Call, asks ...int) bool {
+		for _, n := range asks {
+			if c.Asks == n {
+				return true
+			}
+		}
+		return false
+	}
+	for name, c := range map[string]struct {
+		mode    agent.TicketMode
+		before  []int // after how many questions the plugin asks
+		tool    []int // and the tool, when it is entered
+		answers []string
+		hears   []string
+		args    string
+		result  string
+	}{
+		"plugin alone":                  {before: []int{0}, answers: []string{`"go"`}, hears: []string{""}},
+		"plugin twice":                  {before: []int{0, 1}, answers: []string{`"go"`, `"on"`}, hears: []string{""}},
+		"tool alone":                    {tool: []int{0}, answers: []string{`"mine"`}, hears: []string{"", `"mine"`}},
+		"plugin, then tool":             {before: []int{0}, tool: []int{1}, answers: []string{`"go"`, `"mine"`}, hears: []string{"", `"mine"`}},
+		"tool, then plugin":             {before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `"go"`}, hears: []string{"", `"mine"`}},
+		"tool, then plugin twice":       {before: []int{1, 2}, tool: []int{0}, answers: []string{`"mine"`, `"go"`, `"on"`}, hears: []string{"", `"mine"`}},
+		"tool, plugin, tool":            {before: []int{1}, tool: []int{0, 2}, answers: []string{`"mine"`, `"go"`, `"new"`}, hears: []string{"", `"mine"`, `"new"`}},
+		"other arguments by a plugin":   {mode: agent.TicketPass, before: []int{0}, answers: []string{`{"n":2}`}, hears: []string{""}, args: `{"n":2}`},
+		"other arguments than answered": {mode: agent.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `{"n":2}`}, hears: []string{"", ""}, args: `{"n":2}`},
+		"a yes changes no arguments":    {mode: agent.TicketPass, before: []int{1}, tool: []int{0}, answers: []string{`"mine"`, `true`}, hears: []string{"", `"mine"`}},
+		"a result by a plugin":          {mode: agent.TicketResult, before: []int{0}, answers: []string{`"enough"`}, result: "enough"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.guarded(func(m *hook.BeforeTool) {
+					if ask(m.Call(), c.before...) {
+						m.Suspend(agent.Ticket{Mode: c.mode})
+					}
+				})
+				w.model.replies = []agent.Reply{calls("pay c1")}
+				w.tool("pay").work = func(_ context.Context, in tool.Call) (agent.ToolResultData, error) {
+					if ask(w.call("c1"), c.tool...) {
+						return agent.ToolResultData{Suspend: &agent.Ticket{}}, nil
+					}
+					return agent.ToolResultData{Content: "ok"}, nil
+				}
+				w.start()
+				r := w.drive(0)
+				for _, a := range c.answers {
+					r = w.answers(r, a)
+				}
+				require.Equal(t, runtime.NextDone, r.Next)
+				var heard []string
+				for _, in := range w.tool("pay").entered {
+					heard = append(heard, string(in.Resume))
+				}
+				require.Equal(t, c.hears, heard)
+				if c.args != "" {
+					require.JSONEq(t, c.args, string(w.tool("pay").entered[len(heard)-1].Args))
+				}
+				if c.result != "" {
+					require.Equal(t, c.result, w.call("c1").Result.Content)
+				}
+				require.Equal(t, agent.StatusSucceeded, w.call("c1").Status)
+			})
+		})
+	}
+}
+
+// A call whose fate nobody knew, and that is to run again when a plugin has somebody asked about it, may still have happened.
+func TestInDoubtAtTheGate(t *testing.T) {
+	for name, answered := range map[string]bool{"asked": false, "answered": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.guarded(func(m *hook.BeforeTool) {
+					if m.Resumed() && m.Call().Asks < 2 {
+						m.Suspend(agent.Ticket{})
+					}
+				})
+				w.model.replies = []agent.Reply{calls("pay c1")}
+				w.start()
+				w.step(0)
+				w.interrupt("pay", 0)
+				r := w.drive(0)
+				require.Equal(t, agent.ForOutcome, w.call("c1").Wait.For)
+				_, err := w.desk().Settle(w.ctx, approval.Outcome{Tenant: tenant, Run: w.run, Call: "c1", Rerun: true, By: ana})
+				require.NoError(t, err)
+				require.Equal(t, runtime.NextWait, w.drive(r.Woken).Next)
+				require.Equal(t, agent.ForInput, w.call("c1").Wait.For)
+				if answered {
+					_, err := w.decide("c1", approval.Approve)
+					require.NoError(t, err)
+				}
+				w.cancel()
+				require.Equal(t, agent.WhyOutcomeUnknown, w.call("c1").Reason)
+			})
+		})
+	}
+}
+
+// A plugin's ticket whose answer nothing could be checked against is a failure of the plugin: nobody is asked what nobody could answer.
+func TestPluginAsksUnanswerably(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.guarded(func(m *hook.BeforeTool) {
+			m.Suspend(agent.Ticket{ResponseSchema: json.RawMessage(`{"type":"nothing"}`)})
+		})
+		w.model.replies = []agent.Reply{calls("pay c1")}
+		w.start()
+		require.Equal(t, runtime.NextFailed, w.drive(0).Next)
+		s := w.state()
+		require.Equal(t, agent.CodeInternal, s.Error.Code)
+		require.Contains(t, s.Error.Message, "plugin guard failed in before_tool_execute: responseSchema: ")
+		require.Zero(t, w.written("call_suspended"))
+		require.Zero(t, w.tool("pay").times())
+	})
+}
+
+// A request about tools in the very entry that ends its run, because plugins fail there, waits for nobody.
+func TestRequestInTheEntryThatEndsTheRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.guarded(func(*hook.BeforeTool) {})
+		w.def.Permission.Mode = agent.ModeBlockAndRetry
+		w.ports.Hooks.Plugins["guard"] = func(json.RawMessage) (hook.Plugin, error) {
+			return hook.Plugin{AfterTool: func(context.Context, *hook.AfterTool) error { return nil }, RunEnd: func(context.Context, *hook.Moment) error { return errors.New("no") }}, nil
+		}
+		w.model.replies = []agent.Reply{calls("refund c1"), {Text: "I wait."}}
+		w.start()
+		require.Equal(t, runtime.NextFailed, w.drive(0).Next)
+		pending, _, err := approval.List(w.ctx, w.table, tenant, approval.Pending, 0, "")
+		require.NoError(t, err)
+		require.Empty(t, pending)
+		require.Equal(t, 1, w.written("permission_requested"))
+	})
+}

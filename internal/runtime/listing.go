@@ -1,0 +1,247 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// The bounds of listing a server in one invocation.
+const (
+	listAttempts = 3
+	listBackoff  = 500 * time.Millisecond // before the second attempt; doubled before the third
+	listTimeout  = 20 * time.Second       // of an attempt, where the definition says none
+)
+
+var (
+	errNoLister = errors.New("this deployment has no connection to MCP servers")
+	errListing  = errors.New("it did not list its tools in time")
+)
+
+// list asks the servers of the run's agent for their tools and commits what the run has of them; or that it cannot go on without one. What
+// another attempt has committed meanwhile wins: this one leads back to Step like any other.
+func (r *round) list(ctx context.Context) (Route, bool, error) {
+	d, err := r.draft(ctx, r.inv, *r.loaded)
+	if err != nil {
+		return Route{}, false, err
+	}
+	ctx = r.within(ctx, &d.State)
+	if r.servers == nil { // also after a conflict: what was listed is as good as it was
+		servers, err := r.listAll(ctx, &d.State)
+		if err != nil { // what is known of them is not whole
+			return Route{}, false, err
+		}
+		r.servers = servers
+	}
+	if fin, missing := unavailable(r.servers); missing {
+		err = r.end(ctx, r.def, d, fin)
+	} else {
+		err = r.listed(ctx, d)
+	}
+	if err != nil {
+		return Route{}, false, err
+	}
+	if err := r.commit(ctx, r.loaded.State, d, r.def); err != nil {
+		return Route{}, false, err
+	}
+	after := d.Committed()
+	return r.inv.knowing(&after).route(NextStep), true, nil
+}
+
+// listed adds what the run goes on with to the draft. Its definition is stored before the fact that names it.
+func (r *round) listed(ctx context.Context, d *agent.Draft) error {
+	resolved, servers := agent.ResolveServers(r.def, r.servers)
+	digest, err := r.pin(ctx, r.inv.Tenant, &resolved)
+	if err != nil {
+		return fmt.Errorf("list tools of run %s: %w", r.inv.Run, err)
+	}
+	return d.Add(agent.ToolsListed{Definition: digest, Servers: servers})
+}
+
+// unavailable is how a run ends that needs a server which could not be listed.
+func unavailable(servers []agent.ListedServer) (agent.Finished, bool) {
+	for _, s := range servers {
+		if s.Problem != "" && !s.Server.Optional {
+			return agent.Fail(agent.CodeMCPUnavailable, fmt.Sprintf("the tools of the server %s cannot be listed: %s", s.Server.Name, s.Problem)), true
+		}
+	}
+	return agent.Finished{}, false
+}
+
+// listAll lists every server of the definition, all at once, each within its time, and looks up what people have approved of each.
+func (r *round) listAll(ctx context.Context, s *agent.AgentState) ([]agent.ListedServer, error) {
+	all := make([]agent.ListedServer, len(r.def.MCP))
+	failed := make([]error, len(all))
+	done := r.Clock.NewSignal()
+	listed := make(chan struct{}, len(all)) // one for each server that has been
+	for i, server := range r.def.MCP {
+		all[i].Server = server
+		lister, err := r.lister()
+		if err != nil {
+			failed[i] = err
+			listed <- struct{}{}
+			continue
+		}
+		r.Clock.Go(func() {
+			all[i].Tools, failed[i] = r.listOne(ctx, lister, server)
+			listed <- struct{}{}
+			done.Notify()
+		})
+	}
+	for heard := 0; heard < len(all); {
+		select {
+		case <-listed:
+			heard++
+		default:
+			if err := done.Wait(ctx, 0); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := ctx.Err(); err != nil { // the invocation is over, which says nothing about a server
+		return nil, err
+	}
+	return all, r.approved(ctx, s, all, failed)
+}
+
+// approved looks up what people have approved of each server that was listed.
+func (r *round) approved(ctx context.Context, s *agent.AgentState, all []agent.ListedServer, failed []error) (err error) {
+	for i := range all {
+		if failed[i] != nil {
+			all[i].Problem = agent.Bounded(failed[i].Error())
+			continue
+		}
+		seen := approval.Sighting{Tenant: s.Tenant, Agent: s.Agent, Run: s.Run, Server: all[i].Server.Name, Tools: all[i].Tools.Tools}
+		if all[i].Pins, err = r.serverPins().Saw(ctx, seen); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p Ports) serverPins() *approval.ServerPins {
+	return &approval.ServerPins{Table: p.Table, Blobs: p.Blobs, Clock: p.Clock}
+}
+
+// lister is the session that lists servers.
+func (r *round) lister() (Lister, error) {
+	s, ok := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, agent.KindMCP)
+	if !ok {
+		return nil, errNoLister
+	}
+	l, ok := s.(Lister)
+	if !ok {
+		return nil, errNoLister
+	}
+	return l, nil
+}
+
+// listOne lists a server, a few times where that fails.
+func (r *round) listOne(ctx context.Context, l Lister, server agent.MCPServer) (tools agent.ServerTools, err error) {
+	for attempt := range listAttempts {
+		if attempt > 0 {
+			if ended := r.Clock.Sleep(ctx, listBackoff<<(attempt-1)); ended != nil {
+				return tools, ended
+			}
+		}
+		if tools, err = r.listOnce(ctx, l, server); err == nil || ctx.Err() != nil {
+			return tools, err
+		}
+	}
+	return tools, err
+}
+
+// listOnce lists a server and gives up on it when its time is over, also if the session does not: what it says later is lost.
+func (r *round) listOnce(ctx context.Context, l Lister, server agent.MCPServer) (agent.ServerTools, error) {
+	limit := server.Timeout
+	if limit <= 0 {
+		limit = listTimeout
+	}
+	ctx, cancel := r.Clock.WithTimeout(ctx, limit)
+	defer cancel()
+	answer := make(chan func() (agent.ServerTools, error), 1)
+	done := r.Clock.NewSignal()
+	r.Clock.Go(func() {
+		said := func() (agent.ServerTools, error) { return agent.ServerTools{}, errPanicked }
+		defer func() {
+			_ = recover() // what it panicked with may hold anything
+			answer <- said
+			done.Notify()
+		}()
+		tools, err := l.List(ctx, server)
+		said = func() (agent.ServerTools, error) { return tools, err }
+	})
+	if ended := done.Wait(ctx, 0); ended != nil {
+		return agent.ServerTools{}, errListing
+	}
+	return (<-answer)()
+}
+
+// lostTools are the tools that calls of this invocation were not made of, because their servers have changed them. The zero value is empty. Safe for
+// concurrent use.
+type lostTools struct {
+	mu    sync.Mutex
+	facts map[string]agent.ToolsDisabled // by call
+}
+
+// changed reports whether an error says that a server's tool is not what the run is pinned to, as a fact. Another kind of tool has no pin.
+func (r *round) changed(c agent.Call, err error) (agent.ToolsDisabled, bool) {
+	var changed *port.ChangedError
+	spec, _ := r.def.Tool(c.Tool)
+	if spec.MCP == nil || !errors.As(err, &changed) {
+		return agent.ToolsDisabled{}, false
+	}
+	return agent.ToolsDisabled{Server: spec.MCP.Server, Tool: spec.MCP.Tool, Why: agent.DisabledChanged, Digest: changed.Got}, true
+}
+
+// lose takes in that a tool of a server is not what the run is pinned to: nobody made the call. What the server says now is on record before the
+// result is: whoever is told that the tool waits to be approved finds it. That it cannot be put there hurts no run: the next one that lists the
+// server does it.
+func (r *round) lose(ctx context.Context, c agent.Call, fact agent.ToolsDisabled) agent.Event {
+	r.lost.mu.Lock()
+	if r.lost.facts == nil {
+		r.lost.facts = map[string]agent.ToolsDisabled{}
+	}
+	r.lost.facts[c.ID] = fact
+	r.lost.mu.Unlock()
+	if fact.Digest != "" {
+		if err := r.showChange(ctx, fact); err != nil {
+			r.warn("show what a server says of its tools now, met by run "+r.inv.Run, err)
+		}
+	}
+	return agent.CallFinished{Call: c.ID, IsError: true, Reason: agent.WhyToolChanged, Content: agent.TextToolChanged(r.def, c)}
+}
+
+// showChange puts the definition that was met on record; of one that cannot be read, its digest.
+func (r *round) showChange(ctx context.Context, fact agent.ToolsDisabled) error {
+	seen := approval.Sighting{Tenant: r.inv.Tenant, Agent: r.def.Name, Run: r.inv.Run, Server: fact.Server}
+	lister, err := r.lister()
+	for _, server := range r.def.MCP {
+		if err != nil || server.Name != fact.Server {
+			continue
+		}
+		if tools, failed := r.listOnce(ctx, lister, server); failed == nil {
+			seen.Tools = tools.Tools
+			_, err := r.serverPins().Saw(ctx, seen)
+			return err
+		}
+	}
+	return r.serverPins().Met(ctx, seen, fact.Tool, fact.Digest)
+}
+
+// takeAway adds to the draft that the run has lost the tool of a call, where that is why the call was not made.
+func (r *round) takeAway(p *plan, c agent.Call) error {
+	r.lost.mu.Lock()
+	fact, ok := r.lost.facts[c.ID]
+	r.lost.mu.Unlock()
+	if spec, _ := r.def.Tool(c.Tool); !ok || p.draft.State.Disabled(spec) {
+		return nil
+	}
+	return p.draft.Add(fact)
+}

@@ -1,0 +1,233 @@
+package runtime_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
+)
+
+// servers is a Remote of MCP servers that list what a function says.
+type servers struct {
+	list func(ctx context.Context, server string) (agent.ServerTools, error)
+	call func(ctx context.Context, t agent.ToolSpec) (agent.ToolResultData, error)
+
+	mu     sync.Mutex
+	open   int // sessions
+	listed int
+}
+
+func (s *servers) Open(string, *agent.Definition) runtime.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open++
+	return &serverSession{s}
+}
+
+type serverSession struct{ *servers }
+
+func (s *serverSession) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+}
+
+func (s *serverSession) List(ctx context.Context, m agent.MCPServer) (agent.ServerTools, error) {
+	s.mu.Lock()
+	s.listed++
+	s.mu.Unlock()
+	return s.list(ctx, m.Name)
+}
+
+func (s *serverSession) Tool(t agent.ToolSpec) tool.Tool { return serverTool{s, t} }
+
+type serverTool struct {
+	session *serverSession
+	spec    agent.ToolSpec
+}
+
+func (t serverTool) Spec() agent.ToolSpec { return t.spec }
+
+func (t serverTool) Call(ctx context.Context, _ tool.Call) (agent.ToolResultData, error) {
+	return t.session.call(ctx, t.spec)
+}
+
+func has(names ...string) agent.ServerTools {
+	l := agent.ServerTools{Protocol: "p"}
+	for _, n := range names {
+		l.Tools = append(l.Tools, agent.ServerTool{Name: n, Schema: json.RawMessage(`{"type":"object"}`), Digest: "1"})
+	}
+	return l
+}
+
+// serving gives the world's agent servers, whose tools read.
+func (w *world) serving(s *servers, names ...string) {
+	for _, name := range names {
+		w.def.MCP = append(w.def.MCP, agent.MCPServer{Name: name, URL: "https://x", Tools: []agent.MCPPattern{{Match: "*", Effect: agent.EffectRead}}})
+	}
+	if s != nil {
+		w.ports.Remotes = runtime.Remotes{agent.KindMCP: s}
+	}
+}
+
+// TestListingIsBounded: whatever a server does, the run comes to its end, and the connections are closed.
+func TestListingIsBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		list  func(ctx context.Context, server string) (agent.ServerTools, error)
+		says  string
+		takes time.Duration
+		times int
+	}{
+		"hangs": {func(ctx context.Context, _ string) (agent.ServerTools, error) {
+			<-ctx.Done()
+			return agent.ServerTools{}, ctx.Err()
+		}, "it did not list its tools in time", 61500 * time.Millisecond, 3},
+		"hears of no end": {func(context.Context, string) (agent.ServerTools, error) { time.Sleep(time.Hour); return has("a"), nil }, "it did not list its tools in time", 61500 * time.Millisecond, 3},
+		"fails": {func(context.Context, string) (agent.ServerTools, error) {
+			return agent.ServerTools{}, errors.New("no route")
+		}, "no route", 1500 * time.Millisecond, 3},
+		"panics": {func(context.Context, string) (agent.ServerTools, error) { panic("secret") }, "it panicked", 1500 * time.Millisecond, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				s := &servers{list: c.list}
+				w.serving(s, "files")
+				w.start()
+				began := w.ports.Clock.Now()
+				require.Equal(t, runtime.NextFailed, w.drive(0).Next)
+				require.Equal(t, c.takes, w.ports.Clock.Now().Sub(began))
+				require.Equal(t, &agent.RunError{Code: agent.CodeMCPUnavailable, Message: "the tools of the server files cannot be listed: " + c.says}, w.state().Error)
+				require.Equal(t, c.times, s.listed)
+				require.Zero(t, s.open)
+				require.Empty(t, w.model.asked)
+				time.Sleep(2 * time.Hour) // for those who hear of no end
+			})
+		})
+	}
+}
+
+// TestListingIsTheBatchs: Step connects to nobody and writes nothing before; the batch lists every server at once, commits once, and whoever comes
+// later lists nothing.
+func TestListingIsTheBatchs(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := &servers{list: func(_ context.Context, server string) (agent.ServerTools, error) {
+			time.Sleep(10 * time.Second)
+			return has(server), nil
+		}}
+		w.serving(s, "a", "b", "c")
+		w.model.replies = []agent.Reply{{Text: "done"}}
+		w.start()
+		written := len(w.entries())
+		r := w.step(0)
+		require.Equal(t, runtime.NextTools, r.Next)
+		require.Len(t, w.entries(), written)
+		require.Zero(t, s.listed)
+		late := w.inv(0)
+		began := w.ports.Clock.Now()
+		require.Equal(t, runtime.NextStep, w.batchRun(0).Next)
+		require.Equal(t, 10*time.Second, w.ports.Clock.Now().Sub(began))
+		require.Equal(t, 3, s.listed)
+		_, err := w.batch().Run(w.ctx, late) // the state machine's retry of a batch that had come to its end
+		require.NoError(t, err)
+		require.Equal(t, 3, s.listed)
+		require.Equal(t, 1, w.written("tools_listed"))
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		require.Zero(t, s.open)
+	})
+}
+
+// TestTwoBatchesList: of two attempts that list at once what is committed first wins, and both lead on.
+func TestTwoBatchesList(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		n := 0
+		s := &servers{}
+		s.list = func(context.Context, string) (agent.ServerTools, error) {
+			s.mu.Lock()
+			n++
+			mine := n
+			s.mu.Unlock()
+			time.Sleep(time.Duration(mine) * time.Second)
+			return has(fmt.Sprint("t", mine)), nil
+		}
+		w.serving(s, "files")
+		w.start()
+		var wg sync.WaitGroup
+		for range 2 {
+			inv := w.inv(0)
+			wg.Go(func() {
+				r, err := w.batch().Run(w.ctx, inv)
+				if err != nil || r.Next != runtime.NextStep {
+					t.Errorf("%v %v", r, err)
+				}
+			})
+		}
+		wg.Wait()
+		require.Equal(t, 1, w.written("tools_listed"))
+		require.Equal(t, []agent.ServerState{{Name: "files", Protocol: "p", Tools: []string{"t1"}}}, w.state().Servers)
+	})
+}
+
+// TestWithoutAConnection: a deployment that cannot speak to servers says so, and a run that can do without goes on.
+func TestWithoutAConnection(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.serving(nil, "files")
+		w.def.MCP[0].Optional = true
+		w.model.replies = []agent.Reply{{Text: "done"}}
+		w.start()
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		require.Equal(t, "this deployment has no connection to MCP servers", w.state().Servers[0].Problem)
+	})
+}
+
+// TestAnEndedInvocationSaysNothingOfAServer: a listing that the invocation's own end cut off is tried again by the next one.
+func TestAnEndedInvocationSaysNothingOfAServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := &servers{list: func(ctx context.Context, _ string) (agent.ServerTools, error) {
+			<-ctx.Done()
+			return agent.ServerTools{}, ctx.Err()
+		}}
+		w.serving(s, "files")
+		w.model.replies = []agent.Reply{{Text: "done"}}
+		w.start()
+		ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
+		defer cancel()
+		_, err := w.batch().Run(ctx, w.inv(0))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Len(t, w.entries(), 1)
+		s.list = func(context.Context, string) (agent.ServerTools, error) { return has("a"), nil }
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+	})
+}
+
+// TestTwoCallsOfAChangedTool: the run loses it once, and each call has its result.
+func TestTwoCallsOfAChangedTool(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := &servers{list: func(context.Context, string) (agent.ServerTools, error) { return has("a", "b"), nil }}
+		s.call = func(_ context.Context, spec agent.ToolSpec) (agent.ToolResultData, error) {
+			if spec.MCP.Tool == "b" {
+				return agent.ToolResultData{Content: "fine"}, nil
+			}
+			return agent.ToolResultData{}, fmt.Errorf("call: %w", &tool.ChangedError{Server: "files", Tool: "a", Want: "1", Got: "2"})
+		}
+		w.serving(s, "files")
+		w.model.replies = []agent.Reply{calls("files_a c1", "files_a c2", "files_b c3"), {Text: "done"}}
+		w.start()
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		require.Equal(t, 1, w.written("tools_disabled"))
+		for _, id := range []string{"c1", "c2"} {
+			require.Equal(t, agent.WhyToolChanged, w.call(id).Reason)
+			require.Zero(t, w.call(id).Executions)
+		}
+		require.Equal(t, agent.StatusSucceeded, w.call("c3").Status)
+		require.Equal(t, []string{"b"}, w.state().Servers[0].Tools)
+	})
+}

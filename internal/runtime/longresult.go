@@ -1,0 +1,94 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// cutResult is a call's result as the agent's context takes it, and where all of it is, where it was cut and is kept: in a blob, before
+// the entry that points at it. An error is the store's.
+func (p Ports) cutResult(ctx context.Context, tenant string, def *agent.Definition, call, text string) (string, *agent.Whole, error) {
+	head, chars, cut := def.CutResult(text)
+	switch {
+	case !cut:
+		return text, nil, nil
+	case !def.KeepsWhole():
+		return head + def.CutNotice(call, chars, false), nil, nil
+	}
+	w := &agent.Whole{Blob: store.BlobDigest([]byte(text)), Chars: chars}
+	if err := p.Blobs.Put(ctx, tenant, w.Blob, []byte(text)); err != nil {
+		return "", nil, fmt.Errorf("store the whole result of call %s: %w", call, err)
+	}
+	return head + def.CutNotice(call, chars, true), w, nil
+}
+
+// shortened is cutResult for a tool that has run: that all of its result cannot be kept does not take away what can be shown.
+func (r *round) shortened(ctx context.Context, call, text string) (string, *agent.Whole) {
+	short, whole, err := r.cutResult(ctx, r.inv.Tenant, r.def, call, text)
+	if err != nil {
+		r.warn("keep a long result of run "+r.inv.Run, err)
+		head, chars, _ := r.def.CutResult(text)
+		return head + r.def.CutNotice(call, chars, false), nil
+	}
+	return short, whole
+}
+
+// pages is the built-in tool read_more as one call of it finds it: what the call asks for is known before it runs, of the state that it
+// was planned on.
+type pages struct {
+	blobs store.Blobs
+	def   *agent.Definition
+	spec  agent.ToolSpec
+	page  agent.Page
+	err   error // what the model is told instead of a page; nil = nothing
+}
+
+var _ port.Tool = pages{}
+
+// Spec implements port.Tool.
+func (t pages) Spec() agent.ToolSpec { return t.spec }
+
+// Call implements port.Tool.
+func (t pages) Call(ctx context.Context, c port.Call) (agent.ToolResultData, error) {
+	if t.err != nil {
+		return agent.ToolResultData{Content: t.err.Error(), IsError: true}, nil
+	}
+	all, err := t.blobs.Get(ctx, c.Tenant, t.page.Whole.Blob)
+	if err != nil {
+		return agent.ToolResultData{}, fmt.Errorf("the rest of the result of call %s cannot be read: %w", t.page.Whole.Call, err)
+	}
+	text, err := t.def.PageText(t.page, string(all))
+	return agent.ToolResultData{Content: text}, err
+}
+
+// tool finds what runs the call c, of the state s.
+func (r *round) tool(c agent.Call, s *agent.AgentState) (port.Tool, bool) {
+	spec, known := r.def.Tool(c.Tool)
+	switch {
+	case known && spec.Name == agent.ReadMore && r.def.KeepsWhole():
+		page, err := agent.PageOf(r.def, s, c)
+		return pages{r.Blobs, r.def, spec, page, err}, true
+	case known && spec.Kind.Remote():
+		return r.remoteTool(spec)
+	}
+	return r.Tools.Lookup(c.Tool)
+}
+
+// wordOf is what the tool said, as it is stored. A page is never cut, and says itself of what it is a part.
+func (r *round) wordOf(ctx context.Context, t port.Tool, c agent.Call, res agent.ToolResultData) (agent.Event, error) {
+	p, ok := t.(pages)
+	if !ok {
+		return r.word(ctx, c, res)
+	}
+	e := agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: res.IsError, Content: edited(c, res.Content)}
+	if res.IsError {
+		e.Reason = agent.WhyToolError
+		return e, nil
+	}
+	e.Whole = &p.page.Whole
+	return r.stored(ctx, c, e)
+}

@@ -1,0 +1,145 @@
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tool"
+)
+
+// says makes a tool give a text.
+func (f *fake) says(text string) {
+	f.work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
+		return agent.ToolResultData{Content: text}, nil
+	}
+}
+
+// whole reads all of a call's result.
+func (w *world) whole(call string) string {
+	w.t.Helper()
+	c := w.call(call)
+	require.NotNil(w.t, c.Result.Whole)
+	text, err := w.ports.Blobs.Get(w.ctx, tenant, c.Result.Whole.Blob)
+	require.NoError(w.t, err)
+	require.Equal(w.t, c.Result.Whole.Chars, utf8.RuneCount(text))
+	return string(text)
+}
+
+// TestCutResultsAreKept, whichever way a result takes into the journal.
+func TestCutResultsAreKept(t *testing.T) {
+	long := strings.Repeat("日本", 5000)
+	t.Run("of the claimant", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.model.replies = []agent.Reply{calls("pay c1")}
+			w.tool("pay").says(long)
+			w.start()
+			require.Equal(t, runtime.NextDone, w.drive(0).Next)
+			require.Equal(t, long, w.whole("c1"))
+			require.Equal(t, long[:18000], w.call("c1").Result.Content[:18000])
+			require.NotContains(t, w.call("c1").Result.Content[18000:], "日")
+		})
+	})
+	t.Run("late", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.tool("pay").says(long)
+			r := w.lateResult(func() runtime.Route { return w.batchRun(0) })
+			w.drive(r.Woken)
+			require.Equal(t, long, w.whole("c1"))
+		})
+	})
+	t.Run("reconciled", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.tool("pay").reconcile = func(tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+				return tool.OutcomeDone, agent.ToolResultData{Content: long}, nil
+			}
+			w.lateResult(func() runtime.Route { return w.batchRun(0) })
+			require.Equal(t, 1, w.written("answered"))
+			require.Equal(t, long, w.whole("c1"))
+		})
+	})
+	t.Run("and what is shown is too long for the journal", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.def.Context.TruncateResult = 60_000
+			w.model.replies = []agent.Reply{calls("look c1"), calls("read_more c2")}
+			w.model.replies[1].Calls[0].Input = []byte(`{"call":"c1","from":60000}`)
+			w.tool("look").says(strings.Repeat("x", 60_000) + "the rest")
+			w.start()
+			require.Equal(t, runtime.NextDone, w.drive(0).Next)
+			c := w.call("c1")
+			require.Empty(t, c.Result.Content)
+			require.NotEqual(t, c.Result.Blob, c.Result.Whole.Blob)
+			asked := w.model.asked[1].Messages
+			require.Contains(t, asked[len(asked)-1].Block.(agent.ToolResult).Content, "x\n\n[The first 60000 of 60008 ")
+			asked = w.model.asked[2].Messages
+			require.Contains(t, asked[len(asked)-1].Block.(agent.ToolResult).Content, "the rest\n\n[Characters 60001 to 60008 of 60008 ")
+		})
+	})
+}
+
+// full is a store of blobs that takes none of one kind.
+type full struct {
+	store.Blobs
+	refuse func(data []byte) bool
+	gone   bool
+}
+
+func (b *full) Put(ctx context.Context, tenant, digest string, data []byte) error {
+	if b.refuse != nil && b.refuse(data) {
+		return errors.New("no room")
+	}
+	return b.Blobs.Put(ctx, tenant, digest, data)
+}
+
+func (b *full) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
+	if b.gone {
+		return nil, store.ErrNoBlob
+	}
+	return b.Blobs.Get(ctx, tenant, digest)
+}
+
+// TestAResultThatCannotBeKept is shown all the same: the tool has run, and what it said first is what matters most.
+func TestAResultThatCannotBeKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		long := strings.Repeat("x", 7000)
+		w.ports.Blobs = &full{Blobs: w.ports.Blobs, refuse: func(data []byte) bool { return string(data) == long }}
+		var warned []string
+		w.ports.Warn = func(what string, err error) { warned = append(warned, what+": "+err.Error()) }
+		w.model.replies = []agent.Reply{calls("pay c1")}
+		w.tool("pay").says(long)
+		w.start()
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		c := w.call("c1")
+		require.Equal(t, agent.StatusSucceeded, c.Status)
+		require.Nil(t, c.Result.Whole)
+		require.Equal(t, long[:6000]+"\n\n[The first 6000 of 7000 characters of this result are shown. The rest was left out.]", c.Result.Content)
+		require.Equal(t, []string{"keep a long result of run " + w.run + ": store the whole result of call c1: no room"}, warned)
+	})
+}
+
+// TestAPageThatIsGone is an error of the call's, and the run goes on.
+func TestAPageThatIsGone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		blobs := &full{Blobs: w.ports.Blobs}
+		w.ports.Blobs = blobs
+		w.model.replies = []agent.Reply{calls("look c1"), calls("read_more c2")}
+		w.model.replies[1].Calls[0].Input = []byte(`{"call":"c1","from":6000}`)
+		w.tool("look").says(strings.Repeat("x", 7000))
+		w.start()
+		w.step(0)
+		w.batchRun(0)
+		w.step(0)
+		blobs.gone = true
+		require.Equal(t, runtime.NextStep, w.batchRun(0).Next)
+		c := w.call("c2")
+		require.Equal(t, agent.WhyToolError, c.Reason)
+		require.Contains(t, c.Result.Content, "read_more failed: the rest of the result of call c1 cannot be read")
+	})
+}

@@ -1,0 +1,143 @@
+package runtime
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// ErrUnknownBlob says that a message names a blob that its tenant does not have.
+var ErrUnknownBlob = errors.New("this tenant has no such blob: upload it first")
+
+// checkMedia refuses what was said if it names a blob that is not there. It is asked before anything is written: a run cannot show its
+// model what nobody has.
+func (p Ports) checkMedia(ctx context.Context, tenant string, said []agent.UserBlock) error {
+	known := map[string]bool{}
+	for i, b := range said {
+		m, ok := b.Block.(agent.Media)
+		if !ok || m.Blob == "" || known[m.Blob] {
+			continue
+		}
+		there, err := p.hasBlob(ctx, tenant, m.Blob)
+		if err != nil {
+			return err
+		}
+		if !there {
+			return fmt.Errorf("block %d: blob %q: %w", i, m.Blob, ErrUnknownBlob)
+		}
+		known[m.Blob] = true
+	}
+	return nil
+}
+
+// hasBlob reports whether a tenant has a blob of that digest with anything in it.
+func (p Ports) hasBlob(ctx context.Context, tenant, digest string) (bool, error) {
+	if !agent.ValidDigest(digest) {
+		return false, nil
+	}
+	size, err := p.Blobs.Size(ctx, tenant, digest)
+	if errors.Is(err, store.ErrNoBlob) {
+		return false, nil
+	}
+	return size > 0, err
+}
+
+// WithMedia puts what blobs hold into the requests that next gets, as base64 in Data: adapters of providers take nothing else. Of each
+// request at most agent.MaxRequestMedia bytes are read, those of the newest media; a text stands for each of the others. The request
+// itself, and what is on record, stay as they are.
+//
+// A blob that is not there is a failed model call, which ends the run. Errors of the store are the store's: they pass, and whoever
+// asked asks again. Safe for concurrent use if next is.
+func WithMedia(next Model, blobs store.Blobs) interface {
+	Model
+	TokenCounter
+} {
+	return withMedia{next, blobs}
+}
+
+type withMedia struct {
+	next  Model
+	blobs store.Blobs
+}
+
+// Generate implements Model.
+func (w withMedia) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	r, err := w.resolved(ctx, r)
+	if err != nil {
+		return agent.Reply{}, err
+	}
+	return w.next.Generate(ctx, r)
+}
+
+// CountTokens implements TokenCounter.
+func (w withMedia) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	r, err := w.resolved(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	return CountWith(ctx, w.next, r)
+}
+
+// resolved is r with what blobs hold.
+func (w withMedia) resolved(ctx context.Context, r agent.Request) (agent.Request, error) {
+	named := agent.MediaBlobs(r.Messages)
+	if len(named) == 0 {
+		return r, nil
+	}
+	sizes := make(map[string]int64, len(named))
+	for _, digest := range named {
+		n, err := w.blobs.Size(ctx, r.Tenant, digest)
+		if err != nil {
+			return r, unread(r, digest, err)
+		}
+		sizes[digest] = n
+	}
+	r.Messages = agent.FitMedia(r.Messages, sizes, agent.MaxRequestMedia)
+	return r, w.read(ctx, r)
+}
+
+// read puts the content of blobs into the messages, which are the request's own. A blob that is named twice is read and kept once.
+func (w withMedia) read(ctx context.Context, r agent.Request) error {
+	content := map[string]string{}
+	for i, m := range r.Messages {
+		b, ok := m.Block.(agent.Media)
+		if !ok || b.Blob == "" {
+			continue
+		}
+		data, have := content[b.Blob]
+		if !have {
+			raw, err := w.blobs.Get(ctx, r.Tenant, b.Blob)
+			if err != nil {
+				return unread(r, b.Blob, err)
+			}
+			data = encoded(raw)
+			content[b.Blob] = data
+		}
+		r.Messages[i].Block = agent.Media{Name: b.Name, MediaType: b.MediaType, Data: data}
+	}
+	return nil
+}
+
+// encoded is base64 without the second copy that base64's own EncodeToString makes.
+func encoded(raw []byte) string {
+	var b strings.Builder
+	b.Grow(base64.StdEncoding.EncodedLen(len(raw)))
+	enc := base64.NewEncoder(base64.StdEncoding, &b)
+	_, _ = enc.Write(raw) // a Builder takes everything
+	_ = enc.Close()       // the same
+	return b.String()
+}
+
+// unread is the error of a blob that could not be read.
+func unread(r agent.Request, digest string, err error) error {
+	if errors.Is(err, store.ErrNoBlob) {
+		return &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Cause: err,
+			Message: "the conversation names the blob " + digest + ", which is not in the store any more"}
+	}
+	return fmt.Errorf("read media of run %s: %w", r.Run, err)
+}

@@ -1,0 +1,399 @@
+package runtime_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/model/modelretry"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/tool"
+)
+
+// page is a picture of so many bytes, each the same.
+func page(of byte, bytes int) agent.Media {
+	return agent.Media{
+		Name: string(of) + ".png", MediaType: "image/png", Data: base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(of), bytes))),
+	}
+}
+
+// digestOf is the name of what a picture holds.
+func digestOf(t *testing.T, m agent.Media) string {
+	t.Helper()
+	raw, err := base64.StdEncoding.DecodeString(m.Data)
+	require.NoError(t, err)
+	return store.BlobDigest(raw)
+}
+
+// gives makes a tool give these media.
+func (f *fake) gives(text string, media ...agent.Media) {
+	f.work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
+		return agent.ToolResultData{Content: text, Media: media}, nil
+	}
+}
+
+// watched is blobs that notes what was put, in order, and goes wrong on demand.
+type watched struct {
+	store.Blobs
+	put    []string
+	got    []string
+	broken error // of everything; nil = works
+}
+
+func (b *watched) Put(ctx context.Context, tenant, digest string, data []byte) error {
+	if b.broken != nil {
+		return b.broken
+	}
+	b.put = append(b.put, digest)
+	return b.Blobs.Put(ctx, tenant, digest, data)
+}
+
+func (b *watched) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
+	if b.broken != nil {
+		return nil, b.broken
+	}
+	b.got = append(b.got, digest)
+	return b.Blobs.Get(ctx, tenant, digest)
+}
+
+func (b *watched) Size(ctx context.Context, tenant, digest string) (int64, error) {
+	if b.broken != nil {
+		return 0, b.broken
+	}
+	return b.Blobs.Size(ctx, tenant, digest)
+}
+
+// watch puts a watched store before the world's blobs.
+func (w *world) watch() *watched {
+	b := &watched{Blobs: w.ports.Blobs}
+	w.ports.Blobs = b
+	return b
+}
+
+// What a tool gives is kept whole: what the journal has no room for is in blobs before the entry that names them.
+func TestToolMediaAreKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.model.replies = []agent.Reply{calls("look c1")}
+		small, fits, large, other := page('a', 100), page('b', 90<<10), page('c', 400<<10), page('d', 60<<10)
+		w.tool("look").gives("scanned", small, fits, large, other)
+		w.start()
+		blobs := w.watch()
+		w.step(0)
+		w.table.set(meanwhile(entry("call_finished"), func() {
+			require.Equal(t, []string{digestOf(t, large), digestOf(t, other)}, blobs.put, "before the entry")
+		}))
+		w.batchRun(0)
+		r := w.call("c1").Result
+		require.Equal(t, "scanned", r.Content)
+		require.Equal(t, []agent.Media{
+			small, fits, {Name: "c.png", MediaType: "image/png", Blob: digestOf(t, large)}, {Name: "d.png", MediaType: "image/png", Blob: digestOf(t, other)},
+		}, r.Media)
+		raw, err := blobs.Get(w.ctx, tenant, digestOf(t, large))
+		require.NoError(t, err)
+		require.Equal(t, bytes.Repeat([]byte("c"), 400<<10), raw)
+		_, err = blobs.Get(w.ctx, "rival", digestOf(t, large))
+		require.ErrorIs(t, err, store.ErrNoBlob)
+	})
+}
+
+// Many large ones in one round take more than one item's bytes and still fit.
+func TestManyToolMediaFit(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.model.replies = []agent.Reply{calls("look c1", "look c2", "look c3", "look c4")}
+		w.tool("look").gives("", slices.Repeat([]agent.Media{page('x', 96<<10)}, 90)...)
+		w.start()
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		for _, id := range []string{"c1", "c4"} {
+			require.Len(t, w.call(id).Result.Media, 90)
+		}
+	})
+}
+
+// What cannot be kept is left out, one by one, and the model is told; what the tool did stays done.
+func TestToolMediaThatCannotBeKept(t *testing.T) {
+	good := agent.Media{Name: "ok", MediaType: "image/png", Data: "AAAA"}
+	for name, c := range map[string]struct {
+		media []agent.Media
+		want  string
+	}{
+		"no base64":    {[]agent.Media{{Name: "a.png", MediaType: "image/png", Data: "?"}, good}, "did\n[a.png (image/png) is left out: its data is not base64]"},
+		"no type":      {[]agent.Media{{Name: "a", Data: "AAAA"}, good}, `did` + "\n" + `[a () is left out: mediaType: got "", want one such as image/png]`},
+		"nothing":      {[]agent.Media{{MediaType: "image/png"}, good}, "did\n[(image/png) is left out: want either data or blob]"},
+		"no such blob": {[]agent.Media{{MediaType: "image/png", Blob: store.BlobDigest([]byte("x"))}, good}, "did\n[(image/png) is left out: there is no such blob]"},
+		"no digest":    {[]agent.Media{{MediaType: "image/png", Blob: "x"}, good}, "did\n[(image/png) is left out: blob: got \"x\", want a SHA-256 in 64 lower-case hex digits]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.model.replies = []agent.Reply{calls("pay c1")}
+				w.tool("pay").gives("did", c.media...)
+				w.start()
+				require.Equal(t, runtime.NextDone, w.drive(0).Next)
+				require.Equal(t, agent.StatusSucceeded, w.call("c1").Status)
+				require.Equal(t, c.want, w.call("c1").Result.Content)
+				require.Equal(t, []agent.Media{good}, w.call("c1").Result.Media)
+			})
+		})
+	}
+	t.Run("too many", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.model.replies = []agent.Reply{calls("pay c1")}
+			w.tool("pay").gives("did", slices.Repeat([]agent.Media{good}, 103)...)
+			w.start()
+			w.drive(0)
+			require.Equal(t, "did\n[3 more media are left out: one result has at most 100]", w.call("c1").Result.Content)
+			require.Len(t, w.call("c1").Result.Media, 100)
+		})
+	})
+	t.Run("too much", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.model.replies = []agent.Reply{calls("pay c1")}
+			w.tool("pay").gives("", page('x', store.MaxBlob-1), page('y', 2), good)
+			w.start()
+			blobs := w.watch()
+			w.drive(0)
+			r := w.call("c1").Result
+			require.Equal(t, "The tool gave x.png (image/png).\n[y.png (image/png) is left out: one result gives at most 100000000 bytes of media]\n"+
+				"[ok (image/png) is left out: one result gives at most 100000000 bytes of media]", r.Content)
+			require.Len(t, r.Media, 1)
+			require.Len(t, blobs.put, 1)
+		})
+	})
+}
+
+// A tool may name a blob that its tenant has.
+func TestToolNamesABlob(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		digest := w.has("whole")
+		w.model.replies = []agent.Reply{calls("look c1")}
+		w.tool("look").gives("", agent.Media{MediaType: "text/plain", Blob: digest})
+		w.start()
+		w.drive(0)
+		require.Equal(t, []agent.Media{{MediaType: "text/plain", Blob: digest}}, w.call("c1").Result.Media)
+	})
+}
+
+// has puts a blob and gives its digest.
+func (w *world) has(content string) string {
+	w.t.Helper()
+	digest := store.BlobDigest([]byte(content))
+	require.NoError(w.t, w.ports.Blobs.Put(w.ctx, tenant, digest, []byte(content)))
+	return digest
+}
+
+// A store that fails leaves the tool's effect and no entry that points at nothing.
+func TestToolMediaThatCannotBeStored(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.model.replies = []agent.Reply{calls("pay c1")}
+		w.tool("pay").gives("did", page('x', 400<<10))
+		w.start()
+		w.step(0)
+		b := w.watch()
+		b.broken = errBlown
+		w.batchRun(0)
+		require.Equal(t, "The tool ran, but its result could not be stored.", w.call("c1").Result.Content)
+		require.Empty(t, w.call("c1").Result.Media)
+	})
+}
+
+// The same holds for a result that comes late, and for a tool's word on a call that was interrupted.
+func TestLateAndReconciledMediaAreKept(t *testing.T) {
+	large := page('x', 400<<10)
+	want := []agent.Media{{Name: "x.png", MediaType: "image/png", Blob: digestOf(t, large)}}
+	t.Run("late", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			r := w.lateMedia(large)
+			w.drive(r.Woken)
+			require.EqualValues(t, 1, w.state().Drained, "through the inbox")
+			require.Equal(t, want, w.call("c1").Result.Media)
+		})
+	})
+	t.Run("reconciled", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.model.replies = []agent.Reply{calls("pay c1")}
+			w.start()
+			w.step(0)
+			ctx := w.ends(entry("call_claimed"))
+			_, err := w.batch().Run(ctx, w.inv(0))
+			require.Error(t, err)
+			w.tool("pay").reconcile = func(tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+				return tool.OutcomeDone, agent.ToolResultData{Content: "did", Media: []agent.Media{large}}, nil
+			}
+			require.Equal(t, runtime.NextDone, w.drive(0).Next)
+			require.Equal(t, want, w.call("c1").Result.Media)
+			last := w.model.asked[len(w.model.asked)-1].Messages
+			require.Equal(t, want[0], last[len(last)-1].Block)
+		})
+	})
+}
+
+// lateMedia is lateResult with a tool that gives a picture.
+func (w *world) lateMedia(m agent.Media) runtime.Route {
+	w.t.Helper()
+	var route runtime.Route
+	w.model.replies = []agent.Reply{calls("pay c1")}
+	w.start()
+	w.step(0)
+	w.tool("pay").work = func(context.Context, tool.Call) (agent.ToolResultData, error) {
+		w.batchRun(0)
+		route = w.step(0)
+		w.park(route.Woken, 0, "t1")
+		return agent.ToolResultData{Media: []agent.Media{m}}, nil
+	}
+	w.batchRun(0)
+	return route
+}
+
+// A message that names a blob which its tenant does not have is refused before anything is written.
+func TestUnknownBlobsAreRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		known, nobodys := w.has("known"), store.BlobDigest([]byte("nobody's"))
+		rivals := store.BlobDigest([]byte("the rival's"))
+		require.NoError(t, w.ports.Blobs.Put(w.ctx, "rival", rivals, []byte("the rival's")))
+		require.NoError(t, w.ports.Blobs.Put(w.ctx, tenant, store.BlobDigest(nil), nil))
+		blobs := w.watch()
+		names := func(digest string) []agent.UserBlock {
+			return append(says("Look."), agent.UserBlock{Block: agent.Media{MediaType: "image/png", Blob: known}},
+				agent.UserBlock{Block: agent.Media{MediaType: "image/png", Blob: digest}})
+		}
+		st, in := &runtime.Starter{Ports: w.ports}, &runtime.Inputs{Ports: w.ports, Waits: w.waits(), Definitions: w.pinned}
+		request, untouched := w.request(""), w.counts.Snapshot()
+		for name, digest := range map[string]string{
+			"nobody's": nobodys, "the rival's": rivals, "no digest": "../x", "empty": store.BlobDigest(nil), "another spelling": strings.ToUpper(known),
+		} {
+			request.Message = names(digest)
+			_, err := st.Start(w.ctx, request)
+			require.ErrorIs(t, err, runtime.ErrUnknownBlob, name)
+			require.ErrorContains(t, err, "block 2", name)
+		}
+		require.Empty(t, blobs.put, "not even the definition")
+		require.Equal(t, untouched, w.counts.Snapshot())
+
+		request.Message = names(known)
+		s, err := st.Start(w.ctx, request)
+		require.NoError(t, err)
+		w.run, w.owner = s.Run, s.Owner
+		before := len(w.entries())
+		require.ErrorIs(t, in.Send(w.ctx, tenant, w.run, "m1", "user:ana", names(rivals)), runtime.ErrUnknownBlob)
+		require.ErrorIs(t, in.Check(w.ctx, tenant, names(rivals)), runtime.ErrUnknownBlob)
+		require.NoError(t, in.Check(w.ctx, tenant, names(known)))
+		require.NoError(t, in.Send(w.ctx, tenant, w.run, "m1", "user:ana", names(known)))
+		require.Len(t, w.entries(), before)
+		blobs.broken = errBlown
+		require.ErrorIs(t, in.Check(w.ctx, tenant, names(known)), errBlown, "a store that fails is not one without the blob")
+	})
+}
+
+// asked is a provider's adapter that keeps what it was asked, and takes no media that are not resolved.
+type asked struct {
+	t        *testing.T
+	requests []agent.Request
+}
+
+func (a *asked) Generate(_ context.Context, r agent.Request) (agent.Reply, error) {
+	for _, m := range r.Messages {
+		if b, ok := m.Block.(agent.Media); ok {
+			require.Empty(a.t, b.Blob)
+			require.NotEmpty(a.t, b.Data)
+		}
+	}
+	a.requests = append(a.requests, r)
+	return agent.Reply{Model: "m", Text: "Done."}, nil
+}
+
+func blobMessage(digest string) agent.Message {
+	return agent.Message{Role: agent.RoleUser, Block: agent.Media{Name: "p.png", MediaType: "image/png", Blob: digest}}
+}
+
+func TestWithMedia(t *testing.T) {
+	ctx, blobs, next := context.Background(), memory.NewBlobs(), &asked{t: t}
+	m := runtime.WithMedia(next, blobs)
+	put := func(content []byte) string {
+		digest := store.BlobDigest(content)
+		require.NoError(t, blobs.Put(ctx, tenant, digest, content))
+		return digest
+	}
+	small, whole, over := put([]byte("small")), put(make([]byte, agent.MaxRequestMedia-5)), put(make([]byte, agent.MaxRequestMedia+1))
+	inline := agent.Message{Role: agent.RoleUser, Block: agent.Media{MediaType: "image/png", Data: "AAAA"}}
+	messages := []agent.Message{blobMessage(over), inline, blobMessage(small), blobMessage(whole), {Role: agent.RoleUser, Block: agent.Text{Text: "Look."}}}
+	before := slices.Clone(messages)
+	_, err := m.Generate(ctx, agent.Request{Tenant: tenant, Messages: messages})
+	require.NoError(t, err)
+	require.Equal(t, before, messages, "what is on record stays as it is")
+	got := next.requests[0].Messages
+	require.Contains(t, got[0].Block.(agent.Text).Text, "p.png (image/png) is not shown: it has 15000001 bytes")
+	require.Equal(t, []agent.Message{inline, before[4]}, []agent.Message{got[1], got[4]})
+	require.Equal(t, agent.Media{Name: "p.png", MediaType: "image/png", Data: "c21hbGw="}, got[2].Block)
+	require.Equal(t, base64.StdEncoding.EncodeToString(make([]byte, agent.MaxRequestMedia-5)), got[3].Block.(agent.Media).Data)
+
+	_, err = m.Generate(ctx, agent.Request{Tenant: tenant, Messages: []agent.Message{inline}})
+	require.NoError(t, err)
+	require.Equal(t, []agent.Message{inline}, next.requests[1].Messages)
+}
+
+// A blob that is gone, or another tenant's, is the end of the request, and no adapter is asked.
+func TestWithMediaOfNobody(t *testing.T) {
+	ctx, blobs, next := context.Background(), memory.NewBlobs(), &asked{t: t}
+	digest := store.BlobDigest([]byte("x"))
+	require.NoError(t, blobs.Put(ctx, "rival", digest, []byte("x")))
+	_, err := runtime.WithMedia(next, blobs).Generate(ctx, agent.Request{Tenant: tenant, Messages: []agent.Message{blobMessage(digest)}})
+	var failed *agent.ModelError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, agent.ModelInvalid, failed.Class)
+	require.Contains(t, failed.Message, digest)
+	require.Empty(t, next.requests)
+}
+
+// In a run: the model sees the content; a blob that is lost ends the run with an error that says so; a store that asks for patience
+// ends nothing, and whoever comes later goes on.
+func TestRunWithMediaInBlobs(t *testing.T) {
+	begin := func(w *world, content string) (*asked, *watched) {
+		next := &asked{t: w.t}
+		request := w.request("")
+		request.Message = append(says("Look."), agent.UserBlock{Block: agent.Media{MediaType: "image/png", Blob: w.has(content)}})
+		s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, request)
+		require.NoError(w.t, err)
+		w.run, w.owner = s.Run, s.Owner
+		b := w.watch()
+		w.ports.Model = modelretry.New(runtime.WithMedia(next, b), w.ports.Clock, nil)
+		return next, b
+	}
+	t.Run("seen", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			next, _ := begin(w, "shot")
+			require.Equal(t, runtime.NextDone, w.drive(0).Next)
+			require.Equal(t, "c2hvdA==", next.requests[0].Messages[1].Block.(agent.Media).Data)
+			require.Equal(t, store.BlobDigest([]byte("shot")), w.state().Messages.All()[1].Block.(agent.Media).Blob, "on record by its name")
+		})
+	})
+	t.Run("lost", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			_, b := begin(w, "shot")
+			b.Blobs = memory.NewBlobs()
+			r, err := w.stepper().Step(w.ctx, w.inv(0))
+			require.NoError(t, err)
+			require.Equal(t, runtime.NextFailed, r.Next)
+			require.Equal(t, agent.CodeModelFailed, w.state().Error.Code)
+			require.Contains(t, w.state().Error.Message, "not in the store any more")
+		})
+	})
+	t.Run("throttled", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			next, b := begin(w, "shot")
+			b.broken = store.ErrThrottled
+			_, err := w.stepper().Step(w.ctx, w.inv(0))
+			require.ErrorIs(t, err, store.ErrThrottled, "for the state machine to retry")
+			require.Equal(t, agent.RunRunning, w.state().Status)
+			b.broken = nil
+			require.Equal(t, runtime.NextDone, w.drive(0).Next)
+			require.Len(t, next.requests, 1)
+		})
+	})
+}

@@ -1,0 +1,95 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+)
+
+// embedder gives texts the vectors that it knows, and counts requests.
+type embedder struct {
+	vectors map[string][]float32
+	asked   int
+	err     error
+}
+
+func (e *embedder) Embed(_ context.Context, texts []string) ([][]float32, error) {
+	e.asked++
+	var out [][]float32
+	for _, t := range texts {
+		if v := e.vectors[t]; v != nil {
+			out = append(out, v)
+		}
+	}
+	return out, e.err
+}
+
+func TestToolIndex(t *testing.T) {
+	by := agent.Embeddings{Provider: agent.EmbeddingsBedrock, ID: "m"}
+	e := &embedder{vectors: map[string][]float32{"a": {3, 0}, "b": {0, 9}, "zero": {0, 0}, "q": {2, 2}, "long": {1, 2, 3}}}
+	x := NewToolIndex(func(got agent.Embeddings) (Embedder, bool) { return e, got == by })
+	ask := func(digest, query string, texts ...string) ([]float64, error) {
+		return x.similarity(t.Context(), digest, by, texts, query)
+	}
+	got, err := ask("d1", "a", "a", "b", "zero")
+	require.NoError(t, err)
+	require.Equal(t, []float64{1, 0, 0}, got)
+	got, err = ask("d1", "q", "a", "b", "zero")
+	require.NoError(t, err)
+	require.InDelta(t, got[0], got[1], 1e-9, "length does not count")
+	require.Equal(t, 3, e.asked, "an agent's tools are embedded once, a query every time")
+	_, err = ask("d1", "long", "a", "b", "zero")
+	require.ErrorIs(t, err, errDimensions)
+	_, err = ask("d2", "q", "a", "long")
+	require.ErrorIs(t, err, errDimensions)
+	_, err = ask("d2", "q", "a", "unknown")
+	require.ErrorIs(t, err, errDimensions)
+	e.err = errors.New("no answer")
+	_, err = ask("d2", "q", "a")
+	require.ErrorIs(t, err, e.err)
+	e.err = nil
+	_, err = ask("d2", "q", "a")
+	require.NoError(t, err, "a failure is not kept")
+	_, err = x.similarity(t.Context(), "d3", agent.Embeddings{Provider: "other"}, nil, "q")
+	require.ErrorIs(t, err, errNoEmbedder)
+	for i := range maxIndexed + 1 {
+		_, err := ask(string(rune('a'+i)), "q", "a")
+		require.NoError(t, err)
+	}
+	require.LessOrEqual(t, len(x.vectors), maxIndexed)
+}
+
+// silent is a service that takes texts and never answers.
+type silent struct{}
+
+func (silent) Embed(ctx context.Context, _ []string) ([][]float32, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Nobody waits longer than half a minute for texts to be embedded: the loop is offered all tools then.
+func TestEmbeddingOutOfTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		by := agent.Embeddings{Provider: agent.EmbeddingsBedrock, ID: "m"}
+		var warned error
+		p := Ports{
+			Clock: clock.System(), Index: NewToolIndex(func(agent.Embeddings) (Embedder, bool) { return silent{}, true }),
+			Warn: func(_ string, err error) { warned = err },
+		}
+		d := &agent.Definition{Tools: []agent.ToolSpec{{Name: "a"}, {Name: "b"}}, Prefilter: agent.Prefilter{TopK: 1, Embeddings: by}}
+		s := &agent.AgentState{}
+		s.Messages = s.Messages.Append(agent.Message{Role: agent.RoleUser, Block: agent.Text{Text: "go"}})
+		a, began := agent.Action{}, time.Now()
+		require.NoError(t, p.narrow(t.Context(), d, s, &a))
+		require.ErrorIs(t, warned, context.DeadlineExceeded)
+		require.Equal(t, 30*time.Second, time.Since(began))
+		require.Nil(t, a.Offered)
+	})
+}

@@ -1,0 +1,223 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Waits stores and completes the task tokens of parked runs. Safe for concurrent use.
+type Waits struct{ Ports }
+
+// Ticket is a waiter's invocation: the task token, the wait it is for, and which attempt this is.
+type Ticket struct {
+	Tenant, Run string
+	Execution   string // name
+	WaitSeq     int64
+	Attempt     int64 // larger for a later redrive or retry
+	Token       string
+}
+
+// Park stores the token, then looks whether anything has arrived meanwhile; if so, or if the wait is over, it completes its
+// own token; else it has people told (rule 6).
+func (w *Waits) Park(ctx context.Context, t Ticket) error {
+	err := w.Journal.StoreToken(ctx, store.TokenClaim{
+		Tenant: t.Tenant, Run: t.Run, Owner: t.Execution, WaitSeq: t.WaitSeq, Attempt: t.Attempt, Token: t.Token,
+	})
+	if errors.Is(err, store.ErrWaitOver) {
+		return w.success(ctx, t.Run, t.Token)
+	}
+	if err != nil {
+		return fmt.Errorf("park run %s: %w", t.Run, err)
+	}
+	arrived, err := w.arrived(ctx, t)
+	if err != nil {
+		return fmt.Errorf("park run %s: %w", t.Run, err)
+	}
+	if arrived {
+		return w.success(ctx, t.Run, t.Token)
+	}
+	w.notify(ctx, t)
+	return nil
+}
+
+// notify tells people that the run waits for them. What goes wrong is left to the sweep: the run waits all the same.
+func (w *Waits) notify(ctx context.Context, t Ticket) {
+	if w.Notify == nil {
+		return
+	}
+	if err := w.Notify.Asked(ctx, t.Tenant, t.Run); err != nil {
+		w.warn("tell people of run "+t.Run, err)
+	}
+}
+
+// arrived reports whether the wait has something to end for: the slot after the last drained one is taken, or the wait is over. While
+// a run waits, what it has drained is in HEAD, exactly: whoever drains writes HEAD along (rule 1).
+func (w *Waits) arrived(ctx context.Context, t Ticket) (bool, error) {
+	h, err := w.Journal.Head(ctx, t.Tenant, t.Run)
+	if err == nil {
+		w.within(ctx, &agent.AgentState{Tenant: t.Tenant, Run: t.Run, Agent: h.Agent, Trace: h.Trace})
+	}
+	if err != nil || h.Status != agent.RunWaiting || h.WaitSeq != t.WaitSeq {
+		return true, err
+	}
+	return w.Journal.SlotTaken(ctx, t.Tenant, t.Run, h.Drained+1)
+}
+
+// Wake completes the token of a run that is parked (rule 8). A run that is not, or whose waiter has not stored its token yet, needs
+// no waking: the waiter looks after it has.
+func (w *Waits) Wake(ctx context.Context, tenant, run string) error {
+	h, err := w.Journal.Head(ctx, tenant, run)
+	if err != nil {
+		return fmt.Errorf("wake run %s: %w", run, err)
+	}
+	if h.Status != agent.RunWaiting || h.Token == "" {
+		return nil
+	}
+	return w.success(ctx, run, h.Token)
+}
+
+func (w *Waits) success(ctx context.Context, run, token string) error {
+	if err := w.Waiter.Success(ctx, token); err != nil && !errors.Is(err, ErrSettled) {
+		return fmt.Errorf("wake run %s: %w", run, err)
+	}
+	return nil
+}
+
+// Inputs takes what users say to a run. Safe for concurrent use.
+type Inputs struct {
+	Ports
+	Waits       *Waits
+	Definitions Definitions // Answer asks it; who takes messages alone needs none
+}
+
+// ErrRunFinished says that a run takes no messages any more.
+var ErrRunFinished = errors.New("the run has finished")
+
+// Check reports what Send would refuse of a message whatever the run is: ErrUnknownBlob. It writes nothing.
+func (in *Inputs) Check(ctx context.Context, tenant string, blocks []agent.UserBlock) error {
+	return in.checkMedia(ctx, tenant, blocks)
+}
+
+// Send puts messages into the run's inbox, once for their id (empty = one of their own), and wakes the run.
+func (in *Inputs) Send(ctx context.Context, tenant, run, id, by string, blocks []agent.UserBlock) error {
+	if id == "" {
+		id = in.IDs.Key()
+	}
+	if _, err := in.Journal.Head(ctx, tenant, run); err != nil {
+		return err
+	}
+	if err := in.Check(ctx, tenant, blocks); err != nil {
+		return fmt.Errorf("send to run %s: %w", run, err)
+	}
+	got, err := in.Journal.Accept(ctx, tenant, run, "input/"+id, agent.InputReceived{ID: id, Blocks: blocks, By: by})
+	if err != nil {
+		return err
+	}
+	if got.Closed {
+		return fmt.Errorf("send to run %s: %w", run, ErrRunFinished)
+	}
+	return in.Waits.Wake(ctx, tenant, run)
+}
+
+// Canceller calls runs off. Safe for concurrent use.
+type Canceller struct {
+	Ports
+	Definitions Definitions
+	// CleansUp says that the code which agents name is in this process: it cleans up after a run itself. Else, and where that fails, an
+	// execution does.
+	CleansUp bool
+}
+
+// Cancel ends the run by an entry, which is the fence: no call is claimed after it. Then it stops the execution (rule 11). A run
+// that is done already is left as it is, and its state returned.
+func (c *Canceller) Cancel(ctx context.Context, tenant, run, by, note string) (agent.AgentState, error) {
+	var tries reloads
+	for {
+		s, err := c.cancelOnce(ctx, tenant, run, by, note)
+		if err == nil {
+			return s, nil
+		}
+		if again, fatal := tries.again(ctx, err); !again {
+			return agent.AgentState{}, fmt.Errorf("cancel run %s: %w", run, fatal)
+		}
+	}
+}
+
+func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string) (agent.AgentState, error) {
+	l, err := c.Journal.Load(ctx, tenant, run)
+	if err != nil {
+		return agent.AgentState{}, err
+	}
+	if l.State.Status == agent.RunDone {
+		return l.State, c.repeated(ctx, &l.State)
+	}
+	def, err := c.Definitions(ctx, tenant, l.State.Definition)
+	if err != nil {
+		return agent.AgentState{}, err
+	}
+	inv := Invocation{Tenant: tenant, Run: run, Writer: c.IDs.Writer()}
+	if err := c.makeRoom(ctx, inv, l, def); err != nil {
+		return agent.AgentState{}, err
+	}
+	d, err := c.draft(ctx, inv, l)
+	if err != nil {
+		return agent.AgentState{}, err
+	}
+	if err := end(d, agent.Interrupt(&d.State, by, note)); err != nil {
+		return agent.AgentState{}, err
+	}
+	if err := c.commitOutside(ctx, l.State, d, def); err != nil {
+		return agent.AgentState{}, err
+	}
+	after := d.Committed()
+	if err := c.closeRequests(ctx, &after); err != nil {
+		return agent.AgentState{}, err
+	}
+	return after, c.over(ctx, &after, ownsCleaning(def))
+}
+
+// repeated does again what follows a cancel, for one whose answer was lost; of a run that has ended otherwise, it only tells.
+func (c *Canceller) repeated(ctx context.Context, s *agent.AgentState) error {
+	if err := c.closeRequests(ctx, s); err != nil {
+		return err
+	}
+	if s.Reason != agent.ReasonCancelled {
+		return c.tell(ctx, s)
+	}
+	owed, err := c.owedEnd(ctx, s.Tenant, s.Run)
+	if err != nil {
+		return errors.Join(err, c.stop(ctx, s))
+	}
+	return c.over(ctx, s, owed.cleaning)
+}
+
+// over stops the execution of a run that was cancelled, has it cleaned up after, and tells whoever started it that it has ended. The runs around
+// it are told once: each of those that it ends does the same, so a second time here would be twice as much for every level below.
+func (c *Canceller) over(ctx context.Context, s *agent.AgentState, cleaning bool) error {
+	stopped := c.stop(ctx, s)
+	if !cleaning {
+		return errors.Join(stopped, c.tellOutside(ctx, s))
+	}
+	if err := c.tellFamily(ctx, s); err != nil { // the record of the end stays
+		return errors.Join(stopped, err)
+	}
+	if c.CleansUp {
+		failed := c.settle(ctx, s, c.Definitions)
+		if failed == nil {
+			return stopped
+		}
+		c.warn("clean up after run "+s.Run, failed)
+	}
+	return errors.Join(stopped, c.startCleaner(ctx, s))
+}
+
+func (c *Canceller) stop(ctx context.Context, s *agent.AgentState) error {
+	if err := c.Waiter.Stop(ctx, s.Owner, "cancelled"); err != nil {
+		return fmt.Errorf("stop execution %s: %w", s.Owner, err)
+	}
+	return nil
+}

@@ -1,0 +1,330 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// An end that is committed by no execution may be told by nobody, should whoever commits it die, and nothing that
+// runs there can clean up after the run. However many requests to people a run has open, its end commits by itself,
+// and they are closed behind it. So an end that somebody waits for, or behind which cleaning up or closing requests
+// is owed, has a record in its transaction, under PK T#tenant#END#run, SK "E", which is listed until nothing is owed.
+
+func owedKey(tenant, run string) store.Key {
+	return store.Key{PK: "T#" + tenant + "#END#" + run, SK: "E"}
+}
+
+func owedIndex(tenant string) string { return "T#" + tenant + "#ENDS" }
+
+// owedEnd is the record of an end, less its time. The zero value owes nothing.
+type owedEnd struct {
+	listed   bool            // something is owed: the announcement, if nothing else
+	cleaning bool            // cleaning up is owed
+	requests []approval.Open // that are to be closed
+	told     bool            // the announcement is not owed, or not any more
+	tries    int64           // executions that were started to clean up and ended without
+}
+
+// The attributes of a record. "at" is when its newest execution was, or was to be, started, in milliseconds.
+const (
+	attrAt       = "at"
+	attrCleaning = "cleanup" // 1, while it is owed
+	attrRequests = "open"    // 1, while closing requests is owed
+	attrTold     = "told"    // 1
+	attrTries    = "tries"
+)
+
+// owedEnd reads what is owed behind a run's end.
+func (p Ports) owedEnd(ctx context.Context, tenant, run string) (owedEnd, error) {
+	it, _, err := p.Table.Get(ctx, owedKey(tenant, run))
+	if err == nil {
+		err = checkOwed(it)
+	}
+	if err != nil {
+		return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, err)
+	}
+	owed := owedEnd{
+		listed: it.Index != "", cleaning: it.Attrs[attrCleaning].Int() == 1, told: it.Attrs[attrTold].Int() == 1, tries: it.Attrs[attrTries].Int(),
+	}
+	if it.Attrs[attrRequests].Int() == 1 {
+		if err := json.Unmarshal(it.Body, &owed.requests); err != nil {
+			return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, store.Unreadable(it.Key, err))
+		}
+	}
+	return owed, nil
+}
+
+// checkOwed holds an item to what is written: of the zero one, nothing is owed.
+func checkOwed(it store.Item) error {
+	if it.Broken != nil {
+		return it.Broken
+	}
+	if it.Index != "" {
+		if _, err := it.Number(attrAt); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{attrCleaning, attrRequests, attrTold, attrTries} {
+		if _, there := it.Attrs[name]; !there {
+			continue
+		}
+		if n, err := it.Number(name); err != nil || n < 0 || n > 1 && name != attrTries {
+			return cmp.Or(err, store.Damaged(it.Key, "%s: got a number that is not written", name))
+		}
+	}
+	return nil
+}
+
+// noteTold notes that the end is told, where cleaning up is still owed.
+func (p Ports) noteTold(ctx context.Context, s *agent.AgentState) error {
+	err := p.Table.Write(ctx, store.Op{
+		Kind: store.Update, Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrTold: store.Num(1)}},
+		If: []store.Cond{{Attr: attrCleaning, Op: store.Equal, Value: store.Num(1)}},
+	})
+	if err == nil || store.FailedOp(err, 0) {
+		return nil
+	}
+	return fmt.Errorf("note that the end of run %s is told: %w", s.Run, err)
+}
+
+// unlist notes that nothing is owed behind the end any more.
+func (p Ports) unlist(ctx context.Context, s *agent.AgentState) error {
+	if err := p.Table.Write(ctx, store.Op{Kind: store.Put, Item: store.Item{Key: owedKey(s.Tenant, s.Run)}}); err != nil {
+		return fmt.Errorf("note that nothing is owed behind the end of run %s: %w", s.Run, err)
+	}
+	return nil
+}
+
+// commitOutside commits an end that no execution commits.
+func (p Ports) commitOutside(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition, beside ...store.Op) error {
+	after := d.State
+	heard, err := p.heard(&after)
+	if err != nil {
+		return err
+	}
+	cleaning := ownsCleaning(def)
+	if !cleaning && !heard {
+		return p.commit(ctx, before, d, def, beside...)
+	}
+	attrs := map[string]store.Value{attrAt: store.Num(d.Entry.Time.UnixMilli())}
+	if cleaning {
+		attrs[attrCleaning], attrs[attrTries] = store.Num(1), store.Num(0)
+	}
+	return p.commit(ctx, before, d, def, append(slices.Clip(beside), owedOp(&after, attrs))...)
+}
+
+// owedOp is the record of what is owed behind the end of a run.
+func owedOp(s *agent.AgentState, attrs map[string]store.Value) store.Op {
+	return store.Op{Kind: store.Put, Item: store.Item{
+		Key: owedKey(s.Tenant, s.Run), Index: owedIndex(s.Tenant), IndexSort: s.Run, Attrs: attrs,
+	}}
+}
+
+// leftOpen are the requests to people that the draft's end leaves open.
+func leftOpen(before *agent.AgentState, d *agent.Draft) []approval.Open {
+	ids := d.State.LeftRequests()
+	if len(ids) == 0 {
+		return nil
+	}
+	var left []approval.Open
+	for _, c := range before.Waits() {
+		if c.Wait.For != agent.ForAnswer && slices.Contains(ids, c.Wait.Approval) {
+			left = append(left, approval.Open{ID: c.Wait.Approval, Since: c.Wait.Since})
+		}
+	}
+	for _, r := range before.Permissions.Asked {
+		if slices.Contains(ids, r.Approval) {
+			left = append(left, approval.Open{ID: r.Approval, Since: r.Since})
+		}
+	}
+	return left
+}
+
+// owingRequests notes in the record of an end, which is in the transaction or comes into it, that these requests are
+// to be closed.
+func owingRequests(d *agent.Draft, left []approval.Open, beside []store.Op) ([]store.Op, error) {
+	body, err := json.Marshal(left)
+	if err != nil {
+		return nil, fmt.Errorf("end run %s: %w", d.State.Run, err)
+	}
+	beside = slices.Clone(beside)
+	i := slices.IndexFunc(beside, func(op store.Op) bool { return op.Item.Key == owedKey(d.State.Tenant, d.State.Run) })
+	if i < 0 { // an execution's own: it tells of the end
+		i = len(beside)
+		beside = append(beside, owedOp(&d.State, map[string]store.Value{
+			attrAt: store.Num(d.Entry.Time.UnixMilli()), attrTold: store.Num(1),
+		}))
+	}
+	beside[i].Item.Attrs = maps.Clone(beside[i].Item.Attrs)
+	beside[i].Item.Attrs[attrRequests], beside[i].Item.Body = store.Num(1), body
+	return beside, nil
+}
+
+// closeRequests closes the requests to people that the end of a run has left open, where that is owed. Whoever ends a
+// run does so, and whoever finds that it has ended.
+func (p Ports) closeRequests(ctx context.Context, s *agent.AgentState) error {
+	if len(s.LeftRequests()) == 0 {
+		return nil
+	}
+	owed, err := p.owedEnd(ctx, s.Tenant, s.Run)
+	if err != nil || len(owed.requests) == 0 {
+		return err
+	}
+	if err := approval.CloseEnded(ctx, p.Table, s.Tenant, owed.requests); err != nil {
+		return fmt.Errorf("end run %s: %w", s.Run, err)
+	}
+	if owed.told && !owed.cleaning {
+		return p.unlist(ctx, s)
+	}
+	err = p.Table.Write(ctx, store.Op{
+		Kind: store.Update, Item: store.Item{Key: owedKey(s.Tenant, s.Run), Attrs: map[string]store.Value{attrRequests: store.Num(0)}},
+		If: []store.Cond{{Attr: attrRequests, Op: store.Equal, Value: store.Num(1)}},
+	})
+	if err == nil || store.FailedOp(err, 0) {
+		return nil
+	}
+	return fmt.Errorf("note that the requests of run %s are closed: %w", s.Run, err)
+}
+
+// endedOutside does what comes after an end that no execution has committed: it has an execution clean up after the run, which tells of the
+// end then; where nothing is to be cleaned up, it tells of it.
+func (p Ports) endedOutside(ctx context.Context, s *agent.AgentState, cleaning bool) error {
+	if err := p.closeRequests(ctx, s); err != nil {
+		return err
+	}
+	if !cleaning {
+		return p.tellOutside(ctx, s)
+	}
+	if err := p.tellFamily(ctx, s); err != nil { // the execution that cleans up will not
+		return err
+	}
+	return p.startCleaner(ctx, s)
+}
+
+// startCleaner starts the first execution that cleans up after a run.
+func (p Ports) startCleaner(ctx context.Context, s *agent.AgentState) error {
+	if err := p.Waiter.Start(ctx, s.Tenant, s.Run, CleanupName(s.Run, 0)); err != nil {
+		return fmt.Errorf("have run %s cleaned up after: %w", s.Run, err)
+	}
+	return nil
+}
+
+// tellOutside tells of an end that no execution has committed and behind which nothing else is owed, and takes it off the list.
+func (p Ports) tellOutside(ctx context.Context, s *agent.AgentState) error {
+	if err := p.tell(ctx, s); err != nil {
+		return err
+	}
+	heard, err := p.heard(s)
+	if err != nil || !heard {
+		return err
+	}
+	return p.unlist(ctx, s)
+}
+
+// heard reports whether somebody is to hear of the end of a run.
+func (p Ports) heard(s *agent.AgentState) (bool, error) {
+	_, owed, err := agent.Announcement(s)
+	return owed && p.Emit != nil || hasFamily(s), err
+}
+
+// tellUncleaned tells of the end of a run that is done, unless whoever cleans up after it will.
+func (p Ports) tellUncleaned(ctx context.Context, s *agent.AgentState) error {
+	owed, err := p.owedEnd(ctx, s.Tenant, s.Run)
+	if err != nil || owed.cleaning {
+		return err
+	}
+	return p.tell(ctx, s)
+}
+
+// ends goes on with what is owed behind the ends on a page of those behind which anything is, less those of the last minute. An execution
+// that cleans up has twice the time of the one before it.
+func (p *pass) ends(ctx context.Context) (next string, err error) {
+	page, err := p.Sweeper.Table.Query(ctx, store.Range{PK: owedIndex(p.at.Tenant), Index: true, Limit: sweepPage, Cursor: p.at.Cursor})
+	if err != nil {
+		return "", fmt.Errorf("list ends that are owed: %w", err)
+	}
+	for _, it := range page.Items {
+		if err := checkOwed(it); err != nil {
+			if err := p.note(FailedRepair{Tenant: p.at.Tenant, Run: it.IndexSort, Err: err}, RepairNone); err != nil {
+				return "", err
+			}
+			continue
+		}
+		tries := min(it.Attrs[attrTries].Int(), maxCleanups)
+		if p.Sweeper.Clock.Now().UnixMilli()-it.Attrs[attrAt].Int() < settling.Milliseconds()<<tries {
+			continue
+		}
+		r, err := p.Sweeper.repairEnd(ctx, p.at.Tenant, it.IndexSort)
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		if err := p.note(FailedRepair{Tenant: p.at.Tenant, Run: it.IndexSort, Err: err}, r); err != nil {
+			return "", err
+		}
+	}
+	return page.Cursor, nil
+}
+
+// repairEnd goes on with what is owed behind a run's end.
+func (sw *Sweeper) repairEnd(ctx context.Context, tenant, run string) (Repair, error) {
+	owed, err := sw.owedEnd(ctx, tenant, run)
+	if err != nil || !owed.listed {
+		return RepairNone, err
+	}
+	l, err := sw.Journal.Load(ctx, tenant, run)
+	if err != nil {
+		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
+	}
+	if err := sw.closeRequests(ctx, &l.State); err != nil {
+		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
+	}
+	var r Repair
+	switch {
+	case owed.cleaning:
+		r, err = sw.goOn(ctx, &l.State, owed)
+	case owed.told:
+		r, err = sw.record(ctx, &l.State, RepairClosed, "")
+	default:
+		if err = sw.tellOutside(ctx, &l.State); err == nil {
+			r, err = sw.record(ctx, &l.State, RepairTold, "")
+		}
+	}
+	if err != nil {
+		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
+	}
+	return r, nil
+}
+
+// RepairEnds goes on with what is owed behind the ends of all runs of a tenant, however new they are: for a process that has just begun and
+// is the only one.
+func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string) error {
+	r := store.Range{PK: owedIndex(tenant), Index: true, Limit: sweepPage}
+	for {
+		page, err := sw.Table.Query(ctx, r)
+		if err != nil {
+			return fmt.Errorf("list ends that are owed: %w", err)
+		}
+		for _, it := range page.Items {
+			_, err := sw.repairEnd(ctx, tenant, it.IndexSort)
+			if errors.Is(err, ErrUncleaned) || store.Unread(err) { // it keeps nobody from working
+				sw.warn("clean up after run "+it.IndexSort, err)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if r.Cursor = page.Cursor; r.Cursor == "" {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,430 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// authority asks the code that says what a run may do, for one invocation: what it has said is not asked again. The zero value with its
+// hooks is ready. Not safe for concurrent use.
+type authority struct {
+	hooks   hook.Set
+	table   store.Table // of standing grants; a batch has it
+	policy  *agent.PolicyEvaluated
+	checked *agent.PermissionChecked
+	reasons map[string]string // by request
+	told    map[saidAt]bool   // decisions that the backend has heard of
+}
+
+// prepare adds to a drained draft what follows for permissions before the run goes on: the policy function's list, where it is due; what
+// the decisions of the draft settle besides, once the backend has heard of them.
+func (a *authority) prepare(ctx context.Context, def *agent.Definition, d *agent.Draft) error {
+	if d.State.Permissions.Failed != "" {
+		return nil
+	}
+	if err := a.evaluate(ctx, def, d); err != nil {
+		return err
+	}
+	if err := a.tell(ctx, def, d); err != nil {
+		return err
+	}
+	return addWhileRoom(d, agent.Consequences(def, &d.State)...)
+}
+
+// evaluate asks the policy function, once after the run's beginning and once after every wake.
+func (a *authority) evaluate(ctx context.Context, def *agent.Definition, d *agent.Draft) error {
+	name := def.Permission.Policy
+	if name == "" || d.State.Permissions.Evaluated {
+		return nil
+	}
+	if a.policy == nil {
+		listed, err := a.listed(ctx, def, &d.State)
+		if err != nil {
+			return fatal(ctx, d, fmt.Sprintf("evaluate policy %s", name), err)
+		}
+		a.policy = &agent.PolicyEvaluated{Tools: listed}
+	}
+	return d.Add(*a.policy)
+}
+
+// listed are the original names of the tools that the policy function lists.
+func (a *authority) listed(ctx context.Context, def *agent.Definition, s *agent.AgentState) ([]string, error) {
+	policy, ok := a.hooks.Policies[def.Permission.Policy]
+	if !ok {
+		return nil, errNoCode
+	}
+	names, err := policy(ctx, hook.PolicyInput{
+		Agent: s.Agent, Version: s.Version, Subject: s.Subject, AccessControl: s.AccessControl, Tools: slices.Clone(def.Tools),
+	})
+	if err != nil {
+		return nil, err
+	}
+	var tools []string
+	for _, name := range names {
+		t, ok := def.Tool(name)
+		if !ok {
+			t, ok = def.ToolByModelName(name)
+		}
+		if !ok {
+			return nil, fmt.Errorf("it lists %q, which is no tool of the agent", name)
+		}
+		if !slices.Contains(tools, t.Name) {
+			tools = append(tools, t.Name)
+		}
+	}
+	return tools, nil
+}
+
+// tell lets the backend hear of what people said of tools in this draft.
+func (a *authority) tell(ctx context.Context, def *agent.Definition, d *agent.Draft) error {
+	if def.Permission.Backend == "" {
+		return nil
+	}
+	for _, e := range slices.Clone(d.Entry.Events) {
+		said, ok := e.(agent.Decided)
+		if !ok || a.told[placeSaid(said)] {
+			continue
+		}
+		word, ok := wordOf(&d.State, said)
+		if !ok {
+			continue
+		}
+		backend, err := a.backend(def)
+		if err == nil {
+			err = backend.Set(ctx, contextOf(&d.State), word)
+		}
+		if err != nil {
+			return fatal(ctx, d, "tell permission backend "+def.Permission.Backend, err)
+		}
+		if a.told == nil {
+			a.told = map[saidAt]bool{}
+		}
+		a.told[placeSaid(said)] = true
+	}
+	return nil
+}
+
+// saidAt tells one decision from the next: by its slot, or, of one that was kept and has none, by the request that it met.
+type saidAt struct {
+	slot     int64
+	approval string
+}
+
+func placeSaid(said agent.Decided) saidAt { return saidAt{said.Slot, said.Approval} }
+
+// wordOf is what a decision says of tools; false where it says nothing of any.
+func wordOf(s *agent.AgentState, e agent.Decided) (hook.PermissionWord, bool) {
+	tools := e.Tools
+	if c, ok := s.Call(e.Call); ok && e.Permit != "" {
+		tools = []string{c.Tool}
+	}
+	w := hook.PermissionWord{By: e.By, Note: e.Note}
+	switch e.Action {
+	case agent.ActionApprove:
+		w.Granted = tools
+	case agent.ActionDeny:
+		w.Denied = tools
+	}
+	return w, len(w.Granted)+len(w.Denied) > 0
+}
+
+// check adds what is known beyond the run of the tools of the newest round that need a permission: the backend's word, or the standing
+// grants on record. In doubt, as a claim was refused, it looks at the records again.
+func (a *authority) check(ctx context.Context, def *agent.Definition, d *agent.Draft, doubt bool) error {
+	if def.Granting().Standing() {
+		return a.checkStanding(ctx, def, d, doubt)
+	}
+	s := &d.State
+	if def.Permission.Backend == "" || def.Permission.Mode == agent.ModeAdvisory || s.Permissions.Checked.Inference == s.Round.Inference {
+		return nil
+	}
+	if a.checked == nil || a.checked.Inference != s.Round.Inference {
+		asked := agent.Asked(def, s)
+		if len(asked) == 0 {
+			return nil
+		}
+		backend, err := a.backend(def)
+		var got map[string]agent.PermissionStatus
+		if err == nil {
+			got, err = backend.Get(ctx, contextOf(s), toolsOf(def, s, asked))
+		}
+		if err != nil {
+			return fatal(ctx, d, "ask permission backend "+def.Permission.Backend, err)
+		}
+		a.checked = &agent.PermissionChecked{Inference: s.Round.Inference, Tools: map[string]agent.PermissionStatus{}}
+		for _, tool := range asked {
+			a.checked.Tools[tool] = statusOf(got[tool])
+		}
+	}
+	return d.Add(*a.checked)
+}
+
+// statusOf takes everything that is neither an approval nor a denial as a reason to ask.
+func statusOf(s agent.PermissionStatus) agent.PermissionStatus {
+	if s == agent.PermissionApproved || s == agent.PermissionDenied {
+		return s
+	}
+	return agent.PermissionRequestable
+}
+
+// reason is what the backend says for a request that is about to be made.
+func (a *authority) reason(ctx context.Context, def *agent.Definition, s *agent.AgentState, r agent.PermissionRequested) (string, error) {
+	if def.Permission.Backend == "" {
+		return "", nil
+	}
+	if why, known := a.reasons[r.Approval]; known {
+		return why, nil
+	}
+	backend, err := a.backend(def)
+	if err != nil {
+		return "", err
+	}
+	names := make([]string, len(r.Tools))
+	for i, t := range r.Tools {
+		names[i] = t.Tool
+	}
+	why, err := backend.Request(ctx, contextOf(s), toolsOf(def, s, names))
+	if err != nil {
+		return "", err
+	}
+	if a.reasons == nil {
+		a.reasons = map[string]string{}
+	}
+	a.reasons[r.Approval] = why
+	return why, nil
+}
+
+func (a *authority) backend(def *agent.Definition) (hook.PermissionBackend, error) {
+	b, ok := a.hooks.Backends[def.Permission.Backend]
+	if !ok {
+		return nil, errNoCode
+	}
+	return b, nil
+}
+
+// errNoCode says that the deployment has no code of the name. Nothing runs that it would have to permit.
+var errNoCode = errors.New("this deployment has no such code")
+
+// fatal ends the run because nobody can say what it may do; an error of the invocation itself is none of the code's.
+func fatal(ctx context.Context, d *agent.Draft, what string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return d.Add(agent.PermissionFailed{Message: what + ": " + agent.Bounded(err.Error())})
+}
+
+func contextOf(s *agent.AgentState) hook.PermissionContext {
+	return hook.PermissionContext{
+		Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Version: s.Version, Subject: s.Subject, AccessControl: s.AccessControl,
+	}
+}
+
+// toolsOf are tools with the calls of them that have not run.
+func toolsOf(def *agent.Definition, s *agent.AgentState, names []string) []hook.PermissionTool {
+	tools := make([]hook.PermissionTool, len(names))
+	for i, name := range names {
+		tools[i].Spec, _ = def.Tool(name)
+		for _, c := range s.Live {
+			if c.Tool == name && c.Status == agent.StatusNew {
+				tools[i].Calls = append(tools[i].Calls, hook.PermissionCall{ID: c.ID, Args: c.Input})
+			}
+		}
+	}
+	return tools
+}
+
+// block fails the calls of the round that lack a permission and makes their request (block_and_retry).
+func (r *round) block(ctx context.Context, p *plan) error {
+	busy := func(id string) bool { return r.flight.has(id) || p.launches(id) }
+	var err error
+	gate := func(s *agent.AgentState, c agent.Call) agent.Gate {
+		said, failed := r.askPlugins(ctx, p, c)
+		err = errors.Join(err, failed)
+		return agent.GateHooked(r.def, s, c, said.gate, r.Valid, p.draft.Entry.Time)
+	}
+	events := agent.BlockRound(r.def, &p.draft.State, gate, p.draft.Entry.Time, busy)
+	if err != nil || events == nil {
+		return err
+	}
+	request := events[0].(agent.PermissionRequested)
+	var blocked []agent.Call
+	for _, t := range request.Tools {
+		for _, id := range t.Calls {
+			c, _ := p.draft.State.Call(id)
+			blocked = append(blocked, c)
+		}
+	}
+	for _, c := range blocked {
+		if _, err := r.beforeTool(ctx, p, c); err != nil {
+			return err
+		}
+	}
+	if request.Reason, err = r.permits.reason(ctx, r.def, &p.draft.State, request); err != nil {
+		return fatal(ctx, p.draft, "build a request by permission backend "+r.def.Permission.Backend, err)
+	}
+	events[0] = request
+	p.results, p.suspends, p.blocks = true, true, true
+	if err := p.draft.Add(events...); err != nil {
+		return err
+	}
+	for _, c := range blocked {
+		if err := r.afterTool(ctx, p, c.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cleaned lets the permission backend clean up before an end is committed, and is the end as it stands then: a run that would have ended
+// well fails if that does. Code that is not there has nothing to clean up.
+func (p Ports) cleaned(ctx context.Context, def *agent.Definition, s *agent.AgentState, fin agent.Finished) (agent.Finished, error) {
+	backend, ok := p.backend(def)
+	if !ok {
+		return fin, nil
+	}
+	err := backend.Cleanup(ctx, contextOf(s))
+	switch {
+	case err == nil:
+		return fin, nil
+	case ctx.Err() != nil:
+		return fin, ctx.Err()
+	}
+	why := "clean up by permission backend " + def.Permission.Backend + ": " + agent.Bounded(err.Error())
+	if fin.Error != nil {
+		fin.Error = &agent.RunError{Code: fin.Error.Code, Message: fin.Error.Message + "; " + why}
+		return fin, nil
+	}
+	failed := agent.Fail(agent.CodePermissionFailed, why)
+	failed.Requests = fin.Requests
+	return failed, nil
+}
+
+// toolRequestOps are the writes to requests about tools that belong into the draft's transaction.
+func toolRequestOps(before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+	var ops []store.Op
+	for _, r := range d.State.Permissions.Asked {
+		asked := slices.ContainsFunc(before.Permissions.Asked, func(b agent.PermissionRequest) bool { return b.Approval == r.Approval })
+		if asked {
+			continue
+		}
+		a := approval.ForTools(def, &d.State, r)
+		if d.State.Status == agent.RunDone { // by the very entry: nobody is waited for
+			a.Status = approval.Cancelled
+		}
+		op, err := approval.CreateOp(a)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
+	}
+	for _, e := range d.Entry.Events {
+		answered, ok := e.(agent.PermissionAnswered)
+		if !ok || !answered.Expired {
+			continue
+		}
+		for _, r := range before.Permissions.Asked {
+			if r.Approval == answered.Approval {
+				ops = append(ops, approval.CloseToolsOp(before.Tenant, known(r, d.Entry.Events), approval.Expired))
+			}
+		}
+	}
+	return ops, nil
+}
+
+// known is a request with the verdicts that the events give its tools.
+func known(r agent.PermissionRequest, events []agent.Event) agent.PermissionRequest {
+	r.Tools = slices.Clone(r.Tools)
+	for _, e := range events {
+		said, ok := e.(agent.Decided)
+		if !ok || said.Approval != r.Approval {
+			continue
+		}
+		for i := range r.Tools {
+			if t := &r.Tools[i]; t.Verdict == "" && slices.Contains(said.Tools, t.Tool) {
+				t.Verdict = said.Action.Verdict()
+			}
+		}
+	}
+	return r
+}
+
+// permitted are the conditions under which the draft claims by grants of tools.
+func permitted(def *agent.Definition, d *agent.Draft) []store.Op {
+	var ops []store.Op
+	tenant := d.State.Tenant
+	for _, e := range d.Entry.Events {
+		claim, ok := e.(agent.CallClaimed)
+		if !ok {
+			continue
+		}
+		c, _ := d.State.Call(claim.Call)
+		if g, standing := standingOf(def, &d.State, c, claim); standing {
+			ops = append(ops, taken(d, g))
+		}
+		for _, t := range d.State.Permissions.Tools {
+			if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {
+				ops = append(ops, approval.PermitOp(tenant, t, claim.Once))
+			}
+		}
+	}
+	return ops
+}
+
+// merged joins the operations on one item: a transaction takes one for each.
+func merged(ops []store.Op) []store.Op {
+	var out []store.Op
+	for _, op := range ops {
+		i := slices.IndexFunc(out, func(have store.Op) bool { return have.Item.Key == op.Item.Key })
+		if i < 0 || out[i].Kind == store.Put || op.Kind == store.Put {
+			out = append(out, op)
+			continue
+		}
+		out[i] = joined(out[i], op)
+	}
+	return out
+}
+
+// joined is two updates or checks of an item as one.
+func joined(a, b store.Op) store.Op {
+	if b.Kind == store.Update {
+		a.Kind = store.Update
+	}
+	attrs := map[string]store.Value{}
+	for _, of := range []store.Op{a, b} {
+		maps.Copy(attrs, of.Item.Attrs)
+		if of.Item.Index != "" {
+			a.Item.Index, a.Item.IndexSort = of.Item.Index, of.Item.IndexSort
+		}
+	}
+	if len(attrs) > 0 {
+		a.Item.Attrs = attrs
+	}
+	a.If = slices.Clone(a.If)
+	for _, c := range b.If {
+		if !slices.Contains(a.If, c) {
+			a.If = append(a.If, c)
+		}
+	}
+	return a
+}
+
+// taken is what the draft does to the record of the standing grant that one of its claims takes. One that is counted is counted up by all of the
+// draft's claims under it at once, from where the run knows it to be: an entry is written once, and so are its uses.
+func taken(d *agent.Draft, g agent.StandingGrant) store.Op {
+	claims := 0
+	for _, e := range d.Entry.Events {
+		claim, ok := e.(agent.CallClaimed)
+		if c, _ := d.State.Call(claim.Call); ok && c.Tool == g.Tool && claim.Under == g.Approval && claim.Digest == g.Digest {
+			claims++
+		}
+	}
+	return approval.StandingOp(d.State.Tenant, d.State.Agent, g, claims, d.Entry.Time)
+}

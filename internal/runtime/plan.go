@@ -1,0 +1,461 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// plan is one entry of a batch as it would be committed now, and what may be launched after it.
+type plan struct {
+	draft     *agent.Draft
+	launch    []agent.Call
+	taken     []*execution // finished executions whose results are in the draft, or are nobody's any more
+	results   bool         // the draft settles calls
+	claims    bool         // it claims, or marks outcomes unknown: nothing may run before it is committed
+	suspends  bool
+	emitted   bool            // some of what it suspends are services that were asked
+	blocks    bool            // it asks for permissions: people may decide while other calls run
+	resumes   bool            // the run was parked: nothing may run before that is over
+	full      bool            // the draft writes as many requests as an entry may: it is committed, and what else is owed is for the next one
+	early     map[string]bool // calls that a kept decision has met: what it lets run is claimed in a later entry, as its request is one item
+	committed bool
+}
+
+// urgent reports whether the draft must be committed before anything is launched or awaited. A refusal can wait for the results
+// beside it; a suspension cannot under a streaming executor, because people could decide it meanwhile.
+func (p *plan) urgent(r *round) bool {
+	if p.draft.Empty() {
+		return false
+	}
+	busy := len(p.launch) > 0 || r.flight.running() > 0
+	switch {
+	case p.full, p.claims, len(p.early) > 0, len(p.taken) > 0 && (p.results || p.emitted), p.draft.State.Permissions.Failed != "":
+		return true
+	case p.blocks && r.def.Early == agent.EarlyKeep:
+		return true
+	case p.resumes:
+		return busy || p.results || p.suspends
+	case p.suspends && r.def.Executor == agent.ExecutorParallelStreaming:
+		return true
+	default:
+		return !busy && (p.results || p.suspends)
+	}
+}
+
+// plan drains, takes in what has finished, and gates what Next owes.
+func (r *round) plan(ctx context.Context) (*plan, error) {
+	d, err := r.draft(ctx, r.inv, *r.loaded)
+	if err != nil {
+		return nil, err
+	}
+	ctx = r.within(ctx, &d.State)
+	p := &plan{draft: d, resumes: r.loaded.State.Status == agent.RunWaiting, early: map[string]bool{}}
+	if err := r.permits.prepare(ctx, r.def, d); err != nil {
+		return nil, err
+	}
+	if err := r.dropAbandoned(ctx, p); err != nil {
+		return nil, err
+	}
+	size := 0
+	for _, f := range r.flight.finishedNow() {
+		if p.full = crowded(d); p.full {
+			return p, nil
+		}
+		if size += f.size; size > maxResults && len(p.taken) > 0 {
+			break // the next entry holds it
+		}
+		if err := r.takeIn(ctx, p, f); err != nil {
+			return nil, err
+		}
+	}
+	if r.broken != nil {
+		r.patience.stop()
+		return r.giveUp(ctx, p)
+	}
+	if err := r.settleEarly(ctx, p); err != nil || r.late(ctx) {
+		return p, err
+	}
+	for {
+		if p.full = crowded(d); p.full {
+			return p, nil
+		}
+		progress, err := r.gateOwed(ctx, p)
+		if fin, broken := brokenBy(err); broken { // nothing that this plan would start is started
+			r.broken = &fin
+			return r.plan(ctx)
+		}
+		if r.broken != nil { // behind a call that the draft settles: it is committed, and nothing is started after it
+			p.claims = true
+			return p, nil
+		}
+		if p.full = crowded(d); err != nil || !progress || p.full {
+			return p, err
+		}
+		if err := r.settleEarly(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// settleEarly settles the kept decisions that have met a suspended call, and lets the permission backend hear of them.
+func (r *round) settleEarly(ctx context.Context, p *plan) error {
+	for _, fact := range agent.Early(r.def, &p.draft.State, r.Valid, p.draft.Entry.Time) {
+		if crowded(p.draft) {
+			break
+		}
+		if err := p.draft.Add(fact); err != nil {
+			return err
+		}
+		switch fact := fact.(type) {
+		case agent.Decided:
+			p.early[fact.Call] = true
+			p.results = p.results || fact.Action != agent.ActionApprove
+		case agent.DecisionDropped:
+			p.early[fact.Call] = true
+		}
+	}
+	if len(p.early) == 0 || p.draft.State.Permissions.Failed != "" {
+		return nil
+	}
+	return r.permits.tell(ctx, r.def, p.draft)
+}
+
+// settlesEarly reports whether the draft settles the request by a decision that was kept.
+func (p *plan) settlesEarly(request string) bool {
+	return slices.ContainsFunc(p.draft.Entry.Events, func(e agent.Event) bool {
+		said, ok := e.(agent.Decided)
+		return ok && said.Early != "" && said.Approval == request
+	})
+}
+
+// late reports whether this invocation has too little time left to start anything.
+func (r *round) late(ctx context.Context) bool {
+	at, ok := ctx.Deadline()
+	return ok && at.Sub(r.Clock.Now()) < launchMargin
+}
+
+// gateOwed handles the calls that Next owes and reports whether that may have changed what it owes: a sequential executor
+// goes on behind a refused call.
+func (r *round) gateOwed(ctx context.Context, p *plan) (bool, error) {
+	a := agent.Next(r.def, &p.draft.State)
+	if a.Kind != agent.ActTools {
+		return false, nil
+	}
+	before := len(p.draft.Entry.Events)
+	if err := r.permits.check(ctx, r.def, p.draft, r.doubt); err != nil {
+		return false, err
+	}
+	if err := r.block(ctx, p); err != nil {
+		return false, err
+	}
+	if p.draft.State.Permissions.Failed != "" {
+		return false, nil
+	}
+	progress := len(p.draft.Entry.Events) > before
+	for _, id := range a.Calls {
+		c, _ := p.draft.State.Call(id)
+		if !c.Open() || r.flight.has(id) || p.launches(id) || p.early[id] {
+			continue
+		}
+		if crowded(p.draft) {
+			return progress, nil
+		}
+		before := len(p.draft.Entry.Events)
+		if err := r.gate(ctx, p, c); err != nil {
+			return false, err
+		}
+		progress = progress || len(p.draft.Entry.Events) > before
+	}
+	return progress, nil
+}
+
+func (p *plan) launches(id string) bool {
+	for _, c := range p.launch {
+		if c.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// gate decides about one call that is owed: run, ask, refuse, or find out what became of it.
+func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
+	if r.isUnlinked(c) {
+		return nil
+	}
+	if c.Status == agent.StatusRunning && c.Claim != r.inv.Writer {
+		return r.orphan(ctx, p, c)
+	}
+	if c.Status == agent.StatusRunning { // our own claim, whose answer was lost
+		p.launch = append(p.launch, c)
+		return nil
+	}
+	if skip, ok := agent.Skip(r.def, &p.draft.State, c); ok {
+		p.results = true
+		return p.draft.Add(skip)
+	}
+	g, err := r.verdict(ctx, p, c)
+	if err != nil {
+		return err
+	}
+	switch {
+	case g.Claim != nil && p.settlesEarly(g.Claim.Under):
+		p.early[c.ID] = true
+		return nil
+	case g.Block != nil: // alone, as what its batch asked for was used up by another call
+		return fmt.Errorf("gate call %s: it is to be blocked, and its round has been", c.ID)
+	case g.Give != nil:
+		err = r.give(ctx, p, c, *g.Give)
+	case g.Suspend != nil:
+		p.suspends = true
+		err = p.draft.Add(*g.Suspend)
+	case g.Refuse != nil:
+		p.results = true
+		err = p.draft.Add(*g.Refuse)
+	case r.isAway(c):
+		return nil
+	default:
+		claim, refused := r.delegated(p, c, g.Claim)
+		if refused == nil {
+			return r.start(p, c, claim)
+		}
+		err = p.draft.Add(*refused)
+	}
+	if err != nil {
+		return err
+	}
+	return r.afterTool(ctx, p, c.ID)
+}
+
+// verdict is the gate's, as plugins, the approval on record where that was in doubt, and what the call depends on let it be.
+func (r *round) verdict(ctx context.Context, p *plan, c agent.Call) (agent.Gate, error) {
+	plugins, err := r.beforeTool(ctx, p, c)
+	if err != nil {
+		return agent.Gate{}, err
+	}
+	g := agent.GateHooked(r.def, &p.draft.State, c, plugins, r.Valid, p.draft.Entry.Time)
+	if g.Run && r.doubt {
+		live, err := r.live(ctx, p, c, g)
+		if err != nil {
+			return agent.Gate{}, err
+		}
+		if !live {
+			g = agent.Gate{Refuse: agent.Voided(r.def, c)}
+		}
+	}
+	return r.stillTrue(ctx, p, c, g)
+}
+
+// live reports whether what a call would be claimed under still holds on record.
+func (r *round) live(ctx context.Context, p *plan, c agent.Call, g agent.Gate) (bool, error) {
+	if g.Claim != nil {
+		return r.permitLive(ctx, p, c, *g.Claim)
+	}
+	if c.Grant != nil && c.Grant.Standing {
+		return r.standingLive(ctx, p, c, agent.CallClaimed{Call: c.ID})
+	}
+	if c.Grant == nil || c.Grant.Consumed {
+		return true, nil
+	}
+	return approval.Live(ctx, r.Table, r.inv.Tenant, *c.Grant, p.draft.Entry.Time)
+}
+
+func (r *round) permitLive(ctx context.Context, p *plan, c agent.Call, claim agent.CallClaimed) (bool, error) {
+	if _, standing := p.draft.State.StandingUnder(c, claim); standing {
+		return true, nil // this plan has looked (check); the transaction looks again
+	}
+	for _, t := range p.draft.State.Permissions.Tools {
+		if t.Tool == c.Tool && t.Approval == claim.Under && !t.Denied {
+			return approval.PermitLive(ctx, r.Table, r.inv.Tenant, t)
+		}
+	}
+	return false, nil
+}
+
+// start puts a call on the launch list, under a claim where it needs one (rule 9). Claim is the one it takes where its tool was granted. One
+// for which there is no room stays as it is, unclaimed: it is gated again when another has ended, here or in a later invocation.
+func (r *round) start(p *plan, c agent.Call, claim *agent.CallClaimed) error {
+	if !agent.Launches(r.def, r.busy(p), c.Tool) {
+		return nil
+	}
+	if claim == nil && (c.NeedsClaim() || c.Status == agent.StatusResuming) {
+		claim = &agent.CallClaimed{Call: c.ID}
+	}
+	if claim != nil {
+		p.claims = true
+		if err := p.draft.Add(*claim); err != nil {
+			return err
+		}
+		c, _ = p.draft.State.Call(c.ID)
+	}
+	p.launch = append(p.launch, c)
+	return nil
+}
+
+// give stores a result that the tool did not make.
+func (r *round) give(ctx context.Context, p *plan, c agent.Call, res agent.ToolResultData) error {
+	e, err := r.finished(ctx, c, res)
+	if err != nil {
+		return err
+	}
+	p.results, e.Ran = true, false
+	return p.draft.Add(e)
+}
+
+// orphan handles a call whose claimant is another invocation: it is never simply run. The tool may know what became of it; one
+// that may be repeated is; otherwise somebody has to say (rule 10, R5).
+func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
+	p.claims = true
+	found, word, err := r.reconcile(ctx, p, c)
+	if err != nil {
+		return err
+	}
+	switch found {
+	case port.OutcomeDone:
+		p.results = true
+		if err := r.reconciled(p, c, word); err != nil {
+			return err
+		}
+		return r.afterTool(ctx, p, c.ID)
+	case port.OutcomeNotDone:
+		if err := p.draft.Add(agent.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}); err != nil {
+			return err
+		}
+		if p.draft.State.Broken != nil { // nothing is started any more
+			return nil
+		}
+		again, _ := p.draft.State.Call(c.ID)
+		return r.gate(ctx, p, again)
+	default:
+		p.suspends = true
+		return p.draft.Add(r.unknown(p, c))
+	}
+}
+
+func (r *round) unknown(p *plan, c agent.Call) agent.CallUnknown {
+	return agent.CallUnknown{
+		Call: c.ID, Approval: agent.ApprovalID(p.draft.State.Run, c.ID, c.Asks+1), Expires: p.draft.Entry.Time.Add(agent.OutcomeExpiry), Claim: c.Claim,
+	}
+}
+
+// reconcile asks the tool what became of a call whose claimant died. Its word on one that is done is a CallFinished, or a
+// CallSuspended where it had asked for input.
+func (r *round) reconcile(ctx context.Context, p *plan, c agent.Call) (port.Outcome, agent.Event, error) {
+	if c.Service || c.Effect != agent.EffectNonIdempotent { // an event that goes out again has the id it had
+		return port.OutcomeNotDone, nil, nil
+	}
+	t, ok := r.tool(c, &p.draft.State)
+	if !ok {
+		return port.OutcomeUnknown, nil, nil
+	}
+	rec, ok := t.(port.Reconciler)
+	if !ok {
+		return port.OutcomeUnknown, nil, nil
+	}
+	out, res, err := rec.Reconcile(ctx, r.toolCall(c, &p.draft.State))
+	if err != nil || out != port.OutcomeDone {
+		if ctx.Err() != nil {
+			return "", nil, ctx.Err()
+		}
+		if out == port.OutcomeNotDone && err == nil {
+			return out, nil, nil
+		}
+		return port.OutcomeUnknown, nil, nil
+	}
+	word, err := r.word(ctx, c, checkedPatch(c, p.draft.State.SharedState(), res))
+	return out, word, err
+}
+
+// takeIn adds a finished execution's result to the draft if it is still this invocation's to store; else it goes through the
+// inbox or nowhere (rule 10).
+func (r *round) takeIn(ctx context.Context, p *plan, f *execution) error {
+	c, ok := p.draft.State.Call(f.call.ID)
+	if f.err != nil && ok && c.Status == agent.StatusRunning && c.Claim == r.inv.Writer {
+		r.flight.stored([]*execution{f}) // so that it is launched again
+		return f.err
+	}
+	if ok && (c.Status == agent.StatusRunning && c.Claim == r.inv.Writer || c.Status == agent.StatusNew && !f.claimed) {
+		p.taken = append(p.taken, f)
+		if s, out := f.event.(agent.CallSuspended); out && s.For == agent.ForAnswer {
+			p.suspends, p.emitted = true, true
+			return p.draft.Add(s)
+		}
+		p.results = true
+		var err error
+		switch e := f.event.(type) {
+		case nil:
+			return r.ranOut(ctx, p, c)
+		case agent.CallSuspended:
+			if agent.TooManyOpen(r.def, &p.draft.State) {
+				notAsked := agent.NotAsked(r.def, c)
+				notAsked.Ran, notAsked.Entered = e.Ran, e.Entered
+				err = p.draft.Add(*notAsked)
+				break
+			}
+			p.suspends = true
+			err = p.draft.Add(r.asks(p, c, e))
+		default:
+			err = p.draft.Add(e)
+		}
+		if err == nil {
+			err = r.takeAway(p, c)
+		}
+		if err != nil {
+			return err
+		}
+		return r.afterTool(ctx, p, c.ID)
+	}
+	if !ok || !c.Status.Terminal() {
+		if err := r.deliverLate(ctx, f); err != nil {
+			return err
+		}
+	}
+	r.flight.stored([]*execution{f})
+	return nil
+}
+
+// ranOut handles a call that cannot be repeated and ran out of time: it may still happen, so it is never run again on a tool's
+// word, only settled on it.
+func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
+	found, word, err := r.reconcile(ctx, p, c)
+	if err != nil {
+		return err
+	}
+	p.claims = true
+	if found == port.OutcomeDone {
+		if err := r.reconciled(p, c, word); err != nil {
+			return err
+		}
+		return r.afterTool(ctx, p, c.ID)
+	}
+	p.suspends = true
+	return p.draft.Add(r.unknown(p, c))
+}
+
+// asks is the suspension of a call whose tool asked for input, as a request that people can see.
+func (r *round) asks(p *plan, c agent.Call, e agent.CallSuspended) agent.CallSuspended {
+	asked := agent.AskInput(r.def, &p.draft.State, c, *e.Ticket, e.Ran, p.draft.Entry.Time)
+	asked.Entered = e.Entered
+	return asked
+}
+
+// reconciled takes a tool's word on a call that was interrupted. One that had asked for input waits for it, as if its claimant had said so.
+func (r *round) reconciled(p *plan, c agent.Call, word agent.Event) error {
+	switch word := word.(type) {
+	case agent.CallSuspended:
+		p.suspends = true
+		if err := p.draft.Add(agent.Answered{Call: c.ID, Rerun: true, By: "reconcile"}); err != nil {
+			return err
+		}
+		return p.draft.Add(r.asks(p, c, word))
+	case agent.CallFinished:
+		return p.draft.Add(agent.Answered{Call: c.ID, Content: word.Content, Blob: word.Blob, IsError: word.IsError, Media: word.Media, Patch: word.Patch, Whole: word.Whole, By: "reconcile"})
+	default:
+		return fmt.Errorf("reconcile call %s: %T is no word on it", c.ID, word)
+	}
+}

@@ -1,0 +1,164 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// Model answers one request. Errors are *agent.ModelError or the context's. Safe for concurrent use.
+type Model interface {
+	Generate(ctx context.Context, r agent.Request) (agent.Reply, error)
+}
+
+// Asker is a Model behind its retries: it says how many requests an answer or a failure took.
+type Asker interface {
+	Ask(ctx context.Context, r agent.Request) (reply agent.Reply, requests int, err error)
+}
+
+// TokenCounter counts a request's tokens of input as its model would: all that Generate would send. It asks a provider, and costs no
+// tokens; what cannot be counted is an error, and is to be estimated. Errors are *agent.ModelError or the context's. Safe for concurrent
+// use.
+type TokenCounter interface {
+	CountTokens(ctx context.Context, r agent.Request) (int64, error)
+}
+
+// CountWith has m count, if it is a TokenCounter, as its decorators do.
+func CountWith(ctx context.Context, m Model, r agent.Request) (int64, error) {
+	if c, ok := m.(TokenCounter); ok {
+		return c.CountTokens(ctx, r)
+	}
+	return 0, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID, Message: "its tokens cannot be counted", Lasting: true}
+}
+
+// Schemas makes the check of a JSON Schema: what it returns says how a value does not fit. An error says that the schema is broken.
+type Schemas func(schema json.RawMessage) (fits func(value json.RawMessage) error, err error)
+
+// ToolSource finds tools by their original name.
+type ToolSource interface {
+	Lookup(original string) (port.Tool, bool)
+}
+
+// Waiter drives executions of the state machine. Names are those of executions; starting one twice by the same name is not an
+// error, and neither is stopping one that has ended.
+type Waiter interface {
+	// Success completes the wait that a task token belongs to. ErrSettled says that it was completed or has timed out before.
+	Success(ctx context.Context, token string) error
+	Start(ctx context.Context, tenant, run, name string) error
+	Stop(ctx context.Context, name, cause string) error
+	// Status says whether an execution of that name runs.
+	Status(ctx context.Context, name string) (ExecutionStatus, error)
+}
+
+// ExecutionStatus is what became of an execution.
+type ExecutionStatus string
+
+// The statuses of executions.
+const (
+	ExecutionNone    ExecutionStatus = "none" // never started
+	ExecutionRunning ExecutionStatus = "running"
+	ExecutionEnded   ExecutionStatus = "ended" // in error, stopped, or nobody knows how
+
+	ExecutionSucceeded ExecutionStatus = "succeeded" // ended, and not in error
+	ExecutionThrottled ExecutionStatus = "throttled" // ended in ThrottledError: the run is open, and goes on in the next
+)
+
+// ThrottledError is the error of an execution that gave up because what it needed was throttled for too long.
+const ThrottledError = "Countersign.Throttled"
+
+// ErrSettled says that a task token's wait is over: look at the record (rule 8).
+var ErrSettled = errors.New("the wait of this task token is over")
+
+// Emitter hands events to a bus. ErrUndeliverable, wrapped, says that this event will never be taken; any other error may pass, and the
+// event may have been taken all the same. Safe for concurrent use.
+type Emitter interface {
+	Emit(ctx context.Context, e agent.Outgoing) error
+}
+
+// ErrUndeliverable says that a bus takes no such event: it is too long, or there is no bus. What wraps it is fit to be shown.
+var ErrUndeliverable = errors.New("it cannot be delivered")
+
+// Callbacks makes addresses where calls that are answered later are answered. Safe for concurrent use.
+type Callbacks interface {
+	// URL is the address of a call's answer, which needs no other authentication; "" = this deployment has none. The same arguments give the
+	// same address.
+	URL(tenant, run, call string, expires time.Time) (string, error)
+}
+
+// Functions invokes functions that are somewhere else. Safe for concurrent use.
+type Functions interface {
+	// Invoke has a function take a payload, and gives its result unless it is asynchronous. ErrUndeliverable, wrapped, says that the function
+	// was not entered and never will be with this payload; *port.LostError, that it may have been; any other error, that it was not.
+	Invoke(ctx context.Context, i Invoke) (Invoked, error)
+}
+
+// Invoke is one invocation of a function.
+type Invoke struct {
+	Function string // name, ARN or partial ARN, with an optional version or alias
+	Payload  []byte // JSON
+	Async    bool   // the function's result is nobody's: it only takes the payload
+	Once     bool   // it is not to be invoked again where it may have been entered
+}
+
+// Invoked is what a function gave back.
+type Invoked struct {
+	Payload []byte // JSON; of an asynchronous invocation, nothing
+	Failed  bool   // the function ended in an error, which Payload describes in its runtime's form
+}
+
+// EventSink is told of every entry this process has committed, after the commit, in order for each run. It must not block for long, or
+// be Detached; what it does with it, a panic included, is nobody's durable concern.
+type EventSink interface {
+	Committed(ctx context.Context, e agent.Entry, s *agent.AgentState)
+}
+
+// Sinks tells several sinks, in order.
+type Sinks []EventSink
+
+// Committed tells every sink, whatever becomes of those before it.
+func (all Sinks) Committed(ctx context.Context, e agent.Entry, s *agent.AgentState) {
+	for _, sink := range all {
+		tell(ctx, sink, e, s)
+	}
+}
+
+// Tracer ties what is done to a run to the run's trace. It does not block. Safe for concurrent use.
+type Tracer interface {
+	// Begin is the trace of a run that is about to start for ctx; nil = it has none.
+	Begin(ctx context.Context, agentName string) *agent.Trace
+	// Resume is the trace with which the parked run s goes on; nil = the one it has.
+	Resume(ctx context.Context, s *agent.AgentState) *agent.Trace
+	// Within is ctx inside the run: what is done with it is part of the run's trace. Of s, only what identifies the run and its trace is read.
+	Within(ctx context.Context, s *agent.AgentState) context.Context
+}
+
+// IDs draws what is random. Safe for concurrent use.
+type IDs interface {
+	// Writer is a random id of one invocation, eight characters or more.
+	Writer() string
+	// Key is a ULID for a run that came without a key.
+	Key() string
+}
+
+// Definitions finds the resolved definition a run is pinned to, by tenant and digest.
+type Definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)
+
+// Notify tells people that they are asked. Safe for concurrent use.
+type Notify interface {
+	// Asked tells the people of every pending request that a run waits for, each of them who was not told before.
+	Asked(ctx context.Context, tenant, run string) error
+}
+
+// Notices does what is to be done at a time of requests to people: it reminds, lets others decide as well, tells again who could not be told. What
+// it counts is by what it did: notified, reminded, escalated, updated. Safe for concurrent use, and idempotent.
+type Notices interface {
+	// Due does what is due by now, of at most limit requests of all tenants. An error says what could not be done; the rest was.
+	Due(ctx context.Context, limit int) (did map[string]int64, err error)
+	// Ensure tells the people of a pending request if nobody has begun to.
+	Ensure(ctx context.Context, a approval.Approval) (did map[string]int64, err error)
+}

@@ -1,0 +1,63 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// stillTrue reads what a call depends on before people are asked about it, and again before it runs because they have approved it. What is
+// shown to who is asked is read once in an invocation; what lets a call run is read each time an entry would claim it.
+func (r *round) stillTrue(ctx context.Context, p *plan, c agent.Call, g agent.Gate) (agent.Gate, error) {
+	reading, owed, err := agent.MustRead(r.def, &p.draft.State, c, g)
+	if !owed {
+		return g, nil
+	}
+	once := fmt.Sprintf("%s %d", c.ID, c.Asks)
+	k := r.asked[once]
+	if k == nil || g.Run {
+		if err == nil {
+			k, err = r.read(ctx, p, c, reading)
+		}
+		if ended := ctx.Err(); ended != nil { // the invocation's time is up: the next one reads
+			return g, ended
+		}
+		if err != nil {
+			return agent.Gate{Refuse: agent.Unread(r.def, c, err), Rule: g.Rule}, nil
+		}
+	}
+	g = agent.GateChecked(r.def, &p.draft.State, c, g, k, p.draft.Entry.Time)
+	if g.Suspend != nil {
+		r.asked[once] = k
+	}
+	return g, nil
+}
+
+// read calls the tool of a precondition, as often as its own policy says. It is no call of the model's: nothing of it is in the journal but what
+// people are shown.
+func (r *round) read(ctx context.Context, p *plan, c agent.Call, reading agent.Reading) (*agent.Checked, error) {
+	of := agent.Call{ID: c.ID, Tool: reading.Tool.Name, Name: reading.Tool.ModelName(), Input: reading.Args, Effect: reading.Tool.Effect}
+	t, known := r.tool(of, &p.draft.State)
+	if !known {
+		return nil, fmt.Errorf("the tool %s is not part of this deployment", of.Tool)
+	}
+	entered := r.toolCall(of, &p.draft.State)
+	nth := fmt.Sprintf("precondition-%d", c.Asks) // the next one of the call is read when people have been asked once more
+	entered.ID, entered.Key = c.ID+"-"+nth, entered.Key+"/"+nth
+	a := r.attempts(ctx, t, of, entered)
+	var changed *port.ChangedError
+	switch {
+	case a.ranOut:
+		return nil, errors.New("it did not answer in time")
+	case errors.As(a.err, &changed):
+		return nil, errors.New("its server has changed the tool")
+	case a.err != nil:
+		return nil, a.err
+	case a.result.Suspend != nil:
+		return nil, errors.New("it asks for input itself")
+	}
+	return reading.Checked(a.result, p.draft.Entry.Time)
+}

@@ -1,0 +1,95 @@
+package runtime
+
+import (
+	"context"
+	"sync"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// Remotes run the calls of tools that no code of the deployment does, by kind. A kind that is missing cannot be called here: its calls
+// fail and say so.
+type Remotes map[agent.ToolKind]Remote
+
+// Remote runs the calls of one kind of tool. Safe for concurrent use.
+type Remote interface {
+	// Open begins an invocation's use of d's tools, for a run of a tenant. It connects to nothing and reads nothing.
+	Open(tenant string, d *agent.Definition) Session
+}
+
+// Session is what one invocation has of a Remote. Tools may be called concurrently.
+type Session interface {
+	// Tool runs the calls of t, whose kind is the Remote's. It connects when it is first called.
+	Tool(t agent.ToolSpec) port.Tool
+	// Close ends every connection, with what is under way on it. Calling a tool afterwards is an error.
+	Close()
+}
+
+// Lister is a Session that finds out what tools there are, as that of MCP servers.
+type Lister interface {
+	Session
+	// List asks a server of the definition for its tools, several of them at a time. An error says why it could not be asked, fit to be shown.
+	List(ctx context.Context, s agent.MCPServer) (agent.ServerTools, error)
+}
+
+// Refuser is a Remote that cannot carry out the calls of some definitions at all, such as one whose servers are programs where none can be
+// started.
+type Refuser interface {
+	// Refuses says why nothing of d is carried out, fit to be shown; "" = it is.
+	Refuses(d *agent.Definition) string
+}
+
+// refuse is the end of a run whose definition a Remote refuses.
+func (rs Remotes) refuse(d *agent.Definition) (agent.Finished, bool) {
+	for _, r := range rs {
+		if refuser, ok := r.(Refuser); ok {
+			if why := refuser.Refuses(d); why != "" {
+				return agent.Fail(agent.CodeDefinition, why), true
+			}
+		}
+	}
+	return agent.Finished{}, false
+}
+
+// sessions are those of one invocation, opened when they are needed and closed when it ends. The zero value has none open. Safe for concurrent
+// use.
+type sessions struct {
+	mu     sync.Mutex
+	byKind map[agent.ToolKind]Session
+}
+
+// of is the session of a kind of tools.
+func (open *sessions) of(remotes Remotes, tenant string, d *agent.Definition, kind agent.ToolKind) (Session, bool) {
+	open.mu.Lock()
+	defer open.mu.Unlock()
+	if s, ok := open.byKind[kind]; ok {
+		return s, true
+	}
+	r, ok := remotes[kind]
+	if !ok {
+		return nil, false
+	}
+	if open.byKind == nil {
+		open.byKind = map[agent.ToolKind]Session{}
+	}
+	open.byKind[kind] = r.Open(tenant, d)
+	return open.byKind[kind], true
+}
+
+func (open *sessions) close() {
+	open.mu.Lock()
+	defer open.mu.Unlock()
+	for _, s := range open.byKind {
+		s.Close()
+	}
+}
+
+// remoteTool is what runs the calls of a tool that is somewhere else.
+func (r *round) remoteTool(t agent.ToolSpec) (port.Tool, bool) {
+	s, ok := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, t.Kind)
+	if !ok {
+		return nil, false
+	}
+	return s.Tool(t), true
+}

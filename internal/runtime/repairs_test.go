@@ -1,0 +1,297 @@
+package runtime_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// trouble is a disagreement that real code leaves behind when it is cut off, and what repairs it.
+type trouble struct {
+	make func(t *testing.T, w *world)
+	want runtime.Repair
+	ends func(t *testing.T, w *world) // what is so once it is repaired; nil = nothing more
+}
+
+// troubles are all of them, by what went wrong.
+var troubles = map[string]trouble{
+	"the start died before its execution began": {
+		func(t *testing.T, w *world) {
+			w.waiter.onStart = func(string) error { return errBlown }
+			_, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, w.request("Work."))
+			require.ErrorIs(t, err, runtime.ErrUnstarted)
+			w.waiter.onStart = nil
+			w.run, w.owner = agent.RunID(tenant, w.def.Name, "k1"), runtime.ExecutionName(agent.RunID(tenant, w.def.Name, "k1"), 0)
+		}, runtime.RepairStarted, running(0),
+	},
+	"a hand-over died before the successor began": {
+		func(t *testing.T, w *world) {
+			w.start()
+			w.waiter.ended(w.owner)
+			w.waiter.onStart = func(string) error { return errBlown }
+			_, err := w.sweeper().Sweeper.Repair(w.ctx, tenant, w.run)
+			require.Error(t, err)
+			w.waiter.onStart = nil
+			require.EqualValues(t, 1, w.state().Generation)
+		}, runtime.RepairStarted, running(1),
+	},
+	"the execution died": {
+		func(_ *testing.T, w *world) { w.start(); w.waiter.ended(w.owner) }, runtime.RepairTookOver, running(1),
+	},
+	"the execution died while the run waits": {
+		func(_ *testing.T, w *world) { w.parked("k"); w.waiter.ended(w.owner) }, runtime.RepairTookOver, running(1),
+	},
+	"the claimant died": {
+		func(t *testing.T, w *world) {
+			w.model.replies = []agent.Reply{calls("pay c1")}
+			w.start()
+			w.step(0)
+			_, err := w.batch().Run(w.ends(entry("call_claimed")), w.inv(0))
+			require.Error(t, err)
+			w.waiter.ended(w.owner)
+		}, runtime.RepairTookOver, func(t *testing.T, w *world) {
+			w.owner = w.state().Owner
+			require.Equal(t, runtime.NextWait, w.drive(0).Next)
+			require.Equal(t, agent.ForOutcome, w.call("c1").Wait.For, "nobody pays again")
+			require.Zero(t, w.tool("pay").times())
+		},
+	},
+	"a decision woke nobody": {
+		func(t *testing.T, w *world) {
+			w.parked("k")
+			d := w.desk()
+			d.Wake = func(context.Context, string, string) error { return errBlown }
+			_, err := d.Decide(w.ctx, approval.Request{Tenant: tenant, ID: w.call("c1").Wait.Approval, Action: approval.Approve, By: ana})
+			require.ErrorIs(t, err, errBlown)
+		}, runtime.RepairWoke, nil,
+	},
+	"a message woke nobody": {
+		func(_ *testing.T, w *world) { w.parked("k"); w.unheard() }, runtime.RepairWoke, nil,
+	},
+	"the token died with the wake-up": {
+		func(_ *testing.T, w *world) {
+			w.parked("k")
+			w.unheard()
+			w.waiter.settled["token of k"] = true
+		}, runtime.RepairTookOver, running(1),
+	},
+	"a wait is over and nothing woke": {
+		func(_ *testing.T, w *world) { w.parked("k"); w.sleep(25 * time.Hour) }, runtime.RepairExpired, nil,
+	},
+	"an execution runs on behind the end of its run": {
+		func(_ *testing.T, w *world) { w.model.replies = nil; w.start(); w.drive(0) }, runtime.RepairStopped, nil,
+	},
+	"the execution ended well and the run has not": {
+		func(_ *testing.T, w *world) { w.start(); w.waiter.status[w.owner] = runtime.ExecutionSucceeded }, runtime.RepairQuarantined, quarantined(agent.QuarantineFinished),
+	},
+	"there is a successor that no entry names": {
+		func(_ *testing.T, w *world) {
+			w.start()
+			w.waiter.ended(w.owner)
+			w.waiter.ended(runtime.ExecutionName(w.run, 1))
+		}, runtime.RepairQuarantined, quarantined(agent.QuarantineSuccessor),
+	},
+	"the execution that wrote the newest entries is gone": {
+		func(_ *testing.T, w *world) {
+			w.model.replies = []agent.Reply{calls("look c1")}
+			w.start()
+			w.step(0)
+			delete(w.waiter.status, w.owner)
+		}, runtime.RepairQuarantined, quarantined(agent.QuarantineVanished),
+	},
+}
+
+func running(generation int64) func(*testing.T, *world) {
+	return func(t *testing.T, w *world) {
+		name := runtime.ExecutionName(w.run, generation)
+		require.Equal(t, name, w.state().Owner)
+		require.Equal(t, runtime.ExecutionRunning, w.waiter.status[name])
+	}
+}
+
+func quarantined(why agent.QuarantineReason) func(*testing.T, *world) {
+	return func(t *testing.T, w *world) {
+		s := w.state()
+		require.Equal(t, why, s.Quarantine.Why)
+		require.Equal(t, agent.RunWaiting, s.Status)
+		require.Equal(t, runtime.ExecutionRunning, w.waiter.status[s.Owner])
+		require.True(t, w.head().Quarantined)
+	}
+}
+
+// TestEachTroubleIsRepairedOnce: by a sweep, by four sweeps at once, and by the end of the execution; each is counted once, has one record, and
+// leaves nothing to repair.
+func TestEachTroubleIsRepairedOnce(t *testing.T) {
+	for name, c := range troubles {
+		for how, sweep := range map[string]func(w *world) int64{
+			"one sweep": func(w *world) int64 { return w.sweepAll().Repaired[c.want] },
+			"four at once": func(w *world) int64 {
+				var mu sync.Mutex
+				var wg sync.WaitGroup
+				n := int64(0)
+				for range 4 {
+					wg.Go(func() {
+						r, err := w.sweeper().Run(w.ctx)
+						mu.Lock()
+						defer mu.Unlock()
+						if err == nil {
+							n += r.Repaired[c.want]
+						}
+					})
+				}
+				if c.want == runtime.RepairWoke || c.want == runtime.RepairExpired { // the execution that is woken acts
+					time.Sleep(10 * time.Second)
+					w.drive(w.head().WaitSeq)
+				}
+				wg.Wait()
+				return n
+			},
+			"the reaper": func(w *world) int64 {
+				if r, err := w.sweeper().Sweeper.Repair(w.ctx, tenant, w.run); err == nil && r == c.want {
+					return 1
+				}
+				return 0
+			},
+		} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					w.model.replies = []agent.Reply{calls("refund c1")}
+					c.make(t, w)
+					w.sleep(2 * time.Minute)
+					require.EqualValues(t, 1, sweep(w))
+					list, _, err := runtime.ListRepaired(w.ctx, w.table, tenant, 0, "")
+					require.NoError(t, err)
+					list = slices.DeleteFunc(list, func(r runtime.Repaired) bool { return r.Kind != c.want })
+					require.Len(t, list, 1)
+					require.Equal(t, []any{w.run, c.want}, []any{list[0].Run, list[0].Kind})
+					require.False(t, list[0].At.IsZero())
+					if c.want == runtime.RepairWoke || c.want == runtime.RepairExpired { // the execution goes on
+						if w.head().WaitSeq == list[0].Seq {
+							w.drive(list[0].Seq)
+						}
+						w.waiter.ended(w.owner)
+						if s := w.state(); s.Status != agent.RunDone {
+							w.waiter.status[w.owner] = runtime.ExecutionRunning
+						}
+					}
+					if c.ends != nil {
+						c.ends(t, w)
+					}
+					w.sleep(2 * time.Minute)
+					require.Empty(t, w.sweepAll().Repaired, "nothing is left")
+				})
+			})
+		}
+	}
+	covered := map[runtime.Repair]bool{
+		runtime.RepairFailed: true, runtime.RepairCleaning: true, // in their own tests
+		runtime.RepairTold: true, runtime.RepairClosed: true,
+	}
+	for _, c := range troubles {
+		covered[c.want] = true
+	}
+	require.ElementsMatch(t, runtime.Repairs(), slices.Collect(maps.Keys(covered)))
+}
+
+// TestSkewedClocksDoNoHarm: a sweep whose clock is five minutes ahead or behind, and lists that are five minutes late, may repair what needs none;
+// nothing is entered twice for it, and the run comes to its end.
+func TestSkewedClocksDoNoHarm(t *testing.T) {
+	for _, skew := range []time.Duration{-5 * time.Minute, 5 * time.Minute} {
+		inBubble(t, func(t *testing.T, w *world) {
+			sweep := func() {
+				s := w.sweeper()
+				s.Sweeper.Clock = skewed{w.ports.Clock, skew}
+				s.Executions = unlisted{w.waiter}
+				r, err := s.Run(w.ctx)
+				require.NoError(t, err)
+				require.Empty(t, r.Failed)
+			}
+			w.model.replies = []agent.Reply{calls("pay c1"), calls("refund c2")}
+			w.start()
+			for range 4 { // between any two steps
+				sweep()
+				w.owner = w.state().Owner
+				r := w.step(0)
+				sweep()
+				w.owner = w.state().Owner
+				if r.Next == runtime.NextTools {
+					w.batchRun(0)
+				}
+			}
+			require.Equal(t, agent.RunWaiting, w.state().Status)
+			_, err := w.decide("c2", approval.Approve)
+			require.NoError(t, err)
+			w.sleep(2 * time.Minute)
+			sweep()
+			w.owner = w.state().Owner
+			w.drive(w.state().WaitSeq)
+			require.Equal(t, agent.RunDone, w.state().Status)
+			require.Equal(t, []int{1, 1}, []int{w.tool("pay").times(), w.tool("refund").times()})
+			require.Equal(t, agent.ReasonNaturalEnd, w.state().Reason)
+		})
+	}
+}
+
+// skewed is a clock that is ahead, or behind.
+type skewed struct {
+	clock.Clock
+	by time.Duration
+}
+
+func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.by) }
+
+// unlisted lists no execution that runs: the list is not there yet.
+type unlisted struct{ *executions }
+
+func (unlisted) Running(context.Context, string) ([]runtime.Execution, string, error) {
+	return nil, "", nil
+}
+
+// TestAnOwedWordBetweenRunsIsSaid: a child is called off and whoever did that dies before the run whose call it was hears of it: a sweep tells that one, once,
+// and it goes on; sweeps at once count one repair.
+func TestAnOwedWordBetweenRunsIsSaid(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.delegating(1)
+		w.model.replies = []agent.Reply{calls(`ask c1 {"message":"Help."}`), {Text: "So be it."}}
+		w.start()
+		root, owner := w.run, w.owner
+		r := w.drive(0)
+		require.Equal(t, runtime.NextWait, r.Next)
+		w.park(r.Woken, 0, "token of the root")
+		child := w.child()
+		for range 4 { // as often as it tries
+			w.table.set(failed(func(ops []store.Op) bool { return ops[0].Item.SK == "I#answer/c1" }))
+		}
+		_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, child, "user:bob", "not needed")
+		require.ErrorIs(t, err, errBlown)
+		w.to(child)
+		require.Equal(t, agent.ReasonCancelled, w.state().Reason)
+		w.waiter.ended(w.owner)
+		w.sleep(2 * time.Minute)
+		before := len(w.waiter.woken)
+		require.Equal(t, map[runtime.Repair]int64{runtime.RepairTold: 1}, w.sweepAll().Repaired)
+		require.Equal(t, []string{"token of the root"}, w.waiter.woken[before:])
+		w.run, w.owner = root, owner
+		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		require.Equal(t, agent.StatusFailed, w.call("c1").Status)
+		require.Len(t, w.model.asked, 2)
+		w.waiter.ended(w.owner)
+		w.sleep(2 * time.Minute)
+		require.Empty(t, w.sweepAll().Repaired)
+		list, _, err := runtime.ListRepaired(w.ctx, w.table, tenant, 0, "")
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, child, list[0].Run)
+	})
+}

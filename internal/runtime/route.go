@@ -1,0 +1,126 @@
+package runtime
+
+import (
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// Where a route leads, as the state machine's Choice reads it.
+const (
+	NextTools    = "tools"
+	NextStep     = "step"
+	NextWait     = "wait"
+	NextContinue = "continue"
+	NextDone     = "done"
+	NextFailed   = "failed"
+)
+
+// The bounds of a wait, in seconds: a task that times out sooner costs more than it tells, and a year is all an execution has.
+const (
+	minWait = 60
+	maxWait = 31_536_000
+)
+
+// Route is all that travels through the state machine: ids and hints, never content.
+type Route struct {
+	Tenant      string `json:"tenant"`
+	Run         string `json:"run"`
+	Next        string `json:"next"`
+	At          int64  `json:"at"`                  // hint: where the journal's live part begins
+	Woken       int64  `json:"woken"`               // the wait that has just ended; on the way to a wait, that wait (rule 7)
+	WaitSeconds int64  `json:"waitSeconds"`         // on the way to a wait: to the earliest expiry
+	Successor   string `json:"successor,omitempty"` // on the way to a hand-over: the execution to start
+	Seq         int64  `json:"seq,omitempty"`       // the newest entry that was known here: a journal without it is an older copy
+}
+
+// Invocation is who acts: the execution that invoked us, the wait it was woken from (0 = none), and a writer id of this very
+// invocation.
+type Invocation struct {
+	Tenant, Run string
+	Execution   string // name
+	Woken       int64
+	At          int64 // hint: where the journal's live part begins; 0 = find it
+	Seq         int64 // the newest entry that the invocation before this one knew; 0 = it did not say
+	Writer      string
+}
+
+func (i Invocation) route(next string) Route {
+	return Route{Tenant: i.Tenant, Run: i.Run, Next: next, At: i.At, Seq: i.Seq}
+}
+
+// witness is what the invocation knows of the run before it has read anything.
+func (i Invocation) witness() agent.Witness {
+	return agent.Witness{Run: i.Run, Execution: i.Execution, Woken: i.Woken, Seq: i.Seq, At: i.At}
+}
+
+// knowing is the invocation that has seen the run as it is.
+func (i Invocation) knowing(s *agent.AgentState) Invocation {
+	i.Seq = max(i.Seq, s.Seq())
+	return i
+}
+
+// turnedAway says where an invocation goes that may not touch the run: because another execution owns it (rules 12, 13), because
+// it is done, or because it is parked and this is not the attempt that was woken (rule 7).
+func turnedAway(i Invocation, s *agent.AgentState, now time.Time) (Route, bool) {
+	switch {
+	case s.Owner != i.Execution && s.FormerOwner == i.Execution:
+		r := i.route(NextContinue)
+		r.Successor = s.Owner
+		return r, true
+	case s.Owner != i.Execution:
+		return i.route(NextDone), true
+	case s.Status == agent.RunDone:
+		return i.route(doneRoute(s)), true
+	case s.Status == agent.RunWaiting && i.Woken != s.WaitSeq:
+		return waitRoute(i, s, now), true
+	default:
+		return Route{}, false
+	}
+}
+
+func doneRoute(s *agent.AgentState) string {
+	if s.Reason == agent.ReasonError {
+		return NextFailed
+	}
+	return NextDone
+}
+
+func waitRoute(i Invocation, s *agent.AgentState, now time.Time) Route {
+	r := i.knowing(s).route(NextWait)
+	r.Woken, r.At = s.WaitSeq, s.ReadFrom()
+	until := s.EarliestExpiry()
+	if age := s.HandsOverAt(); age.Before(until) { // woken then, for another execution to wait on
+		until = age
+	}
+	left := until.Sub(now)
+	r.WaitSeconds = min(max(int64((left+time.Second-1)/time.Second), minWait), maxWait)
+	return r
+}
+
+// owesTools reports whether what the run owes next is the batch's to do.
+func owesTools(d *agent.Definition, s *agent.AgentState) bool {
+	next := agent.Next(d, s).Kind
+	return next == agent.ActTools || next == agent.ActList
+}
+
+// routeAfter is where a run goes from a state this invocation has just committed.
+func routeAfter(i Invocation, d *agent.Definition, s *agent.AgentState, now time.Time) Route {
+	i.At = s.ReadFrom()
+	i = i.knowing(s)
+	if s.Owner != i.Execution {
+		r := i.route(NextContinue)
+		r.Successor = s.Owner
+		return r
+	}
+	switch {
+	case s.Status == agent.RunDone:
+		return i.route(doneRoute(s))
+	case s.Status == agent.RunWaiting:
+		return waitRoute(i, s, now)
+	case owesTools(d, s):
+		return i.route(NextTools)
+	default:
+		return i.route(NextStep)
+	}
+}

@@ -1,0 +1,557 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Ports is everything a use case needs of the world. All but Uploads, Agents, Remotes, Emit, Functions, Callbacks, Notify, Warn, Sink, Trace, Hooks, Count and Index are required.
+type Ports struct {
+	Table     store.Table
+	Journal   *store.Journal
+	Blobs     store.Blobs
+	Uploads   store.Uploads // for the API's clients; nil = the API takes uploads itself, or not at all
+	Model     Asker
+	Count     TokenCounter // nil = requests are estimated
+	Tools     ToolSource
+	Agents    Agents          // that others may ask; nil = none can be asked
+	Remotes   Remotes         // of tools that are somewhere else; nil = none can be called
+	Valid     agent.Validator // of arguments, as schema.Validate; like Model and Tools, nil where no call is gated
+	Schema    Schemas         // of outputs, as schema.Fits; nil where no model is asked
+	Waiter    Waiter
+	Clock     clock.Clock
+	IDs       IDs
+	Emit      Emitter                      // nil = there is no bus: services cannot be asked, and nobody hears that a run has ended
+	Functions Functions                    // that tools are; nil = none can be invoked
+	Callbacks Callbacks                    // nil = answers come by events and by the API alone
+	Notify    Notify                       // is told of every run that waits; nil = nobody is
+	Warn      func(what string, err error) // is told of what went wrong and hurts no run; nil = nobody is
+	Sink      EventSink                    // nil = nobody listens
+	Trace     Tracer                       // nil = runs are not traced
+	Hooks     hook.Set                     // the code that agents name beside tools
+	// LeavesUnknown says that other processes carry the same runs on: what this one knows nothing of is left to them (ErrElsewhere), in place of
+	// being failed.
+	LeavesUnknown bool
+	Index         *ToolIndex // for agents whose tools are compared by a model; nil = nobody embeds texts
+}
+
+// within is ctx inside the run s.
+func (p Ports) within(ctx context.Context, s *agent.AgentState) context.Context {
+	if p.Trace == nil {
+		return ctx
+	}
+	return p.Trace.Within(ctx, s)
+}
+
+// resumed is the fact that a parked run goes on. The entry that parked it is its newest.
+func (p Ports) resumed(ctx context.Context, s *agent.AgentState, now time.Time) agent.Resumed {
+	e := agent.Resumed{Waited: max(0, now.Sub(s.UpdatedAt).Milliseconds())}
+	if p.Trace != nil {
+		e.Trace = p.Trace.Resume(ctx, s)
+	}
+	return e
+}
+
+// ErrModelBusy says that every model of the chain failed in a way that may pass, as often as each may be asked. Nothing was committed.
+var ErrModelBusy = errors.New("the model is busy")
+
+// ErrContention says that an entry lost its sequence so often that this attempt gives up; a later one will not.
+var ErrContention = errors.New("the run is written to by others")
+
+// ErrElsewhere says that a run cannot be carried on here and can be where more is known: nothing of what it waits for was used up.
+var ErrElsewhere = errors.New("another process has to carry the run on")
+
+// maxReloads bounds how often one invocation plans anew after a conflict; maxUncertain, how often after an error that leaves
+// open whether the write happened.
+const (
+	maxReloads   = 40
+	maxUncertain = 3
+)
+
+// commit appends the draft, with the requests to people that it opens, closes and uses up, and whatever is beside it;
+// and tells the sink. An end closes no request: that is owed behind it (closeRequests), however many there are.
+func (p Ports) commit(ctx context.Context, before agent.AgentState, d *agent.Draft, def *agent.Definition, beside ...store.Op) error {
+	guards, err := p.requestOps(ctx, &before, d, def)
+	if err != nil {
+		return err
+	}
+	if left := leftOpen(&before, d); len(left) > 0 {
+		if beside, err = owingRequests(d, left, beside); err != nil {
+			return err
+		}
+	}
+	guards = append(guards, beside...)
+	if err := d.Snap(); err != nil {
+		return err
+	}
+	err = p.Journal.Append(ctx, before, d, guards...)
+	if errors.Is(err, store.ErrTooLarge) && d.Entry.Snapshot != nil { // a snapshot can wait for a smaller entry
+		d.Entry.Snapshot = nil
+		err = p.Journal.Append(ctx, before, d, guards...)
+	}
+	if err != nil {
+		return err
+	}
+	if p.Sink != nil {
+		after := d.Committed()
+		tell(ctx, p.Sink, d.Entry, &after)
+	}
+	return nil
+}
+
+// answerLost tells the sink of the entry that settled this attempt though its answer was lost on the way: nobody else will.
+func (p Ports) answerLost(ctx context.Context, inv Invocation, s *agent.AgentState) {
+	if p.Sink == nil || s.LastWriter() != inv.Writer {
+		return
+	}
+	entries, err := p.Journal.Entries(ctx, inv.Tenant, inv.Run, s.Seq(), 1)
+	if err != nil || len(entries) == 0 { // what a sink is not told of is nobody's durable concern
+		return
+	}
+	tell(ctx, p.Sink, entries[0], s)
+}
+
+// errDrained says that an entry of its own has drained a full inbox, or closed requests: the run is to be read again.
+var errDrained = errors.New("what stands in an entry of its own was committed first")
+
+// makeRoom drains an inbox that is too large for the entry this attempt is about.
+func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *agent.Definition) error {
+	if !l.Full {
+		return nil
+	}
+	d, err := p.draft(ctx, i, l)
+	if err != nil {
+		return err
+	}
+	return p.commitAlone(ctx, l, d, def)
+}
+
+// commitAlone commits a draft that has no room for anything else, or has to be on record before anything else. Its error is errDrained where
+// that went well.
+func (p Ports) commitAlone(ctx context.Context, l store.Loaded, d *agent.Draft, def *agent.Definition) error {
+	if err := p.commit(ctx, l.State, d, def); err != nil {
+		return err
+	}
+	return errDrained
+}
+
+// reloads counts conflicts and uncertain errors of one invocation.
+type reloads struct{ conflicts, uncertain int }
+
+// again reports whether err is answered by reading the run again and planning anew (rule 2); it returns the error to give up
+// with where it is not.
+func (r *reloads) again(ctx context.Context, err error) (bool, error) {
+	switch {
+	case errors.Is(err, errDrained):
+		return true, nil
+	case conflict(err):
+		if r.conflicts++; r.conflicts > maxReloads {
+			return false, fmt.Errorf("%w: %w", ErrContention, err)
+		}
+		return true, nil
+	case ctx.Err() != nil || final(err):
+		return false, err
+	default:
+		if r.uncertain++; r.uncertain > maxUncertain {
+			return false, err
+		}
+		return true, nil
+	}
+}
+
+// conflict reports whether a condition of an entry failed: nothing was written, and the plan is void.
+func conflict(err error) bool {
+	return errors.Is(err, store.ErrSequenceTaken) || errors.Is(err, store.ErrInboxMoved) || errors.Is(err, store.ErrGuardFailed)
+}
+
+// final reports whether the same attempt would meet the same error again.
+func final(err error) bool {
+	var forbidden *agent.ApplyError
+	for _, e := range []error{store.ErrTooLarge, store.ErrInvalid, store.ErrNoRun, store.ErrNoBlob, store.ErrDamaged, errCleaning, ErrUncleaned, ErrElsewhere, agent.ErrNewer, ErrModelBusy} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return errors.As(err, &forbidden)
+}
+
+// maxRequestWrites is how many requests one entry writes. A transaction has at most store.MaxOps operations, some of
+// which are the entry's own, the view's, the inbox's and those of records beside it.
+const maxRequestWrites = store.MaxOps - 20
+
+// crowded reports whether an entry writes as many requests as one may: what else is due is for the entry behind it.
+func crowded(d *agent.Draft) bool { return requestWrites(d.Entry.Events) >= maxRequestWrites }
+
+// requestWrites is how many writes to requests the events take, at most: see requestOps.
+func requestWrites(events []agent.Event) int {
+	n := 0
+	for _, e := range events {
+		switch e := e.(type) {
+		case agent.CallSuspended:
+			if e.For != agent.ForAnswer {
+				n++
+			}
+			if e.Why != "" { // the approval that is void
+				n++
+			}
+		case agent.LateSuspended: // and the request that asked what became of the call
+			n += 2
+		case agent.CallUnknown, agent.CallClaimed, agent.CallCancelled, agent.CallPermitted, agent.LateResult, agent.PermissionRequested,
+			agent.PermissionAnswered:
+			n++
+		case agent.Answered:
+			if e.Used != nil {
+				n++
+			}
+		case agent.Decided:
+			if e.Early != "" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// addWhileRoom adds facts that close requests, each by itself, as far as the entry has room for them. The next entry
+// finds those that are left.
+func addWhileRoom(d *agent.Draft, facts ...agent.Event) error {
+	for _, e := range facts {
+		if crowded(d) {
+			return nil
+		}
+		if err := d.Add(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// requestOps are the writes to requests that belong into the draft's transaction: a new one for every call it suspends (A19),
+// an end for every one it overtakes, and the use of every approval it claims under (A6).
+func (p Ports) requestOps(ctx context.Context, before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+	var ops []store.Op
+	for _, c := range d.State.Waits() {
+		if was, ok := before.Call(c.ID); c.Wait.For == agent.ForAnswer || ok && was.Wait != nil && was.Wait.Approval == c.Wait.Approval {
+			continue
+		}
+		op, err := approval.CreateOp(approval.ForCall(def, &d.State, c))
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
+	}
+	early, err := p.settledEarly(ctx, before, d, def)
+	if err != nil {
+		return nil, err
+	}
+	void, err := p.voided(ctx, before, d)
+	if err != nil {
+		return nil, err
+	}
+	ops = append(append(ops, early...), void...)
+	for _, c := range before.Waits() {
+		if c.Wait.For == agent.ForAnswer { // nobody was asked by a request of its own
+			continue
+		}
+		if as, ended := overtaken(c, d.Entry.Events); ended {
+			ops = append(ops, approval.CloseOp(before.Tenant, *c.Wait, as))
+		}
+	}
+	about, err := toolRequestOps(before, d, def)
+	if err != nil {
+		return nil, err
+	}
+	return merged(slices.Concat(ops, about, consumed(before.Tenant, d), permitted(def, d))), nil
+}
+
+// settledEarly are the requests that decisions kept until now settle in this draft: one that was asked before is decided, if nobody was
+// first; one that the draft asks is created as it stands.
+func (p Ports) settledEarly(ctx context.Context, before *agent.AgentState, d *agent.Draft, def *agent.Definition) ([]store.Op, error) {
+	var ops []store.Op
+	for _, e := range d.Entry.Events {
+		fact, ok := e.(agent.Decided)
+		if !ok || fact.Early == "" {
+			continue
+		}
+		c, ok := before.Call(fact.Call)
+		if !ok {
+			return nil, fmt.Errorf("settle approval %s: call %s is of this very entry", fact.Approval, fact.Call)
+		}
+		var op store.Op
+		var err error
+		if c.Wait == nil || c.Wait.Approval != fact.Approval {
+			op, err = approval.CreateOp(approval.ForCall(def, &d.State, suspendedIn(d, c)).Settled(fact, d.Entry.Time))
+		} else {
+			op, err = p.decidedEarly(ctx, before.Tenant, fact, d.Entry.Time)
+		}
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
+	}
+	return ops, nil
+}
+
+// decidedEarly writes the request that a kept decision settles, with all that people have said about it since it was made.
+func (p Ports) decidedEarly(ctx context.Context, tenant string, fact agent.Decided, now time.Time) (store.Op, error) {
+	asked, err := approval.Get(ctx, p.Table, tenant, fact.Approval)
+	if err != nil {
+		return store.Op{}, err
+	}
+	return approval.SettleOp(asked.Settled(fact, now), now)
+}
+
+// voided takes back the approvals of calls that are asked about again, as the policy that applies (A17) or what they depend on has changed since. What a claim has used up
+// stays as it is.
+func (p Ports) voided(ctx context.Context, before *agent.AgentState, d *agent.Draft) ([]store.Op, error) {
+	var ops []store.Op
+	for _, e := range d.Entry.Events {
+		again, ok := e.(agent.CallSuspended)
+		if !ok || again.Why == "" {
+			continue
+		}
+		id := approvedBy(d, again.Call)
+		if id == "" {
+			continue
+		}
+		a, err := approval.Get(ctx, p.Table, before.Tenant, id)
+		if err != nil {
+			return nil, err
+		}
+		op, err := approval.VoidOp(a)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
+	}
+	return ops, nil
+}
+
+// approvedBy is the request on which a call was approved before or in the draft, where no claim has used that up; "" where there is none. Of a
+// decision that was kept, the request is being written already.
+func approvedBy(d *agent.Draft, call string) string {
+	for _, e := range d.Entry.Events {
+		if said, ok := e.(agent.Decided); ok && said.Call == call && said.Action == agent.ActionApprove && said.Early == "" {
+			return said.Approval
+		}
+	}
+	c, _ := d.Before().Call(call)
+	if c.Grant == nil || c.Grant.Tool || c.Grant.Consumed {
+		return ""
+	}
+	return c.Grant.Approval
+}
+
+// suspendedIn is c as the draft suspends it.
+func suspendedIn(d *agent.Draft, c agent.Call) agent.Call {
+	for _, e := range d.Entry.Events {
+		if late, ok := e.(agent.LateSuspended); ok && late.Call == c.ID {
+			e = agent.CallSuspended{Call: c.ID, Approval: agent.ApprovalID(d.State.Run, c.ID, c.Asks+1), Digest: late.Digest, Expires: late.Expires, For: agent.ForInput, Ticket: late.Ticket}
+		}
+		if e, ok := e.(agent.CallSuspended); ok && e.Call == c.ID {
+			c.Ticket = e.Ticket
+			c.Wait = &agent.Wait{For: cmp.Or(e.For, agent.ForApproval), Approval: e.Approval, Digest: e.Digest, Since: d.Entry.Time, Expires: e.Expires, Policy: e.Policy}
+		}
+	}
+	return c
+}
+
+// overtaken reports whether the events settle a suspended call otherwise than by a decision on its request, and how the request
+// ends then.
+func overtaken(c agent.Call, events []agent.Event) (approval.Status, bool) {
+	if slices.ContainsFunc(events, func(e agent.Event) bool { return settles(e, c) }) { // also behind a late word: the request says so already
+		return "", false
+	}
+	for _, e := range events {
+		switch e := e.(type) {
+		case agent.Answered: // the run that the call is has ended: nobody is asked about it any more
+			if e.Call == c.ID && e.Used != nil {
+				return approval.Voided, true
+			}
+		case agent.LateResult:
+			if e.Call == c.ID && c.Wait.For == agent.ForOutcome {
+				return approval.Voided, true
+			}
+		case agent.LateSuspended:
+			if e.Call == c.ID && c.Wait.For == agent.ForOutcome && c.Wait.Claim == e.Writer {
+				return approval.Voided, true
+			}
+		case agent.CallCancelled:
+			if e.Call == c.ID && e.Reason == agent.WhyDenied { // on its tool
+				return approval.Voided, true
+			}
+			if e.Call == c.ID {
+				return approval.Expired, true
+			}
+		case agent.CallPermitted:
+			if e.Call == c.ID {
+				return approval.Voided, true
+			}
+		}
+	}
+	return "", false
+}
+
+// settles reports whether the fact is a person's word on the request that c waits for.
+func settles(e agent.Event, c agent.Call) bool {
+	switch e := e.(type) {
+	case agent.Decided:
+		return e.Call == c.ID && e.Approval == c.Wait.Approval
+	case agent.Answered:
+		return e.Call == c.ID && e.Used == nil && (e.Approval == "" || e.Approval == c.Wait.Approval)
+	default:
+		return false
+	}
+}
+
+// consumed are the uses of the approvals under which the draft claims, each once.
+func consumed(tenant string, d *agent.Draft) []store.Op {
+	var ops []store.Op
+	granted := map[string]agent.Grant{}
+	for _, c := range d.Before().Live {
+		if c.Grant != nil && c.Grant.Consumed {
+			granted[c.ID] = *c.Grant
+		}
+	}
+	for _, e := range d.Entry.Events {
+		claim, ok := e.(agent.CallClaimed)
+		if !ok {
+			continue
+		}
+		c, _ := d.State.Call(claim.Call)
+		if _, used := granted[c.ID]; c.Grant != nil && !c.Grant.Tool && !used {
+			ops = append(ops, approval.ConsumeOp(tenant, *c.Grant, d.Entry.Time))
+		}
+	}
+	return ops
+}
+
+// expire cancels the suspended calls, and closes the requests about tools, whose time is up, as far as the entry has
+// room for them. A timeout never approves (A14).
+func expire(d *agent.Draft) error {
+	if err := addWhileRoom(d, d.State.Overdue(d.Entry.Time)...); err != nil {
+		return err
+	}
+	for _, c := range d.State.Waits() {
+		if d.Entry.Time.Before(c.Wait.Expires) {
+			continue
+		}
+		e := agent.CallCancelled{Call: c.ID, Reason: agent.WhyExpired, Content: agent.TextExpired()}
+		switch c.Wait.For {
+		case agent.ForOutcome:
+			e.Reason, e.Content = agent.WhyOutcomeUnknown, agent.TextOutcomeExpired()
+		case agent.ForInput:
+			e.Content = agent.TextInputExpired()
+		case agent.ForAnswer:
+			e.Content = agent.TextAnswerExpired()
+		}
+		if err := addWhileRoom(d, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// draft starts the entry of one attempt: it resumes a parked run and drains exactly the inputs that were read (rule 16).
+func (p Ports) draft(ctx context.Context, i Invocation, l store.Loaded) (*agent.Draft, error) {
+	d := agent.NewDraft(l.State, i.Writer, p.Clock.Now())
+	if l.State.Status == agent.RunWaiting {
+		if err := d.Add(p.resumed(ctx, &l.State, d.Entry.Time)); err != nil {
+			return nil, err
+		}
+	}
+	for _, fact := range l.Inbox {
+		if err := d.Add(fact); err != nil {
+			return nil, err
+		}
+		if in, said := fact.(agent.InputReceived); said && !in.Starts {
+			d.Mark(agent.CheckpointUserMessage)
+		}
+	}
+	return d, nil
+}
+
+// park ends the draft as a wait. A parked run is a finished attempt.
+func park(d *agent.Draft) error {
+	if err := d.Add(agent.Parked{Expires: d.State.EarliestExpiry()}); err != nil {
+		return err
+	}
+	d.Mark(agent.CheckpointRunFinished)
+	return nil
+}
+
+// outputCheck checks values against the schema of the definition's output; without one every value fits. An error says that the schema
+// itself is broken.
+func (p Ports) outputCheck(def *agent.Definition) (func(value json.RawMessage) error, error) {
+	if def.Output.Schema == nil {
+		return func(json.RawMessage) error { return nil }, nil
+	}
+	fits, err := p.Schema(def.Output.Schema)
+	if err != nil {
+		return nil, fmt.Errorf("the schema of the output is broken: %w", err)
+	}
+	return fits, nil
+}
+
+// PinnedDefinitions reads definitions from blobs and keeps them.
+func PinnedDefinitions(blobs store.Blobs) Definitions {
+	var mu sync.Mutex
+	known := map[string]*agent.Definition{}
+	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
+		mu.Lock()
+		def, ok := known[tenant+"/"+digest]
+		mu.Unlock()
+		if ok {
+			return def, nil
+		}
+		def, err := readDefinition(ctx, blobs, tenant, digest)
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		known[tenant+"/"+digest] = def
+		mu.Unlock()
+		return def, nil
+	}
+}
+
+// Tightened are pinned definitions with what the deployment says now of their agents (A17): whoever decides, and whoever runs a call, has them.
+// Of an agent that it does not know nothing is said.
+func Tightened(pinned Definitions, agents Agents) Definitions {
+	if agents == nil {
+		return pinned
+	}
+	return func(ctx context.Context, tenant, digest string) (*agent.Definition, error) {
+		def, err := pinned(ctx, tenant, digest)
+		if err != nil {
+			return nil, err
+		}
+		now := *def
+		now.Now = agent.CurrentOf(def, agents)
+		return &now, nil
+	}
+}
+
+func readDefinition(ctx context.Context, blobs store.Blobs, tenant, digest string) (*agent.Definition, error) {
+	data, err := blobs.Get(ctx, tenant, digest)
+	if err != nil {
+		return nil, fmt.Errorf("read definition %s: %w", digest, err)
+	}
+	def := &agent.Definition{}
+	if err := agent.ReadStored("definition", data, def); err != nil { // what a newer version has people asked about must not pass here
+		return nil, fmt.Errorf("read definition %s: %w", digest, err)
+	}
+	return def, nil
+}

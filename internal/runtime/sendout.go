@@ -1,0 +1,108 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// sendTimeout is how long whoever carries a call out has to take it.
+const sendTimeout = 30 * time.Second
+
+// send hands a call that is answered later to whoever carries it to its answerer. It may be called again with the same effect, under the
+// same id. ErrUndeliverable, wrapped, says that it will never be taken; any other error may pass, and it may be out all the same.
+type send func(ctx context.Context) error
+
+// outgoing prepares what goes out for a claimed call that is answered later, from the state s: the one place that knows how, by kind.
+func (r *round) outgoing(c agent.Call, s *agent.AgentState) (send, error) {
+	t, _ := r.def.Tool(c.Tool)
+	switch t.Kind {
+	case agent.KindService:
+		return r.askService(t, c, s)
+	case agent.KindLambda:
+		return r.askFunction(t, c, s)
+	case agent.KindAgent:
+		return r.askAgent(t, c, s)
+	default:
+		return nil, fmt.Errorf("this deployment sends nothing to tools of kind %s", t.Kind)
+	}
+}
+
+// sendOut sends what goes out for a claimed call and notes what is to be stored of it: that its answer is waited for, or why it can never
+// go out, which is also what an error of its preparation says. Where it may be taken later, the call stays claimed and goes out again,
+// under the same id.
+func (r *round) sendOut(ctx context.Context, x *execution, out send, err error) {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUndeliverable, err)
+	} else {
+		limited, cancel := r.Clock.WithTimeout(ctx, min(sendTimeout, r.timeout(ctx, x.call)))
+		defer cancel()
+		err = out(limited)
+	}
+	t, _ := r.def.Tool(x.call.Tool)
+	switch {
+	case errors.Is(err, ErrUndeliverable):
+		r.flight.landed(x, agent.CallFinished{
+			Call: x.call.ID, IsError: true, Reason: agent.WhyToolError, Content: x.call.Name + " was not asked: " + agent.Bounded(err.Error()),
+		})
+	case err != nil:
+		x.err = fmt.Errorf("send out call %s: %w", x.call.ID, err)
+		r.flight.landed(x, nil)
+	default:
+		r.flight.landed(x, agent.EmittedAs(t, x.call, r.Clock.Now()))
+	}
+}
+
+// askService is the event that asks a service.
+func (r *round) askService(t agent.ToolSpec, c agent.Call, s *agent.AgentState) (send, error) {
+	e, err := agent.ServiceEvent(s, t, c)
+	if err != nil {
+		return nil, err
+	}
+	to, err := r.callback(t, c)
+	if err != nil {
+		return nil, err
+	}
+	if to.URL != "" {
+		e.Callback = &to
+	}
+	return func(ctx context.Context) error {
+		if r.Emit == nil {
+			return fmt.Errorf("%w: this deployment has no event bus", ErrUndeliverable)
+		}
+		return r.Emit.Emit(ctx, e)
+	}, nil
+}
+
+// askFunction is the invocation of a function that answers later.
+func (r *round) askFunction(t agent.ToolSpec, c agent.Call, s *agent.AgentState) (send, error) {
+	to, err := r.callback(t, c)
+	if err != nil {
+		return nil, err
+	}
+	payload, err := agent.FunctionRequest(s, t, c, to).Payload()
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		if r.Functions == nil {
+			return fmt.Errorf("%w: this deployment invokes no functions", ErrUndeliverable)
+		}
+		_, err := r.Functions.Invoke(ctx, Invoke{Function: t.Lambda.Function, Payload: payload, Async: true})
+		return err
+	}, nil
+}
+
+// callback is where the answer to a call goes.
+func (r *round) callback(t agent.ToolSpec, c agent.Call) (agent.Callback, error) {
+	to := agent.Callback{AnswerTo: agent.AnswerTo{Run: r.inv.Run, Call: c.ID}}
+	if r.Callbacks == nil || c.AskedAt.IsZero() {
+		return to, nil
+	}
+	var err error
+	to.URL, err = r.Callbacks.URL(r.inv.Tenant, r.inv.Run, c.ID, agent.CallbackExpires(t, c))
+	return to, err
+}

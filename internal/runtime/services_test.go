@@ -1,0 +1,440 @@
+package runtime_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// busOf is a bus that keeps every event it is given, and fails as often as it is told to.
+type busOf struct {
+	mu    sync.Mutex
+	took  []agent.Outgoing
+	fails []error // of the next events, in order; what fails with errLate was taken all the same
+}
+
+var errLate = errors.New("connection reset after all was sent")
+
+func (b *busOf) Emit(_ context.Context, e agent.Outgoing) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.fails) > 0 {
+		err := b.fails[0]
+		b.fails = b.fails[1:]
+		if !errors.Is(err, errLate) {
+			return err
+		}
+		b.took = append(b.took, e)
+		return err
+	}
+	b.took = append(b.took, e)
+	return nil
+}
+
+// ids are those of the events that were taken, in order.
+func (b *busOf) ids() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := []string{}
+	for _, e := range b.took {
+		out = append(out, e.ID[strings.IndexAny(e.ID, "/#"):])
+	}
+	return out
+}
+
+// services gives the world a bus, and the agent a service that is asked without asking anybody.
+func (w *world) services() *busOf {
+	b := &busOf{}
+	w.ports.Emit = b
+	w.def.Tools = append(w.def.Tools, agent.ToolSpec{
+		Name: "weather", Kind: agent.KindService, Description: "Ask.", Effect: agent.EffectNonIdempotent, Schema: json.RawMessage(`{"type":"object"}`),
+	})
+	w.def.Permission.Rules = append(w.def.Permission.Rules, agent.Rule{Tool: "weather", Verdict: agent.VerdictAllow})
+	return b
+}
+
+func (w *world) answer(call, content string) error {
+	in := &runtime.Inputs{Ports: w.ports, Waits: w.waits(), Definitions: w.pinned}
+	return in.Answer(w.ctx, runtime.Answer{Tenant: tenant, Run: w.run, Call: call, Content: content, By: "service"})
+}
+
+// A bus that fails, or whose answer is lost, is asked again under the same id; the call is executed once.
+func TestServiceIsAskedAgain(t *testing.T) {
+	for name, fails := range map[string][]error{"refused at first": {errBlown, errBlown}, "taken, and the answer lost": {errLate}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				b := w.services()
+				b.fails = fails
+				w.model.replies = []agent.Reply{calls("weather c1")}
+				w.start()
+				require.Equal(t, runtime.NextWait, w.drive(0).Next)
+				for _, id := range b.ids() {
+					require.Equal(t, "/c1", id)
+				}
+				require.NotEmpty(t, b.ids())
+				require.Equal(t, 1, w.call("c1").Executions)
+				require.Equal(t, agent.ForAnswer, w.call("c1").Wait.For)
+			})
+		})
+	}
+}
+
+// While the bus is down, the invocation fails and the call stays claimed: the state machine tries again, and the event goes out then.
+func TestServiceIsAskedWhenTheBusIsBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.services()
+		for range 4 {
+			b.fails = append(b.fails, errBlown)
+		}
+		w.model.replies = []agent.Reply{calls("weather c1")}
+		w.start()
+		w.step(0)
+		_, err := w.batch().Run(w.ctx, w.inv(0))
+		require.ErrorIs(t, err, errBlown)
+		require.Equal(t, agent.StatusRunning, w.call("c1").Status)
+		require.Empty(t, b.ids())
+		w.batchRun(0)
+		require.Equal(t, []string{"/c1"}, b.ids())
+		require.Equal(t, agent.StatusSuspended, w.call("c1").Status)
+		require.Equal(t, 1, w.call("c1").Executions)
+	})
+}
+
+// An event that no bus will take, and one for which there is none, are failed calls that the model hears of.
+func TestServiceThatCannotBeAsked(t *testing.T) {
+	for name, setUp := range map[string]func(w *world, b *busOf){
+		"undeliverable": func(_ *world, b *busOf) {
+			b.fails = []error{fmt.Errorf("%w: it has 2000000 bytes", runtime.ErrUndeliverable)}
+		},
+		"no bus": func(w *world, _ *busOf) { w.ports.Emit = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				b := w.services()
+				setUp(w, b)
+				w.model.replies = []agent.Reply{calls("weather c1")}
+				w.start()
+				require.Equal(t, runtime.NextDone, w.drive(0).Next)
+				require.Equal(t, agent.StatusFailed, w.call("c1").Status)
+				require.Contains(t, w.call("c1").Result.Content, "weather was not asked")
+			})
+		})
+	}
+}
+
+// A zombie that asked and lost its claim says nothing more: who took the claim over has asked, too, and waits.
+func TestServiceZombie(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.services()
+		w.model.replies = []agent.Reply{calls("weather c1")}
+		w.start()
+		w.step(0)
+		w.table.set(meanwhile(entry("call_suspended"), func() { w.batchRun(0) }))
+		_, err := w.batch().Run(w.ctx, w.inv(0))
+		require.NoError(t, err)
+		require.Equal(t, []string{"/c1", "/c1"}, b.ids())
+		require.Equal(t, 1, w.written("call_suspended"))
+		require.Equal(t, 1, w.call("c1").Executions)
+		require.NoError(t, w.answer("c1", "rain"))
+		require.Equal(t, runtime.NextDone, w.drive(w.state().WaitSeq).Next)
+		require.Equal(t, "rain", w.call("c1").Result.Content)
+	})
+}
+
+// Answers: the first one counts; the same again wakes again; everything else changes nothing.
+func TestAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.services()
+		w.model.replies = []agent.Reply{calls("weather c1", "refund c2")}
+		w.def.Context.TruncateResult = 0
+		w.start()
+		require.ErrorIs(t, w.answer("c1", "early"), runtime.ErrUnasked, "nobody has been asked")
+		r := w.drive(0)
+		w.park(r.Woken, 0, "token")
+		require.ErrorIs(t, w.answer("c2", "data"), runtime.ErrUnasked, "it waits for a person")
+		require.ErrorIs(t, w.answer("c9", "what"), runtime.ErrUnasked)
+		w.run, r.Run = "r2222222222222222222222222", w.run
+		require.ErrorIs(t, w.answer("c1", "rain"), store.ErrNoRun)
+		w.run = r.Run
+		long := strings.Repeat("rain ", 20_000)
+		require.NoError(t, w.answer("c1", long))
+		require.NoError(t, w.answer("c1", long), "the same again")
+		require.ErrorIs(t, w.answer("c1", "sun"), runtime.ErrUnasked)
+		require.True(t, w.waiter.settled["token"], "woken")
+		w.drive(r.Woken)
+		s := w.state()
+		require.EqualValues(t, 1, s.Drained, "one slot for all of it")
+		require.Equal(t, agent.RunWaiting, s.Status, "for the other call")
+		c := w.call("c1")
+		require.Equal(t, agent.StatusSucceeded, c.Status)
+		body, err := w.ports.Blobs.Get(w.ctx, tenant, c.Result.Blob)
+		require.NoError(t, err)
+		require.Equal(t, long, string(body), "what is long lies in a blob")
+		require.ErrorIs(t, w.answer("c1", "late"), runtime.ErrUnasked)
+		w.cancel()
+		require.ErrorIs(t, w.answer("c1", "later"), runtime.ErrUnasked)
+	})
+}
+
+// The end of a run that somebody waits for is announced whoever ends it and wherever that one dies.
+func TestEndIsAnnounced(t *testing.T) {
+	start := func(w *world) {
+		s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, runtime.Start{
+			Tenant: tenant, Agent: w.def, Key: "k1", Input: json.RawMessage(`{"parentSubject$$":"parent 3"}`),
+		})
+		require.NoError(w.t, err)
+		w.run, w.owner = s.Run, s.Owner
+	}
+	for name, end := range map[string]func(t *testing.T, w *world, b *busOf){
+		"a step": func(t *testing.T, w *world, _ *busOf) { require.Equal(t, runtime.NextDone, w.drive(0).Next) },
+		"a step that died before it could": func(t *testing.T, w *world, b *busOf) {
+			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
+			_, err := w.stepper().Step(w.ctx, w.inv(0))
+			require.ErrorIs(t, err, errBlown)
+			require.Equal(t, agent.RunDone, w.state().Status, "the end does not wait for the bus")
+			require.Equal(t, runtime.NextDone, w.step(0).Next)
+		},
+		"a failure": func(t *testing.T, w *world, _ *busOf) {
+			_, err := w.stepper().Fail(w.ctx, w.inv(0), "gave up")
+			require.NoError(t, err)
+		},
+		"cancel": func(_ *testing.T, w *world, _ *busOf) { w.cancel() },
+		"cancel, again": func(t *testing.T, w *world, b *busOf) {
+			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
+			_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, w.run, "user:bob", "")
+			require.ErrorIs(t, err, errBlown)
+			w.cancel()
+		},
+		"a batch that finds it done": func(t *testing.T, w *world, b *busOf) {
+			w.model.replies = []agent.Reply{calls("look c1")}
+			w.step(0)
+			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
+			_, err := (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, w.run, "user:bob", "")
+			require.ErrorIs(t, err, errBlown)
+			require.Equal(t, runtime.NextDone, w.batchRun(0).Next)
+		},
+		"the sweeper, for one who died": func(t *testing.T, w *world, b *busOf) {
+			b.fails = []error{errBlown, errBlown, errBlown, errBlown}
+			_, err := w.stepper().Step(w.ctx, w.inv(0))
+			require.ErrorIs(t, err, errBlown)
+			w.waiter.ended(w.owner)
+			w.sweep()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				b := w.services()
+				start(w)
+				end(t, w, b)
+				require.NotEmpty(t, b.took)
+				for _, e := range b.took {
+					require.Equal(t, b.took[0], e, "one event, however often it is sent")
+				}
+				require.Equal(t, []any{w.run + "#end", "parent 3"}, []any{b.took[0].ID, b.took[0].ParentSubject})
+			})
+		})
+	}
+	t.Run("an execution that is not the owner says nothing", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			b := w.services()
+			start(w)
+			w.drive(0)
+			n := len(b.ids())
+			w.owner = "another"
+			require.Equal(t, runtime.NextDone, w.step(0).Next)
+			require.Len(t, b.ids(), n)
+		})
+	})
+	t.Run("one that no bus takes is let go", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			b := w.services()
+			b.fails = []error{runtime.ErrUndeliverable}
+			var warned []string
+			w.ports.Warn = func(what string, _ error) { warned = append(warned, what) }
+			start(w)
+			require.Equal(t, runtime.NextDone, w.drive(0).Next)
+			require.Equal(t, []string{"announce the end of run " + w.run}, warned)
+		})
+	})
+}
+
+// An end that was committed while no execution ran is told by the sweep, once, where whoever committed it died before that; one that has been
+// told is not told again.
+func TestOwedEndsAreTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails int // of the bus, until the one who ends the run is gone
+		told  map[runtime.Repair]int64
+	}{
+		"told":           {0, map[runtime.Repair]int64{}},
+		"died before it": {4, map[runtime.Repair]int64{runtime.RepairTold: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				b := w.services()
+				r := w.request("Work.")
+				r.Subject = "order 3"
+				s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
+				require.NoError(t, err)
+				w.run, w.owner = s.Run, s.Owner
+				w.waiter.ended(w.owner)
+				b.fails = slices.Repeat([]error{errBlown}, c.fails)
+				_, err = (&runtime.Canceller{Ports: w.ports, Definitions: w.pinned}).Cancel(w.ctx, tenant, w.run, "user:bob", "")
+				require.Equal(t, c.fails > 0, err != nil)
+				b.fails = nil
+				require.Empty(t, w.sweepAll().Repaired, "whoever ended it has a minute")
+				before := len(b.took)
+				w.sleep(2 * time.Minute)
+				require.Equal(t, c.told, w.sweepAll().Repaired)
+				require.Len(t, b.took, before+len(c.told))
+				require.Equal(t, w.run+"#end", b.took[len(b.took)-1].ID)
+				require.Empty(t, w.sweepAll().Repaired)
+				require.Len(t, b.took, before+len(c.told))
+			})
+		})
+	}
+}
+
+// A run that is given up, since so many of its executions have ended, tells of its end; where the bus does not take it then, the sweep does.
+func TestGivenUpRunsAreTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.services()
+		r := w.request("Work.")
+		r.Subject = "order 3"
+		s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
+		require.NoError(t, err)
+		w.run = s.Run
+		for {
+			before := w.state()
+			w.waiter.ended(before.Owner)
+			b.fails = []error{errBlown}
+			_, err = (&runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}).Repair(w.ctx, tenant, w.run)
+			if err != nil {
+				break
+			}
+			require.Equal(t, before.Generation+1, w.state().Generation)
+		}
+		require.ErrorIs(t, err, errBlown)
+		require.Equal(t, agent.ReasonError, w.state().Reason)
+		b.fails = nil
+		require.Empty(t, b.took)
+		w.sleep(2 * time.Minute)
+		require.Equal(t, map[runtime.Repair]int64{runtime.RepairTold: 1}, w.sweepAll().Repaired)
+		require.Equal(t, []string{"#end"}, b.ids())
+	})
+}
+
+// advised makes the agent's policy advisory: refund wants an approval.
+func (w *world) advised() {
+	w.services()
+	ask, _ := agent.Contract("tool_approval")
+	w.def.Tools = append(w.def.Tools, ask)
+	w.def.Permission.Mode, w.def.Permission.Default, w.def.Permission.ApprovalTool = agent.ModeAdvisory, agent.DefaultAllow, "tool_approval"
+	w.def.Permission.Rules = []agent.Rule{{Tool: "refund", Verdict: agent.VerdictAsk}}
+	require.NoError(w.t, w.def.Check())
+}
+
+// offered is the description of a tool in the newest request.
+func (w *world) offered(name string) string {
+	for _, t := range w.model.asked[len(w.model.asked)-1].Tools {
+		if t.Name == name {
+			return t.Description
+		}
+	}
+	w.t.Fatalf("%s is not offered", name)
+	return ""
+}
+
+const approvals = `{"approvals":[{"tool":"refund","value":true}]}`
+
+// What was approved in one run is known to the agent's next one; the record is read once an attempt and written at once for all tools.
+func TestApprovalsOutliveTheRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.advised()
+		w.model.replies = []agent.Reply{calls(`tool_approval c1 {"message":"m","tools":["refund"]}`), calls("look c2")}
+		w.start()
+		reads := w.counts.Snapshot().Queries
+		r := w.drive(0)
+		require.Contains(t, w.offered("refund"), "approval")
+		require.NotContains(t, w.offered("look"), "approval")
+		require.NoError(t, w.answer("c1", `{"approvals":[{"tool":"refund","value":true},{"tool":"look","value":false},{"tool":"no tool","value":true}]}`))
+		w.drive(r.Woken)
+		require.Contains(t, w.offered("refund"), "approval", "an answer with a name that is none says nothing")
+		require.Less(t, reads, w.counts.Snapshot().Queries)
+
+		w.restart("k2")
+		r = w.drive(0)
+		require.NoError(t, w.answer("c1", approvals))
+		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		require.Equal(t, "Works.", w.offered("refund"))
+		require.Equal(t, 3, w.written("tools_judged"), "read at its start and at its resumption, and told by the answer")
+
+		w.model.replies = nil
+		w.restart("k3")
+		w.drive(0)
+		require.Equal(t, "Works.", w.offered("refund"))
+
+		w.def.Name = "another"
+		w.restart("k4")
+		w.drive(0)
+		require.Contains(t, w.offered("refund"), "approval", "the record is the agent's own")
+	})
+}
+
+// restart starts another run of the agent.
+func (w *world) restart(key string) {
+	w.t.Helper()
+	s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, runtime.Start{Tenant: tenant, Agent: w.def, Key: key, Message: says("Work.")})
+	require.NoError(w.t, err)
+	w.run, w.owner = s.Run, s.Owner
+}
+
+// A record that cannot be written hurts nobody: the run itself knows, and whoever runs this is told.
+func TestApprovalsThatCannotBeKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.advised()
+		var warned []string
+		w.ports.Warn = func(what string, err error) {
+			require.ErrorIs(t, err, errBlown)
+			warned = append(warned, what)
+		}
+		w.model.replies = []agent.Reply{calls(`tool_approval c1 {"message":"m","tools":["refund"]}`)}
+		w.start()
+		r := w.drive(0)
+		require.NoError(t, w.answer("c1", approvals))
+		w.table.set(trap{fits: func(ops []store.Op) bool { return strings.Contains(ops[0].Item.PK, "#ADVICE#") }, before: func() error { return errBlown }})
+		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		require.Equal(t, []string{"keep approvals of agent clerk"}, warned)
+		require.Equal(t, "Works.", w.offered("refund"), "this run knows")
+		w.model.replies = nil
+		w.restart("k2")
+		w.drive(0)
+		require.Contains(t, w.offered("refund"), "approval", "the next one does not")
+	})
+}
+
+// A service's wait ends the call at its own time, while others go on waiting.
+func TestServiceExpires(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.services()
+		w.def.Tools[len(w.def.Tools)-1].Timeout = time.Hour
+		w.model.replies = []agent.Reply{calls("weather c1")}
+		w.start()
+		r := w.drive(0)
+		require.EqualValues(t, 3600, r.WaitSeconds)
+		time.Sleep(time.Hour)
+		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		require.Equal(t, agent.WhyExpired, w.call("c1").Reason)
+	})
+}

@@ -1,0 +1,271 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Repair is what the sweeper did to a run.
+type Repair string
+
+// The repairs.
+const (
+	RepairNone     Repair = ""
+	RepairStarted  Repair = "started"   // its execution had never begun
+	RepairTookOver Repair = "took_over" // its execution had ended and the run had not, or had missed its wake-up
+	RepairWoke     Repair = "woke"      // an input had come and nobody had woken it
+	RepairExpired  Repair = "expired"   // its wait was over and nothing had ended it
+	RepairFailed   Repair = "failed"    // so many executions had ended that it is given up
+	RepairTold     Repair = "told"      // it had ended, and whoever ended it had not said so
+	RepairClosed   Repair = "closed"    // it had ended, and its requests to people were still open
+	RepairCleaning Repair = "cleaning"  // it had ended from outside and was not cleaned up after: an execution does that now
+	RepairStopped  Repair = "stopped"   // an execution ran on though the run was done, or another's
+
+	RepairQuarantined Repair = "quarantined" // its journal is an older copy than what happened: it waits for a person
+)
+
+// Repairs are all kinds of repair but none, in the order of their declaration.
+func Repairs() []Repair {
+	return []Repair{
+		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairTold, RepairClosed, RepairCleaning, RepairStopped, RepairQuarantined,
+	}
+}
+
+const (
+	// settling is how long an execution that was just woken, or whose run has just ended or been handed over, has to act on it.
+	settling = time.Minute
+	// maxTakeOvers is how many of a run's executions may end before it does: then it is not taken over again, unless the last was throttled.
+	// Those that handed over do not count.
+	maxTakeOvers = 100
+)
+
+// Sweeper finds runs that disagree with their executions and repairs them (rule 14). Safe for concurrent use, and idempotent.
+type Sweeper struct {
+	Ports
+	Definitions Definitions
+	// LeaveWoken says that an execution whose wait is over is sure to act: the local engine records the wake-up with the wait. Else
+	// it has a minute.
+	LeaveWoken bool
+}
+
+// Repair repairs one run. Where an input waits and the run's token is used up, it gives the execution a minute first; without a
+// minute to its deadline, ErrSweepTooShort.
+func (sw *Sweeper) Repair(ctx context.Context, tenant, run string) (Repair, error) {
+	r, sus, err := sw.look(ctx, tenant, run)
+	if err != nil || sus == nil {
+		return r, err
+	}
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(sw.Clock.Now()) < settling+sweepEnd { // say so, rather than be cut off asleep
+		return RepairNone, fmt.Errorf("sweep run %s: %w", run, ErrSweepTooShort)
+	}
+	if err := sw.Clock.Sleep(ctx, settling); err != nil {
+		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
+	}
+	return sw.lookAgain(ctx, *sus)
+}
+
+// suspect is a run whose wait is over and that stays as it is: its wake-up may be lost with the execution that had it, or be under
+// way. It is looked at again after a while.
+type suspect struct {
+	tenant, run string
+	entries     int64
+}
+
+// look repairs a run, or finds it suspect.
+func (sw *Sweeper) look(ctx context.Context, tenant, run string) (Repair, *suspect, error) {
+	l, err := sw.Journal.Load(ctx, tenant, run)
+	if err != nil {
+		return RepairNone, nil, fmt.Errorf("sweep run %s: %w", run, err)
+	}
+	r, err := sw.repair(ctx, l)
+	if errors.Is(err, errSuspect) {
+		return RepairNone, &suspect{tenant, run, l.State.Entries}, nil
+	}
+	r, err = alive(r, run, err)
+	return r, nil, err
+}
+
+// lookAgain takes a run over that is still what it was.
+func (sw *Sweeper) lookAgain(ctx context.Context, sus suspect) (Repair, error) {
+	l, err := sw.Journal.Load(ctx, sus.tenant, sus.run)
+	if err != nil {
+		return RepairNone, fmt.Errorf("sweep run %s: %w", sus.run, err)
+	}
+	if l.State.Entries != sus.entries {
+		return RepairNone, nil
+	}
+	r, err := sw.takeOverOrGiveUp(ctx, l)
+	return alive(r, sus.run, err)
+}
+
+// alive takes a conflict for what it says: somebody acts on the run, which needs no repair.
+func alive(r Repair, run string, err error) (Repair, error) {
+	switch {
+	case err == nil:
+		return r, nil
+	case conflict(err):
+		return RepairNone, nil
+	default:
+		return r, fmt.Errorf("sweep run %s: %w", run, err)
+	}
+}
+
+var errSuspect = errors.New("the run's wait is over and it stays as it is")
+
+// StopLeftover stops an execution by that name if the run does not need it any more and it had the time to end by itself. A run that
+// does not exist has none to stop.
+func (sw *Sweeper) StopLeftover(ctx context.Context, tenant, run, name string) (Repair, error) {
+	l, err := sw.Journal.Load(ctx, tenant, run)
+	if errors.Is(err, store.ErrNoRun) || err == nil && l.State.Status != agent.RunDone && l.State.Owner == name {
+		return RepairNone, nil
+	}
+	if err != nil {
+		return RepairNone, fmt.Errorf("sweep run %s: %w", run, err)
+	}
+	if cleansUp(run, name) && l.State.Owner != name { // it ends by itself
+		return RepairNone, nil
+	}
+	r, err := sw.stopLeftover(ctx, &l.State, name)
+	if r == RepairStopped { // whoever ended the run may have died before its end was told
+		err = errors.Join(err, sw.tellUncleaned(ctx, &l.State))
+	}
+	return alive(r, run, err)
+}
+
+func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
+	s := &l.State
+	if s.Status == agent.RunDone {
+		r, err := sw.stopLeftover(ctx, s, s.Owner)
+		return r, errors.Join(err, sw.tellUncleaned(ctx, s))
+	}
+	status, err := sw.Waiter.Status(ctx, s.Owner)
+	if err != nil {
+		return RepairNone, err
+	}
+	why, err := sw.evidence(ctx, s, status)
+	if err != nil {
+		return RepairNone, err
+	}
+	switch {
+	case why != "":
+		return sw.quarantine(ctx, l, why, time.Time{})
+	case status == ExecutionNone:
+		if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, s.Owner); err != nil {
+			return RepairNone, err
+		}
+		return sw.record(ctx, s, RepairStarted, s.Owner)
+	case status == ExecutionEnded:
+		return sw.takeOverOrGiveUp(ctx, l)
+	case status == ExecutionThrottled: // however often: throttling ends no run
+		return sw.takeOver(ctx, l)
+	case s.Status == agent.RunWaiting && (len(l.Inbox) > 0 || overdue(s.EarliestExpiry(), sw.Clock.Now())):
+		return sw.wake(ctx, l)
+	default:
+		return sw.stopLeftover(ctx, s, s.FormerOwner)
+	}
+}
+
+// stopLeftover stops an execution that the run does not need any more and that had the time to end by itself.
+func (sw *Sweeper) stopLeftover(ctx context.Context, s *agent.AgentState, name string) (Repair, error) {
+	if name == "" || sw.Clock.Now().Sub(s.UpdatedAt) < settling {
+		return RepairNone, nil
+	}
+	status, err := sw.Waiter.Status(ctx, name)
+	if err != nil || status != ExecutionRunning {
+		return RepairNone, err
+	}
+	if err := sw.Waiter.Stop(ctx, name, "the run goes on without it"); err != nil {
+		return RepairNone, err
+	}
+	return sw.record(ctx, s, RepairStopped, name)
+}
+
+// overdue reports whether a wait is over so long that its execution should have noticed by itself.
+func overdue(expires, now time.Time) bool { return !expires.IsZero() && now.Sub(expires) >= settling }
+
+// wake completes the token of a run that nobody has woken for its inputs, or for the end of its wait. Without a token there is nothing to
+// do: the waiter looks when it has stored one. Where the token is used up and the run stays as it is, the wake-up is lost with the
+// execution that had it.
+func (sw *Sweeper) wake(ctx context.Context, l store.Loaded) (Repair, error) {
+	s := &l.State
+	h, err := sw.Journal.Head(ctx, s.Tenant, s.Run)
+	if err != nil || h.Status != agent.RunWaiting || h.Token == "" {
+		return RepairNone, err
+	}
+	err = sw.Waiter.Success(ctx, h.Token)
+	switch {
+	case errors.Is(err, ErrSettled) && !sw.LeaveWoken:
+		return RepairNone, errSuspect
+	case errors.Is(err, ErrSettled):
+		return RepairNone, nil
+	case err != nil:
+		return RepairNone, err
+	case len(l.Inbox) > 0:
+		return sw.record(ctx, s, RepairWoke, tokenName(h.Token))
+	default:
+		return sw.record(ctx, s, RepairExpired, tokenName(h.Token))
+	}
+}
+
+// takeOverOrGiveUp takes a run over, unless so many of its executions have ended that it is given up.
+func (sw *Sweeper) takeOverOrGiveUp(ctx context.Context, l store.Loaded) (Repair, error) {
+	if l.State.TakeOvers() >= maxTakeOvers {
+		return RepairFailed, sw.giveUp(ctx, l)
+	}
+	return sw.takeOver(ctx, l)
+}
+
+// takeOver makes the next execution the owner, conditional on the sequence, starts it and stops the old one.
+func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error) {
+	s := &l.State
+	def, err := sw.Definitions(ctx, s.Tenant, s.Definition)
+	if err != nil {
+		return RepairNone, err
+	}
+	d := agent.NewDraft(*s, sw.IDs.Writer(), sw.Clock.Now())
+	next := ExecutionName(s.Run, s.Generation+1)
+	events := []agent.Event{agent.HandedOver{Owner: next}}
+	if s.Status == agent.RunWaiting {
+		events = []agent.Event{sw.resumed(ctx, s, d.Entry.Time), agent.HandedOver{Owner: next}}
+	}
+	if err := d.Add(events...); err != nil {
+		return RepairNone, err
+	}
+	if err := sw.commit(ctx, *s, d, def, sw.recordOp(s, RepairTookOver, next)); err != nil {
+		return RepairNone, err
+	}
+	if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, next); err != nil {
+		return RepairNone, err
+	}
+	return RepairTookOver, sw.Waiter.Stop(ctx, s.Owner, "taken over")
+}
+
+// giveUp ends the run as failed (rule 4).
+func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
+	s := &l.State
+	def, err := sw.Definitions(ctx, s.Tenant, s.Definition)
+	if err != nil {
+		return err
+	}
+	inv := Invocation{Tenant: s.Tenant, Run: s.Run, Writer: sw.IDs.Writer()}
+	if err := sw.makeRoom(ctx, inv, l, def); err != nil {
+		return err
+	}
+	d, err := sw.draft(ctx, inv, l)
+	if err != nil {
+		return err
+	}
+	if err := end(d, agent.Fail(agent.CodeInternal, fmt.Sprintf("%d executions ended before the run did", s.TakeOvers()+1))); err != nil {
+		return err
+	}
+	if err := sw.commitOutside(ctx, *s, d, def, sw.recordOp(s, RepairFailed, s.Owner)); err != nil {
+		return err
+	}
+	after := d.Committed()
+	return sw.endedOutside(ctx, &after, ownsCleaning(def))
+}

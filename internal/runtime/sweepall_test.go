@@ -1,0 +1,486 @@
+package runtime_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
+)
+
+// sweeper is the deployed sweep over the world's ports.
+func (w *world) sweeper() *runtime.Sweep {
+	return &runtime.Sweep{
+		Sweeper: &runtime.Sweeper{Ports: w.ports, Definitions: w.pinned}, Tenants: w.ports.Blobs.(*memory.Blobs), Executions: w.waiter,
+	}
+}
+
+func (w *world) sweepAll() runtime.Report {
+	w.t.Helper()
+	r, err := w.sweeper().Run(w.ctx)
+	require.NoError(w.t, err)
+	return r
+}
+
+// another starts a run of its own key, as the world's run, and gives its id.
+func (w *world) another(key string) string {
+	w.t.Helper()
+	r := w.request("Work.")
+	r.Key = key
+	s, err := (&runtime.Starter{Ports: w.ports}).Start(w.ctx, r)
+	require.NoError(w.t, err)
+	w.run, w.owner = s.Run, s.Owner
+	return s.Run
+}
+
+// neverStarted writes a run whose execution is never started.
+func (w *world) neverStarted(tenant, key string) string {
+	w.t.Helper()
+	st := runtime.Starter{Ports: w.ports}
+	r := w.request("Work.")
+	r.Tenant, r.Key = tenant, key
+	run := agent.RunID(tenant, w.def.Name, key)
+	_, err := st.Create(w.ctx, r, run, runtime.ExecutionName(run, 0))
+	require.NoError(w.t, err)
+	return run
+}
+
+// parked starts a run that waits for approval of one call, with a token stored.
+func (w *world) parked(key string) string {
+	w.t.Helper()
+	w.model.replies = []agent.Reply{calls("refund c1")}
+	run := w.another(key)
+	r := w.drive(0)
+	require.Equal(w.t, runtime.NextWait, r.Next)
+	w.park(r.Woken, 0, "token of "+key)
+	return run
+}
+
+// unheard puts a message into the current run's inbox and wakes nobody.
+func (w *world) unheard() {
+	w.t.Helper()
+	_, err := w.ports.Journal.Accept(w.ctx, tenant, w.run, "input/m", agent.InputReceived{ID: "m", By: "user:bob", Blocks: says("Hello?")})
+	require.NoError(w.t, err)
+}
+
+// TestSweepRepairsWhatDisagrees: every kind of trouble at once, in two tenants, beside runs that are well.
+func TestSweepRepairsWhatDisagrees(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.parked("overdue")
+		w.sleep(24*time.Hour - 5*time.Minute)
+		w.parked("well")
+		w.another("well too")
+		dead := w.another("dead")
+		w.waiter.ended(w.owner)
+		unstarted := w.neverStarted(tenant, "never started")
+		foreign := w.neverStarted("globex", "never started")
+		w.parked("unheard")
+		w.unheard()
+		lost := w.parked("lost")
+		w.unheard()
+		w.waiter.settled["token of lost"] = true
+		w.model.replies = nil
+		done := w.another("done")
+		require.Equal(t, runtime.NextDone, w.drive(0).Next)
+		w.sleep(7 * time.Minute)
+		fresh := w.neverStarted(tenant, "fresh")
+		w.model.replies = []agent.Reply{calls("refund c1")}
+
+		began := time.Now()
+		r := w.sweepAll()
+		require.Equal(t, map[runtime.Repair]int64{
+			runtime.RepairExpired: 1, runtime.RepairTookOver: 2, runtime.RepairStarted: 2, runtime.RepairWoke: 1, runtime.RepairStopped: 1,
+		}, r.Repaired)
+		require.Empty(t, r.Failed)
+		require.EqualValues(t, 8, r.Checked, "open runs, less the fresh one")
+		require.True(t, r.Complete)
+		require.EqualValues(t, 4, r.Waiting.Runs)
+		require.Equal(t, 24*time.Hour+2*time.Minute, began.Sub(r.Waiting.Since))
+		require.Equal(t, time.Minute, time.Since(began), "suspects share one minute")
+		x := w.waiter
+		require.Equal(t, []string{"token of overdue", "token of unheard"}, slices.DeleteFunc(slices.Sorted(slices.Values(x.woken)), func(s string) bool {
+			return s == "token of lost"
+		}))
+		for _, name := range []string{
+			runtime.ExecutionName(unstarted, 0), runtime.ExecutionName(foreign, 0), runtime.ExecutionName(dead, 1), runtime.ExecutionName(lost, 1),
+		} {
+			require.Contains(t, x.started, name)
+		}
+		require.NotContains(t, x.started, runtime.ExecutionName(fresh, 0))
+		require.ElementsMatch(t, []string{runtime.ExecutionName(dead, 0), runtime.ExecutionName(done, 0), runtime.ExecutionName(lost, 0)}, x.stopped)
+
+		// What was woken goes on; nothing else is to be done.
+		for _, key := range []string{"overdue", "unheard"} {
+			w.run = agent.RunID(tenant, w.def.Name, key)
+			w.owner = runtime.ExecutionName(w.run, 0)
+			w.drive(w.head().WaitSeq)
+		}
+		w.waiter.ended(runtime.ExecutionName(agent.RunID(tenant, w.def.Name, "overdue"), 0)) // it is done
+		w.sleep(30 * time.Second)
+		w.counts.Reset()
+		again := w.sweepAll()
+		require.Equal(t, map[runtime.Repair]int64{runtime.RepairStarted: 1}, again.Repaired, "the fresh one, now")
+		require.Empty(t, again.Failed)
+		w.sleep(2 * time.Minute)
+		writes := len(w.table.writes)
+		require.Empty(t, w.sweepAll().Repaired)
+		require.Len(t, w.table.writes, writes, "a sweep that finds nothing writes nothing")
+	})
+}
+
+// A sweep reads no journal of a run that is well, and nothing of one that is done, however many there are.
+func TestSweepReadsViewsOnly(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for i := range 30 {
+			w.model.replies = nil
+			w.another(fmt.Sprint("done ", i))
+			w.drive(0)
+			w.waiter.ended(w.owner)
+		}
+		for i := range 5 {
+			w.parked(fmt.Sprint("waits ", i))
+			w.model.replies = nil
+			w.another(fmt.Sprint("runs ", i))
+		}
+		w.sleep(2 * time.Minute)
+		before := w.counts.Snapshot()
+		require.EqualValues(t, 10, w.sweepAll().Checked)
+		cost := w.counts.Snapshot().Sub(before)
+		require.EqualValues(t, 4, cost.Queries, "a page of running and one of waiting runs, one of requests, one of ends that are owed")
+		require.EqualValues(t, 2+5, cost.Gets, "the mark of a restore, the place, and the next inbox slot of those that wait")
+		require.Zero(t, cost.Writes+cost.Transactions)
+		require.Empty(t, w.waiter.stopped)
+		require.Empty(t, w.waiter.asked, "every execution has its run")
+	})
+}
+
+// TestSweepTwice: two at once repair everything once.
+func TestSweepTwice(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		dead := w.another("dead")
+		w.waiter.ended(w.owner)
+		never := w.neverStarted(tenant, "never")
+		w.sleep(2 * time.Minute)
+		// The other one takes the run over right before this one's entry.
+		w.table.set(meanwhile(entry("handed_over"), func() { require.EqualValues(t, 1, w.sweepAll().Repaired[runtime.RepairTookOver]) }))
+		require.Zero(t, w.sweepAll().Repaired[runtime.RepairTookOver])
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() { w.sweepAll() })
+		}
+		wg.Wait()
+		w.run = dead
+		require.Equal(t, runtime.ExecutionName(dead, 1), w.state().Owner)
+		require.EqualValues(t, 2, w.state().Entries)
+		for _, name := range []string{runtime.ExecutionName(dead, 1), runtime.ExecutionName(never, 0)} {
+			require.Equal(t, runtime.ExecutionRunning, w.waiter.status[name])
+		}
+	})
+}
+
+// TestSweepGoesOn: what the deadline does not allow for is done by the next sweep, from where the first one ended, and the gauges are
+// of the whole round.
+func TestSweepGoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.parked("waits")
+		since := time.Now()
+		w.parked("waits too")
+		var names []string
+		for i, tenant := range []string{"acme", "acme", "globex", "initech"} {
+			names = append(names, runtime.ExecutionName(w.neverStarted(tenant, fmt.Sprint(i)), 0))
+		}
+		w.sleep(2 * time.Minute)
+		w.waiter.onStart = func(string) error { // each start takes its time
+			w.sleep(20 * time.Second)
+			return nil
+		}
+		leftover := runtime.ExecutionName(agent.RunID(tenant, w.def.Name, "none"), 0)
+		require.NoError(t, w.waiter.Start(w.ctx, tenant, agent.RunID(tenant, w.def.Name, "none"), leftover))
+
+		short := func() runtime.Report {
+			ctx, cancel := context.WithTimeout(w.ctx, 70*time.Second+30*time.Second)
+			defer cancel()
+			r, err := w.sweeper().Run(ctx)
+			require.NoError(t, err)
+			return r
+		}
+		var last runtime.Report
+		rounds := 1
+		for last = short(); !last.Complete; last = short() {
+			require.Zero(t, last.Waiting)
+			rounds++
+			require.Less(t, rounds, 10)
+		}
+		require.Greater(t, rounds, 1)
+		require.Equal(t, runtime.Waiting{Runs: 2, Since: since.UTC()}, last.Waiting)
+		w.waiter.onStart = nil
+		for _, name := range names {
+			require.Equal(t, runtime.ExecutionRunning, w.waiter.status[name])
+		}
+		require.Empty(t, w.waiter.asked, "which executions have runs, only a round in one piece says")
+		next := w.sweepAll()
+		require.Equal(t, []string{leftover}, w.waiter.asked)
+		require.True(t, next.Complete)
+		require.EqualValues(t, 6, next.Checked, "the next round begins at the beginning")
+
+		ctx, cancel := context.WithTimeout(w.ctx, 79*time.Second)
+		defer cancel()
+		_, err := w.sweeper().Run(ctx)
+		require.ErrorIs(t, err, runtime.ErrSweepTooShort)
+	})
+}
+
+// A place that another version kept, or that does not fit the table, begins the list again.
+func TestSweepForgetsAnOddPlace(t *testing.T) {
+	for _, body := range []string{`{"tenant":"acme","list":0,"cursor":"forged"}`, `{"list":-1}`, `odd`} {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.neverStarted(tenant, "never")
+			w.sleep(2 * time.Minute)
+			write(t, w.table, store.Key{PK: "SWEEP", SK: "CURSOR"}, body)
+			r := w.sweepAll()
+			require.True(t, r.Complete)
+			require.EqualValues(t, 1, r.Repaired[runtime.RepairStarted])
+		})
+	}
+}
+
+func write(t *testing.T, table store.Table, k store.Key, body string) {
+	t.Helper()
+	require.NoError(t, table.Write(t.Context(), store.Op{Kind: store.Put, Item: store.Item{Key: k, Body: []byte(body)}}))
+}
+
+// TestSweepCarriesOn: a run that cannot be checked stops no other, and is named; where nothing works, the sweep gives up.
+func TestSweepCarriesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		bad := w.neverStarted(tenant, "bad")
+		good := w.neverStarted("globex", "good")
+		w.sleep(2 * time.Minute)
+		w.waiter.onStart = func(name string) error {
+			if strings.HasPrefix(name, bad) {
+				return errBlown
+			}
+			return nil
+		}
+		r := w.sweepAll()
+		require.Len(t, r.Failed, 1)
+		require.Equal(t, []string{tenant, bad}, []string{r.Failed[0].Tenant, r.Failed[0].Run})
+		require.ErrorIs(t, r.Failed[0].Err, errBlown)
+		require.Equal(t, runtime.ExecutionRunning, w.waiter.status[runtime.ExecutionName(good, 0)])
+		require.True(t, r.Complete)
+	})
+	inBubble(t, func(t *testing.T, w *world) {
+		for i := range 30 {
+			w.neverStarted(tenant, fmt.Sprint(i))
+		}
+		w.sleep(2 * time.Minute)
+		w.waiter.onStart = func(string) error { return errBlown }
+		r, err := w.sweeper().Run(w.ctx)
+		require.ErrorIs(t, err, runtime.ErrSweepStopped)
+		require.Len(t, r.Failed, 20)
+		w.waiter.onStart = nil
+		require.EqualValues(t, 30, w.sweepAll().Repaired[runtime.RepairStarted])
+	})
+	inBubble(t, func(t *testing.T, w *world) { // many failures, and not in a row
+		for i := range 60 {
+			w.neverStarted(tenant, fmt.Sprint(i))
+		}
+		w.sleep(2 * time.Minute)
+		n := 0
+		w.waiter.onStart = func(string) error {
+			if n++; n%2 == 0 {
+				return errBlown
+			}
+			return nil
+		}
+		r := w.sweepAll()
+		require.Len(t, r.Failed, 30)
+		require.EqualValues(t, 30, r.Repaired[runtime.RepairStarted])
+	})
+	inBubble(t, func(t *testing.T, w *world) { // broken records stop nothing, however many there are
+		for i := range 150 {
+			w.neverStarted(tenant, fmt.Sprint(i))
+		}
+		w.sleep(2 * time.Minute)
+		w.waiter.onStart = func(string) error { return store.ErrInvalid }
+		r := w.sweepAll()
+		require.Len(t, r.Failed, 150)
+		require.True(t, r.Complete)
+	})
+	inBubble(t, func(t *testing.T, w *world) {
+		s := w.sweeper()
+		s.Tenants = noTenants{}
+		_, err := s.Run(w.ctx)
+		require.ErrorIs(t, err, errBlown)
+	})
+}
+
+type noTenants struct{}
+
+func (noTenants) Tenants(context.Context) ([]string, error) { return nil, errBlown }
+
+// A leftover is stopped when its run does not need it and had the time: a former owner, of any generation, too.
+func TestSweepStopsLeftovers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		run := w.another("k")
+		for i := range int64(2) {
+			w.waiter.ended(runtime.ExecutionName(run, i))
+			require.Equal(t, runtime.RepairTookOver, w.sweep())
+		}
+		first, second, third := runtime.ExecutionName(run, 0), runtime.ExecutionName(run, 1), runtime.ExecutionName(run, 2)
+		w.waiter.stopped = nil
+		w.waiter.status[first], w.waiter.status[second] = runtime.ExecutionRunning, runtime.ExecutionRunning
+		byEvent := "an-event"
+		w.waiter.status[byEvent] = runtime.ExecutionRunning
+		w.waiter.began[byEvent] = runtime.Execution{Name: byEvent, Started: time.Now()}
+		w.waiter.inputs[byEvent] = `{"agent":"clerk","tenant":"acme","key":"k","message":"Work."}`
+		unknown := "unknown"
+		w.waiter.status[unknown] = runtime.ExecutionRunning
+		w.waiter.began[unknown] = runtime.Execution{Name: unknown, Started: time.Now()}
+		w.waiter.inputs[unknown] = `{"agent":"clerk","message":"Of a run that is not written yet."}`
+		require.Empty(t, w.sweepAll().Repaired, "they had no time yet")
+		require.Empty(t, w.waiter.asked)
+		w.sleep(2 * time.Minute)
+		require.EqualValues(t, 3, w.sweepAll().Repaired[runtime.RepairStopped])
+		require.ElementsMatch(t, []string{byEvent, first, second}, w.waiter.stopped)
+		require.Equal(t, runtime.ExecutionRunning, w.waiter.status[third], "the owner")
+		require.Empty(t, w.sweepAll().Repaired)
+	})
+}
+
+// Calls whose outcome is unknown are counted, over all tenants' requests.
+func TestSweepCountsUnknownOutcomes(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.parked("waits for approval")
+		w.model.replies = []agent.Reply{calls("pay c1", "pay c2")}
+		w.another("k")
+		w.step(0)
+		_, err := w.batch().Run(w.ends(entry("call_claimed")), w.inv(0))
+		require.Error(t, err, "it dies with two claims and no result")
+		w.batchRun(0)
+		w.sleep(2 * time.Minute)
+		r := w.sweepAll()
+		require.EqualValues(t, 2, r.Waiting.OutcomesUnknown)
+		require.EqualValues(t, 2, r.Waiting.Runs)
+	})
+}
+
+// Whatever a list says, the execution that owns a run is none of its leftovers.
+func TestOwnerIsNoLeftover(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.start()
+		w.sleep(time.Hour)
+		sw := w.sweeper().Sweeper
+		r, err := sw.StopLeftover(w.ctx, tenant, w.run, w.owner)
+		require.NoError(t, err)
+		require.Equal(t, runtime.RepairNone, r)
+		r, err = sw.StopLeftover(w.ctx, tenant, w.run, "never-started")
+		require.NoError(t, err)
+		require.Equal(t, runtime.RepairNone, r)
+		require.Empty(t, w.waiter.stopped)
+	})
+}
+
+func TestStartedRun(t *testing.T) {
+	id := func(tenant, key string) string { return agent.RunID(tenant, "clerk", key) }
+	for _, c := range []struct{ input, tenant, run string }{
+		{`{"tenant":"acme","run":"r1"}`, "acme", "r1"},
+		{`{"run":"r1"}`, "default", "r1"},
+		{`{"agent":"clerk","key":"k","tenant":"acme","input":{"run":"x"}}`, "acme", id("acme", "k")},
+		{`{"agent":"clerk","key":"k"}`, "default", id("default", "k")},
+		{`{"agent":"clerk"}`, "default", id("default", "exec-1")},
+		{`{"tenant":"Not a tenant","run":"r1"}`, "", ""},
+		{`{"tenant":"acme"}`, "", ""},
+		{`{}`, "", ""},
+		{`[]`, "", ""},
+		{``, "", ""},
+	} {
+		tenant, run, ok := runtime.StartedRun("exec-1", []byte(c.input))
+		require.Equal(t, c.run != "", ok, c.input)
+		require.Equal(t, []string{c.tenant, c.run}, []string{tenant, run}, c.input)
+	}
+}
+
+// TestSweepOfManySuspects: when Step Functions has lost the wake-ups of many runs, a sweep takes over as many as it has time for, and ends
+// in time to keep its place and to say so; the next ones do the rest.
+func TestSweepOfManySuspects(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const many = 12
+		for i := range many {
+			key := fmt.Sprint("lost ", i)
+			w.parked(key)
+			w.unheard()
+			w.waiter.settled["token of "+key] = true
+		}
+		w.sleep(2 * time.Minute)
+		w.waiter.onStart = func(string) error { // each takes its time
+			w.sleep(4 * time.Second)
+			return nil
+		}
+		sweep := func() runtime.Report {
+			ctx, cancel := context.WithTimeout(w.ctx, 100*time.Second)
+			defer cancel()
+			r, err := w.sweeper().Run(ctx)
+			require.NoError(t, err)
+			require.NoError(t, ctx.Err(), "in time")
+			return r
+		}
+		first := sweep()
+		require.Positive(t, first.Left)
+		require.Empty(t, first.Failed)
+		taken := first.Repaired[runtime.RepairTookOver]
+		require.Positive(t, taken)
+		for range many {
+			w.sleep(2 * time.Minute)
+			taken += sweep().Repaired[runtime.RepairTookOver]
+		}
+		require.EqualValues(t, many, taken)
+	})
+}
+
+// A repair that has to wait a minute says that it has none.
+func TestRepairWithoutAMinute(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		run := w.parked("lost")
+		w.unheard()
+		w.waiter.settled["token of lost"] = true
+		ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+		defer cancel()
+		_, err := w.sweeper().Sweeper.Repair(ctx, tenant, run)
+		require.ErrorIs(t, err, runtime.ErrSweepTooShort)
+		require.NoError(t, ctx.Err(), "at once")
+		ctx, cancel = context.WithTimeout(w.ctx, 2*time.Minute)
+		defer cancel()
+		r, err := w.sweeper().Sweeper.Repair(ctx, tenant, run)
+		require.NoError(t, err)
+		require.Equal(t, runtime.RepairTookOver, r)
+	})
+}
+
+// What a sweep of many runs that wait and are well costs: a read of one key for each, and a query for a hundred in each list. Of 10,000
+// that is 10,000 reads of one key and 200 queries, a minute at 5 ms each.
+func TestSweepOfManyParkedRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const many = 1000
+		for i := range many {
+			w.parked(fmt.Sprint(i))
+		}
+		w.sleep(2 * time.Minute)
+		before := w.counts.Snapshot()
+		r := w.sweepAll()
+		require.EqualValues(t, many, r.Checked)
+		require.EqualValues(t, many, r.Waiting.Runs)
+		cost := w.counts.Snapshot().Sub(before)
+		require.EqualValues(t, 2+many, cost.Gets, "the mark of a restore, the place, and the next inbox slot of each")
+		require.EqualValues(t, 1+many/100+many/100+1, cost.Queries, "running runs, waiting runs, requests to people, ends that are owed")
+		require.Zero(t, cost.Writes+cost.Transactions)
+	})
+}

@@ -1,0 +1,142 @@
+package runtime_test
+
+import (
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// paid is a run that has ended and paid once, by call c1.
+func (w *world) paid() {
+	w.spec("pay", func(t *agent.ToolSpec) {
+		t.Undo = &agent.Undo{Tool: "note", Args: json.RawMessage(`{"undo":{"args":"/n"}}`)}
+	})
+	w.model.replies = []agent.Reply{calls(`pay c1 {"n":1}`)}
+	w.start()
+	w.drive(0)
+	require.Equal(w.t, agent.RunDone, w.state().Status)
+}
+
+func (w *world) undo(by string) (agent.AgentState, bool, error) {
+	return w.starter().Undo(w.ctx, runtime.Undo{Tenant: tenant, Run: w.run, Call: "c1", By: by})
+}
+
+// However many ask at once, and whatever answers are lost, one run takes a call back, and it does so once.
+func TestOneRunTakesACallBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.paid()
+		w.table.set(lost(entry("undo_ordered")))
+		const all = 20
+		var wait sync.WaitGroup
+		var mu sync.Mutex
+		runs := map[string]int{}
+		first := 0
+		for range all {
+			wait.Go(func() {
+				s, again, err := w.undo("user:bob")
+				mu.Lock()
+				defer mu.Unlock()
+				require.NoError(t, err)
+				runs[s.Run]++
+				if !again {
+					first++
+				}
+			})
+		}
+		wait.Wait()
+		require.Len(t, runs, 1)
+		require.Positive(t, first)
+		s, again, err := w.undo("user:eve")
+		require.NoError(t, err)
+		require.True(t, again)
+		w.run, w.owner = s.Run, s.Owner
+		r := w.drive(0)
+		require.Equal(t, runtime.NextWait, r.Next, "a tool that may be repeated, and that no rule asks about, waits for a person all the same")
+		require.Zero(t, w.tool("note").times())
+		c, _ := s.Undoing()
+		_, err = w.decide(c.ID, approval.Approve)
+		require.NoError(t, err)
+		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		require.Equal(t, 1, w.tool("note").times())
+		require.JSONEq(t, `{"undo":1}`, string(w.tool("note").entered[0].Args))
+		require.Equal(t, w.run+"/"+c.ID, w.tool("note").entered[0].Key)
+		end := w.state()
+		require.Equal(t, `"ok `+c.ID+`"`, string(end.Output))
+		require.Zero(t, end.Inferences)
+	})
+}
+
+// What people say to the run meanwhile stands in its conversation, and no model is asked about it.
+func TestWhatIsSaidToARunThatTakesACallBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.paid()
+		s, _, err := w.undo("user:bob")
+		require.NoError(t, err)
+		asked := len(w.model.asked)
+		w.run, w.owner = s.Run, s.Owner
+		r := w.drive(0)
+		require.NoError(t, w.send("m1", "Hurry."))
+		r = w.drive(r.Woken)
+		require.Equal(t, runtime.NextWait, r.Next)
+		c, _ := s.Undoing()
+		_, err = w.decide(c.ID, approval.Deny)
+		require.NoError(t, err)
+		require.Equal(t, runtime.NextDone, w.drive(r.Woken).Next)
+		require.Equal(t, agent.ReasonCancelled, w.state().Reason)
+		require.Contains(t, w.heard(), "Hurry.")
+		require.Len(t, w.model.asked, asked)
+	})
+}
+
+// A long result is in a blob, as is all of one that was cut; both are read, and one that is gone says why nothing takes the call back.
+func TestUndoReadsAllOfAResult(t *testing.T) {
+	for name, keep := range map[string]bool{"kept": true, "lost": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.def.Context.TruncateResult, w.def.Context.KeepWhole = 100, keep
+				w.spec("pay", func(t *agent.ToolSpec) {
+					t.Undo = &agent.Undo{Tool: "note", Args: json.RawMessage(`{"id":{"result":"/id"}}`)}
+				})
+				long := make([]int, 300)
+				body, err := json.Marshal(map[string]any{"a": long, "id": "p1"})
+				require.NoError(t, err)
+				w.tool("pay").says(string(body))
+				w.model.replies = []agent.Reply{calls("pay c1")}
+				w.start()
+				w.drive(0)
+				s := w.state()
+				c, _ := s.Call("c1")
+				got, ok, err := w.ports.Undos(&s, w.def).Of(w.ctx, c)
+				require.NoError(t, err)
+				require.True(t, ok)
+				if !keep {
+					require.Equal(t, runtime.Undoing{Reason: "its result is not JSON"}, got)
+					return
+				}
+				require.Equal(t, `{"id":"p1"}`, string(got.Use.Input))
+			})
+		})
+	}
+}
+
+func TestUndoIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.model.replies = []agent.Reply{calls("pay c1")}
+		w.start()
+		_, _, err := w.undo("user:bob")
+		require.ErrorIs(t, err, agent.ErrNotFinished)
+		w.drive(0)
+		_, _, err = w.undo("user:bob")
+		var cannot *agent.UndoError
+		require.ErrorAs(t, err, &cannot, "its tool has no undo")
+		_, _, err = w.starter().Undo(w.ctx, runtime.Undo{Tenant: "other", Run: w.run, Call: "c1", By: "user:bob"})
+		require.ErrorIs(t, err, store.ErrNoRun)
+	})
+}

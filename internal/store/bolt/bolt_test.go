@@ -1,0 +1,108 @@
+package bolt_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/bolt"
+	"github.com/countersign/countersign/internal/store/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	storetest.Table(t, func(t *testing.T) store.Table { return open(t, filepath.Join(t.TempDir(), "store")) })
+}
+
+func open(t testing.TB, path string) *bolt.Table {
+	t.Helper()
+	tb, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, tb.Close()) })
+	return tb
+}
+
+func entry(n int) store.Op {
+	return store.Op{
+		Kind: store.Put,
+		Item: store.Item{
+			Key:   store.Key{PK: "LOG", SK: fmt.Sprintf("J#%06d", n)},
+			Attrs: map[string]store.Value{"n": store.Num(int64(n))},
+			Body:  make([]byte, 500),
+		},
+		If: []store.Cond{{Op: store.ItemAbsent}},
+	}
+}
+
+// requireLog asserts that the log holds at least so many entries, without a gap, and gives how many.
+func requireLog(t testing.TB, tb *bolt.Table, least int) int {
+	t.Helper()
+	n := 0
+	for r := (store.Range{PK: "LOG"}); ; {
+		page, err := tb.Query(context.Background(), r)
+		require.NoError(t, err)
+		for _, it := range page.Items {
+			require.Equal(t, entry(n).Item, it)
+			n++
+		}
+		if r.Cursor = page.Cursor; r.Cursor == "" {
+			require.GreaterOrEqual(t, n, least)
+			return n
+		}
+	}
+}
+
+func TestReopen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	listed := store.Item{Key: store.Key{PK: "P", SK: "HEAD"}, Body: []byte("b"), Index: "I", IndexSort: "1"}
+	for round := range 3 {
+		tb, err := bolt.Open(path, bolt.Options{})
+		require.NoError(t, err)
+		require.Equal(t, round*10, requireLog(t, tb, 0))
+		for n := range 10 {
+			require.NoError(t, tb.Write(context.Background(), entry(round*10+n)))
+		}
+		require.NoError(t, tb.Write(context.Background(), store.Op{Kind: store.Put, Item: listed}))
+		require.NoError(t, tb.Close())
+		require.NoError(t, tb.Close(), "closing twice is fine")
+	}
+	page, err := open(t, path).Query(context.Background(), store.Range{PK: "I", Index: true})
+	require.NoError(t, err)
+	require.Equal(t, []store.Item{listed}, page.Items)
+}
+
+func TestClosed(t *testing.T) {
+	tb, err := bolt.Open(filepath.Join(t.TempDir(), "store"), bolt.Options{})
+	require.NoError(t, err)
+	require.NoError(t, tb.Close())
+	require.ErrorContains(t, tb.Write(context.Background(), entry(0)), "database not open")
+	_, _, err = tb.Get(context.Background(), entry(0).Item.Key)
+	require.ErrorContains(t, err, "database not open")
+	_, err = tb.Query(context.Background(), store.Range{PK: "LOG"})
+	require.ErrorContains(t, err, "database not open")
+}
+
+// TestCloseDuringWrites: what was acknowledged is there, whenever Close came.
+func TestCloseDuringWrites(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	tb, err := bolt.Open(path, bolt.Options{})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	first := make(chan struct{})
+	acknowledged := 0
+	wg.Go(func() {
+		for tb.Write(context.Background(), entry(acknowledged)) == nil {
+			if acknowledged++; acknowledged == 5 {
+				close(first)
+			}
+		}
+	})
+	<-first
+	require.NoError(t, tb.Close())
+	wg.Wait()
+	require.Equal(t, acknowledged, requireLog(t, open(t, path), acknowledged))
+}

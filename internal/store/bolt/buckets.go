@@ -1,0 +1,137 @@
+package bolt
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/countersign/countersign/internal/store"
+)
+
+const separator = "\x00"
+
+// buckets are the two of one transaction.
+type buckets struct{ items, index *bbolt.Bucket }
+
+func bucketsOf(tx *bbolt.Tx) buckets {
+	b := buckets{tx.Bucket(itemsBucket), tx.Bucket(indexBucket)}
+	b.items.FillPercent, b.index.FillPercent = 1, 1
+	return b
+}
+
+func itemKey(k store.Key) []byte {
+	return []byte(k.PK + separator + k.SK)
+}
+
+func indexKey(it store.Item) []byte {
+	return []byte(it.Index + separator + store.Position(it, true))
+}
+
+func (b buckets) get(k store.Key) (store.Item, bool, error) {
+	v := b.items.Get(itemKey(k))
+	if v == nil {
+		return store.Item{}, false, nil
+	}
+	it, err := decode(k, v)
+	return it, err == nil, err
+}
+
+// put stores what a Write decided for one key and moves its index row.
+func (b buckets) put(c store.Change) error {
+	if c.Found && c.Old.Index != "" && (c.Old.Index != c.New.Index || c.Old.IndexSort != c.New.IndexSort) {
+		if err := b.index.Delete(indexKey(c.Old)); err != nil {
+			return err
+		}
+	}
+	if c.New.Index != "" {
+		if err := b.index.Put(indexKey(c.New), nil); err != nil {
+			return err
+		}
+	}
+	return b.items.Put(itemKey(c.New.Key), encode(c.New))
+}
+
+// walk gives the items of a store.Span in the order of r until visit has had enough.
+func (b buckets) walk(r store.Range, from, until string, visit func(store.Item) bool) error {
+	bucket, load := b.items, b.fromItem
+	if r.Spare {
+		load = b.spared
+	}
+	if r.Index {
+		bucket, load = b.index, b.fromRow
+	}
+	s := span{c: bucket.Cursor(), prefix: r.PK + separator, from: from, until: until}
+	first, next := s.first, s.c.Next
+	if r.Reverse {
+		first, next = s.last, s.c.Prev
+	}
+	for k, v := first(); s.holds(k); k, v = next() {
+		it, err := load(k, v)
+		if err != nil {
+			return err
+		}
+		if !visit(it) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (b buckets) fromItem(key, value []byte) (store.Item, error) {
+	pk, sk, _ := strings.Cut(string(key), separator)
+	return decode(store.Key{PK: pk, SK: sk}, value)
+}
+
+// spared is the item, as broken where it cannot be read: it hides no other.
+func (b buckets) spared(key, value []byte) (store.Item, error) {
+	it, err := b.fromItem(key, value)
+	if err != nil {
+		pk, sk, _ := strings.Cut(string(key), separator)
+		it = store.Item{Key: store.Key{PK: pk, SK: sk}, Broken: err}
+	}
+	return it, nil
+}
+
+// fromRow is the item that an index row lists. One that cannot be read is listed as broken: it hides no other.
+func (b buckets) fromRow(key, _ []byte) (store.Item, error) {
+	parts := strings.Split(string(key), separator)
+	if len(parts) != 4 {
+		return store.Item{}, fmt.Errorf("index row %q: %w", key, ErrDamaged)
+	}
+	k := store.Key{PK: parts[2], SK: parts[3]}
+	it, found, err := b.get(k)
+	if err == nil && (!found || !bytes.Equal(indexKey(it), key)) {
+		err = fmt.Errorf("index row %q points at no such item: %w", key, ErrDamaged)
+	}
+	if err != nil {
+		return store.Item{Key: k, Index: parts[0], IndexSort: parts[1], Broken: err}, nil
+	}
+	return it, nil
+}
+
+// span is a half-open interval of keys under a prefix.
+type span struct {
+	c                   *bbolt.Cursor
+	prefix, from, until string
+}
+
+func (s span) first() (k, v []byte) { return s.c.Seek([]byte(s.prefix + s.from)) }
+
+// last goes to the greatest key below the end of the span.
+func (s span) last() (k, v []byte) {
+	end := s.prefix + s.until
+	if s.until == "" {
+		end = strings.TrimSuffix(s.prefix, separator) + "\x01"
+	}
+	if k, _ = s.c.Seek([]byte(end)); k == nil {
+		return s.c.Last()
+	}
+	return s.c.Prev()
+}
+
+func (s span) holds(key []byte) bool {
+	position, ours := strings.CutPrefix(string(key), s.prefix)
+	return ours && position >= s.from && (s.until == "" || position < s.until)
+}

@@ -1,0 +1,163 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/store"
+)
+
+var sampleItem = store.Item{
+	Key:   store.Key{PK: "T#t#RUN#r", SK: "HEAD"},
+	Attrs: map[string]store.Value{"waitSeq": store.Num(-300), "status": store.Str("waiting"), "least": store.Num(math.MinInt64)},
+	Body:  []byte("body"), Index: "T#t#waiting", IndexSort: "2026",
+}
+
+func TestDecodeDamaged(t *testing.T) {
+	good := encode(sampleItem)
+	got, err := decode(sampleItem.Key, good)
+	require.NoError(t, err)
+	require.Equal(t, sampleItem, got)
+	for i := range good {
+		flipped := append([]byte(nil), good...)
+		flipped[i] ^= 0x20
+		requireDamaged(t, flipped)
+		requireDamaged(t, good[:i])
+	}
+	_, err = decode(store.Key{PK: "other", SK: "key"}, good)
+	require.ErrorIs(t, err, ErrDamaged, "a value belongs to its key")
+	newer := append([]byte(nil), good...)
+	newer[0] = format + 1
+	_, err = decode(sampleItem.Key, newer)
+	require.ErrorContains(t, err, "unknown format 2")
+}
+
+// TestParseMalformed: what a checksum does not catch because a faulty writer made it.
+func TestParseMalformed(t *testing.T) {
+	for name, content := range map[string][]byte{
+		"nothing":               {},
+		"count without end":     {0xff, 0xff},
+		"count of 70 bits":      {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
+		"fewer attributes":      {2, 1, 'a', numberTag, 0},
+		"name too long":         {1, 9, 'a'},
+		"no value":              {1, 1, 'a'},
+		"unknown type":          {1, 1, 'a', '?', 0, 0},
+		"number cut short":      {1, 1, 'a', numberTag, 0x80},
+		"string cut short":      {1, 1, 'a', stringTag, 9, 'x'},
+		"no index":              {0},
+		"index too long":        {0, 200, 1},
+		"index without its key": {0, 1, 'I'},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(sampleItem.Key, content)
+			require.ErrorContains(t, err, "is cut short or malformed")
+		})
+	}
+}
+
+func requireDamaged(t *testing.T, b []byte) {
+	t.Helper()
+	_, err := decode(sampleItem.Key, b)
+	require.ErrorIs(t, err, ErrDamaged)
+	require.ErrorContains(t, err, `decode item "T#t#RUN#r" "HEAD"`)
+}
+
+func TestCodecRoundTrip(t *testing.T) {
+	value := rapid.OneOf(
+		rapid.Map(rapid.String(), store.Str),
+		rapid.Map(rapid.Int64(), store.Num),
+	)
+	rapid.Check(t, func(t *rapid.T) {
+		it := store.Item{
+			Key:   store.Key{PK: rapid.String().Draw(t, "PK"), SK: rapid.String().Draw(t, "SK")},
+			Attrs: rapid.MapOfN(rapid.String(), value, 1, 5).Draw(t, "attrs"),
+			Body:  rapid.SliceOfN(rapid.Byte(), 1, 50).Draw(t, "body"),
+		}
+		if it.Index = rapid.String().Draw(t, "index"); it.Index != "" {
+			it.IndexSort = rapid.String().Draw(t, "index sort")
+		}
+		got, err := decode(it.Key, encode(it))
+		require.NoError(t, err)
+		require.Equal(t, it, got)
+	})
+}
+
+// FuzzDecode also mends the checksum, so that what is behind it is reached.
+func FuzzDecode(f *testing.F) {
+	f.Add(encode(sampleItem))
+	f.Add(encode(store.Item{Key: sampleItem.Key}))
+	f.Add([]byte{format, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Add([]byte{format, 0, 0, 0, 0, 0, 200, 1})                    // an index longer than the value
+	f.Add([]byte{format, 0, 0, 0, 0, 1, 1, 'a', stringTag, 9, 'x'}) // a string cut short
+	f.Add([]byte{format, 0, 0, 0, 0, 1, 1, 'a', numberTag, 0x80})   // a number cut short
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := decode(sampleItem.Key, b); err != nil {
+			require.ErrorIs(t, err, ErrDamaged)
+		}
+		if len(b) < headerSize {
+			return
+		}
+		mended := append([]byte(nil), b...)
+		mended[0] = format
+		binary.LittleEndian.PutUint32(mended[1:], checksum(sampleItem.Key, mended[headerSize:]))
+		it, err := decode(sampleItem.Key, mended)
+		if err != nil {
+			require.ErrorIs(t, err, ErrDamaged)
+			return
+		}
+		again, err := decode(it.Key, encode(it))
+		require.NoError(t, err)
+		require.Equal(t, it, again)
+	})
+}
+
+// TestDamagedItem: one bad item is an error that names it, and no hindrance to the others.
+func TestDamagedItem(t *testing.T) {
+	tb, err := Open(filepath.Join(t.TempDir(), "store"), Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tb.Close()) }()
+	bad, good := sampleItem, sampleItem
+	good.SK = "other"
+	require.NoError(t, tb.Write(t.Context(), store.Op{Kind: store.Put, Item: bad}, store.Op{Kind: store.Put, Item: good}))
+	require.NoError(t, tb.db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket(itemsBucket).Put(itemKey(bad.Key), []byte{format, 1, 2, 3})
+	}))
+
+	_, _, err = tb.Get(t.Context(), bad.Key)
+	require.ErrorIs(t, err, ErrDamaged)
+	require.ErrorContains(t, err, bad.SK)
+	_, err = tb.Query(t.Context(), store.Range{PK: bad.PK})
+	require.ErrorIs(t, err, ErrDamaged)
+	require.ErrorIs(t, err, store.ErrDamaged)
+	spared, err := tb.Query(t.Context(), store.Range{PK: bad.PK, Spare: true})
+	require.NoError(t, err)
+	require.Len(t, spared.Items, 2)
+	for _, it := range spared.Items {
+		require.Equal(t, it.SK == bad.SK, errors.Is(it.Broken, store.ErrDamaged))
+	}
+	listed, err := tb.Query(t.Context(), store.Range{PK: bad.Index, Index: true})
+	require.NoError(t, err)
+	require.Len(t, listed.Items, 2, "the one hides no other")
+	for _, it := range listed.Items {
+		if it.SK == good.SK {
+			require.Equal(t, good, it)
+			continue
+		}
+		require.ErrorIs(t, it.Broken, ErrDamaged)
+		require.Equal(t, store.Item{Key: bad.Key, Index: bad.Index, IndexSort: bad.IndexSort, Broken: it.Broken}, it)
+	}
+	require.ErrorIs(t, tb.Write(t.Context(), store.Op{Kind: store.Put, Item: bad}), ErrDamaged)
+
+	got, found, err := tb.Get(t.Context(), good.Key)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, good, got)
+	require.NoError(t, tb.Write(t.Context(), store.Op{Kind: store.Put, Item: good}))
+}

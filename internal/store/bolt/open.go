@@ -1,0 +1,217 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/countersign/countersign/internal/store"
+)
+
+// The kinds of error beside those of store.Table.
+var (
+	// ErrLocked: another process, or another Table of this one, has the file open.
+	ErrLocked = errors.New("in use by another process")
+	// ErrDamaged: the file is no store, or its content is not what was written.
+	ErrDamaged error = damaged{}
+	// ErrUnsure: an earlier commit failed so late that what is on disk is not known. Every call returns it until the file is
+	// opened again.
+	ErrUnsure = errors.New("an earlier commit failed, the store must be opened again")
+)
+
+// damaged is ErrDamaged. Of an item, it is a store.ErrDamaged.
+type damaged struct{}
+
+func (damaged) Error() string { return "not a store, or damaged" }
+
+func (damaged) Is(target error) bool { return target == store.ErrDamaged }
+
+// OpenError is what Open returns. Err matches ErrLocked, ErrDamaged, fs.ErrPermission, fs.ErrNotExist (of the folder), or is the
+// system's error.
+type OpenError struct {
+	Path string
+	Err  error
+}
+
+func (e *OpenError) Error() string { return fmt.Sprintf("open store %s: %v", e.Path, e.Err) }
+
+// Unwrap gives Err.
+func (e *OpenError) Unwrap() error { return e.Err }
+
+// Options of Open. The zero value is right for most.
+type Options struct {
+	// LockWait is how long Open waits for another process to let go of the file; 0 means 100 ms. It is rounded to about
+	// 50 ms. Real time: it is the operating system that is waited for.
+	LockWait time.Duration
+}
+
+const (
+	defaultLockWait = 100 * time.Millisecond
+	pageSize        = 16 << 10
+	fileMode        = 0o600
+)
+
+var (
+	itemsBucket = []byte("items")
+	indexBucket = []byte("index")
+)
+
+// Open opens the store at path and creates it, readable by its owner alone, when there is none. The folder must exist. The
+// error is an *OpenError.
+func Open(path string, opts Options) (*Table, error) {
+	t, err := open(path, opts)
+	if err != nil {
+		return nil, &OpenError{Path: path, Err: plain(err)}
+	}
+	return t, nil
+}
+
+func open(path string, opts Options) (*Table, error) {
+	info, err := os.Stat(path)
+	isNew := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !isNew {
+		return nil, err
+	}
+	if !isNew && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("not a regular file: %w", ErrDamaged)
+	}
+	t := &Table{path: path, lead: make(chan struct{}, 1)}
+	err = guarded(func() error { return t.start(opts, !isNew && info.Size() > 0) })
+	if err == nil && isNew {
+		err = syncFolder(filepath.Dir(path))
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.abandon(err))
+	}
+	return t, nil
+}
+
+// abandon gives back what a failed open took. A damaged database is not closed, only its file: bbolt may have stopped with a
+// lock held.
+func (t *Table) abandon(cause error) error {
+	if errors.Is(cause, ErrDamaged) {
+		return t.closeFile()
+	}
+	return t.release()
+}
+
+// start opens the database, makes the buckets in a new one and inspects an old one before it may be written.
+func (t *Table) start(opts Options, old bool) error {
+	if old {
+		if err := t.inspect(opts); err != nil {
+			return err
+		}
+	}
+	if err := t.openDatabase(opts, false); err != nil {
+		return err
+	}
+	return t.makeBuckets()
+}
+
+// makeBuckets commits nothing when there are buckets already.
+func (t *Table) makeBuckets() error {
+	err := t.db.Update(func(tx *bbolt.Tx) error {
+		if tx.Bucket(itemsBucket) != nil {
+			return errNothing
+		}
+		_, err1 := tx.CreateBucket(itemsBucket)
+		_, err2 := tx.CreateBucket(indexBucket)
+		return errors.Join(err1, err2)
+	})
+	if errors.Is(err, errNothing) {
+		return nil
+	}
+	return err
+}
+
+func (t *Table) openDatabase(opts Options, readOnly bool) error {
+	wait := opts.LockWait
+	if wait == 0 {
+		wait = defaultLockWait
+	}
+	db, err := bbolt.Open(t.path, fileMode, &bbolt.Options{
+		Timeout:      wait,
+		ReadOnly:     readOnly,
+		FreelistType: bbolt.FreelistMapType,
+		PageSize:     pageSize,
+		NoStatistics: true,
+		OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
+			f, err = os.OpenFile(name, flag, mode)
+			t.file = f
+			return f, err
+		},
+	})
+	if err != nil {
+		return ofBbolt(err)
+	}
+	t.db = db
+	return nil
+}
+
+// inspect opens the database for reading, which looks at its two headers alone, and refuses one that was cut short or is
+// another program's. bbolt trusts the headers: where pages are missing it would read past the end of its memory map.
+func (t *Table) inspect(opts Options) error {
+	if err := t.openDatabase(opts, true); err != nil {
+		return err
+	}
+	info, err := t.file.Stat()
+	if err != nil {
+		return err
+	}
+	err = t.db.View(func(tx *bbolt.Tx) error {
+		if info.Size() < tx.Size() {
+			return fmt.Errorf("%d bytes of %d: %w", info.Size(), tx.Size(), ErrDamaged)
+		}
+		return checkOwn(tx)
+	})
+	if err != nil {
+		return err
+	}
+	return t.db.Close()
+}
+
+// checkOwn refuses a database with content that is not a store's.
+func checkOwn(tx *bbolt.Tx) error {
+	first, _ := tx.Cursor().First()
+	if first == nil || tx.Bucket(itemsBucket) != nil && tx.Bucket(indexBucket) != nil {
+		return nil
+	}
+	return fmt.Errorf("holds another program's bucket %q: %w", first, ErrDamaged)
+}
+
+// syncFolder makes a new file's name durable.
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// ofBbolt names the errors of bbolt.Open as this package does: what is neither the lock nor the system is the file.
+func ofBbolt(err error) error {
+	var system syscall.Errno
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return ErrLocked
+	case errors.As(err, &system):
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, err)
+}
+
+// plain takes the path, which OpenError has, out of the system's errors.
+func plain(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}

@@ -1,0 +1,124 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Table is a store.Table in one file. Open makes one, Close ends it. Safe for concurrent use.
+type Table struct {
+	path string
+	file *os.File // the database's own
+	db   *bbolt.DB
+
+	lead  chan struct{} // holds the one Write that commits (group.go)
+	mu    sync.Mutex    // guards queue and fault
+	queue []*pending
+	fault error // set once a commit failed in doubt; wraps ErrUnsure
+}
+
+var _ store.Table = (*Table)(nil)
+
+// Close waits for calls that are under way and gives the file to others. Calls after it fail.
+func (t *Table) Close() error {
+	t.lead <- struct{}{}
+	defer func() { <-t.lead }()
+	if err := t.release(); err != nil {
+		return fmt.Errorf("close store %s: %w", t.path, err)
+	}
+	return nil
+}
+
+// release closes the database; or just its file, when the database did not open or was left in doubt, since bbolt may then
+// hold locks that nobody will free.
+func (t *Table) release() error {
+	if t.db != nil && t.trouble() == nil {
+		return t.db.Close()
+	}
+	return t.closeFile()
+}
+
+// closeFile lets go of the file and its lock. A file that is closed already is fine.
+func (t *Table) closeFile() error {
+	if t.file == nil {
+		return nil
+	}
+	f := t.file
+	t.file = nil
+	if _, err := f.Stat(); errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return errors.Join(unlock(f), f.Close())
+}
+
+// Get implements store.Table. ErrDamaged when the stored item is not what was written.
+func (t *Table) Get(ctx context.Context, k store.Key) (it store.Item, found bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return store.Item{}, false, err
+	}
+	if err := store.CheckKey(k); err != nil {
+		return store.Item{}, false, err
+	}
+	err = t.view(func(b buckets) error {
+		it, found, err = b.get(k)
+		return err
+	})
+	if err != nil {
+		return store.Item{}, false, fmt.Errorf("get %q %q from store %s: %w", k.PK, k.SK, t.path, err)
+	}
+	return it, found, nil
+}
+
+// Query implements store.Table. ErrDamaged when a stored item is not what was written.
+func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
+	if err := ctx.Err(); err != nil {
+		return store.Page{}, err
+	}
+	from, until, err := store.Span(r)
+	if err != nil {
+		return store.Page{}, err
+	}
+	pager := store.NewPager(r)
+	err = t.view(func(b buckets) error {
+		return b.walk(r, from, until, pager.Add)
+	})
+	if err != nil {
+		return store.Page{}, fmt.Errorf("query %q in store %s: %w", r.PK, t.path, err)
+	}
+	return pager.Page(), nil
+}
+
+func (t *Table) view(read func(buckets) error) error {
+	if err := t.trouble(); err != nil {
+		return err
+	}
+	return guarded(func() error {
+		return t.db.View(func(tx *bbolt.Tx) error { return read(bucketsOf(tx)) })
+	})
+}
+
+// trouble is why nothing works any more, nil as long as all is well.
+func (t *Table) trouble() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.fault
+}
+
+// guarded turns a panic or a memory fault into ErrDamaged: bbolt trusts the pages it reads.
+func guarded(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrDamaged, p)
+		}
+	}()
+	return f()
+}

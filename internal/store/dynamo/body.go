@@ -1,0 +1,84 @@
+package dynamo
+
+import (
+	"bytes"
+	"compress/flate"
+	"fmt"
+	"io"
+
+	"github.com/countersign/countersign/internal/store"
+)
+
+// A body is stored as binary, or deflated (RFC 1951) as a map of one binary under deflated. The type says which it is: no byte is
+// added to a body that is stored as it came, so that an item of the greatest size fits.
+const (
+	deflated    = "deflate"
+	mapOverhead = 3 + 1 + len(deflated) // as DynamoDB counts a map of one element
+
+	// compressAbove is the length, in bytes, above which a body is worth the time.
+	compressAbove = 2 << 10
+
+	// growth is kept free of compression below store.MaxItem. DynamoDB measures what is stored, so that the limit of an Update is
+	// exact where the body is not compressed, and where it is, the item could pass it only by growing so many bytes by Updates.
+	growth = 64 << 10
+)
+
+func encodeBody(it store.Item) (attribute, error) {
+	plain := attribute{B: it.Body}
+	if len(it.Body) <= compressAbove || store.Size(it) > store.MaxItem-growth {
+		return plain, nil
+	}
+	small, err := deflate(it.Body)
+	if err != nil {
+		return attribute{}, err
+	}
+	if len(small)+mapOverhead >= len(it.Body) {
+		return plain, nil
+	}
+	return attribute{M: attributes{deflated: {B: small}}}, nil
+}
+
+func decodeBody(v attribute) ([]byte, error) {
+	switch {
+	case v.B != nil:
+		return v.B, nil
+	case v.M != nil:
+		small := v.M[deflated].B
+		if small == nil || len(v.M) != 1 {
+			return nil, fmt.Errorf("body of an unknown form: %w", ErrDamaged)
+		}
+		return inflate(small)
+	default:
+		return nil, fmt.Errorf("want a body: %w", ErrDamaged)
+	}
+}
+
+func deflate(body []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w, err := flate.NewWriter(&out, flate.DefaultCompression)
+	if err != nil {
+		return nil, fmt.Errorf("deflate body: %w", err)
+	}
+	if _, err := w.Write(body); err != nil {
+		return nil, fmt.Errorf("deflate body: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("deflate body: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// inflate gives at most store.MaxItem bytes, which is more than any item's body: what would be larger is not ours.
+func inflate(small []byte) ([]byte, error) {
+	in := bytes.NewReader(small)
+	body, err := io.ReadAll(io.LimitReader(flate.NewReader(in), store.MaxItem+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("inflate body: %w: %w", err, ErrDamaged)
+	case len(body) > store.MaxItem:
+		return nil, fmt.Errorf("inflate body to more than %d bytes: %w", store.MaxItem, ErrDamaged)
+	case in.Len() > 0:
+		return nil, fmt.Errorf("inflate body: %d bytes behind its end: %w", in.Len(), ErrDamaged)
+	}
+	return body, nil
+}

@@ -1,0 +1,121 @@
+package dynamo
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+
+	"github.com/countersign/countersign/internal/store"
+)
+
+// The codes of DynamoDB's refusals, of a request and, in the second list, of one operation of a transaction.
+const (
+	codeConditionFailed    = "ConditionalCheckFailedException"
+	codeConflict           = "TransactionConflictException"
+	codeReplicatedConflict = "ReplicatedWriteConflictException"
+	codeInProgress         = "TransactionInProgressException"
+	codeValidation         = "ValidationException"
+	codeCancelled          = "TransactionCanceledException"
+
+	reasonConditionFailed = "ConditionalCheckFailed"
+	reasonConflict        = "TransactionConflict"
+	reasonValidation      = "ValidationError"
+)
+
+var throttles = map[string]bool{
+	"ProvisionedThroughputExceededException": true, "ThrottlingException": true, "Throttling": true, "RequestLimitExceeded": true,
+	"ProvisionedThroughputExceeded": true, "ThrottlingError": true, // the reasons of a transaction
+}
+
+// explain gives err the meaning it has for the port, for a request of n operations. What has none stays as it is: uncertain.
+func explain(err error, n int) error {
+	var cancelled *cancelledError
+	if errors.As(err, &cancelled) {
+		return explainCancelled(cancelled, n)
+	}
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return err
+	}
+	switch code := api.ErrorCode(); {
+	case code == codeConditionFailed:
+		return &store.ConditionError{Failed: []int{0}}
+	case code == codeConflict, code == codeReplicatedConflict:
+		return fmt.Errorf("%w: %w", store.ErrConflict, err)
+	case throttles[code]:
+		return fmt.Errorf("%w: %w", store.ErrThrottled, err)
+	case code == codeValidation:
+		return fmt.Errorf("%w: %w", invalid(api.ErrorMessage()), err)
+	default:
+		return err
+	}
+}
+
+// explainCancelled reads why a transaction was cancelled. A conflict or throttling comes before conditions: an operation that met one
+// was not looked at, so which conditions hold is known only when the transaction is sent again.
+func explainCancelled(err *cancelledError, n int) error {
+	if len(err.reasons) != n {
+		return fmt.Errorf("%d reasons for %d operations: %w", len(err.reasons), n, err)
+	}
+	var failed []int
+	var kind error
+	for i, r := range err.reasons {
+		switch code := r.Code; {
+		case code == reasonConflict:
+			return fmt.Errorf("operation %d: %w: %w", i, store.ErrConflict, err)
+		case throttles[code]:
+			kind = store.ErrThrottled
+		case code == reasonConditionFailed:
+			failed = append(failed, i)
+		case code == reasonValidation && kind == nil:
+			kind = invalid(r.Message)
+		}
+	}
+	switch {
+	case errors.Is(kind, store.ErrThrottled) || kind != nil && failed == nil:
+		return fmt.Errorf("%w: %w", kind, err)
+	case failed != nil:
+		return &store.ConditionError{Failed: failed}
+	default:
+		return err
+	}
+}
+
+// invalid tells an item over the limit from everything else that DynamoDB refuses to look at. It says which by its message alone.
+func invalid(message string) error {
+	if strings.Contains(message, "Item size") && strings.Contains(message, "exceeded the maximum allowed size") {
+		return store.ErrTooLarge
+	}
+	return store.ErrInvalid
+}
+
+// uncertain reports whether the request of err may have been executed: anything but an answer that refuses it.
+func uncertain(err error) bool {
+	if err == nil {
+		return false
+	}
+	var api smithy.APIError
+	var response *awshttp.ResponseError
+	if !errors.As(err, &api) || api.ErrorCode() == codeInProgress {
+		return true
+	}
+	return !errors.As(err, &response) || response.HTTPStatusCode() >= http.StatusInternalServerError
+}
+
+// transient reports whether err says that this time nothing was done, and that it may go better the next.
+func transient(err error) bool {
+	if err == nil {
+		return false
+	}
+	var cancelled *cancelledError
+	n := 1
+	if errors.As(err, &cancelled) {
+		n = len(cancelled.reasons)
+	}
+	err = explain(err, n)
+	return errors.Is(err, store.ErrThrottled) || errors.Is(err, store.ErrConflict)
+}

@@ -1,0 +1,258 @@
+package dynamo
+
+import (
+	"bytes"
+	"compress/flate"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/store"
+)
+
+func bodied(body []byte) store.Item {
+	return store.Item{Key: store.Key{PK: "P", SK: "S"}, Body: body}
+}
+
+// storedSize is what DynamoDB counts for a body.
+func storedSize(t require.TestingT, v attribute) int {
+	if v.B != nil {
+		return len(v.B)
+	}
+	require.Len(t, v.M, 1)
+	require.NotNil(t, v.M[deflated].B)
+	return mapOverhead + len(v.M[deflated].B)
+}
+
+// TestBodyComesBack: whatever the body, it comes back as it was and takes no more room than it has bytes.
+func TestBodyComesBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		unit := rapid.SliceOfN(rapid.Byte(), 1, 2000).Draw(t, "unit")
+		body := bytes.Repeat(unit, rapid.IntRange(1, 50).Draw(t, "times"))
+		v, err := encodeBody(bodied(body))
+		require.NoError(t, err)
+		require.LessOrEqual(t, storedSize(t, v), len(body))
+		got, err := decodeBody(v)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(body, got))
+	})
+}
+
+func TestBodyForms(t *testing.T) {
+	full := bodied([]byte("x"))
+	room := store.MaxItem - store.Size(full) + 1
+	for _, c := range []struct {
+		name string
+		body []byte
+		m    bool
+	}{
+		{"2 KB", bytes.Repeat([]byte("x"), compressAbove), false},
+		{"a byte more", bytes.Repeat([]byte("x"), compressAbove+1), true},
+		{"all it may be and compressed", bytes.Repeat([]byte("x"), room-growth), true},
+		{"a byte more than that", bytes.Repeat([]byte("x"), room-growth+1), false},
+		{"the greatest", bytes.Repeat([]byte("x"), room), false},
+		{"nothing to gain", incompressible(8 << 10), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v, err := encodeBody(bodied(c.body))
+			require.NoError(t, err)
+			require.Equal(t, c.m, v.M != nil)
+		})
+	}
+}
+
+// incompressible gives bytes without repetition.
+func incompressible(n int) []byte {
+	out := make([]byte, n)
+	z := uint64(1)
+	for i := range out {
+		z = z*6364136223846793005 + 1442695040888963407
+		out[i] = byte(z >> 56)
+	}
+	return out
+}
+
+func TestInflateIsBounded(t *testing.T) {
+	bomb, err := deflate(make([]byte, store.MaxItem+1))
+	require.NoError(t, err)
+	_, err = inflate(bomb)
+	require.ErrorIs(t, err, ErrDamaged)
+	most, err := deflate(make([]byte, store.MaxItem))
+	require.NoError(t, err)
+	got, err := inflate(most)
+	require.NoError(t, err)
+	require.Len(t, got, store.MaxItem)
+	_, err = inflate(most[:len(most)-1])
+	require.ErrorIs(t, err, ErrDamaged, "cut short")
+	_, err = inflate(append(most, 0))
+	require.ErrorIs(t, err, ErrDamaged, "something behind it")
+}
+
+// FuzzInflate: no content of the table makes more memory than an item's, and what comes out fits what went in.
+func FuzzInflate(f *testing.F) {
+	small, err := deflate([]byte("hello, hello, hello"))
+	require.NoError(f, err)
+	f.Add(small)
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		out, err := inflate(in)
+		if err != nil {
+			require.ErrorIs(t, err, ErrDamaged)
+			return
+		}
+		require.LessOrEqual(t, len(out), store.MaxItem)
+		again, err := deflate(out)
+		require.NoError(t, err)
+		back, err := inflate(again)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(out, back))
+	})
+}
+
+// TestInflateOtherLevels: a body written by another compressor reads all the same: the format is RFC 1951, not a version of Go.
+func TestInflateOtherLevels(t *testing.T) {
+	text := []byte(strings.Repeat("tool results are mostly text. ", 400))
+	for level := flate.HuffmanOnly; level <= flate.BestCompression; level++ {
+		var b bytes.Buffer
+		w, err := flate.NewWriter(&b, level)
+		require.NoError(t, err)
+		_, err = w.Write(text)
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+		got, err := inflate(b.Bytes())
+		require.NoError(t, err)
+		require.Equal(t, text, got)
+	}
+}
+
+// FuzzCursor: any cursor is refused as store.ErrInvalid or is the position of an item, and stays within its partition.
+func FuzzCursor(f *testing.F) {
+	f.Add("NwBQAFM", true, false)
+	f.Add("QQ", false, true)
+	f.Add("AAAA", true, true)
+	f.Fuzz(func(t *testing.T, cursor string, index, reverse bool) {
+		s, err := spanOf(store.Range{PK: "P", From: "B", To: "Y", Cursor: cursor, Index: index, Reverse: reverse})
+		if err != nil {
+			require.ErrorIs(t, err, store.ErrInvalid)
+			return
+		}
+		start := s.startKey()
+		if start == nil || s.empty() {
+			return
+		}
+		it, err := decode(start)
+		require.NoError(t, err)
+		require.NoError(t, store.CheckKey(it.Key))
+		require.LessOrEqual(t, s.sort(it), "Y", "DynamoDB refuses a start outside the bounds")
+		require.GreaterOrEqual(t, s.sort(it), "B", "DynamoDB refuses a start outside the bounds")
+		if index {
+			require.Equal(t, "P", it.Index)
+		} else {
+			require.Equal(t, "P", it.PK)
+		}
+	})
+}
+
+// TestCursorOutsideTheBounds follows store.Span: behind them nothing is left, before them it has no effect.
+func TestCursorOutsideTheBounds(t *testing.T) {
+	at := cursorAt(store.Item{Key: store.Key{PK: "P", SK: "M"}}, false)
+	for _, c := range []struct {
+		r     store.Range
+		empty bool
+		after bool
+	}{
+		{store.Range{}, false, true},
+		{store.Range{From: "M", To: "M"}, false, true},
+		{store.Range{From: "N"}, false, false},
+		{store.Range{To: "L"}, true, true},
+		{store.Range{Reverse: true}, false, true},
+		{store.Range{Reverse: true, From: "N"}, true, true},
+		{store.Range{Reverse: true, To: "L"}, false, false},
+		{store.Range{From: "Z", To: "A"}, true, false},
+	} {
+		c.r.PK, c.r.Cursor = "P", at
+		s, err := spanOf(c.r)
+		require.NoError(t, err)
+		require.Equal(t, c.empty, s.empty(), "%+v", c.r)
+		if c.r.From <= c.r.To || c.r.To == "" {
+			require.Equal(t, c.after, s.after != nil, "%+v", c.r)
+		}
+	}
+}
+
+// Every byte of a stored body, and the key it stands under, is in its sum: whatever is changed in the table is found when it is read.
+func TestEveryByteOfABodyIsSummed(t *testing.T) {
+	for name, body := range map[string][]byte{"as it is": []byte(`{"v":1,"e":[{"decided":{"call":"c1","amount":1.50}}]}`), "deflated": bytes.Repeat([]byte(`{"text":"abc"},`), 300)} {
+		t.Run(name, func(t *testing.T) {
+			it := store.Item{Key: store.Key{PK: "T#acme#RUN#r1", SK: "J#0000000001"}, Body: body, Index: "I", IndexSort: "1"}
+			stored, err := encode(it)
+			require.NoError(t, err)
+			again, err := decode(stored)
+			require.NoError(t, err)
+			require.Equal(t, it, again)
+			bytesOf := func(a attributes) []byte {
+				if b := a[store.NameBody].B; b != nil {
+					return b
+				}
+				return a[store.NameBody].M[deflated].B
+			}
+			raw := bytesOf(stored)
+			require.Equal(t, name == "as it is", &raw[0] == &body[0])
+			for i := range raw {
+				for _, flip := range []byte{1, 0x20, 0x80} {
+					raw[i] ^= flip
+					if flipped, err := decode(stored); err == nil { // bits that fill up the last byte of what is deflated
+						require.Equal(t, it, flipped, "byte %d", i)
+					} else {
+						requireItemDamaged(t, err, it.Key)
+					}
+					raw[i] ^= flip
+				}
+			}
+			for n := range raw {
+				cut, err := encode(it)
+				require.NoError(t, err)
+				if v := cut[store.NameBody]; v.B != nil {
+					cut[store.NameBody] = attribute{B: v.B[:n]}
+				} else {
+					v.M[deflated] = attribute{B: v.M[deflated].B[:n]}
+				}
+				_, err = decode(cut)
+				requireItemDamaged(t, err, it.Key)
+			}
+			for _, other := range []store.Key{{PK: "T#acme#RUN#r2", SK: it.SK}, {PK: "T#other#RUN#r1", SK: it.SK}, {PK: it.PK, SK: "J#0000000002"}, {PK: it.PK + "J", SK: it.SK[1:]}} {
+				copied, err := encode(it)
+				require.NoError(t, err)
+				copied[store.NamePK], copied[store.NameSK] = str(other.PK), str(other.SK)
+				_, err = decode(copied)
+				requireItemDamaged(t, err, other)
+				listing, err := listed(copied)
+				require.NoError(t, err, "it hides no other from a list")
+				require.ErrorIs(t, listing.Broken, store.ErrDamaged)
+				require.Equal(t, store.Item{Key: other, Index: "I", IndexSort: "1", Broken: listing.Broken}, listing)
+			}
+			delete(stored, store.NameBody)
+			_, err = decode(stored)
+			requireItemDamaged(t, err, it.Key)
+			old, err := encode(it)
+			require.NoError(t, err)
+			delete(old, store.NameSum)
+			again, err = decode(old)
+			require.NoError(t, err, "items of before there were sums")
+			require.Equal(t, it, again)
+		})
+	}
+	large, err := encode(store.Item{Key: store.Key{PK: "P", SK: "S"}, Body: make([]byte, store.MaxItem-10)})
+	require.NoError(t, err)
+	require.NotContains(t, large, store.NameSum, "there is no room for it")
+}
+
+func requireItemDamaged(t *testing.T, err error, k store.Key) {
+	t.Helper()
+	var damaged *store.DamagedError
+	require.ErrorIs(t, err, store.ErrDamaged)
+	require.ErrorAs(t, err, &damaged)
+	require.Equal(t, k, damaged.Key)
+}

@@ -1,0 +1,140 @@
+package dynamo
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/countersign/countersign/internal/store"
+)
+
+// ErrDamaged says that an item in the table is not one that this package stores.
+var ErrDamaged = store.ErrDamaged
+
+func encodeKey(k store.Key) attributes {
+	return attributes{
+		store.NamePK: str(k.PK),
+		store.NameSK: str(k.SK),
+	}
+}
+
+func encode(it store.Item) (attributes, error) {
+	out := encodeKey(it.Key)
+	for name, v := range it.Attrs {
+		out[name] = encodeValue(v)
+	}
+	if it.Index != "" {
+		out[store.NameIndex] = str(it.Index)
+		out[store.NameIndexSort] = str(it.IndexSort)
+	}
+	if len(it.Body) == 0 {
+		return out, nil
+	}
+	if summed(it) {
+		out[store.NameSum] = encodeValue(store.Num(store.Sum(it.Key, it.Body)))
+	}
+	body, err := encodeBody(it)
+	out[store.NameBody] = body
+	return out, err
+}
+
+// summed says whether an item is stored with the sum of its body. It takes a dozen bytes, which an item of about the greatest size has not.
+func summed(it store.Item) bool { return store.Size(it) <= store.MaxItem-growth }
+
+func encodeValue(v store.Value) attribute {
+	if v.IsString() {
+		return str(v.String())
+	}
+	n := strconv.FormatInt(v.Int(), 10)
+	return attribute{N: &n}
+}
+
+// decode reads a whole item, or the keys of one. Its error is a *store.DamagedError.
+func decode(stored attributes) (store.Item, error) {
+	var it store.Item
+	key := store.Key{PK: textOf(stored[store.NamePK]), SK: textOf(stored[store.NameSK])}
+	for name, v := range stored {
+		if name == store.NameSum {
+			continue
+		}
+		if err := decodePart(&it, name, v); err != nil {
+			return store.Item{}, &store.DamagedError{Key: key, Err: fmt.Errorf("attribute %q: %w", name, err)}
+		}
+	}
+	if sum, ok := stored[store.NameSum]; ok { // items of before there were sums have none
+		v, err := decodeValue(sum)
+		if err != nil || v != store.Num(store.Sum(key, it.Body)) {
+			return store.Item{}, store.Damaged(key, "attribute %q: its body is not what was written under this key", store.NameBody)
+		}
+	}
+	return it, nil
+}
+
+// listed reads an item of a list. One that cannot be read is listed as broken: it hides no other.
+func listed(stored attributes) (store.Item, error) {
+	it, err := decode(stored)
+	if err == nil {
+		return it, nil
+	}
+	it = store.Item{
+		Key:   store.Key{PK: textOf(stored[store.NamePK]), SK: textOf(stored[store.NameSK])},
+		Index: textOf(stored[store.NameIndex]), IndexSort: textOf(stored[store.NameIndexSort]), Broken: err,
+	}
+	if store.CheckKey(it.Key) != nil {
+		return store.Item{}, err
+	}
+	return it, nil
+}
+
+func decodePart(it *store.Item, name string, v attribute) (err error) {
+	switch name {
+	case store.NamePK:
+		it.PK, err = text(v)
+	case store.NameSK:
+		it.SK, err = text(v)
+	case store.NameIndex:
+		it.Index, err = text(v)
+	case store.NameIndexSort:
+		it.IndexSort, err = text(v)
+	case store.NameBody:
+		it.Body, err = decodeBody(v)
+	default:
+		var value store.Value
+		if value, err = decodeValue(v); err == nil {
+			if it.Attrs == nil {
+				it.Attrs = map[string]store.Value{}
+			}
+			it.Attrs[name] = value
+		}
+	}
+	return err
+}
+
+func decodeValue(v attribute) (store.Value, error) {
+	switch {
+	case v.S != nil:
+		return store.Str(*v.S), nil
+	case v.N != nil:
+		n, err := strconv.ParseInt(*v.N, 10, 64)
+		if err != nil {
+			return store.Value{}, fmt.Errorf("want a number of 64 bits: %w", ErrDamaged)
+		}
+		return store.Num(n), nil
+	default:
+		return store.Value{}, fmt.Errorf("want a string or a number: %w", ErrDamaged)
+	}
+}
+
+func text(v attribute) (string, error) {
+	if v.S == nil {
+		return "", fmt.Errorf("want a string: %w", ErrDamaged)
+	}
+	return *v.S, nil
+}
+
+// textOf names an item in an error; it is empty where there is nothing to name it by.
+func textOf(v attribute) string {
+	if v.S == nil {
+		return ""
+	}
+	return *v.S
+}

@@ -1,0 +1,32 @@
+package dynamo_test
+
+import (
+	"testing"
+
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/dynamolocal"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/dynamo"
+	"github.com/countersign/countersign/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { dynamolocal.Main(m) }
+
+// realEngine gives an empty table of the real engine, and the client that reaches it.
+func realEngine(t testing.TB) (*dynamo.Client, string) {
+	t.Helper()
+	cfg := dynamolocal.Config(t)
+	return dynamo.NewClient(cfg, dynamolocal.Endpoint), dynamolocal.Table(t, cfg, dynamo.IndexName)
+}
+
+func options() dynamo.Options {
+	return dynamo.Options{Token: ids.System(clock.System()).Key}
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Table(t, func(t *testing.T) store.Table {
+		client, name := realEngine(t)
+		return dynamo.New(client, name, options())
+	})
+}

@@ -1,0 +1,545 @@
+package dynamo_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/dynamolocal"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/dynamo"
+)
+
+// request is one request as it went over the wire (awsJson1.0).
+type request struct {
+	Operation string // of X-Amz-Target
+	Body      map[string]any
+}
+
+type answerFunc func(*http.Request) (*http.Response, error)
+
+// wire answers requests in this process, one answer for each, and keeps them. It works inside a synctest bubble.
+type wire struct {
+	mu       sync.Mutex
+	answers  []answerFunc
+	requests []request
+}
+
+func (w *wire) Do(r *http.Request) (*http.Response, error) {
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	_, operation, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	q := request{Operation: operation}
+	if err := json.Unmarshal(raw, &q.Body); err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.requests = append(w.requests, q)
+	if len(w.answers) == 0 {
+		return nil, errors.New("no answer left")
+	}
+	next := w.answers[0]
+	w.answers = w.answers[1:]
+	return next(r)
+}
+
+func answer(status int, body string) answerFunc {
+	return func(r *http.Request) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: status, Status: http.StatusText(status), Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}},
+			Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)), Request: r,
+		}, nil
+	}
+}
+
+func refusal(code string) answerFunc { return refusalSaying(code, "m") }
+
+func refusalSaying(code, message string) answerFunc {
+	return answer(400, fmt.Sprintf(`{"__type":"com.amazonaws.dynamodb.v20120810#%s","message":%q}`, code, message))
+}
+
+// cancelled is a transaction's refusal with a reason, and perhaps ": message", for each operation.
+func cancelled(reasons ...string) answerFunc {
+	list := make([]map[string]string, len(reasons))
+	for i, r := range reasons {
+		code, message, _ := strings.Cut(r, ": ")
+		list[i] = map[string]string{"Code": code, "Message": message}
+	}
+	raw, err := json.Marshal(map[string]any{
+		"__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException", "Message": "cancelled", "CancellationReasons": list,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return answer(400, string(raw))
+}
+
+func down(*http.Request) (*http.Response, error) {
+	return answer(500, `{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"m"}`)(nil)
+}
+
+func reset(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
+
+func hang(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// late is what an HTTP client gives when an attempt's own time is up.
+type late struct{}
+
+func (late) Error() string { return "Client.Timeout exceeded while awaiting headers" }
+func (late) Timeout() bool { return true }
+
+func slow(*http.Request) (*http.Response, error) { return nil, late{} }
+
+func config(client aws.HTTPClient) aws.Config {
+	return aws.Config{
+		Region: "us-east-1", HTTPClient: client,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+		}),
+	}
+}
+
+// over runs body with a table behind those answers, in virtual time.
+func over(t *testing.T, body func(*testing.T, *dynamo.Table, *wire), answers ...answerFunc) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{answers: answers}
+		n := 0
+		token := func() string { n++; return fmt.Sprintf("token-%d", n) }
+		body(t, dynamo.New(dynamo.NewClient(config(w), "http://dynamodb.test"), "runs", dynamo.Options{Token: token}), w)
+	})
+}
+
+var (
+	key     = store.Key{PK: "P", SK: "S"}
+	absent  = store.Cond{Op: store.ItemAbsent}
+	put     = store.Op{Kind: store.Put, Item: store.Item{Key: key, Body: []byte("body")}, If: []store.Cond{absent}}
+	update  = store.Op{Kind: store.Update, Item: store.Item{Key: key, Attrs: map[string]store.Value{"status": store.Str("done"), "n": store.Num(-7)}, Index: "I", IndexSort: "1"}, If: []store.Cond{{Attr: "n", Op: store.AtMost, Value: store.Num(3)}}}
+	check   = store.Op{Kind: store.Check, Item: store.Item{Key: key}, If: []store.Cond{absent}}
+	another = store.Op{Kind: store.Put, Item: store.Item{Key: store.Key{PK: "Q", SK: "S"}}}
+)
+
+func unmarshal(t *testing.T, s string) (v map[string]any) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(s), &v))
+	return v
+}
+
+// Every call of the port is one request, and this one.
+func TestRequests(t *testing.T) {
+	const keys = `"TableName":"runs","Key":{"PK":{"S":"P"},"SK":{"S":"S"}}`
+	set := keys + `,"UpdateExpression":"SET #n0 = :v0, #n1 = :v1, #n2 = :v2, #n3 = :v3",
+		"ConditionExpression":"attribute_exists(#n4) AND #n5 <= :v4",
+		"ExpressionAttributeNames":{"#n0":"n","#n1":"status","#n2":"Index","#n3":"IndexSort","#n4":"PK","#n5":"n"},
+		"ExpressionAttributeValues":{":v0":{"N":"-7"},":v1":{"S":"done"},":v2":{"S":"I"},":v3":{"S":"1"},":v4":{"N":"3"}}`
+	whole := `"TableName":"runs","Item":{"PK":{"S":"P"},"SK":{"S":"S"},"Body":{"B":"Ym9keQ=="},"Sum":{"N":"1089634904"}},
+		"ConditionExpression":"attribute_not_exists(#n0)","ExpressionAttributeNames":{"#n0":"PK"}`
+	write := func(ops ...store.Op) func(context.Context, *dynamo.Table) error {
+		return func(ctx context.Context, tb *dynamo.Table) error { return tb.Write(ctx, ops...) }
+	}
+	query := func(r store.Range) func(context.Context, *dynamo.Table) error {
+		return func(ctx context.Context, tb *dynamo.Table) error {
+			_, err := tb.Query(ctx, r)
+			return err
+		}
+	}
+	for _, c := range []struct {
+		name, operation, body string
+		call                  func(context.Context, *dynamo.Table) error
+	}{
+		{"get", "GetItem", `{` + keys + `,"ConsistentRead":true}`, func(ctx context.Context, tb *dynamo.Table) error {
+			_, found, err := tb.Get(ctx, key)
+			require.False(t, found)
+			return err
+		}},
+		{"put", "PutItem", `{` + whole + `}`, write(put)},
+		{"put without conditions", "PutItem", `{"TableName":"runs","Item":{"PK":{"S":"Q"},"SK":{"S":"S"}}}`, write(another)},
+		{"update", "UpdateItem", `{` + set + `}`, write(update)},
+		{"check", "GetItem", `{` + keys + `,"ConsistentRead":true}`, write(check)},
+		{"transaction", "TransactWriteItems", `{"ClientRequestToken":"token-1","TransactItems":[
+			{"Put":{"TableName":"runs","Item":{"PK":{"S":"Q"},"SK":{"S":"S"}}}},
+			{"Update":{` + set + `}}]}`, write(another, update)},
+		{"transaction with a check", "TransactWriteItems", `{"ClientRequestToken":"token-1","TransactItems":[
+			{"Put":{"TableName":"runs","Item":{"PK":{"S":"Q"},"SK":{"S":"S"}}}},
+			{"ConditionCheck":{` + keys + `,"ConditionExpression":"attribute_not_exists(#n0)","ExpressionAttributeNames":{"#n0":"PK"}}}]}`, write(another, check)},
+		{"query", "Query", `{"TableName":"runs","ConsistentRead":true,"ScanIndexForward":true,
+			"KeyConditionExpression":"#n0 = :v0 AND #n1 BETWEEN :v1 AND :v2","ExpressionAttributeNames":{"#n0":"PK","#n1":"SK"},
+			"ExpressionAttributeValues":{":v0":{"S":"P"},":v1":{"S":"J#1"},":v2":{"S":"K#2"}}}`, query(store.Range{PK: "P", From: "J#1", To: "K#2"})},
+		{"query of the index", "Query", `{"TableName":"runs","IndexName":"lists","ConsistentRead":false,"ScanIndexForward":false,"Limit":5,
+			"KeyConditionExpression":"#n0 = :v0","ExpressionAttributeNames":{"#n0":"Index"},"ExpressionAttributeValues":{":v0":{"S":"I"}},
+			"ExclusiveStartKey":{"Index":{"S":"I"},"IndexSort":{"S":"7"},"PK":{"S":"P"},"SK":{"S":"S"}}}`,
+			query(store.Range{PK: "I", Index: true, Reverse: true, Limit: 5, Cursor: "NwBQAFM"})},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			over(t, func(t *testing.T, tb *dynamo.Table, w *wire) {
+				require.NoError(t, c.call(t.Context(), tb))
+				require.Equal(t, []request{{c.operation, unmarshal(t, c.body)}}, w.requests)
+			}, answer(200, `{}`))
+		})
+	}
+}
+
+// meaning is what an error says to the port: the first that it is, or "uncertain".
+func meaning(err error) string {
+	var failed *store.ConditionError
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.As(err, &failed):
+		return fmt.Sprint("failed ", failed.Failed)
+	case errors.Is(err, store.ErrThrottled):
+		return "throttled"
+	case errors.Is(err, store.ErrConflict):
+		return "conflict"
+	case errors.Is(err, store.ErrTooLarge):
+		return "too large"
+	case errors.Is(err, store.ErrInvalid):
+		return "invalid"
+	default:
+		return "uncertain"
+	}
+}
+
+const sizeMessage = "Item size to update has exceeded the maximum allowed size"
+
+// One put or update is sent once, whatever comes back.
+func TestWriteAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer answerFunc
+		want   string
+	}{
+		{"done", answer(200, `{}`), "ok"},
+		{"condition", refusal("ConditionalCheckFailedException"), "failed [0]"},
+		{"table throttled", refusal("ProvisionedThroughputExceededException"), "throttled"},
+		{"throttled", refusal("ThrottlingException"), "throttled"},
+		{"account throttled", refusal("RequestLimitExceeded"), "throttled"},
+		{"conflict", refusal("TransactionConflictException"), "conflict"},
+		{"conflict of regions", refusal("ReplicatedWriteConflictException"), "conflict"},
+		{"too large", refusalSaying("ValidationException", sizeMessage), "too large"},
+		{"invalid", refusalSaying("ValidationException", "The provided key element does not match the schema"), "invalid"},
+		{"denied", refusal("AccessDeniedException"), "uncertain"},
+		{"no table", refusal("ResourceNotFoundException"), "uncertain"},
+		{"down", down, "uncertain"},
+		{"connection lost", reset, "uncertain"},
+		{"attempt timed out", slow, "uncertain"},
+		{"answer cut short", answer(200, `{"Attrib`), "uncertain"},
+		{"refusal cut short", answer(400, `{"__type":"com.amaz`), "uncertain"},
+		{"another's answer", answer(502, `<html>Bad gateway</html>`), "uncertain"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, op := range []store.Op{put, update} {
+				over(t, func(t *testing.T, tb *dynamo.Table, w *wire) {
+					err := tb.Write(t.Context(), op)
+					require.Equal(t, c.want, meaning(err), "%v", err)
+					require.Len(t, w.requests, 1)
+				}, c.answer)
+			}
+		})
+	}
+}
+
+// A transaction is sent again only when nobody knows what became of it, once, and under the same token.
+func TestTransactionAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		answers []answerFunc
+		want    string
+	}{
+		{"done", []answerFunc{answer(200, `{}`)}, "ok"},
+		{"first condition", []answerFunc{cancelled("ConditionalCheckFailed", "None")}, "failed [0]"},
+		{"second condition", []answerFunc{cancelled("None", "ConditionalCheckFailed")}, "failed [1]"},
+		{"both conditions", []answerFunc{cancelled("ConditionalCheckFailed", "ConditionalCheckFailed")}, "failed [0 1]"},
+		{"conflict", []answerFunc{cancelled("None", "TransactionConflict")}, "conflict"},
+		{"conflict hides conditions", []answerFunc{cancelled("ConditionalCheckFailed", "TransactionConflict")}, "conflict"},
+		{"throttling hides conditions", []answerFunc{cancelled("ConditionalCheckFailed", "ThrottlingError")}, "throttled"},
+		{"throttled", []answerFunc{cancelled("ProvisionedThroughputExceeded", "None")}, "throttled"},
+		{"throttled as a whole", []answerFunc{refusal("ThrottlingException")}, "throttled"},
+		{"too large", []answerFunc{cancelled("None", "ValidationError: "+sizeMessage)}, "too large"},
+		{"condition before size", []answerFunc{cancelled("ConditionalCheckFailed", "ValidationError: "+sizeMessage)}, "failed [0]"},
+		{"invalid", []answerFunc{cancelled("None", "ValidationError: no such thing")}, "invalid"},
+		{"no reasons", []answerFunc{cancelled()}, "uncertain"},
+		{"cancelled for nothing", []answerFunc{cancelled("None", "None")}, "uncertain"},
+		{"denied", []answerFunc{refusal("AccessDeniedException")}, "uncertain"},
+
+		{"down, then done", []answerFunc{down, answer(200, `{}`)}, "ok"},
+		{"lost, then done", []answerFunc{reset, answer(200, `{}`)}, "ok"},
+		{"in progress, then done", []answerFunc{refusal("TransactionInProgressException"), answer(200, `{}`)}, "ok"},
+		{"refusal cut short, then done", []answerFunc{answer(400, `{"__typ`), answer(200, `{}`)}, "ok"},
+		{"timed out, then condition", []answerFunc{slow, cancelled("None", "ConditionalCheckFailed")}, "failed [1]"},
+		{"timed out, then throttled", []answerFunc{slow, refusal("ThrottlingException")}, "uncertain"},
+		{"timed out, then conflict", []answerFunc{slow, cancelled("None", "TransactionConflict")}, "uncertain"},
+		{"in progress twice", []answerFunc{refusal("TransactionInProgressException"), refusal("TransactionInProgressException")}, "uncertain"},
+		{"down twice", []answerFunc{down, down}, "uncertain"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			over(t, func(t *testing.T, tb *dynamo.Table, w *wire) {
+				err := tb.Write(t.Context(), put, another)
+				require.Equal(t, c.want, meaning(err), "%v", err)
+				require.Len(t, w.requests, len(c.answers))
+				for _, r := range w.requests {
+					require.Equal(t, w.requests[0], r, "the identical request")
+				}
+			}, c.answers...)
+		})
+	}
+}
+
+// Without a token a transaction whose outcome is unknown is not sent again: the SDK's own token would be another.
+func TestTransactionWithoutToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{answers: []answerFunc{down, answer(200, `{}`)}}
+		tb := dynamo.New(dynamo.NewClient(config(w), "http://dynamodb.test"), "runs", dynamo.Options{})
+		require.Equal(t, "uncertain", meaning(tb.Write(t.Context(), put, another)))
+		require.Len(t, w.requests, 1)
+	})
+}
+
+// Reads are resent when something failed, and not when they were throttled.
+func TestReadAnswers(t *testing.T) {
+	item := answer(200, `{"Item":{"PK":{"S":"P"},"SK":{"S":"S"},"Body":{"B":"Ym9keQ=="},"n":{"N":"5"}}}`)
+	for _, c := range []struct {
+		name    string
+		answers []answerFunc
+		want    string
+	}{
+		{"done", []answerFunc{item}, "ok"},
+		{"down, then done", []answerFunc{down, item}, "ok"},
+		{"lost and slow, then done", []answerFunc{reset, slow, item}, "ok"},
+		{"down for good", []answerFunc{down, down, down}, "uncertain"},
+		{"throttled", []answerFunc{refusal("ProvisionedThroughputExceededException")}, "throttled"},
+		{"denied", []answerFunc{refusal("AccessDeniedException")}, "uncertain"},
+		{"cut short", []answerFunc{answer(200, `{"Item":{"PK":{"S"`)}, "uncertain"},
+		{"a list", []answerFunc{answer(200, `{"Item":{"PK":{"S":"P"},"SK":{"S":"S"},"a":{"L":[]}}}`)}, "uncertain"},
+		{"a fraction", []answerFunc{answer(200, `{"Item":{"PK":{"S":"P"},"SK":{"S":"S"},"a":{"N":"0.5"}}}`)}, "uncertain"},
+		{"an unknown body", []answerFunc{answer(200, `{"Item":{"PK":{"S":"P"},"SK":{"S":"S"},"Body":{"M":{"zip":{"B":"AA=="}}}}}`)}, "uncertain"},
+		{"a text body", []answerFunc{answer(200, `{"Item":{"PK":{"S":"P"},"SK":{"S":"S"},"Body":{"S":"x"}}}`)}, "uncertain"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			over(t, func(t *testing.T, tb *dynamo.Table, w *wire) {
+				it, found, err := tb.Get(t.Context(), key)
+				require.Equal(t, c.want, meaning(err), "%v", err)
+				require.Len(t, w.requests, len(c.answers))
+				require.Equal(t, err == nil, found)
+				if err == nil {
+					require.Equal(t, store.Item{Key: key, Body: []byte("body"), Attrs: map[string]store.Value{"n": store.Num(5)}}, it)
+				}
+			}, c.answers...)
+		})
+	}
+}
+
+// A context that ends during a request ends it, and nothing is sent any more.
+func TestContextEndsDuringARequest(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *dynamo.Table) error{
+		"put":         func(ctx context.Context, tb *dynamo.Table) error { return tb.Write(ctx, put) },
+		"transaction": func(ctx context.Context, tb *dynamo.Table) error { return tb.Write(ctx, put, another) },
+		"get": func(ctx context.Context, tb *dynamo.Table) error {
+			_, _, err := tb.Get(ctx, key)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			over(t, func(t *testing.T, tb *dynamo.Table, w *wire) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				err := call(ctx, tb)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Equal(t, "uncertain", meaning(err))
+				require.Len(t, w.requests, 1)
+			}, hang, hang, hang)
+		})
+	}
+}
+
+// silent is a connection to somebody who says nothing.
+func silent(t *testing.T) (net.Conn, error) {
+	here, there := net.Pipe()
+	t.Cleanup(func() { _ = there.Close() })
+	go func() { _, _ = io.Copy(io.Discard, there) }() // ends with the connection
+	return here, nil
+}
+
+// An attempt takes two seconds at most, and what the caller has set of the SDK's HTTP client is kept.
+func TestClientTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dialled := 0
+		own := awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) {
+			tr.DialTLSContext = func(context.Context, string, string) (net.Conn, error) { dialled++; return silent(t) }
+		})
+		tb := dynamo.New(dynamo.NewClient(config(own), "https://dynamodb.test"), "runs", dynamo.Options{})
+		from := time.Now()
+		require.Equal(t, "uncertain", meaning(tb.Write(t.Context(), put)))
+		require.Equal(t, 2*time.Second, time.Since(from))
+		require.Equal(t, 1, dialled)
+		from = time.Now()
+		_, _, err := tb.Get(t.Context(), key)
+		require.Equal(t, "uncertain", meaning(err))
+		require.Equal(t, 4, dialled)
+		require.InDelta(t, 3*2*time.Second, time.Since(from), float64(2*200*time.Millisecond))
+	})
+}
+
+// An answer that was changed on its way is none: nobody knows what was done.
+func TestSums(t *testing.T) {
+	summed := func(status int, body, sum string) answerFunc {
+		return func(r *http.Request) (*http.Response, error) {
+			if r.Header.Get("Accept-Encoding") != "identity" {
+				return nil, errors.New("the sum would be that of something packed")
+			}
+			resp, err := answer(status, body)(r)
+			resp.Header.Set("X-Amz-Crc32", sum)
+			return resp, err
+		}
+	}
+	const failed = `{"__type":"x#ConditionalCheckFailedException","message":"m"}`
+	sum := func(body string) string { return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(body))), 10) }
+	require.Equal(t, "2745614147", sum(`{}`), "as DynamoDB's guide has it")
+	for _, c := range []struct {
+		answer answerFunc
+		want   string
+	}{
+		{summed(200, `{}`, "2745614147"), "ok"},
+		{summed(200, `{}`, "2745614148"), "uncertain"},
+		{summed(400, failed, sum(failed)), "failed [0]"},
+		{summed(400, failed, "7"), "uncertain"},
+	} {
+		over(t, func(t *testing.T, tb *dynamo.Table, w *wire) {
+			require.Equal(t, c.want, meaning(tb.Write(t.Context(), put)))
+			require.Len(t, w.requests, 1)
+		}, c.answer)
+	}
+}
+
+// A read is what the SDK's client sends, and it goes where that sends it.
+func TestEndpoint(t *testing.T) {
+	for _, region := range []string{
+		"eu-central-1", "us-east-1", "us-gov-west-1", "us-gov-east-1", "cn-north-1", "ap-south-2", "eusc-de-east-1",
+		"us-iso-east-1", "us-isob-east-1", "us-isof-south-1", "eu-isoe-west-1",
+	} {
+		for _, fips := range []bool{false, true} {
+			for _, dual := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) { sameGet(t, region, fips, dual) })
+			}
+		}
+	}
+}
+
+func sameGet(t *testing.T, region string, fips, dual bool) {
+	var theirs, ours *http.Request
+	c := sdk.New(sdk.Options{Region: region, Credentials: config(nil).Credentials, Retryer: aws.NopRetryer{}, EndpointOptions: sdk.EndpointResolverOptions{
+		UseFIPSEndpoint:      map[bool]aws.FIPSEndpointState{true: aws.FIPSEndpointStateEnabled}[fips],
+		UseDualStackEndpoint: map[bool]aws.DualStackEndpointState{true: aws.DualStackEndpointStateEnabled}[dual],
+	}, HTTPClient: keeping{&theirs}})
+	_, err := c.GetItem(t.Context(), &sdk.GetItemInput{TableName: aws.String("runs"), ConsistentRead: aws.Bool(true), Key: map[string]types.AttributeValue{
+		"PK": &types.AttributeValueMemberS{Value: "P"}, "SK": &types.AttributeValueMemberS{Value: "S"},
+	}})
+	if theirs == nil {
+		require.ErrorContains(t, err, "endpoint rule error", "the SDK knows none")
+		return
+	}
+	cfg := config(keeping{&ours})
+	cfg.Region = region
+	_, _, err = dynamo.New(dynamo.NewClient(cfg, dynamo.Endpoint(region, fips, dual)), "runs", dynamo.Options{}).Get(t.Context(), key)
+	require.Error(t, err)
+	require.Equal(t, theirs.URL.String(), ours.URL.String(), "%s %v %v", region, fips, dual)
+	for _, name := range []string{"X-Amz-Target", "Content-Type", "Accept-Encoding"} {
+		require.Equal(t, theirs.Header.Get(name), ours.Header.Get(name))
+	}
+	scope, _, _ := strings.Cut(ours.Header.Get("Authorization"), ",")
+	require.Contains(t, theirs.Header.Get("Authorization"), scope)
+}
+
+// keeping keeps a request and answers none.
+type keeping struct{ at **http.Request }
+
+func (k keeping) Do(r *http.Request) (*http.Response, error) {
+	*k.at = r
+	return nil, context.Canceled
+}
+
+// losing sends requests to the real engine and loses the answers to the first so many of an operation.
+type losing struct {
+	next      aws.HTTPClient
+	operation string
+	lose      int
+	sent      int
+}
+
+func (l *losing) Do(r *http.Request) (*http.Response, error) {
+	resp, err := l.next.Do(r)
+	if err != nil || !strings.HasSuffix(r.Header.Get("X-Amz-Target"), "."+l.operation) {
+		return resp, err
+	}
+	if l.sent++; l.sent > l.lose {
+		return resp, nil
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return nil, errors.Join(errors.New("connection reset"), err, resp.Body.Close())
+}
+
+// lossy is a table of the real engine behind such a connection.
+func lossy(t *testing.T, operation string, lose int) (*dynamo.Table, *losing) {
+	_, name := realEngine(t)
+	cfg := dynamolocal.Config(t)
+	l := &losing{next: cfg.HTTPClient, operation: operation, lose: lose}
+	cfg.HTTPClient = l
+	return dynamo.New(dynamo.NewClient(cfg, dynamolocal.Endpoint), name, options()), l
+}
+
+// Executed, then lost: the transaction is sent again under its token, is not executed again, and says that it is done, though its
+// own condition would not hold any more.
+func TestTransactionExecutedThenLost(t *testing.T) {
+	tb, l := lossy(t, "TransactWriteItems", 1)
+	require.NoError(t, tb.Write(t.Context(), put, another))
+	require.Equal(t, 2, l.sent)
+	it, found, err := tb.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, []byte("body"), it.Body)
+	require.Equal(t, "failed [0]", meaning(tb.Write(t.Context(), put, another)), "another call is another transaction")
+}
+
+func TestTransactionLostTwice(t *testing.T) {
+	tb, l := lossy(t, "TransactWriteItems", 2)
+	require.Equal(t, "uncertain", meaning(tb.Write(t.Context(), put, another)))
+	require.Equal(t, 2, l.sent)
+	_, found, err := tb.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.True(t, found, "and it was executed")
+}
+
+// Executed, then lost: a put says that it does not know, and not that its condition failed.
+func TestPutExecutedThenLost(t *testing.T) {
+	tb, l := lossy(t, "PutItem", 1)
+	require.Equal(t, "uncertain", meaning(tb.Write(t.Context(), put)))
+	require.Equal(t, 1, l.sent)
+	it, found, err := tb.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.True(t, bytes.Equal(put.Item.Body, it.Body))
+}

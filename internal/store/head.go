@@ -1,0 +1,210 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// Head is a run's view for lists and waits. It is written in the transaction of the entry that changes it and by the
+// waiter, by nobody else; what a run is, its journal says (rule 1).
+type Head struct {
+	Tenant, Run, Agent string
+	Status             agent.RunStatus
+	Reason             agent.Reason
+	Owner              string
+	WaitSeq            int64  // while waiting: the sequence of the parking entry
+	Drained            int64  // inbox slots the journal had applied when this was written
+	Token              string // while waiting: the task token that wakes the run; empty until the waiter has stored it
+	Expires            time.Time
+	StartedAt          time.Time
+	UpdatedAt          time.Time
+	Parent             *agent.Parent // nil = nobody delegated the run; without its depth
+	Trace              *agent.Trace  // nil = the run is not traced; only the context of the run's own span
+	Quarantined        bool          // it stands still after a restore until somebody releases it
+}
+
+// Equal reports whether two views say the same.
+func (h Head) Equal(o Head) bool { return reflect.DeepEqual(h, o) }
+
+// headOp writes the view of s, without a token.
+func headOp(s *agent.AgentState) Op {
+	attrs := map[string]Value{
+		"agent": Str(s.Agent), "status": Str(string(s.Status)), "reason": Str(string(s.Reason)), "owner": Str(s.Owner),
+		"waitSeq": Num(s.WaitSeq), "drained": Num(s.Drained), "attempt": Num(-1), "token": Str(""),
+		"started": Num(s.StartedAt.UnixMilli()), "updated": Num(s.UpdatedAt.UnixMilli()), "expires": Num(0),
+	}
+	if s.Status == agent.RunWaiting {
+		attrs["expires"] = Num(s.EarliestExpiry().UnixMilli())
+	}
+	if s.Quarantine != nil && s.Status != agent.RunDone {
+		attrs["quarantined"] = Num(1)
+	}
+	if p := s.Parent; p != nil {
+		attrs["root"], attrs["parent"], attrs["parentCall"] = Str(p.Root), Str(p.Run), Str(p.Call)
+	}
+	if s.Trace != nil {
+		attrs["traceparent"], attrs["tracestate"] = Str(s.Trace.Traceparent), Str(s.Trace.Tracestate)
+	}
+	return Op{Kind: Put, Item: Item{
+		Key: headKey(s.Tenant, s.Run), Attrs: attrs, Body: []byte(s.Run),
+		Index: runsIndex(s.Tenant, string(s.Status)), IndexSort: fmt.Sprintf("%013d#%s", s.StartedAt.UnixMilli(), s.Run),
+	}}
+}
+
+// StillOp is a condition of a transaction: the run has the status with which h was read.
+func (h Head) StillOp() Op {
+	return Op{Kind: Check, Item: Item{Key: headKey(h.Tenant, h.Run)}, If: []Cond{{Attr: "status", Op: Equal, Value: Str(string(h.Status))}}}
+}
+
+// readHead reads what it knows of a view and leaves the rest: what a run is, its journal says, in a form of its own. Of one that cannot be read, the
+// Head names the run alone.
+func readHead(tenant string, it Item) (Head, error) {
+	run := it.PK[min(len(runPK(tenant, "")), len(it.PK)):]
+	named := Head{Tenant: tenant, Run: run}
+	if it.Broken != nil {
+		return named, it.Broken
+	}
+	r := headReader{it: it}
+	if it.Key != headKey(tenant, run) || string(it.Body) != run {
+		r.fail("body: want the id of the run under whose key it stands")
+	}
+	h := Head{
+		Tenant: tenant, Run: run, Agent: r.text("agent"), Status: agent.RunStatus(r.text("status")), Reason: agent.Reason(r.text("reason")),
+		Owner: r.text("owner"), WaitSeq: r.number("waitSeq"), Drained: r.number("drained"), Token: r.text("token"),
+		StartedAt: time.UnixMilli(r.number("started")).UTC(), UpdatedAt: time.UnixMilli(r.number("updated")).UTC(),
+	}
+	r.number("attempt") // which StoreToken compares
+	if r.err == nil && !h.Status.Valid() {
+		r.err = Unreadable(it.Key, agent.UnknownWord("status", string(h.Status), "running, waiting, done"))
+	}
+	if _, there := it.Attrs["quarantined"]; there {
+		h.Quarantined = r.number("quarantined") == 1
+	}
+	if ms := r.number("expires"); ms != 0 {
+		h.Expires = time.UnixMilli(ms).UTC()
+	}
+	if r.has("root") {
+		h.Parent = &agent.Parent{Root: r.text("root"), Run: r.text("parent"), Call: r.text("parentCall")}
+	}
+	if r.has("traceparent") {
+		h.Trace = &agent.Trace{Traceparent: r.text("traceparent"), Tracestate: r.text("tracestate")}
+	}
+	if r.err != nil {
+		return named, r.err
+	}
+	return h, nil
+}
+
+// headReader reads attributes and keeps the first that is not what a writer writes.
+type headReader struct {
+	it  Item
+	err error
+}
+
+func (r *headReader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = Damaged(r.it.Key, format, args...)
+	}
+}
+
+func (r *headReader) has(name string) bool {
+	v, ok := r.it.Attrs[name]
+	return ok && (!v.isStr || v.s != "")
+}
+
+func (r *headReader) text(name string) string {
+	s, err := r.it.Text(name)
+	r.err = cmp.Or(r.err, err)
+	return s
+}
+
+func (r *headReader) number(name string) int64 {
+	n, err := r.it.Number(name)
+	r.err = cmp.Or(r.err, err)
+	return n
+}
+
+// Head reads a run's view consistently. A run that does not exist is ErrNoRun.
+func (j *Journal) Head(ctx context.Context, tenant, run string) (Head, error) {
+	it, found, err := j.table.Get(ctx, headKey(tenant, run))
+	if err != nil {
+		return Head{}, fmt.Errorf("read head of run %s: %w", run, err)
+	}
+	if !found {
+		return Head{}, fmt.Errorf("read head of run %s: %w", run, ErrNoRun)
+	}
+	h, err := readHead(tenant, it)
+	if err != nil {
+		return Head{}, fmt.Errorf("read head of run %s: %w", run, err)
+	}
+	return h, nil
+}
+
+// TokenClaim is what a waiter claims for its task token: the wait and the owner it waits for, and the attempt, larger for a later one.
+type TokenClaim struct {
+	Tenant, Run, Owner string
+	WaitSeq            int64
+	Attempt            int64
+	Token              string
+}
+
+// StoreToken keeps the token in HEAD while the run still waits that very wait for that owner, and no later attempt has stored
+// its own (rule 6). ErrWaitOver says that it does not.
+func (j *Journal) StoreToken(ctx context.Context, c TokenClaim) error {
+	err := j.table.Write(ctx, Op{Kind: Update,
+		Item: Item{Key: headKey(c.Tenant, c.Run), Attrs: map[string]Value{"token": Str(c.Token), "attempt": Num(c.Attempt)}},
+		If: []Cond{
+			{Attr: "status", Op: Equal, Value: Str(string(agent.RunWaiting))},
+			{Attr: "waitSeq", Op: Equal, Value: Num(c.WaitSeq)},
+			{Attr: "owner", Op: Equal, Value: Str(c.Owner)},
+			{Attr: "attempt", Op: AtMost, Value: Num(c.Attempt)},
+		},
+	})
+	var failed *ConditionError
+	if errors.As(err, &failed) {
+		return fmt.Errorf("store token of run %s: %w", c.Run, ErrWaitOver)
+	}
+	if err != nil {
+		return fmt.Errorf("store token of run %s: %w", c.Run, err)
+	}
+	return nil
+}
+
+// List pages through a tenant's runs of one status, newest start first. Limit 0 is 50. It may be late; no gate reads it. Views that cannot be
+// read are UnreadItems beside the others.
+func (j *Journal) List(ctx context.Context, tenant string, status agent.RunStatus, limit int, cursor string) (heads []Head, next string, err error) {
+	return j.ListSince(ctx, tenant, status, time.Time{}, limit, cursor)
+}
+
+// ListSince is List of the runs that have started since then; the zero time lists all.
+func (j *Journal) ListSince(
+	ctx context.Context, tenant string, status agent.RunStatus, since time.Time, limit int, cursor string,
+) (heads []Head, next string, err error) {
+	if limit == 0 {
+		limit = 50
+	}
+	r := Range{PK: runsIndex(tenant, string(status)), Index: true, Reverse: true, Limit: limit, Cursor: cursor}
+	if !since.IsZero() {
+		r.From = fmt.Sprintf("%013d", since.UnixMilli())
+	}
+	p, err := j.table.Query(ctx, r)
+	if err != nil {
+		return nil, "", fmt.Errorf("list %s runs: %w", status, err)
+	}
+	var unread UnreadItems
+	for _, it := range p.Items {
+		h, err := readHead(tenant, it)
+		if err != nil {
+			unread = append(unread, UnreadItem{Key: it.Key, Err: fmt.Errorf("read head of run %s: %w", h.Run, err)})
+			continue
+		}
+		heads = append(heads, h)
+	}
+	return heads, p.Cursor, unread.AsError()
+}

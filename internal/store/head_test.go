@@ -1,0 +1,186 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
+)
+
+// HEAD follows the entries that move the run, and no others.
+func TestHeadIsAView(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		st := begin(t, store.NewJournal(table, 0), runID)
+		head := func() store.Head {
+			h, err := st.j.Head(context.Background(), acme, runID)
+			require.NoError(t, err)
+			return h
+		}
+		started := store.Head{Tenant: acme, Run: runID, Agent: "clerk", Status: agent.RunRunning, Owner: "r1-0", StartedAt: day, UpdatedAt: day}
+		require.Equal(t, started, head())
+		st.inference("One.")
+		require.Equal(t, started, head(), "a plain entry leaves it alone")
+		st.accept("m1", "Hello.")
+		st.commit(load(t, table).Inbox...)
+		st.suspend()
+		waiting := started
+		waiting.Status, waiting.Reason, waiting.WaitSeq, waiting.Drained = agent.RunWaiting, agent.ReasonSuspended, 4, 1
+		waiting.Expires, waiting.UpdatedAt = day.Add(time.Hour), day.Add(4*time.Second)
+		require.Equal(t, waiting, head())
+		require.Nil(t, head().Trace)
+		st.commit(agent.Resumed{Trace: &agent.Trace{Traceparent: "00-x", Tracestate: "a=1", Link: "l", Since: 1}}, agent.HandedOver{Owner: "r1-1"})
+		require.Equal(t, agent.RunRunning, head().Status)
+		require.Equal(t, &agent.Trace{Traceparent: "00-x", Tracestate: "a=1"}, head().Trace)
+		require.Equal(t, "r1-1", head().Owner)
+		st.commit(agent.Finished{Reason: agent.ReasonCancelled})
+		require.Equal(t, agent.ReasonCancelled, head().Reason)
+		_, err := st.j.Head(context.Background(), acme, "nobody")
+		require.ErrorIs(t, err, store.ErrNoRun)
+	})
+}
+
+// A token is kept for this very wait, this owner, and unless a later attempt has stored its own (rule 6).
+func TestStoreToken(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		st := begin(t, store.NewJournal(table, 0), runID)
+		ctx := context.Background()
+		mine := store.TokenClaim{Tenant: acme, Run: runID, Owner: "r1-0", WaitSeq: 2, Attempt: 3, Token: "t3"}
+		require.ErrorIs(t, st.j.StoreToken(ctx, mine), store.ErrWaitOver, "the run does not wait")
+		st.suspend()
+		for name, c := range map[string]func(*store.TokenClaim){
+			"another wait":  func(c *store.TokenClaim) { c.WaitSeq = 1 },
+			"a later wait":  func(c *store.TokenClaim) { c.WaitSeq = 3 },
+			"another owner": func(c *store.TokenClaim) { c.Owner = "r1-1" },
+			"another run":   func(c *store.TokenClaim) { c.Run = "nobody" },
+			"a rival's":     func(c *store.TokenClaim) { c.Tenant = "rival" },
+		} {
+			claim := mine
+			c(&claim)
+			require.ErrorIs(t, st.j.StoreToken(ctx, claim), store.ErrWaitOver, name)
+		}
+		token := func() string {
+			h, err := st.j.Head(ctx, acme, runID)
+			require.NoError(t, err)
+			require.Equal(t, agent.RunWaiting, h.Status, "the rest of HEAD is kept")
+			return h.Token
+		}
+		require.Empty(t, token())
+		require.NoError(t, st.j.StoreToken(ctx, mine))
+		require.NoError(t, st.j.StoreToken(ctx, mine), "its own again")
+		earlier := mine
+		earlier.Attempt, earlier.Token = 2, "t2"
+		require.ErrorIs(t, st.j.StoreToken(ctx, earlier), store.ErrWaitOver)
+		require.Equal(t, "t3", token())
+		later := mine
+		later.Attempt, later.Token = 4, "t4"
+		require.NoError(t, st.j.StoreToken(ctx, later))
+		require.Equal(t, "t4", token())
+		st.commit(agent.Resumed{})
+		h, err := st.j.Head(ctx, acme, runID)
+		require.NoError(t, err)
+		require.Empty(t, h.Token, "a run that goes on has none")
+		require.ErrorIs(t, st.j.StoreToken(ctx, later), store.ErrWaitOver)
+	})
+}
+
+// Lists are by tenant and status, newest start first, page by page; a run is in one of them.
+func TestListPages(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		j := store.NewJournal(table, 0)
+		for i := range 7 {
+			st := &story{t: t, j: j}
+			d := agent.NewDraft(agent.AgentState{}, "w", day.Add(time.Duration(i)*time.Minute))
+			require.NoError(t, d.Add(agent.RunStarted{Tenant: acme, Run: fmt.Sprintf("r%d", i), Owner: "o", MaxInteractions: 9}))
+			require.NoError(t, j.Append(context.Background(), agent.AgentState{}, d))
+			if st.s = d.Committed(); i == 3 {
+				st.commit(agent.Finished{Reason: agent.ReasonCancelled})
+			}
+		}
+		var runs []string
+		pages, cursor := 0, ""
+		for {
+			heads, next, err := j.List(context.Background(), acme, agent.RunRunning, 2, cursor)
+			require.NoError(t, err)
+			for _, h := range heads {
+				runs = append(runs, h.Run)
+			}
+			if pages, cursor = pages+1, next; next == "" {
+				break
+			}
+		}
+		require.Equal(t, []string{"r6", "r5", "r4", "r2", "r1", "r0"}, runs)
+		require.Equal(t, 3, pages)
+		done, _, err := j.List(context.Background(), acme, agent.RunDone, 0, "")
+		require.NoError(t, err)
+		require.Len(t, done, 1)
+		require.Equal(t, "r3", done[0].Run)
+		none, _, err := j.List(context.Background(), "rival", agent.RunRunning, 0, "")
+		require.NoError(t, err)
+		require.Empty(t, none)
+		_, _, err = j.List(context.Background(), acme, agent.RunRunning, 2, "forged")
+		require.ErrorIs(t, err, store.ErrInvalid)
+	})
+}
+
+func TestListDefaultLimit(t *testing.T) {
+	j := store.NewJournal(memory.New(), 0)
+	for i := range 60 {
+		begin(t, j, fmt.Sprintf("r%02d", i))
+	}
+	heads, next, err := j.List(context.Background(), acme, agent.RunRunning, 0, "")
+	require.NoError(t, err)
+	require.Len(t, heads, 50)
+	require.NotEmpty(t, next)
+}
+
+// The view of a delegated run says whose call it carries out, also once it has ended; runs are listed from a time on, page by page.
+func TestHeadsOfDelegatedRuns(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		ctx, j := context.Background(), store.NewJournal(table, 0)
+		parent := agent.Parent{Run: "rchild", Call: "c7", Root: "rroot", Depth: 2}
+		for i := range 5 {
+			d := agent.NewDraft(agent.AgentState{}, "w", day.Add(time.Duration(i)*time.Second))
+			first := agent.RunStarted{Tenant: acme, Run: fmt.Sprint("r", i), Agent: "clerk", Owner: "o", MaxInteractions: 5, Definition: "d",
+				Messages: []agent.UserBlock{{Block: agent.Text{Text: "Hello."}}}}
+			if i > 0 {
+				first.Parent = &parent
+			}
+			require.NoError(t, d.Add(first))
+			require.NoError(t, j.Append(ctx, agent.AgentState{}, d))
+		}
+		of := &agent.Parent{Run: "rchild", Call: "c7", Root: "rroot"}
+		for run, want := range map[string]*agent.Parent{"r0": nil, "r1": of} {
+			h, err := j.Head(ctx, acme, run)
+			require.NoError(t, err)
+			require.Equal(t, want, h.Parent)
+			l, err := j.Load(ctx, acme, run)
+			require.NoError(t, err)
+			d := agent.NewDraft(l.State, "w", day.Add(time.Minute))
+			require.NoError(t, d.Add(agent.Finished{Reason: agent.ReasonCancelled}))
+			require.NoError(t, j.Append(ctx, l.State, d))
+			h, err = j.Head(ctx, acme, run)
+			require.NoError(t, err)
+			require.Equal(t, want, h.Parent)
+		}
+		for _, limit := range []int{1, 2, 0} {
+			var got []string
+			for cursor := ""; ; {
+				heads, next, err := j.ListSince(ctx, acme, agent.RunRunning, day.Add(3*time.Second), limit, cursor)
+				require.NoError(t, err)
+				for _, h := range heads {
+					got = append(got, h.Run)
+				}
+				if cursor = next; cursor == "" {
+					break
+				}
+			}
+			require.Equal(t, []string{"r4", "r3"}, got)
+		}
+	})
+}

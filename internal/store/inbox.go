@@ -1,0 +1,205 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// Accepted says what became of an input.
+type Accepted struct {
+	Slot      int64 // its place in the run's total order; 0 when Duplicate or Closed
+	Duplicate bool  // an input of this id was accepted before
+	Closed    bool  // the run has ended and takes nothing any more
+}
+
+// An entry drains inputs and holds besides what it is for. So an input has at most maxFact bytes as it is stored, which leaves a
+// quarter of an item, and an inbox of more than maxBeside is drained by itself.
+const (
+	maxFact   = 288 << 10
+	maxBeside = 96 << 10
+	// maxClosing is how many inputs one entry drains that close a request or open one: each is up to two writes
+	// beside it.
+	maxClosing = 40
+)
+
+// ErrOtherInput says that the id of an input was used for something else before.
+var ErrOtherInput = errors.New("the id was used for another input")
+
+// Accept puts a fact into the run's inbox, exactly once for its id: one transaction of the marker and the next slot
+// (rule 3). A fact without id is guarded by guards alone, which are the first operations of the transaction; if one of them
+// fails, ErrGuardFailed. An error of any other kind is uncertain: accept again under the same id.
+func (j *Journal) Accept(ctx context.Context, tenant, run, id string, fact agent.Event, guards ...Op) (Accepted, error) {
+	for {
+		newest, closed, err := j.newestSlot(ctx, tenant, run)
+		if err != nil {
+			return Accepted{}, err
+		}
+		if closed {
+			return j.refused(ctx, tenant, run, id, fact)
+		}
+		got, again, err := j.acceptAt(ctx, tenant, run, id, newest+1, fact, guards)
+		if !again {
+			return got, err
+		}
+	}
+}
+
+// acceptAt tries one slot; again is set where another input took it.
+func (j *Journal) acceptAt(ctx context.Context, tenant, run, id string, n int64, fact agent.Event, guards []Op) (got Accepted, again bool, err error) {
+	slot, digest, err := slotOp(tenant, run, n, fact)
+	if err != nil {
+		return Accepted{}, false, fmt.Errorf("accept input of run %s: %w", run, err)
+	}
+	ops := append([]Op{}, guards...)
+	marker := -1
+	if id != "" {
+		marker = len(ops)
+		ops = append(ops, Op{Kind: Put, If: []Cond{{Op: ItemAbsent}},
+			Item: Item{Key: markerKey(tenant, run, id), Attrs: map[string]Value{"digest": Str(digest)}}})
+	}
+	err = j.table.Write(ctx, append(ops, slot)...)
+	var failed *ConditionError
+	switch {
+	case err == nil:
+		return Accepted{Slot: n}, false, nil
+	case !errors.As(err, &failed):
+		return Accepted{}, false, fmt.Errorf("accept input of run %s: %w", run, err)
+	case marker >= 0 && FailedOp(err, marker):
+		return j.sameInput(ctx, tenant, run, id, digest)
+	case failed.Failed[0] < len(guards):
+		return Accepted{}, false, fmt.Errorf("accept input of run %s: %w", run, ErrGuardFailed)
+	default:
+		return Accepted{}, true, nil
+	}
+}
+
+// refused answers an input of a run that has ended: as closed, unless it was accepted before.
+func (j *Journal) refused(ctx context.Context, tenant, run, id string, fact agent.Event) (Accepted, error) {
+	if id == "" {
+		return Accepted{Closed: true}, nil
+	}
+	_, digest, err := slotOp(tenant, run, 1, fact)
+	if err != nil {
+		return Accepted{}, fmt.Errorf("accept input of run %s: %w", run, err)
+	}
+	got, _, err := j.sameInput(ctx, tenant, run, id, digest)
+	return got, err
+}
+
+// sameInput answers a duplicate like the first, unless it is another input under the same id. An id without a marker can only be asked
+// about once the inbox is closed: markers are never deleted.
+func (j *Journal) sameInput(ctx context.Context, tenant, run, id, digest string) (Accepted, bool, error) {
+	it, found, err := j.table.Get(ctx, markerKey(tenant, run, id))
+	if err != nil {
+		return Accepted{}, false, fmt.Errorf("read marker %s of run %s: %w", id, run, err)
+	}
+	if !found {
+		return Accepted{Closed: true}, false, nil
+	}
+	was, err := it.Text("digest")
+	if err == nil && (!agent.ValidDigest(was) || len(it.Body) > 0) {
+		err = Damaged(it.Key, "digest: want 64 hex digits and nothing beside")
+	}
+	if err != nil {
+		return Accepted{}, false, fmt.Errorf("read marker %s of run %s: %w", id, run, err)
+	}
+	if was != digest {
+		return Accepted{}, false, fmt.Errorf("accept input %s of run %s: %w", id, run, ErrOtherInput)
+	}
+	return Accepted{Duplicate: true}, false, nil
+}
+
+// slotOp puts the fact at slot n. The digest is the fact's own, slot aside.
+func slotOp(tenant, run string, n int64, fact agent.Event) (op Op, digest string, err error) {
+	bare, err := agent.WithSlot(fact, 0)
+	if err != nil {
+		return Op{}, "", err
+	}
+	raw, err := agent.MarshalEvent(bare)
+	if err != nil {
+		return Op{}, "", err
+	}
+	sum := sha256.Sum256(raw)
+	if fact, err = agent.WithSlot(fact, n); err != nil {
+		return Op{}, "", err
+	}
+	body, err := agent.MarshalEvent(fact)
+	if err != nil {
+		return Op{}, "", err
+	}
+	if len(body) > maxFact {
+		return Op{}, "", fmt.Errorf("an input of %d bytes, at most %d: %w", len(body), maxFact, ErrTooLarge)
+	}
+	return Op{Kind: Put, Item: Item{Key: slotKey(tenant, run, n), Body: body}, If: []Cond{{Op: ItemAbsent}}}, hex.EncodeToString(sum[:]), nil
+}
+
+// closeOp ends the inbox at slot n for ever (rule 4).
+func closeOp(tenant, run string, n int64) Op {
+	return Op{Kind: Put, If: []Cond{{Op: ItemAbsent}},
+		Item: Item{Key: slotKey(tenant, run, n), Attrs: map[string]Value{"closed": Num(1)}}}
+}
+
+// readSlot is the fact in a slot; nil for the one that closes the inbox.
+func readSlot(it Item) (agent.Event, error) {
+	closed, err := isClosed(it)
+	if err != nil || closed {
+		return nil, err
+	}
+	n, err := slotNumber(it.SK)
+	if err != nil {
+		return nil, err
+	}
+	fact, err := agent.UnmarshalStored(it.Body)
+	if err == nil && agent.InboxSlot(fact) != n {
+		err = fmt.Errorf("slot: it holds the fact of slot %d", agent.InboxSlot(fact))
+	}
+	if err != nil {
+		return nil, Unreadable(it.Key, fmt.Errorf("inbox slot %d: %w", n, err))
+	}
+	return fact, nil
+}
+
+// isClosed reports whether it is the slot that closes the inbox. That one says so and nothing else, and an input does not.
+func isClosed(it Item) (bool, error) {
+	_, says := it.Attrs["closed"]
+	if !says && len(it.Body) > 0 {
+		return false, nil
+	}
+	n, err := it.Number("closed")
+	if err == nil && (n != 1 || len(it.Body) > 0) {
+		err = Damaged(it.Key, "closed: got %d and %d bytes, want 1 and none", n, len(it.Body))
+	}
+	return err == nil, err
+}
+
+// newestSlot reads the newest slot's number, 0 for an empty inbox.
+func (j *Journal) newestSlot(ctx context.Context, tenant, run string) (n int64, closed bool, err error) {
+	p, err := j.table.Query(ctx, Range{PK: runPK(tenant, run), From: firstInbox, To: pastInbox, Limit: 1})
+	if err != nil {
+		return 0, false, fmt.Errorf("read inbox of run %s: %w", run, err)
+	}
+	if len(p.Items) == 0 {
+		return 0, false, nil
+	}
+	if n, err = slotNumber(p.Items[0].SK); err == nil {
+		closed, err = isClosed(p.Items[0])
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("read inbox of run %s: %w", run, err)
+	}
+	return n, closed, nil
+}
+
+// SlotTaken reports whether something stands in slot n: an input, or the end. It reads consistently.
+func (j *Journal) SlotTaken(ctx context.Context, tenant, run string, n int64) (bool, error) {
+	_, found, err := j.table.Get(ctx, slotKey(tenant, run, n))
+	if err != nil {
+		return false, fmt.Errorf("read inbox slot %d of run %s: %w", n, run, err)
+	}
+	return found, nil
+}

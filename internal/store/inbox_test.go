@@ -1,0 +1,170 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
+)
+
+// Slots are numbered in the order of acceptance, whatever the ids.
+func TestAcceptNumbersSlots(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		st := begin(t, store.NewJournal(table, 0), runID)
+		for i, id := range []string{"zz", "aa", "mm"} {
+			require.Equal(t, store.Accepted{Slot: int64(i + 1)}, st.accept(id, id))
+		}
+		inbox := load(t, table).Inbox
+		require.Equal(t, []int64{1, 2, 3}, slots(inbox))
+		require.Equal(t, "aa", inbox[1].(agent.InputReceived).ID)
+		for n, taken := range map[int64]bool{1: true, 3: true, 4: false} {
+			got, err := st.j.SlotTaken(context.Background(), acme, runID, n)
+			require.NoError(t, err)
+			require.Equal(t, taken, got, "slot %d", n)
+		}
+	})
+}
+
+// An id is used once, for ever, and for one content.
+func TestAcceptDuplicates(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		st := begin(t, store.NewJournal(table, 0), runID)
+		st.accept("m1", "Hello.")
+		require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "Hello."))
+		_, err := st.j.Accept(context.Background(), acme, runID, "m1", said("m1", "Good-bye."))
+		require.ErrorIs(t, err, store.ErrOtherInput)
+		st.commit(load(t, table).Inbox...)
+		require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "Hello."), "drained, and a duplicate still")
+		st.commit(agent.Finished{Reason: agent.ReasonCancelled})
+		require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "Hello."), "after the end, too")
+		_, err = st.j.Accept(context.Background(), acme, runID, "m1", said("m1", "Good-bye."))
+		require.ErrorIs(t, err, store.ErrOtherInput)
+		require.EqualValues(t, 1, load(t, table).State.Drained)
+	})
+}
+
+// Executed, then error: the same id again finds that it was accepted.
+func TestAcceptUncertain(t *testing.T) {
+	blown := errors.New("connection reset")
+	table := &flaky{Table: memory.New()}
+	st := begin(t, store.NewJournal(table, 0), runID)
+	table.after = blown
+	_, err := st.j.Accept(context.Background(), acme, runID, "m1", said("m1", "Hello."))
+	require.ErrorIs(t, err, blown)
+	require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "Hello."))
+	table.before = blown
+	_, err = st.j.Accept(context.Background(), acme, runID, "m2", said("m2", "Hello."))
+	require.ErrorIs(t, err, blown)
+	require.Equal(t, store.Accepted{Slot: 2}, st.accept("m2", "Hello."))
+	require.Equal(t, []int64{1, 2}, slots(load(t, table).Inbox))
+}
+
+// Without an id the guards alone say whether it is new.
+func TestAcceptGuards(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		st := begin(t, store.NewJournal(table, 0), runID)
+		once := store.Op{Kind: store.Put, Item: store.Item{Key: store.Key{PK: "guard", SK: "g"}}, If: []store.Cond{{Op: store.ItemAbsent}}}
+		got, err := st.j.Accept(context.Background(), acme, runID, "", said("x", "Hello."), once)
+		require.NoError(t, err)
+		require.Equal(t, store.Accepted{Slot: 1}, got)
+		_, err = st.j.Accept(context.Background(), acme, runID, "", said("x", "Hello."), once)
+		require.ErrorIs(t, err, store.ErrGuardFailed)
+		require.Len(t, load(t, table).Inbox, 1)
+	})
+}
+
+// What is no input, and what no entry could hold, is not accepted: it would stay in the inbox for ever.
+func TestAcceptRefuses(t *testing.T) {
+	st := begin(t, store.NewJournal(memory.New(), 0), runID)
+	_, err := st.j.Accept(context.Background(), acme, runID, "x", agent.Resumed{})
+	require.ErrorContains(t, err, "does not come through the inbox")
+	_, err = st.j.Accept(context.Background(), acme, runID, "x", said("x", strings.Repeat("x", store.MaxItem-2000)))
+	require.ErrorIs(t, err, store.ErrTooLarge)
+	require.Equal(t, store.Accepted{Slot: 1}, st.accept("x", "Shorter."), "the id is still free")
+}
+
+// A slot that does not hold its own fact is a broken record.
+func TestInboxOfAnotherSlot(t *testing.T) {
+	table := memory.New()
+	begin(t, store.NewJournal(table, 0), runID)
+	fact, err := agent.MarshalEvent(agent.InputReceived{Slot: 7, ID: "x"})
+	require.NoError(t, err)
+	write(t, table, "K#9999999998", fact)
+	_, err = store.NewJournal(table, 0).Load(context.Background(), acme, runID)
+	require.ErrorContains(t, err, "inbox slot 1: slot: it holds the fact of slot 7")
+}
+
+// The inbox is handed out as one entry can hold it, and said to be full where nothing else has room beside it.
+func TestFullInbox(t *testing.T) {
+	const kb = 1 << 10
+	for name, c := range map[string]struct {
+		sizes []int
+		reads []int // how many inputs each load gives, each drained before the next
+		full  []bool
+	}{
+		"small":            {[]int{1 * kb, 2 * kb, 3 * kb}, []int{3}, []bool{false}},
+		"half":             {[]int{60 * kb, 60 * kb}, []int{2}, []bool{true}},
+		"one large":        {[]int{270 * kb}, []int{1}, []bool{true}},
+		"large, then more": {[]int{200 * kb, 100 * kb, 1 * kb}, []int{1, 2}, []bool{true, true}},
+		"several large":    {[]int{270 * kb, 270 * kb, 1 * kb}, []int{1, 2}, []bool{true, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := memory.New()
+			st := begin(t, store.NewJournal(table, 0), runID)
+			for i, n := range c.sizes {
+				st.accept(fmt.Sprint("m", i), strings.Repeat("x", n))
+			}
+			for i, n := range c.reads {
+				l := load(t, table)
+				require.Len(t, l.Inbox, n, "load %d", i)
+				require.Equal(t, c.full[i], l.Full, "load %d", i)
+				st.commit(l.Inbox...)
+			}
+			require.Empty(t, load(t, table).Inbox)
+		})
+	}
+}
+
+// A hundred senders at once, some of them twice: every input once, in one contiguous order that all readers agree on.
+func TestAcceptConcurrently(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		st := begin(t, store.NewJournal(table, 0), runID)
+		const inputs = 50
+		got := make([]store.Accepted, 2*inputs)
+		var wg sync.WaitGroup
+		for i := range got {
+			wg.Go(func() {
+				id := fmt.Sprintf("m%d", i%inputs)
+				var err error
+				if got[i], err = st.j.Accept(context.Background(), acme, runID, id, said(id, id)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		inbox := load(t, table).Inbox
+		require.Len(t, inbox, inputs)
+		ids := map[string]int64{}
+		for i, e := range inbox {
+			require.EqualValues(t, i+1, agent.InboxSlot(e))
+			ids[e.(agent.InputReceived).ID] = agent.InboxSlot(e)
+		}
+		require.Len(t, ids, inputs)
+		for i := range inputs {
+			a, b := got[i], got[i+inputs]
+			if a.Duplicate {
+				a, b = b, a
+			}
+			require.Equal(t, store.Accepted{Slot: ids[fmt.Sprintf("m%d", i)]}, a)
+			require.Equal(t, store.Accepted{Duplicate: true}, b)
+		}
+	})
+}

@@ -1,0 +1,279 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/bolt"
+	"github.com/countersign/countersign/internal/store/counting"
+	"github.com/countersign/countersign/internal/store/memory"
+)
+
+const (
+	acme  = "acme"
+	runID = "r1"
+)
+
+var day = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// story writes a run, one entry after the other.
+type story struct {
+	t *testing.T
+	j *store.Journal
+	s agent.AgentState
+}
+
+// begin writes a run's first entry.
+func begin(t *testing.T, j *store.Journal, run string) *story {
+	t.Helper()
+	st := &story{t: t, j: j}
+	st.commit(agent.RunStarted{
+		Tenant: acme, Run: run, Agent: "clerk", Owner: run + "-0", MaxInteractions: 1000,
+		Messages: []agent.UserBlock{{Block: agent.Text{Text: "Begin."}}},
+	})
+	return st
+}
+
+// draft plans the next entry at a time of its own.
+func (st *story) draft(events ...agent.Event) *agent.Draft {
+	st.t.Helper()
+	d := agent.NewDraft(st.s, fmt.Sprintf("writer%04d", st.s.Entries), day.Add(time.Duration(st.s.Entries)*time.Second))
+	require.NoError(st.t, d.Add(events...))
+	return d
+}
+
+func (st *story) commit(events ...agent.Event) {
+	st.t.Helper()
+	d := st.draft(events...)
+	require.NoError(st.t, st.j.Append(context.Background(), st.s, d))
+	st.s = d.Committed()
+}
+
+func (st *story) accept(id, text string) store.Accepted {
+	st.t.Helper()
+	got, err := st.j.Accept(context.Background(), acme, st.s.Run, id, said(id, text))
+	require.NoError(st.t, err)
+	return got
+}
+
+// inference is one turn that asks for nothing, so that the run goes on.
+func (st *story) inference(text string) {
+	st.t.Helper()
+	st.commit(agent.Replied{Inference: st.s.Inferences + 1, Model: "m", Requests: 1, Text: text})
+}
+
+// suspend leads to a run that waits for a decision on its call c1.
+func (st *story) suspend() {
+	st.t.Helper()
+	st.commit(agent.Replied{Inference: st.s.Inferences + 1, Model: "m", Calls: []agent.RepliedCall{
+		{ID: "c1", Name: "pay", Effect: agent.EffectNonIdempotent, Input: []byte(`{}`)},
+	}})
+	expires := day.Add(time.Hour)
+	st.commit(agent.CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: expires}, agent.Parked{Expires: expires})
+}
+
+// requireState compares runs by what they hold: how much memory their lists have in reserve is not part of it.
+func requireState(t *testing.T, want, got agent.AgentState) {
+	t.Helper()
+	require.Equal(t, want.Messages.All(), got.Messages.All())
+	require.Equal(t, want.Settled.All(), got.Settled.All())
+	want.Messages, got.Messages = agent.Log[agent.Message]{}, agent.Log[agent.Message]{}
+	want.Settled, got.Settled = agent.CallLog{}, agent.CallLog{}
+	require.Equal(t, want, got)
+}
+
+func said(id, text string) agent.InputReceived {
+	return agent.InputReceived{ID: id, Blocks: []agent.UserBlock{{Block: agent.Text{Text: text}}}, By: "user:bob"}
+}
+
+// onEach runs a test over the tables a run is kept in.
+func onEach(t *testing.T, f func(t *testing.T, table store.Table)) {
+	t.Run("memory", func(t *testing.T) { f(t, memory.New()) })
+	t.Run("bolt", func(t *testing.T) {
+		b, err := bolt.Open(filepath.Join(t.TempDir(), "store.db"), bolt.Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, b.Close()) })
+		f(t, b)
+	})
+}
+
+// What is read back is what was committed, by whoever reads: one query over the tail and the inbox that is not drained.
+func TestLoadIsOneQuery(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		counts := counting.Wrap(table)
+		st := begin(t, store.NewJournal(counts, 0), runID)
+		st.inference("One.")
+		st.accept("m1", "First.")
+		st.accept("m2", "Second.")
+		l := load(t, counts)
+		require.Equal(t, []int64{1, 2}, slots(l.Inbox))
+		st.commit(l.Inbox[0])
+		counts.Reset()
+		l = load(t, counts)
+		requireState(t, st.s, l.State)
+		require.Equal(t, []int64{2}, slots(l.Inbox), "what is drained is not read again")
+		require.Equal(t, counting.Counts{Queries: 1, ItemsRead: 5, BytesRead: counts.Snapshot().BytesRead, RCU: 1}, counts.Snapshot())
+	})
+}
+
+func load(t *testing.T, table store.Table) store.Loaded {
+	t.Helper()
+	l, err := store.NewJournal(table, 0).Load(context.Background(), acme, runID)
+	require.NoError(t, err)
+	return l
+}
+
+func slots(inbox []agent.Event) []int64 {
+	var out []int64
+	for _, e := range inbox {
+		out = append(out, agent.InboxSlot(e))
+	}
+	return out
+}
+
+// A run of several megabytes is read page by page, and its inbox behind it.
+func TestLoadPages(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		counts := counting.Wrap(table)
+		st := begin(t, store.NewJournal(counts, 0), runID)
+		for range 7 {
+			st.inference(strings.Repeat("x", 160<<10))
+		}
+		for i := range 2 {
+			st.accept(fmt.Sprintf("m%d", i), strings.Repeat("y", 160<<10))
+		}
+		counts.Reset()
+		l := load(t, counts)
+		require.EqualValues(t, 2, counts.Snapshot().Queries)
+		requireState(t, st.s, l.State)
+		require.Equal(t, []int64{1}, slots(l.Inbox), "as far as one entry can hold it, from the oldest, though they lie newest first")
+		require.True(t, l.Full)
+
+		all, err := st.j.Entries(context.Background(), acme, runID, 0, 0)
+		require.NoError(t, err)
+		require.Len(t, all, 8)
+		tail, err := st.j.Entries(context.Background(), acme, runID, 5, 0)
+		require.NoError(t, err)
+		require.Equal(t, all[5:], tail)
+		for from := range 9 {
+			for count := 1; count < 10; count++ {
+				counts.Reset()
+				some, err := st.j.Entries(context.Background(), acme, runID, int64(from), count)
+				require.NoError(t, err)
+				require.Equal(t, append([]agent.Entry{}, all[from:min(from+count, 8)]...), some)
+				require.EqualValues(t, len(some), counts.Snapshot().ItemsRead, "no more is read than is given")
+			}
+		}
+		folded, err := agent.Fold(agent.AgentState{}, all)
+		require.NoError(t, err)
+		requireState(t, st.s, folded)
+	})
+}
+
+func TestLoadRefuses(t *testing.T) {
+	table := memory.New()
+	_, err := store.NewJournal(table, 0).Load(context.Background(), acme, "nobody")
+	require.ErrorIs(t, err, store.ErrNoRun)
+	_, err = store.NewJournal(table, 0).Load(context.Background(), "rival", runID)
+	require.ErrorIs(t, err, store.ErrNoRun, "a tenant has its own runs alone")
+
+	st := begin(t, store.NewJournal(table, 0), runID)
+	write(t, table, "J#0000000001", []byte(`{"v":99,"s":1,"w":"w","t":0,"e":[]}`))
+	_, err = st.j.Load(context.Background(), acme, runID)
+	require.ErrorContains(t, err, "found form 99")
+}
+
+// write puts an item of the run past all rules.
+func write(t *testing.T, table store.Table, sk string, body []byte) {
+	t.Helper()
+	key := store.Key{PK: "T#" + acme + "#RUN#" + runID, SK: sk}
+	require.NoError(t, table.Write(context.Background(), store.Op{Kind: store.Put, Item: store.Item{Key: key, Body: body}}))
+}
+
+// Each failed condition has its own answer, and the sequence's comes first: a plan on an old fold is void whatever else failed.
+func TestAppendSaysWhatFailed(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		st := begin(t, store.NewJournal(table, 0), runID)
+		ctx := context.Background()
+		end := agent.Finished{Reason: agent.ReasonCancelled}
+		failing := store.Op{Kind: store.Check, Item: store.Item{Key: store.Key{PK: "guard", SK: "g"}}, If: []store.Cond{{Op: store.ItemExists}}}
+
+		require.ErrorIs(t, st.j.Append(ctx, st.s, st.draft(end), failing), store.ErrGuardFailed)
+		st.accept("m1", "Wait!")
+		require.ErrorIs(t, st.j.Append(ctx, st.s, st.draft(end)), store.ErrInboxMoved)
+		require.ErrorIs(t, st.j.Append(ctx, st.s, st.draft(end), failing), store.ErrInboxMoved)
+		old := *st
+		st.inference("One.")
+		require.ErrorIs(t, st.j.Append(ctx, old.s, old.draft(end), failing), store.ErrSequenceTaken)
+		requireState(t, st.s, load(t, table).State)
+	})
+}
+
+// An entry that no item can hold is refused, and the run is as it was.
+func TestAppendTooLarge(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		st := begin(t, store.NewJournal(table, 4), runID)
+		d := st.draft(agent.Replied{Inference: 1, Model: "m", Text: strings.Repeat("x", store.MaxItem)})
+		require.ErrorIs(t, st.j.Append(context.Background(), st.s, d), store.ErrTooLarge)
+		l, err := st.j.Load(context.Background(), acme, runID)
+		require.NoError(t, err)
+		requireState(t, st.s, l.State)
+	})
+}
+
+// The end closes the inbox in its own transaction.
+func TestEndClosesTheInbox(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		st := begin(t, store.NewJournal(table, 0), runID)
+		st.accept("m1", "First.")
+		st.commit(load(t, table).Inbox...)
+		st.commit(agent.Finished{Reason: agent.ReasonCancelled})
+		require.Equal(t, store.Accepted{Closed: true}, st.accept("m2", "Second."))
+		require.Equal(t, store.Accepted{Closed: true}, st.accept("", "Third."))
+		require.Equal(t, store.Accepted{Duplicate: true}, st.accept("m1", "First."))
+		require.Empty(t, load(t, table).Inbox)
+		h, err := st.j.Head(context.Background(), acme, runID)
+		require.NoError(t, err)
+		require.Equal(t, agent.RunDone, h.Status)
+	})
+}
+
+// An error of the table is passed on: nobody knows what became of the entry.
+func TestAppendUncertain(t *testing.T) {
+	blown := errors.New("connection reset")
+	table := &flaky{Table: memory.New()}
+	st := begin(t, store.NewJournal(table, 0), runID)
+	table.before = blown
+	err := st.j.Append(context.Background(), st.s, st.draft(agent.Resumed{}))
+	require.ErrorIs(t, err, blown)
+	for _, known := range []error{store.ErrSequenceTaken, store.ErrInboxMoved, store.ErrGuardFailed} {
+		require.NotErrorIs(t, err, known)
+	}
+}
+
+// flaky answers its next write with an error: before it is made, or after.
+type flaky struct {
+	store.Table
+	before, after error
+}
+
+func (f *flaky) Write(ctx context.Context, ops ...store.Op) error {
+	before, after := f.before, f.after
+	f.before, f.after = nil, nil
+	if before != nil {
+		return before
+	}
+	if err := f.Table.Write(ctx, ops...); err != nil {
+		return err
+	}
+	return after
+}

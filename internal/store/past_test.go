@@ -1,0 +1,216 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/counting"
+	"github.com/countersign/countersign/internal/store/memory"
+)
+
+// next begins a run that continues the story's, which it ends first.
+func (st *story) next(run string) *story {
+	st.t.Helper()
+	if st.s.Status != agent.RunDone {
+		st.commit(agent.Finished{Reason: agent.ReasonCancelled, Note: "Called off."})
+	}
+	from, err := agent.ContinueFrom(&st.s)
+	require.NoError(st.t, err)
+	return st.child(run, st.s, from)
+}
+
+// child writes the first entry of a run that begins from past.
+func (st *story) child(run string, past agent.AgentState, from agent.Origin) *story {
+	st.t.Helper()
+	c := &story{t: st.t, j: st.j, s: agent.Seed(past)}
+	first := c.draft(agent.RunStarted{
+		Tenant: past.Tenant, Run: run, Agent: "clerk", Owner: run + "-0", MaxInteractions: 1000, From: &from,
+		Messages: []agent.UserBlock{{Block: agent.Text{Text: "Go on."}}},
+	})
+	require.NoError(st.t, st.j.Append(context.Background(), agent.AgentState{}, first))
+	c.s = first.Committed()
+	return c
+}
+
+func loadRun(t *testing.T, j *store.Journal, run string) agent.AgentState {
+	t.Helper()
+	l, err := j.Load(context.Background(), acme, run)
+	require.NoError(t, err)
+	return l.State
+}
+
+// A run that continues another is read with one query more for each run up the line, whatever is read beside; warm, with its own alone.
+func TestLoadOfAChild(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		counts := counting.Wrap(table)
+		first := begin(t, store.NewJournal(counts, 0), runID)
+		first.inference("One.")
+		second := first.next("r2")
+		second.inference("Two.")
+		third := second.next("r3")
+		third.inference("Three.")
+		third.accept("m1", "And?")
+		for i, st := range []*story{first, second, third} {
+			counts.Reset()
+			requireState(t, st.s, loadRun(t, store.NewJournal(counts, 0), st.s.Run))
+			require.EqualValues(t, i+1, counts.Snapshot().Queries, st.s.Run)
+			require.Zero(t, counts.Snapshot().Gets)
+		}
+		require.EqualValues(t, 2, third.s.Prior, "inferences of both")
+		warm := store.NewJournal(counts, 8)
+		requireState(t, second.s, loadRun(t, warm, "r2"))
+		counts.Reset()
+		requireState(t, third.s, loadRun(t, warm, "r3"))
+		require.EqualValues(t, 1, counts.Snapshot().Queries, "the run it continues is warm")
+		l, err := warm.LoadAt(context.Background(), acme, "r3", 0)
+		require.NoError(t, err)
+		require.Len(t, l.Inbox, 1)
+		require.EqualValues(t, 2, counts.Snapshot().Queries)
+
+		entries, err := warm.Entries(context.Background(), acme, "r3", 0, 0)
+		require.NoError(t, err)
+		require.Len(t, entries, 2, "its own")
+		folded, err := warm.Fold(context.Background(), acme, entries)
+		require.NoError(t, err)
+		requireState(t, third.s, folded)
+	})
+}
+
+// What the parent did after the branch is not the child's, warm or cold.
+func TestLoadOfAForkOfALiveRun(t *testing.T) {
+	onEach(t, func(t *testing.T, table store.Table) {
+		j := store.NewJournal(table, 8)
+		parent := begin(t, j, runID)
+		parent.inference("One.")
+		parent.inference("Two.")
+		past, err := j.At(context.Background(), acme, runID, 1)
+		require.NoError(t, err)
+		from, err := agent.ForkFrom(&past, "r2", day)
+		require.NoError(t, err)
+		c := parent.child("r2", past, from)
+		parent.inference("Three.")
+		later := store.NewJournal(table, 8)
+		require.EqualValues(t, 4, loadRun(t, later, runID).Entries)
+		for _, j := range []*store.Journal{j, later, store.NewJournal(table, 0)} {
+			requireState(t, c.s, loadRun(t, j, "r2"))
+		}
+		require.Equal(t, 3, c.s.Messages.Len())
+	})
+}
+
+func TestAtRefuses(t *testing.T) {
+	ctx := context.Background()
+	st := begin(t, store.NewJournal(memory.New(), 0), runID)
+	_, err := st.j.At(ctx, acme, runID, 1)
+	require.ErrorIs(t, err, store.ErrNoEntry)
+	require.ErrorContains(t, err, "entries 0 to 0")
+	_, err = st.j.At(ctx, acme, "nobody", 0)
+	require.ErrorIs(t, err, store.ErrNoRun)
+	_, err = st.j.At(ctx, "rival", runID, 0)
+	require.ErrorIs(t, err, store.ErrNoRun)
+}
+
+// A run whose past is gone is a broken record: it is not taken for one that does not exist.
+func TestLoadWithoutItsPast(t *testing.T) {
+	st := begin(t, store.NewJournal(memory.New(), 0), runID)
+	st.inference("One.")
+	c := st.next("r2")
+	other := store.NewJournal(memory.New(), 0)
+	require.NoError(t, other.Append(context.Background(), agent.AgentState{}, c.firstEntry()))
+	_, err := other.Load(context.Background(), acme, "r2")
+	require.ErrorContains(t, err, "what it began from")
+	require.NotErrorIs(t, err, store.ErrNoRun)
+}
+
+// firstEntry is the run's first entry as a draft.
+func (st *story) firstEntry() *agent.Draft {
+	entries, err := st.j.Entries(context.Background(), acme, st.s.Run, 0, 0)
+	require.NoError(st.t, err)
+	past, err := st.j.At(context.Background(), acme, st.s.From.Run, st.s.From.Seq)
+	require.NoError(st.t, err)
+	d := agent.NewDraft(agent.Seed(past), "w", day)
+	require.NoError(st.t, d.Add(entries[0].Events...))
+	return d
+}
+
+// However old the run that is continued, a cold reader with the hint reads what is alive of it; and nothing, once the child has let go of it.
+func TestLoadAtOfAChildReadsOnlyWhatIsAlive(t *testing.T) {
+	read := func(n, own int) (counting.Counts, agent.AgentState, agent.AgentState) {
+		table := counting.Wrap(memory.New())
+		j := store.NewJournal(table, 0)
+		s := evicting(t, j, n)
+		from, err := agent.ForkFrom(&s, "r2", day)
+		require.NoError(t, err)
+		require.Positive(t, from.At)
+		c := (&story{t: t, j: j}).child("r2", s, from)
+		c.working(own)
+		table.Reset()
+		l, err := store.NewJournal(table, 0).LoadAt(context.Background(), "default", "r2", c.s.ReadFrom())
+		require.NoError(t, err)
+		want, err := agent.MarshalMessages(c.s.Messages.All(), c.s.Inferences)
+		require.NoError(t, err)
+		got, err := agent.MarshalMessages(l.State.Messages.All(), l.State.Inferences)
+		require.NoError(t, err)
+		require.JSONEq(t, string(want), string(got))
+		require.True(t, l.State.Partial)
+		return table.Snapshot(), l.State, c.s
+	}
+	short, _, _ := read(40, 0)
+	long, _, _ := read(400, 0)
+	require.EqualValues(t, 2, long.Queries)
+	require.Less(t, long.ItemsRead, int64(60))
+	require.InDelta(t, short.ItemsRead, long.ItemsRead, 40)
+
+	gone, part, whole := read(400, 60)
+	require.EqualValues(t, 1, gone.Queries, "nothing of the parent is alive")
+	require.Less(t, gone.ItemsRead, int64(60))
+	require.Equal(t, whole.Prior, part.Prior)
+	require.Equal(t, whole.From, part.From)
+}
+
+// Who wants a whole child gets it, also from a journal that knows a part of the run it began from.
+func TestWholeChildOfAPartialParent(t *testing.T) {
+	table := memory.New()
+	j := store.NewJournal(table, 0)
+	s := evicting(t, j, 40)
+	from, err := agent.ForkFrom(&s, "r2", day)
+	require.NoError(t, err)
+	(&story{t: t, j: j}).child("r2", s, from)
+	warm := store.NewJournal(table, 8)
+	l, err := warm.LoadAt(context.Background(), "default", "r1", s.ReadFrom())
+	require.NoError(t, err)
+	require.True(t, l.State.Partial)
+	l, err = warm.LoadAt(context.Background(), "default", "r2", 0)
+	require.NoError(t, err)
+	require.True(t, l.State.Partial)
+	l, err = warm.Load(context.Background(), "default", "r2")
+	require.NoError(t, err)
+	require.False(t, l.State.Partial)
+	require.Len(t, l.State.Calls(), 40)
+}
+
+// working is n inferences with a call each; the newest four messages stay alive.
+func (st *story) working(n int) {
+	st.t.Helper()
+	for range n {
+		i := st.s.Inferences + 1
+		id := fmt.Sprintf("c%d-0", st.s.Prior+i)
+		events := []agent.Event{}
+		if st.s.Messages.Len() > 8 {
+			events = append(events, agent.Evicted{Total: st.s.EvictedMessages + int64(st.s.Messages.Len()-4)})
+		}
+		d := st.draft(append(events, agent.Replied{Inference: i, Model: "m", Calls: []agent.RepliedCall{
+			{ID: id, Name: "read", Effect: agent.EffectRead, Input: json.RawMessage(`{}`)},
+		}})...)
+		require.NoError(st.t, d.Snap())
+		require.NoError(st.t, st.j.Append(context.Background(), st.s, d))
+		st.s = d.Committed()
+		st.commit(agent.CallFinished{Call: id, Ran: true, Content: "some kilobytes of result"})
+	}
+}

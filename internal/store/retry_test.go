@@ -1,0 +1,163 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/store/storetest"
+)
+
+var resendStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func whole(limit time.Duration) time.Duration { return limit }
+
+func none(time.Duration) time.Duration { return 0 }
+
+// reluctant answers with its errors, one for each call, and then lets calls through. It keeps when calls came and what they wrote.
+type reluctant struct {
+	store.Table
+	clock  clock.Clock
+	errs   []error
+	at     []time.Duration
+	writes [][]store.Op
+}
+
+func (r *reluctant) next() error {
+	r.at = append(r.at, r.clock.Now().Sub(resendStart))
+	if len(r.errs) == 0 {
+		return nil
+	}
+	err := r.errs[0]
+	r.errs = r.errs[1:]
+	return err
+}
+
+func (r *reluctant) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
+	if err := r.next(); err != nil {
+		return store.Item{}, false, err
+	}
+	return r.Table.Get(ctx, k)
+}
+
+func (r *reluctant) Query(ctx context.Context, q store.Range) (store.Page, error) {
+	if err := r.next(); err != nil {
+		return store.Page{}, err
+	}
+	return r.Table.Query(ctx, q)
+}
+
+func (r *reluctant) Write(ctx context.Context, ops ...store.Op) error {
+	r.writes = append(r.writes, ops)
+	if err := r.next(); err != nil {
+		return err
+	}
+	return r.Table.Write(ctx, ops...)
+}
+
+// resending runs body with a Table that first answers with errs, each wrapped as adapters do.
+func resending(t *testing.T, jitter func(time.Duration) time.Duration, errs []error, body func(store.Table, *reluctant, *clock.Virtual)) {
+	t.Helper()
+	c := clock.NewVirtual(resendStart)
+	r := &reluctant{Table: memory.New(), clock: c}
+	for _, err := range errs {
+		r.errs = append(r.errs, fmt.Errorf("write: %w", err))
+	}
+	require.NoError(t, c.Run(func() { body(store.Resend(r, c, jitter), r, c) }))
+}
+
+func times(n int, err error) (errs []error) {
+	for range n {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+var resent = store.Op{Kind: store.Put, Item: store.Item{Key: store.Key{PK: "P", SK: "S"}, Body: []byte("b")}, If: []store.Cond{{Op: store.ItemAbsent}}}
+
+func TestResendConformance(t *testing.T) {
+	storetest.Table(t, func(*testing.T) store.Table {
+		return store.Resend(memory.New(), clock.System(), none)
+	})
+}
+
+func TestResendSendsTheSameUntilItGoesThrough(t *testing.T) {
+	resending(t, whole, []error{store.ErrThrottled, store.ErrConflict}, func(tb store.Table, r *reluctant, _ *clock.Virtual) {
+		require.NoError(t, tb.Write(t.Context(), resent))
+		require.Equal(t, [][]store.Op{{resent}, {resent}, {resent}}, r.writes)
+		it, found, err := r.Table.Get(t.Context(), resent.Item.Key)
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, resent.Item.Body, it.Body)
+	})
+}
+
+func TestResendReads(t *testing.T) {
+	errs := []error{store.ErrThrottled, store.ErrThrottled}
+	resending(t, whole, errs, func(tb store.Table, r *reluctant, _ *clock.Virtual) {
+		require.NoError(t, r.Table.Write(t.Context(), resent))
+		it, found, err := tb.Get(t.Context(), resent.Item.Key)
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, resent.Item.Body, it.Body)
+	})
+	resending(t, whole, errs, func(tb store.Table, r *reluctant, _ *clock.Virtual) {
+		require.NoError(t, r.Table.Write(t.Context(), resent))
+		p, err := tb.Query(t.Context(), store.Range{PK: "P"})
+		require.NoError(t, err)
+		require.Len(t, p.Items, 1)
+	})
+}
+
+// The pauses are exact at either end of the jitter, and they end.
+func TestResendPausesAndGivesUp(t *testing.T) {
+	ms := func(at ...float64) (out []time.Duration) {
+		for _, a := range at {
+			out = append(out, time.Duration(a*float64(time.Millisecond)))
+		}
+		return out
+	}
+	for _, c := range []struct {
+		jitter func(time.Duration) time.Duration
+		at     []time.Duration
+	}{
+		{whole, ms(0, 25, 75, 175, 375, 775, 1575, 2575)},
+		{none, ms(0, 12.5, 37.5, 87.5, 187.5, 387.5, 787.5, 1287.5)},
+	} {
+		resending(t, c.jitter, times(9, store.ErrThrottled), func(tb store.Table, r *reluctant, _ *clock.Virtual) {
+			require.ErrorIs(t, tb.Write(t.Context(), resent), store.ErrThrottled)
+			require.Equal(t, c.at, r.at)
+		})
+	}
+}
+
+// What may have been written, or was refused, is the caller's to look at: it is sent once.
+func TestResendNothingElse(t *testing.T) {
+	for _, err := range []error{
+		errors.New("connection reset"), context.DeadlineExceeded, store.ErrTooLarge, store.ErrInvalid, &store.ConditionError{Failed: []int{0}},
+	} {
+		resending(t, whole, []error{err}, func(tb store.Table, r *reluctant, _ *clock.Virtual) {
+			require.ErrorIs(t, tb.Write(t.Context(), resent), err)
+			require.Equal(t, []time.Duration{0}, r.at)
+		})
+	}
+}
+
+func TestResendEndsWithItsContext(t *testing.T) {
+	resending(t, whole, times(9, store.ErrConflict), func(tb store.Table, r *reluctant, c *clock.Virtual) {
+		ctx, cancel := c.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err := tb.Write(ctx, resent)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, store.ErrConflict, "and nothing was written")
+		require.Equal(t, 100*time.Millisecond, c.Now().Sub(resendStart))
+		require.Len(t, r.at, 3)
+	})
+}

@@ -1,0 +1,254 @@
+package s3_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/s3"
+	"github.com/countersign/countersign/internal/store/storetest"
+)
+
+var (
+	data   = []byte("content")
+	digest = store.BlobDigest(data)
+
+	otherData   = []byte("other content")
+	otherDigest = store.BlobDigest(otherData)
+)
+
+func config(client aws.HTTPClient) aws.Config {
+	return aws.Config{
+		Region: "us-east-1", HTTPClient: client,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+		}),
+	}
+}
+
+// open gives blobs in an empty bucket of a fake S3, and what is behind them.
+func open(t *testing.T) (*s3.Blobs, *s3mem.Backend) {
+	t.Helper()
+	backend := s3mem.New()
+	require.NoError(t, backend.CreateBucket("blobs"))
+	server := httptest.NewServer(strict(t, gofakes3.New(backend).Server()))
+	t.Cleanup(server.Close)
+	return s3.New(s3.NewClient(config(nil), server.URL), "blobs"), backend
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Blobs(t, func(t *testing.T) store.Blobs {
+		b, _ := open(t)
+		return b
+	})
+}
+
+func TestObjectName(t *testing.T) {
+	b, backend := open(t)
+	require.NoError(t, b.Put(t.Context(), "acme", digest, data))
+	o, err := backend.GetObject("blobs", "T/acme/"+digest, nil)
+	require.NoError(t, err)
+	stored, err := io.ReadAll(o.Contents)
+	require.NoError(t, err)
+	require.Equal(t, data, stored)
+}
+
+// No name leads out of the tenant's folder.
+func TestNamesAreChecked(t *testing.T) {
+	b, _ := open(t)
+	for _, tenant := range []string{"", "..", "../x", "a/b", "A", "-a", "a\x00b", strings.Repeat("a", 41)} {
+		require.ErrorIs(t, b.Put(t.Context(), tenant, digest, data), store.ErrInvalid, tenant)
+		_, err := b.Get(t.Context(), tenant, digest)
+		require.ErrorIs(t, err, store.ErrInvalid, tenant)
+		_, err = b.Size(t.Context(), tenant, digest)
+		require.ErrorIs(t, err, store.ErrInvalid, tenant)
+	}
+	for _, name := range []string{"", "../../x", digest[:63], digest + "0", "Z" + digest[1:]} {
+		require.ErrorIs(t, b.Put(t.Context(), "acme", name, data), store.ErrInvalid, name)
+		_, err := b.Get(t.Context(), "acme", name)
+		require.ErrorIs(t, err, store.ErrInvalid, name)
+	}
+}
+
+func TestDamagedObjectIsNotGiven(t *testing.T) {
+	b, backend := open(t)
+	other := "other"
+	_, err := backend.PutObject("blobs", "T/acme/"+digest, nil, strings.NewReader(other), int64(len(other)), nil)
+	require.NoError(t, err)
+	_, err = b.Get(t.Context(), "acme", digest)
+	require.ErrorContains(t, err, "damaged")
+	require.NoError(t, b.Put(t.Context(), "acme", digest, data), "it is there")
+	_, err = b.Get(t.Context(), "acme", digest)
+	require.ErrorContains(t, err, "damaged", "and not overwritten")
+}
+
+func TestTooLargeIsNotPut(t *testing.T) {
+	b, _ := open(t)
+	require.ErrorIs(t, b.Put(t.Context(), "acme", digest, make([]byte, store.MaxBlob+1)), store.ErrBlobTooLarge)
+}
+
+// wire answers requests in this process, one by one, and keeps them. It works inside a synctest bubble.
+type wire struct {
+	answers  []func(*http.Request) (*http.Response, error)
+	requests []*http.Request
+}
+
+func (w *wire) Do(r *http.Request) (*http.Response, error) {
+	w.requests = append(w.requests, r)
+	if len(w.answers) == 0 {
+		return nil, errors.New("no answer left")
+	}
+	next := w.answers[0]
+	w.answers = w.answers[1:]
+	return next(r)
+}
+
+func answer(status int, body string) func(*http.Request) (*http.Response, error) {
+	return sized(status, strings.NewReader(body), int64(len(body)))
+}
+
+func sized(status int, body io.Reader, length int64) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		header := http.Header{"Content-Type": {"application/xml"}}
+		if length >= 0 {
+			header.Set("Content-Length", strconv.FormatInt(length, 10))
+		}
+		return &http.Response{
+			StatusCode: status, Status: http.StatusText(status), Header: header, Body: io.NopCloser(body), ContentLength: length, Request: r,
+		}, nil
+	}
+}
+
+func fault(status int, code string) func(*http.Request) (*http.Response, error) {
+	return answer(status, fmt.Sprintf("<Error><Code>%s</Code><Message>m</Message></Error>", code))
+}
+
+func reset(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
+
+// over runs body with blobs behind those answers, in virtual time.
+func over(t *testing.T, body func(*testing.T, *s3.Blobs, *wire), answers ...func(*http.Request) (*http.Response, error)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{answers: answers}
+		body(t, s3.New(s3.NewClient(config(w), "http://s3.test"), "blobs"), w)
+	})
+}
+
+func TestPutRequest(t *testing.T) {
+	over(t, func(t *testing.T, b *s3.Blobs, w *wire) {
+		require.NoError(t, b.Put(t.Context(), "acme", digest, data))
+		require.Len(t, w.requests, 1)
+		r := w.requests[0]
+		require.Equal(t, "PUT /blobs/T/acme/"+digest, r.Method+" "+r.URL.Path)
+		require.Equal(t, "*", r.Header.Get("If-None-Match"))
+		require.Equal(t, "7XACtDnprIRfIjV9giusFERzD722AW0+yUMil7nsn3M=", r.Header.Get("X-Amz-Checksum-Sha256"))
+		require.EqualValues(t, len(data), r.ContentLength)
+	}, answer(200, ""))
+}
+
+// What S3 answers, and what becomes of the call: how many requests, and which error.
+func TestPutAnswers(t *testing.T) {
+	type doer = func(*http.Request) (*http.Response, error)
+	for _, c := range []struct {
+		name     string
+		answers  []doer
+		requests int
+		ok       bool
+	}{
+		{"already there", []doer{fault(412, "PreconditionFailed")}, 1, true},
+		{"executed, then lost", []doer{reset, fault(412, "PreconditionFailed")}, 2, true},
+		{"two at once", []doer{fault(409, "ConditionalRequestConflict"), answer(200, "")}, 2, true},
+		{"slow down", []doer{fault(503, "SlowDown"), fault(503, "SlowDown"), answer(200, "")}, 3, true},
+		{"down", []doer{fault(500, "InternalError"), fault(500, "InternalError"), fault(500, "InternalError"), fault(500, "InternalError")}, 4, false},
+		{"denied", []doer{fault(403, "AccessDenied")}, 1, false},
+		{"damaged on the way", []doer{fault(400, "BadDigest")}, 1, false},
+		{"no connection", []doer{reset, reset, reset, reset}, 4, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			over(t, func(t *testing.T, b *s3.Blobs, w *wire) {
+				err := b.Put(t.Context(), "acme", digest, data)
+				require.Equal(t, c.ok, err == nil, "%v", err)
+				require.Len(t, w.requests, c.requests)
+			}, c.answers...)
+		})
+	}
+}
+
+func TestGetAnswers(t *testing.T) {
+	get := func(t *testing.T, want error, text string, answers ...func(*http.Request) (*http.Response, error)) {
+		t.Helper()
+		over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
+			_, err := b.Get(t.Context(), "acme", digest)
+			require.ErrorContains(t, err, text)
+			if want != nil {
+				require.ErrorIs(t, err, want)
+			} else {
+				require.NotErrorIs(t, err, store.ErrNoBlob)
+			}
+		}, answers...)
+	}
+	get(t, store.ErrNoBlob, digest, fault(404, "NoSuchKey"))
+	get(t, nil, "AccessDenied", fault(403, "AccessDenied"))
+	get(t, nil, "NoSuchBucket", fault(404, "NoSuchBucket"))
+	get(t, store.ErrBlobTooLarge, digest, sized(200, strings.NewReader(""), store.MaxBlob+1))
+	get(t, store.ErrBlobTooLarge, digest, sized(200, endless{}, -1))
+	get(t, io.ErrUnexpectedEOF, digest, sized(200, io.MultiReader(bytes.NewReader(data[:3]), failing{}), int64(len(data))))
+	get(t, nil, "damaged", answer(200, string(data[:3])))
+}
+
+func TestSizeAnswers(t *testing.T) {
+	over(t, func(t *testing.T, b *s3.Blobs, w *wire) {
+		n, err := b.Size(t.Context(), "acme", digest)
+		require.NoError(t, err)
+		require.EqualValues(t, 7, n)
+		require.Equal(t, "HEAD /blobs/T/acme/"+digest, w.requests[0].Method+" "+w.requests[0].URL.Path)
+	}, sized(200, strings.NewReader(""), 7))
+	for status, want := range map[int]error{404: store.ErrNoBlob, 503: store.ErrThrottled} {
+		over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
+			_, err := b.Size(t.Context(), "acme", digest)
+			require.ErrorIs(t, err, want)
+		}, answer(status, ""), answer(status, ""), answer(status, ""), answer(status, ""))
+	}
+	over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
+		_, err := b.Size(t.Context(), "acme", digest)
+		require.ErrorContains(t, err, "Forbidden")
+		require.NotErrorIs(t, err, store.ErrNoBlob)
+	}, answer(403, ""))
+}
+
+// A store that asks for patience to the last is told from one that refuses: the same may be asked again, later.
+func TestThrottled(t *testing.T) {
+	slow := fault(503, "SlowDown")
+	over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
+		require.ErrorIs(t, b.Put(t.Context(), "acme", digest, data), store.ErrThrottled)
+	}, slow, slow, slow, slow)
+	over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
+		_, err := b.Get(t.Context(), "acme", digest)
+		require.ErrorIs(t, err, store.ErrThrottled)
+	}, slow, slow, slow, slow)
+	over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
+		require.NotErrorIs(t, b.Put(t.Context(), "acme", digest, data), store.ErrThrottled)
+	}, fault(403, "AccessDenied"))
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }

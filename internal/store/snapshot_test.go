@@ -1,0 +1,114 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/counting"
+	"github.com/countersign/countersign/internal/store/memory"
+)
+
+// evicting writes a run of n inferences that keeps its newest four messages alive.
+func evicting(t *testing.T, j *store.Journal, n int) agent.AgentState {
+	t.Helper()
+	var s agent.AgentState
+	commit := func(events ...agent.Event) {
+		d := agent.NewDraft(s, fmt.Sprintf("w%d", s.Entries), time.Unix(s.Entries, 0))
+		require.NoError(t, d.Add(events...))
+		require.NoError(t, d.Snap())
+		require.NoError(t, j.Append(t.Context(), s, d))
+		s = d.Committed()
+	}
+	commit(agent.RunStarted{Tenant: "default", Run: "r1", Agent: "a", Owner: "r1-0", MaxInteractions: n, Messages: []agent.UserBlock{{Block: agent.Text{Text: "Begin."}}}})
+	for i := 1; i <= n; i++ {
+		id := fmt.Sprintf("c%d-0", i)
+		events := []agent.Event{}
+		if s.Messages.Len() > 8 {
+			events = append(events, agent.Evicted{Total: s.EvictedMessages + int64(s.Messages.Len()-4), Summary: "much was said"})
+		}
+		commit(append(events, agent.Replied{Inference: int64(i), Model: "m", Requests: 1, Calls: []agent.RepliedCall{
+			{ID: id, Name: "read", Effect: agent.EffectRead, Input: json.RawMessage(`{}`)},
+		}})...)
+		commit(agent.CallFinished{Call: id, Ran: true, Content: "some kilobytes of result"})
+	}
+	return s
+}
+
+// A cold reader with the hint reads what is alive; its cost does not grow with the run's age, and it ends where everybody does.
+func TestLoadAtReadsOnlyWhatIsAlive(t *testing.T) {
+	read := func(n int) (counting.Counts, store.Loaded, agent.AgentState) {
+		table := counting.Wrap(memory.New())
+		s := evicting(t, store.NewJournal(table, 0), n)
+		table.Reset()
+		l, err := store.NewJournal(table, 0).LoadAt(t.Context(), "default", "r1", s.ReadFrom())
+		require.NoError(t, err)
+		return table.Snapshot(), l, s
+	}
+	short, _, _ := read(40)
+	long, l, s := read(400)
+	require.Equal(t, int64(1), long.Queries)
+	require.Less(t, long.ItemsRead, int64(60))
+	require.InDelta(t, short.ItemsRead, long.ItemsRead, 40)
+	require.True(t, l.State.Partial)
+	require.Equal(t, s.Inferences, l.State.Inferences)
+	want, err := agent.MarshalMessages(s.Messages.All(), s.Inferences)
+	require.NoError(t, err)
+	got, err := agent.MarshalMessages(l.State.Messages.All(), l.State.Inferences)
+	require.NoError(t, err)
+	require.JSONEq(t, string(want), string(got))
+}
+
+// A stale hint costs a second query; whoever wants the whole run gets it, also from a journal that knows a part.
+func TestStaleHintAndWholeRun(t *testing.T) {
+	table := counting.Wrap(memory.New())
+	s := evicting(t, store.NewJournal(table, 0), 40)
+	j := store.NewJournal(table, 8)
+	table.Reset()
+	l, err := j.LoadAt(t.Context(), "default", "r1", s.Seq())
+	require.NoError(t, err)
+	require.False(t, l.State.Partial)
+	require.Equal(t, int64(2), table.Snapshot().Queries)
+
+	part := store.NewJournal(table, 8)
+	l, err = part.LoadAt(t.Context(), "default", "r1", s.ReadFrom())
+	require.NoError(t, err)
+	require.True(t, l.State.Partial)
+	whole, err := part.Load(t.Context(), "default", "r1")
+	require.NoError(t, err)
+	require.Len(t, whole.State.Calls(), 40)
+}
+
+// A run as it was before any of its entries is the fold of those before it, at a cost that does not grow with its age.
+func TestBefore(t *testing.T) {
+	table := counting.Wrap(memory.New())
+	j := store.NewJournal(table, 0)
+	last := evicting(t, j, 200)
+	entries, err := j.Entries(t.Context(), "default", "r1", 0, 0)
+	require.NoError(t, err)
+	var want agent.AgentState
+	for seq := range last.Entries {
+		table.Reset()
+		got, err := j.Before(t.Context(), "default", "r1", seq)
+		require.NoError(t, err)
+		require.LessOrEqual(t, table.Snapshot().ItemsRead, int64(65), "before %d", seq)
+		require.Equal(t, want.Entries, got.Entries)
+		require.Equal(t, want.Messages.All(), got.Messages.All(), "before %d", seq)
+		require.Equal(t, want.Live, got.Live, "before %d", seq)
+		require.Equal(t, want.Inferences, got.Inferences)
+		require.Equal(t, want.Status, got.Status)
+		want, err = agent.ApplyEntry(want, entries[seq])
+		require.NoError(t, err)
+	}
+	_, err = j.Before(t.Context(), "default", "r1", last.Entries+1)
+	require.ErrorIs(t, err, store.ErrNoEntry)
+	_, err = j.Before(t.Context(), "default", "r2", 0)
+	require.ErrorIs(t, err, store.ErrNoRun)
+	_, err = j.Before(t.Context(), "default", "r2", 100)
+	require.ErrorIs(t, err, store.ErrNoRun)
+}

@@ -1,0 +1,162 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Blobs is the conformance suite of store.Blobs. open gives an empty one for one test and ends it with t.Cleanup.
+func Blobs(t *testing.T, open func(t *testing.T) store.Blobs) {
+	for _, test := range []struct {
+		name string
+		run  func(blobFixture)
+	}{
+		{"Content", testBlobContent},
+		{"Again", testBlobAgain},
+		{"Copies", testBlobCopies},
+		{"Tenants", testBlobTenants},
+		{"OtherContent", testBlobOtherContent},
+		{"Names", testBlobNames},
+		{"Context", testBlobContext},
+		{"Concurrent", testBlobConcurrent},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(blobFixture{t, open(t)}) })
+	}
+}
+
+// blobFixture is one test's blobs.
+type blobFixture struct {
+	*testing.T
+	blobs store.Blobs
+}
+
+func (f blobFixture) put(tenant string, data []byte) (digest string) {
+	f.Helper()
+	digest = store.BlobDigest(data)
+	require.NoError(f, f.blobs.Put(context.Background(), tenant, digest, data))
+	return digest
+}
+
+func (f blobFixture) requireBlob(tenant, digest string, want []byte) {
+	f.Helper()
+	got, err := f.blobs.Get(context.Background(), tenant, digest)
+	require.NoError(f, err)
+	require.True(f, bytes.Equal(want, got), "%d bytes, want %d", len(got), len(want))
+	size, err := f.blobs.Size(context.Background(), tenant, digest)
+	require.NoError(f, err)
+	require.EqualValues(f, len(want), size)
+}
+
+func (f blobFixture) requireNone(tenant, digest string) {
+	f.Helper()
+	_, err := f.blobs.Get(context.Background(), tenant, digest)
+	require.ErrorIs(f, err, store.ErrNoBlob)
+	_, err = f.blobs.Size(context.Background(), tenant, digest)
+	require.ErrorIs(f, err, store.ErrNoBlob)
+}
+
+func testBlobContent(f blobFixture) {
+	for _, data := range [][]byte{{}, {0}, []byte("text\r\n"), bytes.Repeat([]byte{0, 0xff, '\n', 'x'}, 512<<10)} {
+		f.requireNone("acme", store.BlobDigest(data))
+		f.requireBlob("acme", f.put("acme", data), data)
+	}
+}
+
+func testBlobAgain(f blobFixture) {
+	data := []byte("content")
+	for range 3 {
+		f.requireBlob("acme", f.put("acme", data), data)
+	}
+}
+
+// testBlobCopies: neither what was passed nor what was returned is the store's own.
+func testBlobCopies(f blobFixture) {
+	mine := []byte("content")
+	digest := f.put("acme", mine)
+	mine[0] = 'X'
+	got, err := f.blobs.Get(context.Background(), "acme", digest)
+	require.NoError(f, err)
+	got[0] = 'Y'
+	f.requireBlob("acme", digest, []byte("content"))
+}
+
+// testBlobTenants: a reference resolves under its own tenant only, names that begin alike included.
+func testBlobTenants(f blobFixture) {
+	data := []byte("content")
+	digest := f.put("acme", data)
+	for _, other := range []string{"rival", "acme-2", "acm", "a"} {
+		f.requireNone(other, digest)
+	}
+	f.put("rival", data)
+	f.requireBlob("rival", digest, data)
+	f.requireBlob("acme", digest, data)
+}
+
+// testBlobOtherContent: content that is not the digest's is refused and leaves nothing, and does no harm to what is there.
+func testBlobOtherContent(f blobFixture) {
+	data := []byte("content")
+	digest := store.BlobDigest(data)
+	require.ErrorIs(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")), store.ErrBlobContent)
+	f.requireNone("acme", digest)
+	f.put("acme", data)
+	require.ErrorIs(f, f.blobs.Put(context.Background(), "acme", digest, []byte("other")), store.ErrBlobContent)
+	f.requireBlob("acme", digest, data)
+}
+
+// testBlobNames: a digest has one spelling, and no name leads out of its tenant.
+func testBlobNames(f blobFixture) {
+	ctx, data := context.Background(), []byte("content")
+	digest := f.put("acme", data)
+	for _, name := range []struct{ tenant, digest string }{
+		{"", digest}, {"..", digest}, {"a/b", digest}, {"Acme", digest}, {strings.Repeat("a", 41), digest},
+		{"acme", ""}, {"acme", "../acme/" + digest}, {"acme", digest[:63]}, {"acme", digest + "0"}, {"acme", strings.ToUpper(digest)}, {"acme", "sha256:" + digest},
+	} {
+		require.ErrorIs(f, f.blobs.Put(ctx, name.tenant, name.digest, data), store.ErrInvalid, "%v", name)
+		_, err := f.blobs.Get(ctx, name.tenant, name.digest)
+		require.ErrorIs(f, err, store.ErrInvalid, "%v", name)
+		_, err = f.blobs.Size(ctx, name.tenant, name.digest)
+		require.ErrorIs(f, err, store.ErrInvalid, "%v", name)
+	}
+}
+
+func testBlobContext(f blobFixture) {
+	data := []byte("content")
+	digest := store.BlobDigest(data)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.ErrorIs(f, f.blobs.Put(ended, "acme", digest, data), context.Canceled)
+	f.requireNone("acme", digest)
+	f.put("acme", data)
+	_, err := f.blobs.Get(ended, "acme", digest)
+	require.ErrorIs(f, err, context.Canceled)
+	_, err = f.blobs.Size(ended, "acme", digest)
+	require.ErrorIs(f, err, context.Canceled)
+}
+
+// testBlobConcurrent: many put the same at once; all succeed, and whoever has put can read.
+func testBlobConcurrent(f blobFixture) {
+	data := bytes.Repeat([]byte("content"), 4<<10)
+	digest := store.BlobDigest(data)
+	var all sync.WaitGroup
+	errs := make(chan error, 2*writers)
+	for range writers {
+		all.Go(func() {
+			errs <- f.blobs.Put(context.Background(), "acme", digest, data)
+			_, err := f.blobs.Get(context.Background(), "acme", digest)
+			errs <- err
+		})
+	}
+	all.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(f, err)
+	}
+	f.requireBlob("acme", digest, data)
+}

@@ -1,0 +1,161 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/countersign/countersign/internal/store"
+)
+
+// model is the table at its simplest: a map, searched whole.
+type model map[store.Key]store.Item
+
+// testModel runs random operations against the table and the model and asserts that they answer alike. All runs share a
+// table; each has partitions and indexes of its own.
+func testModel(f fixture) {
+	var runs atomic.Int64
+	rapid.Check(f.T, func(t *rapid.T) {
+		g := generator{prefix: fmt.Sprintf("%d/", runs.Add(1))}
+		m := model{}
+		t.Repeat(map[string]func(*rapid.T){
+			"write": func(t *rapid.T) {
+				ops := g.ops().Draw(t, "ops")
+				requireSameError(t, m.write(ops), f.tryWrite(ops...))
+			},
+			"get": func(t *rapid.T) {
+				k := g.key().Draw(t, "key")
+				it, found, err := f.table.Get(context.Background(), k)
+				require.NoError(t, err)
+				want, has := m[k]
+				require.Equal(t, has, found)
+				require.Equal(t, normal(want), normal(it))
+			},
+			"query": func(t *rapid.T) {
+				r := g.span(g.partition()).Draw(t, "range")
+				require.NoError(t, m.compare(f.table, r))
+			},
+			"list": func(t *rapid.T) {
+				r := g.span(g.index()).Draw(t, "range")
+				r.Index = true
+				require.NoError(t, f.opts.eventually(func() error { return m.compare(f.table, r) }))
+			},
+		})
+	})
+}
+
+func requireSameError(t *rapid.T, want, got error) {
+	if want == nil {
+		require.NoError(t, got)
+		return
+	}
+	var ce *store.ConditionError
+	if !errors.As(got, &ce) {
+		t.Fatalf("want %v, got %v", want, got)
+	}
+	require.Equal(t, want, ce)
+}
+
+// write returns nil or the *store.ConditionError.
+func (m model) write(ops []store.Op) error {
+	var failed []int
+	for i, op := range ops {
+		_, found := m[op.Item.Key]
+		ok := found || op.Kind != store.Update
+		for _, c := range op.If {
+			ok = ok && m.holds(op.Item.Key, c)
+		}
+		if !ok {
+			failed = append(failed, i)
+		}
+	}
+	if failed != nil {
+		return &store.ConditionError{Failed: failed}
+	}
+	for _, op := range ops {
+		m.apply(op)
+	}
+	return nil
+}
+
+func (m model) holds(k store.Key, c store.Cond) bool {
+	it, found := m[k]
+	if c.Op == store.ItemAbsent || c.Op == store.ItemExists {
+		return found == (c.Op == store.ItemExists)
+	}
+	v, has := it.Attrs[c.Attr]
+	if !has || v.IsString() != c.Value.IsString() {
+		return false
+	}
+	switch c.Op {
+	case store.AtMost:
+		return v.Int() <= c.Value.Int()
+	case store.Above:
+		return v.Int() > c.Value.Int()
+	default:
+		return v.String() == c.Value.String() && v.Int() == c.Value.Int()
+	}
+}
+
+func (m model) apply(op store.Op) {
+	k := op.Item.Key
+	switch op.Kind {
+	case store.Put:
+		m[k] = op.Item
+	case store.Update:
+		it := m[k]
+		it.Attrs = maps.Clone(it.Attrs)
+		if it.Attrs == nil {
+			it.Attrs = attrs{}
+		}
+		maps.Copy(it.Attrs, op.Item.Attrs)
+		if op.Item.Index != "" {
+			it.Index, it.IndexSort = op.Item.Index, op.Item.IndexSort
+		}
+		m[k] = it
+	case store.Check:
+	}
+}
+
+// compare reads a range from the table, page by page, and says how it differs from the model's.
+func (m model) compare(t store.Table, r store.Range) error {
+	got, err := readAll(t, r)
+	if err != nil {
+		return err
+	}
+	if r.Reverse {
+		slices.Reverse(got)
+	}
+	if r.Index {
+		sortTies(got)
+	}
+	return difference(m.query(r), got)
+}
+
+// query gives the items of r in ascending order, whatever r's is.
+func (m model) query(r store.Range) []store.Item {
+	var items []store.Item
+	for _, it := range m {
+		partition, sort := it.PK, it.SK
+		if r.Index {
+			partition, sort = it.Index, it.IndexSort
+		}
+		if partition == r.PK && sort >= r.From && (r.To == "" || sort <= r.To) {
+			items = append(items, it)
+		}
+	}
+	slices.SortFunc(items, func(a, b store.Item) int {
+		if r.Index {
+			return cmp.Or(cmp.Compare(a.IndexSort, b.IndexSort), byKey(a, b))
+		}
+		return byKey(a, b)
+	})
+	return items
+}

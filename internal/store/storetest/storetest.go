@@ -1,0 +1,165 @@
+// Package storetest is the conformance suite of store.Table. Every adapter runs it; what it asserts is what the journal may
+// rely on.
+package storetest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Options of the suite. The zero value is for tables whose index never lags.
+type Options struct {
+	// Settle, if set, is called between looks at an index that does not show yet what it should; it may wait or make the index
+	// catch up. After 50 looks the test fails. Unset, the index must be right at once.
+	Settle func()
+}
+
+// Table runs the suite. open gives an empty table for one test and ends it with t.Cleanup.
+func Table(t *testing.T, open func(t *testing.T) store.Table) {
+	TableWith(t, open, Options{})
+}
+
+// TableWith is Table with options.
+func TableWith(t *testing.T, open func(t *testing.T) store.Table, opts Options) {
+	for _, test := range []struct {
+		name string
+		run  func(fixture)
+	}{
+		{"Items", testItems},
+		{"Copies", testCopies},
+		{"Invalid", testInvalid},
+		{"Context", testContext},
+		{"Conditions", testConditions},
+		{"Atomic", testAtomic},
+		{"Update", testUpdate},
+		{"Range", testRange},
+		{"RangeNeighbours", testNeighbours},
+		{"RangePages", testPages},
+		{"RangeLargePages", testLargePages},
+		{"Index", testIndex},
+		{"IndexPages", testIndexPages},
+		{"Limits", testLimits},
+		{"ConcurrentAppend", testConcurrentAppend},
+		{"ConcurrentTransactions", testConcurrentTransactions},
+		{"Model", testModel},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.run(fixture{T: t, table: open(t), opts: opts})
+		})
+	}
+}
+
+// fixture is one test's table.
+type fixture struct {
+	*testing.T
+	table store.Table
+	opts  Options
+}
+
+func (f fixture) write(ops ...store.Op) {
+	f.Helper()
+	require.NoError(f, f.table.Write(context.Background(), ops...))
+}
+
+func (f fixture) tryWrite(ops ...store.Op) error {
+	return f.table.Write(context.Background(), ops...)
+}
+
+func (f fixture) get(k store.Key) (store.Item, bool) {
+	f.Helper()
+	it, found, err := f.table.Get(context.Background(), k)
+	require.NoError(f, err)
+	return normal(it), found
+}
+
+// requireItem asserts that want is stored.
+func (f fixture) requireItem(want store.Item) {
+	f.Helper()
+	got, found := f.get(want.Key)
+	require.True(f, found, "%v is missing", want.Key)
+	require.Equal(f, normal(want), got)
+}
+
+func (f fixture) requireAbsent(k store.Key) {
+	f.Helper()
+	_, found := f.get(k)
+	require.False(f, found, "%v is there", k)
+}
+
+// list reads a range to its end.
+func (f fixture) list(r store.Range) []store.Item {
+	f.Helper()
+	items, err := readAll(f.table, r)
+	require.NoError(f, err)
+	return items
+}
+
+// requireKeys asserts which sort keys a range gives, in order.
+func (f fixture) requireKeys(r store.Range, want ...string) {
+	f.Helper()
+	got := []string{}
+	for _, it := range f.list(r) {
+		got = append(got, it.SK)
+	}
+	if want == nil {
+		want = []string{}
+	}
+	require.Equal(f, want, got, "%+v", r)
+}
+
+// eventually looks until look returns nil, letting the index settle in between.
+func (f fixture) eventually(look func() error) {
+	f.Helper()
+	require.NoError(f, f.opts.eventually(look))
+}
+
+func (o Options) eventually(look func() error) error {
+	err := look()
+	for looks := 1; err != nil && o.Settle != nil && looks < 50; looks++ {
+		o.Settle()
+		err = look()
+	}
+	return err
+}
+
+// normal takes out the differences the port allows: what is empty may come back nil.
+func normal(it store.Item) store.Item {
+	if len(it.Attrs) == 0 {
+		it.Attrs = nil
+	}
+	if len(it.Body) == 0 {
+		it.Body = nil
+	}
+	return it
+}
+
+func key(pk, sk string) store.Key { return store.Key{PK: pk, SK: sk} }
+
+func put(it store.Item, conds ...store.Cond) store.Op {
+	return store.Op{Kind: store.Put, Item: it, If: conds}
+}
+
+func update(it store.Item, conds ...store.Cond) store.Op {
+	return store.Op{Kind: store.Update, Item: it, If: conds}
+}
+
+func check(k store.Key, conds ...store.Cond) store.Op {
+	return store.Op{Kind: store.Check, Item: store.Item{Key: k}, If: conds}
+}
+
+func bare(pk, sk string) store.Item { return store.Item{Key: key(pk, sk)} }
+
+type attrs = map[string]store.Value
+
+var (
+	absent = store.Cond{Op: store.ItemAbsent}
+	exists = store.Cond{Op: store.ItemExists}
+)
+
+func cond(attr string, op store.CondOp, v store.Value) store.Cond {
+	return store.Cond{Attr: attr, Op: op, Value: v}
+}

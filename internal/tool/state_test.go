@@ -1,0 +1,73 @@
+package tool_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
+)
+
+type noteIn struct {
+	Note string `json:"note"`
+}
+
+// A tool reads what the calls before it left, and says what it changes beside its result.
+func TestAToolReadsAndChangesTheState(t *testing.T) {
+	note := tool.Must(tool.New("note", "Notes something.", agent.EffectIdempotent,
+		func(_ context.Context, c tool.Call, in noteIn) (agent.ToolResultData, error) {
+			visits, _, err := tool.State[int](c, "/visits")
+			if err != nil {
+				return agent.ToolResultData{}, err
+			}
+			return tool.Patched(tool.Text("noted"), tool.SetState("/visits", visits+1), tool.SetState("/log/-", in.Note), tool.UnsetState("/draft"))
+		}, nil))
+
+	state := json.RawMessage(nil)
+	for range 2 {
+		res, err := note.Call(context.Background(), tool.Call{Args: json.RawMessage(`{"note":"a < b & c"}`), State: state})
+		require.NoError(t, err)
+		require.Equal(t, "noted", res.Content)
+		require.NoError(t, agent.CheckPatch(state, res.Patch))
+		state, err = agent.ApplyPatches(state, res.Patch)
+		require.NoError(t, err)
+	}
+	require.Equal(t, `{"log":["a < b & c","a < b & c"],"visits":2}`, string(state))
+}
+
+func TestStateOfACall(t *testing.T) {
+	c := tool.Call{State: json.RawMessage(`{"n":100.10,"who":{"name":"ana"},"none":null}`)}
+	n, found, err := tool.State[any](c, "/n")
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, json.Number("100.10"), n)
+	who, found, err := tool.State[struct{ Name string }](c, "/who")
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, "ana", who.Name)
+	_, found, err = tool.State[*int](c, "/none")
+	require.NoError(t, err)
+	require.True(t, found, "null is a value")
+	_, found, err = tool.State[int](c, "/who/age")
+	require.NoError(t, err)
+	require.False(t, found)
+	all, _, err := tool.State[map[string]any](c, "")
+	require.NoError(t, err)
+	require.Len(t, all, 3)
+	_, _, err = tool.State[int](c, "/who")
+	require.EqualError(t, err, `read "/who" of the run's state: it is no int`)
+	require.NotContains(t, err.Error(), "ana")
+	_, _, err = tool.State[int](c, "who")
+	require.ErrorContains(t, err, "want a leading slash")
+}
+
+func TestPatchedRefusesWhatHasNoJSONForm(t *testing.T) {
+	_, err := tool.Patched(tool.Text("x"), tool.SetState("/a", 1), tool.SetState("/b", func() {}))
+	require.EqualError(t, err, `set "/b" of the run's state: func() has no JSON form`)
+	res, err := tool.Patched(tool.Text("x"), tool.SetState("/a", nil))
+	require.NoError(t, err)
+	require.Equal(t, []agent.Patch{{Path: "/a", Value: json.RawMessage("null")}}, res.Patch)
+}

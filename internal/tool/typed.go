@@ -1,0 +1,175 @@
+package tool
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tools/schema"
+)
+
+// modelName is what every provider takes as a tool's name (reliability.md R14).
+var modelName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// Options are the optional parts of a typed tool; nil and the zero value are useful.
+type Options[In any] struct {
+	Timeout  time.Duration // of one call; 0 = the runtime's default
+	Priority int           // higher runs first where a batch is cut short; 0 is the default
+
+	// Reconcile says what became of a call whose claimant died, see Reconciler. nil = the tool cannot tell.
+	Reconcile func(ctx context.Context, c Call, in In) (Outcome, agent.ToolResultData, error)
+}
+
+// New makes a tool of a Go function. The schema is derived from In, a struct, by its json tags (without omitempty a property is
+// required) and the jsonschema and jsonschema_description tags of github.com/invopop/jsonschema; unknown properties are refused.
+//
+//	type addIn struct {
+//		A int `json:"a" jsonschema_description:"the first number"`
+//		B int `json:"b,omitempty" jsonschema:"minimum=0"`
+//	}
+//	add, err := tool.New("add", "Adds two numbers.", agent.EffectRead, func(ctx context.Context, c tool.Call, in addIn) (agent.ToolResultData, error) {
+//		return tool.JSON(in.A + in.B)
+//	}, nil)
+//
+// Arguments are checked against the schema and then decoded; what does not fit is an error result and f is not called. A number
+// in an interface field is a json.Number. f may be entered concurrently; the error it returns is infrastructure's, a Refusal
+// becomes an error result. The zero effect is agent.EffectNonIdempotent. The tool is a Reconciler if, and only if, opts has one.
+//
+// New returns an error for a name no provider takes, no description, an unknown effect, a negative timeout, a nil f, or an In
+// that has no object schema.
+func New[In any](name, description string, effect agent.Effect, f func(context.Context, Call, In) (agent.ToolResultData, error), opts *Options[In]) (Tool, error) {
+	if opts == nil {
+		opts = &Options[In]{}
+	}
+	if f == nil {
+		return nil, fmt.Errorf("make tool %q: no function", name)
+	}
+	raw, err := deriveSchema(reflect.TypeFor[In]())
+	if err != nil {
+		return nil, fmt.Errorf("make tool %q: %w", name, err)
+	}
+	t := &typed[In]{run: f, spec: agent.ToolSpec{
+		Name: name, Kind: agent.KindInternal, Description: description, Schema: raw,
+		Effect: effect, Priority: opts.Priority, Timeout: opts.Timeout,
+	}}
+	if effect == "" {
+		t.spec.Effect = agent.EffectNonIdempotent
+	}
+	if t.schema, err = checkSpec(t.spec); err != nil {
+		return nil, fmt.Errorf("make tool %q: %w", name, err)
+	}
+	if opts.Reconcile == nil {
+		return t, nil
+	}
+	return &reconciling[In]{typed: t, reconcile: opts.Reconcile}, nil
+}
+
+// Must returns t and panics if err is not nil: for tools made when a program starts.
+func Must(t Tool, err error) Tool {
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// checkSpec refuses a spec no run could use, and returns its compiled schema.
+func checkSpec(s agent.ToolSpec) (*schema.Schema, error) {
+	switch {
+	case !modelName.MatchString(s.ModelName()):
+		return nil, fmt.Errorf("the name must be 1 to 64 of A-Z a-z 0-9 _ - and dots")
+	case s.Description == "":
+		return nil, errors.New("no description")
+	case s.Effect != "" && !s.Effect.Valid():
+		return nil, fmt.Errorf("effect %q is not one of read, idempotent, non_idempotent", s.Effect)
+	case s.Timeout < 0:
+		return nil, fmt.Errorf("timeout %s is negative", s.Timeout)
+	}
+	compiled, err := schema.Compile(s.Schema)
+	if err != nil {
+		return nil, err
+	}
+	if !compiled.ObjectOnly() {
+		return nil, errors.New("the schema of a tool's arguments must say type: object")
+	}
+	return compiled, nil
+}
+
+// typed is a tool whose arguments are an In.
+type typed[In any] struct {
+	spec   agent.ToolSpec
+	schema *schema.Schema
+	run    func(context.Context, Call, In) (agent.ToolResultData, error)
+}
+
+// Spec returns a copy.
+func (t *typed[In]) Spec() agent.ToolSpec {
+	s := t.spec
+	s.Schema = bytes.Clone(s.Schema)
+	return s
+}
+
+// Call checks, decodes and runs.
+func (t *typed[In]) Call(ctx context.Context, c Call) (agent.ToolResultData, error) {
+	in, err := t.decode(c.Args)
+	if err != nil {
+		return Errorf("The arguments of %s do not fit:\n%s", t.spec.ModelName(), err), nil
+	}
+	result, err := t.run(ctx, c, in)
+	var refused Refusal
+	if errors.As(err, &refused) {
+		return Errorf("%s", refused), nil
+	}
+	return result, err
+}
+
+// decode reads arguments strictly. The schema check comes first: encoding/json alone takes a property in any case, twice, or
+// not at all. Its errors are meant for the model.
+func (t *typed[In]) decode(args json.RawMessage) (In, error) {
+	var in In
+	if err := t.schema.Validate(args); err != nil {
+		return in, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(args))
+	dec.UseNumber()
+	dec.DisallowUnknownFields()
+	err := dec.Decode(&in)
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) {
+		return in, fmt.Errorf("at /%s: the %s cannot be used here", strings.ReplaceAll(mismatch.Field, ".", "/"), schema.Quoted(mismatch.Value))
+	}
+	return in, err
+}
+
+// reconciling is a typed tool that can tell what became of a call.
+type reconciling[In any] struct {
+	*typed[In]
+	reconcile func(context.Context, Call, In) (Outcome, agent.ToolResultData, error)
+}
+
+// Reconcile asks the tool's own function. Arguments that no longer decode, an error and an outcome outside the three are all
+// OutcomeUnknown with an error: a person decides.
+func (t *reconciling[In]) Reconcile(ctx context.Context, c Call) (Outcome, agent.ToolResultData, error) {
+	in, err := t.decode(c.Args)
+	if err != nil {
+		return OutcomeUnknown, agent.ToolResultData{}, fmt.Errorf("reconcile call %s of %s: decode arguments: %w", c.ID, t.spec.Name, err)
+	}
+	outcome, result, err := t.reconcile(ctx, c, in)
+	if err != nil {
+		return OutcomeUnknown, agent.ToolResultData{}, fmt.Errorf("reconcile call %s of %s: %w", c.ID, t.spec.Name, err)
+	}
+	switch outcome {
+	case OutcomeDone:
+		return outcome, result, nil
+	case OutcomeNotDone, OutcomeUnknown:
+		return outcome, agent.ToolResultData{}, nil
+	default:
+		return OutcomeUnknown, agent.ToolResultData{}, fmt.Errorf("reconcile call %s of %s: outcome %q is not one of done, not_done, unknown", c.ID, t.spec.Name, outcome)
+	}
+}

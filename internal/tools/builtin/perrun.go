@@ -1,0 +1,89 @@
+package builtin
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
+)
+
+// PerRun returns the built-in tools for a registry: each call is confined to the folder that the run's own definition names
+// (Call.Root), so that one process serves runs in many folders and a run picked up later works in the same one. A call without
+// a folder is refused.
+func PerRun(ocrEnv ...string) ([]tool.Tool, error) {
+	specs, err := Tools("/", ocrEnv...)
+	if err != nil {
+		return nil, err
+	}
+	b := &byRoot{env: ocrEnv, made: map[string]map[string]tool.Tool{}}
+	out := make([]tool.Tool, len(specs))
+	for i, t := range specs {
+		out[i] = b.tool(t)
+	}
+	return out, nil
+}
+
+// byRoot makes the tools of a folder once. Safe for concurrent use.
+type byRoot struct {
+	env  []string
+	mu   sync.Mutex
+	made map[string]map[string]tool.Tool
+}
+
+func (b *byRoot) find(root, name string) (tool.Tool, error) {
+	if root == "" {
+		return nil, tool.Refusef("%s is confined to no folder: the agent's definition must name one as the tool's root", name)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.made[root] == nil {
+		tools, err := Tools(root, b.env...)
+		if err != nil {
+			return nil, err
+		}
+		b.made[root] = map[string]tool.Tool{}
+		for _, t := range tools {
+			b.made[root][t.Spec().Name] = t
+		}
+	}
+	return b.made[root][name], nil
+}
+
+func (b *byRoot) tool(like tool.Tool) tool.Tool {
+	p := perRun{spec: like.Spec(), byRoot: b}
+	if _, ok := like.(tool.Reconciler); ok {
+		return perRunReconciler{p}
+	}
+	return p
+}
+
+type perRun struct {
+	spec agent.ToolSpec
+	*byRoot
+}
+
+func (p perRun) Spec() agent.ToolSpec { return p.spec }
+
+func (p perRun) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
+	t, err := p.find(c.Root, p.spec.Name)
+	if err != nil {
+		return agent.ToolResultData{}, err
+	}
+	return t.Call(ctx, c)
+}
+
+type perRunReconciler struct{ perRun }
+
+func (p perRunReconciler) Reconcile(ctx context.Context, c tool.Call) (tool.Outcome, agent.ToolResultData, error) {
+	t, err := p.find(c.Root, p.spec.Name)
+	if err != nil {
+		return tool.OutcomeUnknown, agent.ToolResultData{}, err
+	}
+	r, ok := t.(tool.Reconciler)
+	if !ok {
+		return tool.OutcomeUnknown, agent.ToolResultData{}, fmt.Errorf("reconcile %s: it cannot", p.spec.Name)
+	}
+	return r.Reconcile(ctx, c)
+}

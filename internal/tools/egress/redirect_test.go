@@ -1,0 +1,317 @@
+package egress_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/x509"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/tools/egress"
+)
+
+// server is a real one on loopback, which an operator has allowed.
+func server(t *testing.T, h http.HandlerFunc) (s *httptest.Server, host string) {
+	t.Helper()
+	s = httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s, s.Listener.Addr().String()
+}
+
+func private(t *testing.T, hosts ...string) egress.Private {
+	t.Helper()
+	p, err := egress.ParsePrivate(strings.Join(hosts, ","))
+	require.NoError(t, err)
+	return p
+}
+
+func client(t *testing.T, c egress.Config) *http.Client {
+	t.Helper()
+	made, err := egress.New(c)
+	require.NoError(t, err)
+	return made
+}
+
+func request(t *testing.T, method, url, body string) *http.Request {
+	t.Helper()
+	var from io.Reader
+	if body != "" {
+		from = strings.NewReader(body)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, url, from)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer canary")
+	r.Header.Set("Cookie", "c=canary")
+	r.Header.Set("X-Api-Key", "canary")
+	r.Header.Set("X-Plain", "plain")
+	return r
+}
+
+// seen is what a server was asked.
+type seen struct {
+	method, path, body string
+	header             http.Header
+}
+
+func look(r *http.Request) seen {
+	body, _ := io.ReadAll(r.Body) // what is missing fails the test
+	return seen{r.Method, r.URL.RequestURI(), string(body), r.Header.Clone()}
+}
+
+// Credentials go to no other host, nor to the first one again once a request has been elsewhere; and nobody learns where it came from.
+func TestRedirectsDropCredentials(t *testing.T) {
+	var first, second []seen
+	var firstURL, secondURL string
+	a, hostA := server(t, func(w http.ResponseWriter, r *http.Request) {
+		first = append(first, look(r))
+		switch r.URL.Path {
+		case "/same":
+			http.Redirect(w, r, "/end", http.StatusFound)
+		case "/other":
+			http.Redirect(w, r, secondURL+"/end", http.StatusFound)
+		case "/there-and-back":
+			http.Redirect(w, r, secondURL+"/back", http.StatusTemporaryRedirect)
+		}
+	})
+	b, hostB := server(t, func(w http.ResponseWriter, r *http.Request) {
+		second = append(second, look(r))
+		if r.URL.Path == "/back" {
+			http.Redirect(w, r, firstURL+"/end", http.StatusTemporaryRedirect)
+		}
+	})
+	firstURL, secondURL = a.URL, b.URL
+	c := client(t, egress.Config{Allow: []string{hostA, hostB}, Private: private(t, hostA, hostB), Credentials: []string{"x-api-key"}})
+	holds := func(s seen, credentials bool) {
+		t.Helper()
+		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
+			require.Equal(t, credentials, s.header.Get(name) != "", name)
+		}
+		require.Equal(t, "plain", s.header.Get("X-Plain"))
+		require.Empty(t, s.header.Get("Referer"))
+		require.Equal(t, "identity", s.header.Get("Accept-Encoding"))
+	}
+	get := func(path string) {
+		t.Helper()
+		resp, err := c.Do(request(t, http.MethodGet, firstURL+path, ""))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	get("/same?key=canary")
+	require.Len(t, first, 2)
+	holds(first[0], true)
+	holds(first[1], true)
+	first = nil
+	get("/other?key=canary")
+	require.Len(t, second, 1)
+	holds(second[0], false)
+	first, second = nil, nil
+	get("/there-and-back")
+	require.Len(t, first, 2)
+	holds(first[0], true)
+	holds(second[0], false)
+	holds(first[1], false)
+}
+
+// What a request may become on its way, and where it may be led.
+func TestRedirectsFollowTheRules(t *testing.T) {
+	var other string
+	var asked []seen
+	at := func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, look(r))
+		q := r.URL.Query()
+		if to := q.Get("to"); to != "" {
+			w.Header().Set("Location", to)
+			w.WriteHeader(map[string]int{"301": 301, "302": 302, "303": 303, "307": 307, "308": 308}[q.Get("status")])
+		}
+	}
+	srv, host := server(t, at)
+	elsewhere, otherHost := server(t, at)
+	other = elsewhere.URL
+	_, strange := server(t, at)
+	for name, c := range map[string]struct {
+		method, status, to string
+		want               string // method and body of the last request; "" = refused
+		err                string
+	}{
+		"GET 301":                      {"GET", "301", "/end", "GET ", ""},
+		"GET 308":                      {"GET", "308", "/end", "GET ", ""},
+		"HEAD 302":                     {"HEAD", "302", "/end", "HEAD ", ""},
+		"POST 303 becomes GET":         {"POST", "303", "/end", "GET ", ""},
+		"POST 302 becomes GET":         {"POST", "302", "/end", "GET ", ""},
+		"POST 307 stays":               {"POST", "307", "/end", "POST body", ""},
+		"PUT 308 stays":                {"PUT", "308", "/end", "PUT body", ""},
+		"POST 303 elsewhere":           {"POST", "303", other + "/end", "GET ", ""},
+		"POST 307 elsewhere":           {"POST", "307", other + "/end", "", "a redirect of POST to another host"},
+		"PUT 308 elsewhere":            {"PUT", "308", other + "/end", "", "a redirect of PUT to another host"},
+		"DELETE 307 elsewhere":         {"DELETE", "307", other + "/end", "", "a redirect of DELETE to another host"},
+		"to a host that is not listed": {"GET", "302", "http://" + strange + "/", "", "not among the hosts"},
+		"to metadata":                  {"GET", "302", "http://169.254.169.254/", "", "not among the hosts"},
+		"to a name by user":            {"GET", "302", "http://" + host + "@" + strange + "/", "", "without a user"},
+		"to a decimal host":            {"GET", "302", "http://2130706433/", "", "four decimal numbers"},
+		"to a file":                    {"GET", "302", "file:///etc/passwd", "", "want http or https"},
+		"without a scheme":             {"GET", "302", "//" + strange + "/", "", "not among the hosts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked = nil
+			cl := client(t, egress.Config{Allow: []string{host, otherHost}, Private: private(t, host, otherHost, strange)})
+			body := "body"
+			if c.method == "GET" || c.method == "HEAD" {
+				body = ""
+			}
+			r := request(t, c.method, srv.URL, body)
+			q := r.URL.Query()
+			q.Set("status", c.status)
+			q.Set("to", c.to)
+			r.URL.RawQuery = q.Encode()
+			resp, err := cl.Do(r)
+			if c.want == "" {
+				var refused *egress.RefusedError
+				require.ErrorAs(t, err, &refused)
+				require.ErrorContains(t, err, c.err)
+				require.Len(t, asked, 1)
+				return
+			}
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Len(t, asked, 2)
+			require.Equal(t, c.want, asked[1].method+" "+asked[1].body)
+		})
+	}
+}
+
+func TestRedirectsEnd(t *testing.T) {
+	n := 0
+	srv, host := server(t, func(w http.ResponseWriter, r *http.Request) { n++; http.Redirect(w, r, "/", http.StatusFound) })
+	c := client(t, egress.Config{Allow: []string{host}, Private: private(t, host)})
+	_, err := c.Do(request(t, http.MethodGet, srv.URL, ""))
+	require.ErrorContains(t, err, "more than 5 redirects")
+	require.Equal(t, 6, n)
+	n = 0
+	c = client(t, egress.Config{Allow: []string{host}, Private: private(t, host), NoRedirects: true})
+	resp, err := c.Do(request(t, http.MethodGet, srv.URL, ""))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusFound, resp.StatusCode)
+	require.Equal(t, 1, n)
+}
+
+func TestRedirectFromHTTPSToHTTP(t *testing.T) {
+	plain, plainHost := server(t, func(http.ResponseWriter, *http.Request) { t.Error("asked without TLS") })
+	secure := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))
+	t.Cleanup(secure.Close)
+	host := secure.Listener.Addr().String()
+	roots := x509.NewCertPool()
+	roots.AddCert(secure.Certificate())
+	c := egress.Config{Allow: []string{host, plainHost}, Private: private(t, host, plainHost), Roots: roots}
+	_, err := client(t, c).Do(request(t, http.MethodGet, secure.URL, ""))
+	require.ErrorContains(t, err, `a redirect from https to "http"`)
+	c.Roots = nil
+	_, err = client(t, c).Do(request(t, http.MethodGet, secure.URL, ""))
+	require.ErrorContains(t, err, "certificate", "nobody's certificate is taken on trust")
+}
+
+// Loopback is refused where no operator allowed it, also by a redirect, with real listeners.
+func TestLoopbackIsRefused(t *testing.T) {
+	inner, innerHost := server(t, func(http.ResponseWriter, *http.Request) { t.Error("asked") })
+	outer, outerHost := server(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, inner.URL, http.StatusFound) })
+	c := client(t, egress.Config{Allow: []string{innerHost, outerHost}, Private: private(t, outerHost)})
+	_, err := c.Do(request(t, http.MethodGet, inner.URL, ""))
+	require.ErrorContains(t, err, "not public")
+	_, err = c.Do(request(t, http.MethodGet, outer.URL, ""))
+	require.ErrorContains(t, err, "not public")
+}
+
+func TestNothingOfTheEnvironmentCounts(t *testing.T) {
+	_, proxy := server(t, func(http.ResponseWriter, *http.Request) { t.Error("the proxy was asked") })
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"} {
+		t.Setenv(name, "http://"+proxy)
+	}
+	c := client(t, egress.Config{Allow: []string{"10.0.0.1"}, Private: private(t, proxy)})
+	_, err := c.Do(request(t, http.MethodGet, "http://10.0.0.1/", ""))
+	require.ErrorContains(t, err, "not public")
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, err := z.Write(make([]byte, 10<<20))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	srv, host := server(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/fits":
+			_, _ = w.Write(make([]byte, 1000))
+		case "/large":
+			_, _ = w.Write(make([]byte, 1001))
+		case "/endless":
+			for r.Context().Err() == nil {
+				if _, err := w.Write(make([]byte, 4096)); err != nil {
+					return
+				}
+			}
+		case "/header":
+			w.Header().Set("X-Large", strings.Repeat("x", 9000))
+		case "/bomb":
+			w.Header().Set("Content-Encoding", "gzip")
+			_, _ = w.Write(zipped.Bytes())
+		}
+	})
+	c := client(t, egress.Config{Allow: []string{host}, Private: private(t, host), MaxBody: 1000, MaxHeader: 4096})
+	read := func(path string) (int, error) {
+		resp, err := c.Do(request(t, http.MethodGet, srv.URL+path, ""))
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		return len(body), err
+	}
+	n, err := read("/fits")
+	require.NoError(t, err)
+	require.Equal(t, 1000, n)
+	for _, path := range []string{"/large", "/endless"} {
+		n, err = read(path)
+		var large *egress.TooLargeError
+		require.ErrorAs(t, err, &large, path)
+		require.Equal(t, 1000, n)
+		require.EqualValues(t, 1000, large.Most)
+	}
+	_, err = read("/header")
+	require.ErrorContains(t, err, "header")
+	_, err = read("/bomb")
+	require.ErrorContains(t, err, `got it encoded as "gzip"`)
+}
+
+// The context alone says how long a request takes, to the last byte of its answer.
+func TestTheContextEndsARequest(t *testing.T) {
+	release := make(chan struct{})
+	srv, host := server(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-release
+	})
+	defer close(release)
+	c := client(t, egress.Config{Allow: []string{host}, Private: private(t, host)})
+	ctx, cancel := context.WithCancel(t.Context())
+	resp, err := c.Do(request(t, http.MethodGet, srv.URL, "").WithContext(ctx))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	cancel()
+	_, err = io.ReadAll(resp.Body)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestHostHeaderIsTheHosts(t *testing.T) {
+	srv, host := server(t, func(http.ResponseWriter, *http.Request) { t.Error("asked") })
+	c := client(t, egress.Config{Allow: []string{host}, Private: private(t, host)})
+	r := request(t, http.MethodPost, srv.URL, "body")
+	r.Host = "another.example"
+	_, err := c.Do(r)
+	require.ErrorContains(t, err, "another host")
+}

@@ -1,0 +1,335 @@
+package httptool
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// unfitError says why arguments make no request. It is the model's to read.
+type unfitError struct{ why string }
+
+func (e *unfitError) Error() string { return e.why }
+
+func unfitf(format string, args ...any) error { return &unfitError{fmt.Sprintf(format, args...)} }
+
+// arguments are a call's, by key. They are an object: the schema says so.
+func arguments(raw json.RawMessage) map[string]json.RawMessage {
+	args := map[string]json.RawMessage{}
+	if json.Unmarshal(raw, &args) != nil {
+		return map[string]json.RawMessage{}
+	}
+	for name, v := range args {
+		if string(bytes.TrimSpace(v)) == "null" { // said to be nothing
+			delete(args, name)
+		}
+	}
+	return args
+}
+
+// filler puts one call's arguments and secrets into templates.
+type filler struct {
+	args    map[string]json.RawMessage
+	secrets *port.Disclosure
+}
+
+// text fills a template, each value as esc writes it. Where an argument is missing, there is none.
+func (f filler) text(ctx context.Context, template string, esc func(string) string) (text string, there bool, err error) {
+	parts, err := agent.RequestParts(template)
+	if err != nil {
+		return "", false, err
+	}
+	var b strings.Builder
+	for _, p := range parts {
+		switch {
+		case p.Secret != "":
+			v, err := f.secrets.Value(ctx, p.Secret)
+			if err != nil {
+				return "", false, err
+			}
+			b.WriteString(esc(v))
+		case p.Arg != "":
+			raw, ok := f.args[p.Arg]
+			if !ok {
+				return "", false, nil
+			}
+			v, err := scalar(p.Arg, raw)
+			if err != nil {
+				return "", false, err
+			}
+			b.WriteString(esc(v))
+		default:
+			b.WriteString(p.Text)
+		}
+	}
+	return b.String(), true, nil
+}
+
+// scalar is a value as text: digits as they were written.
+func scalar(name string, raw json.RawMessage) (string, error) {
+	switch raw[0] {
+	case '"':
+		var s string
+		err := json.Unmarshal(raw, &s)
+		return s, err
+	case '{', '[':
+		return "", unfitf("%s: got a list or an object, want a text, a number or a boolean there", name)
+	default:
+		return string(raw), nil
+	}
+}
+
+func asIs(s string) string { return s }
+
+// url fills the URL. What fills a segment of the path stays in it.
+func (f filler) url(ctx context.Context, h *agent.HTTPTool) (string, error) {
+	u, err := h.Request()
+	if err != nil {
+		return "", err
+	}
+	var segments []string
+	for _, template := range strings.Split(u.Path, "/") {
+		s, err := f.segment(ctx, template)
+		if err != nil {
+			return "", err
+		}
+		segments = append(segments, s)
+	}
+	var query []string
+	for _, p := range u.Query {
+		if query, err = f.parameter(ctx, query, p.Name, p.Value, true); err != nil {
+			return "", err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.Query)) {
+		if query, err = f.parameter(ctx, query, url.QueryEscape(name), h.Query[name], false); err != nil {
+			return "", err
+		}
+	}
+	text := u.Origin + strings.Join(segments, "/")
+	if len(query) > 0 {
+		text += "?" + strings.Join(query, "&")
+	}
+	return text, nil
+}
+
+// segment fills a segment of the path. One that would be empty or lead elsewhere, to whoever reads %2F as '/', is refused.
+func (f filler) segment(ctx context.Context, template string) (string, error) {
+	text, there, err := f.text(ctx, template, url.PathEscape)
+	switch {
+	case err != nil:
+		return "", err
+	case !there:
+		return "", unfitf("an argument of the path is missing, want all of %s", template)
+	case text == template: // nothing was put in
+		return text, nil
+	}
+	plain, err := url.PathUnescape(text)
+	if err != nil {
+		return "", unfitf("a segment of the path cannot be written")
+	}
+	for _, part := range strings.FieldsFunc("/"+plain+"/", func(r rune) bool { return r == '/' || r == '\\' }) {
+		part, _, _ = strings.Cut(part, ";") // some servers take parameters off a segment first
+		if part == "." || part == ".." {
+			return "", unfitf("an argument of the path is or has a segment that leads elsewhere, want none of . and ..")
+		}
+	}
+	if plain == "" || control(plain) {
+		return "", unfitf("an argument of the path is empty or has a control character, want a text")
+	}
+	return text, nil
+}
+
+// parameter adds what a parameter of the query becomes: nothing where an argument is missing, one, or for a list one for each element.
+func (f filler) parameter(ctx context.Context, query []string, name, template string, escaped bool) ([]string, error) {
+	parts, err := agent.RequestParts(template)
+	if err != nil {
+		return nil, err
+	}
+	if len(parts) == 1 && parts[0].Arg != "" {
+		if raw := f.args[parts[0].Arg]; len(raw) > 0 && raw[0] == '[' {
+			return list(query, name, parts[0].Arg, raw)
+		}
+	}
+	if !escaped {
+		template = escapedTemplate(parts)
+	}
+	text, there, err := f.text(ctx, template, url.QueryEscape)
+	if err != nil || !there {
+		return query, err
+	}
+	return append(query, name+"="+text), nil
+}
+
+// escapedTemplate is a template whose texts are written as in a URL.
+func escapedTemplate(parts []agent.TemplatePart) string {
+	var b strings.Builder
+	for _, p := range parts {
+		switch {
+		case p.Secret != "":
+			b.WriteString("${secret:" + p.Secret + "}")
+		case p.Arg != "":
+			b.WriteString("{" + p.Arg + "}")
+		default:
+			b.WriteString(url.QueryEscape(p.Text))
+		}
+	}
+	return b.String()
+}
+
+func list(query []string, name, arg string, raw json.RawMessage) ([]string, error) {
+	var items []json.RawMessage
+	if err := json.Unmarshal(raw, &items); err != nil {
+		return nil, unfitf("%s: want a list", arg)
+	}
+	for _, item := range items {
+		text, err := scalar(arg, item)
+		if err != nil {
+			return nil, err
+		}
+		query = append(query, name+"="+url.QueryEscape(text))
+	}
+	return query, nil
+}
+
+// headers fills the header fields and says which of them hold secrets.
+func (f filler) headers(ctx context.Context, h *agent.HTTPTool, to http.Header) (secret []string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(h.Headers)) {
+		text, there, err := f.text(ctx, h.Headers[name], asIs)
+		switch {
+		case err != nil:
+			return nil, err
+		case !there:
+			continue
+		case control(text):
+			return nil, unfitf("the header field %s would have a control character, want one line of text", name)
+		}
+		if strings.Contains(h.Headers[name], "${secret:") {
+			secret = append(secret, name)
+		}
+		to.Set(name, text)
+	}
+	return secret, nil
+}
+
+func control(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
+
+// body is what a request carries; nil = nothing.
+func (f filler) body(ctx context.Context, t agent.ToolSpec) ([]byte, error) {
+	if t.HTTP.HasBody() {
+		return f.rest(t)
+	}
+	if t.HTTP.Body == nil {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(t.HTTP.Body))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, fmt.Errorf("read the body's template: %w", err)
+	}
+	filled, there, err := f.value(ctx, v)
+	if err != nil || !there {
+		return nil, err
+	}
+	return agent.MarshalVerbatim(filled)
+}
+
+// rest are the arguments that nothing else takes, as an object; nothing where the schema has none such.
+func (f filler) rest(t agent.ToolSpec) ([]byte, error) {
+	taken, err := takes(t.HTTP)
+	if err != nil {
+		return nil, err
+	}
+	left := map[string]json.RawMessage{}
+	for name, v := range f.args {
+		if !taken[name] {
+			left[name] = v
+		}
+	}
+	var schema struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if err := json.Unmarshal(t.Schema, &schema); err != nil {
+		return nil, fmt.Errorf("read the schema: %w", err)
+	}
+	maps.DeleteFunc(schema.Properties, func(name string, _ json.RawMessage) bool { return taken[name] })
+	if len(left) == 0 && len(schema.Properties) == 0 {
+		return nil, nil
+	}
+	return agent.MarshalVerbatim(left)
+}
+
+// takes are the arguments that stand in URL, query or header.
+func takes(h *agent.HTTPTool) (map[string]bool, error) {
+	taken := map[string]bool{}
+	templates := append(slices.Collect(maps.Values(h.Query)), slices.Collect(maps.Values(h.Headers))...)
+	for _, template := range append(templates, h.URL) {
+		parts, err := agent.RequestParts(template)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range parts {
+			taken[p.Arg] = true
+		}
+	}
+	return taken, nil
+}
+
+// value fills the strings of a body. What has an argument that is missing is left out of what it stands in.
+func (f filler) value(ctx context.Context, v any) (filled any, there bool, err error) {
+	switch v := v.(type) {
+	case string:
+		return f.member(ctx, v)
+	case []any:
+		list := []any{}
+		for _, item := range v {
+			x, ok, err := f.value(ctx, item)
+			if err != nil {
+				return nil, false, err
+			}
+			if ok {
+				list = append(list, x)
+			}
+		}
+		return list, true, nil
+	case map[string]any:
+		object := map[string]any{}
+		for key, item := range v {
+			x, ok, err := f.value(ctx, item)
+			if err != nil {
+				return nil, false, err
+			}
+			if ok {
+				object[key] = x
+			}
+		}
+		return object, true, nil
+	default:
+		return v, true, nil
+	}
+}
+
+// member fills one string: one that is an argument alone becomes its value, digits as they were written.
+func (f filler) member(ctx context.Context, template string) (any, bool, error) {
+	parts, err := agent.RequestParts(template)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(parts) == 1 && parts[0].Arg != "" {
+		raw, ok := f.args[parts[0].Arg]
+		return raw, ok, nil
+	}
+	return f.text(ctx, template, asIs)
+}

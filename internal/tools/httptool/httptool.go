@@ -1,0 +1,173 @@
+// Package httptool carries out calls of tools that are HTTP requests (agent.HTTPTool), as a runtime.Remote.
+//
+// A request is made of the pinned description, the call's arguments and secrets alone. Arguments fill places: whatever they hold, they
+// change neither host, nor the path's structure, nor which parameters and header fields there are. Every attempt of a call has the same
+// Idempotency-Key, the call's own (IETF draft Idempotency-Key header field).
+//
+// What a server says is the tool's own answer, whatever its status. Where a request was, or may have been, sent and no answer can be read,
+// the error is a port.LostError; any other error says that nothing was sent. Nothing that comes back holds a secret that was sent.
+package httptool
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/egress"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// Config is what requests are made with. The zero value has no secrets and reaches public hosts alone.
+type Config struct {
+	Secrets port.Secrets    // nil = there are none
+	Private egress.Private  // an own network's hosts that tools may reach
+	Resolve egress.Resolver // nil = the system's
+	Roots   *x509.CertPool  // nil = the system's
+}
+
+// Remote is a runtime.Remote. Make one with New. Safe for concurrent use.
+type Remote struct{ config Config }
+
+// New makes one. It connects to nothing.
+func New(c Config) *Remote { return &Remote{c} }
+
+// Open implements runtime.Remote.
+func (r *Remote) Open(string, *agent.Definition) runtime.Session {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &session{config: r.config, ctx: ctx, cancel: cancel}
+}
+
+// session ends what is under way when it is closed. Each request has a connection of its own, so nothing else is left.
+type session struct {
+	config Config
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// Tool implements runtime.Session.
+func (s *session) Tool(t agent.ToolSpec) port.Tool { return &request{session: s, spec: t} }
+
+// Close implements runtime.Session.
+func (s *session) Close() { s.cancel() }
+
+// request is a tool.
+type request struct {
+	*session
+	spec agent.ToolSpec
+}
+
+// Spec implements port.Tool.
+func (t *request) Spec() agent.ToolSpec { return t.spec }
+
+var (
+	errClosed = errors.New("the invocation has ended")
+	errNoURL  = errors.New("the tool has no request")
+)
+
+// Call implements port.Tool.
+func (t *request) Call(ctx context.Context, c port.Call) (agent.ToolResultData, error) {
+	switch {
+	case t.spec.HTTP == nil:
+		return agent.ToolResultData{}, errNoURL
+	case t.ctx.Err() != nil:
+		return agent.ToolResultData{}, errClosed
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(t.ctx, cancel)()
+	secrets := port.NewDisclosure(t.config.Secrets, c.Tenant)
+	r, fields, err := t.build(ctx, c, secrets)
+	var unfit *unfitError
+	switch {
+	case errors.As(err, &unfit):
+		return agent.ToolResultData{Content: "Nothing was sent: " + unfit.why, IsError: true}, nil
+	case err != nil:
+		return agent.ToolResultData{}, bare(secrets, err)
+	}
+	return t.send(r, fields, secrets)
+}
+
+// build makes the request. fields are the header fields that hold secrets.
+func (t *request) build(ctx context.Context, c port.Call, secrets *port.Disclosure) (r *http.Request, fields []string, err error) {
+	f := filler{args: arguments(c.Args), secrets: secrets}
+	target, err := f.url(ctx, t.spec.HTTP)
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err := f.body(ctx, t.spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err = http.NewRequestWithContext(ctx, t.spec.HTTP.Method, target, bytes.NewReader(body))
+	if err != nil {
+		return nil, nil, errors.New("the URL cannot be read")
+	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	r.Header.Set("Accept", "application/json, text/*")
+	r.Header.Set("User-Agent", "countersign")
+	fields, err = f.headers(ctx, t.spec.HTTP, r.Header)
+	r.Header.Set("Idempotency-Key", c.Key)
+	return r, fields, err
+}
+
+// client makes the one that this tool's requests may use.
+func (t *request) client(u *url.URL, fields []string, secret bool) (*http.Client, error) {
+	at, err := egress.Origin(u)
+	if err != nil {
+		return nil, err
+	}
+	host, p, err := net.SplitHostPort(at)
+	if err != nil {
+		return nil, err
+	}
+	if secret && u.Scheme != "https" && !t.config.Private.Has(host, p) {
+		return nil, &egress.RefusedError{Why: "secrets go out by https alone"}
+	}
+	return egress.New(egress.Config{
+		Allow: append([]string{at}, t.spec.HTTP.Allow...), Private: t.config.Private, Credentials: fields,
+		Resolve: t.config.Resolve, Roots: t.config.Roots, MaxBody: maxBody,
+	})
+}
+
+// send makes the one attempt that a call has, and reads the answer.
+func (t *request) send(r *http.Request, fields []string, secrets *port.Disclosure) (agent.ToolResultData, error) {
+	client, err := t.client(r.URL, fields, len(secrets.Names()) > 0)
+	if err != nil {
+		return agent.ToolResultData{}, bare(secrets, err)
+	}
+	var connected atomic.Bool
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}))
+	resp, err := client.Do(r)
+	var refused *egress.RefusedError
+	switch {
+	case err == nil:
+		defer resp.Body.Close()
+		res, err := t.answer(resp, secrets)
+		if err != nil {
+			return agent.ToolResultData{}, &port.LostError{Err: bare(secrets, err)}
+		}
+		return res, nil
+	case resp != nil && errors.As(err, &refused): // an answer, which leads where nobody follows
+		return agent.ToolResultData{Content: fmt.Sprintf("status %s\nThe redirect was not followed: %s", status(resp), secrets.Redact(refused.Error())), IsError: true}, nil
+	case connected.Load():
+		return agent.ToolResultData{}, &port.LostError{Err: bare(secrets, err)}
+	default:
+		return agent.ToolResultData{}, bare(secrets, err)
+	}
+}
+
+// bare is an error's text, without the URL and without secrets. What it is made of is not handed on: it may hold them.
+func bare(secrets *port.Disclosure, err error) error {
+	return errors.New(secrets.Redact(egress.Bare(err).Error()))
+}

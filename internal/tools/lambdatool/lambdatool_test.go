@@ -1,0 +1,324 @@
+package lambdatool_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/awsfake"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/lambdatool"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+const region = "eu-central-1"
+
+var keys = aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET", SessionToken: "SESSION"}
+
+// lambda serves functions, and gives the client of them.
+func lambda(t *testing.T, f *awsfake.Functions) *lambdatool.Client {
+	t.Helper()
+	f.Credentials, f.Region, f.Clock = keys, region, clock.System()
+	srv := httptest.NewServer(f)
+	t.Cleanup(srv.Close)
+	return client(srv.URL)
+}
+
+// client sends again without a pause to speak of.
+func client(at string) *lambdatool.Client {
+	return lambdatool.Hurried(aws.Config{Region: region, Credentials: credentials.StaticCredentialsProvider{Value: keys}}, at)
+}
+
+// gives is a function with one result.
+func gives(text string) awsfake.Function {
+	return func(context.Context, json.RawMessage) (any, *awsfake.FunctionError) {
+		return json.RawMessage(text), nil
+	}
+}
+
+var stock = agent.ToolSpec{Name: "stock.take", Kind: agent.KindLambda, Effect: agent.EffectNonIdempotent, Lambda: &agent.LambdaTool{Function: "stock"}}
+
+var take = port.Call{Tenant: "acme", Run: "r1", ID: "c1", Name: "stock.take", Key: "r1/c1", Args: json.RawMessage(`{"n":1.0}`), State: json.RawMessage(`{}`)}
+
+// call makes the call of a tool of these functions.
+func call(t *testing.T, c *lambdatool.Client, spec agent.ToolSpec, in port.Call) (agent.ToolResultData, error) {
+	t.Helper()
+	s := lambdatool.Remote{Functions: c}.Open("default", &agent.Definition{})
+	defer s.Close()
+	require.Equal(t, spec, s.Tool(spec).Spec())
+	return s.Tool(spec).Call(t.Context(), in)
+}
+
+// Names, versions and ARNs are signed and sent as they are; the payload is what the function gets.
+func TestInvoke(t *testing.T) {
+	for _, name := range []string{"stock", "stock:live", "000000000000:function:stock", "arn:aws:lambda:eu-central-1:000000000000:function:stock:$LATEST"} {
+		f := &awsfake.Functions{Named: map[string]awsfake.Function{name: gives(`"ok"`)}}
+		c := lambda(t, f)
+		spec := stock
+		spec.Lambda = &agent.LambdaTool{Function: name}
+		got, err := call(t, c, spec, take)
+		require.NoError(t, err)
+		require.Equal(t, agent.ToolResultData{Content: "ok"}, got)
+		require.Equal(t, []awsfake.Invoked{{
+			Function: name, Payload: json.RawMessage(`{"tool":"stock.take","args":{"n":1.0},"key":"r1/c1","tenant":"acme","run":"r1","call":"c1"}`),
+		}}, f.Asked())
+	}
+}
+
+// A result of our form is read; any other is the function's text, digit for digit.
+func TestResults(t *testing.T) {
+	bad := func(why string) agent.ToolResultData {
+		return agent.ToolResultData{Content: "the function ran, but its result cannot be read: " + why, IsError: true}
+	}
+	for given, want := range map[string]agent.ToolResultData{
+		`"plain"`:                          {Content: "plain"},
+		`null`:                             {},
+		`1.50`:                             {Content: "1.50"},
+		`false`:                            {Content: "false"},
+		`[1,{"a":"b"}]`:                    {Content: `[1,{"a":"b"}]`},
+		`{}`:                               {Content: `{}`},
+		`{"n":1.0}`:                        {Content: `{"n":1.0}`},
+		`{"text":"a","statusCode":1}`:      {Content: `{"text":"a","statusCode":1}`},
+		`{"text":"a"}`:                     {Content: "a"},
+		`{"text":5}`:                       {Content: "5"},
+		`{"json":{"n":1.0}}`:               {Content: `{"n":1.0}`},
+		`{"json":"s"}`:                     {Content: `s`},
+		`{"error":"out of stock"}`:         {Content: "out of stock", IsError: true},
+		`{"error":{"code":1}}`:             {Content: `{"code":1}`, IsError: true},
+		`{"text":"a","error":"b"}`:         bad("got 2 of text, json, error and suspend, want one"),
+		`{"suspend":{"message":"Which?"}}`: {Suspend: &agent.Ticket{Message: "Which?"}},
+		`{"suspend":"now"}`:                bad("suspend: want an object of that form"),
+		`{"media":{"mediaType":"image/png","data":"AA=="}}`: {Media: []agent.Media{{MediaType: "image/png", Data: "AA=="}}},
+		`{"text":"a","media":[{"mediaType":"image/png","data":"AA=="},{"mediaType":"a/b","data":"BB=="}]}`: {
+			Content: "a", Media: []agent.Media{{MediaType: "image/png", Data: "AA=="}, {MediaType: "a/b", Data: "BB=="}},
+		},
+		`{"media":{"mediaType":"image/png","blob":"sha256"}}`: bad("media: want mediaType and data, in base64"),
+		`{"media":[]}`: {Media: []agent.Media{}},
+		`{"text":"a","patch":[{"path":"/n","value":1.0},{"path":"/x"}]}`: {
+			Content: "a", Patch: []agent.Patch{{Path: "/n", Value: json.RawMessage(`1.0`)}, {Path: "/x"}},
+		},
+		`{"patch":{"path":"/n"}}`: bad("patch: want an object of that form"),
+	} {
+		got, err := call(t, lambda(t, &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(given)}}), stock, take)
+		require.NoError(t, err, given)
+		require.Equal(t, want, got, given)
+	}
+}
+
+// The function sees the state it shares, and what people answered when it asked.
+func TestStateAndAnswer(t *testing.T) {
+	f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(`1`)}}
+	in := take
+	in.State, in.Resume = json.RawMessage(`{"cart":[1.0]}`), json.RawMessage(`false`)
+	_, err := call(t, lambda(t, f), stock, in)
+	require.NoError(t, err)
+	var got agent.FunctionCall
+	require.NoError(t, json.Unmarshal(f.Asked()[0].Payload, &got))
+	require.Equal(t, []string{`{"cart":[1.0]}`, `false`}, []string{string(got.State), string(got.Resume)})
+	require.Nil(t, got.Callback)
+}
+
+// A function that says it failed is a failed call in its own words, bounded and without its stack; one that ended without a word may have
+// done what it was asked.
+func TestFunctionErrors(t *testing.T) {
+	for _, c := range []struct {
+		said awsfake.FunctionError
+		want string
+		lost bool
+	}{
+		{awsfake.FunctionError{Type: "ValueError", Message: "no such item", Trace: []string{"at /var/task/secret.py"}}, "the function failed: ValueError: no such item", false},
+		{awsfake.FunctionError{Message: "no\x1b[31m\nsuch item"}, "the function failed: no [31m such item", false},
+		{awsfake.FunctionError{}, "the function failed: it gave no reason", false},
+		{awsfake.FunctionError{Type: "E", Message: strings.Repeat("é", 1001)}, "the function failed: E: " + strings.Repeat("é", 1000) + " […]", false},
+		{awsfake.FunctionError{Type: "E", Message: "Task timed out after a while, said the shop"}, "the function failed: E: Task timed out after a while, said the shop", false},
+		{awsfake.FunctionError{Message: "2026-11-22T00:00:00.000Z r Task timed out after 3.00 seconds"}, "2026-11-22T00:00:00.000Z r Task timed out after 3.00 seconds", true},
+		{awsfake.FunctionError{Type: "Sandbox.Timedout", Message: "RequestId: r Error: Task timed out after 3.00 seconds"}, "Sandbox.Timedout: RequestId: r Error: Task timed out after 3.00 seconds", true},
+		{awsfake.FunctionError{Type: "Runtime.ExitError", Message: "signal: killed"}, "Runtime.ExitError: signal: killed", true},
+	} {
+		got, err := call(t, lambda(t, &awsfake.Functions{Named: map[string]awsfake.Function{
+			"stock": func(context.Context, json.RawMessage) (any, *awsfake.FunctionError) { return nil, &c.said },
+		}}), stock, take)
+		var lost *port.LostError
+		if c.lost {
+			require.ErrorAs(t, err, &lost, c.want)
+			require.EqualError(t, err, "the answer was lost: the function ended without one: "+c.want)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, agent.ToolResultData{Content: c.want, IsError: true}, got)
+	}
+}
+
+// How often a call is sent depends on what Lambda says of it and on the tool's effect.
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		code   string
+		want   string
+		idem   int // attempts where the function may be entered twice
+		once   int // and where it may not
+	}{
+		{429, "TooManyRequestsException", "refused", 4, 4},
+		{502, "EC2ThrottledException", "refused", 4, 4},
+		{409, "ResourceConflictException", "refused", 4, 4},
+		{403, "ExpiredTokenException", "refused", 4, 4},
+		{404, "ResourceNotFoundException", "undeliverable", 1, 1},
+		{403, "AccessDeniedException", "undeliverable", 1, 1},
+		{502, "KMSAccessDeniedException", "undeliverable", 1, 1},
+		{500, "ServiceException", "lost", 4, 1},
+		{503, "<script>", "lost", 4, 1},
+	} {
+		for _, effect := range []agent.Effect{agent.EffectIdempotent, agent.EffectNonIdempotent} {
+			var n atomic.Int64
+			f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(`1`)}, Refuse: func(int) (int, string) { n.Add(1); return c.status, c.code }}
+			spec := stock
+			spec.Effect = effect
+			_, err := call(t, lambda(t, f), spec, take)
+			want := map[agent.Effect]int{agent.EffectIdempotent: c.idem, agent.EffectNonIdempotent: c.once}[effect]
+			require.EqualValues(t, want, n.Load(), "%s, %s", c.code, effect)
+			var lost *port.LostError
+			require.Equal(t, c.want, map[bool]string{true: "lost", false: map[bool]string{true: "undeliverable", false: "refused"}[errors.Is(err, runtime.ErrUndeliverable)]}[errors.As(err, &lost)])
+			require.ErrorContains(t, err, "invoke function stock: ")
+			require.NotContains(t, err.Error(), "s3cret")
+			require.NotContains(t, err.Error(), "<")
+		}
+	}
+}
+
+// What was throttled once goes through.
+func TestThrottledOnce(t *testing.T) {
+	f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(`"ok"`)}, Refuse: func(n int) (int, string) {
+		if n == 1 {
+			return 429, "TooManyRequestsException"
+		}
+		return 0, ""
+	}}
+	got, err := call(t, lambda(t, f), stock, take)
+	require.NoError(t, err)
+	require.Equal(t, "ok", got.Content)
+	require.Len(t, f.Asked(), 1)
+}
+
+// A connection that breaks after the function ran leaves open whether it did: it is entered once more only where that does no harm.
+func TestLostAnswer(t *testing.T) {
+	for effect, want := range map[agent.Effect]int{agent.EffectNonIdempotent: 1, agent.EffectRead: 2} {
+		ran := 0
+		f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": func(context.Context, json.RawMessage) (any, *awsfake.FunctionError) {
+			if ran++; ran == 1 {
+				panic(http.ErrAbortHandler)
+			}
+			return "again", nil
+		}}}
+		spec := stock
+		spec.Effect = effect
+		got, err := call(t, lambda(t, f), spec, take)
+		require.Equal(t, want, ran)
+		var lost *port.LostError
+		if effect == agent.EffectRead {
+			require.NoError(t, err)
+			require.Equal(t, "again", got.Content)
+			continue
+		}
+		require.ErrorAs(t, err, &lost)
+		require.EqualError(t, err, "invoke function stock: the answer was lost: the connection broke")
+	}
+}
+
+// Nobody listens: nothing was sent.
+func TestUnreached(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	srv.Close()
+	_, err := call(t, client(srv.URL), stock, take)
+	require.EqualError(t, err, "invoke function stock: AWS Lambda cannot be reached")
+}
+
+// Without configuration a call says what is missing.
+func TestUnconfigured(t *testing.T) {
+	for _, cfg := range []aws.Config{{}, {Region: region}, {Credentials: credentials.StaticCredentialsProvider{Value: keys}}} {
+		_, err := call(t, lambdatool.New(cfg, "http://127.0.0.1:1"), stock, take)
+		require.EqualError(t, err, "invoke function stock: it cannot be delivered: sign the request: want a region and credentials of AWS, got none")
+	}
+}
+
+// Limits are checked before anything is sent, and what comes back is bounded.
+func TestLimits(t *testing.T) {
+	f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(`"` + strings.Repeat("x", 6_291_556) + `"`)}}
+	c := lambda(t, f)
+	for limit, async := range map[int]bool{6_291_556: false, 1 << 20: true} {
+		payload := []byte(`"` + strings.Repeat("x", limit-2) + `"`)
+		_, err := c.Invoke(t.Context(), runtime.Invoke{Function: "stock", Payload: append(payload, ' '), Async: async})
+		require.ErrorIs(t, err, runtime.ErrUndeliverable)
+		require.Empty(t, f.Asked())
+		_, err = c.Invoke(t.Context(), runtime.Invoke{Function: "nobody", Payload: payload, Async: async})
+		require.ErrorContains(t, err, "ResourceNotFoundException")
+	}
+	got, err := call(t, c, stock, take)
+	require.NoError(t, err)
+	require.Equal(t, agent.ToolResultData{Content: "the function failed: the result has more than 6291556 bytes", IsError: true}, got)
+}
+
+// Nothing goes out for a session that is closed, and what is under way ends with it.
+func TestClose(t *testing.T) {
+	entered := make(chan struct{})
+	f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": func(ctx context.Context, _ json.RawMessage) (any, *awsfake.FunctionError) {
+		close(entered)
+		<-ctx.Done()
+		return nil, nil
+	}}}
+	s := lambdatool.Remote{Functions: lambda(t, f)}.Open("default", &agent.Definition{})
+	ended := make(chan error)
+	go func() {
+		_, err := s.Tool(stock).Call(context.Background(), take)
+		ended <- err
+	}()
+	<-entered
+	s.Close()
+	var lost *port.LostError
+	require.ErrorAs(t, <-ended, &lost)
+	_, err := s.Tool(stock).Call(t.Context(), take)
+	require.EqualError(t, err, "the invocation that made the call has ended")
+	require.Len(t, f.Asked(), 1)
+}
+
+// An event is taken and run later; a redirect is no answer.
+func TestAsync(t *testing.T) {
+	ran := make(chan string, 3)
+	f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": func(_ context.Context, p json.RawMessage) (any, *awsfake.FunctionError) {
+		ran <- string(p)
+		return nil, nil
+	}}}
+	out, err := lambda(t, f).Invoke(t.Context(), runtime.Invoke{Function: "stock", Payload: []byte(`{"a":1}`), Async: true})
+	require.NoError(t, err)
+	require.Zero(t, out)
+	require.JSONEq(t, `{"a":1}`, <-ran)
+	require.True(t, f.Asked()[0].Async)
+
+	elsewhere := httptest.NewServer(http.RedirectHandler("http://127.0.0.1:1/", http.StatusTemporaryRedirect))
+	t.Cleanup(elsewhere.Close)
+	c := client(elsewhere.URL)
+	_, err = c.Invoke(t.Context(), runtime.Invoke{Function: "stock", Payload: []byte(`{}`), Async: true})
+	require.EqualError(t, err, "invoke function stock: it cannot be delivered: refused: status 307")
+}
+
+func TestEndpoint(t *testing.T) {
+	for want, got := range map[string]string{
+		"https://lambda.eu-central-1.amazonaws.com":              lambdatool.Endpoint("eu-central-1", false, false),
+		"https://lambda-fips.us-gov-west-1.amazonaws.com":        lambdatool.Endpoint("us-gov-west-1", true, false),
+		"https://lambda.eu-central-1.api.aws":                    lambdatool.Endpoint("eu-central-1", false, true),
+		"https://lambda.cn-north-1.amazonaws.com.cn":             lambdatool.Endpoint("cn-north-1", false, false),
+		"https://lambda.cn-north-1.api.amazonwebservices.com.cn": lambdatool.Endpoint("cn-north-1", false, true),
+	} {
+		require.Equal(t, want, got)
+	}
+}

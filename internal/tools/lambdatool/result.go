@@ -1,0 +1,212 @@
+package lambdatool
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// result is what a function gives that knows us. What the others give is text.
+type result struct {
+	Text    json.RawMessage `json:"text"`
+	JSON    json.RawMessage `json:"json"`
+	Error   json.RawMessage `json:"error"`
+	Media   json.RawMessage `json:"media"`   // {name?, mediaType, data}, or a list of them
+	Suspend json.RawMessage `json:"suspend"` // an agent.Ticket
+	Patch   json.RawMessage `json:"patch"`   // [{path, value?}]
+}
+
+// read is a function's result: an object of text, json, error, media, suspend and patch and of nothing else, or any other JSON, which is its
+// text; null is none. One of that form that cannot be is the function's error.
+func read(payload []byte) agent.ToolResultData {
+	payload = bytes.TrimSpace(payload)
+	if string(payload) == "null" {
+		return agent.ToolResultData{}
+	}
+	r, ours, err := form(payload)
+	if !ours {
+		return agent.ToolResultData{Content: agent.ResultText(payload)}
+	}
+	var d agent.ToolResultData
+	if err == nil {
+		d, err = r.data()
+	}
+	if err != nil {
+		return agent.ToolResultData{Content: "the function ran, but its result cannot be read: " + err.Error(), IsError: true}
+	}
+	return d
+}
+
+// form takes a result apart. It is ours where it is an object that has keys, and each is, letter by letter, one of ours. An error says that one is
+// there twice: which of the two is meant would be a guess.
+func form(payload []byte) (r result, ours bool, err error) {
+	parts := map[string]*json.RawMessage{"text": &r.Text, "json": &r.JSON, "error": &r.Error, "media": &r.Media, "suspend": &r.Suspend, "patch": &r.Patch}
+	dec := json.NewDecoder(bytes.NewReader(payload))
+	if open, failed := dec.Token(); failed != nil || open != json.Delim('{') || !json.Valid(payload) {
+		return r, false, nil
+	}
+	for dec.More() {
+		token, failed := dec.Token()
+		key, _ := token.(string)
+		at := parts[key]
+		if failed != nil || at == nil {
+			return r, false, nil
+		}
+		if *at != nil {
+			err = fmt.Errorf("want the key %s once", key)
+		}
+		if failed := dec.Decode(at); failed != nil {
+			return r, false, nil
+		}
+		ours = true
+	}
+	return r.withoutNulls(), ours, err
+}
+
+// withoutNulls is r without what a function spells out as not being there: anything that is null, but a text or JSON that is all there is.
+func (r result) withoutNulls() result {
+	null := func(raw json.RawMessage) bool { return string(raw) == "null" }
+	for _, at := range []*json.RawMessage{&r.Error, &r.Suspend, &r.Media, &r.Patch} {
+		if null(*at) {
+			*at = nil
+		}
+	}
+	if null(r.Text) && (r.JSON != nil || r.Error != nil || r.Suspend != nil || r.Media != nil || r.Patch != nil) {
+		r.Text = nil
+	}
+	if null(r.JSON) && (r.Text != nil || r.Error != nil || r.Suspend != nil || r.Media != nil || r.Patch != nil) {
+		r.JSON = nil
+	}
+	return r
+}
+
+func strict(raw []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return errors.New("want an object of that form")
+	}
+	return nil
+}
+
+// data is the result that r says. Of text, json, error and suspend there is one, or none where there are media or a patch.
+func (r result) data() (agent.ToolResultData, error) {
+	said := 0
+	for _, part := range []json.RawMessage{r.Text, r.JSON, r.Error, r.Suspend} {
+		if part != nil {
+			said++
+		}
+	}
+	if said > 1 || said == 0 && r.Media == nil && r.Patch == nil {
+		return agent.ToolResultData{}, fmt.Errorf("got %d of text, json, error and suspend, want one", said)
+	}
+	d := agent.ToolResultData{Content: agent.ResultText(json.RawMessage(cmp.Or(string(r.Text), string(r.JSON), string(r.Error)))), IsError: r.Error != nil}
+	return d, errors.Join(r.media(&d), r.suspend(&d), r.patch(&d))
+}
+
+func (r result) media(d *agent.ToolResultData) error {
+	if r.Media == nil {
+		return nil
+	}
+	list := r.Media
+	if list[0] != '[' {
+		list = append(append([]byte{'['}, list...), ']')
+	}
+	if err := strict(list, &d.Media); err != nil {
+		return fmt.Errorf("media: %w", err)
+	}
+	for _, m := range d.Media {
+		if m.MediaType == "" || m.Data == "" || m.Blob != "" {
+			return errors.New("media: want mediaType and data, in base64")
+		}
+	}
+	return nil
+}
+
+func (r result) suspend(d *agent.ToolResultData) error {
+	if r.Suspend == nil {
+		return nil
+	}
+	d.Suspend = &agent.Ticket{}
+	if err := strict(r.Suspend, d.Suspend); err != nil {
+		return fmt.Errorf("suspend: %w", err)
+	}
+	return nil
+}
+
+func (r result) patch(d *agent.ToolResultData) error {
+	if r.Patch == nil {
+		return nil
+	}
+	if err := strict(r.Patch, &d.Patch); err != nil {
+		return fmt.Errorf("patch: %w", err)
+	}
+	return nil
+}
+
+// maxSaid is how many characters of what a function says of its failure are kept.
+const maxSaid = 1000
+
+// failure is what Lambda says of a function that ended in an error. The rest of it, such as where in its code, is nobody's here.
+type failure struct {
+	Type    words `json:"errorType"`
+	Message words `json:"errorMessage"`
+}
+
+// words are a text; what is no text is none, and takes nothing else along.
+type words string
+
+// UnmarshalJSON implements json.Unmarshaler. There is no error.
+func (w *words) UnmarshalJSON(raw []byte) error {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		*w = words(text)
+	}
+	return nil
+}
+
+// failed is the error of a function: its own words, as a tool's error, or that nobody knows what it did.
+func failed(payload []byte) (agent.ToolResultData, error) {
+	var f failure
+	if json.Unmarshal(payload, &f) != nil {
+		f = failure{}
+	}
+	said := short(string(f.Message))
+	if kind := short(string(f.Type)); kind != "" && said != "" {
+		said = kind + ": " + said
+	} else {
+		said = cmp.Or(said, kind, "it gave no reason")
+	}
+	if f.wordless() {
+		return agent.ToolResultData{}, &port.LostError{Err: errors.New("the function ended without one: " + said)}
+	}
+	return agent.ToolResultData{Content: "the function failed: " + said, IsError: true}, nil
+}
+
+// wordless reports whether it is Lambda and not the function that speaks: its time was up, or its process ended.
+func (f failure) wordless() bool {
+	message := string(f.Message)
+	return strings.HasPrefix(string(f.Type), "Sandbox.") || f.Type == "Runtime.ExitError" || f.Type == "Runtime.OutOfMemory" || f.Type == "Extension.Crash" ||
+		f.Type == "" && (strings.Contains(message, "Task timed out after") || strings.Contains(message, "exited before completing request"))
+}
+
+// short is foreign text fit to be shown: valid, on one line, without control characters, and not long.
+func short(text string) string {
+	text = strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 || c == 0x2028 || c == 0x2029 {
+			return ' '
+		}
+		return c
+	}, strings.ToValidUTF8(text, "\uFFFD"))
+	text = strings.TrimSpace(text)
+	if r := []rune(text); len(r) > maxSaid {
+		return string(r[:maxSaid]) + " […]"
+	}
+	return text
+}

@@ -1,0 +1,169 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// keyMeta is where a call's idempotency key stands among the request's _meta.
+const keyMeta = "countersign/idempotency-key"
+
+// remoteTool runs the calls of a tool of a server.
+type remoteTool struct {
+	session *session
+	spec    agent.ToolSpec
+}
+
+// Spec is the tool as the run is pinned to it.
+func (t *remoteTool) Spec() agent.ToolSpec { return t.spec }
+
+// Call sends a call, if the tool is what the run is pinned to. The errors are those of the package comment.
+func (t *remoteTool) Call(ctx context.Context, c port.Call) (agent.ToolResultData, error) {
+	at := t.spec.MCP
+	if at == nil {
+		return agent.ToolResultData{}, fmt.Errorf("the definition of %s names no MCP server", t.spec.Name)
+	}
+	server, err := t.session.server(at.Server)
+	if err != nil {
+		return agent.ToolResultData{}, err
+	}
+	params, err := request(at.Tool, c)
+	if err != nil {
+		return agent.ToolResultData{}, err
+	}
+	for attempt := 1; ; attempt++ {
+		res, err := t.once(ctx, server, *at, params)
+		if attempt == 2 || !errors.Is(err, errGone) {
+			return res, err
+		}
+	}
+}
+
+// errGone is a connection that was gone before the call was sent: a new one will do.
+var errGone = errors.New("the connection had ended before the call was sent")
+
+// once sends a call over the connection that there is.
+func (t *remoteTool) once(ctx context.Context, server agent.MCPServer, at agent.MCPTool, p *sdk.CallToolParams) (agent.ToolResultData, error) {
+	l, err := t.session.connected(ctx, server)
+	if err != nil {
+		return agent.ToolResultData{}, err
+	}
+	d, err := l.pinned(at)
+	if err != nil {
+		return agent.ToolResultData{}, err
+	}
+	x, err := l.send(ctx, t.session.ctx, p)
+	if err != nil {
+		return agent.ToolResultData{}, err
+	}
+	return l.outcome(d, x)
+}
+
+// pinned is the definition of a tool, where it is the one that the run is pinned to.
+func (l *link) pinned(want agent.MCPTool) (definition, error) {
+	d, _ := l.listed.find(want.Tool)
+	if d.digest != want.Digest || d.digest == "" {
+		return d, &port.ChangedError{Server: want.Server, Tool: want.Tool, Want: want.Digest, Got: d.digest}
+	}
+	return d, nil
+}
+
+// request is a call as it is sent: with the answers to what the server has asked, where it has.
+func request(name string, c port.Call) (*sdk.CallToolParams, error) {
+	p := &sdk.CallToolParams{Meta: sdk.Meta{keyMeta: c.Key}, Name: name}
+	if c.Args != nil {
+		p.Arguments = c.Args
+	}
+	if c.Memo == "" {
+		return p, nil
+	}
+	var err error
+	p.InputResponses, p.RequestState, err = answers(c.Memo, c.Resume)
+	return p, err
+}
+
+// send sends a call and waits for its answer. A nil error is an answer.
+func (l *link) send(ctx, session context.Context, p *sdk.CallToolParams) (exchange, error) {
+	under, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, ends := range []context.Context{session, l.ctx} {
+		stop := context.AfterFunc(ends, cancel)
+		defer stop()
+	}
+	x := &exchange{short: func(json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`{"content":[]}`), nil }}
+	_, err := l.client.CallTool(withExchange(under, x), p)
+	got := l.tap.settled(x)
+	switch {
+	case got.answer != nil:
+		return got, nil
+	case got.refusal != nil:
+		return got, l.failed(refused(got.refusal))
+	case ctx.Err() != nil:
+		return got, l.failed(ctx.Err())
+	}
+	return got, l.unanswered(session, got, err)
+}
+
+// codeRejected is the SDK's own code for requests that its transport gives up on, whether they were sent or not.
+const codeRejected = -32005
+
+// unanswered is the error of a call that got no answer.
+func (l *link) unanswered(session context.Context, x exchange, err error) error {
+	var refusal *jsonrpc.Error
+	switch {
+	case errors.As(err, &refusal) && refusal.Code != codeRejected: // in an answer of HTTP that says no
+		return l.failed(refused(refusal))
+	case x.status >= http.StatusMultipleChoices && x.status < http.StatusBadRequest: // a redirect that is not followed
+		return l.failed(l.said(err))
+	case x.status >= http.StatusBadRequest && x.status < http.StatusInternalServerError:
+		return l.failed(fmt.Errorf("it refused the request: %d %s", x.status, http.StatusText(x.status)))
+	case session.Err() != nil:
+		err = context.Cause(session)
+	case !x.sent && errors.Is(err, sdk.ErrConnectionClosed):
+		l.cut(errEnded)
+		return l.failed(errGone)
+	case x.status != 0:
+		err = fmt.Errorf("it answered %d %s", x.status, http.StatusText(x.status))
+	case err == nil:
+		err = errors.New("it answered nothing")
+	}
+	if x.sent {
+		return &port.LostError{Err: l.failed(l.said(err))}
+	}
+	return l.failed(l.said(err))
+}
+
+// failed names the server.
+func (l *link) failed(err error) error {
+	var shown *shownError
+	if !errors.As(err, &shown) {
+		err = &shownError{text: agent.Bounded(l.redacted(visible(err.Error()))), err: err}
+	}
+	return fmt.Errorf("MCP server %s: %w", l.server.Name, err)
+}
+
+// refused is a server's answer that something was not done.
+func refused(e *jsonrpc.Error) error {
+	return fmt.Errorf("it answered with error %d: %s", e.Code, bounded(visible(e.Message), maxDescription))
+}
+
+// settled is what became of an exchange. An answer after that comes too late.
+func (t *tap) settled(x *exchange) exchange {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, under := range t.under {
+		if under == x {
+			delete(t.under, id)
+		}
+	}
+	return *x
+}

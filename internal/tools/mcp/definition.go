@@ -1,0 +1,209 @@
+package mcp
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tools/schema"
+)
+
+// definition is a tool as its server describes it, word for word.
+type definition struct {
+	Name         string          `json:"name"`
+	Title        json.RawMessage `json:"title"`
+	Description  json.RawMessage `json:"description"`
+	InputSchema  json.RawMessage `json:"inputSchema"`
+	OutputSchema json.RawMessage `json:"outputSchema"`
+	Annotations  json.RawMessage `json:"annotations"`
+
+	digest string
+}
+
+// definitionLimits of what is read of a definition at all. A schema has tighter ones, which say more.
+var definitionLimits = agent.JSONLimits{Bytes: maxDefinition, Depth: 100}
+
+// read takes a definition in. Where it cannot be used an error says why, and what is known of its name is there.
+func read(raw json.RawMessage) (definition, error) {
+	var d definition
+	if len(raw) > maxDefinition {
+		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition has %d bytes, want at most %d", len(raw), maxDefinition)
+	}
+	compact, err := agent.CompactJSON(raw, definitionLimits)
+	if err != nil {
+		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition cannot be read: %w", err)
+	}
+	if err := agent.DecodeKnown(compact, definitionLimits, &d); err != nil {
+		return definition{Name: nameOf(raw)}, fmt.Errorf("its definition is none: %w", err)
+	}
+	d.digest, err = d.sum()
+	return d, err
+}
+
+// nameOf is the name in a definition that is not read any further.
+func nameOf(raw json.RawMessage) string {
+	var named struct {
+		Name string `json:"name"`
+	}
+	if json.Unmarshal(raw, &named) != nil {
+		return ""
+	}
+	return named.Name
+}
+
+// sum is the hex SHA-256 of everything that a definition promises, in one form whatever the order of its keys: those of the keys name,
+// title, description, inputSchema, outputSchema and annotations that are there and not null. The rest, such as _meta and icons, depends on
+// the protocol that is spoken and is nothing a model or a call is told.
+func (d definition) sum() (string, error) {
+	name, err := json.Marshal(d.Name)
+	if err != nil {
+		return "", err
+	}
+	parts := map[string]json.RawMessage{"name": name}
+	for key, value := range map[string]json.RawMessage{
+		"title": d.Title, "description": d.Description, "inputSchema": d.InputSchema, "outputSchema": d.OutputSchema, "annotations": d.Annotations,
+	} {
+		if value != nil && string(value) != "null" {
+			parts[key] = value
+		}
+	}
+	whole, err := agent.MarshalVerbatim(parts)
+	if err != nil {
+		return "", err
+	}
+	form, err := agent.CanonicalJSON(whole)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(form))
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// maxToolName is how long a tool's name may be to the model.
+const maxToolName = 64
+
+// tool is the definition as a tool of an agent, or why it can be none.
+func (d definition) tool(server string) (agent.ServerTool, error) {
+	name := server + "." + d.Name
+	switch {
+	case !agent.ValidToolName(name):
+		return agent.ServerTool{}, errors.New("its name cannot be that of a tool: want letters, digits, '_', '-' and dots between them")
+	case len(name) > maxToolName:
+		return agent.ServerTool{}, fmt.Errorf("its name is too long: %s has %d characters, want at most %d", name, len(name), maxToolName)
+	}
+	args, err := argumentSchema(d.InputSchema)
+	if err != nil {
+		return agent.ServerTool{}, fmt.Errorf("its inputSchema cannot be used: %w", err)
+	}
+	var description, title string
+	for _, text := range []struct {
+		key string
+		raw json.RawMessage
+		at  *string
+	}{{"description", d.Description, &description}, {"title", d.Title, &title}} {
+		if text.raw != nil && json.Unmarshal(text.raw, text.at) != nil {
+			return agent.ServerTool{}, fmt.Errorf("its %s is no text", text.key)
+		}
+	}
+	hints, err := d.hints()
+	if err != nil {
+		return agent.ServerTool{}, err
+	}
+	if title != "" {
+		hints.Title = title
+	}
+	hints.Title = bounded(visible(hints.Title), maxTitle)
+	return agent.ServerTool{Name: d.Name, Description: bounded(visible(description), maxDescription), Schema: args, Hints: hints, Digest: d.digest}, nil
+}
+
+// argumentSchema is a schema that arguments can be checked against: self-contained, within bounds, of an object.
+func argumentSchema(raw json.RawMessage) (json.RawMessage, error) {
+	if raw == nil {
+		return nil, errors.New("there is none")
+	}
+	compact, err := agent.CompactJSON(raw, agent.JSONLimits{Bytes: maxDefinition})
+	if err != nil {
+		return nil, err
+	}
+	if err := agent.CheckArgumentSchema(compact); err != nil {
+		return nil, err
+	}
+	if compact, err = shown(compact); err != nil {
+		return nil, err
+	}
+	if _, err := schema.Compile(compact); err != nil {
+		return nil, errors.New(agent.Bounded(visible(err.Error())))
+	}
+	return compact, nil
+}
+
+// shown is a schema in which nothing hides: what describes is made visible; anything else that hides characters is refused, since it would
+// mean something else then.
+func shown(raw json.RawMessage) (json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	changed, err := show(v)
+	if err != nil || !changed {
+		return raw, err
+	}
+	return agent.MarshalVerbatim(v)
+}
+
+// show makes what describes in v visible, and reports whether that changed anything.
+func show(v any) (changed bool, err error) {
+	var each []any
+	switch v := v.(type) {
+	case string:
+		if visible(v) != v {
+			return false, errors.New("it hides characters")
+		}
+	case []any:
+		each = v
+	case map[string]any:
+		for key, child := range v {
+			text, isText := child.(string)
+			if describes := key == "description" || key == "title" || key == "$comment"; isText && describes && visible(text) != text {
+				v[key], changed = visible(text), true
+				continue
+			}
+			each = append(each, key, child)
+		}
+	}
+	for _, part := range each {
+		inner, err := show(part)
+		if err != nil {
+			return false, err
+		}
+		changed = changed || inner
+	}
+	return changed, nil
+}
+
+// hints are the annotations. What is left out means what the protocol says.
+func (d definition) hints() (agent.MCPHints, error) {
+	a := struct {
+		Title           string `json:"title"`
+		ReadOnlyHint    bool   `json:"readOnlyHint"`
+		DestructiveHint *bool  `json:"destructiveHint"`
+		IdempotentHint  bool   `json:"idempotentHint"`
+		OpenWorldHint   *bool  `json:"openWorldHint"`
+	}{}
+	if d.Annotations != nil {
+		if err := agent.DecodeKnown(d.Annotations, definitionLimits, &a); err != nil {
+			return agent.MCPHints{}, fmt.Errorf("its annotations are none: %w", err)
+		}
+	}
+	yes := func(said *bool) bool { return said == nil || *said }
+	return agent.MCPHints{
+		Title: a.Title, ReadOnly: a.ReadOnlyHint, Destructive: !a.ReadOnlyHint && yes(a.DestructiveHint),
+		Idempotent: a.ReadOnlyHint || a.IdempotentHint, OpenWorld: yes(a.OpenWorldHint),
+	}, nil
+}

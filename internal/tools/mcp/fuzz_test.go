@@ -1,0 +1,45 @@
+package mcp
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// What a server says of a tool is refused, or is one that stands up to R13 and R14: its schema is an object that names nothing elsewhere.
+func FuzzDefinition(f *testing.F) {
+	for _, seed := range []string{
+		`{"name":"read_file","description":"Reads.","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}},"annotations":{"readOnlyHint":true}}`,
+		`{"name":"x","inputSchema":{"$ref":"https://evil.example/x"}}`, `{"name":"x","name":"y"}`, `{"name":7}`, `null`, `[]`, `{"name":"a b","inputSchema":{"type":"array"}}`,
+		`{"name":"x","description":"\u202e\u0000","inputSchema":{"type":"object","$defs":{"a":{"$ref":"#/$defs/a"}}},"outputSchema":{}}`, `{"name":"x","inputSchema":` + strings.Repeat(`{"a":`, 70) + `1` + strings.Repeat("}", 70) + `}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if !json.Valid(raw) {
+			return // no message of the protocol
+		}
+		d, err := read(raw)
+		if err != nil {
+			return
+		}
+		tool, err := d.tool("files")
+		if err != nil {
+			return
+		}
+		_, err = agent.CompactJSON(tool.Schema, agent.JSONLimits{})
+		require.NoError(t, err)
+		require.NotContains(t, string(tool.Schema), `"$ref":"http`)
+		again, err := read(raw)
+		require.NoError(t, err)
+		one, err := d.sum()
+		require.NoError(t, err)
+		other, err := again.sum()
+		require.NoError(t, err)
+		require.Equal(t, one, other, "the same definition has one digest")
+	})
+}

@@ -1,0 +1,337 @@
+package mcp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// on answers one method otherwise.
+func on(method string, f func(http.ResponseWriter, ask)) func(http.ResponseWriter, ask) bool {
+	return func(w http.ResponseWriter, a ask) bool {
+		if a.Method == method {
+			f(w, a)
+		}
+		return a.Method == method
+	}
+}
+
+func stream(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+}
+
+// A server that cannot be listed says why, in time, and leaves nothing behind.
+func TestHostileToListing(t *testing.T) {
+	for name, c := range map[string]struct {
+		old  bool
+		do   func(p *peer)
+		says string
+		or   string // what it says as well; "" = nothing else
+	}{
+		"hangs at connect":        {do: func(p *peer) { p.first = func(w http.ResponseWriter, _ ask) bool { p.hang(w); return true } }, says: "connect to MCP server s: it did not answer within 300ms"},
+		"hangs before any header": {do: func(p *peer) { p.first = func(http.ResponseWriter, ask) bool { <-p.slow; return true } }, says: "it did not answer within 300ms"},
+		"hangs at list":           {do: func(p *peer) { p.first = on("tools/list", func(w http.ResponseWriter, _ ask) { p.hang(w) }) }, says: "it did not answer within 300ms"},
+		"drips at list": {do: func(p *peer) {
+			p.first = on("tools/list", func(w http.ResponseWriter, _ ask) {
+				stream(w)
+				for {
+					select {
+					case <-p.slow:
+						return
+					case <-time.After(20 * time.Millisecond):
+					}
+					if _, err := w.Write([]byte(":")); err != nil {
+						return
+					}
+					w.(http.Flusher).Flush()
+				}
+			})
+		}, says: "it did not answer within 300ms"},
+		"401":          {do: func(p *peer) { p.first = status(http.StatusUnauthorized) }, says: "Unauthorized"},
+		"500":          {do: func(p *peer) { p.first = status(http.StatusInternalServerError) }, says: "Internal Server Error"},
+		"404, older":   {old: true, do: func(p *peer) { p.first = status(http.StatusNotFound) }, says: "Not Found"},
+		"garbage":      {do: func(p *peer) { p.first = raw("application/json", "{{{") }, says: "failed to decode"},
+		"HTML":         {do: func(p *peer) { p.first = raw("text/html", "<html>") }, says: "unsupported content type", or: "it ended the connection"}, // whichever its reader or its writer meets first
+		"garbage list": {do: func(p *peer) { p.tools = func(ask) string { return `[]` } }, says: "it answered with something else than a list of tools"},
+		"depth 1000 and more": {do: func(p *peer) {
+			p.tools = func(ask) string { return `{"tools":[{"x":` + lines(1000, "[") + lines(1000, "]") + `}]}` }
+		}, says: `sending "tools/list": failed to decode response: it is no message of the protocol`},
+		"an error for a list": {do: func(p *peer) {
+			p.first = on("tools/list", func(w http.ResponseWriter, a ask) { p.refuse(w, a, -32603, "no \u202etools") })
+		}, says: "it answered with error -32603: no <U+202E>tools"},
+		"wrong ids": {do: func(p *peer) {
+			p.first = func(w http.ResponseWriter, a ask) bool {
+				a.ID = []byte(`77`)
+				p.answer(w, a)
+				return true
+			}
+		}, says: "it answered a request that nobody made"},
+		"pages without end": {do: func(p *peer) {
+			n := 0
+			p.tools = func(ask) string { n++; return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, n) }
+		}, says: "its list of tools has more than 64 pages"},
+		"the same page again": {do: func(p *peer) { p.tools = func(ask) string { return `{"tools":[],"nextCursor":"x"}` } }, says: "its list of tools begins again and again"},
+		"an answer without end": {do: func(p *peer) {
+			p.first = on("tools/list", func(w http.ResponseWriter, _ ask) {
+				w.Header().Set("Content-Type", "application/json")
+				for {
+					if _, err := w.Write([]byte(lines(1<<12, "                "))); err != nil {
+						return
+					}
+				}
+			})
+		}, says: "it sent more than 33554432 bytes in one answer"},
+		"a refusal without end": {do: func(p *peer) {
+			p.first = func(w http.ResponseWriter, _ ask) bool {
+				w.WriteHeader(http.StatusBadRequest)
+				for {
+					if _, err := w.Write([]byte(lines(1<<12, "x"))); err != nil {
+						return true
+					}
+				}
+			}
+		}, says: "it sent more than 65536 bytes in one answer"},
+		"notifications by the thousand": {do: func(p *peer) {
+			p.first = on("tools/list", func(w http.ResponseWriter, _ ask) {
+				stream(w)
+				for range 5000 {
+					if _, err := fmt.Fprint(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n"); err != nil {
+						return
+					}
+				}
+			})
+		}, says: "it sent more than 1000 messages or 4194304 bytes that nobody asked for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t)
+			p.old = c.old
+			c.do(p)
+			limit := 300 * time.Millisecond
+			if !strings.Contains(c.says, "300ms") {
+				limit = time.Minute
+			}
+			r := over(t, p, within(limit))
+			began := time.Now()
+			_, err := r.list()
+			if c.or == "" || err == nil || !strings.Contains(err.Error(), c.or) {
+				require.ErrorContains(t, err, c.says)
+			}
+			require.NotContains(t, err.Error(), "127.0.0.1", "no address is told")
+			require.Less(t, time.Since(began), 30*time.Second)
+			require.Empty(t, p.calls("tools/call"))
+		})
+	}
+}
+
+func status(code int) func(http.ResponseWriter, ask) bool {
+	return func(w http.ResponseWriter, _ ask) bool { w.WriteHeader(code); return true }
+}
+
+func raw(kind, body string) func(http.ResponseWriter, ask) bool {
+	return func(w http.ResponseWriter, _ ask) bool {
+		w.Header().Set("Content-Type", kind)
+		_, _ = fmt.Fprint(w, body)
+		return true
+	}
+}
+
+// A call that was not answered may have been carried out, whatever happened on the way; one that was refused was not.
+func TestHostileToCalls(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(p *peer, w http.ResponseWriter, a ask)
+		lost bool
+		says string
+	}{
+		"dies": {do: func(_ *peer, w http.ResponseWriter, _ ask) { drop(w) }, lost: true, says: "EOF"},
+		"dies in the middle of a stream": {do: func(_ *peer, w http.ResponseWriter, _ ask) {
+			stream(w)
+			_, _ = fmt.Fprint(w, "data: {\"jsonrpc\"")
+		}, lost: true, says: "failed to decode event"},
+		"answers garbage":        {do: func(_ *peer, w http.ResponseWriter, a ask) { raw("application/json", `{"jsonrpc":"2.0","id":`)(w, a) }, lost: true, says: "failed to decode response"},
+		"answers somebody else":  {do: func(p *peer, w http.ResponseWriter, a ask) { a.ID = []byte("4711"); p.result(w, a, `{"content":[]}`) }, lost: true, says: "it answered a request that nobody made"},
+		"answers with no result": {do: func(_ *peer, w http.ResponseWriter, _ ask) { w.WriteHeader(http.StatusAccepted) }, lost: true, says: "unsupported content type"},
+		"502":                    {do: func(_ *peer, w http.ResponseWriter, a ask) { status(http.StatusBadGateway)(w, a) }, lost: true, says: "it answered 502 Bad Gateway"},
+		"500":                    {do: func(_ *peer, w http.ResponseWriter, a ask) { status(http.StatusInternalServerError)(w, a) }, lost: true, says: "it answered 500 Internal Server Error"},
+		"a flood in one result": {do: func(p *peer, w http.ResponseWriter, a ask) {
+			p.result(w, a, `{"content":[{"type":"text","text":"`+lines(40<<20, "x")+`"}]}`)
+		}, lost: true, says: "it sent more than 33554432 bytes in one answer"},
+		"one event of all": {do: func(_ *peer, w http.ResponseWriter, _ ask) {
+			stream(w)
+			_, _ = fmt.Fprint(w, "data: ", lines(20<<20, "x"), "\n\n")
+		}, lost: true, says: "exceeded 16777216 bytes"},
+		"401":                      {do: func(_ *peer, w http.ResponseWriter, a ask) { status(http.StatusUnauthorized)(w, a) }, says: "MCP server s: it refused the request: 401 Unauthorized"},
+		"429":                      {do: func(_ *peer, w http.ResponseWriter, a ask) { status(http.StatusTooManyRequests)(w, a) }, says: "MCP server s: it refused the request: 429 Too Many Requests"},
+		"an error of the protocol": {do: func(p *peer, w http.ResponseWriter, a ask) { p.refuse(w, a, -32602, "unknown tool") }, says: "MCP server s: it answered with error -32602: unknown tool"},
+		"an error, by HTTP as well": {do: func(p *peer, w http.ResponseWriter, a ask) {
+			w.WriteHeader(http.StatusBadRequest)
+			p.refuse(w, a, -32602, "unknown tool")
+		}, says: "it answered with error -32602: unknown tool"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t)
+			r := over(t, p)
+			p.calling(func(w http.ResponseWriter, a ask) { c.do(p, w, a) })
+			_, err := r.call("echo", port.Call{})
+			require.ErrorContains(t, err, c.says)
+			var lost *port.LostError
+			if c.lost {
+				require.ErrorAs(t, err, &lost)
+			} else {
+				require.NotErrorAs(t, err, &lost)
+			}
+			require.Len(t, p.calls("tools/call"), 1, "a call is sent once")
+
+			p.calling(newPeer(t).call) // the next call finds a connection that works, a new one where it must be
+			res, err := r.call("echo", port.Call{})
+			if err != nil { // one that was ending just then: the call was not sent, and may be made again
+				require.ErrorContains(t, err, "it ended the connection")
+				require.NotErrorAs(t, err, &lost)
+				require.Len(t, p.calls("tools/call"), 1)
+				res, err = r.call("echo", port.Call{})
+			}
+			require.NoError(t, err)
+			require.Equal(t, "hello", res.Content)
+		})
+	}
+}
+
+func drop(w http.ResponseWriter) {
+	c, _, err := w.(http.Hijacker).Hijack()
+	if err == nil {
+		_ = c.Close()
+	}
+}
+
+// A call ends with its context, and one that is under way when the invocation ends is lost, at once.
+func TestHostileCallsThatHang(t *testing.T) {
+	p := newPeer(t)
+	r := over(t, p)
+	p.calling(func(w http.ResponseWriter, _ ask) { p.hang(w) })
+	tool := r.tool("echo")
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	_, err := tool.Call(ctx, port.Call{})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	failed := make(chan error, 1)
+	go func() { _, err := tool.Call(context.Background(), port.Call{}); failed <- err }()
+	require.Eventually(t, func() bool { return len(p.calls("tools/call")) == 2 }, 5*time.Second, 5*time.Millisecond)
+	began := time.Now()
+	r.session.Close()
+	var lost *port.LostError
+	require.ErrorAs(t, <-failed, &lost)
+	require.Less(t, time.Since(began), 5*time.Second)
+	_, err = tool.Call(context.Background(), port.Call{})
+	require.ErrorContains(t, err, "the invocation has ended")
+}
+
+// Redirects that leave the server are not followed: neither what is sent nor its headers reach anybody else.
+func TestHostileRedirects(t *testing.T) {
+	var reached []*http.Request
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { reached = append(reached, r) }))
+	defer other.Close()
+	for _, code := range []int{301, 302, 307, 308} {
+		for _, method := range []string{"server/discover", "tools/list", "tools/call"} {
+			p := newPeer(t)
+			p.first = func(w http.ResponseWriter, a ask) bool {
+				if a.Method == method || method == "server/discover" {
+					w.Header().Set("Location", other.URL+"/mcp")
+					w.WriteHeader(code)
+					return true
+				}
+				return false
+			}
+			t.Run(fmt.Sprint(method, code), func(t *testing.T) {
+				r := over(t, p, func(_ *mcp.Config, s *agent.MCPServer) { s.Headers = map[string]string{"Authorization": "Bearer x"} })
+				_, err := r.list()
+				if method == "tools/call" {
+					require.NoError(t, err)
+					_, err = r.call("echo", port.Call{})
+				}
+				require.ErrorContains(t, err, "it redirects to another host, which is not followed")
+			})
+		}
+	}
+	require.Empty(t, reached)
+}
+
+// What cannot be used of a list is left out with the reason, and the rest is there.
+func TestHostileDefinitions(t *testing.T) {
+	deep := lines(200, `{"properties":{"a":`) + `{}` + lines(200, `}}`)
+	named := func(name, rest string) string {
+		return fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}%s}`, name, rest)
+	}
+	for name, c := range map[string]struct{ tool, left, why string }{
+		"remote $ref":    {`{"name":"x","inputSchema":{"type":"object","properties":{"a":{"$ref":"https://evil.example/s.json"}}}}`, "x", "got a $ref to another document"},
+		"10 MB":          {`{"name":"x","inputSchema":{"type":"object","description":"` + lines(10<<20, "a") + `"}}`, "x", "its definition has 10485821 bytes, want at most 65536"},
+		"depth 400":      {`{"name":"x","inputSchema":{"type":"object","properties":{"a":` + deep + `}}}`, "x", "its definition cannot be read"},
+		"no object":      {`{"name":"x","inputSchema":{"type":"string"}}`, "x", "want a JSON Schema with type: object"},
+		"no schema":      {`{"name":"x"}`, "x", "its inputSchema cannot be used: there is none"},
+		"invalid schema": {`{"name":"x","inputSchema":{"type":"object","properties":{"a":{"type":"nothing"}}}}`, "x", "not a valid JSON Schema"},
+		"key twice":      {`{"name":"x","name":"echo","inputSchema":{"type":"object"}}`, "echo", "its definition cannot be read"},
+		"listed twice":   {echo, "echo", "the server lists it twice; the first one counts"},
+		"bad name":       {named("rm -rf", ""), "rm -rf", "its name cannot be that of a tool"},
+		"hidden name":    {named("a\u202eb", ""), "a<U+202E>b", "its name cannot be that of a tool"},
+		"no name":        {named("", ""), "", "its name cannot be that of a tool"},
+		"long name":      {named(lines(63, "n"), ""), lines(63, "n"), "its name is too long: s." + lines(63, "n") + " has 65 characters, want at most 64"},
+		"no tool":        {`"echo"`, "", "its definition is none"},
+		"null":           {`null`, "", "its name cannot be that of a tool"},
+		"annotations":    {named("x", `,"annotations":{"readOnlyHint":"yes"}`), "x", "its annotations are none"},
+		"description":    {named("x", `,"description":7`), "x", "its description is no text"},
+		"hidden enum":    {`{"name":"x","inputSchema":{"type":"object","properties":{"a":{"enum":["a\u200bb"]}}}}`, "x", "it hides characters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t)
+			p.tools = func(ask) string { return `{"tools":[` + echo + `,` + c.tool + `]}` }
+			got, err := over(t, p).list()
+			require.NoError(t, err)
+			require.Len(t, got.Tools, 1)
+			require.Equal(t, "echo", got.Tools[0].Name)
+			require.Len(t, got.Left, 1)
+			require.Equal(t, c.left, got.Left[0].Name)
+			require.Contains(t, got.Left[0].Why, c.why)
+			require.Less(t, len(got.Left[0].Why), 5000)
+		})
+	}
+}
+
+// A flood of tools is cut at the bounds, on one page or over many.
+func TestHostileFloods(t *testing.T) {
+	for name, c := range map[string]struct {
+		pad   string
+		tools int
+		why   string
+	}{
+		"many":  {"", 256, "a server may have at most 256 tools"},
+		"large": {lines(30<<10, "d"), 17, "the definitions of a server's tools may have at most 524288 bytes in all"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t)
+			p.tools = func(a ask) string {
+				var all []string
+				for i := range 200 {
+					all = append(all, fmt.Sprintf(`{"name":"t%s_%d","description":"%s","inputSchema":{"type":"object"}}`, a.Params.Cursor, i, c.pad))
+				}
+				next := map[string]string{"": "1", "1": "2"}[a.Params.Cursor]
+				return `{"tools":[` + strings.Join(all, ",") + `],"nextCursor":"` + next + `"}`
+			}
+			got, err := over(t, p).list()
+			require.NoError(t, err)
+			require.Len(t, got.Tools, c.tools)
+			require.Len(t, got.Left, 65)
+			require.Equal(t, c.why, got.Left[0].Why)
+			require.Equal(t, agent.LeftTool{Name: "*", Why: fmt.Sprintf("%d more tools that cannot be used", 600-c.tools-64)}, got.Left[64])
+		})
+	}
+}

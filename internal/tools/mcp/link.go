@@ -1,0 +1,259 @@
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// link is one connection to a server. Once ready is closed it is either refused or usable, and its fields up to listed do not change.
+type link struct {
+	config Config
+	tenant string
+	server agent.MCPServer
+	ready  chan struct{}
+
+	err     error // why there is no connection; nil = there is one
+	client  *sdk.ClientSession
+	secrets Secrets
+	tap     *tap
+	listed  listing
+
+	ctx    context.Context // of everything that goes over the wire; its cause is why the connection broke
+	cut    context.CancelCauseFunc
+	hangUp func() // ends what is underneath at once, a program; nil = there is none
+	teller Teller // of the program; nil = there is none, or it tells nothing
+}
+
+func newLink(c Config, tenant string, server agent.MCPServer) *link {
+	ctx, cut := context.WithCancelCause(context.Background())
+	return &link{config: c, tenant: tenant, server: server, ready: make(chan struct{}), ctx: ctx, cut: cut}
+}
+
+// broken reports whether the connection is of no use any more.
+func (l *link) broken() bool { return l.ctx.Err() != nil }
+
+// refused is why there is no connection.
+func (l *link) refused() error {
+	if l.err == nil {
+		return nil
+	}
+	return fmt.Errorf("connect to MCP server %s: %w", l.server.Name, l.err)
+}
+
+// timeout is how long connecting and listing may take.
+func (l *link) timeout() time.Duration {
+	if l.server.Timeout > 0 {
+		return l.server.Timeout
+	}
+	return defaultTimeout
+}
+
+// connect makes the connection and lists the server's tools. It ends with the session.
+func (l *link) connect(session context.Context) {
+	defer close(l.ready)
+	ctx, cancel := l.config.Clock.WithTimeout(session, l.timeout())
+	defer cancel()
+	late := func() error {
+		if session.Err() != nil {
+			return context.Cause(session)
+		}
+		return fmt.Errorf("it did not answer within %s: %w", l.timeout(), context.DeadlineExceeded)
+	}
+	stop := context.AfterFunc(ctx, func() { l.end(late()) })
+	err := l.dial(ctx)
+	stop()
+	switch {
+	case ctx.Err() != nil:
+		l.err = late()
+	case err != nil:
+		l.err = l.said(err)
+	default:
+		return
+	}
+	l.end(l.err)
+	if session.Err() == nil {
+		l.err = l.withLastWords(l.err)
+	}
+}
+
+// maxLastWords is how much of what a program wrote last an error quotes, in bytes.
+const maxLastWords = 400
+
+// withLastWords is why there is no connection to a program that has ended, with what it had to say about it.
+func (l *link) withLastWords(err error) error {
+	if l.teller == nil {
+		return err
+	}
+	words := telling(l.redacted(visible(l.teller.LastWords())))
+	if words == "" {
+		return err
+	}
+	return &shownError{text: agent.Bounded(err.Error() + "; the program said: " + bounded(words, maxLastWords)), err: err}
+}
+
+// telling is the one line of many that says most: the last one that speaks of an error, else the last one; "" = there is none.
+func telling(text string) string {
+	var last, spoke string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if last = line; strings.Contains(strings.ToLower(line), "error") {
+			spoke = line
+		}
+	}
+	return cmp.Or(spoke, last)
+}
+
+func (l *link) dial(ctx context.Context) error {
+	transport, err := l.transport(ctx)
+	if err != nil {
+		return err
+	}
+	l.tap = newTap(l, transport)
+	client := sdk.NewClient(&sdk.Implementation{Name: "countersign", Version: "1"}, &sdk.ClientOptions{
+		Logger: silent(), MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true}, // people answer, and not at once
+		Capabilities: &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}, URL: &sdk.URLElicitationCapabilities{}}},
+	})
+	client.AddSendingMiddleware(withoutElicitation)
+	if l.client, err = client.Connect(ctx, l.tap, nil); err != nil {
+		return err
+	}
+	l.listed, err = l.list(ctx)
+	return err
+}
+
+// withoutElicitation promises servers of older protocols nothing: they would have to be answered while the call is under way, and people
+// are not that quick.
+func withoutElicitation(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		if p, ok := req.GetParams().(*sdk.InitializeParams); ok {
+			p.Capabilities = &sdk.ClientCapabilities{}
+		}
+		return next(ctx, method, req)
+	}
+}
+
+// transport is where messages go: over HTTP, or to a program.
+func (l *link) transport(ctx context.Context) (sdk.Transport, error) {
+	if len(l.server.Command) == 0 {
+		return l.overHTTP(ctx)
+	}
+	if l.config.Start == nil {
+		return nil, errors.New("its command is a program on this machine, and none can be started here")
+	}
+	env, err := l.expanded(ctx, "env", l.server.Env)
+	if err != nil {
+		return nil, err
+	}
+	pipes, err := l.config.Start(l.server.Command, l.server.Dir, env)
+	if err != nil {
+		return nil, err
+	}
+	l.teller, _ = pipes.(Teller)
+	once := &closeOnce{ReadWriteCloser: pipes}
+	l.hangUp = func() { _ = once.Close() } // the program is ended, whatever it says
+	return &sdk.IOTransport{Reader: once, Writer: once, MaxLineLength: maxMessage}, nil
+}
+
+// expanded are templates with their secrets in place.
+func (l *link) expanded(ctx context.Context, key string, templates map[string]string) (map[string]string, error) {
+	if l.config.Secrets != nil && l.secrets == nil {
+		l.secrets = l.config.Secrets(l.tenant)
+	}
+	out := make(map[string]string, len(templates))
+	for name, template := range templates {
+		switch {
+		case l.secrets == nil && strings.Contains(template, "${secret:"):
+			return nil, fmt.Errorf("%s.%s: it names a secret, and there are none here", key, name)
+		case l.secrets == nil:
+			out[name] = template
+			continue
+		}
+		text, err := l.secrets.Expand(ctx, template)
+		if err != nil {
+			return nil, fmt.Errorf("%s.%s: %w", key, name, err)
+		}
+		out[name] = text
+	}
+	return out, nil
+}
+
+// redacted is a text without the connection's secrets.
+func (l *link) redacted(text string) string {
+	if l.secrets == nil {
+		return text
+	}
+	return l.secrets.Redact(text)
+}
+
+// said is an error as it may be shown: the reason that the connection was cut for where there is one, no addresses, no secrets.
+func (l *link) said(err error) error {
+	cause := context.Cause(l.ctx)
+	if ended := errors.Is(cause, errEnded); cause != nil && (!ended || errors.Is(err, context.Canceled) || len(l.server.Command) > 0) {
+		err = cause // the end of an answer over HTTP says less than what came before it
+	}
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	return &shownError{text: agent.Bounded(l.redacted(visible(unquoted(err)))), err: err}
+}
+
+// quoting is how the SDK and net/http begin to quote an answer that they cannot read.
+var quoting = []string{
+	"failed to decode response", "failed to decode event",
+	"failed to parse Location header", "malformed HTTP response", "malformed HTTP version", "malformed HTTP status code", "malformed MIME header", "malformed chunked encoding",
+	"bad Content-Length", "multiple Content-Length headers", "unsupported transfer encoding",
+}
+
+// unquoted is an error's text without what quotes a message that could not be read. The SDK quotes the bytes at which it gave up, and cuts
+// them anywhere: of a secret that a server sends back, one half could stand there, which nothing takes out. (Of programs: see unread.)
+func unquoted(err error) string {
+	text := err.Error()
+	for _, begins := range quoting {
+		if before, _, quotes := strings.Cut(text, begins); quotes {
+			return before + begins + ": it is no message of the protocol"
+		}
+	}
+	return text
+}
+
+// shownError is an error whose text may be shown.
+type shownError struct {
+	text string
+	err  error
+}
+
+func (e *shownError) Error() string { return e.text }
+func (e *shownError) Unwrap() error { return e.err }
+
+// close says goodbye for as long as it may take, and then ends what is left.
+func (l *link) close() {
+	<-l.ready
+	ctx, cancel := l.config.Clock.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { l.end(errClosed) })
+	defer stop()
+	if l.client != nil {
+		_ = l.client.Close() // what it says of a connection that ends is of no use
+	}
+	l.end(errClosed)
+}
+
+// end ends whatever is under way, for a reason; the first one counts.
+func (l *link) end(why error) {
+	l.cut(why)
+	if l.hangUp != nil {
+		l.hangUp()
+	}
+}

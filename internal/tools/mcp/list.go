@@ -1,0 +1,147 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// listing is what a server says it has, held to the bounds; what of it can be used is for usable to say.
+type listing struct {
+	tools []definition // in the server's order, each name once
+	left  []agent.LeftTool
+	more  int // left ones that are not named
+	size  int // bytes of tools
+}
+
+// find is the definition of a tool.
+func (l *listing) find(name string) (definition, bool) {
+	for _, d := range l.tools {
+		if d.Name == name {
+			return d, true
+		}
+	}
+	return definition{}, false
+}
+
+func (l *listing) leave(name, why string) {
+	if len(l.left) == maxLeft {
+		l.more++
+		return
+	}
+	l.left = append(l.left, agent.LeftTool{Name: bounded(visible(name), maxTitle), Why: why})
+}
+
+// list asks for every page.
+func (l *link) list(ctx context.Context) (listing, error) {
+	out := &listing{}
+	cursor := ""
+	for range maxPages {
+		x := &exchange{short: out.page}
+		res, err := l.client.ListTools(withExchange(ctx, x), &sdk.ListToolsParams{Cursor: cursor})
+		switch got := l.tap.settled(x); {
+		case got.refusal != nil:
+			return listing{}, refused(got.refusal)
+		case err != nil:
+			return listing{}, err // a page may still be under way
+		case res.NextCursor == "":
+			return *out, nil
+		case res.NextCursor == cursor:
+			return listing{}, errors.New("its list of tools begins again and again")
+		}
+		cursor = res.NextCursor
+	}
+	return listing{}, fmt.Errorf("its list of tools has more than %d pages", maxPages)
+}
+
+// page takes in one page and gives what the SDK is to know of it: the schemas of the tools that are kept, some of whose arguments it sends as
+// headers.
+func (l *listing) page(result json.RawMessage) (json.RawMessage, error) {
+	tools, cursor, err := readPage(result)
+	if err != nil {
+		return nil, fmt.Errorf("it answered with something else than a list of tools: %w", err)
+	}
+	kept := []json.RawMessage{}
+	for _, raw := range tools {
+		if !l.take(raw) {
+			continue
+		}
+		last := l.tools[len(l.tools)-1]
+		short, err := agent.MarshalVerbatim(map[string]any{"name": last.Name, "inputSchema": last.InputSchema})
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, short)
+	}
+	return json.Marshal(map[string]any{"tools": kept, "nextCursor": cursor})
+}
+
+// readPage is what one page lists, and what asks for the next one; "" = it is the last. A page whose tools are null lists none.
+func readPage(result json.RawMessage) (tools []json.RawMessage, cursor string, err error) {
+	all, err := members(result, "tools", "nextCursor")
+	if err != nil {
+		return nil, "", err
+	}
+	if _, there := all["tools"]; !there {
+		return nil, "", errors.New("it has no key tools")
+	}
+	if err := errors.Join(member(all, "tools", &tools, "a list"), member(all, "nextCursor", &cursor, "a text")); err != nil {
+		return nil, "", err
+	}
+	if raw := all["nextCursor"]; cursor != "" {
+		if _, err := agent.CompactJSON(raw, agent.JSONLimits{Bytes: maxCursor}); err != nil { // it goes back as it came, or not at all
+			return nil, "", fmt.Errorf("its nextCursor cannot be used: %w", err)
+		}
+	}
+	return tools, cursor, nil
+}
+
+// take keeps a definition, or says why not.
+func (l *listing) take(raw json.RawMessage) bool {
+	d, err := read(raw)
+	switch _, twice := l.find(d.Name); {
+	case err != nil:
+		l.leave(d.Name, err.Error())
+	case twice:
+		l.leave(d.Name, "the server lists it twice; the first one counts")
+	case len(l.tools) == maxTools:
+		l.leave(d.Name, fmt.Sprintf("a server may have at most %d tools", maxTools))
+	case l.size+len(raw) > maxDefinitions:
+		l.leave(d.Name, fmt.Sprintf("the definitions of a server's tools may have at most %d bytes in all", maxDefinitions))
+	default:
+		l.tools, l.size = append(l.tools, d), l.size+len(raw)
+		return true
+	}
+	return false
+}
+
+// usable is what of the listing can be used as tools of the agent.
+func (l *link) usable() agent.ServerTools {
+	all := l.listed
+	all.left = append([]agent.LeftTool(nil), all.left...)
+	out := agent.ServerTools{Protocol: l.client.InitializeResult().ProtocolVersion}
+	for _, d := range all.tools {
+		t, err := d.tool(l.server.Name)
+		if err == nil && l.redacted(t.Name+"\n"+string(t.Schema)) != t.Name+"\n"+string(t.Schema) {
+			err = errors.New("its name or inputSchema holds a secret")
+		}
+		if err != nil {
+			all.leave(d.Name, err.Error())
+			continue
+		}
+		t.Description, t.Hints.Title = l.redacted(t.Description), l.redacted(t.Hints.Title)
+		out.Tools = append(out.Tools, t)
+	}
+	for i, left := range all.left {
+		all.left[i] = agent.LeftTool{Name: l.redacted(left.Name), Why: l.redacted(left.Why)}
+	}
+	if out.Left = all.left; all.more > 0 {
+		out.Left = append(out.Left, agent.LeftTool{Name: "*", Why: fmt.Sprintf("%d more tools that cannot be used", all.more)})
+	}
+	return out
+}

@@ -1,0 +1,146 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// Config is what connections are made of.
+type Config struct {
+	Clock  clock.Clock // required
+	Client Client      // for servers with a URL; nil = they are refused
+	Start  Start       // for servers with a command; nil = they are refused, as in a deployed function
+
+	// Secrets are a tenant's, for the templates of one connection; nil = templates that name a secret are refused.
+	Secrets func(tenant string) Secrets
+}
+
+// Client makes the client of one connection to the server at a URL. It decides where requests may go; redirects stay on their host. Idle
+// connections are closed with the connection to the server. An error says why the server may not be reached, fit to be shown.
+type Client func(server *url.URL) (*http.Client, error)
+
+// Start starts a program that is a server, with no other environment than PATH, HOME and env, and gives its standard input and output.
+// Closing them ends it and every process that it has started. Where what it gives is a Teller, errors of connecting quote it.
+type Start func(command []string, dir string, env map[string]string) (io.ReadWriteCloser, error)
+
+// Teller says how a program's standard error ends. It is asked once the program has ended.
+type Teller interface{ LastWords() string }
+
+// Secrets puts secrets in the places of ${secret:NAME}, and takes those that it has put in out of texts again. Redact may be called
+// concurrently once nothing is expanded any more.
+type Secrets interface {
+	Expand(ctx context.Context, template string) (string, error)
+	Redact(text string) string
+}
+
+// Remote has the tools of MCP servers. Safe for concurrent use.
+type Remote struct{ config Config }
+
+// New makes a Remote. An error says what is missing.
+func New(c Config) (*Remote, error) {
+	if c.Clock == nil {
+		return nil, errors.New("mcp: want a clock")
+	}
+	return &Remote{config: c}, nil
+}
+
+// Open begins an invocation's use of the servers of d.
+func (r *Remote) Open(tenant string, d *agent.Definition) runtime.Session {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return &session{config: r.config, tenant: tenant, servers: d.MCP, ctx: ctx, cancel: cancel, links: map[string]*link{}}
+}
+
+// Refuses says why d cannot run here: it needs a program, and none can be started.
+func (r *Remote) Refuses(d *agent.Definition) string {
+	if server, needed := d.Program(); needed && r.config.Start == nil {
+		return agent.TextNeedsProgram(d.Name, server)
+	}
+	return ""
+}
+
+// errClosed is why nothing works after Close.
+var errClosed = errors.New("the connection is closed: the invocation has ended")
+
+// session is one invocation's connections: at most one to each server.
+type session struct {
+	config  Config
+	tenant  string
+	servers []agent.MCPServer
+	ctx     context.Context // ends with the session
+	cancel  context.CancelCauseFunc
+
+	mu    sync.Mutex
+	links map[string]*link // by server
+	all   sync.WaitGroup   // what is under way for links: connecting, closing
+}
+
+// Tool is a tool of a server of the definition.
+func (s *session) Tool(t agent.ToolSpec) port.Tool { return &remoteTool{session: s, spec: t} }
+
+// List asks a server for its tools.
+func (s *session) List(ctx context.Context, server agent.MCPServer) (agent.ServerTools, error) {
+	l, err := s.connected(ctx, server)
+	if err != nil {
+		return agent.ServerTools{}, err
+	}
+	return l.usable(), nil
+}
+
+// Close ends every connection and waits until nothing of it is left.
+func (s *session) Close() {
+	s.cancel(errClosed)
+	s.mu.Lock()
+	links := s.links
+	s.links = nil
+	s.mu.Unlock()
+	for _, l := range links {
+		s.all.Go(l.close)
+	}
+	s.all.Wait()
+}
+
+// server is the server of that name.
+func (s *session) server(name string) (agent.MCPServer, error) {
+	for _, server := range s.servers {
+		if server.Name == name {
+			return server, nil
+		}
+	}
+	return agent.MCPServer{}, fmt.Errorf("the agent has no MCP server %s", name)
+}
+
+// connected is a working connection to a server: the one there is, or a new one. Callers share it, and whoever came first does not take it
+// along when it gives up waiting.
+func (s *session) connected(ctx context.Context, server agent.MCPServer) (*link, error) {
+	s.mu.Lock()
+	if s.links == nil {
+		s.mu.Unlock()
+		return nil, errClosed
+	}
+	l := s.links[server.Name]
+	if l == nil || l.broken() {
+		if l != nil {
+			s.all.Go(l.close)
+		}
+		l = newLink(s.config, s.tenant, server)
+		s.links[server.Name] = l
+		s.all.Go(func() { l.connect(s.ctx) })
+	}
+	s.mu.Unlock()
+	select {
+	case <-l.ready:
+		return l, l.refused()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("connect to MCP server %s: %w", server.Name, ctx.Err())
+	}
+}

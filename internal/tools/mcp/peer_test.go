@@ -1,0 +1,219 @@
+package mcp_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// ask is a message of the client's as a peer gets it.
+type ask struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		Name           string                     `json:"name"`
+		Arguments      json.RawMessage            `json:"arguments"`
+		Meta           map[string]json.RawMessage `json:"_meta"`
+		Cursor         string                     `json:"cursor"`
+		InputResponses json.RawMessage            `json:"inputResponses"`
+		RequestState   string                     `json:"requestState"`
+		Capabilities   json.RawMessage            `json:"capabilities"`
+	} `json:"params"`
+
+	header http.Header
+}
+
+// peer is a server by hand, of the newest protocol or an older one, of which a test replaces what it likes. It counts what it is told.
+type peer struct {
+	t     *testing.T
+	old   bool                                       // initialize, not discover
+	tools func(ask) string                           // the result of tools/list
+	call  func(http.ResponseWriter, ask)             // tools/call
+	first func(http.ResponseWriter, ask) (done bool) // before anything else; nil = nothing
+	slow  chan struct{}                              // closed when the test ends: hangs end with it
+
+	mu    sync.Mutex
+	heard []ask
+}
+
+const echo = `{"name":"echo","description":"says it again","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}`
+
+func newPeer(t *testing.T) *peer {
+	p := &peer{t: t, slow: make(chan struct{})}
+	p.tools = func(ask) string { return `{"tools":[` + echo + `]}` }
+	p.call = func(w http.ResponseWriter, a ask) { p.result(w, a, `{"content":[{"type":"text","text":"hello"}]}`) }
+	return p
+}
+
+func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	a := ask{header: r.Header}
+	if json.Unmarshal(body, &a) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	p.mu.Lock()
+	p.heard = append(p.heard, a)
+	p.mu.Unlock()
+	if p.first != nil && p.first(w, a) {
+		return
+	}
+	p.answer(w, a)
+}
+
+func (p *peer) answer(w http.ResponseWriter, a ask) {
+	switch a.Method {
+	case "server/discover":
+		if p.old {
+			p.refuse(w, a, -32601, "no such method")
+			return
+		}
+		p.result(w, a, `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"p","version":"1"}}}`)
+	case "initialize":
+		p.result(w, a, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"p","version":"1"}}`)
+	case "tools/list":
+		p.result(w, a, p.tools(a))
+	case "tools/call":
+		p.mu.Lock()
+		call := p.call
+		p.mu.Unlock()
+		call(w, a)
+	default:
+		w.WriteHeader(http.StatusAccepted)
+	}
+}
+
+func (p *peer) result(w http.ResponseWriter, a ask, result string) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, a.ID, result)
+}
+
+func (p *peer) refuse(w http.ResponseWriter, a ask, code int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, a.ID, code, message)
+}
+
+// hang answers nothing until the client gives up.
+func (p *peer) hang(w http.ResponseWriter) {
+	stream(w)
+	w.(http.Flusher).Flush()
+	<-p.slow
+}
+
+// calling changes what calls are answered with.
+func (p *peer) calling(f func(http.ResponseWriter, ask)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.call = f
+}
+
+// calls are what reached a method.
+func (p *peer) calls(method string) (out []ask) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.heard {
+		if a.Method == method {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// rig is one invocation against one server called "s".
+type rig struct {
+	t       *testing.T
+	server  agent.MCPServer
+	session runtime.Session
+}
+
+// over serves h and opens an invocation against it. Everything of it is gone when the test ends.
+func over(t *testing.T, h http.Handler, change ...func(*mcp.Config, *agent.MCPServer)) *rig {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	server := httptest.NewServer(h)
+	transport := &http.Transport{}
+	c := mcp.Config{Clock: clock.System(), Client: as(&http.Client{Transport: transport})}
+	s := agent.MCPServer{Name: "s", URL: server.URL + "/mcp", Timeout: time.Minute}
+	for _, f := range change {
+		f(&c, &s)
+	}
+	r := open(t, c, s)
+	t.Cleanup(func() {
+		r.session.Close()
+		if p, ok := h.(*peer); ok {
+			close(p.slow)
+		}
+		transport.CloseIdleConnections()
+		server.CloseClientConnections()
+		server.Close()
+		goleak.VerifyNone(t, before)
+	})
+	return r
+}
+
+func open(t *testing.T, c mcp.Config, s agent.MCPServer) *rig {
+	t.Helper()
+	remote, err := mcp.New(c)
+	require.NoError(t, err)
+	return &rig{t: t, server: s, session: remote.Open("acme", &agent.Definition{MCP: []agent.MCPServer{s}})}
+}
+
+func within(d time.Duration) func(*mcp.Config, *agent.MCPServer) {
+	return func(_ *mcp.Config, s *agent.MCPServer) { s.Timeout = d }
+}
+
+func (r *rig) list() (agent.ServerTools, error) {
+	return r.session.(runtime.Lister).List(context.Background(), r.server)
+}
+
+// tool is a tool as the run is pinned to it: as the server describes it now.
+func (r *rig) tool(name string) port.Tool {
+	r.t.Helper()
+	all, err := r.list()
+	require.NoError(r.t, err)
+	for _, tool := range all.Tools {
+		if tool.Name == name {
+			return r.pinned(name, tool.Digest)
+		}
+	}
+	r.t.Fatalf("no tool %s among %v, left %v", name, all.Tools, all.Left)
+	return nil
+}
+
+func (r *rig) pinned(name, digest string) port.Tool {
+	return r.session.Tool(agent.ToolSpec{Name: "s." + name, Kind: agent.KindMCP, MCP: &agent.MCPTool{Server: "s", Tool: name, Digest: digest}})
+}
+
+func (r *rig) call(name string, c port.Call) (agent.ToolResultData, error) {
+	r.t.Helper()
+	return r.tool(name).Call(context.Background(), c)
+}
+
+func lines(n int, line string) string { return strings.Repeat(line, n) }
+
+// as is a client for every server.
+func as(c *http.Client) mcp.Client { return func(*url.URL) (*http.Client, error) { return c, nil } }

@@ -1,0 +1,41 @@
+package program_test
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/tools/mcp/program"
+)
+
+// A program does not outlive a process that is killed, even if it does not read its input.
+func TestProgramsEndWithAProcessThatIsKilled(t *testing.T) {
+	if os.Getenv("STARTS_A_PROGRAM") != "" { // the process that is killed
+		p := program.Programs{Clock: clock.System(), Path: os.Getenv("PATH")}
+		rw, err := p.Start([]string{"sh", "-c", "echo $$; exec sleep 1000"}, "", nil)
+		require.NoError(t, err)
+		_, _ = io.Copy(os.Stdout, rw)
+		return
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self, "-test.run=^TestProgramsEndWithAProcessThatIsKilled$")
+	cmd.Env = append(os.Environ(), "STARTS_A_PROGRAM=1")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	pid, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	pid = strings.TrimSpace(pid)
+	require.True(t, alive(t, pid))
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait() // it was killed
+	require.Eventually(t, func() bool { return !alive(t, pid) }, 5*time.Second, 10*time.Millisecond, "process %s", pid)
+}

@@ -1,0 +1,291 @@
+package mcp
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tools/schema"
+)
+
+// callResult is a server's answer to a call, of any protocol.
+type callResult struct {
+	Content           []json.RawMessage
+	Text              *string
+	StructuredContent json.RawMessage
+	IsError           bool
+	ResultType        string
+	InputRequests     map[string]json.RawMessage
+	RequestState      string
+
+	asks    bool  // for input, and says by that that nothing was done
+	unasked error // why what it asks for cannot be read; nil = it can, or it asks for nothing
+	strange bool  // it says something, but not as a result of the protocol does
+}
+
+// readResult reads an answer to a call. An error says that what became of the call is not in it for sure: a key that decides about that is
+// of another kind, or there twice. An answer of a form of its own is none of those: what it says is its result.
+func readResult(answer json.RawMessage) (callResult, error) {
+	var r callResult
+	all, err := members(answer, "content", "structuredContent", "isError", "resultType", "inputRequests", "requestState")
+	if errors.Is(err, errNoObject) {
+		r.strange = true
+		return r, nil
+	}
+	if err == nil {
+		err = r.decisive(all)
+	}
+	if err != nil {
+		return r, fmt.Errorf("its answer cannot be read: %w", err)
+	}
+	r.strange = member(all, "content", &r.Content, "a list") != nil || member(all, "text", &r.Text, "a text") != nil
+	r.StructuredContent = all["structuredContent"]
+	return r, nil
+}
+
+// decisive reads what says whether the call was made, and how it went.
+func (r *callResult) decisive(all map[string]json.RawMessage) error {
+	if err := member(all, "isError", &r.IsError, "true or false"); err != nil {
+		return err
+	}
+	if err := member(all, "resultType", &r.ResultType, "a text"); err != nil {
+		return err
+	}
+	unread := member(all, "inputRequests", &r.InputRequests, "an object")
+	switch r.ResultType {
+	case "complete": // whatever else it says
+	case "input_required":
+		r.asks, r.unasked = true, cmp.Or(unread, member(all, "requestState", &r.RequestState, "a text"))
+	case "":
+		if r.asks = r.InputRequests != nil; r.asks {
+			r.unasked = member(all, "requestState", &r.RequestState, "a text")
+		}
+		return unread
+	default:
+		return errors.New("want complete or input_required for the key resultType")
+	}
+	return nil
+}
+
+// content is a part of a result.
+type content struct {
+	Type        string `json:"type"`
+	Text        string `json:"text"`
+	MIMEType    string `json:"mimeType"`
+	Data        string `json:"data"`
+	URI         string `json:"uri"`
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Resource    struct {
+		URI      string  `json:"uri"`
+		MIMEType string  `json:"mimeType"`
+		Text     *string `json:"text"`
+		Blob     string  `json:"blob"`
+	} `json:"resource"`
+}
+
+// said collects what a result says.
+type said struct {
+	lines []string
+	media []agent.Media
+	size  int // bytes of lines
+	cut   bool
+}
+
+func (s *said) line(text string) {
+	if s.cut {
+		return
+	}
+	if s.size+len(text) > maxText {
+		text, s.cut = bounded(text, maxText-s.size), true
+	}
+	s.lines, s.size = append(s.lines, text), s.size+len(text)
+}
+
+// outcome is what a tool's call gives the run: a result, an error of the tool's, or what people are asked. An error is a port.LostError.
+func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
+	r, err := readResult(x.answer)
+	switch {
+	case err != nil:
+		return agent.ToolResultData{}, &port.LostError{Err: l.failed(err)}
+	case r.asks:
+		return l.asks(r), nil
+	case r.strange:
+		text := l.redacted(bounded(asText(x.answer), maxText)) + "\n[the server's answer is not a result of the protocol]"
+		return agent.ToolResultData{Content: text, IsError: r.IsError}, nil
+	}
+	var s said
+	r.parts(&s)
+	r.rest(&s, x.answer)
+	text := strings.Join(s.lines, "\n")
+	out := agent.ToolResultData{IsError: r.IsError, Media: s.media}
+	out.Media, text = l.withoutSecrets(out.Media, text)
+	out.Content = l.redacted(noted(text, r.notes(d, s, x)...)) // the notes quote the server, too
+	return out, nil
+}
+
+// noted is a result's text with what is to be known of it behind.
+func noted(text string, notes ...string) string {
+	for _, n := range notes {
+		if text != "" {
+			text += "\n"
+		}
+		text += n
+	}
+	return text
+}
+
+// withoutSecrets takes out what the connection was made with.
+func (l *link) withoutSecrets(media []agent.Media, text string) ([]agent.Media, string) {
+	var kept []agent.Media
+	text = l.redacted(text)
+	for _, m := range media {
+		m.Name = l.redacted(m.Name)
+		if l.redacted(m.Data) != m.Data {
+			text = noted(text, agent.TextMediaLeftOut(agent.Media{Name: m.Name, MediaType: m.MediaType}, "it holds a secret"))
+			continue
+		}
+		kept = append(kept, m)
+	}
+	return kept, text
+}
+
+// parts are the content's: texts, media, and a line for each link.
+func (r callResult) parts(s *said) {
+	for i, raw := range r.Content {
+		if i == maxParts {
+			s.line(fmt.Sprintf("[%d more parts are left out: a result has at most %d]", len(r.Content)-i, maxParts))
+			return
+		}
+		var c content
+		if err := json.Unmarshal(raw, &c); err != nil {
+			s.line("[a part is left out: it cannot be read]")
+			continue
+		}
+		c.say(s)
+	}
+}
+
+func (c content) say(s *said) {
+	switch c.Type {
+	case "text":
+		s.line(c.Text)
+	case "image", "audio":
+		s.media = append(s.media, agent.Media{MediaType: c.MIMEType, Data: c.Data})
+	case "resource_link":
+		s.line(link1(c))
+	case "resource":
+		c.resource(s)
+	default:
+		s.line(fmt.Sprintf("[a part of type %.40q is left out]", visible(c.Type)))
+	}
+}
+
+// link1 is a link to a resource as one line. Nothing follows it.
+func link1(c content) string {
+	text := "[link"
+	for _, part := range []string{c.Name, c.URI, c.MIMEType, c.Description} {
+		if part = strings.Join(strings.Fields(visible(part)), " "); part != "" {
+			text += " " + bounded(part, maxDescription)
+		}
+	}
+	return text + "]"
+}
+
+func (c content) resource(s *said) {
+	r := c.Resource
+	if r.Text != nil {
+		s.line("[resource " + bounded(visible(r.URI), maxDescription) + "]\n" + *r.Text)
+		return
+	}
+	kind := r.MIMEType
+	if kind == "" {
+		kind = "application/octet-stream"
+	}
+	s.media = append(s.media, agent.Media{Name: path.Base(visible(r.URI)), MediaType: kind, Data: r.Blob})
+}
+
+// rest is what stands for a text where the content has none: the field text, the structured content, or all of an answer of another form.
+func (r callResult) rest(s *said, answer json.RawMessage) {
+	switch {
+	case len(s.lines) > 0 || len(s.media) > 0:
+	case r.Text != nil:
+		s.line(*r.Text)
+	case r.StructuredContent != nil && string(r.StructuredContent) != "null":
+		s.line(asText(r.StructuredContent))
+	case r.Content == nil:
+		s.line(strange(answer))
+	}
+}
+
+// strange is an answer of another form, less what belongs to the protocol; "" = nothing is left.
+func strange(answer json.RawMessage) string {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(answer, &all) != nil {
+		return asText(answer)
+	}
+	for _, key := range []string{"_meta", "resultType", "isError", "content", "structuredContent"} {
+		delete(all, key)
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	raw, err := agent.MarshalVerbatim(all)
+	if err != nil { // it was read as JSON
+		return ""
+	}
+	return string(raw)
+}
+
+// asText is JSON as it is read: compact where it can be, or as it came.
+func asText(raw json.RawMessage) string {
+	if compact, err := agent.CompactJSON(raw, agent.JSONLimits{Bytes: maxMessage, Depth: 1000}); err == nil {
+		return string(compact)
+	}
+	return string(raw)
+}
+
+// maxStructured is how much of structured content is held against the tool's schema, in bytes.
+const maxStructured = 256 << 10
+
+// notes are what is to be known of a result, beside what it says.
+func (r callResult) notes(d definition, s said, x exchange) []string {
+	var notes []string
+	if s.cut {
+		notes = append(notes, fmt.Sprintf("[the rest is left out: a result has at most %d bytes of text]", maxText))
+	}
+	if lie := r.unfit(d); lie != "" {
+		notes = append(notes, "[the result is not what the tool's outputSchema promises: "+lie+"]")
+	}
+	switch {
+	case x.wanted == "":
+	case strings.HasPrefix(x.wanted, "elicitation/"):
+		notes = append(notes, "[meanwhile the server wanted to ask people, which was declined: it can over protocol 2026-07-28]")
+	default:
+		notes = append(notes, fmt.Sprintf("[meanwhile the server asked for %.60q, which is not to be had]", visible(x.wanted)))
+	}
+	return notes
+}
+
+// unfit is how a result differs from the schema that its server promised; "" = it does not, or nobody can say.
+func (r callResult) unfit(d definition) string {
+	if r.IsError || d.OutputSchema == nil || string(d.OutputSchema) == "null" {
+		return ""
+	}
+	if r.StructuredContent == nil {
+		return "there is no structured content"
+	}
+	promised, err := schema.Compile(d.OutputSchema)
+	if err != nil || len(r.StructuredContent) > maxStructured {
+		return ""
+	}
+	if err := promised.Validate(r.StructuredContent); err != nil {
+		return strings.ReplaceAll(agent.Bounded(visible(err.Error())), "\n", "; ")
+	}
+	return ""
+}

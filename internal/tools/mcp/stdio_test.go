@@ -1,0 +1,165 @@
+package mcp_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// The test's own program is the server of these tests, in one of many moods.
+func TestMain(m *testing.M) {
+	if mood := os.Getenv("PEER_MOOD"); mood != "" {
+		speak(mood)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// speak serves standard input until it ends, or the mood strikes.
+func speak(mood string) {
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 32<<20)
+	for in.Scan() {
+		var a ask
+		if json.Unmarshal(in.Bytes(), &a) != nil || a.ID == nil {
+			continue
+		}
+		if mood == a.Method+" hangs" {
+			select {}
+		}
+		switch a.Method {
+		case "server/discover":
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}}`+"\n", a.ID)
+		case "tools/list":
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s]}}`+"\n", a.ID, echo)
+			if mood == "deaf" {
+				select {}
+			}
+		case "tools/call":
+			moody(mood, a)
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%q}]}}`+"\n", a.ID, "token "+os.Getenv("TOKEN"))
+		}
+	}
+}
+
+func moody(mood string, a ask) {
+	switch mood {
+	case "dies":
+		os.Exit(3)
+	case "garbage":
+		fmt.Println("DEBUG: not JSON")
+	case "flood":
+		for {
+			fmt.Println(`{"jsonrpc":"2.0","method":"notifications/progress","params":{}}`)
+		}
+	case "huge":
+		fmt.Print(lines(20<<20, "["))
+	case "wrong id":
+		fmt.Println(`{"jsonrpc":"2.0","id":99,"result":{"content":[]}}`)
+	case "batch":
+		fmt.Printf(`[{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"one of many"}]}}]`+"\n", a.ID)
+	}
+}
+
+func started(t *testing.T, mood string) *rig {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	before := goleak.IgnoreCurrent()
+	c := mcp.Config{Clock: clock.System(), Start: programs(), Secrets: func(tenant string) mcp.Secrets { return vault(tenant) }}
+	limit := time.Minute
+	if strings.Contains(mood, " hangs") && !strings.Contains(mood, "call") {
+		limit = 2 * time.Second
+	}
+	r := open(t, c, agent.MCPServer{
+		Name: "s", Command: []string{self, "-test.run=^$"}, Env: map[string]string{"PEER_MOOD": mood, "TOKEN": "${secret:key}"}, Timeout: limit,
+	})
+	t.Cleanup(func() { r.session.Close(); goleak.VerifyNone(t, before) })
+	return r
+}
+
+// A program on this machine is a server as any other: with its secrets, which do not come back.
+func TestPrograms(t *testing.T) {
+	r := started(t, "plain")
+	res, err := r.call("echo", port.Call{Args: json.RawMessage(`{"text":"t"}`)})
+	require.NoError(t, err)
+	require.Equal(t, agent.ToolResultData{Content: "token ***"}, res)
+}
+
+// Whatever a program does to a call, the call ends, its error says what is known, and the next one has a program that works.
+func TestHostilePrograms(t *testing.T) {
+	for mood, says := range map[string]string{
+		"dies":     "it ended the connection",
+		"garbage":  "it wrote something that is no message of the protocol",
+		"flood":    "it sent more than 1000 messages or 4194304 bytes that nobody asked for",
+		"huge":     "the answer was lost",
+		"wrong id": "it answered a request that nobody made",
+	} {
+		t.Run(mood, func(t *testing.T) {
+			r := started(t, mood)
+			for range 2 {
+				_, err := r.call("echo", port.Call{})
+				var lost *port.LostError
+				require.ErrorAs(t, err, &lost)
+				require.ErrorContains(t, err, says)
+			}
+		})
+	}
+	for mood, args := range map[string]string{"tools/call hangs": `{}`, "deaf": `{"text":"` + lines(1<<20, "x") + `"}`} {
+		t.Run(mood, func(t *testing.T) {
+			r := started(t, mood)
+			tool := r.tool("echo")
+			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			_, err := tool.Call(ctx, port.Call{Args: json.RawMessage(args)})
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Less(t, time.Since(began), 3*time.Second)
+		})
+	}
+	for _, mood := range []string{"server/discover hangs", "tools/list hangs"} {
+		t.Run(mood, func(t *testing.T) {
+			_, err := started(t, mood).list()
+			require.ErrorContains(t, err, "it did not answer within 2s")
+		})
+	}
+}
+
+// Why a program is no server is told by what it wrote: to its standard error, without secrets, or instead of the protocol.
+func TestProgramsThatAreNoServers(t *testing.T) {
+	long := "i=0; while [ $i -lt 200 ]; do echo 'Error: of long ago, hunter2' >&2; i=$((i+1)); done; "
+	for script, says := range map[string]string{
+		"exit 3": "connect to MCP server s: it ended the connection",
+		"echo 'npm warn' >&2; echo 'Error: no key' >&2; echo ' at x:1' >&2; exit 3": "it ended the connection; the program said: Error: no key",
+		"echo one >&2; echo two >&2; exit 3":                                        "it ended the connection; the program said: two",
+		"echo \"bad token $TOKEN\" >&2; exit 3":                                     "it ended the connection; the program said: bad token ***",
+		long + "exit 3":                                                             "it ended the connection; the program said: Error: of long ago, ***",
+		"echo 'listening on port 3000'; sleep 60":                                   "it wrote something that is no message of the protocol",
+		"echo 'Error: stuck' >&2; sleep 60":                                         "it did not answer within 2s: context deadline exceeded; the program said: Error: stuck",
+	} {
+		t.Run(script[:min(len(script), 30)], func(t *testing.T) {
+			before := goleak.IgnoreCurrent()
+			c := mcp.Config{Clock: clock.System(), Start: programs(), Secrets: func(tenant string) mcp.Secrets { return vault(tenant) }}
+			r := open(t, c, agent.MCPServer{
+				Name: "s", Command: []string{"sh", "-c", script}, Env: map[string]string{"TOKEN": "${secret:key}", "PATH": os.Getenv("PATH")}, Timeout: 2 * time.Second,
+			})
+			t.Cleanup(func() { r.session.Close(); goleak.VerifyNone(t, before) })
+			_, err := r.list()
+			require.ErrorContains(t, err, says)
+			require.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}

@@ -1,0 +1,104 @@
+// Package secrets is where the secrets of tools are kept: a file and the environment of a laptop (Local), and AWS Secrets Manager (Vault).
+package secrets
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/countersign/countersign/internal/tools/port"
+)
+
+// Env is what the environment variables that hold secrets begin with; the secret's name follows as it is.
+const Env = "COUNTERSIGN_SECRET_"
+
+// FileName is the file of a store directory that holds its secrets.
+const FileName = "secrets.yaml"
+
+// maxFile is how large a file of secrets may be, in bytes.
+const maxFile = 1 << 20
+
+// Local are the secrets of a laptop: those of the environment, then those of a file, a mapping of names to texts that only its owner may
+// read. A key TENANT/NAME is for that tenant alone and goes before NAME, which is for every tenant. The file is read each time: what is
+// changed counts from the next call on. Safe for concurrent use.
+type Local struct {
+	File   string // path; one that is not there holds none
+	Getenv func(string) string
+}
+
+// Secret is the value of that name.
+func (l Local) Secret(_ context.Context, tenant, name string) (string, error) {
+	if !port.SecretName(name) {
+		return "", fmt.Errorf("%w of that name", port.ErrNoSecret)
+	}
+	if l.Getenv != nil {
+		if v := l.Getenv(Env + name); v != "" {
+			return v, nil
+		}
+	}
+	all, err := l.read()
+	if err != nil {
+		return "", err
+	}
+	if v := cmp.Or(all[tenant+"/"+name], all[name]); v != "" {
+		return v, nil
+	}
+	return "", fmt.Errorf("%w: want it in %s of the store directory or as %s%s in the environment", port.ErrNoSecret, FileName, Env, name)
+}
+
+// read reads the file. Its errors hold nothing of it.
+func (l Local) read() (map[string]string, error) {
+	f, err := os.Open(l.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", FileName, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", FileName, err)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: want a file", FileName)
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("%s: got mode %04o, want 0600: others may read or write it; chmod 600 %s", FileName, info.Mode().Perm(), l.File)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", FileName, err)
+	case len(data) > maxFile:
+		return nil, fmt.Errorf("%s: want at most %d bytes, got more", FileName, maxFile)
+	}
+	return parse(data)
+}
+
+// parse reads a mapping of names to texts. It tells the line of what is wrong, and never shows it.
+func parse(data []byte) (map[string]string, error) {
+	var all map[string]any
+	if err := yaml.UnmarshalWithOptions(data, &all); err != nil {
+		var s *yaml.SyntaxError
+		if errors.As(err, &s) && s.Token != nil {
+			return nil, fmt.Errorf("%s:%d: want NAME: \"value\"", FileName, s.Token.Position.Line)
+		}
+		return nil, fmt.Errorf("%s: want a mapping of names to texts", FileName)
+	}
+	texts := make(map[string]string, len(all))
+	for name, v := range all {
+		text, ok := v.(string)
+		if !ok {
+			return nil, fmt.Errorf("%s: %.80s: want a text; put digits and the like in quotes", FileName, name)
+		}
+		texts[name] = text
+	}
+	return texts, nil
+}

@@ -1,0 +1,115 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tools/keyring"
+)
+
+// Backend is what a Handler serves. All fields but People, Uploads, Intake, Callbacks, Local, Ready, Tool, Replay, Audited and Log are required.
+type Backend struct {
+	Agents    Agents
+	Starter   Starter
+	Inputs    Inputs
+	Canceller Canceller
+	Releaser  Releaser
+	Desk      Desk
+	Servers   Servers
+	Journal   Journal
+	Table     store.Table      // where approvals and standing grants are read, and what people say of themselves is kept
+	People    person.Directory // holds who has let another decide to the groups they are in now; nil = it knows nobody
+	Feed      Watcher
+	Clock     clock.Clock
+	// Definitions finds the definition a run is pinned to.
+	Definitions runtime.Definitions
+	Uploads     store.Uploads // where clients put files themselves; nil = Intake, or none are taken
+	Intake      store.Intake  // files that are sent to this API; only with Local
+
+	// Callbacks is the ring that callbacks are verified by; nil = there are none.
+	Callbacks func() (*keyring.Ring, error)
+
+	// Caller says on whose behalf a request is made, from what authenticated it and never from its body. Its error refuses the request: a
+	// *Problem as it is, any other as NotAllowed with the error's text.
+	Caller func(r *http.Request) (Caller, error)
+	// Local says that callers own the machine: they may bring a definition with a start, and are shown internal errors.
+	Local bool
+	// Via is the way by which decisions come in, for the record; "" = the API.
+	Via approval.Via
+	// Tool reports whether a tool has code here; definitions that come with a start are checked with it. Needed with Local.
+	Tool func(name string) bool
+	// Ready is called before every request that sets something going, concurrently; its error refuses the request. Nil = always ready.
+	Ready func(ctx context.Context) error
+	// Replay folds a run's journal again. Nil = not served.
+	Replay func(ctx context.Context, tenant, run string) (Replay, error)
+	// Audited is called before the audit chain is read, so that it holds what has happened here; its error refuses the request. Nil = it is read
+	// as it is.
+	Audited func(ctx context.Context) error
+	// Log is told of internal errors, and why requests are put off (503). Nil = nobody is.
+	Log *slog.Logger
+}
+
+// Caller is who makes a request.
+type Caller struct {
+	Tenant    string
+	Principal agent.Principal
+}
+
+// Agents knows the registered agents; *registry.Registry is one. Safe for concurrent use.
+type Agents interface {
+	Agent(name string) (*agent.Definition, bool)
+	Agents() []string
+}
+
+// Starter starts runs, branches them off and takes calls back; *runtime.Starter is one, and says what the errors are.
+type Starter interface {
+	Start(ctx context.Context, r runtime.Start) (agent.AgentState, error)
+	Fork(ctx context.Context, f runtime.Fork) (agent.AgentState, error)
+	Undo(ctx context.Context, u runtime.Undo) (s agent.AgentState, again bool, err error)
+	Undos(s *agent.AgentState, def *agent.Definition) *runtime.Undos
+}
+
+// Inputs takes messages and services' answers; *runtime.Inputs is one, and says what the errors are.
+type Inputs interface {
+	Check(ctx context.Context, tenant string, blocks []agent.UserBlock) error
+	Send(ctx context.Context, tenant, run, id, by string, blocks []agent.UserBlock) error
+	Answer(ctx context.Context, a runtime.Answer) error
+}
+
+// Canceller calls runs off; *runtime.Canceller is one, and says what the errors are.
+type Canceller interface {
+	Cancel(ctx context.Context, tenant, run, by, note string) (agent.AgentState, error)
+}
+
+// Desk records decisions and outcomes, and takes standing grants back; *approval.Desk is one, and says what the errors are.
+type Desk interface {
+	Decide(ctx context.Context, r approval.Request) (approval.Approval, error)
+	Settle(ctx context.Context, o approval.Outcome) (approval.Approval, error)
+	Direct(ctx context.Context, s *agent.AgentState, r approval.Directive) (func(ctx context.Context) error, error)
+	Revoke(ctx context.Context, r approval.Revocation) error
+	Thread
+}
+
+// Thread takes what people say of a request without deciding it; *approval.Desk is one, and says what the errors are.
+type Thread interface {
+	Ask(ctx context.Context, w approval.Word) (approval.Approval, error)
+	Reply(ctx context.Context, w approval.Word) (approval.Approval, error)
+}
+
+// Journal reads runs; *store.Journal is one, and says what the errors are.
+type Journal interface {
+	Load(ctx context.Context, tenant, run string) (store.Loaded, error)
+	Entries(ctx context.Context, tenant, run string, from int64, count int) ([]agent.Entry, error)
+	Before(ctx context.Context, tenant, run string, seq int64) (agent.AgentState, error)
+	Conversation(ctx context.Context, tenant string, s *agent.AgentState) ([]agent.Spoken, error)
+	Head(ctx context.Context, tenant, run string) (store.Head, error)
+	ListSince(ctx context.Context, tenant string, status agent.RunStatus, since time.Time, limit int, cursor string) (heads []store.Head, next string, err error)
+}

@@ -1,0 +1,489 @@
+package api_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/badinput"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// taken is the table of a route's body: what it is decoded into, what each of its keys may hold, and bodies that are taken as they are.
+type taken struct {
+	into     any
+	reads    string // the name of the type, where it is not into's; what that holds is then into's
+	opaque   []reflect.Type
+	keys     map[string]badinput.Field
+	examples []string
+	optional bool   // a request without a body is one
+	fits     string // the JSON that an empty object would be taken as well; "" = it is refused
+}
+
+type fields = map[string]badinput.Field
+
+const (
+	invalid = "400 invalid-request"
+	anyJSON = "snbao"
+	refused = "400 grant-refused"
+)
+
+// until is a time that a duty may end at.
+var until = time.Now().Add(48 * time.Hour).UTC().Format(time.RFC3339)
+
+// bodies is the table: a line for each route that takes JSON, and for each key of it.
+var bodies = map[string]taken{
+	"POST /v1/runs": {
+		into: api.Start{}, opaque: []reflect.Type{reflect.TypeFor[agent.Definition]()},
+		keys: fields{
+			"/agent":         {Takes: "s", Bad: map[string]string{`""`: "400 unknown-agent", `"PAYER"`: "400 unknown-agent", `"payer\u0000"`: "400 unknown-agent", `"payer\u202e"`: "400 unknown-agent", badinput.Text(5000): "400 unknown-agent"}},
+			"/definition":    {Takes: "o", Opaque: true, Bad: map[string]string{`{}`: "", `{"name":"x"}`: ""}},
+			"/input":         {Takes: anyJSON, Good: []string{`1e400`, `-0`, `""`, `[]`, `"\u0000\u202e"`, `{"a":[{"b":1.10}]}`}},
+			"/message":       {Takes: "sa", Bad: map[string]string{`""`: "", `[]`: "", `[[]]`: "", `[null]`: "", `["x"]`: ""}},
+			"/key":           {Takes: "s", Max: 256, Bad: map[string]string{`"a\u0000b"`: ""}, Good: []string{badinput.Text(256), `""`, `null`}},
+			"/continues":     {Takes: "s", Bad: foreignIDs("404 run-not-found"), Good: []string{`""`, `null`}},
+			"/subject":       {Takes: "s", Max: 1024, Bad: map[string]string{`"a\u0000b"`: ""}, Good: []string{badinput.Text(1024), `"\u202e"`, `null`}},
+			"/accessControl": {Takes: "s", Max: 1024, Bad: map[string]string{`"a\u0000b"`: ""}, Good: []string{badinput.Text(1024), `null`}},
+
+			"/message/0/type":      {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"Text"`: "", `"tool_use"`: "", `"tool_result"`: "", `"reasoning"`: ""}},
+			"/message/0/text":      {Takes: "s", Required: true, Bad: map[string]string{`""`: ""}, Good: []string{`"\u0000\u202e"`}},
+			"/message/1/type":      {Takes: "s", Required: true, Bad: map[string]string{`"audio"`: ""}},
+			"/message/1/name":      {Takes: "s", Max: 1024, Good: []string{`""`, `null`}},
+			"/message/1/mediaType": {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"image"`: "", `"image/png\r\nX: y"`: "", `"a/b/c"`: ""}},
+			"/message/1/data":      {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"===="`: "", `"aGk"`: "", `"aGl="`: "", `"aGk=\n"`: "", `"-_-_"`: ""}},
+			"/message/2/type":      {Takes: "s", Required: true},
+			"/message/2/mediaType": {Takes: "s", Required: true},
+			"/message/2/blob":      {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"` + strings.ToUpper(xDigest) + `"`: "", `"../` + xDigest + `"`: "", `"` + xDigest[1:] + `"`: "", `"` + strings.Repeat("0", 64) + `"`: "400 unknown-blob"}},
+		},
+		examples: []string{
+			`{"agent":"payer","message":"x","key":"new","subject":"s","accessControl":"a"}`,
+			`{"agent":"payer","input":{"n":1}}`,
+			`{"agent":"payer","message":"go on","continues":"DONE"}`,
+			`{"agent":"payer","message":[{"type":"text","text":"x"},{"type":"media","name":"n","mediaType":"image/png","data":"aGk="},{"type":"media","mediaType":"image/png","blob":"` + xDigest + `"}]}`,
+			`{"definition":DEFINITION,"message":"x"}`,
+		},
+	},
+	"POST /v1/runs/{id}/input": {
+		into: api.Input{},
+		keys: fields{
+			"/messages":           {Takes: "a", Bad: map[string]string{`[""]`: "", `[[]]`: "", `[null]`: "", `[7]`: "", `[{}]`: "", many(101, `"x"`): "413 too-large"}, Good: []string{`[[{"type":"text","text":"y"}]]`}},
+			"/decisions":          {Takes: "a", Bad: map[string]string{`[null]`: "", `["c1"]`: "", `[[]]`: "", many(101, `{"target":"c1","action":"resume"}`): "413 too-large"}},
+			"/answers":            {Takes: "a", Bad: map[string]string{`[null]`: "", `["c1"]`: "", many(101, `{"call":"c1","error":"x"}`): "413 too-large"}},
+			"/decisions/0/target": {Takes: "s", Required: true, Max: 256, Bad: map[string]string{`""`: "", `"c9"`: "404 call-not-found", `"c1\u0000"`: ""}},
+			"/decisions/0/id":     {Takes: "s", Max: 256, Bad: map[string]string{`"a\u0000b"`: ""}, Good: []string{`""`, `null`, badinput.Text(256)}},
+			"/decisions/0/action": {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"Resume"`: "", `"approve"`: "", `"resume "`: ""}},
+			"/decisions/0/result": {Takes: anyJSON},
+			"/decisions/0/reason": {Takes: "s", Good: []string{`"\u0000\u202e"`, `null`}},
+			"/answers/0/call":     {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"c9"`: "404 call-not-found", `"C1"`: "404 call-not-found", badinput.Text(5000): "404 call-not-found"}},
+			"/answers/0/approval": {Takes: "s", Bad: map[string]string{`"a9"`: "404 approval-not-found", badinput.Text(5000): "404 approval-not-found"}, Good: []string{`""`, `null`}},
+			"/answers/0/id":       {Takes: "s", Max: 256},
+			"/answers/0/result":   {Takes: anyJSON, Good: []string{`false`, `""`, `0`, `null`, `1e400`}},
+			"/answers/0/error":    {Takes: "s", Required: true},
+			"/answers/0/rerun":    {Takes: "b", Required: true, Bad: map[string]string{`false`: "", `true`: "409 wrong-kind"}},
+		},
+		examples: []string{
+			`{"messages":["x"]}`,
+			`{"decisions":[{"target":"c1","id":"i1","action":"resume","reason":"r"}]}`,
+			`{"decisions":[{"target":"c1","action":"cancel","result":false}]}`,
+			`{"answers":[{"call":"c1","id":"i","result":true}]}`,
+			`{"answers":[{"call":"c1","error":"no"}]}`,
+			`REFUSED{"answers":[{"call":"c1","rerun":true}]}`,
+			`REFUSED{"answers":[{"call":"c1","approval":"","rerun":true}]}`,
+		},
+	},
+	"POST /v1/runs/{id}/cancel": {
+		into: api.Note{}, optional: true, fits: "{}",
+		keys:     fields{"/note": {Takes: "s", Good: []string{`""`, `null`, `"\u0000\u202e"`}}},
+		examples: []string{`{"note":"x"}`, `{}`},
+	},
+	"POST /v1/runs/{id}/release": {
+		into: api.Note{}, optional: true, fits: "{}",
+		keys:     fields{"/note": {Takes: "s", Good: []string{`""`, `null`, `"\u0000\u202e"`}}},
+		examples: []string{`REFUSED{"note":"x"}`, `REFUSED{}`},
+	},
+	"POST /v1/runs/{id}/fork": {
+		into: api.Fork{},
+		keys: fields{
+			"/at":             {Takes: "i", Required: true, Bad: map[string]string{`-1`: "", `99`: "", `9007199254740993`: ""}},
+			"/key":            {Takes: "s", Max: 256, Bad: map[string]string{`"a\u0000b"`: ""}, Good: []string{badinput.Text(256)}},
+			"/model":          {Takes: "o", Bad: map[string]string{`{}`: ""}},
+			"/model/provider": {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"nobody"`: ""}},
+			"/model/id":       {Takes: "s"},
+			"/model/baseURL":  {Takes: "s"},
+			"/model/file":     {Takes: "s"},
+		},
+		examples: []string{`{"at":0,"key":"f1"}`, `{"at":0,"model":{"provider":"script","id":"","baseURL":"","file":"model.jsonl"}}`},
+	},
+	"POST /v1/callbacks/{token}": {
+		into: api.CallbackAnswer{},
+		keys: fields{
+			"/result": {Takes: anyJSON, Good: []string{`null`, `""`, `1e400`}},
+			"/error":  {Takes: "s", Required: true, Good: []string{`""`}},
+		},
+		examples: []string{`{"result":{"n":1.10}}`, `{"error":"x"}`},
+	},
+	"POST /v1/approvals/{id}/decision": {
+		into: api.Verdict{},
+		keys: fields{
+			"/action":               {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"Approve"`: "", `"cancel"`: "", `"fail"`: "", `"resume"`: "", `"approve "`: ""}},
+			"/args":                 {Takes: "o", Kinds: "400 edit-refused", Says: "arguments", Bad: map[string]string{`{"amount":"5"}`: "400 edit-refused", `{"amount":1.5}`: "400 edit-refused", `{"amount":1e999}`: "400 edit-refused", `{}`: "400 edit-refused", `null`: "400 edit-refused"}},
+			"/result":               {Takes: anyJSON},
+			"/note":                 {Takes: "s", Good: []string{`""`, `null`, `"\u0000\u202e"`}},
+			"/digest":               {Takes: "s", Bad: map[string]string{`"x"`: "409 request-changed", `"` + xDigest + `"`: "409 request-changed"}, Good: []string{`""`, `null`}},
+			"/tool":                 {Takes: "s", Bad: map[string]string{`"pay"`: "409 wrong-kind", `"other"`: "409 wrong-kind"}, Good: []string{`""`, `null`}},
+			"/grant":                {Takes: "o", Bad: map[string]string{}},
+			"/grant/when":           {Takes: "a", Bad: map[string]string{`[null]`: "400 grant-refused"}},
+			"/grant/uses":           {Takes: "i", Bad: map[string]string{`-1`: "400 grant-refused"}},
+			"/grant/seconds":        {Takes: "i", Bad: map[string]string{`-1`: "400 grant-refused"}},
+			"/grant/until":          {Takes: "s", Bad: map[string]string{`"yesterday"`: "", `"2020-01-01T00:00:00Z"`: "400 grant-refused", `""`: ""}},
+			"/grant/when/0/path":    {Takes: "s", Says: "when", Bad: map[string]string{`""`: refused, `"amount"`: refused, `"/~2"`: refused, `null`: refused, `"/a\u0000"`: refused, badinput.Text(5000): refused}},
+			"/grant/when/0/eq":      {Takes: anyJSON, Bad: map[string]string{`null`: refused, `6`: refused, `"5"`: refused}},
+			"/grant/when/1/ne":      {Takes: anyJSON, Bad: map[string]string{`5`: refused, `5.0`: refused}},
+			"/grant/when/2/gt":      {Takes: "n", Kinds: refused, Bad: map[string]string{`5`: refused, `1e999`: refused}},
+			"/grant/when/3/gte":     {Takes: "n", Kinds: refused, Bad: map[string]string{`6`: refused}},
+			"/grant/when/4/lt":      {Takes: "n", Kinds: refused, Bad: map[string]string{`5`: refused, `-0`: refused}},
+			"/grant/when/5/lte":     {Takes: "n", Kinds: refused, Bad: map[string]string{`4`: refused}},
+			"/grant/when/6/in":      {Takes: "a", Bad: map[string]string{`[]`: refused, `[6]`: refused, `null`: refused}},
+			"/grant/when/7/matches": {Takes: "s", Says: "when", Bad: map[string]string{`""`: refused, `"("`: refused, `"b"`: refused, badinput.Text(5000): refused}},
+		},
+		examples: []string{
+			`{"action":"approve","note":"n","digest":"","tool":""}`,
+			`{"action":"edit","args":{"amount":3}}`,
+			`REFUSED{"action":"approve","result":true}`,
+			`{"action":"approve","grant":{"uses":1,"seconds":60,"until":"` + until + `","when":[{"path":"/amount","eq":5},{"path":"/amount","ne":1},{"path":"/amount","gt":1},{"path":"/amount","gte":1},{"path":"/amount","lt":9},{"path":"/amount","lte":9},{"path":"/amount","in":[5]},{"path":"/to","matches":"a"}]}}`,
+		},
+	},
+	"PUT /v1/me/preferences": {
+		into: person.Preferences{}, reads: "preferencesForm",
+		keys:     fields{"/notify": {Takes: "a", Bad: map[string]string{`["sms"]`: "", `["email","email"]`: "", `[null]`: "", `[""]`: "", `["EMAIL"]`: "", `[["email"]]`: ""}, Good: []string{`[]`, `null`}}},
+		examples: []string{`{"notify":["email"]}`},
+	},
+	"POST /v1/me/duties": {
+		into: api.DutyForm{},
+		keys: fields{
+			"/to":    {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"user:"`: "", `"group:operators"`: "", `"user:local"`: "", `"user:a\u0000"`: "", `"user:\u202e"`: "", badinput.Text(4096): ""}},
+			"/from":  {Takes: "s", Bad: map[string]string{`""`: "", `"tomorrow"`: "", `"0001-01-01T00:00:00Z"`: "", `"9999-12-31T23:59:59Z"`: "", `"2026-13-01T00:00:00Z"`: ""}, Good: []string{`null`}},
+			"/until": {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"2020-01-01T00:00:00Z"`: "", `"9999-12-31T23:59:59Z"`: "", `"0001-01-01T00:00:00Z"`: ""}},
+			"/note":  {Takes: "s", Max: person.MaxNote},
+		},
+		examples: []string{`{"to":"user:ben","from":"` + time.Now().UTC().Format(time.RFC3339) + `","until":"` + until + `","note":"n"}`},
+	},
+	"POST /v1/servers/{agent}/{server}/approve": {
+		into: api.ServerVerdict{},
+		keys: fields{
+			"/tool":   {Takes: "s", Code: "404 server-not-found"},
+			"/digest": {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"x"`: "404 server-not-found"}},
+			"/note":   {Takes: "s"},
+		},
+		examples: []string{`REFUSED{"tool":"t","digest":"` + xDigest + `","note":"n"}`},
+	},
+	"POST /v1/runs/{id}/calls/{call}/undo": {
+		into: struct{}{}, reads: "struct", optional: true, fits: "{}",
+		examples: []string{`REFUSED{}`},
+	},
+	"POST /v1/blobs": {
+		into: api.Blob{},
+		keys: fields{
+			"/mediaType": {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"image"`: "", `"image/png\r\nX: y"`: "", `"image/\u0000"`: ""}},
+			"/bytes":     {Takes: "i", Required: true, Bad: map[string]string{`0`: "", `-1`: "", `1099511627776`: "413 too-large"}},
+			"/sha256":    {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"` + strings.ToUpper(xDigest) + `"`: "", `"` + xDigest + `0"`: "", `"../../etc"`: ""}},
+		},
+		examples: []string{`{"mediaType":"image/png","bytes":1,"sha256":"` + xDigest + `"}`},
+	},
+}
+
+// foreignIDs are texts that are no run's id.
+func foreignIDs(code string) map[string]string {
+	return map[string]string{`"x"`: code, `"` + noRun + `"`: code, `"` + noRun + `/.."`: code, `"` + noRun + `\u0000"`: code, `"T#other#RUN#x"`: code, badinput.Text(5000): code}
+}
+
+func many(n int, one string) string {
+	return "[" + strings.TrimSuffix(strings.Repeat(one+",", n), ",") + "]"
+}
+
+// badBench is a bench with a run that waits and one that is done, whose log is kept.
+type badBench struct {
+	*bench
+	wait, done api.Run
+	log        *bytes.Buffer
+	definition string
+	handler    http.Handler
+}
+
+func newBadBench(t *testing.T) *badBench {
+	t.Helper()
+	b := &badBench{log: &bytes.Buffer{}}
+	b.bench = newBench(t, strings.ReplaceAll(pay+"\n"+pay, `{"amount": 5}`, `{"amount": 5, "to": "ana"}`), func(d *agent.Definition) {
+		d.Permission.Grants, d.Permission.Bounds = agent.GrantsStanding, agent.StandingBounds{Pattern: true, Uses: 9}
+	})
+	b.backend.Log = slog.New(slog.NewTextHandler(b.log, nil))
+	b.serve()
+	b.handler = api.Handler(b.backend)
+	require.Equal(t, http.StatusCreated, b.do("PUT /v1/blobs/"+xDigest, "x").status)
+	b.done = b.start("done")
+	require.Equal(t, http.StatusOK, b.do(real("POST /v1/approvals/{id}/decision", b.done), `{"action":"deny"}`).status)
+	b.done = b.rest(b.done.ID)
+	b.wait = b.start("wait")
+	require.Eventually(t, func() bool { // from then on nothing moves
+		h, err := b.Ports.Journal.Head(t.Context(), local.Tenant, b.wait.ID)
+		records, failed := b.executions.Load(t.Context())
+		ended := !slices.ContainsFunc(records, func(r asl.Record) bool {
+			return strings.HasPrefix(r.Name, b.done.ID) && r.Status == asl.Running
+		})
+		return err == nil && failed == nil && h.Token != "" && ended
+	}, time.Minute, time.Millisecond)
+	def := definition(t)
+	def.Name = "brought"
+	data, err := json.Marshal(def)
+	require.NoError(t, err)
+	b.definition = string(data)
+	return b
+}
+
+// good is an example with the ids of this bench.
+func (b *badBench) good(example string) string {
+	return strings.NewReplacer("DONE", b.done.ID, "DEFINITION", b.definition).Replace(strings.TrimPrefix(example, "REFUSED"))
+}
+
+// edge is a route of the bench.
+func (b *badBench) edge(op string) *badinput.Edge {
+	return &badinput.Edge{
+		Code: invalid, Quotes: true,
+		Send: func(c badinput.Case) badinput.Answer {
+			_, target, _ := strings.Cut(real(op, b.wait), " ")
+			return b.answered(b.raw(op, target, string(c.Body)))
+		},
+		State: func() string {
+			records, err := b.executions.Load(b.t.Context())
+			require.NoError(b.t, err)
+			return badinput.State(b.table, b.blobs, records, len(b.paid))
+		},
+		Heard: b.log.String,
+	}
+}
+
+// answered is an answer as an edge gives it.
+func (b *badBench) answered(got answer) badinput.Answer {
+	a := badinput.Answer{More: fmt.Sprint(got.header)}
+	if got.status < 300 {
+		return a
+	}
+	var p api.Problem
+	require.NoError(b.t, json.Unmarshal([]byte(got.body), &p), got.body)
+	require.Equal(b.t, got.status, p.Status)
+	require.Equal(b.t, "application/problem+json", got.header.Get("Content-Type"))
+	a.Code, a.Says = fmt.Sprintf("%d %s", p.Status, p.Type), p.Detail
+	return a
+}
+
+// Every key of every body, wrong in every way: the error that is due, which names the key, and nothing is written, sent or told to others.
+func TestBadBodies(t *testing.T) {
+	b := newBadBench(t)
+	count := 0
+	for _, op := range slices.Sorted(maps.Keys(bodies)) {
+		of, e := bodies[op], b.edge(op)
+		for _, example := range of.examples {
+			for _, c := range badinput.Of(b.good(example), of.keys) {
+				e.Refuses(t, c)
+				count++
+			}
+		}
+		good := b.good(of.examples[0])
+		for _, c := range badinput.Whole(good) {
+			if len(bytes.TrimSpace(c.Body)) == 0 && of.optional {
+				continue
+			}
+			e.Refuses(t, c)
+			count++
+		}
+		if of.fits == "" {
+			e.Refuses(t, badinput.Case{What: "an empty object", Body: []byte(`{}`), Mute: true, Code: emptyCode[op]})
+		}
+	}
+	require.Equal(t, b.wait, b.rest(b.wait.ID))
+	t.Logf("%d bodies of %d routes", count, len(bodies))
+}
+
+// emptyCode is what an empty object gives where that is not what a wrong text gives.
+var emptyCode = map[string]string{"POST /v1/runs": "400 unknown-agent"}
+
+// What the table says is good is taken: a case is wrong in the one way that it says. Each has a bench of its own.
+func TestGoodBodies(t *testing.T) {
+	for op, of := range bodies {
+		for _, example := range of.examples {
+			if strings.HasPrefix(example, "REFUSED") {
+				continue
+			}
+			b := newBadBench(t)
+			b.edge(op).Takes(t, op+" "+example, b.good(example))
+			for key, f := range of.keys {
+				for _, value := range f.Good {
+					if badinput.Has(b.good(example), key) {
+						b := newBadBench(t)
+						b.edge(op).Takes(t, op+" "+key+" "+value, badinput.With(b.good(example), key, value))
+					}
+				}
+			}
+		}
+	}
+}
+
+// A route, or a key of a body, that is in no table fails, and so does a table of what a route does not read.
+func TestBadBodiesAreComplete(t *testing.T) {
+	reads := decodes(t)
+	for op, of := range bodies {
+		require.Equal(t, reads[op], cmp.Or(of.reads, reflect.TypeOf(of.into).Name()), op)
+		var in, shown []string
+		for key := range of.keys {
+			in = append(in, key)
+			if slices.ContainsFunc(of.examples, func(e string) bool {
+				return badinput.Has(strings.NewReplacer("REFUSED", "", "DEFINITION", "{}").Replace(e), key)
+			}) {
+				shown = append(shown, key)
+			}
+		}
+		require.ElementsMatch(t, in, shown, "%s: each key stands in an example", op)
+		in = slices.DeleteFunc(in, func(key string) bool { return strings.HasPrefix(key, "/message/") }) // blocks: see below
+		for i, key := range in {
+			in[i] = place.ReplaceAllString(key, "/0")
+		}
+		require.ElementsMatch(t, badinput.Keys(reflect.TypeOf(of.into), of.opaque...), in, op)
+	}
+	for op, into := range reads {
+		require.Contains(t, bodies, op, "a route that reads %s and has no table", into)
+	}
+	require.ElementsMatch(t, []string{"type", "text", "name", "mediaType", "data", "blob"}, membersOf(t, "block"), "of a message's blocks")
+}
+
+// place is one in a list.
+var place = regexp.MustCompile(`/\d+`)
+
+// sources are the files of package api.
+func sources(t *testing.T) []*ast.File {
+	t.Helper()
+	names, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	var files []*ast.File
+	for _, name := range names {
+		if !strings.HasSuffix(name, "_test.go") {
+			f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+			require.NoError(t, err)
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
+// decodes is the name of the type that each route's body is decoded into, as the code of its endpoint says.
+func decodes(t *testing.T) map[string]string {
+	t.Helper()
+	endpoints, reads := map[string]string{}, map[string]string{}
+	for _, f := range sources(t) {
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CompositeLit:
+				if len(n.Elts) == 3 {
+					if of := endpointOf(n.Elts[2]); of != "" {
+						endpoints[pathOf(t, n.Elts[0], n.Elts[1])] = of
+					}
+				}
+			case *ast.FuncDecl:
+				if into := bodyOf(n); into != "" {
+					reads[n.Name.Name] = into
+				}
+			}
+			return true
+		})
+	}
+	require.Len(t, endpoints, len(api.Routes()))
+	out := map[string]string{}
+	for _, op := range api.Routes() {
+		require.Contains(t, endpoints, op)
+		if into := reads[endpoints[op]]; into != "" {
+			out[op] = into
+			delete(reads, endpoints[op])
+		}
+	}
+	require.Empty(t, reads, "bodies that are read by no endpoint itself")
+	return out
+}
+
+// endpointOf is the name of (*server).name.
+func endpointOf(e ast.Expr) string {
+	if s, ok := e.(*ast.SelectorExpr); ok {
+		if _, ok := s.X.(*ast.ParenExpr); ok {
+			return s.Sel.Name
+		}
+	}
+	return ""
+}
+
+// pathOf is METHOD PATTERN as the route table spells it.
+func pathOf(t *testing.T, method, path ast.Expr) string {
+	t.Helper()
+	m := strings.ToUpper(strings.TrimPrefix(method.(*ast.SelectorExpr).Sel.Name, "Method"))
+	if lit, ok := path.(*ast.BasicLit); ok {
+		return m + " " + strings.Trim(lit.Value, `"`)
+	}
+	require.Equal(t, "callbackPath", path.(*ast.Ident).Name)
+	return m + " /v1/callbacks/{token}"
+}
+
+// bodyOf is the type of the variable that a function reads its body into.
+func bodyOf(f *ast.FuncDecl) string {
+	vars, into := map[string]string{}, ""
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ValueSpec:
+			switch of := n.Type.(type) {
+			case *ast.Ident:
+				vars[n.Names[0].Name] = of.Name
+			case *ast.SelectorExpr:
+				vars[n.Names[0].Name] = of.Sel.Name
+			case *ast.StructType:
+				vars[n.Names[0].Name] = "struct"
+			}
+		case *ast.CallExpr:
+			if id, ok := n.Fun.(*ast.Ident); ok && id.Name == "body" && len(n.Args) == 4 {
+				into = vars[n.Args[2].(*ast.UnaryExpr).X.(*ast.Ident).Name]
+			}
+		}
+		return true
+	})
+	return into
+}
+
+// membersOf are the JSON keys of an unexported struct.
+func membersOf(t *testing.T, name string) (keys []string) {
+	for _, f := range sources(t) {
+		ast.Inspect(f, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok && spec.Name.Name == name {
+				for _, field := range spec.Type.(*ast.StructType).Fields.List {
+					keys = append(keys, reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"))
+				}
+			}
+			return true
+		})
+	}
+	return keys
+}

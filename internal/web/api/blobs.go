@@ -1,0 +1,135 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Blob is the body of POST /v1/blobs: a file that somebody is about to upload.
+type Blob struct {
+	MediaType string `json:"mediaType"`
+	Bytes     int64  `json:"bytes"`  // 1 to store.MaxBlob
+	SHA256    string `json:"sha256"` // of its content: 64 lower-case hex digits
+}
+
+// Uploading is the answer to POST /v1/blobs.
+type Uploading struct {
+	Blob   string `json:"blob"` // what a media block names once the file is there
+	Upload Upload `json:"upload"`
+}
+
+// Upload is the request that brings the file. It may be made again, and does the same.
+type Upload struct {
+	Method    string            `json:"method"`             // PUT
+	URL       string            `json:"url"`                // one that begins with / is of this API
+	Headers   map[string]string `json:"headers"`            // which the request must carry, exactly
+	ExpiresAt time.Time         `json:"expiresAt,omitzero"` // zero = it does not
+}
+
+// Uploaded is the answer to PUT /v1/blobs/{sha256}.
+type Uploaded struct {
+	Blob string `json:"blob"`
+}
+
+// announce permits an upload: to the store itself, or else, on a laptop, to this API. It writes nothing.
+func (s *server) announce(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := query(r); err != nil {
+		return 0, nil, err
+	}
+	if s.Uploads == nil && !s.takesUploads() {
+		return 0, nil, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path)
+	}
+	var b Blob
+	if err := body(w, r, &b, false); err != nil {
+		return 0, nil, err
+	}
+	if err := b.check(); err != nil {
+		return 0, nil, err
+	}
+	if s.Uploads == nil {
+		u := Upload{Method: http.MethodPut, URL: "/v1/blobs/" + b.SHA256, Headers: map[string]string{}}
+		return http.StatusCreated, Uploading{b.SHA256, u}, nil
+	}
+	u, err := s.Uploads.Presign(r.Context(), c.Tenant, b.SHA256, b.Bytes, b.MediaType)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusCreated, Uploading{b.SHA256, Upload{http.MethodPut, u.URL, u.Headers, u.Expires}}, nil
+}
+
+func (b Blob) check() error {
+	switch {
+	case !agent.ValidDigest(b.SHA256):
+		return invalid("sha256: got %.64q, want 64 lower-case hex digits", b.SHA256)
+	case b.Bytes < 1:
+		return invalid("bytes: got %d, want 1 to %d", b.Bytes, store.MaxBlob)
+	case b.Bytes > store.MaxBlob:
+		return problem(TooLarge, "bytes: got %d, want at most %d", b.Bytes, store.MaxBlob)
+	case !agent.ValidMediaType(b.MediaType):
+		return invalid("mediaType: got %.64q, want one such as image/png", b.MediaType)
+	default:
+		return nil
+	}
+}
+
+// takesUploads reports whether files may be sent to this API itself. Only the owner of the machine sends them through it.
+func (s *server) takesUploads() bool { return s.Local && s.Intake != nil }
+
+// take stores a file as it is sent. It is in the store whole, or not at all.
+func (s *server) take(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := query(r); err != nil {
+		return 0, nil, err
+	}
+	if !s.takesUploads() {
+		return 0, nil, problem(NoSuchPath, "%.200s: there is nothing here", r.URL.Path)
+	}
+	digest := r.PathValue("sha256")
+	if !agent.ValidDigest(digest) {
+		return 0, nil, invalid("sha256: got %.64q, want 64 lower-case hex digits", digest)
+	}
+	if r.ContentLength == 0 {
+		return 0, nil, invalid("the body is empty")
+	}
+	if r.ContentLength > store.MaxBlob {
+		return 0, nil, problem(TooLarge, "the body has %d bytes, want at most %d", r.ContentLength, store.MaxBlob)
+	}
+	content := &received{body: http.MaxBytesReader(w, r.Body, store.MaxBlob)}
+	if err := s.Intake.PutFrom(r.Context(), c.Tenant, digest, content); err != nil {
+		return 0, nil, content.cause(err)
+	}
+	return http.StatusCreated, Uploaded{digest}, nil
+}
+
+// received is a body that remembers how reading it failed: that is the client's failure, not the store's.
+type received struct {
+	body io.Reader
+	err  error
+}
+
+func (b *received) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.err = err
+	}
+	return n, err
+}
+
+// cause says whose failure err is.
+func (b *received) cause(err error) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(b.err, &tooLarge), errors.Is(err, store.ErrBlobTooLarge):
+		return problem(TooLarge, "the body has more than %d bytes", store.MaxBlob)
+	case errors.Is(err, store.ErrBlobContent):
+		return invalid("the body is not what its digest says: nothing was stored")
+	case b.err != nil:
+		return invalid("read the body: %v", b.err)
+	default:
+		return err
+	}
+}

@@ -1,0 +1,258 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+var (
+	file   = bytes.Repeat([]byte("a large file\n"), 40_000) // 520,000 bytes
+	digest = store.BlobDigest(file)
+	nobody = store.BlobDigest([]byte("nobody's"))
+)
+
+func fileOf(content []byte) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
+}
+
+// message is a media block that names a blob.
+func message(digest string) string {
+	return fmt.Sprintf(`[{"type":"media","name":"a.pdf","mediaType":"application/pdf","blob":%q},{"type":"text","text":"pay this"}]`, digest)
+}
+
+// A file is announced, uploaded, named in a start and in a message, seen by the model, and shown by its name.
+func TestBlobFromUploadToRun(t *testing.T) {
+	b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}], "want": {"messages": [{"content": {"type": "media", "name": "a.pdf", "blob": "`+digest+`"}}, {}]}}
+{"text": "Paid.", "want": {"messages": [{}, {}, {}, {}, {"content": {"type": "media", "blob": "`+digest+`"}}, {}]}}`)
+	refused := b.do("POST /v1/runs", `{"agent":"payer","key":"k","message":`+message(digest)+`}`)
+	require.Equal(t, http.StatusBadRequest, refused.status)
+	require.Contains(t, refused.body, `"unknown-blob"`)
+	require.Contains(t, refused.body, digest)
+
+	got, err := b.client.Upload(t.Context(), api.Blob{MediaType: "application/pdf", Bytes: int64(len(file)), SHA256: digest}, fileOf(file))
+	require.NoError(t, err)
+	require.Equal(t, digest, got)
+	stored, err := b.Ports.Blobs.Get(t.Context(), local.Tenant, digest)
+	require.NoError(t, err)
+	require.Equal(t, file, stored)
+
+	a, err := b.client.Start(t.Context(), api.Start{Agent: "payer", Key: "k", Message: json.RawMessage(message(digest))})
+	require.NoError(t, err, "the refused start has left nothing under its key")
+	r := b.rest(a.ID)
+	before, err := b.client.Events(t.Context(), a.ID, "", 200)
+	require.NoError(t, err)
+	refused = b.do("POST /v1/runs/"+a.ID+"/input", `{"decisions":[{"target":"c1","action":"resume"}],"messages":["hello",`+message(nobody)+`]}`)
+	require.Equal(t, http.StatusBadRequest, refused.status)
+	require.Contains(t, refused.body, `"unknown-blob"`)
+	require.Contains(t, refused.body, "messages[1]")
+	after, err := b.client.Events(t.Context(), a.ID, "", 200)
+	require.NoError(t, err)
+	require.Equal(t, before, after, "none of the input was done")
+	require.Equal(t, r, b.rest(a.ID))
+
+	_, err = b.client.Input(t.Context(), a.ID, api.Input{Messages: []json.RawMessage{json.RawMessage(message(digest))}}, "m1")
+	require.NoError(t, err)
+	_, err = b.client.Input(t.Context(), a.ID, api.Input{Decisions: []api.Decision{{Target: "c1", Action: "resume"}}}, "")
+	require.NoError(t, err)
+	r = b.rest(a.ID)
+	require.Equal(t, agent.ReasonNaturalEnd, r.Reason, "%v", r.Error)
+	require.JSONEq(t, `{"type":"media","name":"a.pdf","mediaType":"application/pdf","blob":"`+digest+`"}`, string(r.Messages[0].Content))
+}
+
+func TestAnnounceOnALaptop(t *testing.T) {
+	b := newBench(t, pay)
+	got := b.do("POST /v1/blobs", fmt.Sprintf(`{"mediaType":"text/plain; charset=utf-8","bytes":%d,"sha256":%q}`, store.MaxBlob, digest))
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	require.JSONEq(t, `{"blob":"`+digest+`","upload":{"method":"PUT","url":"/v1/blobs/`+digest+`","headers":{}}}`, got.body)
+	_, err := b.Ports.Blobs.Size(t.Context(), local.Tenant, digest)
+	require.ErrorIs(t, err, store.ErrNoBlob)
+	for range 2 {
+		got = b.do("PUT /v1/blobs/"+digest, string(file))
+		require.Equal(t, http.StatusCreated, got.status, got.body)
+		require.JSONEq(t, `{"blob":"`+digest+`"}`, got.body)
+	}
+}
+
+func TestBlobRefusals(t *testing.T) {
+	b := newBench(t, pay)
+	announce := func(mediaType string, bytes int64, sum string) string {
+		return fmt.Sprintf(`{"mediaType":%q,"bytes":%d,"sha256":%q}`, mediaType, bytes, sum)
+	}
+	for _, c := range []struct {
+		request, body string
+		status        int
+		kind, detail  string
+	}{
+		{"POST /v1/blobs", announce("image/png", store.MaxBlob+1, digest), 413, "too-large", "bytes: got 100000001, want at most 100000000"},
+		{"POST /v1/blobs", announce("image/png", 0, digest), 400, "invalid-request", "bytes: got 0, want 1 to 100000000"},
+		{"POST /v1/blobs", announce("image/png", -1, digest), 400, "invalid-request", "bytes"},
+		{"POST /v1/blobs", announce("png", 1, digest), 400, "invalid-request", `mediaType: got "png"`},
+		{"POST /v1/blobs", announce("", 1, digest), 400, "invalid-request", "mediaType"},
+		{"POST /v1/blobs", announce("image/png", 1, strings.ToUpper(digest)), 400, "invalid-request", "sha256"},
+		{"POST /v1/blobs", announce("image/png", 1, "../../x"), 400, "invalid-request", "sha256"},
+		{"POST /v1/blobs", `{"mediaType":"image/png","bytes":1.5,"sha256":"` + digest + `"}`, 400, "invalid-request", "bytes"},
+		{"POST /v1/blobs", `{"mediaType":"image/png","bytes":1,"sha256":"` + digest + `","name":"x"}`, 400, "invalid-request", "/name"},
+		{"POST /v1/blobs?x=1", announce("image/png", 1, digest), 400, "invalid-request", `"x" is not known`},
+		{"GET /v1/blobs", "", 405, "method-not-allowed", "want POST"},
+		{"GET /v1/blobs/" + digest, "", 405, "method-not-allowed", "want PUT"},
+		{"PUT /v1/blobs/" + digest, "", 400, "invalid-request", "empty"},
+		{"PUT /v1/blobs/" + digest, "other", 400, "invalid-request", "not what its digest says"},
+		{"PUT /v1/blobs/x", "x", 400, "invalid-request", "sha256"},
+		{"PUT /v1/blobs/" + digest + "?x=1", "x", 400, "invalid-request", `"x" is not known`},
+	} {
+		t.Run(c.request+" "+c.detail, func(t *testing.T) {
+			got := b.do(c.request, c.body)
+			require.Equal(t, c.status, got.status, got.body)
+			var p api.Problem
+			require.NoError(t, json.Unmarshal([]byte(got.body), &p))
+			require.Equal(t, c.kind, string(p.Type))
+			require.Contains(t, p.Detail, c.detail)
+		})
+	}
+	_, err := b.Ports.Blobs.Size(t.Context(), local.Tenant, digest)
+	require.ErrorIs(t, err, store.ErrNoBlob, "nothing was stored")
+}
+
+// A body that says it is too large is not read, and one that does not say is read to the bound and no further.
+func TestUploadsAreBounded(t *testing.T) {
+	b := newBench(t, pay)
+	put := func(length int64, body io.Reader) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.server.URL+"/v1/blobs/"+digest, body)
+		require.NoError(t, err)
+		r.ContentLength = length
+		resp, err := b.server.Client().Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(text)
+	}
+	status, text := put(-1, io.LimitReader(zeros{}, store.MaxBlob+10))
+	require.Equal(t, http.StatusRequestEntityTooLarge, status, text)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/v1/blobs/"+digest, iotest.ErrReader(errors.New("read")))
+	request.ContentLength = store.MaxBlob + 1
+	answer := httptest.NewRecorder()
+	api.Handler(b.backend).ServeHTTP(answer, request)
+	require.Equal(t, http.StatusRequestEntityTooLarge, answer.Code, "said so, and not read")
+	status, text = put(-1, bytes.NewReader(file))
+	require.Equal(t, http.StatusCreated, status, text)
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// An upload that is cut short leaves nothing, not even half a file, and a failing store is not the client's fault.
+func TestUploadThatBreaks(t *testing.T) {
+	b := newBench(t, pay)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/v1/blobs/"+digest, io.MultiReader(bytes.NewReader(file), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	request.ContentLength = int64(len(file)) + 1
+	answer := httptest.NewRecorder()
+	api.Handler(b.backend).ServeHTTP(answer, request)
+	require.Equal(t, http.StatusBadRequest, answer.Code)
+	require.Contains(t, answer.Body.String(), "read the body")
+	_, err := b.Ports.Blobs.Size(t.Context(), local.Tenant, digest)
+	require.ErrorIs(t, err, store.ErrNoBlob)
+
+	b.backend.Intake = broken{}
+	b.serve()
+	require.Equal(t, http.StatusInternalServerError, b.do("PUT /v1/blobs/"+digest, string(file)).status)
+}
+
+type broken struct{}
+
+func (broken) PutFrom(context.Context, string, string, io.Reader) error { return os.ErrPermission }
+
+// Deployed, the handler permits uploads to the store and takes none itself.
+func TestAnnounceDeployed(t *testing.T) {
+	b := newBench(t, pay)
+	expires := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	permits := &permits{upload: store.Upload{URL: "https://bucket.example/x", Headers: map[string]string{"X-A": "b"}, Expires: expires}}
+	b.backend.Local, b.backend.Uploads = false, permits
+	b.backend.Caller = func(*http.Request) (api.Caller, error) { return api.Caller{Tenant: "acme"}, nil }
+	b.serve()
+	got := b.do("POST /v1/blobs", `{"mediaType":"image/png","bytes":7,"sha256":"`+digest+`"}`)
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	require.JSONEq(t, `{"blob":"`+digest+`","upload":{"method":"PUT","url":"https://bucket.example/x","headers":{"X-A":"b"},"expiresAt":"2026-01-02T03:04:05Z"}}`, got.body)
+	require.Equal(t, []string{"acme " + digest + " 7 image/png"}, permits.asked, "for the caller's tenant")
+	require.Equal(t, http.StatusNotFound, b.do("PUT /v1/blobs/"+digest, "x").status)
+	b.backend.Uploads = nil
+	b.serve()
+	require.Equal(t, http.StatusNotFound, b.do("POST /v1/blobs", `{"mediaType":"image/png","bytes":7,"sha256":"`+digest+`"}`).status)
+}
+
+type permits struct {
+	upload store.Upload
+	asked  []string
+}
+
+func (p *permits) Presign(_ context.Context, tenant, digest string, size int64, mediaType string) (store.Upload, error) {
+	p.asked = append(p.asked, fmt.Sprint(tenant, " ", digest, " ", size, " ", mediaType))
+	return p.upload, nil
+}
+
+// The client sends to a store what it was told to send and nothing of its own, and says whose fault it is.
+func TestClientUpload(t *testing.T) {
+	b := newBench(t, pay)
+	status := http.StatusOK
+	var seen http.Header
+	var body []byte
+	bucket := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = r.Header
+		body, _ = io.ReadAll(r.Body) // a client that breaks off is what one case is about
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(bucket.Close)
+	b.backend.Uploads = &permits{upload: store.Upload{URL: bucket.URL + "/x?y=z", Headers: map[string]string{"X-A": "b"}}}
+	b.serve()
+	announced := api.Blob{MediaType: "text/plain", Bytes: int64(len(file)), SHA256: digest}
+	_, err := b.client.Upload(t.Context(), announced, fileOf(file))
+	require.NoError(t, err)
+	require.Equal(t, file, body)
+	require.Equal(t, "b", seen.Get("X-A"))
+	require.Empty(t, seen.Get("Content-Type"))
+
+	status = http.StatusForbidden
+	_, err = b.client.Upload(t.Context(), announced, fileOf(file))
+	var p *api.Problem
+	require.ErrorAs(t, err, &p)
+	require.Contains(t, p.Detail, "403")
+	status = http.StatusServiceUnavailable
+	_, err = b.client.Upload(t.Context(), announced, fileOf(file))
+	require.ErrorIs(t, err, api.ErrUnreachable)
+
+	status = http.StatusOK
+	_, err = b.client.Upload(t.Context(), announced, fileOf(file[:100]))
+	require.ErrorIs(t, err, api.ErrFile, "a file that has shrunk is not an engine that is gone")
+	require.NotErrorIs(t, err, api.ErrUnreachable)
+	_, err = b.client.Upload(t.Context(), announced, func() (io.ReadCloser, error) { return os.Open(filepath.Join(t.TempDir(), "none")) })
+	require.ErrorIs(t, err, api.ErrFile)
+
+	b.backend.Uploads = nil
+	b.serve()
+	_, err = b.client.Upload(t.Context(), announced, fileOf(append([]byte("A"), file[1:]...)))
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, api.InvalidRequest, p.Type)
+}

@@ -1,0 +1,318 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/person"
+)
+
+// AsHeader names the header in which a caller of the local socket says who acts. Nowhere else is it looked at.
+const AsHeader = "Countersign-As"
+
+// ErrUnreachable says that nobody answered, or stopped in the middle of it: whether a request was carried out is not known.
+// Every request of a Client may be sent again.
+var ErrUnreachable = errors.New("the engine cannot be reached")
+
+// Client calls a Handler. A refusal is a *Problem; other errors wrap ErrUnreachable or are the context's. Safe for concurrent use.
+type Client struct {
+	http *http.Client
+	base string
+	as   string
+}
+
+// NewClient makes a client that connects with dial, whatever the address asked for. As is who acts, in the form of
+// agent.ParsePrincipal; "" = whom the server takes for the caller.
+func NewClient(dial func(ctx context.Context) (net.Conn, error), as string) *Client {
+	t := &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		DisableCompression: true,
+		IdleConnTimeout:    time.Minute, // less than servers leave connections open
+	}
+	return &Client{http: &http.Client{Transport: t}, base: "http://countersign.local", as: as}
+}
+
+// NewSocketClient makes a client of the Unix socket at path.
+func NewSocketClient(path, as string) *Client {
+	var d net.Dialer
+	return NewClient(func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "unix", path) }, as)
+}
+
+// NewURLClient makes a client of the API at base, e.g. https://api.example.com. Nil = http.DefaultClient.
+func NewURLClient(base string, c *http.Client) *Client {
+	if c == nil {
+		c = http.DefaultClient
+	}
+	return &Client{http: c, base: base}
+}
+
+// Close lets go of idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Start starts a run, once for its key.
+func (c *Client) Start(ctx context.Context, s Start) (Accepted, error) {
+	return post[Accepted](ctx, c, "/v1/runs", s, "")
+}
+
+// RunQuery narrows a list of runs. The zero value lists all of them.
+type RunQuery struct {
+	Status, Agent, Cursor string
+	Limit                 int    // 0 = 50
+	Root                  string // the run that they are carried out for, however far below; "" = all runs
+}
+
+// Runs lists a page of runs.
+func (c *Client) Runs(ctx context.Context, q RunQuery) (RunPage, error) {
+	return get[RunPage](ctx, c, "/v1/runs", values("status", q.Status, "agent", q.Agent, "root", q.Root, "cursor", q.Cursor, "limit", number(q.Limit)))
+}
+
+// Run reads a run with its newest messages and calls.
+func (c *Client) Run(ctx context.Context, run string) (Run, error) {
+	return get[Run](ctx, c, "/v1/runs/"+url.PathEscape(run), nil)
+}
+
+// RunWithoutMessages reads a run without messages and calls.
+func (c *Client) RunWithoutMessages(ctx context.Context, run string) (Run, error) {
+	return get[Run](ctx, c, "/v1/runs/"+url.PathEscape(run), values("messages", "0"))
+}
+
+// Messages reads a page of a run's messages.
+func (c *Client) Messages(ctx context.Context, run, cursor string, limit int) (MessagePage, error) {
+	return get[MessagePage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/messages", values("cursor", cursor, "limit", number(limit)))
+}
+
+// Calls reads a page of a run's calls.
+func (c *Client) Calls(ctx context.Context, run, cursor string, limit int) (CallPage, error) {
+	return get[CallPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/calls", values("cursor", cursor, "limit", number(limit)))
+}
+
+// Events reads a page of a run's events behind after: SEQ, SEQ.INDEX, or "" for all.
+func (c *Client) Events(ctx context.Context, run, after string, limit int) (EventPage, error) {
+	return get[EventPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", values("after", after, "limit", number(limit)))
+}
+
+// EncodedEvents reads a page of a run's events in a format of package stream, behind after: SEQ, SEQ.INDEX, or "" for all.
+func (c *Client) EncodedEvents(ctx context.Context, run, format, after string, limit int) (EncodedPage, error) {
+	q := values("format", format, "after", after, "limit", number(limit))
+	return get[EncodedPage](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/events", q)
+}
+
+// Replay folds a run's journal again.
+func (c *Client) Replay(ctx context.Context, run string) (Replay, error) {
+	return get[Replay](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/replay", nil)
+}
+
+// Input sends messages, decisions and answers. Messages are taken once for the key; "" = each time.
+func (c *Client) Input(ctx context.Context, run string, in Input, key string) (Accepted, error) {
+	return post[Accepted](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/input", in, key)
+}
+
+// Cancel ends a run.
+func (c *Client) Cancel(ctx context.Context, run, note string) (Accepted, error) {
+	return post[Accepted](ctx, c, "/v1/runs/"+url.PathEscape(run)+"/cancel", Note{note}, "")
+}
+
+// Approvals lists a page of requests of a status; "" = pending.
+func (c *Client) Approvals(ctx context.Context, status approval.Status, cursor string, limit int) (ApprovalPage, error) {
+	return c.FindApprovals(ctx, approval.Query{Status: status, Cursor: cursor, Limit: limit})
+}
+
+// FindApprovals lists a page of the requests that fit; without a status, of those that are pending. Since is the server's to find.
+func (c *Client) FindApprovals(ctx context.Context, q approval.Query) (ApprovalPage, error) {
+	return get[ApprovalPage](ctx, c, "/v1/approvals",
+		values("status", string(q.Status), "run", q.Run, "root", q.Root, "cursor", q.Cursor, "limit", number(q.Limit)))
+}
+
+// Approval reads one request.
+func (c *Client) Approval(ctx context.Context, id string) (approval.Approval, error) {
+	return get[approval.Approval](ctx, c, "/v1/approvals/"+url.PathEscape(id), nil)
+}
+
+// Decide decides a request.
+func (c *Client) Decide(ctx context.Context, id string, v Verdict) (approval.Approval, error) {
+	return post[approval.Approval](ctx, c, "/v1/approvals/"+url.PathEscape(id)+"/decision", v, "")
+}
+
+// Preferences reads how the client's principal is told of requests.
+func (c *Client) Preferences(ctx context.Context) (person.Preferences, error) {
+	return get[person.Preferences](ctx, c, "/v1/me/preferences", nil)
+}
+
+// Prefer says how.
+func (c *Client) Prefer(ctx context.Context, p person.Preferences) (person.Preferences, error) {
+	return send[person.Preferences](ctx, c, request{method: http.MethodPut, path: "/v1/me/preferences", in: p})
+}
+
+// Duties lists who decides for the client's principal, and for whom they do.
+func (c *Client) Duties(ctx context.Context) (DutyList, error) {
+	return get[DutyList](ctx, c, "/v1/me/duties", nil)
+}
+
+// GiveDuty lets another decide in the place of the client's principal.
+func (c *Client) GiveDuty(ctx context.Context, f DutyForm) (person.Duty, error) {
+	return post[person.Duty](ctx, c, "/v1/me/duties", f, "")
+}
+
+// EndDuty ends a duty that the client's principal has given or was given.
+func (c *Client) EndDuty(ctx context.Context, id string) error {
+	resp, err := c.do(ctx, request{method: http.MethodDelete, path: "/v1/me/duties/" + url.PathEscape(id)})
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// Grants lists a page of the standing grants of an agent; "" = of all.
+func (c *Client) Grants(ctx context.Context, agent, cursor string, limit int) (GrantPage, error) {
+	return get[GrantPage](ctx, c, "/v1/grants", values("agent", agent, "cursor", cursor, "limit", number(limit)))
+}
+
+// Revoke takes the standing grants of a tool for an agent back: the one of that digest; "" = all.
+func (c *Client) Revoke(ctx context.Context, agent, tool, digest string) error {
+	path := "/v1/grants/" + url.PathEscape(agent) + "/" + url.PathEscape(tool)
+	resp, err := c.do(ctx, request{method: http.MethodDelete, path: path, query: values("digest", digest)})
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// Servers lists a page of the MCP servers of an agent; "" = of all.
+func (c *Client) Servers(ctx context.Context, agent, cursor string, limit int) (ServerPage, error) {
+	return get[ServerPage](ctx, c, "/v1/servers", values("agent", agent, "cursor", cursor, "limit", number(limit)))
+}
+
+// ApproveServer approves what a server of an agent says of its tools.
+func (c *Client) ApproveServer(ctx context.Context, agent, server string, v ServerVerdict) (Server, error) {
+	return post[Server](ctx, c, "/v1/servers/"+url.PathEscape(agent)+"/"+url.PathEscape(server)+"/approve", v, "")
+}
+
+// values makes a query of names and values, less the empty ones.
+func values(pairs ...string) url.Values {
+	v := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			v.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return v
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// request is one request of a client.
+type request struct {
+	method, path string
+	query        url.Values
+	in           any    // nil = no body
+	key          string // idempotency key; "" = none
+	accept       string // "" = whatever comes
+}
+
+func get[T any](ctx context.Context, c *Client, path string, q url.Values) (T, error) {
+	return send[T](ctx, c, request{method: http.MethodGet, path: path, query: q})
+}
+
+func post[T any](ctx context.Context, c *Client, path string, in any, key string) (T, error) {
+	return send[T](ctx, c, request{method: http.MethodPost, path: path, in: in, key: key})
+}
+
+// send makes one request and reads its answer.
+func send[T any](ctx context.Context, c *Client, r request) (out T, err error) {
+	resp, err := c.do(ctx, r)
+	if err != nil {
+		return out, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return out, unreachable(ctx, err)
+	}
+	if err := json.Unmarshal(data, &out); err != nil {
+		return out, fmt.Errorf("read the answer to %s %s: %w", r.method, r.path, err)
+	}
+	return out, nil
+}
+
+// do makes a request; an answer that is a refusal becomes the error.
+func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
+	req, err := c.build(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("write the request %s %s: %w", r.method, r.path, err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, unreachable(ctx, err)
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		defer resp.Body.Close()
+		return nil, refusal(ctx, resp)
+	}
+	return resp, nil
+}
+
+func (c *Client) build(ctx context.Context, r request) (*http.Request, error) {
+	var body io.Reader
+	if r.in != nil {
+		data, err := verbatim(r.in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(data)
+	}
+	target := c.base + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, target, body)
+	if err != nil {
+		return nil, err
+	}
+	set := func(name, value string, is bool) {
+		if is {
+			req.Header.Set(name, value)
+		}
+	}
+	set("Content-Type", "application/json", r.in != nil)
+	set("Accept", r.accept, r.accept != "")
+	set(keyHeader, r.key, r.key != "")
+	set(AsHeader, c.as, c.as != "")
+	return req, nil
+}
+
+func unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+}
+
+// refusal reads the problem of an answer.
+func refusal(ctx context.Context, resp *http.Response) error {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 2*maxBody))
+	if err != nil {
+		return unreachable(ctx, err)
+	}
+	p := &Problem{}
+	t, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || t != "application/problem+json" || json.Unmarshal(data, p) != nil || p.Type == "" {
+		return fmt.Errorf("%w: it answered with status %d", ErrUnreachable, resp.StatusCode)
+	}
+	return p
+}

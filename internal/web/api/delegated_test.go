@@ -1,0 +1,249 @@
+package api_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// delegate starts a run that is carried out for a call of another, of the same agent below its own policy, and follows it until it is done
+// or waits.
+func (b *bench) delegate(key string, p agent.Parent, change ...func(*agent.Definition)) api.Run {
+	b.t.Helper()
+	written, ok := b.backend.Agents.Agent("payer")
+	require.True(b.t, ok)
+	child := agent.Delegated(written, *written)
+	for _, f := range change {
+		f(&child)
+	}
+	pinned, err := json.Marshal(child)
+	require.NoError(b.t, err)
+	digest := store.BlobDigest(pinned)
+	require.NoError(b.t, b.Ports.Blobs.Put(b.t.Context(), local.Tenant, digest, pinned))
+	run := agent.RunID(local.Tenant, child.Name, key)
+	d := agent.NewDraft(agent.AgentState{}, b.Ports.IDs.Writer(), b.Ports.Clock.Now())
+	require.NoError(b.t, d.Add(agent.RunStarted{
+		Tenant: local.Tenant, Run: run, Agent: child.Name, Version: child.Version, Definition: digest, Owner: runtime.ExecutionName(run, 0),
+		MaxInteractions: child.Limits.Interactions, BodyDigest: key, Parent: &p, Messages: []agent.UserBlock{{Block: agent.Text{Text: "pay 5"}}},
+	}))
+	// Who has begun does not look again whether the run above waits for it; those above wait for no run here.
+	require.NoError(b.t, d.Add(agent.PlanReply(&child, &d.State, agent.Reply{
+		Text: "I will pay.", Calls: []agent.ReplyCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{"amount":5}`)}},
+	}, 1, "")))
+	require.NoError(b.t, b.Ports.Journal.Append(b.t.Context(), agent.AgentState{}, d))
+	require.NoError(b.t, b.Ports.Waiter.Start(b.t.Context(), local.Tenant, run, runtime.ExecutionName(run, 0)))
+	return b.rest(run)
+}
+
+// family is a run with two below it, one of them two steps down, and one that has nothing to do with them.
+func family(b *bench) (root, child, grandchild, other api.Run) {
+	root = b.start("root")
+	child = b.delegate("child", agent.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1})
+	grandchild = b.delegate("grandchild", agent.Parent{Run: child.ID, Call: "c7", Root: root.ID, Depth: 2})
+	return root, child, grandchild, b.start("other")
+}
+
+// askedOf reads a whole list of requests by pages of n, and says how many pages there were.
+func (b *bench) askedOf(q approval.Query) (runs []string, pages int) {
+	b.t.Helper()
+	for {
+		p, err := b.client.FindApprovals(b.t.Context(), q)
+		require.NoError(b.t, err)
+		require.LessOrEqual(b.t, len(p.Approvals), cmp.Or(q.Limit, 50))
+		pages++
+		for _, a := range p.Approvals {
+			runs = append(runs, a.Run)
+		}
+		if q.Cursor = p.Cursor; q.Cursor == "" {
+			return runs, pages
+		}
+	}
+}
+
+// What a delegated run asks is found at the run that nobody delegated, and says for whom it is asked.
+func TestRequestsSurfaceAtTheRoot(t *testing.T) {
+	b := newBench(t, pay)
+	root, child, grandchild, other := family(b)
+
+	for _, n := range []int{1, 2, 200} {
+		of := func(run, under string) []string {
+			runs, _ := b.askedOf(approval.Query{Run: run, Root: under, Limit: n})
+			return runs
+		}
+		require.Equal(t, []string{root.ID, child.ID, grandchild.ID, other.ID}, of("", ""), "oldest first")
+		require.Equal(t, []string{root.ID, child.ID, grandchild.ID}, of("", root.ID))
+		require.Equal(t, []string{other.ID}, of("", other.ID))
+		require.Equal(t, []string{child.ID}, of(child.ID, ""))
+		require.Equal(t, []string{child.ID}, of(child.ID, root.ID))
+		require.Equal(t, []string{child.ID}, of("", child.ID), "a run below is the root of nothing")
+		require.Empty(t, of(child.ID, other.ID))
+	}
+
+	a, err := b.client.Approval(t.Context(), grandchild.Waiting[0].Approval)
+	require.NoError(t, err)
+	require.Equal(t, []string{child.ID, "c7", root.ID}, []string{a.Parent, a.ParentCall, a.Root})
+	require.Equal(t, [][]string{{"group:operators"}}, a.Above, "the delegating agent's policy asks as well")
+	own, err := b.client.Approval(t.Context(), root.Waiting[0].Approval)
+	require.NoError(t, err)
+	require.Equal(t, []string{"", "", ""}, []string{own.Parent, own.ParentCall, own.Root})
+	require.Nil(t, own.Above)
+
+	shown, err := b.client.Run(t.Context(), grandchild.ID)
+	require.NoError(t, err)
+	require.Equal(t, []string{child.ID, "c7", root.ID}, []string{shown.Parent, shown.ParentCall, shown.Root})
+
+	_, err = b.client.Decide(t.Context(), a.ID, api.Verdict{Action: approval.Approve})
+	require.NoError(t, err)
+	require.Equal(t, agent.ReasonNaturalEnd, b.rest(grandchild.ID).Reason)
+	require.Equal(t, 5, <-b.paid)
+	left, _ := b.askedOf(approval.Query{Root: root.ID})
+	require.Equal(t, []string{root.ID, child.ID}, left)
+	settled, err := b.client.FindApprovals(t.Context(), approval.Query{Status: approval.Approved, Root: root.ID})
+	require.NoError(t, err)
+	require.Len(t, settled.Approvals, 1)
+	require.Equal(t, root.ID, settled.Approvals[0].Root)
+}
+
+// A list of what a run asks is looked through from the run's beginning, and no further than so many pages: it goes on at its cursor.
+func TestRequestsOfARunAmongMany(t *testing.T) {
+	b := newBench(t, pay)
+	root := b.start("root")
+	for i := range 25 {
+		b.start(fmt.Sprint("other", i))
+	}
+	child := b.delegate("child", agent.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1})
+	got, pages := b.askedOf(approval.Query{Root: root.ID, Limit: 1})
+	require.Equal(t, []string{root.ID, child.ID}, got)
+	require.Equal(t, 3, pages, "the first has one, the second looks at twenty and has none, the third has the other")
+}
+
+// Runs below a run are listed by it, in every status.
+func TestRunsBelowARun(t *testing.T) {
+	b := newBench(t, pay)
+	root, child, grandchild, other := family(b)
+	_, err := b.client.Cancel(t.Context(), child.ID, "")
+	require.NoError(t, err)
+	below := func(q api.RunQuery) (ids []string) {
+		t.Helper()
+		for {
+			p, err := b.client.Runs(t.Context(), q)
+			require.NoError(t, err)
+			for _, h := range p.Runs {
+				ids = append(ids, h.ID)
+				require.Equal(t, root.ID, h.Root)
+				require.NotEmpty(t, h.Parent)
+				require.NotEmpty(t, h.ParentCall)
+			}
+			if q.Cursor = p.Cursor; q.Cursor == "" {
+				return ids
+			}
+		}
+	}
+	for _, n := range []int{1, 200} {
+		require.Equal(t, []string{grandchild.ID, child.ID}, below(api.RunQuery{Root: root.ID, Limit: n}))
+		require.Equal(t, []string{child.ID}, below(api.RunQuery{Root: root.ID, Status: "done", Limit: n}))
+		require.Empty(t, below(api.RunQuery{Root: root.ID, Agent: "other", Limit: n}))
+		require.Empty(t, below(api.RunQuery{Root: other.ID, Limit: n}))
+	}
+	all, err := b.client.Runs(t.Context(), api.RunQuery{})
+	require.NoError(t, err)
+	require.Len(t, all.Runs, 4)
+}
+
+// Another tenant's run is no run to ask about, and answers as one that is not there does.
+func TestRequestsBelowAnotherTenantsRun(t *testing.T) {
+	b := newBench(t, pay)
+	root, child, _, _ := family(b)
+	ours := b.backend.Caller
+	b.backend.Caller = func(r *http.Request) (api.Caller, error) {
+		c, err := ours(r)
+		c.Tenant = "globex"
+		return c, err
+	}
+	b.serve()
+	for _, path := range []string{"/v1/approvals?root=%s", "/v1/approvals?run=%s", "/v1/approvals?status=approved&root=%s", "/v1/runs?root=%s"} {
+		for _, run := range []string{root.ID, child.ID} {
+			theirs := problemIn(t, b.do("GET "+fmt.Sprintf(path, run), ""), http.StatusNotFound, api.RunNotFound)
+			none := problemIn(t, b.do("GET "+fmt.Sprintf(path, noRun), ""), http.StatusNotFound, api.RunNotFound)
+			theirs.Detail, none.Detail = "", ""
+			require.Equal(t, none, theirs)
+		}
+		for _, bad := range []string{"", "x", "r1", "..%2f", root.ID + "0"} {
+			problemIn(t, b.do("GET "+fmt.Sprintf(path, bad), ""), http.StatusNotFound, api.RunNotFound)
+		}
+	}
+	p, err := b.client.FindApprovals(t.Context(), approval.Query{})
+	require.NoError(t, err)
+	require.Empty(t, p.Approvals)
+}
+
+// Who decides is an approver of the run's own policy and of each above that asks; a person who is one of them alone is refused.
+func TestApproversOfEveryPolicy(t *testing.T) {
+	b := newBench(t, pay)
+	root := b.start("root")
+	child := b.delegate("child", agent.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1}, func(d *agent.Definition) {
+		d.Permission.Approvers = []string{"group:own"}
+	})
+	id := child.Waiting[0].Approval
+	for _, who := range []string{"user:a,group:own", "user:b,group:operators", "user:c"} {
+		got := b.do("POST /v1/approvals/"+id+"/decision", `{"action":"approve"}`, api.AsHeader, who)
+		problemIn(t, got, http.StatusForbidden, api.NotAllowed)
+		got = b.do("POST /v1/approvals/"+id+"/decision", `{"action":"edit","args":{"amount":1}}`, api.AsHeader, who)
+		problemIn(t, got, http.StatusForbidden, api.NotAllowed)
+	}
+	require.Equal(t, http.StatusOK, b.do("POST /v1/approvals/"+id+"/decision", `{"action":"approve"}`, api.AsHeader, "user:d,group:own,group:operators").status)
+	require.Equal(t, agent.ReasonNaturalEnd, b.rest(child.ID).Reason)
+}
+
+// The documents of delegated runs and of what they ask are as documented.
+func TestDelegatedRunsAreAsDocumented(t *testing.T) {
+	d := readDocument(t)
+	b := newBench(t, pay, func(def *agent.Definition) { def.Permission.Grants = agent.GrantsStanding })
+	root, child, _, _ := family(b)
+	d.check(t, "GET /v1/approvals", b.do("GET /v1/approvals?root="+root.ID, ""))
+	d.check(t, "GET /v1/approvals/{id}", b.do("GET /v1/approvals/"+child.Waiting[0].Approval, ""))
+	d.check(t, "GET /v1/runs", b.do("GET /v1/runs?root="+root.ID, ""))
+	d.check(t, "GET /v1/runs/{id}", b.do("GET /v1/runs/"+child.ID, ""))
+	_, err := b.client.Decide(t.Context(), child.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
+	require.NoError(t, err)
+	require.Equal(t, agent.RunDone, b.rest(child.ID).Status)
+	grants := b.do("GET /v1/grants", "")
+	require.Contains(t, grants.body, `"above":[["group:operators"]]`)
+	d.check(t, "GET /v1/grants", grants)
+
+	blocks := newBench(t, pay, func(def *agent.Definition) {
+		def.Permission.Mode, def.Permission.Scope = agent.ModeBlockAndRetry, agent.ScopeTool
+	})
+	root = blocks.start("root")
+	child = blocks.delegate("child", agent.Parent{Run: root.ID, Call: "c1", Root: root.ID, Depth: 1})
+	tools := blocks.do("GET /v1/approvals?run="+child.ID, "")
+	require.Contains(t, tools.body, `"kind":"tools"`)
+	require.Contains(t, tools.body, `"above":[["group:operators"]]`)
+	require.Contains(t, tools.body, `"root":"`+root.ID+`"`)
+	d.check(t, "GET /v1/approvals", tools)
+}
+
+// No definition that comes with a start has ceilings.
+func TestStartTakesNoCeilings(t *testing.T) {
+	b := newBench(t, pay)
+	b.backend.Local, b.backend.Tool = true, func(string) bool { return true }
+	b.serve()
+	written, _ := b.backend.Agents.Agent("payer")
+	def := *written
+	def.Ceilings = []agent.Permission{written.Permission}
+	raw, err := json.Marshal(map[string]any{"definition": def, "message": "x"})
+	require.NoError(t, err)
+	p := problemIn(t, b.do("POST /v1/runs", string(raw)), http.StatusBadRequest, api.InvalidRequest)
+	require.Contains(t, p.Detail, "ceilings: got 1, want none")
+}

@@ -1,0 +1,96 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// Event is one fact of a run's journal. Its data has the stored form, which keeps its meaning for ever.
+type Event struct {
+	ID   string          `json:"id"` // seq.index
+	Seq  int64           `json:"seq"`
+	At   time.Time       `json:"at"`
+	Type string          `json:"type"`
+	Data json.RawMessage `json:"data"`
+}
+
+// EventPage is a page of events in order.
+type EventPage struct {
+	Events []Event `json:"events"`
+	Cursor string  `json:"cursor,omitempty"` // for after; "" = there is no more now
+}
+
+// Fact reads the event. Its type is unknown to an older build.
+func (e Event) Fact() (agent.Event, error) {
+	return agent.UnmarshalEvent([]byte(`{` + strconv.Quote(e.Type) + `:` + string(e.Data) + `}`))
+}
+
+// position is a place in a journal: behind the event of that index.
+type position struct {
+	seq   int64
+	index int
+}
+
+const wholeEntry = 1 << 30 // an index behind every event of an entry
+
+// beginning is before all events.
+var beginning = position{seq: -1, index: wholeEntry}
+
+func (p position) String() string { return fmt.Sprintf("%d.%d", p.seq, p.index) }
+
+// before reports whether the event of that entry and index comes after p.
+func (p position) before(seq int64, index int) bool {
+	return seq > p.seq || seq == p.seq && index > p.index
+}
+
+// readPosition reads SEQ, which is behind the whole entry, or SEQ.INDEX.
+func readPosition(s string) (position, error) {
+	seq, index, one := strings.Cut(s, ".")
+	p := position{index: wholeEntry}
+	var ok bool
+	if p.seq, ok = whole(seq); !ok || p.seq < -1 {
+		return p, fmt.Errorf("got %.64q, want SEQ or SEQ.INDEX", s)
+	}
+	if one {
+		i, ok := whole(index)
+		if !ok || i < 0 || i > math.MaxInt {
+			return p, fmt.Errorf("got %.64q, want SEQ or SEQ.INDEX", s)
+		}
+		p.index = int(i)
+	}
+	return p, nil
+}
+
+// shownEvents are the events of entries behind p.
+func shownEvents(entries []agent.Entry, p position) ([]Event, error) {
+	events := []Event{}
+	for _, e := range entries {
+		for i, fact := range e.Events {
+			if !p.before(e.Seq, i) {
+				continue
+			}
+			shown, err := shownEvent(e, i, fact)
+			if err != nil {
+				return nil, err
+			}
+			events = append(events, shown)
+		}
+	}
+	return events, nil
+}
+
+func shownEvent(e agent.Entry, i int, fact agent.Event) (Event, error) {
+	raw, err := agent.MarshalEvent(fact)
+	if err != nil {
+		return Event{}, err
+	}
+	name := agent.EventType(fact)
+	data := raw[len(`{"":`)+len(name) : len(raw)-1] // an object of one key, the name
+	return Event{ID: position{e.Seq, i}.String(), Seq: e.Seq, At: e.Time, Type: name, Data: data}, nil
+}

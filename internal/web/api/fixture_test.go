@@ -1,0 +1,205 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/store/folder"
+	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// payment is the argument of the one tool that asks.
+type payment struct {
+	Amount int    `json:"amount"`
+	To     string `json:"to,omitempty"`
+}
+
+// pay is the script most tests use: one call that waits, then the end.
+const pay = `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}], "text": "I will pay."}
+{"text": "Paid."}`
+
+// bench is a machine behind a handler, all of it real but the model.
+type bench struct {
+	*local.Machine
+	t       *testing.T
+	paid    chan int // what the tool was entered with
+	backend api.Backend
+	feed    *api.Feed
+	server  *httptest.Server
+	client  *api.Client
+
+	table      *memory.Table
+	blobs      string // a folder
+	executions *asl.MemoryStore
+}
+
+// change is made to the agent's definition.
+func newBench(t *testing.T, lines string, change ...func(*agent.Definition)) *bench {
+	t.Helper()
+	b := newUnserved(t, lines, change...)
+	b.serve()
+	t.Cleanup(func() {
+		b.feed.Close()
+		b.server.Close()
+	})
+	return b
+}
+
+// newUnserved is a bench without a server.
+func newUnserved(t *testing.T, lines string, change ...func(*agent.Definition)) *bench {
+	t.Helper()
+	b := &bench{t: t, paid: make(chan int, 10), table: memory.New(), blobs: t.TempDir(), executions: &asl.MemoryStore{}}
+	payTool := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(ctx context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
+		if in.Amount == 7 && c.Resume == nil {
+			return agent.ToolResultData{Suspend: &agent.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(`{"type":"string"}`)}}, nil
+		}
+		if in.Amount == 0 { // never comes back in time
+			<-ctx.Done()
+			return agent.ToolResultData{}, ctx.Err()
+		}
+		b.paid <- in.Amount
+		return tool.Text("paid"), nil
+	}, &tool.Options[payment]{Timeout: payTimeout(lines)}))
+	reg := registry.Must(registry.New(payTool))
+	def := definition(t, payTool.Spec())
+	for _, f := range change {
+		f(&def)
+	}
+	require.NoError(t, reg.Add(def))
+	s, err := script.Parse("model.jsonl", []byte(lines))
+	require.NoError(t, err)
+	blobs, err := folder.Open(b.blobs)
+	require.NoError(t, err)
+	c := clock.System()
+	b.feed = api.NewFeed(c)
+	b.Machine, err = local.New(local.Config{
+		Table: b.table, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: c, IDs: ids.System(c),
+		Executions: b.executions, Sink: b.feed, Warm: 10,
+	})
+	require.NoError(t, err)
+	b.backend = b.Backend(local.Serving{Agents: reg, Feed: b.feed, Caller: func(r *http.Request) (api.Caller, error) {
+		who := "user:local,group:operators"
+		if as := r.Header.Get(api.AsHeader); as != "" {
+			who = as
+		}
+		p, err := agent.ParsePrincipal(who)
+		return api.Caller{Tenant: local.Tenant, Principal: p}, err
+	}})
+	b.backend.Callbacks = func() (*keyring.Ring, error) { return ring, nil }
+	t.Cleanup(func() { require.NoError(t, b.Engine.Close()) })
+	return b
+}
+
+// payTimeout is short only where a payment never comes back: on a busy machine one that does can take its time.
+func payTimeout(lines string) time.Duration {
+	if strings.Contains(lines, `"amount": 0`) {
+		return 50 * time.Millisecond
+	}
+	return time.Minute
+}
+
+// serve begins to serve the backend as it is now.
+func (b *bench) serve() {
+	if b.server != nil {
+		b.server.Close()
+	}
+	b.server = httptest.NewServer(api.Handler(b.backend))
+	b.client = api.NewURLClient(b.server.URL, b.server.Client())
+}
+
+func definition(t *testing.T, tools ...agent.ToolSpec) agent.Definition {
+	t.Helper()
+	d, err := agent.PresetDefaults(agent.PresetCountersign)
+	require.NoError(t, err)
+	d.Name, d.Version, d.System, d.Tools = "payer", "1", "You pay.", tools
+	d.Model.Provider, d.Model.File = "script", "model.jsonl"
+	require.NoError(t, d.Check())
+	return d
+}
+
+var errParked = errors.New("parked")
+
+// answer is a response, read.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do makes a request of a method and path, with a body if there is one, and headers as pairs.
+func (b *bench) do(line, body string, headers ...string) answer {
+	b.t.Helper()
+	method, path, _ := strings.Cut(line, " ")
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.server.URL+path, strings.NewReader(body))
+	require.NoError(b.t, err)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := b.server.Client().Do(r)
+	require.NoError(b.t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(b.t, err)
+	return answer{resp.StatusCode, resp.Header, string(data)}
+}
+
+// start starts a run and follows it until it is done or waits.
+func (b *bench) start(key string) api.Run {
+	b.t.Helper()
+	a, err := b.client.Start(b.t.Context(), api.Start{Agent: "payer", Message: json.RawMessage(`"pay 5"`), Key: key})
+	require.NoError(b.t, err)
+	return b.rest(a.ID)
+}
+
+// rest follows a run until it is done, or waits and nothing has arrived for it.
+func (b *bench) rest(run string) api.Run {
+	b.t.Helper()
+	after := ""
+	for {
+		r, err := b.client.Run(b.t.Context(), run)
+		require.NoError(b.t, err)
+		if r.Resting() {
+			return r
+		}
+		err = b.client.Follow(b.t.Context(), run, after, func(e api.Event) error {
+			after = e.ID
+			if e.Type == "parked" {
+				return errParked
+			}
+			return nil
+		})
+		if err != nil {
+			require.ErrorIs(b.t, err, errParked)
+		}
+	}
+}
+
+// quarantine marks the table as one that was restored.
+func (b *bench) quarantine() {
+	b.t.Helper()
+	m, err := b.Restored(b.t.Context(), local.Tenant, b.backend.Clock.Now().Add(-time.Minute), "user:op")
+	require.NoError(b.t, err)
+	require.Positive(b.t, m.Quarantined)
+}

@@ -1,0 +1,87 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/countersign/countersign/internal/web/stream"
+)
+
+// Follow calls each with a run's events behind after (SEQ, SEQ.INDEX, or "" for all), as they come, and returns nil when the server ends the
+// stream: at the run's end, or after about 20 s. Call it again with the last event's id to go on. An error of each ends it and is
+// returned.
+func (c *Client) Follow(ctx context.Context, run, after string, each func(Event) error) error {
+	return c.follow(ctx, run, "", after, func(got sent) error {
+		var e Event
+		if err := json.Unmarshal([]byte(got.data), &e); err != nil {
+			return fmt.Errorf("read event of run %s: %w", run, err)
+		}
+		return each(e)
+	})
+}
+
+// FollowEncoded is Follow in a format of package stream. Each gets an event's id, "" where it is a piece of text, which has none, and its
+// JSON.
+func (c *Client) FollowEncoded(ctx context.Context, run, format, after string, each func(id string, event json.RawMessage) error) error {
+	return c.follow(ctx, run, format, after, func(got sent) error { return each(got.id, json.RawMessage(got.data)) })
+}
+
+func (c *Client) follow(ctx context.Context, run, format, after string, each func(sent) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // the stream is let go of when each has had enough
+	resp, err := c.do(ctx, request{
+		method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(run) + "/events", query: values("format", format, "after", after),
+		accept: "text/event-stream",
+	})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	for {
+		got, err := nextEvent(in)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return unreachable(ctx, err)
+		}
+		if last := stream.Format(format).Wire().Last; last != "" && got.data == last {
+			return nil
+		}
+		if err := each(got); err != nil {
+			return err
+		}
+	}
+}
+
+// sent is one event of a stream. The type is in the data, too.
+type sent struct{ id, data string }
+
+// nextEvent reads up to an event's end.
+func nextEvent(in *bufio.Reader) (sent, error) {
+	var got sent
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return sent{}, err
+		}
+		line = strings.TrimSuffix(line, "\n")
+		if value, ok := strings.CutPrefix(line, "id: "); ok {
+			got.id = value
+		}
+		if value, ok := strings.CutPrefix(line, "data: "); ok {
+			got.data += value
+		}
+		if line == "" && got.data != "" {
+			return got, nil
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+func at(n int64) *int64 { return &n }
+
+// finished is a run that is done: its one call was denied.
+func (b *bench) finished(key string) api.Run {
+	b.t.Helper()
+	r := b.start(key)
+	_, err := b.client.Decide(b.t.Context(), r.Waiting[0].Approval, api.Verdict{Action: "deny"})
+	require.NoError(b.t, err)
+	r = b.rest(r.ID)
+	require.Equal(b.t, agent.RunDone, r.Status)
+	return r
+}
+
+func TestContinues(t *testing.T) {
+	b := newBench(t, pay)
+	first := b.finished("k")
+	got := b.do("POST /v1/runs", `{"agent":"payer","message":"pay after all","continues":"`+first.ID+`","key":"k2"}`)
+	require.Equal(t, http.StatusAccepted, got.status, got.body)
+	r := b.rest(agent.RunID("default", "payer", "k2"))
+	require.Equal(t, first.ID, r.Continues)
+	require.Empty(t, r.Parent)
+	require.EqualValues(t, 1, r.Inferences)
+	require.Equal(t, 1, r.Interactions.Current)
+	n := len(first.Messages)
+	for i, m := range first.Messages {
+		require.Equal(t, string(m.Content), string(r.Messages[i].Content))
+		require.Equal(t, m.SeenCount+1, r.Messages[i].SeenCount, "kept, and seen once more")
+	}
+	require.JSONEq(t, `{"type":"text","text":"pay after all"}`, string(r.Messages[n].Content))
+	require.Len(t, r.Calls, 2)
+
+	page, err := b.client.Messages(t.Context(), r.ID, "", 200)
+	require.NoError(t, err)
+	require.Len(t, page.Messages, len(r.Messages))
+	events, err := b.client.Events(t.Context(), r.ID, "", 200)
+	require.NoError(t, err)
+	require.Equal(t, "run_started", events.Events[0].Type, "its own events")
+	require.Contains(t, string(events.Events[0].Data), `"from":{"kind":"continues","run":"`+first.ID+`"`)
+	found, err := b.client.Replay(t.Context(), r.ID)
+	require.NoError(t, err)
+	require.Empty(t, found.Differences)
+}
+
+func TestFork(t *testing.T) {
+	b := newBench(t, pay)
+	parent := b.start("k")
+	theirs := parent.Waiting[0].Approval
+	got := b.do("POST /v1/runs/"+parent.ID+"/fork", `{"at":2}`, "Idempotency-Key", "f")
+	require.Equal(t, http.StatusAccepted, got.status, got.body)
+	id := agent.RunID("default", "payer", "f")
+	require.Equal(t, "/v1/runs/"+id, got.header.Get("Location"))
+	r := b.rest(id)
+	require.Equal(t, parent.ID, r.Parent)
+	require.Equal(t, int64(2), *r.ParentSeq)
+	require.Empty(t, r.Continues)
+	require.Zero(t, r.Inferences)
+	require.NotEqual(t, theirs, r.Waiting[0].Approval)
+
+	_, err := b.client.Decide(t.Context(), theirs, api.Verdict{Action: "approve"})
+	require.NoError(t, err)
+	require.Equal(t, agent.RunDone, b.rest(parent.ID).Status)
+	require.Equal(t, agent.RunWaiting, b.rest(id).Status, "the parent's approval is not the fork's")
+	require.Equal(t, 5, <-b.paid)
+	require.Empty(t, b.paid)
+
+	again, err := b.client.Fork(t.Context(), parent.ID, api.Fork{At: at(2), Key: "f"})
+	require.NoError(t, err)
+	require.Equal(t, id, again.ID)
+	_, err = b.client.Fork(t.Context(), parent.ID, api.Fork{At: at(1), Key: "f"})
+	_ = requireProblem(t, err, api.KeyReused)
+	found, err := b.client.Replay(t.Context(), id)
+	require.NoError(t, err)
+	require.Empty(t, found.Differences)
+}
+
+func TestForkAndContinueRefuse(t *testing.T) {
+	b := newBench(t, pay)
+	run := b.start("k")
+	for _, c := range []struct {
+		request, body string
+		status        int
+		kind, detail  string
+	}{
+		{"POST /v1/runs", `{"agent":"payer","message":"x","continues":"r"}`, 404, "run-not-found", `"r"`},
+		{"POST /v1/runs", `{"agent":"payer","message":"x","continues":"` + noRun + `"}`, 404, "run-not-found", noRun},
+		{"POST /v1/runs", `{"agent":"payer","message":"x","continues":"` + run.ID + `"}`, 409, "run-not-finished", "waiting"},
+		{"POST /v1/runs", `{"agent":"payer","continues":"` + run.ID + `"}`, 400, "invalid-request", "message or input"},
+		{"POST /v1/runs/x/fork", `{"at":0}`, 404, "run-not-found", `"x"`},
+		{"POST /v1/runs/" + noRun + "/fork", `{"at":0}`, 404, "run-not-found", noRun},
+		{"POST /v1/runs/" + run.ID + "/fork", ``, 415, "unsupported-media-type", "application/json"},
+		{"POST /v1/runs/" + run.ID + "/fork", `{}`, 400, "invalid-request", "at: got nothing"},
+		{"POST /v1/runs/" + run.ID + "/fork", `{"at":-1}`, 400, "invalid-request", "got -1"},
+		{"POST /v1/runs/" + run.ID + "/fork", `{"at":99}`, 400, "invalid-request", "entries 0 to 2"},
+		{"POST /v1/runs/" + run.ID + "/fork", `{"at":"1"}`, 400, "invalid-request", "at"},
+		{"POST /v1/runs/" + run.ID + "/fork", `{"at":1,"model":{"provider":"oracle"}}`, 400, "invalid-request", "model.provider"},
+		{"GET /v1/runs/" + run.ID + "/fork", ``, 405, "method-not-allowed", "POST"},
+	} {
+		t.Run(c.request+" "+c.detail, func(t *testing.T) {
+			got := b.do(c.request, c.body)
+			require.Equal(t, c.status, got.status, got.body)
+			var p api.Problem
+			require.NoError(t, json.Unmarshal([]byte(got.body), &p))
+			require.Equal(t, c.kind, string(p.Type))
+			require.Contains(t, p.Detail, c.detail)
+		})
+	}
+	list, err := b.client.Runs(t.Context(), api.RunQuery{})
+	require.NoError(t, err)
+	require.Len(t, list.Runs, 1, "nothing was started")
+
+	b.backend.Local = false
+	b.serve()
+	_, err = b.client.Fork(t.Context(), run.ID, api.Fork{At: at(1), Model: &api.ForkModel{Provider: "demo"}})
+	_ = requireProblem(t, err, api.NotAllowed)
+}
+
+// A call that is under way is refused by its own type: it will be over.
+func TestForkWhileACallRuns(t *testing.T) {
+	b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 0}}]}
+{"text": "Paid."}`)
+	run := b.start("k")
+	_, err := b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: "approve"})
+	require.NoError(t, err)
+	b.rest(run.ID)
+	claimed := int64(-1)
+	require.ErrorIs(t, b.client.Follow(t.Context(), run.ID, "", func(e api.Event) error {
+		if e.Type == "call_claimed" {
+			claimed = e.Seq
+		}
+		if e.Type == "call_unknown" {
+			return errParked
+		}
+		return nil
+	}), errParked)
+	_, err = b.client.Fork(t.Context(), run.ID, api.Fork{At: &claimed})
+	p := requireProblem(t, err, api.CallRunning)
+	require.Equal(t, http.StatusConflict, p.Status)
+	require.Contains(t, p.Detail, "c1")
+}

@@ -1,0 +1,40 @@
+package api_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// A message is refused by a problem of its own, or is the same when it is written and read again.
+func FuzzReadMessage(f *testing.F) {
+	for _, seed := range []string{
+		`"x"`, `""`, `null`, `[]`, `[{"type":"text","text":"x"}]`, `[{"type":"media","name":"n","mediaType":"image/png","data":"aGk="}]`,
+		`[{"type":"media","mediaType":"image/png","blob":"` + xDigest + `"}]`, `[{"type":"tool_result","id":"c1","content":"x"}]`, `[{"Type":"text","text":"x"}]`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		raw, err := agent.CompactJSON(raw, agent.JSONLimits{}) // as all that comes by the API
+		if err != nil {
+			return
+		}
+		said, err := api.ReadMessage("message", raw)
+		if err != nil {
+			var p *api.Problem
+			require.True(t, errors.As(err, &p), "%v", err)
+			require.Contains(t, []api.ProblemType{api.InvalidRequest, api.TooLarge}, p.Type)
+			return
+		}
+		again, err := json.Marshal(said)
+		require.NoError(t, err)
+		back, err := api.ReadMessage("message", again)
+		require.NoError(t, err, "%s", again)
+		require.Equal(t, said, back)
+	})
+}

@@ -1,0 +1,113 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+)
+
+// Grant is a standing grant: an agent may call a tool in every run until it expires or is revoked; whatever it is called with, or, of scope
+// call, with the very arguments; or, of scope pattern, with arguments that fit its conditions.
+type Grant struct {
+	Agent     string      `json:"agent"`
+	Tool      string      `json:"tool"` // original name
+	Scope     agent.Scope `json:"scope"`
+	ArgsHash  string      `json:"argsHash,omitempty"` // of scope call: of the arguments, keys in order
+	Args      string      `json:"args,omitempty"`     // of scope call: their JSON as text, the first 2000 characters
+	Digest    string      `json:"digest"`             // of what it covers: the tool as it is defined, the policy and its approvers, the arguments
+	Approval  string      `json:"approval"`           // the request it was given on
+	Run       string      `json:"run"`                // and its run
+	By        string      `json:"by"`
+	With      []string    `json:"with,omitempty"` // who gave it beside By
+	Note      string      `json:"note,omitempty"`
+	At        time.Time   `json:"at"`
+	Expires   time.Time   `json:"expiresAt"`
+	Approvers []string    `json:"approvers"`       // who may revoke it
+	Above     [][]string  `json:"above,omitempty"` // and is among each of these as well
+
+	When    []agent.Condition `json:"when,omitempty"`    // of scope pattern: it is for arguments that fit all of these
+	Pattern string            `json:"pattern,omitempty"` // and they in words
+	Uses    int               `json:"uses,omitempty"`    // calls that it covers in all; 0 = they are not counted
+	Left    int               `json:"left,omitempty"`    // of them, those that are left
+}
+
+// ScopePattern is the scope of a grant for arguments that fit its conditions.
+const ScopePattern agent.Scope = "pattern"
+
+// GrantPage is a page of standing grants, by agent and tool.
+type GrantPage struct {
+	Grants []Grant  `json:"grants"`
+	Unread []Unread `json:"unread,omitempty"`
+	Cursor string   `json:"cursor,omitempty"`
+}
+
+func shownGrant(g approval.Standing) Grant {
+	scope := agent.ScopeTool
+	switch {
+	case len(g.When) > 0:
+		scope = ScopePattern
+	case g.ArgsHash != "":
+		scope = agent.ScopeCall
+	}
+	return Grant{
+		g.Agent, g.Tool, scope, g.ArgsHash, g.Args, g.Digest, g.Approval, g.Run, g.By, g.With, g.Note, g.At, g.Expires, g.Approvers, g.Above,
+		g.When, agent.ConditionWords(g.When), g.Uses, g.Left(),
+	}
+}
+
+// listGrants lists the tenant's standing grants that hold. It looks at up to maxLooks pages of the store, as what has expired is left out.
+func (s *server) listGrants(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := query(r, "agent", "cursor", "limit")
+	if err != nil {
+		return 0, nil, err
+	}
+	n, err := limit(q)
+	if err != nil {
+		return 0, nil, err
+	}
+	if q.Has("agent") && !agent.ValidAgentName(q.Get("agent")) {
+		return 0, nil, invalid("agent: got %.64q, want an agent's name", q.Get("agent"))
+	}
+	p := GrantPage{Grants: []Grant{}, Cursor: q.Get("cursor")}
+	for looks := 0; len(p.Grants)+len(p.Unread) < n && looks < maxLooks; looks++ {
+		at := p.Cursor
+		want := approval.Grants{Agent: q.Get("agent"), Limit: n - len(p.Grants) - len(p.Unread), Cursor: at}
+		var list []approval.Standing
+		list, p.Cursor, err = approval.ListStanding(r.Context(), s.Table, c.Tenant, want, s.Clock.Now())
+		unread, err := s.spared(r, c, err)
+		if err != nil {
+			return 0, nil, badCursor(at, err)
+		}
+		p.Unread = append(p.Unread, unread...)
+		for _, g := range list {
+			p.Grants = append(p.Grants, shownGrant(g))
+		}
+		if p.Cursor == "" {
+			break
+		}
+	}
+	return http.StatusOK, p, nil
+}
+
+// revokeGrant takes the standing grants of a tool back, or the one that the query names.
+func (s *server) revokeGrant(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := query(r, "digest")
+	if err != nil {
+		return 0, nil, err
+	}
+	if q.Has("digest") && q.Get("digest") == "" { // an empty one would be all of them
+		return 0, nil, invalid("digest: got nothing, want that of a grant")
+	}
+	of, tool := r.PathValue("agent"), r.PathValue("tool")
+	if !agent.ValidAgentName(of) || !agent.ValidToolName(tool) {
+		return 0, nil, problem(GrantNotFound, "revoke standing grant of %.64q for %.64q: no such standing grant", tool, of)
+	}
+	if err := s.Desk.Revoke(r.Context(), approval.Revocation{Tenant: c.Tenant, Agent: of, Tool: tool, Digest: q.Get("digest"), By: c.Principal}); err != nil {
+		return 0, nil, err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNoContent)
+	return 0, nil, nil
+}

@@ -1,0 +1,198 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// grantsStand lets grants of the agent's tools outlive their run.
+func grantsStand(d *agent.Definition) {
+	d.Permission.Scope, d.Permission.Grants = agent.ScopeTool, agent.GrantsStanding
+}
+
+// callsStand lets approvals of the agent's calls stand for the very calls in every run.
+func callsStand(d *agent.Definition) { d.Permission.Grants = agent.GrantsStanding }
+
+// granted is a bench on which an operator has granted pay to the agents for good, each in a run of its own.
+func granted(t *testing.T, agents ...string) *bench {
+	t.Helper()
+	b := newBench(t, pay, grantsStand)
+	for _, name := range agents {
+		b.grant(name)
+	}
+	return b
+}
+
+// grant lets an agent of the name ask for pay, and grants it.
+func (b *bench) grant(name string) api.Run {
+	b.t.Helper()
+	def, ok := b.backend.Agents.Agent("payer")
+	require.True(b.t, ok)
+	mine := *def
+	mine.Name = name
+	accepted, err := b.client.Start(b.t.Context(), api.Start{Definition: &mine, Message: []byte(`"pay 5"`)})
+	require.NoError(b.t, err)
+	r := b.rest(accepted.ID)
+	_, err = b.client.Decide(b.t.Context(), r.Waiting[0].Approval, api.Verdict{Action: approval.Approve, Note: "it is fine"})
+	require.NoError(b.t, err)
+	return b.rest(r.ID)
+}
+
+func (b *bench) grants(of string) []string {
+	b.t.Helper()
+	names, cursor := []string{}, ""
+	for {
+		p, err := b.client.Grants(b.t.Context(), of, cursor, 1)
+		require.NoError(b.t, err)
+		require.LessOrEqual(b.t, len(p.Grants), 1)
+		for _, g := range p.Grants {
+			names = append(names, g.Agent+" "+g.Tool)
+		}
+		if cursor = p.Cursor; cursor == "" {
+			return names
+		}
+	}
+}
+
+// A list shows what is granted, to whom, by whom and until when; page by page, and of one agent where that is asked.
+func TestGrantsAreListed(t *testing.T) {
+	b := granted(t)
+	require.Equal(t, []string{}, b.grants(""))
+	run := b.grant("payer")
+	b.grant("payer-b")
+	b.grant("pay")
+	require.Equal(t, []string{"pay pay", "payer pay", "payer-b pay"}, b.grants(""))
+	require.Equal(t, []string{"payer pay"}, b.grants("payer"))
+	require.Equal(t, []string{}, b.grants("paye"))
+	p, err := b.client.Grants(t.Context(), "payer", "", 0)
+	require.NoError(t, err)
+	g := p.Grants[0]
+	require.Equal(t, api.Grant{
+		Agent: "payer", Tool: "pay", Scope: agent.ScopeTool, Digest: g.Digest, Approval: g.Approval, Run: run.ID, By: "user:local", Note: "it is fine",
+		At: g.At, Expires: g.At.Add(agent.StandingLife), Approvers: []string{"group:operators"},
+	}, g)
+	require.NotEmpty(t, g.Digest)
+	require.Equal(t, http.StatusBadRequest, b.do("GET /v1/grants?cursor=%2F%2F", "").status)
+}
+
+// Whoever decides about a tool revokes its grants, and says so as often as they like; nobody else does.
+func TestGrantsAreRevoked(t *testing.T) {
+	b := granted(t, "payer", "other")
+	const revoke = "DELETE /v1/grants/payer/pay"
+	for _, c := range []struct {
+		line, as string
+		status   int
+	}{
+		{revoke, "user:eve", http.StatusForbidden},
+		{revoke, "user:local", http.StatusForbidden}, // gave it as one of a group, and is none of it any more
+		{revoke, "group:operators", http.StatusForbidden},
+		{"DELETE /v1/grants/payer/refund", "user:ben,group:operators", http.StatusNotFound},
+		{"DELETE /v1/grants/nobody/pay", "user:ben,group:operators", http.StatusNotFound},
+		{"DELETE /v1/grants/payer/p", "user:ben,group:operators", http.StatusNotFound},
+		{"DELETE /v1/grants/payer/pay%23x", "user:ben,group:operators", http.StatusNotFound},
+		{"DELETE /v1/grants/PAYER/pay", "user:ben,group:operators", http.StatusNotFound},
+	} {
+		require.Equal(t, c.status, b.do(c.line, "", api.AsHeader, c.as).status, fmt.Sprint(c))
+		require.Len(t, b.grants(""), 2)
+	}
+	for _, as := range []string{"user:ben,group:operators", "user:ben,group:operators", "user:cleo,group:operators"} {
+		got := b.do(revoke, "", api.AsHeader, as)
+		require.Equal(t, http.StatusNoContent, got.status, got.body)
+		require.Empty(t, got.body)
+		require.Equal(t, []string{"other pay"}, b.grants(""))
+	}
+	require.Equal(t, http.StatusForbidden, b.do(revoke, "", api.AsHeader, "user:eve").status)
+	b.grant("payer") // somebody thinks better of it
+	require.Equal(t, []string{"other pay", "payer pay"}, b.grants(""))
+	require.NoError(t, b.client.Revoke(t.Context(), "payer", "pay", ""))
+	require.Equal(t, []string{"other pay"}, b.grants(""))
+}
+
+// Under scope call a grant shows the arguments that it is of, and is revoked by its digest where others are to stay.
+func TestGrantsOfCalls(t *testing.T) {
+	b := newBench(t, pay, callsStand)
+	run := b.grant("payer")
+	p, err := b.client.Grants(t.Context(), "payer", "", 0)
+	require.NoError(t, err)
+	require.Len(t, p.Grants, 1)
+	g := p.Grants[0]
+	require.Equal(t, []any{agent.ScopeCall, `{"amount":5}`, agent.GrantedArgs([]byte(`{"amount":5}`))}, []any{g.Scope, g.Args, g.ArgsHash})
+	a, err := b.client.Approval(t.Context(), g.Approval)
+	require.NoError(t, err)
+	require.Equal(t, []approval.Cover{{Digest: g.Digest, Approvers: g.Approvers, Call: run.Calls[0].ID}}, a.Permissions[0].Standing)
+	require.Equal(t, []any{agent.GrantsStanding, agent.Scope(""), agent.ToolGranted}, []any{a.Grants, a.Scope, a.Permissions[0].Verdict})
+
+	const revoke, as = "DELETE /v1/grants/payer/pay", "user:ben,group:operators"
+	for query, status := range map[string]int{
+		"?digest=": http.StatusBadRequest, "?digest=x": http.StatusNotFound, "?digest=" + g.ArgsHash: http.StatusNotFound, "?tool=pay": http.StatusBadRequest,
+	} {
+		require.Equal(t, status, b.do(revoke+query, "", api.AsHeader, as).status, query)
+	}
+	require.Equal(t, http.StatusForbidden, b.do(revoke+"?digest="+g.Digest, "", api.AsHeader, "user:eve").status)
+	require.Equal(t, []string{"payer pay"}, b.grants(""))
+	require.NoError(t, b.client.Revoke(t.Context(), "payer", "pay", g.Digest))
+	require.Equal(t, []string{}, b.grants(""))
+}
+
+// Another tenant's grants are not there, whoever asks.
+func TestGrantsOfAnotherTenant(t *testing.T) {
+	b := granted(t, "payer")
+	ours := b.backend.Caller
+	b.backend.Caller = func(r *http.Request) (api.Caller, error) {
+		c, err := ours(r)
+		c.Tenant = "globex"
+		return c, err
+	}
+	b.serve()
+	require.Equal(t, []string{}, b.grants(""))
+	require.Equal(t, []string{}, b.grants("payer"))
+	require.Equal(t, http.StatusNotFound, b.do("DELETE /v1/grants/payer/pay", "").status)
+	b.backend.Caller = ours
+	b.serve()
+	require.Equal(t, []string{"payer pay"}, b.grants(""))
+}
+
+// Who approves may say for which arguments, how often and how long a grant stands, and the list says so and how much is left.
+func TestGrantsOfPatterns(t *testing.T) {
+	b := newBench(t, pay, func(d *agent.Definition) {
+		callsStand(d)
+		d.Permission.Bounds = agent.StandingBounds{Pattern: true, Uses: 9}
+	})
+	def, ok := b.backend.Agents.Agent("payer")
+	require.True(t, ok)
+	accepted, err := b.client.Start(t.Context(), api.Start{Definition: def, Message: []byte(`"pay 5"`)})
+	require.NoError(t, err)
+	path := "POST /v1/approvals/" + b.rest(accepted.ID).Waiting[0].Approval + "/decision"
+	for body, kind := range map[string]string{
+		`{"action":"approve","grant":{"uses":10}}`:                                         "grant-refused",
+		`{"action":"approve","grant":{"when":[{"path":"/amount","lt":5}]}}`:                "grant-refused",
+		`{"action":"approve","grant":{"until":"2001-01-01T00:00:00Z"}}`:                    "grant-refused",
+		`{"action":"approve","grant":{"when":[{"path":"/amount","lt":9}],"forever":true}}`: "invalid-request",
+		`{"action":"deny","grant":{"uses":1}}`:                                             "invalid-request",
+	} {
+		got := b.do(path, body)
+		require.Equal(t, http.StatusBadRequest, got.status, body)
+		require.Contains(t, got.body, `"`+kind+`"`, body)
+	}
+	got := b.do(path, `{"action":"approve","grant":{"when":[{"path":"/amount","lte":50}],"uses":5,"seconds":3600}}`)
+	require.Equal(t, http.StatusOK, got.status, got.body)
+	p, err := b.client.Grants(t.Context(), "payer", "", 0)
+	require.NoError(t, err)
+	require.Len(t, p.Grants, 1)
+	g := p.Grants[0]
+	require.Equal(t, []any{api.ScopePattern, "/amount lte 50", 5, 5, "", "", int64(3600)}, []any{g.Scope, g.Pattern, g.Uses, g.Left, g.Args, g.ArgsHash, int64(g.Expires.Sub(g.At).Seconds())})
+	require.Equal(t, `50`, string(g.When[0].Lte))
+	a, err := b.client.Approval(t.Context(), g.Approval)
+	require.NoError(t, err)
+	require.Equal(t, 9, a.Permissions[0].Bounds.Uses)
+	require.Equal(t, 5, a.Decisions[0].Grant.Uses)
+	require.NoError(t, b.client.Revoke(t.Context(), "payer", "pay", g.Digest))
+	require.Equal(t, []string{}, b.grants(""))
+}

@@ -1,0 +1,91 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// MaxInline is the largest file that stands in a message itself, in bytes before base64; a larger one is a blob.
+const MaxInline = 128 << 10
+
+// maxBlocks is how many blocks a message has at most: each file it names is looked for.
+const maxBlocks = 100
+
+// maxName is the longest name of a file, in bytes.
+const maxName = 1024
+
+// block is a content block as people may send it.
+type block struct {
+	Type      string  `json:"type"`
+	Text      *string `json:"text"`
+	Name      string  `json:"name"`
+	MediaType *string `json:"mediaType"`
+	Data      *string `json:"data"`
+	Blob      *string `json:"blob"`
+}
+
+// ReadMessage reads a message as anybody may send one: a string, or a list of text and media blocks. key names it in errors, which are of type
+// *Problem.
+func ReadMessage(key string, raw json.RawMessage) ([]agent.UserBlock, error) {
+	return readMessage(key, raw)
+}
+
+func readMessage(key string, raw json.RawMessage) ([]agent.UserBlock, error) {
+	if len(raw) > 0 && raw[0] == '[' {
+		var blocks []block
+		if err := agent.DecodeStrict(raw, &blocks); err != nil {
+			return nil, invalid("%s: %v", key, err)
+		}
+		if len(blocks) > maxBlocks {
+			return nil, problem(TooLarge, "%s: got %d blocks, want at most %d", key, len(blocks), maxBlocks)
+		}
+		for i, b := range blocks {
+			if err := b.check(); err != nil {
+				return nil, invalid("%s[%d]: %v", key, i, err)
+			}
+		}
+	}
+	said, err := agent.ParseMessage(raw)
+	if err != nil {
+		return nil, invalid("%s: %v", key, err)
+	}
+	return said, nil
+}
+
+func (b block) check() error {
+	switch b.Type {
+	case "text":
+		if b.Text == nil || *b.Text == "" || b.MediaType != nil || b.Data != nil || b.Blob != nil || b.Name != "" {
+			return fmt.Errorf("want a text block of type and text alone")
+		}
+		return nil
+	case "media":
+		return b.checkMedia()
+	default:
+		return fmt.Errorf("type: got %.64q, want text or media", b.Type)
+	}
+}
+
+func (b block) checkMedia() error {
+	if b.Text != nil || b.MediaType == nil || (b.Data == nil) == (b.Blob == nil) {
+		return fmt.Errorf("want a media block of type, mediaType, data or blob, and perhaps name")
+	}
+	if len(b.Name) > maxName {
+		return fmt.Errorf("name: got %d bytes, want at most %d", len(b.Name), maxName)
+	}
+	if b.Blob != nil {
+		return agent.Media{MediaType: *b.MediaType, Blob: *b.Blob}.Check()
+	}
+	data, err := base64.StdEncoding.Strict().DecodeString(*b.Data)
+	if err != nil || len(data) == 0 || strings.ContainsAny(*b.Data, "\r\n") { // the decoder skips line ends, and who reads it later may not
+		return fmt.Errorf("data: want base64 of one byte or more")
+	}
+	if len(data) > MaxInline {
+		return fmt.Errorf("data: got %d bytes, want at most %d inline; upload it and name it as blob", len(data), MaxInline)
+	}
+	return nil
+}

@@ -1,0 +1,867 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/audit"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/tools/callback"
+	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web/stream"
+)
+
+// xDigest is the digest of x.
+const xDigest = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
+
+func TestDocumentHasTheServersRoutes(t *testing.T) {
+	d := readDocument(t)
+	require.Equal(t, api.Routes(), d.operations(), "docs/openapi.yaml and the route table differ")
+}
+
+// Unknown parameters are refused with the list of the known ones.
+func TestDocumentHasTheServersParameters(t *testing.T) {
+	d := readDocument(t)
+	b := newBench(t, pay)
+	run := b.start("k")
+	for _, op := range api.Routes() {
+		t.Run(op, func(t *testing.T) {
+			got := b.do(real(op, run)+"?zzz=1", d.example(op))
+			require.Equal(t, http.StatusBadRequest, got.status, got.body)
+			var p api.Problem
+			require.NoError(t, json.Unmarshal([]byte(got.body), &p))
+			_, list, ok := strings.Cut(p.Detail, `"zzz" is not known, want `)
+			require.True(t, ok, p.Detail)
+			var known []string
+			if list != "none" {
+				known = strings.Split(list, ", ")
+			}
+			slices.Sort(known)
+			require.Equal(t, d.parameters(op, "query"), known)
+		})
+	}
+}
+
+// real is an operation as a request line, with the ids of a run and its approval.
+func real(op string, run api.Run) string {
+	id := run.ID
+	if strings.Contains(op, "/approvals/") {
+		id = run.Waiting[0].Approval
+	}
+	if strings.Contains(op, "/duties/") {
+		id = noDuty
+	}
+	return strings.NewReplacer("{token}", bearer(run.ID, "c1", time.Hour), "{id}", id, "{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay", "{server}", "files").Replace(op)
+}
+
+// Every answer that is documented is one the server gives, and every answer it gives is as documented.
+func TestAnswersAreAsDocumented(t *testing.T) {
+	d := readDocument(t)
+	t.Run("whoever is not known", d.unauthenticated)
+	t.Run("whoever may not", d.forbidden)
+	t.Run("internal", func(t *testing.T) { d.broken(t, errors.New("disk full"), http.StatusInternalServerError) })
+	t.Run("unavailable", func(t *testing.T) { d.broken(t, store.ErrThrottled, http.StatusServiceUnavailable) })
+	t.Run("full disk", func(t *testing.T) {
+		full := &fs.PathError{Op: "write", Path: "store.db", Err: syscall.ENOSPC}
+		d.broken(t, fmt.Errorf("write 2 operations to store: %w", full), http.StatusServiceUnavailable, "The disk that holds the store is full: free some space there")
+	})
+	t.Run("bodies", d.bodies)
+	t.Run("methods", d.otherMethods)
+	t.Run("requests", d.requests)
+	t.Run("ends", d.ends)
+	t.Run("uploads", d.uploads)
+	t.Run("undo", d.undo)
+	t.Run("restore", d.restore)
+	t.Run("servers", d.servers)
+	t.Run("audit", d.audit)
+	t.Run("duties", d.duties)
+
+	var never []string
+	for _, op := range api.Routes() {
+		for _, a := range d.answers(op) {
+			if !d.seen[a] {
+				never = append(never, a)
+			}
+		}
+	}
+	require.Empty(t, never, "documented, but no request of this test is answered like that")
+}
+
+// every calls each with every operation that is served, and its request line.
+func (d *document) every(t *testing.T, b *bench, run api.Run, each func(t *testing.T, op string, send func(headers ...string) answer)) {
+	for _, op := range api.Routes() {
+		t.Run(op, func(t *testing.T) {
+			each(t, op, func(headers ...string) answer { return b.do(real(op, run), d.example(op), headers...) })
+		})
+	}
+}
+
+func (d *document) unauthenticated(t *testing.T) {
+	b := newBench(t, pay)
+	run := b.start("k")
+	b.server.Close()
+	b.server = httptest.NewUnstartedServer(nil)
+	_, port, _ := strings.Cut(b.server.Listener.Addr().String(), ":")
+	b.server.Config.Handler = api.Guard{Token: devToken, Port: port}.Before(api.Handler(b.backend))
+	b.server.Start()
+	d.every(t, b, run, func(t *testing.T, op string, send func(...string) answer) {
+		got := send()
+		if strings.Contains(op, "{token}") {
+			require.Equal(t, http.StatusAccepted, got.status, "it shows all it has to in its path")
+			return
+		}
+		require.Equal(t, http.StatusUnauthorized, got.status)
+		d.check(t, op, got)
+	})
+}
+
+func (d *document) forbidden(t *testing.T) {
+	b := newBench(t, pay)
+	run := b.start("k")
+	d.every(t, b, run, func(t *testing.T, op string, send func(...string) answer) {
+		got := send(api.AsHeader, "nobody")
+		if strings.Contains(op, "{token}") {
+			require.Equal(t, http.StatusAccepted, got.status, "nobody is asked who they are")
+			return
+		}
+		require.Equal(t, http.StatusForbidden, got.status)
+		d.check(t, op, got)
+	})
+}
+
+// brokenStore fails with one error, whatever is asked.
+type brokenStore struct {
+	api.Journal
+	store.Table
+	err error
+}
+
+func (b brokenStore) Load(context.Context, string, string) (store.Loaded, error) {
+	return store.Loaded{}, b.err
+}
+
+func (b brokenStore) Head(context.Context, string, string) (store.Head, error) {
+	return store.Head{}, b.err
+}
+
+func (b brokenStore) Entries(context.Context, string, string, int64, int) ([]agent.Entry, error) {
+	return nil, b.err
+}
+
+func (b brokenStore) ListSince(context.Context, string, agent.RunStatus, time.Time, int, string) ([]store.Head, string, error) {
+	return nil, "", b.err
+}
+
+func (b brokenStore) Get(context.Context, store.Key) (store.Item, bool, error) {
+	return store.Item{}, false, b.err
+}
+
+func (b brokenStore) Query(context.Context, store.Range) (store.Page, error) {
+	return store.Page{}, b.err
+}
+
+// brokenDesk revokes nothing.
+type brokenDesk struct {
+	api.Desk
+	err error
+}
+
+func (b brokenDesk) Revoke(context.Context, approval.Revocation) error { return b.err }
+
+func (d *document) broken(t *testing.T, err error, status int, says ...string) {
+	b := newBench(t, pay)
+	run := b.start("k")
+	broken := brokenStore{err: err}
+	b.backend.Journal, b.backend.Table = broken, broken
+	b.backend.Desk = brokenDesk{b.backend.Desk, err}
+	b.backend.Servers = &approval.ServerPins{Table: broken, Blobs: b.Ports.Blobs, Clock: b.Ports.Clock}
+	b.backend.Ready = func(context.Context) error { return err }
+	b.backend.Replay = func(context.Context, string, string) (api.Replay, error) { return api.Replay{}, err }
+	b.serve()
+	d.every(t, b, run, func(t *testing.T, op string, send func(...string) answer) {
+		got := send()
+		require.Equal(t, status, got.status, got.body)
+		for _, text := range says {
+			require.Contains(t, got.body, text)
+		}
+		d.check(t, op, got)
+	})
+}
+
+// bodies sends every operation that takes JSON one that is too large, and one that does not say that it is JSON.
+func (d *document) bodies(t *testing.T) {
+	b := newBench(t, pay)
+	run := b.start("k")
+	for _, op := range api.Routes() {
+		if d.body(op) == "" {
+			continue
+		}
+		t.Run(op, func(t *testing.T) {
+			got := b.do(real(op, run), `{"note":"`+strings.Repeat("x", 256<<10)+`"}`)
+			require.Equal(t, http.StatusRequestEntityTooLarge, got.status)
+			d.check(t, op, got)
+			got = b.do(real(op, run), d.example(op), "Content-Type", "text/plain")
+			require.Equal(t, http.StatusUnsupportedMediaType, got.status)
+			d.check(t, op, got)
+			got = b.do(real(op, run), `{"colour":1}`)
+			require.Equal(t, http.StatusBadRequest, got.status)
+			d.check(t, op, got)
+		})
+	}
+	require.Equal(t, run, b.rest(run.ID))
+}
+
+// otherMethods sends every path the methods it is not documented with.
+func (d *document) otherMethods(t *testing.T) {
+	b := newBench(t, pay)
+	run := b.start("k")
+	byPath := map[string][]string{}
+	for _, op := range api.Routes() {
+		method, path, _ := strings.Cut(op, " ")
+		byPath[path] = append(byPath[path], method)
+	}
+	for path, taken := range byPath {
+		for _, m := range methods {
+			if slices.Contains(taken, m) {
+				continue
+			}
+			got := b.do(real(m+" "+path, run), "")
+			require.Equal(t, http.StatusMethodNotAllowed, got.status)
+			d.checkAnswer(t, "/components/responses/MethodNotAllowed", got)
+			require.Equal(t, strings.Join(taken, ", "), got.header.Get("Allow"))
+		}
+	}
+	got := b.do("GET /v1/nothing", "")
+	require.Equal(t, http.StatusNotFound, got.status)
+	d.checkAnswer(t, "/components/responses/NotFound", got)
+}
+
+// undo has a call taken back, twice.
+func (d *document) undo(t *testing.T) {
+	const op = "POST /v1/runs/{id}/calls/{call}/undo"
+	b, run := undoable(t)
+	for _, status := range []int{http.StatusAccepted, http.StatusOK} {
+		got := b.do("POST /v1/runs/"+run.ID+"/calls/c1/undo", "")
+		require.Equal(t, status, got.status, got.body)
+		d.check(t, op, got)
+		var undo api.Undone
+		require.NoError(t, json.Unmarshal([]byte(got.body), &undo))
+		b.rest(undo.ID) // people are asked once it has come so far
+	}
+	got := b.do("GET /v1/runs/"+run.ID, "")
+	require.Equal(t, http.StatusOK, got.status)
+	require.Contains(t, got.body, `"undo":{"tool":"pay","input":{"amount":5},"run":"r`)
+	d.check(t, "GET /v1/runs/{id}", got)
+	got = b.do("GET /v1/approvals", "")
+	require.Contains(t, got.body, `"undoes":{"run":"`+run.ID+`","call":"c1"}`)
+	d.check(t, "GET /v1/approvals", got)
+}
+
+// restore is what is said of a run in quarantine, and how it gets out.
+func (d *document) restore(t *testing.T) {
+	b := newBench(t, pay)
+	run := b.start("k")
+	b.quarantine()
+	for op, shows := range map[string]string{
+		"GET /v1/quarantine": `"why":"marked"`, "GET /v1/repairs": `"kind":"quarantined"`, "GET /v1/runs/{id}": `"quarantine":{"why":"marked"`,
+	} {
+		got := b.do(real(op, run), "")
+		d.check(t, op, got)
+		require.Contains(t, got.body, shows)
+		require.Contains(t, got.body, run.ID)
+	}
+	const release = "POST /v1/runs/{id}/release"
+	got := b.do(real(release, run), `{"note":"x"}`, api.AsHeader, "user:eve")
+	d.check(t, release, got)
+	require.Equal(t, http.StatusForbidden, got.status, "who may not approve its calls")
+	got = b.do(real(release, run), `{"note":"x"}`)
+	d.check(t, release, got)
+	require.Equal(t, http.StatusAccepted, got.status)
+	b.rest(run.ID)
+	require.NotContains(t, b.do("GET /v1/quarantine", "").body, run.ID)
+	require.Equal(t, http.StatusConflict, b.do(real(release, run), "").status)
+}
+
+// requests are those whose answers depend on what is asked. Each meets a run of its own that waits for its call c1.
+func (d *document) requests(t *testing.T) {
+	const start, input, decide, fork = "POST /v1/runs", "POST /v1/runs/{id}/input", "POST /v1/approvals/{id}/decision", "POST /v1/runs/{id}/fork"
+	const answerCall = "POST /v1/callbacks/{token}"
+	const revoke = "DELETE /v1/grants/{agent}/{tool}"
+	for _, c := range []struct {
+		op, query, body string
+		headers         []string
+		status          int
+		kind            string // of the problem; "" = none
+	}{
+		{op: start, body: `{"agent":"payer","message":"pay 5"}`, status: 202},
+		{op: start, body: `{"agent":"payer","input":{"n":1},"subject":"s","accessControl":"a"}`, headers: []string{"Idempotency-Key", "i"}, status: 202},
+		{op: start, body: `{"agent":"nobody","message":"x"}`, status: 400, kind: "unknown-agent"},
+		{op: start, body: `{"agent":"payer","message":"x","continues":"` + noRun + `"}`, status: 404, kind: "run-not-found"},
+		{op: start, body: `{"agent":"payer","message":"other","key":"k"}`, status: 409, kind: "key-reused"},
+		{op: "GET /v1/runs", status: 200},
+		{op: "GET /v1/runs", query: "?status=waiting&agent=payer&limit=1", status: 200},
+		{op: "GET /v1/runs", query: "?limit=0", status: 400, kind: "invalid-request"},
+		{op: "GET /v1/runs", query: "?root=" + noRun, status: 404, kind: "run-not-found"},
+		{op: "GET /v1/runs/{id}", status: 200},
+		{op: "GET /v1/runs/{id}", query: "?messages=0", status: 200},
+		{op: "GET /v1/runs/{id}", query: "?messages=2", status: 400, kind: "invalid-request"},
+		{op: "GET /v1/runs/{id}/messages", query: "?limit=1", status: 200},
+		{op: "GET /v1/runs/{id}/messages", query: "?limit=0", status: 400, kind: "invalid-request"},
+		{op: "GET /v1/runs/{id}/calls", status: 200},
+		{op: "GET /v1/runs/{id}/calls", query: "?cursor=x", status: 400, kind: "invalid-request"},
+		{op: "GET /v1/runs/{id}/events", query: "?limit=2", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?after=0&format=canonical", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?format=arvo&limit=3", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?format=journal&limit=3", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?format=xml", status: 400, kind: "invalid-request"},
+		{op: "GET /v1/runs/{id}/events", query: "?format=agui", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?format=aisdk", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?format=cowork", status: 200},
+		{op: "GET /v1/runs/{id}/events", query: "?format=forge", status: 200},
+		{op: "GET /v1/runs/{id}/replay", status: 200},
+		{op: "GET /v1/runs/{id}/replay", query: "?x=1", status: 400, kind: "invalid-request"},
+		{op: input, body: `{"messages":["x"]}`, status: 202},
+		{op: input, body: `{"decisions":[{"target":"c1","action":"resume"}]}`, status: 202},
+		{op: input, body: `{"decisions":[{"target":"c9","action":"resume"}]}`, status: 404, kind: "call-not-found"},
+		{op: input, body: `{"answers":[{"call":"c1","rerun":true}]}`, status: 409, kind: "wrong-kind"},
+		{op: "POST /v1/runs/{id}/cancel", status: 202},
+		{op: "GET /v1/approvals", status: 200},
+		{op: "GET /v1/approvals", query: "?status=denied", status: 200},
+		{op: "GET /v1/approvals", query: "?status=odd", status: 400, kind: "invalid-request"},
+		{op: "GET /v1/approvals", query: "?root=" + noRun, status: 404, kind: "run-not-found"},
+		{op: "GET /v1/approvals/{id}", status: 200},
+		{op: "GET /v1/approvals/{id}", query: "?x=1", status: 400, kind: "invalid-request"},
+		{op: decide, body: `{"action":"approve"}`, status: 200},
+		{op: decide, body: `{"action":"edit","args":{"amount":3},"note":"less"}`, status: 200},
+		{op: decide, body: `{"action":"edit","args":{"amount":"x"}}`, status: 400, kind: "edit-refused"},
+		{op: decide, body: `{"action":"approve","grant":{"uses":2}}`, status: 400, kind: "grant-refused"},
+		{op: decide, body: `{"action":"approve"}`, headers: []string{api.AsHeader, "user:eve"}, status: 403, kind: "not-allowed"},
+
+		{op: decide, body: `{"action":"ask","note":"Which order?"}`, status: 200},
+		{op: decide, body: `{"action":"reply","note":"That one."}`, status: 200},
+		{op: decide, body: `{"action":"ask"}`, status: 400, kind: "invalid-request"},
+		{op: decide, body: `{"action":"ask","note":"x","tool":"pay"}`, status: 400, kind: "invalid-request"},
+		{op: decide, body: `{"action":"reply","note":"x"}`, headers: []string{api.AsHeader, "user:eve"}, status: 403, kind: "not-allowed"},
+
+		{op: "GET /v1/me/preferences", status: 200},
+		{op: "PUT /v1/me/preferences", body: `{"notify":["slack","email"]}`, status: 200},
+		{op: "PUT /v1/me/preferences", body: `{"notify":null}`, status: 200},
+		{op: "PUT /v1/me/preferences", body: `{"notify":["sms"]}`, status: 400, kind: "invalid-request"},
+		{op: "GET /v1/me/preferences", query: "?x=1", status: 400, kind: "invalid-request"},
+		{op: "GET /v1/me/duties", status: 200},
+		{op: "GET /v1/me/duties", query: "?x=1", status: 400, kind: "invalid-request"},
+		{op: "POST /v1/me/duties", body: `{"to":"user:local","until":"2026-01-01T00:00:00Z"}`, status: 400, kind: "invalid-request"},
+		{op: "DELETE /v1/me/duties/{id}", query: "?x=1", status: 400, kind: "invalid-request"},
+
+		{op: "GET /v1/repairs", status: 200},
+		{op: "GET /v1/repairs", query: "?limit=0", status: 400, kind: "invalid-request"},
+		{op: "GET /v1/quarantine", status: 200},
+		{op: "GET /v1/quarantine", query: "?x=1", status: 400, kind: "invalid-request"},
+		{op: "POST /v1/runs/{id}/release", body: `{"note":"x"}`, status: 409, kind: "not-quarantined"},
+		{op: "POST /v1/runs/{id}/release", query: "?x=1", status: 400, kind: "invalid-request"},
+
+		{op: "GET /v1/grants", status: 200},
+		{op: "GET /v1/grants", query: "?agent=payer&limit=1", status: 200},
+		{op: "GET /v1/grants", query: "?agent=A", status: 400, kind: "invalid-request"},
+		{op: revoke, status: 404, kind: "grant-not-found"},
+		{op: revoke, query: "?digest=x", status: 404, kind: "grant-not-found"},
+		{op: revoke, query: "?digest=", status: 400, kind: "invalid-request"},
+		{op: revoke, query: "?x=1", status: 400, kind: "invalid-request"},
+
+		{op: answerCall, body: `{"result":1}`, status: 202},
+		{op: answerCall, body: `{"result":1,"error":"x"}`, status: 400, kind: "invalid-request"},
+		{op: fork, body: `{"at":0}`, status: 202},
+		{op: fork, body: `{"at":0,"key":"k"}`, status: 409, kind: "key-reused"},
+		{op: fork, body: `{"at":99}`, status: 400, kind: "invalid-request"},
+		{op: "POST /v1/runs/{id}/calls/{call}/undo", status: 409, kind: "run-not-finished"},
+		{op: "POST /v1/runs/{id}/calls/{call}/undo", query: "?x=1", status: 400, kind: "invalid-request"},
+		{op: "POST /v1/blobs", body: d.example("POST /v1/blobs"), status: 201},
+		{op: "PUT /v1/blobs/{sha256}", body: "x", status: 201},
+		{op: "PUT /v1/blobs/{sha256}", body: "y", status: 400, kind: "invalid-request"},
+	} {
+		t.Run(c.op+" "+c.query+c.body, func(t *testing.T) {
+			b := newBench(t, pay)
+			run := b.start("k")
+			got := b.do(real(c.op, run)+c.query, c.body, c.headers...)
+			d.check(t, c.op, got)
+			var p struct{ Type api.ProblemType }
+			require.NoError(t, json.Unmarshal([]byte(got.body), &p))
+			require.Equal(t, c.status, got.status, got.body)
+			require.Equal(t, c.kind, string(p.Type))
+		})
+	}
+}
+
+// ends are the answers about what is not there, and of runs that have gone on.
+func (d *document) ends(t *testing.T) {
+	b := newBench(t, pay)
+	run := b.start("k")
+	nowhere := api.Run{ID: noRun, Waiting: []api.Waiting{{Approval: noApproval}}}
+	ask := func(op string, r api.Run, body string, status int, kind string, headers ...string) {
+		t.Helper()
+		got := b.do(real(op, r), body, headers...)
+		require.Equal(t, status, got.status, got.body)
+		d.check(t, op, got)
+		if kind != "" {
+			require.Contains(t, got.body, `"type":"`+kind+`"`)
+		}
+	}
+	for _, op := range api.Routes() {
+		if strings.Contains(op, "{id}") {
+			kind := "run-not-found"
+			if strings.Contains(op, "/approvals/") {
+				kind = "approval-not-found"
+			}
+			if strings.Contains(op, "/duties/") {
+				kind = "duty-not-found"
+			}
+			ask(op, nowhere, d.example(op), http.StatusNotFound, kind)
+		}
+	}
+	gone := b.do("POST "+callback.Path+bearer(run.ID, "c1", -time.Hour), `{"result":1}`)
+	require.Equal(t, http.StatusGone, gone.status, gone.body)
+	d.check(t, "POST /v1/callbacks/{token}", gone)
+	ask("POST /v1/callbacks/{token}", nowhere, `{"result":1}`, http.StatusNotFound, "no-such-path")
+	const decide, input = "POST /v1/approvals/{id}/decision", "POST /v1/runs/{id}/input"
+	ask("GET /v1/approvals/{id}", run, "", http.StatusOK, "")
+	ask(decide, run, `{"action":"deny","note":"no"}`, http.StatusOK, "")
+	ask(decide, run, `{"action":"approve"}`, http.StatusConflict, "already-decided")
+	done := b.rest(run.ID)
+	done.Waiting = run.Waiting
+	ask(input, done, `{"messages":["x"]}`, http.StatusConflict, "run-finished")
+	ask(input, done, `{"decisions":[{"target":"c1","action":"resume"}]}`, http.StatusAccepted, "")
+	ask("POST /v1/runs/{id}/cancel", done, `{"note":"late"}`, http.StatusAccepted, "")
+	ask("GET /v1/runs/{id}", done, "", http.StatusOK, "")
+	ask("GET /v1/runs/{id}/messages", done, "", http.StatusOK, "")
+	ask("GET /v1/runs/{id}/calls", done, "", http.StatusOK, "")
+	ask("GET /v1/runs/{id}/events", done, "", http.StatusOK, "", "Accept", "text/event-stream")
+	ask("GET /v1/runs/{id}/events", done, "", http.StatusNoContent, "", "Accept", "text/event-stream", "Last-Event-ID", fmt.Sprint(done.Seq))
+	ask("GET /v1/runs", done, "", http.StatusOK, "")
+
+	for shows, stand := range map[string]func(*agent.Definition){`"scope":"tool"`: grantsStand, `"scope":"call"`: callsStand} {
+		standing := newBench(t, pay, stand)
+		r := standing.start("k")
+		d.check(t, "GET /v1/approvals/{id}", standing.do(real("GET /v1/approvals/{id}", r), ""))
+		require.Equal(t, http.StatusOK, standing.do(real(decide, r), `{"action":"approve"}`).status)
+		got := standing.do("GET /v1/grants", "")
+		d.check(t, "GET /v1/grants", got)
+		require.Contains(t, got.body, shows)
+		d.check(t, "DELETE /v1/grants/{agent}/{tool}", standing.do("DELETE /v1/grants/payer/pay", ""))
+	}
+
+	failed := newBench(t, `{"error": "auth"}`)
+	r := failed.start("k")
+	require.Equal(t, agent.ReasonError, r.Reason)
+	got := failed.do(real("GET /v1/runs/{id}", r), "")
+	d.check(t, "GET /v1/runs/{id}", got)
+	require.Contains(t, got.body, `"code":"model_failed"`)
+
+	lost := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 0}}]}`)
+	r = lost.start("k")
+	require.Equal(t, http.StatusOK, lost.do(real(decide, r), `{"action":"approve"}`).status)
+	r = lost.rest(r.ID)
+	require.Equal(t, agent.ForOutcome, r.Waiting[0].For)
+	for _, op := range []string{"GET /v1/runs/{id}", "GET /v1/approvals/{id}", "GET /v1/runs/{id}/events"} {
+		d.check(t, op, lost.do(real(op, r), ""))
+	}
+	got = lost.do(real(decide, r), `{"action":"approve"}`)
+	require.Equal(t, http.StatusConflict, got.status)
+	d.check(t, decide, got)
+}
+
+// uploads are the answers about files that are too large, and of a server that takes none.
+func (d *document) uploads(t *testing.T) {
+	const put = "PUT /v1/blobs/{sha256}"
+	b := newBench(t, pay)
+	r := httptest.NewRequest(http.MethodPut, "/v1/blobs/"+xDigest, strings.NewReader("x"))
+	r.ContentLength = 1 << 40
+	w := httptest.NewRecorder()
+	api.Handler(b.backend).ServeHTTP(w, r)
+	d.check(t, put, answer{w.Code, w.Header(), w.Body.String()})
+	require.Equal(t, http.StatusRequestEntityTooLarge, w.Code)
+
+	b.backend.Local = false
+	b.serve()
+	for _, op := range []string{put, "POST /v1/blobs"} {
+		got := b.do(real(op, api.Run{}), d.example(op))
+		require.Equal(t, http.StatusNotFound, got.status, got.body)
+		d.check(t, op, got)
+	}
+}
+
+// goTypes are the Go types of the schemas that are objects.
+var goTypes = map[string]any{
+	"Start": api.Start{}, "Input": api.Input{}, "Decision": api.Decision{}, "Answer": api.Answer{}, "Note": api.Note{}, "Verdict": api.Verdict{},
+	"Accepted": api.Accepted{}, "Links": api.Links{}, "Run": api.Run{}, "RunError": agent.RunError{}, "Interactions": agent.Interactions{},
+	"Usage": agent.Usage{}, "Message": api.Message{}, "Call": api.Call{}, "Waiting": api.Waiting{}, "RunHead": api.RunHead{},
+	"RunPage": api.RunPage{}, "MessagePage": api.MessagePage{}, "CallPage": api.CallPage{}, "ApprovalPage": api.ApprovalPage{},
+	"EncodedPage": api.EncodedPage{}, "CanonicalEvent": stream.Event{}, "CanonicalText": stream.DeltaEvent{}, "CanonicalTextData": stream.DeltaData{},
+	"ArvoEvent": stream.ArvoEvent{}, "ArvoMetadata": stream.ArvoMetadata{},
+	"CoworkEvent": stream.Named{}, "ForgeEvent": stream.Named{},
+	"AguiEvent": stream.AguiEvent{}, "AguiOutcome": stream.AguiOutcome{}, "AguiInterrupt": stream.AguiInterrupt{}, "AguiMessage": stream.AguiMessage{},
+	"AguiCall": stream.AguiCall{}, "AguiFunction": stream.AguiFunction{}, "AisdkPart": stream.AisdkPart{},
+	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
+	"Decided": approval.Decision{}, "Remark": approval.Remark{}, "Checked": agent.Checked{}, "Was": agent.Was{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "CallbackAnswer": api.CallbackAnswer{}, "Applied": api.Applied{}, "ForkModel": api.ForkModel{},
+	"Whole": agent.Whole{},
+
+	"GrantBounds": agent.GrantBounds{}, "Condition": agent.Condition{},
+
+	"CallUndo": api.CallUndo{}, "Undone": api.Undone{},
+	"Permission": approval.Permission{}, "Blocked": approval.Blocked{}, "Cover": approval.Cover{}, "Grant": api.Grant{}, "GrantPage": api.GrantPage{},
+	"AuditPage": api.AuditPage{}, "AuditHead": audit.Head{}, "AuditEntry": audit.Line{}, "AuditRecord": audit.Record{},
+	"Server": api.Server{}, "ServerPage": api.ServerPage{}, "PinnedTool": api.PinnedTool{}, "PendingTool": api.PendingTool{}, "ToolDefinition": api.ToolDefinition{},
+	"ServerVerdict": api.ServerVerdict{}, "Hints": agent.MCPHints{}, "ServerState": agent.ServerState{}, "DisabledTool": agent.DisabledTool{},
+	"Preferences": person.Preferences{}, "Duty": person.Duty{}, "DutyForm": api.DutyForm{}, "DutyList": api.DutyList{},
+	"RepairPage": api.RepairPage{}, "Repaired": runtime.Repaired{}, "QuarantinePage": api.QuarantinePage{}, "QuarantinedRun": api.QuarantinedRun{}, "Quarantine": agent.Quarantine{},
+	"Blob": api.Blob{}, "Upload": api.Upload{}, "Uploaded": api.Uploaded{}, "Uploading": api.Uploading{},
+}
+
+// unions are the object schemas of blocks: one Go type has the members of several.
+var unions = []string{"SaidText", "SaidMedia"}
+
+func TestDocumentHasTheFieldsOfTheTypes(t *testing.T) {
+	d := readDocument(t)
+	for name := range d.object("/components/schemas") {
+		s := d.object(pointer("components", "schemas", name))
+		if s["type"] != "object" || slices.Contains(unions, name) {
+			continue
+		}
+		of, ok := goTypes[name]
+		if !ok {
+			require.Fail(t, "a schema without a Go type", name)
+			continue
+		}
+		var want, required []string
+		for field, always := range jsonFields(reflect.TypeOf(of)) {
+			if name == "Ticket" && field == "memo" {
+				continue // nobody is shown it (agent.Call.Asked)
+			}
+			want = append(want, field)
+			if always {
+				required = append(required, field)
+			}
+		}
+		var got, gotRequired []string
+		for field := range d.object(pointer("components", "schemas", name, "properties")) {
+			got = append(got, field)
+		}
+		list, _ := s["required"].([]any)
+		for _, field := range list {
+			gotRequired = append(gotRequired, field.(string))
+		}
+		require.ElementsMatch(t, want, got, "members of %s", name)
+		require.ElementsMatch(t, required, gotRequired, "required members of %s", name)
+	}
+	for name := range goTypes {
+		require.NotNil(t, d.object(pointer("components", "schemas", name)), "%s is not documented", name)
+	}
+}
+
+// jsonFields are the members of a struct in JSON, and whether they are always written.
+func jsonFields(t reflect.Type) map[string]bool {
+	out := map[string]bool{}
+	for i := range t.NumField() {
+		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name != "-" && t.Field(i).IsExported() {
+			out[name] = !strings.Contains(options, "omit")
+		}
+	}
+	return out
+}
+
+// constants are the string constants of a type, as the source of a package declares them.
+func constants(t *testing.T, dir, of string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	var values []string
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), f, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			if name, ok := spec.Type.(*ast.Ident); ok && name.Name == of && len(spec.Values) == 1 {
+				v, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+				require.NoError(t, err)
+				values = append(values, v)
+			}
+			return true
+		})
+	}
+	require.NotEmpty(t, values, of)
+	return values
+}
+
+// enum is the list of an enum schema.
+func (d *document) enum(ptr string) []string {
+	d.t.Helper()
+	var out []string
+	list, ok := d.object(ptr)["enum"].([]any)
+	require.True(d.t, ok, ptr)
+	for _, v := range list {
+		out = append(out, v.(string))
+	}
+	return out
+}
+
+func TestDocumentHasTheValuesOfTheTypes(t *testing.T) {
+	d := readDocument(t)
+	for schema, from := range map[string][2]string{
+		"RunStatus": {"../../agent", "RunStatus"}, "CallStatus": {"../../agent", "CallStatus"}, "CallReason": {"../../agent", "CallReason"}, "WaitFor": {"../../agent", "WaitFor"},
+		"ToolVerdict": {"../../agent", "ToolVerdict"}, "Role": {"../../agent", "Role"}, "ErrorCode": {"../../agent", "ErrorCode"}, "Effect": {"../../agent", "Effect"},
+		"ApprovalStatus": {"../../approval", "Status"}, "ApprovalKind": {"../../approval", "Kind"}, "Action": {"../../approval", "Action"},
+	} {
+		require.ElementsMatch(t, constants(t, from[0], from[1]), d.enum(pointer("components", "schemas", schema)), schema)
+	}
+	reason := d.schema("/components/schemas/Reason")
+	for _, r := range constants(t, "../../agent", "Reason") {
+		require.NoError(t, reason.Validate(r))
+	}
+	require.ElementsMatch(t, eventTypes(t), d.enum("/components/schemas/EventType"))
+	var told []string
+	for _, kind := range stream.Types() {
+		told = append(told, string(kind))
+	}
+	require.ElementsMatch(t, told, d.enum("/components/schemas/CanonicalType"))
+}
+
+// eventTypes are the names that agent.EventType gives.
+func eventTypes(t *testing.T) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../../agent/eventcodec.go", nil, 0)
+	require.NoError(t, err)
+	var names []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || spec.Names[0].Name != "eventTypes" {
+			return true
+		}
+		for _, e := range spec.Values[0].(*ast.CompositeLit).Elts {
+			name, err := strconv.Unquote(e.(*ast.KeyValueExpr).Key.(*ast.BasicLit).Value)
+			require.NoError(t, err)
+			names = append(names, name)
+		}
+		return false
+	})
+	return names
+}
+
+// Every problem type is documented with the status it is answered with, and no other.
+func TestDocumentHasTheProblems(t *testing.T) {
+	d := readDocument(t)
+	var documented []string
+	for name := range d.object("/components/schemas") {
+		status, ok := strings.CutPrefix(name, "Problem")
+		if !ok || status == "" {
+			continue
+		}
+		for _, kind := range d.enum(pointer("components", "schemas", name, "properties", "type")) {
+			documented = append(documented, kind)
+			require.Equal(t, status, fmt.Sprint(api.Refuse(api.ProblemType(kind), "x").Status), kind)
+		}
+		require.EqualValues(t, status, fmt.Sprint(d.object(pointer("components", "schemas", name, "properties", "status"))["const"]))
+	}
+	require.ElementsMatch(t, constants(t, ".", "ProblemType"), documented)
+}
+
+// The document says what it means: no misspelt keyword, and no object that takes members it does not name, but for data.
+func TestDocumentIsStrict(t *testing.T) {
+	d := readDocument(t)
+	open := []string{
+		"/components/schemas/Event/properties/data", "/components/schemas/CanonicalEvent/properties/data", "/components/schemas/ArvoEvent/properties/data",
+		"/components/schemas/CoworkEvent/properties/data", "/components/schemas/ForgeEvent/properties/data",
+		"/components/schemas/Start/properties/definition", "/components/schemas/Upload/properties/headers",
+		"/components/schemas/Run/properties/state",
+	}
+	n := 0
+	d.everySchema(func(where string, s map[string]any) {
+		n++
+		for key := range s {
+			require.Contains(t, keywords, key, where)
+		}
+		if s["type"] == "object" && !slices.Contains(open, where) {
+			require.Equal(t, false, s["additionalProperties"], "%s takes unknown members", where)
+		}
+		if ref, ok := s["$ref"].(string); ok {
+			_, _, found := d.at(strings.TrimPrefix(ref, "#"))
+			require.True(t, found, "%s: %s", where, ref)
+		}
+	})
+	require.Greater(t, n, 150)
+}
+
+// What the document shows is valid by the document.
+func TestExamplesAreValid(t *testing.T) {
+	d := readDocument(t)
+	n := 0
+	check := func(media string) {
+		for name := range d.object(media + "/examples") {
+			v, _, ok := d.at(media + pointer("examples", name, "value"))
+			require.True(t, ok)
+			require.NoError(t, d.schema(media+"/schema").Validate(v), "%s %s", media, name)
+			n++
+		}
+	}
+	for _, op := range d.operations() {
+		check(operation(op) + pointer("requestBody", "content", "application/json"))
+		if body := d.body(op); body != "" {
+			require.NotEmpty(t, d.examples(op), "%s has no example", op)
+		}
+		for status := range d.object(operation(op) + "/responses") {
+			for mediaType := range d.object(operation(op) + pointer("responses", status, "content")) {
+				check(operation(op) + pointer("responses", status, "content", mediaType))
+			}
+		}
+	}
+	require.Greater(t, n, 12)
+}
+
+// A body is taken by the server if and only if it is valid by its schema. The bodies are the examples and a few more, each changed in
+// every place: members left out, unknown ones put in, values of every other type.
+func TestServerTakesWhatTheSchemasTake(t *testing.T) {
+	d := readDocument(t)
+	more := map[string][]string{
+		"POST /v1/runs": {
+			`{"agent":"payer","message":"x","key":"k2","subject":"s","accessControl":"a"}`, `{"agent":"payer","input":null}`,
+			`{"agent":"payer","message":"x","input":1}`, `{"agent":"payer","message":[]}`, `{"agent":"payer","message":[7]}`,
+			`{"agent":"payer","message":[{"type":"text","text":""}]}`, `{"agent":"payer","message":[{"type":"tool_result","id":"c1","content":"x"}]}`,
+			`{"agent":"payer","message":[{"type":"media","mediaType":"a/b","data":"QUI="},{"type":"media","mediaType":"a/b","data":"QUJ"}]}`,
+			`{"agent":"payer","message":[{"type":"media","mediaType":"a/b","blob":"` + xDigest + `"}]}`,
+			`{"agent":"payer","message":[{"type":"media","mediaType":"a/b","blob":"` + xDigest + `","data":"QUI="}]}`,
+			`{"agent":"payer","message":"x","key":"` + strings.Repeat("k", 256) + `"}`, `{"agent":"payer","message":"x","key":"` + strings.Repeat("k", 257) + `"}`,
+		},
+		"POST /v1/runs/{id}/input": {
+			`{"answers":[{"call":"c1","error":"no","id":"a"}]}`, `{"answers":[{"call":"c1","rerun":false,"result":1}]}`, `{"answers":[{"call":"c1","rerun":false}]}`,
+			`{"answers":[{"call":"c1","rerun":true,"error":"x"}]}`, `{"messages":["x",[{"type":"text","text":"y"}]],"decisions":[],"answers":[]}`,
+			`{"decisions":[{"target":"c1","action":"resume","id":"d"}],"messages":["x"]}`, `{"messages":[],"decisions":[],"answers":[]}`,
+		},
+		"POST /v1/approvals/{id}/decision": {`{"action":"approve","args":{"amount":1}}`, `{"action":"edit"}`, `{"action":"edit","args":{"amount":1},"note":"n"}`},
+	}
+	for _, op := range api.Routes() {
+		if d.body(op) == "" || strings.HasSuffix(op, "/undo") { // which says nothing, of a run that is done: see TestBadBodies
+			continue
+		}
+		t.Run(op, func(t *testing.T) {
+			var bodies []string
+			for _, seed := range append(slices.Collect(maps.Values(d.examples(op))), more[op]...) {
+				bodies = append(append(bodies, seed), changed(t, seed)...)
+			}
+			d.takes(t, op, bodies)
+		})
+	}
+}
+
+// takes sends bodies. One that is not valid changes nothing; each that is meets a run of its own.
+func (d *document) takes(t *testing.T, op string, bodies []string) {
+	shared := newBench(t, pay)
+	run := shared.start("k")
+	valid, taken := 0, 0
+	for _, body := range bodies {
+		invalid := d.valid(d.body(op), []byte(body))
+		if invalid != nil {
+			got := shared.do(real(op, run), body)
+			require.Contains(t, []int{http.StatusBadRequest, http.StatusNotFound}, got.status, "%s is not valid and taken: %s\n%v", body, got.body, invalid)
+			continue
+		}
+		valid++
+		b := newBench(t, pay)
+		b.waits("read_file", xDigest)
+		of := b.start("k")
+		if strings.HasSuffix(op, "/release") {
+			b.quarantine()
+		}
+		got := b.do(real(op, of), body)
+		require.NotContains(t, got.body, `"type":"invalid-request"`, "%s is valid and refused", body)
+		if got.status < http.StatusBadRequest {
+			taken++
+		}
+	}
+	require.Equal(t, run, shared.rest(run.ID), "what is refused changes nothing")
+	all, err := shared.client.Runs(t.Context(), api.RunQuery{})
+	require.NoError(t, err)
+	require.Len(t, all.Runs, 1)
+	require.Positive(t, taken)
+	t.Logf("%d bodies, %d valid, %d of these taken as they are", len(bodies), valid, taken)
+}
+
+// data are members that take any JSON: what is inside is nobody's form.
+var data = []string{"input", "result", "args"}
+
+// changed are the bodies that differ from one in one place.
+func changed(t *testing.T, body string) []string {
+	t.Helper()
+	var root any
+	require.NoError(t, json.Unmarshal([]byte(body), &root))
+	var out []string
+	vary(root, func(v any) {
+		raw, err := json.Marshal(v)
+		require.NoError(t, err)
+		out = append(out, string(raw))
+	})
+	return out
+}
+
+// vary gives v with one change at a time: another value, a member less or more, and the same of each part.
+func vary(v any, give func(any)) {
+	for _, other := range []any{1, "", "x", true, []any{}, map[string]any{}} {
+		give(other)
+	}
+	switch v := v.(type) {
+	case []any:
+		for i, e := range v {
+			vary(e, func(other any) {
+				all := slices.Clone(v)
+				all[i] = other
+				give(all)
+			})
+		}
+	case map[string]any:
+		with := func(key string, value any) map[string]any {
+			all := maps.Clone(v)
+			all[key] = value
+			return all
+		}
+		give(with("colour", 1))
+		for key, e := range v {
+			less := maps.Clone(v)
+			delete(less, key)
+			give(less)
+			if slices.Contains(data, key) || key == "message" {
+				give(with(key, nil))
+			}
+			if slices.Contains(data, key) {
+				e = nil
+			}
+			vary(e, func(other any) { give(with(key, other)) })
+		}
+	}
+}

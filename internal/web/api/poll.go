@@ -1,0 +1,53 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/countersign/countersign/internal/clock"
+)
+
+// A poll looks pollFirst after the newest entry it knows of, and less and less often, down to every pollLast, while none comes.
+const (
+	pollFirst = 500 * time.Millisecond
+	pollLast  = 2 * time.Second
+)
+
+// Tail says whether a run has an entry of that sequence, by one consistent read of one key; *store.Journal is one.
+type Tail interface {
+	HasEntry(ctx context.Context, tenant, run string, seq int64) (bool, error)
+}
+
+// Poll watches runs that other processes write to, by looking at their journals' tails. It keeps nothing. Safe for concurrent use.
+type Poll struct {
+	tail  Tail
+	clock clock.Clock
+}
+
+var _ Watcher = (*Poll)(nil)
+
+// NewPoll makes a Poll.
+func NewPoll(t Tail, c clock.Clock) *Poll { return &Poll{tail: t, clock: c} }
+
+// Watch implements Watcher. It reads nothing yet.
+func (p *Poll) Watch(tenant, run string) Watch { return &pollWatch{poll: p, tenant: tenant, run: run} }
+
+type pollWatch struct {
+	poll        *Poll
+	tenant, run string
+}
+
+func (w *pollWatch) Moved(ctx context.Context, seq int64) error {
+	pause := pollFirst
+	for {
+		if err := w.poll.clock.Sleep(ctx, pause); err != nil {
+			return err
+		}
+		if there, err := w.poll.tail.HasEntry(ctx, w.tenant, w.run, seq+1); err != nil || there {
+			return err
+		}
+		pause = min(pause*3/2, pollLast)
+	}
+}
+
+func (w *pollWatch) Stop() {}

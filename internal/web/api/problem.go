@@ -1,0 +1,252 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"syscall"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// ProblemType is the type member of a problem. Once released, a type keeps its meaning and its status.
+type ProblemType string
+
+// The problem types.
+const (
+	InvalidRequest   ProblemType = "invalid-request"
+	UnknownAgent     ProblemType = "unknown-agent"
+	UnknownBlob      ProblemType = "unknown-blob"
+	NotSupported     ProblemType = "not-supported"
+	EditRefused      ProblemType = "edit-refused"
+	GrantRefused     ProblemType = "grant-refused"
+	AnswerRefused    ProblemType = "answer-refused"
+	Unauthenticated  ProblemType = "unauthenticated"
+	NotAllowed       ProblemType = "not-allowed"
+	NoSuchPath       ProblemType = "no-such-path"
+	RunNotFound      ProblemType = "run-not-found"
+	CallNotFound     ProblemType = "call-not-found"
+	ApprovalNotFound ProblemType = "approval-not-found"
+	GrantNotFound    ProblemType = "grant-not-found"
+	ServerNotFound   ProblemType = "server-not-found"
+	DutyNotFound     ProblemType = "duty-not-found"
+	BadMethod        ProblemType = "method-not-allowed"
+	RunFinished      ProblemType = "run-finished"
+	RunNotFinished   ProblemType = "run-not-finished"
+	NotQuarantined   ProblemType = "not-quarantined"
+	CallRunning      ProblemType = "call-running"
+	KeyReused        ProblemType = "key-reused"
+	AlreadyDecided   ProblemType = "already-decided"
+	ApprovalExpired  ProblemType = "approval-expired"
+	NothingWaits     ProblemType = "nothing-waits"
+	NothingPending   ProblemType = "nothing-pending"
+	ServerChanged    ProblemType = "server-changed"
+	NotLinked        ProblemType = "not-linked"
+	WrongKind        ProblemType = "wrong-kind"
+	RequestChanged   ProblemType = "request-changed"
+	PolicyChanged    ProblemType = "policy-changed"
+	NotUndoable      ProblemType = "not-undoable"
+	CallbackExpired  ProblemType = "callback-expired"
+	TooLarge         ProblemType = "too-large"
+	BadMediaType     ProblemType = "unsupported-media-type"
+	Unavailable      ProblemType = "unavailable"
+	NewerVersion     ProblemType = "newer-version"
+	Damaged          ProblemType = "damaged"
+	AnswerTooLarge   ProblemType = "answer-too-large"
+	Internal         ProblemType = "internal"
+)
+
+// kinds says how each type is answered.
+var kinds = map[ProblemType]struct {
+	status int
+	title  string
+}{
+	InvalidRequest:   {http.StatusBadRequest, "the request is not valid"},
+	UnknownAgent:     {http.StatusBadRequest, "there is no such agent"},
+	UnknownBlob:      {http.StatusBadRequest, "a message names a file that is not there"},
+	NotSupported:     {http.StatusBadRequest, "not supported yet"},
+	EditRefused:      {http.StatusBadRequest, "the edited arguments are refused"},
+	GrantRefused:     {http.StatusBadRequest, "the bounds of the grant are refused"},
+	AnswerRefused:    {http.StatusBadRequest, "the answer is refused"},
+	Unauthenticated:  {http.StatusUnauthorized, "nobody knows who you are"},
+	NotAllowed:       {http.StatusForbidden, "you may not do this"},
+	NoSuchPath:       {http.StatusNotFound, "there is nothing at this path"},
+	RunNotFound:      {http.StatusNotFound, "there is no such run"},
+	CallNotFound:     {http.StatusNotFound, "the run has no such call"},
+	ApprovalNotFound: {http.StatusNotFound, "there is no such approval"},
+	GrantNotFound:    {http.StatusNotFound, "there is no such standing grant"},
+	ServerNotFound:   {http.StatusNotFound, "there is no such server on record"},
+	DutyNotFound:     {http.StatusNotFound, "there is no such duty"},
+	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
+	RunFinished:      {http.StatusConflict, "the run has finished"},
+	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
+	NotQuarantined:   {http.StatusConflict, "the run is not in quarantine"},
+	CallRunning:      {http.StatusConflict, "a call was running there"},
+	KeyReused:        {http.StatusConflict, "the key was used with another body"},
+	AlreadyDecided:   {http.StatusConflict, "somebody has decided already"},
+	ApprovalExpired:  {http.StatusConflict, "the request has expired"},
+	NothingWaits:     {http.StatusConflict, "the call waits for nobody"},
+	NothingPending:   {http.StatusConflict, "nothing waits to be approved"},
+	ServerChanged:    {http.StatusConflict, "the server has changed since"},
+	RequestChanged:   {http.StatusConflict, "the request is about another action since"},
+	PolicyChanged:    {http.StatusConflict, "the policy has changed since"},
+	NotLinked:        {http.StatusConflict, "this process does not have the tool"},
+	WrongKind:        {http.StatusConflict, "the request cannot be decided like that"},
+	NotUndoable:      {http.StatusConflict, "the call cannot be taken back"},
+	CallbackExpired:  {http.StatusGone, "the time to answer is over"},
+	TooLarge:         {http.StatusRequestEntityTooLarge, "too large"},
+	BadMediaType:     {http.StatusUnsupportedMediaType, "the body must be application/json"},
+	Unavailable:      {http.StatusServiceUnavailable, "try again"},
+	NewerVersion:     {http.StatusServiceUnavailable, "a newer version wrote it"},
+	Damaged:          {http.StatusInternalServerError, "what is stored is damaged"},
+	AnswerTooLarge:   {http.StatusInternalServerError, "the answer is too large"},
+	Internal:         {http.StatusInternalServerError, "something went wrong here"},
+}
+
+// Problem is an error as the API answers it (RFC 9457), and as the Client returns it.
+type Problem struct {
+	Type     ProblemType        `json:"type"`
+	Title    string             `json:"title"`
+	Status   int                `json:"status"`
+	Detail   string             `json:"detail"`
+	Known    []string           `json:"known,omitempty"`    // unknown-agent: the agents there are
+	Approval *approval.Approval `json:"approval,omitempty"` // already-decided: who won; request-changed, policy-changed: as it stands
+}
+
+func (p *Problem) Error() string { return p.Detail }
+
+// Refuse makes the problem of a type, with a detail that is fit to be shown: for what stands before a Handler.
+func Refuse(t ProblemType, detail string) *Problem { return problem(t, "%s", detail) }
+
+func problem(t ProblemType, format string, args ...any) *Problem {
+	k := kinds[t]
+	return &Problem{Type: t, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}
+}
+
+func invalid(format string, args ...any) error { return problem(InvalidRequest, format, args...) }
+
+// later refuses what a later version will do.
+func later(what string) error { return problem(NotSupported, "%s: not supported yet", what) }
+
+// causes ties the errors of the use cases to problem types, in order of precedence.
+var causes = []struct {
+	is   error
+	kind ProblemType
+}{
+	{store.ErrNoRun, RunNotFound},
+	{store.ErrNoEntry, InvalidRequest},
+	{agent.ErrNotFinished, RunNotFinished},
+	{runtime.ErrNotQuarantined, NotQuarantined},
+	{runtime.ErrMayNotRelease, NotAllowed},
+	{agent.ErrCallRunning, CallRunning},
+	{agent.ErrUndoing, CallRunning},
+	{runtime.ErrNoSuchCall, CallNotFound},
+	{runtime.ErrNotItsOwn, NotUndoable},
+	{approval.ErrNotFound, ApprovalNotFound},
+	{approval.ErrNoGrant, GrantNotFound},
+	{approval.ErrNoServer, ServerNotFound},
+	{person.ErrNoDuty, DutyNotFound},
+	{approval.ErrRemark, InvalidRequest},
+	{approval.ErrThreadFull, TooLarge},
+	{approval.ErrNoPending, NothingPending},
+	{approval.ErrServerMoved, ServerChanged},
+	{runtime.ErrRunFinished, RunFinished},
+	{runtime.ErrKeyReused, KeyReused},
+	{runtime.ErrUnknownBlob, UnknownBlob},
+	{store.ErrOtherInput, KeyReused},
+	{approval.ErrForbidden, NotAllowed},
+	{approval.ErrExpired, ApprovalExpired},
+	{approval.ErrFinished, RunFinished},
+	{approval.ErrKind, WrongKind},
+	{approval.ErrNotLinked, NotLinked},
+	{approval.ErrNothing, NothingWaits},
+	{approval.ErrNoCall, CallNotFound},
+	{approval.ErrKept, TooLarge},
+	{store.ErrTooLarge, TooLarge},
+	{agent.ErrNewer, NewerVersion},
+	{store.ErrThrottled, Unavailable},
+	{store.ErrConflict, Unavailable},
+	{runtime.ErrContention, Unavailable},
+	{context.Canceled, Unavailable},
+	{context.DeadlineExceeded, Unavailable},
+}
+
+// asItStands is a problem with the request that it is about.
+func asItStands(t ProblemType, err error, a approval.Approval) *Problem {
+	p := problem(t, "%v", err)
+	p.Approval = &a
+	return p
+}
+
+// problemOf says how an error is answered. An error that nobody foresaw is internal.
+func problemOf(err error) *Problem {
+	var p *Problem
+	var decided *approval.DecidedError
+	var stale *approval.StaleError
+	var policy *approval.PolicyError
+	var start *runtime.BadStart
+	var fork *runtime.BadFork
+	var undo *agent.UndoError
+	var forbidden *agent.ApplyError
+	var refused *person.RefusedError
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, store.ErrDamaged): // whatever it makes impossible
+		return problem(Damaged, "%v", err)
+	case diskFull(err):
+		return problem(Unavailable, "The disk that holds the store is full: free some space there, and send the request again (%v).", err)
+	case errors.As(err, &decided):
+		return asItStands(AlreadyDecided, decided, decided.Approval)
+	case errors.As(err, &stale):
+		return asItStands(RequestChanged, stale, stale.Approval)
+	case errors.As(err, &policy):
+		return asItStands(PolicyChanged, policy, policy.Approval)
+	case errors.As(err, &start):
+		return problem(InvalidRequest, "%v", start)
+	case errors.As(err, &undo):
+		return problem(NotUndoable, "%v", undo)
+	case errors.As(err, &fork):
+		return problem(InvalidRequest, "%v", fork)
+	case errors.As(err, &refused):
+		return problem(InvalidRequest, "%v", refused)
+	case errors.As(err, &forbidden):
+		return problem(InvalidRequest, "%v", forbidden)
+	}
+	if said := notTaken(err); said != nil {
+		return said
+	}
+	for _, c := range causes {
+		if errors.Is(err, c.is) {
+			return problem(c.kind, "%v", err)
+		}
+	}
+	return problem(Internal, "%v", err)
+}
+
+// diskFull reports whether a laptop's store, or the blobs beside it, cannot grow.
+func diskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+}
+
+// notTaken is the answer to a decision that is not taken with what goes with it; nil = err is about something else.
+func notTaken(err error) *Problem {
+	var edit *approval.EditError
+	var grant *approval.GrantError
+	var answer *agent.AnswerError
+	switch {
+	case errors.As(err, &edit):
+		return problem(EditRefused, "%v", edit)
+	case errors.As(err, &grant):
+		return problem(GrantRefused, "%v", grant)
+	case errors.As(err, &answer):
+		return problem(AnswerRefused, "%v", answer)
+	default:
+		return nil
+	}
+}

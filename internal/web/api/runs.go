@@ -1,0 +1,390 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+)
+
+// Start is the body of POST /v1/runs. Exactly one of Message and Input is given.
+type Start struct {
+	Agent         string            `json:"agent,omitempty"`
+	Definition    *agent.Definition `json:"definition,omitempty"` // instead of a registered agent; only where the backend is Local
+	Input         json.RawMessage   `json:"input,omitempty"`
+	Message       json.RawMessage   `json:"message,omitempty"`   // a string, or a list of blocks
+	Key           string            `json:"key,omitempty"`       // idempotency key; or the header Idempotency-Key
+	Continues     string            `json:"continues,omitempty"` // a finished run whose conversation goes on
+	Subject       string            `json:"subject,omitempty"`
+	AccessControl string            `json:"accessControl,omitempty"`
+}
+
+// keyHeader is the header that may hold the key of a start, or of the messages of an input.
+const keyHeader = "Idempotency-Key"
+
+// maxKey is the longest idempotency key, in bytes.
+const maxKey = 256
+
+// maxLabel is the longest subject, and the longest accessControl, of a run, in bytes: each event that leaves it carries them.
+const maxLabel = 1024
+
+// check refuses labels that are no plain text, or longer than what has to carry them.
+func (b Start) check() error {
+	return errors.Join(shortText("subject", b.Subject, maxLabel), shortText("accessControl", b.AccessControl, maxLabel))
+}
+
+// shortText refuses a text that is longer than so many bytes, or holds what no store keeps in a key.
+func shortText(key, value string, most int) error {
+	if len(value) > most {
+		return invalid("%s: got %d bytes, want at most %d", key, len(value), most)
+	}
+	if !utf8.ValidString(value) || strings.Contains(value, "\x00") {
+		return invalid("%s: want UTF-8 without NUL", key)
+	}
+	return nil
+}
+
+func (s *server) start(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := query(r); err != nil {
+		return 0, nil, err
+	}
+	var b Start
+	if err := body(w, r, &b, false); err != nil {
+		return 0, nil, err
+	}
+	if b.Continues != "" && !runPattern.MatchString(b.Continues) {
+		return 0, nil, problem(RunNotFound, "continues: run %.64q: no such run", b.Continues)
+	}
+	if err := b.check(); err != nil {
+		return 0, nil, err
+	}
+	key, err := idempotencyKey(r, b.Key)
+	if err != nil {
+		return 0, nil, err
+	}
+	def, err := s.definition(b)
+	if err == nil {
+		err = s.knowsDelegates(def)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	start := runtime.Start{Tenant: c.Tenant, Agent: def, Key: key, Input: b.Input, Continues: b.Continues, Subject: b.Subject, AccessControl: b.AccessControl, By: []string{c.Principal.ID}}
+	if b.Message != nil {
+		if start.Message, err = readMessage("message", b.Message); err != nil {
+			return 0, nil, err
+		}
+	}
+	run, err := s.Starter.Start(r.Context(), start)
+	if err = s.unlessUnstarted(r, key, err); err != nil {
+		return 0, nil, err
+	}
+	w.Header().Set("Location", "/v1/runs/"+run.Run)
+	return http.StatusAccepted, accepted(run), nil
+}
+
+// unlessUnstarted lets a run pass that is written and whose execution could not be started. With a key the client is told to try again,
+// which starts it; without one its next try would be another run, and this one is started by the sweep or by `resume`.
+func (s *server) unlessUnstarted(r *http.Request, key string, err error) error {
+	if key != "" || !errors.Is(err, runtime.ErrUnstarted) {
+		return err
+	}
+	if s.Log != nil {
+		s.Log.Warn("run accepted, its execution is not started yet", "route", r.Method+" "+r.Pattern, "error", err)
+	}
+	return nil
+}
+
+// idempotencyKey is the body's key or the header's.
+func idempotencyKey(r *http.Request, inBody string) (string, error) {
+	inHeader := r.Header.Get(keyHeader)
+	if inBody != "" && inHeader != "" && inBody != inHeader {
+		return "", invalid("key: the body and the header %s differ", keyHeader)
+	}
+	key := inBody + inHeader
+	if inBody != "" {
+		key = inBody
+	}
+	return key, shortText("key", key, maxKey)
+}
+
+// knowsDelegates refuses, on a laptop, an agent that asks one that is not known here: the run would come to stand still at that call.
+func (s *server) knowsDelegates(def *agent.Definition) error {
+	for _, t := range def.Tools {
+		if !s.Local || t.Kind != agent.KindAgent {
+			continue
+		}
+		if _, ok := s.Agents.Agent(t.Agent.Agent); !ok {
+			p := problem(UnknownAgent, "start run: tool %s of agent %s: unknown agent %.64q; known: %s", t.Name, def.Name, t.Agent.Agent, oneOf(s.Agents.Agents()))
+			p.Known = s.Agents.Agents()
+			return p
+		}
+	}
+	return nil
+}
+
+// unfit are Agents that leave out some that are registered, since they cannot run here, and say why; "" = an agent is not one of those.
+type unfit interface{ Unfit(name string) string }
+
+// definition is the registered agent, or the one that came along.
+func (s *server) definition(b Start) (*agent.Definition, error) {
+	if b.Definition == nil {
+		if d, ok := s.Agents.Agent(b.Agent); ok {
+			return d, nil
+		}
+		known := s.Agents.Agents()
+		if a, ok := s.Agents.(unfit); ok && a.Unfit(b.Agent) != "" {
+			p := problem(UnknownAgent, "start run: %s", a.Unfit(b.Agent))
+			p.Known = known
+			return nil, p
+		}
+		p := problem(UnknownAgent, "start run: unknown agent %.64q; known: %s", b.Agent, oneOf(known))
+		p.Known = known
+		return nil, p
+	}
+	if !s.Local {
+		return nil, problem(NotAllowed, "definition: only taken where the caller owns the machine")
+	}
+	if b.Agent != "" && b.Agent != b.Definition.Name {
+		return nil, invalid("agent: got %.64q, want %.64q, the definition's name, or nothing", b.Agent, b.Definition.Name)
+	}
+	if err := b.Definition.Check(); err != nil {
+		return nil, invalid("definition: %v", err)
+	}
+	for _, t := range b.Definition.Tools {
+		if t.Kind == agent.KindInternal && !s.Tool(t.Name) {
+			return nil, invalid("definition: tool %s has no code here", t.Name)
+		}
+	}
+	return b.Definition, nil
+}
+
+// maxLooks is how many pages of the store one page of runs is made of at most: of an agent that has few runs among many it may be short,
+// or empty, and have a cursor.
+const maxLooks = 20
+
+// statusOrder is the order in which a list without status goes through the runs.
+var statusOrder = []agent.RunStatus{agent.RunWaiting, agent.RunRunning, agent.RunDone}
+
+func (s *server) listRuns(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := query(r, "status", "agent", "root", "cursor", "limit")
+	if err != nil {
+		return 0, nil, err
+	}
+	n, err := limit(q)
+	if err != nil {
+		return 0, nil, err
+	}
+	statuses := statusOrder
+	if q.Has("status") {
+		status := agent.RunStatus(q.Get("status"))
+		if !status.Valid() {
+			return 0, nil, invalid("status: got %.64q, want running, waiting or done", status)
+		}
+		statuses = []agent.RunStatus{status}
+	}
+	since, err := s.since(r, c, q, "root", time.Time{})
+	if err != nil {
+		return 0, nil, err
+	}
+	at, err := readRunCursor(q.Get("cursor"), statuses)
+	if err != nil {
+		return 0, nil, err
+	}
+	p := RunPage{Runs: []RunHead{}}
+	for looks := 0; !at.end() && len(p.Runs)+len(p.Unread) < n && looks < maxLooks; looks++ {
+		heads, next, err := s.Journal.ListSince(r.Context(), c.Tenant, at.status(), since, n-len(p.Runs)-len(p.Unread), at.inner)
+		unread, err := s.spared(r, c, err)
+		if err != nil {
+			return 0, nil, badCursor(at.inner, err)
+		}
+		p.Unread = append(p.Unread, unread...)
+		for _, h := range heads {
+			shown := shownHead(h)
+			if (!q.Has("agent") || h.Agent == q.Get("agent")) && (!q.Has("root") || shown.Root == q.Get("root")) {
+				p.Runs = append(p.Runs, shown)
+			}
+		}
+		at.advance(next)
+	}
+	p.Cursor = at.String()
+	return http.StatusOK, p, nil
+}
+
+// runCursor is a place in the lists of several statuses, one behind the other.
+type runCursor struct {
+	statuses []agent.RunStatus
+	i        int
+	inner    string
+}
+
+// readRunCursor reads STATUS:CURSOR.
+func readRunCursor(s string, statuses []agent.RunStatus) (*runCursor, error) {
+	c := &runCursor{statuses: statuses}
+	if s == "" {
+		return c, nil
+	}
+	status, inner, ok := strings.Cut(s, ":")
+	c.inner = inner
+	if c.i = slices.Index(statuses, agent.RunStatus(status)); !ok || c.i < 0 {
+		return nil, invalid("cursor: got %.64q, want one that a page gave", s)
+	}
+	return c, nil
+}
+
+func (c *runCursor) end() bool { return c.i == len(c.statuses) }
+
+func (c *runCursor) status() agent.RunStatus { return c.statuses[c.i] }
+
+func (c *runCursor) advance(next string) {
+	if c.inner = next; next == "" {
+		c.i++
+	}
+}
+
+func (c *runCursor) String() string {
+	if c.end() {
+		return ""
+	}
+	return string(c.status()) + ":" + c.inner
+}
+
+var runPattern = regexp.MustCompile(`^r[a-z2-7]{25}$`)
+
+// load reads the run that the path names.
+func (s *server) load(r *http.Request, c Caller) (store.Loaded, error) {
+	id, err := runOf(r)
+	if err != nil {
+		return store.Loaded{}, err
+	}
+	return s.Journal.Load(r.Context(), c.Tenant, id)
+}
+
+// runOf is the id of the run that the path names.
+func runOf(r *http.Request) (string, error) {
+	id := r.PathValue("id")
+	if !runPattern.MatchString(id) {
+		return "", problem(RunNotFound, "load run %.64q: no such run", id)
+	}
+	return id, nil
+}
+
+func (s *server) showRun(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := query(r, "messages")
+	if err != nil {
+		return 0, nil, err
+	}
+	if q.Has("messages") && q.Get("messages") != "0" && q.Get("messages") != "1" {
+		return 0, nil, invalid("messages: got %.64q, want 0 or 1", q.Get("messages"))
+	}
+	l, err := s.load(r, c)
+	if err != nil {
+		return 0, nil, err
+	}
+	run, err := shownRun(l)
+	if err != nil {
+		return 0, nil, err
+	}
+	if q.Get("messages") == "0" {
+		run.Messages, run.Calls = nil, nil
+	}
+	s.withUndos(r.Context(), &l.State, run.Calls)
+	return http.StatusOK, run, nil
+}
+
+func (s *server) messages(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := query(r, "cursor", "limit")
+	if err != nil {
+		return 0, nil, err
+	}
+	l, err := s.load(r, c)
+	if err != nil {
+		return 0, nil, err
+	}
+	all, err := s.Journal.Conversation(r.Context(), c.Tenant, &l.State)
+	if err != nil {
+		return 0, nil, err
+	}
+	part, next, err := page(q, all)
+	if err != nil {
+		return 0, nil, err
+	}
+	raw, err := agent.MarshalSpoken(part)
+	if err != nil {
+		return 0, nil, fmt.Errorf("show messages of run %s: %w", l.State.Run, err)
+	}
+	p := MessagePage{Cursor: next}
+	if err := json.Unmarshal(raw, &p.Messages); err != nil {
+		return 0, nil, fmt.Errorf("show messages of run %s: %w", l.State.Run, err)
+	}
+	return http.StatusOK, p, nil
+}
+
+func (s *server) calls(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	q, err := query(r, "cursor", "limit")
+	if err != nil {
+		return 0, nil, err
+	}
+	l, err := s.load(r, c)
+	if err != nil {
+		return 0, nil, err
+	}
+	part, next, err := page(q, l.State.Calls())
+	if err != nil {
+		return 0, nil, err
+	}
+	p := CallPage{Calls: []Call{}, Cursor: next}
+	for _, call := range part {
+		p.Calls = append(p.Calls, shownCall(call))
+	}
+	s.withUndos(r.Context(), &l.State, p.Calls)
+	return http.StatusOK, p, nil
+}
+
+func (s *server) replay(_ http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := query(r); err != nil {
+		return 0, nil, err
+	}
+	if s.Replay == nil {
+		return 0, nil, later("replay")
+	}
+	id := r.PathValue("id")
+	if !runPattern.MatchString(id) {
+		return 0, nil, problem(RunNotFound, "replay run %.64q: no such run", id)
+	}
+	found, err := s.Replay(r.Context(), c.Tenant, id)
+	return http.StatusOK, found, err
+}
+
+// Note is the body of POST /v1/runs/{id}/cancel; it may be left out.
+type Note struct {
+	Note string `json:"note,omitempty"` // why; a run that continues this one is told
+}
+
+func (s *server) cancel(w http.ResponseWriter, r *http.Request, c Caller) (int, any, error) {
+	if _, err := query(r); err != nil {
+		return 0, nil, err
+	}
+	var b Note
+	if err := body(w, r, &b, true); err != nil {
+		return 0, nil, err
+	}
+	l, err := s.load(r, c)
+	if err != nil {
+		return 0, nil, err
+	}
+	run, err := s.Canceller.Cancel(r.Context(), c.Tenant, l.State.Run, c.Principal.ID, b.Note)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusAccepted, accepted(run), nil
+}

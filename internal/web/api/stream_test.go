@@ -1,0 +1,218 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/store/counting"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+func types(events []api.Event) []string {
+	var out []string
+	for _, e := range events {
+		out = append(out, e.Type)
+	}
+	return out
+}
+
+func TestEventsInPages(t *testing.T) {
+	b := newBench(t, pay)
+	run := b.start("k")
+	whole, err := b.client.Events(t.Context(), run.ID, "", 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{"run_started", "replied", "call_suspended", "parked"}, types(whole.Events))
+	var all []api.Event
+	for after := ""; ; {
+		p, err := b.client.Events(t.Context(), run.ID, after, 1)
+		require.NoError(t, err)
+		all = append(all, p.Events...)
+		if after = p.Cursor; after == "" {
+			break
+		}
+	}
+	require.Equal(t, whole.Events, all)
+	fact, err := all[1].Fact()
+	require.NoError(t, err)
+	require.Equal(t, "I will pay.", fact.(agent.Replied).Text)
+	after, err := b.client.Events(t.Context(), run.ID, "0", 0)
+	require.NoError(t, err)
+	require.Equal(t, whole.Events[1:], after.Events, "after an entry, none of its events")
+}
+
+var errEnough = errors.New("enough")
+
+func TestStreamResumesWhereItEnded(t *testing.T) {
+	b := newBench(t, pay)
+	run := b.start("k")
+	var got []api.Event
+	collect := func(until string) func(api.Event) error {
+		return func(e api.Event) error {
+			got = append(got, e)
+			if e.Type == until {
+				return errEnough
+			}
+			return nil
+		}
+	}
+	require.ErrorIs(t, b.client.Follow(t.Context(), run.ID, "", collect("replied")), errEnough)
+	require.ErrorIs(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("parked")), errEnough)
+	_, err := b.client.Decide(t.Context(), run.Waiting[0].Approval, api.Verdict{Action: approval.Approve})
+	require.NoError(t, err)
+	require.NoError(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("")), "the end of the run ends the stream")
+	whole, err := b.client.Events(t.Context(), run.ID, "", 200)
+	require.NoError(t, err)
+	require.Equal(t, whole.Events, got)
+	require.Equal(t, "finished", got[len(got)-1].Type, "%v", types(got))
+	require.NoError(t, b.client.Follow(t.Context(), run.ID, got[len(got)-1].ID, collect("")), "of a run that is done, at once")
+}
+
+func TestStreamForm(t *testing.T) {
+	b := newBench(t, `{"text": "a < b & c"}`)
+	run := b.start("k")
+	got := b.do("GET /v1/runs/"+run.ID+"/events", "", "Accept", "text/event-stream")
+	require.Equal(t, "text/event-stream", got.header.Get("Content-Type"))
+	require.Contains(t, got.body, "id: 0.0\nevent: run_started\ndata: {\"id\":\"0.0\",\"seq\":0,")
+	require.Contains(t, got.body, `"text":"a < b & c"`)
+	resumed := b.do("GET /v1/runs/"+run.ID+"/events", "", "Accept", "text/event-stream", "Last-Event-ID", "0.0")
+	require.NotContains(t, resumed.body, "id: 0.0")
+	require.Contains(t, resumed.body, "event: finished")
+}
+
+// A stream of a run that stands still ends after its window, and a closed feed ends it at once.
+func TestStreamEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newUnserved(t, pay)
+		run, err := b.Starter.Start(t.Context(), runtime.Start{
+			Tenant: "default", Agent: b.agent("payer"), Message: []agent.UserBlock{{Block: agent.Text{Text: "pay"}}},
+		})
+		require.NoError(t, err)
+		synctest.Wait()
+		begin := time.Now()
+		w := b.stream(run.Run)
+		require.Equal(t, 20*time.Second, time.Since(begin))
+		require.Contains(t, w.Body.String(), "event: parked")
+
+		done := make(chan *httptest.ResponseRecorder)
+		go func() { done <- b.stream(run.Run) }()
+		synctest.Wait()
+		begin = time.Now()
+		b.feed.Close()
+		<-done
+		require.Equal(t, time.Duration(0), time.Since(begin))
+	})
+}
+
+func (b *bench) agent(name string) *agent.Definition {
+	d, ok := b.Agents(name)
+	require.True(b.t, ok)
+	return d
+}
+
+func (b *bench) stream(run string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run+"/events", nil)
+	r.Header.Set("Accept", "text/event-stream")
+	w := httptest.NewRecorder()
+	api.Handler(b.backend).ServeHTTP(w, r)
+	return w
+}
+
+// A stream that polls sends every event once, reads the journal only when there is something new, and looks less and less often.
+func TestStreamPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newUnserved(t, pay)
+		counts := counting.Wrap(b.backend.Table)
+		journal := store.NewJournal(counts, 0)
+		b.backend.Journal, b.backend.Feed = journal, api.NewPoll(journal, b.backend.Clock)
+		s, err := b.Starter.Start(t.Context(), runtime.Start{
+			Tenant: "default", Agent: b.agent("payer"), Message: []agent.UserBlock{{Block: agent.Text{Text: "pay"}}},
+		})
+		require.NoError(t, err)
+		synctest.Wait()
+		go func() {
+			time.Sleep(10 * time.Second)
+			_, err := b.backend.Desk.Decide(t.Context(), approval.Request{
+				Tenant: "default", ID: agent.ApprovalID(s.Run, "c1", 1), Action: approval.Approve,
+				By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+			})
+			require.NoError(t, err)
+		}()
+		begin := time.Now()
+		w := b.stream(s.Run)
+		require.Greater(t, time.Since(begin), 10*time.Second)
+		require.LessOrEqual(t, time.Since(begin), 12*time.Second)
+		require.Equal(t, 1, strings.Count(w.Body.String(), "event: run_started"))
+		require.Contains(t, w.Body.String(), "event: finished")
+		cost := counts.Snapshot()
+		require.EqualValues(t, 2, cost.Queries, "what is there; what is new")
+		require.LessOrEqual(t, cost.Gets, int64(9), "is there such a run; is there anything new")
+	})
+}
+
+// held is a ResponseWriter that cannot flush: its client gets the answer as a whole.
+type held struct{ w *httptest.ResponseRecorder }
+
+func (h held) Header() http.Header         { return h.w.Header() }
+func (h held) Write(p []byte) (int, error) { return h.w.Write(p) }
+func (h held) WriteHeader(status int)      { h.w.WriteHeader(status) }
+
+// An answer that is held back stays small; its client resumes until it has everything, once.
+func TestHeldBackAnswerIsBounded(t *testing.T) {
+	b := newBench(t, `{"text": "done"}`)
+	run := b.start("k")
+	big, err := agent.MarshalEntry(agent.Entry{Writer: "w", Time: time.Unix(0, 0), Events: []agent.Event{
+		agent.Replied{Model: "m", Text: strings.Repeat("x", 300<<10)},
+	}})
+	require.NoError(t, err)
+	entry, err := agent.UnmarshalEntry(big)
+	require.NoError(t, err)
+	many := longJournal{Journal: b.backend.Journal}
+	for i := range int64(20) {
+		entry.Seq = i
+		many.entries = append(many.entries, entry)
+	}
+	b.backend.Journal = many
+	last, got := "", 0
+	for range 10 {
+		r := httptest.NewRequest(http.MethodGet, "/v1/runs/"+run.ID+"/events", nil)
+		r.Header.Set("Accept", "text/event-stream")
+		r.Header.Set("Last-Event-ID", last)
+		w := httptest.NewRecorder()
+		api.Handler(b.backend).ServeHTTP(held{w}, r)
+		require.LessOrEqual(t, w.Body.Len(), 2<<20+400<<10)
+		for line := range strings.SplitSeq(w.Body.String(), "\n") {
+			if id, ok := strings.CutPrefix(line, "id: "); ok {
+				require.Equal(t, fmt.Sprintf("%d.0", got), id)
+				last = id
+				got++
+			}
+		}
+		if got == 20 {
+			return
+		}
+	}
+	t.Fatalf("got %d of 20 events", got)
+}
+
+// longJournal is a journal with these entries.
+type longJournal struct {
+	api.Journal
+	entries []agent.Entry
+}
+
+func (j longJournal) Entries(_ context.Context, _, _ string, from int64, _ int) ([]agent.Entry, error) {
+	return j.entries[from:], nil
+}

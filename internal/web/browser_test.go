@@ -1,0 +1,330 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/browsertest"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/web"
+)
+
+// What opens links before people do decides nothing in a real browser either: a scanner that runs all scripts and follows all it finds, with and without
+// the header that says so.
+func TestA1ScannersInABrowser(t *testing.T) {
+	b := browsertest.Start(t)
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	before := w.now(a)
+	for name, headers := range map[string]map[string]string{"scanner": nil, "prefetch": {"Sec-Purpose": "prefetch"}, "prerender": {"Sec-Purpose": "prefetch;prerender"}} {
+		at := w.url(a, "user:ana")
+		p := b.Open(name, browsertest.Options{Headers: headers})
+		require.Equal(t, http.StatusOK, p.Goto(at))
+		// What a sandbox does to see what a page is up to: hover, focus, scroll, fire every event but a click, follow every link, open what is folded.
+		p.Eval(`(async () => {
+			for (const e of document.querySelectorAll("*")) for (const k of ["mouseover", "mouseenter", "focus", "blur", "keydown", "scroll", "load", "error", "pointerdown"]) e.dispatchEvent(new Event(k, {bubbles: true}));
+			for (const d of document.querySelectorAll("details")) d.open = true;
+			window.scrollTo(0, document.body.scrollHeight);
+			for (const l of document.querySelectorAll("a[href]")) { location.hash = l.hash; for (const method of ["GET", "HEAD", "OPTIONS"]) await fetch(l.href, {method}).catch(() => 0); }
+		})()`, nil)
+		p.Settle()
+		for _, r := range p.Log().Requests {
+			require.False(t, strings.HasPrefix(r, "POST"), "%s: %s", name, r)
+			require.True(t, strings.Contains(r, w.server.URL), "%s: %s", name, r)
+		}
+		p.Close()
+	}
+	require.Equal(t, before, w.now(a))
+	require.Empty(t, w.paid)
+}
+
+// Nobody frames the page, and no other site's form is taken, whatever it has got hold of.
+func TestB6OtherSitesInABrowser(t *testing.T) {
+	b := browsertest.Start(t)
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	form := w.form(w.do("GET", at, nil).body, "action", "approve")
+
+	p := b.Open("frame", browsertest.Options{})
+	p.Elsewhere("http://evil.example/", `<iframe id="f" src="`+at+`"></iframe>`)
+	p.Settle()
+	frames := p.Frames()
+	require.Len(t, frames, 2)
+	require.NotContains(t, strings.Join(frames, "\n"), "pay", "the browser shows nothing in it")
+	p.Close()
+
+	p = b.Open("cross", browsertest.Options{})
+	p.Elsewhere("http://evil.example/", `<form method="post" action="`+at+`"><input name="form" value="`+form.Get("form")+`"><button id="go" name="action" value="approve">Win</button></form>`)
+	p.Click("#go")
+	p.Settle()
+	var text string
+	p.Eval("document.body.innerText", &text)
+	require.Contains(t, text, "This was sent by another site")
+	require.Equal(t, approval.Pending, w.now(a).Status)
+	p.Close()
+	require.Empty(t, w.paid)
+}
+
+// By keyboard alone: skip, reach the answer, write a note, approve. A second press of the same form, from the browser's own history, is refused.
+func TestB5KeyboardAlone(t *testing.T) {
+	b := browsertest.Start(t)
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	p := b.Open("keys", browsertest.Options{})
+	require.Equal(t, http.StatusOK, p.Goto(at))
+	form := w.form(w.do("GET", at, nil).body, "action", "deny")
+	reach := func(what string) {
+		t.Helper()
+		for range 40 {
+			p.Key("Tab")
+			var on struct{ What, Outline string }
+			p.Eval(`(() => { const e = document.activeElement; return {what: e.id || e.value || e.textContent, outline: getComputedStyle(e).outlineStyle}; })()`, &on)
+			require.NotEqual(t, "none", on.Outline, "%s: what has the focus shows it", on.What)
+			if on.What == what {
+				return
+			}
+		}
+		t.Fatalf("no way to %s by Tab", what)
+	}
+	reach("note")
+	p.Type("by keys")
+	reach("approve")
+	p.Key("Enter")
+	p.Settle()
+	require.Equal(t, at, p.Where(), "back on the page")
+	var text string
+	p.Eval("document.body.innerText", &text)
+	require.Contains(t, text, "Approved by user:ana")
+	require.Contains(t, text, "by keys")
+	require.Equal(t, agent.RunDone, w.end())
+
+	p.Close()
+	require.Equal(t, http.StatusConflict, w.do("POST", at, form).status, "the form is used up")
+	require.Len(t, w.now(a).Decisions, 1)
+	require.Len(t, w.paid, 1)
+}
+
+// All of it works where scripts do not run.
+func TestB5WithoutJavaScript(t *testing.T) {
+	b := browsertest.Start(t)
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	p := b.Open("plain", browsertest.Options{NoJavaScript: true, Width: 360, Height: 640})
+	require.Equal(t, http.StatusOK, p.Goto(w.url(a, "user:ana")))
+	p.Click("summary")
+	p.Fill("#args", `{"amount": 2, "to": "eva"}`)
+	p.Click("button[value=edit]")
+	p.Settle()
+	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, payment{2, "eva"}, <-w.paid)
+	p.Close()
+}
+
+// attacks are what a model, a tool or a person may have written.
+var attacks = []string{
+	`<script>alert(1)</script>`, `<img src=http://evil.example/x onerror=alert(1)>`, `"><svg onload=alert(1)>`, `</textarea><script>alert(1)</script>`, `</title><script>alert(1)</script>`,
+	`</style><script>alert(1)</script>`, `<a href="javascript:alert(1)" autofocus onfocus=alert(1)>x</a>`, `<meta http-equiv=refresh content="0;url=http://evil.example/">`, `<base href=http://evil.example/>`,
+	`<form action=http://evil.example/><button>Approve</button>`, `<iframe src=http://evil.example/></iframe>`, `<link rel=stylesheet href=http://evil.example/>`, `<details open ontoggle=alert(1)>`,
+	`{{.form}} ${alert(1)} #{alert(1)} <%= 1 %>`, `&#60;script&#62;alert(1)&#60;/script&#62;`, `javascript:alert(1)`, `' onmouseover='alert(1)`, "`-alert(1)-`", `<!--><script>alert(1)</script>-->`, `]]><script>alert(1)</script>`,
+	"pay \u202Eeve\u202C now", "a\u2066b\u2069c", "\u200Bzero\u200Dwidth\uFEFF", "caf\u0301e", "\u2028line\u2029end", "tab\tnew\nline",
+	strings.Repeat("W", 400), "https://evil.example/" + strings.Repeat("a/", 100),
+}
+
+// What was written to do something does nothing but stand there: no dialog, no request, no element of its own, and the text that is read is the text
+// that was to be shown.
+func TestB5AttacksAreInert(t *testing.T) {
+	b := browsertest.Start(t)
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	of := w.pages.Show.Of
+	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Request, error) {
+		r, err := of(ctx, a)
+		for i, attack := range attacks {
+			text := w.pages.Show.Text(attack)
+			r.Arguments = append(r.Arguments, show.Argument{Key: w.pages.Show.Text(fmt.Sprintf("k%d%s", i, attack)), Value: text, Kind: "string"})
+			r.Facts = append(r.Facts, show.Fact{Name: attack, Label: attack, Value: text})
+			r.History = append(r.History, show.Event{What: attack, Who: text, Note: text, At: a.RequestedAt})
+			r.Says = append(r.Says, text...)
+			r.Title = append(r.Title, text...)
+		}
+		r.Question, r.Note = r.Says, r.Says
+		return r, err
+	}
+	w.pages.Show.Editable = func(context.Context, approval.Approval) (string, error) { return strings.Join(attacks, "\n"), nil }
+	w.server.Config.Handler = w.pages.Handler()
+	for name, width := range map[string]int{"wide": 1280, "phone": 360} {
+		at := w.url(a, "user:ana")
+		p := b.Open(name, browsertest.Options{Width: width, Height: 800})
+		require.Equal(t, http.StatusOK, p.Goto(at))
+		p.Settle()
+		var dom struct {
+			Values    []string
+			Args      string
+			Elements  []string
+			Overflows int
+		}
+		p.Eval(`(() => ({
+			values: [...document.querySelectorAll(".args dd")].map((e) => e.textContent),
+			args: document.querySelector("#args").value,
+			elements: [...new Set([...document.querySelectorAll("*")].map((e) => e.localName))],
+			overflows: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+		}))()`, &dom)
+		for i, attack := range attacks {
+			require.Equal(t, w.pages.Show.Text(attack).String(), dom.Values[len(dom.Values)-len(attacks)+i])
+		}
+		require.Equal(t, strings.Join(attacks, "\n"), dom.Args)
+		for _, never := range []string{"script", "img", "svg", "iframe", "link", "base", "object"} {
+			require.NotContains(t, dom.Elements, never)
+		}
+		require.LessOrEqual(t, dom.Overflows, 0, "%s: long words wrap", name)
+		l := p.Log()
+		require.Empty(t, l.Dialogs)
+		require.Empty(t, l.Console)
+		require.Equal(t, []string{"GET " + at}, l.Requests, "nothing else is asked of anybody")
+		p.Close()
+	}
+}
+
+// The page passes axe-core on a desktop and on a phone, light and dark, in all of its states.
+func TestB5Axe(t *testing.T) {
+	b := browsertest.Start(t)
+	for state, w := range states(t) {
+		a := w.asked()
+		at := w.url(a, "user:ana")
+		if state == "decided" {
+			require.Equal(t, http.StatusSeeOther, w.press(at, "deny", "note", "Not before the invoice is here.").status)
+		}
+		for _, o := range []struct {
+			name string
+			browsertest.Options
+		}{
+			{"desktop", browsertest.Options{Width: 1280, Height: 900}}, {"desktop-dark", browsertest.Options{Width: 1280, Height: 900, Dark: true}},
+			{"phone", browsertest.Options{Width: 360, Height: 740}}, {"phone-dark", browsertest.Options{Width: 360, Height: 740, Dark: true}},
+		} {
+			name := state + "-" + o.name
+			p := b.Open(name, o.Options)
+			require.Equal(t, http.StatusOK, p.Goto(at))
+			p.Shot(name)
+			p.Eval(`document.querySelectorAll("details").forEach((d) => { d.open = true })`, nil)
+			violations, unsure := p.Axe()
+			require.Empty(t, violations, name)
+			require.Empty(t, unsure, name)
+			var over int
+			p.Eval(`document.documentElement.scrollWidth - document.documentElement.clientWidth`, &over)
+			require.LessOrEqual(t, over, 0, "%s: nothing is wider than the screen", name)
+			p.Close()
+			w.clk.advance(5 * time.Second)
+		}
+	}
+	p := b.Open("none", browsertest.Options{Width: 360, Height: 740})
+	w := newWorld(t, asks(five))
+	require.Equal(t, http.StatusNotFound, p.Goto(w.server.URL+"/a/none"))
+	violations, unsure := p.Axe()
+	require.Empty(t, violations)
+	require.Empty(t, unsure)
+	p.Shot("none")
+}
+
+// states are worlds whose pages look different.
+func states(t *testing.T) map[string]*world {
+	t.Helper()
+	rich := func(w *world) *world {
+		of := w.pages.Show.Of
+		w.pages.Remark = func(context.Context, web.Remark) error { return nil }
+		w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Request, error) {
+			r, err := of(ctx, a)
+			text := w.pages.Show.Text
+			r.Title = text("Pay 12,400.00 EUR to bob")
+			r.Facts = append(r.Facts,
+				show.Fact{Label: "Requested for", Value: text("user:carla")}, show.Fact{Label: "Risk", Value: text("cannot be repeated safely")},
+				show.Fact{Label: "Rule", Value: text("payments above 10,000 EUR: two people, none of them the requester")},
+				show.Fact{Label: "A denial", Value: text("is told to the agent, which goes on without the call")}, show.Fact{Label: "Run", Value: text(a.Run)},
+			)
+			if a.Kind != approval.KindTools {
+				r.Arguments = long(text)
+				r.Masked = true
+			}
+			r.Says = text("I checked the invoice and it is fine, you can approve this right away. It is only a formality.")
+			r.History = append(r.History, show.Event{At: a.RequestedAt.Add(time.Minute), What: "question", Who: text("Bob"), Note: text("Which invoice is this for?")})
+			return r, err
+		}
+		w.server.Config.Handler = w.pages.Handler()
+		return w
+	}
+	return map[string]*world{
+		"open": rich(newWorld(t, asks(five))), "decided": rich(newWorld(t, asks(five))),
+		"input": newWorld(t, asks(`{"amount": 7}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow }),
+		"tools": rich(newWorld(t, asks(five), func(d *agent.Definition) { d.Permission.Mode = agent.ModeBlockAndRetry })),
+	}
+}
+
+// long are arguments of every form.
+func long(text func(string) show.Text) []show.Argument {
+	value := func(s string, kinds ...show.Span) show.Text { return append(text(s), kinds...) }
+	return []show.Argument{
+		{Key: text("amount"), Value: text("12400.00"), Kind: "number"},
+		{Key: text("recipient"), Kind: "object"},
+		{Depth: 1, Key: text("name"), Value: value("Bob's Buildings ", show.Span{Text: `\u{202E}`, Kind: show.Escape}, show.Span{Text: " Ltd"}), Kind: "string"},
+		{Depth: 1, Key: text("iban"), Value: text("DE89 3704 0044 0532 0130 00"), Kind: "string"},
+		{Depth: 1, Key: text("bank"), Value: value("pаypal ", show.Span{Text: `\{mixed scripts}`, Kind: show.Mixed}), Kind: "string"},
+		{Key: text("apiKey"), Value: show.Text{{Text: `\{masked, 40 characters}`, Kind: show.Masked}}, Kind: "string"},
+		{Key: text("reference"), Value: value("INV-2026-0815", show.Span{Text: `\{12 spaces}`, Kind: show.Count}, show.Span{Text: "final"}), Kind: "string"},
+		{Key: text("lines"), Kind: "array"},
+		{Depth: 1, Key: text("[0]"), Value: text(strings.Repeat("Rebuilding the east wing, second instalment. ", 12)), Kind: "string"},
+		{Depth: 1, Key: text("[1]"), Value: text("https://files.example.com/" + strings.Repeat("0a1b2c3d", 24)), Kind: "string"},
+		{Depth: 1, Key: text("[2]"), Value: nil, Kind: "string"},
+	}
+}
+
+// Nor is anything else that is long: what cannot be seen in it is written out all the same, without what stands around each character.
+func TestB2NothingIsCut(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	of := w.pages.Show.Of
+	w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Request, error) {
+		r, err := of(ctx, a)
+		for range 80_000 {
+			r.Says = append(r.Says, show.Span{Text: "<"}, show.Span{Text: `\u{200B}`, Kind: show.Escape})
+		}
+		return r, err
+	}
+	w.server.Config.Handler = w.pages.Handler()
+	page := w.do("GET", w.url(a, "user:ana"), nil)
+	require.Equal(t, http.StatusOK, page.status)
+	require.Equal(t, 80_000, strings.Count(page.body, `&lt;\u{200B}`))
+}
+
+// However long the arguments are, all of them are there (B2).
+func TestB2ArgumentsAreNeverCut(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	of := w.pages.Show.Of
+	var many []show.Argument
+	for i := range 60_000 {
+		many = append(many, show.Argument{Key: show.Text{{Text: fmt.Sprintf("[%d]", i)}}, Value: show.Text{{Text: "<0>"}, {Text: `\u{202E}`, Kind: show.Escape}}, Kind: "string"})
+	}
+	for _, n := range []int{1, 3000, 4001, len(many)} {
+		w.pages.Show.Of = func(ctx context.Context, a approval.Approval) (show.Request, error) {
+			r, err := of(ctx, a)
+			r.Arguments = many[:n]
+			return r, err
+		}
+		w.server.Config.Handler = w.pages.Handler()
+		page := w.do("GET", w.url(a, "user:ana"), nil)
+		require.Equal(t, http.StatusOK, page.status)
+		require.Equal(t, n, strings.Count(page.body, "&lt;0&gt;"), "%d of them", n)
+		require.Equal(t, n, strings.Count(page.body, `\u{202E}`))
+		require.Contains(t, page.body, fmt.Sprintf("[%d]", n-1))
+		require.Less(t, len(page.body), 5<<20)
+	}
+}

@@ -1,0 +1,121 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/web"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// runs is an API that has one run.
+type runs struct{ run api.Run }
+
+func (r runs) Runs(_ context.Context, q api.RunQuery) (api.RunPage, error) {
+	return api.RunPage{Runs: []api.RunHead{}}, nil
+}
+func (r runs) Run(context.Context, string) (api.Run, error) { return r.run, nil }
+func (r runs) Events(context.Context, string, string, int) (api.EventPage, error) {
+	return api.EventPage{}, nil
+}
+func (r runs) FindApprovals(context.Context, approval.Query) (api.ApprovalPage, error) {
+	return api.ApprovalPage{}, nil
+}
+
+// asked notes what the desk is asked.
+type asked struct {
+	web.Desk
+	requests []approval.Request
+}
+
+func (a *asked) Decide(ctx context.Context, r approval.Request) (approval.Approval, error) {
+	a.requests = append(a.requests, r)
+	return a.Desk.Decide(ctx, r)
+}
+
+// console is the world's console, for somebody.
+func (w *world) console(by string, change func(*web.Console)) {
+	c := &web.Console{
+		Pages: w.pages, Tenant: local.Tenant, As: agent.Principal{ID: by, Groups: w.people[by].Groups}, Start: "abc", Key: "key", Token: "token",
+		Read: runs{}, Conversation: func(context.Context, string) ([]agent.Spoken, error) { return nil, nil },
+		Arguments: func(context.Context, string, string, []byte) ([]show.Argument, error) { return nil, nil },
+	}
+	change(c)
+	w.server = httptest.NewServer(c.Handler())
+	w.t.Cleanup(w.server.Close)
+}
+
+// The console's word is recorded as the console's, of who looks, on the action that was shown; what is asked about a request as well.
+func TestA9TheConsoleDecidesByTheDesk(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	desk := &asked{Desk: w.m.Desk}
+	var remarks []web.Remark
+	w.pages.Desk = desk
+	w.pages.Remark = func(_ context.Context, r web.Remark) error {
+		remarks = append(remarks, r)
+		return nil
+	}
+	w.console("user:ana", func(*web.Console) {})
+	at := w.server.URL + "/approvals/" + a.ID
+	require.Equal(t, http.StatusSeeOther, w.press(at, "remark", "key", "key", "text", "Which invoice?").status)
+	require.Equal(t, []web.Remark{{Tenant: local.Tenant, ID: a.ID, Text: "Which invoice?", By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole}}, remarks)
+	require.Equal(t, http.StatusSeeOther, w.press(at, "approve", "key", "token", "note", "Paid before.").status)
+	require.Equal(t, []approval.Request{{
+		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "Paid before.", By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaConsole, Digest: a.Digest,
+	}}, desk.requests)
+	require.Equal(t, agent.RunDone, w.end())
+}
+
+// Who is not among the approvers is offered nothing, and gets nowhere with a form that somebody else was made.
+func TestConsoleOffersWhatTheDeskAllows(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	w.console("user:ana", func(*web.Console) {})
+	form := w.form(w.do("GET", w.server.URL+"/approvals/"+a.ID, nil).body, "action", "approve", "key", "key")
+	w.console("user:eve", func(*web.Console) {})
+	at := w.server.URL + "/approvals/" + a.ID
+	page := w.do("GET", at, nil)
+	require.Equal(t, http.StatusOK, page.status)
+	require.Contains(t, page.body, "You are not among those who decide this.")
+	require.NotContains(t, page.body, "<form")
+	require.Equal(t, http.StatusForbidden, w.do("POST", at, form).status)
+	require.Equal(t, approval.Pending, w.now(a).Status)
+}
+
+// However much, and however odd, what a run says is, its page is there, and says what it leaves out.
+func TestConsoleStoriesAreBounded(t *testing.T) {
+	w := newWorld(t, asks(five))
+	odd := strings.Repeat("\u202e<", 30_000)
+	id := "r" + strings.Repeat("a", 25)
+	var all []agent.Spoken
+	run := api.Run{ID: id, Agent: odd, Status: agent.RunDone, Seq: 5, Output: json.RawMessage(`"x"`)}
+	for range 200 {
+		all = append(all, agent.Spoken{Message: agent.Message{Role: agent.RoleUser, Block: agent.Text{Text: odd}}})
+		run.Calls = append(run.Calls, api.Call{ID: odd, Tool: "pay", Input: json.RawMessage(`[` + strings.Repeat(`0,`, 3000) + `0]`), Status: agent.StatusSucceeded})
+	}
+	w.console("user:ana", func(c *web.Console) {
+		c.Read = runs{run}
+		c.Conversation = func(context.Context, string) ([]agent.Spoken, error) { return all, nil }
+		c.Arguments = func(_ context.Context, _, _ string, raw []byte) ([]show.Argument, error) {
+			return make([]show.Argument, len(raw)/2), nil
+		}
+	})
+	page := w.do("GET", w.server.URL+"/runs/"+id, nil)
+	require.Equal(t, http.StatusOK, page.status)
+	require.Less(t, len(page.body), 16<<20)
+	require.Equal(t, 200, strings.Count(page.body, `<li class="message`))
+	require.Contains(t, page.body, "59500 characters more: see the run as JSON.")
+	require.Contains(t, page.body, "of arguments: see the run as JSON.")
+	require.NotContains(t, page.body, "\u202e")
+}

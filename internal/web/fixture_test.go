@@ -1,0 +1,321 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/asl"
+	"github.com/countersign/countersign/internal/audit"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/people/show"
+	"github.com/countersign/countersign/internal/registry"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/store/folder"
+	"github.com/countersign/countersign/internal/store/memory"
+	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/web"
+)
+
+// payment is the argument of the tool that asks.
+type payment struct {
+	Amount int    `json:"amount"`
+	To     string `json:"to,omitempty"`
+}
+
+// world is a machine with a parked call and its page, all of it real but the model and the people.
+type world struct {
+	t      testing.TB
+	m      *local.Machine
+	paid   chan payment
+	clk    *shifted
+	links  *link.Links
+	pages  *web.Pages
+	people people
+	seen   *records
+	server *httptest.Server
+	run    string
+	rows   *memory.Table
+}
+
+// shifted is the system's clock, moved by the test.
+type shifted struct {
+	clock.Clock
+	mu sync.Mutex
+	by time.Duration
+}
+
+func (s *shifted) Now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Clock.Now().Add(s.by)
+}
+
+func (s *shifted) advance(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by += d
+}
+
+// people is a directory.
+type people map[string]person.Person
+
+func (p people) Person(_ context.Context, tenant, id string) (person.Person, bool, error) {
+	one, ok := p[id]
+	return one, ok && tenant == local.Tenant, nil
+}
+func (p people) Members(context.Context, string, []string) ([]person.Person, error) { return nil, nil }
+func (p people) Slack(context.Context, string, string) (string, person.Person, bool, error) {
+	return "", person.Person{}, false, nil
+}
+
+// records is an audit.Recorder.
+type records struct {
+	mu  sync.Mutex
+	all []audit.Record
+}
+
+func (r *records) Record(_ context.Context, tenant string, all ...audit.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, all...)
+	return nil
+}
+
+func (r *records) kinds() (kinds []audit.Kind) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range r.all {
+		kinds = append(kinds, one.Kind)
+	}
+	return kinds
+}
+
+// asks is a script of one call with that input, and the end.
+func asks(input string) string {
+	return `{"calls": [{"id": "c1", "name": "pay", "input": ` + input + `}], "text": "I will pay."}
+{"text": "Paid."}`
+}
+
+func newWorld(t testing.TB, lines string, change ...func(*agent.Definition)) *world {
+	t.Helper()
+	w := &world{t: t, paid: make(chan payment, 10), clk: &shifted{Clock: clock.System()}, seen: &records{}, rows: memory.New()}
+	w.people = people{
+		"user:ana": {ID: "user:ana", Name: "Ana Lima", Groups: []string{"group:operators"}},
+		"user:bob": {ID: "user:bob", Groups: []string{"group:operators"}},
+		"user:eve": {ID: "user:eve", Groups: []string{"group:guests"}},
+	}
+	pay := tool.Must(tool.New("pay", "Pays.", agent.EffectNonIdempotent, func(_ context.Context, c tool.Call, in payment) (agent.ToolResultData, error) {
+		if in.Amount == 7 && c.Resume == nil {
+			return agent.ToolResultData{Suspend: &agent.Ticket{ID: "from-where", Message: "From where?", ResponseSchema: json.RawMessage(`{"type":"string"}`)}}, nil
+		}
+		if c.Resume != nil {
+			in.To = string(c.Resume)
+		}
+		w.paid <- in
+		return tool.Text("paid"), nil
+	}, nil))
+	reg := registry.Must(registry.New(pay))
+	def, err := agent.PresetDefaults(agent.PresetCountersign)
+	require.NoError(t, err)
+	def.Name, def.Version, def.System, def.Tools = "payer", "1", "You pay.", []agent.ToolSpec{pay.Spec()}
+	def.Model.Provider, def.Model.File = "script", "model.jsonl"
+	for _, f := range change {
+		f(&def)
+	}
+	require.NoError(t, def.Check())
+	require.NoError(t, reg.Add(def))
+	s, err := script.Parse("model.jsonl", []byte(lines))
+	require.NoError(t, err)
+	blobs, err := folder.Open(t.TempDir())
+	require.NoError(t, err)
+	w.m, err = local.New(local.Config{
+		Table: w.rows, Blobs: blobs, Model: script.New(s), Tools: reg.Tools(), Agents: reg.Agent, Clock: w.clk, IDs: ids.System(w.clk),
+		Executions: &asl.MemoryStore{}, Warm: 10,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.m.Engine.Close()) })
+	w.pagesOver()
+	started, err := w.m.Starter.Start(t.Context(), runtime.Start{Tenant: local.Tenant, Agent: &def, Key: "k1", Message: []agent.UserBlock{{Block: agent.Text{Text: "pay"}}}})
+	require.NoError(t, err)
+	w.run = started.Run
+	return w
+}
+
+func (w *world) pagesOver() {
+	ring, err := keyring.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
+	require.NoError(w.t, err)
+	w.links = &link.Links{
+		Table: w.m.Ports.Table, Signer: link.Ring(func() (*keyring.Ring, error) { return ring, nil }), Clock: w.clk, IDs: ids.System(w.clk),
+		Base: func() string { return w.server.URL },
+	}
+	w.pages = &web.Pages{
+		Links: w.links, Desk: w.m.Desk, People: w.people, Show: showing(), Clock: w.clk, Audit: w.seen,
+		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
+			return approval.Get(ctx, w.m.Ports.Table, tenant, id)
+		},
+	}
+	w.server = httptest.NewServer(w.pages.Handler())
+	w.t.Cleanup(w.server.Close)
+}
+
+// asked is the request, once it is there.
+func (w *world) asked() approval.Approval {
+	w.t.Helper()
+	for range 2000 {
+		list, _, err := approval.List(w.t.Context(), w.m.Ports.Table, local.Tenant, approval.Pending, 0, "")
+		require.NoError(w.t, err)
+		if len(list) > 0 {
+			return list[0]
+		}
+		require.NoError(w.t, w.clk.Sleep(w.t.Context(), 5*time.Millisecond))
+	}
+	w.t.Fatal("nobody was asked")
+	return approval.Approval{}
+}
+
+func (w *world) now(a approval.Approval) approval.Approval {
+	w.t.Helper()
+	a, err := approval.Get(w.t.Context(), w.m.Ports.Table, local.Tenant, a.ID)
+	require.NoError(w.t, err)
+	return a
+}
+
+// url is the address of the request's page for somebody.
+func (w *world) url(a approval.Approval, to string) string {
+	w.t.Helper()
+	at, err := w.links.URL(w.t.Context(), a, to, "email")
+	require.NoError(w.t, err)
+	return at
+}
+
+// answer is a response, read.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do makes a request, with headers as pairs. It follows no redirect.
+func (w *world) do(method, at string, form url.Values, headers ...string) answer {
+	w.t.Helper()
+	var body io.Reader
+	if form != nil {
+		body = strings.NewReader(form.Encode())
+	}
+	r, err := http.NewRequestWithContext(w.t.Context(), method, at, body)
+	require.NoError(w.t, err)
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(r)
+	require.NoError(w.t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(w.t, err)
+	return answer{resp.StatusCode, resp.Header, string(data)}
+}
+
+var hidden = regexp.MustCompile(`name="form" value="([^"]+)"`)
+
+// form is the page's form, filled in; pairs are fields.
+func (w *world) form(page string, pairs ...string) url.Values {
+	w.t.Helper()
+	found := hidden.FindStringSubmatch(page)
+	require.NotNil(w.t, found, "a form on the page: %s", page)
+	v := url.Values{"form": {html.UnescapeString(found[1])}}
+	for i := 0; i < len(pairs); i += 2 {
+		v.Set(pairs[i], pairs[i+1])
+	}
+	return v
+}
+
+// press opens the page and presses a button of it.
+func (w *world) press(at, action string, pairs ...string) answer {
+	w.t.Helper()
+	page := w.do("GET", at, nil)
+	require.Equal(w.t, http.StatusOK, page.status)
+	return w.do("POST", at, w.form(page.body, append([]string{"action", action}, pairs...)...))
+}
+
+// end is the run's status once it has ended.
+func (w *world) end() agent.RunStatus {
+	w.t.Helper()
+	for range 2000 {
+		l, err := w.m.Ports.Journal.Load(w.t.Context(), local.Tenant, w.run)
+		require.NoError(w.t, err)
+		if l.State.Status == agent.RunDone {
+			return l.State.Status
+		}
+		require.NoError(w.t, w.clk.Sleep(w.t.Context(), 5*time.Millisecond))
+	}
+	w.t.Fatal("the run does not end")
+	return ""
+}
+
+// showing is package show, as far as these tests need it.
+func showing() web.Showing {
+	text := func(s string) show.Text {
+		var t show.Text
+		for _, r := range s {
+			if r < ' ' || r > 0x2000 {
+				t = append(t, show.Span{Text: fmt.Sprintf(`\u{%04X}`, r), Kind: show.Escape})
+			} else {
+				t = append(t, show.Span{Text: string(r)})
+			}
+		}
+		return t
+	}
+	return web.Showing{
+		Text: text,
+		Of: func(_ context.Context, a approval.Approval) (show.Request, error) {
+			r := show.Request{ID: a.ID, Status: string(a.Status), Title: text("Run tool " + a.Tools[0]), Bytes: len(a.Args), Says: text("I will pay.")}
+			r.Facts = []show.Fact{{Name: "tool", Label: "Tool", Value: text(a.Tools[0])}, {Name: "effect", Label: "Effect", Value: text(string(a.Effect))}}
+			var members map[string]json.RawMessage
+			_ = json.Unmarshal(a.Args, &members) // of null there are none
+			for _, k := range slices.Sorted(keysOf(members)) {
+				r.Arguments = append(r.Arguments, show.Argument{Key: text(k), Value: text(string(members[k])), Kind: "string"})
+			}
+			r.History = []show.Event{{At: a.RequestedAt, What: "asked"}}
+			return r, nil
+		},
+		Editable: func(_ context.Context, a approval.Approval) (string, error) { return string(a.Args), nil },
+		Restore: func(_ context.Context, _ approval.Approval, edited string) (json.RawMessage, error) {
+			return json.RawMessage(edited), nil
+		},
+	}
+}
+
+func keysOf(m map[string]json.RawMessage) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/web/edge"
+	"github.com/countersign/countersign/internal/web/gateway"
+)
+
+// An event is answered in the gateway's own form, or is none of HTTP.
+func FuzzServe(f *testing.F) {
+	for _, seed := range []string{
+		`{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"a=b","headers":{"content-type":"application/json"},"cookies":["a=b"],"requestContext":{"stage":"$default","domainName":"x","http":{"method":"POST","sourceIp":"1.2.3.4"}},"body":"e30=","isBase64Encoded":true}`,
+		`{"version":"2.0","rawPath":"%zz","requestContext":{"stage":"dev","http":{"method":"G T"}}}`, `{"version":"1.0","httpMethod":"GET","path":"/"}`,
+		`{"requestContext":{"elb":{"targetGroupArn":"x"}},"httpMethod":"GET","path":"/","headers":{},"body":"","isBase64Encoded":false}`,
+		`{"Records":[{"eventSource":"aws:sqs"}]}`, `{"version":"2.0","rawPath":"//x/../y","headers":{"A":"\r\nB: c","a":"d"},"requestContext":{"http":{"method":"GET"}}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	g := &gateway.Gateway{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		_, _ = w.Write(body)
+	})}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		out, err := g.Serve(t.Context(), payload)
+		if err != nil {
+			var known *edge.Error
+			require.True(t, errors.As(err, &known), "%v", err)
+			require.Equal(t, edge.Invalid, known.Kind)
+			return
+		}
+		var a gateway.Answer
+		require.NoError(t, json.Unmarshal(out, &a))
+		require.Contains(t, []int{http.StatusOK, http.StatusBadRequest}, a.Status, a.Body)
+	})
+}

@@ -1,0 +1,175 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/internal/web/gateway"
+)
+
+// caller is who an event with that authorizer, in JSON, is from.
+func caller(t *testing.T, who gateway.Identity, authorizer string) (c api.Caller, err error) {
+	t.Helper()
+	serve(t, func(_ http.ResponseWriter, r *http.Request) { c, err = who.Caller(r) }, fmt.Sprintf(`{"version":"2.0","rawPath":"/",
+		"rawQueryString":"tenant=evil&as=user:evil","headers":{"countersign-as":"user:evil,group:operators","tenant":"evil","sub":"evil","groups":"operators"},
+		"body":"{\"tenant\":\"evil\",\"by\":\"user:evil\"}","requestContext":{"http":{"method":"POST"},"authorizer":%s}}`, authorizer))
+	return c, err
+}
+
+func token(t *testing.T, claims map[string]string) string {
+	t.Helper()
+	b, err := json.Marshal(map[string]any{"jwt": map[string]any{"claims": claims, "scopes": nil}})
+	require.NoError(t, err)
+	return string(b)
+}
+
+func TestCallerOfAToken(t *testing.T) {
+	c, err := caller(t, gateway.Identity{}, token(t, map[string]string{"tenant": "acme", "sub": "ana", "groups": "[operators finance]", "tenant_id": "x"}))
+	require.NoError(t, err)
+	require.Equal(t, api.Caller{Tenant: "acme", Principal: agent.Principal{ID: "user:ana", Groups: []string{"group:operators", "group:finance"}}}, c)
+
+	named := gateway.Identity{TenantClaim: "custom:tenant", UserClaim: "email", GroupsClaim: "cognito:groups"}
+	c, err = caller(t, named, token(t, map[string]string{
+		"tenant": "evil", "sub": "evil", "groups": "evil", "custom:tenant": "acme", "email": "ana+x@example.com", "cognito:groups": "[operators]",
+	}))
+	require.NoError(t, err)
+	require.Equal(t, api.Caller{Tenant: "acme", Principal: agent.Principal{ID: "user:ana+x@example.com", Groups: []string{"group:operators"}}}, c)
+}
+
+func TestGroups(t *testing.T) {
+	for _, c := range []struct {
+		claim string
+		want  []string
+	}{
+		{"", nil},
+		{"[]", nil},
+		{"operators", []string{"group:operators"}},
+		{"[operators]", []string{"group:operators"}},
+		{"[a b  c]", []string{"group:a", "group:b", "group:c"}},
+		{"[a, b]", []string{"group:a", "group:b"}},
+		{"a b", []string{"group:a", "group:b"}},
+		{"a,b, c", []string{"group:a", "group:b", "group:c"}},
+		{`["a","b"]`, []string{"group:a", "group:b"}},
+		{`["a b","c","d,e",""]`, []string{"group:c"}}, // in JSON a name is one name
+		{`["a",["operators"]]`, nil},
+		{`{"operators":true}`, nil},
+		{"[a /b user:c group:d <e> f]", []string{"group:a", "group:f"}},
+		{"[a", nil},
+		{"a\noperators", nil},
+		{"operators\x00", nil},
+	} {
+		got, err := caller(t, gateway.Identity{}, token(t, map[string]string{"tenant": "acme", "sub": "ana", "groups": c.claim}))
+		require.NoError(t, err, c.claim)
+		require.Equal(t, c.want, got.Principal.Groups, c.claim)
+	}
+}
+
+// What was verified and makes no caller is refused, without being repeated; nothing else in the request stands in for it.
+func TestRefusedTokens(t *testing.T) {
+	for _, c := range []struct {
+		tenant, user, names string
+	}{
+		{"", "ana", "tenant"},
+		{"Canary", "ana", "tenant"},
+		{"[acme]", "ana", "tenant"},
+		{"acme ", "ana", "tenant"},
+		{"acme\n", "ana", "tenant"},
+		{"acme", "", "sub"},
+		{"acme", "auth0|canary", "sub"},
+		{"acme", "ana,group:operators", "sub"},
+		{"acme", "ana canary", "sub"},
+		{"acme", "ana\n", "sub"},
+	} {
+		_, err := caller(t, gateway.Identity{IAMTenant: "acme"}, token(t, map[string]string{"tenant": c.tenant, "sub": c.user}))
+		p := requireRefused(t, err, api.NotAllowed)
+		require.Contains(t, p.Detail, "claim "+c.names)
+		require.NotContains(t, p.Detail, "anary")
+	}
+	_, err := caller(t, gateway.Identity{}, `{"jwt":{"claims":null}}`)
+	requireRefused(t, err, api.NotAllowed)
+}
+
+func requireRefused(t *testing.T, err error, kind api.ProblemType) api.Problem {
+	t.Helper()
+	var p *api.Problem
+	require.True(t, errors.As(err, &p), "%v", err)
+	require.Equal(t, kind, p.Type)
+	return *p
+}
+
+func TestNobodyVerified(t *testing.T) {
+	for _, authorizer := range []string{`null`, `{}`, `{"lambda":{"tenant":"acme","sub":"ana"}}`} {
+		_, err := caller(t, gateway.Identity{IAMTenant: "acme"}, authorizer)
+		require.Equal(t, 401, requireRefused(t, err, api.Unauthenticated).Status)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	require.NoError(t, err)
+	_, err = gateway.Identity{}.Caller(r)
+	requireRefused(t, err, api.Unauthenticated)
+}
+
+func TestCallerOfIAM(t *testing.T) {
+	for _, c := range []struct{ arn, id, group string }{
+		{"arn:aws:iam::123456789012:user/ana", "user:ana", ""},
+		{"arn:aws:iam::123456789012:user/division/ana@example.com", "user:ana@example.com", ""},
+		{"arn:aws-cn:iam::123456789012:user/ana", "user:ana", ""},
+		{"arn:aws:sts::123456789012:assumed-role/Finance/ana", "user:ana@Finance", "group:Finance"},
+		{"arn:aws:sts::123456789012:assumed-role/Finance/ana@example.com", "user:ana@example.com@Finance", "group:Finance"},
+		{"arn:aws:sts::123456789012:assumed-role/AWSReservedSSO_Ops_0f/ana", "user:ana@AWSReservedSSO_Ops_0f", "group:AWSReservedSSO_Ops_0f"},
+		{"arn:aws:sts::123456789012:assumed-role/a.example.com/ana", "", ""}, // would read like an address
+		{"arn:aws:sts::123456789012:assumed-role/a@b/ana", "", ""},
+		{"arn:aws:sts::123456789012:assumed-role/Finance/", "", ""},
+		{"arn:aws:sts::123456789012:assumed-role/Finance", "", ""},
+		{"arn:aws:sts::123456789012:assumed-role/Fin=ance/ana", "", ""},
+		{"arn:aws:sts::123456789012:federated-user/ana", "", ""},
+		{"arn:aws:iam::123456789012:root", "", ""},
+		{"arn:aws:iam::123456789012:user", "", ""},
+		{"arn:aws:iam::123456789012:user/", "", ""},
+		{"arn:aws:iam::123456789012:role/Finance", "", ""},
+		{"ana", "", ""},
+		{"", "", ""},
+	} {
+		authorizer := fmt.Sprintf(`{"iam":{"accessKey":"AKIA","accountId":"1","userArn":%q,"userId":"AIDA"}}`, c.arn)
+		_, err := caller(t, gateway.Identity{}, authorizer)
+		require.Contains(t, requireRefused(t, err, api.NotAllowed).Detail, "IAM has signed are not taken here")
+		got, err := caller(t, gateway.Identity{IAMTenant: "ops"}, authorizer)
+		if c.id == "" {
+			requireRefused(t, err, api.NotAllowed)
+			continue
+		}
+		require.NoError(t, err, c.arn)
+		want := api.Caller{Tenant: "ops", Principal: agent.Principal{ID: c.id}}
+		if c.group != "" {
+			want.Principal.Groups = []string{c.group}
+		}
+		require.Equal(t, want, got)
+	}
+	_, err := caller(t, gateway.Identity{IAMTenant: "Not a tenant"}, `{"iam":{"userArn":"arn:aws:iam::1:user/ana"}}`)
+	requireRefused(t, err, api.NotAllowed)
+}
+
+// Names are one account's: another's role of an approvers' name is nobody here.
+func TestCallerOfAnotherAccount(t *testing.T) {
+	own := gateway.Identity{IAMTenant: "ops", IAMAccount: "123456789012"}
+	for arn, ok := range map[string]bool{
+		"arn:aws:sts::123456789012:assumed-role/operators/ana": true,
+		"arn:aws:iam::123456789012:user/ana":                   true,
+		"arn:aws:sts::210987654321:assumed-role/operators/ana": false,
+		"arn:aws:iam::210987654321:user/ana":                   false,
+		"arn:aws:iam:::user/ana":                               false,
+	} {
+		_, err := caller(t, own, fmt.Sprintf(`{"iam":{"accountId":"123456789012","userArn":%q}}`, arn))
+		if ok {
+			require.NoError(t, err, arn)
+			continue
+		}
+		require.Contains(t, requireRefused(t, err, api.NotAllowed).Detail, "own account", arn)
+	}
+}

@@ -1,0 +1,322 @@
+package stream
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// Type is the type of an event.
+type Type string
+
+// The types. Those that are not in Types are for what is said elsewhere: deltas are live.
+const (
+	RunStart         Type = "run_start"
+	StepStart        Type = "step_start"
+	TextDelta        Type = "text_delta"                // live only
+	ReasoningDelta   Type = "reasoning_delta"           // live only
+	ToolCallDelta    Type = "tool_call_delta"           // live only
+	EncryptedThought Type = "reasoning_encrypted_value" //
+	ToolCallStart    Type = "tool_call_start"           //
+	ToolCallReady    Type = "tool_call_ready"           //
+	ToolCallDone     Type = "tool_call_done"            //
+	ToolCallResumed  Type = "tool_call_resumed"         //
+	InferenceDone    Type = "inference_complete"        //
+	StepEnd          Type = "step_end"                  //
+	StateSnapshot    Type = "state_snapshot"            //
+	StateDelta       Type = "state_delta"               //
+	MessagesSnapshot Type = "messages_snapshot"         //
+	ActivitySnapshot Type = "activity_snapshot"         //
+	PlanCreated      Type = "plan_created"              //
+	StepExecuting    Type = "step_executing"            // of a plan
+	StepCompleted    Type = "step_completed"            // of a plan
+	Error            Type = "error"                     //
+	RunFinish        Type = "run_finish"                //
+)
+
+// Types are the types that the events of entries have, state_snapshot and state_delta included, which a run without shared state has not.
+func Types() []Type {
+	return []Type{
+		RunStart, StepStart, EncryptedThought, ToolCallStart, ToolCallReady, ToolCallDone, ToolCallResumed, InferenceDone, StepEnd,
+		StateSnapshot, StateDelta, MessagesSnapshot, ActivitySnapshot, PlanCreated, StepExecuting, StepCompleted, Error, RunFinish,
+	}
+}
+
+// Event is one event of a run's stream. Seq is its entry's sequence, Index its place among the entry's events.
+type Event struct {
+	Type   Type   `json:"type"`
+	Run    string `json:"run_id"`
+	Thread string `json:"thread_id"` // the run's subject; the run where it has none
+	Seq    int64  `json:"seq"`
+	Index  int    `json:"index"`
+	Time   int64  `json:"timestamp_ms"`      // of the entry, since 1970
+	Step   string `json:"step_id,omitempty"` // step_N, the run's N-th inference; "" = about the run
+	Data   any    `json:"data"`              // one of the structs below, by Type
+
+	who who
+}
+
+// who is what an encoding may say of a run with every event.
+type who struct{ agent, version, subject, parent string }
+
+// whoOf is what may be said of run s. Its parent is the run that it continues or branches off; else the one whose call it carries out.
+func whoOf(s *agent.AgentState) who {
+	w := who{agent: s.Agent, version: s.Version, subject: s.Subject}
+	switch {
+	case s.From != nil:
+		w.parent = s.From.Run
+	case s.Parent != nil:
+		w.parent = s.Parent.Run
+	}
+	return w
+}
+
+// RunStartData begins an attempt.
+type RunStartData struct {
+	Parent  string `json:"parent_run_id,omitempty"` // the run that it continues or branches off
+	Agent   string `json:"agent"`
+	Version string `json:"version,omitempty"`
+	Resumed bool   `json:"resumed,omitempty"` // the run goes on: this is not its first attempt
+
+	DelegatedBy *DelegatorData `json:"delegated_by,omitempty"` // nil = nobody delegated it
+}
+
+// DelegatorData is the call that a run carries out.
+type DelegatorData struct {
+	Agent string `json:"agent"`
+	Run   string `json:"run_id"`
+	Call  string `json:"call_id"`
+	Root  string `json:"root_run_id"` // the run that nobody delegated
+}
+
+// StepStartData begins an inference. It is known once the inference is there.
+type StepStartData struct {
+	Message   string          `json:"message_id"` // of the model's turn
+	Lifecycle agent.Lifecycle `json:"lifecycle,omitempty"`
+	Cycle     Cycle           `json:"interactions"`
+
+	asked asked
+}
+
+// Cycle is the quota as an inference began.
+type Cycle struct {
+	Max       int  `json:"max"`
+	Current   int  `json:"current"`
+	Exhausted bool `json:"exhausted"`
+}
+
+// asked is what the model was asked with, for the encodings that tell it with every step.
+type asked struct {
+	system     string
+	messages   []agent.Message
+	inferences int64
+	tools      []string // as the model knows them
+	output     agent.OutputKind
+}
+
+// EncryptedThoughtData is reasoning that its provider alone can read.
+type EncryptedThoughtData struct {
+	Message string `json:"message_id"`
+	Value   []byte `json:"value"` // base64
+}
+
+// ToolCallStartData begins a call; Pending, the call that it stands for.
+type ToolCallStartData struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Pending string `json:"pending_call_id,omitempty"` // it asks a person about this call; "" = the model made it
+}
+
+// ToolCallReadyData is a call with its arguments. The model's are what it asked for, before any edit.
+type ToolCallReadyData struct {
+	ID        string          `json:"id"`
+	Name      string          `json:"name"` // the name the model used
+	Arguments json.RawMessage `json:"arguments"`
+	Tool      string          `json:"tool,omitempty"`     // the original name
+	Kind      agent.ToolKind  `json:"kind,omitempty"`     // "" = no tool of that name
+	Repaired  bool            `json:"repaired,omitempty"` // the model's arguments were not JSON and were made it
+	Pending   string          `json:"pending_call_id,omitempty"`
+	For       agent.WaitFor   `json:"for,omitempty"`      // of a pending one: what is asked for
+	Approval  string          `json:"approval,omitempty"` // of a pending one: the request people see
+
+	input   json.RawMessage // of a pending one: the arguments of the call that waits
+	missing bool            // the agent has no such tool
+}
+
+// ToolCallDoneData is what became of a call.
+type ToolCallDoneData struct {
+	ID      string           `json:"id"`
+	Name    string           `json:"name"`
+	Tool    string           `json:"tool"`
+	Kind    agent.ToolKind   `json:"kind,omitempty"`
+	Result  ToolResult       `json:"result"`
+	Patch   []agent.Patch    `json:"patch,omitempty"` // what it changes of the shared state, as soon as its round is at rest
+	Message string           `json:"message_id"`      // of the result
+	Outcome agent.CallStatus `json:"outcome"`         // succeeded, failed or cancelled
+	Reason  agent.CallReason `json:"reason,omitempty"`
+}
+
+// ToolResult is a result as it is stored: a long one is in its blob.
+type ToolResult struct {
+	Content string        `json:"content"`
+	Blob    string        `json:"blob,omitempty"`
+	IsError bool          `json:"is_error,omitempty"`
+	Media   []agent.Media `json:"media,omitempty"`
+	Whole   *agent.Whole  `json:"whole,omitempty"` // where all of it is, where it was cut
+}
+
+// ToolCallResumedData is the end of a wait: somebody has said something. Target is the pending call of it.
+type ToolCallResumedData struct {
+	Target string  `json:"target_id"`
+	Call   string  `json:"call_id"`
+	Result Verdict `json:"result"`
+
+	name string // of the call
+	kind agent.ToolKind
+}
+
+// Verdict is what was said of a call that waited.
+type Verdict struct {
+	Action    agent.DecisionAction `json:"action,omitempty"` // of a decision
+	By        string               `json:"by,omitempty"`
+	Note      string               `json:"note,omitempty"`
+	Arguments json.RawMessage      `json:"arguments,omitempty"` // an edit: these run instead
+	Approval  string               `json:"approval,omitempty"`
+	Result    json.RawMessage      `json:"result,omitempty"`  // what was given with it
+	Content   string               `json:"content,omitempty"` // of an answer
+	Blob      string               `json:"blob,omitempty"`
+	IsError   bool                 `json:"is_error,omitempty"`
+	Rerun     bool                 `json:"rerun,omitempty"` // of an answer: it is run again
+}
+
+// StateSnapshotData is the state that the run's tools share.
+type StateSnapshotData struct {
+	State json.RawMessage `json:"state"`
+}
+
+// StateDeltaData is how the shared state changed: a JSON Patch (RFC 6902) of its members, sorted by name.
+type StateDeltaData struct {
+	Delta []StateOperation `json:"delta"`
+}
+
+// StateOperation is add, replace or remove.
+type StateOperation struct {
+	Op    string          `json:"op"`
+	Path  string          `json:"path"`
+	Value json.RawMessage `json:"value,omitempty"` // none with remove
+}
+
+// InferenceDoneData is a reply. Text is what is kept of it, all at once.
+type InferenceDoneData struct {
+	Model    string      `json:"model"`
+	Usage    agent.Usage `json:"usage"`
+	Units    int64       `json:"execution_units,omitempty"`
+	Requests int         `json:"requests"` // to any model, failed ones included
+	Text     string      `json:"text,omitempty"`
+	Stop     string      `json:"stop_reason,omitempty"`
+	Refused  string      `json:"refused,omitempty"`     // why the text is not the run's output
+	Duration int64       `json:"duration_ms,omitempty"` // from the beginning of the step to the reply
+
+	RefusedAs agent.CorrectionKind `json:"refused_as,omitempty"` // what was found in it; "" = it was cut short, or is no output
+	Problem   string               `json:"problem,omitempty"`    // of a call that could not be read: what was wrong with it
+
+	TextDropped bool           `json:"text_dropped,omitempty"` // there was a text beside the calls, which is not kept
+	Context     *ContextBudget `json:"context,omitempty"`      // nil = nobody counts, or there was plenty
+
+	said said
+}
+
+// ContextBudget is what a request had of its model's window, in tokens.
+type ContextBudget struct {
+	Total     int `json:"total"`
+	Remaining int `json:"remaining"` // for the conversation to grow
+}
+
+// said is what the encodings tell of a reply that the canonical form has in the conversation.
+type said struct {
+	thoughts []string // in order; those that their provider alone can read are none
+	written  []string // what the text of a reply without calls has between thinking tags
+	text     string   // without that, and without what stands between tags of tools
+	calls    int
+	sentBack bool // it is not the last word, and the model is told why
+}
+
+// StepEndData ends an inference.
+type StepEndData struct{}
+
+// MessagesSnapshotData is the whole conversation, as a run's JSON shows it.
+type MessagesSnapshotData struct {
+	Messages json.RawMessage `json:"messages"`
+	Summary  string          `json:"summary,omitempty"` // of messages that have left it
+
+	evicted bool // it is told because messages have left
+	list    []agent.Message
+}
+
+// ActivitySnapshotData is what somebody beside the model did.
+type ActivitySnapshotData struct {
+	Message string `json:"message_id"`
+	Kind    string `json:"activity_type"` // user_input or permission_request
+	Content any    `json:"content"`
+	Replace bool   `json:"replace"`
+}
+
+// InputContent is the content of the activity user_input.
+type InputContent struct {
+	By       string            `json:"by,omitempty"`
+	Messages []agent.UserBlock `json:"messages"`
+}
+
+// activityRequest is the activity of a request about tools.
+const activityRequest = "permission_request"
+
+// RequestContent is the content of the activity permission_request: people are asked about tools whose calls were blocked.
+type RequestContent struct {
+	Approval string          `json:"approval"`
+	Reason   string          `json:"reason,omitempty"`
+	Tools    []RequestedTool `json:"tools"`
+}
+
+// RequestedTool is one of them, with the calls that were blocked.
+type RequestedTool struct {
+	Kind  agent.ToolKind `json:"kind,omitempty"`
+	Name  string         `json:"name"`
+	Tool  string         `json:"tool"`
+	Calls []string       `json:"calls"`
+}
+
+// ErrorData is what ends a run with the termination error, in front of its run_finish.
+type ErrorData struct {
+	Message string          `json:"message"`
+	Code    agent.ErrorCode `json:"code,omitempty"`
+}
+
+// RunFinishData ends an attempt.
+type RunFinishData struct {
+	Result      *Response    `json:"result,omitempty"` // only of a natural end with something said
+	Termination agent.Reason `json:"termination"`
+	Waiting     []Waiting    `json:"waiting,omitempty"` // of a suspended one
+}
+
+// Response is what a run came to.
+type Response struct {
+	Response json.RawMessage `json:"response"` // a string, or the value where the output is JSON
+}
+
+// Waiting is a call that waits.
+type Waiting struct {
+	Call     string         `json:"call_id"`
+	Name     string         `json:"name"`
+	Tool     string         `json:"tool"`
+	Kind     agent.ToolKind `json:"kind,omitempty"`
+	For      agent.WaitFor  `json:"for"`
+	Approval string         `json:"approval,omitempty"`
+}
+
+func stepID(n int64) string {
+	if n < 1 {
+		return ""
+	}
+	return "step_" + strconv.FormatInt(n, 10)
+}

@@ -1,0 +1,141 @@
+package stream_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/web/stream"
+)
+
+// begun is a run whose one call waits, by hand, and what its last entry tells.
+func begun(t *testing.T, last ...agent.Event) []stream.Event {
+	t.Helper()
+	expires := time.Unix(1000, 0).UTC()
+	entries := [][]agent.Event{
+		{agent.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "go"}}}}},
+		{agent.Replied{
+			Inference: 1, Model: "m", Requests: 1, Calls: []agent.RepliedCall{{ID: "c1", Name: "pay", Input: json.RawMessage(`{}`)}},
+		}},
+		{agent.CallSuspended{Call: "c1", Approval: "a1", Digest: "d", Expires: expires}, agent.Parked{Expires: expires}},
+		last,
+	}
+	var events []stream.Event
+	var state agent.AgentState
+	for i, facts := range entries {
+		var err error
+		events, state, err = stream.Of(nil, state, agent.Entry{Seq: int64(i), Writer: "w", Time: time.Unix(int64(i), 0), Events: facts})
+		require.NoError(t, err)
+	}
+	return events
+}
+
+func TestFacts(t *testing.T) {
+	resumed := agent.Resumed{}
+	input := agent.InputReceived{Slot: 1, ID: "i", Blocks: []agent.UserBlock{{Block: agent.Text{Text: "hi"}}}}
+	finished := agent.Finished{Reason: agent.ReasonCancelled, OpenText: "not run"}
+	settled := []agent.Event{resumed, agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}}
+	for name, c := range map[string]struct {
+		facts []agent.Event
+		want  []stream.Type
+	}{
+		"the end of a run that is parked is an attempt": {[]agent.Event{finished}, []stream.Type{stream.RunStart, stream.ToolCallDone, stream.RunFinish}},
+		"an end that is known is told once":             {[]agent.Event{finished, finished}, []stream.Type{stream.RunStart, stream.ToolCallDone, stream.RunFinish}},
+		"a new owner is no news":                        {[]agent.Event{agent.HandedOver{Owner: "p"}}, nil},
+		"an expiry is nobody's word":                    {settled, []stream.Type{stream.RunStart, stream.ToolCallDone}},
+		"resumed twice":                                 {[]agent.Event{resumed, resumed}, []stream.Type{stream.RunStart}},
+		"a decision that was overtaken":                 {[]agent.Event{resumed, agent.Decided{Slot: 1, Call: "c1", Approval: "a9"}}, []stream.Type{stream.RunStart}},
+		"an error stands before the end": {
+			append(settled, agent.Finished{Reason: agent.ReasonError, Error: &agent.RunError{Code: agent.CodeInternal, Message: "it broke"}}),
+			[]stream.Type{stream.RunStart, stream.ToolCallDone, stream.Error, stream.RunFinish},
+		},
+		"input is told once": {
+			[]agent.Event{resumed, input, input},
+			[]stream.Type{stream.RunStart, stream.ActivitySnapshot},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, types(begun(t, c.facts...))) })
+	}
+}
+
+// Reasoning that only its provider can read is told as it is; other reasoning is in the conversation.
+func TestReasoning(t *testing.T) {
+	settled := agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}
+	events := begun(t, agent.Resumed{}, settled, agent.Replied{
+		Inference: 2, Model: "m", Requests: 1, Reasoning: []agent.RepliedReasoning{{Text: "hm"}, {Redacted: []byte("x")}},
+	})
+	require.Equal(t, []stream.Type{
+		stream.RunStart, stream.ToolCallDone, stream.StepStart, stream.EncryptedThought, stream.InferenceDone, stream.StepEnd,
+	}, types(events))
+	require.Equal(t, stream.EncryptedThoughtData{Message: "m3.2", Value: []byte("x")}, events[3].Data)
+}
+
+// Only a natural end with something said has a result.
+func TestResults(t *testing.T) {
+	settled := agent.CallCancelled{Call: "c1", Reason: agent.WhyExpired, Content: "late"}
+	said := agent.Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}
+	for output, want := range map[string]map[agent.Reason]bool{
+		`"Done."`: {agent.ReasonNaturalEnd: true, agent.ReasonMaxRounds: false, agent.ReasonCancelled: false},
+		`""`:      {agent.ReasonNaturalEnd: false},
+		`null`:    {agent.ReasonNaturalEnd: false},
+		``:        {agent.ReasonNaturalEnd: false},
+		`{"a":1}`: {agent.ReasonNaturalEnd: true},
+	} {
+		for reason, has := range want {
+			events := begun(t, agent.Resumed{}, settled, said, agent.Finished{Reason: reason, Output: json.RawMessage(output)})
+			end, ok := events[len(events)-1].Data.(stream.RunFinishData)
+			require.True(t, ok)
+			require.Equal(t, reason, end.Termination)
+			require.Equal(t, has, end.Result != nil, "%s %s", reason, output)
+			if has {
+				require.JSONEq(t, output, string(end.Result.Response))
+			}
+		}
+	}
+}
+
+// TestDelegatedRunsSaySo: a run that is the call of another one tells whose, in every form that has a place for it.
+func TestDelegatedRunsSaySo(t *testing.T) {
+	by := &agent.Parent{Run: "p", Call: "c7", Root: "r0", Depth: 2, Agents: []string{"desk", "researcher"}}
+	delegator := &stream.DelegatorData{Agent: "researcher", Run: "p", Call: "c7", Root: "r0"}
+	for name, c := range map[string]struct {
+		by        *agent.Parent
+		want      *stream.DelegatorData
+		canonical string
+		initiator string
+	}{
+		"delegated": {by, delegator, `{"agent":"a","delegated_by":{"agent":"researcher","run_id":"p","call_id":"c7","root_run_id":"r0"}}`, "p"},
+		"by nobody": {nil, nil, `{"agent":"a"}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := agent.RunStarted{Tenant: "t", Run: "r", Agent: "a", Owner: "o", MaxInteractions: 9, Messages: []agent.UserBlock{{Block: agent.Text{Text: "go"}}}, Parent: c.by}
+			events, state, err := stream.Of(nil, agent.AgentState{}, agent.Entry{Seq: 0, Writer: "w", Time: time.Unix(0, 0), Events: []agent.Event{start}})
+			require.NoError(t, err)
+			data, ok := events[0].Data.(stream.RunStartData)
+			require.True(t, ok)
+			require.Equal(t, c.want, data.DelegatedBy)
+			said, err := json.Marshal(data)
+			require.NoError(t, err)
+			require.JSONEq(t, c.canonical, string(said))
+			require.Contains(t, bodies(t, stream.Canonical, events)[0], `"data":`+string(said))
+
+			later, _, err := stream.Of(nil, state, agent.Entry{Seq: 1, Writer: "w", Time: time.Unix(1, 0), Events: []agent.Event{
+				agent.Replied{Inference: 1, Model: "m", Requests: 1, Text: "done"}, agent.Finished{Reason: agent.ReasonNaturalEnd, Output: json.RawMessage(`"done"`)},
+			}})
+			require.NoError(t, err)
+			arvo := append(bodies(t, stream.Arvo, events), bodies(t, stream.Arvo, later)...)
+			require.NotEmpty(t, arvo)
+			for _, body := range arvo {
+				require.Contains(t, body, `"initiatorId":"`+c.initiator+`"`)
+			}
+			piece, err := stream.Arvo.EncodeSaid(stream.Says(&state, stream.Delta{Inference: 1, Delta: agent.Delta{Kind: agent.DeltaText, Text: "d"}}, "d", time.Unix(1, 0)))
+			require.NoError(t, err)
+			live, err := json.Marshal(piece.Body)
+			require.NoError(t, err)
+			require.Contains(t, string(live), `"initiatorId":"`+c.initiator+`"`)
+		})
+	}
+}

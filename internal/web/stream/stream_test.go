@@ -1,0 +1,320 @@
+package stream_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/scenario"
+	"github.com/countersign/countersign/internal/web/stream"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// story is a scenario that was run.
+type story struct {
+	name    string
+	def     *agent.Definition
+	seed    agent.AgentState
+	entries []agent.Entry
+}
+
+// told runs the scenarios of a pattern.
+func told(t *testing.T, pattern string) []story {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	var all []story
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		require.NoError(t, err)
+		s, err := scenario.Load(filepath.Base(f), data)
+		require.NoError(t, err)
+		r := s.Run(scenario.Options{})
+		require.Empty(t, r.Failures, f)
+		def := s.Agent()
+		all = append(all, story{name: s.Name, def: &def, seed: r.Seed, entries: r.Journal})
+	}
+	return all
+}
+
+// whole is the story's events, by entry.
+func (s story) whole(t *testing.T) [][]stream.Event {
+	t.Helper()
+	var all [][]stream.Event
+	state := s.seed
+	for _, e := range s.entries {
+		events, after, err := stream.Of(s.def, state, e)
+		require.NoError(t, err)
+		want, err := agent.ApplyEntry(state, e)
+		require.NoError(t, err)
+		require.Equal(t, want.Entries, after.Entries)
+		state = after
+		all = append(all, events)
+	}
+	return all
+}
+
+// Every kind of fact has a line: whoever adds a fact says how it is told.
+func TestEveryFactHasALine(t *testing.T) {
+	require.Equal(t, agent.EventTypes(), stream.Lines())
+}
+
+// One run under each preset, in every format.
+func TestPresets(t *testing.T) {
+	for _, s := range told(t, "testdata/*.txtar") {
+		for _, format := range stream.Formats() {
+			t.Run(s.name+"/"+format, func(t *testing.T) {
+				f, err := stream.ReadFormat(format)
+				require.NoError(t, err)
+				var got bytes.Buffer
+				for _, events := range s.whole(t) {
+					encoded, err := f.Encode(events)
+					require.NoError(t, err)
+					for i, e := range encoded {
+						require.Equal(t, i, e.Index)
+						line, err := agent.MarshalVerbatim(e.Body)
+						require.NoError(t, err)
+						got.Write(append(line, '\n'))
+					}
+				}
+				file := "testdata/" + strings.TrimSuffix(s.name, ".txtar") + "." + format + ".jsonl"
+				if *update {
+					require.NoError(t, os.WriteFile(file, got.Bytes(), 0o600))
+				}
+				want, err := os.ReadFile(file)
+				require.NoError(t, err)
+				require.Equal(t, string(want), got.String(), "if that is meant: go test ./internal/web/stream -update, and read the difference")
+			})
+		}
+	}
+}
+
+// What the order of events promises holds of every scenario of the repository.
+func TestOrder(t *testing.T) {
+	seen := map[stream.Type]int{}
+	for _, s := range append(told(t, "../../../scenarios/*.txtar"), told(t, "testdata/*.txtar")...) {
+		t.Run(s.name, func(t *testing.T) {
+			o := order{t: t, seen: seen, started: map[string]bool{}, done: map[string]bool{}}
+			for _, events := range s.whole(t) {
+				o.entry(events)
+			}
+			require.False(t, o.running && o.last == stream.RunFinish)
+		})
+	}
+	for _, kind := range stream.Types() {
+		switch kind {
+		case stream.StateSnapshot, stream.EncryptedThought:
+		default:
+			require.Positive(t, seen[kind], kind)
+		}
+	}
+}
+
+// order holds a stream against what is promised of it.
+type order struct {
+	t             *testing.T
+	seen          map[stream.Type]int
+	running       bool // an attempt is under way
+	step          string
+	ended         bool
+	last          stream.Type
+	started, done map[string]bool // calls
+}
+
+func (o *order) entry(events []stream.Event) {
+	doneHere := false
+	for i, e := range events {
+		require.Equal(o.t, i, e.Index)
+		require.NotEmpty(o.t, e.Run)
+		require.NotEmpty(o.t, e.Thread)
+		require.Contains(o.t, stream.Types(), e.Type)
+		require.Equal(o.t, e.Type != stream.RunStart, o.running, "%s: an attempt begins with run_start, and nothing stands behind its end", e.Type)
+		switch d := e.Data.(type) {
+		case stream.ToolCallReadyData:
+			require.True(o.t, o.started[d.ID], "%s is ready and never started", d.ID)
+			require.False(o.t, d.Pending != "" && doneHere, "%s: what came to wait stands before what is done", d.ID)
+		case stream.ToolCallStartData:
+			require.False(o.t, o.started[d.ID], "%s starts twice", d.ID)
+			o.started[d.ID] = true
+			if d.Pending != "" { // it asks about another, and has no result of its own
+				o.done[d.ID] = true
+			}
+		case stream.ToolCallDoneData:
+			require.True(o.t, o.started[d.ID], "%s is done and never started", d.ID)
+			require.False(o.t, o.done[d.ID], "%s is done twice", d.ID)
+			require.Contains(o.t, []agent.CallStatus{agent.StatusSucceeded, agent.StatusFailed, agent.StatusCancelled}, d.Outcome)
+			require.Empty(o.t, o.step, "step_end stands before what becomes of the step's calls")
+			o.done[d.ID], doneHere = true, true
+		case stream.ToolCallResumedData:
+			require.True(o.t, o.started[d.Target], "%s goes on and never waited", d.Target)
+			require.Empty(o.t, o.step)
+		case stream.RunFinishData:
+			o.finish(d)
+		}
+		o.move(e)
+	}
+}
+
+func (o *order) move(e stream.Event) {
+	o.seen[e.Type]++
+	o.last = e.Type
+	switch e.Type {
+	case stream.RunStart:
+		require.False(o.t, o.ended, "a run that is done starts again")
+		o.running = true
+	case stream.RunFinish:
+		o.running = false
+	case stream.StepStart:
+		require.Empty(o.t, o.step)
+		o.step = e.Step
+	case stream.StepEnd:
+		require.Equal(o.t, o.step, e.Step)
+		o.step = ""
+	case stream.InferenceDone:
+		require.Equal(o.t, o.step, e.Step)
+	}
+}
+
+func (o *order) finish(d stream.RunFinishData) {
+	o.ended = d.Termination != agent.ReasonSuspended
+	require.Equal(o.t, o.ended, len(d.Waiting) == 0)
+	require.Equal(o.t, d.Termination == agent.ReasonError, o.last == stream.Error)
+	if d.Result != nil {
+		require.Equal(o.t, agent.ReasonNaturalEnd, d.Termination)
+		require.NotEqual(o.t, `""`, string(d.Result.Response))
+	}
+	if o.ended {
+		for id := range o.started {
+			require.True(o.t, o.done[id], "%s has no result", id)
+		}
+	}
+}
+
+// A repeated entry says nothing, a gap is refused, and nobody's state is changed.
+func TestOneEntryOnce(t *testing.T) {
+	s := told(t, "testdata/countersign.txtar")[0]
+	state := agent.AgentState{}
+	_, after, err := stream.Of(s.def, state, s.entries[0])
+	require.NoError(t, err)
+	require.Zero(t, state.Entries)
+	events, again, err := stream.Of(s.def, after, s.entries[0])
+	require.NoError(t, err)
+	require.Empty(t, events)
+	require.Equal(t, after.Entries, again.Entries)
+	_, _, err = stream.Of(s.def, after, s.entries[2])
+	require.ErrorContains(t, err, "gap")
+}
+
+// Without the definition the same events are told, with less in them.
+func TestWithoutDefinition(t *testing.T) {
+	for _, s := range told(t, "testdata/*.txtar") {
+		with := s.whole(t)
+		s.def = nil
+		for i, events := range s.whole(t) {
+			require.Equal(t, types(with[i]), types(events))
+		}
+	}
+}
+
+func types(events []stream.Event) (out []stream.Type) {
+	for _, e := range events {
+		out = append(out, e.Type)
+	}
+	return out
+}
+
+// A fact that no line knows tells what it changed of calls.
+func TestUnknownFact(t *testing.T) {
+	s := told(t, "testdata/countersign.txtar")[0]
+	want := s.whole(t)
+	defer stream.Forget("call_finished", "call_suspended")()
+	require.Equal(t, want, s.whole(t))
+}
+
+// A call whose arguments the model did not write as they are says so.
+func TestRepairedCallsSaySo(t *testing.T) {
+	for name, want := range map[string]bool{"repair-shown": true, "repair-off": false} {
+		ready := 0
+		for _, entry := range told(t, "../../../scenarios/"+name+".txtar")[0].whole(t) {
+			for _, e := range entry {
+				if d, ok := e.Data.(stream.ToolCallReadyData); ok && d.Pending == "" {
+					require.Equal(t, want, d.Repaired)
+					ready++
+				}
+			}
+		}
+		require.Equal(t, 1, ready)
+	}
+}
+
+// Reasoning and calls are told live as text is; the id of a call is the model's own.
+func TestLivePieces(t *testing.T) {
+	s := agent.AgentState{Run: "r", Agent: "clerk"}
+	frame := `"run_id":"r","thread_id":"r","timestamp_ms":-62135596800000,"step_id":"step_1"`
+	meta := `"metadata":{"subject":"r","initiatorId":"","selfId":"clerk","selfVersion":"","runId":"r"}`
+	for _, tt := range []struct {
+		piece           agent.Delta
+		content         string
+		canonical, arvo string
+	}{
+		{agent.Delta{Kind: agent.DeltaReasoning, Text: "m"}, "hm", `{"type":"reasoning_delta",` + frame + `,"data":{"delta":"m","attempt":0}}`,
+			`{"type":"agent.llm.delta","time":"0001-01-01T00:00:00Z","data":{"delta":"m","content":"hm"},` + meta + `}`},
+		{agent.Delta{Kind: agent.DeltaCall, Call: "c1", Name: "pay"}, "", `{"type":"tool_call_delta",` + frame + `,"data":{"delta":"","attempt":0,"index":0,"id":"c1","name":"pay"}}`,
+			`{"type":"agent.llm.delta.tool","time":"0001-01-01T00:00:00Z","data":{"toolname":"pay","toolUseId":"c1","input":"","meta":{"error":null}},` + meta + `}`},
+		{agent.Delta{Kind: agent.DeltaCall, Name: "pay", Place: 2, Text: ":1}"}, `{"a":1}`, `{"type":"tool_call_delta",` + frame + `,"data":{"delta":":1}","attempt":0,"index":2,"name":"pay"}}`,
+			`{"type":"agent.llm.delta.tool","time":"0001-01-01T00:00:00Z","data":{"toolname":"pay","toolUseId":"","input":"{\"a\":1}","meta":{"error":null}},` + meta + `}`},
+	} {
+		said := stream.Says(&s, stream.Delta{Inference: 1, Delta: tt.piece}, tt.content, agent.AgentState{}.StartedAt)
+		for format, want := range map[stream.Format]string{stream.Canonical: tt.canonical, stream.Arvo: tt.arvo} {
+			e, err := format.EncodeSaid(said)
+			require.NoError(t, err)
+			got, err := json.Marshal(e.Body)
+			require.NoError(t, err)
+			require.JSONEq(t, want, string(got))
+		}
+	}
+}
+
+func TestFormats(t *testing.T) {
+	require.Equal(t, []string{"agui", "aisdk", "arvo", "canonical", "cowork", "forge"}, stream.Formats())
+	_, err := stream.ReadFormat("xml")
+	require.EqualError(t, err, `got "xml", want agui, aisdk, arvo, canonical, cowork or forge`)
+	_, err = stream.Format("xml").Encode(nil)
+	require.Error(t, err)
+	_, err = stream.Format("xml").EncodeSaid(stream.Said{})
+	require.Error(t, err)
+}
+
+// Live text has no place in the stream.
+func TestLiveText(t *testing.T) {
+	s := agent.AgentState{Run: "r", Subject: "order-1", Agent: "clerk", Version: "2"}
+	said := stream.Says(&s, stream.Delta{Inference: 2, Attempt: 1, Delta: agent.Delta{Kind: agent.DeltaText, Text: "lo"}}, "Hello", agent.AgentState{}.StartedAt)
+	for format, want := range map[stream.Format]string{
+		stream.Canonical: `{"type":"text_delta","run_id":"r","thread_id":"order-1","timestamp_ms":-62135596800000,"step_id":"step_2","data":{"delta":"lo","attempt":1}}`,
+		stream.Arvo: `{"type":"agent.llm.delta.text","time":"0001-01-01T00:00:00Z","data":{"delta":"lo","content":"Hello"},
+			"metadata":{"subject":"order-1","initiatorId":"","selfId":"clerk","selfVersion":"2","runId":"r"}}`,
+		stream.Agui: `{"type":"CUSTOM","timestamp":-62135596800000,"name":"text_delta","value":{"type":"text_delta","run_id":"r","thread_id":"order-1",
+			"timestamp_ms":-62135596800000,"step_id":"step_2","data":{"delta":"lo","attempt":1}}}`,
+		stream.Aisdk:  `{"type":"data-text-delta","data":{"delta":"lo","attempt":1},"transient":true}`,
+		stream.Cowork: `{"type":"stream-token","time":"0001-01-01T00:00:00Z","run":"r","subject":"order-1","data":{"token":"lo","attempt":1}}`,
+		stream.Forge:  `{"type":"message_content","time":"0001-01-01T00:00:00Z","run":"r","subject":"order-1","data":{"content":"lo","live":true,"attempt":1}}`,
+	} {
+		e, err := format.EncodeSaid(said)
+		require.NoError(t, err)
+		got, err := json.Marshal(e.Body)
+		require.NoError(t, err)
+		require.JSONEq(t, want, string(got))
+	}
+	for _, live := range []stream.Type{stream.TextDelta, stream.ReasoningDelta, stream.ToolCallDelta} {
+		require.NotContains(t, stream.Types(), live)
+	}
+}

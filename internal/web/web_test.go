@@ -1,0 +1,691 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/audit"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/people/link"
+	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/web"
+	"github.com/countersign/countersign/internal/web/gateway"
+)
+
+const five = `{"amount": 5, "to": "bob"}`
+
+// Looking never decides, whoever looks and however: mail scanners, previews and prefetchers GET, HEAD and OPTIONS all they find.
+func TestA1LookingDecidesNothing(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	before := w.now(a)
+	for _, method := range []string{"GET", "HEAD", "OPTIONS", "GET", "PUT", "DELETE", "PATCH", "PROPFIND"} {
+		for _, headers := range [][]string{{}, {"Sec-Purpose", "prefetch"}, {"X-HTTP-Method-Override", "POST"}, {"Content-Type", "application/x-www-form-urlencoded"}} {
+			for _, query := range []string{"", "?action=approve", "?action=approve&form=x"} {
+				got := w.do(method, at+query, nil, headers...)
+				require.NotEqual(t, http.StatusSeeOther, got.status)
+				if method == "HEAD" || method == "OPTIONS" {
+					require.NotContains(t, got.body, "Ana")
+				}
+			}
+			w.clk.advance(3 * time.Second) // within the rate of a link
+		}
+	}
+	page := w.do("GET", at, nil)
+	form := w.form(page.body, "action", "approve")
+	require.NotEqual(t, http.StatusSeeOther, w.do("GET", at+"?"+form.Encode(), nil).status, "a form in a query is none")
+	require.Equal(t, before, w.now(a))
+	require.Empty(t, w.paid)
+	require.NotContains(t, page.body, "<script")
+	require.NotContains(t, page.body, "http-equiv")
+	require.NotContains(t, page.body, "<a href=\"http")
+
+	require.Equal(t, http.StatusSeeOther, w.do("POST", at, form).status)
+	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, payment{5, "bob"}, <-w.paid)
+}
+
+// Nothing of the call is in the address, and nothing that opens or decides it elsewhere is on the page.
+func TestA2PagesHoldNoTokens(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	page := w.do("GET", at, nil).body
+	id, err := w.links.Verify(t.Context(), strings.TrimPrefix(at, w.server.URL+link.Path))
+	require.NoError(t, err)
+	l, err := w.links.Read(t.Context(), id)
+	require.NoError(t, err)
+	require.NotContains(t, page, l.Nonce)
+	require.NotContains(t, page, strings.TrimPrefix(at, w.server.URL), "nor the page's own address")
+	for _, said := range []string{a.ID, a.Run, "bob", "ana", "pay"} {
+		require.NotContains(t, at, said)
+	}
+}
+
+// A second visit shows who decided what and when, and so does a link that is opened for the first time after that; neither offers anything.
+func TestA5SecondVisitShowsTheOutcome(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	ana, bob := w.url(a, "user:ana"), w.url(a, "user:bob")
+	got := w.press(ana, "deny", "note", "not <today>")
+	require.Equal(t, http.StatusSeeOther, got.status)
+	require.Equal(t, strings.TrimPrefix(ana, w.server.URL), got.header.Get("Location"), "and nowhere else")
+	for _, at := range []string{ana, bob} {
+		page := w.do("GET", at, nil).body
+		require.Contains(t, page, "<strong>Denied</strong> by user:ana")
+		require.Contains(t, page, "not &lt;today&gt;")
+		require.Contains(t, page, w.now(a).Decisions[0].At.Format("2 January 2006, 15:04 UTC"))
+		require.NotContains(t, page, `value="approve"`)
+		require.NotContains(t, page, `value="deny"`)
+	}
+	require.Equal(t, agent.RunDone, w.end())
+	require.Empty(t, w.paid)
+
+	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.Afterlife - time.Hour)
+	require.Contains(t, w.do("GET", ana, nil).body, "<strong>Denied</strong> by user:ana", "long after")
+	w.clk.advance(2 * time.Hour)
+	require.Equal(t, http.StatusNotFound, w.do("GET", ana, nil).status)
+}
+
+// A decision goes to the desk as the link's person, with the groups that the directory gives them, by the page, and of what was seen.
+func TestA9DecisionsGoThroughTheDesk(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	desk := &listening{Desk: w.m.Desk}
+	w.pages.Desk = desk
+	w.server.Config.Handler = w.pages.Handler()
+	require.Equal(t, http.StatusSeeOther, w.press(w.url(a, "user:ana"), "approve", "note", "fine").status)
+	require.Equal(t, []approval.Request{{
+		Tenant: local.Tenant, ID: a.ID, Action: approval.Approve, Note: "fine", By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}},
+		Via: approval.ViaPage, Digest: a.Digest,
+	}}, desk.asked)
+	require.Equal(t, agent.RunDone, w.end())
+}
+
+// listening is a desk that remembers what it was asked.
+type listening struct {
+	web.Desk
+	asked []approval.Request
+}
+
+func (l *listening) Decide(ctx context.Context, r approval.Request) (approval.Approval, error) {
+	l.asked = append(l.asked, r)
+	return l.Desk.Decide(ctx, r)
+}
+
+// Two who press at the same time: one decides, the other is told.
+func TestA5OneOfTwoDecides(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	ana, bob := w.url(a, "user:ana"), w.url(a, "user:bob")
+	yes := w.form(w.do("GET", ana, nil).body, "action", "approve")
+	no := w.form(w.do("GET", bob, nil).body, "action", "deny")
+	require.Equal(t, http.StatusSeeOther, w.do("POST", ana, yes).status)
+	late := w.do("POST", bob, no)
+	require.Equal(t, http.StatusConflict, late.status)
+	require.Contains(t, late.body, "Your answer was not taken")
+	require.Contains(t, late.body, "<strong>Approved</strong> by user:ana")
+	require.Equal(t, agent.RunDone, w.end())
+	require.Len(t, w.paid, 1)
+}
+
+// Who comes after the time sees that nobody decided, and cannot.
+func TestA14TooLate(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	form := w.form(w.do("GET", at, nil).body, "action", "approve")
+	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + time.Second)
+	page := w.do("GET", at, nil)
+	require.Equal(t, http.StatusOK, page.status)
+	require.Contains(t, page.body, "Nobody decided before")
+	require.NotContains(t, page.body, `value="approve"`)
+	late := w.do("POST", at, form)
+	require.Equal(t, http.StatusConflict, late.status)
+	require.Empty(t, w.paid)
+}
+
+// What browsers are told (B5).
+func TestB5Headers(t *testing.T) {
+	w := newWorld(t, asks(five))
+	at := w.url(w.asked(), "user:ana")
+	for name, got := range map[string]answer{
+		"a page": w.do("GET", at, nil), "none": w.do("GET", w.server.URL+"/a/x", nil), "options": w.do("OPTIONS", at, nil), "taken": w.press(at, "deny"),
+		"bad form": w.do("POST", at, url.Values{"x": {"y"}}), "foreign": w.do("POST", at, url.Values{}, "Origin", "https://evil.example"),
+	} {
+		csp := got.header.Get("Content-Security-Policy")
+		require.Regexp(t, `^default-src 'none'; style-src 'sha256-[A-Za-z0-9+/=]{44}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'$`, csp, name)
+		for header, want := range map[string]string{
+			"Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+			"X-Robots-Tag": "noindex, nofollow, noarchive, nosnippet", "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+		} {
+			require.Equal(t, want, got.header.Get(header), "%s: %s", name, header)
+		}
+		require.Empty(t, got.header.Values("Set-Cookie"), name)
+		require.NotRegexp(t, `(?i)\s(src|href|action|formaction|srcset|style|on[a-z]+)\s*=\s*["']?[^#"']`, got.body, name)
+	}
+}
+
+// A form is sent by this page alone: nothing of another site, of another link or of another person is taken.
+func TestB6ForeignForms(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	ana, again, bob := w.url(a, "user:ana"), w.url(a, "user:ana"), w.url(a, "user:bob")
+	form := w.form(w.do("GET", ana, nil).body, "action", "approve")
+	host := strings.TrimPrefix(w.server.URL, "http://")
+	for name, c := range map[string]struct {
+		at      string
+		form    url.Values
+		headers []string
+		status  int
+	}{
+		"another site":             {ana, form, []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		"a sibling":                {ana, form, []string{"Sec-Fetch-Site", "same-site"}, 403},
+		"another origin":           {ana, form, []string{"Origin", "https://evil.example"}, 403},
+		"no origin at all":         {ana, form, []string{"Origin", "null"}, 403},
+		"another port":             {ana, form, []string{"Origin", "http://" + host + "0"}, 403},
+		"another person's link":    {bob, form, nil, 403},
+		"another link of theirs":   {again, form, nil, 403},
+		"no form":                  {ana, url.Values{"action": {"approve"}}, nil, 403},
+		"a made-up one":            {ana, url.Values{"action": {"approve"}, "form": {strings.Repeat("A", 120)}}, nil, 403},
+		"a field that is none":     {ana, with(form, "redirect", "https://evil.example"), nil, 400},
+		"a field that comes twice": {ana, url.Values{"form": form["form"], "action": {"approve", "approve"}}, nil, 400},
+		"JSON":                     {ana, form, []string{"Content-Type", "application/json"}, 400},
+		"plain text":               {ana, form, []string{"Content-Type", "text/plain"}, 400},
+		"a long note":              {ana, with(form, "note", strings.Repeat("x", 1001)), nil, 400},
+		"much of it":               {ana, with(form, "note", strings.Repeat("x", 1<<20)), nil, 400},
+		"no button":                {ana, with(form, "action", ""), nil, 400},
+		"another button":           {ana, with(form, "action", "cancel"), nil, 400},
+		"a query":                  {ana + "?x=1", form, nil, 404},
+	} {
+		got := w.do("POST", c.at, c.form, c.headers...)
+		require.Equal(t, c.status, got.status, name)
+		require.Equal(t, approval.Pending, w.now(a).Status, name)
+		w.clk.advance(2 * time.Second)
+	}
+	require.Equal(t, http.StatusSeeOther, w.do("POST", ana, form, "Sec-Fetch-Site", "same-origin", "Origin", "null").status, "as browsers send it under no-referrer")
+	require.Equal(t, agent.RunDone, w.end())
+}
+
+func with(form url.Values, name, value string) url.Values {
+	other := url.Values{name: {value}}
+	for k, v := range form {
+		if k != name {
+			other[k] = v
+		}
+	}
+	return other
+}
+
+// A form is used up by the answer it gave.
+func TestB6AFormIsUsedOnce(t *testing.T) {
+	w := newWorld(t, asks(five), func(d *agent.Definition) { d.Permission.Scope = "" })
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	form := w.form(w.do("GET", at, nil).body, "action", "approve")
+	require.Equal(t, http.StatusSeeOther, w.do("POST", at, form).status)
+	for _, action := range []string{"approve", "deny"} {
+		got := w.do("POST", at, with(form, "action", action))
+		require.Equal(t, http.StatusConflict, got.status, action)
+		require.Contains(t, got.body, "The request is not as you saw it")
+	}
+	require.Len(t, w.now(a).Decisions, 1)
+	require.Equal(t, agent.RunDone, w.end())
+}
+
+// Many at once with one form: one is taken, and the tool runs once.
+func TestB6AFormIsUsedOnceAtOnce(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	form := w.form(w.do("GET", at, nil).body, "action", "approve")
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			resp, err := http.PostForm(at, form)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	all.Wait()
+	require.Len(t, w.now(a).Decisions, 1)
+	require.Equal(t, agent.RunDone, w.end())
+	require.Len(t, w.paid, 1)
+}
+
+// What changed between looking and answering is said, and nothing is taken: new arguments are to be read first.
+func TestB6StaleForms(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*approval.Approval)
+		said   string
+	}{
+		"other arguments": {func(a *approval.Approval) {
+			a.Args, a.Digest = json.RawMessage(`{"amount":50000}`), "other"
+			a.Decisions = append(a.Decisions, approval.Decision{By: "user:bob", Action: approval.Edit})
+		}, "Somebody changed the arguments meanwhile"},
+		"a question": {func(a *approval.Approval) { a.Thread = append(a.Thread, approval.Remark{By: "user:bob", Text: "why?"}) }, "Somebody wrote about the request"},
+		"the person's own": {func(a *approval.Approval) {
+			a.Decisions = append(a.Decisions, approval.Decision{By: "user:ana", Action: approval.Approve})
+		}, "You have already answered"},
+		"others' approvals": {func(a *approval.Approval) {
+			a.Decisions = append(a.Decisions, approval.Decision{By: "user:bob", Action: approval.Approve})
+		}, ""},
+		"nothing, of course": {func(*approval.Approval) {}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, asks(five))
+			a := w.asked()
+			get, changed := w.pages.Get, false
+			w.pages.Get = func(ctx context.Context, tenant, id string) (approval.Approval, error) {
+				a, err := get(ctx, tenant, id)
+				if changed {
+					c.change(&a)
+				}
+				return a, err
+			}
+			w.server.Config.Handler = w.pages.Handler()
+			at := w.url(a, "user:ana")
+			form := w.form(w.do("GET", at, nil).body, "action", "approve", "note", "mine & own")
+			changed = true
+			got := w.do("POST", at, form)
+			if c.said == "" {
+				require.Equal(t, http.StatusSeeOther, got.status)
+				require.Equal(t, agent.RunDone, w.end())
+				return
+			}
+			require.Equal(t, http.StatusConflict, got.status)
+			require.Contains(t, got.body, c.said)
+			require.Equal(t, approval.Pending, w.now(a).Status)
+			if name != "the person's own" {
+				require.Contains(t, got.body, "mine &amp; own</textarea>", "what was typed is not lost")
+			}
+		})
+	}
+}
+
+// The action that is decided is the one that was on the page, even if it changes between the page's look and the desk's.
+func TestB6NobodyApprovesWhatTheyHaveNotSeen(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	get := w.pages.Get
+	w.pages.Get = func(ctx context.Context, tenant, id string) (approval.Approval, error) {
+		a, err := get(ctx, tenant, id)
+		a.Digest = "of another action"
+		return a, err
+	}
+	w.server.Config.Handler = w.pages.Handler()
+	got := w.press(at, "approve")
+	require.Equal(t, http.StatusConflict, got.status)
+	require.Contains(t, got.body, "Read them again and answer anew")
+	require.Equal(t, approval.Pending, w.now(a).Status)
+}
+
+// Whatever is no link is answered alike: unknown, malformed, of somebody who has gone, of a request that is not there, or over.
+func TestB6UnknownAndForeignAnswerAlike(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	want := w.do("GET", w.server.URL+link.Path+"x", nil)
+	require.Equal(t, http.StatusNotFound, want.status)
+	gone := a
+	gone.ID = "apnone"
+	foreign := a
+	foreign.Tenant = "acme" // whose directory does not know her, and where there is no such request
+	w.people["user:joe"] = person.Person{ID: "user:joe", Groups: []string{"group:operators"}}
+	joe := w.url(a, "user:joe")
+	delete(w.people, "user:joe")
+	for name, other := range map[string]string{
+		"empty": w.server.URL + link.Path, "changed": at[:len(at)-1] + "A", "cut": at[:len(at)-9], "longer": at + "/x", "elsewhere": w.server.URL + "/b/", "long": w.server.URL + link.Path + strings.Repeat("A", 5000),
+		"a request that is not there": w.url(gone, "user:ana"), "another tenant": w.url(foreign, "user:ana"), "somebody who left": joe, "nobody": w.url(a, "user:nobody"), "a query": at + "?a=b",
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			var form url.Values
+			if method == "POST" {
+				form = url.Values{"action": {"approve"}}
+			}
+			got := w.do(method, other, form)
+			got.header.Del("Date")
+			want.header.Del("Date")
+			require.Equal(t, want, got, "%s %s", method, name)
+			w.clk.advance(10 * time.Second)
+		}
+	}
+	w.clk.advance(a.ExpiresAt.Sub(w.clk.Now()) + link.Afterlife)
+	got := w.do("GET", at, nil)
+	got.header.Del("Date")
+	require.Equal(t, want, got, "over")
+}
+
+// Only approvers decide, by what the directory says of them at that moment; whoever else has a link sees.
+func TestB6WhoIsNoApproverMayLook(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	eve := w.url(a, "user:eve")
+	page := w.do("GET", eve, nil)
+	require.Equal(t, http.StatusOK, page.status)
+	require.Contains(t, page.body, "You are not among those who decide this")
+	require.NotContains(t, page.body, `value="approve"`)
+
+	ana := w.url(a, "user:ana")
+	form := w.form(w.do("GET", ana, nil).body, "action", "approve")
+	w.people["user:ana"] = person.Person{ID: "user:ana", Groups: []string{"group:guests"}} // since then
+	got := w.do("POST", ana, form)
+	require.Equal(t, http.StatusForbidden, got.status)
+	require.Contains(t, got.body, "You are not among those who may decide this")
+	require.Equal(t, approval.Pending, w.now(a).Status)
+}
+
+// Each link has a rate, and so have wrong tokens by where they come from, which closes no right one out.
+func TestB6RateLimits(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	ana, bob := w.url(a, "user:ana"), w.url(a, "user:bob")
+	count := func(at string, n int) (refused int) {
+		for range n {
+			if got := w.do("GET", at, nil); got.status == http.StatusTooManyRequests {
+				refused++
+				require.Equal(t, "5", got.header.Get("Retry-After"))
+				require.NotContains(t, got.body, "pay")
+			}
+		}
+		return refused
+	}
+	require.Positive(t, count(ana, 40))
+	require.Zero(t, count(bob, 20), "another link has its own")
+	w.clk.advance(time.Minute)
+	require.Zero(t, count(ana, 20), "and it is filled again")
+	require.Positive(t, count(w.server.URL+link.Path+"none", 40))
+	require.Zero(t, count(bob, 1), "a right token opens its page wherever wrong ones come from")
+	w.clk.advance(10 * time.Minute)
+	require.Zero(t, count(w.server.URL+link.Path+"none", 20), "and that one, too, is filled again")
+}
+
+// counting is a table that counts what is read of it.
+type counting struct {
+	store.Table
+	reads int
+}
+
+func (c *counting) Get(ctx context.Context, k store.Key) (store.Item, bool, error) {
+	c.reads++
+	return c.Table.Get(ctx, k)
+}
+
+// still is a clock that stands still for limits.
+type still struct {
+	clock.Clock
+	at time.Time
+}
+
+func (s still) Now() time.Time { return s.at }
+
+// However many wrong tokens come, from wherever, they read nothing, and whoever has a right one opens and answers its
+// page, from the same address, too. What counts is the address without its port, and of IPv6 the network.
+func TestB6WrongTokensCloseNobodyOut(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	table := &counting{Table: w.links.Table}
+	w.links.Table, w.pages.Clock = table, still{w.clk, w.clk.Now()}
+	h := w.pages.Handler()
+	get := func(from, path string) int {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.RemoteAddr = from
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, r)
+		return rec.Code
+	}
+	right := strings.TrimPrefix(at, w.server.URL)
+	wrong := right[:len(right)-2] + "AA" // well-formed, of the right key and of a link that is there
+	require.NotEqual(t, right, wrong)
+	tries := func(from func(n int) string) (refused int) {
+		for n := range 210 {
+			if get(from(n), wrong) == http.StatusTooManyRequests {
+				refused++
+			}
+		}
+		return refused
+	}
+	for name, c := range map[string]struct {
+		from  func(n int) string
+		alike bool // all of them are one source
+	}{
+		"one address, other ports":    {func(n int) string { return fmt.Sprintf("192.0.2.1:%d", 1000+n) }, true},
+		"one network of IPv6":         {func(n int) string { return fmt.Sprintf("[2001:db8:1:2:%x::1]:443", n) }, true},
+		"IPv4 within IPv6":            {func(n int) string { return fmt.Sprintf("[::ffff:192.0.2.2]:%d", 1000+n) }, true},
+		"a gateway's, without a port": {func(int) string { return "192.0.2.3" }, true},
+		"a gateway's of IPv6":         {func(n int) string { return fmt.Sprintf("2001:db8:7::%x", n) }, true},
+		"many addresses":              {func(n int) string { return fmt.Sprintf("198.51.100.%d:443", n) }, false},
+		"many networks of IPv6":       {func(n int) string { return fmt.Sprintf("[2001:db8:2:%x::1]:443", n) }, false},
+	} {
+		refused := tries(c.from)
+		if c.alike {
+			require.Equal(t, 190, refused, name)
+		} else {
+			require.Zero(t, refused, name)
+		}
+		require.Zero(t, table.reads, "%s: nothing is read for a wrong token", name)
+		require.Equal(t, http.StatusOK, get(c.from(0), right), "%s: the right one opens", name)
+		require.Positive(t, table.reads)
+		table.reads = 0
+	}
+	require.Equal(t, http.StatusSeeOther, w.press(at, "approve").status)
+	require.Equal(t, agent.RunDone, w.end())
+}
+
+// Behind API Gateway, what counts is the address that the gateway gives, whatever headers say.
+func TestB6TheGatewaysAddressCounts(t *testing.T) {
+	w := newWorld(t, asks(five))
+	right := strings.TrimPrefix(w.url(w.asked(), "user:ana"), w.server.URL)
+	w.pages.Clock = still{w.clk, w.clk.Now()}
+	g := &gateway.Gateway{Handler: w.pages.Handler()}
+	get := func(n int, from, path string) int {
+		event := map[string]any{
+			"version": "2.0", "rawPath": path, "headers": map[string]string{"x-forwarded-for": fmt.Sprintf("203.0.113.%d", n)},
+			"requestContext": map[string]any{"stage": "$default", "http": map[string]string{"method": "GET", "sourceIp": from}},
+		}
+		payload, err := json.Marshal(event)
+		require.NoError(t, err)
+		out, err := g.Serve(t.Context(), payload)
+		require.NoError(t, err)
+		var got gateway.Answer
+		require.NoError(t, json.Unmarshal(out, &got))
+		return got.Status
+	}
+	codes := map[int]int{}
+	for n := range 210 {
+		codes[get(n, "192.0.2.1", link.Path+"wrong")]++
+	}
+	require.Equal(t, map[int]int{http.StatusNotFound: 20, http.StatusTooManyRequests: 190}, codes)
+	require.Equal(t, http.StatusNotFound, get(0, "192.0.2.2", link.Path+"wrong"), "another address")
+	require.Equal(t, http.StatusOK, get(0, "192.0.2.1", right))
+}
+
+// Where no console is, / says how a request is opened, and nothing of any.
+func TestTheEntranceSaysHowARequestIsOpened(t *testing.T) {
+	w := newWorld(t, asks(five))
+	w.asked()
+	got := w.do("GET", w.server.URL+"/", nil)
+	require.Equal(t, http.StatusOK, got.status)
+	require.Equal(t, "text/html; charset=utf-8", got.header.Get("Content-Type"))
+	require.Contains(t, got.body, "use the link in the message that you were sent about it")
+	require.NotContains(t, got.body, "<form")
+	require.Equal(t, http.StatusOK, w.do("HEAD", w.server.URL+"/", nil).status)
+	require.Equal(t, http.StatusNotFound, w.do("POST", w.server.URL+"/", url.Values{"token": {"x"}}).status)
+}
+
+// That a page was sent is recorded once for each link, and not where it was fetched ahead; it changes nothing about the request.
+func TestViewedIsRecordedOnce(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	ana, bob := w.url(a, "user:ana"), w.url(a, "user:bob")
+	w.do("HEAD", ana, nil)
+	w.do("OPTIONS", ana, nil)
+	w.do("GET", ana, nil, "Sec-Purpose", "prefetch;prerender")
+	w.do("GET", ana, nil, "Purpose", "prefetch")
+	require.Empty(t, w.seen.kinds())
+	for range 3 {
+		w.do("GET", ana, nil)
+	}
+	w.do("GET", bob, nil)
+	require.Equal(t, []audit.Kind{audit.Viewed, audit.Viewed}, w.seen.kinds())
+	require.Equal(t, "user:ana", w.seen.all[0].Actor)
+	require.Equal(t, a.ID, w.seen.all[0].Approval)
+	require.Equal(t, "email", w.seen.all[0].Channel)
+}
+
+// Other arguments are the approver's own: checked, run, and told.
+func TestEdit(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	got := w.press(at, "edit", "args", `{"amount": "much"}`)
+	require.Equal(t, http.StatusUnprocessableEntity, got.status)
+	require.Contains(t, got.body, "The arguments: ")
+	require.Contains(t, got.body, `{&#34;amount&#34;: &#34;much&#34;}</textarea>`)
+	require.Contains(t, got.body, "<details open>")
+	require.Equal(t, http.StatusSeeOther, w.press(at, "edit", "args", "{\"amount\": 3,\r\n\"to\": \"eva\"}").status)
+	require.Equal(t, agent.RunDone, w.end())
+	require.Equal(t, payment{3, "eva"}, <-w.paid)
+	page := w.do("GET", at, nil).body
+	require.Contains(t, page, "<strong>Approved with other arguments</strong> by user:ana")
+}
+
+// A tool that asks something is answered on the page, by words or by JSON.
+func TestInput(t *testing.T) {
+	for text, want := range map[string]string{"petty cash": `"petty cash"`, `"till"`: `"till"`} {
+		w := newWorld(t, asks(`{"amount": 7}`), func(d *agent.Definition) { d.Permission.Default = agent.DefaultAllow })
+		at := w.url(w.asked(), "user:ana")
+		require.Equal(t, http.StatusSeeOther, w.press(at, "approve", "result", text).status)
+		require.Equal(t, agent.RunDone, w.end())
+		require.Equal(t, payment{7, want}, <-w.paid)
+	}
+}
+
+// Questions and answers go where they are taken, and decide nothing; where nobody takes them, none are offered.
+func TestRemarks(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	require.NotContains(t, w.do("GET", at, nil).body, `value="remark"`)
+	require.Equal(t, http.StatusBadRequest, w.press(at, "remark", "text", "why?").status)
+	var got []web.Remark
+	w.pages.Remark = func(_ context.Context, r web.Remark) error {
+		got = append(got, r)
+		return nil
+	}
+	w.server.Config.Handler = w.pages.Handler()
+	require.Equal(t, http.StatusBadRequest, w.press(at, "remark", "text", "  ").status)
+	require.Equal(t, http.StatusSeeOther, w.press(at, "remark", "text", "why?").status)
+	require.Len(t, got, 1)
+	require.Equal(t, web.Remark{Tenant: local.Tenant, ID: a.ID, Text: "why?", By: agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, Via: approval.ViaPage}, got[0])
+	require.Equal(t, approval.Pending, w.now(a).Status)
+}
+
+// What fails says so, and nothing of it.
+func TestFailures(t *testing.T) {
+	w := newWorld(t, asks(five))
+	a := w.asked()
+	at := w.url(a, "user:ana")
+	get := w.pages.Get
+	w.pages.Get = func(context.Context, string, string) (approval.Approval, error) {
+		return approval.Approval{}, errors.Join(store.ErrThrottled, errors.New("secret"))
+	}
+	w.server.Config.Handler = w.pages.Handler()
+	got := w.do("GET", at, nil)
+	require.Equal(t, http.StatusServiceUnavailable, got.status)
+	require.NotContains(t, got.body, "secret")
+	w.pages.Get, w.pages.Desk = get, unsure{}
+	w.server.Config.Handler = w.pages.Handler()
+	got = w.press(at, "approve")
+	require.Equal(t, http.StatusServiceUnavailable, got.status)
+	require.Contains(t, got.body, "Open the page again")
+}
+
+// unsure is a desk of which nobody knows whether it has recorded anything.
+type unsure struct{}
+
+func (unsure) Decide(context.Context, approval.Request) (approval.Approval, error) {
+	return approval.Approval{}, context.DeadlineExceeded
+}
+
+func (unsure) Settle(context.Context, approval.Outcome) (approval.Approval, error) {
+	return approval.Approval{}, context.DeadlineExceeded
+}
+
+// settling is a desk that keeps what it is told of an outcome.
+type settling struct {
+	web.Desk
+	got *[]approval.Outcome
+}
+
+func (s settling) Settle(_ context.Context, o approval.Outcome) (approval.Approval, error) {
+	*s.got = append(*s.got, o)
+	return approval.Approval{}, nil
+}
+
+// Who may say what became of a call is who the desk says may decide at this time: those a request has escalated to, and those who stand in for
+// an approver. The record says that it came by the page.
+func TestA15OutcomesBySubstitutesAndAfterEscalation(t *testing.T) {
+	for name, c := range map[string]struct {
+		may    func(w *world, a *approval.Approval)
+		status int
+	}{
+		"nobody lets her in": {func(*world, *approval.Approval) {}, http.StatusForbidden},
+		"before it escalates": {func(w *world, a *approval.Approval) {
+			a.EscalatesAt, a.EscalateTo = w.clk.Now().Add(time.Hour), []string{"group:guests"}
+		}, http.StatusForbidden},
+		"once it has escalated": {func(w *world, a *approval.Approval) {
+			a.EscalatesAt, a.EscalateTo = w.clk.Now().Add(-time.Hour), []string{"group:guests"}
+		}, http.StatusSeeOther},
+		"she stands in": {func(w *world, _ *approval.Approval) {
+			w.pages.May = func(context.Context, approval.Approval, agent.Principal) (bool, bool, error) { return true, true, nil }
+		}, http.StatusSeeOther},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, asks(`{"amount": 5}`))
+			at := w.url(w.asked(), "user:eve")
+			get := w.pages.Get
+			w.pages.Get = func(ctx context.Context, tenant, id string) (approval.Approval, error) {
+				a, err := get(ctx, tenant, id)
+				a.Kind = approval.KindOutcome
+				c.may(w, &a)
+				return a, err
+			}
+			var got []approval.Outcome
+			w.pages.Desk = settling{w.pages.Desk, &got}
+			w.server.Config.Handler = w.pages.Handler()
+			then := w.pages.May
+			w.pages.May = func(context.Context, approval.Approval, agent.Principal) (bool, bool, error) { return true, true, nil }
+			page := w.do("GET", at, nil) // when she was let in
+			require.Contains(t, page.body, `value="happened"`)
+			w.pages.May = then
+			form := w.form(page.body, "action", "happened", "result", "It did.")
+			require.Equal(t, c.status, w.do("POST", at, form).status)
+			if c.status == http.StatusForbidden {
+				require.Empty(t, got)
+				return
+			}
+			require.Len(t, got, 1)
+			require.Equal(t, []any{approval.ViaPage, "It did.", "user:eve"}, []any{got[0].Via, got[0].Content, got[0].By.ID})
+		})
+	}
+}
