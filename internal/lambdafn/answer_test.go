@@ -55,6 +55,15 @@ func TestReadAnswer(t *testing.T) {
 	}
 }
 
+// lambdaEnv is what Lambda gives every function.
+func lambdaEnv(more map[string]string) func(string) string {
+	env := map[string]string{envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET", envSessionToken: "SESSION"}
+	for name, value := range more {
+		env[name] = value
+	}
+	return func(name string) string { return env[name] }
+}
+
 // The bus is where its own variable says, else where all services are.
 func TestBusEndpoint(t *testing.T) {
 	for name, c := range map[string]struct {

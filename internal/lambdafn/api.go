@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
@@ -32,10 +34,12 @@ const (
 // API is the main of functions/api: the HTTP API behind API Gateway or a function URL. It serves until the process is ended. Valid
 // checks the arguments that people edit; schema.Validate does.
 func API(agents api.Agents, valid agent.Validator) {
-	listen(func(getenv func(string) string) (Invoke, error) { return startAPI(agents, valid, getenv) })
+	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) {
+		return startAPI(agents, valid, cfg, getenv)
+	})
 }
 
-func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) string) (Invoke, error) {
+func startAPI(agents api.Agents, valid agent.Validator, cfg aws.Config, getenv func(string) string) (Invoke, error) {
 	who := gateway.Identity{
 		TenantClaim: getenv(envTenantClaim), UserClaim: getenv(envUserClaim), GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(envIAMTenant),
 	}
@@ -49,12 +53,12 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(getenv, nil, nil)
+	ports, err := connect(cfg, getenv, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	ports.Valid = valid
-	telling(getenv, watch, &ports)
+	telling(cfg, getenv, watch, &ports)
 	ring, err := readRing(getenv)
 	if err != nil {
 		return nil, err

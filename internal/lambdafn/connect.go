@@ -1,6 +1,7 @@
 package lambdafn
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -38,16 +39,10 @@ type embeds interface {
 	Embedder(agent.Embeddings) (runtime.Embedder, bool)
 }
 
-// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET beside that of the SDK: for whoever looks at
+// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET for whoever looks at
 // them from outside. A variable that is missing is an error that names it.
-func Stored(getenv func(string) string) (store.Table, store.Blobs, error) {
-	for _, name := range []string{envTable, envBucket} {
-		if getenv(name) == "" {
-			return nil, nil, fmt.Errorf("%s: want a value, got none", name)
-		}
-	}
-	cfg, err := awsConfig(getenv)
-	if err != nil {
+func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blobs, error) {
+	if err := checkEnv(cfg, getenv, envTable, envBucket); err != nil {
 		return nil, nil, err
 	}
 	tables, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, getenv)
@@ -60,15 +55,24 @@ func Stored(getenv func(string) string) (store.Table, store.Blobs, error) {
 	return table, s3.New(s3.NewClient(cfg, ""), getenv(envBucket)), nil
 }
 
-// connect wires the ports of a deployment from its environment, all but the tools; watch stands around its models. A variable that is missing is an error that names it.
-func connect(getenv func(string) string, model Models, watch func(Models) Models) (runtime.Ports, error) {
-	for _, name := range []string{envTable, envBucket, envMachine} {
+// checkEnv returns an error that names the first variable without a value. The region may come from a profile instead of AWS_REGION.
+func checkEnv(cfg aws.Config, getenv func(string) string, names ...string) error {
+	for _, name := range names {
 		if getenv(name) == "" {
-			return runtime.Ports{}, fmt.Errorf("%s: want a value, got none", name)
+			return fmt.Errorf("%s: want a value, got none", name)
 		}
 	}
-	cfg, err := awsConfig(getenv)
-	if err != nil {
+	if cfg.Region == "" {
+		return errors.New("AWS_REGION: want a value, got none")
+	}
+	return nil
+}
+
+// connect wires the ports of a deployment from its environment, all but the tools; watch stands around its models. A variable that is missing is an error that names it.
+func connect(
+	cfg aws.Config, getenv func(string) string, model Models, watch func(Models) Models,
+) (runtime.Ports, error) {
+	if err := checkEnv(cfg, getenv, envTable, envBucket, envMachine); err != nil {
 		return runtime.Ports{}, err
 	}
 	states, err := endpointOf("SFN", sfn.Endpoint, cfg, getenv)

@@ -1,6 +1,8 @@
 package lambdafn
 
 import (
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/lambdatool"
@@ -8,11 +10,9 @@ import (
 
 // add gives functions/tool what carries out the calls of tools that are somewhere else: functions here, and the others by what its main hands
 // in; watch watches them. It stands apart so that no other function links any of it.
-func (others Remotes) add(getenv func(string) string, watch *Observer, p *runtime.Ports) error {
-	cfg, err := awsConfig(getenv)
-	if err != nil {
-		return err
-	}
+func (others Remotes) add(
+	cfg aws.Config, getenv func(string) string, watch *Observer, p *runtime.Ports,
+) error {
 	at, err := endpointOf("Lambda", lambdatool.Endpoint, cfg, getenv)
 	if err != nil {
 		return err

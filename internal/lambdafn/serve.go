@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/aws/awsconfig"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/edge"
@@ -35,8 +36,10 @@ type parts struct {
 	models Models
 	schema runtime.Schemas
 	hooks  hook.Set
-	remote func(getenv func(string) string, watch *Observer, p *runtime.Ports) error // adds what carries out calls somewhere else; nil = nothing does
-	notify func(getenv func(string) string, watch *Observer, p *runtime.Ports)       // adds what tells people of requests; nil = nothing does
+	// remote adds what carries out calls somewhere else; nil = nothing does.
+	remote func(cfg aws.Config, getenv func(string) string, watch *Observer, p *runtime.Ports) error
+	// notify adds what tells people of requests; nil = nothing does.
+	notify func(cfg aws.Config, getenv func(string) string, watch *Observer, p *runtime.Ports)
 }
 
 // Remotes makes what carries out the calls of tools that are somewhere else, from a function's environment. Package reach has one; it is
@@ -59,8 +62,8 @@ func Tool(agents Agents, tools Tools, hooks hook.Set, remote Remotes) {
 func Approve() { serve(parts{notify: telling}, (*Handlers).Approve) }
 
 func serve(with parts, f func(*Handlers, context.Context, []byte) ([]byte, error)) {
-	listen(func(getenv func(string) string) (Invoke, error) {
-		h, err := coldStart(with, getenv)
+	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) {
+		h, err := coldStart(with, cfg, getenv)
 		return func(ctx context.Context, payload []byte) ([]byte, error) { return f(h, ctx, payload) }, err
 	})
 }
@@ -68,9 +71,14 @@ func serve(with parts, f func(*Handlers, context.Context, []byte) ([]byte, error
 // Invoke answers one event of a function.
 type Invoke func(ctx context.Context, payload []byte) ([]byte, error)
 
-// listen starts a function and serves its events. Bad configuration ends it before any event.
-func listen(start func(getenv func(string) string) (Invoke, error)) {
-	f, err := start(os.Getenv)
+// listen starts a function with the configuration of its AWS clients and its environment, and serves its events. Bad configuration ends it
+// before any event.
+func listen(start func(cfg aws.Config, getenv func(string) string) (Invoke, error)) {
+	cfg, err := awsconfig.Load(context.Background())
+	var f Invoke
+	if err == nil {
+		f, err = start(cfg, os.Getenv)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cold start:", err)
 		os.Exit(1)
@@ -82,12 +90,12 @@ func listen(start func(getenv func(string) string) (Invoke, error)) {
 }
 
 // coldStart wires a function from its parts and its environment. Bad configuration ends it here, before any event.
-func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
+func coldStart(with parts, cfg aws.Config, getenv func(string) string) (*Handlers, error) {
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(getenv, with.models, watch.Models)
+	ports, err := connect(cfg, getenv, with.models, watch.Models)
 	if err != nil {
 		return nil, err
 	}
@@ -96,12 +104,12 @@ func coldStart(with parts, getenv func(string) string) (*Handlers, error) {
 		ports.Tools, ports.Valid = with.tools, with.tools.Valid
 	}
 	if with.remote != nil {
-		if err := with.remote(getenv, watch, &ports); err != nil {
+		if err := with.remote(cfg, getenv, watch, &ports); err != nil {
 			return nil, err
 		}
 	}
 	if with.notify != nil {
-		with.notify(getenv, watch, &ports)
+		with.notify(cfg, getenv, watch, &ports)
 	}
 	if err := with.checkHooks(); err != nil {
 		return nil, err

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
@@ -37,20 +39,24 @@ type Front func(b Behind) (http.Handler, error)
 // Web is the main of functions/web: the pages that people decide on, and whatever else says by itself who asks. It serves until the process is ended.
 // Agents are the definitions of now, whose policy holds beside a run's own. Valid checks the arguments that people edit; schema.Validate does.
 func Web(agents api.Agents, valid agent.Validator, front Front) {
-	listen(func(getenv func(string) string) (Invoke, error) { return startWeb(agents, valid, front, getenv) })
+	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) {
+		return startWeb(agents, valid, front, cfg, getenv)
+	})
 }
 
-func startWeb(agents api.Agents, valid agent.Validator, front Front, getenv func(string) string) (Invoke, error) {
+func startWeb(
+	agents api.Agents, valid agent.Validator, front Front, cfg aws.Config, getenv func(string) string,
+) (Invoke, error) {
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(getenv, nil, nil)
+	ports, err := connect(cfg, getenv, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	ports.Valid = valid
-	telling(getenv, watch, &ports)
+	telling(cfg, getenv, watch, &ports)
 	links, err := Links(ports, getenv)
 	switch {
 	case err != nil:
