@@ -56,7 +56,7 @@ func startWeb(agents api.Agents, valid agent.Validator, front Front, getenv func
 	case err != nil:
 		return nil, err
 	case links == nil:
-		return nil, fmt.Errorf("%s: want a ring of keys, or %s, got neither", envKeyRing, envLinkKMS)
+		return nil, fmt.Errorf("%s: want a ring of keys, got none", envKeyRing)
 	}
 	people, err := readDirectory(getenv)
 	if err != nil {
