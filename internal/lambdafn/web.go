@@ -62,7 +62,7 @@ func startWeb(
 	case err != nil:
 		return nil, err
 	case links == nil:
-		return nil, fmt.Errorf("%s: want a ring of keys, or %s, got neither", envKeyRing, envLinkKMS)
+		return nil, fmt.Errorf("%s: want a ring of keys, got none", envKeyRing)
 	}
 	people, err := readDirectory(getenv)
 	if err != nil {

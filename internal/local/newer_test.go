@@ -22,7 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web/edge"
 )
 
@@ -49,11 +49,11 @@ func (r *rolledBack) Generate(context.Context, agent.Request) (agent.Reply, erro
 	return agent.Reply{Model: "m", Text: "Paid."}, nil
 }
 
-func (r *rolledBack) Lookup(string) (port.Tool, bool) { return r, true }
+func (r *rolledBack) Lookup(string) (tool.Tool, bool) { return r, true }
 
 func (r *rolledBack) Spec() agent.ToolSpec { return r.def.Tools[0] }
 
-func (r *rolledBack) Call(context.Context, port.Call) (agent.ToolResultData, error) {
+func (r *rolledBack) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
 	r.entered++
 	return agent.ToolResultData{Content: "paid"}, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/model/bedrock"
 	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
@@ -32,7 +32,7 @@ func Models(cfg aws.Config, getenv func(string) string) runtime.Model {
 }
 
 // keys are where the keys of models are. What is wrong with the environment is told to who asks for one.
-func keys(cfg aws.Config, getenv func(string) string) port.Secrets {
+func keys(cfg aws.Config, getenv func(string) string) tool.Secrets {
 	from, err := secrets.Deployed(cfg, getenv, clock.System())
 	if err != nil {
 		return misconfigured{err}

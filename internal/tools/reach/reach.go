@@ -14,10 +14,10 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/egress"
 	"github.com/countersign/countersign/internal/tools/httptool"
 	"github.com/countersign/countersign/internal/tools/mcp"
-	"github.com/countersign/countersign/internal/tools/port"
 	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
@@ -43,7 +43,7 @@ func Local(dir string, getenv func(string) string, clk clock.Clock, start mcp.St
 
 // world is what calls may reach.
 type world struct {
-	secrets port.Secrets
+	secrets tool.Secrets
 	private string // as the environment has it
 	clock   clock.Clock
 	start   mcp.Start // nil = no program is started
@@ -56,7 +56,7 @@ func (w world) remotes() (runtime.Remotes, error) {
 		return nil, fmt.Errorf("%s: %w", egress.EnvPrivate, err)
 	}
 	servers, err := mcp.New(mcp.Config{
-		Clock: w.clock, Client: w.client, Start: w.start, Secrets: func(tenant string) mcp.Secrets { return port.NewDisclosure(w.secrets, tenant) },
+		Clock: w.clock, Client: w.client, Start: w.start, Secrets: func(tenant string) mcp.Secrets { return tool.NewDisclosure(w.secrets, tenant) },
 	})
 	if err != nil {
 		return nil, err

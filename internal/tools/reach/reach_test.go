@@ -16,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/reach"
 )
 
@@ -39,7 +39,7 @@ func enter(t *testing.T, all runtime.Remotes, url string) (agent.ToolResultData,
 	defer s.Close()
 	return s.Tool(agent.ToolSpec{Kind: agent.KindHTTP, Schema: json.RawMessage(`{"type":"object"}`), HTTP: &agent.HTTPTool{
 		Method: "GET", URL: url, Headers: map[string]string{"X-Key": "${secret:KEY}"},
-	}}).Call(t.Context(), port.Call{Tenant: "acme", Args: json.RawMessage(`{}`), Key: "r/c"})
+	}}).Call(t.Context(), tool.Call{Tenant: "acme", Args: json.RawMessage(`{}`), Key: "r/c"})
 }
 
 func env(values map[string]string) func(string) string {
