@@ -89,7 +89,6 @@ func TestColdStartOfPages(t *testing.T) {
 	good := map[string]string{
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
 		envKeyRing: `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`,
-		envRegion:  "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET", // of KMS
 	}
 	front := func(b Behind) (http.Handler, error) {
 		if b.Getenv("UNFIT") != "" {
