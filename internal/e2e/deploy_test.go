@@ -124,7 +124,7 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	d.sfn = sdksfn.NewFromConfig(static, func(o *sdksfn.Options) { o.BaseEndpoint = aws.String(wire) })
 	w, err := sfn.New(static, wire, machine)
 	require.NoError(t, err)
-	tbl := store.Resend(dynamo.New(dynamo.NewClient(cfg, dynamolocal.Endpoint), table, dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	tbl := store.Resend(dynamo.New(cfg, table, dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	d.ports = runtime.Ports{
 		Table: tbl, Journal: store.NewJournal(tbl, 0), Blobs: s3.New(s3.NewClient(static, s3url), bucket), Waiter: w, Clock: clk, IDs: draw,
 	}

@@ -45,13 +45,9 @@ func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blob
 	if err := checkEnv(cfg, getenv, envTable, envBucket); err != nil {
 		return nil, nil, err
 	}
-	tables, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, getenv)
-	if err != nil {
-		return nil, nil, err
-	}
 	clk := clock.System()
 	draw := ids.System(clk)
-	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	table := store.Resend(dynamo.New(cfg, getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	return table, s3.New(s3.NewClient(cfg, ""), getenv(envBucket)), nil
 }
 
@@ -84,14 +80,10 @@ func connect(
 		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
 	}
 	w.Trace = tracing.XRay
-	tables, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, getenv)
-	if err != nil {
-		return runtime.Ports{}, err
-	}
 	clk := clock.System()
 	draw := ids.System(clk)
 	objects, bucket := s3.NewClient(cfg, ""), getenv(envBucket)
-	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	table := store.Resend(dynamo.New(cfg, getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	p := runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: s3.New(objects, bucket), Uploads: s3.NewUploads(objects, bucket),
 		Waiter: w, Clock: clk, IDs: draw,
