@@ -52,7 +52,7 @@ func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blob
 	clk := clock.System()
 	draw := ids.System(clk)
 	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
-	return table, s3.New(s3.NewClient(cfg, ""), getenv(envBucket)), nil
+	return table, s3.New(cfg, getenv(envBucket)), nil
 }
 
 // checkEnv returns an error that names the first variable without a value. The region may come from a profile instead of AWS_REGION.
@@ -90,18 +90,14 @@ func connect(
 	}
 	clk := clock.System()
 	draw := ids.System(clk)
-	objects, bucket := s3.NewClient(cfg, ""), getenv(envBucket)
+	blobs := s3.New(cfg, getenv(envBucket))
 	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	p := runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: s3.New(objects, bucket), Uploads: s3.NewUploads(objects, bucket),
+		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: blobs, Uploads: blobs,
 		Waiter: w, Clock: clk, IDs: draw,
 	}
 	if name := getenv(envBus); name != "" {
-		at, err := busEndpoint(cfg, getenv)
-		if err != nil {
-			return runtime.Ports{}, err
-		}
-		p.Emit = eventbridge.New(cfg, at, name)
+		p.Emit = eventbridge.New(cfg, name)
 	}
 	if model != nil {
 		made := model(cfg, getenv)
