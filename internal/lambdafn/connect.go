@@ -39,7 +39,7 @@ type embeds interface {
 	Embedder(agent.Embeddings) (runtime.Embedder, bool)
 }
 
-// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET for whoever looks at
+// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET, for whoever looks at
 // them from outside. A variable that is missing is an error that names it.
 func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blobs, error) {
 	if err := checkEnv(cfg, getenv, envTable, envBucket); err != nil {
@@ -48,7 +48,7 @@ func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blob
 	clk := clock.System()
 	draw := ids.System(clk)
 	table := store.Resend(dynamo.New(cfg, getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
-	return table, s3.New(s3.NewClient(cfg, ""), getenv(envBucket)), nil
+	return table, s3.New(cfg, getenv(envBucket)), nil
 }
 
 // checkEnv returns an error that names the first variable without a value. The region may come from a profile instead of AWS_REGION.
@@ -82,18 +82,14 @@ func connect(
 	w.Trace = tracing.XRay
 	clk := clock.System()
 	draw := ids.System(clk)
-	objects, bucket := s3.NewClient(cfg, ""), getenv(envBucket)
+	blobs := s3.New(cfg, getenv(envBucket))
 	table := store.Resend(dynamo.New(cfg, getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	p := runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: s3.New(objects, bucket), Uploads: s3.NewUploads(objects, bucket),
+		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: blobs, Uploads: blobs,
 		Waiter: w, Clock: clk, IDs: draw,
 	}
 	if name := getenv(envBus); name != "" {
-		at, err := busEndpoint(cfg, getenv)
-		if err != nil {
-			return runtime.Ports{}, err
-		}
-		p.Emit = eventbridge.New(cfg, at, name)
+		p.Emit = eventbridge.New(cfg, name)
 	}
 	if model != nil {
 		made := model(cfg, getenv)
