@@ -68,17 +68,6 @@ type Released struct {
 func (Quarantined) event() {}
 func (Released) event()    {}
 
-func quarantineEventType(e Event) (string, bool) {
-	switch e.(type) {
-	case Quarantined:
-		return "quarantined", true
-	case Released:
-		return "released", true
-	default:
-		return "", false
-	}
-}
-
 func (s *AgentState) applyQuarantine(e Event) (known bool, err error) {
 	switch e := e.(type) {
 	case Quarantined:

@@ -646,33 +646,12 @@ func TestDocumentHasTheValuesOfTheTypes(t *testing.T) {
 	for _, r := range constants(t, "../../agent", "Reason") {
 		require.NoError(t, reason.Validate(r))
 	}
-	require.ElementsMatch(t, eventTypes(t), d.enum("/components/schemas/EventType"))
+	require.ElementsMatch(t, agent.EventTypes(), d.enum("/components/schemas/EventType"))
 	var told []string
 	for _, kind := range stream.Types() {
 		told = append(told, string(kind))
 	}
 	require.ElementsMatch(t, told, d.enum("/components/schemas/CanonicalType"))
-}
-
-// eventTypes are the names that agent.EventType gives.
-func eventTypes(t *testing.T) []string {
-	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../../agent/eventcodec.go", nil, 0)
-	require.NoError(t, err)
-	var names []string
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || spec.Names[0].Name != "eventTypes" {
-			return true
-		}
-		for _, e := range spec.Values[0].(*ast.CompositeLit).Elts {
-			name, err := strconv.Unquote(e.(*ast.KeyValueExpr).Key.(*ast.BasicLit).Value)
-			require.NoError(t, err)
-			names = append(names, name)
-		}
-		return false
-	})
-	return names
 }
 
 // Every problem type is documented with the status it is answered with, and no other.
