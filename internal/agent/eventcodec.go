@@ -46,8 +46,6 @@ var eventNames = map[reflect.Type]string{
 	reflect.TypeFor[UndoOrdered]():         "undo_ordered",
 	reflect.TypeFor[ToolsListed]():         "tools_listed",
 	reflect.TypeFor[ToolsDisabled]():       "tools_disabled",
-	reflect.TypeFor[Quarantined]():         "quarantined",
-	reflect.TypeFor[Released]():            "released",
 }
 
 // eventTypes is eventNames the other way round.

@@ -93,9 +93,6 @@ type snapshotForm struct {
 	Listed   bool          `json:"listed,omitempty"`
 	Servers  []ServerState `json:"servers,omitempty"`
 	Children *Children     `json:"children,omitempty"` // nil = no call is a run
-
-	Epoch      int64       `json:"epoch,omitempty"`
-	Quarantine *Quarantine `json:"quarantine,omitempty"` // nil = the run may go on
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -148,7 +145,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Tally: s.Tally, Watch: s.Watch, Cut: s.Cut, Recovery: s.Recovery,
 		Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Hidden: s.Hidden, Begun: s.Begun, Broken: s.Broken,
 		Files: s.Files, Named: s.Named, Counted: s.Counted, Full: s.Full,
-		Listed: s.Listed, Servers: s.Servers, Epoch: s.Epoch, Quarantine: s.Quarantine,
+		Listed: s.Listed, Servers: s.Servers,
 	}
 	if !s.Permissions.zero() {
 		f.Permits = &s.Permissions
@@ -237,7 +234,7 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Tally: f.Tally, Watch: f.Watch, Cut: f.Cut, Recovery: f.Recovery,
 		Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
 		Files: f.Files, Named: f.Named, Counted: f.Counted, Full: f.Full,
-		Listed: f.Listed, Servers: f.Servers, Epoch: f.Epoch, Quarantine: f.Quarantine,
+		Listed: f.Listed, Servers: f.Servers,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {

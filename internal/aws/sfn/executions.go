@@ -9,22 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-var (
-	_ runtime.Executions = (*Waiter)(nil)
-	_ runtime.Tokens     = (*Waiter)(nil)
-)
-
-// Waits reports whether a task token's wait goes on. It asks by a heartbeat, which changes nothing: no state has a limit for those.
-func (w *Waiter) Waits(ctx context.Context, token string) (bool, error) {
-	err := w.client.ask(ctx, "SendTaskHeartbeat", map[string]any{"taskToken": token}, nil)
-	if said(err, "TaskTimedOut", "TaskDoesNotExist", "InvalidToken") {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look at a task token: %w", explain(err))
-	}
-	return true, nil
-}
+var _ runtime.Executions = (*Waiter)(nil)
 
 // Running pages through the machine's executions that run, a thousand a request. Step Functions lists them with a delay.
 func (w *Waiter) Running(ctx context.Context, cursor string) (page []runtime.Execution, next string, err error) {

@@ -97,8 +97,6 @@ func (w *Waiter) Status(ctx context.Context, name string) (runtime.ExecutionStat
 		return runtime.ExecutionNone, nil
 	case d.Status == "RUNNING", d.Status == "PENDING_REDRIVE":
 		return runtime.ExecutionRunning, nil
-	case d.Status == "SUCCEEDED":
-		return runtime.ExecutionSucceeded, nil
 	case d.Error == runtime.ThrottledError:
 		return runtime.ExecutionThrottled, nil
 	default:
