@@ -9,11 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/countersign/countersign/agents/hooks"
 	"github.com/countersign/countersign/agents/incident"
+	"github.com/countersign/countersign/agents/incident/duty"
 	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/agents/refunds"
 	"github.com/countersign/countersign/agents/research"
+	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/builtin"
@@ -26,10 +27,19 @@ var files embed.FS
 // where one of them is broken.
 func Registry() *registry.Registry {
 	r := registry.Must(registry.New(tools()...))
-	if err := errors.Join(r.Hook(hooks.All()), r.AddFS(files), addIncident(r), r.Check()); err != nil {
+	if err := errors.Join(r.Hook(hooks()), r.AddFS(files), addIncident(r), r.Check()); err != nil {
 		panic(err)
 	}
 	return r
+}
+
+// hooks is the code of the agents beside their tools. Version is recorded in every run: raise it when what the code does changes.
+func hooks() hook.Set {
+	return hook.Set{
+		Version:  "1",
+		Builders: map[string]hook.Builder{duty.AlarmBuilder: duty.Alarm},
+		Plugins:  map[string]hook.Factory{duty.OrderPlugin: duty.NewOrder},
+	}
 }
 
 // addIncident adds the agent that is not a file.
