@@ -125,8 +125,10 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	w, err := sfn.New(static, wire, machine)
 	require.NoError(t, err)
 	tbl := store.Resend(dynamo.New(dynamo.NewClient(cfg, dynamolocal.Endpoint), table, dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	objects := static.Copy()
+	objects.BaseEndpoint = &s3url
 	d.ports = runtime.Ports{
-		Table: tbl, Journal: store.NewJournal(tbl, 0), Blobs: s3.New(s3.NewClient(static, s3url), bucket), Waiter: w, Clock: clk, IDs: draw,
+		Table: tbl, Journal: store.NewJournal(tbl, 0), Blobs: s3.New(objects, bucket), Waiter: w, Clock: clk, IDs: draw,
 	}
 	d.openDoors(static, bus)
 	return d

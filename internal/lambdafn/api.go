@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
@@ -33,10 +35,10 @@ const (
 
 // API is the main of functions/api: the HTTP API behind API Gateway or a function URL. It serves until the process is ended.
 func API(r *registry.Registry) {
-	listen(func(getenv func(string) string) (Invoke, error) { return startAPI(r, getenv) })
+	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) { return startAPI(r, cfg, getenv) })
 }
 
-func startAPI(agents api.Agents, getenv func(string) string) (Invoke, error) {
+func startAPI(agents api.Agents, cfg aws.Config, getenv func(string) string) (Invoke, error) {
 	who := gateway.Identity{
 		TenantClaim: getenv(envTenantClaim), UserClaim: getenv(envUserClaim), GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(envIAMTenant),
 	}
@@ -50,12 +52,12 @@ func startAPI(agents api.Agents, getenv func(string) string) (Invoke, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(getenv)
+	ports, err := connect(cfg, getenv)
 	if err != nil {
 		return nil, err
 	}
 	ports.Valid = schema.Validate
-	telling(getenv, watch, &ports)
+	telling(cfg, getenv, watch, &ports)
 	ring, err := readRing(getenv)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,10 @@
 package lambdafn
 
 import (
+	"errors"
 	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/aws/eventbridge"
 	"github.com/countersign/countersign/internal/aws/sfn"
@@ -25,16 +28,10 @@ const (
 // warmRuns is how many runs' folded states one function environment keeps.
 const warmRuns = 64
 
-// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET beside that of the SDK: for whoever looks at
+// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET for whoever looks at
 // them from outside. A variable that is missing is an error that names it.
-func Stored(getenv func(string) string) (store.Table, store.Blobs, error) {
-	for _, name := range []string{envTable, envBucket} {
-		if getenv(name) == "" {
-			return nil, nil, fmt.Errorf("%s: want a value, got none", name)
-		}
-	}
-	cfg, err := awsConfig(getenv)
-	if err != nil {
+func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blobs, error) {
+	if err := checkEnv(cfg, getenv, envTable, envBucket); err != nil {
 		return nil, nil, err
 	}
 	tables, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, getenv)
@@ -44,19 +41,26 @@ func Stored(getenv func(string) string) (store.Table, store.Blobs, error) {
 	clk := clock.System()
 	draw := ids.System(clk)
 	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
-	return table, s3.New(s3.NewClient(cfg, ""), getenv(envBucket)), nil
+	return table, s3.New(cfg, getenv(envBucket)), nil
 }
 
-// connect wires the ports of a deployment from its environment, all but models and tools. A variable that is missing is an error that names
-// it.
-func connect(getenv func(string) string) (runtime.Ports, error) {
-	for _, name := range []string{envTable, envBucket, envMachine} {
+// checkEnv returns an error that names the first variable without a value. The region may come from a profile instead of AWS_REGION.
+func checkEnv(cfg aws.Config, getenv func(string) string, names ...string) error {
+	for _, name := range names {
 		if getenv(name) == "" {
-			return runtime.Ports{}, fmt.Errorf("%s: want a value, got none", name)
+			return fmt.Errorf("%s: want a value, got none", name)
 		}
 	}
-	cfg, err := awsConfig(getenv)
-	if err != nil {
+	if cfg.Region == "" {
+		return errors.New("AWS_REGION: want a value, got none")
+	}
+	return nil
+}
+
+// connect wires the ports of a deployment from its environment, all but models and tools. A variable that is missing is an
+// error that names it.
+func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) {
+	if err := checkEnv(cfg, getenv, envTable, envBucket, envMachine); err != nil {
 		return runtime.Ports{}, err
 	}
 	states, err := endpointOf("SFN", sfn.Endpoint, cfg, getenv)
@@ -74,18 +78,14 @@ func connect(getenv func(string) string) (runtime.Ports, error) {
 	}
 	clk := clock.System()
 	draw := ids.System(clk)
-	objects, bucket := s3.NewClient(cfg, ""), getenv(envBucket)
+	blobs := s3.New(cfg, getenv(envBucket))
 	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	p := runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: s3.New(objects, bucket), Uploads: s3.NewUploads(objects, bucket),
+		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: blobs, Uploads: blobs,
 		Waiter: w, Clock: clk, IDs: draw,
 	}
 	if name := getenv(envBus); name != "" {
-		at, err := busEndpoint(cfg, getenv)
-		if err != nil {
-			return runtime.Ports{}, err
-		}
-		p.Emit = eventbridge.New(cfg, at, name)
+		p.Emit = eventbridge.New(cfg, name)
 	}
 	return p, nil
 }

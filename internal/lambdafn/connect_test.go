@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -11,11 +13,13 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 )
 
+// testAWS is the configuration of a function's AWS clients.
+var testAWS = aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", "")}
+
 // Bad configuration ends a function at cold start and names the variable.
 func TestColdStartNamesWhatIsMissing(t *testing.T) {
 	env := map[string]string{
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
-		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET",
 	}
 	get := func(broken, value string) func(string) string {
 		return func(name string) string {
@@ -26,13 +30,15 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 		}
 	}
 	r := registry.Must(registry.New())
-	for _, name := range []string{envTable, envBucket, envMachine, envRegion, envAccessKey, envSecretKey} {
-		_, err := coldStart(r, get(name, ""))
+	for _, name := range []string{envTable, envBucket, envMachine} {
+		_, err := coldStart(r, testAWS, get(name, ""))
 		require.EqualError(t, err, name+": want a value, got none")
 	}
-	_, err := coldStart(r, get(envMachine, "m"))
+	_, err := coldStart(r, aws.Config{}, get("", ""))
+	require.EqualError(t, err, "AWS_REGION: want a value, got none")
+	_, err = coldStart(r, testAWS, get(envMachine, "m"))
 	require.ErrorContains(t, err, envMachine+": state machine \"m\": want arn:aws:states")
-	_, err = coldStart(r, get("COUNTERSIGN_PRIVATE_HOSTS", "10.0.0.0/8"))
+	_, err = coldStart(r, testAWS, get("COUNTERSIGN_PRIVATE_HOSTS", "10.0.0.0/8"))
 	require.ErrorContains(t, err, "COUNTERSIGN_PRIVATE_HOSTS: ")
 }
 
@@ -40,7 +46,6 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 func TestColdStartComposesAll(t *testing.T) {
 	env := map[string]string{
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
-		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET",
 	}
 	r := registry.Must(registry.New())
 	code := hook.Set{Builders: map[string]hook.Builder{"b": func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, nil }}}
@@ -48,7 +53,7 @@ func TestColdStartComposesAll(t *testing.T) {
 	d, err := agent.Definition{Name: "a", Builder: "b", Model: agent.ModelSpec{Provider: "demo"}}.Resolve()
 	require.NoError(t, err)
 	require.NoError(t, r.Add(d))
-	h, err := coldStart(r, func(name string) string { return env[name] })
+	h, err := coldStart(r, testAWS, func(name string) string { return env[name] })
 	require.NoError(t, err)
 	require.NotNil(t, h.Ports.Model)
 	require.NotNil(t, h.Ports.Count)

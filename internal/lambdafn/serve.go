@@ -9,7 +9,9 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambda/messages"
+	"github.com/aws/aws-sdk-go-v2/aws"
 
+	"github.com/countersign/countersign/internal/aws/awsconfig"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/schema"
@@ -25,8 +27,8 @@ func Tool(r *registry.Registry) { serve(r, (*Handlers).Tool) }
 func Approve(r *registry.Registry) { serve(r, (*Handlers).Approve) }
 
 func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]byte, error)) {
-	listen(func(getenv func(string) string) (Invoke, error) {
-		h, err := coldStart(r, getenv)
+	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) {
+		h, err := coldStart(r, cfg, getenv)
 		return func(ctx context.Context, payload []byte) ([]byte, error) { return f(h, ctx, payload) }, err
 	})
 }
@@ -34,9 +36,14 @@ func serve(r *registry.Registry, f func(*Handlers, context.Context, []byte) ([]b
 // Invoke answers one event of a function.
 type Invoke func(ctx context.Context, payload []byte) ([]byte, error)
 
-// listen starts a function and serves its events. Bad configuration ends it before any event.
-func listen(start func(getenv func(string) string) (Invoke, error)) {
-	f, err := start(os.Getenv)
+// listen starts a function with the configuration of its AWS clients and its environment, and serves its events. Bad configuration ends it
+// before any event.
+func listen(start func(cfg aws.Config, getenv func(string) string) (Invoke, error)) {
+	cfg, err := awsconfig.Load(context.Background())
+	var f Invoke
+	if err == nil {
+		f, err = start(cfg, os.Getenv)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cold start:", err)
 		os.Exit(1)
@@ -49,16 +56,12 @@ func listen(start func(getenv func(string) string) (Invoke, error)) {
 
 // coldStart wires the functions of the state machine from their agents, tools and environment. Bad configuration ends it here, before
 // any event.
-func coldStart(r *registry.Registry, getenv func(string) string) (*Handlers, error) {
+func coldStart(r *registry.Registry, cfg aws.Config, getenv func(string) string) (*Handlers, error) {
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(getenv)
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := awsConfig(getenv)
+	ports, err := connect(cfg, getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +69,7 @@ func coldStart(r *registry.Registry, getenv func(string) string) (*Handlers, err
 	if err := addRemotes(&ports, cfg, getenv, watch); err != nil {
 		return nil, err
 	}
-	telling(getenv, watch, &ports)
+	telling(cfg, getenv, watch, &ports)
 	able := fit(r, watch.Log)
 	ports.Agents, ports.Tools, ports.Valid = able.Agent, r.Tools(), r.Tools().Valid
 	ports.Schema, ports.Hooks = schema.Fits, r.Hooks()

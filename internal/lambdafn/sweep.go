@@ -10,6 +10,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
@@ -31,12 +33,12 @@ const maxReported = 50
 // Sweep is the main of functions/sweep: the scheduled sweep and the reaper. It serves until the process is ended.
 func Sweep(*registry.Registry) { listen(startSweep) }
 
-func startSweep(getenv func(string) string) (Invoke, error) {
+func startSweep(cfg aws.Config, getenv func(string) string) (Invoke, error) {
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(getenv)
+	ports, err := connect(cfg, getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +50,7 @@ func startSweep(getenv func(string) string) (Invoke, error) {
 	if !ok {
 		return nil, fmt.Errorf("sweep: the state machine's client %T cannot list executions", ports.Waiter)
 	}
-	ports.Notify = notifier(ports, getenv, watch)
+	ports.Notify = notifier(ports, cfg, getenv, watch)
 	var m Metrics = unmeasured{}
 	if watch.Metrics != nil {
 		m = watch.Metrics

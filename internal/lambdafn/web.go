@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
@@ -25,15 +27,15 @@ import (
 // Web is the main of functions/web: the pages that people decide on, and whatever else says by itself who asks. It serves until the process
 // is ended.
 func Web(r *registry.Registry) {
-	listen(func(getenv func(string) string) (Invoke, error) { return startWeb(r, getenv) })
+	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) { return startWeb(r, cfg, getenv) })
 }
 
-func startWeb(agents api.Agents, getenv func(string) string) (Invoke, error) {
+func startWeb(agents api.Agents, cfg aws.Config, getenv func(string) string) (Invoke, error) {
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	b, err := connectBehind(agents, getenv, watch)
+	b, err := connectBehind(agents, cfg, getenv, watch)
 	if err != nil {
 		return nil, err
 	}
@@ -65,13 +67,15 @@ type Behind struct {
 }
 
 // connectBehind wires what is behind the pages of functions/web. Agents are the definitions of now, whose policy holds beside a run's own.
-func connectBehind(agents api.Agents, getenv func(string) string, watch *Observer) (Behind, error) {
-	p, err := connect(getenv)
+func connectBehind(
+	agents api.Agents, cfg aws.Config, getenv func(string) string, watch *Observer,
+) (Behind, error) {
+	p, err := connect(cfg, getenv)
 	if err != nil {
 		return Behind{}, err
 	}
 	p.Valid = schema.Validate
-	telling(getenv, watch, &p)
+	telling(cfg, getenv, watch, &p)
 	links, err := Links(p, getenv)
 	switch {
 	case err != nil:
