@@ -124,7 +124,7 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	d.sfn = sdksfn.NewFromConfig(static, func(o *sdksfn.Options) { o.BaseEndpoint = aws.String(wire) })
 	w, err := sfn.New(static, wire, machine)
 	require.NoError(t, err)
-	tbl := store.Resend(dynamo.New(dynamo.NewClient(cfg, dynamolocal.Endpoint), table, dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	tbl := store.Resend(dynamo.New(cfg, table, dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	objects := static.Copy()
 	objects.BaseEndpoint = &s3url
 	d.ports = runtime.Ports{

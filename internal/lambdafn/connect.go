@@ -28,19 +28,15 @@ const (
 // warmRuns is how many runs' folded states one function environment keeps.
 const warmRuns = 64
 
-// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET for whoever looks at
+// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET, for whoever looks at
 // them from outside. A variable that is missing is an error that names it.
 func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blobs, error) {
 	if err := checkEnv(cfg, getenv, envTable, envBucket); err != nil {
 		return nil, nil, err
 	}
-	tables, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, getenv)
-	if err != nil {
-		return nil, nil, err
-	}
 	clk := clock.System()
 	draw := ids.System(clk)
-	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	table := store.Resend(dynamo.New(cfg, getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	return table, s3.New(cfg, getenv(envBucket)), nil
 }
 
@@ -72,14 +68,10 @@ func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) 
 		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
 	}
 	w.Trace = tracing.XRay
-	tables, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, getenv)
-	if err != nil {
-		return runtime.Ports{}, err
-	}
 	clk := clock.System()
 	draw := ids.System(clk)
 	blobs := s3.New(cfg, getenv(envBucket))
-	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	table := store.Resend(dynamo.New(cfg, getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	p := runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: blobs, Uploads: blobs,
 		Waiter: w, Clock: clk, IDs: draw,

@@ -22,25 +22,25 @@ const envOpenAI = "OPENAI_API_KEY"
 
 // addModels adds the ports that ask models. Watch sees every try of a request: it stands below the retries.
 func addModels(p *runtime.Ports, cfg aws.Config, getenv func(string) string, watch *Observer) {
-	all := newModels(cfg, getenv)
+	all := NewModels(cfg, getenv)
 	m := runtime.WithDialect(runtime.WithMedia(watch.Model(all), p.Blobs))
 	p.Model, p.Count, p.Index = modelretry.New(m, p.Clock, ids.System(p.Clock).Jitter), m, runtime.NewToolIndex(all.Embedder)
 }
 
-// models asks the model that a run's own definition names: of Amazon Bedrock with the function's own role, or of an OpenAI-compatible
+// Models asks the model that a run's own definition names: of Amazon Bedrock with the function's own role, or of an OpenAI-compatible
 // server. Safe for concurrent use.
-type models struct {
+type Models struct {
 	cfg     aws.Config
 	bedrock *bedrock.Model
 	openai  openai.Servers
 }
 
-// newModels opens no connection; all requests share those that they open.
-func newModels(cfg aws.Config, getenv func(string) string) models {
+// NewModels opens no connection; all requests share those that they open.
+func NewModels(cfg aws.Config, getenv func(string) string) Models {
 	if cfg.HTTPClient == nil {
 		cfg.HTTPClient = awshttp.NewBuildableClient()
 	}
-	return models{
+	return Models{
 		cfg: cfg, bedrock: bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true}),
 		openai: openai.Servers{OwnKey: getenv(envOpenAI), Secrets: modelKeys(cfg, getenv)},
 	}
@@ -60,7 +60,7 @@ type misconfigured struct{ err error }
 func (m misconfigured) Secret(context.Context, string, string) (string, error) { return "", m.err }
 
 // CountTokens counts with the service where the model is Bedrock's. Servers that speak OpenAI's protocol do not count.
-func (m models) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+func (m Models) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
 	if r.Model.Provider != "bedrock" {
 		return 0, &agent.ModelError{
 			Class: agent.ModelInvalid, Model: r.Model.ID, Message: "its tokens cannot be counted", Lasting: true,
@@ -70,7 +70,7 @@ func (m models) CountTokens(ctx context.Context, r agent.Request) (int64, error)
 }
 
 // Generate asks the adapter that the request names.
-func (m models) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+func (m Models) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	switch r.Model.Provider {
 	case "bedrock":
 		return m.bedrock.Generate(ctx, r)
@@ -83,7 +83,7 @@ func (m models) Generate(ctx context.Context, r agent.Request) (agent.Reply, err
 }
 
 // Embedder returns the embedder that an agent names. It opens no connection.
-func (m models) Embedder(e agent.Embeddings) (runtime.Embedder, bool) {
+func (m Models) Embedder(e agent.Embeddings) (runtime.Embedder, bool) {
 	if e.Provider != agent.EmbeddingsBedrock {
 		return nil, false
 	}

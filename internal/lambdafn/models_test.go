@@ -21,7 +21,7 @@ import (
 func TestModelsCountTokens(t *testing.T) {
 	server := bedrockfake.New()
 	t.Cleanup(server.Close)
-	m := newModels(server.Config(), func(string) string { return "" })
+	m := NewModels(server.Config(), func(string) string { return "" })
 	r := agent.Request{
 		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
 		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "Hello."}}},
@@ -57,7 +57,7 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 
 	cfg := server.Config()
 	cfg.HTTPClient, cfg.BaseEndpoint = nil, &front.URL
-	m := newModels(cfg, func(string) string { return "" })
+	m := NewModels(cfg, func(string) string { return "" })
 	r := agent.Request{
 		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
 		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "Hello."}}},
@@ -74,7 +74,7 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 }
 
 // The key of an OpenAI-compatible server is a secret of the stack, and OpenAI's own goes to nobody else.
-func TestKeysOfnewModels(t *testing.T) {
+func TestKeysOfNewModels(t *testing.T) {
 	var sent []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent = append(sent, r.Header.Get("Authorization"))
@@ -92,7 +92,7 @@ func TestKeysOfnewModels(t *testing.T) {
 	t.Cleanup(fake.Close)
 	cfg := fake.Config()
 	cfg.BaseEndpoint = &manager.URL
-	m := newModels(cfg, func(name string) string {
+	m := NewModels(cfg, func(name string) string {
 		return map[string]string{"OPENAI_API_KEY": "sk-openai", "COUNTERSIGN_SECRETS_PREFIX": "stack/models/"}[name]
 	})
 	for _, key := range []string{"", "${secret:OTHER}", "${secret:OTHER}"} {
@@ -105,7 +105,7 @@ func TestKeysOfnewModels(t *testing.T) {
 
 // What only works on a laptop is refused in a deployed function, as data.
 func TestModelRefusesOtherProviders(t *testing.T) {
-	m := newModels(aws.Config{}, func(string) string { return "" })
+	m := NewModels(aws.Config{}, func(string) string { return "" })
 	_, err := m.Generate(t.Context(), agent.Request{Model: agent.ModelSpec{Provider: "demo", ID: "stand-in"}})
 	var failed *agent.ModelError
 	require.ErrorAs(t, err, &failed)
