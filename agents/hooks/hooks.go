@@ -4,14 +4,14 @@ package hooks
 
 import (
 	"github.com/countersign/countersign/agents/incident/duty"
-	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 // All is that code. Version is recorded in every run: raise it when what the code does changes.
-func All() hook.Set {
-	return hook.Set{
+func All() agent.Hooks {
+	return agent.Hooks{
 		Version:  "1",
-		Builders: map[string]hook.Builder{duty.AlarmBuilder: duty.Alarm},
-		Plugins:  map[string]hook.Factory{duty.OrderPlugin: duty.NewOrder},
+		Builders: map[string]agent.Builder{duty.AlarmBuilder: duty.Alarm},
+		Plugins:  map[string]agent.PluginFactory{duty.OrderPlugin: duty.NewOrder},
 	}
 }

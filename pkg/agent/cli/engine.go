@@ -33,7 +33,7 @@ type engine struct {
 	p       *program
 	home    *local.Home
 	feed    *api.Feed
-	pipe    *pipe
+	pipe    *local.Pipe
 	backend api.Backend
 	trace   *tracing.Tracer // nil = the environment names no collector
 	server  *http.Server
@@ -58,7 +58,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 		return nil, err
 	}
 	remotes[agent.KindLambda] = lambdatool.Remote{Functions: invoked}
-	e := &engine{p: p, feed: feed, pipe: newPipe(), trace: trace, ring: ring}
+	e := &engine{p: p, feed: feed, pipe: local.NewPipe(), trace: trace, ring: ring}
 	tells, err := p.notifier(e)
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func listen(path string) (net.Listener, error) {
 
 // client talks to this very process.
 func (e *engine) client(as agent.Principal) *api.Client {
-	return api.NewClient(e.pipe.dial, as.String())
+	return api.NewClient(e.pipe.Dial, as.String())
 }
 
 // defaultGrace is how long calls that are under way may take once the process ends, and answerGrace how long requests then.
