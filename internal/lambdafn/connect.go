@@ -59,11 +59,7 @@ func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) 
 	if err := checkEnv(cfg, getenv, envTable, envBucket, envMachine); err != nil {
 		return runtime.Ports{}, err
 	}
-	states, err := endpointOf("SFN", sfn.Endpoint, cfg, getenv)
-	if err != nil {
-		return runtime.Ports{}, err
-	}
-	w, err := sfn.New(cfg, states, getenv(envMachine))
+	w, err := sfn.New(cfg, getenv(envMachine))
 	if err != nil {
 		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
 	}
