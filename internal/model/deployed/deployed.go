@@ -5,7 +5,7 @@ import (
 	"context"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
@@ -22,11 +22,9 @@ const envKey = "OPENAI_API_KEY"
 // Models makes the model port: a lambdafn.Models. It opens no connection, and all its requests share those that they open. Safe for
 // concurrent use.
 func Models(cfg aws.Config, getenv func(string) string) runtime.Model {
-	if cfg.HTTPClient == nil {
-		cfg.HTTPClient = awshttp.NewBuildableClient()
-	}
+	client := bedrock.NewClient(cfg, "")
 	return model{
-		cfg: cfg, bedrock: bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true}),
+		client: client, bedrock: bedrock.New(bedrock.Config{Client: client, Stream: true}),
 		openai: openai.Servers{OwnKey: getenv(envKey), Secrets: keys(cfg, getenv)},
 	}
 }
@@ -46,7 +44,7 @@ func (m misconfigured) Secret(context.Context, string, string) (string, error) {
 
 // model asks the model that the run's own definition names.
 type model struct {
-	cfg     aws.Config
+	client  *bedrockruntime.Client
 	bedrock *bedrock.Model
 	openai  openai.Servers
 }

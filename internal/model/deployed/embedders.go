@@ -6,10 +6,10 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// Embedder finds the embedder that an agent asks for. Making one opens no connection.
+// Embedder finds the embedder that an agent asks for. All ask over the models' client.
 func (m model) Embedder(e agent.Embeddings) (runtime.Embedder, bool) {
 	if e.Provider != agent.EmbeddingsBedrock {
 		return nil, false
 	}
-	return bedrock.NewEmbedder(m.cfg, "", e.ID), true
+	return bedrock.NewEmbedder(m.client, e.ID), true
 }
