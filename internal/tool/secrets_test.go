@@ -1,4 +1,4 @@
-package port_test
+package tool_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // kept are secrets by tenant/name.
@@ -24,7 +24,7 @@ type kept map[string]string
 func (k kept) Secret(_ context.Context, tenant, name string) (string, error) {
 	v, ok := k[tenant+"/"+name]
 	if !ok {
-		return "", port.ErrNoSecret
+		return "", tool.ErrNoSecret
 	}
 	return v, nil
 }
@@ -49,7 +49,7 @@ func TestExpandSecrets(t *testing.T) {
 		"${secret:KEY":                       {err: "want ${secret:NAME}"},
 		"${secret:" + strings.Repeat("x", 65) + "}": {err: "want ${secret:NAME}"},
 	} {
-		text, used, err := port.ExpandSecrets(t.Context(), from, "acme", template)
+		text, used, err := tool.ExpandSecrets(t.Context(), from, "acme", template)
 		if want.err != "" {
 			require.ErrorContains(t, err, want.err, template)
 			require.NotContains(t, err.Error(), "abc")
@@ -59,8 +59,8 @@ func TestExpandSecrets(t *testing.T) {
 		require.Equal(t, want.text, text)
 		require.Equal(t, want.used, used)
 	}
-	_, _, err := port.ExpandSecrets(t.Context(), nil, "acme", "${secret:KEY}")
-	require.ErrorIs(t, err, port.ErrNoSecret)
+	_, _, err := tool.ExpandSecrets(t.Context(), nil, "acme", "${secret:KEY}")
+	require.ErrorIs(t, err, tool.ErrNoSecret)
 }
 
 // However an answer writes a secret that it was sent, it is taken out of it, and the text around it stays.
@@ -68,7 +68,7 @@ func TestRedactTakesSecretsOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		secret := rapid.StringMatching(`[!-~]{8,40}`).Draw(t, "secret")
 		before, after := rapid.StringMatching(`[a-z ]{0,5}`).Draw(t, "before"), rapid.StringMatching(`[a-z ]{0,5}`).Draw(t, "after")
-		d := port.NewDisclosure(kept{"acme/KEY": secret}, "acme")
+		d := tool.NewDisclosure(kept{"acme/KEY": secret}, "acme")
 		_, err := d.Value(t.Context(), "KEY")
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func each(secret, form string) string {
 
 // Characters beyond ASCII are spelled in more ways, and what is no secret stays, however it is spelled.
 func TestRedactKnowsOtherCharacters(t *testing.T) {
-	d := port.NewDisclosure(kept{"acme/KEY": "пароль😀é"}, "acme")
+	d := tool.NewDisclosure(kept{"acme/KEY": "пароль😀é"}, "acme")
 	_, err := d.Value(t.Context(), "KEY")
 	require.NoError(t, err)
 	for _, written := range []string{
@@ -123,7 +123,7 @@ func TestRedactKnowsOtherCharacters(t *testing.T) {
 
 // A long answer costs no second, whatever is in it: the deadline is that of something which is not linear.
 func TestRedactIsLinear(t *testing.T) {
-	d := port.NewDisclosure(kept{"acme/KEY": `u"x%/ 1+`, "acme/A": strings.Repeat("a", 4000), "acme/PCT": `"pass\word%25&amp;`}, "acme")
+	d := tool.NewDisclosure(kept{"acme/KEY": `u"x%/ 1+`, "acme/A": strings.Repeat("a", 4000), "acme/PCT": `"pass\word%25&amp;`}, "acme")
 	for _, name := range []string{"KEY", "A", "PCT"} {
 		_, err := d.Value(t.Context(), name)
 		require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestRedactIsLinear(t *testing.T) {
 
 // A text that ends within a secret does not keep the part that is there.
 func TestRedactCut(t *testing.T) {
-	d := port.NewDisclosure(kept{"acme/KEY": "hunter2-hunter2", "acme/LONG": "hunter2-hunter2-and-more"}, "acme")
+	d := tool.NewDisclosure(kept{"acme/KEY": "hunter2-hunter2", "acme/LONG": "hunter2-hunter2-and-more"}, "acme")
 	text, err := d.Expand(t.Context(), "${secret:KEY} ${secret:LONG}")
 	require.NoError(t, err)
 	for cut := range text {

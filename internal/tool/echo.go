@@ -1,4 +1,4 @@
-package port
+package tool
 
 import (
 	"encoding/base64"
