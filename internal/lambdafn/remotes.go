@@ -13,14 +13,11 @@ import (
 func (others Remotes) add(
 	cfg aws.Config, getenv func(string) string, watch *Observer, p *runtime.Ports,
 ) error {
-	at, err := endpointOf("Lambda", lambdatool.Endpoint, cfg, getenv)
-	if err != nil {
-		return err
-	}
+	var err error
 	if p.Callbacks, err = callbacks(getenv); err != nil {
 		return err
 	}
-	p.Functions = lambdatool.New(cfg, at)
+	p.Functions = lambdatool.New(cfg)
 	p.Remotes = runtime.Remotes{}
 	if others != nil {
 		if p.Remotes, err = others(cfg, getenv); err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/model/bedrock"
 	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
@@ -27,22 +26,9 @@ func Models(cfg aws.Config, getenv func(string) string) runtime.Model {
 	}
 	return model{
 		cfg: cfg, bedrock: bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true}),
-		openai: openai.Servers{OwnKey: getenv(envKey), Secrets: keys(cfg, getenv)},
+		openai: openai.Servers{OwnKey: getenv(envKey), Secrets: secrets.Deployed(cfg, getenv, clock.System())},
 	}
 }
-
-// keys are where the keys of models are. What is wrong with the environment is told to who asks for one.
-func keys(cfg aws.Config, getenv func(string) string) tool.Secrets {
-	from, err := secrets.Deployed(cfg, getenv, clock.System())
-	if err != nil {
-		return misconfigured{err}
-	}
-	return from
-}
-
-type misconfigured struct{ err error }
-
-func (m misconfigured) Secret(context.Context, string, string) (string, error) { return "", m.err }
 
 // model asks the model that the run's own definition names.
 type model struct {

@@ -24,11 +24,7 @@ import (
 // Deployed is for a deployed function: a lambdafn.Remotes. Without a prefix there are no secrets. A variable that makes no sense is an
 // error that names it.
 func Deployed(cfg aws.Config, getenv func(string) string) (runtime.Remotes, error) {
-	from, err := secrets.Deployed(cfg, getenv, clock.System())
-	if err != nil {
-		return nil, err
-	}
-	w := world{secrets: from, private: getenv(egress.EnvPrivate), clock: clock.System()}
+	w := world{secrets: secrets.Deployed(cfg, getenv, clock.System()), private: getenv(egress.EnvPrivate), clock: clock.System()}
 	return w.remotes()
 }
 
