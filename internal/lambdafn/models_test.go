@@ -1,4 +1,4 @@
-package deployed
+package lambdafn
 
 import (
 	"io"
@@ -15,15 +15,13 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/bedrockfake"
-	"github.com/countersign/countersign/internal/runtime"
 )
 
 // Bedrock counts a request's tokens; nobody else does, and says so without being asked.
 func TestModelsCountTokens(t *testing.T) {
 	server := bedrockfake.New()
 	t.Cleanup(server.Close)
-	m, ok := Models(server.Config(), func(string) string { return "" }).(runtime.TokenCounter)
-	require.True(t, ok)
+	m := NewModels(server.Config(), func(string) string { return "" })
 	r := agent.Request{
 		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
 		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "Hello."}}},
@@ -59,14 +57,14 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 
 	cfg := server.Config()
 	cfg.HTTPClient, cfg.BaseEndpoint = nil, &front.URL
-	m := Models(cfg, func(string) string { return "" })
+	m := NewModels(cfg, func(string) string { return "" })
 	r := agent.Request{
 		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
 		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "Hello."}}},
 	}
 	for range 10 {
 		server.Then(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Hello ", "yourself.")}})
-		_, err := m.(runtime.TokenCounter).CountTokens(t.Context(), r)
+		_, err := m.CountTokens(t.Context(), r)
 		require.NoError(t, err)
 		reply, err := m.Generate(t.Context(), r)
 		require.NoError(t, err)
@@ -76,7 +74,7 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 }
 
 // The key of an OpenAI-compatible server is a secret of the stack, and OpenAI's own goes to nobody else.
-func TestKeysOfModels(t *testing.T) {
+func TestKeysOfNewModels(t *testing.T) {
 	var sent []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent = append(sent, r.Header.Get("Authorization"))
@@ -94,7 +92,7 @@ func TestKeysOfModels(t *testing.T) {
 	t.Cleanup(fake.Close)
 	cfg := fake.Config()
 	cfg.BaseEndpoint = &manager.URL
-	m := Models(cfg, func(name string) string {
+	m := NewModels(cfg, func(name string) string {
 		return map[string]string{"OPENAI_API_KEY": "sk-openai", "COUNTERSIGN_SECRETS_PREFIX": "stack/models/"}[name]
 	})
 	for _, key := range []string{"", "${secret:OTHER}", "${secret:OTHER}"} {
@@ -107,7 +105,7 @@ func TestKeysOfModels(t *testing.T) {
 
 // What only works on a laptop is refused in a deployed function, as data.
 func TestModelRefusesOtherProviders(t *testing.T) {
-	m := Models(aws.Config{}, func(string) string { return "" })
+	m := NewModels(aws.Config{}, func(string) string { return "" })
 	_, err := m.Generate(t.Context(), agent.Request{Model: agent.ModelSpec{Provider: "demo", ID: "stand-in"}})
 	var failed *agent.ModelError
 	require.ErrorAs(t, err, &failed)
