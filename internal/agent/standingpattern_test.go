@@ -101,7 +101,7 @@ func patternsRun() [][]Event {
 	}
 	grant := func(used int) StandingGrant {
 		return StandingGrant{
-			Tool: "wire", Approval: "a-wire", Digest: "when-d", By: "user:ana", With: []string{"user:bo"}, Note: "small ones", Expires: worldEpoch.Add(worldExpiry),
+			Tool: "wire", Approval: "a-wire", Digest: "when-d", By: "user:ana", Note: "small ones", Expires: worldEpoch.Add(worldExpiry),
 			When: when, Uses: 3, Used: used,
 		}
 	}

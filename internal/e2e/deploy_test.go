@@ -121,10 +121,12 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 		t.Cleanup(func() { require.NoError(t, f.Close()) })
 		d.functions[name] = f
 	}
-	d.sfn = sdksfn.NewFromConfig(static, func(o *sdksfn.Options) { o.BaseEndpoint = aws.String(wire) })
-	w, err := sfn.New(static, wire, machine)
+	states := static
+	states.BaseEndpoint = &wire
+	d.sfn = sdksfn.NewFromConfig(states)
+	w, err := sfn.New(states, machine)
 	require.NoError(t, err)
-	tbl := store.Resend(dynamo.New(cfg, table, dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	tbl := store.Resend(dynamo.New(cfg, table, draw.Key), clk, draw.Jitter)
 	objects := static.Copy()
 	objects.BaseEndpoint = &s3url
 	d.ports = runtime.Ports{

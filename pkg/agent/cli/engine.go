@@ -23,7 +23,6 @@ import (
 	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/tools/lambdatool"
 	programs "github.com/countersign/countersign/internal/tools/mcp/program"
-	"github.com/countersign/countersign/internal/tools/reach"
 	"github.com/countersign/countersign/internal/tools/secrets"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -33,7 +32,7 @@ type engine struct {
 	p       *program
 	home    *local.Home
 	feed    *api.Feed
-	pipe    *pipe
+	pipe    *local.Pipe
 	backend api.Backend
 	trace   *tracing.Tracer // nil = the environment names no collector
 	server  *http.Server
@@ -53,12 +52,12 @@ func (p *program) openEngine(who people) (*engine, error) {
 	heard := agent.HearTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
 	invoked, ring := &functions{p: p}, &keys{home: p.home, draw: ids.System(p.clock).Token}
-	remotes, err := reach.Local(p.home, p.getenv, p.clock, programs.Programs{Clock: p.clock, Path: p.getenv("PATH"), Home: p.getenv("HOME")}.Start)
+	remotes, err := local.Remotes(p.home, p.getenv, p.clock, programs.Programs{Path: p.getenv("PATH"), Home: p.getenv("HOME")}.Start)
 	if err != nil {
 		return nil, err
 	}
 	remotes[agent.KindLambda] = lambdatool.Remote{Functions: invoked}
-	e := &engine{p: p, feed: feed, pipe: newPipe(), trace: trace, ring: ring}
+	e := &engine{p: p, feed: feed, pipe: local.NewPipe(), trace: trace, ring: ring}
 	tells, err := p.notifier(e)
 	if err != nil {
 		return nil, err
@@ -174,7 +173,7 @@ func listen(path string) (net.Listener, error) {
 
 // client talks to this very process.
 func (e *engine) client(as agent.Principal) *api.Client {
-	return api.NewClient(e.pipe.dial, as.String())
+	return api.NewClient(e.pipe.Dial, as.String())
 }
 
 // defaultGrace is how long calls that are under way may take once the process ends, and answerGrace how long requests then.
