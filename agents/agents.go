@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/countersign/countersign/agents/hooks"
 	"github.com/countersign/countersign/agents/incident"
+	"github.com/countersign/countersign/agents/incident/duty"
 	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/agents/refunds"
 	"github.com/countersign/countersign/agents/research"
@@ -25,12 +25,21 @@ var files embed.FS
 func Registry() *agent.Registry {
 	r, err := agent.NewRegistry(tools()...)
 	if err == nil {
-		err = errors.Join(r.Hook(hooks.All()), r.AddFS(files), addIncident(r), r.Check())
+		err = errors.Join(r.Hook(hooks()), r.AddFS(files), addIncident(r), r.Check())
 	}
 	if err != nil {
 		panic(err)
 	}
 	return r
+}
+
+// hooks is the code of the agents beside their tools. Version is recorded in every run: raise it when what the code does changes.
+func hooks() agent.Hooks {
+	return agent.Hooks{
+		Version:  "1",
+		Builders: map[string]agent.Builder{duty.AlarmBuilder: duty.Alarm},
+		Plugins:  map[string]agent.PluginFactory{duty.OrderPlugin: duty.NewOrder},
+	}
 }
 
 // addIncident adds the agent that is not a file.

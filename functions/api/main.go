@@ -3,8 +3,7 @@ package main
 
 import (
 	"github.com/countersign/countersign/agents"
-	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/tools/schema"
+	"github.com/countersign/countersign/pkg/agent/lambda"
 )
 
-func main() { lambdafn.API(agents.Registry(), schema.Validate) }
+func main() { lambda.API(agents.Registry()) }

@@ -3,9 +3,7 @@ package main
 
 import (
 	"github.com/countersign/countersign/agents"
-	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/tools/schema"
-	"github.com/countersign/countersign/internal/web/front"
+	"github.com/countersign/countersign/pkg/agent/lambda"
 )
 
-func main() { lambdafn.Web(agents.Registry(), schema.Validate, front.Pages) }
+func main() { lambda.Web(agents.Registry()) }

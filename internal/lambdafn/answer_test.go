@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 func TestReadAnswer(t *testing.T) {
@@ -42,9 +41,9 @@ func TestReadAnswer(t *testing.T) {
 		d, ok := readDelivery([]byte(in))
 		require.True(t, ok, in)
 		_, err := readAnswer(d)
-		var kind *edge.Error
+		var kind *Error
 		require.ErrorAs(t, err, &kind, in)
-		require.Equal(t, edge.Invalid, kind.Kind, in)
+		require.Equal(t, KindInvalid, kind.Kind, in)
 		require.ErrorContains(t, err, want, in)
 	}
 	for _, in := range []string{

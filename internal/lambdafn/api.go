@@ -16,11 +16,12 @@ import (
 	"github.com/countersign/countersign/internal/observe/safelog"
 	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/tools/schema"
 	"github.com/countersign/countersign/internal/web/api"
-	"github.com/countersign/countersign/internal/web/gateway"
 )
 
 // The environment of functions/api beside that of every function. All of it is optional.
@@ -31,16 +32,13 @@ const (
 	envIAMTenant   = "COUNTERSIGN_IAM_TENANT"   // empty = callers signed by IAM are refused
 )
 
-// API is the main of functions/api: the HTTP API behind API Gateway or a function URL. It serves until the process is ended. Valid
-// checks the arguments that people edit; schema.Validate does.
-func API(agents api.Agents, valid agent.Validator) {
-	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) {
-		return startAPI(agents, valid, cfg, getenv)
-	})
+// API is the main of functions/api: the HTTP API behind API Gateway or a function URL. It serves until the process is ended.
+func API(r *registry.Registry) {
+	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) { return startAPI(r, cfg, getenv) })
 }
 
-func startAPI(agents api.Agents, valid agent.Validator, cfg aws.Config, getenv func(string) string) (Invoke, error) {
-	who := gateway.Identity{
+func startAPI(agents api.Agents, cfg aws.Config, getenv func(string) string) (Invoke, error) {
+	who := Identity{
 		TenantClaim: getenv(envTenantClaim), UserClaim: getenv(envUserClaim), GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(envIAMTenant),
 	}
 	if who.IAMTenant != "" && !agent.ValidTenant(who.IAMTenant) {
@@ -53,18 +51,18 @@ func startAPI(agents api.Agents, valid agent.Validator, cfg aws.Config, getenv f
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(cfg, getenv, nil, nil)
+	ports, err := connect(cfg, getenv)
 	if err != nil {
 		return nil, err
 	}
-	ports.Valid = valid
+	ports.Valid = schema.Validate
 	telling(cfg, getenv, watch, &ports)
 	ring, err := readRing(getenv)
 	if err != nil {
 		return nil, err
 	}
 	people := directory(getenv, watch)
-	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log).(api.Agents), who, watch.Trace, newLog(), ring, people)
+	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log), who, watch.Trace, newLog(), ring, people)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		defer watch.flush()
 		return serve(ctx, payload)
@@ -73,7 +71,7 @@ func startAPI(agents api.Agents, valid agent.Validator, cfg aws.Config, getenv f
 
 // NewAPI serves the HTTP API to the events of a gateway, and takes services' answers from an event rule. It uses no model and no tool, and needs neither among its ports; without Valid it panics. A stream learns
 // of what other functions write by looking at the journal's tail. Where trace is not nil, requests are traced. Ring verifies callbacks; nil = there are none. People holds who has let another decide to the groups they are in now; nil = it knows nobody.
-func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tracing.Tracer, log *slog.Logger, ring func() (*keyring.Ring, error), people person.Directory) Invoke {
+func NewAPI(p runtime.Ports, agents api.Agents, who Identity, trace *tracing.Tracer, log *slog.Logger, ring func() (*keyring.Ring, error), people person.Directory) Invoke {
 	if p.Valid == nil {
 		panic("lambdafn.NewAPI: want a port that checks arguments, got none")
 	}
@@ -94,7 +92,7 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 		Caller: who.Caller, Callbacks: ring, Log: log,
 	})
 	events := answers{&runtime.Inputs{Ports: p, Waits: waits, Definitions: definitions}}
-	serve := (&gateway.Gateway{Handler: trace.HTTP(handler), Log: log}).Serve
+	serve := Gateway(trace.HTTP(handler), log)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		ctx, cancel := inTime(ctx, p.Clock)
 		defer cancel()

@@ -12,8 +12,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // closing is a plugin that says which runs it has seen at their end, behind that end.
@@ -46,7 +46,7 @@ func inClosing(t *testing.T, f func(t *testing.T, s *stack, c *closing, run stri
 // What functions/api cancels is cleaned up after by an execution of the state machine, which succeeds.
 func TestCancelledRunsAreCleanedUp(t *testing.T) {
 	inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
-		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).Status)
+		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).StatusCode)
 		synctest.Wait()
 		require.Equal(t, []agent.Reason{agent.ReasonCancelled}, c.ended)
 		d, err := s.machine.Engine.Describe(t.Context(), executionARN+runtime.CleanupName(run, 0))
@@ -72,7 +72,7 @@ func TestSweptRunsAreCleanedUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
 				s.mute.Store(true)
-				require.Equal(t, 503, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).Status)
+				require.Equal(t, 503, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).StatusCode)
 				synctest.Wait()
 				require.Empty(t, c.ended)
 				s.mute.Store(false)
@@ -89,7 +89,7 @@ func TestSweptRunsAreCleanedUp(t *testing.T) {
 func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
 	inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
 		c.err = errors.New("sk-canary")
-		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).Status)
+		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).StatusCode)
 		started := int64(1)
 		for failed := int64(0); failed == 0; {
 			time.Sleep(5 * time.Minute)
@@ -99,7 +99,7 @@ func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
 			require.Less(t, started, int64(100))
 			if failed > 0 {
 				require.Equal(t, run, r.Failed[0].Run)
-				require.Equal(t, edge.Internal, r.Failed[0].Kind)
+				require.Equal(t, lambdafn.KindInternal, r.Failed[0].Kind)
 				require.EqualValues(t, 1, s.metrics.take()["SweepFailures"])
 			}
 		}

@@ -1,15 +1,12 @@
 package lambdafn
 
 import (
-	"errors"
-	"net/http"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/registry"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 // functions/api and functions/sweep are wired at cold start, with all they need; bad configuration ends them there and names the variable.
@@ -18,9 +15,7 @@ func TestColdStartOfEventFunctions(t *testing.T) {
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
 	}
 	r := registry.Must(registry.New())
-	api := func(cfg aws.Config, getenv func(string) string) (Invoke, error) {
-		return startAPI(r, schema.Validate, cfg, getenv)
-	}
+	api := func(cfg aws.Config, getenv func(string) string) (Invoke, error) { return startAPI(r, cfg, getenv) }
 	for name, start := range map[string]func(aws.Config, func(string) string) (Invoke, error){"api": api, "sweep": startSweep} {
 		t.Run(name, func(t *testing.T) {
 			f, err := start(testAWS, func(name string) string { return good[name] })
@@ -39,7 +34,7 @@ func TestColdStartOfEventFunctions(t *testing.T) {
 			}
 		})
 	}
-	_, err := startAPI(r, schema.Validate, testAWS, func(name string) string {
+	_, err := startAPI(r, testAWS, func(name string) string {
 		if name == envIAMTenant {
 			return "My Company"
 		}
@@ -54,7 +49,7 @@ func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
 		envTenantClaim: "custom:tenant", envUserClaim: "email", envGroupsClaim: "cognito:groups",
 	}
-	f, err := startAPI(registry.Must(registry.New()), schema.Validate, testAWS, func(name string) string { return env[name] })
+	f, err := startAPI(registry.Must(registry.New()), testAWS, func(name string) string { return env[name] })
 	require.NoError(t, err)
 	const event = `{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},"authorizer":{"jwt":{"claims":`
 	out, err := f(t.Context(), []byte(event+`{"tenant":"acme","sub":"ana"}}}}}`))
@@ -74,7 +69,7 @@ func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:123456789012:stateMachine:m",
 		envIAMTenant: "ops",
 	}
-	f, err := startAPI(registry.Must(registry.New()), schema.Validate, testAWS, func(name string) string { return env[name] })
+	f, err := startAPI(registry.Must(registry.New()), testAWS, func(name string) string { return env[name] })
 	require.NoError(t, err)
 	for account, want := range map[string]string{"123456789012": `\"x\\\" is not known`, "210987654321": "own account"} {
 		out, err := f(t.Context(), []byte(`{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},
@@ -90,16 +85,8 @@ func TestColdStartOfPages(t *testing.T) {
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
 		envKeyRing: `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`,
 	}
-	front := func(b Behind) (http.Handler, error) {
-		if b.Getenv("UNFIT") != "" {
-			return nil, errors.New("UNFIT: want nothing")
-		}
-		require.NotNil(t, b.Links)
-		require.NotNil(t, b.Desk.Duties)
-		return http.NotFoundHandler(), nil
-	}
 	start := func(name, value string) error {
-		f, err := startWeb(registry.Must(registry.New()), schema.Validate, front, testAWS, func(n string) string {
+		f, err := startWeb(registry.Must(registry.New()), testAWS, func(n string) string {
 			if n == name {
 				return value
 			}
@@ -113,7 +100,7 @@ func TestColdStartOfPages(t *testing.T) {
 		return err
 	}
 	require.NoError(t, start("", ""))
-	require.EqualError(t, start("UNFIT", "x"), "UNFIT: want nothing")
+	require.ErrorContains(t, start(envSlackSecret, "short"), envSlackSecret)
 	require.NoError(t, start(envDirectory, `{"tenants":{"acme":{"user:ana":["group:operators"]}}}`))
 	for name, c := range map[string][2]string{
 		envTable: {"", "want a value"}, envKeyRing: {"", "want a ring of keys, got none"},

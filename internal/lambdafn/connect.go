@@ -6,12 +6,10 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/aws/eventbridge"
 	"github.com/countersign/countersign/internal/aws/sfn"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -30,15 +28,6 @@ const (
 // warmRuns is how many runs' folded states one function environment keeps.
 const warmRuns = 64
 
-// Models makes the model port of a function that asks models, from its environment. Package deployed has the one for AWS; it is handed
-// in by the main, so that a function that asks no model links no model's adapter.
-type Models func(cfg aws.Config, getenv func(string) string) runtime.Model
-
-// embeds is a Models' model that also finds embedders, for agents whose tools are compared by a model.
-type embeds interface {
-	Embedder(agent.Embeddings) (runtime.Embedder, bool)
-}
-
 // Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET, for whoever looks at
 // them from outside. A variable that is missing is an error that names it.
 func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blobs, error) {
@@ -47,7 +36,7 @@ func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blob
 	}
 	clk := clock.System()
 	draw := ids.System(clk)
-	table := store.Resend(dynamo.New(cfg, getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	table := store.Resend(dynamo.New(cfg, getenv(envTable), draw.Key), clk, draw.Jitter)
 	return table, s3.New(cfg, getenv(envBucket)), nil
 }
 
@@ -64,10 +53,9 @@ func checkEnv(cfg aws.Config, getenv func(string) string, names ...string) error
 	return nil
 }
 
-// connect wires the ports of a deployment from its environment, all but the tools; watch stands around its models. A variable that is missing is an error that names it.
-func connect(
-	cfg aws.Config, getenv func(string) string, model Models, watch func(Models) Models,
-) (runtime.Ports, error) {
+// connect wires the ports of a deployment from its environment, all but models and tools. A variable that is missing is an
+// error that names it.
+func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) {
 	if err := checkEnv(cfg, getenv, envTable, envBucket, envMachine); err != nil {
 		return runtime.Ports{}, err
 	}
@@ -79,22 +67,13 @@ func connect(
 	clk := clock.System()
 	draw := ids.System(clk)
 	blobs := s3.New(cfg, getenv(envBucket))
-	table := store.Resend(dynamo.New(cfg, getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	table := store.Resend(dynamo.New(cfg, getenv(envTable), draw.Key), clk, draw.Jitter)
 	p := runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: blobs, Uploads: blobs,
 		Waiter: w, Clock: clk, IDs: draw,
 	}
 	if name := getenv(envBus); name != "" {
 		p.Emit = eventbridge.New(cfg, name)
-	}
-	if model != nil {
-		made := model(cfg, getenv)
-		same := func(aws.Config, func(string) string) runtime.Model { return made }
-		m := runtime.WithDialect(runtime.WithMedia(watch(same)(cfg, getenv), p.Blobs))
-		p.Model, p.Count = modelretry.New(m, clk, draw.Jitter), m
-		if e, ok := made.(embeds); ok {
-			p.Index = runtime.NewToolIndex(e.Embedder)
-		}
 	}
 	return p, nil
 }

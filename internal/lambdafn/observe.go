@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe/emf"
@@ -71,18 +69,12 @@ func logLine(w io.Writer, text string) {
 	}
 }
 
-// Models watches every request to the models that next makes. It stands below the retries: each try is one.
-func (o *Observer) Models(next Models) Models {
-	if next == nil {
-		return nil
+// Model watches every request to a model. It stands below the retries: each try is one.
+func (o *Observer) Model(next runtime.Model) runtime.Model {
+	if o.Metrics != nil {
+		next = metrics.Model(next, o.Metrics, o.Clock)
 	}
-	return func(cfg aws.Config, getenv func(string) string) runtime.Model {
-		m := next(cfg, getenv)
-		if o.Metrics != nil {
-			m = metrics.Model(m, o.Metrics, o.Clock)
-		}
-		return o.Trace.Model(m)
-	}
+	return o.Trace.Model(next)
 }
 
 // Ports watches tools, where there are any, and commits; not the tools that are somewhere else: see Remotes.

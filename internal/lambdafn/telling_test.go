@@ -2,7 +2,7 @@ package lambdafn
 
 import (
 	"bytes"
-	"net/http"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,7 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 // Every function that tells people is wired for it at cold start: by both channels, with links, the directory and what is shown. What is wrong with any
@@ -27,21 +26,26 @@ func TestColdStartTellsPeople(t *testing.T) {
 	var behind Behind
 	starts := map[string]func(getenv func(string) string) (any, error){
 		"approve": func(getenv func(string) string) (any, error) {
-			h, err := coldStart(parts{notify: telling}, testAWS, getenv)
+			h, err := coldStart(known, testAWS, getenv)
 			if err != nil {
 				return nil, err
 			}
 			return h.Ports.Notify, nil
 		},
 		"api": func(getenv func(string) string) (any, error) {
-			_, err := startAPI(known, schema.Validate, testAWS, getenv)
+			_, err := startAPI(known, testAWS, getenv)
 			return nil, err
 		},
 		"sweep": func(getenv func(string) string) (any, error) { _, err := startSweep(testAWS, getenv); return nil, err },
 		"web": func(getenv func(string) string) (any, error) {
-			front := func(b Behind) (http.Handler, error) { behind = b; return http.NotFoundHandler(), nil }
-			_, err := startWeb(known, schema.Validate, front, testAWS, getenv)
-			return behind.Ports.Notify, err
+			watch, err := observe(getenv, io.Discard, io.Discard)
+			require.NoError(t, err)
+			b, err := connectBehind(known, testAWS, getenv, watch)
+			if err != nil {
+				return nil, err
+			}
+			behind = b
+			return b.Ports.Notify, nil
 		},
 	}
 	for name, start := range starts {
@@ -74,6 +78,7 @@ func TestColdStartTellsPeople(t *testing.T) {
 			}
 		})
 	}
+	require.NotNil(t, behind.Desk.Duties)
 	require.NotNil(t, behind.Desk.Woken)
 	require.NotNil(t, behind.Desk.Said)
 	require.NotNil(t, behind.Decides)

@@ -23,7 +23,6 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // rolledBack is a machine and a run that waits for a person, in a store that a newer version has had as well.
@@ -211,9 +210,9 @@ func TestNewerIsLeftAlone(t *testing.T) {
 func (r *rolledBack) refuses(what string, f func(h *lambdafn.Handlers) error) {
 	r.t.Helper()
 	err := f(&lambdafn.Handlers{Ports: r.machine.Ports, Definitions: r.machine.Definitions, Agents: r.machine.Agents})
-	var e *edge.Error
+	var e *lambdafn.Error
 	require.ErrorAs(r.t, err, &e, what)
-	require.Equal(r.t, edge.Newer, e.Kind, what)
+	require.Equal(r.t, lambdafn.KindNewer, e.Kind, what)
 	require.True(r.t, e.Kind.Retried())
 	require.ErrorContains(r.t, err, r.run)
 	require.ErrorContains(r.t, err, "found ")

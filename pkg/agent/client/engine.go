@@ -14,12 +14,11 @@ import (
 	core "github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/aws/awsconfig"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/model/deployed"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/standin"
-	"github.com/countersign/countersign/internal/tools/reach"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/pkg/agent"
 )
@@ -52,7 +51,7 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 		o = &Options{}
 	}
 	c := clock.System()
-	remotes, err := reach.Local(dir, os.Getenv, c, nil)
+	remotes, err := local.Remotes(dir, os.Getenv, c, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open engine %s: %w", dir, err)
 	}
@@ -128,7 +127,7 @@ func models() func(core.ModelSpec) (runtime.Model, error) {
 			return nil, fmt.Errorf("configure AWS: %w", err)
 		}
 		cfg.HTTPClient = awshttp.NewBuildableClient()
-		return deployed.Models(cfg, os.Getenv), nil
+		return lambdafn.NewModels(cfg, os.Getenv), nil
 	})
 	return func(m core.ModelSpec) (runtime.Model, error) {
 		switch m.Provider {

@@ -1,4 +1,4 @@
-package deployed
+package lambdafn
 
 import (
 	"io"
@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -14,16 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/aws/awsconfig"
 	"github.com/countersign/countersign/internal/bedrockfake"
-	"github.com/countersign/countersign/internal/runtime"
 )
 
 // Bedrock counts a request's tokens; nobody else does, and says so without being asked.
 func TestModelsCountTokens(t *testing.T) {
 	server := bedrockfake.New()
 	t.Cleanup(server.Close)
-	m, ok := Models(server.Config(), func(string) string { return "" }).(runtime.TokenCounter)
-	require.True(t, ok)
+	m := NewModels(server.Config(), func(string) string { return "" })
 	r := agent.Request{
 		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
 		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "Hello."}}},
@@ -59,14 +59,14 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 
 	cfg := server.Config()
 	cfg.HTTPClient, cfg.BaseEndpoint = nil, &front.URL
-	m := Models(cfg, func(string) string { return "" })
+	m := NewModels(cfg, func(string) string { return "" })
 	r := agent.Request{
 		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
 		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "Hello."}}},
 	}
 	for range 10 {
 		server.Then(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Hello ", "yourself.")}})
-		_, err := m.(runtime.TokenCounter).CountTokens(t.Context(), r)
+		_, err := m.CountTokens(t.Context(), r)
 		require.NoError(t, err)
 		reply, err := m.Generate(t.Context(), r)
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestTenInferencesAreOneConnection(t *testing.T) {
 }
 
 // The key of an OpenAI-compatible server is a secret of the stack, and OpenAI's own goes to nobody else.
-func TestKeysOfModels(t *testing.T) {
+func TestKeysOfNewModels(t *testing.T) {
 	var sent []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent = append(sent, r.Header.Get("Authorization"))
@@ -94,7 +94,7 @@ func TestKeysOfModels(t *testing.T) {
 	t.Cleanup(fake.Close)
 	cfg := fake.Config()
 	cfg.BaseEndpoint = &manager.URL
-	m := Models(cfg, func(name string) string {
+	m := NewModels(cfg, func(name string) string {
 		return map[string]string{"OPENAI_API_KEY": "sk-openai", "COUNTERSIGN_SECRETS_PREFIX": "stack/models/"}[name]
 	})
 	for _, key := range []string{"", "${secret:OTHER}", "${secret:OTHER}"} {
@@ -107,10 +107,32 @@ func TestKeysOfModels(t *testing.T) {
 
 // What only works on a laptop is refused in a deployed function, as data.
 func TestModelRefusesOtherProviders(t *testing.T) {
-	m := Models(aws.Config{}, func(string) string { return "" })
+	m := NewModels(aws.Config{}, func(string) string { return "" })
 	_, err := m.Generate(t.Context(), agent.Request{Model: agent.ModelSpec{Provider: "demo", ID: "stand-in"}})
 	var failed *agent.ModelError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, agent.ModelInvalid, failed.Class)
 	require.ErrorContains(t, err, "want bedrock or openai")
+}
+
+// Vectors come from where the environment says that Bedrock's models are.
+func TestEmbedderAsksWhereModelsAre(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{"embedding": [1, 2]}`)
+	}))
+	t.Cleanup(server.Close)
+	for name, value := range map[string]string{
+		"AWS_REGION": "eu-test-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_PROFILE": "",
+		"AWS_ENDPOINT_URL_BEDROCK_RUNTIME": server.URL, "AWS_CONFIG_FILE": filepath.Join(t.TempDir(), "none"),
+	} {
+		t.Setenv(name, value)
+	}
+	cfg, err := awsconfig.Load(t.Context())
+	require.NoError(t, err)
+	m := NewModels(cfg, func(string) string { return "" })
+	e, ok := m.Embedder(agent.Embeddings{Provider: agent.EmbeddingsBedrock, ID: "amazon.titan-embed-text-v2:0"})
+	require.True(t, ok)
+	got, err := e.Embed(t.Context(), []string{"a"})
+	require.NoError(t, err)
+	require.Equal(t, [][]float32{{1, 2}}, got)
 }

@@ -1,7 +1,6 @@
-package reach_test
+package lambdafn
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -17,7 +16,7 @@ import (
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/reach"
+	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
 // site answers with the key it was sent.
@@ -46,47 +45,29 @@ func env(values map[string]string) func(string) string {
 	return func(name string) string { return values[name] }
 }
 
-func TestLocal(t *testing.T) {
+func TestRemotesOfALaptop(t *testing.T) {
 	s, dir := site(t), t.TempDir()
 	host := s.Listener.Addr().String()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets.yaml"), []byte("KEY: value-1\n"), 0o600))
-	all, err := reach.Local(dir, env(map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": host}), clock.System(), nil)
+	file := filepath.Join(dir, "secrets.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("KEY: value-1\n"), 0o600))
+	reach := Reach{Secrets: secrets.Local{File: file, Getenv: env(nil)}, Private: host, Clock: clock.System(), Laptop: true}
+	all, err := reach.Remotes()
 	require.NoError(t, err)
 	res, err := enter(t, all, s.URL)
 	require.NoError(t, err)
 	require.False(t, res.IsError, res.Content)
 
-	all, err = reach.Local(dir, env(nil), clock.System(), nil)
+	reach.Private = ""
+	all, err = reach.Remotes()
 	require.NoError(t, err)
 	_, err = enter(t, all, s.URL)
 	require.ErrorContains(t, err, "not allowed", "loopback is an operator's to allow")
-	_, err = reach.Local(dir, env(map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": "nothing"}), clock.System(), nil)
+	reach.Private = "nothing"
+	_, err = reach.Remotes()
 	require.ErrorContains(t, err, "COUNTERSIGN_PRIVATE_HOSTS: ")
 }
 
-// source is a configuration's, as package lambdafn makes it.
-type source struct {
-	url                       string
-	fips, dualStack, ignoring bool
-}
-
-func (s source) GetServiceBaseEndpoint(_ context.Context, service string) (string, bool, error) {
-	return s.url, s.url != "" && service == "Secrets Manager", nil
-}
-func (s source) GetIgnoreConfiguredEndpoints(context.Context) (ignore, found bool, err error) {
-	return s.ignoring, s.ignoring, nil
-}
-func (s source) GetUseFIPSEndpoint(context.Context) (aws.FIPSEndpointState, bool, error) {
-	if s.fips {
-		return aws.FIPSEndpointStateEnabled, true, nil
-	}
-	return aws.FIPSEndpointStateUnset, false, nil
-}
-func (s source) GetUseDualStackEndpoint(context.Context) (aws.DualStackEndpointState, bool, error) {
-	return aws.DualStackEndpointStateUnset, s.dualStack, nil
-}
-
-func TestDeployed(t *testing.T) {
+func TestRemotesOfAFunction(t *testing.T) {
 	s := site(t)
 	var asked []string
 	manager := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -100,9 +81,13 @@ func TestDeployed(t *testing.T) {
 		_, _ = w.Write([]byte(`{"SecretString":"value-1"}`))
 	}))
 	t.Cleanup(manager.Close)
-	cfg := aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", ""), ConfigSources: []any{source{url: manager.URL}}}
+	cfg := aws.Config{
+		Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", ""),
+		BaseEndpoint: &manager.URL,
+	}
 	values := map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": s.Listener.Addr().String(), "COUNTERSIGN_SECRETS_PREFIX": "stack/tools/"}
-	all, err := reach.Deployed(cfg, env(values))
+	remotes := func() (runtime.Remotes, error) { return deployedReach(cfg, env(values)).Remotes() }
+	all, err := remotes()
 	require.NoError(t, err)
 	res, err := enter(t, all, s.URL)
 	require.NoError(t, err)
@@ -110,10 +95,11 @@ func TestDeployed(t *testing.T) {
 	require.Equal(t, []string{"stack/tools/acme/KEY"}, asked)
 
 	delete(values, "COUNTERSIGN_SECRETS_PREFIX")
-	all, err = reach.Deployed(cfg, env(values))
+	all, err = remotes()
 	require.NoError(t, err)
 	_, err = enter(t, all, s.URL)
 	require.ErrorContains(t, err, "there is no such secret")
-	_, err = reach.Deployed(cfg, env(map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": "10.0.0.0/8"}))
+	values["COUNTERSIGN_PRIVATE_HOSTS"] = "10.0.0.0/8"
+	_, err = remotes()
 	require.ErrorContains(t, err, "COUNTERSIGN_PRIVATE_HOSTS: ")
 }
