@@ -62,7 +62,7 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 	people := directory(getenv, watch)
 	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log).(api.Agents), who, watch.Trace, newLog(), ring, people)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
-		defer watch.flush()
+		defer watch.flush(ctx)
 		return serve(ctx, payload)
 	}, nil
 }

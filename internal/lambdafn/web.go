@@ -70,7 +70,7 @@ func startWeb(agents api.Agents, valid agent.Validator, front Front, getenv func
 		return nil, err
 	}
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
-		defer watch.flush()
+		defer watch.flush(ctx)
 		return serve(ctx, payload)
 	}, nil
 }

@@ -16,8 +16,9 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/observe/telemetry"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/callback"
@@ -35,7 +36,8 @@ type engine struct {
 	feed    *api.Feed
 	pipe    *pipe
 	backend api.Backend
-	trace   *tracing.Tracer // nil = the environment names no collector
+	watch   *lambdafn.Observer
+	sends   *telemetry.Telemetry // what watch records; nil = the environment names no exporter
 	server  *http.Server
 	web     *web                   // what dev serves beside; nil in every other command
 	url     atomic.Pointer[string] // of the web
@@ -46,7 +48,7 @@ type engine struct {
 // openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
 func (p *program) openEngine(who people) (*engine, error) {
 	feed := api.NewFeed(p.clock)
-	trace, err := p.tracer()
+	watch, sends, err := p.watch()
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +60,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 		return nil, err
 	}
 	remotes[agent.KindLambda] = lambdatool.Remote{Functions: invoked}
-	e := &engine{p: p, feed: feed, pipe: newPipe(), trace: trace, ring: ring}
+	e := &engine{p: p, feed: feed, pipe: newPipe(), watch: watch, sends: sends, ring: ring}
 	tells, err := p.notifier(e)
 	if err != nil {
 		return nil, err
@@ -67,9 +69,10 @@ func (p *program) openEngine(who people) (*engine, error) {
 		Remotes: remotes, Functions: invoked,
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
 		Notify:    tells,
-		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Busy: p.busy, Clock: p.clock, People: who.Book,
+		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: watch, Trouble: p.trouble, Busy: p.busy, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
+		sends.Shutdown(context.Background())
 		return nil, err
 	}
 	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: caller(who)})
@@ -115,14 +118,6 @@ func (e *engine) reached() string {
 		return *url
 	}
 	return ""
-}
-
-// tracer records runs where the environment names a collector; nil = it names none.
-func (p *program) tracer() (*tracing.Tracer, error) {
-	draw := ids.System(p.clock)
-	return tracing.FromEnv(p.getenv, tracing.Sources{
-		Clock: p.clock, Random: draw.Fill, Jitter: draw.Jitter, Log: func(text string) { p.note("%-8s %s", "trouble", line(text)) },
-	})
 }
 
 // trouble tells of a function of the state machine that failed. What passes by itself is tried again.
@@ -230,5 +225,6 @@ func (e *engine) Close() error {
 	if closed := e.home.Close(); closed != nil {
 		err = errors.Join(err, fmt.Errorf("close store %s: %w", e.p.home, closed))
 	}
+	e.sends.Shutdown(context.Background())
 	return err
 }
