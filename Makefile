@@ -111,6 +111,13 @@ bench: ## measure the embedded engine against its floor: JSON lines and a table
 lint: $(LINT) ## golangci-lint, at a pinned version
 	$(LINT) run ./...
 
+# The figures are counted by a program that lies beside the checkout, not in it.
+STATS ?= ../shared/tools/stats
+
+.PHONY: stats
+stats: ## print the size of the code against its targets, where the program that counts is at hand
+	@if [ -x "$(STATS)" ]; then $(STATS) .; else echo "no figures: $(STATS) is not there"; fi
+
 $(LINT):
 	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VER)
 

@@ -9,31 +9,41 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/countersign/countersign/agents/hooks"
 	"github.com/countersign/countersign/agents/incident"
+	"github.com/countersign/countersign/agents/incident/duty"
 	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/agents/refunds"
 	"github.com/countersign/countersign/agents/research"
-	"github.com/countersign/countersign/internal/registry"
-	"github.com/countersign/countersign/internal/tool"
-	"github.com/countersign/countersign/internal/tools/builtin"
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 //go:embed */agent.yaml
 var files embed.FS
 
-// Registry holds the built-in tools and every agent of this folder: those that are files, and those that are Go. It panics at start-up
+// Registry holds the built-in tools and every agent of this folder: those that are files, and the one that is Go. It panics at start-up
 // where one of them is broken.
-func Registry() *registry.Registry {
-	r := registry.Must(registry.New(tools()...))
-	if err := errors.Join(r.Hook(hooks.All()), r.AddFS(files), addIncident(r), r.Check()); err != nil {
+func Registry() *agent.Registry {
+	r, err := agent.NewRegistry(tools()...)
+	if err == nil {
+		err = errors.Join(r.Hook(hooks()), r.AddFS(files), addIncident(r), r.Check())
+	}
+	if err != nil {
 		panic(err)
 	}
 	return r
 }
 
+// hooks is the code of the agents beside their tools. Version is recorded in every run: raise it when what the code does changes.
+func hooks() agent.Hooks {
+	return agent.Hooks{
+		Version:  "1",
+		Builders: map[string]agent.Builder{duty.AlarmBuilder: duty.Alarm},
+		Plugins:  map[string]agent.PluginFactory{duty.OrderPlugin: duty.NewOrder},
+	}
+}
+
 // addIncident adds the agent that is not a file.
-func addIncident(r *registry.Registry) error {
+func addIncident(r *agent.Registry) error {
 	tools, err := incidentTools()
 	if err != nil {
 		return err
@@ -45,8 +55,8 @@ func addIncident(r *registry.Registry) error {
 	return r.Add(d)
 }
 
-func tools() []tool.Tool {
-	builtins, noBuiltins := builtin.PerRun()
+func tools() []agent.Tool {
+	builtins, noBuiltins := agent.BuiltinTools()
 	onRefunds, noRefunds := refunds.Tools(state("REFUNDS_LEDGER", "countersign-refunds"))
 	onIncidents, noIncidents := incidentTools()
 	onResearch, noResearch := research.Tools()
@@ -56,7 +66,7 @@ func tools() []tool.Tool {
 	return slices.Concat(builtins, onRefunds, onIncidents, onResearch)
 }
 
-func incidentTools() ([]tool.Tool, error) {
+func incidentTools() ([]agent.Tool, error) {
 	estate, err := incident.Open(state("INCIDENT_STATE", "countersign-incident"))
 	if err != nil {
 		return nil, err

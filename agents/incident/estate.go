@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/countersign/countersign/agents/ledger"
-	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 // Estate is the services that the agent looks after. What is known of them is a file of this folder; what has been rolled back is in the
@@ -61,7 +61,7 @@ func Open(l ledger.Ledger) (Estate, error) {
 func (e Estate) find(name string) (service, error) {
 	i := slices.IndexFunc(e.services, func(s service) bool { return s.Name == name })
 	if i < 0 {
-		return service{}, tool.Refusef("There is no service %s.", name)
+		return service{}, agent.Refuse("There is no service %s.", name)
 	}
 	return e.services[i], nil
 }
@@ -94,12 +94,12 @@ func (e Estate) rollBack(name, to, key string) (Rollback, error) {
 		return Rollback{}, err
 	}
 	if !s.before(to, from) {
-		return Rollback{}, tool.Refusef("%s runs %s, and %s is no version from before it.", name, from, to)
+		return Rollback{}, agent.Refuse("%s runs %s, and %s is no version from before it.", name, from, to)
 	}
 	r := Rollback{Service: name, From: from, To: to, Key: key}
 	kept, err := e.ledger.Keep(rollbackFrom(name, from), r)
 	if err == nil && !kept {
-		err = tool.Refusef("Somebody else has just rolled %s back from %s.", name, from)
+		err = agent.Refuse("Somebody else has just rolled %s back from %s.", name, from)
 	}
 	return r, err
 }

@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/agents/incident/duty"
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 // Name is the agent's, which the rule for alarms in template.yaml names.
@@ -26,7 +25,7 @@ wake a person with page_human and pass on what they say. End with three sentence
 `
 
 // Agent is the definition, with the tools of Tools.
-func Agent(tools []tool.Tool) (agent.Definition, error) {
+func Agent(tools []agent.Tool) (agent.Definition, error) {
 	order, err := json.Marshal(duty.Order{"deploys.rollback": {"metrics.query", "deploys.list"}})
 	if err != nil {
 		return agent.Definition{}, fmt.Errorf("define agent %s: %w", Name, err)

@@ -10,26 +10,25 @@ import (
 
 	"github.com/countersign/countersign/agents/incident"
 	"github.com/countersign/countersign/agents/ledger"
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/pkg/agent"
 )
 
-func tools(t *testing.T) map[string]tool.Tool {
+func tools(t *testing.T) map[string]agent.Tool {
 	t.Helper()
 	estate, err := incident.Open(ledger.Ledger{Dir: t.TempDir()})
 	require.NoError(t, err)
 	list, err := incident.Tools(estate)
 	require.NoError(t, err)
-	all := map[string]tool.Tool{}
+	all := map[string]agent.Tool{}
 	for _, tl := range list {
 		all[tl.Spec().Name] = tl
 	}
 	return all
 }
 
-func call(t *testing.T, tl tool.Tool, id, args string) agent.ToolResultData {
+func call(t *testing.T, tl agent.Tool, id, args string) agent.Result {
 	t.Helper()
-	r, err := tl.Call(t.Context(), tool.Call{Run: "r1", ID: id, Key: "r1/" + id, Args: json.RawMessage(args)})
+	r, err := tl.Call(t.Context(), agent.Call{Run: "r1", ID: id, Key: "r1/" + id, Args: json.RawMessage(args)})
 	require.NoError(t, err)
 	return r
 }
@@ -77,21 +76,21 @@ func TestRefusals(t *testing.T) {
 // A version is rolled back once: by one call, as often as that is made, and whoever else wants it hears so.
 func TestOneRollsBack(t *testing.T) {
 	all := tools(t)
-	rec := all["deploys.rollback"].(tool.Reconciler)
-	reconciled := func(id string) tool.Outcome {
-		outcome, _, err := rec.Reconcile(t.Context(), tool.Call{Key: "r1/" + id, Args: json.RawMessage(back)})
+	rec := all["deploys.rollback"].(agent.Reconciler)
+	reconciled := func(id string) agent.Outcome {
+		outcome, _, err := rec.Reconcile(t.Context(), agent.Call{Key: "r1/" + id, Args: json.RawMessage(back)})
 		require.NoError(t, err)
 		return outcome
 	}
-	require.Equal(t, tool.OutcomeNotDone, reconciled("c1"))
+	require.Equal(t, agent.OutcomeNotDone, reconciled("c1"))
 	call(t, all["deploys.rollback"], "c1", back)
 	require.JSONEq(t, `{"service":"checkout","from":"v42","to":"v41","key":"r1/c1"}`, call(t, all["deploys.rollback"], "c1", back).Content, "the same call again")
 	require.True(t, call(t, all["deploys.rollback"], "c2", back).IsError)
-	require.Equal(t, tool.OutcomeDone, reconciled("c1"))
-	require.Equal(t, tool.OutcomeNotDone, reconciled("c2"))
-	outcome, _, err := rec.Reconcile(t.Context(), tool.Call{Key: "r1/c1", Args: json.RawMessage(`{"service":"mail","to":"v1","reason":"x"}`)})
+	require.Equal(t, agent.OutcomeDone, reconciled("c1"))
+	require.Equal(t, agent.OutcomeNotDone, reconciled("c2"))
+	outcome, _, err := rec.Reconcile(t.Context(), agent.Call{Key: "r1/c1", Args: json.RawMessage(`{"service":"mail","to":"v1","reason":"x"}`)})
 	require.NoError(t, err)
-	require.Equal(t, tool.OutcomeNotDone, outcome, "nothing happens to a service that is not there")
+	require.Equal(t, agent.OutcomeNotDone, outcome, "nothing happens to a service that is not there")
 }
 
 func TestManyRollBackAtOnce(t *testing.T) {

@@ -7,8 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 // The arguments of the tools. Their schemas are made of these types: the model reads the descriptions, and what does not fit the tags
@@ -35,16 +34,16 @@ type (
 )
 
 // Tools are metrics.query, logs.search, deploys.list and deploys.rollback.
-func Tools(e Estate) ([]tool.Tool, error) {
-	metrics, noMetrics := tool.New("metrics.query", "Says what a metric of a service is, for the version that runs and for those before it.", agent.EffectRead, e.metrics, nil)
-	logs, noLogs := tool.New("logs.search", "Returns the newest log lines of the version of a service that runs.", agent.EffectRead, e.logs, nil)
-	list, noList := tool.New("deploys.list", "Lists what was deployed of a service, oldest first, and which version runs.", agent.EffectRead, e.deploys, nil)
-	rollback, noRollback := tool.New("deploys.rollback", "Puts a service back to a version that ran before.", agent.EffectNonIdempotent, e.rollback,
-		&tool.Options[rollbackInput]{Reconcile: e.reconcile})
+func Tools(e Estate) ([]agent.Tool, error) {
+	metrics, noMetrics := agent.NewTool("metrics.query", "Says what a metric of a service is, for the version that runs and for those before it.", agent.EffectRead, e.metrics, nil)
+	logs, noLogs := agent.NewTool("logs.search", "Returns the newest log lines of the version of a service that runs.", agent.EffectRead, e.logs, nil)
+	list, noList := agent.NewTool("deploys.list", "Lists what was deployed of a service, oldest first, and which version runs.", agent.EffectRead, e.deploys, nil)
+	rollback, noRollback := agent.NewTool("deploys.rollback", "Puts a service back to a version that ran before.", agent.EffectNonIdempotent, e.rollback,
+		&agent.ToolOptions[rollbackInput]{Reconcile: e.reconcile})
 	if err := errors.Join(noMetrics, noLogs, noList, noRollback); err != nil {
 		return nil, fmt.Errorf("make incident tools: %w", err)
 	}
-	return []tool.Tool{metrics, logs, list, rollback}, nil
+	return []agent.Tool{metrics, logs, list, rollback}, nil
 }
 
 // page is the tool that has no code: an event goes out, and whoever was woken answers.
@@ -58,14 +57,14 @@ func page() agent.ToolSpec {
 	}
 }
 
-func (e Estate) metrics(_ context.Context, _ tool.Call, in metricsInput) (agent.ToolResultData, error) {
+func (e Estate) metrics(_ context.Context, _ agent.Call, in metricsInput) (agent.Result, error) {
 	s, err := e.find(in.Service)
 	if err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
 	version, err := e.running(s)
 	if err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
 	type value struct {
 		Version string  `json:"version"`
@@ -81,20 +80,20 @@ func (e Estate) metrics(_ context.Context, _ tool.Call, in metricsInput) (agent.
 	for _, d := range s.Deploys {
 		out.Were = append(out.Were, value{d.Version, s.Metrics[d.Version][in.Metric]})
 	}
-	return tool.JSON(out)
+	return agent.JSONResult(out)
 }
 
 // usualLines is how many lines logs.search returns where the model does not say.
 const usualLines = 20
 
-func (e Estate) logs(_ context.Context, _ tool.Call, in logsInput) (agent.ToolResultData, error) {
+func (e Estate) logs(_ context.Context, _ agent.Call, in logsInput) (agent.Result, error) {
 	s, err := e.find(in.Service)
 	if err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
 	version, err := e.running(s)
 	if err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
 	lines := []string{}
 	for _, l := range s.Logs {
@@ -106,39 +105,39 @@ func (e Estate) logs(_ context.Context, _ tool.Call, in logsInput) (agent.ToolRe
 	if limit == 0 {
 		limit = usualLines
 	}
-	return tool.JSON(lines[max(0, len(lines)-limit):])
+	return agent.JSONResult(lines[max(0, len(lines)-limit):])
 }
 
-func (e Estate) deploys(_ context.Context, _ tool.Call, in deploysInput) (agent.ToolResultData, error) {
+func (e Estate) deploys(_ context.Context, _ agent.Call, in deploysInput) (agent.Result, error) {
 	s, err := e.find(in.Service)
 	if err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
 	version, err := e.running(s)
 	if err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
-	return tool.JSON(struct {
+	return agent.JSONResult(struct {
 		Service string   `json:"service"`
 		Runs    string   `json:"runs"`
 		Deploys []deploy `json:"deploys"`
 	}{s.Name, version, s.Deploys})
 }
 
-func (e Estate) rollback(_ context.Context, c tool.Call, in rollbackInput) (agent.ToolResultData, error) {
+func (e Estate) rollback(_ context.Context, c agent.Call, in rollbackInput) (agent.Result, error) {
 	r, err := e.rollBack(in.Service, in.To, c.Key)
 	if err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
-	return tool.JSON(r)
+	return agent.JSONResult(r)
 }
 
 // reconcile says what became of a rollback whose function died: the ledger knows.
-func (e Estate) reconcile(_ context.Context, c tool.Call, in rollbackInput) (tool.Outcome, agent.ToolResultData, error) {
+func (e Estate) reconcile(_ context.Context, c agent.Call, in rollbackInput) (agent.Outcome, agent.Result, error) {
 	r, found, err := e.rolledBack(in.Service, c.Key)
 	if err != nil || !found {
-		return tool.OutcomeNotDone, agent.ToolResultData{}, err
+		return agent.OutcomeNotDone, agent.Result{}, err
 	}
-	result, err := tool.JSON(r)
-	return tool.OutcomeDone, result, err
+	result, err := agent.JSONResult(r)
+	return agent.OutcomeDone, result, err
 }

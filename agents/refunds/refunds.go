@@ -11,8 +11,7 @@ import (
 	"math/big"
 
 	"github.com/countersign/countersign/agents/ledger"
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 // Order is what a customer has bought.
@@ -46,21 +45,21 @@ type Cancellation struct {
 var sample []byte
 
 // Tools are orders.get, refunds.create and refunds.cancel over a ledger.
-func Tools(l ledger.Ledger) ([]tool.Tool, error) {
+func Tools(l ledger.Ledger) ([]agent.Tool, error) {
 	orders, err := readOrders()
 	if err != nil {
 		return nil, fmt.Errorf("make refund tools: %w", err)
 	}
 	s := shop{orders, l}
-	get, noGet := tool.New("orders.get", "Returns an order: customer, item, what was paid and what of it was refunded.", agent.EffectRead, s.order, nil)
-	create, noCreate := tool.New("refunds.create", "Refunds an order, in whole or in part.", agent.EffectNonIdempotent, s.refund,
-		&tool.Options[refundInput]{Reconcile: s.refunded})
-	cancel, noCancel := tool.New("refunds.cancel", "Takes a refund back, by the key it was made under.", agent.EffectNonIdempotent, s.cancel,
-		&tool.Options[cancelInput]{Reconcile: s.cancelled})
+	get, noGet := agent.NewTool("orders.get", "Returns an order: customer, item, what was paid and what of it was refunded.", agent.EffectRead, s.order, nil)
+	create, noCreate := agent.NewTool("refunds.create", "Refunds an order, in whole or in part.", agent.EffectNonIdempotent, s.refund,
+		&agent.ToolOptions[refundInput]{Reconcile: s.refunded})
+	cancel, noCancel := agent.NewTool("refunds.cancel", "Takes a refund back, by the key it was made under.", agent.EffectNonIdempotent, s.cancel,
+		&agent.ToolOptions[cancelInput]{Reconcile: s.cancelled})
 	if err := errors.Join(noGet, noCreate, noCancel); err != nil {
 		return nil, fmt.Errorf("make refund tools: %w", err)
 	}
-	return []tool.Tool{get, create, cancel}, nil
+	return []agent.Tool{get, create, cancel}, nil
 }
 
 type orderInput struct {
@@ -94,7 +93,7 @@ func readOrders() (book, error) {
 func (b book) find(id string) (Order, error) {
 	o, ok := b[id]
 	if !ok {
-		return Order{}, tool.Refusef("There is no order %s.", id)
+		return Order{}, agent.Refuse("There is no order %s.", id)
 	}
 	return o, nil
 }
@@ -104,16 +103,16 @@ type shop struct {
 	ledger ledger.Ledger
 }
 
-func (s shop) order(_ context.Context, _ tool.Call, in orderInput) (agent.ToolResultData, error) {
+func (s shop) order(_ context.Context, _ agent.Call, in orderInput) (agent.Result, error) {
 	o, err := s.orders.find(in.Order)
 	if err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
 	back, err := s.back(o.ID)
 	if err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
-	return tool.JSON(Standing{o, json.Number(decimal(back))})
+	return agent.JSONResult(Standing{o, json.Number(decimal(back))})
 }
 
 // back is what was refunded of an order and not taken back since.
@@ -149,19 +148,19 @@ func decimal(r *big.Rat) string {
 	return r.FloatString(digits)
 }
 
-func (s shop) refund(_ context.Context, c tool.Call, in refundInput) (agent.ToolResultData, error) {
+func (s shop) refund(_ context.Context, c agent.Call, in refundInput) (agent.Result, error) {
 	o, err := s.orders.find(in.Order)
 	if err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
 	if more(in.Amount, o.Paid) {
-		return agent.ToolResultData{}, tool.Refusef("Only %s was paid for order %s.", o.Paid, o.ID)
+		return agent.Result{}, agent.Refuse("Only %s was paid for order %s.", o.Paid, o.ID)
 	}
 	r := Refund{Order: o.ID, Amount: in.Amount, Key: c.Key}
 	if _, err := s.ledger.Keep(c.Key, r); err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
-	return tool.JSON(r)
+	return agent.JSONResult(r)
 }
 
 // more compares exactly, digit by digit: money is not a float.
@@ -172,49 +171,49 @@ func more(a, b json.Number) bool {
 }
 
 // refunded says what became of a call whose function died: the ledger knows.
-func (s shop) refunded(_ context.Context, c tool.Call, _ refundInput) (tool.Outcome, agent.ToolResultData, error) {
+func (s shop) refunded(_ context.Context, c agent.Call, _ refundInput) (agent.Outcome, agent.Result, error) {
 	var r Refund
 	found, err := s.ledger.Find(c.Key, &r)
 	if err != nil || !found {
-		return tool.OutcomeNotDone, agent.ToolResultData{}, err
+		return agent.OutcomeNotDone, agent.Result{}, err
 	}
-	result, err := tool.JSON(r)
-	return tool.OutcomeDone, result, err
+	result, err := agent.JSONResult(r)
+	return agent.OutcomeDone, result, err
 }
 
 // cancel takes a refund back once, whoever asks: what is kept is kept under the refund, with the call that did it.
-func (s shop) cancel(_ context.Context, c tool.Call, in cancelInput) (agent.ToolResultData, error) {
+func (s shop) cancel(_ context.Context, c agent.Call, in cancelInput) (agent.Result, error) {
 	var r Refund
 	found, err := s.ledger.Find(in.Refund, &r)
 	if err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
 	if !found || r.Key != in.Refund { // a cancellation is no refund
-		return agent.ToolResultData{}, tool.Refusef("There is no refund %s.", in.Refund)
+		return agent.Result{}, agent.Refuse("There is no refund %s.", in.Refund)
 	}
 	taken := Cancellation{Refund: in.Refund, Key: c.Key}
 	if kept, err := s.ledger.Keep(cancelKey(in.Refund), taken); err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	} else if kept {
-		return tool.JSON(taken)
+		return agent.JSONResult(taken)
 	}
 	if _, err := s.ledger.Find(cancelKey(in.Refund), &taken); err != nil {
-		return agent.ToolResultData{}, err
+		return agent.Result{}, err
 	}
 	if taken.Key != c.Key {
-		return agent.ToolResultData{}, tool.Refusef("Refund %s has been taken back already.", in.Refund)
+		return agent.Result{}, agent.Refuse("Refund %s has been taken back already.", in.Refund)
 	}
-	return tool.JSON(taken)
+	return agent.JSONResult(taken)
 }
 
-func (s shop) cancelled(_ context.Context, c tool.Call, in cancelInput) (tool.Outcome, agent.ToolResultData, error) {
+func (s shop) cancelled(_ context.Context, c agent.Call, in cancelInput) (agent.Outcome, agent.Result, error) {
 	var taken Cancellation
 	found, err := s.ledger.Find(cancelKey(in.Refund), &taken)
 	if err != nil || !found || taken.Key != c.Key {
-		return tool.OutcomeNotDone, agent.ToolResultData{}, err
+		return agent.OutcomeNotDone, agent.Result{}, err
 	}
-	result, err := tool.JSON(taken)
-	return tool.OutcomeDone, result, err
+	result, err := agent.JSONResult(taken)
+	return agent.OutcomeDone, result, err
 }
 
 func cancelKey(refund string) string { return refund + " cancelled" }

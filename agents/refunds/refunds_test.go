@@ -11,11 +11,10 @@ import (
 
 	"github.com/countersign/countersign/agents/ledger"
 	"github.com/countersign/countersign/agents/refunds"
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/pkg/agent"
 )
 
-func shop(t *testing.T) (get, create tool.Tool, dir string) {
+func shop(t *testing.T) (get, create agent.Tool, dir string) {
 	t.Helper()
 	dir = t.TempDir() + "/ledger"
 	tools, err := refunds.Tools(ledger.Ledger{Dir: dir})
@@ -23,16 +22,16 @@ func shop(t *testing.T) (get, create tool.Tool, dir string) {
 	return tools[0], tools[1], dir
 }
 
-func canceller(t *testing.T, dir string) tool.Tool {
+func canceller(t *testing.T, dir string) agent.Tool {
 	t.Helper()
 	tools, err := refunds.Tools(ledger.Ledger{Dir: dir})
 	require.NoError(t, err)
 	return tools[2]
 }
 
-func call(t *testing.T, tl tool.Tool, id, args string) agent.ToolResultData {
+func call(t *testing.T, tl agent.Tool, id, args string) agent.Result {
 	t.Helper()
-	r, err := tl.Call(t.Context(), tool.Call{Run: "r1", ID: id, Key: "r1/" + id, Args: json.RawMessage(args)})
+	r, err := tl.Call(t.Context(), agent.Call{Run: "r1", ID: id, Key: "r1/" + id, Args: json.RawMessage(args)})
 	require.NoError(t, err)
 	return r
 }
@@ -77,11 +76,11 @@ func TestRefund(t *testing.T) {
 // The same call pays once, and the ledger says whether it has.
 func TestOneCallPaysOnce(t *testing.T) {
 	_, create, dir := shop(t)
-	rec := create.(tool.Reconciler)
-	c := tool.Call{Run: "r1", ID: "c1", Key: "r1/c1", Args: json.RawMessage(`{"order":"1001","amount":5,"reason":"late"}`)}
+	rec := create.(agent.Reconciler)
+	c := agent.Call{Run: "r1", ID: "c1", Key: "r1/c1", Args: json.RawMessage(`{"order":"1001","amount":5,"reason":"late"}`)}
 	outcome, _, err := rec.Reconcile(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, tool.OutcomeNotDone, outcome)
+	require.Equal(t, agent.OutcomeNotDone, outcome)
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
@@ -93,7 +92,7 @@ func TestOneCallPaysOnce(t *testing.T) {
 	require.Equal(t, 1, paid(t, dir))
 	outcome, r, err := rec.Reconcile(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, tool.OutcomeDone, outcome)
+	require.Equal(t, agent.OutcomeDone, outcome)
 	require.JSONEq(t, `{"order":"1001","amount":5,"key":"r1/c1"}`, r.Content)
 }
 
@@ -109,17 +108,17 @@ func TestCancelTakesBackOnce(t *testing.T) {
 		require.True(t, r.IsError)
 		require.Equal(t, "There is no refund "+unknown+".", r.Content)
 	}
-	rec := cancel.(tool.Reconciler)
-	c := tool.Call{Run: "r1", ID: "c2", Key: "r1/c2", Args: json.RawMessage(`{"refund":"r1/c1"}`)}
+	rec := cancel.(agent.Reconciler)
+	c := agent.Call{Run: "r1", ID: "c2", Key: "r1/c2", Args: json.RawMessage(`{"refund":"r1/c1"}`)}
 	outcome, _, err := rec.Reconcile(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, tool.OutcomeNotDone, outcome)
+	require.Equal(t, agent.OutcomeNotDone, outcome)
 	for range 3 {
 		require.JSONEq(t, `{"refund":"r1/c1","key":"r1/c2"}`, call(t, cancel, "c2", `{"refund":"r1/c1"}`).Content)
 	}
 	outcome, r, err := rec.Reconcile(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, tool.OutcomeDone, outcome)
+	require.Equal(t, agent.OutcomeDone, outcome)
 	require.JSONEq(t, `{"refund":"r1/c1","key":"r1/c2"}`, r.Content)
 	other := call(t, cancel, "c3", `{"refund":"r1/c1"}`)
 	require.True(t, other.IsError)
@@ -127,7 +126,7 @@ func TestCancelTakesBackOnce(t *testing.T) {
 	c.ID, c.Key = "c3", "r1/c3"
 	outcome, _, err = rec.Reconcile(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, tool.OutcomeNotDone, outcome, "it was another's doing")
+	require.Equal(t, agent.OutcomeNotDone, outcome, "it was another's doing")
 	require.True(t, call(t, cancel, "c4", `{"refund":"r1/c1 cancelled"}`).IsError, "what takes back is no refund")
 	require.Equal(t, 2, paid(t, dir), "the refund and its end")
 }

@@ -13,8 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 //go:embed corpus/*.md
@@ -44,17 +43,17 @@ func read(files fs.FS) (corpus, error) {
 }
 
 // Tools are corpus.search and corpus.read.
-func Tools() ([]tool.Tool, error) {
+func Tools() ([]agent.Tool, error) {
 	c, err := read(notes)
 	if err != nil {
 		return nil, fmt.Errorf("make research tools: %w", err)
 	}
-	search, noSearch := tool.New("corpus.search", "Finds the documents that fit a question best, with how each begins.", agent.EffectRead, c.search, nil)
-	one, noRead := tool.New("corpus.read", "Returns a whole document.", agent.EffectRead, c.read, nil)
+	search, noSearch := agent.NewTool("corpus.search", "Finds the documents that fit a question best, with how each begins.", agent.EffectRead, c.search, nil)
+	one, noRead := agent.NewTool("corpus.read", "Returns a whole document.", agent.EffectRead, c.read, nil)
 	if err := errors.Join(noSearch, noRead); err != nil {
 		return nil, fmt.Errorf("make research tools: %w", err)
 	}
-	return []tool.Tool{search, one}, nil
+	return []agent.Tool{search, one}, nil
 }
 
 type searchInput struct {
@@ -80,7 +79,7 @@ type hit struct {
 }
 
 // search ranks by BM25. A document that shares no word with the query is none of the hits.
-func (c corpus) search(_ context.Context, _ tool.Call, in searchInput) (agent.ToolResultData, error) {
+func (c corpus) search(_ context.Context, _ agent.Call, in searchInput) (agent.Result, error) {
 	texts := make([]string, len(c))
 	for i, d := range c {
 		texts[i] = d.text
@@ -96,7 +95,7 @@ func (c corpus) search(_ context.Context, _ tool.Call, in searchInput) (agent.To
 	if limit == 0 {
 		limit = usualHits
 	}
-	return tool.JSON(hits[:min(limit, len(hits))])
+	return agent.JSONResult(hits[:min(limit, len(hits))])
 }
 
 // begins is how a document begins behind its title, on one line.
@@ -109,10 +108,10 @@ func begins(text string) string {
 	return string(r[:beginning]) + "…"
 }
 
-func (c corpus) read(_ context.Context, _ tool.Call, in readInput) (agent.ToolResultData, error) {
+func (c corpus) read(_ context.Context, _ agent.Call, in readInput) (agent.Result, error) {
 	i := slices.IndexFunc(c, func(d document) bool { return d.name == in.Document })
 	if i < 0 {
-		return agent.ToolResultData{}, tool.Refusef("There is no document %s.", in.Document)
+		return agent.Result{}, agent.Refuse("There is no document %s.", in.Document)
 	}
-	return tool.Text(c[i].text), nil
+	return agent.TextResult(c[i].text), nil
 }

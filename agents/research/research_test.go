@@ -7,15 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/agents/research"
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/pkg/agent"
 )
 
-func call(t *testing.T, which int, args string) agent.ToolResultData {
+func call(t *testing.T, which int, args string) agent.Result {
 	t.Helper()
 	tools, err := research.Tools()
 	require.NoError(t, err)
-	r, err := tools[which].Call(t.Context(), tool.Call{Args: json.RawMessage(args)})
+	r, err := tools[which].Call(t.Context(), agent.Call{Args: json.RawMessage(args)})
 	require.NoError(t, err)
 	return r
 }

@@ -4,7 +4,6 @@ package main
 import (
 	"github.com/countersign/countersign/agents"
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
-func main() { lambdafn.API(agents.Registry(), schema.Validate) }
+func main() { lambdafn.API(agents.Registry()) }

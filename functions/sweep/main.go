@@ -1,6 +1,9 @@
 // Command sweep is functions/sweep: the scheduled repair of runs, and that of a run whose execution has ended badly.
 package main
 
-import "github.com/countersign/countersign/internal/lambdafn"
+import (
+	"github.com/countersign/countersign/agents"
+	"github.com/countersign/countersign/internal/lambdafn"
+)
 
-func main() { lambdafn.Sweep() }
+func main() { lambdafn.Sweep(agents.Registry()) }

@@ -45,7 +45,7 @@ func Main(m *testing.M, after ...func() error) {
 }
 
 // Config starts the server with the first test that asks for it, and gives a configuration that reaches it. It skips the test where
-// Java or the server's files are not there, and says which. Its HTTP client is its own: see Endpoint.
+// Java or the server's files are not there, and says which. Its HTTP client dials the server's socket.
 func Config(t testing.TB) aws.Config {
 	t.Helper()
 	folder, missing := installed()
@@ -57,15 +57,15 @@ func Config(t testing.TB) aws.Config {
 		t.Fatal("start DynamoDB Local: ", err)
 	}
 	return aws.Config{
-		Region: "us-east-1", HTTPClient: client,
+		Region: "us-east-1", HTTPClient: client, BaseEndpoint: aws.String(endpoint),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
 		}),
 	}
 }
 
-// Endpoint is the server's, for the HTTP client of a Config. Its host is not looked up: the client dials the socket.
-const Endpoint = "http://dynamodb.test"
+// endpoint is the server's, for the HTTP client of a Config. Its host is not looked up: the client dials the socket.
+const endpoint = "http://dynamodb.test"
 
 var tables struct {
 	sync.Mutex
@@ -79,7 +79,7 @@ func Table(t testing.TB, cfg aws.Config, index string) string {
 	tables.made++
 	name := fmt.Sprintf("countersign-%d", tables.made)
 	tables.Unlock()
-	client := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) { o.BaseEndpoint = aws.String(Endpoint) })
+	client := dynamodb.NewFromConfig(cfg)
 	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
 		TableName: &name, BillingMode: types.BillingModePayPerRequest,
 		AttributeDefinitions: []types.AttributeDefinition{text("PK"), text("SK"), text("Index"), text("IndexSort")},

@@ -39,7 +39,7 @@ func ask(t *testing.T, socket string) (*http.Response, error) {
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, Endpoint, strings.NewReader("{}"))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint, strings.NewReader("{}"))
 	require.NoError(t, err)
 	return c.Do(r)
 }

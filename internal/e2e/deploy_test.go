@@ -121,12 +121,16 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 		t.Cleanup(func() { require.NoError(t, f.Close()) })
 		d.functions[name] = f
 	}
-	d.sfn = sdksfn.NewFromConfig(static, func(o *sdksfn.Options) { o.BaseEndpoint = aws.String(wire) })
-	w, err := sfn.New(static, wire, machine)
+	states := static
+	states.BaseEndpoint = &wire
+	d.sfn = sdksfn.NewFromConfig(states)
+	w, err := sfn.New(states, machine)
 	require.NoError(t, err)
-	tbl := store.Resend(dynamo.New(dynamo.NewClient(cfg, dynamolocal.Endpoint), table, dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	tbl := store.Resend(dynamo.New(cfg, table, dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	objects := static.Copy()
+	objects.BaseEndpoint = &s3url
 	d.ports = runtime.Ports{
-		Table: tbl, Journal: store.NewJournal(tbl, 0), Blobs: s3.New(s3.NewClient(static, s3url), bucket), Waiter: w, Clock: clk, IDs: draw,
+		Table: tbl, Journal: store.NewJournal(tbl, 0), Blobs: s3.New(objects, bucket), Waiter: w, Clock: clk, IDs: draw,
 	}
 	d.openDoors(static, bus)
 	return d

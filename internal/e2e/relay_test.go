@@ -14,7 +14,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/dynamolocal"
 	"github.com/countersign/countersign/internal/samtest"
 )
 
@@ -57,7 +56,7 @@ func newRelay(t *testing.T, dynamo aws.Config, s3, sfn, bedrock, bus, secrets st
 	p, err := samtest.Read("../..", nil)
 	require.NoError(t, err)
 	r := &relay{t: t, kill: kill, made: map[bool]int{}, grants: map[string][]string{}, targets: map[string]target{
-		"dynamodb": {dynamolocal.Endpoint, dynamo.HTTPClient}, "s3": {s3, http.DefaultClient}, "states": {sfn, http.DefaultClient},
+		"dynamodb": {aws.ToString(dynamo.BaseEndpoint), dynamo.HTTPClient}, "s3": {s3, http.DefaultClient}, "states": {sfn, http.DefaultClient},
 		"bedrock": {bedrock, http.DefaultClient}, "events": {bus, http.DefaultClient},
 		"secretsmanager": {secrets, http.DefaultClient},
 	}}

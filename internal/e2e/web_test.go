@@ -1,100 +1,75 @@
 package e2e
 
 import (
-	"bytes"
 	"html"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/aws/kms"
-	"github.com/countersign/countersign/internal/awsfake"
-	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
-const linkKey = "arn:aws:kms:eu-central-1:123456789012:key/11111111-2222-3333-4444-555555555555"
-
-// A link opens its page and decides with nothing running meanwhile: every function was killed since the run parked. Ring and KMS alike.
+// A link opens its page and decides with nothing running meanwhile: every function was killed since the run parked.
 func TestA1A5LinksOverRestarts(t *testing.T) {
-	for name, inKMS := range map[string]bool{"ring": false, "kms": true} {
-		t.Run(name, func(t *testing.T) {
-			macs := &awsfake.MACs{
-				Credentials: aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, Region: region, Clock: clock.System(),
-				Keys: map[string][]byte{linkKey: bytes.Repeat([]byte{7}, 32)},
-			}
-			srv := httptest.NewServer(macs)
-			t.Cleanup(srv.Close)
-			d := deploy(t, newClerk(t), func(d *deployment) {
-				if inKMS {
-					d.env = append(d.env, "COUNTERSIGN_LINK_KMS_KEY="+linkKey, "AWS_ENDPOINT_URL_KMS="+srv.URL)
-				}
-			})
-			started, err := d.ana().Start(t.Context(), refund("k1"))
-			require.NoError(t, err)
-			s := d.until(acme, started.ID, parked)
-			a, err := approval.Get(t.Context(), d.ports.Table, acme, s.Waits()[0].Wait.Approval)
-			require.NoError(t, err)
-			at := d.link(a, "user:ana", srv.URL, inKMS)
-			for _, f := range d.functions {
-				_ = f.Kill() // one that is not running has nothing to kill
-			}
-			status, page := d.open(at)
-			require.Equal(t, http.StatusOK, status, page)
-			require.Contains(t, page, "Ana Lima")
-			require.Contains(t, page, "refunds.create")
-			require.Contains(t, page, "A wheel is broken.")
-			status, _ = d.open(at[:len(at)-2] + "AA")
-			require.Equal(t, http.StatusNotFound, status)
-			status, page = d.open(d.link(a, "user:eve", srv.URL, inKMS))
-			require.Equal(t, http.StatusOK, status)
-			require.NotContains(t, page, `value="approve"`, "a guest may look")
-			require.Zero(t, d.refunds(started.ID))
-
-			_, page = d.open(at)
-			form := regexp.MustCompile(`name="form" value="([^"]+)"`).FindStringSubmatch(page)
-			require.NotNil(t, form, page)
-			resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).PostForm(at, url.Values{
-				"form": {html.UnescapeString(form[1])}, "action": {"approve"}, "note": {"by link"},
-			})
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			require.Equal(t, http.StatusSeeOther, resp.StatusCode)
-			require.Equal(t, strings.TrimPrefix(at, d.apiURL), resp.Header.Get("Location"))
-			d.whole(d.until(acme, started.ID, done))
-			require.Equal(t, 1, d.refunds(started.ID))
-			_, page = d.open(at)
-			require.Contains(t, page, "<strong>Approved</strong> by user:ana")
-			require.Contains(t, page, "by link")
-			require.NotContains(t, d.log.String(), strings.TrimPrefix(at, d.apiURL+link.Path), "no link is in a log")
-			require.Equal(t, inKMS, macs.Count() > 0)
-			d.sayInits()
-		})
+	d := deploy(t, newClerk(t))
+	started, err := d.ana().Start(t.Context(), refund("k1"))
+	require.NoError(t, err)
+	s := d.until(acme, started.ID, parked)
+	a, err := approval.Get(t.Context(), d.ports.Table, acme, s.Waits()[0].Wait.Approval)
+	require.NoError(t, err)
+	at := d.link(a, "user:ana")
+	for _, f := range d.functions {
+		_ = f.Kill() // one that is not running has nothing to kill
 	}
+	status, page := d.open(at)
+	require.Equal(t, http.StatusOK, status, page)
+	require.Contains(t, page, "Ana Lima")
+	require.Contains(t, page, "refunds.create")
+	require.Contains(t, page, "A wheel is broken.")
+	status, _ = d.open(at[:len(at)-2] + "AA")
+	require.Equal(t, http.StatusNotFound, status)
+	status, page = d.open(d.link(a, "user:eve"))
+	require.Equal(t, http.StatusOK, status)
+	require.NotContains(t, page, `value="approve"`, "a guest may look")
+	require.Zero(t, d.refunds(started.ID))
+
+	_, page = d.open(at)
+	form := regexp.MustCompile(`name="form" value="([^"]+)"`).FindStringSubmatch(page)
+	require.NotNil(t, form, page)
+	last := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := (&http.Client{CheckRedirect: last}).PostForm(at, url.Values{
+		"form": {html.UnescapeString(form[1])}, "action": {"approve"}, "note": {"by link"},
+	})
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusSeeOther, resp.StatusCode)
+	require.Equal(t, strings.TrimPrefix(at, d.apiURL), resp.Header.Get("Location"))
+	d.whole(d.until(acme, started.ID, done))
+	require.Equal(t, 1, d.refunds(started.ID))
+	_, page = d.open(at)
+	require.Contains(t, page, "<strong>Approved</strong> by user:ana")
+	require.Contains(t, page, "by link")
+	require.NotContains(t, d.log.String(), strings.TrimPrefix(at, d.apiURL+link.Path), "no link is in a log")
+	d.sayInits()
 }
 
 // link is the address of a request's page for somebody, as the functions that tell people make it.
-func (d *deployment) link(a approval.Approval, to, kmsURL string, inKMS bool) string {
+func (d *deployment) link(a approval.Approval, to string) string {
 	d.t.Helper()
 	ring, err := keyring.Parse(keys)
 	require.NoError(d.t, err)
-	var signer link.Signer = link.Ring(func() (*keyring.Ring, error) { return ring, nil })
-	if inKMS {
-		signer, err = kms.New(aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider("local", "local", "")}, kmsURL, linkKey, d.clock)
-		require.NoError(d.t, err)
+	links := &link.Links{
+		Table: d.ports.Table, Signer: link.Ring(func() (*keyring.Ring, error) { return ring, nil }),
+		Clock: d.clock, IDs: ids.System(d.clock), Base: func() string { return d.apiURL },
 	}
-	links := &link.Links{Table: d.ports.Table, Signer: signer, Clock: d.clock, IDs: ids.System(d.clock), Base: func() string { return d.apiURL }}
 	at, err := links.URL(d.t.Context(), a, to, "email")
 	require.NoError(d.t, err)
 	return at

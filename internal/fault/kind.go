@@ -7,7 +7,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Kind is what goes wrong. The names are those of docs/reliability.md.
@@ -100,7 +100,7 @@ func failure(c Call, made bool) error {
 		return &agent.ModelError{Class: agent.ModelConnection, Message: errInjected.Error()}
 	case portTool, portFunctions:
 		if made {
-			return &port.LostError{Err: errInjected}
+			return &tool.LostError{Err: errInjected}
 		}
 	}
 	return fmt.Errorf("%s %s: %w", c.Port, c.What, errInjected)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // delivery is a service's answer as the event rule hands it on: the tenant is the rule's constant, the answer the event's detail.
@@ -58,23 +57,23 @@ func (a answers) take(ctx context.Context, d delivery) ([]byte, error) {
 func readAnswer(d delivery) (runtime.Answer, error) {
 	var said eventAnswer
 	if err := agent.DecodeKnown(d.raw, limits, &delivery{}); err != nil { // no key of it is there twice, or in other letters
-		return runtime.Answer{}, edge.Invalidf("read the answer: %w", err)
+		return runtime.Answer{}, invalidf("read the answer: %w", err)
 	}
 	if !bytes.HasPrefix(bytes.TrimSpace(d.Answer), []byte("{")) {
-		return runtime.Answer{}, edge.Invalidf("read the answer: want {run, call, result or error}, got something of another form")
+		return runtime.Answer{}, invalidf("read the answer: want {run, call, result or error}, got something of another form")
 	}
 	if err := agent.DecodeKnown(d.Answer, limits, &said); err != nil { // an event may say more than the answer
-		return runtime.Answer{}, edge.Invalidf("read the answer: %w", err)
+		return runtime.Answer{}, invalidf("read the answer: %w", err)
 	}
 	switch {
 	case !agent.ValidTenant(d.Tenant):
-		return runtime.Answer{}, edge.Invalidf("read the answer: tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
+		return runtime.Answer{}, invalidf("read the answer: tenant: want ^[a-z0-9][a-z0-9-]{0,39}$")
 	case said.Run == "" || said.Call == "":
-		return runtime.Answer{}, edge.Invalidf("read the answer: want the run and the call that it answers")
+		return runtime.Answer{}, invalidf("read the answer: want the run and the call that it answers")
 	case len(said.Run) > maxKey || len(said.Call) > maxKey || strings.Contains(said.Run+said.Call, "\x00"):
-		return runtime.Answer{}, edge.Invalidf("read the answer: run and call: want their ids")
+		return runtime.Answer{}, invalidf("read the answer: run and call: want their ids")
 	case (said.Result == nil) == (said.Error == nil):
-		return runtime.Answer{}, edge.Invalidf("read the answer: want exactly one of result and error")
+		return runtime.Answer{}, invalidf("read the answer: want exactly one of result and error")
 	}
 	got := runtime.Answer{Tenant: d.Tenant, Run: said.Run, Call: said.Call, By: byEvent}
 	if said.Error != nil {
@@ -90,7 +89,7 @@ func readAnswer(d delivery) (runtime.Answer, error) {
 func plainText(raw json.RawMessage) (string, error) {
 	value, err := agent.CompactJSON(raw, agent.JSONLimits{})
 	if err != nil {
-		return "", edge.Invalidf("read the answer: result: %w", err)
+		return "", invalidf("read the answer: result: %w", err)
 	}
 	var text string
 	if bytes.HasPrefix(value, []byte(`"`)) && json.Unmarshal(value, &text) == nil {

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 func TestReadAnswer(t *testing.T) {
@@ -42,9 +41,9 @@ func TestReadAnswer(t *testing.T) {
 		d, ok := readDelivery([]byte(in))
 		require.True(t, ok, in)
 		_, err := readAnswer(d)
-		var kind *edge.Error
+		var kind *Error
 		require.ErrorAs(t, err, &kind, in)
-		require.Equal(t, edge.Invalid, kind.Kind, in)
+		require.Equal(t, KindInvalid, kind.Kind, in)
 		require.ErrorContains(t, err, want, in)
 	}
 	for _, in := range []string{
@@ -52,28 +51,5 @@ func TestReadAnswer(t *testing.T) {
 	} {
 		_, ok := readDelivery([]byte(in))
 		require.False(t, ok, "%s is no answer of the rule's", in)
-	}
-}
-
-// The bus is where its own variable says, else where all services are.
-func TestBusEndpoint(t *testing.T) {
-	for name, c := range map[string]struct {
-		env  map[string]string
-		want string
-	}{
-		"the region's": {nil, "https://events.eu-central-1.amazonaws.com"},
-		"FIPS":         {map[string]string{envFIPS: "true", envRegion: "us-east-1"}, "https://events-fips.us-east-1.amazonaws.com"},
-		"its own":      {map[string]string{envEndpoint: "http://127.0.0.1:1", envEndpoint + "_EVENTBRIDGE": "http://127.0.0.1:2"}, "http://127.0.0.1:2"},
-		"one for all":  {map[string]string{envEndpoint: "http://127.0.0.1:1"}, "http://127.0.0.1:1"},
-		"ignored":      {map[string]string{envEndpoint: "http://127.0.0.1:1", envEndpoint + "_EVENTBRIDGE": "http://127.0.0.1:2", envIgnoreEndpoints: "true"}, "https://events.eu-central-1.amazonaws.com"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			get := lambdaEnv(c.env)
-			cfg, err := awsConfig(get)
-			require.NoError(t, err)
-			at, err := busEndpoint(cfg, get)
-			require.NoError(t, err)
-			require.Equal(t, c.want, at)
-		})
 	}
 }

@@ -8,15 +8,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe/safelog"
 	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/people/person"
+	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/keyring"
+	"github.com/countersign/countersign/internal/tools/schema"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/internal/web/gateway"
 )
@@ -29,13 +33,12 @@ const (
 	envIAMTenant   = "COUNTERSIGN_IAM_TENANT"   // empty = callers signed by IAM are refused
 )
 
-// API is the main of functions/api: the HTTP API behind API Gateway or a function URL. It serves until the process is ended. Valid
-// checks the arguments that people edit; schema.Validate does.
-func API(agents api.Agents, valid agent.Validator) {
-	listen(func(getenv func(string) string) (Invoke, error) { return startAPI(agents, valid, getenv) })
+// API is the main of functions/api: the HTTP API behind API Gateway or a function URL. It serves until the process is ended.
+func API(r *registry.Registry) {
+	listen(func(cfg aws.Config, getenv func(string) string) (Invoke, error) { return startAPI(r, cfg, getenv) })
 }
 
-func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) string) (Invoke, error) {
+func startAPI(agents api.Agents, cfg aws.Config, getenv func(string) string) (Invoke, error) {
 	who := gateway.Identity{
 		TenantClaim: getenv(envTenantClaim), UserClaim: getenv(envUserClaim), GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(envIAMTenant),
 	}
@@ -49,18 +52,18 @@ func startAPI(agents api.Agents, valid agent.Validator, getenv func(string) stri
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(getenv, nil, nil)
+	ports, err := connect(cfg, getenv)
 	if err != nil {
 		return nil, err
 	}
-	ports.Valid = valid
-	telling(getenv, watch, &ports)
+	ports.Valid = schema.Validate
+	telling(cfg, getenv, watch, &ports)
 	ring, err := readRing(getenv)
 	if err != nil {
 		return nil, err
 	}
 	people := directory(getenv, watch)
-	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log).(api.Agents), who, watch.Trace, newLog(), ring, people)
+	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log), who, watch.Trace, newLog(), ring, people)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		defer watch.flush(ctx)
 		return serve(ctx, payload)
@@ -97,7 +100,8 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 		if d, ok := readDelivery(payload); ok {
 			return events.take(ctx, d)
 		}
-		return serve(ctx, payload)
+		out, err := serve(ctx, payload)
+		return out, wrap(KindInvalid, err)
 	}
 }
 

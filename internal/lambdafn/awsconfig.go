@@ -10,8 +10,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/smithy-go/logging"
-
-	"github.com/countersign/countersign/internal/aws/eventbridge"
 )
 
 // The environment that Lambda gives every function, and what of the SDK's own a deployment may add to it.
@@ -113,11 +111,6 @@ func (e endpoints) GetUseFIPSEndpoint(context.Context) (aws.FIPSEndpointState, b
 // GetUseDualStackEndpoint says whether endpoints that answer on IPv6, too, are wanted.
 func (e endpoints) GetUseDualStackEndpoint(context.Context) (aws.DualStackEndpointState, bool, error) {
 	return aws.DualStackEndpointStateEnabled, e.dualStack, nil
-}
-
-// busEndpoint is where EventBridge is.
-func busEndpoint(cfg aws.Config, getenv func(string) string) (string, error) {
-	return endpointOf("EventBridge", eventbridge.Endpoint, cfg, getenv)
 }
 
 // endpointOf is where a service is, by the SDK's name for it: where the environment says, else its own endpoint in the region.

@@ -17,7 +17,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 type fields = map[string]badinput.Field
@@ -66,11 +65,11 @@ const (
 // functionEdge is a function over the fakes; its errors are those of kind Invalid.
 func (d *deployed) functionEdge(call func(payload []byte) error) *badinput.Edge {
 	return &badinput.Edge{
-		Code: string(edge.Invalid),
+		Code: string(KindInvalid),
 		Send: func(c badinput.Case) badinput.Answer {
 			err := call(c.Body)
 			synctest.Wait()
-			var known *edge.Error
+			var known *Error
 			switch {
 			case err == nil:
 				return badinput.Answer{}
@@ -146,7 +145,7 @@ func TestBadAnswers(t *testing.T) {
 		e := d.functionEdge(func(payload []byte) error {
 			got, ok := readDelivery(payload)
 			if !ok {
-				return edge.Invalidf("tenant, answer: an event of the gateway, which says what it wants")
+				return invalidf("tenant, answer: an event of the gateway, which says what it wants")
 			}
 			_, err := take.take(t.Context(), got)
 			return err

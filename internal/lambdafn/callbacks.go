@@ -30,12 +30,13 @@ func readRing(getenv func(string) string) (func() (*keyring.Ring, error), error)
 // callbacks are the addresses that a function hands out; nil = none.
 func callbacks(getenv func(string) string) (runtime.Callbacks, error) {
 	base := getenv(envCallbackURL)
+	if base == "" {
+		return nil, nil
+	}
 	ring, err := readRing(getenv)
 	switch {
 	case err != nil:
 		return nil, err
-	case base == "":
-		return nil, nil
 	case ring == nil:
 		return nil, fmt.Errorf("%s: want a ring of keys beside %s, got none", envKeyRing, envCallbackURL)
 	}

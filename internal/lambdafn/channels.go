@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/people/notify"
@@ -31,7 +33,7 @@ const minSecret = 16
 
 // Channels are the ways by which a function's environment has people told of requests; none = nobody is. One that is misconfigured is left out, and
 // an error says so beside those that are not: it names the variable and no secret.
-func Channels(getenv func(string) string, clk clock.Clock) ([]notify.Channel, error) {
+func Channels(cfg aws.Config, getenv func(string) string, clk clock.Clock) ([]notify.Channel, error) {
 	var all []notify.Channel
 	var broken []error
 	if token := getenv(envSlackToken); token != "" {
@@ -42,7 +44,7 @@ func Channels(getenv func(string) string, clk clock.Clock) ([]notify.Channel, er
 		broken = append(broken, err)
 	}
 	if from := getenv(envMailFrom); from != "" {
-		c, err := mails(getenv, from, clk)
+		c, err := mails(cfg, getenv, from, clk)
 		if err == nil {
 			all = append(all, c)
 		}
@@ -66,11 +68,7 @@ func inSlack(getenv func(string) string, token string, clk clock.Clock) (notify.
 	return slack.New(o), nil
 }
 
-func mails(getenv func(string) string, from string, clk clock.Clock) (*ses.Channel, error) {
-	cfg, err := awsConfig(getenv)
-	if err != nil {
-		return nil, err
-	}
+func mails(cfg aws.Config, getenv func(string) string, from string, clk clock.Clock) (*ses.Channel, error) {
 	at, err := endpointOf("SESv2", ses.Endpoint, cfg, getenv)
 	if err != nil {
 		return nil, err

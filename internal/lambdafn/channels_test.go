@@ -30,7 +30,7 @@ const (
 
 // asEnv are a function's variables, with some of them changed; pairs are names and values in turn.
 func asEnv(pairs ...string) func(string) string {
-	env := map[string]string{envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET"}
+	env := map[string]string{}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		env[pairs[i]] = pairs[i+1]
 	}
@@ -46,7 +46,7 @@ func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
 	t.Cleanup(inSlack.Close)
 	t.Cleanup(inSES.Close)
 
-	all, err := Channels(asEnv(envSlackToken, botToken, envSlackURL, inSlack.URL+"/", envMailFrom, "approvals@example.com", "AWS_ENDPOINT_URL_SESV2", inSES.URL), clock.System())
+	all, err := Channels(testAWS, asEnv(envSlackToken, botToken, envSlackURL, inSlack.URL+"/", envMailFrom, "approvals@example.com", "AWS_ENDPOINT_URL_SESV2", inSES.URL), clock.System())
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	m := notify.Message{
@@ -61,7 +61,7 @@ func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
 	require.Len(t, workspace.Messages(), 1)
 	require.Len(t, mail.Sent(), 1)
 
-	none, err := Channels(asEnv(), clock.System())
+	none, err := Channels(testAWS, asEnv(), clock.System())
 	require.NoError(t, err)
 	require.Empty(t, none)
 }
@@ -72,13 +72,13 @@ func TestC1C2ChannelsNameWhatIsWrong(t *testing.T) {
 		{envSlackToken, "xoxp-s3cret", "xoxb"}, {envSlackToken, "xoxb-s3cret\n", "xoxb"}, {envSlackToken, "xoxb-", "xoxb"},
 		{envMailFrom, "nobody", "want an address"}, {envMailFrom, "a@example.com, b@example.com", "want an address"},
 	} {
-		_, err := Channels(asEnv(c[0], c[1]), clock.System())
+		_, err := Channels(testAWS, asEnv(c[0], c[1]), clock.System())
 		require.ErrorContains(t, err, c[0])
 		require.ErrorContains(t, err, c[2])
 		require.NotContains(t, err.Error(), "s3cret")
 	}
 	for _, bad := range []string{"hooks.slack.com", "https://u:s3cret@x", "https://x/path", "ftp://x", "https://x?y=1", "http://"} {
-		_, err := Channels(asEnv(envSlackToken, botToken, envSlackURL, bad), clock.System())
+		_, err := Channels(testAWS, asEnv(envSlackToken, botToken, envSlackURL, bad), clock.System())
 		require.ErrorContains(t, err, envSlackURL, bad)
 		_, err = SlackInteractions(asEnv(envSlackSecret, signingSecret, envSlackURL, bad), Clicks{})
 		require.ErrorContains(t, err, envSlackURL, bad)
@@ -103,7 +103,7 @@ func TestC1InteractionsOfAnEnvironment(t *testing.T) {
 	workspace := &slackfake.Server{Token: botToken, Team: "T1", Members: []string{"U1"}}
 	srv := httptest.NewServer(workspace)
 	t.Cleanup(srv.Close)
-	all, err := Channels(asEnv(envSlackToken, botToken, envSlackURL, srv.URL), clock.System())
+	all, err := Channels(testAWS, asEnv(envSlackToken, botToken, envSlackURL, srv.URL), clock.System())
 	require.NoError(t, err)
 	ref, err := all[0].Send(t.Context(), notify.Message{
 		Occasion: notify.Asked, To: person.Person{ID: "user:ana", Slack: "U1"},

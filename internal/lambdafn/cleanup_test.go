@@ -12,8 +12,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // closing is a plugin that says which runs it has seen at their end, behind that end.
@@ -99,7 +99,7 @@ func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
 			require.Less(t, started, int64(100))
 			if failed > 0 {
 				require.Equal(t, run, r.Failed[0].Run)
-				require.Equal(t, edge.Internal, r.Failed[0].Kind)
+				require.Equal(t, lambdafn.KindInternal, r.Failed[0].Kind)
 				require.EqualValues(t, 1, s.metrics.take()["SweepFailures"])
 			}
 		}

@@ -1,33 +1,30 @@
 package lambdafn
 
 import (
-	"errors"
-	"net/http"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/registry"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 // functions/api and functions/sweep are wired at cold start, with all they need; bad configuration ends them there and names the variable.
 func TestColdStartOfEventFunctions(t *testing.T) {
 	good := map[string]string{
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
-		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET",
 	}
 	r := registry.Must(registry.New())
-	api := func(getenv func(string) string) (Invoke, error) { return startAPI(r, schema.Validate, getenv) }
-	for name, start := range map[string]func(func(string) string) (Invoke, error){"api": api, "sweep": startSweep} {
+	api := func(cfg aws.Config, getenv func(string) string) (Invoke, error) { return startAPI(r, cfg, getenv) }
+	for name, start := range map[string]func(aws.Config, func(string) string) (Invoke, error){"api": api, "sweep": startSweep} {
 		t.Run(name, func(t *testing.T) {
-			f, err := start(func(name string) string { return good[name] })
+			f, err := start(testAWS, func(name string) string { return good[name] })
 			require.NoError(t, err)
 			require.NotNil(t, f)
 			_, err = f(t.Context(), []byte(`{}`))
 			require.ErrorContains(t, err, "read the event")
 			for missing := range good {
-				_, err := start(func(name string) string {
+				_, err := start(testAWS, func(name string) string {
 					if name == missing {
 						return ""
 					}
@@ -37,7 +34,7 @@ func TestColdStartOfEventFunctions(t *testing.T) {
 			}
 		})
 	}
-	_, err := startAPI(r, schema.Validate, func(name string) string {
+	_, err := startAPI(r, testAWS, func(name string) string {
 		if name == envIAMTenant {
 			return "My Company"
 		}
@@ -50,10 +47,9 @@ func TestColdStartOfEventFunctions(t *testing.T) {
 func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
 	env := map[string]string{
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
-		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET",
 		envTenantClaim: "custom:tenant", envUserClaim: "email", envGroupsClaim: "cognito:groups",
 	}
-	f, err := startAPI(registry.Must(registry.New()), schema.Validate, func(name string) string { return env[name] })
+	f, err := startAPI(registry.Must(registry.New()), testAWS, func(name string) string { return env[name] })
 	require.NoError(t, err)
 	const event = `{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},"authorizer":{"jwt":{"claims":`
 	out, err := f(t.Context(), []byte(event+`{"tenant":"acme","sub":"ana"}}}}}`))
@@ -71,9 +67,9 @@ func TestClaimsAreNamedByTheEnvironment(t *testing.T) {
 func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
 	env := map[string]string{
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:123456789012:stateMachine:m",
-		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET", envIAMTenant: "ops",
+		envIAMTenant: "ops",
 	}
-	f, err := startAPI(registry.Must(registry.New()), schema.Validate, func(name string) string { return env[name] })
+	f, err := startAPI(registry.Must(registry.New()), testAWS, func(name string) string { return env[name] })
 	require.NoError(t, err)
 	for account, want := range map[string]string{"123456789012": `\"x\\\" is not known`, "210987654321": "own account"} {
 		out, err := f(t.Context(), []byte(`{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"x=1","requestContext":{"http":{"method":"GET"},
@@ -87,18 +83,10 @@ func TestIAMCallersAreOfTheOwnAccount(t *testing.T) {
 func TestColdStartOfPages(t *testing.T) {
 	good := map[string]string{
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
-		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET", envKeyRing: `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`,
-	}
-	front := func(b Behind) (http.Handler, error) {
-		if b.Getenv("UNFIT") != "" {
-			return nil, errors.New("UNFIT: want nothing")
-		}
-		require.NotNil(t, b.Links)
-		require.NotNil(t, b.Desk.Duties)
-		return http.NotFoundHandler(), nil
+		envKeyRing: `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`,
 	}
 	start := func(name, value string) error {
-		f, err := startWeb(registry.Must(registry.New()), schema.Validate, front, func(n string) string {
+		f, err := startWeb(registry.Must(registry.New()), testAWS, func(n string) string {
 			if n == name {
 				return value
 			}
@@ -112,12 +100,10 @@ func TestColdStartOfPages(t *testing.T) {
 		return err
 	}
 	require.NoError(t, start("", ""))
-	require.EqualError(t, start("UNFIT", "x"), "UNFIT: want nothing")
-	const key = "arn:aws:kms:eu-central-1:123456789012:key/1"
-	require.NoError(t, start(envLinkKMS, key), "KMS signs in place of the ring")
+	require.ErrorContains(t, start(envSlackSecret, "short"), envSlackSecret)
 	require.NoError(t, start(envDirectory, `{"tenants":{"acme":{"user:ana":["group:operators"]}}}`))
 	for name, c := range map[string][2]string{
-		envTable: {"", "want a value"}, envKeyRing: {"", "or COUNTERSIGN_LINK_KMS_KEY, got neither"}, envLinkKMS: {"alias/links", "want the ARNs of keys"},
+		envTable: {"", "want a value"}, envKeyRing: {"", "want a ring of keys, got none"},
 		envDirectory: {`{"tenants":{"acme":{"ana":[]}}}`, "ana"},
 	} {
 		err := start(name, c[0])

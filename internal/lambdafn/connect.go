@@ -1,16 +1,15 @@
 package lambdafn
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/aws/eventbridge"
 	"github.com/countersign/countersign/internal/aws/sfn"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -29,84 +28,52 @@ const (
 // warmRuns is how many runs' folded states one function environment keeps.
 const warmRuns = 64
 
-// Models makes the model port of a function that asks models, from its environment. Package deployed has the one for AWS; it is handed
-// in by the main, so that a function that asks no model links no model's adapter.
-type Models func(cfg aws.Config, getenv func(string) string) runtime.Model
-
-// embeds is a Models' model that also finds embedders, for agents whose tools are compared by a model.
-type embeds interface {
-	Embedder(agent.Embeddings) (runtime.Embedder, bool)
-}
-
-// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET beside that of the SDK: for whoever looks at
+// Stored is a deployment's table and blobs as the environment names them, COUNTERSIGN_TABLE and COUNTERSIGN_BUCKET, for whoever looks at
 // them from outside. A variable that is missing is an error that names it.
-func Stored(getenv func(string) string) (store.Table, store.Blobs, error) {
-	for _, name := range []string{envTable, envBucket} {
-		if getenv(name) == "" {
-			return nil, nil, fmt.Errorf("%s: want a value, got none", name)
-		}
-	}
-	cfg, err := awsConfig(getenv)
-	if err != nil {
-		return nil, nil, err
-	}
-	tables, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, getenv)
-	if err != nil {
+func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blobs, error) {
+	if err := checkEnv(cfg, getenv, envTable, envBucket); err != nil {
 		return nil, nil, err
 	}
 	clk := clock.System()
 	draw := ids.System(clk)
-	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
-	return table, s3.New(s3.NewClient(cfg, ""), getenv(envBucket)), nil
+	table := store.Resend(dynamo.New(cfg, getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	return table, s3.New(cfg, getenv(envBucket)), nil
 }
 
-// connect wires the ports of a deployment from its environment, all but the tools; watch stands around its models. A variable that is missing is an error that names it.
-func connect(getenv func(string) string, model Models, watch func(Models) Models) (runtime.Ports, error) {
-	for _, name := range []string{envTable, envBucket, envMachine} {
+// checkEnv returns an error that names the first variable without a value. The region may come from a profile instead of AWS_REGION.
+func checkEnv(cfg aws.Config, getenv func(string) string, names ...string) error {
+	for _, name := range names {
 		if getenv(name) == "" {
-			return runtime.Ports{}, fmt.Errorf("%s: want a value, got none", name)
+			return fmt.Errorf("%s: want a value, got none", name)
 		}
 	}
-	cfg, err := awsConfig(getenv)
-	if err != nil {
+	if cfg.Region == "" {
+		return errors.New("AWS_REGION: want a value, got none")
+	}
+	return nil
+}
+
+// connect wires the ports of a deployment from its environment, all but models and tools. A variable that is missing is an
+// error that names it.
+func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) {
+	if err := checkEnv(cfg, getenv, envTable, envBucket, envMachine); err != nil {
 		return runtime.Ports{}, err
 	}
-	states, err := endpointOf("SFN", sfn.Endpoint, cfg, getenv)
-	if err != nil {
-		return runtime.Ports{}, err
-	}
-	w, err := sfn.New(cfg, states, getenv(envMachine))
+	w, err := sfn.New(cfg, getenv(envMachine))
 	if err != nil {
 		return runtime.Ports{}, fmt.Errorf("%s: %w", envMachine, err)
 	}
 	w.Trace = tracing.XRay
-	tables, err := endpointOf("DynamoDB", dynamo.Endpoint, cfg, getenv)
-	if err != nil {
-		return runtime.Ports{}, err
-	}
 	clk := clock.System()
 	draw := ids.System(clk)
-	objects, bucket := s3.NewClient(cfg, ""), getenv(envBucket)
-	table := store.Resend(dynamo.New(dynamo.NewClient(cfg, tables), getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	blobs := s3.New(cfg, getenv(envBucket))
+	table := store.Resend(dynamo.New(cfg, getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
 	p := runtime.Ports{
-		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: s3.New(objects, bucket), Uploads: s3.NewUploads(objects, bucket),
+		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: blobs, Uploads: blobs,
 		Waiter: w, Clock: clk, IDs: draw,
 	}
 	if name := getenv(envBus); name != "" {
-		at, err := busEndpoint(cfg, getenv)
-		if err != nil {
-			return runtime.Ports{}, err
-		}
-		p.Emit = eventbridge.New(cfg, at, name)
-	}
-	if model != nil {
-		made := model(cfg, getenv)
-		same := func(aws.Config, func(string) string) runtime.Model { return made }
-		m := runtime.WithDialect(runtime.WithMedia(watch(same)(cfg, getenv), p.Blobs))
-		p.Model, p.Count = modelretry.New(m, clk, draw.Jitter), m
-		if e, ok := made.(embeds); ok {
-			p.Index = runtime.NewToolIndex(e.Embedder)
-		}
+		p.Emit = eventbridge.New(cfg, name)
 	}
 	return p, nil
 }

@@ -5,19 +5,21 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/registry"
-	"github.com/countersign/countersign/internal/runtime"
 )
+
+// testAWS is the configuration of a function's AWS clients.
+var testAWS = aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", "")}
 
 // Bad configuration ends a function at cold start and names the variable.
 func TestColdStartNamesWhatIsMissing(t *testing.T) {
 	env := map[string]string{
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
-		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET",
 	}
 	get := func(broken, value string) func(string) string {
 		return func(name string) string {
@@ -28,41 +30,43 @@ func TestColdStartNamesWhatIsMissing(t *testing.T) {
 		}
 	}
 	r := registry.Must(registry.New())
-	all := parts{agents: r, tools: r.Tools()}
-	for _, name := range []string{envTable, envBucket, envMachine, envRegion, envAccessKey, envSecretKey} {
-		_, err := coldStart(all, get(name, ""))
+	for _, name := range []string{envTable, envBucket, envMachine} {
+		_, err := coldStart(r, testAWS, get(name, ""))
 		require.EqualError(t, err, name+": want a value, got none")
 	}
-	_, err := coldStart(all, get(envMachine, "m"))
+	_, err := coldStart(r, aws.Config{}, get("", ""))
+	require.EqualError(t, err, "AWS_REGION: want a value, got none")
+	_, err = coldStart(r, testAWS, get(envMachine, "m"))
 	require.ErrorContains(t, err, envMachine+": state machine \"m\": want arn:aws:states")
+	_, err = coldStart(r, testAWS, get("COUNTERSIGN_PRIVATE_HOSTS", "10.0.0.0/8"))
+	require.ErrorContains(t, err, "COUNTERSIGN_PRIVATE_HOSTS: ")
+}
 
-	models := func(aws.Config, func(string) string) runtime.Model { return nil }
-	h, err := coldStart(parts{agents: r, models: models}, get("", ""))
+// The functions of the state machine have all of a deployment's ports; the environment says which of them are of use.
+func TestColdStartComposesAll(t *testing.T) {
+	env := map[string]string{
+		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
+	}
+	r := registry.Must(registry.New())
+	code := hook.Set{Builders: map[string]hook.Builder{"b": func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, nil }}}
+	require.NoError(t, r.Hook(code))
+	d, err := agent.Definition{Name: "a", Builder: "b", Model: agent.ModelSpec{Provider: "demo"}}.Resolve()
+	require.NoError(t, err)
+	require.NoError(t, r.Add(d))
+	h, err := coldStart(r, testAWS, func(name string) string { return env[name] })
 	require.NoError(t, err)
 	require.NotNil(t, h.Ports.Model)
 	require.NotNil(t, h.Ports.Count)
-	require.NotNil(t, h.Agents)
-	require.Nil(t, h.Ports.Tools, "functions/step runs none")
-
-	built := registry.Must(registry.New())
-	code := hook.Set{Builders: map[string]hook.Builder{"b": func(context.Context, hook.BuildInput) (hook.Built, error) { return hook.Built{}, nil }}}
-	require.NoError(t, built.Hook(code))
-	d, err := agent.Definition{Name: "a", Builder: "b", Model: agent.ModelSpec{Provider: "demo"}}.Resolve()
-	require.NoError(t, err)
-	require.NoError(t, built.Add(d))
-	_, err = coldStart(parts{agents: built, models: models, hooks: code}, get("", ""))
-	require.NoError(t, err)
-	_, err = coldStart(parts{agents: built, models: models}, get("", ""))
-	require.EqualError(t, err, `agent a: builder: got "b", want a registered context builder: there is none`)
-
-	h, err = coldStart(parts{tools: r.Tools()}, get("", ""))
-	require.NoError(t, err)
-	require.Nil(t, h.Ports.Model, "a function that asks no model links none")
-	require.Nil(t, h.Ports.Count)
+	require.NotNil(t, h.Ports.Index)
 	require.NotNil(t, h.Ports.Tools)
 	require.NotNil(t, h.Ports.Valid)
-	require.Nil(t, h.Agents)
-	h, err = coldStart(parts{}, get("", ""))
-	require.NoError(t, err)
-	require.Nil(t, h.Ports.Tools, "a function that runs no tool needs none")
+	require.NotNil(t, h.Ports.Schema)
+	require.NotNil(t, h.Ports.Agents)
+	require.Len(t, h.Ports.Remotes, 3)
+	require.Contains(t, h.Ports.Hooks.Builders, "b")
+	require.Nil(t, h.Ports.Notify, "nobody is told without a channel")
+	require.Nil(t, h.Ports.Callbacks, "no address is handed out without one of the API")
+	got, ok := h.Agents("a")
+	require.True(t, ok)
+	require.Equal(t, "b", got.Builder)
 }

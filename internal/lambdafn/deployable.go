@@ -1,23 +1,22 @@
 package lambdafn
 
-import "github.com/countersign/countersign/internal/agent"
+import (
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/web/api"
+)
 
 // deployable are the agents of a registry that a deployed function can run. Those that need a program on the machine are taken out of it,
 // each with a word to log; whoever starts one is told why it is not there. Safe for concurrent use.
 type deployable struct {
-	all   Agents
+	all   api.Agents
 	names []string          // of those that are there
 	unfit map[string]string // why others are not, by name
 }
 
-// fit takes out what cannot run. Agents that cannot be listed are refused when they run.
-func fit(agents Agents, log func(text string)) Agents {
-	listed, ok := agents.(interface{ Agents() []string })
-	if !ok {
-		return agents
-	}
+// fit takes out what cannot run.
+func fit(agents api.Agents, log func(text string)) *deployable {
 	out := &deployable{all: agents, unfit: map[string]string{}}
-	for _, name := range listed.Agents() {
+	for _, name := range agents.Agents() {
 		if d, ok := agents.Agent(name); ok {
 			if server, needed := d.Program(); needed {
 				out.unfit[name] = agent.TextNeedsProgram(name, server)

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // agentsByName are agents that can be listed.
@@ -25,8 +24,7 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 	}
 	const why = "agent files needs a program on this machine (mcp server fs has a command) and cannot run in a deployed function"
 	var told []string
-	able, ok := fit(all, func(text string) { told = append(told, text) }).(*deployable)
-	require.True(t, ok)
+	able := fit(all, func(text string) { told = append(told, text) })
 	require.Equal(t, []string{why}, told)
 	require.Equal(t, []string{"web", "plain"}, able.Agents())
 	for name, there := range map[string]bool{"files": false, "web": true, "plain": true, "ghost": false} {
@@ -41,7 +39,7 @@ func TestAgentsThatNeedPrograms(t *testing.T) {
 	for name, says := range map[string]string{"files": "start run: " + why, "ghost": `start run: agent "ghost" is not known to this deployment`} {
 		_, err := h.create(context.Background(), &event{Name: "x", State: state{Agent: name}})
 		require.ErrorContains(t, err, says)
-		var kind *edge.Error
+		var kind *Error
 		require.ErrorAs(t, err, &kind)
 	}
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // requireInvalid asks for the one error that a text which cannot be read gives.
 func requireInvalid(t *testing.T, err error) {
 	t.Helper()
-	var known *edge.Error
+	var known *Error
 	require.True(t, errors.As(err, &known), "%v", err)
-	require.Equal(t, edge.Invalid, known.Kind)
+	require.Equal(t, KindInvalid, known.Kind)
 }
 
 // What is read of the state machine's event can be part of a key, and means the same written again.

@@ -17,7 +17,6 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // Handlers serves functions/step, functions/tool and functions/approve. Safe for concurrent use.
@@ -92,7 +91,7 @@ func decode(payload []byte) (event, error) {
 		e.State.keys = keysOf(payload)
 	}
 	if err != nil {
-		return event{}, edge.Invalidf("read the state machine's event: %w", err)
+		return event{}, invalidf("read the state machine's event: %w", err)
 	}
 	return e, nil
 }
@@ -180,7 +179,7 @@ func (h *Handlers) Invoke(ctx context.Context, function string, payload []byte) 
 	case "approve":
 		return h.Approve(ctx, payload)
 	default:
-		return nil, edge.Invalidf("invoke function %q: want step, tool or approve", function)
+		return nil, invalidf("invoke function %q: want step, tool or approve", function)
 	}
 }
 
@@ -195,10 +194,10 @@ func (h *Handlers) create(ctx context.Context, e *event) (string, error) {
 	}
 	def, ok := h.Agents(s.Agent)
 	if !ok && h.Unfit != nil && h.Unfit(s.Agent) != "" {
-		return "", edge.Invalidf("start run: %s", h.Unfit(s.Agent))
+		return "", invalidf("start run: %s", h.Unfit(s.Agent))
 	}
 	if !ok {
-		return "", edge.Invalidf("start run: agent %s is not known to this deployment", nameIfAny(s.Agent))
+		return "", invalidf("start run: agent %s is not known to this deployment", nameIfAny(s.Agent))
 	}
 	said, err := readMessage(s.Message)
 	if err != nil {
@@ -227,7 +226,7 @@ var starts = []string{"agent", "failure", "input", "key", "message", "subject", 
 func (s *state) checkStart() error {
 	for _, key := range s.keys {
 		if !slices.Contains(starts, key) {
-			return edge.Invalidf("start run: %s: want one of %s", nameIfAny(key), strings.Join(starts, ", "))
+			return invalidf("start run: %s: want one of %s", nameIfAny(key), strings.Join(starts, ", "))
 		}
 	}
 	for _, text := range []struct {
@@ -235,7 +234,7 @@ func (s *state) checkStart() error {
 		most       int
 	}{{"key", s.Key, maxKey}, {"subject", s.Subject, maxSubject}} {
 		if len(text.value) > text.most || strings.Contains(text.value, "\x00") {
-			return edge.Invalidf("start run: %s: want at most %d bytes, without NUL", text.key, text.most)
+			return invalidf("start run: %s: want at most %d bytes, without NUL", text.key, text.most)
 		}
 	}
 	return nil
@@ -256,7 +255,7 @@ func readMessage(raw json.RawMessage) ([]agent.UserBlock, error) {
 	}
 	blocks, err := api.ReadMessage("message", raw)
 	if err != nil {
-		return nil, edge.Invalidf("start run: %w", err)
+		return nil, invalidf("start run: %w", err)
 	}
 	return blocks, nil
 }
@@ -282,7 +281,7 @@ func (h *Handlers) Approve(ctx context.Context, payload []byte) (out []byte, err
 		return nil, err
 	}
 	if e.Token == "" {
-		return nil, edge.Invalidf("read the state machine's event: token: want a task token")
+		return nil, invalidf("read the state machine's event: token: want a task token")
 	}
 	w := &runtime.Waits{Ports: h.Ports}
 	err = w.Park(ctx, runtime.Ticket{
@@ -307,19 +306,19 @@ func classify(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, store.ErrThrottled), errors.Is(err, store.ErrConflict):
-		return edge.Wrap(edge.Throttled, err)
+		return wrap(KindThrottled, err)
 	case errors.Is(err, agent.ErrNewer):
-		return edge.Wrap(edge.Newer, err)
+		return wrap(KindNewer, err)
 	case errors.Is(err, runtime.ErrModelBusy):
-		return edge.Wrap(edge.Busy, err)
+		return wrap(KindBusy, err)
 	case errors.Is(err, runtime.ErrContention):
-		return edge.Wrap(edge.Contention, err)
+		return wrap(KindContention, err)
 	case errors.Is(err, store.ErrNoRun), errors.Is(err, runtime.ErrKeyReused), errors.Is(err, runtime.ErrUnknownBlob), errors.As(err, &bad):
-		return edge.Wrap(edge.Invalid, err)
+		return wrap(KindInvalid, err)
 	case errors.As(err, &forbidden), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrNoBlob),
 		errors.Is(err, store.ErrDamaged), errors.Is(err, runtime.ErrUncleaned):
-		return edge.Wrap(edge.Internal, err)
+		return wrap(KindInternal, err)
 	default:
-		return edge.Wrap(edge.Unavailable, err)
+		return wrap(KindUnavailable, err)
 	}
 }

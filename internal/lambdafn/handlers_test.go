@@ -20,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/store/memory"
 	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/schema"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // deployed is the functions over honest fakes.
@@ -139,9 +138,9 @@ func asState(t *testing.T, r runtime.Route) string {
 	return string(b)
 }
 
-func requireKind(t *testing.T, want edge.Kind, err error) {
+func requireKind(t *testing.T, want Kind, err error) {
 	t.Helper()
-	var e *edge.Error
+	var e *Error
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, want, e.Kind, "%v", err)
 }
@@ -196,7 +195,7 @@ func TestRedeliveredEvent(t *testing.T) {
 		require.Equal(t, before.Entries, d.state(first.Run).Entries)
 		require.Equal(t, 1, d.asked)
 		_, err := d.invoke("step", "exec-3", `{"agent":"clerk","message":"Pay Ben.","key":"evt-1"}`)
-		requireKind(t, edge.Invalid, err)
+		requireKind(t, KindInvalid, err)
 		require.ErrorIs(t, err, runtime.ErrKeyReused)
 	})
 }
@@ -216,7 +215,7 @@ func TestBadEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, d *deployed) {
 				_, err := d.invoke("step", "exec-1", c.state)
-				requireKind(t, edge.Invalid, err)
+				requireKind(t, KindInvalid, err)
 				require.ErrorContains(t, err, c.want)
 				require.Zero(t, d.asked)
 			})
@@ -226,13 +225,13 @@ func TestBadEvents(t *testing.T) {
 		for _, payload := range []string{`{`, `[]`, `{"state":{"run":"r"}}`} {
 			for _, function := range []string{"step", "tool", "approve"} {
 				_, err := d.Invoke(context.Background(), function, []byte(payload))
-				requireKind(t, edge.Invalid, err)
+				requireKind(t, KindInvalid, err)
 			}
 		}
 		_, err := d.invoke("other", "exec-1", `{}`)
-		requireKind(t, edge.Invalid, err)
+		requireKind(t, KindInvalid, err)
 		_, err = d.invoke("approve", "exec-1", `{"tenant":"default","run":"r"}`)
-		requireKind(t, edge.Invalid, err)
+		requireKind(t, KindInvalid, err)
 		require.ErrorContains(t, err, "want a task token")
 	})
 }
@@ -284,21 +283,21 @@ func TestFailureIsRecorded(t *testing.T) {
 func TestClassify(t *testing.T) {
 	for _, c := range []struct {
 		err  error
-		kind edge.Kind
+		kind Kind
 	}{
-		{store.ErrThrottled, edge.Throttled},
-		{store.ErrConflict, edge.Throttled},
-		{fmt.Errorf("%w: %w", runtime.ErrContention, store.ErrSequenceTaken), edge.Contention},
-		{store.ErrNoRun, edge.Invalid},
-		{runtime.ErrKeyReused, edge.Invalid},
-		{&runtime.BadStart{Problem: "no"}, edge.Invalid},
-		{&agent.ApplyError{Event: "parked"}, edge.Internal},
-		{store.ErrTooLarge, edge.Internal},
-		{store.ErrInvalid, edge.Internal},
-		{store.ErrNoBlob, edge.Internal},
-		{errors.New("connection reset"), edge.Unavailable},
-		{context.DeadlineExceeded, edge.Unavailable},
-		{edge.Wrap(edge.Invalid, store.ErrThrottled), edge.Invalid},
+		{store.ErrThrottled, KindThrottled},
+		{store.ErrConflict, KindThrottled},
+		{fmt.Errorf("%w: %w", runtime.ErrContention, store.ErrSequenceTaken), KindContention},
+		{store.ErrNoRun, KindInvalid},
+		{runtime.ErrKeyReused, KindInvalid},
+		{&runtime.BadStart{Problem: "no"}, KindInvalid},
+		{&agent.ApplyError{Event: "parked"}, KindInternal},
+		{store.ErrTooLarge, KindInternal},
+		{store.ErrInvalid, KindInternal},
+		{store.ErrNoBlob, KindInternal},
+		{errors.New("connection reset"), KindUnavailable},
+		{context.DeadlineExceeded, KindUnavailable},
+		{wrap(KindInvalid, store.ErrThrottled), KindInvalid},
 	} {
 		err := classify(fmt.Errorf("step run r: %w", c.err))
 		requireKind(t, c.kind, err)
@@ -313,7 +312,7 @@ func TestClassify(t *testing.T) {
 
 // The same through a function: the table's error has its name outside.
 func TestTableErrorsHaveNames(t *testing.T) {
-	for err, kind := range map[error]edge.Kind{store.ErrThrottled: edge.Throttled, errors.New("connection reset"): edge.Unavailable} {
+	for err, kind := range map[error]Kind{store.ErrThrottled: KindThrottled, errors.New("connection reset"): KindUnavailable} {
 		inBubble(t, func(t *testing.T, d *deployed) {
 			d.table.err = err
 			_, got := d.invoke("step", "exec-1", `{"agent":"clerk","message":"Pay Ana."}`)

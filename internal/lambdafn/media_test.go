@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // A run that starts with an event may name a blob of its tenant. One that is not there ends the execution: nothing is written, and no
@@ -23,7 +22,7 @@ func TestEventsMayNameBlobs(t *testing.T) {
 		}
 		for _, blob := range []string{store.BlobDigest([]byte("nobody's")), rivals, "../x", strings.ToUpper(digest)} {
 			_, err := d.invoke("step", "evt-1", event(blob))
-			requireKind(t, edge.Invalid, err)
+			requireKind(t, KindInvalid, err)
 		}
 		d.must("step", "evt-1", event(digest))
 		require.Equal(t, 1, d.asked)

@@ -3,6 +3,8 @@ package lambdafn
 import (
 	"context"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
@@ -16,13 +18,13 @@ import (
 // What is misconfigured is left out, and watch is told: no function that runs need ends because somebody cannot be told by Slack.
 //
 // It is called by the mains that tell people, and by nothing that functions/step and functions/tool reach: they link none of it.
-func notifier(p runtime.Ports, getenv func(string) string, watch *Observer) *notify.Notifier {
+func notifier(p runtime.Ports, cfg aws.Config, getenv func(string) string, watch *Observer) *notify.Notifier {
 	n := &notify.Notifier{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Recorder: auditor(p).Log,
 		Warn: func(what string, _ error) { watch.Log("could not " + what) }, // what an error says may be content (R17)
 	}
 	var err error
-	n.Channels, err = Channels(getenv, p.Clock)
+	n.Channels, err = Channels(cfg, getenv, p.Clock)
 	watch.without("a channel", err)
 	if len(n.Channels) == 0 {
 		return n
@@ -44,8 +46,8 @@ func Reached(p runtime.Ports, known person.Directory) person.Directory {
 }
 
 // telling adds what tells people who are asked. Where there is no channel there is nobody to tell, and nothing is read or written for it.
-func telling(getenv func(string) string, watch *Observer, p *runtime.Ports) {
-	if n := notifier(*p, getenv, watch); len(n.Channels) > 0 {
+func telling(cfg aws.Config, getenv func(string) string, watch *Observer, p *runtime.Ports) {
+	if n := notifier(*p, cfg, getenv, watch); len(n.Channels) > 0 {
 		p.Notify = n
 	}
 }

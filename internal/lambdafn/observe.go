@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe/emf"
@@ -51,6 +49,7 @@ func Watch(
 		o.OTel, err = metrics.NewOTel(sends.Meters)
 	}
 	if err != nil {
+		sends.Shutdown(context.Background())
 		return o, nil, err
 	}
 	o.Trace = tracing.New(sends.Tracers, c, hide)
@@ -95,17 +94,7 @@ func logLine(w io.Writer, text string) {
 	}
 }
 
-// Models watches every request to the models that next makes. It stands below the retries: each try is one.
-func (o *Observer) Models(next Models) Models {
-	if next == nil {
-		return nil
-	}
-	return func(cfg aws.Config, getenv func(string) string) runtime.Model {
-		return o.Model(next(cfg, getenv))
-	}
-}
-
-// Model watches every request to next.
+// Model watches every request to a model. It stands below the retries: each try is one.
 func (o *Observer) Model(next runtime.Model) runtime.Model {
 	if o.Metrics != nil {
 		next = metrics.Model(next, o.Metrics, o.Clock)

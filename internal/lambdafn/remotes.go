@@ -1,18 +1,27 @@
 package lambdafn
 
 import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools/egress"
+	"github.com/countersign/countersign/internal/tools/httptool"
 	"github.com/countersign/countersign/internal/tools/lambdatool"
+	"github.com/countersign/countersign/internal/tools/mcp"
+	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
-// add gives functions/tool what carries out the calls of tools that are somewhere else: functions here, and the others by what its main hands
-// in; watch watches them. It stands apart so that no other function links any of it.
-func (others Remotes) add(getenv func(string) string, watch *Observer, p *runtime.Ports) error {
-	cfg, err := awsConfig(getenv)
-	if err != nil {
-		return err
-	}
+// addRemotes adds the ports that carry out the calls of tools outside the program: HTTP requests, MCP servers and functions. A variable that
+// makes no sense is an error that names it.
+func addRemotes(p *runtime.Ports, cfg aws.Config, getenv func(string) string, watch *Observer) error {
 	at, err := endpointOf("Lambda", lambdatool.Endpoint, cfg, getenv)
 	if err != nil {
 		return err
@@ -20,14 +29,74 @@ func (others Remotes) add(getenv func(string) string, watch *Observer, p *runtim
 	if p.Callbacks, err = callbacks(getenv); err != nil {
 		return err
 	}
-	p.Functions = lambdatool.New(cfg, at)
-	p.Remotes = runtime.Remotes{}
-	if others != nil {
-		if p.Remotes, err = others(cfg, getenv); err != nil {
-			return err
-		}
+	reach, err := deployedReach(cfg, getenv)
+	if err != nil {
+		return err
 	}
-	p.Remotes[agent.KindLambda] = lambdatool.Remote{Functions: p.Functions}
-	p.Remotes = watch.Remotes(p.Remotes)
+	all, err := reach.Remotes()
+	if err != nil {
+		return err
+	}
+	p.Functions = lambdatool.New(cfg, at)
+	all[agent.KindLambda] = lambdatool.Remote{Functions: p.Functions}
+	p.Remotes = watch.Remotes(all)
 	return nil
+}
+
+// Reach is what the calls of tools that are HTTP requests or tools of MCP servers may use.
+type Reach struct {
+	Secrets tool.Secrets
+	Private string // the hosts that are not public and may be reached, as COUNTERSIGN_PRIVATE_HOSTS has them
+	Clock   clock.Clock
+	Start   mcp.Start // starts the programs that MCP servers are; nil = none is started
+	Laptop  bool      // an MCP server may listen on the machine itself
+}
+
+// deployedReach has the secrets of AWS Secrets Manager; without a prefix there are none.
+func deployedReach(cfg aws.Config, getenv func(string) string) (Reach, error) {
+	from, err := secrets.Deployed(cfg, getenv, clock.System())
+	return Reach{Secrets: from, Private: getenv(egress.EnvPrivate), Clock: clock.System()}, err
+}
+
+// Remotes makes what carries out those calls. An error names the variable that makes no sense.
+func (r Reach) Remotes() (runtime.Remotes, error) {
+	private, err := egress.ParsePrivate(r.Private)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", egress.EnvPrivate, err)
+	}
+	servers, err := mcp.New(mcp.Config{
+		Clock: r.Clock, Client: r.client, Start: r.Start,
+		Secrets: func(tenant string) mcp.Secrets { return tool.NewDisclosure(r.Secrets, tenant) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return runtime.Remotes{
+		agent.KindHTTP: httptool.New(httptool.Config{Secrets: r.Secrets, Private: private}), agent.KindMCP: servers,
+	}, nil
+}
+
+// client reaches the one server that is at the URL. Its error says why none can be made for it, and is fit to be shown.
+func (r Reach) client(at *url.URL) (*http.Client, error) {
+	origin, err := egress.Origin(at)
+	if err != nil {
+		return nil, err
+	}
+	private := r.Private
+	if r.Laptop && loopback(at.Hostname()) {
+		private += "," + origin
+	}
+	allowed, err := egress.ParsePrivate(private)
+	if err != nil {
+		return nil, err
+	}
+	return egress.New(egress.Config{Allow: []string{origin}, Private: allowed, KeepAlive: true, MaxBody: maxSession})
+}
+
+// maxSession bounds what one answer of a server may be, in bytes: package mcp has tighter bounds of its own for messages.
+const maxSession = 64 << 20
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }

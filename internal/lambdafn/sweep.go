@@ -10,13 +10,15 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe/metrics"
+	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // Metrics counts what operators want to be woken for. Dims are names and values of dimensions, in turn. Safe for concurrent use.
@@ -29,14 +31,14 @@ type Metrics interface {
 const maxReported = 50
 
 // Sweep is the main of functions/sweep: the scheduled sweep and the reaper. It serves until the process is ended.
-func Sweep() { listen(startSweep) }
+func Sweep(*registry.Registry) { listen(startSweep) }
 
-func startSweep(getenv func(string) string) (Invoke, error) {
+func startSweep(cfg aws.Config, getenv func(string) string) (Invoke, error) {
 	watch, err := observe(getenv, os.Stdout, os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := connect(getenv, nil, nil)
+	ports, err := connect(cfg, getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +50,7 @@ func startSweep(getenv func(string) string) (Invoke, error) {
 	if !ok {
 		return nil, fmt.Errorf("sweep: the state machine's client %T cannot list executions", ports.Waiter)
 	}
-	ports.Notify = notifier(ports, getenv, watch)
+	ports.Notify = notifier(ports, cfg, getenv, watch)
 	var m Metrics = unmeasured{}
 	if watch.Metrics != nil {
 		m = watch.Metrics
@@ -94,10 +96,10 @@ type Swept struct {
 
 // FailedRun is a run, or an execution that may be one's leftover, whose check failed, and how: the log and the report hold no more.
 type FailedRun struct {
-	Tenant    string    `json:"tenant,omitempty"`
-	Run       string    `json:"run,omitempty"`
-	Execution string    `json:"execution,omitempty"`
-	Kind      edge.Kind `json:"kind"`
+	Tenant    string `json:"tenant,omitempty"`
+	Run       string `json:"run,omitempty"`
+	Execution string `json:"execution,omitempty"`
+	Kind      Kind   `json:"kind"`
 }
 
 type sweeping struct {
@@ -124,7 +126,7 @@ func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err e
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("sweep panicked", "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
-			out, err = nil, &edge.Error{Kind: edge.Internal, Err: errors.New("the sweep panicked; its log says where")}
+			out, err = nil, &Error{Kind: KindInternal, Err: errors.New("the sweep panicked; its log says where")}
 		}
 	}()
 	return s.dispatch(ctx, payload)
@@ -133,7 +135,7 @@ func (s *sweeping) serve(ctx context.Context, payload []byte) (out []byte, err e
 func (s *sweeping) dispatch(ctx context.Context, payload []byte) ([]byte, error) {
 	var t trigger
 	if err := agent.DecodeKnown(payload, eventLimits, &t); err != nil {
-		return nil, edge.Invalidf("read the event: want an event of EventBridge, got something of another form")
+		return nil, invalidf("read the event: want an event of EventBridge, got something of another form")
 	}
 	switch {
 	case t.DetailType == "Scheduled Event" && (t.Source == "aws.events" || t.Source == "aws.scheduler"):
@@ -143,7 +145,7 @@ func (s *sweeping) dispatch(ctx context.Context, payload []byte) ([]byte, error)
 	case t.DetailType == "Table Restored" && t.Source == "countersign.operator":
 		return s.restored(ctx, t.Detail)
 	default:
-		return nil, edge.Invalidf("read the event: source, detail-type: want a Scheduled Event of aws.events or aws.scheduler, " +
+		return nil, invalidf("read the event: source, detail-type: want a Scheduled Event of aws.events or aws.scheduler, " +
 			"a Step Functions Execution Status Change of aws.states, or a Table Restored of countersign.operator")
 	}
 }
@@ -210,12 +212,12 @@ func (s *sweeping) noteFailures(out *Swept, failed []runtime.FailedRepair) (pass
 
 // gaveUp is err's kind with a text of ours: what an error says ends in the function's log.
 func gaveUp(err error, text string) error {
-	return &edge.Error{Kind: kindOf(err), Err: errors.New(text)}
+	return &Error{Kind: kindOf(err), Err: errors.New(text)}
 }
 
 // kindOf is the kind of an error.
-func kindOf(err error) edge.Kind {
-	var e *edge.Error
+func kindOf(err error) Kind {
+	var e *Error
 	errors.As(classify(err), &e)
 	return e.Kind
 }
@@ -252,13 +254,13 @@ type mark struct {
 func (s *sweeping) restored(ctx context.Context, detail []byte) ([]byte, error) {
 	var m mark
 	if err := json.Unmarshal(detail, &m); err != nil || m.At.IsZero() || m.By == "" {
-		return nil, edge.Invalidf("read the event: detail: want at, the time of the copy as 2006-01-02T15:04:05Z, and by, who says so")
+		return nil, invalidf("read the event: detail: want at, the time of the copy as 2006-01-02T15:04:05Z, and by, who says so")
 	}
 	r := runtime.Restore{Sweeper: s.sweep.Sweeper, Tenants: s.sweep.Tenants, Tokens: s.sweep.Tokens}
 	did, err := r.Mark(ctx, m.At, m.By)
 	switch {
 	case errors.Is(err, runtime.ErrMarkLater), errors.Is(err, runtime.ErrMarkOther):
-		return nil, edge.Wrap(edge.Invalid, err)
+		return nil, wrap(KindInvalid, err)
 	case err != nil:
 		s.log.Error("restore could not be carried out", "kind", string(kindOf(err)), "error", err)
 		s.metrics.Count(metrics.SweepFailures, 1)
@@ -281,17 +283,17 @@ type ended struct {
 func (s *sweeping) reap(ctx context.Context, detail []byte) ([]byte, error) {
 	var e ended
 	if err := agent.DecodeKnown(detail, eventLimits, &e); err != nil || !executionName(e.Name) {
-		return nil, edge.Invalidf("read the event: detail: want an execution's change of status with its name")
+		return nil, invalidf("read the event: detail: want an execution's change of status with its name")
 	}
 	if e.Machine != s.machine {
-		return nil, edge.Invalidf("read the event: detail.stateMachineArn: want %s: the rule lets other machines' executions through", s.machine)
+		return nil, invalidf("read the event: detail.stateMachineArn: want %s: the rule lets other machines' executions through", s.machine)
 	}
 	switch e.Status {
 	case "FAILED", "TIMED_OUT", "ABORTED":
 	case "RUNNING", "SUCCEEDED", "PENDING_REDRIVE":
 		return json.Marshal(Swept{Repaired: map[runtime.Repair]int64{}, Complete: true, Ignored: e.Status})
 	default:
-		return nil, edge.Invalidf("read the event: detail.status: want the status of an execution")
+		return nil, invalidf("read the event: detail.status: want the status of an execution")
 	}
 	out, err := s.reapOne(ctx, e)
 	if err != nil {

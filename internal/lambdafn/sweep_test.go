@@ -16,7 +16,6 @@ import (
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/web/api"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // The schedule's event as an EventBridge rule sends it, and as EventBridge Scheduler does.
@@ -226,9 +225,9 @@ func TestSweepRefusesOtherEvents(t *testing.T) {
 			`{"source":"aws.states","detail-type":"Step Functions Execution Status Change"}`:                   "detail: want",
 		} {
 			_, err := s.sweep(t.Context(), []byte(event))
-			var e *edge.Error
+			var e *lambdafn.Error
 			require.True(t, errors.As(err, &e), event)
-			require.Equal(t, edge.Invalid, e.Kind, event)
+			require.Equal(t, lambdafn.KindInvalid, e.Kind, event)
 			require.Contains(t, err.Error(), want)
 			require.NotContains(t, err.Error(), "canary")
 		}
@@ -246,9 +245,9 @@ func TestSweepFailures(t *testing.T) {
 		s.table.breaks(errors.New(canary))
 		for _, event := range []string{ruleEvent, statusEvent(runtime.ExecutionName(run.ID, 0), "FAILED", inputOf("acme", run.ID))} {
 			_, err := s.sweep(t.Context(), []byte(event))
-			var e *edge.Error
+			var e *lambdafn.Error
 			require.True(t, errors.As(err, &e))
-			require.Equal(t, edge.Unavailable, e.Kind)
+			require.Equal(t, lambdafn.KindUnavailable, e.Kind)
 			require.Contains(t, err.Error(), "log")
 			require.NotContains(t, err.Error()+s.logs.String(), canary)
 			require.Equal(t, map[string]int64{"SweepFailures": 1}, map[string]int64{"SweepFailures": s.metrics.take()["SweepFailures"]})
@@ -263,8 +262,8 @@ func TestSweepFailures(t *testing.T) {
 func TestSweepTellsBrokenFromUnreachable(t *testing.T) {
 	for _, c := range []struct {
 		err  error
-		kind edge.Kind
-	}{{nil, edge.Internal}, {errors.New("connection reset by sk-canary"), edge.Unavailable}} {
+		kind lambdafn.Kind
+	}{{nil, lambdafn.KindInternal}, {errors.New("connection reset by sk-canary"), lambdafn.KindUnavailable}} {
 		inStack(t, pay, func(t *testing.T, s *stack) {
 			run := s.waiting(ana, "k")
 			other := s.waiting(ana, "other")
@@ -297,9 +296,9 @@ func TestSweepPanics(t *testing.T) {
 	inStack(t, pay, func(t *testing.T, s *stack) {
 		sweep := lambdafn.NewSweep(s.machine.Ports, nil, nil, machineARN, s.metrics, s.log())
 		_, err := sweep(t.Context(), []byte(ruleEvent))
-		var e *edge.Error
+		var e *lambdafn.Error
 		require.True(t, errors.As(err, &e))
-		require.Equal(t, edge.Internal, e.Kind)
+		require.Equal(t, lambdafn.KindInternal, e.Kind)
 		require.Contains(t, s.logs.String(), "sweep panicked")
 	})
 }

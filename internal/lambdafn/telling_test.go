@@ -2,7 +2,7 @@ package lambdafn
 
 import (
 	"bytes"
-	"net/http"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,7 +11,6 @@ import (
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/schema"
 )
 
 // Every function that tells people is wired for it at cold start: by both channels, with links, the directory and what is shown. What is wrong with any
@@ -19,7 +18,6 @@ import (
 func TestColdStartTellsPeople(t *testing.T) {
 	env := map[string]string{
 		envTable: "runs", envBucket: "blobs", envMachine: "arn:aws:states:eu:1:stateMachine:m",
-		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET",
 		envSlackToken: "xoxb-1-2-abcdefghij", envSlackSecret: "0123456789abcdef0123456789abcdef", envMailFrom: "approvals@example.com",
 		envKeyRing: `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`, envWebURL: "https://approvals.example.com",
 		"COUNTERSIGN_DIRECTORY": `{"tenants": {"acme": {"user:ana": {"groups": ["group:operators"], "email": "ana@example.com", "slack": "U012ABCDEF"}}}, "slack": {"T012ABCDEF": "acme"}}`,
@@ -28,20 +26,26 @@ func TestColdStartTellsPeople(t *testing.T) {
 	var behind Behind
 	starts := map[string]func(getenv func(string) string) (any, error){
 		"approve": func(getenv func(string) string) (any, error) {
-			h, err := coldStart(parts{notify: telling}, getenv)
+			h, err := coldStart(known, testAWS, getenv)
 			if err != nil {
 				return nil, err
 			}
 			return h.Ports.Notify, nil
 		},
 		"api": func(getenv func(string) string) (any, error) {
-			_, err := startAPI(known, schema.Validate, getenv)
+			_, err := startAPI(known, testAWS, getenv)
 			return nil, err
 		},
-		"sweep": func(getenv func(string) string) (any, error) { _, err := startSweep(getenv); return nil, err },
+		"sweep": func(getenv func(string) string) (any, error) { _, err := startSweep(testAWS, getenv); return nil, err },
 		"web": func(getenv func(string) string) (any, error) {
-			_, err := startWeb(known, schema.Validate, func(b Behind) (http.Handler, error) { behind = b; return http.NotFoundHandler(), nil }, getenv)
-			return behind.Ports.Notify, err
+			watch, err := observe(getenv, io.Discard, io.Discard)
+			require.NoError(t, err)
+			b, err := connectBehind(known, testAWS, getenv, watch)
+			if err != nil {
+				return nil, err
+			}
+			behind = b
+			return b.Ports.Notify, nil
 		},
 	}
 	for name, start := range starts {
@@ -74,6 +78,7 @@ func TestColdStartTellsPeople(t *testing.T) {
 			}
 		})
 	}
+	require.NotNil(t, behind.Desk.Duties)
 	require.NotNil(t, behind.Desk.Woken)
 	require.NotNil(t, behind.Desk.Said)
 	require.NotNil(t, behind.Decides)
@@ -104,7 +109,7 @@ func TestMisconfiguredTelemetryIsLeftOut(t *testing.T) {
 // A function that people need goes on without a channel that is misconfigured, says so in its log and as a metric, and names no secret.
 func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 	env := map[string]string{
-		envRegion: "eu-central-1", envAccessKey: "AKID", envSecretKey: "SECRET", envSlackToken: "xoxb-1-2-abcdefghij", envMailFrom: "approvals@example.com",
+		envSlackToken: "xoxb-1-2-abcdefghij", envMailFrom: "approvals@example.com",
 		envKeyRing: `{"id":"1","key":"0123456789abcdef0123456789abcdef"}`,
 	}
 	for variable, c := range map[string]struct {
@@ -124,7 +129,7 @@ func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 			watch, err := observe(getenv, &metered, &logged)
 			require.NoError(t, err)
 			ports := runtime.Ports{Clock: clock.System()}
-			telling(getenv, watch, &ports)
+			telling(testAWS, getenv, watch, &ports)
 			watch.flush(t.Context())
 			require.Len(t, ports.Notify.(*notify.Notifier).Channels, c.channels)
 			require.Contains(t, logged.String(), variable)

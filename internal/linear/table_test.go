@@ -40,9 +40,8 @@ var tables = []struct {
 	}},
 	{"dynamodb", 3, func(t *testing.T) func() store.Table {
 		cfg := dynamolocal.Config(t) // skips, and says why, where DynamoDB Local cannot run
-		client := dynamo.NewClient(cfg, dynamolocal.Endpoint)
 		return func() store.Table {
-			return dynamo.New(client, dynamolocal.Table(t, cfg, dynamo.IndexName), dynamo.Options{Token: ids.System(clock.System()).Key})
+			return dynamo.New(cfg, dynamolocal.Table(t, cfg, dynamo.IndexName), dynamo.Options{Token: ids.System(clock.System()).Key})
 		}
 	}},
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/outbox"
 	"github.com/countersign/countersign/internal/people/slack"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // The secrets of a laptop that turn Slack on, by name. They are read once: Slack's are not replaced while an engine runs.
@@ -19,7 +19,7 @@ const (
 	SlackSecret = "SLACK_SIGNING_SECRET" // several with commas between them; none = no click is taken
 )
 
-// Secret finds a secret of a laptop; port.ErrNoSecret where there is none of that name.
+// Secret finds a secret of a laptop; tool.ErrNoSecret where there is none of that name.
 type Secret func(ctx context.Context, tenant, name string) (string, error)
 
 // Channels are the ways by which people are told of requests on a laptop: mails, which are files in the store directory, and Slack where there
@@ -47,7 +47,7 @@ func SlackSecrets(ctx context.Context, secret Secret) ([]string, error) {
 // optional is a secret; "" where there is none.
 func optional(ctx context.Context, secret Secret, name string) (string, error) {
 	text, err := secret(ctx, Tenant, name)
-	if err != nil && !errors.Is(err, port.ErrNoSecret) {
+	if err != nil && !errors.Is(err, tool.ErrNoSecret) {
 		return "", fmt.Errorf("secret %s: %w", name, err)
 	}
 	return text, nil

@@ -25,7 +25,6 @@ import (
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/egress"
-	"github.com/countersign/countersign/internal/tools/reach"
 	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
@@ -68,7 +67,7 @@ func (p payment) agent() (*agent.Definition, error) {
 }
 
 func (p payment) open() (*Home, error) {
-	remotes, err := reach.Local(p.Home, func(name string) string {
+	remotes, err := Remotes(p.Home, func(name string) string {
 		return map[string]string{egress.EnvPrivate: p.Host, secrets.Env + "PAY": token}[name]
 	}, clock.System(), nil)
 	if err != nil {

@@ -22,8 +22,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
-	"github.com/countersign/countersign/internal/tools/port"
-	"github.com/countersign/countersign/internal/web/edge"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // rolledBack is a machine and a run that waits for a person, in a store that a newer version has had as well.
@@ -49,11 +48,11 @@ func (r *rolledBack) Generate(context.Context, agent.Request) (agent.Reply, erro
 	return agent.Reply{Model: "m", Text: "Paid."}, nil
 }
 
-func (r *rolledBack) Lookup(string) (port.Tool, bool) { return r, true }
+func (r *rolledBack) Lookup(string) (tool.Tool, bool) { return r, true }
 
 func (r *rolledBack) Spec() agent.ToolSpec { return r.def.Tools[0] }
 
-func (r *rolledBack) Call(context.Context, port.Call) (agent.ToolResultData, error) {
+func (r *rolledBack) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
 	r.entered++
 	return agent.ToolResultData{Content: "paid"}, nil
 }
@@ -211,9 +210,9 @@ func TestNewerIsLeftAlone(t *testing.T) {
 func (r *rolledBack) refuses(what string, f func(h *lambdafn.Handlers) error) {
 	r.t.Helper()
 	err := f(&lambdafn.Handlers{Ports: r.machine.Ports, Definitions: r.machine.Definitions, Agents: r.machine.Agents})
-	var e *edge.Error
+	var e *lambdafn.Error
 	require.ErrorAs(r.t, err, &e, what)
-	require.Equal(r.t, edge.Newer, e.Kind, what)
+	require.Equal(r.t, lambdafn.KindNewer, e.Kind, what)
 	require.True(r.t, e.Kind.Retried())
 	require.ErrorContains(r.t, err, r.run)
 	require.ErrorContains(r.t, err, "found ")

@@ -25,7 +25,6 @@ import (
 	"github.com/countersign/countersign/internal/slackfake"
 	"github.com/countersign/countersign/internal/store/memory"
 	"github.com/countersign/countersign/internal/tools/keyring"
-	"github.com/countersign/countersign/internal/web/front"
 )
 
 const (
@@ -58,13 +57,13 @@ func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.H
 	})
 	t.Cleanup(func() { require.NoError(t, o.Close()) })
 	logs = &strings.Builder{}
-	pages, err = front.Pages(lambdafn.Behind{
+	pages, err = lambdafn.Behind{
 		Ports: o.Ports, Desk: o.Desk, Decides: o.audits.desk(o.Desk), Recorder: o.Recorder(), Definitions: o.Definitions, Links: links, People: people,
 		Log: slog.New(slog.NewTextHandler(logs, nil)),
 		Getenv: func(name string) string {
 			return map[string]string{slack.EnvSigningSecret: slackSecret, "SLACK_URL": at.URL}[name]
 		},
-	})
+	}.Handler()
 	require.NoError(t, err)
 	return o, workspace, pages, at.URL, logs
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // errStopped ends what a rehearsal does not do.
@@ -32,7 +32,7 @@ func (n nobody) Generate(_ context.Context, r agent.Request) (agent.Reply, error
 type shown struct{ stage *stage }
 
 // Lookup implements runtime.ToolSource. What is not linked is not found.
-func (t shown) Lookup(original string) (port.Tool, bool) {
+func (t shown) Lookup(original string) (tool.Tool, bool) {
 	code, ok := t.stage.Tools.Lookup(original)
 	if !ok {
 		return nil, false
@@ -46,11 +46,11 @@ type noted struct {
 	spec  agent.ToolSpec
 }
 
-// Spec implements port.Tool.
+// Spec implements tool.Tool.
 func (n noted) Spec() agent.ToolSpec { return n.spec }
 
-// Call implements port.Tool. What a precondition reads is what it was when people were shown it: the rest of the run is rehearsed as if that were still true.
-func (n noted) Call(_ context.Context, c port.Call) (agent.ToolResultData, error) {
+// Call implements tool.Tool. What a precondition reads is what it was when people were shown it: the rest of the run is rehearsed as if that were still true.
+func (n noted) Call(_ context.Context, c tool.Call) (agent.ToolResultData, error) {
 	if a := n.stage.asked; a != nil && a.Precondition != nil && strings.HasPrefix(c.ID, n.stage.wait.Call+"-precondition-") {
 		return agent.ToolResultData{Content: asRead(a.Precondition.Content), IsError: a.Precondition.IsError}, nil
 	}
@@ -72,7 +72,7 @@ var (
 func (a away) Open(string, *agent.Definition) runtime.Session { return a }
 
 // Tool implements runtime.Session.
-func (a away) Tool(t agent.ToolSpec) port.Tool { return noted{a.stage, t} }
+func (a away) Tool(t agent.ToolSpec) tool.Tool { return noted{a.stage, t} }
 
 // List implements runtime.Lister.
 func (a away) List(context.Context, agent.MCPServer) (agent.ServerTools, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/memory"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 const tenant = "default"
@@ -34,7 +34,7 @@ type world struct {
 	run   string
 }
 
-func (w *world) Lookup(name string) (port.Tool, bool) {
+func (w *world) Lookup(name string) (tool.Tool, bool) {
 	spec, ok := w.tools[name]
 	return entered{w.t, spec}, ok
 }
@@ -47,7 +47,7 @@ type entered struct {
 
 func (e entered) Spec() agent.ToolSpec { return e.spec }
 
-func (e entered) Call(context.Context, port.Call) (agent.ToolResultData, error) {
+func (e entered) Call(context.Context, tool.Call) (agent.ToolResultData, error) {
 	e.t.Error("a tool was entered")
 	return agent.ToolResultData{}, nil
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // patience is how long an invocation goes on trying calls again: its context ends with the invocation, or when the run is not its own any
@@ -40,13 +40,13 @@ func (a attempts) entered() int {
 
 // unsure reports whether what became of the last one is open: it ran out of time, or its answer was lost.
 func (a attempts) unsure() bool {
-	var lost *port.LostError
+	var lost *tool.LostError
 	return a.ranOut || errors.As(a.err, &lost)
 }
 
 // changed reports whether the tool is not what the run is pinned to: asking again does not change that.
 func (a attempts) changed() bool {
-	var changed *port.ChangedError
+	var changed *tool.ChangedError
 	return errors.As(a.err, &changed)
 }
 
@@ -60,7 +60,7 @@ func (a attempts) text(said string) string {
 
 // attempts enters a tool until it gives its word, or the policy of its definition, the invocation or the run leave no other try. Each is
 // under the same key, sees the same state and has the tool's whole time.
-func (r *round) attempts(ctx context.Context, t port.Tool, c agent.Call, entered port.Call) attempts {
+func (r *round) attempts(ctx context.Context, t tool.Tool, c agent.Call, entered tool.Call) attempts {
 	spec, _ := r.def.Tool(c.Tool)
 	var a attempts
 	for {
@@ -75,7 +75,7 @@ func (r *round) attempts(ctx context.Context, t port.Tool, c agent.Call, entered
 	}
 }
 
-func (r *round) attempt(ctx context.Context, t port.Tool, c agent.Call, entered port.Call, a *attempts) {
+func (r *round) attempt(ctx context.Context, t tool.Tool, c agent.Call, entered tool.Call, a *attempts) {
 	ctx, cancel := r.Clock.WithTimeout(ctx, r.timeout(ctx, c))
 	defer cancel()
 	a.result, a.err = call(ctx, r.Clock, t, entered)

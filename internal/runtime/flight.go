@@ -14,7 +14,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // What stands in the journal itself, in bytes as it is stored: a longer result is a blob (media: see maxMedia), and results that are
@@ -187,9 +187,9 @@ func (r *round) launch(ctx context.Context, p *plan) {
 }
 
 // toolCall is the call as its tool receives it in the state s, of which it gets a copy of its own.
-func (r *round) toolCall(c agent.Call, s *agent.AgentState) port.Call {
+func (r *round) toolCall(c agent.Call, s *agent.AgentState) tool.Call {
 	spec, _ := r.def.Tool(c.Tool)
-	return port.Call{
+	return tool.Call{
 		Tenant: r.inv.Tenant, Run: r.inv.Run, ID: c.ID, Name: c.Tool, Args: c.Input, Key: r.inv.Run + "/" + c.ID, Root: spec.Root,
 		State:  bytes.Clone(s.SharedState()),
 		Resume: c.ToolAnswer(), Memo: c.ToolMemo(),
@@ -198,7 +198,7 @@ func (r *round) toolCall(c agent.Call, s *agent.AgentState) port.Call {
 
 // enter runs a tool to its end or its deadline and says what is to be stored. A tool that cannot be repeated and ran out
 // of time, or whose answer was lost, may or may not have happened.
-func (r *round) enter(ctx context.Context, c agent.Call, entered port.Call, t port.Tool, known bool) agent.Event {
+func (r *round) enter(ctx context.Context, c agent.Call, entered tool.Call, t tool.Tool, known bool) agent.Event {
 	if !known {
 		return agent.CallFinished{Call: c.ID, Ran: c.Claim == "", IsError: true, Reason: agent.WhyUnknownTool,
 			Content: "The tool " + c.Name + " is not part of this deployment."}
@@ -255,7 +255,7 @@ func (r *round) timeout(ctx context.Context, c agent.Call) time.Duration {
 var errPanicked = errors.New("it panicked")
 
 // call enters the tool and gives up on it when ctx ends, also if the tool does not: then what it does later is lost.
-func call(ctx context.Context, clk clock.Clock, t port.Tool, c port.Call) (agent.ToolResultData, error) {
+func call(ctx context.Context, clk clock.Clock, t tool.Tool, c tool.Call) (agent.ToolResultData, error) {
 	var res agent.ToolResultData
 	err := errPanicked
 	done := clk.NewSignal()

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/runtime"
-	tool "github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // guarded has a plugin say what say says before every call.

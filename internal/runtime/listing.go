@@ -9,7 +9,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // The bounds of listing a server in one invocation.
@@ -192,7 +192,7 @@ type lostTools struct {
 
 // changed reports whether an error says that a server's tool is not what the run is pinned to, as a fact. Another kind of tool has no pin.
 func (r *round) changed(c agent.Call, err error) (agent.ToolsDisabled, bool) {
-	var changed *port.ChangedError
+	var changed *tool.ChangedError
 	spec, _ := r.def.Tool(c.Tool)
 	if spec.MCP == nil || !errors.As(err, &changed) {
 		return agent.ToolsDisabled{}, false

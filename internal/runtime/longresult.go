@@ -6,7 +6,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // cutResult is a call's result as the agent's context takes it, and where all of it is, where it was cut and is kept: in a blob, before
@@ -47,13 +47,13 @@ type pages struct {
 	err   error // what the model is told instead of a page; nil = nothing
 }
 
-var _ port.Tool = pages{}
+var _ tool.Tool = pages{}
 
-// Spec implements port.Tool.
+// Spec implements tool.Tool.
 func (t pages) Spec() agent.ToolSpec { return t.spec }
 
-// Call implements port.Tool.
-func (t pages) Call(ctx context.Context, c port.Call) (agent.ToolResultData, error) {
+// Call implements tool.Tool.
+func (t pages) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	if t.err != nil {
 		return agent.ToolResultData{Content: t.err.Error(), IsError: true}, nil
 	}
@@ -66,7 +66,7 @@ func (t pages) Call(ctx context.Context, c port.Call) (agent.ToolResultData, err
 }
 
 // tool finds what runs the call c, of the state s.
-func (r *round) tool(c agent.Call, s *agent.AgentState) (port.Tool, bool) {
+func (r *round) tool(c agent.Call, s *agent.AgentState) (tool.Tool, bool) {
 	spec, known := r.def.Tool(c.Tool)
 	switch {
 	case known && spec.Name == agent.ReadMore && r.def.KeepsWhole():
@@ -79,7 +79,7 @@ func (r *round) tool(c agent.Call, s *agent.AgentState) (port.Tool, bool) {
 }
 
 // wordOf is what the tool said, as it is stored. A page is never cut, and says itself of what it is a part.
-func (r *round) wordOf(ctx context.Context, t port.Tool, c agent.Call, res agent.ToolResultData) (agent.Event, error) {
+func (r *round) wordOf(ctx context.Context, t tool.Tool, c agent.Call, res agent.ToolResultData) (agent.Event, error) {
 	p, ok := t.(pages)
 	if !ok {
 		return r.word(ctx, c, res)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // plan is one entry of a batch as it would be committed now, and what may be launched after it.
@@ -316,13 +316,13 @@ func (r *round) orphan(ctx context.Context, p *plan, c agent.Call) error {
 		return err
 	}
 	switch found {
-	case port.OutcomeDone:
+	case tool.OutcomeDone:
 		p.results = true
 		if err := r.reconciled(p, c, word); err != nil {
 			return err
 		}
 		return r.afterTool(ctx, p, c.ID)
-	case port.OutcomeNotDone:
+	case tool.OutcomeNotDone:
 		if err := p.draft.Add(agent.Answered{Call: c.ID, Rerun: true, NotRun: true, By: "reconcile"}); err != nil {
 			return err
 		}
@@ -345,27 +345,27 @@ func (r *round) unknown(p *plan, c agent.Call) agent.CallUnknown {
 
 // reconcile asks the tool what became of a call whose claimant died. Its word on one that is done is a CallFinished, or a
 // CallSuspended where it had asked for input.
-func (r *round) reconcile(ctx context.Context, p *plan, c agent.Call) (port.Outcome, agent.Event, error) {
+func (r *round) reconcile(ctx context.Context, p *plan, c agent.Call) (tool.Outcome, agent.Event, error) {
 	if c.Service || c.Effect != agent.EffectNonIdempotent { // an event that goes out again has the id it had
-		return port.OutcomeNotDone, nil, nil
+		return tool.OutcomeNotDone, nil, nil
 	}
 	t, ok := r.tool(c, &p.draft.State)
 	if !ok {
-		return port.OutcomeUnknown, nil, nil
+		return tool.OutcomeUnknown, nil, nil
 	}
-	rec, ok := t.(port.Reconciler)
+	rec, ok := t.(tool.Reconciler)
 	if !ok {
-		return port.OutcomeUnknown, nil, nil
+		return tool.OutcomeUnknown, nil, nil
 	}
 	out, res, err := rec.Reconcile(ctx, r.toolCall(c, &p.draft.State))
-	if err != nil || out != port.OutcomeDone {
+	if err != nil || out != tool.OutcomeDone {
 		if ctx.Err() != nil {
 			return "", nil, ctx.Err()
 		}
-		if out == port.OutcomeNotDone && err == nil {
+		if out == tool.OutcomeNotDone && err == nil {
 			return out, nil, nil
 		}
-		return port.OutcomeUnknown, nil, nil
+		return tool.OutcomeUnknown, nil, nil
 	}
 	word, err := r.word(ctx, c, checkedPatch(c, p.draft.State.SharedState(), res))
 	return out, word, err
@@ -427,7 +427,7 @@ func (r *round) ranOut(ctx context.Context, p *plan, c agent.Call) error {
 		return err
 	}
 	p.claims = true
-	if found == port.OutcomeDone {
+	if found == tool.OutcomeDone {
 		if err := r.reconciled(p, c, word); err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Model answers one request. Errors are *agent.ModelError or the context's. Safe for concurrent use.
@@ -41,7 +41,7 @@ type Schemas func(schema json.RawMessage) (fits func(value json.RawMessage) erro
 
 // ToolSource finds tools by their original name.
 type ToolSource interface {
-	Lookup(original string) (port.Tool, bool)
+	Lookup(original string) (tool.Tool, bool)
 }
 
 // Waiter drives executions of the state machine. Names are those of executions; starting one twice by the same name is not an
@@ -93,7 +93,7 @@ type Callbacks interface {
 // Functions invokes functions that are somewhere else. Safe for concurrent use.
 type Functions interface {
 	// Invoke has a function take a payload, and gives its result unless it is asynchronous. ErrUndeliverable, wrapped, says that the function
-	// was not entered and never will be with this payload; *port.LostError, that it may have been; any other error, that it was not.
+	// was not entered and never will be with this payload; *tool.LostError, that it may have been; any other error, that it was not.
 	Invoke(ctx context.Context, i Invoke) (Invoked, error)
 }
 

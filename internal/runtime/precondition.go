@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // stillTrue reads what a call depends on before people are asked about it, and again before it runs because they have approved it. What is
@@ -48,7 +48,7 @@ func (r *round) read(ctx context.Context, p *plan, c agent.Call, reading agent.R
 	nth := fmt.Sprintf("precondition-%d", c.Asks) // the next one of the call is read when people have been asked once more
 	entered.ID, entered.Key = c.ID+"-"+nth, entered.Key+"/"+nth
 	a := r.attempts(ctx, t, of, entered)
-	var changed *port.ChangedError
+	var changed *tool.ChangedError
 	switch {
 	case a.ranOut:
 		return nil, errors.New("it did not answer in time")

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Remotes run the calls of tools that no code of the deployment does, by kind. A kind that is missing cannot be called here: its calls
@@ -21,7 +21,7 @@ type Remote interface {
 // Session is what one invocation has of a Remote. Tools may be called concurrently.
 type Session interface {
 	// Tool runs the calls of t, whose kind is the Remote's. It connects when it is first called.
-	Tool(t agent.ToolSpec) port.Tool
+	Tool(t agent.ToolSpec) tool.Tool
 	// Close ends every connection, with what is under way on it. Calling a tool afterwards is an error.
 	Close()
 }
@@ -86,7 +86,7 @@ func (open *sessions) close() {
 }
 
 // remoteTool is what runs the calls of a tool that is somewhere else.
-func (r *round) remoteTool(t agent.ToolSpec) (port.Tool, bool) {
+func (r *round) remoteTool(t agent.ToolSpec) (tool.Tool, bool) {
 	s, ok := r.sessions.of(r.Remotes, r.inv.Tenant, r.def, t.Kind)
 	if !ok {
 		return nil, false

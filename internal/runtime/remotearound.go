@@ -4,12 +4,12 @@ import (
 	"context"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Around is rs with wrap around every tool of theirs, as they are asked for it. What a Remote or a Session can do besides, it still can. nil
 // stays nil.
-func (rs Remotes) Around(wrap func(port.Tool) port.Tool) Remotes {
+func (rs Remotes) Around(wrap func(tool.Tool) tool.Tool) Remotes {
 	if rs == nil {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (rs Remotes) Around(wrap func(port.Tool) port.Tool) Remotes {
 
 type aroundRemote struct {
 	next Remote
-	wrap func(port.Tool) port.Tool
+	wrap func(tool.Tool) tool.Tool
 }
 
 // Open begins an invocation's use of what is behind it.
@@ -46,11 +46,11 @@ type aroundRefuser struct {
 
 type aroundSession struct {
 	Session
-	wrap func(port.Tool) port.Tool
+	wrap func(tool.Tool) tool.Tool
 }
 
 // Tool is the session's, wrapped.
-func (s aroundSession) Tool(t agent.ToolSpec) port.Tool { return s.wrap(s.Session.Tool(t)) }
+func (s aroundSession) Tool(t agent.ToolSpec) tool.Tool { return s.wrap(s.Session.Tool(t)) }
 
 // aroundLister also lists what tools there are.
 type aroundLister struct {

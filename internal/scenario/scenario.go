@@ -81,8 +81,14 @@ func LoadKnowing(name string, data []byte, known agentfile.Options) (*Scenario, 
 	return s, nil
 }
 
-// Agent is the definition whose runs the scenario tells of.
-func (s *Scenario) Agent() agent.Definition { return s.agent }
+// Agents are the definitions of the scenario: first the one whose run it is about, then those that it may delegate to, by name.
+func (s *Scenario) Agents() []agent.Definition {
+	all := []agent.Definition{s.agent}
+	for _, name := range slices.Sorted(maps.Keys(s.delegates)) {
+		all = append(all, s.delegates[name].agent)
+	}
+	return all
+}
 
 // loadAgent reads the definition. Its models may be missing or lack a provider: the script answers in any case.
 func (s *Scenario) loadAgent(f section, ps *problems) {

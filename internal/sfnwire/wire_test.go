@@ -44,7 +44,9 @@ func start(t *testing.T) (*adapter.Waiter, *asl.Engine, chan string) {
 		srv.Close()
 		require.NoError(t, e.Close())
 	})
-	w, err := adapter.New(aws.Config{Region: "local", Credentials: credentials.NewStaticCredentialsProvider("a", "b", "")}, srv.URL, machine)
+	w, err := adapter.New(aws.Config{
+		Region: "local", Credentials: credentials.NewStaticCredentialsProvider("a", "b", ""), BaseEndpoint: &srv.URL,
+	}, machine)
 	require.NoError(t, err)
 	return w, e, tokens
 }
@@ -88,7 +90,7 @@ func TestWaiterOverTheWire(t *testing.T) {
 
 func TestNewWantsAStateMachine(t *testing.T) {
 	for _, arn := range []string{"", "countersign", "arn:aws:states:eu:1:execution:x", "arn:aws:states:eu:1:stateMachine:"} {
-		_, err := adapter.New(aws.Config{}, "http://127.0.0.1:1", arn)
+		_, err := adapter.New(aws.Config{}, arn)
 		require.ErrorContains(t, err, "want arn:aws:states", arn)
 	}
 }

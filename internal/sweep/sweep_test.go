@@ -30,7 +30,7 @@ func TestCorpus(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, len(lane.Scenarios), 20)
 		for _, name := range lane.Scenarios {
-			d := load(t, name).Agent()
+			d := load(t, name).Agents()[0]
 			presets[d.Preset] = true
 		}
 	}

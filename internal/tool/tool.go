@@ -1,30 +1,50 @@
-// Package tool is for writing tools: a description, a way to run it, and optionally a way to find out whether an interrupted run of it
-// happened.
+// Package tool is for writing tools, and what a tool is to the runtime: a description, a way to run it, and optionally a way to find out
+// whether an interrupted run of it happened.
 package tool
 
-import "github.com/countersign/countersign/internal/tools/port"
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/countersign/countersign/internal/agent"
+)
 
 // Call is one call as a tool receives it.
-type Call = port.Call
+type Call struct {
+	Tenant, Run, ID string
+	Name            string          // original tool name
+	Args            json.RawMessage // validated against the schema, the stored bytes
+	Key             string          // stable idempotency key run/call; equal on every attempt
+	Attempt         int             // which one this is of one invocation, from 1; 0 = nothing is entered
+	Root            string          // the folder the definition confines the tool to; empty = it names none
+	Resume          json.RawMessage // what people answered when the tool last asked for input in this call; nil = it did not. Never nil after it did
 
-// Tool runs calls.
-type Tool = port.Tool
+	Memo string // what the tool's own ticket had in Memo when it asked for Resume; "" = nothing
 
-// LostError is the error of a call whose answer was lost: it may have been carried out.
-type LostError = port.LostError
+	// State is a copy of the state that the run's tools share, a JSON object. Under a sequential executor it has what the calls before
+	// this one changed; the calls of a parallel round all have that of before the round, on every attempt.
+	State json.RawMessage
+}
 
-// ChangedError is the error of a call that was not sent because its tool is not what the run is pinned to.
-type ChangedError = port.ChangedError
+// Tool runs calls. Call may be entered concurrently. An error is infrastructure's or a bug's and is shown to the model as a failed
+// call; a result with IsError is the tool's own, considered answer. A result with Suspend asks people for input: by it the tool says
+// that it has had no effect, and once they have answered the call is entered again under the same key. A panic is caught by the runtime.
+type Tool interface {
+	Spec() agent.ToolSpec
+	Call(ctx context.Context, c Call) (agent.ToolResultData, error)
+}
 
 // Outcome is what Reconcile found out.
-type Outcome = port.Outcome
-
-// Reconciler is implemented by tools that can tell what became of a call whose claimant died.
-type Reconciler = port.Reconciler
+type Outcome string
 
 // The outcomes.
 const (
-	OutcomeDone    = port.OutcomeDone    // it happened; the result is given
-	OutcomeNotDone = port.OutcomeNotDone // it did not happen and never will by that attempt
-	OutcomeUnknown = port.OutcomeUnknown // a person must say
+	OutcomeDone    Outcome = "done"     // it happened; the result is given
+	OutcomeNotDone Outcome = "not_done" // it did not happen and never will by that attempt
+	OutcomeUnknown Outcome = "unknown"  // a person must say
 )
+
+// Reconciler is implemented by tools that can tell what became of a call whose claimant died. It has no effect of its own.
+type Reconciler interface {
+	Reconcile(ctx context.Context, c Call) (Outcome, agent.ToolResultData, error)
+}

@@ -32,10 +32,10 @@ type orderIn struct {
 	Skipped func()         `json:"-"`
 }
 
-func echo[In any](_ context.Context, _ Call, in In) (agent.ToolResultData, error) { return JSON(in) }
+func repeat[In any](_ context.Context, _ Call, in In) (agent.ToolResultData, error) { return JSON(in) }
 
 func TestSchemaFromType(t *testing.T) {
-	spec := Must(New("orders.get", "Gets an order.", "", echo[orderIn], &Options[orderIn]{Timeout: time.Second, Priority: 2})).Spec()
+	spec := Must(New("orders.get", "Gets an order.", "", repeat[orderIn], &Options[orderIn]{Timeout: time.Second, Priority: 2})).Spec()
 	schema := spec.Schema
 	spec.Schema = nil
 	require.Equal(t, agent.ToolSpec{Name: "orders.get", Kind: agent.KindInternal, Description: "Gets an order.",
@@ -56,7 +56,7 @@ type tree struct {
 }
 
 func TestRecursiveTypesAreNamed(t *testing.T) {
-	tl := Must(New("plant", "Plants a tree.", agent.EffectRead, echo[tree], nil))
+	tl := Must(New("plant", "Plants a tree.", agent.EffectRead, repeat[tree], nil))
 	require.Contains(t, string(tl.Spec().Schema), `"$ref":"#/$defs/tree"`)
 	require.NotContains(t, string(tl.Spec().Schema)[:20], "$ref")
 	r, err := tl.Call(t.Context(), Call{Args: json.RawMessage(`{"name":"a","children":[{"name":"b"}]}`)})
@@ -86,18 +86,18 @@ func TestNewRefuses(t *testing.T) {
 		make func() (Tool, error)
 		want string
 	}{
-		"name":        {func() (Tool, error) { return New("a b", "d", "", echo[empty], nil) }, "name"},
-		"long name":   {func() (Tool, error) { return New(fmt.Sprintf("%065d", 1), "d", "", echo[empty], nil) }, "name"},
-		"description": {func() (Tool, error) { return New("a", "", "", echo[empty], nil) }, "no description"},
-		"effect":      {func() (Tool, error) { return New("a", "d", "often", echo[empty], nil) }, `effect "often"`},
+		"name":        {func() (Tool, error) { return New("a b", "d", "", repeat[empty], nil) }, "name"},
+		"long name":   {func() (Tool, error) { return New(fmt.Sprintf("%065d", 1), "d", "", repeat[empty], nil) }, "name"},
+		"description": {func() (Tool, error) { return New("a", "", "", repeat[empty], nil) }, "no description"},
+		"effect":      {func() (Tool, error) { return New("a", "d", "often", repeat[empty], nil) }, `effect "often"`},
 		"timeout": {func() (Tool, error) {
-			return New("a", "d", "", echo[empty], &Options[empty]{Timeout: -1})
+			return New("a", "d", "", repeat[empty], &Options[empty]{Timeout: -1})
 		}, "negative"},
 		"function":     {func() (Tool, error) { return New[empty]("a", "d", "", nil, nil) }, "no function"},
-		"not a struct": {func() (Tool, error) { return New("a", "d", "", echo[[]string], nil) }, "not a struct"},
-		"an interface": {func() (Tool, error) { return New("a", "d", "", echo[any], nil) }, "not a struct"},
-		"a time":       {func() (Tool, error) { return New("a", "d", "", echo[time.Time], nil) }, "type: object"},
-		"a channel":    {func() (Tool, error) { return New("a", "d", "", echo[bad], nil) }, "unsupported type chan int"},
+		"not a struct": {func() (Tool, error) { return New("a", "d", "", repeat[[]string], nil) }, "not a struct"},
+		"an interface": {func() (Tool, error) { return New("a", "d", "", repeat[any], nil) }, "not a struct"},
+		"a time":       {func() (Tool, error) { return New("a", "d", "", repeat[time.Time], nil) }, "type: object"},
+		"a channel":    {func() (Tool, error) { return New("a", "d", "", repeat[bad], nil) }, "unsupported type chan int"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := tc.make()
@@ -109,7 +109,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestDecodeIsStrict(t *testing.T) {
-	tl := Must(New("orders.get", "d", agent.EffectRead, echo[orderIn], nil))
+	tl := Must(New("orders.get", "d", agent.EffectRead, repeat[orderIn], nil))
 	for args, want := range map[string]string{
 		`{"id":"A-1","kind":"full","to":{"street":"x"},"any":12345678901234567890.10}`: `{"id":"A-1","kind":"full","to":{"street":"x"},"any":12345678901234567890.10}`,
 		`{"ID":"A-1","kind":"full","to":{"street":"x"}}`:                               "at /: the property \"ID\" is not known\nat /: the property \"id\" is missing",
@@ -158,7 +158,7 @@ func TestReconcilerOnlyWhereThereIsOne(t *testing.T) {
 	type in struct {
 		A int `json:"a"`
 	}
-	_, ok := Must(New("a", "d", "", echo[in], nil)).(Reconciler)
+	_, ok := Must(New("a", "d", "", repeat[in], nil)).(Reconciler)
 	require.False(t, ok)
 
 	broken := errors.New("cannot look")
@@ -177,7 +177,7 @@ func TestReconcilerOnlyWhereThereIsOne(t *testing.T) {
 		{"perhaps", nil, `{"a":1}`, OutcomeUnknown, "", `"perhaps" is not one of`},
 		{OutcomeDone, nil, `{"b":1}`, OutcomeUnknown, "", "decode arguments"},
 	} {
-		tl := Must(New("a", "d", "", echo[in], &Options[in]{Reconcile: func(_ context.Context, _ Call, in in) (Outcome, agent.ToolResultData, error) {
+		tl := Must(New("a", "d", "", repeat[in], &Options[in]{Reconcile: func(_ context.Context, _ Call, in in) (Outcome, agent.ToolResultData, error) {
 			return tc.outcome, Text(fmt.Sprint(in.A)), tc.err
 		}}))
 		outcome, r, err := tl.(Reconciler).Reconcile(t.Context(), Call{ID: "call1", Args: json.RawMessage(tc.args)})
@@ -193,7 +193,7 @@ func TestReconcilerOnlyWhereThereIsOne(t *testing.T) {
 }
 
 func TestSpecIsACopy(t *testing.T) {
-	tl := Must(New("a", "d", "", echo[tree], nil))
+	tl := Must(New("a", "d", "", repeat[tree], nil))
 	spec := tl.Spec()
 	spec.Schema[0] = 'x'
 	require.True(t, json.Valid(tl.Spec().Schema))
@@ -204,7 +204,7 @@ func FuzzTypedDecode(f *testing.F) {
 	f.Add(`{"id":"A-1","kind":"full","to":{"street":"x"}}`)
 	f.Add(`{"id":"A-1","kind":"full","to":{"street":"x","zip":-0},"amounts":[1e400],"any":{"a":[1.10]}}`)
 	f.Add(`{"id":"A-1","kind":"full","to":{"street":"\ud800"},"count":128,"extra":{"a":1}}`)
-	tl := Must(New("orders.get", "d", agent.EffectRead, echo[orderIn], nil))
+	tl := Must(New("orders.get", "d", agent.EffectRead, repeat[orderIn], nil))
 	compiled, err := schema.Compile(tl.Spec().Schema)
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, args string) {

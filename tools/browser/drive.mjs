@@ -36,7 +36,13 @@ const operations = {
     await p.context.route(url, (route) => route.fulfill({ contentType: "text/html", body: html }));
     await p.page.goto(url, { waitUntil: "load", timeout: 20000 });
   },
-  async evaluate({ page, code }) { return pages.get(page).page.evaluate(code); },
+  async evaluate({ page, code }) {
+    const p = pages.get(page).page;
+    for (let left = 3; ; left--) { // a page that is being left answers nothing: ask the next one
+      try { return await p.evaluate(code); } catch (e) { if (left === 1 || !/Execution context was destroyed/.test(e)) throw e; }
+      await p.waitForLoadState("load", { timeout: 20000 });
+    }
+  },
   async key({ page, key }) { await pages.get(page).page.keyboard.press(key); },
   async type({ page, text }) { await pages.get(page).page.keyboard.type(text); },
   async click({ page, selector }) { await pages.get(page).page.click(selector, { timeout: 5000 }); },

@@ -9,8 +9,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 // AlarmBuilder is the name of the context builder.
@@ -44,14 +43,14 @@ const service = "Service"
 
 // Alarm is the context builder: it tells the model what the alarm says, in five lines instead of a page of JSON. A run that a person starts
 // with a message begins with that message.
-func Alarm(_ context.Context, in hook.BuildInput) (hook.Built, error) {
-	out := hook.Built{System: in.System}
+func Alarm(_ context.Context, in agent.BuildInput) (agent.BuildOutput, error) {
+	out := agent.BuildOutput{System: in.System}
 	if in.Input == nil || !in.MessagesWanted {
 		return out, nil
 	}
 	var a input
 	if err := json.Unmarshal(in.Input, &a); err != nil || a.Alarm.AlarmName == "" {
-		return hook.Built{}, errors.New("alarm: want the detail of a CloudWatch alarm under that key")
+		return agent.BuildOutput{}, errors.New("alarm: want the detail of a CloudWatch alarm under that key")
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "The alarm %s went off at %s in %s.\n", a.Alarm.AlarmName, a.Time, a.Region)
@@ -64,6 +63,6 @@ func Alarm(_ context.Context, in hook.BuildInput) (hook.Built, error) {
 		fmt.Fprintf(&b, "What it is for: %s\n", d)
 	}
 	fmt.Fprintf(&b, "Why now: %s", a.Alarm.State.Reason)
-	out.Messages = []hook.Message{{Block: agent.Text{Text: b.String()}}}
+	out.Messages = []agent.BuildMessage{{Block: agent.Text{Text: b.String()}}}
 	return out, nil
 }

@@ -9,14 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/agents/incident/duty"
-	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/hook"
+	"github.com/countersign/countersign/pkg/agent"
 )
 
 func TestAlarmIsReadToTheModel(t *testing.T) {
 	input, err := os.ReadFile("../input.json")
 	require.NoError(t, err)
-	in := hook.BuildInput{System: "You answer alarms.", Input: input, MessagesWanted: true}
+	in := agent.BuildInput{System: "You answer alarms.", Input: input, MessagesWanted: true}
 	out, err := duty.Alarm(t.Context(), in)
 	require.NoError(t, err)
 	require.Equal(t, "You answer alarms.", out.System)
@@ -41,11 +40,11 @@ Why now: Threshold Crossed: 3 datapoints [18.4 (13/02/26 14:08:00), 18.1 (13/02/
 // What is no alarm ends the run with an error that says what was wanted and repeats nothing.
 func TestNoAlarm(t *testing.T) {
 	for _, input := range []string{`{}`, `{"alarm":{}}`, `{"alarm":"secret"}`, `[]`, `"secret"`} {
-		_, err := duty.Alarm(t.Context(), hook.BuildInput{Input: json.RawMessage(input), MessagesWanted: true})
+		_, err := duty.Alarm(t.Context(), agent.BuildInput{Input: json.RawMessage(input), MessagesWanted: true})
 		require.EqualError(t, err, "alarm: want the detail of a CloudWatch alarm under that key", input)
 	}
 	// An alarm on a metric expression has metrics without a metricStat, and one without a description has none.
-	out, err := duty.Alarm(t.Context(), hook.BuildInput{MessagesWanted: true, Input: json.RawMessage(`{"alarm":{"alarmName":"a","configuration":{"metrics":[{"id":"e","expression":"m1/m2"}]}}}`)})
+	out, err := duty.Alarm(t.Context(), agent.BuildInput{MessagesWanted: true, Input: json.RawMessage(`{"alarm":{"alarmName":"a","configuration":{"metrics":[{"id":"e","expression":"m1/m2"}]}}}`)})
 	require.NoError(t, err)
 	require.NotContains(t, out.Messages[0].Block.(agent.Text).Text, "Service:")
 	require.Equal(t, 2, len(strings.Split(out.Messages[0].Block.(agent.Text).Text, "\n")))

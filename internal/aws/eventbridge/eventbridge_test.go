@@ -1,7 +1,6 @@
 package eventbridge_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
-	sdk "github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -20,7 +18,11 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-var static = credentials.NewStaticCredentialsProvider("AKID", "SECRET", "SESSION")
+func config(url string) aws.Config {
+	return aws.Config{
+		Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", "SESSION"), BaseEndpoint: &url,
+	}
+}
 
 // answer is what a service at the other end says to one request.
 type answer struct {
@@ -45,7 +47,7 @@ func bus(t *testing.T, answers ...answer) (b *eventbridge.Bus, asked *[]*http.Re
 		_, _ = w.Write([]byte(a.body))
 	}))
 	t.Cleanup(srv.Close)
-	return eventbridge.New(aws.Config{Region: "eu-central-1", Credentials: static}, srv.URL, "orders"), asked, bodies
+	return eventbridge.New(config(srv.URL), "orders"), asked, bodies
 }
 
 var event = agent.Outgoing{ID: "r1/c1", Type: "com.weather", Tenant: "acme", Run: "r1", Agent: "clerk", Call: "c1", Subject: "r1", Data: json.RawMessage(`{"city":"<Oslo>","n":1.0}`)}
@@ -86,7 +88,7 @@ func TestEmitFails(t *testing.T) {
 		"failing":              {answers: []answer{refused("InternalFailure")}, asked: 4},
 		"unavailable":          {answers: []answer{{503, `secret <Oslo>`}}, asked: 4},
 		"no answer to it":      {answers: []answer{{200, `{}`}}, asked: 4},
-		"no JSON":              {answers: []answer{{200, `<html>`}}, asked: 4},
+		"no JSON":              {answers: []answer{{200, `<html>secret`}}, asked: 1},
 		"forbidden":            {answers: []answer{{400, `{"__type":"AccessDeniedException","message":"secret <Oslo>"}`}}, asked: 1},
 		"malformed":            {answers: []answer{refused("MalformedDetail")}, asked: 1, permanent: true},
 		"refused as it is":     {answers: []answer{{400, `{"__type":"ValidationException"}`}}, asked: 1, permanent: true},
@@ -116,42 +118,11 @@ func TestEmitFails(t *testing.T) {
 		require.Empty(t, *asked)
 	})
 	t.Run("nobody there", func(t *testing.T) {
-		b := eventbridge.New(aws.Config{Region: "eu-central-1", Credentials: static}, "http://127.0.0.1:1", "orders")
+		b := eventbridge.New(config("http://127.0.0.1:1"), "orders")
 		err := b.Emit(t.Context(), event)
 		require.Error(t, err)
 		require.False(t, isUndeliverable(err))
 	})
-	t.Run("no credentials", func(t *testing.T) {
-		require.ErrorContains(t, eventbridge.New(aws.Config{Region: "eu-central-1"}, "http://127.0.0.1:1", "b").Emit(t.Context(), event), "want credentials")
-	})
 }
 
 func isUndeliverable(err error) bool { return errors.Is(err, runtime.ErrUndeliverable) }
-
-// recorder keeps where a request would have gone.
-type recorder struct{ url string }
-
-func (r *recorder) Do(q *http.Request) (*http.Response, error) {
-	r.url = q.URL.Scheme + "://" + q.URL.Host
-	return nil, context.Canceled
-}
-
-// Endpoints are where the SDK's client of EventBridge asks.
-func TestEndpoint(t *testing.T) {
-	for _, region := range []string{"eu-central-1", "us-east-1", "us-gov-west-1", "us-gov-east-1", "cn-north-1", "ap-south-2"} {
-		for _, fips := range []bool{false, true} {
-			for _, dual := range []bool{false, true} {
-				if fips && (dual || strings.HasPrefix(region, "cn-")) {
-					continue // not every region has them
-				}
-				r := &recorder{}
-				c := sdk.New(sdk.Options{Region: region, Credentials: static, HTTPClient: r, Retryer: aws.NopRetryer{}, EndpointOptions: sdk.EndpointResolverOptions{
-					UseFIPSEndpoint:      map[bool]aws.FIPSEndpointState{true: aws.FIPSEndpointStateEnabled}[fips],
-					UseDualStackEndpoint: map[bool]aws.DualStackEndpointState{true: aws.DualStackEndpointStateEnabled}[dual],
-				}})
-				_, _ = c.ListRules(t.Context(), &sdk.ListRulesInput{}) // it always fails
-				require.Equal(t, r.url, eventbridge.Endpoint(region, fips, dual), "%s %v %v", region, fips, dual)
-			}
-		}
-	}
-}

@@ -6,14 +6,14 @@ import (
 	"fmt"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Servers asks the server that a request's model names, with that server's key. All requests share their connections.
 // Safe for concurrent use if OnDelta is.
 type Servers struct {
 	OwnKey  string        // OpenAI's, which goes to no other server; "" = none
-	Secrets port.Secrets  // where models' own keys are
+	Secrets tool.Secrets  // where models' own keys are
 	OnDelta agent.OnDelta // is told of replies as they arrive; nil = nobody is
 }
 
@@ -44,7 +44,7 @@ func (s Servers) key(ctx context.Context, r agent.Request) (string, error) {
 		return key, nil
 	}
 	class := agent.ModelUnavailable
-	if errors.Is(err, port.ErrNoSecret) {
+	if errors.Is(err, tool.ErrNoSecret) {
 		class = agent.ModelAuth
 	}
 	return "", &agent.ModelError{Class: class, Model: r.Model.ID, Message: fmt.Sprintf("key: secret %s: %v", name, err), Cause: err}

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Meter takes measurements. Dims are names and values of dimensions in turn. *emf.Sink is one. Safe for concurrent use.
@@ -159,7 +159,7 @@ func Tools(next runtime.ToolSource, m Meter, c clock.Clock) runtime.ToolSource {
 
 // Remotes measures every entering of a tool of next.
 func Remotes(next runtime.Remotes, m Meter, c clock.Clock) runtime.Remotes {
-	return next.Around(func(found port.Tool) port.Tool { return measured(found, m, c) })
+	return next.Around(func(found tool.Tool) tool.Tool { return measured(found, m, c) })
 }
 
 type tools struct {
@@ -169,7 +169,7 @@ type tools struct {
 }
 
 // Lookup finds a tool of next.
-func (s tools) Lookup(original string) (port.Tool, bool) {
+func (s tools) Lookup(original string) (tool.Tool, bool) {
 	found, ok := s.next.Lookup(original)
 	if !ok {
 		return nil, false
@@ -178,16 +178,16 @@ func (s tools) Lookup(original string) (port.Tool, bool) {
 }
 
 // measured is a tool whose entering is measured. One that can reconcile still can.
-func measured(found port.Tool, m Meter, c clock.Clock) port.Tool {
+func measured(found tool.Tool, m Meter, c clock.Clock) tool.Tool {
 	timed := measuredTool{found, m, c}
-	if r, ok := found.(port.Reconciler); ok {
+	if r, ok := found.(tool.Reconciler); ok {
 		return reconcilingTool{timed, r}
 	}
 	return timed
 }
 
 type measuredTool struct {
-	port.Tool
+	tool.Tool
 	meter Meter
 	clock clock.Clock
 }
@@ -195,11 +195,11 @@ type measuredTool struct {
 // reconcilingTool can also tell what became of a call.
 type reconcilingTool struct {
 	measuredTool
-	port.Reconciler
+	tool.Reconciler
 }
 
 // Call enters the tool.
-func (t measuredTool) Call(ctx context.Context, c port.Call) (agent.ToolResultData, error) {
+func (t measuredTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	from := t.clock.Now()
 	defer func() { t.meter.Millis(ToolLatency, t.clock.Now().Sub(from), dimTool, c.Name) }()
 	return t.Tool.Call(ctx, c)

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/observe/safelog"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 const canary = "sk-canary-7331"
@@ -60,6 +59,11 @@ type late struct{}
 
 func (late) LogValue() slog.Value { return slog.AnyValue([]string{canary}) }
 
+// kinded is an error with a name for the state machine, as those of functions.
+type kinded struct{ error }
+
+func (kinded) ErrorType() string { return "Countersign.Invalid" }
+
 // An error says what it is by its types, by codes, and by errors that are constants.
 func TestErrorsSayTheirKinds(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -70,7 +74,7 @@ func TestErrorsSayTheirKinds(t *testing.T) {
 		"a known one":  {fmt.Errorf("read %s: %w", canary, errKnown), []any{"table throttled"}},
 		"a code":       {fmt.Errorf("x: %w", &throttled{"ThrottlingException"}), []any{"*safelog_test.throttled", "ThrottlingException"}},
 		"no code":      {&throttled{canary}, []any{"*safelog_test.throttled"}},
-		"a kind":       {edge.Invalidf("bad %s", canary), []any{"*edge.Error", "Countersign.Invalid"}},
+		"a kind":       {kinded{errors.New(canary)}, []any{"safelog_test.kinded", "Countersign.Invalid"}},
 		"several":      {fmt.Errorf("%w and %w", errKnown, &throttled{"A"}), []any{"table throttled", "*safelog_test.throttled", "A"}},
 		"of a library": {&net.OpError{Op: canary, Err: errors.New(canary)}, []any{"*net.OpError"}},
 	} {

@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // invocation is one invocation of a function: a CHAIN span that begins before anybody knows whose run it is, and is therefore made once
@@ -85,7 +84,7 @@ func fail(s trace.Span, class string) {
 
 // class is an error's name, without its text.
 func class(err error) string {
-	var known *edge.Error
+	var known interface{ ErrorType() string } // as the functions' errors have it
 	var model *agent.ModelError
 	switch {
 	case errors.As(err, &known):

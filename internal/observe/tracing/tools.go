@@ -9,7 +9,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Tools records every entering of a tool of next as a TOOL span, which the tool finds in its context. A nil Tracer gives next itself.
@@ -34,7 +34,7 @@ type tools struct {
 }
 
 // Lookup finds a tool of next.
-func (s *tools) Lookup(original string) (port.Tool, bool) {
+func (s *tools) Lookup(original string) (tool.Tool, bool) {
 	found, ok := s.next.Lookup(original)
 	if !ok {
 		return nil, false
@@ -43,27 +43,27 @@ func (s *tools) Lookup(original string) (port.Tool, bool) {
 }
 
 // traced is a tool whose entering is recorded. One that can reconcile still can.
-func (t *Tracer) traced(found port.Tool) port.Tool {
+func (t *Tracer) traced(found tool.Tool) tool.Tool {
 	traced := &tracedTool{found, t}
-	if r, ok := found.(port.Reconciler); ok {
+	if r, ok := found.(tool.Reconciler); ok {
 		return &reconcilingTool{traced, r}
 	}
 	return traced
 }
 
 type tracedTool struct {
-	port.Tool
+	tool.Tool
 	t *Tracer
 }
 
 // reconcilingTool can also tell what became of a call.
 type reconcilingTool struct {
 	*tracedTool
-	port.Reconciler
+	tool.Reconciler
 }
 
 // Call enters the tool. The span ends with ctx if the tool does not: then nobody waits for it any more.
-func (c *tracedTool) Call(ctx context.Context, call port.Call) (agent.ToolResultData, error) {
+func (c *tracedTool) Call(ctx context.Context, call tool.Call) (agent.ToolResultData, error) {
 	ctx, span := c.t.span(ctx, "execute_tool "+call.Name, trace.SpanKindInternal,
 		keyKind.String(kindTool), keyToolName.String(call.Name), keyToolID.String(call.ID),
 		semconv.GenAIOperationNameExecuteTool, semconv.GenAIToolName(call.Name), semconv.GenAIToolCallID(call.ID),

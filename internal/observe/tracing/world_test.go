@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -96,8 +95,6 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) model(aws.Config, func(string) string) runtime.Model { return w.script }
-
 // fn is a function of the deployment, started cold when it is first used.
 func (w *world) fn(name string) *function {
 	if f := w.functions[name]; f != nil {
@@ -115,7 +112,7 @@ func (w *world) fn(name string) *function {
 func (w *world) start(watch *lambdafn.Observer) *function {
 	p := runtime.Ports{
 		Table: w.table, Journal: store.NewJournal(w.table, 8), Blobs: w.blobs, Tools: toolbox{w}, Valid: schema.Validate, Waiter: w, Clock: w.clock, IDs: w.ids,
-		Model: modelretry.New(watch.Models(w.model)(aws.Config{}, nil), w.clock, nil), Remotes: watch.Remotes(runtime.Remotes{agent.KindHTTP: away{w}}),
+		Model: modelretry.New(watch.Model(w.script), w.clock, nil), Remotes: watch.Remotes(runtime.Remotes{agent.KindHTTP: away{w}}),
 	}
 	return &function{
 		watch: watch,

@@ -7,8 +7,8 @@ import (
 	"github.com/countersign/countersign/internal/tools/keyring"
 )
 
-// Signer makes and checks MACs: HMAC-SHA-256 over an audience, a key's id and fields, each with its length. Ring is one, package kms has another. Safe for
-// concurrent use.
+// Signer makes and checks MACs: HMAC-SHA-256 over an audience, a key's id and fields, each with its length. Ring is one.
+// Safe for concurrent use.
 type Signer interface {
 	// Sign is the MAC, of 32 bytes, by the newest key, whose id is 1 to 64 letters, digits, - and _.
 	Sign(ctx context.Context, audience string, fields ...string) (key string, mac []byte, err error)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -23,31 +25,32 @@ const (
 	growth = 64 << 10
 )
 
-func encodeBody(it store.Item) (attribute, error) {
-	plain := attribute{B: it.Body}
+func encodeBody(it store.Item) (types.AttributeValue, error) {
+	plain := &types.AttributeValueMemberB{Value: it.Body}
 	if len(it.Body) <= compressAbove || store.Size(it) > store.MaxItem-growth {
 		return plain, nil
 	}
 	small, err := deflate(it.Body)
 	if err != nil {
-		return attribute{}, err
+		return nil, err
 	}
 	if len(small)+mapOverhead >= len(it.Body) {
 		return plain, nil
 	}
-	return attribute{M: attributes{deflated: {B: small}}}, nil
+	packed := attributes{deflated: &types.AttributeValueMemberB{Value: small}}
+	return &types.AttributeValueMemberM{Value: packed}, nil
 }
 
-func decodeBody(v attribute) ([]byte, error) {
-	switch {
-	case v.B != nil:
-		return v.B, nil
-	case v.M != nil:
-		small := v.M[deflated].B
-		if small == nil || len(v.M) != 1 {
+func decodeBody(v types.AttributeValue) ([]byte, error) {
+	switch v := v.(type) {
+	case *types.AttributeValueMemberB:
+		return v.Value, nil
+	case *types.AttributeValueMemberM:
+		small, ok := v.Value[deflated].(*types.AttributeValueMemberB)
+		if !ok || len(v.Value) != 1 {
 			return nil, fmt.Errorf("body of an unknown form: %w", ErrDamaged)
 		}
-		return inflate(small)
+		return inflate(small.Value)
 	default:
 		return nil, fmt.Errorf("want a body: %w", ErrDamaged)
 	}

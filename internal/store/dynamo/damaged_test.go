@@ -20,7 +20,7 @@ import (
 func TestADamagedItemInTheTable(t *testing.T) {
 	cfg := dynamolocal.Config(t)
 	name := dynamolocal.Table(t, cfg, dynamo.IndexName)
-	raw := sdk.NewFromConfig(cfg, func(o *sdk.Options) { o.BaseEndpoint = aws.String(dynamolocal.Endpoint) })
+	raw := sdk.NewFromConfig(cfg)
 	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 	for what, change := range map[string]func(item map[string]types.AttributeValue){
 		"a byte": func(item map[string]types.AttributeValue) {
@@ -34,7 +34,7 @@ func TestADamagedItemInTheTable(t *testing.T) {
 		"its type": func(item map[string]types.AttributeValue) { item["Body"] = text("x") },
 	} {
 		t.Run(what, func(t *testing.T) {
-			table := dynamo.New(dynamo.NewClient(cfg, dynamolocal.Endpoint), name, options())
+			table := dynamo.New(cfg, name, options())
 			partition, index := "P "+what, "I "+what
 			var keys []store.Key
 			for i := range 3 {

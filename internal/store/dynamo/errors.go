@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 
 	"github.com/countersign/countersign/internal/store"
@@ -19,7 +21,6 @@ const (
 	codeReplicatedConflict = "ReplicatedWriteConflictException"
 	codeInProgress         = "TransactionInProgressException"
 	codeValidation         = "ValidationException"
-	codeCancelled          = "TransactionCanceledException"
 
 	reasonConditionFailed = "ConditionalCheckFailed"
 	reasonConflict        = "TransactionConflict"
@@ -33,9 +34,9 @@ var throttles = map[string]bool{
 
 // explain gives err the meaning it has for the port, for a request of n operations. What has none stays as it is: uncertain.
 func explain(err error, n int) error {
-	var cancelled *cancelledError
+	var cancelled *types.TransactionCanceledException
 	if errors.As(err, &cancelled) {
-		return explainCancelled(cancelled, n)
+		return explainCancelled(err, cancelled.CancellationReasons, n)
 	}
 	var api smithy.APIError
 	if !errors.As(err, &api) {
@@ -57,14 +58,14 @@ func explain(err error, n int) error {
 
 // explainCancelled reads why a transaction was cancelled. A conflict or throttling comes before conditions: an operation that met one
 // was not looked at, so which conditions hold is known only when the transaction is sent again.
-func explainCancelled(err *cancelledError, n int) error {
-	if len(err.reasons) != n {
-		return fmt.Errorf("%d reasons for %d operations: %w", len(err.reasons), n, err)
+func explainCancelled(err error, reasons []types.CancellationReason, n int) error {
+	if len(reasons) != n {
+		return fmt.Errorf("%d reasons for %d operations: %w", len(reasons), n, err)
 	}
 	var failed []int
 	var kind error
-	for i, r := range err.reasons {
-		switch code := r.Code; {
+	for i, r := range reasons {
+		switch code := aws.ToString(r.Code); {
 		case code == reasonConflict:
 			return fmt.Errorf("operation %d: %w: %w", i, store.ErrConflict, err)
 		case throttles[code]:
@@ -72,7 +73,7 @@ func explainCancelled(err *cancelledError, n int) error {
 		case code == reasonConditionFailed:
 			failed = append(failed, i)
 		case code == reasonValidation && kind == nil:
-			kind = invalid(r.Message)
+			kind = invalid(aws.ToString(r.Message))
 		}
 	}
 	switch {
@@ -111,10 +112,10 @@ func transient(err error) bool {
 	if err == nil {
 		return false
 	}
-	var cancelled *cancelledError
+	var cancelled *types.TransactionCanceledException
 	n := 1
 	if errors.As(err, &cancelled) {
-		n = len(cancelled.reasons)
+		n = len(cancelled.CancellationReasons)
 	}
 	err = explain(err, n)
 	return errors.Is(err, store.ErrThrottled) || errors.Is(err, store.ErrConflict)

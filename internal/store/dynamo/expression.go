@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -25,7 +27,7 @@ func (x *expression) name(attr string) string {
 	return p
 }
 
-func (x *expression) value(v attribute) string {
+func (x *expression) value(v types.AttributeValue) string {
 	if x.values == nil {
 		x.values = attributes{}
 	}
@@ -36,13 +38,17 @@ func (x *expression) value(v attribute) string {
 
 func (x *expression) text(s string) string { return x.value(str(s)) }
 
-// conditions is the ConditionExpression under which all conds hold; empty for none.
-func (x *expression) conditions(conds []store.Cond) string {
+// conditions is the ConditionExpression under which all conds hold; nil for none.
+func (x *expression) conditions(conds []store.Cond) *string {
+	if len(conds) == 0 {
+		return nil
+	}
 	parts := make([]string, len(conds))
 	for i, c := range conds {
 		parts[i] = x.condition(c)
 	}
-	return strings.Join(parts, " AND ")
+	all := strings.Join(parts, " AND ")
+	return &all
 }
 
 // condition relies on DynamoDB's comparisons being false for a missing attribute and for a value of another type.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -17,13 +18,23 @@ func bodied(body []byte) store.Item {
 }
 
 // storedSize is what DynamoDB counts for a body.
-func storedSize(t require.TestingT, v attribute) int {
-	if v.B != nil {
-		return len(v.B)
+func storedSize(t require.TestingT, v types.AttributeValue) int {
+	raw, packed := stored(t, v)
+	if packed {
+		return mapOverhead + len(*raw)
 	}
-	require.Len(t, v.M, 1)
-	require.NotNil(t, v.M[deflated].B)
-	return mapOverhead + len(v.M[deflated].B)
+	return len(*raw)
+}
+
+// stored are the bytes of a stored body, and whether they are deflated.
+func stored(t require.TestingT, v types.AttributeValue) (raw *[]byte, packed bool) {
+	if m, ok := v.(*types.AttributeValueMemberM); ok {
+		require.Len(t, m.Value, 1)
+		v, packed = m.Value[deflated], true
+	}
+	b, ok := v.(*types.AttributeValueMemberB)
+	require.True(t, ok)
+	return &b.Value, packed
 }
 
 // TestBodyComesBack: whatever the body, it comes back as it was and takes no more room than it has bytes.
@@ -58,7 +69,8 @@ func TestBodyForms(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			v, err := encodeBody(bodied(c.body))
 			require.NoError(t, err)
-			require.Equal(t, c.m, v.M != nil)
+			_, packed := stored(t, v)
+			require.Equal(t, c.m, packed)
 		})
 	}
 }
@@ -187,23 +199,18 @@ func TestEveryByteOfABodyIsSummed(t *testing.T) {
 	for name, body := range map[string][]byte{"as it is": []byte(`{"v":1,"e":[{"decided":{"call":"c1","amount":1.50}}]}`), "deflated": bytes.Repeat([]byte(`{"text":"abc"},`), 300)} {
 		t.Run(name, func(t *testing.T) {
 			it := store.Item{Key: store.Key{PK: "T#acme#RUN#r1", SK: "J#0000000001"}, Body: body, Index: "I", IndexSort: "1"}
-			stored, err := encode(it)
+			whole, err := encode(it)
 			require.NoError(t, err)
-			again, err := decode(stored)
+			again, err := decode(whole)
 			require.NoError(t, err)
 			require.Equal(t, it, again)
-			bytesOf := func(a attributes) []byte {
-				if b := a[store.NameBody].B; b != nil {
-					return b
-				}
-				return a[store.NameBody].M[deflated].B
-			}
-			raw := bytesOf(stored)
+			kept, _ := stored(t, whole[store.NameBody])
+			raw := *kept
 			require.Equal(t, name == "as it is", &raw[0] == &body[0])
 			for i := range raw {
 				for _, flip := range []byte{1, 0x20, 0x80} {
 					raw[i] ^= flip
-					if flipped, err := decode(stored); err == nil { // bits that fill up the last byte of what is deflated
+					if flipped, err := decode(whole); err == nil { // bits that fill up the last byte of what is deflated
 						require.Equal(t, it, flipped, "byte %d", i)
 					} else {
 						requireItemDamaged(t, err, it.Key)
@@ -214,11 +221,8 @@ func TestEveryByteOfABodyIsSummed(t *testing.T) {
 			for n := range raw {
 				cut, err := encode(it)
 				require.NoError(t, err)
-				if v := cut[store.NameBody]; v.B != nil {
-					cut[store.NameBody] = attribute{B: v.B[:n]}
-				} else {
-					v.M[deflated] = attribute{B: v.M[deflated].B[:n]}
-				}
+				raw, _ := stored(t, cut[store.NameBody])
+				*raw = (*raw)[:n]
 				_, err = decode(cut)
 				requireItemDamaged(t, err, it.Key)
 			}
@@ -233,8 +237,8 @@ func TestEveryByteOfABodyIsSummed(t *testing.T) {
 				require.ErrorIs(t, listing.Broken, store.ErrDamaged)
 				require.Equal(t, store.Item{Key: other, Index: "I", IndexSort: "1", Broken: listing.Broken}, listing)
 			}
-			delete(stored, store.NameBody)
-			_, err = decode(stored)
+			delete(whole, store.NameBody)
+			_, err = decode(whole)
 			requireItemDamaged(t, err, it.Key)
 			old, err := encode(it)
 			require.NoError(t, err)

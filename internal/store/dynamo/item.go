@@ -4,11 +4,18 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
 	"github.com/countersign/countersign/internal/store"
 )
 
 // ErrDamaged says that an item in the table is not one that this package stores.
 var ErrDamaged = store.ErrDamaged
+
+// attributes are an item as the SDK sends and reads it.
+type attributes = map[string]types.AttributeValue
+
+func str(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
 func encodeKey(k store.Key) attributes {
 	return attributes{
@@ -40,12 +47,11 @@ func encode(it store.Item) (attributes, error) {
 // summed says whether an item is stored with the sum of its body. It takes a dozen bytes, which an item of about the greatest size has not.
 func summed(it store.Item) bool { return store.Size(it) <= store.MaxItem-growth }
 
-func encodeValue(v store.Value) attribute {
+func encodeValue(v store.Value) types.AttributeValue {
 	if v.IsString() {
 		return str(v.String())
 	}
-	n := strconv.FormatInt(v.Int(), 10)
-	return attribute{N: &n}
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(v.Int(), 10)}
 }
 
 // decode reads a whole item, or the keys of one. Its error is a *store.DamagedError.
@@ -85,7 +91,7 @@ func listed(stored attributes) (store.Item, error) {
 	return it, nil
 }
 
-func decodePart(it *store.Item, name string, v attribute) (err error) {
+func decodePart(it *store.Item, name string, v types.AttributeValue) (err error) {
 	switch name {
 	case store.NamePK:
 		it.PK, err = text(v)
@@ -109,12 +115,12 @@ func decodePart(it *store.Item, name string, v attribute) (err error) {
 	return err
 }
 
-func decodeValue(v attribute) (store.Value, error) {
-	switch {
-	case v.S != nil:
-		return store.Str(*v.S), nil
-	case v.N != nil:
-		n, err := strconv.ParseInt(*v.N, 10, 64)
+func decodeValue(v types.AttributeValue) (store.Value, error) {
+	switch v := v.(type) {
+	case *types.AttributeValueMemberS:
+		return store.Str(v.Value), nil
+	case *types.AttributeValueMemberN:
+		n, err := strconv.ParseInt(v.Value, 10, 64)
 		if err != nil {
 			return store.Value{}, fmt.Errorf("want a number of 64 bits: %w", ErrDamaged)
 		}
@@ -124,17 +130,16 @@ func decodeValue(v attribute) (store.Value, error) {
 	}
 }
 
-func text(v attribute) (string, error) {
-	if v.S == nil {
+func text(v types.AttributeValue) (string, error) {
+	s, ok := v.(*types.AttributeValueMemberS)
+	if !ok {
 		return "", fmt.Errorf("want a string: %w", ErrDamaged)
 	}
-	return *v.S, nil
+	return s.Value, nil
 }
 
 // textOf names an item in an error; it is empty where there is nothing to name it by.
-func textOf(v attribute) string {
-	if v.S == nil {
-		return ""
-	}
-	return *v.S
+func textOf(v types.AttributeValue) string {
+	s, _ := text(v)
+	return s
 }

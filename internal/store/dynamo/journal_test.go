@@ -20,7 +20,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/dynamolocal"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/registry"
@@ -98,14 +97,14 @@ func deploy(t *testing.T) *deployment {
 // deployOver is deploy with something between the table and the engine behind it.
 func deployOver(t *testing.T, between func(aws.HTTPClient) aws.HTTPClient) *deployment {
 	t.Helper()
-	client, name := realEngine(t)
-	cfg := dynamolocal.Config(t)
+	cfg, name := realEngine(t)
+	direct := cfg
 	m := &meter{next: between(cfg.HTTPClient), sent: map[string]int64{}}
 	cfg.HTTPClient = m
 	d := &deployment{
 		t: t, meter: m, blobs: memory.NewBlobs(), executions: memory.New(), dir: t.TempDir(),
-		table: counting.Wrap(dynamo.New(dynamo.NewClient(cfg, dynamolocal.Endpoint), name, options())),
-		watch: store.NewJournal(dynamo.New(client, name, options()), 0),
+		table: counting.Wrap(dynamo.New(cfg, name, options())),
+		watch: store.NewJournal(dynamo.New(direct, name, options()), 0),
 	}
 	d.def = d.definition()
 	return d

@@ -3,6 +3,8 @@ package dynamo_test
 import (
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/dynamolocal"
 	"github.com/countersign/countersign/internal/ids"
@@ -13,11 +15,11 @@ import (
 
 func TestMain(m *testing.M) { dynamolocal.Main(m) }
 
-// realEngine gives an empty table of the real engine, and the client that reaches it.
-func realEngine(t testing.TB) (*dynamo.Client, string) {
+// realEngine gives an empty table of the real engine, and the configuration that reaches it.
+func realEngine(t testing.TB) (aws.Config, string) {
 	t.Helper()
 	cfg := dynamolocal.Config(t)
-	return dynamo.NewClient(cfg, dynamolocal.Endpoint), dynamolocal.Table(t, cfg, dynamo.IndexName)
+	return cfg, dynamolocal.Table(t, cfg, dynamo.IndexName)
 }
 
 func options() dynamo.Options {
@@ -26,7 +28,7 @@ func options() dynamo.Options {
 
 func TestConformance(t *testing.T) {
 	storetest.Table(t, func(t *testing.T) store.Table {
-		client, name := realEngine(t)
-		return dynamo.New(client, name, options())
+		cfg, name := realEngine(t)
+		return dynamo.New(cfg, name, options())
 	})
 }

@@ -15,16 +15,33 @@ package dynamo
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
+	"github.com/countersign/countersign/internal/aws/awsconfig"
 	"github.com/countersign/countersign/internal/store"
 )
 
 // IndexName is the table's one secondary index: partition key Index, sort key IndexSort, everything projected.
 const IndexName = "lists"
+
+// attemptTimeout is how long one attempt of a request may take. DynamoDB answers within tens of milliseconds; what takes so long is lost.
+const attemptTimeout = 2 * time.Second
+
+// A read is sent at most readAttempts times, with at most readBackoff in between.
+const (
+	readAttempts = 3
+	readBackoff  = 200 * time.Millisecond
+)
 
 // Options of New. The zero value is usable.
 type Options struct {
@@ -35,16 +52,42 @@ type Options struct {
 
 // Table is a store.Table in DynamoDB. Make one with New. Safe for concurrent use.
 type Table struct {
-	client *Client
+	client *dynamodb.Client
+	reads  func(*dynamodb.Options) // of a request that reads
 	name   string
 	token  func() string
 }
 
 var _ store.Table = (*Table)(nil)
 
-// New makes a Table of the DynamoDB table of that name, which exists: its keys are PK and SK, and its index is IndexName.
-func New(client *Client, table string, opts Options) *Table {
-	return &Table{client: client, name: table, token: opts.Token}
+// New makes a Table of the DynamoDB table of that name, which exists: its keys are PK and SK, and its index is IndexName. An attempt
+// takes 2 s at most, unless cfg has an HTTP client that is not the SDK's own. The retries that cfg configures do not apply.
+func New(cfg aws.Config, table string, opts Options) *Table {
+	client := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
+		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, attemptTimeout)
+		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
+		o.AccountIDEndpointMode = aws.AccountIDEndpointModeDisabled
+	})
+	again := retry.NewStandard(func(o *retry.StandardOptions) {
+		o.MaxAttempts, o.MaxBackoff = readAttempts, readBackoff
+		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(readAgain)}, o.Retryables...)
+	})
+	reads := func(o *dynamodb.Options) { o.Retryer = again }
+	return &Table{client: client, reads: reads, name: table, token: opts.Token}
+}
+
+// readAgain decides about two failures of a read before the SDK does: the caller waits for throttling to end, and an answer that was cut
+// short is asked for again.
+func readAgain(err error) aws.Ternary {
+	var api smithy.APIError
+	switch {
+	case errors.As(err, &api) && throttles[api.ErrorCode()]:
+		return aws.FalseTernary
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return aws.TrueTernary
+	default:
+		return aws.UnknownTernary
+	}
 }
 
 // Get implements store.Table by one consistent GetItem.
@@ -55,8 +98,9 @@ func (t *Table) Get(ctx context.Context, k store.Key) (store.Item, bool, error) 
 	if err := store.CheckKey(k); err != nil {
 		return store.Item{}, false, err
 	}
-	var out struct{ Item attributes }
-	if err := t.client.read(ctx, "GetItem", input{TableName: t.name, Key: encodeKey(k), ConsistentRead: aws.Bool(true)}, &out); err != nil {
+	in := &dynamodb.GetItemInput{TableName: &t.name, Key: encodeKey(k), ConsistentRead: aws.Bool(true)}
+	out, err := t.client.GetItem(ctx, in, t.reads)
+	if err != nil {
 		return store.Item{}, false, fmt.Errorf("get item %q %q: %w", k.PK, k.SK, explain(err, 1))
 	}
 	if len(out.Item) == 0 {
@@ -76,21 +120,20 @@ func (t *Table) Query(ctx context.Context, r store.Range) (store.Page, error) {
 	if err != nil || s.empty() {
 		return store.Page{}, err
 	}
-	in := input{
-		TableName: t.name, ConsistentRead: aws.Bool(!r.Index), ScanIndexForward: aws.Bool(!r.Reverse), ExclusiveStartKey: s.startKey(),
-		Limit: min(max(r.Limit, 0), math.MaxInt32),
+	var x expression
+	cond := x.keyCondition(r)
+	in := &dynamodb.QueryInput{
+		TableName: &t.name, ConsistentRead: aws.Bool(!r.Index), ScanIndexForward: aws.Bool(!r.Reverse), ExclusiveStartKey: s.startKey(),
+		KeyConditionExpression: &cond, ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
 	}
 	if r.Index {
-		in.IndexName = IndexName
+		in.IndexName = aws.String(IndexName)
 	}
-	var x expression
-	in.KeyConditionExpression = x.keyCondition(r)
-	in.ExpressionAttributeNames, in.ExpressionAttributeValues = x.names, x.values
-	var out struct {
-		Items            []attributes
-		LastEvaluatedKey attributes
+	if r.Limit > 0 {
+		in.Limit = aws.Int32(int32(min(r.Limit, math.MaxInt32)))
 	}
-	if err := t.client.read(ctx, "Query", in, &out); err != nil {
+	out, err := t.client.Query(ctx, in, t.reads)
+	if err != nil {
 		return store.Page{}, fmt.Errorf("query %q: %w", r.PK, explain(err, 1))
 	}
 	return page(r, out.Items, out.LastEvaluatedKey)
@@ -105,35 +148,64 @@ func (t *Table) Write(ctx context.Context, ops ...store.Op) error {
 	if err := store.CheckOps(ops); err != nil {
 		return err
 	}
-	if len(ops) > 1 {
+	switch {
+	case len(ops) > 1:
 		return t.transact(ctx, ops)
+	case ops[0].Kind == store.Check:
+		return t.check(ctx, ops[0])
 	}
-	switch op := ops[0]; op.Kind {
-	case store.Put:
-		return t.put(ctx, op)
-	case store.Update:
-		return t.update(ctx, op)
-	default:
-		return t.check(ctx, op)
-	}
-}
-
-func (t *Table) put(ctx context.Context, op store.Op) error {
-	p, err := t.putOf(op)
+	k := ops[0].Item.Key
+	o, err := t.operation(ops[0])
 	if err != nil {
 		return err
 	}
-	if err := t.client.once(ctx, "PutItem", p, nil); err != nil {
-		return fmt.Errorf("put item %q %q: %w", op.Item.PK, op.Item.SK, explain(err, 1))
+	if p := o.Put; p != nil {
+		if _, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{
+			TableName: p.TableName, Item: p.Item, ConditionExpression: p.ConditionExpression,
+			ExpressionAttributeNames: p.ExpressionAttributeNames, ExpressionAttributeValues: p.ExpressionAttributeValues,
+		}); err != nil {
+			return fmt.Errorf("put item %q %q: %w", k.PK, k.SK, explain(err, 1))
+		}
+		return nil
+	}
+	u := o.Update
+	if _, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName: u.TableName, Key: u.Key, UpdateExpression: u.UpdateExpression, ConditionExpression: u.ConditionExpression,
+		ExpressionAttributeNames: u.ExpressionAttributeNames, ExpressionAttributeValues: u.ExpressionAttributeValues,
+	}); err != nil {
+		return fmt.Errorf("update item %q %q: %w", k.PK, k.SK, explain(err, 1))
 	}
 	return nil
 }
 
-func (t *Table) update(ctx context.Context, op store.Op) error {
-	if err := t.client.once(ctx, "UpdateItem", t.updateOf(op), nil); err != nil {
-		return fmt.Errorf("update item %q %q: %w", op.Item.PK, op.Item.SK, explain(err, 1))
+// operation is op as a part of a transaction. An Update also asks that the item exists: DynamoDB would make it.
+func (t *Table) operation(op store.Op) (types.TransactWriteItem, error) {
+	var x expression
+	switch op.Kind {
+	case store.Put:
+		item, err := encode(op.Item)
+		if err != nil {
+			return types.TransactWriteItem{}, fmt.Errorf("encode item %q %q: %w", op.Item.PK, op.Item.SK, err)
+		}
+		cond := x.conditions(op.If)
+		return types.TransactWriteItem{Put: &types.Put{
+			TableName: &t.name, Item: item, ConditionExpression: cond,
+			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
+		}}, nil
+	case store.Update:
+		set := x.set(op.Item)
+		cond := x.conditions(append([]store.Cond{{Op: store.ItemExists}}, op.If...))
+		return types.TransactWriteItem{Update: &types.Update{
+			TableName: &t.name, Key: encodeKey(op.Item.Key), UpdateExpression: &set, ConditionExpression: cond,
+			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
+		}}, nil
+	default:
+		cond := x.conditions(op.If)
+		return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
+			TableName: &t.name, Key: encodeKey(op.Item.Key), ConditionExpression: cond,
+			ExpressionAttributeNames: x.names, ExpressionAttributeValues: x.values,
+		}}, nil
 	}
-	return nil
 }
 
 // check looks instead of asking for a transaction of one ConditionCheck: both tell what was true at one moment, and a look costs a
@@ -152,69 +224,27 @@ func (t *Table) check(ctx context.Context, op store.Op) error {
 // transact sends a transaction, and once more under its token if nobody knows what became of it. When the second answer says that
 // nothing was done this time, the first may still have been, so that the outcome stays unknown.
 func (t *Table) transact(ctx context.Context, ops []store.Op) error {
-	in, err := t.transaction(ops)
-	if err != nil {
-		return err
+	in := &dynamodb.TransactWriteItemsInput{TransactItems: make([]types.TransactWriteItem, len(ops))}
+	for i, op := range ops {
+		var err error
+		if in.TransactItems[i], err = t.operation(op); err != nil {
+			return err
+		}
 	}
-	err = t.client.once(ctx, "TransactWriteItems", in, nil)
+	if t.token != nil {
+		in.ClientRequestToken = aws.String(t.token())
+	}
+	first := ops[0].Item.Key
+	_, err := t.client.TransactWriteItems(ctx, in)
 	if uncertain(err) && t.token != nil && ctx.Err() == nil {
-		err = t.client.once(ctx, "TransactWriteItems", in, nil)
+		_, err = t.client.TransactWriteItems(ctx, in)
 		if transient(err) {
-			return fmt.Errorf("write %d items, first %q %q: outcome unknown: %v", len(ops), ops[0].Item.PK, ops[0].Item.SK, err) //nolint:errorlint // a sentinel would say that nothing was written
+			//nolint:errorlint // a sentinel would say that nothing was written
+			return fmt.Errorf("write %d items, first %q %q: outcome unknown: %v", len(ops), first.PK, first.SK, err)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("write %d items, first %q %q: %w", len(ops), ops[0].Item.PK, ops[0].Item.SK, explain(err, len(ops)))
+		return fmt.Errorf("write %d items, first %q %q: %w", len(ops), first.PK, first.SK, explain(err, len(ops)))
 	}
 	return nil
-}
-
-func (t *Table) transaction(ops []store.Op) (transaction, error) {
-	in := transaction{TransactItems: make([]part, len(ops))}
-	if t.token != nil {
-		in.ClientRequestToken = t.token()
-	}
-	for i, op := range ops {
-		part := &in.TransactItems[i]
-		switch op.Kind {
-		case store.Put:
-			p, err := t.putOf(op)
-			if err != nil {
-				return transaction{}, err
-			}
-			part.Put = p
-		case store.Update:
-			part.Update = t.updateOf(op)
-		default:
-			part.ConditionCheck = t.checkOf(op)
-		}
-	}
-	return in, nil
-}
-
-func (t *Table) putOf(op store.Op) (*input, error) {
-	item, err := encode(op.Item)
-	if err != nil {
-		return nil, fmt.Errorf("encode item %q %q: %w", op.Item.PK, op.Item.SK, err)
-	}
-	var x expression
-	in := &input{TableName: t.name, Item: item, ConditionExpression: x.conditions(op.If)}
-	in.ExpressionAttributeNames, in.ExpressionAttributeValues = x.names, x.values
-	return in, nil
-}
-
-// updateOf also asks that the item exists: DynamoDB would make it.
-func (t *Table) updateOf(op store.Op) *input {
-	var x expression
-	in := &input{TableName: t.name, Key: encodeKey(op.Item.Key), UpdateExpression: x.set(op.Item)}
-	in.ConditionExpression = x.conditions(append([]store.Cond{{Op: store.ItemExists}}, op.If...))
-	in.ExpressionAttributeNames, in.ExpressionAttributeValues = x.names, x.values
-	return in
-}
-
-func (t *Table) checkOf(op store.Op) *input {
-	var x expression
-	in := &input{TableName: t.name, Key: encodeKey(op.Item.Key), ConditionExpression: x.conditions(op.If)}
-	in.ExpressionAttributeNames, in.ExpressionAttributeValues = x.names, x.values
-	return in
 }

@@ -1,6 +1,6 @@
-// Package s3 keeps blobs as objects of one S3 bucket: T/<tenant>/<digest>. An object is written once, under a condition, and never
-// changed, so that everything may be sent again and nothing can be overwritten. A client that puts one itself (see Uploads) may put it
-// twice: what it puts is bound to the digest.
+// Package s3 keeps blobs as objects of one S3 bucket: T/<tenant>/<digest>. An object is written once, under a
+// condition, and never changed, so that every request may be sent again and nothing can be overwritten. A client that
+// puts a blob itself (see Presign) may put it twice: what it puts is bound to the digest.
 package s3
 
 import (
@@ -8,55 +8,106 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/aws/awsconfig"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/store"
 )
 
-// checksumHeader makes S3 refuse a body that has another SHA-256.
-const checksumHeader = "X-Amz-Checksum-Sha256"
+// Times of one attempt, enough for store.MaxBlob at 4 MB/s, and how often and with what pause at most a request is
+// sent.
+const (
+	attemptTimeout = 26 * time.Second
+	attempts       = 4
+	backoff        = time.Second
+)
 
-// ofNothing is the SHA-256 of no body.
-const ofNothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+// uploadWithin is how long an upload is permitted; less where the credentials that sign it end sooner.
+const uploadWithin = 15 * time.Minute
 
-// Blobs is a store.Blobs in a bucket. Make one with New. Safe for concurrent use.
+// tenantsPrefix is what every object's key begins with, before its tenant.
+const tenantsPrefix = "T/"
+
+// Blobs is a store.Blobs and a store.Uploads in a bucket. Make one with New. Safe for concurrent use.
 type Blobs struct {
-	client *Client
+	client *s3.Client
 	bucket string
 }
 
-var _ store.Blobs = (*Blobs)(nil)
+var (
+	_ store.Blobs   = (*Blobs)(nil)
+	_ store.Uploads = (*Blobs)(nil)
+)
 
-// New makes a Blobs in a bucket that exists. Who reads it must be allowed to list it, too: otherwise S3 answers for an object that is
-// not there that access is denied, which is not store.ErrNoBlob.
-func New(client *Client, bucket string) *Blobs { return &Blobs{client: client, bucket: bucket} }
+// New makes a Blobs in a bucket that exists. Who reads it must be allowed to list it, too: otherwise S3 answers for
+// an object that is not there that access is denied, which is not store.ErrNoBlob. Where cfg names an endpoint, the
+// bucket is part of the path.
+func New(cfg aws.Config, bucket string) *Blobs {
+	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
+		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, attemptTimeout)
+		o.UsePathStyle = o.BaseEndpoint != nil
+		// The digest is checked in both directions; a second checksum would guard nothing.
+		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+		o.Retryer = retry.NewStandard(func(s *retry.StandardOptions) {
+			s.MaxAttempts, s.MaxBackoff = attempts, backoff
+			// S3's answer to one of several conditional uploads of a key at the same time.
+			conflict := map[string]struct{}{"ConditionalRequestConflict": {}}
+			s.Retryables = append(s.Retryables, retry.RetryableErrorCode{Codes: conflict})
+		})
+	})
+	return &Blobs{client: client, bucket: bucket}
+}
 
 func objectKey(tenant, digest string) (string, error) {
 	if !agent.ValidTenant(tenant) || !agent.ValidDigest(digest) {
-		return "", fmt.Errorf("blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant, store.ErrInvalid)
+		return "", fmt.Errorf(
+			"blob %q of tenant %q: want a SHA-256 in hex and a tenant's name: %w", digest, tenant, store.ErrInvalid)
 	}
-	return "T/" + tenant + "/" + digest, nil
+	return tenantsPrefix + tenant + "/" + digest, nil
 }
 
-// checksum is a digest as S3 spells it.
-func checksum(digest string) (string, error) {
+// checksum is a digest as S3 spells it. A request that carries it makes S3 refuse a body that has another SHA-256.
+func checksum(digest string) (*string, error) {
 	sum, err := hex.DecodeString(digest)
-	return base64.StdEncoding.EncodeToString(sum), err
+	return aws.String(base64.StdEncoding.EncodeToString(sum)), err
 }
 
-// failed names what went wrong; store.ErrThrottled where S3 still asks for patience after all attempts.
-func failed(what, digest string, err error) error {
-	if throttled(err) {
+// failed names what went wrong with which object; store.ErrThrottled where S3 still asks for patience after all
+// attempts. An answer to HEAD has no code, only its status.
+func failed(what string, err error) error {
+	codes := retry.ThrottleErrorCode{Codes: retry.DefaultThrottleErrorCodes}
+	if codes.IsErrorThrottle(err) == aws.TrueTernary || status(err) == http.StatusServiceUnavailable {
 		err = fmt.Errorf("%w: %w", store.ErrThrottled, err)
 	}
-	return fmt.Errorf("%s blob %s: %w", what, digest, err)
+	return fmt.Errorf("%s: %w", what, err)
 }
 
-// Put implements store.Blobs. It fails with store.ErrInvalid for a name that is none, too. After an error that is neither that nor one
-// of the content the blob may be there; to put it again is right.
+// status is the HTTP status of an answer that is an error; 0 = there was no answer.
+func status(err error) int {
+	var response *smithyhttp.ResponseError
+	if !errors.As(err, &response) {
+		return 0
+	}
+	return response.HTTPStatusCode()
+}
+
+// Put implements store.Blobs. It fails with store.ErrInvalid for a name that is none, too. After an error that is
+// neither that nor one of the content the blob may be there; to put it again is right.
 func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -75,23 +126,18 @@ func (b *Blobs) Put(ctx context.Context, tenant, digest string, data []byte) err
 	if err != nil {
 		return fmt.Errorf("put blob %s: %w", digest, err)
 	}
-	resp, err := b.client.do(ctx, request{
-		method: http.MethodPut, bucket: b.bucket, key: key, body: data, sha256: digest,
-		header: http.Header{"If-None-Match": {"*"}, checksumHeader: {sum}, "Content-Type": {"application/octet-stream"}},
+	_, err = b.client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket: &b.bucket, Key: &key, Body: bytes.NewReader(data), IfNoneMatch: aws.String("*"), ChecksumSHA256: sum,
+		ContentType: aws.String("application/octet-stream"),
 	})
-	switch {
-	case err == nil:
-		drain(resp)
-		return nil
-	case status(err) == http.StatusPreconditionFailed: // it exists, which is all a Put wants: its name says what it is
-		return nil
-	default:
-		return failed("put", digest, err)
+	if err != nil && status(err) != http.StatusPreconditionFailed { // an object of that name is there: nothing is to do
+		return failed("put blob "+digest, err)
 	}
+	return nil
 }
 
-// Get implements store.Blobs. It fails with store.ErrInvalid for a name that is none, store.ErrBlobTooLarge, and an error for an object
-// whose content is not what its name says, too.
+// Get implements store.Blobs. It fails with store.ErrInvalid for a name that is none, store.ErrBlobTooLarge, and an
+// error for an object whose content is not what its name says, too.
 func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -100,16 +146,17 @@ func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	resp, err := b.client.do(ctx, request{method: http.MethodGet, bucket: b.bucket, key: key, sha256: ofNothing})
-	if code(err) == "NoSuchKey" {
+	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.bucket, Key: &key})
+	var none *types.NoSuchKey
+	if errors.As(err, &none) {
 		return nil, fmt.Errorf("get blob %s: %w", digest, store.ErrNoBlob)
 	}
 	if err != nil {
-		return nil, failed("get", digest, err)
+		return nil, failed("get blob "+digest, err)
 	}
-	data, err := content(resp)
+	data, err := content(out)
 	if err != nil {
-		return nil, failed("get", digest, err)
+		return nil, failed("get blob "+digest, err)
 	}
 	if store.BlobDigest(data) != digest {
 		return nil, fmt.Errorf("get blob %s: the object is damaged", digest)
@@ -118,14 +165,14 @@ func (b *Blobs) Get(ctx context.Context, tenant, digest string) ([]byte, error) 
 }
 
 // content reads the object, at most store.MaxBlob bytes of it.
-func content(resp *http.Response) ([]byte, error) {
-	defer resp.Body.Close()
-	size := max(0, resp.ContentLength)
+func content(out *s3.GetObjectOutput) ([]byte, error) {
+	defer out.Body.Close()
+	size := max(0, aws.ToInt64(out.ContentLength))
 	if size > store.MaxBlob {
 		return nil, store.ErrBlobTooLarge
 	}
 	data := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead)) // or reading it would copy it several times
-	if _, err := data.ReadFrom(io.LimitReader(resp.Body, store.MaxBlob+1)); err != nil {
+	if _, err := data.ReadFrom(io.LimitReader(out.Body, store.MaxBlob+1)); err != nil {
 		return nil, err
 	}
 	if data.Len() > store.MaxBlob {
@@ -134,8 +181,8 @@ func content(resp *http.Response) ([]byte, error) {
 	return data.Bytes(), nil
 }
 
-// Size implements store.Blobs. It fails with store.ErrInvalid for a name that is none, too. S3 does not say whether it is the object or
-// the bucket that is not there.
+// Size implements store.Blobs. It fails with store.ErrInvalid for a name that is none, too. S3 does not say whether
+// it is the object or the bucket that is not there.
 func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -144,17 +191,73 @@ func (b *Blobs) Size(ctx context.Context, tenant, digest string) (int64, error) 
 	if err != nil {
 		return 0, err
 	}
-	resp, err := b.client.do(ctx, request{method: http.MethodHead, bucket: b.bucket, key: key, sha256: ofNothing})
+	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.bucket, Key: &key})
 	switch {
+	case err == nil && out.ContentLength == nil:
+		return 0, fmt.Errorf("look for blob %s: S3 does not say how large it is", digest)
 	case err == nil:
-		drain(resp)
-		if resp.ContentLength < 0 {
-			return 0, fmt.Errorf("look for blob %s: S3 does not say how large it is", digest)
-		}
-		return resp.ContentLength, nil
+		return *out.ContentLength, nil
 	case status(err) == http.StatusNotFound:
 		return 0, fmt.Errorf("look for blob %s: %w", digest, store.ErrNoBlob)
 	default:
-		return 0, failed("look for", digest, err)
+		return 0, failed("look for blob "+digest, err)
 	}
+}
+
+// Presign implements store.Uploads. Length, type and SHA-256 are signed: S3 refuses another body, and a body that is
+// cut short. To put the same again is allowed and changes nothing. What the client's credentials may not put, nobody
+// who uploads may: they need s3:PutObject. It fails with store.ErrInvalid for a name that is none, and where there
+// are no credentials.
+func (b *Blobs) Presign(
+	ctx context.Context, tenant, digest string, size int64, mediaType string,
+) (store.Upload, error) {
+	key, err := objectKey(tenant, digest)
+	if err != nil {
+		return store.Upload{}, err
+	}
+	sum, err := checksum(digest)
+	if err != nil {
+		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)
+	}
+	expires := clock.System().Now().Truncate(time.Second).Add(uploadWithin) // S3 counts from the signature, in seconds
+	presign := s3.NewPresignClient(b.client, s3.WithPresignExpires(uploadWithin))
+	signed, err := presign.PresignPutObject(ctx, &s3.PutObjectInput{
+		Bucket: &b.bucket, Key: &key, ContentLength: &size, ContentType: &mediaType, ChecksumSHA256: sum,
+	})
+	if err != nil {
+		return store.Upload{}, fmt.Errorf("permit blob %s: %w", digest, err)
+	}
+	headers := map[string]string{} // those that the client has to send; the host it sends by itself
+	for name := range signed.SignedHeader {
+		if name != "Host" {
+			headers[name] = signed.SignedHeader.Get(name)
+		}
+	}
+	return store.Upload{URL: signed.URL, Headers: headers, Expires: expires}, nil
+}
+
+// Tenants lists every tenant that has a blob, sorted: one request a thousand tenants, however many blobs there are. A
+// tenant is listed from its first blob on.
+func (b *Blobs) Tenants(ctx context.Context) ([]string, error) {
+	var all []string
+	pages := s3.NewListObjectsV2Paginator(b.client, &s3.ListObjectsV2Input{
+		Bucket: &b.bucket, Prefix: aws.String(tenantsPrefix), Delimiter: aws.String("/"),
+	})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err == nil && aws.ToBool(page.IsTruncated) && aws.ToString(page.NextContinuationToken) == "" {
+			err = errors.New("the list goes on, and does not say where")
+		}
+		if err != nil {
+			return nil, failed("list tenants", err)
+		}
+		for _, p := range page.CommonPrefixes {
+			tenant := strings.TrimSuffix(strings.TrimPrefix(aws.ToString(p.Prefix), tenantsPrefix), "/")
+			if agent.ValidTenant(tenant) {
+				all = append(all, tenant)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/johannesboyne/gofakes3"
@@ -31,9 +32,14 @@ var (
 	otherDigest = store.BlobDigest(otherData)
 )
 
-func config(client aws.HTTPClient) aws.Config {
+// config is for S3 at an endpoint; "" = that of the region.
+func config(client aws.HTTPClient, endpoint string) aws.Config {
+	var base *string
+	if endpoint != "" {
+		base = &endpoint
+	}
 	return aws.Config{
-		Region: "us-east-1", HTTPClient: client,
+		Region: "us-east-1", HTTPClient: client, BaseEndpoint: base,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
 		}),
@@ -47,7 +53,7 @@ func open(t *testing.T) (*s3.Blobs, *s3mem.Backend) {
 	require.NoError(t, backend.CreateBucket("blobs"))
 	server := httptest.NewServer(strict(t, gofakes3.New(backend).Server()))
 	t.Cleanup(server.Close)
-	return s3.New(s3.NewClient(config(nil), server.URL), "blobs"), backend
+	return s3.New(config(nil, server.URL), "blobs"), backend
 }
 
 func TestConformance(t *testing.T) {
@@ -105,10 +111,18 @@ func TestTooLargeIsNotPut(t *testing.T) {
 type wire struct {
 	answers  []func(*http.Request) (*http.Response, error)
 	requests []*http.Request
+	bodies   []string
 }
 
 func (w *wire) Do(r *http.Request) (*http.Response, error) {
 	w.requests = append(w.requests, r)
+	if r.Body != nil {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		w.bodies = append(w.bodies, string(body))
+	}
 	if len(w.answers) == 0 {
 		return nil, errors.New("no answer left")
 	}
@@ -144,7 +158,7 @@ func over(t *testing.T, body func(*testing.T, *s3.Blobs, *wire), answers ...func
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{answers: answers}
-		body(t, s3.New(s3.NewClient(config(w), "http://s3.test"), "blobs"), w)
+		body(t, s3.New(config(w, "http://s3.test"), "blobs"), w)
 	})
 }
 
@@ -228,6 +242,10 @@ func TestSizeAnswers(t *testing.T) {
 		require.ErrorContains(t, err, "Forbidden")
 		require.NotErrorIs(t, err, store.ErrNoBlob)
 	}, answer(403, ""))
+	over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
+		_, err := b.Size(t.Context(), "acme", digest)
+		require.ErrorContains(t, err, "does not say how large")
+	}, sized(200, strings.NewReader(""), -1))
 }
 
 // A store that asks for patience to the last is told from one that refuses: the same may be asked again, later.
@@ -243,6 +261,65 @@ func TestThrottled(t *testing.T) {
 	over(t, func(t *testing.T, b *s3.Blobs, _ *wire) {
 		require.NotErrorIs(t, b.Put(t.Context(), "acme", digest, data), store.ErrThrottled)
 	}, fault(403, "AccessDenied"))
+}
+
+// What is sent again is the same, and who gives up is not kept waiting by the next attempt.
+func TestAttempts(t *testing.T) {
+	over(t, func(t *testing.T, b *s3.Blobs, w *wire) {
+		require.NoError(t, b.Put(t.Context(), "acme", digest, data))
+		require.Equal(t, []string{"content", "content", "content"}, w.bodies)
+		for _, r := range w.requests {
+			require.Equal(t, "*", r.Header.Get("If-None-Match"))
+		}
+	}, fault(500, "InternalError"), reset, answer(200, ""))
+	over(t, func(t *testing.T, b *s3.Blobs, w *wire) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.Error(t, b.Put(ctx, "acme", digest, data))
+		require.Len(t, w.requests, 1)
+	}, fault(500, "InternalError"), answer(200, ""))
+	over(t, func(t *testing.T, b *s3.Blobs, w *wire) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w.answers = append(w.answers, func(*http.Request) (*http.Response, error) {
+			cancel()
+			return nil, ctx.Err()
+		})
+		_, err := b.Get(ctx, "acme", digest)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Len(t, w.requests, 1)
+	})
+}
+
+// A redirect is S3's word that the region is wrong. What is signed for one host is not put at another.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	for _, status := range []int{301, 302, 307, 308} {
+		elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			t.Error("redirected")
+		}))
+		here := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL+r.URL.Path, status)
+		}))
+		b := s3.New(config(nil, here.URL), "blobs")
+		require.ErrorContains(t, b.Put(t.Context(), "acme", digest, data), fmt.Sprint(status))
+		here.Close()
+		elsewhere.Close()
+	}
+}
+
+// Without an endpoint of its own the bucket is a host of the region; without credentials nothing is sent.
+func TestAddress(t *testing.T) {
+	w := &wire{answers: []func(*http.Request) (*http.Response, error){fault(403, "AccessDenied")}}
+	_, err := s3.New(config(w, ""), "blobs").Get(t.Context(), "acme", digest)
+	require.ErrorContains(t, err, "AccessDenied")
+	require.Equal(t, "blobs.s3.us-east-1.amazonaws.com", w.requests[0].URL.Host)
+	w.requests = nil
+	nobody := config(w, "")
+	nobody.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{}, errors.New("no credentials")
+	})
+	_, err = s3.New(nobody, "blobs").Get(t.Context(), "acme", digest)
+	require.ErrorContains(t, err, "no credentials")
+	require.Empty(t, w.requests)
 }
 
 type endless struct{}

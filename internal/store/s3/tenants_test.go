@@ -43,7 +43,7 @@ func TestTenantsInPages(t *testing.T) {
 		fmt.Fprint(w, page("p2", "c/", "b/"))
 	}))
 	t.Cleanup(srv.Close)
-	b := s3.New(s3.NewClient(config(nil), srv.URL), "blobs")
+	b := s3.New(config(nil, srv.URL), "blobs")
 	got, err := b.Tenants(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b", "c"}, got)

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
@@ -18,8 +17,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/johannesboyne/gofakes3"
-	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/store"
@@ -94,17 +91,6 @@ func mac(key []byte, text string) []byte {
 	return h.Sum(nil)
 }
 
-// uploads gives uploads into an empty bucket of a fake S3, and the blobs in it.
-func uploads(t *testing.T) (*s3.Uploads, *s3.Blobs) {
-	t.Helper()
-	backend := s3mem.New()
-	require.NoError(t, backend.CreateBucket("blobs"))
-	server := httptest.NewServer(strict(t, gofakes3.New(backend).Server()))
-	t.Cleanup(server.Close)
-	client := s3.NewClient(config(nil), server.URL)
-	return s3.NewUploads(client, "blobs"), s3.New(client, "blobs")
-}
-
 // send does with a permission what a client does, and gives the status of the answer. Headers are pairs; an empty one is not sent.
 func send(t *testing.T, u store.Upload, body []byte, headers ...string) int {
 	t.Helper()
@@ -126,8 +112,8 @@ func send(t *testing.T, u store.Upload, body []byte, headers ...string) int {
 }
 
 func TestUpload(t *testing.T) {
-	u, b := uploads(t)
-	permit, err := u.Presign(t.Context(), "acme", digest, int64(len(data)), "text/plain; charset=utf-8")
+	b, _ := open(t)
+	permit, err := b.Presign(t.Context(), "acme", digest, int64(len(data)), "text/plain; charset=utf-8")
 	require.NoError(t, err)
 	_, err = b.Size(t.Context(), "acme", digest)
 	require.ErrorIs(t, err, store.ErrNoBlob, "a permission writes nothing")
@@ -167,8 +153,8 @@ func TestUpload(t *testing.T) {
 
 // What S3 holds an upload to is what is signed: its length, type and checksum, in headers and not in the URL.
 func TestUploadIsSigned(t *testing.T) {
-	u, _ := uploads(t)
-	permit, err := u.Presign(t.Context(), "acme", digest, int64(len(data)), "image/png")
+	b, _ := open(t)
+	permit, err := b.Presign(t.Context(), "acme", digest, int64(len(data)), "image/png")
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
 		"Content-Length": "7", "Content-Type": "image/png", "X-Amz-Checksum-Sha256": "7XACtDnprIRfIjV9giusFERzD722AW0+yUMil7nsn3M=",
@@ -182,30 +168,30 @@ func TestUploadIsSigned(t *testing.T) {
 	require.NotContains(t, strings.ToLower(target.RawQuery), "checksum-sha256=")
 	signed, err := time.Parse("20060102T150405Z", q.Get("X-Amz-Date"))
 	require.NoError(t, err)
-	require.Equal(t, signed.Add(15*time.Minute), permit.Expires)
+	require.WithinDuration(t, signed.Add(15*time.Minute), permit.Expires, time.Minute)
 }
 
 func TestUploadRefusals(t *testing.T) {
-	u, _ := uploads(t)
-	_, err := u.Presign(t.Context(), "../x", digest, 1, "image/png")
+	b, _ := open(t)
+	_, err := b.Presign(t.Context(), "../x", digest, 1, "image/png")
 	require.ErrorIs(t, err, store.ErrInvalid)
-	_, err = u.Presign(t.Context(), "acme", "x", 1, "image/png")
+	_, err = b.Presign(t.Context(), "acme", "x", 1, "image/png")
 	require.ErrorIs(t, err, store.ErrInvalid)
 
-	broken := config(nil)
+	broken := config(nil, "")
 	gone := errors.New("no credentials")
 	broken.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return aws.Credentials{}, gone })
-	_, err = s3.NewUploads(s3.NewClient(broken, ""), "blobs").Presign(t.Context(), "acme", digest, 1, "image/png")
+	_, err = s3.New(broken, "blobs").Presign(t.Context(), "acme", digest, 1, "image/png")
 	require.ErrorContains(t, err, "no credentials")
 }
 
 // A session's token is part of what is signed, and of the URL.
 func TestUploadOfASession(t *testing.T) {
-	cfg := config(nil)
+	cfg := config(nil, "")
 	cfg.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test", SessionToken: "a/b+c="}, nil
 	})
-	permit, err := s3.NewUploads(s3.NewClient(cfg, ""), "blobs").Presign(t.Context(), "acme", digest, 7, "image/png")
+	permit, err := s3.New(cfg, "blobs").Presign(t.Context(), "acme", digest, 7, "image/png")
 	require.NoError(t, err)
 	target, err := url.Parse(permit.URL)
 	require.NoError(t, err)

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/egress"
-	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // The bounds of what is read of an answer, in bytes.
@@ -25,7 +25,7 @@ const (
 var errGateway = errors.New("a gateway had no answer of the server")
 
 // answer reads a server's answer. An error says that there is none to read.
-func (t *request) answer(resp *http.Response, secrets *port.Disclosure) (agent.ToolResultData, error) {
+func (t *request) answer(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
 	switch code := resp.StatusCode; {
 	case t.spec.Effect == agent.EffectNonIdempotent && (code == http.StatusBadGateway || code == http.StatusGatewayTimeout):
 		return agent.ToolResultData{}, fmt.Errorf("%w: status %s", errGateway, status(resp))
@@ -79,7 +79,7 @@ func textual(contentType string) bool {
 }
 
 // words reads at most so many bytes of text. More is cut, and said to be.
-func words(resp *http.Response, most int64, secrets *port.Disclosure) (string, error) {
+func words(resp *http.Response, most int64, secrets *tool.Disclosure) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err != nil {
 		return "", err
@@ -92,7 +92,7 @@ func words(resp *http.Response, most int64, secrets *port.Disclosure) (string, e
 }
 
 // media reads what is no text, to be shown to the model as it is.
-func media(resp *http.Response, secrets *port.Disclosure) (agent.ToolResultData, error) {
+func media(resp *http.Response, secrets *tool.Disclosure) (agent.ToolResultData, error) {
 	data, err := io.ReadAll(resp.Body)
 	kind, params, bad := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind = mime.FormatMediaType(kind, params); bad != nil || !agent.ValidMediaType(kind) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // What a server says in the header of its answer is read where it can be: a type that is none is no reason to lose the answer, and nothing of a
@@ -54,7 +54,7 @@ func TestBadHeaders(t *testing.T) {
 			res, err := enter(t, s, agent.HTTPTool{Method: "POST", URL: s.URL}, ``, `{}`)
 			require.Len(t, s.seen, 1, "a request is made once")
 			if c.taken == "lost" {
-				var lost *port.LostError
+				var lost *tool.LostError
 				require.ErrorAs(t, err, &lost)
 				require.NotContains(t, err.Error(), "canary")
 				require.NotContains(t, err.Error(), s.host)
@@ -91,7 +91,7 @@ func TestBadAnswersOnTheWire(t *testing.T) {
 			require.NoError(t, c.Close())
 		})
 		_, err := enter(t, s, agent.HTTPTool{Method: "POST", URL: s.URL}, ``, `{}`)
-		var lost *port.LostError
+		var lost *tool.LostError
 		require.ErrorAs(t, err, &lost, "%q", wire)
 		require.NotContains(t, err.Error(), "canary", "%q", wire)
 		require.Len(t, s.seen, 1, "%q", wire)

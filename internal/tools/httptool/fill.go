@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // unfitError says why arguments make no request. It is the model's to read.
@@ -39,7 +39,7 @@ func arguments(raw json.RawMessage) map[string]json.RawMessage {
 // filler puts one call's arguments and secrets into templates.
 type filler struct {
 	args    map[string]json.RawMessage
-	secrets *port.Disclosure
+	secrets *tool.Disclosure
 }
 
 // text fills a template, each value as esc writes it. Where an argument is missing, there is none.

@@ -5,7 +5,7 @@
 // Idempotency-Key, the call's own (IETF draft Idempotency-Key header field).
 //
 // What a server says is the tool's own answer, whatever its status. Where a request was, or may have been, sent and no answer can be read,
-// the error is a port.LostError; any other error says that nothing was sent. Nothing that comes back holds a secret that was sent.
+// the error is a tool.LostError; any other error says that nothing was sent. Nothing that comes back holds a secret that was sent.
 package httptool
 
 import (
@@ -22,13 +22,13 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/egress"
-	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // Config is what requests are made with. The zero value has no secrets and reaches public hosts alone.
 type Config struct {
-	Secrets port.Secrets    // nil = there are none
+	Secrets tool.Secrets    // nil = there are none
 	Private egress.Private  // an own network's hosts that tools may reach
 	Resolve egress.Resolver // nil = the system's
 	Roots   *x509.CertPool  // nil = the system's
@@ -54,7 +54,7 @@ type session struct {
 }
 
 // Tool implements runtime.Session.
-func (s *session) Tool(t agent.ToolSpec) port.Tool { return &request{session: s, spec: t} }
+func (s *session) Tool(t agent.ToolSpec) tool.Tool { return &request{session: s, spec: t} }
 
 // Close implements runtime.Session.
 func (s *session) Close() { s.cancel() }
@@ -65,7 +65,7 @@ type request struct {
 	spec agent.ToolSpec
 }
 
-// Spec implements port.Tool.
+// Spec implements tool.Tool.
 func (t *request) Spec() agent.ToolSpec { return t.spec }
 
 var (
@@ -73,8 +73,8 @@ var (
 	errNoURL  = errors.New("the tool has no request")
 )
 
-// Call implements port.Tool.
-func (t *request) Call(ctx context.Context, c port.Call) (agent.ToolResultData, error) {
+// Call implements tool.Tool.
+func (t *request) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	switch {
 	case t.spec.HTTP == nil:
 		return agent.ToolResultData{}, errNoURL
@@ -84,7 +84,7 @@ func (t *request) Call(ctx context.Context, c port.Call) (agent.ToolResultData, 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
-	secrets := port.NewDisclosure(t.config.Secrets, c.Tenant)
+	secrets := tool.NewDisclosure(t.config.Secrets, c.Tenant)
 	r, fields, err := t.build(ctx, c, secrets)
 	var unfit *unfitError
 	switch {
@@ -97,7 +97,7 @@ func (t *request) Call(ctx context.Context, c port.Call) (agent.ToolResultData, 
 }
 
 // build makes the request. fields are the header fields that hold secrets.
-func (t *request) build(ctx context.Context, c port.Call, secrets *port.Disclosure) (r *http.Request, fields []string, err error) {
+func (t *request) build(ctx context.Context, c tool.Call, secrets *tool.Disclosure) (r *http.Request, fields []string, err error) {
 	f := filler{args: arguments(c.Args), secrets: secrets}
 	target, err := f.url(ctx, t.spec.HTTP)
 	if err != nil {
@@ -141,7 +141,7 @@ func (t *request) client(u *url.URL, fields []string, secret bool) (*http.Client
 }
 
 // send makes the one attempt that a call has, and reads the answer.
-func (t *request) send(r *http.Request, fields []string, secrets *port.Disclosure) (agent.ToolResultData, error) {
+func (t *request) send(r *http.Request, fields []string, secrets *tool.Disclosure) (agent.ToolResultData, error) {
 	client, err := t.client(r.URL, fields, len(secrets.Names()) > 0)
 	if err != nil {
 		return agent.ToolResultData{}, bare(secrets, err)
@@ -155,19 +155,19 @@ func (t *request) send(r *http.Request, fields []string, secrets *port.Disclosur
 		defer resp.Body.Close()
 		res, err := t.answer(resp, secrets)
 		if err != nil {
-			return agent.ToolResultData{}, &port.LostError{Err: bare(secrets, err)}
+			return agent.ToolResultData{}, &tool.LostError{Err: bare(secrets, err)}
 		}
 		return res, nil
 	case resp != nil && errors.As(err, &refused): // an answer, which leads where nobody follows
 		return agent.ToolResultData{Content: fmt.Sprintf("status %s\nThe redirect was not followed: %s", status(resp), secrets.Redact(refused.Error())), IsError: true}, nil
 	case connected.Load():
-		return agent.ToolResultData{}, &port.LostError{Err: bare(secrets, err)}
+		return agent.ToolResultData{}, &tool.LostError{Err: bare(secrets, err)}
 	default:
 		return agent.ToolResultData{}, bare(secrets, err)
 	}
 }
 
 // bare is an error's text, without the URL and without secrets. What it is made of is not handed on: it may hold them.
-func bare(secrets *port.Disclosure, err error) error {
+func bare(secrets *tool.Disclosure, err error) error {
 	return errors.New(secrets.Redact(egress.Bare(err).Error()))
 }

@@ -19,9 +19,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/egress"
 	"github.com/countersign/countersign/internal/tools/httptool"
-	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // canary is a secret that must never come back.
@@ -33,7 +33,7 @@ func (v vault) Secret(_ context.Context, tenant, name string) (string, error) {
 	if s, ok := v[tenant+"/"+name]; ok {
 		return s, nil
 	}
-	return "", port.ErrNoSecret
+	return "", tool.ErrNoSecret
 }
 
 // asked is a request as a server saw it.
@@ -85,8 +85,8 @@ func spec(h agent.HTTPTool, properties string) agent.ToolSpec {
 	}
 }
 
-func call(args string) port.Call {
-	return port.Call{Tenant: "acme", Run: "r1", ID: "c1", Name: "orders.pay", Args: json.RawMessage(args), Key: "r1/c1"}
+func call(args string) tool.Call {
+	return tool.Call{Tenant: "acme", Run: "r1", ID: "c1", Name: "orders.pay", Args: json.RawMessage(args), Key: "r1/c1"}
 }
 
 func enter(t testing.TB, s *site, h agent.HTTPTool, properties, args string) (agent.ToolResultData, error) {
@@ -252,7 +252,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Errors say whether anything may have been done: port.LostError, or nothing was sent.
+// Errors say whether anything may have been done: tool.LostError, or nothing was sent.
 func TestWhatWasSentIsKnown(t *testing.T) {
 	cut := func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := w.(http.Hijacker).Hijack()
@@ -300,7 +300,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 			sp.Effect = c.effect
 			res, err := session.Tool(sp).Call(t.Context(), call(`{"a":1}`))
 			require.Len(t, s.seen, 1, "sent once")
-			var lost *port.LostError
+			var lost *tool.LostError
 			require.Equal(t, c.lost, errors.As(err, &lost), "%v", err)
 			if !c.lost {
 				require.NoError(t, err)
@@ -320,7 +320,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 		session := remote(t, at).Open("default", nil)
 		_, err = session.Tool(spec(agent.HTTPTool{Method: "POST", URL: "http://" + at}, ``)).Call(t.Context(), call(`{}`))
 		require.ErrorContains(t, err, "refused")
-		var lost *port.LostError
+		var lost *tool.LostError
 		require.NotErrorAs(t, err, &lost)
 		session.Close()
 		_, err = session.Tool(spec(agent.HTTPTool{Method: "POST", URL: "http://" + at}, ``)).Call(t.Context(), call(`{}`))
@@ -341,7 +341,7 @@ func TestWhatWasSentIsKnown(t *testing.T) {
 		session := remote(t, s.host).Open("default", nil)
 		go func() { <-began; session.Close() }()
 		_, err := session.Tool(spec(agent.HTTPTool{Method: "POST", URL: s.URL}, ``)).Call(t.Context(), call(`{}`))
-		var lost *port.LostError
+		var lost *tool.LostError
 		require.ErrorAs(t, err, &lost)
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/badinput"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Every key of what a function gives: a result of the form that has a key which cannot be read is the function's error and names it, and what is
@@ -98,7 +98,7 @@ func TestBadFailures(t *testing.T) {
 	}
 	for _, kind := range []string{"Sandbox.Timedout", "Runtime.ExitError", "Runtime.OutOfMemory", "Extension.Crash"} {
 		_, err := failed([]byte(`{"errorType":"` + kind + `","errorMessage":7}`))
-		var lost *port.LostError
+		var lost *tool.LostError
 		require.True(t, errors.As(err, &lost), "%s with a message that is none: got %v", kind, err)
 	}
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/countersign/countersign/internal/aws/awshttp"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // How long it may take until a function has taken a call, and how often and with what pause at most a call is sent.
@@ -91,7 +91,7 @@ func (c *Client) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked,
 
 // again reports whether a call that failed so is to be sent again.
 func again(err error, once bool) bool {
-	var lost *port.LostError
+	var lost *tool.LostError
 	if errors.As(err, &lost) {
 		return !once
 	}
@@ -121,7 +121,7 @@ func (c *Client) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invoked
 	case errors.As(err, &dialled) && dialled.Op == "dial":
 		return runtime.Invoked{}, errUnreached
 	case errors.As(err, &unsent), errors.As(err, &ended):
-		return runtime.Invoked{}, &port.LostError{Err: broken(ctx)}
+		return runtime.Invoked{}, &tool.LostError{Err: broken(ctx)}
 	case err != nil:
 		return runtime.Invoked{}, err
 	}
@@ -170,7 +170,7 @@ func outcome(ctx context.Context, resp *http.Response, i runtime.Invoke) (runtim
 	case i.Async:
 		return runtime.Invoked{}, nil
 	case err != nil:
-		return runtime.Invoked{}, &port.LostError{Err: broken(ctx)}
+		return runtime.Invoked{}, &tool.LostError{Err: broken(ctx)}
 	case len(text) > limit:
 		return runtime.Invoked{Payload: json.RawMessage(fmt.Sprintf(`{"errorMessage":"the result has more than %d bytes"}`, limit)), Failed: true}, nil
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/countersign/countersign/internal/awsfake"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/lambdatool"
-	"github.com/countersign/countersign/internal/tools/port"
 )
 
 const region = "eu-central-1"
@@ -49,10 +49,10 @@ func gives(text string) awsfake.Function {
 
 var stock = agent.ToolSpec{Name: "stock.take", Kind: agent.KindLambda, Effect: agent.EffectNonIdempotent, Lambda: &agent.LambdaTool{Function: "stock"}}
 
-var take = port.Call{Tenant: "acme", Run: "r1", ID: "c1", Name: "stock.take", Key: "r1/c1", Args: json.RawMessage(`{"n":1.0}`), State: json.RawMessage(`{}`)}
+var take = tool.Call{Tenant: "acme", Run: "r1", ID: "c1", Name: "stock.take", Key: "r1/c1", Args: json.RawMessage(`{"n":1.0}`), State: json.RawMessage(`{}`)}
 
 // call makes the call of a tool of these functions.
-func call(t *testing.T, c *lambdatool.Client, spec agent.ToolSpec, in port.Call) (agent.ToolResultData, error) {
+func call(t *testing.T, c *lambdatool.Client, spec agent.ToolSpec, in tool.Call) (agent.ToolResultData, error) {
 	t.Helper()
 	s := lambdatool.Remote{Functions: c}.Open("default", &agent.Definition{})
 	defer s.Close()
@@ -149,7 +149,7 @@ func TestFunctionErrors(t *testing.T) {
 		got, err := call(t, lambda(t, &awsfake.Functions{Named: map[string]awsfake.Function{
 			"stock": func(context.Context, json.RawMessage) (any, *awsfake.FunctionError) { return nil, &c.said },
 		}}), stock, take)
-		var lost *port.LostError
+		var lost *tool.LostError
 		if c.lost {
 			require.ErrorAs(t, err, &lost, c.want)
 			require.EqualError(t, err, "the answer was lost: the function ended without one: "+c.want)
@@ -187,7 +187,7 @@ func TestRefusals(t *testing.T) {
 			_, err := call(t, lambda(t, f), spec, take)
 			want := map[agent.Effect]int{agent.EffectIdempotent: c.idem, agent.EffectNonIdempotent: c.once}[effect]
 			require.EqualValues(t, want, n.Load(), "%s, %s", c.code, effect)
-			var lost *port.LostError
+			var lost *tool.LostError
 			require.Equal(t, c.want, map[bool]string{true: "lost", false: map[bool]string{true: "undeliverable", false: "refused"}[errors.Is(err, runtime.ErrUndeliverable)]}[errors.As(err, &lost)])
 			require.ErrorContains(t, err, "invoke function stock: ")
 			require.NotContains(t, err.Error(), "s3cret")
@@ -224,7 +224,7 @@ func TestLostAnswer(t *testing.T) {
 		spec.Effect = effect
 		got, err := call(t, lambda(t, f), spec, take)
 		require.Equal(t, want, ran)
-		var lost *port.LostError
+		var lost *tool.LostError
 		if effect == agent.EffectRead {
 			require.NoError(t, err)
 			require.Equal(t, "again", got.Content)
@@ -284,7 +284,7 @@ func TestClose(t *testing.T) {
 	}()
 	<-entered
 	s.Close()
-	var lost *port.LostError
+	var lost *tool.LostError
 	require.ErrorAs(t, <-ended, &lost)
 	_, err := s.Tool(stock).Call(t.Context(), take)
 	require.EqualError(t, err, "the invocation that made the call has ended")

@@ -7,7 +7,7 @@ import (
 
 	"github.com/countersign/countersign/internal/aws/awshttp"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // refusal is Lambda's name for why it did not enter a function. What else it says is not kept: it may repeat the payload.
@@ -45,7 +45,7 @@ func refused(resp *http.Response) error {
 	case resp.StatusCode < http.StatusInternalServerError, never[r.code]:
 		return fmt.Errorf("%w: %w", runtime.ErrUndeliverable, r)
 	default:
-		return &port.LostError{Err: r}
+		return &tool.LostError{Err: r}
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Remote carries out the calls of tools of kind lambda that are waited for, a runtime.Remote. Functions is required. Safe for concurrent
@@ -27,7 +27,7 @@ type session struct {
 }
 
 // Tool implements runtime.Session.
-func (s *session) Tool(t agent.ToolSpec) port.Tool { return &function{session: s, spec: t} }
+func (s *session) Tool(t agent.ToolSpec) tool.Tool { return &function{session: s, spec: t} }
 
 // Close implements runtime.Session.
 func (s *session) Close() { s.close() }
@@ -38,15 +38,15 @@ type function struct {
 	spec    agent.ToolSpec
 }
 
-// Spec implements port.Tool.
+// Spec implements tool.Tool.
 func (f *function) Spec() agent.ToolSpec { return f.spec }
 
 // errClosed says that a batch is over.
 var errClosed = errors.New("the invocation that made the call has ended")
 
-// Call implements port.Tool: it invokes the function and reads its result. A function that ended without a word of its own, because its
-// time was up or its process died, may have done what it was asked, as one whose answer was lost: *port.LostError.
-func (f *function) Call(ctx context.Context, c port.Call) (agent.ToolResultData, error) {
+// Call implements tool.Tool: it invokes the function and reads its result. A function that ended without a word of its own, because its
+// time was up or its process died, may have done what it was asked, as one whose answer was lost: *tool.LostError.
+func (f *function) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	if f.session.open.Err() != nil {
 		return agent.ToolResultData{}, errClosed
 	}

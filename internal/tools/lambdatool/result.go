@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // result is what a function gives that knows us. What the others give is text.
@@ -184,7 +184,7 @@ func failed(payload []byte) (agent.ToolResultData, error) {
 		said = cmp.Or(said, kind, "it gave no reason")
 	}
 	if f.wordless() {
-		return agent.ToolResultData{}, &port.LostError{Err: errors.New("the function ended without one: " + said)}
+		return agent.ToolResultData{}, &tool.LostError{Err: errors.New("the function ended without one: " + said)}
 	}
 	return agent.ToolResultData{Content: "the function failed: " + said, IsError: true}, nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
-	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // booking is a tool of an SDK server that asks people before it does anything.
@@ -35,7 +35,7 @@ func TestInputOverTheNewestProtocol(t *testing.T) {
 	var booked []string
 	server := served(nil, true, func(s *sdk.Server) { booking(s, &booked) })
 	r := over(t, server)
-	res, err := r.call("book", port.Call{Key: "k"})
+	res, err := r.call("book", tool.Call{Key: "k"})
 	require.NoError(t, err)
 	require.NotNil(t, res.Suspend, res.Content)
 	require.Empty(t, booked)
@@ -44,7 +44,7 @@ func TestInputOverTheNewestProtocol(t *testing.T) {
 	require.Equal(t, "Which day?", asked.Message)
 	require.JSONEq(t, `{"type":"object","properties":{"day":{"type":"integer"}},"required":["day"]}`, string(asked.ResponseSchema))
 
-	res, err = over(t, server).call("book", port.Call{Key: "k", Resume: json.RawMessage(`{"day":9007199254740993}`), Memo: asked.Memo})
+	res, err = over(t, server).call("book", tool.Call{Key: "k", Resume: json.RawMessage(`{"day":9007199254740993}`), Memo: asked.Memo})
 	require.NoError(t, err)
 	require.Equal(t, "booked", res.Content)
 	require.Len(t, booked, 1)
@@ -55,7 +55,7 @@ func TestInputOverTheNewestProtocol(t *testing.T) {
 func TestInputOverAnOlderProtocol(t *testing.T) {
 	var booked []string
 	r := over(t, served([]string{"2025-11-25"}, false, func(s *sdk.Server) { booking(s, &booked) }))
-	_, err := r.call("book", port.Call{Key: "k"})
+	_, err := r.call("book", tool.Call{Key: "k"})
 	require.ErrorContains(t, err, "elicitation")
 	require.Empty(t, booked)
 }
@@ -88,7 +88,7 @@ func TestQuestionsAndAnswers(t *testing.T) {
 				p.result(w, a, `{"content":[]}`)
 			})
 			r := over(t, p)
-			res, err := r.call("echo", port.Call{Args: json.RawMessage(`{"text":"t"}`), Key: "r/c"})
+			res, err := r.call("echo", tool.Call{Args: json.RawMessage(`{"text":"t"}`), Key: "r/c"})
 			require.NoError(t, err)
 			require.NotNil(t, res.Suspend, res.Content)
 			asked, err := res.Suspend.Checked()
@@ -97,7 +97,7 @@ func TestQuestionsAndAnswers(t *testing.T) {
 			require.JSONEq(t, c.schema, string(asked.ResponseSchema))
 			require.NotContains(t, asked.Message+string(asked.Parameters)+string(asked.ResponseSchema), "s<1>")
 
-			_, err = r.call("echo", port.Call{Args: json.RawMessage(`{"text":"t"}`), Key: "r/c", Resume: json.RawMessage(c.answer), Memo: asked.Memo})
+			_, err = r.call("echo", tool.Call{Args: json.RawMessage(`{"text":"t"}`), Key: "r/c", Resume: json.RawMessage(c.answer), Memo: asked.Memo})
 			require.NoError(t, err)
 			calls := p.calls("tools/call")
 			require.Len(t, calls, 2)
@@ -137,7 +137,7 @@ func TestQuestionsThatAreNone(t *testing.T) {
 			p.calling(func(w http.ResponseWriter, a ask) {
 				p.result(w, a, `{"resultType":"input_required","inputRequests":`+c.requests+`,"requestState":"`+c.state+`"}`)
 			})
-			res, err := over(t, p).call("echo", port.Call{})
+			res, err := over(t, p).call("echo", tool.Call{})
 			require.NoError(t, err)
 			require.Nil(t, res.Suspend)
 			require.True(t, res.IsError)
@@ -157,7 +157,7 @@ func TestQuestionsHoldNoSecrets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPeer(t)
 			p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, answer) })
-			res, err := over(t, p, withKey).call("echo", port.Call{})
+			res, err := over(t, p, withKey).call("echo", tool.Call{})
 			require.NoError(t, err)
 			require.Nil(t, res.Suspend)
 			require.True(t, res.IsError)
@@ -189,7 +189,7 @@ func TestNotesHoldNoSecrets(t *testing.T) {
 		return `{"tools":[{"name":"echo","inputSchema":{"type":"object"},"outputSchema":{"type":"object","required":["hunter2"]}}]}`
 	}
 	p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, `{"content":[],"structuredContent":{}}`) })
-	res, err := over(t, p, withKey).call("echo", port.Call{})
+	res, err := over(t, p, withKey).call("echo", tool.Call{})
 	require.NoError(t, err)
 	require.Contains(t, res.Content, "outputSchema promises")
 	require.NotContains(t, res.Content, "hunter2")
@@ -212,7 +212,7 @@ func TestAnswersThatFitNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPeer(t)
-			_, err := over(t, p).call("echo", port.Call{Memo: c.memo, Resume: json.RawMessage(c.resume)})
+			_, err := over(t, p).call("echo", tool.Call{Memo: c.memo, Resume: json.RawMessage(c.resume)})
 			require.ErrorContains(t, err, c.says)
 			require.ErrorContains(t, err, "the call was not made")
 			require.Empty(t, p.calls("tools/call"))

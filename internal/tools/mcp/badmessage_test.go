@@ -21,8 +21,8 @@ import (
 	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
-	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // What becomes of a message. "" = it is taken as it is meant.
@@ -173,7 +173,7 @@ func (f *front) call(s script) badinput.Answer {
 	}
 	spec := agent.ToolSpec{Name: "s.echo", Kind: agent.KindMCP, MCP: &agent.MCPTool{Server: "s", Tool: "echo", Digest: tools.Tools[0].Digest}}
 	before := len(f.calls("tools/call"))
-	res, err := session.Tool(spec).Call(context.Background(), port.Call{})
+	res, err := session.Tool(spec).Call(context.Background(), tool.Call{})
 	if n := len(f.calls("tools/call")) - before; n != 1 {
 		return badinput.Answer{Code: fmt.Sprintf("it was called %d times", n)}
 	}
@@ -182,7 +182,7 @@ func (f *front) call(s script) badinput.Answer {
 
 // outcome is what a call has become.
 func outcome(res agent.ToolResultData, err error) badinput.Answer {
-	var gone *port.LostError
+	var gone *tool.LostError
 	switch {
 	case errors.As(err, &gone):
 		return badinput.Answer{Code: lost, Says: err.Error()}

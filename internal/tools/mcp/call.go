@@ -11,7 +11,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // keyMeta is where a call's idempotency key stands among the request's _meta.
@@ -27,7 +27,7 @@ type remoteTool struct {
 func (t *remoteTool) Spec() agent.ToolSpec { return t.spec }
 
 // Call sends a call, if the tool is what the run is pinned to. The errors are those of the package comment.
-func (t *remoteTool) Call(ctx context.Context, c port.Call) (agent.ToolResultData, error) {
+func (t *remoteTool) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	at := t.spec.MCP
 	if at == nil {
 		return agent.ToolResultData{}, fmt.Errorf("the definition of %s names no MCP server", t.spec.Name)
@@ -72,13 +72,13 @@ func (t *remoteTool) once(ctx context.Context, server agent.MCPServer, at agent.
 func (l *link) pinned(want agent.MCPTool) (definition, error) {
 	d, _ := l.listed.find(want.Tool)
 	if d.digest != want.Digest || d.digest == "" {
-		return d, &port.ChangedError{Server: want.Server, Tool: want.Tool, Want: want.Digest, Got: d.digest}
+		return d, &tool.ChangedError{Server: want.Server, Tool: want.Tool, Want: want.Digest, Got: d.digest}
 	}
 	return d, nil
 }
 
 // request is a call as it is sent: with the answers to what the server has asked, where it has.
-func request(name string, c port.Call) (*sdk.CallToolParams, error) {
+func request(name string, c tool.Call) (*sdk.CallToolParams, error) {
 	p := &sdk.CallToolParams{Meta: sdk.Meta{keyMeta: c.Key}, Name: name}
 	if c.Args != nil {
 		p.Arguments = c.Args
@@ -137,7 +137,7 @@ func (l *link) unanswered(session context.Context, x exchange, err error) error 
 		err = errors.New("it answered nothing")
 	}
 	if x.sent {
-		return &port.LostError{Err: l.failed(l.said(err))}
+		return &tool.LostError{Err: l.failed(l.said(err))}
 	}
 	return l.failed(l.said(err))
 }

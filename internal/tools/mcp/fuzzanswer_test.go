@@ -14,8 +14,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
-	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // fuzzed are the methods whose answer is any bytes.
@@ -75,9 +75,9 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		spec := agent.ToolSpec{Name: "s.echo", Kind: agent.KindMCP, MCP: &agent.MCPTool{Server: "s", Tool: "echo", Digest: tools.Tools[0].Digest}}
-		res, err := session.Tool(spec).Call(context.Background(), port.Call{})
+		res, err := session.Tool(spec).Call(context.Background(), tool.Call{})
 		if err != nil {
-			var gone *port.LostError
+			var gone *tool.LostError
 			require.True(t, errors.As(err, &gone) || strings.Contains(err.Error(), "it answered with error "), "it failed and nobody said so: %v", err)
 			shown(t, err)
 			return

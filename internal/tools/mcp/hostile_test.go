@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
-	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // on answers one method otherwise.
@@ -182,9 +182,9 @@ func TestHostileToCalls(t *testing.T) {
 			p := newPeer(t)
 			r := over(t, p)
 			p.calling(func(w http.ResponseWriter, a ask) { c.do(p, w, a) })
-			_, err := r.call("echo", port.Call{})
+			_, err := r.call("echo", tool.Call{})
 			require.ErrorContains(t, err, c.says)
-			var lost *port.LostError
+			var lost *tool.LostError
 			if c.lost {
 				require.ErrorAs(t, err, &lost)
 			} else {
@@ -193,12 +193,12 @@ func TestHostileToCalls(t *testing.T) {
 			require.Len(t, p.calls("tools/call"), 1, "a call is sent once")
 
 			p.calling(newPeer(t).call) // the next call finds a connection that works, a new one where it must be
-			res, err := r.call("echo", port.Call{})
+			res, err := r.call("echo", tool.Call{})
 			if err != nil { // one that was ending just then: the call was not sent, and may be made again
 				require.ErrorContains(t, err, "it ended the connection")
 				require.NotErrorAs(t, err, &lost)
 				require.Len(t, p.calls("tools/call"), 1)
-				res, err = r.call("echo", port.Call{})
+				res, err = r.call("echo", tool.Call{})
 			}
 			require.NoError(t, err)
 			require.Equal(t, "hello", res.Content)
@@ -218,21 +218,21 @@ func TestHostileCallsThatHang(t *testing.T) {
 	p := newPeer(t)
 	r := over(t, p)
 	p.calling(func(w http.ResponseWriter, _ ask) { p.hang(w) })
-	tool := r.tool("echo")
+	repeats := r.tool("echo")
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	_, err := tool.Call(ctx, port.Call{})
+	_, err := repeats.Call(ctx, tool.Call{})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 
 	failed := make(chan error, 1)
-	go func() { _, err := tool.Call(context.Background(), port.Call{}); failed <- err }()
+	go func() { _, err := repeats.Call(context.Background(), tool.Call{}); failed <- err }()
 	require.Eventually(t, func() bool { return len(p.calls("tools/call")) == 2 }, 5*time.Second, 5*time.Millisecond)
 	began := time.Now()
 	r.session.Close()
-	var lost *port.LostError
+	var lost *tool.LostError
 	require.ErrorAs(t, <-failed, &lost)
 	require.Less(t, time.Since(began), 5*time.Second)
-	_, err = tool.Call(context.Background(), port.Call{})
+	_, err = repeats.Call(context.Background(), tool.Call{})
 	require.ErrorContains(t, err, "the invocation has ended")
 }
 
@@ -257,7 +257,7 @@ func TestHostileRedirects(t *testing.T) {
 				_, err := r.list()
 				if method == "tools/call" {
 					require.NoError(t, err)
-					_, err = r.call("echo", port.Call{})
+					_, err = r.call("echo", tool.Call{})
 				}
 				require.ErrorContains(t, err, "it redirects to another host, which is not followed")
 			})

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Config is what connections are made of.
@@ -85,7 +85,7 @@ type session struct {
 }
 
 // Tool is a tool of a server of the definition.
-func (s *session) Tool(t agent.ToolSpec) port.Tool { return &remoteTool{session: s, spec: t} }
+func (s *session) Tool(t agent.ToolSpec) tool.Tool { return &remoteTool{session: s, spec: t} }
 
 // List asks a server for its tools.
 func (s *session) List(ctx context.Context, server agent.MCPServer) (agent.ServerTools, error) {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
-	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // served is a server of the official SDK that speaks the given versions, or all.
@@ -69,10 +69,10 @@ func TestVersionsOfTheProtocol(t *testing.T) {
 			require.NoError(t, agent.CheckArgumentSchema(got.Tools[0].Schema))
 			digests[got.Tools[0].Digest] = true
 
-			res, err := r.call("greet", port.Call{Key: "r1/c1", Args: json.RawMessage(`{"name":"Ana"}`)})
+			res, err := r.call("greet", tool.Call{Key: "r1/c1", Args: json.RawMessage(`{"name":"Ana"}`)})
 			require.NoError(t, err)
 			require.Equal(t, agent.ToolResultData{Content: "Hello Ana by r1/c1"}, res)
-			res, err = r.call("greet", port.Call{Args: json.RawMessage(`{"name":7}`)})
+			res, err = r.call("greet", tool.Call{Args: json.RawMessage(`{"name":7}`)})
 			require.NoError(t, err)
 			require.True(t, res.IsError, "the tool's own error")
 			require.Contains(t, res.Content, "name")
@@ -89,11 +89,11 @@ func TestOneConnectionAnInvocation(t *testing.T) {
 	unused := r.pinned("echo", "d")
 	require.NotNil(t, unused)
 	require.Empty(t, p.calls("server/discover"))
-	tool := r.tool("echo")
+	repeats := r.tool("echo")
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			_, err := tool.Call(context.Background(), port.Call{})
+			_, err := repeats.Call(context.Background(), tool.Call{})
 			require.NoError(t, err)
 		})
 	}
@@ -118,13 +118,13 @@ func TestGoodbye(t *testing.T) {
 			server.ServeHTTP(w, q)
 		}))
 		greet := r.tool("greet")
-		_, err := greet.Call(context.Background(), port.Call{Args: json.RawMessage(args)})
+		_, err := greet.Call(context.Background(), tool.Call{Args: json.RawMessage(args)})
 		require.NoError(t, err)
 		heard := func() int { mu.Lock(); defer mu.Unlock(); return said }
 		require.Zero(t, heard())
 		r.session.Close()
 		require.Equal(t, 1, heard())
-		_, err = greet.Call(context.Background(), port.Call{Args: json.RawMessage(args)})
+		_, err = greet.Call(context.Background(), tool.Call{Args: json.RawMessage(args)})
 		require.Error(t, err, "its connections are gone")
 	}
 }
@@ -137,7 +137,7 @@ func TestGivingUpOnAConnection(t *testing.T) {
 	r := over(t, p)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := r.pinned("echo", "d").Call(ctx, port.Call{})
+	_, err := r.pinned("echo", "d").Call(ctx, tool.Call{})
 	require.ErrorIs(t, err, context.Canceled)
 	close(begin)
 	_, err = r.list()
@@ -177,13 +177,13 @@ func TestChangedDefinitions(t *testing.T) {
 			p := newPeer(t)
 			p.tools = func(ask) string { return `{"tools":[` + c.definition + `]}` }
 			r := over(t, p)
-			res, err := r.pinned("echo", pinned).Call(context.Background(), port.Call{})
+			res, err := r.pinned("echo", pinned).Call(context.Background(), tool.Call{})
 			if c.same {
 				require.NoError(t, err)
 				require.Contains(t, res.Content, "hello")
 				return
 			}
-			var changed *port.ChangedError
+			var changed *tool.ChangedError
 			require.ErrorAs(t, err, &changed)
 			require.Equal(t, "s", changed.Server)
 			require.Equal(t, "echo", changed.Tool)
@@ -208,7 +208,7 @@ func TestSecretsOfAConnection(t *testing.T) {
 		s.Headers = map[string]string{"X-Key": "Bearer ${secret:key}", "X-Plain": "yes"}
 		c.Secrets = func(tenant string) mcp.Secrets { return vault(tenant) }
 	})
-	res, err := r.call("echo", port.Call{})
+	res, err := r.call("echo", tool.Call{})
 	require.NoError(t, err)
 	require.Equal(t, "your key is ***\n[(image/png) is left out: it holds a secret]", res.Content)
 	require.Empty(t, res.Media)
@@ -216,7 +216,7 @@ func TestSecretsOfAConnection(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "knows ***", all.Tools[0].Description)
 	p.calling(func(w http.ResponseWriter, a ask) { p.refuse(w, a, 1, "not with hunter2") })
-	_, err = r.call("echo", port.Call{})
+	_, err = r.call("echo", tool.Call{})
 	require.ErrorContains(t, err, "not with ***")
 	for _, a := range p.heard {
 		require.Equal(t, "Bearer hunter2", a.header.Get("X-Key"))
@@ -258,14 +258,14 @@ func TestWhatCannotBeReached(t *testing.T) {
 			require.ErrorContains(t, err, "connect to MCP server s: ")
 			require.ErrorContains(t, err, c.says)
 			require.NotContains(t, err.Error(), "/secret")
-			_, err = r.pinned("echo", "d").Call(context.Background(), port.Call{})
-			var lost *port.LostError
+			_, err = r.pinned("echo", "d").Call(context.Background(), tool.Call{})
+			var lost *tool.LostError
 			require.NotErrorAs(t, err, &lost, "nothing was sent")
 		})
 	}
 	r := open(t, web, agent.MCPServer{Name: "s", URL: "http://127.0.0.1:1/"})
 	defer r.session.Close()
-	_, err := r.session.Tool(agent.ToolSpec{Name: "other.x", MCP: &agent.MCPTool{Server: "other", Tool: "x"}}).Call(context.Background(), port.Call{})
+	_, err := r.session.Tool(agent.ToolSpec{Name: "other.x", MCP: &agent.MCPTool{Server: "other", Tool: "x"}}).Call(context.Background(), tool.Call{})
 	require.ErrorContains(t, err, "the agent has no MCP server other")
 	_, err = mcp.New(mcp.Config{})
 	require.ErrorContains(t, err, "want a clock")

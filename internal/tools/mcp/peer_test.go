@@ -19,8 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
-	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // ask is a message of the client's as a peer gets it.
@@ -191,7 +191,7 @@ func (r *rig) list() (agent.ServerTools, error) {
 }
 
 // tool is a tool as the run is pinned to it: as the server describes it now.
-func (r *rig) tool(name string) port.Tool {
+func (r *rig) tool(name string) tool.Tool {
 	r.t.Helper()
 	all, err := r.list()
 	require.NoError(r.t, err)
@@ -204,11 +204,11 @@ func (r *rig) tool(name string) port.Tool {
 	return nil
 }
 
-func (r *rig) pinned(name, digest string) port.Tool {
+func (r *rig) pinned(name, digest string) tool.Tool {
 	return r.session.Tool(agent.ToolSpec{Name: "s." + name, Kind: agent.KindMCP, MCP: &agent.MCPTool{Server: "s", Tool: name, Digest: digest}})
 }
 
-func (r *rig) call(name string, c port.Call) (agent.ToolResultData, error) {
+func (r *rig) call(name string, c tool.Call) (agent.ToolResultData, error) {
 	r.t.Helper()
 	return r.tool(name).Call(context.Background(), c)
 }

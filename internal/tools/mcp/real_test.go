@@ -15,9 +15,9 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/mcppeer"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
 	"github.com/countersign/countersign/internal/tools/mcp/program"
-	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // programs starts programs with this process's PATH alone.
@@ -44,16 +44,16 @@ func TestTheRealFilesystemServer(t *testing.T) {
 		require.NoError(t, err)
 		return raw
 	}
-	res, err := r.call("write_file", port.Call{Args: args(map[string]string{"path": path, "content": "countersigned\n"})})
+	res, err := r.call("write_file", tool.Call{Args: args(map[string]string{"path": path, "content": "countersigned\n"})})
 	require.NoError(t, err)
 	require.False(t, res.IsError, res.Content)
 	written, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "countersigned\n", string(written))
-	res, err = r.call("read_text_file", port.Call{Args: args(map[string]string{"path": path})})
+	res, err = r.call("read_text_file", tool.Call{Args: args(map[string]string{"path": path})})
 	require.NoError(t, err)
 	require.Equal(t, agent.ToolResultData{Content: "countersigned\n"}, res)
-	res, err = r.call("read_text_file", port.Call{Args: args(map[string]string{"path": "/etc/passwd"})})
+	res, err = r.call("read_text_file", tool.Call{Args: args(map[string]string{"path": "/etc/passwd"})})
 	require.NoError(t, err)
 	require.True(t, res.IsError, "it is confined to its folder")
 	require.Contains(t, res.Content, "denied")
@@ -72,19 +72,19 @@ func TestTheRealEverythingServer(t *testing.T) {
 	require.Empty(t, all.Left)
 	require.Greater(t, len(all.Tools), 5)
 
-	res, err := r.call("echo", port.Call{Args: json.RawMessage(`{"message":"hello"}`)})
+	res, err := r.call("echo", tool.Call{Args: json.RawMessage(`{"message":"hello"}`)})
 	require.NoError(t, err)
 	require.Equal(t, agent.ToolResultData{Content: "Echo: hello"}, res)
-	res, err = r.call("get-tiny-image", port.Call{})
+	res, err = r.call("get-tiny-image", tool.Call{})
 	require.NoError(t, err)
 	require.Len(t, res.Media, 1)
 	require.Equal(t, "image/png", res.Media[0].MediaType)
 	require.NoError(t, res.Media[0].Check())
-	res, err = r.call("get-structured-content", port.Call{Args: json.RawMessage(`{"location":"New York"}`)})
+	res, err = r.call("get-structured-content", tool.Call{Args: json.RawMessage(`{"location":"New York"}`)})
 	require.NoError(t, err)
 	require.NotContains(t, res.Content, "outputSchema", "it keeps its promise")
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	_, err = r.tool("trigger-long-running-operation").Call(ctx, port.Call{Args: json.RawMessage(`{"duration":60,"steps":2}`)})
+	_, err = r.tool("trigger-long-running-operation").Call(ctx, tool.Call{Args: json.RawMessage(`{"duration":60,"steps":2}`)})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/schema"
 )
 
@@ -107,12 +107,12 @@ func (s *said) line(text string) {
 	s.lines, s.size = append(s.lines, text), s.size+len(text)
 }
 
-// outcome is what a tool's call gives the run: a result, an error of the tool's, or what people are asked. An error is a port.LostError.
+// outcome is what a tool's call gives the run: a result, an error of the tool's, or what people are asked. An error is a tool.LostError.
 func (l *link) outcome(d definition, x exchange) (agent.ToolResultData, error) {
 	r, err := readResult(x.answer)
 	switch {
 	case err != nil:
-		return agent.ToolResultData{}, &port.LostError{Err: l.failed(err)}
+		return agent.ToolResultData{}, &tool.LostError{Err: l.failed(err)}
 	case r.asks:
 		return l.asks(r), nil
 	case r.strange:

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // What a result says, for results of every kind (semantics.md: texts joined, else the field text, else JSON).
@@ -47,7 +47,7 @@ func TestResultsOfServers(t *testing.T) {
 				p := newPeer(t)
 				p.old = old
 				p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, c.result) })
-				got, err := over(t, p).call("echo", port.Call{})
+				got, err := over(t, p).call("echo", tool.Call{})
 				require.NoError(t, err)
 				require.Equal(t, c.want, got)
 			}
@@ -62,14 +62,14 @@ func TestResultsAtTheirBounds(t *testing.T) {
 	p.calling(func(w http.ResponseWriter, a ask) {
 		p.result(w, a, `{"content":[{"type":"text","text":"`+lines(9<<20, "x")+`"},{"type":"text","text":"more"}]}`)
 	})
-	got, err := r.call("echo", port.Call{})
+	got, err := r.call("echo", tool.Call{})
 	require.NoError(t, err)
 	require.Less(t, len(got.Content), 8<<20+100)
 	require.True(t, strings.HasSuffix(got.Content, "x […]\n[the rest is left out: a result has at most 8388608 bytes of text]"), got.Content[len(got.Content)-100:])
 	p.calling(func(w http.ResponseWriter, a ask) {
 		p.result(w, a, `{"content":[`+lines(1200, `{"type":"text","text":"x"},`)+`{}]}`)
 	})
-	got, err = r.call("echo", port.Call{})
+	got, err = r.call("echo", tool.Call{})
 	require.NoError(t, err)
 	require.True(t, strings.HasSuffix(got.Content, "x\n[201 more parts are left out: a result has at most 1000]"))
 }
@@ -89,7 +89,7 @@ func TestLiesAboutOutput(t *testing.T) {
 				return `{"tools":[` + strings.TrimSuffix(echo, "}") + `,"outputSchema":` + c.schema + `}]}`
 			}
 			p.calling(func(w http.ResponseWriter, a ask) { p.result(w, a, c.result) })
-			got, err := over(t, p).call("echo", port.Call{})
+			got, err := over(t, p).call("echo", tool.Call{})
 			require.NoError(t, err)
 			require.Equal(t, c.note != "", strings.Contains(got.Content, "[the result is not what the tool's outputSchema promises: "), got.Content)
 			require.Contains(t, got.Content, c.note)
@@ -136,7 +136,7 @@ func TestWhatServersOfOldAskFor(t *testing.T) {
 				return string(a.ID) == `"q1"`
 			}
 			r := over(t, p)
-			got, err := r.call("echo", port.Call{})
+			got, err := r.call("echo", tool.Call{})
 			require.NoError(t, err)
 			require.Equal(t, says, got.Content)
 			init := p.calls("initialize")

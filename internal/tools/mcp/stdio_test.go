@@ -15,8 +15,8 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/mcp"
-	"github.com/countersign/countersign/internal/tools/port"
 )
 
 // The test's own program is the server of these tests, in one of many moods.
@@ -94,7 +94,7 @@ func started(t *testing.T, mood string) *rig {
 // A program on this machine is a server as any other: with its secrets, which do not come back.
 func TestPrograms(t *testing.T) {
 	r := started(t, "plain")
-	res, err := r.call("echo", port.Call{Args: json.RawMessage(`{"text":"t"}`)})
+	res, err := r.call("echo", tool.Call{Args: json.RawMessage(`{"text":"t"}`)})
 	require.NoError(t, err)
 	require.Equal(t, agent.ToolResultData{Content: "token ***"}, res)
 }
@@ -111,8 +111,8 @@ func TestHostilePrograms(t *testing.T) {
 		t.Run(mood, func(t *testing.T) {
 			r := started(t, mood)
 			for range 2 {
-				_, err := r.call("echo", port.Call{})
-				var lost *port.LostError
+				_, err := r.call("echo", tool.Call{})
+				var lost *tool.LostError
 				require.ErrorAs(t, err, &lost)
 				require.ErrorContains(t, err, says)
 			}
@@ -121,11 +121,11 @@ func TestHostilePrograms(t *testing.T) {
 	for mood, args := range map[string]string{"tools/call hangs": `{}`, "deaf": `{"text":"` + lines(1<<20, "x") + `"}`} {
 		t.Run(mood, func(t *testing.T) {
 			r := started(t, mood)
-			tool := r.tool("echo")
+			repeats := r.tool("echo")
 			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 			defer cancel()
 			began := time.Now()
-			_, err := tool.Call(ctx, port.Call{Args: json.RawMessage(args)})
+			_, err := repeats.Call(ctx, tool.Call{Args: json.RawMessage(args)})
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.Less(t, time.Since(began), 3*time.Second)
 		})

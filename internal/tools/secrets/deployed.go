@@ -6,15 +6,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Deployed are the secrets of a deployed function, as its environment names them. Without a prefix there are none. A
 // variable that makes no sense is an error that names it.
-func Deployed(cfg aws.Config, getenv func(string) string, clk clock.Clock) (port.Secrets, error) {
+func Deployed(cfg aws.Config, getenv func(string) string, clk clock.Clock) (tool.Secrets, error) {
 	prefix := getenv(EnvPrefix)
 	if prefix == "" {
-		return port.NoSecrets{}, nil
+		return tool.NoSecrets{}, nil
 	}
 	at, err := managerEndpoint(cfg)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // Env is what the environment variables that hold secrets begin with; the secret's name follows as it is.
@@ -35,8 +35,8 @@ type Local struct {
 
 // Secret is the value of that name.
 func (l Local) Secret(_ context.Context, tenant, name string) (string, error) {
-	if !port.SecretName(name) {
-		return "", fmt.Errorf("%w of that name", port.ErrNoSecret)
+	if !tool.SecretName(name) {
+		return "", fmt.Errorf("%w of that name", tool.ErrNoSecret)
 	}
 	if l.Getenv != nil {
 		if v := l.Getenv(Env + name); v != "" {
@@ -50,7 +50,7 @@ func (l Local) Secret(_ context.Context, tenant, name string) (string, error) {
 	if v := cmp.Or(all[tenant+"/"+name], all[name]); v != "" {
 		return v, nil
 	}
-	return "", fmt.Errorf("%w: want it in %s of the store directory or as %s%s in the environment", port.ErrNoSecret, FileName, Env, name)
+	return "", fmt.Errorf("%w: want it in %s of the store directory or as %s%s in the environment", tool.ErrNoSecret, FileName, Env, name)
 }
 
 // read reads the file. Its errors hold nothing of it.

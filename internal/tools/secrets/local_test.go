@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
@@ -18,7 +18,7 @@ func TestLocal(t *testing.T) {
 	l := secrets.Local{File: file, Getenv: func(name string) string { return env[name] }}
 
 	_, err := l.Secret(t.Context(), "acme", "KEY")
-	require.ErrorIs(t, err, port.ErrNoSecret, "no file is no trouble")
+	require.ErrorIs(t, err, tool.ErrNoSecret, "no file is no trouble")
 	require.ErrorContains(t, err, "COUNTERSIGN_SECRET_KEY")
 
 	require.NoError(t, os.WriteFile(file, []byte("KEY: everybody's\nacme/KEY: \"acme's\"\nBOTH: of the file\nmany: |\n  two\n  lines\nEMPTY: \"\"\n"), 0o600))
@@ -34,7 +34,7 @@ func TestLocal(t *testing.T) {
 	} {
 		v, err := l.Secret(t.Context(), c.tenant, c.name)
 		if c.want == "" {
-			require.ErrorIs(t, err, port.ErrNoSecret, c.name)
+			require.ErrorIs(t, err, tool.ErrNoSecret, c.name)
 			continue
 		}
 		require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestLocalFileIsRefused(t *testing.T) {
 		_, err := secrets.Local{File: file}.Secret(t.Context(), "acme", "KEY")
 		require.ErrorContains(t, err, want, text)
 		require.NotContains(t, err.Error(), canary)
-		require.NotErrorIs(t, err, port.ErrNoSecret)
+		require.NotErrorIs(t, err, tool.ErrNoSecret)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/countersign/countersign/internal/aws/awshttp"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 )
 
 // EnvPrefix names what the names of a deployment's secrets begin with in AWS Secrets Manager; the tenant, '/' and the secret's name follow.
@@ -65,8 +65,8 @@ func Endpoint(region string, fips, dualStack bool) string {
 
 // Secret is the value of that name, as it is or was less than five minutes ago. A secret that is binary is an error.
 func (v *Vault) Secret(ctx context.Context, tenant, name string) (string, error) {
-	if !port.SecretName(name) || tenant == "" || strings.Contains(tenant, "/") {
-		return "", fmt.Errorf("%w of that name", port.ErrNoSecret)
+	if !tool.SecretName(name) || tenant == "" || strings.Contains(tenant, "/") {
+		return "", fmt.Errorf("%w of that name", tool.ErrNoSecret)
 	}
 	full := v.prefix + tenant + "/" + name
 	if text, ok := v.cached(full); ok {
@@ -153,17 +153,17 @@ type refusal struct {
 func (r *refusal) Error() string {
 	switch {
 	case r.Unwrap() != nil:
-		return port.ErrNoSecret.Error()
+		return tool.ErrNoSecret.Error()
 	case r.code == "":
 		return fmt.Sprintf("refused with status %d", r.status)
 	}
 	return "refused: " + r.code[:min(len(r.code), maxCode)]
 }
 
-// Unwrap makes a secret that is not there, or is about to be deleted, port.ErrNoSecret.
+// Unwrap makes a secret that is not there, or is about to be deleted, tool.ErrNoSecret.
 func (r *refusal) Unwrap() error {
 	if r.code == "ResourceNotFoundException" || r.code == "InvalidRequestException" {
-		return port.ErrNoSecret
+		return tool.ErrNoSecret
 	}
 	return nil
 }

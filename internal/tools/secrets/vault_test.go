@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
@@ -69,7 +69,7 @@ func TestVault(t *testing.T) {
 
 	for _, c := range [][2]string{{"acme", "../globex/KEY"}, {"acme", "a/b"}, {"acme/x", "KEY"}, {"", "KEY"}, {"acme", ""}} {
 		_, err := v.Secret(t.Context(), c[0], c[1])
-		require.ErrorIs(t, err, port.ErrNoSecret, "%v", c)
+		require.ErrorIs(t, err, tool.ErrNoSecret, "%v", c)
 	}
 	require.Len(t, m.asked, 1, "what is no name is not asked for")
 }
@@ -83,7 +83,7 @@ func TestVaultKeepsValues(t *testing.T) {
 		}}
 		v := secrets.NewVault(aws.Config{Region: "eu-central-1", Credentials: keys, HTTPClient: m}, "https://sm", "", clock.System())
 		_, err := v.Secret(t.Context(), "acme", "KEY")
-		require.ErrorIs(t, err, port.ErrNoSecret)
+		require.ErrorIs(t, err, tool.ErrNoSecret)
 		for _, c := range []struct {
 			after        time.Duration
 			tenant, want string
@@ -138,9 +138,9 @@ func TestVaultFails(t *testing.T) {
 				require.NotContains(t, err.Error(), "canary")
 				require.Less(t, len(err.Error()), 300)
 				if c.missing {
-					require.ErrorIs(t, err, port.ErrNoSecret)
+					require.ErrorIs(t, err, tool.ErrNoSecret)
 				} else {
-					require.NotErrorIs(t, err, port.ErrNoSecret)
+					require.NotErrorIs(t, err, tool.ErrNoSecret)
 				}
 			})
 		})

@@ -25,7 +25,7 @@ import (
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/store/folder"
 	"github.com/countersign/countersign/internal/store/memory"
-	"github.com/countersign/countersign/internal/tools/port"
+	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/internal/web/stream"
 )
@@ -373,4 +373,4 @@ func TestBadListenersHurtNoRun(t *testing.T) {
 // noTools has no tool.
 type noTools struct{}
 
-func (noTools) Lookup(string) (port.Tool, bool) { return nil, false }
+func (noTools) Lookup(string) (tool.Tool, bool) { return nil, false }

@@ -2,14 +2,12 @@ package gateway_test
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/web/edge"
 	"github.com/countersign/countersign/internal/web/gateway"
 )
 
@@ -34,9 +32,7 @@ func FuzzServe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		out, err := g.Serve(t.Context(), payload)
 		if err != nil {
-			var known *edge.Error
-			require.True(t, errors.As(err, &known), "%v", err)
-			require.Equal(t, edge.Invalid, known.Kind)
+			require.ErrorContains(t, err, "read the event: ")
 			return
 		}
 		var a gateway.Answer

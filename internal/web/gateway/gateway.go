@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -20,7 +21,6 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/countersign/countersign/internal/web/api"
-	"github.com/countersign/countersign/internal/web/edge"
 )
 
 // Event is the request of payload format 2.0. A function URL's has the same form.
@@ -42,14 +42,14 @@ type Gateway struct {
 	Log *slog.Logger
 }
 
-// Serve answers one event. An event that is no HTTP request is an *edge.Error of kind Invalid; everything else is an answer.
+// Serve answers one event. An event that is no HTTP request is an error; everything else is an answer.
 func (g *Gateway) Serve(ctx context.Context, payload []byte) ([]byte, error) {
 	var e Event
 	if err := json.Unmarshal(payload, &e); err != nil {
-		return nil, edge.Invalidf("read the event: want an HTTP request in payload format 2.0, got something of another form")
+		return nil, errors.New("read the event: want an HTTP request in payload format 2.0, got something of another form")
 	}
 	if e.Version != "2.0" || e.RequestContext.HTTP.Method == "" || e.RawPath == "" {
-		return nil, edge.Invalidf("read the event: version, rawPath, requestContext.http.method: want an HTTP request in payload format 2.0")
+		return nil, errors.New("read the event: version, rawPath, requestContext.http.method: want an HTTP request in payload format 2.0")
 	}
 	out, err := json.Marshal(g.answer(ctx, &e).encode())
 	if err != nil {

@@ -40,7 +40,7 @@ func told(t *testing.T, pattern string) []story {
 		require.NoError(t, err)
 		r := s.Run(scenario.Options{})
 		require.Empty(t, r.Failures, f)
-		def := s.Agent()
+		def := s.Agents()[0]
 		all = append(all, story{name: s.Name, def: &def, seed: r.Seed, entries: r.Journal})
 	}
 	return all

@@ -10,14 +10,13 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 	webpages "github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
-	webfront "github.com/countersign/countersign/internal/web/front"
 )
 
 // newConsole makes the console of an engine. What it reads it reads as any client does; what it decides goes to the desk.
 func newConsole(e *engine, b api.Backend, token string, as agent.Principal) *webpages.Console {
 	draw := ids.System(e.p.clock)
 	return &webpages.Console{
-		Pages:  webfront.Of(e.behind()),
+		Pages:  e.behind().Pages(),
 		Tenant: local.Tenant, As: as, Read: e.client(as), Agents: e.p.registry.Agents, Token: token, Start: draw.Token()[:10], Key: draw.Token(),
 		Conversation: func(ctx context.Context, run string) ([]agent.Spoken, error) {
 			l, err := b.Journal.Load(ctx, local.Tenant, run)

@@ -12,7 +12,6 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/slack"
-	webfront "github.com/countersign/countersign/internal/web/front"
 )
 
 // links are those of a laptop: signed by the ring in HOME, at dev's own address, or where COUNTERSIGN_WEB_URL says that it is reached.
@@ -65,7 +64,7 @@ func (e *engine) pages() (http.Handler, error) {
 		}
 		return e.p.getenv(name)
 	}
-	pages, err := webfront.Pages(b)
+	pages, err := b.Handler()
 	if err != nil {
 		return nil, usage("%v", err)
 	}

@@ -24,7 +24,6 @@ import (
 	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/tools/lambdatool"
 	programs "github.com/countersign/countersign/internal/tools/mcp/program"
-	"github.com/countersign/countersign/internal/tools/reach"
 	"github.com/countersign/countersign/internal/tools/secrets"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -34,7 +33,7 @@ type engine struct {
 	p       *program
 	home    *local.Home
 	feed    *api.Feed
-	pipe    *pipe
+	pipe    *local.Pipe
 	backend api.Backend
 	watch   *lambdafn.Observer
 	sends   *telemetry.Telemetry // what watch records; nil = the environment names no exporter
@@ -48,31 +47,30 @@ type engine struct {
 // openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
 func (p *program) openEngine(who people) (*engine, error) {
 	feed := api.NewFeed(p.clock)
-	watch, sends, err := p.watch()
-	if err != nil {
-		return nil, err
-	}
 	heard := agent.HearTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
 	invoked, ring := &functions{p: p}, &keys{home: p.home, draw: ids.System(p.clock).Token}
-	remotes, err := reach.Local(p.home, p.getenv, p.clock, programs.Programs{Clock: p.clock, Path: p.getenv("PATH"), Home: p.getenv("HOME")}.Start)
+	remotes, err := local.Remotes(p.home, p.getenv, p.clock, programs.Programs{Clock: p.clock, Path: p.getenv("PATH"), Home: p.getenv("HOME")}.Start)
 	if err != nil {
 		return nil, err
 	}
 	remotes[agent.KindLambda] = lambdatool.Remote{Functions: invoked}
-	e := &engine{p: p, feed: feed, pipe: newPipe(), watch: watch, sends: sends, ring: ring}
+	e := &engine{p: p, feed: feed, pipe: local.NewPipe(), ring: ring}
 	tells, err := p.notifier(e)
 	if err != nil {
+		return nil, err
+	}
+	if e.watch, e.sends, err = p.watch(); err != nil {
 		return nil, err
 	}
 	home, err := local.Open(local.Options{
 		Remotes: remotes, Functions: invoked,
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
 		Notify:    tells,
-		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: watch, Trouble: p.trouble, Busy: p.busy, Clock: p.clock, People: who.Book,
+		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.watch, Trouble: p.trouble, Busy: p.busy, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
-		sends.Shutdown(context.Background())
+		e.sends.Shutdown(context.Background())
 		return nil, err
 	}
 	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: caller(who)})
@@ -169,7 +167,7 @@ func listen(path string) (net.Listener, error) {
 
 // client talks to this very process.
 func (e *engine) client(as agent.Principal) *api.Client {
-	return api.NewClient(e.pipe.dial, as.String())
+	return api.NewClient(e.pipe.Dial, as.String())
 }
 
 // defaultGrace is how long calls that are under way may take once the process ends, and answerGrace how long requests then.

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/lambdatool"
@@ -25,25 +24,23 @@ type functions struct {
 
 // Invoke implements runtime.Functions.
 func (f *functions) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
-	c, err := f.configured(ctx)
+	c, err := f.configured()
 	if err != nil {
 		return runtime.Invoked{}, err
 	}
 	return c.Invoke(ctx, i)
 }
 
-func (f *functions) configured(ctx context.Context) (*lambdatool.Client, error) {
+func (f *functions) configured() (*lambdatool.Client, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.client != nil {
 		return f.client, nil
 	}
-	ctx, cancel := f.p.clock.WithTimeout(ctx, configureWithin)
-	defer cancel()
-	cfg, err := config.LoadDefaultConfig(ctx)
+	cfg, err := f.p.aws.config(f.p.clock)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("invoke functions of AWS Lambda: configure the AWS SDK: %w", err)
+		return nil, fmt.Errorf("invoke functions of AWS Lambda: %w", err)
 	case cfg.Region == "":
 		return nil, fmt.Errorf("%w: %w", runtime.ErrUndeliverable, errors.New("functions of AWS Lambda need a region: set AWS_REGION or AWS_PROFILE"))
 	}

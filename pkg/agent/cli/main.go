@@ -64,7 +64,7 @@ type program struct {
 	as    string // --as, as it was typed
 	ids   []typedID
 	typed *typed // what comes from stdin; nil until it is asked for
-	aws   awsClient
+	aws   awsClients
 }
 
 // command is what a node of the grammar does.

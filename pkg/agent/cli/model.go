@@ -9,9 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/aws/awsconfig"
+	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/model/bedrock"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/runtime"
@@ -50,23 +52,31 @@ const configureWithin = 10 * time.Second
 
 // bedrock is Amazon Bedrock with the credentials and the region that the AWS SDK finds where it always does. All models share one client.
 func (p *program) bedrock(heard agent.OnDelta) (runtime.Model, error) {
-	p.aws.once.Do(func() {
-		ctx, cancel := p.clock.WithTimeout(context.Background(), configureWithin)
-		defer cancel()
-		cfg, err := config.LoadDefaultConfig(ctx)
-		p.aws.client, p.aws.err = bedrock.NewClient(cfg, ""), err
-	})
-	if p.aws.err != nil {
-		return nil, fmt.Errorf("configure the AWS SDK: %w", p.aws.err)
+	cfg, err := p.aws.config(p.clock)
+	if err != nil {
+		return nil, err
 	}
-	return advised{Model: bedrock.New(bedrock.Config{Client: p.aws.client, Stream: true, OnDelta: heard}), what: bedrockAdvice}, nil
+	p.aws.bedrockOnce.Do(func() { p.aws.bedrock = bedrock.NewClient(cfg, "") })
+	return advised{Model: bedrock.New(bedrock.Config{Client: p.aws.bedrock, Stream: true, OnDelta: heard}), what: bedrockAdvice}, nil
 }
 
-// awsClient is the process' client of Amazon Bedrock, made when the first of its models is.
-type awsClient struct {
-	once   sync.Once
-	client bedrock.API
-	err    error
+// awsClients is what the process' clients of AWS share, loaded when the first of them is needed, and its client of Amazon Bedrock.
+type awsClients struct {
+	loadOnce    sync.Once
+	loaded      aws.Config
+	err         error
+	bedrockOnce sync.Once
+	bedrock     bedrock.API
+}
+
+// config returns the configuration of the process' clients.
+func (a *awsClients) config(clk clock.Clock) (aws.Config, error) {
+	a.loadOnce.Do(func() {
+		ctx, cancel := clk.WithTimeout(context.Background(), configureWithin)
+		defer cancel()
+		a.loaded, a.err = awsconfig.Load(ctx)
+	})
+	return a.loaded, a.err
 }
 
 // override is the model, and no other behind it, with what --model says: script:FILE, bedrock:MODEL_ID, openai:MODEL or openai:MODEL@BASE_URL, demo.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -27,9 +28,12 @@ func TestRehearseOfADeploymentReadsAlone(t *testing.T) {
 	}))
 	defer tables.Close()
 	d := newDesk(t, holding, `{"text": "Done."}`)
-	d.env = map[string]string{
-		"COUNTERSIGN_TABLE": "runs", "COUNTERSIGN_BUCKET": "blobs", "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "SECRET",
-		"AWS_ENDPOINT_URL_DYNAMODB": tables.URL,
+	d.env = map[string]string{"COUNTERSIGN_TABLE": "runs", "COUNTERSIGN_BUCKET": "blobs"}
+	for name, value := range map[string]string{
+		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "SECRET", "AWS_SESSION_TOKEN": "",
+		"AWS_ENDPOINT_URL_DYNAMODB": tables.URL, "AWS_PROFILE": "", "AWS_CONFIG_FILE": filepath.Join(t.TempDir(), "none"),
+	} {
+		t.Setenv(name, value) // the AWS SDK reads the process' own environment
 	}
 	who := d.command(context.Background(), "", "rehearse", "--deployed", "--tenant", "acme")
 	require.Zero(t, who.code, who.stderr.String())

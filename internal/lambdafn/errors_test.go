@@ -1,0 +1,86 @@
+package lambdafn
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/statemachine"
+)
+
+// machineState is a state of the state machine, as far as errors go.
+type machineState struct {
+	Type     string
+	Resource string
+	Retry    []struct{ ErrorEquals []string }
+	Catch    []struct {
+		ErrorEquals []string
+		Next        string
+	}
+}
+
+func states(t *testing.T) map[string]machineState {
+	t.Helper()
+	var m struct{ States map[string]machineState }
+	require.NoError(t, json.Unmarshal(statemachine.Agent, &m))
+	return m.States
+}
+
+// The kinds that pass by themselves are those that the state machine's functions are retried for, no more and no fewer.
+func TestRetriedKindsAreTheStateMachines(t *testing.T) {
+	functions := 0
+	for name, s := range states(t) {
+		if !strings.Contains(s.Resource, "lambda:invoke") {
+			continue
+		}
+		functions++
+		named := map[Kind]bool{}
+		for _, r := range s.Retry {
+			for _, e := range r.ErrorEquals {
+				if strings.HasPrefix(e, "Countersign.") {
+					named[Kind(e)] = true
+				}
+			}
+		}
+		require.ElementsMatch(t, retried, slices.Collect(maps.Keys(named)), "state %s", name)
+	}
+	require.Equal(t, 4, functions, "Step, Tools, Approve, RecordFailure")
+}
+
+// No error, retried in vain or not retried at all, leaves an execution without its end on record.
+func TestEveryTaskCatchesEverything(t *testing.T) {
+	for name, s := range states(t) {
+		if s.Type != "Task" {
+			continue
+		}
+		last := s.Catch[len(s.Catch)-1]
+		require.Equal(t, []string{"States.ALL"}, last.ErrorEquals, name)
+		want := "RecordFailure"
+		if name == want {
+			want = "Failed"
+		}
+		require.Equal(t, want, last.Next, name)
+	}
+}
+
+func TestErrorHasOneKind(t *testing.T) {
+	cause := errors.New("throttled")
+	err := wrap(KindThrottled, cause)
+	require.ErrorIs(t, err, cause)
+	require.EqualError(t, err, "throttled")
+	again := wrap(KindInternal, fmt.Errorf("load run: %w", err))
+	var e *Error
+	require.ErrorAs(t, again, &e)
+	require.Equal(t, KindThrottled, e.Kind, "the first one stays")
+	require.Equal(t, "Countersign.Throttled", e.ErrorType())
+	require.NoError(t, wrap(KindInternal, nil))
+	require.ErrorAs(t, invalidf("read %w", cause), &e)
+	require.Equal(t, KindInvalid, e.Kind)
+	require.ErrorIs(t, e, cause)
+}

@@ -1,0 +1,91 @@
+package lambdafn
+
+import (
+	"context"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/model/bedrock"
+	"github.com/countersign/countersign/internal/model/modelretry"
+	"github.com/countersign/countersign/internal/model/openai"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/tool"
+	"github.com/countersign/countersign/internal/tools/secrets"
+)
+
+// envOpenAI is the key of OpenAI itself. It goes to no other server.
+const envOpenAI = "OPENAI_API_KEY"
+
+// addModels adds the ports that ask models. Watch sees every try of a request: it stands below the retries.
+func addModels(p *runtime.Ports, cfg aws.Config, getenv func(string) string, watch *Observer) {
+	all := NewModels(cfg, getenv)
+	m := runtime.WithDialect(runtime.WithMedia(watch.Model(all), p.Blobs))
+	p.Model, p.Count, p.Index = modelretry.New(m, p.Clock, ids.System(p.Clock).Jitter), m, runtime.NewToolIndex(all.Embedder)
+}
+
+// Models asks the model that a run's own definition names: of Amazon Bedrock with the function's own role, or of an OpenAI-compatible
+// server. Safe for concurrent use.
+type Models struct {
+	cfg     aws.Config
+	bedrock *bedrock.Model
+	openai  openai.Servers
+}
+
+// NewModels opens no connection; all requests share those that they open.
+func NewModels(cfg aws.Config, getenv func(string) string) Models {
+	if cfg.HTTPClient == nil {
+		cfg.HTTPClient = awshttp.NewBuildableClient()
+	}
+	return Models{
+		cfg: cfg, bedrock: bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true}),
+		openai: openai.Servers{OwnKey: getenv(envOpenAI), Secrets: modelKeys(cfg, getenv)},
+	}
+}
+
+// modelKeys are where the keys of models are. Whoever asks for one is told what is wrong with the environment.
+func modelKeys(cfg aws.Config, getenv func(string) string) tool.Secrets {
+	from, err := secrets.Deployed(cfg, getenv, clock.System())
+	if err != nil {
+		return misconfigured{err}
+	}
+	return from
+}
+
+type misconfigured struct{ err error }
+
+func (m misconfigured) Secret(context.Context, string, string) (string, error) { return "", m.err }
+
+// CountTokens counts with the service where the model is Bedrock's. Servers that speak OpenAI's protocol do not count.
+func (m Models) CountTokens(ctx context.Context, r agent.Request) (int64, error) {
+	if r.Model.Provider != "bedrock" {
+		return 0, &agent.ModelError{
+			Class: agent.ModelInvalid, Model: r.Model.ID, Message: "its tokens cannot be counted", Lasting: true,
+		}
+	}
+	return m.bedrock.CountTokens(ctx, r)
+}
+
+// Generate asks the adapter that the request names.
+func (m Models) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
+	switch r.Model.Provider {
+	case "bedrock":
+		return m.bedrock.Generate(ctx, r)
+	case "openai":
+		return m.openai.Generate(ctx, r)
+	default:
+		return agent.Reply{}, &agent.ModelError{Class: agent.ModelInvalid, Model: r.Model.ID,
+			Message: "provider " + r.Model.Provider + " does not work in a deployed function; want bedrock or openai"}
+	}
+}
+
+// Embedder returns the embedder that an agent names. It opens no connection.
+func (m Models) Embedder(e agent.Embeddings) (runtime.Embedder, bool) {
+	if e.Provider != agent.EmbeddingsBedrock {
+		return nil, false
+	}
+	return bedrock.NewEmbedder(m.cfg, "", e.ID), true
+}

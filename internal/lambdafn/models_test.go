@@ -1,0 +1,114 @@
+package lambdafn
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/bedrockfake"
+)
+
+// Bedrock counts a request's tokens; nobody else does, and says so without being asked.
+func TestModelsCountTokens(t *testing.T) {
+	server := bedrockfake.New()
+	t.Cleanup(server.Close)
+	m := NewModels(server.Config(), func(string) string { return "" })
+	r := agent.Request{
+		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
+		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "Hello."}}},
+	}
+	n, err := m.CountTokens(t.Context(), r)
+	require.NoError(t, err)
+	require.EqualValues(t, bedrockfake.Tokens(server.Requests()[0].Body), n)
+
+	r.Model.Provider = "openai"
+	_, err = m.CountTokens(t.Context(), r)
+	var failed *agent.ModelError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, agent.ModelInvalid, failed.Class)
+	require.Len(t, server.Requests(), 1)
+}
+
+// Ten inferences of a function, and the tokens that are counted before each, share a connection to Bedrock: a client each would be twenty. The SDK
+// itself drops a connection now and then whose server answers within microseconds, as this one does, so that more than one is no error.
+func TestTenInferencesAreOneConnection(t *testing.T) {
+	server := bedrockfake.New()
+	t.Cleanup(server.Close)
+	behind, err := url.Parse(server.URL())
+	require.NoError(t, err)
+	var opened atomic.Int64
+	front := httptest.NewUnstartedServer(httputil.NewSingleHostReverseProxy(behind))
+	front.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	front.Start()
+	t.Cleanup(front.Close)
+
+	cfg := server.Config()
+	cfg.HTTPClient, cfg.BaseEndpoint = nil, &front.URL
+	m := NewModels(cfg, func(string) string { return "" })
+	r := agent.Request{
+		Model:    agent.ModelSpec{Provider: "bedrock", ID: "m"},
+		Messages: []agent.Message{{Role: agent.RoleUser, Block: agent.Text{Text: "Hello."}}},
+	}
+	for range 10 {
+		server.Then(bedrockfake.Reply{Blocks: []bedrockfake.Block{bedrockfake.Text("Hello ", "yourself.")}})
+		_, err := m.CountTokens(t.Context(), r)
+		require.NoError(t, err)
+		reply, err := m.Generate(t.Context(), r)
+		require.NoError(t, err)
+		require.Equal(t, "Hello yourself.", reply.Text)
+	}
+	require.Less(t, opened.Load(), int64(10))
+}
+
+// The key of an OpenAI-compatible server is a secret of the stack, and OpenAI's own goes to nobody else.
+func TestKeysOfNewModels(t *testing.T) {
+	var sent []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent = append(sent, r.Header.Get("Authorization"))
+		_, _ = io.WriteString(w, `{"choices": [{"message": {"content": "Hello."}, "finish_reason": "stop"}]}`)
+	}))
+	t.Cleanup(server.Close)
+	var asked []string
+	manager := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // one that was cut is another name
+		asked = append(asked, string(body))
+		_, _ = io.WriteString(w, `{"SecretString": "the-key"}`)
+	}))
+	t.Cleanup(manager.Close)
+	fake := bedrockfake.New()
+	t.Cleanup(fake.Close)
+	cfg := fake.Config()
+	cfg.BaseEndpoint = &manager.URL
+	m := NewModels(cfg, func(name string) string {
+		return map[string]string{"OPENAI_API_KEY": "sk-openai", "COUNTERSIGN_SECRETS_PREFIX": "stack/models/"}[name]
+	})
+	for _, key := range []string{"", "${secret:OTHER}", "${secret:OTHER}"} {
+		_, err := m.Generate(t.Context(), agent.Request{Tenant: "acme", Model: agent.ModelSpec{Provider: "openai", ID: "m", BaseURL: server.URL, Key: key}})
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"", "Bearer the-key", "Bearer the-key"}, sent)
+	require.Equal(t, []string{`{"SecretId":"stack/models/acme/OTHER"}`}, asked)
+}
+
+// What only works on a laptop is refused in a deployed function, as data.
+func TestModelRefusesOtherProviders(t *testing.T) {
+	m := NewModels(aws.Config{}, func(string) string { return "" })
+	_, err := m.Generate(t.Context(), agent.Request{Model: agent.ModelSpec{Provider: "demo", ID: "stand-in"}})
+	var failed *agent.ModelError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, agent.ModelInvalid, failed.Class)
+	require.ErrorContains(t, err, "want bedrock or openai")
+}

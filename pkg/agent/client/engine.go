@@ -1,0 +1,150 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+
+	core "github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/aws/awsconfig"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/standin"
+	"github.com/countersign/countersign/internal/web/api"
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// Options of Open. The zero value and nil are valid.
+type Options struct {
+	// Trouble is told of steps that failed and are tried again, such as a tool's lost connection; nil = nobody is.
+	Trouble func(function string, err error)
+	// DrainFor is how long Engine.Close waits for calls that are under way; 0 = 20 s. What is cut off is carried on by the next Open.
+	DrainFor time.Duration
+}
+
+// Engine runs agents in this program, in one process and with its state in one folder. The state machine, the handlers and the promises
+// are those of a deployment; only one process at a time has the folder. Safe for concurrent use.
+type Engine struct {
+	home   *local.Home
+	feed   *api.Feed
+	pipe   *local.Pipe
+	server *http.Server
+	drain  time.Duration
+}
+
+// ErrInUse is the error of Open where another process has the folder.
+var ErrInUse = local.ErrInUse
+
+// Open opens the folder dir, or makes it, and goes on with the runs that were open when it was closed. Agents ask the models that they
+// name: bedrock with the credentials that the AWS SDK finds, openai with the key in OPENAI_API_KEY, script, or demo.
+func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	c := clock.System()
+	remotes, err := local.Remotes(dir, os.Getenv, c, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open engine %s: %w", dir, err)
+	}
+	e := &Engine{feed: api.NewFeed(c), pipe: local.NewPipe(), drain: o.DrainFor}
+	if e.drain == 0 {
+		e.drain = 20 * time.Second
+	}
+	e.home, err = local.Open(local.Options{
+		Dir: dir, Registry: r, Model: models(), Sink: e.feed, Trouble: o.Trouble, Clock: c, Remotes: remotes,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open engine %s: %w", dir, err)
+	}
+	b := e.home.Backend(local.Serving{Agents: r, Feed: e.feed, Caller: func(req *http.Request) (api.Caller, error) {
+		who, err := core.ParsePrincipal(req.Header.Get(api.AsHeader))
+		return api.Caller{Tenant: local.Tenant, Principal: who}, err
+	}})
+	e.server = &http.Server{Handler: api.Handler(b), ReadHeaderTimeout: time.Minute}
+	c.Go(func() {
+		if err := e.server.Serve(e.pipe); !errors.Is(err, http.ErrServerClosed) && o.Trouble != nil {
+			o.Trouble("api", err)
+		}
+	})
+	if err := b.Ready(context.Background()); err != nil {
+		return nil, errors.Join(fmt.Errorf("open engine %s: %w", dir, err), e.Close())
+	}
+	return e, nil
+}
+
+// Client makes requests in the name of a person and the groups that the program knows them to be in, such as "user:ana,group:finance".
+// The program has authenticated them: nobody checks it again.
+func (e *Engine) Client(as string) *Client { return api.NewClient(e.pipe.Dial, as) }
+
+// Wait waits until a run has ended or waits for people, and returns it.
+func (e *Engine) Wait(ctx context.Context, run string) (Run, error) {
+	c := e.Client("user:engine")
+	defer c.Close()
+	after := ""
+	for {
+		r, err := c.RunWithoutMessages(ctx, run)
+		if err != nil || r.Resting() {
+			return r, err
+		}
+		err = c.Follow(ctx, run, after, func(ev Event) error {
+			after = ev.ID
+			if ev.Type == "parked" || ev.Type == "finished" {
+				return errSeen
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errSeen) {
+			return Run{}, err
+		}
+	}
+}
+
+var errSeen = errors.New("the run parked or finished")
+
+// Close begins nothing more, waits for what is under way as long as Options.DrainFor says, and closes the folder.
+func (e *Engine) Close() error {
+	ctx, cancel := clock.System().WithTimeout(context.Background(), e.drain)
+	defer cancel()
+	_ = e.home.Drain(ctx) // what is cut off is carried on when the folder is opened again
+	e.feed.Close()
+	return errors.Join(e.server.Close(), e.home.Close())
+}
+
+// models makes the adapters of the models that agents name. AWS is configured when the first of them needs it.
+func models() func(core.ModelSpec) (runtime.Model, error) {
+	deployedModels := sync.OnceValues(func() (runtime.Model, error) {
+		cfg, err := awsconfig.Load(context.Background())
+		if err != nil {
+			return nil, fmt.Errorf("configure AWS: %w", err)
+		}
+		cfg.HTTPClient = awshttp.NewBuildableClient()
+		return lambdafn.NewModels(cfg, os.Getenv), nil
+	})
+	return func(m core.ModelSpec) (runtime.Model, error) {
+		switch m.Provider {
+		case "script":
+			data, err := os.ReadFile(m.File)
+			if err != nil {
+				return nil, fmt.Errorf("read script: %w", err)
+			}
+			s, err := script.Parse(m.File, data)
+			if err != nil {
+				return nil, err
+			}
+			return script.New(s), nil
+		case "demo":
+			return standin.Model{}, nil
+		default:
+			return deployedModels()
+		}
+	}
+}

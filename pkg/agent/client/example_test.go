@@ -1,0 +1,82 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing/fstest"
+
+	"github.com/countersign/countersign/pkg/agent"
+	"github.com/countersign/countersign/pkg/agent/client"
+)
+
+type refund struct {
+	Order string `json:"order"`
+	Cents int    `json:"cents"`
+}
+
+// script is what the model says in the example: a call, and its last word.
+const script = `{"calls": [{"id": "c1", "name": "refund", "input": {"order": "17", "cents": 1200}}]}
+{"text": "Order 17 is refunded."}
+`
+
+// A server of one's own runs an agent in its process: it starts a run, shows what waits for a person, and passes on their decision.
+func ExampleOpen() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "countersign")
+	check(err)
+	defer os.RemoveAll(dir)
+	model := filepath.Join(dir, "model.jsonl")
+	check(os.WriteFile(model, []byte(script), 0o600))
+
+	pay := func(_ context.Context, _ agent.Call, in refund) (agent.Result, error) {
+		fmt.Println("pays", in.Cents, "for order", in.Order)
+		return agent.TextResult("done"), nil
+	}
+	tool, err := agent.NewTool("refund", "Pays money back.", agent.EffectNonIdempotent, pay, nil)
+	check(err)
+	registry, err := agent.NewRegistry(tool)
+	check(err)
+	check(registry.AddFS(fstest.MapFS{"shop/agent.yaml": {Data: fmt.Appendf(nil,
+		"name: shop\nsystem: You refund orders.\nmodel: {provider: script, file: %q}\ntools: [{name: refund}]\npermission: {approvers: [\"group:support\"]}\n", model)}}))
+
+	engine, err := client.Open(filepath.Join(dir, "state"), registry, nil)
+	check(err)
+	defer engine.Close()
+
+	customer := engine.Client("user:cleo")
+	started, err := customer.Start(ctx, client.Start{Agent: "shop", Message: json.RawMessage(`"Order 17 arrived broken."`)})
+	check(err)
+	run, err := engine.Wait(ctx, started.ID)
+	check(err)
+
+	request := run.Waiting[0].Approval
+	_, err = customer.Decide(ctx, request, client.Verdict{Action: client.Approve})
+	var refused *client.Problem
+	fmt.Println("cleo may not decide:", errors.As(err, &refused))
+
+	support := engine.Client("user:ana,group:support")
+	shown, err := support.Approval(ctx, request)
+	check(err)
+	fmt.Println("ana approves", shown.Tools[0], string(shown.Args))
+	_, err = support.Decide(ctx, request, client.Verdict{Action: client.Approve, Digest: shown.Digest})
+	check(err)
+
+	run, err = engine.Wait(ctx, started.ID)
+	check(err)
+	fmt.Println(run.Status, string(run.Output))
+	// Output:
+	// cleo may not decide: true
+	// ana approves refund {"order":"17","cents":1200}
+	// pays 1200 for order 17
+	// done "Order 17 is refunded."
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

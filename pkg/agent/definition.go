@@ -1,0 +1,72 @@
+package agent
+
+import (
+	core "github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/registry"
+)
+
+// Definition is an agent. Definition.Resolve fills what is left at its zero value with the preset's defaults, and Definition.Check
+// reports everything that is wrong with it. A run keeps the definition that it started with.
+type Definition = core.Definition
+
+// The parts of a Definition. docs/semantics.md describes each setting.
+type (
+	ModelSpec    = core.ModelSpec    // which model, with its limits, fallbacks and price
+	Permission   = core.Permission   // which calls wait for people, and for whom
+	Rule         = core.Rule         // one line of the policy: a pattern of tools, conditions, a verdict
+	Condition    = core.Condition    // a comparison of one argument
+	Escalation   = core.Escalation   // who else is asked, and when
+	Limits       = core.Limits       // how far a run goes
+	USD          = core.USD          // money
+	Stop         = core.Stop         // when a run stops before its limits
+	Guards       = core.Guards       // what stops a model that goes in circles
+	Context      = core.Context      // how much of the conversation a request holds
+	Output       = core.Output       // the form of what a run gives in the end
+	PluginSpec   = core.PluginSpec   // a plugin that the agent uses, with its configuration
+	Precondition = core.Precondition // what a call depends on between decision and execution
+	Undo         = core.Undo         // how a finished call is taken back
+	Preset       = core.Preset       // a named set of defaults
+	Problems     = core.Problems     // everything that is wrong with a definition, by path
+)
+
+// The presets. PresetCountersign is the default; the others behave as the systems that they are named for.
+const (
+	PresetCountersign = core.PresetCountersign
+	PresetRunner      = core.PresetRunner
+	PresetCowork      = core.PresetCowork
+	PresetTirea       = core.PresetTirea
+	PresetArvo        = core.PresetArvo
+	PresetForge       = core.PresetForge
+)
+
+// Verdict is what a policy says of a call.
+type Verdict = core.Verdict
+
+// The verdicts.
+const (
+	VerdictAllow = core.VerdictAllow
+	VerdictAsk   = core.VerdictAsk
+	VerdictDeny  = core.VerdictDeny
+)
+
+// ToolKind says who carries out a tool's calls.
+type ToolKind = core.ToolKind
+
+// The kinds of tools.
+const (
+	KindInternal = core.KindInternal // a function of this program
+	KindService  = core.KindService  // a service that is asked by an event and answers later
+	KindMCP      = core.KindMCP
+	KindLambda   = core.KindLambda
+	KindHTTP     = core.KindHTTP
+	KindAgent    = core.KindAgent // another agent, in a run of its own
+)
+
+// ModelName is a tool's name as models are told it: dots become underscores.
+func ModelName(original string) string { return core.ModelName(original) }
+
+// Registry holds the tools, the code and the agents of a program. Fill it before use; reading is safe for concurrent use.
+type Registry = registry.Registry
+
+// NewRegistry makes a registry of tools. The error names a tool that is there twice.
+func NewRegistry(tools ...Tool) (*Registry, error) { return registry.New(tools...) }

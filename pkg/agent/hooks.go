@@ -1,0 +1,55 @@
+package agent
+
+import "github.com/countersign/countersign/internal/hook"
+
+// Hooks is the code that agents name beside tools. Hooks.Version is recorded in every run: raise it when what the code does changes.
+// The zero value has the built-in plugins alone.
+type Hooks = hook.Set
+
+// Builder makes the system text and the first messages of a run. It may be called again for the same inference.
+type Builder = hook.Builder
+
+// What a Builder receives and gives.
+type (
+	BuildInput   = hook.BuildInput
+	BuildOutput  = hook.Built
+	BuildMessage = hook.Message
+)
+
+// Plugin takes part in the phases of the loop. Phases that are nil are skipped.
+type Plugin = hook.Plugin
+
+// PluginFactory makes a plugin of the configuration that an agent has for it, nil where it has none.
+type PluginFactory = hook.Factory
+
+// The phases of the loop, as a Plugin sees them.
+type (
+	Phase           = hook.Moment // run start, run end, step start, step end
+	BeforeInference = hook.BeforeInference
+	AfterInference  = hook.AfterInference
+	BeforeTool      = hook.BeforeTool // may block the call, change its arguments, or ask people
+	AfterTool       = hook.AfterTool
+)
+
+// Policy lists more tools that need a person.
+type Policy = hook.Policy
+
+// PolicyInput is what a Policy decides on.
+type PolicyInput = hook.PolicyInput
+
+// PermissionBackend keeps the permissions of tools outside the run.
+type PermissionBackend = hook.PermissionBackend
+
+// What a PermissionBackend receives and gives.
+type (
+	PermissionContext = hook.PermissionContext
+	PermissionTool    = hook.PermissionTool
+	PermissionCall    = hook.PermissionCall
+	PermissionWord    = hook.PermissionWord
+)
+
+// ContextSource adds what was looked up to a request.
+type ContextSource = hook.ContextSource
+
+// ContextInput is what a ContextSource receives.
+type ContextInput = hook.ContextInput
