@@ -3,7 +3,7 @@ package main
 
 import (
 	"github.com/countersign/countersign/agents"
-	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/lambda"
 )
 
-func main() { lambdafn.Sweep(agents.Registry()) }
+func main() { lambda.Sweep(agents.Registry()) }

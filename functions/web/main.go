@@ -3,7 +3,7 @@ package main
 
 import (
 	"github.com/countersign/countersign/agents"
-	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/pkg/agent/lambda"
 )
 
-func main() { lambdafn.Web(agents.Registry()) }
+func main() { lambda.Web(agents.Registry()) }

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
@@ -30,18 +30,16 @@ func addModels(p *runtime.Ports, cfg aws.Config, getenv func(string) string, wat
 // Models asks the model that a run's own definition names: of Amazon Bedrock with the function's own role, or of an OpenAI-compatible
 // server. Safe for concurrent use.
 type Models struct {
-	cfg     aws.Config
+	client  *bedrockruntime.Client
 	bedrock *bedrock.Model
 	openai  openai.Servers
 }
 
 // NewModels opens no connection; all requests share those that they open.
 func NewModels(cfg aws.Config, getenv func(string) string) Models {
-	if cfg.HTTPClient == nil {
-		cfg.HTTPClient = awshttp.NewBuildableClient()
-	}
+	client := bedrock.NewClient(cfg, "")
 	return Models{
-		cfg: cfg, bedrock: bedrock.New(bedrock.Config{Client: bedrock.NewClient(cfg, ""), Stream: true}),
+		client: client, bedrock: bedrock.New(bedrock.Config{Client: client, Stream: true}),
 		openai: openai.Servers{OwnKey: getenv(envOpenAI), Secrets: modelKeys(cfg, getenv)},
 	}
 }
@@ -87,5 +85,5 @@ func (m Models) Embedder(e agent.Embeddings) (runtime.Embedder, bool) {
 	if e.Provider != agent.EmbeddingsBedrock {
 		return nil, false
 	}
-	return bedrock.NewEmbedder(m.cfg, "", e.ID), true
+	return bedrock.NewEmbedder(m.client, e.ID), true
 }

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/aws/awsconfig"
 	"github.com/countersign/countersign/internal/bedrockfake"
 )
 
@@ -111,4 +113,26 @@ func TestModelRefusesOtherProviders(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, agent.ModelInvalid, failed.Class)
 	require.ErrorContains(t, err, "want bedrock or openai")
+}
+
+// Vectors come from where the environment says that Bedrock's models are.
+func TestEmbedderAsksWhereModelsAre(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{"embedding": [1, 2]}`)
+	}))
+	t.Cleanup(server.Close)
+	for name, value := range map[string]string{
+		"AWS_REGION": "eu-test-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_PROFILE": "",
+		"AWS_ENDPOINT_URL_BEDROCK_RUNTIME": server.URL, "AWS_CONFIG_FILE": filepath.Join(t.TempDir(), "none"),
+	} {
+		t.Setenv(name, value)
+	}
+	cfg, err := awsconfig.Load(t.Context())
+	require.NoError(t, err)
+	m := NewModels(cfg, func(string) string { return "" })
+	e, ok := m.Embedder(agent.Embeddings{Provider: agent.EmbeddingsBedrock, ID: "amazon.titan-embed-text-v2:0"})
+	require.True(t, ok)
+	got, err := e.Embed(t.Context(), []string{"a"})
+	require.NoError(t, err)
+	require.Equal(t, [][]float32{{1, 2}}, got)
 }

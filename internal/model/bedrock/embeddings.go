@@ -1,56 +1,28 @@
 package bedrock
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-
-	"github.com/countersign/countersign/internal/clock"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
 // Embedder makes vectors of texts with a model of Amazon Bedrock: Cohere's, by many texts a request, or one that takes Titan's form, by one.
 // It makes no retries and holds no state. Safe for concurrent use.
-//
-// It sends its requests itself, with the SDK's signatures and transport: the SDK's operation for it is a fortieth of a function's bootstrap
-// (ADR 15). Unlike Model it signs with the configuration's credentials alone.
 type Embedder struct {
-	http        aws.HTTPClient
-	endpoint    string
-	region      string
-	credentials aws.CredentialsProvider
-	clock       clock.Clock
-	model       string
+	client *bedrockruntime.Client
+	model  string
 }
 
-// NewEmbedder makes an embedder that asks the model of an id, an inference profile's or an ARN too. An endpoint that is not empty stands in
-// for AWS, and so does one that cfg names. A configuration without a region or credentials makes every request fail.
-func NewEmbedder(cfg aws.Config, endpoint, model string) *Embedder {
-	e := &Embedder{http: cfg.HTTPClient, endpoint: endpoint, region: cfg.Region, credentials: cfg.Credentials, clock: clock.System(), model: model}
-	if e.http == nil {
-		e.http = awshttp.NewBuildableClient()
-	}
-	if e.endpoint == "" {
-		e.endpoint = aws.ToString(cfg.BaseEndpoint)
-	}
-	if e.endpoint == "" {
-		e.endpoint = "https://bedrock-runtime." + cfg.Region + ".amazonaws.com"
-		if strings.HasPrefix(cfg.Region, "cn-") {
-			e.endpoint += ".cn"
-		}
-	}
-	return e
+// NewEmbedder makes an embedder that asks the model of an id, an inference profile's or an ARN too, with a client of NewClient.
+func NewEmbedder(client *bedrockruntime.Client, model string) *Embedder {
+	return &Embedder{client: client, model: model}
 }
 
 // EmbedError is why texts were not embedded. Its text quotes nothing of the request and nothing that the service wrote.
@@ -159,70 +131,26 @@ func (e *Embedder) cohere(ctx context.Context, texts []string) ([][]float32, err
 	return plain, nil
 }
 
-// maxEmbeddings is how many bytes of an answer are read: far more than the vectors of a request take.
-const maxEmbeddings = 64 << 20
-
-// invoke makes one request (InvokeModel).
+// invoke makes one request.
 func (e *Embedder) invoke(ctx context.Context, body, out any) error {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("write the request of embedding model %s: %w", e.model, err)
 	}
-	r, err := e.signed(ctx, raw)
-	if err != nil {
-		return e.unsent(ctx, err)
-	}
-	response, err := e.http.Do(r)
-	if err != nil {
-		return e.unsent(ctx, err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return &EmbedError{Kind: EmbedHTTP, Model: e.model, Status: response.StatusCode}
-	}
-	reply, err := io.ReadAll(io.LimitReader(response.Body, maxEmbeddings))
-	if err != nil {
-		return e.unsent(ctx, err)
-	}
-	if json.Unmarshal(reply, out) != nil {
+	reply, err := e.client.InvokeModel(ctx, &bedrockruntime.InvokeModelInput{
+		ModelId: &e.model, Body: raw, ContentType: aws.String("application/json"), Accept: aws.String("application/json"),
+	})
+	var response *smithyhttp.ResponseError
+	switch {
+	case err == nil && json.Unmarshal(reply.Body, out) != nil:
 		return e.failed(EmbedEmpty)
-	}
-	return nil
-}
-
-// signed is the request with AWS Signature Version 4.
-func (e *Embedder) signed(ctx context.Context, body []byte) (*http.Request, error) {
-	if e.credentials == nil || e.region == "" {
-		return nil, errUnconfigured
-	}
-	keys, err := e.credentials.Retrieve(ctx)
-	if err != nil {
-		return nil, errUnconfigured
-	}
-	id := strings.ReplaceAll(url.PathEscape(e.model), ":", "%3A")
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(e.endpoint, "/")+"/model/"+id+"/invoke", bytes.NewReader(body))
-	if err != nil {
-		return nil, errUnconfigured
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json")
-	sum := sha256.Sum256(body)
-	if err := v4.NewSigner().SignHTTP(ctx, keys, r, hex.EncodeToString(sum[:]), "bedrock", e.region, e.clock.Now()); err != nil {
-		return nil, errUnconfigured
-	}
-	return r, nil
-}
-
-var errUnconfigured = errors.New("no credentials, region or endpoint")
-
-// unsent says why a request had no answer. The foreign error is not kept: it quotes addresses.
-func (e *Embedder) unsent(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
+	case err == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("ask embedding model %s: %w", e.model, ctx.Err())
+	case errors.As(err, &response) && response.HTTPStatusCode() >= http.StatusMultipleChoices:
+		return &EmbedError{Kind: EmbedHTTP, Model: e.model, Status: response.HTTPStatusCode()}
+	default: // the SDK's error is not kept: it quotes addresses
+		return &EmbedError{Kind: EmbedRequest, Model: e.model, cause: callFailure(ctx, err)}
 	}
-	failure := &EmbedError{Kind: EmbedRequest, Model: e.model, cause: errUnconfigured}
-	if !errors.Is(err, errUnconfigured) {
-		failure.cause = callFailure(ctx, err)
-	}
-	return failure
 }

@@ -3,6 +3,7 @@ package bedrock
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -33,7 +34,7 @@ func embedding(t *testing.T, model string, answer func(n int, body string) (stat
 	}))
 	t.Cleanup(server.Close)
 	cfg := aws.Config{Region: "eu-test-1", Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""), HTTPClient: server.Client()}
-	return NewEmbedder(cfg, server.URL, model), &sent
+	return NewEmbedder(NewClient(cfg, server.URL), model), &sent
 }
 
 func TestTitanTakesOneTextARequest(t *testing.T) {
@@ -95,14 +96,19 @@ func TestEmbedErrors(t *testing.T) {
 	}
 	t.Run("nobody answers", func(t *testing.T) {
 		cfg := aws.Config{Region: "eu-test-1", Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "")}
-		_, err := NewEmbedder(cfg, "http://127.0.0.1:1", "m").Embed(t.Context(), []string{"a"})
+		_, err := NewEmbedder(NewClient(cfg, "http://127.0.0.1:1"), "m").Embed(t.Context(), []string{"a"})
 		var failed *EmbedError
 		require.ErrorAs(t, err, &failed)
 		require.Equal(t, EmbedRequest, failed.Kind)
 	})
 	t.Run("nobody may ask", func(t *testing.T) {
-		_, err := NewEmbedder(aws.Config{Region: "eu-test-1"}, "", "m").Embed(t.Context(), []string{"a"})
-		require.EqualError(t, err, "embedding model m: request_failed: no credentials, region or endpoint")
+		none := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{}, errors.New("canary")
+		})
+		_, err := NewEmbedder(NewClient(aws.Config{Region: "eu-test-1", Credentials: none}, ""), "m").Embed(t.Context(), []string{"a"})
+		require.ErrorContains(t, err, "embedding model m: request_failed: ")
+		require.ErrorContains(t, err, "no credentials, region or endpoint")
+		require.NotContains(t, err.Error(), "canary")
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -1,0 +1,30 @@
+// Package lambda is the functions of a deployment on AWS. Each main is one line over the program's registry:
+//
+//	func main() { lambda.Step(agents.Registry()) }
+//
+// Build with go build -trimpath -ldflags "-s -w" -tags lambda.norpc. Every function reads its configuration from the environment that
+// template.yaml sets, and ends with an error that names the variable if one is missing or wrong. None of them returns.
+package lambda
+
+import (
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/pkg/agent"
+)
+
+// Step is the function of the state machine that asks models.
+func Step(r *agent.Registry) { lambdafn.Step(r) }
+
+// Tool is the function of the state machine that runs tools.
+func Tool(r *agent.Registry) { lambdafn.Tool(r) }
+
+// Approve is the function of the state machine that keeps a task token and tells people of requests.
+func Approve(r *agent.Registry) { lambdafn.Approve(r) }
+
+// API is the HTTP API of runs and approvals, behind API Gateway or a function URL.
+func API(r *agent.Registry) { lambdafn.API(r) }
+
+// Web is the pages on which people decide, behind links that say who opens them, and what is clicked in Slack.
+func Web(r *agent.Registry) { lambdafn.Web(r) }
+
+// Sweep repairs runs: on a schedule all of them, and one at once when its execution ended badly.
+func Sweep(r *agent.Registry) { lambdafn.Sweep(r) }
