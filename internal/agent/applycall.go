@@ -102,7 +102,7 @@ func (s *AgentState) claimed(e CallClaimed) error {
 		}
 		if c.Grant != nil {
 			g := *c.Grant
-			g.Consumed = true
+			g.Consumed, g.Again = true, false
 			c.Grant = &g
 		}
 		return nil
@@ -221,7 +221,7 @@ func (s *AgentState) unknown(e CallUnknown) error {
 		if c.Status == StatusSuspended && c.Wait.Approval == e.Approval {
 			return nil
 		}
-		if c.Status != StatusRunning {
+		if again := c.Status == StatusResuming && c.Grant != nil && c.Grant.Again; c.Status != StatusRunning && !again {
 			return &ApplyError{Event: "call_unknown", Call: c.ID, Problem: "the call is " + string(c.Status)}
 		}
 		if e.Approval == "" || e.Expires.IsZero() {
@@ -232,7 +232,9 @@ func (s *AgentState) unknown(e CallUnknown) error {
 		}
 		c.Asks++
 		c.Gated = false
-		c.Wait = &Wait{For: ForOutcome, Approval: e.Approval, Since: s.head.time, Expires: e.Expires, Claim: e.Claim}
+		c.Wait = &Wait{
+			For: ForOutcome, Approval: e.Approval, Since: s.head.time, Expires: e.Expires, Claim: e.Claim, Heard: len(s.Heard),
+		}
 		return nil
 	})
 }
@@ -339,6 +341,11 @@ func (s *AgentState) answered(e Answered) error {
 		}
 		if e.NotRun && c.Executions > 0 {
 			c.Executions--
+		}
+		if c.Grant != nil && c.Wait != nil && e.Slot > 0 { // a person's order
+			g := *c.Grant
+			g.Voices, g.Asked, g.Heard, g.Again = e.Voices, c.Wait.Since, c.Wait.Heard, true
+			c.Grant = &g
 		}
 		return c.move("answered", path...)
 	})

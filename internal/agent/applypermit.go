@@ -38,7 +38,9 @@ func (s *AgentState) permissionRequested(e PermissionRequested) error {
 		return &ApplyError{Event: "permission_requested", Problem: "a request needs an id that people see, an expiry and tools"}
 	}
 	live := slices.Clone(s.Live)
-	r := PermissionRequest{Approval: e.Approval, Since: s.head.time, Expires: e.Expires, Reason: e.Reason}
+	r := PermissionRequest{
+		Approval: e.Approval, Since: s.head.time, Expires: e.Expires, Reason: e.Reason, Heard: len(s.Heard),
+	}
 	for _, t := range e.Tools {
 		if len(t.Calls) == 0 {
 			return &ApplyError{Event: "permission_requested", Problem: "tool " + t.Tool + " has no call"}
@@ -88,10 +90,14 @@ func (s *AgentState) decidedTools(at int, e Decided) error {
 		if t.Verdict == ToolCancelled || e.Once && (t.Verdict == ToolDenied || e.Standing) { // the next call asks again, or is covered by the record
 			continue
 		}
-		s.Permissions.add(ToolPermit{
+		p := ToolPermit{
 			Tool: t.Tool, Denied: t.Verdict == ToolDenied, Approval: e.Approval, Place: i, Digests: t.Digests, By: e.By, Note: e.Note,
-			Standing: e.Standing,
-		})
+			Standing: e.Standing, Voices: e.Voices,
+		}
+		if len(e.Voices) > 0 {
+			p.Asked, p.Heard = asked[at].Since, asked[at].Heard
+		}
+		s.Permissions.add(p)
 	}
 	s.Permissions.Asked = asked
 	return nil
@@ -104,9 +110,18 @@ func (s *AgentState) decidedTool(c Call, e Decided) {
 	}
 	deny := e.Action == ActionDeny
 	if deny || e.Action == ActionApprove && !e.Once {
-		s.Permissions.add(ToolPermit{
+		p := ToolPermit{
 			Tool: c.Tool, Denied: deny, Approval: e.Approval, Digests: []string{e.Permit}, By: e.By, Note: e.Note, Standing: e.Standing,
-		})
+			Voices: e.Voices, Edited: e.Args != nil,
+		}
+		switch {
+		case len(e.Voices) == 0:
+		case c.Wait != nil && c.Wait.Approval == e.Approval:
+			p.Asked, p.Heard = c.Wait.Since, c.Wait.Heard
+		default: // it is overtaken
+			p.Asked, p.Heard = s.head.time, len(s.Heard)
+		}
+		s.Permissions.add(p)
 	}
 }
 

@@ -159,6 +159,7 @@ type Grant struct {
 	Voices []Voice   `json:",omitempty"` // whose approvals it takes, for the claim to count again; none = it was not recorded
 	Asked  time.Time `json:",omitzero"`  // with Voices: when people were asked
 	Heard  int       `json:",omitempty"` // with Voices: as of Wait
+	Again  bool      `json:",omitempty"` // Voices have ordered to run the call again, whose outcome was unknown
 
 	When []Condition `json:",omitempty"` // with Standing: it is of arguments that fit all of these; Digest is PatternDigest's
 }

@@ -110,6 +110,8 @@ type Answered struct {
 
 	Used *ChildUsage `json:"used,omitempty"` // by the run that the call was, in all; nil = it was none
 	With []string    `json:"with,omitempty"` // with Rerun: who else has ordered it, in order, where it takes several people
+
+	Voices []Voice `json:"voices,omitempty"` // with Rerun, of a call that was approved: as of Decided
 }
 
 // LateResult is a claimant's own word that lost the race for its entry and came through the inbox (protocol, rule 10).

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// Gate is the verdict on one new or resuming call. Exactly one of Run, Give, Suspend, Block and Refuse is set.
+// Gate is the verdict on one new or resuming call. Exactly one of Run, Give, Suspend, Ask, Block and Refuse is set.
 type Gate struct {
 	Run     bool
 	Claim   *CallClaimed    // with Run: the claim it takes, as a permission of its tool covers it; nil = as the call itself says
 	Give    *ToolResultData // the result, given without running the tool
 	Suspend *CallSuspended
+	Ask     bool          // what became of it is asked again, as those who have ordered to run it again are not enough
 	Block   *CallFinished // it fails, and its tool's permission is requested: see BlockRound
 	Refuse  *CallFinished
 	Rule    Decision // what policy said
@@ -172,7 +173,8 @@ func gatePerson(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, 
 	}
 	digest, granting := ToolDigest(d, s, t, c.Input, dec), d.Granting()
 	// A backend's word on a new call is the last one. A call that resumes has been asked about since.
-	if p, covered := s.Permissions.covering(c.Tool, digest); covered && !byItself && (status != PermissionRequestable || c.Status == StatusResuming) {
+	last := status == PermissionRequestable && c.Status != StatusResuming
+	if p, covered := s.covering(c.Tool, digest, dec); covered && !byItself && !last {
 		run.Claim = &CallClaimed{Call: c.ID, Under: p.Approval, Digest: digest, Once: granting.once()}
 		return run
 	}
@@ -198,6 +200,9 @@ func (p Permission) once() bool {
 // gateGranted compares what was approved with what is about to run, and when (A6). A mismatch fails closed. A grant that a claim has
 // used up already lets that call go on, and no other.
 func gateGranted(d *Definition, s *AgentState, c Call, t ToolSpec, dec Decision, now time.Time) Gate {
+	if c.Grant.Again && !c.Grant.counts(s, dec) {
+		return Gate{Ask: true, Rule: dec}
+	}
 	if c.Grant.Tool {
 		if !c.Grant.holds(d, s, t, c, dec) {
 			if d.movedOn(s, c, t) {

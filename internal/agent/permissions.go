@@ -25,6 +25,7 @@ type PermissionRequest struct {
 	Expires  time.Time   `json:"expires"`
 	Tools    []AskedTool `json:"tools"`            // in call order, each once
 	Reason   string      `json:"reason,omitempty"` // why, for the people who are asked
+	Heard    int         `json:"heard,omitempty"`  // as of Wait
 }
 
 // AskedTool is one tool of a request and what people have said of it.
@@ -68,6 +69,11 @@ type ToolPermit struct {
 	Note     string   `json:"note,omitempty"`
 	Used     bool     `json:"used,omitempty"`     // a claim has used it up
 	Standing bool     `json:"standing,omitempty"` // it is on record beyond the run as well, and is worth nothing once that is taken back
+
+	Voices []Voice   `json:"voices,omitempty"` // whose approvals it rests on; none = it was not recorded
+	Asked  time.Time `json:"asked,omitzero"`   // with Voices: when people were asked
+	Heard  int       `json:"heard,omitempty"`  // with Voices: as of Wait
+	Edited bool      `json:"edited,omitempty"` // it is of arguments that a person changed
 }
 
 // PermissionStatus is what a permission backend says of a tool (seed 000, PermissionManager.get).
@@ -143,15 +149,16 @@ func (p *Permissions) denied(tool string) (ToolPermit, bool) {
 	return p.Tools[i], true
 }
 
-// covering is the oldest grant of the tool that is not used up and holds under the approver policy that digest stands for.
-func (p *Permissions) covering(tool, digest string) (ToolPermit, bool) {
-	i := slices.IndexFunc(p.Tools, func(t ToolPermit) bool {
-		return t.Tool == tool && !t.Denied && !t.Used && slices.Contains(t.Digests, digest)
+// covering is the oldest grant of the tool that is not used up, holds under the approver policy that digest stands for,
+// and is of those whom a call's policy wants.
+func (s *AgentState) covering(tool, digest string, dec Decision) (ToolPermit, bool) {
+	i := slices.IndexFunc(s.Permissions.Tools, func(t ToolPermit) bool {
+		return t.Tool == tool && !t.Denied && !t.Used && slices.Contains(t.Digests, digest) && t.counts(s, dec)
 	})
 	if i < 0 {
 		return ToolPermit{}, false
 	}
-	return p.Tools[i], true
+	return s.Permissions.Tools[i], true
 }
 
 // status is the backend's word on a tool in the round of that inference.
@@ -304,7 +311,7 @@ func Consequences(d *Definition, s *AgentState) []Event {
 		}
 		t, _ := d.Tool(c.Tool)
 		dec := DecideIn(d, s, t, c.Input)
-		if ok, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, c.Input, dec)); covered {
+		if ok, covered := s.covering(c.Tool, ToolDigest(d, s, t, c.Input, dec), dec); covered {
 			due = append(due, CallPermitted{Call: c.ID, Approval: ok.Approval})
 		}
 	}

@@ -7,10 +7,10 @@ import "slices"
 
 // Requesters are the people for whom the run acts: who started it, whom it is about where that is a person, who
 // started it again under its key, and all whose messages, answers and results it has taken in.
-func (s *AgentState) Requesters() []string { return s.requestersOnce(len(s.Heard)) }
+func (s *AgentState) Requesters() []string { return s.RequestersOnce(len(s.Heard)) }
 
-// requestersOnce are the requesters of a call that asked when the run had heard so many people.
-func (s *AgentState) requestersOnce(heard int) []string {
+// RequestersOnce are the requesters of a call that asked when the run had heard so many people.
+func (s *AgentState) RequestersOnce(heard int) []string {
 	who := slices.Clone(s.By)
 	if isPrincipal("user:", s.Subject) {
 		who = withPeople(who, s.Subject)

@@ -18,11 +18,17 @@ type StandingGrant struct {
 	By       string    `json:"by"`
 	Note     string    `json:"note,omitempty"`
 	Expires  time.Time `json:"expires"`
-	With     []string  `json:"with,omitempty"` // who gave it beside By: the others whom it took, and those in whose name it was given
 
 	When []Condition `json:"when,omitempty"` // it is of a pattern: of arguments that fit all of these; Digest is PatternDigest's then
 	Uses int         `json:"uses,omitempty"` // claims that it covers in all; 0 = they are not counted
 	Used int         `json:"used,omitempty"` // of them, those that are made, as it was read, and by this run since
+
+	// What stands beside the run in which it was given, for the claim to count again.
+	Run        string    `json:"run,omitempty"`        // that run
+	Voices     []Voice   `json:"voices,omitempty"`     // whose approvals it takes; none = it covers nothing
+	Asked      time.Time `json:"asked,omitzero"`       // when they were asked
+	Requesters []string  `json:"requesters,omitempty"` // whom the call that asked came from
+	Edited     bool      `json:"edited,omitempty"`     // it is of arguments that a person changed
 }
 
 // same reports whether both are the one record.
@@ -91,7 +97,7 @@ func HeldStanding(d *Definition, s *AgentState) []Held {
 			continue
 		}
 		dec := DecideIn(d, s, t, c.Input)
-		p, covered := s.Permissions.covering(c.Tool, ToolDigest(d, s, t, c.Input, dec))
+		p, covered := s.covering(c.Tool, ToolDigest(d, s, t, c.Input, dec), dec)
 		if !covered || !p.Standing {
 			continue
 		}

@@ -203,7 +203,9 @@ func (g StandingGrant) left() bool { return g.Uses == 0 || g.Used < g.Uses }
 
 // givenBy reports whether one of these people gave the grant, or somebody in their name.
 func (g StandingGrant) givenBy(people []string) bool {
-	return slices.Contains(people, g.By) || slices.ContainsFunc(g.With, func(id string) bool { return slices.Contains(people, id) })
+	return slices.ContainsFunc(g.Voices, func(v Voice) bool {
+		return slices.ContainsFunc(v.people(), func(id string) bool { return slices.Contains(people, id) })
+	})
 }
 
 // standingFor is the standing grant that a new call may be claimed under: of its tool or its very arguments, or else the first that is counted
@@ -213,7 +215,8 @@ func (s *AgentState) standingFor(d *Definition, t ToolSpec, c Call, dec Decision
 		return StandingGrant{}, false
 	}
 	holds := slices.DeleteFunc(slices.Clone(s.Permissions.Checked.Standing), func(g StandingGrant) bool {
-		return g.Tool != c.Tool || !now.Before(g.Expires) || !g.left() || dec.FourEyes && g.givenBy(s.Requesters())
+		return g.Tool != c.Tool || !now.Before(g.Expires) || !g.left() || !g.counts(dec) ||
+			dec.FourEyes && g.givenBy(s.Requesters())
 	})
 	digest := StandingDigest(d, s, t, c.Input, dec)
 	i := slices.IndexFunc(holds, func(g StandingGrant) bool { return g.Digest == digest })

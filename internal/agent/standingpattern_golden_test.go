@@ -11,7 +11,7 @@ func goldenPatternsRun() [][]Event {
 	}
 	grant := func(used int) StandingGrant {
 		return StandingGrant{
-			Tool: "wire", Approval: "a-wire", Digest: "when-d", By: "user:ana", With: []string{"user:bo"}, Note: "small ones", Expires: worldEpoch.Add(worldExpiry),
+			Tool: "wire", Approval: "a-wire", Digest: "when-d", By: "user:ana", Note: "small ones", Expires: worldEpoch.Add(worldExpiry),
 			When: when, Uses: 3, Used: used,
 		}
 	}

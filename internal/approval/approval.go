@@ -90,6 +90,14 @@ type Approval struct {
 
 	rev      int64 // of the item: how often it was written over while pending; -1 = it has none
 	repeated bool  // see Repeated
+	asked    asked // of one whose approval grants more than its call
+}
+
+// asked is how a request was made, as its run has it.
+type asked struct {
+	at         time.Time
+	requesters []string // whom four eyes keep from approving
+	edited     bool     // a person has changed the arguments since
 }
 
 // Repeated reports, of what Settle gives, that the same was said of the request before: nothing was changed.

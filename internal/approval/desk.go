@@ -392,19 +392,27 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 			op.If = append(op.If, isVerdict(i, p.recorded()))
 		}
 	}
-	if decided.rev = max(0, decided.rev) + 1; fact == nil {
-		return decided, false, d.recordAlone(ctx, decided, r, now, op)
+	ops := []store.Op{op}
+	decided.rev = max(0, decided.rev) + 1
+	if approves(r.Action) && (fact == nil || decided.Status == Pending) {
+		if op, err = voiceOp(decided, r.as, r.By); err != nil {
+			return Approval{}, false, err
+		}
+		ops = append(ops, op)
 	}
-	if fact.Action == agent.ActionApprove && a.Kind != KindTools {
-		if fact.Voices, err = d.voices(ctx, decided, r, *fact, now); err != nil {
+	if fact == nil {
+		return decided, false, d.recordAlone(ctx, decided, ops)
+	}
+	if fact.Action == agent.ActionApprove {
+		if fact.Voices, err = d.voices(ctx, decided, r.as, r.By, fact.With); err != nil {
 			return Approval{}, false, err
 		}
 	}
-	grants, err := d.grants(ctx, decided)
+	grants, err := d.grants(ctx, decided, fact.Voices)
 	if err != nil {
 		return Approval{}, false, err
 	}
-	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, *fact, append([]store.Op{op}, grants...)...)
+	got, err := d.Journal.Accept(ctx, a.Tenant, a.Run, r.Key, *fact, append(ops, grants...)...)
 	if err != nil {
 		return Approval{}, false, written(err)
 	}
@@ -423,11 +431,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 
 // recordAlone writes an approval of which the run is to hear nothing yet, as long as the run goes on: behind its end a request may still
 // be open, and takes no more approvals.
-func (d *Desk) recordAlone(ctx context.Context, a Approval, r Request, now time.Time, op store.Op) error {
-	voice, err := voiceOp(a, r, now)
-	if err != nil {
-		return err
-	}
+func (d *Desk) recordAlone(ctx context.Context, a Approval, ops []store.Op) error {
 	for range maxMoves {
 		h, err := d.Journal.Head(ctx, a.Tenant, a.Run)
 		if err != nil {
@@ -436,8 +440,8 @@ func (d *Desk) recordAlone(ctx context.Context, a Approval, r Request, now time.
 		if h.Status == agent.RunDone {
 			return ErrFinished
 		}
-		err = d.Table.Write(ctx, op, voice, h.StillOp())
-		if moved := store.FailedOp(err, 2) && !store.FailedOp(err, 0); !moved {
+		err = d.Table.Write(ctx, append(slices.Clip(ops), h.StillOp())...)
+		if moved := store.FailedOp(err, len(ops)) && !store.FailedOp(err, 0); !moved {
 			return written(err)
 		}
 	}

@@ -35,7 +35,8 @@ func (g Standing) Left() int { return max(0, g.Uses-g.Used) }
 // read is the grant as a run reads it.
 func (g Standing) read() agent.StandingGrant {
 	return agent.StandingGrant{
-		Tool: g.Tool, Approval: g.Approval, Digest: g.Digest, By: g.By, Note: g.Note, Expires: g.Expires, When: g.When, Uses: g.Uses, Used: g.Used, With: g.With,
+		Tool: g.Tool, Approval: g.Approval, Digest: g.Digest, By: g.By, Note: g.Note, Expires: g.Expires, When: g.When,
+		Uses: g.Uses, Used: g.Used, Run: g.Run,
 	}
 }
 
@@ -263,8 +264,12 @@ func (a Approval) sameGrants(r Request, places []int) bool {
 }
 
 // grants are the records of the standing grants that the newest decision gives, for which there is room.
-func (d *Desk) grants(ctx context.Context, decided Approval) ([]store.Op, error) {
+func (d *Desk) grants(ctx context.Context, decided Approval, voices []agent.Voice) ([]store.Op, error) {
 	ops, err := d.grantOps(ctx, decided)
+	if err != nil || len(ops) == 0 {
+		return nil, err
+	}
+	given, err := givenOp(decided, voices, ops)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +288,7 @@ func (d *Desk) grants(ctx context.Context, decided Approval) ([]store.Op, error)
 			return nil, &GrantError{Problem: fmt.Sprintf("grant.when: %s has %d grants of patterns for %s, want some to be revoked first", decided.Agent, len(have), tool)}
 		}
 	}
-	return ops, nil
+	return append(ops, given), nil
 }
 
 // PatternsOf reads the standing grants of patterns of these tools consistently: those that are neither revoked nor expired nor used up.

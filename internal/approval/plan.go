@@ -21,6 +21,10 @@ func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (
 	case r.Grant != nil && (!approves(r.Action) || a.Kind == KindInput):
 		return nil, a, nothingStands(a)
 	case a.Kind == KindTools:
+		a, err := d.grantableTools(ctx, a, r)
+		if err != nil {
+			return nil, a, err
+		}
 		open := a.open(a.named(r))
 		fact, decided := a.verdict(r, open, now)
 		return fact, decided, decided.boundTools(fact, r, open, now)
@@ -56,7 +60,7 @@ func (d *Desk) planApproval(ctx context.Context, a Approval, r Request, said Dec
 		a.Status = Voided
 		return &fact, a, nil
 	}
-	policy := on.policy
+	policy, a := on.policy, a.grantable(on)
 	if r.Action == Edit {
 		if a, said.Args, policy, err = d.edit(a, r, on); err != nil {
 			return nil, a, err
@@ -103,7 +107,7 @@ func (d *Desk) action(ctx context.Context, a Approval, look bool) (action, error
 		if errors.Is(err, store.ErrNoBlob) { // nothing of the run can be carried out, whatever is decided
 			return action{}, nil
 		}
-		if err != nil || !agent.ChangedSince(def) {
+		if err != nil || !agent.ChangedSince(def) && len(a.Permissions) == 0 {
 			return action{}, err
 		}
 	}
@@ -118,6 +122,53 @@ func (d *Desk) action(ctx context.Context, a Approval, look bool) (action, error
 	is := agent.ActionNow(def, s, c, a.Args)
 	on.policy, on.moved = is.Policy, is.Digest != a.Digest || is.Rule.Verdict == agent.VerdictDeny
 	return on, nil
+}
+
+// grantable is a request with what an approval of it grants beside its call, as the run and its definition have it:
+// what the item says of that is not believed. A call that does not wait under the request any more grants nothing else.
+func (a Approval) grantable(on action) Approval {
+	if len(a.Permissions) == 0 {
+		return a
+	}
+	a.Permissions = nil
+	c := on.c
+	if c.Wait == nil || c.Wait.Approval != a.ID || agent.ActionNow(on.def, on.s, c, a.Args).Digest != a.Digest {
+		return a
+	}
+	a.asked = asked{at: c.Wait.Since, requesters: on.s.RequestersOnce(c.Wait.Heard), edited: a.Asked != nil}
+	c.Input = a.Args
+	is := ForCall(on.def, on.s, c)
+	a.Scope, a.Grants, a.Permissions = is.Scope, is.Grants, is.Permissions
+	return a
+}
+
+// grantableTools is grantable of a request about tools, where what is granted stands.
+func (d *Desk) grantableTools(ctx context.Context, a Approval, r Request) (Approval, error) {
+	if r.Action != Approve || a.Grants != agent.GrantsStanding {
+		return a, nil
+	}
+	def, s, _, err := d.subject(ctx, a)
+	if err != nil {
+		return a, err
+	}
+	var is Approval
+	for _, open := range s.OpenRequests() {
+		if open.Approval == a.ID {
+			is = ForTools(def, s, open)
+			a.asked = asked{at: open.Since, requesters: s.RequestersOnce(open.Heard)}
+		}
+	}
+	a.Permissions = slices.Clone(a.Permissions)
+	for i := range a.Permissions {
+		p := &a.Permissions[i]
+		p.Standing = nil
+		for _, real := range is.Permissions {
+			if real.Tool == p.Tool {
+				p.Calls, p.Standing, p.Bounds = real.Calls, real.Standing, real.Bounds
+			}
+		}
+	}
+	return a, nil
 }
 
 // permit adds what an approval of a call grants beside it.

@@ -81,7 +81,11 @@ func (d *Desk) revocation(ctx context.Context, r Revocation) (ops []store.Op, le
 		if err != nil {
 			return nil, nil, err
 		}
-		ops = append(ops, op)
+		trace, err := g.revokedOp(r.Tenant, now)
+		if err != nil {
+			return nil, nil, err
+		}
+		ops = append(ops, op, trace)
 	}
 	return ops, left, nil
 }

@@ -177,7 +177,11 @@ func (d *Desk) settle(ctx context.Context, a Approval, definition string, c agen
 		return Approval{}, err
 	}
 	if a.rev = max(0, a.rev) + 1; partial {
-		return a, d.Table.Write(ctx, op)
+		voice, err := voiceOp(a, o.as, o.By)
+		if err != nil {
+			return Approval{}, err
+		}
+		return a, d.Table.Write(ctx, op, voice)
 	}
 	content, err := d.short(ctx, a.Tenant, definition, o)
 	if err != nil {
@@ -187,6 +191,9 @@ func (d *Desk) settle(ctx context.Context, a Approval, definition string, c agen
 	if o.Rerun && c.Grant != nil {
 		for _, v := range counted[:len(counted)-1] {
 			fact.With = append(fact.With, v.By)
+		}
+		if fact.Voices, err = d.voices(ctx, a, o.as, o.By, fact.With); err != nil {
+			return Approval{}, err
 		}
 	}
 	if by := c.Editor(); by != "" && !o.Rerun {

@@ -4,16 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/store"
 )
 
 // The approvals of a request are recorded twice: in its item, for people, and beside its run, under PK
-// T#tenant#RUN#run, SK V#request#person, for the claim. Whoever can write the request's item alone changes what
-// people see, and lets nothing run: the fact that lets a call run names those whose approvals stand beside the run,
-// and who they are, and the claim counts them against the policy (agent.Grant).
+// T#tenant#RUN#run, SK V#request#person#revision, for the claim. Whoever can write the request's item alone changes
+// what people see, and lets nothing run: the fact that lets a call run names those whose approvals stand beside the
+// run, and who they are. The claim counts them against the policy (agent.Grant, ToolPermit, StandingGrant).
 
 // recorded is an approval as it stands beside its run.
 type recorded struct {
@@ -21,54 +21,79 @@ type recorded struct {
 	About string `json:"about"` // what was approved: see about
 }
 
-func voiceKey(a Approval, by string) store.Key {
-	return store.Key{PK: "T#" + a.Tenant + "#RUN#" + a.Run, SK: "V#" + a.ID + "#" + by}
-}
+func runPartition(tenant, run string) string { return "T#" + tenant + "#RUN#" + run }
 
-// about is what an approval of a request is of: the action, or the answer where it asks for one.
-func about(a Approval) string {
-	if a.Kind == KindInput {
-		return store.BlobDigest(a.lastAnswer())
+// about is what an approval of a request is of: the action, or the answer, or the tools, and how far the grant goes.
+func about(a Approval, said Decision) (string, error) {
+	digest := a.Digest
+	if a.Kind == KindInput { // the answer stands in its place
+		digest = ""
 	}
-	return a.Digest
-}
-
-// voice is the one that the person of a request speaks with.
-func (r Request) voice(now time.Time) agent.Voice {
-	v := agent.Voice{By: r.By.ID, Groups: r.By.Groups, For: r.as.For, At: now}
-	if v.For != "" {
-		v.ForGroups = r.as.who.Groups
-	}
-	return v
-}
-
-// voiceOp records an approval that is not the last one which it takes.
-func voiceOp(decided Approval, r Request, now time.Time) (store.Op, error) {
-	body, err := json.Marshal(recorded{r.voice(now), about(decided)})
+	of, err := agent.MarshalVerbatim([]any{digest, said.Action, said.Args, said.Tools, said.Grant})
 	if err != nil {
-		return store.Op{}, fmt.Errorf("record the approval of %s: %w", r.By.ID, err)
+		return "", fmt.Errorf("record the approval of %s: %w", said.By, err)
 	}
-	return store.Op{Kind: store.Put, Item: store.Item{Key: voiceKey(decided, r.By.ID), Body: body}}, nil
+	return store.BlobDigest(of), nil
 }
 
-// voices are those of the people whose approvals the fact names, as far as they are recorded beside the run.
-func (d *Desk) voices(ctx context.Context, decided Approval, r Request, fact agent.Decided, now time.Time) ([]agent.Voice, error) {
-	var all []agent.Voice
-	for _, by := range fact.With {
-		it, found, err := d.Table.Get(ctx, voiceKey(decided, by))
+// newest is a person's voice, as v, in the newest decision of a request.
+func (v voice) newest(decided Approval, by agent.Principal) agent.Voice {
+	said := decided.Decisions[len(decided.Decisions)-1]
+	own := agent.Voice{By: by.ID, Groups: by.Groups, For: v.For, At: said.At, Tools: said.Tools}
+	if v.For != "" {
+		own.ForGroups = v.who.Groups
+	}
+	return own
+}
+
+// voiceOp records the newest approval of a request that goes on.
+func voiceOp(decided Approval, v voice, by agent.Principal) (store.Op, error) {
+	of, err := about(decided, decided.Decisions[len(decided.Decisions)-1])
+	if err != nil {
+		return store.Op{}, err
+	}
+	body, err := json.Marshal(recorded{v.newest(decided, by), of})
+	if err != nil {
+		return store.Op{}, fmt.Errorf("record the approval of %s: %w", by.ID, err)
+	}
+	key := store.Key{
+		PK: runPartition(decided.Tenant, decided.Run), SK: fmt.Sprintf("V#%s#%s#%d", decided.ID, by.ID, decided.rev),
+	}
+	return store.Op{Kind: store.Put, Item: store.Item{Key: key, Body: body}}, nil
+}
+
+// voices are those of the people who have decided a request: the newest, and of those with whom it is decided, what is
+// recorded beside the run.
+func (d *Desk) voices(
+	ctx context.Context, decided Approval, v voice, by agent.Principal, with []string,
+) ([]agent.Voice, error) {
+	newest := v.newest(decided, by)
+	if len(with) == 0 {
+		return []agent.Voice{newest}, nil
+	}
+	from, to := below("V#" + decided.ID)
+	p, err := d.Table.Query(ctx, store.Range{PK: runPartition(decided.Tenant, decided.Run), From: from, To: to})
+	if err != nil {
+		return nil, fmt.Errorf("read the approvals of %s: %w", decided.ID, err)
+	}
+	said := map[string]bool{} // by whom, about what
+	for _, of := range decided.Decisions[:len(decided.Decisions)-1] {
+		what, err := about(decided, of)
 		if err != nil {
-			return nil, fmt.Errorf("read the approval of %s: %w", by, err)
+			return nil, err
 		}
-		if !found {
-			continue
+		said[of.By+" "+what] = slices.Contains(with, of.By)
+	}
+	var all []agent.Voice
+	for _, it := range p.Items {
+		var r recorded
+		if err := json.Unmarshal(it.Body, &r); err != nil {
+			return nil, fmt.Errorf("read the approvals of %s: %w", decided.ID, store.Unreadable(it.Key, err))
 		}
-		var v recorded
-		if err := json.Unmarshal(it.Body, &v); err != nil {
-			return nil, fmt.Errorf("read the approval of %s: %w", by, store.Unreadable(it.Key, err))
-		}
-		if v.By == by && v.About == about(decided) {
-			all = append(all, v.Voice)
+		if said[r.By+" "+r.About] {
+			all = append(all, r.Voice)
 		}
 	}
-	return append(all, r.voice(now)), nil
+	slices.SortStableFunc(all, func(a, b agent.Voice) int { return a.At.Compare(b.At) })
+	return append(all, newest), nil
 }

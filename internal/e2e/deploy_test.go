@@ -126,7 +126,7 @@ func deploy(t *testing.T, model *bedrockfake.Server, options ...option) *deploym
 	d.sfn = sdksfn.NewFromConfig(states)
 	w, err := sfn.New(states, machine)
 	require.NoError(t, err)
-	tbl := store.Resend(dynamo.New(cfg, table, dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	tbl := store.Resend(dynamo.New(cfg, table, draw.Key), clk, draw.Jitter)
 	objects := static.Copy()
 	objects.BaseEndpoint = &s3url
 	d.ports = runtime.Ports{

@@ -22,7 +22,6 @@ import (
 	"github.com/countersign/countersign/internal/tools/keyring"
 	"github.com/countersign/countersign/internal/tools/schema"
 	"github.com/countersign/countersign/internal/web/api"
-	"github.com/countersign/countersign/internal/web/gateway"
 )
 
 // The environment of functions/api beside that of every function. All of it is optional.
@@ -39,7 +38,7 @@ func API(r *registry.Registry) {
 }
 
 func startAPI(agents api.Agents, cfg aws.Config, getenv func(string) string) (Invoke, error) {
-	who := gateway.Identity{
+	who := Identity{
 		TenantClaim: getenv(envTenantClaim), UserClaim: getenv(envUserClaim), GroupsClaim: getenv(envGroupsClaim), IAMTenant: getenv(envIAMTenant),
 	}
 	if who.IAMTenant != "" && !agent.ValidTenant(who.IAMTenant) {
@@ -72,7 +71,7 @@ func startAPI(agents api.Agents, cfg aws.Config, getenv func(string) string) (In
 
 // NewAPI serves the HTTP API to the events of a gateway, and takes services' answers from an event rule. It uses no model and no tool, and needs neither among its ports; without Valid it panics. A stream learns
 // of what other functions write by looking at the journal's tail. Where trace is not nil, requests are traced. Ring verifies callbacks; nil = there are none. People holds who has let another decide to the groups they are in now; nil = it knows nobody.
-func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tracing.Tracer, log *slog.Logger, ring func() (*keyring.Ring, error), people person.Directory) Invoke {
+func NewAPI(p runtime.Ports, agents api.Agents, who Identity, trace *tracing.Tracer, log *slog.Logger, ring func() (*keyring.Ring, error), people person.Directory) Invoke {
 	if p.Valid == nil {
 		panic("lambdafn.NewAPI: want a port that checks arguments, got none")
 	}
@@ -93,15 +92,14 @@ func NewAPI(p runtime.Ports, agents api.Agents, who gateway.Identity, trace *tra
 		Caller: who.Caller, Callbacks: ring, Log: log,
 	})
 	events := answers{&runtime.Inputs{Ports: p, Waits: waits, Definitions: definitions}}
-	serve := (&gateway.Gateway{Handler: trace.HTTP(handler), Log: log}).Serve
+	serve := Gateway(trace.HTTP(handler), log)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		ctx, cancel := inTime(ctx, p.Clock)
 		defer cancel()
 		if d, ok := readDelivery(payload); ok {
 			return events.take(ctx, d)
 		}
-		out, err := serve(ctx, payload)
-		return out, wrap(KindInvalid, err)
+		return serve(ctx, payload)
 	}
 }
 

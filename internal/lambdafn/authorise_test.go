@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -20,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/tools/keyring"
 	"github.com/countersign/countersign/internal/web/api"
-	"github.com/countersign/countersign/internal/web/gateway"
 )
 
 // named are names of things that fill the places of a request: those of a tenant that the caller is not of, or of what nobody has.
@@ -145,16 +145,16 @@ func TestA9OtherTenantsAreNobodys(t *testing.T) {
 							require.NotContains(t, theirs.blankIn(got.Body, r), secret, "%s %s", method, r.path)
 						}
 						if r.list {
-							require.Equal(t, http.StatusOK, got.Status, got.Body)
+							require.Equal(t, http.StatusOK, got.StatusCode, got.Body)
 							require.NotContains(t, got.Body, theirs.run)
 							continue
 						}
 						want := s.as(caller, strange, method, r)
-						require.Equal(t, want.Status, got.Status, "%s %s", method, r.path)
+						require.Equal(t, want.StatusCode, got.StatusCode, "%s %s", method, r.path)
 						require.Equal(t, want.Headers, got.Headers, "%s %s", method, r.path)
 						require.Equal(t, strange.blank(want.Body), theirs.blank(got.Body), "%s %s", method, r.path)
 						if !strings.HasPrefix(r.path, "/v1/blobs") { // an upload of the same bytes is permitted, as one's own
-							require.GreaterOrEqual(t, got.Status, 400, "%s %s", method, r.path)
+							require.GreaterOrEqual(t, got.StatusCode, 400, "%s %s", method, r.path)
 						}
 					}
 				}
@@ -205,7 +205,7 @@ func (s *stack) takesIAM(tenant string) {
 	ports.Table, ports.Journal = s.table, store.NewJournal(s.table, 8)
 	ports.Model, ports.Tools, ports.Uploads = nil, nil, permits{}
 	known := agents{s.machine.Agents}
-	s.api = lambdafn.NewAPI(ports, known, gateway.Identity{IAMTenant: tenant, IAMAccount: "000000000000"}, nil, s.log(), func() (*keyring.Ring, error) { return ring, nil }, nil)
+	s.api = lambdafn.NewAPI(ports, known, lambdafn.Identity{IAMTenant: tenant, IAMAccount: "000000000000"}, nil, s.log(), func() (*keyring.Ring, error) { return ring, nil }, nil)
 }
 
 // agents are those of a machine.
@@ -221,12 +221,12 @@ func (agents) Agents() []string { return []string{"payer"} }
 var claimed = []string{"countersign-as", "user:ana,group:operators", "tenant", "acme", "x-tenant", "acme", "x-amzn-tenant", "acme", "cookie", "tenant=acme"}
 
 // as asks about what is named, claiming besides to be of acme.
-func (s *stack) as(caller func([]byte) []byte, n named, method string, r row) gateway.Answer {
+func (s *stack) as(caller func([]byte) []byte, n named, method string, r row) events.APIGatewayV2HTTPResponse {
 	s.t.Helper()
 	event := caller(request(method+" "+n.fill(r.path), n.fill(r.body), nil, claimed...))
 	out, err := s.api(s.t.Context(), event)
 	require.NoError(s.t, err)
-	var a gateway.Answer
+	var a events.APIGatewayV2HTTPResponse
 	require.NoError(s.t, json.Unmarshal(out, &a))
 	return a
 }
@@ -268,7 +268,7 @@ func TestA9EveryRouteAsksWhoCalls(t *testing.T) {
 						continue
 					}
 					got := s.as(c.caller, theirs, strings.Fields(route)[0], r)
-					require.Equal(t, c.status, got.Status, "%s: %s", what, route)
+					require.Equal(t, c.status, got.StatusCode, "%s: %s", what, route)
 					var p api.Problem
 					require.NoError(t, json.Unmarshal([]byte(got.Body), &p))
 					require.Equal(t, c.kind, p.Type, "%s: %s", what, route)
@@ -282,10 +282,10 @@ func TestA9EveryRouteAsksWhoCalls(t *testing.T) {
 			}
 			path := theirs.fill(r.path)
 			in := s.do(bob, strings.Fields(route)[0]+" "+path+map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")]+"tenant=acme", theirs.fill(r.body))
-			require.GreaterOrEqual(t, in.Status, 400, route)
+			require.GreaterOrEqual(t, in.StatusCode, 400, route)
 			if strings.HasPrefix(r.body, "{") {
 				in = s.do(bob, strings.Fields(route)[0]+" "+path, `{"tenant":"acme"}`)
-				require.GreaterOrEqual(t, in.Status, 400, route)
+				require.GreaterOrEqual(t, in.StatusCode, 400, route)
 			}
 		}
 		require.Equal(t, writes, s.writes())

@@ -46,7 +46,7 @@ func inClosing(t *testing.T, f func(t *testing.T, s *stack, c *closing, run stri
 // What functions/api cancels is cleaned up after by an execution of the state machine, which succeeds.
 func TestCancelledRunsAreCleanedUp(t *testing.T) {
 	inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
-		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).Status)
+		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).StatusCode)
 		synctest.Wait()
 		require.Equal(t, []agent.Reason{agent.ReasonCancelled}, c.ended)
 		d, err := s.machine.Engine.Describe(t.Context(), executionARN+runtime.CleanupName(run, 0))
@@ -72,7 +72,7 @@ func TestSweptRunsAreCleanedUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
 				s.mute.Store(true)
-				require.Equal(t, 503, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).Status)
+				require.Equal(t, 503, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).StatusCode)
 				synctest.Wait()
 				require.Empty(t, c.ended)
 				s.mute.Store(false)
@@ -89,7 +89,7 @@ func TestSweptRunsAreCleanedUp(t *testing.T) {
 func TestCleaningUpThatFailsIsAnAlarm(t *testing.T) {
 	inClosing(t, func(t *testing.T, s *stack, c *closing, run string) {
 		c.err = errors.New("sk-canary")
-		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).Status)
+		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+run+"/cancel", `{}`).StatusCode)
 		started := int64(1)
 		for failed := int64(0); failed == 0; {
 			time.Sleep(5 * time.Minute)

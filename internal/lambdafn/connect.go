@@ -36,7 +36,7 @@ func Stored(cfg aws.Config, getenv func(string) string) (store.Table, store.Blob
 	}
 	clk := clock.System()
 	draw := ids.System(clk)
-	table := store.Resend(dynamo.New(cfg, getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	table := store.Resend(dynamo.New(cfg, getenv(envTable), draw.Key), clk, draw.Jitter)
 	return table, s3.New(cfg, getenv(envBucket)), nil
 }
 
@@ -67,7 +67,7 @@ func connect(cfg aws.Config, getenv func(string) string) (runtime.Ports, error) 
 	clk := clock.System()
 	draw := ids.System(clk)
 	blobs := s3.New(cfg, getenv(envBucket))
-	table := store.Resend(dynamo.New(cfg, getenv(envTable), dynamo.Options{Token: draw.Key}), clk, draw.Jitter)
+	table := store.Resend(dynamo.New(cfg, getenv(envTable), draw.Key), clk, draw.Jitter)
 	p := runtime.Ports{
 		Table: table, Journal: store.NewJournal(table, warmRuns), Blobs: blobs, Uploads: blobs,
 		Waiter: w, Clock: clk, IDs: draw,

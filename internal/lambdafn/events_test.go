@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -37,7 +38,6 @@ import (
 	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/tools/keyring"
 	"github.com/countersign/countersign/internal/web/api"
-	"github.com/countersign/countersign/internal/web/gateway"
 )
 
 // pay is the model's script: one call that waits for a person, then the end.
@@ -116,7 +116,7 @@ func deploy(t *testing.T, model string, code map[string]hook.Factory) *stack {
 	ports.Model, ports.Tools, ports.Uploads, ports.Hooks = nil, nil, permits{}, hook.Set{}
 	ports.Waiter = muteable{ports.Waiter, &s.mute}
 	log := s.log()
-	s.api = lambdafn.NewAPI(ports, reg, gateway.Identity{}, nil, log, func() (*keyring.Ring, error) { return ring, nil }, nil)
+	s.api = lambdafn.NewAPI(ports, reg, lambdafn.Identity{}, nil, log, func() (*keyring.Ring, error) { return ring, nil }, nil)
 	s.sweep = lambdafn.NewSweep(ports, blobs, executions{s.machine.Engine}, machineARN, s.metrics, log)
 	return s
 }
@@ -285,7 +285,7 @@ var (
 func request(line, body string, claims map[string]string, headers ...string) []byte {
 	method, path, _ := strings.Cut(line, " ")
 	path, query, _ := strings.Cut(path, "?")
-	e := gateway.Event{
+	e := events.APIGatewayV2HTTPRequest{
 		Version: "2.0", RouteKey: "$default", RawPath: path, RawQueryString: query, Body: body, Headers: map[string]string{"accept": "application/json"},
 	}
 	e.RequestContext.Stage = "$default"
@@ -315,11 +315,11 @@ func request(line, body string, claims map[string]string, headers ...string) []b
 }
 
 // do sends an event and reads the answer.
-func (s *stack) do(claims map[string]string, line, body string, headers ...string) gateway.Answer {
+func (s *stack) do(claims map[string]string, line, body string, headers ...string) events.APIGatewayV2HTTPResponse {
 	s.t.Helper()
 	out, err := s.api(s.t.Context(), request(line, body, claims, headers...))
 	require.NoError(s.t, err)
-	var a gateway.Answer
+	var a events.APIGatewayV2HTTPResponse
 	require.NoError(s.t, json.Unmarshal(out, &a))
 	return a
 }
@@ -328,7 +328,7 @@ func (s *stack) do(claims map[string]string, line, body string, headers ...strin
 func read[T any](s *stack, claims map[string]string, status int, line, body string, headers ...string) T {
 	s.t.Helper()
 	a := s.do(claims, line, body, headers...)
-	require.Equal(s.t, status, a.Status, a.Body)
+	require.Equal(s.t, status, a.StatusCode, a.Body)
 	var v T
 	require.NoError(s.t, json.Unmarshal([]byte(a.Body), &v))
 	return v
@@ -339,8 +339,8 @@ func (s *stack) follow(claims map[string]string, run, last, until string) (types
 	s.t.Helper()
 	for range 100 {
 		a := s.do(claims, "GET /v1/runs/"+run+"/events", "", "accept", "text/event-stream", "last-event-id", last)
-		require.Equal(s.t, 200, a.Status, a.Body)
-		require.Equal(s.t, "text/event-stream", a.Headers["content-type"])
+		require.Equal(s.t, 200, a.StatusCode, a.Body)
+		require.Equal(s.t, "text/event-stream", a.Headers["Content-Type"])
 		for block := range strings.SplitSeq(strings.TrimSuffix(a.Body, "\n\n"), "\n\n") {
 			for line := range strings.SplitSeq(block, "\n") {
 				if id, ok := strings.CutPrefix(line, "id: "); ok {
@@ -426,10 +426,10 @@ func TestRunIsAcceptedOnceItIsWritten(t *testing.T) {
 func TestRunThroughTheGateway(t *testing.T) {
 	inStack(t, pay, func(t *testing.T, s *stack) {
 		started := s.do(ana, "POST /v1/runs", `{"agent":"payer","message":"pay 5"}`, "idempotency-key", "k")
-		require.Equal(t, 202, started.Status, started.Body)
+		require.Equal(t, 202, started.StatusCode, started.Body)
 		var a api.Accepted
 		require.NoError(t, json.Unmarshal([]byte(started.Body), &a))
-		require.Equal(t, "/v1/runs/"+a.ID, started.Headers["location"])
+		require.Equal(t, "/v1/runs/"+a.ID, started.Headers["Location"])
 		require.Equal(t, agent.RunID("acme", "payer", "k"), a.ID)
 		again := read[api.Accepted](s, ana, 202, "POST /v1/runs", `{"agent":"payer","message":"pay 5"}`, "idempotency-key", "k")
 		require.Equal(t, a.ID, again.ID)
@@ -443,7 +443,7 @@ func TestRunThroughTheGateway(t *testing.T) {
 		decision := "POST /v1/approvals/" + asked.Approvals[0].ID + "/decision"
 		refused := read[api.Problem](s, eve, 403, decision, `{"action":"approve"}`)
 		require.Equal(t, api.NotAllowed, refused.Type)
-		require.Equal(t, 200, s.do(ana, decision, `{"action":"approve"}`).Status)
+		require.Equal(t, 200, s.do(ana, decision, `{"action":"approve"}`).StatusCode)
 		end, _ := s.follow(ana, a.ID, last, "finished")
 		require.Equal(t, "finished", end[len(end)-1])
 		require.NotContains(t, end, "run_started", "resumed, not repeated")
@@ -466,7 +466,7 @@ func TestStreamBehindAGateway(t *testing.T) {
 
 		before := s.counts.Snapshot()
 		a := s.do(ana, "GET /v1/runs/"+run.ID+"/events", "", "accept", "text/event-stream", "last-event-id", last)
-		require.Equal(t, 200, a.Status)
+		require.Equal(t, 200, a.StatusCode)
 		require.Empty(t, a.Body)
 		require.Equal(t, 20*time.Second, time.Since(begin))
 		cost := s.counts.Snapshot().Sub(before)
@@ -538,8 +538,8 @@ func TestRefusalsWriteNothing(t *testing.T) {
 				headers = []string{"content-type", c.header}
 			}
 			a := s.do(c.who, c.line, c.body, headers...)
-			require.Equal(t, c.status, a.Status, "%s %s: %s", c.line, c.body, a.Body)
-			require.Equal(t, "application/problem+json", a.Headers["content-type"])
+			require.Equal(t, c.status, a.StatusCode, "%s %s: %s", c.line, c.body, a.Body)
+			require.Equal(t, "application/problem+json", a.Headers["Content-Type"])
 			if c.kind == "" {
 				require.Empty(t, a.Body)
 				continue
@@ -657,7 +657,7 @@ func TestTenantsAreApart(t *testing.T) {
 						require.NotContains(t, a.Body, theirs, route)
 					}
 					if try.kind == "" {
-						require.Equal(t, 200, a.Status)
+						require.Equal(t, 200, a.StatusCode)
 						require.NotContains(t, a.Body, run.ID)
 						require.NotContains(t, a.Body, ask)
 						continue
@@ -751,12 +751,12 @@ func TestInfrastructureFails(t *testing.T) {
 					body = `{"action":"deny","note":"` + canary + `"}`
 				}
 				a := s.do(ana, line, body, "authorization", "Bearer "+canary, "idempotency-key", canary)
-				require.Equal(t, c.status, a.Status, "%s: %s", line, a.Body)
+				require.Equal(t, c.status, a.StatusCode, "%s: %s", line, a.Body)
 				require.NotContains(t, a.Body, canary)
 			}
 			s.table.breaks(nil)
 			for _, bad := range []string{`{"agent":"` + canary + `","message":"x"}`, `{"` + canary + `":1}`, canary} {
-				require.Equal(t, 400, s.do(ana, "POST /v1/runs?", bad).Status)
+				require.Equal(t, 400, s.do(ana, "POST /v1/runs?", bad).StatusCode)
 			}
 			s.do(with(ana, "tenant", canary+"!"), "GET /v1/runs?x="+canary, "")
 			s.do(nil, "GET /"+canary, "", "authorization", canary)
@@ -782,9 +782,9 @@ func TestAnswersInTime(t *testing.T) {
 			require.NoError(t, ctx.Err())
 			require.Equal(t, 5*time.Second, time.Since(begin))
 			cancel()
-			var a gateway.Answer
+			var a events.APIGatewayV2HTTPResponse
 			require.NoError(t, json.Unmarshal(out, &a))
-			require.Equal(t, map[bool]int{true: 503, false: 200}[hangs], a.Status, a.Body)
+			require.Equal(t, map[bool]int{true: 503, false: 200}[hangs], a.StatusCode, a.Body)
 			s.table.hang(false)
 		}
 		require.Contains(t, s.logs.String(), "request put off")

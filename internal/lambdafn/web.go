@@ -21,7 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/tools/schema"
 	"github.com/countersign/countersign/internal/web"
 	"github.com/countersign/countersign/internal/web/api"
-	"github.com/countersign/countersign/internal/web/gateway"
 )
 
 // Web is the main of functions/web: the pages that people decide on, and whatever else says by itself who asks. It serves until the process
@@ -43,13 +42,12 @@ func startWeb(agents api.Agents, cfg aws.Config, getenv func(string) string) (In
 	if err != nil {
 		return nil, err
 	}
-	serve := (&gateway.Gateway{Handler: h, Log: b.Log}).Serve
+	serve := Gateway(h, b.Log)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		defer watch.flush(ctx)
 		ctx, cancel := inTime(ctx, b.Ports.Clock)
 		defer cancel()
-		out, err := serve(ctx, payload)
-		return out, wrap(KindInvalid, err)
+		return serve(ctx, payload)
 	}, nil
 }
 

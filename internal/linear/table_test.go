@@ -41,7 +41,7 @@ var tables = []struct {
 	{"dynamodb", 3, func(t *testing.T) func() store.Table {
 		cfg := dynamolocal.Config(t) // skips, and says why, where DynamoDB Local cannot run
 		return func() store.Table {
-			return dynamo.New(cfg, dynamolocal.Table(t, cfg, dynamo.IndexName), dynamo.Options{Token: ids.System(clock.System()).Key})
+			return dynamo.New(cfg, dynamolocal.Table(t, cfg, dynamo.IndexName), ids.System(clock.System()).Key)
 		}
 	}},
 }

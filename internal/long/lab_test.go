@@ -63,7 +63,7 @@ var stores = map[string]func(t *testing.T) store.Table{
 	"dynamo": func(t *testing.T) store.Table {
 		t.Helper()
 		cfg := dynamolocal.Config(t)
-		return dynamo.New(cfg, dynamolocal.Table(t, cfg, dynamo.IndexName), dynamo.Options{Token: ids.System(clock.System()).Key})
+		return dynamo.New(cfg, dynamolocal.Table(t, cfg, dynamo.IndexName), ids.System(clock.System()).Key)
 	},
 }
 

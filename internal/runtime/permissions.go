@@ -93,7 +93,7 @@ func (a *authority) tell(ctx context.Context, def *agent.Definition, d *agent.Dr
 		if !ok || a.told[placeSaid(said)] {
 			continue
 		}
-		word, ok := wordOf(&d.State, said)
+		word, ok := wordOf(def, &d.State, said)
 		if !ok {
 			continue
 		}
@@ -120,8 +120,8 @@ type saidAt struct {
 
 func placeSaid(said agent.Decided) saidAt { return saidAt{said.Slot, said.Approval} }
 
-// wordOf is what a decision says of tools; false where it says nothing of any.
-func wordOf(s *agent.AgentState, e agent.Decided) (hook.PermissionWord, bool) {
+// wordOf is what a decision says of tools; false where it says nothing of any. Of grants it is those that suffice.
+func wordOf(def *agent.Definition, s *agent.AgentState, e agent.Decided) (hook.PermissionWord, bool) {
 	tools := e.Tools
 	if c, ok := s.Call(e.Call); ok && e.Permit != "" {
 		tools = []string{c.Tool}
@@ -129,7 +129,7 @@ func wordOf(s *agent.AgentState, e agent.Decided) (hook.PermissionWord, bool) {
 	w := hook.PermissionWord{By: e.By, Note: e.Note}
 	switch e.Action {
 	case agent.ActionApprove:
-		w.Granted = tools
+		w.Granted = slices.DeleteFunc(slices.Clone(tools), func(tool string) bool { return !e.Suffices(def, s, tool) })
 	case agent.ActionDeny:
 		w.Denied = tools
 	}

@@ -211,6 +211,9 @@ func (r *round) gate(ctx context.Context, p *plan, c agent.Call) error {
 		return fmt.Errorf("gate call %s: it is to be blocked, and its round has been", c.ID)
 	case g.Give != nil:
 		err = r.give(ctx, p, c, *g.Give)
+	case g.Ask:
+		p.suspends = true
+		err = p.draft.Add(r.unknown(p, c))
 	case g.Suspend != nil:
 		p.suspends = true
 		err = p.draft.Add(*g.Suspend)

@@ -66,6 +66,9 @@ func (a *authority) onRecord(ctx context.Context, def *agent.Definition, d *agen
 			}
 			live = append(live, agent.CoveringPatterns(def, s, patterns)...)
 		}
+		if live, err = approval.Traced(ctx, a.table, s.Tenant, s.Agent, live); err != nil {
+			return nil, err
+		}
 		a.checked = &agent.PermissionChecked{Inference: s.Round.Inference, Standing: live}
 	}
 	return a.checked.Standing, nil

@@ -13,18 +13,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web"
-	"github.com/countersign/countersign/internal/web/gateway"
 )
 
 const five = `{"amount": 5, "to": "bob"}`
@@ -496,7 +497,7 @@ func TestB6TheGatewaysAddressCounts(t *testing.T) {
 	w := newWorld(t, asks(five))
 	right := strings.TrimPrefix(w.url(w.asked(), "user:ana"), w.server.URL)
 	w.pages.Clock = still{w.clk, w.clk.Now()}
-	g := &gateway.Gateway{Handler: w.pages.Handler()}
+	g := lambdafn.Gateway(w.pages.Handler(), nil)
 	get := func(n int, from, path string) int {
 		event := map[string]any{
 			"version": "2.0", "rawPath": path, "headers": map[string]string{"x-forwarded-for": fmt.Sprintf("203.0.113.%d", n)},
@@ -504,11 +505,11 @@ func TestB6TheGatewaysAddressCounts(t *testing.T) {
 		}
 		payload, err := json.Marshal(event)
 		require.NoError(t, err)
-		out, err := g.Serve(t.Context(), payload)
+		out, err := g(t.Context(), payload)
 		require.NoError(t, err)
-		var got gateway.Answer
+		var got events.APIGatewayV2HTTPResponse
 		require.NoError(t, json.Unmarshal(out, &got))
-		return got.Status
+		return got.StatusCode
 	}
 	codes := map[int]int{}
 	for n := range 210 {

@@ -34,7 +34,7 @@ func TestADamagedItemInTheTable(t *testing.T) {
 		"its type": func(item map[string]types.AttributeValue) { item["Body"] = text("x") },
 	} {
 		t.Run(what, func(t *testing.T) {
-			table := dynamo.New(cfg, name, options())
+			table := dynamo.New(cfg, name, token)
 			partition, index := "P "+what, "I "+what
 			var keys []store.Key
 			for i := range 3 {

@@ -103,8 +103,8 @@ func deployOver(t *testing.T, between func(aws.HTTPClient) aws.HTTPClient) *depl
 	cfg.HTTPClient = m
 	d := &deployment{
 		t: t, meter: m, blobs: memory.NewBlobs(), executions: memory.New(), dir: t.TempDir(),
-		table: counting.Wrap(dynamo.New(cfg, name, options())),
-		watch: store.NewJournal(dynamo.New(direct, name, options()), 0),
+		table: counting.Wrap(dynamo.New(cfg, name, token)),
+		watch: store.NewJournal(dynamo.New(direct, name, token), 0),
 	}
 	d.def = d.definition()
 	return d

@@ -22,13 +22,12 @@ func realEngine(t testing.TB) (aws.Config, string) {
 	return cfg, dynamolocal.Table(t, cfg, dynamo.IndexName)
 }
 
-func options() dynamo.Options {
-	return dynamo.Options{Token: ids.System(clock.System()).Key}
-}
+// token draws the client request tokens of transactions.
+var token = ids.System(clock.System()).Key
 
 func TestConformance(t *testing.T) {
 	storetest.Table(t, func(t *testing.T) store.Table {
 		cfg, name := realEngine(t)
-		return dynamo.New(cfg, name, options())
+		return dynamo.New(cfg, name, token)
 	})
 }

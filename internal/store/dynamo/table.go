@@ -43,13 +43,6 @@ const (
 	readBackoff  = 200 * time.Millisecond
 )
 
-// Options of New. The zero value is usable.
-type Options struct {
-	// Token draws the client request token of a transaction: random, unique, 1 to 36 characters. Nil: a transaction whose outcome is
-	// not known is not sent again.
-	Token func() string
-}
-
 // Table is a store.Table in DynamoDB. Make one with New. Safe for concurrent use.
 type Table struct {
 	client *dynamodb.Client
@@ -60,9 +53,10 @@ type Table struct {
 
 var _ store.Table = (*Table)(nil)
 
-// New makes a Table of the DynamoDB table of that name, which exists: its keys are PK and SK, and its index is IndexName. An attempt
-// takes 2 s at most, unless cfg has an HTTP client that is not the SDK's own. The retries that cfg configures do not apply.
-func New(cfg aws.Config, table string, opts Options) *Table {
+// New makes a Table of the DynamoDB table of that name, which exists: its keys are PK and SK, and its index is IndexName. Token draws the
+// client request token of a transaction: random, unique, 1 to 36 characters. An attempt takes 2 s at most, unless cfg has an HTTP client
+// that is not the SDK's own. The retries that cfg configures do not apply.
+func New(cfg aws.Config, table string, token func() string) *Table {
 	client := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
 		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, attemptTimeout)
 		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
@@ -73,7 +67,7 @@ func New(cfg aws.Config, table string, opts Options) *Table {
 		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(readAgain)}, o.Retryables...)
 	})
 	reads := func(o *dynamodb.Options) { o.Retryer = again }
-	return &Table{client: client, reads: reads, name: table, token: opts.Token}
+	return &Table{client: client, reads: reads, name: table, token: token}
 }
 
 // readAgain decides about two failures of a read before the SDK does: the caller waits for throttling to end, and an answer that was cut
@@ -224,19 +218,18 @@ func (t *Table) check(ctx context.Context, op store.Op) error {
 // transact sends a transaction, and once more under its token if nobody knows what became of it. When the second answer says that
 // nothing was done this time, the first may still have been, so that the outcome stays unknown.
 func (t *Table) transact(ctx context.Context, ops []store.Op) error {
-	in := &dynamodb.TransactWriteItemsInput{TransactItems: make([]types.TransactWriteItem, len(ops))}
+	in := &dynamodb.TransactWriteItemsInput{
+		ClientRequestToken: aws.String(t.token()), TransactItems: make([]types.TransactWriteItem, len(ops)),
+	}
 	for i, op := range ops {
 		var err error
 		if in.TransactItems[i], err = t.operation(op); err != nil {
 			return err
 		}
 	}
-	if t.token != nil {
-		in.ClientRequestToken = aws.String(t.token())
-	}
 	first := ops[0].Item.Key
 	_, err := t.client.TransactWriteItems(ctx, in)
-	if uncertain(err) && t.token != nil && ctx.Err() == nil {
+	if uncertain(err) && ctx.Err() == nil {
 		_, err = t.client.TransactWriteItems(ctx, in)
 		if transient(err) {
 			//nolint:errorlint // a sentinel would say that nothing was written

@@ -125,7 +125,7 @@ func over(t *testing.T, body func(*testing.T, *dynamo.Table, *wire), answers ...
 		w := &wire{answers: answers}
 		n := 0
 		token := func() string { n++; return fmt.Sprintf("token-%d", n) }
-		body(t, dynamo.New(config(w), "runs", dynamo.Options{Token: token}), w)
+		body(t, dynamo.New(config(w), "runs", token), w)
 	})
 }
 
@@ -285,16 +285,6 @@ func TestTransactionAnswers(t *testing.T) {
 	}
 }
 
-// Without a token a transaction whose outcome is unknown is not sent again.
-func TestTransactionWithoutToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &wire{answers: []answerFunc{down, answer(200, `{}`)}}
-		tb := dynamo.New(config(w), "runs", dynamo.Options{})
-		require.Equal(t, "uncertain", meaning(tb.Write(t.Context(), put, another)))
-		require.Len(t, w.requests, 1)
-	})
-}
-
 // Reads are resent when something failed, and not when they were throttled.
 func TestReadAnswers(t *testing.T) {
 	item := answer(200, `{"Item":{"PK":{"S":"P"},"SK":{"S":"S"},"Body":{"B":"Ym9keQ=="},"n":{"N":"5"}}}`)
@@ -367,7 +357,7 @@ func TestClientTimes(t *testing.T) {
 		own := awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) {
 			tr.DialTLSContext = func(context.Context, string, string) (net.Conn, error) { dialled++; return silent(t) }
 		})
-		tb := dynamo.New(config(own), "runs", dynamo.Options{})
+		tb := dynamo.New(config(own), "runs", token)
 		from := time.Now()
 		require.Equal(t, "uncertain", meaning(tb.Write(t.Context(), put)))
 		require.Equal(t, 2*time.Second, time.Since(from))
@@ -405,7 +395,7 @@ func lossy(t *testing.T, operation string, lose int) (*dynamo.Table, *losing) {
 	cfg, name := realEngine(t)
 	l := &losing{next: cfg.HTTPClient, operation: operation, lose: lose}
 	cfg.HTTPClient = l
-	return dynamo.New(cfg, name, options()), l
+	return dynamo.New(cfg, name, token), l
 }
 
 // Executed, then lost: the transaction is sent again under its token, is not executed again, and says that it is done, though its

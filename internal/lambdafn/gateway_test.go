@@ -1,4 +1,4 @@
-package gateway_test
+package lambdafn_test
 
 import (
 	"bytes"
@@ -10,19 +10,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/require"
 
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/observe/safelog"
 	"github.com/countersign/countersign/internal/web/api"
-	"github.com/countersign/countersign/internal/web/gateway"
 )
 
 // serve gives a handler one event, in JSON, and reads the answer.
-func serve(t *testing.T, h http.HandlerFunc, event string) gateway.Answer {
+func serve(t *testing.T, h http.HandlerFunc, event string) events.APIGatewayV2HTTPResponse {
 	t.Helper()
-	out, err := (&gateway.Gateway{Handler: h}).Serve(t.Context(), []byte(event))
+	out, err := lambdafn.Gateway(h, nil)(t.Context(), []byte(event))
 	require.NoError(t, err)
-	var a gateway.Answer
+	var a events.APIGatewayV2HTTPResponse
 	require.NoError(t, json.Unmarshal(out, &a))
 	return a
 }
@@ -91,19 +92,18 @@ func TestAnswer(t *testing.T) {
 		http.SetCookie(w, &http.Cookie{Name: "b", Value: "2"})
 		w.WriteHeader(http.StatusTeapot)
 		w.WriteHeader(http.StatusOK)
-		w.Header().Set("Late", "yes")
 		_, err := io.WriteString(w, "a < b & ü")
 		require.NoError(t, err)
 	}, get)
-	require.Equal(t, gateway.Answer{
-		Status: 418, Headers: map[string]string{"content-type": "text/plain", "vary": "Accept,Origin"}, Cookies: []string{"a=1", "b=2"}, Body: "a < b & ü",
+	require.Equal(t, events.APIGatewayV2HTTPResponse{
+		StatusCode: 418, Headers: map[string]string{"Content-Type": "text/plain", "Vary": "Accept,Origin"}, Cookies: []string{"a=1", "b=2"}, Body: "a < b & ü",
 	}, a)
 
 	a = serve(t, func(http.ResponseWriter, *http.Request) {}, get)
-	require.Equal(t, gateway.Answer{Status: 200, Headers: map[string]string{}}, a)
+	require.Equal(t, events.APIGatewayV2HTTPResponse{StatusCode: 200}, a)
 
 	a = serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte{0xff, 0xfe}) }, get)
-	require.True(t, a.Base64)
+	require.True(t, a.IsBase64Encoded)
 	require.Equal(t, "//4=", a.Body)
 }
 
@@ -113,7 +113,7 @@ func TestHead(t *testing.T) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		_, _ = io.WriteString(w, "no")
 	}, strings.Replace(get, "GET", "HEAD", 1))
-	require.Equal(t, gateway.Answer{Status: 405, Headers: map[string]string{}}, a)
+	require.Equal(t, events.APIGatewayV2HTTPResponse{StatusCode: 405}, a)
 }
 
 // Lambda takes 6 MB as encoded: what becomes larger is a problem, and what comes close goes through.
@@ -130,28 +130,28 @@ func TestLargeAnswers(t *testing.T) {
 		{4_500_000, "x", 200, true},
 		{4_500_001, "x", 500, false},
 	} {
-		out, err := (&gateway.Gateway{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		out, err := lambdafn.Gateway(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, strings.Repeat(c.text, c.size))
-		})}).Serve(t.Context(), []byte(get))
+		}), nil)(t.Context(), []byte(get))
 		require.NoError(t, err)
 		require.Less(t, len(out), lambda)
-		var a gateway.Answer
+		var a events.APIGatewayV2HTTPResponse
 		require.NoError(t, json.Unmarshal(out, &a))
-		require.Equal(t, c.status, a.Status)
-		require.Equal(t, c.base64, a.Base64)
+		require.Equal(t, c.status, a.StatusCode)
+		require.Equal(t, c.base64, a.IsBase64Encoded)
 		if c.status != 200 {
 			requireProblem(t, a, api.AnswerTooLarge)
 		}
 	}
 }
 
-func requireProblem(t *testing.T, a gateway.Answer, kind api.ProblemType) api.Problem {
+func requireProblem(t *testing.T, a events.APIGatewayV2HTTPResponse, kind api.ProblemType) api.Problem {
 	t.Helper()
-	require.Equal(t, "application/problem+json", a.Headers["content-type"])
+	require.Equal(t, "application/problem+json", a.Headers["Content-Type"])
 	var p api.Problem
 	require.NoError(t, json.Unmarshal([]byte(a.Body), &p))
 	require.Equal(t, kind, p.Type)
-	require.Equal(t, a.Status, p.Status)
+	require.Equal(t, a.StatusCode, p.Status)
 	return p
 }
 
@@ -167,13 +167,13 @@ func TestBadRequests(t *testing.T) {
 
 // An event of another kind is an error that says what was expected and repeats nothing.
 func TestEventsThatAreNoRequests(t *testing.T) {
-	g := &gateway.Gateway{Handler: http.NotFoundHandler()}
+	g := lambdafn.Gateway(http.NotFoundHandler(), nil)
 	for _, event := range []string{
 		``, `[]`, `"canary"`, `{}`, `{"source":"aws.events","detail-type":"canary"}`,
 		`{"version":"1.0","path":"/canary","httpMethod":"GET"}`, `{"version":"2.0","rawPath":"/canary"}`,
 		`{"version":"2.0","requestContext":{"http":{"method":"CANARY"}}}`, `{"version":2,"rawPath":"/canary"}`,
 	} {
-		_, err := g.Serve(t.Context(), []byte(event))
+		_, err := g(t.Context(), []byte(event))
 		require.Contains(t, err.Error(), "payload format 2.0")
 		require.NotContains(t, strings.ToLower(err.Error()), "canary")
 	}
@@ -182,15 +182,15 @@ func TestEventsThatAreNoRequests(t *testing.T) {
 // A panic is an answer, and the log says where it was and not what it said.
 func TestPanic(t *testing.T) {
 	var logged bytes.Buffer
-	g := &gateway.Gateway{Log: safelog.New(&logged), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	g := lambdafn.Gateway(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half an answer")
 		panic(errors.New("sk-canary"))
-	})}
-	out, err := g.Serve(t.Context(), []byte(get))
+	}), safelog.New(&logged))
+	out, err := g(t.Context(), []byte(get))
 	require.NoError(t, err)
-	var a gateway.Answer
+	var a events.APIGatewayV2HTTPResponse
 	require.NoError(t, json.Unmarshal(out, &a))
-	require.Equal(t, 500, a.Status)
+	require.Equal(t, 500, a.StatusCode)
 	requireProblem(t, a, api.Internal)
 	require.NotContains(t, string(out)+logged.String(), "canary")
 	require.NotContains(t, a.Body, "half")

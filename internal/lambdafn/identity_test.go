@@ -1,4 +1,4 @@
-package gateway_test
+package lambdafn_test
 
 import (
 	"encoding/json"
@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/web/api"
-	"github.com/countersign/countersign/internal/web/gateway"
 )
 
 // caller is who an event with that authorizer, in JSON, is from.
-func caller(t *testing.T, who gateway.Identity, authorizer string) (c api.Caller, err error) {
+func caller(t *testing.T, who lambdafn.Identity, authorizer string) (c api.Caller, err error) {
 	t.Helper()
 	serve(t, func(_ http.ResponseWriter, r *http.Request) { c, err = who.Caller(r) }, fmt.Sprintf(`{"version":"2.0","rawPath":"/",
 		"rawQueryString":"tenant=evil&as=user:evil","headers":{"countersign-as":"user:evil,group:operators","tenant":"evil","sub":"evil","groups":"operators"},
@@ -31,11 +31,11 @@ func token(t *testing.T, claims map[string]string) string {
 }
 
 func TestCallerOfAToken(t *testing.T) {
-	c, err := caller(t, gateway.Identity{}, token(t, map[string]string{"tenant": "acme", "sub": "ana", "groups": "[operators finance]", "tenant_id": "x"}))
+	c, err := caller(t, lambdafn.Identity{}, token(t, map[string]string{"tenant": "acme", "sub": "ana", "groups": "[operators finance]", "tenant_id": "x"}))
 	require.NoError(t, err)
 	require.Equal(t, api.Caller{Tenant: "acme", Principal: agent.Principal{ID: "user:ana", Groups: []string{"group:operators", "group:finance"}}}, c)
 
-	named := gateway.Identity{TenantClaim: "custom:tenant", UserClaim: "email", GroupsClaim: "cognito:groups"}
+	named := lambdafn.Identity{TenantClaim: "custom:tenant", UserClaim: "email", GroupsClaim: "cognito:groups"}
 	c, err = caller(t, named, token(t, map[string]string{
 		"tenant": "evil", "sub": "evil", "groups": "evil", "custom:tenant": "acme", "email": "ana+x@example.com", "cognito:groups": "[operators]",
 	}))
@@ -65,7 +65,7 @@ func TestGroups(t *testing.T) {
 		{"a\noperators", nil},
 		{"operators\x00", nil},
 	} {
-		got, err := caller(t, gateway.Identity{}, token(t, map[string]string{"tenant": "acme", "sub": "ana", "groups": c.claim}))
+		got, err := caller(t, lambdafn.Identity{}, token(t, map[string]string{"tenant": "acme", "sub": "ana", "groups": c.claim}))
 		require.NoError(t, err, c.claim)
 		require.Equal(t, c.want, got.Principal.Groups, c.claim)
 	}
@@ -87,12 +87,12 @@ func TestRefusedTokens(t *testing.T) {
 		{"acme", "ana canary", "sub"},
 		{"acme", "ana\n", "sub"},
 	} {
-		_, err := caller(t, gateway.Identity{IAMTenant: "acme"}, token(t, map[string]string{"tenant": c.tenant, "sub": c.user}))
+		_, err := caller(t, lambdafn.Identity{IAMTenant: "acme"}, token(t, map[string]string{"tenant": c.tenant, "sub": c.user}))
 		p := requireRefused(t, err, api.NotAllowed)
 		require.Contains(t, p.Detail, "claim "+c.names)
 		require.NotContains(t, p.Detail, "anary")
 	}
-	_, err := caller(t, gateway.Identity{}, `{"jwt":{"claims":null}}`)
+	_, err := caller(t, lambdafn.Identity{}, `{"jwt":{"claims":null}}`)
 	requireRefused(t, err, api.NotAllowed)
 }
 
@@ -106,12 +106,12 @@ func requireRefused(t *testing.T, err error, kind api.ProblemType) api.Problem {
 
 func TestNobodyVerified(t *testing.T) {
 	for _, authorizer := range []string{`null`, `{}`, `{"lambda":{"tenant":"acme","sub":"ana"}}`} {
-		_, err := caller(t, gateway.Identity{IAMTenant: "acme"}, authorizer)
+		_, err := caller(t, lambdafn.Identity{IAMTenant: "acme"}, authorizer)
 		require.Equal(t, 401, requireRefused(t, err, api.Unauthenticated).Status)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	require.NoError(t, err)
-	_, err = gateway.Identity{}.Caller(r)
+	_, err = lambdafn.Identity{}.Caller(r)
 	requireRefused(t, err, api.Unauthenticated)
 }
 
@@ -137,9 +137,9 @@ func TestCallerOfIAM(t *testing.T) {
 		{"", "", ""},
 	} {
 		authorizer := fmt.Sprintf(`{"iam":{"accessKey":"AKIA","accountId":"1","userArn":%q,"userId":"AIDA"}}`, c.arn)
-		_, err := caller(t, gateway.Identity{}, authorizer)
+		_, err := caller(t, lambdafn.Identity{}, authorizer)
 		require.Contains(t, requireRefused(t, err, api.NotAllowed).Detail, "IAM has signed are not taken here")
-		got, err := caller(t, gateway.Identity{IAMTenant: "ops"}, authorizer)
+		got, err := caller(t, lambdafn.Identity{IAMTenant: "ops"}, authorizer)
 		if c.id == "" {
 			requireRefused(t, err, api.NotAllowed)
 			continue
@@ -151,13 +151,13 @@ func TestCallerOfIAM(t *testing.T) {
 		}
 		require.Equal(t, want, got)
 	}
-	_, err := caller(t, gateway.Identity{IAMTenant: "Not a tenant"}, `{"iam":{"userArn":"arn:aws:iam::1:user/ana"}}`)
+	_, err := caller(t, lambdafn.Identity{IAMTenant: "Not a tenant"}, `{"iam":{"userArn":"arn:aws:iam::1:user/ana"}}`)
 	requireRefused(t, err, api.NotAllowed)
 }
 
 // Names are one account's: another's role of an approvers' name is nobody here.
 func TestCallerOfAnotherAccount(t *testing.T) {
-	own := gateway.Identity{IAMTenant: "ops", IAMAccount: "123456789012"}
+	own := lambdafn.Identity{IAMTenant: "ops", IAMAccount: "123456789012"}
 	for arn, ok := range map[string]bool{
 		"arn:aws:sts::123456789012:assumed-role/operators/ana": true,
 		"arn:aws:iam::123456789012:user/ana":                   true,

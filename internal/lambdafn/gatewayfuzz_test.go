@@ -1,4 +1,4 @@
-package gateway_test
+package lambdafn_test
 
 import (
 	"encoding/json"
@@ -6,13 +6,14 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/web/gateway"
+	"github.com/countersign/countersign/internal/lambdafn"
 )
 
 // An event is answered in the gateway's own form, or is none of HTTP.
-func FuzzServe(f *testing.F) {
+func FuzzGateway(f *testing.F) {
 	for _, seed := range []string{
 		`{"version":"2.0","rawPath":"/v1/runs","rawQueryString":"a=b","headers":{"content-type":"application/json"},"cookies":["a=b"],"requestContext":{"stage":"$default","domainName":"x","http":{"method":"POST","sourceIp":"1.2.3.4"}},"body":"e30=","isBase64Encoded":true}`,
 		`{"version":"2.0","rawPath":"%zz","requestContext":{"stage":"dev","http":{"method":"G T"}}}`, `{"version":"1.0","httpMethod":"GET","path":"/"}`,
@@ -21,22 +22,22 @@ func FuzzServe(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	g := &gateway.Gateway{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := lambdafn.Gateway(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			w.WriteHeader(http.StatusTeapot)
 			return
 		}
 		_, _ = w.Write(body)
-	})}
+	}), nil)
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		out, err := g.Serve(t.Context(), payload)
+		out, err := g(t.Context(), payload)
 		if err != nil {
 			require.ErrorContains(t, err, "read the event: ")
 			return
 		}
-		var a gateway.Answer
+		var a events.APIGatewayV2HTTPResponse
 		require.NoError(t, json.Unmarshal(out, &a))
-		require.Contains(t, []int{http.StatusOK, http.StatusBadRequest}, a.Status, a.Body)
+		require.Contains(t, []int{http.StatusOK, http.StatusBadRequest}, a.StatusCode, a.Body)
 	})
 }

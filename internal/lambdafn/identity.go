@@ -1,4 +1,4 @@
-package gateway
+package lambdafn
 
 import (
 	"cmp"
@@ -47,7 +47,7 @@ func withCaller(ctx context.Context, a *Authorizer) context.Context {
 	return context.WithValue(ctx, callerKey{}, a)
 }
 
-// Caller is who makes a request that a Gateway has passed on: api.Backend.Caller. Its errors are of type *api.Problem, Unauthenticated where
+// Caller is who makes a request that Gateway has passed on: api.Backend.Caller. Its errors are of type *api.Problem, Unauthenticated where
 // nothing was verified and NotAllowed where what was verified makes no caller; they name claims and never quote them.
 func (i Identity) Caller(r *http.Request) (api.Caller, error) {
 	a, _ := r.Context().Value(callerKey{}).(*Authorizer)

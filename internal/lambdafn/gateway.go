@@ -1,0 +1,136 @@
+package lambdafn
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambdaurl"
+
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// Lambda takes an answer of 6 MB, counted as it is encoded. In base64 that is 4.5 MB; as text in JSON, a byte can become six.
+const (
+	maxAnswer = 4_500_000 // bytes
+	maxText   = 1_000_000
+)
+
+// Gateway answers the events that API Gateway (HTTP API, payload format 2.0) and Lambda function URLs invoke a function with, by a handler.
+//
+// Who calls is what the gateway has verified and nothing else: see Identity. Headers, query and body never say it. An answer reaches the
+// client as a whole. A panic is answered, and log is told where it was without what it said; nil = nobody is told. An event that is no
+// HTTP request is an error of kind KindInvalid; everything else is an answer.
+func Gateway(h http.Handler, log *slog.Logger) Invoke {
+	return func(ctx context.Context, payload []byte) ([]byte, error) {
+		var e events.APIGatewayV2HTTPRequest
+		if err := json.Unmarshal(payload, &e); err != nil {
+			return nil, invalidf("read the event: want an HTTP request in payload format 2.0, got something of another form")
+		}
+		if e.Version != "2.0" || e.RequestContext.HTTP.Method == "" || e.RawPath == "" {
+			return nil, invalidf(
+				"read the event: version, rawPath, requestContext.http.method: want an HTTP request in payload format 2.0")
+		}
+		status, header, cookies, body := answerEvent(ctx, h, log, &e)
+		if e.RequestContext.HTTP.Method == http.MethodHead {
+			body = nil
+		}
+		out := events.APIGatewayV2HTTPResponse{StatusCode: status, Headers: header, Cookies: cookies, Body: string(body)}
+		if len(body) > maxText || !utf8.Valid(body) {
+			out.Body, out.IsBase64Encoded = base64.StdEncoding.EncodeToString(body), true
+		}
+		return json.Marshal(out)
+	}
+}
+
+// answerEvent has the handler answer a request.
+func answerEvent(
+	ctx context.Context, h http.Handler, log *slog.Logger, e *events.APIGatewayV2HTTPRequest,
+) (status int, header map[string]string, cookies []string, body []byte) {
+	r, err := requestOf(e)
+	if err != nil {
+		return refuse(api.InvalidRequest, err.Error())
+	}
+	panicked := false
+	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				panicked = true
+				if log != nil {
+					log.Error("request panicked", "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+				}
+			}
+		}()
+		h.ServeHTTP(w, r)
+	})
+	out, err := lambdaurl.Wrap(guarded)(withCaller(ctx, e.RequestContext.Authorizer), r)
+	if err != nil {
+		return refuse(api.InvalidRequest, "method, path: want those of an HTTP request")
+	}
+	body, err = io.ReadAll(out.Body) // it ends with the handler
+	switch {
+	case panicked || err != nil:
+		return refuse(api.Internal, "the request could not be answered")
+	case len(body) > maxAnswer:
+		return refuse(api.AnswerTooLarge, "ask for less: smaller pages (limit), or a run without its messages (messages=0)")
+	}
+	return out.StatusCode, out.Headers, out.Cookies, body
+}
+
+// requestOf is the event as lambdaurl takes it. A function URL's event has the same form as API Gateway's.
+func requestOf(e *events.APIGatewayV2HTTPRequest) (*events.LambdaFunctionURLRequest, error) {
+	body := e.Body
+	if e.IsBase64Encoded {
+		plain, err := base64.StdEncoding.DecodeString(e.Body)
+		if err != nil {
+			return nil, fmt.Errorf("body: want base64, as isBase64Encoded says")
+		}
+		body = string(plain)
+	}
+	path := withoutStage(e.RawPath, e.RequestContext.Stage)
+	at := url.URL{Path: path}
+	if plain, err := url.PathUnescape(path); err == nil {
+		at.Path, at.RawPath = plain, path
+	}
+	r := &events.LambdaFunctionURLRequest{
+		RawPath: at.EscapedPath(), RawQueryString: e.RawQueryString, Body: body, Headers: map[string]string{},
+	}
+	r.RequestContext.DomainName = e.RequestContext.DomainName
+	r.RequestContext.HTTP.Method, r.RequestContext.HTTP.SourceIP = e.RequestContext.HTTP.Method, e.RequestContext.HTTP.SourceIP
+	for name, value := range e.Headers { // several values of one name have been joined with commas
+		r.Headers[http.CanonicalHeaderKey(name)] = value
+	}
+	if len(e.Cookies) > 0 {
+		r.Headers["Cookie"] = strings.Join(e.Cookies, "; ")
+	}
+	return r, nil
+}
+
+// withoutStage takes the name of the stage off the path. The stage $default is not in it, nor is any behind a custom domain; a
+// stage should therefore not be named v1.
+func withoutStage(path, stage string) string {
+	rest, ok := strings.CutPrefix(path, "/"+stage)
+	if stage == "" || stage == "$default" || !ok || rest != "" && rest[0] != '/' {
+		return path
+	}
+	return "/" + strings.TrimPrefix(rest, "/")
+}
+
+// refuse is the answer of a problem that the handler does not come to see.
+func refuse(t api.ProblemType, detail string) (status int, header map[string]string, cookies []string, body []byte) {
+	p := api.Refuse(t, detail)
+	body, err := json.Marshal(p)
+	if err != nil { // a problem is strings and a number
+		body = []byte("{}")
+	}
+	return p.Status, map[string]string{"Content-Type": "application/problem+json", "Cache-Control": "no-store"}, nil, body
+}

@@ -1,0 +1,347 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/local"
+	"github.com/countersign/countersign/internal/store"
+	"github.com/countersign/countersign/internal/web/api"
+)
+
+// The people of these tests. Operators approve.
+const (
+	ana = "user:ana,group:operators" // starts the runs
+	bo  = "user:bo,group:operators"
+	cy  = "user:cy,group:operators"
+	di  = "user:di,group:operators"
+	eve = "user:eve,group:guests"
+)
+
+// startedBy starts the agent's run of a key, and is the run once it waits or is done.
+func (b *bench) startedBy(who, key string) api.Run {
+	b.t.Helper()
+	start := b.do("POST /v1/runs", `{"agent": "payer", "message": "pay", "key": "`+key+`"}`, api.AsHeader, who)
+	require.Less(b.t, start.status, 300, start.body)
+	return b.rest(agent.RunID(local.Tenant, "payer", key))
+}
+
+// approvedBy approves a request, and is its run afterwards.
+func (b *bench) approvedBy(who string, run api.Run, request string) api.Run {
+	b.t.Helper()
+	got := b.do("POST /v1/approvals/"+request+"/decision", `{"action": "approve"}`, api.AsHeader, who)
+	require.Equal(b.t, http.StatusOK, got.status, got.body)
+	return b.rest(run.ID)
+}
+
+// pending is the oldest request of a run that nobody has decided.
+func (b *bench) pending(run api.Run) string {
+	b.t.Helper()
+	var page struct {
+		Approvals []struct {
+			ID string `json:"id"`
+		} `json:"approvals"`
+	}
+	got := b.do("GET /v1/approvals?run="+run.ID, "")
+	require.Equal(b.t, http.StatusOK, got.status, got.body)
+	require.NoError(b.t, json.Unmarshal([]byte(got.body), &page))
+	require.NotEmpty(b.t, page.Approvals, "people are asked")
+	return page.Approvals[0].ID
+}
+
+// forgeries are what is written into a request of pay's policy, and who decides then.
+var forgeries = map[string]struct {
+	rule   agent.Rule
+	before []string // who decide before the item is written
+	forged func(request map[string]any)
+	by     string   // decides on the forged request
+	then   []string // decide on what is asked again
+}{
+	"approvers": {
+		by: eve, then: []string{bo},
+		forged: func(r map[string]any) {
+			r["approvers"] = []string{"user:eve"}
+			ofTools(r, func(p map[string]any) {
+				p["calls"].([]any)[0].(map[string]any)["approvers"] = []string{"user:eve"}
+			})
+		},
+	},
+	"quorum": {
+		rule: agent.Rule{Quorum: 2}, by: bo, then: []string{bo, cy},
+		forged: func(r map[string]any) {
+			r["quorum"] = 1
+			ofTools(r, func(p map[string]any) { p["quorum"] = 1 })
+		},
+	},
+	"decisions": {
+		rule: agent.Rule{Quorum: 2}, by: bo, then: []string{bo, cy},
+		forged: func(r map[string]any) {
+			for _, action := range []string{"approve", "rerun"} {
+				r["decisions"] = append(r["decisions"].([]any), map[string]any{
+					"by": "user:cy", "action": action, "at": r["requestedAt"], "tools": []string{"pay"},
+				})
+			}
+		},
+	},
+	"quorum behind an approval": {
+		rule: agent.Rule{Quorum: 3}, before: []string{bo}, by: cy, then: []string{bo, cy, di},
+		forged: func(r map[string]any) {
+			r["quorum"] = 2
+			ofTools(r, func(p map[string]any) { p["quorum"] = 2 })
+		},
+	},
+	"four eyes": {
+		rule: agent.Rule{FourEyes: true}, by: ana, then: []string{bo},
+		forged: func(r map[string]any) { delete(r, "fourEyes"); delete(r, "requesters") },
+	},
+}
+
+// ofTools changes what a request says of its tools.
+func ofTools(request map[string]any, change func(permission map[string]any)) {
+	permissions, _ := request["permissions"].([]any)
+	for _, p := range permissions {
+		change(p.(map[string]any))
+	}
+}
+
+// payAsks has a rule about pay, and people asked as those say.
+func payAsks(rule agent.Rule, as func(p *agent.Permission)) func(*agent.Definition) {
+	return func(d *agent.Definition) {
+		rule.Tool, rule.Verdict = "pay", agent.VerdictAsk
+		d.Permission.Rules = []agent.Rule{rule}
+		as(&d.Permission)
+	}
+}
+
+// TestAForgedRequestAboutToolsLetsNothingRun: what people say of a tool is counted again for every call that it covers.
+func TestAForgedRequestAboutToolsLetsNothingRun(t *testing.T) {
+	const two = `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}},
+		{"id": "c2", "name": "pay", "input": {"amount": 6}}]}`
+	for mode, lines := range map[agent.PermissionMode]string{
+		agent.ModeBlockAndRetry: `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}]}
+{"calls": [{"id": "c2", "name": "pay", "input": {"amount": 5}}]}
+{"calls": [{"id": "c3", "name": "pay", "input": {"amount": 5}}]}
+{"text": "Paid."}
+`,
+		agent.ModeSuspendAndReplay: compactLine(t, two) + `
+{"text": "Paid."}
+`,
+	} {
+		for name, c := range forgeries {
+			t.Run(string(mode)+" "+name, func(t *testing.T) {
+				b := newBench(t, lines, payAsks(c.rule, func(p *agent.Permission) { p.Mode, p.Scope = mode, agent.ScopeTool }))
+				run := b.startedBy(ana, "k")
+				id := b.pending(run)
+				for _, who := range c.before {
+					b.approvedBy(who, run, id)
+				}
+				b.forge(id, c.forged)
+				run = b.approvedBy(c.by, run, id)
+				require.Empty(t, b.paid)
+				if mode == agent.ModeSuspendAndReplay { // c2 waits under a request of its own, which nobody has forged
+					require.Len(t, run.Waiting, 2)
+				}
+				id = b.pending(run)
+				for i, who := range c.then {
+					require.Empty(t, b.paid)
+					if run = b.approvedBy(who, run, id); i < len(c.then)-1 {
+						id = b.pending(run)
+					}
+				}
+				require.Equal(t, agent.RunDone, run.Status)
+				require.NotEmpty(t, b.paid)
+			})
+		}
+	}
+}
+
+// compactLine is a line of a script that was written on several.
+func compactLine(t *testing.T, line string) string {
+	t.Helper()
+	out, err := agent.CompactJSON([]byte(line), agent.JSONLimits{})
+	require.NoError(t, err)
+	return string(out)
+}
+
+// TestAForgedOrderLetsNothingRun: whether a call whose outcome is unknown is run again is for those who approve it, by
+// the policy and not by the request's item. What became of it is asked again.
+func TestAForgedOrderLetsNothingRun(t *testing.T) {
+	executions := func(b *bench, run api.Run) int {
+		b.t.Helper()
+		var page api.CallPage
+		got := b.do("GET /v1/runs/"+run.ID+"/calls", "")
+		require.NoError(b.t, json.Unmarshal([]byte(got.body), &page))
+		return page.Calls[0].Executions
+	}
+	for name, c := range forgeries {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 0}}]}
+{"text": "Paid."}
+`, payAsks(c.rule, func(*agent.Permission) {}))
+			run := b.startedBy(ana, "k")
+			for _, who := range c.then {
+				run = b.approvedBy(who, run, run.Waiting[0].Approval)
+			}
+			ordered := func(who string) {
+				t.Helper()
+				id := run.Waiting[0].Approval
+				got := b.do("POST /v1/runs/"+run.ID+"/input",
+					`{"answers": [{"call": "c1", "approval": "`+id+`", "rerun": true}]}`, api.AsHeader, who)
+				require.Less(t, got.status, 300, got.body)
+				run = b.rest(run.ID)
+				require.Equal(t, agent.ForOutcome, run.Waiting[0].For, "nobody knows what became of it")
+			}
+			require.Equal(t, 1, executions(b, run))
+			for _, who := range c.before {
+				ordered(who)
+			}
+			id := run.Waiting[0].Approval
+			b.forge(id, c.forged)
+			ordered(c.by)
+			require.NotEqual(t, id, run.Waiting[0].Approval, "it is asked again")
+			for _, who := range c.then {
+				require.Equal(t, 1, executions(b, run))
+				ordered(who)
+			}
+			require.Equal(t, 2, executions(b, run))
+		})
+	}
+}
+
+// TestAForgedStandingGrantLetsNothingRun: a standing grant covers a call where it can be traced to a decision of those
+// whom the call's policy wants, which nobody has taken back.
+func TestAForgedStandingGrantLetsNothingRun(t *testing.T) {
+	const lines = `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}]}
+{"text": "Paid."}
+`
+	grants := func(b *bench) []store.Item {
+		b.t.Helper()
+		p, err := b.table.Query(b.t.Context(), store.Range{PK: "T#" + local.Tenant + "#GRANT#payer"})
+		require.NoError(b.t, err)
+		return p.Items
+	}
+	granted := func(b *bench, who ...string) {
+		b.t.Helper()
+		run := b.startedBy(ana, "first")
+		for _, by := range who {
+			run = b.approvedBy(by, run, run.Waiting[0].Approval)
+		}
+		require.Equal(b.t, 5, <-b.paid)
+		require.Len(b.t, grants(b), 1)
+	}
+	for name, c := range map[string]struct {
+		rule  agent.Rule
+		forge func(b *bench)
+		runs  bool
+	}{
+		"as it is": {forge: func(b *bench) { granted(b, bo) }, runs: true},
+		"as it is, of two": {
+			rule: agent.Rule{Quorum: 2}, forge: func(b *bench) { granted(b, bo, cy) }, runs: true,
+		},
+		"made up": {forge: func(b *bench) {
+			granted(b, bo)
+			b.rewrite(grants(b)[0], func(g map[string]any) { g["run"] = "r-of-nobody" })
+		}},
+		"made up on another request": {forge: func(b *bench) {
+			granted(b, bo)
+			it := grants(b)[0]
+			it.Attrs["approval"] = store.Str("a-of-nobody")
+			b.rewrite(it, func(g map[string]any) { g["approval"] = "a-of-nobody" })
+		}},
+		"revoked, and made live": {forge: func(b *bench) {
+			granted(b, bo)
+			live := grants(b)[0]
+			require.Equal(b.t, http.StatusNoContent, b.do("DELETE /v1/grants/payer/pay", "", api.AsHeader, cy).status)
+			b.rewrite(live, func(map[string]any) {})
+		}},
+		"given by those whom a forged request names": {forge: func(b *bench) {
+			run := b.startedBy(ana, "first")
+			id := b.pending(run)
+			b.forge(id, forgeries["approvers"].forged)
+			run = b.approvedBy(eve, run, id)
+			require.NotEqual(b.t, id, b.pending(run))
+			require.Len(b.t, grants(b), 1)
+		}},
+		"given by one, where a forged request wants no two": {rule: agent.Rule{Quorum: 2}, forge: func(b *bench) {
+			run := b.startedBy(ana, "first")
+			id := b.pending(run)
+			b.forge(id, forgeries["quorum"].forged)
+			run = b.approvedBy(bo, run, id)
+			require.NotEqual(b.t, id, b.pending(run))
+			require.Len(b.t, grants(b), 1)
+		}},
+		"given by whom four eyes keep from it": {rule: agent.Rule{FourEyes: true}, forge: func(b *bench) {
+			run := b.startedBy(ana, "first")
+			id := b.pending(run)
+			b.forge(id, forgeries["four eyes"].forged)
+			run = b.approvedBy(ana, run, id)
+			require.NotEqual(b.t, id, b.pending(run))
+			require.Len(b.t, grants(b), 1)
+		}},
+	} {
+		for _, scope := range []agent.Scope{agent.ScopeCall, agent.ScopeTool} {
+			t.Run(name+" "+string(scope), func(t *testing.T) {
+				b := newBench(t, lines, payAsks(c.rule, func(p *agent.Permission) {
+					p.Scope, p.Grants = scope, agent.GrantsStanding
+				}))
+				c.forge(b)
+				run := b.startedBy(cy, "second")
+				if c.runs {
+					require.Equal(t, 5, <-b.paid)
+					require.Equal(t, agent.RunDone, run.Status)
+					return
+				}
+				require.Empty(t, b.paid)
+				require.Len(t, run.Waiting, 1)
+			})
+		}
+	}
+}
+
+// rewrite writes an item with another body.
+func (b *bench) rewrite(it store.Item, change func(body map[string]any)) {
+	b.t.Helper()
+	var body map[string]any
+	require.NoError(b.t, json.Unmarshal(it.Body, &body))
+	change(body)
+	var err error
+	it.Body, err = json.Marshal(body)
+	require.NoError(b.t, err)
+	require.NoError(b.t, b.table.Write(b.t.Context(), store.Op{Kind: store.Put, Item: it}))
+}
+
+// TestAForgedCoverGrantsNothing: what an approval of a call grants for good is what the run and its definition say of
+// that call, whatever its request's item says.
+func TestAForgedCoverGrantsNothing(t *testing.T) {
+	for _, mode := range []agent.PermissionMode{agent.ModeSuspendAndReplay, agent.ModeBlockAndRetry} {
+		t.Run(string(mode), func(t *testing.T) {
+			b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}]}
+{"calls": [{"id": "c2", "name": "pay", "input": {"amount": 9}}]}
+{"calls": [{"id": "c3", "name": "pay", "input": {"amount": 5}}]}
+{"text": "Paid."}
+`, payAsks(agent.Rule{}, func(p *agent.Permission) { p.Mode, p.Grants = mode, agent.GrantsStanding }))
+			cover := func(id string) (cover any) {
+				b.forge(id, func(r map[string]any) { ofTools(r, func(p map[string]any) { cover = p["standing"] }) })
+				return cover
+			}
+			run := b.startedBy(ana, "first")
+			run = b.approvedBy(bo, run, b.pending(run)) // of 5
+			large := cover(b.pending(run))              // of 9
+			require.NotNil(t, large)
+
+			require.Equal(t, http.StatusNoContent, b.do("DELETE /v1/grants/payer/pay", "", api.AsHeader, cy).status)
+			run = b.startedBy(ana, "second")
+			id := b.pending(run)
+			b.forge(id, func(r map[string]any) { ofTools(r, func(p map[string]any) { p["standing"] = large }) })
+			run = b.approvedBy(bo, run, id)
+			b.pending(run) // 9 is asked about
+			for len(b.paid) > 0 {
+				require.Equal(t, 5, <-b.paid)
+			}
+		})
+	}
+}
