@@ -44,11 +44,12 @@ func Channels(cfg aws.Config, getenv func(string) string, clk clock.Clock) ([]no
 		broken = append(broken, err)
 	}
 	if from := getenv(envMailFrom); from != "" {
-		c, err := mails(cfg, getenv, from, clk)
+		c, err := ses.New(cfg, from)
 		if err == nil {
 			all = append(all, c)
+		} else {
+			broken = append(broken, fmt.Errorf("%s: %w", envMailFrom, err))
 		}
-		broken = append(broken, err)
 	}
 	return all, errors.Join(broken...)
 }
@@ -66,18 +67,6 @@ func inSlack(getenv func(string) string, token string, clk clock.Clock) (notify.
 		o.Base = base + "/api/"
 	}
 	return slack.New(o), nil
-}
-
-func mails(cfg aws.Config, getenv func(string) string, from string, clk clock.Clock) (*ses.Channel, error) {
-	at, err := endpointOf("SESv2", ses.Endpoint, cfg, getenv)
-	if err != nil {
-		return nil, err
-	}
-	c, err := ses.New(cfg, at, from, clk)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", envMailFrom, err)
-	}
-	return c, nil
 }
 
 // slackURL is what stands in for Slack; "" = nothing does.

@@ -46,7 +46,10 @@ func TestC1C2ChannelsOfAnEnvironment(t *testing.T) {
 	t.Cleanup(inSlack.Close)
 	t.Cleanup(inSES.Close)
 
-	all, err := Channels(testAWS, asEnv(envSlackToken, botToken, envSlackURL, inSlack.URL+"/", envMailFrom, "approvals@example.com", "AWS_ENDPOINT_URL_SESV2", inSES.URL), clock.System())
+	cfg := testAWS.Copy()
+	cfg.BaseEndpoint = &inSES.URL
+	env := asEnv(envSlackToken, botToken, envSlackURL, inSlack.URL+"/", envMailFrom, "approvals@example.com")
+	all, err := Channels(cfg, env, clock.System())
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	m := notify.Message{

@@ -13,7 +13,6 @@ import (
 	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/tool"
 	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
@@ -40,22 +39,9 @@ func NewModels(cfg aws.Config, getenv func(string) string) Models {
 	client := bedrock.NewClient(cfg, "")
 	return Models{
 		client: client, bedrock: bedrock.New(bedrock.Config{Client: client, Stream: true}),
-		openai: openai.Servers{OwnKey: getenv(envOpenAI), Secrets: modelKeys(cfg, getenv)},
+		openai: openai.Servers{OwnKey: getenv(envOpenAI), Secrets: secrets.Deployed(cfg, getenv, clock.System())},
 	}
 }
-
-// modelKeys are where the keys of models are. Whoever asks for one is told what is wrong with the environment.
-func modelKeys(cfg aws.Config, getenv func(string) string) tool.Secrets {
-	from, err := secrets.Deployed(cfg, getenv, clock.System())
-	if err != nil {
-		return misconfigured{err}
-	}
-	return from
-}
-
-type misconfigured struct{ err error }
-
-func (m misconfigured) Secret(context.Context, string, string) (string, error) { return "", m.err }
 
 // CountTokens counts with the service where the model is Bedrock's. Servers that speak OpenAI's protocol do not count.
 func (m Models) CountTokens(ctx context.Context, r agent.Request) (int64, error) {

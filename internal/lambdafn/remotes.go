@@ -22,22 +22,15 @@ import (
 // addRemotes adds the ports that carry out the calls of tools outside the program: HTTP requests, MCP servers and functions. A variable that
 // makes no sense is an error that names it.
 func addRemotes(p *runtime.Ports, cfg aws.Config, getenv func(string) string, watch *Observer) error {
-	at, err := endpointOf("Lambda", lambdatool.Endpoint, cfg, getenv)
-	if err != nil {
-		return err
-	}
+	var err error
 	if p.Callbacks, err = callbacks(getenv); err != nil {
 		return err
 	}
-	reach, err := deployedReach(cfg, getenv)
+	all, err := deployedReach(cfg, getenv).Remotes()
 	if err != nil {
 		return err
 	}
-	all, err := reach.Remotes()
-	if err != nil {
-		return err
-	}
-	p.Functions = lambdatool.New(cfg, at)
+	p.Functions = lambdatool.New(cfg)
 	all[agent.KindLambda] = lambdatool.Remote{Functions: p.Functions}
 	p.Remotes = watch.Remotes(all)
 	return nil
@@ -53,9 +46,9 @@ type Reach struct {
 }
 
 // deployedReach has the secrets of AWS Secrets Manager; without a prefix there are none.
-func deployedReach(cfg aws.Config, getenv func(string) string) (Reach, error) {
-	from, err := secrets.Deployed(cfg, getenv, clock.System())
-	return Reach{Secrets: from, Private: getenv(egress.EnvPrivate), Clock: clock.System()}, err
+func deployedReach(cfg aws.Config, getenv func(string) string) Reach {
+	clk := clock.System()
+	return Reach{Secrets: secrets.Deployed(cfg, getenv, clk), Private: getenv(egress.EnvPrivate), Clock: clk}
 }
 
 // Remotes makes what carries out those calls. An error names the variable that makes no sense.

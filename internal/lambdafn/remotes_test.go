@@ -1,7 +1,6 @@
 package lambdafn
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -68,28 +67,6 @@ func TestRemotesOfALaptop(t *testing.T) {
 	require.ErrorContains(t, err, "COUNTERSIGN_PRIVATE_HOSTS: ")
 }
 
-// source is a configuration's, as package lambdafn makes it.
-type source struct {
-	url                       string
-	fips, dualStack, ignoring bool
-}
-
-func (s source) GetServiceBaseEndpoint(_ context.Context, service string) (string, bool, error) {
-	return s.url, s.url != "" && service == "Secrets Manager", nil
-}
-func (s source) GetIgnoreConfiguredEndpoints(context.Context) (ignore, found bool, err error) {
-	return s.ignoring, s.ignoring, nil
-}
-func (s source) GetUseFIPSEndpoint(context.Context) (aws.FIPSEndpointState, bool, error) {
-	if s.fips {
-		return aws.FIPSEndpointStateEnabled, true, nil
-	}
-	return aws.FIPSEndpointStateUnset, false, nil
-}
-func (s source) GetUseDualStackEndpoint(context.Context) (aws.DualStackEndpointState, bool, error) {
-	return aws.DualStackEndpointStateUnset, s.dualStack, nil
-}
-
 func TestRemotesOfAFunction(t *testing.T) {
 	s := site(t)
 	var asked []string
@@ -104,13 +81,12 @@ func TestRemotesOfAFunction(t *testing.T) {
 		_, _ = w.Write([]byte(`{"SecretString":"value-1"}`))
 	}))
 	t.Cleanup(manager.Close)
-	cfg := aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", ""), ConfigSources: []any{source{url: manager.URL}}}
-	values := map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": s.Listener.Addr().String(), "COUNTERSIGN_SECRETS_PREFIX": "stack/tools/"}
-	remotes := func() (runtime.Remotes, error) {
-		reach, err := deployedReach(cfg, env(values))
-		require.NoError(t, err)
-		return reach.Remotes()
+	cfg := aws.Config{
+		Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", ""),
+		BaseEndpoint: &manager.URL,
 	}
+	values := map[string]string{"COUNTERSIGN_PRIVATE_HOSTS": s.Listener.Addr().String(), "COUNTERSIGN_SECRETS_PREFIX": "stack/tools/"}
+	remotes := func() (runtime.Remotes, error) { return deployedReach(cfg, env(values)).Remotes() }
 	all, err := remotes()
 	require.NoError(t, err)
 	res, err := enter(t, all, s.URL)

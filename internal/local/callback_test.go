@@ -79,8 +79,9 @@ func (w *warehouse) open(t *testing.T, dir string, log *slog.Logger) (*Home, *ht
 	ring, err := keyring.Parse(`{"id":"1","key":"0123456789abcdef0123456789abcdef"}`)
 	require.NoError(t, err)
 	rings := func() (*keyring.Ring, error) { return ring, nil }
-	cfg := aws.Config{Region: w.Region, Credentials: credentials.StaticCredentialsProvider{Value: w.Credentials}}
-	functions := lambdatool.New(cfg, w.url)
+	functions := lambdatool.New(aws.Config{
+		Region: w.Region, Credentials: credentials.StaticCredentialsProvider{Value: w.Credentials}, BaseEndpoint: &w.url,
+	})
 	feed := api.NewFeed(clock.System())
 	reg := registry.Must(registry.New())
 	h, err := Open(Options{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"mime/multipart"
 	"net/http/httptest"
 	"net/mail"
@@ -171,7 +172,9 @@ func read(t *testing.T, dir string) (texts []string) {
 		require.NoError(t, err)
 		m, err := mail.ReadMessage(f)
 		require.NoError(t, err)
-		part, err := multipart.NewReader(m.Body, "=_countersign").NextPart()
+		_, params, err := mime.ParseMediaType(m.Header.Get("Content-Type"))
+		require.NoError(t, err)
+		part, err := multipart.NewReader(m.Body, params["boundary"]).NextPart()
 		require.NoError(t, err)
 		text, err := io.ReadAll(part)
 		require.NoError(t, err)

@@ -5,14 +5,14 @@ package outbox
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"mime"
-	"mime/quotedprintable"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/wneessen/go-mail"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
@@ -26,9 +26,6 @@ const Dir = "outbox"
 
 // from is who such mails are from. The domain is reserved: nothing can be sent to it.
 const from = "countersign@localhost.invalid"
-
-// boundary stands between the parts of a mail. No part has it: what is quoted-printable has no =_.
-const boundary = "=_countersign"
 
 // Channel writes mails into a directory, which is made with the first one. Safe for concurrent use.
 type Channel struct {
@@ -107,31 +104,22 @@ func (c Channel) write(name string, data []byte) (err error) {
 	return err
 }
 
-// render is a mail as it travels (RFC 5322, RFC 2046).
+// render is a mail as it travels.
 func render(m notify.Message, now time.Time) ([]byte, error) {
-	mail := letter.Of(m).AsMail()
-	var b bytes.Buffer
-	head := [][2]string{
-		{"Date", now.UTC().Format(time.RFC1123Z)}, {"From", from}, {"To", m.To.Email}, {"Subject", mime.QEncoding.Encode("utf-8", mail.Subject)},
-		{"Message-ID", fmt.Sprintf("<%s.%s.%d@localhost.invalid>", m.Approval.ID, m.Occasion, now.UnixNano())},
+	text := letter.Of(m).AsMail()
+	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
+	if err := errors.Join(msg.From(from), msg.To(m.To.Email)); err != nil {
+		return nil, err
 	}
+	msg.SetDateWithValue(now.UTC())
+	msg.SetMessageIDWithValue(fmt.Sprintf("%s.%s.%d@localhost.invalid", m.Approval.ID, m.Occasion, now.UnixNano()))
+	msg.Subject(text.Subject)
 	for _, h := range letter.Headers() {
-		head = append(head, [2]string{h.Name, h.Value})
+		msg.SetGenHeader(mail.Header(h.Name), h.Value)
 	}
-	head = append(head, [2]string{"MIME-Version", "1.0"}, [2]string{"Content-Type", `multipart/alternative; boundary="` + boundary + `"`})
-	for _, h := range head {
-		b.WriteString(h[0] + ": " + h[1] + "\r\n")
-	}
-	for _, part := range [][2]string{{"text/plain", mail.Text}, {"text/html", mail.HTML}} {
-		b.WriteString("\r\n--" + boundary + "\r\nContent-Type: " + part[0] + "; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n")
-		w := quotedprintable.NewWriter(&b)
-		if _, err := io.WriteString(w, part[1]); err != nil {
-			return nil, err
-		}
-		if err := w.Close(); err != nil {
-			return nil, err
-		}
-	}
-	b.WriteString("\r\n--" + boundary + "--\r\n")
-	return b.Bytes(), nil
+	msg.SetBodyString(mail.TypeTextPlain, text.Text)
+	msg.AddAlternativeString(mail.TypeTextHTML, text.HTML)
+	var b bytes.Buffer
+	_, err := msg.WriteTo(&b)
+	return b.Bytes(), err
 }

@@ -1,28 +1,28 @@
 // Package lambdatool carries out calls of tools that are functions of AWS Lambda.
 //
-// A function is invoked with an agent.FunctionCall as JSON. One that is waited for gives its result as JSON: an object of text, json,
-// error, media, suspend and patch, or any other value, which is its text (see read). One that answers later only takes the call
-// (ADR 26). Client is the runtime.Functions, Remote the runtime.Remote.
+// A function is invoked with an agent.FunctionCall as JSON. One that is waited for gives its result as JSON: an
+// object of text, json, error, media, suspend and patch, or any other value, which is its text (see read). One that
+// answers later only takes the call (ADR 26). Client is the runtime.Functions, Remote the runtime.Remote.
 package lambdatool
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"github.com/countersign/countersign/internal/aws/awshttp"
+	"github.com/countersign/countersign/internal/aws/awsconfig"
+	"github.com/countersign/countersign/internal/aws/awserror"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
@@ -37,56 +37,52 @@ const (
 
 // What Lambda takes and gives at most, in bytes: 6 MB where it is waited for, either way, and 1 MB where it is not.
 const (
-	maxSync    = 6_291_556
-	maxAsync   = 1 << 20
-	maxRefusal = 64 << 10
+	maxSync  = 6_291_556
+	maxAsync = 1 << 20
 )
-
-// service is Lambda's name in signatures.
-const service = "lambda"
 
 // Client invokes functions, a runtime.Functions. Make one with New. Safe for concurrent use.
 type Client struct {
-	url     string
-	unready bool // there is no region or are no credentials
-	aws     *awshttp.Client
-	clock   clock.Clock
+	lambda *lambda.Client
+	pause  *retry.ExponentialJitterBackoff
+	clock  clock.Clock
 }
 
-// New makes a client of the functions at endpoint: Endpoint gives AWS' own. An HTTP client in cfg that is not the SDK's own is kept as it
-// is. How long an answer may take is its context's to say: a function may run for minutes. A configuration without a region or credentials
-// makes every Invoke fail.
-func New(cfg aws.Config, endpoint string) *Client {
-	return &Client{
-		url: strings.TrimSuffix(endpoint, "/") + "/2015-03-31/functions/", unready: cfg.Credentials == nil || cfg.Region == "",
-		aws: awshttp.New(cfg, awshttp.Options{Service: service, Attempts: attempts, Backoff: backoff}), clock: clock.System(),
-	}
+// New makes a client. How long an answer may take is its context's to say: a function may run for minutes. The SDK
+// sends nothing again by itself: what may be sent again depends on the call.
+func New(cfg aws.Config) *Client {
+	client := lambda.NewFromConfig(cfg, func(o *lambda.Options) {
+		o.HTTPClient = awsconfig.WithTimeout(o.HTTPClient, 0)
+		o.Retryer = aws.NopRetryer{}
+	})
+	return &Client{lambda: client, pause: retry.NewExponentialJitterBackoff(backoff), clock: clock.System()}
 }
 
-// Endpoint is where Lambda is in a region.
-func Endpoint(region string, fips, dualStack bool) string {
-	return awshttp.Endpoint(service, region, fips, dualStack)
-}
-
-// Invoke implements runtime.Functions. It sends again what was not taken and may be taken later, as after throttling; and what may have
-// been taken, unless i is to be invoked once.
+// Invoke implements runtime.Functions. It sends again what was not taken and may be taken later, as after throttling;
+// and what may have been taken, unless i is to be invoked once.
 func (c *Client) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
 	limit := maxSync
 	if i.Async {
 		limit = maxAsync
 	}
 	if n := len(i.Payload); n > limit {
-		return runtime.Invoked{}, fmt.Errorf("%w: it has %d bytes, and a function takes at most %d", runtime.ErrUndeliverable, n, limit)
+		return runtime.Invoked{}, fmt.Errorf(
+			"%w: it has %d bytes, and a function takes at most %d", runtime.ErrUndeliverable, n, limit)
 	}
-	var out runtime.Invoked
-	err := c.aws.Try(ctx, func() (failed error) {
-		out, failed = c.attempt(ctx, i)
-		return failed
-	}, func(err error) bool { return ctx.Err() == nil && again(err, i.Once) })
-	if err != nil {
-		return runtime.Invoked{}, fmt.Errorf("invoke function %s: %w", i.Function, err)
+	for n := 1; ; n++ {
+		out, err := c.attempt(ctx, i)
+		if err == nil {
+			return out, nil
+		}
+		err = fmt.Errorf("invoke function %s: %w", i.Function, err)
+		if n == attempts || ctx.Err() != nil || !again(err, i.Once) {
+			return runtime.Invoked{}, err
+		}
+		pause, failed := c.pause.BackoffDelay(n, err)
+		if failed != nil || c.clock.Sleep(ctx, pause) != nil {
+			return runtime.Invoked{}, err
+		}
 	}
-	return out, nil
 }
 
 // again reports whether a call that failed so is to be sent again.
@@ -95,8 +91,8 @@ func again(err error, once bool) bool {
 	if errors.As(err, &lost) {
 		return !once
 	}
-	var r *refusal
-	return !errors.Is(err, runtime.ErrUndeliverable) && (errors.Is(err, errUnreached) || errors.As(err, &r) && r.passes)
+	var r *awserror.Refusal
+	return !errors.Is(err, runtime.ErrUndeliverable) && (errors.Is(err, errUnreached) || errors.As(err, &r) && passes(r))
 }
 
 // errUnreached says that nothing was sent.
@@ -104,29 +100,46 @@ var errUnreached = errors.New("AWS Lambda cannot be reached")
 
 // attempt makes one attempt.
 func (c *Client) attempt(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
+	kind := types.InvocationTypeRequestResponse
 	if i.Async {
+		kind = types.InvocationTypeEvent
 		var cancel context.CancelFunc
 		ctx, cancel = c.clock.WithTimeout(ctx, takeTimeout)
 		defer cancel()
 	}
-	r, err := c.request(ctx, i)
-	if err != nil {
-		return runtime.Invoked{}, err
+	out, err := c.lambda.Invoke(ctx, &lambda.InvokeInput{
+		FunctionName: &i.Function, InvocationType: kind, Payload: i.Payload,
+	})
+	switch {
+	case err != nil:
+		return runtime.Invoked{}, outcome(ctx, err)
+	case i.Async:
+		return runtime.Invoked{}, nil
+	case len(out.Payload) > maxSync:
+		text := fmt.Sprintf(`{"errorMessage":"the result has more than %d bytes"}`, maxSync)
+		return runtime.Invoked{Payload: json.RawMessage(text), Failed: true}, nil
 	}
-	resp, err := c.aws.Send(r, awshttp.Sum(i.Payload))
+	return runtime.Invoked{Payload: out.Payload, Failed: out.FunctionError != nil}, nil
+}
+
+// outcome says what an attempt's error means for the function: it was not entered, it was not and never will be, or
+// nobody knows.
+func outcome(ctx context.Context, err error) error {
 	var dialled *net.OpError
+	var refused *awserror.Refusal
 	var unsent *smithyhttp.RequestSendError
 	var ended *smithy.CanceledError
+	var answer *smithyhttp.ResponseError
 	switch {
 	case errors.As(err, &dialled) && dialled.Op == "dial":
-		return runtime.Invoked{}, errUnreached
-	case errors.As(err, &unsent), errors.As(err, &ended):
-		return runtime.Invoked{}, &tool.LostError{Err: broken(ctx)}
-	case err != nil:
-		return runtime.Invoked{}, err
+		return errUnreached
+	case errors.As(awserror.Bare(err), &refused):
+		return classified(refused)
+	case errors.As(err, &unsent), errors.As(err, &ended), errors.As(err, &answer):
+		return &tool.LostError{Err: broken(ctx)}
+	default: // it could not be signed
+		return err
 	}
-	defer resp.Body.Close()
-	return outcome(ctx, resp, i)
 }
 
 // broken is why an answer did not come, without what the transport says of addresses.
@@ -137,42 +150,35 @@ func broken(ctx context.Context) error {
 	return errors.New("the connection broke")
 }
 
-// request is the invocation, unsigned.
-func (c *Client) request(ctx context.Context, i runtime.Invoke) (*http.Request, error) {
-	at := c.url + strings.ReplaceAll(url.PathEscape(i.Function), ":", "%3A") + "/invocations"
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(i.Payload))
-	if err != nil {
-		return nil, fmt.Errorf("%w: the function's name makes no address", runtime.ErrUndeliverable)
-	}
-	kind := "RequestResponse"
-	if i.Async {
-		kind = "Event"
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-Amz-Invocation-Type", kind)
-	if c.unready {
-		return nil, fmt.Errorf("%w: sign the request: want a region and credentials of AWS, got none", runtime.ErrUndeliverable)
-	}
-	return r, nil
+// later are Lambda's names for what keeps it from entering a function now: throttling, and a function or its network
+// that are not ready. Beside them stand those of signatures that a moment makes good.
+var later = map[string]bool{
+	"TooManyRequestsException": true, "EC2ThrottledException": true, "ResourceConflictException": true,
+	"ResourceNotReadyException": true, "SnapStartNotReadyException": true, "SnapStartTimeoutException": true,
+	"EFSMountTimeoutException": true, "ENILimitReachedException": true, "SubnetIPAddressLimitReachedException": true,
+	"ThrottlingException": true, "ExpiredTokenException": true, "RequestExpired": true, "RequestTimeTooSkewed": true,
 }
 
-// outcome reads what became of an invocation.
-func outcome(ctx context.Context, resp *http.Response, i runtime.Invoke) (runtime.Invoked, error) {
-	want, limit := http.StatusOK, maxSync
-	if i.Async {
-		want, limit = http.StatusAccepted, maxRefusal
-	}
-	if resp.StatusCode != want {
-		return runtime.Invoked{}, refused(resp)
-	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+// never are its names of 5xx for what keeps it from entering a function until somebody changes it. Any other 5xx may
+// come after the function was entered.
+var never = map[string]bool{
+	"EC2AccessDeniedException": true, "EC2UnexpectedException": true, "InvalidRuntimeException": true,
+	"InvalidSecurityGroupIDException": true, "InvalidSubnetIDException": true, "InvalidZipFileException": true,
+	"KMSAccessDeniedException": true, "KMSDisabledException": true, "KMSInvalidStateException": true,
+	"KMSNotFoundException": true, "SnapStartException": true,
+}
+
+// passes reports whether a function that was not entered may be entered later.
+func passes(r *awserror.Refusal) bool { return later[r.Code] || r.Status == http.StatusTooManyRequests }
+
+// classified is the error of a refusal.
+func classified(r *awserror.Refusal) error {
 	switch {
-	case i.Async:
-		return runtime.Invoked{}, nil
-	case err != nil:
-		return runtime.Invoked{}, &tool.LostError{Err: broken(ctx)}
-	case len(text) > limit:
-		return runtime.Invoked{Payload: json.RawMessage(fmt.Sprintf(`{"errorMessage":"the result has more than %d bytes"}`, limit)), Failed: true}, nil
+	case passes(r):
+		return r
+	case r.Status < http.StatusInternalServerError, never[r.Code]:
+		return fmt.Errorf("%w: %w", runtime.ErrUndeliverable, r)
+	default:
+		return &tool.LostError{Err: r}
 	}
-	return runtime.Invoked{Payload: text, Failed: resp.Header.Get("X-Amz-Function-Error") != ""}, nil
 }

@@ -37,7 +37,9 @@ func lambda(t *testing.T, f *awsfake.Functions) *lambdatool.Client {
 
 // client sends again without a pause to speak of.
 func client(at string) *lambdatool.Client {
-	return lambdatool.Hurried(aws.Config{Region: region, Credentials: credentials.StaticCredentialsProvider{Value: keys}}, at)
+	return lambdatool.Hurried(aws.Config{
+		Region: region, Credentials: credentials.StaticCredentialsProvider{Value: keys}, BaseEndpoint: &at,
+	})
 }
 
 // gives is a function with one result.
@@ -243,12 +245,20 @@ func TestUnreached(t *testing.T) {
 	require.EqualError(t, err, "invoke function stock: AWS Lambda cannot be reached")
 }
 
-// Without configuration a call says what is missing.
-func TestUnconfigured(t *testing.T) {
-	for _, cfg := range []aws.Config{{}, {Region: region}, {Credentials: credentials.StaticCredentialsProvider{Value: keys}}} {
-		_, err := call(t, lambdatool.New(cfg, "http://127.0.0.1:1"), stock, take)
-		require.EqualError(t, err, "invoke function stock: it cannot be delivered: sign the request: want a region and credentials of AWS, got none")
-	}
+// Without credentials nothing is sent, and nobody takes the answer for lost.
+func TestUnsigned(t *testing.T) {
+	f := &awsfake.Functions{Named: map[string]awsfake.Function{"stock": gives(`1`)}}
+	srv := httptest.NewServer(f)
+	t.Cleanup(srv.Close)
+	none := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{}, errors.New("no credentials")
+	})
+	c := lambdatool.New(aws.Config{Region: region, Credentials: none, BaseEndpoint: &srv.URL})
+	_, err := call(t, c, stock, take)
+	require.ErrorContains(t, err, "no credentials")
+	var lost *tool.LostError
+	require.NotErrorAs(t, err, &lost)
+	require.Empty(t, f.Asked())
 }
 
 // Limits are checked before anything is sent, and what comes back is bounded.
@@ -308,17 +318,5 @@ func TestAsync(t *testing.T) {
 	t.Cleanup(elsewhere.Close)
 	c := client(elsewhere.URL)
 	_, err = c.Invoke(t.Context(), runtime.Invoke{Function: "stock", Payload: []byte(`{}`), Async: true})
-	require.EqualError(t, err, "invoke function stock: it cannot be delivered: refused: status 307")
-}
-
-func TestEndpoint(t *testing.T) {
-	for want, got := range map[string]string{
-		"https://lambda.eu-central-1.amazonaws.com":              lambdatool.Endpoint("eu-central-1", false, false),
-		"https://lambda-fips.us-gov-west-1.amazonaws.com":        lambdatool.Endpoint("us-gov-west-1", true, false),
-		"https://lambda.eu-central-1.api.aws":                    lambdatool.Endpoint("eu-central-1", false, true),
-		"https://lambda.cn-north-1.amazonaws.com.cn":             lambdatool.Endpoint("cn-north-1", false, false),
-		"https://lambda.cn-north-1.api.amazonwebservices.com.cn": lambdatool.Endpoint("cn-north-1", false, true),
-	} {
-		require.Equal(t, want, got)
-	}
+	require.EqualError(t, err, "invoke function stock: it cannot be delivered: refused with status 307")
 }

@@ -27,10 +27,10 @@ type link struct {
 	tap     *tap
 	listed  listing
 
-	ctx    context.Context // of everything that goes over the wire; its cause is why the connection broke
-	cut    context.CancelCauseFunc
-	hangUp func() // ends what is underneath at once, a program; nil = there is none
-	teller Teller // of the program; nil = there is none, or it tells nothing
+	ctx     context.Context // of everything that goes over the wire; its cause is why the connection broke
+	cut     context.CancelCauseFunc
+	hangUp  func()  // ends what is underneath at once; nil = there is nothing
+	program Program // nil = the server is none
 }
 
 func newLink(c Config, tenant string, server agent.MCPServer) *link {
@@ -90,10 +90,10 @@ const maxLastWords = 400
 
 // withLastWords is why there is no connection to a program that has ended, with what it had to say about it.
 func (l *link) withLastWords(err error) error {
-	if l.teller == nil {
+	if l.program == nil {
 		return err
 	}
-	words := telling(l.redacted(visible(l.teller.LastWords())))
+	words := telling(l.redacted(visible(l.program.LastWords())))
 	if words == "" {
 		return err
 	}
@@ -155,14 +155,12 @@ func (l *link) transport(ctx context.Context) (sdk.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	pipes, err := l.config.Start(l.server.Command, l.server.Dir, env)
+	program, err := l.config.Start(l.server.Command, l.server.Dir, env)
 	if err != nil {
 		return nil, err
 	}
-	l.teller, _ = pipes.(Teller)
-	once := &closeOnce{ReadWriteCloser: pipes}
-	l.hangUp = func() { _ = once.Close() } // the program is ended, whatever it says
-	return &sdk.IOTransport{Reader: once, Writer: once, MaxLineLength: maxMessage}, nil
+	l.program, l.hangUp = program, program.End // it is ended, whatever it says
+	return program, nil
 }
 
 // expanded are templates with their secrets in place.

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"sync"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
@@ -29,12 +30,17 @@ type Config struct {
 // connections are closed with the connection to the server. An error says why the server may not be reached, fit to be shown.
 type Client func(server *url.URL) (*http.Client, error)
 
-// Start starts a program that is a server, with no other environment than PATH, HOME and env, and gives its standard input and output.
-// Closing them ends it and every process that it has started. Where what it gives is a Teller, errors of connecting quote it.
-type Start func(command []string, dir string, env map[string]string) (io.ReadWriteCloser, error)
+// Start makes a program that is a server, with no other environment than PATH, HOME and env. Package program has one.
+type Start func(command []string, dir string, env map[string]string) (Program, error)
 
-// Teller says how a program's standard error ends. It is asked once the program has ended.
-type Teller interface{ LastWords() string }
+// Program is a server that is a program. Connect starts it, and messages of more than 16 MiB break the connection.
+type Program interface {
+	sdk.Transport
+	// End ends the program and every process that it has started, and waits for it. It may be called at any time, and again.
+	End()
+	// LastWords is how the program's standard error ends: whole once End has returned. Errors of connecting quote it.
+	LastWords() string
+}
 
 // Secrets puts secrets in the places of ${secret:NAME}, and takes those that it has put in out of texts again. Redact may be called
 // concurrently once nothing is expanded any more.

@@ -6,12 +6,14 @@ import (
 	"io"
 	"sync"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/countersign/countersign/internal/tools/mcp"
 )
 
 // piped is a server as a program is one, without the program: it answers each request with lines, by hand, and may end with them.
 func piped(answer func(ask) (text string, ends bool)) mcp.Start {
-	return func([]string, string, map[string]string) (io.ReadWriteCloser, error) {
+	return func([]string, string, map[string]string) (mcp.Program, error) {
 		in, toServer := io.Pipe()
 		fromServer, out := io.Pipe()
 		go func() {
@@ -29,9 +31,19 @@ func piped(answer func(ask) (text string, ends bool)) mcp.Start {
 				}
 			}
 		}()
-		return &ends{Reader: fromServer, Writer: toServer, close: []io.Closer{fromServer, toServer}}, nil
+		both := &ends{Reader: fromServer, Writer: toServer, close: []io.Closer{fromServer, toServer}}
+		return pipes{Transport: &sdk.IOTransport{Reader: both, Writer: both}, ends: both}, nil
 	}
 }
+
+// pipes are a program that has nothing to say at its end.
+type pipes struct {
+	sdk.Transport
+	ends *ends
+}
+
+func (p pipes) End()              { _ = p.ends.Close() } // pipes in memory
+func (p pipes) LastWords() string { return "" }
 
 // ends are the client's ends of two pipes.
 type ends struct {

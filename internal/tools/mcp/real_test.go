@@ -22,7 +22,7 @@ import (
 
 // programs starts programs with this process's PATH alone.
 func programs() mcp.Start {
-	return program.Programs{Clock: clock.System(), Path: os.Getenv("PATH")}.Start
+	return program.Programs{Path: os.Getenv("PATH")}.Start
 }
 
 // The file system server, over its standard streams: real files are written and read, and it is gone afterwards.

@@ -207,15 +207,3 @@ func (t *tap) version() string {
 	defer t.mu.Unlock()
 	return t.protocol
 }
-
-// closeOnce closes once: what is underneath is closed from two sides.
-type closeOnce struct {
-	io.ReadWriteCloser
-	once sync.Once
-	err  error
-}
-
-func (c *closeOnce) Close() error {
-	c.once.Do(func() { c.err = c.ReadWriteCloser.Close() })
-	return c.err
-}

@@ -50,7 +50,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 	heard := agent.HearTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
 	invoked, ring := &functions{p: p}, &keys{home: p.home, draw: ids.System(p.clock).Token}
-	remotes, err := local.Remotes(p.home, p.getenv, p.clock, programs.Programs{Clock: p.clock, Path: p.getenv("PATH"), Home: p.getenv("HOME")}.Start)
+	remotes, err := local.Remotes(p.home, p.getenv, p.clock, programs.Programs{Path: p.getenv("PATH"), Home: p.getenv("HOME")}.Start)
 	if err != nil {
 		return nil, err
 	}

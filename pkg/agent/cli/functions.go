@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/lambdatool"
@@ -44,14 +41,6 @@ func (f *functions) configured() (*lambdatool.Client, error) {
 	case cfg.Region == "":
 		return nil, fmt.Errorf("%w: %w", runtime.ErrUndeliverable, errors.New("functions of AWS Lambda need a region: set AWS_REGION or AWS_PROFILE"))
 	}
-	f.client = lambdatool.New(cfg, f.endpoint(cfg))
+	f.client = lambdatool.New(cfg)
 	return f.client, nil
-}
-
-// endpoint is where the environment says that Lambda is, else in the region.
-func (f *functions) endpoint(cfg aws.Config) string {
-	if f.p.getenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") == "true" {
-		return lambdatool.Endpoint(cfg.Region, false, false)
-	}
-	return cmp.Or(f.p.getenv("AWS_ENDPOINT_URL_LAMBDA"), aws.ToString(cfg.BaseEndpoint), lambdatool.Endpoint(cfg.Region, false, false))
 }

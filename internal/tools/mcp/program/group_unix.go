@@ -10,5 +10,5 @@ import (
 // ownGroup makes the program the first of a group of processes.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = endsWithUs(syscall.SysProcAttr{Setpgid: true}) }
 
-func askGroup(cmd *exec.Cmd)  { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // it may be gone
-func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+// killGroup kills what is left of the group.
+func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // nothing may be left

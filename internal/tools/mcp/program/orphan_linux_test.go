@@ -2,7 +2,7 @@ package program_test
 
 import (
 	"bufio"
-	"io"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -11,18 +11,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/tools/mcp/program"
 )
 
 // A program does not outlive a process that is killed, even if it does not read its input.
 func TestProgramsEndWithAProcessThatIsKilled(t *testing.T) {
 	if os.Getenv("STARTS_A_PROGRAM") != "" { // the process that is killed
-		p := program.Programs{Clock: clock.System(), Path: os.Getenv("PATH")}
-		rw, err := p.Start([]string{"sh", "-c", "echo $$; exec sleep 1000"}, "", nil)
+		p, err := program.Programs{Path: os.Getenv("PATH")}.Start([]string{"sh", "-c", says("$$") + "exec sleep 1000"}, "", nil)
 		require.NoError(t, err)
-		_, _ = io.Copy(os.Stdout, rw)
-		return
+		c, err := p.Connect(t.Context())
+		require.NoError(t, err)
+		fmt.Println(heard(t, c))
+		select {}
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)

@@ -1,5 +1,5 @@
-// Package program starts programs that speak over their standard streams, such as MCP servers on this machine. No deployed function links
-// it (a test sees to that), so that nothing an agent's file says can start a program there.
+// Package program starts MCP servers that are programs on this machine. No deployed function links it (a test sees to that), so that nothing
+// an agent's file says can start a program there.
 package program
 
 import (
@@ -7,63 +7,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/countersign/countersign/internal/clock"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/countersign/countersign/internal/tools/mcp"
 )
 
-// How long a program has to end: behind the end of its input, and behind being asked to.
+// grace is how long a program has to end: behind the end of its input, and behind SIGTERM.
 const grace = 500 * time.Millisecond
 
-// maxStderr is how much of what a program writes to its standard error is passed on, in bytes.
-const maxStderr = 64 << 10
+// Programs are the variables of this process that programs see: PATH and HOME, "" = it has none.
+type Programs struct{ Path, Home string }
 
-// Programs starts programs. Its fields do not change once it is used; then it is safe for concurrent use.
-type Programs struct {
-	Clock      clock.Clock
-	Path, Home string    // PATH and HOME of every program, as this process has them; "" = it has none
-	Stderr     io.Writer // where the beginning of each program's standard error goes; nil = nowhere. Its writes may come concurrently
-}
-
-// Start starts a program with no other environment than PATH, HOME and env, which may replace them, in a group of processes of its
-// own. Closing what it gives ends the whole group and waits for it. Where this process is killed before that, the program sees the end of its
-// input; on Linux it is killed as well, though not what it has started.
-func (p Programs) Start(command []string, dir string, env map[string]string) (io.ReadWriteCloser, error) {
+// Start is an mcp.Start. The program has no other environment than PATH, HOME and env, which may replace them, and a group of processes of
+// its own, which ends with it. Where this process is killed before that, the program sees the end of its input; on Linux it is killed as
+// well, though not what it has started.
+func (p Programs) Start(command []string, dir string, env map[string]string) (mcp.Program, error) {
 	if len(command) == 0 || command[0] == "" {
 		return nil, errors.New("start program: want a command")
 	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir, cmd.Env = dir, p.environment(env)
-	cmd.WaitDelay = grace // a stranger may hold its standard error open
+	cmd.WaitDelay = grace / 2 // a stranger may hold its standard error open
 	last := &ending{}
-	cmd.Stderr = io.MultiWriter(&beginning{to: p.Stderr, left: maxStderr}, last)
+	cmd.Stderr = last
 	ownGroup(cmd)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("start program: %w", err)
-	}
-	out, theirs, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("start program: %w", err)
-	}
-	cmd.Stdout = theirs
-	r := &running{clock: p.Clock, cmd: cmd, in: in, out: out, last: last, ended: make(chan struct{})}
-	started := make(chan error, 1)
-	p.Clock.Go(func() { r.run(started) })
-	err = <-started
-	_ = theirs.Close() // the program has its own
-	if err != nil {
-		_ = out.Close()
-		return nil, fmt.Errorf("start program: %w", err)
-	}
-	return r, nil
+	return &program{cmd: cmd, last: last}, nil
 }
 
 // environment is all that a program sees of this process's.
@@ -76,82 +50,67 @@ func (p Programs) environment(env map[string]string) []string {
 		all["HOME"] = p.Home
 	}
 	maps.Copy(all, env)
-	var out []string
+	out := []string{} // nil would be all of this process's
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		out = append(out, name+"="+all[name])
 	}
 	return out
 }
 
-// running is a program's standard input and output.
-type running struct {
-	clock clock.Clock
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   *os.File
-	last  *ending
-	ended chan struct{} // closed once it has ended
-	once  sync.Once
+// program is an mcp.Program.
+type program struct {
+	cmd  *exec.Cmd
+	last *ending
+
+	mu    sync.Mutex
+	conn  sdk.Connection // nil = it is not started
+	ended bool
 }
 
-func (r *running) Read(p []byte) (int, error)  { return r.out.Read(p) }
-func (r *running) Write(p []byte) (int, error) { return r.in.Write(p) }
-
-// LastWords is the end of what the program wrote to its standard error: whole once Close has returned.
-func (r *running) LastWords() string { return r.last.text() }
-
-// run starts the program and waits for its end, on one thread: where the system ends a program with who has started it, that is the thread.
-func (r *running) run(started chan<- error) {
-	defer close(r.ended)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := r.cmd.Start()
-	started <- err
-	if err != nil {
-		return
+// Connect starts the program.
+func (p *program) Connect(ctx context.Context) (sdk.Connection, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return nil, errors.New("start program: it was ended before")
 	}
-	_ = r.cmd.Wait() // how it ended is of no use: what it said before counts
+	conn, err := (&sdk.CommandTransport{Command: p.cmd, TerminateDuration: grace}).Connect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("start program: %w", err)
+	}
+	p.conn = &connection{Connection: conn, cmd: p.cmd}
+	return p.conn, nil
+}
+
+// End implements mcp.Program.
+func (p *program) End() {
+	p.mu.Lock()
+	p.ended = true
+	conn := p.conn
+	p.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close() // how it ended is of no use: what it said before counts
+	}
+}
+
+// LastWords implements mcp.Program.
+func (p *program) LastWords() string { return p.last.text() }
+
+// connection ends with everything that the program has started.
+type connection struct {
+	sdk.Connection
+	cmd  *exec.Cmd
+	once sync.Once
+	err  error
 }
 
 // Close ends the program: it is told so by the end of its input, then asked, then killed; whatever it has started is killed.
-func (r *running) Close() error {
-	r.once.Do(func() {
-		_ = r.in.Close() // it may have ended before
-		if !r.within(grace) {
-			askGroup(r.cmd)
-			r.within(grace)
-		}
-		killGroup(r.cmd)
-		<-r.ended
-		_ = r.out.Close()
+func (c *connection) Close() error {
+	c.once.Do(func() {
+		c.err = c.Connection.Close()
+		killGroup(c.cmd)
 	})
-	return nil
-}
-
-// within reports whether the program ends so soon.
-func (r *running) within(d time.Duration) bool {
-	ctx, cancel := r.clock.WithTimeout(context.Background(), d)
-	defer cancel()
-	select {
-	case <-r.ended:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// beginning passes on the beginning of what is written to it and drops the rest.
-type beginning struct {
-	to   io.Writer
-	left int
-}
-
-func (b *beginning) Write(p []byte) (int, error) {
-	if now := p[:min(len(p), b.left)]; b.to != nil && len(now) > 0 {
-		b.left -= len(now)
-		_, _ = b.to.Write(now) // nobody is waiting for it
-	}
-	return len(p), nil
+	return c.err
 }
 
 // ending keeps the end of what is written to it. Safe for concurrent use.

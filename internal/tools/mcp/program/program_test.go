@@ -1,91 +1,98 @@
 package program_test
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/tools/mcp"
 	"github.com/countersign/countersign/internal/tools/mcp/program"
 )
 
-func shell(t *testing.T) string {
+func start(t *testing.T, p program.Programs, script string, env map[string]string) (mcp.Program, sdk.Connection) {
 	t.Helper()
 	sh, err := exec.LookPath("sh")
 	if err != nil {
 		t.Skip("no sh here")
 	}
-	return sh
-}
-
-func start(t *testing.T, p program.Programs, script string, env map[string]string) io.ReadWriteCloser {
-	t.Helper()
-	sh := shell(t)
 	before := goleak.IgnoreCurrent()
-	p.Clock = clock.System()
-	rw, err := p.Start([]string{sh, "-c", script}, t.TempDir(), env)
+	made, err := p.Start([]string{sh, "-c", script}, t.TempDir(), env)
+	require.NoError(t, err)
+	c, err := made.Connect(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		require.NoError(t, rw.Close())
+		made.End()
 		goleak.VerifyNone(t, before)
 	})
-	return rw
+	return made, c
+}
+
+// says is a script that sends a text, as a shell expands it, in a message.
+func says(text string) string {
+	return `printf '{"jsonrpc":"2.0","method":"says","params":["%s"]}\n' "` + text + `"; `
+}
+
+// heard is the text of the next message.
+func heard(t *testing.T, c sdk.Connection) string {
+	t.Helper()
+	m, err := c.Read(t.Context())
+	require.NoError(t, err)
+	return strings.Trim(string(m.(*jsonrpc.Request).Params), `[]"`)
 }
 
 // A program sees PATH, HOME and what it is given, and nothing else of this process.
 func TestEnvironment(t *testing.T) {
 	t.Setenv("COUNTERSIGN_SECRET", "not for programs")
-	rw := start(t, program.Programs{Path: os.Getenv("PATH"), Home: "/home/x"}, "env", map[string]string{"TOKEN": "t", "HOME": "/other"})
-	all, err := io.ReadAll(rw)
-	require.NoError(t, err)
-	var names []string
-	for line := range strings.SplitSeq(strings.TrimSpace(string(all)), "\n") {
-		name, value, _ := strings.Cut(line, "=")
-		if name == "PWD" || name == "_" || name == "SHLVL" || name == "OLDPWD" { // the shell's own
-			continue
+	path := os.Getenv("PATH")
+	for _, c := range []struct {
+		p         program.Programs
+		env, want map[string]string
+	}{
+		{program.Programs{Path: path, Home: "/home/x"}, map[string]string{"TOKEN": "t", "HOME": "/other"},
+			map[string]string{"PATH": path, "HOME": "/other", "TOKEN": "t"}},
+		{program.Programs{}, nil, map[string]string{}},
+	} {
+		_, conn := start(t, c.p, says("$(/usr/bin/env | /usr/bin/tr '\\n' ';')"), c.env)
+		got := map[string]string{}
+		for line := range strings.SplitSeq(strings.TrimSuffix(heard(t, conn), ";"), ";") {
+			name, value, _ := strings.Cut(line, "=")
+			if name != "PWD" && name != "_" && name != "SHLVL" && name != "OLDPWD" { // the shell's own
+				got[name] = value
+			}
 		}
-		names = append(names, name)
-		if name == "HOME" {
-			require.Equal(t, "/other", value)
-		}
+		require.Equal(t, c.want, got)
 	}
-	require.ElementsMatch(t, []string{"PATH", "HOME", "TOKEN"}, names)
 }
 
-// Input and output are the program's; it ends when its input does.
-func TestStreams(t *testing.T) {
+// Messages go both ways; the program ends when its input does.
+func TestMessages(t *testing.T) {
 	bye := filepath.Join(t.TempDir(), "bye")
-	rw := start(t, program.Programs{Path: os.Getenv("PATH")}, `trap "" TERM; cat; echo > "$BYE"`, map[string]string{"BYE": bye})
-	_, err := rw.Write([]byte("hello\n"))
-	require.NoError(t, err)
-	line, err := bufio.NewReader(rw).ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "hello\n", line)
-	require.NoError(t, rw.Close())
+	p, c := start(t, program.Programs{Path: os.Getenv("PATH")}, `trap "" TERM; cat; echo > "$BYE"`, map[string]string{"BYE": bye})
+	require.NoError(t, c.Write(t.Context(), &jsonrpc.Request{Method: "says", Params: []byte(`["hello"]`)}))
+	require.Equal(t, "hello", heard(t, c))
+	p.End()
 	require.FileExists(t, bye, "it ended by itself")
 }
 
 // A program that does not want to end is ended, with everything that it has started.
 func TestTheWholeGroupEnds(t *testing.T) {
-	rw := start(t, program.Programs{Path: os.Getenv("PATH")}, `trap "" TERM; sleep 1000 & echo $$ $!; while :; do sleep 1000; done`, nil)
-	line, err := bufio.NewReader(rw).ReadString('\n')
-	require.NoError(t, err)
+	p, c := start(t, program.Programs{Path: os.Getenv("PATH")},
+		`trap "" TERM; sleep 1000 & `+says("$$ $!")+`while :; do sleep 1000; done`, nil)
+	pids := heard(t, c)
 	began := time.Now()
-	require.NoError(t, rw.Close())
+	p.End()
 	require.Less(t, time.Since(began), 4*time.Second)
-	for pid := range strings.FieldsSeq(line) {
+	for pid := range strings.FieldsSeq(pids) {
 		require.Eventually(t, func() bool { return !alive(t, pid) }, 2*time.Second, 10*time.Millisecond, "process %s", pid)
 	}
 }
@@ -102,32 +109,28 @@ func alive(t *testing.T, pid string) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ") || err != nil && !errors.Is(err, syscall.ESRCH)
 }
 
-// What a program says on the side is passed on up to a bound, and never blocks it.
+// What a program writes to its standard error never blocks it, and its end is kept.
 func TestStandardErrorIsBounded(t *testing.T) {
-	var heard locked
-	rw := start(t, program.Programs{Path: os.Getenv("PATH"), Stderr: &heard}, `i=0; while [ $i -lt 200 ]; do printf '%1024s' x >&2; i=$((i+1)); done; echo done`, nil)
-	line, err := bufio.NewReader(rw).ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "done\n", line)
-	require.NoError(t, rw.Close())
-	require.Equal(t, 64<<10, heard.len())
+	p, c := start(t, program.Programs{Path: os.Getenv("PATH")},
+		`i=0; while [ $i -lt 200 ]; do printf '%1023s\n' $i >&2; i=$((i+1)); done; `+says("done"), nil)
+	require.Equal(t, "done", heard(t, c))
+	p.End()
+	require.Equal(t, "199", strings.TrimSpace(p.LastWords()))
 }
-
-// locked is a buffer that a program writes while a test looks.
-type locked struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *locked) Write(p []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Write(p) }
-func (l *locked) len() int                    { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Len() }
 
 func TestWhatCannotBeStarted(t *testing.T) {
-	p := program.Programs{Clock: clock.System()}
 	for name, command := range map[string][]string{"nothing": nil, "no name": {""}, "no such program": {"/no/such/program"}} {
 		t.Run(name, func(t *testing.T) {
-			_, err := p.Start(command, "", nil)
+			p, err := program.Programs{}.Start(command, "", nil)
+			if err == nil {
+				_, err = p.Connect(t.Context())
+			}
 			require.ErrorContains(t, err, "start program: ")
 		})
 	}
+	p, err := program.Programs{}.Start([]string{"sleep", "1000"}, "", nil)
+	require.NoError(t, err)
+	p.End()
+	_, err = p.Connect(t.Context())
+	require.ErrorContains(t, err, "start program: it was ended before")
 }
