@@ -35,6 +35,7 @@ func readDocument(t *testing.T) *document {
 	require.NoError(t, err)
 	var tree any
 	require.NoError(t, yaml.UnmarshalWithOptions(text, &tree, yaml.Strict()))
+	require.YAMLEq(t, string(text), string(text), "another reader of YAML takes it, too")
 	data, err := json.Marshal(tree)
 	require.NoError(t, err)
 	d := &document{t: t, compiler: jsonschema.NewCompiler(), seen: map[string]bool{}}
