@@ -117,11 +117,11 @@ func (d *Definition) saySection(s Section, dot map[string]any) (string, error) {
 	if text == "" {
 		return "", nil
 	}
-	t, err := ParseTemplate(s.Name, text)
+	t, err := parseTemplate(s.Name, text)
 	if err != nil {
 		return "", fmt.Errorf("parse section of %s: %w", d.Name, err)
 	}
-	said, err := t.Execute(dot)
+	said, err := executeTemplate(t, dot)
 	if err != nil {
 		return "", fmt.Errorf("render section of %s: %w", d.Name, err)
 	}

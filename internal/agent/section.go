@@ -122,16 +122,16 @@ func (s Section) fields(built SystemPrompt) []string {
 
 // check finds what can be known to be wrong with a text for the section before there is a run, as CheckSystem does.
 func (s Section) check(text string, built SystemPrompt) error {
-	t, err := ParseTemplate(s.Name, text)
+	t, err := parseTemplate(s.Name, text)
 	if err != nil {
 		return fmt.Errorf("check section: %w", err)
 	}
 	v := rootFields{known: s.fields(built)}
-	v.visit(t.trees[s.Name].Root, true)
+	v.visit(t.Tree.Root, true)
 	if v.unknown != "" {
 		return fmt.Errorf("check section: .%s does not exist; want one of %s", v.unknown, strings.Join(v.known, ", "))
 	}
-	if v.input || len(t.trees) > 1 {
+	if v.input || len(t.Templates()) > 1 {
 		return nil
 	}
 	dot, err := systemDot(Definition{Name: "check", Tools: []ToolSpec{{Name: "tool"}}}, checkedSystem(built))
@@ -142,7 +142,7 @@ func (s Section) check(text string, built SystemPrompt) error {
 		dot[name[1:]] = "x"
 	}
 	dot["LoopBreaking"], dot["OneTool"], dot["ToolRequired"] = []any{"x"}, true, true
-	if _, err := t.Execute(dot); err != nil {
+	if _, err := executeTemplate(t, dot); err != nil {
 		return fmt.Errorf("check section: %w", err)
 	}
 	return nil

@@ -26,7 +26,7 @@ type SystemData struct {
 // delegated the run; empty where nobody did), .Input (numbers keep their digits), .Tools (Name as the model knows it, Description), .Interactions (Current, Max, Exhausted) and, where the text is built for every
 // inference, .Now. A missing key is an error.
 func RenderSystem(d Definition, data SystemData) (string, error) {
-	t, err := ParseTemplate(systemName, d.System)
+	t, err := parseTemplate(systemName, d.System)
 	if err != nil {
 		return "", fmt.Errorf("parse system text of %s: %w", d.Name, err)
 	}
@@ -34,7 +34,7 @@ func RenderSystem(d Definition, data SystemData) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("render system text of %s: input: %w", d.Name, err)
 	}
-	text, err := t.Execute(dot)
+	text, err := executeTemplate(t, dot)
 	if err != nil {
 		return "", fmt.Errorf("render system text of %s: %w", d.Name, err)
 	}
@@ -142,16 +142,16 @@ func checkedSystem(built SystemPrompt) SystemData {
 // and, where the text does not depend on .Input, everything else. {{define}}d templates are checked only if it doesn't. What exists
 // depends on when the text is built.
 func CheckSystem(text string, built SystemPrompt) error {
-	t, err := ParseTemplate(systemName, text)
+	t, err := parseTemplate(systemName, text)
 	if err != nil {
 		return fmt.Errorf("check system text: %w", err)
 	}
 	v := rootFields{known: systemFields(built)}
-	v.visit(t.trees[systemName].Root, true)
+	v.visit(t.Tree.Root, true)
 	if v.unknown != "" {
 		return fmt.Errorf("check system text: .%s does not exist; want one of %s", v.unknown, strings.Join(v.known, ", "))
 	}
-	if v.input || len(t.trees) > 1 {
+	if v.input || len(t.Templates()) > 1 {
 		return nil
 	}
 	_, err = RenderSystem(Definition{Name: "check", System: text, Tools: []ToolSpec{{Name: "tool"}}}, checkedSystem(built))
@@ -171,11 +171,12 @@ var (
 	systemNamesNow = []string{".Agent", ".Caller", ".Date", ".Input", ".Interactions", ".Now", ".Run", ".Tools"}
 )
 
-// rootFields collects what a template reads from its top-level dot.
+// rootFields collects what a template reads from its top-level dot, and which templates it uses.
 type rootFields struct {
-	known   []string // names that exist
-	unknown string   // the first name that does not
-	input   bool     // .Input is read, or dot as a whole
+	known     []string // names that exist
+	unknown   string   // the first name that does not
+	input     bool     // .Input is read, or dot as a whole
+	templates []string
 }
 
 // visit walks n; atRoot says whether dot still is the top-level one there.
@@ -188,6 +189,7 @@ func (v *rootFields) visit(n parse.Node, atRoot bool) {
 	case *parse.ActionNode:
 		v.visit(n.Pipe, atRoot)
 	case *parse.TemplateNode:
+		v.templates = append(v.templates, n.Name)
 		v.visit(n.Pipe, atRoot)
 	case *parse.IfNode:
 		v.branch(&n.BranchNode, atRoot, atRoot)

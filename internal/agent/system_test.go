@@ -80,13 +80,3 @@ func TestCheckSystemAccepts(t *testing.T) {
 		require.NoError(t, CheckSystem(text, SystemOnce), text)
 	}
 }
-
-func FuzzCheckSystem(f *testing.F) {
-	f.Add("{{range .Tools}}{{.Name}}{{end}} {{with .Input}}{{.a}}{{else}}{{$.Run}}{{end}}")
-	f.Add(`{{define "t"}}{{template "t" .}}{{end}}`)
-	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := ParseTemplate(systemName, text); err != nil {
-			require.Error(t, CheckSystem(text, SystemOnce))
-		}
-	})
-}

@@ -37,12 +37,12 @@ func (d *Definition) saying(key string) func(fields map[string]any) string {
 	if !own {
 		text = w.In(d.Preset)
 	}
-	t, err := ParseTemplate(key, text)
+	t, err := parseTemplate(key, text)
 	return func(fields map[string]any) string {
 		if err != nil {
 			return text
 		}
-		said, err := t.Execute(fields)
+		said, err := executeTemplate(t, fields)
 		if err != nil {
 			return text
 		}

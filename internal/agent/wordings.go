@@ -55,11 +55,11 @@ func (d *Definition) word(key string, fields map[string]any) string {
 	if len(w.Fields) == 0 && !strings.Contains(text, "{{") {
 		return text
 	}
-	t, err := ParseTemplate(key, text)
+	t, err := parseTemplate(key, text)
 	if err != nil {
 		return text
 	}
-	said, err := t.Execute(fields)
+	said, err := executeTemplate(t, fields)
 	if err != nil {
 		return text
 	}
@@ -88,7 +88,7 @@ func (c *checker) wording(at string, own map[string]string) {
 
 // check says whether the text can be said with the wording's fields.
 func (w Wording) check(text string) error {
-	t, err := ParseTemplate(w.Key, text)
+	t, err := parseTemplate(w.Key, text)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (w Wording) check(text string) error {
 	for _, f := range w.Fields {
 		fields[f] = "x"
 	}
-	if _, err := t.Execute(fields); err != nil {
+	if _, err := executeTemplate(t, fields); err != nil {
 		return fmt.Errorf("%w; the fields are %s", err, strings.Join(w.Fields, ", "))
 	}
 	return nil
