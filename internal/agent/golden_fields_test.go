@@ -210,15 +210,13 @@ func unasked(calls []Call) []Call {
 	return calls
 }
 
-// goldenFields is a run with a trace, and a new one after a long pause; media of every origin; edits, answers and late results; an entry that evicts,
+// goldenFields is a run with a trace; media of every origin; edits, answers and late results; an entry that evicts,
 // whose snapshot has calls in every state; and an end in error.
 func goldenFields() [][]Event {
 	later := worldEpoch.Add(worldExpiry)
 	in := json.RawMessage(`{"amount":100.10}`)
 	media := []Media{{Name: "scan", MediaType: "application/pdf", Blob: strings.Repeat("ab", 32)}, {Name: "p", MediaType: "image/png", Data: "iVBORw=="}}
-	trace := func(first, link string) *Trace {
-		return &Trace{Traceparent: "00-" + first + "af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Tracestate: "vendor=1", Parent: "00f067aa0ba902b7", Link: link, Since: 1_700_000_000_123}
-	}
+	trace := &Trace{Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Tracestate: "vendor=1", Parent: "00f067aa0ba902b7"}
 	pay := func(n int64, ids ...string) Replied {
 		r := Replied{
 			Inference: n, Model: "m", Requests: 1, Usage: Usage{Input: 9, Output: 3, CacheRead: 2, CacheWrite: 1}, Units: 12, Text: "I pay.", System: "s1", Reasoning: []RepliedReasoning{
@@ -239,13 +237,13 @@ func goldenFields() [][]Event {
 	return [][]Event{
 		{RunStarted{
 			Tenant: "default", Run: "r5", Agent: "billing", Version: "3", Definition: "d1", HooksVersion: "h1", Owner: "r5-0", BodyDigest: "b1", Subject: "customer 5", AccessControl: "team:a",
-			Input: json.RawMessage(`{"customer":5}`), MaxInteractions: 9, Messages: []UserBlock{{Text{"Settle this."}}, {media[0]}, {media[1]}}, Trace: trace("0", "first"),
+			Input: json.RawMessage(`{"customer":5}`), MaxInteractions: 9, Messages: []UserBlock{{Text{"Settle this."}}, {media[0]}, {media[1]}}, Trace: trace,
 		}},
 		{pay(1, "c1", "c2"), suspend("c1", "a1"), suspend("c2", "a2"), Parked{Expires: later}},
 		{Resumed{}, edit(1, "c1", "a1"), Decided{Slot: 2, Call: "c2", Approval: "a2", Action: ActionDeny, By: "user:ana", Text: "Denied."}, CallClaimed{Call: "c1"}},
 		{CallUnknown{Call: "c1", Approval: "a3", Expires: later}, Parked{Expires: later}},
 		{
-			Resumed{Trace: trace("1", trace("0", "").Traceparent)}, HandedOver{Owner: "r5-1"},
+			Resumed{}, HandedOver{Owner: "r5-1"},
 			Answered{Slot: 3, Call: "c1", Approval: "a3", Content: "half of it", IsError: true, Media: media, By: "user:ana"},
 		},
 		{pay(2, "c3", "c4"), CallClaimed{Call: "c3"}, CallClaimed{Call: "c4"}},

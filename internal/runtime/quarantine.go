@@ -11,10 +11,10 @@ import (
 )
 
 // quarantined is the draft that quarantines a run as it is loaded: it parks, and waits by an execution of a new epoch.
-func (p Ports) quarantined(ctx context.Context, l store.Loaded, why agent.QuarantineReason, copied time.Time) (*agent.Draft, error) {
+func (p Ports) quarantined(l store.Loaded, why agent.QuarantineReason, copied time.Time) (*agent.Draft, error) {
 	d := agent.NewDraft(l.State, p.IDs.Writer(), p.Clock.Now())
 	if l.State.Status == agent.RunWaiting {
-		if err := d.Add(p.resumed(ctx, &l.State, d.Entry.Time)); err != nil {
+		if err := d.Add(resumed(&l.State, d.Entry.Time)); err != nil {
 			return nil, err
 		}
 	}
@@ -39,7 +39,7 @@ func (st *Stepper) quarantine(ctx context.Context, inv Invocation, l store.Loade
 	if inv.Execution != l.State.Owner {
 		why = agent.QuarantineSuccessor
 	}
-	d, err := st.quarantined(ctx, l, why, time.Time{})
+	d, err := st.quarantined(l, why, time.Time{})
 	if err != nil {
 		return Route{}, err
 	}
@@ -56,7 +56,7 @@ func (st *Stepper) hold(ctx context.Context, inv Invocation, def *agent.Definiti
 	if err := st.makeRoom(ctx, inv, l, def); err != nil {
 		return Route{}, err
 	}
-	d, err := st.draft(ctx, inv, l)
+	d, err := st.draft(inv, l)
 	if err != nil {
 		return Route{}, err
 	}
@@ -117,7 +117,7 @@ func (sw *Sweeper) quarantine(ctx context.Context, l store.Loaded, why agent.Qua
 	if err != nil {
 		return RepairNone, err
 	}
-	d, err := sw.quarantined(ctx, l, why, copied)
+	d, err := sw.quarantined(l, why, copied)
 	if err != nil {
 		return RepairNone, err
 	}
