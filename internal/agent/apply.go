@@ -350,9 +350,6 @@ func (s *AgentState) resumed(e Resumed) error {
 	if s.Status == RunRunning {
 		return nil
 	}
-	if e.Trace != nil {
-		s.Trace = e.Trace
-	}
 	s.Advice.Read = false
 	s.Waited += time.Duration(max(0, e.Waited)) * time.Millisecond
 	s.Permissions.Evaluated, s.Full = false, ContextFull{}

@@ -277,8 +277,7 @@ type CallCancelled struct {
 
 // Resumed says that a woken attempt goes on with a parked run (rule 7).
 type Resumed struct {
-	Trace  *Trace `json:"trace,omitempty"`  // the run's from now on; nil = as before
-	Waited int64  `json:"waited,omitempty"` // how long it was parked, in milliseconds
+	Waited int64 `json:"waited,omitempty"` // how long it was parked, in milliseconds
 }
 
 // Parked says that the run waits. The entry's sequence names the wait.

@@ -64,7 +64,7 @@ func startAPI(agents api.Agents, cfg aws.Config, getenv func(string) string) (In
 	people := directory(getenv, watch)
 	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log), who, watch.Trace, newLog(), ring, people)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
-		defer watch.flush()
+		defer watch.flush(ctx)
 		return serve(ctx, payload)
 	}, nil
 }

@@ -44,7 +44,7 @@ func startWeb(agents api.Agents, cfg aws.Config, getenv func(string) string) (In
 	}
 	serve := Gateway(h, b.Log)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
-		defer watch.flush()
+		defer watch.flush(ctx)
 		ctx, cancel := inTime(ctx, b.Ports.Clock)
 		defer cancel()
 		return serve(ctx, payload)

@@ -18,7 +18,6 @@ import (
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/model/modelretry"
-	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/runtime"
@@ -49,7 +48,7 @@ type Config struct {
 	IDs        IDs
 	Executions asl.Store
 	Sink       runtime.EventSink
-	Trace      *tracing.Tracer            // nil = runs are not traced
+	Watch      *lambdafn.Observer         // nil = nobody watches runs
 	Audit      bool                       // the audit chain is kept up to date beside what goes on; else nobody keeps one
 	Warm       int                        // runs whose folded state is kept; 0 = none
 	Wrap       func(next Invoker) Invoker // nil = handlers are called directly
@@ -102,7 +101,7 @@ type Machine struct {
 	People      person.Directory // nil = nobody is known
 
 	trouble func(what string, err error) // nil = nobody listens
-	trace   *tracing.Tracer
+	watch   *lambdafn.Observer
 
 	audits  *audits  // nil = nobody keeps an audit chain
 	notices *notices // nil = nobody is told of requests
@@ -130,8 +129,8 @@ func New(c Config) (*Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the state machine: %w", err)
 	}
-	m := &Machine{Agents: c.Agents, People: c.People, trace: c.Trace, trouble: c.Trouble}
-	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
+	watch := cmp.Or(c.Watch, &lambdafn.Observer{Clock: c.Clock})
+	m := &Machine{Agents: c.Agents, People: c.People, watch: watch, trouble: c.Trouble}
 	journal := store.NewJournal(c.Table, c.Warm)
 	if c.Audit {
 		m.audits = newAudits(runtime.Ports{Table: c.Table, Journal: journal, Clock: c.Clock}, c.IDs.Jitter, c.Trouble)
@@ -139,7 +138,7 @@ func New(c Config) (*Machine, error) {
 	}
 	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
-		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
+		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
 		LeavesUnknown: c.LeavesUnknown,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
@@ -223,7 +222,7 @@ func (m *Machine) useCases() {
 	m.Servers = &approval.ServerPins{Table: m.Ports.Table, Blobs: m.Ports.Blobs, Clock: m.Ports.Clock}
 	m.Desk = &approval.Desk{
 		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: m.Ports.Valid, Wake: m.Waits.Wake,
-		Decided: approval.Told(m.trace.Decided(m.Ports.Journal), m.audits.told()), Noted: m.notices.again(), Woken: m.notices.told(), Said: m.notices.heard(), Duties: person.Duties{Table: m.Ports.Table, Directory: m.People}.ActsFor,
+		Decided: approval.Told(m.watch.Trace.Decided(m.Ports.Journal), m.audits.told()), Noted: m.notices.again(), Woken: m.notices.told(), Said: m.notices.heard(), Duties: person.Duties{Table: m.Ports.Table, Directory: m.People}.ActsFor,
 	}
 }
 

@@ -72,7 +72,7 @@ func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, 
 	if err := st.makeRoom(ctx, inv, l, def); err != nil {
 		return Route{}, err
 	}
-	d, err := st.draft(ctx, inv, l)
+	d, err := st.draft(inv, l)
 	if err != nil {
 		return Route{}, err
 	}
@@ -445,7 +445,7 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 	if err := st.makeRoom(ctx, inv, l, def); err != nil {
 		return Route{}, err
 	}
-	d, err := st.draft(ctx, inv, l)
+	d, err := st.draft(inv, l)
 	if err != nil {
 		return Route{}, err
 	}

@@ -223,7 +223,7 @@ func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error)
 	next := ExecutionName(s.Run, s.Generation+1)
 	events := []agent.Event{agent.HandedOver{Owner: next}}
 	if s.Status == agent.RunWaiting {
-		events = []agent.Event{sw.resumed(ctx, s, d.Entry.Time), agent.HandedOver{Owner: next}}
+		events = []agent.Event{resumed(s, d.Entry.Time), agent.HandedOver{Owner: next}}
 	}
 	if err := d.Add(events...); err != nil {
 		return RepairNone, err
@@ -248,7 +248,7 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err := sw.makeRoom(ctx, inv, l, def); err != nil {
 		return err
 	}
-	d, err := sw.draft(ctx, inv, l)
+	d, err := sw.draft(inv, l)
 	if err != nil {
 		return err
 	}
