@@ -84,7 +84,7 @@ func NewAPI(p runtime.Ports, agents api.Agents, who Identity, trace *tracing.Tra
 		Canceller: &runtime.Canceller{Ports: p, Definitions: definitions},
 		Desk: audited(p, &approval.Desk{
 			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake,
-			Decided: trace.Decided(p.Journal), Noted: noted(p.Notify), Woken: decided(p.Notify), Said: said(p.Notify), Duties: person.Duties{Table: p.Table, Directory: people}.ActsFor,
+			Decided: trace.Decided(p.Journal), Noted: noted(p.Notify), Woken: decided(p.Notify), Said: said(p.Notify),
 		}),
 		Servers: &approval.ServerPins{Table: p.Table, Blobs: p.Blobs, Clock: p.Clock},
 		Journal: p.Journal, Table: p.Table, People: people, Definitions: definitions, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,

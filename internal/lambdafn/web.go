@@ -91,7 +91,6 @@ func connectBehind(
 	desk := &approval.Desk{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake,
 		Decided: watch.Trace.Decided(p.Journal), Noted: noted(p.Notify), Woken: decided(p.Notify), Said: said(p.Notify),
-		Duties: person.Duties{Table: p.Table, Directory: people}.ActsFor,
 	}
 	return Behind{
 		Ports: p, Definitions: definitions, Desk: desk, Decides: audited(p, desk), Recorder: auditor(p).Log,
@@ -132,18 +131,9 @@ func (b Behind) Pages() *web.Pages {
 	return pages
 }
 
-// mayDecide says what a page offers: what somebody may do themself, or for those who have let them decide meanwhile. The desk decides.
-func (b Behind) mayDecide(ctx context.Context, a approval.Approval, by agent.Principal) (approve, deny bool, err error) {
-	now := b.Desk.Clock.Now()
-	as := []agent.Principal{by}
-	if b.Desk.Duties != nil {
-		others, err := b.Desk.Duties(ctx, a.Tenant, by, now)
-		if err != nil {
-			return false, false, err
-		}
-		as = append(as, others...)
-	}
-	deny = slices.ContainsFunc(as, func(p agent.Principal) bool { return a.MayDecide(p, now) })
+// mayDecide says what a page offers somebody. The desk decides.
+func (b Behind) mayDecide(_ context.Context, a approval.Approval, by agent.Principal) (approve, deny bool, err error) {
+	deny = a.MayDecide(by, b.Desk.Clock.Now())
 	return deny && (!a.FourEyes || !slices.Contains(a.Requesters, by.ID)), deny, nil
 }
 

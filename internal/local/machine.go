@@ -222,7 +222,7 @@ func (m *Machine) useCases() {
 	m.Servers = &approval.ServerPins{Table: m.Ports.Table, Blobs: m.Ports.Blobs, Clock: m.Ports.Clock}
 	m.Desk = &approval.Desk{
 		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: m.Ports.Valid, Wake: m.Waits.Wake,
-		Decided: approval.Told(m.watch.Trace.Decided(m.Ports.Journal), m.audits.told()), Noted: m.notices.again(), Woken: m.notices.told(), Said: m.notices.heard(), Duties: person.Duties{Table: m.Ports.Table, Directory: m.People}.ActsFor,
+		Decided: approval.Told(m.watch.Trace.Decided(m.Ports.Journal), m.audits.told()), Noted: m.notices.again(), Woken: m.notices.told(), Said: m.notices.heard(),
 	}
 }
 

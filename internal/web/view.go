@@ -186,20 +186,13 @@ func (s *server) standing(data map[string]any, v visit) {
 	var words []any
 	for _, d := range a.Decisions {
 		words = append(words, map[string]any{
-			"what": verb(d.Action, a.Kind), "kind": kindOf(d.Action), "who": Text(s.Show.Text(name(d))), "at": machine(d.At), "when": moment(d.At), "note": Text(s.Show.Text(d.Note)),
+			"what": verb(d.Action, a.Kind), "kind": kindOf(d.Action), "who": Text(s.Show.Text(d.By)), "at": machine(d.At), "when": moment(d.At), "note": Text(s.Show.Text(d.Note)),
 		})
 	}
 	data["outcome"], data["outcomeHead"], data["quorum"] = words, "What was decided", quorum(a)
 	if s.open(a) {
 		data["outcomeHead"] = "What was said so far"
 	}
-}
-
-func name(d approval.Decision) string {
-	if d.For != "" {
-		return d.By + " for " + d.For
-	}
-	return d.By
 }
 
 func kindOf(a approval.Action) string {
