@@ -465,8 +465,6 @@ func InboxSlot(e Event) int64 {
 		return e.Slot
 	case LateSuspended:
 		return e.Slot
-	case Released:
-		return e.Slot
 	default:
 		return 0
 	}
@@ -491,9 +489,6 @@ func WithSlot(e Event, n int64) (Event, error) {
 		e.Slot = n
 		return e, nil
 	case LateSuspended:
-		e.Slot = n
-		return e, nil
-	case Released:
 		e.Slot = n
 		return e, nil
 	default:

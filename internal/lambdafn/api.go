@@ -82,7 +82,6 @@ func NewAPI(p runtime.Ports, agents api.Agents, who Identity, trace *tracing.Tra
 		Starter:   &runtime.Starter{Ports: p},
 		Inputs:    &runtime.Inputs{Ports: p, Waits: waits, Definitions: definitions},
 		Canceller: &runtime.Canceller{Ports: p, Definitions: definitions},
-		Releaser:  &runtime.Releaser{Ports: p, Waits: waits, Definitions: definitions},
 		Desk: audited(p, &approval.Desk{
 			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake,
 			Decided: trace.Decided(p.Journal), Noted: noted(p.Notify), Woken: decided(p.Notify), Said: said(p.Notify), Duties: person.Duties{Table: p.Table, Directory: people}.ActsFor,

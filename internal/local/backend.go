@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -25,8 +24,7 @@ type Serving struct {
 func (m *Machine) Backend(s Serving) api.Backend {
 	intake, _ := m.Ports.Blobs.(store.Intake) // a store that takes no streams serves no uploads
 	return api.Backend{
-		Releaser: &runtime.Releaser{Ports: m.Ports, Waits: m.Waits, Definitions: m.Definitions},
-		Agents:   s.Agents, Starter: m.Starter, Inputs: m.Inputs, Canceller: m.Canceller, Desk: m.audits.desk(m.Desk), Servers: m.Servers, People: m.People,
+		Agents: s.Agents, Starter: m.Starter, Inputs: m.Inputs, Canceller: m.Canceller, Desk: m.audits.desk(m.Desk), Servers: m.Servers, People: m.People,
 		Journal: m.Ports.Journal, Table: m.Ports.Table, Feed: s.Feed, Clock: m.Ports.Clock, Definitions: m.Definitions,
 		Uploads: m.Ports.Uploads, Intake: intake, Caller: s.Caller, Local: true, Via: approval.ViaCLI, Tool: m.hasTool, Ready: m.once(Tenant), Replay: m.Replay, Audited: m.audits.upToDate(Tenant), Log: s.Log,
 	}

@@ -314,13 +314,6 @@ func (m *Machine) tell(what string, err error) {
 	}
 }
 
-// Restored quarantines every open run of a tenant, as an operator says that the store is a copy of that time. Executions are part of a store, and as
-// old: nothing proves that a run was not touched since.
-func (m *Machine) Restored(ctx context.Context, tenant string, copied time.Time, by string) (runtime.Mark, error) {
-	r := runtime.Restore{Sweeper: m.Sweeper, Tenants: only(tenant)}
-	return r.Mark(ctx, copied, by)
-}
-
 // only is the one tenant of a laptop.
 type only string
 
@@ -364,8 +357,6 @@ func (w waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatu
 		return runtime.ExecutionNone, nil
 	case err != nil:
 		return "", err
-	case d.Status == asl.Succeeded:
-		return runtime.ExecutionSucceeded, nil
 	case d.Status.Terminal() && d.Error == runtime.ThrottledError:
 		return runtime.ExecutionThrottled, nil
 	case d.Status.Terminal():

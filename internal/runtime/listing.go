@@ -50,8 +50,7 @@ func (r *round) list(ctx context.Context) (Route, bool, error) {
 	if err := r.commit(ctx, r.loaded.State, d, r.def); err != nil {
 		return Route{}, false, err
 	}
-	after := d.Committed()
-	return r.inv.knowing(&after).route(NextStep), true, nil
+	return r.inv.route(NextStep), true, nil
 }
 
 // listed adds what the run goes on with to the draft. Its definition is stored before the fact that names it.

@@ -62,9 +62,8 @@ type ExecutionStatus string
 const (
 	ExecutionNone    ExecutionStatus = "none" // never started
 	ExecutionRunning ExecutionStatus = "running"
-	ExecutionEnded   ExecutionStatus = "ended" // in error, stopped, or nobody knows how
+	ExecutionEnded   ExecutionStatus = "ended" // in whatever way but the next one
 
-	ExecutionSucceeded ExecutionStatus = "succeeded" // ended, and not in error
 	ExecutionThrottled ExecutionStatus = "throttled" // ended in ThrottledError: the run is open, and goes on in the next
 )
 

@@ -25,14 +25,12 @@ const (
 	RepairClosed   Repair = "closed"    // it had ended, and its requests to people were still open
 	RepairCleaning Repair = "cleaning"  // it had ended from outside and was not cleaned up after: an execution does that now
 	RepairStopped  Repair = "stopped"   // an execution ran on though the run was done, or another's
-
-	RepairQuarantined Repair = "quarantined" // its journal is an older copy than what happened: it waits for a person
 )
 
 // Repairs are all kinds of repair but none, in the order of their declaration.
 func Repairs() []Repair {
 	return []Repair{
-		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairTold, RepairClosed, RepairCleaning, RepairStopped, RepairQuarantined,
+		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairTold, RepairClosed, RepairCleaning, RepairStopped,
 	}
 }
 
@@ -147,13 +145,7 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	if err != nil {
 		return RepairNone, err
 	}
-	why, err := sw.evidence(ctx, s, status)
-	if err != nil {
-		return RepairNone, err
-	}
 	switch {
-	case why != "":
-		return sw.quarantine(ctx, l, why, time.Time{})
 	case status == ExecutionNone:
 		if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, s.Owner); err != nil {
 			return RepairNone, err
