@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/store"
 )
 
 // plan is the request as it will stand, and the fact for the run; nil where that is to hear nothing yet, as it takes
@@ -103,6 +104,9 @@ type action struct {
 // action: whoever decided was shown something else than what would run.
 func (d *Desk) action(ctx context.Context, a Approval) (action, error) {
 	def, s, c, err := d.subject(ctx, a)
+	if errors.Is(err, store.ErrNoBlob) { // nothing of the run can be carried out, whatever is decided
+		return action{}, nil
+	}
 	if err != nil {
 		return action{}, err
 	}

@@ -23,7 +23,7 @@ func TestColdStartTellsPeople(t *testing.T) {
 		"COUNTERSIGN_DIRECTORY": `{"tenants": {"acme": {"user:ana": {"groups": ["group:operators"], "email": "ana@example.com", "slack": "U012ABCDEF"}}}, "slack": {"T012ABCDEF": "acme"}}`,
 	}
 	known := registry.Must(registry.New())
-	var behind Behind
+	var behind *Deployment
 	starts := map[string]func(getenv func(string) string) (any, error){
 		"approve": func(getenv func(string) string) (any, error) {
 			h, err := coldStart(known, testAWS, getenv)
@@ -40,7 +40,7 @@ func TestColdStartTellsPeople(t *testing.T) {
 		"web": func(getenv func(string) string) (any, error) {
 			watch, err := observe(getenv, io.Discard, io.Discard)
 			require.NoError(t, err)
-			b, err := connectBehind(known, testAWS, getenv, watch)
+			b, err := pagesOf(known, testAWS, getenv, watch)
 			if err != nil {
 				return nil, err
 			}

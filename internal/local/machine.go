@@ -87,18 +87,10 @@ func (unheard) Emit(context.Context, agent.Outgoing) error { return nil }
 
 // Machine is the whole product in one process: engine, handlers, and what people do to runs. Safe for concurrent use.
 type Machine struct {
-	Engine      *asl.Engine
-	Ports       runtime.Ports
-	Definitions runtime.Definitions
-	Agents      func(name string) (*agent.Definition, bool)
-	Starter     *runtime.Starter
-	Waits       *runtime.Waits
-	Inputs      *runtime.Inputs
-	Canceller   *runtime.Canceller
-	Sweeper     *runtime.Sweeper
-	Desk        *approval.Desk
-	Servers     *approval.ServerPins
-	People      person.Directory // nil = nobody is known
+	*lambdafn.Deployment
+	Engine  *asl.Engine
+	Agents  func(name string) (*agent.Definition, bool)
+	Sweeper *runtime.Sweeper
 
 	trouble func(what string, err error) // nil = nobody listens
 	watch   *lambdafn.Observer
@@ -130,7 +122,10 @@ func New(c Config) (*Machine, error) {
 		return nil, fmt.Errorf("load the state machine: %w", err)
 	}
 	watch := cmp.Or(c.Watch, &lambdafn.Observer{Clock: c.Clock})
-	m := &Machine{Agents: c.Agents, People: c.People, watch: watch, trouble: c.Trouble}
+	m := &Machine{
+		Deployment: &lambdafn.Deployment{Definitions: runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Current), People: c.People},
+		Agents:     c.Agents, watch: watch, trouble: c.Trouble,
+	}
 	journal := store.NewJournal(c.Table, c.Warm)
 	if c.Audit {
 		m.audits = newAudits(runtime.Ports{Table: c.Table, Journal: journal, Clock: c.Clock}, c.IDs.Jitter, c.Trouble)
@@ -142,7 +137,6 @@ func New(c Config) (*Machine, error) {
 		LeavesUnknown: c.LeavesUnknown,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
-	m.Definitions = runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Current)
 	h := &lambdafn.Handlers{Definitions: m.Definitions, Agents: c.Agents, Invoked: watch.Invoked}
 	m.withNotices(c)
 	invoke := m.notices.serve(h.Invoke)
@@ -212,18 +206,14 @@ func (m *Machine) reaper(on bool) func(context.Context, asl.Description) {
 	}
 }
 
-// useCases binds what people do to the ports.
+// useCases composes the deployment. On a laptop the audit and the messages to people are made beside what goes on.
 func (m *Machine) useCases() {
-	m.Starter = &runtime.Starter{Ports: m.Ports}
-	m.Waits = &runtime.Waits{Ports: m.Ports}
-	m.Inputs = &runtime.Inputs{Ports: m.Ports, Waits: m.Waits, Definitions: m.Definitions}
-	m.Canceller = &runtime.Canceller{Ports: m.Ports, Definitions: m.Definitions, CleansUp: true}
+	m.Compose(m.watch.Trace)
+	m.Canceller.CleansUp = true
 	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
-	m.Servers = &approval.ServerPins{Table: m.Ports.Table, Blobs: m.Ports.Blobs, Clock: m.Ports.Clock}
-	m.Desk = &approval.Desk{
-		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: m.Ports.Valid, Wake: m.Waits.Wake,
-		Decided: approval.Told(m.watch.Trace.Decided(m.Ports.Journal), m.audits.told()), Noted: m.notices.again(), Woken: m.notices.told(), Said: m.notices.heard(),
-	}
+	m.Desk.Decided = approval.Told(m.Desk.Decided, m.audits.told())
+	m.Desk.Noted, m.Desk.Woken, m.Desk.Said = m.notices.again(), m.notices.told(), m.notices.heard()
+	m.Decides, m.Recorder = m.audits.desk(m.Desk), m.audits.recorder()
 }
 
 // StandsStill says why a run's execution does not go on in this process, though it is open; nil while it may.
