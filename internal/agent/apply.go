@@ -119,9 +119,6 @@ func (s *AgentState) applyCode(e Event) error {
 		if known, err := s.applyListing(e); known {
 			return err
 		}
-		if known, err := s.applyQuarantine(e); known {
-			return err
-		}
 		return s.applyPermission(e)
 	}
 }
@@ -353,9 +350,6 @@ func (s *AgentState) resumed(e Resumed) error {
 	if s.Status == RunRunning {
 		return nil
 	}
-	if e.Trace != nil {
-		s.Trace = e.Trace
-	}
 	s.Advice.Read = false
 	s.Waited += time.Duration(max(0, e.Waited)) * time.Millisecond
 	s.Permissions.Evaluated, s.Full = false, ContextFull{}
@@ -369,7 +363,7 @@ func (s *AgentState) parked() error {
 	if !s.AwaitsAnyone() {
 		return &ApplyError{Event: "parked", Problem: "no call waits for anyone"}
 	}
-	if s.Quarantine == nil && slices.ContainsFunc(s.Permissions.Asked, PermissionRequest.Complete) {
+	if slices.ContainsFunc(s.Permissions.Asked, PermissionRequest.Complete) {
 		return &ApplyError{Event: "parked", Problem: "a request about tools is answered, and the model has not been told"}
 	}
 	return s.moveRun(RunWaiting, "parked")

@@ -143,7 +143,7 @@ type entryForm struct {
 	Snapshot   json.RawMessage   `json:"p,omitempty"`
 }
 
-// entryVersion is the newest form this code writes; it reads every one up to it.
+// entryVersion is the form of entries.
 const entryVersion = 1
 
 var kindForms = map[Checkpoint]string{
@@ -191,7 +191,7 @@ func StoredLen(text string) int {
 	return len(b)
 }
 
-// UnmarshalEntry reads the stored form. A form newer than this code is a *NewerError that says so, whatever it holds.
+// UnmarshalEntry reads the stored form. Another form is a *NewerError, whatever it holds.
 func UnmarshalEntry(data []byte) (Entry, error) {
 	f, err := decodeEntry(data)
 	if err != nil {
@@ -227,15 +227,15 @@ type storedEntry struct {
 	Snapshot   json.RawMessage   `json:"p"`
 }
 
-// decodeEntry reads the form and nothing else. What is there of another build is a *NewerError, and what is missing was lost.
+// decodeEntry reads the form and nothing else. What this build does not know is a *NewerError.
 func decodeEntry(data []byte) (storedEntry, error) {
 	var f storedEntry
 	if _, err := CompactJSON(data, storedLimits(data)); err != nil {
 		return f, fmt.Errorf("unmarshal entry: %w", err)
 	}
 	err := readKnown("entry", data, &f)
-	if f.Version != nil && *f.Version > entryVersion { // it comes first: its keys are then nobody's here, and its number may be
-		err = &NewerError{What: "entry", Found: fmt.Sprintf("form %d", *f.Version), Knows: fmt.Sprintf("forms 1 to %d", entryVersion)}
+	if f.Version != nil && *f.Version > entryVersion { // first: another form may have any keys
+		err = &NewerError{What: "entry", Found: fmt.Sprintf("form %d", *f.Version), Knows: fmt.Sprintf("form %d", entryVersion)}
 	}
 	if err == nil {
 		err = f.complete()
@@ -260,8 +260,8 @@ func (f *storedEntry) complete() error {
 			return fmt.Errorf("%s: got nothing, want what every entry has", part.key)
 		}
 	}
-	if *f.Version < 1 {
-		return fmt.Errorf("written in form %d, want forms 1 to %d", *f.Version, entryVersion)
+	if *f.Version != entryVersion {
+		return fmt.Errorf("v: got %d, want %d", *f.Version, entryVersion)
 	}
 	return nil
 }

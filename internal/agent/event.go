@@ -277,8 +277,7 @@ type CallCancelled struct {
 
 // Resumed says that a woken attempt goes on with a parked run (rule 7).
 type Resumed struct {
-	Trace  *Trace `json:"trace,omitempty"`  // the run's from now on; nil = as before
-	Waited int64  `json:"waited,omitempty"` // how long it was parked, in milliseconds
+	Waited int64 `json:"waited,omitempty"` // how long it was parked, in milliseconds
 }
 
 // Parked says that the run waits. The entry's sequence names the wait.
@@ -466,8 +465,6 @@ func InboxSlot(e Event) int64 {
 		return e.Slot
 	case LateSuspended:
 		return e.Slot
-	case Released:
-		return e.Slot
 	default:
 		return 0
 	}
@@ -492,9 +489,6 @@ func WithSlot(e Event, n int64) (Event, error) {
 		e.Slot = n
 		return e, nil
 	case LateSuspended:
-		e.Slot = n
-		return e, nil
-	case Released:
 		e.Slot = n
 		return e, nil
 	default:

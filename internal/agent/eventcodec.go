@@ -1,161 +1,71 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 )
 
-// eventTypes ties each event's stored name to its Go type. A name, once released, is never used for another meaning.
-var eventTypes = map[string]func(json.RawMessage) (Event, error){
-	"run_started":      decodeEvent[RunStarted],
-	"input_received":   decodeEvent[InputReceived],
-	"decided":          decodeEvent[Decided],
-	"answered":         decodeEvent[Answered],
-	"late_result":      decodeEvent[LateResult],
-	"replied":          decodeEvent[Replied],
-	"evicted":          decodeEvent[Evicted],
-	"call_claimed":     decodeEvent[CallClaimed],
-	"call_finished":    decodeEvent[CallFinished],
-	"call_suspended":   decodeEvent[CallSuspended],
-	"call_unknown":     decodeEvent[CallUnknown],
-	"call_cancelled":   decodeEvent[CallCancelled],
-	"resumed":          decodeEvent[Resumed],
-	"parked":           decodeEvent[Parked],
-	"handed_over":      decodeEvent[HandedOver],
-	"finished":         decodeEvent[Finished],
-	"decision_kept":    decodeEvent[DecisionKept],
-	"decision_dropped": decodeEvent[DecisionDropped],
-	"context_built":    decodeEvent[ContextBuilt],
-	"tools_judged":     decodeEvent[ToolsJudged],
-	"hooked":           decodeEvent[Hooked],
-
-	"permission_requested": decodeEvent[PermissionRequested],
-	"permission_answered":  decodeEvent[PermissionAnswered],
-	"call_permitted":       decodeEvent[CallPermitted],
-	"policy_evaluated":     decodeEvent[PolicyEvaluated],
-	"permission_checked":   decodeEvent[PermissionChecked],
-	"permission_failed":    decodeEvent[PermissionFailed],
-
-	"context_full":   decodeEvent[ContextFull],
-	"late_suspended": decodeEvent[LateSuspended],
-	"planned":        decodeEvent[Planned],
-	"step_routed":    decodeEvent[StepRouted],
-	"synthesised":    decodeEvent[Synthesised],
-	"plan_left":      decodeEvent[PlanLeft],
-
-	"undo_ordered":   decodeEvent[UndoOrdered],
-	"tools_listed":   decodeEvent[ToolsListed],
-	"tools_disabled": decodeEvent[ToolsDisabled],
-
-	"quarantined": decodeEvent[Quarantined],
-	"released":    decodeEvent[Released],
+// eventNames ties each event's Go type to its stored name. A name is never used for another meaning.
+var eventNames = map[reflect.Type]string{
+	reflect.TypeFor[RunStarted]():          "run_started",
+	reflect.TypeFor[InputReceived]():       "input_received",
+	reflect.TypeFor[Decided]():             "decided",
+	reflect.TypeFor[Answered]():            "answered",
+	reflect.TypeFor[LateResult]():          "late_result",
+	reflect.TypeFor[Replied]():             "replied",
+	reflect.TypeFor[Evicted]():             "evicted",
+	reflect.TypeFor[CallClaimed]():         "call_claimed",
+	reflect.TypeFor[CallFinished]():        "call_finished",
+	reflect.TypeFor[CallSuspended]():       "call_suspended",
+	reflect.TypeFor[CallUnknown]():         "call_unknown",
+	reflect.TypeFor[CallCancelled]():       "call_cancelled",
+	reflect.TypeFor[Resumed]():             "resumed",
+	reflect.TypeFor[Parked]():              "parked",
+	reflect.TypeFor[HandedOver]():          "handed_over",
+	reflect.TypeFor[Finished]():            "finished",
+	reflect.TypeFor[DecisionKept]():        "decision_kept",
+	reflect.TypeFor[DecisionDropped]():     "decision_dropped",
+	reflect.TypeFor[ContextBuilt]():        "context_built",
+	reflect.TypeFor[ToolsJudged]():         "tools_judged",
+	reflect.TypeFor[Hooked]():              "hooked",
+	reflect.TypeFor[PermissionRequested](): "permission_requested",
+	reflect.TypeFor[PermissionAnswered]():  "permission_answered",
+	reflect.TypeFor[CallPermitted]():       "call_permitted",
+	reflect.TypeFor[PolicyEvaluated]():     "policy_evaluated",
+	reflect.TypeFor[PermissionChecked]():   "permission_checked",
+	reflect.TypeFor[PermissionFailed]():    "permission_failed",
+	reflect.TypeFor[ContextFull]():         "context_full",
+	reflect.TypeFor[LateSuspended]():       "late_suspended",
+	reflect.TypeFor[Planned]():             "planned",
+	reflect.TypeFor[StepRouted]():          "step_routed",
+	reflect.TypeFor[Synthesised]():         "synthesised",
+	reflect.TypeFor[PlanLeft]():            "plan_left",
+	reflect.TypeFor[UndoOrdered]():         "undo_ordered",
+	reflect.TypeFor[ToolsListed]():         "tools_listed",
+	reflect.TypeFor[ToolsDisabled]():       "tools_disabled",
 }
 
-func decodeEvent[E Event](raw json.RawMessage) (Event, error) {
-	var e E
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	err := d.Decode(&e)
-	return e, err
-}
+// eventTypes is eventNames the other way round.
+var eventTypes = func() map[string]reflect.Type {
+	types := make(map[string]reflect.Type, len(eventNames))
+	for t, name := range eventNames {
+		types[name] = t
+	}
+	return types
+}()
 
 // EventTypes are the stored names of all events, sorted.
 func EventTypes() []string { return slices.Sorted(maps.Keys(eventTypes)) }
 
 // EventType is an event's stored name, such as call_finished.
 func EventType(e Event) string {
-	switch e.(type) {
-	case RunStarted:
-		return "run_started"
-	case InputReceived:
-		return "input_received"
-	case Decided:
-		return "decided"
-	case Answered:
-		return "answered"
-	case LateResult:
-		return "late_result"
-	case Replied:
-		return "replied"
-	case Evicted:
-		return "evicted"
-	case CallClaimed:
-		return "call_claimed"
-	case CallFinished:
-		return "call_finished"
-	case CallSuspended:
-		return "call_suspended"
-	case CallUnknown:
-		return "call_unknown"
-	case CallCancelled:
-		return "call_cancelled"
-	case Resumed:
-		return "resumed"
-	case Parked:
-		return "parked"
-	case HandedOver:
-		return "handed_over"
-	case Finished:
-		return "finished"
-	default:
-		return codeEventType(e)
+	if name, ok := eventNames[reflect.TypeOf(e)]; ok {
+		return name
 	}
-}
-
-// codeEventType is EventType of the facts that come of code and people beside the loop.
-func codeEventType(e Event) string {
-	switch e.(type) {
-	case ContextBuilt:
-		return "context_built"
-	case ToolsJudged:
-		return "tools_judged"
-	case Hooked:
-		return "hooked"
-	case ContextFull:
-		return "context_full"
-	case LateSuspended:
-		return "late_suspended"
-	case UndoOrdered:
-		return "undo_ordered"
-	default:
-		return permissionEventType(e)
-	}
-}
-
-// permissionEventType is EventType of what concerns permissions of tools, and decisions that are kept.
-func permissionEventType(e Event) string {
-	switch e.(type) {
-	case DecisionKept:
-		return "decision_kept"
-	case DecisionDropped:
-		return "decision_dropped"
-	case PermissionRequested:
-		return "permission_requested"
-	case PermissionAnswered:
-		return "permission_answered"
-	case CallPermitted:
-		return "call_permitted"
-	case PolicyEvaluated:
-		return "policy_evaluated"
-	case PermissionChecked:
-		return "permission_checked"
-	case PermissionFailed:
-		return "permission_failed"
-	default:
-		if name, ok := planEventType(e); ok {
-			return name
-		}
-		if name, ok := listingEventType(e); ok {
-			return name
-		}
-		if name, ok := quarantineEventType(e); ok {
-			return name
-		}
-		return fmt.Sprintf("%T", e)
-	}
+	return fmt.Sprintf("%T", e)
 }
 
 // MarshalEvent writes the stored form: an object of one key, the event's name.
@@ -171,7 +81,7 @@ func MarshalEvent(e Event) (json.RawMessage, error) {
 	return append(append([]byte(`{"`+name+`":`), body...), '}'), nil
 }
 
-// UnmarshalEvent reads what MarshalEvent wrote. Unknown names, forms, keys and words that decide what happens are a *NewerError: a newer build
+// UnmarshalEvent reads what MarshalEvent wrote. Unknown names, keys and words that decide what happens are a *NewerError: a newer build
 // wrote them.
 func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 	var m map[string]json.RawMessage
@@ -182,14 +92,15 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 		return nil, fmt.Errorf("unmarshal event: %d names, want one", len(m))
 	}
 	for name, body := range m {
-		decode, ok := eventTypes[name]
+		of, ok := eventTypes[name]
 		if !ok {
-			return nil, unknownEvent(name)
+			return nil, UnknownWord("event", name, fmt.Sprintf("%d others", len(eventTypes)))
 		}
-		e, err := decode(body)
-		if err != nil {
-			return nil, newerKey("event "+name, err)
+		v := reflect.New(of)
+		if err := readKnown("event "+name, body, v.Interface()); err != nil {
+			return nil, err
 		}
+		e := v.Elem().Interface().(Event) //nolint:forcetypeassert,errcheck // eventNames holds events
 		return e, checkWords(name, e)
 	}
 	return nil, nil

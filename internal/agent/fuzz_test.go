@@ -1,10 +1,7 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +10,7 @@ import (
 
 // FuzzUnmarshalEntry: what can be read can be written, and reads as the same.
 func FuzzUnmarshalEntry(f *testing.F) {
-	for _, line := range everyGoldenLine(f) {
+	for _, line := range sampleLines(f) {
 		f.Add(line)
 	}
 	f.Add([]byte(`{"v":2,"s":0,"w":"w","t":0,"e":[]}`))
@@ -219,22 +216,79 @@ var fuzzScripts = []string{
 	"\x00\x01\x00\x0e\x00\x00\x0f\x00\x00\x01\x00\x00\x0e\x00\x01\x0f\x00\x01\x10\x00\x00\x11\x00\x00\x02\x00\x00",
 }
 
-// goldenLines are the entries of the stored journal.
-func goldenLines(t require.TestingT) [][]byte { return linesOf(t, goldenJournal) }
+// sampleRun is a run in which most things happen, entry by entry: the seed of what reads stored entries.
+func sampleRun() [][]Event {
+	later := worldEpoch.Add(worldExpiry)
+	in := json.RawMessage(`{"amount":100.10,"to":"A & B"}`)
+	start := RunStarted{
+		Tenant: "default", Run: "r1", Agent: "billing", Version: "3", Definition: "d1", HooksVersion: "h1", Owner: "r1-0", BodyDigest: "b1",
+		Subject: "customer 5", AccessControl: "team:a", Input: json.RawMessage(`{"customer":5}`), MaxInteractions: 5,
+		Messages: []UserBlock{{Text{"Settle customer 5."}}, {Media{Name: "scan", MediaType: "image/png", Data: "iVBORw=="}}},
+	}
+	first := Replied{
+		Inference: 1, Model: "m", Requests: 2, Usage: Usage{Input: 90, Output: 30, CacheRead: 8, CacheWrite: 4}, Units: 120,
+		Text: "One moment.", Stop: "tool_calls", System: "s1",
+		Calls: []RepliedCall{
+			{ID: "c1", Name: "ledger_read", Tool: "ledger.read", Effect: EffectRead, Input: json.RawMessage(`{}`)},
+			{ID: "c2", Name: "payments_send", Tool: "payments.send", Effect: EffectNonIdempotent, Input: in},
+			{ID: "c3", Name: "letters_send", Tool: "letters.send", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)},
+			{ID: "c4", Name: "audit", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)},
+			{ID: "c5", Name: "ghost", Input: json.RawMessage(`{}`)},
+		},
+	}
+	return [][]Event{
+		{start},
+		{first},
+		{
+			CallSuspended{Call: "c2", Approval: "a2", Digest: "x2", Expires: later}, CallSuspended{Call: "c3", Approval: "a3", Digest: "x3", Expires: later},
+			CallClaimed{Call: "c4"}, CallFinished{Call: "c5", IsError: true, Reason: WhyUnknownTool, Content: "There is no tool ghost."},
+		},
+		{
+			CallFinished{Call: "c1", Ran: true, Content: "balance 40", Media: []Media{{Name: "chart", MediaType: "image/png", Blob: "b9"}}},
+			CallUnknown{Call: "c4", Approval: "a4", Expires: later}, Parked{Expires: later},
+		},
+		{
+			Resumed{}, InputReceived{Slot: 1, ID: "m1", By: "user:ana", Blocks: []UserBlock{{Text{"Quickly, please."}}}},
+			Decided{Slot: 2, Call: "c2", Approval: "a2", Action: ActionApprove, By: "user:ana", Note: "less", Args: json.RawMessage(`{"amount":40}`), Digest: "x2e"},
+			CallClaimed{Call: "c2"},
+		},
+		{CallFinished{Call: "c2", Content: "payment p1"}, Parked{Expires: later}},
+		{Resumed{}, HandedOver{Owner: "r1-1"}, Answered{Slot: 3, Call: "c4", Rerun: true, NotRun: true, By: "user:ana"}, CallClaimed{Call: "c4"}},
+		{LateResult{Slot: 4, Call: "c4", Writer: "w1", Content: "audited", Blob: "b8"}, CallCancelled{Call: "c3", Reason: WhyExpired, Content: TextExpired()}},
+		{Replied{Inference: 2, Model: "m", Requests: 1, Usage: Usage{Input: 200, Output: 9}, Units: 209, Text: "Paid 40; the letter was not sent."}},
+		{InputReceived{Slot: 5, ID: "m2", By: "user:ana", Blocks: []UserBlock{{Text{"Send it after all."}}}}},
+		{Evicted{Total: 2, Summary: "Somebody asked to settle customer 5."}, Replied{Inference: 3, Model: "m", Requests: 1, Usage: Usage{Input: 220, Output: 5}, Units: 225, Calls: []RepliedCall{{ID: "c6", Name: "letters_send", Tool: "letters.send", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)}}}},
+		{CancelRun("user:ana", "never mind")},
+	}
+}
 
-// everyGoldenLine is every stored entry.
-func everyGoldenLine(t require.TestingT) [][]byte {
-	files, err := filepath.Glob(golden + "*.jsonl")
-	require.NoError(t, err)
-	var out [][]byte
-	for _, file := range files {
-		out = append(out, linesOf(t, file)...)
+// sampleEntries are the entries of sampleRun, with snapshots, and of what the fuzz scripts make of a run.
+func sampleEntries(t require.TestingT) []Entry {
+	var out []Entry
+	s := AgentState{}
+	for _, events := range sampleRun() {
+		d := NewDraft(s, "w1", worldTime(s.Entries))
+		require.NoError(t, d.Add(events...))
+		d.Mark(kindsOf(d.Entry.Events)...)
+		require.NoError(t, d.Snap())
+		out, s = append(out, d.Entry), d.Committed()
+	}
+	for _, script := range fuzzScripts {
+		for i := 0; i+3 <= len(script); i += 3 {
+			e := fuzzEvents[int(script[i])%len(fuzzEvents)](&AgentState{}, script[i+1], script[i+2])
+			out = append(out, Entry{Seq: int64(i), Writer: "w1", Time: worldEpoch, Events: []Event{e}})
+		}
 	}
 	return out
 }
 
-func linesOf(t require.TestingT, file string) [][]byte {
-	data, err := os.ReadFile(file)
-	require.NoError(t, err)
-	return bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+// sampleLines are sampleEntries as they are stored.
+func sampleLines(t require.TestingT) [][]byte {
+	var out [][]byte
+	for _, e := range sampleEntries(t) {
+		line, err := MarshalEntry(e)
+		require.NoError(t, err)
+		out = append(out, line)
+	}
+	return out
 }

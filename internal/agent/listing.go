@@ -57,18 +57,6 @@ type ToolsDisabled struct {
 func (ToolsListed) event()   {}
 func (ToolsDisabled) event() {}
 
-// listingEventType is EventType of what concerns servers' tools.
-func listingEventType(e Event) (string, bool) {
-	switch e.(type) {
-	case ToolsListed:
-		return "tools_listed", true
-	case ToolsDisabled:
-		return "tools_disabled", true
-	default:
-		return "", false
-	}
-}
-
 // applyListing applies what concerns servers' tools.
 func (s *AgentState) applyListing(e Event) (known bool, err error) {
 	switch e := e.(type) {

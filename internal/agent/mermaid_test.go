@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+var update = flag.Bool("update", false, "write the pages of diagrams anew")
 
 // TestDiagramsAreTheTables keeps docs/ and the tables together; -update writes the pages.
 func TestDiagramsAreTheTables(t *testing.T) {

@@ -19,7 +19,7 @@ var ErrNewer = errors.New("written by a newer version")
 type NewerError struct {
 	What  string // what was read, such as: entry
 	Found string // what stands there, such as: form 2
-	Knows string // what this build reads there, such as: forms 1 to 1
+	Knows string // what this build reads there, such as: form 1
 }
 
 func (e *NewerError) Error() string {
@@ -90,34 +90,6 @@ func newerKey(what string, err error) error {
 		return &NewerError{What: what, Found: "the key " + key, Knows: "no such key"}
 	}
 	return fmt.Errorf("%s: %w", what, withoutValue(err))
-}
-
-// eventForm splits an event's stored name: call_finished is its first form, call_finished/2 its second. A fact whose meaning changes gets the next form; one
-// that only gains what may be left out does not.
-func eventForm(name string) (base, form string) {
-	base, form, found := strings.Cut(name, "/")
-	if !found {
-		form = "1"
-	}
-	return base, form
-}
-
-// unknownEvent says what this build knows instead of a name that it does not.
-func unknownEvent(name string) error {
-	base, form := eventForm(name)
-	if _, known := eventTypes[base]; known && isForm(form) {
-		return &NewerError{What: "event " + base, Found: "form " + form, Knows: "form 1"}
-	}
-	if isForm(form) {
-		return UnknownWord("event", base, fmt.Sprintf("%d others", len(eventTypes)))
-	}
-	return errors.New("event: want a name, and a form from 2 on behind a slash")
-}
-
-// isForm reports whether it is a form as events have one.
-func isForm(form string) bool {
-	n := digitsLength([]byte(form))
-	return n > 0 && n == len(form) && n < 6 && form[0] != '0'
 }
 
 // UnknownWord is the error of a word that decides what happens and that this build does not know: a *NewerError, unless no version would write such a

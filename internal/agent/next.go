@@ -45,18 +45,15 @@ func (s *AgentState) handsOver() bool {
 }
 
 // TakeOvers is how many of the run's owners ended without having handed over, at least: whoever hands over has written its share of entries, but
-// for one that was parked for a year. A restore begins the count anew.
+// for one that was parked for a year.
 func (s *AgentState) TakeOvers() int64 {
-	return max(0, s.Generation-s.Epoch-s.Entries/entriesPerExecution)
+	return max(0, s.Generation-s.Entries/entriesPerExecution)
 }
 
 // Next says who owes the run its next fact. It is the only place where that is decided.
 func Next(d *Definition, s *AgentState) Action {
 	if s.Status == RunDone {
 		return Action{Kind: ActDone}
-	}
-	if s.Quarantine != nil {
-		return Action{Kind: ActWait, Expires: s.EarliestExpiry()}
 	}
 	if s.lists(d) {
 		return Action{Kind: ActList}

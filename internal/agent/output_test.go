@@ -219,19 +219,3 @@ func TestForkOfARefusedReply(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, func() *Correction { s := begun(t, past, goOn); return s.Correction }())
 }
-
-// TestSnapshotOfARefusedReply: a build that knows nothing of corrections must not take it for one it can read.
-func TestSnapshotOfARefusedReply(t *testing.T) {
-	refused := text(2, "no")
-	refused.Correction = &Correction{Lifecycle: LifecycleOutputError, Text: "Again.", Ephemeral: true}
-	s := started(t, text(1, "a"))
-	for version, e := range map[int]Replied{snapshotVersion: text(2, "no"), snapshotVersionRefused: refused} {
-		draft := NewDraft(s, "w1", worldTime(5))
-		require.NoError(t, draft.Add(Evicted{Total: 1}, e))
-		require.NoError(t, draft.Snap())
-		var f snapshotForm
-		require.NoError(t, json.Unmarshal(draft.Entry.Snapshot, &f))
-		require.Equal(t, version, f.Version)
-	}
-	require.Equal(t, 3, snapshotVersionRefused)
-}

@@ -104,22 +104,6 @@ func planFact(e Event) int64 {
 	}
 }
 
-// planEventType is EventType of the facts of a plan.
-func planEventType(e Event) (string, bool) {
-	switch e.(type) {
-	case Planned:
-		return "planned", true
-	case StepRouted:
-		return "step_routed", true
-	case Synthesised:
-		return "synthesised", true
-	case PlanLeft:
-		return "plan_left", true
-	default:
-		return "", false
-	}
-}
-
 // planPart is block number part of those that a fact of a plan adds.
 func planPart(e Event, part int) (Block, bool) {
 	switch e := e.(type) {

@@ -2,9 +2,7 @@ package agent
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -27,14 +25,13 @@ const maxSnapshot = 128 * 1024
 
 // snapshotForm is a run without message bodies and settled calls: what a reader needs who begins in the middle of the journal.
 type snapshotForm struct {
-	Version  int            `json:"v"`
 	Start    RunStarted     `json:"start"` // without messages
 	Status   RunStatus      `json:"status"`
 	Times    [2]int64       `json:"times"` // started, updated: milliseconds since 1970
 	Former   string         `json:"former,omitempty"`
 	Gen      int64          `json:"gen,omitempty"`
 	Since    int64          `json:"since,omitempty"`
-	Owned    int64          `json:"owned,omitempty"` // since when, in milliseconds; 0 = the builds that wrote it did not say
+	Owned    int64          `json:"owned"` // since when, in milliseconds since 1970
 	Wait     int64          `json:"wait,omitempty"`
 	Drained  int64          `json:"drained,omitempty"`
 	Prior    int64          `json:"prior,omitempty"`
@@ -86,7 +83,7 @@ type snapshotForm struct {
 
 	Files   []string    `json:"files,omitempty"`
 	Named   []string    `json:"named,omitempty"`
-	Counted Counted     `json:"counted,omitzero"` // a reader without it estimates
+	Counted Counted     `json:"counted,omitzero"`
 	Full    ContextFull `json:"full,omitzero"`
 
 	Permits *Permissions `json:"permits,omitempty"` // nil = nothing is known of tools' permissions
@@ -96,9 +93,6 @@ type snapshotForm struct {
 	Listed   bool          `json:"listed,omitempty"`
 	Servers  []ServerState `json:"servers,omitempty"`
 	Children *Children     `json:"children,omitempty"` // nil = no call is a run
-
-	Epoch      int64       `json:"epoch,omitempty"`
-	Quarantine *Quarantine `json:"quarantine,omitempty"` // nil = the run may go on
 }
 
 // messageForm is a live message without its body: where that is, and the base of its seenCount.
@@ -113,17 +107,6 @@ type resultForm struct {
 	Call string `json:"c"`
 	From Source `json:"f"`
 }
-
-// The forms of snapshots. A run that began from another is written in the second, one whose newest reply was refused in the third, and
-// one that has what later builds know of its tools and rounds in the fourth, so that an older build does not take it for one that has not.
-const (
-	snapshotVersion        = 1
-	snapshotVersionOrigin  = 2
-	snapshotVersionRefused = 3
-	snapshotVersionTools   = 4
-
-	snapshotVersionRestored = 5 // after a restore: an older build must not go on with a run in quarantine
-)
 
 // Snap puts a snapshot into the draft's entry where one is due: when the entry is the first to evict, or evicts all but few messages, and every so
 // often after that. It adds nothing to a run that has never evicted, to the end of one, in the middle of a plan, where bodies lie in another run's journal, or where the snapshot would be
@@ -147,7 +130,7 @@ func (d *Draft) Snap() error {
 
 func (s *AgentState) snapshot(now time.Time) snapshotForm {
 	f := snapshotForm{
-		Version: snapshotVersion, Status: s.Status, Times: [2]int64{s.StartedAt.UnixMilli(), now.UnixMilli()},
+		Status: s.Status, Times: [2]int64{s.StartedAt.UnixMilli(), now.UnixMilli()},
 		Start: RunStarted{
 			Tenant: s.Tenant, Run: s.Run, Agent: s.Agent, Version: s.Version, Definition: s.Definition, HooksVersion: s.HooksVersion, Owner: s.Owner,
 			BodyDigest: s.BodyDigest, Subject: s.Subject, AccessControl: s.AccessControl, Input: s.Input, MaxInteractions: s.Interactions.Max,
@@ -162,7 +145,7 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 		Cost: s.Cost, Waited: s.Waited.Milliseconds(), Pace: s.Pace, Tally: s.Tally, Watch: s.Watch, Cut: s.Cut, Recovery: s.Recovery,
 		Ending: s.Ending, Detail: s.EndingDetail, Hooks: s.Hooks, Hidden: s.Hidden, Begun: s.Begun, Broken: s.Broken,
 		Files: s.Files, Named: s.Named, Counted: s.Counted, Full: s.Full,
-		Listed: s.Listed, Servers: s.Servers, Epoch: s.Epoch, Quarantine: s.Quarantine,
+		Listed: s.Listed, Servers: s.Servers,
 	}
 	if !s.Permissions.zero() {
 		f.Permits = &s.Permissions
@@ -172,16 +155,6 @@ func (s *AgentState) snapshot(now time.Time) snapshotForm {
 	}
 	if !s.Children.zero() {
 		f.Children = &s.Children
-	}
-	switch {
-	case s.Quarantine != nil || s.Epoch > 0:
-		f.Version = snapshotVersionRestored
-	case s.hasToolFacts():
-		f.Version = snapshotVersionTools
-	case s.Correction != nil:
-		f.Version = snapshotVersionRefused
-	case s.From != nil:
-		f.Version = snapshotVersionOrigin
 	}
 	for _, m := range s.Messages.All() {
 		f.Messages = append(f.Messages, messageForm{m.Role, m.Base, m.Source})
@@ -235,14 +208,8 @@ func Restore(entries []Entry) (s AgentState, ok bool, err error) {
 		}
 		var f snapshotForm
 		err := readKnown("snapshot", entries[i].Snapshot, &f)
-		if errors.Is(err, ErrNewer) { // all that is in it is in the entries as well
-			return s, false, nil
-		}
 		if err != nil {
 			return s, false, fmt.Errorf("read snapshot of entry %d: %w", entries[i].Seq, err)
-		}
-		if f.Version < snapshotVersion || f.Version > snapshotVersionRestored {
-			return s, false, nil
 		}
 		if s, ok = f.state(entries, i); ok {
 			s, err = Fold(s, entries[i+1:])
@@ -267,15 +234,13 @@ func (f *snapshotForm) state(entries []Entry, i int) (AgentState, bool) {
 		Cost: f.Cost, Waited: time.Duration(f.Waited) * time.Millisecond, Pace: f.Pace, Tally: f.Tally, Watch: f.Watch, Cut: f.Cut, Recovery: f.Recovery,
 		Ending: f.Ending, EndingDetail: f.Detail, Hooks: f.Hooks, Hidden: f.Hidden, Begun: f.Begun, Broken: f.Broken,
 		Files: f.Files, Named: f.Named, Counted: f.Counted, Full: f.Full,
-		Listed: f.Listed, Servers: f.Servers, Epoch: f.Epoch, Quarantine: f.Quarantine,
+		Listed: f.Listed, Servers: f.Servers,
 		Entries: e.Seq + 1, Partial: true, head: entryHead{seq: e.Seq, writer: e.Writer, time: e.Time},
 	}
 	if s.Status == RunWaiting {
 		s.Reason = ReasonSuspended
 	}
-	if s.ownedAt = s.StartedAt; f.Owned != 0 { // at the earliest
-		s.ownedAt = time.UnixMilli(f.Owned).UTC()
-	}
+	s.ownedAt = time.UnixMilli(f.Owned).UTC()
 	if f.Permits != nil {
 		s.Permissions = *f.Permits
 	}
@@ -378,29 +343,4 @@ func resultPart(r ToolResult, media []Media, part int) (Block, bool) {
 	default:
 		return nil, false
 	}
-}
-
-// hasToolFacts reports whether the run has anything that only the fourth form of snapshot holds.
-func (s *AgentState) hasToolFacts() bool {
-	return len(s.Heard) > 0 || len(s.Again) > 0 || s.withPlaceholders() || s.Shared != nil || len(s.Patches) > 0 || s.Parent != nil || !s.Children.zero() || s.SystemText != "" || s.SystemBlob || s.Built ||
-		len(s.Kept) > 0 || s.Advice.Read || len(s.Advice.Tools) > 0 || s.hasLimitFacts() || s.hasGuardFacts() || s.Hooks > 0 || s.Begun || s.Broken != nil ||
-		!s.Permissions.zero() || !s.Plan.zero() || s.hasListing() || slices.ContainsFunc(s.Live, Call.hasToolFacts)
-}
-
-// hasToolFacts reports whether the call has.
-func (c Call) hasToolFacts() bool {
-	return c.Ticket != nil || c.Checked != nil || c.Request != "" || c.Service || c.Gated || c.Hidden || c.Breaks || c.Ahead || c.Undoes != "" || c.Result != nil && c.Result.Whole != nil ||
-		c.Wait != nil && c.Wait.Claim != ""
-}
-
-// hasLimitFacts reports whether the run has anything that limits and stop policies have to know.
-func (s *AgentState) hasLimitFacts() bool {
-	return len(s.Files) > 0 || s.Full.said() || s.Cost > 0 || s.Waited > 0 || s.Pace.FailedRounds > 0 || len(s.Pace.Asked) > 0 || s.Cut.Prompts > 0 ||
-		s.Ending != "" || s.Recovery != (Recovery{}) || s.Correction != nil && s.Correction.Kind != ""
-}
-
-// hasGuardFacts reports whether the run has anything that the analysis of replies and guards have to know.
-func (s *AgentState) hasGuardFacts() bool {
-	return s.Tally != (Tally{}) || !s.Watch.zero() || s.Correction != nil && s.Correction.Kind != "" ||
-		slices.ContainsFunc(s.Live, func(c Call) bool { return c.Repeats != "" })
 }

@@ -14,7 +14,7 @@ import (
 func longRun(t *rapid.T, rounds int) []Entry {
 	l := &snapRun{t: t, at: worldEpoch}
 	l.commit(RunStarted{Tenant: "default", Run: "r1", Agent: "a", Definition: "d", Owner: "r1-0", MaxInteractions: 9999,
-		Messages: []UserBlock{{Text{"Begin."}}}, Input: json.RawMessage(`{"x":1.10}`), Trace: &Trace{Traceparent: "first", Tracestate: "a=1", Parent: "p", Since: 1}})
+		Messages: []UserBlock{{Text{"Begin."}}}, Input: json.RawMessage(`{"x":1.10}`), Trace: &Trace{Traceparent: "first", Tracestate: "a=1", Parent: "p"}})
 	for range rounds {
 		l.refused()
 		l.round(l.s.Inferences + 1)
@@ -192,11 +192,7 @@ func (l *snapRun) round(n int64) {
 	l.commit(CallSuspended{Call: b, Approval: ap, Digest: "x", Expires: worldEpoch.Add(worldExpiry)},
 		CallFinished{Call: a, Ran: true, Content: "read", Media: []Media{{Name: "p", MediaType: "image/png", Blob: "b1"}}, Patch: l.patches(n)}, Parked{Expires: worldEpoch.Add(worldExpiry)})
 	l.slot += 2
-	var trace *Trace
-	if rapid.Bool().Draw(l.t, "long pause") {
-		trace = &Trace{Traceparent: fmt.Sprint("t", n), Link: "first", Since: n}
-	}
-	l.commit(Resumed{Trace: trace}, InputReceived{Slot: l.slot - 1, ID: fmt.Sprint(n), Blocks: []UserBlock{{Text{"And?"}}}},
+	l.commit(Resumed{}, InputReceived{Slot: l.slot - 1, ID: fmt.Sprint(n), Blocks: []UserBlock{{Text{"And?"}}}},
 		Decided{Slot: l.slot, Call: b, Approval: ap, Action: ActionDeny, By: "user:ana", Text: "Denied."})
 }
 

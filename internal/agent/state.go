@@ -36,7 +36,6 @@ type AgentState struct {
 	Owner       string    // the execution that may write; FormerOwner handed over to it
 	FormerOwner string
 	Generation  int64 // of owners, from 0
-	Epoch       int64 // the generation with which the newest quarantine after a restore began; 0 = there was none
 	OwnedSince  int64 // sequence of the entry that made Owner the owner
 	WaitSeq     int64 // sequence of the entry that parked the run, while it waits
 
@@ -98,8 +97,6 @@ type AgentState struct {
 
 	Listed  bool          // its servers have been asked for their tools, which are in Definition
 	Servers []ServerState // what they said, in the definition's order; never written in place
-
-	Quarantine *Quarantine // nil = the run may go on. Never written in place
 
 	Partial bool // folded from a snapshot: Settled lacks the calls of before it
 
@@ -233,17 +230,14 @@ func (s *AgentState) LeftRequests() []string {
 	return ids
 }
 
-// AwaitsAnyone reports whether somebody owes the run a word: on a suspended call, on a request about tools, or that it may go on.
+// AwaitsAnyone reports whether somebody owes the run a word: on a suspended call or on a request about tools.
 func (s *AgentState) AwaitsAnyone() bool {
-	return s.Quarantine != nil || len(s.Permissions.Asked) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })
+	return len(s.Permissions.Asked) > 0 || slices.ContainsFunc(s.Live, func(c Call) bool { return c.Status == StatusSuspended })
 }
 
 // EarliestExpiry is when the first of the open waits expires; zero when there is none.
 func (s *AgentState) EarliestExpiry() time.Time {
 	var first time.Time
-	if s.Quarantine != nil {
-		first = s.Quarantine.Expires
-	}
 	for _, r := range s.Permissions.Asked {
 		if first.IsZero() || r.Expires.Before(first) {
 			first = r.Expires

@@ -38,7 +38,6 @@ type runJSON struct {
 	EndedAt        *time.Time      `json:"endedAt,omitempty"`
 	Seq            int64           `json:"seq"`
 	Servers        []ServerState   `json:"servers,omitempty"` // MCP servers, once their tools are listed
-	Quarantine     *Quarantine     `json:"quarantine,omitempty"`
 }
 
 type messageJSON struct {
@@ -79,7 +78,7 @@ func (s AgentState) MarshalJSON() ([]byte, error) {
 		Inferences: s.Inferences, ModelCalls: s.ModelCalls, Interactions: s.Interactions, ExecutionUnits: s.ExecutionUnits, Usage: s.Usage, Cost: s.Cost,
 		Calls: callsJSON(newest(s.Calls())), Waiting: []waitingJSON{},
 		Summary: s.SummaryShown(), State: s.SharedState(), Subject: s.Subject, StartedBy: s.By,
-		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(), Servers: s.Servers, Quarantine: s.Quarantine,
+		StartedAt: timeJSON(s.StartedAt), UpdatedAt: timeJSON(s.UpdatedAt), EndedAt: timeJSON(s.EndedAt), Seq: s.Seq(), Servers: s.Servers,
 	}
 	if s.Status == RunDone {
 		j.Detail = s.EndingDetail

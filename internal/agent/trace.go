@@ -7,6 +7,4 @@ type Trace struct {
 	Traceparent string `json:"traceparent"`          // of the run's own span
 	Tracestate  string `json:"tracestate,omitempty"` // as it came from whoever asked for the run
 	Parent      string `json:"parent,omitempty"`     // id of the span that asked for the run; empty = the run's is the root
-	Link        string `json:"link,omitempty"`       // traceparent of the span before a long pause; empty = there was none
-	Since       int64  `json:"since"`                // when the span began: milliseconds since 1970
 }

@@ -146,10 +146,13 @@ func TestA6ChangedCeilingStopsTheCall(t *testing.T) {
 						change()
 					}
 					_, err := r.decide(approval.Approve, boss)
-					require.NoError(t, err)
-					if !early {
-						change()
+					if early { // the desk sees it already
+						require.ErrorAs(t, err, new(*approval.PolicyError))
+						require.Empty(t, r.refund.paid)
+						return
 					}
+					require.NoError(t, err)
+					change()
 					r.resume()
 					require.Empty(t, r.refund.paid)
 					require.Equal(t, agent.WhyVoided, r.call().Reason)

@@ -86,10 +86,13 @@ func TestA6ChangedDefinitionStopsTheCall(t *testing.T) {
 						r.tamper(tamper)
 					}
 					_, err := r.decide(approval.Approve, ana)
-					require.NoError(t, err)
-					if !early {
-						r.tamper(tamper)
+					if early { // the desk sees it already
+						require.ErrorAs(t, err, new(*approval.PolicyError))
+						require.Empty(t, r.refund.paid)
+						return
 					}
+					require.NoError(t, err)
+					r.tamper(tamper)
 					r.resume()
 					require.Empty(t, r.refund.paid)
 					require.Equal(t, agent.WhyVoided, r.call().Reason)
@@ -123,10 +126,13 @@ func TestA6ChangedArgumentsStopTheCall(t *testing.T) {
 					r.rewrite(args, string(changed))
 				}
 				_, err := r.decide(approval.Approve, ana)
-				require.NoError(t, err)
-				if !early {
-					r.rewrite(args, string(changed))
+				if early { // the desk sees it already
+					require.Error(t, err)
+					require.Empty(t, r.refund.paid)
+					return
 				}
+				require.NoError(t, err)
+				r.rewrite(args, string(changed))
 				l, err := r.ports.Journal.Load(r.ctx, tenant, r.run)
 				if err == nil { // else the journal cannot be read any more, which stops the call, too
 					_, err = r.try(l.State.WaitSeq)

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,7 +52,7 @@ func (d *Desk) plan(ctx context.Context, a Approval, r Request, now time.Time) (
 // tool; but an edit is of its own arguments alone. Where an approval stands for the very arguments, an edit's does for
 // the edited ones.
 func (d *Desk) planApproval(ctx context.Context, a Approval, r Request, said Decision, fact agent.Decided) (*agent.Decided, Approval, error) {
-	on, err := d.action(ctx, a, r.Action == Edit)
+	on, err := d.action(ctx, a)
 	if err != nil {
 		return nil, a, err
 	}
@@ -99,28 +100,23 @@ type action struct {
 	moved  bool   // the policy that applies is another than the one it was asked under (A17)
 }
 
-// action reads what a request is about, if it is to be looked at or the deployment's definitions are others than the
-// run is pinned to. Else nothing of it is there to be read.
-func (d *Desk) action(ctx context.Context, a Approval, look bool) (action, error) {
-	if a.Definition != "" && !look {
-		def, err := d.Definitions(ctx, a.Tenant, a.Definition)
-		if errors.Is(err, store.ErrNoBlob) { // nothing of the run can be carried out, whatever is decided
-			return action{}, nil
-		}
-		if err != nil || !agent.ChangedSince(def) && len(a.Permissions) == 0 {
-			return action{}, err
-		}
-	}
+// action reads what a request is about from its run. A digest that is not that of the request's arguments is another
+// action: whoever decided was shown something else than what would run.
+func (d *Desk) action(ctx context.Context, a Approval) (action, error) {
 	def, s, c, err := d.subject(ctx, a)
+	if errors.Is(err, store.ErrNoBlob) { // nothing of the run can be carried out, whatever is decided
+		return action{}, nil
+	}
 	if err != nil {
 		return action{}, err
 	}
 	on := action{def: def, s: s, c: c}
-	if def.Now == nil || c.Wait == nil || c.Wait.Approval != a.ID { // overtaken, by an entry that is on its way
+	if c.Wait == nil || c.Wait.Approval != a.ID { // overtaken, by an entry that is on its way
 		return on, nil
 	}
 	is := agent.ActionNow(def, s, c, a.Args)
-	on.policy, on.moved = is.Policy, is.Digest != a.Digest || is.Rule.Verdict == agent.VerdictDeny
+	shows := a.Asked != nil || bytes.Equal(a.Args, c.Input) // an edit's arguments are held by the digest alone
+	on.policy, on.moved = is.Policy, !shows || is.Digest != a.Digest || is.Rule.Verdict == agent.VerdictDeny
 	return on, nil
 }
 

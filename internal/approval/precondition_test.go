@@ -78,10 +78,13 @@ func TestA6ChangedPreconditionStopsTheCall(t *testing.T) {
 					r.rewrite(shown, string(changed))
 				}
 				_, err := r.decide(approval.Approve, ana)
-				require.NoError(t, err)
-				if !early {
-					r.rewrite(shown, string(changed))
+				if early { // the desk sees it already
+					require.Error(t, err)
+					require.Empty(t, r.refund.paid)
+					return
 				}
+				require.NoError(t, err)
+				r.rewrite(shown, string(changed))
 				if l, err := r.ports.Journal.Load(r.ctx, tenant, r.run); err == nil {
 					_, _ = r.try(l.State.WaitSeq) // a journal that cannot be read stops the call, too
 				}

@@ -339,7 +339,7 @@ func (d *deployment) recorded(c *collector) {
 	var names []string
 	for _, s := range c.all() {
 		if s.attribute("openinference.span.kind") == "TOOL" {
-			names = append(names, s.Name)
+			names = append(names, s.attribute("gen_ai.tool.name"))
 		}
 		for _, a := range s.Attributes {
 			require.NotContains(d.t, a.Value.StringValue, theKey, "%s of %s", a.Key, s.Name)

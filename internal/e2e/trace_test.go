@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	colmetricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // span is a span as OTLP's JSON has it.
@@ -38,14 +41,22 @@ func (s span) attribute(key string) string {
 	return ""
 }
 
-// collector keeps the spans it is sent, each once: an exporter that was not answered sends again.
+// collector keeps the spans it is sent, each once, and the names of metrics.
 type collector struct {
-	mu    sync.Mutex
-	spans []span
+	mu      sync.Mutex
+	spans   []span
+	metrics map[string]bool
 }
 
 func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
+	if err == nil && r.URL.Path == "/v1/metrics" {
+		err = c.measured(body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
+		return
+	}
 	var sent struct {
 		ResourceSpans []struct {
 			ScopeSpans []struct{ Spans []span }
@@ -68,6 +79,26 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, `{}`)
+}
+
+func (c *collector) measured(body []byte) error {
+	var sent colmetricspb.ExportMetricsServiceRequest
+	if err := proto.Unmarshal(body, &sent); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.metrics == nil {
+		c.metrics = map[string]bool{}
+	}
+	for _, rm := range sent.ResourceMetrics {
+		for _, sm := range rm.ScopeMetrics {
+			for _, m := range sm.Metrics {
+				c.metrics[m.Name] = true
+			}
+		}
+	}
+	return nil
 }
 
 func (c *collector) all() []span {
@@ -127,6 +158,15 @@ func TestOneTraceAcrossFunctions(t *testing.T) {
 	require.GreaterOrEqual(t, kinds["GUARDRAIL"], 2, "the gate and the decision")
 	for _, metric := range []string{`"RunsStarted":1`, `"RunsEnded":1`, `"Inferences":1`, `"ApprovalsDecided":1`, `"StateMachine":"` + name + `"`} {
 		require.Eventually(t, func() bool { return strings.Contains(d.log.String(), metric) }, 10*time.Second, 10*time.Millisecond, metric)
+	}
+	c.mu.Lock()
+	metrics := maps.Clone(c.metrics)
+	c.mu.Unlock()
+	for _, metric := range []string{
+		"countersign.runs.ended", "countersign.approvals.decided", "countersign.tool.duration",
+		"gen_ai.client.operation.duration", "gen_ai.client.token.usage",
+	} {
+		require.Contains(t, metrics, metric)
 	}
 	for _, secret := range []string{"wheel", "Order 1002"} { // the bare number would meet a time or an id by chance
 		require.NotContains(t, d.log.String(), secret)

@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/observe/safelog"
 	"github.com/countersign/countersign/internal/observe/tracing"
@@ -64,7 +63,7 @@ func startAPI(agents api.Agents, cfg aws.Config, getenv func(string) string) (In
 	people := directory(getenv, watch)
 	serve := NewAPI(watch.Ports(ports), fit(agents, watch.Log), who, watch.Trace, newLog(), ring, people)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
-		defer watch.flush()
+		defer watch.flush(ctx)
 		return serve(ctx, payload)
 	}, nil
 }
@@ -75,29 +74,19 @@ func NewAPI(p runtime.Ports, agents api.Agents, who Identity, trace *tracing.Tra
 	if p.Valid == nil {
 		panic("lambdafn.NewAPI: want a port that checks arguments, got none")
 	}
-	definitions := runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), agents.Agent)
-	waits := &runtime.Waits{Ports: p}
-	handler := api.Handler(api.Backend{
-		Agents:    agents,
-		Starter:   &runtime.Starter{Ports: p},
-		Inputs:    &runtime.Inputs{Ports: p, Waits: waits, Definitions: definitions},
-		Canceller: &runtime.Canceller{Ports: p, Definitions: definitions},
-		Releaser:  &runtime.Releaser{Ports: p, Waits: waits, Definitions: definitions},
-		Desk: audited(p, &approval.Desk{
-			Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake,
-			Decided: trace.Decided(p.Journal), Noted: noted(p.Notify), Woken: decided(p.Notify), Said: said(p.Notify), Duties: person.Duties{Table: p.Table, Directory: people}.ActsFor,
-		}),
-		Servers: &approval.ServerPins{Table: p.Table, Blobs: p.Blobs, Clock: p.Clock},
-		Journal: p.Journal, Table: p.Table, People: people, Definitions: definitions, Uploads: p.Uploads, Feed: api.NewPoll(p.Journal, p.Clock), Clock: p.Clock,
-		Caller: who.Caller, Callbacks: ring, Log: log,
-	})
-	events := answers{&runtime.Inputs{Ports: p, Waits: waits, Definitions: definitions}}
+	d := &Deployment{
+		Ports: p, Definitions: runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), agents.Agent), People: people, Log: log,
+	}
+	d.Compose(trace)
+	backend := d.Backend()
+	backend.Agents, backend.Feed, backend.Caller, backend.Callbacks = agents, api.NewPoll(p.Journal, p.Clock), who.Caller, ring
+	handler, events := api.Handler(backend), answers{d.Inputs}
 	serve := Gateway(trace.HTTP(handler), log)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
 		ctx, cancel := inTime(ctx, p.Clock)
 		defer cancel()
-		if d, ok := readDelivery(payload); ok {
-			return events.take(ctx, d)
+		if sent, ok := readDelivery(payload); ok {
+			return events.take(ctx, sent)
 		}
 		return serve(ctx, payload)
 	}

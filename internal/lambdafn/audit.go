@@ -4,24 +4,16 @@ import (
 	"context"
 	"time"
 
-	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe/metrics"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/web/api"
 )
 
 // auditor derives a deployment's audit records.
 func auditor(p runtime.Ports) *audit.Auditor {
 	log := &audit.Log{Table: p.Table, Clock: p.Clock, Jitter: ids.System(p.Clock).Jitter}
 	return &audit.Auditor{Table: p.Table, Journal: p.Journal, Log: log}
-}
-
-// audited is a desk whose decisions are audited once the run is awake, and its refusals as they are made. What takes too long the sweep does.
-func audited(p runtime.Ports, next *approval.Desk) api.Desk {
-	a := auditor(p)
-	return &audit.Desk{Next: next, Recorder: a.Log, Run: a.Run, Clock: p.Clock, Warn: p.Warn}
 }
 
 const (

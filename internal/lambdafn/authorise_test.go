@@ -79,8 +79,6 @@ var rows = map[string][]row{
 	"POST /v1/me/duties":               {{path: "/v1/me/duties", body: `{"to":"user:ana","until":"2001-01-01T00:00:00Z","note":"{run}"}`}},
 	"DELETE /v1/me/duties/{id}":        {{path: "/v1/me/duties/{duty}"}},
 	"GET /v1/repairs":                  {{path: "/v1/repairs", list: true}},
-	"GET /v1/quarantine":               {{path: "/v1/quarantine", list: true}},
-	"POST /v1/runs/{id}/release":       {{path: "/v1/runs/{run}/release", body: `{"note":"x"}`}},
 	"GET /v1/servers":                  {{path: "/v1/servers", list: true}, {path: "/v1/servers?agent=payer", list: true}},
 	"POST /v1/servers/{agent}/{server}/approve": {
 		{path: "/v1/servers/{agent}/{server}/approve", body: `{"digest":"2"}`}, {path: "/v1/servers/{agent}/{server}/approve", body: `{"tool":"read","digest":"2"}`},

@@ -32,7 +32,6 @@ var eventKeys = fields{
 	"/state/run":     {Takes: "s", Bad: map[string]string{`"r#x"`: "", `"r\u0000"`: "", `"R"`: "", `"../r"`: "", badinput.Text(300): ""}},
 	"/state/at":      {Takes: "i", Bad: map[string]string{`-1`: ""}},
 	"/state/woken":   {Takes: "i", Bad: map[string]string{`-1`: ""}},
-	"/state/seq":     {Takes: "i", Bad: map[string]string{`-1`: ""}},
 	"/state/failure": {Takes: "o"}, "/state/failure/Error": {Takes: "s"}, "/state/failure/Cause": {Takes: "s"},
 	"/state/next": {Takes: "s"}, "/state/waitSeconds": {Takes: "i"}, "/state/successor": {Takes: "s"},
 
@@ -56,7 +55,7 @@ var tokenKeys = fields{
 
 // aimed are what executions of a run that is there send, with its id and the wait that it is in.
 const (
-	aimed   = `{"execution":"e","name":"exec-1","state":{"tenant":"default","run":"RUN","next":"wait","at":0,"woken":0,"seq":0,"waitSeconds":60,"successor":"","failure":{"Error":"e","Cause":"c"}}}`
+	aimed   = `{"execution":"e","name":"exec-1","state":{"tenant":"default","run":"RUN","next":"wait","at":0,"woken":0,"waitSeconds":60,"successor":"","failure":{"Error":"e","Cause":"c"}}}`
 	waiting = `{"execution":"e","name":"exec-1","token":"t1","retries":0,"redrives":0,"state":{"tenant":"default","run":"RUN","at":0,"woken":1}}`
 	byWord  = `{"execution":"e","name":"exec-9","state":{"tenant":"default","agent":"clerk","key":"k9","message":"x","subject":"s"}}`
 	byInput = `{"execution":"e","name":"exec-9","state":{"agent":"clerk","input":{"n":1}}}`

@@ -617,8 +617,6 @@ func TestTenantsAreApart(t *testing.T) {
 				{"/v1/runs/" + run.ID + "/input", `{"answers":[{"call":"c1","result":"yes"}]}`, api.RunNotFound},
 			},
 			"GET /v1/repairs":                  {{"/v1/repairs", "", ""}},
-			"GET /v1/quarantine":               {{"/v1/quarantine", "", ""}},
-			"POST /v1/runs/{id}/release":       {{"/v1/runs/" + run.ID + "/release", `{"note":"x"}`, api.RunNotFound}},
 			"GET /v1/audit":                    {{"/v1/audit", "", ""}, {"/v1/audit?after=0&limit=200", "", ""}},
 			"GET /v1/me/preferences":           {{"/v1/me/preferences", "", ""}},
 			"PUT /v1/me/preferences":           nil, // below

@@ -123,8 +123,8 @@ func (e *event) check() error {
 	case len(s.Run) > maxRunID || strings.Trim(s.Run, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 		return errors.New("state.run: want a run's id")
 	}
-	if s.At < 0 || s.Woken < 0 || s.Seq < 0 {
-		return errors.New("state.at, state.woken and state.seq: want places in the journal")
+	if s.At < 0 || s.Woken < 0 {
+		return errors.New("state.at and state.woken: want places in the journal")
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func executionName(s string) bool {
 
 func (h *Handlers) invocation(e event) runtime.Invocation {
 	return runtime.Invocation{
-		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, Woken: e.State.Woken, At: e.State.At, Seq: e.State.Seq, Writer: h.Ports.IDs.Writer(),
+		Tenant: e.State.Tenant, Run: e.State.Run, Execution: e.Name, Woken: e.State.Woken, At: e.State.At, Writer: h.Ports.IDs.Writer(),
 	}
 }
 

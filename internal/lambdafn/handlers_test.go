@@ -156,7 +156,7 @@ func TestStartByEvent(t *testing.T) {
 			inBubble(t, func(t *testing.T, d *deployed) {
 				r := d.must("step", "exec-1", c.event)
 				run := agent.RunID("default", "clerk", c.key)
-				require.Equal(t, runtime.Route{Tenant: "default", Run: run, Next: runtime.NextDone, Seq: 1}, r)
+				require.Equal(t, runtime.Route{Tenant: "default", Run: run, Next: runtime.NextDone}, r)
 				s := d.state(run)
 				require.Equal(t, "exec-1", s.Owner)
 				require.Equal(t, agent.Text{Text: c.said}, s.Messages.At(0).Block)

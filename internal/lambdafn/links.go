@@ -6,8 +6,8 @@ import (
 	"github.com/countersign/countersign/internal/runtime"
 )
 
-// envWebURL is where functions/web is reached from outside, as https://api.example.com; empty = no link is handed out. The
-// functions that tell people read it.
+// envWebURL is where functions/web is reached from outside, as https://api.example.com; empty = no link is handed
+// out. The functions that tell people read it.
 const envWebURL = "COUNTERSIGN_WEB_URL"
 
 // Links returns a function's links, signed by its key ring; nil = it has no key ring.

@@ -58,27 +58,3 @@ type notifies interface {
 	Decided(ctx context.Context, a approval.Approval)
 	Thread(ctx context.Context, a approval.Approval)
 }
-
-// decided has people told of a decision once the run is awake; nil = nobody tells them.
-func decided(tells runtime.Notify) func(context.Context, approval.Approval) {
-	if n, ok := tells.(notifies); ok {
-		return n.Decided
-	}
-	return nil
-}
-
-// noted has people asked again of whom more have to approve what somebody has changed; nil = nobody asks them.
-func noted(tells runtime.Notify) func(context.Context, approval.Approval) {
-	if n, ok := tells.(notifies); ok {
-		return n.Noted
-	}
-	return nil
-}
-
-// said has people told of a remark; nil = nobody tells them.
-func said(tells runtime.Notify) func(context.Context, approval.Approval) {
-	if n, ok := tells.(notifies); ok {
-		return n.Thread
-	}
-	return nil
-}

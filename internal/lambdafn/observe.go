@@ -13,6 +13,7 @@ import (
 	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe/emf"
 	"github.com/countersign/countersign/internal/observe/metrics"
+	"github.com/countersign/countersign/internal/observe/telemetry"
 	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/runtime"
 )
@@ -23,22 +24,45 @@ const envMetrics = "COUNTERSIGN_METRICS"
 // Observer is what watches a function: its traces and its metrics. It writes both out before the function answers, which is when the
 // process may be frozen. Safe for concurrent use.
 type Observer struct {
-	Trace   *tracing.Tracer // nil = runs are not traced
-	Metrics *emf.Sink       // nil = nothing is measured
+	Trace   *tracing.Tracer      // nil = runs are not traced
+	Metrics *emf.Sink            // nil = no metrics for CloudWatch
+	OTel    *metrics.OTel        // nil = no metrics by OpenTelemetry
+	Send    *telemetry.Telemetry // sends what Trace and OTel record before a function answers; nil = somebody else does
 	Clock   clock.Clock
 	Log     func(text string) // is told of metrics that could not be written
 }
 
-// observe makes a function's observer from its environment; metrics are written to out, troubles to log.
+// Watch makes an observer of runs by OpenTelemetry's environment variables and OPENINFERENCE_HIDE_*, and what sends what
+// it records. Both record nothing if the environment names no exporter.
+func Watch(
+	getenv func(string) string, x telemetry.Exporters, c clock.Clock, log func(text string),
+) (*Observer, *telemetry.Telemetry, error) {
+	o := &Observer{Clock: c}
+	sends, err := telemetry.FromEnv(context.Background(), getenv, x, telemetry.Config{
+		Clock: c, Random: ids.System(c).Fill, Log: log,
+	})
+	if err != nil || sends == nil {
+		return o, nil, err
+	}
+	hide, err := tracing.HideFromEnv(getenv)
+	if err == nil {
+		o.OTel, err = metrics.NewOTel(sends.Meters)
+	}
+	if err != nil {
+		sends.Shutdown(context.Background())
+		return o, nil, err
+	}
+	o.Trace = tracing.New(sends.Tracers, c, hide)
+	return o, sends, nil
+}
+
+// observe makes a function's observer from its environment; metrics are written to out, troubles to log. A function goes on
+// without traces and metrics by OpenTelemetry if they are misconfigured.
 func observe(getenv func(string) string, out, log io.Writer) (*Observer, error) {
 	clk := clock.System()
-	draw := ids.System(clk)
-	o := &Observer{Clock: clk, Log: func(text string) { logLine(log, text) }}
-	var err error
-	o.Trace, err = tracing.FromEnv(getenv, tracing.Sources{Clock: clk, Random: draw.Fill, Jitter: draw.Jitter, Log: o.Log})
-	if err != nil {
-		return nil, err
-	}
+	warn := func(text string) { logLine(log, text) }
+	o, sends, misconfigured := Watch(getenv, telemetry.OTLP{}, clk, warn)
+	o.Send, o.Log = sends, warn
 	switch got := getenv(envMetrics); got {
 	case "", "on":
 		o.Metrics = emf.New(out, clk, metrics.Namespace, metrics.Dimension, path.Base(strings.ReplaceAll(getenv(envMachine), ":", "/")))
@@ -46,6 +70,7 @@ func observe(getenv func(string) string, out, log io.Writer) (*Observer, error) 
 	default:
 		return nil, fmt.Errorf("%s: got %q, want on or off", envMetrics, got)
 	}
+	o.without("OpenTelemetry", misconfigured)
 	return o, nil
 }
 
@@ -74,7 +99,19 @@ func (o *Observer) Model(next runtime.Model) runtime.Model {
 	if o.Metrics != nil {
 		next = metrics.Model(next, o.Metrics, o.Clock)
 	}
-	return o.Trace.Model(next)
+	return o.Trace.Model(o.OTel.Model(next, o.Clock))
+}
+
+// meters are all that measure.
+func (o *Observer) meters() metrics.Meters {
+	var all metrics.Meters
+	if o.Metrics != nil {
+		all = append(all, o.Metrics)
+	}
+	if o.OTel != nil {
+		all = append(all, o.OTel)
+	}
+	return all
 }
 
 // Ports watches tools, where there are any, and commits; not the tools that are somewhere else: see Remotes.
@@ -83,8 +120,8 @@ func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 	if p.Sink != nil {
 		sinks = append(sinks, p.Sink)
 	}
-	if o.Metrics != nil {
-		sinks = append(sinks, metrics.Sink(o.Metrics))
+	if m := o.meters(); m != nil {
+		sinks = append(sinks, metrics.Sink(m))
 	}
 	if o.Trace != nil {
 		p.Trace, sinks = o.Trace, append(sinks, o.Trace)
@@ -102,8 +139,8 @@ func (o *Observer) Ports(p runtime.Ports) runtime.Ports {
 }
 
 func (o *Observer) tools(next runtime.ToolSource) runtime.ToolSource {
-	if o.Metrics != nil {
-		next = metrics.Tools(next, o.Metrics, o.Clock)
+	if m := o.meters(); m != nil {
+		next = metrics.Tools(next, m, o.Clock)
 	}
 	if o.Trace != nil {
 		next = o.Trace.Tools(next)
@@ -114,8 +151,8 @@ func (o *Observer) tools(next runtime.ToolSource) runtime.ToolSource {
 // Remotes watches the tools that are somewhere else as it does the others. It stands apart from Ports so that functions which run no tools do
 // not link it.
 func (o *Observer) Remotes(next runtime.Remotes) runtime.Remotes {
-	if o.Metrics != nil {
-		next = metrics.Remotes(next, o.Metrics, o.Clock)
+	if m := o.meters(); m != nil {
+		next = metrics.Remotes(next, m, o.Clock)
 	}
 	return o.Trace.Remotes(next)
 }
@@ -125,12 +162,13 @@ func (o *Observer) Invoked(ctx context.Context, function string) (context.Contex
 	ctx, ended := o.Trace.Invoked(ctx, function)
 	return ctx, func(err error) {
 		ended(err)
-		o.flush()
+		o.flush(ctx)
 	}
 }
 
-// flush writes the metrics out.
-func (o *Observer) flush() {
+// flush sends what was recorded, and writes CloudWatch's metrics out.
+func (o *Observer) flush(ctx context.Context) {
+	o.Send.Flush(ctx)
 	if o.Metrics == nil {
 		return
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/countersign/countersign/internal/tools/secrets"
 )
 
-// addRemotes adds the ports that carry out the calls of tools outside the program: HTTP requests, MCP servers and functions. A variable that
-// makes no sense is an error that names it.
+// addRemotes adds the ports that carry out the calls of tools outside the program: HTTP requests, MCP servers and
+// functions. A variable that makes no sense is an error that names it.
 func addRemotes(p *runtime.Ports, cfg aws.Config, getenv func(string) string, watch *Observer) error {
 	var err error
 	if p.Callbacks, err = callbacks(getenv); err != nil {
@@ -86,7 +86,8 @@ func (r Reach) client(at *url.URL) (*http.Client, error) {
 	return egress.New(egress.Config{Allow: []string{origin}, Private: allowed, KeepAlive: true, MaxBody: maxSession})
 }
 
-// maxSession bounds what one answer of a server may be, in bytes: package mcp has tighter bounds of its own for messages.
+// maxSession bounds what one answer of a server may be, in bytes: package mcp has tighter bounds of its own for
+// messages.
 const maxSession = 64 << 20
 
 func loopback(host string) bool {

@@ -65,14 +65,12 @@ func startSweep(cfg aws.Config, getenv func(string) string) (Invoke, error) {
 
 // NewSweep repairs runs: all of them when the schedule's event comes, one when an execution of the state machine with that ARN has ended
 // badly. It answers with a Swept in JSON. It uses no model and no tool. Where the port that tells people of requests is a runtime.Notices too, a
-// scheduled sweep does what is due of them. An operator's event says that the table was restored; see runtime.Restore. Where executions are
-// runtime.Tokens too, runs whose tokens say that nobody has touched them since are left alone then.
+// scheduled sweep does what is due of them.
 func NewSweep(p runtime.Ports, tenants runtime.Tenants, executions runtime.Executions, machine string, m Metrics, log *slog.Logger) Invoke {
 	sweeper := &runtime.Sweeper{Ports: p, Definitions: runtime.PinnedDefinitions(p.Blobs)}
 	notices, _ := p.Notify.(runtime.Notices)
-	tokens, _ := executions.(runtime.Tokens)
 	s := &sweeping{
-		sweep: runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions, Notices: notices, Tokens: tokens}, machine: machine, metrics: m, log: log, clock: p.Clock,
+		sweep: runtime.Sweep{Sweeper: sweeper, Tenants: tenants, Executions: executions, Notices: notices}, machine: machine, metrics: m, log: log, clock: p.Clock,
 		audits: audit.Sweep{Auditor: auditor(p), Heads: p.Journal, Clock: p.Clock},
 	}
 	return s.serve
@@ -80,18 +78,17 @@ func NewSweep(p runtime.Ports, tenants runtime.Tenants, executions runtime.Execu
 
 // Swept is what an invocation found and did.
 type Swept struct {
-	Checked  int64                    `json:"checked"`            // runs
-	Repaired map[runtime.Repair]int64 `json:"repaired"`           // by kind; empty = nothing was wrong
-	Failures int64                    `json:"failures"`           // runs that could not be checked or repaired
-	Failed   []FailedRun              `json:"failed,omitempty"`   // the first 50 of them
-	Left     int64                    `json:"left,omitempty"`     // runs to look at again for which there was no time; a later sweep finds them
-	Told     map[string]int64         `json:"told,omitempty"`     // what was done about requests to people: notified, reminded, escalated, updated
-	Untold   int64                    `json:"untold,omitempty"`   // errors in that; what they are about is due again later
-	Complete bool                     `json:"complete"`           // false: the next sweep goes on where this one ended
-	Waiting  *runtime.Waiting         `json:"waiting,omitempty"`  // of all runs; nil unless a round has ended
-	Unowned  string                   `json:"unowned,omitempty"`  // an execution that ended and for which there is no run
-	Restored *runtime.Mark            `json:"restored,omitempty"` // a restore that this invocation carried out further, and did nothing else
-	Ignored  string                   `json:"ignored,omitempty"`  // the status of an execution that needs nothing
+	Checked  int64                    `json:"checked"`           // runs
+	Repaired map[runtime.Repair]int64 `json:"repaired"`          // by kind; empty = nothing was wrong
+	Failures int64                    `json:"failures"`          // runs that could not be checked or repaired
+	Failed   []FailedRun              `json:"failed,omitempty"`  // the first 50 of them
+	Left     int64                    `json:"left,omitempty"`    // runs to look at again for which there was no time; a later sweep finds them
+	Told     map[string]int64         `json:"told,omitempty"`    // what was done about requests to people: notified, reminded, escalated, updated
+	Untold   int64                    `json:"untold,omitempty"`  // errors in that; what they are about is due again later
+	Complete bool                     `json:"complete"`          // false: the next sweep goes on where this one ended
+	Waiting  *runtime.Waiting         `json:"waiting,omitempty"` // of all runs; nil unless a round has ended
+	Unowned  string                   `json:"unowned,omitempty"` // an execution that ended and for which there is no run
+	Ignored  string                   `json:"ignored,omitempty"` // the status of an execution that needs nothing
 }
 
 // FailedRun is a run, or an execution that may be one's leftover, whose check failed, and how: the log and the report hold no more.
@@ -142,11 +139,9 @@ func (s *sweeping) dispatch(ctx context.Context, payload []byte) ([]byte, error)
 		return s.all(ctx)
 	case t.DetailType == "Step Functions Execution Status Change" && t.Source == "aws.states":
 		return s.reap(ctx, t.Detail)
-	case t.DetailType == "Table Restored" && t.Source == "countersign.operator":
-		return s.restored(ctx, t.Detail)
 	default:
 		return nil, invalidf("read the event: source, detail-type: want a Scheduled Event of aws.events or aws.scheduler, " +
-			"a Step Functions Execution Status Change of aws.states, or a Table Restored of countersign.operator")
+			"or a Step Functions Execution Status Change of aws.states")
 	}
 }
 
@@ -155,7 +150,7 @@ func (s *sweeping) dispatch(ctx context.Context, payload []byte) ([]byte, error)
 func (s *sweeping) all(ctx context.Context) ([]byte, error) {
 	s.audit(ctx)
 	r, err := s.sweep.Run(ctx)
-	out := Swept{Checked: r.Checked, Repaired: r.Repaired, Left: r.Left, Complete: r.Complete, Restored: r.Restored}
+	out := Swept{Checked: r.Checked, Repaired: r.Repaired, Left: r.Left, Complete: r.Complete}
 	s.noteTold(&out, r)
 	retried := s.noteFailures(&out, r.Failed)
 	if r.Left > 0 {
@@ -240,34 +235,6 @@ func (s *sweeping) gauges(w runtime.Waiting) {
 	}
 	s.metrics.Seconds(metrics.OldestWaitSeconds, oldest)
 	s.metrics.Count(metrics.OutcomesUnknown, w.OutcomesUnknown)
-	s.metrics.Count(metrics.RunsQuarantined, w.Quarantined)
-}
-
-// mark is the detail of an operator's event.
-type mark struct {
-	At time.Time `json:"at"` // when the copy had been made that the table is
-	By string    `json:"by"`
-}
-
-// restored quarantines the runs of a table that was restored, as an operator says. It may be repeated until it is complete; scheduled sweeps go on
-// with it as well.
-func (s *sweeping) restored(ctx context.Context, detail []byte) ([]byte, error) {
-	var m mark
-	if err := json.Unmarshal(detail, &m); err != nil || m.At.IsZero() || m.By == "" {
-		return nil, invalidf("read the event: detail: want at, the time of the copy as 2006-01-02T15:04:05Z, and by, who says so")
-	}
-	r := runtime.Restore{Sweeper: s.sweep.Sweeper, Tenants: s.sweep.Tenants, Tokens: s.sweep.Tokens}
-	did, err := r.Mark(ctx, m.At, m.By)
-	switch {
-	case errors.Is(err, runtime.ErrMarkLater), errors.Is(err, runtime.ErrMarkOther):
-		return nil, wrap(KindInvalid, err)
-	case err != nil:
-		s.log.Error("restore could not be carried out", "kind", string(kindOf(err)), "error", err)
-		s.metrics.Count(metrics.SweepFailures, 1)
-		return nil, gaveUp(err, "the restore could not be carried out; the log says why, and the next sweep goes on with it")
-	}
-	s.metrics.Count(metrics.RunsQuarantined, did.Quarantined)
-	return json.Marshal(Swept{Repaired: map[runtime.Repair]int64{runtime.RepairQuarantined: did.Quarantined}, Complete: did.Complete, Restored: &did})
 }
 
 // ended is the detail of an execution's change of status. The input is left out where it is large.

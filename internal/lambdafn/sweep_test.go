@@ -73,7 +73,7 @@ func TestScheduledSweep(t *testing.T) {
 					Waiting: &runtime.Waiting{Runs: 2, Since: since.UTC()},
 				}, r)
 				require.Equal(t, map[string]int64{
-					"RunsRepaired": 1, "RunsRepaired Repair took_over": 1, "SweepFailures": 0, "WaitsOpen": 2, "OldestWaitSeconds": 121, "OutcomesUnknown": 0, "RunsQuarantined": 0,
+					"RunsRepaired": 1, "RunsRepaired Repair took_over": 1, "SweepFailures": 0, "WaitsOpen": 2, "OldestWaitSeconds": 121, "OutcomesUnknown": 0,
 				}, s.metrics.take())
 				synctest.Wait()
 
@@ -300,36 +300,5 @@ func TestSweepPanics(t *testing.T) {
 		require.True(t, errors.As(err, &e))
 		require.Equal(t, lambdafn.KindInternal, e.Kind)
 		require.Contains(t, s.logs.String(), "sweep panicked")
-	})
-}
-
-// An operator's event quarantines the runs of a table that was restored, but those that wait as they did; a scheduled sweep counts them, and one that is
-// given other words is refused.
-func TestRestoreIsMarked(t *testing.T) {
-	inStack(t, pay, func(t *testing.T, s *stack) {
-		well, dead := s.waiting(ana, "well"), s.waiting(ana, "dead")
-		s.kill(runtime.ExecutionName(dead.ID, 0))
-		time.Sleep(time.Hour)
-		event := func(at, by string) string {
-			return fmt.Sprintf(`{"source":"countersign.operator","detail-type":"Table Restored","detail":{"at":%q,"by":%q}}`, at, by)
-		}
-		at := time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
-		for _, bad := range []string{event("yesterday", "user:op"), event(at, ""), event(time.Now().Add(time.Hour).UTC().Format(time.RFC3339), "user:op")} {
-			_, err := s.sweep(t.Context(), []byte(bad))
-			require.Error(t, err, bad)
-		}
-		r := s.swept(event(at, "user:op"))
-		require.True(t, r.Restored.Complete)
-		require.EqualValues(t, 2, r.Restored.Quarantined+r.Restored.Untouched)
-		require.Positive(t, r.Restored.Quarantined)
-		require.EqualValues(t, r.Restored.Quarantined, s.metrics.take()["RunsQuarantined"])
-		require.Contains(t, s.do(ana, "GET /v1/quarantine", "").Body, dead.ID)
-		synctest.Wait()
-		time.Sleep(2 * time.Minute)
-		require.EqualValues(t, r.Restored.Quarantined, s.swept(ruleEvent).Waiting.Quarantined)
-		require.Equal(t, 202, s.do(ana, "POST /v1/runs/"+dead.ID+"/release", `{"note":"the bank has none of it"}`).StatusCode)
-		synctest.Wait()
-		require.Nil(t, read[api.Run](s, ana, 200, "GET /v1/runs/"+dead.ID, "").Quarantine)
-		require.Equal(t, agent.RunWaiting, read[api.Run](s, ana, 200, "GET /v1/runs/"+well.ID, "").Status)
 	})
 }

@@ -23,7 +23,7 @@ func TestColdStartTellsPeople(t *testing.T) {
 		"COUNTERSIGN_DIRECTORY": `{"tenants": {"acme": {"user:ana": {"groups": ["group:operators"], "email": "ana@example.com", "slack": "U012ABCDEF"}}}, "slack": {"T012ABCDEF": "acme"}}`,
 	}
 	known := registry.Must(registry.New())
-	var behind Behind
+	var behind *Deployment
 	starts := map[string]func(getenv func(string) string) (any, error){
 		"approve": func(getenv func(string) string) (any, error) {
 			h, err := coldStart(known, testAWS, getenv)
@@ -40,7 +40,7 @@ func TestColdStartTellsPeople(t *testing.T) {
 		"web": func(getenv func(string) string) (any, error) {
 			watch, err := observe(getenv, io.Discard, io.Discard)
 			require.NoError(t, err)
-			b, err := connectBehind(known, testAWS, getenv, watch)
+			b, err := pagesOf(known, testAWS, getenv, watch)
 			if err != nil {
 				return nil, err
 			}
@@ -85,6 +85,27 @@ func TestColdStartTellsPeople(t *testing.T) {
 	require.NotNil(t, behind.Recorder)
 }
 
+// A function goes on without OpenTelemetry if that is misconfigured, says so in its log and as a metric, and names no
+// secret.
+func TestMisconfiguredTelemetryIsLeftOut(t *testing.T) {
+	for variable, bad := range map[string]string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT": "s3cret:4318", "OTEL_TRACES_EXPORTER": "console", "OPENINFERENCE_HIDE_OUTPUTS": "no way",
+	} {
+		t.Run(variable, func(t *testing.T) {
+			env := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+			env[variable] = bad
+			var metered, logged bytes.Buffer
+			watch, err := observe(func(name string) string { return env[name] }, &metered, &logged)
+			require.NoError(t, err)
+			require.Nil(t, watch.Trace)
+			watch.flush(t.Context())
+			require.Contains(t, logged.String(), "goes on without OpenTelemetry: "+variable)
+			require.NotContains(t, logged.String(), "s3cret")
+			require.Contains(t, metered.String(), `"Misconfigured":1`)
+		})
+	}
+}
+
 // A function that people need goes on without a channel that is misconfigured, says so in its log and as a metric, and names no secret.
 func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 	env := map[string]string{
@@ -109,7 +130,7 @@ func TestAMisconfiguredChannelIsLeftOut(t *testing.T) {
 			require.NoError(t, err)
 			ports := runtime.Ports{Clock: clock.System()}
 			telling(testAWS, getenv, watch, &ports)
-			watch.flush()
+			watch.flush(t.Context())
 			require.Len(t, ports.Notify.(*notify.Notifier).Channels, c.channels)
 			require.Contains(t, logged.String(), variable)
 			require.Contains(t, logged.String(), "goes on without")

@@ -3,7 +3,6 @@ package lambdafn
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"slices"
@@ -12,9 +11,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/audit"
-	"github.com/countersign/countersign/internal/people/link"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/people/slack"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
@@ -34,80 +30,60 @@ func startWeb(agents api.Agents, cfg aws.Config, getenv func(string) string) (In
 	if err != nil {
 		return nil, err
 	}
-	b, err := connectBehind(agents, cfg, getenv, watch)
+	d, err := pagesOf(agents, cfg, getenv, watch)
 	if err != nil {
 		return nil, err
 	}
-	h, err := b.Handler()
+	h, err := d.Handler()
 	if err != nil {
 		return nil, err
 	}
-	serve := Gateway(h, b.Log)
+	serve := Gateway(h, d.Log)
 	return func(ctx context.Context, payload []byte) ([]byte, error) {
-		defer watch.flush()
-		ctx, cancel := inTime(ctx, b.Ports.Clock)
+		defer watch.flush(ctx)
+		ctx, cancel := inTime(ctx, d.Ports.Clock)
 		defer cancel()
 		return serve(ctx, payload)
 	}, nil
 }
 
-// Behind is what stands behind the pages that people decide on, in a function and on a laptop.
-type Behind struct {
-	Ports       runtime.Ports
-	Desk        *approval.Desk // for what it knows; decisions go through Decides
-	Decides     api.Desk       // Desk, and what keeps an audit of it
-	Recorder    audit.Recorder // of what is looked at; nil = nobody keeps it
-	Definitions func(ctx context.Context, tenant, digest string) (*agent.Definition, error)
-	Links       *link.Links // nil = the pages are behind no link: a console serves them
-	People      person.Directory
-	Log         *slog.Logger        // nil = nothing is logged
-	Getenv      func(string) string // for what else the environment turns on
-}
-
-// connectBehind wires what is behind the pages of functions/web. Agents are the definitions of now, whose policy holds beside a run's own.
-func connectBehind(
-	agents api.Agents, cfg aws.Config, getenv func(string) string, watch *Observer,
-) (Behind, error) {
+// pagesOf composes what is behind the pages of functions/web. Agents are the definitions of now, whose policy holds beside a run's own.
+func pagesOf(agents api.Agents, cfg aws.Config, getenv func(string) string, watch *Observer) (*Deployment, error) {
 	p, err := connect(cfg, getenv)
 	if err != nil {
-		return Behind{}, err
+		return nil, err
 	}
 	p.Valid = schema.Validate
 	telling(cfg, getenv, watch, &p)
 	links, err := Links(p, getenv)
 	switch {
 	case err != nil:
-		return Behind{}, err
+		return nil, err
 	case links == nil:
-		return Behind{}, fmt.Errorf("%s: want a ring of keys, got none", envKeyRing)
+		return nil, fmt.Errorf("%s: want a ring of keys, got none", envKeyRing)
 	}
 	people, err := readDirectory(getenv)
 	if err != nil {
-		return Behind{}, err
+		return nil, err
 	}
 	p = watch.Ports(p)
-	definitions := runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), agents.Agent)
-	waits := &runtime.Waits{Ports: p}
-	desk := &approval.Desk{
-		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: definitions, Valid: p.Valid, Wake: waits.Wake,
-		Decided: watch.Trace.Decided(p.Journal), Noted: noted(p.Notify), Woken: decided(p.Notify), Said: said(p.Notify),
-		Duties: person.Duties{Table: p.Table, Directory: people}.ActsFor,
+	d := &Deployment{
+		Ports: p, Definitions: runtime.Tightened(runtime.PinnedDefinitions(p.Blobs), agents.Agent), People: people,
+		Links: links, Log: newLog(), Getenv: getenv,
 	}
-	return Behind{
-		Ports: p, Definitions: definitions, Desk: desk, Decides: audited(p, desk), Recorder: auditor(p).Log,
-		Links: links, People: people, Log: newLog(), Getenv: getenv,
-	}, nil
+	d.Compose(watch.Trace)
+	return d, nil
 }
 
 // Handler serves the pages of requests, and what is clicked in Slack where the environment turns that on. Every other path is answered like a
 // link that is none.
-func (b Behind) Handler() (http.Handler, error) {
-	clicks := Clicks{Decide: b.Decides.Decide, Directory: b.People, Clock: b.Ports.Clock, Log: b.Log, Updated: decided(b.Ports.Notify)}
-	interactions, err := SlackInteractions(b.Getenv, clicks)
+func (d *Deployment) Handler() (http.Handler, error) {
+	clicks := Clicks{Decide: d.Decides.Decide, Directory: d.People, Clock: d.Ports.Clock, Log: d.Log, Updated: d.Desk.Woken}
+	interactions, err := SlackInteractions(d.Getenv, clicks)
 	if err != nil {
 		return nil, err
 	}
-	pages := b.Pages().Handler()
+	pages := d.Pages().Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if interactions != nil && r.URL.Path == slack.Path {
 			interactions.ServeHTTP(w, r)
@@ -118,26 +94,26 @@ func (b Behind) Handler() (http.Handler, error) {
 }
 
 // Pages are the pages of requests over a desk.
-func (b Behind) Pages() *web.Pages {
+func (d *Deployment) Pages() *web.Pages {
 	pages := &web.Pages{
-		Desk: b.Decides, Audit: b.Recorder, People: b.People, Show: web.Shown(b.Ports.Journal, b.Definitions), Clock: b.Ports.Clock, Log: b.Log,
+		Desk: d.Decides, Audit: d.Recorder, People: d.People, Show: web.Shown(d.Ports.Journal, d.Definitions), Clock: d.Ports.Clock, Log: d.Log,
 		Get: func(ctx context.Context, tenant, id string) (approval.Approval, error) {
-			return approval.Get(ctx, b.Ports.Table, tenant, id)
+			return approval.Get(ctx, d.Ports.Table, tenant, id)
 		},
-		May: b.mayDecide, Remark: b.remark,
+		May: d.mayDecide, Remark: d.remark,
 	}
-	if b.Links != nil { // a nil one is no nil interface
-		pages.Links = b.Links
+	if d.Links != nil { // a nil one is no nil interface
+		pages.Links = d.Links
 	}
 	return pages
 }
 
 // mayDecide says what a page offers: what somebody may do themself, or for those who have let them decide meanwhile. The desk decides.
-func (b Behind) mayDecide(ctx context.Context, a approval.Approval, by agent.Principal) (approve, deny bool, err error) {
-	now := b.Desk.Clock.Now()
+func (d *Deployment) mayDecide(ctx context.Context, a approval.Approval, by agent.Principal) (approve, deny bool, err error) {
+	now := d.Desk.Clock.Now()
 	as := []agent.Principal{by}
-	if b.Desk.Duties != nil {
-		others, err := b.Desk.Duties(ctx, a.Tenant, by, now)
+	if d.Desk.Duties != nil {
+		others, err := d.Desk.Duties(ctx, a.Tenant, by, now)
 		if err != nil {
 			return false, false, err
 		}
@@ -148,14 +124,14 @@ func (b Behind) mayDecide(ctx context.Context, a approval.Approval, by agent.Pri
 }
 
 // remark takes what somebody says of a request: an answer of those for whom its run acts, a question of others.
-func (b Behind) remark(ctx context.Context, r web.Remark) error {
-	a, err := approval.Get(ctx, b.Ports.Table, r.Tenant, r.ID)
+func (d *Deployment) remark(ctx context.Context, r web.Remark) error {
+	a, err := approval.Get(ctx, d.Ports.Table, r.Tenant, r.ID)
 	if err != nil {
 		return err
 	}
-	say := b.Decides.Ask
+	say := d.Decides.Ask
 	if slices.Contains(a.Requesters, r.By.ID) {
-		say = b.Decides.Reply
+		say = d.Decides.Reply
 	}
 	_, err = say(ctx, approval.Word{Tenant: r.Tenant, ID: r.ID, Text: r.Text, By: r.By, Via: r.Via})
 	return err

@@ -176,10 +176,10 @@ func (a *audits) all(ctx context.Context, tenant string) error {
 	return err
 }
 
-// Recorder keeps what people do beside deciding, such as looking; it keeps nothing where there is no audit chain.
-func (m *Machine) Recorder() audit.Recorder {
-	if m.audits == nil {
+// recorder keeps what people do beside deciding, such as looking; it keeps nothing for nil.
+func (a *audits) recorder() audit.Recorder {
+	if a == nil {
 		return audit.Nobody
 	}
-	return m.audits.log
+	return a.log
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -24,12 +23,11 @@ type Serving struct {
 // one who only looks sets nothing going.
 func (m *Machine) Backend(s Serving) api.Backend {
 	intake, _ := m.Ports.Blobs.(store.Intake) // a store that takes no streams serves no uploads
-	return api.Backend{
-		Releaser: &runtime.Releaser{Ports: m.Ports, Waits: m.Waits, Definitions: m.Definitions},
-		Agents:   s.Agents, Starter: m.Starter, Inputs: m.Inputs, Canceller: m.Canceller, Desk: m.audits.desk(m.Desk), Servers: m.Servers, People: m.People,
-		Journal: m.Ports.Journal, Table: m.Ports.Table, Feed: s.Feed, Clock: m.Ports.Clock, Definitions: m.Definitions,
-		Uploads: m.Ports.Uploads, Intake: intake, Caller: s.Caller, Local: true, Via: approval.ViaCLI, Tool: m.hasTool, Ready: m.once(Tenant), Replay: m.Replay, Audited: m.audits.upToDate(Tenant), Log: s.Log,
-	}
+	b := m.Deployment.Backend()
+	b.Agents, b.Feed, b.Caller, b.Log, b.Intake = s.Agents, s.Feed, s.Caller, s.Log, intake
+	b.Local, b.Via, b.Tool, b.Ready = true, approval.ViaCLI, m.hasTool, m.once(Tenant)
+	b.Replay, b.Audited = m.Replay, m.audits.upToDate(Tenant)
+	return b
 }
 
 func (m *Machine) hasTool(name string) bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/registry"
@@ -29,13 +29,13 @@ const warmRuns = 256
 // ErrInUse says that another process has the store; its socket serves what it holds.
 var ErrInUse = errors.New("another process has the store open")
 
-// Options of Open. Sink, Trace, Trouble, Busy, Remotes, Functions, Callbacks and Notify may be nil, everything else is required.
+// Options of Open. Sink, Watch, Trouble, Busy, Remotes, Functions, Callbacks and Notify may be nil, everything else is required.
 type Options struct {
 	Dir      string
 	Registry *registry.Registry
 	Model    func(agent.ModelSpec) (runtime.Model, error) // makes a provider's adapter; called once for each distinct spec
 	Sink     runtime.EventSink
-	Trace    *tracing.Tracer
+	Watch    *lambdafn.Observer               // of runs; nil = nobody watches them
 	Trouble  func(function string, err error) // see Config
 
 	Busy  func(run string, err error, again time.Duration) // see Config
@@ -109,7 +109,7 @@ func (o Options) machine(t *bolt.Table) (*Machine, error) {
 	return New(Config{
 		Busy: o.Busy, Reaps: true, Wrap: models.givenUp,
 		Table: t, Blobs: blobs, Model: models, Tools: o.Registry.Tools(), Hooks: o.Registry.Hooks(), Agents: o.Registry.Agent,
-		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Trace: o.Trace, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
+		Clock: o.Clock, IDs: ids.System(o.Clock), Executions: executions, Sink: o.Sink, Watch: o.Watch, Trouble: o.Trouble, Audit: true, Warm: warmRuns,
 		Remotes: o.Remotes, Functions: o.Functions, Callbacks: o.Callbacks, People: o.People, Notify: o.Notify,
 		LeavesUnknown: true,
 	})

@@ -18,7 +18,6 @@ import (
 	"github.com/countersign/countersign/internal/hook"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/model/modelretry"
-	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/runtime"
@@ -49,7 +48,7 @@ type Config struct {
 	IDs        IDs
 	Executions asl.Store
 	Sink       runtime.EventSink
-	Trace      *tracing.Tracer            // nil = runs are not traced
+	Watch      *lambdafn.Observer         // nil = nobody watches runs
 	Audit      bool                       // the audit chain is kept up to date beside what goes on; else nobody keeps one
 	Warm       int                        // runs whose folded state is kept; 0 = none
 	Wrap       func(next Invoker) Invoker // nil = handlers are called directly
@@ -88,21 +87,13 @@ func (unheard) Emit(context.Context, agent.Outgoing) error { return nil }
 
 // Machine is the whole product in one process: engine, handlers, and what people do to runs. Safe for concurrent use.
 type Machine struct {
-	Engine      *asl.Engine
-	Ports       runtime.Ports
-	Definitions runtime.Definitions
-	Agents      func(name string) (*agent.Definition, bool)
-	Starter     *runtime.Starter
-	Waits       *runtime.Waits
-	Inputs      *runtime.Inputs
-	Canceller   *runtime.Canceller
-	Sweeper     *runtime.Sweeper
-	Desk        *approval.Desk
-	Servers     *approval.ServerPins
-	People      person.Directory // nil = nobody is known
+	*lambdafn.Deployment
+	Engine  *asl.Engine
+	Agents  func(name string) (*agent.Definition, bool)
+	Sweeper *runtime.Sweeper
 
 	trouble func(what string, err error) // nil = nobody listens
-	trace   *tracing.Tracer
+	watch   *lambdafn.Observer
 
 	audits  *audits  // nil = nobody keeps an audit chain
 	notices *notices // nil = nobody is told of requests
@@ -130,8 +121,11 @@ func New(c Config) (*Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the state machine: %w", err)
 	}
-	m := &Machine{Agents: c.Agents, People: c.People, trace: c.Trace, trouble: c.Trouble}
-	watch := &lambdafn.Observer{Trace: c.Trace, Clock: c.Clock}
+	watch := cmp.Or(c.Watch, &lambdafn.Observer{Clock: c.Clock})
+	m := &Machine{
+		Deployment: &lambdafn.Deployment{Definitions: runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Current), People: c.People},
+		Agents:     c.Agents, watch: watch, trouble: c.Trouble,
+	}
 	journal := store.NewJournal(c.Table, c.Warm)
 	if c.Audit {
 		m.audits = newAudits(runtime.Ports{Table: c.Table, Journal: journal, Clock: c.Clock}, c.IDs.Jitter, c.Trouble)
@@ -139,11 +133,10 @@ func New(c Config) (*Machine, error) {
 	}
 	m.Ports = watch.Ports(runtime.Ports{
 		Table: c.Table, Journal: journal, Blobs: c.Blobs, Tools: c.Tools, Agents: c.Agents, Valid: schema.Validate, Schema: schema.Fits, Clock: c.Clock, IDs: c.IDs, Sink: c.Sink, Hooks: c.Hooks, Emit: cmp.Or[runtime.Emitter](c.Emit, unheard{}),
-		Model: modelretry.New(c.Trace.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
+		Model: modelretry.New(watch.Model(c.Model), c.Clock, c.IDs.Jitter), Remotes: watch.Remotes(c.Remotes), Functions: c.Functions, Callbacks: c.Callbacks,
 		LeavesUnknown: c.LeavesUnknown,
 	})
 	m.Ports.Count, _ = c.Model.(runtime.TokenCounter) // one that cannot count leaves tokens to be estimated
-	m.Definitions = runtime.Tightened(runtime.PinnedDefinitions(c.Blobs), c.Current)
 	h := &lambdafn.Handlers{Definitions: m.Definitions, Agents: c.Agents, Invoked: watch.Invoked}
 	m.withNotices(c)
 	invoke := m.notices.serve(h.Invoke)
@@ -213,18 +206,14 @@ func (m *Machine) reaper(on bool) func(context.Context, asl.Description) {
 	}
 }
 
-// useCases binds what people do to the ports.
+// useCases composes the deployment. On a laptop the audit and the messages to people are made beside what goes on.
 func (m *Machine) useCases() {
-	m.Starter = &runtime.Starter{Ports: m.Ports}
-	m.Waits = &runtime.Waits{Ports: m.Ports}
-	m.Inputs = &runtime.Inputs{Ports: m.Ports, Waits: m.Waits, Definitions: m.Definitions}
-	m.Canceller = &runtime.Canceller{Ports: m.Ports, Definitions: m.Definitions, CleansUp: true}
+	m.Compose(m.watch.Trace)
+	m.Canceller.CleansUp = true
 	m.Sweeper = &runtime.Sweeper{Ports: m.Ports, Definitions: m.Definitions, LeaveWoken: true}
-	m.Servers = &approval.ServerPins{Table: m.Ports.Table, Blobs: m.Ports.Blobs, Clock: m.Ports.Clock}
-	m.Desk = &approval.Desk{
-		Table: m.Ports.Table, Journal: m.Ports.Journal, Clock: m.Ports.Clock, Definitions: m.Definitions, Valid: m.Ports.Valid, Wake: m.Waits.Wake,
-		Decided: approval.Told(m.trace.Decided(m.Ports.Journal), m.audits.told()), Noted: m.notices.again(), Woken: m.notices.told(), Said: m.notices.heard(), Duties: person.Duties{Table: m.Ports.Table, Directory: m.People}.ActsFor,
-	}
+	m.Desk.Decided = approval.Told(m.Desk.Decided, m.audits.told())
+	m.Desk.Noted, m.Desk.Woken, m.Desk.Said = m.notices.again(), m.notices.told(), m.notices.heard()
+	m.Decides, m.Recorder = m.audits.desk(m.Desk), m.audits.recorder()
 }
 
 // StandsStill says why a run's execution does not go on in this process, though it is open; nil while it may.
@@ -315,13 +304,6 @@ func (m *Machine) tell(what string, err error) {
 	}
 }
 
-// Restored quarantines every open run of a tenant, as an operator says that the store is a copy of that time. Executions are part of a store, and as
-// old: nothing proves that a run was not touched since.
-func (m *Machine) Restored(ctx context.Context, tenant string, copied time.Time, by string) (runtime.Mark, error) {
-	r := runtime.Restore{Sweeper: m.Sweeper, Tenants: only(tenant)}
-	return r.Mark(ctx, copied, by)
-}
-
 // only is the one tenant of a laptop.
 type only string
 
@@ -365,8 +347,6 @@ func (w waiter) Status(ctx context.Context, name string) (runtime.ExecutionStatu
 		return runtime.ExecutionNone, nil
 	case err != nil:
 		return "", err
-	case d.Status == asl.Succeeded:
-		return runtime.ExecutionSucceeded, nil
 	case d.Status.Terminal() && d.Error == runtime.ThrottledError:
 		return runtime.ExecutionThrottled, nil
 	case d.Status.Terminal():

@@ -142,9 +142,6 @@ var newerForms = map[string]func(r *rolledBack) []store.Item{
 	"a fact": func(r *rolledBack) []store.Item {
 		return []store.Item{r.replace(r.key("J#0000000002"), `"parked":`, `"halted":`)}
 	},
-	"a form": func(r *rolledBack) []store.Item {
-		return []store.Item{r.replace(r.key("J#0000000002"), `"parked":`, `"parked/2":`)}
-	},
 	"a key": func(r *rolledBack) []store.Item {
 		return []store.Item{r.replace(r.key("J#0000000002"), `"digest":`, `"weight":3,"digest":`)}
 	},

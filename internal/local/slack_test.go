@@ -16,7 +16,6 @@ import (
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/people/link"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/people/person"
@@ -57,13 +56,12 @@ func inSlack(t *testing.T) (o *office, workspace *slackfake.Server, pages http.H
 	})
 	t.Cleanup(func() { require.NoError(t, o.Close()) })
 	logs = &strings.Builder{}
-	pages, err = lambdafn.Behind{
-		Ports: o.Ports, Desk: o.Desk, Decides: o.audits.desk(o.Desk), Recorder: o.Recorder(), Definitions: o.Definitions, Links: links, People: people,
-		Log: slog.New(slog.NewTextHandler(logs, nil)),
-		Getenv: func(name string) string {
-			return map[string]string{slack.EnvSigningSecret: slackSecret, "SLACK_URL": at.URL}[name]
-		},
-	}.Handler()
+	d := *o.Deployment
+	d.Links, d.Log = links, slog.New(slog.NewTextHandler(logs, nil))
+	d.Getenv = func(name string) string {
+		return map[string]string{slack.EnvSigningSecret: slackSecret, "SLACK_URL": at.URL}[name]
+	}
+	pages, err = d.Handler()
 	require.NoError(t, err)
 	return o, workspace, pages, at.URL, logs
 }

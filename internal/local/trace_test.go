@@ -4,35 +4,22 @@ import (
 	"context"
 	"encoding/json"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/observe/otlp"
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/observe/telemetry"
 	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
 )
-
-// spans is a collector of the spans' names.
-type spans struct {
-	mu    sync.Mutex
-	names []string
-}
-
-func (s *spans) Export(_ context.Context, b otlp.Batch) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, span := range b.Spans {
-		s.names = append(s.names, span.Name)
-	}
-	return nil
-}
 
 // stocklist is a tool that is somewhere else, the session of it and the Remote.
 type stocklist struct{}
@@ -47,10 +34,11 @@ func (stocklist) Call(context.Context, tool.Call) (agent.ToolResultData, error) 
 
 // On a laptop, too, calls of tools that are somewhere else are in the trace.
 func TestToolsSomewhereElseAreTraced(t *testing.T) {
-	clk, seen := clock.System(), &spans{}
+	clk, seen := clock.System(), tracetest.NewInMemoryExporter()
+	sends := telemetry.New(telemetry.Config{Clock: clk, Random: ids.System(clk).Fill, Spans: sdktrace.NewSimpleSpanProcessor(seen)})
 	h, err := Open(Options{
 		Dir: filepath.Join(t.TempDir(), "home"), Registry: registry.Must(registry.New()), Clock: clk,
-		Trace:   tracing.New(tracing.Config{Exporter: seen, Clock: clk, Random: ids.System(clk).Fill}),
+		Watch:   &lambdafn.Observer{Clock: clk, Trace: tracing.New(sends.Tracers, clk, tracing.Hide{})},
 		Remotes: runtime.Remotes{agent.KindHTTP: stocklist{}},
 		Model:   func(agent.ModelSpec) (runtime.Model, error) { return stockkeeper{}, nil },
 	})
@@ -67,8 +55,14 @@ func TestToolsSomewhereElseAreTraced(t *testing.T) {
 	require.NoError(t, err)
 	s = settled(t, h, s.Run)
 	require.Equal(t, agent.ReasonNaturalEnd, s.Reason, "%+v", s.Error)
-	require.NoError(t, h.Close()) // what is under way ends, and has sent its spans
-	seen.mu.Lock()
-	defer seen.mu.Unlock()
-	require.Contains(t, seen.names, "stock.count")
+	require.NoError(t, h.Close()) // what is under way ends
+	require.Contains(t, names(seen), "execute_tool stock.count")
+}
+
+func names(seen *tracetest.InMemoryExporter) []string {
+	var out []string
+	for _, s := range seen.GetSpans() {
+		out = append(out, s.Name)
+	}
+	return out
 }

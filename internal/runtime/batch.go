@@ -85,18 +85,11 @@ func (r *round) turn(ctx context.Context) (Route, bool, error) {
 	if err := r.know(ctx); err != nil {
 		return Route{}, false, err
 	}
-	if r.inv.witness().Ahead(&r.loaded.State) { // what runs here already goes on; its word comes through the inbox
-		return r.leave(r.within(ctx, &r.loaded.State), r.back())
-	}
 	if route, away := turnedAway(r.inv, &r.loaded.State, r.Clock.Now()); away {
 		if route.Next == NextWait { // Step comes first, and no wait has ended by that: it would take itself for the one that was woken
 			route.Woken = r.inv.Woken
 		}
 		return r.leave(r.within(ctx, &r.loaded.State), route)
-	}
-	r.inv = r.inv.knowing(&r.loaded.State)
-	if r.loaded.State.Quarantine != nil { // nothing is started; the step holds the run
-		return r.back(), true, nil
 	}
 	if err := r.makeRoom(ctx, r.inv, *r.loaded, r.def); err != nil {
 		return Route{}, false, err
@@ -189,7 +182,6 @@ func (r *round) commitPlan(ctx context.Context, p *plan) error {
 	r.flight.stored(p.taken)
 	r.loaded = &store.Loaded{State: d.Committed()}
 	r.inv.Woken = 0
-	r.inv = r.inv.knowing(&r.loaded.State)
 	return nil
 }
 

@@ -42,17 +42,8 @@ func TestDamagedRecordsBesideRuns(t *testing.T) {
 		}
 		return err
 	}
-	restore := &Restore{Sweeper: clocked}
-	require.NoError(t, restore.keep(t.Context(), Mark{Copied: time.UnixMilli(1).UTC(), Since: time.UnixMilli(2).UTC(), By: "user:ana", Damaged: 1}))
 	for name, c := range map[string]damage.Case{
 		"a repair": {Key: repairKey("acme", repaired), View: true, Read: listed, Copies: map[store.Key]func(context.Context, store.Table) error{repairKey("acme", other): listed}},
-		"the mark of a restore": {
-			Key: markKey, Summed: []string{"body: by: missing", "body: tenant: missing", "body: quarantined: missing", "body: untouched: missing", "body: damaged: missing", "body: complete: missing"},
-			Read: func(ctx context.Context, t store.Table) error {
-				_, _, err := ReadMark(ctx, t)
-				return err
-			},
-		},
 		"what was said of a tool": {
 			Key: adviceKey("acme", "clerk", "refund"), Summed: []string{"body: value: missing"},
 			Read: func(ctx context.Context, t store.Table) error {

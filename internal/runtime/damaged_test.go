@@ -14,7 +14,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
-	"github.com/countersign/countersign/internal/store/memory"
 )
 
 // damage changes an item of the current table, whatever it is then.
@@ -131,41 +130,5 @@ func TestSweepOfManyDamagedRuns(t *testing.T) {
 		r := w.sweepAll()
 		require.Len(t, r.Failed, 60)
 		require.Equal(t, runtime.ExecutionRunning, w.waiter.status[runtime.ExecutionName(good, 0)])
-	})
-}
-
-// A restore quarantines every run but the damaged ones, which nobody can carry on; it counts those, and mends a view whose journal can be read. One of a newer
-// version keeps it open: that version would carry the run on.
-func TestARestoreLeavesOutDamagedRuns(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		cut := func(it *store.Item) { it.Body = it.Body[:len(it.Body)/2] }
-		damaged, viewless, newer, good := w.parked("damaged"), w.parked("viewless"), w.parked("newer"), w.parked("good")
-		w.sleep(time.Minute)
-		was, _, err := w.ports.Table.Get(w.ctx, entryOf(1)(newer, ""))
-		require.NoError(t, err)
-		w.damage(entryOf(1)(damaged, ""), cut)
-		w.damage(headOf(viewless, ""), func(it *store.Item) { delete(it.Attrs, "owner") })
-		w.damage(entryOf(1)(newer, ""), func(it *store.Item) { it.Body = bytes.Replace(it.Body, []byte(`"v":1`), []byte(`"v":9`), 1) })
-		w.ports.Journal = store.NewJournal(w.ports.Table, 0)
-		before := w.dump(damaged)
-		copied := time.Now().Add(-time.Second)
-		restore := &runtime.Restore{Sweeper: w.sweeper().Sweeper, Tenants: w.ports.Blobs.(*memory.Blobs)}
-		_, err = restore.Mark(w.ctx, copied, "user:op")
-		require.ErrorIs(t, err, agent.ErrNewer)
-		m, _, err := runtime.ReadMark(w.ctx, w.ports.Table)
-		require.NoError(t, err)
-		require.False(t, m.Complete)
-
-		require.NoError(t, w.ports.Table.Write(w.ctx, store.Op{Kind: store.Put, Item: was}))
-		m, err = restore.Mark(w.ctx, copied, "user:op")
-		require.NoError(t, err)
-		require.True(t, m.Complete)
-		require.EqualValues(t, 1, m.Damaged)
-		require.Equal(t, before, w.dump(damaged), "it is left as it is")
-		for _, run := range []string{viewless, newer, good} {
-			h, err := w.ports.Journal.Head(w.ctx, tenant, run)
-			require.NoError(t, err)
-			require.True(t, h.Quarantined)
-		}
 	})
 }

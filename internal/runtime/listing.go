@@ -27,7 +27,7 @@ var (
 // list asks the servers of the run's agent for their tools and commits what the run has of them; or that it cannot go on without one. What
 // another attempt has committed meanwhile wins: this one leads back to Step like any other.
 func (r *round) list(ctx context.Context) (Route, bool, error) {
-	d, err := r.draft(ctx, r.inv, *r.loaded)
+	d, err := r.draft(r.inv, *r.loaded)
 	if err != nil {
 		return Route{}, false, err
 	}
@@ -50,8 +50,7 @@ func (r *round) list(ctx context.Context) (Route, bool, error) {
 	if err := r.commit(ctx, r.loaded.State, d, r.def); err != nil {
 		return Route{}, false, err
 	}
-	after := d.Committed()
-	return r.inv.knowing(&after).route(NextStep), true, nil
+	return r.inv.route(NextStep), true, nil
 }
 
 // listed adds what the run goes on with to the draft. Its definition is stored before the fact that names it.

@@ -163,7 +163,7 @@ func (c *Canceller) cancelOnce(ctx context.Context, tenant, run, by, note string
 	if err := c.makeRoom(ctx, inv, l, def); err != nil {
 		return agent.AgentState{}, err
 	}
-	d, err := c.draft(ctx, inv, l)
+	d, err := c.draft(inv, l)
 	if err != nil {
 		return agent.AgentState{}, err
 	}

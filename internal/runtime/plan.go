@@ -49,7 +49,7 @@ func (p *plan) urgent(r *round) bool {
 
 // plan drains, takes in what has finished, and gates what Next owes.
 func (r *round) plan(ctx context.Context) (*plan, error) {
-	d, err := r.draft(ctx, r.inv, *r.loaded)
+	d, err := r.draft(r.inv, *r.loaded)
 	if err != nil {
 		return nil, err
 	}

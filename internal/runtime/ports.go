@@ -62,9 +62,8 @@ type ExecutionStatus string
 const (
 	ExecutionNone    ExecutionStatus = "none" // never started
 	ExecutionRunning ExecutionStatus = "running"
-	ExecutionEnded   ExecutionStatus = "ended" // in error, stopped, or nobody knows how
+	ExecutionEnded   ExecutionStatus = "ended" // in whatever way but the next one
 
-	ExecutionSucceeded ExecutionStatus = "succeeded" // ended, and not in error
 	ExecutionThrottled ExecutionStatus = "throttled" // ended in ThrottledError: the run is open, and goes on in the next
 )
 
@@ -131,8 +130,6 @@ func (all Sinks) Committed(ctx context.Context, e agent.Entry, s *agent.AgentSta
 type Tracer interface {
 	// Begin is the trace of a run that is about to start for ctx; nil = it has none.
 	Begin(ctx context.Context, agentName string) *agent.Trace
-	// Resume is the trace with which the parked run s goes on; nil = the one it has.
-	Resume(ctx context.Context, s *agent.AgentState) *agent.Trace
 	// Within is ctx inside the run: what is done with it is part of the run's trace. Of s, only what identifies the run and its trace is read.
 	Within(ctx context.Context, s *agent.AgentState) context.Context
 }

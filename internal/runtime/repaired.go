@@ -20,7 +20,7 @@ import (
 type Repaired struct {
 	Run  string    `json:"run"`
 	Kind Repair    `json:"kind"`
-	Of   string    `json:"of,omitempty"` // the execution, or the token's name, that it was about; of a quarantine, why
+	Of   string    `json:"of,omitempty"` // the execution, or the token's name, that it was about
 	Seq  int64     `json:"seq"`          // the newest entry of the run that was repaired
 	At   time.Time `json:"at"`
 }

@@ -93,22 +93,7 @@ var troubles = map[string]trouble{
 		func(_ *testing.T, w *world) { w.model.replies = nil; w.start(); w.drive(0) }, runtime.RepairStopped, nil,
 	},
 	"the execution ended well and the run has not": {
-		func(_ *testing.T, w *world) { w.start(); w.waiter.status[w.owner] = runtime.ExecutionSucceeded }, runtime.RepairQuarantined, quarantined(agent.QuarantineFinished),
-	},
-	"there is a successor that no entry names": {
-		func(_ *testing.T, w *world) {
-			w.start()
-			w.waiter.ended(w.owner)
-			w.waiter.ended(runtime.ExecutionName(w.run, 1))
-		}, runtime.RepairQuarantined, quarantined(agent.QuarantineSuccessor),
-	},
-	"the execution that wrote the newest entries is gone": {
-		func(_ *testing.T, w *world) {
-			w.model.replies = []agent.Reply{calls("look c1")}
-			w.start()
-			w.step(0)
-			delete(w.waiter.status, w.owner)
-		}, runtime.RepairQuarantined, quarantined(agent.QuarantineVanished),
+		func(_ *testing.T, w *world) { w.start(); w.waiter.ended(w.owner) }, runtime.RepairTookOver, running(1),
 	},
 }
 
@@ -117,16 +102,6 @@ func running(generation int64) func(*testing.T, *world) {
 		name := runtime.ExecutionName(w.run, generation)
 		require.Equal(t, name, w.state().Owner)
 		require.Equal(t, runtime.ExecutionRunning, w.waiter.status[name])
-	}
-}
-
-func quarantined(why agent.QuarantineReason) func(*testing.T, *world) {
-	return func(t *testing.T, w *world) {
-		s := w.state()
-		require.Equal(t, why, s.Quarantine.Why)
-		require.Equal(t, agent.RunWaiting, s.Status)
-		require.Equal(t, runtime.ExecutionRunning, w.waiter.status[s.Owner])
-		require.True(t, w.head().Quarantined)
 	}
 }
 

@@ -31,7 +31,6 @@ type Route struct {
 	Woken       int64  `json:"woken"`               // the wait that has just ended; on the way to a wait, that wait (rule 7)
 	WaitSeconds int64  `json:"waitSeconds"`         // on the way to a wait: to the earliest expiry
 	Successor   string `json:"successor,omitempty"` // on the way to a hand-over: the execution to start
-	Seq         int64  `json:"seq,omitempty"`       // the newest entry that was known here: a journal without it is an older copy
 }
 
 // Invocation is who acts: the execution that invoked us, the wait it was woken from (0 = none), and a writer id of this very
@@ -41,23 +40,11 @@ type Invocation struct {
 	Execution   string // name
 	Woken       int64
 	At          int64 // hint: where the journal's live part begins; 0 = find it
-	Seq         int64 // the newest entry that the invocation before this one knew; 0 = it did not say
 	Writer      string
 }
 
 func (i Invocation) route(next string) Route {
-	return Route{Tenant: i.Tenant, Run: i.Run, Next: next, At: i.At, Seq: i.Seq}
-}
-
-// witness is what the invocation knows of the run before it has read anything.
-func (i Invocation) witness() agent.Witness {
-	return agent.Witness{Run: i.Run, Execution: i.Execution, Woken: i.Woken, Seq: i.Seq, At: i.At}
-}
-
-// knowing is the invocation that has seen the run as it is.
-func (i Invocation) knowing(s *agent.AgentState) Invocation {
-	i.Seq = max(i.Seq, s.Seq())
-	return i
+	return Route{Tenant: i.Tenant, Run: i.Run, Next: next, At: i.At}
 }
 
 // turnedAway says where an invocation goes that may not touch the run: because another execution owns it (rules 12, 13), because
@@ -87,7 +74,7 @@ func doneRoute(s *agent.AgentState) string {
 }
 
 func waitRoute(i Invocation, s *agent.AgentState, now time.Time) Route {
-	r := i.knowing(s).route(NextWait)
+	r := i.route(NextWait)
 	r.Woken, r.At = s.WaitSeq, s.ReadFrom()
 	until := s.EarliestExpiry()
 	if age := s.HandsOverAt(); age.Before(until) { // woken then, for another execution to wait on
@@ -107,7 +94,6 @@ func owesTools(d *agent.Definition, s *agent.AgentState) bool {
 // routeAfter is where a run goes from a state this invocation has just committed.
 func routeAfter(i Invocation, d *agent.Definition, s *agent.AgentState, now time.Time) Route {
 	i.At = s.ReadFrom()
-	i = i.knowing(s)
 	if s.Owner != i.Execution {
 		r := i.route(NextContinue)
 		r.Successor = s.Owner

@@ -56,12 +56,8 @@ func (p Ports) within(ctx context.Context, s *agent.AgentState) context.Context 
 }
 
 // resumed is the fact that a parked run goes on. The entry that parked it is its newest.
-func (p Ports) resumed(ctx context.Context, s *agent.AgentState, now time.Time) agent.Resumed {
-	e := agent.Resumed{Waited: max(0, now.Sub(s.UpdatedAt).Milliseconds())}
-	if p.Trace != nil {
-		e.Trace = p.Trace.Resume(ctx, s)
-	}
-	return e
+func resumed(s *agent.AgentState, now time.Time) agent.Resumed {
+	return agent.Resumed{Waited: max(0, now.Sub(s.UpdatedAt).Milliseconds())}
 }
 
 // ErrModelBusy says that every model of the chain failed in a way that may pass, as often as each may be asked. Nothing was committed.
@@ -131,7 +127,7 @@ func (p Ports) makeRoom(ctx context.Context, i Invocation, l store.Loaded, def *
 	if !l.Full {
 		return nil
 	}
-	d, err := p.draft(ctx, i, l)
+	d, err := p.draft(i, l)
 	if err != nil {
 		return err
 	}
@@ -465,10 +461,10 @@ func expire(d *agent.Draft) error {
 }
 
 // draft starts the entry of one attempt: it resumes a parked run and drains exactly the inputs that were read (rule 16).
-func (p Ports) draft(ctx context.Context, i Invocation, l store.Loaded) (*agent.Draft, error) {
+func (p Ports) draft(i Invocation, l store.Loaded) (*agent.Draft, error) {
 	d := agent.NewDraft(l.State, i.Writer, p.Clock.Now())
 	if l.State.Status == agent.RunWaiting {
-		if err := d.Add(p.resumed(ctx, &l.State, d.Entry.Time)); err != nil {
+		if err := d.Add(resumed(&l.State, d.Entry.Time)); err != nil {
 			return nil, err
 		}
 	}

@@ -29,7 +29,7 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 		l, err := st.Journal.LoadAt(ctx, inv.Tenant, inv.Run, inv.At)
 		if err == nil {
 			var r Route
-			if r, err = st.attempt(ctx, inv, l, &paid); err == nil {
+			if r, err = st.carryOn(ctx, inv, l, &paid); err == nil {
 				return r, nil
 			}
 		}
@@ -42,14 +42,6 @@ func (st *Stepper) Step(ctx context.Context, inv Invocation) (Route, error) {
 	}
 }
 
-// attempt is one try, on the run as it was read.
-func (st *Stepper) attempt(ctx context.Context, inv Invocation, l store.Loaded, paid **turn) (Route, error) {
-	if inv.witness().Ahead(&l.State) {
-		return st.quarantine(ctx, inv, l)
-	}
-	return st.carryOn(ctx, inv, l, paid)
-}
-
 // toTools is the route to the batch, which hears what this invocation heard.
 func (i Invocation) toTools() Route {
 	r := i.route(NextTools)
@@ -57,6 +49,7 @@ func (i Invocation) toTools() Route {
 	return r
 }
 
+// carryOn is one try, on the run as it was read.
 func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, paid **turn) (Route, error) {
 	now := st.Clock.Now()
 	if r, away := turnedAway(inv, &l.State, now); away {
@@ -70,10 +63,6 @@ func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, 
 	if err != nil {
 		return Route{}, err
 	}
-	inv = inv.knowing(&l.State)
-	if l.State.Quarantine != nil {
-		return st.hold(ctx, inv, def, l)
-	}
 	if agent.Next(def, &l.State).Kind == agent.ActList { // before anything looks at the agent's tools; this function connects to nobody
 		return inv.toTools(), nil
 	}
@@ -83,7 +72,7 @@ func (st *Stepper) carryOn(ctx context.Context, inv Invocation, l store.Loaded, 
 	if err := st.makeRoom(ctx, inv, l, def); err != nil {
 		return Route{}, err
 	}
-	d, err := st.draft(ctx, inv, l)
+	d, err := st.draft(inv, l)
 	if err != nil {
 		return Route{}, err
 	}
@@ -456,7 +445,7 @@ func (st *Stepper) failOnce(ctx context.Context, inv Invocation, message string)
 	if err := st.makeRoom(ctx, inv, l, def); err != nil {
 		return Route{}, err
 	}
-	d, err := st.draft(ctx, inv, l)
+	d, err := st.draft(inv, l)
 	if err != nil {
 		return Route{}, err
 	}

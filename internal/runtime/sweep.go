@@ -25,14 +25,12 @@ const (
 	RepairClosed   Repair = "closed"    // it had ended, and its requests to people were still open
 	RepairCleaning Repair = "cleaning"  // it had ended from outside and was not cleaned up after: an execution does that now
 	RepairStopped  Repair = "stopped"   // an execution ran on though the run was done, or another's
-
-	RepairQuarantined Repair = "quarantined" // its journal is an older copy than what happened: it waits for a person
 )
 
 // Repairs are all kinds of repair but none, in the order of their declaration.
 func Repairs() []Repair {
 	return []Repair{
-		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairTold, RepairClosed, RepairCleaning, RepairStopped, RepairQuarantined,
+		RepairStarted, RepairTookOver, RepairWoke, RepairExpired, RepairFailed, RepairTold, RepairClosed, RepairCleaning, RepairStopped,
 	}
 }
 
@@ -147,13 +145,7 @@ func (sw *Sweeper) repair(ctx context.Context, l store.Loaded) (Repair, error) {
 	if err != nil {
 		return RepairNone, err
 	}
-	why, err := sw.evidence(ctx, s, status)
-	if err != nil {
-		return RepairNone, err
-	}
 	switch {
-	case why != "":
-		return sw.quarantine(ctx, l, why, time.Time{})
 	case status == ExecutionNone:
 		if err := sw.Waiter.Start(ctx, s.Tenant, s.Run, s.Owner); err != nil {
 			return RepairNone, err
@@ -231,7 +223,7 @@ func (sw *Sweeper) takeOver(ctx context.Context, l store.Loaded) (Repair, error)
 	next := ExecutionName(s.Run, s.Generation+1)
 	events := []agent.Event{agent.HandedOver{Owner: next}}
 	if s.Status == agent.RunWaiting {
-		events = []agent.Event{sw.resumed(ctx, s, d.Entry.Time), agent.HandedOver{Owner: next}}
+		events = []agent.Event{resumed(s, d.Entry.Time), agent.HandedOver{Owner: next}}
 	}
 	if err := d.Add(events...); err != nil {
 		return RepairNone, err
@@ -256,7 +248,7 @@ func (sw *Sweeper) giveUp(ctx context.Context, l store.Loaded) error {
 	if err := sw.makeRoom(ctx, inv, l, def); err != nil {
 		return err
 	}
-	d, err := sw.draft(ctx, inv, l)
+	d, err := sw.draft(inv, l)
 	if err != nil {
 		return err
 	}

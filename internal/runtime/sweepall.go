@@ -45,7 +45,6 @@ type Sweep struct {
 	Tenants    Tenants
 	Executions Executions
 	Notices    Notices // nil = nobody is told of requests
-	Tokens     Tokens  // for a restore that is marked and not carried out; nil = nothing proves that a run was not touched since
 }
 
 // Report is what a sweep found and did.
@@ -58,7 +57,6 @@ type Report struct {
 	Untold   []error          // what could not be done about them, and will be later
 	Complete bool             // the round through all lists has ended with this sweep
 	Waiting  Waiting          // of the whole round; zero unless Complete
-	Restored *Mark            // a restore that this sweep carried out further, and did nothing else; nil = none was open
 }
 
 // FailedRepair is a run, or an execution that may be one's leftover, whose check failed.
@@ -73,8 +71,6 @@ type Waiting struct {
 	Runs            int64     `json:"runs"`
 	Since           time.Time `json:"since,omitzero"`  // when the oldest of them was parked; zero = nothing waits
 	OutcomesUnknown int64     `json:"outcomesUnknown"` // calls of which nobody knows whether they happened
-
-	Quarantined int64 `json:"quarantined,omitempty"` // runs that stand still after a restore until somebody releases them
 }
 
 const (
@@ -105,9 +101,6 @@ func (s *Sweep) Run(ctx context.Context) (Report, error) {
 		return p.report, err
 	}
 	defer cancel()
-	if open, err := p.restore(walking); open || err != nil {
-		return p.report, err
-	}
 	if err := p.begin(walking); err != nil {
 		return p.report, err
 	}
@@ -121,22 +114,6 @@ func (s *Sweep) Run(ctx context.Context) (Report, error) {
 	}
 	err = errors.Join(err, p.lookAgain(ctx), p.end(ctx))
 	return p.report, err
-}
-
-// restore carries out a restore that is marked. Until it is, nothing else is repaired: a run that is behind what happened looks like one whose
-// execution died.
-func (p *pass) restore(ctx context.Context) (open bool, err error) {
-	m, n, open, err := (&Restore{Sweeper: p.Sweeper, Tenants: p.Tenants, Tokens: p.Tokens}).Continue(ctx)
-	if open {
-		p.report.Restored = &m
-	}
-	if n > 0 {
-		p.report.Repaired[RepairQuarantined] += n
-	}
-	if open && ctx.Err() != nil { // the next sweep goes on
-		return true, nil
-	}
-	return open, err
 }
 
 // bounded leaves the reserve of the deadline, if there is one.
@@ -250,11 +227,7 @@ func (p *pass) waitingRuns(ctx context.Context) (next string, err error) {
 		return "", err
 	}
 	for _, h := range heads {
-		one := Waiting{Runs: 1, Since: h.UpdatedAt}
-		if h.Quarantined {
-			one.Quarantined = 1
-		}
-		p.at.Waiting.join(one)
+		p.at.Waiting.join(Waiting{Runs: 1, Since: h.UpdatedAt})
 	}
 	return next, nil
 }
@@ -287,7 +260,6 @@ func (p *pass) checkAll(ctx context.Context, heads []store.Head) error {
 func (w *Waiting) join(o Waiting) {
 	w.Runs += o.Runs
 	w.OutcomesUnknown += o.OutcomesUnknown
-	w.Quarantined += o.Quarantined
 	if !o.Since.IsZero() && (w.Since.IsZero() || o.Since.Before(w.Since)) {
 		w.Since = o.Since
 	}

@@ -62,7 +62,7 @@ func Read(root string, replace func(file, text string) string) (*Project, error)
 	if err := json.Unmarshal([]byte(texts[MachineFile]), &p.Machine); err != nil {
 		return nil, fmt.Errorf("read state machine: %w", err)
 	}
-	p.Reads, err = variables(root, "internal/lambdafn", "internal/observe/tracing", "internal/tools/egress", "internal/tools/secrets", "internal/people/slack")
+	p.Reads, err = variables(root, "internal/lambdafn", "internal/tools/egress", "internal/tools/secrets", "internal/people/slack")
 	return p, err
 }
 

@@ -136,7 +136,7 @@ func TestGrants(t *testing.T) {
 		"WebRole": own("WebLogs", with(data, check, "states:SendTaskSuccess on "+m, sendsMail)...),
 		"SweepRole": own("SweepLogs", with(table, put, check, "dynamodb:Query on ${RunsTable.Arn}/index/lists",
 			"s3:GetObject on "+blobs, "s3:PutObject on "+blobs, "s3:ListBucket on BlobsBucket.Arn", via("Decrypt", dyn, s3, sqs), via("GenerateDataKey", dyn, s3, sqs),
-			"states:ListExecutions on "+m, "states:SendTaskHeartbeat on "+m, "states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:DescribeExecution on "+executions,
+			"states:ListExecutions on "+m, "states:StartExecution on "+m, "states:SendTaskSuccess on "+m, "states:DescribeExecution on "+executions,
 			"states:StopExecution on "+executions, "sqs:SendMessage on SweepDeadLetters.Arn", sendsMail)...),
 		"StateMachineRole": {
 			"lambda:InvokeFunction on StepFunction.Arn", "lambda:InvokeFunction on ToolFunction.Arn", "lambda:InvokeFunction on ApproveFunction.Arn",

@@ -63,18 +63,12 @@ func TestWaiterOverTheWire(t *testing.T) {
 	st, err = w.Status(ctx, "r1-0")
 	require.NoError(t, err)
 	require.Equal(t, runtime.ExecutionRunning, st)
-	waits, err := w.Waits(ctx, token)
-	require.NoError(t, err)
-	require.True(t, waits)
 	require.NoError(t, w.Success(ctx, token))
-	waits, err = w.Waits(ctx, token)
-	require.NoError(t, err)
-	require.False(t, waits, "its wait is over")
 	require.ErrorIs(t, w.Success(ctx, token), runtime.ErrSettled)
 	require.ErrorIs(t, w.Success(ctx, "nobodys"), runtime.ErrSettled)
 	require.Eventually(t, func() bool {
 		st, err := w.Status(ctx, "r1-0")
-		return err == nil && st == runtime.ExecutionSucceeded
+		return err == nil && st == runtime.ExecutionEnded
 	}, 5*time.Second, time.Millisecond)
 	require.NoError(t, w.Start(ctx, "default", "r1", "r1-0"), "closed: the name is used, which is all that was wanted")
 	require.Len(t, e.List(ctx, ""), 1)

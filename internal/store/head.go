@@ -26,7 +26,6 @@ type Head struct {
 	UpdatedAt          time.Time
 	Parent             *agent.Parent // nil = nobody delegated the run; without its depth
 	Trace              *agent.Trace  // nil = the run is not traced; only the context of the run's own span
-	Quarantined        bool          // it stands still after a restore until somebody releases it
 }
 
 // Equal reports whether two views say the same.
@@ -41,9 +40,6 @@ func headOp(s *agent.AgentState) Op {
 	}
 	if s.Status == agent.RunWaiting {
 		attrs["expires"] = Num(s.EarliestExpiry().UnixMilli())
-	}
-	if s.Quarantine != nil && s.Status != agent.RunDone {
-		attrs["quarantined"] = Num(1)
 	}
 	if p := s.Parent; p != nil {
 		attrs["root"], attrs["parent"], attrs["parentCall"] = Str(p.Root), Str(p.Run), Str(p.Call)
@@ -82,9 +78,6 @@ func readHead(tenant string, it Item) (Head, error) {
 	r.number("attempt") // which StoreToken compares
 	if r.err == nil && !h.Status.Valid() {
 		r.err = Unreadable(it.Key, agent.UnknownWord("status", string(h.Status), "running, waiting, done"))
-	}
-	if _, there := it.Attrs["quarantined"]; there {
-		h.Quarantined = r.number("quarantined") == 1
 	}
 	if ms := r.number("expires"); ms != 0 {
 		h.Expires = time.UnixMilli(ms).UTC()

@@ -80,7 +80,7 @@ func TestEveryReaderOfAFamilyAgrees(t *testing.T) {
 func (f *lineage) begin(past agent.AgentState, from *agent.Origin) {
 	run := fmt.Sprintf("r%d", len(f.runs))
 	first := agent.RunStarted{Tenant: acme, Run: run, Agent: "clerk", Owner: run + "-0", MaxInteractions: 1000, From: from, Definition: "d",
-		Trace:    rapid.SampledFrom([]*agent.Trace{nil, {Traceparent: "of " + run, Since: 1}}).Draw(f.T, "trace"),
+		Trace:    rapid.SampledFrom([]*agent.Trace{nil, {Traceparent: "of " + run}}).Draw(f.T, "trace"),
 		Messages: []agent.UserBlock{{Block: agent.Text{Text: "Begin " + run}}, {Block: agent.Media{MediaType: "image/png", Blob: "b1"}}}}
 	seed := agent.AgentState{}
 	if from != nil {

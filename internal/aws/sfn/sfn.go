@@ -37,7 +37,6 @@ type Waiter struct {
 var (
 	_ runtime.Waiter     = (*Waiter)(nil)
 	_ runtime.Executions = (*Waiter)(nil)
-	_ runtime.Tokens     = (*Waiter)(nil)
 )
 
 // New makes a waiter for the state machine of that ARN, with cfg's retries. Every operation may be sent again: executions are started by
@@ -65,18 +64,6 @@ func (w *Waiter) Success(ctx context.Context, token string) error {
 		return fmt.Errorf("complete task token: %w", explain(err))
 	}
 	return nil
-}
-
-// Waits reports whether a task token's wait goes on. It asks by a heartbeat, which changes nothing: no state has a limit for those.
-func (w *Waiter) Waits(ctx context.Context, token string) (bool, error) {
-	_, err := w.client.SendTaskHeartbeat(ctx, &sfn.SendTaskHeartbeatInput{TaskToken: &token})
-	if refusedWith(err, "TaskTimedOut", "TaskDoesNotExist", "InvalidToken") {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look at a task token: %w", explain(err))
-	}
-	return true, nil
 }
 
 // Start starts an execution by name. One that was started by this name before, running or closed, is none of the caller's
@@ -128,8 +115,6 @@ func (w *Waiter) Status(ctx context.Context, name string) (runtime.ExecutionStat
 		return runtime.ExecutionNone, nil
 	case d.Status == types.ExecutionStatusRunning, d.Status == types.ExecutionStatusPendingRedrive:
 		return runtime.ExecutionRunning, nil
-	case d.Status == types.ExecutionStatusSucceeded:
-		return runtime.ExecutionSucceeded, nil
 	case aws.ToString(d.Error) == runtime.ThrottledError:
 		return runtime.ExecutionThrottled, nil
 	default:

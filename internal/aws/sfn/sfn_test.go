@@ -138,7 +138,7 @@ func TestSettled(t *testing.T) {
 // What Step Functions says is read as it is meant.
 func TestAnswers(t *testing.T) {
 	for said, want := range map[string]runtime.ExecutionStatus{
-		"RUNNING": runtime.ExecutionRunning, "PENDING_REDRIVE": runtime.ExecutionRunning, "SUCCEEDED": runtime.ExecutionSucceeded,
+		"RUNNING": runtime.ExecutionRunning, "PENDING_REDRIVE": runtime.ExecutionRunning, "SUCCEEDED": runtime.ExecutionEnded,
 		"FAILED": runtime.ExecutionEnded, "TIMED_OUT": runtime.ExecutionEnded, "ABORTED": runtime.ExecutionEnded,
 	} {
 		got, err := waiter(t, &states{answers: []answer{{status: 200, body: `{"status":"` + said + `"}`}}}).Status(t.Context(), "r-0")

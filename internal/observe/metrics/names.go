@@ -16,11 +16,10 @@ const (
 	OldestWaitSeconds = "OldestWaitSeconds" // seconds: since when the oldest of them is open
 )
 
-// More that alarms watch. All but RunsQuarantined are counted as they happen.
+// More that alarms watch. They are counted as they happen.
 const (
-	AuditFailures   = "AuditFailures"   // count: runs that a sweep could not audit; each sweep tries again
-	RunsQuarantined = "RunsQuarantined" // count: runs that stand still after a restore until somebody releases them
-	Misconfigured   = "Misconfigured"   // count: parts of a function that it began without, as their configuration is wrong
+	AuditFailures = "AuditFailures" // count: runs that a sweep could not audit; each sweep tries again
+	Misconfigured = "Misconfigured" // count: parts of a function that it began without, as their configuration is wrong
 )
 
 // RequestsTold counts what sweeps have done about requests to people, by Did: messages notified, reminded and updated, and requests escalated. No
@@ -30,6 +29,6 @@ const RequestsTold = "RequestsTold"
 // All lists those that alarms watch.
 func All() []string {
 	return []string{
-		RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds, AuditFailures, RunsQuarantined, Misconfigured,
+		RunsRepaired, SweepFailures, OutcomesUnknown, WaitsOpen, OldestWaitSeconds, AuditFailures, Misconfigured,
 	}
 }

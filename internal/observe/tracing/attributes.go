@@ -6,8 +6,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// The attributes of OpenInference that are written. They are constants of ours because the semantic conventions of OpenTelemetry have
-// dropped theirs for models (semconv v1.42).
+// The attributes of OpenInference that are written. Those of OpenTelemetry's GenAI conventions stand beside them.
 const (
 	keyKind = attribute.Key("openinference.span.kind")
 
@@ -34,7 +33,7 @@ const (
 // Two attributes of ours, for which OpenInference has none.
 const (
 	keyVerdict = attribute.Key("countersign.verdict") // GUARDRAIL: ask, deny, expire, void; of a person: approve, deny, edit, cancel
-	keyReason  = attribute.Key("countersign.reason")  // AGENT: the run's reason; suspended where the run goes on in another trace
+	keyReason  = attribute.Key("countersign.reason")  // AGENT: the run's reason
 )
 
 // The kinds of spans.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/approval"
+	"github.com/countersign/countersign/internal/observe/telemetry"
 	"github.com/countersign/countersign/internal/store"
 )
 
@@ -38,10 +40,11 @@ func (t *Tracer) decided(own trace.SpanContext, a approval.Approval) {
 	sum := sha256.Sum256([]byte("approval/" + a.Tenant + "/" + a.ID))
 	copy(id[:], sum[:])
 	said := a.Decisions[len(a.Decisions)-1]
-	ctx := promised(trace.ContextWithRemoteSpanContext(context.Background(), own), own.WithSpanID(id))
+	ctx := telemetry.WithIDs(trace.ContextWithRemoteSpanContext(context.Background(), own), own.WithSpanID(id))
 	_, span := t.spans.Start(ctx, "approval "+a.Tools[0], trace.WithTimestamp(a.RequestedAt), trace.WithAttributes(
-		keyKind.String(kindGuardrail), keySession.String(a.Run), keyAgent.String(a.Agent), keyUser.String(said.By), keyToolName.String(a.Tools[0]),
-		keyToolID.String(a.Call()), keyVerdict.String(string(said.Action)), t.hide.input(string(a.Args)), t.hide.output(said.Note),
+		keyKind.String(kindGuardrail), keySession.String(a.Run), semconv.GenAIConversationID(a.Run),
+		keyAgent.String(a.Agent), semconv.GenAIAgentName(a.Agent), keyUser.String(said.By),
+		keyToolName.String(a.Tools[0]), keyToolID.String(a.Call()), keyVerdict.String(string(said.Action)), t.hide.input(string(a.Args)), t.hide.output(said.Note),
 	))
 	span.End(trace.WithTimestamp(said.At))
 }

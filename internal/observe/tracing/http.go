@@ -6,8 +6,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// HTTP lets requests that come in with a traceparent, or else with an X-Ray header, start runs in that trace; and sends what has been recorded
-// before the answer is complete. A nil Tracer gives next itself.
+// HTTP lets requests that come in with a traceparent, or else with an X-Ray header, start runs in that trace. A nil Tracer
+// gives next itself.
 func (t *Tracer) HTTP(next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -17,7 +17,6 @@ func (t *Tracer) HTTP(next http.Handler) http.Handler {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, parseXRay(r.Header.Get(headerXRay)))
 		}
-		defer t.Flush(ctx)
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -20,11 +21,10 @@ type invocation struct {
 	start    time.Time
 	xray     trace.SpanContext // of the Lambda service; invalid = none that is sampled
 
-	mu     sync.Mutex
-	span   trace.Span // nil until the run is known
-	run    string
-	parked *agent.AgentState // the run as it was before Resume gave it a new trace
-	open   map[any]func()    // ends the spans of tools that nobody waits for any more
+	mu   sync.Mutex
+	span trace.Span // nil until the run is known
+	run  string
+	open map[any]func() // ends the spans of tools that nobody waits for any more
 }
 
 type invocationKey struct{}
@@ -52,17 +52,13 @@ func (inv *invocation) holds(key any, end func()) (forget func()) {
 	}
 }
 
-// Invoked begins an invocation of a function; what it returns ends it and sends what has been recorded. It is lambdafn's
-// Handlers.Invoked.
+// Invoked begins an invocation of a function; what it returns ends it.
 func (t *Tracer) Invoked(ctx context.Context, function string) (context.Context, func(error)) {
 	if t == nil {
 		return ctx, func(error) {}
 	}
 	inv := &invocation{function: function, start: t.clock.Now(), xray: lambdaXRay(ctx)}
-	return context.WithValue(ctx, invocationKey{}, inv), func(err error) {
-		t.endInvocation(ctx, inv, err)
-		t.Flush(ctx)
-	}
+	return context.WithValue(ctx, invocationKey{}, inv), func(err error) { t.endInvocation(ctx, inv, err) }
 }
 
 func (t *Tracer) endInvocation(ctx context.Context, inv *invocation, err error) {
@@ -75,9 +71,15 @@ func (t *Tracer) endInvocation(ctx context.Context, inv *invocation, err error) 
 		t.startInvocation(ctx, inv, &agent.AgentState{})
 	}
 	if err != nil {
-		inv.span.SetStatus(codes.Error, class(err))
+		fail(inv.span, class(err))
 	}
 	inv.span.End(trace.WithTimestamp(t.clock.Now()))
+}
+
+// fail says that a span ended in an error of a class.
+func fail(s trace.Span, class string) {
+	s.SetStatus(codes.Error, class)
+	s.SetAttributes(semconv.ErrorTypeKey.String(class))
 }
 
 // class is an error's name, without its text.
@@ -137,7 +139,10 @@ type identityKey struct{}
 // identity are the attributes that say whose span it is.
 func identity(s *agent.AgentState) []attribute.KeyValue {
 	var out []attribute.KeyValue
-	for _, kv := range []attribute.KeyValue{keySession.String(s.Run), keyUser.String(s.Subject), keyAgent.String(s.Agent)} {
+	for _, kv := range []attribute.KeyValue{
+		keySession.String(s.Run), semconv.GenAIConversationID(s.Run), keyUser.String(s.Subject),
+		keyAgent.String(s.Agent), semconv.GenAIAgentName(s.Agent),
+	} {
 		if kv.Value.AsString() != "" {
 			out = append(out, kv)
 		}
@@ -146,35 +151,13 @@ func identity(s *agent.AgentState) []attribute.KeyValue {
 }
 
 // span starts a child of ctx's span.
-func (t *Tracer) span(ctx context.Context, name, kind string, kvs ...attribute.KeyValue) (context.Context, trace.Span) {
+func (t *Tracer) span(
+	ctx context.Context, name string, kind trace.SpanKind, kvs ...attribute.KeyValue,
+) (context.Context, trace.Span) {
 	who, _ := ctx.Value(identityKey{}).([]attribute.KeyValue)
-	kvs = append(append(kvs, keyKind.String(kind)), who...)
-	return t.spans.Start(ctx, name, trace.WithTimestamp(t.clock.Now()), trace.WithAttributes(kvs...))
+	return t.spans.Start(ctx, name, trace.WithTimestamp(t.clock.Now()), trace.WithSpanKind(kind),
+		trace.WithAttributes(kvs...), trace.WithAttributes(who...))
 }
 
 // end ends a span now.
 func (t *Tracer) end(s trace.Span) { s.End(trace.WithTimestamp(t.clock.Now())) }
-
-// The time that sending spans may take of an invocation.
-const (
-	flushWithin = 2 * time.Second
-	flushMargin = 200 * time.Millisecond // is left to the invocation for its answer
-)
-
-// Flush sends what has been recorded, within two seconds and what ctx's deadline leaves. What fails is told to the log, once, and
-// is nobody else's concern. It waits also where ctx is done already.
-func (t *Tracer) Flush(ctx context.Context) {
-	if t == nil {
-		return
-	}
-	within := flushWithin
-	if at, ok := ctx.Deadline(); ok {
-		within = min(within, at.Sub(t.clock.Now())-flushMargin)
-	}
-	if within <= 0 {
-		return // what was recorded stays for the next invocation
-	}
-	ctx, cancel := t.clock.WithTimeout(context.WithoutCancel(ctx), within)
-	defer cancel()
-	_ = t.buffer.flush(ctx) // it has told the log
-}

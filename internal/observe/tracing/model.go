@@ -6,10 +6,11 @@ import (
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/observe/telemetry"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -29,13 +30,16 @@ type model struct {
 
 // Generate asks next.
 func (m *model) Generate(ctx context.Context, r agent.Request) (agent.Reply, error) {
-	ctx, span := m.span(ctx, r.Model.ID, kindLLM, keyModel.String(r.Model.ID), keyProvider.String(r.Model.Provider))
+	ctx, span := m.span(ctx, "chat "+r.Model.ID, trace.SpanKindClient,
+		keyKind.String(kindLLM), keyModel.String(r.Model.ID), keyProvider.String(r.Model.Provider),
+		semconv.GenAIOperationNameChat, telemetry.ModelProvider(r.Model.Provider),
+		semconv.GenAIRequestModel(r.Model.ID))
 	if span.IsRecording() {
 		span.SetAttributes(m.hide.asked(r)...)
 	}
 	reply, err := m.next.Generate(ctx, r)
 	if err != nil {
-		span.SetStatus(codes.Error, class(err))
+		fail(span, class(err))
 	} else if span.IsRecording() {
 		m.answered(span, reply)
 	}
@@ -50,26 +54,30 @@ func (m *model) CountTokens(ctx context.Context, r agent.Request) (int64, error)
 
 func (m *model) answered(span trace.Span, r agent.Reply) {
 	if r.Model != "" {
-		span.SetAttributes(keyModel.String(r.Model))
+		span.SetAttributes(keyModel.String(r.Model), semconv.GenAIResponseModel(r.Model))
 	}
 	if r.StopReason != "" {
-		span.SetAttributes(keyFinish.String(r.StopReason))
+		span.SetAttributes(keyFinish.String(r.StopReason), semconv.GenAIResponseFinishReasons(r.StopReason))
 	}
 	span.SetAttributes(tokens(r.Usage)...)
 	span.SetAttributes(m.hide.replied(r)...)
 }
 
-// tokens are the counts of a usage. The prompt's tokens are all of them, those of the cache too, as OpenInference counts.
+// tokens are the counts of a usage. The prompt's tokens are all of them, those of the cache too, as OpenInference and the
+// GenAI conventions count.
 func tokens(u agent.Usage) []attribute.KeyValue {
 	prompt := u.Input + u.CacheRead + u.CacheWrite
 	out := []attribute.KeyValue{
 		keyPromptTokens.Int64(prompt), keyReplyTokens.Int64(u.Output), keyTotalTokens.Int64(prompt + u.Output),
+		semconv.GenAIUsageInputTokensKey.Int64(prompt), semconv.GenAIUsageOutputTokensKey.Int64(u.Output),
 	}
 	if u.CacheRead != 0 {
-		out = append(out, keyCacheRead.Int64(u.CacheRead))
+		out = append(out, keyCacheRead.Int64(u.CacheRead),
+			semconv.GenAIUsageCacheReadInputTokensKey.Int64(u.CacheRead))
 	}
 	if u.CacheWrite != 0 {
-		out = append(out, keyCacheWrite.Int64(u.CacheWrite))
+		out = append(out, keyCacheWrite.Int64(u.CacheWrite),
+			semconv.GenAIUsageCacheCreationInputTokensKey.Int64(u.CacheWrite))
 	}
 	return out
 }

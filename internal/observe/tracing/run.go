@@ -2,15 +2,14 @@ package tracing
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"time"
 
-	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/observe/telemetry"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -28,44 +27,27 @@ func (t *Tracer) Begin(ctx context.Context, agentName string) *agent.Trace {
 	if inv := current(ctx); !parent.IsValid() && inv != nil {
 		parent = inv.xray
 	}
-	now := t.clock.Now()
-	_, span := t.spans.Start(trace.ContextWithRemoteSpanContext(context.Background(), parent), agentName, trace.WithTimestamp(now))
+	_, span := t.spans.Start(trace.ContextWithRemoteSpanContext(context.Background(), parent), agentSpan(agentName),
+		trace.WithTimestamp(t.clock.Now()))
 	sc := span.SpanContext()
-	out := &agent.Trace{Traceparent: traceparent(sc), Tracestate: sc.TraceState().String(), Since: now.UnixMilli()}
+	out := &agent.Trace{Traceparent: traceparent(sc), Tracestate: sc.TraceState().String()}
 	if parent.IsValid() {
 		out.Parent = parent.SpanID().String()
 	}
 	return out
 }
 
-// Resume gives a run that was parked for long a new trace, whose AGENT span links to the one before. A run whose trace is not sampled
-// keeps it: nobody sees it. The ids follow from the wait, because one invocation may find the run awake and the next one commit that.
-func (t *Tracer) Resume(ctx context.Context, s *agent.AgentState) *agent.Trace {
-	inv := current(ctx)
-	if inv == nil || !ofTrace(s.Trace).IsSampled() || t.clock.Now().Sub(s.UpdatedAt) <= t.longPause {
-		return nil
-	}
-	inv.mu.Lock()
-	defer inv.mu.Unlock()
-	before := *s
-	inv.parked = &before
-	sum := sha256.Sum256(fmt.Appendf(nil, "resume/%s/%d", s.Trace.Traceparent, s.WaitSeq))
-	c := trace.SpanContextConfig{TraceFlags: trace.FlagsSampled}
-	copy(c.TraceID[:], sum[:])
-	copy(c.SpanID[:], sum[len(c.TraceID):])
-	return &agent.Trace{Traceparent: traceparent(trace.NewSpanContext(c)), Link: s.Trace.Traceparent, Since: inv.start.UnixMilli()}
-}
+// agentSpan names the AGENT span of an agent's runs.
+func agentSpan(agent string) string { return "invoke_agent " + agent }
 
-// Committed writes what only a commit makes true: what gates said, and the AGENT span where the run, or its part before a long pause,
-// has ended. A nil Tracer writes nothing.
+// Committed writes what only a commit makes true: what gates said, and the AGENT span of a run that has ended. A nil
+// Tracer writes nothing.
 func (t *Tracer) Committed(ctx context.Context, e agent.Entry, s *agent.AgentState) {
 	if t == nil {
 		return
 	}
 	for _, fact := range e.Events {
 		switch fact := fact.(type) {
-		case agent.Resumed:
-			t.goneOn(ctx, fact)
 		case agent.Finished:
 			t.writeAgent(s, e.Time)
 		case agent.CallSuspended:
@@ -90,21 +72,7 @@ func (t *Tracer) refused(ctx context.Context, s *agent.AgentState, call string, 
 	}
 }
 
-// goneOn writes the AGENT span of the part of the run before a long pause.
-func (t *Tracer) goneOn(ctx context.Context, fact agent.Resumed) {
-	inv := current(ctx)
-	if fact.Trace == nil || inv == nil {
-		return
-	}
-	inv.mu.Lock()
-	before := inv.parked
-	inv.mu.Unlock()
-	if before != nil {
-		t.writeAgent(before, before.UpdatedAt)
-	}
-}
-
-// writeAgent writes the promised AGENT span of a run that has ended, or been parked for long.
+// writeAgent writes the promised AGENT span of a run that has ended.
 func (t *Tracer) writeAgent(s *agent.AgentState, end time.Time) {
 	own := ofTrace(s.Trace)
 	if !own.IsSampled() {
@@ -114,17 +82,15 @@ func (t *Tracer) writeAgent(s *agent.AgentState, end time.Time) {
 	if above, err := trace.SpanIDFromHex(s.Trace.Parent); err == nil {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, own.WithSpanID(above))
 	}
-	kvs := append(identity(s), keyKind.String(kindAgent), keyReason.String(string(s.Reason)), t.hide.input(began(s)))
+	kvs := append(identity(s), keyKind.String(kindAgent), semconv.GenAIOperationNameInvokeAgent,
+		keyReason.String(string(s.Reason)), t.hide.input(began(s)))
 	if s.Status == agent.RunDone {
 		kvs = append(kvs, t.hide.output(said(s)))
 	}
-	opts := []trace.SpanStartOption{trace.WithTimestamp(time.UnixMilli(s.Trace.Since)), trace.WithAttributes(kvs...)}
-	if before := ofTrace(&agent.Trace{Traceparent: s.Trace.Link}); before.IsValid() {
-		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: before}))
-	}
-	_, span := t.spans.Start(promised(ctx, own), s.Agent, opts...)
+	_, span := t.spans.Start(telemetry.WithIDs(ctx, own), agentSpan(s.Agent), trace.WithTimestamp(s.StartedAt),
+		trace.WithAttributes(kvs...))
 	if s.Error != nil {
-		span.SetStatus(codes.Error, string(s.Error.Code))
+		fail(span, string(s.Error.Code))
 	}
 	span.End(trace.WithTimestamp(end))
 }

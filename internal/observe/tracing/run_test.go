@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/observe/otlp"
+	"github.com/countersign/countersign/internal/ids"
 	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tool"
@@ -48,7 +50,7 @@ func (w *world) runTo(headers map[string]string) runtime.Route {
 // The whole story of a run with an approval, over four functions that share nothing but the table.
 func TestRunIsOneTrace(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.config.Hide = tracing.Hide{}
+		w.hide = tracing.Hide{}
 		epoch := w.clock.Now()
 		w.payAna()
 		r := w.runTo(map[string]string{"traceparent": callerHeader, "tracestate": "vendor=1"})
@@ -98,74 +100,53 @@ func golden(t *testing.T, name, got string) {
 	require.Equal(t, string(want), got)
 }
 
-// A run that waited for long goes on in a trace of its own, which links back; the part before it is written then.
-func TestLongPause(t *testing.T) {
-	for name, c := range map[string]struct {
-		pause  time.Duration
-		traces int
-	}{"an hour": {time.Hour - time.Second, 1}, "longer": {time.Hour + time.Second, 2}} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.payAna()
-				r := w.runTo(nil)
-				parked := w.state().UpdatedAt
-				time.Sleep(c.pause)
-				w.decide(approval.Approve)
-				resumedAt := w.clock.Now()
-				require.Equal(t, runtime.NextDone, w.walk(w.must("step", asJSON(t, r))).Next)
-				agents := ofKind(w.spans(), "AGENT")
-				require.Len(t, agents, c.traces)
-				for _, s := range w.spans() {
-					first := s.SpanContext.TraceID() == agents[0].SpanContext.TraceID()
-					require.Equal(t, c.traces == 1 || s.StartTime.Before(resumedAt), first, "%s at %v", s.Name, s.StartTime)
-				}
-				for _, s := range ofKind(w.spans(), "GUARDRAIL") {
-					require.Equal(t, agents[0].SpanContext.TraceID(), s.SpanContext.TraceID(), "the first trace ends with the decision")
-				}
-				if c.traces == 1 {
-					return
-				}
-				require.Equal(t, "suspended", attr(agents[0], "countersign.reason"))
-				require.True(t, agents[0].EndTime.Equal(parked))
-				require.False(t, agents[1].Parent.IsValid(), "a new root")
-				require.Len(t, agents[1].Links, 1)
-				require.Equal(t, agents[0].SpanContext.SpanID(), agents[1].Links[0].SpanContext.SpanID())
-				require.Equal(t, agents[0].SpanContext.TraceID(), agents[1].Links[0].SpanContext.TraceID())
-				require.False(t, agents[1].StartTime.Before(resumedAt))
-				require.Equal(t, "natural_end", attr(agents[1], "countersign.reason"))
-				requireWhole(t, w.spans())
-			})
-		})
-	}
-}
-
-// firstOnly samples the first root it is asked about and no other.
-func firstOnly() tracing.Sampler {
-	asked := false
-	return func(trace.SpanContext, trace.TraceID) bool {
-		first := !asked
-		asked = true
-		return first
-	}
-}
-
-// Whether a run is sampled is decided once, when it starts: also its AGENT spans and its later traces keep to that.
-func TestSamplingIsDecidedOnce(t *testing.T) {
+// A run that waits for days stays one trace.
+func TestALongWaitIsNoNewTrace(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.config.Sampler = tracing.ParentBased(firstOnly())
+		epoch := w.clock.Now()
 		w.payAna()
 		r := w.runTo(nil)
-		time.Sleep(2 * time.Hour)
+		time.Sleep(20 * time.Hour)
 		w.decide(approval.Approve)
 		require.Equal(t, runtime.NextDone, w.walk(w.must("step", asJSON(t, r))).Next)
-		require.Len(t, ofKind(w.spans(), "AGENT"), 2)
-		require.Len(t, ofKind(w.spans(), "LLM"), 3)
+		agents := ofKind(w.spans(), "AGENT")
+		require.Len(t, agents, 1)
+		require.True(t, agents[0].StartTime.Equal(epoch))
+		require.False(t, agents[0].Parent.IsValid(), "a root")
+		for _, s := range w.spans() {
+			require.Equal(t, agents[0].SpanContext.TraceID(), s.SpanContext.TraceID(), s.Name)
+		}
 		requireWhole(t, w.spans())
 	})
 }
 
+// Whether a run is sampled is decided once, when it starts: its AGENT span is written if and only if the others are.
+func TestSamplingIsDecidedOnce(t *testing.T) {
+	written := map[bool]bool{}
+	for seed := range uint64(8) {
+		inWorld(t, func(w *world) {
+			w.ids = ids.Seeded(w.clock, seed)
+			w.sampler = sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0.5))
+			w.payAna()
+			r := w.runTo(nil)
+			w.decide(approval.Approve)
+			require.Equal(t, runtime.NextDone, w.walk(w.must("step", asJSON(t, r))).Next)
+			sampled := strings.HasSuffix(w.state().Trace.Traceparent, "-01")
+			written[sampled] = true
+			if !sampled {
+				require.Empty(t, w.spans())
+				return
+			}
+			require.Len(t, ofKind(w.spans(), "AGENT"), 1)
+			require.Len(t, ofKind(w.spans(), "LLM"), 3)
+			requireWhole(t, w.spans())
+		})
+	}
+	require.Len(t, written, 2, "some runs are sampled and some are not")
+}
+
 // requireWhole says that every span's parent was written, too, unless it is a root.
-func requireWhole(t *testing.T, spans []otlp.Span) {
+func requireWhole(t *testing.T, spans tracetest.SpanStubs) {
 	t.Helper()
 	have := map[trace.SpanID]bool{}
 	for _, s := range spans {
@@ -185,13 +166,12 @@ func TestDuplicatesAndZombies(t *testing.T) {
 		w.must("step", `{"tenant":"default","run":"`+r.Run+`"}`) // a zombie: the run is parked
 		w.must("tool", `{"tenant":"default","run":"`+r.Run+`"}`)
 		time.Sleep(2 * time.Hour)
-		w.must("step", `{"tenant":"default","run":"`+r.Run+`"}`) // also after a long pause, it begins no trace
 		w.decide(approval.Approve)
 		w.decide2(t)
 		require.Equal(t, runtime.NextDone, w.walk(w.must("step", asJSON(t, r))).Next)
 		w.must("step", asJSON(t, r)) // delivered again
 		w.must("tool", asJSON(t, r))
-		require.Len(t, ofKind(w.spans(), "AGENT"), 2)
+		require.Len(t, ofKind(w.spans(), "AGENT"), 1)
 		require.Len(t, ofKind(w.spans(), "GUARDRAIL"), 2, "one gate, one decision")
 		require.Len(t, ofKind(w.spans(), "TOOL"), 2)
 		requireWhole(t, w.spans())
@@ -214,7 +194,6 @@ func (w *world) decide2(t *testing.T) {
 		Tenant: "default", ID: a.ID, Action: approval.Approve, By: agent.Principal{ID: "user:boss", Groups: []string{"group:operators"}},
 	})
 	require.NoError(t, err)
-	api.watch.Trace.Flush(context.Background())
 }
 
 // What gates say is told where it is committed: nobody decided in time, a rule refuses.
@@ -253,7 +232,6 @@ func TestDecisionHasOneID(t *testing.T) {
 		require.NoError(t, err)
 		api := w.fn("api")
 		api.watch.Trace.Decided(api.Ports.Journal)(context.Background(), a)
-		api.watch.Trace.Flush(context.Background())
 		ids := map[string]int{}
 		for _, s := range w.spans() {
 			if strings.HasPrefix(s.Name, "approval ") {
@@ -264,7 +242,7 @@ func TestDecisionHasOneID(t *testing.T) {
 	})
 }
 
-// A run whose end was written though nobody was told has its AGENT span, too, also after a long pause.
+// A run whose end was written though nobody was told has its AGENT span, too.
 func TestLostAnswerOfTheEnd(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.payAna()
@@ -286,14 +264,14 @@ func TestLostAnswerOfTheEnd(t *testing.T) {
 func TestUnsampledTraceIsPassedOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		headers map[string]string
-		sampler tracing.Sampler
+		sampler sdktrace.Sampler
 	}{
 		"by the caller":  {map[string]string{"traceparent": "00-" + callerTrace + "-" + callerSpan + "-00"}, nil},
-		"by the sampler": {nil, tracing.ParentBased(tracing.Never)},
+		"by the sampler": {nil, sdktrace.ParentBased(sdktrace.NeverSample())},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				w.config.Sampler = c.sampler
+				w.sampler = c.sampler
 				var seen []string
 				w.payroll = func(ctx context.Context, _ tool.Call) (agent.ToolResultData, error) {
 					seen = append(seen, tracing.Carrier(ctx)["traceparent"])
@@ -359,12 +337,12 @@ func TestToolsSomewhereElse(t *testing.T) {
 		w.script.say(agent.Reply{Calls: []agent.ReplyCall{{ID: "c1", Name: "lookup"}, {ID: "c2", Name: "rates"}}})
 		w.script.say(agent.Reply{Text: "Done."})
 		require.Equal(t, runtime.NextDone, w.runTo(nil).Next)
-		tools := map[string]otlp.Span{}
+		tools := map[string]tracetest.SpanStub{}
 		for _, s := range ofKind(w.spans(), "TOOL") {
 			tools[attr(s, "tool.name")] = s
 		}
 		require.Len(t, tools, 2)
-		require.Equal(t, "rates", tools["rates"].Name)
+		require.Equal(t, "execute_tool rates", tools["rates"].Name)
 		require.Equal(t, seen, tools["rates"].SpanContext.SpanID().String())
 		require.Equal(t, tools["lookup"].Parent.SpanID(), tools["rates"].Parent.SpanID())
 		require.Equal(t, "tool_error", tools["rates"].Status.Description)
@@ -410,7 +388,7 @@ func TestHiddenContentIsNowhere(t *testing.T) {
 	shown := map[bool]bool{}
 	for _, hide := range []tracing.Hide{{Inputs: true, Outputs: true}, {}} {
 		inWorld(t, func(w *world) {
-			w.config.Hide = hide
+			w.hide = hide
 			w.def.System = "You keep " + canary
 			w.def.Tools[1].Description = canary
 			w.payroll = func(context.Context, tool.Call) (agent.ToolResultData, error) {
@@ -509,7 +487,7 @@ func TestBadEvent(t *testing.T) {
 // nothing but that.
 func TestChildrenAreTracedByTheirOwnBeginning(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.config.Hide = tracing.Hide{}
+		w.hide = tracing.Hide{}
 		w.script.say(agent.Reply{Text: "Hello."})
 		first := w.post("Greet Ana.", nil)
 		next := func(run string) {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/agent"
@@ -64,7 +64,9 @@ type reconcilingTool struct {
 
 // Call enters the tool. The span ends with ctx if the tool does not: then nobody waits for it any more.
 func (c *tracedTool) Call(ctx context.Context, call tool.Call) (agent.ToolResultData, error) {
-	ctx, span := c.t.span(ctx, call.Name, kindTool, keyToolName.String(call.Name), keyToolID.String(call.ID),
+	ctx, span := c.t.span(ctx, "execute_tool "+call.Name, trace.SpanKindInternal,
+		keyKind.String(kindTool), keyToolName.String(call.Name), keyToolID.String(call.ID),
+		semconv.GenAIOperationNameExecuteTool, semconv.GenAIToolName(call.Name), semconv.GenAIToolCallID(call.ID),
 		c.t.hide.input(string(call.Args)), keyToolParameters.String(unless(c.t.hide.Inputs, string(call.Args))))
 	e := &entering{t: c.t, span: span}
 	abandon := func() { e.end(class(ctx.Err())) }
@@ -87,7 +89,7 @@ type entering struct {
 func (e *entering) end(problem string) {
 	e.once.Do(func() {
 		if problem != "" {
-			e.span.SetStatus(codes.Error, problem)
+			fail(e.span, problem)
 		}
 		e.t.end(e.span)
 	})

@@ -6,16 +6,11 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/ids"
-	"github.com/countersign/countersign/internal/observe/otlp"
 	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/runtime"
 )
@@ -65,7 +60,7 @@ func TestHideSwitches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				w.config.Hide = c.hide
+				w.hide = c.hide
 				w.script.say(agent.Reply{Text: reply})
 				m := w.fn("step").watch.Trace.Model(w.script)
 				_, err := m.Generate(context.Background(), agent.Request{System: system, Tools: w.def.Tools, Messages: []agent.Message{
@@ -75,7 +70,6 @@ func TestHideSwitches(t *testing.T) {
 					{Role: agent.RoleUser, Block: agent.Media{Name: picture, MediaType: "image/png", Data: "QUJD"}},
 				}})
 				require.NoError(t, err)
-				w.fn("step").watch.Trace.Flush(context.Background())
 				require.Len(t, w.spans(), 1)
 				all := tree(w.spans(), w.clock.Now())
 				for _, s := range []string{system, user, reply, args, result, picture, "llm.tools.0.tool.json_schema", "llm.input_messages.0.message.role", "llm.output_messages.0.message.role"} {
@@ -90,48 +84,6 @@ func TestHideSwitches(t *testing.T) {
 				}
 				require.NotContains(t, all, "QUJD")
 			})
-		})
-	}
-}
-
-func TestFromEnv(t *testing.T) {
-	base := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
-	c := clock.System()
-	from := tracing.Sources{Clock: c, Random: ids.Seeded(c, 1).Fill}
-	for name, e := range map[string]struct {
-		env map[string]string
-		on  bool
-		err string
-	}{
-		"no endpoint":  {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, false, ""},
-		"an endpoint":  {nil, true, ""},
-		"disabled":     {map[string]string{"OTEL_SDK_DISABLED": "true"}, false, ""},
-		"no exporter":  {map[string]string{"OTEL_TRACES_EXPORTER": "none"}, false, ""},
-		"otlp":         {map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, true, ""},
-		"zipkin":       {map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, false, `OTEL_TRACES_EXPORTER: got "zipkin"`},
-		"ratio":        {map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.1"}, true, ""},
-		"no ratio":     {map[string]string{"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"}, false, `OTEL_TRACES_SAMPLER_ARG: got "2"`},
-		"sampler":      {map[string]string{"OTEL_TRACES_SAMPLER": "sometimes"}, false, `OTEL_TRACES_SAMPLER: got "sometimes"`},
-		"hide":         {map[string]string{"OPENINFERENCE_HIDE_INPUTS": "?"}, false, "OPENINFERENCE_HIDE_INPUTS"},
-		"limit":        {map[string]string{"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "0"}, false, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"},
-		"length":       {map[string]string{"OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT": "x"}, false, "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT"},
-		"pause":        {map[string]string{"COUNTERSIGN_TRACE_PAUSE": "90m"}, true, ""},
-		"a bad pause":  {map[string]string{"COUNTERSIGN_TRACE_PAUSE": "-1h"}, false, "COUNTERSIGN_TRACE_PAUSE"},
-		"bad endpoint": {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "x"}, false, "OTEL_EXPORTER_OTLP_ENDPOINT"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := tracing.FromEnv(func(name string) string {
-				if v, ok := e.env[name]; ok {
-					return v
-				}
-				return base[name]
-			}, from)
-			if e.err != "" {
-				require.ErrorContains(t, err, e.err)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, e.on, got != nil)
 		})
 	}
 }
@@ -186,101 +138,8 @@ func TestNilTracer(t *testing.T) {
 	ctx, ended := none.Invoked(context.Background(), "step")
 	require.Equal(t, context.Background(), ctx)
 	ended(nil)
-	none.Flush(ctx)
 	h := http.NotFoundHandler()
 	require.NotNil(t, none.HTTP(h))
-}
-
-// collector answers what it is told to.
-type collector struct {
-	got   int
-	calls int
-	err   error
-	hang  bool
-}
-
-func (c *collector) Export(ctx context.Context, b otlp.Batch) error {
-	c.calls++
-	if c.hang {
-		<-ctx.Done()
-		return &otlp.Unavailable{}
-	}
-	if c.err == nil {
-		c.got += len(b.Spans)
-	}
-	return c.err
-}
-
-func inBubble(t *testing.T, f func(t *testing.T, c *collector, tr *tracing.Tracer, log *[]string)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		clk, col, log := clock.System(), &collector{}, []string{}
-		f(t, col, tracing.New(tracing.Config{
-			Exporter: col, Clock: clk, Random: ids.Seeded(clk, 1).Fill, Log: func(text string) { log = append(log, text) },
-		}), &log)
-	})
-}
-
-func once(ctx context.Context, tr *tracing.Tracer) {
-	_, ended := tr.Invoked(ctx, "step")
-	ended(nil)
-}
-
-// A collector that fails is told of once, is left alone for a while, and gets what it missed when it is back.
-func TestCollectorIsDown(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *collector, tr *tracing.Tracer, log *[]string) {
-		c.err = &otlp.Unavailable{}
-		for range 5 {
-			once(context.Background(), tr)
-		}
-		require.Equal(t, 1, c.calls, "it does not cost every invocation its wait")
-		time.Sleep(time.Minute)
-		once(context.Background(), tr)
-		require.Equal(t, 2, c.calls)
-		require.Len(t, *log, 1, "told once")
-		c.err = nil
-		time.Sleep(time.Minute)
-		once(context.Background(), tr)
-		require.Equal(t, 7, c.got)
-		c.err = otlp.ErrRefused
-		once(context.Background(), tr)
-		once(context.Background(), tr)
-		require.Equal(t, 5, c.calls, "what is refused is not kept, and the next is tried")
-		require.Len(t, *log, 2)
-	})
-}
-
-// What waits for a collector is bounded, and the newest is kept.
-func TestBufferIsBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *collector, tr *tracing.Tracer, _ *[]string) {
-		c.err = &otlp.Unavailable{}
-		for range 3000 {
-			once(context.Background(), tr)
-		}
-		c.err = nil
-		time.Sleep(time.Minute)
-		tr.Flush(context.Background())
-		require.Equal(t, 2048, c.got)
-		require.Greater(t, c.calls, 2, "in several requests")
-	})
-}
-
-// Sending takes two seconds at most, and leaves the invocation the time for its answer.
-func TestFlushIsBounded(t *testing.T) {
-	for name, c := range map[string]struct{ left, took time.Duration }{
-		"time enough": {time.Minute, 2 * time.Second}, "little time": {time.Second, 800 * time.Millisecond}, "none": {100 * time.Millisecond, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, col *collector, tr *tracing.Tracer, _ *[]string) {
-				col.hang = true
-				ctx, cancel := context.WithTimeout(context.Background(), c.left)
-				defer cancel()
-				from := time.Now()
-				once(ctx, tr)
-				require.Equal(t, c.took, time.Since(from))
-			})
-		})
-	}
 }
 
 // A long value is cut, and a long conversation is not.
@@ -293,7 +152,6 @@ func TestLimits(t *testing.T) {
 		}
 		_, err := w.fn("step").watch.Trace.Model(w.script).Generate(context.Background(), r)
 		require.NoError(t, err)
-		w.fn("step").watch.Trace.Flush(context.Background())
 		s := w.spans()[0]
 		require.Zero(t, s.DroppedAttributes)
 		require.Equal(t, "hi", attr(s, "llm.input_messages.1000.message.content"))

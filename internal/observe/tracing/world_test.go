@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
@@ -24,7 +26,7 @@ import (
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/model/modelretry"
 	"github.com/countersign/countersign/internal/observe/emf"
-	"github.com/countersign/countersign/internal/observe/otlp"
+	"github.com/countersign/countersign/internal/observe/telemetry"
 	"github.com/countersign/countersign/internal/observe/tracing"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -43,27 +45,20 @@ const (
 // world is a deployment: functions that share a table and nothing else, each with a tracer of its own, which send to one collector.
 type world struct {
 	t         *testing.T
-	collector *inMemory
+	collector *tracetest.InMemoryExporter
 	clock     clock.Clock
 	ids       *ids.Source
 	table     *loseTable
 	blobs     store.Blobs
 	def       agent.Definition
-	config    tracing.Config
+	sampler   sdktrace.Sampler
+	hide      tracing.Hide
 	functions map[string]*function
 	script    *script
 	woken     []string
 	payroll   func(ctx context.Context, c tool.Call) (agent.ToolResultData, error)
 	lookup    func(ctx context.Context, c tool.Call) (agent.ToolResultData, error)
 	metrics   bytes.Buffer
-}
-
-// inMemory is a collector that takes everything.
-type inMemory struct{ spans []otlp.Span }
-
-func (m *inMemory) Export(_ context.Context, b otlp.Batch) error {
-	m.spans = append(m.spans, b.Spans...)
-	return nil
 }
 
 // function is one Lambda.
@@ -79,7 +74,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 
 func newWorld(t *testing.T) *world {
 	c := clock.System()
-	w := &world{t: t, collector: &inMemory{}, clock: c, ids: ids.Seeded(c, 7), functions: map[string]*function{}, script: &script{}}
+	w := &world{t: t, collector: tracetest.NewInMemoryExporter(), clock: c, ids: ids.Seeded(c, 7), functions: map[string]*function{}, script: &script{}}
 	w.table, w.blobs = &loseTable{Table: memory.New()}, memory.NewBlobs()
 	def, err := agent.PresetDefaults(agent.PresetCountersign)
 	require.NoError(t, err)
@@ -91,7 +86,6 @@ func newWorld(t *testing.T) *world {
 		{Name: "lookup", Kind: agent.KindInternal, Description: "Looks.", Effect: agent.EffectRead, Schema: schema},
 	}
 	w.def = def
-	w.config = tracing.Config{Exporter: w.collector, Clock: c, Random: w.ids.Fill}
 	w.payroll = func(context.Context, tool.Call) (agent.ToolResultData, error) {
 		return agent.ToolResultData{Content: "paid"}, nil
 	}
@@ -106,8 +100,11 @@ func (w *world) fn(name string) *function {
 	if f := w.functions[name]; f != nil {
 		return f
 	}
+	sends := telemetry.New(telemetry.Config{
+		Clock: w.clock, Random: w.ids.Fill, Sampler: w.sampler, Spans: sdktrace.NewSimpleSpanProcessor(w.collector),
+	})
 	w.functions[name] = w.start(&lambdafn.Observer{
-		Trace: tracing.New(w.config), Metrics: emf.New(&w.metrics, w.clock, "Countersign"), Clock: w.clock, Log: func(text string) { w.t.Error(text) },
+		Trace: tracing.New(sends.Tracers, w.clock, w.hide), Metrics: emf.New(&w.metrics, w.clock, "Countersign"), Clock: w.clock, Log: func(text string) { w.t.Error(text) },
 	})
 	return w.functions[name]
 }
@@ -228,7 +225,7 @@ func (w *world) owner(run string) string {
 }
 
 // spans are what the collector got, in the order in which it was ended and sent.
-func (w *world) spans() []otlp.Span { return w.collector.spans }
+func (w *world) spans() tracetest.SpanStubs { return w.collector.GetSpans() }
 
 func (w *world) Success(_ context.Context, token string) error {
 	w.woken = append(w.woken, token)
@@ -310,7 +307,7 @@ func asJSON(t *testing.T, v any) string {
 }
 
 // kind and the others read a span's attributes.
-func attr(s otlp.Span, key string) string {
+func attr(s tracetest.SpanStub, key string) string {
 	for _, kv := range s.Attributes {
 		if string(kv.Key) == key {
 			return kv.Value.String()
@@ -319,16 +316,16 @@ func attr(s otlp.Span, key string) string {
 	return ""
 }
 
-func kind(s otlp.Span) string { return attr(s, "openinference.span.kind") }
+func kind(s tracetest.SpanStub) string { return attr(s, "openinference.span.kind") }
 
-func ofKind(spans []otlp.Span, k string) []otlp.Span {
-	return slices.DeleteFunc(slices.Clone(spans), func(s otlp.Span) bool { return kind(s) != k })
+func ofKind(spans tracetest.SpanStubs, k string) tracetest.SpanStubs {
+	return slices.DeleteFunc(slices.Clone(spans), func(s tracetest.SpanStub) bool { return kind(s) != k })
 }
 
 // tree draws spans as a tree, in time, with their attributes; ids are left out, because who is whose parent is what they say.
-func tree(spans []otlp.Span, epoch time.Time) string {
+func tree(spans tracetest.SpanStubs, epoch time.Time) string {
 	sorted := slices.Clone(spans)
-	slices.SortStableFunc(sorted, func(a, b otlp.Span) int {
+	slices.SortStableFunc(sorted, func(a, b tracetest.SpanStub) int {
 		if c := a.StartTime.Compare(b.StartTime); c != 0 {
 			return c
 		}
@@ -360,7 +357,7 @@ func tree(spans []otlp.Span, epoch time.Time) string {
 	return b.String()
 }
 
-func sortedAttributes(s otlp.Span) []attribute.KeyValue {
+func sortedAttributes(s tracetest.SpanStub) []attribute.KeyValue {
 	kvs := slices.Clone(s.Attributes)
 	kvs = slices.DeleteFunc(kvs, func(kv attribute.KeyValue) bool { return kv.Key == "openinference.span.kind" })
 	slices.SortFunc(kvs, func(a, b attribute.KeyValue) int { return strings.Compare(string(a.Key), string(b.Key)) })

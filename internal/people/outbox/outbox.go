@@ -1,5 +1,5 @@
-// Package outbox is the mail of a laptop: what would be sent is written into a directory, one file a mail, in the form that every mail program
-// opens (.eml). Nothing leaves the machine.
+// Package outbox is the mail of a laptop: what would be sent is written into a directory, one file a mail, in the
+// form that every mail program opens (.eml). Nothing leaves the machine.
 package outbox
 
 import (
@@ -42,7 +42,8 @@ func (Channel) Reaches(p person.Person) bool { return letter.ValidAddress(p.Emai
 // Update implements notify.Channel: a mail stays as it is.
 func (Channel) Update(context.Context, string, notify.Message) error { return nil }
 
-// Send implements notify.Channel. The file is there whole or not at all, and only its owner may read it. What is decided is not mailed.
+// Send implements notify.Channel. The file is there whole or not at all, and only its owner may read it. What is
+// decided is not mailed.
 func (c Channel) Send(ctx context.Context, m notify.Message) (string, error) {
 	if m.Occasion == notify.Decided {
 		return "", nil

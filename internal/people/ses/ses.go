@@ -1,5 +1,5 @@
-// Package ses tells people of requests by mail, through Amazon SES: text and HTML with the same facts, one link and nothing
-// that acts when it is opened, no word of a model's in the subject, and no tracking (approvals.md, C2).
+// Package ses tells people of requests by mail, through Amazon SES: text and HTML with the same facts, one link and
+// nothing that acts when it is opened, no word of a model's in the subject, and no tracking (approvals.md, C2).
 package ses
 
 import (
@@ -33,8 +33,8 @@ type Channel struct {
 	client *sesv2.Client
 }
 
-// New makes a channel that sends from an address of an identity that SES has verified. A mail whose answer was lost is sent
-// again: a person rather reads one twice than never.
+// New makes a channel that sends from an address of an identity that SES has verified. A mail whose answer was lost
+// is sent again: a person rather reads one twice than never.
 func New(cfg aws.Config, from string) (*Channel, error) {
 	if !letter.ValidAddress(from) {
 		return nil, fmt.Errorf("the sender of mails: want an address such as approvals@example.com, got %q", from)
@@ -75,8 +75,8 @@ func (c *Channel) Send(ctx context.Context, m notify.Message) (string, error) {
 	return "", nil
 }
 
-// mail is what SendEmail takes. Tracking is off for this mail, whatever the account's or the identity's settings are: its
-// links lead where they say, and no picture in it tells who reads it.
+// mail is what SendEmail takes. Tracking is off for this mail, whatever the account's or the identity's settings are:
+// its links lead where they say, and no picture in it tells who reads it.
 func (c *Channel) mail(to string, m letter.Mail) *sesv2.SendEmailInput {
 	utf8 := func(text string) *types.Content { return &types.Content{Data: &text, Charset: aws.String("UTF-8")} }
 	content := &types.Message{Subject: utf8(m.Subject), Body: &types.Body{Text: utf8(m.Text), Html: utf8(m.HTML)}}

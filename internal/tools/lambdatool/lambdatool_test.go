@@ -35,10 +35,11 @@ func lambda(t *testing.T, f *awsfake.Functions) *lambdatool.Client {
 	return client(srv.URL)
 }
 
-// client sends again without a pause to speak of.
+// client sends again without a pause to speak of. That the SDK may try often (AWS_MAX_ATTEMPTS) changes nothing.
 func client(at string) *lambdatool.Client {
 	return lambdatool.Hurried(aws.Config{
 		Region: region, Credentials: credentials.StaticCredentialsProvider{Value: keys}, BaseEndpoint: &at,
+		RetryMaxAttempts: 7,
 	})
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/countersign/countersign/internal/tool"
 )
 
-// Remote carries out the calls of tools of kind lambda that are waited for, a runtime.Remote. Functions is required. Safe for concurrent
-// use.
+// Remote carries out the calls of tools of kind lambda that are waited for, a runtime.Remote. Functions is required.
+// Safe for concurrent use.
 type Remote struct{ Functions runtime.Functions }
 
 // Open implements runtime.Remote.
@@ -44,8 +44,9 @@ func (f *function) Spec() agent.ToolSpec { return f.spec }
 // errClosed says that a batch is over.
 var errClosed = errors.New("the invocation that made the call has ended")
 
-// Call implements tool.Tool: it invokes the function and reads its result. A function that ended without a word of its own, because its
-// time was up or its process died, may have done what it was asked, as one whose answer was lost: *tool.LostError.
+// Call implements tool.Tool: it invokes the function and reads its result. A function that ended without a word of
+// its own, because its time was up or its process died, may have done what it was asked, as one whose answer was
+// lost: *tool.LostError.
 func (f *function) Call(ctx context.Context, c tool.Call) (agent.ToolResultData, error) {
 	if f.session.open.Err() != nil {
 		return agent.ToolResultData{}, errClosed

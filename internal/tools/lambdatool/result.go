@@ -22,8 +22,8 @@ type result struct {
 	Patch   json.RawMessage `json:"patch"`   // [{path, value?}]
 }
 
-// read is a function's result: an object of text, json, error, media, suspend and patch and of nothing else, or any other JSON, which is its
-// text; null is none. One of that form that cannot be is the function's error.
+// read is a function's result: an object of text, json, error, media, suspend and patch and of nothing else, or any
+// other JSON, which is its text; null is none. One of that form that cannot be is the function's error.
 func read(payload []byte) agent.ToolResultData {
 	payload = bytes.TrimSpace(payload)
 	if string(payload) == "null" {
@@ -43,8 +43,8 @@ func read(payload []byte) agent.ToolResultData {
 	return d
 }
 
-// form takes a result apart. It is ours where it is an object that has keys, and each is, letter by letter, one of ours. An error says that one is
-// there twice: which of the two is meant would be a guess.
+// form takes a result apart. It is ours where it is an object that has keys, and each is, letter by letter, one of
+// ours. An error says that one is there twice: which of the two is meant would be a guess.
 func form(payload []byte) (r result, ours bool, err error) {
 	parts := map[string]*json.RawMessage{"text": &r.Text, "json": &r.JSON, "error": &r.Error, "media": &r.Media, "suspend": &r.Suspend, "patch": &r.Patch}
 	dec := json.NewDecoder(bytes.NewReader(payload))
@@ -69,7 +69,8 @@ func form(payload []byte) (r result, ours bool, err error) {
 	return r.withoutNulls(), ours, err
 }
 
-// withoutNulls is r without what a function spells out as not being there: anything that is null, but a text or JSON that is all there is.
+// withoutNulls is r without what a function spells out as not being there: anything that is null, but a text or JSON
+// that is all there is.
 func (r result) withoutNulls() result {
 	null := func(raw json.RawMessage) bool { return string(raw) == "null" }
 	for _, at := range []*json.RawMessage{&r.Error, &r.Suspend, &r.Media, &r.Patch} {
@@ -95,7 +96,8 @@ func strict(raw []byte, into any) error {
 	return nil
 }
 
-// data is the result that r says. Of text, json, error and suspend there is one, or none where there are media or a patch.
+// data is the result that r says. Of text, json, error and suspend there is one, or none where there are media or a
+// patch.
 func (r result) data() (agent.ToolResultData, error) {
 	said := 0
 	for _, part := range []json.RawMessage{r.Text, r.JSON, r.Error, r.Suspend} {
@@ -153,7 +155,8 @@ func (r result) patch(d *agent.ToolResultData) error {
 // maxSaid is how many characters of what a function says of its failure are kept.
 const maxSaid = 1000
 
-// failure is what Lambda says of a function that ended in an error. The rest of it, such as where in its code, is nobody's here.
+// failure is what Lambda says of a function that ended in an error. The rest of it, such as where in its code, is
+// nobody's here.
 type failure struct {
 	Type    words `json:"errorType"`
 	Message words `json:"errorMessage"`

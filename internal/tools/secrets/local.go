@@ -1,4 +1,5 @@
-// Package secrets is where the secrets of tools are kept: a file and the environment of a laptop (Local), and AWS Secrets Manager (Vault).
+// Package secrets is where the secrets of tools are kept: a file and the environment of a laptop (Local), and AWS
+// Secrets Manager (Vault).
 package secrets
 
 import (
@@ -25,9 +26,9 @@ const FileName = "secrets.yaml"
 // maxFile is how large a file of secrets may be, in bytes.
 const maxFile = 1 << 20
 
-// Local are the secrets of a laptop: those of the environment, then those of a file, a mapping of names to texts that only its owner may
-// read. A key TENANT/NAME is for that tenant alone and goes before NAME, which is for every tenant. The file is read each time: what is
-// changed counts from the next call on. Safe for concurrent use.
+// Local are the secrets of a laptop: those of the environment, then those of a file, a mapping of names to texts that
+// only its owner may read. A key TENANT/NAME is for that tenant alone and goes before NAME, which is for every
+// tenant. The file is read each time: what is changed counts from the next call on. Safe for concurrent use.
 type Local struct {
 	File   string // path; one that is not there holds none
 	Getenv func(string) string

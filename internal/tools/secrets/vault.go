@@ -31,8 +31,9 @@ const (
 	maxKept        = 1000
 )
 
-// Vault are the secrets of AWS Secrets Manager that begin with a prefix. A value is kept for five minutes, so a rotated one
-// counts no later than that; what is missing is asked for again each time. Make one with NewVault. Safe for concurrent use.
+// Vault are the secrets of AWS Secrets Manager that begin with a prefix. A value is kept for five minutes, so a
+// rotated one counts no later than that; what is missing is asked for again each time. Make one with NewVault. Safe
+// for concurrent use.
 type Vault struct {
 	prefix string
 	client *secretsmanager.Client

@@ -21,7 +21,6 @@ type Backend struct {
 	Starter   Starter
 	Inputs    Inputs
 	Canceller Canceller
-	Releaser  Releaser
 	Desk      Desk
 	Servers   Servers
 	Journal   Journal

@@ -116,11 +116,6 @@ var bodies = map[string]taken{
 		keys:     fields{"/note": {Takes: "s", Good: []string{`""`, `null`, `"\u0000\u202e"`}}},
 		examples: []string{`{"note":"x"}`, `{}`},
 	},
-	"POST /v1/runs/{id}/release": {
-		into: api.Note{}, optional: true, fits: "{}",
-		keys:     fields{"/note": {Takes: "s", Good: []string{`""`, `null`, `"\u0000\u202e"`}}},
-		examples: []string{`REFUSED{"note":"x"}`, `REFUSED{}`},
-	},
 	"POST /v1/runs/{id}/fork": {
 		into: api.Fork{},
 		keys: fields{

@@ -26,7 +26,7 @@ type EventPage struct {
 	Cursor string  `json:"cursor,omitempty"` // for after; "" = there is no more now
 }
 
-// Fact reads the event. Its type is unknown to an older build.
+// Fact reads the event. A type that this build does not know is an error.
 func (e Event) Fact() (agent.Event, error) {
 	return agent.UnmarshalEvent([]byte(`{` + strconv.Quote(e.Type) + `:` + string(e.Data) + `}`))
 }

@@ -195,11 +195,3 @@ func (b *bench) rest(run string) api.Run {
 		}
 	}
 }
-
-// quarantine marks the table as one that was restored.
-func (b *bench) quarantine() {
-	b.t.Helper()
-	m, err := b.Restored(b.t.Context(), local.Tenant, b.backend.Clock.Now().Add(-time.Minute), "user:op")
-	require.NoError(b.t, err)
-	require.Positive(b.t, m.Quarantined)
-}

@@ -345,3 +345,24 @@ func TestAForgedCoverGrantsNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestAForgedRequestCannotShowOtherArguments: what a request's item shows is not what its digest stands for. Approving it
+// runs nothing, and people are asked again with the arguments that the call has.
+func TestAForgedRequestCannotShowOtherArguments(t *testing.T) {
+	b := newBench(t, `{"calls": [{"id": "c1", "name": "pay", "input": {"amount": 5}}]}
+{"text": "Paid."}
+`, func(d *agent.Definition) {
+		d.Permission.Rules = []agent.Rule{{Tool: "pay", Verdict: agent.VerdictAsk}}
+	})
+	run := b.startedBy(ana, "k")
+	forged := b.pending(run)
+	b.forge(forged, func(r map[string]any) { r["args"] = map[string]any{"amount": 1} })
+	got := b.do("POST /v1/approvals/"+forged+"/decision", `{"action": "approve"}`, api.AsHeader, bo)
+	require.Equal(t, http.StatusConflict, got.status, got.body)
+
+	again := b.pending(b.rest(run.ID))
+	require.NotEqual(t, forged, again)
+	shown := b.do("GET /v1/approvals/"+again, "", api.AsHeader, bo)
+	require.Contains(t, shown.body, `"args":{"amount":5}`)
+	require.Equal(t, agent.RunDone, b.approvedBy(bo, run, again).Status)
+}

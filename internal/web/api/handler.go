@@ -47,7 +47,6 @@ var routes = []struct {
 	{http.MethodGet, "/v1/runs/{id}/replay", (*server).replay},
 	{http.MethodPost, "/v1/runs/{id}/input", (*server).input},
 	{http.MethodPost, "/v1/runs/{id}/cancel", (*server).cancel},
-	{http.MethodPost, "/v1/runs/{id}/release", (*server).release},
 	{http.MethodPost, "/v1/runs/{id}/fork", (*server).fork},
 	{http.MethodPost, "/v1/runs/{id}/calls/{call}/undo", (*server).undo},
 	{http.MethodPost, callbackPath, (*server).callback},
@@ -65,7 +64,6 @@ var routes = []struct {
 	{http.MethodGet, "/v1/grants", (*server).listGrants},
 	{http.MethodDelete, "/v1/grants/{agent}/{tool}", (*server).revokeGrant},
 	{http.MethodGet, "/v1/repairs", (*server).listRepairs},
-	{http.MethodGet, "/v1/quarantine", (*server).listQuarantine},
 	{http.MethodGet, "/v1/servers", (*server).listServers},
 	{http.MethodPost, "/v1/servers/{agent}/{server}/approve", (*server).approveServer},
 }

@@ -94,7 +94,6 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	t.Run("ends", d.ends)
 	t.Run("uploads", d.uploads)
 	t.Run("undo", d.undo)
-	t.Run("restore", d.restore)
 	t.Run("servers", d.servers)
 	t.Run("audit", d.audit)
 	t.Run("duties", d.duties)
@@ -280,31 +279,6 @@ func (d *document) undo(t *testing.T) {
 	d.check(t, "GET /v1/approvals", got)
 }
 
-// restore is what is said of a run in quarantine, and how it gets out.
-func (d *document) restore(t *testing.T) {
-	b := newBench(t, pay)
-	run := b.start("k")
-	b.quarantine()
-	for op, shows := range map[string]string{
-		"GET /v1/quarantine": `"why":"marked"`, "GET /v1/repairs": `"kind":"quarantined"`, "GET /v1/runs/{id}": `"quarantine":{"why":"marked"`,
-	} {
-		got := b.do(real(op, run), "")
-		d.check(t, op, got)
-		require.Contains(t, got.body, shows)
-		require.Contains(t, got.body, run.ID)
-	}
-	const release = "POST /v1/runs/{id}/release"
-	got := b.do(real(release, run), `{"note":"x"}`, api.AsHeader, "user:eve")
-	d.check(t, release, got)
-	require.Equal(t, http.StatusForbidden, got.status, "who may not approve its calls")
-	got = b.do(real(release, run), `{"note":"x"}`)
-	d.check(t, release, got)
-	require.Equal(t, http.StatusAccepted, got.status)
-	b.rest(run.ID)
-	require.NotContains(t, b.do("GET /v1/quarantine", "").body, run.ID)
-	require.Equal(t, http.StatusConflict, b.do(real(release, run), "").status)
-}
-
 // requests are those whose answers depend on what is asked. Each meets a run of its own that waits for its call c1.
 func (d *document) requests(t *testing.T) {
 	const start, input, decide, fork = "POST /v1/runs", "POST /v1/runs/{id}/input", "POST /v1/approvals/{id}/decision", "POST /v1/runs/{id}/fork"
@@ -378,10 +352,6 @@ func (d *document) requests(t *testing.T) {
 
 		{op: "GET /v1/repairs", status: 200},
 		{op: "GET /v1/repairs", query: "?limit=0", status: 400, kind: "invalid-request"},
-		{op: "GET /v1/quarantine", status: 200},
-		{op: "GET /v1/quarantine", query: "?x=1", status: 400, kind: "invalid-request"},
-		{op: "POST /v1/runs/{id}/release", body: `{"note":"x"}`, status: 409, kind: "not-quarantined"},
-		{op: "POST /v1/runs/{id}/release", query: "?x=1", status: 400, kind: "invalid-request"},
 
 		{op: "GET /v1/grants", status: 200},
 		{op: "GET /v1/grants", query: "?agent=payer&limit=1", status: 200},
@@ -535,7 +505,7 @@ var goTypes = map[string]any{
 	"Server": api.Server{}, "ServerPage": api.ServerPage{}, "PinnedTool": api.PinnedTool{}, "PendingTool": api.PendingTool{}, "ToolDefinition": api.ToolDefinition{},
 	"ServerVerdict": api.ServerVerdict{}, "Hints": agent.MCPHints{}, "ServerState": agent.ServerState{}, "DisabledTool": agent.DisabledTool{},
 	"Preferences": person.Preferences{}, "Duty": person.Duty{}, "DutyForm": api.DutyForm{}, "DutyList": api.DutyList{},
-	"RepairPage": api.RepairPage{}, "Repaired": runtime.Repaired{}, "QuarantinePage": api.QuarantinePage{}, "QuarantinedRun": api.QuarantinedRun{}, "Quarantine": agent.Quarantine{},
+	"RepairPage": api.RepairPage{}, "Repaired": runtime.Repaired{},
 	"Blob": api.Blob{}, "Upload": api.Upload{}, "Uploaded": api.Uploaded{}, "Uploading": api.Uploading{},
 }
 
@@ -646,33 +616,12 @@ func TestDocumentHasTheValuesOfTheTypes(t *testing.T) {
 	for _, r := range constants(t, "../../agent", "Reason") {
 		require.NoError(t, reason.Validate(r))
 	}
-	require.ElementsMatch(t, eventTypes(t), d.enum("/components/schemas/EventType"))
+	require.ElementsMatch(t, agent.EventTypes(), d.enum("/components/schemas/EventType"))
 	var told []string
 	for _, kind := range stream.Types() {
 		told = append(told, string(kind))
 	}
 	require.ElementsMatch(t, told, d.enum("/components/schemas/CanonicalType"))
-}
-
-// eventTypes are the names that agent.EventType gives.
-func eventTypes(t *testing.T) []string {
-	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../../agent/eventcodec.go", nil, 0)
-	require.NoError(t, err)
-	var names []string
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || spec.Names[0].Name != "eventTypes" {
-			return true
-		}
-		for _, e := range spec.Values[0].(*ast.CompositeLit).Elts {
-			name, err := strconv.Unquote(e.(*ast.KeyValueExpr).Key.(*ast.BasicLit).Value)
-			require.NoError(t, err)
-			names = append(names, name)
-		}
-		return false
-	})
-	return names
 }
 
 // Every problem type is documented with the status it is answered with, and no other.
@@ -796,9 +745,6 @@ func (d *document) takes(t *testing.T, op string, bodies []string) {
 		b := newBench(t, pay)
 		b.waits("read_file", xDigest)
 		of := b.start("k")
-		if strings.HasSuffix(op, "/release") {
-			b.quarantine()
-		}
 		got := b.do(real(op, of), body)
 		require.NotContains(t, got.body, `"type":"invalid-request"`, "%s is valid and refused", body)
 		if got.status < http.StatusBadRequest {

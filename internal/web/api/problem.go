@@ -38,7 +38,6 @@ const (
 	BadMethod        ProblemType = "method-not-allowed"
 	RunFinished      ProblemType = "run-finished"
 	RunNotFinished   ProblemType = "run-not-finished"
-	NotQuarantined   ProblemType = "not-quarantined"
 	CallRunning      ProblemType = "call-running"
 	KeyReused        ProblemType = "key-reused"
 	AlreadyDecided   ProblemType = "already-decided"
@@ -85,7 +84,6 @@ var kinds = map[ProblemType]struct {
 	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
 	RunFinished:      {http.StatusConflict, "the run has finished"},
 	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
-	NotQuarantined:   {http.StatusConflict, "the run is not in quarantine"},
 	CallRunning:      {http.StatusConflict, "a call was running there"},
 	KeyReused:        {http.StatusConflict, "the key was used with another body"},
 	AlreadyDecided:   {http.StatusConflict, "somebody has decided already"},
@@ -141,8 +139,6 @@ var causes = []struct {
 	{store.ErrNoRun, RunNotFound},
 	{store.ErrNoEntry, InvalidRequest},
 	{agent.ErrNotFinished, RunNotFinished},
-	{runtime.ErrNotQuarantined, NotQuarantined},
-	{runtime.ErrMayNotRelease, NotAllowed},
 	{agent.ErrCallRunning, CallRunning},
 	{agent.ErrUndoing, CallRunning},
 	{runtime.ErrNoSuchCall, CallNotFound},

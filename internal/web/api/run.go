@@ -46,7 +46,6 @@ type Run struct {
 
 	Servers []agent.ServerState `json:"servers,omitempty"` // MCP servers, once their tools are listed
 
-	Quarantine *agent.Quarantine `json:"quarantine,omitempty"` // after a restore: why it stands still until somebody releases it
 }
 
 // Resting reports whether the run is done, or waits and nothing has arrived for it.

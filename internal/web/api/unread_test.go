@@ -73,19 +73,6 @@ var spoiltLists = map[string]struct {
 			return k.SK[strings.LastIndexByte(k.SK, '#')+1:], k.PK == "T#default#DUTY#user:ana" && strings.HasPrefix(k.SK, "G#")
 		},
 	},
-	"runs in quarantine": {
-		paths: []string{"/v1/quarantine", "/v1/quarantine?limit=1"}, bench: quarantinedRuns,
-		of: func(k store.Key) (string, bool) {
-			return strings.TrimPrefix(k.PK, "T#default#RUN#"), k.SK == "J#0000000000"
-		},
-	},
-	"repairs": {
-		paths: []string{"/v1/repairs", "/v1/repairs?limit=1"}, bench: quarantinedRuns, view: true,
-		of: func(k store.Key) (string, bool) {
-			of, ok := strings.CutPrefix(k.PK, "T#default#REPAIR#")
-			return of + "/" + k.SK, ok
-		},
-	},
 }
 
 func fourRuns(t *testing.T) *bench {
@@ -93,12 +80,6 @@ func fourRuns(t *testing.T) *bench {
 	for _, key := range []string{"a", "b", "c", "d"} {
 		b.start(key)
 	}
-	return b
-}
-
-func quarantinedRuns(t *testing.T) *bench {
-	b := fourRuns(t)
-	b.quarantine()
 	return b
 }
 

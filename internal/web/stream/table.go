@@ -52,9 +52,7 @@ var lines = map[string]line{
 	"undo_ordered":         {first: ordered},
 	"synthesised":          {first: synthesised},
 	"plan_left":            {last: func(w *writing, _ agent.Event) { w.conversation() }}, // what the plan has done is part of it now
-	"quarantined":          {},                                                           // a run in JSON has it
-	"released":             {},
-	"hooked":               {}, // plugins; what they say is in the next request, and what they patch in state_delta
+	"hooked":               {},                                                           // plugins; what they say is in the next request, and what they patch in state_delta
 }
 
 func started(w *writing, _ agent.Event) {

@@ -16,7 +16,7 @@ import (
 func newConsole(e *engine, b api.Backend, token string, as agent.Principal) *webpages.Console {
 	draw := ids.System(e.p.clock)
 	return &webpages.Console{
-		Pages:  e.behind().Pages(),
+		Pages:  e.deployment().Pages(),
 		Tenant: local.Tenant, As: as, Read: e.client(as), Agents: e.p.registry.Agents, Token: token, Start: draw.Token()[:10], Key: draw.Token(),
 		Conversation: func(ctx context.Context, run string) ([]agent.Spoken, error) {
 			l, err := b.Journal.Load(ctx, local.Tenant, run)

@@ -56,8 +56,8 @@ func (e *engine) pages() (http.Handler, error) {
 	if err != nil {
 		return nil, usage("%v", err)
 	}
-	b := e.behind()
-	b.Links, b.People = e.links(), e.home.People
+	b := e.deployment()
+	b.Links = e.links()
 	b.Getenv = func(name string) string {
 		if name == slack.EnvSigningSecret {
 			return strings.Join(signing, ",")
@@ -80,9 +80,9 @@ func (e *engine) pages() (http.Handler, error) {
 	}), nil
 }
 
-// behind is what stands behind every page of a laptop.
-func (e *engine) behind() lambdafn.Behind {
-	return lambdafn.Behind{
-		Ports: e.home.Ports, Desk: e.home.Desk, Decides: e.backend.Desk, Recorder: e.home.Recorder(), Definitions: e.home.Definitions, Log: e.backend.Log,
-	}
+// deployment is what stands behind every page of a laptop.
+func (e *engine) deployment() *lambdafn.Deployment {
+	d := *e.home.Deployment
+	d.Log = e.backend.Log
+	return &d
 }

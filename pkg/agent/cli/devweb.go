@@ -57,7 +57,7 @@ func newWeb(e *engine, host string, at *net.TCPAddr, token string, as agent.Prin
 		mux.Handle(path, shown)
 	}
 	guard.ProvesItself, guard.Fragment = webpages.ProvesItself, console.Fragment()
-	mux.Handle("/", e.trace.HTTP(api.Handler(b)))
+	mux.Handle("/", e.watch.Trace.HTTP(api.Handler(b)))
 	signIn := &webpages.SignIn{Is: guard.Is, Welcome: guard.Welcome, Clock: e.p.clock}
 	if !w.open { // whoever else reaches the port need not know where the store is
 		if signIn.File, err = filepath.Abs(filepath.Join(e.home.Dir, tokenFile)); err != nil {

@@ -16,8 +16,9 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/ids"
+	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/observe/tracing"
+	"github.com/countersign/countersign/internal/observe/telemetry"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/callback"
@@ -34,7 +35,8 @@ type engine struct {
 	feed    *api.Feed
 	pipe    *local.Pipe
 	backend api.Backend
-	trace   *tracing.Tracer // nil = the environment names no collector
+	watch   *lambdafn.Observer
+	sends   *telemetry.Telemetry // what watch records; nil = the environment names no exporter
 	server  *http.Server
 	web     *web                   // what dev serves beside; nil in every other command
 	url     atomic.Pointer[string] // of the web
@@ -45,10 +47,6 @@ type engine struct {
 // openEngine opens the store and serves it. The error is local.ErrInUse where another process has it.
 func (p *program) openEngine(who people) (*engine, error) {
 	feed := api.NewFeed(p.clock)
-	trace, err := p.tracer()
-	if err != nil {
-		return nil, err
-	}
 	heard := agent.HearTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
 	invoked, ring := &functions{p: p}, &keys{home: p.home, draw: ids.System(p.clock).Token}
@@ -57,18 +55,22 @@ func (p *program) openEngine(who people) (*engine, error) {
 		return nil, err
 	}
 	remotes[agent.KindLambda] = lambdatool.Remote{Functions: invoked}
-	e := &engine{p: p, feed: feed, pipe: local.NewPipe(), trace: trace, ring: ring}
+	e := &engine{p: p, feed: feed, pipe: local.NewPipe(), ring: ring}
 	tells, err := p.notifier(e)
 	if err != nil {
+		return nil, err
+	}
+	if e.watch, e.sends, err = p.watch(); err != nil {
 		return nil, err
 	}
 	home, err := local.Open(local.Options{
 		Remotes: remotes, Functions: invoked,
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
 		Notify:    tells,
-		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Trace: trace, Trouble: p.trouble, Busy: p.busy, Clock: p.clock, People: who.Book,
+		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.watch, Trouble: p.trouble, Busy: p.busy, Clock: p.clock, People: who.Book,
 	})
 	if err != nil {
+		e.sends.Shutdown(context.Background())
 		return nil, err
 	}
 	b := home.Backend(local.Serving{Agents: p.registry, Feed: feed, Caller: caller(who)})
@@ -114,14 +116,6 @@ func (e *engine) reached() string {
 		return *url
 	}
 	return ""
-}
-
-// tracer records runs where the environment names a collector; nil = it names none.
-func (p *program) tracer() (*tracing.Tracer, error) {
-	draw := ids.System(p.clock)
-	return tracing.FromEnv(p.getenv, tracing.Sources{
-		Clock: p.clock, Random: draw.Fill, Jitter: draw.Jitter, Log: func(text string) { p.note("%-8s %s", "trouble", line(text)) },
-	})
 }
 
 // trouble tells of a function of the state machine that failed. What passes by itself is tried again.
@@ -229,5 +223,6 @@ func (e *engine) Close() error {
 	if closed := e.home.Close(); closed != nil {
 		err = errors.Join(err, fmt.Errorf("close store %s: %w", e.p.home, closed))
 	}
+	e.sends.Shutdown(context.Background())
 	return err
 }

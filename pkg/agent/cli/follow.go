@@ -138,7 +138,7 @@ func (e *engine) stalled(ctx context.Context, run string) error {
 			run, os.Getpid(), err, e.p.hint("resume"), agentFile, agentFile))
 	}
 	status, err := e.home.Ports.Waiter.Status(ctx, before.Owner)
-	if err != nil || status != runtime.ExecutionEnded && status != runtime.ExecutionSucceeded {
+	if err != nil || status != runtime.ExecutionEnded {
 		return err
 	}
 	after, err := e.home.Ports.Journal.Head(ctx, local.Tenant, run)

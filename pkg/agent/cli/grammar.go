@@ -26,7 +26,6 @@ type grammar struct {
 	Servers   serversCommand     `cmd:"" help:"List MCP servers and what waits to be approved of them, or approve it."`
 	Audit     auditCommand       `cmd:"" help:"Verify or export the audit chain: what has happened to requests."`
 	Repairs   repairsCommand     `cmd:"" help:"List what was repaired of runs, when and how."`
-	Restore   restoreCommand     `cmd:"" help:"After the store was put back from an older copy: quarantine its open runs, list them, release them."`
 	Answer    answerCommand      `cmd:"" help:"Answer for a service, or say what became of a call whose outcome is unknown, and carry the run on."`
 	Send      sendCommand        `cmd:"" help:"Say something to a run and carry it on."`
 	Cancel    cancelCommand      `cmd:"" help:"End a run."`

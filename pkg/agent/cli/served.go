@@ -42,7 +42,7 @@ func (e *engine) socketHandler() http.Handler {
 	})
 	mux.HandleFunc("GET "+definitionPath, e.serveDefinition)
 	mux.HandleFunc("GET "+stalledPath, e.serveStalled)
-	mux.Handle("/", e.trace.HTTP(api.Handler(e.backend)))
+	mux.Handle("/", e.watch.Trace.HTTP(api.Handler(e.backend)))
 	return mux
 }
 

@@ -1,64 +1,220 @@
 package cli
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	colmetricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 )
 
-// A laptop's runs are traced like those of a deployment where the environment names a collector.
-func TestRunIsTracedToTheCollectorOfTheEnvironment(t *testing.T) {
+// collector keeps what it is sent by OTLP.
+type collector struct {
+	*httptest.Server
+	kinds   map[string]int // of spans
+	traces  map[string]bool
+	metrics map[string]bool
+}
+
+func newCollector(t *testing.T) *collector {
 	var mu sync.Mutex
-	kinds, traces := map[string]int{}, map[string]bool{}
-	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		var body struct {
-			ResourceSpans []struct {
-				ScopeSpans []struct {
-					Spans []struct {
-						TraceID    string `json:"traceId"`
-						Attributes []struct {
-							Key   string
-							Value struct{ StringValue string }
-						}
+	c := &collector{kinds: map[string]int{}, traces: map[string]bool{}, metrics: map[string]bool{}}
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		body, err := io.ReadAll(r.Body)
+		var spans coltracepb.ExportTraceServiceRequest
+		var metrics colmetricspb.ExportMetricsServiceRequest
+		switch r.URL.Path {
+		case "/v1/traces":
+			err = errors.Join(err, proto.Unmarshal(body, &spans))
+		case "/v1/metrics":
+			err = errors.Join(err, proto.Unmarshal(body, &metrics))
+		default:
+			err = errors.New(r.URL.Path)
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, rs := range spans.ResourceSpans {
+			for _, s := range rs.ScopeSpans[0].Spans {
+				c.traces[string(s.TraceId)] = true
+				for _, a := range s.Attributes {
+					if a.Key == "openinference.span.kind" {
+						c.kinds[a.Value.GetStringValue()]++
 					}
 				}
 			}
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-			t.Error(err)
-			return
-		}
-		for _, s := range body.ResourceSpans[0].ScopeSpans[0].Spans {
-			traces[s.TraceID] = true
-			for _, a := range s.Attributes {
-				if a.Key == "openinference.span.kind" {
-					kinds[a.Value.StringValue]++
-				}
+		for _, rm := range metrics.ResourceMetrics {
+			for _, m := range rm.ScopeMetrics[0].Metrics {
+				c.metrics[m.Name] = true
 			}
 		}
 	}))
-	defer collector.Close()
+	t.Cleanup(c.Close)
+	return c
+}
+
+// otel sets variables of OpenTelemetry, which its SDK reads from the process's environment.
+func (d *desk) otel(env map[string]string) {
+	d.env = env
+	for name, value := range env {
+		d.t.Setenv(name, value)
+	}
+}
+
+// A laptop's runs are traced and measured like those of a deployment if the environment names a collector.
+func TestRunIsTracedToTheCollectorOfTheEnvironment(t *testing.T) {
+	c := newCollector(t)
 	d := newDesk(t, holding, `{"calls": [{"id": "c1", "name": "hold", "input": {}}]}`+"\n"+`{"text": "Done."}`)
-	d.env = map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": collector.URL, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
+	d.otel(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL})
 	d.release <- struct{}{}
 	who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
 	require.Equal(t, 0, who.code, who.stderr.String())
-	mu.Lock()
-	defer mu.Unlock()
-	require.Equal(t, map[string]int{"AGENT": 1, "CHAIN": 3, "LLM": 2, "TOOL": 1}, kinds)
-	require.Len(t, traces, 1)
+	require.NotContains(t, who.stderr.String(), "OTEL_")
+	c.Close()
+	require.Equal(t, map[string]int{"AGENT": 1, "CHAIN": 3, "LLM": 2, "TOOL": 1}, c.kinds)
+	require.Len(t, c.traces, 1)
+	require.Equal(t, []string{
+		"countersign.inferences", "countersign.run.duration", "countersign.runs.ended", "countersign.runs.started",
+		"countersign.tool.calls", "countersign.tool.duration", "gen_ai.client.operation.duration", "gen_ai.client.token.usage",
+	}, slices.Sorted(maps.Keys(c.metrics)))
 }
 
-func TestBadTraceVariableIsNamed(t *testing.T) {
+// What is exported is what OpenTelemetry's variables say, signal by signal.
+func TestSignalsAreSwitchedByTheEnvironment(t *testing.T) {
+	for name, e := range map[string]struct {
+		env             map[string]string
+		traces, metrics bool
+	}{
+		"disabled":      {map[string]string{"OTEL_SDK_DISABLED": "true"}, false, false},
+		"no metrics":    {map[string]string{"OTEL_METRICS_EXPORTER": "none"}, true, false},
+		"no traces":     {map[string]string{"OTEL_TRACES_EXPORTER": "none"}, false, true},
+		"not sampled":   {map[string]string{"OTEL_TRACES_SAMPLER": "always_off"}, false, true},
+		"of two others": {map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_METRICS_EXPORTER": "otlp"}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCollector(t)
+			d := newDesk(t, holding, `{"text": "Done."}`)
+			e.env["OTEL_EXPORTER_OTLP_ENDPOINT"] = c.URL
+			d.otel(e.env)
+			who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
+			require.Equal(t, 0, who.code, who.stderr.String())
+			c.Close()
+			require.Equal(t, []bool{e.traces, e.metrics}, []bool{len(c.traces) > 0, len(c.metrics) > 0})
+		})
+	}
+}
+
+// spanService takes spans over gRPC.
+type spanService struct {
+	coltracepb.UnimplementedTraceServiceServer
+	got chan int
+}
+
+func (s spanService) Export(
+	_ context.Context, r *coltracepb.ExportTraceServiceRequest,
+) (*coltracepb.ExportTraceServiceResponse, error) {
+	s.got <- len(r.ResourceSpans[0].ScopeSpans[0].Spans)
+	return &coltracepb.ExportTraceServiceResponse{}, nil
+}
+
+// A laptop's runs are sent over gRPC if the environment says so.
+func TestRunIsTracedOverGRPC(t *testing.T) {
+	service := spanService{got: make(chan int, 10)}
+	server := grpc.NewServer()
+	coltracepb.RegisterTraceServiceServer(server, service)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go server.Serve(l) //nolint:errcheck // it is stopped
+	defer server.Stop()
 	d := newDesk(t, holding, `{"text": "Done."}`)
-	d.env = map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"}
+	d.otel(map[string]string{
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://" + l.Addr().String(), "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+	})
 	who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
-	require.NotZero(t, who.code)
-	require.Contains(t, who.stderr.String(), "OTEL_EXPORTER_OTLP_ENDPOINT: want http://HOST or https://HOST")
+	require.Equal(t, 0, who.code, who.stderr.String())
+	require.Equal(t, 3, <-service.got, "AGENT, CHAIN and LLM")
+}
+
+// Spans can be sent as JSON. A protocol that nothing here speaks is a warning, and the spans are sent by another.
+func TestProtocols(t *testing.T) {
+	for protocol, want := range map[string]struct{ content, warning string }{
+		"http/json": {"application/json", ""},
+		"zipkin": {
+			"application/x-protobuf", `OTEL_EXPORTER_OTLP_PROTOCOL: got "zipkin", want http/protobuf or http/json or grpc; traces are sent`,
+		},
+	} {
+		t.Run(protocol, func(t *testing.T) {
+			sent := make(chan string, 10)
+			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				sent <- r.URL.Path + " " + r.Header.Get("Content-Type")
+			}))
+			defer server.Close()
+			d := newDesk(t, holding, `{"text": "Done."}`)
+			d.otel(map[string]string{
+				"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": server.URL + "/in", "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+			})
+			who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
+			require.Equal(t, 0, who.code, who.stderr.String())
+			require.Equal(t, "/in "+want.content, <-sent)
+			if want.warning == "" {
+				require.NotContains(t, who.stderr.String(), "OTEL_")
+				return
+			}
+			require.Contains(t, who.stderr.String(), want.warning)
+		})
+	}
+}
+
+// A collector that refuses what it is sent is told of once, without what it answered, and fails no run.
+func TestCollectorThatRefusesFailsNoRun(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "s3cret", http.StatusUnauthorized)
+	}))
+	defer server.Close()
+	d := newDesk(t, holding, `{"text": "Done."}`)
+	d.otel(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_EXPORTER_OTLP_HEADERS": "s3cret"})
+	who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
+	require.Equal(t, 0, who.code, who.stderr.String())
+	require.Contains(t, who.stderr.String(), "401 Unauthorized")
+	require.Len(t, regexp.MustCompile("send telemetry").FindAllString(who.stderr.String(), -1), 1)
+	require.Contains(t, who.stderr.String(), "parse headers", "a header that is none is told of, too")
+	require.NotContains(t, who.stderr.String(), "s3cret")
+}
+
+func TestBadTelemetryVariableIsNamed(t *testing.T) {
+	for variable, c := range map[string]struct{ bad, want string }{
+		"OTEL_EXPORTER_OTLP_ENDPOINT":         {"localhost:4318", "want http://HOST or https://HOST"},
+		"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": {"s3cret", "want http://HOST or https://HOST"},
+		"OTEL_TRACES_EXPORTER":                {"zipkin", "zipkin"},
+		"OTEL_RESOURCE_ATTRIBUTES":            {"a", "want NAME=VALUE between commas"},
+		"OPENINFERENCE_HIDE_INPUTS":           {"perhaps", "want true or false"},
+	} {
+		t.Run(variable, func(t *testing.T) {
+			d := newDesk(t, holding, `{"text": "Done."}`)
+			env := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+			env[variable] = c.bad
+			d.otel(env)
+			who := d.command(t.Context(), "", "run", d.dir, "--message", "x")
+			require.NotZero(t, who.code)
+			require.Contains(t, who.stderr.String(), variable+": ")
+			require.Contains(t, who.stderr.String(), c.want)
+			require.NotContains(t, who.stderr.String(), "s3cret")
+		})
+	}
 }

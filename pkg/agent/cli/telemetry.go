@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"context"
+	"slices"
+
+	"go.opentelemetry.io/contrib/exporters/autoexport"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/countersign/countersign/internal/lambdafn"
+	"github.com/countersign/countersign/internal/observe/telemetry"
+)
+
+// watch observes runs if the environment names an exporter of OpenTelemetry; what it gives beside sends what is recorded.
+func (p *program) watch() (*lambdafn.Observer, *telemetry.Telemetry, error) {
+	return lambdafn.Watch(p.getenv, exporters{p.getenv}, p.clock, func(text string) {
+		p.note("%-8s %s", "trouble", line(text))
+	})
+}
+
+// exporters are those that OpenTelemetry's variables can name: otlp, console, and prometheus for metrics.
+type exporters struct{ getenv func(string) string }
+
+// Protocols are those over HTTP, and gRPC.
+func (exporters) Protocols(signal string) []string {
+	return append(telemetry.OTLP{}.Protocols(signal), "grpc")
+}
+
+// Spans sends batches of spans.
+func (x exporters) Spans(ctx context.Context, name string) (sdktrace.SpanProcessor, error) {
+	if !x.automatic(name, "TRACES") {
+		return telemetry.OTLP{}.Spans(ctx, name)
+	}
+	e, err := autoexport.NewSpanExporter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sdktrace.NewBatchSpanProcessor(e), nil
+}
+
+// Metrics sends metrics every minute and at the end, or serves them.
+func (x exporters) Metrics(ctx context.Context, name string) (sdkmetric.Reader, error) {
+	if !x.automatic(name, "METRICS") {
+		return telemetry.OTLP{}.Metrics(ctx, name)
+	}
+	return autoexport.NewMetricReader(ctx)
+}
+
+// automatic reports whether autoexport makes the exporter of a signal: it refuses protocols of OTLP other than two, of
+// which telemetry.OTLP knows one more and replaces the rest.
+func (x exporters) automatic(name, signal string) bool {
+	_, protocol := telemetry.Protocol(x.getenv, signal)
+	return name != "" && name != "otlp" || slices.Contains([]string{"", "grpc", "http/protobuf"}, protocol)
+}
