@@ -15,31 +15,32 @@ import (
 
 // said is what a page says of what was just tried, and what its person had typed.
 type said struct {
-	head, text string
-	bad        bool
-	typed      map[string]string
+	Head  string
+	Bad   bool
+	text  string
+	typed map[string]string
 }
 
 // post takes a form. Where it is taken, the answer is the way back to the page; else it is the page, with what was typed and why it was not taken.
 func (s *server) post(w http.ResponseWriter, r *http.Request, v visit) {
 	form, err := readForm(r, v.proof != nil)
 	if err != nil {
-		s.page(w, r, v, http.StatusBadRequest, said{head: "Your answer was not taken", text: "The form: " + err.Error() + ".", bad: true})
+		s.page(w, r, v, http.StatusBadRequest, said{Head: "Your answer was not taken", text: "The form: " + err.Error() + ".", Bad: true})
 		return
 	}
 	if v.proof != nil {
 		if problem := v.proof(form); problem != "" {
-			s.page(w, r, v, http.StatusForbidden, said{head: "Your answer was not taken", text: problem, bad: true, typed: form})
+			s.page(w, r, v, http.StatusForbidden, said{Head: "Your answer was not taken", text: problem, Bad: true, typed: form})
 			return
 		}
 	}
 	seen, ours := readTicket(v.link, form["form"])
 	if !ours {
-		s.page(w, r, v, http.StatusForbidden, said{head: "Your answer was not taken", text: "The form was not one of this page. Answer anew.", bad: true, typed: form})
+		s.page(w, r, v, http.StatusForbidden, said{Head: "Your answer was not taken", text: "The form was not one of this page. Answer anew.", Bad: true, typed: form})
 		return
 	}
 	if what := seen.changes(stateOf(v.a, v.by.ID)); what != "" {
-		s.page(w, r, v, http.StatusConflict, said{head: "The request is not as you saw it", text: what, bad: true, typed: form})
+		s.page(w, r, v, http.StatusConflict, said{Head: "The request is not as you saw it", text: what, Bad: true, typed: form})
 		return
 	}
 	if form["action"] == "uncover" {
@@ -73,7 +74,7 @@ func (s *server) uncover(w http.ResponseWriter, r *http.Request, v visit, form m
 		return
 	}
 	v.uncovered = true
-	s.page(w, r, v, http.StatusOK, said{head: "Nothing is masked on this page", text: "It is recorded that you looked. Open the page again to have it masked."})
+	s.page(w, r, v, http.StatusOK, said{Head: "Nothing is masked on this page", text: "It is recorded that you looked. Open the page again to have it masked."})
 }
 
 func (s *server) mayUncover(ctx context.Context, v visit) error {
@@ -184,7 +185,7 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, v visit, form ma
 		return
 	}
 	v.a = now
-	s.page(w, r, v, status, said{head: "Your answer was not taken", text: text, bad: true, typed: form})
+	s.page(w, r, v, status, said{Head: "Your answer was not taken", text: text, Bad: true, typed: form})
 }
 
 // explain is a desk's error for people; 0 = it is none of theirs.

@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
-	"embed"
 	"encoding/hex"
 	"errors"
 	"net/http"
@@ -22,9 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/people/show"
 	"github.com/countersign/countersign/internal/web/api"
 )
-
-//go:embed console
-var consoleFiles embed.FS
 
 // Reader reads what the console shows, on behalf of who looks; *api.Client does. Its errors are *api.Problem where the API refuses.
 type Reader interface {
@@ -55,9 +51,6 @@ type Console struct {
 // Fragment is what stands behind # in the address that opens the console for the first time: a browser keeps it to itself.
 func (c *Console) Fragment() string { return "key=" + c.Start + "." + c.Key }
 
-// maxConsole is the longest page of the console, in bytes: no gateway stands before it. What a page takes of foreign texts is bounded below that.
-const maxConsole = 32 << 20
-
 // The paths of the console.
 const (
 	runsPath      = "/runs/"
@@ -83,29 +76,16 @@ func ProvesItself(r *http.Request) bool {
 type console struct {
 	*Console
 	*server
-	home, run *Template
-	script    string
-
 	mu       sync.Mutex
 	previews map[string]show.Text // by run
 }
 
 // Handler serves ConsolePaths, and refuses everything else as it refuses what is not there.
 func (c *Console) Handler() http.Handler {
-	_, policy := styles()
-	s := c.Pages.server(parseConsole(file("plain.html")), parseConsole(file("approval.html")))
-	s.policy = strings.Replace(policy, "default-src 'none';", "default-src 'none'; script-src 'self'; connect-src 'self';", 1)
-	return &console{
-		Console: c, server: s, home: parseConsole(read(consoleFiles, "console/home.html")), run: parseConsole(read(consoleFiles, "console/run.html")),
-		script: read(consoleFiles, "console/console.js"), previews: map[string]show.Text{},
-	}
-}
-
-// parseConsole makes a page of the console: in the layout of all pages, with the console's own parts.
-func parseConsole(text string) *Template {
-	t := parseTexts("console", file("layout.html"), read(consoleFiles, "console/parts.html"), text)
-	t.limit = maxConsole
-	return t
+	s := c.Pages.server(consolePages)
+	s.policy = strings.Replace(pagePolicy, "default-src 'none';",
+		"default-src 'none'; script-src 'self'; connect-src 'self';", 1)
+	return &console{Console: c, server: s, previews: map[string]show.Text{}}
 }
 
 // ServeHTTP implements http.Handler.
@@ -125,13 +105,15 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	run, isRun := strings.CutPrefix(r.URL.Path, runsPath)
 	switch {
 	case r.URL.Path == "/":
-		c.answer(w, r, c.home, c.homeData)
+		page, err := c.homePage(r)
+		c.answer(w, r, "home.html", page, err)
 	case r.URL.Path == scriptPath && r.URL.RawQuery == "":
 		c.harden(w.Header())
 		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
-		_, _ = w.Write([]byte(c.script)) // the client is gone if this fails
+		_, _ = w.Write([]byte(read("console/console.js"))) // the client is gone if this fails
 	case isRun && runID.MatchString(run):
-		c.answer(w, r, c.run, func(r *http.Request) (map[string]any, error) { return c.runData(r, run) })
+		page, err := c.runPage(r, run)
+		c.answer(w, r, "run.html", page, err)
 	case isApproval && approvalID.MatchString(id) && r.URL.RawQuery == "":
 		c.approval(w, r, id)
 	default:
@@ -142,13 +124,11 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // errNoPage refuses an address that is none of the console's.
 var errNoPage = errors.New("there is no such page")
 
-// answer makes a page.
-func (c *console) answer(w http.ResponseWriter, r *http.Request, t *Template, data func(*http.Request) (map[string]any, error)) {
-	with, err := data(r)
-	var html string
+// answer sends a page over its view, or says why there is none.
+func (c *console) answer(w http.ResponseWriter, r *http.Request, name string, view any, err error) {
+	var html []byte
 	if err == nil {
-		with["who"], with["start"] = Text(c.Show.Text(c.As.ID)), c.Start
-		html, err = t.HTML(with)
+		html, err = c.pages.html(name, view)
 	}
 	if absent(err) {
 		c.write(w, http.StatusNotFound, c.missing)
@@ -182,9 +162,8 @@ func (c *console) approval(w http.ResponseWriter, r *http.Request, id string) {
 	v := visit{
 		link: link.Link{ID: "console", Tenant: c.Tenant, Approval: a.ID, To: c.As.ID, Nonce: c.nonce()}, a: a, by: c.As, via: approval.ViaConsole,
 		who: person.Person{ID: c.As.ID, Groups: c.As.Groups}, proof: c.prove,
-		more: map[string]any{
-			"start": c.Start, "trail": trail(a), "fine": "Your answer counts as " + c.As.ID + "'s. It is recorded as given in the console.",
-		},
+		start: c.Start, trail: trail(a.Root, a.Run),
+		fine: "Your answer counts as " + c.As.ID + "'s. It is recorded as given in the console.",
 	}
 	if r.Method == http.MethodPost {
 		c.post(w, r, v)
@@ -193,13 +172,20 @@ func (c *console) approval(w http.ResponseWriter, r *http.Request, id string) {
 	c.page(w, r, v, http.StatusOK, said{})
 }
 
-// trail is the way to a request's run.
-func trail(a approval.Approval) []any {
-	var way []any
-	if a.Root != "" {
-		way = append(way, map[string]any{"run": a.Root, "label": "Run " + short(a.Root)})
+// frame is what all of the console's pages have.
+func (c *console) frame(title string, way []crumb) frame {
+	return frame{Title: title, Who: c.Show.Text(c.As.ID), Start: c.Start, Trail: way}
+}
+
+// trail is the way along runs: the one that nobody delegated comes first. It leaves out empty ids and what is there
+// already.
+func trail(runs ...string) (way []crumb) {
+	for i, id := range runs {
+		if id != "" && !slices.Contains(runs[:i], id) {
+			way = append(way, crumb{id, "Run " + short(id)})
+		}
 	}
-	return append(way, map[string]any{"run": a.Run, "label": "Run " + short(a.Run)})
+	return way
 }
 
 // nonce makes the forms of this start of the server.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
@@ -22,27 +21,66 @@ const (
 	maxPreviews   = 2000
 )
 
-// homeData is what the first page shows: who waits, the one who has waited longest first, and the runs.
-func (c *console) homeData(r *http.Request) (map[string]any, error) {
+// homePage is the view of home.html: who waits, the one who has waited longest first, and the runs.
+type homePage struct {
+	frame
+	Status      string // in a sentence
+	Waiting     string // how many requests do
+	Requests    []card
+	MoreWaiting bool
+	Unread      show.Text // what the lists could not read; nil = nothing
+
+	Runs             []row
+	None             string // said where there are no runs
+	Statuses, Agents []option
+	Chosen           map[string]string // of the filters: status, agent, cursor
+	Cursor           string            // of the next page of runs; "" = there is none
+}
+
+// card is a request on the first page.
+type card struct {
+	approval.Approval
+	Shown        show.Request
+	Arguments    *arguments
+	More         bool // of the arguments
+	Risk         *risk
+	Left, Quorum string
+	By, Agent    show.Text // who may decide, and who asks
+}
+
+// row is a run on the first page.
+type row struct {
+	api.RunHead
+	Agent, Preview show.Text
+}
+
+// option is one of a filter's choices.
+type option struct {
+	Value string
+	Label show.Text
+	On    bool
+}
+
+func (c *console) homePage(r *http.Request) (page homePage, err error) {
 	q, err := query(r, "status", "agent", "cursor")
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	waiting, err := c.Read.FindApprovals(r.Context(), approval.Query{Status: approval.Pending, Limit: homeApprovals})
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	runs, err := c.Read.Runs(r.Context(), api.RunQuery{Status: q["status"], Agent: q["agent"], Cursor: q["cursor"], Limit: homeRuns})
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	requests, hidden, err := c.requests(r.Context(), waiting.Approvals)
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	rows, err := c.rows(r.Context(), runs.Runs)
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	none := "There are no runs yet."
 	if q["status"]+q["agent"]+q["cursor"] != "" {
@@ -52,15 +90,17 @@ func (c *console) homeData(r *http.Request) (map[string]any, error) {
 	if waiting.Cursor != "" {
 		count += "+"
 	}
-	return map[string]any{
-		"title": title(len(requests)), "trail": nil, "status": waitingLine(count, len(requests)), "waiting": count, "approvals": requests, "moreWaiting": waiting.Cursor != "",
-		"runs": rows, "none": none, "statuses": statusOptions(q["status"]), "agents": c.agentOptions(q["agent"]), "paged": runs.Cursor != "" || q["cursor"] != "",
-		"unread": c.unread(slices.Concat(waiting.Unread, hidden, runs.Unread)), "inside": q["cursor"] != "", "cursor": runs.Cursor, "statusValue": q["status"], "agentValue": q["agent"],
+	return homePage{
+		frame:  c.frame(title(len(requests)), nil),
+		Status: waitingLine(count, len(requests)), Waiting: count, Requests: requests, MoreWaiting: waiting.Cursor != "",
+		Unread: c.unread(slices.Concat(waiting.Unread, hidden, runs.Unread)),
+		Runs:   rows, None: none, Chosen: q, Cursor: runs.Cursor,
+		Statuses: statusOptions(q["status"]), Agents: c.agentOptions(q["agent"]),
 	}, nil
 }
 
 // unread names what the lists could not read; nil = nothing.
-func (c *console) unread(items []api.Unread) any {
+func (c *console) unread(items []api.Unread) show.Text {
 	if len(items) == 0 {
 		return nil
 	}
@@ -68,7 +108,7 @@ func (c *console) unread(items []api.Unread) any {
 	for i, u := range items {
 		names[i] = u.Item + " (" + string(u.Why) + ")"
 	}
-	return Text(c.Show.Text("What cannot be read: " + strings.Join(names, ", ") + "."))
+	return c.Show.Text("What cannot be read: " + strings.Join(names, ", ") + ".")
 }
 
 func title(waiting int) string {
@@ -89,7 +129,7 @@ func waitingLine(count string, n int) string {
 }
 
 // requests are those that are open; hidden are those of runs that cannot be read: nobody can know what is secret in them.
-func (c *console) requests(ctx context.Context, list []approval.Approval) (out []any, hidden []api.Unread, err error) {
+func (c *console) requests(ctx context.Context, list []approval.Approval) (out []card, hidden []api.Unread, err error) {
 	now := c.Clock.Now()
 	for _, a := range list {
 		if !c.open(a) { // its time is over, and what ends it has not come by yet
@@ -104,15 +144,14 @@ func (c *console) requests(ctx context.Context, list []approval.Approval) (out [
 		if err != nil {
 			return nil, nil, err
 		}
-		_, risk := withoutRisk(shown.Facts, shown.Risk)
-		if risk == nil && shown.Risk != "" { // several tools: the highest of theirs
-			risk = map[string]any{"level": string(shown.Risk), "label": riskLabels[shown.Risk], "text": ""}
+		risky := riskOf(shown.Facts, shown.Risk)
+		if risky == nil && shown.Risk != "" { // several tools: the highest of theirs
+			risky = &risk{Level: shown.Risk}
 		}
-		arguments, more := excerpt(askedWith(shown))
-		out = append(out, map[string]any{
-			"arguments": arguments, "more": more, "level": string(shown.Risk),
-			"id": a.ID, "title": Text(shown.Title), "agent": Text(c.Show.Text(a.Agent)), "run": a.Run, "short": short(a.Run), "root": a.Root, "rootShort": short(a.Root),
-			"left": span(a.ExpiresAt.Sub(now)), "until": when(a.ExpiresAt), "approvers": Text(c.Show.Text(deciders(a))), "quorum": quorum(a), "risk": risk,
+		lines, more := excerpt(askedWith(shown))
+		out = append(out, card{
+			Approval: a, Shown: shown, Arguments: lines, More: more, Risk: risky,
+			Left: duration(a.ExpiresAt.Sub(now)), Quorum: quorum(a), By: c.Show.Text(deciders(a)), Agent: c.Show.Text(a.Agent),
 		})
 	}
 	return out, hidden, nil
@@ -140,7 +179,7 @@ func askedWith(r show.Request) []show.Argument {
 }
 
 // excerpt is how arguments begin; more says that there is more of them.
-func excerpt(all []show.Argument) (begin any, more bool) {
+func excerpt(all []show.Argument) (begin *arguments, more bool) {
 	lines := slices.Clone(all[:min(len(all), cardLines)])
 	more = len(lines) < len(all)
 	for i, a := range lines {
@@ -148,7 +187,7 @@ func excerpt(all []show.Argument) (begin any, more bool) {
 		lines[i].Value, cut = beginning(a.Value, cardValue)
 		more = more || cut
 	}
-	return Arguments(lines), more
+	return argumentsOf(lines), more
 }
 
 // beginning is how a text begins; cut says that it goes on.
@@ -189,17 +228,14 @@ func deciders(a approval.Approval) string {
 	return strings.Join(sets, "; and at once ")
 }
 
-func (c *console) rows(ctx context.Context, heads []api.RunHead) ([]any, error) {
-	var out []any
+func (c *console) rows(ctx context.Context, heads []api.RunHead) ([]row, error) {
+	var out []row
 	for _, h := range heads {
 		first, err := c.preview(ctx, h.ID)
 		if err != nil && !absent(err) && api.UnreadBy(err) == "" {
 			return nil, err
 		}
-		out = append(out, map[string]any{
-			"id": h.ID, "short": short(h.ID), "status": runStatus(h.Status, h.Reason), "agent": Text(c.Show.Text(h.Agent)), "preview": Text(first),
-			"child": h.Parent != "", "started": stamp(h.StartedAt), "updated": stamp(h.UpdatedAt),
-		})
+		out = append(out, row{h, c.Show.Text(h.Agent), first})
 	}
 	return out, nil
 }
@@ -248,22 +284,15 @@ func cut(s string, limit int) (begins string, left int) {
 	return string(r[:limit]) + "…", len(r) - limit
 }
 
-func when(t time.Time) any {
-	return map[string]any{"at": machine(t), "text": t.UTC().Format("2 Jan 2006, 15:04:05 UTC")}
-}
-
-// stamp is when where it stands beside that it is UTC.
-func stamp(t time.Time) any {
-	return map[string]any{"at": machine(t), "text": t.UTC().Format("2 Jan 2006, 15:04:05")}
-}
-
 // endings are why runs end, for people.
 var endings = map[agent.Reason]string{
 	agent.ReasonNaturalEnd: "Done", agent.ReasonCancelled: "Called off", agent.ReasonError: "Failed", agent.ReasonMaxRounds: "Stopped: too many rounds",
 }
 
-// runStatus is a run's status for the template "run-status".
-func runStatus(s agent.RunStatus, why agent.Reason) any {
+// standing is how a run stands, for the template "run-status".
+type standing struct{ Kind, Label string }
+
+func runStatus(s agent.RunStatus, why agent.Reason) standing {
 	kind, label := string(s), map[agent.RunStatus]string{agent.RunRunning: "Running", agent.RunWaiting: "Waiting"}[s]
 	if s == agent.RunDone {
 		kind = "ended"
@@ -274,28 +303,27 @@ func runStatus(s agent.RunStatus, why agent.Reason) any {
 			label = "Ended: " + strings.ReplaceAll(string(why), "_", " ")
 		}
 	}
-	return map[string]any{"kind": kind, "label": label}
+	return standing{kind, label}
 }
 
-func statusOptions(chosen string) []any {
-	var out []any
+func statusOptions(chosen string) (all []option) {
 	for _, o := range [][2]string{{"", "any"}, {"waiting", "waiting"}, {"running", "running"}, {"done", "ended"}} {
-		out = append(out, map[string]any{"value": o[0], "label": o[1], "on": o[0] == chosen})
+		all = append(all, option{o[0], show.Text{{Text: o[1]}}, o[0] == chosen})
 	}
-	return out
+	return all
 }
 
-func (c *console) agentOptions(chosen string) []any {
-	names := []string{}
+func (c *console) agentOptions(chosen string) []option {
+	var names []string
 	if c.Agents != nil {
 		names = append(names, c.Agents()...)
 	}
 	if chosen != "" && !slices.Contains(names, chosen) {
 		names = append(names, chosen)
 	}
-	out := []any{map[string]any{"value": "", "label": Text(show.Text{{Text: "any"}}), "on": chosen == ""}}
+	all := []option{{"", show.Text{{Text: "any"}}, chosen == ""}}
 	for _, name := range names {
-		out = append(out, map[string]any{"value": name, "label": Text(c.Show.Text(name)), "on": name == chosen})
+		all = append(all, option{name, c.Show.Text(name), name == chosen})
 	}
-	return out
+	return all
 }

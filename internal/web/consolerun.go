@@ -29,50 +29,132 @@ const (
 	storySpans    = 20_000  // pieces of text of a page; what has more is shown as one piece
 )
 
-// runData is a run's story.
-func (c *console) runData(r *http.Request, id string) (map[string]any, error) {
+// runPage is the view of run.html: a run's story.
+type runPage struct {
+	frame
+	Run           api.Run
+	Seq           int64  // of the newest event
+	EventTypes    string // that the page listens to
+	Every         int    // milliseconds after which the page is read again; 0 = as events come
+	Heading, Lede show.Text
+
+	Range     string // the messages that are shown, in words
+	Older     int    // the first of them; 0 = there are none before
+	NotNewest bool
+	Messages  []message
+	Waits     []wait
+	Facts     []show.Fact
+	Output    *output
+	Tree      []branch
+	CallCount string
+	Calls     []call
+	Events    []api.Event
+}
+
+// wait is what a run waits for.
+type wait struct {
+	Tool       show.Text
+	What, Left string
+	Until      time.Time
+	Arguments  *arguments
+	More       bool   // of the arguments
+	Approval   string // the request; "" = there is none
+	Child      string // the run that asks or works; "" = there is none
+	ChildLabel string
+}
+
+// output is what a run came to: words, lines of JSON, or why neither is shown.
+type output struct {
+	Words show.Text
+	Lines *arguments
+	Cut   string
+}
+
+// branch is a run in the tree of those that were delegated.
+type branch struct {
+	ID     string
+	Agent  show.Text
+	Status standing
+	Depth  int
+	Here   bool
+}
+
+// call is a call of a run.
+type call struct {
+	api.Call
+	Tool                 show.Text
+	Label, Detail, Waits string
+	Approval             string // the request about it; "" = there is none
+	Input                *arguments
+	Cut                  string // why Input is not shown
+}
+
+// message is a message of the conversation.
+type message struct {
+	agent.Spoken
+	N     int
+	Who   string
+	Block block
+}
+
+// block is what a message has.
+type block struct {
+	Kind, Label string
+	Text, Tool  show.Text
+	Call        int // its place among the calls; 0 = it is none of them
+	Input       *arguments
+	Bad         bool
+	Cut         string // what is left out
+}
+
+func (c *console) runPage(r *http.Request, id string) (page runPage, err error) {
 	q, err := query(r, "before")
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	run, err := c.Read.Run(r.Context(), id)
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	all, err := c.Conversation(r.Context(), id)
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	from, to, err := window(q, len(all))
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	st := &story{console: c, run: run, spans: storySpans}
-	status := runStatus(run.Status, run.Reason)
-	data := map[string]any{
-		"run": run.ID, "trail": ancestors(run), "seq": strconv.FormatInt(run.Seq-1, 10), "eventTypes": strings.Join(agent.EventTypes(), " "), "status": status,
-		"range": spread(from, to, len(all)), "older": older(from), "newest": q["before"] != "", "every": "0",
-		"callCount": callCount(len(run.Calls)),
+	heading := st.firstWords(all)
+	if heading == nil {
+		heading = show.Text{{Text: "Run " + short(id)}}
+	}
+	page = runPage{
+		frame: c.frame(heading.String()+" · Countersign", trail(run.Root, run.Parent)), Run: run, Seq: run.Seq - 1,
+		EventTypes: strings.Join(agent.EventTypes(), " "),
+		Heading:    heading, Lede: st.text("Agent " + run.Agent + ", run " + id),
+		Range: spread(from, to, len(all)), Older: from, NotNewest: q["before"] != "", CallCount: callCount(len(run.Calls)),
 	}
 	if run.Status != agent.RunDone {
-		data["every"] = "5000" // what is below it moves without it, and time goes by
+		page.Every = 5000 // what is below it moves without it, and time goes by
 	}
-	st.heading(data, all)
-	data["statusLine"] = status.(map[string]any)["label"].(string) + " at event " + strconv.FormatInt(run.Seq-1, 10)
-	for _, part := range []struct {
-		name string
-		make func(context.Context) (any, error)
-	}{ // in this order, since they share the room there is
-		{"waits", st.waits}, {"facts", st.facts}, {"output", st.output}, {"tree", st.tree}, {"events", st.events},
-		{"messages", func(ctx context.Context) (any, error) { return st.messages(ctx, all[from:to], from) }}, {"calls", st.calls},
+	for _, part := range []func(context.Context) error{ // in this order, since they share the room there is
+		func(ctx context.Context) (err error) { page.Waits, err = st.waits(ctx); return err },
+		func(context.Context) error { page.Facts = st.facts(); return nil },
+		func(ctx context.Context) (err error) { page.Output, err = st.output(ctx); return err },
+		func(ctx context.Context) (err error) { page.Tree, err = st.tree(ctx); return err },
+		func(ctx context.Context) (err error) { page.Events, err = st.events(ctx); return err },
+		func(ctx context.Context) (err error) {
+			page.Messages, err = st.messages(ctx, all[from:to], from)
+			return err
+		},
+		func(ctx context.Context) (err error) { page.Calls, err = st.calls(ctx); return err },
 	} {
-		if data[part.name], err = part.make(r.Context()); err != nil {
-			return nil, err
+		if err := part(r.Context()); err != nil {
+			return page, err
 		}
 	}
-	events := data["events"].([]any)
-	data["eventCount"] = strconv.Itoa(len(events))
-	return data, nil
+	return page, nil
 }
 
 // window is the part of a conversation that a page shows: the newest, or those before a message.
@@ -104,29 +186,11 @@ func callCount(n int) string {
 	return strconv.Itoa(n)
 }
 
-func older(from int) string {
-	if from == 0 {
-		return ""
-	}
-	return strconv.Itoa(from)
-}
-
 func plural[N int | int64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// ancestors is the way to a run that another delegated.
-func ancestors(run api.Run) []any {
-	var way []any
-	for _, id := range []string{run.Root, run.Parent} {
-		if id != "" && (len(way) == 0 || id != run.Root) {
-			way = append(way, map[string]any{"run": id, "label": "Run " + short(id)})
-		}
-	}
-	return way
 }
 
 // story makes the parts of a run's page.
@@ -137,38 +201,26 @@ type story struct {
 }
 
 // text is a foreign text, in one piece where there is no room for more.
-func (s *story) text(t string) []any {
+func (s *story) text(t string) show.Text {
 	return s.fit(s.Show.Text(t))
 }
 
-func (s *story) fit(shown show.Text) []any {
+func (s *story) fit(shown show.Text) show.Text {
 	if len(shown) > s.spans {
-		return Text(show.Text{{Text: shown.String()}})
+		return show.Text{{Text: shown.String()}}
 	}
 	s.spans -= len(shown)
-	return Text(shown)
+	return shown
 }
 
 // lines are arguments, in one piece where there is no room for more.
-func (s *story) lines(all []show.Argument) any {
-	n := 0
-	for _, a := range all {
-		n += len(a.Key) + len(a.Value) + 1
-	}
+func (s *story) lines(all []show.Argument) *arguments {
+	n := pieces(all) + len(all)
 	if n > s.spans {
-		return map[string]any{"plain": plain(all), "lines": nil}
+		return &arguments{Plain: plain(all)}
 	}
 	s.spans -= n
-	return Arguments(all)
-}
-
-func (s *story) heading(data map[string]any, all []agent.Spoken) {
-	first := s.firstWords(all)
-	if first == nil {
-		first = show.Text{{Text: "Run " + short(s.run.ID)}}
-	}
-	data["heading"], data["title"] = Text(first), first.String()+" · Countersign"
-	data["lede"] = s.text("Agent " + s.run.Agent + ", run " + s.run.ID)
+	return argumentsOf(all)
 }
 
 // call is a call among those that the page has, and its place.
@@ -186,17 +238,17 @@ var waitWords = map[agent.WaitFor]string{
 	agent.ForInput: "waits for an answer to what its tool asks", agent.ForAnswer: "waits for its answer",
 }
 
-func (s *story) waits(ctx context.Context) (any, error) {
-	var out []any
+func (s *story) waits(ctx context.Context) ([]wait, error) {
+	var out []wait
 	below, err := s.Read.FindApprovals(ctx, approval.Query{Root: s.run.ID, Limit: homeApprovals})
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range below.Approvals {
 		if a.Run != s.run.ID && s.open(a) {
-			out = append(out, map[string]any{
-				"arguments": nil, "more": false, "tool": s.text(strings.Join(a.Tools, ", ")), "what": "of agent " + s.Show.Text(a.Agent).String() + " waits for people", "until": when(a.ExpiresAt), "left": s.left(a.ExpiresAt),
-				"approval": a.ID, "child": a.Run, "childLabel": "The run that asks",
+			out = append(out, wait{
+				Tool: s.text(strings.Join(a.Tools, ", ")), What: "of agent " + s.Show.Text(a.Agent).String() + " waits for people",
+				Until: a.ExpiresAt, Left: s.left(a.ExpiresAt), Approval: a.ID, Child: a.Run, ChildLabel: "The run that asks",
 			})
 		}
 	}
@@ -206,11 +258,11 @@ func (s *story) waits(ctx context.Context) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		arguments, more := excerpt(lines)
-		out = append(out, map[string]any{
-			"arguments": arguments, "more": more,
-			"tool": s.text(cmp.Or(call.Tool, w.Call)), "what": waitWords[w.For], "until": when(w.Expires), "left": s.left(w.Expires), "approval": w.Approval, "child": call.Run,
-			"childLabel": "The run that carries it out",
+		begin, more := excerpt(lines)
+		out = append(out, wait{
+			Tool: s.text(cmp.Or(call.Tool, w.Call)), What: waitWords[w.For], Until: w.Expires, Left: s.left(w.Expires),
+			Arguments: begin, More: more, Approval: w.Approval,
+			Child: call.Run, ChildLabel: "The run that carries it out",
 		})
 	}
 	return out, nil
@@ -218,13 +270,12 @@ func (s *story) waits(ctx context.Context) (any, error) {
 
 func (s *story) left(until time.Time) string {
 	if left := until.Sub(s.Clock.Now()); left > 0 {
-		return span(left) + " left"
+		return duration(left) + " left"
 	}
 	return "its time is over"
 }
 
-func (s *story) facts(context.Context) (any, error) {
-	var facts []show.Fact
+func (s *story) facts() (facts []show.Fact) {
 	add := func(label, value string) {
 		if value != "" {
 			facts = append(facts, show.Fact{Label: label, Value: show.Words(value)})
@@ -261,32 +312,30 @@ func (s *story) facts(context.Context) (any, error) {
 	add("Continues", r.Continues)
 	add("Carries out", r.ParentCall)
 	add("Summary", r.Summary)
-	return Facts(facts), nil
+	return facts
 }
 
 // output is what the run came to: words as words, anything else line by line.
-func (s *story) output(ctx context.Context) (any, error) {
-	out := map[string]any{"words": nil, "lines": nil, "cut": ""}
+func (s *story) output(ctx context.Context) (*output, error) {
 	var words string
 	switch raw := s.run.Output; {
 	case len(raw) == 0 || string(raw) == "null":
 		return nil, nil
 	case len(raw) > maxStory:
-		out["cut"] = size(len(raw)) + ": see the run as JSON."
+		return &output{Cut: size(len(raw)) + ": see the run as JSON."}, nil
 	case json.Unmarshal(raw, &words) == nil:
-		out["words"] = s.fit(show.Words(words))
+		return &output{Words: s.fit(show.Words(words))}, nil
 	default:
 		lines, err := s.Arguments(ctx, s.run.ID, "", raw)
 		if err != nil {
 			return nil, err
 		}
-		out["lines"] = s.lines(lines)
+		return &output{Lines: s.lines(lines)}, nil
 	}
-	return out, nil
 }
 
 // tree is the run and all that were delegated below the one that nobody delegated, each behind the one that asked for it.
-func (s *story) tree(ctx context.Context) (any, error) {
+func (s *story) tree(ctx context.Context) ([]branch, error) {
 	root := cmp.Or(s.run.Root, s.run.ID)
 	below := map[string][]api.RunHead{}
 	q := api.RunQuery{Root: root, Limit: maxTree}
@@ -313,15 +362,15 @@ func (s *story) tree(ctx context.Context) (any, error) {
 			return nil, err
 		}
 	}
-	out := []any{s.branch(top.ID, top.Agent, runStatus(top.Status, top.Reason), 0)}
+	out := []branch{s.branch(top.ID, top.Agent, runStatus(top.Status, top.Reason), 0)}
 	return s.add(out, below, root, 1), nil
 }
 
-func (s *story) branch(id, agent string, status any, depth int) any {
-	return map[string]any{"id": id, "short": short(id), "agent": s.text(agent), "status": status, "depth": strconv.Itoa(min(depth, maxDepth)), "here": id == s.run.ID}
+func (s *story) branch(id, agent string, status standing, depth int) branch {
+	return branch{id, s.text(agent), status, min(depth, maxDepth), id == s.run.ID}
 }
 
-func (s *story) add(out []any, below map[string][]api.RunHead, of string, depth int) []any {
+func (s *story) add(out []branch, below map[string][]api.RunHead, of string, depth int) []branch {
 	children := below[of]
 	delete(below, of) // each is there once, whatever it says
 	slices.SortStableFunc(children, func(a, b api.RunHead) int {
@@ -335,20 +384,17 @@ func (s *story) add(out []any, below map[string][]api.RunHead, of string, depth 
 }
 
 // events are the newest events, the newest first.
-func (s *story) events(ctx context.Context) (any, error) {
+func (s *story) events(ctx context.Context) (out []api.Event, err error) {
 	after := ""
 	if from := s.run.Seq - storyEvents; from > 0 {
 		after = strconv.FormatInt(from-1, 10)
 	}
-	out := []any{}
 	for range 10 { // an entry has several; what is left out is the newest of very many, which the run's JSON has
 		p, err := s.Read.Events(ctx, s.run.ID, after, storyMessages)
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range p.Events {
-			out = append(out, map[string]any{"id": e.ID, "type": e.Type, "when": when(e.At)})
-		}
+		out = append(out, p.Events...)
 		if after = p.Cursor; after == "" {
 			break
 		}
@@ -357,14 +403,14 @@ func (s *story) events(ctx context.Context) (any, error) {
 	return out[:min(len(out), 2*storyEvents)], nil
 }
 
-func (s *story) calls(ctx context.Context) (any, error) {
-	var out []any
+func (s *story) calls(ctx context.Context) ([]call, error) {
+	var out []call
 	waiting := map[string]api.Waiting{}
 	for _, w := range s.run.Waiting {
 		waiting[w.Call] = w
 	}
 	left := maxStory
-	for i, c := range s.run.Calls {
+	for _, c := range s.run.Calls {
 		detail := []string{plural(c.Executions, "execution")}
 		if c.Reason != "" {
 			detail = append(detail, "reason: "+strings.ReplaceAll(string(c.Reason), "_", " "))
@@ -377,16 +423,16 @@ func (s *story) calls(ctx context.Context) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, map[string]any{
-			"n": strconv.Itoa(i + 1), "tool": s.text(c.Tool), "status": string(c.Status), "label": strings.ReplaceAll(string(c.Status), "_", " "), "detail": strings.Join(detail, ", "),
-			"waits": waits, "approval": request, "child": c.Run, "input": input, "cut": cut, "bytes": size(len(c.Input)),
+		out = append(out, call{
+			Call: c, Tool: s.text(c.Tool), Label: strings.ReplaceAll(string(c.Status), "_", " "),
+			Detail: strings.Join(detail, ", "), Waits: waits, Approval: request, Input: input, Cut: cut,
 		})
 	}
 	return out, nil
 }
 
 // input are a call's arguments, or why they are not shown here. What is decided on is shown whole, on the request's page.
-func (s *story) input(ctx context.Context, tool string, raw []byte, left *int) (lines any, cut string, err error) {
+func (s *story) input(ctx context.Context, tool string, raw []byte, left *int) (*arguments, string, error) {
 	if len(raw) > maxShown || len(raw) > *left {
 		return nil, size(len(raw)) + " of arguments: see the run as JSON.", nil
 	}
@@ -402,8 +448,8 @@ func (s *story) input(ctx context.Context, tool string, raw []byte, left *int) (
 }
 
 // messages are the messages of a page. The newest have their share of it first.
-func (s *story) messages(ctx context.Context, part []agent.Spoken, from int) (any, error) {
-	out := make([]any, len(part))
+func (s *story) messages(ctx context.Context, part []agent.Spoken, from int) ([]message, error) {
+	out := make([]message, len(part))
 	left := maxStory
 	for i, m := range slices.Backward(part) {
 		block, err := s.block(ctx, m.Block, &left)
@@ -417,9 +463,7 @@ func (s *story) messages(ctx context.Context, part []agent.Spoken, from int) (an
 				who = "Tool"
 			}
 		}
-		out[i] = map[string]any{
-			"n": strconv.Itoa(from + i + 1), "role": string(m.Role), "who": who, "seen": times(m.SeenCount), "evicted": m.Evicted, "block": block,
-		}
+		out[i] = message{m, from + i + 1, who, block}
 	}
 	return out, nil
 }
@@ -437,52 +481,47 @@ func times(n int64) string {
 // errBlock is a kind of message that these pages do not know.
 var errBlock = errors.New("a message of an unknown kind")
 
-func (s *story) block(ctx context.Context, b agent.Block, left *int) (any, error) {
-	out := map[string]any{"kind": "", "text": nil, "label": "", "tool": nil, "call": "", "input": nil, "bad": false, "cut": ""}
+func (s *story) block(ctx context.Context, b agent.Block, left *int) (out block, err error) {
 	switch b := b.(type) {
 	case agent.Text:
-		out["kind"] = "text"
-		s.words(out, b.Text, left)
+		out.Kind = "text"
+		out.Text, out.Cut = s.words(b.Text, left)
 	case agent.Media:
-		out["kind"], out["label"], out["text"] = "media", "File", s.text(strings.TrimSpace(b.Name+" "+b.MediaType))
+		out.Kind, out.Label, out.Text = "media", "File", s.text(strings.TrimSpace(b.Name+" "+b.MediaType))
 	case agent.Reasoning:
-		out["kind"], out["label"] = "reasoning", "The model reasoned here. What it thought is its own."
+		out.Kind, out.Label = "reasoning", "The model reasoned here. What it thought is its own."
 	case agent.ToolUse:
-		out["kind"], out["label"], out["tool"] = "tool_use", "as "+s.Show.Text(b.ID).String(), s.text(b.Name)
+		out.Kind, out.Label, out.Tool = "tool_use", "as "+s.Show.Text(b.ID).String(), s.text(b.Name)
 		if n, c, ok := s.call(b.ID); ok {
-			out["call"], out["label"] = strconv.Itoa(n), strings.ReplaceAll(string(c.Status), "_", " ")
-			out["tool"] = s.text(c.Tool)
+			out.Call, out.Label, out.Tool = n, strings.ReplaceAll(string(c.Status), "_", " "), s.text(c.Tool)
 		}
-		var err error
-		if out["input"], out["cut"], err = s.input(ctx, b.Name, b.Input, left); err != nil {
-			return nil, err
-		}
+		out.Input, out.Cut, err = s.input(ctx, b.Name, b.Input, left)
 	case agent.ToolResult:
-		out["kind"], out["label"], out["bad"] = "tool_result", "Result", b.IsError
+		out.Kind, out.Label, out.Bad = "tool_result", "Result", b.IsError
 		if b.IsError {
-			out["label"] = "Error"
+			out.Label = "Error"
 		}
 		name := b.ID
 		if _, c, ok := s.call(b.ID); ok {
 			name = c.Tool
 		}
-		out["tool"] = s.text(name)
-		s.words(out, b.Content, left)
+		out.Tool = s.text(name)
+		out.Text, out.Cut = s.words(b.Content, left)
 		if b.Blob != "" {
-			out["cut"] = "The result is in a file of its own."
+			out.Cut = "The result is in a file of its own."
 		}
 	default:
-		return nil, errBlock
+		err = errBlock
 	}
-	return out, nil
+	return out, err
 }
 
-// words adds a text, as much of it as there is room for.
-func (s *story) words(out map[string]any, text string, left *int) {
+// words is a text, as much of it as there is room for, and what is left out.
+func (s *story) words(text string, left *int) (shown show.Text, omitted string) {
 	begins, rest := cut(text, max(leastShown, min(maxShown, *left)))
 	*left -= len(begins)
-	out["text"] = s.fit(show.Words(begins))
 	if rest > 0 {
-		out["cut"] = plural(rest, "character") + " more: see the run as JSON."
+		omitted = plural(rest, "character") + " more: see the run as JSON."
 	}
+	return s.fit(show.Words(begins)), omitted
 }

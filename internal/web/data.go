@@ -2,6 +2,8 @@ package web
 
 import (
 	"fmt"
+	"html/template"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,9 +16,25 @@ var titles = map[show.Kind]string{
 	show.Mixed: "letters or digits that look like other ones", show.Masked: "a secret, which is not shown",
 }
 
-// Text is text for the template "text"; nil for none. What only notation escapes is itself: a line end ends the line, and
-// an indent indents it. Of arguments, where each character counts, it is exactText.
-func Text(t show.Text) []any {
+// functions are what templates call.
+var functions = template.FuncMap{
+	"spans": spans, "exact": exact, "arguments": argumentsOf, "facts": withoutRisk, "risk": riskOf,
+	"moment": moment, "second": second, "machine": machine, "size": size, "short": short,
+	"happening": happening, "verb": verb, "status": runStatus, "times": times,
+	"nth": func(i int) int { return i + 1 },
+}
+
+// span is a piece of foreign text, for the template "spans".
+type span struct {
+	Text  string
+	Kind  show.Kind
+	Title string // what somebody learns who points at it
+	Ends  bool   // it ends its line
+}
+
+// spans is foreign text. What only notation escapes is itself: a line end ends the line, and an indent indents it. Of
+// arguments, where each character counts, it is exact.
+func spans(t show.Text) []span {
 	var read show.Text
 	for i, s := range t {
 		if s.Kind == show.Escape {
@@ -41,7 +59,7 @@ func Text(t show.Text) []any {
 		}
 		read = append(read, s)
 	}
-	return exactText(read)
+	return exact(read)
 }
 
 // maxIndent is how many spaces at a line's beginning are themselves; more would put the line out of sight.
@@ -50,57 +68,70 @@ const maxIndent = 24
 // notation is what show writes as in JSON, and what it stands for.
 var notation = map[string]string{`\n`: "\n", `\t`: "\t", `\"`: `"`, `\\`: `\`}
 
-// exactText is text of arguments for the template "text": what cannot be seen is written out, line ends too.
-func exactText(t show.Text) []any {
-	var spans []any
+// exact is text of arguments: what cannot be seen is written out, line ends too.
+func exact(t show.Text) []span {
+	var all []span
 	for _, s := range t {
 		if s.Text != "" {
 			lineEnd := s.Kind == show.Escape && s.Text == `\n` // which is shown, and ends the line as well
-			spans = append(spans, map[string]any{"text": s.Text, "kind": string(s.Kind), "title": titles[s.Kind], "ends": lineEnd})
+			all = append(all, span{s.Text, s.Kind, titles[s.Kind], lineEnd})
 		}
 	}
-	return spans
+	return all
 }
 
-// Facts are facts for the template "facts".
-func Facts(facts []show.Fact) []any {
-	var out []any
-	for _, f := range facts {
-		out = append(out, map[string]any{"name": f.Name, "label": f.Label, "value": Text(f.Value)})
+// inOnePiece is a text without frames around what was put in place of something else: nothing but colour is lost.
+func inOnePiece(all []span) []span {
+	if len(all) < 2 {
+		return all
 	}
-	return out
+	var t show.Text
+	for _, s := range all {
+		t = append(t, show.Span{Text: s.Text, Kind: s.Kind})
+	}
+	return []span{{Text: t.String()}}
 }
 
-// What a page shows of arguments line by line: the rest of the bytes that a page may have is for what stands around a line, some 300 of them each. More than that is shown as one text,
-// complete all the same (B2).
+// What a page shows of arguments line by line: what stands around a line takes some 300 bytes. More than that is shown
+// as one text, complete all the same (B2).
 const (
 	maxLines = 4000
 	maxSpans = 12_000
 	maxDepth = 8
 )
 
-// Arguments are arguments for the template "arguments"; nil for none.
-func Arguments(arguments []show.Argument) any {
-	if len(arguments) == 0 {
-		return nil
-	}
-	spans := 0
-	var lines []any
-	for _, a := range arguments {
-		spans += len(a.Key) + len(a.Value)
-		if len(arguments) > maxLines || spans > maxSpans {
-			return map[string]any{"plain": plain(arguments), "lines": nil}
-		}
-		lines = append(lines, map[string]any{
-			"depth": min(a.Depth, maxDepth), "kind": a.Kind, "key": exactText(a.Key), "value": exactText(a.Value),
-		})
-	}
-	return map[string]any{"plain": "", "lines": lines}
+// arguments are a call's arguments: line by line, or as one text.
+type arguments struct {
+	Plain string
+	Lines []show.Argument
 }
 
-func plain(arguments []show.Argument) string {
+// argumentsOf is arguments for the template "arguments"; nil for none.
+func argumentsOf(all []show.Argument) *arguments {
+	if len(all) == 0 {
+		return nil
+	}
+	if len(all) > maxLines || pieces(all) > maxSpans {
+		return &arguments{Plain: plain(all)}
+	}
+	lines := slices.Clone(all)
+	for i := range lines {
+		lines[i].Depth = min(lines[i].Depth, maxDepth)
+	}
+	return &arguments{Lines: lines}
+}
+
+// pieces counts the spans of arguments.
+func pieces(all []show.Argument) (n int) {
+	for _, a := range all {
+		n += len(a.Key) + len(a.Value)
+	}
+	return n
+}
+
+func plain(all []show.Argument) string {
 	var out strings.Builder
-	for _, a := range arguments {
+	for _, a := range all {
 		out.WriteString(strings.Repeat(" ", a.Depth))
 		out.WriteString(a.Key.String())
 		out.WriteString(": ")
@@ -113,11 +144,14 @@ func plain(arguments []show.Argument) string {
 // moment is a time for people, to the minute.
 func moment(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") }
 
+// second is a time for people, to the second.
+func second(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") }
+
 // machine is a time for a datetime attribute.
 func machine(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 
-// span is a duration for people, in its largest unit.
-func span(d time.Duration) string {
+// duration is a duration for people, in its largest unit.
+func duration(d time.Duration) string {
 	for _, u := range []struct {
 		of   time.Duration
 		name string
@@ -138,43 +172,4 @@ func size(n int) string {
 		return fmt.Sprintf("%d bytes", n)
 	}
 	return fmt.Sprintf("%d KB", (n+512)/1024)
-}
-
-// flat is data whose texts are each in one piece: nothing but colour and frames is lost.
-func flat(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for name, member := range v {
-			out[name] = flat(member)
-		}
-		return out
-	case []any:
-		if len(v) > 1 && isSpan(v[0]) {
-			return []any{map[string]any{"text": joined(v), "kind": "", "title": "", "ends": false}}
-		}
-		out := make([]any, 0, len(v))
-		for _, element := range v {
-			out = append(out, flat(element))
-		}
-		return out
-	default:
-		return v
-	}
-}
-
-func isSpan(v any) bool {
-	m, ok := v.(map[string]any)
-	_, ends := m["ends"]
-	return ok && ends
-}
-
-// joined is the text of spans; what is written from right to left stands in \rtl{…}, as in show.Text.
-func joined(spans []any) string {
-	var t show.Text
-	for _, s := range spans {
-		m := s.(map[string]any)
-		t = append(t, show.Span{Text: m["text"].(string), Kind: show.Kind(m["kind"].(string))})
-	}
-	return t.String()
 }

@@ -4,113 +4,106 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"html/template"
 	"net/http"
 	"strings"
-	"sync"
 
-	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/people/show"
 )
 
-//go:embed templates
+//go:embed templates console
 var files embed.FS
 
-// Template is a page: the layout's templates and its own.
-type Template struct {
-	tree  *agent.Template
-	limit int // of the page, in bytes
+// The longest page, in bytes: of a link's pages less than what a gateway takes of a function. No gateway stands before
+// the console; what its pages take of foreign texts is bounded below that.
+const (
+	maxPage    = 5 << 20
+	maxConsole = 32 << 20
+)
+
+// The pages behind links, and those of the console, which have a layout of their own.
+var (
+	linkPages = newPages(maxPage, "templates/parts.html", "templates/plain.html", "templates/approval.html",
+		"templates/signin.html")
+	consolePages = newPages(maxConsole, "console/parts.html", "templates/plain.html", "templates/approval.html",
+		"console/home.html", "console/run.html")
+)
+
+// pageSet is some pages in one layout. The name of a page is its file's.
+type pageSet struct {
+	framed, joined *template.Template // joined shows each text in one piece
+	limit          int                // of a page, in bytes
 }
 
-// maxPage is the longest page, in bytes: less than what a gateway takes of a function.
-const maxPage = 5 << 20
-
-// Parse reads the files of a page, the last of which is the page; the others are what it uses. It panics where one is wrong: they are part of the
-// program.
-func Parse(names ...string) *Template {
-	texts := []string{file("layout.html"), file("parts.html")}
+// newPages parses pages. It panics where one is wrong: they are part of the program.
+func newPages(limit int, names ...string) *pageSet {
+	framed := template.New("").Option("missingkey=zero").Funcs(functions)
+	layout := strings.ReplaceAll(read("templates/layout.html"), "/*style*/", style)
+	template.Must(framed.New("layout.html").Parse(layout))
 	for _, name := range names {
-		texts = append(texts, file(name))
+		template.Must(framed.New(name[strings.LastIndex(name, "/")+1:]).Parse(read(name)))
 	}
-	return parseTexts(names[len(names)-1], texts...)
+	joined := template.Must(framed.Clone()).Funcs(template.FuncMap{
+		"spans": func(t show.Text) []span { return inOnePiece(spans(t)) },
+		"exact": func(t show.Text) []span { return inOnePiece(exact(t)) },
+	})
+	return &pageSet{framed, joined, limit}
 }
 
-// parseTexts makes a page of the texts of its files.
-func parseTexts(name string, texts ...string) *Template {
-	style, _ := styles()
-	t, err := agent.ParseTemplate(name, strings.ReplaceAll(strings.Join(texts, ""), "/*style*/", style))
+// html is a page over its view. A page that is too long with a frame around each odd character is made without frames:
+// nothing is cut (B2).
+func (p *pageSet) html(name string, view any) ([]byte, error) {
+	out := boundedPage{limit: p.limit}
+	err := p.framed.ExecuteTemplate(&out, name, view)
+	if errors.Is(err, errPageTooLong) {
+		out = boundedPage{limit: p.limit}
+		err = p.joined.ExecuteTemplate(&out, name, view)
+	}
 	if err != nil {
-		panic(fmt.Sprintf("web: %v", err))
+		return nil, fmt.Errorf("make page %s: %w", name, err)
 	}
-	return &Template{t, maxPage}
+	return out.page, nil
 }
 
-func file(name string) string { return read(files, "templates/"+name) }
+var errPageTooLong = errors.New("the page is too long")
 
-func read(from embed.FS, name string) string {
-	text, err := from.ReadFile(name)
+// boundedPage is a page of at most limit bytes.
+type boundedPage struct {
+	page  []byte
+	limit int
+}
+
+// Write implements io.Writer.
+func (b *boundedPage) Write(p []byte) (int, error) {
+	if len(p) > b.limit-len(b.page) {
+		return 0, errPageTooLong
+	}
+	b.page = append(b.page, p...)
+	return len(p), nil
+}
+
+// read is the text of an embedded file.
+func read(name string) string {
+	text, err := files.ReadFile(name)
 	if err != nil {
 		panic(fmt.Sprintf("web: %v", err))
 	}
 	return string(text)
 }
 
-// HTML is the page over plain data, every value of it escaped.
-func (t *Template) HTML(data map[string]any) (string, error) {
-	return t.tree.ExecuteEscaped(data, Escape, t.limit)
-}
+// style is the one style sheet, as it stands in every page. pagePolicy lets browsers show the page in it and post its
+// forms to us, and nothing else (B5).
+var (
+	style      = compact(read("templates/style.css"))
+	pagePolicy = policyOf(style)
+)
 
-// Escape makes text harmless in HTML text, in a textarea or a title, and in a double-quoted attribute that is neither an address, a script nor a style:
-// a test allows templates nothing else. It is what html/template does there, byte for byte.
-func Escape(text string) string {
-	var out strings.Builder
-	from := 0
-	for i := range len(text) {
-		if as := escaped(text[i]); as != "" {
-			out.WriteString(text[from:i])
-			out.WriteString(as)
-			from = i + 1
-		}
-	}
-	out.WriteString(text[from:])
-	return out.String()
-}
-
-// escaped is what stands for a byte; "" = itself.
-func escaped(c byte) string {
-	switch c {
-	case 0:
-		return "\uFFFD"
-	case '"':
-		return "&#34;"
-	case '&':
-		return "&amp;"
-	case '\'':
-		return "&#39;"
-	case '+':
-		return "&#43;"
-	case '<':
-		return "&lt;"
-	case '>':
-		return "&gt;"
-	}
-	return ""
-}
-
-// sheet is the one style sheet, as it stands in every page: without comments, and without what would end it. It is made when it is first asked for, as
-// all of this package is: a program that has no page carries none of it.
-var sheet struct {
-	once          sync.Once
-	style, policy string
-}
-
-// styles are the style sheet and the policy that lets browsers use it: show the page in our style, post its forms to us, and nothing else (B5).
-func styles() (style, policy string) {
-	sheet.once.Do(func() {
-		sheet.style = compact(file("style.css"))
-		sum := sha256.Sum256([]byte(sheet.style))
-		sheet.policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-	})
-	return sheet.style, sheet.policy
+func policyOf(style string) string {
+	sum := sha256.Sum256([]byte(style))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 }
 
 // compact leaves out comments and the white space at lines' beginnings.
@@ -135,8 +128,7 @@ func compact(css string) string {
 
 // Harden tells browsers to keep a page to themselves: nothing else is loaded for it, nobody frames, stores, indexes or refers to it (B5).
 func Harden(h http.Header) {
-	_, policy := styles()
-	h.Set("Content-Security-Policy", policy)
+	h.Set("Content-Security-Policy", pagePolicy)
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -156,9 +148,9 @@ func (s *server) harden(h http.Header) {
 }
 
 // write answers with a page.
-func (s *server) write(w http.ResponseWriter, status int, page string) {
+func (s *server) write(w http.ResponseWriter, status int, page []byte) {
 	s.harden(w.Header())
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(page)) // the client is gone if this fails
+	_, _ = w.Write(page) // the client is gone if this fails
 }

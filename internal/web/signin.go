@@ -23,17 +23,22 @@ const tokenField = "token"
 // maxToken is the longest form of the page, in bytes.
 const maxToken = 4 << 10
 
+// signInPage is the view of signin.html.
+type signInPage struct {
+	frame
+	Problem, File string
+}
+
 // signIn is a SignIn at work.
 type signIn struct {
 	*SignIn
-	page  *Template
 	wrong *Limit
 }
 
 // Handler answers requests for the console's pages (ConsolePaths), and reports whether a request was for one: others
 // are left to whoever asks. A POST with the token leads to the page that was asked for.
 func (s *SignIn) Handler() func(w http.ResponseWriter, r *http.Request) bool {
-	h := &signIn{SignIn: s, page: Parse("signin.html"), wrong: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: s.Clock}}
+	h := &signIn{SignIn: s, wrong: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: s.Clock}}
 	return h.answer
 }
 
@@ -94,7 +99,7 @@ func (s *signIn) show(w http.ResponseWriter, r *http.Request, problem string) {
 }
 
 func (s *signIn) write(w http.ResponseWriter, status int, problem string) {
-	html, err := s.page.HTML(map[string]any{"title": "Sign in · Countersign", "who": nil, "problem": problem, "file": s.File})
+	html, err := linkPages.html("signin.html", signInPage{frame{Title: "Sign in · Countersign"}, problem, s.File})
 	if err != nil {
 		http.Error(w, "the page could not be made", http.StatusInternalServerError)
 		return

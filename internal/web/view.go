@@ -3,7 +3,6 @@ package web
 import (
 	"cmp"
 	"context"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -15,15 +14,12 @@ import (
 
 // page answers with the request as it stands, what was just said before everything else.
 func (s *server) page(w http.ResponseWriter, r *http.Request, v visit, status int, now said) {
-	data, err := s.data(r.Context(), v, now)
+	view, err := s.view(r.Context(), v, now)
 	if err != nil {
 		s.fails(w, r, err)
 		return
 	}
-	html, err := s.request.HTML(data)
-	if err != nil { // too long, with what stands around each odd character: all of it is there without
-		html, err = s.request.HTML(flat(data).(map[string]any))
-	}
+	html, err := s.pages.html("approval.html", view)
 	if err != nil {
 		s.fails(w, r, err)
 		return
@@ -31,27 +27,101 @@ func (s *server) page(w http.ResponseWriter, r *http.Request, v visit, status in
 	s.write(w, status, html)
 }
 
+// frame is what every page has.
+type frame struct {
+	Title string
+	Who   show.Text // who looks; nil = nobody is known to
+	Start string    // of the console: Console.Start
+	Trail []crumb   // of the console: the way to the page
+}
+
+// crumb is a run on the way to a page.
+type crumb struct{ Run, Label string }
+
+// requestPage is the view of approval.html.
+type requestPage struct {
+	frame
+	Shown show.Request
+	ID    show.Text
+	Kind  approval.Kind
+
+	Open                            bool
+	Status                          approval.Status
+	StatusLabel, Lede               string
+	Risk                            *risk
+	Notice                          *notice
+	Decisions                       []decision
+	Quorum                          string
+	AnswerHead, AnswerText, Fine    string
+	Form                            string // proves what a form was made over
+	May                             may
+	Each                            []eachTool // a form for each; nil = one for all
+	Note, Result, Remark, Arguments string     // as they are typed
+	Editing, Asking                 bool       // the form that was sent
+	Requester                       bool       // the run acts for who looks
+}
+
+// notice is what just happened.
+type notice struct {
+	said
+	Text show.Text
+}
+
+// risk is a class of risk, and why it is that.
+type risk struct {
+	Level show.Risk
+	Text  string
+}
+
+// Label names the class, on the one scale that there is. Pages are red for the highest alone.
+func (r risk) Label() string {
+	return map[show.Risk]string{show.Low: "Low", show.Medium: "Medium", show.High: "High"}[r.Level]
+}
+
+// decision is what somebody said.
+type decision struct {
+	approval.Decision
+	Who, Note show.Text
+}
+
+// Class is the decision's style.
+func (d decision) Class() approval.Action {
+	if d.Action == approval.Edit {
+		return approval.Approve
+	}
+	return d.Action
+}
+
+// eachTool is one of several tools that nobody has decided about.
+type eachTool struct {
+	Tool string
+	Name show.Text
+}
+
 // may is what the page offers.
-type may struct{ approve, deny, edit, result, remark bool }
+type may struct{ Approve, Deny, Edit, Result, Remark bool }
+
+// Decide reports whether the page has the form that approves and denies.
+func (m may) Decide(k approval.Kind) bool { return m.Deny && k != approval.KindInput }
 
 // offers is what somebody can do with the request as it stands.
 func (s *server) offers(ctx context.Context, v visit) (m may, err error) {
 	if !s.open(v.a) || v.voted() {
-		m.remark = s.open(v.a) && s.Remark != nil
+		m.Remark = s.open(v.a) && s.Remark != nil
 		return m, nil
 	}
-	m.remark = s.Remark != nil
+	m.Remark = s.Remark != nil
 	approve, deny, err := s.decides(ctx, v)
 	if err != nil {
 		return may{}, err
 	}
 	switch v.a.Kind {
 	case approval.KindOutcome:
-		m.result = approve
+		m.Result = approve
 	case approval.KindInput:
-		m.result, m.deny = approve, deny
+		m.Result, m.Deny = approve, deny
 	default:
-		m.approve, m.deny, m.edit = approve, deny, approve && v.a.Kind == approval.KindCall && s.Show.Editable != nil
+		m.Approve, m.Deny, m.Edit = approve, deny, approve && v.a.Kind == approval.KindCall && s.Show.Editable != nil
 	}
 	return m, nil
 }
@@ -86,53 +156,50 @@ func (v visit) voted() bool {
 	return false
 }
 
-func (s *server) data(ctx context.Context, v visit, now said) (map[string]any, error) {
+func (s *server) view(ctx context.Context, v visit, now said) (requestPage, error) {
 	of := s.Show.Of
 	if v.uncovered {
 		of = s.Show.Uncovered
 	}
 	shown, err := of(ctx, v.a)
 	if err != nil {
-		return nil, err
+		return requestPage{}, err
 	}
-	m, err := s.offers(ctx, v)
-	if err != nil {
-		return nil, err
+	page := requestPage{
+		frame: frame{
+			Title: shown.Title.String() + " · Countersign", Who: s.Show.Text(cmp.Or(v.who.Name, v.who.ID)),
+			Start: v.start, Trail: v.trail,
+		},
+		ID: s.Show.Text(v.a.ID), Kind: v.a.Kind, Risk: riskOf(shown.Facts, shown.Risk), Fine: v.fine,
+		Note: now.typed["note"], Result: now.typed["result"], Remark: now.typed["text"], Arguments: now.typed["args"],
+		Editing: now.typed["action"] == "edit", Asking: now.typed["action"] == "remark",
+		Requester: slices.Contains(v.a.Requesters, v.by.ID),
 	}
-	form, err := ticket(v.link, stateOf(v.a, v.by.ID))
-	if err != nil {
-		return nil, err
+	shown.Facts = withoutRisk(shown.Facts)
+	slices.SortStableFunc(shown.Facts, func(a, b show.Fact) int { return cmp.Compare(weight(a.Name), weight(b.Name)) })
+	shown.Tools = slices.Clone(shown.Tools)
+	for i := range shown.Tools {
+		shown.Tools[i].Verdict = ""
+		if i < len(v.a.Permissions) {
+			shown.Tools[i].Verdict = string(v.a.Permissions[i].Verdict)
+		}
 	}
-	name := v.who.Name
-	if name == "" {
-		name = v.who.ID
+	page.Shown = shown
+	if now.Head != "" {
+		page.Notice = &notice{now, s.Show.Text(now.text)}
 	}
-	facts, risk := withoutRisk(shown.Facts, shown.Risk)
-	slices.SortStableFunc(facts, func(a, b show.Fact) int { return cmp.Compare(weight(a.Name), weight(b.Name)) })
-	data := map[string]any{
-		"title": shown.Title.String() + " · Countersign", "who": Text(s.Show.Text(name)), "heading": Text(shown.Title),
-		"facts": Facts(facts), "changed": Facts(shown.Changed), "arguments": Arguments(shown.Arguments), "bytes": size(shown.Bytes),
-		"masked": shown.Masked, "tools": s.tools(v.a, shown), "history": s.history(shown), "question": Text(shown.Question),
-		"claim": Text(shown.Claim), "says": Text(shown.Says),
-		"id": Text(s.Show.Text(v.a.ID)), "form": form, "notice": s.notice(now), "risk": risk,
+	s.standing(&page, v.a)
+	if page.May, err = s.offers(ctx, v); err != nil {
+		return requestPage{}, err
 	}
-	s.standing(data, v)
-	if err := s.answers(ctx, data, v, m, now); err != nil {
-		return nil, err
+	s.answers(&page, v)
+	if page.May.Edit && page.Arguments == "" {
+		if page.Arguments, err = s.Show.Editable(ctx, v.a); err != nil {
+			return requestPage{}, err
+		}
 	}
-	maps.Copy(data, v.more)
-	return data, nil
-}
-
-func (s *server) notice(n said) any {
-	if n.head == "" {
-		return nil
-	}
-	kind, role := "good", "status"
-	if n.bad {
-		kind, role = "bad", "alert"
-	}
-	return map[string]any{"kind": kind, "role": role, "head": n.head, "text": Text(s.Show.Text(n.text))}
+	page.Form, err = ticket(v.link, stateOf(v.a, v.by.ID))
+	return page, err
 }
 
 // weight orders the facts below the arguments: first what the call depends on and why it is asked, then the rest.
@@ -144,23 +211,23 @@ func weight(fact string) int {
 	return 1
 }
 
-// riskLabels name the classes of risk, on the one scale that there is. Pages are red for the highest alone.
-var riskLabels = map[show.Risk]string{show.Low: "Low", show.Medium: "Medium", show.High: "High"}
-
-// withoutRisk takes what facts say of the risk out of them ("high: it cannot be undone"), for the one place where a page
-// says it. The effect, from which the class of risk follows, is said by it as well.
-func withoutRisk(all []show.Fact, level show.Risk) (facts []show.Fact, risk any) {
+// riskOf is what facts say of the risk ("high: it cannot be undone"); nil = nothing.
+func riskOf(all []show.Fact, level show.Risk) (r *risk) {
 	for _, f := range all {
-		switch f.Name {
-		case show.FactRisk:
+		if f.Name == show.FactRisk {
 			_, why, _ := strings.Cut(f.Value.String(), ": ")
-			risk = map[string]any{"level": string(level), "label": riskLabels[level], "text": why}
-		case show.FactEffect:
-		default:
-			facts = append(facts, f)
+			r = &risk{level, why}
 		}
 	}
-	return facts, risk
+	return r
+}
+
+// withoutRisk leaves out of facts what a page says in the one place for the risk. The effect, from which the class of
+// risk follows, is said by it as well.
+func withoutRisk(all []show.Fact) []show.Fact {
+	return slices.DeleteFunc(slices.Clone(all), func(f show.Fact) bool {
+		return f.Name == show.FactRisk || f.Name == show.FactEffect
+	})
 }
 
 // statuses are a request's statuses for people.
@@ -170,36 +237,24 @@ var statuses = map[approval.Status]string{
 }
 
 // standing adds where the request stands: its status, when it ends, and who said what (A5).
-func (s *server) standing(data map[string]any, v visit) {
-	a, now, status := v.a, s.Clock.Now(), v.a.Status
-	if status == approval.Pending && !s.open(a) {
-		status = approval.Expired
+func (s *server) standing(page *requestPage, a approval.Approval) {
+	page.Open, page.Status, page.Quorum = s.open(a), a.Status, quorum(a)
+	if page.Status == approval.Pending && !page.Open {
+		page.Status = approval.Expired
 	}
-	data["open"], data["status"], data["statusLabel"] = s.open(a), string(status), statuses[status]
-	data["lede"] = "Asked by agent " + a.Agent + " on " + moment(a.RequestedAt) + "."
+	page.StatusLabel = statuses[page.Status]
 	switch {
-	case s.open(a):
-		data["lede"] = "Agent " + a.Agent + " asks. There is time for " + span(a.ExpiresAt.Sub(now)) + ", until " + moment(a.ExpiresAt) + "."
-	case status == approval.Expired:
-		data["lede"] = "Nobody decided before " + moment(a.ExpiresAt) + ". It was not carried out."
+	case page.Open:
+		page.Lede = "Agent " + a.Agent + " asks. There is time for " + duration(a.ExpiresAt.Sub(s.Clock.Now())) +
+			", until " + moment(a.ExpiresAt) + "."
+	case page.Status == approval.Expired:
+		page.Lede = "Nobody decided before " + moment(a.ExpiresAt) + ". It was not carried out."
+	default:
+		page.Lede = "Asked by agent " + a.Agent + " on " + moment(a.RequestedAt) + "."
 	}
-	var words []any
 	for _, d := range a.Decisions {
-		words = append(words, map[string]any{
-			"what": verb(d.Action, a.Kind), "kind": kindOf(d.Action), "who": Text(s.Show.Text(d.By)), "at": machine(d.At), "when": moment(d.At), "note": Text(s.Show.Text(d.Note)),
-		})
+		page.Decisions = append(page.Decisions, decision{d, s.Show.Text(d.By), s.Show.Text(d.Note)})
 	}
-	data["outcome"], data["outcomeHead"], data["quorum"] = words, "What was decided", quorum(a)
-	if s.open(a) {
-		data["outcomeHead"] = "What was said so far"
-	}
-}
-
-func kindOf(a approval.Action) string {
-	if a == approval.Edit {
-		return string(approval.Approve)
-	}
-	return string(a)
 }
 
 func verb(a approval.Action, k approval.Kind) string {
@@ -234,15 +289,6 @@ func quorum(a approval.Approval) string {
 	return strconv.Itoa(len(people)) + " of the " + strconv.Itoa(a.Quorum) + " people that it takes."
 }
 
-// history is the thread and what happened, newest last.
-func (s *server) history(shown show.Request) []any {
-	var out []any
-	for _, e := range shown.History {
-		out = append(out, map[string]any{"what": happening(e.What), "to": e.What == "escalated", "who": Text(e.Who), "at": machine(e.At), "when": moment(e.At), "note": Text(e.Note), "grant": Text(e.Grant)})
-	}
-	return out
-}
-
 // happenings are the words for what happened, as show.Event has it.
 var happenings = map[string]string{
 	"asked": "Asked", "reminded": "Reminded", "escalated": "Asked as well:", "question": "Question", "answer": "Answer", "approve": "Approved",
@@ -254,30 +300,4 @@ func happening(what string) string {
 		return words
 	}
 	return what
-}
-
-func (s *server) tools(a approval.Approval, shown show.Request) []any {
-	var out []any
-	for i, t := range shown.Tools {
-		verdict := ""
-		if i < len(a.Permissions) && a.Permissions[i].Verdict != "" {
-			verdict = string(a.Permissions[i].Verdict)
-		}
-		var calls []any
-		for j, c := range t.Calls {
-			calls = append(calls, map[string]any{"head": "Call " + strconv.Itoa(j+1), "arguments": argumentsOrNone(c)})
-		}
-		facts, risk := withoutRisk(t.Facts, t.Risk)
-		out = append(out, map[string]any{
-			"id": "tool-" + strconv.Itoa(i), "name": Text(t.Name), "facts": Facts(facts), "risk": risk, "calls": calls, "verdict": verdict,
-		})
-	}
-	return out
-}
-
-func argumentsOrNone(a []show.Argument) any {
-	if args := Arguments(a); args != nil {
-		return args
-	}
-	return map[string]any{"plain": "no arguments", "lines": nil}
 }

@@ -1,4 +1,4 @@
-// Package web is the pages that people decide on. A page is HTML made here, with no script at all, by a template whose every value is escaped
+// Package web is the pages that people decide on. A page is HTML made by html/template from a view, with no script at all
 // (approvals.md, B5). What it shows comes from package show, who acts from the link that it was opened by, and every decision goes through
 // approval.Desk. GET, HEAD and OPTIONS change nothing about a request (A1); a decision is a POST of a form that was made over the very state that is
 // decided on, for that person, and is used up by it (B6).
@@ -83,42 +83,48 @@ type server struct {
 	cross        *http.CrossOriginProtection
 	links, wrong *Limit
 
-	policy  string // of contents, instead of the page's own; "" = that
-	request *Template
+	policy string // of contents, instead of the page's own; "" = that
+	pages  *pageSet
 
-	entrance, missing, tooMany, foreign, failed string // pages that say nothing of any request
+	entrance, missing, tooMany, foreign, failed []byte // pages that say nothing of any request
 }
 
 // Handler serves the paths below link.Path, says at / how a request is opened, and refuses everything else like a link
 // that is none.
 func (p *Pages) Handler() http.Handler {
-	return p.server(Parse("plain.html"), Parse("approval.html"))
+	return p.server(linkPages)
 }
 
-// server is Pages at work, with templates for what is said without a request and for requests.
-func (p *Pages) server(simple, request *Template) *server {
+// server is Pages at work.
+func (p *Pages) server(pages *pageSet) *server {
+	still := func(heading, text string) []byte { return stillPage(pages, heading, text) }
 	return &server{
 		Pages: p, cross: http.NewCrossOriginProtection(), links: &Limit{Rate: linkRate, Burst: linkBurst, Clock: p.Clock},
-		wrong:   &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: p.Clock},
-		request: request,
-		entrance: still(simple, "Countersign", "People decide here what agents may do. To open a request, use the link in the message that you were "+
+		wrong: &Limit{Rate: wrongRate, Burst: wrongBurst, Clock: p.Clock}, pages: pages,
+		entrance: still("Countersign", "People decide here what agents may do. To open a request, use the link in the message that you were "+
 			"sent about it, by mail or in Slack: it is yours alone. Who has no link lists and decides requests by the API."),
-		missing: still(simple, "There is no such page", "The address is not one of ours, or its time is over. If you copied it, look whether all of it is there; "+
+		missing: still("There is no such page", "The address is not one of ours, or its time is over. If you copied it, look whether all of it is there; "+
 			"if it is in a message, open the request's newest one."),
-		tooMany: still(simple, "Too many requests", "Wait a moment and open the page again. Nothing was changed."),
-		foreign: still(simple, "This was sent by another site", "Nothing was changed. Open the page by the address you were sent, and answer there."),
-		failed: still(simple, "That did not work",
+		tooMany: still("Too many requests", "Wait a moment and open the page again. Nothing was changed."),
+		foreign: still("This was sent by another site", "Nothing was changed. Open the page by the address you were sent, and answer there."),
+		failed: still("That did not work",
 			"The page could not be made, or your answer could not be recorded for certain. Open the page again: it says how the request stands."),
 	}
 }
 
-// still is a page that says nothing of any request.
-func still(simple *Template, heading, text string) string {
+// plainPage is the view of plain.html.
+type plainPage struct {
+	frame
+	Heading, Text string
+}
+
+// stillPage is a page that says nothing of any request.
+func stillPage(pages *pageSet, heading, text string) []byte {
 	title := heading
 	if heading != "Countersign" {
 		title += " · Countersign"
 	}
-	page, err := simple.HTML(map[string]any{"title": title, "who": nil, "heading": heading, "text": text, "trail": nil})
+	page, err := pages.html("plain.html", plainPage{frame{Title: title}, heading, text})
 	if err != nil {
 		panic("web: " + err.Error())
 	}
@@ -167,7 +173,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost:
 		s.post(w, r, v)
 	default:
-		s.view(r, v)
+		s.viewed(r, v)
 		s.page(w, r, v, http.StatusOK, said{})
 	}
 }
@@ -201,7 +207,11 @@ type visit struct {
 	who  person.Person
 	by   agent.Principal
 	via  approval.Via
-	more map[string]any // of the page's data, in place of what there is of it
+
+	// Of the console's page:
+	start string
+	trail []crumb
+	fine  string // below the answer, instead of what a link's page says there
 
 	uncovered bool // nothing is masked on the page
 	// proof judges what a form shows beside what the page put into it; "" = it is enough. Nil = nothing is asked for.
@@ -232,9 +242,9 @@ func (s *server) visit(ctx context.Context, id string) (visit, error) {
 	return visit{link: l, a: a, who: who, by: agent.Principal{ID: who.ID, Groups: who.Groups}, via: approval.ViaPage}, nil
 }
 
-// view records that the page was sent, once for each link. Who only fetches ahead has seen nothing. That it cannot be recorded keeps nobody from
+// viewed records that the page was sent, once for each link. Who only fetches ahead has seen nothing. That it cannot be recorded keeps nobody from
 // deciding.
-func (s *server) view(r *http.Request, v visit) {
+func (s *server) viewed(r *http.Request, v visit) {
 	if r.Method != http.MethodGet || s.Audit == nil || strings.Contains(r.Header.Get("Sec-Purpose"), "prefetch") || r.Header.Get("Purpose") == "prefetch" {
 		return
 	}
