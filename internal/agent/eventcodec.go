@@ -100,7 +100,7 @@ func UnmarshalEvent(raw json.RawMessage) (Event, error) {
 		if err := readKnown("event "+name, body, v.Interface()); err != nil {
 			return nil, err
 		}
-		e := v.Elem().Interface().(Event) //nolint:forcetypeassert,errcheck // eventNames holds events
+		e := v.Elem().Interface().(Event)
 		return e, checkWords(name, e)
 	}
 	return nil, nil

@@ -32,8 +32,6 @@ type FailingTool struct {
 	Rounds int    `json:"rounds"`
 }
 
-func (w Watch) zero() bool { return w.equal(Watch{}) }
-
 func (w Watch) equal(v Watch) bool {
 	return w.FailedRounds == v.FailedRounds && w.Duplicates == v.Duplicates && slices.Equal(w.Failing, v.Failing)
 }

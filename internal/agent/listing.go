@@ -149,6 +149,3 @@ func (d *Definition) usable(s *AgentState) []ToolSpec {
 // lists reports whether the run owes a list of its servers' tools. It owes it before everything else: rules, plugins, builders and plans are
 // about tools, and look at all of them.
 func (s *AgentState) lists(d *Definition) bool { return len(d.MCP) > 0 && !s.Listed }
-
-// hasListing reports whether the run knows anything of servers.
-func (s *AgentState) hasListing() bool { return s.Listed || len(s.Servers) > 0 }

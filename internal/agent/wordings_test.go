@@ -1,15 +1,14 @@
 package agent
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// defaultWord is a wording as countersign says it, about a tool where one is given.
-func defaultWord(key string, tool ...string) string {
-	return (&Definition{}).word(key, map[string]any{"Tool": strings.Join(tool, "")})
+// defaultWord is a wording as countersign says it, about no tool.
+func defaultWord(key string) string {
+	return (&Definition{}).word(key, map[string]any{"Tool": ""})
 }
 
 // Every default, of every preset, can be said with its fields; keys are there once.

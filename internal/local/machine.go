@@ -304,12 +304,6 @@ func (m *Machine) tell(what string, err error) {
 	}
 }
 
-// only is the one tenant of a laptop.
-type only string
-
-// Tenants implements runtime.Tenants.
-func (o only) Tenants(context.Context) ([]string, error) { return []string{string(o)}, nil }
-
 // waiter drives the engine for package runtime.
 type waiter struct{ engine *asl.Engine }
 

@@ -146,13 +146,6 @@ func (r *round) know(ctx context.Context) error {
 	return err
 }
 
-// back leads to the step as this invocation came, for what only that does.
-func (r *round) back() Route {
-	route := r.inv.route(NextStep)
-	route.Woken = r.inv.Woken
-	return route
-}
-
 // after is the route once nothing runs and nothing is owed here. Where this invocation wrote nothing, it passes on what woke it.
 func (r *round) after(p *plan) Route {
 	route := r.inv.route(NextStep)

@@ -11,22 +11,38 @@ type Definition = core.Definition
 
 // The parts of a Definition. docs/semantics.md describes each setting.
 type (
-	ModelSpec    = core.ModelSpec    // which model, with its limits, fallbacks and price
-	Permission   = core.Permission   // which calls wait for people, and for whom
-	Rule         = core.Rule         // one line of the policy: a pattern of tools, conditions, a verdict
-	Condition    = core.Condition    // a comparison of one argument
-	Escalation   = core.Escalation   // who else is asked, and when
-	Limits       = core.Limits       // how far a run goes
-	USD          = core.USD          // money
-	Stop         = core.Stop         // when a run stops before its limits
-	Guards       = core.Guards       // what stops a model that goes in circles
-	Context      = core.Context      // how much of the conversation a request holds
-	Output       = core.Output       // the form of what a run gives in the end
-	PluginSpec   = core.PluginSpec   // a plugin that the agent uses, with its configuration
-	Precondition = core.Precondition // what a call depends on between decision and execution
-	Undo         = core.Undo         // how a finished call is taken back
-	Preset       = core.Preset       // a named set of defaults
-	Problems     = core.Problems     // everything that is wrong with a definition, by path
+	// ModelSpec is which model, with its limits, fallbacks and price.
+	ModelSpec = core.ModelSpec
+	// Permission is which calls wait for people, and for whom.
+	Permission = core.Permission
+	// Rule is one line of the policy: a pattern of tools, conditions, a verdict.
+	Rule = core.Rule
+	// Condition is a comparison of one argument.
+	Condition = core.Condition
+	// Escalation is who else is asked, and when.
+	Escalation = core.Escalation
+	// Limits is how far a run goes.
+	Limits = core.Limits
+	// USD is money.
+	USD = core.USD
+	// Stop is when a run stops before its limits.
+	Stop = core.Stop
+	// Guards is what stops a model that goes in circles.
+	Guards = core.Guards
+	// Context is how much of the conversation a request holds.
+	Context = core.Context
+	// Output is the form of what a run gives in the end.
+	Output = core.Output
+	// PluginSpec is a plugin that the agent uses, with its configuration.
+	PluginSpec = core.PluginSpec
+	// Precondition is what a call depends on between decision and execution.
+	Precondition = core.Precondition
+	// Undo is how a finished call is taken back.
+	Undo = core.Undo
+	// Preset is a named set of defaults.
+	Preset = core.Preset
+	// Problems is everything that is wrong with a definition, by path.
+	Problems = core.Problems
 )
 
 // The presets. PresetCountersign is the default; the others behave as the systems that they are named for.

@@ -11,8 +11,11 @@ type Builder = hook.Builder
 
 // What a Builder receives and gives.
 type (
-	BuildInput   = hook.BuildInput
-	BuildOutput  = hook.Built
+	// BuildInput is what a Builder receives.
+	BuildInput = hook.BuildInput
+	// BuildOutput is what a Builder gives.
+	BuildOutput = hook.Built
+	// BuildMessage is one of the first messages of a run.
 	BuildMessage = hook.Message
 )
 
@@ -24,11 +27,16 @@ type PluginFactory = hook.Factory
 
 // The phases of the loop, as a Plugin sees them.
 type (
-	Phase           = hook.Moment // run start, run end, step start, step end
+	// Phase is the start or end of a run or step.
+	Phase = hook.Moment
+	// BeforeInference is the phase before the model is asked.
 	BeforeInference = hook.BeforeInference
-	AfterInference  = hook.AfterInference
-	BeforeTool      = hook.BeforeTool // may block the call, change its arguments, or ask people
-	AfterTool       = hook.AfterTool
+	// AfterInference is the phase behind its reply.
+	AfterInference = hook.AfterInference
+	// BeforeTool is the phase before a call, which may block it, change its arguments, or ask people.
+	BeforeTool = hook.BeforeTool
+	// AfterTool is the phase behind a call.
+	AfterTool = hook.AfterTool
 )
 
 // Policy lists more tools that need a person.
@@ -42,10 +50,14 @@ type PermissionBackend = hook.PermissionBackend
 
 // What a PermissionBackend receives and gives.
 type (
+	// PermissionContext is the run whose permissions are asked for.
 	PermissionContext = hook.PermissionContext
-	PermissionTool    = hook.PermissionTool
-	PermissionCall    = hook.PermissionCall
-	PermissionWord    = hook.PermissionWord
+	// PermissionTool is a tool that needs a permission.
+	PermissionTool = hook.PermissionTool
+	// PermissionCall is a call that needs one.
+	PermissionCall = hook.PermissionCall
+	// PermissionWord is what the backend says of it.
+	PermissionWord = hook.PermissionWord
 )
 
 // ContextSource adds what was looked up to a request.

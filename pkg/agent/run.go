@@ -22,10 +22,15 @@ type Block = core.Block
 
 // The blocks.
 type (
-	Text       = core.Text
-	Media      = core.Media
-	Reasoning  = core.Reasoning
-	ToolUse    = core.ToolUse
+	// Text is a text.
+	Text = core.Text
+	// Media is a picture or a file.
+	Media = core.Media
+	// Reasoning is what a model thought.
+	Reasoning = core.Reasoning
+	// ToolUse is a call as the model made it.
+	ToolUse = core.ToolUse
+	// ToolResult is a result as the model reads it.
 	ToolResult = core.ToolResult
 )
 

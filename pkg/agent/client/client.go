@@ -31,19 +31,32 @@ type Problem = api.Problem
 
 // Requests and answers of the API; docs/openapi.yaml describes each.
 type (
-	Start        = api.Start    // a new run: the agent, and a message or an input
-	Accepted     = api.Accepted // the run's id
-	Run          = api.Run
-	RunQuery     = api.RunQuery
-	RunPage      = api.RunPage
-	Message      = api.Message
-	Call         = api.Call
-	Waiting      = api.Waiting // a call that waits for somebody
-	Event        = api.Event
-	Input        = api.Input // messages, decisions and answers for a run
-	Approval     = approval.Approval
+	// Start is a new run: the agent, and a message or an input.
+	Start = api.Start
+	// Accepted is the run's id.
+	Accepted = api.Accepted
+	// Run is a run with its newest messages and calls.
+	Run = api.Run
+	// RunQuery is which runs are listed.
+	RunQuery = api.RunQuery
+	// RunPage is a page of runs.
+	RunPage = api.RunPage
+	// Message is a message of a run.
+	Message = api.Message
+	// Call is a tool call of a run.
+	Call = api.Call
+	// Waiting is a call that waits for somebody.
+	Waiting = api.Waiting
+	// Event is a fact of a run's journal.
+	Event = api.Event
+	// Input is messages, decisions and answers for a run.
+	Input = api.Input
+	// Approval is a request to people and what became of it.
+	Approval = approval.Approval
+	// ApprovalPage is a page of requests.
 	ApprovalPage = api.ApprovalPage
-	Verdict      = api.Verdict // a decision about an approval
+	// Verdict is a decision about an approval.
+	Verdict = api.Verdict
 )
 
 // Action is what a Verdict does.

@@ -28,7 +28,7 @@ func ExampleOpen() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "countersign")
 	check(err)
-	defer os.RemoveAll(dir)
+	defer func() { check(os.RemoveAll(dir)) }()
 	model := filepath.Join(dir, "model.jsonl")
 	check(os.WriteFile(model, []byte(script), 0o600))
 
@@ -45,7 +45,7 @@ func ExampleOpen() {
 
 	engine, err := client.Open(filepath.Join(dir, "state"), registry, nil)
 	check(err)
-	defer engine.Close()
+	defer func() { check(engine.Close()) }()
 
 	customer := engine.Client("user:cleo")
 	started, err := customer.Start(ctx, client.Start{Agent: "shop", Message: json.RawMessage(`"Order 17 arrived broken."`)})
