@@ -7,28 +7,10 @@ import (
 
 // Voice is one approval as the desk recorded it: who the person is was authenticated when they decided.
 type Voice struct {
-	By        string    `json:"by"`
-	Groups    []string  `json:"groups,omitempty"`
-	For       string    `json:"for,omitempty"` // who has let By decide meanwhile; "" = By is an approver
-	ForGroups []string  `json:"forGroups,omitempty"`
-	At        time.Time `json:"at"`
-	Tools     []string  `json:"tools,omitempty"` // of a request about tools: those that are approved, by original name
-}
-
-// approver is the one in whose name the approval is.
-func (v Voice) approver() Principal {
-	if v.For != "" {
-		return Principal{ID: v.For, Groups: v.ForGroups}
-	}
-	return Principal{ID: v.By, Groups: v.Groups}
-}
-
-// people are those who count as having said it.
-func (v Voice) people() []string {
-	if v.For != "" {
-		return []string{v.By, v.For}
-	}
-	return []string{v.By}
+	By     string    `json:"by"`
+	Groups []string  `json:"groups,omitempty"`
+	At     time.Time `json:"at"`
+	Tools  []string  `json:"tools,omitempty"` // of a request about tools: those that are approved, by original name
 }
 
 // enough reports whether those who have approved are those whom a policy wants: approvers at that time, so many
@@ -41,11 +23,11 @@ func (d Decision) enough(voices []Voice, want int, asked time.Time, requesters [
 		known := func(id string) bool {
 			return slices.Contains(counted, id) || d.FourEyes && slices.Contains(requesters, id)
 		}
-		if !d.MayAfter(v.approver(), v.At.Sub(asked)) || slices.ContainsFunc(v.people(), known) {
+		if !d.MayAfter(Principal{ID: v.By, Groups: v.Groups}, v.At.Sub(asked)) || known(v.By) {
 			continue
 		}
 		have++
-		counted = append(counted, v.people()...)
+		counted = append(counted, v.By)
 	}
 	return have >= want
 }

@@ -201,11 +201,9 @@ func (g StandingGrant) covers(d *Definition, s *AgentState, t ToolSpec, c Call, 
 // left reports whether the grant covers another claim.
 func (g StandingGrant) left() bool { return g.Uses == 0 || g.Used < g.Uses }
 
-// givenBy reports whether one of these people gave the grant, or somebody in their name.
+// givenBy reports whether one of these people gave the grant.
 func (g StandingGrant) givenBy(people []string) bool {
-	return slices.ContainsFunc(g.Voices, func(v Voice) bool {
-		return slices.ContainsFunc(v.people(), func(id string) bool { return slices.Contains(people, id) })
-	})
+	return slices.ContainsFunc(g.Voices, func(v Voice) bool { return slices.Contains(people, v.By) })
 }
 
 // standingFor is the standing grant that a new call may be claimed under: of its tool or its very arguments, or else the first that is counted

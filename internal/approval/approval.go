@@ -144,7 +144,6 @@ func (a Approval) Call() string { return a.Calls[0] }
 // Decision is one person's word, kept with the request.
 type Decision struct {
 	By     string          `json:"by"`
-	For    string          `json:"for,omitempty"` // the approver who has let By decide meanwhile; "" = By is one
 	Via    Via             `json:"via,omitempty"`
 	Action Action          `json:"action"`
 	At     time.Time       `json:"at"`

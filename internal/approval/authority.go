@@ -2,7 +2,6 @@ package approval
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -111,51 +110,15 @@ func (a Approval) alike(answer json.RawMessage) []Decision {
 // approves reports whether an action is one that four eyes keep from the people for whom the run acts.
 func approves(a Action) bool { return a == Approve || a == Edit || a == rerun }
 
-// voice is somebody in whose name a decision is made.
-type voice struct {
-	who agent.Principal
-	For string // "" = their own
-}
-
-// speaker is in whose name a person may decide: their own, else that of the first who has let them decide meanwhile. Among says whether somebody is
-// an approver of all that is decided; counted is what was said for it before.
-func (a Approval) speaker(r Request, among func(agent.Principal) bool, counted []Decision) (voice, error) {
-	refused := ErrForbidden
-	if !agent.MayDecide([]string{r.By.ID}, r.By) { // nobody, on whosever behalf
-		return voice{}, fmt.Errorf("decide approval %s as %q: %w", a.ID, r.By.ID, refused)
+// speaks refuses a person who may not decide. Among says whether somebody is an approver of all that is decided.
+func (a Approval) speaks(r Request, among func(agent.Principal) bool) error {
+	switch {
+	case !agent.MayDecide([]string{r.By.ID}, r.By): // nobody
+		return fmt.Errorf("decide approval %s as %q: %w", a.ID, r.By.ID, ErrForbidden)
+	case approves(r.Action) && a.FourEyes && slices.Contains(a.Requesters, r.By.ID):
+		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
+	case !among(r.By):
+		return fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrForbidden)
 	}
-	if approves(r.Action) && a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
-		return voice{}, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
-	}
-	voices := []voice{{who: r.By}}
-	for _, p := range r.duties {
-		voices = append(voices, voice{p, p.ID})
-	}
-	for _, v := range voices {
-		switch {
-		case !among(v.who):
-		case approves(r.Action) && a.FourEyes && slices.Contains(a.Requesters, v.who.ID):
-			refused = ErrRequester
-		case approves(r.Action) && slices.ContainsFunc(counted, func(d Decision) bool { return d.By != r.By.ID && d.voices(v.who.ID) }):
-			refused = ErrCounted
-		default:
-			return v, nil
-		}
-	}
-	return voice{}, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, refused)
-}
-
-// voices reports whether the decision was made by that person or in their name.
-func (d Decision) voices(id string) bool { return d.By == id || d.For == id }
-
-// on is the request as its person makes it: with those who have let them decide meanwhile.
-func (d *Desk) on(ctx context.Context, r Request) (Request, error) {
-	if d.Duties == nil {
-		return r, nil
-	}
-	var err error
-	if r.duties, err = d.Duties(ctx, r.Tenant, r.By, d.Clock.Now()); err != nil {
-		return r, fmt.Errorf("decide approval %s: who has let %s decide: %w", r.ID, r.By.ID, err)
-	}
-	return r, nil
+	return nil
 }

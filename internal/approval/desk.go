@@ -26,7 +26,6 @@ var (
 	ErrKept      = errors.New("too many decisions are kept already")
 
 	ErrRequester     = fmt.Errorf("the run acts for them, who may deny and not approve (four eyes): %w", ErrForbidden)
-	ErrCounted       = fmt.Errorf("whom they stand in for has approved already, and it takes different people: %w", ErrForbidden)
 	ErrStale         = errors.New("the request is about another action since") // each *StaleError is one
 	ErrPolicyChanged = errors.New("the policy that applies has changed since") // each *PolicyError is one
 )
@@ -77,7 +76,7 @@ type EditError struct{ Problem string }
 
 func (e *EditError) Error() string { return "edited arguments refused: " + e.Problem }
 
-// Desk records decisions. All fields but Able, Decided, Noted, Duties, Woken and Said are required. Safe for concurrent use.
+// Desk records decisions. All fields but Able, Decided, Noted, Woken and Said are required. Safe for concurrent use.
 type Desk struct {
 	Table       store.Table
 	Journal     *store.Journal
@@ -92,8 +91,6 @@ type Desk struct {
 	Decided func(ctx context.Context, a Approval)
 	// Noted is told of an approval that is recorded and not the last one that it takes. The run hears nothing. Nil = nobody is.
 	Noted func(ctx context.Context, a Approval)
-	// Duties are those on whose behalf a person may decide at that time, each with the groups they are in. Nil = nobody may for another.
-	Duties func(ctx context.Context, tenant string, p agent.Principal, now time.Time) ([]agent.Principal, error)
 	// Woken is told of a decision once the run was woken, for what may take its time, and of a request that a change of policy has voided. Nil =
 	// nobody is.
 	Woken func(ctx context.Context, a Approval)
@@ -115,9 +112,6 @@ type Request struct {
 	Via        Via                // for the record
 	Key        string             // under which the run's inbox takes it once, on whatever request; empty = none. Another use is store.ErrOtherInput
 	Grant      *agent.GrantBounds // Approve and Edit, where what is granted stands: how far it goes; nil = as far as the policy lets it
-
-	duties []agent.Principal // on whose behalf By may decide
-	as     voice             // in whose name it is made
 }
 
 // maxRaces is how often a decision is tried again because somebody else wrote the request meanwhile. More people than a quorum have seldom
@@ -129,10 +123,6 @@ const maxRaces = 64
 // a *DecidedError. Nothing is changed by any error but an uncertain one of the table, after which Decide may be repeated, and by *PolicyError,
 // which has the run ask again.
 func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
-	r, err := d.on(ctx, r)
-	if err != nil {
-		return Approval{}, err
-	}
 	lost := Approval{rev: -1} // what stood where a condition failed
 	for races := 0; ; races++ {
 		a, err := Get(ctx, d.Table, r.Tenant, r.ID)
@@ -145,7 +135,7 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Approval, error) {
 		if a, err = d.withStarters(ctx, a, r.Action); err != nil {
 			return Approval{}, err
 		}
-		if r.as, err = authorise(a, r, d.Clock.Now()); err != nil {
+		if err = authorise(a, r, d.Clock.Now()); err != nil {
 			return Approval{}, err
 		}
 		ended, same := a.ended(r)
@@ -291,16 +281,15 @@ func (d *Desk) first(ctx context.Context, a Approval) error {
 	return &DecidedError{Approval: a}
 }
 
-// authorise is the one place that says who may decide what (A9), and in whose name they do.
-func authorise(a Approval, r Request, now time.Time) (voice, error) {
+// authorise is the one place that says who may decide what (A9).
+func authorise(a Approval, r Request, now time.Time) error {
 	if !r.Action.Valid() {
-		return voice{}, fmt.Errorf("decide approval %s: action %q: %w", a.ID, r.Action, ErrKind)
+		return fmt.Errorf("decide approval %s: action %q: %w", a.ID, r.Action, ErrKind)
 	}
-	v, err := a.speaker(r, a.among(r, now), a.countedWith(r))
-	if err != nil {
-		return voice{}, err
+	if err := a.speaks(r, a.among(r, now)); err != nil {
+		return err
 	}
-	return v, a.takes(r)
+	return a.takes(r)
 }
 
 // among says whether somebody is an approver of all that r decides. To fail a request is to decide all that is open of it.
@@ -395,7 +384,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 	ops := []store.Op{op}
 	decided.rev = max(0, decided.rev) + 1
 	if approves(r.Action) && (fact == nil || decided.Status == Pending) {
-		if op, err = voiceOp(decided, r.as, r.By); err != nil {
+		if op, err = voiceOp(decided, r.By); err != nil {
 			return Approval{}, false, err
 		}
 		ops = append(ops, op)
@@ -404,7 +393,7 @@ func (d *Desk) record(ctx context.Context, a Approval, r Request) (decided Appro
 		return decided, false, d.recordAlone(ctx, decided, ops)
 	}
 	if fact.Action == agent.ActionApprove {
-		if fact.Voices, err = d.voices(ctx, decided, r.as, r.By, fact.With); err != nil {
+		if fact.Voices, err = d.voices(ctx, decided, r.By, fact.With); err != nil {
 			return Approval{}, false, err
 		}
 	}
@@ -465,5 +454,5 @@ func written(err error) error {
 
 // said is the decision as it is kept.
 func (r Request) said(now time.Time) Decision {
-	return Decision{By: r.By.ID, For: r.as.For, Via: r.Via, Action: r.Action, At: now, Note: r.Note, Grant: r.Grant}
+	return Decision{By: r.By.ID, Via: r.Via, Action: r.Action, At: now, Note: r.Note, Grant: r.Grant}
 }

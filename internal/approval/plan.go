@@ -196,7 +196,7 @@ func (d *Desk) edit(a Approval, r Request, on action) (edited Approval, args jso
 		a = a.besides(is.Rule)
 	}
 	a.Quorum = agent.FourEyesEdit(a.Quorum, a.FourEyes)
-	if a.FourEyes && (slices.Contains(a.Requesters, r.By.ID) || slices.Contains(a.Requesters, r.as.who.ID)) {
+	if a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
 		return a, nil, "", fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
 	}
 	if a.Scope == agent.ScopeTool || len(a.Permissions) == 0 {
@@ -258,7 +258,7 @@ func (a Approval) besides(dec agent.Decision) Approval {
 // may says whether the one in whose name r is made may decide about a call of which policy says that.
 func (d *Desk) may(a Approval, r Request) func(agent.Decision) bool {
 	waited := d.Clock.Now().Sub(a.RequestedAt)
-	return func(dec agent.Decision) bool { return dec.MayAfter(r.as.who, waited) }
+	return func(dec agent.Decision) bool { return dec.MayAfter(r.By, waited) }
 }
 
 // planAnswer is plan of an answer to what a call's tool asks. It takes as many people who give the same answer as it
@@ -300,7 +300,7 @@ func (a Approval) forAnswered(r Request, dec agent.Decision) (people int, err er
 	if dec.Verdict == agent.VerdictAsk {
 		a = a.besides(dec)
 	}
-	if a.FourEyes && (slices.Contains(a.Requesters, r.By.ID) || slices.Contains(a.Requesters, r.as.who.ID)) {
+	if a.FourEyes && slices.Contains(a.Requesters, r.By.ID) {
 		return 0, fmt.Errorf("decide approval %s as %s: %w", a.ID, r.By.ID, ErrRequester)
 	}
 	return agent.FourEyesEdit(a.Quorum, a.FourEyes), nil

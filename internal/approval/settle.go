@@ -20,7 +20,6 @@ type Outcome struct {
 	IsError           bool
 	Rerun             bool
 
-	as  voice // in whose name a rerun is ordered
 	By  agent.Principal
 	Via Via // for the record
 }
@@ -45,7 +44,7 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 		if a, err = d.question(ctx, o, c); err != nil {
 			return Approval{}, err
 		}
-		if o.as, err = d.mayRerun(ctx, a, c, o); err != nil {
+		if err = d.mayRerun(ctx, a, c, o); err != nil {
 			return Approval{}, err
 		}
 		if a.Status != Pending {
@@ -85,24 +84,20 @@ func (d *Desk) Settle(ctx context.Context, o Outcome) (Approval, error) {
 	return a, nil
 }
 
-// mayRerun is in whose name somebody orders an approved call to be run again.
-func (d *Desk) mayRerun(ctx context.Context, a Approval, c agent.Call, o Outcome) (voice, error) {
+// mayRerun refuses a person who may not order an approved call to be run again.
+func (d *Desk) mayRerun(ctx context.Context, a Approval, c agent.Call, o Outcome) error {
 	if !o.Rerun || c.Grant == nil {
-		return voice{}, nil
+		return nil
 	}
-	r, err := d.on(ctx, Request{Tenant: o.Tenant, ID: a.ID, Action: rerun, By: o.By})
+	a, err := d.withStarters(ctx, a, rerun)
 	if err != nil {
-		return voice{}, err
+		return err
 	}
-	if a, err = d.withStarters(ctx, a, rerun); err != nil {
-		return voice{}, err
+	r, now := Request{Tenant: o.Tenant, ID: a.ID, Action: rerun, By: o.By}, d.Clock.Now()
+	if err := a.speaks(r, func(p agent.Principal) bool { return a.MayDecide(p, now) }); err != nil {
+		return fmt.Errorf("run call %s again: it was approved once and takes its approvers again: %w", o.Call, err)
 	}
-	now := d.Clock.Now()
-	v, err := a.speaker(r, func(p agent.Principal) bool { return a.MayDecide(p, now) }, a.Counted())
-	if err != nil {
-		return voice{}, fmt.Errorf("run call %s again: it was approved once and takes its approvers again: %w", o.Call, err)
-	}
-	return v, nil
+	return nil
 }
 
 // question is the request that an answer is to.
@@ -177,7 +172,7 @@ func (d *Desk) settle(ctx context.Context, a Approval, definition string, c agen
 		return Approval{}, err
 	}
 	if a.rev = max(0, a.rev) + 1; partial {
-		voice, err := voiceOp(a, o.as, o.By)
+		voice, err := voiceOp(a, o.By)
 		if err != nil {
 			return Approval{}, err
 		}
@@ -192,7 +187,7 @@ func (d *Desk) settle(ctx context.Context, a Approval, definition string, c agen
 		for _, v := range counted[:len(counted)-1] {
 			fact.With = append(fact.With, v.By)
 		}
-		if fact.Voices, err = d.voices(ctx, a, o.as, o.By, fact.With); err != nil {
+		if fact.Voices, err = d.voices(ctx, a, o.By, fact.With); err != nil {
 			return Approval{}, err
 		}
 	}
@@ -243,7 +238,7 @@ func (d *Desk) racedAnswer(ctx context.Context, a Approval, o Outcome, cause err
 
 // said is the answer as it is kept with the request: the text stands as a JSON string where an edit's arguments stand.
 func (o Outcome) said(now time.Time) (Decision, error) {
-	d := Decision{By: o.By.ID, For: o.as.For, Via: o.Via, Action: o.action(), At: now, Key: o.Key}
+	d := Decision{By: o.By.ID, Via: o.Via, Action: o.action(), At: now, Key: o.Key}
 	if o.Rerun {
 		return d, nil
 	}

@@ -110,7 +110,7 @@ func (d *Desk) grantOps(ctx context.Context, decided Approval) ([]store.Op, erro
 	return ops, nil
 }
 
-// givers are those who grant a permission beside one of them, each once: who approved, and in whose name.
+// givers are those who grant a permission beside one of them, each once: who approved.
 func (a Approval) givers(p Permission, beside string) []string {
 	said := a.Counted()
 	if a.Kind == KindTools {
@@ -118,10 +118,8 @@ func (a Approval) givers(p Permission, beside string) []string {
 	}
 	var all []string
 	for _, d := range said {
-		for _, id := range []string{d.By, d.For} {
-			if id != "" && id != beside && !slices.Contains(all, id) {
-				all = append(all, id)
-			}
+		if d.By != beside && !slices.Contains(all, d.By) {
+			all = append(all, d.By)
 		}
 	}
 	return all

@@ -49,17 +49,9 @@ func (d *Desk) say(ctx context.Context, w Word, reply bool) (Approval, error) {
 	if n := utf8.RuneCountInString(w.Text); strings.TrimSpace(w.Text) == "" || n > MaxRemark {
 		return Approval{}, fmt.Errorf("say something of approval %s: got %d: %w", w.ID, n, ErrRemark)
 	}
-	voices := []agent.Principal{w.By}
-	if d.Duties != nil {
-		others, err := d.Duties(ctx, w.Tenant, w.By, d.Clock.Now())
-		if err != nil {
-			return Approval{}, fmt.Errorf("say something of approval %s: who has let %s decide: %w", w.ID, w.By.ID, err)
-		}
-		voices = append(voices, others...)
-	}
 	a, _, err := Rewrite(ctx, d.Table, w.Tenant, w.ID, func(a *Approval) (bool, error) {
 		now := d.Clock.Now().UTC().Truncate(time.Millisecond)
-		if !a.mayTalk(voices, reply, now) {
+		if !a.mayTalk(w.By, reply, now) {
 			return false, fmt.Errorf("say something of approval %s as %s: %w", a.ID, w.By.ID, ErrForbidden)
 		}
 		return a.hear(w, now)
@@ -76,13 +68,9 @@ func (d *Desk) say(ctx context.Context, w Word, reply bool) (Approval, error) {
 	return a, nil
 }
 
-// mayTalk says whether somebody, the first of voices, may say something of the request: who could decide it, in whosever place, and to reply those
-// for whom the run acts.
-func (a *Approval) mayTalk(voices []agent.Principal, reply bool, now time.Time) bool {
-	if by := voices[0].ID; reply && by != "" && slices.Contains(a.Requesters, by) {
-		return true
-	}
-	return slices.ContainsFunc(voices, func(p agent.Principal) bool { return a.MayDecide(p, now) })
+// mayTalk says whether somebody may say something of the request: who could decide it, and to reply those for whom the run acts.
+func (a *Approval) mayTalk(by agent.Principal, reply bool, now time.Time) bool {
+	return reply && by.ID != "" && slices.Contains(a.Requesters, by.ID) || a.MayDecide(by, now)
 }
 
 // hear appends the words to the thread; false where they are there.

@@ -36,23 +36,19 @@ func about(a Approval, said Decision) (string, error) {
 	return store.BlobDigest(of), nil
 }
 
-// newest is a person's voice, as v, in the newest decision of a request.
-func (v voice) newest(decided Approval, by agent.Principal) agent.Voice {
+// newest is a person's voice in the newest decision of a request.
+func newest(decided Approval, by agent.Principal) agent.Voice {
 	said := decided.Decisions[len(decided.Decisions)-1]
-	own := agent.Voice{By: by.ID, Groups: by.Groups, For: v.For, At: said.At, Tools: said.Tools}
-	if v.For != "" {
-		own.ForGroups = v.who.Groups
-	}
-	return own
+	return agent.Voice{By: by.ID, Groups: by.Groups, At: said.At, Tools: said.Tools}
 }
 
 // voiceOp records the newest approval of a request that goes on.
-func voiceOp(decided Approval, v voice, by agent.Principal) (store.Op, error) {
+func voiceOp(decided Approval, by agent.Principal) (store.Op, error) {
 	of, err := about(decided, decided.Decisions[len(decided.Decisions)-1])
 	if err != nil {
 		return store.Op{}, err
 	}
-	body, err := json.Marshal(recorded{v.newest(decided, by), of})
+	body, err := json.Marshal(recorded{newest(decided, by), of})
 	if err != nil {
 		return store.Op{}, fmt.Errorf("record the approval of %s: %w", by.ID, err)
 	}
@@ -64,10 +60,8 @@ func voiceOp(decided Approval, v voice, by agent.Principal) (store.Op, error) {
 
 // voices are those of the people who have decided a request: the newest, and of those with whom it is decided, what is
 // recorded beside the run.
-func (d *Desk) voices(
-	ctx context.Context, decided Approval, v voice, by agent.Principal, with []string,
-) ([]agent.Voice, error) {
-	newest := v.newest(decided, by)
+func (d *Desk) voices(ctx context.Context, decided Approval, by agent.Principal, with []string) ([]agent.Voice, error) {
+	newest := newest(decided, by)
 	if len(with) == 0 {
 		return []agent.Voice{newest}, nil
 	}

@@ -298,7 +298,7 @@ func TestC5QuestionsAndEscalations(t *testing.T) {
 		change(func(a *approval.Approval) {
 			a.Thread = append(a.Thread, approval.Remark{By: "user:ben", At: at, Text: secret})
 			a.EscalatedAt, a.EscalateTo = at, []string{"group:bosses"}
-			a.Quorum, a.Decisions = 2, []approval.Decision{{By: "user:ana", For: "user:boss", Action: approval.Approve, At: at, Note: secret, Via: approval.ViaPage}}
+			a.Quorum, a.Decisions = 2, []approval.Decision{{By: "user:ana", Action: approval.Approve, At: at, Note: secret, Via: approval.ViaPage}}
 		})
 		for range 2 {
 			require.NoError(t, auditor.Run(w.ctx, tenant, run))
@@ -306,10 +306,10 @@ func TestC5QuestionsAndEscalations(t *testing.T) {
 		got := w.byRun()[run]
 		var kinds []string
 		for _, r := range got {
-			kinds = append(kinds, fmt.Sprint(r.Kind, " ", r.Actor, " ", r.For, " ", r.Channel, " ", r.Detail))
+			kinds = append(kinds, fmt.Sprint(r.Kind, " ", r.Actor, " ", r.Channel, " ", r.Detail))
 		}
 		require.Equal(t, []string{
-			"requested    ", "asked user:ana  slack ", "asked user:ben   ", "escalated    to group:bosses", "decided user:ana user:boss page ",
+			"requested   ", "asked user:ana slack ", "asked user:ben  ", "escalated   to group:bosses", "decided user:ana page ",
 		}, kinds)
 		require.Equal(t, agent.ArgsHash(a.Args), got[0].ArgsHash)
 		require.Equal(t, a.PolicyVersion, got[0].Policy)

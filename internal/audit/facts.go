@@ -139,7 +139,7 @@ func (w *walk) decided(a approval.Approval, i int) {
 	said := a.Decisions[i]
 	r := about(a)
 	r.ID, r.Kind, r.At = fmt.Sprintf("%s/d/%d", a.ID, i+1), Decided, said.At
-	r.Actor, r.For, r.Channel, r.Action = said.By, said.For, string(said.Via), string(said.Action)
+	r.Actor, r.Channel, r.Action = said.By, string(said.Via), string(said.Action)
 	if said.Tools != nil {
 		r.Tool = strings.Join(said.Tools, ",")
 	}

@@ -95,7 +95,7 @@ func (r Record) clean(now time.Time) (Record, error) {
 		r.At = now
 	}
 	r.At = r.At.UTC().Truncate(time.Millisecond)
-	for _, text := range []*string{&r.Approval, &r.Run, &r.Call, &r.Agent, &r.Tool, &r.Actor, &r.For, &r.Channel, &r.Action, &r.Digest, &r.ArgsHash, &r.Policy, &r.Detail} {
+	for _, text := range []*string{&r.Approval, &r.Run, &r.Call, &r.Agent, &r.Tool, &r.Actor, &r.Channel, &r.Action, &r.Digest, &r.ArgsHash, &r.Policy, &r.Detail} {
 		*text = bounded(*text)
 	}
 	return r, nil

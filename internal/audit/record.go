@@ -50,7 +50,6 @@ type Record struct {
 	Agent    string    `json:"agent,omitempty"`
 	Tool     string    `json:"tool,omitempty"`
 	Actor    string    `json:"actor,omitempty"`   // a principal; "" = the runtime
-	For      string    `json:"for,omitempty"`     // whose duty the actor does
 	Channel  string    `json:"channel,omitempty"` // approval.Via, or the channel of a message
 	Action   string    `json:"action,omitempty"`
 	Digest   string    `json:"digest,omitempty"`   // of the action

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/require"
@@ -16,7 +15,6 @@ import (
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
 	"github.com/countersign/countersign/internal/lambdafn"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/callback"
 	"github.com/countersign/countersign/internal/tools/keyring"
@@ -24,7 +22,7 @@ import (
 )
 
 // named are names of things that fill the places of a request: those of a tenant that the caller is not of, or of what nobody has.
-type named struct{ run, approval, sha, agent, server, token, duty string }
+type named struct{ run, approval, sha, agent, server, token string }
 
 // row says how a route is asked about a thing: whatever a caller names that is another tenant's, is answered as what nobody has.
 type row struct {
@@ -73,11 +71,6 @@ var rows = map[string][]row{
 	"GET /v1/audit":                    {{path: "/v1/audit", list: true}, {path: "/v1/audit?after=1", list: true}},
 	"GET /v1/grants":                   {{path: "/v1/grants", list: true}, {path: "/v1/grants?agent=payer", list: true}},
 	"DELETE /v1/grants/{agent}/{tool}": {{path: "/v1/grants/{agent}/pay"}, {path: "/v1/grants/{agent}/pay?digest={sha}"}},
-	"GET /v1/me/preferences":           {{path: "/v1/me/preferences", list: true}},
-	"PUT /v1/me/preferences":           {{path: "/v1/me/preferences", body: `{"notify":["{run}"]}`}},
-	"GET /v1/me/duties":                {{path: "/v1/me/duties", list: true}},
-	"POST /v1/me/duties":               {{path: "/v1/me/duties", body: `{"to":"user:ana","until":"2001-01-01T00:00:00Z","note":"{run}"}`}},
-	"DELETE /v1/me/duties/{id}":        {{path: "/v1/me/duties/{duty}"}},
 	"GET /v1/repairs":                  {{path: "/v1/repairs", list: true}},
 	"GET /v1/servers":                  {{path: "/v1/servers", list: true}, {path: "/v1/servers?agent=payer", list: true}},
 	"POST /v1/servers/{agent}/{server}/approve": {
@@ -86,12 +79,12 @@ var rows = map[string][]row{
 }
 
 func (n named) fill(text string) string {
-	return strings.NewReplacer("{run}", n.run, "{approval}", n.approval, "{sha}", n.sha, "{agent}", n.agent, "{server}", n.server, "{token}", n.token, "{duty}", n.duty).Replace(text)
+	return strings.NewReplacer("{run}", n.run, "{approval}", n.approval, "{sha}", n.sha, "{agent}", n.agent, "{server}", n.server, "{token}", n.token).Replace(text)
 }
 
 // blank is an answer with what a request named taken out.
 func (n named) blank(text string) string {
-	for _, name := range []string{n.token, n.duty, n.run, n.approval, n.sha, n.server, n.agent} {
+	for _, name := range []string{n.token, n.run, n.approval, n.sha, n.server, n.agent} {
 		text = strings.ReplaceAll(text, name, "?")
 	}
 	return text
@@ -110,14 +103,10 @@ func (s *stack) foreign() (theirs, strange named) {
 	}
 	log := &audit.Log{Table: s.machine.Ports.Table, Clock: s.machine.Ports.Clock}
 	require.NoError(s.t, log.Record(s.t.Context(), "acme", audit.Record{ID: "1", Kind: audit.Viewed, Actor: "user:ana"}, audit.Record{ID: "2", Kind: audit.Viewed, Actor: "user:ana"}))
-	now := s.machine.Ports.Clock.Now()
-	given, err := person.Duties{Table: s.machine.Ports.Table, Directory: s.machine.People}.Give(s.t.Context(), "acme",
-		agent.Principal{ID: "user:ana", Groups: []string{"group:operators"}}, person.Duty{To: "user:bob", From: now, Until: now.Add(time.Hour)}, now)
-	require.NoError(s.t, err)
 	// It says acme's run, and is not acme's.
-	theirs = named{run.ID, run.Waiting[0].Approval, store.BlobDigest(secret), "payer", "files", callback.Path + addressed("globex", run.ID), given.ID}
+	theirs = named{run.ID, run.Waiting[0].Approval, store.BlobDigest(secret), "payer", "files", callback.Path + addressed("globex", run.ID)}
 	other := agent.RunID("nobody", "payer", "k")
-	strange = named{other, agent.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", "filex", callback.Path + addressed("globex", other), "d" + other[1:]}
+	strange = named{other, agent.ApprovalID(other, "c1", 1), store.BlobDigest([]byte("nobody's")), "payex", "filex", callback.Path + addressed("globex", other)}
 	return theirs, strange
 }
 

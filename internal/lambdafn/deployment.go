@@ -42,7 +42,7 @@ func (d *Deployment) Compose(trace *tracing.Tracer) {
 	d.Servers = &approval.ServerPins{Table: p.Table, Blobs: p.Blobs, Clock: p.Clock}
 	d.Desk = &approval.Desk{
 		Table: p.Table, Journal: p.Journal, Clock: p.Clock, Definitions: d.Definitions, Valid: p.Valid, Wake: d.Waits.Wake,
-		Decided: trace.Decided(p.Journal), Duties: person.Duties{Table: p.Table, Directory: d.People}.ActsFor,
+		Decided: trace.Decided(p.Journal),
 	}
 	if tells, ok := p.Notify.(notifies); ok {
 		d.Desk.Noted, d.Desk.Woken, d.Desk.Said = tells.Noted, tells.Decided, tells.Thread

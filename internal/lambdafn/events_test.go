@@ -28,7 +28,6 @@ import (
 	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/observe/safelog"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/registry"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
@@ -587,9 +586,6 @@ func TestTenantsAreApart(t *testing.T) {
 	inStack(t, pay, func(t *testing.T, s *stack) {
 		run := s.waiting(ana, "k")
 		ask := run.Waiting[0].Approval
-		until := s.machine.Ports.Clock.Now().Add(time.Hour).Format(time.RFC3339)
-		duty := read[person.Duty](s, ana, 201, "POST /v1/me/duties", `{"to":"user:bob","until":"`+until+`"}`) // the other tenant's bob is another one
-		read[person.Preferences](s, ana, 200, "PUT /v1/me/preferences", `{"notify":["email"]}`)
 		type attempt struct {
 			path, body string
 			kind       api.ProblemType // "" = answered, and without anything of acme's
@@ -618,11 +614,6 @@ func TestTenantsAreApart(t *testing.T) {
 			},
 			"GET /v1/repairs":                  {{"/v1/repairs", "", ""}},
 			"GET /v1/audit":                    {{"/v1/audit", "", ""}, {"/v1/audit?after=0&limit=200", "", ""}},
-			"GET /v1/me/preferences":           {{"/v1/me/preferences", "", ""}},
-			"PUT /v1/me/preferences":           nil, // below
-			"GET /v1/me/duties":                {{"/v1/me/duties", "", ""}},
-			"POST /v1/me/duties":               nil, // below
-			"DELETE /v1/me/duties/{id}":        {{"/v1/me/duties/" + duty.ID, "", api.DutyNotFound}},
 			"GET /v1/grants":                   {{"/v1/grants", "", ""}, {"/v1/grants?agent=payer", "", ""}},
 			"DELETE /v1/grants/{agent}/{tool}": {{"/v1/grants/payer/pay", "", api.GrantNotFound}},
 			"POST /v1/callbacks/{token}": {
@@ -678,8 +669,6 @@ func TestTenantsAreApart(t *testing.T) {
 		require.Equal(t, writes, s.writes())
 
 		// What somebody says of themself is of their own tenant.
-		read[person.Preferences](s, bob, 200, "PUT /v1/me/preferences", `{"notify":[]}`)
-		read[person.Duty](s, bob, 201, "POST /v1/me/duties", `{"to":"user:ana","until":"`+until+`"}`)
 		require.Equal(t, before, s.dump("acme"))
 
 		// The same agent, key and body: a run of one's own.
@@ -705,24 +694,6 @@ func TestTheTokenSaysWhoActs(t *testing.T) {
 		events := s.do(ana, "GET /v1/runs/"+run.ID+"/events", "")
 		require.Contains(t, events.Body, "user:eve")
 		require.NotContains(t, events.Body, "mallory")
-	})
-}
-
-// TestA15AnotherDecidesDeployed: by the groups of the token with which the duty was given, and in its place within its dates alone.
-func TestA15AnotherDecidesDeployed(t *testing.T) {
-	inStack(t, pay, func(t *testing.T, s *stack) {
-		run := s.waiting(ana, "k")
-		decide := "POST /v1/approvals/" + run.Waiting[0].Approval + "/decision"
-		now := s.machine.Ports.Clock.Now()
-		at := func(d time.Duration) string { return now.Add(d).Format(time.RFC3339) }
-		read[person.Duty](s, ana, 201, "POST /v1/me/duties", `{"to":"user:eve","from":"`+at(time.Hour)+`","until":"`+at(2*time.Hour)+`"}`)
-		read[api.Problem](s, eve, 403, decide, `{"action":"approve"}`)
-		time.Sleep(2 * time.Hour)
-		read[api.Problem](s, eve, 403, decide, `{"action":"approve"}`)
-		read[person.Duty](s, ana, 201, "POST /v1/me/duties", `{"to":"user:eve","until":"`+at(3*time.Hour)+`"}`)
-		a := read[approval.Approval](s, eve, 200, decide, `{"action":"approve"}`)
-		require.Equal(t, "user:eve", a.Decisions[0].By)
-		require.Equal(t, "user:ana", a.Decisions[0].For)
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/people/notify"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/runtime"
 )
 
@@ -34,15 +33,9 @@ func notifier(p runtime.Ports, cfg aws.Config, getenv func(string) string, watch
 	if links != nil { // a nil one is no nil interface
 		n.Links = links
 	}
-	n.Directory = Reached(p, directory(getenv, watch))
+	n.Directory = directory(getenv, watch)
 	n.Show = notify.Viewer{Runs: p.Journal, Definitions: runtime.PinnedDefinitions(p.Blobs)}.Show
 	return n
-}
-
-// Reached are the people of a directory as they are told of requests: by the channels that they prefer, and beside them whoever decides for them
-// meanwhile.
-func Reached(p runtime.Ports, known person.Directory) person.Directory {
-	return person.WithPreferences(person.WithDuties(known, person.Duties{Table: p.Table, Directory: known}, p.Clock), p.Table)
 }
 
 // telling adds what tells people who are asked. Where there is no channel there is nobody to tell, and nothing is read or written for it.

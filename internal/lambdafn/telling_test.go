@@ -78,7 +78,6 @@ func TestColdStartTellsPeople(t *testing.T) {
 			}
 		})
 	}
-	require.NotNil(t, behind.Desk.Duties)
 	require.NotNil(t, behind.Desk.Woken)
 	require.NotNil(t, behind.Desk.Said)
 	require.NotNil(t, behind.Decides)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -57,7 +56,7 @@ func (m *Machine) withNotices(c Config) {
 		n.Show = notify.Viewer{Runs: m.Ports.Journal, Definitions: m.Definitions}.Show
 	}
 	if n.Directory == nil && c.People != nil {
-		n.Directory = lambdafn.Reached(m.Ports, c.People)
+		n.Directory = c.People
 	}
 	if n.Recorder == nil && m.audits != nil {
 		n.Recorder = m.audits.log

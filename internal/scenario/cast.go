@@ -10,7 +10,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -234,8 +233,7 @@ func refusal(err error) bool {
 	var grant *approval.GrantError
 	var answer *agent.AnswerError
 	var undo *agent.UndoError
-	var mine *person.RefusedError
-	if errors.As(err, &mine) || errors.As(err, &grant) {
+	if errors.As(err, &grant) {
 		return true
 	}
 	return errors.As(err, &undo) || errors.As(err, &decided) || errors.As(err, &edit) || errors.As(err, &answer)
@@ -279,8 +277,6 @@ func (p *part) deed(l line) (action, error) {
 		return p.stage.undo(l), nil
 	case "ask", "reply":
 		return p.talk(l)
-	case "give_duty":
-		return p.stage.giveDuty(l), nil
 	default:
 		return nil, fmt.Errorf("do %s: not a deed", l.do)
 	}

@@ -31,9 +31,7 @@ type line struct {
 	tool    string // approve_tools: by the server's own name; "" = all that waits
 	refused bool   // the runtime must refuse it
 
-	to          string    // give_duty: who decides in the place of by
-	from, until time.Time // give_duty: from "" = now
-	wait        time.Duration
+	wait time.Duration
 
 	grant *agent.GrantBounds // how far what is granted stands; nil = as far as the policy lets it
 }
@@ -61,9 +59,6 @@ type lineForm struct {
 	Server  string          `json:"server"`
 	Tool    string          `json:"tool"`
 	Refused bool            `json:"refused"`
-	To      string          `json:"to"`
-	From    string          `json:"from"`
-	Until   string          `json:"until"`
 
 	Grant *agent.GrantBounds `json:"grant"`
 }
@@ -84,9 +79,8 @@ var deeds = map[string][]string{
 
 	"approve_tools": {"SERVER", "tool", "note"},
 
-	"ask":       {"CALL", "NOTE"},
-	"reply":     {"CALL", "NOTE"},
-	"give_duty": {"TO", "from", "UNTIL", "note"},
+	"ask":   {"CALL", "NOTE"},
+	"reply": {"CALL", "NOTE"},
 }
 
 func loadPeople(f section, ps *problems) []line {
@@ -116,17 +110,11 @@ func (s section) line(raw []byte, n int) (line, error) {
 	l := line{
 		number: s.before + n + 1, do: form.Do, agent: form.Agent, call: form.Call, args: form.Args, result: form.Result, failure: form.Error, rerun: form.Rerun,
 		note: form.Note, text: form.Text, refused: form.Refused, server: form.Server, tool: form.Tool,
-		to: form.To, grant: form.Grant,
+		grant: form.Grant,
 	}
 	var err error
 	if l.by, err = principal(form.By); err != nil {
 		return line{}, s.problem(n, "by", err.Error())
-	}
-	if l.from, err = instant(form.From); err != nil {
-		return line{}, s.problem(n, "from", err.Error())
-	}
-	if l.until, err = instant(form.Until); err != nil {
-		return line{}, s.problem(n, "until", err.Error())
 	}
 	if form.Do == "wait" {
 		if l.wait, err = agentfile.ParseDuration(form.Text); err != nil {
@@ -174,7 +162,7 @@ func (f lineForm) present() []string {
 	}{
 		{"call", f.Call != ""}, {"args", f.Args != nil}, {"result", f.Result != nil}, {"error", f.Error != nil}, {"rerun", f.Rerun},
 		{"note", f.Note != ""}, {"text", f.Text != ""}, {"server", f.Server != ""}, {"tool", f.Tool != ""},
-		{"to", f.To != ""}, {"from", f.From != ""}, {"until", f.Until != ""}, {"grant", f.Grant != nil},
+		{"grant", f.Grant != nil},
 	} {
 		if k.there {
 			keys = append(keys, k.name)

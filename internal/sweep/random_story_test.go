@@ -153,7 +153,7 @@ func (a *author) decide(id string) object {
 
 // deed is what somebody does about the run.
 func (a *author) deed(about []string) object {
-	do := pick(a, "do", "message", "wait", "cancel_run", "undo", "deploy", "give_duty")
+	do := pick(a, "do", "message", "wait", "cancel_run", "undo", "deploy")
 	l := object{"do": do}
 	switch do {
 	case "message":
@@ -165,9 +165,6 @@ func (a *author) deed(about []string) object {
 			return object{"do": "message", "text": "Undo it."}
 		}
 		l["call"] = pick(a, "undone", about...)
-		return l
-	case "give_duty":
-		l["by"], l["to"], l["until"] = "user:ana", "user:cleo", "2026-01-03T00:00:00Z"
 		return l
 	}
 	a.whoAndWhen(l)

@@ -253,11 +253,7 @@ func (s *server) standing(page *requestPage, a approval.Approval) {
 		page.Lede = "Asked by agent " + a.Agent + " on " + moment(a.RequestedAt) + "."
 	}
 	for _, d := range a.Decisions {
-		who := d.By
-		if d.For != "" {
-			who += " for " + d.For
-		}
-		page.Decisions = append(page.Decisions, decision{d, s.Show.Text(who), s.Show.Text(d.Note)})
+		page.Decisions = append(page.Decisions, decision{d, s.Show.Text(d.By), s.Show.Text(d.Note)})
 	}
 }
 

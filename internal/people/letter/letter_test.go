@@ -192,7 +192,7 @@ func TestOutcome(t *testing.T) {
 	for want, a := range map[string]approval.Approval{
 		"Approved by user:ana on 20 Nov 2026, 10:01:00 UTC.":                                    {Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ben", Action: approval.Approve}, {By: "user:ana", Action: approval.Approve, At: at}}},
 		"Approved with other arguments by user:ana on 20 Nov 2026, 10:01:00 UTC.":               {Status: approval.Approved, Decisions: []approval.Decision{{By: "user:ana", Action: approval.Edit, At: at}}},
-		"Denied by user:ana for user:ben on 20 Nov 2026, 10:01:00 UTC.":                         {Status: approval.Denied, Decisions: []approval.Decision{{By: "user:ana", For: "user:ben", At: at}}},
+		"Denied by user:ana on 20 Nov 2026, 10:01:00 UTC.":                                      {Status: approval.Denied, Decisions: []approval.Decision{{By: "user:ana", At: at}}},
 		"Denied by somebody on 20 Nov 2026, 10:01:00 UTC.":                                      {Status: approval.Denied, Decisions: []approval.Decision{{By: "user:x\n<b>", At: at}}},
 		"Called off. It was not carried out.":                                                   {Status: approval.Cancelled},
 		"Expired on 20 Nov 2026, 10:01:00 UTC: nobody decided in time. It was not carried out.": {Status: approval.Expired, ExpiresAt: at},

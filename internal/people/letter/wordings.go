@@ -70,9 +70,6 @@ func Outcome(a approval.Approval) string {
 	if n := len(a.Decisions); n > 0 {
 		d := a.Decisions[n-1]
 		by = " by " + name(d.By) + " on " + when(d.At)
-		if d.For != "" {
-			by = " by " + name(d.By) + " for " + name(d.For) + " on " + when(d.At)
-		}
 		if d.Action == approval.Edit && a.Status == approval.Approved {
 			return "Approved with other arguments" + by + "."
 		}

@@ -54,7 +54,7 @@ func said(a approval.Approval, id string) bool {
 			all = a.Decisions[i:]
 		}
 	}
-	return slices.ContainsFunc(all, func(d approval.Decision) bool { return d.By == id || d.For == id })
+	return slices.ContainsFunc(all, func(d approval.Decision) bool { return d.By == id })
 }
 
 // audience are the people whom a remark of the thread is for: the requesters of a question, those who asked of an answer.

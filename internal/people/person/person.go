@@ -1,9 +1,7 @@
-// Package person knows the people who decide: the groups they are in, where they are reached, and who decides for them meanwhile.
+// Package person knows the people who decide: the groups they are in and where they are reached.
 //
 // A Directory serves two questions: who is told of a request, and who somebody is who comes by a link or from Slack; such a person acts with
 // the groups that the directory gives them at that moment. Whoever shows a token of their own acts with the groups of the token.
-//
-// What people say of themselves is kept under PK T#tenant#PERSON#user, SK "P" (Preferences), and PK T#tenant#DUTY#user (Duties).
 package person
 
 import (
@@ -45,18 +43,6 @@ type Directory interface {
 	Members(ctx context.Context, tenant string, principals []string) ([]Person, error)
 	// Slack finds who a workspace's member is; false where nobody is.
 	Slack(ctx context.Context, team, member string) (tenant string, p Person, found bool, err error)
-}
-
-// RefusedError says why what somebody wants of themselves is not taken. It is fit to be shown.
-type RefusedError struct {
-	Key  string // notify, to, from, until, note
-	Text string // what was got and what is wanted
-}
-
-func (e *RefusedError) Error() string { return e.Key + ": " + e.Text }
-
-func refuse(key, format string, args ...any) error {
-	return &RefusedError{Key: key, Text: fmt.Sprintf(format, args...)}
 }
 
 // isUser reports whether id is user:NAME.

@@ -20,9 +20,6 @@ func (s *shower) history(t agent.ToolSpec) []Event {
 	}
 	for _, d := range a.Decisions {
 		e := Event{At: d.At, Who: s.foreign(d.By), What: string(d.Action), Note: s.foreign(d.Note), Via: string(d.Via), Tools: names(d.Tools), Grant: s.granted(d.Grant)}
-		if d.For != "" {
-			e.Who = slices.Concat(e.Who, word(" for "), s.foreign(d.For)).joined()
-		}
 		switch {
 		case d.Action == approval.Edit:
 			e.Arguments = s.arguments(d.Args, t.Schema)

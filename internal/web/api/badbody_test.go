@@ -25,7 +25,6 @@ import (
 	"github.com/countersign/countersign/internal/asl"
 	"github.com/countersign/countersign/internal/badinput"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/web/api"
 )
 
@@ -48,7 +47,7 @@ const (
 	refused = "400 grant-refused"
 )
 
-// until is a time that a duty may end at.
+// until is a time that a grant may end at.
 var until = time.Now().Add(48 * time.Hour).UTC().Format(time.RFC3339)
 
 // bodies is the table: a line for each route that takes JSON, and for each key of it.
@@ -167,21 +166,6 @@ var bodies = map[string]taken{
 			`REFUSED{"action":"approve","result":true}`,
 			`{"action":"approve","grant":{"uses":1,"seconds":60,"until":"` + until + `","when":[{"path":"/amount","eq":5},{"path":"/amount","ne":1},{"path":"/amount","gt":1},{"path":"/amount","gte":1},{"path":"/amount","lt":9},{"path":"/amount","lte":9},{"path":"/amount","in":[5]},{"path":"/to","matches":"a"}]}}`,
 		},
-	},
-	"PUT /v1/me/preferences": {
-		into: person.Preferences{}, reads: "preferencesForm",
-		keys:     fields{"/notify": {Takes: "a", Bad: map[string]string{`["sms"]`: "", `["email","email"]`: "", `[null]`: "", `[""]`: "", `["EMAIL"]`: "", `[["email"]]`: ""}, Good: []string{`[]`, `null`}}},
-		examples: []string{`{"notify":["email"]}`},
-	},
-	"POST /v1/me/duties": {
-		into: api.DutyForm{},
-		keys: fields{
-			"/to":    {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"user:"`: "", `"group:operators"`: "", `"user:local"`: "", `"user:a\u0000"`: "", `"user:\u202e"`: "", badinput.Text(4096): ""}},
-			"/from":  {Takes: "s", Bad: map[string]string{`""`: "", `"tomorrow"`: "", `"0001-01-01T00:00:00Z"`: "", `"9999-12-31T23:59:59Z"`: "", `"2026-13-01T00:00:00Z"`: ""}, Good: []string{`null`}},
-			"/until": {Takes: "s", Required: true, Bad: map[string]string{`""`: "", `"2020-01-01T00:00:00Z"`: "", `"9999-12-31T23:59:59Z"`: "", `"0001-01-01T00:00:00Z"`: ""}},
-			"/note":  {Takes: "s", Max: person.MaxNote},
-		},
-		examples: []string{`{"to":"user:ben","from":"` + time.Now().UTC().Format(time.RFC3339) + `","until":"` + until + `","note":"n"}`},
 	},
 	"POST /v1/servers/{agent}/{server}/approve": {
 		into: api.ServerVerdict{},

@@ -83,7 +83,7 @@ func TestBadPathsAndQueries(t *testing.T) {
 			for _, id := range hostileIDs {
 				parts := strings.Split(good, "/")
 				parts[i] = id
-				if op == "DELETE /v1/me/duties/{id}" && id == hostileIDs[15] || part == "{call}" { // see below
+				if part == "{call}" { // see below
 					continue
 				}
 				send(op, strings.Join(parts, "/"), 404, map[bool]int{true: 400, false: 404}[part == "{sha256}"])

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/person"
 )
 
 // AsHeader names the header in which a caller of the local socket says who acts. Nowhere else is it looked at.
@@ -142,35 +141,6 @@ func (c *Client) Approval(ctx context.Context, id string) (approval.Approval, er
 // Decide decides a request.
 func (c *Client) Decide(ctx context.Context, id string, v Verdict) (approval.Approval, error) {
 	return post[approval.Approval](ctx, c, "/v1/approvals/"+url.PathEscape(id)+"/decision", v, "")
-}
-
-// Preferences reads how the client's principal is told of requests.
-func (c *Client) Preferences(ctx context.Context) (person.Preferences, error) {
-	return get[person.Preferences](ctx, c, "/v1/me/preferences", nil)
-}
-
-// Prefer says how.
-func (c *Client) Prefer(ctx context.Context, p person.Preferences) (person.Preferences, error) {
-	return send[person.Preferences](ctx, c, request{method: http.MethodPut, path: "/v1/me/preferences", in: p})
-}
-
-// Duties lists who decides for the client's principal, and for whom they do.
-func (c *Client) Duties(ctx context.Context) (DutyList, error) {
-	return get[DutyList](ctx, c, "/v1/me/duties", nil)
-}
-
-// GiveDuty lets another decide in the place of the client's principal.
-func (c *Client) GiveDuty(ctx context.Context, f DutyForm) (person.Duty, error) {
-	return post[person.Duty](ctx, c, "/v1/me/duties", f, "")
-}
-
-// EndDuty ends a duty that the client's principal has given or was given.
-func (c *Client) EndDuty(ctx context.Context, id string) error {
-	resp, err := c.do(ctx, request{method: http.MethodDelete, path: "/v1/me/duties/" + url.PathEscape(id)})
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
 }
 
 // Grants lists a page of the standing grants of an agent; "" = of all.

@@ -19,11 +19,6 @@
 //	GET  /approvals                 list requests to people (status, cursor, limit)
 //	GET  /approvals/{id}            one request
 //	POST /approvals/{id}/decision   approve, deny or edit; ask or reply, which decide nothing
-//	GET  /me/preferences            how the caller is told of requests
-//	PUT  /me/preferences            say so
-//	GET  /me/duties                 who decides for the caller, and for whom the caller does
-//	POST /me/duties                 let another decide in the caller's place, for a time
-//	DELETE /me/duties/{id}          end that
 //	GET  /audit                     the tenant's audit chain (after, limit); its very lines with Accept: application/x-ndjson
 //	GET  /grants                    list standing grants (agent, cursor, limit)
 //	DELETE /grants/{agent}/{tool}   revoke those of a tool (digest)

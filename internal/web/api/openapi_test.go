@@ -26,7 +26,6 @@ import (
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
 	"github.com/countersign/countersign/internal/audit"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 	"github.com/countersign/countersign/internal/tools/callback"
@@ -71,9 +70,6 @@ func real(op string, run api.Run) string {
 	if strings.Contains(op, "/approvals/") {
 		id = run.Waiting[0].Approval
 	}
-	if strings.Contains(op, "/duties/") {
-		id = noDuty
-	}
 	return strings.NewReplacer("{token}", bearer(run.ID, "c1", time.Hour), "{id}", id, "{sha256}", xDigest, "{agent}", "payer", "{tool}", "pay", "{server}", "files").Replace(op)
 }
 
@@ -96,7 +92,6 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	t.Run("undo", d.undo)
 	t.Run("servers", d.servers)
 	t.Run("audit", d.audit)
-	t.Run("duties", d.duties)
 
 	var never []string
 	for _, op := range api.Routes() {
@@ -340,16 +335,6 @@ func (d *document) requests(t *testing.T) {
 		{op: decide, body: `{"action":"ask","note":"x","tool":"pay"}`, status: 400, kind: "invalid-request"},
 		{op: decide, body: `{"action":"reply","note":"x"}`, headers: []string{api.AsHeader, "user:eve"}, status: 403, kind: "not-allowed"},
 
-		{op: "GET /v1/me/preferences", status: 200},
-		{op: "PUT /v1/me/preferences", body: `{"notify":["slack","email"]}`, status: 200},
-		{op: "PUT /v1/me/preferences", body: `{"notify":null}`, status: 200},
-		{op: "PUT /v1/me/preferences", body: `{"notify":["sms"]}`, status: 400, kind: "invalid-request"},
-		{op: "GET /v1/me/preferences", query: "?x=1", status: 400, kind: "invalid-request"},
-		{op: "GET /v1/me/duties", status: 200},
-		{op: "GET /v1/me/duties", query: "?x=1", status: 400, kind: "invalid-request"},
-		{op: "POST /v1/me/duties", body: `{"to":"user:local","until":"2026-01-01T00:00:00Z"}`, status: 400, kind: "invalid-request"},
-		{op: "DELETE /v1/me/duties/{id}", query: "?x=1", status: 400, kind: "invalid-request"},
-
 		{op: "GET /v1/repairs", status: 200},
 		{op: "GET /v1/repairs", query: "?limit=0", status: 400, kind: "invalid-request"},
 
@@ -404,9 +389,6 @@ func (d *document) ends(t *testing.T) {
 			kind := "run-not-found"
 			if strings.Contains(op, "/approvals/") {
 				kind = "approval-not-found"
-			}
-			if strings.Contains(op, "/duties/") {
-				kind = "duty-not-found"
 			}
 			ask(op, nowhere, d.example(op), http.StatusNotFound, kind)
 		}
@@ -504,7 +486,6 @@ var goTypes = map[string]any{
 	"AuditPage": api.AuditPage{}, "AuditHead": audit.Head{}, "AuditEntry": audit.Line{}, "AuditRecord": audit.Record{},
 	"Server": api.Server{}, "ServerPage": api.ServerPage{}, "PinnedTool": api.PinnedTool{}, "PendingTool": api.PendingTool{}, "ToolDefinition": api.ToolDefinition{},
 	"ServerVerdict": api.ServerVerdict{}, "Hints": agent.MCPHints{}, "ServerState": agent.ServerState{}, "DisabledTool": agent.DisabledTool{},
-	"Preferences": person.Preferences{}, "Duty": person.Duty{}, "DutyForm": api.DutyForm{}, "DutyList": api.DutyList{},
 	"RepairPage": api.RepairPage{}, "Repaired": runtime.Repaired{},
 	"Blob": api.Blob{}, "Upload": api.Upload{}, "Uploaded": api.Uploaded{}, "Uploading": api.Uploading{},
 }

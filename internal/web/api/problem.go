@@ -9,7 +9,6 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/approval"
-	"github.com/countersign/countersign/internal/people/person"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/store"
 )
@@ -34,7 +33,6 @@ const (
 	ApprovalNotFound ProblemType = "approval-not-found"
 	GrantNotFound    ProblemType = "grant-not-found"
 	ServerNotFound   ProblemType = "server-not-found"
-	DutyNotFound     ProblemType = "duty-not-found"
 	BadMethod        ProblemType = "method-not-allowed"
 	RunFinished      ProblemType = "run-finished"
 	RunNotFinished   ProblemType = "run-not-finished"
@@ -80,7 +78,6 @@ var kinds = map[ProblemType]struct {
 	ApprovalNotFound: {http.StatusNotFound, "there is no such approval"},
 	GrantNotFound:    {http.StatusNotFound, "there is no such standing grant"},
 	ServerNotFound:   {http.StatusNotFound, "there is no such server on record"},
-	DutyNotFound:     {http.StatusNotFound, "there is no such duty"},
 	BadMethod:        {http.StatusMethodNotAllowed, "the path does not take this method"},
 	RunFinished:      {http.StatusConflict, "the run has finished"},
 	RunNotFinished:   {http.StatusConflict, "the run has not finished"},
@@ -146,7 +143,6 @@ var causes = []struct {
 	{approval.ErrNotFound, ApprovalNotFound},
 	{approval.ErrNoGrant, GrantNotFound},
 	{approval.ErrNoServer, ServerNotFound},
-	{person.ErrNoDuty, DutyNotFound},
 	{approval.ErrRemark, InvalidRequest},
 	{approval.ErrThreadFull, TooLarge},
 	{approval.ErrNoPending, NothingPending},
@@ -189,7 +185,6 @@ func problemOf(err error) *Problem {
 	var fork *runtime.BadFork
 	var undo *agent.UndoError
 	var forbidden *agent.ApplyError
-	var refused *person.RefusedError
 	switch {
 	case errors.As(err, &p):
 		return p
@@ -209,8 +204,6 @@ func problemOf(err error) *Problem {
 		return problem(NotUndoable, "%v", undo)
 	case errors.As(err, &fork):
 		return problem(InvalidRequest, "%v", fork)
-	case errors.As(err, &refused):
-		return problem(InvalidRequest, "%v", refused)
 	case errors.As(err, &forbidden):
 		return problem(InvalidRequest, "%v", forbidden)
 	}

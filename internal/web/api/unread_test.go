@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -58,19 +56,6 @@ var spoiltLists = map[string]struct {
 		of: func(k store.Key) (string, bool) {
 			of, ok := strings.CutPrefix(k.PK, "T#default#SERVER#")
 			return of + "/" + k.SK, ok
-		},
-	},
-	"duties": {
-		paths: []string{"/v1/me/duties"}, as: "user:ana",
-		bench: func(t *testing.T) *bench {
-			b := newBench(t, pay)
-			for i := range 4 {
-				require.Equal(t, http.StatusCreated, b.give("user:ana", fmt.Sprintf("user:ben%d", i), 0, time.Hour).status)
-			}
-			return b
-		},
-		of: func(k store.Key) (string, bool) {
-			return k.SK[strings.LastIndexByte(k.SK, '#')+1:], k.PK == "T#default#DUTY#user:ana" && strings.HasPrefix(k.SK, "G#")
 		},
 	},
 }

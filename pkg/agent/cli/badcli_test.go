@@ -29,12 +29,12 @@ const (
 // test.
 var goodLines = map[string][]string{
 	"run": {"DIR", "--message", "x"}, "runs": nil, "show": {oddRun}, "events": {oddRun}, "approvals": nil, "approve": {oddApproval}, "deny": {oddApproval},
-	"ask": {oddApproval, "--note", "x"}, "reply": {oddApproval, "--note", "x"}, "duties list": nil,
-	"duties give": {"user:ben", "--until", "2d"}, "duties end": {"daaaaaaaaaaaaaaaaaaaaaaaaa"}, "preferences": nil, "grants": nil,
+	"ask": {oddApproval, "--note", "x"}, "reply": {oddApproval, "--note", "x"},
+	"grants": nil,
 	"revoke": {"clerk", "mail"}, "servers list": nil, "servers approve": {"clerk", "files", "--digest", "d"}, "audit verify": nil, "audit export": nil,
 	"answer": {oddRun, "c1", "--rerun"}, "send": {oddRun, "--message", "x"}, "cancel": {oddRun}, "resume": nil, "undo": {oddRun, "c1"},
 	"fork": {oddRun, "--at", "1"}, "replay": {oddRun}, "dev": {"--addr", "127.0.0.1:0"}, "test": {"DIR/good.txtar"}, "graph": nil, "validate": {"DIR"},
-	"init": {"DIR"}, "repairs": nil, "restore mark": {"--at", "2026-01-01T00:00:00Z"}, "restore list": nil, "restore release": {oddRun}, "rehearse": nil,
+	"init": {"DIR"}, "repairs": nil, "rehearse": nil,
 }
 
 // badValues are values that a flag or an argument does not take, and what is said of each, by command and name. Of a flag that takes any text, there
@@ -54,9 +54,6 @@ var badValues = map[string]map[string]string{
 	"approve --digest": nil, "approve --note": nil, "approve --tool": nil, "approve --grant-when": {"amount": "--grant-when: "}, "approve --grant-uses": {"x": "--grant-uses: ", "-1": "--grant-uses: got -1, want more than zero"},
 	"approve --grant-for": {"soon": `--grant-for: got "soon", want a duration`, "0s": `--grant-for: got "0s", want a duration`},
 	"deny <id>":           nil, "deny --note": nil, "deny --tool": nil, "ask <id>": nil, "ask --note": nil, "reply <id>": nil, "reply --note": nil,
-	"duties give <to>": nil, "duties give --from": {"now": `--from: got "now", want a day as 2026-08-01`}, "duties give --note": nil,
-	"duties give --until": {"tomorrow": `--until: got "tomorrow", want a day as 2026-08-01`, "2026-13-01": `--until: got "2026-13-01"`, "-2d": `--until: got "-2d"`},
-	"duties end <id>":     {"d1": "nothing has run there yet"}, "preferences --notify": {"sms": `notify: got "sms", want email or slack`},
 	"grants --agent": {"Clerk!": `--agent: got "Clerk!", want an agent's name`},
 	"revoke <agent>": {"Clerk!": `revoke: got "Clerk!", want an agent's name`}, "revoke <tool>": {"a b": `revoke: got "a b", want a tool's original name`}, "revoke --digest": nil,
 	"servers list <agent>": {"Clerk!": "want an agent's name"}, "servers approve <agent>": {"Clerk!": `got "Clerk!" and "files", want the names of an agent and of one of its servers`}, "servers approve <server>": nil, "servers approve <tool>": nil,
@@ -68,8 +65,6 @@ var badValues = map[string]map[string]string{
 	"fork <run>": nil, "fork --at": {"x": "--at: ", "-1": "fork: want --at SEQ, an entry of the run, from 0"}, "fork --model": {"psychic": `got "psychic", want script:FILE`}, "fork --key": nil, "replay <run>": nil,
 	"dev --addr": {"x": "--addr: got", "0.0.0.0:1": "others can reach", "127.0.0.1:99999": "want 0 to 65535"}, "dev --insecure-listen": {"=x": "bool value must be"},
 	"test <file>": {"DIR/none.txtar": "read scenarios: ", "DIR/empty": "there is none in", "DIR/bad.txtar": "bad.txtar:"}, "test --crash": {"=x": "bool value must be"},
-	"restore mark --at":     {"yesterday": `--at: got "yesterday", want a time as 2006-01-02T15:04:05Z`, "2026-13-01T00:00:00Z": `--at: got "2026-13-01T00:00:00Z"`, "2026-01-01": `--at: got "2026-01-01"`},
-	"restore release <run>": {"r1": "nothing has run there yet"}, "restore release --note": nil,
 	"rehearse <run>": nil, "rehearse --agent": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"},
 	"rehearse --deployed": {"=x": "bool value must be"}, "rehearse --tenant": nil, "rehearse --against": {"DIR/none.json": "no such file", "DIR/agent.yaml": "agent.yaml"},
 	"graph --states": {"=x": "bool value must be"}, "validate <agent>": {"nowhere": "unknown agent nowhere", "DIR/broken.yaml": "broken.yaml:1: colour: got an unknown key"}, "init <args>": nil,
@@ -246,7 +241,7 @@ func flags(n *kong.Node) []*kong.Flag {
 }
 
 // writes are the commands that make the store where there is none.
-var writes = []string{"run", "duties give", "dev"}
+var writes = []string{"run", "dev"}
 
 // A command that looks, or that does something to what is there, makes no store.
 func TestNoStoreIsMadeToLookInto(t *testing.T) {

@@ -83,7 +83,7 @@ func codeOf(err error) int {
 	if errors.As(err, &p) {
 		switch p.Type {
 		case api.InvalidRequest, api.UnknownAgent, api.UnknownBlob, api.NotSupported, api.EditRefused, api.GrantRefused, api.AnswerRefused, api.RunNotFound, api.CallNotFound,
-			api.ApprovalNotFound, api.GrantNotFound, api.DutyNotFound:
+			api.ApprovalNotFound, api.GrantNotFound:
 			return exitUsage
 		}
 	}

@@ -10,34 +10,32 @@ type grammar struct {
 
 	Version versionFlag `help:"Print the version of this program and end."`
 
-	Run       runCommand         `cmd:"" help:"Start a run and follow it."`
-	Runs      runsCommand        `cmd:"" help:"List runs."`
-	Show      showCommand        `cmd:"" help:"Show a run."`
-	Events    eventsCommand      `cmd:"" help:"Show what happened in a run."`
-	Approvals approvalsCommand   `cmd:"" help:"List what waits for a person, with all a decision needs."`
-	Approve   approveCommand     `cmd:"" help:"Approve a call, perhaps with other arguments, and carry its run on."`
-	Deny      denyCommand        `cmd:"" help:"Deny a call and carry its run on."`
-	Ask       askCommand         `cmd:"" help:"Ask about a call that waits for a person. It decides nothing."`
-	Reply     replyCommand       `cmd:"" help:"Answer what was asked about a call. It decides nothing."`
-	Duties    dutiesCommand      `cmd:"" help:"Let another decide in your place for a time, and list who does."`
-	Prefs     preferencesCommand `cmd:"" name:"preferences" help:"Show or say by which channels you are told of requests."`
-	Grants    grantsCommand      `cmd:"" help:"List standing grants: what agents may call in every run without asking."`
-	Revoke    revokeCommand      `cmd:"" help:"Revoke the standing grants of an agent's tool: it asks again."`
-	Servers   serversCommand     `cmd:"" help:"List MCP servers and what waits to be approved of them, or approve it."`
-	Audit     auditCommand       `cmd:"" help:"Verify or export the audit chain: what has happened to requests."`
-	Repairs   repairsCommand     `cmd:"" help:"List what was repaired of runs, when and how."`
-	Answer    answerCommand      `cmd:"" help:"Answer for a service, or say what became of a call whose outcome is unknown, and carry the run on."`
-	Send      sendCommand        `cmd:"" help:"Say something to a run and carry it on."`
-	Cancel    cancelCommand      `cmd:"" help:"End a run."`
-	Resume    resumeCommand      `cmd:"" help:"Carry on everything that is open."`
-	Undo      undoCommand        `cmd:"" help:"Ask for a call of a run that has ended to be taken back, and follow the run that does."`
-	Fork      forkCommand        `cmd:"" help:"Branch off a run at one of its entries and follow the new run."`
-	Replay    replayCommand      `cmd:"" help:"Fold a run's journal again, offline, and report any difference."`
-	Rehearse  rehearseCommand    `cmd:"" help:"Say what a deployment of this build, and of these agents, would do to the runs that are open. Nothing is written."`
-	Dev       devCommand         `cmd:"" help:"Serve the HTTP API until Ctrl-C, and carry on everything that is open."`
-	Test      testCommand        `cmd:"" help:"Run scenarios."`
-	Graph     graphCommand       `cmd:"" help:"Print the state machine, or the two transition tables, as Mermaid."`
-	Validate  validateCommand    `cmd:"" help:"Check agent definitions without running them."`
+	Run       runCommand       `cmd:"" help:"Start a run and follow it."`
+	Runs      runsCommand      `cmd:"" help:"List runs."`
+	Show      showCommand      `cmd:"" help:"Show a run."`
+	Events    eventsCommand    `cmd:"" help:"Show what happened in a run."`
+	Approvals approvalsCommand `cmd:"" help:"List what waits for a person, with all a decision needs."`
+	Approve   approveCommand   `cmd:"" help:"Approve a call, perhaps with other arguments, and carry its run on."`
+	Deny      denyCommand      `cmd:"" help:"Deny a call and carry its run on."`
+	Ask       askCommand       `cmd:"" help:"Ask about a call that waits for a person. It decides nothing."`
+	Reply     replyCommand     `cmd:"" help:"Answer what was asked about a call. It decides nothing."`
+	Grants    grantsCommand    `cmd:"" help:"List standing grants: what agents may call in every run without asking."`
+	Revoke    revokeCommand    `cmd:"" help:"Revoke the standing grants of an agent's tool: it asks again."`
+	Servers   serversCommand   `cmd:"" help:"List MCP servers and what waits to be approved of them, or approve it."`
+	Audit     auditCommand     `cmd:"" help:"Verify or export the audit chain: what has happened to requests."`
+	Repairs   repairsCommand   `cmd:"" help:"List what was repaired of runs, when and how."`
+	Answer    answerCommand    `cmd:"" help:"Answer for a service, or say what became of a call whose outcome is unknown, and carry the run on."`
+	Send      sendCommand      `cmd:"" help:"Say something to a run and carry it on."`
+	Cancel    cancelCommand    `cmd:"" help:"End a run."`
+	Resume    resumeCommand    `cmd:"" help:"Carry on everything that is open."`
+	Undo      undoCommand      `cmd:"" help:"Ask for a call of a run that has ended to be taken back, and follow the run that does."`
+	Fork      forkCommand      `cmd:"" help:"Branch off a run at one of its entries and follow the new run."`
+	Replay    replayCommand    `cmd:"" help:"Fold a run's journal again, offline, and report any difference."`
+	Rehearse  rehearseCommand  `cmd:"" help:"Say what a deployment of this build, and of these agents, would do to the runs that are open. Nothing is written."`
+	Dev       devCommand       `cmd:"" help:"Serve the HTTP API until Ctrl-C, and carry on everything that is open."`
+	Test      testCommand      `cmd:"" help:"Run scenarios."`
+	Graph     graphCommand     `cmd:"" help:"Print the state machine, or the two transition tables, as Mermaid."`
+	Validate  validateCommand  `cmd:"" help:"Check agent definitions without running them."`
 
 	Init initCommand `cmd:"" hidden:"" passthrough:""`
 }

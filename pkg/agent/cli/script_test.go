@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "pending": pending, "document": document, "lists": lists, "newest": newest, "duty": duty, "spoil": spoil, "refuses": refuses, "beginning": beginning,
+			"exits": exits, "pending": pending, "document": document, "lists": lists, "newest": newest, "spoil": spoil, "refuses": refuses, "beginning": beginning,
 		},
 	})
 }
@@ -134,13 +134,6 @@ func refuses(ts *testscript.TestScript, neg bool, args []string) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	ts.Defer(server.Close)
 	ts.Setenv(args[1], server.URL)
-}
-
-// duty sets DUTY to the id of the document on standard output.
-func duty(ts *testscript.TestScript, _ bool, _ []string) {
-	var d struct{ ID string }
-	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &d))
-	ts.Setenv("DUTY", d.ID)
 }
 
 // document wants standard output to be exactly one JSON document; with POINTER VALUE pairs it holds these.
