@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,7 +64,11 @@ var spoiltLists = map[string]struct {
 func fourRuns(t *testing.T) *bench {
 	b := newBench(t, pay)
 	for _, key := range []string{"a", "b", "c", "d"} {
-		b.start(key)
+		run := b.start(key)
+		require.Eventually(t, func() bool { // until nothing writes the run's items any more
+			h, err := b.Ports.Journal.Head(t.Context(), local.Tenant, run.ID)
+			return err == nil && h.Token != ""
+		}, time.Minute, time.Millisecond)
 	}
 	return b
 }
