@@ -162,22 +162,22 @@ func newEve(t *testing.T, toolName string, perIteration int) eve {
 	var l *lab
 	stopped := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
+	worked := make(chan error, 1)
 	m := calls{n: int64(e.n), tool: toolName, seen: func(r agent.Request) {
 		if r.Inference == at {
-			cancel() // first: a decision on a run whose engine is dead begins the next execution
+			cancel()
+			if err := <-worked; err != nil { // a decision on a run whose engine is dead would begin the next execution
+				t.Logf("the end of the process met a decision: %v", err)
+			}
 			l.Engine.Kill()
 			close(stopped)
 		}
 	}}
 	o := newOperator(func(int) approval.Action { return approval.Deny })
 	l = newLab(t, setup{table: table, blobs: e.blobs, model: m, define: small, warm: 1, sink: o})
-	worked := make(chan error, 1)
 	go func() { worked <- o.work(ctx, l) }()
 	e.run = l.start(t, "eve").Run
 	<-stopped
-	if err := <-worked; err != nil {
-		t.Logf("the end of the process met a decision: %v", err)
-	}
 	_ = l.Engine.Close()
 	e.items = table.items(t)
 	require.EqualValues(t, 0, l.state(t, e.run).Generation)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,21 +28,6 @@ import (
 type people struct {
 	Default string
 	Book    *person.Book
-
-	file  string   // "" = there is none
-	named []string // who stands in the file, sorted
-}
-
-// knows says why a person cannot be meant: the file has people, and they are not among them.
-func (p people) knows(id string) error {
-	if len(p.named) == 0 || slices.Contains(p.named, id) || !strings.HasPrefix(id, "user:") {
-		return nil
-	}
-	like := ""
-	if near := agent.Closest(id, p.named); len(near) > 0 {
-		like = "; did you mean " + near[0] + "?"
-	}
-	return fmt.Errorf("%s is not among the people of %s%s", line(id), p.file, like)
 }
 
 // The person of a laptop without a principals.yaml.
@@ -74,10 +58,6 @@ func readPeople(home string) (people, error) {
 	if err != nil {
 		return people{}, err
 	}
-	p := people{named: slices.Sorted(maps.Keys(f.People))}
-	if len(p.named) > 0 {
-		p.file = name
-	}
 	if f.Default == "" {
 		f.Default = localUser
 	}
@@ -99,8 +79,7 @@ func readPeople(home string) (people, error) {
 	if _, ok := f.People[f.Default]; !ok {
 		return people{}, usage("%s:%d: default: %s is not among the people", name, doc.LineOf("default"), f.Default)
 	}
-	p.Default, p.Book = f.Default, book
-	return p, nil
+	return people{Default: f.Default, Book: book}, nil
 }
 
 // readPeopleFile takes the parts of the file apart. What is in them, person.Read says.
@@ -142,19 +121,6 @@ func withLocal(m map[string]json.RawMessage) map[string]json.RawMessage {
 		out[who] = is
 	}
 	return out
-}
-
-// acting is who types, where there is no store.
-func (p *program) acting() (agent.Principal, error) {
-	who, err := readPeople(p.home)
-	if err != nil {
-		return agent.Principal{}, err
-	}
-	as, err := who.acting(p.as)
-	if err != nil {
-		return as, usage("--as: %v", err)
-	}
-	return as, nil
 }
 
 // acting is who --as means: "" the default, a user alone with the groups that the file gives them, or exactly what is said.
