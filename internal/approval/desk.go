@@ -49,15 +49,16 @@ func (e *StaleError) Error() string {
 	return fmt.Sprintf("approval %s is about another action than was shown: look at it again", e.Approval.ID)
 }
 
-// PolicyError says that a request is void, as the policy that applies to its call has changed since it was made. The call is asked about again,
-// or denied.
+// PolicyError says that a request is void: the policy that applies to its call has changed since it was made, or the
+// request does not show the arguments of the call. The call is asked about again, or denied.
 type PolicyError struct{ Approval Approval }
 
 // Is makes e an ErrPolicyChanged.
 func (e *PolicyError) Is(target error) bool { return target == ErrPolicyChanged }
 
 func (e *PolicyError) Error() string {
-	return fmt.Sprintf("approval %s is void: the policy that applies to call %s has changed since, and it is asked about again under that", e.Approval.ID, e.Approval.Call())
+	return fmt.Sprintf("approval %s is void: the policy that applies to call %s has changed since, or the request does not show that call; it is asked about again",
+		e.Approval.ID, e.Approval.Call())
 }
 
 // DecidedError says that somebody else's other decision came first (A12).

@@ -97,7 +97,7 @@ type action struct {
 	s      *agent.AgentState
 	c      agent.Call
 	policy string // as of agent.CallSuspended
-	moved  bool   // the policy that applies is another than the one it was asked under (A17)
+	moved  bool   // what was shown is not what would run: the policy changed (A17), or the item's arguments are not the call's (A22)
 }
 
 // action reads what a request is about from its run. A digest that is not that of the request's arguments is another

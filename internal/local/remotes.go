@@ -1,22 +1,28 @@
 package local
 
 import (
-	"path/filepath"
-
+	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
 	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/egress"
-	"github.com/countersign/countersign/internal/tools/mcp"
-	"github.com/countersign/countersign/internal/tools/secrets"
+	"github.com/countersign/countersign/internal/tools/lambdatool"
+	"github.com/countersign/countersign/internal/tools/mcp/program"
 )
 
-// Remotes carry out the calls of tools that are HTTP requests or tools of MCP servers, with the secrets of the store directory dir. Start
-// starts the programs that MCP servers are. MCP servers that listen on the machine itself may be reached, as the programs that an agent's
-// file names may be started.
-func Remotes(dir string, getenv func(string) string, clk clock.Clock, start mcp.Start) (runtime.Remotes, error) {
-	return lambdafn.Reach{
-		Secrets: secrets.Local{File: filepath.Join(dir, secrets.FileName), Getenv: getenv}, Private: getenv(egress.EnvPrivate),
-		Clock: clk, Start: start, Laptop: true,
+// Remotes carry out the calls of tools that are HTTP requests, tools of MCP servers or functions of AWS Lambda, with the
+// secrets of the store directory dir. MCP servers that are programs are started, and those that listen on the machine
+// itself may be reached.
+func Remotes(
+	dir string, getenv func(string) string, clk clock.Clock, functions runtime.Functions,
+) (runtime.Remotes, error) {
+	all, err := lambdafn.Reach{
+		Secrets: Secrets(dir, getenv), Private: getenv(egress.EnvPrivate), Clock: clk, Laptop: true,
+		Start: program.Programs{Path: getenv("PATH"), Home: getenv("HOME")}.Start,
 	}.Remotes()
+	if err != nil {
+		return nil, err
+	}
+	all[agent.KindLambda] = lambdatool.Remote{Functions: functions}
+	return all, nil
 }

@@ -31,11 +31,11 @@ type (
 	Phase = hook.Moment
 	// BeforeInference is the phase before the model is asked.
 	BeforeInference = hook.BeforeInference
-	// AfterInference is the phase behind its reply.
+	// AfterInference is the phase after the model's reply.
 	AfterInference = hook.AfterInference
 	// BeforeTool is the phase before a call, which may block it, change its arguments, or ask people.
 	BeforeTool = hook.BeforeTool
-	// AfterTool is the phase behind a call.
+	// AfterTool is the phase after a call.
 	AfterTool = hook.AfterTool
 )
 

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,8 +21,6 @@ import (
 	"github.com/countersign/countersign/internal/people/notify"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/callback"
-	"github.com/countersign/countersign/internal/tools/lambdatool"
-	programs "github.com/countersign/countersign/internal/tools/mcp/program"
 	"github.com/countersign/countersign/internal/tools/secrets"
 	"github.com/countersign/countersign/internal/web/api"
 )
@@ -49,12 +46,11 @@ func (p *program) openEngine(who people) (*engine, error) {
 	feed := api.NewFeed(p.clock)
 	heard := agent.HearTags(feed.Said)
 	model := func(m agent.ModelSpec) (runtime.Model, error) { return p.adapter(m, heard) }
-	invoked, ring := &functions{p: p}, &keys{home: p.home, draw: ids.System(p.clock).Token}
-	remotes, err := local.Remotes(p.home, p.getenv, p.clock, programs.Programs{Path: p.getenv("PATH"), Home: p.getenv("HOME")}.Start)
+	ring := &keys{home: p.home, draw: ids.System(p.clock).Token}
+	remotes, err := local.Remotes(p.home, p.getenv, p.clock, &p.aws)
 	if err != nil {
 		return nil, err
 	}
-	remotes[agent.KindLambda] = lambdatool.Remote{Functions: invoked}
 	e := &engine{p: p, feed: feed, pipe: local.NewPipe(), ring: ring}
 	tells, err := p.notifier(e)
 	if err != nil {
@@ -64,7 +60,7 @@ func (p *program) openEngine(who people) (*engine, error) {
 		return nil, err
 	}
 	home, err := local.Open(local.Options{
-		Remotes: remotes, Functions: invoked,
+		Remotes: remotes, Functions: &p.aws,
 		Callbacks: callback.Addresses{Ring: ring.get, Base: e.reached},
 		Notify:    tells,
 		Dir:       p.home, Registry: p.registry, Model: model, Sink: feed, Watch: e.watch, Trouble: p.trouble, Busy: p.busy, Clock: p.clock, People: who.Book,
@@ -103,7 +99,7 @@ func (p *program) notifier(e *engine) (*notify.Notifier, error) {
 }
 
 func (p *program) secrets() secrets.Local {
-	return secrets.Local{File: filepath.Join(p.home, secrets.FileName), Getenv: p.getenv}
+	return local.Secrets(p.home, p.getenv)
 }
 
 // reached is where the API is reached by whoever is asked for an answer: where the environment says, else dev's own address. "" = nowhere:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/countersign/countersign/internal/agent"
 	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/registry"
 )
 
@@ -64,7 +65,7 @@ type program struct {
 	as    string // --as, as it was typed
 	ids   []typedID
 	typed *typed // what comes from stdin; nil until it is asked for
-	aws   awsClients
+	aws   local.AWS
 }
 
 // command is what a node of the grammar does.

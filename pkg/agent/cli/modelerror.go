@@ -1,12 +1,12 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 
 	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/local"
 	"github.com/countersign/countersign/internal/model/openai"
 	"github.com/countersign/countersign/internal/runtime"
 	"github.com/countersign/countersign/internal/tools/secrets"
@@ -54,13 +54,11 @@ func (m advised) CountTokens(ctx context.Context, r agent.Request) (int64, error
 
 const demoInstead = " --model demo plays the sample agents without a model"
 
-// keyVariable is where the command finds OpenAI's key.
-const keyVariable = "OPENAI_API_KEY"
-
-func (p *program) openai(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model, error) {
-	adapter := openai.Servers{OwnKey: p.getenv(keyVariable), Secrets: p.secrets(), OnDelta: heard}
+// openaiAdvice says what to do where an OpenAI-compatible server does not answer.
+func (p *program) openaiAdvice(m agent.ModelSpec) advice {
+	const keyVariable = local.EnvOpenAIKey
 	secret, named := m.KeySecret()
-	what := func(class agent.ModelErrorClass, unknown bool) string {
+	return func(class agent.ModelErrorClass, unknown bool) string {
 		switch {
 		case unknown:
 			return "does the server have this model, and is this its URL?"
@@ -71,7 +69,7 @@ func (p *program) openai(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model,
 		case class == agent.ModelAuth && !openai.OwnHost(m.BaseURL):
 			return "does it want a key? " + keyVariable + " goes to OpenAI alone; model.key: ${secret:NAME} in agent.yaml names another server's, which " +
 				secrets.Env + "NAME in the environment holds."
-		case class == agent.ModelAuth && adapter.OwnKey == "":
+		case class == agent.ModelAuth && p.getenv(keyVariable) == "":
 			return keyVariable + ", which holds the key, is not set."
 		case class == agent.ModelAuth:
 			return "is the key in " + keyVariable + " one of this server's?"
@@ -79,7 +77,6 @@ func (p *program) openai(m agent.ModelSpec, heard agent.OnDelta) (runtime.Model,
 			return ""
 		}
 	}
-	return advised{adapter, cmp.Or(m.BaseURL, openai.DefaultBaseURL), what}, nil
 }
 
 // bedrockAdvice says what to do where Amazon Bedrock does not answer.

@@ -110,7 +110,7 @@ func (c *rehearseCommand) agents(p *program) (func(name string) (*agent.Definiti
 // store is what is read; done closes it. Where nothing has run yet, table is nil.
 func (c *rehearseCommand) store(p *program) (table rehearse.Reader, blobs rehearse.BlobReader, done func() error, err error) {
 	if c.Deployed {
-		cfg, err := p.aws.config(p.clock)
+		cfg, err := p.aws.Config()
 		if err != nil {
 			return nil, nil, nil, usage("--deployed: %v", err)
 		}

@@ -6,19 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-
 	core "github.com/countersign/countersign/internal/agent"
-	"github.com/countersign/countersign/internal/aws/awsconfig"
 	"github.com/countersign/countersign/internal/clock"
-	"github.com/countersign/countersign/internal/lambdafn"
 	"github.com/countersign/countersign/internal/local"
-	"github.com/countersign/countersign/internal/model/script"
 	"github.com/countersign/countersign/internal/runtime"
-	"github.com/countersign/countersign/internal/standin"
 	"github.com/countersign/countersign/internal/web/api"
 	"github.com/countersign/countersign/pkg/agent"
 )
@@ -44,14 +37,18 @@ type Engine struct {
 // ErrInUse is the error of Open where another process has the folder.
 var ErrInUse = local.ErrInUse
 
-// Open opens the folder dir, or makes it, and goes on with the runs that were open when it was closed. Agents ask the models that they
-// name: bedrock with the credentials that the AWS SDK finds, openai with the key in OPENAI_API_KEY, script, or demo.
+// Open opens the folder dir, or makes it, and goes on with the runs that were open when it was closed. Models, tools and secrets are found as
+// the command line finds them: bedrock and Lambda with the credentials that the AWS SDK finds, openai with the key in OPENAI_API_KEY,
+// secrets in dir and in the environment. Nobody is sent a message about requests: list them with Client.Approvals.
+//
+// The error is ErrInUse where another process has the folder.
 func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 	if o == nil {
 		o = &Options{}
 	}
 	c := clock.System()
-	remotes, err := local.Remotes(dir, os.Getenv, c, nil)
+	clients := &local.AWS{}
+	remotes, err := local.Remotes(dir, os.Getenv, c, clients)
 	if err != nil {
 		return nil, fmt.Errorf("open engine %s: %w", dir, err)
 	}
@@ -60,7 +57,8 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 		e.drain = 20 * time.Second
 	}
 	e.home, err = local.Open(local.Options{
-		Dir: dir, Registry: r, Model: models(), Sink: e.feed, Trouble: o.Trouble, Clock: c, Remotes: remotes,
+		Dir: dir, Registry: r, Sink: e.feed, Trouble: o.Trouble, Clock: c, Remotes: remotes, Functions: clients,
+		Model: func(m core.ModelSpec) (runtime.Model, error) { return local.Adapter(m, dir, os.Getenv, clients, nil) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open engine %s: %w", dir, err)
@@ -85,7 +83,8 @@ func Open(dir string, r *agent.Registry, o *Options) (*Engine, error) {
 // The program has authenticated them: nobody checks it again.
 func (e *Engine) Client(as string) *Client { return api.NewClient(e.pipe.Dial, as) }
 
-// Wait waits until a run has ended or waits for people, and returns it.
+// Wait waits until a run has ended or waits for people, and returns it without messages and calls. A run that needs an agent or a tool which
+// this program does not have goes on in another program: bound ctx.
 func (e *Engine) Wait(ctx context.Context, run string) (Run, error) {
 	c := e.Client("user:engine")
 	defer c.Close()
@@ -116,35 +115,9 @@ func (e *Engine) Close() error {
 	defer cancel()
 	_ = e.home.Drain(ctx) // what is cut off is carried on when the folder is opened again
 	e.feed.Close()
-	return errors.Join(e.server.Close(), e.home.Close())
-}
-
-// models makes the adapters of the models that agents name. AWS is configured when the first of them needs it.
-func models() func(core.ModelSpec) (runtime.Model, error) {
-	deployedModels := sync.OnceValues(func() (runtime.Model, error) {
-		cfg, err := awsconfig.Load(context.Background())
-		if err != nil {
-			return nil, fmt.Errorf("configure AWS: %w", err)
-		}
-		cfg.HTTPClient = awshttp.NewBuildableClient()
-		return lambdafn.NewModels(cfg, os.Getenv), nil
-	})
-	return func(m core.ModelSpec) (runtime.Model, error) {
-		switch m.Provider {
-		case "script":
-			data, err := os.ReadFile(m.File)
-			if err != nil {
-				return nil, fmt.Errorf("read script: %w", err)
-			}
-			s, err := script.Parse(m.File, data)
-			if err != nil {
-				return nil, err
-			}
-			return script.New(s), nil
-		case "demo":
-			return standin.Model{}, nil
-		default:
-			return deployedModels()
-		}
+	err := e.server.Shutdown(ctx) // requests under way are answered
+	if err != nil {
+		err = errors.Join(err, e.server.Close())
 	}
+	return errors.Join(err, e.home.Close())
 }

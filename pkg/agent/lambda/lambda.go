@@ -3,7 +3,8 @@
 //	func main() { lambda.Step(agents.Registry()) }
 //
 // Build with go build -trimpath -ldflags "-s -w" -tags lambda.norpc. Every function reads its configuration from the environment that
-// template.yaml sets, and ends with an error that names the variable if one is missing or wrong. None of them returns.
+// template.yaml sets, and ends with an error that names the variable if one that it needs is missing or wrong. Settings of telemetry and of
+// messages to people that are wrong are logged and left out. None of the functions returns.
 package lambda
 
 import (

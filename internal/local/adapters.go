@@ -1,0 +1,102 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/countersign/countersign/internal/agent"
+	"github.com/countersign/countersign/internal/aws/awsconfig"
+	"github.com/countersign/countersign/internal/clock"
+	"github.com/countersign/countersign/internal/model/bedrock"
+	"github.com/countersign/countersign/internal/model/openai"
+	"github.com/countersign/countersign/internal/model/script"
+	"github.com/countersign/countersign/internal/runtime"
+	"github.com/countersign/countersign/internal/standin"
+	"github.com/countersign/countersign/internal/tools/lambdatool"
+	"github.com/countersign/countersign/internal/tools/secrets"
+)
+
+// EnvOpenAIKey is the variable with the key of OpenAI itself. It goes to no other server.
+const EnvOpenAIKey = "OPENAI_API_KEY"
+
+// AWS is the configuration of a laptop's clients of AWS, loaded when the first of them is needed, and those clients.
+// The zero AWS is ready and safe for concurrent use.
+type AWS struct {
+	once    sync.Once
+	config  aws.Config
+	err     error
+	bedrock bedrock.API
+	lambda  *lambdatool.Client
+}
+
+// configureWithin bounds how long the AWS SDK may look for its configuration.
+const configureWithin = 10 * time.Second
+
+// Config returns the configuration that the AWS SDK finds where it always looks.
+func (a *AWS) Config() (aws.Config, error) {
+	a.once.Do(func() {
+		ctx, cancel := clock.System().WithTimeout(context.Background(), configureWithin)
+		defer cancel()
+		if a.config, a.err = awsconfig.Load(ctx); a.err == nil {
+			a.bedrock, a.lambda = bedrock.NewClient(a.config, ""), lambdatool.New(a.config)
+		}
+	})
+	return a.config, a.err
+}
+
+// Invoke implements runtime.Functions with the functions of AWS Lambda.
+func (a *AWS) Invoke(ctx context.Context, i runtime.Invoke) (runtime.Invoked, error) {
+	cfg, err := a.Config()
+	switch {
+	case err != nil:
+		return runtime.Invoked{}, fmt.Errorf("invoke functions of AWS Lambda: %w", err)
+	case cfg.Region == "":
+		return runtime.Invoked{}, fmt.Errorf("%w: %w", runtime.ErrUndeliverable,
+			errors.New("functions of AWS Lambda need a region: set AWS_REGION or AWS_PROFILE"))
+	}
+	return a.lambda.Invoke(ctx, i)
+}
+
+// Adapter makes the adapter of a model, with the keys that the environment and the secrets of the store directory dir
+// hold. What models write is told to heard while they write it; nil = nobody is told.
+func Adapter(
+	m agent.ModelSpec, dir string, getenv func(string) string, from *AWS, heard agent.OnDelta,
+) (runtime.Model, error) {
+	switch m.Provider {
+	case "script":
+		data, err := os.ReadFile(m.File)
+		if err != nil {
+			return nil, fmt.Errorf("read script: %w", err)
+		}
+		s, err := script.Parse(m.File, data)
+		if err != nil {
+			return nil, err
+		}
+		model := script.New(s)
+		model.OnDelta = heard
+		return model, nil
+	case "openai":
+		return openai.Servers{OwnKey: getenv(EnvOpenAIKey), Secrets: Secrets(dir, getenv), OnDelta: heard}, nil
+	case "bedrock":
+		if _, err := from.Config(); err != nil {
+			return nil, err
+		}
+		return bedrock.New(bedrock.Config{Client: from.bedrock, Stream: true, OnDelta: heard}), nil
+	case "demo":
+		return standin.Model{}, nil
+	default:
+		return nil, fmt.Errorf("model provider %q: want bedrock, openai, script or demo", m.Provider)
+	}
+}
+
+// Secrets are those of the store directory dir and of the environment.
+func Secrets(dir string, getenv func(string) string) secrets.Local {
+	return secrets.Local{File: filepath.Join(dir, secrets.FileName), Getenv: getenv}
+}
