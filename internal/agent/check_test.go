@@ -31,51 +31,6 @@ func TestPresetsAreComplete(t *testing.T) {
 	require.EqualError(t, err, `resolve definition "x": preset "other": want countersign, arvo, runner, tirea, cowork or forge`)
 }
 
-// The table of semantics.md, section 6, as one JSON a preset.
-func TestPresetValues(t *testing.T) {
-	for preset, want := range map[Preset]string{
-		PresetCountersign: `{"name":"","preset":"countersign","system":"","model":{"provider":"","retry":{"attempts":3,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
-			"permission":{"mode":"suspend_and_replay","default":"by_effect","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":25,"onLimit":"summarise","asks":10},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"any_external","resume":"each",
-			"textBesideCalls":"keep","early":"refuse","systemPrompt":"once","dropped":"silent","cutText":"plain","guards":{"duplicateCalls":true,"failedRounds":2,"toolFailures":3},
-			"context":{"mask":true,"window":200000,"reserve":{"output":4096,"safety":768},"evictBelow":5000,"roundMinimum":1500,"keep":10,"summaryTokens":500,"truncateResult":6000,"keepWhole":true},
-			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-		PresetArvo: `{"name":"","preset":"arvo","system":"","model":{"provider":"","maxTokens":4096,"temperature":0,"retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
-			"permission":{"mode":"block_and_retry","default":"allow","scope":"tool","grants":"run","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":5,"onLimit":"error","asks":10},"output":{"format":"text"},"corrections":"persist","batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered",
-			"textBesideCalls":"drop","early":"keep","systemPrompt":"once","dropped":"silent","cutText":"notice","context":{"mask":true},
-			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-		PresetRunner: `{"name":"","preset":"runner","system":"","model":{"provider":"","maxTokens":4096,"temperature":0,"retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
-			"permission":{"mode":"advisory","default":"allow","scope":"tool","grants":"run","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":5,"grace":2,"onLimit":"error","validators":"not_exhausted","asks":10},"output":{"format":"text"},"corrections":"persist","batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered",
-			"textBesideCalls":"drop","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain",
-			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-		PresetTirea: `{"name":"","preset":"tirea","system":"","model":{"provider":"","busy":"fail","retry":{"attempts":2,"backoff":250000000,"maxBackoff":2000000000,"window":10000000000,"jitter":20},"continuations":3},
-			"permission":{"mode":"suspend_and_replay","default":"allow","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":10,"onLimit":"stop","asks":10},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"all_suspended","resume":"each",
-			"textBesideCalls":"keep","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain",
-			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-		PresetCowork: `{"name":"","preset":"cowork","system":"","model":{"provider":"","staticText":"No model can be reached at the moment, so the task was stopped. What was done is in the list of the run's calls. Please try again later.","timeout":180000000000,"cutStream":"keep","repair":"on","moveOn":["timeout","connection","unavailable","server"],
-			"retry":{"attempts":2,"backoff":250000000,"maxBackoff":2000000000,"jitter":20,"on":["server"]}},
-			"permission":{"mode":"suspend_and_replay","default":"allow","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":20,"onLimit":"summarise","asks":10},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"sequential","wait":"any_external","resume":"each",
-			"textBesideCalls":"drop","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain",
-			"context":{"window":32768,"reserve":{"system":500,"active":9500,"output":2000,"safety":768},"evictBelow":5000,"roundMinimum":1500,"keep":10,"summaryTokens":500,"truncateResult":6000,"compressAfter":4},
-			"text":"heuristic","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-		PresetForge: `{"name":"","preset":"forge","system":"","model":{"provider":"","busy":"fail","dialect":"xml","repair":"on","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
-			"permission":{"mode":"suspend_and_replay","default":"allow","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":10,"onLimit":"error","asks":10},"output":{"format":"text"},"corrections":"ephemeral","batch":"first","executor":"sequential","wait":"any_external","resume":"each",
-			"textBesideCalls":"keep","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain","context":{"prune":32768},
-			"text":"require_tool","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-	} {
-		d, err := PresetDefaults(preset)
-		require.NoError(t, err)
-		got, err := json.Marshal(d)
-		require.NoError(t, err)
-		require.JSONEq(t, want, string(got))
-	}
-}
-
 func TestResolveKeepsWhatIsSet(t *testing.T) {
 	full, err := PresetDefaults(PresetArvo)
 	require.NoError(t, err)

@@ -7,64 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A conversation goes to a model that writes its calls as text without any call or result: a turn is one text, reasoning of its own is left
-// out, a provider's keeps its place, and everything else stays.
-func TestInText(t *testing.T) {
-	turn, other := Source{Seq: 1}, Source{Seq: 4}
-	says := func(b Block, from Source) Message {
-		return Message{Role: RoleAssistant, Block: b, Base: 1, Source: from}
-	}
-	hears := func(b Block, seq int64) Message { return Message{Role: RoleUser, Block: b, Source: Source{Seq: seq}} }
-	signed := Reasoning{Text: "hm", Signature: "s", Provider: "bedrock", Model: "m"}
-	r := Request{
-		System: "You help.", Prompts: map[Dialect]PromptText{DialectXML: {System: "The tools are: look."}, DialectNative: {System: "no"}}, Inferences: 1,
-		Model: ModelSpec{Dialect: DialectXML},
-		Tools: []ToolSpec{{Name: "files.read", Kind: KindMCP}, {Name: "pay.now", Kind: KindInternal}},
-		Messages: []Message{
-			hears(Text{"Do it."}, 0),
-			says(Reasoning{Text: "own", Provider: TextReasoning}, turn), says(Text{"I "}, turn), says(signed, turn), says(Text{"look."}, turn),
-			says(Reasoning{Text: "own", Provider: TextReasoning}, turn), says(Text{" Wait."}, turn),
-			says(ToolUse{ID: "a", Name: "files_read", Input: json.RawMessage(`{"path":"</tool>"}`)}, turn),
-			says(ToolUse{ID: "b", Name: "pay_now", Input: json.RawMessage(`{}`)}, turn),
-			hears(ToolResult{ID: "a", Content: "text"}, 2), hears(ToolResult{ID: "b", Content: "no money", IsError: true}, 3),
-			hears(Media{Name: "p", MediaType: "image/png", Data: "x"}, 3),
-			says(ToolUse{ID: "c", Name: "ghost", Input: json.RawMessage(`{}`)}, other), hears(ToolResult{ID: "c", Content: "gone"}, 5),
-		},
-		Late: []string{"b"},
-	}
-	before := r
-	got := r.InText()
-	require.Equal(t, before, r)
-	require.Empty(t, got.Tools)
-	require.Empty(t, got.Late)
-	require.Equal(t, "You help.\n\nThe tools are: look.", got.System)
-	want := []Message{
-		hears(Text{"Do it."}, 0), says(Text{"I "}, turn), says(signed, turn),
-		says(Text{"look. Wait.\n<tool>\n" + `{"server_name": "files", "tool_name": "read", "arguments": {"path":"<\/tool>"}}` + "\n</tool>\n<tool>\n" +
-			`{"server_name": "local", "tool_name": "pay_now", "arguments": {}}` + "\n</tool>"}, turn),
-		hears(Text{"Tool 'files_read' result: text"}, 2), hears(Text{"Tool 'pay_now' result: no money"}, 3), hears(Media{Name: "p", MediaType: "image/png", Data: "x"}, 3),
-		says(Text{"<tool>\n" + `{"server_name": "local", "tool_name": "ghost", "arguments": {}}` + "\n</tool>"}, other), hears(Text{"Tool 'ghost' result: gone"}, 5),
-	}
-	require.Equal(t, want, got.Messages[:len(want)])
-	require.Len(t, got.Messages, len(want)+1)
-	require.Contains(t, got.Messages[len(want)].Block.(Text).Text, "pay_now (b)")
-}
-
-// What the flags of a request mean is said once: an adapter that reads them from what it is given adds nothing.
-func TestInTextSaysItsNoticesOnce(t *testing.T) {
-	r := Request{System: "S", Exhausted: true, Interactions: Interactions{Current: 2, Max: 2}, Output: OutputFormat{JSON: true}}
-	in := r.InText()
-	require.Equal(t, r.WithNotices().System, in.WithNotices().System)
-	require.Equal(t, r.WithNotices().Messages, in.WithNotices().Messages)
-	require.Equal(t, r.Output, in.Output, "without tools the provider may as well be asked")
-
-	r.Tools, r.Output.Schema = []ToolSpec{{Name: "look"}}, json.RawMessage(`{"type":"object"}`)
-	in = r.InText()
-	require.Equal(t, OutputFormat{}, in.Output, "a provider that lets nothing but JSON pass lets no tag pass")
-	require.Contains(t, in.System, `{"type":"object"}`)
-	require.Equal(t, in.System, in.WithNotices().System)
-}
-
 // Texts of elements become what the tool's schema wants, and stay texts where they are none of that.
 func TestFitted(t *testing.T) {
 	schema := json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"},"x":{"type":["number","null"]},"b":{"type":"boolean"},"s":{"type":"string"},
@@ -94,36 +36,6 @@ func TestFitted(t *testing.T) {
 	require.JSONEq(t, `{"n":"1"}`, string(fitted(json.RawMessage(`true`), json.RawMessage(`{"n":"1"}`))))
 }
 
-// A provider's own reasoning keeps its place among thinking that stood in the text.
-func TestThinkingAmongReasoning(t *testing.T) {
-	d, s := &Definition{Model: ModelSpec{Dialect: DialectXML}, Tools: []ToolSpec{{Name: "look"}}}, &AgentState{}
-	text := " <thinking>1</thinking>I <thinking>2</thinking>look.<tool>" + toolLook + "</tool>"
-	own := func(at int) ReplyReasoning {
-		return ReplyReasoning{Reasoning: Reasoning{Text: "own", Provider: "bedrock"}, AfterText: at}
-	}
-	r, problem := understood(d, s, Reply{Text: text, Reasoning: []ReplyReasoning{own(0), own(len(" <thinking>1</thinking>I"))}})
-	require.Nil(t, problem)
-	require.Equal(t, "I look.", r.Text)
-	thought := func(text string, at int) ReplyReasoning {
-		return ReplyReasoning{Reasoning: Reasoning{Text: text, Provider: TextReasoning}, AfterText: at}
-	}
-	require.Equal(t, []ReplyReasoning{own(0), thought("1", 0), own(1), thought("2", 2)}, r.Reasoning)
-	require.Equal(t, []ReplyCall{{Name: "look", Input: json.RawMessage(`{}`)}}, r.Calls)
-}
-
-// A name that no tool has never becomes one that a tool has, and every provider takes it.
-func TestUnknownName(t *testing.T) {
-	d := &Definition{Tools: []ToolSpec{{Name: "files_read"}, {Name: "a.b"}}}
-	for _, tt := range []struct{ server, tool, want string }{
-		{"files", "read", "files_read_"}, {"local", "files read", "files_read_"}, {"local", "ä.ü", "___"}, {"x", "a.b", "x_a_b"}, {"local", "files.read", "files_read_"},
-	} {
-		got := d.call(TextCall{Server: tt.server, Tool: tt.tool}).Name
-		require.Equal(t, tt.want, got)
-		require.True(t, validWord(got))
-	}
-	require.True(t, validWord(d.unknownName(TextCall{Server: "local", Tool: string(make([]byte, 200))})))
-}
-
 // A completion whose run ends in JSON gives the value, or spells it where the schema wants no text.
 func TestCompletedValue(t *testing.T) {
 	for _, tt := range []struct{ name, schema, result, want string }{
@@ -147,45 +59,4 @@ func TestCompletedValue(t *testing.T) {
 		_, err := (&Definition{}).completedValue(json.RawMessage(bad))
 		require.Error(t, err, bad)
 	}
-}
-
-// Tools that end a run are the runtime's: no rule is asked about them, and none of the agent's may have their names.
-func TestLoopBreakingToolsAreReserved(t *testing.T) {
-	d, err := PresetDefaults(PresetForge)
-	require.NoError(t, err)
-	d.Name, d.System, d.Model.Provider, d.Model.ID = "a", "s", "openai", "m"
-	d.Model.BaseURL = "http://127.0.0.1"
-	require.NoError(t, d.Check())
-	d.Permission.Rules = []Rule{{Tool: "*", Verdict: VerdictDeny}}
-	s := AgentState{Interactions: Interactions{Max: 9}}
-	c := Call{ID: "c", Tool: toolConverse, Name: toolConverse, Input: json.RawMessage(`{"message":"Hello."}`), Status: StatusNew}
-	g := GateCall(&d, &s, c, worldValid, worldEpoch)
-	require.Equal(t, &ToolResultData{Content: "Hello."}, g.Give)
-	blocked := "not now"
-	require.Equal(t, WhyBlocked, GateHooked(&d, &s, c, PluginGate{Block: &blocked}, worldValid, worldEpoch).Refuse.Reason, "a plugin is asked all the same")
-
-	d.Tools = []ToolSpec{{Name: "ask.question", Kind: KindInternal, Effect: EffectRead, Schema: json.RawMessage(`{"type":"object"}`)}}
-	require.ErrorContains(t, d.Check(), "tools[0].name: got ask.question, which is ask_question to the model")
-	d.Tools[0].Name = "ask"
-	require.NoError(t, d.Check())
-	d.XML.Disable = LoopBreaking
-	require.ErrorContains(t, d.Check(), "xml.disable: got every tool that ends a run")
-	d.XML.Disable, d.Output.Format = []string{toolCompletion}, OutputJSON
-	require.ErrorContains(t, d.Check(), "want one of them left: task_completion")
-	d.Text = TextFinal
-	d.Tools[0].Name = toolAsk
-	require.NoError(t, d.Check(), "where no tool is required the names are anybody's")
-}
-
-// Every text that is said has every field that its default names.
-func TestTextCallWordings(t *testing.T) {
-	for _, w := range wordingsOfTextCalls {
-		require.NoError(t, w.check(w.Text), w.Key)
-	}
-	d, err := PresetDefaults(PresetForge)
-	require.NoError(t, err)
-	example := ReadToolText(d.exampleCall())
-	c, err := example.Call(MissingServerError)
-	require.NoError(t, err)
-	require.Equal(t, toolCompletion, c.Tool, "the example is a call")
 }
