@@ -104,3 +104,9 @@ func TestDoubt(t *testing.T) {
 	require.False(t, Doubt(d, &s, Action{}, Measured{}))
 	require.False(t, Doubt(preset(t, PresetForge), &s, Action{}, Measured{}))
 }
+
+func TestRoomIsWrittenDown(t *testing.T) {
+	d := preset(t, PresetCountersign)
+	require.Nil(t, Budget{Window: 200_000, Remaining: 20_000}.Room(d))
+	require.Equal(t, &Room{Left: 19_999, Of: 200_000}, Budget{Window: 200_000, Remaining: 19_999}.Room(d))
+}

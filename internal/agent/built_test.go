@@ -34,3 +34,37 @@ func TestNamesCollide(t *testing.T) {
 	require.NoError(t, CheckTools([]ToolSpec{tool(strings.Repeat("a", 62) + ".b")}))
 	require.ErrorContains(t, CheckTools([]ToolSpec{tool(strings.Repeat("a", 63) + ".b")}), "got 65 characters, want at most 64")
 }
+
+// A context comes once, before the first inference and before what was said to the run, and a repeated fact changes nothing.
+func TestContextIsBuiltOnce(t *testing.T) {
+	d := worldDefinition(func(d *Definition) { d.Builder = "b" })
+	s := commit(t, AgentState{}, "api", (&world{def: d}).start())
+	saying := func(text string, seen int64) BuiltMessage {
+		return BuiltMessage{Content: UserBlock{Text{text}}, Seen: seen}
+	}
+	require.True(t, NeedsBuilder(&d, &s))
+	e, err := Built(&s, []BuiltMessage{saying("seen", 3), saying("new", 0)})
+	require.NoError(t, err)
+	heard := commit(t, s, "w1", said(1, "And?"), e)
+	require.False(t, NeedsBuilder(&d, &heard))
+	require.Equal(t, 2, heard.Unseen)
+	require.Equal(t, Text{"And?"}, heard.Messages.At(2).Block)
+	again := commit(t, heard, "w1", ContextBuilt{Messages: []BuiltMessage{saying("other", 0)}})
+	require.Equal(t, 3, again.Messages.Len())
+	_, err = Apply(commit(t, s, "w1", called(1)), e)
+	require.ErrorContains(t, err, "the run has made an inference")
+}
+
+// The text of the first inference is that of all, unless the agent's is built for every inference.
+func TestKeptSystem(t *testing.T) {
+	d := worldDefinition()
+	s := started(t)
+	_, _, ok := KeptSystem(&d, &s)
+	require.False(t, ok, "nothing is built yet")
+	s = commit(t, s, "w1", KeepSystem(&d, Replied{Inference: 1, Requests: 1, System: SystemDigest("It is now.")}, "It is now."))
+	text, inBlob, ok := KeptSystem(&d, &s)
+	require.Equal(t, []any{"It is now.", false, true}, []any{text, inBlob, ok})
+	d.SystemPrompt = SystemEveryInference
+	_, _, ok = KeptSystem(&d, &s)
+	require.False(t, ok)
+}

@@ -107,3 +107,35 @@ func TestCheckAgents(t *testing.T) {
 	agents["a"].Limits.USD = 5
 	require.EqualError(t, check(), "agent a: tools[0]: a budget in USD is set, and a model of agent b has no price\nagent a: tools[1]: a budget in USD is set, and a model of agent c has no price")
 }
+
+// A child's answer counts once, settles its call wherever that stands, and what it used counts also where nobody waits any more.
+func TestChildAnswersOnce(t *testing.T) {
+	d := delegating()
+	s := started(t)
+	apply := func(events ...Event) {
+		t.Helper()
+		draft := NewDraft(s, "w1", worldTime(s.Entries))
+		require.NoError(t, draft.Add(events...))
+		s = draft.Committed()
+	}
+	call := func(id string) RepliedCall {
+		return RepliedCall{ID: id, Name: "help", Effect: EffectIdempotent, Service: true, Input: rawJSON(`{"message":"Help."}`)}
+	}
+	used := &ChildUsage{Usage: Usage{Input: 40}, Requests: 2, Units: 40, Cost: 7}
+	apply(Replied{Inference: 1, Model: "m", Requests: 1, Calls: []RepliedCall{call("c1"), call("c2")}})
+	apply(CallClaimed{Call: "c1", Child: &Child{Run: "x1"}}, CallClaimed{Call: "c2", Child: &Child{Run: "x2"}})
+	tool, _ := d.Tool("help")
+	c2, _ := s.Call("c2")
+	apply(EmittedAs(tool, c2, worldEpoch))
+	apply(Answered{Call: "c1", Rerun: true, NotRun: true, By: "reconcile"}) // its claimant died
+	apply(Answered{Slot: 1, Call: "c1", Content: "Done.", By: "run:x1", Used: used})
+	c1, _ := s.Call("c1")
+	require.Equal(t, StatusSucceeded, c1.Status)
+	apply(CallCancelled{Call: "c2", Reason: WhyExpired, Content: "late"})
+	require.Equal(t, []OpenChild{{Call: "c2", Child: Child{Run: "x2"}}}, s.Abandoned())
+	apply(Answered{Slot: 2, Call: "c2", Content: "Late.", By: "run:x2", Used: used})
+	apply(Answered{Slot: 3, Call: "c2", Content: "Later.", By: "run:x2", Used: used})
+	require.Empty(t, s.Children.Open)
+	require.Equal(t, []int64{80, 5, 80, 14}, []int64{s.Usage.Input, s.ModelCalls, s.ExecutionUnits, int64(s.Cost)})
+	require.Equal(t, 2, s.Children.Begun)
+}

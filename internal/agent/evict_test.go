@@ -169,3 +169,11 @@ func TestMakeRoomHolds(t *testing.T) {
 		roomHolds(t, &d, s, Measured{System: "Be brief.", Count: int64(rapid.IntRange(0, 3000).Draw(t, "count"))})
 	})
 }
+
+// Notes of a model that thinks and calls in tags are what it says outside of them; where that is nothing, the mechanical ones stand.
+func TestSummarisedInTags(t *testing.T) {
+	d := &Definition{Model: ModelSpec{Dialect: DialectXML}, Context: Context{Summary: 500}}
+	before := Evicted{Total: 3, Summary: "by rule"}
+	require.Equal(t, "The order is open.", Summarised(d, before, Reply{Text: "<thinking>Hm.</thinking>The order is open.<tool>{}</tool>"}, 1).Summary)
+	require.Equal(t, "by rule", Summarised(d, before, Reply{Text: "<thinking>Hm.</thinking>"}, 1).Summary)
+}

@@ -3,7 +3,6 @@ package agent
 import (
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,33 +38,6 @@ func TestLogAtOutsideIsAPanic(t *testing.T) {
 	require.Panics(t, func() { l.At(1) })
 }
 
-func TestLogConcurrentAppends(t *testing.T) {
-	base := Log[int]{}
-	for i := range 100 {
-		base = base.Append(i)
-	}
-	var wg sync.WaitGroup
-	got := make([]Log[int], 8)
-	for g := range got {
-		wg.Go(func() {
-			l := base
-			for i := range 200 {
-				l = l.Append(1000*(g+1) + i)
-			}
-			got[g] = l
-		})
-	}
-	wg.Wait()
-	for g, l := range got {
-		require.Equal(t, 300, l.Len())
-		require.Equal(t, base.All(), l.All()[:100])
-		for i := range 200 {
-			require.Equal(t, 1000*(g+1)+i, l.At(100+i))
-		}
-	}
-	require.Equal(t, 100, base.Len())
-}
-
 func callNamed(id string) Call { return Call{ID: id, Status: StatusSucceeded} }
 
 // TestCallLogFindsWhatItHolds, in every version, and nothing that only another version holds.
@@ -88,21 +60,4 @@ func TestCallLogFindsWhatItHolds(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestCallLogForgetsAnAppendThatWasDropped: a refused reply appends and throws the longer list away; the same call may then be
-// appended to the shorter one again.
-func TestCallLogForgetsAnAppendThatWasDropped(t *testing.T) {
-	base := CallLog{}.Append(callNamed("a"))
-	dropped := base.Append(callNamed("b"))
-	_, ok := base.Find("b")
-	require.False(t, ok)
-	again := base.Append(callNamed("c")).Append(callNamed("b"))
-	for _, l := range []CallLog{dropped, again} {
-		c, ok := l.Find("b")
-		require.True(t, ok)
-		require.Equal(t, "b", c.ID)
-	}
-	_, ok = dropped.Find("c")
-	require.False(t, ok)
 }

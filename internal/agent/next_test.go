@@ -75,3 +75,10 @@ func TestGateComparesWhatWasApproved(t *testing.T) {
 	require.False(t, old.Run)
 	require.Equal(t, WhyExpired, old.Refuse.Reason)
 }
+
+// Owners that handed over are no sign that a run gets nowhere; those that ended before are.
+func TestTakeOvers(t *testing.T) {
+	for want, s := range map[int64]AgentState{0: {Generation: 1, Entries: 1 << 20}, 1: {Generation: 1, Entries: 20}, 100: {Generation: 100, Entries: 200}} {
+		require.Equal(t, want, s.TakeOvers())
+	}
+}

@@ -92,3 +92,24 @@ func gateShown(g Gate) string {
 		return "run"
 	}
 }
+
+// The output of a run that a plugin ends is the last text so far, and never anything that was not accepted.
+func TestOutputOfARunThatAPluginEnds(t *testing.T) {
+	ends := Hooked{N: 1, Phase: PhaseAfterInference, End: ReasonPluginRequested}
+	refused := text(1, `{"a":1}`)
+	refused.Correction = &Correction{Lifecycle: LifecycleOutputError, Text: "no"}
+	for name, c := range map[string]struct {
+		format OutputKind
+		events []Event
+		want   string
+	}{
+		"nothing yet":             {"", []Event{text(1, ""), ends}, ""},
+		"a text":                  {"", []Event{text(1, "One."), ends}, `"One."`},
+		"JSON: what was refused":  {OutputJSON, []Event{refused, ends}, ""},
+		"JSON: what was accepted": {OutputJSON, []Event{text(1, ` {"a": 1.0}`), ends}, `{"a":1.0}`},
+	} {
+		d := worldDefinition(func(d *Definition) { d.Output.Format = c.format })
+		s := started(t, c.events...)
+		require.Equal(t, c.want, string(Next(&d, &s).End.Output), name)
+	}
+}

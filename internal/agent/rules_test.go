@@ -193,6 +193,7 @@ func TestDenyAlwaysWins(t *testing.T) {
 	})
 }
 
+// What one key alone may hold is tried key by key where definitions are read (pkg/agent/agentfile); here is what takes several, or a parser.
 func TestCheckPermission(t *testing.T) {
 	good := testPermission(Rule{Tool: "a.*", Verdict: VerdictAsk, When: []Condition{{Path: "/x", In: []json.RawMessage{rawJSON(`null`), rawJSON(`"a"`)}}}})
 	require.NoError(t, CheckPermission(good))
@@ -202,15 +203,10 @@ func TestCheckPermission(t *testing.T) {
 		spoil func(*Permission)
 		want  string
 	}{
-		{func(p *Permission) { p.Mode = "x" }, `permission.mode: got "x", want suspend_and_replay or block_and_retry or advisory`},
-		{func(p *Permission) { p.Default = "" }, `permission.default: got nothing, want by_effect or allow or ask or deny`},
 		{func(p *Permission) { p.Approvers = nil }, `permission.approvers: got nobody, want at least one principal`},
 		{func(p *Permission) { p.Approvers = []string{"user:a", "ana"} }, `permission.approvers[1]: got something else, want user:NAME or group:NAME`},
-		{func(p *Permission) { p.Expires = 0 }, `permission.expires: got nothing, want more than zero`},
 		{func(p *Permission) { p.Rules[0].Tool = "a b" }, `permission.rules[0].tool: got something else, want a pattern over original tool names, such as refunds.*`},
-		{func(p *Permission) { p.Rules[0].Verdict = "no" }, `permission.rules[0].verdict: got "no", want allow or ask or deny`},
 		{func(p *Permission) { p.Rules[0].Approvers = []string{"group:"} }, `permission.rules[0].approvers[0]: got something else, want user:NAME or group:NAME`},
-		{func(p *Permission) { p.Rules[0].Expires = -1 }, `permission.rules[0].expires: got less than zero, want more`},
 		{cond(Condition{Path: "x", Eq: rawJSON(`1`)}), `permission.rules[0].when[0].path: got something else, want a JSON Pointer such as /amount`},
 		{cond(Condition{Path: "", Eq: rawJSON(`1`)}), `permission.rules[0].when[0].path: got nothing, want a JSON Pointer such as /amount`},
 		{cond(Condition{Path: "/x"}), `permission.rules[0].when[0]: got 0 operators, want exactly one of eq, ne, gt, gte, lt, lte, in, matches`},
@@ -221,8 +217,6 @@ func TestCheckPermission(t *testing.T) {
 		{cond(Condition{Path: "/x", In: []json.RawMessage{rawJSON(`{}`)}}), `permission.rules[0].when[0].in: got an object, want a string, number, boolean or null`},
 		{cond(Condition{Path: "/x", Eq: rawJSON(`@`)}), `permission.rules[0].when[0].eq: got something else, want a string, number, boolean or null`},
 		{cond(Condition{Path: "/x", Matches: `(`}), `permission.rules[0].when[0].matches: got something else, want an RE2 regular expression`},
-		{func(p *Permission) { p.Scope = "x" }, `permission.scope: got "x", want call or tool`},
-		{func(p *Permission) { p.Grants = "x" }, `permission.grants: got "x", want run or once or standing`},
 		{func(p *Permission) { p.Grants, p.Mode = GrantsStanding, ModeAdvisory }, `permission.grants: got standing under mode advisory, where nobody grants anything; want run or once`},
 		{func(p *Permission) { p.Grants, p.Scope, p.Backend = GrantsStanding, ScopeTool, "b" }, `permission.grants: got standing beside a backend, which keeps permissions of its own; want run or once, or no backend`},
 		{func(p *Permission) { p.Backend = "a b" }, `permission.backend: got something else, want a name of letters, digits, _ and -`},

@@ -194,7 +194,7 @@ func (l *snapRun) round(n int64) {
 	l.commit(CallSuspended{Call: b, Approval: ap, Digest: "x", Expires: worldEpoch.Add(worldExpiry)},
 		CallFinished{Call: a, Ran: true, Content: "read", Media: []Media{{Name: "p", MediaType: "image/png", Blob: "b1"}}, Patch: l.patches(n)}, Parked{Expires: worldEpoch.Add(worldExpiry)})
 	l.slot += 2
-	l.commit(Resumed{}, InputReceived{Slot: l.slot - 1, ID: fmt.Sprint(n), Blocks: []UserBlock{{Text{"And?"}}}},
+	l.commit(Resumed{}, InputReceived{Slot: l.slot - 1, ID: fmt.Sprint(n), By: "user:bo", Blocks: []UserBlock{{Text{"And?"}}}},
 		Decided{Slot: l.slot, Call: b, Approval: ap, Action: ActionDeny, By: "user:ana", Text: "Denied."})
 }
 

@@ -73,3 +73,17 @@ func cutConversation(results ...ToolResult) AgentState {
 	}
 	return s
 }
+
+// No tool of the agent's has the name, in any spelling that the model would not tell apart.
+func TestReadMoreIsTheirsAlone(t *testing.T) {
+	for _, name := range []string{"read_more", "read.more"} {
+		d := validDefinition(t, PresetCountersign)
+		d.Tools[0].Name = name
+		require.EqualError(t, d.Check(), "tools[0].name: read_more is the name of a built-in tool, want another one, or context.keepWhole: false")
+		d.Context.KeepWhole = false
+		require.NoError(t, d.Check())
+		tool, ok := d.ToolByModelName("read_more")
+		require.True(t, ok)
+		require.Equal(t, name, tool.Name)
+	}
+}

@@ -199,27 +199,11 @@ func (k *explorer) check(n *node) {
 	if s.Status == RunDone {
 		k.done++
 	}
-	for _, err := range []error{wellFormed(s), childrenHold(&k.w.def, s), k.nextFits(s), k.staysDone(s), k.listsFirst(s)} {
+	for _, err := range []error{wellFormed(s), childrenHold(&k.w.def, s), k.nextFits(s)} {
 		if err != nil {
 			k.t.Fatalf("%s: after %s: %v", k.w.name, strings.Join(n.path, ", "), err)
 		}
 	}
-}
-
-// listsFirst: a run whose servers have not been listed owes that and has done nothing else, and no tool is both there and disabled.
-func (k *explorer) listsFirst(s *AgentState) error {
-	owes := len(k.w.def.MCP) > 0 && !s.Listed
-	if next := Next(&k.w.def, s).Kind; owes && (s.Inferences > 0 || len(s.Calls()) > 0 || s.Status == RunRunning && next != ActList) || !owes && next == ActList {
-		return fmt.Errorf("its servers are listed: %v, and it owes %s after %d inferences", s.Listed, next, s.Inferences)
-	}
-	for _, v := range s.Servers {
-		for _, d := range v.Disabled {
-			if slices.Contains(v.Tools, d.Tool) || !d.Why.Valid() {
-				return fmt.Errorf("tool %s of server %s is there and is not", d.Tool, v.Name)
-			}
-		}
-	}
-	return nil
 }
 
 func seenAs(s *AgentState, seen []int64) error {
@@ -427,9 +411,6 @@ func (k *explorer) nextFits(s *AgentState) error {
 		}
 		return answered(&k.w.def, s, a)
 	case ActEnd:
-		if err := endsByTool(&k.w.def, s, a.End); err != nil {
-			return err
-		}
 		closed := func(c Call) bool { return c.Status == StatusNew && s.Ending == ReasonPluginRequested } // a plugin ends the run in front of it
 		if open := slices.ContainsFunc(s.Live, func(c Call) bool { return c.Open() && !closed(c) }); open && a.End.Reason != ReasonError {
 			return fmt.Errorf("ends as %s while calls are open", a.End.Reason)
@@ -448,24 +429,6 @@ func (k *explorer) nextFits(s *AgentState) error {
 		}
 	}
 	return resting(&k.w.def, s, a)
-}
-
-// endsByTool: where only a tool ends a run by itself, its call succeeded in the newest inference, and nothing but its round was said since.
-// A summary is the other way, and a branch off a run that nobody owed anything ends at once.
-func endsByTool(d *Definition, s *AgentState, end Finished) error {
-	if d.Text != TextRequireTool || end.Reason != ReasonNaturalEnd || int64(s.Interactions.Current) < s.Inferences || s.Inferences == 0 {
-		return nil
-	}
-	newest := s.Prior + s.Inferences
-	if !slices.ContainsFunc(s.Live, func(c Call) bool { return c.Inference == newest && c.Breaks && c.Status == StatusSucceeded }) {
-		return fmt.Errorf("ends by itself, and no tool has said so")
-	}
-	for _, m := range s.Messages.All() {
-		if t, ok := m.Block.(Text); ok && m.Role == RoleUser && m.Seen(s.Inferences) == 0 {
-			return fmt.Errorf("ends while %q has no answer", t.Text)
-		}
-	}
-	return nil
 }
 
 // resting: where the run waits or asks the model, what is open waits for somebody, or for the others that resume counts.
@@ -600,24 +563,6 @@ func takenByProviders(messages []Message) error {
 	}
 	if len(owed) > 0 {
 		return fmt.Errorf("%d calls have no result", len(owed))
-	}
-	return nil
-}
-
-// staysDone throws every kind of fact at a run that is done.
-func (k *explorer) staysDone(s *AgentState) error {
-	if s.Status != RunDone {
-		return nil
-	}
-	key := walkKey(s)
-	for _, e := range everyEvent(s) {
-		n, err := Apply(*s, e)
-		if walkKey(&n) != key {
-			return fmt.Errorf("%s changed a run that was done: %w", EventType(e), err)
-		}
-	}
-	if _, err := ApplyEntry(*s, Entry{Seq: s.Entries, Writer: "w1", Events: []Event{Resumed{}}}); err == nil {
-		return fmt.Errorf("an entry follows the end")
 	}
 	return nil
 }
