@@ -60,3 +60,46 @@ func TestCompletedValue(t *testing.T) {
 		require.Error(t, err, bad)
 	}
 }
+
+// A conversation goes to a model that writes its calls as text without any call or result: a turn is one text, reasoning of its own is left
+// out, a provider's keeps its place, and everything else stays.
+func TestInText(t *testing.T) {
+	turn, other := Source{Seq: 1}, Source{Seq: 4}
+	says := func(b Block, from Source) Message {
+		return Message{Role: RoleAssistant, Block: b, Base: 1, Source: from}
+	}
+	hears := func(b Block, seq int64) Message { return Message{Role: RoleUser, Block: b, Source: Source{Seq: seq}} }
+	signed := Reasoning{Text: "hm", Signature: "s", Provider: "bedrock", Model: "m"}
+	r := Request{
+		System: "You help.", Prompts: map[Dialect]PromptText{DialectXML: {System: "The tools are: look."}, DialectNative: {System: "no"}}, Inferences: 1,
+		Model: ModelSpec{Dialect: DialectXML},
+		Tools: []ToolSpec{{Name: "files.read", Kind: KindMCP}, {Name: "pay.now", Kind: KindInternal}},
+		Messages: []Message{
+			hears(Text{"Do it."}, 0),
+			says(Reasoning{Text: "own", Provider: TextReasoning}, turn), says(Text{"I "}, turn), says(signed, turn), says(Text{"look."}, turn),
+			says(Reasoning{Text: "own", Provider: TextReasoning}, turn), says(Text{" Wait."}, turn),
+			says(ToolUse{ID: "a", Name: "files_read", Input: json.RawMessage(`{"path":"</tool>"}`)}, turn),
+			says(ToolUse{ID: "b", Name: "pay_now", Input: json.RawMessage(`{}`)}, turn),
+			hears(ToolResult{ID: "a", Content: "text"}, 2), hears(ToolResult{ID: "b", Content: "no money", IsError: true}, 3),
+			hears(Media{Name: "p", MediaType: "image/png", Data: "x"}, 3),
+			says(ToolUse{ID: "c", Name: "ghost", Input: json.RawMessage(`{}`)}, other), hears(ToolResult{ID: "c", Content: "gone"}, 5),
+		},
+		Late: []string{"b"},
+	}
+	before := r
+	got := r.InText()
+	require.Equal(t, before, r)
+	require.Empty(t, got.Tools)
+	require.Empty(t, got.Late)
+	require.Equal(t, "You help.\n\nThe tools are: look.", got.System)
+	want := []Message{
+		hears(Text{"Do it."}, 0), says(Text{"I "}, turn), says(signed, turn),
+		says(Text{"look. Wait.\n<tool>\n" + `{"server_name": "files", "tool_name": "read", "arguments": {"path":"<\/tool>"}}` + "\n</tool>\n<tool>\n" +
+			`{"server_name": "local", "tool_name": "pay_now", "arguments": {}}` + "\n</tool>"}, turn),
+		hears(Text{"Tool 'files_read' result: text"}, 2), hears(Text{"Tool 'pay_now' result: no money"}, 3), hears(Media{Name: "p", MediaType: "image/png", Data: "x"}, 3),
+		says(Text{"<tool>\n" + `{"server_name": "local", "tool_name": "ghost", "arguments": {}}` + "\n</tool>"}, other), hears(Text{"Tool 'ghost' result: gone"}, 5),
+	}
+	require.Equal(t, want, got.Messages[:len(want)])
+	require.Len(t, got.Messages, len(want)+1)
+	require.Contains(t, got.Messages[len(want)].Block.(Text).Text, "pay_now (b)")
+}

@@ -10,12 +10,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func thought(text string) Reasoning {
-	return Reasoning{Text: text, Signature: "sig:" + text, Provider: "bedrock", Model: "m"}
-}
-
-func at(r Reasoning, text, calls int) ReplyReasoning { return ReplyReasoning{r, text, calls} }
-
 // Whatever bytes a model answers with, the fact of it can be stored, and whoever reads it back has what its writer had.
 func TestPropertyAnyReplyCanBeStored(t *testing.T) {
 	bytes := func(t *rapid.T, name string) string {
