@@ -175,9 +175,18 @@ func TestNewerIsLeftAlone(t *testing.T) {
 				was := write(r)
 				r.open()
 				before := r.table.All()
-				r.refuses("step", func(h *lambdafn.Deployment) error { _, err := h.Step(context.Background(), r.payload(false)); return err })
-				r.refuses("tool", func(h *lambdafn.Deployment) error { _, err := h.Tool(context.Background(), r.payload(false)); return err })
-				r.refuses("step", func(h *lambdafn.Deployment) error { _, err := h.Step(context.Background(), r.payload(true)); return err })
+				r.refuses("step", func(h *lambdafn.Deployment) error {
+					_, err := h.Step(context.Background(), r.payload(false))
+					return err
+				})
+				r.refuses("tool", func(h *lambdafn.Deployment) error {
+					_, err := h.Tool(context.Background(), r.payload(false))
+					return err
+				})
+				r.refuses("step", func(h *lambdafn.Deployment) error {
+					_, err := h.Step(context.Background(), r.payload(true))
+					return err
+				})
 				_, err := r.machine.Canceller.Cancel(context.Background(), "default", r.run, "user:ana", "")
 				require.ErrorIs(t, err, agent.ErrNewer)
 				if name != "a definition" { // whose run reads: its execution is started, and fails by itself

@@ -101,4 +101,3 @@ func UnsetState(pointer string) Change { return tool.UnsetState(pointer) }
 
 // WithState is the result r of a call that also changes the shared state, once r is stored. A result that is an error changes nothing.
 func WithState(r Result, changes ...Change) (Result, error) { return tool.Patched(r, changes...) }
-
