@@ -78,8 +78,8 @@ func TestRulesBite(t *testing.T) {
 		{"references", TemplateFile, "Resource: !GetAtt StepLogs.Arn", "Resource: !Sub \"${StepFunction.Arn}/*\"",
 			"circle: StepFunction to StepRole to StepFunction"},
 
-		{"build", MakefileName, "\nbuild-ApiFunction:", "\nbuild-APIFunction:", "build-ApiFunction: want"},
-		{"build", MakefileName, "./functions/sweep", "./functions/api", "build-SweepFunction: want"},
+		{"build", MakefileName, "\nbuild-HttpFunction:", "\nbuild-HTTPFunction:", "build-HttpFunction: want"},
+		{"build", MakefileName, "./functions/sweep", "./functions/http", "build-SweepFunction: want"},
 		{"build", TemplateFile, "Metadata: {BuildMethod: makefile}", "Metadata: {BuildMethod: go1.x}",
 			"BuildMethod: want makefile"},
 
