@@ -110,7 +110,7 @@ func Parse(data []byte, subst map[string]string) (*Definition, error) {
 		if s != nil {
 			for _, to := range s.targets() {
 				if _, ok := m.States[to]; !ok {
-					errs = append(errs, fmt.Errorf("Next or Default: there is no state %q", to))
+					errs = append(errs, fault("Next or Default", "there is no state %q", to))
 				}
 			}
 		}
@@ -135,13 +135,17 @@ func parseState(raw json.RawMessage) (state, []error) {
 	}
 	empty, ok := kinds[head.Type]
 	if !ok {
-		return nil, []error{fmt.Errorf("Type: %q is not supported, want Task, Choice, Succeed or Fail", head.Type)}
+		return nil, []error{fault("Type", "%q is not supported, want Task, Choice, Succeed or Fail", head.Type)}
 	}
 	s := empty()
 	if err := agent.DecodeStrict(raw, s); err != nil {
 		return nil, []error{err}
 	}
 	return s, s.check()
+}
+
+func fault(key, format string, args ...any) error {
+	return fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...))
 }
 
 var placeholder = regexp.MustCompile(`\$\{([^}]*)\}`)
@@ -174,42 +178,42 @@ func (s *taskState) waits() bool { return s.Resource == invokeAndWait }
 
 func (s *taskState) check() []error {
 	var errs []error
-	fault := func(bad bool, format string, args ...any) {
+	faultIf := func(bad bool, format string, args ...any) {
 		if bad {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
 	known := parameters[s.Resource]
-	fault(known == nil, "Resource: %q is not supported", s.Resource)
+	faultIf(known == nil, "Resource: %q is not supported", s.Resource)
 	given := slices.Sorted(maps.Keys(s.Parameters))
 	for i, key := range given {
 		given[i] = strings.TrimSuffix(key, ".$")
-		fault(known != nil && !slices.Contains(known, given[i]), "Parameters.%s: not supported here", key)
+		faultIf(known != nil && !slices.Contains(known, given[i]), "Parameters.%s: not supported here", key)
 	}
 	for _, key := range known {
-		fault(!slices.Contains(given, key), "Parameters.%s: missing", key)
+		faultIf(!slices.Contains(given, key), "Parameters.%s: missing", key)
 	}
 	errs = append(errs, checkTemplate("Parameters", s.Parameters, s.waits())...)
-	fault(s.OutputPath != "" && !isPath(s.OutputPath, false), "OutputPath: path %q is not supported", s.OutputPath)
-	fault(!resultPath.Match(s.ResultPath), "ResultPath: %s is not supported, want null or $.name", s.ResultPath)
-	fault((s.TimeoutSeconds > 0) == (s.TimeoutSecondsPath != "") || s.TimeoutSeconds < 0,
+	faultIf(s.OutputPath != "" && !isPath(s.OutputPath, false), "OutputPath: path %q is not supported", s.OutputPath)
+	faultIf(!resultPath.Match(s.ResultPath), "ResultPath: %s is not supported, want null or $.name", s.ResultPath)
+	faultIf((s.TimeoutSeconds > 0) == (s.TimeoutSecondsPath != "") || s.TimeoutSeconds < 0,
 		"TimeoutSeconds: want either TimeoutSeconds, 1 or more, or TimeoutSecondsPath")
-	fault(s.TimeoutSecondsPath != "" && !isPath(s.TimeoutSecondsPath, false),
+	faultIf(s.TimeoutSecondsPath != "" && !isPath(s.TimeoutSecondsPath, false),
 		"TimeoutSecondsPath: path %q is not supported", s.TimeoutSecondsPath)
-	fault(s.HeartbeatSeconds < 0 || s.TimeoutSeconds > 0 && s.HeartbeatSeconds >= s.TimeoutSeconds,
+	faultIf(s.HeartbeatSeconds < 0 || s.TimeoutSeconds > 0 && s.HeartbeatSeconds >= s.TimeoutSeconds,
 		"HeartbeatSeconds: want less than TimeoutSeconds")
 	for i, r := range s.Retry {
 		at := fmt.Sprintf("Retry[%d]", i)
 		errs = append(errs, checkErrorEquals(at, r.ErrorEquals, i == len(s.Retry)-1)...)
-		fault(min(r.IntervalSeconds, r.MaxAttempts, r.MaxDelaySeconds) < 1 || r.BackoffRate < 1,
+		faultIf(min(r.IntervalSeconds, r.MaxAttempts, r.MaxDelaySeconds) < 1 || r.BackoffRate < 1,
 			"%s: want IntervalSeconds, MaxAttempts, MaxDelaySeconds and BackoffRate, each of at least 1", at)
-		fault(r.MaxDelaySeconds > maxSeconds, "%s.MaxDelaySeconds: want at most %d", at, maxSeconds)
-		fault(r.JitterStrategy != "" && r.JitterStrategy != "FULL", "%s.JitterStrategy: want FULL or nothing", at)
+		faultIf(r.MaxDelaySeconds > maxSeconds, "%s.MaxDelaySeconds: want at most %d", at, maxSeconds)
+		faultIf(r.JitterStrategy != "" && r.JitterStrategy != "FULL", "%s.JitterStrategy: want FULL or nothing", at)
 	}
 	for i, c := range s.Catch {
 		at := fmt.Sprintf("Catch[%d]", i)
 		errs = append(errs, checkErrorEquals(at, c.ErrorEquals, i == len(s.Catch)-1)...)
-		fault(!resultPath.Match(c.ResultPath), "%s.ResultPath: %s is not supported, want null or $.name", at, c.ResultPath)
+		faultIf(!resultPath.Match(c.ResultPath), "%s.ResultPath: %s is not supported, want null or $.name", at, c.ResultPath)
 	}
 	return errs
 }
@@ -284,7 +288,7 @@ func (s *choiceState) check() []error {
 	var errs []error
 	for i, c := range s.Choices {
 		if !isPath(c.Variable, false) || c.StringEquals == "" {
-			errs = append(errs, fmt.Errorf("Choices[%d]: want a path as Variable, StringEquals and Next", i))
+			errs = append(errs, fault(fmt.Sprintf("Choices[%d]", i), "want a path as Variable, StringEquals and Next"))
 		}
 	}
 	return errs
