@@ -143,7 +143,7 @@ func (d *deployment) openDoors(cfg aws.Config, bus string) {
 	require.NoError(d.t, err)
 	d.issuer = &awsfake.JWT{Issuer: "https://issuer.example", Audience: "countersign", Key: key, Clock: d.clock}
 	d.apiURL = serve(d.t, &awsfake.HTTPAPI{Function: d.functions["http"].Invoke, Authorizer: d.issuer, Clock: d.clock,
-		Open: map[string]func(context.Context, []byte) ([]byte, error){link.Path: d.functions["http"].Invoke},
+		Open: []string{link.Path},
 	})
 	d.bus.Rules = append(d.rules(), d.bus.Rules...)
 	d.events = eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) { o.BaseEndpoint = aws.String(bus) })

@@ -334,8 +334,6 @@ func references(p *Project) []string {
 	return found
 }
 
-var placeholder = regexp.MustCompile(`\$\{([^!}][^}]*)\}`)
-
 // targets are what the node refers to: resources, also as Resource.Attribute, parameters and conditions.
 func (n *Node) targets() []string {
 	var out []string

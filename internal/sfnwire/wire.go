@@ -44,9 +44,6 @@ func Handler(e *asl.Engine) http.Handler {
 		"SendTaskSuccess": op(func(ctx context.Context, in successInput) (any, error) {
 			return struct{}{}, e.SendTaskSuccess(ctx, in.TaskToken, []byte(in.Output))
 		}),
-		"SendTaskHeartbeat": op(func(ctx context.Context, in heartbeatInput) (any, error) {
-			return struct{}{}, e.SendTaskHeartbeat(ctx, in.TaskToken)
-		}),
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, ok := ops[strings.TrimPrefix(r.Header.Get("X-Amz-Target"), target)]
@@ -71,8 +68,7 @@ type (
 		StateMachineArn, StatusFilter, NextToken string
 		MaxResults                               int
 	}
-	successInput   struct{ TaskToken, Output string }
-	heartbeatInput struct{ TaskToken string }
+	successInput struct{ TaskToken, Output string }
 )
 
 func op[In any](f func(context.Context, In) (any, error)) func(context.Context, []byte) (any, error) {
