@@ -15,7 +15,13 @@ import (
 
 // Embedder is the runtime.Embedder of Amazon Bedrock's models: Cohere's, which take many texts a request, and those
 // that take Titan's form, one text a request. It makes no retries. Safe for concurrent use.
-type Embedder struct{ Client *bedrockruntime.Client }
+type Embedder struct {
+	Client interface {
+		InvokeModel(
+			context.Context, *bedrockruntime.InvokeModelInput, ...func(*bedrockruntime.Options),
+		) (*bedrockruntime.InvokeModelOutput, error)
+	}
+}
 
 // maxCohereTexts is how many texts a request to Cohere's models takes.
 const maxCohereTexts = 96
