@@ -57,7 +57,7 @@ func (p Ports) owedEnd(ctx context.Context, tenant, run string) (owedEnd, error)
 	}
 	if it.Attrs[attrRequests].Int() == 1 {
 		if err := json.Unmarshal(it.Body, &owed.requests); err != nil {
-			return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, store.Unreadable(it.Key, err))
+			return owedEnd{}, fmt.Errorf("read what is owed behind the end of run %s: %w", run, store.Damaged(it.Key, "%w", err))
 		}
 	}
 	return owed, nil
@@ -65,9 +65,6 @@ func (p Ports) owedEnd(ctx context.Context, tenant, run string) (owedEnd, error)
 
 // checkOwed holds an item to what is written: of the zero one, nothing is owed.
 func checkOwed(it store.Item) error {
-	if it.Broken != nil {
-		return it.Broken
-	}
 	if it.Index != "" {
 		if _, err := it.Number(attrAt); err != nil {
 			return err
@@ -315,7 +312,7 @@ func (sw *Sweeper) RepairEnds(ctx context.Context, tenant string) error {
 		}
 		for _, it := range page.Items {
 			_, err := sw.repairEnd(ctx, tenant, it.IndexSort)
-			if errors.Is(err, ErrUncleaned) || store.Unread(err) { // it keeps nobody from working
+			if errors.Is(err, ErrUncleaned) || errors.Is(err, store.ErrDamaged) { // it keeps nobody from working
 				sw.warn("clean up after run "+it.IndexSort, err)
 				continue
 			}

@@ -232,13 +232,10 @@ func (p *pass) waitingRuns(ctx context.Context) (next string, err error) {
 	return next, nil
 }
 
-// spare reports what could not be read of a list, each by itself, and goes on with the others. Its error is that of the whole list.
+// spare reports items of a list that cannot be read, and lets the sweep go on with the others. It returns any other error.
 func (p *pass) spare(err error) error {
-	unread, err := store.Spared(err)
-	for _, u := range unread {
-		if err := p.note(FailedRepair{Tenant: p.at.Tenant, Run: store.RunOf(p.at.Tenant, u.Key), Err: u.Err}, RepairNone); err != nil {
-			return err
-		}
+	if errors.Is(err, store.ErrDamaged) {
+		return p.note(FailedRepair{Tenant: p.at.Tenant, Err: err}, RepairNone)
 	}
 	return err
 }
