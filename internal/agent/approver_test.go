@@ -51,6 +51,3 @@ func TestParsePrincipal(t *testing.T) {
 		require.ErrorContains(t, err, "parse principal", bad)
 	}
 }
-
-// mayDecide is how tests let somebody change a call.
-func (p Principal) mayDecide(dec Decision) bool { return dec.May(p) }

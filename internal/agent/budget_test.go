@@ -12,7 +12,7 @@ import (
 func toolsOf(t *testing.T, tokens int) []ToolSpec {
 	t.Helper()
 	tools := []ToolSpec{{Name: "ocr.read", Kind: KindMCP, Effect: EffectRead, Schema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string"}}}`)}}
-	for toolTokens(offered(&Definition{Tools: tools}, &AgentState{}, Action{})) < tokens {
+	for BudgetOf(&Definition{Tools: tools, Context: Context{Window: 1}}, &AgentState{}, Action{}, Measured{}).Tools < tokens {
 		tools[0].Description += "x"
 	}
 	return tools
@@ -63,24 +63,6 @@ func TestBudgetTerms(t *testing.T) {
 	require.Nil(t, Budget{}.Room(d))
 }
 
-func TestRoomIsWrittenDown(t *testing.T) {
-	d := preset(t, PresetCountersign)
-	require.Nil(t, Budget{Window: 200_000, Remaining: 20_000}.Room(d))
-	require.Equal(t, &Room{Left: 19_999, Of: 200_000}, Budget{Window: 200_000, Remaining: 19_999}.Room(d))
-	require.Equal(t, &Room{Left: 30_000, Of: 32_768}, Budget{Window: 32_768, Remaining: 30_000}.Room(preset(t, PresetCowork)))
-}
-
-// Media that were seen stand as text, as in the request.
-func TestBudgetMasks(t *testing.T) {
-	d := preset(t, PresetCountersign)
-	s := conversation(spoke(RoleUser, Media{Name: "p", MediaType: "image/png", Data: "AAAA"}))
-	require.Equal(t, 1604, BudgetOf(d, &s, Action{}, Measured{}).Messages)
-	s.Inferences = 1
-	require.Less(t, BudgetOf(d, &s, Action{}, Measured{}).Messages, 50)
-	d.Context.Mask = false
-	require.Equal(t, 1604, BudgetOf(d, &s, Action{}, Measured{}).Messages)
-}
-
 // What a provider counted replaces the estimate where nothing of the partition is fixed and the figure can be one of this text.
 func TestBudgetByCount(t *testing.T) {
 	long := spoke(RoleUser, Text{strings.Repeat("x", 3200)})
@@ -97,13 +79,6 @@ func TestBudgetByCount(t *testing.T) {
 	require.Equal(t, 1004+104, at(PresetCountersign, 5000, 0))
 	require.Equal(t, 1300, at(PresetCountersign, 1500, 1300), "a count of this very request is all of it")
 	require.Equal(t, 1004+104, at(PresetCowork, 1500, 1300), "the seed's arithmetic stays what it is")
-}
-
-func TestReplyIsCounted(t *testing.T) {
-	s := conversation(spoke(RoleUser, Text{"a"}), spoke(RoleUser, Text{"b"}))
-	s.EvictedMessages = 3
-	require.Equal(t, Counted{Tokens: 18, Through: 5}, s.counted(Usage{Input: 10, Output: 99, CacheRead: 5, CacheWrite: 3}))
-	require.Equal(t, Counted{}, s.counted(Usage{Output: 99}), "who does not say what a request took has not counted")
 }
 
 // A provider is asked to count only where that could turn what is done.
@@ -128,4 +103,10 @@ func TestDoubt(t *testing.T) {
 	d.Context.Reserve.System = &fixed
 	require.False(t, Doubt(d, &s, Action{}, Measured{}))
 	require.False(t, Doubt(preset(t, PresetForge), &s, Action{}, Measured{}))
+}
+
+func TestRoomIsWrittenDown(t *testing.T) {
+	d := preset(t, PresetCountersign)
+	require.Nil(t, Budget{Window: 200_000, Remaining: 20_000}.Room(d))
+	require.Equal(t, &Room{Left: 19_999, Of: 200_000}, Budget{Window: 200_000, Remaining: 19_999}.Room(d))
 }

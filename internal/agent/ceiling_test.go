@@ -79,107 +79,6 @@ func TestCeilingsOnlyNarrow(t *testing.T) {
 	})
 }
 
-// What a call of a delegated run comes to, and who decides about it.
-func TestCeilings(t *testing.T) {
-	policy := func(change ...func(*Permission)) Permission {
-		p := Permission{Mode: ModeSuspendAndReplay, Default: DefaultAllow, Approvers: []string{"group:top"}, Expires: time.Hour}
-		for _, f := range change {
-			f(&p)
-		}
-		return p
-	}
-	says := func(v Verdict, approvers ...string) func(*Permission) {
-		return func(p *Permission) {
-			p.Rules = append(p.Rules, Rule{Tool: "wire", Verdict: v, Approvers: approvers, Note: string(v) + " above"})
-		}
-	}
-	mode := func(m PermissionMode) func(*Permission) { return func(p *Permission) { p.Mode = m } }
-	own := func(v Verdict, m PermissionMode) Permission {
-		return Permission{
-			Mode: m, Default: DefaultAllow, Approvers: []string{"group:own"}, Expires: 2 * time.Hour, Rules: []Rule{{Tool: "wire", Verdict: v, Note: "own"}},
-		}
-	}
-	top, both := Principal{ID: "user:t", Groups: []string{"group:top"}}, Principal{ID: "user:b", Groups: []string{"group:top", "group:own"}}
-	onlyOwn := Principal{ID: "user:o", Groups: []string{"group:own"}}
-	for name, c := range map[string]struct {
-		own   Permission
-		above []Permission
-		want  int
-		block bool
-		may   []Principal // with want 1
-		not   []Principal
-		note  string
-	}{
-		"nobody above":                     {own: own(VerdictAllow, ModeSuspendAndReplay), want: 0},
-		"allowed by all":                   {own: own(VerdictAllow, ModeSuspendAndReplay), above: []Permission{policy(), policy()}, want: 0},
-		"allowed, asked above":             {own(VerdictAllow, ModeSuspendAndReplay), []Permission{policy(says(VerdictAsk))}, 1, false, []Principal{top, both}, []Principal{onlyOwn}, "ask above"},
-		"asked, allowed above":             {own(VerdictAsk, ModeSuspendAndReplay), []Permission{policy()}, 1, false, []Principal{onlyOwn, both}, []Principal{top}, "own"},
-		"asked by both":                    {own(VerdictAsk, ModeSuspendAndReplay), []Permission{policy(says(VerdictAsk))}, 1, false, []Principal{both}, []Principal{top, onlyOwn}, "own; ask above"},
-		"asked twice above":                {own(VerdictAllow, ModeSuspendAndReplay), []Permission{policy(says(VerdictAsk, "group:own")), policy(says(VerdictAsk))}, 1, false, []Principal{both}, []Principal{top, onlyOwn}, "ask above"},
-		"nobody approves above":            {own(VerdictAsk, ModeSuspendAndReplay), []Permission{policy(says(VerdictAsk), func(p *Permission) { p.Approvers = nil })}, 1, false, nil, []Principal{top, onlyOwn, both}, "own; ask above"},
-		"denied above":                     {own: own(VerdictAllow, ModeSuspendAndReplay), above: []Permission{policy(says(VerdictDeny))}, want: 2},
-		"denied at the root":               {own: own(VerdictAsk, ModeSuspendAndReplay), above: []Permission{policy(says(VerdictDeny)), policy(says(VerdictAsk))}, want: 2},
-		"denied by the last":               {own: own(VerdictAllow, ModeSuspendAndReplay), above: []Permission{policy(says(VerdictAsk)), policy(says(VerdictDeny))}, want: 2},
-		"blocked for a policy above":       {own(VerdictAllow, ModeBlockAndRetry), []Permission{policy(says(VerdictAsk))}, 1, true, []Principal{top}, []Principal{onlyOwn}, "ask above"},
-		"advisory, asked above":            {own(VerdictAsk, ModeAdvisory), []Permission{policy(says(VerdictAsk))}, 1, false, []Principal{top}, []Principal{onlyOwn}, "ask above"},
-		"advisory, allowed above":          {own: own(VerdictAsk, ModeAdvisory), above: []Permission{policy()}, want: 0},
-		"advisory, denied above":           {own: own(VerdictAllow, ModeAdvisory), above: []Permission{policy(says(VerdictDeny))}, want: 2},
-		"asked by an advisory one above":   {own: own(VerdictAllow, ModeSuspendAndReplay), above: []Permission{policy(says(VerdictAsk), mode(ModeAdvisory))}, want: 0},
-		"denied by an advisory one above":  {own: own(VerdictAllow, ModeSuspendAndReplay), above: []Permission{policy(says(VerdictDeny), mode(ModeAdvisory))}, want: 2},
-		"asked by a blocking one above":    {own(VerdictAllow, ModeSuspendAndReplay), []Permission{policy(says(VerdictAsk), mode(ModeBlockAndRetry))}, 1, false, []Principal{top}, []Principal{onlyOwn}, "ask above"},
-		"code above that lists more tools": {own(VerdictAllow, ModeSuspendAndReplay), []Permission{policy(func(p *Permission) { p.Policy = "lists" })}, 1, false, []Principal{top}, []Principal{onlyOwn}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := worldDefinition(func(d *Definition) { d.Permission, d.Ceilings = c.own, c.above })
-			g := gateOf(&d, "wire", `{}`)
-			require.Equal(t, c.want, strength(g))
-			if c.want == 2 {
-				require.Equal(t, WhyDenied, g.Refuse.Reason)
-				require.Equal(t, "The policy of the agent that delegated this task denies calling wire like this. "+
-					`Do not repeat the call; say in your answer what you could not do. Note: "deny above"`, g.Refuse.Content)
-				return
-			}
-			require.Equal(t, c.block, g.Block != nil)
-			for _, p := range c.may {
-				require.True(t, g.Rule.May(p), p)
-			}
-			for _, p := range c.not {
-				require.False(t, g.Rule.May(p), p)
-			}
-			if c.want == 1 {
-				require.Equal(t, c.note, g.Rule.Note)
-			}
-		})
-	}
-}
-
-// Who delegates puts its own policy below those that hold for it, and shares no list with the child.
-func TestDelegated(t *testing.T) {
-	name := func(n string) Permission { return Permission{Backend: n} }
-	parent := worldDefinition(func(d *Definition) {
-		d.Permission, d.Ceilings = name("parent"), append(make([]Permission, 0, 8), name("root"))
-	})
-	child := worldDefinition(func(d *Definition) { d.Permission, d.Ceilings = name("child"), []Permission{name("its own idea")} })
-	one, two := Delegated(&parent, child), Delegated(&parent, child)
-	require.Equal(t, []Permission{name("root"), name("parent")}, one.Ceilings)
-	two.Ceilings[1] = name("other")
-	require.Equal(t, name("parent"), one.Ceilings[1])
-	require.Equal(t, name("child"), one.Permission)
-	require.Equal(t, []Permission{name("root")}, parent.Ceilings)
-	require.Equal(t, []Permission{name("root"), name("parent"), name("child")}, Delegated(&one, child).Ceilings)
-}
-
-// Only the delegation of a run sets ceilings: no definition that somebody writes has them.
-func TestCheckRefusesCeilings(t *testing.T) {
-	d := worldDefinition(func(d *Definition) { d.Ceilings = []Permission{{}} })
-	require.ErrorContains(t, d.Check(), "ceilings: got 1, want none: they are the policies of the agents that delegate a run, and set when it starts")
-	d.Ceilings = nil
-	bare := d.Check()
-	if bare != nil {
-		require.NotContains(t, bare.Error(), "ceilings")
-	}
-}
-
 // A grant holds for what it was given for: under the same ceilings, and, where one of them asks, by its approvers. One that the run's own
 // policy asked for covers nothing that a policy above asks about, though the same people decide.
 func TestGrantsHoldUnderTheirCeilings(t *testing.T) {
@@ -234,38 +133,6 @@ func TestGrantsHoldUnderTheirCeilings(t *testing.T) {
 	}
 }
 
-// A backend knows its own agent's permissions: where a policy above asks, people are asked all the same, and their word counts beside it.
-func TestBackendsDoNotLiftCeilings(t *testing.T) {
-	above := Permission{Mode: ModeSuspendAndReplay, Default: DefaultAsk, Approvers: []string{"group:top"}, Expires: time.Hour, Scope: ScopeTool}
-	own := Permission{Mode: ModeBlockAndRetry, Scope: ScopeTool, Default: DefaultAsk, Approvers: []string{"group:own"}, Expires: time.Hour, Backend: "b"}
-	for _, c := range []struct {
-		name   string
-		said   PermissionStatus
-		above  []Permission
-		permit bool
-		want   int
-	}{
-		{"approves", PermissionApproved, nil, false, 0},
-		{"approves below a ceiling", PermissionApproved, []Permission{above}, false, 1},
-		{"approves what people granted", PermissionApproved, []Permission{above}, true, 0},
-		{"would ask about what people granted", PermissionRequestable, []Permission{above}, true, 1},
-		{"denies what people granted", PermissionDenied, []Permission{above}, true, 2},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := worldDefinition(func(d *Definition) { d.Permission, d.Ceilings = own, c.above })
-			s := started(t)
-			s.Permissions.Checked = PermissionChecked{Inference: 1, Tools: map[string]PermissionStatus{"wire": c.said}}
-			call := Call{ID: "a", Tool: "wire", Name: "wire", Input: json.RawMessage(`{}`), Status: StatusNew, Inference: 1}
-			if c.permit {
-				wire, _ := d.Tool("wire")
-				dec := DecideIn(&d, &s, wire, call.Input)
-				s.Permissions.Tools = []ToolPermit{{Tool: "wire", Approval: "a1", Digests: []string{ToolDigest(&d, &s, wire, call.Input, dec)}}}
-			}
-			require.Equal(t, c.want, strength(GateCall(&d, &s, call, worldValid, worldEpoch)))
-		})
-	}
-}
-
 // How long people's grants hold: no longer than any policy above lets its own.
 func TestGranting(t *testing.T) {
 	type held struct {
@@ -301,39 +168,4 @@ func TestGranting(t *testing.T) {
 		require.Equal(t, c.own.scope, got.Scope)
 		require.Equal(t, c.own.grants, d.Permission.Grants)
 	}
-}
-
-// An edit of a delegated call is held to the policies above as the call itself is.
-func TestEditsStayBelowCeilings(t *testing.T) {
-	above := Permission{Mode: ModeSuspendAndReplay, Default: DefaultAllow, Approvers: []string{"group:top"}, Expires: time.Hour, Rules: []Rule{
-		{Tool: "wire", Verdict: VerdictDeny, When: []Condition{{Path: "/n", Gt: rawJSON(`100`)}}},
-		{Tool: "wire", Verdict: VerdictAsk, When: []Condition{{Path: "/n", Gt: rawJSON(`5`)}}},
-	}}
-	d := worldDefinition(func(d *Definition) { d.Ceilings = []Permission{above} })
-	s := started(t)
-	c := Call{ID: "a", Tool: "wire", Name: "wire", Input: json.RawMessage(`{"n":1}`)}
-	ana, topAna := Principal{ID: "user:ana"}, Principal{ID: "user:ana", Groups: []string{"group:top"}}
-	amend := func(args string, by Principal) error {
-		_, err := Amend(&d, &s, c, json.RawMessage(args), by.mayDecide, worldValid)
-		return err
-	}
-	require.NoError(t, amend(`{"n":2}`, ana))
-	require.ErrorIs(t, amend(`{"n":9}`, ana), ErrOtherApprovers)
-	require.NoError(t, amend(`{"n":9}`, topAna))
-	require.ErrorContains(t, amend(`{"n":101}`, topAna), "the policy of an agent that delegated the run denies them")
-}
-
-// An early decision on a call that turns out to be for others to approve, too, comes to nothing.
-func TestEarlyDecisionsStayBelowCeilings(t *testing.T) {
-	above := Permission{Mode: ModeSuspendAndReplay, Default: DefaultAsk, Approvers: []string{"group:top"}, Expires: time.Hour}
-	d := worldDefinition(func(d *Definition) { d.Early, d.Ceilings = EarlyKeep, []Permission{above} })
-	s := started(t, Replied{Inference: 1, Calls: []RepliedCall{{ID: "a", Name: "wire", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)}}})
-	c, _ := s.Call("a")
-	s = commit(t, s, "w1", *GateCall(&d, &s, c, worldValid, worldEpoch).Suspend)
-	kept := func(groups ...string) []Event {
-		s.Kept = []DecisionKept{{Slot: 1, Target: "a", Action: ActionApprove, By: "user:ana", Groups: groups}}
-		return Early(&d, &s, worldValid, worldEpoch)
-	}
-	require.Equal(t, []Event{DecisionDropped{Target: "a", Call: "a", Why: dropNotApprover}}, kept())
-	require.IsType(t, Decided{}, kept("group:top")[0])
 }

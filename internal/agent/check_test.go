@@ -31,51 +31,6 @@ func TestPresetsAreComplete(t *testing.T) {
 	require.EqualError(t, err, `resolve definition "x": preset "other": want countersign, arvo, runner, tirea, cowork or forge`)
 }
 
-// The table of semantics.md, section 6, as one JSON a preset.
-func TestPresetValues(t *testing.T) {
-	for preset, want := range map[Preset]string{
-		PresetCountersign: `{"name":"","preset":"countersign","system":"","model":{"provider":"","retry":{"attempts":3,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
-			"permission":{"mode":"suspend_and_replay","default":"by_effect","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":25,"onLimit":"summarise","asks":10},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"any_external","resume":"each",
-			"textBesideCalls":"keep","early":"refuse","systemPrompt":"once","dropped":"silent","cutText":"plain","guards":{"duplicateCalls":true,"failedRounds":2,"toolFailures":3},
-			"context":{"mask":true,"window":200000,"reserve":{"output":4096,"safety":768},"evictBelow":5000,"roundMinimum":1500,"keep":10,"summaryTokens":500,"truncateResult":6000,"keepWhole":true},
-			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-		PresetArvo: `{"name":"","preset":"arvo","system":"","model":{"provider":"","maxTokens":4096,"temperature":0,"retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
-			"permission":{"mode":"block_and_retry","default":"allow","scope":"tool","grants":"run","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":5,"onLimit":"error","asks":10},"output":{"format":"text"},"corrections":"persist","batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered",
-			"textBesideCalls":"drop","early":"keep","systemPrompt":"once","dropped":"silent","cutText":"notice","context":{"mask":true},
-			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-		PresetRunner: `{"name":"","preset":"runner","system":"","model":{"provider":"","maxTokens":4096,"temperature":0,"retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
-			"permission":{"mode":"advisory","default":"allow","scope":"tool","grants":"run","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":5,"grace":2,"onLimit":"error","validators":"not_exhausted","asks":10},"output":{"format":"text"},"corrections":"persist","batch":"highest_priority","executor":"parallel_batch_approval","wait":"any_external","resume":"all_answered",
-			"textBesideCalls":"drop","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain",
-			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-		PresetTirea: `{"name":"","preset":"tirea","system":"","model":{"provider":"","busy":"fail","retry":{"attempts":2,"backoff":250000000,"maxBackoff":2000000000,"window":10000000000,"jitter":20},"continuations":3},
-			"permission":{"mode":"suspend_and_replay","default":"allow","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":10,"onLimit":"stop","asks":10},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"parallel_streaming","wait":"all_suspended","resume":"each",
-			"textBesideCalls":"keep","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain",
-			"text":"final","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-		PresetCowork: `{"name":"","preset":"cowork","system":"","model":{"provider":"","staticText":"No model can be reached at the moment, so the task was stopped. What was done is in the list of the run's calls. Please try again later.","timeout":180000000000,"cutStream":"keep","repair":"on","moveOn":["timeout","connection","unavailable","server"],
-			"retry":{"attempts":2,"backoff":250000000,"maxBackoff":2000000000,"jitter":20,"on":["server"]}},
-			"permission":{"mode":"suspend_and_replay","default":"allow","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":20,"onLimit":"summarise","asks":10},"output":{"format":"text"},"corrections":"persist","batch":"all","executor":"sequential","wait":"any_external","resume":"each",
-			"textBesideCalls":"drop","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain",
-			"context":{"window":32768,"reserve":{"system":500,"active":9500,"output":2000,"safety":768},"evictBelow":5000,"roundMinimum":1500,"keep":10,"summaryTokens":500,"truncateResult":6000,"compressAfter":4},
-			"text":"heuristic","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-		PresetForge: `{"name":"","preset":"forge","system":"","model":{"provider":"","busy":"fail","dialect":"xml","repair":"on","retry":{"attempts":1,"backoff":250000000,"maxBackoff":2000000000,"jitter":20}},
-			"permission":{"mode":"suspend_and_replay","default":"allow","scope":"call","grants":"run","approvers":["group:operators"],"expires":86400000000000},
-			"limits":{"interactions":10,"onLimit":"error","asks":10},"output":{"format":"text"},"corrections":"ephemeral","batch":"first","executor":"sequential","wait":"any_external","resume":"each",
-			"textBesideCalls":"keep","early":"keep","systemPrompt":"every_inference","dropped":"silent","cutText":"plain","context":{"prune":32768},
-			"text":"require_tool","analysis":{"deflectionRetries":3,"emptyReplies":2,"trustGate":3},"xml":{"missingServer":"error","breaker":5},"prompt":{"order":"seed"},"orchestrator":{"topK":15,"maxSteps":10,"retries":3}}`,
-	} {
-		d, err := PresetDefaults(preset)
-		require.NoError(t, err)
-		got, err := json.Marshal(d)
-		require.NoError(t, err)
-		require.JSONEq(t, want, string(got))
-	}
-}
-
 func TestResolveKeepsWhatIsSet(t *testing.T) {
 	full, err := PresetDefaults(PresetArvo)
 	require.NoError(t, err)
@@ -93,6 +48,7 @@ func TestResolveKeepsWhatIsSet(t *testing.T) {
 	require.Empty(t, mine[0].Kind, "the argument is left alone")
 }
 
+// What one key alone may hold is tried key by key where definitions are read (pkg/agent/agentfile); here is what takes several, or a parser.
 func TestCheckRefuses(t *testing.T) {
 	tool := func(change func(*ToolSpec)) func(*Definition) { return func(d *Definition) { change(&d.Tools[0]) } }
 	schema := func(s string) func(*Definition) { return tool(func(t *ToolSpec) { t.Schema = rawJSON(s) }) }
@@ -104,58 +60,28 @@ func TestCheckRefuses(t *testing.T) {
 		want  string
 	}{
 		{func(d *Definition) { d.Name = "Refunds" }, "name: got something else, want ^[a-z][a-z0-9-]{0,39}$"},
-		{func(d *Definition) { d.Preset = "other" }, `preset: got "other", want countersign or arvo or runner or tirea or cowork or forge`},
 		{func(d *Definition) { d.System = "" }, "system: got nothing, want the agent's instructions, or a builder"},
 		{func(d *Definition) { d.System = "{{.Now}}" }, "system: check system text: .Now does not exist; want one of .Agent, .Caller, .Date, .Input, .Interactions, .Run, .Tools"},
 		{func(d *Definition) { d.SystemPrompt, d.System = SystemEveryInference, "{{.Then}}" }, "system: check system text: .Then does not exist; want one of .Agent, .Caller, .Date, .Input, .Interactions, .Now, .Run, .Tools"},
 		{func(d *Definition) { d.Builder = "no such name" }, "builder: got something else, want dotted parts of letters, digits, _ and -"},
-		{func(d *Definition) { d.CutText = "x" }, `cutText: got "x", want plain or notice`},
-		{func(d *Definition) { d.Model.Provider = "" }, "model.provider: got nothing, want a model"},
-		{func(d *Definition) { d.Model.Provider = "azure" }, `model.provider: got "azure", want bedrock or openai or script or demo`},
-		{func(d *Definition) { d.Model.ID = "" }, "model.id: got nothing, want the model's id"},
 		{func(d *Definition) { d.Model.Provider = "script" }, "model.file: got nothing, want a file of replies"},
 		{baseURL("ftp://x"), wantURL}, {baseURL("https://user:secret@x"), wantURL}, {baseURL("https://x?key=secret"), wantURL}, {baseURL("x"), wantURL}, {baseURL("https://x?"), wantURL}, {baseURL("%"), wantURL},
-		{func(d *Definition) { d.Model.MaxTokens = -1 }, "model.maxTokens: got -1, want zero or more"},
 		{temperature(math.NaN()), "model.temperature: got something else, want 0 to 2"}, {temperature(2.1), "model.temperature: got something else, want 0 to 2"}, {temperature(-1), "model.temperature: got something else, want 0 to 2"},
-		{func(d *Definition) { d.Model.Cache = "2h" }, `model.cache: got "2h", want off or 5m or 1h`},
 		{func(d *Definition) { d.Model.Options = rawJSON(`["secret"]`) }, "model.options: got something else, want a mapping"},
 		{func(d *Definition) { d.Model.Options = rawJSON(`{"a":`) }, "model.options: got something else, want a mapping"},
-		{func(d *Definition) { d.Model.Retry.Attempts = 0 }, "model.retry.attempts: got 0, want more than zero"},
-		{func(d *Definition) { d.Model.Retry.Backoff = -1 }, "model.retry.backoff: got less than zero, want a duration"},
 		{func(d *Definition) { d.Model.Retry.MaxBackoff = 1 }, "model.retry.maxBackoff: got less than backoff, want at least as much"},
-		{func(d *Definition) { d.Limits.Interactions = 0 }, "limits.interactions: got 0, want more than zero"},
-		{func(d *Definition) { d.Limits.Asks = -1 }, "limits.asks: got -1, want zero or more"},
-		{func(d *Definition) { d.Limits.Grace = -1 }, "limits.grace: got -1, want zero or more"},
-		{func(d *Definition) { d.Limits.OnLimit = "panic" }, `limits.onLimit: got "panic", want error or stop or summarise`},
-		{func(d *Definition) { d.Corrections = "x" }, `corrections: got "x", want persist or ephemeral`},
-		{func(d *Definition) { d.Output.Format = "xml" }, `output.format: got "xml", want text or json`},
 		{func(d *Definition) { d.Output.Schema = rawJSON(`{}`) }, "output.schema: got a schema, want none: only an output of format json has one"},
 		{func(d *Definition) { d.Output = Output{Format: OutputJSON, Schema: rawJSON(`[]`)} }, "output.schema: want a JSON Schema, a mapping"},
 		{func(d *Definition) { d.Output = Output{Format: OutputJSON, Schema: rawJSON(`{`)} }, `output.schema: json at offset 1: want a key in double quotes`},
 		{func(d *Definition) {
 			d.Output = Output{Format: OutputJSON, Schema: rawJSON(`{"items":{"$ref":"b.json"}}`)}
 		}, "output.schema: got a $ref to another document, want references that start with #"},
-		{func(d *Definition) { d.Text = "x" }, `text: got "x", want final or heuristic or require_tool`},
 		{func(d *Definition) { d.Analysis.Deflection = []string{"a", ""} }, "analysis.deflection[1]: got nothing, want a phrase"},
-		{func(d *Definition) { d.Analysis.TrustGate = -1 }, "analysis.trustGate: got -1, want zero or more"},
-		{func(d *Definition) { d.Guards.FailedRounds = -1 }, "guards.failedRounds: got -1, want zero or more"},
 		{func(d *Definition) {
 			d.Text = TextRequireTool
 			d.Permission.Rules = []Rule{{Tool: "*", Verdict: VerdictDeny}, {Tool: "converse", Verdict: VerdictDeny}}
 		}, "permission.rules[1].tool: got converse, which only ends the run and is nobody's to decide about, want another tool: xml.disable takes it away"},
-		{func(d *Definition) { d.XML.Disable = []string{"x"} }, `xml.disable[0]: got "x", want task_completion or ask_question or converse`},
-		{func(d *Definition) { d.Prompt.Order = "x" }, `prompt.order: got "x", want seed or code`},
-		{func(d *Definition) { d.Context.Prune = -1 }, "context.prune: got -1, want zero or more"},
-		{func(d *Definition) { n := -1; d.Context.Reserve.Tools = &n }, "context.reserve.tools: got less than zero, want zero or more, or measured"},
-		{func(d *Definition) { d.Orchestrator = Orchestrator{Enabled: true, MaxSteps: 1, Retries: 1} }, "orchestrator.topK: got 0, want more than zero"},
-		{func(d *Definition) { d.Model.Dialect = "x" }, `model.dialect: got "x", want native or xml`},
 		{func(d *Definition) { d.Wording = map[string]string{"goOn": "{{.X}}"} }, `wording.goOn: template: goOn:1:2: executing "goOn" at <.X>: map has no entry for key "X"; the fields are `},
-		{func(d *Definition) { d.Batch = "" }, `batch: got nothing, want all or highest_priority or first`},
-		{func(d *Definition) { d.Executor = "x" }, `executor: got "x", want sequential or parallel_batch_approval or parallel_streaming`},
-		{func(d *Definition) { d.Wait = "x" }, `wait: got "x", want any_external or all_suspended`},
-		{func(d *Definition) { d.Resume = "x" }, `resume: got "x", want each or all_answered or batch_all`},
-		{func(d *Definition) { d.TextBesideCalls = "x" }, `textBesideCalls: got "x", want keep or drop`},
-		{func(d *Definition) { d.Early = "x" }, `permission.early: got "x", want keep or refuse`},
 		{func(d *Definition) { d.Permission.Approvers = nil }, "permission.approvers: got nobody, want at least one principal"},
 		{tool(func(t *ToolSpec) { t.Name = "a..b" }), "tools[0].name: got something else, want dotted parts of letters, digits, _ and -"},
 		{tool(func(t *ToolSpec) { t.Name = "" }), "tools[0].name: got nothing, want dotted parts of letters, digits, _ and -"},
@@ -167,24 +93,16 @@ func TestCheckRefuses(t *testing.T) {
 		{tool(func(t *ToolSpec) {
 			t.Kind, t.Lambda, t.Timeout = KindLambda, &LambdaTool{Function: "f", Async: true}, time.Second
 		}), "tools[0].timeout: got less than a minute, want a minute or more: so long it has to answer"},
-		{func(d *Definition) { d.Limits.Depth = 17 }, "limits.depth: got 17, want 1 to 16"},
-		{func(d *Definition) { d.Limits.Children = -1 }, "limits.children: got -1, want 1 to 64"},
 		{tool(func(t *ToolSpec) { t.Kind = KindAgent }), "tools[0].agent: got nothing, want the name of an agent"},
 		{tool(func(t *ToolSpec) { t.Agent = &Delegate{Agent: "b"} }), "tools[0].agent: got an agent, want none: only kind agent has one"},
-		{tool(func(t *ToolSpec) { t.Kind, t.Agent = KindAgent, &Delegate{Agent: "b", Tokens: -1} }), "tools[0].budget.tokens: got -1, want zero or more"},
 		{tool(func(t *ToolSpec) { t.Event = "x" }), "tools[0].event: got an event, want none: only a service has one"},
 		{tool(func(t *ToolSpec) { t.Domain = "x" }), "tools[0].domain: got a domain, want none: only a service and an agent have one"},
 		{tool(func(t *ToolSpec) { t.Kind, t.Event = KindService, strings.Repeat("x", 129) }), "tools[0].event: got 129 bytes, want at most 128"},
 		{tool(func(t *ToolSpec) { t.Kind, t.Timeout = KindService, time.Second }), "tools[0].timeout: got less than a minute, want a minute or more: so long it has to answer"},
 		{func(d *Definition) { d.Permission.Mode, d.Permission.ApprovalTool = ModeAdvisory, "orders.get" }, `permission.approvalTool: got "orders.get", want a tool of the agent of kind service`},
 		{func(d *Definition) { d.Tools[0].Kind, d.Permission.ApprovalTool = KindService, d.Tools[0].Name }, "permission.approvalTool: got a tool, want none: only mode advisory has one"},
-		{func(d *Definition) { d.Limits.Validators = "never" }, `limits.validators: got "never", want always or not_exhausted`},
-		{tool(func(t *ToolSpec) { t.Effect = "write" }), `tools[0].effect: got "write", want read or idempotent or non_idempotent`},
-		{tool(func(t *ToolSpec) { t.Retry.Attempts, t.Effect = 21, EffectRead }), "tools[0].retry.attempts: got 21, want 0 to 20"},
 		{tool(func(t *ToolSpec) { t.Retry.Attempts, t.Effect = 2, EffectNonIdempotent }), "tools[0].retry.attempts: got 2, want one: a tool of effect non_idempotent is entered at most once"},
-		{tool(func(t *ToolSpec) { t.Retry.Backoff = -1 }), "tools[0].retry.backoff: got less than zero, want a duration"},
 		{tool(func(t *ToolSpec) { t.Retry.Backoff, t.Retry.MaxBackoff = 2, 1 }), "tools[0].retry.maxBackoff: got less than backoff, want at least as much"},
-		{tool(func(t *ToolSpec) { t.Concurrency = -1 }), "tools[0].concurrency: got -1, want zero or more"},
 		{tool(func(t *ToolSpec) { t.MaxResult = MaxResult + 1 }), "tools[0].maxResult: got 8388609, want 0 to 8388608 bytes"},
 		{tool(func(t *ToolSpec) { t.Kind, t.Effect, t.Retry.Attempts = KindService, EffectRead, 2 }), "tools[0].retry: got a policy, want none: the call is sent out and answered later"},
 		{tool(func(t *ToolSpec) { t.Kind, t.Concurrency = KindService, 1 }), "tools[0].concurrency: got a bound, want none: the call is sent out and answered later"},
@@ -208,8 +126,6 @@ func TestCheckRefuses(t *testing.T) {
 		{tool(func(t *ToolSpec) { t.Undo = &Undo{Tool: "orders.get", Args: json.RawMessage(`[1]`)} }), "tools[0].undo.args: got something else, want a mapping"},
 		{tool(func(t *ToolSpec) { t.Undo = &Undo{Tool: "orders.get", Args: json.RawMessage(`{"result":"/a"}`)} }), "tools[0].undo.args: got one place for all arguments, want a mapping of arguments"},
 		{tool(func(t *ToolSpec) { t.Undo = &Undo{Tool: "orders.get", Args: json.RawMessage(`{"a":[{"result":"a"}]}`)} }), "tools[0].undo.args: result: json pointer: want a leading slash"},
-		{func(d *Definition) { d.Limits.Parallel = -1 }, "limits.parallel: got -1, want zero or more"},
-		{tool(func(t *ToolSpec) { t.Timeout = -time.Second }), "tools[0].timeout: got less than zero, want a duration"},
 		{schema(``), "tools[0].schema: json at offset 0: want a JSON value"},
 		{schema(`{"type":"object","type":"object"}`), `tools[0].schema: json at offset 17, "/type": want each key once`},
 		{schema(`{"type":"string"}`), "tools[0].schema: want a JSON Schema with type: object"},

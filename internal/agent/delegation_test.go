@@ -1,37 +1,11 @@
 package agent
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
-
-// What children are promised together is never more than is left, and every one that is asked gets something.
-func TestPromisesFitTheBudget(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		limit, spent := rapid.Int64Range(1, 1000).Draw(t, "limit"), rapid.Int64Range(0, 1100).Draw(t, "spent")
-		among := rapid.Int64Range(1, 9).Draw(t, "among")
-		promised := int64(0)
-		for left := among; left > 0; left-- {
-			got, ok := part(limit, spent, promised, rapid.Int64Range(0, 300).Draw(t, "most"), left)
-			require.Equal(t, limit-spent-promised > 0, ok)
-			if ok {
-				require.Positive(t, got)
-			}
-			promised += got
-		}
-		require.LessOrEqual(t, promised, max(0, limit-spent))
-	})
-	got, ok := part(100, 10, 0, 0, 3)
-	require.True(t, ok)
-	require.EqualValues(t, 30, got)
-	got, ok = part(0, 10, 5, 40, 3)
-	require.True(t, ok)
-	require.EqualValues(t, 40, got, "without a limit of the run only the tool's counts")
-}
 
 func delegating() Definition {
 	d := worldDefinition()
@@ -100,73 +74,6 @@ func TestChildID(t *testing.T) {
 	}
 }
 
-func TestChildDefinition(t *testing.T) {
-	d := worldDefinition(func(d *Definition) { d.Limits.Depth = 2 })
-	current := worldDefinition(func(d *Definition) { d.Limits.Tokens, d.Limits.Depth = 50, 9 })
-	n := ChildDefinition(&d, Child{Tokens: 80, USD: 7}, &current)
-	require.Equal(t, []int64{50, 7, 2}, []int64{n.Limits.Tokens, int64(n.Limits.USD), int64(n.Limits.Depth)})
-	n = ChildDefinition(&d, Child{Tokens: 8}, &current)
-	require.Equal(t, []int64{8, 0}, []int64{n.Limits.Tokens, int64(n.Limits.USD)})
-	d = d.Throughout(ModelSpec{Provider: "demo", ID: "stand-in"})
-	n = ChildDefinition(&d, Child{}, &current)
-	require.Equal(t, []string{"demo", "stand-in"}, []string{n.Model.Provider, n.Model.ID})
-	n = ChildDefinition(&n, Child{}, &current)
-	require.Equal(t, []string{"demo", "stand-in"}, []string{n.Model.Provider, n.Model.ID}, "also further below")
-	current.Tools = []ToolSpec{{Name: "files.read", Root: "/elsewhere"}}
-	current.MCP = []MCPServer{{Name: "own", Command: []string{"x"}, Dir: "/elsewhere"}, {Name: "far", URL: "https://mcp.example.com"}}
-	d = d.Within("/work")
-	n = ChildDefinition(&d, Child{}, &current)
-	n = ChildDefinition(&n, Child{}, &current)
-	require.Equal(t, []string{"/work", "/work", ""}, []string{n.Tools[0].Root, n.MCP[0].Dir, n.MCP[1].Dir}, "also further below")
-	require.Equal(t, []string{"/elsewhere", "/elsewhere"}, []string{current.Tools[0].Root, current.MCP[0].Dir})
-	require.EqualValues(t, 50, current.Limits.Tokens, "the deployment's own stays as it is")
-}
-
-func TestStartOf(t *testing.T) {
-	d := delegating()
-	tool, _ := d.Tool("help")
-	s := AgentState{Run: "r2", Agent: "small", Parent: &Parent{Run: "r1", Call: "c9", Root: "r1", Depth: 1, Agents: []string{"root"}}}
-	from, err := StartOf(&s, tool, Call{ID: "c1", Input: json.RawMessage(`{"message":"Help."}`)})
-	require.NoError(t, err)
-	require.Equal(t, ChildStart{
-		Parent:  Parent{Run: "r2", Call: "c1", Root: "r1", Depth: 2, Agents: []string{"root", "small"}, Domain: "eu"},
-		Message: []UserBlock{{Text{Text: "Help."}}},
-	}, from)
-	tool.Schema = json.RawMessage(`{"type":"object"}`)
-	from, err = StartOf(&s, tool, Call{ID: "c1", Input: json.RawMessage(`{"message":"Help.","parentSubject$$":"mine"}`)})
-	require.NoError(t, err)
-	require.Nil(t, from.Message)
-	require.Equal(t, `{"message":"Help."}`, string(from.Input), "a model does not say whom a run's end is announced to")
-}
-
-func TestChildAnswer(t *testing.T) {
-	tool := ToolSpec{Kind: KindAgent, Agent: &Delegate{Agent: "aide"}}
-	for want, s := range map[string]AgentState{
-		"Done.":                                {Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)},
-		`{"n":1}`:                              {Reason: ReasonNaturalEnd, Output: json.RawMessage(`{"n":1}`)},
-		"Agent aide is done and said nothing.": {Reason: ReasonNaturalEnd},
-		"!Agent aide did not finish: its run was cancelled.":                                        {Reason: ReasonCancelled},
-		"!Agent aide did not finish: model_failed: no.":                                             {Reason: ReasonError, Error: &RunError{Code: CodeModelFailed, Message: "no"}},
-		"!Agent aide did not finish: its run was stopped: max_rounds_reached. It had said: So far.": {Reason: ReasonMaxRounds, Output: json.RawMessage(`"So far."`)},
-	} {
-		s.Agent = "aide"
-		text, isError, err := ChildAnswer(tool, &s)
-		require.NoError(t, err)
-		bare, wantError := strings.CutPrefix(want, "!")
-		require.Equal(t, bare, text)
-		require.Equal(t, wantError, isError, want)
-	}
-	tool.Agent.History = true
-	s := AgentState{Agent: "aide", Reason: ReasonNaturalEnd, Output: json.RawMessage(`"Done."`)}
-	for range 5 {
-		s.say(RoleUser, Text{Text: strings.Repeat("x", maxHistory/3)}, 0, Source{})
-	}
-	text, _, err := ChildAnswer(tool, &s)
-	require.NoError(t, err)
-	require.Less(t, len(text), maxHistory+1000)
-	require.True(t, strings.HasPrefix(text, `{"output":"Done.","messages":[`) && strings.HasSuffix(text, `"omitted":3}`))
-}
-
 func TestCheckAgents(t *testing.T) {
 	agents := map[string]*Definition{}
 	add := func(name string, asks ...string) {
@@ -212,7 +119,7 @@ func TestChildAnswersOnce(t *testing.T) {
 		s = draft.Committed()
 	}
 	call := func(id string) RepliedCall {
-		return RepliedCall{ID: id, Name: "help", Effect: EffectIdempotent, Service: true, Input: json.RawMessage(`{"message":"Help."}`)}
+		return RepliedCall{ID: id, Name: "help", Effect: EffectIdempotent, Service: true, Input: rawJSON(`{"message":"Help."}`)}
 	}
 	used := &ChildUsage{Usage: Usage{Input: 40}, Requests: 2, Units: 40, Cost: 7}
 	apply(Replied{Inference: 1, Model: "m", Requests: 1, Calls: []RepliedCall{call("c1"), call("c2")}})

@@ -73,10 +73,14 @@ func childrenHold(d *Definition, s *AgentState) error {
 			return fmt.Errorf("call %s is %s and its child is not noted", c.ID, c.Status)
 		}
 	}
-	if promised := s.Children.promised(); d.Limits.Tokens > 0 && promised.Tokens > d.Limits.Tokens {
-		return fmt.Errorf("%d tokens are promised, and there were %d", promised.Tokens, d.Limits.Tokens)
+	promised := int64(0)
+	for _, o := range s.Children.Open {
+		promised += o.Tokens
 	}
-	if len(s.Children.Open) > d.Limits.children() || s.Children.Begun < len(s.Children.Open) {
+	if d.Limits.Tokens > 0 && promised > d.Limits.Tokens {
+		return fmt.Errorf("%d tokens are promised, and there were %d", promised, d.Limits.Tokens)
+	}
+	if d.Limits.Children > 0 && len(s.Children.Open) > d.Limits.Children || s.Children.Begun < len(s.Children.Open) {
 		return fmt.Errorf("%d children are open of %d", len(s.Children.Open), s.Children.Begun)
 	}
 	return nil

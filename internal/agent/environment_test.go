@@ -195,19 +195,25 @@ func (w *world) inputsLeft(s *AgentState) bool {
 	return said+len(s.Queued) < w.inputs
 }
 
+// once reports whether an approval lets a tool run once.
+func (w *world) once() bool {
+	p := w.def.Permission
+	return p.Grants == GrantsOnce || p.Scope != ScopeTool && p.Grants != GrantsStanding
+}
+
 // verdicts on a request: each tool by itself, all at once, and that it failed.
 func (w *world) verdicts(r PermissionRequest) []Decided {
 	var all []string
 	var out []Decided
-	d := Decided{Approval: r.Approval, By: "user:ana"}
+	d, once := Decided{Approval: r.Approval, By: "user:ana"}, w.once()
 	for _, t := range r.Tools {
 		all = append(all, t.Tool)
 		for _, a := range []DecisionAction{ActionApprove, ActionDeny, ActionCancel} {
-			d.Action, d.Tools, d.Once = a, []string{t.Tool}, a == ActionApprove && w.def.Permission.once() || a == ActionDeny && w.def.Permission.Scope != ScopeTool
+			d.Action, d.Tools, d.Once = a, []string{t.Tool}, a == ActionApprove && once || a == ActionDeny && w.def.Permission.Scope != ScopeTool
 			out = append(out, d)
 		}
 	}
-	d.Action, d.Tools, d.Once = ActionApprove, all, w.def.Permission.once()
+	d.Action, d.Tools, d.Once = ActionApprove, all, once
 	failed := d
 	failed.Action = ActionFail
 	return append(out, d, failed)
@@ -240,7 +246,7 @@ func (w *world) decisions(s *AgentState, c Call) []Decided {
 	if w.def.Permission.Scope == ScopeTool {
 		t, _ := w.def.Tool(c.Tool)
 		d.Permit = ToolDigest(&w.def, s, t, c.Input, Decide(w.def.Permission, t, c.Input))
-		deny.Permit, d.Once = d.Permit, w.def.Permission.once()
+		deny.Permit, d.Once = d.Permit, w.once()
 	}
 	if w.def.Permission.OfArguments() {
 		t, _ := w.def.Tool(c.Tool)
@@ -259,12 +265,15 @@ func (w *world) inputDecisions(s *AgentState, c Call, d Decided) []Decided {
 	cancel.Action, cancel.Text = ActionCancel, TextCallCancelled("user:ana", "")
 	said := []Decided{deny, cancel}
 	for _, answer := range []string{"null", `{"n":7}`, `{"bad":1}`} {
-		if yes, err := ResumeInput(&w.def, s, c, json.RawMessage(answer), "user:ana", Principal{ID: "user:ana"}.mayDecide, worldValid); err == nil {
+		if yes, err := ResumeInput(&w.def, s, c, json.RawMessage(answer), "user:ana", may(Principal{ID: "user:ana"}), worldValid); err == nil {
 			said = append(said, yes)
 		}
 	}
 	return said
 }
+
+// may is how p is let change a call.
+func may(p Principal) func(Decision) bool { return func(d Decision) bool { return d.May(p) } }
 
 // worldKept are decisions on the first call before it is suspended: an approver's, somebody else's, and a denial.
 func worldKept() []DecisionKept {
@@ -430,7 +439,11 @@ func (w *world) repliesTo(s *AgentState) []step {
 		case len(s.Waits()) > 0:
 			steps = append(steps, step{name: "text and park", writer: "w1", events: []Event{e, Parked{Expires: s.EarliestExpiry()}}})
 		default:
-			steps = append(steps, step{name: "text and end", writer: "w1", events: []Event{e, Finished{Reason: ReasonNaturalEnd, Output: textOutput(stitched(s, text))}}})
+			if after, err := Apply(*s, e); err == nil {
+				if next := Next(&w.def, &after); next.Kind == ActEnd {
+					steps = append(steps, step{name: "text and end", writer: "w1", events: []Event{e, next.End}})
+				}
+			}
 		}
 	}
 	if w.thinks {

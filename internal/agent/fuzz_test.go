@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 
@@ -51,9 +52,9 @@ func FuzzCanonicalJSON(f *testing.F) {
 		twice, err := CanonicalJSON(compact)
 		require.NoError(t, err)
 		require.Equal(t, once, twice)
-		want, err := decodeNumbers(raw)
+		want, err := asSpelled(raw)
 		require.NoError(t, err)
-		got, err := decodeNumbers(compact)
+		got, err := asSpelled(compact)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 		spelled, err := MarshalVerbatim(want) // keys in another order, strings spelled otherwise
@@ -62,6 +63,13 @@ func FuzzCanonicalJSON(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, once, again)
 	})
+}
+
+// asSpelled decodes JSON with its numbers as they are spelled.
+func asSpelled(raw []byte) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	return v, d.Decode(&v)
 }
 
 // FuzzFold throws facts at a run in any order, by any writer, three bytes each: which, about what, and how. Most are refused;
@@ -216,62 +224,15 @@ var fuzzScripts = []string{
 	"\x00\x01\x00\x0e\x00\x00\x0f\x00\x00\x01\x00\x00\x0e\x00\x01\x0f\x00\x01\x10\x00\x00\x11\x00\x00\x02\x00\x00",
 }
 
-// sampleRun is a run in which most things happen, entry by entry: the seed of what reads stored entries.
-func sampleRun() [][]Event {
-	later := worldEpoch.Add(worldExpiry)
-	in := json.RawMessage(`{"amount":100.10,"to":"A & B"}`)
-	start := RunStarted{
-		Tenant: "default", Run: "r1", Agent: "billing", Version: "3", Definition: "d1", HooksVersion: "h1", Owner: "r1-0", BodyDigest: "b1",
-		Subject: "customer 5", AccessControl: "team:a", Input: json.RawMessage(`{"customer":5}`), MaxInteractions: 5,
-		Messages: []UserBlock{{Text{"Settle customer 5."}}, {Media{Name: "scan", MediaType: "image/png", Data: "iVBORw=="}}},
-	}
-	first := Replied{
-		Inference: 1, Model: "m", Requests: 2, Usage: Usage{Input: 90, Output: 30, CacheRead: 8, CacheWrite: 4}, Units: 120,
-		Text: "One moment.", Stop: "tool_calls", System: "s1",
-		Calls: []RepliedCall{
-			{ID: "c1", Name: "ledger_read", Tool: "ledger.read", Effect: EffectRead, Input: json.RawMessage(`{}`)},
-			{ID: "c2", Name: "payments_send", Tool: "payments.send", Effect: EffectNonIdempotent, Input: in},
-			{ID: "c3", Name: "letters_send", Tool: "letters.send", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)},
-			{ID: "c4", Name: "audit", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)},
-			{ID: "c5", Name: "ghost", Input: json.RawMessage(`{}`)},
-		},
-	}
-	return [][]Event{
-		{start},
-		{first},
-		{
-			CallSuspended{Call: "c2", Approval: "a2", Digest: "x2", Expires: later}, CallSuspended{Call: "c3", Approval: "a3", Digest: "x3", Expires: later},
-			CallClaimed{Call: "c4"}, CallFinished{Call: "c5", IsError: true, Reason: WhyUnknownTool, Content: "There is no tool ghost."},
-		},
-		{
-			CallFinished{Call: "c1", Ran: true, Content: "balance 40", Media: []Media{{Name: "chart", MediaType: "image/png", Blob: "b9"}}},
-			CallUnknown{Call: "c4", Approval: "a4", Expires: later}, Parked{Expires: later},
-		},
-		{
-			Resumed{}, InputReceived{Slot: 1, ID: "m1", By: "user:ana", Blocks: []UserBlock{{Text{"Quickly, please."}}}},
-			Decided{Slot: 2, Call: "c2", Approval: "a2", Action: ActionApprove, By: "user:ana", Note: "less", Args: json.RawMessage(`{"amount":40}`), Digest: "x2e"},
-			CallClaimed{Call: "c2"},
-		},
-		{CallFinished{Call: "c2", Content: "payment p1"}, Parked{Expires: later}},
-		{Resumed{}, HandedOver{Owner: "r1-1"}, Answered{Slot: 3, Call: "c4", Rerun: true, NotRun: true, By: "user:ana"}, CallClaimed{Call: "c4"}},
-		{LateResult{Slot: 4, Call: "c4", Writer: "w1", Content: "audited", Blob: "b8"}, CallCancelled{Call: "c3", Reason: WhyExpired, Content: TextExpired()}},
-		{Replied{Inference: 2, Model: "m", Requests: 1, Usage: Usage{Input: 200, Output: 9}, Units: 209, Text: "Paid 40; the letter was not sent."}},
-		{InputReceived{Slot: 5, ID: "m2", By: "user:ana", Blocks: []UserBlock{{Text{"Send it after all."}}}}},
-		{Evicted{Total: 2, Summary: "Somebody asked to settle customer 5."}, Replied{Inference: 3, Model: "m", Requests: 1, Usage: Usage{Input: 220, Output: 5}, Units: 225, Calls: []RepliedCall{{ID: "c6", Name: "letters_send", Tool: "letters.send", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)}}}},
-		{CancelRun("user:ana", "never mind")},
-	}
-}
-
-// sampleEntries are the entries of sampleRun, with snapshots, and of what the fuzz scripts make of a run.
-func sampleEntries(t require.TestingT) []Entry {
+// sampleEntries are the entries of a few random journals, with snapshots, and of what the fuzz scripts make of a run.
+func sampleEntries() []Entry {
+	journals := rapid.Custom(func(t *rapid.T) []Entry {
+		_, journal := randomJournal(t)
+		return append(journal, longRun(t, 4)...)
+	})
 	var out []Entry
-	s := AgentState{}
-	for _, events := range sampleRun() {
-		d := NewDraft(s, "w1", worldTime(s.Entries))
-		require.NoError(t, d.Add(events...))
-		d.Mark(kindsOf(d.Entry.Events)...)
-		require.NoError(t, d.Snap())
-		out, s = append(out, d.Entry), d.Committed()
+	for seed := range 12 {
+		out = append(out, journals.Example(seed)...)
 	}
 	for _, script := range fuzzScripts {
 		for i := 0; i+3 <= len(script); i += 3 {
@@ -285,7 +246,7 @@ func sampleEntries(t require.TestingT) []Entry {
 // sampleLines are sampleEntries as they are stored.
 func sampleLines(t require.TestingT) [][]byte {
 	var out [][]byte
-	for _, e := range sampleEntries(t) {
+	for _, e := range sampleEntries() {
 		line, err := MarshalEntry(e)
 		require.NoError(t, err)
 		out = append(out, line)

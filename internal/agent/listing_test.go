@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -78,21 +77,6 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestHintsAreNoPolicy: what a server says of its tools decides neither effect nor anything else; the author's first pattern that matches does.
-func TestHintsAreNoPolicy(t *testing.T) {
-	server := MCPServer{Name: "files", Tools: []MCPPattern{
-		{Match: "read_secret", Priority: 7}, {Match: "read_*", Effect: EffectRead, Timeout: time.Second, Priority: 3}, {Match: "r*", Effect: EffectIdempotent},
-	}}
-	tools, _ := Resolve(&Definition{}, server, offers("read_secret", "read_a", "rest", "tidy"), nil)
-	require.Len(t, tools, 4)
-	for i, want := range []ToolSpec{
-		{Effect: EffectNonIdempotent, Priority: 7}, {Effect: EffectRead, Timeout: time.Second, Priority: 3}, {Effect: EffectIdempotent}, {Effect: EffectNonIdempotent},
-	} {
-		require.Equal(t, want, ToolSpec{Effect: tools[i].Effect, Timeout: tools[i].Timeout, Priority: tools[i].Priority}, tools[i].Name)
-	}
-	require.Equal(t, &MCPTool{Server: "files", Tool: "read_a", Digest: "d-read_a"}, tools[1].MCP)
-}
-
 // TestResolvedNamesAreOneToTheModel: whatever servers list, no two tools of the resolved definition are one to the model, each can be called by its
 // name, and what a server lists is used, disabled or not wanted.
 func TestResolvedNamesAreOneToTheModel(t *testing.T) {
@@ -110,7 +94,6 @@ func TestResolvedNamesAreOneToTheModel(t *testing.T) {
 		seen := map[string]bool{}
 		for _, tool := range resolved.Tools {
 			require.False(t, seen[tool.ModelName()], tool.Name)
-			require.True(t, validWord(tool.ModelName()) && validToolName(tool.Name), tool.Name)
 			seen[tool.ModelName()] = true
 		}
 		for i, s := range states {
@@ -123,143 +106,6 @@ func TestResolvedNamesAreOneToTheModel(t *testing.T) {
 			require.Equal(t, wanted, len(s.Tools)+len(s.Disabled))
 		}
 	})
-}
-
-func TestResolveServersBoundsWhatIsTaken(t *testing.T) {
-	var many []string
-	for i := range maxServerTools + 3 {
-		many = append(many, fmt.Sprintf("t%d", i))
-	}
-	d, states := ResolveServers(&Definition{}, []ListedServer{{Server: MCPServer{Name: "s"}, Tools: offers(many...)}, {Server: MCPServer{Name: "x"}, Problem: "down", Tools: offers("a")}})
-	require.Len(t, d.Tools, maxServerTools)
-	require.Equal(t, "it lists 515 tools, of which the first 512 are taken", states[0].Problem)
-	require.Equal(t, ServerState{Name: "x", Problem: "down"}, states[1])
-}
-
-func served(t *testing.T) AgentState {
-	t.Helper()
-	return commit(t, started(t), "w1", ToolsListed{Definition: "d2", Servers: []ServerState{{Name: "files", Tools: []string{"read", "pay"}}}})
-}
-
-func TestToolsListed(t *testing.T) {
-	s := served(t)
-	require.Equal(t, "d2", s.Definition)
-	require.True(t, s.Listed)
-	again, err := Apply(s, ToolsListed{Definition: "d2"})
-	require.NoError(t, err)
-	require.Equal(t, s, again)
-	for name, c := range map[string]struct {
-		s AgentState
-		e ToolsListed
-	}{
-		"others":        {s, ToolsListed{Definition: "d3", Servers: s.Servers}},
-		"no definition": {started(t), ToolsListed{Servers: s.Servers}},
-		"no servers":    {started(t), ToolsListed{Definition: "d2"}},
-		"too late":      {commit(t, started(t), "w1", text(1, "hi")), ToolsListed{Definition: "d2", Servers: s.Servers}},
-	} {
-		_, err := Apply(c.s, c.e)
-		var forbidden *ApplyError
-		require.ErrorAs(t, err, &forbidden, name)
-	}
-}
-
-func TestToolsDisabled(t *testing.T) {
-	s := served(t)
-	lost := ToolsDisabled{Server: "files", Tool: "read", Why: DisabledChanged, Digest: "9"}
-	after, err := Apply(s, lost)
-	require.NoError(t, err)
-	require.Equal(t, []ServerState{{Name: "files", Tools: []string{"pay"}, Disabled: []DisabledTool{{Tool: "read", Why: DisabledChanged, Digest: "9"}}}}, after.Servers)
-	require.Equal(t, []string{"read", "pay"}, s.Servers[0].Tools, "the state before is as it was")
-	again, err := Apply(after, lost)
-	require.NoError(t, err)
-	require.Equal(t, after, again)
-	for _, e := range []ToolsDisabled{{Server: "files", Tool: "x", Why: DisabledChanged}, {Server: "x", Tool: "read", Why: DisabledChanged}, {Server: "files", Tool: "pay", Why: "so"}} {
-		_, err := Apply(after, e)
-		require.Error(t, err)
-	}
-}
-
-func serverDefinition(digest string) Definition {
-	d := worldDefinition()
-	d.MCP = []MCPServer{{Name: "files", URL: "https://x"}}
-	read, pay := worldServerTool("read", EffectRead), worldServerTool("pay", EffectNonIdempotent)
-	read.Schema, pay.Schema, pay.MCP.Digest = anyArguments, anyArguments, digest
-	d.Tools = append(d.Tools, read, pay)
-	d.Permission.Rules = append(d.Permission.Rules, Rule{Tool: "files.pay", Verdict: VerdictAsk})
-	return d
-}
-
-// TestDisabledToolIsGone: the model is not offered it, plugins do not see it, and whoever calls it is told why it was not called.
-func TestDisabledToolIsGone(t *testing.T) {
-	d := serverDefinition("1")
-	s := commit(t, served(t), "w1", ToolsDisabled{Server: "files", Tool: "read", Why: DisabledChanged})
-	r, _ := BuildRequest(&d, &s, Next(&d, &s), "x")
-	require.NotContains(t, namesOf(r.Tools), "files.read")
-	require.Contains(t, namesOf(r.Tools), "files.pay")
-	require.NotContains(t, namesOf(d.ToolsIn(&s)), "files.read")
-	for tool, want := range map[string]CallReason{"files.read": WhyToolChanged, "files.pay": ""} {
-		g := GateCall(&d, &s, Call{ID: "c", Tool: tool, Name: ModelName(tool), Status: StatusNew, Input: json.RawMessage(`{}`)}, worldValid, worldEpoch)
-		if want == "" {
-			require.NotNil(t, g.Suspend, tool)
-			continue
-		}
-		require.Equal(t, want, g.Refuse.Reason)
-		require.Contains(t, g.Refuse.Content, "Do not call it again.")
-	}
-}
-
-// TestChangedPinVoidsAnApproval: what people approve of a call holds for the tool's definition as they saw it (A6, A7), for one call as for all.
-func TestChangedPinVoidsAnApproval(t *testing.T) {
-	d, changed := serverDefinition("1"), serverDefinition("2")
-	s := commit(t, served(t), "w1", Replied{Inference: 1, Model: "m", Requests: 1, Calls: []RepliedCall{
-		{ID: "c1", Name: "files_pay", Tool: "files.pay", Effect: EffectNonIdempotent, Input: json.RawMessage(`{}`)},
-	}})
-	c, _ := s.Call("c1")
-	asked := GateCall(&d, &s, c, worldValid, worldEpoch).Suspend
-	require.NotNil(t, asked)
-	s = commit(t, s, "w1", *asked)
-	s = commit(t, s, "w1", Decided{Slot: 1, Call: "c1", Approval: asked.Approval, Action: ActionApprove, By: "user:ana", Digest: asked.Digest})
-	c, _ = s.Call("c1")
-	require.True(t, GateCall(&d, &s, c, worldValid, worldEpoch).Run)
-	g := GateCall(&changed, &s, c, worldValid, worldEpoch)
-	require.NotNil(t, g.Refuse)
-	require.Equal(t, WhyVoided, g.Refuse.Reason)
-	was, _ := d.Tool("files.pay")
-	is, _ := changed.Tool("files.pay")
-	require.NotEqual(t, StandingDigest(&d, &s, was, c.Input, Decision{}), StandingDigest(&d, &s, is, c.Input, Decision{}))
-}
-
-func TestForkInheritsWhatWasListedAndAContinuationDoesNot(t *testing.T) {
-	d := serverDefinition("1")
-	parent := commit(t, served(t), "w1", text(1, "hi"))
-	from, err := ForkFrom(&parent, "r2", worldEpoch)
-	require.NoError(t, err)
-	fork, err := Apply(Seed(parent), RunStarted{Tenant: "default", Run: "r2", Agent: parent.Agent, Definition: "d2", Owner: "o", MaxInteractions: 3, From: &from})
-	require.NoError(t, err)
-	require.True(t, fork.Listed)
-	require.Equal(t, parent.Servers, fork.Servers)
-	require.NotEqual(t, ActList, Next(&d, &fork).Kind)
-
-	ended := commit(t, parent, "w1", Finished{Reason: ReasonNaturalEnd})
-	from, err = ContinueFrom(&ended)
-	require.NoError(t, err)
-	next, err := Apply(Seed(ended), RunStarted{Tenant: "default", Run: "r3", Agent: parent.Agent, Definition: "d1", Owner: "o", MaxInteractions: 3, From: &from})
-	require.NoError(t, err)
-	require.False(t, next.Listed)
-	require.Empty(t, next.Servers)
-	require.Equal(t, ActList, Next(&d, &next).Kind)
-}
-
-func TestStopOnAServersTool(t *testing.T) {
-	d := serverDefinition("1")
-	d.Tools = nil
-	d.Permission.Rules = nil
-	d.Model = ModelSpec{Provider: "demo", Retry: Retry{Attempts: 1}}
-	for tool, want := range map[string]bool{"files.anything": true, "files.": false, "other.x": false, "files": false} {
-		d.Stop.OnTool = []string{tool}
-		err := d.Check()
-		require.Equal(t, !want, err != nil && strings.Contains(err.Error(), "stop.onTool[0]"), "%s: %v", tool, err)
-	}
 }
 
 func TestCheckServersNeverShowsValues(t *testing.T) {
@@ -281,6 +127,8 @@ func TestServerURLs(t *testing.T) {
 		"https://example.com/mcp": true, "http://localhost:1/mcp": true, "http://127.9.9.9": true, "http://[::1]:8": true, "http://10.0.0.1": false,
 		"http://localhost.example.com": false, "ftp://x": false, "https://": false, "https://x#f": false, "https://u@x": false, "https://x/${secret:A}": false, "x": false,
 	} {
-		require.Equal(t, ok, validServerURL(url), url)
+		d := worldDefinition(func(d *Definition) { d.MCP = []MCPServer{{Name: "files", URL: url}} })
+		err := d.CheckWithoutModel()
+		require.Equal(t, !ok, err != nil && strings.Contains(err.Error(), "mcp[0].url"), "%s: %v", url, err)
 	}
 }

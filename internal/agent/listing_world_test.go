@@ -31,7 +31,7 @@ func (w *world) changes(c Call) []step {
 }
 
 // lacksTool reports whether the tool of a call is disabled in the run.
-func (s *AgentState) lacksTool(c Call) bool {
+func lacksTool(s *AgentState, c Call) bool {
 	return slices.ContainsFunc(s.Servers, func(v ServerState) bool {
 		return slices.ContainsFunc(v.Disabled, func(d DisabledTool) bool { return v.Name+"."+d.Tool == c.Tool })
 	})

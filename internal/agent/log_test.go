@@ -3,20 +3,11 @@ package agent
 import (
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
-
-func TestZeroLogIsEmpty(t *testing.T) {
-	var l Log[int]
-	require.Zero(t, l.Len())
-	require.Empty(t, l.All())
-	require.Equal(t, []int{7}, l.Append(7).All())
-	require.Empty(t, l.All())
-}
 
 // TestLogVersionsAreLists: whichever version is appended to, and in whatever order, each reads like a plain list of its own.
 func TestLogVersionsAreLists(t *testing.T) {
@@ -47,47 +38,6 @@ func TestLogAtOutsideIsAPanic(t *testing.T) {
 	require.Panics(t, func() { l.At(1) })
 }
 
-// TestLogAppendIsAmortised: a run of appends allocates a logarithmic number of times.
-func TestLogAppendIsAmortised(t *testing.T) {
-	var l Log[int]
-	backs := 0
-	for i := range 4096 {
-		next := l.Append(i)
-		if next.back != l.back {
-			backs++
-		}
-		l = next
-	}
-	require.LessOrEqual(t, backs, 11)
-}
-
-func TestLogConcurrentAppends(t *testing.T) {
-	base := Log[int]{}
-	for i := range 100 {
-		base = base.Append(i)
-	}
-	var wg sync.WaitGroup
-	got := make([]Log[int], 8)
-	for g := range got {
-		wg.Go(func() {
-			l := base
-			for i := range 200 {
-				l = l.Append(1000*(g+1) + i)
-			}
-			got[g] = l
-		})
-	}
-	wg.Wait()
-	for g, l := range got {
-		require.Equal(t, 300, l.Len())
-		require.Equal(t, base.All(), l.All()[:100])
-		for i := range 200 {
-			require.Equal(t, 1000*(g+1)+i, l.At(100+i))
-		}
-	}
-	require.Equal(t, 100, base.Len())
-}
-
 func callNamed(id string) Call { return Call{ID: id, Status: StatusSucceeded} }
 
 // TestCallLogFindsWhatItHolds, in every version, and nothing that only another version holds.
@@ -110,47 +60,4 @@ func TestCallLogFindsWhatItHolds(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestCallLogForgetsAnAppendThatWasDropped: a refused reply appends and throws the longer list away; the same call may then be
-// appended to the shorter one again.
-func TestCallLogForgetsAnAppendThatWasDropped(t *testing.T) {
-	base := CallLog{}.Append(callNamed("a"))
-	dropped := base.Append(callNamed("b"))
-	_, ok := base.Find("b")
-	require.False(t, ok)
-	again := base.Append(callNamed("c")).Append(callNamed("b"))
-	for _, l := range []CallLog{dropped, again} {
-		c, ok := l.Find("b")
-		require.True(t, ok)
-		require.Equal(t, "b", c.ID)
-	}
-	_, ok = dropped.Find("c")
-	require.False(t, ok)
-}
-
-func TestCallLogConcurrentUse(t *testing.T) {
-	base := CallLog{}
-	for i := range 50 {
-		base = base.Append(callNamed("base-" + strconv.Itoa(i)))
-	}
-	var wg sync.WaitGroup
-	lost := make([]int, 8)
-	for g := range lost {
-		wg.Go(func() {
-			l := base
-			for i := range 100 {
-				id := strconv.Itoa(g) + "-" + strconv.Itoa(i)
-				l = l.Append(callNamed(id))
-				for _, want := range []string{id, "base-" + strconv.Itoa(i%50)} {
-					if c, ok := l.Find(want); !ok || c.ID != want {
-						lost[g]++
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.Equal(t, make([]int, 8), lost)
-	require.Equal(t, 50, base.Len())
 }

@@ -55,16 +55,13 @@ func requireSaid(t require.TestingT, past, c *AgentState) []Message {
 		}
 		require.Equal(t, want, all[i].Source, "where the body of message %d stands", i)
 	}
-	blobs, unseen := 0, 0
+	unseen := 0
 	for _, m := range all {
-		if inBlob(m.Block) {
-			blobs++
-		}
 		if m.Role == RoleUser && m.Seen(c.Inferences) == 0 {
 			unseen++
 		}
 	}
-	require.Equal(t, []int{blobs, unseen}, []int{c.BlobMessages, c.Unseen})
+	require.Equal(t, unseen, c.Unseen)
 	return all[past.Messages.Len():]
 }
 
@@ -191,67 +188,6 @@ func TestContinuationTakesTheConversationOver(t *testing.T) {
 	})
 }
 
-// What a run that begins from another does is what any run does: facts follow facts, seenCounts are counted on, and nothing that was
-// settled before is touched.
-func TestChildrenGoOn(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		w, journal := randomJournal(t)
-		past := fold(t, AgentState{}, journal[:rapid.IntRange(1, len(journal)).Draw(t, "cut")])
-		var from Origin
-		var said []UserBlock
-		var err error
-		if rapid.Bool().Draw(t, "continue") {
-			w, past = ended(t)
-			from, err = ContinueFrom(&past)
-			said = []UserBlock{{Text{"And now?"}}} // no run continues another without a word (StartMessages)
-		} else {
-			from, err = ForkFrom(&past, childRun, worldTime(1000))
-		}
-		if err != nil {
-			t.Skip()
-		}
-		w.maxCalls += len(past.Calls())
-		w.inputs += 2
-		c := begun(t, past, from, said...)
-		var entries []Entry
-		s := c
-		for n := rapid.IntRange(1, 20).Draw(t, "entries"); n > 0 && s.Status != RunDone; n-- {
-			d := randomEntry(t, w, s)
-			require.NoError(t, entersOnce(s, d.Entry))
-			entries, s = append(entries, d.Entry), d.Committed()
-			require.NoError(t, wellFormed(&s))
-			require.NoError(t, (&explorer{w: w}).nextFits(&s))
-		}
-		require.Equal(t, exact(t, s), exact(t, fold(t, c, stored(t, entries))))
-		left := int(s.EvictedMessages - past.EvictedMessages)
-		for i, m := range past.Messages.All()[min(left, past.Messages.Len()):] {
-			require.Equal(t, m.Seen(past.Inferences)+s.Inferences, s.Messages.At(i).Seen(s.Inferences))
-		}
-		for _, was := range past.Calls() {
-			if is, _ := s.Call(was.ID); was.Status.Terminal() {
-				require.Equal(t, was.Status, is.Status)
-				require.Equal(t, was.Executions, is.Executions, "what is settled never runs again")
-			}
-		}
-	})
-}
-
-// entersOnce: no fact of the entry enters a tool that it may not, or touches a call that is settled.
-func entersOnce(s AgentState, e Entry) error {
-	for i, ev := range e.Events {
-		s.head = entryHead{seq: e.Seq, event: i, writer: e.Writer, time: e.Time}
-		next, err := Apply(s, ev)
-		if err == nil {
-			err = sameOnceSettled(&s, &next, ev)
-		}
-		if err != nil {
-			return err
-		}
-		s = next
-	}
-	return nil
-}
-
 // No decision on a request of the parent settles or lets run a call of the child.
 func TestParentsApprovalsAreNotTheChilds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -330,128 +266,4 @@ func interrupted(t require.TestingT) []Entry {
 		out, s = append(out, d.Entry), d.Committed()
 	}
 	return out
-}
-
-// A fork of a run that nobody knows the outcome of asks for that, and not the tool; only a person's order runs the call again.
-func TestForkInDoubtWaitsForAPerson(t *testing.T) {
-	def := worldDefinition()
-	past := fold(t, AgentState{}, interrupted(t))
-	from, err := ForkFrom(&past, childRun, worldTime(1000))
-	require.NoError(t, err)
-	c := begun(t, past, from)
-	require.Equal(t, ActWait, Next(&def, &c).Kind)
-	require.Equal(t, worldTime(1000).Add(OutcomeExpiry), c.EarliestExpiry())
-	again, err := Apply(c, Answered{Slot: 1, Call: "c1", Approval: ApprovalID(childRun, "c1", 1), Rerun: true, By: "user:ana"})
-	require.NoError(t, err)
-	require.Equal(t, []string{"c1"}, Next(&def, &again).Calls)
-	_, err = ForkFrom(ptr(fold(t, AgentState{}, interrupted(t)[:3])), childRun, worldTime(9))
-	require.ErrorIs(t, err, ErrCallRunning)
-}
-
-func ptr[T any](v T) *T { return &v }
-
-// Ids that the core makes are of one inference of the whole conversation, so that a continuation makes none that is in it already.
-func TestMintedIDsOfAContinuation(t *testing.T) {
-	d := &Definition{Batch: BatchAll}
-	s := AgentState{Prior: 4, Inferences: 2}
-	calls := func(id string) Reply { return Reply{Calls: []ReplyCall{{ID: id, Name: "x"}}} }
-	require.Equal(t, "c7-0", PlanReply(d, &s, calls(""), 1, "").Calls[0].ID)
-	s.EvictedMessages = 1
-	require.Equal(t, "c7-0", PlanReply(d, &s, calls("c3-0"), 1, "").Calls[0].ID, "c3-0 may have been evicted")
-}
-
-// Whoever begins in the middle of a child's journal, where no body of the parent is alive any more, ends up where everybody does; before
-// that the journal is read from its beginning.
-func TestRestoreOfAChildIsItsFold(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		entries := longRun(t, rapid.IntRange(1, 6).Draw(t, "rounds"))
-		past := fold(t, AgentState{}, entries)
-		from, err := ForkFrom(&past, childRun, worldTime(1000))
-		require.NoError(t, err)
-		l := &snapRun{t: t, at: worldTime(1000), s: begun(t, past, from)}
-		require.Equal(t, []any{past.EvictedMessages, past.Summary}, []any{l.s.EvictedMessages, l.s.Summary}, "what has left is the child's past, too: it makes ids of its own")
-		l.entries = []Entry{{Events: []Event{RunStarted{From: &from}}}}
-		for i := range rapid.IntRange(1, 12).Draw(t, "more rounds") {
-			l.round(int64(i + 1))
-		}
-		at := l.s.ReadFrom()
-		part, ok, err := Restore(l.entries[at:])
-		require.NoError(t, err)
-		if l.s.inherits() {
-			require.Zero(t, at)
-			for _, e := range l.entries {
-				require.Nil(t, e.Snapshot, "a snapshot nobody could use")
-			}
-			return
-		}
-		if at == 0 {
-			require.False(t, ok)
-			return
-		}
-		require.True(t, ok)
-		require.Equal(t, shared(t, l.s), shared(t, part))
-		require.Equal(t, &from, part.From)
-		require.Equal(t, past.Inferences, part.Prior)
-		require.JSONEq(t, `{"x":1.10}`, string(part.Input), "the parent's")
-	})
-}
-
-// A round that was moving in the parent rests in the fork: what is known of it is said, the rest when the last of it is known, and only
-// then what a user said meanwhile. All of it stands in the parent's journal.
-func TestForkOfARoundThatMoves(t *testing.T) {
-	var past AgentState
-	in := json.RawMessage(`{}`)
-	for _, events := range [][]Event{
-		{RunStarted{Tenant: "default", Run: "r1", Owner: "r1-0", MaxInteractions: 3, Messages: []UserBlock{{Text{"Pay."}}}, Input: json.RawMessage(`{"a":1}`)}},
-		{Replied{Inference: 1, Model: "m", Calls: []RepliedCall{
-			{ID: "c1", Name: "pay", Effect: EffectNonIdempotent, Input: in}, {ID: "c2", Name: "pay", Effect: EffectNonIdempotent, Input: in},
-		}}},
-		{CallClaimed{Call: "c1"}, CallClaimed{Call: "c2"}, CallUnknown{Call: "c1", Approval: "a1", Expires: worldTime(99)},
-			Answered{Slot: 1, Call: "c1", Approval: "a1", Rerun: true, By: "user:ana"}, InputReceived{Slot: 2, ID: "i", Blocks: []UserBlock{{Text{"Hurry."}}}},
-			CallFinished{Call: "c2", Content: "paid", Media: []Media{{MediaType: "image/png", Blob: "b1"}}}},
-	} {
-		d := NewDraft(past, "w1", worldTime(past.Entries))
-		require.NoError(t, d.Add(events...))
-		past = d.Committed()
-	}
-	require.Equal(t, 3, past.Messages.Len(), "nothing of the round is said yet")
-	from, err := ForkFrom(&past, childRun, worldTime(1000))
-	require.NoError(t, err)
-	c := begun(t, past, from)
-	require.Equal(t, `{"a":1}`, string(c.Input))
-	require.Equal(t, ForOutcome, c.Live[0].Wait.For, "the order to run it again was the parent's")
-	require.Equal(t, 5, c.Messages.Len())
-	require.Equal(t, Source{Seq: 2, Event: 5, Part: 1, Run: "r1"}, c.Messages.At(4).Source)
-	c, err = Apply(c, Answered{Slot: 1, Call: "c1", Content: "paid, too", By: "user:ana"})
-	require.NoError(t, err)
-	require.Equal(t, ToolResult{ID: "c1", Content: "paid, too"}, c.Messages.At(5).Block)
-	require.Equal(t, Message{Role: RoleUser, Block: Text{"Hurry."}, Source: Source{Seq: 2, Event: 4, Run: "r1"}}, c.Messages.At(6))
-	require.True(t, c.inherits())
-}
-
-// Where nothing is owed, nobody is asked: the fork ends as its parent would have.
-func TestForkBehindTheLastWord(t *testing.T) {
-	def := worldDefinition()
-	s := fold(t, AgentState{}, interrupted(t)[:1])
-	d := NewDraft(s, "w1", worldTime(1))
-	require.NoError(t, d.Add(Replied{Inference: 1, Model: "m", Text: "Done."}))
-	past := d.Committed()
-	from, err := ForkFrom(&past, childRun, worldTime(1000))
-	require.NoError(t, err)
-	c := begun(t, past, from)
-	a := Next(&def, &c)
-	require.Equal(t, ActEnd, a.Kind)
-	require.Equal(t, `"Done."`, string(a.End.Output))
-}
-
-// A continuation that brings an input of its own has that one.
-func TestInputOfAContinuation(t *testing.T) {
-	past := fold(t, AgentState{}, append(interrupted(t), Entry{Seq: 4, Events: []Event{CancelRun("user:ana", "")}}))
-	past.Input = json.RawMessage(`{"a":1}`)
-	from, err := ContinueFrom(&past)
-	require.NoError(t, err)
-	require.Equal(t, past.Input, begun(t, past, from).Input)
-	s, err := Apply(Seed(past), RunStarted{Tenant: "default", Run: childRun, Owner: "o", From: &from, Input: json.RawMessage(`{"b":2}`)})
-	require.NoError(t, err)
-	require.Equal(t, `{"b":2}`, string(s.Input))
 }

@@ -25,17 +25,3 @@ func TestGateComparesTheGrantOfATool(t *testing.T) {
 		require.Equal(t, WhyVoided, g.Refuse.Reason, name)
 	}
 }
-
-// Under advisory nobody is asked and nothing is blocked; a rule that denies still does.
-func TestGateUnderAdvisory(t *testing.T) {
-	d := worldDefinition(func(d *Definition) { d.Permission.Mode = ModeAdvisory })
-	s := AgentState{Tenant: "default", Run: "r1", Agent: "small"}
-	for tool, runs := range map[string]bool{"wire": true, "look": true, "drop": false} {
-		c := Call{ID: "a", Tool: tool, Name: tool, Input: []byte(`{}`), Status: StatusNew}
-		g := GateCall(&d, &s, c, worldValid, worldEpoch)
-		require.Equal(t, runs, g.Run, tool)
-		require.Equal(t, !runs, g.Refuse != nil, tool)
-		s.Live = []Call{c}
-		require.Nil(t, BlockRound(&d, &s, func(s *AgentState, c Call) Gate { return GateCall(&d, s, c, worldValid, worldEpoch) }, worldEpoch, func(string) bool { return false }))
-	}
-}

@@ -49,16 +49,6 @@ func TestParsePlan(t *testing.T) {
 	}
 }
 
-func TestPlansAreBounded(t *testing.T) {
-	long := func(n int) string { return string(make([]byte, n)) }
-	p, err := stepsPlan([]PlanStep{{Description: "é" + long(3000), Server: "s" + long(99), Hints: json.RawMessage(`{"a":"` + string(make([]rune, 0)) + `x"}`)}})
-	require.NoError(t, err)
-	require.Len(t, p.Steps[0].Description, maxStepText)
-	require.Len(t, p.Steps[0].Server, maxServer)
-	require.Nil(t, planHints([]byte(`{"a":"`+long(maxStepHints)+`"}`)))
-	require.Nil(t, planHints([]byte(`{"a":1,"a":2}`)))
-}
-
 // FuzzParsePlan: no text breaks the reader, and what is read as a plan reads as the same once it is written.
 func FuzzParsePlan(f *testing.F) {
 	for _, text := range []string{
@@ -77,35 +67,4 @@ func FuzzParsePlan(f *testing.F) {
 		require.NoError(t, err, p.String())
 		require.Equal(t, p, again)
 	})
-}
-
-func TestMentioned(t *testing.T) {
-	for text, want := range map[string][]int{
-		"": nil, "the file of step 2": {2}, "Step 1, then STEP #12.": {1, 12}, "footstep 3 and step_4 and steps 5": nil, "step  7b": {7}, "step": nil, "step 99999999999999999999": nil,
-		"step1": nil, "(step 3)": {3}, "İstep 1 step 2": {2},
-	} {
-		require.Equal(t, want, mentioned(text), text)
-	}
-}
-
-func TestAsksForMore(t *testing.T) {
-	for text, want := range map[string]bool{
-		"Read the file.": false, "Read the file and mail it.": true, "Read it, THEN go.": true, "A sandy handle": false, "Rename for each picture": true, "Do it after\nthat": true, "": false,
-	} {
-		require.Equal(t, want, asksForMore(text), text)
-	}
-}
-
-func TestNames(t *testing.T) {
-	for text, want := range map[string]bool{
-		"I call files.read.": true, "files.read": true, "`files.read`(x)": true, "files.reader": false, "files.read.all": false, "my.files.read": false, "files.read_all or files.read": true, "": false,
-	} {
-		require.Equal(t, want, names(text, "files.read"), text)
-	}
-}
-
-func TestExcerpt(t *testing.T) {
-	require.Equal(t, "ééé", excerpt("ééé", 3, 1))
-	require.Equal(t, "é… (4 characters)", excerpt("éééé", 3, 1))
-	require.Equal(t, "", excerpt("", 3, 1))
 }

@@ -63,25 +63,3 @@ func TestBM25(t *testing.T) {
 	require.Greater(t, scores[0], scores[1])
 	require.Greater(t, scores[1], scores[2], "a short text weighs more than a long one")
 }
-
-func TestSearchWords(t *testing.T) {
-	require.Equal(t, []string{"read", "fil", "readfil", "http", "server", "httpserver", "x2", "é"}, searchWords("readFile HTTPServer x2-é"))
-}
-
-func TestEmbeddingsAreChecked(t *testing.T) {
-	for want, p := range map[string]Prefilter{
-		"prefilter.topK: got a number below zero, want zero or more":         {TopK: -1},
-		"prefilter.embeddings.id: got a model, want none: bm25 asks nobody":  {Embeddings: Embeddings{ID: "m"}},
-		"prefilter.embeddings.id: got nothing, want the model's id":          {Embeddings: Embeddings{Provider: EmbeddingsBedrock}},
-		"prefilter.embeddings.provider: got \"other\", want bm25 or bedrock": {Embeddings: Embeddings{Provider: "other", ID: "m"}},
-		"": {TopK: 3, Embeddings: Embeddings{Provider: EmbeddingsBedrock, ID: "m"}},
-	} {
-		var c checker
-		c.prefilter("prefilter", p)
-		if err := c.err(); want == "" {
-			require.NoError(t, err)
-		} else {
-			require.EqualError(t, err, want)
-		}
-	}
-}

@@ -70,7 +70,7 @@ func TestCheckPatchRefuses(t *testing.T) {
 		`at "/d": json at offset 7, "/a": want each key once`:                     {set("/d", `{"a":1,"a":2}`)},
 		`a path of 33 parts, want at most 32`:                                     {set(strings.Repeat("/a", 33), `1`)},
 		`101 patches, want at most 100`:                                           slices.Repeat([]Patch{set("/a", `1`)}, 101),
-		`bytes, want at most 65536`:                                               {set("/a", `"`+strings.Repeat("s", maxPatch)+`"`)},
+		`bytes, want at most 65536`:                                               {set("/a", `"`+strings.Repeat("s", 64<<10)+`"`)},
 		`a state of 70040 bytes, want at most 65536`:                              {set("/a", `"`+strings.Repeat("s", 40_000)+`"`), set("/list", `[]`)},
 		`at "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa`: {set("/"+strings.Repeat("a", 9000), `nope`)},
 	} {
@@ -79,15 +79,6 @@ func TestCheckPatchRefuses(t *testing.T) {
 		require.NotContains(t, err.Error(), "secret")
 		require.Less(t, len(err.Error()), 400)
 	}
-}
-
-func TestAPatchWithoutAValueStaysOne(t *testing.T) {
-	raw, err := MarshalVerbatim([]Patch{set("/a", `null`), unset("/b"), set("/c", `"<&>"`)})
-	require.NoError(t, err)
-	require.Equal(t, `[{"path":"/a","value":null},{"path":"/b"},{"path":"/c","value":"<&>"}]`, string(raw))
-	var back []Patch
-	require.NoError(t, json.Unmarshal(raw, &back))
-	require.Equal(t, []Patch{set("/a", `null`), unset("/b"), set("/c", `"<&>"`)}, back)
 }
 
 // patchRun is a run whose first reply asked for calls c1 to cn.
@@ -115,152 +106,6 @@ func then(t require.TestingT, s AgentState, events ...Event) AgentState {
 		require.NoError(t, err, EventType(e))
 	}
 	return s
-}
-
-func TestCallsOfAParallelRoundSeeTheStateOfBeforeIt(t *testing.T) {
-	s := then(t, patchRun(t, false, 2), noted("c2", set("/b", `2`)))
-	require.Equal(t, `{}`, string(s.SharedState()), "c1 is still to run")
-	s = then(t, s, noted("c1", set("/a", `1`)))
-	require.Equal(t, `{"a":1,"b":2}`, string(s.SharedState()))
-	require.Empty(t, s.Patches)
-}
-
-func TestCallsOfASequentialRoundSeeWhatIsBeforeThem(t *testing.T) {
-	s := then(t, patchRun(t, true, 2), noted("c1", set("/a", `1`)))
-	require.Equal(t, `{"a":1}`, string(s.SharedState()))
-	s = then(t, s, noted("c2", set("/a", `2`)))
-	require.Equal(t, `{"a":2}`, string(s.SharedState()), "the later one stands")
-}
-
-func TestAFailedCallChangesNothing(t *testing.T) {
-	failed := CallFinished{Call: "c1", Ran: true, IsError: true, Reason: WhyToolError, Patch: []Patch{set("/a", `1`)}}
-	require.Equal(t, `{}`, string(its(then(t, patchRun(t, false, 1), failed)).SharedState()))
-}
-
-func its[T any](v T) *T { return &v }
-
-// A suspended call has no view, so the round is at rest without it, and it sees what the others changed when it is replayed; but not while
-// another call of the round is under way.
-func TestAReplayedCallSeesTheStateThen(t *testing.T) {
-	ask := CallSuspended{Call: "c2", Approval: "a", Digest: "x", Expires: worldEpoch.Add(worldExpiry)}
-	yes := Decided{Slot: 1, Call: "c2", Approval: "a", Action: ActionApprove, By: "user:ana"}
-	s := then(t, patchRun(t, false, 2), ask, noted("c1", set("/a", `1`)))
-	require.Equal(t, `{"a":1}`, string(s.SharedState()))
-	s = then(t, s, yes, CallClaimed{Call: "c2"}, CallFinished{Call: "c2", Content: "ok", Patch: []Patch{set("/a", `2`)}})
-	require.Equal(t, `{"a":2}`, string(s.SharedState()), "it saw what it replaced")
-
-	early := then(t, patchRun(t, false, 2), ask, yes, CallClaimed{Call: "c2"}, noted("c1", set("/a", `1`)))
-	require.Equal(t, `{}`, string(early.SharedState()))
-	early = then(t, early, CallFinished{Call: "c2", Content: "ok", Patch: []Patch{set("/a", `2`)}})
-	requireConflict(t, early, `calls c1 and c2 changed the same of the run's state, and neither saw the other's change: "/a" and "/a"`)
-}
-
-// A call of which nobody knows what became of it was entered with the view of the round: the round is not at rest before that is known.
-func TestALateResultConflictsLikeATimelyOne(t *testing.T) {
-	s := then(t, patchRun(t, false, 2), CallClaimed{Call: "c1"}, noted("c2", set("/a", `2`)), CallUnknown{Call: "c1", Approval: "a", Expires: worldEpoch.Add(worldExpiry)})
-	require.Equal(t, `{}`, string(s.SharedState()))
-	late := LateResult{Slot: 1, Call: "c1", Writer: "w0", Content: "ok", Patch: []Patch{set("/a/b", `1`)}}
-	requireConflict(t, then(t, s, late), `calls c1 and c2 changed the same of the run's state, and neither saw the other's change: "/a/b" and "/a"`)
-	late.Patch = []Patch{set("/b", `1`)}
-	require.Equal(t, `{"a":2,"b":1}`, string(its(then(t, s, late)).SharedState()))
-	told := then(t, s, Answered{Call: "c1", Content: "It was.", By: "user:ana"})
-	require.Equal(t, `{"a":2}`, string(told.SharedState()))
-	word := Answered{Call: "c1", Content: "It was.", By: "reconcile", Patch: []Patch{set("/c", `3`)}}
-	require.Equal(t, `{"a":2,"c":3}`, string(its(then(t, s, word)).SharedState()))
-}
-
-func requireConflict(t require.TestingT, s AgentState, message string) {
-	d := worldDefinition()
-	a := Next(&d, &s)
-	require.Equal(t, ActEnd, a.Kind)
-	require.Equal(t, &RunError{Code: CodeStateConflict, Message: message}, a.End.Error)
-	_, err := Apply(s, Replied{Inference: s.Inferences + 1, Model: "m", Requests: 1, Text: "x"})
-	require.Error(t, err, "nothing is inferred on a conflict")
-	end := then(t, s, a.End)
-	require.Equal(t, ReasonError, end.Reason)
-	require.Equal(t, string(s.SharedState()), string(end.SharedState()), "none of the changes is made")
-}
-
-func TestWhatConflicts(t *testing.T) {
-	for _, c := range []struct {
-		a, b     Patch
-		conflict bool
-	}{
-		{set("/a", `1`), set("/a", `1`), true}, // the same value, too
-		{set("/a", `1`), set("/a/b", `1`), true},
-		{set("/a/b/c", `1`), set("/a/b", `{}`), true},
-		{set("", `{}`), set("/a", `1`), true},
-		{unset("/a"), set("/a/b", `1`), true},
-		{unset("/a"), unset("/a"), true},
-		{set("/list/-", `1`), set("/list/-", `2`), true},
-		{set("/list/-", `1`), set("/list/0", `2`), true},
-		{set("/new/-", `1`), set("/new/x", `2`), true},
-		{set("/new/-/x", `1`), set("/new/y/x", `2`), true},
-		{set("/list/0", `1`), set("/list/1", `2`), false},
-		{set("/a/b", `1`), set("/a/c", `2`), false},
-		{set("/a", `1`), set("/ab", `2`), false},
-		{unset("/a/b"), set("/a/c", `2`), false},
-		{set("/list/-", `1`), set("/other/-", `2`), false},
-	} {
-		start := patchRun(t, false, 2)
-		start.Shared = json.RawMessage(`{"list":[0]}`)
-		for _, order := range [][]Event{{noted("c1", c.a), noted("c2", c.b)}, {noted("c2", c.b), noted("c1", c.a)}} {
-			s := then(t, start, order...)
-			name := c.a.Path + " and " + c.b.Path
-			require.Equal(t, c.conflict, len(s.Patches) > 0, name)
-			if c.conflict {
-				requireConflict(t, s, fmt.Sprintf("calls c1 and c2 changed the same of the run's state, and neither saw the other's change: %q and %q", c.a.Path, c.b.Path))
-			}
-		}
-	}
-}
-
-// All calls of the round run to their end before the run does.
-func TestAConflictWaitsForTheRound(t *testing.T) {
-	d := worldDefinition()
-	s := then(t, patchRun(t, false, 3), noted("c1", set("/a", `1`)), noted("c2", set("/a", `2`)))
-	require.Equal(t, Action{Kind: ActTools, Calls: []string{"c3"}}, Next(&d, &s))
-	s = then(t, s, noted("c3", set("/c", `3`)))
-	requireConflict(t, s, `calls c1 and c2 changed the same of the run's state, and neither saw the other's change: "/a" and "/a"`)
-	for _, c := range s.Calls() {
-		require.Equal(t, StatusSucceeded, c.Status)
-	}
-}
-
-func TestAStateThatGrowsTooLargeEndsTheRun(t *testing.T) {
-	half := `"` + strings.Repeat("x", MaxState/2) + `"`
-	s := then(t, patchRun(t, false, 2), noted("c1", set("/a", half)), noted("c2", set("/b", half)))
-	requireConflict(t, s, "what 2 calls, from c1 to c2, changed does not fit the run's state: a state of 65551 bytes, want at most 65536")
-}
-
-// A change that came late may not fit what the state has become: the run ends, it does not break.
-func TestALateChangeThatDoesNotFitEndsTheRun(t *testing.T) {
-	s := patchRun(t, true, 2)
-	s = then(t, s, CallClaimed{Call: "c1"}, noted("c2", set("/a", `2`)), LateResult{Slot: 1, Call: "c1", Writer: "w0", Patch: []Patch{set("/a/b", `1`)}})
-	requireConflict(t, s, `what call c1 changed of the run's state does not fit it: at "/a/b": what stands there is neither an object nor a list`)
-}
-
-func TestTheStateOfARunThatBeganFromAnother(t *testing.T) {
-	past := then(t, patchRun(t, false, 2), noted("c1", set("/a", `1`)), noted("c2", set("/b", `2`)),
-		Replied{Inference: 2, Model: "m", Requests: 1, Text: "Done."}, Finished{Reason: ReasonNaturalEnd})
-	from, err := ContinueFrom(&past)
-	require.NoError(t, err)
-	next := startFrom(t, past, from)
-	require.Equal(t, `{"a":1,"b":2}`, string(next.SharedState()))
-
-	moving := then(t, patchRun(t, false, 2), noted("c1", set("/a", `1`)))
-	from, err = ForkFrom(&moving, "r2", worldEpoch)
-	require.NoError(t, err)
-	fork := startFrom(t, moving, from)
-	require.Equal(t, `{}`, string(fork.SharedState()))
-	fork = then(t, fork, noted("c2", set("/b", `3`)))
-	require.Equal(t, `{"a":1,"b":3}`, string(fork.SharedState()))
-	require.Equal(t, `{}`, string(moving.SharedState()))
-}
-
-func startFrom(t *testing.T, past AgentState, from Origin) AgentState {
-	t.Helper()
-	return then(t, Seed(past), RunStarted{Tenant: "default", Run: "r2", Agent: "a", Definition: "d", Owner: "r2-0", MaxInteractions: 9, From: &from, Messages: []UserBlock{{Text{"On."}}}})
 }
 
 // drawPatches are up to four patches on a few short paths, so that they meet.
@@ -364,21 +209,4 @@ func FuzzApplyPatches(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, string(got), string(onceMore))
 	})
-}
-
-// An appended element and one that is named by its place depend on who came first, and so do two that are appended.
-func TestAppendingOverlaps(t *testing.T) {
-	for _, tt := range []struct {
-		a, b string
-		want bool
-	}{
-		{"/0/0/a", "/0/-/b", true}, {"/l/-/a", "/l/-/b", true}, {"/l/-", "/l/2", true}, {"/l/0/a", "/l/0/b", false}, {"/l/-", "/m/-", false}, {"/l", "/l/-", true},
-	} {
-		a, err := parsePointer(tt.a)
-		require.NoError(t, err)
-		b, err := parsePointer(tt.b)
-		require.NoError(t, err)
-		require.Equal(t, tt.want, overlap(a, b), "%s %s", tt.a, tt.b)
-		require.Equal(t, tt.want, overlap(b, a), "%s %s", tt.b, tt.a)
-	}
 }

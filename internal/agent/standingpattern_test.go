@@ -79,15 +79,15 @@ func TestA11ClaimsOutsideAreRefused(t *testing.T) {
 		"used up":     func(g *StandingGrant) { g.Used = g.Uses },
 		"another one": func(g *StandingGrant) { g.Digest = "when-e" },
 	} {
-		run := patternsRun()
+		facts := patternsRun()
 		s := AgentState{}
 		d := NewDraft(s, "w1", worldEpoch)
-		require.NoError(t, d.Add(run[0]...))
-		require.NoError(t, d.Add(run[1]...))
-		checked := run[2][0].(PermissionChecked)
+		require.NoError(t, d.Add(facts[0]...))
+		require.NoError(t, d.Add(facts[1]...))
+		checked := facts[2][0].(PermissionChecked)
 		change(&checked.Standing[0])
 		require.NoError(t, d.Add(checked))
-		err := d.Add(run[2][2])
+		err := d.Add(facts[2][2])
 		require.Equal(t, name == "within", err == nil, name)
 	}
 }

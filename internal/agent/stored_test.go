@@ -59,7 +59,9 @@ func TestBrokenEntries(t *testing.T) {
 // an accepted input has one.
 func TestStoredFactsAreWrittenAsTheyWere(t *testing.T) {
 	for _, line := range sampleLines(t) {
-		var f entryForm
+		var f struct {
+			Events []json.RawMessage `json:"e"`
+		}
 		require.NoError(t, json.Unmarshal(line, &f))
 		for _, raw := range f.Events {
 			e, err := UnmarshalEvent(raw)

@@ -7,6 +7,60 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Texts of elements become what the tool's schema wants, and stay texts where they are none of that.
+func TestFitted(t *testing.T) {
+	schema := json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"},"x":{"type":["number","null"]},"b":{"type":"boolean"},"s":{"type":"string"},
+		"a":{"type":"array","items":{"type":"integer"}},"o":{"type":"object","properties":{"n":{"type":"number"}}},"l":{"type":"array","items":{"type":"object","properties":{"n":{"type":"integer"}}}},
+		"u":{"type":["string","array"]},"any":{}}}`)
+	for _, tt := range []struct{ name, in, want string }{
+		{"numbers", `{"n":" 12 ","x":"1.50"}`, `{"n":12,"x":1.50}`},
+		{"null and truth", `{"x":"null","b":"true"}`, `{"x":null,"b":true}`},
+		{"what is none", `{"n":"twelve","b":"yes","x":"1 2"}`, `{"n":"twelve","b":"yes","x":"1 2"}`},
+		{"a text", `{"s":"12","u":"12","any":"12"}`, `{"s":"12","u":"12","any":"12"}`},
+		{"a list of one name", `{"a":["1","2"]}`, `{"a":[1,2]}`},
+		{"a list of elements within", `{"a":{"item":["1","2"]}}`, `{"a":[1,2]}`},
+		{"a list of one within", `{"a":{"item":"1"}}`, `{"a":[1]}`},
+		{"a list of one", `{"a":"1"}`, `{"a":[1]}`},
+		{"a list that is spelled", `{"a":"[1,2]"}`, `{"a":[1,2]}`},
+		{"an empty list", `{"a":" "}`, `{"a":[]}`},
+		{"an object", `{"o":{"n":"1"}}`, `{"o":{"n":1}}`},
+		{"an object that is spelled", `{"o":"{\"n\":1}"}`, `{"o":{"n":1}}`},
+		{"objects", `{"l":{"e":[{"n":"1"},{"n":"2"}]}}`, `{"l":[{"n":1},{"n":2}]}`},
+		{"a list of one object", `{"l":{"n":"1"}}`, `{"l":[{"n":1}]}`},
+		{"what the schema does not know", `{"z":"1"}`, `{"z":"1"}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.JSONEq(t, tt.want, string(fitted(schema, json.RawMessage(tt.in))))
+		})
+	}
+	require.JSONEq(t, `{"n":"1"}`, string(fitted(json.RawMessage(`true`), json.RawMessage(`{"n":"1"}`))))
+}
+
+// A completion whose run ends in JSON gives the value, or spells it where the schema wants no text.
+func TestCompletedValue(t *testing.T) {
+	for _, tt := range []struct{ name, schema, result, want string }{
+		{"a value", ``, `{"a":1.10}`, `{"a":1.10}`},
+		{"one that is spelled", ``, `"{\"a\":1}"`, `{"a":1}`},
+		{"a text", ``, `"noon"`, `"noon"`},
+		{"a text that is a number", ``, `"12"`, `"12"`},
+		{"a number that is wanted", `{"type":"integer"}`, `"12"`, `12`},
+		{"a text that is wanted", `{"type":["string","object"]}`, `"{}"`, `"{}"`},
+		{"a list that is spelled", `{"items":{}}`, `"[1]"`, `[1]`},
+	} {
+		d := &Definition{Output: Output{Format: OutputJSON}}
+		if tt.schema != "" {
+			d.Output.Schema = json.RawMessage(tt.schema)
+		}
+		got, err := d.completedValue(json.RawMessage(`{"result":` + tt.result + `}`))
+		require.NoError(t, err, tt.name)
+		require.Equal(t, tt.want, string(got), tt.name)
+	}
+	for _, bad := range []string{``, `[]`, `{}`, `{"Result":`, `"x"`} {
+		_, err := (&Definition{}).completedValue(json.RawMessage(bad))
+		require.Error(t, err, bad)
+	}
+}
+
 // A conversation goes to a model that writes its calls as text without any call or result: a turn is one text, reasoning of its own is left
 // out, a provider's keeps its place, and everything else stays.
 func TestInText(t *testing.T) {
@@ -48,144 +102,4 @@ func TestInText(t *testing.T) {
 	require.Equal(t, want, got.Messages[:len(want)])
 	require.Len(t, got.Messages, len(want)+1)
 	require.Contains(t, got.Messages[len(want)].Block.(Text).Text, "pay_now (b)")
-}
-
-// What the flags of a request mean is said once: an adapter that reads them from what it is given adds nothing.
-func TestInTextSaysItsNoticesOnce(t *testing.T) {
-	r := Request{System: "S", Exhausted: true, Interactions: Interactions{Current: 2, Max: 2}, Output: OutputFormat{JSON: true}}
-	in := r.InText()
-	require.Equal(t, r.WithNotices().System, in.WithNotices().System)
-	require.Equal(t, r.WithNotices().Messages, in.WithNotices().Messages)
-	require.Equal(t, r.Output, in.Output, "without tools the provider may as well be asked")
-
-	r.Tools, r.Output.Schema = []ToolSpec{{Name: "look"}}, json.RawMessage(`{"type":"object"}`)
-	in = r.InText()
-	require.Equal(t, OutputFormat{}, in.Output, "a provider that lets nothing but JSON pass lets no tag pass")
-	require.Contains(t, in.System, `{"type":"object"}`)
-	require.Equal(t, in.System, in.WithNotices().System)
-}
-
-// Texts of elements become what the tool's schema wants, and stay texts where they are none of that.
-func TestFitted(t *testing.T) {
-	schema := json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"},"x":{"type":["number","null"]},"b":{"type":"boolean"},"s":{"type":"string"},
-		"a":{"type":"array","items":{"type":"integer"}},"o":{"type":"object","properties":{"n":{"type":"number"}}},"l":{"type":"array","items":{"type":"object","properties":{"n":{"type":"integer"}}}},
-		"u":{"type":["string","array"]},"any":{}}}`)
-	for _, tt := range []struct{ name, in, want string }{
-		{"numbers", `{"n":" 12 ","x":"1.50"}`, `{"n":12,"x":1.50}`},
-		{"null and truth", `{"x":"null","b":"true"}`, `{"x":null,"b":true}`},
-		{"what is none", `{"n":"twelve","b":"yes","x":"1 2"}`, `{"n":"twelve","b":"yes","x":"1 2"}`},
-		{"a text", `{"s":"12","u":"12","any":"12"}`, `{"s":"12","u":"12","any":"12"}`},
-		{"a list of one name", `{"a":["1","2"]}`, `{"a":[1,2]}`},
-		{"a list of elements within", `{"a":{"item":["1","2"]}}`, `{"a":[1,2]}`},
-		{"a list of one within", `{"a":{"item":"1"}}`, `{"a":[1]}`},
-		{"a list of one", `{"a":"1"}`, `{"a":[1]}`},
-		{"a list that is spelled", `{"a":"[1,2]"}`, `{"a":[1,2]}`},
-		{"an empty list", `{"a":" "}`, `{"a":[]}`},
-		{"an object", `{"o":{"n":"1"}}`, `{"o":{"n":1}}`},
-		{"an object that is spelled", `{"o":"{\"n\":1}"}`, `{"o":{"n":1}}`},
-		{"objects", `{"l":{"e":[{"n":"1"},{"n":"2"}]}}`, `{"l":[{"n":1},{"n":2}]}`},
-		{"a list of one object", `{"l":{"n":"1"}}`, `{"l":[{"n":1}]}`},
-		{"what the schema does not know", `{"z":"1"}`, `{"z":"1"}`},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			require.JSONEq(t, tt.want, string(fitted(schema, json.RawMessage(tt.in))))
-		})
-	}
-	require.JSONEq(t, `{"n":"1"}`, string(fitted(json.RawMessage(`true`), json.RawMessage(`{"n":"1"}`))))
-}
-
-// A provider's own reasoning keeps its place among thinking that stood in the text.
-func TestThinkingAmongReasoning(t *testing.T) {
-	d, s := &Definition{Model: ModelSpec{Dialect: DialectXML}, Tools: []ToolSpec{{Name: "look"}}}, &AgentState{}
-	text := " <thinking>1</thinking>I <thinking>2</thinking>look.<tool>" + toolLook + "</tool>"
-	own := func(at int) ReplyReasoning {
-		return ReplyReasoning{Reasoning: Reasoning{Text: "own", Provider: "bedrock"}, AfterText: at}
-	}
-	r, problem := understood(d, s, Reply{Text: text, Reasoning: []ReplyReasoning{own(0), own(len(" <thinking>1</thinking>I"))}})
-	require.Nil(t, problem)
-	require.Equal(t, "I look.", r.Text)
-	thought := func(text string, at int) ReplyReasoning {
-		return ReplyReasoning{Reasoning: Reasoning{Text: text, Provider: TextReasoning}, AfterText: at}
-	}
-	require.Equal(t, []ReplyReasoning{own(0), thought("1", 0), own(1), thought("2", 2)}, r.Reasoning)
-	require.Equal(t, []ReplyCall{{Name: "look", Input: json.RawMessage(`{}`)}}, r.Calls)
-}
-
-// A name that no tool has never becomes one that a tool has, and every provider takes it.
-func TestUnknownName(t *testing.T) {
-	d := &Definition{Tools: []ToolSpec{{Name: "files_read"}, {Name: "a.b"}}}
-	for _, tt := range []struct{ server, tool, want string }{
-		{"files", "read", "files_read_"}, {"local", "files read", "files_read_"}, {"local", "ä.ü", "___"}, {"x", "a.b", "x_a_b"}, {"local", "files.read", "files_read_"},
-	} {
-		got := d.call(TextCall{Server: tt.server, Tool: tt.tool}).Name
-		require.Equal(t, tt.want, got)
-		require.True(t, validWord(got))
-	}
-	require.True(t, validWord(d.unknownName(TextCall{Server: "local", Tool: string(make([]byte, 200))})))
-}
-
-// A completion whose run ends in JSON gives the value, or spells it where the schema wants no text.
-func TestCompletedValue(t *testing.T) {
-	for _, tt := range []struct{ name, schema, result, want string }{
-		{"a value", ``, `{"a":1.10}`, `{"a":1.10}`},
-		{"one that is spelled", ``, `"{\"a\":1}"`, `{"a":1}`},
-		{"a text", ``, `"noon"`, `"noon"`},
-		{"a text that is a number", ``, `"12"`, `"12"`},
-		{"a number that is wanted", `{"type":"integer"}`, `"12"`, `12`},
-		{"a text that is wanted", `{"type":["string","object"]}`, `"{}"`, `"{}"`},
-		{"a list that is spelled", `{"items":{}}`, `"[1]"`, `[1]`},
-	} {
-		d := &Definition{Output: Output{Format: OutputJSON}}
-		if tt.schema != "" {
-			d.Output.Schema = json.RawMessage(tt.schema)
-		}
-		got, err := d.completedValue(json.RawMessage(`{"result":` + tt.result + `}`))
-		require.NoError(t, err, tt.name)
-		require.Equal(t, tt.want, string(got), tt.name)
-	}
-	for _, bad := range []string{``, `[]`, `{}`, `{"Result":`, `"x"`} {
-		_, err := (&Definition{}).completedValue(json.RawMessage(bad))
-		require.Error(t, err, bad)
-	}
-}
-
-// Tools that end a run are the runtime's: no rule is asked about them, and none of the agent's may have their names.
-func TestLoopBreakingToolsAreReserved(t *testing.T) {
-	d, err := PresetDefaults(PresetForge)
-	require.NoError(t, err)
-	d.Name, d.System, d.Model.Provider, d.Model.ID = "a", "s", "openai", "m"
-	d.Model.BaseURL = "http://127.0.0.1"
-	require.NoError(t, d.Check())
-	d.Permission.Rules = []Rule{{Tool: "*", Verdict: VerdictDeny}}
-	s := AgentState{Interactions: Interactions{Max: 9}}
-	c := Call{ID: "c", Tool: toolConverse, Name: toolConverse, Input: json.RawMessage(`{"message":"Hello."}`), Status: StatusNew}
-	g := GateCall(&d, &s, c, worldValid, worldEpoch)
-	require.Equal(t, &ToolResultData{Content: "Hello."}, g.Give)
-	blocked := "not now"
-	require.Equal(t, WhyBlocked, GateHooked(&d, &s, c, PluginGate{Block: &blocked}, worldValid, worldEpoch).Refuse.Reason, "a plugin is asked all the same")
-
-	d.Tools = []ToolSpec{{Name: "ask.question", Kind: KindInternal, Effect: EffectRead, Schema: json.RawMessage(`{"type":"object"}`)}}
-	require.ErrorContains(t, d.Check(), "tools[0].name: got ask.question, which is ask_question to the model")
-	d.Tools[0].Name = "ask"
-	require.NoError(t, d.Check())
-	d.XML.Disable = LoopBreaking
-	require.ErrorContains(t, d.Check(), "xml.disable: got every tool that ends a run")
-	d.XML.Disable, d.Output.Format = []string{toolCompletion}, OutputJSON
-	require.ErrorContains(t, d.Check(), "want one of them left: task_completion")
-	d.Text = TextFinal
-	d.Tools[0].Name = toolAsk
-	require.NoError(t, d.Check(), "where no tool is required the names are anybody's")
-}
-
-// Every text that is said has every field that its default names.
-func TestTextCallWordings(t *testing.T) {
-	for _, w := range wordingsOfTextCalls {
-		require.NoError(t, w.check(w.Text), w.Key)
-	}
-	d, err := PresetDefaults(PresetForge)
-	require.NoError(t, err)
-	example := ReadToolText(d.exampleCall())
-	c, err := example.Call(MissingServerError)
-	require.NoError(t, err)
-	require.Equal(t, toolCompletion, c.Tool, "the example is a call")
 }

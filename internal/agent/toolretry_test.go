@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 func TestToolRetryAgain(t *testing.T) {
@@ -32,39 +31,4 @@ func TestToolRetryAgain(t *testing.T) {
 	wait, again := ToolRetry{Attempts: MaxAttempts, Backoff: math.MaxInt64 / 3}.Again(EffectRead, MaxAttempts-1)
 	require.True(t, again)
 	require.Positive(t, wait, "it never overflows")
-}
-
-// TestLaunchesFillsWhatRoomThereIs: whoever starts what may, in order, whenever something ends, is never over a bound and never idle while
-// something could run.
-func TestLaunchesFillsWhatRoomThereIs(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		d := &Definition{Limits: Limits{Parallel: rapid.IntRange(0, 4).Draw(t, "parallel")}}
-		for _, name := range []string{"a", "b", "c"} {
-			d.Tools = append(d.Tools, ToolSpec{Name: name, Concurrency: rapid.IntRange(0, 3).Draw(t, name)})
-		}
-		waiting := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "gone"}), 0, 12).Draw(t, "calls")
-		var busy []string
-		for len(waiting) > 0 || len(busy) > 0 {
-			var left []string
-			for _, tool := range waiting {
-				if Launches(d, busy, tool) {
-					busy = append(busy, tool)
-				} else {
-					left = append(left, tool)
-				}
-			}
-			require.True(t, d.Limits.Parallel == 0 || len(busy) <= d.Limits.Parallel)
-			of := map[string]int{}
-			for _, tool := range busy {
-				of[tool]++
-			}
-			for _, s := range d.Tools {
-				require.True(t, s.Concurrency == 0 || of[s.Name] <= s.Concurrency)
-			}
-			require.NotEmpty(t, busy, "nothing runs and %v wait", left)
-			waiting = left
-			end := rapid.IntRange(0, len(busy)-1).Draw(t, "ends")
-			busy = append(busy[:end:end], busy[end+1:]...)
-		}
-	})
 }

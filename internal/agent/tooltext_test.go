@@ -140,46 +140,6 @@ func requireDeltas(t require.TestingT, whole ToolText, deltas []ToolDelta, valid
 	}
 }
 
-// TestReadToolTextIsTheSeedsGrammar: of texts without thinking it is the expression of seed 004, with every pair taken out.
-func TestReadToolTextIsTheSeedsGrammar(t *testing.T) {
-	pair := regexp.MustCompile(`(?s)<tool>(.*?)</tool>`)
-	rapid.Check(t, func(t *rapid.T) {
-		text := strings.ReplaceAll(toolTexts.Draw(t, "text"), "thinking", "thought")
-		first := pair.FindStringSubmatch(text)
-		rest := pair.ReplaceAllString(text, "")
-		got := ReadToolText(text)
-		require.Equal(t, first != nil, got.Closed)
-		if first != nil {
-			require.Equal(t, strings.TrimSpace(first[1]), got.Body)
-		}
-		begun := strings.Count(rest, "<tool>")
-		if at := strings.Index(rest, "<tool>"); at >= 0 { // one without its end
-			rest = rest[:at]
-		}
-		if strings.Count(pair.ReplaceAllString(text, "\x00"), "<tool>") == begun { // none came of taking pairs out
-			require.Equal(t, strings.TrimSpace(rest), got.Text)
-		}
-	})
-}
-
-// TestToolNameComesEarly: whoever watches a call being written knows its tool before the call is whole.
-func TestToolNameComesEarly(t *testing.T) {
-	for _, in := range []string{
-		`<tool>{"server_name": "local", "tool_name" : "look", "arguments": {`, "<tool><tool_name>\n look </tool_name><argum",
-	} {
-		var s ToolStream
-		var names []string
-		for i := range len(in) {
-			for _, d := range s.Write(in[i : i+1]) {
-				if d.Kind == TagDeltaToolName {
-					names = append(names, d.Text)
-				}
-			}
-		}
-		require.Equal(t, []string{"look"}, names, in)
-	}
-}
-
 func TestToolTextCall(t *testing.T) {
 	for _, tt := range []struct {
 		name, body string
@@ -246,23 +206,6 @@ func TestToolTextCall(t *testing.T) {
 	}
 }
 
-// A call may leave out its server where that is local, and never its tool; one that cannot be read says that its end is missing where it is.
-func TestToolTextCallMissing(t *testing.T) {
-	got, err := ToolText{Body: `{"tool_name":"look"}`, Closed: true}.Call(MissingServerLocal)
-	require.NoError(t, err)
-	require.Equal(t, "local", got.Server)
-	var problem *TextCallError
-	_, err = ToolText{Body: `{}`, Closed: true}.Call(MissingServerLocal)
-	require.ErrorAs(t, err, &problem)
-	require.Equal(t, "tool_name", problem.Field)
-	for _, body := range []string{`{"tool_name"`, `<tool_name>lo`, `<tool_name>look</tool_name>`, `<tool_name>look</tool_name><arguments><at>a</at></arguments>`} {
-		_, err = ReadToolText("<tool>" + body).Call(MissingServerLocal)
-		require.ErrorContains(t, err, "there is no </tool>", body)
-	}
-	_, err = ReadToolText("<tool>" + toolLook).Call(MissingServerError)
-	require.NoError(t, err)
-}
-
 // FuzzToolText: any text cut anywhere is the same text, is read without a panic, and what comes of it is bounded by it: either a call with
 // names and arguments that are JSON, or an error that says something.
 func FuzzToolText(f *testing.F) {
@@ -292,13 +235,16 @@ func FuzzToolText(f *testing.F) {
 	})
 }
 
+// toolName is an original name: words with dots between them.
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
 // FuzzTextOfCall: a call as text is read back as the call that it is.
 func FuzzTextOfCall(f *testing.F) {
 	f.Add("local.read", `{"text":"</tool>"}`)
 	f.Add("look", `{"a":["<tool>","<\/tool>","</thinking>"]}`)
 	f.Fuzz(func(t *testing.T, name, arguments string) {
 		input, err := CompactJSON([]byte(arguments), JSONLimits{})
-		if err != nil || !validToolName(name) {
+		if err != nil || !toolName.MatchString(name) {
 			return
 		}
 		for _, kind := range []ToolKind{KindInternal, KindMCP} {

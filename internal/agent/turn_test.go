@@ -10,89 +10,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func thought(text string) Reasoning {
-	return Reasoning{Text: text, Signature: "sig:" + text, Provider: "bedrock", Model: "m"}
-}
-
-func at(r Reasoning, text, calls int) ReplyReasoning { return ReplyReasoning{r, text, calls} }
-
-// plan commits a reply to a run that has just started.
-func plan(t *testing.T, d Definition, r Reply) AgentState {
-	t.Helper()
-	s := started(t)
-	return commit(t, s, "w1", PlanReply(&d, &s, r, 1, ""))
-}
-
-// turnOf is the model's newest turn in short.
-func turnOf(s AgentState) string {
-	var words []string
-	for _, m := range s.Messages.All() {
-		if m.Role != RoleAssistant {
-			continue
-		}
-		switch b := m.Block.(type) {
-		case Text:
-			words = append(words, "text "+b.Text)
-		case ToolUse:
-			words = append(words, "call "+b.ID)
-		case Reasoning:
-			words = append(words, "thought "+b.Text)
-		}
-	}
-	return strings.Join(words, ", ")
-}
-
-func TestReasoningKeepsItsPlace(t *testing.T) {
-	calls := []ReplyCall{{ID: "a", Name: "look"}, {ID: "b", Name: "wire"}}
-	look, wire := ToolSpec{Name: "look"}, ToolSpec{Name: "wire", Priority: 1}
-	all := Definition{Batch: BatchAll, TextBesideCalls: TextBesideKeep}
-	tests := []struct {
-		name  string
-		def   Definition
-		reply Reply
-		want  string
-	}{
-		{"before everything", all, Reply{Text: "x", Calls: calls, Reasoning: []ReplyReasoning{at(thought("1"), 0, 0), at(thought("2"), 0, 0)}},
-			"thought 1, thought 2, text x, call a, call b"},
-		{"within text", all, Reply{Text: "xyz", Reasoning: []ReplyReasoning{at(thought("1"), 1, 0), at(thought("2"), 3, 0)}},
-			"text x, thought 1, text yz, thought 2"},
-		{"between calls", all, Reply{Text: "x", Calls: calls, Reasoning: []ReplyReasoning{at(thought("1"), 0, 1), at(thought("2"), 1, 2)}},
-			"text x, call a, thought 1, call b, thought 2"},
-		{"alone", all, Reply{Reasoning: []ReplyReasoning{at(thought("1"), 0, 0)}}, "thought 1"},
-		{"text is dropped beside calls", Definition{Batch: BatchAll, TextBesideCalls: TextBesideDrop},
-			Reply{Text: "xyz", Calls: calls, Reasoning: []ReplyReasoning{at(thought("1"), 2, 0)}}, "thought 1, call a, call b"},
-		{"a call before it is dropped", Definition{Batch: BatchHighestPriority, Tools: []ToolSpec{look, wire}, TextBesideCalls: TextBesideKeep},
-			Reply{Text: "xy", Calls: calls, Reasoning: []ReplyReasoning{at(thought("1"), 1, 0), at(thought("2"), 2, 1)}}, "text x, thought 1, text y, thought 2, call b"},
-		{"behind a dropped call is behind the text", Definition{Batch: BatchHighestPriority, Tools: []ToolSpec{look, wire}, TextBesideCalls: TextBesideKeep},
-			Reply{Text: "xy", Calls: calls, Reasoning: []ReplyReasoning{at(thought("1"), 0, 1)}}, "text xy, thought 1, call b"},
-		{"a call behind it is dropped", Definition{Batch: BatchFirst, TextBesideCalls: TextBesideKeep},
-			Reply{Calls: calls, Reasoning: []ReplyReasoning{at(thought("1"), 0, 1)}}, "call a, thought 1"},
-		{"places that make no sense", all, Reply{Text: "é", Calls: calls, Reasoning: []ReplyReasoning{at(thought("1"), 1, -1), at(thought("2"), 99, 99), at(thought("3"), -5, 0)}},
-			"thought 1, text é, call a, call b, thought 2, thought 3"},
-		{"what cannot be kept as it is", all, Reply{Text: "x", Reasoning: []ReplyReasoning{at(Reasoning{Text: "\xff", Signature: "s"}, 0, 0), at(Reasoning{Text: "t", Signature: "\xff"}, 0, 0), at(Reasoning{Provider: "p"}, 0, 0)}},
-			"text x"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s := plan(t, tt.def, tt.reply)
-			require.Equal(t, tt.want, turnOf(s))
-			for _, m := range s.Messages.All() {
-				if m.Role == RoleAssistant {
-					require.EqualValues(t, 1, m.Seen(s.Inferences))
-				}
-			}
-		})
-	}
-}
-
-func TestTooMuchReasoningIsNotKept(t *testing.T) {
-	half := Reasoning{Text: strings.Repeat("x", maxReasoning/2-4)} // with the quotes of its text and its signature
-	s := plan(t, Definition{Batch: BatchAll}, Reply{Text: "x", Reasoning: []ReplyReasoning{at(half, 0, 0), at(half, 0, 0)}})
-	require.Equal(t, 4, s.Messages.Len())
-	s = plan(t, Definition{Batch: BatchAll}, Reply{Text: "x", Reasoning: []ReplyReasoning{at(half, 0, 0), at(half, 0, 0), at(thought("1"), 1, 0)}})
-	require.Equal(t, "text x", turnOf(s))
-}
-
 // Whatever bytes a model answers with, the fact of it can be stored, and whoever reads it back has what its writer had.
 func TestPropertyAnyReplyCanBeStored(t *testing.T) {
 	bytes := func(t *rapid.T, name string) string {
@@ -119,114 +36,23 @@ func TestPropertyAnyReplyCanBeStored(t *testing.T) {
 	})
 }
 
-// Reasoning is bounded as it is stored: what has to be escaped takes more room, and bytes are base64.
-func TestReasoningIsBoundedAsItIsStored(t *testing.T) {
-	for name, r := range map[string]Reasoning{
-		"text":     {Text: strings.Repeat("\x01", maxReasoning/3)},
-		"redacted": {Redacted: make([]byte, maxReasoning*7/8)},
-	} {
-		s := plan(t, Definition{Batch: BatchAll}, Reply{Text: "x", Reasoning: []ReplyReasoning{at(r, 0, 0)}})
-		require.Equal(t, "text x", turnOf(s), name)
-	}
-}
-
-// A message's place in its event is stored in snapshots: it must stay what it is, also where there is no text.
-func TestPartsOfATurn(t *testing.T) {
-	parts := func(e Replied) (out []int) {
-		e.Inference, e.Model = 1, "m"
-		s := started(t, e)
-		for _, m := range s.Messages.All()[1:] {
-			out = append(out, m.Source.Part)
-			b, ok := bodyIn(e, m.Source.Part)
-			require.True(t, ok)
-			require.Equal(t, m.Block, b)
-		}
-		return out
-	}
-	two := called(1, "r1", "r2").Calls
-	require.Equal(t, []int{1, 2}, parts(Replied{Calls: two}))
-	require.Equal(t, []int{0, 1, 2}, parts(Replied{Text: "x", Calls: two}))
-	require.Equal(t, []int{1, 3, 4}, parts(Replied{Calls: two, Reasoning: []RepliedReasoning{{Text: "a"}}}))
-	require.Equal(t, []int{0, 1, 2, 3, 5, 6}, parts(Replied{Text: "xy", Calls: two, Reasoning: []RepliedReasoning{{Text: "a", AfterText: 1}, {Text: "b", AfterText: 2}}}))
-	for _, part := range []int{-1, 3} {
-		_, ok := bodyIn(Replied{Text: "x", Calls: two}, part)
-		require.False(t, ok)
-	}
-}
-
-// The run's output is what the model said, whole, and nothing of what it thought.
-func TestReasoningIsNoOutput(t *testing.T) {
-	d := Definition{Batch: BatchAll}
-	for _, places := range [][]int{nil, {0}, {2}, {6}, {0, 2, 6}} {
-		r := Reply{Text: "Hello."}
-		for _, p := range places {
-			r.Reasoning = append(r.Reasoning, at(thought("hm"), p, 0))
-		}
-		s := plan(t, d, r)
-		require.JSONEq(t, `"Hello."`, string(Next(&d, &s).End.Output), "%v", places)
-	}
-	s := plan(t, d, Reply{Reasoning: []ReplyReasoning{at(thought("hm"), 0, 0)}})
-	a := Next(&d, &s)
-	require.Equal(t, ActEnd, a.Kind)
-	require.JSONEq(t, `""`, string(a.End.Output))
-}
-
-// A turn that said nothing has no output, whatever an earlier one said.
-func TestOutputIsOfTheNewestTurn(t *testing.T) {
-	s := started(t, text(1, "First."), said(1, "And?"), Replied{Inference: 2, Reasoning: []RepliedReasoning{{Text: "hm"}}})
-	require.Empty(t, lastReply(&s))
-}
-
-func TestReasoningOutOfPlaceIsRefused(t *testing.T) {
-	s := started(t)
-	for _, places := range [][][2]int{{{-1, 0}}, {{4, 0}}, {{3, 2}}, {{2, 1}}, {{3, 0}, {2, 0}}, {{3, 1}, {3, 0}}, {{0, -1}}, {{1, 0}}} {
-		e := Replied{Inference: 1, Text: "éx", Calls: called(1, "r1").Calls}
-		for _, p := range places {
-			e.Reasoning = append(e.Reasoning, RepliedReasoning{Text: "t", AfterText: p[0], AfterCalls: p[1]})
-		}
-		n, err := Apply(s, e)
-		require.ErrorContains(t, err, "a place that does not exist", "%v", places)
-		require.Zero(t, n.Inferences)
-		_, ok := bodyIn(e, 0)
-		require.False(t, ok)
-	}
-}
-
-func TestUsersDoNotReason(t *testing.T) {
-	_, err := ParseMessage(json.RawMessage(`[{"type":"reasoning","text":"I am the model."}]`))
-	require.ErrorContains(t, err, "does not say agent.Reasoning")
-}
-
-func TestReasoningAsJSON(t *testing.T) {
-	for want, b := range map[string]Reasoning{
-		`{"type":"reasoning","text":"a<b> é","signature":"x+/=","provider":"bedrock","model":"m"}`: {Text: "a<b> é", Signature: "x+/=", Provider: "bedrock", Model: "m"},
-		`{"type":"reasoning","redacted":"AP8=","provider":"bedrock","model":"m"}`:                  {Redacted: []byte{0, 255}, Provider: "bedrock", Model: "m"},
-	} {
-		got, err := MarshalBlock(b)
-		require.NoError(t, err)
-		require.Equal(t, want, string(got))
-		back, err := UnmarshalBlock(got)
-		require.NoError(t, err)
-		require.Equal(t, b, back)
-	}
-}
-
 // replies draws a reply and the blocks it is made of, in order, as a provider with texts before calls sends them.
 func replies(t *rapid.T) (r Reply, blocks []string) {
 	calls := rapid.IntRange(0, 4).Draw(t, "calls")
 	for _, kind := range rapid.SliceOfN(rapid.SampledFrom([]string{"text", "thought", "redacted"}), 0, 6).Draw(t, "before the calls") {
-		blocks = append(blocks, r.add(t, kind))
+		blocks = append(blocks, addBlock(t, &r, kind))
 	}
 	for range calls {
-		blocks = append(blocks, r.add(t, "call"))
+		blocks = append(blocks, addBlock(t, &r, "call"))
 		for range rapid.IntRange(0, 2).Draw(t, "thoughts") {
-			blocks = append(blocks, r.add(t, rapid.SampledFrom([]string{"thought", "redacted"}).Draw(t, "kind")))
+			blocks = append(blocks, addBlock(t, &r, rapid.SampledFrom([]string{"thought", "redacted"}).Draw(t, "kind")))
 		}
 	}
 	return r, blocks
 }
 
-func (r *Reply) add(t *rapid.T, kind string) string {
+// addBlock adds a block of a kind to a reply.
+func addBlock(t *rapid.T, r *Reply, kind string) string {
 	place := func(b Reasoning) string {
 		b.Provider, b.Model = "bedrock", "m"
 		r.Reasoning = append(r.Reasoning, ReplyReasoning{b, len(r.Text), len(r.Calls)})

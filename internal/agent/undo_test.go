@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,45 +91,12 @@ func TestOnlyAPersonLetsACallBeTakenBack(t *testing.T) {
 	})
 }
 
-func TestUndoOrderedIsForbidden(t *testing.T) {
-	past := AgentState{Tenant: "t", Run: "r1", Agent: "a", Status: RunDone, Reason: ReasonNaturalEnd, Entries: 3}
-	past.Settled = past.Settled.Append(Call{ID: "c1", Status: StatusSucceeded, Result: &Result{}}).Append(Call{ID: "c2", Status: StatusFailed, Result: &Result{}})
-	start := RunStarted{Tenant: "t", Run: "r2", Agent: "a", Owner: "r2-0", MaxInteractions: 3, From: &Origin{Kind: OriginContinues, Run: "r1", Seq: 2}}
-	order := UndoOrdered{Call: RepliedCall{ID: "c1-0", Name: "x", Effect: EffectRead, Input: json.RawMessage(`{}`)}, Of: "c1", By: "user:ana"}
-	begin := func() *Draft {
-		d := NewDraft(Seed(past), "w1", worldEpoch)
-		require.NoError(t, d.Add(start))
-		return d
-	}
-	require.NoError(t, begin().Add(order))
-	twice := begin()
-	require.NoError(t, twice.Add(order, order))
-	require.Len(t, twice.State.Live, 1)
-	for problem, change := range map[string]func(*UndoOrdered){
-		"only a call that has succeeded is taken back": func(e *UndoOrdered) { e.Of = "c2" },
-		"a call and who ordered it are required":       func(e *UndoOrdered) { e.By = "" },
-		"the id is used already":                       func(e *UndoOrdered) { e.Call.ID = "c2" },
-	} {
-		e := order
-		change(&e)
-		require.ErrorContains(t, begin().Add(e), problem)
-	}
-	e := order
-	e.Of = "c9"
-	require.ErrorContains(t, begin().Add(e), "only a call that has succeeded is taken back")
-	past.Partial = true // a reader who began at a snapshot does not know it
-	require.NoError(t, begin().Add(e))
-	own := NewDraft(AgentState{}, "w1", worldEpoch)
-	require.NoError(t, own.Add(RunStarted{Tenant: "t", Run: "r2", Agent: "a", Owner: "r2-0", MaxInteractions: 3, Messages: []UserBlock{{Text{"x"}}}}))
-	require.ErrorContains(t, own.Add(order), "only a run that begins with it takes a call back")
-}
-
 func FuzzUndoCall(f *testing.F) {
 	f.Add(`{"id":{"result":"/refund/id"},"l":[{"args":"/a"}]}`, `{"refund":{"id":1.50}}`, `{"a":[]}`)
 	f.Add(`{"a":{"result":""}}`, `"x"`, `{}`)
 	f.Fuzz(func(t *testing.T, template, result, input string) {
 		args, err := CompactJSON([]byte(input), JSONLimits{})
-		if err != nil || checkUndoArgs(json.RawMessage(template)) != nil {
+		if err != nil || !strings.HasPrefix(strings.TrimSpace(template), "{") {
 			return
 		}
 		c := Call{ID: "c1", Tool: "refunds.create", Status: StatusSucceeded, Input: args, Result: &Result{}}
@@ -136,7 +104,7 @@ func FuzzUndoCall(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if compact, err := CompactJSON(use.Input, JSONLimits{}); err != nil || string(compact) != string(use.Input) || jsonKind(use.Input) != '{' {
+		if compact, err := CompactJSON(use.Input, JSONLimits{}); err != nil || string(compact) != string(use.Input) || use.Input[0] != '{' {
 			t.Fatalf("%q is no arguments: %v", use.Input, err)
 		}
 	})

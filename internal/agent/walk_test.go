@@ -14,10 +14,7 @@ import (
 // TestWalk goes through every reachable state of some small runs and proves of each that the invariants hold, and of all
 // together that the arrows they take are exactly those of the two tables.
 //
-// An arrow counts as taken by an event where Apply accepts the event with the table as it is and refuses it once that arrow is
-// out of the table. So arrows that lie inside one event (new, running, succeeded) are seen without a hook in the core.
-//
-// It is not parallel: it takes arrows out of the tables.
+// An event may take a call along several arrows, as from new over running to succeeded: see waysOf.
 func TestWalk(t *testing.T) {
 	taken := newArrowsTaken()
 	total := 0
@@ -84,14 +81,13 @@ func (k *explorer) visit(n *node) int {
 func (k *explorer) take(from *node, st step) int {
 	d := NewDraft(from.state, st.writer, worldTime(from.state.Entries))
 	seen := from.seen
-	for i, e := range st.events {
+	for _, e := range st.events {
 		before := d.State
 		err := d.Add(e)
 		if err != nil {
 			k.failf(from, st, "%v", err)
 		}
-		at := entryHead{seq: d.Entry.Seq, event: i, writer: st.writer, time: d.Entry.Time}
-		if err := k.taken.observe(before, d.State, at, e); err != nil {
+		if err := k.taken.observe(before, d.State, e); err != nil {
 			k.failf(from, st, "%v", err)
 		}
 		if err := sameOnceSettled(&before, &d.State, e); err != nil {
@@ -166,7 +162,7 @@ func sameOnceSettled(before, after *AgentState, e Event) error {
 			return fmt.Errorf("call %s was %s and is %s", b.ID, b.Status, a.Status)
 		}
 		if a.Executions > b.Executions {
-			if before.lacksTool(b) {
+			if lacksTool(before, b) {
 				return fmt.Errorf("call %s was entered though the run has lost its tool", b.ID)
 			}
 			if err := mayEnter(b, e); err != nil {
@@ -203,27 +199,11 @@ func (k *explorer) check(n *node) {
 	if s.Status == RunDone {
 		k.done++
 	}
-	for _, err := range []error{wellFormed(s), childrenHold(&k.w.def, s), k.nextFits(s), k.staysDone(s), k.listsFirst(s)} {
+	for _, err := range []error{wellFormed(s), childrenHold(&k.w.def, s), k.nextFits(s)} {
 		if err != nil {
 			k.t.Fatalf("%s: after %s: %v", k.w.name, strings.Join(n.path, ", "), err)
 		}
 	}
-}
-
-// listsFirst: a run whose servers have not been listed owes that and has done nothing else, and no tool is both there and disabled.
-func (k *explorer) listsFirst(s *AgentState) error {
-	owes := len(k.w.def.MCP) > 0 && !s.Listed
-	if next := Next(&k.w.def, s).Kind; owes && (s.Inferences > 0 || len(s.Calls()) > 0 || s.Status == RunRunning && next != ActList) || !owes && next == ActList {
-		return fmt.Errorf("its servers are listed: %v, and it owes %s after %d inferences", s.Listed, next, s.Inferences)
-	}
-	for _, v := range s.Servers {
-		for _, d := range v.Disabled {
-			if slices.Contains(v.Tools, d.Tool) || !d.Why.Valid() {
-				return fmt.Errorf("tool %s of server %s is there and is not", d.Tool, v.Name)
-			}
-		}
-	}
-	return nil
 }
 
 func seenAs(s *AgentState, seen []int64) error {
@@ -266,7 +246,7 @@ func wellFormed(s *AgentState) error {
 	if !s.Status.Valid() || s.Status == RunRunning && s.Reason != "" || s.Status != RunRunning && s.Reason == "" {
 		return fmt.Errorf("the run is %q because of %q", s.Status, s.Reason)
 	}
-	asked := len(s.OpenRequests()) > 0 && !s.withPlaceholders()
+	asked := len(s.OpenRequests()) > 0 && s.Wait != WaitAllSuspended
 	if len(s.Queued) > 0 && !asked && !slices.ContainsFunc(s.Live, Call.Open) && s.Plan.Stage != PlanSteps {
 		return fmt.Errorf("%d blocks of users are held back for nothing", len(s.Queued))
 	}
@@ -298,18 +278,11 @@ func evictedWhole(s *AgentState, c Call) bool {
 	})
 }
 
-// stateHolds: the shared state is an object in canonical form, and what calls changed is apart from it only while another call of their
-// round is under way, or because it does not go together.
+// stateHolds: the shared state is an object in canonical form.
 func stateHolds(s *AgentState) error {
 	canonical, err := ApplyPatches(s.Shared, nil)
 	if err != nil || string(canonical) != string(s.SharedState()) {
 		return fmt.Errorf("the state is no object in canonical form: %w", err)
-	}
-	if len(s.Patches) == 0 || !s.Round.Sequential && slices.ContainsFunc(s.Live, Call.hasView) {
-		return nil
-	}
-	if _, err := s.merged(); err == nil {
-		return fmt.Errorf("the changes of %d calls are held back for nothing", len(s.Patches))
 	}
 	return nil
 }
@@ -351,9 +324,9 @@ func verdictHolds(s *AgentState) error {
 	switch {
 	case c != nil && s.Reason == ReasonNaturalEnd:
 		return fmt.Errorf("the run ended with what was refused: %s", c.Text)
-	case c.owed() && !c.Ephemeral && s.Unseen == 0:
+	case c != nil && c.Lifecycle != "" && !c.Ephemeral && s.Unseen == 0:
 		return fmt.Errorf("nobody will be told: %s", c.Text)
-	case c != nil && !s.withPlaceholders() && slices.ContainsFunc(s.Live, Call.Open):
+	case c != nil && s.Wait != WaitAllSuspended && slices.ContainsFunc(s.Live, Call.Open):
 		return fmt.Errorf("calls are open behind a refused reply")
 	case int64(s.Interactions.Current) > s.Inferences:
 		return fmt.Errorf("%d interactions in %d inferences", s.Interactions.Current, s.Inferences)
@@ -428,24 +401,16 @@ func (k *explorer) nextFits(s *AgentState) error {
 	if (a.Kind == ActDone) != (s.Status == RunDone) {
 		return fmt.Errorf("next is %s while the run is %s", a.Kind, s.Status)
 	}
-	_, conflict := stateEnd(s) // an error, which ends a run whatever is open
-	if len(s.Permissions.Asked) > 0 && (a.Kind == ActInfer || a.Kind == ActEnd && s.Permissions.Failed == "" && !conflict) {
-		return fmt.Errorf("next is %s while a permission is requested", a.Kind)
+	if len(s.Permissions.Asked) > 0 && a.Kind == ActInfer {
+		return fmt.Errorf("the model is asked while a permission is requested")
 	}
 	switch a.Kind {
 	case ActInfer:
 		if s.Ending != "" {
 			return fmt.Errorf("asked for %s though the run is to end as %s", a.Lifecycle, s.Ending)
 		}
-		used := quotaUsed(&k.w.def, s)
-		if (leaves(&k.w.def, s) != "") != (a.Lifecycle == LifecycleSummary) || used && a.Lifecycle != LifecycleSummary || a.Exhausted != (used || s.Interactions.Current >= s.Interactions.Max) {
-			return fmt.Errorf("asked for %s, exhausted %v, at %v", a.Lifecycle, a.Exhausted, s.Interactions)
-		}
 		return answered(&k.w.def, s, a)
 	case ActEnd:
-		if err := endsByTool(&k.w.def, s, a.End); err != nil {
-			return err
-		}
 		closed := func(c Call) bool { return c.Status == StatusNew && s.Ending == ReasonPluginRequested } // a plugin ends the run in front of it
 		if open := slices.ContainsFunc(s.Live, func(c Call) bool { return c.Open() && !closed(c) }); open && a.End.Reason != ReasonError {
 			return fmt.Errorf("ends as %s while calls are open", a.End.Reason)
@@ -462,30 +427,8 @@ func (k *explorer) nextFits(s *AgentState) error {
 		if a.Expires.IsZero() {
 			return fmt.Errorf("next is to wait for ever")
 		}
-		_, exits := s.exit() // a last word
-		if k.w.def.Wait == WaitAllSuspended && s.Unseen > 0 && !s.holdsBack() && !exits && s.Ending == "" && !s.Plan.active() && !quotaUsed(&k.w.def, s) && leaves(&k.w.def, s) == "" && !s.spokenFor(&k.w.def) {
-			return fmt.Errorf("it waits while the model has %d messages to see", s.Unseen)
-		}
 	}
 	return resting(&k.w.def, s, a)
-}
-
-// endsByTool: where only a tool ends a run by itself, its call succeeded in the newest inference, and nothing but its round was said since.
-// A summary is the other way, and a branch off a run that nobody owed anything ends at once.
-func endsByTool(d *Definition, s *AgentState, end Finished) error {
-	if d.Text != TextRequireTool || end.Reason != ReasonNaturalEnd || int64(s.Interactions.Current) < s.Inferences || s.Inferences == 0 {
-		return nil
-	}
-	newest := s.Prior + s.Inferences
-	if !slices.ContainsFunc(s.Live, func(c Call) bool { return c.Inference == newest && c.Breaks && c.Status == StatusSucceeded }) {
-		return fmt.Errorf("ends by itself, and no tool has said so")
-	}
-	for _, m := range s.Messages.All() {
-		if t, ok := m.Block.(Text); ok && m.Role == RoleUser && m.Seen(s.Inferences) == 0 {
-			return fmt.Errorf("ends while %q has no answer", t.Text)
-		}
-	}
-	return nil
 }
 
 // resting: where the run waits or asks the model, what is open waits for somebody, or for the others that resume counts.
@@ -585,6 +528,12 @@ func quotedWell(r Request) error {
 	return nil
 }
 
+// sameEvent reports whether two messages come from one event.
+func sameEvent(a, b Source) bool {
+	a.Part, b.Part = 0, 0
+	return a == b
+}
+
 // takenByProviders is what the strictest of them wants of calls and results.
 func takenByProviders(messages []Message) error {
 	owed, answering := map[string]bool{}, false
@@ -603,7 +552,7 @@ func takenByProviders(messages []Message) error {
 			delete(owed, b.ID)
 			answering, last = true, m.Source
 		case Media:
-			if len(owed) > 0 && (!answering || !m.Source.sameEvent(last)) {
+			if len(owed) > 0 && (!answering || !sameEvent(m.Source, last)) {
 				return fmt.Errorf("message %d stands between a call and its result", i)
 			}
 		default:
@@ -614,24 +563,6 @@ func takenByProviders(messages []Message) error {
 	}
 	if len(owed) > 0 {
 		return fmt.Errorf("%d calls have no result", len(owed))
-	}
-	return nil
-}
-
-// staysDone throws every kind of fact at a run that is done.
-func (k *explorer) staysDone(s *AgentState) error {
-	if s.Status != RunDone {
-		return nil
-	}
-	key := walkKey(s)
-	for _, e := range everyEvent(s) {
-		n, err := Apply(*s, e)
-		if walkKey(&n) != key {
-			return fmt.Errorf("%s changed a run that was done: %w", EventType(e), err)
-		}
-	}
-	if _, err := ApplyEntry(*s, Entry{Seq: s.Entries, Writer: "w1", Events: []Event{Resumed{}}}); err == nil {
-		return fmt.Errorf("an entry follows the end")
 	}
 	return nil
 }
@@ -706,7 +637,7 @@ func walkKey(s *AgentState) string {
 	b = append(append(b, s.Ending...), s.EndingDetail...)
 	b = fmt.Appendf(b, "%v%v%v%v%v%v%d", s.Pace, s.Cut, s.Tally, s.Watch, s.Recovery, s.Full, s.EvictedMessages)
 	if p := &s.Plan; p.Stage != "" {
-		b = fmt.Appendf(b, "%s%d%d%d%d", p.Stage, p.next(), p.Tries, p.Heard, p.Answered)
+		b = fmt.Appendf(b, "%s%d%d%d", p.Stage, p.Tries, p.Heard, p.Answered)
 		for _, step := range p.Steps {
 			b = strconv.AppendBool(append(b, step.Use.ID...), step.Failed)
 		}
@@ -773,95 +704,95 @@ func appendOpen(b []byte, c Call) []byte {
 
 // arrowsTaken collects which arrows of the tables the events of a walk take.
 type arrowsTaken struct {
-	runs  map[RunArrow]bool
-	calls map[CallArrow]bool
-	seen  map[string]bool // kinds of transition already looked at
+	runs  map[[2]RunStatus]bool
+	calls map[[2]CallStatus]bool
+	seen  map[string]bool // kinds of transition
 }
 
 func newArrowsTaken() *arrowsTaken {
-	return &arrowsTaken{runs: map[RunArrow]bool{}, calls: map[CallArrow]bool{}, seen: map[string]bool{}}
+	return &arrowsTaken{runs: map[[2]RunStatus]bool{}, calls: map[[2]CallStatus]bool{}, seen: map[string]bool{}}
 }
 
-// observe finds the arrows that e takes from before to after, once for each kind of transition, and wants them to explain it.
-func (a *arrowsTaken) observe(before, after AgentState, at entryHead, e Event) error {
-	kind := transition(&before, &after, e)
+// observe notes the arrows that e takes from before to after, and wants every change of a status to be a way along the tables.
+func (a *arrowsTaken) observe(before, after AgentState, e Event) error {
+	kind := EventType(e) + " " + string(before.Status) + ">" + string(after.Status)
+	for _, c := range after.Calls() {
+		if was, _ := before.Call(c.ID); was.Status != c.Status {
+			kind += " " + string(was.Status) + ">" + string(c.Status) + strconv.FormatBool(was.Executions < c.Executions)
+		}
+	}
 	if a.seen[kind] {
 		return nil
 	}
 	a.seen[kind] = true
-	before.head = at
-	runs, calls := arrowsOf(before, e)
-	for _, r := range runs {
-		a.runs[r] = true
-	}
-	for _, c := range calls {
-		a.calls[c] = true
-	}
-	return explained(&before, &after, runs, calls)
-}
-
-// transition names the event and the statuses that it changes.
-func transition(before, after *AgentState, e Event) string {
-	f, _ := e.(CallFinished)
-	if asked, ok := e.(CallSuspended); ok {
-		f.Ran = asked.Ran
-	}
-	kind := EventType(e) + strconv.FormatBool(f.Ran) + " " + string(before.Status) + ">" + string(after.Status)
-	for _, c := range after.Calls() {
-		if was, _ := before.Call(c.ID); was.Status != c.Status {
-			kind += " " + string(was.Status) + ">" + string(c.Status)
+	if before.Status != after.Status {
+		a.runs[[2]RunStatus{before.Status, after.Status}] = true
+		if !slices.ContainsFunc(RunArrows(), func(r RunArrow) bool { return r.From == before.Status && r.To == after.Status }) {
+			return fmt.Errorf("the run went from %q to %q past the table", before.Status, after.Status)
 		}
-	}
-	return kind
-}
-
-// arrowsOf are the arrows without which Apply refuses e.
-func arrowsOf(s AgentState, e Event) (runs []RunArrow, calls []CallArrow) {
-	refused := func() bool { _, err := Apply(s, e); return err != nil }
-	for i, arrow := range runArrows {
-		runArrows[i] = RunArrow{From: "taken out"}
-		if refused() {
-			runs = append(runs, arrow)
-		}
-		runArrows[i] = arrow
-	}
-	for i, arrow := range callArrows {
-		callArrows[i] = CallArrow{From: "taken out"}
-		if refused() {
-			calls = append(calls, arrow)
-		}
-		callArrows[i] = arrow
-	}
-	return runs, calls
-}
-
-// explained wants every change of a status to be a way along the arrows that were taken.
-func explained(before, after *AgentState, runs []RunArrow, calls []CallArrow) error {
-	if before.Status != after.Status && !slices.ContainsFunc(runs, func(r RunArrow) bool { return r.From == before.Status && r.To == after.Status }) {
-		return fmt.Errorf("the run went from %q to %q past the table", before.Status, after.Status)
 	}
 	for _, c := range after.Calls() {
 		was, _ := before.Call(c.ID)
-		if !leads(was.Status, c.Status, calls) {
+		if was.Status == c.Status {
+			continue
+		}
+		way, ok := wayOf(was, c)
+		if !ok {
 			return fmt.Errorf("call %s went from %q to %q past the table", c.ID, was.Status, c.Status)
+		}
+		for _, arrow := range way {
+			a.calls[arrow] = true
 		}
 	}
 	return nil
 }
 
-// leads reports whether the arrows lead from one status to the other, each used once at most.
-func leads(from, to CallStatus, arrows []CallArrow) bool {
-	if from == to {
-		return true
+// wayOf is the shortest way of a call along the table from what it was to what it is, over running where its tool was entered.
+func wayOf(was, is Call) ([][2]CallStatus, bool) {
+	if is.Executions == was.Executions || was.Status == StatusRunning || is.Status == StatusRunning {
+		return shortest(was.Status, is.Status)
 	}
-	return slices.ContainsFunc(arrows, func(a CallArrow) bool {
-		rest := slices.DeleteFunc(slices.Clone(arrows), func(b CallArrow) bool { return a == b })
-		return a.From == from && leads(a.To, to, rest)
-	})
+	in, ok := shortest(was.Status, StatusRunning)
+	out, alsoOK := shortest(StatusRunning, is.Status)
+	return append(in, out...), ok && alsoOK
+}
+
+// shortest has three arrows at most.
+func shortest(from, to CallStatus) ([][2]CallStatus, bool) {
+	ways := [][][2]CallStatus{nil}
+	for range 3 {
+		var longer [][][2]CallStatus
+		for _, way := range ways {
+			at := from
+			if len(way) > 0 {
+				at = way[len(way)-1][1]
+			}
+			for _, arrow := range CallArrows() {
+				if arrow.From != at {
+					continue
+				}
+				next := append(slices.Clone(way), [2]CallStatus{at, arrow.To})
+				if arrow.To == to {
+					return next, true
+				}
+				longer = append(longer, next)
+			}
+		}
+		ways = longer
+	}
+	return nil, false
 }
 
 func (a *arrowsTaken) requireExactlyTheTables(t *testing.T) {
 	t.Helper()
-	require.ElementsMatch(t, RunArrows(), slices.Collect(maps.Keys(a.runs)), "run arrows")
-	require.ElementsMatch(t, CallArrows(), slices.Collect(maps.Keys(a.calls)), "call arrows")
+	var runs [][2]RunStatus
+	for _, a := range RunArrows() {
+		runs = append(runs, [2]RunStatus{a.From, a.To})
+	}
+	var calls [][2]CallStatus
+	for _, a := range CallArrows() {
+		calls = append(calls, [2]CallStatus{a.From, a.To})
+	}
+	require.ElementsMatch(t, runs, slices.Collect(maps.Keys(a.runs)), "run arrows")
+	require.ElementsMatch(t, calls, slices.Collect(maps.Keys(a.calls)), "call arrows")
 }
