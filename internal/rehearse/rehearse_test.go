@@ -262,8 +262,8 @@ func TestWhatOnlyANewerBuildReads(t *testing.T) {
 			w.rewrite("J#0000000001", func(e map[string]any) {
 				e["e"] = append(e["e"].([]any), map[string]any{"call_judged": map[string]any{}})
 			})
-		}, `event: found "call_judged"`},
-		"a newer definition": {func(w *world) { w.pinTo([]byte(`{"name":"payer","oversight":"strict"}`)) }, `definition: found the key "oversight"`},
+		}, `"call_judged" is none that this version knows`},
+		"a newer definition": {func(w *world) { w.pinTo([]byte(`{"name":"payer","oversight":"strict"}`)) }, `definition: json: unknown field "oversight"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := parkedRun(t, payer(), pay())
@@ -271,7 +271,7 @@ func TestWhatOnlyANewerBuildReads(t *testing.T) {
 			rep := w.rehearse(&d)
 			require.Equal(t, 1, rep.Breaks)
 			require.Contains(t, rep.Runs[0].Breaks[0], c.says)
-			require.Contains(t, rep.Runs[0].Breaks[0], "written by a newer version")
+			require.Contains(t, rep.Runs[0].Breaks[0], "deploy the version that wrote it")
 		})
 	}
 }
