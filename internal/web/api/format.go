@@ -137,7 +137,7 @@ func (v *view) says(d stream.Delta, at time.Time) (stream.Encoded, error) {
 	}
 	of := part{d.Kind, d.Place}
 	v.heard.content[of] += d.Text
-	return v.format.EncodeSaid(stream.Says(&v.state, d, v.heard.content[of], at))
+	return v.format.EncodeLive(&v.state, d, v.heard.content[of], at)
 }
 
 // read reads on until there are n events, or no more entries.

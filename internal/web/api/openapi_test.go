@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -470,11 +472,7 @@ var goTypes = map[string]any{
 	"Accepted": api.Accepted{}, "Links": api.Links{}, "Run": api.Run{}, "RunError": agent.RunError{}, "Interactions": agent.Interactions{},
 	"Usage": agent.Usage{}, "Message": api.Message{}, "Call": api.Call{}, "Waiting": api.Waiting{}, "RunHead": api.RunHead{},
 	"RunPage": api.RunPage{}, "MessagePage": api.MessagePage{}, "CallPage": api.CallPage{}, "ApprovalPage": api.ApprovalPage{},
-	"EncodedPage": api.EncodedPage{}, "CanonicalEvent": stream.Event{}, "CanonicalText": stream.DeltaEvent{}, "CanonicalTextData": stream.DeltaData{},
-	"ArvoEvent": stream.ArvoEvent{}, "ArvoMetadata": stream.ArvoMetadata{},
-	"CoworkEvent": stream.Named{}, "ForgeEvent": stream.Named{},
-	"AguiEvent": stream.AguiEvent{}, "AguiOutcome": stream.AguiOutcome{}, "AguiInterrupt": stream.AguiInterrupt{}, "AguiMessage": stream.AguiMessage{},
-	"AguiCall": stream.AguiCall{}, "AguiFunction": stream.AguiFunction{}, "AisdkPart": stream.AisdkPart{},
+	"EncodedPage": api.EncodedPage{}, "CanonicalEvent": stream.Event{}, "CanonicalTextData": stream.DeltaData{},
 	"EventPage": api.EventPage{}, "Event": api.Event{}, "Replay": api.Replay{}, "Difference": api.Difference{}, "Approval": approval.Approval{},
 	"Decided": approval.Decision{}, "Remark": approval.Remark{}, "Checked": agent.Checked{}, "Was": agent.Was{}, "Ticket": agent.Ticket{}, "Pending": agent.Pending{}, "Problem": api.Problem{}, "Fork": api.Fork{}, "CallbackAnswer": api.CallbackAnswer{}, "Applied": api.Applied{}, "ForkModel": api.ForkModel{},
 	"Whole": agent.Whole{},
@@ -493,11 +491,60 @@ var goTypes = map[string]any{
 // unions are the object schemas of blocks: one Go type has the members of several.
 var unions = []string{"SaidText", "SaidMedia"}
 
+// forms are the schemas of each format's events, and the object schemas in them. No Go type has their members: the format's table
+// does, and TestDocumentHasTheForms holds the schemas to what it writes.
+var (
+	forms = map[stream.Format]string{
+		stream.Canonical: "CanonicalEvent", stream.Arvo: "ArvoEvent", stream.Cowork: "CoworkEvent", stream.Forge: "ForgeEvent",
+		stream.Agui: "AguiEvent", stream.Aisdk: "AisdkPart",
+	}
+	ofForms = []string{
+		"CanonicalText", "ArvoEvent", "ArvoMetadata", "CoworkEvent", "ForgeEvent", "AguiEvent", "AguiOutcome", "AguiInterrupt",
+		"AguiMessage", "AguiCall", "AguiFunction", "AisdkPart",
+	}
+)
+
+// Every event that a format writes is valid by the format's schema, which lists the types: those of the golden files and live ones.
+func TestDocumentHasTheForms(t *testing.T) {
+	d := readDocument(t)
+	require.Len(t, forms, len(stream.Formats()))
+	valid := func(schema string, body []byte) {
+		require.NoError(t, d.valid("/components/schemas/"+schema, body), "%s", body)
+	}
+	for format, schema := range forms {
+		files, err := filepath.Glob("../stream/testdata/*." + string(format) + ".jsonl")
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, f := range files {
+			golden, err := os.ReadFile(f)
+			require.NoError(t, err)
+			for line := range bytes.Lines(golden) {
+				valid(schema, line)
+			}
+		}
+		if format == stream.Canonical {
+			schema = "CanonicalText"
+		}
+		for _, kind := range []agent.DeltaKind{agent.DeltaText, agent.DeltaReasoning, agent.DeltaCall} {
+			piece := stream.Delta{Inference: 1, Delta: agent.Delta{Kind: kind, Text: "x", Call: "c1", Name: "pay"}}
+			run := agent.AgentState{Run: "r" + strings.Repeat("a", 25), Agent: "payer"}
+			e, err := format.EncodeLive(&run, piece, "x", time.Unix(1, 0))
+			require.NoError(t, err)
+			if e.Type == "" {
+				continue
+			}
+			body, err := agent.MarshalVerbatim(e.Body)
+			require.NoError(t, err)
+			valid(schema, body)
+		}
+	}
+}
+
 func TestDocumentHasTheFieldsOfTheTypes(t *testing.T) {
 	d := readDocument(t)
 	for name := range d.object("/components/schemas") {
 		s := d.object(pointer("components", "schemas", name))
-		if s["type"] != "object" || slices.Contains(unions, name) {
+		if s["type"] != "object" || slices.Contains(unions, name) || slices.Contains(ofForms, name) {
 			continue
 		}
 		of, ok := goTypes[name]

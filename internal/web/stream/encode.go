@@ -1,7 +1,9 @@
 package stream
 
 import (
+	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -15,43 +17,63 @@ type Format string
 // The formats.
 const (
 	Canonical Format = "canonical" // Event as it is
-	Arvo      Format = "arvo"      // semantics.md, 1.9
+	Arvo      Format = "arvo"      // seed 000; semantics.md, 1.9
 	Cowork    Format = "cowork"    // seed 002
 	Forge     Format = "forge"     // seed 004; semantics.md, 5.6
 	Agui      Format = "agui"      // the AG-UI protocol; semantics.md, 3.11
-	Aisdk     Format = "aisdk"     // the AI SDK's UI message stream; semantics.md, 3.11
+	Aisdk     Format = "aisdk"     // the AI SDK's UI message stream, version 1; semantics.md, 3.11
 )
 
-// encoding writes the events of one entry, and what is told live, in a format. What it writes of an entry depends on nothing else.
-type encoding struct {
-	events func([]Event) ([]Encoded, error)
-	delta  func(Said) Encoded // of text
-	pieces func(Said) Encoded // of reasoning and of calls; nil = the format tells nothing of them
-	wire   Wire
+// form is how a format writes events. What it writes of an entry depends on nothing else.
+type form struct {
+	event func(w *writer, e Event)                        // calls w.tell once for each event that the format has for e
+	frame func(e Event, id, name string, data object) any // the JSON of one event; id is "" for a live piece
+	wire  Wire
 }
 
-// Wire is what a format wants of server-sent events beside its events. The zero Wire is nothing.
+// forms returns the formats. A function, so that programs that write no stream do not link them.
+func forms() map[Format]form {
+	return map[Format]form{
+		Canonical: {event: (*writer).canonical},
+		Arvo:      {event: (*writer).arvo, frame: arvoFrame},
+		Cowork:    {event: (*writer).cowork, frame: namedFrame},
+		Forge:     {event: (*writer).forge, frame: namedFrame},
+		Agui:      {event: (*writer).agui, frame: aguiFrame},
+		Aisdk:     {(*writer).aisdk, aisdkFrame, Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
+	}
+}
+
+// Wire is what a format needs of server-sent events beside its events. The zero Wire is nothing.
 type Wire struct {
 	Header, Value string // of the answer
 	Last          string // the data behind the last event of a run
 }
 
-// Wire is the format's.
-func (f Format) Wire() Wire { return encodings()[f].wire }
+// Wire returns what the format needs of server-sent events.
+func (f Format) Wire() Wire { return forms()[f].wire }
 
-// encodings is a function, so that programs which tell nobody do not hold them.
-func encodings() map[Format]encoding {
-	return map[Format]encoding{
-		Canonical: {events: canonical, delta: canonicalDelta, pieces: canonicalDelta},
-		Arvo:      {events: arvo, delta: arvoDelta, pieces: arvoPiece},
-		Cowork:    {events: cowork, delta: coworkDelta},
-		Forge:     {events: forge, delta: forgeDelta, pieces: forgePiece},
-		Agui:      {events: agui, delta: aguiDelta},
-		Aisdk:     {events: aisdk, delta: aisdkDelta, wire: Wire{"x-vercel-ai-ui-message-stream", "v1", "[DONE]"}},
+// Formats are the names of the formats, sorted.
+func Formats() []string {
+	var names []string
+	for f := range forms() {
+		names = append(names, string(f))
 	}
+	slices.Sort(names)
+	return names
 }
 
-// Encoded is an event as a format writes it. Its place is Seq and Index, which count what the format writes.
+// ReadFormat reads a format's name. The error lists the formats there are.
+func ReadFormat(name string) (Format, error) {
+	names := Formats()
+	if slices.Contains(names, name) {
+		return Format(name), nil
+	}
+	last := len(names) - 1
+	return "", fmt.Errorf("got %q, want %s or %s", name, strings.Join(names[:last], ", "), names[last])
+}
+
+// Encoded is an event as a format writes it. Seq and Index are its place; Index counts what the format writes of an
+// entry.
 type Encoded struct {
 	Seq   int64
 	Index int
@@ -59,42 +81,24 @@ type Encoded struct {
 	Body  any // its JSON
 }
 
-// ReadFormat reads a format's name. The error lists the formats there are.
-func ReadFormat(name string) (Format, error) {
-	f := Format(name)
-	if _, ok := encodings()[f]; !ok {
-		names := Formats()
-		last := len(names) - 1
-		return "", fmt.Errorf("got %q, want %s or %s", name, strings.Join(names[:last], ", "), names[last])
-	}
-	return f, nil
-}
-
-// Formats are the names of the formats, sorted.
-func Formats() []string {
-	var names []string
-	for f := range encodings() {
-		names = append(names, string(f))
-	}
-	slices.Sort(names)
-	return names
-}
-
-// Encode writes all events of one entry. Some formats have none for many events.
+// Encode writes all events of one entry. Many formats have none for some events.
 func (f Format) Encode(events []Event) ([]Encoded, error) {
-	e, ok := encodings()[f]
+	form, ok := forms()[f]
 	if !ok {
 		return nil, fmt.Errorf("encode events: no format %q", f)
 	}
-	out, err := e.events(events)
-	if err != nil {
-		return nil, fmt.Errorf("encode events as %s: %w", f, err)
+	w := &writer{form: form, entry: events}
+	for _, w.now = range events {
+		form.event(w, w.now)
 	}
-	return out, nil
+	if w.err != nil {
+		return nil, fmt.Errorf("encode events as %s: %w", f, w.err)
+	}
+	return w.out, nil
 }
 
-// Delta is a piece of what a model is writing. It is told once, to who listens, and has no place in the stream: the attempt it
-// belongs to may fail, and the next says everything anew.
+// Delta is a piece of what a model is writing. Listeners get it once. It has no place in the stream, because the
+// attempt it belongs to may fail and the next attempt writes everything again.
 type Delta struct {
 	Inference int64 // of the run, from 1
 	Attempt   int   // requests made before for this inference
@@ -106,78 +110,93 @@ func (d Delta) Before(e Delta) bool {
 	return d.Inference == e.Inference && d.Attempt == e.Attempt && d.Kind == e.Kind && d.Place == e.Place
 }
 
-// Said is a piece of what a model is writing as listeners get it.
-type Said struct {
-	Delta
-	Run, Thread string
-	Content     string // of the same text, reasoning or arguments in this attempt so far, Text included
-	At          time.Time
-	who         who
-}
-
-// Says is what listeners of run s get.
-func Says(s *agent.AgentState, d Delta, content string, at time.Time) Said {
-	said := Said{Delta: d, Run: s.Run, Thread: s.Subject, Content: content, At: at, who: whoOf(s)}
-	if said.Thread == "" {
-		said.Thread = s.Run
-	}
-	return said
-}
-
-// EncodeSaid writes a piece of what a model is writing. Its Seq and Index mean nothing; without a Type the format does not tell it.
-func (f Format) EncodeSaid(s Said) (Encoded, error) {
-	e, ok := encodings()[f]
+// EncodeLive writes a piece of what the model of run s is writing. Content is all of the same text, reasoning or
+// arguments in this attempt so far, the piece included. The result has no place. It has no Type where the format
+// has no event for the piece.
+func (f Format) EncodeLive(s *agent.AgentState, d Delta, content string, at time.Time) (Encoded, error) {
+	form, ok := forms()[f]
 	if !ok {
-		return Encoded{}, fmt.Errorf("encode text: no format %q", f)
+		return Encoded{}, fmt.Errorf("encode live piece: no format %q", f)
 	}
-	switch {
-	case s.Kind == agent.DeltaText:
-		return e.delta(s), nil
-	case e.pieces != nil:
-		return e.pieces(s), nil
+	data := DeltaData{Delta: d.Text, Attempt: d.Attempt, content: content}
+	if d.Kind == agent.DeltaCall {
+		data.Index, data.ID, data.Name = &d.Place, d.Call, d.Name
 	}
-	return Encoded{}, nil
+	kinds := map[agent.DeltaKind]Type{
+		agent.DeltaText: TextDelta, agent.DeltaReasoning: ReasoningDelta, agent.DeltaCall: ToolCallDelta,
+	}
+	e := newEvent(s, kinds[d.Kind], at)
+	e.Step, e.Data = stepID(d.Inference), data
+	w := &writer{form: form, now: e, live: true}
+	form.event(w, e)
+	if len(w.out) == 0 {
+		return Encoded{}, nil
+	}
+	return w.out[0], nil
 }
 
-func canonical(events []Event) ([]Encoded, error) {
-	out := make([]Encoded, len(events))
-	for i, e := range events {
-		out[i] = Encoded{Seq: e.Seq, Index: e.Index, Type: string(e.Type), Body: e}
+// writer writes the events of one entry, or one live piece, in a form.
+type writer struct {
+	form  form
+	entry []Event // all events of the entry
+	now   Event   // the event that is being written
+	live  bool    // now is a piece of what a model is writing
+	out   []Encoded
+	err   error // the first
+}
+
+// tell writes one event of the form: its name and its fields, as of object.
+func (w *writer) tell(name string, fields ...any) {
+	id, n := "", len(w.out)
+	if !w.live {
+		id = fmt.Sprintf("%d.%d", w.now.Seq, n)
 	}
-	return out, nil
+	w.out = append(w.out, Encoded{Seq: w.now.Seq, Index: n, Type: name, Body: w.form.frame(w.now, id, name, fields)})
 }
 
-// DeltaEvent is a piece of what a model is writing in the canonical form: an Event without a place.
-type DeltaEvent struct {
-	Type   Type      `json:"type"`
-	Run    string    `json:"run_id"`
-	Thread string    `json:"thread_id"`
-	Time   int64     `json:"timestamp_ms"`
-	Step   string    `json:"step_id"`
-	Data   DeltaData `json:"data"`
-}
-
-// DeltaData is a piece of text, of reasoning, or of a call's arguments, the first of which may be empty: a call begins.
-type DeltaData struct {
-	Delta   string `json:"delta"`
-	Attempt int    `json:"attempt"` // another attempt says everything anew
-
-	// Of a call.
-	Index *int   `json:"index,omitempty"` // among the reply's calls, in order of their beginning
-	ID    string `json:"id,omitempty"`    // as the model has it; the call of tool_call_start may have another
-	Name  string `json:"name,omitempty"`  // of its tool, as the model has it
-}
-
-// deltaTypes are the types of pieces.
-var deltaTypes = map[agent.DeltaKind]Type{agent.DeltaText: TextDelta, agent.DeltaReasoning: ReasoningDelta, agent.DeltaCall: ToolCallDelta}
-
-func canonicalDelta(s Said) Encoded {
-	kind := deltaTypes[s.Kind]
-	data := DeltaData{Delta: s.Text, Attempt: s.Attempt}
-	if s.Kind == agent.DeltaCall {
-		data.Index, data.ID, data.Name = &s.Place, s.Call, s.Name
+// reply returns the reply of a step whose beginning is in the entry.
+func (w *writer) reply(step string) (d InferenceDoneData) {
+	for _, e := range w.entry {
+		if d, ok := e.Data.(InferenceDoneData); ok && e.Step == step {
+			return d
+		}
 	}
-	return Encoded{Type: string(kind), Body: DeltaEvent{
-		Type: kind, Run: s.Run, Thread: s.Thread, Time: s.At.UnixMilli(), Step: stepID(s.Inference), Data: data,
-	}}
+	return d
+}
+
+func (w *writer) canonical(e Event) {
+	encoded := Encoded{Seq: e.Seq, Index: e.Index, Type: string(e.Type), Body: e}
+	if w.live {
+		encoded.Body = liveEvent(e)
+	}
+	w.out = append(w.out, encoded)
+}
+
+// liveEvent is a live piece in the canonical form: an Event without a place.
+func liveEvent(e Event) object {
+	return object{
+		"type", e.Type, "run_id", e.Run, "thread_id", e.Thread, "timestamp_ms", e.Time, "step_id", e.Step, "data", e.Data,
+	}
+}
+
+// object is a JSON object: names and values in turn. A name that ends in ? is left out where its value is zero or
+// empty.
+type object []any
+
+// MarshalJSON writes the members in their order.
+func (o object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	for i := 0; i < len(o); i += 2 {
+		name, optional := strings.CutSuffix(o[i].(string), "?")
+		v := reflect.ValueOf(o[i+1])
+		if optional && (!v.IsValid() || v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0) {
+			continue
+		}
+		value, err := agent.MarshalVerbatim(o[i+1])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		fmt.Fprintf(&b, ",%q:%s", name, value)
+	}
+	return []byte("{" + strings.TrimPrefix(b.String(), ",") + "}"), nil
 }

@@ -1,8 +1,25 @@
+// Package stream makes of a run one sequence of events (semantics.md, 3.10) and writes them in the formats that
+// clients know (1.9).
+//
+// The events of an entry are a pure function of the entry, of the run before it and of the definition the run is
+// pinned to. The stream of a run is the events of its entries, one entry after the other. An event's place is the
+// entry's sequence and the event's index in it; whoever has seen the stream up to a place gets exactly the rest.
+// Events are not stored: the journal is.
+//
+// Order. An attempt begins with run_start and ends with run_finish. Behind run_finish stands nothing but the next
+// attempt's run_start. Parking ends an attempt with the termination suspended. step_end stands before the outcomes
+// of the step's calls. Among an entry's neighbouring outcomes, calls that came to wait stand before calls that are
+// done. An event that was not committed is in no stream.
+//
+// Text is told live while the model writes it, and never again as a piece: a piece has no place. The step's
+// inference_complete has the whole text.
 package stream
 
 import (
+	"cmp"
 	"encoding/json"
 	"strconv"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 )
@@ -10,36 +27,37 @@ import (
 // Type is the type of an event.
 type Type string
 
-// The types. Those that are not in Types are for what is said elsewhere: deltas are live.
+// The types. The deltas are live only: Types has the others.
 const (
 	RunStart         Type = "run_start"
 	StepStart        Type = "step_start"
-	TextDelta        Type = "text_delta"                // live only
-	ReasoningDelta   Type = "reasoning_delta"           // live only
-	ToolCallDelta    Type = "tool_call_delta"           // live only
-	EncryptedThought Type = "reasoning_encrypted_value" //
-	ToolCallStart    Type = "tool_call_start"           //
-	ToolCallReady    Type = "tool_call_ready"           //
-	ToolCallDone     Type = "tool_call_done"            //
-	ToolCallResumed  Type = "tool_call_resumed"         //
-	InferenceDone    Type = "inference_complete"        //
-	StepEnd          Type = "step_end"                  //
-	StateSnapshot    Type = "state_snapshot"            //
-	StateDelta       Type = "state_delta"               //
-	MessagesSnapshot Type = "messages_snapshot"         //
-	ActivitySnapshot Type = "activity_snapshot"         //
-	PlanCreated      Type = "plan_created"              //
-	StepExecuting    Type = "step_executing"            // of a plan
-	StepCompleted    Type = "step_completed"            // of a plan
-	Error            Type = "error"                     //
-	RunFinish        Type = "run_finish"                //
+	TextDelta        Type = "text_delta"
+	ReasoningDelta   Type = "reasoning_delta"
+	ToolCallDelta    Type = "tool_call_delta"
+	EncryptedThought Type = "reasoning_encrypted_value"
+	ToolCallStart    Type = "tool_call_start"
+	ToolCallReady    Type = "tool_call_ready"
+	ToolCallDone     Type = "tool_call_done"
+	ToolCallResumed  Type = "tool_call_resumed"
+	InferenceDone    Type = "inference_complete"
+	StepEnd          Type = "step_end"
+	StateSnapshot    Type = "state_snapshot"
+	StateDelta       Type = "state_delta"
+	MessagesSnapshot Type = "messages_snapshot"
+	ActivitySnapshot Type = "activity_snapshot"
+	PlanCreated      Type = "plan_created"
+	StepExecuting    Type = "step_executing"
+	StepCompleted    Type = "step_completed"
+	Error            Type = "error"
+	RunFinish        Type = "run_finish"
 )
 
-// Types are the types that the events of entries have, state_snapshot and state_delta included, which a run without shared state has not.
+// Types are the types that the events of entries have.
 func Types() []Type {
 	return []Type{
-		RunStart, StepStart, EncryptedThought, ToolCallStart, ToolCallReady, ToolCallDone, ToolCallResumed, InferenceDone, StepEnd,
-		StateSnapshot, StateDelta, MessagesSnapshot, ActivitySnapshot, PlanCreated, StepExecuting, StepCompleted, Error, RunFinish,
+		RunStart, StepStart, EncryptedThought, ToolCallStart, ToolCallReady, ToolCallDone, ToolCallResumed, InferenceDone,
+		StepEnd, StateSnapshot, StateDelta, MessagesSnapshot, ActivitySnapshot, PlanCreated, StepExecuting, StepCompleted,
+		Error, RunFinish,
 	}
 }
 
@@ -55,21 +73,24 @@ type Event struct {
 	Data   any    `json:"data"`              // one of the structs below, by Type
 
 	who who
+	at  time.Time // Time, as fine as it is known
 }
 
 // who is what an encoding may say of a run with every event.
-type who struct{ agent, version, subject, parent string }
+type who struct {
+	agent, version string
+	parent         string // the run that it continues or branches off, else the one whose call it carries out
+}
 
-// whoOf is what may be said of run s. Its parent is the run that it continues or branches off; else the one whose call it carries out.
-func whoOf(s *agent.AgentState) who {
-	w := who{agent: s.Agent, version: s.Version, subject: s.Subject}
-	switch {
-	case s.From != nil:
+// newEvent is an event of run s without its place and data.
+func newEvent(s *agent.AgentState, t Type, at time.Time) Event {
+	w := who{agent: s.Agent, version: s.Version}
+	if s.From != nil {
 		w.parent = s.From.Run
-	case s.Parent != nil:
+	} else if s.Parent != nil {
 		w.parent = s.Parent.Run
 	}
-	return w
+	return Event{Type: t, Run: s.Run, Thread: cmp.Or(s.Subject, s.Run), Time: at.UnixMilli(), who: w, at: at}
 }
 
 // RunStartData begins an attempt.
@@ -151,7 +172,7 @@ type ToolCallDoneData struct {
 	Tool    string           `json:"tool"`
 	Kind    agent.ToolKind   `json:"kind,omitempty"`
 	Result  ToolResult       `json:"result"`
-	Patch   []agent.Patch    `json:"patch,omitempty"` // what it changes of the shared state, as soon as its round is at rest
+	Patch   []agent.Patch    `json:"patch,omitempty"` // of the shared state, once its round is at rest
 	Message string           `json:"message_id"`      // of the result
 	Outcome agent.CallStatus `json:"outcome"`         // succeeded, failed or cancelled
 	Reason  agent.CallReason `json:"reason,omitempty"`
@@ -218,8 +239,8 @@ type InferenceDoneData struct {
 	Refused  string      `json:"refused,omitempty"`     // why the text is not the run's output
 	Duration int64       `json:"duration_ms,omitempty"` // from the beginning of the step to the reply
 
-	RefusedAs agent.CorrectionKind `json:"refused_as,omitempty"` // what was found in it; "" = it was cut short, or is no output
-	Problem   string               `json:"problem,omitempty"`    // of a call that could not be read: what was wrong with it
+	RefusedAs agent.CorrectionKind `json:"refused_as,omitempty"` // "" = it was cut short, or is no output
+	Problem   string               `json:"problem,omitempty"`    // with a call that could not be read
 
 	TextDropped bool           `json:"text_dropped,omitempty"` // there was a text beside the calls, which is not kept
 	Context     *ContextBudget `json:"context,omitempty"`      // nil = nobody counts, or there was plenty
@@ -238,8 +259,21 @@ type said struct {
 	thoughts []string // in order; those that their provider alone can read are none
 	written  []string // what the text of a reply without calls has between thinking tags
 	text     string   // without that, and without what stands between tags of tools
-	calls    int
-	sentBack bool // it is not the last word, and the model is told why
+	sentBack bool     // it is not the last word, and the model is told why
+}
+
+// DeltaData is a piece of text, of reasoning, or of a call's arguments, the first of which may be empty: a call
+// begins.
+type DeltaData struct {
+	Delta   string `json:"delta"`
+	Attempt int    `json:"attempt"` // another attempt says everything anew
+
+	// Of a call.
+	Index *int   `json:"index,omitempty"` // among the reply's calls, in order of their beginning
+	ID    string `json:"id,omitempty"`    // as the model has it; the call of tool_call_start may have another
+	Name  string `json:"name,omitempty"`  // of its tool, as the model has it
+
+	content string // of the same text, reasoning or arguments in this attempt so far
 }
 
 // StepEndData ends an inference.
@@ -268,10 +302,8 @@ type InputContent struct {
 	Messages []agent.UserBlock `json:"messages"`
 }
 
-// activityRequest is the activity of a request about tools.
-const activityRequest = "permission_request"
-
-// RequestContent is the content of the activity permission_request: people are asked about tools whose calls were blocked.
+// RequestContent is the content of the activity permission_request: people are asked about tools whose calls were
+// blocked.
 type RequestContent struct {
 	Approval string          `json:"approval"`
 	Reason   string          `json:"reason,omitempty"`
@@ -312,6 +344,27 @@ type Waiting struct {
 	Kind     agent.ToolKind `json:"kind,omitempty"`
 	For      agent.WaitFor  `json:"for"`
 	Approval string         `json:"approval,omitempty"`
+}
+
+// PlanCreatedData is a plan that is to be carried out.
+type PlanCreatedData struct {
+	Message string           `json:"message_id"`
+	Steps   []agent.PlanStep `json:"steps"`
+}
+
+// StepExecutingData begins a step of a plan. Its call comes, or does not, between this and its completion.
+type StepExecutingData struct {
+	Step        int    `json:"step"` // its number in the plan
+	Description string `json:"description"`
+}
+
+// StepCompletedData is what came of a step: its call's result, an error too, or that no call came of it.
+type StepCompletedData struct {
+	Step    int    `json:"step"`
+	Success bool   `json:"success"` // a tool was called, whatever it said
+	Call    string `json:"call_id,omitempty"`
+	Tool    string `json:"tool,omitempty"`    // the original name
+	Preview string `json:"preview,omitempty"` // the first 200 characters of the result
 }
 
 func stepID(n int64) string {

@@ -131,7 +131,7 @@ func TestDelegatedRunsSaySo(t *testing.T) {
 			for _, body := range arvo {
 				require.Contains(t, body, `"initiatorId":"`+c.initiator+`"`)
 			}
-			piece, err := stream.Arvo.EncodeSaid(stream.Says(&state, stream.Delta{Inference: 1, Delta: agent.Delta{Kind: agent.DeltaText, Text: "d"}}, "d", time.Unix(1, 0)))
+			piece, err := stream.Arvo.EncodeLive(&state, stream.Delta{Inference: 1, Delta: agent.Delta{Kind: agent.DeltaText, Text: "d"}}, "d", time.Unix(1, 0))
 			require.NoError(t, err)
 			live, err := json.Marshal(piece.Body)
 			require.NoError(t, err)

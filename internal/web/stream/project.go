@@ -1,146 +1,414 @@
 package stream
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/countersign/countersign/internal/agent"
 )
 
-// Of is the events of entry e, in order, and the run after it. Before is the run as it was before e: of a run that began from another, Seed
-// of that one. D is the definition the run is pinned to; of nil, the events lack what it alone can say. An error is agent.ApplyEntry's.
-func Of(d *agent.Definition, before agent.AgentState, e agent.Entry) (events []Event, after agent.AgentState, err error) {
-	if after, err = agent.ApplyEntry(before, e); err != nil || after.Entries == before.Entries {
+// Of returns the events of entry e, in order, and the run after e. Before is the run before e; where the run began
+// from another, it is the Seed of that run. D is the definition the run is pinned to; without it, the events lack
+// what it alone can say. An error is agent.ApplyEntry's.
+func Of(d *agent.Definition, before agent.AgentState, e agent.Entry) ([]Event, agent.AgentState, error) {
+	after, err := agent.ApplyEntry(before, e)
+	if err != nil || after.Entries == before.Entries {
 		return nil, after, err
 	}
-	w := &writing{def: d, entry: e}
+	p := &projection{def: d, entry: e}
 	draft := agent.NewDraft(before, e.Writer, e.Time)
 	for i, fact := range e.Events {
-		w.index, w.before = i, draft.State
+		p.index, p.before = i, draft.State
 		if err := draft.Add(fact); err != nil {
 			return nil, before, fmt.Errorf("entry %d: %w", e.Seq, err)
 		}
-		w.after = draft.State
-		w.tell(fact)
+		p.after = draft.State
+		p.project(fact)
 	}
-	if w.err != nil {
-		return nil, before, fmt.Errorf("entry %d: %w", e.Seq, w.err)
+	if p.err != nil {
+		return nil, before, fmt.Errorf("entry %d: %w", e.Seq, p.err)
 	}
-	return w.events(), after, nil
+	return p.ordered(), after, nil
 }
 
-// writing is the events of an entry under way, at one of its facts.
-type writing struct {
+// projection makes the events of an entry. It stands at one of the entry's facts.
+type projection struct {
 	def           *agent.Definition
 	entry         agent.Entry
 	index         int // of the fact
 	before, after agent.AgentState
 	out           []Event
-	err           error // the first; nothing is told then
+	err           error // the first
 }
 
-// tell adds what the fact says by its line, and around it what it changed of calls. A fact without a line says what it changed of calls.
-func (w *writing) tell(fact agent.Event) {
-	l := lines[agent.EventType(fact)]
-	if l.first != nil {
-		l.first(w, fact)
+// project adds the events of a fact: what the fact itself says, what it changed of calls, shared state and plan,
+// and how it ends the attempt. A fact that is not named here has no event but for what it changed.
+func (p *projection) project(fact agent.Event) {
+	var verdict *Verdict // of the person who ends a wait
+	switch f := fact.(type) {
+	case agent.RunStarted:
+		p.started()
+	case agent.InputReceived:
+		p.input(f)
+	case agent.Replied:
+		p.replied(f)
+	case agent.Evicted:
+		p.conversation(true)
+	case agent.Resumed:
+		if p.before.Status == agent.RunWaiting {
+			p.start(true)
+		}
+	case agent.PermissionRequested:
+		p.requested(f)
+	case agent.Decided:
+		verdict = &Verdict{
+			Action: f.Action, By: f.By, Note: f.Note, Arguments: f.Args, Result: f.Result, Approval: f.Approval,
+		}
+	case agent.Answered:
+		verdict = &Verdict{
+			By: f.By, Content: f.Content, Blob: f.Blob, IsError: f.IsError, Rerun: f.Rerun, Approval: f.Approval,
+		}
+	case agent.CallPermitted:
+		verdict = &Verdict{Action: agent.ActionApprove, Approval: f.Approval}
+	case agent.UndoOrdered: // a person made the call, no model
+		if _, known := p.before.Call(f.Call.ID); !known {
+			p.call(0, f.Call)
+		}
+	case agent.Planned:
+		p.spent(f.Spent, f.Text)
+	case agent.StepRouted:
+		if f.Call != nil && p.after.Plan.Facts != p.before.Plan.Facts {
+			p.call(0, *f.Call)
+		}
+		p.spent(f.Spent, "")
+	case agent.Synthesised:
+		p.spent(f.Spent, f.Text)
+		if f.Static != "" {
+			p.conversation(false)
+		}
 	}
-	w.changes(fact, l)
-	w.shared()
-	w.plan()
-	if l.last != nil {
-		l.last(w, fact)
+	p.calls(fact, verdict)
+	p.shared()
+	p.plan()
+	switch fact.(type) {
+	case agent.ContextBuilt, agent.PlanLeft: // what was built, or what the plan did, is part of the conversation now
+		p.conversation(false)
+	case agent.Parked:
+		p.parked()
+	case agent.Finished:
+		p.finished()
 	}
 }
 
-// add adds an event of step n; 0 = it is about the run. What happens to a run that is parked begins a new attempt.
-func (w *writing) add(t Type, n int64, data any) {
-	attempt := w.before.Status != agent.RunWaiting || t == RunStart || slices.ContainsFunc(w.out, func(e Event) bool { return e.Type == RunStart })
-	if !attempt {
-		w.start(true)
+// add adds an event of step n; 0 = it is about the run. What happens to a parked run begins a new attempt.
+func (p *projection) add(t Type, n int64, data any) {
+	if p.before.Status == agent.RunWaiting && t != RunStart &&
+		!slices.ContainsFunc(p.out, func(e Event) bool { return e.Type == RunStart }) {
+		p.start(true)
 	}
-	s := &w.after
-	e := Event{Type: t, Run: s.Run, Thread: s.Subject, Time: w.entry.Time.UnixMilli(), Step: stepID(n), Data: data}
-	if e.Thread == "" {
-		e.Thread = s.Run
-	}
-	e.who = whoOf(s)
-	w.out = append(w.out, e)
+	e := newEvent(&p.after, t, p.entry.Time.Truncate(time.Millisecond))
+	e.Seq, e.Step, e.Data = p.entry.Seq, stepID(n), data
+	p.out = append(p.out, e)
 }
 
-func (w *writing) fail(err error) {
-	if w.err == nil {
-		w.err = err
+func (p *projection) fail(err error) {
+	if p.err == nil {
+		p.err = err
 	}
 }
 
-// message is the id of what the fact says.
-func (w *writing) message() string { return fmt.Sprintf("m%d.%d", w.entry.Seq, w.index) }
+// message is the id of the message that the fact adds.
+func (p *projection) message() string { return fmt.Sprintf("m%d.%d", p.entry.Seq, p.index) }
 
-// events are those that were added, in the order in which they are told.
-func (w *writing) events() []Event {
-	for from := 0; from < len(w.out); {
+// ordered returns the events that were added. Among what neighbouring events say of calls, waits stand before
+// results.
+func (p *projection) ordered() []Event {
+	rank := func(e Event) int { // 1 = a wait, 2 = a result, 0 = something else
+		switch d := e.Data.(type) {
+		case ToolCallDoneData:
+			return 2
+		case ToolCallStartData:
+			return min(1, len(d.Pending))
+		case ToolCallReadyData:
+			return min(1, len(d.Pending))
+		}
+		return 0
+	}
+	for from := 0; from < len(p.out); {
 		to := from + 1
-		for to < len(w.out) && outcome(w.out[from]) && outcome(w.out[to]) {
+		for to < len(p.out) && rank(p.out[from]) > 0 && rank(p.out[to]) > 0 {
 			to++
 		}
-		slices.SortStableFunc(w.out[from:to], func(a, b Event) int { return done(a) - done(b) })
+		slices.SortStableFunc(p.out[from:to], func(a, b Event) int { return rank(a) - rank(b) })
 		from = to
 	}
-	for i := range w.out {
-		w.out[i].Seq, w.out[i].Index = w.entry.Seq, i
+	for i := range p.out {
+		p.out[i].Index = i
 	}
-	return w.out
+	return p.out
 }
 
-// outcome reports whether an event says what a tool call came to: a result or a wait.
-func outcome(e Event) bool { return done(e) == 1 || pending(e) }
-
-func done(e Event) int {
-	if e.Type == ToolCallDone {
-		return 1
+func (p *projection) started() {
+	if p.before.Status != "" {
+		return
 	}
-	return 0
+	p.start(false)
+	p.conversation(false)
+	if state := p.after.SharedState(); string(state) != "{}" { // of the run that this one goes on from
+		p.add(StateSnapshot, 0, StateSnapshotData{State: state})
+	}
+	for _, c := range p.after.Waits() { // of the run that this one branched off: people are asked anew
+		p.suspended(c)
+	}
 }
 
-func pending(e Event) bool {
-	switch d := e.Data.(type) {
-	case ToolCallStartData:
-		return d.Pending != ""
-	case ToolCallReadyData:
-		return d.Pending != ""
+// start begins an attempt.
+func (p *projection) start(resumed bool) {
+	d := RunStartData{Agent: p.after.Agent, Version: p.after.Version, Resumed: resumed}
+	if p.after.From != nil {
+		d.Parent = p.after.From.Run
 	}
-	return false
+	if by := p.after.Parent; by != nil {
+		d.DelegatedBy = &DelegatorData{Agent: p.after.Caller(), Run: by.Run, Call: by.Call, Root: by.Root}
+	}
+	p.add(RunStart, 0, d)
 }
 
-// changes tells what a fact changed of calls that were open before it.
-func (w *writing) changes(fact agent.Event, l line) {
-	for _, was := range w.before.Live {
+// conversation adds all of the conversation, where it is not the one before with something appended.
+func (p *projection) conversation(evicted bool) {
+	list := p.after.Messages.All()
+	messages, err := agent.MarshalMessages(list, p.after.Inferences)
+	p.fail(err)
+	p.add(MessagesSnapshot, 0, MessagesSnapshotData{
+		Messages: messages, Summary: p.after.SummaryShown(), evicted: evicted, list: list,
+	})
+}
+
+func (p *projection) input(f agent.InputReceived) {
+	if f.Starts || p.after.Drained == p.before.Drained {
+		return
+	}
+	p.add(ActivitySnapshot, 0, ActivitySnapshotData{
+		Message: p.message(), Kind: "user_input", Content: InputContent{By: f.By, Messages: f.Blocks}, Replace: true,
+	})
+}
+
+// requested adds the one request that a batch's blocked calls make.
+func (p *projection) requested(f agent.PermissionRequested) {
+	if len(p.after.OpenRequests()) == len(p.before.OpenRequests()) {
+		return
+	}
+	content := RequestContent{Approval: f.Approval, Reason: f.Reason}
+	for _, t := range f.Tools {
+		content.Tools = append(content.Tools, RequestedTool{Kind: p.kind(t.Tool), Name: t.Name, Tool: t.Tool, Calls: t.Calls})
+	}
+	p.add(ActivitySnapshot, 0, ActivitySnapshotData{
+		Message: p.message(), Kind: "permission_request", Content: content, Replace: true,
+	})
+}
+
+func (p *projection) parked() {
+	if p.before.Status == agent.RunWaiting {
+		return
+	}
+	end := RunFinishData{Termination: agent.ReasonSuspended}
+	for _, c := range p.after.Waits() {
+		end.Waiting = append(end.Waiting, Waiting{
+			Call: c.ID, Name: c.Name, Tool: c.Tool, Kind: p.kind(c.Tool), For: c.Wait.For, Approval: c.Wait.Approval,
+		})
+	}
+	for _, r := range p.after.OpenRequests() {
+		for _, t := range r.Tools {
+			end.Waiting = append(end.Waiting, Waiting{
+				Call: t.Calls[0], Name: t.Name, Tool: t.Tool, Kind: p.kind(t.Tool), For: agent.ForApproval, Approval: r.Approval,
+			})
+		}
+	}
+	p.add(RunFinish, 0, end)
+}
+
+func (p *projection) finished() {
+	s := &p.after
+	if p.before.Status == agent.RunDone {
+		return
+	}
+	if s.Error != nil {
+		p.add(Error, 0, ErrorData{Message: s.Error.Message, Code: s.Error.Code})
+	}
+	end := RunFinishData{Termination: s.Reason}
+	output := string(bytes.TrimSpace(s.Output))
+	if s.Reason == agent.ReasonNaturalEnd && output != "" && output != `""` && output != "null" {
+		end.Result = &Response{Response: s.Output}
+	}
+	p.add(RunFinish, 0, end)
+}
+
+// replied adds a whole step, because one fact commits all of it.
+func (p *projection) replied(f agent.Replied) {
+	n := p.after.Inferences
+	if n == p.before.Inferences {
+		return
+	}
+	p.add(StepStart, n, p.stepStart(f))
+	for _, r := range f.Reasoning {
+		if len(r.Redacted) > 0 {
+			p.add(EncryptedThought, n, EncryptedThoughtData{Message: p.message(), Value: r.Redacted})
+		}
+	}
+	for _, c := range f.Calls {
+		p.call(n, c)
+	}
+	done := InferenceDoneData{
+		Model: f.Model, Usage: f.Usage, Units: f.Units, Requests: f.Requests, Text: f.Text, Stop: f.Stop,
+		TextDropped: f.TextDropped, Duration: p.since(f.At), said: p.said(f),
+	}
+	if f.Correction != nil {
+		done.Refused, done.RefusedAs, done.Problem = f.Correction.Text, f.Correction.Kind, f.Correction.Detail
+	}
+	if f.Room != nil {
+		done.Context = &ContextBudget{Total: f.Room.Of, Remaining: f.Room.Left}
+	}
+	p.add(InferenceDone, n, done)
+	p.add(StepEnd, n, StepEndData{})
+}
+
+// since returns the milliseconds from the entry's time to at, which is milliseconds since 1970; 0 where at is not
+// known.
+func (p *projection) since(at int64) int64 {
+	if at <= 0 {
+		return 0
+	}
+	return max(0, at-p.entry.Time.UnixMilli())
+}
+
+func (p *projection) said(f agent.Replied) said {
+	s := said{text: f.Text, sentBack: f.Correction != nil && !f.Correction.GoesOn()}
+	for _, r := range f.Reasoning {
+		if r.Text != "" {
+			s.thoughts = append(s.thoughts, r.Text)
+		}
+	}
+	if len(f.Calls) == 0 && p.def != nil {
+		t := p.def.TakenApart(f.Text)
+		s.text = t.Text
+		for _, thought := range t.Thoughts {
+			s.written = append(s.written, thought.Text)
+		}
+	}
+	return s
+}
+
+// stepStart is what the model was asked with. Next says of the run before the reply why the model was asked.
+func (p *projection) stepStart(f agent.Replied) StepStartData {
+	s := &p.before
+	d := StepStartData{Message: p.message(), Cycle: Cycle{Max: s.Interactions.Max, Current: s.Interactions.Current}}
+	d.asked = asked{messages: s.Messages.All(), inferences: s.Inferences}
+	if p.def == nil {
+		return d
+	}
+	a := agent.Next(p.def, s)
+	a.Offered = f.Offered
+	if f.Summary {
+		a.Lifecycle, a.Exhausted = agent.LifecycleSummary, true
+	}
+	d.Lifecycle, d.Cycle.Exhausted = a.Lifecycle, a.Exhausted
+	d.asked.output = p.def.Output.Format
+	d.asked.system = p.system(a)
+	r, _ := agent.BuildRequest(p.def, s, a, d.asked.system)
+	for _, t := range r.Tools {
+		d.asked.tools = append(d.asked.tools, agent.ModelName(t.Name))
+	}
+	return d
+}
+
+// system is the system text of an inference where the journal or the definition has it, else "": a text in a blob,
+// or one that Go code or the clock had a part in and that was not kept.
+func (p *projection) system(a agent.Action) string {
+	if text, _, ok := agent.KeptSystem(p.def, &p.after); ok {
+		return text
+	}
+	data := agent.SystemFor(p.def, &p.before, a, p.entry.Time)
+	text, err := agent.RenderSystem(*p.def, data)
+	if err == nil {
+		text, err = agent.BuildSystem(p.def, text, data)
+	}
+	if err != nil || agent.SystemDigest(text) != p.after.System {
+		return ""
+	}
+	return text
+}
+
+// call adds a call that begins and is ready.
+func (p *projection) call(n int64, c agent.RepliedCall) {
+	d := ToolCallReadyData{ID: c.ID, Name: c.Name, Arguments: c.Input, Tool: cmp.Or(c.Tool, c.Name), Repaired: c.Repaired}
+	if len(d.Arguments) == 0 {
+		d.Arguments = json.RawMessage("{}")
+	}
+	d.Kind = p.kind(d.Tool)
+	if p.def != nil {
+		t, known := p.def.Tool(d.Tool)
+		d.missing = !known || t.ModelName() != c.Name
+	}
+	p.add(ToolCallStart, n, ToolCallStartData{ID: c.ID, Name: c.Name})
+	p.add(ToolCallReady, n, d)
+}
+
+// calls adds what a fact changed of calls that were open before it.
+func (p *projection) calls(fact agent.Event, verdict *Verdict) {
+	for _, was := range p.before.Live {
 		if !was.Open() {
 			continue
 		}
-		is, ok := w.after.Call(was.ID)
+		is, ok := p.after.Call(was.ID)
 		if !ok || is.Status == was.Status && is.Asks == was.Asks {
 			continue
 		}
-		if _, _, asked := w.pending(was); asked && l.verdict != nil {
-			w.add(ToolCallResumed, w.step(is), ToolCallResumedData{
-				Target: pendingID(was), Call: is.ID, Result: l.verdict(fact), name: is.Name, kind: w.kind(is.Tool),
+		if _, _, asked := p.pending(was); asked && verdict != nil {
+			p.add(ToolCallResumed, p.step(is), ToolCallResumedData{
+				Target: pendingID(was), Call: is.ID, Result: *verdict, name: is.Name, kind: p.kind(is.Tool),
 			})
 		}
-		switch {
+		switch r := is.Result; {
 		case is.Status == agent.StatusSuspended:
-			w.suspended(is)
-		case !is.Open() && is.Result != nil:
-			w.settled(fact, is)
+			p.suspended(is)
+		case !is.Open() && r != nil:
+			p.add(ToolCallDone, p.step(is), ToolCallDoneData{
+				ID: is.ID, Name: is.Name, Tool: is.Tool, Kind: p.kind(is.Tool), Message: "result_" + is.ID,
+				Outcome: is.Status, Reason: is.Reason, Patch: patchOf(fact, is.ID),
+				Result: ToolResult{Content: r.Content, Blob: r.Blob, IsError: r.IsError, Media: r.Media, Whole: r.Whole},
+			})
 		}
 	}
 }
 
+// patchOf is the change of the shared state by the fact that ended a call.
+func patchOf(fact agent.Event, call string) []agent.Patch {
+	switch f := fact.(type) {
+	case agent.CallFinished:
+		if f.Call == call {
+			return f.Patch
+		}
+	case agent.Answered:
+		if f.Call == call {
+			return f.Patch
+		}
+	case agent.LateResult:
+		if f.Call == call {
+			return f.Patch
+		}
+	}
+	return nil
+}
+
 // step is the inference of this run that asked for a call; 0 = one of the run that this one began from.
-func (w *writing) step(c agent.Call) int64 { return max(0, c.Inference-w.after.Prior) }
+func (p *projection) step(c agent.Call) int64 { return max(0, c.Inference-p.after.Prior) }
 
 // pendingTools are the names under which people are asked (semantics.md, 3.9).
 var pendingTools = map[agent.WaitFor]string{agent.ForApproval: "PermissionConfirm", agent.ForOutcome: "OutcomeConfirm"}
@@ -156,21 +424,21 @@ func pendingID(c agent.Call) string {
 	return "fc_" + c.ID
 }
 
-// suspended tells of the call that asks about c. One that waits for something else asks nobody.
-func (w *writing) suspended(c agent.Call) {
-	name, arguments, asks := w.pending(c)
+// suspended adds the call that asks about c. A call that waits for a service asks nobody.
+func (p *projection) suspended(c agent.Call) {
+	name, arguments, asks := p.pending(c)
 	if !asks {
 		return
 	}
-	w.add(ToolCallStart, w.step(c), ToolCallStartData{ID: pendingID(c), Name: name, Pending: c.ID})
-	w.add(ToolCallReady, w.step(c), ToolCallReadyData{
-		ID: pendingID(c), Name: name, Arguments: arguments, Tool: c.Tool, Kind: w.kind(c.Tool), Pending: c.ID, For: c.Wait.For, Approval: c.Wait.Approval,
-		input: c.Input,
+	p.add(ToolCallStart, p.step(c), ToolCallStartData{ID: pendingID(c), Name: name, Pending: c.ID})
+	p.add(ToolCallReady, p.step(c), ToolCallReadyData{
+		ID: pendingID(c), Name: name, Arguments: arguments, Tool: c.Tool, Kind: p.kind(c.Tool), Pending: c.ID,
+		For: c.Wait.For, Approval: c.Wait.Approval, input: c.Input,
 	})
 }
 
 // pending is the call that asks about c while it waits: its tool's own, or one of ours.
-func (w *writing) pending(c agent.Call) (name string, arguments json.RawMessage, asks bool) {
+func (p *projection) pending(c agent.Call) (name string, arguments json.RawMessage, asks bool) {
 	if c.Wait == nil {
 		return "", nil, false
 	}
@@ -181,31 +449,100 @@ func (w *writing) pending(c agent.Call) (name string, arguments json.RawMessage,
 	if !asks {
 		return "", nil, false
 	}
-	arguments, err := agent.MarshalVerbatim(struct {
-		Name string          `json:"tool_name"`
-		Args json.RawMessage `json:"tool_args"`
-	}{c.Name, c.Input})
-	w.fail(err)
+	arguments, err := agent.MarshalVerbatim(object{"tool_name", c.Name, "tool_args", c.Input})
+	p.fail(err)
 	return name, arguments, true
 }
 
-func (w *writing) settled(fact agent.Event, c agent.Call) {
-	r := c.Result
-	w.add(ToolCallDone, w.step(c), ToolCallDoneData{
-		ID: c.ID, Name: c.Name, Tool: c.Tool, Kind: w.kind(c.Tool), Message: "result_" + c.ID,
-		Outcome: c.Status, Reason: c.Reason, Patch: patchOf(fact, c.ID), Result: ToolResult{Content: r.Content, Blob: r.Blob, IsError: r.IsError, Media: r.Media, Whole: r.Whole},
-	})
-}
-
-// kind is who runs a tool, by its original name; "" = nobody knows it.
-func (w *writing) kind(tool string) agent.ToolKind {
-	if w.def == nil {
+// kind is who runs a tool, by its original name; "" = the definition does not have it.
+func (p *projection) kind(tool string) agent.ToolKind {
+	if p.def == nil {
 		return ""
 	}
-	for _, t := range w.def.Tools {
+	for _, t := range p.def.Tools {
 		if t.Name == tool {
 			return t.Kind
 		}
 	}
 	return ""
+}
+
+// shared adds how the state that tools share changed, whatever fact changed it: a JSON Patch, member by member.
+func (p *projection) shared() {
+	from, to := p.before.SharedState(), p.after.SharedState()
+	if p.before.Status == "" || bytes.Equal(from, to) {
+		return
+	}
+	var was, is map[string]json.RawMessage
+	p.fail(json.Unmarshal(from, &was))
+	p.fail(json.Unmarshal(to, &is))
+	names := maps.Clone(was)
+	maps.Copy(names, is)
+	var delta []StateOperation
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		old, had := was[name]
+		now, has := is[name]
+		o := StateOperation{Op: "replace", Path: "/" + pointerEscapes.Replace(name), Value: now}
+		switch {
+		case !has:
+			o.Op = "remove"
+		case !had:
+			o.Op = "add"
+		case bytes.Equal(old, now):
+			continue
+		}
+		delta = append(delta, o)
+	}
+	p.add(StateDelta, 0, StateDeltaData{Delta: delta})
+}
+
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// plan adds how far the run has come with its plan, where that is farther than before.
+func (p *projection) plan() {
+	steps := p.after.Plan.Steps
+	if p.before.Status == "" {
+		return
+	}
+	if p.after.Plan.Stage == agent.PlanSteps && p.before.Plan.Stage != agent.PlanSteps {
+		d := PlanCreatedData{Message: p.message()}
+		for _, s := range steps {
+			d.Steps = append(d.Steps, s.PlanStep)
+		}
+		p.add(PlanCreated, 0, d)
+	}
+	for i, s := range steps {
+		call, done := p.after.StepDone(i)
+		if _, was := p.before.StepDone(i); done && !was {
+			p.add(StepCompleted, 0, StepCompletedData{
+				Step: s.Number, Success: !s.Failed, Call: call.ID, Tool: call.Tool, Preview: preview(call),
+			})
+		}
+	}
+	at, now := p.after.CurrentStep()
+	if was, ok := p.before.CurrentStep(); now && (!ok || was != at) {
+		p.add(StepExecuting, 0, StepExecutingData{Step: steps[at].Number, Description: steps[at].Description})
+	}
+}
+
+// preview is the first 200 characters of a call's result.
+func preview(c agent.Call) string {
+	if c.Result == nil {
+		return ""
+	}
+	if r := []rune(c.Result.Content); len(r) > 200 {
+		return string(r[:200])
+	}
+	return c.Result.Content
+}
+
+// spent adds a reply for a plan, which is no step of the run: what it took, and what of it is kept.
+func (p *projection) spent(took agent.Spent, text string) {
+	if p.after.Plan.Facts == p.before.Plan.Facts || took.Model == "" {
+		return
+	}
+	p.add(InferenceDone, 0, InferenceDoneData{
+		Model: took.Model, Usage: took.Usage, Units: took.Units, Requests: took.Requests, Text: text,
+		Duration: p.since(took.At),
+	})
 }

@@ -96,7 +96,7 @@ func TestAguiConversation(t *testing.T) {
 		events, state, err = stream.Of(nil, state, agent.Entry{Seq: int64(i), Writer: "w", Time: time.Unix(int64(i), 0), Events: facts})
 		require.NoError(t, err)
 		for _, body := range bodies(t, stream.Agui, events) {
-			var e stream.AguiEvent
+			var e struct{ MessageID string }
 			require.NoError(t, json.Unmarshal([]byte(body), &e))
 			if e.MessageID != "" {
 				told[e.MessageID] = true

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,11 +62,6 @@ func (s story) whole(t *testing.T) [][]stream.Event {
 		all = append(all, events)
 	}
 	return all
-}
-
-// Every kind of fact has a line: whoever adds a fact says how it is told.
-func TestEveryFactHasALine(t *testing.T) {
-	require.Equal(t, agent.EventTypes(), stream.Lines())
 }
 
 // One run under each preset, in every format.
@@ -232,14 +228,6 @@ func types(events []stream.Event) (out []stream.Type) {
 	return out
 }
 
-// A fact that no line knows tells what it changed of calls.
-func TestUnknownFact(t *testing.T) {
-	s := told(t, "testdata/countersign.txtar")[0]
-	want := s.whole(t)
-	defer stream.Forget("call_finished", "call_suspended")()
-	require.Equal(t, want, s.whole(t))
-}
-
 // A call whose arguments the model did not write as they are says so.
 func TestRepairedCallsSaySo(t *testing.T) {
 	for name, want := range map[string]bool{"repair-shown": true, "repair-off": false} {
@@ -273,9 +261,9 @@ func TestLivePieces(t *testing.T) {
 		{agent.Delta{Kind: agent.DeltaCall, Name: "pay", Place: 2, Text: ":1}"}, `{"a":1}`, `{"type":"tool_call_delta",` + frame + `,"data":{"delta":":1}","attempt":0,"index":2,"name":"pay"}}`,
 			`{"type":"agent.llm.delta.tool","time":"0001-01-01T00:00:00Z","data":{"toolname":"pay","toolUseId":"","input":"{\"a\":1}","meta":{"error":null}},` + meta + `}`},
 	} {
-		said := stream.Says(&s, stream.Delta{Inference: 1, Delta: tt.piece}, tt.content, agent.AgentState{}.StartedAt)
+		d := stream.Delta{Inference: 1, Delta: tt.piece}
 		for format, want := range map[stream.Format]string{stream.Canonical: tt.canonical, stream.Arvo: tt.arvo} {
-			e, err := format.EncodeSaid(said)
+			e, err := format.EncodeLive(&s, d, tt.content, time.Time{})
 			require.NoError(t, err)
 			got, err := json.Marshal(e.Body)
 			require.NoError(t, err)
@@ -290,14 +278,14 @@ func TestFormats(t *testing.T) {
 	require.EqualError(t, err, `got "xml", want agui, aisdk, arvo, canonical, cowork or forge`)
 	_, err = stream.Format("xml").Encode(nil)
 	require.Error(t, err)
-	_, err = stream.Format("xml").EncodeSaid(stream.Said{})
+	_, err = stream.Format("xml").EncodeLive(&agent.AgentState{}, stream.Delta{}, "", time.Time{})
 	require.Error(t, err)
 }
 
 // Live text has no place in the stream.
 func TestLiveText(t *testing.T) {
 	s := agent.AgentState{Run: "r", Subject: "order-1", Agent: "clerk", Version: "2"}
-	said := stream.Says(&s, stream.Delta{Inference: 2, Attempt: 1, Delta: agent.Delta{Kind: agent.DeltaText, Text: "lo"}}, "Hello", agent.AgentState{}.StartedAt)
+	d := stream.Delta{Inference: 2, Attempt: 1, Delta: agent.Delta{Kind: agent.DeltaText, Text: "lo"}}
 	for format, want := range map[stream.Format]string{
 		stream.Canonical: `{"type":"text_delta","run_id":"r","thread_id":"order-1","timestamp_ms":-62135596800000,"step_id":"step_2","data":{"delta":"lo","attempt":1}}`,
 		stream.Arvo: `{"type":"agent.llm.delta.text","time":"0001-01-01T00:00:00Z","data":{"delta":"lo","content":"Hello"},
@@ -308,7 +296,7 @@ func TestLiveText(t *testing.T) {
 		stream.Cowork: `{"type":"stream-token","time":"0001-01-01T00:00:00Z","run":"r","subject":"order-1","data":{"token":"lo","attempt":1}}`,
 		stream.Forge:  `{"type":"message_content","time":"0001-01-01T00:00:00Z","run":"r","subject":"order-1","data":{"content":"lo","live":true,"attempt":1}}`,
 	} {
-		e, err := format.EncodeSaid(said)
+		e, err := format.EncodeLive(&s, d, "Hello", time.Time{})
 		require.NoError(t, err)
 		got, err := json.Marshal(e.Body)
 		require.NoError(t, err)

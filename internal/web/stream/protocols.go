@@ -1,0 +1,268 @@
+package stream
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/countersign/countersign/internal/agent"
+)
+
+// This file is the table of the protocols of front ends, AG-UI (docs.ag-ui.com) and the AI SDK's UI message stream
+// (ai-sdk.dev): for each canonical event, the protocol's types with their members (semantics.md, 3.11).
+
+// aguiFrame has no place for the run: AG-UI names it where an attempt begins and ends.
+func aguiFrame(e Event, _, name string, data object) any {
+	return append(object{"type", name, "timestamp", e.Time}, data...)
+}
+
+// agui writes an attempt as a run of the protocol. An attempt that waits ends with the outcome interrupt.
+func (w *writer) agui(e Event) {
+	switch d := e.Data.(type) {
+	case RunStartData:
+		w.tell("RUN_STARTED", "threadId", e.Thread, "runId", e.Run, "parentRunId?", d.Parent)
+	case StepStartData: // thoughts and text are closed before the reply's calls begin
+		w.tell("STEP_STARTED", "stepName", e.Step)
+		r := w.reply(e.Step)
+		for i, thought := range r.said.thoughts {
+			id := fmt.Sprintf("%s_r%d", d.Message, i)
+			w.tell("REASONING_START", "messageId", id)
+			w.tell("REASONING_MESSAGE_START", "messageId", id, "role", "reasoning")
+			w.tell("REASONING_MESSAGE_CONTENT", "messageId", id, "delta", thought)
+			w.tell("REASONING_MESSAGE_END", "messageId", id)
+			w.tell("REASONING_END", "messageId", id)
+		}
+		if r.Text != "" {
+			w.tell("TEXT_MESSAGE_START", "messageId", d.Message, "role", "assistant")
+			w.tell("TEXT_MESSAGE_CONTENT", "messageId", d.Message, "delta", r.Text)
+			w.tell("TEXT_MESSAGE_END", "messageId", d.Message)
+		}
+	case EncryptedThoughtData:
+		w.tell("REASONING_ENCRYPTED_VALUE", "subtype", "message", "entityId", d.Message, "encryptedValue", d.Value)
+	case ToolCallStartData:
+		parent := ""
+		if d.Pending == "" {
+			parent = w.message()
+		}
+		w.tell("TOOL_CALL_START", "toolCallId", d.ID, "toolCallName", d.Name, "parentMessageId?", parent)
+	case ToolCallReadyData:
+		if args := string(d.Arguments); args != "" && args != "{}" {
+			w.tell("TOOL_CALL_ARGS", "delta", args, "toolCallId", d.ID)
+		}
+		w.tell("TOOL_CALL_END", "toolCallId", d.ID)
+	case ToolCallDoneData:
+		w.tell("TOOL_CALL_RESULT", "messageId", d.Message, "role", "tool", "toolCallId", d.ID, "content", d.Result.Content)
+	case StepEndData:
+		w.tell("STEP_FINISHED", "stepName", e.Step)
+	case StateSnapshotData:
+		w.tell("STATE_SNAPSHOT", "snapshot", d.State)
+	case StateDeltaData:
+		w.tell("STATE_DELTA", "delta", d.Delta)
+	case MessagesSnapshotData:
+		w.tell("MESSAGES_SNAPSHOT", "messages", aguiMessages(d.list))
+	case ActivitySnapshotData:
+		w.tell("ACTIVITY_SNAPSHOT", "messageId", d.Message, "content", d.Content, "activityType", d.Kind,
+			"replace?", d.Replace)
+	case RunFinishData:
+		w.aguiEnd(e, d)
+	case DeltaData:
+		if e.Type == TextDelta {
+			w.tell("CUSTOM", "name", "text_delta", "value", liveEvent(e))
+		}
+	}
+}
+
+// message is the message of the newest reply before the event that is written.
+func (w *writer) message() (id string) {
+	for _, e := range w.entry {
+		if e.Index > w.now.Index {
+			break
+		}
+		if d, ok := e.Data.(StepStartData); ok {
+			id = d.Message
+		}
+	}
+	return id
+}
+
+// aguiEnd ends an attempt. A decision may name the id of an interrupt.
+func (w *writer) aguiEnd(e Event, d RunFinishData) {
+	switch d.Termination {
+	case agent.ReasonCancelled:
+		w.tell("RUN_ERROR", "message", cancelled, "code", "CANCELLED")
+		return
+	case agent.ReasonError:
+		w.tell("RUN_ERROR", "message", w.failure(), "code", "ERROR")
+		return
+	}
+	end, outcome := object{"threadId", e.Thread, "runId", e.Run}, object{"type", "success"}
+	if d.Termination == agent.ReasonSuspended {
+		var interrupts []object
+		for _, c := range d.Waiting {
+			interrupts = append(interrupts, object{"id", c.Call, "reason", c.For, "toolCallId?", c.Call})
+		}
+		outcome = object{"type", "interrupt", "interrupts?", interrupts}
+	} else if d.Result != nil {
+		end = append(end, "result?", d.Result.Response)
+	}
+	w.tell("RUN_FINISHED", append(end, "outcome", outcome)...)
+}
+
+const cancelled = "the run was cancelled"
+
+// failure is the message of the error that ended the run in this entry.
+func (w *writer) failure() string { return cmp.Or(w.cause().Message, "the run ended in error") }
+
+// aguiMessage is a message of AG-UI. An assistant's holds what one reply said and called.
+type aguiMessage struct {
+	ID      string   `json:"id"`
+	Role    string   `json:"role"` // user, assistant, reasoning or tool
+	Content string   `json:"content"`
+	Calls   []object `json:"toolCalls,omitempty"`
+	Call    string   `json:"toolCallId,omitempty"` // of a tool's
+	Error   string   `json:"error,omitempty"`      // of a tool's that failed
+}
+
+// aguiMessages is a conversation in AG-UI's messages, under the ids that the stream gave them. Media are named.
+func aguiMessages(list []agent.Message) []aguiMessage {
+	out, replies, thoughts := []aguiMessage{}, map[string]int{}, map[string]int{}
+	reply := func(id string) *aguiMessage { // the message of what one reply said and called
+		if _, ok := replies[id]; !ok {
+			replies[id] = len(out)
+			out = append(out, aguiMessage{ID: id, Role: "assistant"})
+		}
+		return &out[replies[id]]
+	}
+	for _, m := range list {
+		id := fmt.Sprintf("m%d.%d", m.Source.Seq, m.Source.Event)
+		if m.Source.Run != "" {
+			id = m.Source.Run + "_" + id
+		}
+		switch b := m.Block.(type) {
+		case agent.ToolResult:
+			result := aguiMessage{ID: "result_" + b.ID, Role: "tool", Content: b.Content, Call: b.ID}
+			if b.IsError {
+				result.Error = b.Content
+			}
+			out = append(out, result)
+		case agent.Reasoning:
+			if b.Text != "" {
+				out = append(out, aguiMessage{ID: fmt.Sprintf("%s_r%d", id, thoughts[id]), Role: "reasoning", Content: b.Text})
+				thoughts[id]++
+			}
+		case agent.ToolUse:
+			r := reply(id)
+			function := object{"name", b.Name, "arguments", string(b.Input)}
+			r.Calls = append(r.Calls, object{"id", b.ID, "type", "function", "function", function})
+		default:
+			if m.Role == agent.RoleAssistant {
+				reply(id).Content += aguiText(b)
+				continue
+			}
+			out = append(out, aguiMessage{ID: fmt.Sprintf("%s_%d", id, m.Source.Part), Role: "user", Content: aguiText(b)})
+		}
+	}
+	return out
+}
+
+func aguiText(b agent.Block) string {
+	switch b := b.(type) {
+	case agent.Text:
+		return b.Text
+	case agent.Media:
+		return fmt.Sprintf("[%s %s]", b.MediaType, b.Name)
+	default:
+		return ""
+	}
+}
+
+// aisdkFrame has no place for the run: data-run-info names it where an attempt begins.
+func aisdkFrame(_ Event, _, name string, data object) any {
+	return append(object{"type", name}, data...)
+}
+
+// aisdk writes all attempts of a run as one message. Tools are dynamic: the front end does not know them beforehand.
+func (w *writer) aisdk(e Event) {
+	switch d := e.Data.(type) {
+	case RunStartData:
+		w.tell("start", "messageId", e.Run)
+		w.tell("data-run-info", "data", object{
+			"run", e.Run, "subject", e.Thread, "agent", d.Agent, "version?", d.Version, "parent?", d.Parent,
+			"resumed?", d.Resumed,
+		})
+	case StepStartData: // thoughts and text are closed before the reply's calls begin
+		w.tell("start-step")
+		r := w.reply(e.Step)
+		n, _ := strconv.Atoi(strings.TrimPrefix(e.Step, "step_"))
+		for i, thought := range r.said.thoughts {
+			w.aisdkText("reasoning", fmt.Sprintf("rsn_%d_%d", n-1, i), thought)
+		}
+		if r.Text != "" {
+			w.aisdkText("text", fmt.Sprintf("txt_%d", n-1), r.Text)
+		}
+	case ToolCallStartData:
+		w.tell("tool-input-start", "toolCallId", d.ID, "toolName", d.Name, "dynamic", true)
+	case ToolCallReadyData:
+		w.tell("tool-input-available", "toolCallId", d.ID, "toolName", d.Name, "dynamic", true, "input?", d.Arguments)
+		if d.Pending != "" && d.For == agent.ForApproval {
+			w.tell("tool-approval-request", "toolCallId", d.ID, "approvalId", d.ID)
+		}
+	case ToolCallResumedData: // the answer closes the call that asked for it
+		r := d.Result
+		w.aisdkOutput(d.Target, r.Action == agent.ActionDeny || r.Action == agent.ActionCancel, r.IsError, r.Content, r)
+	case ToolCallDoneData:
+		w.aisdkOutput(d.ID, false, d.Outcome != agent.StatusSucceeded, d.Result.Content, d.Result)
+	case StepEndData:
+		w.tell("finish-step")
+	case InferenceDoneData, StateSnapshotData, StateDeltaData, MessagesSnapshotData, ActivitySnapshotData:
+		w.tell("data-"+strings.ReplaceAll(string(e.Type), "_", "-"), "data", e.Data)
+	case RunFinishData:
+		if d.Termination == agent.ReasonCancelled {
+			w.tell("abort", "reason", cancelled)
+			return
+		}
+		if d.Termination == agent.ReasonError {
+			w.tell("error", "errorText", w.failure())
+		}
+		w.tell("finish", "finishReason", finishReason(d.Termination))
+	case DeltaData:
+		if e.Type == TextDelta {
+			w.tell("data-text-delta", "data", d, "transient", true)
+		}
+	}
+}
+
+func (w *writer) aisdkText(kind, id, text string) {
+	w.tell(kind+"-start", "id", id)
+	w.tell(kind+"-delta", "id", id, "delta", text)
+	w.tell(kind+"-end", "id", id)
+}
+
+func (w *writer) aisdkOutput(call string, denied, failed bool, text string, output any) {
+	switch {
+	case denied:
+		w.tell("tool-output-denied", "toolCallId", call)
+	case failed:
+		w.tell("tool-output-error", "toolCallId", call, "dynamic", true, "errorText?", text)
+	default:
+		w.tell("tool-output-available", "toolCallId", call, "dynamic", true, "output", output)
+	}
+}
+
+// finishReason is the AI SDK's word for why an attempt ended.
+func finishReason(r agent.Reason) string {
+	switch r {
+	case agent.ReasonNaturalEnd, agent.ReasonSuspended, agent.Stopped(agent.StopContains):
+		return "stop"
+	case agent.ReasonError, agent.Stopped(agent.StopConsecutiveErrors), agent.Stopped(agent.StopLoop):
+		return "error"
+	case agent.Stopped(agent.StopMaxRounds), agent.Stopped(agent.StopTimeout), agent.Stopped(agent.StopTokens),
+		agent.Stopped(string(agent.CodeTokensExhausted)):
+		return "length"
+	case agent.Stopped(agent.StopOnTool):
+		return "tool-calls"
+	default:
+		return "other"
+	}
+}
